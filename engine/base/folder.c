@@ -9,8 +9,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define CONVERTER "gguf_to_hf.py"
-
 static bool is_folder(const char *path)
 {
     struct stat info;
@@ -58,11 +56,22 @@ static bool is_snapshot(const char *folder, const char *name)
     return there;
 }
 
-static bool ends_in_gguf(const char *folder, const char *name)
+/* A model in a GGUF file: of the files of a split one (NAME-00002-of-00003.gguf) only the first. */
+static bool is_model_file(const char *folder, const char *name)
 {
+    static const char shape[] = "-NNNNN-of-NNNNN.gguf";
     size_t n = strlen(name);
     (void)folder;
-    return n > 5 && strcmp(name + n - 5, ".gguf") == 0;
+    if (n <= 5 || strcmp(name + n - 5, ".gguf") != 0) {
+        return false;
+    }
+    size_t tail = sizeof shape - 1;
+    const char *end = n > tail ? name + n - tail : "";
+    bool split = *end != '\0';
+    for (size_t i = 0; split && i < tail; i++) {
+        split = shape[i] == 'N' ? end[i] >= '0' && end[i] <= '9' : end[i] == shape[i];
+    }
+    return !split || strncmp(end, "-00001-", 7) == 0;
 }
 
 /* The folder of snapshots of a folder of the cache, owned; NULL when it is none. */
@@ -100,14 +109,28 @@ char *dpe_folder_find(const char *given)
     if (list != NULL && count(list, is_snapshot, &one) == 1 && one != NULL) {
         folder = join(list, one);
     } else {
-        folder = strdup(given);
+        free(one);
+        one = NULL;
+        bool file = !there && list == NULL && is_folder(given) &&
+                    count(given, is_model_file, &one) == 1 && one != NULL;
+        folder = file ? join(given, one) : strdup(given);
     }
     free(one);
     free(list);
     return folder;
 }
 
-static bool is_gguf(const char *path)
+bool dpe_folder_has_both(const char *given)
+{
+    char *one = NULL;
+    char *config = join(given, "config.json");
+    bool both = config != NULL && access(config, F_OK) == 0 && count(given, is_model_file, &one) > 0;
+    free(one);
+    free(config);
+    return both;
+}
+
+bool dpe_folder_is_gguf(const char *path)
 {
     char magic[4] = "";
     struct stat info;
@@ -173,20 +196,15 @@ dpe_status dpe_folder_explain(const char *given, struct dpe_error *err)
                         "and give its folder: hf download %s --local-dir %s, then -m %s",
                         given, given, name, name);
     }
-    if (is_gguf(given)) {
-        return dpe_fail(err, DPE_NO_INPUT,
-                        "%s: a GGUF file; expected a Hugging Face folder. Convert it: python3 "
-                        "data/" CONVERTER " %s FOLDER",
-                        given, given);
-    }
     char *list = snapshots(given);
     dpe_status status = list != NULL ? explain_cache(given, list, err) : DPE_OK;
     char *one = NULL;
-    if (list == NULL && is_folder(given) && count(given, ends_in_gguf, &one) > 0 && one != NULL) {
+    int n = list == NULL && is_folder(given) ? count(given, is_model_file, &one) : 0;
+    if (n > 0 && one != NULL) {
         status = dpe_fail(err, DPE_NO_INPUT,
-                          "%s: no config.json here, but a GGUF file; expected a Hugging Face "
-                          "folder. Convert it: python3 data/" CONVERTER " %s/%s FOLDER",
-                          given, given, one);
+                          "%s: no config.json here, but %d GGUF model%s; give the file, for example "
+                          "%s/%s",
+                          given, n, n == 1 ? "" : "s", given, one);
     }
     free(one);
     free(list);

@@ -8,13 +8,18 @@
 #include "engine/base/base.h"
 
 /** The folder in which the model's files are: of a folder of the Hugging Face cache
- *  ("models--ORG--NAME" or its "snapshots") its snapshot, when it has exactly one; else `given`
- *  itself. Owned by the caller; NULL when memory is out. */
+ *  ("models--ORG--NAME" or its "snapshots") its snapshot, when it has exactly one; of a folder
+ *  without config.json its GGUF file, when it has one model in such files; else `given` itself.
+ *  Owned by the caller; NULL when memory is out. */
 char *dpe_folder_find(const char *given);
+/** Whether a folder holds a Hugging Face model and GGUF files as well: the first is used. */
+bool dpe_folder_has_both(const char *given);
+/** Whether a path is a regular file that begins as a GGUF file does. */
+bool dpe_folder_is_gguf(const char *path);
 
 /** Why there is no model at `given`, with the command to type, when it is known: an id of the
- *  Hugging Face hub, a GGUF file, a folder of the cache with several snapshots (or none), a folder
- *  that holds only GGUF files. DPE_NO_INPUT; DPE_OK, and `err` untouched, for everything else.
+ *  Hugging Face hub, a folder of the cache with several snapshots (or none), a folder that holds
+ *  several GGUF models and nothing else. DPE_NO_INPUT; DPE_OK, and `err` untouched, for everything else.
  *  DPE_NO_MEMORY. */
 dpe_status dpe_folder_explain(const char *given, struct dpe_error *err);
 

@@ -2,6 +2,7 @@
  * is the function that returns the table, DPE_KERNELS_LABEL its name, and DPE_SIMD_AVX512,
  * DPE_SIMD_AVX2, DPE_SIMD_NEON or none selects the vectors (cpu_simd.h). */
 #include "engine/cpu/cpu_kernels.h"
+#include "engine/cpu/cpu_blocks.h"
 #include "engine/cpu/cpu_simd.h"
 
 #include <math.h>
@@ -277,6 +278,9 @@ static void kernel_widen(const void *from, enum dpe_dtype dtype, int64_t n, floa
     case DPE_BF16:
         widen_as(DPE_BF16, from, n, out);
         break;
+    default:
+        dpe_blocks_widen(from, dtype, n, out);
+        break;
     }
 }
 
@@ -401,6 +405,9 @@ static void kernel_dots(const struct dpe_cpu_dots *dots)
         break;
     case DPE_BF16:
         dots_as(DPE_BF16, dots);
+        break;
+    default:
+        dpe_blocks_dots(dots);
         break;
     }
 }

@@ -6,6 +6,7 @@
 
 #include "engine/cpu/cpu.h"
 #include "engine/cpu/cpu_kernels.h"
+#include "engine/model/layer_weights.h"
 #include "engine/ops/ops_host.h"
 
 enum { SMALL_WORK = 1 << 14 /* elements for which no second thread is woken */ };
@@ -117,11 +118,9 @@ static void cpu_embed(struct dpe_backend *backend, const struct dpe_batch *batch
 {
     const struct dpe_tensor *embedding = &backend->weights->embedding;
     int64_t width = embedding->cols;
-    int64_t size = embedding->dtype == DPE_F32 ? 4 : 2;
-    const char *table = embedding->data;
     for (int64_t r = 0; r < batch->rows; r++) {
-        backend->cpu->kernels->widen(table + batch->tokens[r] * width * size, embedding->dtype,
-                                     width, (float *)x + r * width);
+        backend->cpu->kernels->widen(dpe_tensor_at(embedding, batch->tokens[r] * width),
+                                     embedding->dtype, width, (float *)x + r * width);
     }
 }
 

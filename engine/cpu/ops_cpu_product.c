@@ -7,6 +7,7 @@
 
 #include "engine/cpu/blas.h"
 #include "engine/cpu/cpu_kernels.h"
+#include "engine/model/layer_weights.h"
 
 enum {
     FEW_ROWS = 8,     /* up to so many rows, packing costs more than it saves */
@@ -124,8 +125,7 @@ struct job {
 static const char *weight_at(const struct job *job, int64_t row, int64_t column)
 {
     const struct dpe_tensor *w = job->product->weight;
-    int64_t size = w->dtype == DPE_F32 ? 4 : 2;
-    return (const char *)w->data + (row * job->ldw + column) * size;
+    return dpe_tensor_at(w, row * job->ldw + column);
 }
 
 /* Weight rows c … c+DOT_COLUMNS−1 of a product of few rows. */

@@ -301,14 +301,13 @@ static void read_outside(struct dpe_json_reader *top, struct dpe_config *config)
     read_ids(top, config);
 }
 
-dpe_status dpe_config_parse(const char *folder, const char *json, size_t n, const char *generation,
+dpe_status dpe_config_parse(const char *file, const char *json, size_t n,
+                            const char *generation_file, const char *generation,
                             size_t n_generation, struct dpe_config *config, struct dpe_error *err)
 {
-    char file[512];
     json_t *root = NULL;
     json_t *second = NULL;
     *config = (struct dpe_config){.bos_id = -1};
-    snprintf(file, sizeof file, "%s/config.json", folder);
     dpe_status status = dpe_json_parse(file, json, n, &root, err);
     if (status != DPE_OK) {
         return status;
@@ -329,9 +328,9 @@ dpe_status dpe_config_parse(const char *folder, const char *json, size_t n, cons
     }
     status = top.status;
     if (status == DPE_OK && generation != NULL) {
-        snprintf(file, sizeof file, "%s/generation_config.json", folder);
-        status = dpe_json_parse(file, generation, n_generation, &second, err);
+        status = dpe_json_parse(generation_file, generation, n_generation, &second, err);
         if (status == DPE_OK) {
+            top.file = generation_file;
             top.from = second;
             read_ids(&top, config);
             status = top.status;
@@ -373,7 +372,7 @@ int64_t dpe_config_parameters(const struct dpe_config *config)
         struct dpe_layer_shape shape = dpe_layer_shape(config, (enum dpe_weight)which);
         layer += shape.rows * shape.cols + shape.bias;
     }
-    bool biased = dpe_family_of(config)->experts == DPE_EXPERTS_STACKED;
+    bool biased = dpe_family_of(config)->experts_biased;
     int64_t expert = 3 * config->hidden * config->intermediate;
     expert += biased ? config->hidden + 2 * config->intermediate : 0;
     layer += config->n_experts * expert;

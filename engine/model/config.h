@@ -10,10 +10,11 @@
 #include "engine/model/model.h"
 
 /** Fill *config from the text of config.json and, when not NULL, of generation_config.json.
- * `folder` is for messages. On success the lists of config->rope are owned by the caller
+ * The names of the files are for messages. On success the lists of config->rope are owned by the caller
  *  (dpe_config_release). config->dtype is the file's dtype (F32 when it has none).
  *  Errors: DPE_BAD_DATA (file, key, expected, found), DPE_NO_MEMORY. */
-dpe_status dpe_config_parse(const char *folder, const char *json, size_t n, const char *generation,
+dpe_status dpe_config_parse(const char *file, const char *json, size_t n,
+                            const char *generation_file, const char *generation,
                             size_t n_generation, struct dpe_config *config, struct dpe_error *err);
 /** Free what dpe_config_parse allocated. */
 void dpe_config_release(struct dpe_config *config);

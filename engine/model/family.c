@@ -183,6 +183,7 @@ static const struct dpe_family families[] = {
         .sinks = true,
         .activation = DPE_SWIGLU_CLAMPED,
         .experts = DPE_EXPERTS_STACKED,
+        .experts_biased = true,
         .windows = DPE_WINDOW_TYPES,
         .window_pattern = 2,
         .defaults = {.window = 128, .head_dim = 64, .theta = 150000.0, .attention_bias = true},

@@ -77,6 +77,7 @@ struct dpe_family {
     bool position_free;            /**< reads no_rope_layers */
     enum dpe_activation activation;
     enum dpe_expert_layout experts;
+    bool experts_biased; /**< experts and router have biases */
     enum dpe_window_rule windows;
     int window_pattern; /**< without layer_types every so many-th layer is full */
     enum dpe_local_rope local_rope;

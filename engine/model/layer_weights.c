@@ -97,7 +97,7 @@ static bool holds(const struct dpe_config *config, enum dpe_weight which,
     case DPE_IF_ROUTED:
         return config->n_experts > 0;
     case DPE_IF_ROUTER_BIAS:
-        return dpe_family_of(config)->experts == DPE_EXPERTS_STACKED;
+        return dpe_family_of(config)->experts_biased;
     }
     return false;
 }

@@ -117,6 +117,12 @@ static inline int64_t dpe_tensor_stride(const struct dpe_tensor *tensor)
     return tensor->stride != 0 ? tensor->stride : tensor->cols;
 }
 
+/** Where element `at` of a tensor's data stands; of blocks a multiple of the block. */
+static inline const char *dpe_tensor_at(const struct dpe_tensor *tensor, int64_t at)
+{
+    return (const char *)tensor->data + dpe_dtype_bytes(tensor->dtype, at);
+}
+
 #ifdef __cplusplus
 }
 #endif

@@ -2,6 +2,7 @@
 #include "engine/model/model.h"
 #include "engine/base/base.h"
 #include "engine/base/folder.h"
+#include "engine/model/gguf_model.h"
 #include "engine/model/model_internal.h"
 
 #include <errno.h>
@@ -56,7 +57,11 @@ static dpe_status open_config(struct dpe_model *model, struct dpe_sha256 *hash,
                                 &n_generation, err);
     }
     if (status == DPE_OK) {
-        status = dpe_config_parse(model->folder, model->config_json, n, generation, n_generation,
+        char file[512];
+        char second[512];
+        snprintf(file, sizeof file, "%s/config.json", model->folder);
+        snprintf(second, sizeof second, "%s/generation_config.json", model->folder);
+        status = dpe_config_parse(file, model->config_json, n, second, generation, n_generation,
                                   &model->config, err);
     }
     if (status == DPE_OK) {
@@ -95,8 +100,8 @@ static dpe_status hash_data(const struct dpe_model *model, enum dpe_fingerprint_
     return status;
 }
 
-static dpe_status open_weights(struct dpe_model *model, enum dpe_fingerprint_kind kind,
-                               struct dpe_sha256 *hash, struct dpe_error *err)
+static dpe_status open_weights(struct dpe_model *model, struct dpe_sha256 *hash,
+                               struct dpe_error *err)
 {
     struct dpe_shard_table table = {0};
     dpe_status status = dpe_model_open_shards(model, &table, hash, err);
@@ -104,10 +109,14 @@ static dpe_status open_weights(struct dpe_model *model, enum dpe_fingerprint_kin
         status = dpe_model_bind(model, &table, err);
     }
     free(table.tensors);
-    if (status == DPE_OK) {
-        status = hash_data(model, kind, hash, err);
-    }
     return status;
+}
+
+static dpe_status open_folder(struct dpe_model *model, bool config_only, struct dpe_sha256 *hash,
+                              struct dpe_error *err)
+{
+    dpe_status status = open_config(model, hash, err);
+    return status == DPE_OK && !config_only ? open_weights(model, hash, err) : status;
 }
 
 dpe_status dpe_model_open(const char *folder, const struct dpe_model_options *options,
@@ -137,10 +146,12 @@ dpe_status dpe_model_open(const char *folder, const struct dpe_model_options *op
         status = DPE_NO_MEMORY;
     }
     if (status == DPE_OK) {
-        status = open_config(opened, hash, err);
+        status = dpe_folder_is_gguf(folder)
+                     ? dpe_model_open_gguf(opened, options->config_only, hash, err)
+                     : open_folder(opened, options->config_only, hash, err);
     }
     if (status == DPE_OK && !options->config_only) {
-        status = open_weights(opened, options->fingerprint, hash, err);
+        status = hash_data(opened, options->fingerprint, hash, err);
     }
     if (hash != NULL) {
         char hex[65];
@@ -188,6 +199,11 @@ const struct dpe_config *dpe_model_config(const struct dpe_model *model)
 const struct dpe_weights *dpe_model_weights(const struct dpe_model *model)
 {
     return model->weights.layers == NULL ? NULL : &model->weights;
+}
+
+const char *dpe_model_types(const struct dpe_model *model)
+{
+    return model->types[0] != '\0' ? model->types : NULL;
 }
 
 const char *dpe_model_folder(const struct dpe_model *model)

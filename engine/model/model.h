@@ -6,8 +6,7 @@
 #define DPE_MODEL_H
 
 #include "engine/base/base.h"
-
-enum dpe_dtype { DPE_F32, DPE_F16, DPE_BF16 };
+#include "engine/blocks/blocks.h"
 
 /** Native rope scaling of a checkpoint (config.json: rope_scaling or rope_parameters). */
 enum dpe_rope_type {
@@ -101,7 +100,10 @@ struct dpe_config {
     int64_t bos_id;      /**< -1 when none */
     int64_t eos_ids[16]; /**< union of config.json and generation_config.json, ascending */
     int n_eos;
-    enum dpe_dtype dtype; /**< of the weights on disk (the widest met among matrices) */
+    enum dpe_dtype dtype; /**< of the weights on disk (the widest met among matrices); F32 where they
+                               are blocks or mixed */
+    bool blocks;          /**< some matrices are in blocks (GGUF) */
+    int64_t weight_bytes; /**< of the weights in a GGUF file; 0: by the number and dtype */
 };
 
 /** An opened model folder. */
@@ -133,7 +135,7 @@ struct dpe_weights {
     struct dpe_tensor lm_head;        /**< [vocab, hidden]; the embedding itself when tied */
 };
 
-/** Open a Hugging Face folder (config.json, model.safetensors or model.safetensors.index.json with
+/** Open a GGUF file (the first of a split one), or a Hugging Face folder (config.json, model.safetensors or model.safetensors.index.json with
  *  shards, generation_config.json if there). Weights are memory-mapped, bound by meaning, strict on
  *  name, shape and dtype. `options` may be NULL. The caller closes with dpe_model_close.
  *  Errors: DPE_NO_INPUT, DPE_BAD_DATA (file, tensor, expected, found), DPE_NO_MEMORY,
@@ -146,9 +148,12 @@ void dpe_model_close(struct dpe_model *model);
 const struct dpe_config *dpe_model_config(const struct dpe_model *model);
 /** Borrowed for the model's life; NULL when opened with config_only. */
 const struct dpe_weights *dpe_model_weights(const struct dpe_model *model);
-/** The folder as given to dpe_model_open. */
+/** The types of the tensors of a GGUF file and how many there are of each, "Q4_1 210, F32 61"; NULL
+ *  for a folder. */
+const char *dpe_model_types(const struct dpe_model *model);
+/** The folder or GGUF file as given to dpe_model_open. */
 const char *dpe_model_folder(const struct dpe_model *model);
-/** The bytes of config.json as read, NUL-terminated. */
+/** The bytes of config.json as read, NUL-terminated; of a GGUF file its metadata as a config.json. */
 const char *dpe_model_config_json(const struct dpe_model *model);
 /** SHA-256, 64 lower-case hex digits, over config.json and, per shard in name order, name, size and
  *  header bytes, and of its data 256 evenly spaced blocks of 4 KiB (fast) or all bytes (full).

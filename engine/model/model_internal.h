@@ -6,6 +6,7 @@
 #define DPE_MODEL_INTERNAL_H
 
 #include "engine/base/base.h"
+#include "engine/model/family.h"
 #include "engine/model/model.h"
 #include "engine/model/safetensors.h"
 
@@ -18,6 +19,9 @@ struct dpe_model {
     void **copies; /**< [n_copies] aligned copies of misaligned tensors */
     size_t n_copies;
     char fingerprint[65];
+    /* Of a GGUF file. */
+    struct dpe_family own_family; /**< the family with the weights as they lie there */
+    char types[256];              /**< of its tensors, "" for a folder */
 };
 
 /** Find the shards of model->folder, open them in name order into model->shards, collect their

@@ -52,9 +52,8 @@ struct dpe_config dpe_slice_config(const struct dpe_config *config, int size)
 
 static const void *element_at(const struct dpe_tensor *tensor, int64_t index)
 {
-    int64_t size = tensor->dtype == DPE_F32 ? 4 : 2;
     /* Tensors of a benchmark's model have a shape and no data. */
-    return tensor->data == NULL ? NULL : (const char *)tensor->data + index * size;
+    return tensor->data == NULL ? NULL : dpe_tensor_at(tensor, index);
 }
 
 /* Rows of a matrix, columns of a bias: of a bias its `cols` are the matrix's rows. */
@@ -76,10 +75,37 @@ static void cut_columns(struct dpe_tensor *matrix, struct dpe_tensor *bias, int 
     }
 }
 
+/* The columns of a process are whole blocks, or it could not find their beginning. */
+static dpe_status check_blocks(const struct dpe_model *model, int size, struct dpe_error *err)
+{
+    for (int64_t i = 0; i < model->config.n_layers; i++) {
+        for (int which = 0; which < DPE_WEIGHTS_PER_LAYER; which++) {
+            const struct dpe_tensor *weight = &model->weights.layers[i].weight[which];
+            const struct dpe_block_type *type = &dpe_block_types[weight->dtype];
+            if (dpe_layer_tensors[which].sliced == DPE_SLICED_COLUMNS &&
+                weight->cols % (type->elements * size) != 0) {
+                return dpe_fail(err, DPE_USAGE,
+                                "tensor parallel: %d processes cannot share the %" PRId64
+                                " columns of layer %" PRId64 "'s %s: blocks of type %s have %" PRId64
+                                " numbers; use fewer processes for each model",
+                                size, weight->cols, i,
+                                dpe_layer_name(&model->config, (enum dpe_weight)which), type->name,
+                                type->elements);
+            }
+        }
+    }
+    return DPE_OK;
+}
+
 dpe_status dpe_slice_make(const struct dpe_model *model, int index, int size,
                           struct dpe_model *slice, struct dpe_error *err)
 {
     size_t n_layers = (size_t)model->config.n_layers;
+    *slice = (struct dpe_model){0};
+    dpe_status status = check_blocks(model, size, err);
+    if (status != DPE_OK) {
+        return status;
+    }
     *slice = (struct dpe_model){.config = dpe_slice_config(&model->config, size),
                                 .weights = model->weights};
     slice->weights.layers = dpe_alloc(n_layers, sizeof *slice->weights.layers);

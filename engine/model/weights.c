@@ -36,17 +36,11 @@ const char *dpe_name_list_text(struct dpe_name_list *list)
     return list->text;
 }
 
-static bool known_dtype(const char *name, enum dpe_dtype *dtype, size_t *size)
+/* Blocks are only what a GGUF file has: of these the sizes were checked. */
+static bool known_dtype(const struct dpe_model *model, const char *name, enum dpe_dtype *dtype)
 {
-    static const char *const names[] = {[DPE_F32] = "F32", [DPE_F16] = "F16", [DPE_BF16] = "BF16"};
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
-        if (strcmp(names[i], name) == 0) {
-            *dtype = (enum dpe_dtype)i;
-            *size = *dtype == DPE_F32 ? 4 : 2;
-            return true;
-        }
-    }
-    return false;
+    *dtype = dpe_dtype_named(name);
+    return *dtype != DPE_DTYPES && (!dpe_dtype_blocks(*dtype) || model->types[0] != '\0');
 }
 
 /* A shape as it is written in messages. */
@@ -92,11 +86,12 @@ void *dpe_bind_copy(struct dpe_binder *binder, const char *name, size_t bytes)
 /* Misaligned data is read into memory of ours; file mappings begin at page boundaries, so offset
  * and address are misaligned together. */
 static dpe_status take_data(struct dpe_binder *binder, const struct dpe_shard_tensor *found,
-                            size_t size, const void **data)
+                            enum dpe_dtype dtype, const void **data)
 {
     struct dpe_model *model = binder->model;
     const struct dpe_shard *shard = model->shards + found->shard;
-    if (found->begin % size == 0) {
+    uint64_t size = (uint64_t)dpe_block_types[dtype].bytes;
+    if (dpe_dtype_blocks(dtype) || found->begin % size == 0) {
         *data = shard->map + found->begin;
         return DPE_OK;
     }
@@ -106,6 +101,23 @@ static dpe_status take_data(struct dpe_binder *binder, const struct dpe_shard_te
     }
     *data = copy;
     return dpe_shard_read(shard, found->begin, found->end, copy, binder->err);
+}
+
+/* A vector in blocks as float: its elements are looked at one by one. */
+static dpe_status widen_vector(struct dpe_binder *binder, const char *name,
+                               struct dpe_tensor *tensor)
+{
+    if (!dpe_dtype_blocks(tensor->dtype)) {
+        return DPE_OK;
+    }
+    float *copy = dpe_bind_copy(binder, name, (size_t)tensor->cols * sizeof *copy);
+    if (copy == NULL) {
+        return DPE_NO_MEMORY;
+    }
+    dpe_dtype_read(tensor->dtype, tensor->data, 0, tensor->cols, copy);
+    tensor->data = copy;
+    tensor->dtype = DPE_F32;
+    return DPE_OK;
 }
 
 dpe_status dpe_bind_shape(struct dpe_binder *binder, const char *name, const int64_t shape[3],
@@ -121,8 +133,7 @@ dpe_status dpe_bind_shape(struct dpe_binder *binder, const char *name, const int
     if (found->rank != rank || memcmp(found->shape, want, (size_t)rank * sizeof *want) != 0) {
         return bad_shape(binder, found, want, rank);
     }
-    size_t size = 0;
-    if (!known_dtype(found->dtype, &tensor->dtype, &size)) {
+    if (!known_dtype(binder->model, found->dtype, &tensor->dtype)) {
         char quoted[96];
         return dpe_fail(binder->err, DPE_BAD_DATA,
                         "%s: tensor %s: expected dtype F32, F16 or BF16, found %s",
@@ -131,7 +142,8 @@ dpe_status dpe_bind_shape(struct dpe_binder *binder, const char *name, const int
     }
     tensor->rows = rank == 3 ? shape[0] * shape[1] : rank == 2 ? shape[1] : 1;
     tensor->cols = shape[2];
-    return take_data(binder, found, size, &tensor->data);
+    dpe_status status = take_data(binder, found, tensor->dtype, &tensor->data);
+    return status == DPE_OK && rank == 1 ? widen_vector(binder, name, tensor) : status;
 }
 
 /* rows 0 means a vector of `cols`. */
@@ -206,8 +218,7 @@ static dpe_status bind_weight(struct dpe_binder *binder, int64_t index, enum dpe
     dpe_status status =
         dpe_bind_part(binder, index, part.name, ".weight", part.whole, shape.cols, true, tensor);
     if (status == DPE_OK && tensor->data != NULL) {
-        int64_t size = tensor->dtype == DPE_F32 ? 4 : 2;
-        tensor->data = (const char *)tensor->data + part.first * shape.cols * size;
+        tensor->data = dpe_tensor_at(tensor, part.first * shape.cols);
         tensor->rows = shape.rows;
     }
     return status;
@@ -286,10 +297,10 @@ static dpe_status bind_head(struct dpe_binder *binder, struct dpe_weights *weigh
     return DPE_OK;
 }
 
-/* F16 and BF16 together have no common width but F32's. */
+/* F16 and BF16 together have no common width but F32's; blocks are multiplied as F32. */
 static enum dpe_dtype wider(enum dpe_dtype a, enum dpe_dtype b)
 {
-    return a == b ? a : DPE_F32;
+    return a == b && !dpe_dtype_blocks(a) ? a : DPE_F32;
 }
 
 static enum dpe_dtype widest(const struct dpe_config *config, const struct dpe_weights *weights)
@@ -307,6 +318,21 @@ static enum dpe_dtype widest(const struct dpe_config *config, const struct dpe_w
         }
     }
     return dtype;
+}
+
+static bool any_blocks(const struct dpe_config *config, const struct dpe_weights *weights)
+{
+    bool any = dpe_dtype_blocks(weights->embedding.dtype) || dpe_dtype_blocks(weights->lm_head.dtype);
+    for (int64_t i = 0; i < config->n_layers; i++) {
+        for (int which = 0; which < DPE_WEIGHTS_PER_LAYER; which++) {
+            any = any || dpe_dtype_blocks(weights->layers[i].weight[which].dtype);
+        }
+        for (int64_t e = 0; e < config->n_experts; e++) {
+            const struct dpe_expert *expert = &weights->layers[i].experts[e];
+            any = any || dpe_dtype_blocks(expert->gate.dtype) || dpe_dtype_blocks(expert->down.dtype);
+        }
+    }
+    return any;
 }
 
 static dpe_status check_layers_end(const struct dpe_binder *binder)
@@ -364,5 +390,6 @@ dpe_status dpe_model_bind(struct dpe_model *model, const struct dpe_shard_table 
                         binder.missing.n, dpe_name_list_text(&binder.missing));
     }
     config->dtype = widest(config, weights);
+    config->blocks = any_blocks(config, weights);
     return status;
 }

@@ -12,11 +12,11 @@ static dpe_status bind_expert(struct dpe_binder *binder, int64_t index, int64_t 
     const struct {
         const char *name;
         int64_t rows, cols;
-        struct dpe_tensor *tensor;
+        struct dpe_tensor *tensor, *bias;
     } parts[] = {
-        {"gate_proj", config->intermediate, config->hidden, &out->gate},
-        {"up_proj", config->intermediate, config->hidden, &out->up},
-        {"down_proj", config->hidden, config->intermediate, &out->down},
+        {"gate_proj", config->intermediate, config->hidden, &out->gate, &out->gate_bias},
+        {"up_proj", config->intermediate, config->hidden, &out->up, &out->up_bias},
+        {"down_proj", config->hidden, config->intermediate, &out->down, &out->down_bias},
     };
     dpe_status status = DPE_OK;
     for (size_t i = 0; i < sizeof parts / sizeof parts[0] && status == DPE_OK; i++) {
@@ -24,6 +24,10 @@ static dpe_status bind_expert(struct dpe_binder *binder, int64_t index, int64_t 
         snprintf(name, sizeof name, "mlp.experts.%lld.%s", (long long)expert, parts[i].name);
         status = dpe_bind_part(binder, index, name, ".weight", parts[i].rows, parts[i].cols, true,
                                parts[i].tensor);
+        if (status == DPE_OK && dpe_family_of(config)->experts_biased) {
+            status = dpe_bind_part(binder, index, name, ".bias", 0, parts[i].rows, true,
+                                   parts[i].bias);
+        }
     }
     return status;
 }

@@ -1,18 +1,14 @@
 /* Weights that a checkpoint holds in another form or order than the engine's own, as copies. */
 #include <string.h>
 
-#include "engine/base/halves.h"
 #include "engine/model/bind.h"
 #include "engine/model/family.h"
 
 float dpe_bind_element(const struct dpe_tensor *tensor, int64_t at)
 {
-    uint16_t half = 0;
-    if (tensor->dtype == DPE_F32) {
-        return ((const float *)tensor->data)[at];
-    }
-    memcpy(&half, (const uint16_t *)tensor->data + at, sizeof half);
-    return tensor->dtype == DPE_F16 ? dpe_from_f16(half) : dpe_from_bf16(half);
+    float value = 0.0F;
+    dpe_dtype_read(tensor->dtype, tensor->data, at, 1, &value);
+    return value;
 }
 
 dpe_status dpe_bind_shift(struct dpe_binder *binder, const char *name, double shift, double factor,
@@ -61,7 +57,7 @@ static dpe_status reorder_heads(struct dpe_binder *binder, const char *name, int
     if (tensor->data == NULL || !reordered(config)) {
         return DPE_OK;
     }
-    size_t bytes = (size_t)width * (tensor->dtype == DPE_F32 ? 4 : 2);
+    size_t bytes = (size_t)dpe_dtype_bytes(tensor->dtype, width);
     char *copy = dpe_bind_copy(binder, name, (size_t)rows * bytes);
     if (copy == NULL) {
         return DPE_NO_MEMORY;

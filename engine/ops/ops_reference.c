@@ -13,22 +13,7 @@ enum { BLOCK = 128 };
 
 void dpe_tensor_read(const struct dpe_tensor *tensor, int64_t first, int64_t n, float *out)
 {
-    const uint16_t *half = (const uint16_t *)tensor->data + first;
-    switch (tensor->dtype) {
-    case DPE_F32:
-        memcpy(out, (const float *)tensor->data + first, (size_t)n * sizeof *out);
-        break;
-    case DPE_F16:
-        for (int64_t i = 0; i < n; i++) {
-            out[i] = dpe_from_f16(half[i]);
-        }
-        break;
-    case DPE_BF16:
-        for (int64_t i = 0; i < n; i++) {
-            out[i] = dpe_from_bf16(half[i]);
-        }
-        break;
-    }
+    dpe_dtype_read(tensor->dtype, tensor->data, first, n, out);
 }
 
 static dpe_status reference_open(const struct dpe_model *model,

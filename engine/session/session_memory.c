@@ -271,6 +271,8 @@ dpe_status dpe_session_estimate(const struct dpe_config *config, const struct dp
     const struct dpe_config slice = dpe_slice_config(config, resolved.peers->size);
     *bytes =
         dpe_session_fit_bytes(&slice, plan, ops, dpe_session_may_halve(options), &resolved).total;
-    *weights = product(dpe_config_parameters(&slice), 1, 1, config->dtype == DPE_F32 ? 4 : 2);
+    *weights = config->weight_bytes > 0
+                   ? (uint64_t)config->weight_bytes / (uint64_t)resolved.peers->size
+                   : product(dpe_config_parameters(&slice), 1, 1, config->dtype == DPE_F32 ? 4 : 2);
     return DPE_OK;
 }

@@ -1,6 +1,7 @@
 /* Opening and closing a tokenizer; what it can return without encoding. */
 #include "engine/tokenizer/tokenizer.h"
 #include "engine/base/folder.h"
+#include "engine/tokenizer/tokenizer_gguf.h"
 #include "engine/tokenizer/tokenizer_load.h"
 
 #include <stdio.h>
@@ -77,6 +78,27 @@ static dpe_status check_decoder_growth(const struct dpe_tokenizer *t, struct dpe
     return status;
 }
 
+static dpe_status load_parts(struct dpe_tokenizer *t, const json_t *root, struct dpe_error *err)
+{
+    json_t *model = json_object_get(root, "model");
+    dpe_status status = DPE_OK;
+    if (!json_is_object(model)) {
+        return dpe_fail(err, DPE_BAD_DATA, "expected an object \"model\", found none");
+    }
+    /* ByteLevel among the pre-tokenizers decides how the vocabulary is read, normalisers how its
+     * added tokens are. */
+    if ((status = dpe_load_pre_tokenizer(t, json_object_get(root, "pre_tokenizer"), 0, err)) !=
+            DPE_OK ||
+        (status = dpe_load_normalizer(t, json_object_get(root, "normalizer"), 0, err)) != DPE_OK ||
+        (status = check_growth(t, err)) != DPE_OK ||
+        (status = dpe_load_model(t, model, json_object_get(root, "added_tokens"), err)) != DPE_OK ||
+        (status = dpe_load_decoder(t, json_object_get(root, "decoder"), 0, err)) != DPE_OK ||
+        (status = check_decoder_growth(t, err)) != DPE_OK) {
+        return status;
+    }
+    return dpe_load_post_processor(t, json_object_get(root, "post_processor"), 0, err);
+}
+
 dpe_status dpe_tokenizer_load(struct dpe_tokenizer *t, const char *bytes, size_t n,
                               struct dpe_error *err)
 {
@@ -88,28 +110,34 @@ dpe_status dpe_tokenizer_load(struct dpe_tokenizer *t, const char *bytes, size_t
     dpe_sha256_finish(hash, t->fingerprint);
     json_t *root = NULL;
     dpe_status status = dpe_json_parse("content", bytes, n, &root, err);
-    json_t *model = json_object_get(root, "model");
-    if (status != DPE_OK) {
-        goto done;
+    if (status == DPE_OK) {
+        status = load_parts(t, root, err);
     }
-    if (!json_is_object(model)) {
-        status = dpe_fail(err, DPE_BAD_DATA, "expected an object \"model\", found none");
-        goto done;
-    }
-    /* ByteLevel among the pre-tokenizers decides how the vocabulary is read, normalisers how its
-     * added tokens are. */
-    if ((status = dpe_load_pre_tokenizer(t, json_object_get(root, "pre_tokenizer"), 0, err)) !=
-            DPE_OK ||
-        (status = dpe_load_normalizer(t, json_object_get(root, "normalizer"), 0, err)) != DPE_OK ||
-        (status = check_growth(t, err)) != DPE_OK ||
-        (status = dpe_load_model(t, model, json_object_get(root, "added_tokens"), err)) != DPE_OK ||
-        (status = dpe_load_decoder(t, json_object_get(root, "decoder"), 0, err)) != DPE_OK ||
-        (status = check_decoder_growth(t, err)) != DPE_OK) {
-        goto done;
-    }
-    status = dpe_load_post_processor(t, json_object_get(root, "post_processor"), 0, err);
-done:
     json_decref(root);
+    return status;
+}
+
+/* From the metadata of a GGUF file. */
+static dpe_status load_gguf(struct dpe_tokenizer *t, const char *path, struct dpe_error *err)
+{
+    json_t *root = NULL;
+    dpe_status status = dpe_tokenizer_of_gguf(path, &root, t->fingerprint, err);
+    if (status == DPE_OK && (status = load_parts(t, root, err)) != DPE_OK) {
+        dpe_fail_prefix(err, "%s: its tokenizer", path);
+    }
+    json_decref(root);
+    return status;
+}
+
+static dpe_status load_file(struct dpe_tokenizer *t, const char *path, struct dpe_error *err)
+{
+    char *bytes = NULL;
+    size_t n = 0;
+    dpe_status status = dpe_read_file(path, MAX_FILE, &bytes, &n, err);
+    if (status == DPE_OK && (status = dpe_tokenizer_load(t, bytes, n, err)) != DPE_OK) {
+        dpe_fail_prefix(err, "%s", path);
+    }
+    free(bytes);
     return status;
 }
 
@@ -118,20 +146,13 @@ dpe_status dpe_tokenizer_open(const char *path, struct dpe_tokenizer **tokenizer
 {
     struct stat info;
     struct dpe_text file = {0};
-    char *bytes = NULL;
-    size_t n = 0;
     struct dpe_tokenizer *made = NULL;
+    bool gguf = dpe_folder_is_gguf(path);
     dpe_status status = dpe_text_append(&file, path, strlen(path), err);
     if (status == DPE_OK && stat(path, &info) == 0 && S_ISDIR(info.st_mode)) {
         status = dpe_text_append(&file, "/tokenizer.json", 15, err);
     } else if (status == DPE_OK) {
         status = dpe_folder_explain(path, err);
-    }
-    if (status == DPE_OK) {
-        status = dpe_read_file(file.bytes, MAX_FILE, &bytes, &n, err);
-        if (status == DPE_NO_INPUT) {
-            dpe_folder_explain(path, err);
-        }
     }
     if (status != DPE_OK) {
         goto done;
@@ -141,9 +162,11 @@ dpe_status dpe_tokenizer_open(const char *path, struct dpe_tokenizer **tokenizer
         status = dpe_fail(err, DPE_NO_MEMORY, "%s: no memory", file.bytes);
         goto done;
     }
-    status = dpe_tokenizer_load(made, bytes, n, err);
+    status = gguf ? load_gguf(made, path, err) : load_file(made, file.bytes, err);
+    if (status == DPE_NO_INPUT) {
+        dpe_folder_explain(path, err);
+    }
     if (status != DPE_OK) {
-        dpe_fail_prefix(err, "%s", file.bytes);
         goto done;
     }
     made->path = file;
@@ -153,7 +176,6 @@ dpe_status dpe_tokenizer_open(const char *path, struct dpe_tokenizer **tokenizer
 done:
     dpe_tokenizer_close(made);
     dpe_text_free(&file);
-    free(bytes);
     return status;
 }
 

@@ -24,7 +24,8 @@ struct dpe_encode_options {
     bool replace_invalid; /**< invalid UTF-8 → U+FFFD instead of an error with the offset */
 };
 
-/** Open tokenizer.json: a folder that holds one, or the file itself. BPE only; an unknown component
+/** Open tokenizer.json: a folder that holds one, the file itself, or a GGUF file with the same in its
+ *  metadata. BPE only; an unknown component
  *  is refused by name. The file decides everything, but for its truncation and padding, which are
  *  ignored as transformers does. Reference: the `tokenizers` library, 0.23. Errors: DPE_NO_INPUT,
  * DPE_BAD_DATA, DPE_NO_MEMORY. */
@@ -59,7 +60,7 @@ int64_t dpe_tokenizer_size(const struct dpe_tokenizer *tokenizer);
 int dpe_tokenizer_prefix_size(const struct dpe_tokenizer *tokenizer);
 /** The file, for messages. */
 const char *dpe_tokenizer_path(const struct dpe_tokenizer *tokenizer);
-/** SHA-256 over the file's bytes, hex. */
+/** SHA-256 over the file's bytes (of a GGUF file over the metadata of its tokenizer), hex. */
 const char *dpe_tokenizer_fingerprint(const struct dpe_tokenizer *tokenizer);
 
 #endif

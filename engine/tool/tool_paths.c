@@ -14,6 +14,11 @@ const char *dpe_tool_model(const char *arg)
     if (folder == NULL) {
         return arg;
     }
+    if (dpe_folder_has_both(folder)) {
+        dpe_log_warning("%s: holds safetensors and GGUF files; the safetensors are used (-m FILE.gguf "
+                        "takes a GGUF file)",
+                        arg);
+    }
     free(found);
     found = folder;
     return found;

@@ -103,6 +103,13 @@ static dpe_status read_tokens(struct dpe_chat *chat, const char *model, struct d
     if (chat->variables == NULL) {
         return no_memory(err);
     }
+    json_t *metadata = NULL;
+    status = dpe_chat_gguf_config(model, &metadata, err);
+    if (metadata != NULL || status != DPE_OK) {
+        add_tokens(chat->variables, metadata);
+        json_decref(metadata);
+        return status;
+    }
     for (int i = 0; i < 2 && status == DPE_OK; i++) {
         char *path = beside(model, files[i]);
         json_t *config = NULL;
@@ -191,12 +198,32 @@ static dpe_status parse_file(struct dpe_chat *chat, struct dpe_error *err)
     return status;
 }
 
-/* The folder's own template; *there tells whether it has one. */
+/* The template in the metadata of a GGUF file. */
+static dpe_status take_metadata(struct dpe_chat *chat, const char *model, const json_t *metadata,
+                                bool *there, struct dpe_error *err)
+{
+    const char *text = in_config(metadata);
+    *there = text != NULL;
+    chat->source = strdup(model);
+    if (chat->source == NULL) {
+        return no_memory(err);
+    }
+    return *there ? dpe_template_parse(model, text, strlen(text), &chat->jinja, err) : DPE_OK;
+}
+
+/* The model's own template; *there tells whether it has one. */
 static dpe_status find_own(struct dpe_chat *chat, const char *model, bool *there,
                            struct dpe_error *err)
 {
     struct stat info;
+    json_t *metadata = NULL;
+    dpe_status found = dpe_chat_gguf_config(model, &metadata, err);
     *there = true;
+    if (found != DPE_OK || metadata != NULL) {
+        found = found == DPE_OK ? take_metadata(chat, model, metadata, there, err) : found;
+        json_decref(metadata);
+        return found;
+    }
     chat->source = beside(model, "chat_template.jinja");
     if (chat->source != NULL && stat(chat->source, &info) == 0) {
         return parse_file(chat, err);

@@ -16,7 +16,8 @@ struct dpe_chat;
 /** Open the template that --chat-template WHAT names:
  *  - NULL, "none": none;
  *  - "auto": that of the model: chat_template.jinja, else "chat_template" in tokenizer_config.json
- *    (a text, or a list of which "default" is taken); none when the folder has neither;
+ *    (a text, or a list of which "default" is taken), or in the metadata of a GGUF file; none when
+ *    the model has none of these;
  *  - else a file: plain text that holds {prompt} once and the turn markers around it, or a Jinja
  *    template (it has "{%" or "{{"), or a tokenizer_config.json.
  *  Without a template *chat is NULL. `model` is the model's folder or a file in it; bos_token and
@@ -28,6 +29,9 @@ dpe_status dpe_chat_open(const char *what, const char *model, struct dpe_chat **
 void dpe_chat_close(struct dpe_chat *chat);
 /** The file that the template was read from. */
 const char *dpe_chat_source(const struct dpe_chat *chat);
+/** What a GGUF file says of a tokenizer_config.json: chat_template, bos_token and the like, each where
+ *  it is there; a new reference. NULL, and DPE_OK, when the path is no GGUF file. */
+dpe_status dpe_chat_gguf_config(const char *path, json_t **config, struct dpe_error *err);
 /** The text of eos_token, with which a turn of the model may end; NULL when it is not known. */
 const char *dpe_chat_end(const struct dpe_chat *chat);
 

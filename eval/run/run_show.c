@@ -83,6 +83,9 @@ static dpe_status info_json(const struct run *run, struct dpe_error *err)
     dpe_result_flag(result, "qkv_bias", config->qkv_bias);
     dpe_result_flag(result, "tied_embeddings", config->tied_embeddings);
     dpe_result_text(result, "dtype", dtypes[config->dtype]);
+    if (dpe_model_types(run->model) != NULL) {
+        dpe_result_text(result, "tensor_types", dpe_model_types(run->model));
+    }
     dpe_result_text(result, "rope", rope_name(config->rope.type));
     dpe_result_number(result, "rope_base", config->rope.theta);
     const struct {
@@ -117,8 +120,9 @@ dpe_status dpe_run_tool_info(const struct run *run, struct dpe_error *err)
     printf("fingerprint     %s\n", dpe_model_fingerprint(run->model));
     printf("architecture    %s%s%s\n", config->model_type, config->qkv_bias ? ", QKV bias" : "",
            config->tied_embeddings ? ", tied embeddings" : "");
-    printf("weights         %lld, %s on disk\n", (long long)dpe_config_parameters(config),
-           dtypes[config->dtype]);
+    const char *types = dpe_model_types(run->model);
+    printf("weights         %lld, %s%s on disk\n", (long long)dpe_config_parameters(config),
+           types != NULL ? "tensors of " : "", types != NULL ? types : dtypes[config->dtype]);
     printf("layers          %lld\n", (long long)config->n_layers);
     printf("width           %lld, MLP %lld\n", (long long)config->hidden,
            (long long)config->intermediate);

@@ -23,7 +23,7 @@ enum option_key {
 
 static const struct argp_option options_table[] = {
     {NULL, 0, NULL, 0, "What to serve:", 1},
-    {"model", 'm', "DIR", DPE_BASIC, "Hugging Face folder: config.json, safetensors, tokenizer.json", 1},
+    {"model", 'm', "DIR", DPE_BASIC, "Hugging Face folder (config.json, safetensors, tokenizer.json) or GGUF file", 1},
     {"method", KEY_METHOD, "NAME[:K=V,...]", DPE_BASIC,
      "Position method, for all requests, made for --length (default: rope)", 1},
     {"table", KEY_TABLE, "FILE", DPE_BASIC,

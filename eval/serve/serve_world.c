@@ -113,9 +113,13 @@ static char *join(const char *folder, const char *file)
     return path;
 }
 
-/* tokenizer_config.json, where the folder has one. */
+/* tokenizer_config.json, where the folder has one; of a GGUF file what its metadata says. */
 static dpe_status read_tokenizer_config(struct dpe_serve_world *world, struct dpe_error *err)
 {
+    dpe_status found = dpe_chat_gguf_config(world->args->model, &world->tokenizer_config, err);
+    if (found != DPE_OK || world->tokenizer_config != NULL) {
+        return found;
+    }
     char *path = join(world->args->model, "tokenizer_config.json");
     char *bytes = NULL;
     size_t n = 0;

@@ -19,7 +19,7 @@ enum option_key {
 /* ------------------------------------------------------------------------------ model and texts */
 
 static const struct argp_option inputs_table[] = {
-    {"model", 'm', "DIR", DPE_BASIC, "Hugging Face folder: config.json, safetensors, tokenizer.json", 1},
+    {"model", 'm', "DIR", DPE_BASIC, "Hugging Face folder (config.json, safetensors, tokenizer.json) or GGUF file", 1},
     {"corpus", KEY_CORPUS, "PATH", DPE_BASIC,
      "Texts: a PG-19 folder (with metadata.csv), a folder of .txt files, or a text file", 1},
     {"split", KEY_SPLIT, "test|validation|train", 0,

@@ -44,6 +44,7 @@ dpe_status dpe_job_identity(const struct dpe_job *job, const struct dpe_job_iden
         {"kind", own->kind},
         {"suite", own->suite},
         {"model", dpe_model_fingerprint(job->model)},
+        {"tensor_types", dpe_model_types(job->model)},
         {"end_tokens", ends},
         {"tokenizer", dpe_tokenizer_fingerprint(job->tokenizer)},
         {"corpus", job->corpus != NULL ? dpe_corpus_fingerprint(job->corpus) : NULL},

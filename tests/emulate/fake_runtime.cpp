@@ -368,6 +368,8 @@ int dpe_rt_product(struct dpe_rt_blas *blas, const struct dpe_rt_product *p)
     case DPE_BF16:
         multiply<dpe_bf16>(p);
         break;
+    default:
+        return INVALID;
     }
     return 0;
 }

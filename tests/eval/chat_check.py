@@ -123,9 +123,9 @@ with tempfile.TemporaryDirectory() as work:
     gguf = os.path.join(work, "model.gguf")
     with open(gguf, "wb") as f:
         f.write(b"GGUF\x03\0\0\0")
-    expect("GGUF", info(gguf), 66, err="Convert it: python3 data/gguf_to_hf.py " + gguf)
-    expect("a folder with GGUF", info(work), 66, err="data/gguf_to_hf.py " + gguf)
-    expect("its tokenizer", tool("dpe-run", "-m", gguf, "--tokenize", "-p", "x"), 66, err="a GGUF file")
+    expect("half a GGUF file", info(gguf), 65, err=gguf + ": its header does not end")
+    expect("a folder with one", info(work), 65, err=gguf + ": its header does not end")
+    expect("its tokenizer", tool("dpe-run", "-m", gguf, "--tokenize", "-p", "x"), 65, err="its header does not end")
     hub = "hf download org/some-model --local-dir some-model, then -m some-model"
     expect("hub", info("org/some-model"), 66, err=hub)
     expect("hub", tool("dpe-detect", *sweep[2:], "-m", "org/some-model"), 66, err=hub)

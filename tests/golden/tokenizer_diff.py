@@ -2,13 +2,15 @@
 """Compare our tokenizer with the reference on many texts; prints what differs, exits 1 if any does.
 
     python3 tests/golden/tokenizer_diff.py [--probe build/tests/tokenizer_probe] [--random 4000]
-        TOKENIZER.json… [--texts FILE…] [--all-points]
+        TOKENIZER.json… [--texts FILE…] [--all-points] [--gguf]
 
 Run by hand with a Python that has `tokenizers`. A *.model (SentencePiece) is turned into the two
-tokenizer.json shapes by tokenizer_spm.py first. Texts: random Unicode of several kinds,
+tokenizer.json shapes by tokenizer_spm.py first. --gguf: ours reads the same tokenizer from the
+metadata of a GGUF file that is written for the purpose. Texts: random Unicode of several kinds,
 every code point alone and between letters (--all-points), whole files (--texts).
 """
 import argparse
+import json
 import os
 import random
 import struct
@@ -19,6 +21,10 @@ import tempfile
 from tokenizers import Tokenizer
 
 import tokenizer_spm
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib"))
+import gguf_tokenizer  # noqa: E402
+import gguf_writer  # noqa: E402
 
 ADD, LITERAL, PARSE, REPLACE = 1, 2, 4, 8
 
@@ -98,8 +104,8 @@ def broken_texts(rng, n):
 
 
 class Comparison:
-    def __init__(self, name, program, path):
-        self.name, self.probe = name, Probe(program, path)
+    def __init__(self, name, program, path, ours):
+        self.name, self.probe = name, Probe(program, ours)
         self.reference = Tokenizer.from_file(path)
         self.reference.no_truncation()
         self.reference.no_padding()
@@ -129,9 +135,9 @@ class Comparison:
             self.report(f"decode(skip={skip})", ids, got, expected)
 
 
-def compare(name, path, options):
+def compare(name, path, options, ours=None):
     rng = random.Random(options.seed)
-    c = Comparison(name, options.probe, path)
+    c = Comparison(name, options.probe, path, ours or path)
     added = [t.content for t in c.reference.get_added_tokens_decoder().values()][:40]
     for text in random_texts(rng, options.random, added):
         c.text(text, rng.choice([PARSE, ADD | PARSE, LITERAL]))
@@ -163,15 +169,22 @@ def main():
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--texts", nargs="*", default=[])
     parser.add_argument("--all-points", action="store_true")
+    parser.add_argument("--gguf", action="store_true")
     options = parser.parse_args()
     bad = 0
     with tempfile.TemporaryDirectory() as scratch:
         for path in options.tokenizers:
+            ours = os.path.join(scratch, "tokenizer.gguf") if options.gguf else None
             if path.endswith(".model"):
-                for name, made in tokenizer_spm.convert(path, scratch):
-                    bad += compare(name, made, options)
+                if options.gguf:
+                    gguf_writer.write(ours, gguf_tokenizer.sentence_piece(tokenizer_spm.pieces(path)), [])
+                for name, made in tokenizer_spm.convert(path, scratch)[:1 if options.gguf else 2]:
+                    bad += compare(name, made, options, ours)
             else:
-                bad += compare(path, path, options)
+                if options.gguf:
+                    with open(path, encoding="utf-8") as stream:
+                        gguf_writer.write(ours, gguf_tokenizer.byte_level(json.load(stream)), [])
+                bad += compare(path, path, options, ours)
     sys.exit(1 if bad else 0)
 
 

@@ -56,6 +56,15 @@ static inline struct tiny tiny_open(const char *folder)
     struct dpe_error err = {0};
     char path[512];
     snprintf(path, sizeof path, "%s/tests/golden/%s", tiny_source(), folder);
+    /* The same models as GGUF files (tests/engine/gguf/gguf_models.py). */
+    const char *files = getenv("DPE_TEST_GGUF");
+    if (files != NULL) {
+        size_t at = (size_t)snprintf(path, sizeof path, "%s/", files);
+        snprintf(path + at, sizeof path - at, "%s.gguf", folder);
+        for (char *c = path + at; *c != 0; c++) {
+            *c = (char)(*c == '/' ? '-' : *c);
+        }
+    }
     TINY_OK(dpe_model_open(path, NULL, &tiny.model, &err), err);
     tiny.config = dpe_model_config(tiny.model);
     size_t n = 0;

@@ -200,6 +200,7 @@ static const char *not_carried(const struct dpe_config *config, const struct dpe
          "layers without a norm before attention"},
         {config->activation != DPE_SWIGLU, "an activation other than SwiGLU"},
         {config->n_kinds > 1, "layers that a plan does not move"},
+        {config->blocks, "weights in the blocks of a GGUF file"},
         {config->n_experts > 0, "experts"},
         {config->sinks, "attention sinks"},
         {plan->query_growth > 0.0, "queries that grow with the position"},

@@ -530,10 +530,9 @@ int dpe_attention_decode(const struct dpe_decode *call, void *stream)
         return launch_of<dpe_f16>(call, stream);
     case DPE_BF16:
         return launch_of<dpe_bf16>(call, stream);
-    case DPE_F32:
-        break;
+    default:
+        return 1;
     }
-    return 1;
 }
 
 int dpe_decode_table(const float *cos, const float *sin, const float *undo_cos,

@@ -182,6 +182,7 @@ int dpe_attention_plain(const struct dpe_flash *call, void *stream)
         return launch<dpe_f16>(call, stream);
     case DPE_BF16:
         return launch<dpe_bf16>(call, stream);
+    default:
+        return 1;
     }
-    return 1;
 }

@@ -577,8 +577,9 @@ template <class T> int swiglu_of(void *gate, const void *up, int64_t n)
         using T = dpe_bf16;                                                                        \
         return call;                                                                               \
     }                                                                                              \
-    }                                                                                              \
-    return 1
+    default:                                                                                       \
+        return 1;                                                                                  \
+    }
 
 } // namespace
 

@@ -172,6 +172,7 @@ int dpe_kernel_rotate(const struct dpe_rotated_rows *rows, const struct dpe_row_
         return launch_of<dpe_f16>(rows, all);
     case DPE_BF16:
         return launch_of<dpe_bf16>(rows, all);
+    default:
+        return 1;
     }
-    return 1;
 }

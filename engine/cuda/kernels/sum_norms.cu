@@ -80,6 +80,7 @@ int dpe_kernel_norms(enum dpe_dtype dtype, const void *q, const void *k,
         return sum_of<dpe_f16>(q, k, shape, sums);
     case DPE_BF16:
         return sum_of<dpe_bf16>(q, k, shape, sums);
+    default:
+        return 1;
     }
-    return 1;
 }

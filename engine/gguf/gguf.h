@@ -1,0 +1,114 @@
+/**
+ * @file gguf.h
+ * Reading the header of a GGUF file of strangers: metadata by key, tensors by name.
+ *
+ * A file is: "GGUF", a version, two counts, the metadata (key, type, value), the tensors (name,
+ * dimensions, type, offset), then the data at the next multiple of general.alignment, to which the
+ * offsets are relative. All numbers are little endian. Versions 2 and 3 are read. The header is read
+ * by pread, so that a short file is an error and never a SIGBUS. What would need more memory than
+ * the file's own size is refused, as are arrays of arrays and types that blocks.h does not have.
+ */
+#ifndef DPE_GGUF_H
+#define DPE_GGUF_H
+
+#include "engine/base/base.h"
+#include "engine/blocks/blocks.h"
+
+enum { DPE_GGUF_RANK = 4 };
+
+/** Types of values, with the format's numbers. */
+enum dpe_gguf_type {
+    DPE_GGUF_U8,
+    DPE_GGUF_I8,
+    DPE_GGUF_U16,
+    DPE_GGUF_I16,
+    DPE_GGUF_U32,
+    DPE_GGUF_I32,
+    DPE_GGUF_F32,
+    DPE_GGUF_BOOL,
+    DPE_GGUF_STRING,
+    DPE_GGUF_ARRAY,
+    DPE_GGUF_U64,
+    DPE_GGUF_I64,
+    DPE_GGUF_F64,
+    DPE_GGUF_TYPES
+};
+
+/** A line of the metadata. */
+struct dpe_gguf_value {
+    char *key; /**< without NUL inside */
+    enum dpe_gguf_type type; /**< of the value, or of an array's elements */
+    bool array;
+    uint64_t n;                 /**< elements of an array, else 1 */
+    const unsigned char *bytes; /**< as in the file, in dpe_gguf.header */
+    size_t n_bytes;
+};
+
+struct dpe_gguf_tensor {
+    char *name; /**< without NUL inside */
+    enum dpe_dtype dtype;
+    int rank;
+    int64_t shape[DPE_GGUF_RANK]; /**< rows first: the reverse of the file's order; each ≥ 1 */
+    uint64_t begin, end;          /**< bytes of the file; no two tensors overlap */
+};
+
+struct dpe_gguf {
+    char *path;
+    int fd; /**< open for reading; −1: the caller took it */
+    uint64_t size, data; /**< of the file; where the data begins */
+    unsigned char *header;
+    size_t n_header; /**< bytes up to the end of the list of tensors */
+    struct dpe_gguf_value *values; /**< [n_values], sorted by key */
+    size_t n_values;
+    struct dpe_gguf_tensor *tensors; /**< [n_tensors], in the file's order */
+    size_t n_tensors;
+};
+
+/** Open and check. The caller closes with dpe_gguf_close. Errors: DPE_NO_INPUT, DPE_PERMISSION,
+ *  DPE_BAD_DATA (file, key or tensor, expected, found), DPE_NO_MEMORY, DPE_IO. */
+dpe_status dpe_gguf_open(const char *path, struct dpe_gguf **gguf, struct dpe_error *err);
+/** NULL is allowed. */
+void dpe_gguf_close(struct dpe_gguf *gguf);
+/** The files of a model that is split: NAME-00001-of-00003.gguf and so on. *paths [*n] becomes the
+ *  caller's (dpe_gguf_free_paths), the given file alone where split.count is absent or 1.
+ *  DPE_BAD_DATA when the name does not say the numbers of the metadata, or the given one is not the
+ *  first. */
+dpe_status dpe_gguf_split(const struct dpe_gguf *gguf, char ***paths, int *n,
+                          struct dpe_error *err);
+void dpe_gguf_free_paths(char **paths, int n);
+
+/* ------------------------------------------------------------------------------------- metadata
+ * Reads whose first failure sticks, so that a list of reads is checked once at its end. A key that
+ * is absent gives the fallback, one of another type is a failure. */
+
+struct dpe_gguf_reader {
+    const struct dpe_gguf *file;
+    struct dpe_error *err;
+    dpe_status status; /**< DPE_OK until a read fails */
+};
+
+/** NULL when the file does not have it. */
+const struct dpe_gguf_value *dpe_gguf_find(const struct dpe_gguf *gguf, const char *key);
+/** A whole number of any width, 0 … 2^53. */
+int64_t dpe_gguf_whole(struct dpe_gguf_reader *reader, const char *key, int64_t fallback);
+/** A finite number of any type. */
+double dpe_gguf_number(struct dpe_gguf_reader *reader, const char *key, double fallback);
+bool dpe_gguf_flag(struct dpe_gguf_reader *reader, const char *key, bool fallback);
+/** A string of UTF-8 without NUL, not NUL-terminated: *n bytes. */
+const char *dpe_gguf_text(struct dpe_gguf_reader *reader, const char *key, size_t *n);
+/** Whether a string is there and equals `text`. */
+bool dpe_gguf_text_is(struct dpe_gguf_reader *reader, const char *key, const char *text);
+/** An array of that type; NULL when absent. An array of another type is a failure. */
+const struct dpe_gguf_value *dpe_gguf_array(struct dpe_gguf_reader *reader, const char *key,
+                                            enum dpe_gguf_type type);
+/** Record "file: key: expected WHAT, found …" unless something failed before. */
+void dpe_gguf_expected(struct dpe_gguf_reader *reader, const char *key, const char *what);
+
+/** The strings of an array, one after another: the next is *text (*n bytes), *at moves on. */
+void dpe_gguf_next_string(const struct dpe_gguf_value *array, size_t *at, const char **text,
+                          size_t *n);
+/** Element i of an array of 32-bit numbers. */
+float dpe_gguf_f32_at(const struct dpe_gguf_value *array, uint64_t i);
+int64_t dpe_gguf_whole_at(const struct dpe_gguf_value *array, uint64_t i);
+
+#endif

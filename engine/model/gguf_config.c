@@ -1,0 +1,449 @@
+/* The metadata of a GGUF file as a config.json: one reader decides what a configuration means. */
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "engine/base/json_strict.h"
+#include "engine/model/gguf_model.h"
+
+/* general.architecture, and how the weights of the family lie in a GGUF file. */
+static const struct architecture {
+    const char *name, *model_type;
+    bool interleaved; /* rows of q and k were permuted to neighbouring pairs */
+} architectures[] = {
+    {"llama", "llama", true},        {"qwen2", "qwen2", false},   {"qwen3", "qwen3", false},
+    {"qwen3moe", "qwen3_moe", false}, {"phi3", "phi3", false},     {"gemma2", "gemma2", false},
+    {"gemma3", "gemma3_text", false}, {"olmo2", "olmo2", false},   {"granite", "granite", true},
+    {"glm4", "glm4", true},           {"gpt-oss", "gpt_oss", false},
+};
+
+/* What the functions of this file work on. */
+struct maker {
+    const struct dpe_gguf_set *set;
+    struct dpe_gguf_reader in;
+    const char *architecture, *model_type;
+    json_t *out;
+    int64_t head_dim;
+};
+
+/* "llama.block_count" */
+static const char *key_of(const struct maker *maker, const char *name, char key[128])
+{
+    snprintf(key, 128, "%s.%s", maker->architecture, name);
+    return key;
+}
+
+static void put(struct maker *maker, const char *name, json_t *value)
+{
+    if (maker->in.status == DPE_OK && json_object_set_new(maker->out, name, value) != 0) {
+        maker->in.status = dpe_fail(maker->in.err, DPE_NO_MEMORY, "%s: out of memory",
+                                    maker->in.file->path);
+    } else if (maker->in.status != DPE_OK) {
+        json_decref(value);
+    }
+}
+
+static bool has_tensor(const struct maker *maker, const char *name)
+{
+    return dpe_gguf_set_find(maker->set, name, NULL) != NULL;
+}
+
+/* A whole number; an array with one number for each layer has to say the same for all of them.
+ * −1: absent. */
+static int64_t read_whole(struct maker *maker, const char *name)
+{
+    char key[128];
+    const struct dpe_gguf_value *value =
+        dpe_gguf_find(maker->in.file, key_of(maker, name, key));
+    if (value == NULL || !value->array) {
+        return dpe_gguf_whole(&maker->in, key, -1);
+    }
+    int64_t first = value->n > 0 && value->type != DPE_GGUF_STRING ? dpe_gguf_whole_at(value, 0) : -1;
+    bool equal = first >= 0;
+    for (uint64_t i = 1; equal && i < value->n; i++) {
+        equal = dpe_gguf_whole_at(value, i) == first;
+    }
+    if (!equal) {
+        dpe_gguf_expected(&maker->in, key, "the same number for all layers");
+    }
+    return first;
+}
+
+/* A required number of the metadata under the name of config.json. */
+static int64_t put_whole(struct maker *maker, const char *name, const char *as)
+{
+    char key[128];
+    int64_t value = read_whole(maker, name);
+    if (value < 0) {
+        dpe_gguf_expected(&maker->in, key_of(maker, name, key), "a whole number");
+    }
+    put(maker, as, json_integer(value));
+    return value;
+}
+
+static void put_number(struct maker *maker, const char *name, const char *as)
+{
+    char key[128];
+    double value = dpe_gguf_number(&maker->in, key_of(maker, name, key), (double)NAN);
+    if (!isnan(value)) {
+        put(maker, as, json_real(value));
+    }
+}
+
+static void put_sizes(struct maker *maker)
+{
+    char key[128];
+    bool routed = strcmp(maker->model_type, "qwen3_moe") == 0;
+    bool oss = strcmp(maker->model_type, "gpt_oss") == 0;
+    put_whole(maker, "block_count", "num_hidden_layers");
+    int64_t hidden = put_whole(maker, "embedding_length", "hidden_size");
+    int64_t heads = put_whole(maker, "attention.head_count", "num_attention_heads");
+    int64_t kv = read_whole(maker, "attention.head_count_kv");
+    put(maker, "num_key_value_heads", json_integer(kv < 0 ? heads : kv));
+    put_whole(maker, "context_length", "max_position_embeddings");
+    if (routed || oss) {
+        put_whole(maker, "expert_feed_forward_length",
+                  routed ? "moe_intermediate_size" : "intermediate_size");
+        put_whole(maker, "expert_count", routed ? "num_experts" : "num_local_experts");
+        put_whole(maker, "expert_used_count", "num_experts_per_tok");
+        put(maker, "norm_topk_prob", json_true());
+    } else {
+        put_whole(maker, "feed_forward_length", "intermediate_size");
+        if (read_whole(maker, "expert_count") > 0) {
+            dpe_gguf_expected(&maker->in, key_of(maker, "expert_count", key),
+                              "no experts in this architecture");
+        }
+    }
+    int64_t own = read_whole(maker, "attention.key_length");
+    int64_t value = read_whole(maker, "attention.value_length");
+    if (own >= 0 && value >= 0 && own != value) {
+        dpe_gguf_expected(&maker->in, key_of(maker, "attention.value_length", key),
+                          "the same as attention.key_length");
+    }
+    if (maker->in.status == DPE_OK && own < 0 && (heads < 1 || hidden % heads != 0)) {
+        dpe_gguf_expected(&maker->in, key_of(maker, "attention.head_count", key),
+                          "a divisor of embedding_length");
+    }
+    maker->head_dim = own >= 0 ? own : maker->in.status == DPE_OK ? hidden / heads : 0;
+    put(maker, "head_dim", json_integer(maker->head_dim));
+    const struct dpe_gguf_tensor *embedding =
+        dpe_gguf_set_find(maker->set, "token_embd.weight", NULL);
+    put(maker, "vocab_size", json_integer(embedding != NULL ? embedding->shape[0] : 1));
+}
+
+static void put_switches(struct maker *maker)
+{
+    char key[128];
+    bool biased = has_tensor(maker, "blk.0.attn_q.bias");
+    put_number(maker, "attention.layer_norm_rms_epsilon", "rms_norm_eps");
+    if (json_object_get(maker->out, "rms_norm_eps") == NULL) {
+        dpe_gguf_expected(&maker->in, key_of(maker, "attention.layer_norm_rms_epsilon", key),
+                          "a number");
+    }
+    put(maker, "tie_word_embeddings", json_boolean(!has_tensor(maker, "output.weight")));
+    put(maker, "attention_bias", json_boolean(biased));
+    put(maker, "mlp_bias", json_boolean(has_tensor(maker, "blk.0.ffn_up.bias")));
+}
+
+/* What multiplies and caps. */
+static void put_factors(struct maker *maker)
+{
+    if (strcmp(maker->model_type, "granite") == 0) {
+        put_number(maker, "embedding_scale", "embedding_multiplier");
+        put_number(maker, "residual_scale", "residual_multiplier");
+        put_number(maker, "logit_scale", "logits_scaling");
+        put_number(maker, "attention.scale", "attention_multiplier");
+        if (json_object_get(maker->out, "attention_multiplier") == NULL) {
+            put(maker, "attention_multiplier", json_real(1.0 / sqrt((double)maker->head_dim)));
+        }
+    }
+    bool two = strcmp(maker->model_type, "gemma2") == 0;
+    if (two || strcmp(maker->model_type, "gemma3_text") == 0) {
+        int64_t layers = json_integer_value(json_object_get(maker->out, "num_hidden_layers"));
+        int64_t hidden = json_integer_value(json_object_get(maker->out, "hidden_size"));
+        int64_t heads = json_integer_value(json_object_get(maker->out, "num_attention_heads"));
+        /* Most files have no such key; of the published models only those of 27 billion differ. */
+        char key[128];
+        bool wide = layers == (two ? 46 : 62) && heads > 0;
+        double scalar = wide ? (double)hidden / (double)heads : (double)maker->head_dim;
+        double scale = dpe_gguf_number(&maker->in, key_of(maker, "attention.scale", key), 0.0);
+        scalar = scale > 0.0 ? 1.0 / (scale * scale) : scalar;
+        put(maker, "query_pre_attn_scalar", json_real(scalar));
+        put_number(maker, "attn_logit_softcapping", "attn_logit_softcapping");
+        put_number(maker, "final_logit_softcapping", "final_logit_softcapping");
+    }
+}
+
+static void put_windows(struct maker *maker)
+{
+    char key[128];
+    enum dpe_window_rule rule = dpe_family_find(maker->model_type)->windows;
+    int64_t window = read_whole(maker, "attention.sliding_window");
+    if (window < 1 || rule == DPE_WINDOW_NEVER || rule == DPE_WINDOW_SWITCHED) {
+        put(maker, "sliding_window", json_null());
+        return;
+    }
+    put(maker, "sliding_window", json_integer(window));
+    const struct dpe_gguf_value *pattern = dpe_gguf_find(
+        maker->in.file, key_of(maker, "attention.sliding_window_pattern", key));
+    if (pattern == NULL) {
+        return;
+    }
+    if (!pattern->array) {
+        put(maker, "sliding_window_pattern", json_integer(dpe_gguf_whole(&maker->in, key, 1)));
+        return;
+    }
+    int64_t layers = json_integer_value(json_object_get(maker->out, "num_hidden_layers"));
+    json_t *types = json_array();
+    if (pattern->type == DPE_GGUF_STRING || pattern->n < (uint64_t)layers) {
+        dpe_gguf_expected(&maker->in, key, "a number for each layer");
+        layers = 0;
+    }
+    for (int64_t i = 0; i < layers; i++) {
+        bool windowed = dpe_gguf_whole_at(pattern, (uint64_t)i) != 0;
+        json_array_append_new(types,
+                              json_string(windowed ? "sliding_attention" : "full_attention"));
+    }
+    put(maker, "layer_types", types);
+}
+
+/* -------------------------------------------------------------------------------------- rotation */
+
+/* The numbers of a tensor of factors, one for each pair; NULL after a failure. */
+static json_t *read_factors(struct maker *maker, const char *name)
+{
+    int file = 0;
+    const struct dpe_gguf_tensor *tensor = dpe_gguf_set_find(maker->set, name, &file);
+    if (tensor == NULL || maker->in.status != DPE_OK) {
+        return NULL;
+    }
+    const struct dpe_gguf *gguf = maker->set->files[file];
+    float factors[4096];
+    size_t bytes = (size_t)(tensor->end - tensor->begin);
+    if (tensor->rank != 1 || tensor->dtype != DPE_F32 || bytes > sizeof factors) {
+        maker->in.status = dpe_fail(maker->in.err, DPE_BAD_DATA,
+                                    "%s: tensor %s: expected a vector of at most 4096 numbers of "
+                                    "type F32",
+                                    gguf->path, name);
+        return NULL;
+    }
+    if (pread(gguf->fd, factors, bytes, (off_t)tensor->begin) != (ssize_t)bytes) {
+        maker->in.status =
+            dpe_fail(maker->in.err, DPE_IO, "%s: tensor %s: read failed", gguf->path, name);
+        return NULL;
+    }
+    json_t *list = json_array();
+    for (int64_t i = 0; i < tensor->shape[0]; i++) {
+        /* NULL, which is refused as no number, for what is not finite. */
+        json_array_append_new(list, json_real((double)factors[i]));
+    }
+    return list;
+}
+
+/* Whether the factors are those of Llama 3.1's scaling, which the file has only as this result. */
+static bool are_llama3(const json_t *list, double theta, int64_t head_dim, double *factor)
+{
+    size_t n = json_array_size(list);
+    const double low = 1.0;
+    const double high = 4.0;
+    const double original = 8192.0;
+    *factor = n > 0 ? round(json_real_value(json_array_get(list, n - 1)) * 1e4) / 1e4 : 0.0;
+    bool are = n > 0 && (int64_t)(2 * n) == head_dim && *factor >= 1.0;
+    for (size_t i = 0; are && i < n; i++) {
+        double turns = original * pow(theta, -2.0 * (double)i / (double)head_dim) / (2.0 * M_PI);
+        double smooth = (turns - low) / (high - low);
+        smooth = smooth < 0.0 ? 0.0 : smooth > 1.0 ? 1.0 : smooth;
+        double want = 1.0 / ((1.0 - smooth) / *factor + smooth);
+        are = fabs(json_real_value(json_array_get(list, i)) - want) <= 1e-4 * want;
+    }
+    return are;
+}
+
+/* A factor for each pair (rope_freqs.weight): Llama 3's, or any as longrope has them. */
+static json_t *factor_scaling(struct maker *maker, double theta)
+{
+    double factor = 0.0;
+    json_t *list = read_factors(maker, "rope_freqs.weight");
+    json_t *scaling = NULL;
+    if (list == NULL) {
+        return NULL;
+    }
+    if (are_llama3(list, theta, maker->head_dim, &factor)) {
+        scaling = json_pack("{s:s, s:f, s:f, s:f, s:i}", "rope_type", "llama3", "factor", factor,
+                            "low_freq_factor", 1.0, "high_freq_factor", 4.0,
+                            "original_max_position_embeddings", 8192);
+    } else {
+        scaling = json_pack("{s:s, s:f, s:f, s:O, s:O}", "rope_type", "longrope", "factor", 1.0,
+                            "attention_factor", 1.0, "short_factor", list, "long_factor", list);
+    }
+    json_decref(list);
+    return scaling;
+}
+
+static json_t *yarn_scaling(struct maker *maker, double factor)
+{
+    char key[128];
+    int64_t original = read_whole(maker, "rope.scaling.original_context_length");
+    double extra =
+        dpe_gguf_number(&maker->in, key_of(maker, "rope.scaling.attn_factor", key), 1.0);
+    json_t *scaling = json_pack("{s:s, s:f, s:b}", "rope_type", "yarn", "factor", factor,
+                                "truncate", strcmp(maker->model_type, "gpt_oss") != 0);
+    if (original > 0) {
+        json_object_set_new(scaling, "original_max_position_embeddings", json_integer(original));
+    }
+    if (extra != 1.0 && factor >= 1.0) {
+        json_object_set_new(scaling, "attention_factor",
+                            json_real(extra * (0.1 * log(factor) + 1.0)));
+    }
+    static const char *const ramp[][2] = {{"rope.scaling.yarn_beta_fast", "beta_fast"},
+                                          {"rope.scaling.yarn_beta_slow", "beta_slow"}};
+    for (size_t i = 0; i < 2; i++) {
+        double value = dpe_gguf_number(&maker->in, key_of(maker, ramp[i][0], key), (double)NAN);
+        if (!isnan(value)) {
+            json_object_set_new(scaling, ramp[i][1], json_real(value));
+        }
+    }
+    return scaling;
+}
+
+/* Phi-3's factors for short and for long texts. */
+static json_t *long_scaling(struct maker *maker)
+{
+    char key[128];
+    int64_t original = read_whole(maker, "rope.scaling.original_context_length");
+    double attention =
+        dpe_gguf_number(&maker->in, key_of(maker, "rope.scaling.attn_factor", key), (double)NAN);
+    json_t *few = read_factors(maker, "rope_factors_short.weight");
+    json_t *many = read_factors(maker, "rope_factors_long.weight");
+    if (few == NULL || many == NULL) {
+        json_decref(few);
+        json_decref(many);
+        return NULL;
+    }
+    json_t *scaling = json_pack("{s:s, s:o, s:o}", "rope_type", "longrope", "short_factor", few,
+                                "long_factor", many);
+    if (original > 0) {
+        put(maker, "original_max_position_embeddings", json_integer(original));
+    }
+    if (!isnan(attention)) {
+        json_object_set_new(scaling, "attention_factor", json_real(attention));
+    }
+    return scaling;
+}
+
+static void put_rope(struct maker *maker)
+{
+    char key[128];
+    char type[128];
+    double theta = dpe_gguf_number(&maker->in, key_of(maker, "rope.freq_base", key), 1e4);
+    put(maker, "rope_theta", json_real(theta));
+    put_number(maker, "rope.freq_base_swa", "rope_local_base_freq");
+    int64_t dim = read_whole(maker, "rope.dimension_count");
+    if (dim > 0 && dim != maker->head_dim && maker->head_dim > 0) {
+        put(maker, "partial_rotary_factor", json_real((double)dim / (double)maker->head_dim));
+    }
+    key_of(maker, "rope.scaling.type", type);
+    double factor =
+        dpe_gguf_number(&maker->in, key_of(maker, "rope.scaling.factor", key), (double)NAN);
+    bool none = dpe_gguf_find(maker->in.file, type) == NULL ||
+                dpe_gguf_text_is(&maker->in, type, "none");
+    bool lists = has_tensor(maker, "rope_factors_long.weight") ||
+                 has_tensor(maker, "rope_freqs.weight");
+    json_t *scaling = NULL;
+    if (!none && !lists && isnan(factor)) {
+        dpe_gguf_expected(&maker->in, key, "a number");
+    } else if (has_tensor(maker, "rope_factors_long.weight")) {
+        scaling = long_scaling(maker);
+    } else if (has_tensor(maker, "rope_freqs.weight")) {
+        scaling = factor_scaling(maker, theta);
+    } else if (dpe_gguf_text_is(&maker->in, type, "linear")) {
+        scaling = json_pack("{s:s, s:f}", "rope_type", "linear", "factor", factor);
+    } else if (dpe_gguf_text_is(&maker->in, type, "yarn")) {
+        scaling = yarn_scaling(maker, factor);
+    } else if (!none) {
+        dpe_gguf_expected(&maker->in, type, "none, linear or yarn, or the tensors of longrope");
+    }
+    if (scaling != NULL) {
+        put(maker, "rope_scaling", scaling);
+    }
+}
+
+/* ------------------------------------------------------------------------------------------ ends */
+
+static void put_ids(struct maker *maker)
+{
+    static const char *const ends[] = {"tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id",
+                                       "tokenizer.ggml.eom_token_id"};
+    int64_t bos = dpe_gguf_whole(&maker->in, "tokenizer.ggml.bos_token_id", -1);
+    if (bos >= 0) {
+        put(maker, "bos_token_id", json_integer(bos));
+    }
+    json_t *list = json_array();
+    for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++) {
+        int64_t id = dpe_gguf_whole(&maker->in, ends[i], -1);
+        if (id >= 0) {
+            json_array_append_new(list, json_integer(id));
+        }
+    }
+    put(maker, "eos_token_id", list);
+}
+
+static const struct architecture *find_architecture(struct maker *maker)
+{
+    static const char key[] = "general.architecture";
+    char known[256] = "one of";
+    for (size_t i = 0; i < sizeof architectures / sizeof architectures[0]; i++) {
+        if (dpe_gguf_text_is(&maker->in, key, architectures[i].name)) {
+            return &architectures[i];
+        }
+        size_t used = strlen(known);
+        snprintf(known + used, sizeof known - used, "%s %s", i > 0 ? "," : "",
+                 architectures[i].name);
+    }
+    dpe_gguf_expected(&maker->in, key, known);
+    return NULL;
+}
+
+dpe_status dpe_gguf_config(const struct dpe_gguf_set *set, char **json, struct dpe_family *family,
+                           struct dpe_error *err)
+{
+    struct maker maker = {.set = set, .in = {.file = set->files[0], .err = err}};
+    const struct architecture *architecture = find_architecture(&maker);
+    *json = NULL;
+    if (architecture == NULL) {
+        return maker.in.status;
+    }
+    maker.out = json_object();
+    maker.architecture = architecture->name;
+    maker.model_type = architecture->model_type;
+    if (strcmp(maker.architecture, "olmo2") == 0 &&
+        read_whole(&maker, "attention.sliding_window") > 0) {
+        maker.model_type = "olmo3";
+    }
+    put(&maker, "model_type", json_string(maker.model_type));
+    put_sizes(&maker);
+    put_switches(&maker);
+    put_factors(&maker);
+    put_windows(&maker);
+    put_rope(&maker);
+    put_ids(&maker);
+    if (maker.in.status == DPE_OK) {
+        *json = json_dumps(maker.out, JSON_COMPACT);
+        if (*json == NULL) {
+            maker.in.status =
+                dpe_fail(err, DPE_BAD_DATA, "%s: its metadata holds a number that is not finite",
+                         set->files[0]->path);
+        }
+        *family = *dpe_family_find(maker.model_type);
+        family->interleaved = architecture->interleaved;
+        family->norm_plus_one = false; /* the 1 is in the file's norms */
+        family->experts =
+            family->experts == DPE_EXPERTS_NONE ? DPE_EXPERTS_NONE : DPE_EXPERTS_APART;
+    }
+    json_decref(maker.out);
+    return maker.in.status;
+}

@@ -1,0 +1,147 @@
+/* Opening a model in GGUF files. */
+#include "engine/model/gguf_model.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "engine/base/bytes.h"
+#include "engine/model/config.h"
+
+static void close_set(struct dpe_gguf_set *set)
+{
+    for (int i = 0; i < set->n; i++) {
+        dpe_gguf_close(set->files[i]);
+    }
+    free(set->files);
+    *set = (struct dpe_gguf_set){0};
+}
+
+static dpe_status open_set(const char *path, struct dpe_gguf_set *set, struct dpe_error *err)
+{
+    struct dpe_gguf *first = NULL;
+    char **paths = NULL;
+    int n = 0;
+    dpe_status status = dpe_gguf_open(path, &first, err);
+    if (status == DPE_OK) {
+        status = dpe_gguf_split(first, &paths, &n, err);
+    }
+    if (status == DPE_OK) {
+        set->files = dpe_alloc_zero((size_t)n, sizeof(void *));
+        status = set->files != NULL ? DPE_OK
+                                    : dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory", path);
+    }
+    if (status != DPE_OK) {
+        dpe_gguf_close(first);
+        goto done;
+    }
+    set->files[0] = first;
+    set->n = 1;
+    for (int i = 1; i < n && status == DPE_OK; i++) {
+        status = dpe_gguf_open(paths[i], &set->files[i], err);
+        set->n += status == DPE_OK;
+    }
+done:
+    dpe_gguf_free_paths(paths, n);
+    return status;
+}
+
+/* A file of the set as a mapped shard, and its name, size and header into the hash. */
+static dpe_status map_file(struct dpe_gguf *file, struct dpe_shard *shard, struct dpe_sha256 *hash,
+                           struct dpe_error *err)
+{
+    const char *slash = strrchr(file->path, '/');
+    unsigned char size[8];
+    *shard = (struct dpe_shard){.fd = file->fd, .size = file->size, .data = file->data};
+    file->fd = -1;
+    shard->name = strdup(slash != NULL ? slash + 1 : file->path);
+    shard->path = strdup(file->path);
+    if (shard->name == NULL || shard->path == NULL) {
+        return dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory", file->path);
+    }
+    dpe_store_u64(size, shard->size, sizeof size);
+    dpe_sha256_add(hash, shard->name, strlen(shard->name) + 1);
+    dpe_sha256_add(hash, size, sizeof size);
+    dpe_sha256_add(hash, file->header, file->n_header);
+    void *map = mmap(NULL, (size_t)shard->size, PROT_READ, MAP_PRIVATE, shard->fd, 0);
+    if (map == MAP_FAILED) {
+        return dpe_fail(err, errno == ENOMEM ? DPE_NO_MEMORY : DPE_IO, "%s: cannot be mapped: %s",
+                        shard->path, strerror(errno));
+    }
+    shard->map = map;
+    return DPE_OK;
+}
+
+/* "Q4_K 27, Q6_K 9, F32 109": how many tensors of each type there are. */
+static void name_types(const struct dpe_gguf_set *set, struct dpe_model *model)
+{
+    int64_t count[DPE_DTYPES] = {0};
+    for (int f = 0; f < set->n; f++) {
+        for (size_t i = 0; i < set->files[f]->n_tensors; i++) {
+            const struct dpe_gguf_tensor *tensor = &set->files[f]->tensors[i];
+            count[tensor->dtype]++;
+            model->config.weight_bytes += (int64_t)(tensor->end - tensor->begin);
+        }
+    }
+    for (int i = DPE_DTYPES - 1; i >= 0; i--) {
+        size_t used = strlen(model->types);
+        if (count[i] > 0) {
+            snprintf(model->types + used, sizeof model->types - used, "%s%s %lld",
+                     used > 0 ? ", " : "", dpe_block_types[i].name, (long long)count[i]);
+        }
+    }
+}
+
+static dpe_status open_weights(struct dpe_model *model, struct dpe_gguf_set *set,
+                               struct dpe_sha256 *hash, struct dpe_error *err)
+{
+    struct dpe_shard_table table = {0};
+    model->shards = dpe_alloc_zero((size_t)set->n, sizeof *model->shards);
+    dpe_status status = model->shards != NULL ? DPE_OK
+                                              : dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory",
+                                                         model->folder);
+    for (int i = 0; i < set->n && status == DPE_OK; i++) {
+        model->n_shards++;
+        status = map_file(set->files[i], &model->shards[i], hash, err);
+    }
+    if (status == DPE_OK) {
+        status = dpe_gguf_tensors(set, &model->config, &table, err);
+    }
+    if (status == DPE_OK) {
+        status = dpe_shard_table_sort(&table, model->shards, err);
+    }
+    if (status == DPE_OK) {
+        status = dpe_model_bind(model, &table, err);
+    }
+    for (size_t i = 0; i < table.n; i++) {
+        free((char *)(uintptr_t)table.tensors[i].name);
+    }
+    free(table.tensors);
+    return status;
+}
+
+dpe_status dpe_model_open_gguf(struct dpe_model *model, bool config_only, struct dpe_sha256 *hash,
+                               struct dpe_error *err)
+{
+    struct dpe_gguf_set set = {0};
+    dpe_status status = open_set(model->folder, &set, err);
+    if (status == DPE_OK) {
+        status = dpe_gguf_config(&set, &model->config_json, &model->own_family, err);
+    }
+    if (status == DPE_OK) {
+        status = dpe_config_parse(model->folder, model->config_json, strlen(model->config_json),
+                                  NULL, NULL, 0, &model->config, err);
+    }
+    if (status == DPE_OK) {
+        model->config.family = &model->own_family;
+        dpe_sha256_add(hash, model->config_json, strlen(model->config_json));
+        name_types(&set, model);
+    }
+    if (status == DPE_OK && !config_only) {
+        status = open_weights(model, &set, hash, err);
+    }
+    close_set(&set);
+    return status;
+}

@@ -1,0 +1,382 @@
+/* The tokenizer of a GGUF file as the JSON that tokenizer.json of the same model has: one loader
+ * decides what it means. */
+#include "engine/tokenizer/tokenizer_gguf.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/base/json_strict.h"
+#include "engine/tokenizer/tokenizer_parts.h"
+
+#define TAIL                                                                                       \
+    "| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
+#define CONTRACTED   "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+"
+#define CONTRACTION  "(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
+#define UPPER        "[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]"
+#define LOWER        "[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]"
+#define CASED(end)                                                                                 \
+    "[^\\r\\n\\p{L}\\p{N}]?" UPPER "*" LOWER "+" end "|[^\\r\\n\\p{L}\\p{N}]?" UPPER "+" LOWER     \
+    "*" end
+#define CASED_TAIL "| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
+
+/* The byte-level kinds: what cuts a text before merging. */
+static const struct kind {
+    const char *names;      /* of tokenizer.ggml.pre, each between spaces */
+    const char *expression; /* NULL: GPT-2's */
+    bool digits;            /* each digit alone */
+    bool composed;          /* NFC first */
+    bool ignore_merges, bos;
+} kinds[] = {
+    {" gpt-2 phi-2 mpt olmo jais gigachat exaone4 trillion granite-docling ", NULL, false, false,
+     false, false},
+    {" smollm starcoder refact command-r codeshell exaone minerva-7b mellum2 ", NULL, true, false,
+     false, false},
+    {" llama3 llama-v3 llama-bpe falcon3 pixtral midm-2.0 lfm2 ",
+     CONTRACTED "|\\p{N}{1,3}" TAIL, false, false, true, true},
+    {" dbrx smaug-bpe glm4 chatglm-bpe ", CONTRACTED "|\\p{N}{1,3}" TAIL, false, false, false,
+     false},
+    {" qwen2 deepseek-r1-qwen hunyuan megrez stablelm2 ", CONTRACTED "|\\p{N}" TAIL, false, true,
+     false, false},
+    {" gpt-4o llama4 kanana2 ", CASED(CONTRACTION) "|\\p{N}{1,3}" CASED_TAIL, false, false, false,
+     false},
+    {" tekken ", CASED("") "|\\p{N}" CASED_TAIL, false, false, true, true},
+};
+
+struct maker {
+    struct dpe_gguf_reader in;
+    const struct dpe_gguf_value *tokens, *types; /* types may be NULL: all normal */
+    json_t *out;
+};
+
+static int64_t type_of(const struct maker *maker, uint64_t id)
+{
+    return maker->types != NULL ? dpe_gguf_whole_at(maker->types, id) : DPE_TOKEN_NORMAL;
+}
+
+static dpe_status bad_token(struct maker *maker, uint64_t id, const char *text, size_t n,
+                            const char *what)
+{
+    char quoted[96];
+    return maker->in.status = dpe_fail(maker->in.err, DPE_BAD_DATA,
+                                       "%s: tokenizer.ggml.tokens: token %llu \"%s\": %s",
+                                       maker->in.file->path, (unsigned long long)id,
+                                       dpe_json_quote(quoted, text, n), what);
+}
+
+/* The text of a token as a key; the caller frees. An empty one is named, as llama.cpp does. */
+static char *token_text(struct maker *maker, uint64_t id, const char *text, size_t n)
+{
+    char *copy = n > 0 ? strndup(text, n) : malloc(32);
+    if (copy == NULL) {
+        maker->in.status = dpe_fail(maker->in.err, DPE_NO_MEMORY, "%s: out of memory",
+                                    maker->in.file->path);
+    } else if (n == 0) {
+        snprintf(copy, 32, "[EMPTY_%llu]", (unsigned long long)id);
+    } else if (strlen(copy) != n || dpe_utf8_check(copy, n) != n) {
+        bad_token(maker, id, text, n, "expected UTF-8 without NUL");
+    }
+    return copy;
+}
+
+static json_t *added_token(uint64_t id, const char *text, bool special)
+{
+    return json_pack("{s:I, s:s, s:b, s:b, s:b, s:b, s:b}", "id", (json_int_t)id, "content", text,
+                     "single_word", 0, "lstrip", 0, "rstrip", 0, "normalized", 0, "special",
+                     special);
+}
+
+/* How many ids belong to the model: what is not text comes behind in many files, and unused ids
+ * that only fill the embedding come last. */
+static uint64_t model_size(const struct maker *maker, uint64_t *n)
+{
+    while (*n > 0 && type_of(maker, *n - 1) == DPE_TOKEN_UNUSED) {
+        (*n)--;
+    }
+    uint64_t model = *n;
+    while (model > 0 && type_of(maker, model - 1) != DPE_TOKEN_NORMAL &&
+           type_of(maker, model - 1) != DPE_TOKEN_BYTE &&
+           type_of(maker, model - 1) != DPE_TOKEN_UNUSED) {
+        model--;
+    }
+    return model;
+}
+
+static void put_tokens(struct maker *maker, json_t *model)
+{
+    json_t *vocab = json_object();
+    json_t *added = json_array();
+    uint64_t n = maker->tokens->n;
+    uint64_t size = model_size(maker, &n);
+    size_t at = 0;
+    for (uint64_t id = 0; id < n && maker->in.status == DPE_OK; id++) {
+        const char *text = NULL;
+        size_t length = 0;
+        int64_t type = type_of(maker, id);
+        dpe_gguf_next_string(maker->tokens, &at, &text, &length);
+        char *key = token_text(maker, id, text, length);
+        if (maker->in.status == DPE_OK && id < size) {
+            if (json_object_get(vocab, key) != NULL) {
+                bad_token(maker, id, text, length, "occurs twice");
+            } else {
+                json_object_set_new(vocab, key, json_integer((json_int_t)id));
+            }
+        }
+        bool special = type == DPE_TOKEN_CONTROL || type == DPE_TOKEN_UNKNOWN;
+        if (maker->in.status == DPE_OK && (special || type == DPE_TOKEN_USER_DEFINED)) {
+            json_array_append_new(added, added_token(id, key, special));
+        }
+        free(key);
+    }
+    json_object_set_new(model, "vocab", vocab);
+    json_object_set_new(maker->out, "added_tokens", added);
+}
+
+static void put_merges(struct maker *maker, json_t *model)
+{
+    const struct dpe_gguf_value *list =
+        dpe_gguf_array(&maker->in, "tokenizer.ggml.merges", DPE_GGUF_STRING);
+    json_t *merges = json_array();
+    size_t at = 0;
+    if (list == NULL) {
+        dpe_gguf_expected(&maker->in, "tokenizer.ggml.merges", "an array of strings");
+    }
+    for (uint64_t i = 0; list != NULL && i < list->n && maker->in.status == DPE_OK; i++) {
+        const char *text = NULL;
+        size_t n = 0;
+        dpe_gguf_next_string(list, &at, &text, &n);
+        if (json_array_append_new(merges, json_stringn(text, n)) != 0) {
+            dpe_gguf_expected(&maker->in, "tokenizer.ggml.merges", "strings of UTF-8");
+        }
+    }
+    json_object_set_new(model, "merges", merges);
+}
+
+/* ------------------------------------------------------------------------------------ byte level */
+
+static const struct kind *find_kind(struct maker *maker)
+{
+    static const char key[] = "tokenizer.ggml.pre";
+    size_t n = 0;
+    const char *name = dpe_gguf_text(&maker->in, key, &n);
+    char between[64];
+    snprintf(between, sizeof between, " %.*s ", n < 60 ? (int)n : 0, name != NULL ? name : "");
+    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
+        if (n > 0 && strstr(kinds[i].names, between) != NULL) {
+            return &kinds[i];
+        }
+    }
+    dpe_gguf_expected(&maker->in, key,
+                      "a known way to cut texts (gpt-2, smollm, llama-bpe, dbrx, qwen2, gpt-4o, "
+                      "tekken, …), which decides the tokens");
+    return NULL;
+}
+
+static json_t *byte_level(bool expression)
+{
+    return json_pack("{s:s, s:b, s:b, s:b}", "type", "ByteLevel", "add_prefix_space", 0,
+                     "trim_offsets", 0, "use_regex", expression);
+}
+
+static void make_byte_level(struct maker *maker, json_t *model, bool *bos)
+{
+    const struct kind *kind = find_kind(maker);
+    if (kind == NULL) {
+        return;
+    }
+    json_t *steps = json_array();
+    *bos = kind->bos;
+    if (kind->expression != NULL) {
+        json_array_append_new(steps, json_pack("{s:s, s:{s:s}, s:s, s:b}", "type", "Split",
+                                               "pattern", "Regex", kind->expression, "behavior",
+                                               "Isolated", "invert", 0));
+    } else if (kind->digits) {
+        json_array_append_new(
+            steps, json_pack("{s:s, s:b}", "type", "Digits", "individual_digits", 1));
+    }
+    json_array_append_new(steps, byte_level(kind->expression == NULL));
+    json_object_set_new(maker->out, "pre_tokenizer",
+                        json_pack("{s:s, s:o}", "type", "Sequence", "pretokenizers", steps));
+    if (kind->composed) {
+        json_object_set_new(maker->out, "normalizer", json_pack("{s:s}", "type", "NFC"));
+    }
+    json_object_set_new(maker->out, "decoder", byte_level(true));
+    json_object_set_new(model, "ignore_merges", json_boolean(kind->ignore_merges));
+    put_tokens(maker, model);
+    put_merges(maker, model);
+}
+
+/* --------------------------------------------------------------------------------- SentencePiece */
+
+static json_t *replace(const char *what, const char *by)
+{
+    return json_pack("{s:s, s:{s:s}, s:s}", "type", "Replace", "pattern", "String", what, "content",
+                     by);
+}
+
+static void put_unknown(struct maker *maker, json_t *model)
+{
+    static const char key[] = "tokenizer.ggml.unknown_token_id";
+    uint64_t id = (uint64_t)dpe_gguf_whole(&maker->in, key, 0);
+    if (maker->in.status == DPE_OK && id >= maker->tokens->n) {
+        dpe_gguf_expected(&maker->in, key, "the id of a token");
+        return;
+    }
+    const char *text = NULL;
+    size_t n = 0;
+    size_t at = 0;
+    for (uint64_t i = 0; i <= id && maker->in.status == DPE_OK; i++) {
+        dpe_gguf_next_string(maker->tokens, &at, &text, &n);
+    }
+    if (text != NULL) {
+        json_object_set_new(model, "unk_token", json_stringn(text, n));
+    }
+}
+
+static void make_sentence_piece(struct maker *maker, json_t *model)
+{
+    static const char mark[] = "\xe2\x96\x81";
+    bool prefix = dpe_gguf_flag(&maker->in, "tokenizer.ggml.add_space_prefix", true);
+    const struct dpe_gguf_value *scores =
+        dpe_gguf_array(&maker->in, "tokenizer.ggml.scores", DPE_GGUF_F32);
+    json_t *before = json_array();
+    json_t *after = json_array();
+    json_t *merges = NULL;
+    if (scores == NULL || scores->n != maker->tokens->n) {
+        dpe_gguf_expected(&maker->in, "tokenizer.ggml.scores", "a number for each token");
+    }
+    if (prefix) {
+        json_array_append_new(before, json_pack("{s:s, s:s}", "type", "Prepend", "prepend", mark));
+    }
+    json_array_append_new(before, replace(" ", mark));
+    json_array_append_new(after, replace(mark, " "));
+    json_array_append_new(after, json_pack("{s:s}", "type", "ByteFallback"));
+    json_array_append_new(after, json_pack("{s:s}", "type", "Fuse"));
+    if (prefix) {
+        json_array_append_new(after, json_pack("{s:s, s:s, s:i, s:i}", "type", "Strip", "content",
+                                               " ", "start", 1, "stop", 0));
+    }
+    json_object_set_new(maker->out, "normalizer",
+                        json_pack("{s:s, s:o}", "type", "Sequence", "normalizers", before));
+    json_object_set_new(maker->out, "decoder",
+                        json_pack("{s:s, s:o}", "type", "Sequence", "decoders", after));
+    json_object_set_new(model, "byte_fallback", json_true());
+    json_object_set_new(model, "fuse_unk", json_true());
+    put_unknown(maker, model);
+    put_tokens(maker, model);
+    if (maker->in.status == DPE_OK) {
+        maker->in.status = dpe_tokenizer_spm_merges(maker->in.file, maker->tokens, maker->types,
+                                                    scores, &merges, maker->in.err);
+    }
+    json_object_set_new(model, "merges", merges);
+}
+
+/* ------------------------------------------------------------------------------------------ both */
+
+/* A token that is put before or behind each text, as a part of a template. */
+static void put_end(struct maker *maker, const char *key, int64_t fallback, json_t *single,
+                    json_t *specials)
+{
+    int64_t id = dpe_gguf_whole(&maker->in, key, fallback);
+    char name[32];
+    if (maker->in.status == DPE_OK && (id < 0 || (uint64_t)id >= maker->tokens->n)) {
+        dpe_gguf_expected(&maker->in, key, "the id of a token, which each text gets");
+    }
+    snprintf(name, sizeof name, "token %lld", (long long)id);
+    json_array_append_new(single,
+                          json_pack("{s:{s:s, s:i}}", "SpecialToken", "id", name, "type_id", 0));
+    json_object_set_new(specials, name,
+                        json_pack("{s:s, s:[I], s:[s]}", "id", name, "ids", (json_int_t)id,
+                                  "tokens", name));
+}
+
+static void put_ends(struct maker *maker, bool bos, bool spm)
+{
+    json_t *single = json_array();
+    json_t *specials = json_object();
+    if (dpe_gguf_flag(&maker->in, "tokenizer.ggml.add_bos_token", bos)) {
+        put_end(maker, "tokenizer.ggml.bos_token_id", spm ? 1 : -1, single, specials);
+    }
+    json_array_append_new(single,
+                          json_pack("{s:{s:s, s:i}}", "Sequence", "id", "A", "type_id", 0));
+    if (dpe_gguf_flag(&maker->in, "tokenizer.ggml.add_eos_token", false)) {
+        put_end(maker, "tokenizer.ggml.eos_token_id", spm ? 2 : -1, single, specials);
+    }
+    json_object_set_new(maker->out, "post_processor",
+                        json_pack("{s:s, s:o, s:[], s:o}", "type", "TemplateProcessing", "single",
+                                  single, "pair", "special_tokens", specials));
+}
+
+static void make(struct maker *maker)
+{
+    static const char key[] = "tokenizer.ggml.model";
+    static const char token_types[] = "tokenizer.ggml.token_type";
+    maker->tokens = dpe_gguf_array(&maker->in, "tokenizer.ggml.tokens", DPE_GGUF_STRING);
+    maker->types = dpe_gguf_array(&maker->in, token_types, DPE_GGUF_I32);
+    if (maker->tokens == NULL || maker->tokens->n < 1 || maker->tokens->n > DPE_MAX_IDS) {
+        dpe_gguf_expected(&maker->in, "tokenizer.ggml.tokens", "1 to 4194304 tokens");
+    } else if (maker->types != NULL && maker->types->n != maker->tokens->n) {
+        dpe_gguf_expected(&maker->in, token_types, "a number for each token");
+    }
+    json_t *model = json_pack("{s:s}", "type", "BPE");
+    bool spm = dpe_gguf_text_is(&maker->in, key, "llama");
+    bool bos = spm;
+    json_object_set_new(maker->out, "model", model);
+    if (maker->in.status != DPE_OK) {
+        return;
+    }
+    if (spm) {
+        make_sentence_piece(maker, model);
+    } else if (dpe_gguf_text_is(&maker->in, key, "gpt2")) {
+        make_byte_level(maker, model, &bos);
+    } else {
+        dpe_gguf_expected(&maker->in, key, "gpt2 (byte-level BPE) or llama (SentencePiece)");
+    }
+    if (maker->in.status == DPE_OK) {
+        put_ends(maker, bos, spm);
+    }
+}
+
+/* Values stand sorted by key, so the order in the file does not matter. */
+static dpe_status hash_metadata(const struct dpe_gguf *gguf, char fingerprint[65],
+                                struct dpe_error *err)
+{
+    struct dpe_sha256 *hash = dpe_sha256_new();
+    if (hash == NULL) {
+        return dpe_fail(err, DPE_NO_MEMORY, "no memory for a hash");
+    }
+    for (size_t i = 0; i < gguf->n_values; i++) {
+        const struct dpe_gguf_value *value = &gguf->values[i];
+        if (strncmp(value->key, "tokenizer.ggml.", 15) == 0) {
+            dpe_sha256_add(hash, value->key, strlen(value->key) + 1);
+            dpe_sha256_add(hash, value->bytes, value->n_bytes);
+        }
+    }
+    dpe_sha256_finish(hash, fingerprint);
+    return DPE_OK;
+}
+
+dpe_status dpe_tokenizer_of_gguf(const char *path, json_t **root, char fingerprint[65],
+                                 struct dpe_error *err)
+{
+    struct dpe_gguf *gguf = NULL;
+    struct maker maker = {.in = {.err = err}};
+    *root = NULL;
+    dpe_status status = dpe_gguf_open(path, &gguf, err);
+    if (status == DPE_OK) {
+        status = hash_metadata(gguf, fingerprint, err);
+    }
+    if (status == DPE_OK) {
+        maker.in.file = gguf;
+        maker.out = json_object();
+        make(&maker);
+        status = maker.in.status;
+    }
+    if (status == DPE_OK) {
+        *root = maker.out;
+    } else {
+        json_decref(maker.out);
+    }
+    dpe_gguf_close(gguf);
+    return status;
+}

@@ -1,0 +1,63 @@
+/* The chat template and the special tokens of a GGUF file. */
+#include <stdlib.h>
+
+#include "engine/base/folder.h"
+#include "engine/gguf/gguf.h"
+#include "eval/chat/chat.h"
+
+/* The text of the token that a key gives the id of, when there is one. */
+static void put_token(struct dpe_gguf_reader *reader, const char *key, const char *name,
+                      json_t *config)
+{
+    const struct dpe_gguf_value *tokens =
+        dpe_gguf_array(reader, "tokenizer.ggml.tokens", DPE_GGUF_STRING);
+    int64_t id = dpe_gguf_whole(reader, key, -1);
+    if (tokens == NULL || id < 0 || (uint64_t)id >= tokens->n) {
+        return;
+    }
+    size_t at = 0;
+    const char *text = NULL;
+    size_t n = 0;
+    for (int64_t i = 0; i <= id; i++) {
+        dpe_gguf_next_string(tokens, &at, &text, &n);
+    }
+    /* NULL, which sets nothing, when it is not UTF-8. */
+    json_object_set_new(config, name, json_stringn(text, n));
+}
+
+dpe_status dpe_chat_gguf_config(const char *path, json_t **config, struct dpe_error *err)
+{
+    static const char *const tokens[][2] = {
+        {"tokenizer.ggml.bos_token_id", "bos_token"},
+        {"tokenizer.ggml.eos_token_id", "eos_token"},
+        {"tokenizer.ggml.unknown_token_id", "unk_token"},
+        {"tokenizer.ggml.padding_token_id", "pad_token"},
+    };
+    struct dpe_gguf *gguf = NULL;
+    *config = NULL;
+    if (!dpe_folder_is_gguf(path)) {
+        return DPE_OK;
+    }
+    dpe_status status = dpe_gguf_open(path, &gguf, err);
+    if (status != DPE_OK) {
+        return status;
+    }
+    struct dpe_gguf_reader reader = {.file = gguf, .err = err};
+    json_t *made = json_object();
+    size_t n = 0;
+    const char *text = dpe_gguf_text(&reader, "tokenizer.chat_template", &n);
+    if (text != NULL) {
+        json_object_set_new(made, "chat_template", json_stringn(text, n));
+    }
+    for (size_t i = 0; i < sizeof tokens / sizeof tokens[0]; i++) {
+        put_token(&reader, tokens[i][0], tokens[i][1], made);
+    }
+    dpe_gguf_close(gguf);
+    if (reader.status != DPE_OK || made == NULL) {
+        json_decref(made);
+        return reader.status != DPE_OK ? reader.status
+                                       : dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory", path);
+    }
+    *config = made;
+    return DPE_OK;
+}

@@ -1,0 +1,209 @@
+#!/usr/bin/env python3
+"""gguf_models.py OUT [FOLDER…]: the golden tiny models as GGUF files, as llama.cpp's converter lays them out.
+
+Names, permuted rows of q and k, norms with their 1, experts in one tensor, metadata in place of config.json. The values stay
+what they are, so the files have to give the logits that transformers gave for the folders (gguf_golden.sh runs test_golden).
+"""
+import json
+import os
+import pathlib
+import struct
+import sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "lib"))
+from gguf_writer import BOOL, F32, I32, STRING, U32, write  # noqa: E402
+
+GOLDEN = pathlib.Path(__file__).resolve().parents[2] / "golden"
+FOLDERS = ["llama", "llama_bf16", "llama3", "qwen2", "linear", "families/qwen3", "families/qwen3_moe", "families/phi3",
+           "families/olmo2", "families/olmo3", "families/granite", "families/glm4", "families/gemma2", "families/gemma3",
+           "families/gpt_oss"]
+ARCHITECTURES = {"llama": "llama", "qwen2": "qwen2", "qwen3": "qwen3", "qwen3_moe": "qwen3moe", "phi3": "phi3", "olmo2": "olmo2",
+                 "olmo3": "olmo2", "granite": "granite", "glm4": "glm4", "gemma2": "gemma2", "gemma3_text": "gemma3",
+                 "gpt_oss": "gpt-oss"}
+PERMUTED = ("llama", "granite")
+TYPES = {"F32": (0, 4), "F16": (1, 2), "BF16": (30, 2)}
+NORMS = {
+    "input_layernorm": "attn_norm", "post_attention_layernorm": "ffn_norm", "pre_feedforward_layernorm": "ffn_norm",
+    "post_feedforward_layernorm": "post_ffw_norm", "post_self_attn_layernorm": "post_attention_norm",
+    "post_mlp_layernorm": "post_ffw_norm"}
+NAMES = {"self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v", "self_attn.o_proj": "attn_output",
+         "self_attn.qkv_proj": "attn_qkv", "self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm",
+         "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down", "mlp.gate_up_proj": "ffn_up",
+         "mlp.gate": "ffn_gate_inp", "mlp.router": "ffn_gate_inp"}
+
+
+class Tensor:
+    def __init__(self, dtype, shape, data):
+        self.dtype, self.shape, self.data = dtype, shape, data
+
+    def rows(self, order):
+        size = len(self.data) // self.shape[0]
+        return Tensor(self.dtype, [len(order), *self.shape[1:]], b"".join(self.data[i * size:(i + 1) * size] for i in order))
+
+    def floats(self):
+        number, size = TYPES[self.dtype]
+        n = len(self.data) // size
+        if self.dtype == "BF16":
+            return [struct.unpack("<f", b"\0\0" + self.data[2 * i:2 * i + 2])[0] for i in range(n)]
+        return list(struct.unpack(f"<{n}{'f' if size == 4 else 'e'}", self.data))
+
+
+def read(folder):
+    tensors = {}
+    for path in sorted(folder.glob("*.safetensors")):
+        data = path.read_bytes()
+        n = struct.unpack("<Q", data[:8])[0]
+        for name, entry in json.loads(data[8:8 + n]).items():
+            if name != "__metadata__":
+                begin, end = entry["data_offsets"]
+                tensors[name] = Tensor(entry["dtype"], entry["shape"], data[8 + n + begin:8 + n + end])
+    return tensors
+
+
+def interleave(tensor, heads):
+    """Pair (j, j + d/2) of a head as neighbours."""
+    d = tensor.shape[0] // heads
+    return tensor.rows([h * d + j + side * (d // 2) for h in range(heads) for j in range(d // 2) for side in (0, 1)])
+
+
+def plain(values, shape):
+    return Tensor("F32", shape, struct.pack(f"<{len(values)}f", *values))
+
+
+def rope_factors(rope, theta, head_dim):
+    """Llama 3's scaling as a factor for each pair."""
+    out = []
+    for i in range(head_dim // 2):
+        wave = 2 * 3.141592653589793 * theta ** (2 * i / head_dim)
+        low, high = rope["low_freq_factor"], rope["high_freq_factor"]
+        smooth = (rope["original_max_position_embeddings"] / wave - low) / (high - low)
+        smooth = min(1.0, max(0.0, smooth))
+        out.append(1 / ((1 - smooth) / rope["factor"] + smooth))
+    return out
+
+
+def stacked(tensors, layer, model_type, config):
+    """The experts of a layer, one tensor for each projection."""
+    base = f"model.layers.{layer}.mlp.experts."
+    n, out = config.get("num_experts") or config.get("num_local_experts"), []
+    if model_type == "qwen3_moe":
+        for part in ("gate", "up", "down"):
+            each = [tensors.pop(f"{base}{e}.{part}_proj.weight") for e in range(n)]
+            out.append((f"ffn_{part}_exps.weight", Tensor(each[0].dtype, [n, *each[0].shape], b"".join(t.data for t in each))))
+        return out
+    for name, parts in (("gate_up_proj", ("gate", "up")), ("down_proj", ("down",))):
+        all_, bias = tensors.pop(base + name), tensors.pop(base + name + "_bias")
+        inputs, outputs = all_.shape[1:]
+        size, step = TYPES[all_.dtype][1], len(parts)
+        for side, part in enumerate(parts):
+            data = b"".join(all_.data[((e * inputs + i) * outputs + o) * size:][:size] for e in range(n)
+                            for o in range(side, outputs, step) for i in range(inputs))
+            values = bias.floats()
+            out.append((f"ffn_{part}_exps.weight", Tensor(all_.dtype, [n, outputs // step, inputs], data)))
+            out.append((f"ffn_{part}_exps.bias", plain([values[e * outputs + o] for e in range(n) for o in range(side, outputs, step)],
+                                                       [n, outputs // step])))
+    return out
+
+
+def convert(folder):
+    config = json.loads((folder / "config.json").read_text())
+    tensors, model_type = read(folder), config["model_type"]
+    arch, out = ARCHITECTURES[model_type], []
+    rope = config.get("rope_parameters") or config.get("rope_scaling") or {}
+    rope = rope.get("full_attention", rope)
+    theta = config.get("rope_theta") or rope.get("rope_theta", 1e4)
+    heads, kv = config["num_attention_heads"], config.get("num_key_value_heads", config["num_attention_heads"])
+    head_dim = config.get("head_dim") or config["hidden_size"] // heads
+    plus = 1.0 if model_type.startswith("gemma") else 0.0
+    for layer in range(config["num_hidden_layers"]):
+        if f"model.layers.{layer}.mlp.gate.weight" in tensors or f"model.layers.{layer}.mlp.router.weight" in tensors:
+            out += [(f"blk.{layer}.{name}", t) for name, t in stacked(tensors, layer, model_type, config)]
+    for name, tensor in tensors.items():
+        if name in ("model.embed_tokens.weight", "model.norm.weight", "lm_head.weight"):
+            if name == "lm_head.weight" and config.get("tie_word_embeddings"):
+                continue
+            gguf = {"model.e": "token_embd.weight", "model.n": "output_norm.weight", "lm_head": "output.weight"}[name[:7]]
+        else:
+            _, _, layer, rest = name.split(".", 3)
+            own, _, suffix = rest.rpartition(".")
+            if rest == "self_attn.sinks":
+                gguf = f"blk.{layer}.attn_sinks.weight"
+            elif own in NORMS:
+                after = model_type in ("gemma2", "gemma3_text", "olmo2", "olmo3") or (
+                    model_type == "gpt_oss" and own == "post_attention_layernorm")
+                short = "post_attention_norm" if after and own == "post_attention_layernorm" else NORMS[own]
+                gguf = f"blk.{layer}.{short}.{suffix}"
+            else:
+                gguf = f"blk.{layer}.{NAMES[own]}.{suffix}"
+            if arch in PERMUTED and own in ("self_attn.q_proj", "self_attn.k_proj"):
+                tensor = interleave(tensor, heads if own[10] == "q" else kv)
+        if len(tensor.shape) == 1:
+            add = plus if "norm" in gguf else 0.0
+            tensor = plain([x + add for x in tensor.floats()], tensor.shape)
+        out.append((gguf, tensor))
+    meta = [("general.architecture", STRING, arch)]
+
+    def put(key, kind, data):
+        meta.append((f"{arch}.{key}", kind, data))
+
+    put("block_count", U32, config["num_hidden_layers"])
+    put("context_length", U32, config["max_position_embeddings"])
+    put("embedding_length", U32, config["hidden_size"])
+    put("feed_forward_length", U32, config["intermediate_size"])
+    put("attention.head_count", U32, heads)
+    put("attention.head_count_kv", U32, kv)
+    put("attention.key_length", U32, head_dim)
+    put("attention.value_length", U32, head_dim)
+    put("attention.layer_norm_rms_epsilon", F32, config["rms_norm_eps"])
+    put("rope.freq_base", F32, theta)
+    partial = config.get("partial_rotary_factor") or rope.get("partial_rotary_factor") or 1.0
+    put("rope.dimension_count", U32, int(head_dim * partial))
+    if model_type in ("qwen3_moe", "gpt_oss"):
+        put("expert_count", U32, config.get("num_experts") or config.get("num_local_experts"))
+        put("expert_used_count", U32, config["num_experts_per_tok"])
+        put("expert_feed_forward_length", U32, config.get("moe_intermediate_size") or config["intermediate_size"])
+    if config.get("sliding_window") and model_type not in ("qwen2", "qwen3", "qwen3_moe"):
+        put("attention.sliding_window", U32, config["sliding_window"])
+        if model_type in ("gemma2", "gemma3_text", "gpt_oss", "olmo3"):
+            put("attention.sliding_window_pattern", BOOL, [each == "sliding_attention" for each in config["layer_types"]])
+    for key, name in (("attn_logit_softcapping",) * 2, ("final_logit_softcapping",) * 2, ("embedding_scale", "embedding_multiplier"),
+                      ("residual_scale", "residual_multiplier"), ("logit_scale", "logits_scaling"),
+                      ("attention.scale", "attention_multiplier")):
+        if config.get(name):
+            put(key, F32, config[name])
+    if "query_pre_attn_scalar" in config:
+        put("attention.scale", F32, config["query_pre_attn_scalar"] ** -0.5)
+    if model_type == "gemma3_text":
+        sliding = (config.get("rope_parameters") or {}).get("sliding_attention", {})
+        put("rope.freq_base_swa", F32, config.get("rope_local_base_freq") or sliding.get("rope_theta", 1e4))
+    kind = rope.get("rope_type") or rope.get("type") or "default"
+    kind = "longrope" if "short_factor" in rope else kind
+    if kind in ("linear", "yarn"):
+        put("rope.scaling.type", STRING, kind)
+        put("rope.scaling.factor", F32, rope["factor"])
+        if kind == "yarn":
+            put("rope.scaling.original_context_length", U32, rope["original_max_position_embeddings"])
+            put("rope.scaling.yarn_beta_fast", F32, rope["beta_fast"])
+            put("rope.scaling.yarn_beta_slow", F32, rope["beta_slow"])
+    elif kind == "llama3":
+        out.append(("rope_freqs.weight", plain(rope_factors(rope, theta, head_dim), [head_dim // 2])))
+    elif kind == "longrope":
+        original = config.get("original_max_position_embeddings") or rope["original_max_position_embeddings"]
+        put("rope.scaling.original_context_length", U32, original)
+        for which in ("short", "long"):
+            out.append((f"rope_factors_{which}.weight", plain(rope[f"{which}_factor"], [len(rope[f"{which}_factor"])])))
+    for name in ("bos", "eos"):
+        if isinstance(config.get(f"{name}_token_id"), int):
+            meta.append((f"tokenizer.ggml.{name}_token_id", U32, config[f"{name}_token_id"]))
+    return meta, [(name, t.shape, TYPES[t.dtype][0], t.data) for name, t in out]
+
+
+def main():
+    out = pathlib.Path(sys.argv[1])
+    for name in sys.argv[2:] or FOLDERS:
+        os.makedirs(out, exist_ok=True)
+        write(out / (name.replace("/", "-") + ".gguf"), *convert(GOLDEN / name))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,108 @@
+#!/usr/bin/env python3
+"""gguf_tools.py BIN: the bundled model as GGUF files in every tool: as it is (the results of the folder), in blocks of Q8_0, and
+those blocks unpacked once (equal within rounding, on every instruction set and on the reference)."""
+import json
+import os
+import pathlib
+import re
+import struct
+import subprocess
+import sys
+import tempfile
+
+HERE = pathlib.Path(__file__).resolve()
+ROOT = HERE.parents[3]
+sys.path[:0] = [str(HERE.parents[2] / "lib"), str(HERE.parent)]
+from gguf_models import convert  # noqa: E402
+from gguf_tokenizer import byte_level  # noqa: E402
+from gguf_writer import STRING, write  # noqa: E402
+
+BIN = os.path.abspath(sys.argv[1])
+MODEL = ROOT / "data" / "reference"
+TEXT = str(ROOT / "LICENSE")
+
+
+def tool(name, *words, code=0, **environment):
+    ran = subprocess.run([os.path.join(BIN, name), *map(str, words)], capture_output=True, check=False, timeout=1200,
+                         stdin=subprocess.DEVNULL, env={**os.environ, **environment})
+    assert ran.returncode == code, (name, words, ran.returncode, ran.stderr.decode(errors="replace"))
+    return ran.stdout.decode(errors="replace")
+
+
+def floats(number, data):
+    if number == 30:
+        return [struct.unpack("<f", b"\0\0" + data[i:i + 2])[0] for i in range(0, len(data), 2)]
+    return list(struct.unpack(f"<{len(data) // (4 if number == 0 else 2)}{'f' if number == 0 else 'e'}", data))
+
+
+def quantise(values):
+    """Q8_0, and what it stands for."""
+    blocks, back = b"", []
+    for i in range(0, len(values), 32):
+        part = values[i:i + 32]
+        scale = struct.unpack("<e", struct.pack("<e", max(map(abs, part)) / 127))[0]
+        q = [max(-127, min(127, round(x / scale))) if scale else 0 for x in part]
+        blocks += struct.pack("<e32b", scale, *q)
+        back += [scale * x for x in q]
+    return blocks, struct.pack(f"<{len(back)}f", *back)
+
+
+def make(work):
+    meta, tensors = convert(MODEL)
+    with open(MODEL / "tokenizer.json", encoding="utf-8") as file:
+        meta = [line for line in meta if line[0] != "tokenizer.ggml.bos_token_id"] + byte_level(json.load(file))
+    meta.append(("tokenizer.chat_template", STRING, "{{ bos_token }}[{{ messages[0]['content'] }}]"))
+    packed, unpacked = [], []
+    for name, shape, number, data in tensors:
+        if len(shape) == 2 and shape[1] % 32 == 0:
+            blocks, back = quantise(floats(number, data))
+            packed.append((name, shape, 8, blocks))
+            unpacked.append((name, shape, 0, back))
+        else:
+            packed.append((name, shape, number, data))
+            unpacked.append((name, shape, number, data))
+    paths = [os.path.join(work, name + ".gguf") for name in ("same", "packed", "unpacked")]
+    for path, content in zip(paths, (tensors, packed, unpacked)):
+        write(path, meta, content)
+    return paths
+
+
+def perplexity(model, *words, **environment):
+    out = tool("dpe-run", "-m", model, "--nll", TEXT, "--context", "128", "--threads", "2", "--json", *words, **environment)
+    return json.loads(out)["perplexity"]
+
+
+def main():
+    with tempfile.TemporaryDirectory() as work:
+        same, packed, unpacked = make(work)
+        for words in (("--tokenize", "--prompt-file", TEXT), ("-p", "Once", "-n", "16"), ("-p", "Once", "-n", "4", "--raw")):
+            assert tool("dpe-run", "-m", same, *words) == tool("dpe-run", "-m", MODEL, *words), words
+        assert perplexity(same) == perplexity(MODEL)
+        info = tool("dpe-run", "-m", packed, "--info")
+        assert re.search(r"weights +\d+, tensors of Q8_0 \d+, ", info), info
+        assert "tensor_types" in tool("dpe-run", "-m", packed, "--info", "--json")
+        want = perplexity(unpacked)
+        for device, sets in (("cpu", ("portable", "avx2", "avx512")), ("reference", ("avx512",))):
+            for which in sets:
+                got = perplexity(packed, "--device", device, DPE_CPU=which)
+                assert abs(got / want - 1) < 1e-5, (device, which, got, want)
+                print(f"{device} {which}: {got:.6f}, unpacked once {want:.6f}")
+        assert tool("dpe-run", "-m", packed, "-p", "Once", "-n", "24") == tool("dpe-run", "-m", unpacked, "-p", "Once", "-n", "24")
+        chat = tool("dpe-run", "-m", packed, "--chat", "-p", "Hi", "-n", "4")
+        assert chat
+        corpus = str(ROOT / "data" / "sample")
+        tool("dpe-norms", "-m", packed, "--corpus", corpus, "-o", work + "/norms.h5", "--length", "256", "--samples", "2")
+        sweep = ("--corpus", corpus, "-l", "512", "--groups", "2", "--lengths", "64,128", "--samples", "2", "--select", "paper",
+                 "--temperature", "off", "--seed", "3", "-o", work + "/sweep.h5")
+        tool("dpe-detect", "-m", packed, *sweep)
+        tool("dpe-eval", "niah", "-m", packed, "--corpus", corpus, "-l", "256", "--samples", "2", "--method", "rope", "-o",
+             work + "/compare.h5")
+        # The rows of one file are not those of another that differs only in its types.
+        os.rename(work + "/sweep.h5", work + "/first.h5")
+        assert tool("dpe-run", "-m", packed, "--table", work + "/first.h5", "-p", "Once", "-n", "2")
+        tool("dpe-run", "-m", unpacked, "--table", work + "/first.h5", "-p", "Once", "-n", "2", code=65)
+        print("tools ok")
+
+
+if __name__ == "__main__":
+    main()
