@@ -262,10 +262,10 @@ static void kernel_widen(const void *from, enum dpe_dtype dtype, int64_t n, floa
     }
 }
 
-/* Weight rows first … first+3 (those beyond the last repeat it) against `rows` rows of x; dtype and
- * rows are constants after inlining. */
-static inline void dots_four(enum dpe_dtype dtype, int rows, const struct dpe_cpu_dots *dots,
-                             int64_t first)
+/* Weight rows first … first+3 (those beyond the last repeat it) against `rows` rows of x. dtype and
+ * rows must be constants: otherwise every multiplication comes with a branch. */
+__attribute__((always_inline)) static inline void
+dots_four(enum dpe_dtype dtype, int rows, const struct dpe_cpu_dots *dots, int64_t first)
 {
     int64_t size = dtype_size(dtype);
     int64_t k = dots->k;
@@ -305,7 +305,8 @@ static inline void dots_four(enum dpe_dtype dtype, int rows, const struct dpe_cp
     }
 }
 
-static inline void dots_as(enum dpe_dtype dtype, const struct dpe_cpu_dots *dots)
+__attribute__((always_inline)) static inline void dots_as(enum dpe_dtype dtype,
+                                                           const struct dpe_cpu_dots *dots)
 {
     for (int64_t i = 0; i < dots->n; i += 4) {
         switch (dots->rows) {

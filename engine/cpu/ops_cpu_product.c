@@ -131,7 +131,7 @@ static void few_rows(const struct job *job)
     const struct dpe_cpu_kernels *kernels = job->all->kernels;
     int64_t items = (job->n + DOT_COLUMNS - 1) / DOT_COLUMNS;
 #pragma omp parallel for num_threads(job->all->n_threads)                                          \
-    schedule(static) if (job->n * job->k > SMALL_WORK)
+    schedule(static) if (p->rows * job->n * job->k > SMALL_WORK)
     for (int64_t i = 0; i < items; i++) {
         int64_t c = i * DOT_COLUMNS;
         int64_t n = least(DOT_COLUMNS, job->n - c);
