@@ -82,7 +82,9 @@ static void take_token(struct dpe_serve_engine *engine, struct dpe_serve_slot *s
     if (err.status == DPE_OK) {
         dpe_serve_text_grow(engine->world, sequence, full || how != NULL, &stopped, &err);
     }
-    pthread_cond_broadcast(&sequence->request->changed);
+    if (request->stream) { /* others wait for the end */
+        pthread_cond_broadcast(&sequence->request->changed);
+    }
     pthread_mutex_unlock(&engine->lock);
     how = how != NULL || stopped ? "stop" : full ? "length" : NULL;
     if (err.status != DPE_OK) {
