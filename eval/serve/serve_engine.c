@@ -1,5 +1,5 @@
 /* The engine thread: reads prompts a chunk at a time and decodes all running sequences as one batch,
- * one chunk and one step in turn, so that a long prompt does not keep others waiting. */
+ * a chunk and a step in turn, so that a long prompt does not keep others waiting. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -118,8 +118,9 @@ static void score_rows(void *user, int64_t first, int64_t n, const float *logits
     memcpy(scoring->last, logits + (n - 1) * vocab, (size_t)vocab * sizeof *logits);
 }
 
-/* The next chunk of a prompt; after its last one the first token. */
-static void read_chunk(struct dpe_serve_engine *engine, struct dpe_serve_slot *slot)
+/* The next chunk of a prompt; after its last one the first token. The number of tokens that it took.
+ */
+static int64_t read_chunk(struct dpe_serve_engine *engine, struct dpe_serve_slot *slot)
 {
     struct dpe_serve_sequence *sequence = slot->sequence;
     const struct dpe_tokens *prompt = sequence->prompt;
@@ -144,7 +145,7 @@ static void read_chunk(struct dpe_serve_engine *engine, struct dpe_serve_slot *s
     }
     if (status != DPE_OK) {
         finish_slot(engine, slot, "error", &err);
-        return;
+        return n;
     }
     memcpy(slot->tokens + slot->n, tokens, (size_t)n * sizeof *tokens);
     slot->n += n;
@@ -154,17 +155,19 @@ static void read_chunk(struct dpe_serve_engine *engine, struct dpe_serve_slot *s
     if (n == left) {
         take_token(engine, slot, engine->logits);
     }
+    return n;
 }
 
-/* The next of the slots, in turn, that has prompt tokens left. */
-static void read_one(struct dpe_serve_engine *engine)
+/* Prompts, of one slot after another, until a chunk of tokens was read: many short ones come into
+ * the batch together. */
+static void read_prompts(struct dpe_serve_engine *engine)
 {
-    for (int64_t i = 0; i < engine->n_slots; i++) {
+    int64_t left = dpe_session_chunk(engine->session);
+    for (int64_t i = 0; i < engine->n_slots && left > 0; i++) {
         engine->turn = (engine->turn + 1) % engine->n_slots;
         struct dpe_serve_slot *slot = &engine->slots[engine->turn];
         if (slot->sequence != NULL && slot->n < (int64_t)slot->sequence->prompt->n) {
-            read_chunk(engine, slot);
-            return;
+            left -= read_chunk(engine, slot);
         }
     }
 }
@@ -338,7 +341,7 @@ static void *run(void *user)
     while (wait_for_work(engine)) {
         drop_cancelled(engine);
         admit(engine);
-        read_one(engine);
+        read_prompts(engine);
         step_all(engine);
     }
     return NULL;
