@@ -14,7 +14,7 @@ enum {
     ROTATED = 32,              /* keys rotated at a time */
     HEADS = 4,                 /* heads at a time: what the kernel `dots` takes */
     ALIGN = 16,                /* floats */
-    SMALL_WORK = 1 << 21,      /* multiplications for which no second thread is woken */
+    SMALL_WORK = 1 << 18,      /* multiplications for which no second thread is woken */
 };
 
 #define LOG2_E 1.4426950408889634

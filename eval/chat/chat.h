@@ -10,6 +10,7 @@
 #include <time.h>
 
 #include "engine/base/base.h"
+#include "engine/tokenizer/tokenizer.h"
 
 struct dpe_chat;
 
@@ -34,6 +35,16 @@ const char *dpe_chat_source(const struct dpe_chat *chat);
 dpe_status dpe_chat_gguf_config(const char *path, json_t **config, struct dpe_error *err);
 /** The text of eos_token, with which a turn of the model may end; NULL when it is not known. */
 const char *dpe_chat_end(const struct dpe_chat *chat);
+/** The ids with which a model ends its turn. */
+struct dpe_chat_ends {
+    int32_t ids[2];
+    int n;
+};
+/** Find them: eos_token, and the special token that the template puts after an answer (after the
+ *  user's message, where the template has room for that alone). None of either is no error. */
+dpe_status dpe_chat_find_ends(const struct dpe_chat *chat, const struct dpe_tokenizer *tokenizer,
+                              struct dpe_chat_ends *ends, struct dpe_error *err);
+bool dpe_chat_ends_with(const struct dpe_chat_ends *ends, int32_t id);
 
 /** Append the text of a conversation: `messages` is a list of {"role": …, "content": …}, `prompt`
  *  asks for the beginning of the model's answer, `now` is what the template may print as the date

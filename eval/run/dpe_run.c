@@ -319,7 +319,7 @@ static dpe_status generate(const struct run *run, struct dpe_error *err)
     if (status != DPE_OK) {
         goto done;
     }
-    struct stream stream = {.tokenizer = run->tokenizer, .deadline = run->deadline, .end = -1};
+    struct stream stream = {.tokenizer = run->tokenizer, .deadline = run->deadline};
     const struct dpe_generate_options options = {
         .max_new = args->max_new, .stop = dpe_run_tool_token, .user = &stream};
     double begin = dpe_clock();

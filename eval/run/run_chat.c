@@ -19,7 +19,7 @@ struct chat {
     int64_t capacity;
     json_t *messages;
     struct tm now;
-    int32_t end; /* the id of eos_token, -1: none */
+    struct dpe_chat_ends ends;
     bool warned; /* that the trained length is passed */
 };
 
@@ -131,7 +131,7 @@ static dpe_status answer(struct chat *chat, struct dpe_error *err)
 {
     const struct run *run = chat->run;
     struct stream stream = {
-        .tokenizer = run->tokenizer, .deadline = run->deadline, .end = chat->end};
+        .tokenizer = run->tokenizer, .deadline = run->deadline, .ends = chat->ends};
     const struct dpe_generate_options options = {
         .max_new = run->args->max_new, .stop = dpe_run_tool_token, .user = &stream};
     struct dpe_tokens prompt = {0};
@@ -256,21 +256,6 @@ static dpe_status converse(struct chat *chat, struct dpe_error *err)
     return status;
 }
 
-/* The id of eos_token, -1 when it is not known or is no one token. */
-static int32_t end_of_turn(const struct chat *chat)
-{
-    const struct dpe_encode_options options = {.special = DPE_SPECIAL_PARSE};
-    const char *end = dpe_chat_end(chat->template);
-    struct dpe_tokens tokens = {0};
-    int32_t id = -1;
-    if (end != NULL && dpe_tokenizer_encode(chat->run->tokenizer, end, strlen(end), &options,
-                                            &tokens, NULL) == DPE_OK) {
-        id = tokens.n == 1 ? tokens.ids[0] : -1;
-    }
-    dpe_tokens_free(&tokens);
-    return id;
-}
-
 static dpe_status open_chat(struct chat *chat, struct dpe_error *err)
 {
     const struct arguments *args = chat->run->args;
@@ -288,7 +273,10 @@ static dpe_status open_chat(struct chat *chat, struct dpe_error *err)
                         "give --chat-template FILE",
                         args->model);
     }
-    chat->end = end_of_turn(chat);
+    status = dpe_chat_find_ends(chat->template, chat->run->tokenizer, &chat->ends, err);
+    if (status != DPE_OK) {
+        return status;
+    }
     chat->messages = json_array();
     dpe_log_info("chat template of %s", dpe_chat_source(chat->template));
     if (chat->messages == NULL || args->system == NULL) {

@@ -82,6 +82,6 @@ bool dpe_run_tool_token(void *user, const int32_t *generated, size_t n)
     struct stream *stream = user;
     dpe_run_tool_print(stream, generated, n, false);
     stream->late = dpe_clock() > stream->deadline;
-    bool ended = n > 0 && stream->end >= 0 && generated[n - 1] == stream->end;
+    bool ended = n > 0 && dpe_chat_ends_with(&stream->ends, generated[n - 1]);
     return ended || stream->late || dpe_signals_asked() != DPE_STOP_NONE || ferror(stdout);
 }

@@ -6,6 +6,7 @@
 #define DPE_RUN_TOOL_H
 
 #include "engine/tokenizer/tokenizer.h"
+#include "eval/chat/chat.h"
 #include "outputs/job/job.h"
 
 enum mode { MODE_GENERATE, MODE_TOKENIZE, MODE_NLL, MODE_INFO, MODE_SHOW_PLAN };
@@ -48,7 +49,7 @@ struct stream {
     size_t printed; /**< bytes of the decoded text so far */
     double deadline;
     bool late;
-    int32_t end; /**< an id that ends the text, −1: none */
+    struct dpe_chat_ends ends; /**< ids that end the text */
 };
 /** Print what is new of the text of these ids; `last`: unfinished bytes too. */
 void dpe_run_tool_print(struct stream *stream, const int32_t *ids, size_t n, bool last);

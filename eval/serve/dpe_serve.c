@@ -19,6 +19,7 @@ enum option_key {
     KEY_QUEUE,
     KEY_CHAT_TEMPLATE,
     KEY_CLIENT_TIMEOUT,
+    KEY_REQUEST_TIMEOUT,
 };
 
 static const struct argp_option options_table[] = {
@@ -57,6 +58,8 @@ static const struct argp_option options_table[] = {
      "Time that a client has to send its request, and between two parts of an answer that it takes "
      "(default 60)",
      2},
+    {"request-timeout", KEY_REQUEST_TIMEOUT, "SECONDS", 0,
+     "Time for a request, its wait included; then it is ended with 504 (default: no limit)", 2},
     {"chunk", KEY_CHUNK, "N", 0,
      "Prompt tokens that are read between two steps of the running sequences (default 512)", 2},
     {0},
@@ -84,6 +87,10 @@ static error_t parse_numbers(int key, char *arg, struct argp_state *state,
         return 0;
     case KEY_QUEUE:
         args->queue = dpe_parse_count(state, "--queue", arg, 1, MOST_QUEUE);
+        return 0;
+    case KEY_REQUEST_TIMEOUT:
+        args->request_timeout =
+            dpe_parse_count(state, "--request-timeout", arg, 1, MOST_SECONDS);
         return 0;
     case KEY_CLIENT_TIMEOUT:
         args->client_timeout = dpe_parse_count(state, "--client-timeout", arg, 1, MOST_SECONDS);

@@ -286,6 +286,7 @@ json_t *dpe_serve_error(const struct dpe_serve_refusal *refusal)
 {
     const char *type = refusal->status == 401   ? "authentication_error"
                        : refusal->status == 503 ? "overloaded_error"
+                       : refusal->status == 504 ? "timeout_error"
                        : refusal->status >= 500 ? "server_error"
                                                 : "invalid_request_error";
     json_t *text = text_of(refusal->text, strlen(refusal->text));

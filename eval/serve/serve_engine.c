@@ -1,5 +1,5 @@
 /* The engine thread: reads prompts a chunk at a time and decodes all running sequences as one batch,
- * one chunk and one step in turn, so that a long prompt does not keep others waiting. */
+ * a chunk and a step in turn, so that a long prompt does not keep others waiting. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -42,12 +42,11 @@ static bool ends(const struct dpe_serve_engine *engine, const struct dpe_serve_r
                  int32_t id)
 {
     const struct dpe_config *config = dpe_model_config(engine->world->model);
-    for (int i = 0; i < config->n_eos && !request->ignore_eos; i++) {
-        if (config->eos_ids[i] == id) {
-            return true;
-        }
+    bool ended = request->kind == SERVE_CHAT && dpe_chat_ends_with(&engine->world->ends, id);
+    for (int i = 0; i < config->n_eos; i++) {
+        ended = ended || config->eos_ids[i] == id;
     }
-    return false;
+    return ended && !request->ignore_eos;
 }
 
 /* Draw a token from the logits and show it to the client. */
@@ -82,7 +81,9 @@ static void take_token(struct dpe_serve_engine *engine, struct dpe_serve_slot *s
     if (err.status == DPE_OK) {
         dpe_serve_text_grow(engine->world, sequence, full || how != NULL, &stopped, &err);
     }
-    pthread_cond_broadcast(&sequence->request->changed);
+    if (request->stream) { /* others wait for the end */
+        pthread_cond_broadcast(&sequence->request->changed);
+    }
     pthread_mutex_unlock(&engine->lock);
     how = how != NULL || stopped ? "stop" : full ? "length" : NULL;
     if (err.status != DPE_OK) {
@@ -116,8 +117,9 @@ static void score_rows(void *user, int64_t first, int64_t n, const float *logits
     memcpy(scoring->last, logits + (n - 1) * vocab, (size_t)vocab * sizeof *logits);
 }
 
-/* The next chunk of a prompt; after its last one the first token. */
-static void read_chunk(struct dpe_serve_engine *engine, struct dpe_serve_slot *slot)
+/* The next chunk of a prompt; after its last one the first token. The number of tokens that it took.
+ */
+static int64_t read_chunk(struct dpe_serve_engine *engine, struct dpe_serve_slot *slot)
 {
     struct dpe_serve_sequence *sequence = slot->sequence;
     const struct dpe_tokens *prompt = sequence->prompt;
@@ -142,7 +144,7 @@ static void read_chunk(struct dpe_serve_engine *engine, struct dpe_serve_slot *s
     }
     if (status != DPE_OK) {
         finish_slot(engine, slot, "error", &err);
-        return;
+        return n;
     }
     memcpy(slot->tokens + slot->n, tokens, (size_t)n * sizeof *tokens);
     slot->n += n;
@@ -152,17 +154,19 @@ static void read_chunk(struct dpe_serve_engine *engine, struct dpe_serve_slot *s
     if (n == left) {
         take_token(engine, slot, engine->logits);
     }
+    return n;
 }
 
-/* The next of the slots, in turn, that has prompt tokens left. */
-static void read_one(struct dpe_serve_engine *engine)
+/* Prompts, of one slot after another, until a chunk of tokens was read: many short ones come into
+ * the batch together. */
+static void read_prompts(struct dpe_serve_engine *engine)
 {
-    for (int64_t i = 0; i < engine->n_slots; i++) {
+    int64_t left = dpe_session_chunk(engine->session);
+    for (int64_t i = 0; i < engine->n_slots && left > 0; i++) {
         engine->turn = (engine->turn + 1) % engine->n_slots;
         struct dpe_serve_slot *slot = &engine->slots[engine->turn];
         if (slot->sequence != NULL && slot->n < (int64_t)slot->sequence->prompt->n) {
-            read_chunk(engine, slot);
-            return;
+            left -= read_chunk(engine, slot);
         }
     }
 }
@@ -227,9 +231,37 @@ static int64_t running(const struct dpe_serve_engine *engine)
     return n;
 }
 
+/* Take the cancelled ones out of the queue: they must not keep others waiting. */
+static void drop_waiting(struct dpe_serve_engine *engine)
+{
+    pthread_mutex_lock(&engine->lock);
+    struct dpe_serve_sequence *gone = NULL;
+    struct dpe_serve_sequence **at = &engine->head;
+    engine->tail = NULL;
+    while (*at != NULL) {
+        struct dpe_serve_sequence *sequence = *at;
+        if (sequence->request->cancelled) {
+            *at = sequence->next;
+            sequence->next = gone;
+            gone = sequence;
+            engine->counts.waiting--;
+        } else {
+            engine->tail = sequence;
+            at = &sequence->next;
+        }
+    }
+    pthread_mutex_unlock(&engine->lock);
+    while (gone != NULL) {
+        struct dpe_serve_sequence *next = gone->next;
+        finish(engine, gone, "error", NULL);
+        gone = next;
+    }
+}
+
 /* Free the slots of clients that are gone. */
 static void drop_cancelled(struct dpe_serve_engine *engine)
 {
+    drop_waiting(engine);
     for (int64_t i = 0; i < engine->n_slots; i++) {
         struct dpe_serve_slot *slot = &engine->slots[i];
         if (slot->sequence != NULL) {
@@ -297,21 +329,16 @@ static void admit(struct dpe_serve_engine *engine)
         int64_t n = running(engine);
         pthread_mutex_lock(&engine->lock);
         struct dpe_serve_sequence *next = engine->head;
-        bool gone = next != NULL && next->request->cancelled;
         bool now = next != NULL && n < engine->n_slots &&
                    (n == 0 ||
                     (next->plan == engine->plan && !dpe_serve_slot_waits(engine, next)));
-        next = gone || now ? pop(engine) : NULL;
+        next = now ? pop(engine) : NULL;
         engine->counts.running = n;
         pthread_mutex_unlock(&engine->lock);
         if (next == NULL) {
             return;
         }
-        if (gone) {
-            finish(engine, next, "error", NULL);
-        } else {
-            begin(engine, next);
-        }
+        begin(engine, next);
     }
 }
 
@@ -336,7 +363,7 @@ static void *run(void *user)
     while (wait_for_work(engine)) {
         drop_cancelled(engine);
         admit(engine);
-        read_one(engine);
+        read_prompts(engine);
         step_all(engine);
     }
     return NULL;
@@ -361,10 +388,27 @@ bool dpe_serve_engine_submit(struct dpe_serve_engine *engine, struct dpe_serve_r
         engine->tail = sequence;
         engine->counts.waiting++;
     }
+    int64_t seconds = engine->world->args->request_timeout;
+    request->deadline = seconds > 0 ? dpe_clock() + (double)seconds : 0.0;
     request->unfinished = room ? request->n_sequences : 0;
     pthread_cond_signal(&engine->work);
     pthread_mutex_unlock(&engine->lock);
     return room;
+}
+
+void dpe_serve_engine_cancel(struct dpe_serve_engine *engine, struct dpe_serve_request *request,
+                             const struct dpe_error *err)
+{
+    if (request->cancelled || request->unfinished == 0) {
+        return;
+    }
+    request->cancelled = true;
+    if (err == NULL) {
+        engine->counts.cancelled++;
+        return;
+    }
+    engine->counts.failed += request->unfinished;
+    request->error = *err;
 }
 
 struct dpe_serve_counts dpe_serve_engine_counts(struct dpe_serve_engine *engine)

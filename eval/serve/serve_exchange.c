@@ -70,9 +70,14 @@ static void wait_for_news(struct dpe_serve_exchange *exchange)
     until.tv_sec += until.tv_nsec / 1000000000;
     until.tv_nsec %= 1000000000;
     int result = pthread_cond_timedwait(&request->changed, &engine->lock, &until);
-    if (result == ETIMEDOUT && !request->cancelled && hung_up(exchange->connection)) {
-        request->cancelled = true;
-        engine->counts.cancelled++;
+    if (request->deadline > 0.0 && dpe_clock() > request->deadline) {
+        struct dpe_error late = {0};
+        dpe_fail(&late, DPE_INCOMPLETE,
+                 "the request was not finished after %lld seconds (--request-timeout)",
+                 (long long)exchange->http->world->args->request_timeout);
+        dpe_serve_engine_cancel(engine, request, &late);
+    } else if (result == ETIMEDOUT && hung_up(exchange->connection)) {
+        dpe_serve_engine_cancel(engine, request, NULL);
     }
 }
 
@@ -80,9 +85,8 @@ void dpe_serve_wait(struct dpe_serve_exchange *exchange, bool cancel)
 {
     struct dpe_serve_engine *engine = exchange->http->engine;
     pthread_mutex_lock(&engine->lock);
-    if (cancel && exchange->request.unfinished > 0 && !exchange->request.cancelled) {
-        exchange->request.cancelled = true;
-        engine->counts.cancelled++;
+    if (cancel) {
+        dpe_serve_engine_cancel(engine, &exchange->request, NULL);
     }
     while (exchange->request.unfinished > 0) {
         wait_for_news(exchange);
@@ -144,20 +148,23 @@ static ssize_t read_stream(void *user, uint64_t position, char *bytes, size_t mo
     struct dpe_serve_exchange *exchange = user;
     struct dpe_serve_engine *engine = exchange->http->engine;
     (void)position;
+    const struct dpe_serve_request *request = &exchange->request;
     bool good = true;
+    bool gone = false;
     if (exchange->out_taken == exchange->out_n && !exchange->done_sent) {
         exchange->out_taken = exchange->out_n = 0;
         dpe_serve_count_silence(exchange, false);
         pthread_mutex_lock(&engine->lock);
-        while ((good = gather(exchange)) && exchange->out_n == 0 && !exchange->request.cancelled) {
+        while ((good = gather(exchange)) && exchange->out_n == 0 && !gone) {
             wait_for_news(exchange);
+            gone = request->cancelled && request->error.status == DPE_OK;
         }
         pthread_mutex_unlock(&engine->lock);
         dpe_serve_count_silence(exchange, true);
     }
     size_t n = exchange->out_n - exchange->out_taken;
     n = n < most ? n : most;
-    if (!good || exchange->request.cancelled) {
+    if (!good || gone) {
         return MHD_CONTENT_READER_END_WITH_ERROR;
     }
     if (n == 0) {

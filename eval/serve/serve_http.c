@@ -85,6 +85,14 @@ static enum MHD_Result models(struct dpe_serve_exchange *exchange)
     return dpe_serve_reply_json(exchange, 200, dpe_serve_models(exchange->http->world));
 }
 
+static enum MHD_Result one_model(struct dpe_serve_exchange *exchange)
+{
+    json_t *all = dpe_serve_models(exchange->http->world);
+    json_t *one = json_incref(json_array_get(json_object_get(all, "data"), 0));
+    json_decref(all);
+    return dpe_serve_reply_json(exchange, 200, one);
+}
+
 static enum MHD_Result tokenizer_info(struct dpe_serve_exchange *exchange)
 {
     return dpe_serve_reply_json(exchange, 200, dpe_serve_tokenizer_info(exchange->http->world));
@@ -145,6 +153,7 @@ static const struct route {
     {"POST", "/v1/chat/completions", chat, false},
     {"PUT", "/generate", generate, false},
     {"GET", "/v1/models", models, false},
+    {"GET", "/v1/models/", one_model, false}, /* and a name behind it */
     {"GET", "/tokenizer_info", tokenizer_info, false},
     {"POST", "/tokenize", tokenize, false},
     {"POST", "/detokenize", detokenize, false},
@@ -177,7 +186,10 @@ static const struct route *find_route(struct dpe_serve_exchange *exchange, const
     bool known = false;
     bool head = strcmp(method, "HEAD") == 0;
     for (size_t i = 0; i < sizeof routes / sizeof routes[0]; i++) {
-        if (strcmp(path, routes[i].path) != 0) {
+        size_t n = strlen(routes[i].path);
+        bool open_end = n > 1 && routes[i].path[n - 1] == '/';
+        if (open_end ? strncmp(path, routes[i].path, n) != 0 || path[n] == '\0'
+                     : strcmp(path, routes[i].path) != 0) {
             continue;
         }
         known = true;
@@ -308,7 +320,10 @@ static void on_completed(void *user, struct MHD_Connection *connection, void **o
     }
     if (exchange->has_request) {
         dpe_serve_wait(exchange, true);
-        if (exchange->refusal.status == 0) {
+        const struct dpe_serve_request *request = &exchange->request;
+        if (request->error.status != DPE_OK) {
+            dpe_log_warning("%s: %s", request->id, request->error.text);
+        } else if (exchange->refusal.status == 0) {
             log_request(exchange);
         }
         dpe_serve_request_free(&exchange->request);

@@ -23,7 +23,8 @@ bool dpe_serve_refuse_error(struct dpe_serve_refusal *refusal, const char *param
                             const struct dpe_error *err)
 {
     bool theirs = err->status == DPE_BAD_DATA || err->status == DPE_USAGE;
-    return dpe_serve_refuse(refusal, theirs ? 400 : 500, param, "%s", err->text);
+    bool late = err->status == DPE_INCOMPLETE;
+    return dpe_serve_refuse(refusal, theirs ? 400 : late ? 504 : 500, param, "%s", err->text);
 }
 
 static json_t *member(const json_t *body, const char *key,

@@ -109,6 +109,67 @@ static void parse_logprobs(const json_t *body, struct dpe_serve_request *request
     }
 }
 
+/* Members that would change the answer and are not supported, with the value that changes nothing
+ * beside null, false, 0, "" and empty lists and objects. */
+static const struct unsupported {
+    const char *key;
+    double neutral;
+    const char *word;
+} unsupported[] = {
+    {"tools", 0.0, NULL},
+    {"functions", 0.0, NULL},
+    {"tool_choice", 0.0, "none"},
+    {"function_call", 0.0, "none"},
+    {"response_format", 0.0, "text"},
+    {"modalities", 0.0, "text"},
+    {"audio", 0.0, NULL},
+    {"suffix", 0.0, NULL},
+    {"logit_bias", 0.0, NULL},
+    {"presence_penalty", 0.0, NULL},
+    {"frequency_penalty", 0.0, NULL},
+    {"repetition_penalty", 1.0, NULL},
+    {"min_p", 0.0, NULL},
+    {"min_tokens", 0.0, NULL},
+    {"stop_token_ids", 0.0, NULL},
+    {"prompt_logprobs", 0.0, NULL},
+    {"use_beam_search", 0.0, NULL},
+    {"continue_final_message", 0.0, NULL},
+    {"guided_json", 0.0, NULL},
+    {"guided_regex", 0.0, NULL},
+    {"guided_choice", 0.0, NULL},
+    {"guided_grammar", 0.0, NULL},
+};
+
+static bool changes_nothing(const json_t *value, const struct unsupported *member)
+{
+    const json_t *type = json_is_object(value)  ? json_object_get(value, "type")
+                         : json_is_array(value) ? json_array_get(value, 0)
+                                                : value;
+    const char *text = json_string_value(type);
+    if (json_is_number(value)) {
+        double number = json_number_value(value);
+        return number == 0.0 || number == member->neutral;
+    }
+    if (text != NULL && member->word != NULL && json_array_size(value) <= 1) {
+        return strcmp(text, member->word) == 0;
+    }
+    return value == NULL || json_is_null(value) || json_is_false(value) ||
+           (json_is_array(value) && json_array_size(value) == 0) ||
+           (json_is_object(value) && json_object_size(value) == 0) ||
+           (json_is_string(value) && json_string_length(value) == 0);
+}
+
+static void check_supported(const json_t *body, refusal_t *refusal)
+{
+    for (size_t i = 0; i < sizeof unsupported / sizeof unsupported[0]; i++) {
+        const struct unsupported *member = &unsupported[i];
+        if (!changes_nothing(json_object_get(body, member->key), member)) {
+            dpe_serve_refuse(refusal, 400, member->key,
+                             "%s: not supported by dpe-serve; leave it out", member->key);
+        }
+    }
+}
+
 static void parse_values(const json_t *body, struct dpe_serve_request *request, refusal_t *refusal)
 {
     bool ruler = request->kind == SERVE_RULER;
@@ -138,8 +199,14 @@ static void parse_values(const json_t *body, struct dpe_serve_request *request, 
                                     refusal);
     if (!ruler) {
         parse_logprobs(body, request, refusal);
-    } else if (dpe_serve_whole(body, "top_k", 0, most, 0, refusal) == 1) {
-        request->temperature = 0.0; /* RULER's client asks for greedy answers in this way */
+    }
+    int64_t top_k = dpe_serve_whole(body, "top_k", -1, most, 0, refusal);
+    if (top_k == 1) {
+        request->temperature = 0.0; /* some clients ask for greedy answers in this way */
+    } else if (top_k > 1 && request->temperature > 0.0) {
+        dpe_serve_refuse(refusal, 400, "top_k",
+                         "top_k: expected 1, or temperature 0; dpe-serve draws by temperature and "
+                         "top_p");
     }
     if (dpe_serve_whole(body, "best_of", 1, SERVE_MOST_SEQUENCES, request->n, refusal) !=
         request->n) {
@@ -216,6 +283,7 @@ bool dpe_serve_request_parse(const struct dpe_serve_world *world, enum dpe_serve
     }
     snprintf(request->id, sizeof request->id, "%s-%016llx", prefixes[kind],
              (unsigned long long)random);
+    check_supported(body, refusal);
     parse_values(body, request, refusal);
     if (refusal->status != 0 ||
         !parse_stops(body, kind == SERVE_RULER ? "stop_words" : "stop", request, refusal)) {

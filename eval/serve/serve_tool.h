@@ -38,7 +38,8 @@ struct dpe_serve_arguments {
     struct dpe_tool_options tool;
     const char *model, *name, *method, *table, *host, *key_file, *chat_template;
     int64_t trained_length, length, chunk, slots, queue, port;
-    int64_t client_timeout; /**< seconds */
+    int64_t client_timeout;  /**< seconds */
+    int64_t request_timeout; /**< seconds, 0: none */
     bool other_model;
 };
 
@@ -55,6 +56,7 @@ struct dpe_serve_world {
     struct dpe_model *model;
     struct dpe_tokenizer *tokenizer;
     struct dpe_chat *chat; /**< NULL: the folder has no chat template */
+    struct dpe_chat_ends ends; /**< of an answer in a chat */
     json_t *tokenizer_config;  /**< tokenizer_config.json, or an empty object */
     char *key;                 /**< that clients have to send; NULL: none */
     int64_t length;            /**< most tokens of a prompt and its answer */
@@ -119,7 +121,8 @@ struct dpe_serve_request {
     int64_t n_sequences;
     /* Under the engine's lock. */
     int64_t unfinished;
-    bool cancelled;
+    double deadline; /**< on dpe_clock; 0: none */
+    bool cancelled;  /**< by its client, or for its deadline */
     struct dpe_error error; /**< of the first sequence that failed */
     pthread_cond_t changed;
 };
@@ -133,7 +136,8 @@ struct dpe_serve_refusal {
 /** Record a refusal unless there is one; returns false. */
 bool dpe_serve_refuse(struct dpe_serve_refusal *refusal, unsigned status, const char *param,
                       const char *format, ...) __attribute__((format(printf, 4, 5)));
-/** The same, of a failed call: 400 for what the client can change, else 500. */
+/** The same, of a failed call: 400 for what the client can change, 504 when its time was used up, else
+ *  500. */
 bool dpe_serve_refuse_error(struct dpe_serve_refusal *refusal, const char *param,
                             const struct dpe_error *err);
 
@@ -197,8 +201,13 @@ dpe_status dpe_serve_engine_start(const struct dpe_serve_world *world,
                                   struct dpe_serve_engine *engine, struct dpe_error *err);
 /** Ends the thread; no request may be unfinished. */
 void dpe_serve_engine_stop(struct dpe_serve_engine *engine);
-/** Put the request's sequences into the queue; false when it is full. */
+/** Put the request's sequences into the queue; false when it is full. From then on its time counts.
+ */
 bool dpe_serve_engine_submit(struct dpe_serve_engine *engine, struct dpe_serve_request *request);
+/** End a request before it is finished, at the next step; `err` is why, NULL: its client is gone.
+ *  With the lock held; a second call does nothing. */
+void dpe_serve_engine_cancel(struct dpe_serve_engine *engine, struct dpe_serve_request *request,
+                             const struct dpe_error *err);
 struct dpe_serve_counts dpe_serve_engine_counts(struct dpe_serve_engine *engine);
 
 /** Whether a running sequence reads what this one begins with as well, so that it is better to wait

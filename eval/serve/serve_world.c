@@ -146,7 +146,9 @@ static dpe_status read_template(struct dpe_serve_world *world, struct dpe_error 
         dpe_log_warning("%s; chat is refused", err->text);
         status = DPE_OK;
     }
-    return status;
+    return status == DPE_OK && world->chat != NULL
+               ? dpe_chat_find_ends(world->chat, world->tokenizer, &world->ends, err)
+               : status;
 }
 
 dpe_status dpe_serve_world_open(const struct dpe_serve_arguments *args,

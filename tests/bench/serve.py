@@ -1,9 +1,11 @@
-"""serve.py BIN MODEL [THREADS]: what dpe-serve saves and costs, as CPU seconds of the server and as wall seconds.
+"""serve.py BIN MODEL [THREADS [LONG [ROUNDS]]]: what dpe-serve saves and costs, as CPU seconds of the server and as wall
+seconds.
 
-1. Ten questions on one long prompt, against ten full reads of it (by ten prompts that differ in their first token).
+1. Ten questions on one prompt of LONG tokens (8000), against ten full reads of it (by prompts that differ in their first
+   token).
 2. Eight short requests at once, against the same eight one after another.
 3. One token from a prompt that is in the cache: an upper bound of what the server adds to a request.
-Every number is the median of three rounds."""
+What is compared takes turns; every number is the least of ROUNDS (3; five times as many for short requests)."""
 
 import os
 import statistics
@@ -16,8 +18,9 @@ from serve_case import Server  # noqa: E402
 
 bin_folder, model = sys.argv[1:3]
 threads = sys.argv[3] if len(sys.argv) > 3 else "2"
-ROUNDS = 3
-LONG, NEW = 8000, 64
+LONG = int(sys.argv[4]) if len(sys.argv) > 4 else 8000
+ROUNDS = int(sys.argv[5]) if len(sys.argv) > 5 else 3
+NEW = 64
 
 
 def cpu(server):
@@ -27,14 +30,15 @@ def cpu(server):
     return (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def measure(server, work):
-    """Medians of the CPU seconds and the wall seconds of work(round)."""
-    got = []
-    for i in range(ROUNDS):
-        begin, used = time.monotonic(), cpu(server)
-        work(i)
-        got.append((cpu(server) - used, time.monotonic() - begin))
-    return [statistics.median(column) for column in zip(*got)]
+def measure(server, rounds, *works):
+    """Of each work(round), which take turns: the least CPU seconds and the least wall seconds."""
+    got = [[] for _ in works]
+    for i in range(rounds):
+        for times, work in zip(got, works):
+            begin, used = time.monotonic(), cpu(server)
+            work(i)
+            times.append((cpu(server) - used, time.monotonic() - begin))
+    return [[min(column) for column in zip(*times)] for times in got]
 
 
 def ask(server, prompt, new):
@@ -68,15 +72,15 @@ with Server(f"{bin_folder}/dpe-serve", "-m", model, "--method", "self-extend", "
         for q in range(10):
             ask(one, [50 + q + 10 * i] + ids(LONG, 90 + i) + [300 + q] * 10, 8)
 
-    shared = measure(one, questions)
-    full = measure(one, reads)
+    print(f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores", flush=True)
+    shared, full = measure(one, ROUNDS, questions, reads)
     show(f"ten questions on one prompt of {LONG} tokens", *shared)
     show("ten full reads of such a prompt", *full)
     print(f"    {full[0] / shared[0]:.1f} times the CPU time, {full[1] / shared[1]:.1f} times the wall time")
 
     prompts = [ids(32, 200 + i) for i in range(8)]
-    single = measure(one, lambda i: [ask(one, prompt, NEW) for prompt in prompts])
-    batch = measure(one, lambda i: at_once(one, prompts, NEW))
+    single, batch = measure(one, 5 * ROUNDS, lambda i: [ask(one, prompt, NEW) for prompt in prompts],
+                            lambda i: at_once(one, prompts, NEW))
     show(f"eight requests of 32 + {NEW} tokens, one after another", *single)
     show("the same at once", *batch)
     print(f"    {single[0] / batch[0]:.1f} times the CPU time, {8 * NEW / batch[1]:.0f} against "

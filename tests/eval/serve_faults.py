@@ -1,0 +1,181 @@
+"""serve_faults.py BIN ROOT: results that are not finite, requests whose time is up, clients that leave the queue, members that
+dpe-serve does not support, and the tokens that end an answer of a chat."""
+
+import json
+import os
+import shutil
+import struct
+import sys
+import tempfile
+import threading
+import time
+
+sys.path.insert(0, os.path.dirname(__file__))
+from serve_case import Server  # noqa: E402
+
+bin_folder, root = sys.argv[1:3]
+reference = os.path.join(root, "data/reference")
+work = tempfile.mkdtemp()
+BOS, LONG = 2558, {"prompt": "Once", "max_tokens": 8000, "ignore_eos": True, "temperature": 0}
+
+
+def serve(*arguments, model=reference):
+    return Server(f"{bin_folder}/dpe-serve", "-m", model, "--threads", 2, *arguments)
+
+
+def changed_model(name, swapped, nan=()):
+    """The bundled model with an output layer of its own, in which pairs of ids are swapped; the embeddings of the ids in `nan`
+    are not numbers."""
+    folder = os.path.join(work, name)
+    shutil.copytree(reference, folder)
+    with open(os.path.join(folder, "config.json"), encoding="utf-8") as file:
+        config = json.load(file)
+    with open(os.path.join(folder, "model.safetensors"), "rb") as file:
+        size = struct.unpack("<Q", file.read(8))[0]
+        header = json.loads(file.read(size))
+        data = bytearray(file.read())
+    entry = header["model.embed_tokens.weight"]
+    begin, end = entry["data_offsets"]
+    width = 2 * entry["shape"][1]
+    rows = bytearray(data[begin:end])
+    for a, b in swapped:
+        row = [bytes(rows[i * width:(i + 1) * width]) for i in (a, b)]
+        rows[a * width:(a + 1) * width], rows[b * width:(b + 1) * width] = row[1], row[0]
+    header["lm_head.weight"] = {**entry, "data_offsets": [len(data), len(data) + len(rows)]}
+    for token in nan:
+        data[begin + token * width:begin + (token + 1) * width] = b"\xc0\x7f" * (width // 2)
+    config["tie_word_embeddings"] = False
+    with open(os.path.join(folder, "config.json"), "w", encoding="utf-8") as file:
+        json.dump(config, file)
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    with open(os.path.join(folder, "model.safetensors"), "wb") as file:
+        file.write(struct.pack("<Q", len(text)) + text + data + rows)
+    return folder
+
+
+def wait_until(server, metric, value):
+    while server.metric(metric) != value:
+        time.sleep(0.02)
+
+
+def start(server, body):
+    """A request that nobody has read the answer of yet."""
+    connection = server.connect()
+    connection.request("POST", "/v1/completions", json.dumps(body))
+    return connection
+
+
+def test_not_finite():
+    """A sequence with a result that is not finite ends with an error, whether its prompt has it or a step; the sequences
+    beside it do not."""
+    beside = {"prompt": "Once upon a time", "max_tokens": 100, "temperature": 0, "ignore_eos": True, "logprobs": 0}
+    with serve("-l", 256) as server:
+        wanted = server.ask("/v1/completions", beside)["choices"][0]["logprobs"]["tokens"]
+        for before in range(700, 900):  # a token whose likeliest next one is not in that answer
+            answer = server.ask("/v1/completions", {"prompt": [BOS, before], "max_tokens": 1, "temperature": 0,
+                                                    "logprobs": 0})["choices"][0]["logprobs"]["tokens"]
+            made = server.ask("/tokenize", {"prompt": "".join(answer), "add_special_tokens": False})["tokens"]
+            if len(made) == 1 and answer[0] not in wanted:
+                break
+    bad = 900
+    # After `before` comes the token whose embedding is not a number.
+    model = changed_model("nan", [(bad, made[0])], [bad])
+    with serve("-l", 256, model=model) as server:
+        got = []
+        thread = threading.Thread(target=lambda: got.append(server.ask("/v1/completions", beside)))
+        thread.start()
+        for prompt in ([BOS, before, bad], [BOS, before]):
+            error = server.refused(500, "/v1/completions", {"prompt": prompt, "max_tokens": 4, "temperature": 0})
+            assert "NaN or infinity" in error["message"] and error["type"] == "server_error", error
+        stream = server.stream("/v1/completions", {"prompt": [BOS, before, bad], "max_tokens": 4, "temperature": 0})
+        assert "NaN or infinity" in stream[-1]["error"]["message"], stream
+        thread.join()
+        assert got[0]["choices"][0]["logprobs"]["tokens"] == wanted
+        assert server.metric("dpe_sequences_failed_total") == 3
+        assert server.ask("/v1/completions", {"prompt": "Once", "max_tokens": 2})["choices"]
+
+
+def test_time():
+    """A request gets 504 when its time is up, while it runs or waits; others go on."""
+    with serve("--method", "self-extend", "-l", "16k", "--slots", 1, "--request-timeout", 1) as server:
+        running = start(server, {**LONG, "max_tokens": 16000})
+        wait_until(server, "dpe_running", 1)
+        error = server.refused(504, "/v1/completions", {**LONG, "n": 2})
+        assert error["type"] == "timeout_error" and "--request-timeout" in error["message"], error
+        assert running.getresponse().status == 504
+        events = server.stream("/v1/completions", {**LONG, "max_tokens": 16000})
+        assert events[0]["choices"][0]["text"] is not None and events[-1]["error"]["type"] == "timeout_error"
+        wait_until(server, "dpe_running", 0)
+        assert server.ask("/v1/completions", {"prompt": "Once", "max_tokens": 2})["usage"]["completion_tokens"] <= 2
+        assert server.metric("dpe_requests_cancelled_total") == 0
+    assert sum("--request-timeout" in line for line in server.log) == 3, server.log
+
+
+def test_leaving_the_queue():
+    """A client that leaves while it waits makes room at once, also in the middle of the queue."""
+    with serve("--method", "self-extend", "-l", "16k", "--slots", 1, "--queue", 2) as server:
+        first = start(server, {**LONG, "max_tokens": 16000})
+        wait_until(server, "dpe_running", 1)
+        second = start(server, {**LONG, "max_tokens": 2})
+        wait_until(server, "dpe_waiting", 1)
+        third = start(server, LONG)
+        wait_until(server, "dpe_waiting", 2)
+        server.refused(503, "/v1/completions", LONG)
+        third.close()
+        wait_until(server, "dpe_waiting", 1)
+        fourth = start(server, {**LONG, "max_tokens": 3})
+        wait_until(server, "dpe_waiting", 2)
+        first.close()
+        for connection, count in ((second, 2), (fourth, 3)):
+            answer = json.loads(connection.getresponse().read())
+            assert answer["usage"]["completion_tokens"] == count, answer
+
+
+def test_unsupported():
+    """What would change an answer is refused by name; values that change nothing are accepted."""
+    tool = {"type": "function", "function": {"name": "f", "parameters": {}}}
+    with serve("-l", 256) as server:
+        body = {"prompt": "Once", "max_tokens": 1}
+        for member in ({"tools": [tool]}, {"tool_choice": "auto"}, {"functions": [{}]}, {"suffix": "x"},
+                       {"response_format": {"type": "json_object"}}, {"logit_bias": {"5": 1}}, {"presence_penalty": 0.5},
+                       {"frequency_penalty": -1}, {"repetition_penalty": 1.2}, {"top_k": 40}, {"min_p": 0.1},
+                       {"modalities": ["text", "audio"]}, {"audio": {"voice": "x"}}, {"guided_json": {"a": 1}}):
+            error = server.refused(400, "/v1/completions", {**body, **member})
+            assert error["param"] == next(iter(member)), (member, error)
+        server.ask("/v1/completions", {
+            **body, "tools": [], "tool_choice": "none", "response_format": {"type": "text"}, "logit_bias": {},
+            "presence_penalty": 0, "frequency_penalty": 0.0, "repetition_penalty": 1.0, "top_k": -1, "min_p": 0,
+            "modalities": ["text"], "suffix": None, "user": "me", "metadata": {}, "store": False})
+        greedy = server.ask("/v1/completions", {**body, "temperature": 0, "top_k": 40})["choices"]
+        assert server.ask("/v1/completions", {**body, "top_k": 1})["choices"] == greedy
+
+
+def test_chat_ends():
+    """An answer in a chat ends at the special token that the template puts after an answer."""
+    template = os.path.join(work, "turns.jinja")
+    with open(template, "w", encoding="utf-8") as file:
+        file.write("{% for m in messages %}{{ m.role }}: {{ m.content }}{% if m.role == 'assistant' %}<|bos|>{% endif %}\n"
+                   "{% endfor %}{% if add_generation_prompt %}assistant:{% endif %}")
+    body = {"max_tokens": 8, "temperature": 0, "logprobs": True, "messages": [{"role": "user", "content": "Who is it?"}]}
+    with serve("-l", 256, "--chat-template", template) as server:
+        content = server.ask("/v1/chat/completions", body)["choices"][0]["logprobs"]["content"]
+        assert server.ask("/tokenize", {"prompt": "<|bos|>", "add_special_tokens": False})["tokens"] == [BOS]
+        third = server.ask("/tokenize", {"prompt": content[2]["token"], "add_special_tokens": False})["tokens"]
+        firsts = [item["token"] for item in content[:3]]
+    assert len(third) == 1 and firsts.index(content[2]["token"]) == 2, content
+    model = changed_model("turns", [(BOS, third[0])])
+    with serve("-l", 256, "--chat-template", template, model=model) as server:
+        choice = server.ask("/v1/chat/completions", body)["choices"][0]
+        assert choice["finish_reason"] == "stop" and len(choice["logprobs"]["content"]) == 2, choice
+        longer = server.ask("/v1/chat/completions", {**body, "ignore_eos": True})["choices"][0]
+        assert longer["finish_reason"] == "length" and len(longer["logprobs"]["content"]) == 8, longer
+
+
+try:
+    for name, test in list(globals().items()):
+        if name.startswith("test_"):
+            test()
+            print("passed", name, flush=True)
+finally:
+    shutil.rmtree(work)
