@@ -273,6 +273,9 @@ bool dpe_calibrate_check_argv(const struct batch *batch, const char *output, str
     add_tool(batch, output, argv, "dpe-eval");
     dpe_calibrate_argv_add(argv, dpe_calibrate_needles(args) ? "niah" : "ppl");
     dpe_calibrate_argv_add_pair(argv, "--method", "rope");
+    char rival[CALIBRATE_METHOD];
+    dpe_calibrate_rival(batch, rival);
+    dpe_calibrate_argv_add_pair(argv, "--method", rival[0] != '\0' ? rival : NULL);
     const struct entry *longest = &batch->entries[batch->n_entries - 1];
     bool several = batch->n_entries > 1;
     dpe_calibrate_argv_add_entry(argv, "--table", batch, longest,

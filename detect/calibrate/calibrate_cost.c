@@ -207,7 +207,8 @@ dpe_status dpe_calibrate_print_cost(struct batch *batch, struct dpe_error *err)
                                 dpe_detect_top_k_candidates(batch->n_pairs, k), &speed, err);
         }
         if (status == DPE_OK) {
-            status = print_part(batch, &job, CALIBRATE_CHECK, "check", 3, &speed, err);
+            status = print_part(batch, &job, CALIBRATE_CHECK, "check",
+                                dpe_calibrate_check_methods(batch->args), &speed, err);
         }
     }
     if (status == DPE_OK) {

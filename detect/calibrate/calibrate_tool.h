@@ -8,7 +8,7 @@
 #include "detect/sweep/detect.h"
 #include "outputs/job/job.h"
 
-enum { CALIBRATE_MAX_ARGS = 160, CALIBRATE_HANDED = 21 };
+enum { CALIBRATE_MAX_ARGS = 160, CALIBRATE_HANDED = 21, CALIBRATE_METHOD = 64 };
 
 /** The parts that measure, as a set. */
 enum calibrate_part {
@@ -109,10 +109,15 @@ bool dpe_calibrate_profile_argv(const struct batch *batch, const char *output, s
  *  task and samples of another seed than those of sweep and check. Perplexity: of the corpus's
  *  books, the sweep's among them. */
 bool dpe_calibrate_pairs_argv(const struct batch *batch, const char *output, struct argv *argv);
-/** The finished table, beside the model as it is, and the same lengths with all pairs moved or, of
- *  several entries, the table of the largest alone: needles that no earlier part has used,
- *  perplexity of the corpus's books. At every length. */
+/** The finished table, beside the model as it is, the best method that the longest sweep's validation
+ *  held its result against, and the same lengths with all pairs moved or, of several entries, the
+ *  table of the largest alone: needles that no earlier part has used, perplexity of the corpus's
+ *  books. At every length. */
 bool dpe_calibrate_check_argv(const struct batch *batch, const char *output, struct argv *argv);
+/** That method; "" when there is none, or the sweep is not finished. */
+void dpe_calibrate_rival(const struct batch *batch, char method[CALIBRATE_METHOD]);
+/** How many methods the check will have. */
+int dpe_calibrate_check_methods(const struct calibrate_arguments *args);
 
 /** Whether needles decide; else perplexity. */
 bool dpe_calibrate_needles(const struct calibrate_arguments *args);

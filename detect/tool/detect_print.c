@@ -30,6 +30,15 @@ static void list_lengths(const struct dpe_detect_params *params, char *text, siz
     }
 }
 
+static void tell_template(const struct detect_inputs *inputs)
+{
+    const struct detect_arguments *args = inputs->args;
+    char told[1200];
+    if (args->use_niah && dpe_chat_told(args->job.chat_template, args->job.model, told, sizeof told)) {
+        dpe_log_info("niah: %s", told);
+    }
+}
+
 void dpe_detect_announce(const struct detect_inputs *inputs)
 {
     const struct dpe_detect_params *params = &inputs->grid.params;
@@ -55,11 +64,7 @@ void dpe_detect_announce(const struct detect_inputs *inputs)
     }
     dpe_log_info("%d configurations for %d groups x %d lengths", inputs->grid.n_configs,
                  params->n_groups, params->n_lengths);
-    char told[1200];
-    if (inputs->args->use_niah && dpe_chat_told(inputs->args->job.chat_template,
-                                                inputs->args->job.model, told, sizeof told)) {
-        dpe_log_info("niah: %s", told);
-    }
+    tell_template(inputs);
     for (int i = 0; i < inputs->n_tasks; i++) {
         bool ppl = strcmp(inputs->tasks[i].name, "ppl") == 0;
         dpe_log_info("%s: %lld %s per configuration", inputs->tasks[i].name,
@@ -247,6 +252,9 @@ dpe_status dpe_detect_dry_run(struct detect_inputs *inputs, struct dpe_error *er
 {
     struct dpe_niah *niah = NULL;
     dpe_status status = dpe_detect_inputs_fit_batch(inputs, err);
+    if (status == DPE_OK) {
+        tell_template(inputs);
+    }
     if (status == DPE_OK && inputs->args->use_niah) {
         status = dpe_niah_open(&inputs->niah, inputs->args->job.length, inputs->job.corpus,
                                inputs->job.tokenizer, inputs->args->job.chat_template,

@@ -141,14 +141,20 @@ static void read_longrope(struct dpe_json_reader *rope, int64_t n_pairs,
 
 /* In a config.json of `dpe-export --format hf` the model's own rotation is "native" within a block
  * of type "dpe". The engine takes positions from plans, so that it reads the native one. */
+static bool is_exported(const json_t *block)
+{
+    const char *type = json_string_value(json_object_get(block, "rope_type"));
+    const json_t *native = json_object_get(block, "native");
+    return type != NULL && strcmp(type, "dpe") == 0 &&
+           (json_is_null(native) || json_is_object(native));
+}
+
 static bool take_native(struct dpe_json_reader *rope)
 {
-    const char *type = json_string_value(json_object_get(rope->from, "rope_type"));
-    json_t *native = json_object_get(rope->from, "native");
-    if (type == NULL || strcmp(type, "dpe") != 0 || native == NULL ||
-        !(json_is_null(native) || json_is_object(native))) {
+    if (!is_exported(rope->from)) {
         return false;
     }
+    json_t *native = json_object_get(rope->from, "native");
     rope->from = json_is_object(native) ? native : NULL;
     rope->object = "native.";
     return true;
@@ -272,7 +278,9 @@ static void read_local(struct dpe_json_reader *top, struct dpe_config *config)
 {
     const struct dpe_family *family = dpe_family_of(config);
     const struct dpe_json_bound above_one = {1.0, false, false, MOST_THETA};
-    json_t *typed = json_object_get(dpe_json_member(top, "rope_parameters"), "sliding_attention");
+    const json_t *block = dpe_json_member(top, "rope_parameters");
+    block = is_exported(block) ? json_object_get(block, "native") : block;
+    json_t *typed = json_object_get(block, "sliding_attention");
     bool own = family->local_rope == DPE_LOCAL_ROPE_OWN;
     config->local_rope = no_rope;
     config->local_rope.partial_rotary_factor = config->rope.partial_rotary_factor;

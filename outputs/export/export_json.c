@@ -237,11 +237,14 @@ dpe_status dpe_export_hf(const struct dpe_table *table, const char *config_json,
     json_object_set_new(rope, "rope_type", json_string("dpe"));
     /* The checkpoint's own block is kept inside: the adapter restores it for what DPE leaves alone.
      */
+    json_t *text = json_object_get(config, "text_config");
+    json_t *model = json_is_object(text) ? text : config;
     const char *name =
-        json_object_get(config, "rope_parameters") != NULL ? "rope_parameters" : "rope_scaling";
-    json_t *native = json_object_get(config, name);
+        json_object_get(model, "rope_parameters") != NULL ? "rope_parameters" : "rope_scaling";
+    json_t *native = json_object_get(model, name);
     json_object_set(rope, "native", native != NULL ? native : json_null());
-    json_object_set(config, name, rope);
+    json_object_del(model, "rope_scaling"); /* the same as rope_parameters, where both are there */
+    json_object_set(model, name, rope);
     put_json(&lines, json_incref(config), JSON_INDENT(2) | JSON_REAL_PRECISION(17));
     put_text(&lines, "\n");
 done:

@@ -79,8 +79,9 @@ static void plain_line(const struct dpe_work_progress *progress, char *text, siz
              (long long)progress->rows_done, (long long)progress->rows, left);
 }
 
-/* `inside`: what is appended to the line, and by how many rows' cost `done` grows; NULL, 0: nothing. */
-static void show(const struct dpe_loop *loop, const char *inside, double part)
+/* `inside`: what is appended to the line, by how many rows' cost `done` grows, and the seconds that these took;
+ * NULL, 0, 0: nothing. */
+static void show(const struct dpe_loop *loop, const char *inside, double part, double gone)
 {
     const struct dpe_work *work = loop->work;
     double done = 0.0;
@@ -107,10 +108,8 @@ static void show(const struct dpe_loop *loop, const char *inside, double part)
         .rate = spent > 0.0 ? (double)n_run / spent * size : 0.0,
         .seconds_left = seconds_left(loop) / size,
     };
-    if (inside != NULL && progress.seconds_left >= 0.0) {
-        int task = loop->job->inside->task;
-        double gone = part / cost_of(loop, task) * row_seconds(loop, task);
-        progress.seconds_left = fmax(progress.seconds_left - gone, 0.0);
+    if (progress.seconds_left >= 0.0) {
+        progress.seconds_left = fmax(progress.seconds_left - gone / size, 0.0);
     }
     char line[512];
     bool live = isatty(STDERR_FILENO) && !loop->job->options->tool.json;
@@ -138,7 +137,7 @@ static void show(const struct dpe_loop *loop, const char *inside, double part)
 
 void dpe_loop_show(const struct dpe_loop *loop)
 {
-    show(loop, NULL, 0.0);
+    show(loop, NULL, 0.0, 0.0);
 }
 
 static double operations(const struct dpe_config *config, double tokens)
@@ -198,7 +197,50 @@ void dpe_loop_show_inside(struct dpe_job *job)
     if (share > 0.02) {
         loop->unit_seconds = elapsed / share / cost;
     }
-    show(loop, text, share * cost);
+    show(loop, text, share * cost, share * (double)inside->n * row_seconds(loop, inside->task));
+}
+
+void dpe_loop_show_parts(struct dpe_loop *loop, const struct dpe_job_part *parts, int n, double rate)
+{
+    const struct dpe_config *config = dpe_model_config(loop->job->model);
+    const int64_t *tokens = loop->work->tokens;
+    double now = dpe_clock();
+    double longest = 0.0;
+    double read = 0.0;
+    double total = 0.0;
+    double part = 0.0;
+    double gone = 0.0;
+    for (int r = 0; r < n; r++) {
+        const struct dpe_job_part *one = &parts[r];
+        double all = tokens != NULL ? (double)tokens[one->task] * (double)one->n : 0.0;
+        if (one->n == 0) {
+            continue;
+        }
+        longest = fmax(longest, now - one->begin);
+        read += all > 0.0 ? fmin((double)one->read, all) : (double)one->read;
+        total += all;
+        if (all > 0.0) {
+            double each = fmin((double)loop->work->capacity, all);
+            double share = share_done(config, fmin((double)one->read, all), each, all / each);
+            double cost = cost_of(loop, one->task) * (double)one->n;
+            if (share > 0.02) {
+                loop->unit_seconds = (now - one->begin) / share / cost;
+            }
+            part += share * cost;
+            gone += share * (double)one->n * fmax(row_seconds(loop, one->task), 0.0);
+        }
+    }
+    if (longest < 1.0) {
+        return;
+    }
+    char text[160];
+    if (total > 0.0) {
+        snprintf(text, sizeof text, "reading %.0f of %.0f tokens (%.0f %%), %.0f tokens/s", read, total,
+                 100.0 * read / total, rate);
+    } else {
+        snprintf(text, sizeof text, "%.0f tokens read, %.0f tokens/s", read, rate);
+    }
+    show(loop, text, part, gone);
 }
 
 /* ------------------------------------------------------------------------------------------- stock

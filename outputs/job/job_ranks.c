@@ -28,13 +28,16 @@ struct maker {
     dpe_status status;
     struct dpe_error err;
     double last_seen;
+    int64_t fed; /* of the session's work so far */
 };
 
 static void maker_beat(void *user)
 {
     struct maker *maker = user;
+    int64_t fed = dpe_session_work(maker->loop->job->session).fed;
     pthread_mutex_lock(&maker->lock);
     maker->last_seen = dpe_clock();
+    maker->fed = fed;
     pthread_mutex_unlock(&maker->lock);
 }
 
@@ -77,6 +80,9 @@ struct worker {
     int plan;     /* of its session, -1 = none */
     bool free;    /* waits for items */
     double last_seen;
+    int64_t n;    /* rows that it was given */
+    double begin; /* when */
+    int64_t fed;  /* tokens that it had read then */
 };
 
 struct scheduler {
@@ -91,7 +97,49 @@ struct scheduler {
     dpe_status status;
     struct dpe_error err;
     double beat;
+    struct dpe_job_part *parts; /* [size] */
+    double shown, begin;
+    int64_t fed; /* tokens that all had read at `begin` */
 };
+
+/* Tokens that a rank has read, as it last said. */
+static int64_t read_by(struct scheduler *scheduler, int rank)
+{
+    struct maker *maker = &scheduler->maker;
+    if (rank > 0) {
+        return scheduler->loop->job->works[rank].fed;
+    }
+    pthread_mutex_lock(&maker->lock);
+    int64_t fed = maker->fed;
+    pthread_mutex_unlock(&maker->lock);
+    return fed;
+}
+
+/* The progress line within the rows that are being made. */
+static void show_parts(struct scheduler *scheduler)
+{
+    double now = dpe_clock();
+    int64_t all = 0;
+    if (now - scheduler->shown < 0.5) {
+        return;
+    }
+    scheduler->shown = now;
+    for (int r = 0; r < scheduler->ranks->size; r++) {
+        const struct worker *worker = &scheduler->workers[r];
+        int64_t fed = read_by(scheduler, r);
+        all += fed;
+        scheduler->parts[r] = (struct dpe_job_part){0};
+        if (worker->rows > 0 && worker->rows == worker->n) { /* none of them is reported yet */
+            scheduler->parts[r] =
+                (struct dpe_job_part){.n = worker->n,
+                                      .task = scheduler->loop->work->items[worker->item].task,
+                                      .begin = worker->begin,
+                                      .read = fed - worker->fed};
+        }
+    }
+    double rate = (double)(all - scheduler->fed) / fmax(now - scheduler->begin, 1e-3);
+    dpe_loop_show_parts(scheduler->loop, scheduler->parts, scheduler->ranks->size, rate);
+}
 
 /* The first failure counts; from then on nothing is handed out. */
 static void stop(struct scheduler *scheduler, dpe_status status, const struct dpe_error *err)
@@ -145,7 +193,10 @@ static dpe_status assign(struct scheduler *scheduler, int rank, struct dpe_error
         scheduler->workers[rank] = (struct worker){.rows = group->n,
                                                    .item = group->at[0],
                                                    .plan = group->items[0].plan,
-                                                   .last_seen = dpe_clock()};
+                                                   .last_seen = dpe_clock(),
+                                                   .n = group->n,
+                                                   .begin = dpe_clock(),
+                                                   .fed = read_by(scheduler, rank)};
     }
     return status;
 }
@@ -354,6 +405,7 @@ static void run_scheduler(struct scheduler *scheduler)
             dpe_clock() - scheduler->dropped > fmin(grace, scheduler->ranks->limit)) {
             give_up(scheduler);
         }
+        show_parts(scheduler);
         if (!heard) {
             dpe_loop_nap();
         }
@@ -367,10 +419,13 @@ static dpe_status lead(struct dpe_loop *loop, struct dpe_error *err)
     struct scheduler scheduler = {.loop = loop, .ranks = ranks, .beat = dpe_clock()};
     scheduler.workers = dpe_alloc_zero((size_t)ranks->size, sizeof *scheduler.workers);
     scheduler.known = dpe_alloc_zero((size_t)loop->work->n_plans, sizeof *scheduler.known);
-    scheduler.maker = (struct maker){.loop = loop};
+    scheduler.parts = dpe_alloc_zero((size_t)ranks->size, sizeof *scheduler.parts);
+    scheduler.maker = (struct maker){
+        .loop = loop,
+        .fed = loop->job->session != NULL ? dpe_session_work(loop->job->session).fed : 0};
     pthread_mutex_init(&scheduler.maker.lock, NULL);
     pthread_cond_init(&scheduler.maker.wake, NULL);
-    if (scheduler.workers == NULL || scheduler.known == NULL ||
+    if (scheduler.workers == NULL || scheduler.known == NULL || scheduler.parts == NULL ||
         dpe_group_init(&scheduler.group, loop, NULL) != DPE_OK ||
         dpe_group_init(&scheduler.maker.group, loop, NULL) != DPE_OK ||
         pthread_create(&scheduler.maker.thread, NULL, make_rows, &scheduler.maker) != 0) {
@@ -379,6 +434,10 @@ static dpe_status lead(struct dpe_loop *loop, struct dpe_error *err)
     }
     for (int r = 0; r < ranks->size; r++) {
         scheduler.workers[r] = (struct worker){.plan = -1, .free = r % ranks->peers == 0};
+    }
+    scheduler.begin = dpe_clock();
+    for (int r = 0; r < ranks->size; r++) {
+        scheduler.fed += read_by(&scheduler, r);
     }
     ranks->beat = maker_beat;
     ranks->beat_user = &scheduler.maker;
@@ -401,6 +460,7 @@ static dpe_status lead(struct dpe_loop *loop, struct dpe_error *err)
     dpe_group_free(&scheduler.maker.group);
     free(scheduler.workers);
     free(scheduler.known);
+    free(scheduler.parts);
     return scheduler.status;
 }
 

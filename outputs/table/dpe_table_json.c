@@ -222,12 +222,14 @@ static void read_values(struct reader *reader, const json_t *root, struct dpe_ta
     get_mask(reader, root, values);
 }
 
-/* The table itself: of a config.json made by `dpe-export --format hf` the block of type "dpe". */
+/* The table itself: of a config.json made by `dpe-export --format hf` the block of type "dpe", which is
+ * in text_config where the model has one. */
 static json_t *table_of(json_t *root)
 {
     static const char *const names[] = {"rope_parameters", "rope_scaling"};
-    for (int i = 0; i < 2; i++) {
-        json_t *block = json_object_get(root, names[i]);
+    json_t *text = json_object_get(root, "text_config");
+    for (int i = 0; i < 4; i++) {
+        json_t *block = json_object_get(i < 2 ? text : root, names[i % 2]);
         const char *type = json_string_value(json_object_get(block, "rope_type"));
         if (type != NULL && strcmp(type, "dpe") == 0) {
             return block;

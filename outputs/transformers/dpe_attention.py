@@ -3,7 +3,7 @@
     table = load_table("TABLE.h5")                      # or the JSON form
     entry = table.choose(prompt_tokens + new_tokens)    # None: run the model unchanged
     attention = Attention(entry)
-    out = attention(q, k, v, layer)                     # q and k before rotation
+    out = attention(q, k, v, layer)                     # q and k before rotation, full-attention layers only
 
 The contract is outputs/SCHEMA.md; what makes a table valid is what outputs/table/dpe_table.c says. For
 query m and key n, n <= m: when m - n < window both are rotated at their true positions; otherwise
@@ -11,7 +11,8 @@ the key pairs of the query head are rotated at floor(m / s) + window - floor(win
 floor(n / s), s being the scale of the pair's group, and its other pairs at true positions. The
 logits of query m are multiplied by attention_scaling^2 logit_scale f(m) / sqrt(head_dim), f(m) =
 max(1, ln(m + 1) / ln(log_n_length))^log_n_power, or 1 when log_n_length is 0; a log_n_decay B above
-0 puts 1 - x^-B in the place of ln x.
+0 puts 1 - x^-B in the place of ln x. Where a part of the head rotates, the last pairs have the
+frequency 0: they do not, and attention_scaling is not for them.
 """
 import json
 import math
@@ -79,7 +80,9 @@ class Table:
         _expect_all("scale_factor", self.scale_factor, self.scale_factor >= 1, "1 or more")
         lengths = self.effective_length
         _expect_all("effective_length", lengths, (lengths >= 1) | (lengths == -1), "1 or more, or -1")
-        _expect_all("inv_freq", self.inv_freq, self.inv_freq > 0, "a positive number")
+        moving = np.arange(self.n_pairs) < self.rotating_pairs()
+        _expect_all("inv_freq", self.inv_freq, np.where(moving, self.inv_freq > 0, self.inv_freq == 0),
+                    "positive numbers, and behind them zeros")
         if not (self.attention_scaling > 0 and math.isfinite(self.attention_scaling)):
             raise TableError(f"attention_scaling is {self.attention_scaling}, expected a positive "
                              "number")
@@ -148,18 +151,23 @@ class Table:
                 raise TableError(f"the table was made for a model with {name} {getattr(self, name)}, "
                                  f"this one has {value}")
 
+    def rotating_pairs(self):
+        """How many pairs rotate: the first ones, up to the first with frequency 0 (the first of all
+        always does)."""
+        return 1 + int(np.argmax(np.append(self.inv_freq[1:], 0.0) == 0))
+
     def check_frequencies(self, inv_freq, attention_scaling):
-        """Refuse a model that rotates at other frequencies: the same sizes, another model."""
-        inv_freq = np.asarray(inv_freq, np.float64)
-        if inv_freq.shape != self.inv_freq.shape or \
-                (np.abs(inv_freq / self.inv_freq - 1) > 1e-5).any() or \
+        """Refuse a model whose pairs rotate at other frequencies: the same sizes, another model."""
+        inv_freq, own = np.asarray(inv_freq, np.float64), self.inv_freq[:self.rotating_pairs()]
+        if inv_freq.shape != own.shape or (np.abs(inv_freq / own - 1) > 1e-5).any() or \
                 abs(attention_scaling / self.attention_scaling - 1) > 1e-5:
             raise TableError("the table was made for a model with other rotation frequencies (rope "
                              "base or rope scaling)")
 
     def query_scales(self, first, last):
-        """The factors on the logits of queries at first ... last - 1 [last - first], float64."""
-        scale = self.attention_scaling ** 2 * self.logit_scale / math.sqrt(self.head_dim)
+        """The factors on the logits of queries at first ... last - 1 [last - first], float64, besides
+        that of the model (1 / sqrt(head_dim) of most)."""
+        scale = self.attention_scaling ** 2 * self.logit_scale
         if not self.log_n_length:
             return np.full(last - first, scale)
         keys = np.log(np.append(np.arange(first, last, dtype=np.float64) + 1, self.log_n_length))
@@ -288,12 +296,8 @@ def _read_json(path):
     """The values of each entry."""
     with open(path, encoding="utf-8") as file:
         root = json.load(file, object_pairs_hook=_distinct, parse_constant=_no_constant)
-    # A config.json of `dpe-export --format hf` holds the table in the place of its rope scaling.
-    for name in ("rope_parameters", "rope_scaling"):
-        block = root.get(name) if isinstance(root, dict) else None
-        if isinstance(block, dict) and block.get("rope_type") == "dpe":
-            root = block
-            break
+    holder, name = rope_block(root)
+    root = root if holder is None else holder[name]
     text = ((str,), "a string")
     name, version = (_member(root, key, *text) for key in ("schema_name", "schema_version"))
     _check_header(name, version)
@@ -309,6 +313,18 @@ def _read_json(path):
     if "entries" in root:
         raise TableError('"entries": expected none in a table of schema version 1 or 2')
     return [dict(shared, **_json_entry(root, shared))]
+
+
+def rope_block(root):
+    """Where a config.json of `dpe-export --format hf` holds its table, in the place of the rope scaling: the
+    object that describes the language model, and the key. (None, None) when it has none."""
+    config = root if isinstance(root, dict) else {}
+    for holder in (config.get("text_config"), config):
+        for name in ("rope_parameters", "rope_scaling"):
+            block = holder.get(name) if isinstance(holder, dict) else None
+            if isinstance(block, dict) and block.get("rope_type") == "dpe":
+                return holder, name
+    return None, None
 
 
 def _json_entry(root, shared):
@@ -440,18 +456,22 @@ def _h5_mask(table, values):
 
 class _Rotations:
     """Cosines and sines [capacity, n_pairs] of true positions, far queries and far keys, on one
-    device; grown when a sequence is longer. They depend on no layer and no head."""
+    device; grown when a sequence is longer. They depend on no layer and no head. `order`: the model's
+    component in each place of the table's order, None where they are the same."""
 
-    def __init__(self, table, device):
+    def __init__(self, table, order, device):
         self.table, self.device, self.capacity = table, device, 0
+        self.order = None if order is None else torch.as_tensor(order, device=device)
 
     def _cos_sin(self, positions):
         # The product is rounded to float32 as the checkpoint's training code rounds it; cosines of
         # such large angles are then taken in double.
         angle = (positions.astype(np.float32) * self.table.inv_freq.astype(np.float32))
         angle = angle.astype(np.float64)
-        return tuple(torch.from_numpy(f(angle).astype(np.float32)).to(self.device)
-                     for f in (np.cos, np.sin))
+        cos, sin = np.cos(angle), np.sin(angle)
+        # The logits' factor attention_scaling^2 is of the pairs that rotate alone.
+        cos[:, self.table.rotating_pairs():] = 1 / self.table.attention_scaling
+        return tuple(torch.from_numpy(part.astype(np.float32)).to(self.device) for part in (cos, sin))
 
     def grow(self, length):
         if length <= self.capacity:
@@ -465,11 +485,13 @@ class _Rotations:
         self.query_scale = torch.from_numpy(scales).to(self.device)[:, None]
 
 
-def _rotate(x, cos_sin, first, compute):
-    """x [..., rows, head_dim], its rows being tokens first ...; pair j = components j, j + n_pairs."""
-    cos, sin = (part[first:first + x.shape[-2]] for part in cos_sin)
-    a, b = x.float().chunk(2, dim=-1)
-    return torch.cat((a * cos - b * sin, b * cos + a * sin), dim=-1).to(compute)
+    def rotate(self, x, cos_sin, first, compute):
+        """x [..., rows, head_dim], its rows being tokens first ...; in the result pair j is components
+        j, j + n_pairs."""
+        cos, sin = (part[first:first + x.shape[-2]] for part in cos_sin)
+        x = x if self.order is None else x.index_select(-1, self.order)
+        a, b = x.float().chunk(2, dim=-1)
+        return torch.cat((a * cos - b * sin, b * cos + a * sin), dim=-1).to(compute)
 
 
 class _RotatedKeys:
@@ -493,8 +515,8 @@ class _RotatedKeys:
             self._grow(k, known, max(256, tokens + tokens // 4), selector, compute)
         new = k[:, :, known:]
         if tokens > known:
-            near = _rotate(new, rotations.near, known, compute)
-            far = _rotate(new, rotations.far_key, known, compute)
+            near = rotations.rotate(new, rotations.near, known, compute)
+            far = rotations.rotate(new, rotations.far_key, known, compute)
             self.near[:, :, known:tokens] = near
             self.far[:, :, known:tokens] = far if selector is None else torch.cat((far, near), dim=-1)
         self.keys, self.tokens = k, tokens
@@ -510,6 +532,17 @@ class _RotatedKeys:
             self.far[:, :, :known] = far[:, :, :known]
 
 
+class _Model:
+    """What the model's own attention does with the logits: Attention.__call__ says which."""
+
+    def __init__(self, scaling, softcap, sinks):
+        self.scaling, self.softcap, self.sinks = scaling, softcap, sinks
+
+    def scale(self, logits, query_scale):
+        logits = logits * (query_scale * self.scaling)
+        return logits if not self.softcap else torch.tanh(logits / self.softcap) * self.softcap
+
+
 class Attention:
     """Causal attention under a table.
 
@@ -517,12 +550,13 @@ class Attention:
     heads x query_block x key_block float32, whatever the length. compute: dtype of the two matrix
     products (rotation and softmax are float32 always). keep_keys: while single tokens are decoded,
     rotated keys of the last text are kept for each layer (two to three times the KV cache's keys in
-    `compute`), so that only new ones are rotated; forget() frees them.
+    `compute`), so that only new ones are rotated; forget() frees them. order: the model's component in
+    each place of the table's, whose pair j is j and j + head_dim / 2; None: the model has that order.
     """
 
     def __init__(self, table, query_block=256, key_block=None, compute=torch.float32,
-                 keep_keys=True):
-        self.table, self.compute = table, compute
+                 keep_keys=True, order=None):
+        self.table, self.compute, self.order = table, compute, order
         self.query_block, self.key_block, self.keep_keys = query_block, key_block, keep_keys
         self._rotations, self._selectors, self._kept = {}, {}, {}
 
@@ -530,10 +564,12 @@ class Attention:
         """Free the rotated keys of the last text."""
         self._kept = {}
 
-    def __call__(self, q, k, v, layer):
+    def __call__(self, q, k, v, layer, scaling=None, softcap=None, sinks=None):
         """q [batch, n_heads, rows, head_dim]: the last `rows` tokens; k, v [batch, n_kv_heads,
-        tokens, head_dim]: all tokens from position 0 on; q and k unrotated. Returns the shape and
-        dtype of q."""
+        tokens, head_dim]: all tokens from position 0 on; q and k unrotated. What the model's own
+        attention has besides: scaling of the logits (None: 1 / sqrt(head_dim)), a soft cap of them (None
+        or 0: none), a sink's logit for each query head [n_heads] (None: none). Returns the shape and dtype
+        of q."""
         batch, heads, rows, dim = q.shape
         kv_heads, tokens = k.shape[1], k.shape[2]
         table = self.table
@@ -544,21 +580,26 @@ class Attention:
                              f"{tuple(v.shape)} do not fit a table of {table.n_layers} layers with "
                              f"{table.n_heads} query and {table.n_kv_heads} key/value heads of "
                              f"{table.head_dim}")
-        rotations = self._rotations.setdefault(q.device, _Rotations(table, q.device))
+        if q.device not in self._rotations:
+            self._rotations[q.device] = _Rotations(table, self.order, q.device)
+        rotations = self._rotations[q.device]
         rotations.grow(tokens)
+        scaling = 1 / math.sqrt(dim) if scaling is None else scaling
+        model = _Model(scaling, softcap, None if sinks is None else
+                       sinks.float().reshape(kv_heads, heads // kv_heads, 1, 1))
         selector = self._selector(layer, q.device)
         # The query heads of a key/value head become its rows: keys are never repeated.
         grouped = q.reshape(batch, kv_heads, heads // kv_heads, rows, dim)
         if rows == 1 and tokens > 1 and self.keep_keys:
             kept = self._kept.setdefault(layer, _RotatedKeys())
             return self._decode(grouped, kept.update(k, rotations, selector, self.compute), v,
-                                rotations, selector).reshape(batch, heads, rows, dim)
+                                rotations, selector, model).reshape(batch, heads, rows, dim)
         out = torch.empty_like(grouped)
         for begin in range(0, rows, self.query_block):
             end = min(rows, begin + self.query_block)
             first = tokens - rows + begin
             out[..., begin:end, :] = self._block(grouped[..., begin:end, :], k, v, first, rotations,
-                                                 selector)
+                                                 selector, model)
         return out.reshape(batch, heads, rows, dim)
 
     def _selector(self, layer, device):
@@ -571,12 +612,12 @@ class Attention:
                 self.table.n_kv_heads, -1, 1, self.table.head_dim)
         return self._selectors[layer, device]
 
-    def _block(self, q, k, v, first, rotations, selector):
+    def _block(self, q, k, v, first, rotations, selector, model):
         """One block of queries [batch, kv, group, rows, dim] at positions first ..., over the key
         blocks it sees; their softmaxes are merged through running maxima and sums."""
         last = first + q.shape[-2] - 1
         window = self.table.local_window
-        near_q = _rotate(q, rotations.near, first, self.compute)
+        near_q = rotations.rotate(q, rotations.near, first, self.compute)
         far_q = self._far_query(q, near_q, first, rotations, selector) if last >= window else None
         # All far up to first - window, all near behind last - window; between them it depends.
         cuts = [0, max(0, first - window + 1), max(0, last - window + 1), last + 1]
@@ -586,7 +627,7 @@ class Attention:
             for begin in range(cuts[part], cuts[part + 1], step):
                 end = min(begin + step, cuts[part + 1])
                 logits = self._logits(near_q, far_q, k[:, :, begin:end], first, begin, part,
-                                      rotations, selector)
+                                      rotations, selector, model)
                 peak = logits.amax(dim=-1, keepdim=True)
                 # The first block holds key 0, which all queries see, so that no maximum is -inf.
                 peak = peak if best is None else torch.maximum(best, peak)
@@ -596,24 +637,31 @@ class Attention:
                 total = _add(total, weights.sum(dim=-1, keepdim=True), fade)
                 summed = _add(summed, values, fade)
                 best = peak
+        if model.sinks is not None:
+            peak = torch.maximum(best, model.sinks)
+            fade = (best - peak).exp()
+            total, summed = total * fade + (model.sinks - peak).exp(), summed * fade
         return (summed / total).to(q.dtype)
 
-    def _decode(self, q, keys, v, rotations, selector):
+    def _decode(self, q, keys, v, rotations, selector, model):
         """One query [batch, kv, group, 1, dim], the last token, over keys that are rotated already."""
         near_k, far_k = keys
         last = v.shape[2] - 1
         first_near = max(0, last - self.table.local_window + 1)
-        near_q = _rotate(q, rotations.near, last, self.compute)
+        near_q = rotations.rotate(q, rotations.near, last, self.compute)
         logits = self._product(near_q, near_k[:, :, first_near:].transpose(-1, -2))
         if first_near > 0:
             far_q = self._far_query(q, near_q, last, rotations, selector)
             far = self._product(far_q, far_k[:, :, :first_near].transpose(-1, -2))
             logits = torch.cat((far, logits), dim=-1)
-        weights = torch.softmax(logits * rotations.query_scale[last], dim=-1)
+        logits = model.scale(logits, rotations.query_scale[last])
+        if model.sinks is not None:
+            logits = torch.cat((logits, model.sinks.expand(*logits.shape[:-1], 1)), dim=-1)
+        weights = torch.softmax(logits, dim=-1)[..., :last + 1]
         return self._product(weights, v).to(q.dtype)
 
     def _far_query(self, q, near_q, first, rotations, selector):
-        far_q = _rotate(q, rotations.far_query, first, self.compute)
+        far_q = rotations.rotate(q, rotations.far_query, first, self.compute)
         if selector is None:
             return far_q
         # A key has two values for each pair, scaled and true; twice as wide a query picks with
@@ -621,14 +669,14 @@ class Attention:
         selector = selector.to(self.compute)
         return torch.cat((far_q * selector, near_q * (1 - selector)), dim=-1)
 
-    def _logits(self, near_q, far_q, k, first, begin, part, rotations, selector):
+    def _logits(self, near_q, far_q, k, first, begin, part, rotations, selector, model):
         """Logits [batch, kv, group, rows, keys] of keys at begin ... (part 0: far, 1: both, 2: near).
         """
         near_k = far_k = None
         if part > 0 or selector is not None:
-            near_k = _rotate(k, rotations.near, begin, self.compute)
+            near_k = rotations.rotate(k, rotations.near, begin, self.compute)
         if part < 2:
-            far_k = _rotate(k, rotations.far_key, begin, self.compute)
+            far_k = rotations.rotate(k, rotations.far_key, begin, self.compute)
             far_k = far_k if selector is None else torch.cat((far_k, near_k), dim=-1)
         far = self._product(far_q, far_k.transpose(-1, -2)) if part < 2 else None
         near = self._product(near_q, near_k.transpose(-1, -2)) if part > 0 else None
@@ -638,7 +686,7 @@ class Attention:
             logits = torch.where(distance < self.table.local_window, near, far)
         else:
             logits = far if part == 0 else near
-        logits = logits * rotations.query_scale[first:first + near_q.shape[-2]]
+        logits = model.scale(logits, rotations.query_scale[first:first + near_q.shape[-2]])
         if begin + k.shape[-2] - 1 > first:
             logits = logits.masked_fill(distance < 0, -math.inf)
         return logits

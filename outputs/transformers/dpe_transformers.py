@@ -1,4 +1,4 @@
-"""Runs a Llama, Mistral or Qwen2 model of `transformers` 5 under a DPE table.
+"""Runs a model of `transformers` 5 under a DPE table; MODEL_TYPES are the families it was tested with.
 
     model = AutoModelForCausalLM.from_pretrained(FOLDER)
     dpe_transformers.apply(model, "TABLE.h5")           # or its JSON form
@@ -8,63 +8,57 @@ Which entry of the table runs a text is decided once, when its first tokens are 
 the prompt and of what generate() may add, or by what expect(model, tokens) announced. A text of at
 most the trained length is run by the model's own attention and rotation, unchanged.
 
-Three documented seams, no source copies:
-* The attention interface: "dpe" is registered for attention and for its mask, and the model is
-  switched to it. What it needs lies on the attention modules, so that several models with several
-  tables live side by side.
+A table holds for the full-attention layers that rotate. Under an entry the others (sliding windows, layers
+without positions) stay as transformers computes them. Three documented seams, no source copies:
+* The attention interface: "dpe" is registered for attention and for its mask. An attention module reads
+  from its config which attention it calls; those of the layers that move are given a copy that names "dpe".
+  Scaling, soft caps and sinks reach it as arguments. What it needs besides lies on the modules, so that
+  several models with several tables live side by side.
 * DPE decides by distance how a key is rotated, so queries and keys must arrive unrotated, and be
-  cached so. The model's rotary module is exchanged for one that answers cos = 1, sin = 0: the
-  model's own rotation then changes nothing.
+  cached so. A hook gives the modules that move cosines of 1 and sines of 0: the model's own rotation then
+  changes nothing. The order of a head's components is found by rotating a unit matrix with it.
 * A hook before the model's forward pass sees whether a text begins, and switches between the entries
   and the model's own attention. generate() is wrapped, to know how long a text can become.
 """
+import copy
+import inspect
 import json
 import os
+import sys
 import warnings
 
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM
+from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText
 from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.masking_utils import causal_mask_function
 
-from dpe_attention import Attention, Table, TableError, load_table
+from dpe_attention import Attention, Table, TableError, load_table, rope_block
 
 NAME = "dpe"
-MODEL_TYPES = ("llama", "mistral", "qwen2", "qwen3", "qwen3_moe", "olmo2")
+MODEL_TYPES = ("llama", "mistral", "qwen2", "qwen3", "qwen3_moe", "phi3", "olmo2", "olmo3", "granite",
+               "smollm3", "glm4", "ministral3", "gemma2", "gemma3_text", "gpt_oss")
 # Their frequencies depend on the length of the text, so the checkpoint has none to compare.
 LENGTH_DEPENDENT = ("dynamic", "longrope")
 
 
-class Unrotated(torch.nn.Module):
-    """Stands in for a model's rotary module."""
-
-    def __init__(self, native):
-        super().__init__()
-        self.native = native
-
-    def forward(self, x, position_ids):
-        head_dim = 2 * self.native.inv_freq.shape[-1]
-        cos = torch.ones(*position_ids.shape, head_dim, dtype=x.dtype, device=x.device)
-        return cos, torch.zeros_like(cos)
-
-
-def keep_mask(attention_mask=None, mask_function=causal_mask_function, **kwargs):
-    """The mask of this attention: the caller's [batch, tokens] itself, because the attention is
-    causal on its own and needs of it only how much padding stands on the left; None without any."""
-    if mask_function is not causal_mask_function:
-        raise NotImplementedError("DPE attention is causal over one text: packed sequences, sliding "
-                                  "windows and custom masks are not supported")
-    return None if attention_mask is None or attention_mask.all() else attention_mask
+def keep_mask(mask_function=causal_mask_function, config=None, **kwargs):
+    """The mask of this attention: none, because it is causal on its own and knows the padding (Switch). The
+    masks of windowed layers are those of the model's own attention."""
+    if mask_function is causal_mask_function:
+        return None
+    native = AttentionMaskInterface()[config.dpe_native]
+    return native(mask_function=mask_function, config=config, **kwargs)
 
 
 def _paddings(attention_mask, batch, tokens):
     """Padding tokens on the left of each text of a batch."""
     if attention_mask is None:
         return [0] * batch
-    if attention_mask.ndim != 2 or attention_mask.shape[1] != tokens:
+    shape = tuple(getattr(attention_mask, "shape", ()))
+    if len(shape) != 2 or shape[1] != tokens:
         raise NotImplementedError(f"DPE attention takes a mask [batch, tokens = {tokens}], found "
-                                  f"{tuple(attention_mask.shape)}: prepared masks and static caches "
-                                  "are not supported")
+                                  f"{shape or type(attention_mask).__name__}: prepared masks and static "
+                                  "caches are not supported")
     real = attention_mask.bool()
     if (real[:, :-1] & ~real[:, 1:]).any():
         raise NotImplementedError("DPE attention takes padding on the left only "
@@ -88,65 +82,143 @@ def _check_positions(position_ids, paddings, rows, tokens):
                                       "texts are not supported; padded texts need attention_mask)")
 
 
-def dpe_attention_forward(module, query, key, value, attention_mask, dropout=0.0, position_ids=None,
-                          **kwargs):
+def _check_text(kwargs):
+    """Tokens of an image see each other in both directions in some models."""
+    types = kwargs.get("token_type_ids")
+    if kwargs.get("pixel_values") is not None or (types is not None and types.any()):
+        raise NotImplementedError("DPE attention reads text only, without images")
+
+
+def dpe_attention_forward(module, query, key, value, attention_mask, dropout=0.0, scaling=None, softcap=None,
+                          s_aux=None, **kwargs):
     """The registered function: query [batch, heads, rows, head_dim], key and value [batch, kv heads,
-    tokens, head_dim] with all of the cache. Returns [batch, rows, heads, head_dim] and no weights."""
-    core = getattr(module, "dpe_attention", None)
-    if core is None:
+    tokens, head_dim] with all of the cache; s_aux: the sink of each head. Returns [batch, rows, heads,
+    head_dim] and no weights."""
+    switch = getattr(module, "dpe_switch", None)
+    if switch is None or switch.entry is None:
         raise RuntimeError("this model has no DPE table: call dpe_transformers.apply(model, TABLE), "
                            "which also selects the attention")
     if dropout:
         raise NotImplementedError("DPE attention has no dropout: set attention_dropout to 0")
-    batch, rows, tokens = query.shape[0], query.shape[2], key.shape[2]
-    paddings = _paddings(attention_mask, batch, tokens)
-    if module.layer_idx == 0:  # the other layers see the same
-        _check_positions(position_ids, paddings, rows, tokens)
-    if not any(paddings):
-        return core(query, key, value, module.layer_idx).transpose(1, 2).contiguous(), None
+    rows, tokens = query.shape[2], key.shape[2]
+    if tokens != switch.tokens:
+        raise NotImplementedError(f"DPE attention: the cache gives {tokens} keys for a text of "
+                                  f"{switch.tokens} tokens (static caches are not supported)")
+
+    def core(q, k, v):
+        return switch.cores[switch.entry](q, k, v, module.layer_idx, scaling, softcap, s_aux)
+
+    if not any(switch.paddings):
+        return core(query, key, value).transpose(1, 2).contiguous(), None
     out = torch.zeros_like(query)
-    for text, padding in enumerate(paddings):
+    for text, padding in enumerate(switch.paddings):
         skip = max(0, padding - (tokens - rows))  # queries that are padding themselves stay 0
         if skip < rows:
             one = slice(text, text + 1)
-            out[one, :, skip:] = core(query[one, :, skip:], key[one, :, padding:],
-                                      value[one, :, padding:], module.layer_idx)
+            out[one, :, skip:] = core(query[one, :, skip:], key[one, :, padding:], value[one, :, padding:])
     return out.transpose(1, 2).contiguous(), None
 
 
+def _is_windowed(config, layer):
+    """By transformers' rule: what layer_types says, else every layer when there is a window."""
+    types = getattr(config, "layer_types", None)
+    return types[layer] != "full_attention" if types else getattr(config, "sliding_window", None) is not None
+
+
+def _never_bit(config):
+    """A window as long as the trained length: full attention is what the weights know."""
+    window = getattr(config, "sliding_window", None)
+    return window is not None and window >= config.max_position_embeddings
+
+
+def _moving_layers(text):
+    """The attention modules of the full-attention layers that rotate."""
+    modules = [layer.self_attn for layer in text.layers]
+    return [module for i, module in enumerate(modules)
+            if not _is_windowed(text.config, i) and getattr(module, "use_rope", True)]
+
+
+def _head_order(text, module):
+    """How the model rotates a head at position 1: the component of a head in each place of the table's
+    order (pair j is j and j + head_dim / 2, those that do not rotate last), the angle of each pair that
+    rotates, and the factor on its cosines. The model's own rotation of a unit matrix says all of it."""
+    rotate = getattr(sys.modules[type(module).__module__], "apply_rotary_pos_emb", None)
+    if rotate is None:
+        raise TableError(f"a {text.config.model_type} model: this version of transformers has no "
+                         "apply_rotary_pos_emb beside its attention, which says how a head rotates")
+    dim, device = module.head_dim, next(text.rotary_emb.buffers()).device
+    unit = torch.eye(dim, device=device)[None, None]
+    positions = torch.ones(1, dim, dtype=torch.long, device=device)
+    typed = "layer_type" in inspect.signature(text.rotary_emb.forward).parameters
+    cos, sin = text.rotary_emb(unit[0], positions, *(["full_attention"] if typed else []))
+    image = rotate(unit, unit, cos.float(), sin.float())[0][0, 0].double().cpu()
+    beside = image - torch.diag(image.diagonal())
+    first = [c for c in range(dim) if beside[c].max() > 0]   # goes to a cos, b sin; the other to -a sin, b cos
+    second = [int(beside[c].argmax()) for c in first]
+    still = [c for c in range(dim) if c not in first and c not in second]
+    half = len(still) // 2
+    order = first + still[:half] + second + still[half:]
+    if sorted(order) != list(range(dim)):
+        raise TableError(f"a {text.config.model_type} model: its rotation is not one of pairs of components")
+    cosines, sines = image[first, first], image[first, second]
+    return order, torch.atan2(sines, cosines).numpy(), float(torch.hypot(cosines, sines).mean())
+
+
+def _rope_types(text):
+    types = text.rotary_emb.rope_type
+    return types.values() if isinstance(types, dict) else [types]
+
+
 def _check_model(model, table):
-    config = model.config
+    """Refuses what cannot be run under the table. Returns the order of a head's components."""
+    text = model.get_decoder()
+    config = text.config
     if config.model_type not in MODEL_TYPES:
         raise TableError(f"a {config.model_type} model: expected one of {', '.join(MODEL_TYPES)}")
-    base = model.base_model
-    table.check_model(config.model_type, n_layers=config.num_hidden_layers,
-                      n_heads=config.num_attention_heads, n_kv_heads=config.num_key_value_heads,
-                      head_dim=base.layers[0].self_attn.head_dim)
     window = getattr(config, "sliding_window", None)
-    sliding = "sliding_attention" in (getattr(config, "layer_types", None) or ())
-    if sliding or (config.model_type == "mistral" and window is not None):
-        raise TableError(f"a model with sliding-window attention ({window}): DPE needs full "
-                         "attention; load it with sliding_window=None if its window is no shorter "
-                         "than its trained length")
-    rotary = base.rotary_emb
-    rotary = rotary.native if isinstance(rotary, Unrotated) else rotary
-    if rotary.rope_type not in LENGTH_DEPENDENT:
-        table.check_frequencies(rotary.inv_freq.double().cpu().numpy(), rotary.attention_scaling)
+    if _never_bit(config) and any(_is_windowed(config, layer) for layer in range(len(text.layers))):
+        raise TableError(f"a window of {window} tokens, which is no shorter than the "
+                         f"{config.max_position_embeddings} of max_position_embeddings, never bit in training: "
+                         "load the model with sliding_window=None (and full_attention in layer_types, "
+                         "where it has them), so that these layers have full attention")
+    moving = _moving_layers(text)
+    if not moving:
+        raise TableError("no full-attention layer of this model has rotary positions" +
+                         (f" (sliding_window is {window})" if window is not None else "") +
+                         ", so there is nothing that a table could move")
+    if not all(getattr(module, "is_causal", True) for module in moving):
+        raise TableError("a model with bidirectional attention: DPE attention is causal")
+    table.check_model(config.model_type, n_layers=len(text.layers), n_heads=config.num_attention_heads,
+                      n_kv_heads=config.num_key_value_heads, head_dim=moving[0].head_dim)
+    order, frequencies, factor = _head_order(text, moving[0])
+    if len(frequencies) != table.rotating_pairs():
+        raise TableError(f"the table was made for a model that rotates {table.rotating_pairs()} pairs of a "
+                         f"head, this one rotates {len(frequencies)}")
+    if not set(_rope_types(text)) & set(LENGTH_DEPENDENT):
+        table.check_frequencies(frequencies, factor)
+    return None if order == list(range(len(order))) else order
 
 
 class Switch:
     """Chooses the entry for each text, and puts the model under it. Lies on the base model."""
 
-    def __init__(self, model, table, options):
+    def __init__(self, model, table, order, options):
         self.model, self.base, self.table = model, model.base_model, table
-        self.cores = {entry.evaluated_length: Attention(entry, **options) for entry in table.entries}
-        self.native, self.previous = self.base.rotary_emb, model.config._attn_implementation
+        self.text = model.get_decoder()
+        self.cores = {entry.evaluated_length: Attention(entry, order=order, **options)
+                      for entry in table.entries}
+        self.moving = _moving_layers(self.text)
+        self.native = self.text.config
         self.announced = 0      # by expect(): texts that begin from now on
         self.generating = 0     # by generate(): the text that begins next
         self.entry = None       # evaluated_length of the active one; None: the model's own attention
+        self.tokens, self.paddings = 0, []  # of the texts that are being read
         self.warned = False
         self.hooks = [self.base.register_forward_pre_hook(self._before, with_kwargs=True),
                       self.base.register_forward_hook(self._after)]
+        for module in self.moving:
+            module.dpe_switch = self
+            self.hooks.append(module.register_forward_pre_hook(self._unrotate, with_kwargs=True))
         self.generate = model.generate
         model.generate = self._generate
 
@@ -154,21 +226,30 @@ class Switch:
         self._activate(None)
         for hook in self.hooks:
             hook.remove()
+        for module in self.moving:
+            del module.dpe_switch
         del self.model.generate  # the class has its own
 
     def _activate(self, entry):
-        if entry == self.entry:
-            return
-        if entry is None:
-            self.base.rotary_emb = self.native
-            self.model.set_attn_implementation(self.previous)
-        else:
-            if self.entry is None:
-                self.base.rotary_emb = Unrotated(self.native)
-                self.model.set_attn_implementation(NAME)
-            for layer in self.base.layers:
-                layer.self_attn.dpe_attention = self.cores[entry]
+        if (entry is None) != (self.entry is None):
+            config = self.native
+            if entry is not None:
+                config = copy.copy(config)
+                config.dpe_native = config._attn_implementation
+                config._attn_implementation = NAME
+            for module in self.moving:
+                module.config = config
+            # The model makes one mask for all full-attention layers: its own, when some of them do not move.
+            full = [layer for layer in range(len(self.text.layers)) if not _is_windowed(self.native, layer)]
+            if len(full) == len(self.moving):
+                self.text.config = config
         self.entry = entry
+
+    def _unrotate(self, module, args, kwargs):
+        if self.entry is None:
+            return None
+        cos, sin = kwargs["position_embeddings"]
+        return args, dict(kwargs, position_embeddings=(torch.ones_like(cos), torch.zeros_like(sin)))
 
     def _choose(self, tokens):
         if tokens > self.table.evaluated_length:
@@ -195,6 +276,11 @@ class Switch:
             self.warned = True
             warnings.warn(f"a text that began within the trained length, {self.table.trained_length} "
                           "tokens, grew beyond it: call expect(model, tokens) before it begins")
+        if self.entry is not None:
+            mask, self.tokens = kwargs.get("attention_mask"), cached + rows
+            self.paddings = _paddings(mask, ids.shape[0], self.tokens)
+            _check_positions(kwargs.get("position_ids"), self.paddings, rows, self.tokens)
+            _check_text(kwargs)
         if cache is not None:
             cache.dpe_entry = self.entry
 
@@ -235,11 +321,11 @@ def apply(model, table, **options):
     (query_block, key_block, compute). Returns the model. A cache filled before does not fit any more.
     """
     table = table if isinstance(table, Table) else load_table(table)
-    _check_model(model, table)
+    order = _check_model(model, table)
     remove(model)
     AttentionInterface.register(NAME, dpe_attention_forward)
     AttentionMaskInterface.register(NAME, keep_mask)
-    model.base_model.dpe_switch = Switch(model, table, options)
+    model.base_model.dpe_switch = Switch(model, table, order, options)
     return model
 
 
@@ -260,14 +346,18 @@ def from_pretrained(folder, **kwargs):
     table = load_table(path)
     with open(path, encoding="utf-8") as file:
         values = json.load(file)
-    for name in ("rope_parameters", "rope_scaling"):
-        block = values.get(name)
-        if isinstance(block, dict) and block.get("rope_type") == "dpe":
-            values[name] = block.get("native")
-            if values[name] is None:
-                del values[name]
+    holder, name = rope_block(values)
+    if holder is not None:
+        native = holder.pop(name).get("native")
+        if native is not None:
+            holder[name] = native
     config = type(AutoConfig.for_model(values["model_type"])).from_dict(values)
-    return apply(AutoModelForCausalLM.from_pretrained(folder, config=config, **kwargs), table)
+    text = config.get_text_config()
+    if getattr(text, "layer_types", None) is None and _never_bit(text):
+        text.sliding_window = None
+    text_and_images = config.get_text_config() is not config
+    auto = AutoModelForImageTextToText if text_and_images else AutoModelForCausalLM
+    return apply(auto.from_pretrained(folder, config=config, **kwargs), table)
 
 
 def remove(model):
@@ -276,7 +366,4 @@ def remove(model):
     if switch is not None:
         switch.remove()
         del model.base_model.dpe_switch
-        for layer in model.base_model.layers:
-            if hasattr(layer.self_attn, "dpe_attention"):
-                del layer.self_attn.dpe_attention
     return model

@@ -71,6 +71,9 @@ with tempfile.TemporaryDirectory() as work:
              "--groups", "1", "--lengths", "128", "-o", os.path.join(work, "t.h5")]
     expect("auto", tool("dpe-detect", *sweep), 0, err="niah: prompts stand in the chat template of " + template)
     expect("its template again", tool("dpe-detect", *sweep, "--chat-template", template), 0)
+    for name in ("dpe-detect", "dpe-calibrate"):
+        expect("auto, " + name + " --dry-run", tool(name, *sweep[:-1], os.path.join(work, "dry"), "--dry-run"), 0,
+               err="niah: prompts stand in the chat template of " + template)
     expect("another template", tool("dpe-detect", *sweep, "--chat-template", "none"), 78, err="niah_template")
     compare = ["-m", model, "--corpus", os.path.join(SOURCE, "data", "sample"), "-l", "512", "--samples", "1",
                "--method", "rope", "-o", os.path.join(work, "c.h5")]

@@ -29,17 +29,22 @@ import dpe_transformers  # noqa: E402
 from dpe_attention import TableError  # noqa: E402
 
 LIMIT = 1e-4
+FAMILIES = ("qwen3", "qwen3_windows", "qwen3_moe", "phi3", "phi3_short", "olmo2", "olmo3", "granite", "smollm3",
+            "glm4", "ministral3", "mistral3", "gemma2", "gemma3", "gpt_oss")
 
 
-def make_table(path, model, length, window, scales, share, trained=None):
+def make_table(path, model, length, window, scales, share, trained=None, rotation=None):
     """A table for the model in the JSON form, its key pairs drawn for each head. Texts of these tests are
-    longer than `trained`, so that it is applied."""
-    config = model.config
-    dim = model.base_model.layers[0].self_attn.head_dim
+    longer than `trained`, so that it is applied. `rotation`: frequencies and attention scaling of the engine
+    (adapter_probe rotation); without, those of rope_theta."""
+    config = model.config.get_text_config()
+    dim = model.get_decoder().layers[0].self_attn.head_dim
     pairs, groups = dim // 2, len(scales)
     top_k = max(1, int(share * pairs))
     draw = random.Random(1)
-    theta = config.rope_parameters["rope_theta"]
+    frequencies, scaling = rotation or \
+        ([config.rope_parameters["rope_theta"] ** (-2.0 * j / dim) for j in range(pairs)], 1.0)
+    moving = sum(frequency > 0 for frequency in frequencies)
     table = {"schema_name": "dpe-table", "schema_version": "1.0.0", "adapter_required": True,
              "model": {"model_type": config.model_type, "fingerprint": "0",
                        "n_layers": config.num_hidden_layers, "n_heads": config.num_attention_heads,
@@ -47,9 +52,9 @@ def make_table(path, model, length, window, scales, share, trained=None):
              "trained_length": trained or config.max_position_embeddings, "evaluated_length": length,
              "local_window": window, "top_k": top_k, "near_rule": "distance < local_window",
              "rounding": "separable", "angle_precision": "f32", "pair_layout": "half-split",
-             "group_edge": [g * pairs // groups for g in range(groups + 1)],
+             "group_edge": [g * moving // groups for g in range(groups)] + [pairs],
              "effective_length": [length / s for s in scales], "scale_factor": scales,
-             "attention_scaling": 1.0, "inv_freq": [theta ** (-2.0 * j / dim) for j in range(pairs)],
+             "attention_scaling": scaling, "inv_freq": frequencies,
              "key_pairs": [[sorted(draw.sample(range(pairs), top_k))
                             for _ in range(config.num_attention_heads)]
                            for _ in range(config.num_hidden_layers)]}
@@ -59,8 +64,22 @@ def make_table(path, model, length, window, scales, share, trained=None):
 
 
 def load(folder):
-    model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
-    return model.eval()
+    """With full attention where the window never bit."""
+    with open(os.path.join(folder, "config.json"), encoding="utf-8") as file:
+        config = json.load(file)
+    auto, options = transformers.AutoModelForCausalLM, {}
+    if "text_config" in config:
+        auto = transformers.AutoModelForImageTextToText
+    if (config.get("sliding_window") or 0) >= config.get("max_position_embeddings", 1 << 40):
+        options["sliding_window"] = None
+    return auto.from_pretrained(folder, dtype=torch.float32, **options).eval()
+
+
+def rotation_of(args, folder, length):
+    """Frequencies and attention scaling of the full-attention layers, as the engine has them."""
+    lines = subprocess.run([args.probe, "rotation", folder, str(length)], check=True, stdout=subprocess.PIPE,
+                           text=True).stdout.split()
+    return [float(word) for word in lines[2:]], float(lines[1])
 
 
 def error(found, expected):
@@ -92,7 +111,8 @@ def padded(model, ids):
 def compare_logits(args, scratch, folder, ids, table_options):
     model = load(folder)
     native = model(torch.tensor([ids])).logits[0]
-    table = make_table(os.path.join(scratch, "table.json"), model, **table_options)
+    table = make_table(os.path.join(scratch, "table.json"), model,
+                       rotation=rotation_of(args, folder, table_options["length"]), **table_options)
     raw, out = os.path.join(scratch, "in"), os.path.join(scratch, "out")
     np.array(ids, np.int32).tofile(raw)
     subprocess.run([args.probe, "logits", folder, table, raw, out], check=True)
@@ -107,6 +127,8 @@ def compare_logits(args, scratch, folder, ids, table_options):
               "padded": max(error(left, engine[:-1]), error(right, engine[:-6]))}
     dpe_transformers.remove(model)
     assert torch.equal(model(torch.tensor([ids])).logits[0], native)
+    config = model.get_decoder().config
+    assert config._attn_implementation != "dpe" and not hasattr(config, "dpe_native")
     for name in ("prefill", "engine_prefill", "decode", "padded"):
         assert result[name] <= LIMIT, (folder, result)
     assert result["dpe_to_native"] > 100 * LIMIT, "the table changes nothing: this compares nothing"
@@ -236,7 +258,7 @@ def compare_needles(args, scratch, folder):
     return result
 
 
-def refusals(scratch):
+def refusals(args, scratch):
     """A model that must not run under a table is refused with a reason."""
     model = load(os.path.join(HERE, "llama"))
     other = load(os.path.join(HERE, "qwen2"))
@@ -254,6 +276,7 @@ def refusals(scratch):
     right[0, -2:] = 0
     packed = torch.cat((torch.arange(6), torch.arange(6)))[None]
     static = transformers.StaticCache(config=model.config, max_cache_len=32)
+    assert count == 1, count
     for options in ({"attention_mask": right}, {"position_ids": packed, "use_cache": False},
                     {"position_ids": torch.arange(1, 13)[None]}, {"past_key_values": static},
                     {"attention_mask": torch.zeros(1, 1, 12, 12)}):
@@ -261,8 +284,40 @@ def refusals(scratch):
             model(ids, **options)
         except NotImplementedError:
             count += 1
-    assert count == 6, count
-    return {"refused": count}
+        else:
+            raise AssertionError(f"accepted: {options}")
+    return {"refused": count + refused_families(args, scratch)}
+
+
+def refused_families(args, scratch):
+    """Layers of which none could move, a window that never bit, another share of the head, images."""
+    def refusal(model, table, words):
+        try:
+            dpe_transformers.apply(model, table)
+        except TableError as error:
+            assert words in str(error), error
+        else:
+            raise AssertionError(f"accepted although: {words}")
+
+    shape = dict(length=64, window=5, scales=[2.0], share=1.0, trained=8)
+    path = os.path.join(scratch, "table.json")
+    families = os.path.join(HERE, "families")
+    for name, options, words in (("phi3", {}, "load the model with sliding_window=None"),
+                                 ("ministral3", {"sliding_window": 7}, "no full-attention layer")):
+        model = transformers.AutoModelForCausalLM.from_pretrained(os.path.join(families, name), **options)
+        refusal(model, make_table(path, model, **shape), words)
+    half = load(os.path.join(families, "glm4"))
+    refusal(half, make_table(path, half, **shape), "rotates 4 pairs of a head, this one rotates 2")
+    seeing = load(os.path.join(families, "mistral3"))
+    rotation = rotation_of(args, os.path.join(families, "mistral3"), 64)
+    dpe_transformers.apply(seeing, make_table(path, seeing, rotation=rotation, **shape))
+    try:
+        seeing(torch.arange(3, 15)[None], pixel_values=torch.zeros(1, 3, 28, 28), image_sizes=[[28, 28]])
+    except NotImplementedError as error:
+        assert "without images" in str(error), error
+    else:
+        raise AssertionError("an image was accepted")
+    return 4
 
 
 def main():
@@ -274,13 +329,13 @@ def main():
     torch.set_num_threads(1)
     results = {"torch": torch.__version__, "transformers": transformers.__version__, "logits": {}}
     with tempfile.TemporaryDirectory() as scratch:
-        results["refusals"] = refusals(scratch)
+        results["refusals"] = refusals(args, scratch)
         small = {"length": 64, "window": 7, "scales": [2.0, 3.5], "share": 0.6, "trained": 16}
         for name in ("llama", "mistral", "qwen2"):
             folder = os.path.join(HERE, name)
             with open(os.path.join(folder, "tokens.json"), encoding="utf-8") as file:
                 results["logits"][name] = compare_logits(args, scratch, folder, json.load(file), small)
-        for name in ("qwen3", "qwen3_moe", "olmo2"):
+        for name in FAMILIES:
             draw = random.Random(3)
             ids = [draw.randrange(64) for _ in range(200)]
             results["logits"][name] = compare_logits(

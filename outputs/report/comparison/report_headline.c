@@ -211,7 +211,7 @@ static void add_headline(struct report *report, const struct suite *s)
     char *title = n > 1 ? dpe_draw_format_text("Needles found, by length")
                         : dpe_draw_format_text("Needles found at %s tokens", tokens);
     char *caption = dpe_draw_format_text(
-        "%s%s%s, with 95\u00a0%% intervals.",
+        "%s%s%s, on samples of their own, with 95\u00a0%% intervals.",
         chosen[ALONE] >= 0 ? "The model alone (rope) and the calibrated table (" : "The table (",
         s->methods.names[chosen[TABLE]],
         chosen[OTHER] >= 0 ? "), beside the best of the other methods" : ")");

@@ -431,6 +431,22 @@ static void add_noise(struct report *report, const struct detection *d)
 /* ---------------------------------------------------------------------------------------- section
  */
 
+/* In comparisons the plan that the table holds is called by its file. Of several detections all may be called
+ * detect.h5. */
+static void name_table(const struct report *report, const struct detection *d,
+                       const struct validation *v)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < report->n; i++) {
+        n += dpe_h5_has(report->inputs[i].table, DETECTION);
+    }
+    char *name = n == 1 ? dpe_draw_format_text("table:%s", d->input->name) : NULL;
+    if (name != NULL) {
+        dpe_draw_same_method(name, plan_name(v, v->kept));
+    }
+    free(name);
+}
+
 dpe_status dpe_detection_answer(struct report *report, const struct detection *d,
                                 struct dpe_error *err)
 {
@@ -460,6 +476,9 @@ dpe_status dpe_detection_answer(struct report *report, const struct detection *d
                 "%s), so how well it works is unknown.",
                 dpe_input_read_whole(d->input, "/", "complete", 0) != 0 ? "complete"
                                                                         : "unfinished"));
+    }
+    if (status == DPE_OK) {
+        name_table(report, d, &all[decides]);
     }
     if (status == DPE_OK && report->headline != NULL) {
         status = report->headline(report, err);

@@ -27,6 +27,10 @@ const char *dpe_draw_p_text(double p, char text[32]);
 /** printf into an owned string; NULL without memory. */
 char *dpe_draw_format_text(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
+/** One method has one colour and mark on the whole page, found by its name. From now on `name` is the method
+ *  `other`; one pair, the last that was given. */
+void dpe_draw_same_method(const char *name, const char *other);
+
 enum column_kind {
     COLUMN_TEXT,
     COLUMN_NUMBER,   /**< one number a cell */

@@ -36,6 +36,16 @@ const char *dpe_svg_series(size_t index)
     return palette[FIRST_SERIES + index % DPE_SERIES_COLORS].name;
 }
 
+static char *same_name, *same_as;
+
+void dpe_draw_same_method(const char *name, const char *other)
+{
+    free(same_name);
+    free(same_as);
+    same_name = strdup(name);
+    same_as = strdup(other);
+}
+
 /* Names get numbers in the order in which the page first shows them. */
 size_t dpe_svg_series_of(const char *name)
 {
@@ -44,6 +54,9 @@ size_t dpe_svg_series_of(const char *name)
     static size_t n;
     char word[96];
     size_t i = 0;
+    if (same_name != NULL && same_as != NULL && strcmp(name, same_name) == 0) {
+        name = same_as;
+    }
     /* "unchanged (rope)" is rope. */
     const char *open = strrchr(name, '(');
     size_t length = open != NULL ? strcspn(open, ")") : 0;

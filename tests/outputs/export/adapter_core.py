@@ -6,6 +6,7 @@ torch is not there."""
 import json
 import math
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -112,6 +113,69 @@ def test_attention(folder):
     check_attention(folder, "logit scale", warm(table(), log_n_length=0, log_n_power=1), 40)
 
 
+def plain(value, layer, q, k, v, scaling, softcap, sinks):
+    """The contract with loops, in double; the components of q and k in the table's order."""
+    heads, tokens, dim = q.shape
+    pairs, out = dim // 2, np.zeros(q.shape)
+    scale = np.repeat(value["scale_factor"], np.diff(value["group_edge"]))
+    inv_freq = np.array(value["inv_freq"])
+    factor = np.where(inv_freq > 0, value["attention_scaling"] ** 2, 1.0)
+    window = value["local_window"]
+
+    def turned(x, positions):
+        angle = np.float64(np.float32(positions) * np.float32(inv_freq))
+        a, b = x[:pairs].astype(np.float64), x[pairs:].astype(np.float64)
+        return a * np.cos(angle) - b * np.sin(angle), b * np.cos(angle) + a * np.sin(angle)
+
+    for h in range(heads):
+        own = h * k.shape[0] // heads
+        moved = np.isin(np.arange(pairs), value["key_pairs"][layer][h])
+        for m in range(tokens):
+            logits = np.empty(m + 1)
+            for n in range(m + 1):
+                s = np.where(moved & (m - n >= window), scale, 1.0)
+                shift = np.where(s > 1, window - window // s, 0)
+                qa, qb = turned(q[h, m], m // s + shift)
+                ka, kb = turned(k[own, n], n // s)
+                logits[n] = ((qa * ka + qb * kb) * factor).sum() * scaling
+            logits = np.tanh(logits / softcap) * softcap if softcap else logits
+            logits = np.append(logits, sinks[h]) if sinks is not None else logits
+            weights = np.exp(logits - logits.max())
+            out[h, m] = (weights[:m + 1] / weights.sum()) @ v[own, :m + 1]
+    return out
+
+
+def test_what_models_add(folder):
+    """Another factor of the logits, soft caps, sinks, heads that rotate in part, in another order of components, and
+    with a factor on what rotates; prefill and decoding."""
+    part = table(window=7, scaling=1.2)
+    part.update(group_edge=[0, 2, 4, PAIRS], inv_freq=part["inv_freq"][:5] + [0.0] * 3)
+    rng = np.random.default_rng(8)
+    tokens, order = 30, rng.permutation(DIM)
+    q = rng.standard_normal((HEADS, tokens, DIM)).astype(np.float32) * 2
+    k, v = rng.standard_normal((2, KV_HEADS, tokens, DIM)).astype(np.float32) * 2
+    sinks = rng.standard_normal(HEADS) * 4
+    found = []
+    for value, scaling, cap, sink in ((table(), 0.25, None, None), (table(), 0.1, None, None),
+                                      (table(), 0.25, 1.5, None), (table(), 0.25, None, sinks),
+                                      (part, 0.25, None, None), (part, 0.3, 2.0, sinks)):
+        expected = plain(value, 1, q, k, v, scaling, cap, sink)
+        loaded = load_table(write(folder, value))
+        given = [torch.empty(x.shape)[None] for x in (q, k)]
+        for x, y in zip(given, (q, k)):
+            x[..., order] = torch.from_numpy(y)[None]
+        given.append(torch.from_numpy(v)[None])
+        rest = (1, scaling, cap, None if sink is None else torch.from_numpy(sink))
+        core = Attention(loaded, query_block=7, key_block=11, order=order)
+        decoded = torch.cat([core(given[0][:, :, m:m + 1], given[1][:, :, :m + 1], given[2][:, :, :m + 1], *rest)
+                             for m in range(tokens)], dim=2)
+        for how, out in (("prefill", core(*given, *rest)), ("decode", decoded)):
+            assert spread_error(out[0].numpy(), expected) < 2e-6, (scaling, cap, how)
+        found.append(expected)
+    for i, one in enumerate(found):
+        assert all(spread_error(one, other) > 1e-3 for other in found[:i]), i
+
+
 def test_kept_keys_are_those_of_the_text(folder):
     """Another text, a shorter one, one that differs in the middle or in the order of a batch: no key of the last
     text is used for it."""
@@ -210,7 +274,7 @@ HOSTILE = [
     (("scale_factor", 1), True, "scale_factor"), (("scale_factor",), [], "n_groups is 0"),
     (("effective_length", 0), 0.0, "effective_length[0]"),
     (("effective_length",), [1.0, 2.0], "effective_length"),
-    (("inv_freq", 3), 0.0, "inv_freq[3]"), (("inv_freq",), [1.0], "inv_freq"),
+    (("inv_freq", 3), 0.0, "inv_freq[4]"), (("inv_freq", 0), 0.0, "inv_freq[0]"), (("inv_freq",), [1.0], "inv_freq"),
     (("attention_scaling",), -1.0, "attention_scaling"),
     (("group_edge",), [0, 5, 5, PAIRS], "group_edge"), (("group_edge",), [0, 2, 5, 7], "group_edge"),
     (("group_edge",), [1, 2, 5, PAIRS], "group_edge"), (("group_edge", 1), 2.5, "group_edge"),
@@ -394,6 +458,45 @@ def several():
     root["entries"] = [dict(none, **{name: value for name, value in entry.items()
                                      if name in own or name in none}) for entry in entries]
     return root, entries
+
+
+def test_hf_form_of_families(folder):
+    """Where the rotation lies in text_config, in one block for each kind of layer, or in both schemas: the table is
+    the one that was exported, and the engine computes what it computes without it."""
+    golden = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../golden/families")
+    ids = np.arange(3, 23, dtype=np.int32)
+    for name, layers, heads, kv in (("mistral3", 2, 4, 2), ("gemma3", 3, 4, 2), ("olmo3", 4, 4, 2), ("granite", 2, 4, 2)):
+        model = shutil.copytree(os.path.join(golden, name), os.path.join(folder, name))
+        config = os.path.join(model, "config.json")
+        with open(config, encoding="utf-8") as file:
+            values = json.load(file)
+        if name == "granite":
+            values["rope_scaling"] = values["rope_parameters"]
+            write(model, values, "config.json")
+        fingerprint, scaling, *inv_freq = subprocess.run(
+            [PROBE, "rotation", model, "64"], check=True, stdout=subprocess.PIPE, text=True).stdout.split()
+        text = values.get("text_config", values)
+        pairs = len(inv_freq)
+        made = dict(table(), group_edge=[0, 1, 2, pairs], attention_scaling=float(scaling), top_k=pairs, trained_length=32,
+                    model={"model_type": text["model_type"], "fingerprint": fingerprint, "n_layers": layers,
+                           "n_heads": heads, "n_kv_heads": kv, "head_dim": 2 * pairs},
+                    inv_freq=[float(one) for one in inv_freq],
+                    key_pairs=[[list(range(pairs))] * heads] * layers)
+        path = write(folder, made)
+        ids.tofile(os.path.join(folder, "ids"))
+        logits = []
+        for exported in (False, True):
+            subprocess.run([PROBE, "logits", model, path, os.path.join(folder, "ids"), os.path.join(folder, "out")], check=True)
+            logits.append(np.fromfile(os.path.join(folder, "out"), np.float32))
+            if not exported:
+                subprocess.run([EXPORT, path, "--format", "hf", "-m", model, "-o", config + ".new"], check=True,
+                               stdout=subprocess.DEVNULL)
+                os.replace(config + ".new", config)
+        assert np.array_equal(*logits), name
+        same_table(load_table(path), load_table(config))
+        subprocess.run([PROBE, "check", config], check=True)
+        with open(config, encoding="utf-8") as file:
+            assert file.read().count('"rope_type": "dpe"') == 1, name
 
 
 def same_table(a, b):

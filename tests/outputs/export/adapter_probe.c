@@ -5,6 +5,8 @@
  *   [tokens][heads][dim], then k and v [kv heads][tokens][dim]; OUT: [tokens][heads][dim].
  * - logits MODEL TABLE IN OUT: IN: int32 tokens; OUT: logits [tokens][vocab] of tokens fed one by
  *   one, then those of the last token when all are fed at once.
+ * - rotation MODEL LENGTH: the model's fingerprint; of the layers that a plan moves the attention scaling,
+ *   then the frequency of each pair, one a line.
  * - niah MODEL TABLE CORPUS LENGTH N: four lines for each needle sample: recall and max_new; then
  *   "prompt", "generated" and their ids, "reference" and the values sought. */
 #include <stdio.h>
@@ -196,6 +198,25 @@ static dpe_status run_logits(const struct dpe_table *table, const struct dpe_mod
     return status;
 }
 
+static dpe_status print_rotation(const struct dpe_model *model, int64_t length,
+                                 struct dpe_error *err)
+{
+    const struct dpe_config *config = dpe_model_config(model);
+    double scaling = 1.0;
+    double *inv_freq = dpe_alloc((size_t)config->head_dim / 2, sizeof *inv_freq);
+    dpe_status status = inv_freq != NULL
+                            ? dpe_rope_native(config, length, inv_freq, &scaling, err)
+                            : dpe_fail(err, DPE_NO_MEMORY, "out of memory");
+    if (status == DPE_OK) {
+        printf("%s\n%.17g\n", dpe_model_fingerprint(model), scaling);
+        for (int64_t j = 0; j < config->head_dim / 2; j++) {
+            printf("%.17g\n", inv_freq[j]);
+        }
+    }
+    free(inv_freq);
+    return status;
+}
+
 static void print_ids(const char *name, const struct dpe_tokens *tokens)
 {
     printf("%s", name);
@@ -280,7 +301,8 @@ int main(int argc, char **argv)
     bool attention = strcmp(mode, "attention") == 0 && argc == 6;
     bool logits = strcmp(mode, "logits") == 0 && argc == 6;
     bool niah = strcmp(mode, "niah") == 0 && argc == 7;
-    if (!check && !attention && !logits && !niah) {
+    bool rotation = strcmp(mode, "rotation") == 0 && argc == 4;
+    if (!check && !attention && !logits && !niah && !rotation) {
         fprintf(stderr, "usage: see the top of adapter_probe.c\n");
         return DPE_USAGE;
     }
@@ -289,10 +311,10 @@ int main(int argc, char **argv)
     struct dpe_table *table = NULL;
     struct dpe_model *model = NULL;
     dpe_status status = DPE_OK;
-    if (dpe_table_open(argv[logits || niah ? 3 : 2], &table, why) != DPE_TABLE_OK) {
+    if (!rotation && dpe_table_open(argv[logits || niah ? 3 : 2], &table, why) != DPE_TABLE_OK) {
         status = dpe_fail(&err, DPE_BAD_DATA, "%s", why);
     }
-    if (status == DPE_OK && (logits || niah)) {
+    if (status == DPE_OK && (logits || niah || rotation)) {
         status = dpe_model_open(argv[2], NULL, &model, &err);
     }
     const struct dpe_table_values *values = table != NULL ? dpe_table_values(table) : NULL;
@@ -302,6 +324,8 @@ int main(int argc, char **argv)
         status = run_logits(table, model, argv + 4, &err);
     } else if (status == DPE_OK && niah) {
         status = run_niah(table, model, argv + 4, &err);
+    } else if (status == DPE_OK && rotation) {
+        status = print_rotation(model, strtol(argv[3], NULL, 10), &err);
     }
     if (status != DPE_OK) {
         fprintf(stderr, "%s\n", err.text);
