@@ -131,6 +131,9 @@ uint64_t dpe_cpu_attention_workspace(const struct dpe_cpu_kernels *kernels,
         .keys = keys,
         .n_threads = n_threads,
     };
+    if (dpe_selects(&plan->selection)) {
+        return dpe_cpu_select_workspace(config, plan, keys, rows, n_threads);
+    }
     struct dpe_rotated_copies copies = dpe_rotated_most(plan);
     struct layout layout = lay_out(kernels, &most, copies, copies);
     uint64_t many = rows > DPE_CPU_DECODE_ROWS ? dpe_bytes_times(layout.total, sizeof(float)) : 0;
@@ -545,7 +548,9 @@ static void attention_many(const struct dpe_cpu_kernels *kernels, const struct d
 
 void dpe_cpu_attention(const struct dpe_cpu_kernels *kernels, const struct dpe_attention *args)
 {
-    if (args->rows <= DPE_CPU_DECODE_ROWS || args->positions != NULL) {
+    if (dpe_selects(&args->plan->selection)) {
+        dpe_cpu_attention_select(kernels, args);
+    } else if (args->rows <= DPE_CPU_DECODE_ROWS || args->positions != NULL) {
         dpe_cpu_attention_decode(kernels, args);
     } else {
         attention_many(kernels, args);

@@ -11,7 +11,6 @@
 
 enum {
     SPLIT = 4 * DPE_CPU_BLOCK, /* keys of an item */
-    ROTATED = 32,              /* keys rotated at a time */
     HEADS = 4,                 /* heads at a time: what the kernel `dots` takes */
     ALIGN = 16,                /* floats */
     SMALL_WORK = 1 << 18,      /* multiplications for which no second thread is woken */
@@ -33,16 +32,6 @@ struct call {
     struct layout layout;
     float *q; /* [rows][n_heads][copies][head_dim], rotated */
     float *parts, *threads;
-};
-
-struct item {
-    const struct call *call;
-    int64_t m, offset, kv_head;
-    const float *q; /* first head of the group */
-    float factor;
-    float *reference, *sum, *o, *s, *rotated;
-    uint32_t *select;
-    struct dpe_reach reach[DPE_MAX_BANDS];
 };
 
 static uint64_t aligned(uint64_t floats)
@@ -68,7 +57,7 @@ static struct layout lay_out(const struct extent *extent)
     uint64_t parts = (uint64_t)(extent->rows * extent->n_kv_heads * layout.splits);
     layout.thread_at = dpe_bytes_plus(layout.part_at, dpe_bytes_times(parts, layout.part_floats));
     layout.rotated_at = group * DPE_CPU_BLOCK;
-    layout.select_at = layout.rotated_at + ROTATED * d;
+    layout.select_at = layout.rotated_at + DPE_CPU_ROTATED * d;
     layout.thread_floats = aligned(layout.select_at + d / 2);
     uint64_t threads = dpe_bytes_times(layout.thread_floats, (uint64_t)extent->n_threads);
     layout.total = dpe_bytes_plus(layout.thread_at, threads);
@@ -90,31 +79,43 @@ uint64_t dpe_cpu_decode_workspace(const struct dpe_config *config, const struct 
     return dpe_bytes_times(lay_out(&most).total, sizeof(float));
 }
 
-static void rotate_queries(const struct call *call, uint32_t *select)
+/* ------------------------------------------------------------------------------- one query */
+
+void dpe_cpu_rotate_query(const struct dpe_cpu_kernels *kernels, const struct dpe_attention *args,
+                          const struct dpe_rotated_copies *copies, int64_t row, int64_t head,
+                          int64_t place, uint32_t *select, float *out)
 {
-    const struct dpe_attention *args = call->args;
     int64_t d = args->head_dim;
-    for (int64_t i = 0; i < args->rows * args->n_heads; i++) {
-        dpe_copy_select(args, i % args->n_heads, select);
-        for (int c = 0; c < call->q_copies.n; c++) {
-            struct dpe_cpu_rotation rotation =
-                dpe_copy_rotation(args, &call->q_copies.copies[c], args->rotation->q_table[0],
-                                  dpe_attention_position(args, i / args->n_heads), select);
-            call->kernels->rotate(&rotation, args->q + i * d, d, 1,
-                                  call->q + (i * call->q_copies.n + c) * d);
-        }
+    dpe_copy_select(args, head, select);
+    for (int c = 0; c < copies->n; c++) {
+        struct dpe_cpu_rotation rotation = dpe_copy_rotation(
+            args, &copies->copies[c], args->rotation->q_table[0], place, select);
+        kernels->rotate(&rotation, args->q + (row * args->n_heads + head) * d, d, 1, out + c * d);
     }
 }
 
-/* Band of key n (−1: masked) and the first key after n where that may change. */
-static int band_run(const struct item *item, int64_t n, int64_t *end)
+void dpe_cpu_query_begin(struct dpe_cpu_query *query)
+{
+    int64_t d = query->args->head_dim;
+    for (int64_t g = 0; g < query->heads; g++) {
+        query->reference[g] = -INFINITY;
+        query->sum[g] = 0.0F;
+    }
+    memset(query->o, 0, (size_t)(query->heads * d) * sizeof *query->o);
+    for (int b = 0; b < query->args->plan->n_bands; b++) {
+        query->reach[b] = dpe_band_reach(query->args->plan, b, query->place, query->place);
+    }
+}
+
+/* Band of a key at place x (−1: masked) and the first place after x where that may change. */
+static int band_run(const struct dpe_cpu_query *query, int64_t x, int64_t *end)
 {
     *end = INT64_MAX;
-    for (int b = 0; b < item->call->args->plan->n_bands; b++) {
-        const struct dpe_reach *reach = &item->reach[b];
-        if (n < reach->any_lo) {
+    for (int b = 0; b < query->args->plan->n_bands; b++) {
+        const struct dpe_reach *reach = &query->reach[b];
+        if (x < reach->any_lo) {
             *end = reach->any_lo < *end ? reach->any_lo : *end;
-        } else if (n < reach->any_hi) {
+        } else if (x < reach->any_hi) {
             *end = reach->any_hi < *end ? reach->any_hi : *end;
             return b;
         }
@@ -122,31 +123,29 @@ static int band_run(const struct item *item, int64_t n, int64_t *end)
     return -1;
 }
 
-/* Raw logits of keys n … n+count−1 that start at `keys`, count ≤ ROTATED, all in band b, into
- * s [group][DPE_CPU_BLOCK]. */
-static void dot_keys(const struct item *item, int b, int64_t n, int64_t count, const float *keys,
-                     float *s)
+/* Raw logits of `count` keys that start at `keys` and stand at place x and after it, count ≤
+ * DPE_CPU_ROTATED, all in band b, into s [heads][DPE_CPU_BLOCK]. */
+static void dot_keys(const struct dpe_cpu_query *query, int b, int64_t x, int64_t count,
+                     const float *keys, float *s)
 {
-    const struct call *call = item->call;
-    const struct dpe_attention *args = call->args;
+    const struct dpe_attention *args = query->args;
     int64_t d = args->head_dim;
-    int64_t group = call->layout.group;
-    int64_t ldq = call->q_copies.n * d;
-    const float *q = item->q + call->q_copies.of_band[b] * d;
-    const struct dpe_rotated *copy = &call->k_copies.copies[call->k_copies.of_band[b]];
+    int64_t ldq = query->q_copies->n * d;
+    const float *q = query->q + query->q_copies->of_band[b] * d;
+    const struct dpe_rotated *copy = &query->k_copies->copies[query->k_copies->of_band[b]];
     struct dpe_cpu_rotation rotation =
-        dpe_copy_rotation(args, copy, args->rotation->k_table[0], n, item->select);
+        dpe_copy_rotation(args, copy, args->rotation->k_table[0], x, query->select);
     int64_t together = copy->per_head ? 1 : HEADS;
-    for (int64_t g = 0; g < group; g += together) {
-        int64_t heads = group - g < together ? group - g : together;
+    for (int64_t g = 0; g < query->heads; g += together) {
+        int64_t heads = query->heads - g < together ? query->heads - g : together;
         if (copy->per_head) {
-            dpe_copy_select(args, item->kv_head * group + g, item->select);
+            dpe_copy_select(args, query->head + g, query->select);
         }
         if (copy->per_head || g == 0) {
-            call->kernels->rotate(&rotation, keys, d, count, item->rotated);
+            query->kernels->rotate(&rotation, keys, d, count, query->rotated);
         }
         struct dpe_cpu_dots dots = {
-            .w = item->rotated,
+            .w = query->rotated,
             .ldw = d,
             .dtype = DPE_F32,
             .n = count,
@@ -157,53 +156,77 @@ static void dot_keys(const struct item *item, int b, int64_t n, int64_t count, c
             .out = s + g * DPE_CPU_BLOCK,
             .ldo = DPE_CPU_BLOCK,
         };
-        call->kernels->dots(&dots);
+        query->kernels->dots(&dots);
     }
 }
 
-/* The keys n0 … end−1, at most a block, in cache rows from `row` on. */
-static void attend(const struct item *item, int64_t n0, int64_t end, int64_t row)
+/* Raw logits of the keys; false where no band holds any of them. */
+static bool key_logits(const struct dpe_cpu_query *query, const struct dpe_cpu_keys *keys,
+                       const float *k)
 {
-    const struct call *call = item->call;
-    int64_t at = (item->kv_head * call->args->capacity + row) * call->args->head_dim;
-    int64_t group = call->layout.group;
-    int64_t d = call->args->head_dim;
-    int64_t panel = call->kernels->panel;
-    int64_t columns = (end - n0 + panel - 1) / panel * panel;
-    for (int64_t g = 0; g < group; g++) {
-        for (int64_t i = 0; i < columns; i++) {
-            item->s[g * DPE_CPU_BLOCK + i] = -INFINITY;
-        }
-    }
+    int64_t d = query->args->head_dim;
+    int64_t most = keys->constant ? 1 : DPE_CPU_ROTATED;
     bool visible = false;
-    for (int64_t n = n0; n < end;) {
+    for (int64_t i = 0; i < keys->count;) {
+        int64_t x = keys->constant ? keys->place : keys->place + i;
         int64_t run = 0;
-        int b = band_run(item, n, &run);
-        run = run < end ? run : end;
+        int b = band_run(query, x, &run);
+        int64_t count = keys->constant || run - x > keys->count - i ? keys->count - i : run - x;
         if (b >= 0) {
             visible = true;
-            run = run - n < ROTATED ? run : n + ROTATED;
-            dot_keys(item, b, n, run - n, call->args->k + at + (n - n0) * d, item->s + n - n0);
+            count = count < most ? count : most;
+            dot_keys(query, b, x, count, k + i * d, query->s + i);
         }
-        n = run;
+        i += count;
     }
-    const float *v = call->args->v + at;
-    for (int64_t g = 0; g < group && visible; g += HEADS) {
-        int64_t heads = group - g < HEADS ? group - g : HEADS;
+    return visible;
+}
+
+void dpe_cpu_query_meet(const struct dpe_cpu_query *query, const struct dpe_cpu_keys *keys)
+{
+    const struct dpe_attention *args = query->args;
+    int64_t d = args->head_dim;
+    int64_t kv_head = query->head / (args->n_heads / args->n_kv_heads);
+    int64_t at = (kv_head * args->capacity + keys->row) * d;
+    int64_t panel = query->kernels->panel;
+    int64_t columns = (keys->count + panel - 1) / panel * panel;
+    for (int64_t g = 0; g < query->heads; g++) {
+        for (int64_t i = 0; i < columns; i++) {
+            query->s[g * DPE_CPU_BLOCK + i] = -INFINITY;
+        }
+    }
+    if (!key_logits(query, keys, args->k + at)) {
+        return;
+    }
+    for (int64_t g = 0; g < query->heads; g += HEADS) {
+        int64_t heads = query->heads - g < HEADS ? query->heads - g : HEADS;
         float factor[HEADS];
         float alpha[HEADS];
         for (int64_t i = 0; i < heads; i++) {
-            factor[i] = item->factor;
+            factor[i] = query->factor;
         }
-        struct dpe_cpu_softmax state = {factor, item->reference + g, item->sum + g, alpha};
-        float *s = item->s + g * DPE_CPU_BLOCK;
-        for (int64_t i = 0; i < heads && call->args->plan->attention_cap > 0.0; i++) {
-            dpe_cap_logits(call->kernels, call->args->plan, item->factor, columns,
+        struct dpe_cpu_softmax state = {factor, query->reference + g, query->sum + g, alpha};
+        float *s = query->s + g * DPE_CPU_BLOCK;
+        for (int64_t i = 0; i < heads && args->plan->attention_cap > 0.0; i++) {
+            dpe_cap_logits(query->kernels, args->plan, query->factor, columns,
                            s + i * DPE_CPU_BLOCK);
         }
-        call->kernels->softmax(&state, heads, columns, s);
-        struct dpe_cpu_few few = {heads, end - n0, d, s, v, alpha};
-        call->kernels->accumulate_few(&few, item->o + g * d);
+        query->kernels->softmax(&state, heads, columns, s);
+        struct dpe_cpu_few few = {heads, keys->count, d, s, args->v + at, alpha};
+        query->kernels->accumulate_few(&few, query->o + g * d);
+    }
+}
+
+/* ------------------------------------------------------------------------------------- items */
+
+static void rotate_queries(const struct call *call, uint32_t *select)
+{
+    const struct dpe_attention *args = call->args;
+    for (int64_t i = 0; i < args->rows * args->n_heads; i++) {
+        int64_t row = i / args->n_heads;
+        dpe_cpu_rotate_query(call->kernels, args, &call->q_copies, row, i % args->n_heads,
+                             dpe_attention_position(args, row), select,
+                             call->q + i * call->q_copies.n * args->head_dim);
     }
 }
 
@@ -221,37 +244,38 @@ static void run_item(const struct call *call, int64_t index)
     /* KV heads innermost: they share the rows of the tables. */
     int64_t split = index / args->n_kv_heads % layout->splits;
     int64_t row = index / args->n_kv_heads / layout->splits;
+    int64_t kv_head = index % args->n_kv_heads;
+    int64_t m = dpe_attention_position(args, row);
+    int64_t offset = dpe_attention_offset(args, row);
     float *thread = call->threads + (uint64_t)omp_get_thread_num() * layout->thread_floats;
-    struct item item = {
-        .call = call,
-        .m = dpe_attention_position(args, row),
-        .offset = dpe_attention_offset(args, row),
-        .kv_head = index % args->n_kv_heads,
+    float *own = part(call, row, kv_head, split);
+    int64_t head = kv_head * group;
+    struct dpe_cpu_query query = {
+        .kernels = call->kernels,
+        .args = args,
+        .q_copies = &call->q_copies,
+        .k_copies = &call->k_copies,
+        .place = m,
+        .head = head,
+        .heads = group,
+        .q = call->q + (row * args->n_heads + head) * call->q_copies.n * args->head_dim,
+        .factor = (float)(dpe_plan_query_scale(args->plan, m) * LOG2_E),
+        .reference = own,
+        .sum = own + group,
+        .o = own + 2 * group,
         .s = thread,
         .rotated = thread + layout->rotated_at,
         .select = (uint32_t *)(void *)(thread + layout->select_at),
     };
-    item.q =
-        call->q + (row * args->n_heads + item.kv_head * group) * call->q_copies.n * args->head_dim;
-    item.factor = (float)(dpe_plan_query_scale(args->plan, item.m) * LOG2_E);
-    item.reference = part(call, row, item.kv_head, split);
-    item.sum = item.reference + group;
-    item.o = item.sum + group;
-    for (int64_t g = 0; g < group; g++) {
-        item.reference[g] = -INFINITY;
-        item.sum[g] = 0.0F;
-    }
-    memset(item.o, 0, (size_t)(group * args->head_dim) * sizeof *item.o);
-    for (int b = 0; b < args->plan->n_bands; b++) {
-        item.reach[b] = dpe_band_reach(args->plan, b, item.m, item.m);
-    }
-    int64_t end = (split + 1) * SPLIT < item.m + 1 ? (split + 1) * SPLIT : item.m + 1;
+    dpe_cpu_query_begin(&query);
+    int64_t end = (split + 1) * SPLIT < m + 1 ? (split + 1) * SPLIT : m + 1;
     int64_t next = 0;
-    for (int64_t n0 = split * SPLIT; n0 < end; n0 = next) {
-        int64_t cache_row = dpe_cache_row(args, item.offset, n0, &next);
-        next = next - n0 < DPE_CPU_BLOCK ? next : n0 + DPE_CPU_BLOCK;
+    for (int64_t n = split * SPLIT; n < end; n = next) {
+        struct dpe_cpu_keys keys = {.place = n, .row = dpe_cache_row(args, offset, n, &next)};
+        next = next - n < DPE_CPU_BLOCK ? next : n + DPE_CPU_BLOCK;
         next = next < end ? next : end;
-        attend(&item, n0, next, cache_row);
+        keys.count = next - n;
+        dpe_cpu_query_meet(&query, &keys);
     }
 }
 

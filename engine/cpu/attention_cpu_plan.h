@@ -39,6 +39,47 @@ static inline int64_t dpe_cache_row(const struct dpe_attention *args, int64_t of
  *  packs nothing and takes so many rows at a time. */
 enum { DPE_CPU_DECODE_ROWS = 4 };
 
+/** Some query heads of a KV head at one query, for the drivers that pack nothing: the state of
+ *  their softmax and room to work in. */
+struct dpe_cpu_query {
+    const struct dpe_cpu_kernels *kernels;
+    const struct dpe_attention *args;
+    const struct dpe_rotated_copies *q_copies, *k_copies;
+    int64_t place;       /**< of the query: its position, or where a selection puts it */
+    int64_t head, heads; /**< first query head and their number */
+    const float *q;      /**< [heads][q_copies->n][head_dim], rotated */
+    float factor;        /**< of a product as a base-2 logit */
+    float *reference, *sum, *o; /**< [heads], [heads], [heads][head_dim] */
+    float *s;                   /**< [heads][DPE_CPU_BLOCK] */
+    float *rotated;             /**< [DPE_CPU_ROTATED][head_dim] */
+    uint32_t *select;           /**< [head_dim / 2] */
+    struct dpe_reach reach[DPE_MAX_BANDS];
+};
+enum { DPE_CPU_ROTATED = 32 /**< keys rotated at a time */ };
+
+/** At most DPE_CPU_BLOCK keys that lie one after another in the cache. */
+struct dpe_cpu_keys {
+    int64_t place; /**< of the first */
+    bool constant; /**< all stand there; else one after another */
+    int64_t count;
+    int64_t row; /**< cache row of the first */
+};
+/** Nothing is seen yet; the reaches of the bands from `place`. */
+void dpe_cpu_query_begin(struct dpe_cpu_query *query);
+/** The query meets these keys. */
+void dpe_cpu_query_meet(const struct dpe_cpu_query *query, const struct dpe_cpu_keys *keys);
+/** All copies of head `head` of row `row` at a place: out [q_copies.n][head_dim]. */
+void dpe_cpu_rotate_query(const struct dpe_cpu_kernels *kernels, const struct dpe_attention *args,
+                          const struct dpe_rotated_copies *copies, int64_t row, int64_t head,
+                          int64_t place, uint32_t *select, float *out);
+
+/** The driver of plans with a selection, its workspace in bytes, the representatives it chooses by
+ *  and their bytes in a layer (ops.h, slots mark_bytes and represent). */
+void dpe_cpu_attention_select(const struct dpe_cpu_kernels *kernels,
+                              const struct dpe_attention *args);
+uint64_t dpe_cpu_select_workspace(const struct dpe_config *config, const struct dpe_plan *plan,
+                                  int64_t keys, int64_t rows, int n_threads);
+
 /** The decode driver and its workspace in bytes. */
 void dpe_cpu_attention_decode(const struct dpe_cpu_kernels *kernels,
                               const struct dpe_attention *args);

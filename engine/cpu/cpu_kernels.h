@@ -177,6 +177,10 @@ void dpe_cpu_product_several(const struct dpe_cpu_products *products,
 uint64_t dpe_cpu_attention_workspace(const struct dpe_cpu_kernels *kernels,
                                      const struct dpe_config *config, const struct dpe_plan *plan,
                                      int64_t keys, int64_t rows, int n_threads);
+/** Bytes of dpe_attention.marks, and filling them (ops.h, slots mark_bytes and represent). */
+uint64_t dpe_cpu_mark_bytes(const struct dpe_config *config, const struct dpe_plan *plan,
+                            int64_t capacity, int64_t branches);
+void dpe_cpu_represent(const struct dpe_cpu_kernels *kernels, const struct dpe_attention *args);
 /** The whole attention of one layer; picks the decode driver for few rows. */
 void dpe_cpu_attention(const struct dpe_cpu_kernels *kernels, const struct dpe_attention *args);
 

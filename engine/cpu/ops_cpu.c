@@ -268,6 +268,11 @@ static uint64_t cpu_attention_workspace(const struct dpe_config *config,
                                        n_threads);
 }
 
+static void cpu_represent(struct dpe_backend *backend, const struct dpe_attention *args)
+{
+    dpe_cpu_represent(backend->cpu->kernels, args);
+}
+
 static void cpu_attention(struct dpe_backend *backend, const struct dpe_attention *args)
 {
     dpe_cpu_attention(backend->cpu->kernels, args);
@@ -308,6 +313,8 @@ static void fill_ops(void)
     cpu_ops.linear = cpu_linear;
     cpu_ops.project = cpu_project;
     cpu_ops.gate = cpu_gate;
+    cpu_ops.mark_bytes = dpe_cpu_mark_bytes;
+    cpu_ops.represent = cpu_represent;
     cpu_ops.attention_workspace = cpu_attention_workspace;
     cpu_ops.attention = cpu_attention;
     cpu_ops.activate = cpu_activate;

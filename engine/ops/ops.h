@@ -48,6 +48,11 @@ struct dpe_attention {
                            sees are valid */
     const float *v;   /**< as k */
     float *out;       /**< [rows][n_heads][head_dim]; rows without any visible key are 0 */
+    const float *queries; /**< [n_heads][capacity][head_dim], unrotated, rows as those of k; NULL
+                               unless dpe_selection_keeps_queries */
+    float *marks; /**< [dpe_selection_heads][slots][dpe_selection_width]: representatives of blocks,
+                       which slot `represent` fills; NULL where the backend keeps none */
+    int64_t slots, room; /**< of a head; cache rows of each branch (dpe_block_slot) */
     float *lse;       /**< [rows][n_heads] natural log-sum-exp of the logits, or NULL */
     void *workspace;  /**< dpe_ops.attention_workspace bytes, 64-byte aligned */
     int n_threads;
@@ -92,6 +97,8 @@ struct dpe_batch {
 struct dpe_store {
     dpe_mem k, v;             /**< [rows][n_kv_heads][head_dim] */
     dpe_mem cache_k, cache_v; /**< row r goes to row position(r) + offset(r) of each KV head */
+    dpe_mem q, cache_q;       /**< the same of queries, [rows][n_heads][head_dim]; cache_q NULL: they
+                                   are not kept */
     int64_t capacity;
 };
 
@@ -174,6 +181,14 @@ struct dpe_ops {
      *  capacity of `args`); they do not overlap, and a token keeps its position. */
     void (*copy_kv)(struct dpe_backend *backend, const struct dpe_store *args, int64_t from,
                     int64_t to, int64_t rows);
+    /** Bytes of dpe_attention.marks for a cache of so many rows and branches under a plan. NULL: the
+     *  backend keeps none. */
+    uint64_t (*mark_bytes)(const struct dpe_config *config, const struct dpe_plan *plan,
+                           int64_t capacity, int64_t branches);
+    /** The representatives of blocks that the rows of a call complete (dpe_block_known), after
+     *  store_kv and before attention; all rows of the batch, q and out not used. NULL as
+     *  mark_bytes. */
+    void (*represent)(struct dpe_backend *backend, const struct dpe_attention *args);
     /** Workspace bytes that attention needs for at most `rows` rows that see at most `keys` keys
      *  each (for rows of several branches as for rows of one). */
     uint64_t (*attention_workspace)(const struct dpe_config *config, const struct dpe_plan *plan,

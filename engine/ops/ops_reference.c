@@ -191,6 +191,11 @@ static void reference_store_kv(struct dpe_backend *backend, const struct dpe_bat
             memcpy((float *)args->cache_k + to, (const float *)args->k + from, bytes);
             memcpy((float *)args->cache_v + to, (const float *)args->v + from, bytes);
         }
+        int64_t n_heads = args->cache_q != NULL ? backend->config->n_heads : 0;
+        for (int64_t h = 0; h < n_heads; h++) {
+            memcpy((float *)args->cache_q + (h * args->capacity + row) * head_dim,
+                   (const float *)args->q + (r * n_heads + h) * head_dim, bytes);
+        }
     }
 }
 
@@ -205,23 +210,28 @@ static void reference_copy_kv(struct dpe_backend *backend, const struct dpe_stor
         memcpy(k + to * head_dim, k + from * head_dim, bytes);
         memcpy(v + to * head_dim, v + from * head_dim, bytes);
     }
+    for (int64_t h = 0; args->cache_q != NULL && h < backend->config->n_heads; h++) {
+        float *q = (float *)args->cache_q + h * args->capacity * head_dim;
+        memcpy(q + to * head_dim, q + from * head_dim, bytes);
+    }
 }
 
 /* ---------------------------------------------------------------------------------- attention */
 
-/* What one thread needs: a logit per key, the query rotated for every band, the output row. */
-static uint64_t thread_doubles(int64_t keys, int64_t head_dim)
+/* What one thread needs: a logit per key, the query rotated for every band, the output row; and a
+ * place per key. */
+static uint64_t thread_doubles(const struct dpe_plan *plan, int64_t keys, int64_t head_dim)
 {
-    return (uint64_t)keys + (DPE_MAX_BANDS + 1) * (uint64_t)head_dim;
+    return (uint64_t)keys + (DPE_MAX_BANDS + 1) * (uint64_t)head_dim +
+           (dpe_selects(&plan->selection) ? dpe_reference_place_doubles(keys, head_dim) : 0);
 }
 
 static uint64_t reference_attention_workspace(const struct dpe_config *config,
                                               const struct dpe_plan *plan, int64_t keys,
                                               int64_t rows, int n_threads)
 {
-    (void)plan;
     (void)rows;
-    return (uint64_t)n_threads * thread_doubles(keys, config->head_dim) * sizeof(double);
+    return (uint64_t)n_threads * thread_doubles(plan, keys, config->head_dim) * sizeof(double);
 }
 
 /* The band whose maps a pair of a query head uses inside band b. */
@@ -249,15 +259,15 @@ static void rotate_query(const struct dpe_attention *args, int64_t head, int64_t
 }
 
 /* Σ over pairs of ⟨rotated q, R(θ pk(n)) k⟩. */
-static double separable_dot(const struct dpe_attention *args, int64_t head, int64_t n, int b,
+static double separable_dot(const struct dpe_attention *args, int64_t head, int64_t at, int b,
                             const double *q, const float *k)
 {
     int64_t n_pairs = args->plan->n_pairs;
     double sum = 0.0;
     for (int64_t j = 0; j < n_pairs; j++) {
         int table = args->rotation->k_table[map_band(args, head, j, b)];
-        double c = (double)args->rotation->cos[table][n * n_pairs + j];
-        double s = (double)args->rotation->sin[table][n * n_pairs + j];
+        double c = (double)args->rotation->cos[table][at * n_pairs + j];
+        double s = (double)args->rotation->sin[table][at * n_pairs + j];
         double x = (double)k[j];
         double y = (double)k[j + n_pairs];
         sum += q[j] * (x * c - y * s) + q[j + n_pairs] * (x * s + y * c);
@@ -288,6 +298,8 @@ struct query {
     const struct dpe_attention *args;
     int64_t head, m, offset;
     const float *q;
+    const double *places; /* of the keys 0 … m, −1 where it is not seen; NULL: their positions */
+    int64_t place;        /* of the query */
 };
 
 /* The key at position n, or its value, in a cache of one layer. */
@@ -311,16 +323,17 @@ static void query_logits(const struct query *query, double *rotated, double *log
     double scale = dpe_plan_query_scale(plan, m);
     double cap = plan->attention_cap;
     for (int b = 0; b < plan->n_bands && !plan->exact; b++) {
-        rotate_query(args, head, m, b, q, rotated + b * d);
+        rotate_query(args, head, query->place, b, q, rotated + b * d);
     }
     for (int64_t n = 0; n <= m; n++) {
-        int b = dpe_plan_band(plan, m, n);
+        int64_t at = query->places != NULL ? (int64_t)query->places[n] : n;
+        int b = dpe_plan_band(plan, query->place, at);
         if (b < 0) {
             logits[n] = -INFINITY;
         } else if (plan->exact) {
             logits[n] = scale * exact_dot(args, head, m, n, q, cache_row(query, args->k, n));
         } else {
-            logits[n] = scale * separable_dot(args, head, n, b, rotated + b * d,
+            logits[n] = scale * separable_dot(args, head, at, b, rotated + b * d,
                                               cache_row(query, args->k, n));
         }
         if (b >= 0 && cap > 0.0) {
@@ -362,7 +375,7 @@ static void reference_attention(struct dpe_backend *backend, const struct dpe_at
     (void)backend;
     int64_t d = args->head_dim;
     int64_t keys = dpe_attention_keys(args);
-    int64_t stride = (int64_t)thread_doubles(keys, d);
+    int64_t stride = (int64_t)thread_doubles(args->plan, keys, d);
     int64_t items = args->rows * args->n_heads;
 #pragma omp parallel for num_threads(dpe_threads_for(args->n_threads, items *d *keys))             \
     schedule(static)
@@ -371,13 +384,18 @@ static void reference_attention(struct dpe_backend *backend, const struct dpe_at
         double *rotated = logits + keys;
         double *sums = rotated + DPE_MAX_BANDS * d;
         int64_t row = item / args->n_heads;
-        const struct query query = {
+        struct query query = {
             .args = args,
             .head = item % args->n_heads,
             .m = dpe_attention_position(args, row),
             .offset = dpe_attention_offset(args, row),
             .q = args->q + item * d,
         };
+        query.place = query.m;
+        if (dpe_selects(&args->plan->selection)) {
+            query.places = sums + d;
+            query.place = dpe_reference_places(args, row, query.head, keys, sums + d);
+        }
         query_logits(&query, rotated, logits);
         double lse = weigh_values(&query, logits, sums, args->out + item * d);
         if (args->lse != NULL) {

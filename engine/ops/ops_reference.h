@@ -7,6 +7,14 @@
 
 #include "engine/ops/ops.h"
 
+/** Doubles that dpe_reference_places needs for so many keys. */
+uint64_t dpe_reference_place_doubles(int64_t keys, int64_t head_dim);
+/** The places of the keys that query row `row` of a call and a head see under the plan's selection,
+ *  −1 for those that it does not: into room [dpe_reference_place_doubles], the first `keys` of it.
+ *  The query's place. Everything comes from the cache, directly from the definition. */
+int64_t dpe_reference_places(const struct dpe_attention *args, int64_t row, int64_t head,
+                             int64_t keys, double *room);
+
 void dpe_reference_activate(struct dpe_backend *backend, dpe_mem gate, dpe_mem up, int64_t rows);
 void dpe_reference_experts(struct dpe_backend *backend, int64_t layer,
                            const struct dpe_experts *args);

@@ -102,6 +102,7 @@ dpe_status dpe_plan_copy(struct dpe_plan *to, const struct dpe_plan *from, struc
     copy.n_bands = from->n_bands;
     copy.exact = from->exact;
     copy.angle = from->angle;
+    copy.selection = from->selection;
     for (int b = 0; b < from->n_bands && b < DPE_MAX_BANDS; b++) {
         const struct dpe_band *band = &from->bands[b];
         copy.bands[b].kind = band->kind;
@@ -344,7 +345,12 @@ dpe_status dpe_plan_check(const struct dpe_plan *plan, struct dpe_error *err)
             return status;
         }
     }
-    return check_mask(plan, err);
+    if (plan->exact && dpe_selects(&plan->selection)) {
+        return dpe_fail(err, DPE_USAGE, "plan: the exact form does not go with a selection; remove "
+                                        "exact=1");
+    }
+    status = dpe_selection_check(&plan->selection, err);
+    return status != DPE_OK ? status : check_mask(plan, err);
 }
 
 static void hash_u64(struct dpe_sha256 *hash, uint64_t value)
@@ -401,6 +407,23 @@ static void hash_model(struct dpe_sha256 *hash, const struct dpe_plan *plan)
     }
 }
 
+/* Plans without a selection have the digest that they had before there were any. */
+static void hash_selection(struct dpe_sha256 *hash, const struct dpe_selection *s)
+{
+    static const char tag[] = "selection 1";
+    if (!dpe_selects(s)) {
+        return;
+    }
+    bool attended = s->representative == DPE_REPRESENT_ATTENDED;
+    const int64_t fields[] = {s->block, s->sinks, s->local, s->k, s->refresh,
+                              attended ? s->attended : 0, (int64_t)s->representative,
+                              (int64_t)s->unit, (int64_t)s->positions, (int64_t)s->scored};
+    dpe_sha256_add(hash, tag, sizeof tag);
+    for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++) {
+        hash_u64(hash, (uint64_t)fields[i]);
+    }
+}
+
 dpe_status dpe_plan_digest(const struct dpe_plan *plan, uint8_t digest[32], struct dpe_error *err)
 {
     static const char version[] = "dpe plan 1";
@@ -444,6 +467,7 @@ dpe_status dpe_plan_digest(const struct dpe_plan *plan, uint8_t digest[32], stru
         size_t n = (size_t)plan->n_layers * (size_t)plan->n_heads * (size_t)plan->n_pairs;
         dpe_sha256_add(hash, plan->mask, n);
     }
+    hash_selection(hash, &plan->selection);
     char hex[65];
     dpe_sha256_finish(hash, hex);
     for (int i = 0; i < 32; i++) {

@@ -7,6 +7,7 @@
 
 #include "engine/base/base.h"
 #include "engine/model/model.h"
+#include "engine/plan/selection.h"
 
 /** Coordinate map of one band, for one side (query m or key n):
  *      pos_j(x) = min( f( (x mod period) / scale_j ) + offset_j , cap )
@@ -110,6 +111,8 @@ struct dpe_plan {
     bool exact;    /**< far rel = ⌊(Δ−lo)/s_j⌋ + lo instead of the separable form; reference
                         attention only, DISTANCE bands only */
     enum dpe_angle_precision angle;
+    struct dpe_selection selection; /**< which keys a query meets (block 0: all); the bands then
+                                         hold for the places that it gives to queries and keys */
 };
 
 /** What a method's defaults are computed from. */

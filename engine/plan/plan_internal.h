@@ -45,6 +45,7 @@ struct dpe_spec {
     struct dpe_error *err;
     dpe_status status;
     const char *method;
+    const char *over; /**< the spec after "over=", the last key of select */
     int n;
     const char *keys[DPE_SPEC_MAX_KEYS], *values[DPE_SPEC_MAX_KEYS];
     char name[sizeof((struct dpe_plan *)0)->name];
@@ -62,6 +63,10 @@ bool dpe_spec_flag(struct dpe_spec *spec, const char *key, bool fallback);
  * one number `fallback`, or none when that is NaN. */
 int dpe_spec_list(struct dpe_spec *spec, const char *key, double fallback, double lo, double hi,
                   double *values, int most);
+
+/** The index of the value among `words` [n]. */
+unsigned dpe_spec_word(struct dpe_spec *spec, const char *key, unsigned fallback,
+                       const char *const *words, size_t n);
 
 /** More than any text has, and more than any scale needs. */
 static const int64_t DPE_MOST_TOKENS = INT64_C(1) << 31;
@@ -94,6 +99,14 @@ void dpe_build_cope(struct dpe_spec *spec, struct dpe_plan *plan);
 void dpe_build_hirope(struct dpe_spec *spec, struct dpe_plan *plan);
 void dpe_build_adagrope(struct dpe_spec *spec, struct dpe_plan *plan);
 void dpe_build_dope(struct dpe_spec *spec, struct dpe_plan *plan);
+
+/* Builders of plan_select.c. */
+void dpe_build_select(struct dpe_spec *spec, struct dpe_plan *plan);
+void dpe_build_longheads(struct dpe_spec *spec, struct dpe_plan *plan);
+void dpe_build_infllm(struct dpe_spec *spec, struct dpe_plan *plan);
+void dpe_build_reattention(struct dpe_spec *spec, struct dpe_plan *plan);
+void dpe_build_minference(struct dpe_spec *spec, struct dpe_plan *plan);
+void dpe_build_moba(struct dpe_spec *spec, struct dpe_plan *plan);
 
 /** The methods in one table: documentation, keys and builder. */
 struct dpe_method {

@@ -642,6 +642,38 @@ const struct dpe_method dpe_methods[] = {
      "pairs of heads lose their position (after DoPE, Xiong et al. 2025); heads=i/i/..., i = layer * heads + head; "
      "the paper finds heads and pairs by matrix entropy, and its other forms zero them or add noise, which no plan does",
      dpe_build_dope},
+    {"select\tk=8 block=min(64;L0/16) sinks=block local=L0/4 refresh=1 representative=mean attended=4 unit=kv-head "
+     "positions=true scored=bare over=rope\t"
+     "the first tokens, a local window and the k blocks of keys with the best scores, with the positions of any "
+     "method: over=METHOD:KEY=VALUE,... comes last; representative: mean, extremes, attended or keys; unit: head, "
+     "kv-head or layer; positions: true, packed or constant; scored: bare, true or constant; the query at the first "
+     "of `refresh` positions chooses for all of them",
+     dpe_build_select},
+    {"longheads\tblock=min(256;L0/16) k=L0/block-3 refresh=1\t"
+     "each head meets the first block, its k best and the last two, positions one after another (LongHeads, Lu et "
+     "al. 2024); a block is scored by the mean of its keys, where released code weighs them by an attention inside "
+     "the block; released prefill leaves out the query's own key, this one as its decode does not",
+     dpe_build_longheads},
+    {"infllm\tblock=min(128;L0/32) sinks=block local=min(4096;L0/2) k=16 attended=4 refresh=1\t"
+     "first tokens, a local window and k blocks that a layer chooses by their most attended keys, all before the "
+     "window at one distance (InfLLM, Xiao et al. 2024); attended by the paper's formula, where released code sums "
+     "probabilities; every query chooses, as in released decode, where its prefill takes the mean of 512",
+     dpe_build_infllm},
+    {"reattention\tblock=min(32;L0/32) sinks=min(32;L0/32) local=min(4096;L0/2) k=(so-that-all-is-L0) refresh=1\t"
+     "first tokens, a local window and the k blocks that hold the keys with the largest products without positions, "
+     "one after another (ReAttention, Liu et al. 2025); blocks lie on a grid and are a KV head's own for every query, "
+     "where released code takes spans around keys and joins those of all heads and queries of a chunk",
+     dpe_build_reattention},
+    {"minference\tblock=min(64;L0/16) k=100 refresh=block\t"
+     "the block-sparse pattern of MInference (Jiang et al. 2024): each head meets its own block and the k-1 best by "
+     "mean keys with positions; the first query of a block chooses, where released code takes the mean of the block "
+     "and may leave the own block out; its other patterns need the last queries of a prompt for all, which no "
+     "selection has",
+     dpe_build_minference},
+    {"moba\tblock=min(4096;L0/16) k=12 refresh=1\t"
+     "each head meets its own block and the k-1 best by mean keys with positions (MoBA, Lu et al. 2025, without its "
+     "training)",
+     dpe_build_moba},
 };
 /* clang-format on */
 const size_t dpe_n_methods = sizeof dpe_methods / sizeof dpe_methods[0];

@@ -131,6 +131,30 @@ int dpe_spec_list(struct dpe_spec *spec, const char *key, double fallback, doubl
     return n;
 }
 
+unsigned dpe_spec_word(struct dpe_spec *spec, const char *key, unsigned fallback,
+                       const char *const *words, size_t n)
+{
+    const char *text = find(spec, key);
+    unsigned value = fallback;
+    char known[160] = "";
+    for (size_t i = 0; i < n; i++) {
+        size_t used = strlen(known);
+        snprintf(known + used, sizeof known - used, "%s%s", i == 0 ? "" : ", ", words[i]);
+        if (text != NULL && strcmp(text, words[i]) == 0) {
+            value = (unsigned)i;
+            text = NULL;
+        }
+    }
+    if (text != NULL && spec->status == DPE_OK) {
+        spec->status = dpe_fail(spec->err, DPE_USAGE,
+                                "method %s: %s: expected one of %s, found \"%.64s\"",
+                                spec->method, key, known, text);
+    }
+    note_key(spec, key);
+    note(spec, words[value]);
+    return value;
+}
+
 static bool method_is(const struct dpe_method *method, const char *name)
 {
     size_t n = strlen(name);
@@ -291,6 +315,22 @@ static dpe_status apply_temperature(struct dpe_spec *spec, struct dpe_plan *plan
                                   : dpe_plan_set_temperature(plan, &temperature, spec->err);
 }
 
+/* Cuts ",over=SPEC" off the keys of a method that has it: a spec has commas of its own, so it is the
+ * last. Where none is given, rope. */
+static const char *cut_over(const struct dpe_method *method, char **rest)
+{
+    const char *over = "rope";
+    if (*rest != NULL && method_has_key(method, "over")) {
+        char *found = strncmp(*rest, "over=", 5) == 0 ? *rest : strstr(*rest, ",over=");
+        if (found != NULL) {
+            over = strchr(found, '=') + 1;
+            *rest = found == *rest ? NULL : *rest;
+            *found = 0;
+        }
+    }
+    return over;
+}
+
 /* Take "key=value,key=value" apart; `rest` is written to and must live as long as the spec. */
 static dpe_status add_keys(struct dpe_spec *spec, const struct dpe_method *method, char *rest)
 {
@@ -364,6 +404,10 @@ static dpe_status build(struct dpe_spec *spec, const struct dpe_method *method,
         dpe_plan_free(&made);
         return status;
     }
+    if (method_has_key(method, "over")) {
+        note_key(spec, "over");
+        note(spec, made.name);
+    }
     memcpy(made.name, spec->name, sizeof made.name);
     *plan = made;
     return DPE_OK;
@@ -393,6 +437,7 @@ dpe_status dpe_plan_make(const char *text, const struct dpe_plan_context *contex
         goto done;
     }
     note(&spec, own);
+    spec.over = cut_over(method, &rest);
     status = add_keys(&spec, method, rest);
     if (status == DPE_OK) {
         status = build(&spec, method, plan);

@@ -118,13 +118,15 @@ static dpe_status give_tap(struct dpe_session *s, int64_t layer, const struct dp
     return status;
 }
 
-static void attend(struct dpe_session *s, int64_t layer, const struct dpe_batch *batch,
-                   int64_t first)
+/* Attention of a layer for the rows of a batch from `first` on. */
+static struct dpe_attention attention_of(const struct dpe_session *s, int64_t layer,
+                                         const struct dpe_batch *batch, int64_t first)
 {
     const struct dpe_config *c = s->config;
     int64_t width = c->n_heads * c->head_dim;
     int kind = c->layer_kinds != NULL ? c->layer_kinds[layer] : 0;
-    const struct dpe_attention args = {
+    const struct dpe_selection *selection = &s->plan.selection;
+    return (struct dpe_attention){
         .plan = kind == 0 ? &s->plan : &s->kind_plans[kind],
         .rotation = kind == 0 ? &s->rotation : &s->kind_rotations[kind],
         .layer = layer,
@@ -142,14 +144,42 @@ static void attend(struct dpe_session *s, int64_t layer, const struct dpe_batch 
         .k = s->cache_k[layer],
         .v = s->cache_v[layer],
         .out = row_of(s, s->attended, first, width),
+        .queries = s->cache_q[layer],
+        .marks = s->marks[layer],
+        .slots = dpe_selects(selection) ? dpe_selection_slots(selection, s->options.capacity,
+                                                              s->options.branches)
+                                        : 0,
+        .room = s->room,
         .lse = s->lse,
         .workspace = s->workspace,
         .n_threads = s->options.n_threads,
     };
+}
+
+static void attend(struct dpe_session *s, int64_t layer, const struct dpe_batch *batch,
+                   int64_t first)
+{
+    const struct dpe_attention args = attention_of(s, layer, batch, first);
     s->ops->attention(s->backend, &args);
-    if (c->sinks) {
+    if (s->config->sinks) {
         s->ops->sinks(s->backend, layer, s->lse, args.rows, args.out);
     }
+}
+
+/* The blocks that a batch completes, for the selections after it. */
+static void represent(struct dpe_session *s, int64_t layer, const struct dpe_batch *batch)
+{
+    if (s->marks[layer] != NULL) {
+        const struct dpe_attention args = attention_of(s, layer, batch, 0);
+        s->ops->represent(s->backend, &args);
+    }
+}
+
+void dpe_forward_represent(struct dpe_session *s, int64_t layer, int64_t branch, int64_t n)
+{
+    const struct dpe_batch batch = {
+        .start = s->prefix, .rows = n - s->prefix, .offset = branch * s->room};
+    represent(s, layer, &batch);
 }
 
 static dpe_status check_finite(struct dpe_session *s, int64_t layer, const struct dpe_batch *batch,
@@ -271,7 +301,8 @@ static dpe_status add_attention(struct dpe_session *s, const struct dpe_batch *b
 {
     int64_t rows = batch->rows;
     const struct dpe_config *c = s->config;
-    int64_t first_q = s->tap != NULL || s->sums.q != NULL ? 0 : first;
+    bool all = s->tap != NULL || s->sums.q != NULL || s->cache_q[layer] != NULL;
+    int64_t first_q = all ? 0 : first;
     project(s, layer, rows, first_q);
     if (s->sums.q != NULL) {
         add_norms(s, layer, rows);
@@ -284,8 +315,11 @@ static dpe_status add_attention(struct dpe_session *s, const struct dpe_batch *b
                                     .v = s->v,
                                     .cache_k = s->cache_k[layer],
                                     .cache_v = s->cache_v[layer],
+                                    .q = s->q,
+                                    .cache_q = s->cache_q[layer],
                                     .capacity = s->options.capacity};
     s->ops->store_kv(s->backend, batch, &store);
+    represent(s, layer, batch);
     if (first == rows) {
         return DPE_OK;
     }

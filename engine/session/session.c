@@ -72,7 +72,8 @@ dpe_status dpe_session_resolve(const struct dpe_session_options *options,
 
 /* A plan of the whole model. */
 dpe_status dpe_session_check_plan(const struct dpe_config *config, const struct dpe_plan *plan,
-                                  const struct dpe_ops *ops, struct dpe_error *err)
+                                  const struct dpe_ops *ops, const struct dpe_peers *peers,
+                                  struct dpe_error *err)
 {
     dpe_status status = dpe_plan_check(plan, err);
     if (status != DPE_OK) {
@@ -86,6 +87,14 @@ dpe_status dpe_session_check_plan(const struct dpe_config *config, const struct 
                         plan->name, plan->n_pairs, plan->n_layers, plan->n_heads,
                         config->head_dim / 2, config->n_layers, config->n_heads);
     }
+    if (dpe_selects(&plan->selection) && plan->selection.unit == DPE_CHOICE_LAYER &&
+        peers->size > 1) {
+        return dpe_fail(err, DPE_USAGE,
+                        "plan %s: a layer chooses blocks by the scores of all its heads, which %d "
+                        "processes share; use one process, or a method whose heads choose for "
+                        "themselves",
+                        plan->name, peers->size);
+    }
     return ops->supports(config, plan, err);
 }
 
@@ -97,18 +106,50 @@ static dpe_status allocate_host(struct dpe_session *s, struct dpe_error *err)
     size_t n_layers = (size_t)s->config->n_layers;
     s->cache_k = dpe_alloc_zero(n_layers, sizeof *s->cache_k);
     s->cache_v = dpe_alloc_zero(n_layers, sizeof *s->cache_v);
+    s->cache_q = dpe_alloc_zero(n_layers, sizeof *s->cache_q);
+    s->marks = dpe_alloc_zero(n_layers, sizeof *s->marks);
     s->logits = dpe_alloc(b->logits, 1);
     s->tap_q = dpe_alloc(b->taps, 1);
     s->tokens = dpe_alloc(b->tokens, 1);
     s->length = dpe_alloc_zero(3 * (size_t)s->options.branches, sizeof *s->length);
     bool good = s->cache_k != NULL && s->cache_v != NULL && s->logits != NULL && s->tap_q != NULL &&
-                s->length != NULL && s->tokens != NULL;
+                s->length != NULL && s->tokens != NULL && s->cache_q != NULL && s->marks != NULL;
     if (good) {
         s->tap_k = s->tap_q + b->rows * dpe_model_config(s->model)->n_heads * s->config->head_dim;
         s->positions = s->length + s->options.branches;
         s->offsets = s->positions + s->options.branches;
     }
     return good ? DPE_OK : dpe_session_out_of_memory(s, err);
+}
+
+/* What the plan's selection keeps of the layers that the plan moves. */
+static bool allocate_selection(struct dpe_session *s)
+{
+    bool good = true;
+    for (int64_t layer = 0; good && layer < s->config->n_layers; layer++) {
+        if (!dpe_config_moves(s->config, layer)) {
+            continue;
+        }
+        if (s->bytes.queries > 0) {
+            s->cache_q[layer] = s->ops->allocate(s->backend, s->bytes.queries);
+            good = s->cache_q[layer] != NULL;
+        }
+        if (s->bytes.marks > 0 && good) {
+            s->marks[layer] = s->ops->allocate(s->backend, s->bytes.marks);
+            good = s->marks[layer] != NULL;
+        }
+    }
+    return good;
+}
+
+static void release_selection(struct dpe_session *s)
+{
+    for (int64_t layer = 0; s->cache_q != NULL && s->marks != NULL && layer < s->config->n_layers;
+         layer++) {
+        s->ops->release(s->backend, s->cache_q[layer]);
+        s->ops->release(s->backend, s->marks[layer]);
+        s->cache_q[layer] = s->marks[layer] = NULL;
+    }
 }
 
 static dpe_status allocate(struct dpe_session *s, struct dpe_error *err)
@@ -137,6 +178,7 @@ static dpe_status allocate(struct dpe_session *s, struct dpe_error *err)
         s->cache_v[layer] = s->ops->allocate(s->backend, b->cache);
         good = s->cache_k[layer] != NULL && s->cache_v[layer] != NULL;
     }
+    good = good && allocate_selection(s);
     return good ? DPE_OK : dpe_session_out_of_memory(s, err);
 }
 
@@ -155,6 +197,7 @@ static void release(struct dpe_session *s)
         s->ops->release(s->backend, s->cache_v[layer]);
         s->cache_k[layer] = s->cache_v[layer] = NULL;
     }
+    release_selection(s);
 }
 
 /* Everything that lies where the backend computes. An estimate that fits may still not be there:
@@ -197,7 +240,8 @@ static dpe_status make_kinds(struct dpe_session *s, struct dpe_error *err)
 static dpe_status make(struct dpe_session *s, const struct dpe_plan *plan, struct dpe_error *err)
 {
     const struct dpe_peers *peers = s->options.peers;
-    dpe_status status = dpe_session_check_plan(dpe_model_config(s->model), plan, s->ops, err);
+    dpe_status status =
+        dpe_session_check_plan(dpe_model_config(s->model), plan, s->ops, peers, err);
     if (status != DPE_OK ||
         (status = dpe_slice_check(dpe_model_config(s->model), peers->index, peers->size, err)) !=
             DPE_OK ||
@@ -273,6 +317,8 @@ void dpe_session_destroy(struct dpe_session *s)
     }
     free(s->cache_k);
     free(s->cache_v);
+    free(s->cache_q);
+    free(s->marks);
     free(s->logits);
     free(s->tap_q);
     free(s->length);
@@ -287,7 +333,7 @@ void dpe_session_destroy(struct dpe_session *s)
     free(s);
 }
 
-/* The workspace of the plan, and its tables; smaller chunks need less of the former. */
+/* The workspace of the plan, what its selection keeps, and its tables; smaller chunks need less of the former. */
 static dpe_status allocate_plan(struct dpe_session *s, struct dpe_error *err)
 {
     dpe_status status = DPE_NO_MEMORY;
@@ -298,9 +344,11 @@ static dpe_status allocate_plan(struct dpe_session *s, struct dpe_error *err)
             s->ops->release(s->backend, s->workspace);
             s->workspace = s->ops->allocate(s->backend, bytes.workspace);
         }
+        release_selection(s);
         s->bytes = bytes;
-        if (s->workspace == NULL) {
-            s->bytes.workspace = 0;
+        bool good = s->workspace != NULL && allocate_selection(s);
+        s->bytes.workspace = s->workspace == NULL ? 0 : s->bytes.workspace;
+        if (!good) {
             status = dpe_session_out_of_memory(s, err);
         } else {
             status = s->ops->set_plan(s->backend, &s->plan, &s->rotation, err);
@@ -312,7 +360,9 @@ static dpe_status allocate_plan(struct dpe_session *s, struct dpe_error *err)
 dpe_status dpe_session_set_plan(struct dpe_session *s, const struct dpe_plan *plan,
                                 struct dpe_error *err)
 {
-    dpe_status status = dpe_session_check_plan(dpe_model_config(s->model), plan, s->ops, err);
+    const struct dpe_peers *peers = s->options.peers;
+    dpe_status status =
+        dpe_session_check_plan(dpe_model_config(s->model), plan, s->ops, peers, err);
     if (status != DPE_OK) {
         return status;
     }
@@ -328,7 +378,6 @@ dpe_status dpe_session_set_plan(struct dpe_session *s, const struct dpe_plan *pl
         }
         s->options.prefill_chunk = options.prefill_chunk;
     }
-    const struct dpe_peers *peers = s->options.peers;
     if ((status = dpe_plan_slice(plan, peers->index, peers->size, &copy, err)) != DPE_OK) {
         return status;
     }

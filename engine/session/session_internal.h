@@ -27,6 +27,8 @@ struct dpe_session_bytes {
     uint64_t experts;   /**< gathered and made, each: [rows][hidden], float */
     uint64_t scores;    /**< of experts: [rows][n_experts], float */
     uint64_t cache;     /**< keys, and values, of one layer: [n_kv_heads][capacity][head_dim] */
+    uint64_t queries;   /**< that a selection keeps, one layer: [n_heads][capacity][head_dim] */
+    uint64_t marks;     /**< representatives of blocks that a selection chooses from, one layer */
     uint64_t logits;    /**< [logit_rows][vocab], host */
     uint64_t workspace; /**< of attention under the plan */
     uint64_t rotation;  /**< tables of the plan */
@@ -67,6 +69,7 @@ struct dpe_session {
     dpe_mem x, normed, q, k, v, attended, gate, up, workspace;
     dpe_mem part, lse, gathered, made, scores; /**< NULL where the model does not need them */
     dpe_mem *cache_k, *cache_v; /**< [n_layers] */
+    dpe_mem *cache_q, *marks;   /**< [n_layers], each NULL where the plan does not need it */
     float *logits;              /**< host */
     float *tap_q, *tap_k;       /**< host copies for the tap */
     struct dpe_norm_sums sums;  /**< q NULL: none */
@@ -95,9 +98,11 @@ dpe_status dpe_session_agree(struct dpe_session *session, dpe_status status, str
 dpe_status dpe_session_resolve(const struct dpe_session_options *options,
                                struct dpe_session_options *resolved, const struct dpe_ops **ops,
                                struct dpe_error *err);
-/** Whether a plan of the whole model fits this model and the backend supports it. */
+/** Whether a plan of the whole model fits this model, and the backend and so many processes support
+ *  it. */
 dpe_status dpe_session_check_plan(const struct dpe_config *config, const struct dpe_plan *plan,
-                                  const struct dpe_ops *ops, struct dpe_error *err);
+                                  const struct dpe_ops *ops, const struct dpe_peers *peers,
+                                  struct dpe_error *err);
 
 /* session_memory.c. All take resolved options and the configuration of a slice. */
 
@@ -143,5 +148,8 @@ void dpe_session_join(struct dpe_session *session, int64_t keep);
  *  are then in session->normed, rows 0 … wanted−1. */
 dpe_status dpe_forward(struct dpe_session *session, const struct dpe_batch *batch,
                        struct dpe_error *err);
+/** The representatives of the blocks that a branch's own tokens complete, of which it has n with
+ *  the prefix; where its cache rows were copied. Nothing where the plan keeps none. */
+void dpe_forward_represent(struct dpe_session *session, int64_t layer, int64_t branch, int64_t n);
 
 #endif

@@ -45,6 +45,28 @@ static bool has_norm_after(const struct dpe_config *c)
            dpe_layer_name(c, DPE_WEIGHT_MLP_AFTER) != NULL;
 }
 
+/* Queries and representatives that a selection keeps in one layer. */
+static void count_selection(const struct dpe_config *c, const struct dpe_plan *plan,
+                            const struct dpe_ops *ops, const struct dpe_session_options *options,
+                            struct dpe_session_bytes *b)
+{
+    if (dpe_selection_keeps_queries(&plan->selection)) {
+        b->queries = product(options->capacity, c->n_heads, c->head_dim, ops->element_bytes(c));
+    }
+    if (dpe_selects(&plan->selection) && ops->mark_bytes != NULL) {
+        b->marks = ops->mark_bytes(c, plan, options->capacity, options->branches);
+    }
+}
+
+static int64_t layers_moved(const struct dpe_config *c)
+{
+    int64_t n = 0;
+    for (int64_t layer = 0; layer < c->n_layers; layer++) {
+        n += dpe_config_moves(c, layer);
+    }
+    return n;
+}
+
 /* Of a slice's configuration. */
 struct dpe_session_bytes dpe_session_count_bytes(const struct dpe_config *c,
                                                  const struct dpe_plan *plan,
@@ -79,6 +101,7 @@ struct dpe_session_bytes dpe_session_count_bytes(const struct dpe_config *c,
         .tokens = product(options->capacity, 1, 1, sizeof(int32_t)),
         .state = ops->state_bytes(c, plan, options),
     };
+    count_selection(c, plan, ops, options, &b);
     b.logits = product(b.logit_rows, c->vocab, 1, f);
     b.total = sum(sum(b.residual, b.hidden), sum(b.rotation, b.state));
     /* Each of these is there twice: q and attended, k and v, gate and up. */
@@ -86,6 +109,7 @@ struct dpe_session_bytes dpe_session_count_bytes(const struct dpe_config *c,
     b.total = sum(b.total, sum(b.part, sum(b.sinks, sum(twice(b.experts), b.scores))));
     b.total = sum(b.total, b.taps);
     b.total = sum(b.total, product(2, c->n_layers, 1, b.cache));
+    b.total = sum(b.total, product(layers_moved(c), 1, 1, sum(b.queries, b.marks)));
     b.total = sum(b.total, sum(sum(b.branches, b.tokens), sum(b.logits, b.workspace)));
     return b;
 }
@@ -260,7 +284,7 @@ dpe_status dpe_session_estimate(const struct dpe_config *config, const struct dp
     const struct dpe_ops *ops = NULL;
     dpe_status status = dpe_session_resolve(options, &resolved, &ops, err);
     if (status == DPE_OK) {
-        status = dpe_session_check_plan(config, plan, ops, err);
+        status = dpe_session_check_plan(config, plan, ops, resolved.peers, err);
     }
     if (status == DPE_OK) {
         status = dpe_slice_check(config, resolved.peers->index, resolved.peers->size, err);

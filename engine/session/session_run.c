@@ -339,8 +339,10 @@ dpe_status dpe_session_branch_copy(struct dpe_session *s, int64_t from, int64_t 
     for (int64_t layer = 0; layer < s->config->n_layers && rows > 0; layer++) {
         const struct dpe_store store = {.cache_k = s->cache_k[layer],
                                         .cache_v = s->cache_v[layer],
+                                        .cache_q = s->cache_q[layer],
                                         .capacity = s->options.capacity};
         s->ops->copy_kv(s->backend, &store, row_from, row_to, rows);
+        dpe_forward_represent(s, layer, to, n);
     }
     memcpy(s->tokens + row_to, s->tokens + row_from, (size_t)rows * sizeof *s->tokens);
     s->length[to] = n;

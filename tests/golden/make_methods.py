@@ -27,18 +27,23 @@ def frequencies(base=THETA):
 
 
 class Method:
-    """rel: [T, T] or [heads, pairs, T, T]; seen: [T, T]; query: factor of each query's logits."""
+    """rel: [T, T] or [heads, pairs, T, T]; seen: [T, T] or [heads, T, T]; query: factor of each query's
+    logits; choose: a function of q and k that gives rel and seen instead."""
 
-    def __init__(self, spec, rel=None, seen=None, freq=None, a=1.0, query=None, masked=False):
-        self.spec, self.masked = spec, masked
-        rel = D if rel is None else rel
-        self.rel = np.broadcast_to(np.asarray(rel, np.float64), (HEADS, PAIRS, T, T))
-        self.seen = (D >= 0) if seen is None else (D >= 0) & seen
+    def __init__(self, spec, rel=None, seen=None, freq=None, a=1.0, query=None, masked=False, choose=None):
+        self.spec, self.masked, self.choose = spec, masked, choose
+        self.set(D if rel is None else rel, D >= 0 if seen is None else seen)
         self.freq = frequencies() if freq is None else freq
         self.factor = a * a * (np.ones(T) if query is None else query)
 
+    def set(self, rel, seen):
+        self.rel = np.broadcast_to(np.asarray(rel, np.float64), (HEADS, PAIRS, T, T))
+        self.seen = np.broadcast_to((D >= 0) & seen, (HEADS, T, T))
+
     def attention(self, q, k, v):
         """q [T, heads, dim], one head of keys and values [T, dim]; out [T, heads, dim]."""
+        if self.choose is not None:
+            self.set(*self.choose(q, k))
         out = np.zeros((T, HEADS, DIM))
         for head in range(HEADS):
             logits = np.zeros((T, T))
@@ -49,7 +54,7 @@ class Method:
                 turn = np.exp(1j * self.freq[pair] * self.rel[head, pair])
                 logits += (x[:, None] * np.conj(y)[None, :] * turn).real
             logits *= self.factor[:, None] / math.sqrt(DIM)
-            logits[~self.seen] = -np.inf
+            logits[~self.seen[head]] = -np.inf
             weights = np.exp(logits - logits.max(axis=1, keepdims=True))
             out[:, head] = weights / weights.sum(axis=1, keepdims=True) @ v
         return out
@@ -204,6 +209,90 @@ def dope(heads, begin):
     return rel
 
 
+# Methods that choose what a query meets. A query's list is made token by token; nothing is kept.
+
+def turned(x, position):
+    """A query or key at a position."""
+    pair = (x[:PAIRS] + 1j * x[PAIRS:]) * np.exp(1j * frequencies() * position)
+    return np.concatenate([pair.real, pair.imag])
+
+
+def by_mean(place):
+    """q times the mean of the keys, both where `place` puts them."""
+    def score(q, k, head, c, block, local):
+        return place(q[c, head], c) @ np.mean([place(k[n], n) for n in block], axis=0)
+    return score
+
+
+def by_extremes(q, k, head, c, block, local):
+    """Quest: the largest product that any point in the box of the keys can have."""
+    low, high = k[block].min(axis=0), k[block].max(axis=0)
+    return np.maximum(q[c, head] * low, q[c, head] * high).sum()
+
+
+def by_keys(q, k, head, c, block, local):
+    """ReAttention: the largest product without positions."""
+    return max(q[c, head] @ k[n] for n in block)
+
+
+def by_attended(r):
+    """InfLLM, the paper's section 3.2: a key's score is the mean product with the `local` queries after it; the r
+    keys with the best ones stand for the block, and meet the query at one distance."""
+    def score(q, k, head, c, block, local):
+        given = [np.mean([q[n + j, head] @ k[n] for j in range(1, local + 1)]) for n in block]
+        best = sorted(range(len(block)), key=lambda i: (-given[i], i))[:r]
+        return turned(q[c, head], local - 1) @ np.mean([k[block[i]] for i in best], axis=0)
+    return score
+
+
+def bare(x, position):
+    return x
+
+
+def by_far_mean(window, scales):
+    """by_mean with the positions that dpe gives to a far query and its keys."""
+    s = np.repeat(scales, PAIRS // len(scales))
+
+    def score(q, k, head, c, block, local):
+        query = turned(q[c, head], np.floor(c / s) + window - np.floor(window / s))
+        return query @ np.mean([turned(k[n], np.floor(n / s)) for n in block], axis=0)
+    return score
+
+
+def chosen(count, block, sinks, local, score, unit="head", refresh=1, places="true", scales=None, window=0):
+    """The lists of every query and head, as rel and seen; places of dpe where scales are given."""
+    def choose(q, k):
+        rel, seen = np.zeros((HEADS, PAIRS, T, T)), np.zeros((HEADS, T, T), bool)
+        for m in range(T):
+            c = m // refresh * refresh
+            blocks = []
+            while sinks + (len(blocks) + 1) * block <= c - local + 1:
+                first = sinks + len(blocks) * block
+                blocks.append(list(range(first, first + block)))
+            scores = np.array([[score(q, k, head, c, keys, local) for keys in blocks] for head in range(HEADS)])
+            for head in range(HEADS):
+                mine = scores[head] if unit == "head" else scores.sum(axis=0)
+                best = sorted(range(len(blocks)), key=lambda i: (-mine[i], i))[:count]
+                rest = sinks + len(blocks) * block
+                keys = list(range(min(sinks, m + 1))) + [n for i in sorted(best) for n in blocks[i]]
+                keys += list(range(rest, m + 1))
+                for rank, n in enumerate(keys):
+                    at, own = n, m
+                    if places == "packed":
+                        at, own = rank, len(keys) - 1
+                    elif places == "constant" and m - n >= local:
+                        at = m - local + 1
+                    seen[head, m, n] = True
+                    for pair in range(PAIRS):
+                        rel[head, pair, m, n] = own - at
+                        if scales is not None and own - at >= window:
+                            s = scales[pair // (PAIRS // len(scales))]
+                            rel[head, pair, m, n] = (math.floor(own / s) - math.floor(at / s) + window
+                                                     - math.floor(window / s))
+        return rel, seen
+    return choose
+
+
 MASK = [[(7 * head + 3 * pair) % 5 != 0 for pair in range(PAIRS)] for head in range(HEADS)]
 
 
@@ -257,6 +346,26 @@ def methods():
     yield Method("adagrope:first=9,reuse=2", rel=adagrope(9, 2.0))
     yield Method("dope:heads=1,from=3", rel=dope([1], 3))
     yield Method("dope:from=5", rel=dope([0, 1], 5))
+    mean, gate = by_mean(bare), by_mean(turned)
+    yield Method("select:k=3,block=4,sinks=2,local=6", choose=chosen(3, 4, 2, 6, mean, "layer"))
+    yield Method("select:k=2,block=5,sinks=0,local=1,unit=layer,refresh=7,representative=extremes,positions=constant",
+                 choose=chosen(2, 5, 0, 1, by_extremes, "layer", 7, "constant"))
+    yield Method("select:k=4,block=3,sinks=3,local=5,refresh=4,unit=head,positions=packed,scored=true,"
+                 "over=dpe:window=7,groups=4,scales=1/2.5/8/3",
+                 choose=chosen(4, 3, 3, 5, by_far_mean(7, [1, 2.5, 8, 3]), "head", 4, "packed", [1, 2.5, 8, 3], 7))
+    yield Method("select:k=5,block=1,sinks=0,local=3,unit=head,over=dpe:window=7,groups=4,scales=1/2.5/8/3,log-n=9",
+                 choose=chosen(5, 1, 0, 3, mean, "head", 1, "true", [1, 2.5, 8, 3], 7), query=log_n(9.0))
+    yield Method("select:k=0,block=4,sinks=4,local=9,positions=packed", choose=chosen(0, 4, 4, 9, mean, places="packed"))
+    yield Method("longheads:block=3", choose=chosen(5, 3, 3, 4, mean, places="packed"))
+    yield Method("longheads:block=2,k=4", choose=chosen(4, 2, 2, 3, mean, places="packed"))
+    yield Method("infllm:block=5,sinks=3,local=7,k=3,attended=2",
+                 choose=chosen(3, 5, 3, 7, by_attended(2), "layer", places="constant"))
+    yield Method("infllm:block=4,sinks=4,local=12,k=2,attended=4,refresh=5",
+                 choose=chosen(2, 4, 4, 12, by_attended(4), "layer", 5, "constant"))
+    yield Method("reattention:block=4,sinks=2,local=9,k=2", choose=chosen(2, 4, 2, 9, by_keys, "layer", places="packed"))
+    yield Method("minference:block=6,k=4", choose=chosen(3, 6, 0, 1, gate, refresh=6))
+    yield Method("moba:block=5,k=3", choose=chosen(2, 5, 0, 1, gate))
+    yield Method("moba:block=8,k=1", choose=chosen(0, 8, 0, 1, gate))
     # The attention temperature, on plans of every kind.
     b = 2.0 / DIM
     yield Method("pi:scale=3.5,log-n=9", freq=frequencies() / 3.5, query=log_n(9.0))
@@ -317,7 +426,7 @@ def by_transformers():
            dict(rope_type="longrope", factor=S, long_factor=LONG, short_factor=SHORT, **original))
 
 
-def main():
+def write_attention():
     rng = np.random.default_rng(20)
     q = rng.normal(size=(T, HEADS, DIM)).astype("<f4")
     k = rng.normal(size=(T, DIM)).astype("<f4")
@@ -331,6 +440,8 @@ def main():
             out = method.attention(q.astype(np.float64), k.astype(np.float64), v.astype(np.float64))
             values.write(out.astype("<f4").tobytes())
 
+
+def write_frequencies():
     import torch
     from transformers import LlamaConfig
     from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
@@ -349,4 +460,5 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    write_attention()
+    write_frequencies()

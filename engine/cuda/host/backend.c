@@ -224,6 +224,11 @@ static dpe_status cuda_supports(const struct dpe_config *config, const struct dp
                         "device cuda does not support %s (model_type %s) yet; use --device cpu",
                         missing, config->model_type);
     }
+    if (dpe_selects(&plan->selection)) {
+        return dpe_fail(err, DPE_NO_DEVICE,
+                        "device cuda does not choose blocks of keys yet (%s); use --device cpu",
+                        plan->name);
+    }
     if (plan->exact) {
         return dpe_fail(
             err, DPE_NO_DEVICE,

@@ -75,6 +75,32 @@ static void mask_plan(struct dpe_plan *plan)
     plan->bands[1].per_head = true;
 }
 
+/* All queries as a cache keeps them, and room for representatives, where the plan has a selection. */
+struct kept {
+    float *queries, *marks;
+    int64_t slots;
+};
+
+static struct kept keep(const struct dpe_plan *plan, const float *q, bool fast)
+{
+    const struct dpe_selection *s = &plan->selection;
+    struct kept kept = {0};
+    if (dpe_selection_keeps_queries(s)) {
+        kept.queries = dpe_alloc(TOKENS * ROW, sizeof *kept.queries);
+        for (int64_t i = 0; i < TOKENS * HEADS; i++) {
+            memcpy(kept.queries + (i % HEADS * TOKENS + i / HEADS) * DIM, q + i * DIM,
+                   DIM * sizeof *q);
+        }
+    }
+    if (dpe_selects(s) && fast) {
+        uint64_t bytes = dpe_cpu_mark_bytes(&config, plan, TOKENS, 1);
+        kept.slots = dpe_selection_slots(s, TOKENS, 1);
+        kept.marks = dpe_alloc(bytes, 1);
+        near_guard_fill(kept.marks, bytes / sizeof *kept.marks);
+    }
+    return kept;
+}
+
 static void run(const struct dpe_plan *plan, const float *q, const float *k, const float *v,
                 bool fast, int64_t step, float *out)
 {
@@ -87,6 +113,7 @@ static void run(const struct dpe_plan *plan, const float *q, const float *k, con
                           : reference->attention_workspace(&config, plan, TOKENS, step, 1);
     void *workspace = dpe_alloc(bytes, 1);
     assert_non_null(workspace);
+    struct kept kept = keep(plan, q, fast);
     for (int64_t start = 0; start < TOKENS; start += step) {
         int64_t rows = start + step <= TOKENS ? step : TOKENS - start;
         const struct dpe_attention args = {
@@ -102,9 +129,16 @@ static void run(const struct dpe_plan *plan, const float *q, const float *k, con
             .k = k,
             .v = v,
             .out = out + start * ROW,
+            .queries = kept.queries,
+            .marks = kept.marks,
+            .slots = kept.slots,
+            .room = TOKENS,
             .workspace = workspace,
             .n_threads = 1,
         };
+        if (fast && kept.marks != NULL) {
+            dpe_cpu_represent(kernels, &args);
+        }
         if (fast) {
             dpe_cpu_attention(kernels, &args);
         } else {
@@ -112,6 +146,8 @@ static void run(const struct dpe_plan *plan, const float *q, const float *k, con
         }
     }
     free(workspace);
+    free(kept.queries);
+    free(kept.marks);
     dpe_rotation_free(&rotation);
 }
 

@@ -25,6 +25,11 @@ static const char *const specs[] = {
     "hirope:window=5,segment=3,logit-scale=1.2",
     "adagrope:first=4,reuse=1.75,log-n=6",
     "dope:from=2,log-n=6,log-n-power=0.5",
+    "select:k=2,block=4,sinks=2,local=5,refresh=3,representative=extremes,over=dpe:window=5,groups=3,scales=1/2.5/4",
+    "select:k=1,block=2,sinks=1,local=3,positions=packed,unit=layer",
+    "infllm:block=3,sinks=2,local=6,k=2,attended=2",
+    "reattention:block=3,sinks=2,local=6,k=2",
+    "minference:block=5,k=2",
 };
 enum { N_SPECS = sizeof specs / sizeof specs[0] };
 enum { BRANCHES = 6, ROOM = 13, STEPS = 5 };

@@ -34,6 +34,12 @@ static const char *const specs[] = {
     "dope:from=2,log-n=6,log-n-power=0.5",
     "dpe:window=5,groups=3,scales=1/2.5/4,log-n=6,log-n-power=1.3,logit-scale=0.9",
     "string:window=3,infoscale=4",
+    "select:k=2,block=4,sinks=2,local=5,refresh=3,representative=extremes,over=dpe:window=5,groups=3,scales=1/2.5/4",
+    "longheads:block=2,k=2",
+    "infllm:block=3,sinks=2,local=6,k=2,attended=2",
+    "reattention:block=3,sinks=2,local=6,k=2",
+    "minference:block=5,k=2",
+    "moba:block=4,k=2",
 };
 enum { N_SPECS = sizeof specs / sizeof specs[0] };
 

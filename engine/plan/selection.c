@@ -1,0 +1,218 @@
+/* The evaluator of selections: who may be chosen, who sees what and where it stands. */
+#include "engine/plan/selection.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+
+static const int64_t MOST = INT64_C(1) << 31;
+
+static dpe_status check_number(const char *name, int64_t value, int64_t least, int64_t most,
+                               struct dpe_error *err)
+{
+    if (value < least || value > most) {
+        return dpe_fail(err, DPE_USAGE,
+                        "selection: %s: expected a whole number from %" PRId64 " to %" PRId64
+                        ", found %" PRId64,
+                        name, least, most, value);
+    }
+    return DPE_OK;
+}
+
+dpe_status dpe_selection_check(const struct dpe_selection *s, struct dpe_error *err)
+{
+    if (!dpe_selects(s)) {
+        return check_number("block", s->block, 0, MOST, err);
+    }
+    bool attended = s->representative == DPE_REPRESENT_ATTENDED;
+    const struct {
+        const char *name;
+        int64_t value, least, most;
+    } fields[] = {
+        {"block", s->block, 1, MOST},
+        {"sinks", s->sinks, 0, MOST},
+        {"local", s->local, 1, MOST},
+        {"k", s->k, 0, MOST},
+        {"refresh", s->refresh, 1, MOST},
+        {"attended", s->attended, attended ? 1 : 0, attended ? s->block : MOST},
+        {"representative", (int64_t)s->representative, 0, DPE_REPRESENT_KEYS},
+        {"unit", (int64_t)s->unit, 0, DPE_CHOICE_LAYER},
+        {"positions", (int64_t)s->positions, 0, DPE_PLACE_CONSTANT},
+        {"scored", (int64_t)s->scored, 0, DPE_SCORE_CONSTANT},
+    };
+    dpe_status status = DPE_OK;
+    for (size_t i = 0; i < sizeof fields / sizeof fields[0] && status == DPE_OK; i++) {
+        status = check_number(fields[i].name, fields[i].value, fields[i].least, fields[i].most, err);
+    }
+    return status;
+}
+
+int64_t dpe_selection_candidates(const struct dpe_selection *s, int64_t m)
+{
+    int64_t before = dpe_selection_chooser(s, m) + 1 - s->local - s->sinks;
+    return before > 0 ? before / s->block : 0;
+}
+
+/* ------------------------------------------------------------------------------------ choosing */
+
+/* Whether score a of block i goes before score b of block j. */
+static bool worse(const double *scores, int32_t i, int32_t j)
+{
+    double a = isnan(scores[i]) ? -(double)INFINITY : scores[i];
+    double b = isnan(scores[j]) ? -(double)INFINITY : scores[j];
+    return a < b || (a == b && i > j);
+}
+
+/* Heap of the blocks kept so far, the worst at 0. */
+static void sink_down(const double *scores, int32_t *heap, int64_t n, int64_t at)
+{
+    for (;;) {
+        int64_t child = 2 * at + 1;
+        if (child >= n) {
+            return;
+        }
+        child += child + 1 < n && worse(scores, heap[child + 1], heap[child]) ? 1 : 0;
+        if (!worse(scores, heap[child], heap[at])) {
+            return;
+        }
+        int32_t moved = heap[at];
+        heap[at] = heap[child];
+        heap[child] = moved;
+        at = child;
+    }
+}
+
+static int ascending(const void *left, const void *right)
+{
+    int32_t a = *(const int32_t *)left;
+    int32_t b = *(const int32_t *)right;
+    return a < b ? -1 : a > b;
+}
+
+int64_t dpe_selection_choose(const double *scores, int64_t n, int64_t k, int32_t *chosen)
+{
+    int64_t kept = n < k ? n : k;
+    for (int64_t i = 0; i < kept; i++) {
+        chosen[i] = (int32_t)i;
+    }
+    if (kept == n || kept == 0) {
+        return kept;
+    }
+    for (int64_t i = kept / 2 - 1; i >= 0; i--) {
+        sink_down(scores, chosen, kept, i);
+    }
+    for (int64_t i = kept; i < n; i++) {
+        if (worse(scores, chosen[0], (int32_t)i)) {
+            chosen[0] = (int32_t)i;
+            sink_down(scores, chosen, kept, 0);
+        }
+    }
+    qsort(chosen, (size_t)kept, sizeof *chosen, ascending);
+    return kept;
+}
+
+/* ---------------------------------------------------------------------------------------- runs */
+
+/* Keys first … end−1 after those before; a run goes on where the last one ends. */
+static int64_t add_run(struct dpe_run *runs, int64_t n, int64_t first, int64_t end)
+{
+    if (first >= end) {
+        return n;
+    }
+    if (n > 0 && runs[n - 1].end == first) {
+        runs[n - 1].end = end;
+        return n;
+    }
+    runs[n] = (struct dpe_run){.first = first, .end = end};
+    return n + 1;
+}
+
+static void place_packed(struct dpe_run *runs, int64_t n, int64_t *query)
+{
+    int64_t before = 0;
+    for (int64_t i = 0; i < n; i++) {
+        runs[i].place = before;
+        before += runs[i].end - runs[i].first;
+    }
+    *query = before - 1;
+}
+
+/* Keys before `near` stand there; the run that holds it is cut in two. */
+static int64_t place_constant(struct dpe_run *runs, int64_t n, int64_t near)
+{
+    for (int64_t i = 0; i < n; i++) {
+        runs[i].constant = runs[i].first < near;
+        runs[i].place = runs[i].constant ? near : runs[i].first;
+        if (runs[i].constant && runs[i].end > near) {
+            for (int64_t j = n; j > i + 1; j--) {
+                runs[j] = runs[j - 1];
+            }
+            runs[i + 1] = (struct dpe_run){.first = near, .end = runs[i].end};
+            runs[i].end = near;
+            n++;
+        }
+    }
+    return n;
+}
+
+int64_t dpe_selection_runs(const struct dpe_selection *s, int64_t m, const int32_t *chosen,
+                           int64_t n, struct dpe_run *runs, int64_t *query)
+{
+    int64_t found = add_run(runs, 0, 0, s->sinks < m + 1 ? s->sinks : m + 1);
+    for (int64_t i = 0; i < n; i++) {
+        int64_t first = s->sinks + chosen[i] * s->block;
+        found = add_run(runs, found, first, first + s->block);
+    }
+    found = add_run(runs, found, s->sinks + dpe_selection_candidates(s, m) * s->block, m + 1);
+    *query = m;
+    switch (s->positions) {
+    case DPE_PLACE_TRUE:
+        for (int64_t i = 0; i < found; i++) {
+            runs[i].place = runs[i].first;
+        }
+        return found;
+    case DPE_PLACE_PACKED:
+        place_packed(runs, found, query);
+        return found;
+    case DPE_PLACE_CONSTANT:
+        return place_constant(runs, found, m - s->local + 1);
+    }
+    return found;
+}
+
+int64_t dpe_selection_keys(const struct dpe_selection *s, int64_t m)
+{
+    int64_t candidates = dpe_selects(s) ? dpe_selection_candidates(s, m) : 0;
+    int64_t left_out = candidates > s->k ? candidates - s->k : 0;
+    return m + 1 - left_out * s->block;
+}
+
+double dpe_selection_pairs(const struct dpe_selection *s, int64_t n)
+{
+    double pairs = 0.5 * (double)n * ((double)n + 1.0);
+    for (int64_t m = 0; m < n && dpe_selects(s); m++) {
+        pairs -= (double)(m + 1 - dpe_selection_keys(s, m));
+    }
+    return pairs;
+}
+
+/* ----------------------------------------------------------------------------- representatives */
+
+int64_t dpe_selection_width(const struct dpe_selection *s, int64_t head_dim)
+{
+    switch (s->representative) {
+    case DPE_REPRESENT_MEAN:
+    case DPE_REPRESENT_ATTENDED:
+        return head_dim;
+    case DPE_REPRESENT_EXTREMES:
+        return 2 * head_dim;
+    case DPE_REPRESENT_KEYS:
+        return 0;
+    }
+    return 0;
+}
+
+int64_t dpe_selection_heads(const struct dpe_selection *s, int64_t n_heads, int64_t n_kv_heads)
+{
+    return s->representative == DPE_REPRESENT_ATTENDED ? n_heads : n_kv_heads;
+}

@@ -1,0 +1,144 @@
+/**
+ * @file selection.h
+ * Which keys a query meets, as data beside the position plan: blocks of keys that are always seen
+ * and blocks that are chosen by a score. What stands where is computed here, for every backend.
+ *
+ * Keys 0 … sinks−1 are sinks. The others form blocks: block i is keys sinks + i·block …
+ * sinks + (i+1)·block − 1. Queries are taken in groups of `refresh` positions from 0 on; the first
+ * of a group, at position c, chooses for all of it. Its candidates are the blocks that end before
+ * its local window, keys c − local + 1 … c. A query at position m sees
+ *   - the sinks,
+ *   - the k candidates with the largest scores (ties: the lower block),
+ *   - every key from the end of the last candidate to m.
+ * So a query whose group has at most k candidates sees all keys. A choice depends on the queries
+ * and keys at the positions up to its own, not on how tokens are cut into calls: prefill, chunks,
+ * decoding and branches agree.
+ */
+#ifndef DPE_SELECTION_H
+#define DPE_SELECTION_H
+
+#include "engine/base/base.h"
+
+/** What stands for a block when a query's head scores it. */
+enum dpe_representative {
+    DPE_REPRESENT_MEAN,     /**< q · the mean of its keys */
+    DPE_REPRESENT_EXTREMES, /**< Σ_c max(q_c · largest_c, q_c · smallest_c), over its keys (Quest) */
+    DPE_REPRESENT_ATTENDED, /**< q · the mean of its `attended` keys n with the largest
+                                 Σ_{j=1…local} q_{n+j} · k_n, for each query head (ties: the lower
+                                 key); queries and keys there as they leave the projection */
+    DPE_REPRESENT_KEYS,     /**< the largest q · k of its keys */
+};
+
+/** Whose scores are summed, and who therefore chooses the same blocks. */
+enum dpe_choice_unit {
+    DPE_CHOICE_HEAD,    /**< each query head for itself */
+    DPE_CHOICE_KV_HEAD, /**< the query heads of a KV head */
+    DPE_CHOICE_LAYER,   /**< all heads of a layer */
+};
+
+/** Where queries and keys stand in the plan: the plan's bands and maps are applied to these places
+ *  in place of positions. The temperature keeps the query's position. */
+enum dpe_chosen_place {
+    DPE_PLACE_TRUE,     /**< at their positions */
+    DPE_PLACE_PACKED,   /**< the keys that a query sees one after another, from 0 on; the query where
+                             its own key stands */
+    DPE_PLACE_CONSTANT, /**< keys at a distance of `local` or more are at distance local − 1 */
+};
+
+/** How queries and keys stand when they are scored; places are those of the plan's last band, for
+ *  all pairs. */
+enum dpe_scored_place {
+    DPE_SCORE_BARE,     /**< as they leave the projection, without positions */
+    DPE_SCORE_TRUE,     /**< at their positions */
+    DPE_SCORE_CONSTANT, /**< the query at local − 1, keys at 0 */
+};
+
+struct dpe_selection {
+    int64_t block;    /**< keys of a block; 0: the plan has no selection, the rest decides nothing */
+    int64_t sinks;    /**< ≥ 0 */
+    int64_t local;    /**< ≥ 1; the query's own key is one of them */
+    int64_t k;        /**< blocks to choose, ≥ 0 */
+    int64_t refresh;  /**< positions of a group, ≥ 1 */
+    int64_t attended; /**< keys that DPE_REPRESENT_ATTENDED takes, 1 … block */
+    enum dpe_representative representative;
+    enum dpe_choice_unit unit;
+    enum dpe_chosen_place positions;
+    enum dpe_scored_place scored;
+};
+
+static inline bool dpe_selects(const struct dpe_selection *s)
+{
+    return s->block > 0;
+}
+enum dpe_selection_field {
+    DPE_SELECTION_REPRESENTATIVE,
+    DPE_SELECTION_UNIT,
+    DPE_SELECTION_POSITIONS,
+    DPE_SELECTION_SCORED,
+};
+/** The word that a spec has for a value of an enumeration above. */
+const char *dpe_selection_word(enum dpe_selection_field field, int value);
+/** The ranges above: DPE_USAGE names the field that is outside. */
+dpe_status dpe_selection_check(const struct dpe_selection *s, struct dpe_error *err);
+
+/** The position of the query that chooses for the query at m. */
+static inline int64_t dpe_selection_chooser(const struct dpe_selection *s, int64_t m)
+{
+    return m - m % s->refresh;
+}
+/** Candidates of the query at m: blocks 0 … this − 1. */
+int64_t dpe_selection_candidates(const struct dpe_selection *s, int64_t m);
+/** The k largest of n scores as indices in ascending order; NaN counts as the smallest score. Their
+ *  number, min(k, n). */
+int64_t dpe_selection_choose(const double *scores, int64_t n, int64_t k, int32_t *chosen);
+
+/** Consecutive keys that a query sees, and their places. */
+struct dpe_run {
+    int64_t first, end; /**< keys first … end − 1 */
+    int64_t place;      /**< of the first */
+    bool constant;      /**< all stand there; else one after another */
+};
+/** The keys of the query at m whose group chose these blocks (ascending), in order; *query is the
+ *  query's place. `runs` has room for n + 3. Their number. */
+int64_t dpe_selection_runs(const struct dpe_selection *s, int64_t m, const int32_t *chosen,
+                           int64_t n, struct dpe_run *runs, int64_t *query);
+/** Keys that the query at m sees. */
+int64_t dpe_selection_keys(const struct dpe_selection *s, int64_t m);
+/** Pairs of a query and a key that it sees, of n tokens; without a selection n(n+1)/2. */
+double dpe_selection_pairs(const struct dpe_selection *s, int64_t n);
+
+/** Whether queries must be kept beside keys. */
+static inline bool dpe_selection_keeps_queries(const struct dpe_selection *s)
+{
+    return dpe_selects(s) && (s->refresh > 1 || s->representative == DPE_REPRESENT_ATTENDED);
+}
+
+/* Representatives that a backend keeps. That of block i is known once the query at
+ * dpe_block_known(i) is: the block's last key, and for DPE_REPRESENT_ATTENDED `local` queries
+ * after it. Branches share those known before their common prefix ends. */
+
+/** Floats of a representative, and how many are there of a block: of each KV head or query head; 0:
+ *  none are kept. */
+int64_t dpe_selection_width(const struct dpe_selection *s, int64_t head_dim);
+int64_t dpe_selection_heads(const struct dpe_selection *s, int64_t n_heads, int64_t n_kv_heads);
+static inline int64_t dpe_block_known(const struct dpe_selection *s, int64_t i)
+{
+    int64_t after = s->representative == DPE_REPRESENT_ATTENDED ? s->local : 0;
+    return s->sinks + (i + 1) * s->block - 1 + after;
+}
+/** Representatives of a head for a cache of `capacity` rows and so many branches. */
+static inline int64_t dpe_selection_slots(const struct dpe_selection *s, int64_t capacity,
+                                          int64_t branches)
+{
+    return capacity / s->block + 2 * branches + 2;
+}
+/** Which of them is block i's in the branch whose own keys lie `offset` rows after their positions,
+ *  `room` rows for each branch. */
+static inline int64_t dpe_block_slot(const struct dpe_selection *s, int64_t prefix, int64_t room,
+                                     int64_t offset, int64_t i)
+{
+    bool own = offset > 0 && dpe_block_known(s, i) >= prefix;
+    return own ? i + offset / room * (room / s->block + 2) : i;
+}
+
+#endif

@@ -1,0 +1,277 @@
+/* Attention under random selections: the CPU backend against the reference, on all instruction
+ * sets, in one call, in few rows, one by one and in two branches; the same bits for any number of
+ * threads. What may not be read is NaN. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "engine/cpu/cpu_kernels.h"
+#include "tests/engine/cpu/attention_case.h"
+#include "tests/lib/near.h"
+
+static struct dpe_selection random_selection(struct dpe_rng *rng, int64_t keys)
+{
+    struct dpe_selection s = {
+        .block = 1 + dpe_rng_below(rng, dpe_rng_below(rng, 2) ? 40 : 9),
+        .sinks = dpe_rng_below(rng, 12),
+        .local = 1 + dpe_rng_below(rng, (uint32_t)(1 + keys / 3)),
+        .k = dpe_rng_below(rng, 7),
+        .refresh = dpe_rng_below(rng, 2) ? 1 : 1 + dpe_rng_below(rng, 50),
+        .representative = (enum dpe_representative)dpe_rng_below(rng, 4),
+        .unit = (enum dpe_choice_unit)dpe_rng_below(rng, 3),
+        .positions = (enum dpe_chosen_place)dpe_rng_below(rng, 3),
+        .scored = (enum dpe_scored_place)dpe_rng_below(rng, 3),
+    };
+    s.attended = 1 + dpe_rng_below(rng, (uint32_t)s.block);
+    return s;
+}
+
+/* Queries by head as a cache keeps them, those before the call too; scattered over both branches
+ * where the shape has them. The call's own are those of in->q. */
+static float *keep_queries(const struct inputs *in, const struct shape *shape)
+{
+    int64_t d = shape->head_dim;
+    int64_t rows = cache_rows(shape);
+    float *kept = floats(0, shape->n_heads * rows * d, 1.0, 1);
+    float *before = floats(shape->start * shape->n_heads * d,
+                           (shape->start + 1) * shape->n_heads * d, 2.0, 77);
+    for (int64_t h = 0; h < shape->n_heads; h++) {
+        for (int64_t m = 0; m < shape->start + shape->rows; m++) {
+            const float *q = m < shape->start
+                                 ? before + (m * shape->n_heads + h) * d
+                                 : in->q + ((m - shape->start) * shape->n_heads + h) * d;
+            for (int b = 0; b < 2; b++) {
+                int64_t row = m < shape->prefix ? m : m + shape->offset[b];
+                memcpy(kept + (h * rows + row) * d, q, (size_t)d * sizeof *q);
+            }
+        }
+    }
+    free(before);
+    return kept;
+}
+
+struct setting {
+    const struct inputs *in;
+    const struct shape *shape;
+    float *queries, *marks;
+    int64_t slots, room;
+};
+
+static void set_kept(const struct setting *setting, struct dpe_attention *args)
+{
+    args->queries = setting->queries;
+    args->marks = setting->marks;
+    args->slots = setting->slots;
+    args->room = setting->room;
+}
+
+/* The representatives of what lies before the call, of both branches. */
+static void represent_before(const struct dpe_cpu_kernels *kernels, const struct setting *setting,
+                             void *workspace)
+{
+    const struct shape *shape = setting->shape;
+    for (int b = 0; b < 2 && shape->start > 0; b++) {
+        struct dpe_attention args = arguments(setting->in, shape, 1);
+        set_kept(setting, &args);
+        args.start = 0;
+        args.rows = shape->start;
+        args.prefix = shape->prefix;
+        args.offset = shape->offset[b];
+        args.capacity = cache_rows(shape);
+        args.workspace = workspace;
+        dpe_cpu_represent(kernels, &args);
+    }
+}
+
+/* All rows, `step` a call, 0: as tokens of both branches in turn. */
+static void run(const struct dpe_cpu_kernels *kernels, struct setting *setting, int n_threads,
+                int64_t step, float *out, float *lse)
+{
+    const struct inputs *in = setting->in;
+    const struct shape *shape = setting->shape;
+    int64_t width = shape->n_heads * shape->head_dim;
+    int64_t positions[MOST_ROWS];
+    int64_t offsets[MOST_ROWS];
+    bool in_turn = step == 0;
+    step = in_turn ? shape->rows : step;
+    int64_t most = step > shape->start ? step : shape->start;
+    uint64_t bytes = dpe_cpu_attention_workspace(kernels, &in->config, &in->plan, shape->capacity,
+                                                 most, n_threads);
+    float *workspace = dpe_alloc(bytes, 1);
+    near_guard_fill(workspace, bytes / sizeof *workspace);
+    uint64_t mark_bytes =
+        dpe_cpu_mark_bytes(&in->config, &in->plan, cache_rows(shape), 2);
+    setting->marks = dpe_alloc(mark_bytes, 1);
+    near_guard_fill(setting->marks, mark_bytes / sizeof *setting->marks);
+    setting->slots = dpe_selection_slots(&in->plan.selection, cache_rows(shape), 2);
+    represent_before(kernels, setting, workspace);
+    for (int64_t at = 0; at < shape->rows; at += step) {
+        struct dpe_attention args = arguments(in, shape, n_threads);
+        args.rows = shape->rows - at < step ? shape->rows - at : step;
+        place_rows(&args, shape, at, in_turn, positions, offsets);
+        set_kept(setting, &args);
+        args.q = in->q + at * width;
+        args.out = out + at * width;
+        args.lse = lse + at * shape->n_heads;
+        args.workspace = workspace;
+        /* The other branch completes the same blocks where rows are taken in turn. */
+        for (int b = 0; b < (in_turn ? 2 : 1); b++) {
+            struct dpe_attention filled = args;
+            filled.positions = filled.offsets = NULL;
+            filled.offset = shape->offset[b];
+            dpe_cpu_represent(kernels, &filled);
+        }
+        dpe_cpu_attention(kernels, &args);
+    }
+    free(setting->marks);
+    setting->marks = NULL;
+    free(workspace);
+}
+
+static void reference(const struct setting *setting, float *out, float *lse)
+{
+    const struct dpe_ops *ops = dpe_ops_reference();
+    const struct shape *shape = setting->shape;
+    const struct inputs *in = setting->in;
+    struct dpe_attention args = arguments(in, shape, 2);
+    set_kept(setting, &args);
+    args.prefix = shape->prefix;
+    args.offset = shape->offset[0];
+    args.capacity = cache_rows(shape);
+    args.out = out;
+    args.lse = lse;
+    args.workspace = dpe_alloc(
+        ops->attention_workspace(&in->config, &in->plan, shape->capacity, shape->rows, 2), 1);
+    ops->attention(NULL, &args);
+    free(args.workspace);
+}
+
+static int compare(const char *what, const float *got, const float *want, int64_t n)
+{
+    double *wanted = malloc((size_t)n * sizeof *wanted);
+    float *given = malloc((size_t)n * sizeof *given);
+    for (int64_t i = 0; i < n; i++) {
+        bool none = want[i] < -1e30F; /* the log-sum-exp of a row that no band lets see a key */
+        assert_true(!none || got[i] < -1e30F);
+        wanted[i] = none ? 0.0 : (double)want[i];
+        given[i] = none ? 0.0F : got[i];
+    }
+    int problems = near_f32(what, given, wanted, (size_t)n, 2e-4);
+    free(wanted);
+    free(given);
+    return problems;
+}
+
+static int check(enum plan_kind kind, struct shape shape, const struct dpe_selection *selection,
+                 bool branches)
+{
+    static const char *const sets[] = {"portable", "avx2", "avx512"};
+    struct inputs in = inputs_make(kind, &shape);
+    struct setting setting = {.in = &in, .shape = &shape, .room = shape.capacity};
+    int64_t n = shape.rows * shape.n_heads * shape.head_dim;
+    int64_t n_lse = shape.rows * shape.n_heads;
+    struct dpe_error err = {0};
+    in.plan.selection = *selection;
+    assert_int_equal(dpe_plan_check(&in.plan, &err), DPE_OK);
+    if (branches) {
+        /* Branches 1 and 2 of a session. */
+        shape.prefix = shape.start * 2 / 3;
+        shape.offset[0] = shape.capacity;
+        shape.offset[1] = 2 * shape.capacity;
+        float *k = scatter(&shape, in.k);
+        float *v = scatter(&shape, in.v);
+        free(in.k);
+        free(in.v);
+        in.k = k;
+        in.v = v;
+    }
+    setting.queries = dpe_selection_keeps_queries(selection) ? keep_queries(&in, &shape) : NULL;
+    float *want = malloc((size_t)n * sizeof *want);
+    float *out = malloc((size_t)n * sizeof *out);
+    float *again = malloc((size_t)n * sizeof *again);
+    float *want_lse = malloc((size_t)n_lse * sizeof *want_lse);
+    float *lse = malloc((size_t)n_lse * sizeof *lse);
+    int problems = 0;
+    reference(&setting, want, want_lse);
+    for (int i = 0; i < 3; i++) {
+        setenv("DPE_CPU", sets[i], 1);
+        const struct dpe_cpu_kernels *kernels = dpe_cpu_kernels_choose();
+        const int64_t steps[] = {shape.rows, 7, 1, 0};
+        for (int s = 0; s < (branches ? 4 : 3); s++) {
+            char what[200];
+            snprintf(what, sizeof what,
+                     "%s, plan %d, heads %d/%d, start %d, rows %d by %d, block %d, sinks %d, local "
+                     "%d, k %d, refresh %d, %s, %s, %s, %s",
+                     kernels->name, (int)kind, (int)shape.n_heads, (int)shape.n_kv_heads,
+                     (int)shape.start, (int)shape.rows, (int)steps[s], (int)selection->block,
+                     (int)selection->sinks, (int)selection->local, (int)selection->k,
+                     (int)selection->refresh,
+                     dpe_selection_word(DPE_SELECTION_REPRESENTATIVE,
+                                        (int)selection->representative),
+                     dpe_selection_word(DPE_SELECTION_UNIT, (int)selection->unit),
+                     dpe_selection_word(DPE_SELECTION_POSITIONS, (int)selection->positions),
+                     dpe_selection_word(DPE_SELECTION_SCORED, (int)selection->scored));
+            run(kernels, &setting, 1, steps[s], out, lse);
+            problems += compare(what, out, want, n);
+            problems += compare(what, lse, want_lse, n_lse);
+            run(kernels, &setting, 3, steps[s], again, lse);
+            assert_memory_equal(out, again, (size_t)n * sizeof *out);
+        }
+    }
+    unsetenv("DPE_CPU");
+    free(want);
+    free(out);
+    free(again);
+    free(want_lse);
+    free(lse);
+    free(setting.queries);
+    inputs_free(&in);
+    return problems;
+}
+
+static void random_selections(void **state)
+{
+    (void)state;
+    struct dpe_rng rng;
+    int problems = 0;
+    dpe_rng_seed(&rng, 1919, 1);
+    for (int i = 0; i < 120; i++) {
+        int64_t kv = 1 + dpe_rng_below(&rng, 2);
+        struct shape shape = {
+            .n_kv_heads = kv,
+            .n_heads = kv * (1 + dpe_rng_below(&rng, 6)),
+            .head_dim = 2 * (1 + dpe_rng_below(&rng, 20)),
+            .start = dpe_rng_below(&rng, 60),
+            .rows = 1 + dpe_rng_below(&rng, 60),
+            .window = 1 + dpe_rng_below(&rng, 40),
+        };
+        shape.capacity = shape.start + shape.rows + dpe_rng_below(&rng, 20);
+        struct dpe_selection selection = random_selection(&rng, shape.start + shape.rows);
+        problems += check((enum plan_kind)dpe_rng_below(&rng, N_PLANS), shape, &selection,
+                          i % 2 == 1);
+    }
+    assert_int_equal(problems, 0);
+}
+
+/* More rows than are chosen for at a time, and more blocks than are scored at a time. */
+static void many_rows_and_blocks(void **state)
+{
+    (void)state;
+    struct shape shape = {2, 1, 8, 30, 400, 440, 16, 0, {0}};
+    struct dpe_selection s = {.block = 1, .sinks = 2, .local = 9, .k = 5, .refresh = 1};
+    assert_int_equal(check(ROPE, shape, &s, false), 0);
+    s.refresh = 300;
+    assert_int_equal(check(MASKED_FAR, shape, &s, false), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(random_selections),
+        cmocka_unit_test(many_rows_and_blocks),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

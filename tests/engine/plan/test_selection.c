@@ -1,0 +1,308 @@
+/* The evaluator of selections against lists written by hand, and a choice against sorting. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/plan/plan.h"
+
+/* What a query sees, one word a key: "n" at its position, "n>p" at place p; then "@" and the
+ * query's place. */
+static void words(const struct dpe_selection *s, int64_t m, const int32_t *chosen, int64_t n,
+                  char *text, size_t room)
+{
+    struct dpe_run runs[16];
+    int64_t query = 0;
+    int64_t count = dpe_selection_runs(s, m, chosen, n, runs, &query);
+    int64_t seen = 0;
+    size_t used = 0;
+    assert_true(count <= n + 3);
+    for (int64_t i = 0; i < count; i++) {
+        assert_true(runs[i].first < runs[i].end);
+        for (int64_t key = runs[i].first; key < runs[i].end; key++, seen++) {
+            int64_t at = runs[i].place + (runs[i].constant ? 0 : key - runs[i].first);
+            used += (size_t)snprintf(text + used, room - used, at == key ? "%d " : "%d>%d ",
+                                     (int)key, (int)at);
+        }
+    }
+    snprintf(text + used, room - used, "@%d", (int)query);
+    int64_t candidates = dpe_selection_candidates(s, m);
+    if (n == (candidates < s->k ? candidates : s->k)) {
+        assert_int_equal(seen, dpe_selection_keys(s, m));
+    }
+}
+
+static void expect(const struct dpe_selection *s, int64_t m, const int32_t *chosen, int64_t n,
+                   const char *want)
+{
+    char text[512];
+    words(s, m, chosen, n, text, sizeof text);
+    assert_string_equal(text, want);
+}
+
+static void keys_by_hand(void **state)
+{
+    (void)state;
+    /* Blocks 2-4, 5-7, 8-10, … after two sinks; a window of four. */
+    struct dpe_selection s = {.block = 3, .sinks = 2, .local = 4, .k = 1, .refresh = 1};
+    expect(&s, 0, NULL, 0, "0 @0");
+    expect(&s, 7, NULL, 0, "0 1 2 3 4 5 6 7 @7");
+    assert_int_equal(dpe_selection_candidates(&s, 7), 0);
+    assert_int_equal(dpe_selection_candidates(&s, 8), 1);
+    assert_int_equal(dpe_selection_candidates(&s, 10), 1);
+    assert_int_equal(dpe_selection_candidates(&s, 11), 2);
+    const int32_t zero[] = {0};
+    const int32_t one[] = {1};
+    expect(&s, 8, zero, 1, "0 1 2 3 4 5 6 7 8 @8");
+    expect(&s, 12, zero, 1, "0 1 2 3 4 8 9 10 11 12 @12");
+    expect(&s, 12, one, 1, "0 1 5 6 7 8 9 10 11 12 @12");
+    s.positions = DPE_PLACE_PACKED;
+    expect(&s, 12, zero, 1, "0 1 2 3 4 8>5 9>6 10>7 11>8 12>9 @9");
+    expect(&s, 12, one, 1, "0 1 5>2 6>3 7>4 8>5 9>6 10>7 11>8 12>9 @9");
+    /* The window of 12 is 9 … 12: all before is at 9. */
+    s.positions = DPE_PLACE_CONSTANT;
+    expect(&s, 12, one, 1, "0>9 1>9 5>9 6>9 7>9 8>9 9 10 11 12 @12");
+    expect(&s, 3, NULL, 0, "0 1 2 3 @3");
+    expect(&s, 4, NULL, 0, "0>1 1 2 3 4 @4");
+    s.positions = DPE_PLACE_TRUE;
+    /* Queries 10 … 14 have the candidates of 10. */
+    s.refresh = 5;
+    assert_int_equal(dpe_selection_chooser(&s, 14), 10);
+    assert_int_equal(dpe_selection_candidates(&s, 14), 1);
+    expect(&s, 14, zero, 1, "0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 @14");
+    assert_int_equal(dpe_selection_candidates(&s, 15), 3);
+    /* No sinks, the query's own block always: MoBA. */
+    s = (struct dpe_selection){.block = 4, .local = 1, .k = 1, .refresh = 1};
+    expect(&s, 3, NULL, 0, "0 1 2 3 @3");
+    expect(&s, 9, zero, 1, "0 1 2 3 8 9 @9");
+    /* The block before too: LongHeads. */
+    s.local = 5;
+    s.sinks = 4;
+    expect(&s, 17, NULL, 0, "0 1 2 3 12 13 14 15 16 17 @17");
+}
+
+static void pairs_are_counted(void **state)
+{
+    (void)state;
+    struct dpe_selection s = {.block = 3, .sinks = 2, .local = 4, .k = 2, .refresh = 4};
+    double pairs = 0.0;
+    for (int64_t m = 0; m < 100; m++) {
+        pairs += (double)dpe_selection_keys(&s, m);
+        assert_true(dpe_selection_keys(&s, m) <= 2 + 2 * 3 + 4 + 2 + 3);
+    }
+    assert_true(dpe_selection_pairs(&s, 100) == pairs);
+    s.block = 0;
+    assert_true(dpe_selection_pairs(&s, 100) == 5050.0);
+}
+
+static void ties_go_to_the_lower_block(void **state)
+{
+    (void)state;
+    int32_t chosen[8];
+    const double same[] = {1, 1, 1, 1, 1};
+    assert_int_equal(dpe_selection_choose(same, 5, 2, chosen), 2);
+    assert_true(chosen[0] == 0 && chosen[1] == 1);
+    const double mixed[] = {(double)NAN, 2, -(double)INFINITY, 3, 2, 3};
+    assert_int_equal(dpe_selection_choose(mixed, 6, 3, chosen), 3);
+    assert_true(chosen[0] == 1 && chosen[1] == 3 && chosen[2] == 5);
+    assert_int_equal(dpe_selection_choose(mixed, 6, 5, chosen), 5);
+    assert_true(chosen[0] == 0 && chosen[4] == 5);
+    assert_int_equal(dpe_selection_choose(mixed, 6, 0, chosen), 0);
+    assert_int_equal(dpe_selection_choose(mixed, 2, 8, chosen), 2);
+}
+
+static void a_choice_is_a_sort(void **state)
+{
+    (void)state;
+    enum { MOST = 300 };
+    struct dpe_rng rng;
+    double scores[MOST];
+    int32_t chosen[MOST];
+    dpe_rng_seed(&rng, 19, 1);
+    for (int round = 0; round < 300; round++) {
+        int64_t n = 1 + dpe_rng_below(&rng, MOST);
+        int64_t k = dpe_rng_below(&rng, (uint32_t)n + 1);
+        for (int64_t i = 0; i < n; i++) {
+            scores[i] = (double)dpe_rng_below(&rng, 40); /* many ties */
+        }
+        assert_int_equal(dpe_selection_choose(scores, n, k, chosen), k);
+        int64_t at = 0;
+        for (int64_t i = 0; i < n; i++) {
+            int64_t before = 0; /* blocks that go first */
+            for (int64_t j = 0; j < n; j++) {
+                before += scores[j] > scores[i] || (scores[j] == scores[i] && j < i);
+            }
+            if (before < k) {
+                assert_int_equal(chosen[at++], i);
+            }
+        }
+        assert_int_equal(at, k);
+    }
+}
+
+/* Own blocks of different branches, and shared ones, have places of their own, within the room. */
+static void slots_do_not_meet(void **state)
+{
+    (void)state;
+    struct dpe_rng rng;
+    dpe_rng_seed(&rng, 23, 1);
+    for (int round = 0; round < 400; round++) {
+        const struct dpe_selection s = {
+            .block = 1 + dpe_rng_below(&rng, 9),
+            .sinks = dpe_rng_below(&rng, 6),
+            .local = 1 + dpe_rng_below(&rng, 9),
+            .representative = dpe_rng_below(&rng, 2) ? DPE_REPRESENT_ATTENDED : DPE_REPRESENT_MEAN,
+        };
+        int64_t prefix = dpe_rng_below(&rng, 40);
+        int64_t room = 1 + dpe_rng_below(&rng, 20);
+        int64_t branches = 1 + dpe_rng_below(&rng, 5);
+        int64_t slots = dpe_selection_slots(&s, prefix + branches * room, branches);
+        int64_t owner[512];
+        memset(owner, 0xff, sizeof owner);
+        assert_true(slots <= 512);
+        for (int64_t b = 0; b < branches; b++) {
+            for (int64_t i = 0; dpe_block_known(&s, i) < prefix + room; i++) {
+                bool shared = dpe_block_known(&s, i) < prefix;
+                int64_t slot = dpe_block_slot(&s, prefix, room, b * room, i);
+                int64_t own = shared ? i : i + 1000 * (b + 1);
+                assert_true(slot >= 0 && slot < slots);
+                assert_true(owner[slot] == -1 || owner[slot] == own);
+                owner[slot] = own;
+            }
+        }
+    }
+}
+
+static void digest_of(const char *spec, uint8_t digest[32])
+{
+    const struct dpe_config config = {.n_layers = 2,
+                                      .n_heads = 4,
+                                      .n_kv_heads = 2,
+                                      .head_dim = 16,
+                                      .max_position = 256,
+                                      .rope = {.theta = 10000.0, .partial_rotary_factor = 1.0}};
+    const struct dpe_plan_context context = {
+        .config = &config, .trained_length = 256, .length = 4096};
+    struct dpe_plan plan;
+    struct dpe_plan copy;
+    struct dpe_error err = {0};
+    uint8_t again[32];
+    if (dpe_plan_make(spec, &context, &plan, &err) != DPE_OK) {
+        fail_msg("%s: %s", spec, err.text);
+    }
+    assert_int_equal(dpe_plan_digest(&plan, digest, &err), DPE_OK);
+    assert_int_equal(dpe_plan_copy(&copy, &plan, &err), DPE_OK);
+    assert_int_equal(dpe_plan_digest(&copy, again, &err), DPE_OK);
+    assert_memory_equal(digest, again, 32);
+    dpe_plan_free(&copy);
+    /* A slice of the heads has the selection too; the canonical name makes the plan again. */
+    assert_int_equal(dpe_plan_slice(&plan, 1, 2, &copy, &err), DPE_OK);
+    assert_memory_equal(&copy.selection, &plan.selection, sizeof plan.selection);
+    dpe_plan_free(&copy);
+    if (dpe_plan_make(plan.name, &context, &copy, &err) != DPE_OK) {
+        fail_msg("%s: %s", plan.name, err.text);
+    }
+    assert_int_equal(dpe_plan_digest(&copy, again, &err), DPE_OK);
+    assert_memory_equal(digest, again, 32);
+    assert_string_equal(copy.name, plan.name);
+    dpe_plan_free(&copy);
+    dpe_plan_free(&plan);
+}
+
+static void every_field_is_in_the_digest(void **state)
+{
+    (void)state;
+    static const char *const specs[] = {
+        "rope",
+        "select",
+        "select:k=9",
+        "select:block=8",
+        "select:sinks=3",
+        "select:local=50",
+        "select:refresh=2",
+        "select:representative=extremes",
+        "select:representative=keys",
+        "select:representative=attended",
+        "select:representative=attended,attended=2",
+        "select:unit=head",
+        "select:unit=layer",
+        "select:positions=packed",
+        "select:positions=constant",
+        "select:scored=true",
+        "select:scored=constant",
+        "select:over=dpe:window=32,scales=2/4,groups=2",
+        "select:log-n=9,over=rope",
+        "longheads",
+        "infllm",
+        "reattention",
+        "minference",
+        "moba",
+    };
+    enum { N = sizeof specs / sizeof specs[0] };
+    uint8_t digests[N][32];
+    for (int i = 0; i < N; i++) {
+        digest_of(specs[i], digests[i]);
+        for (int j = 0; j < i; j++) {
+            assert_memory_not_equal(digests[i], digests[j], 32);
+        }
+    }
+    uint8_t digest[32];
+    digest_of("select:over=rope", digest);
+    assert_memory_equal(digest, digests[1], 32);
+}
+
+static void refusals(void **state)
+{
+    (void)state;
+    const struct dpe_config config = {.n_layers = 1,
+                                      .n_heads = 2,
+                                      .n_kv_heads = 1,
+                                      .head_dim = 8,
+                                      .max_position = 256,
+                                      .rope = {.theta = 10000.0, .partial_rotary_factor = 1.0}};
+    const struct dpe_plan_context context = {
+        .config = &config, .trained_length = 256, .length = 4096};
+    static const char *const cases[][2] = {
+        {"select:over=select", "expected a method that selects nothing, found \"select\""},
+        {"select:over=moba", "expected a method that selects nothing, found \"moba\""},
+        {"select:over=nothing:k=1", "method select: over: unknown method 'nothing'"},
+        {"select:over=", "method select: over: unknown method ''"},
+        {"select:over=rope,over=rope", "method select: over: unknown method 'rope,over=rope'"},
+        {"select:k=-1", "k: expected a whole number from 0"},
+        {"select:block=0", "block: expected a whole number from 1"},
+        {"select:unit=heads", "unit: expected one of head, kv-head, layer, found \"heads\""},
+        {"select:representative=attended,block=4,attended=5", "attended: expected a whole number"},
+        {"select:over=self-extend:exact=1", "the exact form does not go with a selection"},
+        {"moba:k=0", "k: expected a whole number from 1"},
+        {"moba:over=rope", "unknown key 'over'"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct dpe_plan plan;
+        struct dpe_error err = {0};
+        assert_int_equal(dpe_plan_make(cases[i][0], &context, &plan, &err), DPE_USAGE);
+        if (strstr(err.text, cases[i][1]) == NULL) {
+            fail_msg("%s: %s", cases[i][0], err.text);
+        }
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(keys_by_hand),
+        cmocka_unit_test(pairs_are_counted),
+        cmocka_unit_test(ties_go_to_the_lower_block),
+        cmocka_unit_test(a_choice_is_a_sort),
+        cmocka_unit_test(slots_do_not_meet),
+        cmocka_unit_test(every_field_is_in_the_digest),
+        cmocka_unit_test(refusals),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
