@@ -161,7 +161,7 @@ static void few_columns(const struct job *job, int64_t c)
 
 /* All jobs as one list of items. Each thread has a run of them, so that it reads weights in the
  * order in which they lie. */
-static void few_rows(const struct job *jobs, int n_jobs)
+static void few_rows(const struct dpe_cpu_products *all, const struct job *jobs, int n_jobs)
 {
     int64_t ends[DPE_CPU_MAX_PRODUCTS];
     int64_t items = 0;
@@ -169,9 +169,9 @@ static void few_rows(const struct job *jobs, int n_jobs)
     for (int i = 0; i < n_jobs; i++) {
         items += (jobs[i].n + DOT_COLUMNS - 1) / DOT_COLUMNS;
         ends[i] = items;
-        work += jobs[i].n * jobs[i].k;
+        work += jobs[i].product->rows * jobs[i].n * jobs[i].k;
     }
-#pragma omp parallel for num_threads(jobs->all->n_threads) schedule(static) if (work > SMALL_WORK)
+#pragma omp parallel for num_threads(all->n_threads) schedule(static) if (work > SMALL_WORK)
     for (int64_t i = 0; i < items; i++) {
         int j = 0;
         while (i >= ends[j]) {
@@ -324,7 +324,7 @@ void dpe_cpu_product_several(const struct dpe_cpu_products *products,
         }
     }
     if (several->rows <= FEW_ROWS) {
-        few_rows(jobs, n);
+        few_rows(products, jobs, n);
         return;
     }
     for (int i = 0; i < n; i++) {
