@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "engine/base/child.h"
+#include "engine/base/platform.h"
 #include "outputs/storage/storage.h"
 
 /* ----------------------------------------------------------------------------------- command lines
@@ -67,11 +68,9 @@ char *dpe_calibrate_tools_path(const char *folder, const char *name)
 dpe_status dpe_calibrate_tools_folder(char **folder, struct dpe_error *err)
 {
     char path[PATH_MAX + 1];
-    ssize_t n = readlink("/proc/self/exe", path, PATH_MAX);
-    if (n < 1) {
-        return dpe_fail(err, DPE_IO, "/proc/self/exe cannot be read: %s", strerror(errno));
+    if (!dpe_program_path(path, sizeof path)) {
+        return dpe_fail(err, DPE_IO, "the folder of dpe-calibrate cannot be found: %s", strerror(errno));
     }
-    path[n] = '\0';
     *strrchr(path, '/') = '\0';
     *folder = strdup(path);
     return *folder != NULL ? DPE_OK : dpe_fail(err, DPE_NO_MEMORY, "out of memory");

@@ -1,5 +1,4 @@
 /* Programs that ours starts. */
-#define _GNU_SOURCE /* pipe2, memfd_create, F_SETSIG */
 #include "engine/base/child.h"
 
 #include <errno.h>
@@ -15,6 +14,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "engine/base/platform.h"
+
 extern char **environ;
 
 /** How a child is started. */
@@ -26,12 +27,12 @@ struct start {
 
 /* posix_spawn cannot request a signal at our death (PR_SET_PDEATHSIG). A pipe can: the child
  * inherits the reading end, only this process has the writing end, and when that closes the kernel
- * sends the owner of the reading end SIGTERM (F_SETOWN, F_SETSIG, O_ASYNC). It closes when this
+ * sends the child SIGTERM (dpe_signal_at_close). It closes when this
  * process ends, however it ends, or when the child has been waited for. */
 static int open_lifeline(int *held)
 {
     int ends[2];
-    if (pipe2(ends, O_CLOEXEC) != 0) {
+    if (dpe_pipe(ends) != 0) {
         return -1;
     }
     if (fcntl(ends[0], F_SETFD, 0) != 0) {
@@ -41,14 +42,6 @@ static int open_lifeline(int *held)
     }
     *held = ends[1];
     return ends[0];
-}
-
-static void tie_lifeline(int end, pid_t pid)
-{
-    /* Should the kernel refuse one of these, the child outlives us; nothing else is lost. */
-    if (fcntl(end, F_SETOWN, pid) == 0 && fcntl(end, F_SETSIG, SIGTERM) == 0) {
-        fcntl(end, F_SETFL, fcntl(end, F_GETFL) | O_ASYNC);
-    }
 }
 
 static int spawn(char *const *argv, const struct start *how, pid_t *pid)
@@ -98,7 +91,7 @@ static dpe_status start(char *const *argv, const struct start *how, pid_t *pid, 
     }
     int failed = spawn(argv, how, pid);
     if (failed == 0) {
-        tie_lifeline(end, *pid);
+        dpe_signal_at_close(end, *pid);
     }
     close(end);
     if (failed != 0) {
@@ -240,7 +233,7 @@ enum { STREAM_IN, STREAM_OUT, STREAM_ERR, MAX_WORDS = 400, MAX_OUTPUT = 64 << 20
  * Above 2, so that none is overwritten where we were started with a closed standard stream. */
 static int open_stream(const char *bytes, size_t n)
 {
-    int made = memfd_create("dpe", MFD_CLOEXEC);
+    int made = dpe_memory_file();
     int file = made >= 0 ? fcntl(made, F_DUPFD_CLOEXEC, 3) : -1;
     if (made >= 0) {
         close(made);

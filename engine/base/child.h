@@ -1,6 +1,6 @@
 /**
  * @file child.h
- * Programs that ours starts: through posix_spawn, without a shell. Linux.
+ * Programs that ours starts: through posix_spawn, without a shell.
  *
  * A child gets our environment, the default action for the signals that we catch or that
  * dpe_tool_start ignores, and SIGTERM when we end without having waited for it.

@@ -1,8 +1,8 @@
 /* The fast CPU backend: the reference's slots, overridden by vectorised ones that use all threads.
  * Which instruction set is decided once, at run time. */
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
-#include <threads.h>
 
 #include "engine/cpu/cpu.h"
 #include "engine/cpu/cpu_kernels.h"
@@ -325,7 +325,7 @@ static void fill_ops(void)
 
 const struct dpe_ops *dpe_ops_cpu(void)
 {
-    static once_flag once = ONCE_FLAG_INIT;
-    call_once(&once, fill_ops);
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, fill_ops);
     return &cpu_ops;
 }

@@ -3,6 +3,7 @@
  */
 #include "engine/device/device.h"
 #include "engine/base/base.h"
+#include "engine/base/platform.h"
 #include "engine/cpu/cpu.h"
 #include "engine/device/device_ops.h"
 #include "engine/model/model.h"
@@ -15,7 +16,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <threads.h>
+#include <pthread.h>
 #include <unistd.h>
 
 enum { PATH_ROOM = 4096 };
@@ -26,11 +27,9 @@ static char reason[512];
 /* The folder of the running program, with the slash. */
 static bool own_folder(char *folder, size_t n)
 {
-    ssize_t got = readlink("/proc/self/exe", folder, n - 1);
-    if (got <= 0) {
+    if (!dpe_program_path(folder, n)) {
         return false;
     }
-    folder[got] = '\0';
     char *slash = strrchr(folder, '/');
     if (slash == NULL) {
         return false;
@@ -97,8 +96,8 @@ static void load(void)
 
 dpe_status dpe_cuda_load(const struct dpe_cuda_module **found, struct dpe_error *err)
 {
-    static once_flag once = ONCE_FLAG_INIT;
-    call_once(&once, load);
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, load);
     if (loaded == NULL) {
         return dpe_fail(err, DPE_NO_DEVICE, "device cuda: %s; use --device cpu", reason);
     }

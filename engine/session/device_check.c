@@ -14,7 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <threads.h>
+#include <pthread.h>
 
 #include "engine/model/random_model.h"
 
@@ -314,13 +314,7 @@ struct subject {
 enum { SUBJECTS = 16 };
 static struct subject passed[SUBJECTS];
 static size_t n_passed;
-static mtx_t lock;
-
-static void make_lock(void)
-{
-    /* Cannot fail for a plain one on any system that has threads. */
-    (void)mtx_init(&lock, mtx_plain);
-}
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 static bool is_same(const struct subject *a, const struct subject *b)
 {
@@ -366,7 +360,6 @@ dpe_status dpe_session_check_device(const struct dpe_config *config,
                                     const struct dpe_session_options *options, int64_t tokens,
                                     struct dpe_error *err)
 {
-    static once_flag once = ONCE_FLAG_INIT;
     struct dpe_device_info info;
     dpe_status status = find_tokens(&tokens, err);
     if (status != DPE_OK || tokens == 0 ||
@@ -378,15 +371,14 @@ dpe_status dpe_session_check_device(const struct dpe_config *config,
                               .dtype = config->dtype,
                               .qkv_bias = config->qkv_bias};
     snprintf(subject.device, sizeof subject.device, "%s", info.id);
-    call_once(&once, make_lock);
     /* Who comes while the device is tested waits for the answer. */
-    (void)mtx_lock(&lock);
+    (void)pthread_mutex_lock(&lock);
     if (!has_passed(&subject)) {
         status = run_test(config, options, tokens, err);
         if (status == DPE_OK && n_passed < SUBJECTS) {
             passed[n_passed++] = subject;
         }
     }
-    (void)mtx_unlock(&lock);
+    (void)pthread_mutex_unlock(&lock);
     return status;
 }

@@ -1,5 +1,6 @@
 /* Exit codes and the terminal, shared by all tools. It links no backend: tools that run no model
  * start without OpenBLAS. */
+#include "engine/base/platform.h"
 #include "engine/tool/tool_internal.h"
 
 #include <errno.h>
@@ -40,7 +41,7 @@ static void wait_briefly(char **argv)
 {
     char path[4096] = "";
     if (getenv("OMP_WAIT_POLICY") == NULL && getenv("GOMP_SPINCOUNT") == NULL &&
-        readlink("/proc/self/exe", path, sizeof path - 1) > 0 &&
+        dpe_program_path(path, sizeof path) &&
         setenv("OMP_WAIT_POLICY", "passive", 1) == 0 && setenv("GOMP_SPINCOUNT", "2000", 1) == 0) {
         execv(path, argv);
     }

@@ -1,4 +1,5 @@
 /* Answers, whole or as a stream, and the wait for the engine. */
+#include "engine/base/platform.h"
 #include "eval/serve/serve_exchange.h"
 
 #include <errno.h>
@@ -65,7 +66,7 @@ static void wait_for_news(struct dpe_serve_exchange *exchange)
     struct dpe_serve_engine *engine = exchange->http->engine;
     struct dpe_serve_request *request = &exchange->request;
     struct timespec until;
-    clock_gettime(CLOCK_MONOTONIC, &until);
+    clock_gettime(dpe_condition_clock(), &until);
     until.tv_nsec += WAIT_NANOSECONDS;
     until.tv_sec += until.tv_nsec / 1000000000;
     until.tv_nsec %= 1000000000;

@@ -3,9 +3,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 #include <time.h>
 
+#include "engine/base/platform.h"
 #include "eval/serve/serve_tool.h"
 
 typedef struct dpe_serve_refusal refusal_t;
@@ -175,7 +175,7 @@ static void parse_values(const json_t *body, struct dpe_serve_request *request, 
     bool ruler = request->kind == SERVE_RULER;
     int64_t random = 0;
     const int64_t most = INT64_C(1) << 40;
-    if (getrandom(&random, sizeof random, 0) < 0) {
+    if (!dpe_random_bytes(&random, sizeof random)) {
         random = (int64_t)time(NULL);
     }
     request->max_new = dpe_serve_whole(body, "max_tokens", 0, most,
@@ -273,12 +273,8 @@ bool dpe_serve_request_parse(const struct dpe_serve_world *world, enum dpe_serve
     static const char *const prefixes[] = {"cmpl", "chatcmpl", "ruler"};
     uint64_t random = 0;
     *request = (struct dpe_serve_request){.kind = kind, .created = (int64_t)time(NULL)};
-    pthread_condattr_t attributes;
-    pthread_condattr_init(&attributes);
-    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-    pthread_cond_init(&request->changed, &attributes);
-    pthread_condattr_destroy(&attributes);
-    if (getrandom(&random, sizeof random, 0) < 0) {
+    dpe_condition_init(&request->changed);
+    if (!dpe_random_bytes(&random, sizeof random)) {
         random = (uint64_t)(uintptr_t)request;
     }
     snprintf(request->id, sizeof request->id, "%s-%016llx", prefixes[kind],

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "engine/base/child.h"
+#include "engine/base/platform.h"
 #include "outputs/storage/storage.h"
 #include "outputs/table/trailer.h"
 
@@ -63,11 +64,9 @@ dpe_status dpe_h5_unchecked_run(char *const *argv, const char *const *paths, siz
 {
     char program[4096];
     char parent[32];
-    ssize_t length = readlink("/proc/self/exe", program, sizeof program - 1);
-    if (length < 0) {
-        return dpe_fail_errno(err, errno, "/proc/self/exe", "the program cannot be found");
+    if (!dpe_program_path(program, sizeof program)) {
+        return dpe_fail_errno(err, errno, argv[0], "the program cannot be found");
     }
-    program[length] = '\0';
     size_t n_args = 1;
     while (argv[n_args - 1] != NULL) {
         n_args++;

@@ -1,5 +1,6 @@
 /* The folder of a run's journal, and the file at the table's path: whose they are, and what is done
  * when either is changed by someone else while the run goes on. */
+#include "engine/base/platform.h"
 #include "outputs/run/run_internal.h"
 
 #include <dirent.h>
@@ -230,9 +231,11 @@ dpe_status dpe_run_check_table(const struct dpe_run *run, struct dpe_error *err)
     if (run->replace || stat(run->path, &now) != 0) {
         return DPE_OK;
     }
+    struct timespec changed = dpe_modified(&now);
+    struct timespec before = dpe_modified(seen);
     bool same = run->table_there && now.st_dev == seen->st_dev && now.st_ino == seen->st_ino &&
-                now.st_size == seen->st_size && now.st_mtim.tv_sec == seen->st_mtim.tv_sec &&
-                now.st_mtim.tv_nsec == seen->st_mtim.tv_nsec;
+                now.st_size == seen->st_size && changed.tv_sec == before.tv_sec &&
+                changed.tv_nsec == before.tv_nsec;
     return same ? DPE_OK
                 : dpe_fail(err, DPE_CANNOT_CREATE,
                            "%s: another program created or changed this file during the run; it is "

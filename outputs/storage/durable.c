@@ -2,6 +2,7 @@
  * under a name that is not taken, write, sync, rename, sync the folder. */
 #include "outputs/storage/durable.h"
 #include "engine/base/base.h"
+#include "engine/base/platform.h"
 #include "outputs/storage/storage.h"
 
 #include <dirent.h>
@@ -11,7 +12,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
-#include <sys/random.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -186,7 +186,7 @@ static void remove_abandoned(const char *folder, const char *prefix)
 static uint64_t random_number(void)
 {
     uint64_t number = 0;
-    if (getrandom(&number, sizeof number, 0) != (ssize_t)sizeof number) {
+    if (!dpe_random_bytes(&number, sizeof number)) {
         static uint64_t count;
         struct timespec now;
         clock_gettime(CLOCK_MONOTONIC, &now);

@@ -6,6 +6,7 @@
  * is synced before the next one is written, a crash can only leave the last one torn. */
 #include "engine/base/base.h"
 #include "engine/base/bytes.h"
+#include "engine/base/platform.h"
 #include "outputs/storage/storage.h"
 #include "outputs/table/trailer.h"
 
@@ -292,7 +293,7 @@ dpe_status dpe_journal_append(struct dpe_journal *journal, unsigned type, const 
     dpe_status status = dpe_record_encode(&record, type, journal->sequence, payload, n, err);
     if (status == DPE_OK) {
         status = dpe_write_all(journal->fd, journal->path, record.bytes, record.n, err);
-        if (status == DPE_OK && fdatasync(journal->fd) != 0) {
+        if (status == DPE_OK && dpe_sync_data(journal->fd) != 0) {
             /* The kernel may have dropped the dirty pages: a second sync would lie. */
             status = dpe_fail_errno(err, errno, journal->path, "sync failed");
         }

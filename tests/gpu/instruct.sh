@@ -36,17 +36,18 @@ recall() {
     "$bin/dpe-eval" niah $common -l "$trained" --method rope "$@" --time-budget "$seconds" -o "$out/$name.h5" \
         >"$out/$name.txt" || { code=$?; cat "$out/$name.txt"; exit $code; }
     found=$(awk '$1 == "rope" && NF == 2 { print $2; exit }' "$out/$name.txt")
+    [ -n "$found" ] || { echo "instruct.sh: dpe-eval printed no recall ($out/$name.txt)" >&2; exit 70; }
     echo "recall at the trained length $trained, $name: $found %"
 }
 recall four-values
-needles=
+sample="--keys-per-context 4"
 if awk -v found="$found" 'BEGIN { exit !(found < 50) }'; then
-    needles=keys=1,values=1
-    recall one-value --niah "$needles"
+    sample="--niah keys=1,values=1"
+    recall one-value $sample
 fi
 left=$((seconds - ($(date +%s) - begin)))
 [ "$left" -gt 0 ] || exit 75
-"$bin/dpe-calibrate" $common -l "$((times * trained))" --keys-per-context 4 --race ${needles:+--niah "$needles"} \
+"$bin/dpe-calibrate" $common -l "$((times * trained))" $sample --race \
     --time-budget "$left" -o "$out/calibrated" >"$out/calibrate.txt"
 code=$?
 cat "$out/calibrate.txt"

@@ -78,7 +78,10 @@ report() {
     124 | 137) meaning="hung: ended after its limit" ;;
     125) meaning="not possible here" ;;
     out-of-time) meaning="not started: no time is left" ;;
-    *) meaning="failed: $(tail -n 1 "$work/parts/$name.txt" 2>/dev/null | cut -c1-160)" ;;
+    *)
+        meaning=$(grep -m 1 "error:" "$work/parts/$name.txt" 2>/dev/null || tail -n 1 "$work/parts/$name.txt" 2>/dev/null)
+        meaning="failed: $(echo "$meaning" | cut -c1-160)"
+        ;;
     esac
     echo "$name: exit $code after $took s, $meaning"
 }
