@@ -21,19 +21,18 @@ enum {
 _Static_assert((int)MR <= (int)VL && (int)VL <= DPE_CPU_MAX_LANES && (int)MR <= DPE_CPU_MAX_MR,
                "a row pack is stored by overlapping vectors");
 
-/* Prefetch the float at p + ahead, which may be past the end of the array: keys and values are read
- * a few rows per call, too few for the processor to detect the stream. */
-static inline void prefetch(const float *p, int64_t ahead)
-{
-    uintptr_t address = (uintptr_t)p + (uintptr_t)ahead * sizeof *p;
-    __builtin_prefetch((const void *)address); /* NOLINT(performance-no-int-to-ptr) */
-}
-
-/* The same to the second cache level, for what is read later; the address in bytes. */
-static inline void prefetch_far(const char *p, int64_t ahead)
+/* Request what lies `ahead` bytes after p, which may be past the end of the array, for the second
+ * cache level: the first has too few requests of its own to keep the memory busy. */
+static inline void prefetch_bytes(const char *p, int64_t ahead)
 {
     uintptr_t address = (uintptr_t)p + (uintptr_t)ahead;
     __builtin_prefetch((const void *)address, 0, 2); /* NOLINT(performance-no-int-to-ptr) */
+}
+
+/* The float at p + ahead. */
+static inline void prefetch(const float *p, int64_t ahead)
+{
+    prefetch_bytes((const char *)p, ahead * (int64_t)sizeof *p);
 }
 
 static inline int64_t least(int64_t a, int64_t b)
@@ -309,7 +308,7 @@ static ALWAYS_INLINE void dots_together(enum dpe_dtype dtype, int together, int 
         for (int i = 0; i < together; i++) {
             weight[i] = load_as(row[i] + p * size, dtype);
             if (together > 1) {
-                prefetch_far(row[i], p * size + 4 * stride);
+                prefetch_bytes(row[i], p * size + 4 * stride);
             }
         }
 #pragma GCC unroll 4

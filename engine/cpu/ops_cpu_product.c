@@ -58,7 +58,7 @@ static void sizes(const struct dpe_cpu_kernels *kernels, const struct dpe_config
     /* Those of q, k and v, and of gate and up, are widened together. */
     int64_t qkv = heads + 2 * config->n_kv_heads * config->head_dim;
     products->most_rows = most(most(products->most_columns, qkv), 2 * config->intermediate);
-    products->most_rows = most(products->most_rows, config->n_experts);
+    products->most_rows = most(products->most_rows, most(config->vocab, config->n_experts));
     products->blas = kernels == dpe_cpu_kernels_portable();
 }
 
