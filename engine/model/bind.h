@@ -27,6 +27,9 @@ void *dpe_bind_copy(struct dpe_binder *binder, const char *name, size_t bytes);
  * yet. */
 dpe_status dpe_bind_shape(struct dpe_binder *binder, const char *name, const int64_t shape[3],
                           struct dpe_tensor *tensor);
+/** The same of a tensor that was found. */
+dpe_status dpe_bind_found(struct dpe_binder *binder, const struct dpe_shard_tensor *found,
+                          const int64_t shape[3], struct dpe_tensor *tensor);
 /** One tensor of a layer, a weight or a bias, by its name in the layer and its suffix; `there`: the
  *  configuration has it. rows 0: a vector. */
 dpe_status dpe_bind_part(struct dpe_binder *binder, int64_t index, const char *own,
@@ -43,6 +46,13 @@ dpe_status dpe_bind_shift(struct dpe_binder *binder, const char *name, double sh
 /** Norms with their 1, q and k in the engine's order. */
 dpe_status dpe_bind_arrange(struct dpe_binder *binder, enum dpe_weight which,
                             struct dpe_layer_weights *layer);
+
+/* weights_fp8.c */
+
+/** A matrix of type F8_E4M3 with its scales (NAME_scale or NAME_scale_inv: one, one for each row, or one
+ *  for each block of dpe_config.fp8_block), as a bfloat16 copy. Its shape was checked. */
+dpe_status dpe_bind_fp8(struct dpe_binder *binder, const char *name,
+                        const struct dpe_shard_tensor *found, struct dpe_tensor *tensor);
 
 /* weights_experts.c */
 

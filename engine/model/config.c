@@ -225,6 +225,59 @@ static void read_experts(struct dpe_json_reader *top, struct dpe_config *config)
     }
 }
 
+/* Why weights of a kind that people know cannot be used; NULL: no reason is known. */
+static const char *refused_method(const char *method)
+{
+    static const char *const reasons[][2] = {
+        {"gptq", "GPTQ packs weights as integers of groups in an order of their own"},
+        {"awq", "AWQ packs weights as integers of groups in an order of their own"},
+        {"bitsandbytes", "bitsandbytes keeps its own tables of values beside the weights"},
+        {"mxfp4", "the experts are MXFP4, which this program reads from GGUF files alone"},
+    };
+    for (size_t i = 0; i < sizeof reasons / sizeof reasons[0]; i++) {
+        if (strcmp(reasons[i][0], method) == 0) {
+            return reasons[i][1];
+        }
+    }
+    return NULL;
+}
+
+/* Which quantised weights these are: those of 8-bit floats are read with their scales (weights_fp8.c). */
+static void read_quantisation(struct dpe_json_reader *top, struct dpe_config *config)
+{
+    json_t *object = dpe_json_object(top, "quantization_config");
+    if (object == NULL || top->status != DPE_OK) {
+        return;
+    }
+    struct dpe_json_reader inner = *top;
+    inner.from = object;
+    inner.object = "quantization_config.";
+    const char *method = dpe_json_string(&inner, "quant_method", "");
+    const char *reason = method == NULL ? NULL : refused_method(method);
+    if (inner.status == DPE_OK && reason != NULL) {
+        inner.status = dpe_fail(top->err, DPE_BAD_DATA,
+                                "%s: quantization_config.quant_method: %s cannot be used: %s; use the "
+                                "original weights, a copy in FP8, or a GGUF file",
+                                top->file, method, reason);
+    } else if (inner.status == DPE_OK && strcmp(method, "compressed-tensors") == 0) {
+        const char *format = dpe_json_string(&inner, "format", "");
+        if (inner.status == DPE_OK && strcmp(format, "float-quantized") != 0) {
+            dpe_json_expected(&inner, "format", "\"float-quantized\" (FP8)");
+        }
+    } else if (inner.status == DPE_OK && strcmp(method, "fp8") == 0) {
+        const json_t *block = dpe_json_member(&inner, "weight_block_size");
+        for (size_t i = 0; i < 2 && block != NULL; i++) {
+            config->fp8_block[i] = json_integer_value(json_array_get(block, i));
+            if (json_array_size(block) != 2 || config->fp8_block[i] < 1) {
+                dpe_json_expected(&inner, "weight_block_size", "two numbers of at least 1");
+            }
+        }
+    } else if (inner.status == DPE_OK && strcmp(method, "fbgemm_fp8") != 0) {
+        dpe_json_expected(&inner, "quant_method", "\"fp8\", \"fbgemm_fp8\" or \"compressed-tensors\"");
+    }
+    top->status = inner.status;
+}
+
 static void read_switches(struct dpe_json_reader *top, struct dpe_config *config)
 {
     const struct dpe_json_bound not_negative = {0.0, true, false, 1.0};
@@ -240,10 +293,7 @@ static void read_switches(struct dpe_json_reader *top, struct dpe_config *config
     read_activation(top, config);
     read_factors(top, config);
     read_experts(top, config);
-    if (dpe_json_member(top, "quantization_config") != NULL) {
-        dpe_json_expected(top, "quantization_config",
-                          "none (quantised checkpoints are not supported)");
-    }
+    read_quantisation(top, config);
     const char *dtype = dpe_json_string(top, "torch_dtype", "float32");
     dtype = dpe_json_string(top, "dtype", dtype);
     config->dtype = strcmp(dtype, "float16") == 0    ? DPE_F16
@@ -294,10 +344,7 @@ static void read_ids(struct dpe_json_reader *reader, struct dpe_config *config)
 static void read_outside(struct dpe_json_reader *top, struct dpe_config *config)
 {
     config->tied_embeddings = dpe_json_bool(top, "tie_word_embeddings", config->tied_embeddings);
-    if (dpe_json_member(top, "quantization_config") != NULL) {
-        dpe_json_expected(top, "quantization_config",
-                          "none (quantised checkpoints are not supported)");
-    }
+    read_quantisation(top, config);
     read_ids(top, config);
 }
 

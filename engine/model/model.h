@@ -102,6 +102,7 @@ struct dpe_config {
     int n_eos;
     enum dpe_dtype dtype; /**< of the weights on disk (the widest met among matrices); F32 where they
                                are blocks or mixed */
+    int64_t fp8_block[2]; /**< rows and columns that a scale of F8_E4M3 weights is for; 0: by its shape */
     bool blocks;          /**< some matrices are in blocks (GGUF) */
     int64_t weight_bytes; /**< of the weights in a GGUF file; 0: by the number and dtype */
 };

@@ -128,10 +128,20 @@ dpe_status dpe_bind_shape(struct dpe_binder *binder, const char *name, const int
         dpe_name_list_add(&binder->missing, name);
         return DPE_OK;
     }
+    return dpe_bind_found(binder, found, shape, tensor);
+}
+
+dpe_status dpe_bind_found(struct dpe_binder *binder, const struct dpe_shard_tensor *found,
+                          const int64_t shape[3], struct dpe_tensor *tensor)
+{
+    const char *name = found->name;
     int rank = shape[0] > 0 ? 3 : shape[1] > 0 ? 2 : 1;
     const int64_t *want = shape + (3 - rank);
     if (found->rank != rank || memcmp(found->shape, want, (size_t)rank * sizeof *want) != 0) {
         return bad_shape(binder, found, want, rank);
+    }
+    if (rank == 2 && strcmp(found->dtype, "F8_E4M3") == 0) {
+        return dpe_bind_fp8(binder, name, found, tensor);
     }
     if (!known_dtype(binder->model, found->dtype, &tensor->dtype)) {
         char quoted[96];
