@@ -189,7 +189,7 @@ static json_t *choice(const struct dpe_serve_world *world,
     return made;
 }
 
-/* RULER's client reads {"text": [...]} with one text for each prompt. */
+/* One text for each prompt. */
 static json_t *ruler_answer(const struct dpe_serve_world *world,
                             const struct dpe_serve_request *request)
 {
@@ -200,13 +200,17 @@ static json_t *ruler_answer(const struct dpe_serve_world *world,
         json_array_append_new(texts, text_of(sequence->text.bytes, sequence->text.n));
         json_array_append_new(plans, plan_of(world, sequence));
     }
+    if (request->kind == SERVE_RULER) {
+        json_decref(plans);
+        return texts;
+    }
     return json_pack("{s:o,s:o}", "text", texts, "dpe", plans);
 }
 
 json_t *dpe_serve_answer(const struct dpe_serve_world *world,
                          const struct dpe_serve_request *request)
 {
-    if (request->kind == SERVE_RULER) {
+    if (request->kind == SERVE_RULER || request->kind == SERVE_RULER_ONE) {
         return ruler_answer(world, request);
     }
     json_t *answer = head(world, request, false);

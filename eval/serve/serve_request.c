@@ -64,10 +64,24 @@ static bool parse_prompts(const struct dpe_serve_world *world, const json_t *pro
     return good;
 }
 
-static bool parse_stops(const json_t *body, const char *key, struct dpe_serve_request *request,
+/* RULER's list of stop words, joined by commas. */
+static json_t *split_words(const json_t *words)
+{
+    json_t *list = json_array();
+    const char *at = json_string_value(words);
+    while (*at != '\0') {
+        size_t n = strcspn(at, ",");
+        if (n > 0) {
+            json_array_append_new(list, json_stringn(at, n));
+        }
+        at += n + (at[n] == ',');
+    }
+    return list;
+}
+
+static bool parse_stops(const json_t *stop, const char *key, struct dpe_serve_request *request,
                         refusal_t *refusal)
 {
-    const json_t *stop = json_object_get(body, key);
     if (stop == NULL || json_is_null(stop)) {
         return true;
     }
@@ -172,7 +186,8 @@ static void check_supported(const json_t *body, refusal_t *refusal)
 
 static void parse_values(const json_t *body, struct dpe_serve_request *request, refusal_t *refusal)
 {
-    bool ruler = request->kind == SERVE_RULER;
+    bool list = request->kind == SERVE_RULER;
+    bool ruler = list || request->kind == SERVE_RULER_ONE;
     int64_t random = 0;
     const int64_t most = INT64_C(1) << 40;
     if (getrandom(&random, sizeof random, 0) < 0) {
@@ -183,13 +198,13 @@ static void parse_values(const json_t *body, struct dpe_serve_request *request, 
     if (request->kind == SERVE_CHAT) {
         request->max_new =
             dpe_serve_whole(body, "max_completion_tokens", 0, most, request->max_new, refusal);
-    } else if (ruler) {
+    } else if (list) {
         request->max_new = dpe_serve_whole(body, "tokens_to_generate", 0, most, 16, refusal);
     }
     request->temperature = dpe_serve_real(body, "temperature", 0.0, 1e6, 1.0, refusal);
     request->top_p = dpe_serve_real(body, "top_p", 0.0, 1.0, 1.0, refusal);
     request->n = ruler ? 1 : dpe_serve_whole(body, "n", 1, SERVE_MOST_SEQUENCES, 1, refusal);
-    request->seed = (uint64_t)dpe_serve_whole(body, ruler ? "random_seed" : "seed", INT64_MIN,
+    request->seed = (uint64_t)dpe_serve_whole(body, list ? "random_seed" : "seed", INT64_MIN,
                                               INT64_MAX, random, refusal);
     request->echo =
         request->kind == SERVE_COMPLETION && dpe_serve_flag(body, "echo", false, refusal);
@@ -270,7 +285,7 @@ bool dpe_serve_request_parse(const struct dpe_serve_world *world, enum dpe_serve
                              const json_t *body, struct dpe_serve_request *request,
                              struct dpe_serve_refusal *refusal)
 {
-    static const char *const prefixes[] = {"cmpl", "chatcmpl", "ruler"};
+    static const char *const prefixes[] = {"cmpl", "chatcmpl", "ruler", "ruler"};
     uint64_t random = 0;
     *request = (struct dpe_serve_request){.kind = kind, .created = (int64_t)time(NULL)};
     pthread_condattr_t attributes;
@@ -285,8 +300,14 @@ bool dpe_serve_request_parse(const struct dpe_serve_world *world, enum dpe_serve
              (unsigned long long)random);
     check_supported(body, refusal);
     parse_values(body, request, refusal);
-    if (refusal->status != 0 ||
-        !parse_stops(body, kind == SERVE_RULER ? "stop_words" : "stop", request, refusal)) {
+    const char *stops = kind == SERVE_RULER ? "stop_words_list" : "stop";
+    const json_t *given = json_object_get(body, stops);
+    json_t *words = kind == SERVE_RULER && json_is_string(given)
+                        ? split_words(given)
+                        : json_incref((json_t *)(uintptr_t)given);
+    bool usable = refusal->status == 0 && parse_stops(words, stops, request, refusal);
+    json_decref(words);
+    if (!usable) {
         return false;
     }
     bool good = false;
