@@ -156,9 +156,9 @@ static void echo(const struct dpe_serve_world *world, const struct dpe_serve_seq
                  struct dpe_text *text)
 {
     const struct dpe_serve_request *request = sequence->request;
-    const char *given = request->texts[sequence->prompt - request->prompts];
-    if (given != NULL) {
-        dpe_text_append(text, given, strlen(given), NULL);
+    int64_t i = sequence->prompt - request->prompts;
+    if (request->texts[i] != NULL) {
+        dpe_text_append(text, request->texts[i], request->text_bytes[i], NULL);
     } else {
         dpe_tokenizer_decode(world->tokenizer, sequence->prompt->ids, sequence->prompt->n, true,
                              text, NULL);

@@ -15,10 +15,13 @@ typedef struct dpe_serve_refusal refusal_t;
 static bool add_text(const struct dpe_serve_world *world, struct dpe_serve_request *request,
                      int64_t i, const json_t *text, const char *key, refusal_t *refusal)
 {
-    request->texts[i] = strdup(json_string_value(text));
-    return request->texts[i] != NULL
-               ? dpe_serve_encode(world, text, key, true, &request->prompts[i], refusal)
-               : dpe_serve_refuse(refusal, 500, "", "out of memory");
+    request->texts[i] = dpe_alloc(json_string_length(text) + 1, 1);
+    if (request->texts[i] == NULL) {
+        return dpe_serve_refuse(refusal, 500, "", "out of memory");
+    }
+    memcpy(request->texts[i], json_string_value(text), json_string_length(text) + 1);
+    request->text_bytes[i] = json_string_length(text);
+    return dpe_serve_encode(world, text, key, true, &request->prompts[i], refusal);
 }
 
 static bool make_prompts(struct dpe_serve_request *request, size_t n, refusal_t *refusal)
@@ -30,7 +33,8 @@ static bool make_prompts(struct dpe_serve_request *request, size_t n, refusal_t 
     request->n_prompts = (int64_t)n;
     request->prompts = dpe_alloc_zero(n, sizeof *request->prompts);
     request->texts = dpe_alloc_zero(n, sizeof *request->texts);
-    return (request->prompts != NULL && request->texts != NULL) ||
+    request->text_bytes = dpe_alloc_zero(n, sizeof *request->text_bytes);
+    return (request->prompts != NULL && request->texts != NULL && request->text_bytes != NULL) ||
            dpe_serve_refuse(refusal, 500, "", "out of memory");
 }
 
@@ -264,6 +268,24 @@ static bool make_sequence(const struct dpe_serve_world *world, struct dpe_serve_
     return good || dpe_serve_refuse(refusal, 503, "", "out of memory for this request");
 }
 
+/* Whether an answer with the log-probabilities that are asked for is of a bearable size. */
+static bool check_scores(const struct dpe_serve_world *world,
+                         const struct dpe_serve_request *request, refusal_t *refusal)
+{
+    int64_t n = 0;
+    for (int64_t i = 0; i < request->n_prompts && request->scored; i++) {
+        int64_t prompt = (int64_t)request->prompts[i].n;
+        int64_t left = world->length > prompt ? world->length - prompt : 0;
+        int64_t made = request->max_new >= 0 && request->max_new < left ? request->max_new : left;
+        n += request->n * (made + (request->echo ? prompt : 0)) * (request->top + 1);
+    }
+    return n <= SERVE_MOST_SCORES ||
+           dpe_serve_refuse(refusal, 400, "logprobs",
+                            "logprobs: %lld numbers are asked for, an answer may have %d; ask for "
+                            "fewer tokens, alternatives or prompts at once",
+                            (long long)n, SERVE_MOST_SCORES);
+}
+
 static bool make_sequences(const struct dpe_serve_world *world, struct dpe_serve_request *request,
                            refusal_t *refusal)
 {
@@ -271,6 +293,9 @@ static bool make_sequences(const struct dpe_serve_world *world, struct dpe_serve
     if (request->n_sequences > SERVE_MOST_SEQUENCES) {
         return dpe_serve_refuse(refusal, 400, "n", "expected at most %d answers, found %lld",
                                 SERVE_MOST_SEQUENCES, (long long)request->n_sequences);
+    }
+    if (!check_scores(world, request, refusal)) {
+        return false;
     }
     request->sequences =
         dpe_alloc_zero((size_t)request->n_sequences, sizeof *request->sequences);
@@ -344,5 +369,6 @@ void dpe_serve_request_free(struct dpe_serve_request *request)
     free(request->sequences);
     free(request->prompts);
     free(request->texts);
+    free(request->text_bytes);
     pthread_cond_destroy(&request->changed);
 }

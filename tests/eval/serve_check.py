@@ -49,6 +49,8 @@ def test_prompt_logprobs(server):
         ids = [int(word) for word in run("--tokenize", "--raw", "--prompt-file", file.name).split()]
         printed = run("--nll", file.name, "--raw", "--score", "all", "--context", str(len(ids)), *METHOD)
     wanted = float(re.search(r"nll (\S+)", printed).group(1))
+    echoed = server.ask("/v1/completions", {"prompt": "a\0b", "max_tokens": 0, "echo": True})["choices"][0]["text"]
+    assert echoed == "a\0b", echoed
     for new in (0, 1):
         answer = server.ask("/v1/completions", {"prompt": [ids], "max_tokens": new, "temperature": 0, "echo": True,
                                                 "logprobs": 1, "seed": 1234})
