@@ -156,9 +156,9 @@ static void echo(const struct dpe_serve_world *world, const struct dpe_serve_seq
                  struct dpe_text *text)
 {
     const struct dpe_serve_request *request = sequence->request;
-    const char *given = request->texts[sequence->prompt - request->prompts];
-    if (given != NULL) {
-        dpe_text_append(text, given, strlen(given), NULL);
+    int64_t i = sequence->prompt - request->prompts;
+    if (request->texts[i] != NULL) {
+        dpe_text_append(text, request->texts[i], request->text_bytes[i], NULL);
     } else {
         dpe_tokenizer_decode(world->tokenizer, sequence->prompt->ids, sequence->prompt->n, true,
                              text, NULL);
@@ -189,7 +189,7 @@ static json_t *choice(const struct dpe_serve_world *world,
     return made;
 }
 
-/* RULER's client reads {"text": [...]} with one text for each prompt. */
+/* One text for each prompt. */
 static json_t *ruler_answer(const struct dpe_serve_world *world,
                             const struct dpe_serve_request *request)
 {
@@ -200,13 +200,17 @@ static json_t *ruler_answer(const struct dpe_serve_world *world,
         json_array_append_new(texts, text_of(sequence->text.bytes, sequence->text.n));
         json_array_append_new(plans, plan_of(world, sequence));
     }
+    if (request->kind == SERVE_RULER) {
+        json_decref(plans);
+        return texts;
+    }
     return json_pack("{s:o,s:o}", "text", texts, "dpe", plans);
 }
 
 json_t *dpe_serve_answer(const struct dpe_serve_world *world,
                          const struct dpe_serve_request *request)
 {
-    if (request->kind == SERVE_RULER) {
+    if (request->kind == SERVE_RULER || request->kind == SERVE_RULER_ONE) {
         return ruler_answer(world, request);
     }
     json_t *answer = head(world, request, false);

@@ -25,6 +25,10 @@ static json_t *plain_messages(const json_t *messages, struct dpe_serve_refusal *
         if (!json_is_object(given) || !json_is_string(json_object_get(given, "role"))) {
             dpe_serve_refuse(refusal, 400, "messages", "messages[%zu]: expected an object with a role",
                              i);
+        } else if (parts != NULL && !json_is_array(parts) && !json_is_string(parts) &&
+                   !json_is_null(parts)) {
+            dpe_serve_refuse(refusal, 400, "messages",
+                             "messages[%zu].content: expected a text or parts of type text", i);
         } else if (json_is_array(parts)) {
             json_object_set_new(message, "content",
                                 json_stringn(text.n > 0 ? text.bytes : "", text.n));

@@ -7,32 +7,11 @@
 
 /* --------------------------------------------------------------------------- finishing, failing */
 
-static void finish(struct dpe_serve_engine *engine, struct dpe_serve_sequence *sequence,
-                   const char *how, const struct dpe_error *err)
-{
-    struct dpe_serve_request *request = sequence->request;
-    pthread_mutex_lock(&engine->lock);
-    sequence->finish = how;
-    sequence->ended = dpe_clock();
-    if (err != NULL && request->error.status == DPE_OK) {
-        request->error = *err;
-    }
-    engine->counts.failed += err != NULL;
-    if (err == NULL && !request->cancelled) {
-        engine->counts.finished++;
-        engine->counts.first_seconds += sequence->first - sequence->begun;
-        engine->counts.seconds += sequence->ended - sequence->begun;
-    }
-    request->unfinished--;
-    pthread_cond_broadcast(&request->changed);
-    pthread_mutex_unlock(&engine->lock);
-}
-
 /* The slot is free again and keeps its cache. */
 static void finish_slot(struct dpe_serve_engine *engine, struct dpe_serve_slot *slot,
                         const char *how, const struct dpe_error *err)
 {
-    finish(engine, slot->sequence, how, err);
+    dpe_serve_queue_finish(engine, slot->sequence, how, err);
     slot->sequence = NULL;
 }
 
@@ -231,37 +210,10 @@ static int64_t running(const struct dpe_serve_engine *engine)
     return n;
 }
 
-/* Take the cancelled ones out of the queue: they must not keep others waiting. */
-static void drop_waiting(struct dpe_serve_engine *engine)
-{
-    pthread_mutex_lock(&engine->lock);
-    struct dpe_serve_sequence *gone = NULL;
-    struct dpe_serve_sequence **at = &engine->head;
-    engine->tail = NULL;
-    while (*at != NULL) {
-        struct dpe_serve_sequence *sequence = *at;
-        if (sequence->request->cancelled) {
-            *at = sequence->next;
-            sequence->next = gone;
-            gone = sequence;
-            engine->counts.waiting--;
-        } else {
-            engine->tail = sequence;
-            at = &sequence->next;
-        }
-    }
-    pthread_mutex_unlock(&engine->lock);
-    while (gone != NULL) {
-        struct dpe_serve_sequence *next = gone->next;
-        finish(engine, gone, "error", NULL);
-        gone = next;
-    }
-}
-
 /* Free the slots of clients that are gone. */
 static void drop_cancelled(struct dpe_serve_engine *engine)
 {
-    drop_waiting(engine);
+    dpe_serve_queue_drop(engine);
     for (int64_t i = 0; i < engine->n_slots; i++) {
         struct dpe_serve_slot *slot = &engine->slots[i];
         if (slot->sequence != NULL) {
@@ -273,16 +225,6 @@ static void drop_cancelled(struct dpe_serve_engine *engine)
             }
         }
     }
-}
-
-/* Take the first of the queue; with the lock held. */
-static struct dpe_serve_sequence *pop(struct dpe_serve_engine *engine)
-{
-    struct dpe_serve_sequence *sequence = engine->head;
-    engine->head = sequence->next;
-    engine->tail = engine->head != NULL ? engine->tail : NULL;
-    engine->counts.waiting--;
-    return sequence;
 }
 
 /* A session has one plan. The cache does not outlive it. */
@@ -309,11 +251,11 @@ static void begin(struct dpe_serve_engine *engine, struct dpe_serve_sequence *se
 {
     struct dpe_error err = {0};
     if (set_plan(engine, sequence->plan, &err) != DPE_OK) {
-        finish(engine, sequence, "error", &err);
+        dpe_serve_queue_finish(engine, sequence, "error", &err);
         return;
     }
     if (dpe_serve_slot_take(engine, sequence, &err) == NULL) {
-        finish(engine, sequence, "error", &err);
+        dpe_serve_queue_finish(engine, sequence, "error", &err);
         return;
     }
     pthread_mutex_lock(&engine->lock);
@@ -332,7 +274,7 @@ static void admit(struct dpe_serve_engine *engine)
         bool now = next != NULL && n < engine->n_slots &&
                    (n == 0 ||
                     (next->plan == engine->plan && !dpe_serve_slot_waits(engine, next)));
-        next = now ? pop(engine) : NULL;
+        next = now ? dpe_serve_queue_pop(engine) : NULL;
         engine->counts.running = n;
         pthread_mutex_unlock(&engine->lock);
         if (next == NULL) {
@@ -370,54 +312,6 @@ static void *run(void *user)
 }
 
 /* ------------------------------------------------------------------------------------ interface */
-
-bool dpe_serve_engine_submit(struct dpe_serve_engine *engine, struct dpe_serve_request *request)
-{
-    pthread_mutex_lock(&engine->lock);
-    bool room = !engine->stop && engine->counts.waiting < engine->world->args->queue;
-    engine->counts.requests++;
-    engine->counts.refused += !room;
-    for (int64_t i = 0; room && i < request->n_sequences; i++) {
-        struct dpe_serve_sequence *sequence = &request->sequences[i];
-        sequence->begun = dpe_clock();
-        if (engine->tail != NULL) {
-            engine->tail->next = sequence;
-        } else {
-            engine->head = sequence;
-        }
-        engine->tail = sequence;
-        engine->counts.waiting++;
-    }
-    int64_t seconds = engine->world->args->request_timeout;
-    request->deadline = seconds > 0 ? dpe_clock() + (double)seconds : 0.0;
-    request->unfinished = room ? request->n_sequences : 0;
-    pthread_cond_signal(&engine->work);
-    pthread_mutex_unlock(&engine->lock);
-    return room;
-}
-
-void dpe_serve_engine_cancel(struct dpe_serve_engine *engine, struct dpe_serve_request *request,
-                             const struct dpe_error *err)
-{
-    if (request->cancelled || request->unfinished == 0) {
-        return;
-    }
-    request->cancelled = true;
-    if (err == NULL) {
-        engine->counts.cancelled++;
-        return;
-    }
-    engine->counts.failed += request->unfinished;
-    request->error = *err;
-}
-
-struct dpe_serve_counts dpe_serve_engine_counts(struct dpe_serve_engine *engine)
-{
-    pthread_mutex_lock(&engine->lock);
-    struct dpe_serve_counts counts = engine->counts;
-    pthread_mutex_unlock(&engine->lock);
-    return counts;
-}
 
 /* As many slots as fit into the memory that may be used: --slots, or up to 8 in half of what is
  * free. A plan that comes later must fit as well. */

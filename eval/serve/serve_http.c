@@ -40,6 +40,9 @@ static enum MHD_Result answer_text(struct dpe_serve_exchange *exchange, enum dpe
     if (body == NULL) {
         return dpe_serve_reply_refusal(exchange);
     }
+    if (kind == SERVE_RULER && json_object_get(body, "prompts") == NULL) {
+        kind = SERVE_RULER_ONE;
+    }
     exchange->has_request = true;
     bool good = dpe_serve_request_parse(http->world, kind, body, request, &exchange->refusal);
     json_decref(body);

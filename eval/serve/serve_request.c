@@ -15,10 +15,13 @@ typedef struct dpe_serve_refusal refusal_t;
 static bool add_text(const struct dpe_serve_world *world, struct dpe_serve_request *request,
                      int64_t i, const json_t *text, const char *key, refusal_t *refusal)
 {
-    request->texts[i] = strdup(json_string_value(text));
-    return request->texts[i] != NULL
-               ? dpe_serve_encode(world, text, key, true, &request->prompts[i], refusal)
-               : dpe_serve_refuse(refusal, 500, "", "out of memory");
+    request->texts[i] = dpe_alloc(json_string_length(text) + 1, 1);
+    if (request->texts[i] == NULL) {
+        return dpe_serve_refuse(refusal, 500, "", "out of memory");
+    }
+    memcpy(request->texts[i], json_string_value(text), json_string_length(text) + 1);
+    request->text_bytes[i] = json_string_length(text);
+    return dpe_serve_encode(world, text, key, true, &request->prompts[i], refusal);
 }
 
 static bool make_prompts(struct dpe_serve_request *request, size_t n, refusal_t *refusal)
@@ -30,7 +33,8 @@ static bool make_prompts(struct dpe_serve_request *request, size_t n, refusal_t 
     request->n_prompts = (int64_t)n;
     request->prompts = dpe_alloc_zero(n, sizeof *request->prompts);
     request->texts = dpe_alloc_zero(n, sizeof *request->texts);
-    return (request->prompts != NULL && request->texts != NULL) ||
+    request->text_bytes = dpe_alloc_zero(n, sizeof *request->text_bytes);
+    return (request->prompts != NULL && request->texts != NULL && request->text_bytes != NULL) ||
            dpe_serve_refuse(refusal, 500, "", "out of memory");
 }
 
@@ -64,10 +68,24 @@ static bool parse_prompts(const struct dpe_serve_world *world, const json_t *pro
     return good;
 }
 
-static bool parse_stops(const json_t *body, const char *key, struct dpe_serve_request *request,
+/* RULER's list of stop words, joined by commas. */
+static json_t *split_words(const json_t *words)
+{
+    json_t *list = json_array();
+    const char *at = json_string_value(words);
+    while (*at != '\0') {
+        size_t n = strcspn(at, ",");
+        if (n > 0) {
+            json_array_append_new(list, json_stringn(at, n));
+        }
+        at += n + (at[n] == ',');
+    }
+    return list;
+}
+
+static bool parse_stops(const json_t *stop, const char *key, struct dpe_serve_request *request,
                         refusal_t *refusal)
 {
-    const json_t *stop = json_object_get(body, key);
     if (stop == NULL || json_is_null(stop)) {
         return true;
     }
@@ -172,7 +190,8 @@ static void check_supported(const json_t *body, refusal_t *refusal)
 
 static void parse_values(const json_t *body, struct dpe_serve_request *request, refusal_t *refusal)
 {
-    bool ruler = request->kind == SERVE_RULER;
+    bool list = request->kind == SERVE_RULER;
+    bool ruler = list || request->kind == SERVE_RULER_ONE;
     int64_t random = 0;
     const int64_t most = INT64_C(1) << 40;
     if (!dpe_random_bytes(&random, sizeof random)) {
@@ -183,13 +202,13 @@ static void parse_values(const json_t *body, struct dpe_serve_request *request, 
     if (request->kind == SERVE_CHAT) {
         request->max_new =
             dpe_serve_whole(body, "max_completion_tokens", 0, most, request->max_new, refusal);
-    } else if (ruler) {
+    } else if (list) {
         request->max_new = dpe_serve_whole(body, "tokens_to_generate", 0, most, 16, refusal);
     }
     request->temperature = dpe_serve_real(body, "temperature", 0.0, 1e6, 1.0, refusal);
     request->top_p = dpe_serve_real(body, "top_p", 0.0, 1.0, 1.0, refusal);
     request->n = ruler ? 1 : dpe_serve_whole(body, "n", 1, SERVE_MOST_SEQUENCES, 1, refusal);
-    request->seed = (uint64_t)dpe_serve_whole(body, ruler ? "random_seed" : "seed", INT64_MIN,
+    request->seed = (uint64_t)dpe_serve_whole(body, list ? "random_seed" : "seed", INT64_MIN,
                                               INT64_MAX, random, refusal);
     request->echo =
         request->kind == SERVE_COMPLETION && dpe_serve_flag(body, "echo", false, refusal);
@@ -249,6 +268,24 @@ static bool make_sequence(const struct dpe_serve_world *world, struct dpe_serve_
     return good || dpe_serve_refuse(refusal, 503, "", "out of memory for this request");
 }
 
+/* Whether an answer with the log-probabilities that are asked for is of a bearable size. */
+static bool check_scores(const struct dpe_serve_world *world,
+                         const struct dpe_serve_request *request, refusal_t *refusal)
+{
+    int64_t n = 0;
+    for (int64_t i = 0; i < request->n_prompts && request->scored; i++) {
+        int64_t prompt = (int64_t)request->prompts[i].n;
+        int64_t left = world->length > prompt ? world->length - prompt : 0;
+        int64_t made = request->max_new >= 0 && request->max_new < left ? request->max_new : left;
+        n += request->n * (made + (request->echo ? prompt : 0)) * (request->top + 1);
+    }
+    return n <= SERVE_MOST_SCORES ||
+           dpe_serve_refuse(refusal, 400, "logprobs",
+                            "logprobs: %lld numbers are asked for, an answer may have %d; ask for "
+                            "fewer tokens, alternatives or prompts at once",
+                            (long long)n, SERVE_MOST_SCORES);
+}
+
 static bool make_sequences(const struct dpe_serve_world *world, struct dpe_serve_request *request,
                            refusal_t *refusal)
 {
@@ -256,6 +293,9 @@ static bool make_sequences(const struct dpe_serve_world *world, struct dpe_serve
     if (request->n_sequences > SERVE_MOST_SEQUENCES) {
         return dpe_serve_refuse(refusal, 400, "n", "expected at most %d answers, found %lld",
                                 SERVE_MOST_SEQUENCES, (long long)request->n_sequences);
+    }
+    if (!check_scores(world, request, refusal)) {
+        return false;
     }
     request->sequences =
         dpe_alloc_zero((size_t)request->n_sequences, sizeof *request->sequences);
@@ -270,7 +310,7 @@ bool dpe_serve_request_parse(const struct dpe_serve_world *world, enum dpe_serve
                              const json_t *body, struct dpe_serve_request *request,
                              struct dpe_serve_refusal *refusal)
 {
-    static const char *const prefixes[] = {"cmpl", "chatcmpl", "ruler"};
+    static const char *const prefixes[] = {"cmpl", "chatcmpl", "ruler", "ruler"};
     uint64_t random = 0;
     *request = (struct dpe_serve_request){.kind = kind, .created = (int64_t)time(NULL)};
     dpe_condition_init(&request->changed);
@@ -281,8 +321,14 @@ bool dpe_serve_request_parse(const struct dpe_serve_world *world, enum dpe_serve
              (unsigned long long)random);
     check_supported(body, refusal);
     parse_values(body, request, refusal);
-    if (refusal->status != 0 ||
-        !parse_stops(body, kind == SERVE_RULER ? "stop_words" : "stop", request, refusal)) {
+    const char *stops = kind == SERVE_RULER ? "stop_words_list" : "stop";
+    const json_t *given = json_object_get(body, stops);
+    json_t *words = kind == SERVE_RULER && json_is_string(given)
+                        ? split_words(given)
+                        : json_incref((json_t *)(uintptr_t)given);
+    bool usable = refusal->status == 0 && parse_stops(words, stops, request, refusal);
+    json_decref(words);
+    if (!usable) {
         return false;
     }
     bool good = false;
@@ -319,5 +365,6 @@ void dpe_serve_request_free(struct dpe_serve_request *request)
     free(request->sequences);
     free(request->prompts);
     free(request->texts);
+    free(request->text_bytes);
     pthread_cond_destroy(&request->changed);
 }

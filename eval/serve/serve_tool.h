@@ -27,6 +27,7 @@ enum {
     SERVE_STOP_BYTES = 1024, /* of one stop string */
     SERVE_MOST_TOP = 20,     /* alternatives of a token in logprobs */
     SERVE_MOST_SLOTS = 256,
+    SERVE_MOST_SCORES = 1 << 22, /* log-probabilities in an answer: about 400 MB while it is written */
     SERVE_WORTH_WAITING = 64, /* tokens */
     SERVE_STACK = 8 << 20,    /* of a thread, whatever `ulimit -s` is: JSON and templates nest */
 };
@@ -72,7 +73,9 @@ int64_t dpe_serve_world_choose(const struct dpe_serve_world *world, int64_t toke
 
 /* ---------------------------------------------------------------------------------- requests */
 
-enum dpe_serve_kind { SERVE_COMPLETION, SERVE_CHAT, SERVE_RULER };
+/** RULER has two clients for PUT /generate: one sends `prompts` and reads a list of texts, the other
+ *  sends `prompt` and reads {"text": [...]}. */
+enum dpe_serve_kind { SERVE_COMPLETION, SERVE_CHAT, SERVE_RULER, SERVE_RULER_ONE };
 
 /** A token of an answer, or of a prompt that is echoed with its log-probabilities. */
 struct dpe_serve_score {
@@ -109,6 +112,7 @@ struct dpe_serve_request {
     int64_t created;
     struct dpe_tokens *prompts; /**< [n_prompts] */
     char **texts;               /**< [n_prompts] as they were given; NULL: as ids */
+    size_t *text_bytes;         /**< [n_prompts] */
     int64_t n_prompts, n;       /**< n continuations of each prompt */
     int64_t max_new;            /**< −1: what is left of the length */
     double temperature, top_p;
@@ -209,6 +213,15 @@ bool dpe_serve_engine_submit(struct dpe_serve_engine *engine, struct dpe_serve_r
 void dpe_serve_engine_cancel(struct dpe_serve_engine *engine, struct dpe_serve_request *request,
                              const struct dpe_error *err);
 struct dpe_serve_counts dpe_serve_engine_counts(struct dpe_serve_engine *engine);
+
+/** Take the first of the queue, which is not empty; with the lock held. */
+struct dpe_serve_sequence *dpe_serve_queue_pop(struct dpe_serve_engine *engine);
+/** Take cancelled sequences out of the queue: they must not keep others waiting. */
+void dpe_serve_queue_drop(struct dpe_serve_engine *engine);
+/** A sequence that is in no queue and no slot has ended, with an error or NULL; its request may be
+ *  gone afterwards. */
+void dpe_serve_queue_finish(struct dpe_serve_engine *engine, struct dpe_serve_sequence *sequence,
+                            const char *how, const struct dpe_error *err);
 
 /** Whether a running sequence reads what this one begins with as well, so that it is better to wait
  *  until that is in its cache. */

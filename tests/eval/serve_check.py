@@ -49,6 +49,8 @@ def test_prompt_logprobs(server):
         ids = [int(word) for word in run("--tokenize", "--raw", "--prompt-file", file.name).split()]
         printed = run("--nll", file.name, "--raw", "--score", "all", "--context", str(len(ids)), *METHOD)
     wanted = float(re.search(r"nll (\S+)", printed).group(1))
+    echoed = server.ask("/v1/completions", {"prompt": "a\0b", "max_tokens": 0, "echo": True})["choices"][0]["text"]
+    assert echoed == "a\0b", echoed
     for new in (0, 1):
         answer = server.ask("/v1/completions", {"prompt": [ids], "max_tokens": new, "temperature": 0, "echo": True,
                                                 "logprobs": 1, "seed": 1234})
@@ -137,9 +139,17 @@ def test_rest(server):
     assert server.ask("/tokenizer_info")["eos_token"] == "<|eos|>"
     assert server.ask("/health")["status"] == "ok"
     assert server.metric("dpe_new_tokens_total") > 0
-    ruler = server.ask("/generate", {"prompts": [PROMPT], "tokens_to_generate": 24, "temperature": 1.0, "top_k": 1,
-                                     "top_p": 1.0, "random_seed": 0, "stop_words": []}, method="PUT")
-    assert ruler["text"][0].rstrip("\n") == run(*METHOD, "-p", PROMPT, "-n", "24").rstrip("\n")
+    wanted = run(*METHOD, "-p", PROMPT, "-n", "24").rstrip("\n")
+    ruler = {"temperature": 1.0, "top_k": 1, "top_p": 1.0}
+    texts = server.ask("/generate", {**ruler, "prompts": [PROMPT, PROMPT], "tokens_to_generate": 24, "random_seed": 0,
+                                     "stop_words_list": ""}, method="PUT")
+    assert [text.rstrip("\n") for text in texts] == [wanted, wanted], texts
+    words = server.ask("/generate", {**ruler, "prompts": [PROMPT], "tokens_to_generate": 24, "stop_words_list":
+                                     f"never in it,{wanted[9:13]}"}, method="PUT")
+    assert words == [wanted[:wanted.index(wanted[9:13])]], words
+    one = server.ask("/generate", {**ruler, "temperature": 0, "top_k": 32, "prompt": PROMPT, "max_tokens": 24, "stop": []},
+                     method="PUT")
+    assert one["text"][0].rstrip("\n") == wanted, one
 
 
 with Server(f"{bin_folder}/dpe-serve", "-m", model, *METHOD, "--slots", 8, "--threads", 2) as one_server:

@@ -151,6 +151,16 @@ def test_unsupported():
         assert server.ask("/v1/completions", {**body, "top_k": 1})["choices"] == greedy
 
 
+def test_scores():
+    """So many log-probabilities that the answer would fill the memory are refused before anything is run."""
+    with serve("--method", "self-extend", "-l", "2k", "--slots", 1) as server:
+        many = {"prompt": ["Once"] * 16, "n": 8, "max_tokens": 2000, "logprobs": 20}
+        error = server.refused(400, "/v1/completions", many)
+        assert error["param"] == "logprobs" and "fewer" in error["message"], error
+        server.refused(400, "/v1/completions", {**many, "prompt": [[5] * 2000] * 16, "max_tokens": 0, "echo": True})
+        assert server.metric("dpe_prompt_tokens_total") == 0
+
+
 def test_chat_ends():
     """An answer in a chat ends at the special token that the template puts after an answer."""
     template = os.path.join(work, "turns.jinja")

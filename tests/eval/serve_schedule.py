@@ -169,7 +169,8 @@ def test_chat():
         assert "".join(p["choices"][0]["delta"]["content"] for p in pieces) == message["content"]
         error = server.refused(400, "/v1/chat/completions", {"messages": [{"role": "robot", "content": "x"}]})
         assert "unknown role robot" in error["message"]
-        for wrong in ([], "x", [1], [{"content": "x"}], [{"role": "user", "content": [{"type": "image_url"}]}]):
+        for wrong in ([], "x", [1], [{"content": "x"}], [{"role": "user", "content": [{"type": "image_url"}]}],
+                      [{"role": "user", "content": 5}], [{"role": "user", "content": {}}]):
             server.refused(400, "/v1/chat/completions", {"messages": wrong})
 
 
