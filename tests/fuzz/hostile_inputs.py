@@ -12,7 +12,8 @@ import sys
 
 import world as world_py
 
-METHODS = ["rope", "pi", "ntk", "yarn", "self-extend", "rerope", "leaky-rerope", "dca", "streaming", "dpe"]
+METHODS = ["rope", "pi", "ntk", "yarn", "self-extend", "rerope", "leaky-rerope", "dca", "streaming", "dpe", "moba",
+           "select"]
 
 
 # ------------------------------------------------------------------------------------ a good world
