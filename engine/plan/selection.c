@@ -196,6 +196,19 @@ double dpe_selection_pairs(const struct dpe_selection *s, int64_t n)
     return pairs;
 }
 
+double dpe_selection_work(const struct dpe_selection *s, int64_t n)
+{
+    double work = dpe_selection_pairs(s, n);
+    double rows = s->representative == DPE_REPRESENT_KEYS       ? (double)s->block
+                  : s->representative == DPE_REPRESENT_EXTREMES ? 2.0
+                                                                : 1.0;
+    for (int64_t m = 0; dpe_selects(s) && m < n; m += s->refresh) {
+        int64_t candidates = dpe_selection_candidates(s, m);
+        work += candidates > s->k ? rows * (double)candidates : 0.0;
+    }
+    return work;
+}
+
 /* ----------------------------------------------------------------------------- representatives */
 
 int64_t dpe_selection_width(const struct dpe_selection *s, int64_t head_dim)

@@ -107,6 +107,9 @@ int64_t dpe_selection_keys(const struct dpe_selection *s, int64_t m);
 /** Pairs of a query and a key that it sees, of n tokens; without a selection n(n+1)/2. */
 double dpe_selection_pairs(const struct dpe_selection *s, int64_t n);
 
+/** The same with the products that choosing takes: what attention and scoring cost together, in pairs. */
+double dpe_selection_work(const struct dpe_selection *s, int64_t n);
+
 /** Whether queries must be kept beside keys. */
 static inline bool dpe_selection_keeps_queries(const struct dpe_selection *s)
 {

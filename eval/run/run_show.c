@@ -247,8 +247,9 @@ static void show_distances(const struct dpe_plan *plan, int64_t length)
 {
     int64_t rotating = plan->n_pairs - plan->n_still;
     int64_t pairs[3] = {0, rotating / 2, rotating - 1};
-    printf("effective distance seen by the query at %lld (layer 0, head 0):\n",
-           (long long)length - 1);
+    bool moved = dpe_selects(&plan->selection) && plan->selection.positions != DPE_PLACE_TRUE;
+    printf("effective distance seen by the query at %s%lld (layer 0, head 0):\n",
+           moved ? "place " : "", (long long)length - 1);
     printf("%12s %6s %12s %12s %12s\n", "distance", "band", "first pair", "middle pair",
            "last pair");
     for (int64_t distance = 0; distance < length; distance = distance == 0 ? 1 : distance * 2) {
@@ -267,6 +268,90 @@ static void show_distances(const struct dpe_plan *plan, int64_t length)
         }
         printf("\n");
     }
+}
+
+static const char *const representatives[] = {
+    "the mean of its keys", "the largest and smallest components of its keys",
+    "its most attended keys", "its best key"};
+static const char *const units[] = {"query head", "KV head", "layer"};
+static const char *const chosen_places[] = {"at their positions", "one after another",
+                                            "at one distance from the local window on"};
+static const char *const scored_places[] = {"without positions", "at their positions",
+                                            "at one distance"};
+
+/* Keys with the places where they stand, as ranges. */
+static void show_runs(const struct dpe_run *runs, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) {
+        int64_t last = runs[i].end - 1;
+        printf(i == 0 ? " %lld" : ", %lld", (long long)runs[i].first);
+        if (last > runs[i].first) {
+            printf("-%lld", (long long)last);
+        }
+        if (runs[i].constant) {
+            printf(" at %lld", (long long)runs[i].place);
+        } else if (runs[i].place != runs[i].first) {
+            printf(" at %lld-%lld", (long long)runs[i].place,
+                   (long long)(runs[i].place + last - runs[i].first));
+        }
+    }
+    printf("\n");
+}
+
+/* Who sees what at a few queries, if the first blocks score best. */
+static void show_seen(const struct dpe_selection *s, int64_t length)
+{
+    enum { FEW = 4 };
+    int32_t chosen[FEW];
+    struct dpe_run runs[FEW + 3];
+    const int64_t queries[] = {length / 8, length / 2, length - 1};
+    printf("keys that a query sees, if blocks 0, 1, ... score best (at most %d of them shown):\n",
+           (int)FEW);
+    for (int i = 0; i < 3; i++) {
+        int64_t m = queries[i];
+        int64_t candidates = dpe_selection_candidates(s, m);
+        int64_t n = candidates < s->k ? candidates : s->k;
+        int64_t query = 0;
+        for (int32_t j = 0; j < FEW; j++) {
+            chosen[j] = j;
+        }
+        bool all = n == candidates || n <= FEW;
+        printf("  query %lld: %lld keys, %lld of %lld candidates:", (long long)m,
+               (long long)dpe_selection_keys(s, m), (long long)n, (long long)candidates);
+        if (n == candidates) {
+            /* Everything: the blocks need no list. */
+            struct dpe_selection dense = *s;
+            dense.sinks = m + 1;
+            show_runs(runs, dpe_selection_runs(&dense, m, chosen, 0, runs, &query));
+        } else if (all) {
+            show_runs(runs, dpe_selection_runs(s, m, chosen, n, runs, &query));
+        } else {
+            struct dpe_selection few = *s;
+            few.k = FEW;
+            show_runs(runs, dpe_selection_runs(&few, m, chosen, FEW, runs, &query));
+        }
+    }
+}
+
+static void show_selection(const struct dpe_selection *s, int64_t length)
+{
+    printf("selection       %lld of the blocks of %lld keys, the first %lld keys, and %lld or more "
+           "keys up to the query\n",
+           (long long)s->k, (long long)s->block, (long long)s->sinks, (long long)s->local);
+    printf("chosen by       each %s", units[s->unit]);
+    if (s->refresh > 1) {
+        printf(", at the first of every %lld positions", (long long)s->refresh);
+    }
+    printf("; a block is %s", representatives[s->representative]);
+    if (s->representative == DPE_REPRESENT_ATTENDED) {
+        printf(" (%lld)", (long long)s->attended);
+    }
+    printf(", scored %s\n", scored_places[s->scored]);
+    printf("keys stand      %s\n", chosen_places[s->positions]);
+    printf("pairs           %.4g of %.4g of full attention (%.3g %%)\n",
+           dpe_selection_pairs(s, length), 0.5 * (double)length * ((double)length + 1.0),
+           200.0 * dpe_selection_pairs(s, length) / ((double)length * ((double)length + 1.0)));
+    show_seen(s, length);
 }
 
 void dpe_run_tool_show_plan(const struct run *run, const struct dpe_plan *plan, int64_t length,
@@ -293,5 +378,8 @@ void dpe_run_tool_show_plan(const struct run *run, const struct dpe_plan *plan, 
                dpe_temperature_factor(&log_n, length - 1), (long long)length);
     }
     show_bands(plan);
+    if (dpe_selects(&plan->selection)) {
+        show_selection(&plan->selection, length);
+    }
     show_distances(plan, length);
 }

@@ -352,7 +352,7 @@ static int64_t together_at_once(const struct comparison *comparison)
 dpe_status dpe_eval_fit_batch(struct comparison *comparison, struct dpe_error *err)
 {
     int64_t batch = together_at_once(comparison);
-    return batch > 1 ? dpe_job_fit_batch(&comparison->job, &comparison->plans[0],
+    return batch > 1 ? dpe_job_fit_batch(&comparison->job, dpe_eval_largest_plan(comparison),
                                          comparison->lengths[comparison->n_lengths - 1], batch, err)
                      : DPE_OK;
 }
@@ -384,7 +384,8 @@ static dpe_status start(struct comparison *comparison, struct dpe_error *err)
     int64_t capacity = comparison->lengths[comparison->n_lengths - 1];
     dpe_status status = dpe_eval_fit_batch(comparison, err);
     return status == DPE_OK
-               ? dpe_job_start(&comparison->job, &identity, &comparison->plans[0], capacity, err)
+               ? dpe_job_start(&comparison->job, &identity, dpe_eval_largest_plan(comparison), capacity,
+                               err)
                : status;
 }
 

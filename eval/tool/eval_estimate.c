@@ -83,11 +83,16 @@ static dpe_status cost_of_task(const struct comparison *comparison, const struct
 /* Print `rows` samples of a task, or with `speed` add the time that they take. */
 static dpe_status take_task(const struct comparison *comparison, const struct dpe_suite *suite,
                             const struct dpe_suite_task *task, double rows,
+                            const struct dpe_selection *selection,
                             const struct dpe_job_speed *speed, struct dpe_job_range *range,
                             struct dpe_error *err)
 {
     struct cost cost = {0};
     dpe_status status = cost_of_task(comparison, suite, task, &cost, err);
+    if (selection != NULL && dpe_selects(selection)) {
+        double n = fmax(cost.prompt, 1.0);
+        cost.pairs *= 2.0 * dpe_selection_work(selection, (int64_t)n) / (n * (n + 1.0));
+    }
     if (status == DPE_OK && speed == NULL) {
         printf("%-16s %.0f samples of %.0f tokens", task->task.name, rows, cost.prompt);
         printf(cost.room > 0.0 ? " and at most %.0f generated\n" : "\n", cost.room);
@@ -98,8 +103,10 @@ static dpe_status take_task(const struct comparison *comparison, const struct dp
     return status;
 }
 
-/* rows: of each task of the first suite, the only one then; NULL: every sample under every method. */
-static dpe_status each_task(const struct comparison *comparison, const double *rows,
+/* rows: of each task of the first suite, the only one then; NULL: every sample under `share` of all
+ * methods. */
+static dpe_status each_task(const struct comparison *comparison, const double *rows, double share,
+                            const struct dpe_selection *selection,
                             const struct dpe_job_speed *speed, struct dpe_job_range *range,
                             struct dpe_error *err)
 {
@@ -109,23 +116,57 @@ static dpe_status each_task(const struct comparison *comparison, const double *r
         for (size_t t = 0; t < suite->n_tasks && status == DPE_OK; t++) {
             const struct dpe_suite_task *task = &suite->tasks[t];
             double n = rows != NULL ? rows[t]
-                                    : (double)task->n_samples * (double)comparison->n_methods;
-            status = take_task(comparison, suite, task, n, speed, range, err);
+                                    : (double)task->n_samples * (double)comparison->n_methods *
+                                          share;
+            status = take_task(comparison, suite, task, n, selection, speed, range, err);
         }
     }
     return status;
 }
 
-/* The plan whose attention does most: that with most bands. */
-static const struct dpe_plan *slowest_plan(const struct comparison *comparison)
+static bool more_work(const struct dpe_plan *plan, const struct dpe_plan *than, int64_t length)
 {
-    const struct dpe_plan *slowest = &comparison->plans[0];
-    for (int p = 1; p < comparison->n_plans; p++) {
-        if (comparison->plans[p].n_bands > slowest->n_bands) {
-            slowest = &comparison->plans[p];
+    return dpe_selects(&plan->selection) ? dpe_selection_work(&plan->selection, length) >
+                                               dpe_selection_work(&than->selection, length)
+                                         : plan->n_bands > than->n_bands;
+}
+
+/* The plan whose attention does most, of those that select blocks or of the others: that which meets
+ * and scores most, or that with most bands. NULL: none; *share: of all plans. */
+static const struct dpe_plan *slowest_plan(const struct comparison *comparison, bool selects,
+                                           double *share)
+{
+    const struct dpe_plan *slowest = NULL;
+    int64_t length = comparison->lengths[comparison->n_lengths - 1];
+    int n = 0;
+    for (int p = 0; p < comparison->n_plans; p++) {
+        const struct dpe_plan *plan = &comparison->plans[p];
+        if (dpe_selects(&plan->selection) == selects) {
+            slowest = slowest == NULL || more_work(plan, slowest, length) ? plan : slowest;
+            n++;
         }
     }
+    *share = (double)n / fmax((double)comparison->n_plans, 1.0);
     return slowest;
+}
+
+const struct dpe_plan *dpe_eval_largest_plan(const struct comparison *comparison)
+{
+    const struct dpe_session_options options = dpe_job_session_options(
+        &comparison->job, comparison->lengths[comparison->n_lengths - 1]);
+    const struct dpe_plan *largest = &comparison->plans[0];
+    uint64_t most = 0;
+    for (int p = 0; p < comparison->n_plans; p++) {
+        uint64_t bytes = 0;
+        uint64_t weights = 0;
+        if (dpe_session_estimate(dpe_model_config(comparison->job.model), &comparison->plans[p],
+                                 &options, &bytes, &weights, NULL) == DPE_OK &&
+            bytes > most) {
+            most = bytes;
+            largest = &comparison->plans[p];
+        }
+    }
+    return largest;
 }
 
 static dpe_status print_memory(const struct comparison *comparison, const struct dpe_plan *plan,
@@ -145,28 +186,45 @@ static dpe_status print_memory(const struct comparison *comparison, const struct
     return status;
 }
 
+/* The time of the rows under one plan, added to the range. */
+static dpe_status add_time(const struct comparison *comparison, const struct dpe_plan *plan,
+                           const double *rows, double share, struct dpe_job_speed *speed,
+                           struct dpe_job_range *range, bool *measured, struct dpe_error *err)
+{
+    struct dpe_error why = {0};
+    *measured = dpe_job_measure_here(&comparison->job, plan,
+                                     comparison->lengths[comparison->n_lengths - 1], speed,
+                                     &why) == DPE_OK;
+    if (!*measured) {
+        printf("time             not measured: %s\n", why.text);
+        return DPE_OK;
+    }
+    return each_task(comparison, rows, share, &plan->selection, speed, range, err);
+}
+
 dpe_status dpe_eval_print_cost(const struct comparison *comparison, const struct dpe_plan *plan,
                                const double *rows, struct dpe_error *err)
 {
     struct dpe_job_speed speed = {0};
     struct dpe_job_range range = {0};
-    struct dpe_error why = {0};
-    dpe_status status = each_task(comparison, rows, NULL, NULL, err);
+    double share = 1.0;
+    bool measured = true;
+    dpe_status status = each_task(comparison, rows, 1.0, NULL, NULL, NULL, err);
     if (status == DPE_OK) {
-        status = print_memory(comparison, plan, err);
-    }
-    if (status != DPE_OK) {
-        return status;
+        status = print_memory(comparison, plan != NULL ? plan : dpe_eval_largest_plan(comparison),
+                              err);
     }
     fflush(stdout);
-    if (dpe_job_measure_here(&comparison->job, plan,
-                             comparison->lengths[comparison->n_lengths - 1], &speed,
-                             &why) != DPE_OK) {
-        printf("time             not measured: %s\n", why.text);
-        return DPE_OK;
+    if (status == DPE_OK && plan != NULL) {
+        status = add_time(comparison, plan, rows, 1.0, &speed, &range, &measured, err);
     }
-    status = each_task(comparison, rows, &speed, &range, err);
-    if (status == DPE_OK) {
+    for (int selects = 1; selects >= 0 && plan == NULL && status == DPE_OK && measured; selects--) {
+        const struct dpe_plan *slowest = slowest_plan(comparison, selects != 0, &share);
+        if (slowest != NULL) {
+            status = add_time(comparison, slowest, rows, share, &speed, &range, &measured, err);
+        }
+    }
+    if (status == DPE_OK && measured) {
         dpe_job_range_print(&range, &speed);
     }
     return status;
@@ -181,5 +239,5 @@ dpe_status dpe_eval_dry_run(struct comparison *comparison, struct dpe_error *err
     printf("model            %s\n", comparison->args->job.model);
     printf("%-16s %d\n", comparison->args->what != NULL ? "steps" : "methods",
            comparison->n_methods);
-    return dpe_eval_print_cost(comparison, slowest_plan(comparison), NULL, err);
+    return dpe_eval_print_cost(comparison, NULL, NULL, err);
 }

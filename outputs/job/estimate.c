@@ -56,14 +56,20 @@ static double median(const double *values, int n)
     return n % 2 != 0 ? sorted[n / 2] : 0.5 * (sorted[n / 2 - 1] + sorted[n / 2]);
 }
 
-void dpe_job_fit(const int64_t *begin, const int64_t *end, const double *seconds, int n,
-                 double least_ratio, double most_ratio, double *a, double *b)
+/* n², or what a selection leaves of it. */
+static double squares(const struct dpe_selection *selection, int64_t n)
+{
+    return dpe_selects(selection) ? 2.0 * dpe_selection_work(selection, n) : (double)n * (double)n;
+}
+
+void dpe_job_fit(const struct dpe_selection *selection, const int64_t *begin, const int64_t *end,
+                 const double *seconds, int n, double least_ratio, double most_ratio, double *a,
+                 double *b)
 {
     double xx = 0.0, xy = 0.0, yy = 0.0, xt = 0.0, yt = 0.0;
     for (int i = 0; i < n; i++) {
         double x = (double)(end[i] - begin[i]) / seconds[i];
-        double y = ((double)end[i] * (double)end[i] - (double)begin[i] * (double)begin[i]) /
-                   seconds[i];
+        double y = (squares(selection, end[i]) - squares(selection, begin[i])) / seconds[i];
         xx += x * x;
         xy += x * y;
         yy += y * y;
@@ -117,6 +123,7 @@ static dpe_status time_pass(struct dpe_session *session, const int32_t *tokens,
 }
 
 static dpe_status time_reading(struct dpe_session *session, const struct dpe_config *config,
+                               const struct dpe_selection *selection,
                                const int32_t *tokens, int64_t most, struct dpe_job_speed *speed,
                                struct dpe_error *err)
 {
@@ -145,7 +152,7 @@ static dpe_status time_reading(struct dpe_session *session, const struct dpe_con
         for (int i = 0; i < chunks->n; i++) {
             seconds[i] = median(chunks->seconds[i], passes);
         }
-        dpe_job_fit(chunks->begin, chunks->end, seconds, chunks->n, least_cost * ratio,
+        dpe_job_fit(selection, chunks->begin, chunks->end, seconds, chunks->n, least_cost * ratio,
                     most_cost * ratio, &speed->per_token, &speed->per_pair);
         speed->tokens = (int64_t)n;
         speed->seconds = median(chunks->total, passes);
@@ -238,8 +245,8 @@ int64_t dpe_job_measured_length(int64_t length)
 }
 
 dpe_status dpe_job_measure(struct dpe_session *session, const struct dpe_config *config,
-                           int64_t most, int64_t branches, struct dpe_job_speed *speed,
-                           struct dpe_error *err)
+                           const struct dpe_selection *selection, int64_t most,
+                           int64_t branches, struct dpe_job_speed *speed, struct dpe_error *err)
 {
     *speed = (struct dpe_job_speed){0};
     const struct dpe_session_limits limits = dpe_session_limits(session);
@@ -255,7 +262,7 @@ dpe_status dpe_job_measure(struct dpe_session *session, const struct dpe_config 
         return dpe_fail(err, DPE_NO_MEMORY, "out of memory for %lld tokens", (long long)most);
     }
     fill_tokens(tokens, most, config->vocab);
-    dpe_status status = time_reading(session, config, tokens, most, speed, err);
+    dpe_status status = time_reading(session, config, selection, tokens, most, speed, err);
     if (status == DPE_OK) {
         status = time_decoding(session, tokens, most, branches, speed, err);
     }

@@ -9,7 +9,8 @@
 #include "engine/model/model.h"
 #include "engine/session/session.h"
 
-/** How long passes take here. Reading n tokens takes per_token·n + per_pair·n² seconds. A step that
+/** How long passes take here. Reading n tokens takes per_token·n + per_pair·n² seconds, under a plan
+ *  with a selection per_token·n + per_pair·2·dpe_selection_work(n). A step that
  *  decodes one token in each of the measured number of branches takes per_step seconds, and
  *  per_step_token more for every token in the contexts of all branches. */
 struct dpe_job_speed {
@@ -22,16 +23,18 @@ struct dpe_job_speed {
 /** Read a text of at most `most` tokens several times in `session` (its cache is emptied), fewer
  *  times on a slow machine, fit the two terms to the medians of its chunks, and then time steps of
  *  `branches` branches. Terms that no processor could have are moved to the nearest ones that one could.
- *  Uses token ids that every vocabulary has. DPE_USAGE when `most` is too short to measure. */
+ *  `selection` is that of the session's plan. Uses token ids that every vocabulary has. DPE_USAGE when `most` is too short to measure. */
 dpe_status dpe_job_measure(struct dpe_session *session, const struct dpe_config *config,
-                           int64_t most, int64_t branches, struct dpe_job_speed *speed,
+                           const struct dpe_selection *selection, int64_t most, int64_t branches, struct dpe_job_speed *speed,
                            struct dpe_error *err);
 /** The longest text that is measured for texts of `length` tokens. */
 int64_t dpe_job_measured_length(int64_t length);
 /** Fit seconds[i] = a·(lengths: end[i] − begin[i]) + b·(end[i]² − begin[i]²), each relative to its own
- *  size, with a ≥ 0 and b between its bounds as multiples of a. Used by dpe_job_measure. */
-void dpe_job_fit(const int64_t *begin, const int64_t *end, const double *seconds, int n,
-                 double least_ratio, double most_ratio, double *a, double *b);
+ *  size, n² being 2·dpe_selection_work(n) where something is selected, with a ≥ 0 and b between its bounds
+ *  as multiples of a. Used by dpe_job_measure. */
+void dpe_job_fit(const struct dpe_selection *selection, const int64_t *begin, const int64_t *end,
+                 const double *seconds, int n, double least_ratio, double most_ratio, double *a,
+                 double *b);
 
 /** Seconds that something takes, from … to. */
 struct dpe_job_range {

@@ -303,7 +303,7 @@ dpe_status dpe_job_measure_here(const struct dpe_job *job, const struct dpe_plan
     }
     if (status == DPE_OK) {
         dpe_session_set_poll(session, dpe_signals_poll, NULL);
-        status = dpe_job_measure(session, dpe_model_config(model), most,
+        status = dpe_job_measure(session, dpe_model_config(model), &plan->selection, most,
                                  dpe_session_limits(session).branches, speed, err);
     }
     dpe_session_destroy(session);

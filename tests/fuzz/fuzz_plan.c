@@ -8,6 +8,35 @@
 #include "eval/niah/niah.h"
 #include "tests/fuzz/fuzz.h"
 
+/* A query sees what its selection says: as many keys as are counted, each once and none after it, its
+ * own one among them, at places from 0 to its own. */
+static void expect_runs(const struct dpe_selection *s, int64_t m)
+{
+    enum { MOST = 4096 };
+    static double scores[MOST];
+    static int32_t chosen[MOST];
+    static struct dpe_run runs[MOST + 3];
+    int64_t candidates = dpe_selection_candidates(s, m);
+    fuzz_expect(candidates >= 0 && candidates < MOST, "no more candidates than keys");
+    for (int64_t i = 0; i < candidates; i++) {
+        scores[i] = (double)(i * 7919 % 31);
+    }
+    int64_t query = 0;
+    int64_t keys = 0;
+    int64_t before = 0;
+    int64_t n = dpe_selection_choose(scores, candidates, s->k, chosen);
+    n = dpe_selection_runs(s, m, chosen, n, runs, &query);
+    for (int64_t i = 0; i < n; i++) {
+        int64_t last = runs[i].place + (runs[i].constant ? 0 : runs[i].end - runs[i].first - 1);
+        fuzz_expect(before <= runs[i].first && runs[i].first < runs[i].end, "runs in order");
+        fuzz_expect(runs[i].place >= 0 && last <= query, "places up to the query's");
+        before = runs[i].end;
+        keys += runs[i].end - runs[i].first;
+    }
+    fuzz_expect(before == m + 1 && query <= m, "the query's own key");
+    fuzz_expect(keys == dpe_selection_keys(s, m), "as many keys as are counted");
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
 {
     char *spec = malloc(n + 1);
@@ -30,6 +59,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
         for (int i = 0; i < 6; i++) {
             for (int j = 0; j <= i; j++) {
                 dpe_plan_position(&plan, 1, 3, 7, at[i], at[j]);
+            }
+            if (dpe_selects(&plan.selection)) {
+                expect_runs(&plan.selection, at[i]);
             }
         }
         dpe_plan_free(&plan);

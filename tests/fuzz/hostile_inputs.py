@@ -13,7 +13,8 @@ import sys
 import world as world_py
 
 METHODS = ["rope", "pi", "ntk", "yarn", "self-extend", "rerope", "leaky-rerope", "dca", "streaming-llm", "dpe", "string", "lampe",
-           "cope", "dope", "hirope", "adagrope", "longrope", "dpe:log-n=64", "self-extend:logit-scale=1.2"]
+           "cope", "dope", "hirope", "adagrope", "longrope", "dpe:log-n=64", "self-extend:logit-scale=1.2", "moba",
+           "select:k=2,block=8,over=dpe"]
 
 
 # ------------------------------------------------------------------------------------ a good world

@@ -28,20 +28,39 @@ static void make_chunks(double a, double b, double noise, int64_t *begin, int64_
     }
 }
 
+static const struct dpe_selection none = {0};
+
 static void the_fit_finds_both_terms(void **state)
 {
     int64_t begin[CHUNKS], end[CHUNKS];
     double seconds[CHUNKS], a = 0.0, b = 0.0;
     (void)state;
     make_chunks(2e-4, 3e-8, 0.0, begin, end, seconds);
-    dpe_job_fit(begin, end, seconds, CHUNKS, 1e-6, 1e-2, &a, &b);
+    dpe_job_fit(&none, begin, end, seconds, CHUNKS, 1e-6, 1e-2, &a, &b);
     assert_true(fabs(a / 2e-4 - 1.0) < 1e-9 && fabs(b / 3e-8 - 1.0) < 1e-9);
     /* Eight times beyond what was measured, 10 % of noise stay below a factor of 1.3. */
     make_chunks(2e-4, 3e-8, 0.1, begin, end, seconds);
-    dpe_job_fit(begin, end, seconds, CHUNKS, 1e-6, 1e-2, &a, &b);
+    dpe_job_fit(&none, begin, end, seconds, CHUNKS, 1e-6, 1e-2, &a, &b);
     double n = 8.0 * CHUNKS * SIZE;
     double ratio = (a * n + b * n * n) / (2e-4 * n + 3e-8 * n * n);
     assert_true(ratio > 1.0 / 1.3 && ratio < 1.3);
+}
+
+/* Under a selection the second term counts what its queries meet and score. */
+static void the_fit_knows_selections(void **state)
+{
+    const struct dpe_selection selection = {
+        .block = 16, .sinks = 16, .local = 64, .k = 4, .refresh = 1};
+    int64_t begin[CHUNKS], end[CHUNKS];
+    double seconds[CHUNKS], a = 0.0, b = 0.0;
+    (void)state;
+    make_chunks(2e-4, 0.0, 0.0, begin, end, seconds);
+    for (int i = 0; i < CHUNKS; i++) {
+        seconds[i] += 6e-7 * (dpe_selection_work(&selection, end[i]) -
+                              dpe_selection_work(&selection, begin[i]));
+    }
+    dpe_job_fit(&selection, begin, end, seconds, CHUNKS, 1e-6, 1e-2, &a, &b);
+    assert_true(fabs(a / 2e-4 - 1.0) < 1e-6 && fabs(b / 3e-7 - 1.0) < 1e-6);
 }
 
 static void terms_stay_physical(void **state)
@@ -54,13 +73,13 @@ static void terms_stay_physical(void **state)
     for (int i = 0; i < CHUNKS; i++) {
         seconds[i] *= 2.0 - 0.2 * i;
     }
-    dpe_job_fit(begin, end, seconds, CHUNKS, 1e-5, 1e-2, &a, &b);
+    dpe_job_fit(&none, begin, end, seconds, CHUNKS, 1e-5, 1e-2, &a, &b);
     assert_true(a > 0.0 && fabs(b / a - 1e-5) < 1e-12);
     /* Chunks that take over quadratically: a would be negative. */
     for (int i = 0; i < CHUNKS; i++) {
         seconds[i] = 1e-3 * (i + 1) * (i + 1) * (i + 1);
     }
-    dpe_job_fit(begin, end, seconds, CHUNKS, 1e-6, 1e-5, &a, &b);
+    dpe_job_fit(&none, begin, end, seconds, CHUNKS, 1e-6, 1e-5, &a, &b);
     assert_true(a > 0.0 && fabs(b / a - 1e-5) < 1e-12);
 }
 
@@ -123,6 +142,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_fit_finds_both_terms),
+        cmocka_unit_test(the_fit_knows_selections),
         cmocka_unit_test(terms_stay_physical),
         cmocka_unit_test(ranges_have_two_digits),
         cmocka_unit_test(parts_are_summed),

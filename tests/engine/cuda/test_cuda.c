@@ -97,6 +97,24 @@ static void other_families_are_refused(void **state)
     expect_clean();
 }
 
+static void selections_are_refused(void **state)
+{
+    (void)state;
+    device("");
+    struct tiny tiny = tiny_open("llama");
+    struct dpe_plan plan = tiny_plan(&tiny, "moba:block=4,k=2", tiny.n);
+    const struct dpe_session_options options = {.device = "cuda", .capacity = tiny.n};
+    struct dpe_session *session = NULL;
+    struct dpe_error err = {0};
+    assert_int_equal(dpe_session_create(tiny.model, &plan, &options, &session, &err),
+                     DPE_NO_DEVICE);
+    assert_string_equal(err.text, "device cuda does not choose blocks of keys yet "
+                                  "(moba:block=4,k=2,refresh=1); use --device cpu");
+    dpe_plan_free(&plan);
+    tiny_close(&tiny);
+    expect_clean();
+}
+
 static void one_case(const struct tiny *tiny, int i, int64_t window, double most)
 {
     struct dpe_plan plan;
@@ -485,6 +503,7 @@ int main(void)
     const struct CMUnitTest on_device[] = {
         cmocka_unit_test(golden_logits),
         cmocka_unit_test(other_families_are_refused),
+        cmocka_unit_test(selections_are_refused),
         cmocka_unit_test(every_method),
         cmocka_unit_test(fast_kernels),
         cmocka_unit_test(branches),

@@ -384,6 +384,36 @@ static void what_cannot_be_shared_is_refused(void **state)
     tiny_close(&tiny);
 }
 
+/* Heads choose for themselves wherever they are; a layer cannot. */
+static void selections_are_shared_or_refused(void **state)
+{
+    (void)state;
+    static const char *const specs[] = {"moba:block=4,k=2", "reattention:block=3,sinks=2,local=6,k=2",
+                                        "select:k=2,block=4,local=5,refresh=3,unit=head,"
+                                        "representative=attended,attended=2"};
+    struct tiny tiny = tiny_open("llama_bf16");
+    for (int i = 0; i < 3; i++) {
+        struct dpe_plan plan = tiny_plan(&tiny, specs[i], tiny.n);
+        check_shared(&tiny, &plan, "reference", 16, 2);
+        check_shared(&tiny, &plan, "cpu", 7, 2);
+        dpe_plan_free(&plan);
+    }
+    struct dpe_plan plan = tiny_plan(&tiny, "infllm:block=3,local=6,k=2", tiny.n);
+    const struct dpe_session_options options = {.device = "cpu", .capacity = tiny.n};
+    struct group pair;
+    group_open(&pair, 2, &tiny, &plan, &options);
+    group_run(&pair);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(pair.works[i].status, DPE_USAGE);
+        assert_non_null(strstr(pair.works[i].err.text,
+                               "a layer chooses blocks by the scores of all its heads, which 2 "
+                               "processes share; use one process"));
+    }
+    group_close(&pair);
+    dpe_plan_free(&plan);
+    tiny_close(&tiny);
+}
+
 /* What a process uses: its share of the layers, all of embedding, norms and head. */
 static void estimates_are_of_the_slice(void **state)
 {
@@ -418,6 +448,7 @@ int main(void)
         cmocka_unit_test(one_stops_all),
         cmocka_unit_test(one_without_memory_stops_all),
         cmocka_unit_test(what_cannot_be_shared_is_refused),
+        cmocka_unit_test(selections_are_shared_or_refused),
         cmocka_unit_test(estimates_are_of_the_slice),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
