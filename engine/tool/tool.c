@@ -35,14 +35,14 @@ static struct {
  * shared machine many times slower, and threads that sleep at once make decoding on two threads
  * slower than on one (engine/README.md, "Waiting threads"): they spin for 2000 rounds, about 50 µs.
  * libgomp reads that when it is loaded, before main, so the process starts once more with it in its
- * environment. Where that fails, the run goes on with libgomp's default. Other OpenMP libraries read
- * the policy alone. */
+ * environment. Where that fails, the run goes on with libgomp's default. Other OpenMP libraries
+ * read the policy alone. */
 static void wait_briefly(char **argv)
 {
     char path[4096] = "";
     if (getenv("OMP_WAIT_POLICY") == NULL && getenv("GOMP_SPINCOUNT") == NULL &&
-        dpe_program_path(path, sizeof path) &&
-        setenv("OMP_WAIT_POLICY", "passive", 1) == 0 && setenv("GOMP_SPINCOUNT", "2000", 1) == 0) {
+        dpe_program_path(path, sizeof path) && setenv("OMP_WAIT_POLICY", "passive", 1) == 0 &&
+        setenv("GOMP_SPINCOUNT", "2000", 1) == 0) {
         execv(path, argv);
     }
 }
@@ -330,14 +330,13 @@ static void print_json(const char *level, const struct dpe_event *event, const c
     struct tm utc;
     gmtime_r(&now, &utc);
     strftime(stamp, sizeof stamp, "%Y-%m-%dT%H:%M:%SZ", &utc);
-    json_t *line = json_pack("{s:s, s:s, s:s}", "time", stamp, "level", level, "event", event->name);
+    json_t *line =
+        json_pack("{s:s, s:s, s:s}", "time", stamp, "level", level, "event", event->name);
     const struct {
         const char *name;
         double value;
-    } numbers[] = {{"done", event->done},
-                   {"total", event->total},
-                   {"rate", event->rate},
-                   {"eta", event->eta}};
+    } numbers[] = {
+        {"done", event->done}, {"total", event->total}, {"rate", event->rate}, {"eta", event->eta}};
     for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
         if (isfinite(numbers[i].value)) {
             json_object_set_new(line, numbers[i].name, json_real(numbers[i].value));
@@ -350,9 +349,8 @@ static void print_json(const char *level, const struct dpe_event *event, const c
         free(shown);
     }
     char *dumped =
-        line != NULL
-            ? json_dumps(line, JSON_COMPACT | JSON_PRESERVE_ORDER | JSON_REAL_PRECISION(8))
-            : NULL;
+        line != NULL ? json_dumps(line, JSON_COMPACT | JSON_PRESERVE_ORDER | JSON_REAL_PRECISION(8))
+                     : NULL;
     if (dumped != NULL) {
         fprintf(stderr, "%s\n", dumped);
     }
