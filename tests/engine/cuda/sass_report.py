@@ -1,10 +1,11 @@
-"""sass_report.py NVCC CUOBJDUMP ROOT SOURCE PATTERN CHECK…: compiles kernels for sm_90 and reads their machine code. PATTERN selects
-kernels by their mangled names. Checks, each of which every selected kernel has to pass:
+"""sass_report.py NVCC CUOBJDUMP ROOT SOURCE KERNELS:CHECK,… …: compiles kernels for sm_90 and reads their machine code.
+KERNELS is a pattern of mangled names. Checks, each of which every such kernel has to pass:
     registers<=N   of a thread
     generic<=N     loads whose state space the compiler does not know (LD in place of LDG or LDS)
     ahead>=N       loads of global memory under way before the first result of them is used, at the best place
     chained<=N     percent of the products (HMMA) that add to the result of the product just before
-Exit 0: all pass; 1: one does not, or no kernel has the name."""
+With ! before KERNELS each such kernel has to fail each check: earlier versions, which show that a check finds what it looks
+for. Exit 1 where one does not, or no kernel has the name."""
 import os
 import re
 import subprocess
@@ -73,21 +74,29 @@ def kernels(nvcc, cuobjdump, root, source):
     return figures
 
 
-def main():
-    nvcc, cuobjdump, root, source, pattern, *checks = sys.argv[1:]
-    wrong = 0
-    all_figures = kernels(nvcc, cuobjdump, root, source)
+def check_group(group, all_figures):
+    """Wrong checks of the kernels of KERNELS:CHECK,…; a group without kernels is one."""
+    pattern, _, checks = group.lstrip("!").rpartition(":")
     chosen = {name: figures for name, figures in all_figures.items() if re.search(pattern, name)}
+    wrong = 0 if chosen else 1
+    print(f"{group}: {len(chosen)} kernels")
     for name, figures in sorted(chosen.items()):
-        print(name, figures)
-        for check in checks:
+        print(f"    {name} {figures}")
+        for check in checks.split(","):
             what, relation, bound = re.fullmatch(r"(\w+)(<=|>=)(\d+)", check).groups()
             good = figures[what] <= int(bound) if relation == "<=" else figures[what] >= int(bound)
-            if not good:
-                print(f"  {what} is {figures[what]}, expected {relation} {bound}")
+            if good == group.startswith("!"):
+                print(f"    {what} is {figures[what]}: wrong")
                 wrong += 1
-    print(f"{len(chosen)} kernels, {wrong} checks failed")
-    return 0 if chosen and wrong == 0 else 1
+    return wrong
+
+
+def main():
+    nvcc, cuobjdump, root, source, *groups = sys.argv[1:]
+    all_figures = kernels(nvcc, cuobjdump, root, source)
+    wrong = sum(check_group(group, all_figures) for group in groups)
+    print(f"{wrong} wrong")
+    return 0 if wrong == 0 else 1
 
 
 sys.exit(main())
