@@ -142,11 +142,7 @@ static void dot_keys(const struct item *item, int b, int64_t n, int64_t count, c
         if (copy->per_head) {
             dpe_copy_select(args, item->kv_head * group + g, item->select);
         }
-        if (copy->per_head || g == 0) {
-            call->kernels->rotate(&rotation, keys, d, count, item->rotated);
-        }
         struct dpe_cpu_dots dots = {
-            .w = item->rotated,
             .ldw = d,
             .dtype = DPE_F32,
             .n = count,
@@ -157,7 +153,7 @@ static void dot_keys(const struct item *item, int b, int64_t n, int64_t count, c
             .out = s + g * DPE_CPU_BLOCK,
             .ldo = DPE_CPU_BLOCK,
         };
-        call->kernels->dots(&dots);
+        call->kernels->dots_rotated(&rotation, keys, &dots, item->rotated);
     }
 }
 
