@@ -5,7 +5,7 @@
 #include <string.h>
 
 const char *const dpe_detect_move_names[DPE_DETECT_N_MOVES] = {"temperature", "lengths", "window",
-                                                               "group"};
+                                                               "ramp", "group"};
 
 /* ----------------------------------------------------------------------------------------- points
  */
@@ -233,6 +233,58 @@ static void add_windows(struct list *list, const struct dpe_detect_params *param
     }
 }
 
+/* How many of the fastest groups bear the longest length: those before the first one that the sweep
+ * shows to be worse there than at L0/2, and never all of them. */
+static int bearing_groups(const struct dpe_detect_params *params,
+                          const struct dpe_detect_ranking *ranking)
+{
+    const int longest = params->n_lengths - 1;
+    const int base = dpe_detect_base_length(params);
+    int n = 0;
+    while (base >= 0 && n < params->n_groups - 1) {
+        int row = n * params->n_lengths;
+        bool recall = ranking->criterion == DPE_DETECT_RECALL;
+        if (recall ? ranking->high[row + longest] < ranking->mean[row + base]
+                   : ranking->low[row + longest] > ranking->mean[row + base]) {
+            return n;
+        }
+        n++;
+    }
+    return params->n_groups - 1;
+}
+
+/* A fast pair has met all of its angles in training, a slow one has not. So the groups before `cut`
+ * get the longest length, and the others `slow`, at once or by halves. */
+static void add_ramp(struct list *list, const struct dpe_detect_params *params, int cut, int slow,
+                     bool at_once)
+{
+    const int longest = params->n_lengths - 1;
+    struct dpe_detect_point *point = add(list);
+    for (int g = 0; g < params->n_groups; g++) {
+        int halved = longest - (g - cut + 1);
+        int t = g < cut ? longest : at_once || halved < slow ? slow : halved;
+        point->at[g] = (int16_t)t;
+    }
+}
+
+/* Ramps that end at L0 and at L0/2, where these are detecting lengths. */
+static void add_ramps(struct list *list, const struct dpe_detect_params *params,
+                      const struct dpe_detect_ranking *ranking)
+{
+    const int bearing = bearing_groups(params, ranking);
+    const int step = (bearing + DPE_DETECT_MOST_CUTS - 1) / DPE_DETECT_MOST_CUTS;
+    for (int t = 0; t < params->n_lengths - 1; t++) {
+        int64_t length = params->lengths[t];
+        bool slow = length == params->trained_length || t == dpe_detect_base_length(params);
+        for (int cut = bearing; slow && cut > 0; cut -= step) {
+            if (length >= list->tried[0].point.window) {
+                add_ramp(list, params, cut, t, true);
+                add_ramp(list, params, cut, t, false);
+            }
+        }
+    }
+}
+
 /* Each group alone at the length that the sweep ranks first, or second where it has the first. */
 static void add_groups(struct list *list, const struct dpe_detect_params *params,
                        const struct dpe_detect_ranking *ranking)
@@ -267,6 +319,9 @@ int dpe_detect_candidates(const struct dpe_detect_params *params, int64_t head_d
         break;
     case DPE_DETECT_MOVE_WINDOW:
         add_windows(&list, params);
+        break;
+    case DPE_DETECT_MOVE_RAMP:
+        add_ramps(&list, params, ranking);
         break;
     case DPE_DETECT_MOVE_GROUP:
         add_groups(&list, params, ranking);
