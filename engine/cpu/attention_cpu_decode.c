@@ -141,11 +141,7 @@ static void dot_keys(const struct dpe_cpu_query *query, int b, int64_t x, int64_
         if (copy->per_head) {
             dpe_copy_select(args, query->head + g, query->select);
         }
-        if (copy->per_head || g == 0) {
-            query->kernels->rotate(&rotation, keys, d, count, query->rotated);
-        }
         struct dpe_cpu_dots dots = {
-            .w = query->rotated,
             .ldw = d,
             .dtype = DPE_F32,
             .n = count,
@@ -156,7 +152,7 @@ static void dot_keys(const struct dpe_cpu_query *query, int b, int64_t x, int64_
             .out = s + g * DPE_CPU_BLOCK,
             .ldo = DPE_CPU_BLOCK,
         };
-        query->kernels->dots(&dots);
+        query->kernels->dots_rotated(&rotation, keys, &dots, query->rotated);
     }
 }
 

@@ -15,6 +15,7 @@ enum {
     PANEL = 2 * VL,
     AHEAD = 32, /* rows between the one that is read and the one that is prefetched */
     STREAM = 3072, /* floats of x that stay in the first cache level beside a stream of weights */
+    FEW_ROWS = VL == 16 ? 4 : 2, /* rows of `accumulate_few` whose sums fit the registers */
     TOGETHER = VL == 16 ? 4 : 2, /* weight rows of `dots` whose sums fit the registers */
 };
 
@@ -180,36 +181,47 @@ static void kernel_pack_panel(const float *x, int64_t ld, int64_t n, int64_t k, 
     }
 }
 
-/* Row i of a rotation; `selected` is a constant after inlining. */
-static inline void rotate_row(bool selected, const struct dpe_cpu_rotation *rotation, int64_t i,
-                              const float *x, float *out)
+/* Pairs j … j+VL−1 of row i of a rotation, x: both components; `selected` is a constant after
+ * inlining. */
+static ALWAYS_INLINE void rotate_pairs(bool selected, const struct dpe_cpu_rotation *rotation,
+                                       int64_t i, int64_t j, const float *x, vec *first,
+                                       vec *second)
 {
     int64_t n_pairs = rotation->n_pairs;
-    const float *cosine = rotation->cos + i * n_pairs;
-    const float *sine = rotation->sin + i * n_pairs;
-    const float *base_cosine = selected ? rotation->base_cos + i * n_pairs : cosine;
-    const float *base_sine = selected ? rotation->base_sin + i * n_pairs : sine;
+    int64_t at = i * n_pairs + j;
+    vec c = v_load(rotation->cos + at);
+    vec s = v_load(rotation->sin + at);
+    if (selected) {
+        c = v_select(rotation->select + j, c, v_load(rotation->base_cos + at));
+        s = v_select(rotation->select + j, s, v_load(rotation->base_sin + at));
+    }
+    vec a = v_load(x + j);
+    vec b = v_load(x + j + n_pairs);
+    prefetch(x + j, AHEAD * 2 * n_pairs);
+    prefetch(x + j + n_pairs, AHEAD * 2 * n_pairs);
+    prefetch(rotation->cos + at, AHEAD * n_pairs);
+    prefetch(rotation->sin + at, AHEAD * n_pairs);
+    *first = v_sub(v_mul(a, c), v_mul(b, s));
+    *second = v_add(v_mul(b, c), v_mul(a, s));
+}
+
+/* Row i of a rotation. */
+static ALWAYS_INLINE void rotate_row(bool selected, const struct dpe_cpu_rotation *rotation,
+                                     int64_t i, const float *x, float *out)
+{
+    int64_t n_pairs = rotation->n_pairs;
     int64_t j = 0;
     for (; j + VL <= n_pairs; j += VL) {
-        vec c = v_load(cosine + j);
-        vec s = v_load(sine + j);
-        if (selected) {
-            c = v_select(rotation->select + j, c, v_load(base_cosine + j));
-            s = v_select(rotation->select + j, s, v_load(base_sine + j));
-        }
-        vec a = v_load(x + j);
-        vec b = v_load(x + j + n_pairs);
-        prefetch(x + j, AHEAD * 2 * n_pairs);
-        prefetch(x + j + n_pairs, AHEAD * 2 * n_pairs);
-        prefetch(cosine + j, AHEAD * n_pairs);
-        prefetch(sine + j, AHEAD * n_pairs);
-        v_store(out + j, v_sub(v_mul(a, c), v_mul(b, s)));
-        v_store(out + j + n_pairs, v_add(v_mul(b, c), v_mul(a, s)));
+        vec first;
+        vec second;
+        rotate_pairs(selected, rotation, i, j, x, &first, &second);
+        v_store(out + j, first);
+        v_store(out + j + n_pairs, second);
     }
     for (; j < n_pairs; j++) {
         bool base = selected && rotation->select[j] == 0;
-        float c = base ? base_cosine[j] : cosine[j];
-        float s = base ? base_sine[j] : sine[j];
+        float c = (base ? rotation->base_cos : rotation->cos)[i * n_pairs + j];
+        float s = (base ? rotation->base_sin : rotation->sin)[i * n_pairs + j];
         float a = x[j];
         float b = x[j + n_pairs];
         out[j] = a * c - b * s;
@@ -283,133 +295,7 @@ static void kernel_widen(const void *from, enum dpe_dtype dtype, int64_t n, floa
     }
 }
 
-/* Weight rows first … first+together−1 (those beyond the last repeat it) times `rows` rows of x, in
- * whole vectors. dtype, together and rows must be constants after inlining, so that the sums stay in
- * registers. */
-static ALWAYS_INLINE void dots_together(enum dpe_dtype dtype, int together, int rows,
-                                        const struct dpe_cpu_dots *dots, int64_t first,
-                                        vec (*out)[4])
-{
-    int64_t size = dtype_size(dtype);
-    int64_t stride = dots->ldw * size;
-    const char *row[4];
-    vec sum[4][4];
-#pragma GCC unroll 4
-    for (int i = 0; i < together; i++) {
-        row[i] = (const char *)dots->w + least(first + i, dots->n - 1) * stride;
-#pragma GCC unroll 4
-        for (int r = 0; r < rows; r++) {
-            sum[i][r] = v_set1(0.0F);
-        }
-    }
-    for (int64_t p = 0; p + VL <= dots->k; p += VL) {
-        vec weight[4];
-#pragma GCC unroll 4
-        for (int i = 0; i < together; i++) {
-            weight[i] = load_as(row[i] + p * size, dtype);
-            if (together > 1) {
-                prefetch_bytes(row[i], p * size + 4 * stride);
-            }
-        }
-#pragma GCC unroll 4
-        for (int r = 0; r < rows; r++) {
-            vec x = v_load(dots->x + r * dots->ldx + p);
-#pragma GCC unroll 4
-            for (int i = 0; i < together; i++) {
-                sum[i][r] = v_fma(weight[i], x, sum[i][r]);
-            }
-        }
-    }
-#pragma GCC unroll 4
-    for (int i = 0; i < together; i++) {
-#pragma GCC unroll 4
-        for (int r = 0; r < rows; r++) {
-            out[i][r] = sum[i][r];
-        }
-    }
-}
-
-/* The columns that fill no vector, and the results of weight rows first … first+3. */
-static ALWAYS_INLINE void dots_end(enum dpe_dtype dtype, int rows, const struct dpe_cpu_dots *dots,
-                                   int64_t first, vec (*sums)[4])
-{
-    int64_t size = dtype_size(dtype);
-    int64_t count = least(4, dots->n - first);
-    int64_t p = dots->k / VL * VL;
-#pragma GCC unroll 4
-    for (int r = 0; r < rows; r++) {
-        float four[4];
-        vec sum[4];
-#pragma GCC unroll 4
-        for (int i = 0; i < 4; i++) {
-            sum[i] = sums[i][r];
-        }
-        for (int i = 0; i < count && p < dots->k; i++) {
-            const char *w = (const char *)dots->w + ((first + i) * dots->ldw + p) * size;
-            const char *x = (const char *)(dots->x + r * dots->ldx + p);
-            vec rest = load_few(x, DPE_F32, dots->k - p);
-            sum[i] = v_fma(load_few(w, dtype, dots->k - p), rest, sum[i]);
-        }
-        v_sum4(sum, four);
-        memcpy(dots->out + r * dots->ldo + first, four, (size_t)count * sizeof *four);
-    }
-}
-
-static ALWAYS_INLINE void dots_rows(enum dpe_dtype dtype, int together, int rows,
-                                    const struct dpe_cpu_dots *dots)
-{
-    for (int64_t first = 0; first < dots->n; first += 4) {
-        vec sums[4][4];
-        for (int i = 0; i < 4; i += together) {
-            dots_together(dtype, together, rows, dots, first + i, sums + i);
-        }
-        dots_end(dtype, rows, dots, first, sums);
-    }
-}
-
-/* One row of x waits for memory, and weight rows one after another are a stream that the processor
- * reads at its full rate: 33 GB/s where four side by side reach 12 (Zen 4). That holds while x
- * stays in the first cache level. More rows, or longer ones, take a piece of x through several
- * weight rows, and those that come next are requested meanwhile. */
-static ALWAYS_INLINE void dots_as(enum dpe_dtype dtype, const struct dpe_cpu_dots *dots)
-{
-    switch (dots->rows) {
-    case 1:
-        if (dots->k <= STREAM && (VL == 16 || dtype == DPE_F32)) {
-            dots_rows(dtype, 1, 1, dots);
-        } else {
-            dots_rows(dtype, 2, 1, dots);
-        }
-        break;
-    case 2:
-        dots_rows(dtype, 2, 2, dots);
-        break;
-    case 3:
-        dots_rows(dtype, TOGETHER, 3, dots);
-        break;
-    default:
-        dots_rows(dtype, TOGETHER, 4, dots);
-        break;
-    }
-}
-
-static void kernel_dots(const struct dpe_cpu_dots *dots)
-{
-    switch (dots->dtype) {
-    case DPE_F32:
-        dots_as(DPE_F32, dots);
-        break;
-    case DPE_F16:
-        dots_as(DPE_F16, dots);
-        break;
-    case DPE_BF16:
-        dots_as(DPE_BF16, dots);
-        break;
-    default:
-        dpe_blocks_dots(dots);
-        break;
-    }
-}
+#include "engine/cpu/cpu_kernels_dots.h"
 
 static void kernel_rmsnorm(const float *x, const float *weight, int64_t n, float eps, float *out)
 {
@@ -578,6 +464,7 @@ const struct dpe_cpu_kernels *DPE_KERNELS_NAME(void)
         .accumulate_few = kernel_accumulate_few,
         .write_tile = kernel_write_tile,
         .dots = kernel_dots,
+        .dots_rotated = kernel_dots_rotated,
         .widen = kernel_widen,
         .rmsnorm = kernel_rmsnorm,
         .swiglu = kernel_swiglu,

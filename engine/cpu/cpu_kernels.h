@@ -112,6 +112,10 @@ struct dpe_cpu_kernels {
     /** Row stride ldo. */
     void (*write_tile)(const struct dpe_cpu_tile *tile, float *out, int64_t ldo);
     void (*dots)(const struct dpe_cpu_dots *dots);
+    /** `rotate` of the n keys [n][k] to room [n][k], then `dots` with room as F32 weights (w is not
+     *  read, ldw is k); what is in room afterwards is not said. */
+    void (*dots_rotated)(const struct dpe_cpu_rotation *rotation, const float *keys,
+                         const struct dpe_cpu_dots *dots, float *room);
     /** out [n] = the numbers of any type as float. */
     void (*widen)(const void *from, enum dpe_dtype dtype, int64_t n, float *out);
     /** out[i] = x[i] / sqrt(mean(x²) + eps) · weight[i], one row. */

@@ -121,17 +121,17 @@ static void kernel_accumulate_row(const float *p, int64_t first, const float *v,
     }
 }
 
-/* Rows r … of kernel_accumulate_few, one or two, and one or four vectors from column c on (counts
- * are constants after inlining). */
-static inline void few_columns(int rows, int vectors, const struct dpe_cpu_few *few, int64_t r,
+/* Rows r … of kernel_accumulate_few, one to FEW_ROWS, and one or four vectors from column c on
+ * (counts are constants after inlining). */
+static ALWAYS_INLINE void few_columns(int rows, int vectors, const struct dpe_cpu_few *few, int64_t r,
                                int64_t c, float *o)
 {
     int64_t width = few->width;
     const float *p = few->p + r * DPE_CPU_BLOCK;
     const float *v = few->v + c;
     float *to = o + r * width + c;
-    vec sum[2][4];
-#pragma GCC unroll 2
+    vec sum[FEW_ROWS][4];
+#pragma GCC unroll 4
     for (int i = 0; i < rows; i++) {
 #pragma GCC unroll 4
         for (int j = 0; j < vectors; j++) {
@@ -143,13 +143,13 @@ static inline void few_columns(int rows, int vectors, const struct dpe_cpu_few *
         for (int j = 0; j < vectors; j++) {
             vec b = v_load(v + n * width + j * VL);
             prefetch(v + n * width + j * VL, AHEAD * width);
-#pragma GCC unroll 2
+#pragma GCC unroll 4
             for (int i = 0; i < rows; i++) {
                 sum[i][j] = v_fma(v_set1(p[i * DPE_CPU_BLOCK + n]), b, sum[i][j]);
             }
         }
     }
-#pragma GCC unroll 2
+#pragma GCC unroll 4
     for (int i = 0; i < rows; i++) {
 #pragma GCC unroll 4
         for (int j = 0; j < vectors; j++) {
@@ -167,25 +167,39 @@ static float few_one(const struct dpe_cpu_few *few, int64_t r, int64_t c, float 
     return sum;
 }
 
-static void kernel_accumulate_few(const struct dpe_cpu_few *few, float *o)
+static ALWAYS_INLINE void few_rows(int rows, const struct dpe_cpu_few *few, int64_t r, float *o)
 {
     int64_t width = few->width;
-    for (int64_t r = 0; r < few->rows; r += 2) {
-        int rows = r + 2 <= few->rows ? 2 : 1;
-        int64_t c = 0;
-        for (; c + 4 * VL <= width && rows == 2; c += 4 * VL) {
-            few_columns(2, 4, few, r, c, o);
+    int64_t c = 0;
+    for (; c + 4 * VL <= width; c += 4 * VL) {
+        few_columns(rows, 4, few, r, c, o);
+    }
+    for (; c + VL <= width; c += VL) {
+        few_columns(rows, 1, few, r, c, o);
+    }
+    for (; c < width; c++) {
+        for (int64_t i = r; i < r + rows; i++) {
+            o[i * width + c] = few_one(few, i, c, o[i * width + c]);
         }
-        for (; c + 4 * VL <= width; c += 4 * VL) {
-            few_columns(1, 4, few, r, c, o);
-        }
-        for (; c + VL <= width; c += VL) {
-            few_columns(rows, 1, few, r, c, o);
-        }
-        for (; c < width; c++) {
-            for (int64_t i = r; i < r + rows; i++) {
-                o[i * width + c] = few_one(few, i, c, o[i * width + c]);
-            }
+    }
+}
+
+static void kernel_accumulate_few(const struct dpe_cpu_few *few, float *o)
+{
+    for (int64_t r = 0; r < few->rows; r += FEW_ROWS) {
+        switch (least(FEW_ROWS, few->rows - r)) {
+        case 1:
+            few_rows(1, few, r, o);
+            break;
+        case 2:
+            few_rows(2, few, r, o);
+            break;
+        case 3:
+            few_rows(FEW_ROWS < 3 ? 1 : 3, few, r, o);
+            break;
+        default:
+            few_rows(FEW_ROWS, few, r, o);
+            break;
         }
     }
 }
