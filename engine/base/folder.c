@@ -124,7 +124,8 @@ bool dpe_folder_has_both(const char *given)
 {
     char *one = NULL;
     char *config = join(given, "config.json");
-    bool both = config != NULL && access(config, F_OK) == 0 && count(given, is_model_file, &one) > 0;
+    bool both =
+        config != NULL && access(config, F_OK) == 0 && count(given, is_model_file, &one) > 0;
     free(one);
     free(config);
     return both;
@@ -201,10 +202,11 @@ dpe_status dpe_folder_explain(const char *given, struct dpe_error *err)
     char *one = NULL;
     int n = list == NULL && is_folder(given) ? count(given, is_model_file, &one) : 0;
     if (n > 0 && one != NULL) {
-        status = dpe_fail(err, DPE_NO_INPUT,
-                          "%s: no config.json here, but %d GGUF model%s; give the file, for example "
-                          "%s/%s",
-                          given, n, n == 1 ? "" : "s", given, one);
+        status =
+            dpe_fail(err, DPE_NO_INPUT,
+                     "%s: no config.json here, but %d GGUF model%s; give the file, for example "
+                     "%s/%s",
+                     given, n, n == 1 ? "" : "s", given, one);
     }
     free(one);
     free(list);

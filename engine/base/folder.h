@@ -19,8 +19,8 @@ bool dpe_folder_is_gguf(const char *path);
 
 /** Why there is no model at `given`, with the command to type, when it is known: an id of the
  *  Hugging Face hub, a folder of the cache with several snapshots (or none), a folder that holds
- *  several GGUF models and nothing else. DPE_NO_INPUT; DPE_OK, and `err` untouched, for everything else.
- *  DPE_NO_MEMORY. */
+ *  several GGUF models and nothing else. DPE_NO_INPUT; DPE_OK, and `err` untouched, for everything
+ * else. DPE_NO_MEMORY. */
 dpe_status dpe_folder_explain(const char *given, struct dpe_error *err);
 
 #endif

@@ -32,10 +32,10 @@ enum dpe_dtype {
 
 /** One line of the table. */
 struct dpe_block_type {
-    const char *name;     /**< as GGUF and safetensors write it, "BF16", "Q4_K" */
-    int64_t elements;     /**< numbers of a block; 1 where each stands alone */
-    int64_t bytes;        /**< of a block */
-    uint32_t gguf;        /**< the type's number in a GGUF file */
+    const char *name; /**< as GGUF and safetensors write it, "BF16", "Q4_K" */
+    int64_t elements; /**< numbers of a block; 1 where each stands alone */
+    int64_t bytes;    /**< of a block */
+    uint32_t gguf;    /**< the type's number in a GGUF file */
 };
 extern const struct dpe_block_type dpe_block_types[DPE_DTYPES];
 
@@ -51,7 +51,8 @@ static inline int64_t dpe_dtype_bytes(enum dpe_dtype dtype, int64_t n)
     return n / dpe_block_types[dtype].elements * dpe_block_types[dtype].bytes;
 }
 
-/** The type of a name, or of a number in a GGUF file; DPE_DTYPES when the table does not have it. */
+/** The type of a name, or of a number in a GGUF file; DPE_DTYPES when the table does not have it.
+ */
 enum dpe_dtype dpe_dtype_named(const char *name);
 enum dpe_dtype dpe_dtype_of_gguf(uint32_t number);
 

@@ -109,12 +109,13 @@ static inline void dpe_unpack_q6(const unsigned char *block, struct dpe_unpacked
     }
 }
 
-/* Four bits of which one is the sign: 0, ½, 1, 1½, 2, 3, 4, 6, here doubled; an exponent for all. */
+/* Four bits of which one is the sign: 0, ½, 1, 1½, 2, 3, 4, 6, here doubled; an exponent for all.
+ */
 static inline void dpe_unpack_mxfp4(const unsigned char *block, struct dpe_unpacked *out)
 {
-    static const int8_t doubled[16] = {0, 1,  2,  3,  4,  6,  8,  12,
-                                       0, -1, -2, -3, -4, -6, -8, -12};
-    uint32_t bits = block[0] < 2 ? (uint32_t)0x00200000 << block[0] : (uint32_t)(block[0] - 1) << 23;
+    static const int8_t doubled[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
+    uint32_t bits =
+        block[0] < 2 ? (uint32_t)0x00200000 << block[0] : (uint32_t)(block[0] - 1) << 23;
     dpe_unpack_nibbles(block + 1, 16, out->q);
     for (int i = 0; i < 32; i++) {
         out->q[i] = doubled[out->q[i]];

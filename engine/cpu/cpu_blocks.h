@@ -1,7 +1,7 @@
 /**
  * @file cpu_blocks.h
- * The kernels of weights in blocks, a part of cpu_kernels.c: a block is unpacked into small integers
- * that stay in the first cache level, and these become floats where they are used.
+ * The kernels of weights in blocks, a part of cpu_kernels.c: a block is unpacked into small
+ * integers that stay in the first cache level, and these become floats where they are used.
  */
 #ifndef DPE_CPU_BLOCKS_H
 #define DPE_CPU_BLOCKS_H
@@ -14,9 +14,11 @@
 static inline vec v_from_i8(const int8_t *p)
 {
 #if defined(DPE_SIMD_AVX512)
-    return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)(const void *)p)));
+    return _mm512_cvtepi32_ps(
+        _mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)(const void *)p)));
 #elif defined(DPE_SIMD_AVX2)
-    return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)p)));
+    return _mm256_cvtepi32_ps(
+        _mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)p)));
 #else
     float lanes[VL];
     for (int i = 0; i < VL; i++) {
@@ -28,8 +30,8 @@ static inline vec v_from_i8(const int8_t *p)
 
 /* Product and sum are rounded one after the other, as the format's reference does: the same floats
  * as dpe_dtype_read gives. */
-static inline void blocks_widen_as(enum dpe_dtype dtype, int64_t elements, const unsigned char *from,
-                                   int64_t n, float *out)
+static inline void blocks_widen_as(enum dpe_dtype dtype, int64_t elements,
+                                   const unsigned char *from, int64_t n, float *out)
 {
     int64_t group = dpe_block_group(dtype);
     struct dpe_unpacked block;

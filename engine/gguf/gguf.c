@@ -59,12 +59,11 @@ dpe_status dpe_gguf_take_name(struct dpe_gguf_cursor *cursor, const char *what, 
     }
     if (memchr(bytes, '\0', (size_t)n) != NULL || dpe_utf8_check(bytes, (size_t)n) != n) {
         return dpe_fail(cursor->err, DPE_BAD_DATA,
-                        "%s: at byte %zu: expected %s of UTF-8 without NUL, found other bytes", path,
-                        cursor->at - (size_t)n, what);
+                        "%s: at byte %zu: expected %s of UTF-8 without NUL, found other bytes",
+                        path, cursor->at - (size_t)n, what);
     }
     *name = strndup(bytes, (size_t)n);
-    return *name != NULL ? DPE_OK
-                         : dpe_fail(cursor->err, DPE_NO_MEMORY, "%s: out of memory", path);
+    return *name != NULL ? DPE_OK : dpe_fail(cursor->err, DPE_NO_MEMORY, "%s: out of memory", path);
 }
 
 size_t dpe_gguf_width(enum dpe_gguf_type type)
@@ -128,9 +127,8 @@ static dpe_status take_value(struct dpe_gguf_cursor *cursor, struct dpe_gguf_val
     }
     if (value->array && type == DPE_GGUF_ARRAY) {
         char quoted[96];
-        return dpe_fail(cursor->err, DPE_BAD_DATA,
-                        "%s: %s: arrays of arrays are not supported", cursor->gguf->path,
-                        dpe_json_quote(quoted, value->key, strlen(value->key)));
+        return dpe_fail(cursor->err, DPE_BAD_DATA, "%s: %s: arrays of arrays are not supported",
+                        cursor->gguf->path, dpe_json_quote(quoted, value->key, strlen(value->key)));
     }
     if (type >= DPE_GGUF_TYPES) {
         return bad_value(cursor, value->key, "a type from 0 to 12", type);
@@ -189,11 +187,11 @@ static dpe_status take_start(struct dpe_gguf_cursor *cursor, uint64_t *n_tensors
         return DPE_OK;
     }
     if (version != 2 && version != 3) {
-        return dpe_fail(cursor->err, DPE_BAD_DATA,
-                        "%s: expected GGUF version 2 or 3, found %s%u; convert the model again with "
-                        "a current llama.cpp",
-                        path, (version & 0xffffU) == 0 ? "a file of a big-endian machine: " : "",
-                        version);
+        return dpe_fail(
+            cursor->err, DPE_BAD_DATA,
+            "%s: expected GGUF version 2 or 3, found %s%u; convert the model again with "
+            "a current llama.cpp",
+            path, (version & 0xffffU) == 0 ? "a file of a big-endian machine: " : "", version);
     }
     if (dpe_gguf_take_u64(cursor, n_tensors) && *n_tensors > MOST_TENSORS) {
         return dpe_fail(cursor->err, DPE_BAD_DATA, "%s: expected at most %d tensors, found %llu",

@@ -4,9 +4,10 @@
  *
  * A file is: "GGUF", a version, two counts, the metadata (key, type, value), the tensors (name,
  * dimensions, type, offset), then the data at the next multiple of general.alignment, to which the
- * offsets are relative. All numbers are little endian. Versions 2 and 3 are read. The header is read
- * by pread, so that a short file is an error and never a SIGBUS. What would need more memory than
- * the file's own size is refused, as are arrays of arrays and types that blocks.h does not have.
+ * offsets are relative. All numbers are little endian. Versions 2 and 3 are read. The header is
+ * read by pread, so that a short file is an error and never a SIGBUS. What would need more memory
+ * than the file's own size is refused, as are arrays of arrays and types that blocks.h does not
+ * have.
  */
 #ifndef DPE_GGUF_H
 #define DPE_GGUF_H
@@ -36,7 +37,7 @@ enum dpe_gguf_type {
 
 /** A line of the metadata. */
 struct dpe_gguf_value {
-    char *key; /**< without NUL inside */
+    char *key;               /**< without NUL inside */
     enum dpe_gguf_type type; /**< of the value, or of an array's elements */
     bool array;
     uint64_t n;                 /**< elements of an array, else 1 */
@@ -54,10 +55,10 @@ struct dpe_gguf_tensor {
 
 struct dpe_gguf {
     char *path;
-    int fd; /**< open for reading; −1: the caller took it */
+    int fd;              /**< open for reading; −1: the caller took it */
     uint64_t size, data; /**< of the file; where the data begins */
     unsigned char *header;
-    size_t n_header; /**< bytes up to the end of the list of tensors */
+    size_t n_header;               /**< bytes up to the end of the list of tensors */
     struct dpe_gguf_value *values; /**< [n_values], sorted by key */
     size_t n_values;
     struct dpe_gguf_tensor *tensors; /**< [n_tensors], in the file's order */

@@ -22,10 +22,10 @@ static dpe_status bad_tensor(const struct dpe_gguf *gguf, const char *name, stru
 static const char *foreign_type(uint32_t number)
 {
     static const char *const names[] = {
-        [9] = "Q8_1",     [10] = "Q2_K",    [11] = "Q3_K",    [15] = "Q8_K",   [16] = "IQ2_XXS",
-        [17] = "IQ2_XS",  [18] = "IQ3_XXS", [19] = "IQ1_S",   [20] = "IQ4_NL", [21] = "IQ3_S",
-        [22] = "IQ2_S",   [23] = "IQ4_XS",  [24] = "I8",      [25] = "I16",    [26] = "I32",
-        [27] = "I64",     [28] = "F64",     [29] = "IQ1_M",   [34] = "TQ1_0",  [35] = "TQ2_0",
+        [9] = "Q8_1",    [10] = "Q2_K",    [11] = "Q3_K",  [15] = "Q8_K",   [16] = "IQ2_XXS",
+        [17] = "IQ2_XS", [18] = "IQ3_XXS", [19] = "IQ1_S", [20] = "IQ4_NL", [21] = "IQ3_S",
+        [22] = "IQ2_S",  [23] = "IQ4_XS",  [24] = "I8",    [25] = "I16",    [26] = "I32",
+        [27] = "I64",    [28] = "F64",     [29] = "IQ1_M", [34] = "TQ1_0",  [35] = "TQ2_0",
         [40] = "NVFP4"};
     const char *name = number < sizeof names / sizeof names[0] ? names[number] : NULL;
     return name != NULL ? name : "a type unknown here";
@@ -64,8 +64,8 @@ static dpe_status check_size(const struct dpe_gguf *gguf, struct dpe_gguf_tensor
                  type->elements, type->name);
         return bad_tensor(gguf, tensor->name, err, what, (uint64_t)row);
     }
-    overflow |= __builtin_mul_overflow(count / (uint64_t)type->elements, (uint64_t)type->bytes,
-                                       &bytes);
+    overflow |=
+        __builtin_mul_overflow(count / (uint64_t)type->elements, (uint64_t)type->bytes, &bytes);
     if (overflow || __builtin_add_overflow(tensor->begin, bytes, &tensor->end) ||
         tensor->end > gguf->size) {
         char quoted[96];
@@ -177,12 +177,12 @@ static dpe_status check_pairs(const struct dpe_gguf *gguf, struct dpe_error *err
         const struct dpe_gguf_tensor *a = order[i - 1];
         const struct dpe_gguf_tensor *b = order[i];
         if (b->begin < a->end) {
-            status = dpe_fail(err, DPE_BAD_DATA,
-                              "%s: tensor %s begins at byte %" PRIu64 ", before the end of %s at "
-                              "%" PRIu64 ": they overlap",
-                              gguf->path, dpe_json_quote(quoted[0], b->name, strlen(b->name)),
-                              b->begin, dpe_json_quote(quoted[1], a->name, strlen(a->name)),
-                              a->end);
+            status =
+                dpe_fail(err, DPE_BAD_DATA,
+                         "%s: tensor %s begins at byte %" PRIu64 ", before the end of %s at "
+                         "%" PRIu64 ": they overlap",
+                         gguf->path, dpe_json_quote(quoted[0], b->name, strlen(b->name)), b->begin,
+                         dpe_json_quote(quoted[1], a->name, strlen(a->name)), a->end);
         }
     }
     free(order);
@@ -193,8 +193,8 @@ dpe_status dpe_gguf_place_tensors(struct dpe_gguf *gguf, struct dpe_error *err)
 {
     struct dpe_gguf_reader reader = {.file = gguf, .err = err};
     int64_t alignment = dpe_gguf_whole(&reader, "general.alignment", 32);
-    if (reader.status == DPE_OK && (alignment < 1 || alignment > MOST_ALIGNMENT ||
-                                    (alignment & (alignment - 1)) != 0)) {
+    if (reader.status == DPE_OK &&
+        (alignment < 1 || alignment > MOST_ALIGNMENT || (alignment & (alignment - 1)) != 0)) {
         dpe_gguf_expected(&reader, "general.alignment", "a power of two up to 1048576");
     }
     if (reader.status != DPE_OK) {

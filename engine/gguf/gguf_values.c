@@ -61,10 +61,9 @@ static bool is_real(enum dpe_gguf_type type)
 void dpe_gguf_expected(struct dpe_gguf_reader *reader, const char *key, const char *what)
 {
     static const char *const names[DPE_GGUF_TYPES] = {
-        "an unsigned byte",  "a byte",   "an unsigned short", "a short",
-        "a whole number",    "a whole number", "a number",    "true or false",
-        "a string",          "an array", "a whole number",    "a whole number",
-        "a number"};
+        "an unsigned byte", "a byte",         "an unsigned short", "a short",  "a whole number",
+        "a whole number",   "a number",       "true or false",     "a string", "an array",
+        "a whole number",   "a whole number", "a number"};
     const struct dpe_gguf_value *value = dpe_gguf_find(reader->file, key);
     char found[128] = "nothing";
     char quoted[96];

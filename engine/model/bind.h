@@ -49,8 +49,8 @@ dpe_status dpe_bind_arrange(struct dpe_binder *binder, enum dpe_weight which,
 
 /* weights_fp8.c */
 
-/** A matrix of type F8_E4M3 with its scales (NAME_scale or NAME_scale_inv: one, one for each row, or one
- *  for each block of dpe_config.fp8_block), as a bfloat16 copy. Its shape was checked. */
+/** A matrix of type F8_E4M3 with its scales (NAME_scale or NAME_scale_inv: one, one for each row,
+ * or one for each block of dpe_config.fp8_block), as a bfloat16 copy. Its shape was checked. */
 dpe_status dpe_bind_fp8(struct dpe_binder *binder, const char *name,
                         const struct dpe_shard_tensor *found, struct dpe_tensor *tensor);
 

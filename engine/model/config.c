@@ -242,7 +242,8 @@ static const char *refused_method(const char *method)
     return NULL;
 }
 
-/* Which quantised weights these are: those of 8-bit floats are read with their scales (weights_fp8.c). */
+/* Which quantised weights these are: those of 8-bit floats are read with their scales
+ * (weights_fp8.c). */
 static void read_quantisation(struct dpe_json_reader *top, struct dpe_config *config)
 {
     json_t *object = dpe_json_object(top, "quantization_config");
@@ -255,10 +256,11 @@ static void read_quantisation(struct dpe_json_reader *top, struct dpe_config *co
     const char *method = dpe_json_string(&inner, "quant_method", "");
     const char *reason = method == NULL ? NULL : refused_method(method);
     if (inner.status == DPE_OK && reason != NULL) {
-        inner.status = dpe_fail(top->err, DPE_BAD_DATA,
-                                "%s: quantization_config.quant_method: %s cannot be used: %s; use the "
-                                "original weights, a copy in FP8, or a GGUF file",
-                                top->file, method, reason);
+        inner.status =
+            dpe_fail(top->err, DPE_BAD_DATA,
+                     "%s: quantization_config.quant_method: %s cannot be used: %s; use the "
+                     "original weights, a copy in FP8, or a GGUF file",
+                     top->file, method, reason);
     } else if (inner.status == DPE_OK && strcmp(method, "compressed-tensors") == 0) {
         const char *format = dpe_json_string(&inner, "format", "");
         if (inner.status == DPE_OK && strcmp(format, "float-quantized") != 0) {
@@ -273,7 +275,8 @@ static void read_quantisation(struct dpe_json_reader *top, struct dpe_config *co
             }
         }
     } else if (inner.status == DPE_OK && strcmp(method, "fbgemm_fp8") != 0) {
-        dpe_json_expected(&inner, "quant_method", "\"fp8\", \"fbgemm_fp8\" or \"compressed-tensors\"");
+        dpe_json_expected(&inner, "quant_method",
+                          "\"fp8\", \"fbgemm_fp8\" or \"compressed-tensors\"");
     }
     top->status = inner.status;
 }

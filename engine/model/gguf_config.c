@@ -15,9 +15,9 @@ static const struct architecture {
     const char *name, *model_type;
     bool interleaved; /* rows of q and k were permuted to neighbouring pairs */
 } architectures[] = {
-    {"llama", "llama", true},        {"qwen2", "qwen2", false},   {"qwen3", "qwen3", false},
-    {"qwen3moe", "qwen3_moe", false}, {"phi3", "phi3", false},     {"gemma2", "gemma2", false},
-    {"gemma3", "gemma3_text", false}, {"olmo2", "olmo2", false},   {"granite", "granite", true},
+    {"llama", "llama", true},         {"qwen2", "qwen2", false},     {"qwen3", "qwen3", false},
+    {"qwen3moe", "qwen3_moe", false}, {"phi3", "phi3", false},       {"gemma2", "gemma2", false},
+    {"gemma3", "gemma3_text", false}, {"olmo2", "olmo2", false},     {"granite", "granite", true},
     {"glm4", "glm4", true},           {"gpt-oss", "gpt_oss", false},
 };
 
@@ -40,8 +40,8 @@ static const char *key_of(const struct maker *maker, const char *name, char key[
 static void put(struct maker *maker, const char *name, json_t *value)
 {
     if (maker->in.status == DPE_OK && json_object_set_new(maker->out, name, value) != 0) {
-        maker->in.status = dpe_fail(maker->in.err, DPE_NO_MEMORY, "%s: out of memory",
-                                    maker->in.file->path);
+        maker->in.status =
+            dpe_fail(maker->in.err, DPE_NO_MEMORY, "%s: out of memory", maker->in.file->path);
     } else if (maker->in.status != DPE_OK) {
         json_decref(value);
     }
@@ -57,12 +57,12 @@ static bool has_tensor(const struct maker *maker, const char *name)
 static int64_t read_whole(struct maker *maker, const char *name)
 {
     char key[128];
-    const struct dpe_gguf_value *value =
-        dpe_gguf_find(maker->in.file, key_of(maker, name, key));
+    const struct dpe_gguf_value *value = dpe_gguf_find(maker->in.file, key_of(maker, name, key));
     if (value == NULL || !value->array) {
         return dpe_gguf_whole(&maker->in, key, -1);
     }
-    int64_t first = value->n > 0 && value->type != DPE_GGUF_STRING ? dpe_gguf_whole_at(value, 0) : -1;
+    int64_t first =
+        value->n > 0 && value->type != DPE_GGUF_STRING ? dpe_gguf_whole_at(value, 0) : -1;
     bool equal = first >= 0;
     for (uint64_t i = 1; equal && i < value->n; i++) {
         equal = dpe_gguf_whole_at(value, i) == first;
@@ -188,8 +188,8 @@ static void put_windows(struct maker *maker)
         return;
     }
     put(maker, "sliding_window", json_integer(window));
-    const struct dpe_gguf_value *pattern = dpe_gguf_find(
-        maker->in.file, key_of(maker, "attention.sliding_window_pattern", key));
+    const struct dpe_gguf_value *pattern =
+        dpe_gguf_find(maker->in.file, key_of(maker, "attention.sliding_window_pattern", key));
     if (pattern == NULL) {
         return;
     }
@@ -211,7 +211,8 @@ static void put_windows(struct maker *maker)
     put(maker, "layer_types", types);
 }
 
-/* -------------------------------------------------------------------------------------- rotation */
+/* -------------------------------------------------------------------------------------- rotation
+ */
 
 /* The numbers of a tensor of factors, one for each pair; NULL after a failure. */
 static json_t *read_factors(struct maker *maker, const char *name)
@@ -288,8 +289,7 @@ static json_t *yarn_scaling(struct maker *maker, double factor)
 {
     char key[128];
     int64_t original = read_whole(maker, "rope.scaling.original_context_length");
-    double extra =
-        dpe_gguf_number(&maker->in, key_of(maker, "rope.scaling.attn_factor", key), 1.0);
+    double extra = dpe_gguf_number(&maker->in, key_of(maker, "rope.scaling.attn_factor", key), 1.0);
     json_t *scaling = json_pack("{s:s, s:f, s:b}", "rope_type", "yarn", "factor", factor,
                                 "truncate", strcmp(maker->model_type, "gpt_oss") != 0);
     if (original > 0) {
@@ -349,10 +349,10 @@ static void put_rope(struct maker *maker)
     key_of(maker, "rope.scaling.type", type);
     double factor =
         dpe_gguf_number(&maker->in, key_of(maker, "rope.scaling.factor", key), (double)NAN);
-    bool none = dpe_gguf_find(maker->in.file, type) == NULL ||
-                dpe_gguf_text_is(&maker->in, type, "none");
-    bool lists = has_tensor(maker, "rope_factors_long.weight") ||
-                 has_tensor(maker, "rope_freqs.weight");
+    bool none =
+        dpe_gguf_find(maker->in.file, type) == NULL || dpe_gguf_text_is(&maker->in, type, "none");
+    bool lists =
+        has_tensor(maker, "rope_factors_long.weight") || has_tensor(maker, "rope_freqs.weight");
     json_t *scaling = NULL;
     if (!none && !lists && isnan(factor)) {
         dpe_gguf_expected(&maker->in, key, "a number");
@@ -372,7 +372,8 @@ static void put_rope(struct maker *maker)
     }
 }
 
-/* ------------------------------------------------------------------------------------------ ends */
+/* ------------------------------------------------------------------------------------------ ends
+ */
 
 static void put_ids(struct maker *maker)
 {

@@ -130,8 +130,7 @@ static dpe_status add_experts(struct collector *c, const struct dpe_gguf_tensor 
     if (n != c->config->n_experts || tensor->rank < 2) {
         char quoted[96];
         return dpe_fail(c->err, DPE_BAD_DATA, "%s: tensor %s: expected %lld experts, found %lld",
-                        c->file->path,
-                        dpe_json_quote(quoted, tensor->name, strlen(tensor->name)),
+                        c->file->path, dpe_json_quote(quoted, tensor->name, strlen(tensor->name)),
                         (long long)c->config->n_experts, (long long)n);
     }
     const char *kind = strrchr(pattern, '.') + 1;
@@ -188,9 +187,9 @@ static dpe_status add_tensor(struct collector *c, const struct dpe_gguf_tensor *
     }
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         if (strcmp(names[i].gguf, tensor->name) == 0) {
-            return names[i].name == NULL ? DPE_OK
-                                         : add(c, tensor, names[i].name, tensor->rank,
-                                               tensor->begin, tensor->end);
+            return names[i].name == NULL
+                       ? DPE_OK
+                       : add(c, tensor, names[i].name, tensor->rank, tensor->begin, tensor->end);
         }
     }
     return unknown(c, tensor);

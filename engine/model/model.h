@@ -61,23 +61,23 @@ struct dpe_family;
 
 /** Architecture variation as data. All counts are ≥ 1 and checked against the tensors. */
 struct dpe_config {
-    char model_type[32]; /**< a name in the table of family.c */
+    char model_type[32];             /**< a name in the table of family.c */
     const struct dpe_family *family; /**< its line there; NULL: Llama's */
     int64_t n_layers;
-    int64_t hidden;       /**< width of the residual stream */
-    int64_t intermediate; /**< width of the MLP */
-    int64_t n_heads;      /**< query heads */
-    int64_t n_kv_heads;   /**< divides n_heads */
-    int64_t head_dim;     /**< even */
-    int64_t vocab;        /**< rows of the embedding */
-    int64_t max_position; /**< max_position_embeddings */
-    double rms_eps;       /**< of all norms (a residual multiplier is in it, config.c) */
+    int64_t hidden;        /**< width of the residual stream */
+    int64_t intermediate;  /**< width of the MLP */
+    int64_t n_heads;       /**< query heads */
+    int64_t n_kv_heads;    /**< divides n_heads */
+    int64_t head_dim;      /**< even */
+    int64_t vocab;         /**< rows of the embedding */
+    int64_t max_position;  /**< max_position_embeddings */
+    double rms_eps;        /**< of all norms (a residual multiplier is in it, config.c) */
     bool qkv_bias;         /**< Qwen2 */
     bool o_bias, mlp_bias; /**< Llama attention_bias / mlp_bias */
     bool tied_embeddings;
     struct dpe_rope_config rope;       /**< of the layers that a position plan moves */
     struct dpe_rope_config local_rope; /**< of the layers whose kind says so */
-    int64_t rotary_dim; /**< components of a head that rotate, even; 0: head_dim */
+    int64_t rotary_dim;                /**< components of a head that rotate, even; 0: head_dim */
     /* The kinds of layers. Kind 0 is a full-attention layer with `rope`: only these follow a
      * position plan. The others stay as they were trained. */
     int n_kinds; /**< 0: all layers are of kind 0 */
@@ -97,12 +97,13 @@ struct dpe_config {
     int64_t n_experts;           /**< of each layer's MLP; 0: one dense MLP */
     int64_t experts_per_token;
     bool experts_normalised; /**< the weights of a token's experts add up to 1 */
-    int64_t bos_id;      /**< -1 when none */
-    int64_t eos_ids[16]; /**< union of config.json and generation_config.json, ascending */
+    int64_t bos_id;          /**< -1 when none */
+    int64_t eos_ids[16];     /**< union of config.json and generation_config.json, ascending */
     int n_eos;
-    enum dpe_dtype dtype; /**< of the weights on disk (the widest met among matrices); F32 where they
-                               are blocks or mixed */
-    int64_t fp8_block[2]; /**< rows and columns that a scale of F8_E4M3 weights is for; 0: by its shape */
+    enum dpe_dtype dtype; /**< of the weights on disk (the widest met among matrices); F32 where
+                             they are blocks or mixed */
+    int64_t fp8_block[2]; /**< rows and columns that a scale of F8_E4M3 weights is for; 0: by its
+                             shape */
     bool blocks;          /**< some matrices are in blocks (GGUF) */
     int64_t weight_bytes; /**< of the weights in a GGUF file; 0: by the number and dtype */
 };
@@ -136,11 +137,11 @@ struct dpe_weights {
     struct dpe_tensor lm_head;        /**< [vocab, hidden]; the embedding itself when tied */
 };
 
-/** Open a GGUF file (the first of a split one), or a Hugging Face folder (config.json, model.safetensors or model.safetensors.index.json with
- *  shards, generation_config.json if there). Weights are memory-mapped, bound by meaning, strict on
- *  name, shape and dtype. `options` may be NULL. The caller closes with dpe_model_close.
- *  Errors: DPE_NO_INPUT, DPE_BAD_DATA (file, tensor, expected, found), DPE_NO_MEMORY,
- * DPE_PERMISSION. */
+/** Open a GGUF file (the first of a split one), or a Hugging Face folder (config.json,
+ * model.safetensors or model.safetensors.index.json with shards, generation_config.json if there).
+ * Weights are memory-mapped, bound by meaning, strict on name, shape and dtype. `options` may be
+ * NULL. The caller closes with dpe_model_close. Errors: DPE_NO_INPUT, DPE_BAD_DATA (file, tensor,
+ * expected, found), DPE_NO_MEMORY, DPE_PERMISSION. */
 dpe_status dpe_model_open(const char *folder, const struct dpe_model_options *options,
                           struct dpe_model **model, struct dpe_error *err);
 /** Close; NULL is allowed. No session of the model may live. */
@@ -154,7 +155,8 @@ const struct dpe_weights *dpe_model_weights(const struct dpe_model *model);
 const char *dpe_model_types(const struct dpe_model *model);
 /** The folder or GGUF file as given to dpe_model_open. */
 const char *dpe_model_folder(const struct dpe_model *model);
-/** The bytes of config.json as read, NUL-terminated; of a GGUF file its metadata as a config.json. */
+/** The bytes of config.json as read, NUL-terminated; of a GGUF file its metadata as a config.json.
+ */
 const char *dpe_model_config_json(const struct dpe_model *model);
 /** SHA-256, 64 lower-case hex digits, over config.json and, per shard in name order, name, size and
  *  header bytes, and of its data 256 evenly spaced blocks of 4 KiB (fast) or all bytes (full).

@@ -332,14 +332,16 @@ static enum dpe_dtype widest(const struct dpe_config *config, const struct dpe_w
 
 static bool any_blocks(const struct dpe_config *config, const struct dpe_weights *weights)
 {
-    bool any = dpe_dtype_blocks(weights->embedding.dtype) || dpe_dtype_blocks(weights->lm_head.dtype);
+    bool any =
+        dpe_dtype_blocks(weights->embedding.dtype) || dpe_dtype_blocks(weights->lm_head.dtype);
     for (int64_t i = 0; i < config->n_layers; i++) {
         for (int which = 0; which < DPE_WEIGHTS_PER_LAYER; which++) {
             any = any || dpe_dtype_blocks(weights->layers[i].weight[which].dtype);
         }
         for (int64_t e = 0; e < config->n_experts; e++) {
             const struct dpe_expert *expert = &weights->layers[i].experts[e];
-            any = any || dpe_dtype_blocks(expert->gate.dtype) || dpe_dtype_blocks(expert->down.dtype);
+            any =
+                any || dpe_dtype_blocks(expert->gate.dtype) || dpe_dtype_blocks(expert->down.dtype);
         }
     }
     return any;

@@ -25,8 +25,8 @@ static dpe_status bind_expert(struct dpe_binder *binder, int64_t index, int64_t 
         status = dpe_bind_part(binder, index, name, ".weight", parts[i].rows, parts[i].cols, true,
                                parts[i].tensor);
         if (status == DPE_OK && dpe_family_of(config)->experts_biased) {
-            status = dpe_bind_part(binder, index, name, ".bias", 0, parts[i].rows, true,
-                                   parts[i].bias);
+            status =
+                dpe_bind_part(binder, index, name, ".bias", 0, parts[i].rows, true, parts[i].bias);
         }
     }
     return status;

@@ -1,16 +1,19 @@
-/* Matrices of 8-bit floats with scales, as bfloat16 copies: what the libraries that wrote them unpack them to. */
+/* Matrices of 8-bit floats with scales, as bfloat16 copies: what the libraries that wrote them
+ * unpack them to. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "engine/model/bind.h"
 
-/* Sign, four bits of exponent with a bias of 7, three of fraction; all ones are NaN, and there is no infinity. */
+/* Sign, four bits of exponent with a bias of 7, three of fraction; all ones are NaN, and there is
+ * no infinity. */
 static float from_e4m3(unsigned char bits)
 {
     int exponent = (bits >> 3) & 15;
     int fraction = bits & 7;
-    float size = exponent == 0 ? ldexpf((float)fraction, -9) : ldexpf((float)(8 + fraction), exponent - 10);
+    float size =
+        exponent == 0 ? ldexpf((float)fraction, -9) : ldexpf((float)(8 + fraction), exponent - 10);
     size = (bits & 127) == 127 ? NAN : size;
     return (bits & 128) != 0 ? -size : size;
 }
@@ -46,13 +49,15 @@ static const struct dpe_shard_tensor *find_scales(const struct dpe_binder *binde
 
 static dpe_status bad_scales(const struct dpe_binder *binder, const char *name, const char *what)
 {
-    return dpe_fail(binder->err, DPE_BAD_DATA,
-                    "%s: tensor %s of type F8_E4M3: expected %s_scale or %s_scale_inv as F32, F16 or BF16 "
-                    "with one number, one for each row, or one for each block of equal size; %s",
-                    binder->model->folder, name, name, name, what);
+    return dpe_fail(
+        binder->err, DPE_BAD_DATA,
+        "%s: tensor %s of type F8_E4M3: expected %s_scale or %s_scale_inv as F32, F16 or BF16 "
+        "with one number, one for each row, or one for each block of equal size; %s",
+        binder->model->folder, name, name, name, what);
 }
 
-/* How many of n lie in each of `parts` equal pieces, of which only the last may be shorter; 0: no such number. */
+/* How many of n lie in each of `parts` equal pieces, of which only the last may be shorter; 0: no
+ * such number. */
 static int64_t piece(const struct dpe_binder *binder, int64_t n, int64_t parts, int at)
 {
     int64_t size = binder->model->config.fp8_block[at];
@@ -63,8 +68,8 @@ static int64_t piece(const struct dpe_binder *binder, int64_t n, int64_t parts, 
     return size;
 }
 
-static dpe_status read_scales(struct dpe_binder *binder, const char *name, int64_t rows, int64_t cols,
-                              struct scales *scales)
+static dpe_status read_scales(struct dpe_binder *binder, const char *name, int64_t rows,
+                              int64_t cols, struct scales *scales)
 {
     const struct dpe_shard_tensor *found = find_scales(binder, name);
     if (found == NULL) {

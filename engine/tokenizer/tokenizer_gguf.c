@@ -9,12 +9,11 @@
 #include "engine/base/json_strict.h"
 #include "engine/tokenizer/tokenizer_parts.h"
 
-#define TAIL                                                                                       \
-    "| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
-#define CONTRACTED   "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+"
-#define CONTRACTION  "(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
-#define UPPER        "[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]"
-#define LOWER        "[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]"
+#define TAIL        "| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
+#define CONTRACTED  "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+"
+#define CONTRACTION "(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
+#define UPPER       "[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]"
+#define LOWER       "[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]"
 #define CASED(end)                                                                                 \
     "[^\\r\\n\\p{L}\\p{N}]?" UPPER "*" LOWER "+" end "|[^\\r\\n\\p{L}\\p{N}]?" UPPER "+" LOWER     \
     "*" end
@@ -32,8 +31,8 @@ static const struct kind {
      false, false},
     {" smollm starcoder refact command-r codeshell exaone minerva-7b mellum2 ", NULL, true, false,
      false, false},
-    {" llama3 llama-v3 llama-bpe falcon3 pixtral midm-2.0 lfm2 ",
-     CONTRACTED "|\\p{N}{1,3}" TAIL, false, false, true, true},
+    {" llama3 llama-v3 llama-bpe falcon3 pixtral midm-2.0 lfm2 ", CONTRACTED "|\\p{N}{1,3}" TAIL,
+     false, false, true, true},
     {" dbrx smaug-bpe glm4 chatglm-bpe ", CONTRACTED "|\\p{N}{1,3}" TAIL, false, false, false,
      false},
     {" qwen2 deepseek-r1-qwen hunyuan megrez stablelm2 ", CONTRACTED "|\\p{N}" TAIL, false, true,
@@ -58,10 +57,9 @@ static dpe_status bad_token(struct maker *maker, uint64_t id, const char *text, 
                             const char *what)
 {
     char quoted[96];
-    return maker->in.status = dpe_fail(maker->in.err, DPE_BAD_DATA,
-                                       "%s: tokenizer.ggml.tokens: token %llu \"%s\": %s",
-                                       maker->in.file->path, (unsigned long long)id,
-                                       dpe_json_quote(quoted, text, n), what);
+    return maker->in.status = dpe_fail(
+               maker->in.err, DPE_BAD_DATA, "%s: tokenizer.ggml.tokens: token %llu \"%s\": %s",
+               maker->in.file->path, (unsigned long long)id, dpe_json_quote(quoted, text, n), what);
 }
 
 /* The text of a token as a key; the caller frees. An empty one is named, as llama.cpp does. */
@@ -69,8 +67,8 @@ static char *token_text(struct maker *maker, uint64_t id, const char *text, size
 {
     char *copy = n > 0 ? strndup(text, n) : malloc(32);
     if (copy == NULL) {
-        maker->in.status = dpe_fail(maker->in.err, DPE_NO_MEMORY, "%s: out of memory",
-                                    maker->in.file->path);
+        maker->in.status =
+            dpe_fail(maker->in.err, DPE_NO_MEMORY, "%s: out of memory", maker->in.file->path);
     } else if (n == 0) {
         snprintf(copy, 32, "[EMPTY_%llu]", (unsigned long long)id);
     } else if (strlen(copy) != n || dpe_utf8_check(copy, n) != n) {
@@ -152,7 +150,8 @@ static void put_merges(struct maker *maker, json_t *model)
     json_object_set_new(model, "merges", merges);
 }
 
-/* ------------------------------------------------------------------------------------ byte level */
+/* ------------------------------------------------------------------------------------ byte level
+ */
 
 static const struct kind *find_kind(struct maker *maker)
 {
@@ -191,8 +190,8 @@ static void make_byte_level(struct maker *maker, json_t *model, bool *bos)
                                                "pattern", "Regex", kind->expression, "behavior",
                                                "Isolated", "invert", 0));
     } else if (kind->digits) {
-        json_array_append_new(
-            steps, json_pack("{s:s, s:b}", "type", "Digits", "individual_digits", 1));
+        json_array_append_new(steps,
+                              json_pack("{s:s, s:b}", "type", "Digits", "individual_digits", 1));
     }
     json_array_append_new(steps, byte_level(kind->expression == NULL));
     json_object_set_new(maker->out, "pre_tokenizer",
@@ -206,7 +205,8 @@ static void make_byte_level(struct maker *maker, json_t *model, bool *bos)
     put_merges(maker, model);
 }
 
-/* --------------------------------------------------------------------------------- SentencePiece */
+/* --------------------------------------------------------------------------------- SentencePiece
+ */
 
 static json_t *replace(const char *what, const char *by)
 {
@@ -271,7 +271,8 @@ static void make_sentence_piece(struct maker *maker, json_t *model)
     json_object_set_new(model, "merges", merges);
 }
 
-/* ------------------------------------------------------------------------------------------ both */
+/* ------------------------------------------------------------------------------------------ both
+ */
 
 /* A token that is put before or behind each text, as a part of a template. */
 static void put_end(struct maker *maker, const char *key, int64_t fallback, json_t *single,
@@ -285,9 +286,9 @@ static void put_end(struct maker *maker, const char *key, int64_t fallback, json
     snprintf(name, sizeof name, "token %lld", (long long)id);
     json_array_append_new(single,
                           json_pack("{s:{s:s, s:i}}", "SpecialToken", "id", name, "type_id", 0));
-    json_object_set_new(specials, name,
-                        json_pack("{s:s, s:[I], s:[s]}", "id", name, "ids", (json_int_t)id,
-                                  "tokens", name));
+    json_object_set_new(
+        specials, name,
+        json_pack("{s:s, s:[I], s:[s]}", "id", name, "ids", (json_int_t)id, "tokens", name));
 }
 
 static void put_ends(struct maker *maker, bool bos, bool spm)
@@ -297,8 +298,7 @@ static void put_ends(struct maker *maker, bool bos, bool spm)
     if (dpe_gguf_flag(&maker->in, "tokenizer.ggml.add_bos_token", bos)) {
         put_end(maker, "tokenizer.ggml.bos_token_id", spm ? 1 : -1, single, specials);
     }
-    json_array_append_new(single,
-                          json_pack("{s:{s:s, s:i}}", "Sequence", "id", "A", "type_id", 0));
+    json_array_append_new(single, json_pack("{s:{s:s, s:i}}", "Sequence", "id", "A", "type_id", 0));
     if (dpe_gguf_flag(&maker->in, "tokenizer.ggml.add_eos_token", false)) {
         put_end(maker, "tokenizer.ggml.eos_token_id", spm ? 2 : -1, single, specials);
     }

@@ -1,4 +1,5 @@
-/* The merges of a SentencePiece vocabulary, which a GGUF file leaves to be derived from the scores. */
+/* The merges of a SentencePiece vocabulary, which a GGUF file leaves to be derived from the scores.
+ */
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,7 +15,7 @@ struct piece {
 
 struct merge {
     float score;
-    uint32_t whole, left, right;  /* ids */
+    uint32_t whole, left, right;        /* ids */
     uint32_t left_length, right_length; /* characters */
 };
 
@@ -111,8 +112,7 @@ static bool divide(struct deriver *d, uint32_t id)
             continue;
         }
         uint32_t left = d->slots[find_slot(d, piece->text, i)];
-        uint32_t right =
-            left == 0 ? 0 : d->slots[find_slot(d, piece->text + i, piece->n - i)];
+        uint32_t right = left == 0 ? 0 : d->slots[find_slot(d, piece->text + i, piece->n - i)];
         if (right != 0) {
             good = add_merge(d, (struct merge){piece->score, id, left - 1, right - 1, characters,
                                                piece->characters - characters});
@@ -141,7 +141,8 @@ static int by_rank(const void *a, const void *b)
     return order != 0 ? order : compare(x->right, y->right);
 }
 
-dpe_status dpe_tokenizer_spm_merges(const struct dpe_gguf *gguf, const struct dpe_gguf_value *tokens,
+dpe_status dpe_tokenizer_spm_merges(const struct dpe_gguf *gguf,
+                                    const struct dpe_gguf_value *tokens,
                                     const struct dpe_gguf_value *types,
                                     const struct dpe_gguf_value *scores, json_t **merges,
                                     struct dpe_error *err)

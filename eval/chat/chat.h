@@ -30,8 +30,8 @@ dpe_status dpe_chat_open(const char *what, const char *model, struct dpe_chat **
 void dpe_chat_close(struct dpe_chat *chat);
 /** The file that the template was read from. */
 const char *dpe_chat_source(const struct dpe_chat *chat);
-/** What a GGUF file says of a tokenizer_config.json: chat_template, bos_token and the like, each where
- *  it is there; a new reference. NULL, and DPE_OK, when the path is no GGUF file. */
+/** What a GGUF file says of a tokenizer_config.json: chat_template, bos_token and the like, each
+ * where it is there; a new reference. NULL, and DPE_OK, when the path is no GGUF file. */
 dpe_status dpe_chat_gguf_config(const char *path, json_t **config, struct dpe_error *err);
 /** The text of eos_token, with which a turn of the model may end; NULL when it is not known. */
 const char *dpe_chat_end(const struct dpe_chat *chat);
