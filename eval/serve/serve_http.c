@@ -6,6 +6,7 @@
 #include <openssl/crypto.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
@@ -175,7 +176,7 @@ static bool key_is_right(const struct dpe_serve_exchange *exchange)
     if (key == NULL) {
         return true;
     }
-    if (given == NULL || strncmp(given, bearer, sizeof bearer - 1) != 0) {
+    if (given == NULL || strncasecmp(given, bearer, sizeof bearer - 1) != 0) {
         return false;
     }
     given += sizeof bearer - 1;

@@ -132,6 +132,7 @@ def test_batch(server):
 def test_rest(server):
     """Models, tokenizer, health, metrics, RULER's client."""
     assert server.ask("/v1/models")["data"][0]["id"] == "reference"
+    assert server.ask("/v1/models/reference") == server.ask("/v1/models")["data"][0]
     ids = [int(word) for word in run("--tokenize", "-p", PROMPT).split()]
     assert server.ask("/tokenize", {"prompt": PROMPT})["tokens"] == ids
     assert server.ask("/tokenize", {"prompt": PROMPT, "add_special_tokens": False})["tokens"] == ids[1:]

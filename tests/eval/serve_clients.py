@@ -33,7 +33,13 @@ def test_openai(server, chat_file):
     client = openai.OpenAI(base_url=f"http://127.0.0.1:{server.port}/v1", api_key="sk-test", max_retries=0)
     wanted = subprocess.run([f"{bin_folder}/dpe-run", "-m", model, *METHOD, "-p", PROMPT, "-n", "24"], check=True,
                             capture_output=True, text=True).stdout.rstrip("\n")
-    assert client.models.list().data[0].id == "reference"
+    assert client.models.list().data[0].id == client.models.retrieve("reference").id == "reference"
+    try:
+        client.chat.completions.create(model="reference", messages=[{"role": "user", "content": "Who?"}], tools=[
+            {"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {}}}}])
+        raise AssertionError("tools were accepted")
+    except openai.BadRequestError as error:
+        assert error.param == "tools", error
     made = client.completions.create(model="reference", prompt=PROMPT, max_tokens=24, temperature=0, logprobs=2)
     assert made.choices[0].text.rstrip("\n") == wanted and made.usage.completion_tokens == 24
     assert len(made.choices[0].logprobs.token_logprobs) == 24 and made.model_extra["dpe"]["length"] == 1024

@@ -161,25 +161,31 @@ def test_scores():
         assert server.metric("dpe_prompt_tokens_total") == 0
 
 
+TURNS = {"turns.jinja": "{% for m in messages %}{{ m.role }}: {{ m.content }}{% if m.role == 'assistant' %}<|bos|>{% endif %}\n"
+                        "{% endfor %}{% if add_generation_prompt %}assistant:{% endif %}",
+         "turns.txt": "user: {prompt}<|bos|>\nassistant:"}
+
+
 def test_chat_ends():
-    """An answer in a chat ends at the special token that the template puts after an answer."""
-    template = os.path.join(work, "turns.jinja")
-    with open(template, "w", encoding="utf-8") as file:
-        file.write("{% for m in messages %}{{ m.role }}: {{ m.content }}{% if m.role == 'assistant' %}<|bos|>{% endif %}\n"
-                   "{% endfor %}{% if add_generation_prompt %}assistant:{% endif %}")
+    """An answer in a chat ends at the special token that the template puts after an answer; where it is plain text, after the
+    user's message."""
     body = {"max_tokens": 8, "temperature": 0, "logprobs": True, "messages": [{"role": "user", "content": "Who is it?"}]}
-    with serve("-l", 256, "--chat-template", template) as server:
-        content = server.ask("/v1/chat/completions", body)["choices"][0]["logprobs"]["content"]
-        assert server.ask("/tokenize", {"prompt": "<|bos|>", "add_special_tokens": False})["tokens"] == [BOS]
-        third = server.ask("/tokenize", {"prompt": content[2]["token"], "add_special_tokens": False})["tokens"]
-        firsts = [item["token"] for item in content[:3]]
-    assert len(third) == 1 and firsts.index(content[2]["token"]) == 2, content
-    model = changed_model("turns", [(BOS, third[0])])
-    with serve("-l", 256, "--chat-template", template, model=model) as server:
-        choice = server.ask("/v1/chat/completions", body)["choices"][0]
-        assert choice["finish_reason"] == "stop" and len(choice["logprobs"]["content"]) == 2, choice
-        longer = server.ask("/v1/chat/completions", {**body, "ignore_eos": True})["choices"][0]
-        assert longer["finish_reason"] == "length" and len(longer["logprobs"]["content"]) == 8, longer
+    for file_name, turns in TURNS.items():
+        template = os.path.join(work, file_name)
+        with open(template, "w", encoding="utf-8") as file:
+            file.write(turns)
+        with serve("-l", 256, "--chat-template", template) as server:
+            content = server.ask("/v1/chat/completions", body)["choices"][0]["logprobs"]["content"]
+            assert server.ask("/tokenize", {"prompt": "<|bos|>", "add_special_tokens": False})["tokens"] == [BOS]
+            third = server.ask("/tokenize", {"prompt": content[2]["token"], "add_special_tokens": False})["tokens"]
+            firsts = [item["token"] for item in content[:3]]
+        assert len(third) == 1 and firsts.index(content[2]["token"]) == 2, content
+        model = changed_model(file_name + ".model", [(BOS, third[0])])
+        with serve("-l", 256, "--chat-template", template, model=model) as server:
+            choice = server.ask("/v1/chat/completions", body)["choices"][0]
+            assert choice["finish_reason"] == "stop" and len(choice["logprobs"]["content"]) == 2, choice
+            longer = server.ask("/v1/chat/completions", {**body, "ignore_eos": True})["choices"][0]
+            assert longer["finish_reason"] == "length" and len(longer["logprobs"]["content"]) == 8, longer
 
 
 try:

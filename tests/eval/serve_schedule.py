@@ -114,7 +114,9 @@ def test_key():
         for wrong in ({}, {"Authorization": "Bearer sk-wrong"}, {"Authorization": "Bearer sk-righ"},
                       {"Authorization": "sk-right"}, {"Authorization": "Bearer "}):
             assert server.refused(401, "/v1/completions", body, headers=wrong)["code"] == "invalid_api_key"
-        server.ask("/v1/completions", body, headers={"Authorization": "Bearer sk-right"})
+        for right in ("Bearer sk-right", "bearer sk-right"):
+            server.ask("/v1/completions", body, headers={"Authorization": right})
+        server.refused(401, "/v1/models/reference", "", method="GET")
         server.ask("/health")
         assert server.raw("GET", "/")[0] == 200
 
