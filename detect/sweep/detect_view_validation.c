@@ -4,6 +4,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 static void put_difference(struct dpe_detect_page *page, const char *name,
                            const struct dpe_interval *d, double p, int width)
@@ -86,20 +87,26 @@ dpe_status dpe_detect_validation_table(const struct dpe_detect_validation *valid
         "the model as it is", "every group at half the trained length",
         "every group at the length chosen for it"};
     bool recall = validation->criterion == DPE_DETECT_RECALL;
-    for (int v = 0; v < DPE_DETECT_N_VALIDATED; v++) {
-        char value[64];
-        const struct dpe_interval *one = &validation->value[v];
-        dpe_detect_interval_text(validation->criterion, one->mean, one->low, one->high, width >= 34,
-                                 value, sizeof value);
-        dpe_detect_put(page, width >= 80 ? "%-6s %-24s %s\n" : "%-6s %s\n",
-                       dpe_detect_validated_names[v], value, meaning[v]);
-    }
+    int widest = 6;
     for (int v = DPE_DETECT_N_VALIDATED; v < validation->n_plans; v++) {
+        int n = (int)strlen(names[v]);
+        widest = n > widest && n <= 24 ? n : widest;
+    }
+    for (int v = 0; v < DPE_DETECT_N_VALIDATED || v < validation->n_plans; v++) {
         char value[64];
         const struct dpe_interval *one = &validation->value[v];
+        bool own = v < DPE_DETECT_N_VALIDATED;
+        const char *name = own ? dpe_detect_validated_names[v] : names[v];
+        const char *what = own                            ? meaning[v]
+                           : strcmp(name, "single") == 0 ? "one length for all groups"
+                                                          : "";
         dpe_detect_interval_text(validation->criterion, one->mean, one->low, one->high, width >= 34,
                                  value, sizeof value);
-        dpe_detect_put(page, "%-6s %s\n", names[v], value);
+        if (width >= 80 && what[0] != '\0') {
+            dpe_detect_put(page, "%-*s %-24s %s\n", widest, name, value, what);
+        } else {
+            dpe_detect_put(page, "%-*s %s\n", widest, name, value);
+        }
     }
     put_difference(page, "joint - base", &validation->minus[DPE_DETECT_BASE],
                    validation->p[DPE_DETECT_BASE], width);

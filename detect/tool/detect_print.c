@@ -219,7 +219,7 @@ static dpe_status dry_run(struct detect_inputs *inputs, const struct dpe_niah *n
         if (costs[i].room > 0) {
             printf(" and at most %lld generated", (long long)costs[i].room);
         }
-        printf(", validation ");
+        printf("\n%-16s validation ", "");
         if (i == 0 && dpe_detect_inputs_steps(inputs) > 0) {
             printf("and at most %lld configurations of --select ",
                    (long long)dpe_detect_inputs_steps(inputs));
