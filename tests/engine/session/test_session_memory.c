@@ -30,11 +30,12 @@ static void the_estimate_is_what_is_allocated(void **state)
     (void)state;
     struct tiny tiny = tiny_open("mistral");
     struct dpe_error err = {0};
-    for (int i = 0; i < N_DEVICES * 2; i++) {
+    static const char *const plans[] = {"rope", "dpe:window=5,scales=4", "infllm:block=4",
+                                        "select:block=3,representative=extremes,refresh=9"};
+    for (int i = 0; i < N_DEVICES * 4; i++) {
         const struct dpe_session_options options = {
-            .device = devices[i / 2], .n_threads = 2, .capacity = 20000, .prefill_chunk = 256};
-        struct dpe_plan plan =
-            tiny_plan(&tiny, i % 2 == 0 ? "rope" : "dpe:window=5,scales=4", 20000);
+            .device = devices[i / 4], .n_threads = 2, .capacity = 20000, .prefill_chunk = 256};
+        struct dpe_plan plan = tiny_plan(&tiny, plans[i % 4], 20000);
         uint64_t bytes = 0;
         uint64_t weights = 0;
         TINY_OK(dpe_session_estimate(tiny.config, &plan, &options, &bytes, &weights, &err), err);
