@@ -34,8 +34,10 @@ static dpe_status make_grid(struct detect_inputs *inputs, struct dpe_error *err)
     struct dpe_detect_params params = {
         .length = args->job.length,
         .trained_length = inputs->job.trained_length,
-        .window =
-            args->window > 0 ? args->window : dpe_detect_default_window(inputs->job.trained_length),
+        .frequencies = args->frequencies,
+        .window = args->frequencies  ? 1
+                  : args->window > 0 ? args->window
+                                     : dpe_detect_default_window(inputs->job.trained_length),
         .n_groups = (int)args->groups,
         .mask = inputs->mask,
     };
@@ -220,10 +222,12 @@ dpe_status dpe_detect_inputs_start(struct detect_inputs *inputs, struct dpe_erro
         {"niah_template", inputs->niah_template},
         {"special_in_text", specials[inputs->niah.special]},
         {"key_pairs", inputs->key_pairs},
+        {"move", "frequencies"}, /* of positions there is no field: older tables have none */
     };
     const struct dpe_job_identity own = {.kind = "detect",
                                          .own = fields,
-                                         .n_own = sizeof fields / sizeof fields[0],
+                                         .n_own = sizeof fields / sizeof fields[0] -
+                                                  (args->frequencies ? 0 : 1),
                                          .length_name = "length",
                                          .length = args->job.length};
     const struct dpe_plan *plan = &inputs->grid.configs[0].plan;
