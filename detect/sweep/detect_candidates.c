@@ -186,22 +186,41 @@ static void add_single(struct list *list, const struct dpe_detect_params *params
     }
 }
 
-/* The first groups kept, the others at one length, for every number of the first: the two longest
- * lengths up to the trained one. */
+/* The longest length up to `most`, −1: none is. */
+static int longest_up_to(const struct dpe_detect_params *params, double most)
+{
+    int t = params->n_lengths - 1;
+    while (t >= 0 && (double)params->lengths[t] > most) {
+        t--;
+    }
+    return t;
+}
+
+/* The first groups kept, the next at `next`, the others at `rest`, for every number of the first. */
+static void add_split(struct list *list, const struct dpe_detect_params *params, int next, int rest)
+{
+    for (int kept = 0; kept < params->n_groups; kept++) {
+        struct dpe_detect_point *point = add(list);
+        for (int g = 0; g < params->n_groups; g++) {
+            int at = g < kept ? params->n_lengths - 1 : g == kept ? next : rest;
+            point->at[g] = (int16_t)at;
+        }
+    }
+}
+
+/* The two longest lengths up to the trained one; of the longer one also with a group half way, in
+ * place of the ramp that other methods have between what they keep and what they divide. */
 static void add_splits(struct list *list, const struct dpe_detect_params *params)
 {
-    int n = 0;
-    for (int t = params->n_lengths - 1; t >= 0 && n < 2; t--) {
-        if (params->lengths[t] > params->trained_length) {
-            continue;
-        }
-        n++;
-        for (int kept = 0; kept < params->n_groups; kept++) {
-            struct dpe_detect_point *point = add(list);
-            for (int g = 0; g < params->n_groups; g++) {
-                point->at[g] = (int16_t)(g < kept ? params->n_lengths - 1 : t);
-            }
-        }
+    double trained = (double)params->trained_length;
+    int longest = longest_up_to(params, trained);
+    if (longest < 0) {
+        return;
+    }
+    add_split(list, params, longest, longest);
+    add_split(list, params, longest_up_to(params, sqrt(trained * (double)params->length)), longest);
+    if (longest > 0) {
+        add_split(list, params, longest - 1, longest - 1);
     }
 }
 

@@ -65,7 +65,7 @@ int64_t dpe_detect_search_most_rows(const struct dpe_detect_search_options *opti
     int64_t rows = options->n_samples; /* of the first plan; later ones have theirs */
     rows += options->temperature ? dpe_detect_halving_rows(options, TEMPERATURES) : 0;
     for (int round = 0; round < options->rounds && options->joint; round++) {
-        int lengths = params->frequencies ? 2 * groups + 2
+        int lengths = params->frequencies ? 3 * groups + 2
                                           : params->n_lengths + 2 + (round == 0 ? crossed : 0);
         lengths = lengths < DPE_DETECT_MOST_CANDIDATES ? lengths : DPE_DETECT_MOST_CANDIDATES - 1;
         rows += dpe_detect_halving_rows(options, lengths);
