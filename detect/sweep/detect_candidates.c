@@ -5,7 +5,7 @@
 #include <string.h>
 
 const char *const dpe_detect_move_names[DPE_DETECT_N_MOVES] = {"temperature", "lengths", "window",
-                                                               "group"};
+                                                               "ramp", "group"};
 
 /* ----------------------------------------------------------------------------------------- points
  */
@@ -186,44 +186,6 @@ static void add_single(struct list *list, const struct dpe_detect_params *params
     }
 }
 
-/* The longest length up to `most`, −1: none is. */
-static int longest_up_to(const struct dpe_detect_params *params, double most)
-{
-    int t = params->n_lengths - 1;
-    while (t >= 0 && (double)params->lengths[t] > most) {
-        t--;
-    }
-    return t;
-}
-
-/* The first groups kept, the next at `next`, the others at `rest`, for every number of the first. */
-static void add_split(struct list *list, const struct dpe_detect_params *params, int next, int rest)
-{
-    for (int kept = 0; kept < params->n_groups; kept++) {
-        struct dpe_detect_point *point = add(list);
-        for (int g = 0; g < params->n_groups; g++) {
-            int at = g < kept ? params->n_lengths - 1 : g == kept ? next : rest;
-            point->at[g] = (int16_t)at;
-        }
-    }
-}
-
-/* The two longest lengths up to the trained one; of the longer one also with a group half way, in
- * place of the ramp that other methods have between what they keep and what they divide. */
-static void add_splits(struct list *list, const struct dpe_detect_params *params)
-{
-    double trained = (double)params->trained_length;
-    int longest = longest_up_to(params, trained);
-    if (longest < 0) {
-        return;
-    }
-    add_split(list, params, longest, longest);
-    add_split(list, params, longest_up_to(params, sqrt(trained * (double)params->length)), longest);
-    if (longest > 0) {
-        add_split(list, params, longest - 1, longest - 1);
-    }
-}
-
 /* One length for all; what the sweep ranks first, of all groups, and of those whose lengths differ
  * beyond noise. Which temperature suits depends on the length, so with a searched one the first
  * time also each length that was trained together with the usual ones. */
@@ -231,9 +193,7 @@ static void add_lengths(struct list *list, const struct dpe_detect_params *param
                         const struct dpe_detect_ranking *ranking)
 {
     const int64_t window = list->tried[0].point.window;
-    if (params->frequencies) {
-        add_splits(list, params);
-    } else {
+    if (!params->frequencies) { /* with none kept they find nothing */
         add_single(list, params, params->length, DPE_DETECT_MAX_LENGTHS, NULL);
     }
     for (int informative = 0; informative < 2; informative++) {
@@ -283,6 +243,61 @@ static void add_windows(struct list *list, const struct dpe_detect_params *param
     }
 }
 
+/* How many of the fastest groups bear the longest length: those before the first one that the sweep
+ * shows to be worse there than in the base, and never all of them. */
+static int bearing_groups(const struct dpe_detect_params *params,
+                          const struct dpe_detect_ranking *ranking)
+{
+    const int longest = params->n_lengths - 1;
+    int n = 0;
+    while (n < params->n_groups - 1) {
+        const int base = dpe_detect_base_at(params, n);
+        const int row = n * params->n_lengths;
+        if (base < 0) {
+            return params->n_groups - 1;
+        }
+        bool recall = ranking->criterion == DPE_DETECT_RECALL;
+        if (recall ? ranking->high[row + longest] < ranking->mean[row + base]
+                   : ranking->low[row + longest] > ranking->mean[row + base]) {
+            return n;
+        }
+        n++;
+    }
+    return params->n_groups - 1;
+}
+
+/* A fast pair has met all of its angles in training, a slow one has not. So the groups before `cut`
+ * get the longest length, and the others `slow`, at once or by halves. */
+static void add_ramp(struct list *list, const struct dpe_detect_params *params, int cut, int slow,
+                     bool at_once)
+{
+    const int longest = params->n_lengths - 1;
+    struct dpe_detect_point *point = add(list);
+    for (int g = 0; g < params->n_groups; g++) {
+        int halved = longest - (g - cut + 1);
+        int t = g < cut ? longest : at_once || halved < slow ? slow : halved;
+        point->at[g] = (int16_t)t;
+    }
+}
+
+/* Ramps that end at L0 and at L0/2, where these are detecting lengths. */
+static void add_ramps(struct list *list, const struct dpe_detect_params *params,
+                      const struct dpe_detect_ranking *ranking)
+{
+    const int bearing = bearing_groups(params, ranking);
+    const int step = (bearing + DPE_DETECT_MOST_CUTS - 1) / DPE_DETECT_MOST_CUTS;
+    for (int t = 0; t < params->n_lengths - 1; t++) {
+        int64_t length = params->lengths[t];
+        bool slow = length == params->trained_length || 2 * length == params->trained_length;
+        for (int cut = bearing; slow && cut > 0; cut -= step) {
+            if (length >= list->tried[0].point.window) {
+                add_ramp(list, params, cut, t, true);
+                add_ramp(list, params, cut, t, false);
+            }
+        }
+    }
+}
+
 /* Each group alone at the length that the sweep ranks first, or second where it has the first. */
 static void add_groups(struct list *list, const struct dpe_detect_params *params,
                        const struct dpe_detect_ranking *ranking)
@@ -317,6 +332,9 @@ int dpe_detect_candidates(const struct dpe_detect_params *params, int64_t head_d
         break;
     case DPE_DETECT_MOVE_WINDOW:
         add_windows(&list, params);
+        break;
+    case DPE_DETECT_MOVE_RAMP:
+        add_ramps(&list, params, ranking);
         break;
     case DPE_DETECT_MOVE_GROUP:
         add_groups(&list, params, ranking);

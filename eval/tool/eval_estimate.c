@@ -69,38 +69,49 @@ static void cost_of_books(const struct comparison *comparison, const struct dpe_
                           .head = products[1] / products[0]};
 }
 
-static dpe_status print_suite(const struct comparison *comparison, const struct dpe_suite *suite,
-                              const struct dpe_job_speed *speed, struct dpe_job_range *range,
-                              struct dpe_error *err)
+static dpe_status cost_of_task(const struct comparison *comparison, const struct dpe_suite *suite,
+                               const struct dpe_suite_task *task, struct cost *cost,
+                               struct dpe_error *err)
 {
-    dpe_status status = DPE_OK;
-    for (size_t t = 0; t < suite->n_tasks && status == DPE_OK; t++) {
-        const struct dpe_suite_task *task = &suite->tasks[t];
-        struct cost cost = {0};
-        if (suite->perplexity) {
-            cost_of_books(comparison, task, &cost);
-        } else {
-            status = cost_of_answers(comparison, task, &cost, err);
-        }
-        double rows = (double)task->n_samples * (double)comparison->n_methods;
-        if (status == DPE_OK && speed == NULL) {
-            printf("%-16s %.0f samples of %.0f tokens", task->task.name, rows, cost.prompt);
-            printf(cost.room > 0.0 ? " and at most %.0f generated\n" : "\n", cost.room);
-        } else if (status == DPE_OK) {
-            dpe_job_range_add(range, speed, rows, cost.read * cost.head, cost.pairs, cost.steps,
-                              cost.prompt * cost.branches);
-        }
+    if (suite->perplexity) {
+        cost_of_books(comparison, task, cost);
+        return DPE_OK;
+    }
+    return cost_of_answers(comparison, task, cost, err);
+}
+
+/* Print `rows` samples of a task, or with `speed` add the time that they take. */
+static dpe_status take_task(const struct comparison *comparison, const struct dpe_suite *suite,
+                            const struct dpe_suite_task *task, double rows,
+                            const struct dpe_job_speed *speed, struct dpe_job_range *range,
+                            struct dpe_error *err)
+{
+    struct cost cost = {0};
+    dpe_status status = cost_of_task(comparison, suite, task, &cost, err);
+    if (status == DPE_OK && speed == NULL) {
+        printf("%-16s %.0f samples of %.0f tokens", task->task.name, rows, cost.prompt);
+        printf(cost.room > 0.0 ? " and at most %.0f generated\n" : "\n", cost.room);
+    } else if (status == DPE_OK) {
+        dpe_job_range_add(range, speed, rows, cost.read * cost.head, cost.pairs, cost.steps,
+                          cost.prompt * cost.branches);
     }
     return status;
 }
 
-static dpe_status each_suite(const struct comparison *comparison,
-                             const struct dpe_job_speed *speed, struct dpe_job_range *range,
-                             struct dpe_error *err)
+/* rows: of each task of the first suite, the only one then; NULL: every sample under every method. */
+static dpe_status each_task(const struct comparison *comparison, const double *rows,
+                            const struct dpe_job_speed *speed, struct dpe_job_range *range,
+                            struct dpe_error *err)
 {
     dpe_status status = DPE_OK;
-    for (int i = 0; i < comparison->n_suites && status == DPE_OK; i++) {
-        status = print_suite(comparison, &comparison->suites[i], speed, range, err);
+    for (int i = 0; i < (rows != NULL ? 1 : comparison->n_suites); i++) {
+        const struct dpe_suite *suite = &comparison->suites[i];
+        for (size_t t = 0; t < suite->n_tasks && status == DPE_OK; t++) {
+            const struct dpe_suite_task *task = &suite->tasks[t];
+            double n = rows != NULL ? rows[t]
+                                    : (double)task->n_samples * (double)comparison->n_methods;
+            status = take_task(comparison, suite, task, n, speed, range, err);
+        }
     }
     return status;
 }
@@ -117,42 +128,58 @@ static const struct dpe_plan *slowest_plan(const struct comparison *comparison)
     return slowest;
 }
 
-dpe_status dpe_eval_dry_run(struct comparison *comparison, struct dpe_error *err)
+static dpe_status print_memory(const struct comparison *comparison, const struct dpe_plan *plan,
+                               struct dpe_error *err)
 {
-    int64_t longest = comparison->lengths[comparison->n_lengths - 1];
-    const struct dpe_plan *plan = slowest_plan(comparison);
+    const struct dpe_session_options options = dpe_job_session_options(
+        &comparison->job, comparison->lengths[comparison->n_lengths - 1]);
+    uint64_t bytes = 0;
+    uint64_t weights = 0;
+    char memory[200];
+    dpe_status status = dpe_session_estimate(dpe_model_config(comparison->job.model), plan,
+                                             &options, &bytes, &weights, err);
+    if (status == DPE_OK) {
+        printf("memory           %s\n",
+               dpe_job_memory_text(&comparison->job, bytes, weights, memory));
+    }
+    return status;
+}
+
+dpe_status dpe_eval_print_cost(const struct comparison *comparison, const struct dpe_plan *plan,
+                               const double *rows, struct dpe_error *err)
+{
     struct dpe_job_speed speed = {0};
     struct dpe_job_range range = {0};
     struct dpe_error why = {0};
-    uint64_t bytes = 0;
-    uint64_t weights = 0;
-    dpe_status status = dpe_eval_fit_batch(comparison, err);
+    dpe_status status = each_task(comparison, rows, NULL, NULL, err);
     if (status == DPE_OK) {
-        const struct dpe_session_options options =
-            dpe_job_session_options(&comparison->job, longest);
-        status = dpe_session_estimate(dpe_model_config(comparison->job.model), plan, &options,
-                                      &bytes, &weights, err);
+        status = print_memory(comparison, plan, err);
     }
+    if (status != DPE_OK) {
+        return status;
+    }
+    fflush(stdout);
+    if (dpe_job_measure_here(&comparison->job, plan,
+                             comparison->lengths[comparison->n_lengths - 1], &speed,
+                             &why) != DPE_OK) {
+        printf("time             not measured: %s\n", why.text);
+        return DPE_OK;
+    }
+    status = each_task(comparison, rows, &speed, &range, err);
+    if (status == DPE_OK) {
+        dpe_job_range_print(&range, &speed);
+    }
+    return status;
+}
+
+dpe_status dpe_eval_dry_run(struct comparison *comparison, struct dpe_error *err)
+{
+    dpe_status status = dpe_eval_fit_batch(comparison, err);
     if (status != DPE_OK) {
         return status;
     }
     printf("model            %s\n", comparison->args->job.model);
     printf("%-16s %d\n", comparison->args->what != NULL ? "steps" : "methods",
            comparison->n_methods);
-    status = each_suite(comparison, NULL, NULL, err);
-    if (status != DPE_OK) {
-        return status;
-    }
-    char memory[200];
-    printf("memory           %s\n", dpe_job_memory_text(&comparison->job, bytes, weights, memory));
-    fflush(stdout);
-    if (dpe_job_measure_here(&comparison->job, plan, longest, &speed, &why) != DPE_OK) {
-        printf("time             not measured: %s\n", why.text);
-        return DPE_OK;
-    }
-    status = each_suite(comparison, &speed, &range, err);
-    if (status == DPE_OK) {
-        dpe_job_range_print(&range, &speed);
-    }
-    return status;
+    return dpe_eval_print_cost(comparison, slowest_plan(comparison), NULL, err);
 }

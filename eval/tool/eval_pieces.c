@@ -34,7 +34,6 @@ enum option_key {
     KEY_PREDICTIONS,
     KEY_BUDGET,
     KEY_TUNE_TEMPERATURE,
-    KEY_DRY_RUN,
 };
 
 /* --------------------------------------------------------------------------------------- values */
@@ -143,7 +142,6 @@ static const struct place switches[] = {
     {KEY_GRID, offsetof(struct eval_arguments, grid)},
     {KEY_ALONE, offsetof(struct eval_arguments, alone)},
     {KEY_SKIP_BAD, offsetof(struct eval_arguments, skip_bad)},
-    {KEY_DRY_RUN, offsetof(struct eval_arguments, job.dry_run)},
 };
 
 static bool keep(int key, const char *arg, struct eval_arguments *args)
@@ -330,8 +328,6 @@ static const struct argp_option tune_table[] = {
     {"budget", KEY_BUDGET, "ROWS", DPE_BASIC,
      "Rows (a sample under a setting) that the race of each method may run at each length "
      "(default 400)",
-     1},
-    {"dry-run", KEY_DRY_RUN, NULL, DPE_BASIC, "Print settings, rows and tokens, and run nothing",
      1},
     {0},
 };

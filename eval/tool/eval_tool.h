@@ -108,6 +108,10 @@ dpe_status dpe_eval_comparison_open(struct comparison *comparison,
 dpe_status dpe_eval_comparison_run(struct comparison *comparison, struct dpe_error *err);
 /** Print what the comparison would cost, and run nothing. */
 dpe_status dpe_eval_dry_run(struct comparison *comparison, struct dpe_error *err);
+/** The lines of a dry run about samples, memory and time. `plan` is the one whose attention does most; rows[t]:
+ *  how many samples of task t of the only suite run, NULL = each sample of every suite under each method. */
+dpe_status dpe_eval_print_cost(const struct comparison *comparison, const struct dpe_plan *plan,
+                               const double *rows, struct dpe_error *err);
 /** Make as many samples together as share a context and fit into memory. */
 dpe_status dpe_eval_fit_batch(struct comparison *comparison, struct dpe_error *err);
 /** Also after a failed open; returns what dpe_job_close does. */

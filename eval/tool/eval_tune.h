@@ -73,7 +73,7 @@ int64_t dpe_tune_first_fresh(const struct tuning *tuning);
 dpe_status dpe_tune_put(const struct tuning *tuning, struct dpe_h5 *table, struct dpe_error *err);
 /** The result, as text or for scripts. */
 dpe_status dpe_tune_print(const struct tuning *tuning, struct dpe_error *err);
-/** What would run: settings, rows, tokens. */
+/** What would run: settings, rows, tokens, and as text memory and time. */
 dpe_status dpe_tune_print_cost(const struct tuning *tuning, struct dpe_error *err);
 
 #endif

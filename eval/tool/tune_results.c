@@ -349,44 +349,84 @@ dpe_status dpe_tune_print(const struct tuning *tuning, struct dpe_error *err)
     return DPE_OK;
 }
 
-dpe_status dpe_tune_print_cost(const struct tuning *tuning, struct dpe_error *err)
+/* The plan of any setting whose attention does most: that with most bands. */
+static const struct dpe_plan *slowest_plan(const struct tuning *tuning)
+{
+    const struct dpe_plan *slowest = &tuning->groups[0].arms[0].plan;
+    for (int g = 0; g < tuning->n_groups; g++) {
+        for (int i = 0; i < tuning->groups[g].n_arms; i++) {
+            const struct dpe_plan *plan = &tuning->groups[g].arms[i].plan;
+            slowest = plan->n_bands > slowest->n_bands ? plan : slowest;
+        }
+    }
+    return slowest;
+}
+
+/* What a group may run at most: its race, and the default and the chosen setting on fresh samples. */
+static int64_t race_rows(const struct tuning *tuning, const struct tune_group *group)
+{
+    return group->n_arms > 1 ? tuning->comparison.args->budget : 0;
+}
+
+static int64_t fresh_rows(const struct tuning *tuning, const struct tune_group *group)
+{
+    return (group->n_arms > 1 ? 2 : 1) * tuning->fresh;
+}
+
+static dpe_status print_cost_text(const struct tuning *tuning, const double *rows,
+                                  struct dpe_error *err)
 {
     const struct comparison *comparison = &tuning->comparison;
-    bool text = comparison->args->job.result == DPE_RESULT_TEXT;
-    struct dpe_result *out = text ? NULL : begin_document(tuning);
-    int64_t rows = 0;
-    double tokens = 0.0;
-    if (text) {
-        printf("%-13s %8s %8s %12s %6s\n", "method", "length", "settings", "race, rows", "fresh");
-    }
+    printf("model            %s\n", comparison->args->job.model);
+    printf("%-16s %8s %8s %12s %6s\n", "method", "length", "settings", "race, rows", "fresh");
     for (int g = 0; g < tuning->n_groups; g++) {
         const struct tune_group *group = &tuning->groups[g];
-        int64_t race = group->n_arms > 1 ? comparison->args->budget : 0;
-        int64_t fresh = (group->n_arms > 1 ? 2 : 1) * tuning->fresh;
-        int64_t length = comparison->lengths[group->length];
-        rows += race + fresh;
-        tokens += (double)(race + fresh) * (double)length;
-        if (text) {
-            printf("%-13.*s %8lld %8d %12lld %6lld\n", (int)strcspn(group->method, ":"),
-                   group->method, (long long)length, group->n_arms, (long long)race,
-                   (long long)fresh);
-            continue;
-        }
+        printf("%-16.*s %8lld %8d %12lld %6lld\n", (int)strcspn(group->method, ":"), group->method,
+               (long long)comparison->lengths[group->length], group->n_arms,
+               (long long)race_rows(tuning, group), (long long)fresh_rows(tuning, group));
+    }
+    return dpe_eval_print_cost(comparison, slowest_plan(tuning), rows, err);
+}
+
+static dpe_status print_cost_document(const struct tuning *tuning, struct dpe_error *err)
+{
+    const struct comparison *comparison = &tuning->comparison;
+    struct dpe_result *out = begin_document(tuning);
+    int64_t rows = 0;
+    double tokens = 0.0;
+    for (int g = 0; g < tuning->n_groups; g++) {
+        const struct tune_group *group = &tuning->groups[g];
+        int64_t n = race_rows(tuning, group) + fresh_rows(tuning, group);
+        rows += n;
+        tokens += (double)n * (double)comparison->lengths[group->length];
         dpe_result_row(out, "methods");
         dpe_result_text(out, "method", group->method);
-        dpe_result_whole(out, "length", length);
+        dpe_result_whole(out, "length", comparison->lengths[group->length]);
         dpe_result_whole(out, "settings", group->n_arms);
-        dpe_result_whole(out, "race_rows", race);
-        dpe_result_whole(out, "fresh_rows", fresh);
-    }
-    if (text) {
-        printf("at most %lld rows, %.4g tokens (prompt and answer; contexts that samples share are "
-               "read once)\n",
-               (long long)rows, tokens);
-        return DPE_OK;
+        dpe_result_whole(out, "race_rows", race_rows(tuning, group));
+        dpe_result_whole(out, "fresh_rows", fresh_rows(tuning, group));
     }
     dpe_result_row(out, NULL);
     dpe_result_whole(out, "rows", rows);
     dpe_result_number(out, "tokens", tokens);
     return dpe_result_print(out, comparison->args->job.result, err);
+}
+
+dpe_status dpe_tune_print_cost(const struct tuning *tuning, struct dpe_error *err)
+{
+    if (tuning->comparison.args->job.result != DPE_RESULT_TEXT) {
+        return print_cost_document(tuning, err);
+    }
+    double *rows = dpe_alloc_zero((size_t)tuning->comparison.n_lengths, sizeof *rows);
+    if (rows == NULL) {
+        return dpe_fail(err, DPE_NO_MEMORY, "out of memory");
+    }
+    for (int g = 0; g < tuning->n_groups; g++) {
+        const struct tune_group *group = &tuning->groups[g];
+        rows[group->length] +=
+            (double)race_rows(tuning, group) + (double)fresh_rows(tuning, group);
+    }
+    dpe_status status = print_cost_text(tuning, rows, err);
+    free(rows);
+    return status;
 }

@@ -171,6 +171,16 @@ static double grouped(const struct dpe_detect_params *params, const struct dpe_d
     return share;
 }
 
+/* Wants the fastest group at the longest length and the others by halves down to L0/2, all at once:
+ * no group alone helps. The sweep shows that the second group is worse at the longest length. */
+static const int16_t ramp[GROUPS] = {3, 2, 1, 1};
+
+static double ramped(const struct dpe_detect_params *params, const struct dpe_detect_point *point)
+{
+    (void)params;
+    return memcmp(point->at, ramp, sizeof ramp) == 0 ? 0.9 : 0.3;
+}
+
 /* ------------------------------------------------------------------------------------------- tests
  */
 
@@ -212,6 +222,27 @@ static void gives_groups_their_own_lengths(void **state)
     close_world(&world);
 }
 
+static void lets_fast_groups_keep_their_distances(void **state)
+{
+    (void)state;
+    static struct world world;
+    struct dpe_detect_search search;
+    open_world(&world, ramped);
+    search_all(&world, false, &search);
+    assert_memory_equal(search.point.at, ramp, sizeof ramp);
+    for (int i = 0; i < search.n_steps; i++) {
+        const struct dpe_detect_step *step = &search.steps[i];
+        bool found = step->chosen > 0;
+        assert_int_equal(found, step->move == DPE_DETECT_MOVE_RAMP && step->round == 0);
+        /* Nothing is tried of which the sweep has shown that it is worse. */
+        for (int k = 1; k < step->n && step->move == DPE_DETECT_MOVE_RAMP; k++) {
+            assert_int_not_equal(step->tried[k].point.at[1], 3);
+        }
+    }
+    dpe_detect_search_free(&search);
+    close_world(&world);
+}
+
 /* Without a difference nothing changes, and a ceiling costs the first plan's samples alone. */
 static void changes_nothing_without_evidence(void **state)
 {
@@ -223,7 +254,7 @@ static void changes_nothing_without_evidence(void **state)
         open_world(&world, models[i]);
         search_all(&world, false, &search);
         assert_memory_equal(&search.point, &search.start, sizeof search.point);
-        assert_int_equal(search.n_steps, 5); /* a round that changes nothing is the last */
+        assert_int_equal(search.n_steps, 6); /* a round that changes nothing is the last */
         assert_int_equal(search.steps[0].tested, i == 0);
         if (i == 1) {
             assert_int_equal(world.rows, SAMPLES);
@@ -452,6 +483,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(finds_what_is_best),
         cmocka_unit_test(gives_groups_their_own_lengths),
+        cmocka_unit_test(lets_fast_groups_keep_their_distances),
         cmocka_unit_test(changes_nothing_without_evidence),
         cmocka_unit_test(can_be_stopped_anywhere),
         cmocka_unit_test(few_samples_change_nothing),

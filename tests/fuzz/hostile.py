@@ -146,7 +146,7 @@ def judge(ran, before, world, started_with, limited):
         return "ok"
     if code not in CODES:
         return "CODE"
-    if code == 70 and b"finite" not in err and b"NaN or Inf" not in err:
+    if code == 70 and b"finite" not in err and b"NaN or infinity" not in err:
         return "INTERNAL"
     if code != 0 and not err.strip() and not limited:
         return "SILENT"

@@ -12,7 +12,8 @@ import sys
 
 import world as world_py
 
-METHODS = ["rope", "pi", "ntk", "yarn", "self-extend", "rerope", "leaky-rerope", "dca", "streaming", "dpe"]
+METHODS = ["rope", "pi", "ntk", "yarn", "self-extend", "rerope", "leaky-rerope", "dca", "streaming-llm", "dpe", "string", "lampe",
+           "cope", "dope", "hirope", "adagrope", "longrope", "dpe:log-n=64", "self-extend:logit-scale=1.2"]
 
 
 # ------------------------------------------------------------------------------------ a good world
@@ -51,7 +52,12 @@ def make_world(bin_folder, world):
              ["dpe-export", world + "/detect.h5", world + "/norms.h5", "--top-k", "0.75", "-o", table],
              ["dpe-export", table, "-o", world + "/table.json"],
              ["dpe-export", table, "-o", world + "/table.yaml"],
-             ["dpe-export", table, "-o", world + "/table.safetensors"]]
+             ["dpe-export", table, "-o", world + "/table.safetensors"],
+             sweep(world, world + "/far.h5", "-l", "192"),
+             ["dpe-export", world + "/far.h5", "-o", world + "/far_table.h5"],
+             ["dpe-export", world + "/detect.h5", "-o", world + "/near_table.h5"],
+             ["dpe-export", "--join", world + "/near_table.h5", world + "/far_table.h5", "-o", world + "/ladder.h5"],
+             ["dpe-export", world + "/ladder.h5", "-o", world + "/ladder.json"]]
     for words in steps:
         ran = subprocess.run([os.path.join(bin_folder, words[0]), *words[1:]], capture_output=True, check=False)
         if ran.returncode != 0:
@@ -350,6 +356,76 @@ def class_journal(draw, world):
                                                            ["--samples", "2"], ["--seed", "6"]]))
 
 
+# What templates are made of: the blocks and expressions of real ones, and what they never hold.
+PIECES = ["{% for message in messages %}", "{% endfor %}", "{% if loop.first %}", "{% else %}", "{% elif message.role == 'user' %}",
+          "{% endif %}", "{{ message['content'] }}", "{{ messages[0].role | trim }}", "{{ bos_token }}", "{{- eos_token -}}",
+          "{% set ns = namespace(x=0) %}", "{% set ns.x = ns.x + 1 %}", "{{ raise_exception('no') }}", "{%- set m = messages[::-1] %}",
+          "{{ message | tojson(indent=4) }}", "<|im_start|>", "{{ strftime_now('%d %b %Y') }}", "{{ x.y.z[1:2] }}", "{{ 1 / 0 }}",
+          "{{ 'a' * 1000000000 }}", "{{ range(10 ** 18) | list }}", "{{ cycler.__init__.__globals__ }}", "{% macro m(a) %}{{ m(a) }}{% endmacro %}",
+          "{{ m(1) }}", "{% include '/etc/passwd' %}", "{{ ''.join(messages) }}", "{{", "%}", "{#", "-#}", "\x1b[2J", "\ud800", "((((" * 500,
+          "{% if a %}" * 300, "{% for a in range(9999) %}" * 4, "{{ " + "-" * 3000 + "1 }}", "{{ not " * 200]
+
+
+def class_chat(draw, world):
+    """Chat templates: in the tokenizer's configuration, in a file of their own, or given by --chat-template."""
+    good = "{% for message in messages %}<|{{ message['role'] }}|>{{ message['content'] }}{{ eos_token }}{% endfor %}<|assistant|>"
+    text = "".join(draw.choice(PIECES) for _ in range(draw.choice([1, 2, 5, 30]))) if draw.random() < 0.6 else good
+    config = {"chat_template": text, "bos_token": "<s>", "eos_token": {"content": "</s>"}, "add_bos_token": True}
+    if draw.random() < 0.2:
+        config["chat_template"] = [{"name": draw.choice(["default", "tool_use", "", "x"]), "template": text} for _ in range(draw.choice([0, 1, 2]))]
+    encoded = json.dumps(config).encode()
+    if draw.random() < 0.4:
+        encoded = changed_json(draw, encoded) if draw.random() < 0.7 else changed_bytes(draw, encoded)
+    with open(world + "/model/tokenizer_config.json", "wb") as file:
+        file.write(encoded)
+    if draw.random() < 0.3:
+        with open(world + "/model/chat_template.jinja", "wb") as file:
+            file.write(changed_bytes(draw, text.encode("utf-8", "surrogatepass")))
+    run = ["dpe-run", "-m", world + "/model", "--chat", "-p", draw.choice(["hello", "", "{{ x }}", "<|im_end|>", hostile_text(draw)[:2000]]), "-n", "3"]
+    return draw.choice([[*run, *draw.choice([[], ["--system", "Be short."], ["--json"], ["--special-in-text", "parse"]])], run,
+                        compare(world, world + "/out/o.h5", "-l", "192", "--chat-template", "auto"),
+                        sweep(world, world + "/out/o.h5", "-l", "192", "--chat-template", "auto")])
+
+
+FAMILIES = ["qwen2", "qwen3", "qwen3_moe", "mistral", "mistral3", "ministral3", "phi3", "olmo2", "olmo3", "glm4", "granite", "smollm3",
+            "gemma2", "gemma3_text", "gemma3", "gpt_oss", "llama4", "cohere2", "deepseek_v3", "\x1b[2J", "x" * 300, None, 7]
+
+
+def class_family(draw, world):
+    """The configuration says that the model is of another family, with keys of its own."""
+    path = world + "/model/config.json"
+    with open(path, encoding="utf-8") as file:
+        config = json.load(file)
+    config["model_type"] = draw.choice(FAMILIES)
+    if draw.random() < 0.9:
+        del config["architectures"]
+    keys = ["sliding_window", "layer_types", "num_experts", "num_local_experts", "num_experts_per_tok", "moe_intermediate_size",
+            "partial_rotary_factor", "attn_logit_softcapping", "final_logit_softcapping", "query_pre_attn_scalar", "embedding_multiplier",
+            "attention_multiplier", "residual_multiplier", "logits_scaling", "no_rope_layers", "rope_local_base_freq", "rope_parameters",
+            "text_config", "quantization_config", "head_dim", "attention_bias", "hidden_activation", "tie_word_embeddings"]
+    for key in draw.sample(keys, draw.choice([0, 1, 2, 5])):
+        config[key] = draw.choice([["full_attention"], ["sliding_attention"], [1], [0] * 3, {"rope_type": "default", "rope_theta": 1e4},
+                                   {"full_attention": {"rope_type": "yarn", "factor": 4.0}, "sliding_attention": {"rope_theta": 1e4}},
+                                   {"quant_method": draw.choice(["fp8", "gptq", "awq", "compressed-tensors", 5])}, *VALUES])
+    if draw.random() < 0.2:
+        config = {"model_type": config["model_type"], "text_config": config}
+    with open(path, "wb") as file:
+        file.write(json.dumps(config).encode())
+    return any_use(draw, world)
+
+
+def class_ladder(draw, world):
+    """Tables with an entry for each of several lengths."""
+    name = draw.choice(["ladder.h5", "ladder.json", "ladder.json", "near_table.h5"])
+    change(draw, f"{world}/{name}")
+    table, out = f"{world}/{name}", world + "/out/o"
+    return draw.choice([["dpe-export", table, "--show"], ["dpe-export", table, "-o", out + draw.choice([".h5", ".json", ".yaml"])],
+                        ["dpe-export", "--join", table, world + "/far_table.h5", "-o", out + ".h5"],
+                        ["dpe-run", "-m", world + "/model", "--table", table, "-p", "The fox", "-n", draw.choice(["2", "100", "150", "400"])],
+                        ["dpe-run", "-m", world + "/model", "--table", table, "--show-plan", "--length", draw.choice(["64", "100", "192", "9999"])],
+                        compare(world, out + ".h5", "--table", table)])
+
+
 def change_lines(draw, path):
     """As change, but mostly one JSON object of a file of lines."""
     with open(path, "rb") as file:
@@ -390,7 +466,7 @@ def class_benchmark(draw, world):
 OPTIONS = {}  # by command: (name, takes a value)
 TOOLS = [["dpe-run"], ["dpe-detect"], ["dpe-norms"], ["dpe-export"], ["dpe-report"], ["dpe-bench"], ["dpe-calibrate"],
          *[["dpe-eval", name] for name in
-           ("niah", "ppl", "ruler", "compare", "ablate", "score", "data", "infinitebench")]]
+           ("niah", "ppl", "ruler", "compare", "ablate", "tune", "score", "data", "infinitebench")]]
 
 
 def read_options(bin_folder):
