@@ -18,7 +18,7 @@ void dpe_detect_point_base(const struct dpe_detect_params *params, struct dpe_de
         point->temperature = dpe_temperature_none;
     }
     for (int g = 0; g < params->n_groups; g++) {
-        point->at[g] = (int16_t)dpe_detect_base_length(params);
+        point->at[g] = (int16_t)dpe_detect_base_at(params, g);
     }
 }
 
@@ -33,21 +33,27 @@ void dpe_detect_point_lengths(const struct dpe_detect_params *params,
 void dpe_detect_point_scales(const struct dpe_detect_params *params,
                              const struct dpe_detect_point *point, double *scale)
 {
-    int base = dpe_detect_base_length(params);
-    struct dpe_detect_params one = *params;
-    one.n_groups = 1;
     for (int g = 0; g < params->n_groups; g++) {
-        int64_t length =
-            point->at[g] < 0 || point->at[g] == base ? -1 : params->lengths[point->at[g]];
-        dpe_detect_joint_scales(&one, &length, &scale[g]);
+        bool base = point->at[g] < 0 || point->at[g] == dpe_detect_base_at(params, g);
+        scale[g] = dpe_detect_joint_scale(params, g, base ? -1 : params->lengths[point->at[g]]);
     }
+}
+
+/* A length that changes nothing. */
+static bool is_kept(const struct dpe_detect_params *params, int at)
+{
+    return at >= 0 && params->lengths[at] == params->length;
 }
 
 bool dpe_detect_point_is_single(const struct dpe_detect_params *params,
                                 const struct dpe_detect_point *point)
 {
-    for (int g = 1; g < params->n_groups; g++) {
-        if (point->at[g] != point->at[0]) {
+    int first = 0;
+    while (params->frequencies && first < params->n_groups - 1 && is_kept(params, point->at[first])) {
+        first++;
+    }
+    for (int g = first + 1; g < params->n_groups; g++) {
+        if (point->at[g] != point->at[first]) {
             return false;
         }
     }
@@ -62,6 +68,7 @@ dpe_status dpe_detect_point_plan(const struct dpe_detect_grid *grid,
     double scale[DPE_DETECT_MOST_GROUPS];
     dpe_detect_point_scales(&grid->params, point, scale);
     const struct dpe_dpe_params dpe = {
+        .frequencies = grid->params.frequencies,
         .window = point->window,
         .n_groups = grid->params.n_groups,
         .edges = grid->edges,
@@ -98,7 +105,8 @@ static void add_temperature(struct list *list, struct dpe_temperature temperatur
 }
 
 /* Log-n with bases at and below the trained length and with exponents between ½ and 2; InfoScale's
- * formula; constants, YaRN's among them: a² with a = 0.1 ln(L/L0) + 1. */
+ * formula; constants, YaRN's among them: a² with a = 0.1 ln(L/L0) + 1. Beside frequencies only
+ * constants, which is what runtimes that read a factor for each pair have. */
 static void add_temperatures(struct list *list, const struct dpe_detect_params *params,
                              int64_t head_dim)
 {
@@ -113,7 +121,7 @@ static void add_temperatures(struct list *list, const struct dpe_detect_params *
         {trained, 0.5, 2.0 / (double)head_dim, 1.0},
     };
     static const double factors[] = {1.2, 1.4, 1.6, 1.8, 2.0};
-    for (size_t i = 0; i < sizeof grid / sizeof grid[0]; i++) {
+    for (size_t i = 0; i < sizeof grid / sizeof grid[0] && !params->frequencies; i++) {
         add_temperature(list, grid[i]);
     }
     for (size_t i = 0; i < sizeof factors / sizeof factors[0]; i++) {
@@ -185,7 +193,9 @@ static void add_lengths(struct list *list, const struct dpe_detect_params *param
                         const struct dpe_detect_ranking *ranking)
 {
     const int64_t window = list->tried[0].point.window;
-    add_single(list, params, params->length, DPE_DETECT_MAX_LENGTHS, NULL);
+    if (!params->frequencies) { /* with none kept they find nothing */
+        add_single(list, params, params->length, DPE_DETECT_MAX_LENGTHS, NULL);
+    }
     for (int informative = 0; informative < 2; informative++) {
         struct dpe_detect_point *point = add(list);
         for (int g = 0; g < params->n_groups; g++) {
@@ -234,15 +244,18 @@ static void add_windows(struct list *list, const struct dpe_detect_params *param
 }
 
 /* How many of the fastest groups bear the longest length: those before the first one that the sweep
- * shows to be worse there than at L0/2, and never all of them. */
+ * shows to be worse there than in the base, and never all of them. */
 static int bearing_groups(const struct dpe_detect_params *params,
                           const struct dpe_detect_ranking *ranking)
 {
     const int longest = params->n_lengths - 1;
-    const int base = dpe_detect_base_length(params);
     int n = 0;
-    while (base >= 0 && n < params->n_groups - 1) {
-        int row = n * params->n_lengths;
+    while (n < params->n_groups - 1) {
+        const int base = dpe_detect_base_at(params, n);
+        const int row = n * params->n_lengths;
+        if (base < 0) {
+            return params->n_groups - 1;
+        }
         bool recall = ranking->criterion == DPE_DETECT_RECALL;
         if (recall ? ranking->high[row + longest] < ranking->mean[row + base]
                    : ranking->low[row + longest] > ranking->mean[row + base]) {
@@ -275,7 +288,7 @@ static void add_ramps(struct list *list, const struct dpe_detect_params *params,
     const int step = (bearing + DPE_DETECT_MOST_CUTS - 1) / DPE_DETECT_MOST_CUTS;
     for (int t = 0; t < params->n_lengths - 1; t++) {
         int64_t length = params->lengths[t];
-        bool slow = length == params->trained_length || t == dpe_detect_base_length(params);
+        bool slow = length == params->trained_length || 2 * length == params->trained_length;
         for (int cut = bearing; slow && cut > 0; cut -= step) {
             if (length >= list->tried[0].point.window) {
                 add_ramp(list, params, cut, t, true);
@@ -313,7 +326,7 @@ int dpe_detect_candidates(const struct dpe_detect_params *params, int64_t head_d
         break;
     case DPE_DETECT_MOVE_LENGTHS:
         add_lengths(&list, params, ranking);
-        if (with_temperature && round == 0) {
+        if (with_temperature && round == 0 && !params->frequencies) {
             add_lengths_and_temperatures(&list, params, head_dim);
         }
         break;

@@ -2,6 +2,7 @@
 #include "detect/sweep/detect.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -49,7 +50,8 @@ static dpe_status auto_lengths(struct dpe_detect_params *params, int *skipped,
 {
     for (int shift = 7; shift >= 0; shift--) {
         int64_t length = params->length >> shift;
-        if (length < 1 || length < params->window) {
+        int64_t least = params->frequencies ? params->trained_length / 4 : params->window;
+        if (length < 1 || length < least) {
             (*skipped)++;
             continue;
         }
@@ -139,19 +141,88 @@ static dpe_status check_params(const struct dpe_detect_params *params, struct dp
             return status;
         }
     }
+    if (params->frequencies && params->lengths[params->n_lengths - 1] != params->length) {
+        return dpe_fail(err, DPE_USAGE,
+                        "--lengths: expected --length %lld among them: a frequency is kept there",
+                        (long long)params->length);
+    }
+    if (params->frequencies && params->temperature.log_n_length > 0.0) {
+        return dpe_fail(err, DPE_USAGE,
+                        "--temperature: --move frequencies has a constant factor alone, which "
+                        "runtimes can express; give logit-scale=A, auto or off");
+    }
     return DPE_OK;
 }
 
-static double base_scale(const struct dpe_detect_params *params)
+/* ------------------------------------------------------------------------------------- the base
+ */
+
+double dpe_detect_base_scale(const struct dpe_detect_params *params, int group)
 {
-    return 2.0 * (double)params->length / (double)params->trained_length;
+    double ratio = (double)params->length / (double)params->trained_length;
+    return !params->frequencies ? 2.0 * ratio : group < params->n_whole ? 1.0 : fmax(1.0, ratio);
 }
+
+int dpe_detect_base_at(const struct dpe_detect_params *params, int group)
+{
+    for (int t = 0; t < params->n_lengths; t++) {
+        int64_t length = params->lengths[t];
+        if (!params->frequencies    ? 2 * length == params->trained_length
+            : group < params->n_whole ? length == params->length
+                                      : length == params->trained_length) {
+            return t;
+        }
+    }
+    return -1;
+}
+
+const char *dpe_detect_base_words(const struct dpe_detect_params *params)
+{
+    return params->frequencies ? "groups that go round within the trained length kept, the others "
+                                 "brought back into it"
+                               : "every group at half the trained length";
+}
+
+dpe_status dpe_detect_whole_groups(const struct dpe_plan_context *context, const int32_t *edges,
+                                   int n_groups, int *n_whole, struct dpe_error *err)
+{
+    static const double circle = 6.28318530717958647692;
+    double a = 1.0;
+    double *inv_freq = dpe_alloc((size_t)edges[n_groups], sizeof *inv_freq);
+    dpe_status status =
+        inv_freq == NULL
+            ? dpe_fail(err, DPE_NO_MEMORY, "out of memory for frequencies")
+            : dpe_rope_native(context->config, context->length, inv_freq, &a, err);
+    *n_whole = 0;
+    /* Frequencies fall with the pair: the last of a group is its slowest. */
+    while (status == DPE_OK && *n_whole < n_groups &&
+           inv_freq[edges[*n_whole + 1] - 1] * (double)context->trained_length >= circle) {
+        (*n_whole)++;
+    }
+    free(inv_freq);
+    return status;
+}
+
+double dpe_detect_joint_scale(const struct dpe_detect_params *params, int group, int64_t length)
+{
+    if (length < 1) {
+        return dpe_detect_base_scale(params, group);
+    }
+    if (params->frequencies) {
+        return (double)params->length / (double)length;
+    }
+    int64_t whole = params->length / length;
+    return whole > 1 ? (double)whole : 1.0;
+}
+
+/* ---------------------------------------------------------------------------------------- plans */
 
 dpe_status dpe_detect_joint_plan(const struct dpe_detect_grid *grid,
                                  const struct dpe_plan_context *context, const double *scale,
                                  struct dpe_plan *plan, struct dpe_error *err)
 {
     const struct dpe_dpe_params dpe = {
+        .frequencies = grid->params.frequencies,
         .window = grid->params.window,
         .n_groups = grid->params.n_groups,
         .edges = grid->edges,
@@ -162,7 +233,7 @@ dpe_status dpe_detect_joint_plan(const struct dpe_detect_grid *grid,
     return dpe_plan_make_dpe(&dpe, context, plan, err);
 }
 
-/* Every group at L0/2 but `group` (−1: none), which has `length`. */
+/* Every group as in the base but `group` (−1: none), which has `length`. */
 static dpe_status cell_plan(const struct dpe_detect_grid *grid,
                             const struct dpe_plan_context *context, int group, int64_t length,
                             struct dpe_plan *plan, struct dpe_error *err)
@@ -172,8 +243,8 @@ static dpe_status cell_plan(const struct dpe_detect_grid *grid,
         return dpe_fail(err, DPE_NO_MEMORY, "out of memory for a plan's scales");
     }
     for (int g = 0; g < grid->params.n_groups; g++) {
-        scale[g] =
-            g == group ? (double)grid->params.length / (double)length : base_scale(&grid->params);
+        scale[g] = g == group ? (double)grid->params.length / (double)length
+                              : dpe_detect_base_scale(&grid->params, g);
     }
     dpe_status status = dpe_detect_joint_plan(grid, context, scale, plan, err);
     free(scale);
@@ -193,7 +264,7 @@ dpe_status dpe_detect_step_plans(const struct dpe_detect_grid *grid,
     for (int t = 0; t < params->n_lengths && status == DPE_OK; t++) {
         for (int g = 0; g < params->n_groups; g++) {
             int length = g == group ? t : at[g];
-            scale[g] = length == base ? base_scale(params)
+            scale[g] = length == base ? dpe_detect_base_scale(params, g)
                                       : (double)params->length / (double)params->lengths[length];
         }
         status = dpe_detect_joint_plan(grid, context, scale, &plans[t], err);
@@ -284,6 +355,10 @@ dpe_status dpe_detect_grid_make(const struct dpe_detect_params *params,
         goto done;
     }
     status = dpe_plan_model_edges(context->config, params->n_groups, grid->edges, err);
+    if (status == DPE_OK && params->frequencies) {
+        status = dpe_detect_whole_groups(context, grid->edges, params->n_groups,
+                                         &grid->params.n_whole, err);
+    }
     for (int g = 0; g < params->n_groups && status == DPE_OK; g++) {
         for (int t = 0; t < params->n_lengths && status == DPE_OK; t++) {
             status = add_cell(grid, context, g, t, err);
@@ -311,12 +386,7 @@ void dpe_detect_joint_scales(const struct dpe_detect_params *params, const int64
                              double *scale)
 {
     for (int g = 0; g < params->n_groups; g++) {
-        if (effective[g] < 1) {
-            scale[g] = base_scale(params);
-        } else {
-            int64_t whole = params->length / effective[g];
-            scale[g] = whole > 1 ? (double)whole : 1.0;
-        }
+        scale[g] = dpe_detect_joint_scale(params, g, effective[g]);
     }
 }
 

@@ -66,9 +66,9 @@ int64_t dpe_detect_search_most_rows(const struct dpe_detect_search_options *opti
     int64_t rows = options->n_samples; /* of the first plan; later ones have theirs */
     rows += options->temperature ? dpe_detect_halving_rows(options, TEMPERATURES) : 0;
     for (int round = 0; round < options->rounds && options->joint; round++) {
-        rows +=
-            dpe_detect_halving_rows(options, params->n_lengths + 2 + (round == 0 ? crossed : 0));
-        rows += dpe_detect_halving_rows(options, WINDOWS);
+        rows += dpe_detect_halving_rows(options, params->n_lengths + 2 +
+                                                     (round == 0 ? crossed : 0));
+        rows += params->frequencies ? 0 : dpe_detect_halving_rows(options, WINDOWS);
         rows += dpe_detect_halving_rows(options, groups);
         rows += dpe_detect_halving_rows(options, 4 * cuts);
         rows +=
@@ -412,7 +412,8 @@ static dpe_status joint_rounds(struct walk *walk)
     for (int round = 0; round < search->options.rounds && changed; round++) {
         changed = false;
         for (size_t i = 0; i < sizeof moves / sizeof moves[0]; i++) {
-            if (moves[i] == DPE_DETECT_MOVE_TEMPERATURE && !search->options.temperature) {
+            if ((moves[i] == DPE_DETECT_MOVE_TEMPERATURE && !search->options.temperature) ||
+                (moves[i] == DPE_DETECT_MOVE_WINDOW && walk->grid->params.frequencies)) {
                 continue;
             }
             status = take_step(walk, moves[i], round);

@@ -12,12 +12,7 @@ const char *const dpe_detect_rule_names[5] = {"paper", "guarded", "sequential", 
 
 int dpe_detect_base_length(const struct dpe_detect_params *params)
 {
-    for (int t = 0; t < params->n_lengths; t++) {
-        if (2 * params->lengths[t] == params->trained_length) {
-            return t;
-        }
-    }
-    return -1;
+    return params->frequencies ? -1 : dpe_detect_base_at(params, 0);
 }
 
 /* ------------------------------------------------------------------------------------- one choice
@@ -303,8 +298,6 @@ void dpe_detect_selected_scales(const struct dpe_detect_params *params,
         int at = selection->at[g];
         bool stays = selection->rule != DPE_DETECT_PAPER && at == selection->base;
         int64_t length = at < 0 || stays ? -1 : params->lengths[at];
-        struct dpe_detect_params one = *params;
-        one.n_groups = 1;
-        dpe_detect_joint_scales(&one, &length, &scale[g]);
+        scale[g] = dpe_detect_joint_scale(params, g, length);
     }
 }

@@ -9,12 +9,14 @@
 void dpe_detect_lengths_text(const struct dpe_detect_params *params,
                              const struct dpe_detect_point *point, char *text, size_t size)
 {
-    int n = dpe_detect_point_is_single(params, point) ? 1 : params->n_groups;
+    bool one = !params->frequencies && dpe_detect_point_is_single(params, point);
+    int n = one ? 1 : params->n_groups;
     text[0] = '\0';
     for (int g = 0; g < n; g++) {
         size_t used = strlen(text);
-        double length = point->at[g] < 0 ? 0.5 * (double)params->trained_length
-                                         : (double)params->lengths[point->at[g]];
+        double length = point->at[g] < 0
+                            ? (double)params->length / dpe_detect_base_scale(params, g)
+                            : (double)params->lengths[point->at[g]];
         snprintf(text + used, size - used, "%s%.10g", g > 0 ? " " : "", length);
     }
 }
@@ -51,9 +53,12 @@ static void put_step(struct dpe_detect_page *page, const struct dpe_detect_repor
         dpe_detect_lengths_text(params, &tried->point, lengths, sizeof lengths);
         dpe_detect_interval_text(report->searching.criterion, tried->value.mean, tried->value.low,
                                  tried->value.high, true, value, sizeof value);
-        dpe_detect_put(page, "%c %-24s %4lld samples  %s, window %lld, %s\n",
-                       i == step->chosen ? '*' : ' ', value, (long long)tried->samples, temperature,
-                       (long long)tried->point.window, lengths);
+        dpe_detect_put(page, "%c %-24s %4lld samples  %s", i == step->chosen ? '*' : ' ', value,
+                       (long long)tried->samples, temperature);
+        if (!params->frequencies) {
+            dpe_detect_put(page, ", window %lld", (long long)tried->point.window);
+        }
+        dpe_detect_put(page, ", %s\n", lengths);
     }
 }
 
@@ -77,10 +82,14 @@ dpe_status dpe_detect_search_table(const struct dpe_detect_report *report, struc
 static const char *name_of(const struct dpe_detect_report *report, int plan)
 {
     return plan == DPE_DETECT_ROPE    ? "the model as it is (rope)"
-           : plan == DPE_DETECT_BASE  ? "the base (every group at half the trained length)"
+           : plan == DPE_DETECT_BASE  ? (report->grid->params.frequencies
+                                             ? "the base (frequencies that go round kept)"
+                                             : "the base (every group at half the trained length)")
            : plan == DPE_DETECT_JOINT ? "the joint plan"
-           : strcmp(report->names[plan], "single") == 0 ? "one length for all groups"
-                                                        : report->names[plan];
+           : strcmp(report->names[plan], "single") == 0
+               ? (report->grid->params.frequencies ? "one length for all groups that are not kept"
+                                                   : "one length for all groups")
+               : report->names[plan];
 }
 
 static void put_against(struct dpe_detect_page *page, const struct dpe_detect_report *report,
@@ -107,6 +116,11 @@ static void put_plan(struct dpe_detect_page *page, const struct dpe_detect_repor
     const struct dpe_detect_point point = dpe_detect_report_point(report, plan);
     dpe_temperature_text(&point.temperature, temperature);
     dpe_detect_lengths_text(&report->grid->params, &point, lengths, sizeof lengths);
+    if (report->grid->params.frequencies) {
+        dpe_detect_put(page, "  temperature %s, frequencies of groups at %s\n", temperature,
+                       lengths);
+        return;
+    }
     dpe_detect_put(
         page, "  temperature %s, near window %lld, %s %s\n", temperature, (long long)point.window,
         dpe_detect_point_is_single(&report->grid->params, &point) ? "all groups at" : "groups at",

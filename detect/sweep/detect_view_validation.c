@@ -78,14 +78,13 @@ static void put_verdict(struct dpe_detect_page *page,
 }
 
 dpe_status dpe_detect_validation_table(const struct dpe_detect_validation *validation,
-                                       const char (*names)[64], int width, struct dpe_text *out,
-                                       struct dpe_error *err)
+                                       const char (*names)[64], const char *base, int width,
+                                       struct dpe_text *out, struct dpe_error *err)
 {
     struct dpe_detect_page written = {out, DPE_OK, err};
     struct dpe_detect_page *page = &written;
-    static const char *const meaning[DPE_DETECT_N_VALIDATED] = {
-        "the model as it is", "every group at half the trained length",
-        "every group at the length chosen for it"};
+    const char *const meaning[DPE_DETECT_N_VALIDATED] = {"the model as it is", base,
+                                                         "every group at the length chosen for it"};
     bool recall = validation->criterion == DPE_DETECT_RECALL;
     int widest = 6;
     for (int v = DPE_DETECT_N_VALIDATED; v < validation->n_plans; v++) {

@@ -16,6 +16,10 @@ struct dpe_detect_params {
     int64_t length;         /**< L, tokens */
     int64_t trained_length; /**< L0, tokens */
     int64_t window;         /**< w, tokens: nearer keys keep their distance */
+    bool frequencies;       /**< the scales divide frequencies (dpe_dpe_params): the window decides
+                                 nothing */
+    int n_whole;            /**< of frequencies: so many groups, the first ones, are of pairs that
+                                 all go round within L0 tokens; dpe_detect_whole_groups */
     int n_groups;           /**< C equal ranges of pairs */
     int n_lengths;
     int64_t lengths[DPE_DETECT_MAX_LENGTHS]; /**< detecting lengths t, ascending, w ≤ t ≤ L */
@@ -26,12 +30,29 @@ struct dpe_detect_params {
     struct dpe_temperature temperature;
 };
 
+/** The base of all cells. Positions: every group is at L0/2, the paper's. Frequencies: a group of
+ *  which every pair goes round within L0 tokens has met every angle in training, and is kept; the
+ *  others are at L0, which brings back the angles that they had. (With all groups at L0/2 and no
+ *  near window a model finds nothing, so no cell would differ from another.) The scale of a group
+ *  there, and its detecting length: an index, −1 where it is none of them. */
+double dpe_detect_base_scale(const struct dpe_detect_params *params, int group);
+int dpe_detect_base_at(const struct dpe_detect_params *params, int group);
+/** "every group at half the trained length", or what takes its place. */
+const char *dpe_detect_base_words(const struct dpe_detect_params *params);
+/** The n_whole of groups with these edges. DPE_BAD_DATA as dpe_rope_native. */
+dpe_status dpe_detect_whole_groups(const struct dpe_plan_context *context, const int32_t *edges,
+                                   int n_groups, int *n_whole, struct dpe_error *err);
+/** The scale of a group in the joint plan, `length` −1: that of the base. Positions: max(1,
+ *  ⌊L/length⌋). Frequencies, which are not rounded: L/length. */
+double dpe_detect_joint_scale(const struct dpe_detect_params *params, int group, int64_t length);
+
 /** min(1024, L0/8), at least 1. */
 int64_t dpe_detect_default_window(int64_t trained_length);
 
 /** Fill params->lengths (length, trained_length and window are set) from "auto" or a list "a,b,…".
  *  auto: L/128 … L by powers of two; those shorter than the window (or than 1) are left out and
- *  counted in *skipped, because at t < w no far key would be nearer than w: t + w(1 − t/L) > t.
+ *  counted in *skipped, because at t < w no far key would be nearer than w: t + w(1 − t/L) > t. Of
+ *  frequencies those shorter than L0/4 are.
  *  A listed length shorter than the window, longer than L, or twice there is DPE_USAGE. */
 dpe_status dpe_detect_parse_lengths(const char *spec, struct dpe_detect_params *params,
                                     int *skipped, struct dpe_error *err);
@@ -54,19 +75,20 @@ struct dpe_detect_grid {
     struct dpe_detect_config *configs; /**< in order of their first cell */
 };
 /** Check the parameters (DPE_USAGE names the option to change) and make the distinct plans. L must
- *  be at least L0/2: below that the other groups' scale would be less than one. */
+ *  be at least L0/2: below that the other groups' scale would be less than one. n_whole is found
+ *  here. */
 dpe_status dpe_detect_grid_make(const struct dpe_detect_params *params,
                                 const struct dpe_plan_context *context,
                                 struct dpe_detect_grid *grid, struct dpe_error *err);
 void dpe_detect_grid_free(struct dpe_detect_grid *grid);
 
-/** The base of all cells: every group at L0/2. */
+/** The plan of the base. */
 dpe_status dpe_detect_base_plan(const struct dpe_detect_grid *grid,
                                 const struct dpe_plan_context *context, struct dpe_plan *plan,
                                 struct dpe_error *err);
 
-/** Scales of the joint plan, S_g = max(1, ⌊L / e_g⌋). A group without an effective length
- *  (e_g < 1) stays where it was during detection: S_g = 2L/L0. scale [n_groups]. */
+/** Scales of the joint plan (dpe_detect_joint_scale). A group without an effective length (e_g < 1)
+ *  stays where it was during detection. scale [n_groups]. */
 void dpe_detect_joint_scales(const struct dpe_detect_params *params, const int64_t *effective,
                              double *scale);
 /** The plan with those scales; all pairs of every group move. */

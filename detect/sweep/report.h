@@ -119,17 +119,19 @@ dpe_status dpe_detect_heatmap(const struct dpe_detect_grid *grid,
 dpe_status dpe_detect_rank_table(const struct dpe_detect_grid *grid,
                                  const struct dpe_detect_ranking *ranking, int width,
                                  struct dpe_text *out, struct dpe_error *err);
-/** The validated plans and the verdict in words; names [n_plans], NULL: there are but three. */
+/** The validated plans and the verdict in words; names [n_plans], NULL: there are but three; `base`
+ *  says what the base is. */
 dpe_status dpe_detect_validation_table(const struct dpe_detect_validation *validation,
-                                       const char (*names)[64], int width, struct dpe_text *out,
-                                       struct dpe_error *err);
+                                       const char (*names)[64], const char *base, int width,
+                                       struct dpe_text *out, struct dpe_error *err);
 /** The steps of a search: its plans with recall (or nats per token), which was taken, and why. */
 dpe_status dpe_detect_search_table(const struct dpe_detect_report *report, struct dpe_text *out,
                                    struct dpe_error *err);
 /** First lines of a search's result: what the table holds, how well it does, and against what. */
 dpe_status dpe_detect_lead(const struct dpe_detect_report *report, struct dpe_text *out,
                            struct dpe_error *err);
-/** The lengths of a point as text: "256", or "256 128 …"; L0/2 where it is none of the lengths. */
+/** The lengths of a point as text: "256", or "256 128 …", of frequencies always of every group; that of
+ *  the base where it is none of the detecting lengths. */
 void dpe_detect_lengths_text(const struct dpe_detect_params *params,
                              const struct dpe_detect_point *point, char *text, size_t size);
 

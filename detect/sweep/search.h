@@ -25,18 +25,18 @@ enum {
 struct dpe_detect_point {
     struct dpe_temperature temperature;
     int64_t window;                     /**< tokens */
-    int16_t at[DPE_DETECT_MOST_GROUPS]; /**< [n_groups] index of a length; −1: L0/2 */
+    int16_t at[DPE_DETECT_MOST_GROUPS]; /**< [n_groups] index of a length; −1: as in the base */
 };
-/** Every group at L0/2, with the window and the temperature of `params`. */
+/** The base (dpe_detect_base_at), with the window and the temperature of `params`. */
 void dpe_detect_point_base(const struct dpe_detect_params *params, struct dpe_detect_point *point);
-/** Its scales [n_groups]: 2L/L0 at L0/2, else max(1, ⌊L / length⌋). */
+/** Its scales [n_groups]: the base's where it is as in the base, else dpe_detect_joint_scale. */
 void dpe_detect_point_scales(const struct dpe_detect_params *params,
                              const struct dpe_detect_point *point, double *scale);
-/** Its lengths [n_groups] in tokens; −1 where a group is at L0/2 and that is not a detecting
+/** Its lengths [n_groups] in tokens; −1 where a group is as in the base and that is not a detecting
  *  length. */
 void dpe_detect_point_lengths(const struct dpe_detect_params *params,
                               const struct dpe_detect_point *point, int64_t *length);
-/** Whether all groups have one length. */
+/** Whether all groups have one length; of frequencies, all after the first ones that are kept. */
 bool dpe_detect_point_is_single(const struct dpe_detect_params *params,
                                 const struct dpe_detect_point *point);
 /** Its plan, freed by the caller. */
@@ -50,9 +50,9 @@ enum dpe_detect_move {
     DPE_DETECT_MOVE_TEMPERATURE,
     DPE_DETECT_MOVE_LENGTHS, /**< one length for all groups, or the lengths that the sweep ranks
                                   first */
-    DPE_DETECT_MOVE_WINDOW,
+    DPE_DETECT_MOVE_WINDOW, /**< not of frequencies */
     DPE_DETECT_MOVE_RAMP,  /**< the fastest groups at the longest length, the others at a short one
-                            */
+                             */
     DPE_DETECT_MOVE_GROUP, /**< the length of one group */
     DPE_DETECT_N_MOVES,
 };
@@ -105,7 +105,8 @@ struct dpe_detect_search {
     struct dpe_detect_step *steps;
     struct dpe_detect_point start, point; /**< every group at L0/2 without a searched temperature;
                                                what the search has at its end */
-    struct dpe_detect_point single;       /**< the best plan with one length for all groups */
+    struct dpe_detect_point single;       /**< the best plan with one length for all groups
+                                               (dpe_detect_point_is_single) */
     bool complete;                        /**< nothing is missing */
     bool wants_sweep;                     /**< the joint part waits for the ranks of the sweep */
     int64_t wanted; /**< the last step lacks rows of its `wanted` plans below this sample */

@@ -65,7 +65,8 @@ void dpe_detect_selection_free(struct dpe_detect_selection *selection);
 dpe_status dpe_detect_select_point(const struct dpe_detect_params *params, const int16_t *at,
                                    struct dpe_detect_selection *selection, struct dpe_error *err);
 
-/** Index of L0/2 among the lengths, −1 when it is not among them. */
+/** Index of L0/2 among the lengths, at which every group of the base is; −1 when it is not among
+ *  them, or groups of the base have lengths of their own (frequencies). */
 int dpe_detect_base_length(const struct dpe_detect_params *params);
 
 /** Rank 1 of each group. */

@@ -25,8 +25,12 @@ static void put_validated_names(struct table_writer *w, const struct dpe_detect_
         names[v] = report->n_validated > 0 ? report->names[v] : dpe_detect_validated_names[v];
     }
     dpe_detect_put_scale(w, "/validated_plan", DPE_COL_STRING, names, n,
-                         "rope: the model as it is; base: every group at half the trained "
-                         "length; joint: every group at its effective length",
+                         report->grid->params.frequencies
+                             ? "rope: the model as it is; base: groups that go round within the "
+                               "trained length kept, the others brought back into it; joint: every "
+                               "group at its effective length"
+                             : "rope: the model as it is; base: every group at half the trained "
+                               "length; joint: every group at its effective length",
                          "1");
 }
 
@@ -180,8 +184,11 @@ static void put_detect(struct table_writer *w, const struct dpe_detect_report *r
     const struct text_attribute texts[] = {
         {"criterion", recall ? "niah recall, higher is better" : "perplexity, lower is better"},
         {"tie_rule", "ties go to the larger length"},
-        {"moving_pairs", "all pairs of one group; every other group stays at half the trained "
-                         "length"},
+        {"moving_pairs",
+         params->frequencies
+             ? "all pairs of one group, by their frequency; the others stay as in the base: groups "
+               "that go round within the trained length kept, the rest divided by L/L0"
+             : "all pairs of one group; every other group stays at half the trained length"},
         {"informative_rule",
          "p < 0.05 in a permutation test of best mean - worst mean: each sample's values (those "
          "of one context together) are permuted among the lengths, 1999 times"},
@@ -338,6 +345,17 @@ static void put_table(struct table_writer *w, const struct dpe_detect_report *re
     const struct dpe_plan *plan = &grid->configs[0].plan;
     double scaled = params->temperature.logit_scale > 0.0 ? params->temperature.logit_scale : 1.0;
     double attention = sqrt(plan->logit_factor / scaled);
+    const int64_t window = params->frequencies ? 0 : report->kept.window;
+    double *inv_freq = dpe_alloc((size_t)grid->n_pairs, sizeof *inv_freq);
+    if (inv_freq == NULL) {
+        dpe_detect_put_no_memory(w, "pairs", (size_t)grid->n_pairs);
+        return;
+    }
+    double a = 1.0; /* plans of frequencies have others than the model's own */
+    if (w->status == DPE_OK) {
+        w->status = dpe_rope_native(report->context->config, report->context->length, inv_freq, &a,
+                                    w->err);
+    }
     const struct table_axis group = {"/group", params->n_groups};
     const struct table_axis edge = {"/edge", params->n_groups + 1};
     const struct table_axis pair = {"/pair", grid->n_pairs};
@@ -351,11 +369,11 @@ static void put_table(struct table_writer *w, const struct dpe_detect_report *re
     const struct table_entry edges = {"/group_edge", DPE_COL_I32,
                                       grid->edges,   "group g holds pairs edge[g] to edge[g+1] - 1",
                                       "1",           NULL};
-    const struct table_entry pairs = {"/inv_freq",          DPE_COL_F64,     plan->inv_freq,
+    const struct table_entry pairs = {"/inv_freq",          DPE_COL_F64,     inv_freq,
                                       "rotation frequency", "radians/token", NULL};
     const struct table_entry scalars[] = {
-        {"/local_window", DPE_COL_I64, &report->kept.window,
-         "keys nearer than this keep their distance", "tokens", NULL},
+        {"/local_window", DPE_COL_I64, &window, "keys nearer than this keep their distance",
+         "tokens", NULL},
         {"/trained_length", DPE_COL_I64, &params->trained_length, "trained length", "tokens", NULL},
         {"/evaluated_length", DPE_COL_I64, &params->length, "length that the table is for",
          "tokens", NULL},
@@ -363,22 +381,25 @@ static void put_table(struct table_writer *w, const struct dpe_detect_report *re
          "factor on queries and on keys; logits carry its square", "1", NULL},
     };
     const struct text_attribute texts[] = {
-        {"near_rule", "distance < local_window"},
-        {"rounding", "separable: floor(m/s) - floor(n/s) + w - floor(w/s)"},
+        {"moves", params->frequencies ? "frequencies" : NULL},
+        {"near_rule", params->frequencies ? "none" : "distance < local_window"},
+        {"rounding", params->frequencies ? "none"
+                                         : "separable: floor(m/s) - floor(n/s) + w - floor(w/s)"},
         {"angle_precision", "f32"},
         {"pair_layout", "half-split: components j and j + head_dim/2; interleaved runtimes "
                         "permute"},
         {"key_pairs", params->mask != NULL ? "the top_k pairs of each head by 2-norm contribution"
                                            : "all pairs of every head"},
-        {"adapter_required", "true"},
+        {"adapter_required", params->frequencies ? "false" : "true"},
     };
     dpe_detect_put_entries(w, "/table", groups, COUNT(groups), &group, 1);
     dpe_detect_put_entry(w, "/table", &edges, &edge, 1);
     dpe_detect_put_entry(w, "/table", &pairs, &pair, 1);
     dpe_detect_put_entries(w, "/table", scalars, COUNT(scalars), NULL, 0);
-    dpe_detect_put_temperature(w, &report->kept.temperature);
+    dpe_detect_put_temperature(w, &report->kept.temperature, params->frequencies);
     put_key_pairs(w, report);
     put_texts(w, "/table", texts, COUNT(texts));
+    free(inv_freq);
 }
 
 static void put_model(struct table_writer *w, const struct dpe_detect_report *report)

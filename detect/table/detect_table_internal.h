@@ -36,7 +36,8 @@ void dpe_detect_put_text(struct table_writer *w, const char *object, const char 
 void dpe_detect_put_i64(struct table_writer *w, const char *object, const char *name,
                         int64_t value);
 void dpe_detect_put_f64(struct table_writer *w, const char *object, const char *name, double value);
-void dpe_detect_put_temperature(struct table_writer *w, const struct dpe_temperature *temperature);
+void dpe_detect_put_temperature(struct table_writer *w, const struct dpe_temperature *temperature,
+                                bool frequencies);
 
 /** The rule that selected the lengths, what it selected, and every comparison it made: /select. */
 void dpe_detect_put_selection(struct table_writer *w, const struct dpe_detect_report *report);

@@ -122,7 +122,7 @@ static void put(struct table_writer *w, const struct dpe_detect_report *report,
         {"/plan", DPE_COL_STRING, c->keys, "its key in /rows", "1", NULL},
     };
     const struct table_entry length = {
-        "/length", DPE_COL_I64, c->length, "length of each group, -1 = half the trained length",
+        "/length", DPE_COL_I64, c->length, "length of each group, -1 = as in the base",
         "tokens",  NULL};
     dpe_detect_put_count(w, "/search/step", search->n_steps, "step of the search");
     dpe_detect_put_count(w, "/search/tried", plans, "plan of a step, its first one first");

@@ -64,9 +64,10 @@ void dpe_detect_put_f64(struct table_writer *w, const char *object, const char *
     }
 }
 
-void dpe_detect_put_temperature(struct table_writer *w, const struct dpe_temperature *temperature)
+void dpe_detect_put_temperature(struct table_writer *w, const struct dpe_temperature *temperature,
+                                bool frequencies)
 {
     if (w->status == DPE_OK) {
-        w->status = dpe_h5_put_temperature(w->table, temperature, w->err);
+        w->status = dpe_h5_put_temperature(w->table, temperature, frequencies, w->err);
     }
 }

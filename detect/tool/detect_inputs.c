@@ -20,23 +20,36 @@ static uint64_t seed_of_validation(uint64_t seed)
     return high << 32 | dpe_rng_u32(&rng);
 }
 
+/* Without a near window the border between what is kept and what is divided matters most, and
+ * groups are where it can be: twice as many, where there are pairs. */
+static int64_t groups_of(const struct detect_arguments *args, const struct dpe_config *config)
+{
+    enum { POSITIONS = 8, FREQUENCIES = 16 };
+    int64_t pairs = dpe_config_pairs(config);
+    int64_t most = pairs < FREQUENCIES ? pairs : FREQUENCIES;
+    return args->groups > 0 ? args->groups : args->frequencies ? most : POSITIONS;
+}
+
 static dpe_status make_grid(struct detect_inputs *inputs, struct dpe_error *err)
 {
     const struct detect_arguments *args = inputs->args;
     const struct dpe_config *config = dpe_model_config(inputs->job.model);
     inputs->context = dpe_job_context(&inputs->job, args->job.length);
-    if (args->groups > dpe_config_pairs(config)) {
+    const int64_t groups = groups_of(args, config);
+    if (groups > dpe_config_pairs(config)) {
         return dpe_fail(err, DPE_USAGE,
                         "--groups: expected 1 to %lld (the model's pairs), found "
                         "%lld",
-                        (long long)dpe_config_pairs(config), (long long)args->groups);
+                        (long long)dpe_config_pairs(config), (long long)groups);
     }
     struct dpe_detect_params params = {
         .length = args->job.length,
         .trained_length = inputs->job.trained_length,
-        .window =
-            args->window > 0 ? args->window : dpe_detect_default_window(inputs->job.trained_length),
-        .n_groups = (int)args->groups,
+        .frequencies = args->frequencies,
+        .window = args->frequencies  ? 1
+                  : args->window > 0 ? args->window
+                                     : dpe_detect_default_window(inputs->job.trained_length),
+        .n_groups = (int)groups,
         .mask = inputs->mask,
     };
     dpe_status status = DPE_OK;
@@ -220,10 +233,12 @@ dpe_status dpe_detect_inputs_start(struct detect_inputs *inputs, struct dpe_erro
         {"niah_template", inputs->niah_template},
         {"special_in_text", specials[inputs->niah.special]},
         {"key_pairs", inputs->key_pairs},
+        {"move", "frequencies"}, /* of positions there is no field: older tables have none */
     };
     const struct dpe_job_identity own = {.kind = "detect",
                                          .own = fields,
-                                         .n_own = sizeof fields / sizeof fields[0],
+                                         .n_own = sizeof fields / sizeof fields[0] -
+                                                  (args->frequencies ? 0 : 1),
                                          .length_name = "length",
                                          .length = args->job.length};
     const struct dpe_plan *plan = &inputs->grid.configs[0].plan;

@@ -39,24 +39,41 @@ static void tell_template(const struct detect_inputs *inputs)
     }
 }
 
+static void window_text(const struct dpe_detect_params *params, char text[64])
+{
+    if (params->frequencies) {
+        snprintf(text, 64, "frequencies move");
+    } else {
+        snprintf(text, 64, "window %lld", (long long)params->window);
+    }
+}
+
+static const char *skipped_text(const struct detect_inputs *inputs)
+{
+    return inputs->skipped_lengths == 0        ? ""
+           : inputs->grid.params.frequencies ? " (no shorter ones than a quarter of the trained one)"
+                                             : " (shorter ones would lie inside the window)";
+}
+
 void dpe_detect_announce(const struct detect_inputs *inputs)
 {
     const struct dpe_detect_params *params = &inputs->grid.params;
     char lengths[1024];
     list_lengths(params, lengths, sizeof lengths);
     dpe_job_header(&inputs->job);
-    dpe_log_info("trained length %lld (%s), evaluated length %lld, window %lld",
+    char window[64];
+    window_text(params, window);
+    dpe_log_info("trained length %lld (%s), evaluated length %lld, %s",
                  (long long)params->trained_length,
                  inputs->args->job.trained_length > 0 ? "--trained-length"
                                                       : "max_position_embeddings",
-                 (long long)params->length, (long long)params->window);
+                 (long long)params->length, window);
     if (params->length <= params->trained_length) {
         dpe_log_warning("--length %lld is not larger than the trained length %lld, so there may be "
                         "nothing to gain",
                         (long long)params->length, (long long)params->trained_length);
     }
-    dpe_log_info("detecting lengths %s%s", lengths,
-                 inputs->skipped_lengths > 0 ? " (shorter ones would lie inside the window)" : "");
+    dpe_log_info("detecting lengths %s%s", lengths, skipped_text(inputs));
     if (!dpe_temperature_is_none(&params->temperature)) {
         char text[160];
         dpe_temperature_text(&params->temperature, text);
@@ -179,10 +196,10 @@ static void print_grid(const struct detect_inputs *inputs)
     printf("model            %s\n", inputs->args->job.model);
     printf("trained length   %lld (%s)\n", (long long)params->trained_length,
            inputs->args->job.trained_length > 0 ? "--trained-length" : "max_position_embeddings");
-    printf("length           %lld, window %lld\n", (long long)params->length,
-           (long long)params->window);
-    printf("lengths          %s%s\n", lengths,
-           inputs->skipped_lengths > 0 ? " (shorter ones would lie inside the window)" : "");
+    char window[64];
+    window_text(params, window);
+    printf("length           %lld, %s\n", (long long)params->length, window);
+    printf("lengths          %s%s\n", lengths, skipped_text(inputs));
     printf("configurations   %d distinct of %d x %d cells\n", inputs->grid.n_configs,
            params->n_groups, params->n_lengths);
 }
@@ -343,7 +360,9 @@ static dpe_status render_validation(const struct dpe_detect_report *report,
              name_samples(result, samples, sizeof samples));
     dpe_status status = append_text(text, title, err);
     return status == DPE_OK
-               ? dpe_detect_validation_table(&result->validation, report->names, width, text, err)
+               ? dpe_detect_validation_table(&result->validation, report->names,
+                                             dpe_detect_base_words(&report->grid->params), width,
+                                             text, err)
                : status;
 }
 

@@ -21,6 +21,7 @@ struct detect_arguments {
     double top_k;            /**< count, or a share below 1; 0 = not given */
     bool use_niah, use_ppl;
     bool auto_task; /**< --task auto: keys and values are found by a pilot */
+    bool frequencies; /**< --move frequencies */
     int64_t window, groups;
     enum dpe_detect_rule rule;
     int64_t rounds; /**< of the sequential rule or the joint search, 0 = not given */

@@ -8,6 +8,7 @@
 enum option_key {
     KEY_TASK = DPE_KEY_PROGRAM,
     KEY_NIAH,
+    KEY_MOVE,
     KEY_GROUPS,
     KEY_LENGTHS,
     KEY_WINDOW,
@@ -40,10 +41,16 @@ static const struct argp_option options_table[] = {
      "|parse",
      2},
     {NULL, 0, NULL, 0, "Grid:", 3},
-    {"groups", KEY_GROUPS, "C", 0, "Equal groups of frequency pairs (default 8)", 3},
+    {"move", KEY_MOVE, "WHAT", 0,
+     "positions (default): DPE, which scales far positions and needs an adapter. frequencies: the "
+     "length t of a group divides its frequencies by L/t at every distance, so the table is a "
+     "factor for each pair and a temperature, which runtimes read as longrope (dpe-export --format "
+     "longrope, gguf-rope)",
+     3},
+    {"groups", KEY_GROUPS, "C", 0, "Equal groups of frequency pairs (default 8; --move frequencies: 16)", 3},
     {"lengths", KEY_LENGTHS, "LIST", 0,
      "Detecting lengths a,b,... or auto (default): L/128 ... L by powers of two, none shorter than "
-     "the window",
+     "the window (--move frequencies: than L0/4)",
      3},
     {"window", KEY_WINDOW, "W", 0,
      "Keys nearer than W tokens keep their distance (default min(1024, L0/8))", 3},
@@ -211,9 +218,27 @@ static void check_auto(struct argp_state *state, const struct detect_arguments *
     }
 }
 
+/* What only positions have. */
+static void check_frequencies(struct argp_state *state, const struct detect_arguments *args)
+{
+    if (!args->frequencies) {
+        return;
+    }
+    if (args->window > 0 || args->scale_pairs != NULL) {
+        argp_error(state, "--move frequencies has no near window and no key pairs: a frequency "
+                          "holds for every distance and head; leave out --window and --scale-pairs");
+    }
+    if (args->rule == DPE_DETECT_GUARDED || args->rule == DPE_DETECT_SEQUENTIAL) {
+        argp_error(state, "--move frequencies needs --select joint or paper: the other rules begin "
+                          "with every group at half the trained length, where frequencies find "
+                          "nothing");
+    }
+}
+
 static void check_together(struct argp_state *state, const struct detect_arguments *args)
 {
     check_niah(state, args);
+    check_frequencies(state, args);
     check_auto(state, args);
     dpe_job_require(state, &args->job, true, "--output OUT.h5");
     if ((args->scale_pairs != NULL) != (args->top_k > 0.0)) {
@@ -287,6 +312,11 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
     case KEY_DRY_RUN:
         args->job.dry_run = true;
         return 0;
+    case KEY_MOVE: {
+        static const char *const kinds[] = {"positions", "frequencies", NULL};
+        args->frequencies = dpe_parse_choice(state, "--move", arg, kinds) == 1;
+        return 0;
+    }
     case KEY_GROUPS:
         args->groups = dpe_parse_count(state, "--groups", arg, 1, DPE_MOST_COUNT);
         return 0;
@@ -362,7 +392,6 @@ int main(int argc, char **argv)
         .lengths = "auto",
         .temperature = "auto",
         .rule = DPE_DETECT_JOINTLY,
-        .groups = 8,
         .race_level = 0.05,
         .use_niah = true};
     dpe_tool_parse(&argp, argc, argv, 0, &args);

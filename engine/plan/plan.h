@@ -140,12 +140,17 @@ const char *dpe_plan_temperature_keys(void);
 
 /** The parameters of DPE (and of Self-Extend, which is DPE with one group and all pairs). */
 struct dpe_dpe_params {
-    int64_t window;       /**< w, ≥ 1 */
+    /** The scales divide the frequencies of their groups, at every distance, as factors of longrope
+     *  do: there is no window, nothing is rounded, and every pair of every head moves. Such a plan
+     *  is a factor for each pair, which a runtime needs no adapter for. */
+    bool frequencies;
+    int64_t window;       /**< w, ≥ 1; not used with `frequencies` */
     int n_groups;         /**< C; group g holds pairs [edges[g], edges[g+1]) */
     const int32_t *edges; /**< [n_groups + 1], strictly increasing from 0 to n_pairs */
     const double *scale;  /**< s_g [n_groups], finite, ≥ 1 */
-    const uint8_t *mask;  /**< [n_layers][n_heads][n_pairs] or NULL = all pairs; copied */
-    bool exact;
+    const uint8_t *mask;  /**< [n_layers][n_heads][n_pairs] or NULL = all pairs; copied; NULL with
+                               `frequencies` */
+    bool exact;           /**< not with `frequencies` */
     const struct dpe_temperature *temperature; /**< NULL: none */
 };
 dpe_status dpe_plan_make_dpe(const struct dpe_dpe_params *params,

@@ -331,11 +331,27 @@ void dpe_plan_add_dpe_bands(const struct dpe_dpe_params *params, struct dpe_plan
     plan->exact = params->exact;
 }
 
+/* One band, the frequencies of each group divided by its scale. */
+static void divide_frequencies(const struct dpe_dpe_params *params, struct dpe_plan *plan)
+{
+    dpe_plan_add_band(plan, DPE_BAND_DISTANCE, 0, INT64_MAX);
+    for (int g = 0; g < params->n_groups; g++) {
+        for (int32_t j = params->edges[g]; j < params->edges[g + 1]; j++) {
+            plan->inv_freq[j] /= params->scale[g];
+        }
+    }
+}
+
 static dpe_status check_dpe(const struct dpe_dpe_params *params, const struct dpe_config *config,
                             struct dpe_error *err)
 {
     int64_t n_pairs = config->head_dim / 2;
-    if (params->window < 1 || params->window > DPE_MOST_TOKENS) {
+    if (params->frequencies && (params->mask != NULL || params->exact)) {
+        return dpe_fail(err, DPE_USAGE,
+                        "frequencies: a factor of a frequency holds for every head and distance; "
+                        "leave out the key pairs and exact");
+    }
+    if (!params->frequencies && (params->window < 1 || params->window > DPE_MOST_TOKENS)) {
         return dpe_fail(err, DPE_USAGE,
                         "dpe: expected a window from 1 to %" PRId64 ", found %" PRId64, DPE_MOST_TOKENS,
                         params->window);
@@ -363,8 +379,11 @@ static dpe_status check_dpe(const struct dpe_dpe_params *params, const struct dp
 static void name_dpe(const struct dpe_dpe_params *params, struct dpe_plan *plan)
 {
     size_t room = sizeof plan->name;
-    int used = snprintf(plan->name, room, "dpe:window=%" PRId64 "%s%s,scales=", params->window,
-                        params->exact ? ",exact=1" : "", params->mask != NULL ? ",masked" : "");
+    int used =
+        params->frequencies
+            ? snprintf(plan->name, room, "frequencies:scales=")
+            : snprintf(plan->name, room, "dpe:window=%" PRId64 "%s%s,scales=", params->window,
+                       params->exact ? ",exact=1" : "", params->mask != NULL ? ",masked" : "");
     for (int g = 0; g < params->n_groups && used < (int)room; g++) {
         used += snprintf(plan->name + used, room - (size_t)used, "%s%.15g", g == 0 ? "" : "/",
                          params->scale[g]);
@@ -400,7 +419,11 @@ dpe_status dpe_plan_make_dpe(const struct dpe_dpe_params *params,
     if (status != DPE_OK) {
         goto done;
     }
-    dpe_plan_add_dpe_bands(params, &made);
+    if (params->frequencies) {
+        divide_frequencies(params, &made);
+    } else {
+        dpe_plan_add_dpe_bands(params, &made);
+    }
     if (params->mask != NULL) {
         status = dpe_plan_set_mask(&made, params->mask, err);
     }

@@ -9,6 +9,7 @@
 #include "engine/model/model.h"
 #include "engine/tool/tool.h"
 #include "outputs/export/export_tool.h"
+#include "outputs/export/rope_forms.h"
 #include "outputs/h5/unchecked.h"
 #include "outputs/read/read.h"
 #include "outputs/storage/storage.h"
@@ -20,6 +21,7 @@ enum option_key {
     KEY_LENGTH,
     KEY_FORMAT,
     KEY_NAME,
+    KEY_GGUF,
     KEY_SCORES,
     KEY_SHOW,
     KEY_CHECK,
@@ -57,8 +59,12 @@ static const struct argp_option options_table[] = {
     {NULL, 0, NULL, 0, "Write it:", 2},
     {"output", 'o', "FILE", DPE_BASIC, "File to write; - is standard output (needs --format)", 2},
     {"format", KEY_FORMAT, "F", DPE_BASIC,
-     "h5, json, yaml, pt, hf, safetensors or csv (default: by the name of FILE)", 2},
-    {"model", 'm', "DIR", DPE_BASIC, "Model folder: for hf, --check and --import-yaml", 2},
+     "h5, json, yaml, pt, hf, safetensors or csv; of a table of frequencies (dpe-detect --move "
+     "frequencies) longrope: a config.json, or gguf-rope: a copy of --gguf (default: by the name of "
+     "FILE)",
+     2},
+    {"model", 'm', "DIR", DPE_BASIC, "Model folder: for hf, longrope, --check and --import-yaml", 2},
+    {"gguf", KEY_GGUF, "MODEL.gguf", 0, "File that gguf-rope copies with the table's factors", 2},
     {"name", KEY_NAME, "NAME", 0,
      "Name of the model in a YAML (default: the last part of --model, else the model type)", 2},
     {"scores", KEY_SCORES, "FILE.pt", 0, "Path of the score tensor to name in a YAML", 2},
@@ -109,7 +115,7 @@ static error_t parse_values(int key, char *arg, struct argp_state *state,
         return 0;
     case KEY_FORMAT:
         if (dpe_export_format_of(arg) == FORMAT_UNKNOWN) {
-            static const char known[] = "h5, json, yaml, pt, hf, safetensors, csv";
+            static const char known[] = "h5, json, yaml, pt, hf, safetensors, csv, longrope, gguf-rope";
             char meant[96];
             argp_error(state, "--format: unknown format '%s'; formats: %s%s", arg, known,
                        dpe_suggest(arg, known, meant));
@@ -136,6 +142,9 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
         return 0;
     case KEY_NAME:
         args->name = arg;
+        return 0;
+    case KEY_GGUF:
+        args->gguf = arg;
         return 0;
     case KEY_SCORES:
         args->scores = arg;
@@ -189,6 +198,7 @@ static const char *check_together(const struct export_arguments *args)
                : args->force                              ? "--force needs -o FILE"
                : args->name != NULL && args->yaml == NULL ? "--name needs -o FILE.yaml"
                : args->scores != NULL                     ? "--scores needs -o FILE.yaml"
+               : args->gguf != NULL                       ? "--gguf needs -o FILE.gguf"
                : args->drop_temperature ? "--drop-temperature needs -o FILE.yaml or FILE.csv"
                                         : NULL;
     }
@@ -196,6 +206,11 @@ static const char *check_together(const struct export_arguments *args)
                                                      : dpe_export_format_of_path(args->output);
     return to_stdout(args) && (args->show || args->check)
                ? "-o - cannot be used with --show or --check, which also print to standard output"
+           : args->gguf != NULL && format != FORMAT_GGUF_ROPE ? "--gguf needs --format gguf-rope"
+           : args->gguf == NULL && format == FORMAT_GGUF_ROPE
+               ? "--format gguf-rope needs --gguf MODEL.gguf, which it copies"
+           : args->model == NULL && format == FORMAT_LONGROPE
+               ? "--format longrope needs --model DIR for its config.json"
            : args->scores != NULL && format != FORMAT_YAML ? "--scores needs --format yaml"
            : args->drop_temperature && format != FORMAT_YAML && format != FORMAT_CSV
                ? "--drop-temperature needs --format yaml or csv; the other formats have the "
@@ -242,8 +257,9 @@ static void check_usage(const struct export_arguments *args, const struct argp *
     } else if (args->output != NULL && args->format == NULL &&
                dpe_export_format_of_path(args->output) == FORMAT_UNKNOWN) {
         wrong = "--output: the file name does not show the format; give --format";
-    } else if (to_stdout(args) && dpe_export_format_of(args->format) == FORMAT_H5) {
-        wrong = "--output: HDF5 cannot go to standard output; give a file name";
+    } else if (to_stdout(args) && (dpe_export_format_of(args->format) == FORMAT_H5 ||
+                                   dpe_export_format_of(args->format) == FORMAT_GGUF_ROPE)) {
+        wrong = "--output: HDF5 and GGUF cannot go to standard output; give a file name";
     } else {
         wrong = check_together(args);
     }
@@ -329,6 +345,18 @@ static dpe_status check_single(const struct dpe_table *table, struct dpe_error *
                           dpe_table_lengths(table, lengths));
 }
 
+/* Which of the two kinds of tables a form holds: h5, json and the scores are of both. */
+static dpe_status check_kind(enum export_format format, const struct dpe_table *table,
+                             struct dpe_error *err)
+{
+    const struct dpe_table_values *values = dpe_table_values(table);
+    if (format == FORMAT_H5 || format == FORMAT_JSON || format == FORMAT_PT) {
+        return DPE_OK;
+    }
+    bool factors = format == FORMAT_LONGROPE || format == FORMAT_GGUF_ROPE;
+    return dpe_rope_check_form(values, dpe_export_format_name(format), factors, err);
+}
+
 static dpe_status render(const struct export_arguments *args, enum export_format format,
                          const struct export_table *table, struct dpe_text *out,
                          struct dpe_error *err)
@@ -377,7 +405,15 @@ static dpe_status render(const struct export_arguments *args, enum export_format
         }
         free(config);
         return status;
+    case FORMAT_LONGROPE:
+        status = read_config(args->model, &config, err);
+        if (status == DPE_OK) {
+            status = dpe_export_longrope(values, args->model, config, out, err);
+        }
+        free(config);
+        return status;
     case FORMAT_H5:
+    case FORMAT_GGUF_ROPE:
     case FORMAT_UNKNOWN:
     default:
         return dpe_fail(err, DPE_INTERNAL, "format %d is not a text format", (int)format);
@@ -393,7 +429,8 @@ static dpe_status check_output(const struct export_arguments *args, struct dpe_e
     if (status != DPE_OK || to_stdout(args)) {
         return status;
     }
-    status = dpe_tool_check_output(args->output, &args->model, 1, err);
+    const char *const inputs[] = {args->model, args->gguf};
+    status = dpe_tool_check_output(args->output, inputs, 2, err);
     return status == DPE_OK ? dpe_tool_check_words(args->output, args->argc, args->argv, err)
                             : status;
 }
@@ -403,11 +440,18 @@ static dpe_status write_output(const struct export_arguments *args,
 {
     enum export_format format = args->format != NULL ? dpe_export_format_of(args->format)
                                                      : dpe_export_format_of_path(args->output);
+    dpe_status status = check_kind(format, table->table, err);
+    if (status != DPE_OK) {
+        return status;
+    }
     if (format == FORMAT_H5) {
         return dpe_export_write_h5(table, args->output, err);
     }
+    if (format == FORMAT_GGUF_ROPE) {
+        return dpe_export_gguf(dpe_table_values(table->table), args->gguf, args->output, err);
+    }
     struct dpe_text out = {0};
-    dpe_status status = render(args, format, table, &out, err);
+    status = render(args, format, table, &out, err);
     if (status == DPE_OK && to_stdout(args)) {
         fwrite(out.bytes, 1, out.n, stdout); /* dpe_tool_end reports a failure */
     } else if (status == DPE_OK) {
@@ -483,10 +527,12 @@ int main(int argc, char **argv)
                "other runtimes read.\v"
                "Every format has the field adapter_required: DPE scales far positions differently "
                "for each group of pairs and each head, which a runtime's rope_scaling cannot "
-               "express.\n\n"
+               "express. The exception are tables of frequencies, a factor for each pair, which "
+               "runtimes read as longrope.\n\n"
                "Examples:\n"
                "  dpe-export detect.h5 norms.h5 --top-k 0.75 -o table.h5\n"
                "  dpe-export table.h5 -o table.json\n"
+               "  dpe-export frequencies.h5 -m DIR --format longrope -o config.json\n"
                "  dpe-export --join 1024.h5 2048.h5 4096.h5 -o table.h5\n"
                "  dpe-export --show table.h5",
     };

@@ -16,11 +16,11 @@
 /** JSON, complete (outputs/table/dpe_table.schema.json); dpe_table_open reads it back. */
 dpe_status dpe_export_json(const struct dpe_table *table, struct dpe_text *out,
                            struct dpe_error *err);
-/** Whether the table's form holds a temperature (its schema version is 2 or 3). */
+/** Whether the table's form holds a temperature (its schema version is 2 to 4). */
 static inline bool dpe_export_temperature(const struct dpe_table_values *values)
 {
     return strncmp(values->schema_version, "2.", 2) == 0 ||
-           strncmp(values->schema_version, "3.", 2) == 0;
+           strncmp(values->schema_version, "3.", 2) == 0 || values->frequencies != 0;
 }
 /** The YAML of the paper's released code: `model`, as the last part of the model's folder, and
  * below it local_window_size, scale_factors, dimension_groups_range, selected_dim_path. Its prefill

@@ -164,16 +164,18 @@ static dpe_status put_entries(struct dpe_h5 *file, const struct dpe_table *table
 static dpe_status put_texts(struct dpe_h5 *file, const struct dpe_table_values *values,
                             struct dpe_error *err)
 {
+    const bool frequencies = values->frequencies != 0;
     const struct {
         const char *object, *name, *value;
     } texts[] = {
         {"/", "title", "DPE table"},
-        {"/table", "near_rule", "distance < local_window"},
-        {"/table", "rounding", "separable: floor(m/s) - floor(n/s) + w - floor(w/s)"},
+        {"/table", "near_rule", frequencies ? "none" : "distance < local_window"},
+        {"/table", "rounding",
+         frequencies ? "none" : "separable: floor(m/s) - floor(n/s) + w - floor(w/s)"},
         {"/table", "angle_precision", "f32"},
         {"/table", "pair_layout",
          "half-split: components j and j + head_dim/2; interleaved runtimes permute"},
-        {"/table", "adapter_required", "true"},
+        {"/table", "adapter_required", frequencies ? "false" : "true"},
         {"/model", "fingerprint", values->model_fingerprint},
         {"/model", "model_type", values->model_type},
     };
@@ -189,6 +191,9 @@ static dpe_status put_texts(struct dpe_h5 *file, const struct dpe_table_values *
     dpe_status status = DPE_OK;
     for (size_t i = 0; i < sizeof texts / sizeof texts[0] && status == DPE_OK; i++) {
         status = dpe_h5_attr_text(file, texts[i].object, texts[i].name, texts[i].value, err);
+    }
+    if (status == DPE_OK && frequencies) {
+        status = dpe_h5_attr_text(file, "/table", "moves", "frequencies", err);
     }
     for (size_t i = 0; i < sizeof numbers / sizeof numbers[0] && status == DPE_OK; i++) {
         status = dpe_h5_attr_i64(file, "/model", numbers[i].name, numbers[i].value, err);
@@ -232,7 +237,8 @@ dpe_status dpe_export_write_h5(const struct export_table *table, const char *pat
         goto done;
     }
     const struct dpe_temperature temperature = temperature_of(values);
-    status = several ? DPE_OK : dpe_h5_put_temperature(file, &temperature, err);
+    status = several ? DPE_OK : dpe_h5_put_temperature(file, &temperature, values->frequencies != 0,
+                                                        err);
     if (status != DPE_OK) {
         goto done;
     }

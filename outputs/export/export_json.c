@@ -52,10 +52,15 @@ static json_t *key_pairs(const struct dpe_table_values *values)
     return layers;
 }
 
-static void add_conventions(json_t *object)
+static void add_conventions(json_t *object, const struct dpe_table_values *values)
 {
-    json_object_set_new(object, "near_rule", json_string("distance < local_window"));
-    json_object_set_new(object, "rounding", json_string("separable"));
+    bool frequencies = values->frequencies != 0;
+    if (frequencies) {
+        json_object_set_new(object, "moves", json_string("frequencies"));
+    }
+    json_object_set_new(object, "near_rule",
+                        json_string(frequencies ? "none" : "distance < local_window"));
+    json_object_set_new(object, "rounding", json_string(frequencies ? "none" : "separable"));
     json_object_set_new(object, "angle_precision", json_string("f32"));
     json_object_set_new(object, "pair_layout", json_string("half-split"));
 }
@@ -69,7 +74,7 @@ static void add_entry(json_t *entry, const struct dpe_table_values *values, bool
     json_object_set_new(entry, "local_window", json_integer(values->window));
     json_object_set_new(entry, "top_k", json_integer(values->top_k));
     if (only) {
-        add_conventions(entry);
+        add_conventions(entry, values);
     }
     json_object_set_new(entry, "group_edge", edges(values));
     json_object_set_new(entry, "effective_length",
@@ -89,8 +94,8 @@ static void add_entry(json_t *entry, const struct dpe_table_values *values, bool
 static json_t *header(const struct dpe_table_values *values)
 {
     return json_pack("{s:s, s:s, s:b, s:{s:s, s:s, s:I, s:I, s:I, s:I}}", "schema_name",
-                     "dpe-table", "schema_version", values->schema_version, "adapter_required", 1,
-                     "model", "model_type", values->model_type, "fingerprint",
+                     "dpe-table", "schema_version", values->schema_version, "adapter_required",
+                     values->frequencies == 0, "model", "model_type", values->model_type, "fingerprint",
                      values->model_fingerprint, "n_layers", (json_int_t)values->n_layers, "n_heads",
                      (json_int_t)values->n_heads, "n_kv_heads", (json_int_t)values->n_kv_heads,
                      "head_dim", (json_int_t)values->head_dim);
@@ -182,7 +187,7 @@ dpe_status dpe_export_json(const struct dpe_table *table, struct dpe_text *out,
     }
     put_text(&lines, "{\n");
     if (dpe_table_count(table) > 1) {
-        add_conventions(root);
+        add_conventions(root, values);
         put_members(&lines, root, "  ");
         put_entries(&lines, table);
     } else {
@@ -205,7 +210,7 @@ static json_t *block(const struct dpe_table *table)
         add_entry(root, dpe_table_values(table), true);
         json_object_set_new(root, "key_pairs", key_pairs(dpe_table_values(table)));
     } else if (root != NULL) {
-        add_conventions(root);
+        add_conventions(root, dpe_table_values(table));
         json_object_set(root, "entries", list);
     }
     for (int64_t i = 0; i < n && list != NULL; i++) {

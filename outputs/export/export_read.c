@@ -22,6 +22,8 @@ static const struct {
     {"pt", ".pt", FORMAT_PT},
     {"safetensors", ".safetensors", FORMAT_SAFETENSORS},
     {"csv", ".csv", FORMAT_CSV},
+    {"gguf-rope", ".gguf", FORMAT_GGUF_ROPE},
+    {"longrope", NULL, FORMAT_LONGROPE},
 };
 enum { FORMATS = sizeof formats / sizeof formats[0] };
 
@@ -35,11 +37,21 @@ enum export_format dpe_export_format_of(const char *name)
     return FORMAT_UNKNOWN;
 }
 
+const char *dpe_export_format_name(enum export_format format)
+{
+    for (int i = 0; i < FORMATS; i++) {
+        if (formats[i].format == format) {
+            return formats[i].name;
+        }
+    }
+    return "?";
+}
+
 enum export_format dpe_export_format_of_path(const char *path)
 {
     size_t n = strlen(path);
     for (int i = 0; i < FORMATS; i++) {
-        size_t m = strlen(formats[i].ending);
+        size_t m = formats[i].ending != NULL ? strlen(formats[i].ending) : SIZE_MAX;
         if (n >= m && strcmp(path + n - m, formats[i].ending) == 0) {
             return formats[i].format;
         }

@@ -25,10 +25,14 @@ static void show_model(const struct dpe_table_values *values)
 static void show_entry(const struct dpe_table_values *values)
 {
     printf("evaluated length   %lld\n", (long long)values->length);
-    printf("window             %lld (nearer keys keep their distance)\n",
-           (long long)values->window);
-    printf("key pairs          %lld of %lld of each head\n", (long long)values->top_k,
-           (long long)values->n_pairs);
+    if (values->frequencies != 0) {
+        printf("moves              frequencies: each is divided by its group's scale\n");
+    } else {
+        printf("window             %lld (nearer keys keep their distance)\n",
+               (long long)values->window);
+        printf("key pairs          %lld of %lld of each head\n", (long long)values->top_k,
+               (long long)values->n_pairs);
+    }
     printf("attention scaling  %g\n", values->attention_scaling);
     if (dpe_table_has_temperature(values)) {
         const struct dpe_temperature temperature = {values->log_n_length, values->log_n_power,
@@ -68,6 +72,11 @@ void dpe_export_show(const struct dpe_table *table)
         }
         show_entry(values);
         before = values->length;
+    }
+    if (dpe_table_values(table)->frequencies != 0) {
+        printf("A runtime needs no adapter to apply this table: dpe-export --format longrope (a "
+               "config.json) or gguf-rope (a GGUF file).\n");
+        return;
     }
     printf("Up to the trained length a runtime runs the model unchanged. Beyond it, it needs an "
            "adapter to apply this table: see outputs/table/dpe_table.h.\n");

@@ -24,10 +24,13 @@ enum export_format {
     FORMAT_HF,
     FORMAT_SAFETENSORS,
     FORMAT_CSV,
+    FORMAT_LONGROPE,
+    FORMAT_GGUF_ROPE,
 };
 /** By its name, and by the ending of a path ("config.json" is hf). */
 enum export_format dpe_export_format_of(const char *name);
 enum export_format dpe_export_format_of_path(const char *path);
+const char *dpe_export_format_name(enum export_format format);
 
 /** The command line. */
 struct export_arguments {
@@ -36,6 +39,7 @@ struct export_arguments {
     int n_inputs;
     const char *yaml; /**< --import-yaml */
     const char *output, *format, *model, *name, *scores;
+    const char *gguf; /**< the file that gguf-rope copies */
     int64_t rank;   /**< 0: the lengths that the detection selected */
     int64_t length; /**< 0: the detection's */
     int64_t entry;  /**< its length; 0: all */

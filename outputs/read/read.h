@@ -15,9 +15,10 @@ struct dpe_table_values;
  *  DPE_BAD_DATA. */
 dpe_status dpe_table_load(const char *path, struct dpe_table **table, struct dpe_error *err);
 /** Put the temperature of /table into a table that is being written and make its schema version the
- *  one that readers without temperatures refuse; nothing when there is none. */
+ *  one that readers without temperatures refuse; nothing when there is none. A table of frequencies
+ *  always has it, and the version that readers of positions refuse. */
 dpe_status dpe_h5_put_temperature(struct dpe_h5 *table, const struct dpe_temperature *temperature,
-                                  struct dpe_error *err);
+                                  bool frequencies, struct dpe_error *err);
 /** Put the temperature of an entry, also one that changes nothing, into the entry's folder. */
 dpe_status dpe_h5_put_temperature_in(struct dpe_h5 *table, const char *folder,
                                      const struct dpe_temperature *temperature,

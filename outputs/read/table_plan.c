@@ -27,13 +27,17 @@ static dpe_status check_frequencies(const struct dpe_table_values *values,
 {
     double factor = values->attention_scaling * values->attention_scaling;
     double found = plan->logit_factor / values->logit_scale;
+    int64_t group = 0;
     for (int64_t j = 0; j < plan->n_pairs; j++) {
-        if (!(fabs(values->inv_freq[j] - plan->inv_freq[j]) <= 1e-5 * plan->inv_freq[j])) {
+        group += j == values->group_edge[group + 1];
+        double own =
+            plan->inv_freq[j] * (values->frequencies != 0 ? values->scale_factor[group] : 1.0);
+        if (!(fabs(values->inv_freq[j] - own) <= 1e-5 * own)) {
             return dpe_fail(
                 err, DPE_BAD_DATA,
                 "made for a model that rotates pair %lld by %.8g rad per token; this model rotates "
                 "it by %.8g: the RoPE base or RoPE scaling differs",
-                (long long)j, values->inv_freq[j], plan->inv_freq[j]);
+                (long long)j, values->inv_freq[j], own);
         }
     }
     if (!(fabs(factor - found) <= 1e-5 * found)) {
@@ -62,6 +66,7 @@ dpe_status dpe_plan_of_table(const struct dpe_table_values *values,
     const struct dpe_temperature temperature = {values->log_n_length, values->log_n_power,
                                                 values->log_n_decay, values->logit_scale};
     const struct dpe_dpe_params params = {
+        .frequencies = values->frequencies != 0,
         .window = values->window,
         .n_groups = (int)values->n_groups,
         .edges = values->group_edge,

@@ -23,11 +23,12 @@ dpe_status dpe_h5_put_temperature_in(struct dpe_h5 *table, const char *folder,
 }
 
 dpe_status dpe_h5_put_temperature(struct dpe_h5 *table, const struct dpe_temperature *temperature,
-                                  struct dpe_error *err)
+                                  bool frequencies, struct dpe_error *err)
 {
-    if (dpe_temperature_is_none(temperature)) {
+    if (!frequencies && dpe_temperature_is_none(temperature)) {
         return DPE_OK;
     }
+    const char *version = frequencies ? DPE_SCHEMA_FREQUENCIES : DPE_SCHEMA_TEMPERATURE;
     dpe_status status = dpe_h5_put_temperature_in(table, "/table", temperature, err);
-    return status == DPE_OK ? dpe_h5_set_version(table, DPE_SCHEMA_TEMPERATURE, err) : status;
+    return status == DPE_OK ? dpe_h5_set_version(table, version, err) : status;
 }

@@ -33,7 +33,8 @@ static int check_shape(const struct dpe_table_values *values, char *message)
         {"n_groups", values->n_groups, values->n_pairs},
         {"trained_length", values->trained_length, INT64_C(1) << 40},
         {"length", values->length, INT64_C(1) << 40},
-        {"window", values->window, values->length},
+        /* Of frequencies nothing is near. */
+        {"window", values->window + (values->frequencies != 0), values->length},
     };
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
         if (sizes[i].value < 1 || sizes[i].value > sizes[i].high) {
@@ -98,12 +99,18 @@ bool dpe_table_knows_version(const char *version)
 
 bool dpe_table_version_has_temperature(const char *version)
 {
-    return strncmp(version, "2.", 2) == 0 || dpe_table_version_has_entries(version);
+    return strncmp(version, "2.", 2) == 0 || dpe_table_version_has_entries(version) ||
+           dpe_table_version_has_frequencies(version);
 }
 
 bool dpe_table_version_has_entries(const char *version)
 {
     return strncmp(version, "3.", 2) == 0;
+}
+
+bool dpe_table_version_has_frequencies(const char *version)
+{
+    return strncmp(version, "4.", 2) == 0;
 }
 
 int dpe_table_has_temperature(const struct dpe_table_values *values)
@@ -113,7 +120,9 @@ int dpe_table_has_temperature(const struct dpe_table_values *values)
 
 const char *dpe_table_version_needed(const struct dpe_table_values *values)
 {
-    return dpe_table_has_temperature(values) ? "2.0.0" : "1.1.0";
+    return values->frequencies != 0          ? "4.0.0"
+           : dpe_table_has_temperature(values) ? "2.0.0"
+                                               : "1.1.0";
 }
 
 void dpe_table_no_temperature(struct dpe_table_values *values)
@@ -156,6 +165,25 @@ static int check_temperature(const struct dpe_table_values *values, char *messag
             "schema version %.32s has no temperature (logit_scale, log_n_length), "
             "expected 2.x: a reader of that version would leave it out",
             values->schema_version);
+    }
+    return DPE_TABLE_OK;
+}
+
+/* What positions have and frequencies do not. */
+static int check_frequencies(const struct dpe_table_values *values, char *message)
+{
+    if ((values->frequencies != 0) != dpe_table_version_has_frequencies(values->schema_version)) {
+        return dpe_table_fail(message, DPE_TABLE_BAD_FILE,
+                              "schema version %.32s is %s table of frequencies",
+                              values->schema_version, values->frequencies != 0 ? "no" : "that of a");
+    }
+    if (values->frequencies != 0 &&
+        (values->window != 0 || values->top_k != values->n_pairs || values->log_n_length != 0.0)) {
+        return dpe_table_fail(message, DPE_TABLE_BAD_FILE,
+                              "a table of frequencies has no near window, key pairs or log-n; found "
+                              "local_window %lld, top_k %lld, log_n_length %g",
+                              (long long)values->window, (long long)values->top_k,
+                              values->log_n_length);
     }
     return DPE_TABLE_OK;
 }
@@ -218,6 +246,7 @@ int dpe_table_check(const struct dpe_table_values *values, char *message)
                               values->attention_scaling);
     }
     error = check_temperature(values, message);
+    error = error != DPE_TABLE_OK ? error : check_frequencies(values, message);
     return error != DPE_TABLE_OK ? error : check_mask(values, message);
 }
 
@@ -363,9 +392,11 @@ double dpe_table_query_scale(const struct dpe_table *table, int64_t position)
 double dpe_table_position(const struct dpe_table *table, int64_t layer, int64_t head, int64_t pair,
                           enum dpe_table_band band, enum dpe_table_side side, int64_t position)
 {
-    double scale = band == DPE_TABLE_FAR ? dpe_table_scale(table, layer, head, pair) : 1.0;
-    if (scale == 1.0) {
-        return (double)position;
+    bool frequencies = table->values.frequencies != 0;
+    double scale = band == DPE_TABLE_FAR || frequencies ? dpe_table_scale(table, layer, head, pair)
+                                                        : 1.0;
+    if (scale == 1.0 || frequencies) {
+        return (double)position / scale;
     }
     double window = (double)table->values.window;
     double shift = side == DPE_TABLE_QUERY ? window - floor(window / scale) : 0.0;
@@ -380,8 +411,14 @@ void dpe_table_cos_sin(const struct dpe_table *table, int64_t layer, int64_t hea
     for (int64_t i = 0; i < count; i++) {
         for (int64_t j = 0; j < values->n_pairs; j++) {
             double position = dpe_table_position(table, layer, head, j, band, side, first + i);
+            double frequency = values->inv_freq[j];
+            if (values->frequencies != 0) {
+                /* As a runtime with a factor for each pair has it: the frequency is divided. */
+                position = (double)(first + i);
+                frequency /= values->scale_factor[table->group[j]];
+            }
             /* The product is rounded to float32 as the checkpoint's training code rounds it. */
-            float angle = (float)position * (float)values->inv_freq[j];
+            float angle = (float)position * (float)frequency;
             cosines[i * values->n_pairs + j] = (float)cos((double)angle);
             sines[i * values->n_pairs + j] = (float)sin((double)angle);
         }

@@ -31,9 +31,14 @@
  * position in its text, whatever the call that computes it holds. A static inv_freq cannot express
  * this: without an adapter that does the above the table must not be applied.
  *
+ * A table of *frequencies* (dpe-detect --move frequencies) is of another kind: the scales divide the
+ * frequencies of their groups at every distance, nothing is near or rounded, f is 1. A runtime needs
+ * no adapter for it, only a factor for each pair and one for the logits.
+ *
  * A table with a temperature (logit_scale other than 1, or log_n_length above 0) has schema version
  * 2: readers from before there were temperatures refuse it. One without stays version 1. A table of
- * several entries has version 3, which readers of one entry refuse.
+ * several entries has version 3, which readers of one entry refuse. One of frequencies has version 4,
+ * which readers of positions refuse, and one entry.
  *
  * Functions return 0, or one of enum dpe_table_error with a sentence in `message` (NULL allowed).
  * A table is immutable once opened and may be used by many threads.
@@ -67,7 +72,9 @@ struct dpe_table_values {
     int64_t head_dim, n_pairs; /**< n_pairs = head_dim / 2 */
     int64_t trained_length;    /**< L0, tokens */
     int64_t length;            /**< L, tokens: what the scales were chosen for */
-    int64_t window;            /**< near is m − n < window */
+    int frequencies;           /**< 1: the scales divide frequencies at every distance; 0: they
+                                    divide far positions (DPE) */
+    int64_t window;            /**< near is m − n < window; 0 with `frequencies` */
     int64_t top_k;             /**< key pairs of each head; n_pairs = all */
     int64_t n_groups;
     int32_t *group_edge;      /**< [n_groups + 1], 0 … n_pairs, increasing */

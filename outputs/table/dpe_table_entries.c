@@ -206,6 +206,14 @@ int dpe_table_join(const struct dpe_table *const *tables, int64_t n, struct dpe_
     }
     int error = DPE_TABLE_OK;
     int64_t made = 0;
+    for (int64_t t = 0; t < n && total > 1 && error == DPE_TABLE_OK; t++) {
+        if (tables[t]->values.frequencies != 0) {
+            error = dpe_table_fail(message, DPE_TABLE_BAD_FILE,
+                                   "the table for %lld tokens is one of frequencies, which has one "
+                                   "entry: runtimes read a factor for each pair for one length",
+                                   (long long)tables[t]->values.length);
+        }
+    }
     for (int64_t t = 0; t < n; t++) {
         for (int64_t i = 0; i < dpe_table_count(tables[t]) && error == DPE_TABLE_OK; i++) {
             struct dpe_table_values values = dpe_table_entry(tables[t], i)->values;

@@ -264,13 +264,18 @@ static void read_version(struct reader *reader, struct dpe_table_values *values)
     if (reader->error == DPE_TABLE_OK && H5Lexists(reader->file, "/table", H5P_DEFAULT) <= 0) {
         bad(reader, "/table", "a DPE table (a finished one of dpe-detect, or one of dpe-export)");
     }
-    expect_text(reader, "near_rule", "distance < local_window");
-    expect_text(reader, "rounding", "separable");
+    bool frequencies = reader->error == DPE_TABLE_OK &&
+                       dpe_table_version_has_frequencies(values->schema_version);
+    if (frequencies) {
+        expect_text(reader, "moves", "frequencies");
+    }
+    expect_text(reader, "near_rule", frequencies ? DPE_TABLE_NO_RULE : "distance < local_window");
+    expect_text(reader, "rounding", frequencies ? DPE_TABLE_NO_RULE : "separable");
     expect_text(reader, "angle_precision", "f32");
     expect_text(reader, "pair_layout", "half-split");
 }
 
-/* Versions 2 and 3 have all of a temperature. In version 1, which readers apply without one, there
+/* Versions 2 to 4 have all of a temperature. In version 1, which readers apply without one, there
  * must be none of it. */
 static void read_temperature(struct reader *reader, struct dpe_table_values *values)
 {
@@ -343,6 +348,8 @@ static void read_values(struct reader *reader, struct dpe_table_values *values)
     read_scalar(reader, "trained_length", H5T_NATIVE_INT64, &values->trained_length);
     read_scalar(reader, "evaluated_length", H5T_NATIVE_INT64, &values->length);
     read_scalar(reader, "local_window", H5T_NATIVE_INT64, &values->window);
+    values->frequencies = values->schema_version != NULL &&
+                          dpe_table_version_has_frequencies(values->schema_version);
     read_scalar(reader, "attention_scaling", H5T_NATIVE_DOUBLE, &values->attention_scaling);
     read_temperature(reader, values);
     if (reader->error != DPE_TABLE_OK) {
@@ -404,7 +411,7 @@ static void read_table(struct reader *reader, struct dpe_table_list *list)
     } else if (dpe_table_version_has_entries(header.schema_version)) {
         read_entries(reader, &header, list);
     } else if (has_object(reader, "length")) {
-        bad_in_entry(reader, "length", "none in a table of schema version 1 or 2");
+        bad_in_entry(reader, "length", "none in a table of schema version 1, 2 or 4");
     } else {
         reader->error = dpe_table_list_make(list, 1, reader->path, reader->message);
         if (reader->error == DPE_TABLE_OK) {

@@ -157,13 +157,19 @@ static void read_conventions(struct reader *reader, const json_t *root,
                            "%s: expected schema version " DPE_TABLE_VERSIONS ", found %s",
                            reader->path, values->schema_version);
     }
-    expect_text(reader, root, "near_rule", "distance < local_window");
-    expect_text(reader, root, "rounding", "separable");
+    bool frequencies = values->schema_version != NULL &&
+                       dpe_table_version_has_frequencies(values->schema_version);
+    if (frequencies) {
+        expect_text(reader, root, "moves", "frequencies");
+    }
+    expect_text(reader, root, "near_rule",
+                frequencies ? DPE_TABLE_NO_RULE : "distance < local_window");
+    expect_text(reader, root, "rounding", frequencies ? DPE_TABLE_NO_RULE : "separable");
     expect_text(reader, root, "angle_precision", "f32");
     expect_text(reader, root, "pair_layout", "half-split");
 }
 
-/* Versions 2 and 3 have all of a temperature. In version 1, which readers apply without one, there
+/* Versions 2 to 4 have all of a temperature. In version 1, which readers apply without one, there
  * must be none of it. */
 static void read_temperature(struct reader *reader, const json_t *root,
                              struct dpe_table_values *values)
@@ -206,6 +212,8 @@ static void read_values(struct reader *reader, const json_t *root, struct dpe_ta
     values->trained_length = get_int(reader, root, "trained_length");
     values->length = get_int(reader, root, "evaluated_length");
     values->window = get_int(reader, root, "local_window");
+    values->frequencies = values->schema_version != NULL &&
+                          dpe_table_version_has_frequencies(values->schema_version);
     values->top_k = get_int(reader, root, "top_k");
     values->attention_scaling = get_double(reader, root, "attention_scaling");
     read_temperature(reader, root, values);
@@ -269,7 +277,7 @@ static void read_table(struct reader *reader, const json_t *root, struct dpe_tab
     } else if (dpe_table_version_has_entries(header.schema_version)) {
         read_entries(reader, root, header.schema_version, list);
     } else if (json_object_get(root, "entries") != NULL) {
-        bad(reader, "entries", "none in a table of schema version 1 or 2");
+        bad(reader, "entries", "none in a table of schema version 1, 2 or 4");
     } else {
         reader->error = dpe_table_list_make(list, 1, reader->path, reader->message);
         if (reader->error == DPE_TABLE_OK) {

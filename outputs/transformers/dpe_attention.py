@@ -258,6 +258,9 @@ def _table_of(values, n_entries):
 def _check_header(name, version):
     if name != "dpe-table":
         raise TableError(f"schema_name is {name!r}, expected 'dpe-table'")
+    if isinstance(version, str) and version.startswith("4."):
+        raise TableError("is a table of frequencies, which needs no adapter: dpe-export --format longrope writes it "
+                         "as a config.json that transformers reads")
     if not isinstance(version, str) or not version.startswith(("1.", "2.", "3.")):
         raise TableError(f"schema version {version}, this adapter reads 1.x, 2.x and 3.x")
 

@@ -230,6 +230,7 @@ static void live_lines_fit_and_keep_what_matters(void **state)
 static void validation_reports_when_it_did_not_help(void **state)
 {
     (void)state;
+    static const char base[] = "what the base is";
     struct dpe_detect_validation validation = {
         .value = {{0.1, 0.05, 0.2, 16}, {0.74, 0.6, 0.8, 16}, {0.69, 0.5, 0.8, 16}},
         .minus[DPE_DETECT_BASE] = {-0.05, -0.1, 0.02, 16},
@@ -239,24 +240,25 @@ static void validation_reports_when_it_did_not_help(void **state)
         .verdict = DPE_DETECT_WORSE,
         .kept = DPE_DETECT_JOINT};
     struct dpe_text text = {0};
-    assert_int_equal(dpe_detect_validation_table(&validation, NULL, 80, &text, NULL), DPE_OK);
+    assert_int_equal(dpe_detect_validation_table(&validation, NULL, base, 80, &text, NULL), DPE_OK);
     assert_non_null(strstr(text.bytes, "worse than the base; --select joint (the default)"));
+    assert_non_null(strstr(text.bytes, base));
     assert_non_null(strstr(text.bytes, "0.690 [0.500, 0.800]"));
     assert_non_null(strstr(text.bytes, "-0.050 [-0.100, +0.020]"));
     text.n = 0;
     validation.verdict = DPE_DETECT_INDISTINCT;
     validation.needed = 1234;
-    assert_int_equal(dpe_detect_validation_table(&validation, NULL, 80, &text, NULL), DPE_OK);
+    assert_int_equal(dpe_detect_validation_table(&validation, NULL, base, 80, &text, NULL), DPE_OK);
     assert_non_null(strstr(text.bytes, "not distinguishable from the base with 16 samples."));
     assert_non_null(strstr(text.bytes, "About 1300 samples would show"));
     assert_null(strstr(text.bytes, "worse than"));
     text.n = 0;
     validation.needed = 0;
-    assert_int_equal(dpe_detect_validation_table(&validation, NULL, 80, &text, NULL), DPE_OK);
+    assert_int_equal(dpe_detect_validation_table(&validation, NULL, base, 80, &text, NULL), DPE_OK);
     assert_null(strstr(text.bytes, "About"));
     text.n = 0;
     validation.too_easy = true;
-    assert_int_equal(dpe_detect_validation_table(&validation, NULL, 80, &text, NULL), DPE_OK);
+    assert_int_equal(dpe_detect_validation_table(&validation, NULL, base, 80, &text, NULL), DPE_OK);
     assert_non_null(strstr(text.bytes, "too easy at this length"));
     assert_non_null(strstr(text.bytes, "--keys-per-context 4"));
     assert_null(strstr(text.bytes, "not distinguishable"));

@@ -388,6 +388,96 @@ static void the_better_plan_is_kept(void **state)
     }
 }
 
+/* ------------------------------------------------------------------------------------- frequencies
+ */
+
+/* Wants a factor of 1.6 and the first three groups kept, the last one at L0. */
+static double three_kept(const struct dpe_detect_params *params,
+                         const struct dpe_detect_point *point)
+{
+    double share = 0.2 + (point->temperature.logit_scale == 1.6 ? 0.3 : 0.0);
+    for (int g = 0; g < params->n_groups; g++) {
+        share += params->lengths[point->at[g]] == (g < 3 ? 512 : 64) ? 0.1 : 0.0;
+    }
+    return share;
+}
+
+/* 16 pairs, of which the first 5 go round within 64 tokens: all pairs of the first group do. */
+static void frequencies_begin_with_those_that_go_round(void **state)
+{
+    (void)state;
+    const struct dpe_config config = config_of(32, 64);
+    struct dpe_plan_context context = context_of(&config, 64, 512);
+    struct dpe_detect_params params = params_of(512, 64, 1, GROUPS, "16,32,64,512");
+    struct dpe_detect_grid grid;
+    struct dpe_error err = {0};
+    struct dpe_plan plan = {0}, rope = {0};
+    params.frequencies = true;
+    grid_of(&params, &config, &grid);
+    assert_int_equal(grid.params.n_whole, 1);
+    assert_int_equal(dpe_detect_base_length(&grid.params), -1);
+    assert_int_equal(dpe_plan_make("rope", &context, &rope, &err), DPE_OK);
+    assert_int_equal(dpe_detect_base_plan(&grid, &context, &plan, &err), DPE_OK);
+    assert_int_equal(plan.n_bands, 1);
+    for (int64_t j = 0; j < plan.n_pairs; j++) {
+        assert_true(plan.inv_freq[j] == rope.inv_freq[j] / (j < 4 ? 1.0 : 8.0));
+    }
+    dpe_plan_free(&plan);
+    /* A factor is not rounded, and a group without a length stays as in the base. */
+    const int64_t lengths[GROUPS] = {512, 192, -1, 64};
+    double scale[GROUPS];
+    dpe_detect_joint_scales(&grid.params, lengths, scale);
+    assert_true(scale[0] == 1.0 && scale[1] == 512.0 / 192.0 && scale[2] == 8.0 && scale[3] == 8.0);
+    /* It is what longrope is with these factors. */
+    assert_int_equal(dpe_detect_joint_plan(&grid, &context, scale, &plan, &err), DPE_OK);
+    dpe_plan_free(&rope);
+    assert_int_equal(dpe_plan_make("longrope:a=1,long=1/1/1/1/2.6666666666666665/2.6666666666666665/"
+                                   "2.6666666666666665/2.6666666666666665/8/8/8/8/8/8/8/8",
+                                   &context, &rope, &err),
+                     DPE_OK);
+    char keys[2][33];
+    assert_int_equal(dpe_plan_key(&plan, keys[0], &err), DPE_OK);
+    assert_int_equal(dpe_plan_key(&rope, keys[1], &err), DPE_OK);
+    assert_string_equal(keys[0], keys[1]);
+    dpe_plan_free(&plan);
+    dpe_plan_free(&rope);
+    dpe_detect_grid_free(&grid);
+    /* Nothing that runtimes cannot express. */
+    params.temperature = (struct dpe_temperature){64.0, 1.0, 0.0, 1.0};
+    assert_int_equal(dpe_detect_grid_make(&params, &context, &grid, &err), DPE_USAGE);
+    params = params_of(512, 64, 1, GROUPS, "16,32,64");
+    params.frequencies = true;
+    assert_int_equal(dpe_detect_grid_make(&params, &context, &grid, &err), DPE_USAGE);
+    assert_non_null(strstr(err.text, "512"));
+}
+
+static void frequencies_find_how_many_groups_to_keep(void **state)
+{
+    (void)state;
+    static struct world world;
+    struct dpe_detect_search search;
+    open_world(&world, three_kept);
+    struct dpe_detect_params params = params_of(512, 64, 1, GROUPS, "16,32,64,512");
+    params.frequencies = true;
+    dpe_detect_grid_free(&world.grid);
+    grid_of(&params, &world.config, &world.grid);
+    search_all(&world, false, &search);
+    assert_true(search.point.temperature.logit_scale == 1.6);
+    for (int g = 0; g < GROUPS; g++) {
+        assert_int_equal(search.point.at[g], g < 3 ? 3 : 2);
+    }
+    assert_true(dpe_detect_point_is_single(&params, &search.single));
+    assert_true(world.rows <= dpe_detect_search_most_rows(&world.options, &world.grid.params));
+    for (int i = 0; i < search.n_steps; i++) {
+        assert_int_not_equal(search.steps[i].move, DPE_DETECT_MOVE_WINDOW);
+        for (int k = 0; k < search.steps[i].n; k++) {
+            assert_true(search.steps[i].tried[k].point.temperature.log_n_length == 0.0);
+        }
+    }
+    dpe_detect_search_free(&search);
+    close_world(&world);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -400,6 +490,8 @@ int main(void)
         cmocka_unit_test(the_sweep_comes_after_the_temperature),
         cmocka_unit_test(halving_has_a_known_cost),
         cmocka_unit_test(the_better_plan_is_kept),
+        cmocka_unit_test(frequencies_begin_with_those_that_go_round),
+        cmocka_unit_test(frequencies_find_how_many_groups_to_keep),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -382,11 +382,12 @@ static void other_versions_and_conventions_are_refused(void **state)
     struct dpe_text out = {0};
     write_form(dpe_export_json, &v, &out);
     const char *text = out.bytes;
-    expect_json_refused(text, "1.0.0", "4.0.0", DPE_TABLE_VERSION,
-                        "expected schema version 1.x, 2.x or 3.x, found 4.0.0");
+    expect_json_refused(text, "1.0.0", "5.0.0", DPE_TABLE_VERSION,
+                        "expected schema version 1.x, 2.x, 3.x or 4.x, found 5.0.0");
+    expect_json_refused(text, "1.0.0", "4.0.0", DPE_TABLE_VERSION, "\"moves\" is 'missing'");
     expect_json_refused(text, "1.0.0", "3.0.0", DPE_TABLE_BAD_FILE, "\"entries\": expected a list");
     expect_json_refused(text, "\"top_k\": 5", "\"entries\": [], \"top_k\": 5", DPE_TABLE_BAD_FILE,
-                        "none in a table of schema version 1 or 2");
+                        "none in a table of schema version 1, 2 or 4");
     expect_json_refused(text, "1.0.0", "2.0.0", DPE_TABLE_BAD_FILE, "\"logit_scale\": expected");
     expect_json_refused(text, "\"top_k\": 5", "\"log_n_length\": 256, \"top_k\": 5",
                         DPE_TABLE_BAD_FILE, "none in a table of schema version 1");
@@ -565,8 +566,8 @@ static void entries_read_back_equal(void **state)
         enum dpe_table_error error;
         const char *words;
     } wrong[] = {
-        {"3.0.0", "2.0.0", DPE_TABLE_BAD_FILE, "none in a table of schema version 1 or 2"},
-        {"3.0.0", "4.0.0", DPE_TABLE_VERSION, "3.x, found 4.0.0"},
+        {"3.0.0", "2.0.0", DPE_TABLE_BAD_FILE, "none in a table of schema version 1, 2 or 4"},
+        {"3.0.0", "5.0.0", DPE_TABLE_VERSION, "4.x, found 5.0.0"},
         {"\"evaluated_length\": 2048", "\"evaluated_length\": 1024", DPE_TABLE_BAD_FILE,
          "two entries for 1024 tokens"},
         {"\"evaluated_length\": 2048", "\"evaluated_length\": 200", DPE_TABLE_BAD_FILE,

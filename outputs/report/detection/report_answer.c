@@ -17,6 +17,7 @@ static const char *const meaning[VALIDATED] = {"unchanged (rope)", "all groups a
 struct validation {
     const char *folder; /**< /validate/niah or /validate/ppl */
     bool recall;
+    bool frequencies; /* of the detection */
     struct numbers mean, low, high;                             /**< [validated_plan] */
     struct numbers difference, difference_low, difference_high; /**< [compared_with] */
     struct numbers p_value, n_pairs, n_valid;
@@ -65,16 +66,19 @@ static dpe_status read_plans(const struct input *input, struct validation *v, st
 static const char *plan_name(const struct validation *v, int plan)
 {
     if (plan < VALIDATED) {
-        return meaning[plan];
+        return v->frequencies && plan == BASE    ? "frequencies that go round kept (base)"
+               : v->frequencies && plan == JOINT ? "chosen factors"
+                                                 : meaning[plan];
     }
     return strcmp(v->names.names[plan], "single") == 0 ? "one length for all groups"
                                                        : v->names.names[plan];
 }
 
-static dpe_status read_validation(const struct input *input, const char *folder, bool recall,
+static dpe_status read_validation(const struct detection *d, const char *folder, bool recall,
                                   struct validation *v, struct dpe_error *err)
 {
-    *v = (struct validation){.folder = folder, .recall = recall};
+    const struct input *input = d->input;
+    *v = (struct validation){.folder = folder, .recall = recall, .frequencies = d->frequencies};
     dpe_status status = read_plans(input, v, err);
     const struct {
         const char *name;
@@ -127,7 +131,10 @@ static void value_text(const struct validation *v, int plan, char *text, size_t 
 /* What the table holds. */
 static const char *kept_words(const struct detection *d, const struct validation *v)
 {
-    return v->kept == BASE
+    return v->kept == BASE && d->frequencies
+               ? "the base, which the table holds because it is shown to be better than what the "
+                 "search found"
+           : v->kept == BASE
                ? "every group at half the trained length, which the table holds because "
                  "it is shown to be better than what the search found"
            : v->kept == ROPE  ? "no change, which the table holds because it is shown to be better "
@@ -156,13 +163,11 @@ static void add_lead(struct report *report, const struct detection *d, const str
     dpe_draw_add_text(
         &report->document, BLOCK_LEAD,
         dpe_draw_format_text(v->recall ? "At %s tokens%s the model finds %s of the needles with "
-                                         "%s. Unchanged, it finds %s; with every group at half the "
-                                         "trained length, %s."
+                                         "%s. Unchanged, it finds %s; with %s, %s."
                                        : "At %s tokens%s the model has a perplexity of %s with %s. "
-                                         "Unchanged, it has %s; with every group at half the "
-                                         "trained length, %s.",
+                                         "Unchanged, it has %s; with %s, %s.",
                              length, times, values[JOINT], kept_words(d, v), values[ROPE],
-                             values[BASE]));
+                             dpe_detection_base(d), values[BASE]));
 }
 
 /* Better or worse when the interval of the difference excludes 0 and the sign-flip test agrees:
@@ -174,27 +179,25 @@ static char *verdict_text(const struct validation *v)
     bool above = real && v->difference_low.values[BASE] > 0.0;
     bool below = real && v->difference_high.values[BASE] < 0.0;
     double n = v->n_pairs.values[BASE];
+    const char *base = v->frequencies ? "the base" : "half the trained length for every group";
     if (!(n > 0.0)) {
-        return dpe_draw_format_text(
-            "The chosen lengths could not be compared with half the trained length for every "
-            "group: no sample has a valid result under both plans.");
+        return dpe_draw_format_text("The chosen lengths could not be compared with %s: no sample "
+                                    "has a valid result under both plans.",
+                                    base);
     }
     if (v->recall ? above : below) {
-        return dpe_draw_format_text(
-            "The chosen lengths are better than half the trained length for every group.");
+        return dpe_draw_format_text("The chosen lengths are better than %s.", base);
     }
     if (v->recall ? below : above) {
         return dpe_draw_format_text(
-            "The chosen lengths are worse than half the trained length for every group: groups are "
-            "chosen one at a time, and good choices can be bad together.%s",
-            v->kept != JOINT ? " So the table holds the better plan."
+            "The chosen lengths are worse than %s: groups are chosen one at a time, and good choices "
+            "can be bad together.%s",
+            base, v->kept != JOINT ? " So the table holds the better plan."
                              : " Use half the trained length for every group, or choose again with "
                                "dpe-detect's --select joint, which ends with the better plan.");
     }
     return dpe_draw_format_text(
-        "The chosen lengths are not distinguishable from half the trained length for every group "
-        "with %.0f %s%s.",
-        n, v->recall ? "sample" : "book", n == 1.0 ? "" : "s");
+        "The chosen lengths are not distinguishable from %s with %.0f %s%s.", base, n, v->recall ? "sample" : "book", n == 1.0 ? "" : "s");
 }
 
 /* "+12", "-3.14", and "0" for what rounds to it. */
@@ -459,9 +462,9 @@ dpe_status dpe_detection_answer(struct report *report, const struct detection *d
         dpe_input_section_title(report, d->input, DETECTION, "Result at %s tokens", length));
     int decides = d->by_recall ? 0 : 1;
     struct validation all[2];
-    dpe_status status = read_validation(d->input, folders[0], true, &all[0], err);
+    dpe_status status = read_validation(d, folders[0], true, &all[0], err);
     if (status == DPE_OK) {
-        status = read_validation(d->input, folders[1], false, &all[1], err);
+        status = read_validation(d, folders[1], false, &all[1], err);
     } else {
         all[1] = (struct validation){0};
     }
@@ -491,9 +494,11 @@ dpe_status dpe_detection_answer(struct report *report, const struct detection *d
             dpe_draw_format_text(
                 "A rotary position embedding (RoPE) rotates each pair of a head's dimensions at "
                 "its "
-                "own frequency. The distances of far keys are divided by the scale of the pair's "
-                "frequency group, so that %s tokens span no more than the group's effective "
-                "length, a length at which these pairs still work.",
+                "own frequency. %s divided by the scale of the pair's frequency group, so that %s "
+                "tokens span no more than the group's effective length, a length at which these "
+                "pairs still work.",
+                d->frequencies ? "The frequency, and so every distance, is"
+                               : "The distances of far keys are",
                 length));
         if (dpe_detection_is_selected(d)) {
             dpe_draw_add_text(

@@ -193,9 +193,9 @@ void dpe_detection_recall_map(struct report *report, const struct detection *d)
     add_map(report, d, &map,
             dpe_draw_format_text(
                 "Each cell is the percentage of needles found at %s tokens when one frequency "
-                "group is scaled to a detecting length and all other groups to half the trained "
-                "length. The length of rank 1 has a frame.%s",
-                length,
+                "group is scaled to a detecting length and all other groups %s. The length of "
+                "rank 1 has a frame.%s",
+                length, d->frequencies ? "stay as in the base" : "to half the trained length",
                 flat ? " In a group called flat the lengths are not distinguishable from each "
                        "other."
                      : ""));

@@ -26,7 +26,8 @@ struct detection {
     struct measured recall, perplexity;
     struct numbers inv_freq, edge, scale_factor, trained, evaluated;
     char *criterion, *rule, *rule_words;
-    bool by_recall; /**< needles decide */
+    bool by_recall;   /**< needles decide */
+    bool frequencies; /**< the scales divide frequencies, not far positions */
 };
 /** Errors are those of reading; free with dpe_detection_free in any case. */
 dpe_status dpe_detection_read(const struct input *input, struct detection *detection,
@@ -35,6 +36,8 @@ void dpe_detection_free(struct detection *detection);
 /** Tokens: the length it is for, and the trained one (0 = unknown). */
 double dpe_detection_length(const struct detection *detection);
 double dpe_detection_trained(const struct detection *detection);
+/** What the base of its cells is: "every group at half the trained length", or of frequencies. */
+const char *dpe_detection_base(const struct detection *detection);
 /** Whether the chosen lengths may be others than those of rank 1. */
 bool dpe_detection_is_selected(const struct detection *detection);
 /** The map of the needles found. */

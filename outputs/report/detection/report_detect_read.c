@@ -76,8 +76,17 @@ dpe_status dpe_detection_read(const struct input *input, struct detection *d, st
     d->criterion = dpe_input_read_words(input, "/detect", "criterion");
     d->rule = dpe_input_read_words(input, "/select", "rule");
     d->rule_words = dpe_input_read_words(input, "/select", "rule_in_words");
+    const char *move = dpe_identity_get(&input->identity, "move");
+    d->frequencies = move != NULL && strcmp(move, "frequencies") == 0;
     d->by_recall = d->criterion == NULL || strstr(d->criterion, "recall") != NULL;
     return status;
+}
+
+const char *dpe_detection_base(const struct detection *d)
+{
+    return d->frequencies ? "the frequencies kept that go round within the trained length and the "
+                            "others brought back into it"
+                          : "every group at half the trained length";
 }
 
 bool dpe_detection_is_selected(const struct detection *d)

@@ -373,10 +373,11 @@ static void add_plans(struct report *report, const struct detection *d, const st
     struct figure *figure = dpe_draw_figure_new(
         ok ? id : NULL, title,
         dpe_draw_format_text(
-            "Books under three plans: rope, the unchanged model; base, every group at half the "
-            "trained length; joint, the chosen lengths. Each point is the perplexity of the "
-            "tokens from its position to twice that position. More context should lower it; a "
-            "line that rises shows where a plan stops working."),
+            "Books under three plans: rope, the unchanged model; base, %s; joint, the chosen "
+            "lengths. Each point is the perplexity of the tokens from its position to twice that "
+            "position. More context should lower it; a line that rises shows where a plan stops "
+            "working.",
+            dpe_detection_base(d)),
         sheet);
     if (figure != NULL && ok) {
         const struct curves curves = {.curves = all,

@@ -55,7 +55,7 @@ static dpe_status search_read(const struct detection *d, struct search *s, struc
                : status;
 }
 
-/* "256", or "256, 128, …"; a group at half the trained length where that is no detecting length. */
+/* "256", or "256, 128, …"; the base's where that is no detecting length. */
 static void lengths_text(const struct detection *d, const struct search *s, size_t tried,
                          char *text, size_t size)
 {
@@ -67,7 +67,7 @@ static void lengths_text(const struct detection *d, const struct search *s, size
     text[0] = '\0';
     for (int64_t g = 0; g < (single ? 1 : d->n_groups); g++) {
         size_t used = strlen(text);
-        double tokens = length[g] > 0.0 ? length[g] : 0.5 * dpe_detection_trained(d);
+        double tokens = length[g] > 0.0 ? length[g] : (d->frequencies ? 1.0 : 0.5) * dpe_detection_trained(d);
         snprintf(text + used, size - used, "%s%.10g", g > 0 ? ", " : "", tokens);
     }
 }
@@ -125,13 +125,17 @@ static void add_result(struct report *report, const struct detection *d, const s
         return;
     }
     lengths_text(d, s, (size_t)at, lengths, sizeof lengths);
+    char window[64] = "";
+    if (!d->frequencies) {
+        snprintf(window, sizeof window, ", a near window of %.0f tokens",
+                 s->window.values[(size_t)at]);
+    }
     dpe_draw_add_text(
         &report->document, BLOCK_TEXT,
         dpe_draw_format_text(
-            "The search ended with the attention temperature %s, a near window of %.0f tokens and "
-            "groups at %s.%s Each step runs the plan so far on all samples and its changes by "
+            "The search ended with the attention temperature %s%s and groups at %s.%s Each step runs the plan so far on all samples and its changes by "
             "sequential halving, and takes one only when a test shows that it is better.",
-            s->temperature.names[(size_t)at], s->window.values[(size_t)at], lengths,
+            s->temperature.names[(size_t)at], window, lengths,
             strchr(lengths, ',') != NULL
                 ? ""
                 : " Detection by groups adds nothing here: no group was shown to do better at a "

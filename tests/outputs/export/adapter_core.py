@@ -264,7 +264,7 @@ def changed(path, value):
 
 HOSTILE = [
     (("schema_name",), "other", "schema_name"), (("schema_name",), None, "schema_name"),
-    (("schema_version",), "4.0.0", "4.0.0"), (("schema_version",), "3.0.0", "entries"),
+    (("schema_version",), "5.0.0", "5.0.0"), (("schema_version",), "4.0.0", "adapter"), (("schema_version",), "3.0.0", "entries"),
     (("entries",), [], "none in a table of schema version 1 or 2"), (("schema_version",), 1, "schema_version"),
     (("schema_version",), "2.0.0", "logit_scale"),
     (("log_n_length",), 256, "log_n_length: expected none in a table of schema version 1"),
@@ -412,9 +412,9 @@ def test_hdf5(folder):
         refused(path, "is damaged")
     path = write_h5(folder, table())
     with h5py.File(path, "r+") as file:
-        file.attrs["schema_version"] = "4.0.0"
+        file.attrs["schema_version"] = "5.0.0"
     add_checksum(path)
-    refused(path, "4.0.0")
+    refused(path, "5.0.0")
     path = write_h5(folder, table())
     with open(path, "r+b") as file:
         file.truncate(os.path.getsize(path) // 2)

@@ -95,7 +95,7 @@ def check_json(folder, schema_path, table):
           not list(problems(data, schema)))
     temperature = set(schema["else"]["then"]["required"])
     check("the schema lists every member",
-          set(data) | temperature | {"entries"} == set(schema["properties"]))
+          set(data) | temperature | {"entries", "moves"} == set(schema["properties"]))
     # A temperature goes with version 2, and with all of it.
     with_one = {**data, "schema_version": "2.0.0", "logit_scale": 1.5, "log_n_length": 256,
                 "log_n_power": 1, "log_n_decay": 0}
@@ -107,6 +107,16 @@ def check_json(folder, schema_path, table):
     for name in temperature:
         check(f"the schema refuses version 1 with {name}",
               list(problems({**data, name: with_one[name]}, schema)))
+    # Frequencies are version 4, and have nothing that only positions have.
+    of_frequencies = {**with_one, "schema_version": "4.0.0", "moves": "frequencies", "near_rule": "none",
+                      "rounding": "none", "local_window": 0, "adapter_required": False, "log_n_length": 0}
+    check("the schema takes a table of frequencies", not list(problems(of_frequencies, schema)))
+    for name, value in (("schema_version", "2.0.0"), ("moves", "positions"), ("near_rule", data["near_rule"]),
+                        ("rounding", data["rounding"]), ("local_window", 32), ("adapter_required", True),
+                        ("log_n_length", 256)):
+        check(f"the schema refuses {name} = {value} in a table of frequencies",
+              list(problems({**of_frequencies, name: value}, schema)))
+    check("the schema refuses moves in a table of positions", list(problems({**data, "moves": "frequencies"}, schema)))
     # Several entries are version 3: what an entry has is in the list and nowhere else.
     own = set(schema["then"]["properties"])
     entry = {name: with_one[name] for name in own}

@@ -1,0 +1,178 @@
+/* The factors of a table of frequencies, and the configuration that transformers, vLLM and others
+ * read them from. */
+#include "outputs/export/rope_forms.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <jansson.h>
+
+#include "engine/model/model.h"
+
+dpe_status dpe_rope_check_form(const struct dpe_table_values *values, const char *form, bool factors,
+                               struct dpe_error *err)
+{
+    if (!factors && values->frequencies != 0) {
+        return dpe_fail(err, DPE_USAGE,
+                        "--format %s holds DPE, and this is a table of frequencies, which needs no "
+                        "adapter: write longrope, gguf-rope, h5 or json",
+                        form);
+    }
+    if (!factors || values->frequencies != 0) {
+        return DPE_OK;
+    }
+    return dpe_fail(err, DPE_USAGE,
+                    "--format %s has one factor for each pair, at every distance: of this DPE table "
+                    "the near window of %lld tokens, in which keys keep their true distance%s, would "
+                    "be lost; dpe-detect --move frequencies makes a table of this form",
+                    form, (long long)values->window,
+                    values->top_k < values->n_pairs ? " and the key pairs of each head" : "");
+}
+
+dpe_status dpe_rope_factors_make(const struct dpe_table_values *values, double base,
+                                 struct dpe_rope_factors *factors, struct dpe_error *err)
+{
+    int64_t n = 0;
+    while (n < values->n_pairs && values->inv_freq[n] > 0.0) {
+        n++;
+    }
+    *factors = (struct dpe_rope_factors){
+        .n = n,
+        .long_factor = dpe_alloc((size_t)n, sizeof(double)),
+        .short_factor = dpe_alloc((size_t)n, sizeof(double)),
+        .attention_factor = values->attention_scaling * sqrt(values->logit_scale),
+        .own_factor = values->attention_scaling,
+    };
+    if (factors->long_factor == NULL || factors->short_factor == NULL) {
+        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for %lld factors", (long long)n);
+    }
+    if (n < values->n_pairs && values->logit_scale != 1.0) {
+        return dpe_fail(err, DPE_BAD_DATA,
+                        "the model rotates %lld of the %lld pairs of a head, and a runtime applies "
+                        "its attention factor to these alone: the table's factor %g on all logits "
+                        "would be lost; detect again with --temperature off",
+                        (long long)n, (long long)values->n_pairs, values->logit_scale);
+    }
+    int64_t group = 0;
+    for (int64_t j = 0; j < n; j++) {
+        group += j == values->group_edge[group + 1];
+        double plain = pow(base, -(double)j / (double)n);
+        double own = plain / values->inv_freq[j];
+        own = fabs(own - 1.0) < 1e-9 ? 1.0 : own;
+        factors->short_factor[j] = own;
+        factors->long_factor[j] = own * values->scale_factor[group];
+    }
+    return DPE_OK;
+}
+
+void dpe_rope_factors_free(struct dpe_rope_factors *factors)
+{
+    free(factors->long_factor);
+    free(factors->short_factor);
+    *factors = (struct dpe_rope_factors){0};
+}
+
+static json_t *numbers(const double *values, int64_t n)
+{
+    json_t *list = json_array();
+    for (int64_t j = 0; j < n; j++) {
+        json_array_append_new(list, json_real(values[j]));
+    }
+    return list;
+}
+
+/* NULL: out of memory. short_mscale and long_mscale are what vLLM reads in place of
+ * attention_factor. */
+static json_t *block(const struct dpe_table_values *values, const struct dpe_config *config,
+                     const struct dpe_rope_factors *factors)
+{
+    json_t *made =
+        json_pack("{s:s, s:s, s:f, s:f, s:f, s:f, s:f, s:I, s:o, s:o}", "rope_type", "longrope",
+                  "type", "longrope", "rope_theta", config->rope.theta, "factor",
+                  (double)values->length / (double)values->trained_length, "attention_factor",
+                  factors->attention_factor, "short_mscale", factors->own_factor, "long_mscale",
+                  factors->attention_factor, "original_max_position_embeddings",
+                  (json_int_t)values->trained_length, "short_factor",
+                  numbers(factors->short_factor, factors->n), "long_factor",
+                  numbers(factors->long_factor, factors->n));
+    if (made != NULL && factors->n < values->n_pairs) {
+        json_object_set_new(made, "partial_rotary_factor",
+                            json_real((double)factors->n / (double)values->n_pairs));
+    }
+    return made;
+}
+
+static dpe_status check_model(const struct dpe_table_values *values, const struct dpe_config *config,
+                              const char *model, struct dpe_error *err)
+{
+    if (config->n_layers != values->n_layers || config->n_heads != values->n_heads ||
+        config->head_dim != values->head_dim) {
+        return dpe_fail(err, DPE_BAD_DATA,
+                        "%s: the table is for %lld layers with %lld heads of %lld, this model has "
+                        "%lld with %lld of %lld",
+                        model, (long long)values->n_layers, (long long)values->n_heads,
+                        (long long)values->head_dim, (long long)config->n_layers,
+                        (long long)config->n_heads, (long long)config->head_dim);
+    }
+    for (int64_t layer = 0; layer < config->n_layers; layer++) {
+        if (!dpe_config_moves(config, layer)) {
+            return dpe_fail(err, DPE_BAD_DATA,
+                            "%s: layer %lld has a window or a rotation of its own, which a table "
+                            "leaves as it is; longrope's one list of factors would change it too",
+                            model, (long long)layer);
+        }
+    }
+    return DPE_OK;
+}
+
+dpe_status dpe_export_longrope(const struct dpe_table_values *values, const char *model,
+                               const char *config_json, struct dpe_text *out, struct dpe_error *err)
+{
+    const struct dpe_model_options options = {.config_only = true};
+    struct dpe_model *opened = NULL;
+    struct dpe_rope_factors factors = {0};
+    json_error_t why;
+    json_t *rope = NULL;
+    char *text = NULL;
+    json_t *root = json_loads(config_json, JSON_REJECT_DUPLICATES, &why);
+    dpe_status status = dpe_model_open(model, &options, &opened, err);
+    if (status != DPE_OK) {
+        goto done;
+    }
+    if (!json_is_object(root)) {
+        status = dpe_fail(err, DPE_BAD_DATA, "%s/config.json: line %d: %s", model,
+                          root == NULL ? why.line : 1,
+                          root == NULL ? why.text : "expected an object");
+        goto done;
+    }
+    const struct dpe_config *config = dpe_model_config(opened);
+    status = check_model(values, config, model, err);
+    if (status != DPE_OK ||
+        (status = dpe_rope_factors_make(values, config->rope.theta, &factors, err)) != DPE_OK) {
+        goto done;
+    }
+    rope = block(values, config, &factors);
+    /* The top-level names are what transformers 4 reads beside rope_scaling. */
+    if (rope == NULL || json_object_set(root, "rope_scaling", rope) != 0 ||
+        json_object_set(root, "rope_parameters", rope) != 0 ||
+        json_object_set_new(root, "rope_theta", json_real(config->rope.theta)) != 0 ||
+        json_object_set_new(root, "original_max_position_embeddings",
+                            json_integer(values->trained_length)) != 0 ||
+        json_object_set_new(root, "max_position_embeddings", json_integer(values->length)) != 0 ||
+        (text = json_dumps(root, JSON_INDENT(2) | JSON_REAL_PRECISION(17))) == NULL) {
+        status = dpe_fail(err, DPE_NO_MEMORY, "out of memory for JSON");
+        goto done;
+    }
+    status = dpe_text_append(out, text, strlen(text), err);
+    if (status == DPE_OK) {
+        status = dpe_text_append(out, "\n", 1, err);
+    }
+done:
+    free(text);
+    json_decref(rope);
+    json_decref(root);
+    dpe_rope_factors_free(&factors);
+    dpe_model_close(opened);
+    return status;
+}

@@ -1,0 +1,48 @@
+/**
+ * @file rope_forms.h
+ * Forms that need no adapter: a table of frequencies is a factor for each pair and one for the
+ * logits, which runtimes read as longrope.
+ */
+#ifndef DPE_ROPE_FORMS_H
+#define DPE_ROPE_FORMS_H
+
+#include <stdbool.h>
+
+#include "engine/base/base.h"
+#include "outputs/table/dpe_table.h"
+
+/** What a runtime needs: pair j rotates by b^(−2j/d) / factor_j a token, b the base of the rotation
+ *  and d the components that rotate; cosines and sines are multiplied by attention_factor. */
+struct dpe_rope_factors {
+    int64_t n;               /**< pairs that rotate */
+    double *long_factor;     /**< [n] of the table, with what the model has of its own */
+    double *short_factor;    /**< [n] of the model as it is: 1 where it has no scaling */
+    double attention_factor; /**< of the table, a · sqrt(A) */
+    double own_factor;       /**< of the model as it is */
+};
+/** Of a table of frequencies, for a rotation of base `base`. Free with dpe_rope_factors_free, also
+ *  after a failure. DPE_BAD_DATA where the model rotates a part of each head and the table has a
+ *  temperature, which runtimes then apply to that part alone; DPE_NO_MEMORY. */
+dpe_status dpe_rope_factors_make(const struct dpe_table_values *values, double base,
+                                 struct dpe_rope_factors *factors, struct dpe_error *err);
+void dpe_rope_factors_free(struct dpe_rope_factors *factors);
+
+/** DPE_USAGE when a form of these (`factors`), or another one, cannot hold the table: says what would
+ *  be lost, and which switch makes a table that it can hold. */
+dpe_status dpe_rope_check_form(const struct dpe_table_values *values, const char *form, bool factors,
+                               struct dpe_error *err);
+
+/** config.json with its rope block replaced by longrope, under the names of transformers 4
+ *  (rope_scaling) and 5 (rope_parameters). `model` is the folder; DPE_BAD_DATA where its layers rotate
+ *  in several ways, which one list of factors cannot hold. */
+dpe_status dpe_export_longrope(const struct dpe_table_values *values, const char *model,
+                               const char *config_json, struct dpe_text *out, struct dpe_error *err);
+
+/** A copy of the GGUF file `from` at `path`, atomically: with the tensor rope_freqs.weight and the
+ *  keys of the table. DPE_BAD_DATA where `from` is no GGUF file of version 2 or 3, is cut off, is a
+ *  part of several, holds a model of another shape or base, or one whose rotation llama.cpp reads no
+ *  factors for. */
+dpe_status dpe_export_gguf(const struct dpe_table_values *values, const char *from, const char *path,
+                           struct dpe_error *err);
+
+#endif
