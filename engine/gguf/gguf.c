@@ -229,6 +229,7 @@ static dpe_status parse(struct dpe_gguf_cursor *cursor)
     if (status == DPE_OK && !cursor->more) {
         status = take_values(cursor, n_values);
     }
+    cursor->gguf->tensors_at = cursor->at;
     if (status == DPE_OK && !cursor->more) {
         status = dpe_gguf_take_tensors(cursor, n_tensors);
     }

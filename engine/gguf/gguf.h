@@ -46,11 +46,13 @@ struct dpe_gguf_value {
 };
 
 struct dpe_gguf_tensor {
-    char *name; /**< without NUL inside */
-    enum dpe_dtype dtype;
+    char *name;           /**< without NUL inside */
+    uint32_t type;        /**< the format's number */
+    enum dpe_dtype dtype; /**< DPE_DTYPES: a type that blocks.h does not have */
     int rank;
     int64_t shape[DPE_GGUF_RANK]; /**< rows first: the reverse of the file's order; each ≥ 1 */
-    uint64_t begin, end;          /**< bytes of the file; no two tensors overlap */
+    uint64_t begin, end; /**< bytes of the file; no two tensors overlap. The end of one of a foreign
+                            type is not known: it is its begin */
 };
 
 struct dpe_gguf {
@@ -59,6 +61,7 @@ struct dpe_gguf {
     uint64_t size, data; /**< of the file; where the data begins */
     unsigned char *header;
     size_t n_header;               /**< bytes up to the end of the list of tensors */
+    size_t tensors_at;             /**< where in the header that list begins */
     struct dpe_gguf_value *values; /**< [n_values], sorted by key */
     size_t n_values;
     struct dpe_gguf_tensor *tensors; /**< [n_tensors], in the file's order */
@@ -68,6 +71,9 @@ struct dpe_gguf {
 /** Open and check. The caller closes with dpe_gguf_close. Errors: DPE_NO_INPUT, DPE_PERMISSION,
  *  DPE_BAD_DATA (file, key or tensor, expected, found), DPE_NO_MEMORY, DPE_IO. */
 dpe_status dpe_gguf_open(const char *path, struct dpe_gguf **gguf, struct dpe_error *err);
+/** DPE_BAD_DATA when a tensor is of a type that blocks.h does not have: which, and which there are.
+ */
+dpe_status dpe_gguf_check_types(const struct dpe_gguf *gguf, struct dpe_error *err);
 /** NULL is allowed. */
 void dpe_gguf_close(struct dpe_gguf *gguf);
 /** The files of a model that is split: NAME-00001-of-00003.gguf and so on. *paths [*n] becomes the

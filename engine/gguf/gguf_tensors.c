@@ -31,7 +31,7 @@ static const char *foreign_type(uint32_t number)
     return name != NULL ? name : "a type unknown here";
 }
 
-static dpe_status bad_type(const struct dpe_gguf *gguf, const char *name, uint32_t number,
+static dpe_status bad_type(const struct dpe_gguf *gguf, const struct dpe_gguf_tensor *tensor,
                            struct dpe_error *err)
 {
     char quoted[96];
@@ -42,8 +42,18 @@ static dpe_status bad_type(const struct dpe_gguf *gguf, const char *name, uint32
                  dpe_block_types[i].name);
     }
     return dpe_fail(err, DPE_BAD_DATA, "%s: tensor %s: expected one of the types %s, found %s (%u)",
-                    gguf->path, dpe_json_quote(quoted, name, strlen(name)), list,
-                    foreign_type(number), number);
+                    gguf->path, dpe_json_quote(quoted, tensor->name, strlen(tensor->name)), list,
+                    foreign_type(tensor->type), tensor->type);
+}
+
+dpe_status dpe_gguf_check_types(const struct dpe_gguf *gguf, struct dpe_error *err)
+{
+    for (size_t i = 0; i < gguf->n_tensors; i++) {
+        if (gguf->tensors[i].dtype == DPE_DTYPES) {
+            return bad_type(gguf, &gguf->tensors[i], err);
+        }
+    }
+    return DPE_OK;
 }
 
 /* Bytes of a tensor, into end; begin is its offset in the data so far. */
@@ -101,18 +111,18 @@ static dpe_status take_shape(struct dpe_gguf_cursor *cursor, struct dpe_gguf_ten
 
 static dpe_status take_tensor(struct dpe_gguf_cursor *cursor, struct dpe_gguf_tensor *tensor)
 {
-    uint32_t type = 0;
     dpe_status status = dpe_gguf_take_name(cursor, "the name of a tensor", &tensor->name);
     if (status == DPE_OK && !cursor->more) {
         status = take_shape(cursor, tensor);
     }
-    if (status != DPE_OK || !dpe_gguf_take_u32(cursor, &type) ||
+    if (status != DPE_OK || !dpe_gguf_take_u32(cursor, &tensor->type) ||
         !dpe_gguf_take_u64(cursor, &tensor->begin)) {
         return status;
     }
-    tensor->dtype = dpe_dtype_of_gguf(type);
+    tensor->dtype = dpe_dtype_of_gguf(tensor->type);
     if (tensor->dtype == DPE_DTYPES) {
-        return bad_type(cursor->gguf, tensor->name, type, cursor->err);
+        tensor->end = tensor->begin;
+        return DPE_OK;
     }
     return check_size(cursor->gguf, tensor, cursor->err);
 }

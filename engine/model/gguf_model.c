@@ -43,6 +43,9 @@ static dpe_status open_set(const char *path, struct dpe_gguf_set *set, struct dp
         status = dpe_gguf_open(paths[i], &set->files[i], err);
         set->n += status == DPE_OK;
     }
+    for (int i = 0; i < set->n && status == DPE_OK; i++) {
+        status = dpe_gguf_check_types(set->files[i], err);
+    }
 done:
     dpe_gguf_free_paths(paths, n);
     return status;

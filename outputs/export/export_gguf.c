@@ -1,89 +1,145 @@
-/* A GGUF file copied with other factors of its rotation: the header is written anew, the tensors are
- * copied as they are, and rope_freqs.weight is behind them (or in the place of the one that is
+/* A GGUF file copied with other factors of its rotation: the header is written anew, the tensors
+ * are copied as they are, and rope_freqs.weight is behind them (or in the place of the one that is
  * there). What llama.cpp reads of it: get_rope_factors and rope_attn_factor in its sources. */
 #include "outputs/export/rope_forms.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "engine/base/bytes.h"
-#include "outputs/export/gguf_read.h"
+#include "engine/base/json_strict.h"
+#include "engine/gguf/gguf.h"
 #include "outputs/storage/storage.h"
+
+enum { LONGEST_KEY = 96 };
 
 /* Architectures whose rotation llama.cpp reads rope_freqs.weight for, and which dpe has. */
 static const char *const architectures[] = {"llama", "mistral3", "granite"};
+static const char rope_tensor[] = "rope_freqs.weight";
+
+/* The file that is copied. */
+struct source {
+    struct dpe_gguf *gguf;
+    struct dpe_gguf_reader reader; /* of its metadata */
+    const char *architecture;
+    const struct dpe_gguf_tensor *rope; /* NULL: it has none */
+    uint64_t alignment, data_size;
+};
 
 /* --------------------------------------------------------------------------------- does it fit
  */
 
-static dpe_status check_architecture(const struct dpe_gguf *file, struct dpe_error *err)
+static double number_of(struct source *source, const char *name, double fallback)
 {
+    char key[LONGEST_KEY];
+    snprintf(key, sizeof key, "%s.%s", source->architecture, name);
+    return dpe_gguf_number(&source->reader, key, fallback);
+}
+
+static dpe_status find_architecture(struct source *source, struct dpe_error *err)
+{
+    size_t n = 0;
+    const char *text = dpe_gguf_text(&source->reader, "general.architecture", &n);
+    if (text == NULL) {
+        dpe_gguf_expected(&source->reader, "general.architecture", "a text");
+        return source->reader.status;
+    }
     for (size_t i = 0; i < sizeof architectures / sizeof architectures[0]; i++) {
-        if (dpe_gguf_is(file->architecture, architectures[i])) {
+        if (n == strlen(architectures[i]) && memcmp(text, architectures[i], n) == 0) {
+            source->architecture = architectures[i];
             return DPE_OK;
         }
     }
+    char quoted[96];
     return dpe_fail(err, DPE_BAD_DATA,
-                    "%s: llama.cpp reads no factors of frequencies for the architecture %.*s: it "
+                    "%s: llama.cpp reads no factors of frequencies for the architecture %s: it "
                     "does for llama, mistral3 and granite; write --format longrope for another "
                     "runtime",
-                    file->path, (int)(file->architecture.n < 64 ? file->architecture.n : 64),
-                    file->architecture.at);
+                    source->gguf->path, dpe_json_quote(quoted, text, n));
 }
 
-static dpe_status check_shape(struct dpe_gguf *file, const struct dpe_table_values *values, int64_t n,
-                              struct dpe_error *err)
+static dpe_status open_source(const char *path, struct source *source, struct dpe_error *err)
 {
-    double heads = dpe_gguf_number(file, "attention.head_count", -1.0);
-    double width = dpe_gguf_number(file, "attention.key_length",
-                               dpe_gguf_number(file, "embedding_length", -1.0) / heads);
+    dpe_status status = dpe_gguf_open(path, &source->gguf, err);
+    if (status != DPE_OK) {
+        return status;
+    }
+    source->reader = (struct dpe_gguf_reader){.file = source->gguf, .err = err};
+    source->alignment = (uint64_t)dpe_gguf_whole(&source->reader, "general.alignment", 32);
+    source->data_size =
+        source->gguf->size > source->gguf->data ? source->gguf->size - source->gguf->data : 0;
+    if (dpe_gguf_whole(&source->reader, "split.count", 1) > 1) {
+        return dpe_fail(
+            err, DPE_BAD_DATA,
+            "%s: expected a GGUF file with one file of the whole model (llama-gguf-split "
+            "--merge makes one)",
+            path);
+    }
+    for (size_t i = 0; i < source->gguf->n_tensors; i++) {
+        if (strcmp(source->gguf->tensors[i].name, rope_tensor) == 0) {
+            source->rope = &source->gguf->tensors[i];
+        }
+    }
+    status = source->reader.status;
+    return status == DPE_OK ? find_architecture(source, err) : status;
+}
+
+static dpe_status check_shape(struct source *source, const struct dpe_table_values *values,
+                              int64_t n, struct dpe_error *err)
+{
+    double heads = number_of(source, "attention.head_count", -1.0);
+    double width = number_of(source, "attention.key_length",
+                             number_of(source, "embedding_length", -1.0) / heads);
     const struct {
         const char *name;
         double found, expected;
     } sizes[] = {
-        {"block_count", dpe_gguf_number(file, "block_count", -1.0), (double)values->n_layers},
+        {"block_count", number_of(source, "block_count", -1.0), (double)values->n_layers},
         {"attention.head_count", heads, (double)values->n_heads},
-        {"rope.dimension_count", dpe_gguf_number(file, "rope.dimension_count", width), 2.0 * (double)n},
+        {"rope.dimension_count", number_of(source, "rope.dimension_count", width), 2.0 * (double)n},
     };
+    if (source->reader.status != DPE_OK) {
+        return source->reader.status;
+    }
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
         if (sizes[i].found != sizes[i].expected) {
             return dpe_fail(err, DPE_BAD_DATA,
                             "%s: the table is for another model: %s is %g there, the table's model "
                             "has %g",
-                            file->path, sizes[i].name, sizes[i].found, sizes[i].expected);
+                            source->gguf->path, sizes[i].name, sizes[i].found, sizes[i].expected);
         }
     }
-    if (file->rope_at >= 0 && (file->rope_pairs != (uint64_t)n ||
-                               (uint64_t)file->rope_at > file->data_size ||
-                               file->data_size - (uint64_t)file->rope_at < (uint64_t)n * 4)) {
-        return dpe_fail(err, DPE_BAD_DATA, "%s: %s: expected %lld numbers of float32", file->path,
-                        DPE_GGUF_ROPE, (long long)n);
+    const struct dpe_gguf_tensor *rope = source->rope;
+    if (rope != NULL && (rope->dtype != DPE_F32 || rope->rank != 1 || rope->shape[0] != n)) {
+        return dpe_fail(err, DPE_BAD_DATA, "%s: %s: expected %lld numbers of float32",
+                        source->gguf->path, rope_tensor, (long long)n);
     }
     return DPE_OK;
 }
 
 /* Without a scaling of its own the file rotates as the table's model does. */
-static dpe_status check_base(struct dpe_gguf *file, const struct dpe_rope_factors *factors, double base,
-                             struct dpe_error *err)
+static dpe_status check_base(struct source *source, const struct dpe_rope_factors *factors,
+                             double base, struct dpe_error *err)
 {
-    struct dpe_gguf_value type;
-    bool scaled = dpe_gguf_find(file, "rope.scaling.type", &type) && type.type == DPE_GGUF_STRING &&
-                  !dpe_gguf_is(type.text, "none");
-    scaled = scaled || file->rope_at >= 0;
+    char key[LONGEST_KEY];
+    snprintf(key, sizeof key, "%s.rope.scaling.type", source->architecture);
+    const struct dpe_gguf_value *type = dpe_gguf_find(source->gguf, key);
+    bool scaled = type != NULL && !dpe_gguf_text_is(&source->reader, key, "none");
+    scaled = scaled || source->rope != NULL;
     for (int64_t j = 0; j < factors->n && !scaled; j++) {
         if (!(fabs(factors->short_factor[j] - 1.0) <= 1e-4)) {
-            return dpe_fail(err, DPE_BAD_DATA,
-                            "%s: the table is for another model: with the base %g pair %lld rotates "
-                            "%g times as far as in the table's model",
-                            file->path, base, (long long)j, factors->short_factor[j]);
+            return dpe_fail(
+                err, DPE_BAD_DATA,
+                "%s: the table is for another model: with the base %g pair %lld rotates "
+                "%g times as far as in the table's model",
+                source->gguf->path, base, (long long)j, factors->short_factor[j]);
         }
     }
-    return DPE_OK;
+    return source->reader.status;
 }
 
 /* --------------------------------------------------------------------------------------- writing
@@ -101,16 +157,24 @@ static dpe_status put_u64(struct dpe_text *out, uint64_t value, size_t bytes, st
     return put(out, stored, bytes, err);
 }
 
-/* "ARCHITECTURE.NAME" and the type of its value. */
-static dpe_status put_key(const struct dpe_gguf *file, const char *name, uint64_t type,
-                          struct dpe_text *out, struct dpe_error *err)
+/* n, or the next multiple of a power of two. */
+static uint64_t align(uint64_t n, uint64_t alignment)
 {
-    uint64_t prefix = file->architecture.n;
-    dpe_status status = put_u64(out, prefix + 1 + strlen(name), 8, err);
-    status = status == DPE_OK ? put(out, file->architecture.at, (size_t)prefix, err) : status;
-    status = status == DPE_OK ? put(out, ".", 1, err) : status;
-    status = status == DPE_OK ? put(out, name, strlen(name), err) : status;
+    return (n + alignment - 1) / alignment * alignment;
+}
+
+static dpe_status put_key(const char *key, uint64_t type, struct dpe_text *out,
+                          struct dpe_error *err)
+{
+    dpe_status status = put_u64(out, strlen(key), 8, err);
+    status = status == DPE_OK ? put(out, key, strlen(key), err) : status;
     return status == DPE_OK ? put_u64(out, type, 4, err) : status;
+}
+
+static dpe_status put_text(const void *text, size_t n, struct dpe_text *out, struct dpe_error *err)
+{
+    dpe_status status = put_u64(out, n, 8, err);
+    return status == DPE_OK ? put(out, text, n, err) : status;
 }
 
 static uint64_t float_bits(double value)
@@ -123,23 +187,25 @@ static uint64_t float_bits(double value)
 
 /* What the copy says of its rotation: nothing else may scale it. */
 static const char *const replaced[] = {
-    "rope.scaling.type",   "rope.scaling.attn_factor", "rope.scaling.original_context_length",
-    "context_length",      "rope.scaling.factor",      "rope.scaling.finetuned",
+    "rope.scaling.type", "rope.scaling.attn_factor", "rope.scaling.original_context_length",
+    "context_length",    "rope.scaling.factor",      "rope.scaling.finetuned",
     "rope.scale_linear",
 };
 enum { N_REPLACED = sizeof replaced / sizeof replaced[0], N_PUT = 4 };
 
-static bool is_replaced(const struct dpe_gguf *file, struct dpe_gguf_text key)
+static bool is_replaced(const struct source *source, const char *key)
 {
+    size_t prefix = strlen(source->architecture);
     for (size_t i = 0; i < N_REPLACED; i++) {
-        if (dpe_gguf_is_key(file, key, replaced[i])) {
+        if (strncmp(key, source->architecture, prefix) == 0 && key[prefix] == '.' &&
+            strcmp(key + prefix + 1, replaced[i]) == 0) {
             return true;
         }
     }
     return false;
 }
 
-static dpe_status put_own_values(const struct dpe_gguf *file, const struct dpe_table_values *values,
+static dpe_status put_own_values(const struct source *source, const struct dpe_table_values *values,
                                  const struct dpe_rope_factors *factors, struct dpe_text *out,
                                  struct dpe_error *err)
 {
@@ -151,62 +217,99 @@ static dpe_status put_own_values(const struct dpe_gguf *file, const struct dpe_t
         {"rope.scaling.original_context_length", DPE_GGUF_U32, (uint64_t)values->trained_length},
         {"context_length", DPE_GGUF_U32, (uint64_t)values->length},
     };
-    dpe_status status = put_key(file, "rope.scaling.type", DPE_GGUF_STRING, out, err);
-    status = status == DPE_OK ? put_u64(out, 4, 8, err) : status;
-    status = status == DPE_OK ? put(out, "none", 4, err) : status;
+    char key[LONGEST_KEY];
+    snprintf(key, sizeof key, "%s.rope.scaling.type", source->architecture);
+    dpe_status status = put_key(key, DPE_GGUF_STRING, out, err);
+    status = status == DPE_OK ? put_text("none", 4, out, err) : status;
     for (size_t i = 0; i < sizeof numbers / sizeof numbers[0] && status == DPE_OK; i++) {
-        status = put_key(file, numbers[i].name, numbers[i].type, out, err);
+        snprintf(key, sizeof key, "%s.%s", source->architecture, numbers[i].name);
+        status = put_key(key, numbers[i].type, out, err);
         status = status == DPE_OK ? put_u64(out, numbers[i].bits, 4, err) : status;
     }
     return status;
 }
 
-/* The values that stay, and how many. */
-static dpe_status put_kept_values(struct dpe_gguf *file, struct dpe_text *out, uint64_t *kept,
+/* A value of the source as it was. */
+static dpe_status put_value(const struct dpe_gguf_value *value, struct dpe_text *out,
+                            struct dpe_error *err)
+{
+    dpe_status status = put_key(value->key, value->array ? DPE_GGUF_ARRAY : value->type, out, err);
+    if (value->array && status == DPE_OK) {
+        status = put_u64(out, value->type, 4, err);
+        status = status == DPE_OK ? put_u64(out, value->n, 8, err) : status;
+    }
+    if (status != DPE_OK) {
+        return status;
+    }
+    return value->type == DPE_GGUF_STRING && !value->array
+               ? put_text(value->bytes, value->n_bytes, out, err)
+               : put(out, value->bytes, value->n_bytes, err);
+}
+
+static int by_place(const void *a, const void *b)
+{
+    const struct dpe_gguf_value *x = *(const struct dpe_gguf_value *const *)a;
+    const struct dpe_gguf_value *y = *(const struct dpe_gguf_value *const *)b;
+    return x->bytes < y->bytes ? -1 : x->bytes > y->bytes;
+}
+
+/* The values that stay, in the order of the source, and how many. */
+static dpe_status put_kept_values(const struct source *source, struct dpe_text *out, uint64_t *kept,
                                   struct dpe_error *err)
 {
-    dpe_status status = DPE_OK;
+    const struct dpe_gguf *gguf = source->gguf;
+    const struct dpe_gguf_value **order = dpe_alloc(gguf->n_values, sizeof(void *));
+    dpe_status status = order == NULL ? dpe_fail(err, DPE_NO_MEMORY, "out of memory") : DPE_OK;
     *kept = 0;
-    file->at = file->values_at;
-    for (uint64_t i = 0; i < file->n_values && status == DPE_OK; i++) {
-        size_t from = file->at;
-        struct dpe_gguf_value value = dpe_gguf_take(file);
-        if (!is_replaced(file, value.key)) {
-            status = put(out, file->bytes + from, file->at - from, err);
+    for (size_t i = 0; i < gguf->n_values && status == DPE_OK; i++) {
+        order[i] = &gguf->values[i];
+    }
+    if (status == DPE_OK) {
+        qsort(order, gguf->n_values, sizeof *order, by_place);
+    }
+    for (size_t i = 0; i < gguf->n_values && status == DPE_OK; i++) {
+        if (!is_replaced(source, order[i]->key)) {
+            status = put_value(order[i], out, err);
             (*kept)++;
         }
+    }
+    free(order);
+    return status;
+}
+
+static dpe_status put_rope_tensor(const struct source *source, int64_t n, struct dpe_text *out,
+                                  struct dpe_error *err)
+{
+    const uint64_t numbers[][2] = {
+        {1, 4}, {(uint64_t)n, 8}, {0, 4}, {align(source->data_size, source->alignment), 8}};
+    dpe_status status = put_text(rope_tensor, strlen(rope_tensor), out, err);
+    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0] && status == DPE_OK; i++) {
+        status = put_u64(out, numbers[i][0], (size_t)numbers[i][1], err);
     }
     return status;
 }
 
-static dpe_status put_header(struct dpe_gguf *file, const struct dpe_table_values *values,
+static dpe_status put_header(const struct source *source, const struct dpe_table_values *values,
                              const struct dpe_rope_factors *factors, struct dpe_text *out,
                              struct dpe_error *err)
 {
+    const struct dpe_gguf *gguf = source->gguf;
     struct dpe_text kept = {0};
     uint64_t n_kept = 0;
-    bool adds = file->rope_at < 0;
-    dpe_status status = put_kept_values(file, &kept, &n_kept, err);
-    status = status == DPE_OK ? put(out, file->bytes, 8, err) : status;
-    status = status == DPE_OK ? put_u64(out, file->n_tensors + adds, 8, err) : status;
+    bool adds = source->rope == NULL;
+    dpe_status status = put_kept_values(source, &kept, &n_kept, err);
+    status = status == DPE_OK ? put(out, gguf->header, 8, err) : status;
+    status = status == DPE_OK ? put_u64(out, gguf->n_tensors + adds, 8, err) : status;
     status = status == DPE_OK ? put_u64(out, n_kept + N_PUT, 8, err) : status;
     status = status == DPE_OK ? put(out, kept.bytes, kept.n, err) : status;
-    status = status == DPE_OK ? put_own_values(file, values, factors, out, err) : status;
+    status = status == DPE_OK ? put_own_values(source, values, factors, out, err) : status;
     status = status == DPE_OK
-                 ? put(out, file->bytes + file->infos_at, file->end - file->infos_at, err)
+                 ? put(out, gguf->header + gguf->tensors_at, gguf->n_header - gguf->tensors_at, err)
                  : status;
     if (adds && status == DPE_OK) {
-        const uint64_t numbers[][2] = {{1, 4},
-                                       {(uint64_t)factors->n, 8},
-                                       {0, 4},
-                                       {dpe_gguf_align(file->data_size, file->alignment), 8}};
-        status = put_u64(out, strlen(DPE_GGUF_ROPE), 8, err);
-        status = status == DPE_OK ? put(out, DPE_GGUF_ROPE, strlen(DPE_GGUF_ROPE), err) : status;
-        for (size_t i = 0; i < sizeof numbers / sizeof numbers[0] && status == DPE_OK; i++) {
-            status = put_u64(out, numbers[i][0], (size_t)numbers[i][1], err);
-        }
+        status = put_rope_tensor(source, factors->n, out, err);
     }
-    while (status == DPE_OK && out->n % file->alignment != 0) {
+    while (status == DPE_OK && out->n % source->alignment != 0) {
         status = put(out, "", 1, err);
     }
     dpe_text_free(&kept);
@@ -214,25 +317,28 @@ static dpe_status put_header(struct dpe_gguf *file, const struct dpe_table_value
 }
 
 /* The tensors, with the factors in their place or behind them. */
-static dpe_status copy_data(int fd, const struct dpe_gguf *file, const unsigned char *factors, size_t n,
+static dpe_status copy_data(const struct source *source, const unsigned char *factors, size_t n,
                             struct dpe_new_file *to, struct dpe_error *err)
 {
     enum { BLOCK = 1 << 20 };
-    uint64_t rope = file->rope_at < 0 ? dpe_gguf_align(file->data_size, file->alignment)
-                                      : (uint64_t)file->rope_at;
-    uint64_t size = file->rope_at < 0 ? rope + n : file->data_size;
+    const struct dpe_gguf *gguf = source->gguf;
+    uint64_t rope = source->rope == NULL ? align(source->data_size, source->alignment)
+                                         : source->rope->begin - gguf->data;
+    uint64_t size = source->rope == NULL ? rope + n : source->data_size;
     unsigned char *block = dpe_alloc(BLOCK, 1);
     dpe_status status = block == NULL ? dpe_fail(err, DPE_NO_MEMORY, "out of memory") : DPE_OK;
     for (uint64_t at = 0; at < size && status == DPE_OK;) {
         size_t wanted = size - at < BLOCK ? (size_t)(size - at) : BLOCK;
-        size_t there = at >= file->data_size                ? 0
-                       : file->data_size - at < (uint64_t)wanted ? (size_t)(file->data_size - at)
-                                                                 : wanted;
+        size_t there = at >= source->data_size ? 0
+                       : source->data_size - at < (uint64_t)wanted
+                           ? (size_t)(source->data_size - at)
+                           : wanted;
         memset(block, 0, wanted);
         for (size_t done = 0; done < there;) {
-            ssize_t got = pread(fd, block + done, there - done, (off_t)(file->data_at + at + done));
+            ssize_t got =
+                pread(gguf->fd, block + done, there - done, (off_t)(gguf->data + at + done));
             if (got == 0 || (got < 0 && errno != EINTR)) {
-                status = dpe_fail_errno(err, got < 0 ? errno : EIO, file->path, "read");
+                status = dpe_fail_errno(err, got < 0 ? errno : EIO, gguf->path, "read");
                 break;
             }
             done += got > 0 ? (size_t)got : 0;
@@ -247,7 +353,7 @@ static dpe_status copy_data(int fd, const struct dpe_gguf *file, const unsigned 
     return status;
 }
 
-static dpe_status write_copy(int fd, struct dpe_gguf *file, const struct dpe_table_values *values,
+static dpe_status write_copy(const struct source *source, const struct dpe_table_values *values,
                              const struct dpe_rope_factors *factors, const char *path,
                              struct dpe_error *err)
 {
@@ -257,7 +363,7 @@ static dpe_status write_copy(int fd, struct dpe_gguf *file, const struct dpe_tab
     unsigned char *bytes = dpe_alloc((size_t)factors->n, 4);
     dpe_status status = bytes == NULL ? dpe_fail(err, DPE_NO_MEMORY, "out of memory") : DPE_OK;
     if (status != DPE_OK || (status = dpe_follow_links(path, &target, err)) != DPE_OK ||
-        (status = put_header(file, values, factors, &header, err)) != DPE_OK ||
+        (status = put_header(source, values, factors, &header, err)) != DPE_OK ||
         (status = dpe_new_file_open(&written, target, NULL, err)) != DPE_OK) {
         goto done;
     }
@@ -266,7 +372,7 @@ static dpe_status write_copy(int fd, struct dpe_gguf *file, const struct dpe_tab
     }
     status = dpe_new_file_write(&written, header.bytes, header.n, err);
     if (status == DPE_OK) {
-        status = copy_data(fd, file, bytes, (size_t)factors->n * 4, &written, err);
+        status = copy_data(source, bytes, (size_t)factors->n * 4, &written, err);
     }
     if (status == DPE_OK) {
         status = dpe_new_file_finish(&written, err);
@@ -279,44 +385,29 @@ done:
     return status;
 }
 
-dpe_status dpe_export_gguf(const struct dpe_table_values *values, const char *from, const char *path,
-                           struct dpe_error *err)
+dpe_status dpe_export_gguf(const struct dpe_table_values *values, const char *from,
+                           const char *path, struct dpe_error *err)
 {
-    struct dpe_gguf file = {.path = from};
+    struct source source = {0};
     struct dpe_rope_factors factors = {0};
-    struct stat info;
-    dpe_status status = DPE_OK;
-    int fd = open(from, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (fd < 0 || fstat(fd, &info) != 0) {
-        status = errno == ENOENT ? dpe_fail(err, DPE_NO_INPUT, "%s: %s", from, strerror(errno))
-                                 : dpe_fail_errno(err, errno, from, "open");
+    dpe_status status = open_source(from, &source, err);
+    if (status != DPE_OK) {
         goto done;
     }
-    if (!S_ISREG(info.st_mode)) {
-        status = dpe_fail(err, DPE_BAD_DATA, "%s: expected a GGUF file, found a folder or device",
-                          from);
-        goto done;
-    }
-    status = dpe_gguf_read(fd, (uint64_t)info.st_size, &file, err);
-    if (status != DPE_OK || (status = check_architecture(&file, err)) != DPE_OK) {
-        goto done;
-    }
-    double base = dpe_gguf_number(&file, "rope.freq_base", 10000.0);
-    if (!(base > 1.0) || !isfinite(base)) {
+    double base = number_of(&source, "rope.freq_base", 10000.0);
+    status = source.reader.status;
+    if (status == DPE_OK && !(base > 1.0)) {
         status = dpe_fail(err, DPE_BAD_DATA, "%s: rope.freq_base: expected a number above 1", from);
+    }
+    if (status != DPE_OK ||
+        (status = dpe_rope_factors_make(values, base, &factors, err)) != DPE_OK ||
+        (status = check_shape(&source, values, factors.n, err)) != DPE_OK ||
+        (status = check_base(&source, &factors, base, err)) != DPE_OK) {
         goto done;
     }
-    status = dpe_rope_factors_make(values, base, &factors, err);
-    if (status != DPE_OK || (status = check_shape(&file, values, factors.n, err)) != DPE_OK ||
-        (status = check_base(&file, &factors, base, err)) != DPE_OK) {
-        goto done;
-    }
-    status = write_copy(fd, &file, values, &factors, path, err);
+    status = write_copy(&source, values, &factors, path, err);
 done:
     dpe_rope_factors_free(&factors);
-    free(file.bytes);
-    if (fd >= 0) {
-        close(fd);
-    }
+    dpe_gguf_close(source.gguf);
     return status;
 }

@@ -109,8 +109,8 @@ def read_gguf(path):
     return values, tensors
 
 
-def write_gguf(path, values, tensors, version=3):
-    """The reverse, for values (type, value) and tensors (dimensions, bytes of float32)."""
+def write_gguf(path, values, tensors, version=3, kinds=()):
+    """The reverse, for values (type, value) and tensors (dimensions, bytes); kinds: their types, else float32."""
     def text(value):
         return struct.pack("<Q", len(value.encode())) + value.encode()
     head = struct.pack("<4sIQQ", b"GGUF", version, len(tensors), len(values))
@@ -120,7 +120,7 @@ def write_gguf(path, values, tensors, version=3):
     data = b""
     for name, (dims, raw) in tensors.items():
         data += bytes(-len(data) % 32)
-        head += text(name) + struct.pack(f"<I{len(dims)}QIQ", len(dims), *dims, 0, len(data))
+        head += text(name) + struct.pack(f"<I{len(dims)}QIQ", len(dims), *dims, dict(kinds).get(name, 0), len(data))
         data += raw
     path.write_bytes(head + bytes(-len(head) % 32) + data)
 
@@ -142,7 +142,8 @@ def check_gguf(folder, path):
            "f", math.sqrt(LOGIT_SCALE)))[0], "llama.rope.scaling.original_context_length": 256, "llama.context_length": CONTEXT}
     values, tensors = small(**{"llama.rope.scaling.type": (8, "linear"), "llama.rope.scaling.factor": (6, 2.0)})
     old, new = folder / "old.gguf", folder / "new.gguf"
-    write_gguf(old, values, tensors)
+    # IQ4_XS, a type that dpe itself does not multiply with, is copied like any other.
+    write_gguf(old, values, tensors, kinds=[("a.weight", 23)])
     run("dpe-export", path, "--gguf", old, "-o", new)
     for turn in range(2):
         found, copied = read_gguf(new)
@@ -150,7 +151,7 @@ def check_gguf(folder, path):
         assert found == {**kept, "tokenizer.ggml.tokens": ["ab", "ab"], **own}, found
         assert list(copied) == [*tensors, "rope_freqs.weight"]
         for name, (dims, raw) in tensors.items():
-            assert copied[name][:2] == (dims, 0) and copied[name][2][:len(raw)] == raw
+            assert copied[name][:2] == (dims, 23 if name == "a.weight" else 0) and copied[name][2][:len(raw)] == raw
         assert copied["rope_freqs.weight"][:2] == ((32,), 0)
         assert struct.unpack("<32f", copied["rope_freqs.weight"][2]) == tuple(factors)
         # A file that has such a tensor gets another one in its place.
@@ -161,8 +162,8 @@ def check_gguf(folder, path):
     good = old.read_bytes()
     bad = folder / "bad.gguf"
     wrong = [
-        (b"", "letters GGUF"), (b"GGUX" + good[4:], "letters GGUF"), (good[:4] + struct.pack("<I", 1) + good[8:], "version 2 or 3"),
-        (good[:100], "cut off or damaged"), (good[:8] + struct.pack("<QQ", 1 << 60, 1 << 60) + good[24:], "cut off or damaged"),
+        (b"", "expected a GGUF file"), (b"GGUX" + good[4:], "expected a GGUF file"), (good[:4] + struct.pack("<I", 1) + good[8:], "version 2 or 3"),
+        (good[:100], "truncated"), (good[:8] + struct.pack("<QQ", 1 << 60, 1 << 60) + good[24:], "expected at most"),
     ]
     changes = [({"general.architecture": (8, "qwen2")}, "reads no factors"), ({"general.architecture": None}, "general.architecture"),
                ({"llama.block_count": (4, 5)}, "block_count is 5"), ({"llama.rope.freq_base": (6, 500000.0)}, "another model"),
