@@ -241,7 +241,7 @@ static void add_questions(const struct batch *batch, enum calibrate_part part, s
         add_special(args, argv);
     }
     dpe_calibrate_argv_add_number(argv, "--seed", dpe_calibrate_seed(args, part), 0);
-    dpe_calibrate_argv_add_handed(argv, args, part);
+    dpe_calibrate_argv_add_handed(argv, args, (int)part);
 }
 
 bool dpe_calibrate_pairs_argv(const struct batch *batch, const char *output, struct argv *argv)

@@ -61,7 +61,7 @@ unsigned dpe_comparison_suite_marks(const struct report *report, const struct su
     for (size_t m = 0; m < s->methods.n; m++) {
         size_t other = m * s->labels.n + task;
         bool better = s->low_is_better ? mean[other] < mean[best] : mean[other] > mean[best];
-        measured += isfinite(mean[other]);
+        measured += isfinite(mean[other]) ? 1 : 0;
         best = better ? other : best;
     }
     if (!isfinite(mean[at]) || measured < 2) {
