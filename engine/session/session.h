@@ -3,7 +3,7 @@
  * A model that runs under a plan: prefill, decoding, branches, likelihoods, generation.
  *
  * Ownership in the engine:
- * - A `dpe_model` is an opened Hugging Face folder: memory-mapped weights and what they mean. It is
+ * - A `dpe_model` is an opened Hugging Face folder or GGUF file: memory-mapped weights and what they mean. It is
  *   immutable. Any number of sessions can share it; close it after the last of them.
  * - A `dpe_session` is a model, a backend, a position plan and a KV cache. One thread may use it at
  * a time; inside, it uses several threads.
