@@ -15,7 +15,7 @@ hung "$wgmma" || part attention-64 30 $ours "$here/bench_attention_cuda" wgmma 6
 bench branches 40 --shape "$shape" ${long% --repeats 1} --repeats 1 --branches 4 --method rope
 # A model of one's own needs more than these seconds: instruct.sh by itself then continues what is there.
 part instruct 75 env LD_LIBRARY_PATH="$libraries" "$here/instruct.sh" -m "${DPE_INSTRUCT_MODEL:-$here/data/reference}" \
-    -c "${DPE_INSTRUCT_CORPUS:-$here/data/sample}" -d "$instruct_device" -n 4 -x 2 -s 60 -o "$out/instruct"
+    -c "${DPE_INSTRUCT_CORPUS:-$here/data/sample}" -d "$instruct_device" -n 4 -x 2 -s $((60 * slack)) -o "$out/instruct"
 if [ -z "$quick" ]; then
     bench bench-32k 30 --shape "$shape" --length 32K
     [ -z "$best" ] && part mma 30 env DPE_CUDA_ATTENTION=mma $ours "$bundle/bin/dpe-bench" --device cuda --shape "$shape" \
