@@ -18,7 +18,8 @@ struct dpe_device_rates {
     char name[256];
     int major, minor, processors;
     uint64_t memory;
-    double copy;    /**< bytes read and written per second by a device-to-device copy */
+    double copy;    /**< bytes read and written per second by a device-to-device copy; of the CPU
+                         (dpe-bench): bytes read */
     double product; /**< FLOP/s of an 8192 × 8192 × 8192 product in bfloat16, random data */
 };
 

@@ -46,11 +46,11 @@ struct dpe_tool_options {
  *  `force_unlock`). */
 extern const struct argp dpe_tool_argp, dpe_tool_output_argp;
 
-/** First call of main. Waiting OpenMP threads sleep (unless OMP_WAIT_POLICY or GOMP_SPINCOUNT is
- * set; the process starts itself again for this), usage errors end with 64, numbers are in the C
- * locale, and there is `--version`. A broken pipe and a file that reaches `ulimit -f` become write
- * errors instead of signals. When --help or --version cannot be printed, the process ends with 74.
- */
+/** First call of main. Waiting OpenMP threads spin for 50 µs and then sleep (unless OMP_WAIT_POLICY
+ *  or GOMP_SPINCOUNT is set; the process starts itself again for this), usage errors end with 64,
+ *  numbers are in the C locale, and there is `--version`. A broken pipe and a file that reaches
+ *  `ulimit -f` become write errors instead of signals. When --help or --version cannot be printed,
+ *  the process ends with 74. */
 void dpe_tool_start(char **argv);
 /** In place of argp_parse: the same, with -h, --help (the options of DPE_BASIC and the text's examples),
  *  --help=all, -v, --version, and the list that shells complete from. An unknown option is refused with
