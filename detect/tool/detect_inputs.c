@@ -20,27 +20,16 @@ static uint64_t seed_of_validation(uint64_t seed)
     return high << 32 | dpe_rng_u32(&rng);
 }
 
-/* Without a near window the border between what is kept and what is divided matters most, and
- * groups are where it can be: twice as many, where there are pairs. */
-static int64_t groups_of(const struct detect_arguments *args, const struct dpe_config *config)
-{
-    enum { POSITIONS = 8, FREQUENCIES = 16 };
-    int64_t pairs = dpe_config_pairs(config);
-    int64_t most = pairs < FREQUENCIES ? pairs : FREQUENCIES;
-    return args->groups > 0 ? args->groups : args->frequencies ? most : POSITIONS;
-}
-
 static dpe_status make_grid(struct detect_inputs *inputs, struct dpe_error *err)
 {
     const struct detect_arguments *args = inputs->args;
     const struct dpe_config *config = dpe_model_config(inputs->job.model);
     inputs->context = dpe_job_context(&inputs->job, args->job.length);
-    const int64_t groups = groups_of(args, config);
-    if (groups > dpe_config_pairs(config)) {
+    if (args->groups > dpe_config_pairs(config)) {
         return dpe_fail(err, DPE_USAGE,
                         "--groups: expected 1 to %lld (the model's pairs), found "
                         "%lld",
-                        (long long)dpe_config_pairs(config), (long long)groups);
+                        (long long)dpe_config_pairs(config), (long long)args->groups);
     }
     struct dpe_detect_params params = {
         .length = args->job.length,
@@ -49,7 +38,7 @@ static dpe_status make_grid(struct detect_inputs *inputs, struct dpe_error *err)
         .window = args->frequencies  ? 1
                   : args->window > 0 ? args->window
                                      : dpe_detect_default_window(inputs->job.trained_length),
-        .n_groups = (int)groups,
+        .n_groups = (int)args->groups,
         .mask = inputs->mask,
     };
     dpe_status status = DPE_OK;

@@ -47,7 +47,7 @@ static const struct argp_option options_table[] = {
      "factor for each pair and a temperature, which runtimes read as longrope (dpe-export --format "
      "longrope, gguf-rope)",
      3},
-    {"groups", KEY_GROUPS, "C", 0, "Equal groups of frequency pairs (default 8; --move frequencies: 16)", 3},
+    {"groups", KEY_GROUPS, "C", 0, "Equal groups of frequency pairs (default 8)", 3},
     {"lengths", KEY_LENGTHS, "LIST", 0,
      "Detecting lengths a,b,... or auto (default): L/128 ... L by powers of two, none shorter than "
      "the window (--move frequencies: than L0/4)",
@@ -392,6 +392,7 @@ int main(int argc, char **argv)
         .lengths = "auto",
         .temperature = "auto",
         .rule = DPE_DETECT_JOINTLY,
+        .groups = 8,
         .race_level = 0.05,
         .use_niah = true};
     dpe_tool_parse(&argp, argc, argv, 0, &args);
