@@ -134,7 +134,8 @@ static void await_file(const char *path)
     }
 }
 
-/* In a process of its own: starts a child that reports when it is ready and which signal came. */
+/* In a process of its own: starts a child that reports when it is ready and which signal came. The
+ * child gives its parent time to tie it to itself, which the parent does after the start. */
 static _Noreturn void parent(const char *folder)
 {
     char shell[] = "sh";
@@ -143,7 +144,7 @@ static _Noreturn void parent(const char *folder)
     int code = -1;
     struct dpe_error err = {0};
     snprintf(words, sizeof words,
-             "trap 'echo term >%s/end; exit 7' TERM; echo $$ >%s/ready; "
+             "trap 'echo term >%s/end; exit 7' TERM; sleep 0.5; echo $$ >%s/ready; "
              "while :; do sleep 0.05; done",
              folder, folder);
     char *const argv[] = {shell, option, words, NULL};
