@@ -5,7 +5,7 @@
 #include <string.h>
 
 const char *const dpe_detect_move_names[DPE_DETECT_N_MOVES] = {"temperature", "lengths", "window",
-                                                               "ramp", "group"};
+                                                               "split", "group"};
 
 /* ----------------------------------------------------------------------------------------- points
  */
@@ -49,7 +49,8 @@ bool dpe_detect_point_is_single(const struct dpe_detect_params *params,
                                 const struct dpe_detect_point *point)
 {
     int first = 0;
-    while (params->frequencies && first < params->n_groups - 1 && is_kept(params, point->at[first])) {
+    while (params->frequencies && first < params->n_groups - 1 &&
+           is_kept(params, point->at[first])) {
         first++;
     }
     for (int g = first + 1; g < params->n_groups; g++) {
@@ -266,33 +267,24 @@ static int bearing_groups(const struct dpe_detect_params *params,
     return params->n_groups - 1;
 }
 
-/* A fast pair has met all of its angles in training, a slow one has not. So the groups before `cut`
- * get the longest length, and the others `slow`, at once or by halves. */
-static void add_ramp(struct list *list, const struct dpe_detect_params *params, int cut, int slow,
-                     bool at_once)
-{
-    const int longest = params->n_lengths - 1;
-    struct dpe_detect_point *point = add(list);
-    for (int g = 0; g < params->n_groups; g++) {
-        int halved = longest - (g - cut + 1);
-        int t = g < cut ? longest : at_once || halved < slow ? slow : halved;
-        point->at[g] = (int16_t)t;
-    }
-}
-
-/* Ramps that end at L0 and at L0/2, where these are detecting lengths. */
-static void add_ramps(struct list *list, const struct dpe_detect_params *params,
-                      const struct dpe_detect_ranking *ranking)
+/* A fast pair has met all of its angles in training, a slow one has not. So the fastest groups get
+ * the longest length, and the others L0 or L0/2, where these are detecting lengths. */
+static void add_splits(struct list *list, const struct dpe_detect_params *params,
+                       const struct dpe_detect_ranking *ranking)
 {
     const int bearing = bearing_groups(params, ranking);
     const int step = (bearing + DPE_DETECT_MOST_CUTS - 1) / DPE_DETECT_MOST_CUTS;
-    for (int t = 0; t < params->n_lengths - 1; t++) {
+    const int longest = params->n_lengths - 1;
+    for (int t = 0; t < longest; t++) {
         int64_t length = params->lengths[t];
         bool slow = length == params->trained_length || 2 * length == params->trained_length;
         for (int cut = bearing; slow && cut > 0; cut -= step) {
-            if (length >= list->tried[0].point.window) {
-                add_ramp(list, params, cut, t, true);
-                add_ramp(list, params, cut, t, false);
+            if (length < list->tried[0].point.window) {
+                continue;
+            }
+            struct dpe_detect_point *point = add(list);
+            for (int g = 0; g < params->n_groups; g++) {
+                point->at[g] = (int16_t)(g < cut ? longest : t);
             }
         }
     }
@@ -333,8 +325,8 @@ int dpe_detect_candidates(const struct dpe_detect_params *params, int64_t head_d
     case DPE_DETECT_MOVE_WINDOW:
         add_windows(&list, params);
         break;
-    case DPE_DETECT_MOVE_RAMP:
-        add_ramps(&list, params, ranking);
+    case DPE_DETECT_MOVE_SPLIT:
+        add_splits(&list, params, ranking);
         break;
     case DPE_DETECT_MOVE_GROUP:
         add_groups(&list, params, ranking);

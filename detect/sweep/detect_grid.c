@@ -167,7 +167,7 @@ int dpe_detect_base_at(const struct dpe_detect_params *params, int group)
 {
     for (int t = 0; t < params->n_lengths; t++) {
         int64_t length = params->lengths[t];
-        if (!params->frequencies    ? 2 * length == params->trained_length
+        if (!params->frequencies      ? 2 * length == params->trained_length
             : group < params->n_whole ? length == params->length
                                       : length == params->trained_length) {
             return t;
@@ -189,10 +189,9 @@ dpe_status dpe_detect_whole_groups(const struct dpe_plan_context *context, const
     static const double circle = 6.28318530717958647692;
     double a = 1.0;
     double *inv_freq = dpe_alloc((size_t)edges[n_groups], sizeof *inv_freq);
-    dpe_status status =
-        inv_freq == NULL
-            ? dpe_fail(err, DPE_NO_MEMORY, "out of memory for frequencies")
-            : dpe_rope_native(context->config, context->length, inv_freq, &a, err);
+    dpe_status status = inv_freq == NULL
+                            ? dpe_fail(err, DPE_NO_MEMORY, "out of memory for frequencies")
+                            : dpe_rope_native(context->config, context->length, inv_freq, &a, err);
     *n_whole = 0;
     /* Frequencies fall with the pair: the last of a group is its slowest. */
     while (status == DPE_OK && *n_whole < n_groups &&

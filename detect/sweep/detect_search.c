@@ -66,11 +66,11 @@ int64_t dpe_detect_search_most_rows(const struct dpe_detect_search_options *opti
     int64_t rows = options->n_samples; /* of the first plan; later ones have theirs */
     rows += options->temperature ? dpe_detect_halving_rows(options, TEMPERATURES) : 0;
     for (int round = 0; round < options->rounds && options->joint; round++) {
-        rows += dpe_detect_halving_rows(options, params->n_lengths + 2 +
-                                                     (round == 0 ? crossed : 0));
+        rows +=
+            dpe_detect_halving_rows(options, params->n_lengths + 2 + (round == 0 ? crossed : 0));
         rows += params->frequencies ? 0 : dpe_detect_halving_rows(options, WINDOWS);
         rows += dpe_detect_halving_rows(options, groups);
-        rows += dpe_detect_halving_rows(options, 4 * cuts);
+        rows += dpe_detect_halving_rows(options, 2 * cuts);
         rows +=
             options->temperature && round > 0 ? dpe_detect_halving_rows(options, NEIGHBOURS) : 0;
     }
@@ -404,7 +404,7 @@ static dpe_status take_step(struct walk *walk, enum dpe_detect_move move, int ro
 static dpe_status joint_rounds(struct walk *walk)
 {
     static const enum dpe_detect_move moves[] = {DPE_DETECT_MOVE_WINDOW, DPE_DETECT_MOVE_LENGTHS,
-                                                 DPE_DETECT_MOVE_RAMP, DPE_DETECT_MOVE_GROUP,
+                                                 DPE_DETECT_MOVE_SPLIT, DPE_DETECT_MOVE_GROUP,
                                                  DPE_DETECT_MOVE_TEMPERATURE};
     struct dpe_detect_search *search = walk->search;
     dpe_status status = DPE_OK;

@@ -14,9 +14,8 @@ void dpe_detect_lengths_text(const struct dpe_detect_params *params,
     text[0] = '\0';
     for (int g = 0; g < n; g++) {
         size_t used = strlen(text);
-        double length = point->at[g] < 0
-                            ? (double)params->length / dpe_detect_base_scale(params, g)
-                            : (double)params->lengths[point->at[g]];
+        double length = point->at[g] < 0 ? (double)params->length / dpe_detect_base_scale(params, g)
+                                         : (double)params->lengths[point->at[g]];
         snprintf(text + used, size - used, "%s%.10g", g > 0 ? " " : "", length);
     }
 }

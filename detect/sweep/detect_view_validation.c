@@ -96,9 +96,9 @@ dpe_status dpe_detect_validation_table(const struct dpe_detect_validation *valid
         const struct dpe_interval *one = &validation->value[v];
         bool own = v < DPE_DETECT_N_VALIDATED;
         const char *name = own ? dpe_detect_validated_names[v] : names[v];
-        const char *what = own                            ? meaning[v]
+        const char *what = own                           ? meaning[v]
                            : strcmp(name, "single") == 0 ? "one length for all groups"
-                                                          : "";
+                                                         : "";
         dpe_detect_interval_text(validation->criterion, one->mean, one->low, one->high, width >= 34,
                                  value, sizeof value);
         if (width >= 80 && what[0] != '\0') {

@@ -14,7 +14,7 @@
 enum {
     DPE_DETECT_MOST_GROUPS = 256,    /**< of a search */
     DPE_DETECT_MOST_CANDIDATES = 64, /**< of a step, the plan it starts from included */
-    DPE_DETECT_MOST_CUTS = 8,        /**< where a ramp of a step begins */
+    DPE_DETECT_MOST_CUTS = 8,        /**< where a step splits the groups */
     DPE_DETECT_SEARCH_ROUNDS = 1,    /**< by default */
 };
 
@@ -50,13 +50,13 @@ enum dpe_detect_move {
     DPE_DETECT_MOVE_TEMPERATURE,
     DPE_DETECT_MOVE_LENGTHS, /**< one length for all groups, or the lengths that the sweep ranks
                                   first */
-    DPE_DETECT_MOVE_WINDOW, /**< not of frequencies */
-    DPE_DETECT_MOVE_RAMP,  /**< the fastest groups at the longest length, the others at a short one
-                             */
+    DPE_DETECT_MOVE_WINDOW,  /**< not of frequencies */
+    DPE_DETECT_MOVE_SPLIT, /**< the fastest groups at the longest length, the others at a short one
+                            */
     DPE_DETECT_MOVE_GROUP, /**< the length of one group */
     DPE_DETECT_N_MOVES,
 };
-/** "temperature", "lengths", "window", "ramp", "group". */
+/** "temperature", "lengths", "window", "split", "group". */
 extern const char *const dpe_detect_move_names[DPE_DETECT_N_MOVES];
 
 /** One plan of a step. */
