@@ -142,7 +142,7 @@ static void print_candidate(const struct dpe_detect_top_k *pairs, int i)
     int digits = recall ? 1 : 4;
     printf("%c %5lld  ", i == pairs->chosen ? '*' : ' ', (long long)candidate->k);
     if (!candidate->compared) {
-        printf("%10s  too few samples without NaN or Inf\n", "n/a");
+        printf("%10s  too few samples without NaN or infinity\n", "n/a");
         return;
     }
     printf("%10.*f", digits, scale * candidate->mean);

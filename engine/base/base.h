@@ -28,7 +28,7 @@ enum dpe_status {
     DPE_INCOMPLETE = 75,    /**< stopped early: run the same command to continue */
     DPE_PERMISSION = 77,    /**< not allowed to read or write that file */
     DPE_MISMATCH = 78,      /**< a resumable output was made by a different run */
-    DPE_NONFINITE = 79,     /**< NaN or Inf in the logits; the message names layer and position */
+    DPE_NONFINITE = 79, /**< NaN or infinity in the logits; the message names layer and position */
 };
 typedef enum dpe_status dpe_status;
 
@@ -98,10 +98,12 @@ bool dpe_parse_real(const char *text, double low, double high, double *value);
 bool dpe_scan_length(const char **text, int64_t low, int64_t high, int64_t *value);
 bool dpe_parse_length(const char *text, int64_t low, int64_t high, int64_t *value);
 
-/** The name that the word of n bytes was probably meant to be, out of a list whose names are separated
- *  by commas or spaces, each perhaps with '=' and a value. Returns its length, 0 when none is near. */
+/** The name that the word of n bytes was probably meant to be, out of a list whose names are
+ * separated by commas or spaces, each perhaps with '=' and a value. Returns its length, 0 when none
+ * is near. */
 size_t dpe_nearest(const char *word, size_t n, const char *list, const char **name);
-/** "; did you mean 'NAME'?" for the end of an error message, or ""; a word ends at '='. Returns `text`.
+/** "; did you mean 'NAME'?" for the end of an error message, or ""; a word ends at '='. Returns
+ * `text`.
  */
 const char *dpe_suggest(const char *word, const char *list, char text[96]);
 

@@ -327,10 +327,11 @@ static dpe_status require_finite(const struct comparison *comparison,
     }
     return nonfinite == 0
                ? DPE_OK
-               : dpe_fail(err, DPE_NONFINITE,
-                          "all %lld samples had NaN or Inf in their logits; /rows of the table "
-                          "holds the layer and the position",
-                          (long long)nonfinite);
+               : dpe_fail(
+                     err, DPE_NONFINITE,
+                     "all %lld samples had NaN or infinity in their logits; /rows of the table "
+                     "holds the layer and the position",
+                     (long long)nonfinite);
 }
 
 /* ----------------------------------------------------------------------------------------- rows */
@@ -383,10 +384,9 @@ static dpe_status start(struct comparison *comparison, struct dpe_error *err)
         .kind = "eval", .suite = suites, .own = (const char *const(*)[2])own, .n_own = n};
     int64_t capacity = comparison->lengths[comparison->n_lengths - 1];
     dpe_status status = dpe_eval_fit_batch(comparison, err);
-    return status == DPE_OK
-               ? dpe_job_start(&comparison->job, &identity, dpe_eval_largest_plan(comparison), capacity,
-                               err)
-               : status;
+    return status == DPE_OK ? dpe_job_start(&comparison->job, &identity,
+                                            dpe_eval_largest_plan(comparison), capacity, err)
+                            : status;
 }
 
 /* Items of the work point to (suite, task) through this. */
@@ -448,8 +448,8 @@ static dpe_status worklist_allocate(struct worklist *list, struct dpe_error *err
     list->plans = dpe_alloc(n_plans, sizeof *list->plans);
     list->keys = dpe_alloc(n_plans, sizeof *list->keys);
     list->items = dpe_alloc(rows, (size_t)comparison->n_methods * sizeof *list->items);
-    if (list->tasks == NULL || list->names == NULL || list->read == NULL || list->cost == NULL || list->plans == NULL ||
-        list->keys == NULL || list->items == NULL) {
+    if (list->tasks == NULL || list->names == NULL || list->read == NULL || list->cost == NULL ||
+        list->plans == NULL || list->keys == NULL || list->items == NULL) {
         return dpe_fail(err, DPE_NO_MEMORY, "out of memory for %zu samples", rows);
     }
     return DPE_OK;
@@ -532,7 +532,8 @@ static void announce(const struct comparison *comparison)
     }
     dpe_job_header(&comparison->job);
     dpe_log_info("trained length %lld; lengths%s; %d %s", (long long)comparison->job.trained_length,
-                 lengths, comparison->n_methods, comparison->args->what != NULL ? "steps" : "methods");
+                 lengths, comparison->n_methods,
+                 comparison->args->what != NULL ? "steps" : "methods");
 }
 
 dpe_status dpe_eval_comparison_run(struct comparison *comparison, struct dpe_error *err)

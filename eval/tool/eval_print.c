@@ -240,7 +240,8 @@ static void print_gaps(const struct dpe_results *results)
         nonfinite += results->status[i] == DPE_ROW_NONFINITE;
     }
     if (nonfinite > 0) {
-        printf("left out %lld samples with NaN or Inf in their logits\n", (long long)nonfinite);
+        printf("left out %lld samples with NaN or infinity in their logits\n",
+               (long long)nonfinite);
     }
 }
 

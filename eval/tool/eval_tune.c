@@ -434,10 +434,11 @@ static dpe_status require_finite(const struct tuning *tuning, struct dpe_error *
             return DPE_OK;
         }
     }
-    return dpe_fail(err, DPE_NONFINITE,
-                    "all %lld samples had NaN or Inf in their logits; /rows of the table holds the "
-                    "layer and the position",
-                    (long long)tuning->fresh);
+    return dpe_fail(
+        err, DPE_NONFINITE,
+        "all %lld samples had NaN or infinity in their logits; /rows of the table holds the "
+        "layer and the position",
+        (long long)tuning->fresh);
 }
 
 static dpe_status start(struct tuning *tuning, struct dpe_error *err)

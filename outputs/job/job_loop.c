@@ -79,8 +79,8 @@ static void plain_line(const struct dpe_work_progress *progress, char *text, siz
              (long long)progress->rows_done, (long long)progress->rows, left);
 }
 
-/* `inside`: what is appended to the line, by how many rows' cost `done` grows, and the seconds that these took;
- * NULL, 0, 0: nothing. */
+/* `inside`: what is appended to the line, by how many rows' cost `done` grows, and the seconds that
+ * these took; NULL, 0, 0: nothing. */
 static void show(const struct dpe_loop *loop, const char *inside, double part, double gone)
 {
     const struct dpe_work *work = loop->work;
@@ -126,12 +126,12 @@ static void show(const struct dpe_loop *loop, const char *inside, double part, d
         size_t used = strlen(line);
         snprintf(line + used, sizeof line - used, "; %s", inside);
     }
-    const struct dpe_event event = {
-        .name = work->name,
-        .done = done / total * (double)loop->job->planned,
-        .total = (double)loop->job->planned,
-        .rate = progress.rate > 0.0 ? progress.rate : (double)NAN,
-        .eta = progress.seconds_left >= 0.0 ? progress.seconds_left : (double)NAN};
+    const struct dpe_event event = {.name = work->name,
+                                    .done = done / total * (double)loop->job->planned,
+                                    .total = (double)loop->job->planned,
+                                    .rate = progress.rate > 0.0 ? progress.rate : (double)NAN,
+                                    .eta = progress.seconds_left >= 0.0 ? progress.seconds_left
+                                                                        : (double)NAN};
     dpe_progress(&event, line);
 }
 
@@ -200,7 +200,8 @@ void dpe_loop_show_inside(struct dpe_job *job)
     show(loop, text, share * cost, share * (double)inside->n * row_seconds(loop, inside->task));
 }
 
-void dpe_loop_show_parts(struct dpe_loop *loop, const struct dpe_job_part *parts, int n, double rate)
+void dpe_loop_show_parts(struct dpe_loop *loop, const struct dpe_job_part *parts, int n,
+                         double rate)
 {
     const struct dpe_config *config = dpe_model_config(loop->job->model);
     const int64_t *tokens = loop->work->tokens;
@@ -235,8 +236,8 @@ void dpe_loop_show_parts(struct dpe_loop *loop, const struct dpe_job_part *parts
     }
     char text[160];
     if (total > 0.0) {
-        snprintf(text, sizeof text, "reading %.0f of %.0f tokens (%.0f %%), %.0f tokens/s", read, total,
-                 100.0 * read / total, rate);
+        snprintf(text, sizeof text, "reading %.0f of %.0f tokens (%.0f %%), %.0f tokens/s", read,
+                 total, 100.0 * read / total, rate);
     } else {
         snprintf(text, sizeof text, "%.0f tokens read, %.0f tokens/s", read, rate);
     }
@@ -312,7 +313,7 @@ dpe_status dpe_loop_check(const struct dpe_loop *loop, struct dpe_error *err)
     }
     return dpe_fail(
         err, DPE_NONFINITE,
-        "%lld of %lld samples had NaN or Inf in their logits, more than %g %%; /rows of "
+        "%lld of %lld samples had NaN or infinity in their logits, more than %g %%; /rows of "
         "the table lists their layers and positions",
         (long long)loop->n_nonfinite, (long long)planned, 100.0 * limit);
 }

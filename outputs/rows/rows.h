@@ -9,7 +9,7 @@
 
 enum dpe_row_status {
     DPE_ROW_OK = 0,
-    DPE_ROW_NONFINITE = 1, /**< NaN or Inf twice; layer and position are the first */
+    DPE_ROW_NONFINITE = 1, /**< NaN or infinity twice; layer and position are the first */
     DPE_ROW_FAILED = 2,    /**< could not be run; not scored */
 };
 

@@ -225,7 +225,7 @@ for again in "" again; do
     detect -o "$work/nan.h5" --model "$work/nan"
     code=$?
     [ $code = 70 ] || fail "NaN weights $again: expected exit 70, got $code: $(cat "$work/err")"
-    grep -q "NaN or Inf" "$work/err" || fail "NaN weights $again: $(cat "$work/err")"
+    grep -q "NaN or infinity" "$work/err" || fail "NaN weights $again: $(cat "$work/err")"
     complete "$work/nan.h5" 0
 done
 h5dump -d /rows/layer "$work/nan.h5" | grep -q "(0): 0" || fail "NaN weights: the layer is not named"

@@ -387,7 +387,7 @@ def test_a_model_of_nan():
                                       ("dpe-eval", ["tune", "-l", "128", "--method", "pi:scale=1/2"], "nantune.h5"),
                                       ("dpe-norms", ["--lengths", "64"], "nannorms.h5")):
             ran = run(tool, *arguments, *inputs, "-o", out(name), expect=70)
-            assert "samples had NaN or Inf in their logits" in ran.stderr, ran.stderr
+            assert "samples had NaN or infinity in their logits" in ran.stderr, ran.stderr
 
 
 def main():
