@@ -55,6 +55,15 @@ static const char *skipped_text(const struct detect_inputs *inputs)
                                              : " (shorter ones would lie inside the window)";
 }
 
+static void warn_of_length(const struct dpe_detect_params *params)
+{
+    if (params->length <= params->trained_length) {
+        dpe_log_warning("--length %lld is not larger than the trained length %lld, so there may be "
+                        "nothing to gain",
+                        (long long)params->length, (long long)params->trained_length);
+    }
+}
+
 void dpe_detect_announce(const struct detect_inputs *inputs)
 {
     const struct dpe_detect_params *params = &inputs->grid.params;
@@ -68,11 +77,7 @@ void dpe_detect_announce(const struct detect_inputs *inputs)
                  inputs->args->job.trained_length > 0 ? "--trained-length"
                                                       : "max_position_embeddings",
                  (long long)params->length, window);
-    if (params->length <= params->trained_length) {
-        dpe_log_warning("--length %lld is not larger than the trained length %lld, so there may be "
-                        "nothing to gain",
-                        (long long)params->length, (long long)params->trained_length);
-    }
+    warn_of_length(params);
     dpe_log_info("detecting lengths %s%s", lengths, skipped_text(inputs));
     if (!dpe_temperature_is_none(&params->temperature)) {
         char text[160];
@@ -270,6 +275,7 @@ dpe_status dpe_detect_dry_run(struct detect_inputs *inputs, struct dpe_error *er
     struct dpe_niah *niah = NULL;
     dpe_status status = dpe_detect_inputs_fit_batch(inputs, err);
     if (status == DPE_OK) {
+        warn_of_length(&inputs->grid.params);
         tell_template(inputs);
     }
     if (status == DPE_OK && inputs->args->use_niah) {
