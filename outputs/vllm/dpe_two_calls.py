@@ -77,7 +77,8 @@ class TwoCalls(torch.nn.Module):
         batch, heads, rows, dim = q.shape
         tokens, group = k.shape[2], heads // k.shape[1]
         first = tokens - rows
-        scale = torch.from_numpy(table.query_scales(first, first + rows).astype(np.float32)).to(q.device)
+        scales = table.query_scales(first, first + rows) / math.sqrt(dim)
+        scale = torch.from_numpy(scales.astype(np.float32)).to(q.device)
         position = torch.arange(first, tokens, device=q.device)
         k, v = (x.repeat_interleave(group, dim=1) for x in (k, v))
         near = attend(q, k, v, scale, position - window + 1, position)
