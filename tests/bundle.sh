@@ -67,7 +67,8 @@ expect() {
 if [ -e "$place/gpu/decide.sh" ] && [ -e "$build/tests/libdpe_cuda_emulated.so" ]; then
     mkdir "$work/bin"
     printf '#!/bin/sh\n[ "$1" = -L ] && echo "GPU 0: none, emulated"\nexit 0\n' >"$work/bin/nvidia-smi"
-    printf '#!/bin/sh\nexec sleep 1000\n' >"$work/bin/compute-sanitizer"
+    # It hangs the first time, and fails at once after that.
+    printf '#!/bin/sh\n[ -e "%s" ] && exit 3\n: >"%s"\nexec sleep 1000\n' "$work/hung" "$work/hung" >"$work/bin/compute-sanitizer"
     ln -s "$4" "$work/bin/python3"
     chmod +x "$work/bin/nvidia-smi" "$work/bin/compute-sanitizer"
     mv "$place" "$work/bundle"
