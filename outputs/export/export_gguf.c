@@ -145,16 +145,25 @@ static dpe_status check_base(struct source *source, const struct dpe_rope_factor
 /* --------------------------------------------------------------------------------------- writing
  */
 
-static dpe_status put(struct dpe_text *out, const void *bytes, size_t n, struct dpe_error *err)
+/* What is written; a failure sticks. */
+struct sink {
+    struct dpe_text text;
+    struct dpe_error *err;
+    dpe_status status;
+};
+
+static void put(struct sink *out, const void *bytes, size_t n)
 {
-    return dpe_text_append(out, bytes, n, err);
+    if (out->status == DPE_OK) {
+        out->status = dpe_text_append(&out->text, bytes, n, out->err);
+    }
 }
 
-static dpe_status put_u64(struct dpe_text *out, uint64_t value, size_t bytes, struct dpe_error *err)
+static void put_u64(struct sink *out, uint64_t value, size_t bytes)
 {
     unsigned char stored[8];
     dpe_store_u64(stored, value, bytes);
-    return put(out, stored, bytes, err);
+    put(out, stored, bytes);
 }
 
 /* n, or the next multiple of a power of two. */
@@ -163,18 +172,16 @@ static uint64_t align(uint64_t n, uint64_t alignment)
     return (n + alignment - 1) / alignment * alignment;
 }
 
-static dpe_status put_key(const char *key, uint64_t type, struct dpe_text *out,
-                          struct dpe_error *err)
+static void put_text(struct sink *out, const void *text, size_t n)
 {
-    dpe_status status = put_u64(out, strlen(key), 8, err);
-    status = status == DPE_OK ? put(out, key, strlen(key), err) : status;
-    return status == DPE_OK ? put_u64(out, type, 4, err) : status;
+    put_u64(out, n, 8);
+    put(out, text, n);
 }
 
-static dpe_status put_text(const void *text, size_t n, struct dpe_text *out, struct dpe_error *err)
+static void put_key(struct sink *out, const char *key, uint64_t type)
 {
-    dpe_status status = put_u64(out, n, 8, err);
-    return status == DPE_OK ? put(out, text, n, err) : status;
+    put_text(out, key, strlen(key));
+    put_u64(out, type, 4);
 }
 
 static uint64_t float_bits(double value)
@@ -205,9 +212,9 @@ static bool is_replaced(const struct source *source, const char *key)
     return false;
 }
 
-static dpe_status put_own_values(const struct source *source, const struct dpe_table_values *values,
-                                 const struct dpe_rope_factors *factors, struct dpe_text *out,
-                                 struct dpe_error *err)
+static void put_own_values(struct sink *out, const struct source *source,
+                           const struct dpe_table_values *values,
+                           const struct dpe_rope_factors *factors)
 {
     const struct {
         const char *name;
@@ -219,31 +226,28 @@ static dpe_status put_own_values(const struct source *source, const struct dpe_t
     };
     char key[LONGEST_KEY];
     snprintf(key, sizeof key, "%s.rope.scaling.type", source->architecture);
-    dpe_status status = put_key(key, DPE_GGUF_STRING, out, err);
-    status = status == DPE_OK ? put_text("none", 4, out, err) : status;
-    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0] && status == DPE_OK; i++) {
+    put_key(out, key, DPE_GGUF_STRING);
+    put_text(out, "none", 4);
+    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
         snprintf(key, sizeof key, "%s.%s", source->architecture, numbers[i].name);
-        status = put_key(key, numbers[i].type, out, err);
-        status = status == DPE_OK ? put_u64(out, numbers[i].bits, 4, err) : status;
+        put_key(out, key, numbers[i].type);
+        put_u64(out, numbers[i].bits, 4);
     }
-    return status;
 }
 
 /* A value of the source as it was. */
-static dpe_status put_value(const struct dpe_gguf_value *value, struct dpe_text *out,
-                            struct dpe_error *err)
+static void put_value(struct sink *out, const struct dpe_gguf_value *value)
 {
-    dpe_status status = put_key(value->key, value->array ? DPE_GGUF_ARRAY : value->type, out, err);
-    if (value->array && status == DPE_OK) {
-        status = put_u64(out, value->type, 4, err);
-        status = status == DPE_OK ? put_u64(out, value->n, 8, err) : status;
+    put_key(out, value->key, value->array ? DPE_GGUF_ARRAY : value->type);
+    if (value->array) {
+        put_u64(out, value->type, 4);
+        put_u64(out, value->n, 8);
     }
-    if (status != DPE_OK) {
-        return status;
+    if (value->type == DPE_GGUF_STRING && !value->array) {
+        put_text(out, value->bytes, value->n_bytes);
+    } else {
+        put(out, value->bytes, value->n_bytes);
     }
-    return value->type == DPE_GGUF_STRING && !value->array
-               ? put_text(value->bytes, value->n_bytes, out, err)
-               : put(out, value->bytes, value->n_bytes, err);
 }
 
 static int by_place(const void *a, const void *b)
@@ -253,67 +257,60 @@ static int by_place(const void *a, const void *b)
     return x->bytes < y->bytes ? -1 : x->bytes > y->bytes;
 }
 
-/* The values that stay, in the order of the source, and how many. */
-static dpe_status put_kept_values(const struct source *source, struct dpe_text *out, uint64_t *kept,
-                                  struct dpe_error *err)
+/* The values that stay, in the order of the source. */
+static void put_kept_values(struct sink *out, const struct source *source)
 {
     const struct dpe_gguf *gguf = source->gguf;
     const struct dpe_gguf_value **order = dpe_alloc(gguf->n_values, sizeof(void *));
-    dpe_status status = order == NULL ? dpe_fail(err, DPE_NO_MEMORY, "out of memory") : DPE_OK;
-    *kept = 0;
-    for (size_t i = 0; i < gguf->n_values && status == DPE_OK; i++) {
+    if (order == NULL) {
+        out->status = dpe_fail(out->err, DPE_NO_MEMORY, "out of memory");
+        return;
+    }
+    for (size_t i = 0; i < gguf->n_values; i++) {
         order[i] = &gguf->values[i];
     }
-    if (status == DPE_OK) {
-        qsort(order, gguf->n_values, sizeof *order, by_place);
-    }
-    for (size_t i = 0; i < gguf->n_values && status == DPE_OK; i++) {
+    qsort(order, gguf->n_values, sizeof *order, by_place);
+    for (size_t i = 0; i < gguf->n_values; i++) {
         if (!is_replaced(source, order[i]->key)) {
-            status = put_value(order[i], out, err);
-            (*kept)++;
+            put_value(out, order[i]);
         }
     }
     free(order);
-    return status;
 }
 
-static dpe_status put_rope_tensor(const struct source *source, int64_t n, struct dpe_text *out,
-                                  struct dpe_error *err)
+static void put_rope_tensor(struct sink *out, const struct source *source, int64_t n)
 {
     const uint64_t numbers[][2] = {
         {1, 4}, {(uint64_t)n, 8}, {0, 4}, {align(source->data_size, source->alignment), 8}};
-    dpe_status status = put_text(rope_tensor, strlen(rope_tensor), out, err);
-    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0] && status == DPE_OK; i++) {
-        status = put_u64(out, numbers[i][0], (size_t)numbers[i][1], err);
+    put_text(out, rope_tensor, strlen(rope_tensor));
+    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
+        put_u64(out, numbers[i][0], (size_t)numbers[i][1]);
     }
-    return status;
 }
 
-static dpe_status put_header(const struct source *source, const struct dpe_table_values *values,
-                             const struct dpe_rope_factors *factors, struct dpe_text *out,
-                             struct dpe_error *err)
+static void put_header(struct sink *out, const struct source *source,
+                       const struct dpe_table_values *values,
+                       const struct dpe_rope_factors *factors)
 {
     const struct dpe_gguf *gguf = source->gguf;
-    struct dpe_text kept = {0};
-    uint64_t n_kept = 0;
     bool adds = source->rope == NULL;
-    dpe_status status = put_kept_values(source, &kept, &n_kept, err);
-    status = status == DPE_OK ? put(out, gguf->header, 8, err) : status;
-    status = status == DPE_OK ? put_u64(out, gguf->n_tensors + adds, 8, err) : status;
-    status = status == DPE_OK ? put_u64(out, n_kept + N_PUT, 8, err) : status;
-    status = status == DPE_OK ? put(out, kept.bytes, kept.n, err) : status;
-    status = status == DPE_OK ? put_own_values(source, values, factors, out, err) : status;
-    status = status == DPE_OK
-                 ? put(out, gguf->header + gguf->tensors_at, gguf->n_header - gguf->tensors_at, err)
-                 : status;
-    if (adds && status == DPE_OK) {
-        status = put_rope_tensor(source, factors->n, out, err);
+    uint64_t kept = 0;
+    for (size_t i = 0; i < gguf->n_values; i++) {
+        kept += !is_replaced(source, gguf->values[i].key);
     }
-    while (status == DPE_OK && out->n % source->alignment != 0) {
-        status = put(out, "", 1, err);
+    put(out, gguf->header, 8);
+    put_u64(out, gguf->n_tensors + adds, 8);
+    put_u64(out, kept + N_PUT, 8);
+    put_kept_values(out, source);
+    put_own_values(out, source, values, factors);
+    put(out, gguf->header + gguf->tensors_at, gguf->n_header - gguf->tensors_at);
+    if (adds) {
+        put_rope_tensor(out, source, factors->n);
     }
-    dpe_text_free(&kept);
-    return status;
+    size_t end = (size_t)align(out->text.n, source->alignment);
+    while (out->status == DPE_OK && out->text.n < end) {
+        put(out, "", 1);
+    }
 }
 
 /* The tensors, with the factors in their place or behind them. */
@@ -346,7 +343,9 @@ static dpe_status copy_data(const struct source *source, const unsigned char *fa
         for (size_t i = 0; i < wanted; i++) {
             block[i] = at + i >= rope && at + i < rope + n ? factors[at + i - rope] : block[i];
         }
-        status = status == DPE_OK ? dpe_new_file_write(to, block, wanted, err) : status;
+        if (status == DPE_OK) {
+            status = dpe_new_file_write(to, block, wanted, err);
+        }
         at += wanted;
     }
     free(block);
@@ -358,19 +357,22 @@ static dpe_status write_copy(const struct source *source, const struct dpe_table
                              struct dpe_error *err)
 {
     struct dpe_new_file written = {.fd = -1};
-    struct dpe_text header = {0};
+    struct sink header = {.err = err};
     char *target = NULL;
     unsigned char *bytes = dpe_alloc((size_t)factors->n, 4);
     dpe_status status = bytes == NULL ? dpe_fail(err, DPE_NO_MEMORY, "out of memory") : DPE_OK;
     if (status != DPE_OK || (status = dpe_follow_links(path, &target, err)) != DPE_OK ||
-        (status = put_header(source, values, factors, &header, err)) != DPE_OK ||
         (status = dpe_new_file_open(&written, target, NULL, err)) != DPE_OK) {
         goto done;
     }
+    put_header(&header, source, values, factors);
+    status = header.status;
     for (int64_t j = 0; j < factors->n; j++) {
         dpe_store_u64(bytes + 4 * j, float_bits(factors->long_factor[j]), 4);
     }
-    status = dpe_new_file_write(&written, header.bytes, header.n, err);
+    if (status == DPE_OK) {
+        status = dpe_new_file_write(&written, header.text.bytes, header.text.n, err);
+    }
     if (status == DPE_OK) {
         status = copy_data(source, bytes, (size_t)factors->n * 4, &written, err);
     }
@@ -379,7 +381,7 @@ static dpe_status write_copy(const struct source *source, const struct dpe_table
     }
 done:
     dpe_new_file_drop(&written);
-    dpe_text_free(&header);
+    dpe_text_free(&header.text);
     free(target);
     free(bytes);
     return status;
