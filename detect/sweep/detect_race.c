@@ -1,5 +1,5 @@
 /* Racing: lengths that can no longer be rank 1 are not run any further. */
-#include "detect/sweep/detect.h"
+#include "detect/sweep/race.h"
 #include "eval/task/race.h"
 
 #include <math.h>

@@ -16,7 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "detect/sweep/detect.h"
+#include "detect/report/report.h"
 #include "outputs/h5/h5.h"
 #include "outputs/rows/rows.h"
 

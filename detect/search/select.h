@@ -24,10 +24,6 @@ extern const char *const dpe_detect_rule_names[5]; /**< NULL ends them */
 /** Level of the tests of the guarded rule. */
 #define DPE_DETECT_GUARD_LEVEL 0.05
 
-/** The value of a row that decides: recall, or nats per token; NaN when it is not valid. */
-double dpe_detect_value(const struct dpe_detect_scores *scores, enum dpe_detect_criterion criterion,
-                        size_t at);
-
 /** One choice among the lengths of a group, on the same samples. */
 struct dpe_detect_choice {
     int group, round;
@@ -65,10 +61,6 @@ void dpe_detect_selection_free(struct dpe_detect_selection *selection);
 dpe_status dpe_detect_select_point(const struct dpe_detect_params *params, const int16_t *at,
                                    struct dpe_detect_selection *selection, struct dpe_error *err);
 
-/** Index of L0/2 among the lengths, at which every group of the base is; −1 when it is not among
- *  them, or groups of the base have lengths of their own (frequencies). */
-int dpe_detect_base_length(const struct dpe_detect_params *params);
-
 /** Rank 1 of each group. */
 dpe_status dpe_detect_select_paper(const struct dpe_detect_params *params,
                                    const struct dpe_detect_ranking *ranking,
@@ -101,12 +93,6 @@ dpe_status dpe_detect_select_sequential(const struct dpe_detect_params *params,
                                         struct dpe_detect_selection *selection,
                                         struct dpe_error *err);
 
-/** Plans and row keys of a sequential step: group `group` at each length, group i at at[i]
- *  otherwise. plans, keys [n_lengths]; freed by the caller (dpe_plan_free), after an error all are
- *  empty. */
-dpe_status dpe_detect_step_plans(const struct dpe_detect_grid *grid,
-                                 const struct dpe_plan_context *context, const int *at, int group,
-                                 struct dpe_plan *plans, char (*keys)[33], struct dpe_error *err);
 /** The group of the step that an incomplete selection waits for. */
 int dpe_detect_pending_group(const struct dpe_detect_selection *selection);
 

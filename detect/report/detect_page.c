@@ -1,5 +1,5 @@
 /* Text that grows in memory, and how numbers look in it. */
-#include "detect/sweep/page.h"
+#include "detect/report/page.h"
 
 #include <math.h>
 #include <stdarg.h>

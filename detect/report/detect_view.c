@@ -1,7 +1,7 @@
 /* What people see: the heat map, the tables and the live line, rendered into memory. ASCII only, so
  * that every terminal shows them alike. */
-#include "detect/sweep/detect.h"
-#include "detect/sweep/page.h"
+#include "detect/report/page.h"
+#include "detect/report/view.h"
 
 #include <math.h>
 #include <stdarg.h>

@@ -1,5 +1,5 @@
 /* Which lengths the joint plan gets: rank 1 of each group, or something more careful. */
-#include "detect/sweep/detect.h"
+#include "detect/search/select.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -9,11 +9,6 @@ enum { FLIPS = 4999, STATISTICS_SEED = 1 };
 static const double tie = 1e-9;
 
 const char *const dpe_detect_rule_names[5] = {"paper", "guarded", "sequential", "joint", NULL};
-
-int dpe_detect_base_length(const struct dpe_detect_params *params)
-{
-    return params->frequencies ? -1 : dpe_detect_base_at(params, 0);
-}
 
 /* ------------------------------------------------------------------------------------- one choice
  */

@@ -1,5 +1,5 @@
 /* The search for the best plan: its steps, replayed on the rows that are there. */
-#include "detect/sweep/detect.h"
+#include "detect/search/search.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 /* The changes that the steps of a search try, and the points that they are. */
-#include "detect/sweep/detect.h"
+#include "detect/search/search.h"
 
 #include <math.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* A search as text: its steps, and the first lines of its result. */
-#include "detect/sweep/detect.h"
-#include "detect/sweep/page.h"
+#include "detect/report/page.h"
+#include "detect/report/view.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -1,47 +1,11 @@
 /* Rows of a run → what the table and the terminal show. */
-#include "detect/sweep/detect.h"
+#include "detect/report/report.h"
 #include "outputs/rows/rows.h"
 #include "outputs/run/run.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-
-static void scores_set(struct dpe_detect_scores *scores, size_t at, const struct dpe_row *row)
-{
-    bool ok = row->status == DPE_ROW_OK;
-    scores->status[at] = row->status;
-    scores->recall[at] = ok ? row->score : (double)NAN;
-    scores->at_least_half[at] = ok ? row->at_least_half : (double)NAN;
-    scores->nll_sum[at] = ok ? row->nll_sum : (double)NAN;
-    scores->n_tokens[at] = row->n_tokens;
-    scores->n_words[at] = row->n_words;
-    scores->prompt_tokens[at] = row->prompt_tokens;
-    scores->new_tokens[at] = row->new_tokens;
-    scores->seed[at] = row->seed;
-    scores->seconds[at] = row->seconds;
-}
-
-dpe_status dpe_detect_collect(const struct dpe_run *run, const char *task, const char *const *keys,
-                              int n_cells, int64_t first_sample, int64_t n_samples,
-                              int64_t together, struct dpe_detect_scores *scores,
-                              struct dpe_error *err)
-{
-    dpe_status status = dpe_detect_scores_init(scores, n_cells, n_samples, err);
-    if (status != DPE_OK) {
-        return status;
-    }
-    scores->together = together > 1 ? together : 1;
-    for (int c = 0; c < n_cells; c++) {
-        for (int64_t s = 0; s < n_samples; s++) {
-            const struct dpe_row *row = dpe_run_find(run, task, keys[c], first_sample + s);
-            if (row != NULL) {
-                scores_set(scores, (size_t)c * (size_t)n_samples + (size_t)s, row);
-            }
-        }
-    }
-    return DPE_OK;
-}
 
 const struct dpe_detect_result *dpe_detect_deciding(const struct dpe_detect_report *report)
 {

@@ -2,7 +2,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "detect/sweep/detect.h"
+#include "detect/search/select.h"
 
 /* What no difference may be taken for. */
 static const double tie = 1e-12;

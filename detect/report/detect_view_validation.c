@@ -1,6 +1,6 @@
 /* The validated plans and the verdict as text. */
-#include "detect/sweep/detect.h"
-#include "detect/sweep/page.h"
+#include "detect/report/page.h"
+#include "detect/report/view.h"
 
 #include <math.h>
 #include <stdio.h>
