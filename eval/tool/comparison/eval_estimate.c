@@ -1,7 +1,7 @@
 /* What a comparison would cost, and how long it would take here. */
 #include <math.h>
 
-#include "eval/tool/eval_tool.h"
+#include "eval/tool/comparison/comparison.h"
 #include "outputs/job/estimate.h"
 
 /* What a sample of a task costs, on average over those that are made together. */

@@ -2,7 +2,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "eval/tool/eval_tool.h"
+#include "eval/tool/arguments/arguments.h"
+#include "eval/niah/niah.h"
+#include "eval/suite/suite.h"
 
 enum { EVERY = -1 };
 

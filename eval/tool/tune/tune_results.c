@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "eval/tool/eval_tune.h"
+#include "eval/tool/tune/tune.h"
 #include "outputs/h5/h5.h"
 
 /* ------------------------------------------------------------------------------------------ table

@@ -1,7 +1,7 @@
 /* The result of a comparison for scripts: a row for each suite, task and method. */
 #include <math.h>
 
-#include "eval/tool/eval_tool.h"
+#include "eval/tool/comparison/comparison.h"
 
 void dpe_eval_result_begin(const struct comparison *comparison, struct dpe_result **out)
 {

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "eval/tool/eval_tool.h"
+#include "eval/tool/comparison/comparison.h"
 
 enum { MAX_LABEL = 40, MAX_COLUMNS = 128 };
 static const double significant = 0.05;

@@ -6,7 +6,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "eval/tool/score_files.h"
+#include "eval/tool/score/score_files.h"
 
 enum { MAX_DEPTH = 4, MAX_FILES = 10000 };
 

@@ -1,13 +1,13 @@
 /**
- * @file eval_tune.h
- * Inside of dpe-eval tune: what its files share. Not a library.
+ * @file tune.h
+ * Tuning: the settings of a method race for the best one, fresh samples judge it.
  */
 #ifndef DPE_EVAL_TUNE_H
 #define DPE_EVAL_TUNE_H
 
 #include "eval/task/race.h"
 #include "eval/task/stats.h"
-#include "eval/tool/eval_tool.h"
+#include "eval/tool/comparison/comparison.h"
 
 enum {
     TUNE_MAX_SETTINGS = 128, /**< of one method */
@@ -75,5 +75,8 @@ dpe_status dpe_tune_put(const struct tuning *tuning, struct dpe_h5 *table, struc
 dpe_status dpe_tune_print(const struct tuning *tuning, struct dpe_error *err);
 /** What would run: settings, rows, tokens, and as text memory and time. */
 dpe_status dpe_tune_print_cost(const struct tuning *tuning, struct dpe_error *err);
+
+/** The sub-command `tune`, from its inputs to the printed table. */
+dpe_status dpe_eval_tune(const struct eval_arguments *args, struct dpe_error *err);
 
 #endif

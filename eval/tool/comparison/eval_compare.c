@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "eval/chat/chat.h"
-#include "eval/tool/eval_tool.h"
+#include "eval/tool/comparison/comparison.h"
 #include "outputs/h5/h5.h"
 
 /* The default length of an ablation is that of its detection. */

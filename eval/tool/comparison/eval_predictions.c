@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "eval/score/score.h"
-#include "eval/tool/eval_tool.h"
+#include "eval/tool/comparison/comparison.h"
 #include "outputs/storage/durable.h"
 #include "outputs/storage/storage.h"
 

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "eval/tool/eval_tool.h"
+#include "eval/tool/comparison/comparison.h"
 #include "outputs/read/read.h"
 
 static const char *last_part(const char *path)

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "eval/tool/eval_tune.h"
+#include "eval/tool/tune/tune.h"
 
 /* What a number of the default grid is a multiple of. */
 enum unit { PLAIN, RATIO /* L/L0 */, WHOLE_RATIO, TRAINED, LENGTH, PAIRS };

@@ -4,9 +4,10 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "eval/tool/score/eval_score.h"
 #include "eval/score/score.h"
-#include "eval/tool/eval_tool.h"
-#include "eval/tool/score_files.h"
+#include "eval/suite/suite.h"
+#include "eval/tool/score/score_files.h"
 
 enum {
     KEY_SUITE = DPE_KEY_PROGRAM,
