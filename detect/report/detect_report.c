@@ -43,11 +43,10 @@ static dpe_status replay_race(struct dpe_detect_report *report,
                               const struct dpe_detect_result *result, struct dpe_error *err)
 {
     const struct dpe_detect_params *params = &report->grid->params;
-    const struct dpe_detect_race_options options = report->race.options;
-    dpe_detect_race_free(&report->race);
-    return dpe_detect_race_replay(&options, &result->scores, params->n_groups, params->n_lengths,
-                                  dpe_detect_base_length(params), result->criterion, &report->race,
-                                  err);
+    dpe_race_free(&report->race);
+    return dpe_detect_race_replay(&report->race_options, &result->scores, params->n_groups,
+                                  params->n_lengths, dpe_detect_base_length(params),
+                                  result->criterion, &report->race, err);
 }
 
 dpe_status dpe_detect_report_race(struct dpe_detect_report *report, const struct dpe_run *run,
@@ -71,7 +70,8 @@ static dpe_status report_task(struct dpe_detect_report *report, struct dpe_detec
                                      params->n_lengths, result->criterion, &result->ranking, err);
     }
     status = replay_race(report, result, err);
-    return status == DPE_OK ? dpe_detect_rank_race(&result->scores, &report->race, params->lengths,
+    return status == DPE_OK ? dpe_detect_rank_race(&result->scores, &report->race, params->n_groups,
+                                                   params->lengths, params->n_lengths,
                                                    result->criterion, &result->ranking, err)
                             : status;
 }
@@ -288,7 +288,7 @@ void dpe_detect_report_free(struct dpe_detect_report *report)
         dpe_detect_ranking_free(&report->results[i].ranking);
     }
     dpe_detect_selection_free(&report->selection);
-    dpe_detect_race_free(&report->race);
+    dpe_race_free(&report->race);
     dpe_detect_search_free(&report->search);
     free(report->kept.scale);
     free(report->kept.length);

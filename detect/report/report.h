@@ -9,7 +9,7 @@
 #include "detect/search/search.h"
 #include "detect/search/select.h"
 #include "detect/sweep/grid.h"
-#include "detect/sweep/race.h"
+#include "detect/sweep/detect_race.h"
 #include "detect/sweep/ranking.h"
 #include "engine/base/base.h"
 #include "engine/model/model.h"
@@ -52,7 +52,8 @@ struct dpe_detect_report {
     int rounds; /**< sequential */
     struct dpe_detect_selection selection;
     bool racing;
-    struct dpe_detect_race race;         /**< options filled by the caller when racing */
+    struct dpe_race_options race_options; /**< filled by the caller when racing */
+    struct dpe_race race;                 /**< arms: the grid's cells */
     struct dpe_detect_result results[2]; /**< NIAH, perplexity; the first used one decides */
     double *scale;                       /**< [n_groups] of the joint plan */
     int64_t *selected; /**< [n_groups] its lengths, −1 = none (the scale of the detection) */
