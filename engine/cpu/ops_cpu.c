@@ -6,7 +6,7 @@
 
 #include "engine/cpu/cpu.h"
 #include "engine/cpu/cpu_kernels.h"
-#include "engine/model/layer_weights.h"
+#include "engine/model/config/layer_weights.h"
 #include "engine/ops/ops_host.h"
 
 enum { SMALL_WORK = 1 << 14 /* elements for which no second thread is woken */ };
