@@ -143,6 +143,9 @@ struct dpe_ops {
     /** Tokens of the self-test before the first session (self_test.c); 0: none. */
     int64_t self_test_tokens;
 
+    /** Attention reads its cache through dpe_attention_rows, so it may be a dpe_kv. */
+    bool reads_kv;
+
     /** Bytes of an element of the cache and of all activations but the residual stream x, which is
      *  float everywhere. */
     uint64_t (*element_bytes)(const struct dpe_config *config);

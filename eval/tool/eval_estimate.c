@@ -157,12 +157,11 @@ const struct dpe_plan *dpe_eval_largest_plan(const struct comparison *comparison
     const struct dpe_plan *largest = &comparison->plans[0];
     uint64_t most = 0;
     for (int p = 0; p < comparison->n_plans; p++) {
-        uint64_t bytes = 0;
-        uint64_t weights = 0;
+        struct dpe_session_needs needs = {0};
         if (dpe_session_estimate(dpe_model_config(comparison->job.model), &comparison->plans[p],
-                                 &options, &bytes, &weights, NULL) == DPE_OK &&
-            bytes > most) {
-            most = bytes;
+                                 &options, &needs, NULL) == DPE_OK &&
+            needs.memory + needs.file > most) {
+            most = needs.memory + needs.file;
             largest = &comparison->plans[p];
         }
     }
@@ -174,14 +173,13 @@ static dpe_status print_memory(const struct comparison *comparison, const struct
 {
     const struct dpe_session_options options = dpe_job_session_options(
         &comparison->job, comparison->lengths[comparison->n_lengths - 1]);
-    uint64_t bytes = 0;
-    uint64_t weights = 0;
-    char memory[200];
+    struct dpe_session_needs needs = {0};
+    char memory[DPE_JOB_MEMORY];
     dpe_status status = dpe_session_estimate(dpe_model_config(comparison->job.model), plan,
-                                             &options, &bytes, &weights, err);
+                                             &options, &needs, err);
     if (status == DPE_OK) {
         printf("memory           %s\n",
-               dpe_job_memory_text(&comparison->job, bytes, weights, memory));
+               dpe_job_memory_text(&comparison->job, &needs, memory));
     }
     return status;
 }
