@@ -22,8 +22,8 @@ for length in $lengths; do
     case $length in
     1024) dpe=scales=$s,logit-scale=1.2964769927807063 rows=96 fresh=100 ;;
     2048) dpe=scales=$s,log-n=256,log-n-power=0.5 rows=96 fresh=100 ;;
-    4096) dpe=scales=$scales,log-n=256 rows=48 fresh=40 ;;
-    *) dpe=scales=$scales,log-n=256 rows=24 fresh=24 ;;
+    4096) dpe=scales=$((2 * s)),log-n=256 rows=48 fresh=40 ;;
+    *) dpe=scales=$((2 * s)),log-n=256 rows=24 fresh=24 ;;
     esac
     set -- --method "dpe:window=32,$dpe"
     if [ "$length" -le 4096 ]; then
