@@ -315,7 +315,7 @@ static void put_key_pairs(struct table_writer *w, const struct dpe_detect_report
 {
     const struct dpe_detect_grid *grid = report->grid;
     const struct dpe_config *config = report->context->config;
-    const uint8_t *mask = grid->params.mask;
+    const uint8_t *mask = report->kept.mask;
     if (mask == NULL) {
         return;
     }
@@ -385,7 +385,7 @@ static void put_table(struct table_writer *w, const struct dpe_detect_report *re
         {"angle_precision", "f32"},
         {"pair_layout", "half-split: components j and j + head_dim/2; interleaved runtimes "
                         "permute"},
-        {"key_pairs", params->mask != NULL ? "the top_k pairs of each head by 2-norm contribution"
+        {"key_pairs", report->kept.mask != NULL ? "the top_k pairs of each head by 2-norm contribution"
                                            : "all pairs of every head"},
         {"adapter_required", params->frequencies ? "false" : "true"},
     };
