@@ -13,7 +13,7 @@ enum {
     SPLIT = 4 * DPE_CPU_BLOCK, /* keys of an item */
     HEADS = 4,                 /* heads at a time: what the kernel `dots` takes */
     ALIGN = 16,                /* floats */
-    SMALL_WORK = 1 << 18,      /* multiplications for which no second thread is woken */
+    SMALL_WORK = 1 << 16,      /* multiplications for which no second thread is woken */
 };
 
 #define LOG2_E 1.4426950408889634
