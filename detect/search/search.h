@@ -106,7 +106,8 @@ struct dpe_detect_search {
     struct dpe_detect_point start, point; /**< every group at L0/2 without a searched temperature;
                                                what the search has at its end */
     struct dpe_detect_point single;       /**< the best plan with one length for all groups
-                                               (dpe_detect_point_is_single) */
+                                               (dpe_detect_point_is_single), under the temperature
+                                               that suits it best */
     bool complete;                        /**< nothing is missing */
     bool wants_sweep;                     /**< the joint part waits for the ranks of the sweep */
     int64_t wanted; /**< the last step lacks rows of its `wanted` plans below this sample */

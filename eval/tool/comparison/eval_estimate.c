@@ -154,11 +154,10 @@ static uint64_t session_bytes(const struct comparison *comparison, const struct 
 {
     const struct dpe_session_options options = dpe_job_session_options(
         &comparison->job, comparison->lengths[comparison->n_lengths - 1]);
-    uint64_t bytes = 0;
-    uint64_t weights = 0;
-    return dpe_session_estimate(dpe_model_config(comparison->job.model), plan, &options, &bytes,
-                                &weights, NULL) == DPE_OK
-               ? bytes
+    struct dpe_session_needs needs = {0};
+    return dpe_session_estimate(dpe_model_config(comparison->job.model), plan, &options, &needs,
+                                NULL) == DPE_OK
+               ? needs.memory + needs.file
                : 0;
 }
 
@@ -183,14 +182,13 @@ static dpe_status print_memory(const struct comparison *comparison, const struct
 {
     const struct dpe_session_options options = dpe_job_session_options(
         &comparison->job, comparison->lengths[comparison->n_lengths - 1]);
-    uint64_t bytes = 0;
-    uint64_t weights = 0;
-    char memory[200];
+    struct dpe_session_needs needs = {0};
+    char memory[DPE_JOB_MEMORY];
     dpe_status status = dpe_session_estimate(dpe_model_config(comparison->job.model), plan,
-                                             &options, &bytes, &weights, err);
+                                             &options, &needs, err);
     if (status == DPE_OK) {
         printf("memory           %s\n",
-               dpe_job_memory_text(&comparison->job, bytes, weights, memory));
+               dpe_job_memory_text(&comparison->job, &needs, memory));
     }
     return status;
 }
