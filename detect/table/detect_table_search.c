@@ -7,7 +7,7 @@
 
 static const char rule[] =
     "each step runs the plan that the search has on all samples, and its changes by sequential "
-    "halving: all on an eighth, the better third on a quarter, and so on; the best one is taken "
+    "halving: all on an eighth (at least four contexts), the better third on a quarter, and so on; the best one is taken "
     "when its one-sided paired sign-flip test has p < 0.05 (samples of one context change their "
     "sign together), not corrected for the number of changes: validation decides what is kept";
 
