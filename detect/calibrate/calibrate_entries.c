@@ -121,8 +121,7 @@ done:
  * that may be chance is kept as it is: leaving it out cost 9 points. */
 static bool is_near(const struct shorter *shorter, int64_t length, int64_t longest)
 {
-    bool near = length == longest ||
-                (length <= shorter->trained && 2 * length >= shorter->trained);
+    bool near = length == longest || (length <= shorter->trained && 2 * length >= shorter->trained);
     for (int64_t g = 0; g < shorter->n_groups && !near; g++) {
         int64_t chosen = shorter->chosen[g];
         if (chosen > 0 && chosen < shorter->length) {

@@ -25,7 +25,8 @@ static int64_t round_up(int64_t n, int64_t unit)
     return (n + unit - 1) / unit * unit;
 }
 
-/* Samples that the changes of a step are first run on: of one or two contexts they would say little.
+/* Samples that the changes of a step are first run on: of one or two contexts they would say
+ * little.
  */
 static int64_t first_samples(const struct dpe_detect_search_options *options)
 {
@@ -415,10 +416,9 @@ static dpe_status take_step(struct walk *walk, enum dpe_detect_move move, int ro
 /* The window first: it costs least, and after a gain less is left to show for the others. */
 static dpe_status joint_rounds(struct walk *walk)
 {
-    static const enum dpe_detect_move moves[] = {DPE_DETECT_MOVE_WINDOW, DPE_DETECT_MOVE_LENGTHS,
-                                                 DPE_DETECT_MOVE_SPLIT, DPE_DETECT_MOVE_GROUP,
-                                                 DPE_DETECT_MOVE_PAIRS,
-                                                 DPE_DETECT_MOVE_TEMPERATURE};
+    static const enum dpe_detect_move moves[] = {
+        DPE_DETECT_MOVE_WINDOW, DPE_DETECT_MOVE_LENGTHS, DPE_DETECT_MOVE_SPLIT,
+        DPE_DETECT_MOVE_GROUP,  DPE_DETECT_MOVE_PAIRS,   DPE_DETECT_MOVE_TEMPERATURE};
     struct dpe_detect_search *search = walk->search;
     dpe_status status = DPE_OK;
     bool changed = true;

@@ -528,8 +528,8 @@ static void finds_how_many_pairs_move(void **state)
     /* The plan moves those pairs and no others. */
     struct dpe_plan plan = {0};
     struct dpe_error err = {0};
-    assert_int_equal(
-        dpe_detect_point_plan(&world.grid, &world.context, &search.point, &plan, &err), DPE_OK);
+    assert_int_equal(dpe_detect_point_plan(&world.grid, &world.context, &search.point, &plan, &err),
+                     DPE_OK);
     char key[33];
     assert_int_equal(dpe_plan_key(&plan, key, &err), DPE_OK);
     dpe_plan_free(&plan);
