@@ -76,8 +76,7 @@ int64_t dpe_detect_search_most_rows(const struct dpe_detect_search_options *opti
         rows += dpe_detect_halving_rows(options, groups);
         rows += dpe_detect_halving_rows(options, 2 * cuts);
         rows += params->n_fewer > 0 ? dpe_detect_halving_rows(options, params->n_fewer) : 0;
-        rows +=
-            options->temperature && round > 0 ? dpe_detect_halving_rows(options, NEIGHBOURS) : 0;
+        rows += options->temperature ? dpe_detect_halving_rows(options, NEIGHBOURS) : 0;
     }
     return rows;
 }
@@ -449,12 +448,14 @@ static dpe_status search_init(struct dpe_detect_search *search,
                               const struct dpe_detect_params *params, struct dpe_error *err)
 {
     *search = (struct dpe_detect_search){.options = *options, .complete = true};
-    if (params->n_groups > DPE_DETECT_MOST_GROUPS || options->rounds < 1 ||
-        options->rounds > 1000 || options->n_samples < 1 || options->per_round < 1 ||
-        options->together < 1) {
-        return dpe_fail(err, DPE_USAGE,
-                        "--groups: expected at most %d with a search, found %d (in %d rounds)",
-                        DPE_DETECT_MOST_GROUPS, params->n_groups, options->rounds);
+    if (params->n_groups > DPE_DETECT_MOST_GROUPS) {
+        return dpe_fail(err, DPE_USAGE, "--groups: expected at most %d with a search, found %d",
+                        DPE_DETECT_MOST_GROUPS, params->n_groups);
+    }
+    if (options->rounds < 1 || options->rounds > 1000 || options->n_samples < 1 ||
+        options->per_round < 1 || options->together < 1) {
+        return dpe_fail(err, DPE_INTERNAL, "a search of %lld samples in %d rounds",
+                        (long long)options->n_samples, options->rounds);
     }
     search->most_steps = 1 + options->rounds * DPE_DETECT_N_MOVES;
     search->steps = dpe_alloc_zero((size_t)search->most_steps, sizeof *search->steps);

@@ -131,7 +131,7 @@ struct dpe_detect_search {
  * < DPE_DETECT_SEARCH_LEVEL, that it is better than the first plan (samples of a context change
  * their sign together). That it was picked among several is not corrected for: validation on fresh
  * samples decides what is kept. DPE_NO_MEMORY, DPE_USAGE for more than DPE_DETECT_MOST_GROUPS
- * groups.
+ * groups, DPE_INTERNAL for options outside their ranges.
  */
 dpe_status dpe_detect_search_replay(const struct dpe_detect_search_options *options,
                                     const struct dpe_detect_grid *grid,
@@ -140,16 +140,15 @@ dpe_status dpe_detect_search_replay(const struct dpe_detect_search_options *opti
                                     const struct dpe_detect_source *source,
                                     struct dpe_detect_search *search, struct dpe_error *err);
 void dpe_detect_search_free(struct dpe_detect_search *search);
-/** Samples under any plan that a search reads at most, once the sweep has its rows: `n_lengths`
- *  and `n_groups` as the grid's. */
+/** Samples under any plan that a search of this grid reads at most, beside those of the sweep. */
 int64_t dpe_detect_search_most_rows(const struct dpe_detect_search_options *options,
                                     const struct dpe_detect_params *params);
 /** Samples of each of n changes that are run at most, when a step of a search halves. */
 int64_t dpe_detect_halving_rows(const struct dpe_detect_search_options *options, int n);
 
 /** The changes of a step, appended to tried[0], which is filled; returns how many there are with
- * it, ≤ DPE_DETECT_MOST_CANDIDATES. Changes may repeat each other. `ranking` is needed for lengths
- * and group. with_temperature: it may be changed together with lengths. */
+ *  it, ≤ DPE_DETECT_MOST_CANDIDATES. Changes may repeat each other. `ranking` is needed for lengths,
+ *  split and group. with_temperature: it may be changed together with lengths. */
 int dpe_detect_candidates(const struct dpe_detect_params *params, int64_t head_dim,
                           const struct dpe_detect_ranking *ranking, enum dpe_detect_move move,
                           int round, bool with_temperature, struct dpe_detect_tried *tried);

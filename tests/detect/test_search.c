@@ -160,6 +160,13 @@ static double plain(const struct dpe_detect_params *params, const struct dpe_det
     return share + (point->window == 16 ? 0.2 : 0.0);
 }
 
+/* Wants a log-n, and nothing else. */
+static double hot(const struct dpe_detect_params *params, const struct dpe_detect_point *point)
+{
+    (void)params;
+    return point->temperature.log_n_length > 0.0 ? 0.7 : 0.3;
+}
+
 /* Wants what the sweep ranks first, each group by itself, and no temperature. */
 static double grouped(const struct dpe_detect_params *params, const struct dpe_detect_point *point)
 {
@@ -309,6 +316,23 @@ static void changes_nothing_without_evidence(void **state)
     }
 }
 
+/* Also the first round tries the neighbours of a temperature that was found. */
+static void reads_no_more_than_was_said(void **state)
+{
+    (void)state;
+    static struct world world;
+    struct dpe_detect_search search;
+    open_world(&world, hot);
+    world.options.rounds = 1;
+    search_all(&world, false, &search);
+    const struct dpe_detect_step *last = &search.steps[search.n_steps - 1];
+    assert_int_equal(last->move, DPE_DETECT_MOVE_TEMPERATURE);
+    assert_int_equal(last->n, 8);
+    assert_true(world.rows <= dpe_detect_search_most_rows(&world.options, &world.grid.params));
+    dpe_detect_search_free(&search);
+    close_world(&world);
+}
+
 /* A search that is stopped after every row ends as one that is not, and asks for no other rows. */
 static void can_be_stopped_anywhere(void **state)
 {
@@ -384,7 +408,7 @@ static void the_sweep_comes_after_the_temperature(void **state)
     world.options.rounds = 0;
     assert_int_equal(dpe_detect_search_replay(&world.options, &world.grid, &world.context, NULL,
                                               &source, &search, &err),
-                     DPE_USAGE);
+                     DPE_INTERNAL);
     close_world(&world);
 }
 
@@ -579,6 +603,7 @@ int main(void)
         cmocka_unit_test(lets_fast_groups_keep_their_distances),
         cmocka_unit_test(one_length_keeps_its_own_temperature),
         cmocka_unit_test(changes_nothing_without_evidence),
+        cmocka_unit_test(reads_no_more_than_was_said),
         cmocka_unit_test(can_be_stopped_anywhere),
         cmocka_unit_test(few_samples_change_nothing),
         cmocka_unit_test(the_sweep_comes_after_the_temperature),
