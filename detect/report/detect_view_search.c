@@ -43,10 +43,9 @@ static void put_step(struct dpe_detect_page *page, const struct dpe_detect_repor
                      const struct dpe_detect_step *step)
 {
     const struct dpe_detect_params *params = &report->grid->params;
-    static const char *const titles[DPE_DETECT_N_MOVES] = {"temperature", "lengths of all groups",
-                                                           "near window", "fast groups longer",
-                                                           "length of one group",
-                                                           "key pairs"};
+    static const char *const titles[DPE_DETECT_N_MOVES] = {
+        "temperature",        "lengths of all groups", "near window",
+        "fast groups longer", "length of one group",   "key pairs"};
     dpe_detect_put(page, "\n%s, round %d", titles[step->move], step->round + 1);
     if (!step->tested) {
         dpe_detect_put(page, step->n < 2

@@ -5,7 +5,7 @@
 #include <string.h>
 
 const char *const dpe_detect_move_names[DPE_DETECT_N_MOVES] = {"temperature", "lengths", "window",
-                                                               "split", "group", "pairs"};
+                                                               "split",       "group",   "pairs"};
 
 /* ----------------------------------------------------------------------------------------- points
  */

@@ -350,8 +350,8 @@ static void put_table(struct table_writer *w, const struct dpe_detect_report *re
     }
     double a = 1.0; /* plans of frequencies have others than the model's own */
     if (w->status == DPE_OK) {
-        w->status = dpe_rope_native(report->context->config, report->context->length, inv_freq, &a,
-                                    w->err);
+        w->status =
+            dpe_rope_native(report->context->config, report->context->length, inv_freq, &a, w->err);
     }
     const struct table_axis group = {"/group", params->n_groups};
     const struct table_axis edge = {"/edge", params->n_groups + 1};
@@ -380,13 +380,14 @@ static void put_table(struct table_writer *w, const struct dpe_detect_report *re
     const struct text_attribute texts[] = {
         {"moves", params->frequencies ? "frequencies" : NULL},
         {"near_rule", params->frequencies ? "none" : "distance < local_window"},
-        {"rounding", params->frequencies ? "none"
-                                         : "separable: floor(m/s) - floor(n/s) + w - floor(w/s)"},
+        {"rounding",
+         params->frequencies ? "none" : "separable: floor(m/s) - floor(n/s) + w - floor(w/s)"},
         {"angle_precision", "f32"},
         {"pair_layout", "half-split: components j and j + head_dim/2; interleaved runtimes "
                         "permute"},
-        {"key_pairs", report->kept.mask != NULL ? "the top_k pairs of each head by 2-norm contribution"
-                                           : "all pairs of every head"},
+        {"key_pairs", report->kept.mask != NULL
+                          ? "the top_k pairs of each head by 2-norm contribution"
+                          : "all pairs of every head"},
         {"adapter_required", params->frequencies ? "false" : "true"},
     };
     dpe_detect_put_entries(w, "/table", groups, COUNT(groups), &group, 1);

@@ -7,7 +7,8 @@
 
 static const char rule[] =
     "each step runs the plan that the search has on all samples, and its changes by sequential "
-    "halving: all on an eighth, the better third on a quarter, and so on; the best one is taken "
+    "halving: all on an eighth (at least four contexts), the better third on a quarter, and so on; "
+    "the best one is taken "
     "when its one-sided paired sign-flip test has p < 0.05 (samples of one context change their "
     "sign together), not corrected for the number of changes: validation decides what is kept";
 
@@ -46,13 +47,14 @@ static bool allocate(struct columns *c, size_t steps, size_t plans, size_t group
     return c->round != NULL && c->chosen != NULL && c->tested != NULL && c->p != NULL &&
            c->move != NULL && c->step != NULL && c->mean != NULL && c->low != NULL &&
            c->high != NULL && c->gain != NULL && c->window != NULL && c->length != NULL &&
-           c->samples != NULL && c->top_k != NULL && c->keys != NULL && c->texts != NULL && c->temperature != NULL;
+           c->samples != NULL && c->top_k != NULL && c->keys != NULL && c->texts != NULL &&
+           c->temperature != NULL;
 }
 
 static void release(struct columns *c)
 {
-    void *const all[] = {c->round, c->chosen, c->tested,      c->p,      c->move,   c->step,
-                         c->mean,  c->low,    c->high,        c->gain,   c->window, c->length,
+    void *const all[] = {c->round, c->chosen, c->tested,      c->p,       c->move,   c->step,
+                         c->mean,  c->low,    c->high,        c->gain,    c->window, c->length,
                          c->keys,  c->texts,  c->temperature, c->samples, c->top_k};
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
         free(all[i]);
@@ -123,12 +125,12 @@ static void put(struct table_writer *w, const struct dpe_detect_report *report,
          NULL},
         {"/plan", DPE_COL_STRING, c->keys, "its key in /rows", "1", NULL},
     };
-    const struct table_entry length = {
-        "/length", DPE_COL_I64, c->length, "length of each group, -1 = as in the base",
-        "tokens",  NULL};
-    const struct table_entry top_k = {
-        "/top_k", DPE_COL_I64, c->top_k, "key pairs of each head that move, -1 = all pairs", "1",
-        NULL};
+    const struct table_entry length = {"/length", DPE_COL_I64,
+                                       c->length, "length of each group, -1 = as in the base",
+                                       "tokens",  NULL};
+    const struct table_entry top_k = {"/top_k", DPE_COL_I64,
+                                      c->top_k, "key pairs of each head that move, -1 = all pairs",
+                                      "1",      NULL};
     dpe_detect_put_count(w, "/search/step", search->n_steps, "step of the search");
     dpe_detect_put_count(w, "/search/tried", plans, "plan of a step, its first one first");
     dpe_detect_put_entries(w, "/search", steps, COUNT(steps), &step, 1);

@@ -1,13 +1,13 @@
-/* The pairs that move during a detection: all of them, the key pairs of a profile, or as many of these
- * as the search finds. */
+/* The pairs that move during a detection: all of them, the key pairs of a profile, or as many of
+ * these as the search finds. */
 #include <math.h>
 #include <stdio.h>
 
 #include "detect/tool/detect_tool.h"
 #include "outputs/read/profile.h"
 
-/* The numbers of pairs whose masks are needed: the one that was asked for, or those smaller than all
- * that the search tries. */
+/* The numbers of pairs whose masks are needed: the one that was asked for, or those smaller than
+ * all that the search tries. */
 static dpe_status numbers(struct detect_inputs *inputs, int64_t k[DPE_DETECT_CANDIDATES], int *n,
                           struct dpe_error *err)
 {
@@ -83,8 +83,7 @@ void dpe_detect_inputs_put_pairs(const struct detect_inputs *inputs,
                                  struct dpe_detect_params *params)
 {
     const struct dpe_config *config = dpe_model_config(inputs->job.model);
-    size_t size =
-        (size_t)(config->n_layers * config->n_heads) * (size_t)(config->head_dim / 2);
+    size_t size = (size_t)(config->n_layers * config->n_heads) * (size_t)(config->head_dim / 2);
     params->mask = inputs->n_fewer > 0 ? NULL : inputs->mask;
     params->n_fewer = inputs->n_fewer;
     for (int i = 0; i < inputs->n_fewer; i++) {

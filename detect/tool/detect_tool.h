@@ -20,7 +20,7 @@ struct detect_arguments {
     const char *scale_pairs; /**< NORMS.h5: only the key pairs move */
     double top_k;            /**< count, or a share below 1; 0 = not given */
     bool use_niah, use_ppl;
-    bool auto_task; /**< --task auto: keys and values are found by a pilot */
+    bool auto_task;   /**< --task auto: keys and values are found by a pilot */
     bool frequencies; /**< --move frequencies */
     int64_t window, groups;
     enum dpe_detect_rule rule;
@@ -41,8 +41,8 @@ struct detect_inputs {
     struct dpe_plan_context context;
     struct dpe_detect_grid grid;
     int skipped_lengths;
-    uint8_t *mask;       /**< key pairs that move, of each number of them; NULL = all pairs */
-    int n_fewer;         /**< numbers of pairs in it that the search tries; 0: the only one moves */
+    uint8_t *mask; /**< key pairs that move, of each number of them; NULL = all pairs */
+    int n_fewer;   /**< numbers of pairs in it that the search tries; 0: the only one moves */
     int64_t fewer[DPE_DETECT_CANDIDATES];
     char key_pairs[160]; /**< what decides the mask, for the identity */
     struct dpe_niah_params niah;
@@ -79,8 +79,8 @@ int64_t dpe_detect_inputs_together(const struct detect_inputs *inputs);
 /** Samples decoded together: what was asked for, else 4, or as many as share something; never more
  *  than there are, nor than a race's round has. */
 int64_t dpe_detect_inputs_batch(const struct detect_inputs *inputs);
-/** Tokens that a sample of a task reads, on average and about: samples of a context share one reading,
- *  those with the same first half share that. */
+/** Tokens that a sample of a task reads, on average and about: samples of a context share one
+ * reading, those with the same first half share that. */
 int64_t dpe_detect_inputs_read(const struct detect_inputs *inputs, int task);
 /** Set the job's batch to that, or to what fits into memory; logs why it is less than --batch. */
 dpe_status dpe_detect_inputs_fit_batch(struct detect_inputs *inputs, struct dpe_error *err);

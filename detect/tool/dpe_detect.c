@@ -228,8 +228,9 @@ static void check_frequencies(struct argp_state *state, const struct detect_argu
         return;
     }
     if (args->window > 0 || args->scale_pairs != NULL) {
-        argp_error(state, "--move frequencies has no near window and no key pairs: a frequency "
-                          "holds for every distance and head; leave out --window and --scale-pairs");
+        argp_error(state,
+                   "--move frequencies has no near window and no key pairs: a frequency "
+                   "holds for every distance and head; leave out --window and --scale-pairs");
     }
     if (args->rule == DPE_DETECT_GUARDED || args->rule == DPE_DETECT_SEQUENTIAL) {
         argp_error(state, "--move frequencies needs --select joint or paper: the other rules begin "

@@ -98,6 +98,8 @@ h5dump -y -d /table/top_k "$work/pairs.h5" | grep -q "^ *$chosen$" || fail "/tab
     "$work/pairs.h5" --device cpu --quiet -o "$work/eval2.h5" >"$work/out" 2>"$work/err" || fail "dpe-eval: $(cat "$work/err")"
 h5dump -d /validate/plan "$work/pairs.h5" | grep -o '"[0-9a-f]\{32\}"' | sed -n 3p >"$work/joint"
 h5dump -d /plans/plan "$work/eval2.h5" | grep -qf "$work/joint" || fail "the table of key pairs is not the joint plan $(cat "$work/joint")"
+"$bin/dpe-report" "$work/pairs.h5" -o "$work/pairs.html" >"$work/out" 2>"$work/err" || fail "dpe-report: $(cat "$work/err")"
+grep -q "The search ended with .*, $chosen key pairs and groups at" "$work/pairs.html" || fail "the report lacks $chosen key pairs"
 # shellcheck disable=SC2086 # several words
 "$bin/dpe-detect" $pairs >"$work/out" 2>"$work/err"
 [ $? = 78 ] || fail "a search without the profile continued one with it: $(cat "$work/err")"

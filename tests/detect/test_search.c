@@ -421,6 +421,10 @@ static void halving_has_a_known_cost(void **state)
     assert_int_equal(dpe_detect_halving_rows(&options, 13), 13 * 8 + 5 * 8 + 2 * 16 + 1 * 32);
     const struct dpe_detect_search_options few = {.n_samples = 3, .per_round = 4, .together = 1};
     assert_int_equal(dpe_detect_halving_rows(&few, 13), 13 * 3);
+    /* Changes are first compared in four contexts, however few samples an eighth is. */
+    const struct dpe_detect_search_options shared = {
+        .n_samples = 64, .per_round = 4, .together = 4};
+    assert_int_equal(dpe_detect_halving_rows(&shared, 13), 13 * 16 + 5 * 16 + 2 * 32);
 }
 
 /* The table gets another plan than the joint one only when validation shows it to be better. */
@@ -548,8 +552,8 @@ static void finds_how_many_pairs_move(void **state)
     /* The plan moves those pairs and no others. */
     struct dpe_plan plan = {0};
     struct dpe_error err = {0};
-    assert_int_equal(
-        dpe_detect_point_plan(&world.grid, &world.context, &search.point, &plan, &err), DPE_OK);
+    assert_int_equal(dpe_detect_point_plan(&world.grid, &world.context, &search.point, &plan, &err),
+                     DPE_OK);
     char key[33];
     assert_int_equal(dpe_plan_key(&plan, key, &err), DPE_OK);
     dpe_plan_free(&plan);
