@@ -6,7 +6,7 @@
 
 #include "engine/cpu/cpu.h"
 #include "engine/cpu/cpu_kernels.h"
-#include "engine/model/layer_weights.h"
+#include "engine/model/config/layer_weights.h"
 #include "engine/ops/ops_host.h"
 
 enum { SMALL_WORK = 1 << 14 /* elements for which there is no parallel region */ };
@@ -321,6 +321,7 @@ static void fill_ops(void)
 {
     cpu_ops = *dpe_ops_reference();
     cpu_ops.name = "cpu";
+    cpu_ops.reads_kv = true;
     cpu_ops.open = cpu_open;
     cpu_ops.close = cpu_close;
     cpu_ops.supports = cpu_supports;

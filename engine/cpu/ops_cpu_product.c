@@ -8,7 +8,7 @@
 
 #include "engine/cpu/blas.h"
 #include "engine/cpu/cpu_kernels.h"
-#include "engine/model/layer_weights.h"
+#include "engine/model/config/layer_weights.h"
 
 enum {
     FEW_ROWS = 8,     /* up to so many rows, packing costs more than it saves */

@@ -353,16 +353,13 @@ dpe_status dpe_session_branch_copy(struct dpe_session *s, int64_t from, int64_t 
     int64_t row_from = s->prefix + from * s->room;
     int64_t row_to = s->prefix + to * s->room;
     for (int64_t layer = 0; layer < s->config->n_layers && rows > 0; layer++) {
-        const struct dpe_store store = {.cache_k = s->cache_k[layer],
-                                        .cache_v = s->cache_v[layer],
-                                        .cache_q = s->cache_q[layer],
-                                        .capacity = s->options.capacity};
+        const struct dpe_store store = dpe_session_store(s, layer);
         s->ops->copy_kv(s->backend, &store, row_from, row_to, rows);
         dpe_forward_represent(s, layer, to, n);
     }
     memcpy(s->tokens + row_to, s->tokens + row_from, (size_t)rows * sizeof *s->tokens);
     s->length[to] = n;
-    return DPE_OK;
+    return dpe_kv_status(s->kv, err);
 }
 
 dpe_status dpe_session_feed(struct dpe_session *session, const int32_t *tokens, int64_t n,
