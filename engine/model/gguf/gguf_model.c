@@ -1,12 +1,12 @@
 /* Opening a model in GGUF files. */
-#include "engine/model/gguf_model.h"
+#include "engine/model/gguf/gguf_model.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "engine/base/bytes.h"
-#include "engine/model/config.h"
+#include "engine/model/config/config_parse.h"
 
 static void close_set(struct dpe_gguf_set *set)
 {
