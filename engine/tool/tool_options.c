@@ -114,6 +114,12 @@ static error_t parse_common(int key, char *arg, struct argp_state *state)
         if (options->device == NULL || strcmp(options->device, "auto") == 0) {
             dpe_device_resolve("auto", &options->device, NULL);
         }
+        if (options->kv_dir != NULL && strcmp(options->kv_dir, "none") != 0 &&
+            options->device != NULL && strcmp(options->device, "cpu") != 0) {
+            argp_error(state, "--kv-cache-dir: only device cpu keeps keys and values in a file, found "
+                              "--device %s",
+                       options->device);
+        }
         return 0;
     case KEY_THREADS:
         options->threads = (int)dpe_parse_count(state, "--threads", arg, 1, 4096);

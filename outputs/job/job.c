@@ -224,7 +224,7 @@ const char *dpe_job_memory_text(const struct dpe_job *job, const struct dpe_sess
                  session_text, weights_text, free_text, kind);
     }
     size_t used = strlen(text);
-    if (needs->file > 0) {
+    if (needs->file > 0 && bytes <= most) {
         char file[32];
         snprintf(text + used, DPE_JOB_MEMORY - used,
                  "; %s of keys and values in a file in %.80s, which is slower",

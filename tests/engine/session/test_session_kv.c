@@ -5,14 +5,44 @@
 #include <stdint.h>
 
 #include <cmocka.h>
+#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/types.h>
 
 #include "engine/model/random_model.h"
 #include "engine/session/session_internal.h"
 #include "tests/lib/tiny.h"
+
+/* The read or write that fails, and how many there were. */
+static struct {
+    bool writes;
+    long nth, seen;
+    int code;
+} fault;
+
+ssize_t __real_pread(int fd, void *bytes, size_t n, off_t at);
+ssize_t __real_pwrite(int fd, const void *bytes, size_t n, off_t at);
+ssize_t __wrap_pread(int fd, void *bytes, size_t n, off_t at);
+ssize_t __wrap_pwrite(int fd, const void *bytes, size_t n, off_t at);
+
+static bool fails(bool writing)
+{
+    errno = fault.code;
+    return fault.code != 0 && fault.writes == writing && ++fault.seen >= fault.nth;
+}
+
+ssize_t __wrap_pread(int fd, void *bytes, size_t n, off_t at)
+{
+    return fails(false) ? -1 : __real_pread(fd, bytes, n, at);
+}
+
+ssize_t __wrap_pwrite(int fd, const void *bytes, size_t n, off_t at)
+{
+    return fails(true) ? -1 : __real_pwrite(fd, bytes, n, at);
+}
 
 /* More pages than the file's frames: 2 layers × 2 heads × 2 of 11 pages, and of queries as many again. */
 enum { WORDS = 64, N = 560, ROOM = 50, BRANCHES = 3, CHUNK = 128, CAPACITY = N + BRANCHES * ROOM };
@@ -287,6 +317,38 @@ static void plans_follow_each_other(void **state)
     dpe_model_close(model);
 }
 
+/* Prefill, decoding and branches: the call that meets the failure and all after it say so. */
+static void a_file_that_fails_ends_the_call(void **state)
+{
+    (void)state;
+    struct dpe_model *model = open_model();
+    for (int i = 0; i < 2 * 2 * 5; i++) {
+        struct dpe_error err = {0};
+        float logits[WORDS];
+        const char *spec = i % 2 == 0 ? specs[0] : specs[5];
+        struct dpe_session *s = open_session(model, spec, DPE_KV_F32, true);
+        fault.writes = i / 2 % 2 == 1;
+        fault.nth = 1 + 10 * (i / 4);
+        fault.seen = 0;
+        fault.code = fault.writes ? ENOSPC : EIO;
+        dpe_status status = DPE_OK;
+        int64_t before = 0;
+        for (int64_t at = 0; at < N && status == DPE_OK; at += 70) {
+            before = dpe_session_branch_length(s, 0);
+            status = dpe_session_feed(s, words() + at, 70, logits, &err);
+        }
+        assert_int_equal(status, DPE_IO);
+        assert_non_null(strstr(err.text, "/var/tmp: "));
+        assert_non_null(strstr(err.text, fault.writes ? "writing" : "reading"));
+        assert_non_null(strstr(err.text, strerror(fault.code)));
+        assert_int_equal(dpe_session_branch_length(s, 0), before);
+        fault.code = 0;
+        assert_int_equal(dpe_session_feed(s, words(), 1, logits, &err), DPE_IO);
+        dpe_session_destroy(s);
+    }
+    dpe_model_close(model);
+}
+
 static void what_cannot_be_is_refused(void **state)
 {
     (void)state;
@@ -327,6 +389,7 @@ int main(void)
         cmocka_unit_test(types_stay_within_their_bounds),
         cmocka_unit_test(chunks_and_cuts_do_not_matter),
         cmocka_unit_test(plans_follow_each_other),
+        cmocka_unit_test(a_file_that_fails_ends_the_call),
         cmocka_unit_test(what_cannot_be_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
