@@ -194,6 +194,18 @@ static dpe_status explain_cache(const char *given, const char *list, struct dpe_
     return status;
 }
 
+dpe_status dpe_folder_explain_file(const char *given, struct dpe_error *err)
+{
+    struct stat info;
+    if (stat(given, &info) != 0 || !S_ISREG(info.st_mode) || access(given, R_OK) != 0 ||
+        dpe_folder_is_gguf(given)) {
+        return DPE_OK;
+    }
+    return dpe_fail(
+        err, DPE_BAD_DATA, "%s: expected a model folder or a GGUF file, found %s", given,
+        info.st_size == 0 ? "an empty file; download it again" : "another kind of file");
+}
+
 dpe_status dpe_folder_explain(const char *given, struct dpe_error *err)
 {
     char *config = join(given, "config.json");

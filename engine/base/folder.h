@@ -24,5 +24,8 @@ bool dpe_folder_is_gguf(const char *path);
  *  several GGUF models and nothing else. DPE_NO_INPUT; DPE_OK, and `err` untouched, for everything
  * else. DPE_NO_MEMORY. */
 dpe_status dpe_folder_explain(const char *given, struct dpe_error *err);
+/** DPE_BAD_DATA for a regular file that does not begin as a GGUF file does: a download that failed,
+ * or some other file. DPE_OK for everything else. */
+dpe_status dpe_folder_explain_file(const char *given, struct dpe_error *err);
 
 #endif

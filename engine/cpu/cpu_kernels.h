@@ -29,6 +29,8 @@ enum {
     DPE_CPU_MAX_SPANS = 64,   /**< of `accumulate`: panels in a block at most */
 };
 
+struct dpe_cpu_bf16;
+
 /** Keys whose probabilities stand side by side: columns column … column+count−1 of P belong to rows
  *  row … row+count−1 of V. */
 struct dpe_cpu_span {
@@ -172,17 +174,20 @@ struct dpe_cpu_product {
 struct dpe_cpu_products {
     const struct dpe_cpu_kernels *kernels;
     int n_threads;
-    bool blas; /**< OpenBLAS instead of our tiles (portable kernels) */
-    void (*sgemm)(void); /**< OpenBLAS' function, a dpe_sgemm (blas.h) */
+    const struct dpe_cpu_bf16 *bf16; /**< products of many rows in bfloat16; NULL: in float */
+    bool blas;                       /**< OpenBLAS instead of our tiles (portable kernels) */
+    void (*sgemm)(void);             /**< OpenBLAS' function, a dpe_sgemm (blas.h) */
     int64_t most_rows, most_columns;
     float *bias, *packed_x, *threads;
 };
 /** Bytes that dpe_cpu_products_make allocates. */
 uint64_t dpe_cpu_products_bytes(const struct dpe_cpu_kernels *kernels,
                                 const struct dpe_config *config, int n_threads);
+/** bf16: NULL, or kernels for products of many rows. */
 dpe_status dpe_cpu_products_make(const struct dpe_cpu_kernels *kernels,
-                                 const struct dpe_config *config, int n_threads,
-                                 struct dpe_cpu_products *products, struct dpe_error *err);
+                                 const struct dpe_cpu_bf16 *bf16, const struct dpe_config *config,
+                                 int n_threads, struct dpe_cpu_products *products,
+                                 struct dpe_error *err);
 void dpe_cpu_products_free(struct dpe_cpu_products *products);
 void dpe_cpu_product(const struct dpe_cpu_products *products,
                      const struct dpe_cpu_product *product);
