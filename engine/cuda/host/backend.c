@@ -102,6 +102,9 @@ static dpe_status own_buffers(struct dpe_backend *b, const struct dpe_session_op
     rows = rows < options->branches ? options->branches : rows;
     b->batch_room = rows;
     b->logit_rows = dpe_cuda_logit_rows(b->config, rows);
+    if (b->switches.logits && b->logit_rows > DPE_CUDA_LEAST_LOGITS) {
+        b->logit_rows = DPE_CUDA_LEAST_LOGITS;
+    }
     struct {
         void **memory;
         uint64_t bytes;
@@ -184,7 +187,7 @@ static const char *not_carried(const struct dpe_config *config, const struct dpe
          "layers without a norm before attention"},
         {config->activation != DPE_SWIGLU, "an activation other than SwiGLU"},
         {config->n_kinds > 1, "layers that a plan does not move"},
-        {config->blocks, "weights in the blocks of a GGUF file"},
+        {config->blocks, "weights in the blocks of a GGUF file, which gguf_to_hf.py unpacks"},
         {config->n_experts > 0, "experts"},
         {config->sinks, "attention sinks"},
         {plan->query_growth > 0.0, "queries that grow with the position"},

@@ -141,7 +141,7 @@ void dpe_cuda_activate(struct dpe_backend *b, dpe_mem gate, dpe_mem up, int64_t 
 
 int64_t dpe_cuda_logit_rows(const struct dpe_config *config, int64_t rows)
 {
-    const int64_t least = 256;
+    const int64_t least = DPE_CUDA_LEAST_LOGITS;
     const int64_t most = 2048;
     int64_t fit = (INT64_C(512) << 20) / (config->vocab * (int64_t)sizeof(float));
     fit = fit < least ? least : (fit > most ? most : fit);

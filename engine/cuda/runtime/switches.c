@@ -39,10 +39,11 @@ dpe_status dpe_cuda_switches_read(struct dpe_cuda_switches *s, struct dpe_error 
                                     {"scores", &s->scores},
                                     {"products", &s->products},
                                     {"launches", &s->launches},
-                                    {"stream", &s->stream}};
+                                    {"stream", &s->stream},
+                                    {"logits", &s->logits}};
     const struct named trial[] = {{"graph", &s->graph}, {"early", &s->early}};
     dpe_status first =
-        read_names("DPE_CUDA_EARLIER", "combine, scores, products, launches or stream", earlier,
+        read_names("DPE_CUDA_EARLIER", "combine, scores, products, launches, stream or logits", earlier,
                    sizeof earlier / sizeof earlier[0], err);
     dpe_status second =
         read_names("DPE_CUDA_TRIAL", "graph or early", trial, sizeof trial / sizeof trial[0], err);
