@@ -222,7 +222,8 @@ dpe_status dpe_detect_inputs_start(struct detect_inputs *inputs, struct dpe_erro
         {"niah_template", inputs->niah_template},
         {"special_in_text", specials[inputs->niah.special]},
         {"key_pairs", inputs->key_pairs},
-        {"move", "frequencies"}, /* of positions there is no field: older tables have none */
+        /* Only of frequencies: tables made before these existed have no such field. */
+        {"move", "frequencies"},
     };
     const struct dpe_job_identity own = {.kind = "detect",
                                          .own = fields,

@@ -22,7 +22,7 @@
 #include "engine/cuda/runtime/launches.h"
 #include "engine/cuda/runtime/runtime.h"
 #include "engine/cuda/runtime/switches.h"
-#include "engine/model/layer_weights.h"
+#include "engine/model/config/layer_weights.h"
 #include "engine/model/model.h"
 #include "engine/ops/ops.h"
 #include "engine/ops/options.h"

@@ -3,7 +3,8 @@
  * test_cuda_faults.)
  *
  * DPE_TEST_CUDA_MODULE names the module to test on the device of this machine instead; with
- * DPE_TEST_CUDA_SMALL as well, or on the emulated device alone, only what a sanitizer has time for. */
+ * DPE_TEST_CUDA_SMALL as well, or on the emulated device alone, only what a sanitizer has time for.
+ */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -77,7 +78,25 @@ static void with_wide_heads(struct dpe_config *config)
     config->head_dim = 1024;
 }
 
-/* What the kernels do not carry is refused by name, in one line, before the device does anything. */
+/* With these words in one line, and before the device does anything. */
+static void expect_refused(const struct tiny *tiny, const struct dpe_plan *plan,
+                           const struct dpe_session_options *options, dpe_status wanted,
+                           const char *words)
+{
+    const uint64_t before = cuda_is_real() ? 0 : counts().calls;
+    struct dpe_session *session = NULL;
+    struct dpe_error err = {0};
+    dpe_status status = dpe_session_create(tiny->model, plan, options, &session, &err);
+    const bool names_device = strstr(err.text, "--device ") != NULL;
+    if (status != wanted || strstr(err.text, words) == NULL ||
+        names_device != (wanted == DPE_NO_DEVICE) || strchr(err.text, '\n') != NULL) {
+        fail_msg("%s: %s", plan->name, err.text);
+    }
+    assert_true(cuda_is_real() || counts().calls == before);
+}
+
+/* What the kernels do not carry is refused by name, in one line, before the device does anything.
+ */
 static void refusals(void **state)
 {
     (void)state;
@@ -99,7 +118,8 @@ static void refusals(void **state)
          "device cuda does not support weights in the blocks of a GGUF file, which gguf_to_hf.py "
          "unpacks (model_type llama) yet; use --device cpu"},
         {"llama", "moba:block=4,k=2", NULL,
-         "device cuda does not choose blocks of keys yet (moba:block=4,k=2,refresh=1); use --device "
+         "device cuda does not choose blocks of keys yet (moba:block=4,k=2,refresh=1); use "
+         "--device "
          "cpu"},
         {"llama", "dpe:window=5,groups=3,scales=1/2.5/4,exact=1", NULL,
          "device cuda supports only the separable form of a plan"},
@@ -113,19 +133,35 @@ static void refusals(void **state)
         }
         struct dpe_plan plan = tiny_plan(&tiny, rows[i].plan, tiny.n);
         const struct dpe_session_options options = {.device = "cuda", .capacity = tiny.n};
-        const uint64_t before = cuda_is_real() ? 0 : counts().calls;
-        struct dpe_session *session = NULL;
-        struct dpe_error err = {0};
-        dpe_status status = dpe_session_create(tiny.model, &plan, &options, &session, &err);
-        if (status != DPE_NO_DEVICE || strstr(err.text, rows[i].words) == NULL || strstr(err.text, "--device ") == NULL ||
-            strchr(err.text, '\n') != NULL) {
-            fail_msg("%s, %s: %s", rows[i].folder, rows[i].plan, err.text);
-        }
-        assert_true(cuda_is_real() || counts().calls == before);
+        expect_refused(&tiny, &plan, &options, DPE_NO_DEVICE, rows[i].words);
         dpe_plan_free(&plan);
         tiny_close(&tiny);
     }
     setenv("DPE_DEVICE_SELF_TEST", "off", 1);
+    expect_clean();
+}
+
+/* Keys and values in 8 bits, or in a file. The tools name a folder for such a file always, so a
+ * session that does not need it is not refused. */
+static void caches_are_refused(void **state)
+{
+    (void)state;
+    device("");
+    struct tiny tiny = tiny_open("llama");
+    struct dpe_plan plan = tiny_plan(&tiny, "rope", tiny.n);
+    struct dpe_session_options options = {.device = "cuda", .capacity = tiny.n};
+    options.kv_type = DPE_KV_INT8;
+    setenv("DPE_DEVICE_SELF_TEST", "40", 1);
+    expect_refused(&tiny, &plan, &options, DPE_NO_DEVICE,
+                   "device cuda keeps keys and values in its own type, not in int8; use --device "
+                   "cpu");
+    setenv("DPE_DEVICE_SELF_TEST", "off", 1); /* it comes before the question of memory */
+    options.kv_type = DPE_KV_F32;
+    options.kv_dir = "/tmp";
+    options.max_memory = 1 << 20;
+    expect_refused(&tiny, &plan, &options, DPE_NO_MEMORY, "allow more with max_memory");
+    dpe_plan_free(&plan);
+    tiny_close(&tiny);
     expect_clean();
 }
 
@@ -517,6 +553,7 @@ int main(void)
     const struct CMUnitTest on_device[] = {
         cmocka_unit_test(golden_logits),
         cmocka_unit_test(refusals),
+        cmocka_unit_test(caches_are_refused),
         cmocka_unit_test(every_method),
         cmocka_unit_test(fast_kernels),
         cmocka_unit_test(branches),
