@@ -102,6 +102,9 @@ static dpe_status own_buffers(struct dpe_backend *b, const struct dpe_session_op
     rows = rows < options->branches ? options->branches : rows;
     b->batch_room = rows;
     b->logit_rows = dpe_cuda_logit_rows(b->config, rows);
+    if (b->switches.logits && b->logit_rows > DPE_CUDA_LEAST_LOGITS) {
+        b->logit_rows = DPE_CUDA_LEAST_LOGITS;
+    }
     struct {
         void **memory;
         uint64_t bytes;
@@ -121,9 +124,8 @@ static dpe_status own_buffers(struct dpe_backend *b, const struct dpe_session_op
     if (status == DPE_OK) {
         b->best = (int32_t *)(void *)(b->nonfinite + 1);
         b->report_host = dpe_alloc(sizeof *b->nonfinite + (size_t)rows * sizeof *b->best, 1);
-        status = b->report_host != NULL
-                     ? DPE_OK
-                     : dpe_fail(err, DPE_NO_MEMORY, "cuda: out of host memory");
+        status = b->report_host != NULL ? DPE_OK
+                                        : dpe_fail(err, DPE_NO_MEMORY, "cuda: out of host memory");
     }
     DPE_CUDA_TRY(b, dpe_rt_fill(b->counters, 0, 2 * sizeof *b->counters));
     DPE_CUDA_TRY(b, dpe_rt_fill(b->nonfinite, 0xff, sizeof *b->nonfinite));
@@ -184,7 +186,7 @@ static const char *not_carried(const struct dpe_config *config, const struct dpe
          "layers without a norm before attention"},
         {config->activation != DPE_SWIGLU, "an activation other than SwiGLU"},
         {config->n_kinds > 1, "layers that a plan does not move"},
-        {config->blocks, "weights in the blocks of a GGUF file"},
+        {config->blocks, "weights in the blocks of a GGUF file, which gguf_to_hf.py unpacks"},
         {config->n_experts > 0, "experts"},
         {config->sinks, "attention sinks"},
         {plan->query_growth > 0.0, "queries that grow with the position"},
@@ -245,7 +247,8 @@ static uint64_t cuda_state_bytes(const struct dpe_config *config, const struct d
         (uint64_t)(config->n_layers * config->n_heads) * (uint64_t)plan->n_pairs,
         (uint64_t)(plan->n_bands - 1) * (uint64_t)options->positions * (uint64_t)plan->n_pairs * 4,
         dpe_cuda_norm_bytes(config),
-        rows * 36, /* tokens before and after, positions, offsets, and the walk of a block of 16 rows */
+        rows * 36, /* tokens before and after, positions, offsets, and the walk of a block of 16
+                      rows */
         logits,
         options->peers->size > 1 ? PEER_BYTES : 0,
     };

@@ -73,7 +73,7 @@ struct dpe_cuda_step {
 enum { DPE_CUDA_STEPS = 8 };
 struct dpe_cuda_steps {
     bool on;
-    bool keeping;             /**< launches of this pass go to `list` */
+    bool keeping; /**< launches of this pass go to `list` */
     struct dpe_launches list;
     struct dpe_cuda_step steps[DPE_CUDA_STEPS];
     int64_t n_steps, n_run, n_made; /**< steps so far, those that ran as graphs, graphs made */
@@ -124,21 +124,23 @@ struct dpe_backend {
     /** What `finish` brings to the host in one copy: layer << 40 | row of the first non-finite row
      * (all ones: none), and after it the likeliest tokens. */
     unsigned long long *nonfinite;
-    int32_t *best;     /**< [batch_room] */
-    int32_t *best_to;  /**< host: where the next `finish` puts n_best of them; n_best 0: nowhere */
+    int32_t *best;    /**< [batch_room] */
+    int32_t *best_to; /**< host: where the next `finish` puts n_best of them; n_best 0: nowhere */
     int64_t n_best;
     void *report_host; /**< host, room for both */
     int64_t logit_rows;
-    float *logits;                 /**< [logit_rows][vocab] */
-    int32_t *counters;             /**< of the Hopper kernel */
-    double *norms, *norms_host;    /**< NULL before they are first needed */
+    float *logits;              /**< [logit_rows][vocab] */
+    int32_t *counters;          /**< of the Hopper kernel */
+    double *norms, *norms_host; /**< NULL before they are first needed */
 };
 
 enum {
-    DPE_CUDA_DECODE_ROWS = 256, /**< of a step, at once; more are taken in turns */
-    DPE_CUDA_FEW_ROWS = 4,      /**< of one branch: more go the way of a prefill */
-    DPE_CUDA_MOST_UNITS = 256,  /**< that units aim at */
-    DPE_CUDA_PROCESSORS = 160,  /**< for which a split walk has room in the workspace */
+    DPE_CUDA_DECODE_ROWS = 256,  /**< of a step, at once; more are taken in turns */
+    DPE_CUDA_FEW_ROWS = 4,       /**< of one branch: more go the way of a prefill */
+    DPE_CUDA_MOST_UNITS = 256,   /**< that units aim at */
+    DPE_CUDA_PROCESSORS = 160,   /**< for which a split walk has room in the workspace */
+    DPE_CUDA_LEAST_LOGITS = 256, /**< rows of logits at once, where memory is short or
+                                      DPE_CUDA_EARLIER has "logits" */
 };
 
 /** Note a code that is not 0 as the backend's failure, once. */
@@ -196,8 +198,8 @@ void dpe_cuda_rmsnorm(struct dpe_backend *backend, enum dpe_weight which, int64_
                       int64_t width, dpe_mem x, int64_t rows, dpe_mem out);
 void dpe_cuda_linear(struct dpe_backend *backend, int64_t layer, enum dpe_weight which, dpe_mem x,
                      int64_t rows, dpe_mem out, bool accumulate);
-void dpe_cuda_project(struct dpe_backend *backend, int64_t layer, dpe_mem x, int64_t rows, dpe_mem q,
-                      dpe_mem k, dpe_mem v);
+void dpe_cuda_project(struct dpe_backend *backend, int64_t layer, dpe_mem x, int64_t rows,
+                      dpe_mem q, dpe_mem k, dpe_mem v);
 void dpe_cuda_gate(struct dpe_backend *backend, int64_t layer, dpe_mem x, int64_t rows,
                    dpe_mem gate, dpe_mem up);
 void dpe_cuda_scale(struct dpe_backend *backend, dpe_mem x, int64_t n, double factor);

@@ -81,7 +81,7 @@ static int64_t find_pieces(const struct dpe_backend *b, const struct dpe_attenti
 
 /* Units of all pieces, and which are whose. */
 static void cut_pieces(const struct piece *pieces, int64_t n, int64_t length,
-                          struct dpe_decode_unit *units, struct dpe_decode_parts *parts)
+                       struct dpe_decode_unit *units, struct dpe_decode_parts *parts)
 {
     int64_t made = 0;
     for (int64_t i = 0; i < n; i++) {

@@ -3,8 +3,8 @@
 
 void dpe_cuda_embed(struct dpe_backend *b, const struct dpe_batch *batch, dpe_mem x)
 {
-    DPE_CUDA_LAUNCH(b, dpe_kernel_embed(b->dtype, b->embedding, b->tokens, batch->rows,
-                                        b->config->hidden, x));
+    DPE_CUDA_LAUNCH(
+        b, dpe_kernel_embed(b->dtype, b->embedding, b->tokens, batch->rows, b->config->hidden, x));
 }
 
 void dpe_cuda_rmsnorm(struct dpe_backend *b, enum dpe_weight which, int64_t layer, int64_t width,
@@ -13,8 +13,8 @@ void dpe_cuda_rmsnorm(struct dpe_backend *b, enum dpe_weight which, int64_t laye
     const float *weight =
         which == DPE_WEIGHT_FINAL_NORM ? b->final_norm : b->layers[layer].weight[which];
     if (rows > 0 && (which == DPE_WEIGHT_Q_NORM || which == DPE_WEIGHT_K_NORM)) {
-        DPE_CUDA_LAUNCH(b, dpe_kernel_head_norm(b->dtype, out, weight, rows, width,
-                                                (float)b->config->rms_eps));
+        DPE_CUDA_LAUNCH(
+            b, dpe_kernel_head_norm(b->dtype, out, weight, rows, width, (float)b->config->rms_eps));
     } else if (rows > 0) {
         DPE_CUDA_LAUNCH(b, dpe_kernel_rmsnorm(b->dtype, x, weight, rows, width,
                                               (float)b->config->rms_eps, out));
@@ -141,7 +141,7 @@ void dpe_cuda_activate(struct dpe_backend *b, dpe_mem gate, dpe_mem up, int64_t 
 
 int64_t dpe_cuda_logit_rows(const struct dpe_config *config, int64_t rows)
 {
-    const int64_t least = 256;
+    const int64_t least = DPE_CUDA_LEAST_LOGITS;
     const int64_t most = 2048;
     int64_t fit = (INT64_C(512) << 20) / (config->vocab * (int64_t)sizeof(float));
     fit = fit < least ? least : (fit > most ? most : fit);

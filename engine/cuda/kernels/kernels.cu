@@ -203,9 +203,9 @@ template <int AHEAD> __device__ __forceinline__ int64_t end_of_rounds(int64_t st
 }
 
 /* A product's share of a warp: of every column from element `first` on, every `step`-th eight. AHEAD
- * reads of each are under way at once; those of a round start in the round before it, since ptxas
- * puts reads of the same round one behind the use of the other, to save registers. `a`: those of the
- * first round. */
+ * reads of each are under way at once. The reads of a round are issued in the round before it: of
+ * reads that are used in the same round ptxas issues one, waits for it, and issues the next. `a`:
+ * what was read for the first round. */
 template <class T, int W, int R, int AHEAD>
 __device__ __forceinline__ void add_products(const T *const (&rows)[W], const T *x, int64_t first,
                                              int64_t step, int64_t k, few_weights<T, W, AHEAD> &a,

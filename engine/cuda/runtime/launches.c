@@ -1,5 +1,5 @@
-/* Lists of launches. A list is one piece of memory: of each launch a head, then its arguments, all at
- * multiples of 64, what lies between them zero. */
+/* Lists of launches. A list is one piece of memory: of each launch a head, then its arguments, all
+ * at multiples of 64, what lies between them zero. */
 #include "engine/cuda/runtime/launches.h"
 
 #include <stdlib.h>

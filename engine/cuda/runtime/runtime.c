@@ -253,8 +253,7 @@ int dpe_rt_down(void *to, const void *from, uint64_t bytes)
 
 int dpe_rt_copy(void *to, const void *from, uint64_t bytes)
 {
-    return (int)cudaMemcpyAsync(to, from, (size_t)bytes, cudaMemcpyDeviceToDevice,
-                                dpe_rt_stream());
+    return (int)cudaMemcpyAsync(to, from, (size_t)bytes, cudaMemcpyDeviceToDevice, dpe_rt_stream());
 }
 
 int dpe_rt_fill(void *at, int byte, uint64_t bytes)
@@ -280,7 +279,8 @@ static cudaError_t allow_shared(const struct dpe_kernel_launch *launch)
     /* All of the unified memory, so that as many blocks as fit do live side by side. */
     return code != cudaSuccess
                ? code
-               : cudaFuncSetAttribute(launch->kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
+               : cudaFuncSetAttribute(launch->kernel,
+                                      cudaFuncAttributePreferredSharedMemoryCarveout,
                                       cudaSharedmemCarveoutMaxShared);
 }
 

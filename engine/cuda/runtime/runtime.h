@@ -61,8 +61,8 @@ bool dpe_rt_is_memory(int code);
 /** Several launches as one (a CUDA graph), for DPE_CUDA_TRIAL=graph. */
 struct dpe_launches;
 struct dpe_rt_graph;
-/** Nothing runs. An error leaves the stream in order and *graph NULL: the launches can be made one by
- *  one. */
+/** Nothing runs. An error leaves the stream in order and *graph NULL: the launches can be made one
+ * by one. */
 int dpe_rt_graph_make(const struct dpe_launches *launches, struct dpe_rt_graph **graph);
 int dpe_rt_graph_run(struct dpe_rt_graph *graph);
 void dpe_rt_graph_free(struct dpe_rt_graph *graph);

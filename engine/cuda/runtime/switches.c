@@ -17,8 +17,8 @@ static dpe_status read_names(const char *variable, const char *expected, const s
     while (at != NULL && *at != '\0') {
         size_t length = strcspn(at, ",");
         size_t i = 0;
-        while (i < n && (strlen(names[i].name) != length ||
-                         strncmp(names[i].name, at, length) != 0)) {
+        while (i < n &&
+               (strlen(names[i].name) != length || strncmp(names[i].name, at, length) != 0)) {
             i++;
         }
         if (i < n) {
@@ -35,15 +35,13 @@ static dpe_status read_names(const char *variable, const char *expected, const s
 dpe_status dpe_cuda_switches_read(struct dpe_cuda_switches *s, struct dpe_error *err)
 {
     *s = (struct dpe_cuda_switches){0};
-    const struct named earlier[] = {{"combine", &s->combine},
-                                    {"scores", &s->scores},
-                                    {"products", &s->products},
-                                    {"launches", &s->launches},
-                                    {"stream", &s->stream}};
+    const struct named earlier[] = {{"combine", &s->combine},   {"scores", &s->scores},
+                                    {"products", &s->products}, {"launches", &s->launches},
+                                    {"stream", &s->stream},     {"logits", &s->logits}};
     const struct named trial[] = {{"graph", &s->graph}, {"early", &s->early}};
     dpe_status first =
-        read_names("DPE_CUDA_EARLIER", "combine, scores, products, launches or stream", earlier,
-                   sizeof earlier / sizeof earlier[0], err);
+        read_names("DPE_CUDA_EARLIER", "combine, scores, products, launches, stream or logits",
+                   earlier, sizeof earlier / sizeof earlier[0], err);
     dpe_status second =
         read_names("DPE_CUDA_TRIAL", "graph or early", trial, sizeof trial / sizeof trial[0], err);
     return first != DPE_OK ? first : second;

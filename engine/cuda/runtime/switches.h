@@ -16,9 +16,9 @@ extern "C" {
 
 struct dpe_cuda_switches {
     /** DPE_CUDA_EARLIER: the version before today's. */
-    bool combine, scores, products, launches, stream;
-    /** DPE_CUDA_TRIAL: a step of decoding as one CUDA graph; kernels of a step that start before the
-     *  end of those before them (programmatic dependent launch). */
+    bool combine, scores, products, launches, stream, logits;
+    /** DPE_CUDA_TRIAL: a step of decoding as one CUDA graph; kernels of a step that start before
+     * the end of those before them (programmatic dependent launch). */
     bool graph, early;
 };
 /** DPE_USAGE: a name that there is not; then and on DPE_OK the others are set. */

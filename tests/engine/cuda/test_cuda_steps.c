@@ -1,6 +1,6 @@
-/* Steps of decoding as they run with DPE_CUDA_TRIAL: as one graph, with launches that start early, and
- * both, against the same steps launch by launch, bit by bit; and what happens where there are no
- * graphs. On the emulated device, or, with DPE_TEST_CUDA_MODULE, on the one of this machine. */
+/* Steps of decoding as they run with DPE_CUDA_TRIAL: as one graph, with launches that start early,
+ * and both, against the same steps launch by launch, bit by bit; and what happens where there are
+ * no graphs. On the emulated device, or, with DPE_TEST_CUDA_MODULE, on the one of this machine. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -21,7 +21,8 @@ struct outcome {
     int32_t best[STEPS][BRANCHES];
 };
 
-/* Steps of `n` branches, of one less after half of them; by turns logits and the likeliest tokens. */
+/* Steps of `n` branches, of one less after half of them; by turns logits and the likeliest tokens.
+ */
 static void run_steps(const struct wide *wide, const struct dpe_plan *plan, int64_t n,
                       struct outcome *out)
 {
@@ -110,8 +111,8 @@ static void same_as_launch_by_launch(void **state)
             printf("%s, %d rows: %d graphs, run %d times, %d launches besides\n", trials[t],
                    cases[i].rows, (int)made, (int)runs, (int)(counts().launches - before.launches));
             /* Steps with logits and with tokens; of each of them two kinds: of one row, before and
-             * after 128 keys, of several rows, before and after the last branch has ended. Each kind
-             * comes once launch by launch. */
+             * after 128 keys, of several rows, before and after the last branch has ended. Each
+             * kind comes once launch by launch. */
             assert_int_equal(made, graph ? 4 : 0);
             assert_int_equal(runs, graph ? STEPS - 4 : 0);
         }
@@ -217,8 +218,9 @@ static void unknown_names(void **state)
         const char *variable, *value, *words;
     } rows[] = {
         {"DPE_CUDA_EARLIER", "combine,scorse", "DPE_CUDA_EARLIER: expected combine, scores"},
-        {"DPE_CUDA_TRIAL", "graphs", "DPE_CUDA_TRIAL: expected graph or early, divided by commas, "
-                                     "found graphs"},
+        {"DPE_CUDA_TRIAL", "graphs",
+         "DPE_CUDA_TRIAL: expected graph or early, divided by commas, "
+         "found graphs"},
     };
     struct wide wide = wide_open(2, 1, 64, DPE_BF16);
     struct dpe_plan plan;
