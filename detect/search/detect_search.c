@@ -71,6 +71,7 @@ int64_t dpe_detect_search_most_rows(const struct dpe_detect_search_options *opti
         rows += params->frequencies ? 0 : dpe_detect_halving_rows(options, WINDOWS);
         rows += dpe_detect_halving_rows(options, groups);
         rows += dpe_detect_halving_rows(options, 2 * cuts);
+        rows += params->n_fewer > 0 ? dpe_detect_halving_rows(options, params->n_fewer) : 0;
         rows += options->temperature ? dpe_detect_halving_rows(options, NEIGHBOURS) : 0;
     }
     return rows;
@@ -362,6 +363,7 @@ static void align_single(const struct walk *walk)
     if (!walk->own_temperature) {
         search->single.temperature = search->point.temperature;
     }
+    search->single.fewer = search->point.fewer;
     search->single.window =
         search->point.window <= length ? search->point.window : search->single.window;
 }
@@ -411,6 +413,7 @@ static dpe_status joint_rounds(struct walk *walk)
 {
     static const enum dpe_detect_move moves[] = {DPE_DETECT_MOVE_WINDOW, DPE_DETECT_MOVE_LENGTHS,
                                                  DPE_DETECT_MOVE_SPLIT, DPE_DETECT_MOVE_GROUP,
+                                                 DPE_DETECT_MOVE_PAIRS,
                                                  DPE_DETECT_MOVE_TEMPERATURE};
     struct dpe_detect_search *search = walk->search;
     dpe_status status = DPE_OK;
@@ -419,7 +422,8 @@ static dpe_status joint_rounds(struct walk *walk)
         changed = false;
         for (size_t i = 0; i < sizeof moves / sizeof moves[0]; i++) {
             if ((moves[i] == DPE_DETECT_MOVE_TEMPERATURE && !search->options.temperature) ||
-                (moves[i] == DPE_DETECT_MOVE_WINDOW && walk->grid->params.frequencies)) {
+                (moves[i] == DPE_DETECT_MOVE_WINDOW && walk->grid->params.frequencies) ||
+                (moves[i] == DPE_DETECT_MOVE_PAIRS && walk->grid->params.n_fewer == 0)) {
                 continue;
             }
             status = take_step(walk, moves[i], round);

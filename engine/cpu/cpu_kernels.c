@@ -7,15 +7,6 @@
 
 #include <math.h>
 
-/* For functions whose loops an argument unrolls. `inline` alone may leave one copy for all arguments,
- * whose sums are then in memory. Sanitizers check every load of every copy, which takes compilers
- * minutes, so that there it may. */
-#ifdef DPE_KERNELS_SMALL
-#define ALWAYS_INLINE inline
-#else
-#define ALWAYS_INLINE inline __attribute__((always_inline))
-#endif
-
 enum {
     PANEL = 2 * VL,
     AHEAD = 32, /* rows between the one that is read and the one that is prefetched */
