@@ -3,6 +3,7 @@
 #include "engine/base/base.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -479,4 +480,24 @@ const struct dpe_shard_tensor *dpe_shard_table_find(const struct dpe_shard_table
     const struct dpe_shard_tensor key = {.name = name};
     return table->n == 0 ? NULL
                          : bsearch(&key, table->tensors, table->n, sizeof *table->tensors, by_name);
+}
+
+dpe_status dpe_shard_sample(const struct dpe_shard *shard, uint64_t begin, uint64_t end, void *to,
+                            struct dpe_error *err)
+{
+#ifdef MADV_HUGEPAGE
+    const uint64_t page = 4096;
+    unsigned char there = 1;
+    uint64_t first = begin / page * page;
+    /* Where pages are larger, or the file is not ours, this fails and the page stays. */
+    bool fresh = mincore(shard->map + first, 1, &there) == 0 && (there & 1U) == 0;
+    dpe_status status = dpe_shard_read(shard, begin, end, to, err);
+    if (fresh && status == DPE_OK) {
+        uint64_t bytes = (end - first + page - 1) / page * page;
+        (void)posix_fadvise(shard->fd, (off_t)first, (off_t)bytes, POSIX_FADV_DONTNEED);
+    }
+    return status;
+#else
+    return dpe_shard_read(shard, begin, end, to, err);
+#endif
 }
