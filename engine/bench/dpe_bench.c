@@ -11,7 +11,7 @@
 #include "engine/base/base.h"
 #include "engine/device/device.h"
 #include "engine/device/device_ops.h"
-#include "engine/model/layer_weights.h"
+#include "engine/model/config/layer_weights.h"
 #include "engine/model/model.h"
 #include "engine/model/random_model.h"
 #include "engine/ops/module.h"

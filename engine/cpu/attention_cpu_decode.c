@@ -13,7 +13,7 @@ enum {
     SPLIT = 4 * DPE_CPU_BLOCK, /* keys of an item */
     HEADS = 4,                 /* heads at a time: what the kernel `dots` takes */
     ALIGN = 16,                /* floats */
-    SMALL_WORK = 1 << 18,      /* multiplications for which no second thread is woken */
+    SMALL_WORK = 1 << 16,      /* multiplications for which there is no parallel region */
 };
 
 #define LOG2_E 1.4426950408889634
@@ -354,9 +354,15 @@ static void decode(const struct dpe_cpu_kernels *kernels, const struct dpe_atten
     rotate_queries(&call, (uint32_t *)(void *)(call.threads + call.layout.select_at));
     int64_t items = args->rows * args->n_kv_heads * call.layout.splits;
     int64_t work = args->rows * extent.keys * args->n_heads * args->head_dim;
-#pragma omp parallel for num_threads(args->n_threads) schedule(dynamic, 1) if (work > SMALL_WORK)
-    for (int64_t i = 0; i < items; i++) {
+    bool alone = work <= SMALL_WORK || args->n_threads == 1;
+    for (int64_t i = 0; i < items && alone; i++) {
         run_item(&call, i);
+    }
+    if (!alone) {
+#pragma omp parallel for num_threads(args->n_threads) schedule(dynamic, 1)
+        for (int64_t i = 0; i < items; i++) {
+            run_item(&call, i);
+        }
     }
     for (int64_t i = 0; i < args->rows * args->n_heads; i++) {
         combine(&call, i / args->n_heads, i % args->n_heads);

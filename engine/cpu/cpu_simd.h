@@ -15,6 +15,15 @@
 
 #include "engine/ops/ops_host.h"
 
+/* For functions whose loops an argument unrolls. `inline` alone may leave one copy for all arguments,
+ * whose sums are then in memory. Sanitizers check every load of every copy, which takes compilers
+ * minutes, so that there it may. */
+#ifdef DPE_KERNELS_SMALL
+#define ALWAYS_INLINE inline
+#else
+#define ALWAYS_INLINE inline __attribute__((always_inline))
+#endif
+
 /** 1.5·2^23: adding it rounds a float of magnitude below 2^22 to an integer in its low bits. */
 #define V_ROUND_MAGIC 0x1.8p23f
 

@@ -19,8 +19,8 @@
 
 #include "engine/base/base.h"
 #include "engine/kv/kv.h"
-#include "engine/model/layer_weights.h"
-#include "engine/model/model.h"
+#include "engine/model/config/config.h"
+#include "engine/model/config/layer_weights.h"
 #include "engine/ops/options.h"
 #include "engine/plan/plan.h"
 #include "engine/plan/rotation.h"
@@ -99,6 +99,7 @@ static inline const float *dpe_attention_rows(const struct dpe_attention *args,
 }
 
 /** State of an opened backend; each backend has its own definition of it. */
+struct dpe_model;
 struct dpe_backend;
 
 /** Tokens that go through the layers together: a run of one branch, or one token of each of

@@ -6,6 +6,7 @@
 
 #include <omp.h>
 
+#include "engine/model/model.h"
 #include "engine/ops/ops_host.h"
 #include "engine/ops/ops_reference.h"
 

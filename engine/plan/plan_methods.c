@@ -1,7 +1,7 @@
 /* The methods: each fills the one struct. Formulas and sources stand in the lines of the table
  * below. */
 #include "engine/base/base.h"
-#include "engine/model/model.h"
+#include "engine/model/config/config.h"
 #include "engine/plan/plan.h"
 #include "engine/plan/plan_internal.h"
 

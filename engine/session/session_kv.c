@@ -4,7 +4,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "engine/model/layer_weights.h"
+#include "engine/model/config/layer_weights.h"
 #include "engine/ops/ops_host.h"
 
 struct dpe_kv_shape dpe_session_kv_shape(const struct dpe_config *c, const struct dpe_plan *plan,

@@ -10,7 +10,7 @@
 #define DPE_RUNTIME_H
 
 #include "engine/base/base.h"
-#include "engine/model/model.h"
+#include "engine/model/config/config.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -57,6 +57,15 @@ int dpe_rt_wait(void);
 const char *dpe_rt_text(int code);
 /** Whether the code means out of memory. */
 bool dpe_rt_is_memory(int code);
+
+/** Several launches as one (a CUDA graph), for DPE_CUDA_TRIAL=graph. */
+struct dpe_launches;
+struct dpe_rt_graph;
+/** Nothing runs. An error leaves the stream in order and *graph NULL: the launches can be made one by
+ *  one. */
+int dpe_rt_graph_make(const struct dpe_launches *launches, struct dpe_rt_graph **graph);
+int dpe_rt_graph_run(struct dpe_rt_graph *graph);
+void dpe_rt_graph_free(struct dpe_rt_graph *graph);
 
 /** cuBLAS, opened. */
 struct dpe_rt_blas;
