@@ -1,4 +1,4 @@
-"""kv_types.py BIN OUT [niah|ppl:LENGTH:SAMPLES …]: what the types of the key/value cache (--kv-cache-dtype) cost the bundled
+"""kv_types.py BIN OUT [niah|ppl:LENGTH:SAMPLES[:METHOD] …]: what the types of the key/value cache (--kv-cache-dtype) cost the bundled
 model: recall of 4 needles and nats a token under f32, and the paired differences of bf16 and int8 from it with 95 % intervals
 (bootstrap over samples). The same samples for every type; tables go to the folder OUT and are continued. Needs h5py."""
 import os
@@ -10,15 +10,15 @@ import h5py
 
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
 METHODS = ["self-extend", "select:refresh=64,over=self-extend"]
-JOBS = ["niah:1024:100", "ppl:1024:100", "niah:4096:40", "ppl:4096:16"]
+JOBS = ["niah:1024:100", "ppl:1024:100", "niah:4096:20:self-extend:logit-scale=1.2", "ppl:4096:16"]
 TYPES = ["f32", "bf16", "int8"]
 ROUNDS = 4000
 
 
-def run(program, path, kind, length, samples, dtype):
+def run(program, path, kind, length, samples, methods, dtype):
     words = [program, kind, "-m", os.path.join(ROOT, "data/reference"), "--corpus", os.path.join(ROOT, "data/sample"), "-l", length,
              "--samples", samples, "--seed", "19", "--kv-cache-dtype", dtype, "--threads", "2", "-o", path]
-    for method in METHODS:
+    for method in methods:
         words += ["--method", method]
     done = subprocess.run(words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, check=False)
     if done.returncode != 0:
@@ -60,10 +60,10 @@ def main():
     os.makedirs(out, exist_ok=True)
     print("| | method | f32 | bf16 − f32 | int8 − f32 |\n|---|---|---:|---:|---:|")
     for job in sys.argv[3:] or JOBS:
-        kind, length, samples = job.split(":")
+        kind, length, samples, *method = job.split(":", 3)
         paths = {dtype: os.path.join(out, f"{kind}-{length}-{dtype}.h5") for dtype in TYPES}
         for dtype in TYPES:
-            run(program, paths[dtype], kind, length, samples, dtype)
+            run(program, paths[dtype], kind, length, samples, method or METHODS, dtype)
         found = {dtype: scores(paths[dtype], kind) for dtype in TYPES}
         unit, digits = (100.0, 2) if kind == "niah" else (1.0, 5)
         for method, base in found["f32"].items():
