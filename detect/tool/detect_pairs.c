@@ -56,8 +56,10 @@ dpe_status dpe_detect_inputs_key_pairs(struct detect_inputs *inputs, struct dpe_
     if (status != DPE_OK) {
         return status;
     }
-    const struct dpe_profile_model model = {dpe_model_fingerprint(inputs->job.model),
-                                            config->n_layers, config->n_heads, n_pairs};
+    /* Without its weights, in a dry run, a model has another fingerprint. */
+    const char *fingerprint = args->job.dry_run ? NULL : dpe_model_fingerprint(inputs->job.model);
+    const struct dpe_profile_model model = {fingerprint, config->n_layers, config->n_heads,
+                                            n_pairs};
     struct dpe_profile profile;
     status = dpe_profile_read(args->scale_pairs, &model, false, &profile, err);
     if (status != DPE_OK) {

@@ -25,7 +25,7 @@ static dpe_status check_origin(struct dpe_h5 *table, const char *path,
     if (status != DPE_OK) {
         return status;
     }
-    if (strcmp(fingerprint, model->fingerprint) != 0) {
+    if (model->fingerprint != NULL && strcmp(fingerprint, model->fingerprint) != 0) {
         status = dpe_fail(err, DPE_BAD_DATA,
                           "%s: expected a profile of the model %.16s…, found one of %.16s…; run "
                           "dpe-norms on that model",

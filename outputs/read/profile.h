@@ -12,7 +12,7 @@
 
 /** The model that a profile has to be of. */
 struct dpe_profile_model {
-    const char *fingerprint; /**< as dpe_model_fingerprint */
+    const char *fingerprint; /**< as dpe_model_fingerprint; NULL: not compared */
     int64_t n_layers, n_heads, n_pairs;
 };
 

@@ -85,6 +85,9 @@ fi
 pairs="-m $root/data/reference -l 256 --corpus $root/data/sample --trained-length 32 --samples 16 --groups 1 --lengths 16 --seed 5
     --temperature off --niah keys=3,values=2 --against none --threads 1 --device cpu -o $work/pairs.h5"
 # shellcheck disable=SC2086 # several words
+"$bin/dpe-detect" $pairs --scale-pairs "$work/norms.h5" --dry-run >"$work/out" 2>"$work/err" ||
+    fail "a dry run with key pairs: $(cat "$work/err")"
+# shellcheck disable=SC2086 # several words
 "$bin/dpe-detect" $pairs --scale-pairs "$work/norms.h5" >"$work/out" 2>"$work/err" || fail "key pairs: $(cat "$work/err")"
 grep -q "^key pairs, round 1: changed" "$work/out" || fail "no step of key pairs: $(cat "$work/out")"
 chosen=$(sed -n 's/^\* .*, \([0-9]*\) key pairs$/\1/p' "$work/out" | head -1)
