@@ -31,6 +31,9 @@ static bool add_common(const struct batch *batch, struct argv *argv)
     dpe_calibrate_argv_add_number(argv, "--tensor-parallel", batch->args->job.tensor_parallel, 2);
     dpe_calibrate_argv_add_number(argv, "--threads", tool->threads, 1);
     dpe_calibrate_argv_add_number(argv, "--max-memory", (int64_t)tool->max_memory, 1);
+    dpe_calibrate_argv_add_pair(argv, "--kv-cache-dtype",
+                                tool->kv_type != DPE_KV_F32 ? dpe_kv_type_names[tool->kv_type] : NULL);
+    dpe_calibrate_argv_add_pair(argv, "--kv-cache-dir", tool->kv_dir);
     dpe_calibrate_argv_add_pair(argv, "--log-format", tool->json ? "json" : NULL);
     for (size_t i = 0; i < sizeof flags / sizeof flags[0]; i++) {
         if (flags[i].given) {
@@ -278,8 +281,10 @@ bool dpe_calibrate_check_argv(const struct batch *batch, const char *output, str
     dpe_calibrate_argv_add_pair(argv, "--method", rival[0] != '\0' ? rival : NULL);
     const struct entry *longest = &batch->entries[batch->n_entries - 1];
     bool several = batch->n_entries > 1;
-    dpe_calibrate_argv_add_entry(argv, "--table", batch, longest,
-                                 several ? "table.h5" : "detect.h5");
+    if (!batch->frequencies) {
+        dpe_calibrate_argv_add_entry(argv, "--table", batch, longest,
+                                     several ? "table.h5" : "detect.h5");
+    }
     dpe_calibrate_argv_add_path(argv, "--table", args->job.output, "table.h5");
     dpe_calibrate_argv_add_pair(argv, "--output", output);
     add_questions(batch, CALIBRATE_CHECK, argv);

@@ -41,6 +41,7 @@ struct dpe_detect_kept {
     int64_t window;
     double *scale;   /**< [n_groups] */
     int64_t *length; /**< [n_groups] −1 = none (the scale of the detection) */
+    const uint8_t *mask; /**< pairs that move, as dpe_detect_params; borrowed */
 };
 
 /** Everything that the table and the terminal show. `grid`, `context` and names are borrowed; the

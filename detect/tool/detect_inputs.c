@@ -39,8 +39,8 @@ static dpe_status make_grid(struct detect_inputs *inputs, struct dpe_error *err)
                   : args->window > 0 ? args->window
                                      : dpe_detect_default_window(inputs->job.trained_length),
         .n_groups = (int)args->groups,
-        .mask = inputs->mask,
     };
+    dpe_detect_inputs_put_pairs(inputs, &params);
     dpe_status status = DPE_OK;
     if (strcmp(args->temperature, "auto") != 0) {
         status =
@@ -222,7 +222,8 @@ dpe_status dpe_detect_inputs_start(struct detect_inputs *inputs, struct dpe_erro
         {"niah_template", inputs->niah_template},
         {"special_in_text", specials[inputs->niah.special]},
         {"key_pairs", inputs->key_pairs},
-        {"move", "frequencies"}, /* of positions there is no field: older tables have none */
+        /* Only of frequencies: tables made before these existed have no such field. */
+        {"move", "frequencies"},
     };
     const struct dpe_job_identity own = {.kind = "detect",
                                          .own = fields,

@@ -4,21 +4,9 @@
 #include <string.h>
 
 #include "detect/tool/detect_tool.h"
+#include "engine/base/folder.h"
 #include "eval/chat/chat.h"
 #include "outputs/job/estimate.h"
-
-static const char *base_name(const char *path)
-{
-    size_t n = strlen(path);
-    while (n > 1 && path[n - 1] == '/') {
-        n--;
-    }
-    size_t begin = n;
-    while (begin > 0 && path[begin - 1] != '/') {
-        begin--;
-    }
-    return path + begin;
-}
 
 static void list_lengths(const struct dpe_detect_params *params, char *text, size_t size)
 {
@@ -217,8 +205,7 @@ static dpe_status dry_run(struct detect_inputs *inputs, const struct dpe_niah *n
     double products = 0.0;
     double attention = 0.0;
     dpe_status status = niah != NULL ? dpe_detect_answering(inputs, niah, &answering, err) : DPE_OK;
-    uint64_t bytes = 0;
-    uint64_t weights = 0;
+    struct dpe_session_needs needs = {0};
     struct dpe_session_options options =
         dpe_job_session_options(&inputs->job, inputs->args->job.length);
     for (int i = 0; i < inputs->n_tasks && status == DPE_OK; i++) {
@@ -229,7 +216,7 @@ static dpe_status dry_run(struct detect_inputs *inputs, const struct dpe_niah *n
     if (status == DPE_OK) {
         status =
             dpe_session_estimate(dpe_model_config(inputs->job.model), &inputs->grid.configs[0].plan,
-                                 &options, &bytes, &weights, err);
+                                 &options, &needs, err);
     }
     if (status != DPE_OK) {
         return status;
@@ -260,8 +247,8 @@ static dpe_status dry_run(struct detect_inputs *inputs, const struct dpe_niah *n
     printf("tokens           %.4g\n", tokens);
     printf("operations       %.3g (matrix products %.3g, attention %.3g)\n", products + attention,
            products, attention);
-    char memory[200];
-    printf("memory           %s\n", dpe_job_memory_text(&inputs->job, bytes, weights, memory));
+    char memory[DPE_JOB_MEMORY];
+    printf("memory           %s\n", dpe_job_memory_text(&inputs->job, &needs, memory));
     if (niah != NULL) {
         dpe_detect_print_savings(inputs, &answering);
     }
@@ -461,8 +448,10 @@ dpe_status dpe_detect_print(const struct detect_inputs *inputs,
         dpe_terminal_color(stdout), getenv("NO_COLOR"), getenv("TERM"), getenv("COLORTERM"));
     struct dpe_text text = {0};
     char title[512];
-    snprintf(title, sizeof title, "Effective lengths of %s at %lld tokens (trained length %lld)\n",
-             base_name(inputs->args->job.model), (long long)inputs->grid.params.length,
+    int n = 0;
+    const char *name = dpe_folder_name(inputs->args->job.model, &n);
+    snprintf(title, sizeof title, "Effective lengths of %.*s at %lld tokens (trained length %lld)\n",
+             n, name, (long long)inputs->grid.params.length,
              (long long)inputs->grid.params.trained_length);
     const char *legend = width < 60 ? "\n* best of its group\n? no difference\n"
                                     : "\n* best of its group   ? lengths do not differ beyond "

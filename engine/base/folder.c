@@ -74,6 +74,21 @@ static bool is_model_file(const char *folder, const char *name)
     return !split || strncmp(end, "-00001-", 7) == 0;
 }
 
+const char *dpe_folder_name(const char *path, int *n)
+{
+    size_t end = strlen(path);
+    while (end > 1 && path[end - 1] == '/') {
+        end--;
+    }
+    size_t begin = end;
+    while (begin > 0 && path[begin - 1] != '/') {
+        begin--;
+    }
+    begin -= begin > 0 && begin == end; /* the root */
+    *n = (int)(end - begin);
+    return path + begin;
+}
+
 /* The folder of snapshots of a folder of the cache, owned; NULL when it is none. */
 static char *snapshots(const char *given)
 {

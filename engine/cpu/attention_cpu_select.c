@@ -23,7 +23,7 @@ enum {
 struct layout {
     int64_t group, units, blocks, chosen; /* blocks and choices of a query at most */
     uint64_t lists_at, thread_at, thread_floats, total;
-    uint64_t dots_at, x_at, rotated_at, select_at, s_at, q_at, state_at, runs_at;
+    uint64_t dots_at, x_at, rotated_at, tile_at, select_at, s_at, q_at, state_at, runs_at;
 };
 
 struct call {
@@ -43,7 +43,7 @@ struct call {
 /* What scoring and representing use of a thread's part. */
 struct room {
     double *scores;
-    float *dots, *x, *rotated;
+    float *dots, *x, *rotated, *tile;
 };
 
 static uint64_t place(uint64_t *total, uint64_t floats)
@@ -82,6 +82,7 @@ static struct layout lay_out(const struct dpe_selection *s, const struct extent 
     layout.dots_at = place(&thread, (uint64_t)HEADS * DPE_CPU_BLOCK);
     layout.x_at = place(&thread, HEADS * 2 * d);
     layout.rotated_at = place(&thread, DPE_CPU_ROTATED * d);
+    layout.tile_at = place(&thread, DPE_CPU_ROTATED * d);
     layout.select_at = place(&thread, d / 2);
     layout.s_at = place(&thread, group * DPE_CPU_BLOCK);
     layout.q_at = place(&thread, group * (uint64_t)extent->n_copies * d);
@@ -135,6 +136,7 @@ static struct room thread_room(const struct call *call)
         .dots = thread + call->layout.dots_at,
         .x = thread + call->layout.x_at,
         .rotated = thread + call->layout.rotated_at,
+        .tile = thread + call->layout.tile_at,
     };
 }
 
@@ -160,13 +162,13 @@ static bool scored_rotation(const struct dpe_attention *args, bool keys, int64_t
 }
 
 /* Keys n … n+count−1 of a KV head, count ≤ DPE_CPU_ROTATED and one after another in the cache, as
- * they are scored: where they are or in `room`. */
+ * they are scored: where they are or in the room. */
 static const float *scored_keys(const struct call *call, int64_t kv_head, int64_t n, int64_t row,
-                                int64_t count, float *room)
+                                int64_t count, const struct room *room)
 {
     const struct dpe_attention *args = call->args;
     int64_t d = args->head_dim;
-    const float *keys = args->k + (kv_head * args->capacity + row) * d;
+    const float *keys = dpe_attention_rows(args, DPE_KV_KEYS, kv_head, row, count, room->tile);
     struct dpe_cpu_rotation rotation;
     if (!scored_rotation(args, true, n, &rotation)) {
         return keys;
@@ -174,9 +176,9 @@ static const float *scored_keys(const struct call *call, int64_t kv_head, int64_
     bool constant = call->selection->scored == DPE_SCORE_CONSTANT;
     int64_t together = constant ? 1 : count;
     for (int64_t i = 0; i < count; i += together) {
-        call->kernels->rotate(&rotation, keys + i * d, d, together, room + i * d);
+        call->kernels->rotate(&rotation, keys + i * d, d, together, room->rotated + i * d);
     }
-    return room;
+    return room->rotated;
 }
 
 /* Keys from n on, before `end`, that are one after another in the cache, at most DPE_CPU_ROTATED. */
@@ -190,22 +192,22 @@ static int64_t next_keys(const struct dpe_attention *args, int64_t offset, int64
 }
 
 static const float *kept_query(const struct dpe_attention *args, int64_t head, int64_t offset,
-                               int64_t m)
+                               int64_t m, float *room)
 {
     int64_t next = 0;
-    int64_t row = dpe_cache_row(args, offset, m, &next);
-    return args->queries + (head * args->capacity + row) * args->head_dim;
+    return dpe_attention_rows(args, DPE_KV_QUERIES, head, dpe_cache_row(args, offset, m, &next), 1,
+                              room);
 }
 
-/* The query of a head that chooses for a row, as it is scored: x [head_dim], or for extremes what is
+/* The query of a head that chooses for a row, as it is scored (`room` [head_dim] to read it): x [head_dim], or for extremes what is
  * above 0 of it and what is below, [2 · head_dim]. */
-static void scored_query(const struct call *call, int64_t row, int64_t head, float *x)
+static void scored_query(const struct call *call, int64_t row, int64_t head, float *room, float *x)
 {
     const struct dpe_attention *args = call->args;
     int64_t d = args->head_dim;
     int64_t m = dpe_selection_chooser(call->selection, dpe_attention_position(args, row));
-    const float *q = args->queries != NULL
-                         ? kept_query(args, head, dpe_attention_offset(args, row), m)
+    const float *q = dpe_selection_keeps_queries(call->selection)
+                         ? kept_query(args, head, dpe_attention_offset(args, row), m, room)
                          : args->q + (row * args->n_heads + head) * d;
     struct dpe_cpu_rotation rotation;
     if (scored_rotation(args, false, m, &rotation)) {
@@ -242,7 +244,7 @@ static void write_mean(const struct call *call, int64_t kv_head, int64_t offset,
     for (int64_t n = first; n < end;) {
         int64_t row = 0;
         int64_t count = next_keys(call->args, offset, n, end, &row);
-        const float *keys = scored_keys(call, kv_head, n, row, count, room->rotated);
+        const float *keys = scored_keys(call, kv_head, n, row, count, room);
         for (int64_t i = 0; i < count * d; i++) {
             room->scores[i % d] += (double)keys[i];
         }
@@ -262,7 +264,7 @@ static void write_extremes(const struct call *call, int64_t kv_head, int64_t off
     for (int64_t n = first; n < end;) {
         int64_t row = 0;
         int64_t count = next_keys(call->args, offset, n, end, &row);
-        const float *keys = scored_keys(call, kv_head, n, row, count, room->rotated);
+        const float *keys = scored_keys(call, kv_head, n, row, count, room);
         for (int64_t i = 0; i < count * d; i++) {
             float *high = mark + i % d;
             float *low = high + d;
@@ -283,26 +285,28 @@ static void add_query(double *sum, const float *q, int64_t d, double sign)
 
 /* What the `local` queries after each key of a block give it, into sums [block]. */
 static void sum_attention(const struct call *call, int64_t head, int64_t offset, int64_t first,
-                          double *sums, double *window)
+                          const struct room *room, double *sums, double *window)
 {
     const struct dpe_attention *args = call->args;
     const struct dpe_selection *s = call->selection;
     int64_t d = args->head_dim;
     memset(window, 0, (size_t)d * sizeof *window);
     for (int64_t j = 1; j <= s->local; j++) {
-        add_query(window, kept_query(args, head, offset, first + j), d, 1.0);
+        add_query(window, kept_query(args, head, offset, first + j, room->tile), d, 1.0);
     }
     for (int64_t i = 0; i < s->block; i++) {
         int64_t next = 0;
         int64_t row = dpe_cache_row(args, offset, first + i, &next);
-        const float *k = args->k + (head / call->layout.group * args->capacity + row) * d;
+        const float *k = dpe_attention_rows(args, DPE_KV_KEYS, head / call->layout.group, row, 1,
+                                            room->tile);
         sums[i] = 0.0;
         for (int64_t c = 0; c < d; c++) {
             sums[i] += window[c] * (double)k[c];
         }
         if (i + 1 < s->block) {
-            add_query(window, kept_query(args, head, offset, first + i + 1), d, -1.0);
-            add_query(window, kept_query(args, head, offset, first + i + 1 + s->local), d, 1.0);
+            int64_t after = first + i + 1;
+            add_query(window, kept_query(args, head, offset, after, room->tile), d, -1.0);
+            add_query(window, kept_query(args, head, offset, after + s->local, room->tile), d, 1.0);
         }
     }
 }
@@ -314,7 +318,7 @@ static void write_attended(const struct call *call, int64_t head, int64_t offset
     int64_t d = call->args->head_dim;
     double *sums = room->scores;
     double *total = sums + s->block;
-    sum_attention(call, head, offset, first, sums, total);
+    sum_attention(call, head, offset, first, room, sums, total);
     memset(total, 0, (size_t)d * sizeof *total);
     for (int64_t r = 0; r < s->attended; r++) {
         int64_t best = 0;
@@ -325,7 +329,7 @@ static void write_attended(const struct call *call, int64_t head, int64_t offset
         int64_t next = 0;
         int64_t row = dpe_cache_row(call->args, offset, first + best, &next);
         const float *key = scored_keys(call, head / call->layout.group, first + best, row, 1,
-                                       room->rotated);
+                                       room);
         add_query(total, key, d, 1.0);
     }
     for (int64_t c = 0; c < d; c++) {
@@ -441,7 +445,7 @@ static void score_keys(const struct call *call, int64_t kv_head, int64_t offset,
         int64_t row = 0;
         int64_t count = next_keys(args, offset, key, end, &row);
         struct dpe_cpu_dots dots = {
-            .w = scored_keys(call, kv_head, key, row, count, room->rotated),
+            .w = scored_keys(call, kv_head, key, row, count, room),
             .ldw = d,
             .dtype = DPE_F32,
             .n = count,
@@ -485,7 +489,7 @@ static void choose(const struct call *call, int64_t g, int64_t unit)
         int64_t heads = left < shared ? left : shared;
         heads = own ? 1 : heads < HEADS ? heads : HEADS;
         for (int64_t i = 0; i < heads; i++) {
-            scored_query(call, row, h + i, room.x + i * 2 * args->head_dim);
+            scored_query(call, row, h + i, room.tile, room.x + i * 2 * args->head_dim);
         }
         if (by_keys) {
             score_keys(call, h / group, offset, n, heads, &room);
@@ -560,6 +564,7 @@ static void meet(const struct call *call, int64_t row, int64_t head, int64_t hea
         .o = state + 2 * heads,
         .s = thread + layout->s_at,
         .rotated = thread + layout->rotated_at,
+        .tile = thread + layout->tile_at,
         .select = (uint32_t *)(void *)(thread + layout->select_at),
     };
     int64_t n = dpe_selection_runs(call->selection, m, call->lists + at * layout->chosen,

@@ -10,9 +10,10 @@
 enum {
     PANEL = 2 * VL,
     AHEAD = 32, /* rows between the one that is read and the one that is prefetched */
-    STREAM = 3072, /* floats of x that stay in the first cache level beside a stream of weights */
+    STREAM = 2048, /* floats of x that stay in the first cache level beside a stream of weights */
     FEW_ROWS = VL == 16 ? 4 : 2, /* rows of `accumulate_few` whose sums fit the registers */
     TOGETHER = VL == 16 ? 4 : 2, /* weight rows of `dots` whose sums fit the registers */
+    SIDE = 8, /* the same for few rows of x */
 };
 
 _Static_assert((int)MR <= (int)VL && (int)VL <= DPE_CPU_MAX_LANES && (int)MR <= DPE_CPU_MAX_MR,

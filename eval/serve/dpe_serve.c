@@ -1,4 +1,4 @@
-/* dpe-serve: a model under a position plan, behind the HTTP interface of OpenAI's API. */
+/* dpe-serve: runs a model under a position plan and answers HTTP requests in the form of OpenAI's API. */
 #include <math.h>
 #include <string.h>
 #include <time.h>

@@ -160,6 +160,13 @@ static double plain(const struct dpe_detect_params *params, const struct dpe_det
     return share + (point->window == 16 ? 0.2 : 0.0);
 }
 
+/* Wants a log-n, and nothing else. */
+static double hot(const struct dpe_detect_params *params, const struct dpe_detect_point *point)
+{
+    (void)params;
+    return point->temperature.log_n_length > 0.0 ? 0.7 : 0.3;
+}
+
 /* Wants what the sweep ranks first, each group by itself, and no temperature. */
 static double grouped(const struct dpe_detect_params *params, const struct dpe_detect_point *point)
 {
@@ -181,6 +188,31 @@ static double split_off(const struct dpe_detect_params *params,
 {
     (void)params;
     return memcmp(point->at, split, sizeof split) == 0 ? 0.9 : 0.3;
+}
+
+/* As split_off with a factor of 1.6, but one length for all groups does best with log-n. */
+static double two_temperatures(const struct dpe_detect_params *params,
+                               const struct dpe_detect_point *point)
+{
+    const struct dpe_temperature *t = &point->temperature;
+    if (memcmp(point->at, split, sizeof split) == 0) {
+        return t->logit_scale == 1.6 ? 0.95 : 0.5;
+    }
+    if (!dpe_detect_point_is_single(params, point)) {
+        return 0.2;
+    }
+    bool trained = params->lengths[point->at[0]] == params->trained_length;
+    return trained && t->log_n_length == 64.0 && t->log_n_power == 0.5 && t->log_n_decay == 0.0
+               ? 0.65
+           : t->logit_scale == 1.6 ? 0.6
+                                   : 0.2;
+}
+
+/* Wants 12 of the 16 pairs of each head. */
+static double twelve_pairs(const struct dpe_detect_params *params,
+                           const struct dpe_detect_point *point)
+{
+    return dpe_detect_point_pairs(params, point).k == 12 ? 0.9 : 0.4;
 }
 
 /* ------------------------------------------------------------------------------------------- tests
@@ -246,6 +278,24 @@ static void lets_fast_groups_keep_their_distances(void **state)
 }
 
 /* Without a difference nothing changes, and a ceiling costs the first plan's samples alone. */
+/* Groups are held against the best that one length can do, not against one length under the
+ * temperature that suits the groups. */
+static void one_length_keeps_its_own_temperature(void **state)
+{
+    (void)state;
+    static struct world world;
+    struct dpe_detect_search search;
+    open_world(&world, two_temperatures);
+    search_all(&world, false, &search);
+    assert_memory_equal(search.point.at, split, sizeof split);
+    assert_true(search.point.temperature.logit_scale == 1.6);
+    assert_true(dpe_detect_point_is_single(&world.grid.params, &search.single));
+    assert_true(search.single.temperature.log_n_length == 64.0);
+    assert_true(search.single.temperature.logit_scale == 1.0);
+    dpe_detect_search_free(&search);
+    close_world(&world);
+}
+
 static void changes_nothing_without_evidence(void **state)
 {
     (void)state;
@@ -264,6 +314,23 @@ static void changes_nothing_without_evidence(void **state)
         dpe_detect_search_free(&search);
         close_world(&world);
     }
+}
+
+/* Also the first round tries the neighbours of a temperature that was found. */
+static void reads_no_more_than_was_said(void **state)
+{
+    (void)state;
+    static struct world world;
+    struct dpe_detect_search search;
+    open_world(&world, hot);
+    world.options.rounds = 1;
+    search_all(&world, false, &search);
+    const struct dpe_detect_step *last = &search.steps[search.n_steps - 1];
+    assert_int_equal(last->move, DPE_DETECT_MOVE_TEMPERATURE);
+    assert_int_equal(last->n, 8);
+    assert_true(world.rows <= dpe_detect_search_most_rows(&world.options, &world.grid.params));
+    dpe_detect_search_free(&search);
+    close_world(&world);
 }
 
 /* A search that is stopped after every row ends as one that is not, and asks for no other rows. */
@@ -341,7 +408,7 @@ static void the_sweep_comes_after_the_temperature(void **state)
     world.options.rounds = 0;
     assert_int_equal(dpe_detect_search_replay(&world.options, &world.grid, &world.context, NULL,
                                               &source, &search, &err),
-                     DPE_USAGE);
+                     DPE_INTERNAL);
     close_world(&world);
 }
 
@@ -454,6 +521,49 @@ static void frequencies_begin_with_those_that_go_round(void **state)
     assert_non_null(strstr(err.text, "512"));
 }
 
+static void finds_how_many_pairs_move(void **state)
+{
+    (void)state;
+    enum { HEADS = 2 * 4, PAIRS = 16, NUMBERS = 3 };
+    static const int64_t k[NUMBERS] = {8, 10, 12};
+    static uint8_t masks[NUMBERS][HEADS][PAIRS];
+    static struct world world;
+    struct dpe_detect_search search;
+    open_world(&world, twelve_pairs);
+    struct dpe_detect_params params = world.grid.params;
+    params.n_fewer = NUMBERS;
+    for (int i = 0; i < NUMBERS; i++) {
+        for (int h = 0; h < HEADS; h++) {
+            memset(masks[i][h], 1, (size_t)k[i]);
+        }
+        params.fewer[i] = (struct dpe_detect_key_pairs){k[i], &masks[i][0][0]};
+    }
+    dpe_detect_grid_free(&world.grid);
+    grid_of(&params, &world.config, &world.grid);
+    search_all(&world, false, &search);
+    assert_int_equal(dpe_detect_point_pairs(&world.grid.params, &search.point).k, 12);
+    assert_int_equal(search.single.fewer, search.point.fewer);
+    assert_int_equal(dpe_detect_point_pairs(&world.grid.params, &search.start).k, -1);
+    assert_true(world.rows <= dpe_detect_search_most_rows(&world.options, &world.grid.params));
+    /* The plan moves those pairs and no others. */
+    struct dpe_plan plan = {0};
+    struct dpe_error err = {0};
+    assert_int_equal(
+        dpe_detect_point_plan(&world.grid, &world.context, &search.point, &plan, &err), DPE_OK);
+    char key[33];
+    assert_int_equal(dpe_plan_key(&plan, key, &err), DPE_OK);
+    dpe_plan_free(&plan);
+    struct dpe_detect_point all = search.point;
+    all.fewer = 0;
+    assert_int_equal(dpe_detect_point_plan(&world.grid, &world.context, &all, &plan, &err), DPE_OK);
+    char key_of_all[33];
+    assert_int_equal(dpe_plan_key(&plan, key_of_all, &err), DPE_OK);
+    assert_string_not_equal(key, key_of_all);
+    dpe_plan_free(&plan);
+    dpe_detect_search_free(&search);
+    close_world(&world);
+}
+
 static void frequencies_find_how_many_groups_to_keep(void **state)
 {
     (void)state;
@@ -487,12 +597,15 @@ int main(void)
         cmocka_unit_test(finds_what_is_best),
         cmocka_unit_test(gives_groups_their_own_lengths),
         cmocka_unit_test(lets_fast_groups_keep_their_distances),
+        cmocka_unit_test(one_length_keeps_its_own_temperature),
         cmocka_unit_test(changes_nothing_without_evidence),
+        cmocka_unit_test(reads_no_more_than_was_said),
         cmocka_unit_test(can_be_stopped_anywhere),
         cmocka_unit_test(few_samples_change_nothing),
         cmocka_unit_test(the_sweep_comes_after_the_temperature),
         cmocka_unit_test(halving_has_a_known_cost),
         cmocka_unit_test(the_better_plan_is_kept),
+        cmocka_unit_test(finds_how_many_pairs_move),
         cmocka_unit_test(frequencies_begin_with_those_that_go_round),
         cmocka_unit_test(frequencies_find_how_many_groups_to_keep),
     };
