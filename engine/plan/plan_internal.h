@@ -106,6 +106,7 @@ void dpe_build_longheads(struct dpe_spec *spec, struct dpe_plan *plan);
 void dpe_build_infllm(struct dpe_spec *spec, struct dpe_plan *plan);
 void dpe_build_reattention(struct dpe_spec *spec, struct dpe_plan *plan);
 void dpe_build_minference(struct dpe_spec *spec, struct dpe_plan *plan);
+void dpe_build_vertical_slash(struct dpe_spec *spec, struct dpe_plan *plan);
 void dpe_build_moba(struct dpe_spec *spec, struct dpe_plan *plan);
 
 /** The methods in one table: documentation, keys and builder. */

@@ -665,17 +665,18 @@ const struct dpe_method dpe_methods[] = {
      "pairs of heads lose their position (after DoPE, Xiong et al. 2025); heads=i/i/..., i = layer * heads + head; "
      "the paper finds heads and pairs by matrix entropy, and its other forms zero them or add noise, which no plan does",
      dpe_build_dope},
-    {"select\tk=8 block=min(64;L0/16) sinks=block local=L0/4 refresh=1 representative=mean attended=4 unit=kv-head "
-     "positions=true scored=bare over=rope\t"
+    {"select\tk=8 block=min(64;L0/16) sinks=block local=L0/4 refresh=1 representative=mean attended=4 "
+     "last=min(64;L0/16) slashes=0 unit=kv-head positions=true scored=bare over=rope\t"
      "the first tokens, a local window and the k blocks of keys with the best scores, with the positions of any "
-     "method: over=METHOD:KEY=VALUE,... comes last; representative: mean, extremes, attended or keys; unit: head, "
+     "method: over=METHOD:KEY=VALUE,... comes last; representative: mean, extremes, attended, keys, weighted or "
+     "probability (attended, last and slashes belong to one of them); unit: head, "
      "kv-head or layer; positions: true, packed or constant; scored: bare, true or constant; the query at the first "
      "of `refresh` positions chooses for all of them",
      dpe_build_select},
-    {"longheads\tblock=min(256;L0/16) k=L0/block-3 refresh=1\t"
+    {"longheads\tblock=min(256;L0/16) k=L0/block-3 refresh=1 mean=0\t"
      "each head meets the first block, its k best and the last two, positions one after another (LongHeads, Lu et "
-     "al. 2024); a block is scored by the mean of its keys, where released code weighs them by an attention inside "
-     "the block; released prefill leaves out the query's own key, this one as its decode does not",
+     "al. 2024); a block is scored by its keys weighed by an attention inside the block, as in released code, or with "
+     "mean=1 by the mean of its keys; released prefill leaves out the query's own key, this one as its decode does not",
      dpe_build_longheads},
     {"infllm\tblock=min(128;L0/32) sinks=block local=min(4096;L0/2) k=16 attended=4 refresh=1\t"
      "first tokens, a local window and k blocks that a layer chooses by their most attended keys, all before the "
@@ -690,9 +691,15 @@ const struct dpe_method dpe_methods[] = {
     {"minference\tblock=min(64;L0/16) k=100 refresh=block\t"
      "the block-sparse pattern of MInference (Jiang et al. 2024): each head meets its own block and the k-1 best by "
      "mean keys with positions; the first query of a block chooses, where released code takes the mean of the block "
-     "and may leave the own block out; its other patterns need the last queries of a prompt for all, which no "
-     "selection has",
+     "and may leave the own block out",
      dpe_build_minference},
+    {"vertical-slash\tsinks=min(30;L0/8) local=min(100;L0/4) columns=min(970;L0/4) slashes=min(5996;L0/4) "
+     "last=min(64;L0/16) refresh=16*last\t"
+     "the vertical-and-slash pattern of MInference (Jiang et al. 2024): each head meets first and last keys and the "
+     "columns and distances to which the last queries give most; the last queries before each group of `refresh`, where "
+     "released code takes those of the whole prompt for all of it, counts first and last ones among the best, widens "
+     "distances to blocks of 64 and decodes without a selection; keys after those queries are all met",
+     dpe_build_vertical_slash},
     {"moba\tblock=min(4096;L0/16) k=12 refresh=1\t"
      "each head meets its own block and the k-1 best by mean keys with positions (MoBA, Lu et al. 2025, without its "
      "training)",

@@ -5,7 +5,8 @@
 
 #include <string.h>
 
-static const char *const representatives[] = {"mean", "extremes", "attended", "keys"};
+static const char *const representatives[] = {"mean", "extremes", "attended",
+                                              "keys", "weighted", "probability"};
 static const char *const units[] = {"head", "kv-head", "layer"};
 static const char *const places[] = {"true", "packed", "constant"};
 static const char *const scored[] = {"bare", "true", "constant"};
@@ -93,6 +94,10 @@ void dpe_build_select(struct dpe_spec *spec, struct dpe_plan *plan)
     if (s->representative == DPE_REPRESENT_ATTENDED) {
         s->attended = dpe_spec_whole(spec, "attended", smaller(4, s->block), 1, s->block);
     }
+    if (s->representative == DPE_REPRESENT_PROBABILITY) {
+        s->last = dpe_spec_tokens(spec, "last", smaller(64, trained_share(spec, 16)));
+        s->slashes = spec_count(spec, "slashes", 0);
+    }
     s->unit =
         dpe_spec_word(spec, "unit", DPE_CHOICE_KV_HEAD, units, sizeof units / sizeof *units);
     s->positions =
@@ -112,6 +117,8 @@ void dpe_build_longheads(struct dpe_spec *spec, struct dpe_plan *plan)
     s->sinks = s->block;
     s->local = s->block + 1;
     s->refresh = dpe_spec_tokens(spec, "refresh", 1);
+    s->representative = dpe_spec_flag(spec, "mean", false) ? DPE_REPRESENT_MEAN
+                                                           : DPE_REPRESENT_WEIGHTED;
     s->unit = DPE_CHOICE_HEAD;
     s->positions = DPE_PLACE_PACKED;
 }
@@ -157,6 +164,22 @@ void dpe_build_minference(struct dpe_spec *spec, struct dpe_plan *plan)
     s->k = dpe_spec_whole(spec, "k", 100, 1, DPE_MOST_TOKENS) - 1;
     s->local = 1;
     s->refresh = dpe_spec_tokens(spec, "refresh", s->block);
+    s->unit = DPE_CHOICE_HEAD;
+    s->scored = DPE_SCORE_TRUE;
+}
+
+void dpe_build_vertical_slash(struct dpe_spec *spec, struct dpe_plan *plan)
+{
+    plain_positions(spec, plan);
+    struct dpe_selection *s = &plan->selection;
+    s->block = 1;
+    s->sinks = spec_count(spec, "sinks", smaller(30, trained_share(spec, 8)));
+    s->local = dpe_spec_tokens(spec, "local", smaller(100, trained_share(spec, 4)));
+    s->k = spec_count(spec, "columns", smaller(970, trained_share(spec, 4)));
+    s->slashes = spec_count(spec, "slashes", smaller(5996, trained_share(spec, 4)));
+    s->last = dpe_spec_tokens(spec, "last", smaller(64, trained_share(spec, 16)));
+    s->refresh = dpe_spec_tokens(spec, "refresh", 16 * s->last);
+    s->representative = DPE_REPRESENT_PROBABILITY;
     s->unit = DPE_CHOICE_HEAD;
     s->scored = DPE_SCORE_TRUE;
 }
