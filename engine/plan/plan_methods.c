@@ -437,6 +437,12 @@ dpe_status dpe_plan_make_dpe(const struct dpe_dpe_params *params,
         goto done;
     }
     name_dpe(params, &made);
+    if (context->select != NULL) {
+        status = dpe_plan_select(&made, context->select, context, err);
+        if (status != DPE_OK) {
+            goto done;
+        }
+    }
     *plan = made;
     return DPE_OK;
 done:

@@ -53,6 +53,8 @@ static void plain_positions(struct dpe_spec *spec, struct dpe_plan *plan)
 static void inner_positions(struct dpe_spec *spec, struct dpe_plan *plan)
 {
     struct dpe_plan inner;
+    struct dpe_plan_context context = *spec->context;
+    context.select = NULL;
     if (strncmp(spec->over, "select", 6) == 0) {
         spec->status = dpe_fail(spec->err, DPE_USAGE,
                                 "method select: over: expected a method that selects nothing, "
@@ -60,7 +62,7 @@ static void inner_positions(struct dpe_spec *spec, struct dpe_plan *plan)
                                 spec->over);
         return;
     }
-    spec->status = dpe_plan_make(spec->over, spec->context, &inner, spec->err);
+    spec->status = dpe_plan_make(spec->over, &context, &inner, spec->err);
     if (spec->status != DPE_OK) {
         dpe_fail_prefix(spec->err, "method select: over");
         return;
