@@ -8,7 +8,8 @@
 static const char *rope_name(enum dpe_rope_type type)
 {
     static const char *const names[] = {"default", "linear",   "dynamic",
-                                        "yarn",    "longrope", "llama3"};
+                                        "yarn",    "longrope", "clex",
+                                        "llama3"};
     return names[type];
 }
 
@@ -368,7 +369,7 @@ void dpe_run_tool_show_plan(const struct run *run, const struct dpe_plan *plan, 
                             const char *entry)
 {
     if (entry[0] != '\0') {
-        printf("table           %s\n", run->args->table);
+        printf("table           %s\n", dpe_run_tool_table(run->args));
         printf("entry           %s\n", entry);
     }
     printf("method          %s\n", plan->name);
