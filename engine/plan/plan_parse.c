@@ -464,58 +464,6 @@ dpe_status dpe_plan_make(const char *text, const struct dpe_plan_context *contex
     return status;
 }
 
-dpe_status dpe_plan_select(struct dpe_plan *plan, const char *keys,
-                           const struct dpe_plan_context *context, struct dpe_error *err)
-{
-    static const char begin[] = "select:";
-    struct dpe_plan made;
-    char spec[sizeof plan->name];
-    char name[3 * sizeof plan->name];
-    if (strstr(keys, "over=") != NULL || strlen(keys) >= sizeof spec - sizeof begin) {
-        return dpe_fail(err, DPE_USAGE,
-                        "selection: expected keys of the method select without \"over\", at most %zu "
-                        "characters, found \"%.64s\"",
-                        sizeof spec - sizeof begin - 1, keys);
-    }
-    snprintf(spec, sizeof spec, "%s%s", keys[0] != '\0' ? begin : "select", keys);
-    dpe_status status = make(spec, context, &made, err);
-    if (status != DPE_OK) {
-        return dpe_fail_prefix(err, "selection");
-    }
-    struct dpe_plan plain;
-    status = make("rope", context, &plain, err);
-    if (status == DPE_OK) {
-        bool warm =
-            made.log_n_length != plain.log_n_length || made.logit_factor != plain.logit_factor;
-        dpe_plan_free(&plain);
-        status = warm ? dpe_fail(err, DPE_USAGE,
-                                 "selection: a temperature belongs to the method or table that the "
-                                 "selection is for, found \"%.64s\"",
-                                 keys)
-                      : DPE_OK;
-    }
-    if (status == DPE_OK) {
-        plan->selection = made.selection;
-        char *over = strstr(made.name, "over=");
-        int n = over != NULL ? (int)(over - made.name) : 0;
-        snprintf(name, sizeof name, "%.*sover=%s", n, made.name, plan->name);
-        name[sizeof plan->name - 1] = '\0'; /* cut if longer */
-        memcpy(plan->name, name, sizeof plan->name);
-        status = dpe_plan_check(plan, err);
-    }
-    dpe_plan_free(&made);
-    return status;
-}
-
-void dpe_plan_selection_text(const struct dpe_plan *plan, char *text)
-{
-    const char *keys = strchr(plan->name, ':');
-    const char *over = strstr(plan->name, ",over=");
-    bool selects = strncmp(plan->name, "select:", 7) == 0 && over != NULL;
-    snprintf(text, sizeof plan->name, "%.*s", selects ? (int)(over - keys - 1) : 0,
-             selects ? keys + 1 : "");
-}
-
 const char *dpe_plan_method(size_t i)
 {
     return i < dpe_n_methods ? dpe_methods[i].line : NULL;
