@@ -213,5 +213,11 @@ dpe_status dpe_plan_of_spec(const char *spec, const struct dpe_plan_context *con
     snprintf(keys, sizeof keys, "%.*s", (int)(n > 0 ? n - 1 : 0), first);
     struct dpe_plan_context selecting = *context;
     selecting.select = keys;
+    /* Keys that no table could make good are the command's fault. */
+    dpe_status status = dpe_plan_make("rope", &selecting, plan, err);
+    if (status != DPE_OK) {
+        return status;
+    }
+    dpe_plan_free(plan);
     return dpe_plan_of_table_file(table, &selecting, fingerprint, plan, note, err);
 }

@@ -297,6 +297,55 @@ static void every_field_is_in_the_digest(void **state)
     assert_memory_equal(digest, digests[1], 32);
 }
 
+/* A selection given beside a method is that of select over it. */
+static void a_plan_gets_a_selection(void **state)
+{
+    (void)state;
+    const struct dpe_config config = {.n_layers = 2,
+                                      .n_heads = 4,
+                                      .n_kv_heads = 2,
+                                      .head_dim = 16,
+                                      .max_position = 256,
+                                      .rope = {.theta = 10000.0, .partial_rotary_factor = 1.0}};
+    struct dpe_plan_context context = {.config = &config, .trained_length = 256, .length = 4096};
+    const int32_t edges[] = {0, 4, 8};
+    const double scale[] = {2.0, 4.0};
+    const struct dpe_dpe_params params = {
+        .window = 32, .n_groups = 2, .edges = edges, .scale = scale};
+    struct dpe_plan plan;
+    struct dpe_error err = {0};
+    char text[sizeof plan.name];
+    uint8_t want[32];
+    uint8_t got[32];
+    digest_of("select:k=4,block=8,unit=head,over=dpe:window=32,scales=2/4,groups=2", want);
+    context.select = "k=4,block=8,unit=head";
+    for (int i = 0; i < 2; i++) {
+        dpe_status status =
+            i == 0 ? dpe_plan_make("dpe:window=32,scales=2/4,groups=2", &context, &plan, &err)
+                   : dpe_plan_make_dpe(&params, &context, &plan, &err);
+        assert_int_equal(status, DPE_OK);
+        assert_int_equal(dpe_plan_digest(&plan, got, &err), DPE_OK);
+        assert_memory_equal(got, want, 32);
+        dpe_plan_selection_text(&plan, text);
+        assert_string_equal(text, "k=4,block=8,sinks=8,local=64,refresh=1,representative=mean,unit=head,"
+                                  "positions=true,scored=bare");
+        dpe_plan_free(&plan);
+    }
+    /* A method that selects keeps its own. */
+    digest_of("moba:k=2", want);
+    assert_int_equal(dpe_plan_make("moba:k=2", &context, &plan, &err), DPE_OK);
+    assert_int_equal(dpe_plan_digest(&plan, got, &err), DPE_OK);
+    assert_memory_equal(got, want, 32);
+    dpe_plan_free(&plan);
+    static const char *const refused[] = {"over=rope", "k=1,log-n=9", "logit-scale=2", "blocks=1"};
+    for (size_t i = 0; i < sizeof refused / sizeof refused[0]; i++) {
+        context.select = refused[i];
+        assert_int_equal(dpe_plan_make("rope", &context, &plan, &err), DPE_USAGE);
+    }
+    context.select = "k=1";
+    assert_int_equal(dpe_plan_make("self-extend:exact=1", &context, &plan, &err), DPE_USAGE);
+}
+
 static void refusals(void **state)
 {
     (void)state;
@@ -343,6 +392,7 @@ int main(void)
         cmocka_unit_test(a_choice_is_a_sort),
         cmocka_unit_test(slots_do_not_meet),
         cmocka_unit_test(every_field_is_in_the_digest),
+        cmocka_unit_test(a_plan_gets_a_selection),
         cmocka_unit_test(refusals),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
