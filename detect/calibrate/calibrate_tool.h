@@ -5,7 +5,7 @@
 #ifndef DPE_CALIBRATE_TOOL_H
 #define DPE_CALIBRATE_TOOL_H
 
-#include "detect/sweep/detect.h"
+#include "detect/search/select.h"
 #include "outputs/job/job.h"
 
 enum { CALIBRATE_MAX_ARGS = 160, CALIBRATE_HANDED = 21, CALIBRATE_METHOD = 64 };

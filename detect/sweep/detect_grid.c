@@ -1,5 +1,5 @@
 /* Cells, their plans, and which of them mean the same; the order of work. */
-#include "detect/sweep/detect.h"
+#include "detect/sweep/grid.h"
 
 #include <errno.h>
 #include <math.h>
@@ -248,6 +248,11 @@ static dpe_status cell_plan(const struct dpe_detect_grid *grid,
     dpe_status status = dpe_detect_joint_plan(grid, context, scale, plan, err);
     free(scale);
     return status;
+}
+
+int dpe_detect_base_length(const struct dpe_detect_params *params)
+{
+    return params->frequencies ? -1 : dpe_detect_base_at(params, 0);
 }
 
 dpe_status dpe_detect_step_plans(const struct dpe_detect_grid *grid,

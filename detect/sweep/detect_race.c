@@ -1,6 +1,5 @@
 /* Racing: lengths that can no longer be rank 1 are not run any further. */
-#include "detect/sweep/detect.h"
-#include "eval/task/race.h"
+#include "detect/sweep/detect_race.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -8,14 +7,6 @@
 
 enum { SPREADS = 1999, STATISTICS_SEED = 1 };
 static const double informative_p = 0.05;
-
-void dpe_detect_race_free(struct dpe_detect_race *race)
-{
-    free(race->dropped);
-    free(race->drops);
-    race->dropped = NULL;
-    race->drops = NULL;
-}
 
 /* The rows of a sweep as those of a race: a group's lengths are its arms. */
 static void list_rows(const struct dpe_detect_scores *scores, int n_lengths, int keep,
@@ -34,50 +25,18 @@ static void list_rows(const struct dpe_detect_scores *scores, int n_lengths, int
     }
 }
 
-/* What a race of arms decided, in groups and lengths. */
-static dpe_status take_decisions(const struct dpe_race *arms, struct dpe_detect_race *race,
-                                 struct dpe_error *err)
-{
-    size_t n_cells = (size_t)race->n_groups * (size_t)race->n_lengths;
-    race->dropped = dpe_alloc(n_cells, sizeof *race->dropped);
-    race->drops = dpe_alloc(n_cells, sizeof *race->drops);
-    if (race->dropped == NULL || race->drops == NULL) {
-        dpe_detect_race_free(race);
-        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for a race of %zu cells", n_cells);
-    }
-    memcpy(race->dropped, arms->dropped, n_cells * sizeof *race->dropped);
-    race->samples = arms->samples;
-    race->complete = arms->complete;
-    race->n_drops = arms->n_drops;
-    for (int i = 0; i < arms->n_drops; i++) {
-        const struct dpe_race_drop *drop = &arms->drops[i];
-        race->drops[i] = (struct dpe_detect_drop){
-            .group = drop->arm / race->n_lengths,
-            .length = drop->arm % race->n_lengths,
-            .leader = drop->leader % race->n_lengths,
-            .samples = drop->samples,
-            .difference = drop->difference,
-            .p = drop->p,
-        };
-    }
-    return DPE_OK;
-}
-
-dpe_status dpe_detect_race_replay(const struct dpe_detect_race_options *options,
+dpe_status dpe_detect_race_replay(const struct dpe_race_options *options,
                                   const struct dpe_detect_scores *scores, int n_groups,
                                   int n_lengths, int keep, enum dpe_detect_criterion criterion,
-                                  struct dpe_detect_race *race, struct dpe_error *err)
+                                  struct dpe_race *race, struct dpe_error *err)
 {
-    *race =
-        (struct dpe_detect_race){.options = *options, .n_groups = n_groups, .n_lengths = n_lengths};
+    *race = (struct dpe_race){0};
     if (scores->n_cells != n_groups * n_lengths) {
         return dpe_fail(err, DPE_USAGE, "race: expected %d cells, found %d", n_groups * n_lengths,
                         scores->n_cells);
     }
     size_t n_cells = (size_t)scores->n_cells;
     size_t n_rows = n_cells * (size_t)scores->n_samples;
-    const struct dpe_race_options how = {options->per_round, options->level, options->indifference};
-    struct dpe_race arms = {0};
     dpe_status status = DPE_OK;
     int *group = dpe_alloc(n_cells, sizeof *group);
     unsigned char *kept = dpe_alloc(n_cells, 1);
@@ -98,12 +57,8 @@ dpe_status dpe_detect_race_replay(const struct dpe_detect_race_options *options,
         .there = there,
         .goodness = goodness,
     };
-    status = dpe_race_replay(&how, &rows, &arms, err);
-    if (status == DPE_OK) {
-        status = take_decisions(&arms, race, err);
-    }
+    status = dpe_race_replay(options, &rows, race, err);
 done:
-    dpe_race_free(&arms);
     free(group);
     free(kept);
     free(there);
@@ -116,21 +71,22 @@ done:
 
 /* Mean, interval and count of what a dropped length was run on come from a ranking of all rows; its
  * rank follows those of the live ones. */
-static void add_dropped(const struct dpe_detect_race *race, const struct dpe_detect_ranking *all,
+static void add_dropped(const struct dpe_race *race, const struct dpe_detect_ranking *all,
                         struct dpe_detect_ranking *ranking, int group)
 {
     double sign = ranking->criterion == DPE_DETECT_RECALL ? 1.0 : -1.0;
-    int first = group * race->n_lengths;
+    int n_lengths = ranking->n_lengths;
+    int first = group * n_lengths;
     int32_t live = 0;
-    for (int t = 0; t < race->n_lengths; t++) {
+    for (int t = 0; t < n_lengths; t++) {
         live = ranking->rank[first + t] > live ? ranking->rank[first + t] : live;
     }
-    for (int t = first; t < first + race->n_lengths; t++) {
+    for (int t = first; t < first + n_lengths; t++) {
         if (race->dropped[t] < 0) {
             continue;
         }
         int32_t rank = live + 1;
-        for (int o = first; o < first + race->n_lengths; o++) {
+        for (int o = first; o < first + n_lengths; o++) {
             bool later = race->dropped[o] > race->dropped[t];
             bool together = race->dropped[o] == race->dropped[t];
             double ahead = sign * (all->mean[o] - all->mean[t]);
@@ -162,8 +118,8 @@ static dpe_status spread_of_all(const struct dpe_detect_scores *scores,
     return status;
 }
 
-dpe_status dpe_detect_rank_race(const struct dpe_detect_scores *scores,
-                                const struct dpe_detect_race *race, const int64_t *lengths,
+dpe_status dpe_detect_rank_race(const struct dpe_detect_scores *scores, const struct dpe_race *race,
+                                int n_groups, const int64_t *lengths, int n_lengths,
                                 enum dpe_detect_criterion criterion,
                                 struct dpe_detect_ranking *ranking, struct dpe_error *err)
 {
@@ -184,13 +140,11 @@ dpe_status dpe_detect_rank_race(const struct dpe_detect_scores *scores,
         live.recall[i] = out ? (double)NAN : scores->recall[i];
         live.nll_sum[i] = out ? (double)NAN : scores->nll_sum[i];
     }
-    status =
-        dpe_detect_rank(scores, race->n_groups, lengths, race->n_lengths, criterion, &all, err);
+    status = dpe_detect_rank(scores, n_groups, lengths, n_lengths, criterion, &all, err);
     if (status == DPE_OK) {
-        status = dpe_detect_rank(&live, race->n_groups, lengths, race->n_lengths, criterion,
-                                 ranking, err);
+        status = dpe_detect_rank(&live, n_groups, lengths, n_lengths, criterion, ranking, err);
     }
-    for (int g = 0; g < race->n_groups && status == DPE_OK; g++) {
+    for (int g = 0; g < n_groups && status == DPE_OK; g++) {
         double p = 1.0;
         add_dropped(race, &all, ranking, g);
         status = spread_of_all(scores, ranking, g, &p, err);

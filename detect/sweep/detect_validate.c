@@ -1,6 +1,6 @@
 /* What validation on other samples shows: of the joint plan against others, and which plan is kept.
  */
-#include "detect/sweep/detect.h"
+#include "detect/sweep/ranking.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -1,7 +1,15 @@
 /**
  * @file grid.h
- * The grid of a sweep: its cells, their distinct plans, and the order of work. Arrays named [g][t]
- * are row-major.
+ * The grid of a sweep: its cells, their distinct plans, and the order of work.
+ *
+ * A *cell* is (group, detecting length): the group's pairs move with scale s = L/t, every other
+ * group stays at half the trained length, s = 2L/L0. Cells with equal plans are one
+ * *configuration*, which is run once. A sweep runs every configuration on every sample. Its results
+ * are rows (outputs/rows/rows.h), and ranking, race, selection and report are computed from rows,
+ * so a table can be rebuilt from them at any time. Source of the definitions: the DPE paper's
+ * detection; README.md of detect/. Arrays named [g][t] are row-major.
+ *
+ * Nothing in detect/sweep, detect/search and detect/report keeps state between calls or prints.
  */
 #ifndef DPE_DETECT_GRID_H
 #define DPE_DETECT_GRID_H
@@ -111,5 +119,16 @@ struct dpe_detect_cursor {
 };
 /** The next (task, plan, sample) in order, false at the end. Every triple comes exactly once. */
 bool dpe_detect_next(struct dpe_detect_cursor *cursor, int *task, int *plan, int64_t *sample);
+
+/** Index of L0/2 among the lengths, at which every group of the base is; −1 when it is not among
+ *  them, or groups of the base have lengths of their own (frequencies). */
+int dpe_detect_base_length(const struct dpe_detect_params *params);
+
+/** Plans and row keys of a sequential step: group `group` at each length, group i at at[i]
+ *  otherwise. plans, keys [n_lengths]; freed by the caller (dpe_plan_free), after an error all are
+ *  empty. */
+dpe_status dpe_detect_step_plans(const struct dpe_detect_grid *grid,
+                                 const struct dpe_plan_context *context, const int *at, int group,
+                                 struct dpe_plan *plans, char (*keys)[33], struct dpe_error *err);
 
 #endif

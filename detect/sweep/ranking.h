@@ -43,6 +43,9 @@ enum dpe_detect_criterion {
     DPE_DETECT_RECALL,     /**< higher is better */
     DPE_DETECT_PERPLEXITY, /**< lower is better */
 };
+/** The value of a row that decides: recall, or nats per token; NaN when it is not valid. */
+double dpe_detect_value(const struct dpe_detect_scores *scores, enum dpe_detect_criterion criterion,
+                        size_t at);
 
 /** What follows from the scores. Arrays owned; free with dpe_detect_ranking_free. */
 struct dpe_detect_ranking {

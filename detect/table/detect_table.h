@@ -5,7 +5,7 @@
 #ifndef DPE_DETECT_TABLE_H
 #define DPE_DETECT_TABLE_H
 
-#include "detect/sweep/detect.h"
+#include "detect/report/report.h"
 #include "outputs/h5/h5.h"
 
 /** Write the report's groups (outputs/SCHEMA.md, "Detection") into a table open for writing;

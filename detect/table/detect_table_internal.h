@@ -5,7 +5,7 @@
 #ifndef DPE_DETECT_TABLE_INTERNAL_H
 #define DPE_DETECT_TABLE_INTERNAL_H
 
-#include "detect/sweep/detect.h"
+#include "detect/report/report.h"
 #include "engine/base/base.h"
 #include "engine/plan/plan.h"
 #include "outputs/h5/h5.h"

@@ -6,8 +6,9 @@
 
 static void put_drops(struct table_writer *w, const struct dpe_detect_report *report)
 {
-    const struct dpe_detect_race *race = &report->race;
+    const struct dpe_race *race = &report->race;
     const int64_t *lengths = report->grid->params.lengths;
+    int n_lengths = report->grid->params.n_lengths;
     size_t n = (size_t)race->n_drops;
     int32_t *group = dpe_alloc(n, sizeof *group);
     int64_t *numbers = dpe_alloc(3 * n, sizeof *numbers);
@@ -17,10 +18,10 @@ static void put_drops(struct table_writer *w, const struct dpe_detect_report *re
         goto done;
     }
     for (size_t i = 0; i < n; i++) {
-        const struct dpe_detect_drop *drop = &race->drops[i];
-        group[i] = drop->group;
-        numbers[i] = lengths[drop->length];
-        numbers[n + i] = lengths[drop->leader];
+        const struct dpe_race_drop *drop = &race->drops[i];
+        group[i] = drop->arm / n_lengths;
+        numbers[i] = lengths[drop->arm % n_lengths];
+        numbers[n + i] = lengths[drop->leader % n_lengths];
         numbers[2 * n + i] = drop->samples;
         values[i] = drop->difference;
         values[n + i] = drop->p;
@@ -48,7 +49,7 @@ done:
 
 void dpe_detect_put_race(struct table_writer *w, const struct dpe_detect_report *report)
 {
-    const struct dpe_detect_race *race = &report->race;
+    const struct dpe_race *race = &report->race;
     if (!report->racing) {
         return;
     }
@@ -62,9 +63,9 @@ void dpe_detect_put_race(struct table_writer *w, const struct dpe_detect_report 
                                       NULL};
     dpe_detect_put_entry(w, "/race", &entry, axes, 2);
     put_drops(w, report);
-    dpe_detect_put_f64(w, "/race", "level", race->options.level);
-    dpe_detect_put_f64(w, "/race", "indifference", race->options.indifference);
-    dpe_detect_put_i64(w, "/race", "per_round", race->options.per_round);
+    dpe_detect_put_f64(w, "/race", "level", report->race_options.level);
+    dpe_detect_put_f64(w, "/race", "indifference", report->race_options.indifference);
+    dpe_detect_put_i64(w, "/race", "per_round", report->race_options.per_round);
     dpe_detect_put_text(w, "/race", "rule",
                         "after each round every length is compared with the best one that is left "
                         "by a paired one-sided sign-flip test (samples of one context are one); "

@@ -387,7 +387,7 @@ void dpe_detect_inputs_report(const struct detect_inputs *inputs, struct dpe_det
         .rounds = inputs->args->rounds > 0 ? (int)inputs->args->rounds : 1,
         .searching = dpe_detect_inputs_searching(inputs),
         .racing = inputs->args->race,
-        .race.options = {.per_round = dpe_detect_inputs_per_round(inputs),
+        .race_options = {.per_round = dpe_detect_inputs_per_round(inputs),
                          .level = inputs->args->race_level,
                          .indifference = inputs->args->race_indifference},
         .seed = inputs->args->job.seed,

@@ -400,7 +400,7 @@ static dpe_status append_lengths(const char *title, const int64_t *lengths, int 
 static dpe_status render_race(const struct dpe_detect_report *report, struct dpe_text *text,
                               struct dpe_error *err)
 {
-    const struct dpe_detect_race *race = &report->race;
+    const struct dpe_race *race = &report->race;
     int64_t first = INT64_MAX;
     int64_t last = 0;
     for (int i = 0; i < race->n_drops; i++) {
@@ -416,7 +416,7 @@ static dpe_status render_race(const struct dpe_detect_report *report, struct dpe
     if (race->n_drops > 0) {
         snprintf(line, sizeof line,
                  "race: %d of %d cells were dropped after %s samples; their means are over those\n",
-                 race->n_drops, race->n_groups * race->n_lengths, range);
+                 race->n_drops, report->grid->params.n_groups * report->grid->params.n_lengths, range);
     } else if (report->racing) {
         snprintf(line, sizeof line, "race: no length was dropped before the end\n");
     }

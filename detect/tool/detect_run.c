@@ -189,7 +189,7 @@ static dpe_status race_rounds(struct sweep *sweep, struct stage *stage, unsigned
     const int64_t after = stage->later[0];
     const int64_t per_round = dpe_detect_inputs_per_round(sweep->inputs);
     const struct dpe_run *run = sweep->inputs->job.run;
-    const struct dpe_detect_race *race = &sweep->report->race;
+    const struct dpe_race *race = &sweep->report->race;
     dpe_status status = dpe_detect_report_race(sweep->report, run, err);
     while (status == DPE_OK && !race->complete) {
         int64_t first = race->samples;

@@ -5,7 +5,7 @@
 #ifndef DPE_DETECT_TOOL_H
 #define DPE_DETECT_TOOL_H
 
-#include "detect/sweep/detect.h"
+#include "detect/report/view.h"
 #include "eval/niah/niah.h"
 #include "eval/task/task.h"
 #include "outputs/job/job.h"

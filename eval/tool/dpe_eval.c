@@ -3,7 +3,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "eval/tool/eval_tool.h"
+#include "eval/tool/comparison/comparison.h"
+#include "eval/tool/eval_data.h"
+#include "eval/tool/score/eval_score.h"
+#include "eval/tool/tune/tune.h"
 
 /* -------------------------------------------------------------------------------------- commands
  */

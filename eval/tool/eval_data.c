@@ -6,10 +6,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "eval/tool/eval_data.h"
 #include "eval/ruler/ruler.h"
 #include "eval/score/jsonl.h"
 #include "eval/suite/suite.h"
-#include "eval/tool/eval_tool.h"
+#include "eval/tool/arguments/arguments.h"
 #include "outputs/storage/durable.h"
 #include "outputs/storage/storage.h"
 

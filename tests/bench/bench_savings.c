@@ -16,7 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "detect/sweep/detect.h"
+#include "detect/report/report.h"
 #include "outputs/h5/h5.h"
 #include "outputs/rows/rows.h"
 
@@ -237,7 +237,7 @@ static void first_ranks(const struct sweep *sweep, const struct dpe_detect_score
 }
 
 /* Rows of a race over those of distinct configurations without one. */
-static double rows_run(const struct sweep *sweep, const struct dpe_detect_race *race, int64_t n)
+static double rows_run(const struct sweep *sweep, const struct dpe_race *race, int64_t n)
 {
     int64_t *until = calloc((size_t)sweep->n_configs, sizeof *until);
     int64_t rows = 0;
@@ -283,8 +283,8 @@ static void bench_race(const struct sweep *sweep, double level, double indiffere
     int *raced = malloc(sizeof *raced * (size_t)sweep->n_groups);
     for (uint64_t i = 0; i < SWEEPS; i++) {
         struct dpe_detect_scores scores;
-        struct dpe_detect_race race;
-        const struct dpe_detect_race_options options = {
+        struct dpe_race race;
+        const struct dpe_race_options options = {
             sweep->block > PER_ROUND ? sweep->block : PER_ROUND, level, indifference};
         resample(sweep, i, &scores);
         if (dpe_detect_race_replay(&options, &scores, sweep->n_groups, sweep->n_lengths,
@@ -295,7 +295,7 @@ static void bench_race(const struct sweep *sweep, double level, double indiffere
         first_ranks(sweep, &scores, race.dropped, raced);
         compare(sweep, full, raced, &agreement);
         rows += rows_run(sweep, &race, scores.n_samples) / SWEEPS;
-        dpe_detect_race_free(&race);
+        dpe_race_free(&race);
         dpe_detect_scores_free(&scores);
     }
     char what[64];
@@ -319,9 +319,9 @@ static void bench_pairs(const struct sweep *naive, const struct sweep *other, co
     for (uint64_t i = 0; i < SWEEPS; i++) {
         struct dpe_detect_scores first;
         struct dpe_detect_scores second;
-        struct dpe_detect_race race = {0};
+        struct dpe_race race = {0};
         int64_t round = other->block > PER_ROUND ? other->block : PER_ROUND;
-        const struct dpe_detect_race_options options = {round, level > 0.0 ? level : 0.05, 0.0};
+        const struct dpe_race_options options = {round, level > 0.0 ? level : 0.05, 0.0};
         resample(naive, 1000 + i, &first);
         resample(other, 2000 + i, &second);
         if (level > 0.0 &&
@@ -333,7 +333,7 @@ static void bench_pairs(const struct sweep *naive, const struct sweep *other, co
         first_ranks(other, &second, race.dropped, b);
         compare(naive, a, b, &agreement);
         rows += level > 0.0 ? rows_run(other, &race, second.n_samples) / SWEEPS : 1.0 / SWEEPS;
-        dpe_detect_race_free(&race);
+        dpe_race_free(&race);
         dpe_detect_scores_free(&first);
         dpe_detect_scores_free(&second);
     }

@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "detect/sweep/detect.h"
+#include "detect/search/select.h"
 #include "outputs/h5/h5.h"
 
 enum { ROUNDS = 1000, MOST = 400 };

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "detect/sweep/detect.h"
+#include "detect/report/view.h"
 #include "outputs/rows/rows.h"
 
 /** A Llama of two layers with four heads on two. */

@@ -10,13 +10,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "detect/sweep/detect.h"
+#include "detect/sweep/detect_race.h"
 #include "outputs/rows/rows.h"
 
 enum { LENGTHS = 4, SAMPLES = 40 };
 
 static const int64_t lengths[LENGTHS] = {64, 128, 256, 512};
-static const struct dpe_detect_race_options usual = {.per_round = 4, .level = 0.01};
+static const struct dpe_race_options usual = {.per_round = 4, .level = 0.01};
 
 static struct dpe_detect_scores scores_of(int groups)
 {
@@ -35,10 +35,10 @@ static void set_cell(struct dpe_detect_scores *scores, int cell, int eighths, in
     }
 }
 
-static struct dpe_detect_race replay(const struct dpe_detect_scores *scores,
-                                     const struct dpe_detect_race_options *options, int keep)
+static struct dpe_race replay(const struct dpe_detect_scores *scores,
+                                     const struct dpe_race_options *options, int keep)
 {
-    struct dpe_detect_race race;
+    struct dpe_race race;
     struct dpe_error err = {0};
     assert_int_equal(dpe_detect_race_replay(options, scores, scores->n_cells / LENGTHS, LENGTHS,
                                             keep, DPE_DETECT_RECALL, &race, &err),
@@ -54,7 +54,7 @@ static void the_worse_are_dropped_in_turn(void **state)
     for (int t = 0; t < LENGTHS; t++) {
         set_cell(&scores, t, eighths[t], SAMPLES);
     }
-    struct dpe_detect_race race = replay(&scores, &usual, -1);
+    struct dpe_race race = replay(&scores, &usual, -1);
     assert_true(race.complete);
     assert_int_equal(race.samples, SAMPLES);
     /* 8 of 8 for the leader: p = 1/256; after 4 samples it was 1/16. */
@@ -65,17 +65,17 @@ static void the_worse_are_dropped_in_turn(void **state)
     assert_int_equal(race.dropped[1], -1);
     assert_int_equal(race.dropped[2], -1);
     assert_int_equal(race.n_drops, 2);
-    assert_int_equal(race.drops[0].length, 0);
-    assert_int_equal(race.drops[0].leader, 2);
+    assert_int_equal(race.drops[0].arm % LENGTHS, 0);
+    assert_int_equal(race.drops[0].leader % LENGTHS, 2);
     assert_true(race.drops[0].difference == 1.0);
     assert_true(fabs(race.drops[0].p - 1.0 / 256.0) < 1e-12);
     assert_true(fabs(race.drops[1].difference - 0.5) < 1e-12);
-    dpe_detect_race_free(&race);
+    dpe_race_free(&race);
     /* What others need is kept, however bad. */
     race = replay(&scores, &usual, 0);
     assert_int_equal(race.dropped[0], -1);
     assert_int_equal(race.n_drops, 1);
-    dpe_detect_race_free(&race);
+    dpe_race_free(&race);
     dpe_detect_scores_free(&scores);
 }
 
@@ -86,17 +86,17 @@ static void equals_are_dropped_only_when_it_does_not_matter(void **state)
     for (int t = 0; t < LENGTHS; t++) {
         set_cell(&scores, t, 4, SAMPLES);
     }
-    struct dpe_detect_race race = replay(&scores, &usual, -1);
+    struct dpe_race race = replay(&scores, &usual, -1);
     assert_int_equal(race.n_drops, 0);
-    dpe_detect_race_free(&race);
-    struct dpe_detect_race_options lazy = usual;
+    dpe_race_free(&race);
+    struct dpe_race_options lazy = usual;
     lazy.indifference = 0.05;
     race = replay(&scores, &lazy, -1);
     /* The leader is the longest: a tie goes to it. */
     assert_int_equal(race.n_drops, 3);
     assert_int_equal(race.dropped[3], -1);
     assert_true(fabs(race.drops[0].difference) < 1e-12);
-    dpe_detect_race_free(&race);
+    dpe_race_free(&race);
     lazy.level = 0.0;
     struct dpe_error err = {0};
     assert_int_equal(
@@ -117,11 +117,11 @@ static void a_race_goes_as_far_as_its_rows(void **state)
             set_cell(&scores, t, eighths[t], needed);
             set_cell(&scores, LENGTHS + t, 4, SAMPLES);
         }
-        struct dpe_detect_race race = replay(&scores, &usual, -1);
+        struct dpe_race race = replay(&scores, &usual, -1);
         assert_int_equal(race.samples, n);
         assert_int_equal(race.complete, n == SAMPLES);
         assert_int_equal(race.n_drops, (n >= 8) + (n >= 16));
-        dpe_detect_race_free(&race);
+        dpe_race_free(&race);
         dpe_detect_scores_free(&scores);
     }
     /* A row that could not be run counts as there, and not as a zero. */
@@ -133,10 +133,10 @@ static void a_race_goes_as_far_as_its_rows(void **state)
         scores.status[s] = DPE_ROW_NONFINITE;
         scores.recall[s] = NAN;
     }
-    struct dpe_detect_race race = replay(&scores, &usual, -1);
+    struct dpe_race race = replay(&scores, &usual, -1);
     assert_true(race.complete);
     assert_int_equal(race.n_drops, 0);
-    dpe_detect_race_free(&race);
+    dpe_race_free(&race);
     dpe_detect_scores_free(&scores);
 }
 
@@ -148,15 +148,15 @@ static void contexts_are_what_is_counted(void **state)
     for (int t = 0; t < LENGTHS; t++) {
         set_cell(&scores, t, t == 2 ? 8 : 0, SAMPLES);
     }
-    struct dpe_detect_race race = replay(&scores, &usual, -1);
+    struct dpe_race race = replay(&scores, &usual, -1);
     assert_int_equal(race.dropped[0], 8);
-    dpe_detect_race_free(&race);
+    dpe_race_free(&race);
     scores.together = 4;
     race = replay(&scores, &usual, -1);
     /* 7 contexts of 7: p = 1/128. */
     assert_int_equal(race.dropped[0], 28);
     assert_true(fabs(race.drops[0].p - 1.0 / 128.0) < 1e-12);
-    dpe_detect_race_free(&race);
+    dpe_race_free(&race);
     dpe_detect_scores_free(&scores);
 }
 
@@ -170,11 +170,12 @@ static void dropped_lengths_rank_after_those_that_were_left(void **state)
         set_cell(&scores, t, eighths[t], rows[t]);
         set_cell(&scores, LENGTHS + t, 4, SAMPLES);
     }
-    struct dpe_detect_race race = replay(&scores, &usual, -1);
+    struct dpe_race race = replay(&scores, &usual, -1);
     struct dpe_detect_ranking ranking;
     struct dpe_error err = {0};
     assert_int_equal(
-        dpe_detect_rank_race(&scores, &race, lengths, DPE_DETECT_RECALL, &ranking, &err), DPE_OK);
+        dpe_detect_rank_race(&scores, &race, 2, lengths, LENGTHS, DPE_DETECT_RECALL, &ranking, &err),
+        DPE_OK);
     const int32_t want[2 * LENGTHS] = {4, 2, 1, 3, 4, 3, 2, 1};
     assert_memory_equal(ranking.rank, want, sizeof want);
     assert_int_equal(ranking.effective[0], 256);
@@ -187,7 +188,7 @@ static void dropped_lengths_rank_after_those_that_were_left(void **state)
     /* The one that is left is compared on all of its samples, not on those of a dropped one. */
     assert_int_equal(ranking.n_valid[1], SAMPLES);
     dpe_detect_ranking_free(&ranking);
-    dpe_detect_race_free(&race);
+    dpe_race_free(&race);
     dpe_detect_scores_free(&scores);
 }
 

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "detect/sweep/detect.h"
+#include "detect/search/select.h"
 #include "outputs/rows/rows.h"
 
 enum { GROUPS = 3, LENGTHS = 4, SAMPLES = 24, BASE = 1, CELLS = GROUPS * LENGTHS };

@@ -1,0 +1,301 @@
+/* Rows of a run → what the table and the terminal show. */
+#include "detect/report/report.h"
+#include "outputs/rows/rows.h"
+#include "outputs/run/run.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+const struct dpe_detect_result *dpe_detect_deciding(const struct dpe_detect_report *report)
+{
+    return report->results[0].used ? &report->results[0] : &report->results[1];
+}
+
+/* Keys of the cells' configurations, owned by the caller; NULL: no memory. */
+static const char **cell_keys(const struct dpe_detect_grid *grid)
+{
+    size_t n_cells = (size_t)grid->params.n_groups * (size_t)grid->params.n_lengths;
+    const char **keys = dpe_alloc(n_cells, sizeof *keys);
+    for (size_t c = 0; keys != NULL && c < n_cells; c++) {
+        keys[c] = grid->configs[grid->cell[c]].key;
+    }
+    return keys;
+}
+
+static dpe_status collect_task(const struct dpe_detect_report *report,
+                               struct dpe_detect_result *result, const struct dpe_run *run,
+                               struct dpe_error *err)
+{
+    const struct dpe_detect_params *params = &report->grid->params;
+    const char **keys = cell_keys(report->grid);
+    dpe_detect_scores_free(&result->scores);
+    dpe_status status =
+        keys == NULL
+            ? dpe_fail(err, DPE_NO_MEMORY, "out of memory for the keys of cells")
+            : dpe_detect_collect(run, result->task, keys, params->n_groups * params->n_lengths, 0,
+                                 result->n_samples, result->together, &result->scores, err);
+    free(keys);
+    return status;
+}
+
+static dpe_status replay_race(struct dpe_detect_report *report,
+                              const struct dpe_detect_result *result, struct dpe_error *err)
+{
+    const struct dpe_detect_params *params = &report->grid->params;
+    dpe_race_free(&report->race);
+    return dpe_detect_race_replay(&report->race_options, &result->scores, params->n_groups,
+                                  params->n_lengths, dpe_detect_base_length(params),
+                                  result->criterion, &report->race, err);
+}
+
+dpe_status dpe_detect_report_race(struct dpe_detect_report *report, const struct dpe_run *run,
+                                  struct dpe_error *err)
+{
+    struct dpe_detect_result *result = &report->results[report->results[0].used ? 0 : 1];
+    dpe_status status = collect_task(report, result, run, err);
+    return status == DPE_OK ? replay_race(report, result, err) : status;
+}
+
+static dpe_status report_task(struct dpe_detect_report *report, struct dpe_detect_result *result,
+                              const struct dpe_run *run, struct dpe_error *err)
+{
+    const struct dpe_detect_params *params = &report->grid->params;
+    dpe_status status = collect_task(report, result, run, err);
+    dpe_detect_ranking_free(&result->ranking);
+    if (status != DPE_OK || !report->racing || result != dpe_detect_deciding(report)) {
+        return status != DPE_OK
+                   ? status
+                   : dpe_detect_rank(&result->scores, params->n_groups, params->lengths,
+                                     params->n_lengths, result->criterion, &result->ranking, err);
+    }
+    status = replay_race(report, result, err);
+    return status == DPE_OK ? dpe_detect_rank_race(&result->scores, &report->race, params->n_groups,
+                                                   params->lengths, params->n_lengths,
+                                                   result->criterion, &result->ranking, err)
+                            : status;
+}
+
+/* The rows of a sequential step, as far as they are there. */
+struct step_rows {
+    const struct dpe_detect_report *report;
+    const struct dpe_run *run;
+};
+
+static dpe_status step_scores(void *user, const int *at, int group,
+                              struct dpe_detect_scores *scores, char (*keys)[33], bool *complete,
+                              struct dpe_error *err)
+{
+    const struct step_rows *rows = user;
+    const struct dpe_detect_report *report = rows->report;
+    const struct dpe_detect_result *deciding = dpe_detect_deciding(report);
+    int n = report->grid->params.n_lengths;
+    const char *names[DPE_DETECT_MAX_LENGTHS];
+    /* Too large for a small stack. */
+    struct dpe_plan *plans = dpe_alloc_zero((size_t)n, sizeof *plans);
+    if (plans == NULL) {
+        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for %d plans", n);
+    }
+    dpe_status status =
+        dpe_detect_step_plans(report->grid, report->context, at, group, plans, keys, err);
+    for (int t = 0; t < n; t++) {
+        dpe_plan_free(&plans[t]);
+        names[t] = keys[t];
+    }
+    free(plans);
+    if (status == DPE_OK) {
+        status = dpe_detect_collect(rows->run, deciding->task, names, n, 0, deciding->n_samples,
+                                    deciding->together, scores, err);
+    }
+    for (int64_t i = 0; status == DPE_OK && i < n * deciding->n_samples; i++) {
+        *complete = *complete && scores->status[i] >= 0;
+    }
+    return status;
+}
+
+static dpe_status select_lengths(struct dpe_detect_report *report, const struct dpe_run *run,
+                                 struct dpe_error *err)
+{
+    const struct dpe_detect_params *params = &report->grid->params;
+    const struct dpe_detect_result *deciding = dpe_detect_deciding(report);
+    struct step_rows rows = {report, run};
+    const struct dpe_detect_steps steps = {&rows, step_scores};
+    dpe_detect_selection_free(&report->selection);
+    switch (report->rule) {
+    case DPE_DETECT_GUARDED:
+        return dpe_detect_select_guarded(params, &deciding->scores, deciding->criterion,
+                                         &report->selection, err);
+    case DPE_DETECT_SEQUENTIAL:
+        return dpe_detect_select_sequential(params, &deciding->ranking, report->rounds, &steps,
+                                            &report->selection, err);
+    case DPE_DETECT_JOINTLY:
+        return dpe_detect_select_point(params, report->search.point.at, &report->selection, err);
+    case DPE_DETECT_PAPER:
+        break;
+    }
+    return dpe_detect_select_paper(params, &deciding->ranking, &report->selection, err);
+}
+
+static dpe_status searched_scores(void *user, const char *const *keys, int n,
+                                  struct dpe_detect_scores *scores, struct dpe_error *err)
+{
+    const struct step_rows *rows = user;
+    const struct dpe_detect_result *deciding = dpe_detect_deciding(rows->report);
+    return dpe_detect_collect(rows->run, deciding->task, keys, n, 0,
+                              rows->report->searching.n_samples, deciding->together, scores, err);
+}
+
+dpe_status dpe_detect_report_search(struct dpe_detect_report *report, const struct dpe_run *run,
+                                    struct dpe_error *err)
+{
+    struct step_rows rows = {report, run};
+    const struct dpe_detect_source source = {&rows, searched_scores};
+    dpe_detect_search_free(&report->search);
+    if (report->searching.n_samples == 0) {
+        report->search.complete = true;
+        return DPE_OK;
+    }
+    const struct dpe_detect_ranking *ranking =
+        report->swept ? &dpe_detect_deciding(report)->ranking : NULL;
+    return dpe_detect_search_replay(&report->searching, report->grid, report->context, ranking,
+                                    &source, &report->search, err);
+}
+
+dpe_status dpe_detect_report_sweep(struct dpe_detect_report *report, const struct dpe_run *run,
+                                   struct dpe_error *err)
+{
+    const struct dpe_detect_grid *grid = report->grid;
+    size_t n = (size_t)grid->params.n_groups;
+    if (report->scale == NULL) {
+        report->scale = dpe_alloc(n, sizeof *report->scale);
+        report->selected = dpe_alloc(n, sizeof *report->selected);
+    }
+    if (report->scale == NULL || report->selected == NULL) {
+        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for %zu groups", n);
+    }
+    dpe_status status = DPE_OK;
+    for (int i = 0; i < 2 && status == DPE_OK; i++) {
+        if (report->results[i].used) {
+            status = report_task(report, &report->results[i], run, err);
+        }
+    }
+    if (status == DPE_OK) {
+        status = dpe_detect_report_search(report, run, err);
+    }
+    if (status == DPE_OK) {
+        status = select_lengths(report, run, err);
+    }
+    if (status == DPE_OK) {
+        dpe_detect_selected_scales(&grid->params, &report->selection, report->scale);
+        for (int g = 0; g < grid->params.n_groups; g++) {
+            int at = report->selection.at[g];
+            report->selected[g] = at < 0 ? -1 : grid->params.lengths[at];
+        }
+    }
+    return status;
+}
+
+bool dpe_detect_report_chooses(const struct dpe_detect_report *report)
+{
+    return report->rule == DPE_DETECT_JOINTLY;
+}
+
+struct dpe_detect_point dpe_detect_report_point(const struct dpe_detect_report *report, int plan)
+{
+    return plan == DPE_DETECT_BASE     ? report->search.start
+           : plan == DPE_DETECT_SINGLE ? report->search.single
+                                       : report->search.point;
+}
+
+/* What the table gets. */
+static dpe_status keep(struct dpe_detect_report *report, int plan, struct dpe_error *err)
+{
+    const struct dpe_detect_params *params = &report->grid->params;
+    struct dpe_detect_kept *kept = &report->kept;
+    size_t n = (size_t)params->n_groups;
+    kept->scale = kept->scale != NULL ? kept->scale : dpe_alloc(n, sizeof *kept->scale);
+    kept->length = kept->length != NULL ? kept->length : dpe_alloc(n, sizeof *kept->length);
+    if (kept->scale == NULL || kept->length == NULL) {
+        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for %zu groups", n);
+    }
+    kept->plan = plan;
+    kept->temperature = params->temperature;
+    kept->window = params->window;
+    for (size_t g = 0; g < n; g++) {
+        kept->scale[g] = plan == DPE_DETECT_ROPE ? 1.0 : report->scale[g];
+        kept->length[g] = plan == DPE_DETECT_ROPE ? params->length : report->selected[g];
+    }
+    if (plan == DPE_DETECT_ROPE) {
+        kept->temperature = dpe_temperature_none;
+    } else if (dpe_detect_report_chooses(report)) {
+        const struct dpe_detect_point point = dpe_detect_report_point(report, plan);
+        kept->temperature = point.temperature;
+        kept->window = point.window;
+        dpe_detect_point_scales(params, &point, kept->scale);
+        dpe_detect_point_lengths(params, &point, kept->length);
+    }
+    return DPE_OK;
+}
+
+/* Plans that a table can hold: all but those of --against. */
+static int tables_of(const struct dpe_detect_report *report)
+{
+    int n = DPE_DETECT_N_VALIDATED;
+    if (!dpe_detect_report_chooses(report)) {
+        return 0;
+    }
+    return report->n_validated > n && strcmp(report->names[n], "single") == 0 ? n + 1 : n;
+}
+
+static dpe_status validate_task(struct dpe_detect_report *report, struct dpe_detect_result *result,
+                                const struct dpe_run *run, struct dpe_error *err)
+{
+    const char *keys[DPE_DETECT_MOST_VALIDATED];
+    for (int v = 0; v < report->n_validated; v++) {
+        keys[v] = report->keys[v];
+    }
+    dpe_detect_scores_free(&result->validate_scores);
+    result->validated = false;
+    dpe_status status = dpe_detect_collect(run, result->validate_task, keys, report->n_validated,
+                                           result->first_validated, result->n_validated,
+                                           result->together, &result->validate_scores, err);
+    if (status == DPE_OK) {
+        status = dpe_detect_validate(&result->validate_scores, result->criterion, tables_of(report),
+                                     &result->validation, err);
+    }
+    result->validated = status == DPE_OK;
+    return status;
+}
+
+dpe_status dpe_detect_report_validation(struct dpe_detect_report *report, const struct dpe_run *run,
+                                        struct dpe_error *err)
+{
+    dpe_status status = DPE_OK;
+    for (int i = 0; i < 2 && status == DPE_OK; i++) {
+        if (report->results[i].used) {
+            status = validate_task(report, &report->results[i], run, err);
+        }
+    }
+    return status == DPE_OK ? keep(report, dpe_detect_deciding(report)->validation.kept, err)
+                            : status;
+}
+
+void dpe_detect_report_free(struct dpe_detect_report *report)
+{
+    for (int i = 0; i < 2; i++) {
+        dpe_detect_scores_free(&report->results[i].scores);
+        dpe_detect_scores_free(&report->results[i].validate_scores);
+        dpe_detect_ranking_free(&report->results[i].ranking);
+    }
+    dpe_detect_selection_free(&report->selection);
+    dpe_race_free(&report->race);
+    dpe_detect_search_free(&report->search);
+    free(report->kept.scale);
+    free(report->kept.length);
+    report->kept.scale = NULL;
+    report->kept.length = NULL;
+    free(report->scale);
+    free(report->selected);
+    report->scale = NULL;
+    report->selected = NULL;
+}

@@ -1,0 +1,172 @@
+/* A search as text: its steps, and the first lines of its result. */
+#include "detect/report/page.h"
+#include "detect/report/view.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+void dpe_detect_lengths_text(const struct dpe_detect_params *params,
+                             const struct dpe_detect_point *point, char *text, size_t size)
+{
+    bool one = !params->frequencies && dpe_detect_point_is_single(params, point);
+    int n = one ? 1 : params->n_groups;
+    text[0] = '\0';
+    for (int g = 0; g < n; g++) {
+        size_t used = strlen(text);
+        double length = point->at[g] < 0 ? (double)params->length / dpe_detect_base_scale(params, g)
+                                         : (double)params->lengths[point->at[g]];
+        snprintf(text + used, size - used, "%s%.10g", g > 0 ? " " : "", length);
+    }
+}
+
+/* -------------------------------------------------------------------------------------- the steps
+ */
+
+static void put_step(struct dpe_detect_page *page, const struct dpe_detect_report *report,
+                     const struct dpe_detect_step *step)
+{
+    const struct dpe_detect_params *params = &report->grid->params;
+    static const char *const titles[DPE_DETECT_N_MOVES] = {"temperature", "lengths of all groups",
+                                                           "near window", "fast groups longer",
+                                                           "length of one group"};
+    dpe_detect_put(page, "\n%s, round %d", titles[step->move], step->round + 1);
+    if (!step->tested) {
+        dpe_detect_put(page, step->n < 2
+                                 ? ": nothing to try\n"
+                                 : ": not tried, the plan so far loses too little for a test of "
+                                   "these samples to show an improvement\n");
+        return;
+    }
+    if (step->chosen > 0) {
+        dpe_detect_put(page, ": changed (p = %.4f)\n", step->p);
+    } else if (step->best > 0) {
+        dpe_detect_put(page, ": unchanged, no change is shown to be better (p = %.4f)\n", step->p);
+    } else {
+        dpe_detect_put(page, ": unchanged, none was better on all samples\n");
+    }
+    for (int i = 0; i < step->n; i++) {
+        const struct dpe_detect_tried *tried = &step->tried[i];
+        char temperature[160], lengths[1024], value[64];
+        dpe_temperature_text(&tried->point.temperature, temperature);
+        dpe_detect_lengths_text(params, &tried->point, lengths, sizeof lengths);
+        dpe_detect_interval_text(report->searching.criterion, tried->value.mean, tried->value.low,
+                                 tried->value.high, true, value, sizeof value);
+        dpe_detect_put(page, "%c %-24s %4lld samples  %s", i == step->chosen ? '*' : ' ', value,
+                       (long long)tried->samples, temperature);
+        if (!params->frequencies) {
+            dpe_detect_put(page, ", window %lld", (long long)tried->point.window);
+        }
+        dpe_detect_put(page, ", %s\n", lengths);
+    }
+}
+
+dpe_status dpe_detect_search_table(const struct dpe_detect_report *report, struct dpe_text *out,
+                                   struct dpe_error *err)
+{
+    struct dpe_detect_page page = {out, DPE_OK, err};
+    const struct dpe_detect_search *search = &report->search;
+    dpe_detect_put(&page, "Search, %s; * the plan that each step ends with\n",
+                   report->searching.criterion == DPE_DETECT_RECALL ? "recall of needles"
+                                                                    : "nats per token");
+    for (int i = 0; i < search->n_steps; i++) {
+        put_step(&page, report, &search->steps[i]);
+    }
+    return page.status;
+}
+
+/* ------------------------------------------------------------------------------------ first lines
+ */
+
+static const char *name_of(const struct dpe_detect_report *report, int plan)
+{
+    return plan == DPE_DETECT_ROPE    ? "the model as it is (rope)"
+           : plan == DPE_DETECT_BASE  ? (report->grid->params.frequencies
+                                             ? "the base (frequencies that go round kept)"
+                                             : "the base (every group at half the trained length)")
+           : plan == DPE_DETECT_JOINT ? "the joint plan"
+           : strcmp(report->names[plan], "single") == 0
+               ? (report->grid->params.frequencies ? "one length for all groups that are not kept"
+                                                   : "one length for all groups")
+               : report->names[plan];
+}
+
+static void put_against(struct dpe_detect_page *page, const struct dpe_detect_report *report,
+                        const struct dpe_detect_validation *v, int plan)
+{
+    static const char *const words[] = {[DPE_DETECT_BETTER] = "better than",
+                                        [DPE_DETECT_INDISTINCT] = "not distinguishable from",
+                                        [DPE_DETECT_WORSE] = "worse than",
+                                        [DPE_DETECT_UNKNOWN] = "not comparable with"};
+    enum dpe_detect_verdict verdict =
+        dpe_detect_judge(&v->kept_minus[plan], v->kept_p[plan], v->criterion);
+    char difference[96];
+    dpe_detect_difference_text(&v->kept_minus[plan], v->kept_p[plan], difference,
+                               sizeof difference);
+    dpe_detect_put(page, "  %s %s: %s\n", words[verdict], name_of(report, plan), difference);
+}
+
+static void put_plan(struct dpe_detect_page *page, const struct dpe_detect_report *report, int plan)
+{
+    char temperature[160], lengths[1024];
+    if (plan == DPE_DETECT_ROPE) {
+        return;
+    }
+    const struct dpe_detect_point point = dpe_detect_report_point(report, plan);
+    dpe_temperature_text(&point.temperature, temperature);
+    dpe_detect_lengths_text(&report->grid->params, &point, lengths, sizeof lengths);
+    if (report->grid->params.frequencies) {
+        dpe_detect_put(page, "  temperature %s, frequencies of groups at %s\n", temperature,
+                       lengths);
+        return;
+    }
+    dpe_detect_put(
+        page, "  temperature %s, near window %lld, %s %s\n", temperature, (long long)point.window,
+        dpe_detect_point_is_single(&report->grid->params, &point) ? "all groups at" : "groups at",
+        lengths);
+}
+
+/* What detection by groups adds to one length for all of them. */
+static void put_worth(struct dpe_detect_page *page, const struct dpe_detect_report *report,
+                      const struct dpe_detect_validation *v)
+{
+    const struct dpe_detect_params *params = &report->grid->params;
+    bool single =
+        v->n_plans > DPE_DETECT_SINGLE && strcmp(report->names[DPE_DETECT_SINGLE], "single") == 0;
+    if (dpe_detect_point_is_single(params, &report->search.point)) {
+        dpe_detect_put(page, "  Detection by groups adds nothing here: no group was shown to do "
+                             "better at a length of its own.\n");
+    } else if (single && dpe_detect_judge(&v->minus[DPE_DETECT_SINGLE], v->p[DPE_DETECT_SINGLE],
+                                          v->criterion) != DPE_DETECT_BETTER) {
+        dpe_detect_put(page, "  Detection by groups adds nothing that these samples show: lengths "
+                             "of their own are not shown to be better than one for all.\n");
+    }
+}
+
+dpe_status dpe_detect_lead(const struct dpe_detect_report *report, struct dpe_text *out,
+                           struct dpe_error *err)
+{
+    struct dpe_detect_page written = {out, DPE_OK, err};
+    struct dpe_detect_page *page = &written;
+    const struct dpe_detect_result *deciding = dpe_detect_deciding(report);
+    const struct dpe_detect_validation *v = &deciding->validation;
+    bool recall = v->criterion == DPE_DETECT_RECALL;
+    char value[64];
+    if (!deciding->validated) {
+        return DPE_OK;
+    }
+    dpe_detect_interval_text(v->criterion, v->value[v->kept].mean, v->value[v->kept].low,
+                             v->value[v->kept].high, true, value, sizeof value);
+    dpe_detect_put(page, "The table holds %s: %s %s on %lld %s %s\n", name_of(report, v->kept),
+                   recall ? "recall" : "perplexity", value, (long long)v->value[v->kept].n,
+                   deciding->fresh ? "fresh" : "of the sweep's", recall ? "samples" : "books");
+    put_plan(page, report, v->kept);
+    for (int plan = 0; plan < v->n_plans; plan++) {
+        if (plan != v->kept && strcmp(report->keys[plan], report->keys[v->kept]) != 0) {
+            put_against(page, report, v, plan);
+        }
+    }
+    put_worth(page, report, v);
+    dpe_detect_put(page, "\n");
+    return page->status;
+}

@@ -1,0 +1,124 @@
+/* The validated plans and the verdict as text. */
+#include "detect/report/page.h"
+#include "detect/report/view.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+static void put_difference(struct dpe_detect_page *page, const char *name,
+                           const struct dpe_interval *d, double p, int width)
+{
+    if (d->n == 0) {
+        dpe_detect_put(page, "%s: no valid pair\n", name);
+        return;
+    }
+    char value[24], bounds[48] = "";
+    bool wide = width >= 60;
+    snprintf(value, sizeof value, p < 0.001 ? "p < 0.001" : "p = %.3f", p);
+    if (isfinite(d->low) && isfinite(d->high)) {
+        snprintf(bounds, sizeof bounds, wide ? " [%+.3f, %+.3f]" : "\n [%+.3f,%+.3f]", d->low,
+                 d->high);
+    }
+    dpe_detect_put(page, wide ? "%-13s %+.3f%s  %s, %lld pairs\n" : "%s\n %+.3f%s\n %s, %lld\n",
+                   name, d->mean, bounds, value, (long long)d->n);
+}
+
+/* A number of samples in two digits: more would be more than is known. */
+static int64_t two_digits(int64_t n)
+{
+    int64_t unit = 1;
+    while (n / unit >= 100) {
+        unit *= 10;
+    }
+    return (n + unit - 1) / unit * unit;
+}
+
+static void put_indistinct(struct dpe_detect_page *page,
+                           const struct dpe_detect_validation *validation)
+{
+    const char *what = validation->criterion == DPE_DETECT_RECALL ? "samples" : "books";
+    dpe_detect_put(page, "The joint plan is not distinguishable from the base with %lld %s.\n",
+                   (long long)validation->minus[DPE_DETECT_BASE].n, what);
+    if (validation->needed == 0) {
+        return;
+    }
+    dpe_detect_put(page, "About %lld %s would show a difference of this size.\n",
+                   (long long)two_digits(validation->needed), what);
+}
+
+static void put_verdict(struct dpe_detect_page *page,
+                        const struct dpe_detect_validation *validation)
+{
+    if (validation->too_easy) {
+        dpe_detect_put(
+            page, "Base and joint plan both find 100 %%: the task is too easy at this length to "
+                  "compare lengths.\nMake it harder with --niah keys=4,values=4, "
+                  "--keys-per-context 4 or a larger --length.\n");
+        return;
+    }
+    switch (validation->verdict) {
+    case DPE_DETECT_BETTER:
+        dpe_detect_put(page, "The joint plan is better than the base.\n");
+        return;
+    case DPE_DETECT_WORSE:
+        dpe_detect_put(page, "The joint plan is worse than the base%s.\n",
+                       validation->kept != DPE_DETECT_JOINT
+                           ? ", so the table holds the better one"
+                           : "; --select joint (the default) ends with the better one");
+        return;
+    case DPE_DETECT_INDISTINCT:
+        put_indistinct(page, validation);
+        return;
+    case DPE_DETECT_UNKNOWN:
+        break;
+    }
+    dpe_detect_put(page, "The joint plan could not be compared with the base: no sample is valid "
+                         "under both.\n");
+}
+
+dpe_status dpe_detect_validation_table(const struct dpe_detect_validation *validation,
+                                       const char (*names)[64], const char *base, int width,
+                                       struct dpe_text *out, struct dpe_error *err)
+{
+    struct dpe_detect_page written = {out, DPE_OK, err};
+    struct dpe_detect_page *page = &written;
+    const char *const meaning[DPE_DETECT_N_VALIDATED] = {"the model as it is", base,
+                                                         "every group at the length chosen for it"};
+    bool recall = validation->criterion == DPE_DETECT_RECALL;
+    int widest = 6;
+    for (int v = DPE_DETECT_N_VALIDATED; v < validation->n_plans; v++) {
+        int n = (int)strlen(names[v]);
+        widest = n > widest && n <= 24 ? n : widest;
+    }
+    for (int v = 0; v < DPE_DETECT_N_VALIDATED || v < validation->n_plans; v++) {
+        char value[64];
+        const struct dpe_interval *one = &validation->value[v];
+        bool own = v < DPE_DETECT_N_VALIDATED;
+        const char *name = own ? dpe_detect_validated_names[v] : names[v];
+        const char *what = own                           ? meaning[v]
+                           : strcmp(name, "single") == 0 ? "one length for all groups"
+                                                         : "";
+        dpe_detect_interval_text(validation->criterion, one->mean, one->low, one->high, width >= 34,
+                                 value, sizeof value);
+        if (width >= 80 && what[0] != '\0') {
+            dpe_detect_put(page, "%-*s %-24s %s\n", widest, name, value, what);
+        } else {
+            dpe_detect_put(page, "%-*s %s\n", widest, name, value);
+        }
+    }
+    put_difference(page, "joint - base", &validation->minus[DPE_DETECT_BASE],
+                   validation->p[DPE_DETECT_BASE], width);
+    put_difference(page, "joint - rope", &validation->minus[DPE_DETECT_ROPE],
+                   validation->p[DPE_DETECT_ROPE], width);
+    for (int v = DPE_DETECT_N_VALIDATED; v < validation->n_plans; v++) {
+        char name[96];
+        snprintf(name, sizeof name, "joint - %s", names[v]);
+        put_difference(page, name, &validation->minus[v], validation->p[v], width);
+    }
+    if (!recall) {
+        dpe_detect_put(page, "(differences in nats per token: lower is better)\n");
+    }
+    put_verdict(page, validation);
+    return page->status;
+}

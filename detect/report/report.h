@@ -1,0 +1,99 @@
+/**
+ * @file report.h
+ * What a sweep found: everything that the table and the terminal show.
+ */
+#ifndef DPE_DETECT_REPORT_H
+#define DPE_DETECT_REPORT_H
+
+#include "data/data.h"
+#include "detect/search/search.h"
+#include "detect/search/select.h"
+#include "detect/sweep/grid.h"
+#include "detect/sweep/detect_race.h"
+#include "detect/sweep/ranking.h"
+#include "engine/base/base.h"
+#include "engine/model/model.h"
+#include "engine/plan/plan.h"
+#include "engine/session/session.h"
+#include "engine/tokenizer/tokenizer.h"
+#include "outputs/run/run.h"
+
+/** One benchmark of a sweep: where its rows are and, once collected, what follows from them. */
+struct dpe_detect_result {
+    bool used;
+    enum dpe_detect_criterion criterion;
+    const char *task, *validate_task; /**< names of the sample streams */
+    int64_t n_samples, first_validated, n_validated;
+    int64_t together;         /**< samples in a row that share a context, ≥ 1 */
+    bool fresh;               /**< the validated samples are not those of the sweep */
+    const char *const *books; /**< perplexity: [n_samples] ids; NULL for NIAH */
+    struct dpe_detect_scores scores;
+    struct dpe_detect_ranking ranking;
+    bool validated; /**< the two below are filled */
+    struct dpe_detect_scores validate_scores;
+    struct dpe_detect_validation validation;
+};
+
+/** The plan that the table holds: the joint one, or one that validation shows to be better. */
+struct dpe_detect_kept {
+    int plan; /**< index of a validated plan */
+    struct dpe_temperature temperature;
+    int64_t window;
+    double *scale;   /**< [n_groups] */
+    int64_t *length; /**< [n_groups] −1 = none (the scale of the detection) */
+};
+
+/** Everything that the table and the terminal show. `grid`, `context` and names are borrowed; the
+ *  rest is computed from rows by the functions below. */
+struct dpe_detect_report {
+    const struct dpe_detect_grid *grid;
+    const struct dpe_plan_context *context;
+    enum dpe_detect_rule rule;
+    int rounds; /**< sequential */
+    struct dpe_detect_selection selection;
+    bool racing;
+    struct dpe_race_options race_options; /**< filled by the caller when racing */
+    struct dpe_race race;                 /**< arms: the grid's cells */
+    struct dpe_detect_result results[2]; /**< NIAH, perplexity; the first used one decides */
+    double *scale;                       /**< [n_groups] of the joint plan */
+    int64_t *selected; /**< [n_groups] its lengths, −1 = none (the scale of the detection) */
+    /** With --temperature auto or --select joint (filled by the caller; n_samples 0: no search). */
+    struct dpe_detect_search_options searching;
+    bool swept; /**< the sweep under the searched temperature has its rows */
+    struct dpe_detect_search search;
+    int n_validated;                           /**< plans */
+    char names[DPE_DETECT_MOST_VALIDATED][64]; /**< of the validated plans */
+    char keys[DPE_DETECT_MOST_VALIDATED][33];  /**< their row keys, "" = not known */
+    struct dpe_detect_kept kept;               /**< what the table holds */
+    uint64_t seed, validation_seed;
+    struct dpe_session_work work; /**< of this session's processes, for /run */
+    /* what the run was about, for /model, /tokenizer, /corpus and /detect */
+    const struct dpe_model *model;
+    const struct dpe_tokenizer *tokenizer;
+    const struct dpe_corpus *corpus;
+    const char *niah_spec, *niah_template; /**< spec, hash of the templates; NULL = none */
+    const char *pilot;                     /**< what chose the spec, NULL = it was given */
+};
+/** The result that decides: NIAH when it is used. */
+const struct dpe_detect_result *dpe_detect_deciding(const struct dpe_detect_report *report);
+/** Collect the sweep's rows, rank them and select by the rule; fills scale as well. May be called
+ *  again; with rows missing the selection follows from those that are there. */
+dpe_status dpe_detect_report_sweep(struct dpe_detect_report *report, const struct dpe_run *run,
+                                   struct dpe_error *err);
+/** Only the search of a report, as far as its rows go. May be called again. */
+dpe_status dpe_detect_report_search(struct dpe_detect_report *report, const struct dpe_run *run,
+                                    struct dpe_error *err);
+/** Whether a table may hold another plan than the joint one: with the search. */
+bool dpe_detect_report_chooses(const struct dpe_detect_report *report);
+/** The point of a validated plan other than rope: base, joint or single. */
+struct dpe_detect_point dpe_detect_report_point(const struct dpe_detect_report *report, int plan);
+/** Only the race of a report: collect its rows and replay it. May be called again. */
+dpe_status dpe_detect_report_race(struct dpe_detect_report *report, const struct dpe_run *run,
+                                  struct dpe_error *err);
+/** Collect the validated rows (keys are filled) and compare. May be called again. */
+dpe_status dpe_detect_report_validation(struct dpe_detect_report *report, const struct dpe_run *run,
+                                        struct dpe_error *err);
+/** Free what was computed. */
+void dpe_detect_report_free(struct dpe_detect_report *report);
+
+#endif

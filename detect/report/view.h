@@ -1,0 +1,65 @@
+/**
+ * @file view.h
+ * How the terminal shows a report.
+ */
+#ifndef DPE_DETECT_VIEW_H
+#define DPE_DETECT_VIEW_H
+
+#include "data/data.h"
+#include "detect/report/report.h"
+#include "engine/base/base.h"
+
+enum dpe_detect_colour { DPE_DETECT_MONO, DPE_DETECT_256, DPE_DETECT_TRUECOLOUR };
+
+/** What the terminal can show. `no_colour`, `term` and `colorterm` are the environment's NO_COLOR,
+ *  TERM and COLORTERM (NULL = unset). */
+enum dpe_detect_colour dpe_detect_colour_of(bool terminal, const char *no_colour, const char *term,
+                                            const char *colorterm);
+
+/** A length in few characters: 512, 1k, 128k, 1000. */
+void dpe_detect_short_length(int64_t length, char text[24]);
+
+/** The group × length heat map, the best of each group marked by '*', appended to `out`. Fits into
+ *  `width` columns (≥ 20): cells shrink from 0.625 to 6, and from there whole columns are left out
+ *  and counted. Colours set both fore- and background, so any terminal theme shows them. */
+dpe_status dpe_detect_heatmap(const struct dpe_detect_grid *grid,
+                              const struct dpe_detect_ranking *ranking, int width,
+                              enum dpe_detect_colour colour, struct dpe_text *out,
+                              struct dpe_error *err);
+/** A line per group: pairs, effective length, scale, and as many ranks with their intervals as fit
+ *  into `width`. */
+dpe_status dpe_detect_rank_table(const struct dpe_detect_grid *grid,
+                                 const struct dpe_detect_ranking *ranking, int width,
+                                 struct dpe_text *out, struct dpe_error *err);
+/** The validated plans and the verdict in words; names [n_plans], NULL: there are but three; `base`
+ *  says what the base is. */
+dpe_status dpe_detect_validation_table(const struct dpe_detect_validation *validation,
+                                       const char (*names)[64], const char *base, int width,
+                                       struct dpe_text *out, struct dpe_error *err);
+/** The steps of a search: its plans with recall (or nats per token), which was taken, and why. */
+dpe_status dpe_detect_search_table(const struct dpe_detect_report *report, struct dpe_text *out,
+                                   struct dpe_error *err);
+/** First lines of a search's result: what the table holds, how well it does, and against what. */
+dpe_status dpe_detect_lead(const struct dpe_detect_report *report, struct dpe_text *out,
+                           struct dpe_error *err);
+/** The lengths of a point as text: "256", or "256 128 …", of frequencies always of every group;
+ * that of the base where it is none of the detecting lengths. */
+void dpe_detect_lengths_text(const struct dpe_detect_params *params,
+                             const struct dpe_detect_point *point, char *text, size_t size);
+
+/** What the live line shows. */
+struct dpe_detect_progress {
+    const char *stage;     /**< "sweep" or "validate" */
+    int64_t round, rounds; /**< 1-based; plans_done counts within the round */
+    int64_t plans_done, plans, rows_done, rows;
+    double rate;         /**< rows per second, ≤ 0 = unknown */
+    double seconds_left; /**< < 0 = unknown */
+    const int64_t *best; /**< [n_best] best length so far, −1 = none yet; NULL = not shown */
+    int n_best;
+};
+/** One line of at most `width` columns, NUL-terminated in text[size], no newline: what matters
+ *  least is shortened and dropped first. */
+void dpe_detect_live_line(const struct dpe_detect_progress *progress, int width, char *text,
+                          size_t size);
+
+#endif

@@ -1,0 +1,338 @@
+/* The changes that the steps of a search try, and the points that they are. */
+#include "detect/search/search.h"
+
+#include <math.h>
+#include <string.h>
+
+const char *const dpe_detect_move_names[DPE_DETECT_N_MOVES] = {"temperature", "lengths", "window",
+                                                               "split", "group"};
+
+/* ----------------------------------------------------------------------------------------- points
+ */
+
+void dpe_detect_point_base(const struct dpe_detect_params *params, struct dpe_detect_point *point)
+{
+    *point =
+        (struct dpe_detect_point){.temperature = params->temperature, .window = params->window};
+    if (point->temperature.logit_scale == 0.0) {
+        point->temperature = dpe_temperature_none;
+    }
+    for (int g = 0; g < params->n_groups; g++) {
+        point->at[g] = (int16_t)dpe_detect_base_at(params, g);
+    }
+}
+
+void dpe_detect_point_lengths(const struct dpe_detect_params *params,
+                              const struct dpe_detect_point *point, int64_t *length)
+{
+    for (int g = 0; g < params->n_groups; g++) {
+        length[g] = point->at[g] < 0 ? -1 : params->lengths[point->at[g]];
+    }
+}
+
+void dpe_detect_point_scales(const struct dpe_detect_params *params,
+                             const struct dpe_detect_point *point, double *scale)
+{
+    for (int g = 0; g < params->n_groups; g++) {
+        bool base = point->at[g] < 0 || point->at[g] == dpe_detect_base_at(params, g);
+        scale[g] = dpe_detect_joint_scale(params, g, base ? -1 : params->lengths[point->at[g]]);
+    }
+}
+
+/* A length that changes nothing. */
+static bool is_kept(const struct dpe_detect_params *params, int at)
+{
+    return at >= 0 && params->lengths[at] == params->length;
+}
+
+bool dpe_detect_point_is_single(const struct dpe_detect_params *params,
+                                const struct dpe_detect_point *point)
+{
+    int first = 0;
+    while (params->frequencies && first < params->n_groups - 1 &&
+           is_kept(params, point->at[first])) {
+        first++;
+    }
+    for (int g = first + 1; g < params->n_groups; g++) {
+        if (point->at[g] != point->at[first]) {
+            return false;
+        }
+    }
+    return true;
+}
+
+dpe_status dpe_detect_point_plan(const struct dpe_detect_grid *grid,
+                                 const struct dpe_plan_context *context,
+                                 const struct dpe_detect_point *point, struct dpe_plan *plan,
+                                 struct dpe_error *err)
+{
+    double scale[DPE_DETECT_MOST_GROUPS];
+    dpe_detect_point_scales(&grid->params, point, scale);
+    const struct dpe_dpe_params dpe = {
+        .frequencies = grid->params.frequencies,
+        .window = point->window,
+        .n_groups = grid->params.n_groups,
+        .edges = grid->edges,
+        .scale = scale,
+        .mask = grid->params.mask,
+        .temperature = &point->temperature,
+    };
+    return dpe_plan_make_dpe(&dpe, context, plan, err);
+}
+
+/* -------------------------------------------------------------------------------------- candidates
+ */
+
+/* A step's list as it is filled. */
+struct list {
+    struct dpe_detect_tried *tried;
+    int n;
+};
+
+/* A copy of the step's first point, to be changed; the last one again when the list is full. */
+static struct dpe_detect_point *add(struct list *list)
+{
+    int at = list->n < DPE_DETECT_MOST_CANDIDATES ? list->n++ : DPE_DETECT_MOST_CANDIDATES - 1;
+    list->tried[at] = (struct dpe_detect_tried){.point = list->tried[0].point};
+    return &list->tried[at].point;
+}
+
+static void add_temperature(struct list *list, struct dpe_temperature temperature)
+{
+    struct dpe_error err = {0};
+    if (dpe_temperature_check(&temperature, &err) == DPE_OK) {
+        add(list)->temperature = temperature;
+    }
+}
+
+/* Log-n with bases at and below the trained length and with exponents between ½ and 2; InfoScale's
+ * formula; constants, YaRN's among them: a² with a = 0.1 ln(L/L0) + 1. Beside frequencies only
+ * constants, which is what runtimes that read a factor for each pair have. */
+static void add_temperatures(struct list *list, const struct dpe_detect_params *params,
+                             int64_t head_dim)
+{
+    double trained = (double)params->trained_length;
+    const struct dpe_temperature grid[] = {
+        {trained, 1.0, 0.0, 1.0},
+        {trained / 2.0, 1.0, 0.0, 1.0},
+        {trained / 4.0, 1.0, 0.0, 1.0},
+        {trained, 0.5, 0.0, 1.0},
+        {trained, 1.5, 0.0, 1.0},
+        {trained, 2.0, 0.0, 1.0},
+        {trained, 0.5, 2.0 / (double)head_dim, 1.0},
+    };
+    static const double factors[] = {1.2, 1.4, 1.6, 1.8, 2.0};
+    for (size_t i = 0; i < sizeof grid / sizeof grid[0] && !params->frequencies; i++) {
+        add_temperature(list, grid[i]);
+    }
+    for (size_t i = 0; i < sizeof factors / sizeof factors[0]; i++) {
+        add_temperature(list, (struct dpe_temperature){0.0, 1.0, 0.0, factors[i]});
+    }
+    double yarn = 0.1 * log((double)params->length / trained) + 1.0;
+    if (yarn > 1.0) {
+        add_temperature(list, (struct dpe_temperature){0.0, 1.0, 0.0, yarn * yarn});
+    }
+}
+
+/* Around the temperature that the search has. */
+static void add_neighbours(struct list *list)
+{
+    const struct dpe_temperature now = list->tried[0].point.temperature;
+    struct dpe_temperature other = now;
+    if (!dpe_temperature_is_none(&now)) {
+        add_temperature(list, dpe_temperature_none);
+    }
+    static const double factors[] = {1.1, 1.0 / 1.1};
+    for (int i = 0; i < 2; i++) {
+        other = now;
+        other.logit_scale *= factors[i];
+        add_temperature(list, other);
+    }
+    for (int i = 0; i < 2 && now.log_n_length > 0.0; i++) {
+        other = now;
+        other.log_n_length *= i == 0 ? 2.0 : 0.5;
+        add_temperature(list, other);
+        other = now;
+        other.log_n_power *= i == 0 ? 1.25 : 0.8;
+        add_temperature(list, other);
+    }
+}
+
+static int length_of_rank(const struct dpe_detect_ranking *ranking, int group, int rank)
+{
+    for (int t = 0; t < ranking->n_lengths; t++) {
+        if (ranking->rank[group * ranking->n_lengths + t] == rank) {
+            return t;
+        }
+    }
+    return -1;
+}
+
+/* Every group at one length, the longest first, to which ties go. */
+static void add_single(struct list *list, const struct dpe_detect_params *params, int64_t most,
+                       int how_many, const struct dpe_temperature *temperature)
+{
+    const int64_t window = list->tried[0].point.window;
+    int n = 0;
+    for (int t = params->n_lengths - 1; t >= 0 && params->lengths[t] >= window; t--) {
+        if (params->lengths[t] > most || n == how_many) {
+            continue;
+        }
+        n++;
+        struct dpe_detect_point *point = add(list);
+        for (int g = 0; g < params->n_groups; g++) {
+            point->at[g] = (int16_t)t;
+        }
+        point->temperature = temperature != NULL ? *temperature : point->temperature;
+    }
+}
+
+/* One length for all; what the sweep ranks first, of all groups, and of those whose lengths differ
+ * beyond noise. Which temperature suits depends on the length, so with a searched one the first
+ * time also each length that was trained together with the usual ones. */
+static void add_lengths(struct list *list, const struct dpe_detect_params *params,
+                        const struct dpe_detect_ranking *ranking)
+{
+    const int64_t window = list->tried[0].point.window;
+    if (!params->frequencies) { /* with none kept they find nothing */
+        add_single(list, params, params->length, DPE_DETECT_MAX_LENGTHS, NULL);
+    }
+    for (int informative = 0; informative < 2; informative++) {
+        struct dpe_detect_point *point = add(list);
+        for (int g = 0; g < params->n_groups; g++) {
+            int t = length_of_rank(ranking, g, 1);
+            if (t >= 0 && params->lengths[t] >= window &&
+                (informative == 0 || ranking->informative[g])) {
+                point->at[g] = (int16_t)t;
+            }
+        }
+    }
+}
+
+static void add_lengths_and_temperatures(struct list *list, const struct dpe_detect_params *params,
+                                         int64_t head_dim)
+{
+    double trained = (double)params->trained_length;
+    double yarn = 0.1 * log(fmax(1.0, (double)params->length / trained)) + 1.0;
+    const struct dpe_temperature usual[] = {
+        {trained, 1.0, 0.0, 1.0},
+        {trained, 0.5, 0.0, 1.0},
+        {trained, 0.5, 2.0 / (double)head_dim, 1.0},
+        {0.0, 1.0, 0.0, yarn * yarn},
+    };
+    for (size_t i = 0; i < sizeof usual / sizeof usual[0]; i++) {
+        add_single(list, params, params->trained_length, 2, &usual[i]);
+    }
+}
+
+/* Windows that no group's length is shorter than: there its far keys would be nearer than near
+ * ones.
+ */
+static void add_windows(struct list *list, const struct dpe_detect_params *params)
+{
+    const struct dpe_detect_point now = list->tried[0].point;
+    int64_t most = params->length;
+    for (int g = 0; g < params->n_groups; g++) {
+        int64_t length = now.at[g] < 0 ? params->trained_length / 2 : params->lengths[now.at[g]];
+        most = length < most ? length : most;
+    }
+    const int64_t windows[] = {now.window * 2, now.window * 4, now.window / 2};
+    for (size_t i = 0; i < sizeof windows / sizeof windows[0]; i++) {
+        if (windows[i] >= 1 && windows[i] <= most) {
+            add(list)->window = windows[i];
+        }
+    }
+}
+
+/* How many of the fastest groups bear the longest length: those before the first one that the sweep
+ * shows to be worse there than in the base, and never all of them. */
+static int bearing_groups(const struct dpe_detect_params *params,
+                          const struct dpe_detect_ranking *ranking)
+{
+    const int longest = params->n_lengths - 1;
+    int n = 0;
+    while (n < params->n_groups - 1) {
+        const int base = dpe_detect_base_at(params, n);
+        const int row = n * params->n_lengths;
+        if (base < 0) {
+            return params->n_groups - 1;
+        }
+        bool recall = ranking->criterion == DPE_DETECT_RECALL;
+        if (recall ? ranking->high[row + longest] < ranking->mean[row + base]
+                   : ranking->low[row + longest] > ranking->mean[row + base]) {
+            return n;
+        }
+        n++;
+    }
+    return params->n_groups - 1;
+}
+
+/* A fast pair has met all of its angles in training, a slow one has not. So the fastest groups get
+ * the longest length, and the others L0 or L0/2, where these are detecting lengths. */
+static void add_splits(struct list *list, const struct dpe_detect_params *params,
+                       const struct dpe_detect_ranking *ranking)
+{
+    const int bearing = bearing_groups(params, ranking);
+    const int step = (bearing + DPE_DETECT_MOST_CUTS - 1) / DPE_DETECT_MOST_CUTS;
+    const int longest = params->n_lengths - 1;
+    for (int t = 0; t < longest; t++) {
+        int64_t length = params->lengths[t];
+        bool slow = length == params->trained_length || 2 * length == params->trained_length;
+        for (int cut = bearing; slow && cut > 0; cut -= step) {
+            if (length < list->tried[0].point.window) {
+                continue;
+            }
+            struct dpe_detect_point *point = add(list);
+            for (int g = 0; g < params->n_groups; g++) {
+                point->at[g] = (int16_t)(g < cut ? longest : t);
+            }
+        }
+    }
+}
+
+/* Each group alone at the length that the sweep ranks first, or second where it has the first. */
+static void add_groups(struct list *list, const struct dpe_detect_params *params,
+                       const struct dpe_detect_ranking *ranking)
+{
+    for (int g = 0; g < params->n_groups && list->n < DPE_DETECT_MOST_CANDIDATES; g++) {
+        int t = length_of_rank(ranking, g, 1);
+        t = t == list->tried[0].point.at[g] ? length_of_rank(ranking, g, 2) : t;
+        if (t >= 0 && params->lengths[t] >= list->tried[0].point.window) {
+            add(list)->at[g] = (int16_t)t;
+        }
+    }
+}
+
+int dpe_detect_candidates(const struct dpe_detect_params *params, int64_t head_dim,
+                          const struct dpe_detect_ranking *ranking, enum dpe_detect_move move,
+                          int round, bool with_temperature, struct dpe_detect_tried *tried)
+{
+    struct list list = {tried, 1};
+    switch (move) {
+    case DPE_DETECT_MOVE_TEMPERATURE:
+        if (round == 0) {
+            add_temperatures(&list, params, head_dim);
+        } else {
+            add_neighbours(&list);
+        }
+        break;
+    case DPE_DETECT_MOVE_LENGTHS:
+        add_lengths(&list, params, ranking);
+        if (with_temperature && round == 0 && !params->frequencies) {
+            add_lengths_and_temperatures(&list, params, head_dim);
+        }
+        break;
+    case DPE_DETECT_MOVE_WINDOW:
+        add_windows(&list, params);
+        break;
+    case DPE_DETECT_MOVE_SPLIT:
+        add_splits(&list, params, ranking);
+        break;
+    case DPE_DETECT_MOVE_GROUP:
+        add_groups(&list, params, ranking);
+        break;
+    case DPE_DETECT_N_MOVES:
+        break;
+    }
+    return list.n;
+}

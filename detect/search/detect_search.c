@@ -1,0 +1,488 @@
+/* The search for the best plan: its steps, replayed on the rows that are there. */
+#include "detect/search/search.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { FLIPS = 4999, BOOTSTRAP_ROUNDS = 2000, STATISTICS_SEED = 1 };
+static const double tie = 1e-9;
+
+void dpe_detect_search_free(struct dpe_detect_search *search)
+{
+    for (int i = 0; i < search->n_steps; i++) {
+        free(search->steps[i].tried);
+    }
+    free(search->steps);
+    *search = (struct dpe_detect_search){0};
+}
+
+/* ---------------------------------------------------------------------------------------- halving
+ */
+
+static int64_t round_up(int64_t n, int64_t unit)
+{
+    return (n + unit - 1) / unit * unit;
+}
+
+/* Samples that the changes of a step are first run on. */
+static int64_t first_samples(const struct dpe_detect_search_options *options)
+{
+    int64_t first = round_up((options->n_samples + 7) / 8, options->per_round);
+    return first < options->n_samples ? first : options->n_samples;
+}
+
+static int64_t more_samples(const struct dpe_detect_search_options *options, int64_t samples)
+{
+    return 2 * samples < options->n_samples ? 2 * samples : options->n_samples;
+}
+
+static int left_of(int n)
+{
+    return (n + 2) / 3;
+}
+
+int64_t dpe_detect_halving_rows(const struct dpe_detect_search_options *options, int n)
+{
+    int64_t samples = first_samples(options);
+    int64_t rows = n * samples;
+    while (samples < options->n_samples) {
+        int64_t more = more_samples(options, samples);
+        n = left_of(n);
+        rows += n * (more - samples);
+        samples = more;
+    }
+    return rows;
+}
+
+int64_t dpe_detect_search_most_rows(const struct dpe_detect_search_options *options,
+                                    const struct dpe_detect_params *params)
+{
+    enum { TEMPERATURES = 13, NEIGHBOURS = 7, WINDOWS = 3, WITH_TEMPERATURES = 8 };
+    int groups = params->n_groups;
+    groups = groups < DPE_DETECT_MOST_CANDIDATES ? groups : DPE_DETECT_MOST_CANDIDATES - 1;
+    int cuts = groups - 1 < DPE_DETECT_MOST_CUTS ? groups - 1 : DPE_DETECT_MOST_CUTS;
+    int crossed = options->temperature ? WITH_TEMPERATURES : 0;
+    int64_t rows = options->n_samples; /* of the first plan; later ones have theirs */
+    rows += options->temperature ? dpe_detect_halving_rows(options, TEMPERATURES) : 0;
+    for (int round = 0; round < options->rounds && options->joint; round++) {
+        rows +=
+            dpe_detect_halving_rows(options, params->n_lengths + 2 + (round == 0 ? crossed : 0));
+        rows += params->frequencies ? 0 : dpe_detect_halving_rows(options, WINDOWS);
+        rows += dpe_detect_halving_rows(options, groups);
+        rows += dpe_detect_halving_rows(options, 2 * cuts);
+        rows +=
+            options->temperature && round > 0 ? dpe_detect_halving_rows(options, NEIGHBOURS) : 0;
+    }
+    return rows;
+}
+
+/* ------------------------------------------------------------------------------------------ a step
+ */
+
+/* A step at work. */
+struct trial {
+    const struct dpe_detect_search_options *options;
+    struct dpe_detect_step *step;
+    struct dpe_detect_scores scores; /* [step->n] */
+    bool live[DPE_DETECT_MOST_CANDIDATES];
+    int64_t run[DPE_DETECT_MOST_CANDIDATES]; /* samples that each is run on */
+};
+
+/* Larger = better; NaN where there is none, or none that counts. */
+static double goodness(const struct trial *trial, int cell, int64_t sample)
+{
+    if (sample >= trial->run[cell]) {
+        return NAN;
+    }
+    size_t at = (size_t)cell * (size_t)trial->scores.n_samples + (size_t)sample;
+    double value = dpe_detect_value(&trial->scores, trial->options->criterion, at);
+    return trial->options->criterion == DPE_DETECT_RECALL ? value : -value;
+}
+
+static bool has_rows(const struct trial *trial, int cell, int64_t samples)
+{
+    const int32_t *status = trial->scores.status + (size_t)cell * (size_t)trial->scores.n_samples;
+    for (int64_t s = 0; s < samples; s++) {
+        if (status[s] < 0) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Mean paired improvement over the step's first plan; *pairs of samples valid under both. */
+static double gain_of(const struct trial *trial, int cell, int64_t *pairs)
+{
+    double sum = 0.0;
+    *pairs = 0;
+    for (int64_t s = 0; s < trial->run[cell]; s++) {
+        double gain = goodness(trial, cell, s) - goodness(trial, 0, s);
+        if (isfinite(gain)) {
+            sum += gain;
+            (*pairs)++;
+        }
+    }
+    return *pairs > 0 ? sum / (double)*pairs : (double)NAN;
+}
+
+/* No test can show an improvement where the first plan loses something in too few contexts: all of
+ * them gained has p = 2^-contexts. */
+static bool can_be_shown(const struct trial *trial)
+{
+    const int64_t together = trial->options->together;
+    const int64_t n = trial->options->n_samples;
+    bool recall = trial->options->criterion == DPE_DETECT_RECALL;
+    double least_p = 1.0;
+    for (int64_t first = 0; first < n && least_p >= DPE_DETECT_SEARCH_LEVEL; first += together) {
+        bool loses = false;
+        for (int64_t s = first; s < n && s < first + together; s++) {
+            double value = goodness(trial, 0, s);
+            loses = loses || (recall ? value < 1.0 - tie : isfinite(value));
+        }
+        least_p *= loses ? 0.5 : 1.0;
+    }
+    return least_p < DPE_DETECT_SEARCH_LEVEL;
+}
+
+/* Ask for the rows of what is live, below `samples`; false when they are all there. */
+static bool want(struct trial *trial, int64_t samples, struct dpe_detect_search *search)
+{
+    bool missing = false;
+    for (int i = 0; i < trial->step->n; i++) {
+        bool wanted = trial->live[i] && !has_rows(trial, i, samples);
+        trial->step->tried[i].wanted = wanted;
+        missing = missing || wanted;
+    }
+    search->wanted = missing ? samples : 0;
+    return missing;
+}
+
+/* Keep the better third of the changes by their gains so far; ties go to the earlier one. */
+static void halve(struct trial *trial)
+{
+    double gain[DPE_DETECT_MOST_CANDIDATES];
+    int n = 0;
+    for (int i = 1; i < trial->step->n; i++) {
+        int64_t pairs = 0;
+        gain[i] = gain_of(trial, i, &pairs);
+        gain[i] = 2 * pairs >= trial->run[i] ? gain[i] : (double)-INFINITY;
+        n += trial->live[i];
+    }
+    for (int drop = n - left_of(n); drop > 0; drop--) {
+        int worst = 0;
+        for (int i = 1; i < trial->step->n; i++) {
+            if (trial->live[i] && (worst == 0 || gain[i] <= gain[worst] + tie)) {
+                worst = i;
+            }
+        }
+        trial->live[worst] = false;
+    }
+}
+
+/* -------------------------------------------------------------------------------------- the test
+ */
+
+/* The best of what was run on all samples, and whether it is better than the first plan. */
+static dpe_status choose(struct trial *trial, struct dpe_error *err)
+{
+    struct dpe_detect_step *step = trial->step;
+    double most = tie;
+    step->best = -1;
+    for (int i = 1; i < step->n; i++) {
+        int64_t pairs = 0;
+        double gain = gain_of(trial, i, &pairs);
+        if (trial->live[i] && 2 * pairs >= trial->run[i] && gain > most + tie) {
+            step->best = i;
+            most = gain;
+        }
+    }
+    if (step->best < 0) {
+        return DPE_OK;
+    }
+    size_t n = (size_t)trial->options->n_samples;
+    double *values = dpe_alloc(2 * n, sizeof *values);
+    if (values == NULL) {
+        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for a test of %zu samples", n);
+    }
+    for (size_t s = 0; s < n; s++) {
+        values[s] = goodness(trial, step->best, (int64_t)s);
+        values[n + s] = goodness(trial, 0, (int64_t)s);
+    }
+    const struct dpe_resampling how = {
+        .together = trial->options->together, .rounds = FLIPS, .seed = STATISTICS_SEED};
+    /* One-sided: the gain is positive. */
+    step->p = 0.5 * dpe_sign_flip(values, values + n, n, &how);
+    step->chosen = step->p < DPE_DETECT_SEARCH_LEVEL ? step->best : 0;
+    free(values);
+    return DPE_OK;
+}
+
+/* What the step shows of each plan. */
+static dpe_status summarize(struct trial *trial, struct dpe_error *err)
+{
+    const struct dpe_resampling how = {trial->options->together, 0.95, BOOTSTRAP_ROUNDS,
+                                       STATISTICS_SEED};
+    size_t n = (size_t)trial->options->n_samples;
+    bool recall = trial->options->criterion == DPE_DETECT_RECALL;
+    double *values = dpe_alloc(n, sizeof *values);
+    if (values == NULL) {
+        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for %zu samples", n);
+    }
+    for (int i = 0; i < trial->step->n; i++) {
+        struct dpe_detect_tried *tried = &trial->step->tried[i];
+        int64_t pairs = 0;
+        int64_t run = trial->run[i] < (int64_t)n ? trial->run[i] : (int64_t)n;
+        for (int64_t s = 0; s < run; s++) {
+            double value = goodness(trial, i, s);
+            values[s] = recall ? value : -value;
+        }
+        tried->samples = run;
+        tried->gain = i > 0 ? gain_of(trial, i, &pairs) : (double)NAN;
+        tried->value = recall ? dpe_bootstrap_share(values, (size_t)run, &how)
+                              : dpe_bootstrap_mean(values, (size_t)run, &how);
+    }
+    free(values);
+    return DPE_OK;
+}
+
+/* The first plan on all samples, then the changes by halving. Returns whether all rows were there.
+ */
+static bool run_step(struct trial *trial, struct dpe_detect_search *search)
+{
+    const struct dpe_detect_search_options *options = trial->options;
+    struct dpe_detect_step *step = trial->step;
+    trial->live[0] = true;
+    if (want(trial, options->n_samples, search)) {
+        return false;
+    }
+    trial->run[0] = options->n_samples;
+    step->tested = step->n > 1 && can_be_shown(trial);
+    for (int i = 1; i < step->n; i++) {
+        trial->live[i] = step->tested;
+    }
+    int64_t samples = first_samples(options);
+    while (step->tested) {
+        if (want(trial, samples, search)) {
+            return false;
+        }
+        for (int i = 1; i < step->n; i++) {
+            trial->run[i] = trial->live[i] ? samples : trial->run[i];
+        }
+        if (samples >= options->n_samples) {
+            break;
+        }
+        halve(trial);
+        samples = more_samples(options, samples);
+    }
+    return true;
+}
+
+/* ---------------------------------------------------------------------------------------- search
+ */
+
+/* A search at work. */
+struct walk {
+    const struct dpe_detect_grid *grid;
+    const struct dpe_plan_context *context;
+    const struct dpe_detect_ranking *ranking;
+    const struct dpe_detect_source *source;
+    struct dpe_detect_search *search;
+    struct dpe_error *err;
+};
+
+/* The step's plans by their keys; what is there already is dropped. */
+static dpe_status fill_keys(const struct walk *walk, struct dpe_detect_step *step)
+{
+    int kept = 0;
+    for (int i = 0; i < step->n; i++) {
+        struct dpe_plan plan = {0};
+        struct dpe_detect_tried *tried = &step->tried[kept];
+        *tried = step->tried[i];
+        dpe_status status =
+            dpe_detect_point_plan(walk->grid, walk->context, &tried->point, &plan, walk->err);
+        if (status == DPE_OK) {
+            status = dpe_plan_key(&plan, tried->key, walk->err);
+        }
+        dpe_plan_free(&plan);
+        if (status != DPE_OK) {
+            return status;
+        }
+        bool known = false;
+        for (int k = 0; k < kept; k++) {
+            known = known || strcmp(step->tried[k].key, tried->key) == 0;
+        }
+        kept += !known;
+    }
+    step->n = kept;
+    return DPE_OK;
+}
+
+/* The plan with one length for all groups that the step's rows show to be best: of those run on the
+ * most samples, the one with the largest gain; the first plan has gain 0. */
+static void find_single(const struct walk *walk, const struct dpe_detect_step *step)
+{
+    const struct dpe_detect_params *params = &walk->grid->params;
+    const struct dpe_detect_tried *best = NULL;
+    double most = 0.0;
+    for (int i = 0; i < step->n; i++) {
+        const struct dpe_detect_tried *tried = &step->tried[i];
+        double gain = i == 0 ? 0.0 : tried->gain;
+        if (!dpe_detect_point_is_single(params, &tried->point) || tried->samples == 0 ||
+            !isfinite(gain)) {
+            continue;
+        }
+        if (best == NULL || tried->samples > best->samples ||
+            (tried->samples == best->samples && gain > most + tie)) {
+            best = tried;
+            most = gain;
+        }
+    }
+    if (best != NULL) {
+        walk->search->single = best->point;
+    }
+}
+
+/* What detection by groups adds is what the lengths add: the plan with one length gets the search's
+ * temperature, and its window unless that is longer. */
+static void align_single(const struct walk *walk)
+{
+    const struct dpe_detect_params *params = &walk->grid->params;
+    struct dpe_detect_search *search = walk->search;
+    if (dpe_detect_point_is_single(params, &search->point)) {
+        search->single = search->point;
+        return;
+    }
+    int at = search->single.at[0];
+    int64_t length = at < 0 ? params->trained_length / 2 : params->lengths[at];
+    search->single.temperature = search->point.temperature;
+    search->single.window =
+        search->point.window <= length ? search->point.window : search->single.window;
+}
+
+static dpe_status take_step(struct walk *walk, enum dpe_detect_move move, int round)
+{
+    struct dpe_detect_search *search = walk->search;
+    struct dpe_detect_step *step = &search->steps[search->n_steps];
+    *step = (struct dpe_detect_step){.move = move, .round = round, .best = -1, .p = NAN};
+    step->tried = dpe_alloc_zero(DPE_DETECT_MOST_CANDIDATES, sizeof *step->tried);
+    if (step->tried == NULL) {
+        return dpe_fail(walk->err, DPE_NO_MEMORY, "out of memory for a step of the search");
+    }
+    search->n_steps++;
+    step->tried[0].point = search->point;
+    /* The whole grid of temperatures is for the first step alone. */
+    int nth = move == DPE_DETECT_MOVE_TEMPERATURE && search->n_steps > 1 ? round + 1 : round;
+    step->n =
+        dpe_detect_candidates(&walk->grid->params, walk->context->config->head_dim, walk->ranking,
+                              move, nth, search->options.temperature, step->tried);
+    dpe_status status = fill_keys(walk, step);
+    if (status != DPE_OK) {
+        return status;
+    }
+    struct trial trial = {.options = &search->options, .step = step};
+    const char *keys[DPE_DETECT_MOST_CANDIDATES];
+    for (int i = 0; i < step->n; i++) {
+        keys[i] = step->tried[i].key;
+    }
+    status = walk->source->scores(walk->source->user, keys, step->n, &trial.scores, walk->err);
+    if (status == DPE_OK) {
+        search->complete = run_step(&trial, search);
+        status = summarize(&trial, walk->err);
+    }
+    if (status == DPE_OK && search->complete && step->tested) {
+        status = choose(&trial, walk->err);
+    }
+    dpe_detect_scores_free(&trial.scores);
+    if (status == DPE_OK && search->complete) {
+        search->point = step->tried[step->chosen].point;
+    }
+    return status;
+}
+
+/* The window first: it costs least, and after a gain less is left to show for the others. */
+static dpe_status joint_rounds(struct walk *walk)
+{
+    static const enum dpe_detect_move moves[] = {DPE_DETECT_MOVE_WINDOW, DPE_DETECT_MOVE_LENGTHS,
+                                                 DPE_DETECT_MOVE_SPLIT, DPE_DETECT_MOVE_GROUP,
+                                                 DPE_DETECT_MOVE_TEMPERATURE};
+    struct dpe_detect_search *search = walk->search;
+    dpe_status status = DPE_OK;
+    bool changed = true;
+    for (int round = 0; round < search->options.rounds && changed; round++) {
+        changed = false;
+        for (size_t i = 0; i < sizeof moves / sizeof moves[0]; i++) {
+            if ((moves[i] == DPE_DETECT_MOVE_TEMPERATURE && !search->options.temperature) ||
+                (moves[i] == DPE_DETECT_MOVE_WINDOW && walk->grid->params.frequencies)) {
+                continue;
+            }
+            status = take_step(walk, moves[i], round);
+            if (status != DPE_OK || !search->complete) {
+                return status;
+            }
+            const struct dpe_detect_step *step = &search->steps[search->n_steps - 1];
+            changed = changed || step->chosen > 0;
+            if (moves[i] == DPE_DETECT_MOVE_LENGTHS) {
+                find_single(walk, step);
+            }
+        }
+    }
+    return DPE_OK;
+}
+
+static dpe_status search_init(struct dpe_detect_search *search,
+                              const struct dpe_detect_search_options *options,
+                              const struct dpe_detect_params *params, struct dpe_error *err)
+{
+    *search = (struct dpe_detect_search){.options = *options, .complete = true};
+    if (params->n_groups > DPE_DETECT_MOST_GROUPS || options->rounds < 1 ||
+        options->rounds > 1000 || options->n_samples < 1 || options->per_round < 1 ||
+        options->together < 1) {
+        return dpe_fail(err, DPE_USAGE,
+                        "--groups: expected at most %d with a search, found %d (in %d rounds)",
+                        DPE_DETECT_MOST_GROUPS, params->n_groups, options->rounds);
+    }
+    search->most_steps = 1 + options->rounds * DPE_DETECT_N_MOVES;
+    search->steps = dpe_alloc_zero((size_t)search->most_steps, sizeof *search->steps);
+    if (search->steps == NULL) {
+        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for a search of %d steps",
+                        search->most_steps);
+    }
+    dpe_detect_point_base(params, &search->start);
+    if (options->temperature) {
+        search->start.temperature = dpe_temperature_none;
+    }
+    search->point = search->start;
+    return DPE_OK;
+}
+
+dpe_status dpe_detect_search_replay(const struct dpe_detect_search_options *options,
+                                    const struct dpe_detect_grid *grid,
+                                    const struct dpe_plan_context *context,
+                                    const struct dpe_detect_ranking *ranking,
+                                    const struct dpe_detect_source *source,
+                                    struct dpe_detect_search *search, struct dpe_error *err)
+{
+    struct walk walk = {.grid = grid,
+                        .context = context,
+                        .ranking = ranking,
+                        .source = source,
+                        .search = search,
+                        .err = err};
+    dpe_status status = search_init(search, options, &grid->params, err);
+    if (status == DPE_OK && options->temperature) {
+        status = take_step(&walk, DPE_DETECT_MOVE_TEMPERATURE, 0);
+    }
+    search->single = search->point;
+    if (status == DPE_OK && search->complete && options->joint) {
+        search->wants_sweep = ranking == NULL;
+        search->complete = ranking != NULL;
+        status = ranking != NULL ? joint_rounds(&walk) : DPE_OK;
+    }
+    if (status == DPE_OK) {
+        align_single(&walk);
+    } else {
+        dpe_detect_search_free(search);
+    }
+    return status;
+}

@@ -1,0 +1,298 @@
+/* Which lengths the joint plan gets: rank 1 of each group, or something more careful. */
+#include "detect/search/select.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { FLIPS = 4999, STATISTICS_SEED = 1 };
+static const double tie = 1e-9;
+
+const char *const dpe_detect_rule_names[5] = {"paper", "guarded", "sequential", "joint", NULL};
+
+/* ------------------------------------------------------------------------------------- one choice
+ */
+
+/* Values of one cell, larger = better. */
+static void take_values(const struct dpe_detect_scores *scores, enum dpe_detect_criterion criterion,
+                        int cell, double *values)
+{
+    size_t n = (size_t)scores->n_samples;
+    for (size_t s = 0; s < n; s++) {
+        double value = dpe_detect_value(scores, criterion, (size_t)cell * n + s);
+        values[s] = criterion == DPE_DETECT_RECALL ? value : -value;
+    }
+}
+
+static int64_t compare_pairs(const double *a, const double *b, size_t n, double *gain)
+{
+    int64_t pairs = 0;
+    double sum = 0.0;
+    for (size_t s = 0; s < n; s++) {
+        if (isfinite(a[s]) && isfinite(b[s])) {
+            sum += a[s] - b[s];
+            pairs++;
+        }
+    }
+    *gain = pairs > 0 ? sum / (double)pairs : (double)NAN;
+    return pairs;
+}
+
+/* The largest gain that is positive and beyond doubt, the longest length of those that tie. */
+static int pick(const struct dpe_detect_choice *choice, const int64_t *pairs, int n_lengths,
+                double level)
+{
+    int64_t fullest = 0;
+    for (int t = 0; t < n_lengths; t++) {
+        fullest = pairs[t] > fullest ? pairs[t] : fullest;
+    }
+    int best = choice->from;
+    double most = tie;
+    for (int pass = 0; pass < 2; pass++) {
+        for (int t = 0; t < n_lengths; t++) {
+            bool open = t != choice->from && pairs[t] > 0 && 2 * pairs[t] >= fullest &&
+                        (level >= 1.0 || choice->p[t] < level);
+            if (open && pass == 0) {
+                most = fmax(most, choice->gain[t]);
+            } else if (open && most > tie && choice->gain[t] >= most - tie) {
+                best = t;
+            }
+        }
+    }
+    return best;
+}
+
+dpe_status dpe_detect_choose(const struct dpe_detect_scores *scores,
+                             enum dpe_detect_criterion criterion, int first, int n_lengths,
+                             int from, double level, struct dpe_detect_choice *choice,
+                             struct dpe_error *err)
+{
+    if (n_lengths < 1 || n_lengths > DPE_DETECT_MAX_LENGTHS || from < 0 || from >= n_lengths ||
+        first < 0 || first + n_lengths > scores->n_cells) {
+        return dpe_fail(err, DPE_INTERNAL, "a choice among cells %d to %d of %d from %d", first,
+                        first + n_lengths - 1, scores->n_cells, from);
+    }
+    size_t n = (size_t)scores->n_samples;
+    double *values = dpe_alloc(2 * n, sizeof *values);
+    if (values == NULL) {
+        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for a choice on %zu samples", n);
+    }
+    double *had = values + n;
+    int64_t pairs[DPE_DETECT_MAX_LENGTHS] = {0};
+    int compared = 0;
+    choice->from = from;
+    take_values(scores, criterion, first + from, had);
+    for (int t = 0; t < n_lengths; t++) {
+        take_values(scores, criterion, first + t, values);
+        pairs[t] = compare_pairs(values, had, n, &choice->gain[t]);
+        compared += t != from && pairs[t] > 0;
+        choice->p[t] =
+            dpe_sign_flip(values, had, n,
+                          &(struct dpe_resampling){.together = scores->together,
+                                                   .rounds = FLIPS,
+                                                   .seed = STATISTICS_SEED + (uint64_t)t});
+    }
+    for (int t = 0; t < n_lengths; t++) {
+        choice->p[t] = fmin(1.0, choice->p[t] * (compared > 1 ? (double)compared : 1.0));
+    }
+    choice->to = pick(choice, pairs, n_lengths, level);
+    free(values);
+    return DPE_OK;
+}
+
+/* -------------------------------------------------------------------------------------- selections
+ */
+
+static dpe_status selection_init(const struct dpe_detect_params *params, enum dpe_detect_rule rule,
+                                 int n_choices, struct dpe_detect_selection *selection,
+                                 struct dpe_error *err)
+{
+    size_t n = (size_t)params->n_groups;
+    *selection = (struct dpe_detect_selection){.rule = rule,
+                                               .n_groups = params->n_groups,
+                                               .base = dpe_detect_base_length(params),
+                                               .complete = true};
+    bool compares = rule == DPE_DETECT_GUARDED || rule == DPE_DETECT_SEQUENTIAL;
+    if (compares && selection->base < 0) {
+        return dpe_fail(err, DPE_USAGE,
+                        "--select %s: expected half the trained length (%g) among --lengths: the "
+                        "others are compared with it",
+                        dpe_detect_rule_names[rule], 0.5 * (double)params->trained_length);
+    }
+    selection->at = dpe_alloc(n, sizeof *selection->at);
+    selection->order = dpe_alloc(n, sizeof *selection->order);
+    selection->choices = dpe_alloc_zero((size_t)n_choices, sizeof *selection->choices);
+    if (selection->at == NULL || selection->order == NULL || selection->choices == NULL) {
+        dpe_detect_selection_free(selection);
+        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for a selection of %zu groups", n);
+    }
+    for (size_t g = 0; g < n; g++) {
+        selection->at[g] = selection->base;
+        selection->order[g] = (int)g;
+    }
+    return DPE_OK;
+}
+
+void dpe_detect_selection_free(struct dpe_detect_selection *selection)
+{
+    free(selection->at);
+    free(selection->order);
+    free(selection->choices);
+    *selection = (struct dpe_detect_selection){0};
+}
+
+dpe_status dpe_detect_select_paper(const struct dpe_detect_params *params,
+                                   const struct dpe_detect_ranking *ranking,
+                                   struct dpe_detect_selection *selection, struct dpe_error *err)
+{
+    dpe_status status = selection_init(params, DPE_DETECT_PAPER, 0, selection, err);
+    for (int g = 0; status == DPE_OK && g < params->n_groups; g++) {
+        selection->at[g] = -1;
+        for (int t = 0; t < params->n_lengths; t++) {
+            if (ranking->rank[g * params->n_lengths + t] == 1) {
+                selection->at[g] = t;
+            }
+        }
+    }
+    return status;
+}
+
+dpe_status dpe_detect_select_point(const struct dpe_detect_params *params, const int16_t *at,
+                                   struct dpe_detect_selection *selection, struct dpe_error *err)
+{
+    dpe_status status = selection_init(params, DPE_DETECT_JOINTLY, 0, selection, err);
+    for (int g = 0; status == DPE_OK && g < params->n_groups; g++) {
+        selection->at[g] = at[g];
+    }
+    return status;
+}
+
+dpe_status dpe_detect_select_guarded(const struct dpe_detect_params *params,
+                                     const struct dpe_detect_scores *scores,
+                                     enum dpe_detect_criterion criterion,
+                                     struct dpe_detect_selection *selection, struct dpe_error *err)
+{
+    dpe_status status =
+        selection_init(params, DPE_DETECT_GUARDED, params->n_groups, selection, err);
+    for (int g = 0; status == DPE_OK && g < params->n_groups; g++) {
+        struct dpe_detect_choice *choice = &selection->choices[g];
+        choice->group = g;
+        status = dpe_detect_choose(scores, criterion, g * params->n_lengths, params->n_lengths,
+                                   selection->base, DPE_DETECT_GUARD_LEVEL, choice, err);
+        if (status == DPE_OK) {
+            selection->at[g] = choice->to;
+            selection->n_choices++;
+        }
+    }
+    if (status != DPE_OK) {
+        dpe_detect_selection_free(selection);
+    }
+    return status;
+}
+
+/* -------------------------------------------------------------------------------------- sequential
+ */
+
+/* Best mean − worst mean of a group over its ranked lengths; −1 without any. */
+static double steepness(const struct dpe_detect_ranking *ranking, int group)
+{
+    double low = INFINITY;
+    double high = -INFINITY;
+    for (int t = 0; t < ranking->n_lengths; t++) {
+        int cell = group * ranking->n_lengths + t;
+        double mean = ranking->criterion == DPE_DETECT_RECALL ? ranking->mean[cell]
+                                                              : log(ranking->mean[cell]);
+        if (ranking->rank[cell] > 0) {
+            low = fmin(low, mean);
+            high = fmax(high, mean);
+        }
+    }
+    return high >= low ? high - low : -1.0;
+}
+
+static void order_groups(const struct dpe_detect_ranking *ranking, int *order)
+{
+    for (int i = 0; i < ranking->n_groups; i++) {
+        int at = i;
+        while (at > 0 && steepness(ranking, order[at - 1]) < steepness(ranking, i) - tie) {
+            order[at] = order[at - 1];
+            at--;
+        }
+        order[at] = i;
+    }
+}
+
+/* One step: *changed when the group moved; selection->complete false when rows are missing. */
+static dpe_status take_step(const struct dpe_detect_params *params,
+                            const struct dpe_detect_ranking *ranking, int round, int group,
+                            const struct dpe_detect_steps *steps,
+                            struct dpe_detect_selection *selection, bool *changed,
+                            struct dpe_error *err)
+{
+    struct dpe_detect_choice *choice = &selection->choices[selection->n_choices];
+    struct dpe_detect_scores scores = {0};
+    bool complete = true;
+    choice->group = group;
+    choice->round = round;
+    dpe_status status =
+        steps->scores(steps->user, selection->at, group, &scores, choice->keys, &complete, err);
+    if (status == DPE_OK && complete) {
+        status = dpe_detect_choose(&scores, ranking->criterion, 0, params->n_lengths,
+                                   selection->at[group], 1.0, choice, err);
+    }
+    dpe_detect_scores_free(&scores);
+    if (status == DPE_OK && complete) {
+        *changed = *changed || choice->to != choice->from;
+        selection->at[group] = choice->to;
+        selection->n_choices++;
+    }
+    selection->complete = complete;
+    return status;
+}
+
+dpe_status dpe_detect_select_sequential(const struct dpe_detect_params *params,
+                                        const struct dpe_detect_ranking *ranking, int rounds,
+                                        const struct dpe_detect_steps *steps,
+                                        struct dpe_detect_selection *selection,
+                                        struct dpe_error *err)
+{
+    int n_choices = 0;
+    if (rounds < 1 || __builtin_mul_overflow(rounds, params->n_groups, &n_choices)) {
+        *selection = (struct dpe_detect_selection){0};
+        return dpe_fail(err, DPE_USAGE, "--rounds: expected 1 or a few, found %d", rounds);
+    }
+    dpe_status status = selection_init(params, DPE_DETECT_SEQUENTIAL, n_choices, selection, err);
+    if (status != DPE_OK) {
+        return status;
+    }
+    selection->rounds = rounds;
+    order_groups(ranking, selection->order);
+    bool changed = true;
+    for (int round = 0; round < rounds && changed && selection->complete; round++) {
+        changed = false;
+        for (int i = 0; i < params->n_groups && selection->complete && status == DPE_OK; i++) {
+            status = take_step(params, ranking, round, selection->order[i], steps, selection,
+                               &changed, err);
+        }
+    }
+    if (status != DPE_OK) {
+        dpe_detect_selection_free(selection);
+    }
+    return status;
+}
+
+int dpe_detect_pending_group(const struct dpe_detect_selection *selection)
+{
+    return selection->order[selection->n_choices % selection->n_groups];
+}
+
+void dpe_detect_selected_scales(const struct dpe_detect_params *params,
+                                const struct dpe_detect_selection *selection, double *scale)
+{
+    for (int g = 0; g < params->n_groups; g++) {
+        int at = selection->at[g];
+        bool stays = selection->rule != DPE_DETECT_PAPER && at == selection->base;
+        int64_t length = at < 0 || stays ? -1 : params->lengths[at];
+        scale[g] = dpe_detect_joint_scale(params, g, length);
+    }
+}

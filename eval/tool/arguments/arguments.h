@@ -1,0 +1,79 @@
+/**
+ * @file arguments.h
+ * The command line of dpe-eval.
+ */
+#ifndef DPE_EVAL_ARGUMENTS_H
+#define DPE_EVAL_ARGUMENTS_H
+
+#include "engine/base/base.h"
+#include "outputs/job/job.h"
+
+enum {
+    EVAL_MAX_METHODS = 64,
+    EVAL_MAX_SUITES = 8,
+    EVAL_MAX_LENGTHS = 32,
+    EVAL_MAX_DEPTHS = 64,
+    EVAL_MAX_SAMPLES = 1000000,
+};
+
+/** What the command line sets for one suite or for all; NULL and 0: not given. */
+struct eval_overrides {
+    const char *chat_template, *niah, *tasks, *data, *template_file, *squad, *hotpotqa, *scorer;
+    int64_t samples, stride, max_tokens;
+};
+
+/** A suite on the command line. */
+struct eval_suite {
+    const char *name;
+    struct eval_overrides own; /**< the keys after its name */
+    char *text;                /**< owned: what both point into */
+    char *parameters;          /**< owned: own.niah */
+};
+
+/** The command line. */
+struct eval_arguments {
+    struct dpe_job_options job;
+    struct eval_suite suites[EVAL_MAX_SUITES];
+    int n_suites;
+    const char *methods[EVAL_MAX_METHODS]; /**< specs, or files of tables */
+    bool is_table[EVAL_MAX_METHODS];
+    int n_methods;
+    int64_t lengths[EVAL_MAX_LENGTHS]; /**< ascending, distinct */
+    int n_lengths;
+    bool official, other_model, details;
+    struct eval_overrides general; /**< options: for every suite that takes them */
+    enum dpe_special_policy special;
+    const char *special_text; /**< --special-in-text as it was given, or NULL */
+    bool grid;
+    double depths[EVAL_MAX_DEPTHS]; /**< ascending, distinct */
+    int n_depths;
+    const char *predictions;
+    bool skip_bad;
+    const char *what, *norms; /**< ablate; its table is methods[0] */
+    bool alone;               /**< ablate: without rope and base */
+    const char *temperature;  /**< ablate: NULL: the detection's */
+    double values[EVAL_MAX_METHODS];
+    int n_values;
+    bool tune;             /**< the command is tune: */
+    int64_t budget;        /**< rows of a method's race at a length */
+    bool tune_temperature; /**< its settings also with temperatures */
+};
+
+/** Pieces of the command line; input struct eval_arguments. */
+extern const struct argp dpe_eval_method_argp, dpe_eval_suite_argp, dpe_eval_needle_argp,
+    dpe_eval_grid_argp, dpe_eval_depth_argp, dpe_eval_book_argp, dpe_eval_special_argp,
+    dpe_eval_ablate_argp, dpe_eval_chat_argp, dpe_eval_benchmark_argp, dpe_eval_ruler_argp,
+    dpe_eval_infinitebench_argp, dpe_eval_tune_argp;
+
+/** Read `--suite NAME,…` or `--suite NAME:KEY=VALUE,…`; ends the process when it makes no sense.
+ *  dpe_eval_suites_free frees what was added. */
+void dpe_eval_add_suites(struct argp_state *state, struct eval_arguments *args, const char *text);
+void dpe_eval_add_suite(struct argp_state *state, struct eval_arguments *args, const char *name);
+void dpe_eval_suites_free(struct eval_arguments *args);
+/** End the process on options that would be ignored. */
+void dpe_eval_check_suites(struct argp_state *state, const struct eval_arguments *args);
+/** A suite's own keys and, for what they leave open, the options. `niah` is the suite's own if it
+ *  has one; the needle parameters of both count (general first). */
+struct eval_overrides dpe_eval_overrides_of(const struct eval_arguments *args, int suite);
+
+#endif

@@ -1,0 +1,384 @@
+/* The command line in pieces: options that several commands have. */
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "eval/tool/arguments/arguments.h"
+#include "eval/compare/ablation.h"
+
+enum option_key {
+    KEY_METHOD = DPE_KEY_PROGRAM,
+    KEY_TABLE,
+    KEY_OTHER_MODEL,
+    KEY_OFFICIAL,
+    KEY_CHAT_TEMPLATE,
+    KEY_NIAH,
+    KEY_GRID,
+    KEY_DEPTHS,
+    KEY_STRIDE,
+    KEY_MAX_TOKENS,
+    KEY_SPECIAL,
+    KEY_SUITE,
+    KEY_DETAILS,
+    KEY_WHAT,
+    KEY_VALUES,
+    KEY_NORMS,
+    KEY_ALONE,
+    KEY_TEMPERATURE,
+    KEY_TASKS,
+    KEY_DATA,
+    KEY_TEMPLATE,
+    KEY_SQUAD,
+    KEY_HOTPOTQA,
+    KEY_SCORER,
+    KEY_SKIP_BAD,
+    KEY_PREDICTIONS,
+    KEY_BUDGET,
+    KEY_TUNE_TEMPERATURE,
+};
+
+/* --------------------------------------------------------------------------------------- values */
+
+static int compare_numbers(const void *a, const void *b)
+{
+    double x = *(const double *)a;
+    double y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* Numbers separated by commas; sorted, each once. */
+static int parse_list(struct argp_state *state, const char *option, const char *text, double low,
+                      double high, bool whole, double *values, int size)
+{
+    int n = 0;
+    const char *at = text;
+    for (;;) {
+        const char *end = at;
+        double value = 0.0;
+        int64_t count = 0;
+        bool read =
+            whole ? dpe_scan_length(&end, 0, INT64_MAX, &count) : dpe_scan_real(&end, &value);
+        value = whole ? (double)count : value;
+        if (!read || (*end != ',' && *end != '\0') || !(value >= low && value <= high)) {
+            argp_error(state,
+                       "%s: expected %snumbers from %g to %g, separated by commas, found '%s'",
+                       option, whole ? "whole " : "", low, high, text);
+        }
+        if (n == size) {
+            argp_error(state, "%s: more than %d numbers", option, size);
+        }
+        values[n++] = value + 0.0; /* no -0, which would name another task */
+        if (*end == '\0') {
+            break;
+        }
+        at = end + 1;
+    }
+    qsort(values, (size_t)n, sizeof *values, compare_numbers);
+    int kept = 0;
+    for (int i = 0; i < n; i++) {
+        if (i == 0 || values[i] != values[kept - 1]) {
+            values[kept++] = values[i];
+        }
+    }
+    return kept;
+}
+
+static void parse_lengths(struct argp_state *state, const char *text, struct eval_arguments *args)
+{
+    double values[EVAL_MAX_LENGTHS];
+    args->n_lengths =
+        parse_list(state, "--length", text, 16.0, 1e9, true, values, EVAL_MAX_LENGTHS);
+    for (int i = 0; i < args->n_lengths; i++) {
+        args->lengths[i] = (int64_t)values[i];
+    }
+}
+
+/* Depths carry names of tasks: four decimals. */
+static void parse_depths(struct argp_state *state, const char *text, struct eval_arguments *args)
+{
+    args->n_depths =
+        parse_list(state, "--depths", text, 0.0, 1.0, false, args->depths, EVAL_MAX_DEPTHS);
+    for (int i = 0; i < args->n_depths; i++) {
+        double rounded = (double)(int64_t)(args->depths[i] * 1e4 + 0.5) / 1e4;
+        if (rounded != args->depths[i]) {
+            argp_error(state, "--depths: at most four decimals, found '%s'", text);
+        }
+    }
+}
+
+static void add_method(struct argp_state *state, struct eval_arguments *args, const char *spec,
+                       bool table)
+{
+    if (args->n_methods == EVAL_MAX_METHODS) {
+        argp_error(state, "more than %d methods", EVAL_MAX_METHODS);
+    }
+    args->methods[args->n_methods] = spec;
+    args->is_table[args->n_methods++] = table;
+}
+
+/* ---------------------------------------------------------------------------------------- pieces
+ */
+
+/* Where an option is kept in struct eval_arguments: its text, or true for a switch. */
+struct place {
+    int key;
+    size_t at;
+};
+static const struct place texts[] = {
+    {KEY_CHAT_TEMPLATE, offsetof(struct eval_arguments, general.chat_template)},
+    {KEY_NIAH, offsetof(struct eval_arguments, general.niah)},
+    {KEY_TASKS, offsetof(struct eval_arguments, general.tasks)},
+    {KEY_DATA, offsetof(struct eval_arguments, general.data)},
+    {KEY_TEMPLATE, offsetof(struct eval_arguments, general.template_file)},
+    {KEY_SQUAD, offsetof(struct eval_arguments, general.squad)},
+    {KEY_HOTPOTQA, offsetof(struct eval_arguments, general.hotpotqa)},
+    {KEY_SCORER, offsetof(struct eval_arguments, general.scorer)},
+    {KEY_PREDICTIONS, offsetof(struct eval_arguments, predictions)},
+    {KEY_NORMS, offsetof(struct eval_arguments, norms)},
+    {KEY_TEMPERATURE, offsetof(struct eval_arguments, temperature)},
+};
+static const struct place switches[] = {
+    {KEY_OTHER_MODEL, offsetof(struct eval_arguments, other_model)},
+    {KEY_DETAILS, offsetof(struct eval_arguments, details)},
+    {KEY_GRID, offsetof(struct eval_arguments, grid)},
+    {KEY_ALONE, offsetof(struct eval_arguments, alone)},
+    {KEY_SKIP_BAD, offsetof(struct eval_arguments, skip_bad)},
+};
+
+static bool keep(int key, const char *arg, struct eval_arguments *args)
+{
+    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
+        if (key == texts[i].key) {
+            *(const char **)(void *)((char *)args + texts[i].at) = arg;
+            return true;
+        }
+    }
+    for (size_t i = 0; i < sizeof switches / sizeof switches[0]; i++) {
+        if (key == switches[i].key) {
+            *(bool *)((char *)args + switches[i].at) = true;
+            return true;
+        }
+    }
+    return false;
+}
+
+/* The parser of every piece: argp passes on only the keys of the piece's own table. */
+static error_t parse_piece(int key, char *arg, struct argp_state *state)
+{
+    struct eval_arguments *args = state->input;
+    switch (key) {
+    case 'l':
+        parse_lengths(state, arg, args);
+        return 0;
+    case KEY_METHOD:
+    case KEY_TABLE:
+        add_method(state, args, arg, key == KEY_TABLE);
+        return 0;
+    case KEY_OFFICIAL:
+        args->official =
+            dpe_parse_choice(state, "--official", arg, (const char *[]){"0", "1", NULL}) == 1;
+        return 0;
+    case KEY_SUITE:
+        dpe_eval_add_suites(state, args, arg);
+        return 0;
+    case KEY_DEPTHS:
+        parse_depths(state, arg, args);
+        return 0;
+    case KEY_STRIDE:
+        args->general.stride = dpe_parse_tokens(state, "--stride", arg, 1, DPE_MOST_COUNT);
+        return 0;
+    case KEY_MAX_TOKENS:
+        args->general.max_tokens = dpe_parse_tokens(state, "--max-tokens", arg, 2, DPE_MOST_COUNT);
+        return 0;
+    case KEY_SPECIAL:
+        args->special = (enum dpe_special_policy)dpe_parse_choice(state, "--special-in-text", arg,
+                                                                  dpe_special_names);
+        args->special_text = arg;
+        return 0;
+    case KEY_WHAT:
+        if (dpe_ablation_find(arg) < 0) {
+            argp_error(state,
+                       "--what: expected rank, top-k, last-k, window or scaled-length, found '%s'",
+                       arg);
+        }
+        args->what = arg;
+        return 0;
+    case KEY_VALUES:
+        args->n_values =
+            parse_list(state, "--values", arg, 0.0, 1e9, false, args->values, EVAL_MAX_METHODS);
+        return 0;
+    case KEY_BUDGET:
+        args->budget = dpe_parse_count(state, "--budget", arg, 1, EVAL_MAX_SAMPLES);
+        return 0;
+    case KEY_TUNE_TEMPERATURE:
+        args->tune_temperature = dpe_parse_choice(state, "--temperature", arg,
+                                                  (const char *[]){"off", "grid", NULL}) == 1;
+        return 0;
+    default:
+        return keep(key, arg, args) ? 0 : ARGP_ERR_UNKNOWN;
+    }
+}
+
+#define LENGTHS                                                                                    \
+    {                                                                                              \
+        "length", 'l', "L[,L...]", 0, "Lengths in tokens, prompt and answer together", 1           \
+    }
+#define OTHER_MODEL                                                                                \
+    {                                                                                              \
+        "other-model", KEY_OTHER_MODEL, NULL, 0,                                                   \
+            "Apply tables that were measured on other weights of the same shape", 1                \
+    }
+#define CHAT_TEMPLATE                                                                              \
+    {                                                                                              \
+        "chat-template", KEY_CHAT_TEMPLATE, "auto|none|FILE", 0,                                   \
+            "Chat template to wrap prompts in (auto, the default: the model's own, if it has "     \
+            "one)",                                                                                \
+            2                                                                                      \
+    }
+#define DETAILS                                                                                    \
+    {                                                                                              \
+        "details", KEY_DETAILS, NULL, 0,                                                           \
+            "Print intervals and paired differences of every task (a single task always has "      \
+            "them)",                                                                               \
+            2                                                                                      \
+    }
+
+static const struct argp_option method_table[] = {
+    {NULL, 0, NULL, 0, "What to compare:", 1},
+    {"method", KEY_METHOD, "NAME[:K=V,...]", DPE_BASIC,
+     "Position method; repeat it for more (dpe-run --method help lists them)", 1},
+    {"table", KEY_TABLE, "FILE", DPE_BASIC,
+     "A DPE table (of dpe-detect or dpe-export) as a method; repeat it for more", 1},
+    OTHER_MODEL,
+    LENGTHS,
+    {"official", KEY_OFFICIAL, "0|1", 0,
+     "1 (default): with what the released code of a method adds to its paper; 0: without", 1},
+    {NULL, 0, NULL, 0, "On what:", 2},
+    DETAILS,
+    {0},
+};
+static const struct argp_option suite_table[] = {
+    {"suite", KEY_SUITE, "NAME[:K=V,...]", DPE_BASIC,
+     "Suite to run (see dpe-eval --help); repeat it for more, or NAME,NAME. K=V: tasks=T/T, "
+     "samples, template, data and other options below, for this suite alone",
+     2},
+    {0},
+};
+static const struct argp_option needle_table[] = {
+    {"niah", KEY_NIAH, "K=V,...", DPE_BASIC, "Parameters of the needle task, as in dpe-detect", 2},
+    CHAT_TEMPLATE,
+    {0},
+};
+static const struct argp_option grid_table[] = {
+    {"grid", KEY_GRID, NULL, DPE_BASIC,
+     "One needle by depth and length instead of the needle task (--samples is for each cell: "
+     "begin with 10)",
+     2},
+    {0},
+};
+static const struct argp_option depth_table[] = {
+    {"depths", KEY_DEPTHS, "D[,D...]", 0, "Depths of the grid, 0 ... 1 (default 0,0.1,...,1)", 2},
+    {0},
+};
+static const struct argp_option book_table[] = {
+    {"stride", KEY_STRIDE, "S", 0,
+     "Slide a window of --length tokens over whole books, S tokens at a time, and score the "
+     "tokens that are new (default: the first --length tokens of each book)",
+     2},
+    {"max-tokens", KEY_MAX_TOKENS, "N", 0, "With --stride: at most N tokens of a book", 2},
+    {0},
+};
+static const struct argp_option special_table[] = {
+    {"special-in-text", KEY_SPECIAL, "WHAT", 0,
+     "Spelling of a special token in the text: error (default), literal or parse", 2},
+    {0},
+};
+static const struct argp_option ablate_table[] = {
+    {NULL, 0, NULL, 0, "What to vary:", 1},
+    {"table", KEY_TABLE, "FILE", DPE_BASIC, "Finished detection of dpe-detect", 1},
+    {"what", KEY_WHAT, "WHAT", DPE_BASIC, "rank, top-k, last-k, window or scaled-length", 1},
+    {"values", KEY_VALUES, "V[,V...]", 0, "Ranks, pairs of a head, or tokens (default: see below)",
+     1},
+    {"norms", KEY_NORMS, "FILE", DPE_BASIC,
+     "Table of dpe-norms: the ranking of key pairs, for top-k, last-k and scaled-length", 1},
+    {"alone", KEY_ALONE, NULL, 0, "Without rope and base beside the steps", 1},
+    {"temperature", KEY_TEMPERATURE, "off|K=V,...", 0,
+     "Attention temperature of every step but rope: log-n=N, log-n-power=G, log-n-decay=B, "
+     "infoscale=N, logit-scale=A (default: the detection's)",
+     1},
+    OTHER_MODEL,
+    LENGTHS,
+    {NULL, 0, NULL, 0, "On what:", 2},
+    DETAILS,
+    {0},
+};
+
+static const struct argp_option tune_table[] = {
+    {NULL, 0, NULL, 0, "What to tune:", 1},
+    {"method", KEY_METHOD, "NAME[:K=V/V,...]", DPE_BASIC,
+     "Position method and the values of its keys to try, in all combinations; NAME alone: its "
+     "default grid. Repeat it for more; the first is what the others are compared with",
+     1},
+    {"temperature", KEY_TUNE_TEMPERATURE, "off|grid", DPE_BASIC,
+     "grid: try every setting also with log-n=L0, logit-scale=1.25 and logit-scale=1.6, unless "
+     "--method has temperature keys (default: off)",
+     1},
+    LENGTHS,
+    {"official", KEY_OFFICIAL, "0|1", 0,
+     "1 (default): with what the released code of a method adds to its paper; 0: without", 1},
+    {"budget", KEY_BUDGET, "ROWS", DPE_BASIC,
+     "Rows (a sample under a setting) that the race of each method may run at each length "
+     "(default 400)",
+     1},
+    {0},
+};
+const struct argp dpe_eval_tune_argp = {.options = tune_table, .parser = parse_piece};
+
+const struct argp dpe_eval_method_argp = {.options = method_table, .parser = parse_piece};
+const struct argp dpe_eval_suite_argp = {.options = suite_table, .parser = parse_piece};
+const struct argp dpe_eval_needle_argp = {.options = needle_table, .parser = parse_piece};
+const struct argp dpe_eval_grid_argp = {.options = grid_table, .parser = parse_piece};
+const struct argp dpe_eval_depth_argp = {.options = depth_table, .parser = parse_piece};
+const struct argp dpe_eval_book_argp = {.options = book_table, .parser = parse_piece};
+const struct argp dpe_eval_special_argp = {.options = special_table, .parser = parse_piece};
+const struct argp dpe_eval_ablate_argp = {.options = ablate_table, .parser = parse_piece};
+
+/* ------------------------------------------------------------------------------------- benchmarks
+ */
+
+static const struct argp_option chat_table[] = {
+    CHAT_TEMPLATE,
+    {0},
+};
+static const struct argp_option benchmark_table[] = {
+    {"tasks", KEY_TASKS, "NAME[,NAME...]", DPE_BASIC,
+     "Only these tasks, or categories (default: all)", 2},
+    {"data", KEY_DATA, "DIR", DPE_BASIC,
+     "Official samples, TASK.jsonl or TASK/validation.jsonl (ruler: instead of generated ones)", 2},
+    {"template", KEY_TEMPLATE, "FILE", 0, "Words of the prompts (default: eval/templates)", 2},
+    {"predictions", KEY_PREDICTIONS, "DIR", DPE_BASIC,
+     "Also write every answer to DIR/METHOD-LENGTH/TASK.jsonl, which dpe-eval score and official "
+     "scripts read",
+     2},
+    {"skip-bad", KEY_SKIP_BAD, NULL, 0, "Leave out and count lines of data that are not samples",
+     2},
+    {0},
+};
+static const struct argp_option ruler_table[] = {
+    {"squad", KEY_SQUAD, "FILE", 0, "qa_1, generated: questions in the format of SQuAD", 2},
+    {"hotpotqa", KEY_HOTPOTQA, "FILE", 0, "qa_2, generated: questions in the format of HotpotQA",
+     2},
+    {0},
+};
+static const struct argp_option infinitebench_table[] = {
+    {"scorer", KEY_SCORER, "NAME", 0,
+     "infinitebench: official (default: the script of June 2024, 88b3daa), official-2024-08 "
+     "(En.Dia as since 214808d) or string, looser",
+     2},
+    {0},
+};
+const struct argp dpe_eval_chat_argp = {.options = chat_table, .parser = parse_piece};
+const struct argp dpe_eval_benchmark_argp = {.options = benchmark_table, .parser = parse_piece};
+const struct argp dpe_eval_ruler_argp = {.options = ruler_table, .parser = parse_piece};
+const struct argp dpe_eval_infinitebench_argp = {.options = infinitebench_table,
+                                                 .parser = parse_piece};

@@ -1,0 +1,80 @@
+/**
+ * @file comparison.h
+ * A comparison of methods: opened, priced, run, written and printed.
+ */
+#ifndef DPE_EVAL_COMPARISON_H
+#define DPE_EVAL_COMPARISON_H
+
+#include "eval/compare/ablation.h"
+#include "eval/compare/results.h"
+#include "eval/tool/arguments/arguments.h"
+#include "outputs/job/job.h"
+
+/** A row of a comparison. */
+struct eval_method {
+    char label[160];
+    const char *spec, *table;             /**< one of these, */
+    const struct dpe_ablation_step *step; /**< or this */
+};
+
+/** Everything a comparison needs, in the order in which it is opened. */
+struct comparison {
+    const struct eval_arguments *args;
+    struct dpe_job job;
+    struct dpe_ablation ablation; /**< empty but for ablate */
+    struct eval_method methods[EVAL_MAX_METHODS];
+    const char *labels[EVAL_MAX_METHODS];
+    int n_methods;
+    int64_t lengths[EVAL_MAX_LENGTHS];
+    int n_lengths;
+    struct dpe_suite suites[EVAL_MAX_SUITES];
+    int n_suites;
+    struct dpe_plan *plans;              /**< [n_methods][n_lengths] */
+    int n_plans;                         /**< made so far */
+    char (*keys)[33];                    /**< of the plans */
+    const char **cells[EVAL_MAX_SUITES]; /**< [n_methods][tasks of the suite]: keys */
+    struct dpe_result *out;              /**< what is printed for scripts, while it is made */
+};
+dpe_status dpe_eval_comparison_open(struct comparison *comparison,
+                                    const struct eval_arguments *args, struct dpe_error *err);
+/** Run what is missing, write the table, print it. */
+dpe_status dpe_eval_comparison_run(struct comparison *comparison, struct dpe_error *err);
+/** Print what the comparison would cost, and run nothing. */
+dpe_status dpe_eval_dry_run(struct comparison *comparison, struct dpe_error *err);
+/** The plan of the comparison whose session needs most memory. */
+const struct dpe_plan *dpe_eval_largest_plan(const struct comparison *comparison);
+/** The lines of a dry run about samples, memory and time. `plan` is the one whose attention does most, NULL:
+ *  of the comparison's own, those with a selection and those without measured apart; rows[t]: how many samples
+ *  of task t of the only suite run, NULL = each sample of every suite under each method. */
+dpe_status dpe_eval_print_cost(const struct comparison *comparison, const struct dpe_plan *plan,
+                               const double *rows, struct dpe_error *err);
+/** Make as many samples together as share a context and fit into memory. */
+dpe_status dpe_eval_fit_batch(struct comparison *comparison, struct dpe_error *err);
+/** Also after a failed open; returns what dpe_job_close does. */
+dpe_status dpe_eval_comparison_close(struct comparison *comparison, dpe_status status,
+                                     struct dpe_error *err);
+
+/** Open the suites of the command line at comparison->lengths; job and args are set. */
+dpe_status dpe_eval_open_suites(struct comparison *comparison, struct dpe_error *err);
+
+/** Labels of --method and --table, or the steps of an ablation. */
+dpe_status dpe_eval_comparison_methods(struct comparison *comparison, struct dpe_error *err);
+/** The plans of all methods at all lengths. */
+dpe_status dpe_eval_comparison_plans(struct comparison *comparison, struct dpe_error *err);
+
+/** Before anything runs: whether that folder can be written and each method has files of its own.
+ *  DPE_USAGE, DPE_CANNOT_CREATE, DPE_PERMISSION. */
+dpe_status dpe_eval_check_predictions(const struct comparison *comparison, struct dpe_error *err);
+/** Write what was answered under args->predictions: a folder per method and length, a file per task
+ *  in the format of its benchmark. DPE_CANNOT_CREATE, DPE_IO. */
+dpe_status dpe_eval_write_predictions(const struct comparison *comparison, struct dpe_error *err);
+
+/** Print a suite's table: methods by tasks, then intervals and paired differences. */
+void dpe_eval_print(const struct dpe_results *results, bool details);
+/** The same for scripts: begin a document in *out, and add a suite's rows to it. */
+void dpe_eval_result_begin(const struct comparison *comparison, struct dpe_result **out);
+void dpe_eval_result_add(struct dpe_result *out, const struct dpe_results *results);
+/** Print a heat map of each method: depths by lengths. */
+void dpe_eval_print_grid(const struct dpe_results *results, const double *depths, int n_depths);
+
+#endif

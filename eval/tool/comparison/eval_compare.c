@@ -1,0 +1,574 @@
+/* A comparison from its inputs to its last row. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "eval/chat/chat.h"
+#include "eval/tool/comparison/comparison.h"
+#include "outputs/h5/h5.h"
+
+/* The default length of an ablation is that of its detection. */
+static void choose_lengths(struct comparison *comparison)
+{
+    const struct eval_arguments *args = comparison->args;
+    comparison->n_lengths = args->n_lengths;
+    memcpy(comparison->lengths, args->lengths, sizeof comparison->lengths);
+    if (comparison->n_lengths == 0) {
+        comparison->lengths[comparison->n_lengths++] = comparison->ablation.source.length;
+    }
+}
+
+/* Official files of RULER hold whole prompts, perhaps with the turn markers of a model: they are
+ * wrapped only if the command line says so. */
+static const char *chat_template_of(const struct eval_arguments *args, int i)
+{
+    const struct eval_overrides overrides = dpe_eval_overrides_of(args, i);
+    const struct dpe_suite_kind *kind = dpe_suite_find(args->suites[i].name);
+    bool takes = kind != NULL && (kind->takes & DPE_SUITE_CHAT_TEMPLATE) != 0;
+    bool whole = kind != NULL && kind->generates && overrides.data != NULL;
+    return overrides.chat_template != NULL ? overrides.chat_template
+           : takes && !whole               ? "auto"
+                                           : NULL;
+}
+
+static dpe_status open_suite(struct comparison *comparison, int i, struct dpe_error *err)
+{
+    const struct eval_arguments *args = comparison->args;
+    const struct eval_overrides overrides = dpe_eval_overrides_of(args, i);
+    struct dpe_suite_options options = {
+        .tokenizer = comparison->job.tokenizer,
+        .corpus = comparison->job.corpus,
+        .chat_template = chat_template_of(args, i),
+        .lengths = comparison->lengths,
+        .n_lengths = (size_t)comparison->n_lengths,
+        .n_samples = overrides.samples > 0 ? overrides.samples : args->job.samples,
+        .seed = args->job.seed,
+        .depths = args->depths,
+        .n_depths = (size_t)args->n_depths,
+        .stride = overrides.stride,
+        .max_tokens = overrides.max_tokens,
+        .tasks = overrides.tasks,
+        .data = overrides.data,
+        .template_file = overrides.template_file,
+        .squad = overrides.squad,
+        .hotpotqa = overrides.hotpotqa,
+        .scorer = overrides.scorer,
+        .skip_bad = args->skip_bad,
+    };
+    /* For needles: a book's or a question's special tokens are --special-in-text's business. */
+    const struct dpe_suite_kind *kind = dpe_suite_find(args->suites[i].name);
+    bool needles = kind != NULL && (kind->takes & DPE_SUITE_NEEDLES) != 0;
+    const char *niah[] = {needles ? args->general.niah : NULL, args->suites[i].own.niah};
+    dpe_niah_defaults(&options.niah);
+    options.niah.special = args->special;
+    dpe_status status = DPE_OK;
+    for (int k = 0; k < 2 && status == DPE_OK; k++) {
+        status = niah[k] != NULL ? dpe_niah_parse(niah[k], &options.niah, err) : DPE_OK;
+    }
+    return status == DPE_OK
+               ? dpe_suite_open(args->suites[i].name, &options, &comparison->suites[i], err)
+               : status;
+}
+
+dpe_status dpe_eval_open_suites(struct comparison *comparison, struct dpe_error *err)
+{
+    dpe_status status = DPE_OK;
+    for (int i = 0; i < comparison->args->n_suites && status == DPE_OK; i++) {
+        const struct dpe_suite *suite = &comparison->suites[i];
+        char told[1200];
+        status = open_suite(comparison, i, err);
+        comparison->n_suites += status == DPE_OK;
+        if (status == DPE_OK && dpe_chat_told(chat_template_of(comparison->args, i),
+                                              comparison->args->job.model, told, sizeof told)) {
+            dpe_log_info("%s: %s", suite->name, told);
+        }
+        if (status == DPE_OK && suite->skipped > 0 && !suite->perplexity) {
+            dpe_log_warning("%s: left out %lld line%s of data that %s; first: %s", suite->name,
+                            (long long)suite->skipped, suite->skipped == 1 ? "" : "s",
+                            suite->skipped == 1 ? "is not a sample" : "are not samples",
+                            suite->first_skipped);
+        } else if (status == DPE_OK && suite->skipped > 0) {
+            dpe_log_info("left out %lld book%s of fewer than %lld tokens",
+                         (long long)suite->skipped, suite->skipped == 1 ? "" : "s",
+                         (long long)comparison->lengths[comparison->n_lengths - 1]);
+        }
+    }
+    return status;
+}
+
+static int length_index(const struct comparison *comparison, int64_t length)
+{
+    int l = 0;
+    while (l + 1 < comparison->n_lengths && comparison->lengths[l] != length) {
+        l++;
+    }
+    return l;
+}
+
+/* The keys of each suite's cells, for reading rows. */
+static dpe_status place_keys(struct comparison *comparison, struct dpe_error *err)
+{
+    for (int i = 0; i < comparison->n_suites; i++) {
+        const struct dpe_suite *suite = &comparison->suites[i];
+        const char **cells =
+            dpe_alloc((size_t)comparison->n_methods, suite->n_tasks * sizeof *cells);
+        comparison->cells[i] = cells;
+        if (cells == NULL) {
+            return dpe_fail(err, DPE_NO_MEMORY, "out of memory for keys");
+        }
+        for (int m = 0; m < comparison->n_methods; m++) {
+            for (size_t t = 0; t < suite->n_tasks; t++) {
+                int plan =
+                    m * comparison->n_lengths + length_index(comparison, suite->tasks[t].length);
+                *cells++ = comparison->keys[plan];
+            }
+        }
+    }
+    return DPE_OK;
+}
+
+dpe_status dpe_eval_comparison_open(struct comparison *comparison,
+                                    const struct eval_arguments *args, struct dpe_error *err)
+{
+    comparison->args = args;
+    dpe_status status = dpe_job_open(&comparison->job, &args->job, false, err);
+    if (status != DPE_OK) {
+        return status;
+    }
+    status = dpe_eval_comparison_methods(comparison, err);
+    if (status != DPE_OK) {
+        return status;
+    }
+    choose_lengths(comparison);
+    status = dpe_eval_comparison_plans(comparison, err);
+    if (status != DPE_OK) {
+        return status;
+    }
+    status = dpe_eval_open_suites(comparison, err);
+    if (status == DPE_OK && args->predictions != NULL) {
+        status = dpe_eval_check_predictions(comparison, err);
+    }
+    return status == DPE_OK ? place_keys(comparison, err) : status;
+}
+
+dpe_status dpe_eval_comparison_close(struct comparison *comparison, dpe_status status,
+                                     struct dpe_error *err)
+{
+    for (int i = 0; i < comparison->n_plans; i++) {
+        dpe_plan_free(&comparison->plans[i]);
+    }
+    for (int i = 0; i < comparison->n_suites; i++) {
+        dpe_suite_close(&comparison->suites[i]);
+        free(comparison->cells[i]);
+    }
+    free(comparison->plans);
+    free(comparison->keys);
+    dpe_ablation_free(&comparison->ablation);
+    return dpe_job_close(&comparison->job, status, err);
+}
+
+/* ---------------------------------------------------------------------------------------- table */
+
+static dpe_status put_methods(const struct comparison *comparison, struct dpe_h5 *table,
+                              struct dpe_error *err)
+{
+    const struct eval_arguments *args = comparison->args;
+    const struct dpe_column methods = {.path = "/method",
+                                       .type = DPE_COL_STRING,
+                                       .rank = 1,
+                                       .dims = {comparison->n_methods},
+                                       .data = comparison->labels,
+                                       .long_name = "method, as it was given",
+                                       .units = "1",
+                                       .is_scale = true};
+    dpe_status status = dpe_h5_put(table, &methods, err);
+    const struct {
+        const char *name;
+        int64_t value;
+    } numbers[] = {{"seed", (int64_t)args->job.seed},
+                   {"trained_length", comparison->job.trained_length},
+                   {"official", args->official}};
+    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0] && status == DPE_OK; i++) {
+        status = dpe_h5_attr_i64(table, "/eval", numbers[i].name, numbers[i].value, err);
+    }
+    return status == DPE_OK
+               ? dpe_h5_attr_text(table, "/eval", "against", comparison->labels[0], err)
+               : status;
+}
+
+static dpe_status put_ablation(const struct comparison *comparison, struct dpe_h5 *table,
+                               struct dpe_error *err)
+{
+    const char *axis[EVAL_MAX_METHODS];
+    double value[EVAL_MAX_METHODS];
+    int64_t k[EVAL_MAX_METHODS];
+    for (int m = 0; m < comparison->n_methods; m++) {
+        axis[m] = comparison->methods[m].step->axis;
+        value[m] = comparison->methods[m].step->value;
+        k[m] = comparison->methods[m].step->k;
+    }
+    const struct dpe_column columns[] = {
+        {.path = "/ablate/axis",
+         .type = DPE_COL_STRING,
+         .data = axis,
+         .long_name = "what the step varies"},
+        {.path = "/ablate/value",
+         .type = DPE_COL_F64,
+         .data = value,
+         .long_name = "rank, pairs, or tokens of a window or scaled length"},
+        {.path = "/ablate/k",
+         .type = DPE_COL_I64,
+         .data = k,
+         .long_name = "pairs of each head that move, -1 = those of the detection"},
+    };
+    dpe_status status = DPE_OK;
+    for (size_t i = 0; i < sizeof columns / sizeof columns[0] && status == DPE_OK; i++) {
+        struct dpe_column column = columns[i];
+        column.rank = 1;
+        column.dims[0] = comparison->n_methods;
+        column.scales[0] = "/method";
+        column.units = "1";
+        status = dpe_h5_put(table, &column, err);
+    }
+    if (status == DPE_OK) {
+        status = dpe_h5_attr_text(table, "/ablate", "what", comparison->args->what, err);
+    }
+    const char *slash = strrchr(comparison->args->methods[0], '/');
+    return status == DPE_OK
+               ? dpe_h5_attr_text(table, "/ablate", "table",
+                                  slash != NULL ? slash + 1 : comparison->args->methods[0], err)
+               : status;
+}
+
+/* What is done with the results of a suite; of the grid's too. */
+typedef dpe_status (*use_results)(const struct comparison *comparison,
+                                  const struct dpe_results *results, bool grid,
+                                  struct dpe_h5 *table, struct dpe_error *err);
+
+static dpe_status each_suite(const struct comparison *comparison, use_results use,
+                             struct dpe_h5 *table, struct dpe_error *err)
+{
+    dpe_status status = DPE_OK;
+    for (int i = 0; i < comparison->n_suites && status == DPE_OK; i++) {
+        struct dpe_results results = {0};
+        const struct dpe_suite *suite = &comparison->suites[i];
+        status = dpe_results_collect(&results, suite, comparison->labels, comparison->n_methods,
+                                     comparison->cells[i], comparison->job.run,
+                                     comparison->args->job.seed, err);
+        if (status == DPE_OK) {
+            status =
+                use(comparison, &results, (suite->kind->takes & DPE_SUITE_DEPTHS) != 0, table, err);
+        }
+        dpe_results_free(&results);
+    }
+    return status;
+}
+
+static dpe_status put_results(const struct comparison *comparison,
+                              const struct dpe_results *results, bool grid, struct dpe_h5 *table,
+                              struct dpe_error *err)
+{
+    const struct eval_arguments *args = comparison->args;
+    return grid ? dpe_results_put_grid(results, args->depths, args->n_depths, table, err)
+                : dpe_results_put(results, table, err);
+}
+
+static dpe_status print_results(const struct comparison *comparison,
+                                const struct dpe_results *results, bool grid, struct dpe_h5 *table,
+                                struct dpe_error *err)
+{
+    const struct eval_arguments *args = comparison->args;
+    (void)table;
+    (void)err;
+    if (comparison->out != NULL) {
+        dpe_eval_result_add(comparison->out, results);
+    } else if (grid) {
+        dpe_eval_print_grid(results, args->depths, args->n_depths);
+    } else {
+        dpe_eval_print(results, args->details);
+    }
+    return DPE_OK;
+}
+
+/* dpe_run_fill; `user` is a struct comparison. */
+static dpe_status fill(void *user, struct dpe_h5 *table, struct dpe_error *err)
+{
+    const struct comparison *comparison = user;
+    const struct eval_arguments *args = comparison->args;
+    dpe_status status = put_methods(comparison, table, err);
+    if (status == DPE_OK) {
+        status = each_suite(comparison, put_results, table, err);
+    }
+    if (status == DPE_OK && args->what != NULL) {
+        status = put_ablation(comparison, table, err);
+    }
+    return status == DPE_OK
+               ? dpe_h5_attr_text(table, "/", "title",
+                                  args->what != NULL ? "A detection, varied one thing at a time"
+                                                     : "Position methods on the same samples",
+                                  err)
+               : status;
+}
+
+/* If no sample has a number, the model does not compute: an error. */
+static dpe_status require_finite(const struct comparison *comparison,
+                                 const struct dpe_results *results, bool grid, struct dpe_h5 *table,
+                                 struct dpe_error *err)
+{
+    size_t n = (size_t)results->n_methods * (size_t)results->n_tasks * (size_t)results->n_samples;
+    int64_t nonfinite = 0;
+    (void)comparison, (void)grid, (void)table;
+    for (size_t i = 0; i < n; i++) {
+        if (results->status[i] == DPE_ROW_OK) {
+            return DPE_OK;
+        }
+        nonfinite += results->status[i] == DPE_ROW_NONFINITE;
+    }
+    return nonfinite == 0
+               ? DPE_OK
+               : dpe_fail(
+                     err, DPE_NONFINITE,
+                     "all %lld samples had NaN or infinity in their logits; /rows of the table "
+                     "holds the layer and the position",
+                     (long long)nonfinite);
+}
+
+/* ----------------------------------------------------------------------------------------- rows */
+
+/* Samples that are made together: those that share a context, which is then read once. */
+static int64_t together_at_once(const struct comparison *comparison)
+{
+    enum { MOST = 64 };
+    int64_t batch = 1;
+    for (int i = 0; i < comparison->n_suites; i++) {
+        const struct dpe_suite_task *task = &comparison->suites[i].tasks[0];
+        int64_t together = task->task.together;
+        together = together < task->n_samples ? together : task->n_samples;
+        batch = together > batch ? together : batch;
+    }
+    return batch < MOST ? batch : MOST;
+}
+
+dpe_status dpe_eval_fit_batch(struct comparison *comparison, struct dpe_error *err)
+{
+    int64_t batch = together_at_once(comparison);
+    return batch > 1 ? dpe_job_fit_batch(&comparison->job, dpe_eval_largest_plan(comparison),
+                                         comparison->lengths[comparison->n_lengths - 1], batch, err)
+                     : DPE_OK;
+}
+
+/* Methods, lengths and samples may grow; everything else decides a row. */
+static dpe_status start(struct comparison *comparison, struct dpe_error *err)
+{
+    enum { MAX_FIELDS = 64 };
+    const char *own[MAX_FIELDS][2];
+    char names[MAX_FIELDS][48];
+    char suites[EVAL_MAX_SUITES * sizeof comparison->suites[0].name] = "";
+    size_t n = 0;
+    for (int i = 0; i < comparison->n_suites; i++) {
+        const struct dpe_suite *suite = &comparison->suites[i];
+        size_t used = strlen(suites);
+        snprintf(suites + used, sizeof suites - used, "%s%s", i == 0 ? "" : ",", suite->name);
+        if (suite->parameters.n > MAX_FIELDS - n) {
+            return dpe_fail(err, DPE_INTERNAL, "suites have more than %d parameters", MAX_FIELDS);
+        }
+        for (size_t k = 0; k < suite->parameters.n; k++, n++) {
+            snprintf(names[n], sizeof names[n], "%s_%s", suite->name,
+                     suite->parameters.fields[k].name);
+            own[n][0] = names[n];
+            own[n][1] = suite->parameters.fields[k].value;
+        }
+    }
+    const struct dpe_job_identity identity = {
+        .kind = "eval", .suite = suites, .own = (const char *const(*)[2])own, .n_own = n};
+    int64_t capacity = comparison->lengths[comparison->n_lengths - 1];
+    dpe_status status = dpe_eval_fit_batch(comparison, err);
+    return status == DPE_OK ? dpe_job_start(&comparison->job, &identity,
+                                            dpe_eval_largest_plan(comparison), capacity, err)
+                            : status;
+}
+
+/* Items of the work point to (suite, task) through this. */
+struct worklist {
+    const struct comparison *comparison;
+    const struct dpe_suite_task **tasks; /* [n_tasks] of all suites */
+    const char **names;
+    int64_t *read; /* that a sample reads */
+    double *cost;
+    const struct dpe_plan **plans; /* [n_plans] */
+    const char **keys;
+    struct dpe_item *items;
+    int n_tasks;
+    size_t n_items;
+};
+
+static void worklist_free(struct worklist *list)
+{
+    free(list->tasks);
+    free(list->names);
+    free(list->read);
+    free(list->cost);
+    free(list->plans);
+    free(list->keys);
+    free(list->items);
+}
+
+static dpe_status make_rows(void *user, const struct dpe_item *items, int64_t n,
+                            struct dpe_session *session, struct dpe_row *rows,
+                            struct dpe_error *err)
+{
+    const struct worklist *list = user;
+    return dpe_task_rows_of_items(&list->tasks[items->task]->task, session,
+                                  list->comparison->keys[items->plan], items, n, rows, err);
+}
+
+static dpe_status fill_list(void *user, struct dpe_h5 *table, struct dpe_error *err)
+{
+    const struct worklist *list = user;
+    return fill((void *)(uintptr_t)list->comparison, table, err);
+}
+
+static dpe_status worklist_allocate(struct worklist *list, struct dpe_error *err)
+{
+    const struct comparison *comparison = list->comparison;
+    size_t n_tasks = 0;
+    size_t rows = 0;
+    for (int i = 0; i < comparison->n_suites; i++) {
+        n_tasks += comparison->suites[i].n_tasks;
+        for (size_t t = 0; t < comparison->suites[i].n_tasks; t++) {
+            rows += (size_t)comparison->suites[i].tasks[t].n_samples;
+        }
+    }
+    size_t n_plans = (size_t)comparison->n_plans;
+    list->tasks = dpe_alloc(n_tasks, sizeof *list->tasks);
+    list->names = dpe_alloc(n_tasks, sizeof *list->names);
+    list->read = dpe_alloc(n_tasks, sizeof *list->read);
+    list->cost = dpe_alloc(n_tasks, sizeof *list->cost);
+    list->plans = dpe_alloc(n_plans, sizeof *list->plans);
+    list->keys = dpe_alloc(n_plans, sizeof *list->keys);
+    list->items = dpe_alloc(rows, (size_t)comparison->n_methods * sizeof *list->items);
+    if (list->tasks == NULL || list->names == NULL || list->read == NULL || list->cost == NULL ||
+        list->plans == NULL || list->keys == NULL || list->items == NULL) {
+        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for %zu samples", rows);
+    }
+    return DPE_OK;
+}
+
+/* A sample and those that share its context, under every method. */
+static void worklist_add(struct worklist *list, int task, int length, int64_t first)
+{
+    const struct comparison *comparison = list->comparison;
+    int64_t end = list->tasks[task]->n_samples;
+    int64_t together = list->tasks[task]->task.together;
+    end = together < end - first ? first + together : end;
+    for (int m = 0; m < comparison->n_methods; m++) {
+        for (int64_t s = first; s < end; s++) {
+            list->items[list->n_items++] = (struct dpe_item){
+                .task = task, .plan = m * comparison->n_lengths + length, .sample = s};
+        }
+    }
+}
+
+/* Sample after sample under every method, so that a comparison that stops early is still one; those
+ * that share a context stay in a row. */
+static void worklist_fill(struct worklist *list)
+{
+    const struct comparison *comparison = list->comparison;
+    for (int p = 0; p < comparison->n_plans; p++) {
+        list->plans[p] = &comparison->plans[p];
+        list->keys[p] = comparison->keys[p];
+    }
+    for (int i = 0; i < comparison->n_suites; i++) {
+        for (size_t t = 0; t < comparison->suites[i].n_tasks; t++) {
+            const struct dpe_suite_task *task = &comparison->suites[i].tasks[t];
+            int at = list->n_tasks++;
+            list->tasks[at] = task;
+            list->names[at] = task->task.name;
+            list->read[at] = task->length / task->task.together;
+            list->cost[at] = (double)task->length;
+            int length = length_index(comparison, task->length);
+            for (int64_t s = 0; s < task->n_samples; s += task->task.together) {
+                worklist_add(list, at, length, s);
+            }
+        }
+    }
+}
+
+static dpe_status run_rows(struct comparison *comparison, struct dpe_error *err)
+{
+    struct worklist list = {.comparison = comparison};
+    dpe_status status = worklist_allocate(&list, err);
+    if (status == DPE_OK) {
+        worklist_fill(&list);
+        const struct dpe_work work = {
+            .name = comparison->args->what != NULL ? "ablate" : "compare",
+            .n_tasks = list.n_tasks,
+            .tasks = list.names,
+            .n_plans = comparison->n_plans,
+            .plans = list.plans,
+            .keys = list.keys,
+            .items = list.items,
+            .n_items = list.n_items,
+            .capacity = comparison->lengths[comparison->n_lengths - 1],
+            .user = &list,
+            .rows = make_rows,
+            .fill = fill_list,
+            .tokens = list.read,
+            .cost = list.cost,
+        };
+        status = dpe_job_rows(&comparison->job, &work, err);
+    }
+    worklist_free(&list);
+    return status;
+}
+
+static void announce(const struct comparison *comparison)
+{
+    char lengths[EVAL_MAX_LENGTHS * 21] = "";
+    for (int i = 0; i < comparison->n_lengths; i++) {
+        size_t used = strlen(lengths);
+        snprintf(lengths + used, sizeof lengths - used, " %lld", (long long)comparison->lengths[i]);
+    }
+    dpe_job_header(&comparison->job);
+    dpe_log_info("trained length %lld; lengths%s; %d %s", (long long)comparison->job.trained_length,
+                 lengths, comparison->n_methods,
+                 comparison->args->what != NULL ? "steps" : "methods");
+}
+
+dpe_status dpe_eval_comparison_run(struct comparison *comparison, struct dpe_error *err)
+{
+    announce(comparison);
+    dpe_status status = start(comparison, err);
+    if (status != DPE_OK) {
+        return status;
+    }
+    status = run_rows(comparison, err);
+    status = dpe_job_finish(&comparison->job, status, fill, comparison, err);
+    if (status == DPE_OK && comparison->args->predictions != NULL &&
+        dpe_job_leads(&comparison->job)) {
+        status = dpe_eval_write_predictions(comparison, err);
+    }
+    bool document = comparison->args->job.result != DPE_RESULT_TEXT;
+    if (status == DPE_OK && document) {
+        dpe_eval_result_begin(comparison, &comparison->out);
+    }
+    if (status == DPE_OK) {
+        status = each_suite(comparison, print_results, NULL, err);
+    }
+    if (status == DPE_OK && document) {
+        status = dpe_result_print(comparison->out, comparison->args->job.result, err);
+    } else if (document) {
+        dpe_result_free(comparison->out);
+    }
+    comparison->out = NULL;
+    if (status == DPE_OK) {
+        status = each_suite(comparison, require_finite, NULL, err);
+    }
+    if (status == DPE_OK) {
+        char table[1024];
+        dpe_tool_next("dpe-report %s -o report.html",
+                      dpe_tool_quote(comparison->args->job.output, table, sizeof table));
+    }
+    return status;
+}

@@ -1,0 +1,307 @@
+/* Results as text: tables in the paper's layout, intervals, heat maps. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "eval/tool/comparison/comparison.h"
+
+enum { MAX_LABEL = 40, MAX_COLUMNS = 128 };
+static const double significant = 0.05;
+
+/* A column of the overview: a task, or else a category at a length, or a bucket of positions. */
+struct column {
+    char header[32];
+    int task, bucket;
+    const char *category;
+    int64_t length;
+};
+
+static size_t cell(const struct dpe_results *results, int method, int task)
+{
+    return (size_t)method * (size_t)results->n_tasks + (size_t)task;
+}
+
+static double value_of(const struct dpe_results *results, int method, const struct column *column)
+{
+    if (column->category != NULL) {
+        return dpe_results_category(results, method, column->category, column->length);
+    }
+    size_t at = cell(results, method, column->task);
+    return column->bucket >= 0
+               ? results->position_mean[at * (size_t)results->n_positions + (size_t)column->bucket]
+               : results->mean[at].mean;
+}
+
+/* '+': better than the first method beyond noise, '-': worse, ' ': neither, or not tested. */
+static char mark_of(const struct dpe_results *results, int method, const struct column *column)
+{
+    if (column->category != NULL || column->bucket >= 0 || method == 0) {
+        return ' ';
+    }
+    size_t at = cell(results, method, column->task);
+    if (!(results->p_value[at] < significant)) {
+        return ' ';
+    }
+    bool higher = results->difference[at].mean > 0.0;
+    return higher != results->suite->perplexity ? '+' : '-';
+}
+
+static void print_cell(const struct dpe_results *results, int method, const struct column *column,
+                       int width)
+{
+    char text[32];
+    double value = value_of(results, method, column);
+    if (isnan(value)) {
+        snprintf(text, sizeof text, "n/a");
+    } else if (results->suite->perplexity) {
+        snprintf(text, sizeof text, value < 1000.0 ? "%.2f" : "%.3g", value);
+    } else {
+        snprintf(text, sizeof text, "%.1f", 100.0 * value);
+    }
+    printf(" %*s%c", width - 2, text, mark_of(results, method, column));
+}
+
+static int label_width(const struct dpe_results *results)
+{
+    size_t width = 6;
+    for (int m = 0; m < results->n_methods; m++) {
+        size_t n = strlen(results->method_names[m]);
+        width = n > width ? n : width;
+    }
+    return width > MAX_LABEL ? MAX_LABEL : (int)width;
+}
+
+/* As many columns as fit beside the names, the others in blocks below. */
+static void print_columns(const struct dpe_results *results, const struct column *columns, int n)
+{
+    int label = label_width(results);
+    int width = 8;
+    for (int c = 0; c < n; c++) {
+        int needed = (int)strlen(columns[c].header) + 2;
+        width = needed > width ? needed : width;
+    }
+    int fit = (dpe_terminal_width(stdout) - label) / width;
+    fit = fit < 1 ? 1 : fit;
+    for (int begin = 0; begin < n; begin += fit) {
+        int end = begin + fit < n ? begin + fit : n;
+        printf("%-*s", label, "method");
+        for (int c = begin; c < end; c++) {
+            printf(" %*s ", width - 2, columns[c].header);
+        }
+        printf("\n");
+        for (int m = 0; m < results->n_methods; m++) {
+            printf("%-*.*s", label, label, results->method_names[m]);
+            for (int c = begin; c < end; c++) {
+                print_cell(results, m, &columns[c], width);
+            }
+            printf("\n");
+        }
+    }
+}
+
+static bool one_label(const struct dpe_suite *suite)
+{
+    for (size_t t = 1; t < suite->n_tasks; t++) {
+        if (strcmp(suite->tasks[t].label, suite->tasks[0].label) != 0) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static int columns_by_length(const struct dpe_suite *suite, struct column *columns)
+{
+    int n = 0;
+    for (size_t t = 0; t < suite->n_tasks && n < MAX_COLUMNS; t++) {
+        columns[n] = (struct column){.task = (int)t, .bucket = -1};
+        snprintf(columns[n].header, sizeof columns[n].header, "%lld",
+                 (long long)suite->tasks[t].length);
+        n++;
+    }
+    return n;
+}
+
+static int columns_of_length(const struct dpe_suite *suite, int64_t length, struct column *columns)
+{
+    const char *categories[MAX_COLUMNS];
+    int n_categories = dpe_results_categories(suite, categories, MAX_COLUMNS / 2);
+    int n = 0;
+    for (int c = 0; c < n_categories; c++) {
+        columns[n] = (struct column){.bucket = -1, .category = categories[c], .length = length};
+        snprintf(columns[n].header, sizeof columns[n].header, "%s", categories[c]);
+        n++;
+    }
+    for (size_t t = 0; t < suite->n_tasks && n < MAX_COLUMNS; t++) {
+        if (suite->tasks[t].length == length) {
+            columns[n] = (struct column){.task = (int)t, .bucket = -1};
+            snprintf(columns[n].header, sizeof columns[n].header, "%s", suite->tasks[t].label);
+            n++;
+        }
+    }
+    return n;
+}
+
+/* What a cell of the suite means. */
+static const char *measure(const struct dpe_results *results)
+{
+    return results->suite->perplexity ? "perplexity by token" : results->suite->score;
+}
+
+static void print_overview(const struct dpe_results *results)
+{
+    static struct column columns[MAX_COLUMNS];
+    const struct dpe_suite *suite = results->suite;
+    const char *unit = suite->perplexity ? "" : ", %";
+    if (one_label(suite)) {
+        printf("%s: %s%s, by length (%s: %lld)\n", suite->name, measure(results), unit,
+               suite->perplexity ? "books" : "samples", (long long)results->n_samples);
+        print_columns(results, columns, columns_by_length(suite, columns));
+        return;
+    }
+    int64_t lengths[EVAL_MAX_LENGTHS];
+    int n_lengths = dpe_results_lengths(suite, lengths, EVAL_MAX_LENGTHS);
+    for (int l = 0; l < n_lengths; l++) {
+        printf("%s at %lld tokens: %s%s (samples of a task: %lld)\n", suite->name,
+               (long long)lengths[l], measure(results), unit, (long long)results->n_samples);
+        print_columns(results, columns, columns_of_length(suite, lengths[l], columns));
+    }
+}
+
+static void print_positions(const struct dpe_results *results, int task)
+{
+    static struct column columns[MAX_COLUMNS];
+    for (int b = 0; b < results->n_positions; b++) {
+        columns[b] = (struct column){.task = task, .bucket = b};
+        snprintf(columns[b].header, sizeof columns[b].header, "%lld", (long long)1 << b);
+    }
+    printf("%s: perplexity by position, from the given one to the next\n",
+           results->suite->tasks[task].task.name);
+    print_columns(results, columns, results->n_positions);
+}
+
+/* One context has no interval. */
+static void print_interval(const struct dpe_interval *interval, bool sign)
+{
+    if (isnan(interval->low) || isnan(interval->high)) {
+        printf("%*s", sign ? 16 : 20, "");
+    } else {
+        printf(sign ? "[%+6.3f, %+6.3f]" : "[%8.4g, %8.4g]", interval->low, interval->high);
+    }
+}
+
+static void print_details(const struct dpe_results *results, int task)
+{
+    bool ppl = results->suite->perplexity;
+    const struct dpe_suite_task *suite_task = &results->suite->tasks[task];
+    printf("%s, 95 %% intervals (%s: %lld", suite_task->task.name, ppl ? "books" : "samples",
+           (long long)suite_task->n_samples);
+    if (suite_task->task.together > 1) {
+        printf(", of which %lld share a context and count as one",
+               (long long)suite_task->task.together);
+    }
+    printf(")\n");
+    printf("%10s  %20s  %10s  %26s  %7s  method\n", ppl ? "perplexity" : "score", "interval",
+           ppl                    ? "by word"
+           : results->suite->half ? "half found"
+                                  : "",
+           ppl ? "nats/token to the first" : "difference to the first", "p");
+    for (int m = 0; m < results->n_methods; m++) {
+        size_t at = cell(results, m, task);
+        const struct dpe_interval *mean = &results->mean[at];
+        const struct dpe_interval *difference = &results->difference[at];
+        printf("%10.4g  ", mean->mean);
+        print_interval(mean, false);
+        printf("  ");
+        if (ppl) {
+            printf("%10.5g  ", results->word[at].mean);
+        } else if (results->suite->half) {
+            printf("%10.4g  ", results->half_mean[at]);
+        } else {
+            printf("%10s  ", "");
+        }
+        if (m == 0) {
+            printf("%26s  %7s", "", "");
+        } else {
+            printf("%+8.3f ", difference->mean);
+            print_interval(difference, true);
+            printf("  %7.4f", results->p_value[at]);
+        }
+        printf("  %s\n", results->method_names[m]);
+    }
+}
+
+/* Samples without a number do not count as 0: report how many are missing. */
+static void print_gaps(const struct dpe_results *results)
+{
+    int64_t nonfinite = 0;
+    size_t n = (size_t)results->n_methods * (size_t)results->n_tasks * (size_t)results->n_samples;
+    for (size_t i = 0; i < n; i++) {
+        nonfinite += results->status[i] == DPE_ROW_NONFINITE;
+    }
+    if (nonfinite > 0) {
+        printf("left out %lld samples with NaN or infinity in their logits\n",
+               (long long)nonfinite);
+    }
+}
+
+void dpe_eval_print(const struct dpe_results *results, bool details)
+{
+    print_overview(results);
+    if (results->n_methods > 1) {
+        printf("+ better, - worse than %s: p < %g in a sign-flip test on the same samples, not "
+               "corrected for the number of tests\n",
+               results->method_names[0], significant);
+    }
+    print_gaps(results);
+    for (int t = 0; t < results->n_tasks && (details || results->n_tasks == 1); t++) {
+        printf("\n");
+        print_details(results, t);
+        if (results->n_positions > 0 && details) {
+            print_positions(results, t);
+        }
+    }
+    printf("\n");
+}
+
+/* From red over yellow to green, of the 256 terminal colours. */
+static int colour_of(double share)
+{
+    static const int ramp[] = {196, 202, 208, 214, 220, 226, 190, 154, 118, 82, 46};
+    int steps = (int)(sizeof ramp / sizeof ramp[0]) - 1;
+    return ramp[(int)lround(share * steps)];
+}
+
+static void print_share(double share, bool colours)
+{
+    if (isnan(share)) {
+        printf("    n/a ");
+    } else if (colours) {
+        printf(" \033[30;48;5;%dm %4.0f  \033[0m", colour_of(share), 100.0 * share);
+    } else {
+        printf("  %4.0f  ", 100.0 * share);
+    }
+}
+
+void dpe_eval_print_grid(const struct dpe_results *results, const double *depths, int n_depths)
+{
+    bool colours = dpe_terminal_color(stdout);
+    int n_lengths = results->n_tasks / n_depths;
+    for (int m = 0; m < results->n_methods; m++) {
+        printf("%s: one needle found, %% of the %lld samples of a cell\n", results->method_names[m],
+               (long long)results->n_samples);
+        printf("depth  ");
+        for (int l = 0; l < n_lengths; l++) {
+            printf(" %6lld ", (long long)results->suite->tasks[l * n_depths].length);
+        }
+        printf("\n");
+        for (int d = 0; d < n_depths; d++) {
+            printf("%5.4g%% ", 100.0 * depths[d]);
+            for (int l = 0; l < n_lengths; l++) {
+                print_share(results->mean[cell(results, m, l * n_depths + d)].mean, colours);
+            }
+            printf("\n");
+        }
+    }
+    print_gaps(results);
+}

@@ -1,0 +1,373 @@
+/* dpe-eval score: predictions of other programs, by the benchmarks' own rules. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "eval/tool/score/eval_score.h"
+#include "eval/score/score.h"
+#include "eval/suite/suite.h"
+#include "eval/tool/score/score_files.h"
+
+enum {
+    KEY_SUITE = DPE_KEY_PROGRAM,
+    KEY_TASK,
+    KEY_SCORER,
+    KEY_SKIP_BAD,
+    KEY_PREDICTIONS,
+    KEY_THREADS
+};
+enum { MAX_TASKS = 16 };
+
+static const struct argp_option options_table[] = {
+    {"suite", KEY_SUITE, "NAME", DPE_BASIC, "niah, ruler or infinitebench", 1},
+    {"predictions", KEY_PREDICTIONS, "FILE|DIR", DPE_BASIC,
+     "JSON lines, or a folder of .jsonl files, also in folders of models and tasks", 1},
+    {"task", KEY_TASK, "NAME", DPE_BASIC, "Task of the file (default: the one in its name)", 1},
+    {"scorer", KEY_SCORER, "NAME", 0,
+     "ruler: all or part; infinitebench: official (script of June 2024), official-2024-08 (En.Dia "
+     "as "
+     "since 214808d) or string (default: the task's own, official)",
+     1},
+    {"skip-bad", KEY_SKIP_BAD, NULL, 0,
+     "Leave out and count lines that are not predictions, count empty predictions", 1},
+    {"threads", KEY_THREADS, "N", 0, "Threads to use (default: all cores)", 1},
+    {0},
+};
+
+struct score_arguments {
+    const char *suite, *predictions, *task, *scorer;
+    bool skip_bad;
+    int64_t threads;
+};
+
+/* Ends the process unless the suite has rules for predictions. */
+static void check_suite(struct argp_state *state, const char *name)
+{
+    char known[128] = "";
+    if (dpe_suite_find(name) != NULL && dpe_score_task(name, 0) != NULL) {
+        return;
+    }
+    for (size_t i = 0; dpe_suite_kind(i) != NULL; i++) {
+        const char *other = dpe_suite_kind(i)->name;
+        size_t n = strlen(known);
+        if (dpe_score_task(other, 0) != NULL) {
+            snprintf(known + n, sizeof known - n, "%s%s", n == 0 ? "" : ", ", other);
+        }
+    }
+    argp_error(state, "--suite: expected one of %s; found '%s'", known, name);
+}
+
+static error_t parse_option(int key, char *arg, struct argp_state *state)
+{
+    struct score_arguments *args = state->input;
+    switch (key) {
+    case KEY_SUITE:
+        check_suite(state, arg);
+        args->suite = arg;
+        return 0;
+    case KEY_PREDICTIONS:
+        args->predictions = arg;
+        return 0;
+    case KEY_TASK:
+        args->task = arg;
+        return 0;
+    case KEY_SCORER:
+        args->scorer = arg;
+        return 0;
+    case KEY_SKIP_BAD:
+        args->skip_bad = true;
+        return 0;
+    case KEY_THREADS:
+        args->threads = dpe_parse_count(state, "--threads", arg, 1, 4096);
+        return 0;
+    case ARGP_KEY_ARG:
+        argp_error(state, "unexpected argument '%s' (the file or folder is --predictions)", arg);
+        return 0;
+    case ARGP_KEY_END:
+        if (args->suite == NULL || args->predictions == NULL) {
+            argp_error(state, "%s is missing",
+                       args->suite == NULL ? "--suite NAME" : "--predictions FILE|DIR");
+        }
+        return 0;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+/* The request and its results, by task in the suite's order. */
+struct scoring {
+    const struct score_arguments *args;
+    const struct dpe_suite_kind *suite;
+    const struct dpe_score_task *only; /* --task, or NULL */
+    struct dpe_score_sums sums[MAX_TASKS];
+    char file[MAX_TASKS][256]; /* the file that a task's lines came from, for a second one */
+};
+
+/* ------------------------------------------------------------------------------------- reading */
+
+static dpe_status pick_rule(const struct dpe_score_task *task, const char *scorer, dpe_rule *rule,
+                            const char **name, struct dpe_error *err)
+{
+    char sets[80];
+    *rule = dpe_score_rule(task, scorer, name);
+    return *rule != NULL ? DPE_OK
+                         : dpe_fail(err, DPE_USAGE, "--scorer: %s has %s, found '%s'", task->suite,
+                                    dpe_score_sets(task, sets), scorer);
+}
+
+static size_t place_of(const struct dpe_score_task *task)
+{
+    size_t i = 0;
+    while (dpe_score_task(task->suite, i) != task) {
+        i++;
+    }
+    return i;
+}
+
+static void list_tasks(const char *suite, struct dpe_text *text)
+{
+    for (size_t i = 0; dpe_score_task(suite, i) != NULL; i++) {
+        const char *name = dpe_score_task(suite, i)->name;
+        dpe_text_append(text, i == 0 ? "" : " ", i == 0 ? 0 : 1, NULL);
+        dpe_text_append(text, name, strlen(name), NULL);
+    }
+}
+
+static dpe_status find_task(const char *suite, const char *name, const struct dpe_score_task **task,
+                            struct dpe_error *err)
+{
+    for (size_t i = 0; dpe_score_task(suite, i) != NULL; i++) {
+        if (strcmp(dpe_score_task(suite, i)->name, name) == 0) {
+            *task = dpe_score_task(suite, i);
+            return DPE_OK;
+        }
+    }
+    struct dpe_text known = {0};
+    list_tasks(suite, &known);
+    const char *list = known.bytes == NULL ? "" : known.bytes;
+    char meant[96];
+    dpe_fail(err, DPE_USAGE, "--task: %s has no task '%.100s'; its tasks: %s%s", suite, name, list,
+             dpe_suggest(name, list, meant));
+    dpe_text_free(&known);
+    return DPE_USAGE;
+}
+
+static dpe_status score_file(struct scoring *scoring, const char *path,
+                             const struct dpe_score_task *task, struct dpe_error *err)
+{
+    size_t place = place_of(task);
+    struct dpe_score_sums *sums = scoring->sums + place;
+    if (sums->scored > 0 && !(dpe_eval_is_part(path) && dpe_eval_is_part(scoring->file[place]))) {
+        return dpe_fail(err, DPE_BAD_DATA,
+                        "%s: a second file for the task %s, the first is %s; only parts named "
+                        "…-0.jsonl, …-1.jsonl are joined",
+                        path, task->name, scoring->file[place]);
+    }
+    snprintf(scoring->file[place], sizeof scoring->file[place], "%.255s", path);
+    struct dpe_score_options options = {
+        .task = task, .skip_bad = scoring->args->skip_bad, .threads = (int)scoring->args->threads};
+    const char *name = NULL;
+    dpe_status status = pick_rule(task, scoring->args->scorer, &options.rule, &name, err);
+    return status == DPE_OK ? dpe_score_file(path, &options, sums, err) : status;
+}
+
+/* ------------------------------------------------------------------------------------ printing */
+
+/* The number as Python prints it: the fewest digits that mean the same double. For 0 … 100. */
+static const char *shortest(double value, char text[40])
+{
+    int digits = 1;
+    do {
+        snprintf(text, 40, "%.*g", digits, value);
+    } while (strtod(text, NULL) != value && digits++ < 17);
+    if (value >= 1.0 && strchr(text, '.') == NULL) {
+        snprintf(text, 40, "%.1f", value);
+    } else if (value == 0.0) {
+        snprintf(text, 40, "0.0");
+    }
+    return text;
+}
+
+/* The number that the official script prints for a task. */
+static double official_score(const struct dpe_suite_kind *suite, const struct dpe_score_sums *sums)
+{
+    double mean = sums->sum / (double)sums->scored;
+    if (!suite->per_cent) {
+        return mean;
+    }
+    char text[64];
+    snprintf(text, sizeof text, "%.2f", mean * 100.0);
+    return strtod(text, NULL);
+}
+
+static double per_cent(const struct dpe_suite_kind *suite, const struct dpe_score_sums *sums)
+{
+    double score = official_score(suite, sums);
+    return suite->per_cent ? score : score * 100.0;
+}
+
+/* Mean over a category's tasks (NULL: all), as far as they are there. */
+static void print_mean(const struct scoring *scoring, const char *category)
+{
+    double sum = 0.0;
+    int n = 0, total = 0;
+    const struct dpe_score_task *task = NULL;
+    for (size_t i = 0; (task = dpe_score_task(scoring->args->suite, i)) != NULL; i++) {
+        if (category != NULL && strcmp(task->category, category) != 0) {
+            continue;
+        }
+        total++;
+        if (scoring->sums[i].scored > 0) {
+            n++;
+            sum += per_cent(scoring->suite, scoring->sums + i);
+        }
+    }
+    if (n > 0) {
+        printf("%-20s  mean of %2d of %2d tasks %22.2f\n", category == NULL ? "overall" : category,
+               n, total, sum / n);
+    }
+}
+
+static void print_task(const struct scoring *scoring, size_t i)
+{
+    const struct dpe_score_task *task = dpe_score_task(scoring->args->suite, i);
+    const struct dpe_score_sums *sums = scoring->sums + i;
+    dpe_rule rule = NULL;
+    const char *name = "";
+    char number[40];
+    pick_rule(task, scoring->args->scorer, &rule, &name, NULL);
+    printf("%-20s  %-8s %8lld %6lld %8lld %9.2f  %s\n", task->name, name, (long long)sums->scored,
+           (long long)sums->empty, (long long)(sums->bad + sums->no_object),
+           per_cent(scoring->suite, sums), shortest(official_score(scoring->suite, sums), number));
+    if (scoring->suite->half) {
+        printf("%-20s  %42.2f\n", "at least half",
+               100.0 * (double)sums->at_least_half / (double)sums->scored);
+    }
+}
+
+static void print_scores(const struct scoring *scoring)
+{
+    const char *suite = scoring->args->suite;
+    const char *category = "";
+    printf("%-20s  %-8s %8s %6s %8s %9s  %s\n", "task", "scorer", "samples", "empty", "left out",
+           "score", "official");
+    for (size_t i = 0; dpe_score_task(suite, i) != NULL; i++) {
+        if (scoring->sums[i].scored > 0) {
+            print_task(scoring, i);
+        }
+    }
+    for (size_t i = 0; dpe_score_task(suite, i) != NULL; i++) {
+        const char *next = dpe_score_task(suite, i)->category;
+        if (strcmp(next, category) != 0) {
+            category = next;
+            print_mean(scoring, category);
+        }
+    }
+    if (dpe_score_task(suite, 1) != NULL) {
+        print_mean(scoring, NULL);
+    }
+    for (size_t i = 0; dpe_score_task(suite, i) != NULL; i++) {
+        const struct dpe_score_sums *sums = scoring->sums + i;
+        if (sums->first[0] != '\0') {
+            dpe_log_warning(
+                "%s: left out %lld lines that are not JSON objects and %lld that are not "
+                "predictions; scored %lld empty predictions as 0; first: %s",
+                dpe_score_task(suite, i)->name, (long long)sums->no_object, (long long)sums->bad,
+                (long long)sums->empty, sums->first);
+        }
+    }
+}
+
+/* One file, whose name has the task unless --task does. */
+static dpe_status score_alone(struct scoring *scoring, struct dpe_error *err)
+{
+    const char *path = scoring->args->predictions;
+    const struct dpe_score_task *task =
+        scoring->only != NULL ? scoring->only : dpe_score_task_of_file(scoring->args->suite, path);
+    if (task == NULL) {
+        return dpe_fail(err, DPE_BAD_DATA,
+                        "%s: the file name holds no task of %s; give --task NAME", path,
+                        scoring->args->suite);
+    }
+    dpe_status status = score_file(scoring, path, task, err);
+    if (status == DPE_OK) {
+        print_scores(scoring);
+    }
+    return status;
+}
+
+/* The files of a folder, a table for each model. */
+static dpe_status score_folder(struct scoring *scoring, struct dpe_error *err)
+{
+    const struct score_arguments *args = scoring->args;
+    struct score_files files = {0};
+    dpe_status status = dpe_eval_find_predictions(args->suite, scoring->only, args->predictions,
+                                                  args->skip_bad, &files, err);
+    for (size_t i = 0; i < files.n && status == DPE_OK; i++) {
+        const struct score_found *file = &files.at[i];
+        status = score_file(scoring, file->path, file->task, err);
+        bool last = i + 1 == files.n || strcmp(file[1].label, file->label) != 0;
+        if (status == DPE_OK && last) {
+            bool first = strcmp(file->label, files.at[0].label) == 0;
+            if (file->label[0] != '\0') {
+                printf("%s%s\n", first ? "" : "\n", file->label);
+            }
+            print_scores(scoring);
+            memset(scoring->sums, 0, sizeof scoring->sums);
+        }
+    }
+    dpe_eval_free_predictions(&files);
+    return status;
+}
+
+static dpe_status score(const struct score_arguments *args, struct dpe_error *err)
+{
+    struct scoring *scoring = calloc(1, sizeof *scoring);
+    if (scoring == NULL) {
+        return dpe_fail(err, DPE_NO_MEMORY, "no memory for scores");
+    }
+    scoring->args = args;
+    scoring->suite = dpe_suite_find(args->suite);
+    dpe_status status = DPE_OK;
+    if (args->task != NULL) {
+        status = find_task(args->suite, args->task, &scoring->only, err);
+    }
+    if (status == DPE_OK && dpe_score_task(args->suite, 1) == NULL) {
+        scoring->only =
+            dpe_score_task(args->suite, 0); /* its only task, whatever the file's name */
+    }
+    if (status == DPE_OK && args->scorer != NULL) {
+        dpe_rule rule = NULL;
+        const char *name = NULL;
+        status = pick_rule(dpe_score_task(args->suite, 0), args->scorer, &rule, &name, err);
+    }
+    struct stat info;
+    if (status == DPE_OK) {
+        bool folder = stat(args->predictions, &info) == 0 && S_ISDIR(info.st_mode);
+        status = folder ? score_folder(scoring, err) : score_alone(scoring, err);
+    }
+    free(scoring);
+    return status;
+}
+
+int dpe_eval_score_main(int argc, char **argv)
+{
+    static const struct argp argp = {
+        .options = options_table,
+        .parser = parse_option,
+        .doc = "Score predictions that other programs made, by the rules of the benchmark's own "
+               "scripts. The prediction is the field pred or prediction, the references are "
+               "outputs, needle, ground_truth, label or answer.\v"
+               "The column official is the number that the official script prints.\n\n"
+               "Example:\n"
+               "  dpe-eval score --suite ruler --predictions pred/",
+    };
+    static char name[] = "dpe-eval score";
+    argv[0] = name;
+    struct score_arguments args = {0};
+    struct dpe_error err = {0};
+    dpe_tool_parse(&argp, argc, argv, 0, &args);
+    dpe_status status = score(&args, &err);
+    return dpe_tool_end(status, &err);
+}

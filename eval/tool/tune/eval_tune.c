@@ -1,0 +1,509 @@
+/* dpe-eval tune: the settings of each method race on the same samples, for the same number of rows;
+ * what they chose is compared on fresh samples. */
+#include "eval/tool/tune/tune.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { ROUNDS = 2000, LEAST_ROUND = 4 };
+static const double level = 0.95;
+/* As the defaults of dpe-detect --race. */
+static const double race_level = 0.05;
+
+/* ---------------------------------------------------------------------------------------- opening
+ */
+
+const struct dpe_suite_task *dpe_tune_task(const struct tuning *tuning, int length)
+{
+    return &tuning->comparison.suites[0].tasks[length];
+}
+
+static int64_t round_up(int64_t n, int64_t multiple)
+{
+    return (n + multiple - 1) / multiple * multiple;
+}
+
+int64_t dpe_tune_per_round(const struct tuning *tuning)
+{
+    return round_up(LEAST_ROUND, dpe_tune_task(tuning, 0)->task.together);
+}
+
+int64_t dpe_tune_first_fresh(const struct tuning *tuning)
+{
+    return round_up(TUNE_FIRST_FRESH, dpe_tune_task(tuning, 0)->task.together);
+}
+
+/* Add the arm of a setting, unless its plan is there already. One of the default grid that the
+ * method refuses at this length is left out; one that was asked for is an error. */
+static dpe_status add_arm(struct tune_group *group, int setting,
+                          const struct dpe_plan_context *context, struct dpe_error *err)
+{
+    struct tune_arm *arm = &group->arms[group->n_arms];
+    *arm = (struct tune_arm){.spec = group->settings.specs[setting], .dropped = -1};
+    dpe_status status = dpe_plan_make(arm->spec, context, &arm->plan, err);
+    if (status == DPE_USAGE && setting > 0 && strchr(group->method, ':') == NULL) {
+        dpe_log_info("%s at %lld tokens is left out: %s", arm->spec, (long long)context->length,
+                     err->text);
+        *err = (struct dpe_error){0};
+        return DPE_OK;
+    }
+    if (status == DPE_OK) {
+        status = dpe_plan_key(&arm->plan, arm->key, err);
+    }
+    for (int i = 0; i < group->n_arms && status == DPE_OK; i++) {
+        if (strcmp(group->arms[i].key, arm->key) == 0) {
+            dpe_plan_free(&arm->plan);
+            return DPE_OK;
+        }
+    }
+    group->n_arms += status == DPE_OK;
+    return status;
+}
+
+static dpe_status open_group(struct tuning *tuning, struct tune_group *group, struct dpe_error *err)
+{
+    const struct eval_arguments *args = tuning->comparison.args;
+    struct dpe_plan_context context =
+        dpe_job_context(&tuning->comparison.job, tuning->comparison.lengths[group->length]);
+    context.official = args->official;
+    dpe_status status =
+        dpe_tune_expand(group->method, &context, args->tune_temperature, &group->settings, err);
+    if (status != DPE_OK) {
+        return status;
+    }
+    group->arms = dpe_alloc_zero((size_t)group->settings.n, sizeof *group->arms);
+    if (group->arms == NULL) {
+        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for %d settings", group->settings.n);
+    }
+    for (int i = 0; i < group->settings.n && status == DPE_OK; i++) {
+        status = add_arm(group, i, &context, err);
+    }
+    int64_t least = (int64_t)group->n_arms * dpe_tune_per_round(tuning);
+    if (status == DPE_OK && group->n_arms > 1 && args->budget < least) {
+        status =
+            dpe_fail(err, DPE_USAGE,
+                     "--budget: %s has %d settings, of which each needs %lld samples: expected "
+                     "at least %lld rows, found %lld",
+                     group->method, group->n_arms, (long long)dpe_tune_per_round(tuning),
+                     (long long)least, (long long)args->budget);
+    }
+    return status;
+}
+
+static dpe_status open_groups(struct tuning *tuning, struct dpe_error *err)
+{
+    const struct eval_arguments *args = tuning->comparison.args;
+    int n = args->n_methods * args->n_lengths;
+    tuning->groups = dpe_alloc_zero((size_t)n, sizeof *tuning->groups);
+    if (tuning->groups == NULL) {
+        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for %d methods", n);
+    }
+    for (int i = 0; i < args->n_methods; i++) {
+        for (int k = 0; k < i; k++) {
+            if (strcmp(args->methods[i], args->methods[k]) == 0) {
+                return dpe_fail(err, DPE_USAGE, "method %s is given twice", args->methods[i]);
+            }
+        }
+    }
+    dpe_status status = DPE_OK;
+    while (tuning->n_groups < n && status == DPE_OK) {
+        struct tune_group *group = &tuning->groups[tuning->n_groups];
+        group->method = args->methods[tuning->n_groups % args->n_methods];
+        group->length = tuning->n_groups / args->n_methods;
+        tuning->n_groups++;
+        status = open_group(tuning, group, err);
+    }
+    return status;
+}
+
+static dpe_status open_tuning(struct tuning *tuning, const struct eval_arguments *args,
+                              struct dpe_error *err)
+{
+    struct comparison *comparison = &tuning->comparison;
+    comparison->args = args;
+    tuning->fresh = args->job.samples;
+    dpe_status status = dpe_job_open(&comparison->job, &args->job, args->job.dry_run, err);
+    if (status == DPE_OK) {
+        comparison->n_lengths = args->n_lengths;
+        memcpy(comparison->lengths, args->lengths, sizeof comparison->lengths);
+        status = dpe_eval_open_suites(comparison, err);
+    }
+    return status == DPE_OK ? open_groups(tuning, err) : status;
+}
+
+static void free_groups(struct tuning *tuning)
+{
+    for (int g = 0; g < tuning->n_groups; g++) {
+        for (int i = 0; i < tuning->groups[g].n_arms; i++) {
+            dpe_plan_free(&tuning->groups[g].arms[i].plan);
+        }
+        free(tuning->groups[g].arms);
+        dpe_tune_settings_free(&tuning->groups[g].settings);
+    }
+    free(tuning->groups);
+}
+
+/* ------------------------------------------------------------------------------------------- race
+ */
+
+/* The score of a row, NaN when it is not valid; *there: whether it exists. */
+static double score_of(const struct tuning *tuning, const struct tune_group *group,
+                       const struct tune_arm *arm, int64_t sample, bool *there)
+{
+    const char *task = dpe_tune_task(tuning, group->length)->task.name;
+    const struct dpe_row *row = dpe_run_find(tuning->comparison.job.run, task, arm->key, sample);
+    *there = row != NULL;
+    return row != NULL && row->status == DPE_ROW_OK ? row->score : (double)NAN;
+}
+
+static void take_race(struct tune_group *group, const struct dpe_race_rows *rows,
+                      const struct dpe_race *race)
+{
+    group->samples = race->samples;
+    group->rows = 0;
+    group->chosen = 0;
+    double best = -INFINITY;
+    for (int i = 0; i < group->n_arms; i++) {
+        struct tune_arm *arm = &group->arms[i];
+        arm->dropped = race->dropped[i];
+        arm->samples = arm->dropped < 0 ? race->samples : arm->dropped;
+        arm->mean = dpe_race_mean(rows, i, arm->samples);
+        group->rows += arm->samples;
+        if (arm->dropped < 0 && arm->mean > best + 1e-9) {
+            best = arm->mean;
+            group->chosen = i;
+        }
+    }
+}
+
+/* Replay the race on the rows that are there. The race has no last round: the budget ends it. */
+static dpe_status replay(const struct tuning *tuning, struct tune_group *group,
+                         struct dpe_error *err)
+{
+    int64_t per_round = dpe_tune_per_round(tuning);
+    int64_t n = round_up(tuning->comparison.args->budget, per_round) + per_round;
+    size_t n_arms = (size_t)group->n_arms;
+    const struct dpe_race_options options = {per_round, race_level, 0.0};
+    struct dpe_race race = {0};
+    dpe_status status = DPE_OK;
+    int *of = dpe_alloc_zero(n_arms, sizeof *of);
+    unsigned char *there = dpe_alloc(n_arms, (size_t)n);
+    double *goodness = dpe_alloc(n_arms, (size_t)n * sizeof *goodness);
+    if (of == NULL || there == NULL || goodness == NULL) {
+        status =
+            dpe_fail(err, DPE_NO_MEMORY, "out of memory for a race of %d settings", group->n_arms);
+        goto done;
+    }
+    for (size_t at = 0; at < n_arms * (size_t)n; at++) {
+        bool is = false;
+        goodness[at] =
+            score_of(tuning, group, &group->arms[at / (size_t)n], (int64_t)(at % (size_t)n), &is);
+        there[at] = is;
+    }
+    const struct dpe_race_rows rows = {
+        .n_arms = group->n_arms,
+        .n_groups = 1,
+        .group = of,
+        .n_samples = n,
+        .together = dpe_tune_task(tuning, group->length)->task.together,
+        .there = there,
+        .goodness = goodness,
+    };
+    status = dpe_race_replay(&options, &rows, &race, err);
+    if (status == DPE_OK) {
+        take_race(group, &rows, &race);
+    }
+    dpe_race_free(&race);
+done:
+    free(of);
+    free(there);
+    free(goodness);
+    return status;
+}
+
+static int64_t live_arms(const struct tune_group *group)
+{
+    int64_t n = 0;
+    for (int i = 0; i < group->n_arms; i++) {
+        n += group->arms[i].dropped < 0;
+    }
+    return n;
+}
+
+/* Whether a group has something to decide, and budget for another round. */
+static bool goes_on(const struct tuning *tuning, const struct tune_group *group)
+{
+    int64_t live = live_arms(group);
+    return live > 1 &&
+           group->rows + live * dpe_tune_per_round(tuning) <= tuning->comparison.args->budget;
+}
+
+/* ------------------------------------------------------------------------------------------- rows
+ */
+
+/* A list of rows: some arms of all groups on some samples. */
+struct batch {
+    const struct tuning *tuning;
+    const struct dpe_plan **plans;
+    const char **keys;
+    size_t *first; /* [n_plans] of its items, the first */
+    struct dpe_item *items;
+    int n_plans;
+    size_t n_items;
+};
+
+static dpe_status make_rows(void *user, const struct dpe_item *items, int64_t n,
+                            struct dpe_session *session, struct dpe_row *rows,
+                            struct dpe_error *err)
+{
+    const struct batch *batch = user;
+    return dpe_task_rows_of_items(&dpe_tune_task(batch->tuning, items->task)->task, session,
+                                  batch->keys[items->plan], items, n, rows, err);
+}
+
+static dpe_status allocate(struct batch *batch, size_t samples, struct dpe_error *err)
+{
+    size_t arms = 0;
+    for (int g = 0; g < batch->tuning->n_groups; g++) {
+        arms += (size_t)batch->tuning->groups[g].n_arms;
+    }
+    batch->plans = dpe_alloc(arms, sizeof *batch->plans);
+    batch->keys = dpe_alloc(arms, sizeof *batch->keys);
+    batch->first = dpe_alloc(arms, sizeof *batch->first);
+    batch->items = dpe_alloc(arms, samples * sizeof *batch->items);
+    return batch->plans != NULL && batch->keys != NULL && batch->first != NULL &&
+                   batch->items != NULL
+               ? DPE_OK
+               : dpe_fail(err, DPE_NO_MEMORY, "out of memory for %zu rows", arms * samples);
+}
+
+/* Rows of an arm, unless the list has them: methods may have a plan in common. */
+static void add_rows(struct batch *batch, const struct tune_group *group,
+                     const struct tune_arm *arm, int64_t first, int64_t n)
+{
+    for (int i = 0; i < batch->n_plans; i++) {
+        const struct dpe_item *other = &batch->items[batch->first[i]];
+        if (strcmp(batch->keys[i], arm->key) == 0 && other->task == group->length &&
+            other->sample == first) {
+            return;
+        }
+    }
+    batch->plans[batch->n_plans] = &arm->plan;
+    batch->keys[batch->n_plans] = arm->key;
+    batch->first[batch->n_plans] = batch->n_items;
+    for (int64_t s = first; s < first + n; s++) {
+        batch->items[batch->n_items++] =
+            (struct dpe_item){.task = group->length, .plan = batch->n_plans, .sample = s};
+    }
+    batch->n_plans++;
+}
+
+static void batch_free(struct batch *batch)
+{
+    free(batch->plans);
+    free(batch->keys);
+    free(batch->first);
+    free(batch->items);
+}
+
+static dpe_status run_batch(struct tuning *tuning, const char *name, struct batch *batch,
+                            struct dpe_error *err)
+{
+    const struct comparison *comparison = &tuning->comparison;
+    const char *names[EVAL_MAX_LENGTHS];
+    double cost[EVAL_MAX_LENGTHS];
+    for (int l = 0; l < comparison->n_lengths; l++) {
+        names[l] = dpe_tune_task(tuning, l)->task.name;
+        cost[l] = (double)comparison->lengths[l];
+    }
+    const struct dpe_work work = {
+        .name = name,
+        .n_tasks = comparison->n_lengths,
+        .tasks = names,
+        .n_plans = batch->n_plans,
+        .plans = batch->plans,
+        .keys = batch->keys,
+        .items = batch->items,
+        .n_items = batch->n_items,
+        .capacity = comparison->lengths[comparison->n_lengths - 1],
+        .user = batch,
+        .rows = make_rows,
+        .cost = cost,
+    };
+    return dpe_job_rows(&tuning->comparison.job, &work, err);
+}
+
+/* The next round of every group that goes on; *more: whether there is one. */
+static dpe_status run_round(struct tuning *tuning, bool *more, struct dpe_error *err)
+{
+    int64_t per_round = dpe_tune_per_round(tuning);
+    struct batch batch = {.tuning = tuning};
+    dpe_status status = allocate(&batch, (size_t)per_round, err);
+    for (int g = 0; g < tuning->n_groups && status == DPE_OK; g++) {
+        struct tune_group *group = &tuning->groups[g];
+        for (int i = 0; i < group->n_arms && goes_on(tuning, group); i++) {
+            if (group->arms[i].dropped < 0) {
+                add_rows(&batch, group, &group->arms[i], group->samples, per_round);
+            }
+        }
+    }
+    *more = batch.n_items > 0;
+    if (status == DPE_OK && *more) {
+        status = run_batch(tuning, "tune", &batch, err);
+    }
+    for (int g = 0; g < tuning->n_groups && status == DPE_OK; g++) {
+        status = replay(tuning, &tuning->groups[g], err);
+    }
+    batch_free(&batch);
+    return status;
+}
+
+static dpe_status run_fresh(struct tuning *tuning, struct dpe_error *err)
+{
+    struct batch batch = {.tuning = tuning};
+    int64_t first = dpe_tune_first_fresh(tuning);
+    dpe_status status = allocate(&batch, (size_t)tuning->fresh, err);
+    /* Context after context under every plan, so that one that stops early is still a comparison.
+     */
+    int64_t together = dpe_tune_task(tuning, 0)->task.together;
+    for (int64_t s = 0; s < tuning->fresh && status == DPE_OK; s += together) {
+        int64_t n = together < tuning->fresh - s ? together : tuning->fresh - s;
+        batch.n_plans = 0;
+        for (int g = 0; g < tuning->n_groups; g++) {
+            const struct tune_group *group = &tuning->groups[g];
+            add_rows(&batch, group, &group->arms[0], first + s, n);
+            add_rows(&batch, group, &group->arms[group->chosen], first + s, n);
+        }
+    }
+    if (status == DPE_OK) {
+        status = run_batch(tuning, "fresh", &batch, err);
+    }
+    batch_free(&batch);
+    return status;
+}
+
+/* --------------------------------------------------------------------------------------- results
+ */
+
+static dpe_status summarize(struct tuning *tuning, struct dpe_error *err)
+{
+    size_t n = (size_t)tuning->fresh;
+    int n_methods = tuning->comparison.args->n_methods;
+    double *scores = dpe_alloc(3 * n, sizeof *scores);
+    if (scores == NULL) {
+        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for %zu scores", n);
+    }
+    const struct dpe_resampling how = {dpe_tune_task(tuning, 0)->task.together, level, ROUNDS,
+                                       tuning->comparison.args->job.seed};
+    for (int g = 0; g < tuning->n_groups; g++) {
+        struct tune_group *group = &tuning->groups[g];
+        const struct tune_group *against = &tuning->groups[g / n_methods * n_methods];
+        const struct tune_arm *arms[3] = {&group->arms[0], &group->arms[group->chosen],
+                                          &against->arms[against->chosen]};
+        for (size_t i = 0; i < 3 * n; i++) {
+            bool there = false;
+            scores[i] = score_of(tuning, i < 2 * n ? group : against, arms[i / n],
+                                 dpe_tune_first_fresh(tuning) + (int64_t)(i % n), &there);
+        }
+        group->plain = dpe_bootstrap_share(scores, n, &how);
+        group->tuned = dpe_bootstrap_share(scores + n, n, &how);
+        group->gain = dpe_bootstrap_paired(scores + n, scores, n, &how);
+        group->ahead = dpe_bootstrap_paired(scores + n, scores + 2 * n, n, &how);
+        group->gain_p = dpe_sign_flip(scores + n, scores, n, &how);
+        group->ahead_p = dpe_sign_flip(scores + n, scores + 2 * n, n, &how);
+    }
+    free(scores);
+    return DPE_OK;
+}
+
+/* dpe_run_fill; `user` is a struct tuning. */
+static dpe_status fill(void *user, struct dpe_h5 *table, struct dpe_error *err)
+{
+    struct tuning *tuning = user;
+    dpe_status status = summarize(tuning, err);
+    return status == DPE_OK ? dpe_tune_put(tuning, table, err) : status;
+}
+
+/* If no fresh sample has a number, the model does not compute: an error. */
+static dpe_status require_finite(const struct tuning *tuning, struct dpe_error *err)
+{
+    for (int g = 0; g < tuning->n_groups; g++) {
+        if (tuning->groups[g].plain.n > 0 || tuning->groups[g].tuned.n > 0) {
+            return DPE_OK;
+        }
+    }
+    return dpe_fail(
+        err, DPE_NONFINITE,
+        "all %lld samples had NaN or infinity in their logits; /rows of the table holds the "
+        "layer and the position",
+        (long long)tuning->fresh);
+}
+
+static dpe_status start(struct tuning *tuning, struct dpe_error *err)
+{
+    struct comparison *comparison = &tuning->comparison;
+    const struct dpe_suite *suite = &comparison->suites[0];
+    enum { MAX_FIELDS = 16 };
+    const char *own[MAX_FIELDS][2];
+    char names[MAX_FIELDS][48];
+    if (suite->parameters.n > MAX_FIELDS) {
+        return dpe_fail(err, DPE_INTERNAL, "a suite has more than %d parameters", MAX_FIELDS);
+    }
+    for (size_t k = 0; k < suite->parameters.n; k++) {
+        snprintf(names[k], sizeof names[k], "%s_%s", suite->name, suite->parameters.fields[k].name);
+        own[k][0] = names[k];
+        own[k][1] = suite->parameters.fields[k].value;
+    }
+    const struct dpe_job_identity identity = {.kind = "tune",
+                                              .suite = suite->name,
+                                              .own = (const char *const(*)[2])own,
+                                              .n_own = suite->parameters.n};
+    int64_t capacity = comparison->lengths[comparison->n_lengths - 1];
+    const struct dpe_plan *plan = &tuning->groups[0].arms[0].plan;
+    int64_t together = dpe_tune_task(tuning, 0)->task.together;
+    dpe_status status = together > 1 ? dpe_job_fit_batch(&comparison->job, plan, capacity,
+                                                         together < 64 ? together : 64, err)
+                                     : DPE_OK;
+    return status == DPE_OK ? dpe_job_start(&comparison->job, &identity, plan, capacity, err)
+                            : status;
+}
+
+static dpe_status run(struct tuning *tuning, struct dpe_error *err)
+{
+    dpe_status status = start(tuning, err);
+    if (status != DPE_OK) {
+        return status;
+    }
+    for (int g = 0; g < tuning->n_groups && status == DPE_OK; g++) {
+        status = replay(tuning, &tuning->groups[g], err);
+    }
+    for (bool more = true; more && status == DPE_OK;) {
+        status = run_round(tuning, &more, err);
+    }
+    if (status == DPE_OK) {
+        status = run_fresh(tuning, err);
+    }
+    tuning->complete = status == DPE_OK;
+    status = dpe_job_finish(&tuning->comparison.job, status, fill, tuning, err);
+    if (status == DPE_OK) {
+        status = summarize(tuning, err);
+    }
+    if (status == DPE_OK && dpe_job_leads(&tuning->comparison.job)) {
+        status = dpe_tune_print(tuning, err);
+    }
+    return status == DPE_OK ? require_finite(tuning, err) : status;
+}
+
+dpe_status dpe_eval_tune(const struct eval_arguments *args, struct dpe_error *err)
+{
+    struct tuning tuning = {0};
+    dpe_status status = open_tuning(&tuning, args, err);
+    if (status == DPE_OK) {
+        status = args->job.dry_run ? dpe_tune_print_cost(&tuning, err) : run(&tuning, err);
+    }
+    status = dpe_eval_comparison_close(&tuning.comparison, status, err);
+    free_groups(&tuning);
+    return status;
+}

@@ -1,0 +1,82 @@
+/**
+ * @file tune.h
+ * Tuning: the settings of a method race for the best one, fresh samples judge it.
+ */
+#ifndef DPE_EVAL_TUNE_H
+#define DPE_EVAL_TUNE_H
+
+#include "eval/task/race.h"
+#include "eval/task/stats.h"
+#include "eval/tool/comparison/comparison.h"
+
+enum {
+    TUNE_MAX_SETTINGS = 128, /**< of one method */
+    TUNE_MAX_SPEC = 256,
+    TUNE_FIRST_FRESH = 1 << 20, /**< fresh samples begin here: no race comes that far */
+};
+
+/** The settings of a method, as specs: the first is the method at its defaults. */
+struct tune_settings {
+    char (*specs)[TUNE_MAX_SPEC]; /**< owned, [n] */
+    int n;
+};
+/** All combinations of a `--method` of tune: NAME:key=a/b/c,…; a key whose value is a list itself
+ *  (dpe's scales and lengths, longrope's long and short, dope's heads) keeps it. NAME alone: the
+ *  default grid of the method for this length. With `temperature`, each of them without a
+ *  temperature and with each of a few, unless the spec has temperature keys. DPE_USAGE. */
+dpe_status dpe_tune_expand(const char *spec, const struct dpe_plan_context *context,
+                           bool temperature, struct tune_settings *settings, struct dpe_error *err);
+void dpe_tune_settings_free(struct tune_settings *settings);
+
+/** A setting of a method at one length. */
+struct tune_arm {
+    const char *spec; /**< borrowed from settings */
+    struct dpe_plan plan;
+    char key[33];
+    double mean;     /**< of the race's rows, NaN = none valid */
+    int64_t samples; /**< rows that the race ran */
+    int64_t dropped; /**< samples after which it was dropped, −1 = live */
+};
+
+/** A method at one length: its arms race. */
+struct tune_group {
+    const char *method; /**< as given */
+    int length;         /**< index */
+    struct tune_settings settings;
+    struct tune_arm *arms; /**< [n_arms], distinct plans; the first is the default */
+    int n_arms, chosen;
+    int64_t samples, rows; /**< that the race has: of each live arm, and of all */
+    bool done;
+    /* Of fresh samples: */
+    struct dpe_interval plain, tuned, gain, ahead; /**< default, chosen, chosen − default, chosen −
+                                                        the first method's chosen */
+    double gain_p, ahead_p;
+};
+
+struct tuning {
+    struct comparison comparison; /**< job, suite, lengths */
+    struct tune_group *groups;    /**< [n_groups]: by length, then as given */
+    int n_groups;
+    bool complete;
+    int64_t fresh; /**< samples */
+};
+
+/** The task at a length. */
+const struct dpe_suite_task *dpe_tune_task(const struct tuning *tuning, int length);
+/** Samples of a race's round. */
+int64_t dpe_tune_per_round(const struct tuning *tuning);
+/** Samples begin at this index of the stream. */
+int64_t dpe_tune_first_fresh(const struct tuning *tuning);
+
+/** What a finished tuning holds, as /tune (outputs/SCHEMA.md). A dpe_run_fill; `user` is a struct
+ *  tuning whose groups are decided. */
+dpe_status dpe_tune_put(const struct tuning *tuning, struct dpe_h5 *table, struct dpe_error *err);
+/** The result, as text or for scripts. */
+dpe_status dpe_tune_print(const struct tuning *tuning, struct dpe_error *err);
+/** What would run: settings, rows, tokens, and as text memory and time. */
+dpe_status dpe_tune_print_cost(const struct tuning *tuning, struct dpe_error *err);
+
+/** The sub-command `tune`, from its inputs to the printed table. */
+dpe_status dpe_eval_tune(const struct eval_arguments *args, struct dpe_error *err);
+
+#endif
