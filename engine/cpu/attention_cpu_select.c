@@ -1,7 +1,8 @@
 /* Attention under a selection. Rows are taken a slab at a time: first every (group of queries,
  * unit) scores the blocks and chooses, then every (query, KV head) walks the runs of keys that it
- * sees, as decoding walks all keys. Representatives of blocks are made when a block is complete and
- * kept beside the cache, so that a choice reads one row for a block. */
+ * sees, as decoding walks all keys, or rows that share a choice meet them as tiles. Representatives
+ * of blocks are made when a block is complete and kept beside the cache, so that a choice reads one
+ * row for a block. */
 #include <math.h>
 #include <string.h>
 
@@ -12,6 +13,7 @@
 enum {
     ALIGN = 16,           /* floats */
     SMALL_WORK = 1 << 21, /* multiplications for which no second thread is woken */
+    LEAST = 8,            /* rows of a strip that is taken as tiles */
     RUN_FLOATS = sizeof(struct dpe_run) / sizeof(float),
 };
 
@@ -29,7 +31,8 @@ struct dpe_cpu_select_layout dpe_cpu_select_lay_out(const struct dpe_attention *
                                                     int64_t keys)
 {
     const struct dpe_selection *s = &args->plan->selection;
-    struct dpe_cpu_select_layout layout = {.group = args->n_heads / args->n_kv_heads, .keys = keys};
+    struct dpe_cpu_select_layout layout = {
+        .group = args->n_heads / args->n_kv_heads, .keys = keys, .copies = n_copies};
     layout.units = s->unit == DPE_CHOICE_HEAD      ? args->n_heads
                    : s->unit == DPE_CHOICE_KV_HEAD ? args->n_kv_heads
                                                    : 1;
@@ -63,6 +66,8 @@ struct dpe_cpu_select_layout dpe_cpu_select_lay_out(const struct dpe_attention *
     layout.q_at = place(&thread, group * (uint64_t)n_copies * d);
     layout.state_at = place(&thread, group * (2 + d));
     layout.runs_at = place(&thread, RUN_FLOATS * (most + 3));
+    layout.tile_at = place(
+        &thread, s->refresh >= LEAST ? dpe_cpu_select_tile_floats(args->head_dim, n_copies) : 0);
     layout.thread_floats = thread;
     layout.thread_at = place(&layout.total, dpe_bytes_times(thread, (uint64_t)args->n_threads));
     return layout;
@@ -134,6 +139,23 @@ static void meet_run(const struct dpe_cpu_query *query, int64_t offset, const st
     }
 }
 
+int64_t dpe_cpu_select_runs(const struct dpe_cpu_select_call *call, int64_t row, int64_t head,
+                            struct dpe_run *runs, int64_t *query)
+{
+    const struct dpe_cpu_select_layout *layout = &call->layout;
+    int64_t unit = head / (call->args->n_heads / layout->units);
+    int64_t at = call->of_row[row - call->row] * layout->units + unit;
+    const int32_t *list = call->lists + at * (layout->chosen + layout->slashes);
+    const struct dpe_choice choice = {
+        .blocks = list,
+        .slashes = list + layout->chosen,
+        .n_blocks = call->counts[2 * at],
+        .n_slashes = call->counts[2 * at + 1],
+    };
+    return dpe_selection_runs(call->selection, dpe_attention_position(call->args, row), &choice,
+                              runs, query);
+}
+
 /* Heads head … head+heads−1, of one KV head and one choice, of a row. */
 static void meet(const struct dpe_cpu_select_call *call, int64_t row, int64_t head, int64_t heads)
 {
@@ -144,8 +166,6 @@ static void meet(const struct dpe_cpu_select_call *call, int64_t row, int64_t he
     float *q = thread + layout->q_at;
     struct dpe_run *runs = (struct dpe_run *)(void *)(thread + layout->runs_at);
     int64_t m = dpe_attention_position(args, row);
-    int64_t unit = head / (args->n_heads / layout->units);
-    int64_t at = call->of_row[row - call->row] * layout->units + unit;
     struct dpe_cpu_query query = {
         .kernels = call->kernels,
         .args = args,
@@ -162,14 +182,7 @@ static void meet(const struct dpe_cpu_select_call *call, int64_t row, int64_t he
         .rotated = thread + layout->rotated_at,
         .select = (uint32_t *)(void *)(thread + layout->select_at),
     };
-    const int32_t *list = call->lists + at * (layout->chosen + layout->slashes);
-    const struct dpe_choice choice = {
-        .blocks = list,
-        .slashes = list + layout->chosen,
-        .n_blocks = call->counts[2 * at],
-        .n_slashes = call->counts[2 * at + 1],
-    };
-    int64_t n = dpe_selection_runs(call->selection, m, &choice, runs, &query.place);
+    int64_t n = dpe_cpu_select_runs(call, row, head, runs, &query.place);
     for (int64_t g = 0; g < heads; g++) {
         dpe_cpu_rotate_query(call->kernels, args, &call->q_copies, row, head + g, query.place,
                              query.select, q + g * call->q_copies.n * args->head_dim);
@@ -198,6 +211,36 @@ static void group_rows(struct dpe_cpu_select_call *call)
     }
 }
 
+/* The rows of a slab: those of a group as tiles where there are enough of them, else one by one. */
+static void cut_strips(struct dpe_cpu_select_call *call)
+{
+    bool tiles = dpe_cpu_select_tiles(call);
+    int64_t end = call->row + call->rows;
+    call->n_strips = 0;
+    for (int64_t g = 0; g < call->groups; g++) {
+        int64_t last = g + 1 < call->groups ? call->of_group[g + 1] : end;
+        for (int64_t row = call->of_group[g]; row < last;) {
+            int64_t n = last - row < DPE_CPU_SELECT_ROWS ? last - row : DPE_CPU_SELECT_ROWS;
+            n = tiles && n >= LEAST ? n : 1;
+            call->strips[call->n_strips++] = (struct dpe_cpu_select_rows){row, n};
+            row += n;
+        }
+    }
+}
+
+/* Some heads of one KV head for a strip. */
+static void meet_strip(const struct dpe_cpu_select_call *call,
+                       const struct dpe_cpu_select_rows *strip, int64_t head, int64_t heads)
+{
+    if (strip->n == 1) {
+        meet(call, strip->row, head, heads);
+        return;
+    }
+    for (int64_t h = head; h < head + heads; h++) {
+        dpe_cpu_select_meet_tile(call, strip, h);
+    }
+}
+
 void dpe_cpu_attention_select(const struct dpe_cpu_kernels *kernels,
                               const struct dpe_attention *args)
 {
@@ -209,7 +252,8 @@ void dpe_cpu_attention_select(const struct dpe_cpu_kernels *kernels,
         .k_copies = dpe_rotated_find(args->plan, args->rotation, true),
     };
     int64_t keys = dpe_attention_keys(args);
-    call.layout = dpe_cpu_select_lay_out(args, call.q_copies.n, keys);
+    int n_copies = call.q_copies.n > call.k_copies.n ? call.q_copies.n : call.k_copies.n;
+    call.layout = dpe_cpu_select_lay_out(args, n_copies, keys);
     const struct dpe_cpu_select_layout *layout = &call.layout;
     call.threads = (float *)args->workspace + layout->thread_at;
     int64_t heads = layout->units == args->n_heads ? 1 : layout->group;
@@ -217,6 +261,7 @@ void dpe_cpu_attention_select(const struct dpe_cpu_kernels *kernels,
         call.rows = args->rows - call.row < DPE_CPU_SELECT_SLAB ? args->rows - call.row
                                                                 : DPE_CPU_SELECT_SLAB;
         group_rows(&call);
+        cut_strips(&call);
         call.counts = (int32_t *)(void *)((float *)args->workspace + layout->lists_at);
         call.lists = call.counts + 2 * call.groups * layout->units;
         int64_t walked =
@@ -229,9 +274,9 @@ void dpe_cpu_attention_select(const struct dpe_cpu_kernels *kernels,
                 dpe_cpu_select_choose(&call, i / layout->units, i % layout->units);
             }
 #pragma omp for schedule(dynamic, 1)
-            for (int64_t i = 0; i < call.rows * args->n_heads / heads; i++) {
-                int64_t head = i * heads % args->n_heads;
-                meet(&call, call.row + i * heads / args->n_heads, head, heads);
+            for (int64_t i = 0; i < call.n_strips * args->n_heads / heads; i++) {
+                meet_strip(&call, &call.strips[i * heads / args->n_heads],
+                           i * heads % args->n_heads, heads);
             }
         }
     }

@@ -10,6 +10,7 @@
 
 enum {
     DPE_CPU_SELECT_SLAB = 256, /**< rows whose choices are in the workspace at a time */
+    DPE_CPU_SELECT_ROWS = 96,  /**< of a strip, a multiple of every mr */
     DPE_CPU_SELECT_HEADS = 4,  /**< heads or queries at a time: what the kernel `dots` takes */
 };
 
@@ -18,8 +19,14 @@ struct dpe_cpu_select_layout {
     int64_t group, units, keys;
     int64_t blocks, chosen, slashes; /**< blocks, and choices of a query, at most */
     uint64_t lists_at, thread_at, thread_floats, total;
-    uint64_t far_at, p_at, dots_at, x_at, o_at, keys_at, rotated_at, select_at, s_at, q_at,
+    int copies; /**< rotated, of a query or of keys, whichever has more */
+    uint64_t tile_at, far_at, p_at, dots_at, x_at, o_at, keys_at, rotated_at, select_at, s_at, q_at,
         state_at, runs_at;
+};
+
+/** Consecutive rows that share a choice. */
+struct dpe_cpu_select_rows {
+    int64_t row, n;
 };
 
 struct dpe_cpu_select_call {
@@ -32,8 +39,10 @@ struct dpe_cpu_select_call {
     int64_t groups;                        /**< of the slab */
     int64_t of_group[DPE_CPU_SELECT_SLAB]; /**< first row of each */
     int64_t of_row[DPE_CPU_SELECT_SLAB];   /**< group of each, from 0 on */
-    int32_t *counts;                       /**< [groups][units][2]: blocks, distances */
-    int32_t *lists;                        /**< [groups][units][chosen + slashes] */
+    int64_t n_strips;
+    struct dpe_cpu_select_rows strips[DPE_CPU_SELECT_SLAB]; /**< of the slab */
+    int32_t *counts; /**< [groups][units][2]: blocks, distances */
+    int32_t *lists;  /**< [groups][units][chosen + slashes] */
     float *threads;
 };
 
@@ -71,6 +80,19 @@ int64_t dpe_cpu_select_next(const struct dpe_attention *args, int64_t offset, in
 
 /** What group g of the slab chooses for a unit, to the call's lists. */
 void dpe_cpu_select_choose(const struct dpe_cpu_select_call *call, int64_t g, int64_t unit);
+
+/** The keys that a head sees at a row, by the call's lists: dpe_selection_runs. */
+int64_t dpe_cpu_select_runs(const struct dpe_cpu_select_call *call, int64_t row, int64_t head,
+                            struct dpe_run *runs, int64_t *query);
+
+/** Whether rows that share a choice of this call can be taken as tiles: their keys stand at the
+ * same places for all of them, and rows of values are whole vectors. */
+bool dpe_cpu_select_tiles(const struct dpe_cpu_select_call *call);
+/** Attention of a head for such rows, at most DPE_CPU_SELECT_ROWS. */
+void dpe_cpu_select_meet_tile(const struct dpe_cpu_select_call *call,
+                              const struct dpe_cpu_select_rows *rows, int64_t head);
+/** Floats of a thread's part that this takes. */
+uint64_t dpe_cpu_select_tile_floats(int64_t head_dim, int n_copies);
 
 /** Floats of a representative. */
 int64_t dpe_cpu_select_mark_floats(const struct dpe_cpu_select_call *call);
