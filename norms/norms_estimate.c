@@ -31,10 +31,8 @@ dpe_status dpe_norms_dry_run(const struct profile *profile, struct dpe_error *er
 {
     const struct dpe_config *config = dpe_model_config(profile->job.model);
     const struct dpe_session_options options = session_options(profile);
-    uint64_t bytes = 0;
-    uint64_t weights = 0;
-    dpe_status status =
-        dpe_session_estimate(config, &profile->plan, &options, &bytes, &weights, err);
+    struct dpe_session_needs needs = {0};
+    dpe_status status = dpe_session_estimate(config, &profile->plan, &options, &needs, err);
     if (status != DPE_OK) {
         return status;
     }
@@ -51,9 +49,9 @@ dpe_status dpe_norms_dry_run(const struct profile *profile, struct dpe_error *er
         attention += samples * one[1];
         printf("%s %lld", i > 0 ? "," : "", (long long)profile->lengths[i]);
     }
-    char memory[200];
+    char memory[DPE_JOB_MEMORY];
     printf(" tokens\ntokens           %.4g\noperations       %.3g\n", tokens, products + attention);
-    printf("memory           %s\n", dpe_job_memory_text(&profile->job, bytes, weights, memory));
+    printf("memory           %s\n", dpe_job_memory_text(&profile->job, &needs, memory));
     fflush(stdout);
     print_time(profile);
     return DPE_OK;

@@ -31,6 +31,9 @@ static bool add_common(const struct batch *batch, struct argv *argv)
     dpe_calibrate_argv_add_number(argv, "--tensor-parallel", batch->args->job.tensor_parallel, 2);
     dpe_calibrate_argv_add_number(argv, "--threads", tool->threads, 1);
     dpe_calibrate_argv_add_number(argv, "--max-memory", (int64_t)tool->max_memory, 1);
+    dpe_calibrate_argv_add_pair(argv, "--kv-cache-dtype",
+                                tool->kv_type != DPE_KV_F32 ? dpe_kv_type_names[tool->kv_type] : NULL);
+    dpe_calibrate_argv_add_pair(argv, "--kv-cache-dir", tool->kv_dir);
     dpe_calibrate_argv_add_pair(argv, "--log-format", tool->json ? "json" : NULL);
     for (size_t i = 0; i < sizeof flags / sizeof flags[0]; i++) {
         if (flags[i].given) {

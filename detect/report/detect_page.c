@@ -4,23 +4,27 @@
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 void dpe_detect_put(struct dpe_detect_page *page, const char *format, ...)
 {
     if (page->status != DPE_OK) {
         return;
     }
-    char text[512];
     va_list args;
     va_start(args, format);
-    int n = vsnprintf(text, sizeof text, format, args);
+    int n = vsnprintf(NULL, 0, format, args);
     va_end(args);
-    if (n < 0) {
-        page->status = dpe_fail(page->err, DPE_INTERNAL, "a line could not be rendered");
+    char *text = n >= 0 ? dpe_alloc((size_t)n + 1, 1) : NULL;
+    if (text == NULL) {
+        page->status = dpe_fail(page->err, DPE_NO_MEMORY, "out of memory for a line");
         return;
     }
-    size_t most = sizeof text - 1;
-    page->status = dpe_text_append(page->out, text, (size_t)n < most ? (size_t)n : most, page->err);
+    va_start(args, format);
+    vsnprintf(text, (size_t)n + 1, format, args);
+    va_end(args);
+    page->status = dpe_text_append(page->out, text, (size_t)n, page->err);
+    free(text);
 }
 
 void dpe_detect_interval_text(enum dpe_detect_criterion criterion, double mean, double low,

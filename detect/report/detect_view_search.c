@@ -6,8 +6,12 @@
 #include <stdio.h>
 #include <string.h>
 
-void dpe_detect_lengths_text(const struct dpe_detect_params *params,
-                             const struct dpe_detect_point *point, char *text, size_t size)
+enum { LENGTHS_TEXT = 16 * DPE_DETECT_MOST_GROUPS };
+
+/* The lengths of a point: "256", or "256 128 ...", of frequencies always of every group; that of the
+ * base where it is none of the detecting lengths. */
+static void lengths_text(const struct dpe_detect_params *params,
+                         const struct dpe_detect_point *point, char text[LENGTHS_TEXT])
 {
     bool one = !params->frequencies && dpe_detect_point_is_single(params, point);
     int n = one ? 1 : params->n_groups;
@@ -16,7 +20,7 @@ void dpe_detect_lengths_text(const struct dpe_detect_params *params,
         size_t used = strlen(text);
         double length = point->at[g] < 0 ? (double)params->length / dpe_detect_base_scale(params, g)
                                          : (double)params->lengths[point->at[g]];
-        snprintf(text + used, size - used, "%s%.10g", g > 0 ? " " : "", length);
+        snprintf(text + used, LENGTHS_TEXT - used, "%s%.10g", g > 0 ? " " : "", length);
     }
 }
 
@@ -47,9 +51,9 @@ static void put_step(struct dpe_detect_page *page, const struct dpe_detect_repor
     }
     for (int i = 0; i < step->n; i++) {
         const struct dpe_detect_tried *tried = &step->tried[i];
-        char temperature[160], lengths[1024], value[64];
+        char temperature[160], lengths[LENGTHS_TEXT], value[64];
         dpe_temperature_text(&tried->point.temperature, temperature);
-        dpe_detect_lengths_text(params, &tried->point, lengths, sizeof lengths);
+        lengths_text(params, &tried->point, lengths);
         dpe_detect_interval_text(report->searching.criterion, tried->value.mean, tried->value.low,
                                  tried->value.high, true, value, sizeof value);
         dpe_detect_put(page, "%c %-24s %4lld samples  %s", i == step->chosen ? '*' : ' ', value,
@@ -108,13 +112,13 @@ static void put_against(struct dpe_detect_page *page, const struct dpe_detect_re
 
 static void put_plan(struct dpe_detect_page *page, const struct dpe_detect_report *report, int plan)
 {
-    char temperature[160], lengths[1024];
+    char temperature[160], lengths[LENGTHS_TEXT];
     if (plan == DPE_DETECT_ROPE) {
         return;
     }
     const struct dpe_detect_point point = dpe_detect_report_point(report, plan);
     dpe_temperature_text(&point.temperature, temperature);
-    dpe_detect_lengths_text(&report->grid->params, &point, lengths, sizeof lengths);
+    lengths_text(&report->grid->params, &point, lengths);
     if (report->grid->params.frequencies) {
         dpe_detect_put(page, "  temperature %s, frequencies of groups at %s\n", temperature,
                        lengths);

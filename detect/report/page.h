@@ -14,7 +14,7 @@ struct dpe_detect_page {
     dpe_status status;
     struct dpe_error *err;
 };
-/** Append at most 511 bytes. */
+/** Append formatted text. */
 void dpe_detect_put(struct dpe_detect_page *page, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 

@@ -42,10 +42,6 @@ dpe_status dpe_detect_search_table(const struct dpe_detect_report *report, struc
 /** First lines of a search's result: what the table holds, how well it does, and against what. */
 dpe_status dpe_detect_lead(const struct dpe_detect_report *report, struct dpe_text *out,
                            struct dpe_error *err);
-/** The lengths of a point as text: "256", or "256 128 …", of frequencies always of every group;
- * that of the base where it is none of the detecting lengths. */
-void dpe_detect_lengths_text(const struct dpe_detect_params *params,
-                             const struct dpe_detect_point *point, char *text, size_t size);
 
 /** What the live line shows. */
 struct dpe_detect_progress {

@@ -71,8 +71,7 @@ int64_t dpe_detect_search_most_rows(const struct dpe_detect_search_options *opti
         rows += params->frequencies ? 0 : dpe_detect_halving_rows(options, WINDOWS);
         rows += dpe_detect_halving_rows(options, groups);
         rows += dpe_detect_halving_rows(options, 2 * cuts);
-        rows +=
-            options->temperature && round > 0 ? dpe_detect_halving_rows(options, NEIGHBOURS) : 0;
+        rows += options->temperature ? dpe_detect_halving_rows(options, NEIGHBOURS) : 0;
     }
     return rows;
 }
@@ -288,6 +287,7 @@ struct walk {
     const struct dpe_detect_ranking *ranking;
     const struct dpe_detect_source *source;
     struct dpe_detect_search *search;
+    bool own_temperature; /* of the plan with one length: not that of the plan beside it */
     struct dpe_error *err;
 };
 
@@ -320,7 +320,7 @@ static dpe_status fill_keys(const struct walk *walk, struct dpe_detect_step *ste
 
 /* The plan with one length for all groups that the step's rows show to be best: of those run on the
  * most samples, the one with the largest gain; the first plan has gain 0. */
-static void find_single(const struct walk *walk, const struct dpe_detect_step *step)
+static void find_single(struct walk *walk, const struct dpe_detect_step *step)
 {
     const struct dpe_detect_params *params = &walk->grid->params;
     const struct dpe_detect_tried *best = NULL;
@@ -340,11 +340,15 @@ static void find_single(const struct walk *walk, const struct dpe_detect_step *s
     }
     if (best != NULL) {
         walk->search->single = best->point;
+        walk->own_temperature = memcmp(&best->point.temperature, &step->tried[0].point.temperature,
+                                       sizeof best->point.temperature) != 0;
     }
 }
 
 /* What detection by groups adds is what the lengths add: the plan with one length gets the search's
- * temperature, and its window unless that is longer. */
+ * temperature, and its window unless that is longer. Where the step of the lengths showed another
+ * temperature to suit one length better, it keeps that one: with the search's it would be worse
+ * than what one length can do. */
 static void align_single(const struct walk *walk)
 {
     const struct dpe_detect_params *params = &walk->grid->params;
@@ -355,7 +359,9 @@ static void align_single(const struct walk *walk)
     }
     int at = search->single.at[0];
     int64_t length = at < 0 ? params->trained_length / 2 : params->lengths[at];
-    search->single.temperature = search->point.temperature;
+    if (!walk->own_temperature) {
+        search->single.temperature = search->point.temperature;
+    }
     search->single.window =
         search->point.window <= length ? search->point.window : search->single.window;
 }
@@ -435,12 +441,14 @@ static dpe_status search_init(struct dpe_detect_search *search,
                               const struct dpe_detect_params *params, struct dpe_error *err)
 {
     *search = (struct dpe_detect_search){.options = *options, .complete = true};
-    if (params->n_groups > DPE_DETECT_MOST_GROUPS || options->rounds < 1 ||
-        options->rounds > 1000 || options->n_samples < 1 || options->per_round < 1 ||
-        options->together < 1) {
-        return dpe_fail(err, DPE_USAGE,
-                        "--groups: expected at most %d with a search, found %d (in %d rounds)",
-                        DPE_DETECT_MOST_GROUPS, params->n_groups, options->rounds);
+    if (params->n_groups > DPE_DETECT_MOST_GROUPS) {
+        return dpe_fail(err, DPE_USAGE, "--groups: expected at most %d with a search, found %d",
+                        DPE_DETECT_MOST_GROUPS, params->n_groups);
+    }
+    if (options->rounds < 1 || options->rounds > 1000 || options->n_samples < 1 ||
+        options->per_round < 1 || options->together < 1) {
+        return dpe_fail(err, DPE_INTERNAL, "a search of %lld samples in %d rounds",
+                        (long long)options->n_samples, options->rounds);
     }
     search->most_steps = 1 + options->rounds * DPE_DETECT_N_MOVES;
     search->steps = dpe_alloc_zero((size_t)search->most_steps, sizeof *search->steps);

@@ -106,26 +106,26 @@ struct dpe_detect_search {
     struct dpe_detect_point start, point; /**< every group at L0/2 without a searched temperature;
                                                what the search has at its end */
     struct dpe_detect_point single;       /**< the best plan with one length for all groups
-                                               (dpe_detect_point_is_single) */
+                                               (dpe_detect_point_is_single), under the temperature
+                                               that suits it best */
     bool complete;                        /**< nothing is missing */
     bool wants_sweep;                     /**< the joint part waits for the ranks of the sweep */
     int64_t wanted; /**< the last step lacks rows of its `wanted` plans below this sample */
 };
 /** Replay a search on the rows that are there. Deterministic: the same rows, the same search.
  *
- *  Steps: temperature (if searched) of every group at L0/2; then, once `ranking` (of the sweep
- * under that temperature; NULL: not yet) is there, in each round window, lengths,
- * group and temperature (around the one it has); a round that changes nothing is the last.
+ *  Steps: temperature (if searched) of every group at L0/2; then, once `ranking` (of the sweep under
+ *  that temperature; NULL: not yet) is there, in each round window, lengths, split, group and
+ *  temperature (around the one it has); a round that changes nothing is the last.
  *
  *  A step runs its first plan on all samples. Where a test could show an improvement, the changes
- * are run by sequential halving (Karnin, Koren and Somekh, ICML 2013): all on an eighth of the
- * samples, the better third of these on a quarter, and so on until one or a few are left on all.
- * The best of these is taken when its paired sign-flip test shows, with p <
- * DPE_DETECT_SEARCH_LEVEL, that it is better than the first plan (samples of a context change their
- * sign together). That it was picked among several is not corrected for: validation on fresh
- * samples decides what is kept. DPE_NO_MEMORY, DPE_USAGE for more than DPE_DETECT_MOST_GROUPS
- * groups.
- */
+ *  are run by sequential halving (Karnin, Koren and Somekh, ICML 2013): all on an eighth of the
+ *  samples, the better third of these on a quarter, and so on until one or a few are left on all.
+ *  The best of these is taken when its paired sign-flip test shows, with p <
+ *  DPE_DETECT_SEARCH_LEVEL, that it is better than the first plan (samples of a context change their
+ *  sign together). That it was picked among several is not corrected for: validation on fresh
+ *  samples decides what is kept. DPE_NO_MEMORY, DPE_USAGE for more than DPE_DETECT_MOST_GROUPS
+ *  groups, DPE_INTERNAL for options outside their ranges. */
 dpe_status dpe_detect_search_replay(const struct dpe_detect_search_options *options,
                                     const struct dpe_detect_grid *grid,
                                     const struct dpe_plan_context *context,
@@ -133,16 +133,15 @@ dpe_status dpe_detect_search_replay(const struct dpe_detect_search_options *opti
                                     const struct dpe_detect_source *source,
                                     struct dpe_detect_search *search, struct dpe_error *err);
 void dpe_detect_search_free(struct dpe_detect_search *search);
-/** Samples under any plan that a search reads at most, once the sweep has its rows: `n_lengths`
- *  and `n_groups` as the grid's. */
+/** Samples under any plan that a search of this grid reads at most, beside those of the sweep. */
 int64_t dpe_detect_search_most_rows(const struct dpe_detect_search_options *options,
                                     const struct dpe_detect_params *params);
 /** Samples of each of n changes that are run at most, when a step of a search halves. */
 int64_t dpe_detect_halving_rows(const struct dpe_detect_search_options *options, int n);
 
 /** The changes of a step, appended to tried[0], which is filled; returns how many there are with
- * it, ≤ DPE_DETECT_MOST_CANDIDATES. Changes may repeat each other. `ranking` is needed for lengths
- * and group. with_temperature: it may be changed together with lengths. */
+ *  it, ≤ DPE_DETECT_MOST_CANDIDATES. Changes may repeat each other. `ranking` is needed for lengths,
+ *  split and group. with_temperature: it may be changed together with lengths. */
 int dpe_detect_candidates(const struct dpe_detect_params *params, int64_t head_dim,
                           const struct dpe_detect_ranking *ranking, enum dpe_detect_move move,
                           int round, bool with_temperature, struct dpe_detect_tried *tried);

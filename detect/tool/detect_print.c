@@ -227,8 +227,7 @@ static dpe_status dry_run(struct detect_inputs *inputs, const struct dpe_niah *n
     double products = 0.0;
     double attention = 0.0;
     dpe_status status = niah != NULL ? dpe_detect_answering(inputs, niah, &answering, err) : DPE_OK;
-    uint64_t bytes = 0;
-    uint64_t weights = 0;
+    struct dpe_session_needs needs = {0};
     struct dpe_session_options options =
         dpe_job_session_options(&inputs->job, inputs->args->job.length);
     for (int i = 0; i < inputs->n_tasks && status == DPE_OK; i++) {
@@ -239,7 +238,7 @@ static dpe_status dry_run(struct detect_inputs *inputs, const struct dpe_niah *n
     if (status == DPE_OK) {
         status =
             dpe_session_estimate(dpe_model_config(inputs->job.model), &inputs->grid.configs[0].plan,
-                                 &options, &bytes, &weights, err);
+                                 &options, &needs, err);
     }
     if (status != DPE_OK) {
         return status;
@@ -270,8 +269,8 @@ static dpe_status dry_run(struct detect_inputs *inputs, const struct dpe_niah *n
     printf("tokens           %.4g\n", tokens);
     printf("operations       %.3g (matrix products %.3g, attention %.3g)\n", products + attention,
            products, attention);
-    char memory[200];
-    printf("memory           %s\n", dpe_job_memory_text(&inputs->job, bytes, weights, memory));
+    char memory[DPE_JOB_MEMORY];
+    printf("memory           %s\n", dpe_job_memory_text(&inputs->job, &needs, memory));
     if (niah != NULL) {
         dpe_detect_print_savings(inputs, &answering);
     }

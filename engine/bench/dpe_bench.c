@@ -11,7 +11,7 @@
 #include "engine/base/base.h"
 #include "engine/device/device.h"
 #include "engine/device/device_ops.h"
-#include "engine/model/layer_weights.h"
+#include "engine/model/config/layer_weights.h"
 #include "engine/model/model.h"
 #include "engine/model/random_model.h"
 #include "engine/ops/module.h"
@@ -433,6 +433,8 @@ static struct dpe_session_options session_options(const struct arguments *a, int
         .branches = a->branches,
         .prefill_chunk = a->chunk,
         .max_memory = a->tool.max_memory,
+        .kv_type = a->tool.kv_type,
+        .kv_dir = dpe_tool_kv_dir(&a->tool),
         .knobs = {.length = "--length, --new",
                   .chunk = "--chunk",
                   .branches = "--branches",
@@ -495,21 +497,20 @@ static dpe_status check_room(const struct arguments *a, const struct dpe_config 
     const struct dpe_plan_context context = {
         .config = config, .trained_length = config->max_position, .length = length};
     const struct dpe_session_options options = session_options(a, length);
-    uint64_t session = 0;
-    uint64_t weights = 0;
+    struct dpe_session_needs needs = {0};
     dpe_status status = dpe_plan_make("rope", &context, &plan, err);
     if (status == DPE_OK) {
-        status = dpe_session_estimate(config, &plan, &options, &session, &weights, err);
+        status = dpe_session_estimate(config, &plan, &options, &needs, err);
         dpe_plan_free(&plan);
     }
     uint64_t available = dpe_memory_available();
-    if (status == DPE_OK && (weights > available || session > available - weights)) {
+    if (status == DPE_OK && (needs.weights > available || needs.memory > available - needs.weights)) {
         return dpe_fail(
             err, DPE_NO_MEMORY,
             "--shape %s: random weights of %.1f GiB and a session of %.1f GiB (%lld "
             "tokens) do not fit into the %.1f GiB that are free; fewer --layers or a smaller "
             "--length need less",
-            a->shape, (double)weights / 0x1p30, (double)session / 0x1p30, (long long)length,
+            a->shape, (double)needs.weights / 0x1p30, (double)needs.memory / 0x1p30, (long long)length,
             (double)available / 0x1p30);
     }
     return status;

@@ -1,8 +1,9 @@
 /* Attention for many rows: blocked online softmax over packed panels.
  *
- * A few KV heads at a time: first all threads pack the rotated copies of their keys into panels
- * (copies without a mask once per KV head, masked ones once per query head), then every (query
- * block, query head) is one item, longest first. An item walks the keys in blocks; a tile (mr rows
+ * A few KV heads and a stripe of keys at a time: first all threads pack the rotated copies of the
+ * keys into panels (copies without a mask once per KV head, masked ones once per query head), then
+ * every (query block, query head) is one item, longest first. The softmax of an item goes on in the
+ * next stripe, so that the workspace does not grow with the keys beyond one. An item walks the keys in blocks; a tile (mr rows
  * × one panel of keys) that lies in one band altogether is one product, a tile on a border is one
  * product per band that touches it and a selection. No sum depends on how items are handed out. */
 #include <math.h>
@@ -15,6 +16,7 @@
 enum {
     QUERY_ROWS = 96, /* rows of an item: a multiple of every mr */
     MAX_TILES = QUERY_ROWS / 4,
+    STRIPE = 128 * DPE_CPU_BLOCK, /* keys that are packed at a time */
     ALIGN = 16, /* floats */
 };
 
@@ -25,11 +27,13 @@ enum {
 struct layout {
     struct dpe_rotated_copies q, k;
     int64_t kv_heads_at_once, group; /* group: query heads of a KV head */
-    int64_t panels, panel_floats, pack_floats, width;
+    int64_t stripe, panels, panel_floats, pack_floats, width; /* keys and panels of a stripe */
     int64_t copies_per_kv_head; /* packed key copies */
-    bool pack_v;                /* rows of V are not whole vectors */
-    uint64_t k_at, v_at, thread_at, total;
-    uint64_t q_floats, o_at, state_at, s_at, mixed_at, rotated_at, select_at, thread_floats;
+    bool pack_v;                /* rows of V are not whole vectors, or are unpacked from a dpe_kv */
+    bool stripes;               /* several: every item has a state of its own, else every thread */
+    uint64_t k_at, v_at, state_at, thread_at, total;
+    uint64_t state_floats; /* o [QUERY_ROWS][width], reference [QUERY_ROWS], sum [QUERY_ROWS] */
+    uint64_t q_floats, s_at, mixed_at, rotated_at, tile_at, select_at, thread_floats;
 };
 
 struct call {
@@ -38,14 +42,15 @@ struct call {
     struct layout layout;
     int64_t keys;  /* start + rows */
     float *factor; /* [rows up to a whole item] base-2 logit of a dot product */
-    float *packed_k, *packed_v, *threads;
+    float *packed_k, *packed_v, *states, *threads;
 };
 
 /* One (query block, query head) and the buffers of the thread that works on it. */
 struct item {
     const struct call *call;
+    int64_t begin, end;              /* keys of the stripe */
     int64_t head, slot, row, n_rows; /* slot: KV head among those packed now */
-    float *q, *o, *reference, *sum, *s, *mixed, *rotated;
+    float *q, *o, *reference, *sum, *s, *mixed, *rotated, *tile;
     uint32_t *select;
 };
 
@@ -77,11 +82,10 @@ static void layout_thread(const struct dpe_cpu_kernels *kernels, int64_t head_di
     uint64_t total = 0;
     layout->q_floats = tiles * (uint64_t)layout->pack_floats;
     place(&total, layout->q_floats * (uint64_t)layout->q.n);
-    layout->o_at = place(&total, QUERY_ROWS * (uint64_t)layout->width);
-    layout->state_at = place(&total, (uint64_t)(2 * QUERY_ROWS));
     layout->s_at = place(&total, (uint64_t)(kernels->mr * DPE_CPU_BLOCK));
     layout->mixed_at = place(&total, (uint64_t)(kernels->mr * kernels->panel));
     layout->rotated_at = place(&total, (uint64_t)kernels->panel * d);
+    layout->tile_at = place(&total, (uint64_t)kernels->panel * d);
     layout->select_at = place(&total, d / 2);
     layout->thread_floats = total;
 }
@@ -90,6 +94,7 @@ static void layout_thread(const struct dpe_cpu_kernels *kernels, int64_t head_di
 struct extent {
     int64_t n_heads, n_kv_heads, head_dim, rows, keys;
     int n_threads;
+    bool unpacks; /* keys and values lie in a dpe_kv */
 };
 
 static struct layout lay_out(const struct dpe_cpu_kernels *kernels, const struct extent *extent,
@@ -100,20 +105,28 @@ static struct layout lay_out(const struct dpe_cpu_kernels *kernels, const struct
     layout.group = extent->n_heads / extent->n_kv_heads;
     layout.kv_heads_at_once =
         extent->n_threads < extent->n_kv_heads ? extent->n_threads : extent->n_kv_heads;
-    layout.panels = round_up(extent->keys, kernels->panel) / kernels->panel;
+    layout.stripes = extent->keys > STRIPE;
+    layout.stripe = layout.stripes ? STRIPE : round_up(extent->keys, kernels->panel);
+    layout.panels = layout.stripe / kernels->panel;
     layout.panel_floats = d * kernels->panel;
     layout.pack_floats = round_up(d * kernels->mr + kernels->lanes, ALIGN);
     layout.width = round_up(d, kernels->lanes);
-    layout.pack_v = layout.width != d;
+    layout.pack_v = layout.width != d || extent->unpacks;
+    layout.state_floats = QUERY_ROWS * ((uint64_t)layout.width + 2);
     layout.copies_per_kv_head = k.n - k.n_per_head + k.n_per_head * layout.group;
     layout_thread(kernels, d, &layout);
     uint64_t heads = (uint64_t)layout.kv_heads_at_once;
     uint64_t k_floats = dpe_bytes_times((uint64_t)layout.panels, (uint64_t)layout.panel_floats);
     k_floats = dpe_bytes_times(k_floats, heads * (uint64_t)layout.copies_per_kv_head);
-    uint64_t v_floats = dpe_bytes_times((uint64_t)extent->keys, heads * (uint64_t)layout.width);
+    uint64_t v_floats = dpe_bytes_times((uint64_t)layout.stripe, heads * (uint64_t)layout.width);
+    uint64_t items = heads * (uint64_t)layout.group;
+    items = dpe_bytes_times(items, (uint64_t)(round_up(extent->rows, QUERY_ROWS) / QUERY_ROWS));
+    uint64_t states = (uint64_t)extent->n_threads;
+    states = layout.stripes && items > states ? items : states;
     place(&layout.total, (uint64_t)round_up(extent->rows, QUERY_ROWS));
     layout.k_at = place(&layout.total, k_floats);
     layout.v_at = place(&layout.total, layout.pack_v ? v_floats : 0);
+    layout.state_at = place(&layout.total, dpe_bytes_times(states, layout.state_floats));
     layout.thread_at =
         place(&layout.total, dpe_bytes_times(layout.thread_floats, (uint64_t)extent->n_threads));
     return layout;
@@ -130,6 +143,7 @@ uint64_t dpe_cpu_attention_workspace(const struct dpe_cpu_kernels *kernels,
         .rows = rows,
         .keys = keys,
         .n_threads = n_threads,
+        .unpacks = true, /* whether or not: the same estimate for every cache */
     };
     if (dpe_selects(&plan->selection)) {
         return dpe_cpu_select_workspace(config, plan, keys, rows, n_threads);
@@ -144,9 +158,9 @@ uint64_t dpe_cpu_attention_workspace(const struct dpe_cpu_kernels *kernels,
 /* ------------------------------------------------------------------------------------- keys */
 
 /* The packed panel of keys n0 … of copy c for a query head; n0 a multiple of panel. */
-static float *key_panel(const struct call *call, int64_t slot, int64_t head_in_group, int c,
-                        int64_t n0)
+static float *key_panel(const struct item *item, int64_t head_in_group, int c, int64_t n0)
 {
+    const struct call *call = item->call;
     const struct layout *layout = &call->layout;
     int64_t index = 0;
     for (int i = 0; i < c; i++) {
@@ -154,7 +168,8 @@ static float *key_panel(const struct call *call, int64_t slot, int64_t head_in_g
     }
     index += layout->k.copies[c].per_head ? head_in_group : 0;
     int64_t panel =
-        (slot * layout->copies_per_kv_head + index) * layout->panels + n0 / call->kernels->panel;
+        (item->slot * layout->copies_per_kv_head + index) * layout->panels +
+        (n0 - item->begin) / call->kernels->panel;
     return call->packed_k + panel * layout->panel_floats;
 }
 
@@ -186,11 +201,12 @@ static void pack_key_panel(const struct item *item, int64_t kv_head, int64_t hea
         next = next < n0 + count ? next : n0 + count;
         struct dpe_cpu_rotation rotation = dpe_copy_rotation(
             args, &call->layout.k.copies[c], args->rotation->k_table[0], n, item->select);
-        call->kernels->rotate(&rotation, args->k + (kv_head * args->capacity + row) * d, d,
-                              next - n, item->rotated + (n - n0) * d);
+        const float *keys =
+            dpe_attention_rows(args, DPE_KV_KEYS, kv_head, row, next - n, item->tile);
+        call->kernels->rotate(&rotation, keys, d, next - n, item->rotated + (n - n0) * d);
     }
     call->kernels->pack_panel(item->rotated, d, count, d,
-                              key_panel(call, item->slot, head_in_group, c, n0));
+                              key_panel(item, head_in_group, c, n0));
 }
 
 /* All copies of the keys of one block of one KV head, and its rows of V where they are packed. */
@@ -200,11 +216,14 @@ static void pack_block(const struct item *item, int64_t kv_head, int64_t n0)
     const struct dpe_attention *args = call->args;
     const struct layout *layout = &call->layout;
     int64_t end = call->keys - n0 < DPE_CPU_BLOCK ? call->keys : n0 + DPE_CPU_BLOCK;
+    int64_t d = args->head_dim;
+    bool needed = false;
     /* All copies of a panel in turn: its keys and its rows of the tables stay close by. */
     for (int64_t n = n0; n < end; n += call->kernels->panel) {
         for (int c = 0; c < layout->k.n; c++) {
             bool masked = layout->k.copies[c].per_head;
             int64_t variants = copy_needed(call, c, n, n + call->kernels->panel) ? 1 : 0;
+            needed = needed || variants > 0;
             variants *= masked ? layout->group : 1;
             for (int64_t g = 0; g < variants; g++) {
                 if (masked) {
@@ -214,13 +233,18 @@ static void pack_block(const struct item *item, int64_t kv_head, int64_t n0)
             }
         }
     }
-    for (int64_t n = n0; n < end && layout->pack_v; n++) {
-        float *to = call->packed_v + (item->slot * call->keys + n) * layout->width;
-        int64_t next = 0;
+    int64_t next = 0;
+    for (int64_t n = n0; n < end && layout->pack_v && needed; n = next) {
         int64_t row = dpe_cache_row(args, args->offset, n, &next);
-        const float *from = args->v + (kv_head * args->capacity + row) * args->head_dim;
-        memset(to, 0, (size_t)layout->width * sizeof *to);
-        memcpy(to, from, (size_t)args->head_dim * sizeof *to);
+        next = next < end ? next : end;
+        next = next - n < call->kernels->panel ? next : n + call->kernels->panel;
+        const float *from =
+            dpe_attention_rows(args, DPE_KV_VALUES, kv_head, row, next - n, item->tile);
+        float *to = call->packed_v + (item->slot * layout->stripe + n - item->begin) * layout->width;
+        for (int64_t i = 0; i < next - n; i++) {
+            memset(to + i * layout->width, 0, (size_t)layout->width * sizeof *to);
+            memcpy(to + i * layout->width, from + i * d, (size_t)d * sizeof *to);
+        }
     }
 }
 
@@ -283,7 +307,7 @@ static void tile_product(const struct item *item, const struct tile_row *tile, i
     const float *rows = item->q + layout->q.of_band[b] * (int64_t)layout->q_floats +
                         tile->index * layout->pack_floats;
     const float *panel =
-        key_panel(call, item->slot, item->head % layout->group, layout->k.of_band[b], n0);
+        key_panel(item, item->head % layout->group, layout->k.of_band[b], n0);
     call->kernels->tile(rows, panel, call->args->head_dim, s, lds);
 }
 
@@ -324,12 +348,13 @@ struct step {
     int64_t late_key[DPE_CPU_MAX_MR], late_column[DPE_CPU_MAX_MR];
 };
 
-/* Where the row of V of key n lies: packed by position, or in the cache. */
-static int64_t value_row(const struct call *call, int64_t n, int64_t *next)
+/* Where the row of V of key n lies: packed by position in the stripe, or in the cache. */
+static int64_t value_row(const struct item *item, int64_t n, int64_t *next)
 {
+    const struct call *call = item->call;
     if (call->layout.pack_v) {
         *next = INT64_MAX;
-        return n;
+        return n - item->begin;
     }
     return dpe_cache_row(call->args, call->args->offset, n, next);
 }
@@ -345,13 +370,13 @@ static void add_span(struct dpe_cpu_spans *seen, int64_t column, int64_t row, in
     }
 }
 
-static void step_add(const struct call *call, struct step *step, const struct tile_row *tile,
+static void step_add(const struct item *item, struct step *step, const struct tile_row *tile,
                      int64_t n0, int64_t panel)
 {
     int64_t end = n0 + panel < tile->first + 1 ? n0 + panel : tile->first + 1;
     int64_t next = 0;
     for (int64_t n = n0; n < end; n = next) {
-        int64_t row = value_row(call, n, &next);
+        int64_t row = value_row(item, n, &next);
         next = next < end ? next : end;
         add_span(&step->seen, step->columns + n - n0, row, next - n);
     }
@@ -391,7 +416,7 @@ static void attend(const struct item *item, const struct tile_row *tile, int64_t
         } else {
             tile_mixed(item, tile, touching, n, item->s + step.columns);
         }
-        step_add(call, &step, tile, n, kernels->panel);
+        step_add(item, &step, tile, n, kernels->panel);
     }
     if (step.columns == 0) {
         return;
@@ -409,13 +434,13 @@ static void attend(const struct item *item, const struct tile_row *tile, int64_t
     kernels->softmax(&state, kernels->mr, step.columns, item->s);
     int64_t kv_head = item->head / layout->group;
     const float *v = layout->pack_v
-                         ? call->packed_v + item->slot * call->keys * layout->width
+                         ? call->packed_v + item->slot * layout->stripe * layout->width
                          : call->args->v + kv_head * call->args->capacity * layout->width;
     float *o = item->o + r * layout->width;
     kernels->accumulate(item->s, &step.seen, v, alpha, o, layout->width);
     for (int64_t i = 0; i < step.n_late; i++) {
         int64_t next = 0;
-        const float *late = v + value_row(call, step.late_key[i], &next) * layout->width;
+        const float *late = v + value_row(item, step.late_key[i], &next) * layout->width;
         kernels->accumulate_row(item->s + step.late_column[i], step.late_key[i] - tile->first, late,
                                 o, layout->width);
     }
@@ -462,18 +487,26 @@ static void run_item(const struct item *item)
             hi = tiles[t].reach[b].any_hi > hi ? tiles[t].reach[b].any_hi : hi;
         }
     }
-    memset(item->o, 0, (size_t)(QUERY_ROWS * call->layout.width) * sizeof *item->o);
-    for (int64_t r = 0; r < QUERY_ROWS; r++) {
-        item->reference[r] = -INFINITY;
-        item->sum[r] = 0.0F;
+    if (item->begin == 0) {
+        memset(item->o, 0, (size_t)(QUERY_ROWS * call->layout.width) * sizeof *item->o);
+        for (int64_t r = 0; r < QUERY_ROWS; r++) {
+            item->reference[r] = -INFINITY;
+            item->sum[r] = 0.0F;
+        }
     }
-    pack_queries(item);
-    for (int64_t n0 = lo / DPE_CPU_BLOCK * DPE_CPU_BLOCK; n0 < hi; n0 += DPE_CPU_BLOCK) {
+    lo = lo > item->begin ? lo / DPE_CPU_BLOCK * DPE_CPU_BLOCK : item->begin;
+    hi = hi < item->end ? hi : item->end;
+    if (lo < hi) {
+        pack_queries(item);
+    }
+    for (int64_t n0 = lo; n0 < hi; n0 += DPE_CPU_BLOCK) {
         for (int64_t t = 0; t < n_tiles; t++) {
             attend(item, &tiles[t], n0);
         }
     }
-    write_rows(item);
+    if (item->end == call->keys) {
+        write_rows(item);
+    }
 }
 
 /* ------------------------------------------------------------------------------------- call */
@@ -485,15 +518,49 @@ static struct item thread_item(const struct call *call)
     struct item item = {
         .call = call,
         .q = base,
-        .o = base + layout->o_at,
-        .reference = base + layout->state_at,
-        .sum = base + layout->state_at + QUERY_ROWS,
         .s = base + layout->s_at,
         .mixed = base + layout->mixed_at,
         .rotated = base + layout->rotated_at,
+        .tile = base + layout->tile_at,
         .select = (uint32_t *)(void *)(base + layout->select_at),
     };
     return item;
+}
+
+/* The state of an item, which with several stripes outlives the stripe. */
+static void use_state(struct item *item, int64_t index)
+{
+    const struct layout *layout = &item->call->layout;
+    index = layout->stripes ? index : omp_get_thread_num();
+    item->o = item->call->states + (uint64_t)index * layout->state_floats;
+    item->reference = item->o + QUERY_ROWS * layout->width;
+    item->sum = item->reference + QUERY_ROWS;
+}
+
+/* The keys of a stripe of n_kv KV heads from kv on, then all queries of their heads. By all threads. */
+static void run_stripe(struct item *item, int64_t kv, int64_t n_kv)
+{
+    const struct call *call = item->call;
+    const struct dpe_attention *args = call->args;
+    int64_t group = call->layout.group;
+    int64_t blocks = round_up(item->end - item->begin, DPE_CPU_BLOCK) / DPE_CPU_BLOCK;
+    int64_t row_blocks = round_up(args->rows, QUERY_ROWS) / QUERY_ROWS;
+    int64_t heads = n_kv * group;
+#pragma omp for schedule(dynamic, 1)
+    for (int64_t i = 0; i < n_kv * blocks; i++) {
+        /* KV heads innermost: they share the rows of the tables. */
+        item->slot = i % n_kv;
+        pack_block(item, kv + item->slot, item->begin + i / n_kv * DPE_CPU_BLOCK);
+    }
+#pragma omp for schedule(dynamic, 1)
+    for (int64_t i = 0; i < heads * row_blocks; i++) {
+        item->row = (row_blocks - 1 - i / heads) * QUERY_ROWS;
+        item->n_rows = args->rows - item->row < QUERY_ROWS ? args->rows - item->row : QUERY_ROWS;
+        item->head = kv * group + i % heads;
+        item->slot = item->head / group - kv;
+        use_state(item, i);
+        run_item(item);
+    }
 }
 
 static void attention_many(const struct dpe_cpu_kernels *kernels, const struct dpe_attention *args)
@@ -506,6 +573,7 @@ static void attention_many(const struct dpe_cpu_kernels *kernels, const struct d
         .rows = args->rows,
         .keys = call.keys,
         .n_threads = args->n_threads,
+        .unpacks = args->kv != NULL,
     };
     call.layout = lay_out(kernels, &extent, dpe_rotated_find(args->plan, args->rotation, false),
                           dpe_rotated_find(args->plan, args->rotation, true));
@@ -513,34 +581,21 @@ static void attention_many(const struct dpe_cpu_kernels *kernels, const struct d
     call.factor = args->workspace;
     call.packed_k = call.factor + layout->k_at;
     call.packed_v = call.factor + layout->v_at;
+    call.states = call.factor + layout->state_at;
     call.threads = call.factor + layout->thread_at;
     for (int64_t r = 0; r < round_up(args->rows, QUERY_ROWS); r++) {
         int64_t row = r < args->rows ? r : args->rows - 1;
         call.factor[r] = (float)(dpe_plan_query_scale(args->plan, args->start + row) * LOG2_E);
     }
-    int64_t blocks = round_up(call.keys, DPE_CPU_BLOCK) / DPE_CPU_BLOCK;
-    int64_t row_blocks = round_up(args->rows, QUERY_ROWS) / QUERY_ROWS;
 #pragma omp parallel num_threads(args->n_threads)
     {
         struct item item = thread_item(&call);
         for (int64_t kv = 0; kv < args->n_kv_heads; kv += layout->kv_heads_at_once) {
             int64_t left = args->n_kv_heads - kv;
             int64_t n_kv = left < layout->kv_heads_at_once ? left : layout->kv_heads_at_once;
-            int64_t heads = n_kv * layout->group;
-#pragma omp for schedule(dynamic, 1)
-            for (int64_t i = 0; i < n_kv * blocks; i++) {
-                /* KV heads innermost: they share the rows of the tables. */
-                item.slot = i % n_kv;
-                pack_block(&item, kv + item.slot, i / n_kv * DPE_CPU_BLOCK);
-            }
-#pragma omp for schedule(dynamic, 1)
-            for (int64_t i = 0; i < heads * row_blocks; i++) {
-                item.row = (row_blocks - 1 - i / heads) * QUERY_ROWS;
-                item.n_rows =
-                    args->rows - item.row < QUERY_ROWS ? args->rows - item.row : QUERY_ROWS;
-                item.head = kv * layout->group + i % heads;
-                item.slot = item.head / layout->group - kv;
-                run_item(&item);
+            for (item.begin = 0; item.begin < call.keys; item.begin = item.end) {
+                item.end = call.keys - item.begin > STRIPE ? item.begin + STRIPE : call.keys;
+                run_stripe(&item, kv, n_kv);
             }
         }
     }

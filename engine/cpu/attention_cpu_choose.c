@@ -28,11 +28,11 @@ bool dpe_cpu_select_rotation(const struct dpe_attention *args, bool keys, int64_
 }
 
 const float *dpe_cpu_select_keys(const struct dpe_cpu_select_call *call, int64_t kv_head, int64_t n,
-                                 int64_t row, int64_t count, float *room)
+                                 int64_t row, int64_t count, const struct dpe_cpu_select_room *room)
 {
     const struct dpe_attention *args = call->args;
     int64_t d = args->head_dim;
-    const float *keys = args->k + (kv_head * args->capacity + row) * d;
+    const float *keys = dpe_attention_rows(args, DPE_KV_KEYS, kv_head, row, count, room->tile);
     struct dpe_cpu_rotation rotation;
     if (!dpe_cpu_select_rotation(args, true, n, &rotation)) {
         return keys;
@@ -40,9 +40,9 @@ const float *dpe_cpu_select_keys(const struct dpe_cpu_select_call *call, int64_t
     bool constant = call->selection->scored == DPE_SCORE_CONSTANT;
     int64_t together = constant ? 1 : count;
     for (int64_t i = 0; i < count; i += together) {
-        call->kernels->rotate(&rotation, keys + i * d, d, together, room + i * d);
+        call->kernels->rotate(&rotation, keys + i * d, d, together, room->rotated + i * d);
     }
-    return room;
+    return room->rotated;
 }
 
 int64_t dpe_cpu_select_next(const struct dpe_attention *args, int64_t offset, int64_t n,
@@ -55,23 +55,25 @@ int64_t dpe_cpu_select_next(const struct dpe_attention *args, int64_t offset, in
 }
 
 const float *dpe_cpu_select_query(const struct dpe_attention *args, int64_t head, int64_t offset,
-                                  int64_t m)
+                                  int64_t m, float *room)
 {
     int64_t next = 0;
-    int64_t row = dpe_cache_row(args, offset, m, &next);
-    return args->queries + (head * args->capacity + row) * args->head_dim;
+    return dpe_attention_rows(args, DPE_KV_QUERIES, head, dpe_cache_row(args, offset, m, &next), 1,
+                              room);
 }
 
-/* The query of a head at position m that scores for a row, as it is scored: x [head_dim], or for
- * extremes what is above 0 of it and what is below, [2 · head_dim]. */
+/* The query of a head at position m that scores for a row, as it is scored (`room` [head_dim] to
+ * read it): x [head_dim], or for extremes what is above 0 of it and what is below, [2 · head_dim].
+ */
 static void scored_query(const struct dpe_cpu_select_call *call, int64_t row, int64_t head,
-                         int64_t m, float *x)
+                         int64_t m, float *room, float *x)
 {
     const struct dpe_attention *args = call->args;
     int64_t d = args->head_dim;
-    const float *q = args->queries != NULL
-                         ? dpe_cpu_select_query(args, head, dpe_attention_offset(args, row), m)
-                         : args->q + (row * args->n_heads + head) * d;
+    const float *q =
+        dpe_selection_keeps_queries(call->selection)
+            ? dpe_cpu_select_query(args, head, dpe_attention_offset(args, row), m, room)
+            : args->q + (row * args->n_heads + head) * d;
     struct dpe_cpu_rotation rotation;
     if (dpe_cpu_select_rotation(args, false, m, &rotation)) {
         call->kernels->rotate(&rotation, q, d, 1, x);
@@ -141,7 +143,7 @@ static void score_keys(const struct dpe_cpu_select_call *call, int64_t kv_head, 
         int64_t row = 0;
         int64_t count = dpe_cpu_select_next(args, offset, key, end, DPE_CPU_ROTATED, &row);
         struct dpe_cpu_dots dots = {
-            .w = dpe_cpu_select_keys(call, kv_head, key, row, count, room->rotated),
+            .w = dpe_cpu_select_keys(call, kv_head, key, row, count, room),
             .ldw = d,
             .dtype = DPE_F32,
             .n = count,
@@ -176,7 +178,7 @@ static void probability_logits(const struct dpe_cpu_select_call *call, int64_t k
         int64_t row = 0;
         int64_t count = dpe_cpu_select_next(call->args, offset, n, end, DPE_CPU_ROTATED, &row);
         struct dpe_cpu_dots dots = {
-            .w = dpe_cpu_select_keys(call, kv_head, n, row, count, room->rotated),
+            .w = dpe_cpu_select_keys(call, kv_head, n, row, count, room),
             .ldw = d,
             .dtype = DPE_F32,
             .n = count,
@@ -236,7 +238,7 @@ static void score_probability(const struct dpe_cpu_select_call *call, int64_t ro
     for (int64_t m = end > s->last ? end - s->last : 0; m < end;) {
         int64_t rows = end - m < DPE_CPU_SELECT_HEADS ? end - m : DPE_CPU_SELECT_HEADS;
         for (int64_t i = 0; i < rows; i++) {
-            scored_query(call, row, head, m + i, room->x + i * 2 * args->head_dim);
+            scored_query(call, row, head, m + i, room->tile, room->x + i * 2 * args->head_dim);
         }
         probability_logits(call, head / call->layout.group, offset, m + rows, rows, room);
         for (int64_t i = 0; i < rows; i++) {
@@ -257,7 +259,7 @@ static void score_blocks(const struct dpe_cpu_select_call *call, int64_t row, in
     int64_t m = dpe_selection_chooser(s, dpe_attention_position(args, row));
     int64_t kv_head = head / call->layout.group;
     for (int64_t i = 0; i < heads; i++) {
-        scored_query(call, row, head + i, m, room->x + i * 2 * args->head_dim);
+        scored_query(call, row, head + i, m, room->tile, room->x + i * 2 * args->head_dim);
     }
     if (s->representative == DPE_REPRESENT_KEYS) {
         score_keys(call, kv_head, offset, n, heads, room);

@@ -13,7 +13,7 @@ enum {
     SPLIT = 4 * DPE_CPU_BLOCK, /* keys of an item */
     HEADS = 4,                 /* heads at a time: what the kernel `dots` takes */
     ALIGN = 16,                /* floats */
-    SMALL_WORK = 1 << 18,      /* multiplications for which no second thread is woken */
+    SMALL_WORK = 1 << 16,      /* multiplications for which there is no parallel region */
 };
 
 #define LOG2_E 1.4426950408889634
@@ -22,7 +22,7 @@ enum {
 struct layout {
     int64_t group, splits;
     uint64_t part_floats; /* of one item: reference [group], sum [group], o [group][head_dim] */
-    uint64_t part_at, thread_at, rotated_at, select_at, thread_floats, total;
+    uint64_t part_at, thread_at, rotated_at, tile_at, select_at, thread_floats, total;
 };
 
 struct call {
@@ -57,7 +57,8 @@ static struct layout lay_out(const struct extent *extent)
     uint64_t parts = (uint64_t)(extent->rows * extent->n_kv_heads * layout.splits);
     layout.thread_at = dpe_bytes_plus(layout.part_at, dpe_bytes_times(parts, layout.part_floats));
     layout.rotated_at = group * DPE_CPU_BLOCK;
-    layout.select_at = layout.rotated_at + DPE_CPU_ROTATED * d;
+    layout.tile_at = layout.rotated_at + DPE_CPU_ROTATED * d;
+    layout.select_at = layout.tile_at + DPE_CPU_ROTATED * d;
     layout.thread_floats = aligned(layout.select_at + d / 2);
     uint64_t threads = dpe_bytes_times(layout.thread_floats, (uint64_t)extent->n_threads);
     layout.total = dpe_bytes_plus(layout.thread_at, threads);
@@ -158,9 +159,8 @@ static void dot_keys(const struct dpe_cpu_query *query, int b, int64_t x, int64_
 
 /* Raw logits of the keys; false where no band holds any of them. */
 static bool key_logits(const struct dpe_cpu_query *query, const struct dpe_cpu_keys *keys,
-                       const float *k)
+                       int64_t kv_head)
 {
-    int64_t d = query->args->head_dim;
     int64_t most = keys->constant ? 1 : DPE_CPU_ROTATED;
     bool visible = false;
     for (int64_t i = 0; i < keys->count;) {
@@ -171,11 +171,30 @@ static bool key_logits(const struct dpe_cpu_query *query, const struct dpe_cpu_k
         if (b >= 0) {
             visible = true;
             count = count < most ? count : most;
-            dot_keys(query, b, x, count, k + i * d, query->s + i);
+            dot_keys(query, b, x, count,
+                     dpe_attention_rows(query->args, DPE_KV_KEYS, kv_head, keys->row + i, count,
+                                        query->tile),
+                     query->s + i);
         }
         i += count;
     }
     return visible;
+}
+
+/* o [heads][head_dim] = alpha · o + s · values, a tile of rows at a time where they are unpacked. */
+static void add_values(const struct dpe_cpu_query *query, const struct dpe_cpu_keys *keys,
+                       int64_t kv_head, int64_t heads, const float *s, const float *alpha, float *o)
+{
+    static const float keep[HEADS] = {1.0F, 1.0F, 1.0F, 1.0F};
+    const struct dpe_attention *args = query->args;
+    int64_t most = args->kv != NULL ? DPE_CPU_ROTATED : keys->count;
+    for (int64_t i = 0; i < keys->count; i += most) {
+        int64_t count = keys->count - i < most ? keys->count - i : most;
+        const float *v =
+            dpe_attention_rows(args, DPE_KV_VALUES, kv_head, keys->row + i, count, query->tile);
+        struct dpe_cpu_few few = {heads, count, args->head_dim, s + i, v, i == 0 ? alpha : keep};
+        query->kernels->accumulate_few(&few, o);
+    }
 }
 
 void dpe_cpu_query_meet(const struct dpe_cpu_query *query, const struct dpe_cpu_keys *keys)
@@ -183,7 +202,6 @@ void dpe_cpu_query_meet(const struct dpe_cpu_query *query, const struct dpe_cpu_
     const struct dpe_attention *args = query->args;
     int64_t d = args->head_dim;
     int64_t kv_head = query->head / (args->n_heads / args->n_kv_heads);
-    int64_t at = (kv_head * args->capacity + keys->row) * d;
     int64_t panel = query->kernels->panel;
     int64_t columns = (keys->count + panel - 1) / panel * panel;
     for (int64_t g = 0; g < query->heads; g++) {
@@ -191,7 +209,7 @@ void dpe_cpu_query_meet(const struct dpe_cpu_query *query, const struct dpe_cpu_
             query->s[g * DPE_CPU_BLOCK + i] = -INFINITY;
         }
     }
-    if (!key_logits(query, keys, args->k + at)) {
+    if (!key_logits(query, keys, kv_head)) {
         return;
     }
     for (int64_t g = 0; g < query->heads; g += HEADS) {
@@ -208,8 +226,7 @@ void dpe_cpu_query_meet(const struct dpe_cpu_query *query, const struct dpe_cpu_
                            s + i * DPE_CPU_BLOCK);
         }
         query->kernels->softmax(&state, heads, columns, s);
-        struct dpe_cpu_few few = {heads, keys->count, d, s, args->v + at, alpha};
-        query->kernels->accumulate_few(&few, query->o + g * d);
+        add_values(query, keys, kv_head, heads, s, alpha, query->o + g * d);
     }
 }
 
@@ -261,6 +278,7 @@ static void run_item(const struct call *call, int64_t index)
         .o = own + 2 * group,
         .s = thread,
         .rotated = thread + layout->rotated_at,
+        .tile = thread + layout->tile_at,
         .select = (uint32_t *)(void *)(thread + layout->select_at),
     };
     dpe_cpu_query_begin(&query);
@@ -336,9 +354,15 @@ static void decode(const struct dpe_cpu_kernels *kernels, const struct dpe_atten
     rotate_queries(&call, (uint32_t *)(void *)(call.threads + call.layout.select_at));
     int64_t items = args->rows * args->n_kv_heads * call.layout.splits;
     int64_t work = args->rows * extent.keys * args->n_heads * args->head_dim;
-#pragma omp parallel for num_threads(args->n_threads) schedule(dynamic, 1) if (work > SMALL_WORK)
-    for (int64_t i = 0; i < items; i++) {
+    bool alone = work <= SMALL_WORK || args->n_threads == 1;
+    for (int64_t i = 0; i < items && alone; i++) {
         run_item(&call, i);
+    }
+    if (!alone) {
+#pragma omp parallel for num_threads(args->n_threads) schedule(dynamic, 1)
+        for (int64_t i = 0; i < items; i++) {
+            run_item(&call, i);
+        }
     }
     for (int64_t i = 0; i < args->rows * args->n_heads; i++) {
         combine(&call, i / args->n_heads, i % args->n_heads);

@@ -52,6 +52,7 @@ struct dpe_cpu_query {
     float *reference, *sum, *o; /**< [heads], [heads], [heads][head_dim] */
     float *s;                   /**< [heads][DPE_CPU_BLOCK] */
     float *rotated;             /**< [DPE_CPU_ROTATED][head_dim] */
+    float *tile;                /**< the same, for rows that a dpe_kv unpacks */
     uint32_t *select;           /**< [head_dim / 2] */
     struct dpe_reach reach[DPE_MAX_BANDS];
 };
@@ -66,7 +67,7 @@ struct dpe_cpu_keys {
 };
 /** Nothing is seen yet; the reaches of the bands from `place`. */
 void dpe_cpu_query_begin(struct dpe_cpu_query *query);
-/** The query meets these keys. */
+/** The query meets these keys, whose rows are read a tile at a time (dpe_attention_rows). */
 void dpe_cpu_query_meet(const struct dpe_cpu_query *query, const struct dpe_cpu_keys *keys);
 /** All copies of head `head` of row `row` at a place: out [q_copies.n][head_dim]. */
 void dpe_cpu_rotate_query(const struct dpe_cpu_kernels *kernels, const struct dpe_attention *args,

@@ -31,7 +31,7 @@ static void write_mean(const struct dpe_cpu_select_call *call, int64_t kv_head, 
     for (int64_t n = first; n < end;) {
         int64_t row = 0;
         int64_t count = dpe_cpu_select_next(call->args, offset, n, end, DPE_CPU_ROTATED, &row);
-        const float *keys = dpe_cpu_select_keys(call, kv_head, n, row, count, room->rotated);
+        const float *keys = dpe_cpu_select_keys(call, kv_head, n, row, count, room);
         for (int64_t i = 0; i < count * d; i++) {
             room->scores[i % d] += (double)keys[i];
         }
@@ -51,7 +51,7 @@ static void write_extremes(const struct dpe_cpu_select_call *call, int64_t kv_he
     for (int64_t n = first; n < end;) {
         int64_t row = 0;
         int64_t count = dpe_cpu_select_next(call->args, offset, n, end, DPE_CPU_ROTATED, &row);
-        const float *keys = dpe_cpu_select_keys(call, kv_head, n, row, count, room->rotated);
+        const float *keys = dpe_cpu_select_keys(call, kv_head, n, row, count, room);
         for (int64_t i = 0; i < count * d; i++) {
             float *high = mark + i % d;
             float *low = high + d;
@@ -72,27 +72,32 @@ static void add_query(double *sum, const float *q, int64_t d, double sign)
 
 /* What the `local` queries after each key of a block give it, into sums [block]. */
 static void sum_attention(const struct dpe_cpu_select_call *call, int64_t head, int64_t offset,
-                          int64_t first, double *sums, double *window)
+                          int64_t first, const struct dpe_cpu_select_room *room, double *sums,
+                          double *window)
 {
     const struct dpe_attention *args = call->args;
     const struct dpe_selection *s = call->selection;
     int64_t d = args->head_dim;
     memset(window, 0, (size_t)d * sizeof *window);
     for (int64_t j = 1; j <= s->local; j++) {
-        add_query(window, dpe_cpu_select_query(args, head, offset, first + j), d, 1.0);
+        add_query(window, dpe_cpu_select_query(args, head, offset, first + j, room->tile), d, 1.0);
     }
     for (int64_t i = 0; i < s->block; i++) {
         int64_t next = 0;
         int64_t row = dpe_cache_row(args, offset, first + i, &next);
-        const float *k = args->k + (head / call->layout.group * args->capacity + row) * d;
+        const float *k =
+            dpe_attention_rows(args, DPE_KV_KEYS, head / call->layout.group, row, 1, room->tile);
         sums[i] = 0.0;
         for (int64_t c = 0; c < d; c++) {
             sums[i] += window[c] * (double)k[c];
         }
         if (i + 1 < s->block) {
-            add_query(window, dpe_cpu_select_query(args, head, offset, first + i + 1), d, -1.0);
-            add_query(window, dpe_cpu_select_query(args, head, offset, first + i + 1 + s->local), d,
-                      1.0);
+            add_query(window, dpe_cpu_select_query(args, head, offset, first + i + 1, room->tile),
+                      d, -1.0);
+            add_query(
+                window,
+                dpe_cpu_select_query(args, head, offset, first + i + 1 + s->local, room->tile), d,
+                1.0);
         }
     }
 }
@@ -104,7 +109,7 @@ static void write_attended(const struct dpe_cpu_select_call *call, int64_t head,
     int64_t d = call->args->head_dim;
     double *sums = room->scores;
     double *total = sums + s->block;
-    sum_attention(call, head, offset, first, sums, total);
+    sum_attention(call, head, offset, first, room, sums, total);
     memset(total, 0, (size_t)d * sizeof *total);
     for (int64_t r = 0; r < s->attended; r++) {
         int64_t best = 0;
@@ -114,8 +119,8 @@ static void write_attended(const struct dpe_cpu_select_call *call, int64_t head,
         sums[best] = -(double)INFINITY;
         int64_t next = 0;
         int64_t row = dpe_cache_row(call->args, offset, first + best, &next);
-        const float *key = dpe_cpu_select_keys(call, head / call->layout.group, first + best, row,
-                                               1, room->rotated);
+        const float *key =
+            dpe_cpu_select_keys(call, head / call->layout.group, first + best, row, 1, room);
         add_query(total, key, d, 1.0);
     }
     for (int64_t c = 0; c < d; c++) {
@@ -159,7 +164,8 @@ static void attend_block(const struct dpe_cpu_select_call *call, int64_t kv_head
     memset(room->o, 0, (size_t)(rows * d) * sizeof *room->o);
     for (int64_t n = first; n < end;) {
         int64_t row = 0;
-        int64_t count = dpe_cpu_select_next(args, offset, n, end, DPE_CPU_BLOCK, &row);
+        int64_t most = args->kv != NULL ? DPE_CPU_ROTATED : DPE_CPU_BLOCK;
+        int64_t count = dpe_cpu_select_next(args, offset, n, end, most, &row);
         int64_t columns = (count + kernels->panel - 1) / kernels->panel * kernels->panel;
         for (int64_t i = 0; i < rows * DPE_CPU_BLOCK; i++) {
             room->dots[i] = -INFINITY;
@@ -179,7 +185,8 @@ static void attend_block(const struct dpe_cpu_select_call *call, int64_t kv_head
         kernels->dots(&dots);
         kernels->softmax(&state, rows, columns, room->dots);
         const float *values =
-            v != NULL ? v + (n - first) * d : args->v + (kv_head * args->capacity + row) * d;
+            v != NULL ? v + (n - first) * d
+                      : dpe_attention_rows(args, DPE_KV_VALUES, kv_head, row, count, room->tile);
         const struct dpe_cpu_few few = {rows, count, d, room->dots, values, alpha};
         kernels->accumulate_few(&few, room->o);
         n += count;
@@ -200,7 +207,8 @@ static void write_weighted(const struct dpe_cpu_select_call *call, int64_t head,
     for (int64_t n = first; n < end;) {
         int64_t row = 0;
         int64_t count = dpe_cpu_select_next(args, offset, n, end, DPE_CPU_ROTATED, &row);
-        rotate_in_block(call, true, n - first, args->k + (kv_head * args->capacity + row) * d,
+        rotate_in_block(call, true, n - first,
+                        dpe_attention_rows(args, DPE_KV_KEYS, kv_head, row, count, room->tile),
                         count, room->keys + (n - first) * d);
         n += count;
     }
@@ -209,7 +217,7 @@ static void write_weighted(const struct dpe_cpu_select_call *call, int64_t head,
         int64_t rows = end - n < DPE_CPU_SELECT_HEADS ? end - n : DPE_CPU_SELECT_HEADS;
         for (int64_t r = 0; r < rows; r++) {
             rotate_in_block(call, false, n + r - first,
-                            dpe_cpu_select_query(args, head, offset, n + r), 1,
+                            dpe_cpu_select_query(args, head, offset, n + r, room->tile), 1,
                             room->x + r * 2 * d);
         }
         attend_block(call, kv_head, offset, first, NULL, rows, room);

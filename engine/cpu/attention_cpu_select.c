@@ -66,7 +66,8 @@ struct dpe_cpu_select_layout dpe_cpu_select_lay_out(const struct dpe_attention *
     layout.q_at = place(&thread, group * (uint64_t)n_copies * d);
     layout.state_at = place(&thread, group * (2 + d));
     layout.runs_at = place(&thread, RUN_FLOATS * (most + 3));
-    layout.tile_at = place(
+    layout.tile_at = place(&thread, DPE_CPU_ROTATED * d);
+    layout.strip_at = place(
         &thread, s->refresh >= LEAST ? dpe_cpu_select_tile_floats(args->head_dim, n_copies) : 0);
     layout.thread_floats = thread;
     layout.thread_at = place(&layout.total, dpe_bytes_times(thread, (uint64_t)args->n_threads));
@@ -101,6 +102,7 @@ struct dpe_cpu_select_room dpe_cpu_select_thread_room(const struct dpe_cpu_selec
         .o = thread + call->layout.o_at,
         .keys = thread + call->layout.keys_at,
         .rotated = thread + call->layout.rotated_at,
+        .tile = thread + call->layout.tile_at,
     };
 }
 
@@ -180,6 +182,7 @@ static void meet(const struct dpe_cpu_select_call *call, int64_t row, int64_t he
         .o = state + 2 * heads,
         .s = thread + layout->s_at,
         .rotated = thread + layout->rotated_at,
+        .tile = thread + layout->tile_at,
         .select = (uint32_t *)(void *)(thread + layout->select_at),
     };
     int64_t n = dpe_cpu_select_runs(call, row, head, runs, &query.place);

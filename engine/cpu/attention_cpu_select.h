@@ -20,8 +20,8 @@ struct dpe_cpu_select_layout {
     int64_t blocks, chosen, slashes; /**< blocks, and choices of a query, at most */
     uint64_t lists_at, thread_at, thread_floats, total;
     int copies; /**< rotated, of a query or of keys, whichever has more */
-    uint64_t tile_at, far_at, p_at, dots_at, x_at, o_at, keys_at, rotated_at, select_at, s_at, q_at,
-        state_at, runs_at;
+    uint64_t strip_at, tile_at, far_at, p_at, dots_at, x_at, o_at, keys_at, rotated_at, select_at,
+        s_at, q_at, state_at, runs_at;
 };
 
 /** Consecutive rows that share a choice. */
@@ -56,6 +56,7 @@ struct dpe_cpu_select_room {
     float *o;       /**< [DPE_CPU_SELECT_HEADS][head_dim] */
     float *keys;    /**< [block][head_dim], where a block is weighed */
     float *rotated; /**< [DPE_CPU_ROTATED][head_dim] */
+    float *tile;    /**< the same, for rows that a dpe_kv unpacks */
 };
 
 /** Of a call whose queries see at most so many keys, with so many rotated copies of a query. */
@@ -64,13 +65,14 @@ struct dpe_cpu_select_layout dpe_cpu_select_lay_out(const struct dpe_attention *
 float *dpe_cpu_select_thread(const struct dpe_cpu_select_call *call);
 struct dpe_cpu_select_room dpe_cpu_select_thread_room(const struct dpe_cpu_select_call *call);
 
-/** A kept query of a head. */
+/** A kept query of a head: where it is, or in `room` [head_dim]. */
 const float *dpe_cpu_select_query(const struct dpe_attention *args, int64_t head, int64_t offset,
-                                  int64_t m);
+                                  int64_t m, float *room);
 /** Keys n … n+count−1 of a KV head, count ≤ DPE_CPU_ROTATED and one after another in the cache from
- *  `row` on, as they are scored: where they are or in `room`. */
+ *  `row` on, as they are scored: where they are or in the room. */
 const float *dpe_cpu_select_keys(const struct dpe_cpu_select_call *call, int64_t kv_head, int64_t n,
-                                 int64_t row, int64_t count, float *room);
+                                 int64_t row, int64_t count,
+                                 const struct dpe_cpu_select_room *room);
 /** The rotation of a query or of keys from `position` on as they are scored; false: none. */
 bool dpe_cpu_select_rotation(const struct dpe_attention *args, bool keys, int64_t position,
                              struct dpe_cpu_rotation *rotation);

@@ -24,11 +24,11 @@ struct item {
     int64_t head, row, n_rows, place; /* place: of the first query */
     int64_t n_tiles;
     struct tile_row tiles[MAX_TILES];
-    float *q, *panels, *o, *reference, *sum, *factor, *s, *mixed, *rotated;
+    float *q, *panels, *o, *reference, *sum, *factor, *s, *mixed, *rotated, *tile, *values;
     uint32_t *select;
     /* Gathered so far. */
     int64_t columns, breaks;
-    int64_t places[DPE_CPU_BLOCK], rows[DPE_CPU_BLOCK]; /* of each column: its cache row */
+    int64_t places[DPE_CPU_BLOCK], rows[DPE_CPU_BLOCK]; /* of each column: of its value */
 };
 
 /* Floats of a row pack, for any kernels. */
@@ -55,6 +55,8 @@ static uint64_t lay_out(int64_t d, int n_copies, float *base, struct item *item)
         {&item->s, DPE_CPU_MAX_MR * DPE_CPU_BLOCK},
         {&item->mixed, DPE_CPU_MAX_MR * 2 * DPE_CPU_MAX_LANES},
         {&item->rotated, n * 2 * DPE_CPU_MAX_LANES * width},
+        {&item->tile, DPE_CPU_ROTATED * width},
+        {&item->values, DPE_CPU_BLOCK * width}, /* where a dpe_kv unpacks them */
     };
     uint64_t at = 0;
     for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
@@ -241,7 +243,9 @@ static void add_step(const struct item *item, const struct tile_row *tile, const
                        item->s + i * DPE_CPU_BLOCK);
     }
     kernels->softmax(&state, kernels->mr, step->columns, item->s);
-    const float *v = args->v + item->head / item->call->layout.group * args->capacity * d;
+    const float *v = args->kv != NULL
+                         ? item->values
+                         : args->v + item->head / item->call->layout.group * args->capacity * d;
     float *o = item->o + r * d;
     kernels->accumulate(item->s, &step->seen, v, alpha, o, d);
     for (int64_t i = 0; i < step->n_late; i++) {
@@ -309,7 +313,10 @@ static void gather(struct item *item, int64_t row, int64_t place, int64_t count)
     const struct dpe_attention *args = call->args;
     int64_t d = args->head_dim;
     int64_t panel = call->kernels->panel;
-    const float *keys = args->k + (item->head / call->layout.group * args->capacity + row) * d;
+    int64_t kv_head = item->head / call->layout.group;
+    const float *keys = dpe_attention_rows(args, DPE_KV_KEYS, kv_head, row, count, item->tile);
+    float *values = item->values + item->columns * d;
+    bool unpacked = dpe_attention_rows(args, DPE_KV_VALUES, kv_head, row, count, values) == values;
     for (int c = 0; c < call->k_copies.n; c++) {
         struct dpe_cpu_rotation rotation = dpe_copy_rotation(
             args, &call->k_copies.copies[c], args->rotation->k_table[0], place, item->select);
@@ -318,7 +325,7 @@ static void gather(struct item *item, int64_t row, int64_t place, int64_t count)
     }
     for (int64_t i = 0; i < count; i++) {
         item->places[item->columns + i] = place + i;
-        item->rows[item->columns + i] = row + i;
+        item->rows[item->columns + i] = (unpacked ? item->columns : row) + i;
     }
     item->columns += count;
     if (item->columns % panel == 0) {
@@ -380,7 +387,7 @@ void dpe_cpu_select_meet_tile(const struct dpe_cpu_select_call *call,
     item.row = rows->row;
     item.n_rows = rows->n;
     item.select = (uint32_t *)(void *)(thread + call->layout.select_at);
-    lay_out(args->head_dim, call->layout.copies, thread + call->layout.tile_at, &item);
+    lay_out(args->head_dim, call->layout.copies, thread + call->layout.strip_at, &item);
     /* What the last row sees holds the keys of all. */
     struct dpe_run *runs = (struct dpe_run *)(void *)(thread + call->layout.runs_at);
     int64_t query = 0;

@@ -17,7 +17,7 @@
 #define DPE_CPU_KERNELS_H
 
 #include "engine/base/base.h"
-#include "engine/model/model.h"
+#include "engine/model/config/config.h"
 #include "engine/ops/ops.h"
 #include "engine/plan/plan.h"
 

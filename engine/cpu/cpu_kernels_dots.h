@@ -47,29 +47,36 @@ static ALWAYS_INLINE void dots_together(enum dpe_dtype dtype, int together, int 
     }
 }
 
-/* The columns that fill no vector, and the results of weight rows first … first+3. */
-static ALWAYS_INLINE void dots_end(enum dpe_dtype dtype, int rows, const struct dpe_cpu_dots *dots,
-                                   int64_t first, vec (*sums)[4])
+/* The columns that fill no vector. */
+static ALWAYS_INLINE void dots_rest(enum dpe_dtype dtype, int rows, const struct dpe_cpu_dots *dots,
+                                    int64_t first, vec (*sums)[4])
 {
-    int64_t size = dtype_size(dtype);
-    int64_t count = least(4, dots->n - first);
     int64_t p = dots->k / VL * VL;
+    for (int i = 0; i < 4 && first + i < dots->n; i++) {
+        const char *w = (const char *)dots->w + ((first + i) * dots->ldw + p) * dtype_size(dtype);
+        vec weight = load_few(w, dtype, dots->k - p);
+        for (int r = 0; r < rows; r++) {
+            const char *x = (const char *)(dots->x + r * dots->ldx + p);
+            sums[i][r] = v_fma(weight, load_few(x, DPE_F32, dots->k - p), sums[i][r]);
+        }
+    }
+}
+
+/* The results of weight rows first … first+3. */
+static ALWAYS_INLINE void dots_end(int rows, const struct dpe_cpu_dots *dots, int64_t first,
+                                   vec (*sums)[4])
+{
 #pragma GCC unroll 4
     for (int r = 0; r < rows; r++) {
         float four[4];
-        vec sum[4];
-#pragma GCC unroll 4
-        for (int i = 0; i < 4; i++) {
-            sum[i] = sums[i][r];
+        vec sum[4] = {sums[0][r], sums[1][r], sums[2][r], sums[3][r]};
+        float *out = dots->out + r * dots->ldo + first;
+        if (first + 4 <= dots->n) {
+            v_sum4(sum, out);
+        } else {
+            v_sum4(sum, four);
+            memcpy(out, four, (size_t)(dots->n - first) * sizeof *four);
         }
-        for (int i = 0; i < count && p < dots->k; i++) {
-            const char *w = (const char *)dots->w + ((first + i) * dots->ldw + p) * size;
-            const char *x = (const char *)(dots->x + r * dots->ldx + p);
-            vec rest = load_few(x, DPE_F32, dots->k - p);
-            sum[i] = v_fma(load_few(w, dtype, dots->k - p), rest, sum[i]);
-        }
-        v_sum4(sum, four);
-        memcpy(dots->out + r * dots->ldo + first, four, (size_t)count * sizeof *four);
     }
 }
 
@@ -81,7 +88,10 @@ static ALWAYS_INLINE void dots_rows(enum dpe_dtype dtype, int together, int rows
         for (int i = 0; i < 4; i += together) {
             dots_together(dtype, together, rows, dots, first + i, sums + i);
         }
-        dots_end(dtype, rows, dots, first, sums);
+        if (dots->k % VL != 0) {
+            dots_rest(dtype, rows, dots, first, sums);
+        }
+        dots_end(rows, dots, first, sums);
     }
 }
 

@@ -6,10 +6,10 @@
 
 #include "engine/cpu/cpu.h"
 #include "engine/cpu/cpu_kernels.h"
-#include "engine/model/layer_weights.h"
+#include "engine/model/config/layer_weights.h"
 #include "engine/ops/ops_host.h"
 
-enum { SMALL_WORK = 1 << 14 /* elements for which no second thread is woken */ };
+enum { SMALL_WORK = 1 << 14 /* elements for which there is no parallel region */ };
 
 struct dpe_cpu_state {
     const struct dpe_cpu_kernels *kernels;
@@ -131,8 +131,14 @@ static void cpu_rmsnorm(struct dpe_backend *backend, enum dpe_weight which, int6
     const struct dpe_tensor *weight = dpe_norm_weight(backend->weights, which, layer);
     float eps = (float)backend->config->rms_eps;
     cpu->kernels->widen(weight->data, weight->dtype, width, cpu->norm);
-#pragma omp parallel for num_threads(backend->n_threads)                                           \
-    schedule(static) if (rows * width > SMALL_WORK)
+    if (rows * width <= SMALL_WORK || backend->n_threads == 1) {
+        for (int64_t r = 0; r < rows; r++) {
+            cpu->kernels->rmsnorm((const float *)x + r * width, cpu->norm, width, eps,
+                                  (float *)out + r * width);
+        }
+        return;
+    }
+#pragma omp parallel for num_threads(backend->n_threads) schedule(static)
     for (int64_t r = 0; r < rows; r++) {
         cpu->kernels->rmsnorm((const float *)x + r * width, cpu->norm, width, eps,
                               (float *)out + r * width);
@@ -165,20 +171,31 @@ static void cpu_logits(struct dpe_backend *backend, dpe_mem x, int64_t rows, flo
     dpe_cpu_product(&backend->cpu->products, &product);
 }
 
-static void activate_rows(const struct dpe_backend *backend, float *gate, const float *up,
-                          int64_t rows)
+static void activate_row(const struct dpe_backend *backend, float *gate, const float *up)
 {
     int64_t width = backend->config->intermediate;
     enum dpe_activation activation = backend->config->activation;
     const struct dpe_cpu_kernels *kernels = backend->cpu->kernels;
-#pragma omp parallel for num_threads(backend->n_threads)                                           \
-    schedule(static) if (rows * width > SMALL_WORK)
-    for (int64_t r = 0; r < rows; r++) {
-        if (activation == DPE_SWIGLU) {
-            kernels->swiglu(gate + r * width, up + r * width, width);
-        } else {
-            kernels->activate(activation, gate + r * width, up + r * width, width);
+    if (activation == DPE_SWIGLU) {
+        kernels->swiglu(gate, up, width);
+    } else {
+        kernels->activate(activation, gate, up, width);
+    }
+}
+
+static void activate_rows(const struct dpe_backend *backend, float *gate, const float *up,
+                          int64_t rows)
+{
+    int64_t width = backend->config->intermediate;
+    if (rows * width <= SMALL_WORK || backend->n_threads == 1) {
+        for (int64_t r = 0; r < rows; r++) {
+            activate_row(backend, gate + r * width, up + r * width);
         }
+        return;
+    }
+#pragma omp parallel for num_threads(backend->n_threads) schedule(static)
+    for (int64_t r = 0; r < rows; r++) {
+        activate_row(backend, gate + r * width, up + r * width);
     }
 }
 
@@ -304,6 +321,7 @@ static void fill_ops(void)
 {
     cpu_ops = *dpe_ops_reference();
     cpu_ops.name = "cpu";
+    cpu_ops.reads_kv = true;
     cpu_ops.open = cpu_open;
     cpu_ops.close = cpu_close;
     cpu_ops.supports = cpu_supports;

@@ -2,12 +2,13 @@
  * to fp32 and packed by the thread that multiplies them, a few columns at a time, so that no fp32
  * copy of a layer is ever needed. Few rows: weights are read once in their own type. */
 #include <stdlib.h>
+#include <string.h>
 
 #include <omp.h>
 
 #include "engine/cpu/blas.h"
 #include "engine/cpu/cpu_kernels.h"
-#include "engine/model/layer_weights.h"
+#include "engine/model/config/layer_weights.h"
 
 enum {
     FEW_ROWS = 8,     /* up to so many rows, packing costs more than it saves */
@@ -151,16 +152,31 @@ static void few_columns(const struct job *job, int64_t c)
         job->all->kernels->dots(&dots);
         for (int64_t row = 0; row < rows; row++) {
             float *out = p->out + (r + row) * job->n + c;
-            for (int64_t j = 0; j < n; j++) {
-                float sum = sums[row * DOT_COLUMNS + j] + (job->bias ? job->bias[c + j] : 0.0F);
-                out[j] = p->accumulate ? out[j] + sum : sum;
+            float *sum = sums + row * DOT_COLUMNS;
+            for (int64_t j = 0; j < n && job->bias != NULL; j++) {
+                sum[j] += job->bias[c + j];
             }
+            for (int64_t j = 0; j < n && p->accumulate; j++) {
+                sum[j] += out[j];
+            }
+            memcpy(out, sum, (size_t)n * sizeof *out);
         }
     }
 }
 
+/* Item i of all jobs, whose items end before ends[job]. */
+static void few_item(const struct job *jobs, const int64_t *ends, int64_t i)
+{
+    int j = 0;
+    while (i >= ends[j]) {
+        j++;
+    }
+    few_columns(&jobs[j], (i - (j > 0 ? ends[j - 1] : 0)) * DOT_COLUMNS);
+}
+
 /* All jobs as one list of items. Each thread has a run of them, so that it reads weights in the
- * order in which they lie. */
+ * order in which they lie. Small ones in no parallel region: libgomp allocates a team and makes a
+ * system call for one of a single thread too, which together is up to 1 µs. */
 static void few_rows(const struct dpe_cpu_products *all, const struct job *jobs, int n_jobs)
 {
     int64_t ends[DPE_CPU_MAX_PRODUCTS];
@@ -171,13 +187,15 @@ static void few_rows(const struct dpe_cpu_products *all, const struct job *jobs,
         ends[i] = items;
         work += jobs[i].product->rows * jobs[i].n * jobs[i].k;
     }
-#pragma omp parallel for num_threads(all->n_threads) schedule(static) if (work > SMALL_WORK)
-    for (int64_t i = 0; i < items; i++) {
-        int j = 0;
-        while (i >= ends[j]) {
-            j++;
+    if (work <= SMALL_WORK || all->n_threads == 1) {
+        for (int64_t i = 0; i < items; i++) {
+            few_item(jobs, ends, i);
         }
-        few_columns(&jobs[j], (i - (j > 0 ? ends[j - 1] : 0)) * DOT_COLUMNS);
+        return;
+    }
+#pragma omp parallel for num_threads(all->n_threads) schedule(static)
+    for (int64_t i = 0; i < items; i++) {
+        few_item(jobs, ends, i);
     }
 }
 

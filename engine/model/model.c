@@ -2,8 +2,6 @@
 #include "engine/model/model.h"
 #include "engine/base/base.h"
 #include "engine/base/folder.h"
-#include "engine/model/gguf_model.h"
-#include "engine/model/model_internal.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -11,8 +9,10 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "engine/model/config.h"
-#include "engine/model/layer_weights.h"
+#include "engine/model/config/config_parse.h"
+#include "engine/model/files/shards.h"
+#include "engine/model/gguf/gguf_model.h"
+#include "engine/model/weights/opened.h"
 
 /* Large enough for any real one, small enough that a tree of it is no danger. */
 static const uint64_t max_config = 4 << 20;
@@ -104,7 +104,7 @@ static dpe_status open_weights(struct dpe_model *model, struct dpe_sha256 *hash,
                                struct dpe_error *err)
 {
     struct dpe_shard_table table = {0};
-    dpe_status status = dpe_model_open_shards(model, &table, hash, err);
+    dpe_status status = dpe_shards_open(model->folder, &model->shards, &model->n_shards, &table, hash, err);
     if (status == DPE_OK) {
         status = dpe_model_bind(model, &table, err);
     }

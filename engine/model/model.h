@@ -1,126 +1,13 @@
 /**
  * @file model.h
- * A model folder opened: configuration as data, weights mapped and bound by meaning.
+ * A model opened: configuration as data, weights mapped and bound by meaning.
  */
 #ifndef DPE_MODEL_H
 #define DPE_MODEL_H
 
 #include "engine/base/base.h"
-#include "engine/blocks/blocks.h"
-
-/** Native rope scaling of a checkpoint (config.json: rope_scaling or rope_parameters). */
-enum dpe_rope_type {
-    DPE_ROPE_DEFAULT,
-    DPE_ROPE_LINEAR,
-    DPE_ROPE_DYNAMIC,
-    DPE_ROPE_YARN,
-    DPE_ROPE_LONGROPE,
-    DPE_ROPE_CLEX,
-    DPE_ROPE_LLAMA3,
-};
-
-/** The rotation in config.json; fields that a type does not use hold NaN. Source of
- *  the meaning of each: methods as in transformers' modeling_rope_utils. */
-/** What CLEX (Chen et al. 2024) has beside a rotation: a network that says how fast the logarithms of
- *  the frequencies change with the length's multiple t of the trained length, from 1 on. */
-struct dpe_rope_clex {
-    double max_factor; /**< the largest t, ≥ 1 */
-    double step;       /**< of the integration over t */
-    int64_t width;     /**< of the hidden layer */
-    bool tanh;         /**< its activation; else silu */
-    bool log_scale;    /**< logits times ln(length) / ln(trained length) */
-    /** [n_pairs], [n_pairs][width], [width][n_pairs], one block; NULL without the weights */
-    double *inv_freq, *up, *down;
-};
-
-struct dpe_rope_config {
-    enum dpe_rope_type type;
-    double theta;                  /**< rope base b */
-    double factor;                 /**< s */
-    double original_max_position;  /**< original_max_position_embeddings, NaN when absent */
-    double attention_factor;       /**< NaN: the type's formula */
-    double beta_fast, beta_slow;   /**< yarn */
-    double mscale, mscale_all_dim; /**< yarn, NaN when absent */
-    bool truncate;                 /**< yarn, default true */
-    double low_freq_factor, high_freq_factor; /**< llama3 */
-    double *short_factor,
-        *long_factor;             /**< longrope, [n_pairs] each, owned by the model, or NULL */
-    struct dpe_rope_clex *clex;   /**< owned by the model, or NULL */
-    double partial_rotary_factor; /**< share of the head that rotates */
-    bool exported; /**< config.json is one of dpe-export --format hf; the rest is its native one */
-};
-
-/** Which queries and keys of a head are normalised before rotation. */
-enum dpe_qk_norm {
-    DPE_QK_NORM_NONE,
-    DPE_QK_NORM_HEAD,  /**< each head by itself: a weight of head_dim */
-    DPE_QK_NORM_WHOLE, /**< all heads together: a weight of heads * head_dim */
-};
-
-/** What the gate of the MLP does with the other half. */
-enum dpe_activation {
-    DPE_SWIGLU,         /**< silu(gate) * up */
-    DPE_GEGLU_TANH,     /**< gelu(gate) * up, gelu by its tanh form */
-    DPE_SWIGLU_CLAMPED, /**< g * sigmoid(1.702 g) * (u + 1), g = min(gate, 7), u = up in [-7, 7] */
-};
-
-/** How the queries of a layer see its keys. */
-struct dpe_layer_kind {
-    int64_t window; /**< keys that a query sees, itself included; 0: all before it */
-    int rope;       /**< 0: dpe_config.rope, 1: dpe_config.local_rope, -1: without positions */
-};
-enum { DPE_MAX_LAYER_KINDS = 4 };
-
-struct dpe_family;
-
-/** Architecture variation as data. All counts are ≥ 1 and checked against the tensors. */
-struct dpe_config {
-    char model_type[32];             /**< a name in the table of family.c */
-    const struct dpe_family *family; /**< its line there; NULL: Llama's */
-    int64_t n_layers;
-    int64_t hidden;        /**< width of the residual stream */
-    int64_t intermediate;  /**< width of the MLP */
-    int64_t n_heads;       /**< query heads */
-    int64_t n_kv_heads;    /**< divides n_heads */
-    int64_t head_dim;      /**< even */
-    int64_t vocab;         /**< rows of the embedding */
-    int64_t max_position;  /**< max_position_embeddings */
-    double rms_eps;        /**< of all norms (a residual multiplier is in it, config.c) */
-    bool qkv_bias;         /**< Qwen2 */
-    bool o_bias, mlp_bias; /**< Llama attention_bias / mlp_bias */
-    bool tied_embeddings;
-    struct dpe_rope_config rope;       /**< of the layers that a position plan moves */
-    struct dpe_rope_config local_rope; /**< of the layers whose kind says so */
-    int64_t rotary_dim;                /**< components of a head that rotate, even; 0: head_dim */
-    /* The kinds of layers. Kind 0 is a full-attention layer with `rope`: only these follow a
-     * position plan. The others stay as they were trained. */
-    int n_kinds; /**< 0: all layers are of kind 0 */
-    struct dpe_layer_kind kinds[DPE_MAX_LAYER_KINDS];
-    uint8_t *layer_kinds; /**< [n_layers] index into kinds, owned by the model; NULL: all 0 */
-    enum dpe_qk_norm qk_norm;
-    enum dpe_activation activation;
-    /* Of the next, 0 leaves it out. */
-    double embedding_multiplier; /**< of the embeddings */
-    double logits_multiplier;    /**< of the logits */
-    double attention_multiplier; /**< of q·k, in place of 1/sqrt(head_dim) */
-    double attention_cap;        /**< c: attention's logits become c tanh(logit/c) */
-    double logit_cap;            /**< the same for the logits of the tokens */
-    double query_growth;         /**< b: queries at position p times 1 + b ln(1 + floor(p/L)) */
-    double query_length;         /**< L of query_growth */
-    bool sinks;                  /**< a logit per head that takes part in the softmax alone */
-    int64_t n_experts;           /**< of each layer's MLP; 0: one dense MLP */
-    int64_t experts_per_token;
-    bool experts_normalised; /**< the weights of a token's experts add up to 1 */
-    int64_t bos_id;          /**< -1 when none */
-    int64_t eos_ids[16];     /**< union of config.json and generation_config.json, ascending */
-    int n_eos;
-    enum dpe_dtype dtype; /**< of the weights on disk (the widest met among matrices); F32 where
-                             they are blocks or mixed */
-    int64_t fp8_block[2]; /**< rows and columns that a scale of F8_E4M3 weights is for; 0: by its
-                             shape */
-    bool blocks;          /**< some matrices are in blocks (GGUF) */
-    int64_t weight_bytes; /**< of the weights in a GGUF file; 0: by the number and dtype */
-};
+#include "engine/model/config/config.h"
+#include "engine/model/config/layer_weights.h"
 
 /** An opened model folder. */
 struct dpe_model;
@@ -131,24 +18,6 @@ enum dpe_fingerprint_kind { DPE_FINGERPRINT_FAST, DPE_FINGERPRINT_FULL };
 struct dpe_model_options {
     enum dpe_fingerprint_kind fingerprint; /**< default DPE_FINGERPRINT_FAST */
     bool config_only; /**< do not look at the weights at all (dry runs): tensors are absent */
-};
-
-/** One tensor, borrowed from the mapped file; row-major. */
-struct dpe_tensor {
-    const void *data; /**< may be misaligned for its dtype only if `misaligned` was impossible to
-                           avoid; loaders copy such tensors, so data is always aligned */
-    enum dpe_dtype dtype;
-    int64_t rows, cols; /**< vectors have rows = 1 */
-    int64_t stride;     /**< elements from a row to the next; 0: cols, nothing in between */
-};
-
-struct dpe_layer_weights;
-
-struct dpe_weights {
-    struct dpe_tensor embedding;      /**< [vocab, hidden] */
-    struct dpe_layer_weights *layers; /**< [n_layers]; layer_weights.h */
-    struct dpe_tensor final_norm;     /**< [1, hidden] */
-    struct dpe_tensor lm_head;        /**< [vocab, hidden]; the embedding itself when tied */
 };
 
 /** Open a GGUF file (the first of a split one), or a Hugging Face folder (config.json,
@@ -180,20 +49,5 @@ const char *dpe_model_fingerprint(const struct dpe_model *model);
 /** Check that no mapped shard shrank since it was opened (a shrunken mapping would be a SIGBUS);
  *  DPE_IO names the file. Sessions call it before every prefill. */
 dpe_status dpe_model_verify(const struct dpe_model *model, struct dpe_error *err);
-/** Number of weights and their bytes on disk, computed from the configuration alone. */
-int64_t dpe_config_parameters(const struct dpe_config *config);
-/** The kind of a layer; {0, 0} for all layers of most models. */
-struct dpe_layer_kind dpe_config_layer(const struct dpe_config *config, int64_t layer);
-/** Whether a position plan moves the layer: full attention, with `rope`. */
-bool dpe_config_moves(const struct dpe_config *config, int64_t layer);
-/** Pairs of a head that rotate: the first of its head_dim/2 pairs (the engine puts those that stay
- *  behind them, whatever the checkpoint's order). */
-int64_t dpe_config_pairs(const struct dpe_config *config);
-
-/** Floating-point operations of a prefill of `length` tokens after `start` cached ones (multiply
- * and add count 2 each): matrix products and attention apart; the LM head on `logit_rows` rows. An
- * upper bound: what the last layer computes only for rows that are looked at is counted in full. */
-void dpe_config_flops(const struct dpe_config *config, int64_t start, int64_t length,
-                      int64_t logit_rows, double *products, double *attention);
 
 #endif

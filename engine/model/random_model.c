@@ -1,14 +1,11 @@
 /* Models of a shape with random weights. */
 #include "engine/model/random_model.h"
-#include "engine/base/base.h"
-#include "engine/model/model.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/model/layer_weights.h"
-#include "engine/model/model_internal.h"
+#include "engine/model/weights/opened.h"
 
 /* Shapes from their config.json files. */
 static const struct {

@@ -1,14 +1,10 @@
 /* A process's part of a model, as views. */
 #include "engine/model/slice.h"
-#include "engine/base/base.h"
-#include "engine/model/layer_weights.h"
-#include "engine/model/model.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/model/layer_weights.h"
 dpe_status dpe_slice_check(const struct dpe_config *config, int index, int size,
                            struct dpe_error *err)
 {

@@ -13,8 +13,7 @@
 #define DPE_SLICE_H
 
 #include "engine/base/base.h"
-#include "engine/model/model.h"
-#include "engine/model/model_internal.h"
+#include "engine/model/weights/opened.h"
 
 /** What size and index there can be: DPE_USAGE names the numbers that do not fit. */
 dpe_status dpe_slice_check(const struct dpe_config *config, int index, int size,

@@ -11,14 +11,16 @@
  * Layouts: activations are row-major [rows][width]; q and attention output
  * [rows][n_heads][head_dim]; k, v [rows][n_kv_heads][head_dim]; the cache per layer
  * [n_kv_heads][capacity][head_dim], keys unrotated, so that one cache serves every plan alike. CPU
- * backends: all of it fp32, host memory.
+ * backends: all of it fp32, host memory; or the cache is a `struct dpe_kv`, from which tiles are read
+ * as fp32 (dpe_attention_rows).
  */
 #ifndef DPE_OPS_H
 #define DPE_OPS_H
 
 #include "engine/base/base.h"
-#include "engine/model/layer_weights.h"
-#include "engine/model/model.h"
+#include "engine/kv/kv.h"
+#include "engine/model/config/config.h"
+#include "engine/model/config/layer_weights.h"
 #include "engine/ops/options.h"
 #include "engine/plan/plan.h"
 #include "engine/plan/rotation.h"
@@ -47,6 +49,7 @@ struct dpe_attention {
     const float *k;   /**< [n_kv_heads][capacity][head_dim], unrotated; rows of keys that some query
                            sees are valid */
     const float *v;   /**< as k */
+    struct dpe_kv *kv; /**< where keys, values and queries are instead; NULL: k, v, queries */
     float *out;       /**< [rows][n_heads][head_dim]; rows without any visible key are 0 */
     const float *queries; /**< [n_heads][capacity][head_dim], unrotated, rows as those of k; NULL
                                unless dpe_selection_keeps_queries */
@@ -79,7 +82,24 @@ static inline int64_t dpe_attention_keys(const struct dpe_attention *args)
     return keys;
 }
 
+/** Cache rows row … row+count−1 of a head: where they are, or in `room` [count][head_dim]. */
+static inline const float *dpe_attention_rows(const struct dpe_attention *args,
+                                              enum dpe_kv_part part, int64_t head, int64_t row,
+                                              int64_t count, float *room)
+{
+    if (args->kv != NULL) {
+        const struct dpe_kv_rows rows = {part, args->layer, head, row, count};
+        dpe_kv_read(args->kv, &rows, room);
+        return room;
+    }
+    const float *from = part == DPE_KV_KEYS     ? args->k
+                        : part == DPE_KV_VALUES ? args->v
+                                                : args->queries;
+    return from + (head * args->capacity + row) * args->head_dim;
+}
+
 /** State of an opened backend; each backend has its own definition of it. */
+struct dpe_model;
 struct dpe_backend;
 
 /** Tokens that go through the layers together: a run of one branch, or one token of each of
@@ -100,6 +120,9 @@ struct dpe_store {
     dpe_mem q, cache_q;       /**< the same of queries, [rows][n_heads][head_dim]; cache_q NULL: they
                                    are not kept */
     int64_t capacity;
+    struct dpe_kv *kv; /**< where they go instead, `keeps_queries` too; NULL: the caches above */
+    bool keeps_queries;
+    int64_t layer; /**< of kv */
 };
 
 /** The experts of a layer's MLP for some rows, and room to work in. */
@@ -120,6 +143,9 @@ struct dpe_ops {
     int64_t smallest_chunk;
     /** Tokens of the self-test before the first session (self_test.c); 0: none. */
     int64_t self_test_tokens;
+
+    /** Attention reads its cache through dpe_attention_rows, so it may be a dpe_kv. */
+    bool reads_kv;
 
     /** Bytes of an element of the cache and of all activations but the residual stream x, which is
      *  float everywhere. */

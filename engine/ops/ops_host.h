@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "engine/base/halves.h"
-#include "engine/model/model.h"
+#include "engine/model/config/config.h"
 #include "engine/ops/ops.h"
 #include "engine/ops/options.h"
 

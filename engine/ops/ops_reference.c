@@ -6,6 +6,7 @@
 
 #include <omp.h>
 
+#include "engine/model/model.h"
 #include "engine/ops/ops_host.h"
 #include "engine/ops/ops_reference.h"
 
@@ -173,46 +174,6 @@ static void reference_linear(struct dpe_backend *backend, int64_t layer, enum dp
             double sum = dot_row(&weight, o, (const float *)x + r * weight.cols) + (double)b;
             *to = (float)(accumulate ? (double)*to + sum : sum);
         }
-    }
-}
-
-static void reference_store_kv(struct dpe_backend *backend, const struct dpe_batch *batch,
-                               const struct dpe_store *args)
-{
-    int64_t n_kv_heads = backend->config->n_kv_heads;
-    int64_t head_dim = backend->config->head_dim;
-    size_t bytes = (size_t)head_dim * sizeof(float);
-    for (int64_t r = 0; r < batch->rows; r++) {
-        int64_t row = batch->positions != NULL ? batch->positions[r] + batch->offsets[r]
-                                               : batch->start + r + batch->offset;
-        for (int64_t h = 0; h < n_kv_heads; h++) {
-            int64_t from = (r * n_kv_heads + h) * head_dim;
-            int64_t to = (h * args->capacity + row) * head_dim;
-            memcpy((float *)args->cache_k + to, (const float *)args->k + from, bytes);
-            memcpy((float *)args->cache_v + to, (const float *)args->v + from, bytes);
-        }
-        int64_t n_heads = args->cache_q != NULL ? backend->config->n_heads : 0;
-        for (int64_t h = 0; h < n_heads; h++) {
-            memcpy((float *)args->cache_q + (h * args->capacity + row) * head_dim,
-                   (const float *)args->q + (r * n_heads + h) * head_dim, bytes);
-        }
-    }
-}
-
-static void reference_copy_kv(struct dpe_backend *backend, const struct dpe_store *args,
-                              int64_t from, int64_t to, int64_t rows)
-{
-    int64_t head_dim = backend->config->head_dim;
-    size_t bytes = (size_t)(rows * head_dim) * sizeof(float);
-    for (int64_t h = 0; h < backend->config->n_kv_heads; h++) {
-        float *k = (float *)args->cache_k + h * args->capacity * head_dim;
-        float *v = (float *)args->cache_v + h * args->capacity * head_dim;
-        memcpy(k + to * head_dim, k + from * head_dim, bytes);
-        memcpy(v + to * head_dim, v + from * head_dim, bytes);
-    }
-    for (int64_t h = 0; args->cache_q != NULL && h < backend->config->n_heads; h++) {
-        float *q = (float *)args->cache_q + h * args->capacity * head_dim;
-        memcpy(q + to * head_dim, q + from * head_dim, bytes);
     }
 }
 
@@ -467,8 +428,8 @@ const struct dpe_ops *dpe_ops_reference(void)
         .embed = reference_embed,
         .rmsnorm = reference_rmsnorm,
         .linear = reference_linear,
-        .store_kv = reference_store_kv,
-        .copy_kv = reference_copy_kv,
+        .store_kv = dpe_reference_store_kv,
+        .copy_kv = dpe_reference_copy_kv,
         .attention_workspace = reference_attention_workspace,
         .attention = reference_attention,
         .activate = dpe_reference_activate,

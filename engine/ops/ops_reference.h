@@ -23,4 +23,10 @@ void dpe_reference_add(struct dpe_backend *backend, dpe_mem x, dpe_mem y, int64_
 void dpe_reference_sinks(struct dpe_backend *backend, int64_t layer, const float *lse, int64_t rows,
                          dpe_mem out);
 
+/* ops_reference_cache.c */
+void dpe_reference_store_kv(struct dpe_backend *backend, const struct dpe_batch *batch,
+                            const struct dpe_store *args);
+void dpe_reference_copy_kv(struct dpe_backend *backend, const struct dpe_store *args, int64_t from,
+                           int64_t to, int64_t rows);
+
 #endif

@@ -6,6 +6,7 @@
 #define DPE_OPTIONS_H
 
 #include "engine/base/base.h"
+#include "engine/kv/kv.h"
 
 /** The processes that hold one model together (tensor parallel), as one of them sees them. Process
  *  `index` of `size` has the index-th share of the heads and of the columns of the MLP of every
@@ -44,6 +45,10 @@ struct dpe_session_options {
     int64_t prefill_chunk;  /**< rows of a chunk, on a fixed grid from position 0; 0 = default, on
                                  a device with too little memory for that halved until it fits */
     uint64_t max_memory;    /**< bytes the session may use; 0 = what is free on this machine */
+    enum dpe_kv_type kv_type; /**< of keys and values in the cache; DPE_KV_F32: as the device has them */
+    const char *kv_dir; /**< folder of the file in which keys and values live that do not fit into
+                             max_memory, borrowed for the session's life; NULL: such a session is
+                             refused */
     double timeout_seconds; /**< a device that does not answer for so many seconds has failed; 0 =
                                no limit */
     const struct dpe_peers *peers;  /**< the processes with the rest of the model, borrowed for the

@@ -6,7 +6,7 @@
 #define DPE_PLAN_H
 
 #include "engine/base/base.h"
-#include "engine/model/model.h"
+#include "engine/model/config/config.h"
 #include "engine/plan/selection.h"
 
 /** Coordinate map of one band, for one side (query m or key n):

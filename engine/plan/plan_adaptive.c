@@ -1,7 +1,7 @@
 /* Builders of the methods that adapt bands or frequencies to the length. Formulas and sources: the
  * table in plan_methods.c. */
 #include "engine/base/base.h"
-#include "engine/model/model.h"
+#include "engine/model/config/config.h"
 #include "engine/plan/plan.h"
 #include "engine/plan/plan_internal.h"
 

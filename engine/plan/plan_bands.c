@@ -1,6 +1,6 @@
 /* Methods that change positions by distance, chunk or key: bands. */
 #include "engine/base/base.h"
-#include "engine/model/model.h"
+#include "engine/model/config/config.h"
 #include "engine/plan/plan.h"
 #include "engine/plan/plan_internal.h"
 

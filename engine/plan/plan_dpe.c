@@ -1,6 +1,6 @@
 /* DPE and Self-Extend, which is DPE with one group. */
 #include "engine/base/base.h"
-#include "engine/model/model.h"
+#include "engine/model/config/config.h"
 #include "engine/plan/plan.h"
 #include "engine/plan/plan_internal.h"
 

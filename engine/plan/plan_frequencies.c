@@ -1,6 +1,6 @@
 /* Methods that change frequencies: one band, positions as they are. */
 #include "engine/base/base.h"
-#include "engine/model/model.h"
+#include "engine/model/config/config.h"
 #include "engine/plan/plan.h"
 #include "engine/plan/plan_internal.h"
 

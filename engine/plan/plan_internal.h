@@ -6,7 +6,7 @@
 #define DPE_PLAN_INTERNAL_H
 
 #include "engine/base/base.h"
-#include "engine/model/model.h"
+#include "engine/model/config/config.h"
 #include "engine/plan/plan.h"
 
 /** Position of token x for one pair under one map: min(f((x mod period)/scale) + offset, cap). */

@@ -1,7 +1,7 @@
 /* The methods in one table, and what their builders share. Formulas and sources stand in the lines of
  * the table. */
 #include "engine/base/base.h"
-#include "engine/model/model.h"
+#include "engine/model/config/config.h"
 #include "engine/plan/plan.h"
 #include "engine/plan/plan_internal.h"
 

@@ -1,6 +1,6 @@
 /* "name:key=value,key=value" → plan: taking specs apart, and the way from one to a plan. */
 #include "engine/base/base.h"
-#include "engine/model/model.h"
+#include "engine/model/config/config.h"
 #include "engine/plan/plan.h"
 #include "engine/plan/plan_internal.h"
 

@@ -1,7 +1,7 @@
 /* Frequencies of the rope types that checkpoints name in config.json. Each formula is the one of
  * transformers' modeling_rope_utils, in double. */
 #include "engine/base/base.h"
-#include "engine/model/model.h"
+#include "engine/model/config/config.h"
 #include "engine/plan/plan.h"
 #include "engine/plan/plan_internal.h"
 

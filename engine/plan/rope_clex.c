@@ -2,7 +2,7 @@
  * frequencies at t times the trained length are those at 1 plus an integral over a network, by the
  * 3/8 rule of Runge and Kutta. Here in double. */
 #include "engine/base/base.h"
-#include "engine/model/model.h"
+#include "engine/model/config/config.h"
 #include "engine/plan/plan_internal.h"
 
 #include <math.h>

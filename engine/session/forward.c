@@ -118,6 +118,18 @@ static dpe_status give_tap(struct dpe_session *s, int64_t layer, const struct dp
     return status;
 }
 
+struct dpe_store dpe_session_store(const struct dpe_session *s, int64_t layer)
+{
+    bool keeps = dpe_selection_keeps_queries(&s->plan.selection) && dpe_config_moves(s->config, layer);
+    return (struct dpe_store){.cache_k = s->cache_k[layer],
+                              .cache_v = s->cache_v[layer],
+                              .cache_q = s->cache_q[layer],
+                              .capacity = s->options.capacity,
+                              .kv = s->kv,
+                              .keeps_queries = keeps,
+                              .layer = layer};
+}
+
 /* Attention of a layer for the rows of a batch from `first` on. */
 static struct dpe_attention attention_of(const struct dpe_session *s, int64_t layer,
                                          const struct dpe_batch *batch, int64_t first)
@@ -143,6 +155,7 @@ static struct dpe_attention attention_of(const struct dpe_session *s, int64_t la
         .q = row_of(s, s->q, first, width),
         .k = s->cache_k[layer],
         .v = s->cache_v[layer],
+        .kv = s->kv,
         .out = row_of(s, s->attended, first, width),
         .queries = s->cache_q[layer],
         .marks = s->marks[layer],
@@ -301,7 +314,8 @@ static dpe_status add_attention(struct dpe_session *s, const struct dpe_batch *b
 {
     int64_t rows = batch->rows;
     const struct dpe_config *c = s->config;
-    bool all = s->tap != NULL || s->sums.q != NULL || s->cache_q[layer] != NULL;
+    struct dpe_store store = dpe_session_store(s, layer);
+    bool all = s->tap != NULL || s->sums.q != NULL || store.keeps_queries;
     int64_t first_q = all ? 0 : first;
     project(s, layer, rows, first_q);
     if (s->sums.q != NULL) {
@@ -311,13 +325,9 @@ static dpe_status add_attention(struct dpe_session *s, const struct dpe_batch *b
     if (status != DPE_OK) {
         return status;
     }
-    const struct dpe_store store = {.k = s->k,
-                                    .v = s->v,
-                                    .cache_k = s->cache_k[layer],
-                                    .cache_v = s->cache_v[layer],
-                                    .q = s->q,
-                                    .cache_q = s->cache_q[layer],
-                                    .capacity = s->options.capacity};
+    store.q = s->q;
+    store.k = s->k;
+    store.v = s->v;
     s->ops->store_kv(s->backend, batch, &store);
     represent(s, layer, batch);
     if (first == rows) {
@@ -388,7 +398,10 @@ dpe_status dpe_forward(struct dpe_session *s, const struct dpe_batch *batch, str
         if (status != DPE_OK) {
             return status;
         }
-        status = first < rows ? check_finite(s, layer, batch, first, err) : DPE_OK;
+        status = dpe_kv_status(s->kv, err);
+        if (status == DPE_OK && first < rows) {
+            status = check_finite(s, layer, batch, first, err);
+        }
         if (status != DPE_OK) {
             return dpe_session_agree(s, status, err);
         }

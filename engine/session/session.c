@@ -63,6 +63,11 @@ dpe_status dpe_session_resolve(const struct dpe_session_options *options,
     }
     resolved->branches = options->branches == 0 ? 1 : options->branches;
     resolved->positions = options->positions == 0 ? options->capacity : options->positions;
+    if (options->kv_type != DPE_KV_F32 && !(*ops)->reads_kv) {
+        return dpe_fail(err, DPE_NO_DEVICE,
+                        "device %s keeps keys and values in its own type; those in %s need device cpu",
+                        (*ops)->name, dpe_kv_type_names[options->kv_type]);
+    }
     int64_t chunk = options->prefill_chunk == 0 ? (*ops)->default_chunk : options->prefill_chunk;
     resolved->device = options->device == NULL ? (*ops)->name : options->device;
     resolved->prefill_chunk = chunk < resolved->positions ? chunk : resolved->positions;
@@ -152,6 +157,36 @@ static void release_selection(struct dpe_session *s)
     }
 }
 
+/* Keys and values of all layers: as the device has them, or a dpe_kv (of queries too). */
+static dpe_status allocate_cache(struct dpe_session *s, struct dpe_error *err)
+{
+    const struct dpe_session_bytes *b = &s->bytes;
+    if (b->kv > 0) {
+        const struct dpe_kv_shape shape = dpe_session_kv_shape(s->config, &s->plan, &s->options);
+        const char *folder = b->file > 0 ? s->options.kv_dir : NULL;
+        return dpe_kv_create(&shape, folder, b->kv, &s->kv, err);
+    }
+    bool good = true;
+    for (int64_t layer = 0; good && layer < s->config->n_layers; layer++) {
+        s->cache_k[layer] = s->ops->allocate(s->backend, b->cache);
+        s->cache_v[layer] = s->ops->allocate(s->backend, b->cache);
+        good = s->cache_k[layer] != NULL && s->cache_v[layer] != NULL;
+    }
+    return good ? DPE_OK : dpe_session_out_of_memory(s, err);
+}
+
+static void release_cache(struct dpe_session *s)
+{
+    for (int64_t layer = 0; s->cache_k != NULL && s->cache_v != NULL && layer < s->config->n_layers;
+         layer++) {
+        s->ops->release(s->backend, s->cache_k[layer]);
+        s->ops->release(s->backend, s->cache_v[layer]);
+        s->cache_k[layer] = s->cache_v[layer] = NULL;
+    }
+    dpe_kv_destroy(s->kv);
+    s->kv = NULL;
+}
+
 static dpe_status allocate(struct dpe_session *s, struct dpe_error *err)
 {
     const struct dpe_session_bytes *b = &s->bytes;
@@ -173,13 +208,11 @@ static dpe_status allocate(struct dpe_session *s, struct dpe_error *err)
         *buffers[i].memory = s->ops->allocate(s->backend, buffers[i].bytes);
         good = *buffers[i].memory != NULL;
     }
-    for (int64_t layer = 0; good && layer < s->config->n_layers; layer++) {
-        s->cache_k[layer] = s->ops->allocate(s->backend, b->cache);
-        s->cache_v[layer] = s->ops->allocate(s->backend, b->cache);
-        good = s->cache_k[layer] != NULL && s->cache_v[layer] != NULL;
+    dpe_status status = good ? allocate_cache(s, err) : dpe_session_out_of_memory(s, err);
+    if (status == DPE_OK && !allocate_selection(s)) {
+        status = dpe_session_out_of_memory(s, err);
     }
-    good = good && allocate_selection(s);
-    return good ? DPE_OK : dpe_session_out_of_memory(s, err);
+    return status;
 }
 
 static void release(struct dpe_session *s)
@@ -191,12 +224,7 @@ static void release(struct dpe_session *s)
         s->ops->release(s->backend, *buffers[i]);
         *buffers[i] = NULL;
     }
-    for (int64_t layer = 0; s->cache_k != NULL && s->cache_v != NULL && layer < s->config->n_layers;
-         layer++) {
-        s->ops->release(s->backend, s->cache_k[layer]);
-        s->ops->release(s->backend, s->cache_v[layer]);
-        s->cache_k[layer] = s->cache_v[layer] = NULL;
-    }
+    release_cache(s);
     release_selection(s);
 }
 
@@ -339,18 +367,29 @@ static dpe_status allocate_plan(struct dpe_session *s, struct dpe_error *err)
     dpe_status status = DPE_NO_MEMORY;
     do {
         struct dpe_session_bytes bytes =
-            dpe_session_count_bytes(s->config, &s->plan, s->ops, &s->options);
+            dpe_session_fit_bytes(s->config, &s->plan, s->ops, false, &s->options);
+        bool moves = bytes.cache != s->bytes.cache || bytes.kv != s->bytes.kv ||
+                     bytes.file != s->bytes.file;
         if (bytes.workspace != s->bytes.workspace) {
             s->ops->release(s->backend, s->workspace);
             s->workspace = s->ops->allocate(s->backend, bytes.workspace);
         }
         release_selection(s);
         s->bytes = bytes;
+        if (moves) {
+            release_cache(s);
+            s->bytes.cache = s->bytes.kv = s->bytes.file = 0;
+        }
         bool good = s->workspace != NULL && allocate_selection(s);
         s->bytes.workspace = s->workspace == NULL ? 0 : s->bytes.workspace;
-        if (!good) {
-            status = dpe_session_out_of_memory(s, err);
-        } else {
+        status = good ? DPE_OK : dpe_session_out_of_memory(s, err);
+        if (status == DPE_OK && moves) {
+            s->bytes.cache = bytes.cache;
+            s->bytes.kv = bytes.kv;
+            s->bytes.file = bytes.file;
+            status = allocate_cache(s, err);
+        }
+        if (status == DPE_OK) {
             status = s->ops->set_plan(s->backend, &s->plan, &s->rotation, err);
         }
     } while (status == DPE_NO_MEMORY && s->halves && dpe_session_halve_chunk(s->ops, &s->options));
@@ -394,6 +433,11 @@ dpe_status dpe_session_set_plan(struct dpe_session *s, const struct dpe_plan *pl
     }
     s->has_plan = status == DPE_OK;
     return status;
+}
+
+uint64_t dpe_session_file(const struct dpe_session *session)
+{
+    return session->bytes.file;
 }
 
 bool dpe_session_set_norm_sums(struct dpe_session *session, const struct dpe_norm_sums *sums)

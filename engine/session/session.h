@@ -37,15 +37,22 @@ typedef dpe_status (*dpe_tap)(void *user, int64_t layer, int64_t start, int64_t 
 
 enum { DPE_MAX_BRANCHES = 4096 };
 
-/** Bytes that a session of this model, capacity and plan will allocate (weights mapped from disk
- * are counted apart, in *weights: those that this process uses). Allocates nothing. */
+/** Bytes that a session needs. */
+struct dpe_session_needs {
+    uint64_t memory;  /**< that it allocates */
+    uint64_t weights; /**< mapped from disk: those that this process uses */
+    uint64_t file;    /**< of the file in which it keeps keys and values; 0: in memory */
+};
+/** What a session of this model, capacity and plan will need. Allocates nothing. */
 dpe_status dpe_session_estimate(const struct dpe_config *config, const struct dpe_plan *plan,
-                                const struct dpe_session_options *options, uint64_t *bytes,
-                                uint64_t *weights, struct dpe_error *err);
+                                const struct dpe_session_options *options,
+                                struct dpe_session_needs *needs, struct dpe_error *err);
 /** Estimate the memory and refuse with DPE_NO_MEMORY when it is not available (the message has the
  *  bytes needed, the bytes free and the options that change them); then allocate everything once.
  *  The plan (of the whole model, with peers too) is copied.
- *  DPE_NO_DEVICE when the backend does not support this model or plan, or when the results of the
+ *  Where only keys and values do not fit into max_memory and kv_dir is given, they live in a file:
+ *  DPE_CANNOT_CREATE or DPE_IO when there is no room for it. Results have the same bits.
+ *  DPE_NO_DEVICE when the backend does not support this model, plan or type of the cache, or when the results of the
  *  device differ from those of the CPU: the first session of a process on a device tests this with
  * a small model of the same kind (DPE_DEVICE_SELF_TEST in the environment: "off", or the number of
  *  tokens in its prefill). DPE_USAGE when the heads cannot be divided among the peers. */
@@ -74,6 +81,10 @@ bool dpe_session_set_norm_sums(struct dpe_session *session, const struct dpe_nor
  *  stops the pass with that status. Unlike a tap it does not copy q and k. */
 typedef dpe_status (*dpe_poll)(void *user, struct dpe_error *err);
 void dpe_session_set_poll(struct dpe_session *session, dpe_poll poll, void *user);
+
+/** Bytes of the file in which the session keeps keys and values; 0: they are in memory. Once reading
+ *  or writing it has failed, every call that runs tokens returns DPE_IO. */
+uint64_t dpe_session_file(const struct dpe_session *session);
 
 /** Rows of a prefill chunk. The same calls give the same bits, for any number of threads. However
  *  tokens are divided into calls, results agree to rounding; they agree bit for bit when the calls

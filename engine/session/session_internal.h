@@ -28,6 +28,8 @@ struct dpe_session_bytes {
     uint64_t scores;    /**< of experts: [rows][n_experts], float */
     uint64_t cache;     /**< keys, and values, of one layer: [n_kv_heads][capacity][head_dim] */
     uint64_t queries;   /**< that a selection keeps, one layer: [n_heads][capacity][head_dim] */
+    uint64_t kv;        /**< of a dpe_kv, which holds keys, values and queries instead of these */
+    uint64_t file;      /**< of its file; 0: it is in memory */
     uint64_t marks;     /**< representatives of blocks that a selection chooses from, one layer */
     uint64_t logits;    /**< [logit_rows][vocab], host */
     uint64_t workspace; /**< of attention under the plan */
@@ -68,6 +70,7 @@ struct dpe_session {
     struct dpe_session_work work;
     dpe_mem x, normed, q, k, v, attended, gate, up, workspace;
     dpe_mem part, lse, gathered, made, scores; /**< NULL where the model does not need them */
+    struct dpe_kv *kv;          /**< NULL: the cache is in cache_k, cache_v, cache_q */
     dpe_mem *cache_k, *cache_v; /**< [n_layers] */
     dpe_mem *cache_q, *marks;   /**< [n_layers], each NULL where the plan does not need it */
     float *logits;              /**< host */
@@ -112,11 +115,15 @@ struct dpe_session_bytes dpe_session_count_bytes(const struct dpe_config *config
                                                  const struct dpe_ops *ops,
                                                  const struct dpe_session_options *options);
 /** The same after halving options->prefill_chunk, if `halves`, until the session fits or the chunk
- * is the smallest. */
+ * is the smallest; with the cache in a file, if there may be one, where it still does not fit. */
 struct dpe_session_bytes dpe_session_fit_bytes(const struct dpe_config *config,
                                                const struct dpe_plan *plan,
                                                const struct dpe_ops *ops, bool halves,
                                                struct dpe_session_options *options);
+/** Rows of keys, values and queries as a dpe_kv has them. */
+struct dpe_kv_shape dpe_session_kv_shape(const struct dpe_config *config,
+                                         const struct dpe_plan *plan,
+                                         const struct dpe_session_options *options);
 /** Whether these options, not resolved, leave the chunk to the session: none is given, and there
  * are no peers that need the same one. */
 bool dpe_session_may_halve(const struct dpe_session_options *options);
@@ -137,6 +144,8 @@ dpe_status dpe_session_check_device(const struct dpe_config *config,
                                     const struct dpe_session_options *options, int64_t tokens,
                                     struct dpe_error *err);
 
+/** Where the rows of a layer's cache are. */
+struct dpe_store dpe_session_store(const struct dpe_session *session, int64_t layer);
 /** Tokens that still fit into a branch. */
 int64_t dpe_session_room(const struct dpe_session *session, int64_t branch);
 

@@ -50,12 +50,25 @@ static void count_selection(const struct dpe_config *c, const struct dpe_plan *p
                             const struct dpe_ops *ops, const struct dpe_session_options *options,
                             struct dpe_session_bytes *b)
 {
-    if (dpe_selection_keeps_queries(&plan->selection)) {
+    if (dpe_selection_keeps_queries(&plan->selection) && options->kv_type == DPE_KV_F32) {
         b->queries = product(options->capacity, c->n_heads, c->head_dim, ops->element_bytes(c));
     }
     if (dpe_selects(&plan->selection) && ops->mark_bytes != NULL) {
         b->marks = ops->mark_bytes(c, plan, options->capacity, options->branches);
     }
+}
+
+struct dpe_kv_shape dpe_session_kv_shape(const struct dpe_config *c, const struct dpe_plan *plan,
+                                         const struct dpe_session_options *options)
+{
+    bool queries = dpe_selection_keeps_queries(&plan->selection);
+    return (struct dpe_kv_shape){.type = options->kv_type,
+                                 .layers = c->n_layers,
+                                 .heads = c->n_kv_heads,
+                                 .capacity = options->capacity,
+                                 .width = c->head_dim,
+                                 .query_heads = queries ? c->n_heads : 0,
+                                 .query_capacity = queries ? options->capacity : 0};
 }
 
 static int64_t layers_moved(const struct dpe_config *c)
@@ -86,7 +99,9 @@ struct dpe_session_bytes dpe_session_count_bytes(const struct dpe_config *c,
         .heads = product(rows, c->n_heads, c->head_dim, e),
         .kv_heads = product(rows, c->n_kv_heads, c->head_dim, e),
         .mlp = product(rows, c->intermediate, 1, e),
-        .cache = product(options->capacity, c->n_kv_heads, c->head_dim, e),
+        .cache = options->kv_type == DPE_KV_F32
+                     ? product(options->capacity, c->n_kv_heads, c->head_dim, e)
+                     : 0,
         .logit_rows = logit_rows < branches ? branches : logit_rows,
         .part = has_norm_after(c) ? product(rows, c->hidden, 1, f) : 0,
         .sinks = c->sinks ? product(rows, c->n_heads, 1, f) : 0,
@@ -102,13 +117,17 @@ struct dpe_session_bytes dpe_session_count_bytes(const struct dpe_config *c,
         .state = ops->state_bytes(c, plan, options),
     };
     count_selection(c, plan, ops, options, &b);
+    if (options->kv_type != DPE_KV_F32) {
+        const struct dpe_kv_shape shape = dpe_session_kv_shape(c, plan, options);
+        b.kv = dpe_kv_bytes(&shape);
+    }
     b.logits = product(b.logit_rows, c->vocab, 1, f);
     b.total = sum(sum(b.residual, b.hidden), sum(b.rotation, b.state));
     /* Each of these is there twice: q and attended, k and v, gate and up. */
     b.total = sum(b.total, twice(sum(b.heads, sum(b.kv_heads, b.mlp))));
     b.total = sum(b.total, sum(b.part, sum(b.sinks, sum(twice(b.experts), b.scores))));
     b.total = sum(b.total, b.taps);
-    b.total = sum(b.total, product(2, c->n_layers, 1, b.cache));
+    b.total = sum(b.total, sum(b.kv, product(2, c->n_layers, 1, b.cache)));
     b.total = sum(b.total, product(layers_moved(c), 1, 1, sum(b.queries, b.marks)));
     b.total = sum(b.total, sum(sum(b.branches, b.tokens), sum(b.logits, b.workspace)));
     return b;
@@ -139,6 +158,24 @@ static uint64_t memory_for(const struct dpe_ops *ops, const struct dpe_session_o
     return options->max_memory != 0 ? options->max_memory : ops->memory_available(options);
 }
 
+/* The same with the cache in a file, whose frames take the memory that is left. */
+static struct dpe_session_bytes put_into_file(const struct dpe_config *c,
+                                              const struct dpe_plan *plan,
+                                              const struct dpe_session_options *options,
+                                              uint64_t available, struct dpe_session_bytes b)
+{
+    const struct dpe_kv_shape shape = dpe_session_kv_shape(c, plan, options);
+    uint64_t cache = sum(product(2, c->n_layers, 1, b.cache), b.kv);
+    cache = sum(cache, product(layers_moved(c), 1, 1, b.queries));
+    uint64_t rest = b.total - cache;
+    uint64_t least = dpe_kv_least_bytes(&shape);
+    b.cache = b.queries = 0;
+    b.file = dpe_kv_file_bytes(&shape);
+    b.kv = rest < available && available - rest > least ? available - rest : least;
+    b.total = sum(rest, b.kv);
+    return b;
+}
+
 /* Bytes of a session, its chunk halved while that helps to fit. */
 struct dpe_session_bytes dpe_session_fit_bytes(const struct dpe_config *config,
                                                const struct dpe_plan *plan,
@@ -149,6 +186,10 @@ struct dpe_session_bytes dpe_session_fit_bytes(const struct dpe_config *config,
     uint64_t available = halves && ops->smallest_chunk > 0 ? memory_for(ops, options) : UINT64_MAX;
     while (bytes.total > available && dpe_session_halve_chunk(ops, options)) {
         bytes = dpe_session_count_bytes(config, plan, ops, options);
+    }
+    bool file = options->kv_dir != NULL && options->max_memory != 0 && ops->reads_kv;
+    if (file && bytes.total != UINT64_MAX && bytes.total > options->max_memory) {
+        bytes = put_into_file(config, plan, options, options->max_memory, bytes);
     }
     return bytes;
 }
@@ -241,7 +282,8 @@ static int64_t fitting_length(const struct dpe_config *config, const struct dpe_
         tried.capacity = options->capacity - (options->positions - tried.positions);
         tried.prefill_chunk =
             tried.positions < options->prefill_chunk ? tried.positions : options->prefill_chunk;
-        bool fits = dpe_session_count_bytes(config, plan, ops, &tried).total <= available;
+        bool fits =
+            dpe_session_fit_bytes(config, plan, ops, false, &tried).total <= available;
         low = fits ? tried.positions : low;
         high = fits ? high : tried.positions;
     }
@@ -277,8 +319,8 @@ dpe_status dpe_session_check_fits(const struct dpe_config *config, const struct 
 }
 
 dpe_status dpe_session_estimate(const struct dpe_config *config, const struct dpe_plan *plan,
-                                const struct dpe_session_options *options, uint64_t *bytes,
-                                uint64_t *weights, struct dpe_error *err)
+                                const struct dpe_session_options *options,
+                                struct dpe_session_needs *needs, struct dpe_error *err)
 {
     struct dpe_session_options resolved;
     const struct dpe_ops *ops = NULL;
@@ -293,10 +335,13 @@ dpe_status dpe_session_estimate(const struct dpe_config *config, const struct dp
         return status;
     }
     const struct dpe_config slice = dpe_slice_config(config, resolved.peers->size);
-    *bytes =
-        dpe_session_fit_bytes(&slice, plan, ops, dpe_session_may_halve(options), &resolved).total;
-    *weights = config->weight_bytes > 0
-                   ? (uint64_t)config->weight_bytes / (uint64_t)resolved.peers->size
-                   : product(dpe_config_parameters(&slice), 1, 1, config->dtype == DPE_F32 ? 4 : 2);
+    const struct dpe_session_bytes all =
+        dpe_session_fit_bytes(&slice, plan, ops, dpe_session_may_halve(options), &resolved);
+    needs->memory = all.total;
+    needs->file = all.file;
+    needs->weights = config->weight_bytes > 0
+                         ? (uint64_t)config->weight_bytes / (uint64_t)resolved.peers->size
+                         : product(dpe_config_parameters(&slice), 1, 1,
+                                   config->dtype == DPE_F32 ? 4 : 2);
     return DPE_OK;
 }

@@ -132,6 +132,26 @@ static dpe_status logits_nonfinite(const struct dpe_session *s, int64_t position
     return DPE_NONFINITE;
 }
 
+/* Index of the first of n numbers that is NaN or infinite, −1: none. Blocks are looked at without a
+ * branch for each number, which compilers turn into vectors. */
+static int64_t first_nonfinite(const float *x, int64_t n)
+{
+    enum { BLOCK = 256 };
+    for (int64_t at = 0; at < n; at += BLOCK) {
+        int64_t end = n - at < BLOCK ? n : at + BLOCK;
+        int bad = 0;
+        for (int64_t i = at; i < end; i++) {
+            bad |= !isfinite(x[i]);
+        }
+        for (int64_t i = at; i < end && bad != 0; i++) {
+            if (!isfinite(x[i])) {
+                return i;
+            }
+        }
+    }
+    return -1;
+}
+
 /* −ln softmax(logits)[target] in double; NaN when a logit is not finite. */
 static double row_nll(const float *logits, int64_t vocab, int32_t target)
 {
@@ -221,10 +241,9 @@ static dpe_status piece_rows(struct dpe_session *s, const struct run *run, int64
         if (status != DPE_OK) {
             return status;
         }
-        for (int64_t i = 0; i < n * vocab; i++) {
-            if (!isfinite(s->logits[i])) {
-                return logits_nonfinite(s, s->length[run->branch] + r + i / vocab, err);
-            }
+        int64_t bad = first_nonfinite(s->logits, n * vocab);
+        if (bad >= 0) {
+            return logits_nonfinite(s, s->length[run->branch] + r + bad / vocab, err);
         }
         run->rows(run->user, done + r, n, s->logits);
     }
@@ -240,12 +259,9 @@ static dpe_status row_logits(struct dpe_session *s, int64_t rows, const int64_t 
         return status;
     }
     int64_t vocab = s->config->vocab;
-    for (int64_t i = 0; i < rows * vocab; i++) {
-        if (!isfinite(logits[i])) {
-            return logits_nonfinite(s, positions != NULL ? positions[i / vocab] : position, err);
-        }
-    }
-    return DPE_OK;
+    int64_t bad = first_nonfinite(logits, rows * vocab);
+    return bad < 0 ? DPE_OK
+                   : logits_nonfinite(s, positions != NULL ? positions[bad / vocab] : position, err);
 }
 
 /* Tokens go through in pieces that end at the lines of a grid from position 0, so that what a
@@ -337,16 +353,13 @@ dpe_status dpe_session_branch_copy(struct dpe_session *s, int64_t from, int64_t 
     int64_t row_from = s->prefix + from * s->room;
     int64_t row_to = s->prefix + to * s->room;
     for (int64_t layer = 0; layer < s->config->n_layers && rows > 0; layer++) {
-        const struct dpe_store store = {.cache_k = s->cache_k[layer],
-                                        .cache_v = s->cache_v[layer],
-                                        .cache_q = s->cache_q[layer],
-                                        .capacity = s->options.capacity};
+        const struct dpe_store store = dpe_session_store(s, layer);
         s->ops->copy_kv(s->backend, &store, row_from, row_to, rows);
         dpe_forward_represent(s, layer, to, n);
     }
     memcpy(s->tokens + row_to, s->tokens + row_from, (size_t)rows * sizeof *s->tokens);
     s->length[to] = n;
-    return DPE_OK;
+    return dpe_kv_status(s->kv, err);
 }
 
 dpe_status dpe_session_feed(struct dpe_session *session, const int32_t *tokens, int64_t n,

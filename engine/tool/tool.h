@@ -10,6 +10,7 @@
 #include <stdio.h>
 
 #include "engine/base/base.h"
+#include "engine/kv/kv.h"
 #include "engine/session/session.h"
 
 /** First keys of the options that have no letter, one range for each library that defines options.
@@ -31,6 +32,8 @@ struct dpe_tool_options {
     const char *device;  /**< after parsing: a backend's name, "auto" resolved */
     int threads;         /**< 0: all cores */
     uint64_t max_memory; /**< bytes, 0: the free memory */
+    enum dpe_kv_type kv_type;
+    const char *kv_dir;  /**< NULL: not given; see dpe_tool_kv_dir */
     double time_budget;  /**< seconds, 0: none */
     bool quiet;          /**< only warnings and errors on stderr */
     bool json;           /**< every stderr line is a JSON object */
@@ -41,6 +44,9 @@ struct dpe_tool_options {
     bool check_options; /**< dpe_tool_configure ends the process with 0: dpe-calibrate checks in
                            this way the options of programs that it starts later */
 };
+/** dpe_session_options.kv_dir that the options mean: the folder that was given, else $TMPDIR, else
+ *  /var/tmp; NULL for "none". */
+const char *dpe_tool_kv_dir(const struct dpe_tool_options *options);
 /** argp child parsers; their input is a struct dpe_tool_options. dpe_tool_argp has the options of
  * all tools, dpe_tool_output_argp the further ones of tools with a resumable output (`force` to
  *  `force_unlock`). */
@@ -145,6 +151,8 @@ void dpe_log_info(const char *format, ...) __attribute__((format(printf, 1, 2)))
 /** Warn that a session's chunks were made smaller for lack of device memory, unless *reported, at
  *  first 0, has their size already. */
 void dpe_log_chunk(const struct dpe_session *session, int64_t *reported);
+/** Say once a session where its keys and values live, if that is a file. */
+void dpe_log_file(const struct dpe_session *session, const struct dpe_tool_options *options);
 void dpe_log_warning(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /** A warning that only this rank of a job has. */
 void dpe_log_rank(const char *format, ...) __attribute__((format(printf, 1, 2)));

@@ -10,6 +10,8 @@ enum option_key {
     KEY_DEVICE = DPE_KEY_TOOL,
     KEY_THREADS,
     KEY_MAX_MEMORY,
+    KEY_KV_TYPE,
+    KEY_KV_DIR,
     KEY_TIME_BUDGET,
     KEY_LOG_FORMAT,
     KEY_QUIET,
@@ -29,6 +31,14 @@ static const struct argp_option options_table[] = {
     {"threads", KEY_THREADS, "N", DPE_BASIC, "Threads to use (default: all cores)", 50},
     {"max-memory", KEY_MAX_MEMORY, "BYTES", 0,
      "Use at most this much memory, e.g. 8G (default: the free memory)", 50},
+    {"kv-cache-dtype", KEY_KV_TYPE, "f32|bf16|int8", 0,
+     "Type of keys and values in the cache of device cpu (default: f32). Results of different types "
+     "are different runs",
+     50},
+    {"kv-cache-dir", KEY_KV_DIR, "DIR|none", 0,
+     "Folder of the file for keys and values that do not fit into --max-memory on device cpu (default: "
+     "$TMPDIR or /var/tmp; none: refuse them)",
+     50},
     {"time-budget", KEY_TIME_BUDGET, "TIME", DPE_BASIC,
      "Stop after this time, e.g. 90, 30m, 2h, with exit code 75; if the tool writes a table, run "
      "the same command to continue",
@@ -113,6 +123,13 @@ static error_t parse_common(int key, char *arg, struct argp_state *state)
             argp_error(state, "--max-memory: expected bytes such as 8G, found '%s'", arg);
         }
         return 0;
+    case KEY_KV_TYPE:
+        options->kv_type =
+            (enum dpe_kv_type)dpe_parse_choice(state, "--kv-cache-dtype", arg, dpe_kv_type_names);
+        return 0;
+    case KEY_KV_DIR:
+        options->kv_dir = dpe_tool_path(state, "--kv-cache-dir", arg);
+        return 0;
     case KEY_TIME_BUDGET:
         if (!dpe_parse_seconds(arg, &options->time_budget)) {
             argp_error(state, "--time-budget: expected a time such as 90, 30m or 2h, found '%s'",
@@ -121,6 +138,26 @@ static error_t parse_common(int key, char *arg, struct argp_state *state)
         return 0;
     default:
         return parse_messages(key, arg, state, options);
+    }
+}
+
+const char *dpe_tool_kv_dir(const struct dpe_tool_options *options)
+{
+    const char *folder = options->kv_dir != NULL ? options->kv_dir : getenv("TMPDIR");
+    if (folder == NULL || *folder == '\0') {
+        folder = "/var/tmp";
+    }
+    return strcmp(folder, "none") == 0 ? NULL : folder;
+}
+
+void dpe_log_file(const struct dpe_session *session, const struct dpe_tool_options *options)
+{
+    uint64_t bytes = dpe_session_file(session);
+    if (bytes > 0) {
+        char text[32];
+        dpe_log_info("keys and values: %s in a file in %s, as they do not fit into --max-memory; "
+                     "this is slower",
+                     dpe_format_bytes(bytes, text), dpe_tool_kv_dir(options));
     }
 }
 

@@ -244,6 +244,8 @@ dpe_status dpe_run_tool_session(const struct run *run, int64_t capacity,
         .capacity = capacity,
         .prefill_chunk = run->args->chunk,
         .max_memory = run->args->tool.max_memory,
+        .kv_type = run->args->tool.kv_type,
+        .kv_dir = dpe_tool_kv_dir(&run->args->tool),
         .knobs = {.length = run->args->mode == MODE_NLL ? "--context" : "prompt, --max-new",
                   .chunk = "--chunk",
                   .max_memory = "--max-memory"},
@@ -253,6 +255,7 @@ dpe_status dpe_run_tool_session(const struct run *run, int64_t capacity,
     if (status == DPE_OK) {
         int64_t logged = 0;
         dpe_log_chunk(*session, &logged);
+        dpe_log_file(*session, &run->args->tool);
         dpe_session_set_poll(*session, dpe_signals_poll, NULL);
     }
     return status;

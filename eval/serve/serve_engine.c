@@ -328,15 +328,14 @@ static dpe_status fit_slots(const struct dpe_serve_world *world,
         options->branches = n;
         options->capacity = n * world->length;
         for (int64_t i = 0; i < world->n_plans; i++) {
-            uint64_t bytes = 0;
-            uint64_t weights = 0;
+            struct dpe_session_needs plan_needs = {0};
             dpe_status status =
                 dpe_session_estimate(dpe_model_config(world->model), &world->plans[i].plan, options,
-                                     &bytes, &weights, err);
+                                     &plan_needs, err);
             if (status != DPE_OK) {
                 return status;
             }
-            needed = bytes > needed ? bytes : needed;
+            needed = plan_needs.memory > needed ? plan_needs.memory : needed;
         }
         if (args->slots > 0 || n == 1 || needed <= most) {
             char text[2][32];
@@ -378,6 +377,7 @@ dpe_status dpe_serve_engine_start(const struct dpe_serve_world *world,
         .positions = world->length,
         .prefill_chunk = args->chunk < world->length ? args->chunk : world->length,
         .max_memory = args->tool.max_memory,
+        .kv_type = args->tool.kv_type,
         .knobs = {.length = "--length", .chunk = "--chunk", .branches = "--slots",
                   .max_memory = "--max-memory"},
     };

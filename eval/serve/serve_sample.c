@@ -4,11 +4,31 @@
 
 #include "eval/serve/serve_tool.h"
 
+enum { LANES = 16 };
+
+/* First the largest value, then where it stands: compilers turn the first loop into vectors. */
 static int32_t likeliest(const float *logits, int64_t vocab)
 {
+    float lanes[LANES];
+    for (int64_t j = 0; j < LANES; j++) {
+        lanes[j] = logits[0];
+    }
+    int64_t i = 0;
+    for (; i + LANES <= vocab; i += LANES) {
+        for (int64_t j = 0; j < LANES; j++) {
+            lanes[j] = logits[i + j] > lanes[j] ? logits[i + j] : lanes[j];
+        }
+    }
+    float most = lanes[0];
+    for (int64_t j = 1; j < LANES; j++) {
+        most = lanes[j] > most ? lanes[j] : most;
+    }
+    for (; i < vocab; i++) {
+        most = logits[i] > most ? logits[i] : most;
+    }
     int64_t best = 0;
-    for (int64_t i = 1; i < vocab; i++) {
-        best = logits[i] > logits[best] ? i : best;
+    while (best + 1 < vocab && logits[best] != most) {
+        best++;
     }
     return (int32_t)best;
 }

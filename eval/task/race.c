@@ -115,6 +115,21 @@ static void decide(const struct look *look, int64_t n)
     }
 }
 
+/* Whether a race with a limit is over. */
+static bool is_over(const struct look *look)
+{
+    const struct dpe_race *race = look->race;
+    int64_t live = 0;
+    int64_t rows = 0;
+    for (int arm = 0; arm < look->rows->n_arms; arm++) {
+        live += race->dropped[arm] < 0;
+        rows += race->dropped[arm] < 0 ? race->samples : race->dropped[arm];
+    }
+    return look->options->most_rows > 0 &&
+           (live <= look->rows->n_groups ||
+            rows + live * look->options->per_round > look->options->most_rows);
+}
+
 dpe_status dpe_race_replay(const struct dpe_race_options *options, const struct dpe_race_rows *rows,
                            struct dpe_race *race, struct dpe_error *err)
 {
@@ -141,7 +156,7 @@ dpe_status dpe_race_replay(const struct dpe_race_options *options, const struct 
         race->dropped[arm] = -1;
     }
     race->complete = true;
-    while (race->samples < rows->n_samples && race->complete) {
+    while (race->samples < rows->n_samples && race->complete && !is_over(&look)) {
         int64_t last = race->samples + options->per_round;
         last = last < rows->n_samples ? last : rows->n_samples;
         race->complete = round_is_there(&look, race->samples, last);

@@ -12,6 +12,9 @@ struct dpe_race_options {
     double level;        /**< of the test that drops an arm, in (0, 0.5) */
     double indifference; /**< an arm is dropped once it is not better by this much or more than the
                               best one of its group (in units of the score), ≥ 0 */
+    int64_t most_rows;   /**< > 0: the race ends before a round that would need more rows than these
+                              in all, and when one arm of every group is left; 0: it runs all
+                              samples */
 };
 
 /** The rows of a race. An arm is what is run on the samples 0, 1, …; arms of a group compete. */
@@ -37,7 +40,7 @@ struct dpe_race_drop {
 struct dpe_race {
     int64_t samples;  /**< rows that every live arm has */
     int64_t *dropped; /**< [arm] samples after which it was dropped, −1 = live */
-    bool complete;    /**< no live arm lacks a row */
+    bool complete;    /**< no live arm lacks a row that the race needs */
     int n_drops;
     struct dpe_race_drop *drops; /**< in the order of the decisions */
 };

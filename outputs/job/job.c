@@ -155,6 +155,8 @@ struct dpe_session_options dpe_job_session_options(const struct dpe_job *job, in
         .positions = capacity,
         .branches = batch,
         .max_memory = job->memory,
+        .kv_type = tool->kv_type,
+        .kv_dir = tool->max_memory != 0 ? dpe_tool_kv_dir(tool) : NULL,
         .peers = &job->peers,
         .knobs = job->options->knobs,
     };
@@ -180,15 +182,14 @@ dpe_status dpe_job_fit_batch(struct dpe_job *job, const struct dpe_plan *plan, i
                              int64_t wanted, struct dpe_error *err)
 {
     uint64_t most = job->memory != 0 ? job->memory : dpe_device_memory(job->device);
-    uint64_t bytes = UINT64_MAX;
-    uint64_t weights = 0;
+    struct dpe_session_needs needs = {.memory = UINT64_MAX};
     dpe_status status = DPE_OK;
     job->batch = wanted;
-    while (job->batch > 1 && bytes > most && status == DPE_OK) {
-        const struct dpe_session_options options = dpe_job_session_options(job, capacity);
-        status = dpe_session_estimate(dpe_model_config(job->model), plan, &options, &bytes,
-                                      &weights, err);
-        job->batch = bytes > most ? job->batch / 2 : job->batch;
+    while (job->batch > 1 && needs.memory > most && status == DPE_OK) {
+        struct dpe_session_options options = dpe_job_session_options(job, capacity);
+        options.kv_dir = NULL; /* fewer samples at once before a file */
+        status = dpe_session_estimate(dpe_model_config(job->model), plan, &options, &needs, err);
+        job->batch = needs.memory > most ? job->batch / 2 : job->batch;
     }
     if (status == DPE_OK) {
         status = agree_batch(job, err);
@@ -200,29 +201,37 @@ dpe_status dpe_job_fit_batch(struct dpe_job *job, const struct dpe_plan *plan, i
     return status;
 }
 
-const char *dpe_job_memory_text(const struct dpe_job *job, uint64_t bytes, uint64_t weights,
-                                char text[200])
+const char *dpe_job_memory_text(const struct dpe_job *job, const struct dpe_session_needs *needs,
+                                char text[DPE_JOB_MEMORY])
 {
+    uint64_t bytes = needs->memory;
     char session_text[32];
     char weights_text[32];
     char free_text[32];
     uint64_t most = job->memory != 0 ? job->memory : dpe_device_memory(job->device);
     const char *kind = job->memory != 0 ? "allowed" : "free";
     dpe_format_bytes(bytes, session_text);
-    dpe_format_bytes(weights, weights_text);
+    dpe_format_bytes(needs->weights, weights_text);
     dpe_format_bytes(most, free_text);
     if (strcmp(job->device_info.kind, "cuda") == 0) {
-        snprintf(text, 200, "%s on the device, %s of them weights; %s are %s: %s", session_text,
+        snprintf(text, DPE_JOB_MEMORY, "%s on the device, %s of them weights; %s are %s: %s", session_text,
                  weights_text, free_text, kind, bytes <= most ? "fits" : "does not fit");
     } else if (bytes <= most) {
-        snprintf(text, 200, "%s, and %s of weights mapped from disk", session_text, weights_text);
+        snprintf(text, DPE_JOB_MEMORY, "%s, and %s of weights mapped from disk", session_text, weights_text);
     } else {
-        snprintf(text, 200, "%s, and %s of weights mapped from disk; %s are %s: does not fit",
+        snprintf(text, DPE_JOB_MEMORY, "%s, and %s of weights mapped from disk; %s are %s: does not fit",
                  session_text, weights_text, free_text, kind);
     }
     size_t used = strlen(text);
+    if (needs->file > 0) {
+        char file[32];
+        snprintf(text + used, DPE_JOB_MEMORY - used,
+                 "; %s of keys and values in a file in %.80s, which is slower",
+                 dpe_format_bytes(needs->file, file), dpe_tool_kv_dir(&job->options->tool));
+        used = strlen(text);
+    }
     if (job->peers.size > 1) {
-        snprintf(text + used, 200 - used, ", in each of %d processes", job->peers.size);
+        snprintf(text + used, DPE_JOB_MEMORY - used, ", in each of %d processes", job->peers.size);
     }
     return text;
 }
@@ -285,11 +294,10 @@ dpe_status dpe_job_measure_here(const struct dpe_job *job, const struct dpe_plan
     }
     const struct dpe_session_options options =
         dpe_job_session_options(job, most + ROOM < length ? most + ROOM : length);
-    uint64_t bytes = 0;
-    uint64_t weights = 0;
+    struct dpe_session_needs needs = {0};
     dpe_status status =
-        dpe_session_estimate(dpe_model_config(job->model), plan, &options, &bytes, &weights, err);
-    if (status == DPE_OK && weights > physical_memory() / 2) {
+        dpe_session_estimate(dpe_model_config(job->model), plan, &options, &needs, err);
+    if (status == DPE_OK && needs.weights > physical_memory() / 2) {
         return dpe_fail(err, DPE_NO_MEMORY, "the weights would fill this machine's memory");
     }
     if (status == DPE_OK && job->peers.size > 1) {
@@ -334,6 +342,7 @@ dpe_status dpe_job_session(struct dpe_job *job, const struct dpe_plan *plan, int
         status = dpe_session_create(job->model, plan, &options, &job->session, err);
         if (status == DPE_OK) {
             dpe_session_set_poll(job->session, dpe_job_poll, job);
+            dpe_log_file(job->session, &job->options->tool);
         }
     }
     if (status == DPE_OK) {

@@ -136,8 +136,9 @@ dpe_status dpe_job_fit_batch(struct dpe_job *job, const struct dpe_plan *plan, i
                              int64_t wanted, struct dpe_error *err);
 /** The memory line of a dry run: `bytes` of a session, `weights` that are mapped or, on a device,
  * part of them (dpe_session_estimate). Returns the buffer. */
-const char *dpe_job_memory_text(const struct dpe_job *job, uint64_t bytes, uint64_t weights,
-                                char text[200]);
+enum { DPE_JOB_MEMORY = 320 };
+const char *dpe_job_memory_text(const struct dpe_job *job, const struct dpe_session_needs *needs,
+                                char text[DPE_JOB_MEMORY]);
 struct dpe_job_speed;
 /** How fast this machine runs texts of `length` tokens under `plan`, in the job's batches, for a dry run
  *  (estimate.h). Opens the weights itself. DPE_NO_MEMORY when they would fill the machine's memory,

@@ -55,6 +55,10 @@ dpe_status dpe_job_identity(const struct dpe_job *job, const struct dpe_job_iden
         {"device", job->device_info.kind},
         {"dtype", dtype_name(dpe_device_dtype(job->device, dpe_model_config(job->model)))},
         {"angle", "f32"},
+        /* None for f32, so that runs of versions without the option continue. */
+        {"kv_cache_dtype", job->options->tool.kv_type != DPE_KV_F32
+                               ? dpe_kv_type_names[job->options->tool.kv_type]
+                               : NULL},
     };
     const struct {
         const char *const (*fields)[2];

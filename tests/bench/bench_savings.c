@@ -285,7 +285,9 @@ static void bench_race(const struct sweep *sweep, double level, double indiffere
         struct dpe_detect_scores scores;
         struct dpe_race race;
         const struct dpe_race_options options = {
-            sweep->block > PER_ROUND ? sweep->block : PER_ROUND, level, indifference};
+            .per_round = sweep->block > PER_ROUND ? sweep->block : PER_ROUND,
+            .level = level,
+            .indifference = indifference};
         resample(sweep, i, &scores);
         if (dpe_detect_race_replay(&options, &scores, sweep->n_groups, sweep->n_lengths,
                                    sweep->base, DPE_DETECT_RECALL, &race, &err) != DPE_OK) {
@@ -321,7 +323,8 @@ static void bench_pairs(const struct sweep *naive, const struct sweep *other, co
         struct dpe_detect_scores second;
         struct dpe_race race = {0};
         int64_t round = other->block > PER_ROUND ? other->block : PER_ROUND;
-        const struct dpe_race_options options = {round, level > 0.0 ? level : 0.05, 0.0};
+        const struct dpe_race_options options = {.per_round = round,
+                                                 .level = level > 0.0 ? level : 0.05};
         resample(naive, 1000 + i, &first);
         resample(other, 2000 + i, &second);
         if (level > 0.0 &&

@@ -265,6 +265,29 @@ static void validation_reports_when_it_did_not_help(void **state)
     dpe_text_free(&text);
 }
 
+/* A step whose plan has a length for each of many groups is shown whole. */
+static void long_plans_are_not_cut(void **state)
+{
+    (void)state;
+    struct dpe_config config = config_of(256, 8192);
+    struct dpe_detect_grid grid;
+    struct dpe_detect_params params = params_of(1048576, 8192, 1024, 128, "8192,1048576");
+    grid_of(&params, &config, &grid);
+    struct dpe_detect_tried tried = {.point.window = 1024, .point.temperature.logit_scale = 1.0};
+    for (int g = 0; g < 128; g++) {
+        tried.point.at[g] = g < 127;
+    }
+    struct dpe_detect_step step = {.tested = true, .n = 1, .best = -1, .tried = &tried};
+    const struct dpe_detect_report report = {.grid = &grid,
+                                             .search = {.n_steps = 1, .steps = &step}};
+    struct dpe_text text = {0};
+    struct dpe_error err = {0};
+    assert_int_equal(dpe_detect_search_table(&report, &text, &err), DPE_OK);
+    assert_non_null(strstr(text.bytes, " 1048576 1048576 8192\n"));
+    dpe_text_free(&text);
+    dpe_detect_grid_free(&grid);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -274,6 +297,7 @@ int main(void)
         cmocka_unit_test(colours_follow_the_environment),
         cmocka_unit_test(live_lines_fit_and_keep_what_matters),
         cmocka_unit_test(validation_reports_when_it_did_not_help),
+        cmocka_unit_test(long_plans_are_not_cut),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -160,6 +160,36 @@ static void contexts_are_what_is_counted(void **state)
     dpe_detect_scores_free(&scores);
 }
 
+/* A race with a limit on its rows ends before a round that would pass it, whatever rows are there, and
+ * when nothing is left to decide. */
+static void a_limit_of_rows_ends_a_race(void **state)
+{
+    (void)state;
+    static const int eighths[2][LENGTHS] = {{0, 7, 8, 4}, {0, 0, 8, 0}};
+    static const struct {
+        int64_t most, samples;
+        int n_drops;
+    } cases[2][4] = {
+        /* 4 arms on 8 samples, 3 up to 16, then 2 */
+        {{15, 0, 0}, {43, 8, 1}, {56, 16, 2}, {1000, SAMPLES, 2}},
+        {{15, 0, 0}, {31, 4, 0}, {32, 8, 3}, {1000, 8, 3}},
+    };
+    for (int i = 0; i < 8; i++) {
+        struct dpe_detect_scores scores = scores_of(1);
+        struct dpe_race_options limited = usual;
+        for (int t = 0; t < LENGTHS; t++) {
+            set_cell(&scores, t, eighths[i / 4][t], SAMPLES);
+        }
+        limited.most_rows = cases[i / 4][i % 4].most;
+        struct dpe_race race = replay(&scores, &limited, -1);
+        assert_true(race.complete);
+        assert_int_equal(race.samples, cases[i / 4][i % 4].samples);
+        assert_int_equal(race.n_drops, cases[i / 4][i % 4].n_drops);
+        dpe_race_free(&race);
+        dpe_detect_scores_free(&scores);
+    }
+}
+
 static void dropped_lengths_rank_after_those_that_were_left(void **state)
 {
     (void)state;
@@ -198,6 +228,7 @@ int main(void)
         cmocka_unit_test(the_worse_are_dropped_in_turn),
         cmocka_unit_test(equals_are_dropped_only_when_it_does_not_matter),
         cmocka_unit_test(a_race_goes_as_far_as_its_rows),
+        cmocka_unit_test(a_limit_of_rows_ends_a_race),
         cmocka_unit_test(contexts_are_what_is_counted),
         cmocka_unit_test(dropped_lengths_rank_after_those_that_were_left),
     };

@@ -160,6 +160,13 @@ static double plain(const struct dpe_detect_params *params, const struct dpe_det
     return share + (point->window == 16 ? 0.2 : 0.0);
 }
 
+/* Wants a log-n, and nothing else. */
+static double hot(const struct dpe_detect_params *params, const struct dpe_detect_point *point)
+{
+    (void)params;
+    return point->temperature.log_n_length > 0.0 ? 0.7 : 0.3;
+}
+
 /* Wants what the sweep ranks first, each group by itself, and no temperature. */
 static double grouped(const struct dpe_detect_params *params, const struct dpe_detect_point *point)
 {
@@ -181,6 +188,24 @@ static double split_off(const struct dpe_detect_params *params,
 {
     (void)params;
     return memcmp(point->at, split, sizeof split) == 0 ? 0.9 : 0.3;
+}
+
+/* As split_off with a factor of 1.6, but one length for all groups does best with log-n. */
+static double two_temperatures(const struct dpe_detect_params *params,
+                               const struct dpe_detect_point *point)
+{
+    const struct dpe_temperature *t = &point->temperature;
+    if (memcmp(point->at, split, sizeof split) == 0) {
+        return t->logit_scale == 1.6 ? 0.95 : 0.5;
+    }
+    if (!dpe_detect_point_is_single(params, point)) {
+        return 0.2;
+    }
+    bool trained = params->lengths[point->at[0]] == params->trained_length;
+    return trained && t->log_n_length == 64.0 && t->log_n_power == 0.5 && t->log_n_decay == 0.0
+               ? 0.65
+           : t->logit_scale == 1.6 ? 0.6
+                                   : 0.2;
 }
 
 /* ------------------------------------------------------------------------------------------- tests
@@ -246,6 +271,24 @@ static void lets_fast_groups_keep_their_distances(void **state)
 }
 
 /* Without a difference nothing changes, and a ceiling costs the first plan's samples alone. */
+/* Groups are held against the best that one length can do, not against one length under the
+ * temperature that suits the groups. */
+static void one_length_keeps_its_own_temperature(void **state)
+{
+    (void)state;
+    static struct world world;
+    struct dpe_detect_search search;
+    open_world(&world, two_temperatures);
+    search_all(&world, false, &search);
+    assert_memory_equal(search.point.at, split, sizeof split);
+    assert_true(search.point.temperature.logit_scale == 1.6);
+    assert_true(dpe_detect_point_is_single(&world.grid.params, &search.single));
+    assert_true(search.single.temperature.log_n_length == 64.0);
+    assert_true(search.single.temperature.logit_scale == 1.0);
+    dpe_detect_search_free(&search);
+    close_world(&world);
+}
+
 static void changes_nothing_without_evidence(void **state)
 {
     (void)state;
@@ -264,6 +307,23 @@ static void changes_nothing_without_evidence(void **state)
         dpe_detect_search_free(&search);
         close_world(&world);
     }
+}
+
+/* Also the first round tries the neighbours of a temperature that was found. */
+static void reads_no_more_than_was_said(void **state)
+{
+    (void)state;
+    static struct world world;
+    struct dpe_detect_search search;
+    open_world(&world, hot);
+    world.options.rounds = 1;
+    search_all(&world, false, &search);
+    const struct dpe_detect_step *last = &search.steps[search.n_steps - 1];
+    assert_int_equal(last->move, DPE_DETECT_MOVE_TEMPERATURE);
+    assert_int_equal(last->n, 8);
+    assert_true(world.rows <= dpe_detect_search_most_rows(&world.options, &world.grid.params));
+    dpe_detect_search_free(&search);
+    close_world(&world);
 }
 
 /* A search that is stopped after every row ends as one that is not, and asks for no other rows. */
@@ -341,7 +401,7 @@ static void the_sweep_comes_after_the_temperature(void **state)
     world.options.rounds = 0;
     assert_int_equal(dpe_detect_search_replay(&world.options, &world.grid, &world.context, NULL,
                                               &source, &search, &err),
-                     DPE_USAGE);
+                     DPE_INTERNAL);
     close_world(&world);
 }
 
@@ -487,7 +547,9 @@ int main(void)
         cmocka_unit_test(finds_what_is_best),
         cmocka_unit_test(gives_groups_their_own_lengths),
         cmocka_unit_test(lets_fast_groups_keep_their_distances),
+        cmocka_unit_test(one_length_keeps_its_own_temperature),
         cmocka_unit_test(changes_nothing_without_evidence),
+        cmocka_unit_test(reads_no_more_than_was_said),
         cmocka_unit_test(can_be_stopped_anywhere),
         cmocka_unit_test(few_samples_change_nothing),
         cmocka_unit_test(the_sweep_comes_after_the_temperature),

@@ -1,7 +1,7 @@
 /* config.json and generation_config.json: whatever they hold, a reason or a configuration whose
  * numbers the rest of the engine can rely on. */
 #include "engine/base/base.h"
-#include "engine/model/config.h"
+#include "engine/model/config/config_parse.h"
 #include "engine/model/model.h"
 #include "tests/fuzz/fuzz.h"
 

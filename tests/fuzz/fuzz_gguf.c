@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "engine/gguf/gguf.h"
-#include "engine/model/layer_weights.h"
+#include "engine/model/config/layer_weights.h"
 #include "engine/model/model.h"
 #include "engine/tokenizer/tokenizer.h"
 #include "tests/fuzz/fuzz.h"

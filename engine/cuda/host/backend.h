@@ -20,7 +20,7 @@
 #include "engine/cuda/kernels/attention_decode.h"
 #include "engine/cuda/kernels/kernels.h"
 #include "engine/cuda/runtime/runtime.h"
-#include "engine/model/layer_weights.h"
+#include "engine/model/config/layer_weights.h"
 #include "engine/model/model.h"
 #include "engine/ops/ops.h"
 #include "engine/ops/options.h"

@@ -12,7 +12,7 @@
 #ifndef DPE_ATTENTION_H
 #define DPE_ATTENTION_H
 
-#include "engine/model/model.h"
+#include "engine/model/config/config.h"
 #include "engine/plan/plan.h"
 #include "engine/plan/segments.h"
 

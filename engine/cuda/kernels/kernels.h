@@ -11,7 +11,7 @@
 #ifndef DPE_KERNELS_H
 #define DPE_KERNELS_H
 
-#include "engine/model/model.h"
+#include "engine/model/config/config.h"
 
 #ifdef __cplusplus
 extern "C" {

@@ -10,7 +10,7 @@
 #define DPE_RUNTIME_H
 
 #include "engine/base/base.h"
-#include "engine/model/model.h"
+#include "engine/model/config/config.h"
 
 #ifdef __cplusplus
 extern "C" {

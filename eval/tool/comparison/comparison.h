@@ -41,6 +41,10 @@ dpe_status dpe_eval_comparison_open(struct comparison *comparison,
 dpe_status dpe_eval_comparison_run(struct comparison *comparison, struct dpe_error *err);
 /** Print what the comparison would cost, and run nothing. */
 dpe_status dpe_eval_dry_run(struct comparison *comparison, struct dpe_error *err);
+/** That of two plans whose session needs more memory, `plan` when both need the same. */
+const struct dpe_plan *dpe_eval_larger_plan(const struct comparison *comparison,
+                                            const struct dpe_plan *plan,
+                                            const struct dpe_plan *other);
 /** The plan of the comparison whose session needs most memory. */
 const struct dpe_plan *dpe_eval_largest_plan(const struct comparison *comparison);
 /** The lines of a dry run about samples, memory and time. `plan` is the one whose attention does most, NULL:
@@ -48,8 +52,13 @@ const struct dpe_plan *dpe_eval_largest_plan(const struct comparison *comparison
  *  of task t of the only suite run, NULL = each sample of every suite under each method. */
 dpe_status dpe_eval_print_cost(const struct comparison *comparison, const struct dpe_plan *plan,
                                const double *rows, struct dpe_error *err);
-/** Make as many samples together as share a context and fit into memory. */
-dpe_status dpe_eval_fit_batch(struct comparison *comparison, struct dpe_error *err);
+/** Make as many samples together as share a context and fit into memory under `plan`. */
+dpe_status dpe_eval_fit_batch(struct comparison *comparison, const struct dpe_plan *plan,
+                              struct dpe_error *err);
+/** Log what is run, and open or continue the run: its kind, the suites and their parameters are its
+ *  identity. `plan` is the one whose session needs most memory. */
+dpe_status dpe_eval_start(struct comparison *comparison, const char *kind,
+                          const struct dpe_plan *plan, struct dpe_error *err);
 /** Also after a failed open; returns what dpe_job_close does. */
 dpe_status dpe_eval_comparison_close(struct comparison *comparison, dpe_status status,
                                      struct dpe_error *err);

@@ -350,16 +350,31 @@ static int64_t together_at_once(const struct comparison *comparison)
     return batch < MOST ? batch : MOST;
 }
 
-dpe_status dpe_eval_fit_batch(struct comparison *comparison, struct dpe_error *err)
+dpe_status dpe_eval_fit_batch(struct comparison *comparison, const struct dpe_plan *plan,
+                              struct dpe_error *err)
 {
     int64_t batch = together_at_once(comparison);
-    return batch > 1 ? dpe_job_fit_batch(&comparison->job, dpe_eval_largest_plan(comparison),
+    return batch > 1 ? dpe_job_fit_batch(&comparison->job, plan,
                                          comparison->lengths[comparison->n_lengths - 1], batch, err)
                      : DPE_OK;
 }
 
+static void announce(const struct comparison *comparison)
+{
+    char lengths[EVAL_MAX_LENGTHS * 21] = "";
+    for (int i = 0; i < comparison->n_lengths; i++) {
+        size_t used = strlen(lengths);
+        snprintf(lengths + used, sizeof lengths - used, " %lld", (long long)comparison->lengths[i]);
+    }
+    dpe_job_header(&comparison->job);
+    dpe_log_info("trained length %lld; lengths%s; %d %s", (long long)comparison->job.trained_length,
+                 lengths, comparison->n_methods,
+                 comparison->args->what != NULL ? "steps" : "methods");
+}
+
 /* Methods, lengths and samples may grow; everything else decides a row. */
-static dpe_status start(struct comparison *comparison, struct dpe_error *err)
+dpe_status dpe_eval_start(struct comparison *comparison, const char *kind,
+                          const struct dpe_plan *plan, struct dpe_error *err)
 {
     enum { MAX_FIELDS = 64 };
     const char *own[MAX_FIELDS][2];
@@ -381,11 +396,11 @@ static dpe_status start(struct comparison *comparison, struct dpe_error *err)
         }
     }
     const struct dpe_job_identity identity = {
-        .kind = "eval", .suite = suites, .own = (const char *const(*)[2])own, .n_own = n};
+        .kind = kind, .suite = suites, .own = (const char *const(*)[2])own, .n_own = n};
     int64_t capacity = comparison->lengths[comparison->n_lengths - 1];
-    dpe_status status = dpe_eval_fit_batch(comparison, err);
-    return status == DPE_OK ? dpe_job_start(&comparison->job, &identity,
-                                            dpe_eval_largest_plan(comparison), capacity, err)
+    announce(comparison);
+    dpe_status status = dpe_eval_fit_batch(comparison, plan, err);
+    return status == DPE_OK ? dpe_job_start(&comparison->job, &identity, plan, capacity, err)
                             : status;
 }
 
@@ -523,23 +538,10 @@ static dpe_status run_rows(struct comparison *comparison, struct dpe_error *err)
     return status;
 }
 
-static void announce(const struct comparison *comparison)
-{
-    char lengths[EVAL_MAX_LENGTHS * 21] = "";
-    for (int i = 0; i < comparison->n_lengths; i++) {
-        size_t used = strlen(lengths);
-        snprintf(lengths + used, sizeof lengths - used, " %lld", (long long)comparison->lengths[i]);
-    }
-    dpe_job_header(&comparison->job);
-    dpe_log_info("trained length %lld; lengths%s; %d %s", (long long)comparison->job.trained_length,
-                 lengths, comparison->n_methods,
-                 comparison->args->what != NULL ? "steps" : "methods");
-}
-
 dpe_status dpe_eval_comparison_run(struct comparison *comparison, struct dpe_error *err)
 {
-    announce(comparison);
-    dpe_status status = start(comparison, err);
+    dpe_status status =
+        dpe_eval_start(comparison, "eval", dpe_eval_largest_plan(comparison), err);
     if (status != DPE_OK) {
         return status;
     }

@@ -150,21 +150,29 @@ static const struct dpe_plan *slowest_plan(const struct comparison *comparison, 
     return slowest;
 }
 
-const struct dpe_plan *dpe_eval_largest_plan(const struct comparison *comparison)
+static uint64_t session_bytes(const struct comparison *comparison, const struct dpe_plan *plan)
 {
     const struct dpe_session_options options = dpe_job_session_options(
         &comparison->job, comparison->lengths[comparison->n_lengths - 1]);
+    struct dpe_session_needs needs = {0};
+    return dpe_session_estimate(dpe_model_config(comparison->job.model), plan, &options, &needs,
+                                NULL) == DPE_OK
+               ? needs.memory + needs.file
+               : 0;
+}
+
+const struct dpe_plan *dpe_eval_larger_plan(const struct comparison *comparison,
+                                            const struct dpe_plan *plan,
+                                            const struct dpe_plan *other)
+{
+    return session_bytes(comparison, other) > session_bytes(comparison, plan) ? other : plan;
+}
+
+const struct dpe_plan *dpe_eval_largest_plan(const struct comparison *comparison)
+{
     const struct dpe_plan *largest = &comparison->plans[0];
-    uint64_t most = 0;
-    for (int p = 0; p < comparison->n_plans; p++) {
-        uint64_t bytes = 0;
-        uint64_t weights = 0;
-        if (dpe_session_estimate(dpe_model_config(comparison->job.model), &comparison->plans[p],
-                                 &options, &bytes, &weights, NULL) == DPE_OK &&
-            bytes > most) {
-            most = bytes;
-            largest = &comparison->plans[p];
-        }
+    for (int p = 1; p < comparison->n_plans; p++) {
+        largest = dpe_eval_larger_plan(comparison, largest, &comparison->plans[p]);
     }
     return largest;
 }
@@ -174,14 +182,13 @@ static dpe_status print_memory(const struct comparison *comparison, const struct
 {
     const struct dpe_session_options options = dpe_job_session_options(
         &comparison->job, comparison->lengths[comparison->n_lengths - 1]);
-    uint64_t bytes = 0;
-    uint64_t weights = 0;
-    char memory[200];
+    struct dpe_session_needs needs = {0};
+    char memory[DPE_JOB_MEMORY];
     dpe_status status = dpe_session_estimate(dpe_model_config(comparison->job.model), plan,
-                                             &options, &bytes, &weights, err);
+                                             &options, &needs, err);
     if (status == DPE_OK) {
         printf("memory           %s\n",
-               dpe_job_memory_text(&comparison->job, bytes, weights, memory));
+               dpe_job_memory_text(&comparison->job, &needs, memory));
     }
     return status;
 }
@@ -232,7 +239,7 @@ dpe_status dpe_eval_print_cost(const struct comparison *comparison, const struct
 
 dpe_status dpe_eval_dry_run(struct comparison *comparison, struct dpe_error *err)
 {
-    dpe_status status = dpe_eval_fit_batch(comparison, err);
+    dpe_status status = dpe_eval_fit_batch(comparison, dpe_eval_largest_plan(comparison), err);
     if (status != DPE_OK) {
         return status;
     }

@@ -127,6 +127,7 @@ static dpe_status open_tuning(struct tuning *tuning, const struct eval_arguments
     dpe_status status = dpe_job_open(&comparison->job, &args->job, args->job.dry_run, err);
     if (status == DPE_OK) {
         comparison->n_lengths = args->n_lengths;
+        comparison->n_methods = args->n_methods;
         memcpy(comparison->lengths, args->lengths, sizeof comparison->lengths);
         status = dpe_eval_open_suites(comparison, err);
     }
@@ -162,6 +163,7 @@ static void take_race(struct tune_group *group, const struct dpe_race_rows *rows
                       const struct dpe_race *race)
 {
     group->samples = race->samples;
+    group->done = race->complete;
     group->rows = 0;
     group->chosen = 0;
     double best = -INFINITY;
@@ -169,23 +171,26 @@ static void take_race(struct tune_group *group, const struct dpe_race_rows *rows
         struct tune_arm *arm = &group->arms[i];
         arm->dropped = race->dropped[i];
         arm->samples = arm->dropped < 0 ? race->samples : arm->dropped;
-        arm->mean = dpe_race_mean(rows, i, arm->samples);
+        double mean = dpe_race_mean(rows, i, arm->samples);
+        arm->mean = isfinite(mean) ? mean : (double)NAN;
         group->rows += arm->samples;
-        if (arm->dropped < 0 && arm->mean > best + 1e-9) {
-            best = arm->mean;
+        if (arm->dropped < 0 && mean > best + 1e-9) {
+            best = mean;
             group->chosen = i;
         }
     }
 }
 
-/* Replay the race on the rows that are there. The race has no last round: the budget ends it. */
+/* Replay the race on the rows that are there. The budget ends it, before two settings that are left
+ * have run all of its samples. */
 static dpe_status replay(const struct tuning *tuning, struct tune_group *group,
                          struct dpe_error *err)
 {
-    int64_t per_round = dpe_tune_per_round(tuning);
-    int64_t n = round_up(tuning->comparison.args->budget, per_round) + per_round;
+    const int64_t budget = tuning->comparison.args->budget;
+    const struct dpe_race_options options = {
+        .per_round = dpe_tune_per_round(tuning), .level = race_level, .most_rows = budget};
+    int64_t n = budget / 2 + options.per_round;
     size_t n_arms = (size_t)group->n_arms;
-    const struct dpe_race_options options = {per_round, race_level, 0.0};
     struct dpe_race race = {0};
     dpe_status status = DPE_OK;
     int *of = dpe_alloc_zero(n_arms, sizeof *of);
@@ -221,23 +226,6 @@ done:
     free(there);
     free(goodness);
     return status;
-}
-
-static int64_t live_arms(const struct tune_group *group)
-{
-    int64_t n = 0;
-    for (int i = 0; i < group->n_arms; i++) {
-        n += group->arms[i].dropped < 0;
-    }
-    return n;
-}
-
-/* Whether a group has something to decide, and budget for another round. */
-static bool goes_on(const struct tuning *tuning, const struct tune_group *group)
-{
-    int64_t live = live_arms(group);
-    return live > 1 &&
-           group->rows + live * dpe_tune_per_round(tuning) <= tuning->comparison.args->budget;
 }
 
 /* ------------------------------------------------------------------------------------------- rows
@@ -343,7 +331,7 @@ static dpe_status run_round(struct tuning *tuning, bool *more, struct dpe_error 
     dpe_status status = allocate(&batch, (size_t)per_round, err);
     for (int g = 0; g < tuning->n_groups && status == DPE_OK; g++) {
         struct tune_group *group = &tuning->groups[g];
-        for (int i = 0; i < group->n_arms && goes_on(tuning, group); i++) {
+        for (int i = 0; i < group->n_arms && !group->done; i++) {
             if (group->arms[i].dropped < 0) {
                 add_rows(&batch, group, &group->arms[i], group->samples, per_round);
             }
@@ -354,7 +342,7 @@ static dpe_status run_round(struct tuning *tuning, bool *more, struct dpe_error 
         status = run_batch(tuning, "tune", &batch, err);
     }
     for (int g = 0; g < tuning->n_groups && status == DPE_OK; g++) {
-        status = replay(tuning, &tuning->groups[g], err);
+        status = tuning->groups[g].done ? DPE_OK : replay(tuning, &tuning->groups[g], err);
     }
     batch_free(&batch);
     return status;
@@ -441,38 +429,22 @@ static dpe_status require_finite(const struct tuning *tuning, struct dpe_error *
         (long long)tuning->fresh);
 }
 
-static dpe_status start(struct tuning *tuning, struct dpe_error *err)
+/* The plan whose session needs most memory. */
+static const struct dpe_plan *largest_plan(const struct tuning *tuning)
 {
-    struct comparison *comparison = &tuning->comparison;
-    const struct dpe_suite *suite = &comparison->suites[0];
-    enum { MAX_FIELDS = 16 };
-    const char *own[MAX_FIELDS][2];
-    char names[MAX_FIELDS][48];
-    if (suite->parameters.n > MAX_FIELDS) {
-        return dpe_fail(err, DPE_INTERNAL, "a suite has more than %d parameters", MAX_FIELDS);
+    const struct dpe_plan *largest = &tuning->groups[0].arms[0].plan;
+    for (int g = 0; g < tuning->n_groups; g++) {
+        for (int i = 0; i < tuning->groups[g].n_arms; i++) {
+            largest = dpe_eval_larger_plan(&tuning->comparison, largest,
+                                           &tuning->groups[g].arms[i].plan);
+        }
     }
-    for (size_t k = 0; k < suite->parameters.n; k++) {
-        snprintf(names[k], sizeof names[k], "%s_%s", suite->name, suite->parameters.fields[k].name);
-        own[k][0] = names[k];
-        own[k][1] = suite->parameters.fields[k].value;
-    }
-    const struct dpe_job_identity identity = {.kind = "tune",
-                                              .suite = suite->name,
-                                              .own = (const char *const(*)[2])own,
-                                              .n_own = suite->parameters.n};
-    int64_t capacity = comparison->lengths[comparison->n_lengths - 1];
-    const struct dpe_plan *plan = &tuning->groups[0].arms[0].plan;
-    int64_t together = dpe_tune_task(tuning, 0)->task.together;
-    dpe_status status = together > 1 ? dpe_job_fit_batch(&comparison->job, plan, capacity,
-                                                         together < 64 ? together : 64, err)
-                                     : DPE_OK;
-    return status == DPE_OK ? dpe_job_start(&comparison->job, &identity, plan, capacity, err)
-                            : status;
+    return largest;
 }
 
 static dpe_status run(struct tuning *tuning, struct dpe_error *err)
 {
-    dpe_status status = start(tuning, err);
+    dpe_status status = dpe_eval_start(&tuning->comparison, "tune", largest_plan(tuning), err);
     if (status != DPE_OK) {
         return status;
     }
@@ -485,13 +457,11 @@ static dpe_status run(struct tuning *tuning, struct dpe_error *err)
     if (status == DPE_OK) {
         status = run_fresh(tuning, err);
     }
-    tuning->complete = status == DPE_OK;
     status = dpe_job_finish(&tuning->comparison.job, status, fill, tuning, err);
     if (status == DPE_OK) {
-        status = summarize(tuning, err);
-    }
-    if (status == DPE_OK && dpe_job_leads(&tuning->comparison.job)) {
-        status = dpe_tune_print(tuning, err);
+        /* Which `fill` did where this process leads. */
+        status = dpe_job_leads(&tuning->comparison.job) ? dpe_tune_print(tuning, err)
+                                                        : summarize(tuning, err);
     }
     return status == DPE_OK ? require_finite(tuning, err) : status;
 }
@@ -500,8 +470,11 @@ dpe_status dpe_eval_tune(const struct eval_arguments *args, struct dpe_error *er
 {
     struct tuning tuning = {0};
     dpe_status status = open_tuning(&tuning, args, err);
-    if (status == DPE_OK) {
-        status = args->job.dry_run ? dpe_tune_print_cost(&tuning, err) : run(&tuning, err);
+    if (status == DPE_OK && args->job.dry_run) {
+        status = dpe_eval_fit_batch(&tuning.comparison, largest_plan(&tuning), err);
+        status = status == DPE_OK ? dpe_tune_print_cost(&tuning, err) : status;
+    } else if (status == DPE_OK) {
+        status = run(&tuning, err);
     }
     status = dpe_eval_comparison_close(&tuning.comparison, status, err);
     free_groups(&tuning);

@@ -46,7 +46,7 @@ struct tune_group {
     struct tune_arm *arms; /**< [n_arms], distinct plans; the first is the default */
     int n_arms, chosen;
     int64_t samples, rows; /**< that the race has: of each live arm, and of all */
-    bool done;
+    bool done;             /**< the race is over */
     /* Of fresh samples: */
     struct dpe_interval plain, tuned, gain, ahead; /**< default, chosen, chosen − default, chosen −
                                                         the first method's chosen */
@@ -57,7 +57,6 @@ struct tuning {
     struct comparison comparison; /**< job, suite, lengths */
     struct tune_group *groups;    /**< [n_groups]: by length, then as given */
     int n_groups;
-    bool complete;
     int64_t fresh; /**< samples */
 };
 

@@ -65,10 +65,11 @@ void dpe_tune_settings_free(struct tune_settings *settings)
 
 static dpe_status add(struct tune_settings *settings, const char *spec, struct dpe_error *err)
 {
-    if (settings->n == TUNE_MAX_SETTINGS || strlen(spec) >= TUNE_MAX_SPEC) {
+    if (settings->n == TUNE_MAX_SETTINGS) {
         return dpe_fail(err, DPE_USAGE,
-                        "--method %.60s…: expected at most %d settings of less than %d characters",
-                        spec, TUNE_MAX_SETTINGS, TUNE_MAX_SPEC);
+                        "--method %.60s…: expected at most %d settings, found more; give fewer "
+                        "values",
+                        spec, TUNE_MAX_SETTINGS);
     }
     snprintf(settings->specs[settings->n++], TUNE_MAX_SPEC, "%s", spec);
     return DPE_OK;

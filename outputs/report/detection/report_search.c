@@ -90,7 +90,7 @@ static void add_step(struct report *report, const struct detection *d, const str
     dpe_draw_sheet_column(sheet, "gain", COLUMN_NUMBER, 3);
     bool first = true;
     for (size_t i = 0; i < s->step.n; i++) {
-        char lengths[1024];
+        char lengths[4096];
         if (s->step.values[i] != (double)step) {
             continue;
         }
@@ -119,7 +119,7 @@ static void add_step(struct report *report, const struct detection *d, const str
 static void add_result(struct report *report, const struct detection *d, const struct search *s)
 {
     size_t last = s->move.n - 1;
-    char lengths[1024];
+    char lengths[4096];
     double at = s->chosen.values[last];
     if (!(at >= 0.0 && at < (double)s->temperature.n)) {
         return;

@@ -128,15 +128,15 @@ struct prefill {
 static void prefill_make(struct prefill *p)
 {
     struct dpe_error err = {0};
-    uint64_t weights = 0;
+    struct dpe_session_needs needs = {0};
     device("");
     p->wide = wide_open(2, 1, 8, DPE_F32);
     const struct dpe_plan_context context = {
         .config = &p->wide.config, .trained_length = 64, .length = N};
     TINY_OK(dpe_plan_make("dpe:window=5,scales=4", &context, &p->plan, &err), err);
     p->options = (struct dpe_session_options){.device = "cuda", .n_threads = 1, .capacity = N};
-    TINY_OK(dpe_session_estimate(&p->wide.config, &p->plan, &p->options, &p->bytes, &weights, &err),
-            err);
+    TINY_OK(dpe_session_estimate(&p->wide.config, &p->plan, &p->options, &needs, &err), err);
+    p->bytes = needs.memory;
 }
 
 static void prefill_free(struct prefill *p)

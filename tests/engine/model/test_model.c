@@ -12,7 +12,7 @@
 #include <string.h>
 
 #include "engine/base/base.h"
-#include "engine/model/layer_weights.h"
+#include "engine/model/config/layer_weights.h"
 #include "engine/model/model.h"
 #include "engine/model/random_model.h"
 #include "engine/model/slice.h"

@@ -10,7 +10,7 @@
 #include <math.h>
 #include <time.h>
 
-#include "engine/model/layer_weights.h"
+#include "engine/model/config/layer_weights.h"
 #include "tests/lib/model_files.h"
 
 static struct model_folder base_folder(void)

@@ -217,13 +217,12 @@ static void what_processes_cannot_share_is_named(void **state)
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         struct tiny tiny = open_family(rows[i].folder);
         struct dpe_error err = {0};
-        uint64_t bytes = 0;
-        uint64_t weights = 0;
+        struct dpe_session_needs needs = {0};
         const struct dpe_peers two = {.size = 2, .index = 0};
         const struct dpe_session_options options = {.capacity = 16, .peers = &two};
         struct dpe_plan plan = tiny_plan(&tiny, "rope", 16);
         assert_int_equal(
-            dpe_session_estimate(tiny.config, &plan, &options, &bytes, &weights, &err), DPE_USAGE);
+            dpe_session_estimate(tiny.config, &plan, &options, &needs, &err), DPE_USAGE);
         assert_non_null(strstr(err.text, rows[i].words));
         assert_non_null(strstr(err.text, tiny.config->model_type));
         dpe_plan_free(&plan);

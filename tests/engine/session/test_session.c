@@ -7,7 +7,7 @@
 
 #include <cmocka.h>
 
-#include "engine/model/layer_weights.h"
+#include "engine/model/config/layer_weights.h"
 #include "tests/engine/session/session_case.h"
 
 static const char *const specs[] = {

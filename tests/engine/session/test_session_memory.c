@@ -36,20 +36,19 @@ static void the_estimate_is_what_is_allocated(void **state)
         const struct dpe_session_options options = {
             .device = devices[i / 4], .n_threads = 2, .capacity = 20000, .prefill_chunk = 256};
         struct dpe_plan plan = tiny_plan(&tiny, plans[i % 4], 20000);
-        uint64_t bytes = 0;
-        uint64_t weights = 0;
-        TINY_OK(dpe_session_estimate(tiny.config, &plan, &options, &bytes, &weights, &err), err);
-        assert_true(weights == 2 * (uint64_t)dpe_config_parameters(tiny.config));
+        struct dpe_session_needs needs = {0};
+        TINY_OK(dpe_session_estimate(tiny.config, &plan, &options, &needs, &err), err);
+        assert_true(needs.weights == 2 * (uint64_t)dpe_config_parameters(tiny.config));
         double before = allocated_now();
         struct dpe_session *session = NULL;
         TINY_OK(dpe_session_create(tiny.model, &plan, &options, &session, &err), err);
         feed(session, &tiny, tiny.n, NULL);
         double used = allocated_now() - before;
         printf("%s, %s: estimated %.3f MB, allocated %.3f MB\n", options.device, plan.name,
-               (double)bytes / 1e6, used / 1e6);
-        assert_true(bytes > 4000000);
-        assert_true(used <= 1.02 * (double)bytes + 65536.0);
-        assert_true(used >= 0.90 * (double)bytes);
+               (double)needs.memory / 1e6, used / 1e6);
+        assert_true(needs.memory > 4000000);
+        assert_true(used <= 1.02 * (double)needs.memory + 65536.0);
+        assert_true(used >= 0.90 * (double)needs.memory);
         dpe_session_destroy(session);
         dpe_plan_free(&plan);
     }
@@ -64,13 +63,12 @@ static void what_does_not_fit_is_refused(void **state)
     struct dpe_session *session = NULL;
     struct dpe_plan plan = tiny_plan(&tiny, "dpe:window=5,scales=4", 40);
     struct dpe_session_options options = {.device = "reference", .capacity = 40};
-    uint64_t bytes = 0;
-    uint64_t weights = 0;
-    TINY_OK(dpe_session_estimate(tiny.config, &plan, &options, &bytes, &weights, &err), err);
-    options.max_memory = bytes;
+    struct dpe_session_needs needs = {0};
+    TINY_OK(dpe_session_estimate(tiny.config, &plan, &options, &needs, &err), err);
+    options.max_memory = needs.memory;
     TINY_OK(dpe_session_create(tiny.model, &plan, &options, &session, &err), err);
     dpe_session_destroy(session);
-    options.max_memory = bytes - 1;
+    options.max_memory = needs.memory - 1;
     assert_int_equal(dpe_session_create(tiny.model, &plan, &options, &session, &err),
                      DPE_NO_MEMORY);
     assert_non_null(strstr(err.text, "MiB are allowed"));
@@ -78,8 +76,8 @@ static void what_does_not_fit_is_refused(void **state)
     assert_non_null(strstr(err.text, "), or allow more with max_memory"));
     /* A plan with more tables does not fit into what one with fewer was allowed. */
     struct dpe_plan small = tiny_plan(&tiny, "rope", 40);
-    TINY_OK(dpe_session_estimate(tiny.config, &small, &options, &bytes, &weights, &err), err);
-    options.max_memory = bytes;
+    TINY_OK(dpe_session_estimate(tiny.config, &small, &options, &needs, &err), err);
+    options.max_memory = needs.memory;
     TINY_OK(dpe_session_create(tiny.model, &small, &options, &session, &err), err);
     assert_int_equal(dpe_session_set_plan(session, &plan, &err), DPE_NO_MEMORY);
     feed(session, &tiny, tiny.n, NULL);

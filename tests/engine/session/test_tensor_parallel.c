@@ -423,19 +423,18 @@ static void estimates_are_of_the_slice(void **state)
     struct dpe_plan plan = tiny_plan(&tiny, "rope", tiny.n);
     struct dpe_session_options options = {.device = "cpu", .n_threads = 1, .capacity = tiny.n};
     struct dpe_error err = {0};
-    uint64_t bytes[2];
-    uint64_t weights[2];
-    TINY_OK(dpe_session_estimate(c, &plan, &options, &bytes[0], &weights[0], &err), err);
+    struct dpe_session_needs needs[2];
+    TINY_OK(dpe_session_estimate(c, &plan, &options, &needs[0], &err), err);
     const struct dpe_peers two = {.index = 1, .size = 2};
     options.peers = &two;
-    TINY_OK(dpe_session_estimate(c, &plan, &options, &bytes[1], &weights[1], &err), err);
+    TINY_OK(dpe_session_estimate(c, &plan, &options, &needs[1], &err), err);
     int64_t whole = 2 * c->vocab * c->hidden + c->hidden + 2 * c->n_layers * c->hidden;
     uint64_t size = c->dtype == DPE_F32 ? 4 : 2;
-    assert_int_equal(2 * weights[1] - weights[0], (uint64_t)whole * size);
-    assert_true(bytes[1] < bytes[0]);
+    assert_int_equal(2 * needs[1].weights - needs[0].weights, (uint64_t)whole * size);
+    assert_true(needs[1].memory < needs[0].memory);
     /* Half the cache, for one. */
     uint64_t cache = (uint64_t)(c->n_layers * 2 * c->n_kv_heads * c->head_dim * tiny.n) * 4;
-    assert_true(bytes[0] - bytes[1] >= cache / 2);
+    assert_true(needs[0].memory - needs[1].memory >= cache / 2);
     dpe_plan_free(&plan);
     tiny_close(&tiny);
 }

@@ -7,8 +7,8 @@
 #define DPE_GGUF_MODEL_H
 
 #include "engine/gguf/gguf.h"
-#include "engine/model/family.h"
-#include "engine/model/model_internal.h"
+#include "engine/model/config/family.h"
+#include "engine/model/weights/opened.h"
 
 /** The opened files of one model. */
 struct dpe_gguf_set {

@@ -9,11 +9,20 @@
 #ifndef DPE_LAYER_WEIGHTS_H
 #define DPE_LAYER_WEIGHTS_H
 
-#include "engine/model/model.h"
+#include "engine/model/config/config.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
+
+/** One tensor, borrowed from the mapped file; row-major. */
+struct dpe_tensor {
+    const void *data; /**< may be misaligned for its dtype only if `misaligned` was impossible to
+                           avoid; loaders copy such tensors, so data is always aligned */
+    enum dpe_dtype dtype;
+    int64_t rows, cols; /**< vectors have rows = 1 */
+    int64_t stride;     /**< elements from a row to the next; 0: cols, nothing in between */
+};
 
 /** A weight of a layer by meaning; the final norm has a name here for the rmsnorm slot alone. */
 enum dpe_weight {
@@ -49,6 +58,13 @@ struct dpe_layer_weights {
     struct dpe_tensor weight[DPE_WEIGHTS_PER_LAYER]; /**< of the shape that the table gives */
     struct dpe_tensor bias[DPE_WEIGHTS_PER_LAYER];   /**< [1, rows of the weight] */
     struct dpe_expert *experts; /**< [n_experts], owned by the model; NULL: a dense MLP */
+};
+
+struct dpe_weights {
+    struct dpe_tensor embedding;      /**< [vocab, hidden] */
+    struct dpe_layer_weights *layers; /**< [n_layers] */
+    struct dpe_tensor final_norm;     /**< [1, hidden] */
+    struct dpe_tensor lm_head;        /**< [vocab, hidden]; the embedding itself when tied */
 };
 
 /** A number of rows or columns, as the configuration determines it. */

@@ -1,8 +1,7 @@
 /* The rotation in config.json, in either of its two schemas. */
 #include "engine/base/base.h"
-#include "engine/model/config.h"
-#include "engine/model/family.h"
-#include "engine/model/model.h"
+#include "engine/model/config/config_parse.h"
+#include "engine/model/config/family.h"
 
 #include <math.h>
 #include <stdlib.h>

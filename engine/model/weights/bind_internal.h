@@ -1,13 +1,13 @@
 /**
- * @file bind.h
- * What the files that bind tensors to weights share (inside the model).
+ * @file bind_internal.h
+ * What the files that bind tensors to weights share (inside this room).
  */
-#ifndef DPE_BIND_H
-#define DPE_BIND_H
+#ifndef DPE_BIND_INTERNAL_H
+#define DPE_BIND_INTERNAL_H
 
-#include "engine/model/layer_weights.h"
-#include "engine/model/model.h"
-#include "engine/model/model_internal.h"
+#include "engine/model/config/layer_weights.h"
+#include "engine/model/files/name_list.h"
+#include "engine/model/weights/opened.h"
 
 /** A checkpoint that is being bound. */
 struct dpe_binder {

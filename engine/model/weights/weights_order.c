@@ -1,8 +1,8 @@
 /* Weights that a checkpoint holds in another form or order than the engine's own, as copies. */
 #include <string.h>
 
-#include "engine/model/bind.h"
-#include "engine/model/family.h"
+#include "engine/model/config/family.h"
+#include "engine/model/weights/bind_internal.h"
 
 float dpe_bind_element(const struct dpe_tensor *tensor, int64_t at)
 {

@@ -1,5 +1,5 @@
 /* Opening a model in GGUF files. */
-#include "engine/model/gguf_model.h"
+#include "engine/model/gguf/gguf_model.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -8,7 +8,7 @@
 #include <sys/mman.h>
 
 #include "engine/base/bytes.h"
-#include "engine/model/config.h"
+#include "engine/model/config/config_parse.h"
 
 static void close_set(struct dpe_gguf_set *set)
 {

@@ -1,17 +1,17 @@
 /**
- * @file config.h
+ * @file config_parse.h
  * config.json and generation_config.json → struct dpe_config (inside the engine).
  */
-#ifndef DPE_CONFIG_H
-#define DPE_CONFIG_H
+#ifndef DPE_CONFIG_PARSE_H
+#define DPE_CONFIG_PARSE_H
 
 #include "engine/base/base.h"
 #include "engine/base/json_strict.h"
-#include "engine/model/model.h"
+#include "engine/model/config/config.h"
 
 /** Fill *config from the text of config.json and, when not NULL, of generation_config.json.
- * The names of the files are for messages. On success the lists of config->rope are owned by the caller
- *  (dpe_config_release). config->dtype is the file's dtype (F32 when it has none).
+ * The names of the files are for messages. On success the lists of config->rope are owned by the
+ * caller (dpe_config_release). config->dtype is the file's dtype (F32 when it has none).
  *  Errors: DPE_BAD_DATA (file, key, expected, found), DPE_NO_MEMORY. */
 dpe_status dpe_config_parse(const char *file, const char *json, size_t n,
                             const char *generation_file, const char *generation,

@@ -2,8 +2,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "engine/model/bind.h"
-#include "engine/model/family.h"
+#include "engine/model/config/family.h"
+#include "engine/model/weights/bind_internal.h"
 
 static dpe_status bind_expert(struct dpe_binder *binder, int64_t index, int64_t expert,
                               struct dpe_expert *out)

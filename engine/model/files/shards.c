@@ -1,14 +1,15 @@
 /* Which files hold the weights of a folder: one safetensors file, or an index and its shards. */
+#include "engine/model/files/shards.h"
+
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
-#include "engine/base/base.h"
 #include "engine/base/json_scan.h"
 #include "engine/base/json_strict.h"
-#include "engine/model/model_internal.h"
+#include "engine/model/files/name_list.h"
 
 static const uint64_t max_index = 100000000;
 enum { MAX_SHARDS = 4096 };
@@ -218,13 +219,13 @@ static dpe_status find_files(struct index *index, const char *folder)
     return status == DPE_OK ? check_present(index, folder) : status;
 }
 
-static dpe_status check_placed(const struct index *index, const struct dpe_model *model,
+static dpe_status check_placed(const struct index *index, const struct dpe_shard *shards,
                                const struct dpe_shard_table *table)
 {
     struct dpe_name_list lacking = {0};
     for (size_t i = 0; i < index->n; i++) {
         const struct dpe_shard_tensor *found = dpe_shard_table_find(table, index->map[i].tensor);
-        if (found == NULL || strcmp(model->shards[found->shard].name, index->map[i].shard) != 0) {
+        if (found == NULL || strcmp(shards[found->shard].name, index->map[i].shard) != 0) {
             dpe_name_list_add(&lacking, index->map[i].tensor);
         }
     }
@@ -236,29 +237,30 @@ static dpe_status check_placed(const struct index *index, const struct dpe_model
                     lacking.n, dpe_name_list_text(&lacking));
 }
 
-dpe_status dpe_model_open_shards(struct dpe_model *model, struct dpe_shard_table *table,
-                                 struct dpe_sha256 *hash, struct dpe_error *err)
+dpe_status dpe_shards_open(const char *folder, struct dpe_shard **shards, int *n,
+                           struct dpe_shard_table *table, struct dpe_sha256 *hash,
+                           struct dpe_error *err)
 {
     struct index index = {.err = err};
-    dpe_status status = find_files(&index, model->folder);
+    *n = 0;
+    dpe_status status = find_files(&index, folder);
     if (status != DPE_OK) {
         goto done;
     }
-    model->shards = dpe_alloc_zero(index.n_shards, sizeof *model->shards);
-    if (model->shards == NULL) {
-        status = dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory", model->folder);
+    *shards = dpe_alloc_zero(index.n_shards, sizeof **shards);
+    if (*shards == NULL) {
+        status = dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory", folder);
         goto done;
     }
     for (size_t i = 0; i < index.n_shards && status == DPE_OK; i++) {
-        model->shards[i].fd = -1;
-        model->n_shards++;
-        status = dpe_shard_open(model->folder, index.shards[i], (int)i, model->shards + i, table,
-                                hash, err);
+        (*shards)[i].fd = -1;
+        ++*n;
+        status = dpe_shard_open(folder, index.shards[i], (int)i, *shards + i, table, hash, err);
     }
-    if (status != DPE_OK || (status = dpe_shard_table_sort(table, model->shards, err)) != DPE_OK) {
+    if (status != DPE_OK || (status = dpe_shard_table_sort(table, *shards, err)) != DPE_OK) {
         goto done;
     }
-    status = check_placed(&index, model, table);
+    status = check_placed(&index, *shards, table);
 done:
     free(index.shards);
     free(index.map);

@@ -1,7 +1,6 @@
 /* config.json and generation_config.json: which model this is, strictly. */
-#include "engine/model/config.h"
+#include "engine/model/config/config_parse.h"
 #include "engine/base/base.h"
-#include "engine/model/model.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -9,8 +8,8 @@
 #include <string.h>
 #include <strings.h>
 
-#include "engine/model/family.h"
-#include "engine/model/layer_weights.h"
+#include "engine/model/config/family.h"
+#include "engine/model/config/layer_weights.h"
 
 /* Bounds keep every product of sizes, and the number of weights, within 63 bits. */
 enum {

@@ -2,7 +2,7 @@
 #include <stdio.h>
 
 #include "engine/base/base.h"
-#include "engine/model/bind.h"
+#include "engine/model/weights/bind_internal.h"
 
 /* A tensor as doubles; rows 0: a vector. A missing one is noted. */
 static dpe_status read_tensor(struct dpe_binder *binder, const char *own, int64_t rows, int64_t cols,

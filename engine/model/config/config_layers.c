@@ -3,9 +3,8 @@
 #include <string.h>
 
 #include "engine/base/base.h"
-#include "engine/model/config.h"
-#include "engine/model/family.h"
-#include "engine/model/model.h"
+#include "engine/model/config/config_parse.h"
+#include "engine/model/config/family.h"
 
 enum { MAX_LAYERS = DPE_CONFIG_MAX_LAYERS };
 

@@ -1,5 +1,5 @@
 /* The one table of model families. */
-#include "engine/model/family.h"
+#include "engine/model/config/family.h"
 
 #include <string.h>
 

@@ -1,7 +1,7 @@
 /* The one table of a layer's tensors. */
-#include "engine/model/layer_weights.h"
+#include "engine/model/config/layer_weights.h"
 
-#include "engine/model/family.h"
+#include "engine/model/config/family.h"
 
 /* clang-format off */
 const struct dpe_layer_tensor dpe_layer_tensors[DPE_WEIGHTS_PER_LAYER] = {

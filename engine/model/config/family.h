@@ -8,7 +8,7 @@
 #ifndef DPE_FAMILY_H
 #define DPE_FAMILY_H
 
-#include "engine/model/model.h"
+#include "engine/model/config/config.h"
 
 #ifdef __cplusplus
 extern "C" {

@@ -5,36 +5,8 @@
 #include <string.h>
 
 #include "engine/base/json_strict.h"
-#include "engine/model/bind.h"
-#include "engine/model/family.h"
-#include "engine/model/layer_weights.h"
-#include "engine/model/model.h"
-#include "engine/model/model_internal.h"
-
-void dpe_name_list_add(struct dpe_name_list *list, const char *name)
-{
-    list->n++;
-    char quoted[96];
-    dpe_json_quote(quoted, name, strlen(name));
-    size_t room = sizeof list->text - list->used;
-    size_t need = strlen(quoted) + 2;
-    /* The last 40 bytes are kept for the count of what did not fit. */
-    if (need + 40 > room) {
-        return;
-    }
-    list->used +=
-        (size_t)snprintf(list->text + list->used, room, "%s%s", list->used > 0 ? ", " : "", quoted);
-    list->reported++;
-}
-
-const char *dpe_name_list_text(struct dpe_name_list *list)
-{
-    if (list->reported < list->n) {
-        snprintf(list->text + list->used, sizeof list->text - list->used, " and %zu more",
-                 list->n - list->reported);
-    }
-    return list->text;
-}
+#include "engine/model/config/family.h"
+#include "engine/model/weights/bind_internal.h"
 
 /* Blocks are only what a GGUF file has: of these the sizes were checked. */
 static bool known_dtype(const struct dpe_model *model, const char *name, enum dpe_dtype *dtype)

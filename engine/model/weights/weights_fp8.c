@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "engine/model/bind.h"
+#include "engine/model/weights/bind_internal.h"
 
 /* Sign, four bits of exponent with a bias of 7, three of fraction; all ones are NaN, and there is
  * no infinity. */

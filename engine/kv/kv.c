@@ -1,0 +1,260 @@
+/* A key/value cache: where rows lie, in memory or in pages. */
+#include "engine/kv/kv_internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Of keys, values or queries: in a page only whole rows. */
+struct part {
+    enum dpe_kv_type type;
+    int64_t heads, capacity;
+    uint64_t row_bytes;
+    int64_t page_rows, head_pages;
+    uint64_t at;  /* bytes before it in memory */
+    int64_t page; /* pages before it in the file */
+};
+
+struct layout {
+    struct part parts[DPE_KV_PARTS];
+    uint64_t bytes;
+    int64_t pages;
+};
+
+struct dpe_kv {
+    struct dpe_kv_shape shape;
+    struct layout layout;
+    unsigned char *memory;      /* NULL: pages */
+    struct dpe_kv_pages *pages; /* NULL: memory */
+    float *channels;            /* [layers][heads][width], NULL: all 1 */
+    char *folder;               /* of the file, for messages */
+};
+
+static uint64_t times(uint64_t a, uint64_t b)
+{
+    uint64_t product = 0;
+    return __builtin_mul_overflow(a, b, &product) ? UINT64_MAX : product;
+}
+
+static uint64_t plus(uint64_t a, uint64_t b)
+{
+    return a > UINT64_MAX - b ? UINT64_MAX : a + b;
+}
+
+static struct layout lay_out(const struct dpe_kv_shape *shape)
+{
+    struct layout layout = {.pages = 0};
+    for (int i = 0; i < DPE_KV_PARTS; i++) {
+        struct part *part = &layout.parts[i];
+        bool queries = i == DPE_KV_QUERIES;
+        part->type = queries ? DPE_KV_F32 : shape->type;
+        part->heads = queries ? shape->query_heads : shape->heads;
+        part->capacity = queries ? shape->query_capacity : shape->capacity;
+        part->row_bytes = dpe_kv_row_bytes(part->type, shape->width);
+        part->page_rows = (int64_t)(DPE_KV_PAGE / part->row_bytes);
+        part->page_rows = part->page_rows > 0 ? part->page_rows : 1;
+        part->head_pages = (part->capacity + part->page_rows - 1) / part->page_rows;
+        part->at = layout.bytes;
+        part->page = layout.pages;
+        uint64_t heads = (uint64_t)(shape->layers * part->heads);
+        layout.bytes = plus(layout.bytes,
+                            times(heads, times((uint64_t)part->capacity, part->row_bytes)));
+        layout.pages += (int64_t)heads * part->head_pages;
+    }
+    return layout;
+}
+
+uint64_t dpe_kv_bytes(const struct dpe_kv_shape *shape)
+{
+    return lay_out(shape).bytes;
+}
+
+uint64_t dpe_kv_file_bytes(const struct dpe_kv_shape *shape)
+{
+    return times((uint64_t)lay_out(shape).pages, DPE_KV_PAGE);
+}
+
+uint64_t dpe_kv_least_bytes(const struct dpe_kv_shape *shape)
+{
+    return dpe_kv_pages_bytes(lay_out(shape).pages, DPE_KV_LEAST_FRAMES);
+}
+
+dpe_status dpe_kv_create(const struct dpe_kv_shape *shape, const char *folder, uint64_t memory,
+                         struct dpe_kv **made, struct dpe_error *err)
+{
+    struct dpe_kv *kv = dpe_alloc_zero(1, sizeof *kv);
+    if (kv == NULL) {
+        return dpe_fail(err, DPE_NO_MEMORY, "out of memory");
+    }
+    kv->shape = *shape;
+    kv->layout = lay_out(shape);
+    dpe_status status = DPE_OK;
+    if (folder == NULL) {
+        kv->memory = dpe_alloc(kv->layout.bytes, 1);
+    } else {
+        uint64_t least = dpe_kv_least_bytes(shape);
+        int64_t frames = DPE_KV_LEAST_FRAMES;
+        uint64_t each = dpe_kv_pages_bytes(0, 1) - dpe_kv_pages_bytes(0, 0);
+        frames += memory > least ? (int64_t)((memory - least) / each) : 0;
+        frames = frames > kv->layout.pages + DPE_KV_LEAST_FRAMES
+                     ? kv->layout.pages + DPE_KV_LEAST_FRAMES
+                     : frames;
+        kv->folder = dpe_alloc(strlen(folder) + 1, 1);
+        if (kv->folder != NULL) {
+            memcpy(kv->folder, folder, strlen(folder) + 1);
+        }
+        status = dpe_kv_pages_make(folder, kv->layout.pages, frames, &kv->pages, err);
+    }
+    if (status == DPE_OK && (folder == NULL ? kv->memory == NULL : kv->folder == NULL)) {
+        status = dpe_fail(err, DPE_NO_MEMORY, "out of memory: %.1f MiB of keys and values",
+                          (double)kv->layout.bytes / 0x1p20);
+    }
+    if (status != DPE_OK) {
+        dpe_kv_destroy(kv);
+        return status;
+    }
+    *made = kv;
+    return DPE_OK;
+}
+
+void dpe_kv_destroy(struct dpe_kv *kv)
+{
+    if (kv != NULL) {
+        dpe_kv_pages_free(kv->pages);
+        free(kv->memory);
+        free(kv->channels);
+        free(kv->folder);
+        free(kv);
+    }
+}
+
+/* Consecutive rows that lie one after another: in memory all, else those of a page. */
+struct piece {
+    unsigned char *bytes; /* NULL: the file has failed */
+    int64_t count, page;
+};
+
+static struct piece hold(struct dpe_kv *kv, const struct dpe_kv_rows *rows, int64_t done,
+                         bool writes)
+{
+    const struct part *part = &kv->layout.parts[rows->part];
+    int64_t head = rows->layer * part->heads + rows->head;
+    int64_t row = rows->row + done;
+    int64_t left = rows->count - done;
+    if (kv->memory != NULL) {
+        uint64_t at = part->at + (uint64_t)(head * part->capacity + row) * part->row_bytes;
+        return (struct piece){.bytes = kv->memory + at, .count = left};
+    }
+    int64_t in_page = row % part->page_rows;
+    int64_t page = part->page + head * part->head_pages + row / part->page_rows;
+    int64_t count = part->page_rows - in_page < left ? part->page_rows - in_page : left;
+    unsigned char *bytes = dpe_kv_pages_pin(kv->pages, page, writes);
+    bytes = bytes != NULL ? bytes + (uint64_t)in_page * part->row_bytes : NULL;
+    return (struct piece){.bytes = bytes, .count = count, .page = page};
+}
+
+static void let_go(struct dpe_kv *kv, const struct piece *piece)
+{
+    if (kv->pages != NULL && piece->bytes != NULL) {
+        dpe_kv_pages_unpin(kv->pages, piece->page);
+    }
+}
+
+static const float *channels_of(const struct dpe_kv *kv, const struct dpe_kv_rows *rows)
+{
+    return rows->part == DPE_KV_KEYS && kv->channels != NULL
+               ? kv->channels + (rows->layer * kv->shape.heads + rows->head) * kv->shape.width
+               : NULL;
+}
+
+void dpe_kv_write(struct dpe_kv *kv, const struct dpe_kv_rows *rows, const float *from,
+                  int64_t stride)
+{
+    const struct part *part = &kv->layout.parts[rows->part];
+    const float *channels = channels_of(kv, rows);
+    for (int64_t done = 0; done < rows->count;) {
+        struct piece piece = hold(kv, rows, done, true);
+        for (int64_t i = 0; piece.bytes != NULL && i < piece.count; i++) {
+            dpe_kv_pack(part->type, from + (done + i) * stride, channels, kv->shape.width,
+                        piece.bytes + (uint64_t)i * part->row_bytes);
+        }
+        let_go(kv, &piece);
+        done += piece.count;
+    }
+}
+
+void dpe_kv_read(struct dpe_kv *kv, const struct dpe_kv_rows *rows, float *out)
+{
+    const struct part *part = &kv->layout.parts[rows->part];
+    const float *channels = channels_of(kv, rows);
+    int64_t width = kv->shape.width;
+    for (int64_t done = 0; done < rows->count;) {
+        struct piece piece = hold(kv, rows, done, false);
+        if (piece.bytes != NULL) {
+            dpe_kv_unpack(part->type, piece.bytes, channels, piece.count, width,
+                          out + done * width);
+        } else {
+            memset(out + done * width, 0, (size_t)(piece.count * width) * sizeof *out);
+        }
+        let_go(kv, &piece);
+        done += piece.count;
+    }
+}
+
+void dpe_kv_copy(struct dpe_kv *kv, const struct dpe_kv_rows *rows, int64_t to)
+{
+    uint64_t row_bytes = kv->layout.parts[rows->part].row_bytes;
+    for (int64_t done = 0; done < rows->count;) {
+        struct piece from = hold(kv, rows, done, false);
+        struct dpe_kv_rows target = *rows;
+        target.row = to + done;
+        target.count = from.count;
+        for (int64_t put = 0; put < target.count;) {
+            struct piece into = hold(kv, &target, put, true);
+            if (from.bytes != NULL && into.bytes != NULL) {
+                memcpy(into.bytes, from.bytes + (uint64_t)put * row_bytes,
+                       (uint64_t)into.count * row_bytes);
+            }
+            let_go(kv, &into);
+            put += into.count;
+        }
+        let_go(kv, &from);
+        done += from.count;
+    }
+}
+
+dpe_status dpe_kv_set_channels(struct dpe_kv *kv, int64_t layer, const float *channels,
+                               struct dpe_error *err)
+{
+    size_t n = (size_t)(kv->shape.heads * kv->shape.width);
+    if (kv->shape.type != DPE_KV_INT8) {
+        return DPE_OK;
+    }
+    if (kv->channels == NULL) {
+        size_t all = (size_t)kv->shape.layers * n;
+        kv->channels = dpe_alloc(all, sizeof *kv->channels);
+        if (kv->channels == NULL) {
+            return dpe_fail(err, DPE_NO_MEMORY, "out of memory");
+        }
+        for (size_t i = 0; i < all; i++) {
+            kv->channels[i] = 1.0F;
+        }
+    }
+    memcpy(kv->channels + (size_t)layer * n, channels, n * sizeof *channels);
+    return DPE_OK;
+}
+
+dpe_status dpe_kv_status(const struct dpe_kv *kv, struct dpe_error *err)
+{
+    bool reads = false;
+    int code = kv != NULL && kv->pages != NULL ? dpe_kv_pages_failed(kv->pages, &reads) : 0;
+    return code == 0 ? DPE_OK
+                     : dpe_fail(err, DPE_IO,
+                                "%s: %s the file of keys and values failed: %s; nothing that was "
+                                "reported is lost, the same command starts this text again",
+                                kv->folder, reads ? "reading" : "writing", strerror(code));
+}
+
+struct dpe_kv_work dpe_kv_work(const struct dpe_kv *kv)
+{
+    return kv->pages != NULL ? dpe_kv_pages_work(kv->pages) : (struct dpe_kv_work){0};
+}

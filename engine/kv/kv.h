@@ -1,0 +1,83 @@
+/**
+ * @file kv.h
+ * The key/value cache of a session where it is not plain float in memory: other types of its
+ * elements, and a file for what does not fit into memory. Keys are stored before rotation, so one
+ * cache serves every plan. Whoever reads gets float rows in its own buffer and does not know where
+ * they came from.
+ *
+ * Types. BF16: each number rounded to the nearest bfloat16, ties to even. INT8: a row (one token, one
+ * head) of `width` codes from −127 to 127 and one scale; a number is code · scale · channel, with a
+ * constant for each channel of a head (dpe_kv_set_channels). So what a row becomes depends on the row
+ * alone: not on later tokens, on how a text was cut into calls, or on what was cut from the cache.
+ *
+ * The file. It has no name: a process that ends in any way leaves nothing. All of it is reserved when
+ * it is made, so a full disk is found then. Its pages (rows of one head) go through frames in memory:
+ * pread and pwrite, never a mapping, whose read errors would be signals. The frame that was not used
+ * for longest, by the clock algorithm, takes the next page.
+ *
+ * Threads may read at the same time; writing and copying happen alone.
+ */
+#ifndef DPE_KV_H
+#define DPE_KV_H
+
+#include "engine/base/base.h"
+
+enum dpe_kv_type { DPE_KV_F32, DPE_KV_BF16, DPE_KV_INT8 };
+/** "f32", "bf16", "int8", NULL: for messages, options and identities. */
+extern const char *const dpe_kv_type_names[];
+
+enum dpe_kv_part {
+    DPE_KV_KEYS,
+    DPE_KV_VALUES,
+    DPE_KV_QUERIES, /**< that a selection keeps; always F32 */
+    DPE_KV_PARTS,
+};
+
+struct dpe_kv_shape {
+    enum dpe_kv_type type;
+    int64_t layers, heads, capacity, width; /**< rows of a head, numbers of a row */
+    int64_t query_heads;                    /**< 0: no queries are kept */
+    int64_t query_capacity;                 /**< rows of queries of a head */
+};
+
+/** Bytes of all rows in memory. */
+uint64_t dpe_kv_bytes(const struct dpe_kv_shape *shape);
+/** Bytes of the file that holds them. */
+uint64_t dpe_kv_file_bytes(const struct dpe_kv_shape *shape);
+/** Memory that the least number of frames and the lists of pages take. */
+uint64_t dpe_kv_least_bytes(const struct dpe_kv_shape *shape);
+
+struct dpe_kv;
+
+/** Rows in memory (folder NULL), or in a file in `folder` with at most `memory` bytes of frames and
+ *  lists (≥ dpe_kv_least_bytes). DPE_NO_MEMORY; DPE_CANNOT_CREATE when there can be no file in the
+ *  folder, or its file system is memory itself; DPE_IO when the disk is full. */
+dpe_status dpe_kv_create(const struct dpe_kv_shape *shape, const char *folder, uint64_t memory,
+                         struct dpe_kv **kv, struct dpe_error *err);
+void dpe_kv_destroy(struct dpe_kv *kv);
+/** Constants [heads][width] above 0 by which a layer's keys are divided before they are rounded to 8
+ *  bits; 1 without this call. Nothing for other types. */
+dpe_status dpe_kv_set_channels(struct dpe_kv *kv, int64_t layer, const float *channels,
+                               struct dpe_error *err);
+
+/** Rows of one head of a layer. */
+struct dpe_kv_rows {
+    enum dpe_kv_part part;
+    int64_t layer, head, row, count;
+};
+/** From `from`, whose rows lie `stride` numbers apart. */
+void dpe_kv_write(struct dpe_kv *kv, const struct dpe_kv_rows *rows, const float *from,
+                  int64_t stride);
+/** Into `out` [count][width]. */
+void dpe_kv_read(struct dpe_kv *kv, const struct dpe_kv_rows *rows, float *out);
+/** Rows that lie at `rows` also become those from row `to` on; they do not overlap. */
+void dpe_kv_copy(struct dpe_kv *kv, const struct dpe_kv_rows *rows, int64_t to);
+/** DPE_IO once reading or writing the file has failed; what was read since then is zeros. */
+dpe_status dpe_kv_status(const struct dpe_kv *kv, struct dpe_error *err);
+
+/** What the file did, for benchmarks. */
+struct dpe_kv_work {
+    uint64_t read, written; /**< bytes */
+};
+struct dpe_kv_work dpe_kv_work(const struct dpe_kv *kv);
+#endif

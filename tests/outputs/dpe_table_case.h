@@ -1,0 +1,148 @@
+/**
+ * @file dpe_table_case.h
+ * Tables that the tests of the consumer library make: one entry with and without a temperature, and a
+ * table of three entries.
+ */
+#ifndef DPE_TABLE_CASE_H
+#define DPE_TABLE_CASE_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "outputs/table/dpe_table.h"
+
+enum { LAYERS = 2, HEADS = 4, KV_HEADS = 2, PAIRS = 8, GROUPS = 3 };
+
+static int32_t edges[GROUPS + 1] = {0, 2, 5, 8};
+static double scales[GROUPS] = {1.0, 4.0, 7.0};
+static double effective[GROUPS] = {4096.0, 1024.0, -1.0};
+static double inv_freq[PAIRS];
+static uint8_t mask[LAYERS * HEADS * PAIRS];
+
+static inline struct dpe_table_values good(void)
+{
+    for (int j = 0; j < PAIRS; j++) {
+        inv_freq[j] = pow(10000.0, -(double)j / PAIRS);
+    }
+    for (int row = 0; row < LAYERS * HEADS; row++) {
+        for (int j = 0; j < PAIRS; j++) {
+            mask[row * PAIRS + j] = (row + j) % PAIRS < 5;
+        }
+    }
+    return (struct dpe_table_values){
+        .schema_version = (char *)(uintptr_t) "1.0.0",
+        .model_type = (char *)(uintptr_t) "llama",
+        .model_fingerprint = (char *)(uintptr_t) "00ff",
+        .n_layers = LAYERS,
+        .n_heads = HEADS,
+        .n_kv_heads = KV_HEADS,
+        .head_dim = 2 * PAIRS,
+        .n_pairs = PAIRS,
+        .trained_length = 256,
+        .length = 4096,
+        .window = 30,
+        .top_k = 5,
+        .n_groups = GROUPS,
+        .group_edge = edges,
+        .effective_length = effective,
+        .scale_factor = scales,
+        .inv_freq = inv_freq,
+        .attention_scaling = 1.0,
+        .logit_scale = 1.0,
+        .log_n_power = 1.0,
+        .mask = mask,
+    };
+}
+
+/* The same with a temperature, which needs version 2. */
+static inline struct dpe_table_values warm(void)
+{
+    struct dpe_table_values v = good();
+    v.schema_version = (char *)(uintptr_t) "2.0.0";
+    v.logit_scale = 1.3;
+    v.log_n_length = 40.0;
+    v.log_n_power = 0.7;
+    v.log_n_decay = 1.0 / 3.0;
+    return v;
+}
+
+static inline void expect_same(const struct dpe_table_values *a, const struct dpe_table_values *b)
+{
+    assert_string_equal(a->schema_version, b->schema_version);
+    assert_string_equal(a->model_type, b->model_type);
+    assert_string_equal(a->model_fingerprint, b->model_fingerprint);
+    assert_true(a->n_layers == b->n_layers && a->n_heads == b->n_heads &&
+                a->n_kv_heads == b->n_kv_heads && a->head_dim == b->head_dim);
+    assert_true(a->trained_length == b->trained_length && a->length == b->length &&
+                a->window == b->window && a->top_k == b->top_k && a->n_groups == b->n_groups);
+    assert_true(a->attention_scaling == b->attention_scaling);
+    assert_true(a->logit_scale == b->logit_scale && a->log_n_length == b->log_n_length &&
+                a->log_n_power == b->log_n_power && a->log_n_decay == b->log_n_decay);
+    assert_memory_equal(a->group_edge, b->group_edge, sizeof edges);
+    assert_memory_equal(a->effective_length, b->effective_length, sizeof effective);
+    assert_memory_equal(a->scale_factor, b->scale_factor, sizeof scales);
+    assert_memory_equal(a->inv_freq, b->inv_freq, sizeof inv_freq);
+    assert_memory_equal(a->mask, b->mask, sizeof mask);
+}
+
+/* ------------------------------------------------------------------------ several entries */
+
+/* Entry `i` of three: 1024, 2048, 4096 tokens, each with its own window, scales, pairs,
+ * temperature.
+ */
+static inline struct dpe_table *rung(int i)
+{
+    static double own_scales[3][GROUPS] = {{1.0, 1.0, 2.0}, {1.0, 2.0, 4.0}, {1.0, 4.0, 7.0}};
+    struct dpe_table_values v = i == 1 ? warm() : good();
+    struct dpe_table *table = NULL;
+    v.length = INT64_C(1024) << i;
+    v.window = 30 + i;
+    v.scale_factor = own_scales[i];
+    if (i == 2) {
+        v.top_k = PAIRS;
+        memset(mask, 1, sizeof mask);
+    }
+    assert_int_equal(dpe_table_make(&v, &table, NULL), DPE_TABLE_OK);
+    return table;
+}
+
+static inline struct dpe_table *ladder(void)
+{
+    /* In any order. */
+    struct dpe_table *rungs[3] = {rung(2), rung(0), rung(1)};
+    struct dpe_table *table = NULL;
+    char why[DPE_TABLE_MESSAGE] = "";
+    if (dpe_table_join((const struct dpe_table *const *)rungs, 3, &table, why) != DPE_TABLE_OK) {
+        fail_msg("%s", why);
+    }
+    for (int i = 0; i < 3; i++) {
+        dpe_table_close(rungs[i]);
+    }
+    return table;
+}
+
+static inline void expect_ladder(const struct dpe_table *table)
+{
+    assert_int_equal(dpe_table_count(table), 3);
+    for (int i = 0; i < 3; i++) {
+        struct dpe_table *want = rung(i);
+        struct dpe_table_values values = *dpe_table_values(want);
+        values.schema_version = (char *)(uintptr_t) "3.0.0";
+        expect_same(&values, dpe_table_values(dpe_table_entry(table, i)));
+        dpe_table_close(want);
+    }
+    /* What is asked of the whole is asked of the longest. */
+    assert_ptr_equal(dpe_table_values(table)->mask,
+                     dpe_table_values(dpe_table_entry(table, 2))->mask);
+    assert_true(dpe_table_scale(table, 0, 0, PAIRS - 1) == 7.0);
+}
+
+#endif
