@@ -72,6 +72,11 @@ void dpe_detect_announce(const struct detect_inputs *inputs)
         dpe_temperature_text(&params->temperature, text);
         dpe_log_info("attention temperature %s in every plan but rope", text);
     }
+    if (inputs->args->selection != NULL) {
+        char text[sizeof inputs->grid.configs[0].plan.name];
+        dpe_plan_selection_text(&inputs->grid.configs[0].plan, text);
+        dpe_log_info("selection %s in every plan of the sweep", text);
+    }
     dpe_log_info("%d configurations for %d groups x %d lengths", inputs->grid.n_configs,
                  params->n_groups, params->n_lengths);
     tell_template(inputs);
@@ -151,6 +156,11 @@ static dpe_status cost_of(const struct detect_inputs *inputs, int task, const st
         double reading[2] = {0.0, 0.0};
         dpe_config_flops(config, 0, cost->prompt, 0, &reading[0], &reading[1]);
         cost->head = cost->products / reading[0];
+    }
+    const struct dpe_selection *selection = &inputs->grid.configs[0].plan.selection;
+    if (dpe_selects(selection)) {
+        double n = (double)cost->prompt;
+        cost->pairs *= 2.0 * dpe_selection_work(selection, cost->prompt) / (n * (n + 1.0));
     }
     cost->products = cost->products * cost->read + generated[0];
     cost->attention = cost->attention * cost->pairs + generated[1];

@@ -27,7 +27,9 @@ static dpe_status add_plan(struct dpe_serve_world *world, int64_t trained, int64
             ? dpe_plan_of_table_file(args->table, &context,
                                      args->other_model ? NULL : dpe_model_fingerprint(world->model),
                                      &added->plan, NULL, err)
-            : dpe_plan_make(args->method, &context, &added->plan, err);
+            : dpe_plan_of_spec(args->method, &context,
+                               args->other_model ? NULL : dpe_model_fingerprint(world->model),
+                               &added->plan, NULL, err);
     world->n_plans += status == DPE_OK;
     return status;
 }

@@ -285,6 +285,7 @@ static dpe_status write_suite(struct report *report, const struct input *input, 
                           dpe_draw_format_text("%s", explanation(&s)));
         add_noise(report, &s);
         dpe_comparison_suite_figures(report, &s);
+        status = dpe_comparison_suite_cost(report, &s, err);
         add_table(report, &s);
         add_differences(report, &s);
     }
