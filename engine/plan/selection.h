@@ -120,6 +120,8 @@ struct dpe_run {
  *  `runs` has room for n_blocks + n_slashes + 3. Their number. */
 int64_t dpe_selection_runs(const struct dpe_selection *s, int64_t m,
                            const struct dpe_choice *choice, struct dpe_run *runs, int64_t *query);
+/** Places 0 … this − 1 are all that queries and keys at so many positions take, scored or met. */
+int64_t dpe_selection_places(const struct dpe_selection *s, int64_t positions);
 /** Keys that the query at m sees; with slashes at most, since these may fall on other keys. */
 int64_t dpe_selection_keys(const struct dpe_selection *s, int64_t m);
 /** Pairs of a query and a key that it sees, of n tokens; without a selection n(n+1)/2. */

@@ -161,8 +161,12 @@ dpe_status dpe_run_tool_print_nll(const struct run *run, const struct nll_result
         sum += nll->sum[i];
         scored[i] = nll->scored;
     }
-    /* Windows of one text take the place of books. */
-    const struct dpe_interval ppl = dpe_perplexity(nll->sum, scored, (size_t)nll->n, 0.95);
+    /* Windows of one text take the place of books. Student's t makes an interval of two windows 6
+     * times as wide as one of many, of four 1.6 times: too wide to say anything. */
+    enum { WINDOWS = 5 };
+    struct dpe_interval ppl = dpe_perplexity(nll->sum, scored, (size_t)nll->n, 0.95);
+    ppl.low = nll->n < WINDOWS ? (double)NAN : ppl.low;
+    ppl.high = nll->n < WINDOWS ? (double)NAN : ppl.high;
     free(scored);
     double mean = sum / (double)(nll->n * nll->scored);
     double rate = (double)(nll->n * nll->context) / nll->seconds;
@@ -190,6 +194,9 @@ dpe_status dpe_run_tool_print_nll(const struct run *run, const struct nll_result
            exp(mean));
     if (isfinite(ppl.low) && isfinite(ppl.high)) {
         printf("  95 %% interval over windows %.4f to %.4f", ppl.low, ppl.high);
+    } else if (nll->n < WINDOWS) {
+        printf("  (an interval needs %d windows: a text of %lld tokens, or a smaller --context)",
+               WINDOWS, (long long)(WINDOWS * nll->context));
     }
     printf("\n");
     fflush(stdout);

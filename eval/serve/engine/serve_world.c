@@ -3,7 +3,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "eval/serve/serve_tool.h"
+#include "eval/serve/engine/serve_engine_internal.h"
 #include "engine/base/json_strict.h"
 #include "outputs/read/read.h"
 #include "outputs/table/dpe_table.h"
