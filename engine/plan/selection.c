@@ -203,7 +203,7 @@ int64_t dpe_selection_places(const struct dpe_selection *s, int64_t positions)
     int64_t most = 0;
     /* Beyond the last candidate: less than a block, the window, and a group's positions. */
     if (!packed || __builtin_mul_overflow(s->k + 1, s->block, &most) ||
-        __builtin_add_overflow(most, s->sinks + s->local, &most) ||
+        __builtin_add_overflow(most, s->sinks + s->local + s->slashes, &most) ||
         __builtin_add_overflow(most, s->refresh, &most)) {
         return positions;
     }
