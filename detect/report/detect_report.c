@@ -221,6 +221,7 @@ static dpe_status keep(struct dpe_detect_report *report, int plan, struct dpe_er
     kept->plan = plan;
     kept->temperature = params->temperature;
     kept->window = params->window;
+    kept->mask = params->mask;
     for (size_t g = 0; g < n; g++) {
         kept->scale[g] = plan == DPE_DETECT_ROPE ? 1.0 : report->scale[g];
         kept->length[g] = plan == DPE_DETECT_ROPE ? params->length : report->selected[g];
@@ -231,6 +232,7 @@ static dpe_status keep(struct dpe_detect_report *report, int plan, struct dpe_er
         const struct dpe_detect_point point = dpe_detect_report_point(report, plan);
         kept->temperature = point.temperature;
         kept->window = point.window;
+        kept->mask = dpe_detect_point_pairs(params, &point).mask;
         dpe_detect_point_scales(params, &point, kept->scale);
         dpe_detect_point_lengths(params, &point, kept->length);
     }

@@ -24,6 +24,18 @@ static void lengths_text(const struct dpe_detect_params *params,
     }
 }
 
+/* How many pairs move, where the search chooses it. */
+static void put_pairs(struct dpe_detect_page *page, const struct dpe_detect_params *params,
+                      const struct dpe_detect_point *point)
+{
+    if (point->fewer > 0) {
+        dpe_detect_put(page, ", %lld key pairs",
+                       (long long)dpe_detect_point_pairs(params, point).k);
+    } else if (params->n_fewer > 0) {
+        dpe_detect_put(page, ", all pairs");
+    }
+}
+
 /* -------------------------------------------------------------------------------------- the steps
  */
 
@@ -31,9 +43,9 @@ static void put_step(struct dpe_detect_page *page, const struct dpe_detect_repor
                      const struct dpe_detect_step *step)
 {
     const struct dpe_detect_params *params = &report->grid->params;
-    static const char *const titles[DPE_DETECT_N_MOVES] = {"temperature", "lengths of all groups",
-                                                           "near window", "fast groups longer",
-                                                           "length of one group"};
+    static const char *const titles[DPE_DETECT_N_MOVES] = {
+        "temperature",        "lengths of all groups", "near window",
+        "fast groups longer", "length of one group",   "key pairs"};
     dpe_detect_put(page, "\n%s, round %d", titles[step->move], step->round + 1);
     if (!step->tested) {
         dpe_detect_put(page, step->n < 2
@@ -61,7 +73,9 @@ static void put_step(struct dpe_detect_page *page, const struct dpe_detect_repor
         if (!params->frequencies) {
             dpe_detect_put(page, ", window %lld", (long long)tried->point.window);
         }
-        dpe_detect_put(page, ", %s\n", lengths);
+        dpe_detect_put(page, ", %s", lengths);
+        put_pairs(page, params, &tried->point);
+        dpe_detect_put(page, "\n");
     }
 }
 
@@ -125,9 +139,11 @@ static void put_plan(struct dpe_detect_page *page, const struct dpe_detect_repor
         return;
     }
     dpe_detect_put(
-        page, "  temperature %s, near window %lld, %s %s\n", temperature, (long long)point.window,
+        page, "  temperature %s, near window %lld, %s %s", temperature, (long long)point.window,
         dpe_detect_point_is_single(&report->grid->params, &point) ? "all groups at" : "groups at",
         lengths);
+    put_pairs(page, &report->grid->params, &point);
+    dpe_detect_put(page, "\n");
 }
 
 /* What detection by groups adds to one length for all of them. */

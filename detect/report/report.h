@@ -8,8 +8,8 @@
 #include "data/data.h"
 #include "detect/search/search.h"
 #include "detect/search/select.h"
-#include "detect/sweep/grid.h"
 #include "detect/sweep/detect_race.h"
+#include "detect/sweep/grid.h"
 #include "detect/sweep/ranking.h"
 #include "engine/base/base.h"
 #include "engine/model/model.h"
@@ -39,8 +39,9 @@ struct dpe_detect_kept {
     int plan; /**< index of a validated plan */
     struct dpe_temperature temperature;
     int64_t window;
-    double *scale;   /**< [n_groups] */
-    int64_t *length; /**< [n_groups] −1 = none (the scale of the detection) */
+    double *scale;       /**< [n_groups] */
+    int64_t *length;     /**< [n_groups] −1 = none (the scale of the detection) */
+    const uint8_t *mask; /**< pairs that move, as dpe_detect_params; borrowed */
 };
 
 /** Everything that the table and the terminal show. `grid`, `context` and names are borrowed; the
@@ -54,8 +55,8 @@ struct dpe_detect_report {
     bool racing;
     struct dpe_race_options race_options; /**< filled by the caller when racing */
     struct dpe_race race;                 /**< arms: the grid's cells */
-    struct dpe_detect_result results[2]; /**< NIAH, perplexity; the first used one decides */
-    double *scale;                       /**< [n_groups] of the joint plan */
+    struct dpe_detect_result results[2];  /**< NIAH, perplexity; the first used one decides */
+    double *scale;                        /**< [n_groups] of the joint plan */
     int64_t *selected; /**< [n_groups] its lengths, −1 = none (the scale of the detection) */
     /** With --temperature auto or --select joint (filled by the caller; n_samples 0: no search). */
     struct dpe_detect_search_options searching;

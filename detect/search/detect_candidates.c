@@ -5,7 +5,7 @@
 #include <string.h>
 
 const char *const dpe_detect_move_names[DPE_DETECT_N_MOVES] = {"temperature", "lengths", "window",
-                                                               "split", "group"};
+                                                               "split",       "group",   "pairs"};
 
 /* ----------------------------------------------------------------------------------------- points
  */
@@ -37,6 +37,13 @@ void dpe_detect_point_scales(const struct dpe_detect_params *params,
         bool base = point->at[g] < 0 || point->at[g] == dpe_detect_base_at(params, g);
         scale[g] = dpe_detect_joint_scale(params, g, base ? -1 : params->lengths[point->at[g]]);
     }
+}
+
+struct dpe_detect_key_pairs dpe_detect_point_pairs(const struct dpe_detect_params *params,
+                                                   const struct dpe_detect_point *point)
+{
+    return point->fewer > 0 ? params->fewer[point->fewer - 1]
+                            : (struct dpe_detect_key_pairs){.k = -1, .mask = params->mask};
 }
 
 /* A length that changes nothing. */
@@ -74,7 +81,7 @@ dpe_status dpe_detect_point_plan(const struct dpe_detect_grid *grid,
         .n_groups = grid->params.n_groups,
         .edges = grid->edges,
         .scale = scale,
-        .mask = grid->params.mask,
+        .mask = dpe_detect_point_pairs(&grid->params, point).mask,
         .temperature = &point->temperature,
     };
     return dpe_plan_make_dpe(&dpe, context, plan, err);
@@ -195,7 +202,8 @@ static void add_lengths(struct list *list, const struct dpe_detect_params *param
 {
     const int64_t window = list->tried[0].point.window;
     if (!params->frequencies) { /* with none kept they find nothing */
-        add_single(list, params, params->length, DPE_DETECT_MAX_LENGTHS, NULL);
+        /* Further out far keys are where no pair was trained, as with none moved (rope). */
+        add_single(list, params, 2 * params->trained_length, DPE_DETECT_MAX_LENGTHS, NULL);
     }
     for (int informative = 0; informative < 2; informative++) {
         struct dpe_detect_point *point = add(list);
@@ -303,6 +311,16 @@ static void add_groups(struct list *list, const struct dpe_detect_params *params
     }
 }
 
+/* Each smaller number of pairs, and all where the plan so far has fewer. */
+static void add_pairs(struct list *list, const struct dpe_detect_params *params)
+{
+    for (int i = 0; i <= params->n_fewer; i++) {
+        if (i != list->tried[0].point.fewer) {
+            add(list)->fewer = (int16_t)i;
+        }
+    }
+}
+
 int dpe_detect_candidates(const struct dpe_detect_params *params, int64_t head_dim,
                           const struct dpe_detect_ranking *ranking, enum dpe_detect_move move,
                           int round, bool with_temperature, struct dpe_detect_tried *tried)
@@ -330,6 +348,9 @@ int dpe_detect_candidates(const struct dpe_detect_params *params, int64_t head_d
         break;
     case DPE_DETECT_MOVE_GROUP:
         add_groups(&list, params, ranking);
+        break;
+    case DPE_DETECT_MOVE_PAIRS:
+        add_pairs(&list, params);
         break;
     case DPE_DETECT_N_MOVES:
         break;

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { FLIPS = 4999, BOOTSTRAP_ROUNDS = 2000, STATISTICS_SEED = 1 };
+enum { LEAST_CONTEXTS = 4, FLIPS = 4999, BOOTSTRAP_ROUNDS = 2000, STATISTICS_SEED = 1 };
 static const double tie = 1e-9;
 
 void dpe_detect_search_free(struct dpe_detect_search *search)
@@ -25,10 +25,14 @@ static int64_t round_up(int64_t n, int64_t unit)
     return (n + unit - 1) / unit * unit;
 }
 
-/* Samples that the changes of a step are first run on. */
+/* Samples that the changes of a step are first run on: of one or two contexts they would say
+ * little.
+ */
 static int64_t first_samples(const struct dpe_detect_search_options *options)
 {
-    int64_t first = round_up((options->n_samples + 7) / 8, options->per_round);
+    int64_t eighth = (options->n_samples + 7) / 8;
+    int64_t least = LEAST_CONTEXTS * options->together;
+    int64_t first = round_up(eighth > least ? eighth : least, options->per_round);
     return first < options->n_samples ? first : options->n_samples;
 }
 
@@ -71,6 +75,7 @@ int64_t dpe_detect_search_most_rows(const struct dpe_detect_search_options *opti
         rows += params->frequencies ? 0 : dpe_detect_halving_rows(options, WINDOWS);
         rows += dpe_detect_halving_rows(options, groups);
         rows += dpe_detect_halving_rows(options, 2 * cuts);
+        rows += params->n_fewer > 0 ? dpe_detect_halving_rows(options, params->n_fewer) : 0;
         rows += options->temperature ? dpe_detect_halving_rows(options, NEIGHBOURS) : 0;
     }
     return rows;
@@ -362,6 +367,7 @@ static void align_single(const struct walk *walk)
     if (!walk->own_temperature) {
         search->single.temperature = search->point.temperature;
     }
+    search->single.fewer = search->point.fewer;
     search->single.window =
         search->point.window <= length ? search->point.window : search->single.window;
 }
@@ -409,9 +415,9 @@ static dpe_status take_step(struct walk *walk, enum dpe_detect_move move, int ro
 /* The window first: it costs least, and after a gain less is left to show for the others. */
 static dpe_status joint_rounds(struct walk *walk)
 {
-    static const enum dpe_detect_move moves[] = {DPE_DETECT_MOVE_WINDOW, DPE_DETECT_MOVE_LENGTHS,
-                                                 DPE_DETECT_MOVE_SPLIT, DPE_DETECT_MOVE_GROUP,
-                                                 DPE_DETECT_MOVE_TEMPERATURE};
+    static const enum dpe_detect_move moves[] = {
+        DPE_DETECT_MOVE_WINDOW, DPE_DETECT_MOVE_LENGTHS, DPE_DETECT_MOVE_SPLIT,
+        DPE_DETECT_MOVE_GROUP,  DPE_DETECT_MOVE_PAIRS,   DPE_DETECT_MOVE_TEMPERATURE};
     struct dpe_detect_search *search = walk->search;
     dpe_status status = DPE_OK;
     bool changed = true;
@@ -419,7 +425,8 @@ static dpe_status joint_rounds(struct walk *walk)
         changed = false;
         for (size_t i = 0; i < sizeof moves / sizeof moves[0]; i++) {
             if ((moves[i] == DPE_DETECT_MOVE_TEMPERATURE && !search->options.temperature) ||
-                (moves[i] == DPE_DETECT_MOVE_WINDOW && walk->grid->params.frequencies)) {
+                (moves[i] == DPE_DETECT_MOVE_WINDOW && walk->grid->params.frequencies) ||
+                (moves[i] == DPE_DETECT_MOVE_PAIRS && walk->grid->params.n_fewer == 0)) {
                 continue;
             }
             status = take_step(walk, moves[i], round);

@@ -14,7 +14,7 @@
 enum {
     DPE_DETECT_MOST_GROUPS = 256,    /**< of a search */
     DPE_DETECT_MOST_CANDIDATES = 64, /**< of a step, the plan it starts from included */
-    DPE_DETECT_MOST_CUTS = 8,        /**< where a step splits the groups */
+    DPE_DETECT_MOST_CUTS = 4,        /**< where a step splits the groups */
     DPE_DETECT_SEARCH_ROUNDS = 1,    /**< by default */
 };
 
@@ -26,6 +26,7 @@ struct dpe_detect_point {
     struct dpe_temperature temperature;
     int64_t window;                     /**< tokens */
     int16_t at[DPE_DETECT_MOST_GROUPS]; /**< [n_groups] index of a length; −1: as in the base */
+    int16_t fewer; /**< pairs that move: 0: those of the sweep; i: number i − 1 of `fewer` */
 };
 /** The base (dpe_detect_base_at), with the window and the temperature of `params`. */
 void dpe_detect_point_base(const struct dpe_detect_params *params, struct dpe_detect_point *point);
@@ -36,6 +37,9 @@ void dpe_detect_point_scales(const struct dpe_detect_params *params,
  *  length. */
 void dpe_detect_point_lengths(const struct dpe_detect_params *params,
                               const struct dpe_detect_point *point, int64_t *length);
+/** The pairs that move in it: mask NULL and k −1: those of a sweep that moves all. */
+struct dpe_detect_key_pairs dpe_detect_point_pairs(const struct dpe_detect_params *params,
+                                                   const struct dpe_detect_point *point);
 /** Whether all groups have one length; of frequencies, all after the first ones that are kept. */
 bool dpe_detect_point_is_single(const struct dpe_detect_params *params,
                                 const struct dpe_detect_point *point);
@@ -54,9 +58,11 @@ enum dpe_detect_move {
     DPE_DETECT_MOVE_SPLIT, /**< the fastest groups at the longest length, the others at a short one
                             */
     DPE_DETECT_MOVE_GROUP, /**< the length of one group */
+    DPE_DETECT_MOVE_PAIRS, /**< how many key pairs move, where the parameters have smaller numbers
+                            */
     DPE_DETECT_N_MOVES,
 };
-/** "temperature", "lengths", "window", "split", "group". */
+/** "temperature", "lengths", "window", "split", "group", "pairs". */
 extern const char *const dpe_detect_move_names[DPE_DETECT_N_MOVES];
 
 /** One plan of a step. */
@@ -114,18 +120,19 @@ struct dpe_detect_search {
 };
 /** Replay a search on the rows that are there. Deterministic: the same rows, the same search.
  *
- *  Steps: temperature (if searched) of every group at L0/2; then, once `ranking` (of the sweep under
- *  that temperature; NULL: not yet) is there, in each round window, lengths, split, group and
- *  temperature (around the one it has); a round that changes nothing is the last.
+ *  Steps: temperature (if searched) of every group at L0/2; then, once `ranking` (of the sweep
+ * under that temperature; NULL: not yet) is there, in each round window, lengths, split, group,
+ * pairs and temperature (around the one it has); a round that changes nothing is the last.
  *
  *  A step runs its first plan on all samples. Where a test could show an improvement, the changes
- *  are run by sequential halving (Karnin, Koren and Somekh, ICML 2013): all on an eighth of the
- *  samples, the better third of these on a quarter, and so on until one or a few are left on all.
- *  The best of these is taken when its paired sign-flip test shows, with p <
- *  DPE_DETECT_SEARCH_LEVEL, that it is better than the first plan (samples of a context change their
- *  sign together). That it was picked among several is not corrected for: validation on fresh
- *  samples decides what is kept. DPE_NO_MEMORY, DPE_USAGE for more than DPE_DETECT_MOST_GROUPS
- *  groups, DPE_INTERNAL for options outside their ranges. */
+ * are run by sequential halving (Karnin, Koren and Somekh, ICML 2013): all on an eighth of the
+ * samples (of at least four contexts), the better third of these on a quarter, and so on until one
+ * or a few are left on all. The best of these is taken when its paired sign-flip test shows, with p
+ * < DPE_DETECT_SEARCH_LEVEL, that it is better than the first plan (samples of a context change
+ * their sign together). That it was picked among several is not corrected for: validation on fresh
+ * samples decides what is kept. DPE_NO_MEMORY, DPE_USAGE for more than DPE_DETECT_MOST_GROUPS
+ * groups, DPE_INTERNAL for options outside their ranges.
+ */
 dpe_status dpe_detect_search_replay(const struct dpe_detect_search_options *options,
                                     const struct dpe_detect_grid *grid,
                                     const struct dpe_plan_context *context,

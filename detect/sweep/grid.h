@@ -17,7 +17,16 @@
 #include "engine/base/base.h"
 #include "engine/plan/plan.h"
 
-enum { DPE_DETECT_MAX_LENGTHS = 64 };
+enum {
+    DPE_DETECT_MAX_LENGTHS = 64,
+    DPE_DETECT_MOST_FEWER = 8, /**< smaller numbers of key pairs that a search tries */
+};
+
+/** Key pairs of a profile: k of each head's pairs. */
+struct dpe_detect_key_pairs {
+    int64_t k;
+    const uint8_t *mask; /**< [n_layers][n_heads][n_pairs]; borrowed */
+};
 
 /** What spans the grid. */
 struct dpe_detect_params {
@@ -33,6 +42,8 @@ struct dpe_detect_params {
     int64_t lengths[DPE_DETECT_MAX_LENGTHS]; /**< detecting lengths t, ascending, w ≤ t ≤ L */
     const uint8_t *mask; /**< [n_layers][n_heads][n_pairs] pairs that move; NULL = all (the paper);
                               borrowed for the grid's life */
+    int n_fewer; /**< numbers of pairs that a search tries instead of all; the sweep moves all */
+    struct dpe_detect_key_pairs fewer[DPE_DETECT_MOST_FEWER];
     /** Of every plan of the sweep: base, cells, steps, joint; not of "rope". All zero:
      *  none, which the grid then has. */
     struct dpe_temperature temperature;

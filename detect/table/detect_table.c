@@ -24,14 +24,11 @@ static void put_validated_names(struct table_writer *w, const struct dpe_detect_
     for (int v = 0; v < n; v++) {
         names[v] = report->n_validated > 0 ? report->names[v] : dpe_detect_validated_names[v];
     }
-    dpe_detect_put_scale(w, "/validated_plan", DPE_COL_STRING, names, n,
-                         report->grid->params.frequencies
-                             ? "rope: the model as it is; base: groups that go round within the "
-                               "trained length kept, the others brought back into it; joint: every "
-                               "group at its effective length"
-                             : "rope: the model as it is; base: every group at half the trained "
-                               "length; joint: every group at its effective length",
-                         "1");
+    char meaning[256];
+    snprintf(meaning, sizeof meaning,
+             "rope: the model as it is; base: %s; joint: every group at its effective length",
+             dpe_detect_base_words(&report->grid->params));
+    dpe_detect_put_scale(w, "/validated_plan", DPE_COL_STRING, names, n, meaning, "1");
 }
 
 static void put_scales(struct table_writer *w, const struct dpe_detect_report *report)
@@ -318,7 +315,7 @@ static void put_key_pairs(struct table_writer *w, const struct dpe_detect_report
 {
     const struct dpe_detect_grid *grid = report->grid;
     const struct dpe_config *config = report->context->config;
-    const uint8_t *mask = grid->params.mask;
+    const uint8_t *mask = report->kept.mask;
     if (mask == NULL) {
         return;
     }
@@ -353,8 +350,8 @@ static void put_table(struct table_writer *w, const struct dpe_detect_report *re
     }
     double a = 1.0; /* plans of frequencies have others than the model's own */
     if (w->status == DPE_OK) {
-        w->status = dpe_rope_native(report->context->config, report->context->length, inv_freq, &a,
-                                    w->err);
+        w->status =
+            dpe_rope_native(report->context->config, report->context->length, inv_freq, &a, w->err);
     }
     const struct table_axis group = {"/group", params->n_groups};
     const struct table_axis edge = {"/edge", params->n_groups + 1};
@@ -383,13 +380,14 @@ static void put_table(struct table_writer *w, const struct dpe_detect_report *re
     const struct text_attribute texts[] = {
         {"moves", params->frequencies ? "frequencies" : NULL},
         {"near_rule", params->frequencies ? "none" : "distance < local_window"},
-        {"rounding", params->frequencies ? "none"
-                                         : "separable: floor(m/s) - floor(n/s) + w - floor(w/s)"},
+        {"rounding",
+         params->frequencies ? "none" : "separable: floor(m/s) - floor(n/s) + w - floor(w/s)"},
         {"angle_precision", "f32"},
         {"pair_layout", "half-split: components j and j + head_dim/2; interleaved runtimes "
                         "permute"},
-        {"key_pairs", params->mask != NULL ? "the top_k pairs of each head by 2-norm contribution"
-                                           : "all pairs of every head"},
+        {"key_pairs", report->kept.mask != NULL
+                          ? "the top_k pairs of each head by 2-norm contribution"
+                          : "all pairs of every head"},
         {"adapter_required", params->frequencies ? "false" : "true"},
     };
     dpe_detect_put_entries(w, "/table", groups, COUNT(groups), &group, 1);

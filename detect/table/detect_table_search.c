@@ -7,7 +7,8 @@
 
 static const char rule[] =
     "each step runs the plan that the search has on all samples, and its changes by sequential "
-    "halving: all on an eighth, the better third on a quarter, and so on; the best one is taken "
+    "halving: all on an eighth (at least four contexts), the better third on a quarter, and so on; "
+    "the best one is taken "
     "when its one-sided paired sign-flip test has p < 0.05 (samples of one context change their "
     "sign together), not corrected for the number of changes: validation decides what is kept";
 
@@ -16,7 +17,7 @@ struct columns {
     int32_t *round, *chosen, *step;
     uint8_t *tested;
     double *p, *mean, *low, *high, *gain;
-    int64_t *window, *length, *samples;
+    int64_t *window, *length, *samples, *top_k;
     const char **move, **keys;
     char (*texts)[160];
     const char **temperature;
@@ -38,6 +39,7 @@ static bool allocate(struct columns *c, size_t steps, size_t plans, size_t group
         .window = dpe_alloc(plans, sizeof *c->window),
         .length = dpe_alloc(plans * groups, sizeof *c->length),
         .samples = dpe_alloc(plans, sizeof *c->samples),
+        .top_k = dpe_alloc(plans, sizeof *c->top_k),
         .keys = dpe_alloc(plans, sizeof *c->keys),
         .texts = dpe_alloc(plans, sizeof *c->texts),
         .temperature = dpe_alloc(plans, sizeof *c->temperature),
@@ -45,14 +47,15 @@ static bool allocate(struct columns *c, size_t steps, size_t plans, size_t group
     return c->round != NULL && c->chosen != NULL && c->tested != NULL && c->p != NULL &&
            c->move != NULL && c->step != NULL && c->mean != NULL && c->low != NULL &&
            c->high != NULL && c->gain != NULL && c->window != NULL && c->length != NULL &&
-           c->samples != NULL && c->keys != NULL && c->texts != NULL && c->temperature != NULL;
+           c->samples != NULL && c->top_k != NULL && c->keys != NULL && c->texts != NULL &&
+           c->temperature != NULL;
 }
 
 static void release(struct columns *c)
 {
-    void *const all[] = {c->round, c->chosen, c->tested,      c->p,      c->move,   c->step,
-                         c->mean,  c->low,    c->high,        c->gain,   c->window, c->length,
-                         c->keys,  c->texts,  c->temperature, c->samples};
+    void *const all[] = {c->round, c->chosen, c->tested,      c->p,       c->move,   c->step,
+                         c->mean,  c->low,    c->high,        c->gain,    c->window, c->length,
+                         c->keys,  c->texts,  c->temperature, c->samples, c->top_k};
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
         free(all[i]);
     }
@@ -68,6 +71,7 @@ static void fill_plan(const struct dpe_detect_params *params, const struct dpe_d
     c->gain[at] = tried->gain;
     c->window[at] = tried->point.window;
     c->samples[at] = tried->samples;
+    c->top_k[at] = dpe_detect_point_pairs(params, &tried->point).k;
     c->keys[at] = tried->key;
     dpe_temperature_text(&tried->point.temperature, c->texts[at]);
     c->temperature[at] = c->texts[at];
@@ -121,14 +125,20 @@ static void put(struct table_writer *w, const struct dpe_detect_report *report,
          NULL},
         {"/plan", DPE_COL_STRING, c->keys, "its key in /rows", "1", NULL},
     };
-    const struct table_entry length = {
-        "/length", DPE_COL_I64, c->length, "length of each group, -1 = as in the base",
-        "tokens",  NULL};
+    const struct table_entry length = {"/length", DPE_COL_I64,
+                                       c->length, "length of each group, -1 = as in the base",
+                                       "tokens",  NULL};
+    const struct table_entry top_k = {"/top_k", DPE_COL_I64,
+                                      c->top_k, "key pairs of each head that move, -1 = all pairs",
+                                      "1",      NULL};
     dpe_detect_put_count(w, "/search/step", search->n_steps, "step of the search");
     dpe_detect_put_count(w, "/search/tried", plans, "plan of a step, its first one first");
     dpe_detect_put_entries(w, "/search", steps, COUNT(steps), &step, 1);
     dpe_detect_put_entries(w, "/search", tried, COUNT(tried), axes, 1);
     dpe_detect_put_entry(w, "/search", &length, axes, 2);
+    if (report->grid->params.n_fewer > 0) {
+        dpe_detect_put_entry(w, "/search", &top_k, axes, 1);
+    }
     dpe_detect_put_text(w, "/search", "rule", rule);
     dpe_detect_put_i64(w, "/search", "samples", search->options.n_samples);
     dpe_detect_put_i64(w, "/search", "rounds", search->options.rounds);

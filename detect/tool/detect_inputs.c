@@ -39,8 +39,8 @@ static dpe_status make_grid(struct detect_inputs *inputs, struct dpe_error *err)
                   : args->window > 0 ? args->window
                                      : dpe_detect_default_window(inputs->job.trained_length),
         .n_groups = (int)args->groups,
-        .mask = inputs->mask,
     };
+    dpe_detect_inputs_put_pairs(inputs, &params);
     dpe_status status = DPE_OK;
     if (strcmp(args->temperature, "auto") != 0) {
         status =

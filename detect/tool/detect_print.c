@@ -4,21 +4,9 @@
 #include <string.h>
 
 #include "detect/tool/detect_tool.h"
+#include "engine/base/folder.h"
 #include "eval/chat/chat.h"
 #include "outputs/job/estimate.h"
-
-static const char *base_name(const char *path)
-{
-    size_t n = strlen(path);
-    while (n > 1 && path[n - 1] == '/') {
-        n--;
-    }
-    size_t begin = n;
-    while (begin > 0 && path[begin - 1] != '/') {
-        begin--;
-    }
-    return path + begin;
-}
 
 static void list_lengths(const struct dpe_detect_params *params, char *text, size_t size)
 {
@@ -460,8 +448,10 @@ dpe_status dpe_detect_print(const struct detect_inputs *inputs,
         dpe_terminal_color(stdout), getenv("NO_COLOR"), getenv("TERM"), getenv("COLORTERM"));
     struct dpe_text text = {0};
     char title[512];
-    snprintf(title, sizeof title, "Effective lengths of %s at %lld tokens (trained length %lld)\n",
-             base_name(inputs->args->job.model), (long long)inputs->grid.params.length,
+    int n = 0;
+    const char *name = dpe_folder_name(inputs->args->job.model, &n);
+    snprintf(title, sizeof title, "Effective lengths of %.*s at %lld tokens (trained length %lld)\n",
+             n, name, (long long)inputs->grid.params.length,
              (long long)inputs->grid.params.trained_length);
     const char *legend = width < 60 ? "\n* best of its group\n? no difference\n"
                                     : "\n* best of its group   ? lengths do not differ beyond "

@@ -20,7 +20,7 @@ struct detect_arguments {
     const char *scale_pairs; /**< NORMS.h5: only the key pairs move */
     double top_k;            /**< count, or a share below 1; 0 = not given */
     bool use_niah, use_ppl;
-    bool auto_task; /**< --task auto: keys and values are found by a pilot */
+    bool auto_task;   /**< --task auto: keys and values are found by a pilot */
     bool frequencies; /**< --move frequencies */
     int64_t window, groups;
     enum dpe_detect_rule rule;
@@ -41,7 +41,9 @@ struct detect_inputs {
     struct dpe_plan_context context;
     struct dpe_detect_grid grid;
     int skipped_lengths;
-    uint8_t *mask;       /**< key pairs that move, NULL = all pairs */
+    uint8_t *mask; /**< key pairs that move, of each number of them; NULL = all pairs */
+    int n_fewer;   /**< numbers of pairs in it that the search tries; 0: the only one moves */
+    int64_t fewer[DPE_DETECT_CANDIDATES];
     char key_pairs[160]; /**< what decides the mask, for the identity */
     struct dpe_niah_params niah;
     char niah_spec[256], niah_template[65]; /**< the hash covers the chat template */
@@ -63,9 +65,13 @@ dpe_status dpe_detect_inputs_open(struct detect_inputs *inputs, const struct det
                                   struct dpe_error *err);
 dpe_status dpe_detect_inputs_close(struct detect_inputs *inputs, dpe_status status,
                                    struct dpe_error *err);
-/** Read --scale-pairs: the mask of the top-k pairs of each head; DPE_BAD_DATA when the profile is
- * of another model. Without that option all pairs move. */
+/** Read --scale-pairs: the mask of the top-k pairs of each head, or without --top-k those of the
+ *  numbers that the search tries; DPE_BAD_DATA when the profile is of another model. Without that
+ *  option all pairs move. */
 dpe_status dpe_detect_inputs_key_pairs(struct detect_inputs *inputs, struct dpe_error *err);
+/** What it read, into the parameters of the grid. */
+void dpe_detect_inputs_put_pairs(const struct detect_inputs *inputs,
+                                 struct dpe_detect_params *params);
 /** Open or continue the run: everything that decides a result is its identity. */
 dpe_status dpe_detect_inputs_start(struct detect_inputs *inputs, struct dpe_error *err);
 /** Samples that share something: those of a context, or of the contexts with one first half. */
@@ -73,8 +79,8 @@ int64_t dpe_detect_inputs_together(const struct detect_inputs *inputs);
 /** Samples decoded together: what was asked for, else 4, or as many as share something; never more
  *  than there are, nor than a race's round has. */
 int64_t dpe_detect_inputs_batch(const struct detect_inputs *inputs);
-/** Tokens that a sample of a task reads, on average and about: samples of a context share one reading,
- *  those with the same first half share that. */
+/** Tokens that a sample of a task reads, on average and about: samples of a context share one
+ * reading, those with the same first half share that. */
 int64_t dpe_detect_inputs_read(const struct detect_inputs *inputs, int task);
 /** Set the job's batch to that, or to what fits into memory; logs why it is less than --batch. */
 dpe_status dpe_detect_inputs_fit_batch(struct detect_inputs *inputs, struct dpe_error *err);

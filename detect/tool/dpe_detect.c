@@ -61,7 +61,10 @@ static const struct argp_option options_table[] = {
      3},
     {"scale-pairs", KEY_SCALE_PAIRS, "NORMS.h5", 0,
      "Move only the key pairs of a profile by dpe-norms (default: all pairs, as the paper)", 3},
-    {"top-k", KEY_TOP_K, "K", 0, "Key pairs of each head: a count, or a share such as 0.75", 3},
+    {"top-k", KEY_TOP_K, "K", 0,
+     "Key pairs of each head: a count, or a share such as 0.75 (default with --scale-pairs and "
+     "--select joint: searched)",
+     3},
     {NULL, 0, NULL, 0, "Choice of the joint plan:", 4},
     {"select", KEY_SELECT, "RULE", 0,
      "joint (default): search temperature, lengths, window and groups, each change only where a "
@@ -225,8 +228,9 @@ static void check_frequencies(struct argp_state *state, const struct detect_argu
         return;
     }
     if (args->window > 0 || args->scale_pairs != NULL) {
-        argp_error(state, "--move frequencies has no near window and no key pairs: a frequency "
-                          "holds for every distance and head; leave out --window and --scale-pairs");
+        argp_error(state,
+                   "--move frequencies has no near window and no key pairs: a frequency "
+                   "holds for every distance and head; leave out --window and --scale-pairs");
     }
     if (args->rule == DPE_DETECT_GUARDED || args->rule == DPE_DETECT_SEQUENTIAL) {
         argp_error(state, "--move frequencies needs --select joint or paper: the other rules begin "
@@ -241,9 +245,12 @@ static void check_together(struct argp_state *state, const struct detect_argumen
     check_frequencies(state, args);
     check_auto(state, args);
     dpe_job_require(state, &args->job, true, "--output OUT.h5");
-    if ((args->scale_pairs != NULL) != (args->top_k > 0.0)) {
-        argp_error(state,
-                   "--scale-pairs NORMS.h5 and --top-k K need each other; give both or neither");
+    if (args->scale_pairs == NULL && args->top_k > 0.0) {
+        argp_error(state, "--top-k needs --scale-pairs NORMS.h5, which says which pairs those are");
+    }
+    if (args->scale_pairs != NULL && args->top_k <= 0.0 && args->rule != DPE_DETECT_JOINTLY) {
+        argp_error(state, "--scale-pairs needs --top-k K; only --select joint searches the number "
+                          "of key pairs");
     }
     if (args->race && args->use_niah && args->use_ppl) {
         argp_error(state, "--race needs one task: --task niah or ppl");

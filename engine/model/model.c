@@ -104,7 +104,8 @@ static dpe_status open_weights(struct dpe_model *model, struct dpe_sha256 *hash,
                                struct dpe_error *err)
 {
     struct dpe_shard_table table = {0};
-    dpe_status status = dpe_shards_open(model->folder, &model->shards, &model->n_shards, &table, hash, err);
+    dpe_status status =
+        dpe_shards_open(model->folder, &model->shards, &model->n_shards, &table, hash, err);
     if (status == DPE_OK) {
         status = dpe_model_bind(model, &table, err);
     }
@@ -132,6 +133,7 @@ dpe_status dpe_model_open(const char *folder, const struct dpe_model_options *op
         return dpe_fail(err, DPE_NO_INPUT, "\"\": expected the folder of a model");
     }
     dpe_status status = dpe_folder_explain(folder, err);
+    status = status == DPE_OK ? dpe_folder_explain_file(folder, err) : status;
     if (status != DPE_OK) {
         return status;
     }

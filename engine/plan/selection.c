@@ -180,6 +180,19 @@ int64_t dpe_selection_runs(const struct dpe_selection *s, int64_t m, const int32
     return found;
 }
 
+int64_t dpe_selection_places(const struct dpe_selection *s, int64_t positions)
+{
+    bool packed = dpe_selects(s) && s->positions == DPE_PLACE_PACKED && s->scored == DPE_SCORE_BARE;
+    int64_t most = 0;
+    /* Beyond the last candidate: less than a block, the window, and a group's positions. */
+    if (!packed || __builtin_mul_overflow(s->k + 1, s->block, &most) ||
+        __builtin_add_overflow(most, s->sinks + s->local, &most) ||
+        __builtin_add_overflow(most, s->refresh, &most)) {
+        return positions;
+    }
+    return most < positions ? most : positions;
+}
+
 int64_t dpe_selection_keys(const struct dpe_selection *s, int64_t m)
 {
     int64_t candidates = dpe_selects(s) ? dpe_selection_candidates(s, m) : 0;

@@ -102,6 +102,8 @@ struct dpe_run {
  *  query's place. `runs` has room for n + 3. Their number. */
 int64_t dpe_selection_runs(const struct dpe_selection *s, int64_t m, const int32_t *chosen,
                            int64_t n, struct dpe_run *runs, int64_t *query);
+/** Places 0 … this − 1 are all that queries and keys at so many positions take, scored or met. */
+int64_t dpe_selection_places(const struct dpe_selection *s, int64_t positions);
 /** Keys that the query at m sees. */
 int64_t dpe_selection_keys(const struct dpe_selection *s, int64_t m);
 /** Pairs of a query and a key that it sees, of n tokens; without a selection n(n+1)/2. */

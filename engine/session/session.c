@@ -162,9 +162,7 @@ static dpe_status allocate_cache(struct dpe_session *s, struct dpe_error *err)
 {
     const struct dpe_session_bytes *b = &s->bytes;
     if (b->kv > 0) {
-        const struct dpe_kv_shape shape = dpe_session_kv_shape(s->config, &s->plan, &s->options);
-        const char *folder = b->file > 0 ? s->options.kv_dir : NULL;
-        return dpe_kv_create(&shape, folder, b->kv, &s->kv, err);
+        return dpe_session_kv_make(s, err);
     }
     bool good = true;
     for (int64_t layer = 0; good && layer < s->config->n_layers; layer++) {

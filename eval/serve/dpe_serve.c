@@ -141,6 +141,10 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
 
 static void check_usage(const struct dpe_serve_arguments *args, const struct argp *argp)
 {
+    if (args->tool.kv_dir != NULL) {
+        dpe_tool_refuse(argp, "--kv-cache-dir: a server keeps the keys and values of its slots in memory; "
+                              "a smaller --length, --slots or --kv-cache-dtype needs less");
+    }
     const char *wrong = NULL;
     if (args->model == NULL) {
         wrong = "--model DIR is missing";

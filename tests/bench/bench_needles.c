@@ -74,7 +74,8 @@ int main(int argc, char **argv)
     struct dpe_error err = {0};
     struct inputs inputs = {0};
     if (argc < 6 || argc > 7) {
-        fprintf(stderr, "usage: bench_needles TOKENIZER CORPUS LENGTH SAMPLES SEED [KEY=VALUE,...]\n");
+        fprintf(stderr,
+                "usage: bench_needles TOKENIZER CORPUS LENGTH SAMPLES SEED [KEY=VALUE,...]\n");
         return 64;
     }
     dpe_status status = open_inputs(argv, &inputs, &err);

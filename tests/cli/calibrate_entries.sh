@@ -63,7 +63,7 @@ for length in (96, 128, 192):
     if shorter:
         was, chosen = shorter
         grid = [length >> k for k in range(8) if length >> k >= 8]
-        near = [t for t in grid if t == length or any(
+        near = [t for t in grid if t == length or 32 <= t <= 64 or any(
             e < was and 1 / (2 if yes else 2 ** 0.5) <= t / e <= (2 if yes else 2 ** 0.5) for e, yes in chosen)]
         assert tried == sorted(near if len(near) > 1 else grid), (length, tried, near, chosen)
         limited += len(tried) < len(grid)

@@ -78,6 +78,32 @@ if command -v mpirun >/dev/null; then
     same "$work/calm.h5" "$work/two.h5"
 fi
 
+# With a profile the search tries smaller numbers of key pairs, and the table holds the one that it ends with.
+"$bin/dpe-norms" -m "$root/data/reference" --corpus "$root/data/sample" --lengths 64 --samples 2 --device cpu --quiet \
+    -o "$work/norms.h5" >"$work/out" 2>"$work/err" || fail "dpe-norms: $(cat "$work/err")"
+# One short length for all pairs is worse than for most of them.
+pairs="-m $root/data/reference -l 256 --corpus $root/data/sample --trained-length 32 --samples 16 --groups 1 --lengths 16 --seed 5
+    --temperature off --niah keys=3,values=2 --against none --threads 1 --device cpu -o $work/pairs.h5"
+# shellcheck disable=SC2086 # several words
+"$bin/dpe-detect" $pairs --scale-pairs "$work/norms.h5" >"$work/out" 2>"$work/err" || fail "key pairs: $(cat "$work/err")"
+grep -q "^key pairs, round 1: changed" "$work/out" || fail "no step of key pairs: $(cat "$work/out")"
+chosen=$(sed -n 's/^\* .*, \([0-9]*\) key pairs$/\1/p' "$work/out" | head -1)
+for k in 16 20 24 28; do
+    grep -q "[0-9] samples  .*, $k key pairs" "$work/out" || fail "$k key pairs were not tried: $(cat "$work/out")"
+done
+grep -q "^  temperature .*, $chosen key pairs$" "$work/out" || fail "first lines: $(head -3 "$work/out")"
+h5dump -y -d /search/top_k "$work/pairs.h5" | grep -q "16, 20, 24, 28" || fail "/search/top_k: $(h5dump -d /search/top_k "$work/pairs.h5")"
+h5dump -y -d /table/top_k "$work/pairs.h5" | grep -q "^ *$chosen$" || fail "/table/top_k: $(h5dump -d /table/top_k "$work/pairs.h5")"
+"$bin/dpe-eval" niah -m "$root/data/reference" --corpus "$root/data/sample" -l 256 --trained-length 32 --samples 1 --table \
+    "$work/pairs.h5" --device cpu --quiet -o "$work/eval2.h5" >"$work/out" 2>"$work/err" || fail "dpe-eval: $(cat "$work/err")"
+h5dump -d /validate/plan "$work/pairs.h5" | grep -o '"[0-9a-f]\{32\}"' | sed -n 3p >"$work/joint"
+h5dump -d /plans/plan "$work/eval2.h5" | grep -qf "$work/joint" || fail "the table of key pairs is not the joint plan $(cat "$work/joint")"
+"$bin/dpe-report" "$work/pairs.h5" -o "$work/pairs.html" >"$work/out" 2>"$work/err" || fail "dpe-report: $(cat "$work/err")"
+grep -q "The search ended with .*, $chosen key pairs and groups at" "$work/pairs.html" || fail "the report lacks $chosen key pairs"
+# shellcheck disable=SC2086 # several words
+"$bin/dpe-detect" $pairs >"$work/out" 2>"$work/err"
+[ $? = 78 ] || fail "a search without the profile continued one with it: $(cat "$work/err")"
+
 # The paper's rule under a temperature that is searched: its rows are there already.
 search --select paper -o "$work/calm.h5" --keep-journal || fail "paper's rule: $(cat "$work/err")"
 h5dump -a /select/rule "$work/calm.h5" | grep -q '"paper"' || fail "the rule is not the paper's"

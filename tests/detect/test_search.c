@@ -208,6 +208,13 @@ static double two_temperatures(const struct dpe_detect_params *params,
                                    : 0.2;
 }
 
+/* Wants 12 of the 16 pairs of each head. */
+static double twelve_pairs(const struct dpe_detect_params *params,
+                           const struct dpe_detect_point *point)
+{
+    return dpe_detect_point_pairs(params, point).k == 12 ? 0.9 : 0.4;
+}
+
 /* ------------------------------------------------------------------------------------------- tests
  */
 
@@ -414,6 +421,10 @@ static void halving_has_a_known_cost(void **state)
     assert_int_equal(dpe_detect_halving_rows(&options, 13), 13 * 8 + 5 * 8 + 2 * 16 + 1 * 32);
     const struct dpe_detect_search_options few = {.n_samples = 3, .per_round = 4, .together = 1};
     assert_int_equal(dpe_detect_halving_rows(&few, 13), 13 * 3);
+    /* Changes are first compared in four contexts, however few samples an eighth is. */
+    const struct dpe_detect_search_options shared = {
+        .n_samples = 64, .per_round = 4, .together = 4};
+    assert_int_equal(dpe_detect_halving_rows(&shared, 13), 13 * 16 + 5 * 16 + 2 * 32);
 }
 
 /* The table gets another plan than the joint one only when validation shows it to be better. */
@@ -514,6 +525,49 @@ static void frequencies_begin_with_those_that_go_round(void **state)
     assert_non_null(strstr(err.text, "512"));
 }
 
+static void finds_how_many_pairs_move(void **state)
+{
+    (void)state;
+    enum { HEADS = 2 * 4, PAIRS = 16, NUMBERS = 3 };
+    static const int64_t k[NUMBERS] = {8, 10, 12};
+    static uint8_t masks[NUMBERS][HEADS][PAIRS];
+    static struct world world;
+    struct dpe_detect_search search;
+    open_world(&world, twelve_pairs);
+    struct dpe_detect_params params = world.grid.params;
+    params.n_fewer = NUMBERS;
+    for (int i = 0; i < NUMBERS; i++) {
+        for (int h = 0; h < HEADS; h++) {
+            memset(masks[i][h], 1, (size_t)k[i]);
+        }
+        params.fewer[i] = (struct dpe_detect_key_pairs){k[i], &masks[i][0][0]};
+    }
+    dpe_detect_grid_free(&world.grid);
+    grid_of(&params, &world.config, &world.grid);
+    search_all(&world, false, &search);
+    assert_int_equal(dpe_detect_point_pairs(&world.grid.params, &search.point).k, 12);
+    assert_int_equal(search.single.fewer, search.point.fewer);
+    assert_int_equal(dpe_detect_point_pairs(&world.grid.params, &search.start).k, -1);
+    assert_true(world.rows <= dpe_detect_search_most_rows(&world.options, &world.grid.params));
+    /* The plan moves those pairs and no others. */
+    struct dpe_plan plan = {0};
+    struct dpe_error err = {0};
+    assert_int_equal(dpe_detect_point_plan(&world.grid, &world.context, &search.point, &plan, &err),
+                     DPE_OK);
+    char key[33];
+    assert_int_equal(dpe_plan_key(&plan, key, &err), DPE_OK);
+    dpe_plan_free(&plan);
+    struct dpe_detect_point all = search.point;
+    all.fewer = 0;
+    assert_int_equal(dpe_detect_point_plan(&world.grid, &world.context, &all, &plan, &err), DPE_OK);
+    char key_of_all[33];
+    assert_int_equal(dpe_plan_key(&plan, key_of_all, &err), DPE_OK);
+    assert_string_not_equal(key, key_of_all);
+    dpe_plan_free(&plan);
+    dpe_detect_search_free(&search);
+    close_world(&world);
+}
+
 static void frequencies_find_how_many_groups_to_keep(void **state)
 {
     (void)state;
@@ -555,6 +609,7 @@ int main(void)
         cmocka_unit_test(the_sweep_comes_after_the_temperature),
         cmocka_unit_test(halving_has_a_known_cost),
         cmocka_unit_test(the_better_plan_is_kept),
+        cmocka_unit_test(finds_how_many_pairs_move),
         cmocka_unit_test(frequencies_begin_with_those_that_go_round),
         cmocka_unit_test(frequencies_find_how_many_groups_to_keep),
     };

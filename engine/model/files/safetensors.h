@@ -51,6 +51,8 @@ struct dpe_shard_table {
 dpe_status dpe_shard_open(const char *folder, const char *name, int index, struct dpe_shard *shard,
                           struct dpe_shard_table *table, struct dpe_sha256 *hash,
                           struct dpe_error *err);
+/** Maps the file of an opened shard. DPE_NO_MEMORY, DPE_IO. */
+dpe_status dpe_shard_map(struct dpe_shard *shard, struct dpe_error *err);
 void dpe_shard_close(struct dpe_shard *shard);
 /** DPE_IO when the file is shorter than it was at open. */
 dpe_status dpe_shard_verify(const struct dpe_shard *shard, struct dpe_error *err);

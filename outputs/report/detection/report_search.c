@@ -12,6 +12,7 @@ struct search {
     struct numbers round, tested, chosen, p_value;                       /**< [step] */
     struct numbers step, window, samples, mean, low, high, gain, length; /**< [tried], length
                                                                               [tried][group] */
+    struct numbers top_k; /**< [tried], n 0: the search did not vary it; −1: all pairs */
     struct names move, temperature;
 };
 
@@ -19,7 +20,8 @@ static void search_free(struct search *s)
 {
     struct numbers *const all[] = {&s->round, &s->tested, &s->chosen,  &s->p_value,
                                    &s->step,  &s->window, &s->samples, &s->mean,
-                                   &s->low,   &s->high,   &s->gain,    &s->length};
+                                   &s->low,   &s->high,   &s->gain,    &s->length,
+                                   &s->top_k};
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
         dpe_input_numbers_free(all[i]);
     }
@@ -49,6 +51,7 @@ static dpe_status search_read(const struct detection *d, struct search *s, struc
         {"/search/ci_high", 1, {tried}, true, &s->high},
         {"/search/gain", 1, {tried}, true, &s->gain},
         {"/search/length", 2, {tried, d->n_groups}, true, &s->length},
+        {"/search/top_k", 1, {tried}, false, &s->top_k},
     };
     return status == DPE_OK && steps > 0
                ? dpe_input_read_wanted(d->input, wanted, sizeof wanted / sizeof wanted[0], err)
@@ -72,6 +75,17 @@ static void lengths_text(const struct detection *d, const struct search *s, size
     }
 }
 
+/* "all pairs", "24 key pairs"; nothing where the search did not vary it. */
+static void pairs_text(const struct search *s, size_t tried, char *text, size_t size)
+{
+    text[0] = '\0';
+    if (s->top_k.n > tried && s->top_k.values[tried] < 0.0) {
+        snprintf(text, size, "all pairs");
+    } else if (s->top_k.n > tried) {
+        snprintf(text, size, "%.0f key pairs", s->top_k.values[tried]);
+    }
+}
+
 static void add_step(struct report *report, const struct detection *d, const struct search *s,
                      size_t step)
 {
@@ -85,12 +99,15 @@ static void add_step(struct report *report, const struct detection *d, const str
     dpe_draw_sheet_column(sheet, "temperature", COLUMN_TEXT, 0);
     dpe_draw_sheet_column(sheet, "window", COLUMN_NUMBER, 0);
     dpe_draw_sheet_column(sheet, "lengths of groups", COLUMN_TEXT, 0);
+    if (s->top_k.n > 0) {
+        dpe_draw_sheet_column(sheet, "pairs", COLUMN_TEXT, 0);
+    }
     dpe_draw_sheet_column(sheet, d->by_recall ? "recall" : "nats per token", COLUMN_INTERVAL, 3);
     dpe_draw_sheet_column(sheet, "samples", COLUMN_NUMBER, 0);
     dpe_draw_sheet_column(sheet, "gain", COLUMN_NUMBER, 3);
     bool first = true;
     for (size_t i = 0; i < s->step.n; i++) {
-        char lengths[4096];
+        char lengths[4096], pairs[64];
         if (s->step.values[i] != (double)step) {
             continue;
         }
@@ -100,6 +117,10 @@ static void add_step(struct report *report, const struct detection *d, const str
         dpe_draw_sheet_text(sheet, s->temperature.names[i]);
         dpe_draw_sheet_number(sheet, s->window.values[i]);
         dpe_draw_sheet_text(sheet, lengths);
+        if (s->top_k.n > 0) {
+            pairs_text(s, i, pairs, sizeof pairs);
+            dpe_draw_sheet_text(sheet, pairs);
+        }
         dpe_draw_sheet_interval(sheet, s->mean.values[i], s->low.values[i], s->high.values[i]);
         dpe_draw_sheet_number(sheet, s->samples.values[i]);
         dpe_draw_sheet_number(sheet, s->gain.values[i]);
@@ -125,7 +146,8 @@ static void add_result(struct report *report, const struct detection *d, const s
         return;
     }
     lengths_text(d, s, (size_t)at, lengths, sizeof lengths);
-    char window[64] = "";
+    char window[64] = "", pairs[64];
+    pairs_text(s, (size_t)at, pairs, sizeof pairs);
     if (!d->frequencies) {
         snprintf(window, sizeof window, ", a near window of %.0f tokens",
                  s->window.values[(size_t)at]);
@@ -133,9 +155,9 @@ static void add_result(struct report *report, const struct detection *d, const s
     dpe_draw_add_text(
         &report->document, BLOCK_TEXT,
         dpe_draw_format_text(
-            "The search ended with the attention temperature %s%s and groups at %s.%s Each step runs the plan so far on all samples and its changes by "
+            "The search ended with the attention temperature %s%s%s%s and groups at %s.%s Each step runs the plan so far on all samples and its changes by "
             "sequential halving, and takes one only when a test shows that it is better.",
-            s->temperature.names[(size_t)at], window, lengths,
+            s->temperature.names[(size_t)at], window, pairs[0] != '\0' ? ", " : "", pairs, lengths,
             strchr(lengths, ',') != NULL
                 ? ""
                 : " Detection by groups adds nothing here: no group was shown to do better at a "

@@ -97,6 +97,33 @@ static void other_families_are_refused(void **state)
     expect_clean();
 }
 
+/* The device's kernels read no blocks, and nothing is uploaded before that is known. */
+static void weights_in_blocks_are_refused(void **state)
+{
+    (void)state;
+    device("");
+    char path[512];
+    snprintf(path, sizeof path, "%s/tests/fuzz/corpus/fuzz_gguf/pieces", tiny_source());
+    struct dpe_model *model = NULL;
+    struct dpe_error err = {0};
+    TINY_OK(dpe_model_open(path, NULL, &model, &err), err);
+    const struct dpe_config *config = dpe_model_config(model);
+    assert_true(config->blocks);
+    const struct dpe_plan_context context = {
+        .config = config, .trained_length = config->max_position, .length = 8};
+    struct dpe_plan plan;
+    TINY_OK(dpe_plan_make("rope", &context, &plan, &err), err);
+    const struct dpe_session_options options = {.device = "cuda", .capacity = 8};
+    struct dpe_session *session = NULL;
+    assert_int_equal(dpe_session_create(model, &plan, &options, &session, &err), DPE_NO_DEVICE);
+    assert_string_equal(err.text,
+                        "device cuda does not support weights in the blocks of a GGUF file "
+                        "(model_type llama) yet; use --device cpu");
+    dpe_plan_free(&plan);
+    dpe_model_close(model);
+    expect_clean();
+}
+
 static void selections_are_refused(void **state)
 {
     (void)state;
@@ -503,6 +530,7 @@ int main(void)
     const struct CMUnitTest on_device[] = {
         cmocka_unit_test(golden_logits),
         cmocka_unit_test(other_families_are_refused),
+        cmocka_unit_test(weights_in_blocks_are_refused),
         cmocka_unit_test(selections_are_refused),
         cmocka_unit_test(every_method),
         cmocka_unit_test(fast_kernels),
