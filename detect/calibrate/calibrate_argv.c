@@ -281,8 +281,10 @@ bool dpe_calibrate_check_argv(const struct batch *batch, const char *output, str
     dpe_calibrate_argv_add_pair(argv, "--method", rival[0] != '\0' ? rival : NULL);
     const struct entry *longest = &batch->entries[batch->n_entries - 1];
     bool several = batch->n_entries > 1;
-    dpe_calibrate_argv_add_entry(argv, "--table", batch, longest,
-                                 several ? "table.h5" : "detect.h5");
+    if (!batch->frequencies) {
+        dpe_calibrate_argv_add_entry(argv, "--table", batch, longest,
+                                     several ? "table.h5" : "detect.h5");
+    }
     dpe_calibrate_argv_add_path(argv, "--table", args->job.output, "table.h5");
     dpe_calibrate_argv_add_pair(argv, "--output", output);
     add_questions(batch, CALIBRATE_CHECK, argv);

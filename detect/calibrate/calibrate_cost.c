@@ -160,14 +160,14 @@ done:
     return status;
 }
 
-/* Under a plan that scales far positions, as those of both parts do. */
-static void measure(struct dpe_job *job, int64_t length, int64_t together,
+/* Under a plan of the same kind as those of both parts. */
+static void measure(struct dpe_job *job, const char *method, int64_t length, int64_t together,
                     struct dpe_job_speed *speed)
 {
     struct dpe_plan plan = {0};
     const struct dpe_plan_context context = dpe_job_context(job, length);
     struct dpe_error err = {0};
-    dpe_status status = dpe_plan_make("dpe", &context, &plan, &err);
+    dpe_status status = dpe_plan_make(method, &context, &plan, &err);
     if (status == DPE_OK) {
         status = dpe_job_fit_batch(job, &plan, length, together, &err);
     }
@@ -201,7 +201,7 @@ dpe_status dpe_calibrate_print_cost(struct batch *batch, struct dpe_error *err)
     dpe_status status = dpe_job_open(&job, &options, true, err);
     for (int i = 0; i < batch->n_entries && status == DPE_OK; i++) {
         batch->entry = &batch->entries[i];
-        measure(&job, batch->entry->length, dpe_calibrate_together(batch->args), &speed);
+        measure(&job, batch->frequencies ? "rope" : "dpe", batch->entry->length, dpe_calibrate_together(batch->args), &speed);
         if (batch->chooses) {
             status = print_part(batch, &job, CALIBRATE_PAIRS, "--top-k auto",
                                 dpe_detect_top_k_candidates(batch->n_pairs, k), &speed, err);
@@ -212,7 +212,7 @@ dpe_status dpe_calibrate_print_cost(struct batch *batch, struct dpe_error *err)
         }
     }
     if (status == DPE_OK) {
-        print_total(batch->n_entries * (batch->chooses ? 3 : 2) + 1);
+        print_total(batch->n_entries * (batch->chooses ? 3 : 2) + (batch->frequencies ? 0 : 1));
     }
     return dpe_job_close(&job, status, err);
 }

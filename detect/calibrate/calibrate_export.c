@@ -11,16 +11,25 @@ static const struct form {
     bool each;    /* one for each entry */
     bool several; /* only where there are several entries, from the tables of all */
     bool top_k, model, scores;
-    bool drop; /* it cannot carry an attention temperature */
+    bool drop;             /* it cannot carry an attention temperature */
+    const char *frequency; /* of frequencies alone: its --format; "": the one of its name */
+    bool both;             /* of positions and of frequencies */
 } forms[] = {
-    {"table.h5", {"detect.h5", "norms.h5"}, true, false, true, false, false, false},
-    {"table.h5", {NULL, NULL}, false, true, false, false, false, false},
-    {"table.json", {"table.h5"}, false, false, false, false, false, false},
-    {"scores.pt", {"detect.h5", "norms.h5"}, false, false, false, false, false, false},
-    {"table.yaml", {"table.h5"}, true, false, false, true, true, true},
-    {"table.safetensors", {"table.h5"}, false, false, false, false, false, false},
-    {"config.json", {"table.h5"}, false, false, false, true, false, false},
-    {"table.csv", {"table.h5"}, true, false, false, false, false, true},
+    {.name = "table.h5", .from = {"detect.h5", "norms.h5"}, .each = true, .top_k = true},
+    {.name = "table.h5", .from = {"detect.h5"}, .frequency = ""},
+    {.name = "table.h5", .several = true},
+    {.name = "table.json", .from = {"table.h5"}, .both = true},
+    {.name = "scores.pt", .from = {"detect.h5", "norms.h5"}},
+    {.name = "table.yaml",
+     .from = {"table.h5"},
+     .each = true,
+     .model = true,
+     .scores = true,
+     .drop = true},
+    {.name = "table.safetensors", .from = {"table.h5"}},
+    {.name = "config.json", .from = {"table.h5"}, .model = true},
+    {.name = "config.json", .from = {"table.h5"}, .model = true, .frequency = "longrope"},
+    {.name = "table.csv", .from = {"table.h5"}, .each = true, .drop = true},
 };
 enum { FORMS = sizeof forms / sizeof forms[0] };
 
@@ -34,7 +43,8 @@ struct file {
 static bool find_file(const struct batch *batch, int i, struct file *file)
 {
     for (int f = 0; f < FORMS; f++) {
-        bool there = !forms[f].several || batch->n_entries > 1;
+        bool ours = forms[f].both || batch->frequencies == (forms[f].frequency != NULL);
+        bool there = ours && (!forms[f].several || batch->n_entries > 1);
         int n = !there ? 0 : forms[f].each ? batch->n_entries : 1;
         if (i < n) {
             *file = (struct file){&forms[f], forms[f].each ? &batch->entries[i] : NULL};
@@ -79,6 +89,9 @@ bool dpe_calibrate_export_argv(const struct batch *batch, int i, struct argv *ar
     dpe_calibrate_argv_add(argv, "dpe-export");
     dpe_calibrate_argv_add_pair(argv, "--top-k", form->top_k ? file.entry->k : NULL);
     dpe_calibrate_argv_add_pair(argv, "--model", form->model ? args->job.model : NULL);
+    if (form->frequency != NULL && form->frequency[0] != '\0') {
+        dpe_calibrate_argv_add_pair(argv, "--format", form->frequency);
+    }
     if (form->scores) {
         dpe_calibrate_argv_add_path(argv, "--scores", args->job.output, "scores.pt");
     }

@@ -14,6 +14,7 @@ enum option_key {
     KEY_TASK = KEY_HANDED,
     KEY_NIAH,
     KEY_SAMPLES,
+    KEY_MOVE,
     KEY_GROUPS,
     KEY_LENGTHS,
     KEY_WINDOW,
@@ -49,6 +50,7 @@ static const struct handed {
     {"--task", NULL, CALIBRATE_SWEEP, TEXT},
     {"--niah", NULL, CALIBRATE_SWEEP, TEXT},
     {"--samples", NULL, CALIBRATE_SWEEP | CALIBRATE_PAIRS | CALIBRATE_CHECK, 1},
+    {"--move", NULL, CALIBRATE_SWEEP, TEXT},
     {"--groups", NULL, CALIBRATE_SWEEP, 1},
     {"--lengths", NULL, CALIBRATE_SWEEP, TEXT},
     {"--window", NULL, CALIBRATE_SWEEP, 1},
@@ -88,6 +90,10 @@ static const struct argp_option options_table[] = {
     {"task", KEY_TASK, "TASK", 0, "niah (default), ppl, both, or auto", 2},
     {"niah", KEY_NIAH, "K=V,...", 0, "Settings of the needles (see dpe-detect --help)", 2},
     {"samples", KEY_SAMPLES, "N", DPE_BASIC, "Samples per configuration (default 100)", 2},
+    {"move", KEY_MOVE, "WHAT", 0,
+     "positions (default): DPE. frequencies: a factor for each pair and a temperature, which runtimes "
+     "read without an adapter (see dpe-detect --help); no profile and no key pairs, one length",
+     2},
     {"groups", KEY_GROUPS, "C", 0, "Equal groups of frequency pairs (default 8)", 2},
     {"lengths", KEY_LENGTHS, "LIST", 0, "Detecting lengths a,b,... or auto (default)", 2},
     {"window", KEY_WINDOW, "W", 0,
@@ -144,6 +150,25 @@ static error_t parse_handed(struct argp_state *state, int key, const char *arg,
     return 0;
 }
 
+/* What only positions have. */
+static void check_frequencies(struct argp_state *state, const struct calibrate_arguments *args)
+{
+    const char *given = args->top_k != NULL ? "--top-k" : NULL;
+    for (int i = 0; i < CALIBRATE_HANDED && given == NULL; i++) {
+        bool of_profile = handed_on[i].parts == CALIBRATE_PROFILE;
+        given = of_profile && args->handed[i] != NULL ? handed_on[i].name : NULL;
+    }
+    if (given != NULL) {
+        argp_error(state, "--move frequencies has no profile of the heads and no key pairs: a "
+                          "frequency holds for every head; leave out %s",
+                   given);
+    }
+    if (args->job.n_lengths > 1) {
+        argp_error(state, "--move frequencies takes one length: runtimes read one list of factors; "
+                          "run it once for each length, with a folder of its own");
+    }
+}
+
 static error_t parse_option(int key, char *arg, struct argp_state *state)
 {
     struct calibrate_arguments *args = state->input;
@@ -180,6 +205,10 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
         return 0;
     case ARGP_KEY_END:
         dpe_job_require(state, &args->job, true, "--output DIR");
+        if (dpe_calibrate_frequencies(args)) {
+            check_frequencies(state, args);
+        }
+        args->top_k = args->top_k != NULL ? args->top_k : CALIBRATE_AUTO;
         return 0;
     default:
         return key >= KEY_HANDED && key < KEY_END ? parse_handed(state, key, arg, args)
@@ -195,6 +224,12 @@ const char *dpe_calibrate_value(const struct calibrate_arguments *args, const ch
         }
     }
     return NULL;
+}
+
+bool dpe_calibrate_frequencies(const struct calibrate_arguments *args)
+{
+    const char *moved = dpe_calibrate_value(args, "--move");
+    return moved != NULL && strcmp(moved, "frequencies") == 0;
 }
 
 void dpe_calibrate_argv_add_handed(struct argv *argv, const struct calibrate_arguments *args,
@@ -226,7 +261,9 @@ const struct argp dpe_calibrate_argp = {
            "(dpe-export), check.h5 with what the table finds (dpe-eval), report.html "
            "(dpe-report). With several lengths the table has an entry for each, and a runtime "
            "chooses by the length of the text: then DIR/LENGTH has detect.h5, ablate.h5, table.h5, "
-           "table.yaml and table.csv of its entry, and everything else is in DIR once. Finished "
+           "table.yaml and table.csv of its entry, and everything else is in DIR once. With --move "
+           "frequencies: detect.h5, table.h5, table.json, config.json (longrope), check.h5 and "
+           "report.html. Finished "
            "parts are kept: after a kill, a signal or a full disk, run the "
            "same command to continue. Signals are passed on to the running tool; "
            "--time-budget covers all parts together.\n\n"

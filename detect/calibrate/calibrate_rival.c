@@ -68,5 +68,5 @@ int dpe_calibrate_check_methods(const struct calibrate_arguments *args)
     const char *against = dpe_calibrate_value(args, "--against");
     bool joint = rule == NULL || strcmp(rule, "joint") == 0;
     bool has_rival = against != NULL ? strcmp(against, "none") != 0 : joint;
-    return has_rival ? 4 : 3;
+    return 2 + has_rival + !dpe_calibrate_frequencies(args);
 }

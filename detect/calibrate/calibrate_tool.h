@@ -8,7 +8,7 @@
 #include "detect/search/select.h"
 #include "outputs/job/job.h"
 
-enum { CALIBRATE_MAX_ARGS = 160, CALIBRATE_HANDED = 21, CALIBRATE_METHOD = 64 };
+enum { CALIBRATE_MAX_ARGS = 160, CALIBRATE_HANDED = 22, CALIBRATE_METHOD = 64 };
 
 /** The parts that measure, as a set. */
 enum calibrate_part {
@@ -51,6 +51,8 @@ void dpe_calibrate_argv_add_number(struct argv *argv, const char *option, int64_
 /** The handed options of these parts (a set of enum calibrate_part), under the tool's names. */
 void dpe_calibrate_argv_add_handed(struct argv *argv, const struct calibrate_arguments *args,
                                    int parts);
+/** Whether frequencies are moved (--move): no profile, no key pairs, a table that needs no adapter. */
+bool dpe_calibrate_frequencies(const struct calibrate_arguments *args);
 /** Value of the handed option of this name ("--task"); NULL when it was not given. */
 const char *dpe_calibrate_value(const struct calibrate_arguments *args, const char *name);
 void dpe_calibrate_argv_free(struct argv *argv);
@@ -76,7 +78,8 @@ struct batch {
     int64_t n_pairs;                       /**< of a head, those that rotate */
     int code;                              /**< of the tool that ended last */
     int step;                              /**< that was announced last */
-    bool chooses;                          /**< --top-k auto */
+    bool frequencies;                      /**< --move frequencies */
+    bool chooses;                          /**< --top-k auto, of positions */
     struct entry entries[DPE_JOB_LENGTHS]; /**< [n_entries] by increasing length */
     int n_entries;
     struct entry *entry;       /**< that is being worked on */
@@ -110,8 +113,8 @@ bool dpe_calibrate_profile_argv(const struct batch *batch, const char *output, s
  *  books, the sweep's among them. */
 bool dpe_calibrate_pairs_argv(const struct batch *batch, const char *output, struct argv *argv);
 /** The finished table, beside the model as it is, the best method that the longest sweep's validation
- *  held its result against, and the same lengths with all pairs moved or, of several entries, the
- *  table of the largest alone: needles that no earlier part has used, perplexity of the corpus's
+ *  held its result against, and (not of frequencies) the same lengths with all pairs moved or, of
+ *  several entries, the table of the largest alone: needles that no earlier part has used, perplexity of the corpus's
  *  books. At every length. */
 bool dpe_calibrate_check_argv(const struct batch *batch, const char *output, struct argv *argv);
 /** That method; "" when there is none, or the sweep is not finished. */

@@ -17,7 +17,7 @@
 
 static void announce(struct batch *batch, const char *what)
 {
-    int parts = (batch->chooses ? 2 : 1) * batch->n_entries + 4;
+    int parts = (batch->chooses ? 2 : 1) * batch->n_entries + (batch->frequencies ? 3 : 4);
     dpe_log_info("%d of %d: %s", ++batch->step, parts, what);
 }
 
@@ -114,7 +114,7 @@ static dpe_status show(struct batch *batch, struct dpe_error *err)
         for (int i = 0; i < batch->n_entries; i++) {
             printf(" %sdetect.h5", batch->entries[i].folder);
         }
-        printf(" norms.h5");
+        printf("%s", batch->frequencies ? "" : " norms.h5");
         for (int i = 0; i < batch->n_entries && batch->chooses; i++) {
             printf(" %sablate.h5", batch->entries[i].folder);
         }
@@ -128,6 +128,9 @@ static dpe_status show(struct batch *batch, struct dpe_error *err)
         dpe_tool_quote(batch->args->job.output, folder, sizeof folder);
         unsetenv("DPE_PART");
         dpe_tool_next("dpe-run -m %s --table %s/table.h5 --prompt-file FILE", model, folder);
+        if (batch->frequencies) {
+            dpe_tool_next("dpe-export %s/table.h5 --gguf MODEL.gguf -o NEW.gguf", folder);
+        }
         dpe_tool_next("xdg-open %s/report.html", folder);
     }
     return status;
@@ -142,7 +145,9 @@ static void report_argv(const struct batch *batch, struct argv *argv)
     for (int i = 0; i < batch->n_entries; i++) {
         dpe_calibrate_argv_add_entry(argv, NULL, batch, &batch->entries[i], "detect.h5");
     }
-    dpe_calibrate_argv_add_path(argv, NULL, batch->args->job.output, "norms.h5");
+    if (!batch->frequencies) {
+        dpe_calibrate_argv_add_path(argv, NULL, batch->args->job.output, "norms.h5");
+    }
     dpe_calibrate_argv_add_path(argv, NULL, batch->args->job.output, "table.h5");
     dpe_calibrate_argv_add_path(argv, NULL, batch->args->job.output, "check.h5");
     /* Left out where the number of pairs was given: they would be of an older choice. */
@@ -159,9 +164,12 @@ static dpe_status write_report(struct batch *batch, struct dpe_error *err)
     return dpe_calibrate_run(batch, &argv, false, err);
 }
 
-/* How many key pairs of an entry: given, or measured. */
+/* How many key pairs of an entry: given, or measured; of frequencies there are none. */
 static dpe_status choose_pairs(struct batch *batch, struct dpe_error *err)
 {
+    if (batch->frequencies) {
+        return DPE_OK;
+    }
     if (!batch->chooses) {
         snprintf(batch->entry->k, sizeof batch->entry->k, "%s", batch->args->top_k);
         return DPE_OK;
@@ -185,7 +193,9 @@ static dpe_status check(struct batch *batch, struct dpe_error *err)
     printf("\n%s: ", dpe_calibrate_needles(batch->args)
                          ? "On needles that no earlier part has used"
                          : "On the corpus's books, some of which the sweep used");
-    if (batch->n_entries > 1) {
+    if (batch->frequencies) {
+        printf("what the factors of table.h5 find\n");
+    } else if (batch->n_entries > 1) {
         printf("table.h5 has an entry for each length, %stable.h5 is the longest one alone\n",
                batch->entries[batch->n_entries - 1].folder);
     } else {
@@ -228,6 +238,9 @@ static dpe_status sweep(struct batch *batch, struct dpe_error *err)
 
 static dpe_status profile(struct batch *batch, struct dpe_error *err)
 {
+    if (batch->frequencies) {
+        return DPE_OK;
+    }
     announce(batch, "profile of the heads (dpe-norms)");
     printf("\n");
     return measure(batch, dpe_calibrate_profile_argv, "norms.h5", err);
@@ -289,8 +302,10 @@ static dpe_status check_model(struct batch *batch, struct dpe_error *err)
     }
     if (status == DPE_OK) {
         batch->n_pairs = dpe_config_pairs(dpe_model_config(model));
-        batch->chooses = strcmp(args->top_k, CALIBRATE_AUTO) == 0;
-        if (!batch->chooses && strtod(args->top_k, NULL) > (double)batch->n_pairs) {
+        bool automatic = strcmp(args->top_k, CALIBRATE_AUTO) == 0;
+        batch->frequencies = dpe_calibrate_frequencies(args);
+        batch->chooses = automatic && !batch->frequencies;
+        if (!automatic && strtod(args->top_k, NULL) > (double)batch->n_pairs) {
             status = dpe_fail(err, DPE_USAGE, "--top-k: a head has %lld pairs, found '%s'",
                               (long long)batch->n_pairs, args->top_k);
         }
@@ -336,7 +351,8 @@ static dpe_status check_all_argv(struct batch *batch, struct dpe_error *err)
     trial.entry = &trial.entries[0];
     for (size_t i = 0; i < sizeof parts / sizeof parts[0] && status == DPE_OK && trial.code == 0;
          i++) {
-        if (parts[i] != dpe_calibrate_pairs_argv || batch->chooses) {
+        if ((parts[i] != dpe_calibrate_pairs_argv || batch->chooses) &&
+            (parts[i] != dpe_calibrate_profile_argv || !batch->frequencies)) {
             parts[i](&trial, "OUT.h5", &argv);
             status = check_argv(&trial, &argv, err);
         }
@@ -380,7 +396,7 @@ static dpe_status dry_run(struct batch *batch, struct dpe_error *err)
         status = dpe_calibrate_try(batch, &argv, err);
         fputs("\n", stdout);
     }
-    if (status == DPE_OK && batch->code == 0) {
+    if (status == DPE_OK && batch->code == 0 && !batch->frequencies) {
         dpe_calibrate_profile_argv(batch, NULL, &argv);
         dpe_calibrate_argv_add(&argv, "--dry-run");
         status = dpe_calibrate_try(batch, &argv, err);
@@ -534,7 +550,8 @@ static dpe_status work(struct batch *batch, struct dpe_error *err)
         return status == DPE_OK ? print_costs(batch, err) : status;
     }
     status = check_all_argv(batch, err);
-    if (status == DPE_OK && batch->code == 0 && !has_begun(batch, "", "norms.h5")) {
+    if (status == DPE_OK && batch->code == 0 && !batch->frequencies &&
+        !has_begun(batch, "", "norms.h5")) {
         status = try_profile(batch, err);
     }
     bool made = false;
@@ -554,8 +571,7 @@ int main(int argc, char **argv)
 {
     dpe_tool_start(argv);
     struct batch batch = {.begin = dpe_clock()};
-    struct calibrate_arguments args = {.job.most_lengths = DPE_JOB_LENGTHS,
-                                       .top_k = CALIBRATE_AUTO};
+    struct calibrate_arguments args = {.job.most_lengths = DPE_JOB_LENGTHS};
     dpe_tool_parse(&dpe_calibrate_argp, argc, argv, 0, &args);
     dpe_tool_configure(&args.job.tool);
     dpe_child_forward_signals();

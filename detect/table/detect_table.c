@@ -24,14 +24,11 @@ static void put_validated_names(struct table_writer *w, const struct dpe_detect_
     for (int v = 0; v < n; v++) {
         names[v] = report->n_validated > 0 ? report->names[v] : dpe_detect_validated_names[v];
     }
-    dpe_detect_put_scale(w, "/validated_plan", DPE_COL_STRING, names, n,
-                         report->grid->params.frequencies
-                             ? "rope: the model as it is; base: groups that go round within the "
-                               "trained length kept, the others brought back into it; joint: every "
-                               "group at its effective length"
-                             : "rope: the model as it is; base: every group at half the trained "
-                               "length; joint: every group at its effective length",
-                         "1");
+    char meaning[256];
+    snprintf(meaning, sizeof meaning,
+             "rope: the model as it is; base: %s; joint: every group at its effective length",
+             dpe_detect_base_words(&report->grid->params));
+    dpe_detect_put_scale(w, "/validated_plan", DPE_COL_STRING, names, n, meaning, "1");
 }
 
 static void put_scales(struct table_writer *w, const struct dpe_detect_report *report)

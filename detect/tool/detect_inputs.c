@@ -25,6 +25,7 @@ static dpe_status make_grid(struct detect_inputs *inputs, struct dpe_error *err)
     const struct detect_arguments *args = inputs->args;
     const struct dpe_config *config = dpe_model_config(inputs->job.model);
     inputs->context = dpe_job_context(&inputs->job, args->job.length);
+    inputs->context.select = args->selection;
     if (args->groups > dpe_config_pairs(config)) {
         return dpe_fail(err, DPE_USAGE,
                         "--groups: expected 1 to %lld (the model's pairs), found "
@@ -64,13 +65,21 @@ static dpe_status make_grid(struct detect_inputs *inputs, struct dpe_error *err)
     return dpe_detect_grid_make(&params, &inputs->context, &inputs->grid, err);
 }
 
+struct dpe_plan_context dpe_detect_inputs_context(const struct detect_inputs *inputs)
+{
+    struct dpe_plan_context context = inputs->context;
+    context.select = NULL;
+    return context;
+}
+
 /* Methods that the result is held against must be plans of this model. */
 static dpe_status check_against(struct detect_inputs *inputs, struct dpe_error *err)
 {
     dpe_status status = DPE_OK;
     for (int i = 0; i < inputs->args->n_against && status == DPE_OK; i++) {
         struct dpe_plan plan = {0};
-        status = dpe_plan_make(inputs->args->against[i], &inputs->context, &plan, err);
+        const struct dpe_plan_context context = dpe_detect_inputs_context(inputs);
+        status = dpe_plan_make(inputs->args->against[i], &context, &plan, err);
         dpe_plan_free(&plan);
     }
     return status == DPE_OK ? DPE_OK : dpe_fail_prefix(err, "--against");
@@ -213,7 +222,7 @@ dpe_status dpe_detect_inputs_start(struct detect_inputs *inputs, struct dpe_erro
     snprintf(pilot, sizeof pilot, "%d samples, trained length %lld, window %lld, from %s",
              DETECT_PILOT_SAMPLES, (long long)inputs->grid.params.trained_length,
              (long long)inputs->grid.params.window, inputs->niah_spec);
-    const char *const fields[][2] = {
+    const char *fields[7][2] = {
         {"task", args->auto_task                   ? "auto"
                  : args->use_niah && args->use_ppl ? "both"
                  : args->use_niah                  ? "niah"
@@ -222,16 +231,25 @@ dpe_status dpe_detect_inputs_start(struct detect_inputs *inputs, struct dpe_erro
         {"niah_template", inputs->niah_template},
         {"special_in_text", specials[inputs->niah.special]},
         {"key_pairs", inputs->key_pairs},
-        /* Only of frequencies: tables made before these existed have no such field. */
-        {"move", "frequencies"},
     };
+    /* Of positions, and without a selection, there is no field: older tables have none. */
+    size_t n_fields = 5;
+    const struct dpe_plan *plan = &inputs->grid.configs[0].plan;
+    if (args->frequencies) {
+        fields[n_fields][0] = "move";
+        fields[n_fields++][1] = "frequencies";
+    }
+    char selection[sizeof plan->name];
+    if (dpe_selects(&plan->selection)) {
+        dpe_plan_selection_text(plan, selection);
+        fields[n_fields][0] = "selection";
+        fields[n_fields++][1] = selection;
+    }
     const struct dpe_job_identity own = {.kind = "detect",
-                                         .own = fields,
-                                         .n_own = sizeof fields / sizeof fields[0] -
-                                                  (args->frequencies ? 0 : 1),
+                                         .own = (const char *const(*)[2])fields,
+                                         .n_own = n_fields,
                                          .length_name = "length",
                                          .length = args->job.length};
-    const struct dpe_plan *plan = &inputs->grid.configs[0].plan;
     dpe_status status = dpe_detect_inputs_fit_batch(inputs, err);
     return status == DPE_OK ? dpe_job_start(&inputs->job, &own, plan, args->job.length, err)
                             : status;

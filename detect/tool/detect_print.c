@@ -4,21 +4,9 @@
 #include <string.h>
 
 #include "detect/tool/detect_tool.h"
+#include "engine/base/folder.h"
 #include "eval/chat/chat.h"
 #include "outputs/job/estimate.h"
-
-static const char *base_name(const char *path)
-{
-    size_t n = strlen(path);
-    while (n > 1 && path[n - 1] == '/') {
-        n--;
-    }
-    size_t begin = n;
-    while (begin > 0 && path[begin - 1] != '/') {
-        begin--;
-    }
-    return path + begin;
-}
 
 static void list_lengths(const struct dpe_detect_params *params, char *text, size_t size)
 {
@@ -83,6 +71,11 @@ void dpe_detect_announce(const struct detect_inputs *inputs)
         char text[160];
         dpe_temperature_text(&params->temperature, text);
         dpe_log_info("attention temperature %s in every plan but rope", text);
+    }
+    if (inputs->args->selection != NULL) {
+        char text[sizeof inputs->grid.configs[0].plan.name];
+        dpe_plan_selection_text(&inputs->grid.configs[0].plan, text);
+        dpe_log_info("selection %s in every plan of the sweep", text);
     }
     dpe_log_info("%d configurations for %d groups x %d lengths", inputs->grid.n_configs,
                  params->n_groups, params->n_lengths);
@@ -163,6 +156,11 @@ static dpe_status cost_of(const struct detect_inputs *inputs, int task, const st
         double reading[2] = {0.0, 0.0};
         dpe_config_flops(config, 0, cost->prompt, 0, &reading[0], &reading[1]);
         cost->head = cost->products / reading[0];
+    }
+    const struct dpe_selection *selection = &inputs->grid.configs[0].plan.selection;
+    if (dpe_selects(selection)) {
+        double n = (double)cost->prompt;
+        cost->pairs *= 2.0 * dpe_selection_work(selection, cost->prompt) / (n * (n + 1.0));
     }
     cost->products = cost->products * cost->read + generated[0];
     cost->attention = cost->attention * cost->pairs + generated[1];
@@ -460,8 +458,10 @@ dpe_status dpe_detect_print(const struct detect_inputs *inputs,
         dpe_terminal_color(stdout), getenv("NO_COLOR"), getenv("TERM"), getenv("COLORTERM"));
     struct dpe_text text = {0};
     char title[512];
-    snprintf(title, sizeof title, "Effective lengths of %s at %lld tokens (trained length %lld)\n",
-             base_name(inputs->args->job.model), (long long)inputs->grid.params.length,
+    int n = 0;
+    const char *name = dpe_folder_name(inputs->args->job.model, &n);
+    snprintf(title, sizeof title, "Effective lengths of %.*s at %lld tokens (trained length %lld)\n",
+             n, name, (long long)inputs->grid.params.length,
              (long long)inputs->grid.params.trained_length);
     const char *legend = width < 60 ? "\n* best of its group\n? no difference\n"
                                     : "\n* best of its group   ? lengths do not differ beyond "

@@ -118,8 +118,9 @@ static dpe_status add_against(struct sweep *sweep, struct dpe_error *err)
     struct dpe_detect_report *report = sweep->report;
     for (int i = 0; i < args->n_against; i++) {
         int v = report->n_validated++;
+        const struct dpe_plan_context context = dpe_detect_inputs_context(sweep->inputs);
         dpe_status status =
-            dpe_plan_make(args->against[i], &sweep->inputs->context, &sweep->validated[v], err);
+            dpe_plan_make(args->against[i], &context, &sweep->validated[v], err);
         if (status != DPE_OK) {
             return status;
         }
@@ -138,7 +139,8 @@ static dpe_status make_validated(struct sweep *sweep, struct dpe_error *err)
     for (int v = 0; v < DPE_DETECT_N_VALIDATED; v++) {
         snprintf(report->names[v], sizeof report->names[v], "%s", dpe_detect_validated_names[v]);
     }
-    dpe_status status = dpe_plan_make("rope", &inputs->context, &plans[DPE_DETECT_ROPE], err);
+    const struct dpe_plan_context context = dpe_detect_inputs_context(inputs);
+    dpe_status status = dpe_plan_make("rope", &context, &plans[DPE_DETECT_ROPE], err);
     if (status == DPE_OK && report->searching.n_samples > 0) {
         /* Without the temperature that was found. */
         const struct dpe_detect_point base = dpe_detect_report_point(report, DPE_DETECT_BASE);

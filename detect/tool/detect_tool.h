@@ -17,6 +17,7 @@ struct detect_arguments {
     struct dpe_job_options job;
     const char *niah, *lengths;
     const char *temperature; /**< "auto", "off" or as dpe_temperature_parse */
+    const char *selection;   /**< keys of the method select, or NULL */
     const char *scale_pairs; /**< NORMS.h5: only the key pairs move */
     double top_k;            /**< count, or a share below 1; 0 = not given */
     bool use_niah, use_ppl;
@@ -76,6 +77,8 @@ void dpe_detect_inputs_put_pairs(const struct detect_inputs *inputs,
 dpe_status dpe_detect_inputs_start(struct detect_inputs *inputs, struct dpe_error *err);
 /** Samples that share something: those of a context, or of the contexts with one first half. */
 int64_t dpe_detect_inputs_together(const struct detect_inputs *inputs);
+/** The context of plans that are no part of the sweep: without --selection. */
+struct dpe_plan_context dpe_detect_inputs_context(const struct detect_inputs *inputs);
 /** Samples decoded together: what was asked for, else 4, or as many as share something; never more
  *  than there are, nor than a race's round has. */
 int64_t dpe_detect_inputs_batch(const struct detect_inputs *inputs);

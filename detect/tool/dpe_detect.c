@@ -13,6 +13,7 @@ enum option_key {
     KEY_LENGTHS,
     KEY_WINDOW,
     KEY_TEMPERATURE,
+    KEY_SELECTION,
     KEY_SCALE_PAIRS,
     KEY_TOP_K,
     KEY_DRY_RUN,
@@ -58,6 +59,11 @@ static const struct argp_option options_table[] = {
      "Attention temperature of every plan but rope, in the table too. auto (default): searched; "
      "off: none, as the paper; log-n=N, log-n-power=G, log-n-decay=B, infoscale=N, logit-scale=A "
      "(dpe-run --method help)",
+     3},
+    {"selection", KEY_SELECTION, "K=V,...", 0,
+     "A query of every plan of the sweep meets only the keys that the method select chooses with "
+     "these keys (dpe-run --method help), so the table is one for them; use it as --method "
+     "select:K=V,...,over=table:FILE",
      3},
     {"scale-pairs", KEY_SCALE_PAIRS, "NORMS.h5", 0,
      "Move only the key pairs of a profile by dpe-norms (default: all pairs, as the paper)", 3},
@@ -335,6 +341,9 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
         return 0;
     case KEY_TEMPERATURE:
         args->temperature = arg;
+        return 0;
+    case KEY_SELECTION:
+        args->selection = arg;
         return 0;
     case KEY_SCALE_PAIRS:
         args->scale_pairs = arg;

@@ -74,6 +74,21 @@ static bool is_model_file(const char *folder, const char *name)
     return !split || strncmp(end, "-00001-", 7) == 0;
 }
 
+const char *dpe_folder_name(const char *path, int *n)
+{
+    size_t end = strlen(path);
+    while (end > 1 && path[end - 1] == '/') {
+        end--;
+    }
+    size_t begin = end;
+    while (begin > 0 && path[begin - 1] != '/') {
+        begin--;
+    }
+    begin -= begin > 0 && begin == end; /* the root */
+    *n = (int)(end - begin);
+    return path + begin;
+}
+
 /* The folder of snapshots of a folder of the cache, owned; NULL when it is none. */
 static char *snapshots(const char *given)
 {
@@ -177,6 +192,18 @@ static dpe_status explain_cache(const char *given, const char *list, struct dpe_
     }
     free(one);
     return status;
+}
+
+dpe_status dpe_folder_explain_file(const char *given, struct dpe_error *err)
+{
+    struct stat info;
+    if (stat(given, &info) != 0 || !S_ISREG(info.st_mode) || access(given, R_OK) != 0 ||
+        dpe_folder_is_gguf(given)) {
+        return DPE_OK;
+    }
+    return dpe_fail(
+        err, DPE_BAD_DATA, "%s: expected a model folder or a GGUF file, found %s", given,
+        info.st_size == 0 ? "an empty file; download it again" : "another kind of file");
 }
 
 dpe_status dpe_folder_explain(const char *given, struct dpe_error *err)

@@ -14,6 +14,8 @@
 char *dpe_folder_find(const char *given);
 /** Whether a folder holds a Hugging Face model and GGUF files as well: the first is used. */
 bool dpe_folder_has_both(const char *given);
+/** The last part of a path, of `*n` bytes: without slashes behind it ("/" itself for the root). */
+const char *dpe_folder_name(const char *path, int *n);
 /** Whether a path is a regular file that begins as a GGUF file does. */
 bool dpe_folder_is_gguf(const char *path);
 
@@ -22,5 +24,8 @@ bool dpe_folder_is_gguf(const char *path);
  *  several GGUF models and nothing else. DPE_NO_INPUT; DPE_OK, and `err` untouched, for everything
  * else. DPE_NO_MEMORY. */
 dpe_status dpe_folder_explain(const char *given, struct dpe_error *err);
+/** DPE_BAD_DATA for a regular file that does not begin as a GGUF file does: a download that failed,
+ * or some other file. DPE_OK for everything else. */
+dpe_status dpe_folder_explain_file(const char *given, struct dpe_error *err);
 
 #endif

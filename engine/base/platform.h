@@ -29,7 +29,7 @@ void dpe_signal_at_close(int reading_end, pid_t pid);
 /** What was written to a file is on the disk afterwards, and its length; 0, or −1 with errno. */
 int dpe_sync_data(int fd);
 
-/** n ≤ 256 bytes that nobody can foretell; false with errno. */
+/** n ≤ 256 random bytes that cannot be predicted (getentropy); false with errno. */
 bool dpe_random_bytes(void *to, size_t n);
 
 /** A condition whose pthread_cond_timedwait takes times of dpe_condition_clock; 0, or an error's number. */

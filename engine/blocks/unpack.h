@@ -63,30 +63,42 @@ static inline void dpe_unpack_fifth(const unsigned char *bits, int8_t *q)
     }
 }
 
-/* The 6-bit scale and minimum of group j of 8, of 12 bytes. */
-static inline void dpe_unpack_six(const unsigned char *s, int j, int *scale, int *least)
+/** The 6-bit scales of 8 groups and their minimums, of 12 bytes: four numbers stand in each word.
+ * The low 6 bits of the first two words are groups 0 to 3; those of 4 to 7 have their low nibbles
+ * in the third word and the rest in the high bits of the others. */
+static inline void dpe_unpack_six(const unsigned char *from, unsigned char six[16])
 {
-    if (j < 4) {
-        *scale = s[j] & 63;
-        *least = s[j + 4] & 63;
-    } else {
-        *scale = (s[j + 4] & 15) | ((s[j - 4] >> 6) << 4);
-        *least = (s[j + 4] >> 4) | ((s[j] >> 6) << 4);
+    uint32_t words[3];
+    memcpy(words, from, sizeof words);
+    const uint32_t out[4] = {
+        words[0] & 0x3f3f3f3fU,
+        (words[2] & 0x0f0f0f0fU) | ((words[0] >> 2) & 0x30303030U),
+        words[1] & 0x3f3f3f3fU,
+        ((words[2] >> 4) & 0x0f0f0f0fU) | ((words[1] >> 2) & 0x30303030U),
+    };
+    memcpy(six, out, sizeof out);
+}
+
+/* d, least and the scales: the head of Q4_K and Q5_K. */
+static inline void dpe_unpack_k_scales(const unsigned char *block, float *scale, float *shift)
+{
+    float d = dpe_unpack_half(block);
+    float least = -dpe_unpack_half(block + 2);
+    unsigned char six[16];
+    dpe_unpack_six(block + 4, six);
+    for (int j = 0; j < 8; j++) {
+        scale[j] = d * (float)six[j];
+        shift[j] = least * (float)six[8 + j];
     }
 }
 
-/* d, least, 12 bytes of scales: the head of Q4_K and Q5_K. */
-static inline void dpe_unpack_k_scales(const unsigned char *block, struct dpe_unpacked *out)
+/** The scale of an MXFP4 block, half of 2^(byte − 127): its numbers are doubled. */
+static inline float dpe_unpack_exponent(unsigned char byte)
 {
-    float d = dpe_unpack_half(block);
-    float least = dpe_unpack_half(block + 2);
-    for (int j = 0; j < 8; j++) {
-        int scale = 0;
-        int minimum = 0;
-        dpe_unpack_six(block + 4, j, &scale, &minimum);
-        out->scale[j] = d * (float)scale;
-        out->shift[j] = -(least * (float)minimum);
-    }
+    uint32_t bits = byte < 2 ? (uint32_t)0x00200000 << byte : (uint32_t)(byte - 1) << 23;
+    float scale = 0.0F;
+    memcpy(&scale, &bits, sizeof scale);
+    return scale;
 }
 
 static inline void dpe_unpack_q6(const unsigned char *block, struct dpe_unpacked *out)
@@ -114,13 +126,11 @@ static inline void dpe_unpack_q6(const unsigned char *block, struct dpe_unpacked
 static inline void dpe_unpack_mxfp4(const unsigned char *block, struct dpe_unpacked *out)
 {
     static const int8_t doubled[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
-    uint32_t bits =
-        block[0] < 2 ? (uint32_t)0x00200000 << block[0] : (uint32_t)(block[0] - 1) << 23;
     dpe_unpack_nibbles(block + 1, 16, out->q);
     for (int i = 0; i < 32; i++) {
         out->q[i] = doubled[out->q[i]];
     }
-    memcpy(out->scale, &bits, sizeof bits);
+    out->scale[0] = dpe_unpack_exponent(block[0]);
     out->shift[0] = 0.0F;
 }
 
@@ -159,13 +169,13 @@ static inline void dpe_unpack(enum dpe_dtype dtype, const unsigned char *block,
         out->shift[0] = dpe_unpack_half(block + 2);
         break;
     case DPE_Q4_K:
-        dpe_unpack_k_scales(block, out);
+        dpe_unpack_k_scales(block, out->scale, out->shift);
         for (int j = 0; j < 4; j++) {
             dpe_unpack_nibbles(block + 16 + 32 * j, 32, out->q + 64 * j);
         }
         break;
     case DPE_Q5_K:
-        dpe_unpack_k_scales(block, out);
+        dpe_unpack_k_scales(block, out->scale, out->shift);
         for (int j = 0; j < 4; j++) {
             dpe_unpack_nibbles(block + 48 + 32 * j, 32, out->q + 64 * j);
         }

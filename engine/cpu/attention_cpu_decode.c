@@ -1,7 +1,7 @@
 /* Attention for few rows (token-by-token decoding): nothing is packed. The keys of a query are cut
- * into fixed splits, every (query, KV head, split) is one item: it rotates its keys a few at a time
- * into a buffer in the first cache level, takes the products with all query heads of the KV head,
- * and keeps softmax state and sums of its own; at the end the splits are put together in order. */
+ * into fixed splits, every (query, KV head, split) is one item: it rotates each key once, in registers,
+ * takes the products with all query heads of the KV head, and keeps softmax state and sums of its own;
+ * at the end the splits are put together in order. */
 #include <math.h>
 #include <string.h>
 
@@ -11,7 +11,7 @@
 
 enum {
     SPLIT = 4 * DPE_CPU_BLOCK, /* keys of an item */
-    HEADS = 4,                 /* heads at a time: what the kernel `dots` takes */
+    HEADS = 4,                 /* heads at a time: what the kernel `dots_rotated` takes */
     ALIGN = 16,                /* floats */
     SMALL_WORK = 1 << 16,      /* multiplications for which there is no parallel region */
 };
@@ -124,36 +124,38 @@ static int band_run(const struct dpe_cpu_query *query, int64_t x, int64_t *end)
     return -1;
 }
 
-/* Raw logits of `count` keys that start at `keys` and stand at place x and after it, count ≤
- * DPE_CPU_ROTATED, all in band b, into s [heads][DPE_CPU_BLOCK]. */
+/* Raw logits of the `count` keys from a row of the cache on, which stand at place x and after it,
+ * count ≤ DPE_CPU_ROTATED, all in band b, into s [heads][DPE_CPU_BLOCK]. */
 static void dot_keys(const struct dpe_cpu_query *query, int b, int64_t x, int64_t count,
-                     const float *keys, float *s)
+                     int64_t kv_head, int64_t row, float *s)
 {
     const struct dpe_attention *args = query->args;
+    const struct dpe_plan *plan = args->plan;
     int64_t d = args->head_dim;
     int64_t ldq = query->q_copies->n * d;
-    const float *q = query->q + query->q_copies->of_band[b] * d;
     const struct dpe_rotated *copy = &query->k_copies->copies[query->k_copies->of_band[b]];
     struct dpe_cpu_rotation rotation =
-        dpe_copy_rotation(args, copy, args->rotation->k_table[0], x, query->select);
-    int64_t together = copy->per_head ? 1 : HEADS;
-    for (int64_t g = 0; g < query->heads; g += together) {
-        int64_t heads = query->heads - g < together ? query->heads - g : together;
+        dpe_copy_rotation(args, copy, args->rotation->k_table[0], x, NULL);
+    struct dpe_cpu_key_dots dots = {
+        .rotation = &rotation,
+        .keys = dpe_attention_rows(args, DPE_KV_KEYS, kv_head, row, count, query->tile),
+        .after = args->kv == NULL ? args->v + (kv_head * args->capacity + row) * d : NULL,
+        .n = count,
+        .k = d,
+        .ldq = ldq,
+        .ldo = DPE_CPU_BLOCK,
+        .room = query->rotated,
+        .words = query->select,
+    };
+    for (int64_t g = 0; g < query->heads; g += HEADS) {
+        dots.rows = query->heads - g < HEADS ? query->heads - g : HEADS;
+        dots.q = query->q + query->q_copies->of_band[b] * d + g * ldq;
+        dots.out = s + g * DPE_CPU_BLOCK;
         if (copy->per_head) {
-            dpe_copy_select(args, query->head + g, query->select);
+            dots.mask =
+                plan->mask + (args->layer * plan->n_heads + query->head + g) * plan->n_pairs;
         }
-        struct dpe_cpu_dots dots = {
-            .ldw = d,
-            .dtype = DPE_F32,
-            .n = count,
-            .k = d,
-            .rows = heads,
-            .x = q + g * ldq,
-            .ldx = ldq,
-            .out = s + g * DPE_CPU_BLOCK,
-            .ldo = DPE_CPU_BLOCK,
-        };
-        query->kernels->dots_rotated(&rotation, keys, &dots, query->rotated);
+        query->kernels->dots_rotated(&dots);
     }
 }
 
@@ -171,10 +173,7 @@ static bool key_logits(const struct dpe_cpu_query *query, const struct dpe_cpu_k
         if (b >= 0) {
             visible = true;
             count = count < most ? count : most;
-            dot_keys(query, b, x, count,
-                     dpe_attention_rows(query->args, DPE_KV_KEYS, kv_head, keys->row + i, count,
-                                        query->tile),
-                     query->s + i);
+            dot_keys(query, b, x, count, kv_head, keys->row + i, query->s + i);
         }
         i += count;
     }

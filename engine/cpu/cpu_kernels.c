@@ -7,21 +7,13 @@
 
 #include <math.h>
 
-/* For functions whose loops an argument unrolls. `inline` alone may leave one copy for all arguments,
- * whose sums are then in memory. Sanitizers check every load of every copy, which takes compilers
- * minutes, so that there it may. */
-#ifdef DPE_KERNELS_SMALL
-#define ALWAYS_INLINE inline
-#else
-#define ALWAYS_INLINE inline __attribute__((always_inline))
-#endif
-
 enum {
     PANEL = 2 * VL,
     AHEAD = 32, /* rows between the one that is read and the one that is prefetched */
-    STREAM = 3072, /* floats of x that stay in the first cache level beside a stream of weights */
+    STREAM = 2048, /* floats of x that stay in the first cache level beside a stream of weights */
     FEW_ROWS = VL == 16 ? 4 : 2, /* rows of `accumulate_few` whose sums fit the registers */
     TOGETHER = VL == 16 ? 4 : 2, /* weight rows of `dots` whose sums fit the registers */
+    SIDE = 8, /* the same for few rows of x */
 };
 
 _Static_assert((int)MR <= (int)VL && (int)VL <= DPE_CPU_MAX_LANES && (int)MR <= DPE_CPU_MAX_MR,
@@ -186,28 +178,11 @@ static void kernel_pack_panel(const float *x, int64_t ld, int64_t n, int64_t k, 
     }
 }
 
-/* Pairs j … j+VL−1 of row i of a rotation, x: both components; `selected` is a constant after
- * inlining. */
-static ALWAYS_INLINE void rotate_pairs(bool selected, const struct dpe_cpu_rotation *rotation,
-                                       int64_t i, int64_t j, const float *x, vec *first,
-                                       vec *second)
+/* The pairs (a, b) of a vector rotated by the angles whose cosines and sines are c and s. */
+static ALWAYS_INLINE void turn(vec a, vec b, vec c, vec s, vec *first, vec *second)
 {
-    int64_t n_pairs = rotation->n_pairs;
-    int64_t at = i * n_pairs + j;
-    vec c = v_load(rotation->cos + at);
-    vec s = v_load(rotation->sin + at);
-    if (selected) {
-        c = v_select(rotation->select + j, c, v_load(rotation->base_cos + at));
-        s = v_select(rotation->select + j, s, v_load(rotation->base_sin + at));
-    }
-    vec a = v_load(x + j);
-    vec b = v_load(x + j + n_pairs);
-    prefetch(x + j, AHEAD * 2 * n_pairs);
-    prefetch(x + j + n_pairs, AHEAD * 2 * n_pairs);
-    prefetch(rotation->cos + at, AHEAD * n_pairs);
-    prefetch(rotation->sin + at, AHEAD * n_pairs);
-    *first = v_sub(v_mul(a, c), v_mul(b, s));
-    *second = v_add(v_mul(b, c), v_mul(a, s));
+    *first = v_fnma(b, s, v_mul(a, c));
+    *second = v_fma(a, s, v_mul(b, c));
 }
 
 /* Row i of a rotation. */
@@ -217,9 +192,16 @@ static ALWAYS_INLINE void rotate_row(bool selected, const struct dpe_cpu_rotatio
     int64_t n_pairs = rotation->n_pairs;
     int64_t j = 0;
     for (; j + VL <= n_pairs; j += VL) {
+        int64_t at = i * n_pairs + j;
+        vec c = v_load(rotation->cos + at);
+        vec s = v_load(rotation->sin + at);
+        if (selected) {
+            c = v_select(rotation->select + j, c, v_load(rotation->base_cos + at));
+            s = v_select(rotation->select + j, s, v_load(rotation->base_sin + at));
+        }
         vec first;
         vec second;
-        rotate_pairs(selected, rotation, i, j, x, &first, &second);
+        turn(v_load(x + j), v_load(x + j + n_pairs), c, s, &first, &second);
         v_store(out + j, first);
         v_store(out + j + n_pairs, second);
     }

@@ -29,6 +29,8 @@ enum {
     DPE_CPU_MAX_SPANS = 64,   /**< of `accumulate`: panels in a block at most */
 };
 
+struct dpe_cpu_bf16;
+
 /** Keys whose probabilities stand side by side: columns column … column+count−1 of P belong to rows
  *  row … row+count−1 of V. */
 struct dpe_cpu_span {
@@ -56,6 +58,23 @@ struct dpe_cpu_dots {
     int64_t ldx;
     float *out;
     int64_t ldo;
+};
+
+/** out[r · ldo + i] = q row r · key i rotated, for the queries r < rows ≤ 4 of one KV head and keys
+ *  i < n; k = 2 · n_pairs columns. */
+struct dpe_cpu_key_dots {
+    const struct dpe_cpu_rotation *rotation; /**< of the keys; select is not read */
+    const uint8_t *mask; /**< [rows][n_pairs]: pairs of 0 are rotated by base_cos, base_sin for this
+                              head; NULL: none is */
+    const float *keys;   /**< [n][k] */
+    const float *after;  /**< [n][k] that is read next, requested meanwhile; or NULL */
+    int64_t n, k, rows;
+    const float *q; /**< row stride ldq */
+    int64_t ldq;
+    float *out;
+    int64_t ldo;
+    float *room;     /**< [n][k], what is there afterwards is not said */
+    uint32_t *words; /**< [n_pairs], the same */
 };
 
 /** A tile [rows ≤ mr][panel] of a product and what happens to its first `columns` columns on the
@@ -112,10 +131,7 @@ struct dpe_cpu_kernels {
     /** Row stride ldo. */
     void (*write_tile)(const struct dpe_cpu_tile *tile, float *out, int64_t ldo);
     void (*dots)(const struct dpe_cpu_dots *dots);
-    /** `rotate` of the n keys [n][k] to room [n][k], then `dots` with room as F32 weights (w is not
-     *  read, ldw is k); what is in room afterwards is not said. */
-    void (*dots_rotated)(const struct dpe_cpu_rotation *rotation, const float *keys,
-                         const struct dpe_cpu_dots *dots, float *room);
+    void (*dots_rotated)(const struct dpe_cpu_key_dots *dots);
     /** out [n] = the numbers of any type as float. */
     void (*widen)(const void *from, enum dpe_dtype dtype, int64_t n, float *out);
     /** out[i] = x[i] / sqrt(mean(x²) + eps) · weight[i], one row. */
@@ -158,17 +174,20 @@ struct dpe_cpu_product {
 struct dpe_cpu_products {
     const struct dpe_cpu_kernels *kernels;
     int n_threads;
-    bool blas; /**< OpenBLAS instead of our tiles (portable kernels) */
-    void (*sgemm)(void); /**< OpenBLAS' function, a dpe_sgemm (blas.h) */
+    const struct dpe_cpu_bf16 *bf16; /**< products of many rows in bfloat16; NULL: in float */
+    bool blas;                       /**< OpenBLAS instead of our tiles (portable kernels) */
+    void (*sgemm)(void);             /**< OpenBLAS' function, a dpe_sgemm (blas.h) */
     int64_t most_rows, most_columns;
     float *bias, *packed_x, *threads;
 };
 /** Bytes that dpe_cpu_products_make allocates. */
 uint64_t dpe_cpu_products_bytes(const struct dpe_cpu_kernels *kernels,
                                 const struct dpe_config *config, int n_threads);
+/** bf16: NULL, or kernels for products of many rows. */
 dpe_status dpe_cpu_products_make(const struct dpe_cpu_kernels *kernels,
-                                 const struct dpe_config *config, int n_threads,
-                                 struct dpe_cpu_products *products, struct dpe_error *err);
+                                 const struct dpe_cpu_bf16 *bf16, const struct dpe_config *config,
+                                 int n_threads, struct dpe_cpu_products *products,
+                                 struct dpe_error *err);
 void dpe_cpu_products_free(struct dpe_cpu_products *products);
 void dpe_cpu_product(const struct dpe_cpu_products *products,
                      const struct dpe_cpu_product *product);

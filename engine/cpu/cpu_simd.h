@@ -5,7 +5,8 @@
  * none (then: four lanes through the compilers' generic vectors, which become SSE2 or scalar code). Lanes are float; loads and stores need no alignment.
  *
  * v_max(a, b) returns b when either is NaN. v_pow2(t) is 2^n for t = 1.5·2^23 + n, −127 ≤ n ≤ 127,
- * with 2^−127 given as 0.
+ * with 2^−127 given as 0. v_fnma(a, b, c) = c − a·b. v_mask(p) has the lanes whose byte is not 0, and
+ * v_blend(mask, a, b) is a in these, else b.
  */
 #ifndef DPE_CPU_SIMD_H
 #define DPE_CPU_SIMD_H
@@ -14,6 +15,15 @@
 #include <string.h>
 
 #include "engine/ops/ops_host.h"
+
+/* For functions whose loops an argument unrolls. `inline` alone may leave one copy for all arguments,
+ * whose sums are then in memory. Sanitizers check every load of every copy, which takes compilers
+ * minutes, so that there it may. */
+#ifdef DPE_KERNELS_SMALL
+#define ALWAYS_INLINE inline
+#else
+#define ALWAYS_INLINE inline __attribute__((always_inline))
+#endif
 
 /** 1.5·2^23: adding it rounds a float of magnitude below 2^22 to an integer in its low bits. */
 #define V_ROUND_MAGIC 0x1.8p23f
@@ -58,6 +68,10 @@ static inline vec v_fma(vec a, vec b, vec c)
 {
     return _mm512_fmadd_ps(a, b, c);
 }
+static inline vec v_fnma(vec a, vec b, vec c)
+{
+    return _mm512_fnmadd_ps(a, b, c);
+}
 static inline vec v_max(vec a, vec b)
 {
     return _mm512_max_ps(a, b);
@@ -85,6 +99,16 @@ static inline vec v_select(const uint32_t *select, vec a, vec b)
 {
     __m512i words = _mm512_loadu_si512(select);
     return _mm512_mask_blend_ps(_mm512_test_epi32_mask(words, words), b, a);
+}
+typedef __mmask16 vmask;
+static inline vmask v_mask(const uint8_t *p)
+{
+    __m128i bytes = _mm_loadu_si128((const __m128i *)(const void *)p);
+    return _mm_test_epi8_mask(bytes, bytes);
+}
+static inline vec v_blend(vmask mask, vec a, vec b)
+{
+    return _mm512_mask_blend_ps(mask, b, a);
 }
 static inline float v_largest(vec a)
 {
@@ -168,6 +192,10 @@ static inline vec v_fma(vec a, vec b, vec c)
 {
     return _mm256_fmadd_ps(a, b, c);
 }
+static inline vec v_fnma(vec a, vec b, vec c)
+{
+    return _mm256_fnmadd_ps(a, b, c);
+}
 static inline vec v_max(vec a, vec b)
 {
     return _mm256_max_ps(a, b);
@@ -195,6 +223,16 @@ static inline void v_sum4(const vec a[4], float *out)
 static inline vec v_select(const uint32_t *select, vec a, vec b)
 {
     return _mm256_blendv_ps(b, a, v_load((const float *)(const void *)select));
+}
+typedef __m256 vmask;
+static inline vmask v_mask(const uint8_t *p)
+{
+    __m256i words = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)p));
+    return _mm256_castsi256_ps(_mm256_cmpgt_epi32(words, _mm256_setzero_si256()));
+}
+static inline vec v_blend(vmask mask, vec a, vec b)
+{
+    return _mm256_blendv_ps(b, a, mask);
 }
 static inline float v_largest(vec a)
 {
@@ -273,6 +311,10 @@ static inline vec v_fma(vec a, vec b, vec c)
 {
     return vfmaq_f32(c, a, b);
 }
+static inline vec v_fnma(vec a, vec b, vec c)
+{
+    return vfmsq_f32(c, a, b);
+}
 static inline vec v_max(vec a, vec b)
 {
     return vbslq_f32(vcgtq_f32(a, b), a, b);
@@ -295,6 +337,16 @@ static inline void v_sum4(const vec a[4], float *out)
 static inline vec v_select(const uint32_t *select, vec a, vec b)
 {
     return vbslq_f32(vld1q_u32(select), a, b);
+}
+typedef uint32x4_t vmask;
+static inline vmask v_mask(const uint8_t *p)
+{
+    const uint32_t words[4] = {p[0], p[1], p[2], p[3]};
+    return vtstq_u32(vld1q_u32(words), vdupq_n_u32(UINT32_MAX));
+}
+static inline vec v_blend(vmask mask, vec a, vec b)
+{
+    return vbslq_f32(mask, a, b);
 }
 static inline float v_largest(vec a)
 {
@@ -362,6 +414,10 @@ static inline vec v_fma(vec a, vec b, vec c)
 {
     return a * b + c;
 }
+static inline vec v_fnma(vec a, vec b, vec c)
+{
+    return c - a * b;
+}
 static inline vec v_max(vec a, vec b)
 {
     vec_bits greater = a > b;
@@ -391,6 +447,16 @@ static inline vec v_select(const uint32_t *select, vec a, vec b)
     vec_bits words;
     memcpy(&words, select, sizeof words);
     return (vec)(((vec_bits)a & words) | ((vec_bits)b & ~words));
+}
+typedef vec_bits vmask;
+static inline vmask v_mask(const uint8_t *p)
+{
+    const vec_bits words = {p[0], p[1], p[2], p[3]};
+    return words != 0;
+}
+static inline vec v_blend(vmask mask, vec a, vec b)
+{
+    return (vec)(((vec_bits)a & mask) | ((vec_bits)b & ~mask));
 }
 static inline float v_largest(vec a)
 {

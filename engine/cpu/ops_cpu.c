@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "engine/cpu/cpu.h"
+#include "engine/cpu/cpu_bf16.h"
 #include "engine/cpu/cpu_kernels.h"
 #include "engine/model/config/layer_weights.h"
 #include "engine/ops/ops_host.h"
@@ -52,6 +53,17 @@ const struct dpe_cpu_kernels *dpe_cpu_kernels_choose(void)
     return found != NULL ? found : dpe_cpu_kernels_portable();
 }
 
+const struct dpe_cpu_bf16 *dpe_cpu_bf16_choose(void)
+{
+#if defined(__x86_64__)
+    if (strcmp(dpe_cpu_kernels_choose()->name, "avx512") == 0 &&
+        __builtin_cpu_supports("avx512bf16")) {
+        return dpe_cpu_bf16();
+    }
+#endif
+    return NULL;
+}
+
 static void cpu_close(struct dpe_backend *backend)
 {
     if (backend != NULL && backend->cpu != NULL) {
@@ -62,8 +74,9 @@ static void cpu_close(struct dpe_backend *backend)
     dpe_ops_reference()->close(backend);
 }
 
-static dpe_status cpu_open(const struct dpe_model *model, const struct dpe_session_options *options,
-                           struct dpe_backend **backend, struct dpe_error *err)
+static dpe_status open_with(const struct dpe_cpu_bf16 *bf16, const struct dpe_model *model,
+                            const struct dpe_session_options *options, struct dpe_backend **backend,
+                            struct dpe_error *err)
 {
     struct dpe_backend *made = NULL;
     dpe_status status = dpe_ops_reference()->open(model, options, &made, err);
@@ -78,7 +91,7 @@ static dpe_status cpu_open(const struct dpe_model *model, const struct dpe_sessi
     if (made->cpu == NULL || made->cpu->norm == NULL) {
         status = dpe_fail(err, DPE_NO_MEMORY, "cpu backend: out of memory");
     } else {
-        status = dpe_cpu_products_make(made->cpu->kernels, made->config, options->n_threads,
+        status = dpe_cpu_products_make(made->cpu->kernels, bf16, made->config, options->n_threads,
                                        &made->cpu->products, err);
     }
     if (status != DPE_OK) {
@@ -87,6 +100,19 @@ static dpe_status cpu_open(const struct dpe_model *model, const struct dpe_sessi
     }
     *backend = made;
     return DPE_OK;
+}
+
+static dpe_status cpu_open(const struct dpe_model *model, const struct dpe_session_options *options,
+                           struct dpe_backend **backend, struct dpe_error *err)
+{
+    return open_with(NULL, model, options, backend, err);
+}
+
+static dpe_status bf16_open(const struct dpe_model *model,
+                            const struct dpe_session_options *options, struct dpe_backend **backend,
+                            struct dpe_error *err)
+{
+    return open_with(dpe_cpu_bf16_choose(), model, options, backend, err);
 }
 
 static dpe_status cpu_supports(const struct dpe_config *config, const struct dpe_plan *plan,
@@ -101,6 +127,17 @@ static dpe_status cpu_supports(const struct dpe_config *config, const struct dpe
             plan->name);
     }
     return DPE_OK;
+}
+
+static dpe_status bf16_supports(const struct dpe_config *config, const struct dpe_plan *plan,
+                                struct dpe_error *err)
+{
+    if (dpe_cpu_bf16_choose() == NULL) {
+        return dpe_fail(err, DPE_NO_DEVICE,
+                        "device cpu-bf16 needs a processor with AVX512-BF16, which this one is not "
+                        "(or DPE_CPU names other kernels); leave out --dtype bf16");
+    }
+    return cpu_supports(config, plan, err);
 }
 
 static uint64_t cpu_state_bytes(const struct dpe_config *config, const struct dpe_plan *plan,
@@ -252,9 +289,12 @@ static void cpu_experts(struct dpe_backend *backend, int64_t layer, const struct
     const struct dpe_layer_weights *w = &backend->weights->layers[layer];
     const struct dpe_cpu_products *products = &backend->cpu->products;
     float *scores = args->scores;
-    struct dpe_cpu_product router = {
-        &w->weight[DPE_WEIGHT_ROUTER], &w->bias[DPE_WEIGHT_ROUTER], args->x, args->rows, scores,
-        false};
+    struct dpe_cpu_product router = {&w->weight[DPE_WEIGHT_ROUTER],
+                                     &w->bias[DPE_WEIGHT_ROUTER],
+                                     args->x,
+                                     args->rows,
+                                     scores,
+                                     false};
     dpe_cpu_product(products, &router);
     for (int64_t r = 0; r < args->rows; r++) {
         dpe_experts_choose(c, scores + r * c->n_experts);
@@ -268,8 +308,8 @@ static void cpu_experts(struct dpe_backend *backend, int64_t layer, const struct
         const struct dpe_cpu_product wide[] = {
             {&expert->gate, &expert->gate_bias, args->gathered, n, args->gate, false},
             {&expert->up, &expert->up_bias, args->gathered, n, args->up, false}};
-        struct dpe_cpu_product down = {&expert->down, &expert->down_bias, args->gate,
-                                       n,             args->made,         false};
+        struct dpe_cpu_product down = {&expert->down, &expert->down_bias, args->gate, n, args->made,
+                                       false};
         dpe_cpu_product_several(products, wide, 2);
         activate_rows(backend, args->gate, args->up, n);
         dpe_cpu_product(products, &down);
@@ -316,6 +356,7 @@ static int64_t cpu_first_nonfinite(struct dpe_backend *backend, int64_t layer, d
 }
 
 static struct dpe_ops cpu_ops;
+static struct dpe_ops bf16_ops;
 
 static void fill_ops(void)
 {
@@ -339,11 +380,22 @@ static void fill_ops(void)
     cpu_ops.experts = cpu_experts;
     cpu_ops.logits = cpu_logits;
     cpu_ops.first_nonfinite = cpu_first_nonfinite;
+    bf16_ops = cpu_ops;
+    bf16_ops.name = "cpu-bf16";
+    bf16_ops.open = bf16_open;
+    bf16_ops.supports = bf16_supports;
 }
+
+static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 const struct dpe_ops *dpe_ops_cpu(void)
 {
-    static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, fill_ops);
     return &cpu_ops;
+}
+
+const struct dpe_ops *dpe_ops_cpu_bf16(void)
+{
+    pthread_once(&once, fill_ops);
+    return &bf16_ops;
 }

@@ -7,6 +7,7 @@
 #include <omp.h>
 
 #include "engine/cpu/blas.h"
+#include "engine/cpu/cpu_bf16.h"
 #include "engine/cpu/cpu_kernels.h"
 #include "engine/model/config/layer_weights.h"
 
@@ -89,10 +90,12 @@ uint64_t dpe_cpu_products_bytes(const struct dpe_cpu_kernels *kernels,
 }
 
 dpe_status dpe_cpu_products_make(const struct dpe_cpu_kernels *kernels,
-                                 const struct dpe_config *config, int n_threads,
-                                 struct dpe_cpu_products *products, struct dpe_error *err)
+                                 const struct dpe_cpu_bf16 *bf16, const struct dpe_config *config,
+                                 int n_threads, struct dpe_cpu_products *products,
+                                 struct dpe_error *err)
 {
     sizes(kernels, config, n_threads, products);
+    products->bf16 = bf16;
     products->bias = dpe_alloc((size_t)products->most_rows, sizeof(float));
     products->packed_x = dpe_alloc(floats_x(products), sizeof(float));
     products->threads = dpe_alloc(floats_threads(products), sizeof(float));
@@ -176,7 +179,7 @@ static void few_item(const struct job *jobs, const int64_t *ends, int64_t i)
 
 /* All jobs as one list of items. Each thread has a run of them, so that it reads weights in the
  * order in which they lie. Small ones in no parallel region: libgomp allocates a team and makes a
- * system call for one of a single thread too, which together is up to 1 µs. */
+ * system call for one of a single thread too, about 0.5 µs. */
 static void few_rows(const struct dpe_cpu_products *all, const struct job *jobs, int n_jobs)
 {
     int64_t ends[DPE_CPU_MAX_PRODUCTS];
@@ -199,6 +202,28 @@ static void few_rows(const struct dpe_cpu_products *all, const struct job *jobs,
     }
 }
 
+/* What stands for a float of k in packs and panels: itself, or two in bfloat16. */
+static int64_t units(const struct job *job, int64_t k)
+{
+    return job->all->bf16 != NULL ? (k + 1) / 2 : k;
+}
+
+/* Rows first … first+n−1 of x as a row pack; `halved` has room for mr rows. */
+static void pack_x(const struct job *job, int64_t first, int64_t n, float *halved, float *packed)
+{
+    const struct dpe_cpu_kernels *kernels = job->all->kernels;
+    const float *x = job->product->x + first * job->k;
+    if (job->all->bf16 == NULL) {
+        kernels->pack_rows(x, job->k, n, job->k, packed);
+        return;
+    }
+    int64_t k = units(job, job->k);
+    for (int64_t r = 0; r < n; r++) {
+        job->all->bf16->halve(x + r * job->k, job->k, halved + r * k);
+    }
+    kernels->pack_rows(halved, k, n, k, packed);
+}
+
 /* Columns (weight rows) c … c+n−1, widened and packed into panels of the whole depth. */
 static void pack_weights(const struct job *job, int64_t c, int64_t n, float *widened, float *packed)
 {
@@ -209,10 +234,14 @@ static void pack_weights(const struct job *job, int64_t c, int64_t n, float *wid
         for (int64_t d = 0; d < job->k; d += DEPTH) {
             int64_t depth = least(DEPTH, job->k - d);
             for (int64_t i = 0; i < columns; i++) {
-                kernels->widen(weight_at(job, c + j + i, d), dtype, depth, widened + i * DEPTH);
+                float *row = widened + i * DEPTH;
+                kernels->widen(weight_at(job, c + j + i, d), dtype, depth, row);
+                if (job->all->bf16 != NULL) {
+                    job->all->bf16->halve(row, depth, row);
+                }
             }
-            kernels->pack_panel(widened, DEPTH, columns, depth,
-                                packed + j * job->k + d * kernels->panel);
+            kernels->pack_panel(widened, DEPTH, columns, units(job, depth),
+                                packed + j * units(job, job->k) + units(job, d) * kernels->panel);
         }
     }
 }
@@ -227,11 +256,13 @@ static void multiply(const struct job *job, const struct part *part, const float
                      float *sums)
 {
     const struct dpe_cpu_kernels *kernels = job->all->kernels;
-    int64_t stride = pack_floats(kernels, job->k);
-    for (int64_t d = 0; d < job->k; d += DEPTH) {
-        int64_t depth = least(DEPTH, job->k - d);
+    const struct dpe_cpu_bf16 *bf16 = job->all->bf16;
+    int64_t k = units(job, job->k);
+    int64_t stride = pack_floats(kernels, k);
+    for (int64_t d = 0; d < k; d += DEPTH) {
+        int64_t depth = least(DEPTH, k - d);
         for (int64_t j = 0; j < part->n; j += kernels->panel) {
-            const float *panel = packed + j * job->k + d * kernels->panel;
+            const float *panel = packed + j * k + d * kernels->panel;
             int64_t c = part->c + j;
             struct dpe_cpu_tile tile = {
                 .sums = sums,
@@ -241,7 +272,8 @@ static void multiply(const struct job *job, const struct part *part, const float
             };
             for (int64_t r = part->first; r < part->end; r += kernels->mr) {
                 const float *rows = job->all->packed_x + r / kernels->mr * stride + d * kernels->mr;
-                kernels->tile(rows, panel, depth, sums, kernels->panel);
+                (bf16 != NULL ? bf16->tile : kernels->tile)(rows, panel, depth, sums,
+                                                            kernels->panel);
                 tile.rows = least(kernels->mr, part->end - r);
                 kernels->write_tile(&tile, job->product->out + (part->base + r) * job->n + c,
                                     job->n);
@@ -266,9 +298,8 @@ static void many_rows(const struct job *job, int64_t base, int64_t rows)
         float *widened = sums + BLAS_ROWS * COLUMNS;
 #pragma omp for schedule(static)
         for (int64_t r = 0; r < rows; r += kernels->mr) {
-            kernels->pack_rows(job->product->x + (base + r) * job->k, job->k,
-                               least(kernels->mr, rows - r), job->k,
-                               all->packed_x + r / kernels->mr * pack_floats(kernels, job->k));
+            pack_x(job, base + r, least(kernels->mr, rows - r), packed,
+                   all->packed_x + r / kernels->mr * pack_floats(kernels, units(job, job->k)));
         }
 #pragma omp for schedule(dynamic, 1) nowait
         for (int64_t i = 0; i < blocks * parts; i++) {

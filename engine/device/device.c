@@ -154,9 +154,10 @@ dpe_status dpe_ops_find(const char *device, const struct dpe_ops **ops, struct d
 {
     const struct dpe_ops *const all[] = {
         dpe_ops_cpu(),
+        dpe_ops_cpu_bf16(),
         dpe_ops_reference(),
     };
-    static const char known[] = "auto, cpu, reference, cuda, cuda:N";
+    static const char known[] = "auto, cpu, cpu-bf16, reference, cuda, cuda:N";
     char meant[96];
     const char *name = NULL;
     dpe_status status = dpe_device_resolve(device, &name, err);

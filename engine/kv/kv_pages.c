@@ -8,6 +8,7 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -125,11 +126,11 @@ static bool try_pin(struct dpe_kv_pages *pages, int64_t page, int64_t f)
     return false;
 }
 
-/* Under the lock: a frame without pins that was not used since the hand passed, claimed. Some frame
- * is always free of pins, as there are more frames than threads. */
+/* Under the lock: a frame without pins that was not used since the hand passed, claimed; −1 when
+ * threads hold all of them. */
 static int64_t claim(struct dpe_kv_pages *pages)
 {
-    for (;;) {
+    for (int64_t i = 0; i < 2 * pages->n_frames; i++) {
         int64_t f = pages->hand;
         struct frame *frame = &pages->frames[f];
         int none = 0;
@@ -141,6 +142,7 @@ static int64_t claim(struct dpe_kv_pages *pages)
             return f;
         }
     }
+    return -1;
 }
 
 static void write_back(struct dpe_kv_pages *pages, int64_t f, int64_t page)
@@ -169,11 +171,10 @@ static void fill(struct dpe_kv_pages *pages, int64_t f, int64_t page, bool on_di
     }
 }
 
-/* Under the lock, which is released meanwhile: the page into a frame, pinned. Until it is there, who
- * wants it or the page that was in the frame finds the claim and waits. */
-static int64_t bring(struct dpe_kv_pages *pages, int64_t page)
+/* Under the lock, which is released meanwhile: the page into a claimed frame, pinned. Until it is
+ * there, who wants it or the page that was in the frame finds the claim and waits. */
+static void bring(struct dpe_kv_pages *pages, int64_t page, int64_t f)
 {
-    int64_t f = claim(pages);
     struct frame *frame = &pages->frames[f];
     int64_t old = atomic_load(&frame->page);
     bool dirty = atomic_exchange(&frame->dirty, false);
@@ -193,19 +194,25 @@ static int64_t bring(struct dpe_kv_pages *pages, int64_t page)
     atomic_store_explicit(&frame->used, true, memory_order_relaxed);
     atomic_fetch_add(&frame->pins, CLAIMED + 1);
     pthread_cond_broadcast(&pages->changed);
-    return f;
 }
 
 static int64_t find(struct dpe_kv_pages *pages, int64_t page)
 {
     pthread_mutex_lock(&pages->lock);
     int64_t f = atomic_load(&pages->frame_of[page]);
-    while (f >= 0 && !try_pin(pages, page, f)) {
-        pthread_cond_wait(&pages->changed, &pages->lock);
+    while (f < 0 || !try_pin(pages, page, f)) {
+        if (f >= 0) {
+            pthread_cond_wait(&pages->changed, &pages->lock);
+        } else if ((f = claim(pages)) >= 0) {
+            bring(pages, page, f);
+            break;
+        } else {
+            /* Who holds a frame never waits for another while it does. */
+            pthread_mutex_unlock(&pages->lock);
+            sched_yield();
+            pthread_mutex_lock(&pages->lock);
+        }
         f = atomic_load(&pages->frame_of[page]);
-    }
-    if (f < 0) {
-        f = bring(pages, page);
     }
     pthread_mutex_unlock(&pages->lock);
     return f;

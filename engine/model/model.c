@@ -90,7 +90,9 @@ static dpe_status hash_data(const struct dpe_model *model, enum dpe_fingerprint_
         stride = kind == DPE_FINGERPRINT_FULL || stride < block ? block : stride;
         for (uint64_t at = shard->data; at < shard->size && status == DPE_OK; at += stride) {
             uint64_t end = shard->size - at < block ? shard->size : at + block;
-            status = dpe_shard_read(shard, at, end, bytes, err);
+            status = kind == DPE_FINGERPRINT_FULL
+                         ? dpe_shard_read(shard, at, end, bytes, err)
+                         : dpe_shard_sample(shard, at, end, bytes, err);
             if (status == DPE_OK) {
                 dpe_sha256_add(hash, bytes, (size_t)(end - at));
             }
@@ -104,7 +106,8 @@ static dpe_status open_weights(struct dpe_model *model, struct dpe_sha256 *hash,
                                struct dpe_error *err)
 {
     struct dpe_shard_table table = {0};
-    dpe_status status = dpe_shards_open(model->folder, &model->shards, &model->n_shards, &table, hash, err);
+    dpe_status status =
+        dpe_shards_open(model->folder, &model->shards, &model->n_shards, &table, hash, err);
     if (status == DPE_OK) {
         status = dpe_model_bind(model, &table, err);
     }
@@ -132,6 +135,7 @@ dpe_status dpe_model_open(const char *folder, const struct dpe_model_options *op
         return dpe_fail(err, DPE_NO_INPUT, "\"\": expected the folder of a model");
     }
     dpe_status status = dpe_folder_explain(folder, err);
+    status = status == DPE_OK ? dpe_folder_explain_file(folder, err) : status;
     if (status != DPE_OK) {
         return status;
     }

@@ -17,11 +17,21 @@ static int64_t cache_row(const struct chooser *chooser, int64_t position)
     return position < chooser->args->prefix ? position : position + chooser->offset;
 }
 
-static const float *key_at(const struct chooser *chooser, int64_t head, int64_t n)
+static int64_t kv_at(const struct chooser *chooser, int64_t head, int64_t n)
 {
     const struct dpe_attention *args = chooser->args;
     int64_t kv_head = head / (args->n_heads / args->n_kv_heads);
-    return args->k + (kv_head * args->capacity + cache_row(chooser, n)) * args->head_dim;
+    return (kv_head * args->capacity + cache_row(chooser, n)) * args->head_dim;
+}
+
+static const float *key_at(const struct chooser *chooser, int64_t head, int64_t n)
+{
+    return chooser->args->k + kv_at(chooser, head, n);
+}
+
+static const float *value_at(const struct chooser *chooser, int64_t head, int64_t n)
+{
+    return chooser->args->v + kv_at(chooser, head, n);
 }
 
 /* The query of a head at a position: of the call, or one that was kept. */
@@ -34,24 +44,34 @@ static const float *query_at(const struct chooser *chooser, int64_t head, int64_
     return args->queries + (head * args->capacity + cache_row(chooser, m)) * args->head_dim;
 }
 
+/* x as a band has it at `position`, for all pairs. */
+static void rotate(const struct dpe_attention *args, const float *x, bool key, int band,
+                   int64_t position, double *out)
+{
+    const struct dpe_rotation *tables = args->rotation;
+    int table = key ? tables->k_table[band] : tables->q_table[band];
+    int64_t pairs = args->head_dim / 2;
+    for (int64_t j = 0; j < pairs; j++) {
+        double c = (double)tables->cos[table][position * pairs + j];
+        double s = (double)tables->sin[table][position * pairs + j];
+        out[j] = (double)x[j] * c - (double)x[j + pairs] * s;
+        out[j + pairs] = (double)x[j] * s + (double)x[j + pairs] * c;
+    }
+}
+
 /* x, at `position`, as it stands when it is scored. */
 static void stand(const struct chooser *chooser, const float *x, bool key, int64_t position,
                   double *out)
 {
     const struct dpe_attention *args = chooser->args;
-    const struct dpe_rotation *tables = args->rotation;
-    int last = args->plan->n_bands - 1;
-    int table = key ? tables->k_table[last] : tables->q_table[last];
-    int64_t pairs = args->head_dim / 2;
+    for (int64_t i = 0; i < args->head_dim; i++) {
+        out[i] = (double)x[i];
+    }
     if (chooser->selection->scored == DPE_SCORE_CONSTANT) {
         position = key ? 0 : chooser->selection->local - 1;
     }
-    for (int64_t j = 0; j < pairs; j++) {
-        bool bare = chooser->selection->scored == DPE_SCORE_BARE;
-        double c = bare ? 1.0 : (double)tables->cos[table][position * pairs + j];
-        double s = bare ? 0.0 : (double)tables->sin[table][position * pairs + j];
-        out[j] = (double)x[j] * c - (double)x[j + pairs] * s;
-        out[j + pairs] = (double)x[j] * s + (double)x[j + pairs] * c;
+    if (chooser->selection->scored != DPE_SCORE_BARE) {
+        rotate(args, x, key, args->plan->n_bands - 1, position, out);
     }
 }
 
@@ -103,6 +123,65 @@ static double score_attended(const struct chooser *chooser, int64_t head, int64_
     return total / (double)s->attended;
 }
 
+/* Logits become probabilities. */
+static void softmax(double *logits, int64_t n)
+{
+    double largest = -(double)INFINITY;
+    double sum = 0.0;
+    for (int64_t i = 0; i < n; i++) {
+        largest = logits[i] > largest ? logits[i] : largest;
+    }
+    for (int64_t i = 0; i < n; i++) {
+        logits[i] = exp(logits[i] - largest);
+        sum += logits[i];
+    }
+    for (int64_t i = 0; i < n; i++) {
+        logits[i] /= sum;
+    }
+}
+
+/* Probabilities of the keys of the block from `first` on, at their places in it, for x; `key` is
+ * room for one of them. */
+static void attend_block(const struct chooser *chooser, int64_t head, int64_t first,
+                         const double *x, double *key, double *p)
+{
+    const struct dpe_attention *args = chooser->args;
+    int64_t n = chooser->selection->block;
+    for (int64_t i = 0; i < n; i++) {
+        rotate(args, key_at(chooser, head, first + i), true, 0, i, key);
+        p[i] = dot(x, key, args->head_dim) * dpe_plan_query_scale(args->plan, 0);
+    }
+    softmax(p, n);
+}
+
+static double score_weighted(const struct chooser *chooser, int64_t head, int64_t first,
+                             const double *q, double *room)
+{
+    const struct dpe_attention *args = chooser->args;
+    int64_t d = args->head_dim;
+    int64_t n = chooser->selection->block;
+    double *key = room + d;
+    double *f = key + d;
+    double *p = f + d;
+    memset(f, 0, (size_t)d * sizeof *f);
+    for (int64_t j = 0; j < n; j++) {
+        rotate(args, query_at(chooser, head, first + j), false, 0, j, room);
+        attend_block(chooser, head, first, room, key, p);
+        for (int64_t i = 0; i < n; i++) {
+            for (int64_t c = 0; c < d; c++) {
+                f[c] += p[i] * (double)value_at(chooser, head, first + i)[c] / (double)n;
+            }
+        }
+    }
+    double score = 0.0;
+    attend_block(chooser, head, first, f, key, p);
+    for (int64_t i = 0; i < n; i++) {
+        rotate(args, key_at(chooser, head, first + i), true, 0, i, key);
+        score += p[i] * dot(q, key, d);
+    }
+    return score;
+}
+
 /* What the head with the query q gives the block from `first` on. */
 static double score_block(const struct chooser *chooser, int64_t head, int64_t first,
                           const double *q, double *room)
@@ -111,6 +190,9 @@ static double score_block(const struct chooser *chooser, int64_t head, int64_t f
     int64_t d = chooser->args->head_dim;
     if (s->representative == DPE_REPRESENT_ATTENDED) {
         return score_attended(chooser, head, first, q, room);
+    }
+    if (s->representative == DPE_REPRESENT_WEIGHTED) {
+        return score_weighted(chooser, head, first, q, room);
     }
     double *low = room + d;
     double *high = low + d;
@@ -139,6 +221,39 @@ static double score_block(const struct chooser *chooser, int64_t head, int64_t f
     return sum;
 }
 
+/* The probabilities of the last queries of a head, added to the scores of n blocks and of n_far
+ * distances; room for two rows and a number for each key. */
+static void add_probabilities(const struct chooser *chooser, int64_t head, double *scores,
+                              int64_t n, double *far, int64_t n_far, double *room)
+{
+    const struct dpe_attention *args = chooser->args;
+    const struct dpe_selection *s = chooser->selection;
+    int64_t d = args->head_dim;
+    double *key = room + d;
+    double *p = key + d;
+    int64_t from = chooser->position - s->last + 1;
+    for (int64_t m = from > 0 ? from : 0; m <= chooser->position; m++) {
+        stand(chooser, query_at(chooser, head, m), false, m, room);
+        for (int64_t i = 0; i <= m; i++) {
+            stand(chooser, key_at(chooser, head, i), true, i, key);
+            p[i] = dot(room, key, d) * dpe_plan_query_scale(args->plan, m);
+            double cap = args->plan->attention_cap;
+            p[i] = cap > 0.0 ? cap * tanh(p[i] / cap) : p[i];
+        }
+        softmax(p, m + 1);
+        for (int64_t i = 0; i <= m; i++) {
+            int64_t block = i < s->sinks ? n : (i - s->sinks) / s->block;
+            int64_t distance = m - i - s->local;
+            if (block < n) {
+                scores[block] += p[i];
+            }
+            if (distance >= 0 && distance < n_far) {
+                far[distance] += p[i];
+            }
+        }
+    }
+}
+
 /* Heads whose scores are summed for `head`. */
 static void unit_heads(const struct dpe_attention *args, int64_t head, int64_t *first, int64_t *end)
 {
@@ -158,12 +273,12 @@ static void unit_heads(const struct dpe_attention *args, int64_t head, int64_t *
     }
 }
 
-/* A place per key, a score and a choice per key at most (blocks of one key), their runs, and three
- * rows beside a query, or a query, a key and a sum per key of a block. */
+/* A place per key, a score and a choice per key at most (blocks of one key) and per distance, runs,
+ * a query, three rows and a number per key. */
 uint64_t dpe_reference_place_doubles(int64_t keys, int64_t head_dim)
 {
     uint64_t runs = sizeof(struct dpe_run) / sizeof(double) * ((uint64_t)keys + 3);
-    return 4 * (uint64_t)keys + runs + 4 * (uint64_t)head_dim;
+    return 6 * (uint64_t)keys + runs + 4 * (uint64_t)head_dim;
 }
 
 int64_t dpe_reference_places(const struct dpe_attention *args, int64_t row, int64_t head,
@@ -181,23 +296,35 @@ int64_t dpe_reference_places(const struct dpe_attention *args, int64_t row, int6
     };
     double *places = room;
     double *scores = places + keys;
-    int32_t *chosen = (int32_t *)(void *)(scores + keys);
-    struct dpe_run *runs = (struct dpe_run *)(void *)(scores + 2 * keys);
+    double *far = scores + keys;
+    int32_t *blocks = (int32_t *)(void *)(far + keys);
+    int32_t *slashes = (int32_t *)(void *)(far + 2 * keys);
+    struct dpe_run *runs = (struct dpe_run *)(void *)(far + 3 * keys);
     double *q = (double *)(void *)(runs + keys + 3);
     int64_t candidates = dpe_selection_candidates(s, m);
+    int64_t distances = dpe_selection_distances(s, m);
     int64_t first = 0;
     int64_t end = 0;
     unit_heads(args, head, &first, &end);
-    for (int64_t i = 0; i < candidates; i++) {
-        scores[i] = 0.0;
-        for (int64_t h = first; h < end; h++) {
-            stand(&chooser, query_at(&chooser, h, chooser.position), false, chooser.position, q);
+    memset(scores, 0, (size_t)(2 * keys) * sizeof *scores);
+    for (int64_t h = first; h < end; h++) {
+        if (s->representative == DPE_REPRESENT_PROBABILITY) {
+            add_probabilities(&chooser, h, scores, candidates, far, distances, q);
+            continue;
+        }
+        stand(&chooser, query_at(&chooser, h, chooser.position), false, chooser.position, q);
+        for (int64_t i = 0; i < candidates; i++) {
             scores[i] += score_block(&chooser, h, s->sinks + i * s->block, q, q + d);
         }
     }
-    int64_t n = dpe_selection_choose(scores, candidates, s->k, chosen);
+    const struct dpe_choice choice = {
+        .blocks = blocks,
+        .slashes = slashes,
+        .n_blocks = dpe_selection_choose(scores, candidates, s->k, blocks),
+        .n_slashes = dpe_selection_choose(far, distances, s->slashes, slashes),
+    };
     int64_t query = 0;
-    n = dpe_selection_runs(s, m, chosen, n, runs, &query);
+    int64_t n = dpe_selection_runs(s, m, &choice, runs, &query);
     for (int64_t i = 0; i < keys; i++) {
         places[i] = -1.0;
     }

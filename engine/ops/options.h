@@ -36,7 +36,7 @@ struct dpe_session_knobs {
 };
 
 struct dpe_session_options {
-    const char *device;     /**< "cpu" (default when NULL), "reference", "cuda", "cuda:N", "auto" */
+    const char *device;     /**< "cpu" (default when NULL), "cpu-bf16", "reference", "cuda", "cuda:N", "auto" */
     int n_threads;          /**< 0 = all cores of this process */
     int64_t capacity;       /**< most tokens the KV cache holds; required, ≥ 1 */
     int64_t positions;      /**< most tokens of one sequence, ≤ capacity; 0 = capacity. Less only
@@ -60,7 +60,7 @@ struct dpe_session_options {
 
 /** What a device is, as far as this is known without using it. */
 struct dpe_device_info {
-    char kind[16];   /**< "cpu", "reference", "cuda"; which one of a kind decides no result */
+    char kind[16];   /**< "cpu", "cpu-bf16", "reference", "cuda"; which one of a kind decides no result */
     char name[256];  /**< "NVIDIA H200"; "" for the processors of this machine */
     char driver[16]; /**< newest CUDA version that the driver supports, "13.0"; "" without one */
     char id[64];     /**< the same for two processes that use the same device of a machine */

@@ -422,6 +422,10 @@ static void hash_selection(struct dpe_sha256 *hash, const struct dpe_selection *
     for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++) {
         hash_u64(hash, (uint64_t)fields[i]);
     }
+    if (s->representative == DPE_REPRESENT_PROBABILITY) {
+        hash_u64(hash, (uint64_t)s->last);
+        hash_u64(hash, (uint64_t)s->slashes);
+    }
 }
 
 dpe_status dpe_plan_digest(const struct dpe_plan *plan, uint8_t digest[32], struct dpe_error *err)

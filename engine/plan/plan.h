@@ -122,6 +122,8 @@ struct dpe_plan_context {
     int64_t length;         /**< L, the evaluated length (prompt + generated) */
     bool official;          /**< switches that official codes carry silently, see methods.md */
     enum dpe_angle_precision angle;
+    const char *select; /**< keys of the method `select` ("k=8,block=16"), NULL: none; every plan made
+                             from the context that selects nothing gets this selection */
 };
 
 /** Make a plan from "name" or "name:key=value,key=value". Lists inside a value are separated by
@@ -132,6 +134,13 @@ struct dpe_plan_context {
  *  *plan is filled and owned by the caller (dpe_plan_free). */
 dpe_status dpe_plan_make(const char *spec, const struct dpe_plan_context *context,
                          struct dpe_plan *plan, struct dpe_error *err);
+/** Give a plan that selects nothing the selection of the method `select` with these keys, of which
+ *  none is `over` or a temperature's, and its name. DPE_USAGE as dpe_plan_make. */
+dpe_status dpe_plan_select(struct dpe_plan *plan, const char *keys,
+                           const struct dpe_plan_context *context, struct dpe_error *err);
+/** The keys of `select` that make the plan's selection again, from its name; "" without one. `text` has
+ *  room for the name. */
+void dpe_plan_selection_text(const struct dpe_plan *plan, char *text);
 /** Line i of the methods, NULL after the last: "name<TAB>key=default key=default …<TAB>what it
  * does and its source". */
 const char *dpe_plan_method(size_t i);

@@ -23,6 +23,11 @@ dpe_status dpe_rope_compute(const struct dpe_rope_config *rope, int64_t head_dim
                             int64_t max_position, int64_t length, double *inv_freq,
                             double *attention_factor, struct dpe_error *err);
 
+/** The same for CLEX, of which every pair rotates; `trained` is where its t is 1. DPE_BAD_DATA without its network. */
+dpe_status dpe_rope_clex(const struct dpe_rope_clex *clex, int64_t n_pairs, int64_t trained,
+                         int64_t length, double *inv_freq, double *attention_factor,
+                         struct dpe_error *err);
+
 /** Multiply the plan's logits by a², those of pairs that do not rotate apart (HF multiplies the
  *  cosines and sines by a). Once for each plan. */
 void dpe_plan_set_rope_factor(struct dpe_plan *plan, double a);
@@ -81,10 +86,14 @@ double dpe_half_trained_ratio(const struct dpe_plan_context *context);
 int64_t dpe_at_least_one(int64_t x);
 /** min(1024, L0/8) tokens. */
 int64_t dpe_default_window(const struct dpe_plan_context *context);
+/** The key "scale", from 1 on; L/L0 without it. */
+double dpe_spec_scale(struct dpe_spec *spec);
 /** A number of tokens, from 1 on. */
 int64_t dpe_spec_tokens(struct dpe_spec *spec, const char *key, int64_t fallback);
-/** Give the plan the model's own frequencies and factor. */
+/** Give the plan the model's own frequencies and factor; the second as dpe_rope_native. */
 void dpe_spec_native(struct dpe_spec *spec, struct dpe_plan *plan);
+dpe_status dpe_plan_keep_native(const struct dpe_plan_context *context, struct dpe_plan *plan,
+                                struct dpe_error *err);
 /** The same scale and offset for all pairs of a map. */
 void dpe_map_fill(struct dpe_position_map *map, int64_t n_pairs, double scale, double offset);
 /** The next band, with identity maps. */
@@ -92,6 +101,28 @@ struct dpe_band *dpe_plan_add_band(struct dpe_plan *plan, enum dpe_band_kind kin
                                    int64_t hi);
 /** The two bands of DPE in a plan whose frequencies are there. */
 void dpe_plan_add_dpe_bands(const struct dpe_dpe_params *params, struct dpe_plan *plan);
+
+/* Builders of plan_frequencies.c. */
+void dpe_build_rope(struct dpe_spec *spec, struct dpe_plan *plan);
+void dpe_build_pi(struct dpe_spec *spec, struct dpe_plan *plan);
+void dpe_build_ntk(struct dpe_spec *spec, struct dpe_plan *plan);
+void dpe_build_ntk_dynamic(struct dpe_spec *spec, struct dpe_plan *plan);
+void dpe_build_ntk_by_parts(struct dpe_spec *spec, struct dpe_plan *plan);
+void dpe_build_yarn(struct dpe_spec *spec, struct dpe_plan *plan);
+void dpe_build_llama3(struct dpe_spec *spec, struct dpe_plan *plan);
+void dpe_build_longrope(struct dpe_spec *spec, struct dpe_plan *plan);
+
+/* Builders of plan_bands.c. */
+void dpe_build_rerope(struct dpe_spec *spec, struct dpe_plan *plan);
+void dpe_build_leaky_rerope(struct dpe_spec *spec, struct dpe_plan *plan);
+void dpe_build_dca(struct dpe_spec *spec, struct dpe_plan *plan);
+void dpe_build_string(struct dpe_spec *spec, struct dpe_plan *plan);
+void dpe_build_streaming_llm(struct dpe_spec *spec, struct dpe_plan *plan);
+void dpe_build_lm_infinite(struct dpe_spec *spec, struct dpe_plan *plan);
+
+/* Builders of plan_dpe.c. */
+void dpe_build_self_extend(struct dpe_spec *spec, struct dpe_plan *plan);
+void dpe_build_dpe(struct dpe_spec *spec, struct dpe_plan *plan);
 
 /* Builders of plan_adaptive.c. */
 void dpe_build_lampe(struct dpe_spec *spec, struct dpe_plan *plan);
@@ -106,6 +137,7 @@ void dpe_build_longheads(struct dpe_spec *spec, struct dpe_plan *plan);
 void dpe_build_infllm(struct dpe_spec *spec, struct dpe_plan *plan);
 void dpe_build_reattention(struct dpe_spec *spec, struct dpe_plan *plan);
 void dpe_build_minference(struct dpe_spec *spec, struct dpe_plan *plan);
+void dpe_build_vertical_slash(struct dpe_spec *spec, struct dpe_plan *plan);
 void dpe_build_moba(struct dpe_spec *spec, struct dpe_plan *plan);
 
 /** The methods in one table: documentation, keys and builder. */

@@ -413,8 +413,8 @@ static dpe_status build(struct dpe_spec *spec, const struct dpe_method *method,
     return DPE_OK;
 }
 
-dpe_status dpe_plan_make(const char *text, const struct dpe_plan_context *context,
-                         struct dpe_plan *plan, struct dpe_error *err)
+static dpe_status make(const char *text, const struct dpe_plan_context *context,
+                       struct dpe_plan *plan, struct dpe_error *err)
 {
     dpe_status status = dpe_plan_context_check(context, err);
     if (status != DPE_OK) {
@@ -444,6 +444,23 @@ dpe_status dpe_plan_make(const char *text, const struct dpe_plan_context *contex
     }
 done:
     free(own);
+    return status;
+}
+
+dpe_status dpe_plan_make(const char *text, const struct dpe_plan_context *context,
+                         struct dpe_plan *plan, struct dpe_error *err)
+{
+    struct dpe_plan made;
+    dpe_status status = make(text, context, &made, err);
+    if (status == DPE_OK && context->select != NULL && !dpe_selects(&made.selection)) {
+        status = dpe_plan_select(&made, context->select, context, err);
+        if (status != DPE_OK) {
+            dpe_plan_free(&made);
+        }
+    }
+    if (status == DPE_OK) {
+        *plan = made;
+    }
     return status;
 }
 

@@ -137,6 +137,7 @@ static void fill_table(const struct dpe_plan *plan, const struct dpe_position_ma
 
 uint64_t dpe_rotation_bytes(const struct dpe_plan *plan, int64_t capacity)
 {
+    capacity = dpe_selection_places(&plan->selection, capacity);
     const struct dpe_position_map *maps[2 * DPE_MAX_BANDS];
     int q_table[DPE_MAX_BANDS] = {0};
     int k_table[DPE_MAX_BANDS] = {0};
@@ -152,6 +153,7 @@ dpe_status dpe_rotation_make(const struct dpe_plan *plan, int64_t capacity, int 
                              struct dpe_rotation *rotation, struct dpe_error *err)
 {
     memset(rotation, 0, sizeof *rotation);
+    capacity = dpe_selection_places(&plan->selection, capacity);
     uint64_t bytes = dpe_rotation_bytes(plan, capacity);
     if (capacity < 1 || bytes > SIZE_MAX / 2) {
         return dpe_fail(err, DPE_NO_MEMORY, "rotation tables: %lld tokens are too many or too few",

@@ -3,9 +3,11 @@
 #include "engine/plan/plan.h"
 #include "engine/plan/plan_internal.h"
 
+#include <stdio.h>
 #include <string.h>
 
-static const char *const representatives[] = {"mean", "extremes", "attended", "keys"};
+static const char *const representatives[] = {"mean", "extremes", "attended",
+                                              "keys", "weighted", "probability"};
 static const char *const units[] = {"head", "kv-head", "layer"};
 static const char *const places[] = {"true", "packed", "constant"};
 static const char *const scored[] = {"bare", "true", "constant"};
@@ -52,6 +54,8 @@ static void plain_positions(struct dpe_spec *spec, struct dpe_plan *plan)
 static void inner_positions(struct dpe_spec *spec, struct dpe_plan *plan)
 {
     struct dpe_plan inner;
+    struct dpe_plan_context context = *spec->context;
+    context.select = NULL;
     if (strncmp(spec->over, "select", 6) == 0) {
         spec->status = dpe_fail(spec->err, DPE_USAGE,
                                 "method select: over: expected a method that selects nothing, "
@@ -59,7 +63,7 @@ static void inner_positions(struct dpe_spec *spec, struct dpe_plan *plan)
                                 spec->over);
         return;
     }
-    spec->status = dpe_plan_make(spec->over, spec->context, &inner, spec->err);
+    spec->status = dpe_plan_make(spec->over, &context, &inner, spec->err);
     if (spec->status != DPE_OK) {
         dpe_fail_prefix(spec->err, "method select: over");
         return;
@@ -93,6 +97,10 @@ void dpe_build_select(struct dpe_spec *spec, struct dpe_plan *plan)
     if (s->representative == DPE_REPRESENT_ATTENDED) {
         s->attended = dpe_spec_whole(spec, "attended", smaller(4, s->block), 1, s->block);
     }
+    if (s->representative == DPE_REPRESENT_PROBABILITY) {
+        s->last = dpe_spec_tokens(spec, "last", smaller(64, trained_share(spec, 16)));
+        s->slashes = spec_count(spec, "slashes", 0);
+    }
     s->unit =
         dpe_spec_word(spec, "unit", DPE_CHOICE_KV_HEAD, units, sizeof units / sizeof *units);
     s->positions =
@@ -112,6 +120,8 @@ void dpe_build_longheads(struct dpe_spec *spec, struct dpe_plan *plan)
     s->sinks = s->block;
     s->local = s->block + 1;
     s->refresh = dpe_spec_tokens(spec, "refresh", 1);
+    s->representative = dpe_spec_flag(spec, "mean", false) ? DPE_REPRESENT_MEAN
+                                                           : DPE_REPRESENT_WEIGHTED;
     s->unit = DPE_CHOICE_HEAD;
     s->positions = DPE_PLACE_PACKED;
 }
@@ -161,6 +171,22 @@ void dpe_build_minference(struct dpe_spec *spec, struct dpe_plan *plan)
     s->scored = DPE_SCORE_TRUE;
 }
 
+void dpe_build_vertical_slash(struct dpe_spec *spec, struct dpe_plan *plan)
+{
+    plain_positions(spec, plan);
+    struct dpe_selection *s = &plan->selection;
+    s->block = 1;
+    s->sinks = spec_count(spec, "sinks", smaller(30, trained_share(spec, 8)));
+    s->local = dpe_spec_tokens(spec, "local", smaller(100, trained_share(spec, 4)));
+    s->k = spec_count(spec, "columns", smaller(970, trained_share(spec, 4)));
+    s->slashes = spec_count(spec, "slashes", smaller(5996, trained_share(spec, 4)));
+    s->last = dpe_spec_tokens(spec, "last", smaller(64, trained_share(spec, 16)));
+    s->refresh = dpe_spec_tokens(spec, "refresh", 16 * s->last);
+    s->representative = DPE_REPRESENT_PROBABILITY;
+    s->unit = DPE_CHOICE_HEAD;
+    s->scored = DPE_SCORE_TRUE;
+}
+
 void dpe_build_moba(struct dpe_spec *spec, struct dpe_plan *plan)
 {
     plain_positions(spec, plan);
@@ -171,4 +197,60 @@ void dpe_build_moba(struct dpe_spec *spec, struct dpe_plan *plan)
     s->refresh = dpe_spec_tokens(spec, "refresh", 1);
     s->unit = DPE_CHOICE_HEAD;
     s->scored = DPE_SCORE_TRUE;
+}
+
+/* --------------------------------------------------------------------- selections of other plans */
+
+dpe_status dpe_plan_select(struct dpe_plan *plan, const char *keys,
+                           const struct dpe_plan_context *context, struct dpe_error *err)
+{
+    static const char begin[] = "select:";
+    struct dpe_plan_context bare = *context;
+    struct dpe_plan made;
+    bare.select = NULL;
+    char spec[sizeof plan->name];
+    char name[3 * sizeof plan->name];
+    if (strstr(keys, "over=") != NULL || strlen(keys) >= sizeof spec - sizeof begin) {
+        return dpe_fail(err, DPE_USAGE,
+                        "selection: expected keys of the method select without \"over\", at most %zu "
+                        "characters, found \"%.64s\"",
+                        sizeof spec - sizeof begin - 1, keys);
+    }
+    snprintf(spec, sizeof spec, "%s%s", keys[0] != '\0' ? begin : "select", keys);
+    dpe_status status = dpe_plan_make(spec, &bare, &made, err);
+    if (status != DPE_OK) {
+        return dpe_fail_prefix(err, "selection");
+    }
+    struct dpe_plan plain;
+    status = dpe_plan_make("rope", &bare, &plain, err);
+    if (status == DPE_OK) {
+        bool warm =
+            made.log_n_length != plain.log_n_length || made.logit_factor != plain.logit_factor;
+        dpe_plan_free(&plain);
+        status = warm ? dpe_fail(err, DPE_USAGE,
+                                 "selection: a temperature belongs to the method or table that the "
+                                 "selection is for, found \"%.64s\"",
+                                 keys)
+                      : DPE_OK;
+    }
+    if (status == DPE_OK) {
+        plan->selection = made.selection;
+        char *over = strstr(made.name, "over=");
+        int n = over != NULL ? (int)(over - made.name) : 0;
+        snprintf(name, sizeof name, "%.*sover=%s", n, made.name, plan->name);
+        name[sizeof plan->name - 1] = '\0'; /* cut if longer */
+        memcpy(plan->name, name, sizeof plan->name);
+        status = dpe_plan_check(plan, err);
+    }
+    dpe_plan_free(&made);
+    return status;
+}
+
+void dpe_plan_selection_text(const struct dpe_plan *plan, char *text)
+{
+    const char *keys = strchr(plan->name, ':');
+    const char *over = strstr(plan->name, ",over=");
+    bool selects = strncmp(plan->name, "select:", 7) == 0 && over != NULL;
+    snprintf(text, sizeof plan->name, "%.*s", selects ? (int)(over - keys - 1) : 0,
+             selects ? keys + 1 : "");
 }

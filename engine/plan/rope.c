@@ -187,6 +187,9 @@ dpe_status dpe_rope_compute(const struct dpe_rope_config *rope, int64_t head_dim
     case DPE_ROPE_LONGROPE:
         return longrope(rope, head_dim, original, max_position, length, inv_freq, attention_factor,
                         err);
+    case DPE_ROPE_CLEX:
+        return dpe_rope_clex(rope->clex, head_dim / 2, max_position, length, inv_freq,
+                             attention_factor, err);
     case DPE_ROPE_LLAMA3:
         return llama3(rope, head_dim, original, inv_freq, err);
     }

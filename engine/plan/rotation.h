@@ -10,7 +10,8 @@
 
 /** Cosines and sines of a plan, made once per plan and capacity: every distinct (band, side)
  *  position list becomes one table [capacity][n_pairs], angle in the plan's precision, cosine
- *  evaluated in double, stored as float. Constant maps and equal maps share a table. */
+ *  evaluated in double, stored as float. A selection that packs keys needs fewer rows
+ *  (dpe_selection_places), which `capacity` then is. Constant maps and equal maps share a table. */
 struct dpe_rotation {
     int64_t capacity, n_pairs;
     int n_tables;

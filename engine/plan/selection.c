@@ -25,6 +25,7 @@ dpe_status dpe_selection_check(const struct dpe_selection *s, struct dpe_error *
         return check_number("block", s->block, 0, MOST, err);
     }
     bool attended = s->representative == DPE_REPRESENT_ATTENDED;
+    bool probability = s->representative == DPE_REPRESENT_PROBABILITY;
     const struct {
         const char *name;
         int64_t value, least, most;
@@ -35,7 +36,9 @@ dpe_status dpe_selection_check(const struct dpe_selection *s, struct dpe_error *
         {"k", s->k, 0, MOST},
         {"refresh", s->refresh, 1, MOST},
         {"attended", s->attended, attended ? 1 : 0, attended ? s->block : MOST},
-        {"representative", (int64_t)s->representative, 0, DPE_REPRESENT_KEYS},
+        {"last", s->last, probability ? 1 : 0, MOST},
+        {"slashes", s->slashes, 0, probability ? MOST : 0},
+        {"representative", (int64_t)s->representative, 0, DPE_REPRESENT_PROBABILITY},
         {"unit", (int64_t)s->unit, 0, DPE_CHOICE_LAYER},
         {"positions", (int64_t)s->positions, 0, DPE_PLACE_CONSTANT},
         {"scored", (int64_t)s->scored, 0, DPE_SCORE_CONSTANT},
@@ -51,6 +54,12 @@ int64_t dpe_selection_candidates(const struct dpe_selection *s, int64_t m)
 {
     int64_t before = dpe_selection_chooser(s, m) + 1 - s->local - s->sinks;
     return before > 0 ? before / s->block : 0;
+}
+
+int64_t dpe_selection_distances(const struct dpe_selection *s, int64_t m)
+{
+    int64_t far = dpe_selection_chooser(s, m) + 1 - s->local;
+    return s->slashes > 0 && far > 0 ? far : 0;
 }
 
 /* ------------------------------------------------------------------------------------ choosing */
@@ -113,9 +122,11 @@ int64_t dpe_selection_choose(const double *scores, int64_t n, int64_t k, int32_t
 
 /* ---------------------------------------------------------------------------------------- runs */
 
-/* Keys first … end−1 after those before; a run goes on where the last one ends. */
+/* Those of keys first … end−1 that are not among those before; a run goes on where the last one
+ * ends. */
 static int64_t add_run(struct dpe_run *runs, int64_t n, int64_t first, int64_t end)
 {
+    first = n > 0 && runs[n - 1].end > first ? runs[n - 1].end : first;
     if (first >= end) {
         return n;
     }
@@ -155,15 +166,21 @@ static int64_t place_constant(struct dpe_run *runs, int64_t n, int64_t near)
     return n;
 }
 
-int64_t dpe_selection_runs(const struct dpe_selection *s, int64_t m, const int32_t *chosen,
-                           int64_t n, struct dpe_run *runs, int64_t *query)
+int64_t dpe_selection_runs(const struct dpe_selection *s, int64_t m,
+                           const struct dpe_choice *choice, struct dpe_run *runs, int64_t *query)
 {
     int64_t found = add_run(runs, 0, 0, s->sinks < m + 1 ? s->sinks : m + 1);
-    for (int64_t i = 0; i < n; i++) {
-        int64_t first = s->sinks + chosen[i] * s->block;
-        found = add_run(runs, found, first, first + s->block);
+    int64_t far = choice->n_slashes; /* the far ones first: their keys ascend */
+    for (int64_t i = 0; i <= choice->n_blocks; i++) {
+        bool rest = i == choice->n_blocks;
+        int64_t first =
+            s->sinks + s->block * (rest ? dpe_selection_candidates(s, m) : choice->blocks[i]);
+        for (; far > 0 && m - s->local - choice->slashes[far - 1] < first; far--) {
+            int64_t key = m - s->local - choice->slashes[far - 1];
+            found = add_run(runs, found, key, key + 1);
+        }
+        found = add_run(runs, found, first, rest ? m + 1 : first + s->block);
     }
-    found = add_run(runs, found, s->sinks + dpe_selection_candidates(s, m) * s->block, m + 1);
     *query = m;
     switch (s->positions) {
     case DPE_PLACE_TRUE:
@@ -180,11 +197,27 @@ int64_t dpe_selection_runs(const struct dpe_selection *s, int64_t m, const int32
     return found;
 }
 
+int64_t dpe_selection_places(const struct dpe_selection *s, int64_t positions)
+{
+    bool packed = dpe_selects(s) && s->positions == DPE_PLACE_PACKED && s->scored == DPE_SCORE_BARE;
+    int64_t most = 0;
+    /* Beyond the last candidate: less than a block, the window, and a group's positions. */
+    if (!packed || __builtin_mul_overflow(s->k + 1, s->block, &most) ||
+        __builtin_add_overflow(most, s->sinks + s->local + s->slashes, &most) ||
+        __builtin_add_overflow(most, s->refresh, &most)) {
+        return positions;
+    }
+    return most < positions ? most : positions;
+}
+
 int64_t dpe_selection_keys(const struct dpe_selection *s, int64_t m)
 {
     int64_t candidates = dpe_selects(s) ? dpe_selection_candidates(s, m) : 0;
     int64_t left_out = candidates > s->k ? candidates - s->k : 0;
-    return m + 1 - left_out * s->block;
+    int64_t distances = dpe_selects(s) ? dpe_selection_distances(s, m) : 0;
+    int64_t again = distances < s->slashes ? distances : s->slashes;
+    left_out = left_out * s->block - again;
+    return m + 1 - (left_out > 0 ? left_out : 0);
 }
 
 double dpe_selection_pairs(const struct dpe_selection *s, int64_t n)
@@ -202,9 +235,12 @@ double dpe_selection_work(const struct dpe_selection *s, int64_t n)
     double rows = s->representative == DPE_REPRESENT_KEYS       ? (double)s->block
                   : s->representative == DPE_REPRESENT_EXTREMES ? 2.0
                                                                 : 1.0;
+    bool probability = s->representative == DPE_REPRESENT_PROBABILITY;
     for (int64_t m = 0; dpe_selects(s) && m < n; m += s->refresh) {
         int64_t candidates = dpe_selection_candidates(s, m);
-        work += candidates > s->k ? rows * (double)candidates : 0.0;
+        double choosing =
+            probability ? (double)s->last * (double)(m + 1) : rows * (double)candidates;
+        work += candidates > s->k ? choosing : 0.0;
     }
     return work;
 }
@@ -216,10 +252,12 @@ int64_t dpe_selection_width(const struct dpe_selection *s, int64_t head_dim)
     switch (s->representative) {
     case DPE_REPRESENT_MEAN:
     case DPE_REPRESENT_ATTENDED:
+    case DPE_REPRESENT_WEIGHTED:
         return head_dim;
     case DPE_REPRESENT_EXTREMES:
         return 2 * head_dim;
     case DPE_REPRESENT_KEYS:
+    case DPE_REPRESENT_PROBABILITY:
         return 0;
     }
     return 0;
@@ -227,5 +265,7 @@ int64_t dpe_selection_width(const struct dpe_selection *s, int64_t head_dim)
 
 int64_t dpe_selection_heads(const struct dpe_selection *s, int64_t n_heads, int64_t n_kv_heads)
 {
-    return s->representative == DPE_REPRESENT_ATTENDED ? n_heads : n_kv_heads;
+    bool own = s->representative == DPE_REPRESENT_ATTENDED ||
+               s->representative == DPE_REPRESENT_WEIGHTED;
+    return own ? n_heads : n_kv_heads;
 }

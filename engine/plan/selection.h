@@ -9,6 +9,7 @@
  * its local window, keys c − local + 1 … c. A query at position m sees
  *   - the sinks,
  *   - the k candidates with the largest scores (ties: the lower block),
+ *   - the keys at the `slashes` best distances of local … c from it (ties: the shorter distance),
  *   - every key from the end of the last candidate to m.
  * So a query whose group has at most k candidates sees all keys. A choice depends on the queries
  * and keys at the positions up to its own, not on how tokens are cut into calls: prefill, chunks,
@@ -27,6 +28,14 @@ enum dpe_representative {
                                  Σ_{j=1…local} q_{n+j} · k_n, for each query head (ties: the lower
                                  key); queries and keys there as they leave the projection */
     DPE_REPRESENT_KEYS,     /**< the largest q · k of its keys */
+    DPE_REPRESENT_WEIGHTED, /**< q · its keys, averaged with the softmax of f · k, for each query
+                                 head; f is the mean of what the block's queries make of its values
+                                 when they see all of the block. Queries and keys there stand at
+                                 their places in the block, in band 0 for all pairs; q is scored as
+                                 `scored` says (LongHeads) */
+    DPE_REPRESENT_PROBABILITY, /**< the sum of the probabilities of its keys for the `last` queries
+                                    up to the one that chooses, each over all keys up to its own
+                                    (MInference); the only one that scores distances */
 };
 
 /** Whose scores are summed, and who therefore chooses the same blocks. */
@@ -60,6 +69,8 @@ struct dpe_selection {
     int64_t k;        /**< blocks to choose, ≥ 0 */
     int64_t refresh;  /**< positions of a group, ≥ 1 */
     int64_t attended; /**< keys that DPE_REPRESENT_ATTENDED takes, 1 … block */
+    int64_t last;     /**< queries that DPE_REPRESENT_PROBABILITY takes, ≥ 1 */
+    int64_t slashes;  /**< distances to choose by it, ≥ 0; 0 with other representatives */
     enum dpe_representative representative;
     enum dpe_choice_unit unit;
     enum dpe_chosen_place positions;
@@ -88,6 +99,13 @@ static inline int64_t dpe_selection_chooser(const struct dpe_selection *s, int64
 }
 /** Candidates of the query at m: blocks 0 … this − 1. */
 int64_t dpe_selection_candidates(const struct dpe_selection *s, int64_t m);
+/** Distances that may be chosen for the query at m: local, local + 1, …; 0 without slashes. */
+int64_t dpe_selection_distances(const struct dpe_selection *s, int64_t m);
+/** What was chosen for a query, both ascending: blocks, and distances as local + index. */
+struct dpe_choice {
+    const int32_t *blocks, *slashes;
+    int64_t n_blocks, n_slashes;
+};
 /** The k largest of n scores as indices in ascending order; NaN counts as the smallest score. Their
  *  number, min(k, n). */
 int64_t dpe_selection_choose(const double *scores, int64_t n, int64_t k, int32_t *chosen);
@@ -98,11 +116,13 @@ struct dpe_run {
     int64_t place;      /**< of the first */
     bool constant;      /**< all stand there; else one after another */
 };
-/** The keys of the query at m whose group chose these blocks (ascending), in order; *query is the
- *  query's place. `runs` has room for n + 3. Their number. */
-int64_t dpe_selection_runs(const struct dpe_selection *s, int64_t m, const int32_t *chosen,
-                           int64_t n, struct dpe_run *runs, int64_t *query);
-/** Keys that the query at m sees. */
+/** The keys of the query at m for what its group chose, in order; *query is the query's place.
+ *  `runs` has room for n_blocks + n_slashes + 3. Their number. */
+int64_t dpe_selection_runs(const struct dpe_selection *s, int64_t m,
+                           const struct dpe_choice *choice, struct dpe_run *runs, int64_t *query);
+/** Places 0 … this − 1 are all that queries and keys at so many positions take, scored or met. */
+int64_t dpe_selection_places(const struct dpe_selection *s, int64_t positions);
+/** Keys that the query at m sees; with slashes at most, since these may fall on other keys. */
 int64_t dpe_selection_keys(const struct dpe_selection *s, int64_t m);
 /** Pairs of a query and a key that it sees, of n tokens; without a selection n(n+1)/2. */
 double dpe_selection_pairs(const struct dpe_selection *s, int64_t n);
@@ -113,7 +133,9 @@ double dpe_selection_work(const struct dpe_selection *s, int64_t n);
 /** Whether queries must be kept beside keys. */
 static inline bool dpe_selection_keeps_queries(const struct dpe_selection *s)
 {
-    return dpe_selects(s) && (s->refresh > 1 || s->representative == DPE_REPRESENT_ATTENDED);
+    return dpe_selects(s) && (s->refresh > 1 || s->representative == DPE_REPRESENT_ATTENDED ||
+                              s->representative == DPE_REPRESENT_WEIGHTED ||
+                              s->representative == DPE_REPRESENT_PROBABILITY);
 }
 
 /* Representatives that a backend keeps. That of block i is known once the query at

@@ -63,9 +63,9 @@ dpe_status dpe_session_resolve(const struct dpe_session_options *options,
     }
     resolved->branches = options->branches == 0 ? 1 : options->branches;
     resolved->positions = options->positions == 0 ? options->capacity : options->positions;
-    if (options->kv_type != DPE_KV_F32 && !(*ops)->reads_kv) {
+    if (!(*ops)->reads_kv && options->kv_type != DPE_KV_F32) {
         return dpe_fail(err, DPE_NO_DEVICE,
-                        "device %s keeps keys and values in its own type; those in %s need device cpu",
+                        "device %s keeps keys and values in its own type, not in %s; use --device cpu",
                         (*ops)->name, dpe_kv_type_names[options->kv_type]);
     }
     int64_t chunk = options->prefill_chunk == 0 ? (*ops)->default_chunk : options->prefill_chunk;
@@ -162,9 +162,7 @@ static dpe_status allocate_cache(struct dpe_session *s, struct dpe_error *err)
 {
     const struct dpe_session_bytes *b = &s->bytes;
     if (b->kv > 0) {
-        const struct dpe_kv_shape shape = dpe_session_kv_shape(s->config, &s->plan, &s->options);
-        const char *folder = b->file > 0 ? s->options.kv_dir : NULL;
-        return dpe_kv_create(&shape, folder, b->kv, &s->kv, err);
+        return dpe_session_kv_make(s, err);
     }
     bool good = true;
     for (int64_t layer = 0; good && layer < s->config->n_layers; layer++) {

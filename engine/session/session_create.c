@@ -10,7 +10,10 @@ dpe_status dpe_session_create(const struct dpe_model *model, const struct dpe_pl
     const struct dpe_peers *peers = options->peers;
     /* dpe_session_create_untested reports an unknown device. */
     bool found = dpe_ops_find(options->device, &ops, NULL) == DPE_OK;
-    int64_t tokens = found ? ops->self_test_tokens : 0;
+    /* What the device does not carry is refused without a test. */
+    bool carried = found && ops->supports(dpe_model_config(model), plan, NULL) == DPE_OK &&
+                   (ops->reads_kv || options->kv_type == DPE_KV_F32);
+    int64_t tokens = carried ? ops->self_test_tokens : 0;
     dpe_status status = DPE_OK;
     if (tokens > 0) {
         status = dpe_session_check_device(dpe_model_config(model), options, tokens, err);

@@ -124,6 +124,8 @@ struct dpe_session_bytes dpe_session_fit_bytes(const struct dpe_config *config,
 struct dpe_kv_shape dpe_session_kv_shape(const struct dpe_config *config,
                                          const struct dpe_plan *plan,
                                          const struct dpe_session_options *options);
+/** Make it, under the session's plan, options and bytes. As dpe_kv_create. */
+dpe_status dpe_session_kv_make(struct dpe_session *session, struct dpe_error *err);
 /** Whether these options, not resolved, leave the chunk to the session: none is given, and there
  * are no peers that need the same one. */
 bool dpe_session_may_halve(const struct dpe_session_options *options);

@@ -58,19 +58,6 @@ static void count_selection(const struct dpe_config *c, const struct dpe_plan *p
     }
 }
 
-struct dpe_kv_shape dpe_session_kv_shape(const struct dpe_config *c, const struct dpe_plan *plan,
-                                         const struct dpe_session_options *options)
-{
-    bool queries = dpe_selection_keeps_queries(&plan->selection);
-    return (struct dpe_kv_shape){.type = options->kv_type,
-                                 .layers = c->n_layers,
-                                 .heads = c->n_kv_heads,
-                                 .capacity = options->capacity,
-                                 .width = c->head_dim,
-                                 .query_heads = queries ? c->n_heads : 0,
-                                 .query_capacity = queries ? options->capacity : 0};
-}
-
 static int64_t layers_moved(const struct dpe_config *c)
 {
     int64_t n = 0;

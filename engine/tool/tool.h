@@ -30,6 +30,7 @@ enum dpe_option_keys {
 /** Options of every long-running tool. Zero-initialise, then let dpe_tool_argp fill it. */
 struct dpe_tool_options {
     const char *device;  /**< after parsing: a backend's name, "auto" resolved */
+    bool bf16;           /**< --dtype bf16; `device` says so too */
     int threads;         /**< 0: all cores */
     uint64_t max_memory; /**< bytes, 0: the free memory */
     enum dpe_kv_type kv_type;

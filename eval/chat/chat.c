@@ -95,7 +95,9 @@ static void add_tokens(json_t *variables, const json_t *config)
     }
 }
 
-static dpe_status read_tokens(struct dpe_chat *chat, const char *model, struct dpe_error *err)
+/* `metadata` is that of a GGUF file, NULL of a folder. */
+static dpe_status read_tokens(struct dpe_chat *chat, const char *model, const json_t *metadata,
+                              struct dpe_error *err)
 {
     static const char *const files[] = {"tokenizer_config.json", "special_tokens_map.json"};
     dpe_status status = DPE_OK;
@@ -103,14 +105,8 @@ static dpe_status read_tokens(struct dpe_chat *chat, const char *model, struct d
     if (chat->variables == NULL) {
         return no_memory(err);
     }
-    json_t *metadata = NULL;
-    status = dpe_chat_gguf_config(model, &metadata, err);
-    if (metadata != NULL || status != DPE_OK) {
-        add_tokens(chat->variables, metadata);
-        json_decref(metadata);
-        return status;
-    }
-    for (int i = 0; i < 2 && status == DPE_OK; i++) {
+    add_tokens(chat->variables, metadata);
+    for (int i = 0; i < 2 && status == DPE_OK && metadata == NULL; i++) {
         char *path = beside(model, files[i]);
         json_t *config = NULL;
         status = path != NULL ? read_object(path, &config, err) : no_memory(err);
@@ -212,17 +208,13 @@ static dpe_status take_metadata(struct dpe_chat *chat, const char *model, const 
 }
 
 /* The model's own template; *there tells whether it has one. */
-static dpe_status find_own(struct dpe_chat *chat, const char *model, bool *there,
-                           struct dpe_error *err)
+static dpe_status find_own(struct dpe_chat *chat, const char *model, const json_t *metadata,
+                           bool *there, struct dpe_error *err)
 {
     struct stat info;
-    json_t *metadata = NULL;
-    dpe_status found = dpe_chat_gguf_config(model, &metadata, err);
     *there = true;
-    if (found != DPE_OK || metadata != NULL) {
-        found = found == DPE_OK ? take_metadata(chat, model, metadata, there, err) : found;
-        json_decref(metadata);
-        return found;
+    if (metadata != NULL) {
+        return take_metadata(chat, model, metadata, there, err);
     }
     chat->source = beside(model, "chat_template.jinja");
     if (chat->source != NULL && stat(chat->source, &info) == 0) {
@@ -256,16 +248,18 @@ dpe_status dpe_chat_open(const char *what, const char *model, struct dpe_chat **
         return no_memory(err);
     }
     bool there = true;
-    dpe_status status = DPE_OK;
-    if (strcmp(what, "auto") == 0) {
-        status = find_own(made, model, &there, err);
-    } else {
+    json_t *metadata = NULL;
+    dpe_status status = dpe_chat_gguf_config(model, &metadata, err);
+    if (status == DPE_OK && strcmp(what, "auto") == 0) {
+        status = find_own(made, model, metadata, &there, err);
+    } else if (status == DPE_OK) {
         made->source = strdup(what);
         status = made->source != NULL ? parse_file(made, err) : no_memory(err);
     }
     if (status == DPE_OK && there) {
-        status = read_tokens(made, model, err);
+        status = read_tokens(made, model, metadata, err);
     }
+    json_decref(metadata);
     if (status != DPE_OK || !there) {
         dpe_chat_close(made);
         return status;

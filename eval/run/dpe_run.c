@@ -219,13 +219,11 @@ static dpe_status make_plan(const struct run *run, int64_t length, struct dpe_pl
         .official = true,
         .angle = DPE_ANGLE_F32,
     };
-    if (run->args->table != NULL) {
-        bool compare = !run->args->other_model && dpe_model_weights(run->model) != NULL;
-        return dpe_plan_of_table_file(run->args->table, &context,
-                                      compare ? dpe_model_fingerprint(run->model) : NULL, plan,
-                                      note, err);
-    }
-    return dpe_plan_make(run->args->method, &context, plan, err);
+    bool compare = !run->args->other_model && dpe_model_weights(run->model) != NULL;
+    const char *fingerprint = compare ? dpe_model_fingerprint(run->model) : NULL;
+    return run->args->table != NULL
+               ? dpe_plan_of_table_file(run->args->table, &context, fingerprint, plan, note, err)
+               : dpe_plan_of_spec(run->args->method, &context, fingerprint, plan, note, err);
 }
 
 dpe_status dpe_run_tool_session(const struct run *run, int64_t capacity,
@@ -238,7 +236,7 @@ dpe_status dpe_run_tool_session(const struct run *run, int64_t capacity,
         return status;
     }
     if (note[0] != '\0') {
-        dpe_log_info("%s: entry: %s", run->args->table, note);
+        dpe_log_info("%s: entry: %s", dpe_run_tool_table(run->args), note);
     }
     const struct dpe_session_options options = {
         .device = run->args->tool.device,
@@ -523,7 +521,7 @@ static void check_usage(const struct arguments *args, const struct argp *argp)
     } else if (args->table != NULL && args->trained_length > 0) {
         missing =
             "--table and --trained-length exclude each other: the table holds the trained length";
-    } else if (args->table == NULL && args->other_model) {
+    } else if (dpe_run_tool_table(args) == NULL && args->other_model) {
         missing = "--other-model goes with --table";
     } else if (args->context > 0 && args->context < 4) {
         missing = "--context: expected 4 or more tokens";

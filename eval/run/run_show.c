@@ -8,7 +8,8 @@
 static const char *rope_name(enum dpe_rope_type type)
 {
     static const char *const names[] = {"default", "linear",   "dynamic",
-                                        "yarn",    "longrope", "llama3"};
+                                        "yarn",    "longrope", "clex",
+                                        "llama3"};
     return names[type];
 }
 
@@ -160,8 +161,12 @@ dpe_status dpe_run_tool_print_nll(const struct run *run, const struct nll_result
         sum += nll->sum[i];
         scored[i] = nll->scored;
     }
-    /* Windows of one text take the place of books. */
-    const struct dpe_interval ppl = dpe_perplexity(nll->sum, scored, (size_t)nll->n, 0.95);
+    /* Windows of one text take the place of books. Student's t makes an interval of two windows 6
+     * times as wide as one of many, of four 1.6 times: too wide to say anything. */
+    enum { WINDOWS = 5 };
+    struct dpe_interval ppl = dpe_perplexity(nll->sum, scored, (size_t)nll->n, 0.95);
+    ppl.low = nll->n < WINDOWS ? (double)NAN : ppl.low;
+    ppl.high = nll->n < WINDOWS ? (double)NAN : ppl.high;
     free(scored);
     double mean = sum / (double)(nll->n * nll->scored);
     double rate = (double)(nll->n * nll->context) / nll->seconds;
@@ -189,6 +194,9 @@ dpe_status dpe_run_tool_print_nll(const struct run *run, const struct nll_result
            exp(mean));
     if (isfinite(ppl.low) && isfinite(ppl.high)) {
         printf("  95 %% interval over windows %.4f to %.4f", ppl.low, ppl.high);
+    } else if (nll->n < WINDOWS) {
+        printf("  (an interval needs %d windows: a text of %lld tokens, or a smaller --context)",
+               WINDOWS, (long long)(WINDOWS * nll->context));
     }
     printf("\n");
     fflush(stdout);
@@ -272,7 +280,8 @@ static void show_distances(const struct dpe_plan *plan, int64_t length)
 
 static const char *const representatives[] = {
     "the mean of its keys", "the largest and smallest components of its keys",
-    "its most attended keys", "its best key"};
+    "its most attended keys", "its best key", "its keys weighed by an attention inside it",
+    "the probability of its keys"};
 static const char *const units[] = {"query head", "KV head", "layer"};
 static const char *const chosen_places[] = {"at their positions", "one after another",
                                             "at one distance from the local window on"};
@@ -304,6 +313,7 @@ static void show_seen(const struct dpe_selection *s, int64_t length)
     enum { FEW = 4 };
     int32_t chosen[FEW];
     struct dpe_run runs[FEW + 3];
+    struct dpe_choice choice = {.blocks = chosen};
     const int64_t queries[] = {length / 8, length / 2, length - 1};
     printf("keys that a query sees, if blocks 0, 1, ... score best (at most %d of them shown):\n",
            (int)FEW);
@@ -316,19 +326,20 @@ static void show_seen(const struct dpe_selection *s, int64_t length)
             chosen[j] = j;
         }
         bool all = n == candidates || n <= FEW;
+        choice.n_blocks = n == candidates ? 0 : all ? n : FEW;
         printf("  query %lld: %lld keys, %lld of %lld candidates:", (long long)m,
                (long long)dpe_selection_keys(s, m), (long long)n, (long long)candidates);
         if (n == candidates) {
             /* Everything: the blocks need no list. */
             struct dpe_selection dense = *s;
             dense.sinks = m + 1;
-            show_runs(runs, dpe_selection_runs(&dense, m, chosen, 0, runs, &query));
+            show_runs(runs, dpe_selection_runs(&dense, m, &choice, runs, &query));
         } else if (all) {
-            show_runs(runs, dpe_selection_runs(s, m, chosen, n, runs, &query));
+            show_runs(runs, dpe_selection_runs(s, m, &choice, runs, &query));
         } else {
             struct dpe_selection few = *s;
             few.k = FEW;
-            show_runs(runs, dpe_selection_runs(&few, m, chosen, FEW, runs, &query));
+            show_runs(runs, dpe_selection_runs(&few, m, &choice, runs, &query));
         }
     }
 }
@@ -346,7 +357,14 @@ static void show_selection(const struct dpe_selection *s, int64_t length)
     if (s->representative == DPE_REPRESENT_ATTENDED) {
         printf(" (%lld)", (long long)s->attended);
     }
+    if (s->representative == DPE_REPRESENT_PROBABILITY) {
+        printf(" for the last %lld queries", (long long)s->last);
+    }
     printf(", scored %s\n", scored_places[s->scored]);
+    if (s->slashes > 0) {
+        printf("and             the keys at the best %lld distances from %lld on\n",
+               (long long)s->slashes, (long long)s->local);
+    }
     printf("keys stand      %s\n", chosen_places[s->positions]);
     printf("pairs           %.4g of %.4g of full attention (%.3g %%)\n",
            dpe_selection_pairs(s, length), 0.5 * (double)length * ((double)length + 1.0),
@@ -358,7 +376,7 @@ void dpe_run_tool_show_plan(const struct run *run, const struct dpe_plan *plan, 
                             const char *entry)
 {
     if (entry[0] != '\0') {
-        printf("table           %s\n", run->args->table);
+        printf("table           %s\n", dpe_run_tool_table(run->args));
         printf("entry           %s\n", entry);
     }
     printf("method          %s\n", plan->name);

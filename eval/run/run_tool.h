@@ -8,6 +8,7 @@
 #include "engine/tokenizer/tokenizer.h"
 #include "eval/chat/chat.h"
 #include "outputs/job/job.h"
+#include "outputs/read/read.h"
 
 enum mode { MODE_GENERATE, MODE_TOKENIZE, MODE_NLL, MODE_INFO, MODE_SHOW_PLAN };
 
@@ -62,6 +63,13 @@ dpe_status dpe_run_tool_chat(const struct run *run, struct dpe_error *err);
 /** After an answer without words: a warning, if the model has a chat template. */
 void dpe_run_tool_hint(const struct run *run, const int32_t *ids, size_t n);
 
+/** The table that --table or --method names, or NULL. */
+static inline const char *dpe_run_tool_table(const struct arguments *args)
+{
+    return args->table != NULL    ? args->table
+           : args->method != NULL ? dpe_plan_table_of_spec(args->method)
+                                  : NULL;
+}
 /** The position methods and their keys, as a table for people. */
 void dpe_run_tool_methods(void);
 /** Describe the model. */

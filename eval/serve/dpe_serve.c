@@ -1,4 +1,4 @@
-/* dpe-serve: a model under a position plan, behind the HTTP interface of OpenAI's API. */
+/* dpe-serve: runs a model under a position plan and answers HTTP requests in the form of OpenAI's API. */
 #include <math.h>
 #include <string.h>
 #include <time.h>
@@ -141,6 +141,10 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
 
 static void check_usage(const struct dpe_serve_arguments *args, const struct argp *argp)
 {
+    if (args->tool.kv_dir != NULL) {
+        dpe_tool_refuse(argp, "--kv-cache-dir: a server keeps the keys and values of its slots in memory; "
+                              "a smaller --length, --slots or --kv-cache-dtype needs less");
+    }
     const char *wrong = NULL;
     if (args->model == NULL) {
         wrong = "--model DIR is missing";

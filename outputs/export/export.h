@@ -22,6 +22,15 @@ static inline bool dpe_export_temperature(const struct dpe_table_values *values)
     return strncmp(values->schema_version, "2.", 2) == 0 ||
            strncmp(values->schema_version, "3.", 2) == 0 || values->frequencies != 0;
 }
+/** Pairs that rotate: the others, which come last, have no frequency. */
+static inline int64_t dpe_export_rotating(const struct dpe_table_values *values)
+{
+    int64_t n = 0;
+    while (n < values->n_pairs && values->inv_freq[n] > 0.0) {
+        n++;
+    }
+    return n;
+}
 /** The YAML of the paper's released code: `model`, as the last part of the model's folder, and
  * below it local_window_size, scale_factors, dimension_groups_range, selected_dim_path. Its prefill
  * divides the window by the scale without flooring, so scales that do not divide the window are

@@ -113,6 +113,13 @@ static dpe_status check_shape(struct source *source, const struct dpe_table_valu
                             source->gguf->path, sizes[i].name, sizes[i].found, sizes[i].expected);
         }
     }
+    if (values->length > UINT32_MAX || values->trained_length > UINT32_MAX) {
+        return dpe_fail(err, DPE_BAD_DATA,
+                        "a GGUF file holds lengths up to %lld, the table is for %lld tokens of a "
+                        "model trained at %lld",
+                        (long long)UINT32_MAX, (long long)values->length,
+                        (long long)values->trained_length);
+    }
     const struct dpe_gguf_tensor *rope = source->rope;
     if (rope != NULL && (rope->dtype != DPE_F32 || rope->rank != 1 || rope->shape[0] != n)) {
         return dpe_fail(err, DPE_BAD_DATA, "%s: %s: expected %lld numbers of float32",

@@ -1,6 +1,7 @@
 /* The factors of a table of frequencies, and the configuration that transformers, vLLM and others
  * read them from. */
 #include "outputs/export/rope_forms.h"
+#include "outputs/export/export.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -33,10 +34,7 @@ dpe_status dpe_rope_check_form(const struct dpe_table_values *values, const char
 dpe_status dpe_rope_factors_make(const struct dpe_table_values *values, double base,
                                  struct dpe_rope_factors *factors, struct dpe_error *err)
 {
-    int64_t n = 0;
-    while (n < values->n_pairs && values->inv_freq[n] > 0.0) {
-        n++;
-    }
+    const int64_t n = dpe_export_rotating(values);
     *factors = (struct dpe_rope_factors){
         .n = n,
         .long_factor = dpe_alloc((size_t)n, sizeof(double)),

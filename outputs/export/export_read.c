@@ -221,17 +221,7 @@ static dpe_status from_detection(const struct export_arguments *args,
 
 /* ---------------------------------------------------------------- a profile */
 
-/* Some models rotate a part of the head: the others are ranked last and have no frequency. */
-static int64_t rotating_pairs(const struct dpe_table_values *values)
-{
-    int64_t n = 0;
-    while (n < values->n_pairs && values->inv_freq[n] > 0.0) {
-        n++;
-    }
-    return n;
-}
-
-/* `n_pairs` rotate of `all`. */
+/* `n_pairs` rotate of `all`; those that do not are ranked last. */
 static dpe_status pairs_asked(const struct export_arguments *args, int64_t n_pairs, int64_t all,
                               int64_t *k, struct dpe_error *err)
 {
@@ -244,9 +234,12 @@ static dpe_status pairs_asked(const struct export_arguments *args, int64_t n_pai
                         "move; give a larger share",
                         args->last ? "--last-k" : "--top-k", -args->k, (long long)n_pairs);
     }
-    return *k <= n_pairs || !args->has_k ? DPE_OK
-                         : dpe_fail(err, DPE_USAGE, "%lld key pairs asked for, a head has %lld",
-                                    (long long)*k, (long long)n_pairs);
+    if (args->has_k && *k > n_pairs) {
+        return dpe_fail(err, DPE_USAGE,
+                        "%s: expected at most %lld, the pairs of a head that rotate, found %lld",
+                        args->last ? "--last-k" : "--top-k", (long long)n_pairs, (long long)*k);
+    }
+    return DPE_OK;
 }
 
 /* What decides the table: the results it was made of by their identities, and the choices made
@@ -279,7 +272,7 @@ static dpe_status add_profile(const struct export_arguments *args, struct gather
     if (status != DPE_OK) {
         goto done;
     }
-    status = pairs_asked(args, rotating_pairs(values), values->n_pairs, &k, err);
+    status = pairs_asked(args, dpe_export_rotating(values), values->n_pairs, &k, err);
     if (status != DPE_OK) {
         goto done;
     }

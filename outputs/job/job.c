@@ -1,4 +1,5 @@
 /* A job's inputs: model and texts, device, processes, session. */
+#include "engine/base/folder.h"
 #include "engine/tokenizer/tokenizer.h"
 #include "outputs/job/estimate.h"
 #include "outputs/job/job_internal.h"
@@ -223,7 +224,7 @@ const char *dpe_job_memory_text(const struct dpe_job *job, const struct dpe_sess
                  session_text, weights_text, free_text, kind);
     }
     size_t used = strlen(text);
-    if (needs->file > 0) {
+    if (needs->file > 0 && bytes <= most) {
         char file[32];
         snprintf(text + used, DPE_JOB_MEMORY - used,
                  "; %s of keys and values in a file in %.80s, which is slower",
@@ -254,20 +255,12 @@ void dpe_job_header(const struct dpe_job *job)
     const struct dpe_config *config = dpe_model_config(job->model);
     const struct dpe_event event = {"header", (double)NAN, (double)NAN, (double)NAN, (double)NAN};
     char count[32];
-    const char *folder = dpe_model_folder(job->model);
-    size_t end = strlen(folder);
-    while (end > 1 && folder[end - 1] == '/') {
-        end--;
-    }
-    const char *name = folder + end;
-    while (name > folder && name[-1] != '/') {
-        name--;
-    }
-    size_t n = (size_t)(folder + end - name);
+    int n = 0;
+    const char *name = dpe_folder_name(dpe_model_folder(job->model), &n);
     int threads = job->options->tool.threads;
     threads = threads > 0 ? threads : job->ranks->threads;
     threads = threads > 0 ? threads : omp_get_max_threads();
-    dpe_log_event(&event, "%.*s: %s, %s parameters; device %s, %d thread%s%s", (int)n, name,
+    dpe_log_event(&event, "%.*s: %s, %s parameters; device %s, %d thread%s%s", n, name,
                   config->model_type, format_count((double)dpe_config_parameters(config), count),
                   job->device, threads, threads == 1 ? "" : "s",
                   job->ranks->size > 1 ? " in each of several processes" : "");

@@ -43,5 +43,13 @@ const char *dpe_table_lengths(const struct dpe_table *table, char text[DPE_TABLE
 dpe_status dpe_plan_of_table_file(const char *path, const struct dpe_plan_context *context,
                                   const char *fingerprint, struct dpe_plan *plan,
                                   char note[DPE_TABLE_NOTE], struct dpe_error *err);
+/** Where a method's spec names a table, "select:KEYS,over=table:FILE": FILE; else NULL. */
+const char *dpe_plan_table_of_spec(const char *spec);
+/** dpe_plan_make, and for such a spec the plan of the table with that selection; up to the trained
+ *  length the model unchanged, as with the table alone. `fingerprint` and `note` as
+ *  dpe_plan_of_table_file. */
+dpe_status dpe_plan_of_spec(const char *spec, const struct dpe_plan_context *context,
+                            const char *fingerprint, struct dpe_plan *plan,
+                            char note[DPE_TABLE_NOTE], struct dpe_error *err);
 
 #endif

@@ -157,7 +157,10 @@ static dpe_status plan_of_choice(const struct dpe_table *table,
     if (status != DPE_OK || entry == NULL) {
         dpe_plan_free(plan);
     }
-    return status == DPE_OK && entry == NULL ? dpe_plan_make("rope", context, plan, err) : status;
+    struct dpe_plan_context unchanged = *context;
+    unchanged.select = NULL;
+    return status == DPE_OK && entry == NULL ? dpe_plan_make("rope", &unchanged, plan, err)
+                                             : status;
 }
 
 dpe_status dpe_plan_of_table_file(const char *path, const struct dpe_plan_context *context,
@@ -182,4 +185,39 @@ dpe_status dpe_plan_of_table_file(const char *path, const struct dpe_plan_contex
     }
     dpe_table_close(table);
     return status == DPE_OK ? status : dpe_fail_prefix(err, "%s", path);
+}
+
+static const char over_table[] = "over=table:";
+
+const char *dpe_plan_table_of_spec(const char *spec)
+{
+    const char *over = strncmp(spec, "select:", 7) == 0 ? strstr(spec, over_table) : NULL;
+    return over != NULL && (over[-1] == ',' || over[-1] == ':') ? over + sizeof over_table - 1 : NULL;
+}
+
+dpe_status dpe_plan_of_spec(const char *spec, const struct dpe_plan_context *context,
+                            const char *fingerprint, struct dpe_plan *plan,
+                            char note[DPE_TABLE_NOTE], struct dpe_error *err)
+{
+    const char *table = dpe_plan_table_of_spec(spec);
+    if (table == NULL) {
+        return dpe_plan_make(spec, context, plan, err);
+    }
+    char keys[sizeof plan->name];
+    const char *first = strchr(spec, ':') + 1;
+    int64_t n = table - first - (int64_t)(sizeof over_table - 1);
+    if (n >= (int64_t)sizeof keys) {
+        return dpe_fail(err, DPE_USAGE, "--method %.40s…: more than %zu characters before the table",
+                        spec, sizeof keys - 1);
+    }
+    snprintf(keys, sizeof keys, "%.*s", (int)(n > 0 ? n - 1 : 0), first);
+    struct dpe_plan_context selecting = *context;
+    selecting.select = keys;
+    /* Keys that no table could make good are the command's fault. */
+    dpe_status status = dpe_plan_make("rope", &selecting, plan, err);
+    if (status != DPE_OK) {
+        return status;
+    }
+    dpe_plan_free(plan);
+    return dpe_plan_of_table_file(table, &selecting, fingerprint, plan, note, err);
 }

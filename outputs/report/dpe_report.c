@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "engine/base/base.h"
+#include "engine/base/folder.h"
 #include "engine/tool/tool.h"
 #include "outputs/h5/unchecked.h"
 #include "outputs/report/comparison/report_eval.h"
@@ -222,16 +223,11 @@ static char *model_title(const struct report *report, const char *type)
         if (dpe_input_read_names(&report->inputs[i], "/run/sessions/model_folder", -1, &folders,
                                  NULL) == DPE_OK &&
             folders.n > 0) {
-            char *folder = folders.names[folders.n - 1];
-            size_t n = strlen(folder);
-            while (n > 1 && folder[n - 1] == '/') {
-                folder[--n] = '\0';
-            }
-            const char *slash = strrchr(folder, '/');
-            const char *name = slash != NULL && slash[1] != '\0' ? slash + 1 : folder;
-            title = strcmp(name, ".") == 0 || name[0] == '\0'
+            int n = 0;
+            const char *name = dpe_folder_name(folders.names[folders.n - 1], &n);
+            title = n == 0 || (n == 1 && name[0] == '.')
                         ? NULL
-                        : dpe_draw_format_text("%s: context extension", name);
+                        : dpe_draw_format_text("%.*s: context extension", n, name);
         }
         dpe_input_names_free(&folders);
     }

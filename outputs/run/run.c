@@ -239,7 +239,7 @@ dpe_status dpe_run_close(struct dpe_run *run, struct dpe_error *err)
         return DPE_OK;
     }
     bool remove = run->table_current && !run->options.keep_journal && run->options.rank == 0;
-    dpe_status status = DPE_OK;
+    dpe_status status = remove ? DPE_OK : dpe_journal_sync(&run->journal, err);
     dpe_journal_close(&run->journal);
     if (remove && !dpe_lock_held(&run->lock)) {
         dpe_run_notice(
@@ -313,11 +313,8 @@ dpe_status dpe_run_snapshot(struct dpe_run *run, bool complete, dpe_run_fill fil
     dpe_status status = sorted != NULL
                             ? dpe_run_keep_journal(run, err)
                             : dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory", run->path);
-    if (status != DPE_OK) {
-        goto done;
-    }
-    status = dpe_h5_create(&table, err);
-    if (status != DPE_OK) {
+    if (status != DPE_OK || (status = dpe_journal_sync(&run->journal, err)) != DPE_OK ||
+        (status = dpe_h5_create(&table, err)) != DPE_OK) {
         goto done;
     }
     status = fill_table(run, table, sorted, complete, fill, user, err);

@@ -12,6 +12,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -207,7 +208,7 @@ dpe_status dpe_journal_read(const char *path, bool salvage, dpe_record_visit vis
 static dpe_status open_for_append(struct dpe_journal *journal, const char *path, uint64_t sequence,
                                   struct dpe_error *err)
 {
-    *journal = (struct dpe_journal){.fd = -1, .sequence = sequence};
+    *journal = (struct dpe_journal){.fd = -1, .sequence = sequence, .synced = -INFINITY};
     journal->path = dpe_join(path, "", "");
     if (journal->path == NULL) {
         return dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory", path);
@@ -280,6 +281,30 @@ dpe_status dpe_journal_open(struct dpe_journal *journal, const char *path,
     return status;
 }
 
+static dpe_status journal_fails(struct dpe_journal *journal, struct dpe_error *err)
+{
+    journal->failed = true;
+    if (err != NULL) {
+        err->status = DPE_IO;
+    }
+    return DPE_IO;
+}
+
+dpe_status dpe_journal_sync(struct dpe_journal *journal, struct dpe_error *err)
+{
+    if (!journal->unsynced || journal->failed) {
+        return DPE_OK;
+    }
+    if (dpe_sync_data(journal->fd) != 0) {
+        /* The kernel may have dropped the dirty pages: a second sync would lie. */
+        dpe_fail_errno(err, errno, journal->path, "sync failed");
+        return journal_fails(journal, err);
+    }
+    journal->unsynced = false;
+    journal->synced = dpe_clock();
+    return DPE_OK;
+}
+
 dpe_status dpe_journal_append(struct dpe_journal *journal, unsigned type, const void *payload,
                               size_t n, struct dpe_error *err)
 {
@@ -293,19 +318,19 @@ dpe_status dpe_journal_append(struct dpe_journal *journal, unsigned type, const 
     dpe_status status = dpe_record_encode(&record, type, journal->sequence, payload, n, err);
     if (status == DPE_OK) {
         status = dpe_write_all(journal->fd, journal->path, record.bytes, record.n, err);
-        if (status == DPE_OK && dpe_sync_data(journal->fd) != 0) {
-            /* The kernel may have dropped the dirty pages: a second sync would lie. */
-            status = dpe_fail_errno(err, errno, journal->path, "sync failed");
-        }
-        journal->failed = status != DPE_OK;
         if (status != DPE_OK) {
-            status = DPE_IO;
-        }
-        if (err != NULL && status != DPE_OK) {
-            err->status = status;
+            status = journal_fails(journal, err);
         }
     }
     dpe_text_free(&record);
+    if (status != DPE_OK) {
+        return status;
+    }
+    journal->unsynced = true;
+    /* A sync takes several milliseconds, as much as a short sample. */
+    if (1000.0 * (dpe_clock() - journal->synced) >= DPE_JOURNAL_SYNC_MS) {
+        status = dpe_journal_sync(journal, err);
+    }
     journal->sequence += status == DPE_OK;
     return status;
 }

@@ -44,12 +44,16 @@ enum dpe_record_type {
     DPE_RECORD_PLAN = 4,    /**< payload: dpe_identity_encode of one pair, plan key and name */
 };
 
+enum { DPE_JOURNAL_SYNC_MS = 50 };
+
 /** A journal file open for appending. */
 struct dpe_journal {
     int fd; /**< −1: closed */
     char *path;
     uint64_t sequence; /**< of the next record */
     bool failed;       /**< a write or sync failed: nothing more is written by this process */
+    bool unsynced;     /**< a record was written after the last sync, */
+    double synced;     /**< which was at this dpe_clock */
 };
 
 /** Sees the valid records of a file in their order. */
@@ -88,9 +92,13 @@ dpe_status dpe_journal_set_aside(const char *path, uint64_t from, const char *ki
 dpe_status dpe_journal_open(struct dpe_journal *journal, const char *path,
                             const struct dpe_journal_scan *scan, char **aside,
                             struct dpe_error *err);
-/** One write, fdatasync. */
+/** One write, and fdatasync unless the last one was less than DPE_JOURNAL_SYNC_MS ago. A process that is
+ *  killed loses nothing that was appended; a machine that stops loses at most what took so long. */
 dpe_status dpe_journal_append(struct dpe_journal *journal, unsigned type, const void *payload,
                               size_t n, struct dpe_error *err);
+/** fdatasync where a record is not synced yet. A failed one is DPE_IO and never repeated. */
+dpe_status dpe_journal_sync(struct dpe_journal *journal, struct dpe_error *err);
+/** Without a sync. */
 void dpe_journal_close(struct dpe_journal *journal);
 
 /** Whether the file at the lock's path still names this process: it does not when another process

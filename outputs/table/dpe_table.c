@@ -236,8 +236,9 @@ int dpe_table_check(const struct dpe_table_values *values, char *message)
         bool order = j == 0 || values->inv_freq[j - 1] > 0.0 || still;
         if ((!still && !(values->inv_freq[j] > 0.0)) || !order || !isfinite(values->inv_freq[j])) {
             return dpe_table_fail(message, DPE_TABLE_BAD_FILE,
-                                  "inv_freq[%lld] is %g, expected a positive number", (long long)j,
-                                  values->inv_freq[j]);
+                                  "inv_freq[%lld] is %g, expected a positive number (0 only for "
+                                  "the last pairs, which do not rotate)",
+                                  (long long)j, values->inv_freq[j]);
         }
     }
     if (!(values->attention_scaling > 0.0) || !isfinite(values->attention_scaling)) {

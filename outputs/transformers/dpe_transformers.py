@@ -125,7 +125,7 @@ def _is_windowed(config, layer):
     return types[layer] != "full_attention" if types else getattr(config, "sliding_window", None) is not None
 
 
-def _never_bit(config):
+def _window_unused(config):
     """A window as long as the trained length: full attention is what the weights know."""
     window = getattr(config, "sliding_window", None)
     return window is not None and window >= config.max_position_embeddings
@@ -176,10 +176,10 @@ def _check_model(model, table):
     if config.model_type not in MODEL_TYPES:
         raise TableError(f"a {config.model_type} model: expected one of {', '.join(MODEL_TYPES)}")
     window = getattr(config, "sliding_window", None)
-    if _never_bit(config) and any(_is_windowed(config, layer) for layer in range(len(text.layers))):
+    if _window_unused(config) and any(_is_windowed(config, layer) for layer in range(len(text.layers))):
         raise TableError(f"a window of {window} tokens, which is no shorter than the "
-                         f"{config.max_position_embeddings} of max_position_embeddings, never bit in training: "
-                         "load the model with sliding_window=None (and full_attention in layer_types, "
+                         f"{config.max_position_embeddings} of max_position_embeddings: no text in training was longer. "
+                         "Load the model with sliding_window=None (and full_attention in layer_types, "
                          "where it has them), so that these layers have full attention")
     moving = _moving_layers(text)
     if not moving:
@@ -353,7 +353,7 @@ def from_pretrained(folder, **kwargs):
             holder[name] = native
     config = type(AutoConfig.for_model(values["model_type"])).from_dict(values)
     text = config.get_text_config()
-    if getattr(text, "layer_types", None) is None and _never_bit(text):
+    if getattr(text, "layer_types", None) is None and _window_unused(text):
         text.sliding_window = None
     text_and_images = config.get_text_config() is not config
     auto = AutoModelForImageTextToText if text_and_images else AutoModelForCausalLM

@@ -26,8 +26,7 @@ compile() {
     "$cc" $flags $include "$@" -c -o "$work/$to.o"
 }
 for file in engine/base/error.c engine/base/memory.c engine/base/nearest.c engine/base/numbers.c engine/base/support.c \
-    engine/plan/*.c engine/kv/*.c engine/ops/*.c engine/blocks/*.c engine/cpu/attention_cpu.c engine/cpu/attention_cpu_decode.c \
-    engine/cpu/attention_cpu_plan.c engine/cpu/attention_cpu_select.c engine/cpu/blas.c engine/cpu/ops_cpu.c engine/cpu/ops_cpu_product.c \
+    engine/plan/*.c engine/kv/*.c engine/ops/*.c engine/blocks/*.c engine/cpu/attention_cpu*.c engine/cpu/blas.c engine/cpu/ops_cpu*.c \
     engine/model/config/layer_weights.c engine/model/model.c "tests/engine/cpu/$test.c"; do
     compile "$(basename "$file" .c)" "$file"
 done

@@ -43,6 +43,19 @@ static void *some(size_t bytes)
     return memory;
 }
 
+/* Numbers like those of a model: of bytes alone come some whose products are subnormal, which the
+ * processor multiplies slowly. */
+static float *some_floats(int64_t n)
+{
+    float *numbers = some((size_t)n * sizeof *numbers);
+    uint32_t state = 1;
+    for (int64_t i = 0; i < n; i++) {
+        state = state * 1664525U + 1013904223U;
+        numbers[i] = (float)(state >> 8) * 0x1p-23F - 1.0F;
+    }
+    return numbers;
+}
+
 /* Each thread reads a part of its own from the first byte to the last. */
 struct reads {
     const uint64_t *memory;
@@ -166,8 +179,8 @@ static void attend(struct reads *reads, bool dpe, int64_t head_dim, int64_t keys
     must(dpe_rotation_make(&plan, keys, reads->threads, &rotation, &err), &err);
     int64_t layer = c.n_kv_heads * keys * head_dim;
     int64_t layers = CACHE_BYTES / (2 * layer * (int64_t)sizeof(float)) + 1;
-    float *cache = some((size_t)(2 * layers * layer) * sizeof *cache);
-    float *q = some((size_t)(c.n_heads * head_dim) * sizeof *q);
+    float *cache = some_floats(2 * layers * layer);
+    float *q = some_floats(c.n_heads * head_dim);
     float *out = some((size_t)(c.n_heads * head_dim) * sizeof *out);
     struct dpe_attention args = {
         .plan = &plan,

@@ -105,13 +105,11 @@ def write_gguf(config, tensors, kind, path):
     out.close()
 
 
-def read_again(path):
-    """Into new pages: those of a file that was just written are scattered, and are read at two thirds of the rate."""
+def forget(path):
+    """The pages of a file that was just written are scattered, and are read at two thirds of the rate."""
     with open(path, "rb") as file:
         os.fsync(file.fileno())
         os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-        while file.read(16 << 20):
-            pass
 
 
 def ours(program, folder, threads, cores):
@@ -137,8 +135,8 @@ def main():
         folder, path = os.path.join(work, kind), os.path.join(work, kind + ".gguf")
         config = write_folder(model, tensors, kind, folder)
         write_gguf(config, tensors, kind, path)
-        read_again(os.path.join(folder, "model.safetensors"))
-        read_again(path)
+        forget(os.path.join(folder, "model.safetensors"))
+        forget(path)
     size = sum(x.size for x in tensors.values())
     print("| weights | threads | memory, GB/s | dpe, tokens/s | GB/s | share | llama.cpp, tokens/s | dpe / llama.cpp |")
     print("|---|---|---|---|---|---|---|---|")

@@ -3,14 +3,15 @@ seconds.
 
 1. Ten questions on one prompt of LONG tokens (8000), against ten full reads of it (by prompts that differ in their first
    token).
-2. Eight short requests at once, against the same eight one after another.
+2. Eight short requests at once, against the same eight one after another, each on a connection that stays open. One thread
+   sends all of them and then reads the answers, so that the client has next to no part in it.
 3. One token from a prompt that is in the cache: an upper bound of what the server adds to a request.
 What is compared takes turns; every number is the least of ROUNDS (3; five times as many for short requests)."""
 
+import json
 import os
 import statistics
 import sys
-import threading
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "../eval"))
@@ -45,12 +46,28 @@ def ask(server, prompt, new):
     return server.ask("/v1/completions", {"prompt": prompt, "max_tokens": new, "temperature": 0, "ignore_eos": True})
 
 
-def at_once(server, prompts, new):
-    started = [threading.Thread(target=ask, args=(server, prompt, new)) for prompt in prompts]
-    for thread in started:
-        thread.start()
-    for thread in started:
-        thread.join()
+def send(connection, prompt, new):
+    connection.request("POST", "/v1/completions",
+                       json.dumps({"prompt": prompt, "max_tokens": new, "temperature": 0, "ignore_eos": True}))
+
+
+def receive(connection):
+    response = connection.getresponse()
+    assert response.status == 200, response.read()
+    response.read()
+
+
+def one_by_one(connections, prompts, new):
+    for connection, prompt in zip(connections, prompts):
+        send(connection, prompt, new)
+        receive(connection)
+
+
+def at_once(connections, prompts, new):
+    for connection, prompt in zip(connections, prompts):
+        send(connection, prompt, new)
+    for connection in connections:
+        receive(connection)
 
 
 def show(name, cpu_seconds, wall_seconds):
@@ -79,8 +96,11 @@ with Server(f"{bin_folder}/dpe-serve", "-m", model, "--method", "self-extend", "
     print(f"    {full[0] / shared[0]:.1f} times the CPU time, {full[1] / shared[1]:.1f} times the wall time")
 
     prompts = [ids(32, 200 + i) for i in range(8)]
-    single, batch = measure(one, 5 * ROUNDS, lambda i: [ask(one, prompt, NEW) for prompt in prompts],
-                            lambda i: at_once(one, prompts, NEW))
+    connections = [one.connect() for _ in prompts]
+    single, batch = measure(one, 5 * ROUNDS, lambda i: one_by_one(connections, prompts, NEW),
+                            lambda i: at_once(connections, prompts, NEW))
+    for connection in connections:
+        connection.close()
     show(f"eight requests of 32 + {NEW} tokens, one after another", *single)
     show("the same at once", *batch)
     print(f"    {single[0] / batch[0]:.1f} times the CPU time, {8 * NEW / batch[1]:.0f} against "

@@ -40,6 +40,15 @@ def test_run(work):
     assert nll["perplexity_low"] < nll["perplexity"] < nll["perplexity_high"] and nll["tokens_per_second"] > 0, nll
     assert math.isclose(math.exp(nll["nll"]), nll["perplexity"], rel_tol=1e-6), nll
     assert f"perplexity {nll['perplexity']:.4f}" in run("dpe-run", *words).stdout.decode()
+    # Four windows are too few for an interval.
+    with tempfile.NamedTemporaryFile("wb") as text:
+        with open(os.path.join(ROOT, "README.md"), "rb") as readme:
+            text.write(readme.read(5000))
+        text.flush()
+        words = [*MODEL, "--nll", text.name, "-c", "512"]
+        short = document("dpe-run", *words)
+        assert short["windows"] < 5 and short["perplexity_low"] is None and short["nll_high"] is None, short
+        assert "(an interval needs 5 windows: a text of 2560 tokens, or a smaller --context)" in run("dpe-run", *words).stdout.decode()
     run("dpe-run", *MODEL, "-p", "Once", "--json", code=64)
 
 

@@ -57,6 +57,7 @@ struct fiber {
     const char *collective; /* NULL: in none */
     void *in, *out;
     void *fake_stack;
+    bool has_waited; /* for the launch before */
 };
 
 struct barrier {
@@ -77,15 +78,16 @@ machine scheduler;
 void *scheduler_fake_stack;
 const void *scheduler_stack;
 size_t scheduler_stack_bytes;
-void (*body)(void *);
-void *body_argument;
+const struct dpe_kernel_launch *running;
+int (*before)(void); /* the launch before `running`, which has not been made; NULL: it has */
+uint64_t block_serial;
 bool failed;
 char story[4096];
 uint64_t random_state;
 unsigned char *shared_memory; /* CANARY_BYTES, MAX_SHARED, CANARY_BYTES */
 size_t shared_bytes;
 struct emulate_counts counts;
-int (*launch_hook)(void);
+int (*launch_hook)(const struct dpe_kernel_launch *);
 
 /* ------------------------------------------------------------------------------------ switching */
 
@@ -147,7 +149,11 @@ void fiber_main(void)
 #if defined(__SANITIZE_ADDRESS__)
     __sanitizer_finish_switch_fiber(NULL, &scheduler_stack, &scheduler_stack_bytes);
 #endif
-    body(body_argument);
+    running->call(running->kernel, running->arguments);
+    if (running->early && !fibers[now.current].has_waited) {
+        emulate_fail(__FILE__, __LINE__,
+                     "ended without dpe_wait_for_earlier in a kernel that was launched early");
+    }
     fibers[now.current].now = DONE;
     to_scheduler(true);
     abort();
@@ -303,6 +309,7 @@ void run_block(void)
         fiber *f = &fibers[i];
         f->index = {i % blockDim.x, i / blockDim.x % blockDim.y, i / (blockDim.x * blockDim.y)};
         f->collective = NULL;
+        f->has_waited = false;
         if (!make_stack(f)) {
             snprintf(story, sizeof story, "no memory for the stacks of %u fibers", now.threads);
             failed = true;
@@ -310,9 +317,9 @@ void run_block(void)
         }
         make_ready(i);
     }
-    counts.blocks++;
-    unsigned running = now.threads;
-    while (running > 0 && !failed) {
+    block_serial = ++counts.blocks;
+    unsigned left_over = now.threads;
+    while (left_over > 0 && !failed) {
         if (now.n_queue == 0 && !ask_conditions()) {
             tell_waiting();
             failed = true;
@@ -320,7 +327,7 @@ void run_block(void)
         }
         unsigned i = take_ready();
         to_fiber(i);
-        running -= fibers[i].now == DONE;
+        left_over -= fibers[i].now == DONE;
     }
     if (!failed) {
         check_canaries();
@@ -401,9 +408,14 @@ void emulate_set_seed(uint64_t seed)
     random_state = seed;
 }
 
-void emulate_set_launch_hook(int (*hook)(void))
+void emulate_set_launch(int (*launch)(const struct dpe_kernel_launch *))
 {
-    launch_hook = hook;
+    launch_hook = launch;
+}
+
+int dpe_rt_launch(const struct dpe_kernel_launch *launch)
+{
+    return launch_hook != NULL ? launch_hook(launch) : emulate_run(launch);
 }
 
 const char *emulate_error(void)
@@ -433,7 +445,7 @@ unsigned emulate_block_threads(void)
 
 uint64_t emulate_block_serial(void)
 {
-    return counts.blocks;
+    return block_serial;
 }
 
 void emulate_fail(const char *file, int line, const char *format, ...)
@@ -648,22 +660,74 @@ uint64_t emulate_shuffle(enum emulate_shuffle kind, uint32_t mask, uint64_t valu
     return got;
 }
 
-int emulate_run(const struct emulate_grid *grid, void (*thread)(void *), void *argument)
+/* Run `before` in the middle of a block whose threads all wait: with other fibers and other shared
+ * memory, and everything as it was afterwards. */
+static bool run_before(void *)
+{
+    static fiber fibers_kept[MAX_THREADS];
+    static char *other_stacks[MAX_THREADS];
+    static unsigned char *other_memory;
+    if (before == NULL) {
+        return true;
+    }
+    int (*make)(void) = before;
+    const struct dpe_kernel_launch *launch = running;
+    const block block_kept = now;
+    const machine scheduler_kept = scheduler;
+    void *const fake_stack_kept = scheduler_fake_stack;
+    const uint3 index = blockIdx;
+    const uint64_t serial = block_serial;
+    memcpy(fibers_kept, fibers, sizeof fibers);
+    for (unsigned i = 0; i < MAX_THREADS; i++) {
+        fibers[i].stack = other_stacks[i];
+    }
+    unsigned char *memory = shared_memory;
+    shared_memory = other_memory;
+    before = NULL;
+    const int code = make();
+    for (unsigned i = 0; i < MAX_THREADS; i++) {
+        other_stacks[i] = fibers[i].stack;
+    }
+    memcpy(fibers, fibers_kept, sizeof fibers);
+    other_memory = shared_memory;
+    shared_memory = memory;
+    shared_bytes = launch->shared;
+    running = launch;
+    now = block_kept;
+    scheduler = scheduler_kept;
+    scheduler_fake_stack = fake_stack_kept;
+    blockIdx = index;
+    blockDim = {launch->block[0], launch->block[1], launch->block[2]};
+    gridDim = {launch->grid[0], launch->grid[1], launch->grid[2]};
+    block_serial = serial;
+    failed = code != 0;
+    return true;
+}
+
+void emulate_wait_for_earlier(const char *file, int line)
+{
+    fiber *f = &fibers[now.current];
+    f->has_waited = true;
+    if (before != NULL) {
+        f->ready = run_before;
+        pause("the launch before", file, line);
+    }
+}
+
+int emulate_run_after(const struct dpe_kernel_launch *launch, int (*make)(void))
 {
     enum { INVALID_CONFIGURATION = 9, LAUNCH_FAILURE = 719 };
-    int hooked = launch_hook == NULL ? 0 : launch_hook();
-    if (hooked != 0) {
-        return hooked;
-    }
-    uint64_t threads = static_cast<uint64_t>(grid->block.x) * grid->block.y * grid->block.z;
-    if (threads == 0 || threads > MAX_THREADS || grid->block.z > 64 || grid->grid.x == 0 ||
-        grid->grid.x > 0x7fffffffU || grid->grid.y == 0 || grid->grid.y > 65535 ||
-        grid->grid.z == 0 || grid->grid.z > 65535 || grid->shared > MAX_SHARED) {
+    const dim3 block(launch->block[0], launch->block[1], launch->block[2]);
+    const dim3 grid(launch->grid[0], launch->grid[1], launch->grid[2]);
+    uint64_t threads = static_cast<uint64_t>(block.x) * block.y * block.z;
+    if (threads == 0 || threads > MAX_THREADS || block.z > 64 || grid.x == 0 ||
+        grid.x > 0x7fffffffU || grid.y == 0 || grid.y > 65535 || grid.z == 0 || grid.z > 65535 ||
+        launch->shared > MAX_SHARED) {
         snprintf(story, sizeof story,
                  "launch of a grid (%u, %u, %u) of blocks (%u, %u, %u) with %zu bytes of shared "
                  "memory: beyond the limits of a device",
-                 grid->grid.x, grid->grid.y, grid->grid.z, grid->block.x, grid->block.y,
-                 grid->block.z, grid->shared);
+                 grid.x, grid.y, grid.z, block.x, block.y, block.z,
+                 static_cast<size_t>(launch->shared));
         return INVALID_CONFIGURATION;
     }
     if (shared_memory == NULL) {
@@ -675,19 +739,24 @@ int emulate_run(const struct emulate_grid *grid, void (*thread)(void *), void *a
     }
     counts.launches++;
     failed = false;
-    body = thread;
-    body_argument = argument;
-    shared_bytes = grid->shared;
+    running = launch;
+    before = make;
+    shared_bytes = launch->shared;
     now.threads = static_cast<unsigned>(threads);
-    blockDim = grid->block;
-    gridDim = grid->grid;
-    for (unsigned z = 0; z < gridDim.z && !failed; z++) {
-        for (unsigned y = 0; y < gridDim.y && !failed; y++) {
-            for (unsigned x = 0; x < gridDim.x && !failed; x++) {
+    blockDim = block;
+    gridDim = grid;
+    for (unsigned z = 0; z < grid.z && !failed; z++) {
+        for (unsigned y = 0; y < grid.y && !failed; y++) {
+            for (unsigned x = 0; x < grid.x && !failed; x++) {
                 blockIdx = {x, y, z};
                 run_block();
             }
         }
     }
     return failed ? LAUNCH_FAILURE : 0;
+}
+
+int emulate_run(const struct dpe_kernel_launch *launch)
+{
+    return emulate_run_after(launch, NULL);
 }

@@ -21,6 +21,9 @@
 #include <stdint.h>
 #include <string.h>
 
+#include <utility>
+
+#include "engine/cuda/ptx/launch.h"
 #include "tests/emulate/emulate_control.h"
 
 #define __global__
@@ -149,27 +152,22 @@ void emulate_barrier(int id, unsigned threads, bool wait, const char *file, int 
 
 /* ----------------------------------------------------------------------------------- launching */
 
-struct emulate_grid {
-    const char *name;
-    dim3 grid, block;
-    size_t shared;
-};
-/** Run all blocks; 0, or the code of cudaErrorInvalidConfiguration or cudaErrorLaunchFailure. */
-int emulate_run(const struct emulate_grid *grid, void (*thread)(void *), void *argument);
-
 #define DPE_SHARED(type, name) type *name = reinterpret_cast<type *>(emulate_shared())
 
-template <class... P, class... A>
-static inline int dpe_launch(void (*kernel)(P...), dim3 grid, dim3 block, size_t shared,
-                             void *stream, A... args)
-{
-    (void)stream;
-    auto body = [=]() { kernel(args...); };
-    using body_type = decltype(body);
-    const struct emulate_grid what = {__PRETTY_FUNCTION__, grid, block, shared};
-    return emulate_run(
-        &what, [](void *b) { (*static_cast<body_type *>(b))(); }, &body);
-}
+/** dpe_kernel_launch.call. */
+template <class... P> struct dpe_emulated_call {
+    template <size_t... I>
+    static void with(const void *kernel, const void *const *arguments, std::index_sequence<I...>)
+    {
+        (void)arguments; /* of a kernel without any */
+        reinterpret_cast<void (*)(P...)>(const_cast<void *>(kernel))(
+            *static_cast<const P *>(arguments[I])...);
+    }
+    static void call(const void *kernel, const void *const *arguments)
+    {
+        with(kernel, arguments, std::index_sequence_for<P...>());
+    }
+};
 
 /* ------------------------------------------------------------------------ CUDA C's own functions
  */

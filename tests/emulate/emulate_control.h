@@ -17,9 +17,14 @@ void emulate_set_seed(uint64_t seed);
 const char *emulate_error(void);
 void emulate_clear_error(void);
 
-/** Called at every launch; a code that is not 0 is the launch's result, and nothing runs. NULL:
- * none. */
-void emulate_set_launch_hook(int (*hook)(void));
+struct dpe_kernel_launch;
+/** What dpe_rt_launch does. NULL: launches run at once (emulate_run). */
+void emulate_set_launch(int (*launch)(const struct dpe_kernel_launch *launch));
+/** Run all blocks; 0, or the code of cudaErrorInvalidConfiguration or cudaErrorLaunchFailure. */
+int emulate_run(const struct dpe_kernel_launch *launch);
+/** The same where the launch before this one has not been made: that is made (`before`) when all
+ *  threads of the first block wait for it (dpe_wait_for_earlier), as late as a device may have it. */
+int emulate_run_after(const struct dpe_kernel_launch *launch, int (*before)(void));
 
 /** Launches, blocks and waits since the process started. */
 struct emulate_counts {

@@ -1,20 +1,18 @@
-/* The runtime of engine/cuda/runtime/runtime.h with its device in host memory: kernels run in the emulator,
- * products in plain loops. DPE_FAKE_CUDA in the environment sets the kind of device and the
- * faults, as words separated by commas:
- *   none         no device        driver=N     driver version (0: none)
- *   capability=80 or 90           memory=N     bytes in all
- *   hidden       free memory is not reported
- *   allocate=N   the N-th allocation fails for want of memory (1 = first)
+/* The runtime of engine/cuda/runtime/runtime.h with its device in host memory: kernels run in the
+ * emulator, products in plain loops. DPE_FAKE_CUDA in the environment sets the kind of device and
+ * the faults, as words separated by commas: none         no device        driver=N     driver
+ * version (0: none) capability=80 or 90           memory=N     bytes in all hidden       free
+ * memory is not reported allocate=N   the N-th allocation fails for want of memory (1 = first)
  *   sticky=N     from the N-th call on that reaches the device, every call fails
  *   late=N       the same, but only calls that wait for the device report it, as in CUDA
- *   hangs=N      the device stops answering at the first call from the N-th on that has a time limit
- *   wrong=N      products leave out the last N numbers of a row
- *   seed=N       the order of threads in the emulator
- *   processors=N multiprocessors (4)
- *   broken=N     every call that reaches device N fails
- *   devices=N    how many there are (2), each with its own memory; calls that reach for the memory
- * of another device than the thread's fail. Allocations are poisoned, have canaries on both sides
- * and are counted. */
+ *   hangs=N      the device stops answering at the first call from the N-th on that has a time
+ * limit wrong=N      products leave out the last N numbers of a row seed=N       the order of
+ * threads in the emulator processors=N multiprocessors (4) broken=N     every call that reaches
+ * device N fails capture=N    the N-th graph of a step cannot be made (1 = first) devices=N    how
+ * many there are (2), each with its own memory; calls that reach for the memory of another device
+ * than the thread's fail. Allocations are poisoned, have canaries on both sides and are counted.
+ * With DPE_CUDA_TRIAL=early two of five launches are made in the middle of the launch that follows
+ * them, as late as a device may make them. */
 #include "tests/emulate/fake_runtime.h"
 
 #include <math.h>
@@ -23,12 +21,22 @@
 #include <string.h>
 
 #include "engine/cuda/ptx/device.cuh"
+#include "engine/cuda/runtime/launches.h"
 #include "engine/cuda/runtime/runtime.h"
+#include "engine/cuda/runtime/switches.h"
 
 namespace
 {
 
-enum { MEMORY = 2, ILLEGAL = 700, NO_DEVICE = 100, LAUNCH = 719, INVALID = 1, CANARY = 256 };
+enum {
+    MEMORY = 2,
+    ILLEGAL = 700,
+    NO_DEVICE = 100,
+    LAUNCH = 719,
+    INVALID = 1,
+    NO_CAPTURE = 900,
+    CANARY = 256
+};
 
 struct block {
     unsigned char *memory; /* canary, bytes, canary */
@@ -60,8 +68,50 @@ uint64_t word(const char *name, uint64_t fallback)
     return fallback;
 }
 
-/* Every call that reaches the device begins here. */
-int reach(void)
+/* A launch that has not been made yet. */
+struct dpe_launches late;
+uint64_t n_deferred;
+
+int run_late(void)
+{
+    struct dpe_launches list = late;
+    late = {};
+    int code = dpe_launches_each(&list, emulate_run);
+    dpe_launches_free(&list);
+    return code;
+}
+
+struct dpe_cuda_switches switches(void)
+{
+    struct dpe_cuda_switches found;
+    (void)dpe_cuda_switches_read(&found, NULL);
+    return found;
+}
+
+/* Whether a launch may be made in the middle of the next one, and is to be. */
+bool is_deferred(void)
+{
+    return switches().early && n_deferred++ % 3 != 0;
+}
+
+int launch_now(const struct dpe_kernel_launch *launch)
+{
+    if (late.used > 0) {
+        int code = launch->early ? emulate_run_after(launch, run_late) : run_late();
+        return code != 0 || launch->early ? code : emulate_run(launch);
+    }
+    if (!is_deferred()) {
+        return emulate_run(launch);
+    }
+    int code = 0;
+    dpe_launches_keep(&late);
+    (void)dpe_launches_take(launch, &code);
+    dpe_launches_keep(NULL);
+    return code;
+}
+
+/* Every call that reaches the device begins with one of these. */
+int reach_launch(void)
 {
     counts.calls++;
     uint64_t sticky = word("sticky", 0);
@@ -74,16 +124,33 @@ int reach(void)
     return broken || (sticky != 0 && counts.calls >= sticky) ? ILLEGAL : 0;
 }
 
+int reach(void)
+{
+    int code = run_late();
+    int reached = reach_launch();
+    return reached != 0 ? reached : code;
+}
+
 /* Those that wait for all before them learn of it. */
 int reach_end(void)
 {
-    uint64_t late = word("late", 0);
+    uint64_t late_from = word("late", 0);
     int code = reach();
-    return code == 0 && late != 0 && counts.calls >= late ? ILLEGAL : code;
+    return code == 0 && late_from != 0 && counts.calls >= late_from ? ILLEGAL : code;
 }
 
-/* Launches reach it too. */
-const bool hooked = (emulate_set_launch_hook(reach), true);
+int launch_here(const struct dpe_kernel_launch *launch)
+{
+    int code = 0;
+    if (dpe_launches_take(launch, &code)) {
+        return code;
+    }
+    counts.launches++;
+    code = reach_launch();
+    return code != 0 ? code : launch_now(launch);
+}
+
+const bool hooked = (emulate_set_launch(launch_here), true);
 
 bool canaries_good(const block *b)
 {
@@ -214,11 +281,12 @@ int dpe_rt_release(void *memory)
     }
     for (size_t i = 0; i < n_blocks; i++) {
         if (blocks[i].memory + CANARY == memory) {
+            int code = run_late();
             counts.damaged += !canaries_good(&blocks[i]);
             in_use[blocks[i].device] -= blocks[i].bytes;
             free(blocks[i].memory);
             blocks[i] = blocks[--n_blocks];
-            return reach_end();
+            return code != 0 ? code : reach_end();
         }
     }
     return INVALID;
@@ -277,6 +345,47 @@ int dpe_rt_wait(void)
     return reach_end();
 }
 
+/* A graph is a list of launches, made one after the other. */
+struct dpe_rt_graph {
+    struct dpe_launches launches;
+};
+
+int dpe_rt_graph_make(const struct dpe_launches *launches, struct dpe_rt_graph **graph)
+{
+    int code = reach();
+    *graph = NULL;
+    /* The legacy default stream has none. */
+    if (code == 0 && (++counts.graphs == word("capture", 0) || switches().stream)) {
+        return NO_CAPTURE;
+    }
+    struct dpe_rt_graph *made =
+        static_cast<struct dpe_rt_graph *>(calloc(1, sizeof(struct dpe_rt_graph)));
+    if (code == 0 && (made == NULL || dpe_launches_copy(&made->launches, launches) != 0)) {
+        code = MEMORY;
+    }
+    if (code != 0) {
+        free(made);
+        return code;
+    }
+    *graph = made;
+    return 0;
+}
+
+int dpe_rt_graph_run(struct dpe_rt_graph *graph)
+{
+    int code = reach();
+    counts.graph_runs++;
+    return code != 0 ? code : dpe_launches_each(&graph->launches, launch_now);
+}
+
+void dpe_rt_graph_free(struct dpe_rt_graph *graph)
+{
+    if (graph != NULL) {
+        dpe_launches_free(&graph->launches);
+        free(graph);
+    }
+}
+
 const char *dpe_rt_text(int code)
 {
     static char text[4608];
@@ -284,6 +393,7 @@ const char *dpe_rt_text(int code)
                        : code == ILLEGAL      ? "an illegal memory access was encountered"
                        : code == NO_DEVICE    ? "no CUDA-capable device is detected"
                        : code == LAUNCH       ? "unspecified launch failure"
+                       : code == NO_CAPTURE   ? "operation not permitted when stream is capturing"
                        : code == DPE_RT_HANGS ? "no answer in time"
                                               : "invalid argument";
     snprintf(text, sizeof text, "emulated error %d: %s%s%s", code, name,

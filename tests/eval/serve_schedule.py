@@ -4,6 +4,7 @@ with tables of several lengths and with chats."""
 import http.client
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -174,6 +175,21 @@ def test_chat():
         for wrong in ([], "x", [1], [{"content": "x"}], [{"role": "user", "content": [{"type": "image_url"}]}],
                       [{"role": "user", "content": 5}], [{"role": "user", "content": {}}]):
             server.refused(400, "/v1/chat/completions", {"messages": wrong})
+
+
+def test_memory():
+    """--max-memory decides how many sequences run at once, and they stay within it when all are full."""
+    limit = 96 << 20
+    with serve("--method", "self-extend", "-l", "4k", "--max-memory", "96M") as server:
+        slots = int(re.search(r": (\d+) sequences of up to 4096 tokens", "".join(server.log)).group(1))
+        assert 1 < slots < 8, server.log
+        together(2 * slots, lambda i: server.ask("/v1/completions", {
+            "prompt": [100 + i] * 4000, "max_tokens": 4, "temperature": 0}))
+        with open(f"/proc/{server.process.pid}/status", encoding="utf-8") as status:
+            used = 1024 * int(re.search(r"RssAnon:\s+(\d+) kB", status.read()).group(1))
+        with open(f"{bin_folder}/dpe-serve", "rb") as program:
+            sanitized = b"__asan_init" in program.read()  # it keeps freed memory for a while
+        assert sanitized or used <= limit, (slots, used)
 
 
 for name, test in list(globals().items()):

@@ -290,6 +290,36 @@ def test_little_address_space(work):
     expect(ended("unlimited", DPE_CPU="portable"), 0)
 
 
+def test_keys_and_values_in_a_file(work):
+    """The file of a session whose keys and values do not fit into --max-memory: the table of the cache in memory, bit for
+    bit; a file that may not grow, and a kill, leave nothing and lose nothing; types of the cache are different runs."""
+    folder = work + "/keys"
+    os.mkdir(folder)
+
+    def words(name, *more):
+        return [BIN + "/dpe-eval", "niah", "-m", ROOT + "/data/reference", "--corpus", ROOT + "/data/sample", "-l", "2048",
+                "--samples", "3", "--method", "self-extend", "--threads", "2", "-o", f"{work}/{name}", *more]
+
+    def run(command):
+        return subprocess.run(command, capture_output=True, check=False, timeout=GENEROUS)
+
+    in_file = ["--max-memory", "32M", "--kv-cache-dir", folder]
+    expect(run(words("memory.h5")), 0)
+    expect(run(["sh", "-c", 'ulimit -f 5000; exec "$@"', "sh", *words("file.h5", *in_file)]), 74, "cannot reserve 8.0 MiB",
+           "File too large", folder)
+    assert os.listdir(folder) == []
+    child = subprocess.Popen(words("file.h5", *in_file), stderr=subprocess.PIPE, stdout=subprocess.DEVNULL)
+    while b"keys and values: 8.0 MiB in a file" not in child.stderr.readline():
+        assert child.poll() is None, child
+    child.kill()
+    child.communicate()
+    assert os.listdir(folder) == []
+    expect(run(words("file.h5", *in_file)), 0)
+    same_tables(work + "/memory.h5", work + "/file.h5")
+    expect(run(words("memory.h5", "--kv-cache-dtype", "bf16")), 78, "kv_cache_dtype")
+    assert os.listdir(folder) == []
+
+
 def test_escapes_in_texts(work):
     """A lock's host, and a path, that hold escape sequences reach the terminal as \\xNN."""
     os.mkdir(work + "/held.h5.journal")

@@ -14,18 +14,27 @@ static void expect_runs(const struct dpe_selection *s, int64_t m)
 {
     enum { MOST = 4096 };
     static double scores[MOST];
-    static int32_t chosen[MOST];
-    static struct dpe_run runs[MOST + 3];
+    static int32_t blocks[MOST];
+    static int32_t slashes[MOST];
+    static struct dpe_run runs[2 * MOST + 3];
     int64_t candidates = dpe_selection_candidates(s, m);
+    int64_t distances = dpe_selection_distances(s, m);
     fuzz_expect(candidates >= 0 && candidates < MOST, "no more candidates than keys");
-    for (int64_t i = 0; i < candidates; i++) {
+    fuzz_expect(distances >= 0 && distances < MOST, "no more distances than keys");
+    for (int64_t i = 0; i < MOST; i++) {
         scores[i] = (double)(i * 7919 % 31);
     }
     int64_t query = 0;
     int64_t keys = 0;
     int64_t before = 0;
-    int64_t n = dpe_selection_choose(scores, candidates, s->k, chosen);
-    n = dpe_selection_runs(s, m, chosen, n, runs, &query);
+    const struct dpe_choice choice = {
+        .blocks = blocks,
+        .slashes = slashes,
+        .n_blocks = dpe_selection_choose(scores, candidates, s->k, blocks),
+        .n_slashes = dpe_selection_choose(scores, distances, s->slashes, slashes),
+    };
+    int64_t n = dpe_selection_runs(s, m, &choice, runs, &query);
+    fuzz_expect(n <= choice.n_blocks + choice.n_slashes + 3, "as many runs as there is room for");
     for (int64_t i = 0; i < n; i++) {
         int64_t last = runs[i].place + (runs[i].constant ? 0 : runs[i].end - runs[i].first - 1);
         fuzz_expect(before <= runs[i].first && runs[i].first < runs[i].end, "runs in order");
@@ -34,7 +43,8 @@ static void expect_runs(const struct dpe_selection *s, int64_t m)
         keys += runs[i].end - runs[i].first;
     }
     fuzz_expect(before == m + 1 && query <= m, "the query's own key");
-    fuzz_expect(keys == dpe_selection_keys(s, m), "as many keys as are counted");
+    int64_t most = dpe_selection_keys(s, m);
+    fuzz_expect(s->slashes > 0 ? keys <= most : keys == most, "as many keys as are counted");
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)

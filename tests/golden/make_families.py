@@ -66,6 +66,8 @@ MODELS = [
      dict(head_dim=None, embedding_multiplier=3.0, residual_multiplier=0.22,
           attention_multiplier=0.125, logits_scaling=8.0), "new"),
     ("smollm3", "SmolLM3", dict(head_dim=None, num_hidden_layers=4, no_rope_layer_interval=2), "new"),
+    ("smollm3_fourth", "SmolLM3",
+     dict(head_dim=None, num_hidden_layers=4, no_rope_layer_interval=4), "new"),
     ("glm4", "Glm4", dict(head_dim=8, attention_bias=True), "new"),
     ("ministral3", "Ministral3",
      dict(rope_parameters=dict(rope_type="yarn", rope_theta=10000.0, mscale=1.0,

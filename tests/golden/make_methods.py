@@ -28,7 +28,7 @@ def frequencies(base=THETA):
 
 class Method:
     """rel: [T, T] or [heads, pairs, T, T]; seen: [T, T] or [heads, T, T]; query: factor of each query's
-    logits; choose: a function of q and k that gives rel and seen instead."""
+    logits; choose: a function of q, k and v that gives rel and seen instead."""
 
     def __init__(self, spec, rel=None, seen=None, freq=None, a=1.0, query=None, masked=False, choose=None):
         self.spec, self.masked, self.choose = spec, masked, choose
@@ -43,7 +43,7 @@ class Method:
     def attention(self, q, k, v):
         """q [T, heads, dim], one head of keys and values [T, dim]; out [T, heads, dim]."""
         if self.choose is not None:
-            self.set(*self.choose(q, k))
+            self.set(*self.choose(q, k, v))
         out = np.zeros((T, HEADS, DIM))
         for head in range(HEADS):
             logits = np.zeros((T, T))
@@ -219,18 +219,18 @@ def turned(x, position):
 
 def by_mean(place):
     """q times the mean of the keys, both where `place` puts them."""
-    def score(q, k, head, c, block, local):
+    def score(q, k, v, head, c, block, local):
         return place(q[c, head], c) @ np.mean([place(k[n], n) for n in block], axis=0)
     return score
 
 
-def by_extremes(q, k, head, c, block, local):
+def by_extremes(q, k, v, head, c, block, local):
     """Quest: the largest product that any point in the box of the keys can have."""
     low, high = k[block].min(axis=0), k[block].max(axis=0)
     return np.maximum(q[c, head] * low, q[c, head] * high).sum()
 
 
-def by_keys(q, k, head, c, block, local):
+def by_keys(q, k, v, head, c, block, local):
     """ReAttention: the largest product without positions."""
     return max(q[c, head] @ k[n] for n in block)
 
@@ -238,7 +238,7 @@ def by_keys(q, k, head, c, block, local):
 def by_attended(r):
     """InfLLM, the paper's section 3.2: a key's score is the mean product with the `local` queries after it; the r
     keys with the best ones stand for the block, and meet the query at one distance."""
-    def score(q, k, head, c, block, local):
+    def score(q, k, v, head, c, block, local):
         given = [np.mean([q[n + j, head] @ k[n] for j in range(1, local + 1)]) for n in block]
         best = sorted(range(len(block)), key=lambda i: (-given[i], i))[:r]
         return turned(q[c, head], local - 1) @ np.mean([k[block[i]] for i in best], axis=0)
@@ -249,19 +249,61 @@ def bare(x, position):
     return x
 
 
+def softmax(x):
+    p = np.exp(x - x.max(axis=-1, keepdims=True))
+    return p / p.sum(axis=-1, keepdims=True)
+
+
+def by_weighted(q, k, v, head, c, block, local):
+    """LongHeads, released code: a block's queries see all of it, at places 0, 1, ...; the mean of what they get of its
+    values weighs its keys; the query that scores has no position."""
+    keys = np.array([turned(k[n], i) for i, n in enumerate(block)])
+    queries = np.array([turned(q[n, head], i) for i, n in enumerate(block)])
+    feature = np.mean(softmax(queries @ keys.T / math.sqrt(DIM)) @ v[block], axis=0)
+    return q[c, head] @ (softmax(feature @ keys.T / math.sqrt(DIM)) @ keys)
+
+
+def last_probabilities(q, k, head, c, last):
+    """[queries, keys]: what the last queries up to c attend to, with positions."""
+    keys = np.array([turned(k[n], n) for n in range(c + 1)])
+    p = np.zeros((min(last, c + 1), c + 1))
+    for row, m in enumerate(range(c + 1 - len(p), c + 1)):
+        p[row, :m + 1] = softmax(turned(q[m, head], m) @ keys[:m + 1].T / math.sqrt(DIM))
+    return p
+
+
+def by_probability(last):
+    """The keys of a block together, for the last queries."""
+    def score(q, k, v, head, c, block, local):
+        return last_probabilities(q, k, head, c, last)[:, block].sum()
+    return score
+
+
+def distances(last, slashes, local):
+    """MInference: the best diagonals of the last queries' probabilities, those of the window apart."""
+    def far(q, k, head, c):
+        p = last_probabilities(q, k, head, c, last)
+        first = c + 1 - len(p)
+        sums = {t: sum(p[row, first + row - t] for row in range(len(p)) if first + row >= t)
+                for t in range(local, c + 1)}
+        return sorted(sums, key=lambda t: (-sums[t], t))[:slashes]
+    return far
+
+
 def by_far_mean(window, scales):
     """by_mean with the positions that dpe gives to a far query and its keys."""
     s = np.repeat(scales, PAIRS // len(scales))
 
-    def score(q, k, head, c, block, local):
+    def score(q, k, v, head, c, block, local):
         query = turned(q[c, head], np.floor(c / s) + window - np.floor(window / s))
         return query @ np.mean([turned(k[n], np.floor(n / s)) for n in block], axis=0)
     return score
 
 
-def chosen(count, block, sinks, local, score, unit="head", refresh=1, places="true", scales=None, window=0):
+def chosen(count, block, sinks, local, score, unit="head", refresh=1, places="true", scales=None, window=0,
+           far=None):
     """The lists of every query and head, as rel and seen; places of dpe where scales are given."""
-    def choose(q, k):
+    def choose(q, k, v):
         rel, seen = np.zeros((HEADS, PAIRS, T, T)), np.zeros((HEADS, T, T), bool)
         for m in range(T):
             c = m // refresh * refresh
@@ -269,13 +311,15 @@ def chosen(count, block, sinks, local, score, unit="head", refresh=1, places="tr
             while sinks + (len(blocks) + 1) * block <= c - local + 1:
                 first = sinks + len(blocks) * block
                 blocks.append(list(range(first, first + block)))
-            scores = np.array([[score(q, k, head, c, keys, local) for keys in blocks] for head in range(HEADS)])
+            scores = np.array([[score(q, k, v, head, c, keys, local) for keys in blocks] for head in range(HEADS)])
             for head in range(HEADS):
                 mine = scores[head] if unit == "head" else scores.sum(axis=0)
                 best = sorted(range(len(blocks)), key=lambda i: (-mine[i], i))[:count]
                 rest = sinks + len(blocks) * block
                 keys = list(range(min(sinks, m + 1))) + [n for i in sorted(best) for n in blocks[i]]
                 keys += list(range(rest, m + 1))
+                if far is not None:
+                    keys = sorted(set(keys) | {m - t for t in far(q, k, head, c)})
                 for rank, n in enumerate(keys):
                     at, own = n, m
                     if places == "packed":
@@ -356,14 +400,22 @@ def methods():
     yield Method("select:k=5,block=1,sinks=0,local=3,unit=head,over=dpe:window=7,groups=4,scales=1/2.5/8/3,log-n=9",
                  choose=chosen(5, 1, 0, 3, mean, "head", 1, "true", [1, 2.5, 8, 3], 7), query=log_n(9.0))
     yield Method("select:k=0,block=4,sinks=4,local=9,positions=packed", choose=chosen(0, 4, 4, 9, mean, places="packed"))
-    yield Method("longheads:block=3", choose=chosen(5, 3, 3, 4, mean, places="packed"))
-    yield Method("longheads:block=2,k=4", choose=chosen(4, 2, 2, 3, mean, places="packed"))
+    yield Method("longheads:block=3", choose=chosen(5, 3, 3, 4, by_weighted, places="packed"))
+    yield Method("longheads:block=2,k=4,mean=1", choose=chosen(4, 2, 2, 3, mean, places="packed"))
+    yield Method("longheads:block=4,k=2,refresh=3", choose=chosen(2, 4, 4, 5, by_weighted, refresh=3, places="packed"))
     yield Method("infllm:block=5,sinks=3,local=7,k=3,attended=2",
                  choose=chosen(3, 5, 3, 7, by_attended(2), "layer", places="constant"))
     yield Method("infllm:block=4,sinks=4,local=12,k=2,attended=4,refresh=5",
                  choose=chosen(2, 4, 4, 12, by_attended(4), "layer", 5, "constant"))
     yield Method("reattention:block=4,sinks=2,local=9,k=2", choose=chosen(2, 4, 2, 9, by_keys, "layer", places="packed"))
     yield Method("minference:block=6,k=4", choose=chosen(3, 6, 0, 1, gate, refresh=6))
+    yield Method("vertical-slash:sinks=3,local=5,columns=4,slashes=3,last=6,refresh=8",
+                 choose=chosen(4, 1, 3, 5, by_probability(6), refresh=8, far=distances(6, 3, 5)))
+    yield Method("vertical-slash:sinks=0,local=1,columns=2,slashes=9,last=1,refresh=1",
+                 choose=chosen(2, 1, 0, 1, by_probability(1), far=distances(1, 9, 1)))
+    yield Method("select:k=2,block=4,sinks=1,local=3,representative=probability,last=20,slashes=5,scored=true,unit=head,"
+                 "positions=packed,refresh=5", choose=chosen(2, 4, 1, 3, by_probability(20), "head", 5, "packed",
+                                                             far=distances(20, 5, 3)))
     yield Method("moba:block=5,k=3", choose=chosen(2, 5, 0, 1, gate))
     yield Method("moba:block=8,k=1", choose=chosen(0, 8, 0, 1, gate))
     # The attention temperature, on plans of every kind.

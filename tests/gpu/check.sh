@@ -1,7 +1,8 @@
 #!/bin/sh
 # check.sh [-o RESULTS] [-s SECONDS] [-q]: whether everything is right on this GPU (parts.sh has the options): the
 # self-test, the backend against the reference, a sweep on the device beside the same on the CPU, the other variants and
-# kernels, and the time of a step with each earlier version of decoding (DPE_CUDA_EARLIER).
+# kernels, and the time of a step with each version of decoding on trial (DPE_CUDA_TRIAL) and each earlier one
+# (DPE_CUDA_EARLIER).
 . "$(dirname "$0")/parts.sh"
 
 # The sweep on the CPU runs during the checks, which measure no time, and for a third of the time at most.
@@ -13,7 +14,8 @@ check_kernels both
 # The check that every tool runs before its first session; it names a call that hangs after a minute.
 part self-test 75 $ours env DPE_DEVICE_SELF_TEST=$tokens "$bundle/bin/dpe-run" -m "$model" -p "a b c" -n 1 --device cuda
 part parity 80 $tests "$here/test_cuda"
-part parity-earlier 40 $tests env DPE_TEST_CUDA_SMALL=1 DPE_CUDA_EARLIER=combine,scores,products,launches,stream "$here/test_cuda"
+part parity-earlier 40 $tests env DPE_TEST_CUDA_SMALL=1 DPE_CUDA_EARLIER=combine,scores,products,launches,stream,logits "$here/test_cuda"
+part parity-trial 40 $tests "$here/test_cuda_steps"
 part kernels-variants 60 $ours "$here/test_attention_gpu" variants
 variants=$code
 part kernels-plain 30 $ours "$here/test_attention_gpu" plain
@@ -30,9 +32,22 @@ if [ -n "$python" ] && "$python" "$here/agreement.py" widen "$model" "$work/f32"
 fi
 step="--length 32K --repeats 1"
 [ -n "$quick" ] && step=$short
-for version in none combine scores products launches stream; do
-    part "earlier-$version" 25 $ours env DPE_CUDA_EARLIER=$version "$bundle/bin/dpe-bench" --device cuda --shape "$shape" $step
+# version NAME SHAPE SETTING: a step with this in the environment.
+version() {
+    part "step-$1" 25 $ours "$3" "$bundle/bin/dpe-bench" --device cuda --json "$work/parts/step-$1.jsonl" --shape "$2" $step
+}
+version today "$shape" DPE_CUDA_TRIAL=
+for trial in graph early graph,early; do
+    version "$trial" "$shape" DPE_CUDA_TRIAL=$trial
 done
+for earlier in combine scores products launches stream; do
+    version "earlier-$earlier" "$shape" DPE_CUDA_EARLIER=$earlier
+done
+# What launches cost shows most where a step is short.
+step="--length 1K --new 64"
+[ -n "$quick" ] && step=$short
+version small-today "$model" DPE_CUDA_TRIAL=
+version small-graph,early "$model" DPE_CUDA_TRIAL=graph,early
 hung "$mma" || part attention-mma 40 $ours "$here/bench_attention_cuda" mma 128 $lengths
 hung "$wgmma" || hung "$variants" || part attention-variants 40 $ours "$here/bench_attention_cuda" variants 128 $lengths
 finish

@@ -48,7 +48,10 @@ ours="env LD_LIBRARY_PATH=$libraries OMP_WAIT_POLICY=passive DPE_SOURCE_DIR=$her
 tests="$ours DPE_TEST_CUDA_MODULE=${DPE_CUDA_MODULE:-$bundle/lib/libdpe_cuda.so}"
 begin=$(date +%s)
 failed=0
-nvidia-smi --query-gpu=timestamp,clocks.sm,clocks.mem,power.draw,temperature.gpu,clocks_event_reasons.active \
+# Drivers before 535 have another name for why clocks are low, and refuse a query with a name that they do not know.
+reasons=clocks_event_reasons.active
+nvidia-smi --query-gpu=$reasons --format=csv >/dev/null 2>&1 || reasons=clocks_throttle_reasons.active
+nvidia-smi --query-gpu=timestamp,clocks.sm,clocks.mem,power.draw,temperature.gpu,$reasons \
     --format=csv -lms 500 >"$out/clocks.csv" 2>&1 &
 {
     echo "# $(basename "$0"), $(date -u +%Y-%m-%d\ %H:%M) UTC"

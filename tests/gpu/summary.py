@@ -71,6 +71,26 @@ for length, reach in ((8192, "≤ 1.08"), (32768, ""), (131072, "≤ 1.015")):
     add(f"dpe / rope, rotation included, {length}", ratio(length, "attention_s"), "", reach)
 for length, reach in ((8192, 0.21), (32768, 1.15), (131072, 10.3)):
     add(f"8B prefill, {length}", of("rope", length, "prefill_s"), "s", f"≤ {reach}")
+def step(version):
+    """method → seconds of a token of the part step-VERSION.jsonl."""
+    found = {}
+    for line in lines(f"step-{version}.jsonl"):
+        try:
+            row = json.loads(line)
+        except ValueError:
+            continue
+        found[row["method"]] = row["token_s"]
+    return found
+
+
+for today, versions in (("today", ("today", "graph", "early", "graph,early", "earlier-combine", "earlier-scores",
+                                   "earlier-products", "earlier-launches", "earlier-stream")),
+                        ("small-today", ("small-today", "small-graph,early"))):
+    for version in versions:
+        for method in ("rope", "dpe"):
+            time, of_today = step(version).get(method), step(today).get(method)
+            if time and of_today:
+                add(f"a token, {method}, {version}", 1e3 * time, "ms", f"{time / of_today:.3f} of {today}")
 token, floor, memory = (of("rope", 131072, field) for field in ("token_s", "token_floor_s", "memory_bytes"))
 add("8B decode at 131072", token and 1e3 * token, "ms", "≤ 8.4")
 add("the same over bytes / bandwidth", token and token / floor, "", "≤ 1.12")

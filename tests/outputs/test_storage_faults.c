@@ -19,6 +19,16 @@
 
 enum { ROWS = 5 };
 
+/* The time goes on by so much at each look: every record is synced. */
+static double clock_step = 1.0;
+double __wrap_dpe_clock(void);
+double __wrap_dpe_clock(void)
+{
+    static double now = 0.0;
+    now += clock_step;
+    return now;
+}
+
 /* What a life of the run got done before something failed. */
 struct progress {
     dpe_status status;
@@ -205,6 +215,32 @@ static void a_failed_sync_is_never_retried(void **state)
     assert_int_equal(dpe_run_close(run, &err), DPE_OK);
 }
 
+static void rows_within_50_ms_share_a_sync(void **state)
+{
+    struct scratch *scratch = *state;
+    struct dpe_run *run = NULL;
+    struct dpe_error err = {0};
+    assert_int_equal(fixture_open(scratch, 1, NULL, &run, &err), DPE_OK);
+    faults = (struct faults){.kind = FAULT_DISK, .nth = 1000};
+    clock_step = 0.0;
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(fixture_add(run, i, &err), DPE_OK);
+    }
+    assert_int_equal(faults.seen, 3); /* writes */
+    clock_step = 0.05;
+    assert_int_equal(fixture_add(run, 3, &err), DPE_OK);
+    assert_int_equal(faults.seen, 5);
+    /* The last of them is synced when the run closes. */
+    clock_step = 0.0;
+    assert_int_equal(fixture_add(run, 4, &err), DPE_OK);
+    faults = (struct faults){.kind = FAULT_DISK, .nth = 1, .code = EIO};
+    assert_int_equal(dpe_run_close(run, &err), DPE_IO);
+    assert_int_equal(faults.syncs, 1);
+    assert_non_null(strstr(err.text, "sync failed"));
+    faults = (struct faults){0};
+    clock_step = 1.0;
+}
+
 static void short_and_interrupted_writes_are_finished(void **state)
 {
     struct scratch *scratch = *state;
@@ -237,6 +273,7 @@ int main(void)
         WITH_SCRATCH(a_disk_that_fails_at_any_call),
         WITH_SCRATCH(a_full_disk_is_an_io_error),
         WITH_SCRATCH(a_failed_sync_is_never_retried),
+        WITH_SCRATCH(rows_within_50_ms_share_a_sync),
         WITH_SCRATCH(short_and_interrupted_writes_are_finished),
         WITH_SCRATCH(memory_that_fails_at_any_call),
     };

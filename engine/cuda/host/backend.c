@@ -85,6 +85,7 @@ static void cuda_close(struct dpe_backend *b)
     (void)dpe_rt_release(b->walk.memory);
     (void)dpe_rt_release(b->units.memory);
     (void)dpe_rt_release(b->differences);
+    dpe_cuda_free_steps(b);
     dpe_rt_blas_close(b->blas);
     dpe_cuda_leave(b);
     free(b->norms_host);
@@ -101,6 +102,9 @@ static dpe_status own_buffers(struct dpe_backend *b, const struct dpe_session_op
     rows = rows < options->branches ? options->branches : rows;
     b->batch_room = rows;
     b->logit_rows = dpe_cuda_logit_rows(b->config, rows);
+    if (b->switches.logits && b->logit_rows > DPE_CUDA_LEAST_LOGITS) {
+        b->logit_rows = DPE_CUDA_LEAST_LOGITS;
+    }
     struct {
         void **memory;
         uint64_t bytes;
@@ -120,35 +124,21 @@ static dpe_status own_buffers(struct dpe_backend *b, const struct dpe_session_op
     if (status == DPE_OK) {
         b->best = (int32_t *)(void *)(b->nonfinite + 1);
         b->report_host = dpe_alloc(sizeof *b->nonfinite + (size_t)rows * sizeof *b->best, 1);
-        status = b->report_host != NULL
-                     ? DPE_OK
-                     : dpe_fail(err, DPE_NO_MEMORY, "cuda: out of host memory");
+        status = b->report_host != NULL ? DPE_OK
+                                        : dpe_fail(err, DPE_NO_MEMORY, "cuda: out of host memory");
     }
     DPE_CUDA_TRY(b, dpe_rt_fill(b->counters, 0, 2 * sizeof *b->counters));
     DPE_CUDA_TRY(b, dpe_rt_fill(b->nonfinite, 0xff, sizeof *b->nonfinite));
     return status != DPE_OK ? status : dpe_cuda_status(b, err);
 }
 
-/* Whether DPE_CUDA_EARLIER, names divided by commas, has this one. */
-static bool is_earlier(const char *name)
-{
-    const char *at = getenv("DPE_CUDA_EARLIER");
-    size_t n = strlen(name);
-    while (at != NULL && *at != '\0') {
-        size_t length = strcspn(at, ",");
-        if (length == n && strncmp(at, name, n) == 0) {
-            return true;
-        }
-        at += length + (at[length] == ',');
-    }
-    return false;
-}
-
 static dpe_status cuda_open(const struct dpe_model *model,
                             const struct dpe_session_options *options, struct dpe_backend **backend,
                             struct dpe_error *err)
 {
+    struct dpe_cuda_switches switches;
     dpe_status status = dpe_cuda_available(options->device, err);
+    status = status == DPE_OK ? dpe_cuda_switches_read(&switches, err) : status;
     if (status != DPE_OK) {
         return status;
     }
@@ -167,12 +157,8 @@ static dpe_status cuda_open(const struct dpe_model *model,
     int code = dpe_rt_info(b->index, &b->info);
     dpe_cuda_use(b);
     DPE_CUDA_NOTE(b, code, "dpe_rt_info");
-    b->earlier = (struct dpe_cuda_earlier){
-        .combine = is_earlier("combine"),
-        .scores = is_earlier("scores"),
-        .products = is_earlier("products"),
-        .launches = is_earlier("launches"),
-    };
+    b->switches = switches;
+    b->steps.on = switches.graph;
     b->kernel = dpe_cuda_choose(&b->info, b->dtype, b->config->head_dim);
     b->dealing = dpe_decode_deal(b->config->n_kv_heads, b->config->head_dim, b->info.shared);
     b->decodes = b->dealing.heads > 0 && b->kernel != DPE_KERNEL_PLAIN &&
@@ -200,7 +186,7 @@ static const char *not_carried(const struct dpe_config *config, const struct dpe
          "layers without a norm before attention"},
         {config->activation != DPE_SWIGLU, "an activation other than SwiGLU"},
         {config->n_kinds > 1, "layers that a plan does not move"},
-        {config->blocks, "weights in the blocks of a GGUF file"},
+        {config->blocks, "weights in the blocks of a GGUF file, which gguf_to_hf.py unpacks"},
         {config->n_experts > 0, "experts"},
         {config->sinks, "attention sinks"},
         {plan->query_growth > 0.0, "queries that grow with the position"},
@@ -261,7 +247,8 @@ static uint64_t cuda_state_bytes(const struct dpe_config *config, const struct d
         (uint64_t)(config->n_layers * config->n_heads) * (uint64_t)plan->n_pairs,
         (uint64_t)(plan->n_bands - 1) * (uint64_t)options->positions * (uint64_t)plan->n_pairs * 4,
         dpe_cuda_norm_bytes(config),
-        rows * 36, /* tokens before and after, positions, offsets, and the walk of a block of 16 rows */
+        rows * 36, /* tokens before and after, positions, offsets, and the walk of a block of 16
+                      rows */
         logits,
         options->peers->size > 1 ? PEER_BYTES : 0,
     };
@@ -373,12 +360,14 @@ static void cuda_begin_batch(struct dpe_backend *b, const struct dpe_batch *batc
     dpe_cuda_use(b);
     b->units.rows = 0; /* positions differ */
     b->n_best = 0;
+    b->steps.keeping = false; /* what a pass kept that was broken off */
     DPE_CUDA_TRY(b, dpe_rt_up(b->tokens, batch->tokens, rows * sizeof *b->tokens));
     if (batch->positions != NULL) {
         DPE_CUDA_TRY(b, dpe_rt_up(b->positions, batch->positions, rows * sizeof *b->positions));
         DPE_CUDA_TRY(b, dpe_rt_up(b->offsets, batch->offsets, rows * sizeof *b->offsets));
     }
     DPE_CUDA_TRY(b, dpe_rt_fill(b->nonfinite, 0xff, sizeof *b->nonfinite));
+    dpe_cuda_begin_step(b, batch);
 }
 
 static dpe_status cuda_begin_layer(struct dpe_backend *b, int64_t layer, int64_t rows,
@@ -392,7 +381,7 @@ static dpe_status cuda_begin_layer(struct dpe_backend *b, int64_t layer, int64_t
 static int64_t cuda_first_nonfinite(struct dpe_backend *b, int64_t layer, dpe_mem x, int64_t rows,
                                     int64_t width)
 {
-    DPE_CUDA_TRY(b, dpe_kernel_nonfinite(x, rows, width, layer, b->nonfinite));
+    DPE_CUDA_LAUNCH(b, dpe_kernel_nonfinite(x, rows, width, layer, b->nonfinite));
     return -1;
 }
 
@@ -401,6 +390,7 @@ static dpe_status cuda_finish(struct dpe_backend *b, int64_t *layer, int64_t *ro
 {
     unsigned long long first = ~0ULL;
     const uint64_t tokens = (uint64_t)b->n_best * sizeof *b->best;
+    dpe_cuda_end_step(b);
     DPE_CUDA_TRY(b, dpe_rt_down(b->report_host, b->nonfinite, sizeof first + tokens));
     if (!b->failed) {
         memcpy(&first, b->report_host, sizeof first);

@@ -19,7 +19,9 @@
 #include "engine/cuda/kernels/attention.h"
 #include "engine/cuda/kernels/attention_decode.h"
 #include "engine/cuda/kernels/kernels.h"
+#include "engine/cuda/runtime/launches.h"
 #include "engine/cuda/runtime/runtime.h"
+#include "engine/cuda/runtime/switches.h"
 #include "engine/model/config/layer_weights.h"
 #include "engine/model/model.h"
 #include "engine/ops/ops.h"
@@ -62,10 +64,19 @@ struct dpe_cuda_units {
     struct dpe_decode_parts *parts;
 };
 
-/** Which kernels of decoding are earlier versions: those that DPE_CUDA_EARLIER names, until a card
- * has shown that the later ones are faster. */
-struct dpe_cuda_earlier {
-    bool combine, scores, products, launches;
+/** Launches of a step of decoding, and their graph once they have come twice. */
+struct dpe_cuda_step {
+    struct dpe_launches launches; /**< empty: a free place */
+    struct dpe_rt_graph *graph;   /**< NULL: none yet */
+    int64_t used;                 /**< the last step that had them */
+};
+enum { DPE_CUDA_STEPS = 8 };
+struct dpe_cuda_steps {
+    bool on;
+    bool keeping; /**< launches of this pass go to `list` */
+    struct dpe_launches list;
+    struct dpe_cuda_step steps[DPE_CUDA_STEPS];
+    int64_t n_steps, n_run, n_made; /**< steps so far, those that ran as graphs, graphs made */
 };
 
 struct dpe_backend {
@@ -100,7 +111,8 @@ struct dpe_backend {
     struct dpe_rotated_copies q_copies, k_copies;
     struct dpe_cuda_walk walk;
     struct dpe_decode_dealing dealing;
-    struct dpe_cuda_earlier earlier;
+    struct dpe_cuda_switches switches;
+    struct dpe_cuda_steps steps;
     bool decodes; /**< few rows have a kernel of their own */
     struct dpe_cuda_units units;
     void *differences; /**< dpe_decode_band.table of key copy c, NULL where the cache will do */
@@ -112,21 +124,23 @@ struct dpe_backend {
     /** What `finish` brings to the host in one copy: layer << 40 | row of the first non-finite row
      * (all ones: none), and after it the likeliest tokens. */
     unsigned long long *nonfinite;
-    int32_t *best;     /**< [batch_room] */
-    int32_t *best_to;  /**< host: where the next `finish` puts n_best of them; n_best 0: nowhere */
+    int32_t *best;    /**< [batch_room] */
+    int32_t *best_to; /**< host: where the next `finish` puts n_best of them; n_best 0: nowhere */
     int64_t n_best;
     void *report_host; /**< host, room for both */
     int64_t logit_rows;
-    float *logits;                 /**< [logit_rows][vocab] */
-    int32_t *counters;             /**< of the Hopper kernel */
-    double *norms, *norms_host;    /**< NULL before they are first needed */
+    float *logits;              /**< [logit_rows][vocab] */
+    int32_t *counters;          /**< of the Hopper kernel */
+    double *norms, *norms_host; /**< NULL before they are first needed */
 };
 
 enum {
-    DPE_CUDA_DECODE_ROWS = 256, /**< of a step, at once; more are taken in turns */
-    DPE_CUDA_FEW_ROWS = 4,      /**< of one branch: more go the way of a prefill */
-    DPE_CUDA_MOST_UNITS = 256,  /**< that units aim at */
-    DPE_CUDA_PROCESSORS = 160,  /**< for which a split walk has room in the workspace */
+    DPE_CUDA_DECODE_ROWS = 256,  /**< of a step, at once; more are taken in turns */
+    DPE_CUDA_FEW_ROWS = 4,       /**< of one branch: more go the way of a prefill */
+    DPE_CUDA_MOST_UNITS = 256,   /**< that units aim at */
+    DPE_CUDA_PROCESSORS = 160,   /**< for which a split walk has room in the workspace */
+    DPE_CUDA_LEAST_LOGITS = 256, /**< rows of logits at once, where memory is short or
+                                      DPE_CUDA_EARLIER has "logits" */
 };
 
 /** Note a code that is not 0 as the backend's failure, once. */
@@ -134,11 +148,36 @@ void dpe_cuda_note(struct dpe_backend *backend, int code, const char *call, cons
                    int line);
 /** Make the backend's device current on this thread. */
 void dpe_cuda_use(struct dpe_backend *backend);
+/** Before a pass: whether its launches are kept for a graph. */
+void dpe_cuda_begin_step(struct dpe_backend *backend, const struct dpe_batch *batch);
+/** At its end, before the host waits for it: run what was kept, as a graph where there is one. */
+void dpe_cuda_end_step(struct dpe_backend *backend);
+/** Make what was kept now, launch by launch; the rest of the pass is not kept. */
+void dpe_cuda_make_kept(struct dpe_backend *backend);
+void dpe_cuda_free_steps(struct dpe_backend *backend);
+/** Whether a call can be made; launches that come before it have been. */
+static inline bool dpe_cuda_ready(struct dpe_backend *backend)
+{
+    if (backend->steps.keeping) {
+        dpe_cuda_make_kept(backend);
+    }
+    return !backend->failed;
+}
 /** Make a call unless the backend has failed, and note its code. */
 #define DPE_CUDA_TRY(backend, call)                                                                \
     do {                                                                                           \
-        if (!(backend)->failed) {                                                                  \
+        if (dpe_cuda_ready(backend)) {                                                             \
             dpe_cuda_note(backend, call, #call, __FILE__, __LINE__);                               \
+        }                                                                                          \
+    } while (0)
+/** The same for calls that only launch kernels: a step keeps their launches. */
+#define DPE_CUDA_LAUNCH(backend, call)                                                             \
+    do {                                                                                           \
+        if (!(backend)->failed) {                                                                  \
+            dpe_launches_keep((backend)->steps.keeping ? &(backend)->steps.list : NULL);           \
+            int launched = call;                                                                   \
+            dpe_launches_keep(NULL);                                                               \
+            dpe_cuda_note(backend, launched, #call, __FILE__, __LINE__);                           \
         }                                                                                          \
     } while (0)
 /** Note the code of a call that was made already. */
@@ -159,8 +198,8 @@ void dpe_cuda_rmsnorm(struct dpe_backend *backend, enum dpe_weight which, int64_
                       int64_t width, dpe_mem x, int64_t rows, dpe_mem out);
 void dpe_cuda_linear(struct dpe_backend *backend, int64_t layer, enum dpe_weight which, dpe_mem x,
                      int64_t rows, dpe_mem out, bool accumulate);
-void dpe_cuda_project(struct dpe_backend *backend, int64_t layer, dpe_mem x, int64_t rows, dpe_mem q,
-                      dpe_mem k, dpe_mem v);
+void dpe_cuda_project(struct dpe_backend *backend, int64_t layer, dpe_mem x, int64_t rows,
+                      dpe_mem q, dpe_mem k, dpe_mem v);
 void dpe_cuda_gate(struct dpe_backend *backend, int64_t layer, dpe_mem x, int64_t rows,
                    dpe_mem gate, dpe_mem up);
 void dpe_cuda_scale(struct dpe_backend *backend, dpe_mem x, int64_t n, double factor);

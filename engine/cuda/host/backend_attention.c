@@ -42,10 +42,10 @@ void dpe_cuda_store_kv(struct dpe_backend *b, const struct dpe_batch *batch,
         rows.positions = b->positions;
         rows.to_offsets = b->offsets;
     }
-    DPE_CUDA_TRY(b, dpe_kernel_rotate(&rows, &rotation, 1));
+    DPE_CUDA_LAUNCH(b, dpe_kernel_rotate(&rows, &rotation, 1));
     rows.from = args->v;
     rows.to = args->cache_v;
-    DPE_CUDA_TRY(b, dpe_kernel_rotate(&rows, NULL, 0));
+    DPE_CUDA_LAUNCH(b, dpe_kernel_rotate(&rows, NULL, 0));
 }
 
 void dpe_cuda_copy_kv(struct dpe_backend *b, const struct dpe_store *args, int64_t from, int64_t to,
@@ -281,7 +281,7 @@ static void rotate_queries(struct dpe_backend *b, const struct run *run, struct 
         .first = run->start,
         .positions = run->positions,
     };
-    DPE_CUDA_TRY(b, dpe_kernel_rotate(&rows, rotations, b->q_copies.n));
+    DPE_CUDA_LAUNCH(b, dpe_kernel_rotate(&rows, rotations, b->q_copies.n));
 }
 
 /* Where a run's keys and values lie, key n at row n: the cache itself, unless a branch's own keys
@@ -323,7 +323,7 @@ static struct found find_keys(struct dpe_backend *b, const struct run *run, stru
                 .to_first = first,
             };
             if (rows.rows > 0) {
-                DPE_CUDA_TRY(b, dpe_kernel_rotate(&rows, NULL, 0));
+                DPE_CUDA_LAUNCH(b, dpe_kernel_rotate(&rows, NULL, 0));
             }
         }
     }
@@ -374,7 +374,7 @@ static void rotate_keys(struct dpe_backend *b, const struct run *run, const stru
             .to_first = first,
         };
         if (rows.rows > 0) {
-            DPE_CUDA_TRY(b, dpe_kernel_rotate(&rows, &rotation, 1));
+            DPE_CUDA_LAUNCH(b, dpe_kernel_rotate(&rows, &rotation, 1));
         }
         call->k[c] = to;
         call->k_head_stride[c] = keys * args->head_dim;
@@ -432,7 +432,7 @@ static void decode_run(struct dpe_backend *b, const struct run *run, int64_t r0)
     call.out = run->out;
     call.lse = run->lse;
     call.partial = room.memory + room.used;
-    DPE_CUDA_TRY(b, dpe_attention_decode(&call, NULL));
+    DPE_CUDA_LAUNCH(b, dpe_attention_decode(&call, NULL));
 }
 
 void dpe_cuda_attention(struct dpe_backend *b, const struct dpe_attention *args)

@@ -79,9 +79,9 @@ static int64_t find_pieces(const struct dpe_backend *b, const struct dpe_attenti
     return n;
 }
 
-/* Units of all pieces, and which are whose; their number. */
-static int64_t cut_pieces(const struct piece *pieces, int64_t n, int64_t length,
-                          struct dpe_decode_unit *units, struct dpe_decode_parts *parts)
+/* Units of all pieces, and which are whose. */
+static void cut_pieces(const struct piece *pieces, int64_t n, int64_t length,
+                       struct dpe_decode_unit *units, struct dpe_decode_parts *parts)
 {
     int64_t made = 0;
     for (int64_t i = 0; i < n; i++) {
@@ -96,7 +96,18 @@ static int64_t cut_pieces(const struct piece *pieces, int64_t n, int64_t length,
             *(p->own ? &parts[r].b_end : &parts[r].a_end) = (int32_t)made;
         }
     }
-    return made;
+}
+
+/* How many units a step that may become a graph has: one that stays for many tokens. The last ones
+ * are empty. */
+static int64_t padded_units(const struct dpe_backend *b, int64_t n)
+{
+    const int64_t target = target_units(b);
+    int64_t padded = 1;
+    while (padded < n) {
+        padded *= 2;
+    }
+    return n <= target && target < padded ? target : padded;
 }
 
 static void upload_units(struct dpe_backend *b, const struct dpe_decode_unit *units, int64_t n,
@@ -134,10 +145,16 @@ bool dpe_cuda_use_units(struct dpe_backend *b, const struct dpe_attention *args,
     if (pieces != NULL && parts != NULL) {
         int64_t n = find_pieces(b, args, r0, rows, pieces, parts);
         int64_t length = unit_length(pieces, n, target_units(b), dpe_decode_step(b->dealing));
-        units = dpe_alloc((size_t)units_of(pieces, n, length), sizeof *units);
+        const bool keeping = b->steps.keeping;
+        int64_t n_units = units_of(pieces, n, length);
+        n_units = keeping ? padded_units(b, n_units) : n_units;
+        units = dpe_alloc_zero((size_t)n_units, sizeof *units);
         if (units != NULL) {
-            n = cut_pieces(pieces, n, length, units, parts);
-            upload_units(b, units, n, parts, rows);
+            cut_pieces(pieces, n, length, units, parts);
+            /* Of what a step has kept before this nothing uses units: this need not wait for it. */
+            b->steps.keeping = false;
+            upload_units(b, units, n_units, parts, rows);
+            b->steps.keeping = keeping;
         }
     }
     if (units == NULL && !b->failed) {
@@ -207,8 +224,8 @@ void dpe_cuda_decode_call(const struct dpe_backend *b, const struct dpe_attentio
 {
     const struct dpe_plan *plan = b->plan;
     call->dealing = b->dealing;
-    call->serial_combine = b->earlier.combine;
-    call->chained_scores = b->earlier.scores;
+    call->serial_combine = b->switches.combine;
+    call->chained_scores = b->switches.scores;
     call->dtype = b->dtype;
     call->n_heads = args->n_heads;
     call->n_kv_heads = args->n_kv_heads;

@@ -3,7 +3,7 @@
 
 void dpe_cuda_embed(struct dpe_backend *b, const struct dpe_batch *batch, dpe_mem x)
 {
-    DPE_CUDA_TRY(
+    DPE_CUDA_LAUNCH(
         b, dpe_kernel_embed(b->dtype, b->embedding, b->tokens, batch->rows, b->config->hidden, x));
 }
 
@@ -13,11 +13,11 @@ void dpe_cuda_rmsnorm(struct dpe_backend *b, enum dpe_weight which, int64_t laye
     const float *weight =
         which == DPE_WEIGHT_FINAL_NORM ? b->final_norm : b->layers[layer].weight[which];
     if (rows > 0 && (which == DPE_WEIGHT_Q_NORM || which == DPE_WEIGHT_K_NORM)) {
-        DPE_CUDA_TRY(b, dpe_kernel_head_norm(b->dtype, out, weight, rows, width,
-                                             (float)b->config->rms_eps));
+        DPE_CUDA_LAUNCH(
+            b, dpe_kernel_head_norm(b->dtype, out, weight, rows, width, (float)b->config->rms_eps));
     } else if (rows > 0) {
-        DPE_CUDA_TRY(b, dpe_kernel_rmsnorm(b->dtype, x, weight, rows, width,
-                                           (float)b->config->rms_eps, out));
+        DPE_CUDA_LAUNCH(b, dpe_kernel_rmsnorm(b->dtype, x, weight, rows, width,
+                                              (float)b->config->rms_eps, out));
     }
 }
 
@@ -28,14 +28,14 @@ static void product(struct dpe_backend *b, const struct dpe_rt_product *p)
             .dtype = p->dtype,
             .out_float = p->out_float,
             .accumulate = p->accumulate,
-            .ahead = !b->earlier.products,
+            .ahead = !b->switches.products,
             .x = p->x,
             .rows = p->rows,
             .k = p->k,
             .n_weights = 1,
             .weights = {{.w = p->w, .out = p->out, .n = p->n}},
         };
-        DPE_CUDA_TRY(b, dpe_kernel_product_few(&few));
+        DPE_CUDA_LAUNCH(b, dpe_kernel_product_few(&few));
     } else {
         DPE_CUDA_TRY(b, dpe_rt_product(b->blas, p));
     }
@@ -59,16 +59,16 @@ void dpe_cuda_linear(struct dpe_backend *b, int64_t layer, enum dpe_weight which
     };
     product(b, &p);
     if (b->layers[layer].bias[which] != NULL) {
-        DPE_CUDA_TRY(b, dpe_kernel_bias(residual ? DPE_F32 : b->dtype, out,
-                                        b->layers[layer].bias[which], rows, shape.rows));
+        DPE_CUDA_LAUNCH(b, dpe_kernel_bias(residual ? DPE_F32 : b->dtype, out,
+                                           b->layers[layer].bias[which], rows, shape.rows));
     }
 }
 
 /* Several products of few rows as one launch, unless an earlier version is asked for. */
 static bool is_one_launch(const struct dpe_backend *b, int64_t rows)
 {
-    return rows <= DPE_FEW_ROWS && b->config->hidden % 8 == 0 && !b->earlier.launches &&
-           !b->earlier.products;
+    return rows <= DPE_FEW_ROWS && b->config->hidden % 8 == 0 && !b->switches.launches &&
+           !b->switches.products;
 }
 
 static struct dpe_few_weight few_weight(const struct dpe_backend *b, int64_t layer,
@@ -99,7 +99,7 @@ void dpe_cuda_project(struct dpe_backend *b, int64_t layer, dpe_mem x, int64_t r
         .weights = {few_weight(b, layer, DPE_WEIGHT_Q, q), few_weight(b, layer, DPE_WEIGHT_K, k),
                     few_weight(b, layer, DPE_WEIGHT_V, v)},
     };
-    DPE_CUDA_TRY(b, dpe_kernel_product_few(&few));
+    DPE_CUDA_LAUNCH(b, dpe_kernel_product_few(&few));
 }
 
 void dpe_cuda_gate(struct dpe_backend *b, int64_t layer, dpe_mem x, int64_t rows, dpe_mem gate,
@@ -121,27 +121,27 @@ void dpe_cuda_gate(struct dpe_backend *b, int64_t layer, dpe_mem x, int64_t rows
         .weights = {few_weight(b, layer, DPE_WEIGHT_GATE, gate),
                     few_weight(b, layer, DPE_WEIGHT_UP, up)},
     };
-    DPE_CUDA_TRY(b, dpe_kernel_gated_few(&few));
+    DPE_CUDA_LAUNCH(b, dpe_kernel_gated_few(&few));
 }
 
 void dpe_cuda_scale(struct dpe_backend *b, dpe_mem x, int64_t n, double factor)
 {
-    DPE_CUDA_TRY(b, dpe_kernel_scale(x, n, (float)factor));
+    DPE_CUDA_LAUNCH(b, dpe_kernel_scale(x, n, (float)factor));
 }
 
 void dpe_cuda_add(struct dpe_backend *b, dpe_mem x, dpe_mem y, int64_t n)
 {
-    DPE_CUDA_TRY(b, dpe_kernel_add(b->dtype, x, y, n));
+    DPE_CUDA_LAUNCH(b, dpe_kernel_add(b->dtype, x, y, n));
 }
 
 void dpe_cuda_activate(struct dpe_backend *b, dpe_mem gate, dpe_mem up, int64_t rows)
 {
-    DPE_CUDA_TRY(b, dpe_kernel_swiglu(b->dtype, gate, up, rows * b->config->intermediate));
+    DPE_CUDA_LAUNCH(b, dpe_kernel_swiglu(b->dtype, gate, up, rows * b->config->intermediate));
 }
 
 int64_t dpe_cuda_logit_rows(const struct dpe_config *config, int64_t rows)
 {
-    const int64_t least = 256;
+    const int64_t least = DPE_CUDA_LEAST_LOGITS;
     const int64_t most = 2048;
     int64_t fit = (INT64_C(512) << 20) / (config->vocab * (int64_t)sizeof(float));
     fit = fit < least ? least : (fit > most ? most : fit);
@@ -180,7 +180,7 @@ void dpe_cuda_best(struct dpe_backend *b, dpe_mem x, int64_t rows, int32_t *toke
 {
     for (int64_t r = 0; r < rows; r += b->logit_rows) {
         int64_t some = lm_head(b, x, r, rows);
-        DPE_CUDA_TRY(b, dpe_kernel_argmax(b->logits, some, b->config->vocab, b->best + r));
+        DPE_CUDA_LAUNCH(b, dpe_kernel_argmax(b->logits, some, b->config->vocab, b->best + r));
     }
     b->best_to = tokens;
     b->n_best = rows;

@@ -68,7 +68,7 @@ struct dpe_flash {
 };
 
 /** Tiles of the mma.sync kernel for a head dimension; rows 0 when it has no kernel for that one
- *  (64, 96, 128 and 256 have). */
+ *  (64, 96 and 128 have). */
 struct dpe_tile_shape dpe_attention_mma_shape(int64_t head_dim);
 /** In how many parts to split a walk of `n_blocks` blocks, the longest of `longest` tiles, so that
  *  the device is busy: 1 when it is anyway. With it `partial` is never larger than about

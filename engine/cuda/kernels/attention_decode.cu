@@ -207,8 +207,13 @@ __global__ void __launch_bounds__(32 * WARPS, 1)
 {
     using size = sizes<D>;
     DPE_SHARED(unsigned char, memory);
+    dpe_let_next_start();
+    dpe_wait_for_earlier();
     const dpe_decode_dealing dealt = call.dealing;
     const dpe_decode_unit &unit = call.units[blockIdx.x];
+    if (unit.n_rows == 0) {
+        return;
+    }
     int warp = static_cast<int>(threadIdx.x) / 32;
     place at;
     at.lane = static_cast<int>(threadIdx.x) % 32;
@@ -349,6 +354,8 @@ __global__ void __launch_bounds__(COMBINERS *D) combine(const __grid_constant__ 
 {
     __shared__ float weights[MANY_PARTS];
     __shared__ float outs[COMBINERS][D];
+    dpe_let_next_start();
+    dpe_wait_for_earlier();
     const int thread = static_cast<int>(threadIdx.x);
     const int threads = COMBINERS * D;
     const row_parts<D> all = parts_of_row<D>(call, blockIdx.x, static_cast<int>(blockIdx.y));
@@ -403,6 +410,8 @@ __global__ void __launch_bounds__(COMBINERS *D) combine(const __grid_constant__ 
 template <class T, int D>
 __global__ void __launch_bounds__(D) combine_serial(const __grid_constant__ dpe_decode call)
 {
+    dpe_let_next_start();
+    dpe_wait_for_earlier();
     const row_parts<D> all = parts_of_row<D>(call, blockIdx.x, static_cast<int>(blockIdx.y));
     float top = -INFINITY;
     float sum = 0.0F;
@@ -447,14 +456,15 @@ template <class T, int D> int launch(const dpe_decode *call, void *stream)
     dim3 grid(static_cast<unsigned>(call->n_units),
               static_cast<unsigned>(call->n_kv_heads / dealt.heads));
     auto kernel = call->chained_scores ? decode<T, D, true> : decode<T, D, false>;
-    int error = dpe_launch(kernel, grid, static_cast<unsigned>(32 * warps), shared, stream, *call);
+    int error =
+        dpe_launch_early(kernel, grid, static_cast<unsigned>(32 * warps), shared, stream, *call);
     if (error != 0) {
         return error;
     }
     dim3 outs(static_cast<unsigned>(call->rows), static_cast<unsigned>(call->n_heads));
     return call->serial_combine
-               ? dpe_launch(combine_serial<T, D>, outs, D, 0, stream, *call)
-               : dpe_launch(combine<T, D>, outs, COMBINERS * D, 0, stream, *call);
+               ? dpe_launch_early(combine_serial<T, D>, outs, D, 0, stream, *call)
+               : dpe_launch_early(combine<T, D>, outs, COMBINERS * D, 0, stream, *call);
 }
 
 template <class T> int launch_of(const dpe_decode *call, void *stream)

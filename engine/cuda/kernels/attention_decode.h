@@ -17,7 +17,7 @@
 extern "C" {
 #endif
 
-/** 32 bytes. */
+/** 32 bytes. n_rows 0: none, its block ends at once. */
 struct dpe_decode_unit {
     int64_t first, end;        /**< keys, by position */
     int64_t shift;             /**< cache row − position */

@@ -34,6 +34,8 @@ __device__ inline int64_t all_threads(void)
 template <class T, int N>
 __global__ void embed(const T *table, const int32_t *tokens, int64_t rows, int64_t width, float *x)
 {
+    dpe_let_next_start();
+    dpe_wait_for_earlier();
     int64_t steps = width / N;
     for (int64_t i = this_thread(); i < rows * steps; i += all_threads()) {
         float some[N];
@@ -48,6 +50,8 @@ template <class F, class T, int N>
 __global__ void rmsnorm(const F *x, const float *weight, int64_t rows, int64_t width, float eps,
                         T *out)
 {
+    dpe_let_next_start();
+    dpe_wait_for_earlier();
     for (int64_t r = blockIdx.x; r < rows; r += gridDim.x) {
         const F *row = x + r * width;
         float squares = 0.0f;
@@ -78,6 +82,8 @@ __global__ void rmsnorm(const F *x, const float *weight, int64_t rows, int64_t w
 template <class T, int N>
 __global__ void add_bias(T *out, const float *bias, int64_t rows, int64_t width)
 {
+    dpe_let_next_start();
+    dpe_wait_for_earlier();
     for (int64_t r = blockIdx.x; r < rows; r += gridDim.x) {
         for (int64_t i = threadIdx.x * N; i < width; i += blockDim.x * N) {
             float some[N];
@@ -96,6 +102,8 @@ __global__ void add_bias(T *out, const float *bias, int64_t rows, int64_t width)
 /* x += y, the stream and what a norm made. */
 template <class T, int N> __global__ void add(float *x, const T *y, int64_t n)
 {
+    dpe_let_next_start();
+    dpe_wait_for_earlier();
     for (int64_t i = this_thread() * N; i < n; i += all_threads() * N) {
         float some[N];
         float by[N];
@@ -111,6 +119,8 @@ template <class T, int N> __global__ void add(float *x, const T *y, int64_t n)
 
 __global__ void scale(float *x, int64_t n, float factor)
 {
+    dpe_let_next_start();
+    dpe_wait_for_earlier();
     for (int64_t i = this_thread(); i < n; i += all_threads()) {
         x[i] *= factor;
     }
@@ -118,6 +128,8 @@ __global__ void scale(float *x, int64_t n, float factor)
 
 template <class T, int N> __global__ void swiglu(T *gate, const T *up, int64_t n)
 {
+    dpe_let_next_start();
+    dpe_wait_for_earlier();
     for (int64_t i = this_thread() * N; i < n; i += all_threads() * N) {
         float g[N];
         float u[N];
@@ -134,6 +146,8 @@ template <class T, int N> __global__ void swiglu(T *gate, const T *up, int64_t n
 __global__ void nonfinite(const float *x, int64_t n, int64_t width, unsigned long long layer,
                           unsigned long long *first)
 {
+    dpe_let_next_start();
+    dpe_wait_for_earlier();
     for (int64_t i = this_thread(); i < n; i += all_threads()) {
         if ((__float_as_uint(x[i]) & 0x7f800000U) == 0x7f800000U) {
             atomicMin(first, layer << 40 | static_cast<unsigned long long>(i / width));
@@ -182,21 +196,25 @@ __device__ __forceinline__ void add_weights(const few_weights<T, W, AHEAD> &a, c
     }
 }
 
+/* Element from which on no round of AHEAD reads begins. */
+template <int AHEAD> __device__ __forceinline__ int64_t end_of_rounds(int64_t step, int64_t k)
+{
+    return k - AHEAD * step + step;
+}
+
 /* A product's share of a warp: of every column from element `first` on, every `step`-th eight. AHEAD
- * reads of each are under way at once; those of a round start in the round before it, since ptxas
- * puts reads of the same round one behind the use of the other, to save registers. */
+ * reads of each are under way at once. The reads of a round are issued in the round before it: of
+ * reads that are used in the same round ptxas issues one, waits for it, and issues the next. `a`:
+ * what was read for the first round. */
 template <class T, int W, int R, int AHEAD>
 __device__ __forceinline__ void add_products(const T *const (&rows)[W], const T *x, int64_t first,
-                                             int64_t step, int64_t k, float (&sums)[W][R])
+                                             int64_t step, int64_t k, few_weights<T, W, AHEAD> &a,
+                                             float (&sums)[W][R])
 {
     const int64_t round = AHEAD * step;
-    const int64_t last = k - round + step; /* rounds begin before it */
+    const int64_t last = end_of_rounds<AHEAD>(step, k);
     int64_t i = first;
     if constexpr (AHEAD > 1) {
-        few_weights<T, W, AHEAD> a;
-        if (i < last) {
-            load_weights(rows, i, step, a);
-        }
 #pragma unroll 1
         for (; i < last; i += round) {
             few_weights<T, W, AHEAD> next;
@@ -209,9 +227,9 @@ __device__ __forceinline__ void add_products(const T *const (&rows)[W], const T 
     }
 #pragma unroll 1
     for (; i < k; i += step) {
-        few_weights<T, W, 1> a;
-        load_weights(rows, i, step, a);
-        add_weights<T, W, R, 1>(a, x, i, step, k, sums);
+        few_weights<T, W, 1> one;
+        load_weights(rows, i, step, one);
+        add_weights<T, W, R, 1>(one, x, i, step, k, sums);
     }
 }
 
@@ -275,16 +293,24 @@ __global__ void __launch_bounds__(THREADS) product_few(const __grid_constant__ f
     const auto &weight = call.weights[which];
     const int64_t columns = THREADS / 32 / call.split;
     const int64_t column = (blockIdx.x - weight.first_block) * columns + warp / call.split;
+    const int64_t first = (warp % call.split * 32 + lane) * 8;
+    const int64_t step = call.split * 32 * 8;
     float sums[W][R] = {};
     float totals[W];
-    if (column < weight.n) {
-        const T *rows[W];
+    const T *rows[W];
+    few_weights<T, W, AHEAD> a;
 #pragma unroll
-        for (int w = 0; w < W; w++) {
-            rows[w] = (w == 0 ? weight.w : call.weights[1].w) + column * call.k;
-        }
-        add_products<T, W, R, AHEAD>(rows, call.x, (warp % call.split * 32 + lane) * 8,
-                                     call.split * 32 * 8, call.k, sums);
+    for (int w = 0; w < W; w++) {
+        rows[w] = (w == 0 ? weight.w : call.weights[1].w) + column * call.k;
+    }
+    dpe_let_next_start();
+    /* No kernel writes weights. */
+    if (AHEAD > 1 && column < weight.n && first < end_of_rounds<AHEAD>(step, call.k)) {
+        load_weights(rows, first, step, a);
+    }
+    dpe_wait_for_earlier();
+    if (column < weight.n) {
+        add_products<T, W, R, AHEAD>(rows, call.x, first, step, call.k, a, sums);
     }
     add_lanes<W, R>(sums, call.split, totals);
     if (column < weight.n && warp % call.split == 0 && lane < R) {
@@ -349,6 +375,8 @@ __device__ inline void take_better(float &value, int &index, int by)
 __global__ void __launch_bounds__(MANY_THREADS)
     argmax(const float *logits, int64_t vocab, int32_t *tokens)
 {
+    dpe_let_next_start();
+    dpe_wait_for_earlier();
     __shared__ float best_value[32];
     __shared__ int best_index[32];
     const float *row = logits + blockIdx.x * vocab;
@@ -467,7 +495,7 @@ int few_launch(const few_rows<T, O> &call, unsigned blocks, bool ahead)
     if constexpr (!GATED && sizeof(T) == 2) {
         kernel = ahead ? kernel : product_few<T, O, R, 1, GATED>;
     }
-    return dpe_launch(kernel, blocks, THREADS, 0, NULL, call);
+    return dpe_launch_early(kernel, blocks, THREADS, 0, NULL, call);
 }
 
 template <class T, class O, bool GATED> int few(const struct dpe_few_product *p)
@@ -519,10 +547,10 @@ int embed_of(const void *table, const int32_t *tokens, int64_t rows, int64_t wid
 {
     const T *from = static_cast<const T *>(table);
     if (by_eight<T>(width, table, x)) {
-        return dpe_launch(embed<T, 8>, blocks_for(rows * width / 8 / THREADS + 1), THREADS, 0, NULL,
+        return dpe_launch_early(embed<T, 8>, blocks_for(rows * width / 8 / THREADS + 1), THREADS, 0, NULL,
                           from, tokens, rows, width, x);
     }
-    return dpe_launch(embed<T, 1>, blocks_for(rows * width / THREADS + 1), THREADS, 0, NULL, from,
+    return dpe_launch_early(embed<T, 1>, blocks_for(rows * width / THREADS + 1), THREADS, 0, NULL, from,
                       tokens, rows, width, x);
 }
 
@@ -533,23 +561,24 @@ int rmsnorm_of(const F *x, const float *weight, int64_t rows, int64_t width, flo
     auto kernel = by_eight<T>(width, x, out) && reinterpret_cast<uintptr_t>(weight) % 16 == 0
                       ? rmsnorm<F, T, 8>
                       : rmsnorm<F, T, 1>;
-    return dpe_launch(kernel, blocks_for(rows), THREADS, 0, NULL, x, weight, rows, width, eps, to);
+    return dpe_launch_early(kernel, blocks_for(rows), THREADS, 0, NULL, x, weight, rows, width, eps,
+                            to);
 }
 
 template <class T> int add_of(float *x, const void *y, int64_t n)
 {
     const T *from = static_cast<const T *>(y);
     if (by_eight<T>(n, x, y)) {
-        return dpe_launch(add<T, 8>, blocks_for(n / 8 / THREADS + 1), THREADS, 0, NULL, x, from, n);
+        return dpe_launch_early(add<T, 8>, blocks_for(n / 8 / THREADS + 1), THREADS, 0, NULL, x, from, n);
     }
-    return dpe_launch(add<T, 1>, blocks_for(n / THREADS + 1), THREADS, 0, NULL, x, from, n);
+    return dpe_launch_early(add<T, 1>, blocks_for(n / THREADS + 1), THREADS, 0, NULL, x, from, n);
 }
 
 template <class T> int bias_of(void *out, const float *bias, int64_t rows, int64_t width)
 {
     T *to = static_cast<T *>(out);
     auto kernel = by_eight<T>(width, out, bias) ? add_bias<T, 8> : add_bias<T, 1>;
-    return dpe_launch(kernel, blocks_for(rows), THREADS, 0, NULL, to, bias, rows, width);
+    return dpe_launch_early(kernel, blocks_for(rows), THREADS, 0, NULL, to, bias, rows, width);
 }
 
 template <class T> int swiglu_of(void *gate, const void *up, int64_t n)
@@ -557,9 +586,9 @@ template <class T> int swiglu_of(void *gate, const void *up, int64_t n)
     T *g = static_cast<T *>(gate);
     const T *u = static_cast<const T *>(up);
     if (by_eight<T>(n, gate, up)) {
-        return dpe_launch(swiglu<T, 8>, blocks_for(n / 8 / THREADS + 1), THREADS, 0, NULL, g, u, n);
+        return dpe_launch_early(swiglu<T, 8>, blocks_for(n / 8 / THREADS + 1), THREADS, 0, NULL, g, u, n);
     }
-    return dpe_launch(swiglu<T, 1>, blocks_for(n / THREADS + 1), THREADS, 0, NULL, g, u, n);
+    return dpe_launch_early(swiglu<T, 1>, blocks_for(n / THREADS + 1), THREADS, 0, NULL, g, u, n);
 }
 
 /* One call for each dtype of a template over it. */
@@ -613,7 +642,7 @@ int dpe_kernel_add(enum dpe_dtype dtype, float *x, const void *y, int64_t n)
 
 int dpe_kernel_scale(float *x, int64_t n, float factor)
 {
-    return dpe_launch(scale, blocks_for(n / THREADS + 1), THREADS, 0, NULL, x, n, factor);
+    return dpe_launch_early(scale, blocks_for(n / THREADS + 1), THREADS, 0, NULL, x, n, factor);
 }
 
 int dpe_kernel_swiglu(enum dpe_dtype dtype, void *gate, const void *up, int64_t n)
@@ -625,7 +654,7 @@ int dpe_kernel_nonfinite(const float *x, int64_t rows, int64_t width, int64_t la
                          unsigned long long *first)
 {
     int64_t n = rows * width;
-    return dpe_launch(nonfinite, blocks_for(n / THREADS + 1), THREADS, 0, NULL, x, n, width,
+    return dpe_launch_early(nonfinite, blocks_for(n / THREADS + 1), THREADS, 0, NULL, x, n, width,
                       static_cast<unsigned long long>(layer), first);
 }
 
@@ -648,7 +677,7 @@ int dpe_kernel_random(enum dpe_dtype dtype, void *out, int64_t n, float deviatio
 int dpe_kernel_argmax(const float *logits, int64_t rows, int64_t vocab, int32_t *tokens)
 {
     const unsigned threads = vocab < 8192 ? THREADS : MANY_THREADS;
-    return dpe_launch(argmax, static_cast<unsigned>(rows), threads, 0, NULL, logits, vocab, tokens);
+    return dpe_launch_early(argmax, static_cast<unsigned>(rows), threads, 0, NULL, logits, vocab, tokens);
 }
 
 int dpe_kernel_nll(const float *logits, const int32_t *targets, int64_t rows, int64_t vocab,

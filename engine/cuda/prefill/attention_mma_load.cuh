@@ -15,10 +15,10 @@ namespace
 
 /* Sizes that follow from the head dimension. */
 template <int D> struct tiles {
-    static constexpr int mt = D == 256 ? 1 : 2; /* 16-row matrices of a warp: what registers hold */
-    static constexpr int threads = 128;         /* and no more rows than threads */
+    static constexpr int mt = 2;        /* 16-row matrices of a warp: what registers hold */
+    static constexpr int threads = 128; /* and no more rows than threads */
     static constexpr int rows = threads / 32 * 16 * mt;
-    static constexpr int keys = D == 256 ? 32 : 64;
+    static constexpr int keys = 64;
     static constexpr int row_bytes = 2 * D;
     static constexpr int slot_bytes = keys * row_bytes;
     static constexpr int slots = 3;
@@ -92,12 +92,12 @@ thread_source(const place<T, D> &at, const void *tensor, int64_t head, int64_t h
 }
 
 /* Shared address of a thread's first chunk in pass i of a tile. Passes are a multiple of 8 rows
- * apart, or (head_dim 256) of 4, which turns one bit. */
+ * apart, so all of a thread's rows are swizzled alike. */
 template <int D> __device__ __forceinline__ uint32_t pass_address(uint32_t tile, uint32_t to, int i)
 {
     using size = tiles<D>;
-    return tile + (to ^ (size::pass % 8 != 0 && i % 2 != 0 ? 64U : 0U)) +
-           static_cast<uint32_t>(i * size::pass * size::row_bytes);
+    static_assert(size::pass % 8 == 0, "rows of a pass");
+    return tile + to + static_cast<uint32_t>(i * size::pass * size::row_bytes);
 }
 
 /* Start copying `passes` rows of this thread: those from `first` on that lie before `end`; the

@@ -15,6 +15,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "engine/cuda/ptx/launch.h"
+
 #ifndef DPE_EMULATE
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -38,32 +40,47 @@ struct dpe_f16 {
     extern __shared__ __align__(1024) unsigned char dpe_dynamic_shared[];                          \
     type *name = reinterpret_cast<type *>(dpe_dynamic_shared)
 
-/** The stream of the calling thread's device (runtime.c): where kernels with no other run. */
-extern "C" void *dpe_rt_stream(void);
+/** dpe_kernel_launch.call. */
+template <class... P> struct dpe_emulated_call {
+    static constexpr void (*call)(const void *, const void *const *) = NULL;
+};
+#endif
 
+/** A kernel launch as dpe_rt_launch makes it. */
+template <class... P>
+static inline int dpe_launch_as(bool early, void (*kernel)(P...), dim3 grid, dim3 block,
+                                size_t shared, void *stream, const P &...arguments)
+{
+    const void *const pointers[] = {&arguments...};
+    const uint32_t sizes[] = {static_cast<uint32_t>(sizeof arguments)...};
+    static_assert(sizeof...(P) <= DPE_MOST_ARGUMENTS, "launches are kept with so many arguments");
+    const struct dpe_kernel_launch launch = {reinterpret_cast<const void *>(kernel),
+                                             dpe_emulated_call<P...>::call,
+                                             {grid.x, grid.y, grid.z},
+                                             {block.x, block.y, block.z},
+                                             shared,
+                                             stream,
+                                             early,
+                                             static_cast<int32_t>(sizeof...(P)),
+                                             pointers,
+                                             sizes};
+    return dpe_rt_launch(&launch);
+}
 /** Launch a kernel (name a template instance through a variable or in parentheses); the CUDA error
- *  code, 0 = launched. `stream` NULL: dpe_rt_stream. Raises the block's limit of dynamic shared memory where needed. */
+ *  code, 0 = launched. `stream` NULL: dpe_rt_stream. */
 template <class... P, class... A>
 static inline int dpe_launch(void (*kernel)(P...), dim3 grid, dim3 block, size_t shared,
-                             void *stream, A... args)
+                             void *stream, const A &...arguments)
 {
-    if (shared > 48 * 1024) {
-        cudaError_t error = cudaFuncSetAttribute(
-            kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared));
-        if (error == cudaSuccess) {
-            /* All of the unified memory, so that as many blocks as fit do live side by side. */
-            error = cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
-                                         cudaSharedmemCarveoutMaxShared);
-        }
-        if (error != cudaSuccess) {
-            return static_cast<int>(error);
-        }
-    }
-    stream = stream == NULL ? dpe_rt_stream() : stream;
-    kernel<<<grid, block, shared, static_cast<cudaStream_t>(stream)>>>(args...);
-    return static_cast<int>(cudaGetLastError());
+    return dpe_launch_as<P...>(false, kernel, grid, block, shared, stream, arguments...);
 }
-#endif
+/** The same for a kernel of a step of decoding, each of whose threads calls dpe_wait_for_earlier. */
+template <class... P, class... A>
+static inline int dpe_launch_early(void (*kernel)(P...), dim3 grid, dim3 block, size_t shared,
+                                   void *stream, const A &...arguments)
+{
+    return dpe_launch_as<P...>(true, kernel, grid, block, shared, stream, arguments...);
+}
 
 /** @name Between float and what lies in memory; exact to float, nearest even from it. */
 /**@{*/

@@ -14,7 +14,9 @@
 #include <cublas_v2.h>
 #include <cuda_runtime_api.h>
 
+#include "engine/cuda/runtime/launches.h"
 #include "engine/cuda/runtime/nccl_module.h"
+#include "engine/cuda/runtime/switches.h"
 
 int dpe_rt_versions(int *driver, int *runtime)
 {
@@ -56,6 +58,7 @@ int dpe_rt_info(int device, struct dpe_cuda_info *info)
 enum { MOST_DEVICES = 64, PINNED = 256 << 10, SMALL = 32 << 10 };
 struct lane {
     bool opened;
+    bool early;          /* launches may start before the end of the one before, where they can */
     cudaStream_t stream; /* NULL: the legacy default stream */
     char *pinned;        /* NULL: none could be had */
     size_t used;         /* by copies that may not have happened yet */
@@ -152,17 +155,23 @@ int dpe_rt_release(void *memory)
 }
 
 /* Streams that do not wait for the legacy one. The current device's lane is opened once. */
-static cudaError_t open_lane(struct lane *made)
+static cudaError_t open_lane(struct lane *made, int device)
 {
-    const char *earlier = getenv("DPE_CUDA_EARLIER");
-    if (made->opened || (earlier != NULL && strstr(earlier, "stream") != NULL)) {
-        made->opened = true;
+    struct dpe_cuda_switches switches;
+    int major = 0;
+    if (made->opened) {
         return cudaSuccess;
     }
-    cudaError_t code = cudaStreamCreateWithFlags(&made->stream, cudaStreamNonBlocking);
-    if (code == cudaSuccess && cudaMallocHost((void **)&made->pinned, PINNED) != cudaSuccess) {
-        (void)cudaGetLastError();
-        made->pinned = NULL;
+    (void)dpe_cuda_switches_read(&switches, NULL); /* what is wrong in it the backend reports */
+    cudaError_t code = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
+    /* Cards before 9.0 know no such launches. */
+    made->early = switches.early && major >= 9;
+    if (code == cudaSuccess && !switches.stream) {
+        code = cudaStreamCreateWithFlags(&made->stream, cudaStreamNonBlocking);
+        if (code == cudaSuccess && cudaMallocHost((void **)&made->pinned, PINNED) != cudaSuccess) {
+            (void)cudaGetLastError();
+            made->pinned = NULL;
+        }
     }
     made->opened = code == cudaSuccess;
     return code;
@@ -179,7 +188,7 @@ int dpe_rt_use(int device)
     }
     call_once(&lanes_once, lanes_begin);
     (void)mtx_lock(&lanes_lock);
-    code = open_lane(&lanes[device]);
+    code = open_lane(&lanes[device], device);
     (void)mtx_unlock(&lanes_lock);
     lane = &lanes[device];
     return (int)code;
@@ -244,8 +253,7 @@ int dpe_rt_down(void *to, const void *from, uint64_t bytes)
 
 int dpe_rt_copy(void *to, const void *from, uint64_t bytes)
 {
-    return (int)cudaMemcpyAsync(to, from, (size_t)bytes, cudaMemcpyDeviceToDevice,
-                                dpe_rt_stream());
+    return (int)cudaMemcpyAsync(to, from, (size_t)bytes, cudaMemcpyDeviceToDevice, dpe_rt_stream());
 }
 
 int dpe_rt_fill(void *at, int byte, uint64_t bytes)
@@ -256,6 +264,102 @@ int dpe_rt_fill(void *at, int byte, uint64_t bytes)
 int dpe_rt_wait(void)
 {
     return is_hanging() ? DPE_RT_HANGS : (int)cudaDeviceSynchronize();
+}
+
+/* ------------------------------------------------------------------------------------ launches */
+
+/* More than 48 KiB of shared memory a kernel has to be allowed. */
+static cudaError_t allow_shared(const struct dpe_kernel_launch *launch)
+{
+    if (launch->shared <= 48 << 10) {
+        return cudaSuccess;
+    }
+    cudaError_t code = cudaFuncSetAttribute(
+        launch->kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)launch->shared);
+    /* All of the unified memory, so that as many blocks as fit do live side by side. */
+    return code != cudaSuccess
+               ? code
+               : cudaFuncSetAttribute(launch->kernel,
+                                      cudaFuncAttributePreferredSharedMemoryCarveout,
+                                      cudaSharedmemCarveoutMaxShared);
+}
+
+static int launch_now(const struct dpe_kernel_launch *launch)
+{
+    cudaLaunchAttribute early = {.id = cudaLaunchAttributeProgrammaticStreamSerialization};
+    early.val.programmaticStreamSerializationAllowed = 1;
+    const cudaLaunchConfig_t config = {
+        .gridDim = {launch->grid[0], launch->grid[1], launch->grid[2]},
+        .blockDim = {launch->block[0], launch->block[1], launch->block[2]},
+        .dynamicSmemBytes = (size_t)launch->shared,
+        .stream = launch->stream != NULL ? launch->stream : dpe_rt_stream(),
+        .attrs = &early,
+        .numAttrs = launch->early && lane != NULL && lane->early ? 1 : 0,
+    };
+    void *arguments[DPE_MOST_ARGUMENTS];
+    for (int i = 0; i < launch->n; i++) {
+        arguments[i] = (void *)(uintptr_t)launch->arguments[i]; /* they are only read */
+    }
+    cudaError_t code = allow_shared(launch);
+    code = code != cudaSuccess ? code : cudaLaunchKernelExC(&config, launch->kernel, arguments);
+    if (code != cudaSuccess) {
+        (void)cudaGetLastError();
+    }
+    return (int)code;
+}
+
+int dpe_rt_launch(const struct dpe_kernel_launch *launch)
+{
+    int code = 0;
+    return dpe_launches_take(launch, &code) ? code : launch_now(launch);
+}
+
+struct dpe_rt_graph {
+    cudaGraphExec_t runs;
+};
+
+int dpe_rt_graph_make(const struct dpe_launches *launches, struct dpe_rt_graph **graph)
+{
+    cudaGraph_t captured = NULL;
+    *graph = NULL;
+    struct dpe_rt_graph *made = dpe_alloc_zero(1, sizeof *made);
+    if (made == NULL) {
+        return (int)cudaErrorMemoryAllocation;
+    }
+    /* Calls of other threads do not disturb it, nor it them. */
+    int code = (int)cudaStreamBeginCapture(dpe_rt_stream(), cudaStreamCaptureModeThreadLocal);
+    if (code == 0) {
+        code = dpe_launches_each(launches, launch_now);
+        /* Also after an error: the stream has to leave the capture. */
+        int ended = (int)cudaStreamEndCapture(dpe_rt_stream(), &captured);
+        code = code != 0 ? code : ended;
+    }
+    if (code == 0) {
+        code = (int)cudaGraphInstantiateWithFlags(&made->runs, captured, 0);
+    }
+    if (captured != NULL) {
+        (void)cudaGraphDestroy(captured);
+    }
+    if (code != 0) {
+        (void)cudaGetLastError();
+        free(made);
+        return code;
+    }
+    *graph = made;
+    return 0;
+}
+
+int dpe_rt_graph_run(struct dpe_rt_graph *graph)
+{
+    return is_hanging() ? DPE_RT_HANGS : (int)cudaGraphLaunch(graph->runs, dpe_rt_stream());
+}
+
+void dpe_rt_graph_free(struct dpe_rt_graph *graph)
+{
+    if (graph != NULL && !atomic_load(&hangs)) {
+        (void)cudaGraphExecDestroy(graph->runs);
+    }
+    free(graph);
 }
 
 bool dpe_rt_is_memory(int code)

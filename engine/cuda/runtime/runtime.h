@@ -58,6 +58,15 @@ const char *dpe_rt_text(int code);
 /** Whether the code means out of memory. */
 bool dpe_rt_is_memory(int code);
 
+/** Several launches as one (a CUDA graph), for DPE_CUDA_TRIAL=graph. */
+struct dpe_launches;
+struct dpe_rt_graph;
+/** Nothing runs. An error leaves the stream in order and *graph NULL: the launches can be made one
+ * by one. */
+int dpe_rt_graph_make(const struct dpe_launches *launches, struct dpe_rt_graph **graph);
+int dpe_rt_graph_run(struct dpe_rt_graph *graph);
+void dpe_rt_graph_free(struct dpe_rt_graph *graph);
+
 /** cuBLAS, opened. */
 struct dpe_rt_blas;
 /** DPE_NO_DEVICE when the library is not found or cannot start. */

@@ -397,6 +397,11 @@ static void release_rope(struct dpe_rope_config *rope)
 {
     free(rope->short_factor);
     free(rope->long_factor);
+    if (rope->clex != NULL) {
+        free(rope->clex->inv_freq);
+        free(rope->clex);
+    }
+    rope->clex = NULL;
     rope->short_factor = NULL;
     rope->long_factor = NULL;
 }

@@ -15,7 +15,20 @@ enum dpe_rope_type {
     DPE_ROPE_DYNAMIC,
     DPE_ROPE_YARN,
     DPE_ROPE_LONGROPE,
+    DPE_ROPE_CLEX,
     DPE_ROPE_LLAMA3,
+};
+
+/** What CLEX (Chen et al. 2024) has beside a rotation: a network that says how fast the logarithms of
+ *  the frequencies change with the length's multiple t of the trained length, from 1 on. */
+struct dpe_rope_clex {
+    double max_factor; /**< the largest t, ≥ 1 */
+    double step;       /**< of the integration over t */
+    int64_t width;     /**< of the hidden layer */
+    bool tanh;         /**< its activation; else silu */
+    bool log_scale;    /**< logits times ln(length) / ln(trained length) */
+    /** [n_pairs], [n_pairs][width], [width][n_pairs], one block; NULL without the weights */
+    double *inv_freq, *up, *down;
 };
 
 /** The rotation in config.json; fields that a type does not use hold NaN. Source of
@@ -32,6 +45,7 @@ struct dpe_rope_config {
     double low_freq_factor, high_freq_factor; /**< llama3 */
     double *short_factor,
         *long_factor;             /**< longrope, [n_pairs] each, owned by the model, or NULL */
+    struct dpe_rope_clex *clex;   /**< owned by the model, or NULL */
     double partial_rotary_factor; /**< share of the head that rotates */
     bool exported; /**< config.json is one of dpe-export --format hf; the rest is its native one */
 };

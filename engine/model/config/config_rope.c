@@ -20,6 +20,7 @@ static const struct {
 } rope_types[] = {
     {"default", DPE_ROPE_DEFAULT}, {"linear", DPE_ROPE_LINEAR},     {"dynamic", DPE_ROPE_DYNAMIC},
     {"yarn", DPE_ROPE_YARN},       {"longrope", DPE_ROPE_LONGROPE}, {"llama3", DPE_ROPE_LLAMA3},
+    {"clex", DPE_ROPE_CLEX},
 };
 
 /* "rope_type", or "type" as it was called before; both may be there and then have to agree. */
@@ -44,7 +45,7 @@ static enum dpe_rope_type read_type(struct dpe_json_reader *rope, bool phi3)
         }
     }
     dpe_json_expected(rope, dpe_json_member(rope, "rope_type") != NULL ? "rope_type" : "type",
-                      "one of default, linear, dynamic, yarn, longrope, llama3");
+                      "one of default, linear, dynamic, yarn, longrope, llama3, clex");
     return DPE_ROPE_DEFAULT;
 }
 
@@ -136,6 +137,34 @@ static void read_longrope(struct dpe_json_reader *rope, int64_t n_pairs,
         dpe_json_expected(rope, "factor",
                           "a number, or original_max_position_embeddings to derive it from");
     }
+}
+
+/* The network of CLEX is among the weights (weights_clex.c). */
+static void read_clex(struct dpe_json_reader *top, struct dpe_json_reader *rope,
+                      struct dpe_config *config)
+{
+    const struct dpe_json_bound times = {1.0, true, true, 1024.0};
+    const struct dpe_json_bound step = {0.0, false, true, 1.0};
+    struct dpe_rope_clex *clex = dpe_alloc_zero(1, sizeof *clex);
+    config->rope.clex = clex;
+    if (clex == NULL) {
+        rope->status = dpe_fail(rope->err, DPE_NO_MEMORY, "%s: out of memory", rope->file);
+        return;
+    }
+    clex->max_factor = dpe_json_number(rope, "max_factor", times, 1.0);
+    clex->step = dpe_json_number(rope, "time_dt", step, 1.0);
+    double wide = dpe_json_number(rope, "param_factor", times, 1.0);
+    clex->width = (int64_t)(wide * 2.0 * (double)dpe_config_pairs(config));
+    const char *act = dpe_json_string(rope, "act", "");
+    clex->tanh = act != NULL && strcmp(act, "tanh") == 0;
+    if (rope->status == DPE_OK && wide != floor(wide)) {
+        dpe_json_expected(rope, "param_factor", "a whole number");
+    } else if (rope->status == DPE_OK && clex->step < 1e-3) {
+        dpe_json_expected(rope, "time_dt", "at least 0.001");
+    } else if (rope->status == DPE_OK && !clex->tanh && strcmp(act, "silu") != 0) {
+        dpe_json_expected(rope, "act", "tanh or silu");
+    }
+    clex->log_scale = dpe_json_bool(top, "log_scale", true);
 }
 
 /* In a config.json of `dpe-export --format hf` the model's own rotation is "native" within a block
@@ -247,8 +276,8 @@ static void read_scaling(struct dpe_json_reader *top, struct dpe_json_reader *ro
         out->original_max_position = 4096.0; /* Phi3Config's */
     }
     if (out->type != DPE_ROPE_DEFAULT) {
-        const struct dpe_json_bound factor = {1.0, true, out->type != DPE_ROPE_LONGROPE,
-                                              MOST_FACTOR};
+        bool needed = out->type != DPE_ROPE_LONGROPE && out->type != DPE_ROPE_CLEX;
+        const struct dpe_json_bound factor = {1.0, true, needed, MOST_FACTOR};
         out->factor = dpe_json_number(rope, "factor", factor, (double)NAN);
     }
     if (out->type == DPE_ROPE_YARN) {
@@ -257,6 +286,8 @@ static void read_scaling(struct dpe_json_reader *top, struct dpe_json_reader *ro
         read_llama3(rope, out);
     } else if (out->type == DPE_ROPE_LONGROPE) {
         read_longrope(rope, dpe_config_pairs(config), out);
+    } else if (out->type == DPE_ROPE_CLEX) {
+        read_clex(top, rope, config);
     }
 }
 

@@ -197,9 +197,14 @@ static const char latent[] =
     "it has multi-head latent attention (MLA), whose rotated keys are one vector for all heads; a "
     "position plan moves pairs of the heads' own keys";
 
+static const char branches[] =
+    "its attention adds up three branches (compressed, selected and sliding keys) with gates that it "
+    "was trained with; this program's selections have one softmax over the keys that a query meets";
+
 static const struct {
     const char *model_type, *reason;
 } refused[] = {
+    {"nsa", branches},
     {"llama4", no_positions}, {"llama4_text", no_positions}, {"cohere2", no_positions},
     {"deepseek_v2", latent},  {"deepseek_v3", latent},       {"kimi_k2", latent},
     {"minicpm3", latent},     {"glm4_moe_lite", latent},     {"longcat_flash", latent},

@@ -51,12 +51,18 @@ struct dpe_shard_table {
 dpe_status dpe_shard_open(const char *folder, const char *name, int index, struct dpe_shard *shard,
                           struct dpe_shard_table *table, struct dpe_sha256 *hash,
                           struct dpe_error *err);
+/** Maps the file of an opened shard. DPE_NO_MEMORY, DPE_IO. */
+dpe_status dpe_shard_map(struct dpe_shard *shard, struct dpe_error *err);
 void dpe_shard_close(struct dpe_shard *shard);
 /** DPE_IO when the file is shorter than it was at open. */
 dpe_status dpe_shard_verify(const struct dpe_shard *shard, struct dpe_error *err);
 /** Read [begin, end) of the file into `to`, which has that size. */
 dpe_status dpe_shard_read(const struct dpe_shard *shard, uint64_t begin, uint64_t end, void *to,
                           struct dpe_error *err);
+/** The same for a few bytes of a mapped shard. Pages that only this call brought into memory leave it:
+ *  a huge page cannot come where a small one is. */
+dpe_status dpe_shard_sample(const struct dpe_shard *shard, uint64_t begin, uint64_t end, void *to,
+                            struct dpe_error *err);
 
 /** Sort by name; a name that occurs twice (only across shards possible) is DPE_BAD_DATA. */
 dpe_status dpe_shard_table_sort(struct dpe_shard_table *table, const struct dpe_shard *shards,

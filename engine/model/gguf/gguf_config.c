@@ -15,10 +15,13 @@ static const struct architecture {
     const char *name, *model_type;
     bool interleaved; /* rows of q and k were permuted to neighbouring pairs */
 } architectures[] = {
-    {"llama", "llama", true},         {"qwen2", "qwen2", false},     {"qwen3", "qwen3", false},
-    {"qwen3moe", "qwen3_moe", false}, {"phi3", "phi3", false},       {"gemma2", "gemma2", false},
-    {"gemma3", "gemma3_text", false}, {"olmo2", "olmo2", false},     {"granite", "granite", true},
-    {"glm4", "glm4", true},           {"gpt-oss", "gpt_oss", false},
+    {"llama", "llama", true},         {"qwen2", "qwen2", false},
+    {"qwen3", "qwen3", false},        {"qwen3moe", "qwen3_moe", false},
+    {"phi3", "phi3", false},          {"gemma2", "gemma2", false},
+    {"gemma3", "gemma3_text", false}, {"olmo2", "olmo2", false},
+    {"granite", "granite", true},     {"glm4", "glm4", true},
+    {"gpt-oss", "gpt_oss", false},    {"mistral3", "ministral3", true},
+    {"smollm3", "smollm3", true},
 };
 
 /* What the functions of this file work on. */
@@ -300,12 +303,18 @@ static json_t *yarn_scaling(struct maker *maker, double factor)
                             json_real(extra * (0.1 * log(factor) + 1.0)));
     }
     static const char *const ramp[][2] = {{"rope.scaling.yarn_beta_fast", "beta_fast"},
-                                          {"rope.scaling.yarn_beta_slow", "beta_slow"}};
-    for (size_t i = 0; i < 2; i++) {
+                                          {"rope.scaling.yarn_beta_slow", "beta_slow"},
+                                          {"rope.scaling.yarn_log_multiplier", "mscale_all_dim"},
+                                          {"attention.temperature_scale", "llama_4_scaling_beta"}};
+    for (size_t i = 0; i < sizeof ramp / sizeof ramp[0]; i++) {
         double value = dpe_gguf_number(&maker->in, key_of(maker, ramp[i][0], key), (double)NAN);
         if (!isnan(value)) {
             json_object_set_new(scaling, ramp[i][1], json_real(value));
         }
+    }
+    /* The converter leaves out mscale, which is 1 in what it converts. */
+    if (json_object_get(scaling, "mscale_all_dim") != NULL) {
+        json_object_set_new(scaling, "mscale", json_real(1.0));
     }
     return scaling;
 }

@@ -1,11 +1,9 @@
 /* Opening a model in GGUF files. */
 #include "engine/model/gguf/gguf_model.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 
 #include "engine/base/bytes.h"
 #include "engine/model/config/config_parse.h"
@@ -68,13 +66,7 @@ static dpe_status map_file(struct dpe_gguf *file, struct dpe_shard *shard, struc
     dpe_sha256_add(hash, shard->name, strlen(shard->name) + 1);
     dpe_sha256_add(hash, size, sizeof size);
     dpe_sha256_add(hash, file->header, file->n_header);
-    void *map = mmap(NULL, (size_t)shard->size, PROT_READ, MAP_PRIVATE, shard->fd, 0);
-    if (map == MAP_FAILED) {
-        return dpe_fail(err, errno == ENOMEM ? DPE_NO_MEMORY : DPE_IO, "%s: cannot be mapped: %s",
-                        shard->path, strerror(errno));
-    }
-    shard->map = map;
-    return DPE_OK;
+    return dpe_shard_map(shard, err);
 }
 
 /* "Q4_K 27, Q6_K 9, F32 109": how many tensors of each type there are. */

@@ -366,6 +366,7 @@ dpe_status dpe_model_bind(struct dpe_model *model, const struct dpe_shard_table 
     if ((status = bind(&binder, name, 0, config->hidden, &weights->final_norm)) != DPE_OK ||
         (status = dpe_bind_shift(&binder, name, shift, factor, &weights->final_norm)) != DPE_OK ||
         (status = bind_head(&binder, weights)) != DPE_OK ||
+        (status = dpe_bind_clex(&binder)) != DPE_OK ||
         (status = check_layers_end(&binder)) != DPE_OK) {
         return status;
     }

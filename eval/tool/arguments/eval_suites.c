@@ -5,6 +5,7 @@
 #include "eval/tool/arguments/arguments.h"
 #include "eval/niah/niah.h"
 #include "eval/suite/suite.h"
+#include "outputs/read/read.h"
 
 enum { EVERY = -1 };
 
@@ -268,7 +269,8 @@ static void refuse_contradictions(struct argp_state *state, const struct eval_ar
     }
     bool table = false;
     for (int i = 0; i < args->n_methods; i++) {
-        table = table || args->is_table[i];
+        table = table || args->is_table[i] ||
+                (args->methods[i] != NULL && dpe_plan_table_of_spec(args->methods[i]) != NULL);
     }
     if (args->other_model && !table) {
         argp_error(state, "--other-model goes with --table");

@@ -131,12 +131,11 @@ static dpe_status make_plan(const struct comparison *comparison, const struct ev
     if (method->step != NULL) {
         return dpe_ablation_plan(&comparison->ablation, method->step, &context, plan, err);
     }
-    if (method->table != NULL) {
-        const char *fingerprint =
-            args->other_model ? NULL : dpe_model_fingerprint(comparison->job.model);
-        return dpe_plan_of_table_file(method->table, &context, fingerprint, plan, NULL, err);
-    }
-    return dpe_plan_make(method->spec, &context, plan, err);
+    const char *fingerprint =
+        args->other_model ? NULL : dpe_model_fingerprint(comparison->job.model);
+    return method->table != NULL
+               ? dpe_plan_of_table_file(method->table, &context, fingerprint, plan, NULL, err)
+               : dpe_plan_of_spec(method->spec, &context, fingerprint, plan, NULL, err);
 }
 
 dpe_status dpe_eval_comparison_plans(struct comparison *comparison, struct dpe_error *err)

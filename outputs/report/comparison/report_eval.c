@@ -168,8 +168,8 @@ static void explain_marks(struct report *report, unsigned marks)
             dpe_draw_format_text(
                 "%s%s%s", (marks & MARK_BEST) != 0 ? "Bold: the best method of a task." : "",
                 (marks & MARK_TIED) != 0
-                    ? " ≈: its interval overlaps that of the best, so these samples do not tell "
-                      "them apart."
+                    ? " ≈: its interval overlaps that of the best; a paired test may still tell "
+                      "the two apart."
                     : "",
                 (marks & MARK_OUTSIDE) != 0
                     ? " Grey: a table at a length that it was not made for."
@@ -285,6 +285,7 @@ static dpe_status write_suite(struct report *report, const struct input *input, 
                           dpe_draw_format_text("%s", explanation(&s)));
         add_noise(report, &s);
         dpe_comparison_suite_figures(report, &s);
+        status = dpe_comparison_suite_cost(report, &s, err);
         add_table(report, &s);
         add_differences(report, &s);
     }

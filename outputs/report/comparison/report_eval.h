@@ -61,6 +61,9 @@ dpe_status dpe_comparison_headline(struct report *report, struct dpe_error *err)
 
 /** Figures and tables of one suite. */
 void dpe_comparison_suite_figures(struct report *report, const struct suite *suite);
+/** Its values over the seconds of a sample, where the table has them and more than one method. */
+dpe_status dpe_comparison_suite_cost(struct report *report, const struct suite *suite,
+                                     struct dpe_error *err);
 /** An id made of suite and input; owned. */
 char *dpe_comparison_suite_id(const struct report *report, const struct suite *suite,
                               const char *what);

@@ -332,6 +332,11 @@ static void turn_text(const struct detection *d, int64_t group, char text[64])
     }
     double first = d->edge.values[group];
     double last = d->edge.values[group + 1] - 1.0;
+    /* Some models rotate a part of the head: its last pairs have no frequency. */
+    while (last > first && last < (double)d->inv_freq.n &&
+           d->inv_freq.values[(size_t)last] == 0.0) {
+        last -= 1.0;
+    }
     if (first >= 0.0 && last >= first && last < (double)d->inv_freq.n) {
         double fast = two_pi / d->inv_freq.values[(size_t)first];
         double slow = two_pi / d->inv_freq.values[(size_t)last];

@@ -66,7 +66,7 @@ void dpe_draw_sheet_interval(struct sheet *sheet, double value, double low, doub
 /** How the last cell is shown in HTML. */
 enum sheet_mark {
     MARK_BEST = 1,    /**< bold */
-    MARK_TIED = 2,    /**< ≈: not distinguishable from the best */
+    MARK_TIED = 2,    /**< ≈: its interval overlaps that of the best */
     MARK_OUTSIDE = 4, /**< grey: not what it was made for */
     MARK_SERIES = 8,  /**< a text: the name of a method, with its colour beside it */
 };

@@ -9,6 +9,7 @@
 #include <cmocka.h>
 
 #include "engine/cpu/cpu.h"
+#include "engine/cpu/cpu_bf16.h"
 #include "engine/cpu/cpu_kernels.h"
 #include "engine/ops/ops_host.h"
 #include "tests/engine/cpu/kernel_sets.h"
@@ -250,7 +251,7 @@ static void products_of_any_shape(void **state)
         struct dpe_error err = {0};
         for (int threads = 1; threads <= 3; threads++) {
             assert_int_equal(
-                dpe_cpu_products_make(found[set], &config, threads, &products[threads - 1], &err),
+                dpe_cpu_products_make(found[set], NULL, &config, threads, &products[threads - 1], &err),
                 DPE_OK);
         }
         struct dpe_rng rng;
@@ -273,6 +274,92 @@ static void products_of_any_shape(void **state)
             dpe_cpu_products_free(&products[i]);
         }
     }
+}
+
+/* Rounded to bfloat16, ties to even. */
+static double to_bf16(float value)
+{
+    uint32_t bits = 0;
+    memcpy(&bits, &value, sizeof bits);
+    bits = (bits + 0x7fffU + ((bits >> 16) & 1U)) & 0xffff0000U;
+    memcpy(&value, &bits, sizeof bits);
+    return (double)value;
+}
+
+static void check_bf16(int64_t rows, int64_t n, int64_t k, const struct dpe_cpu_products *products,
+                       struct dpe_rng *rng)
+{
+    float *x = malloc((size_t)(rows * k) * sizeof *x);
+    float *w = malloc((size_t)(n * k) * sizeof *w);
+    float *out[2] = {malloc((size_t)(rows * n) * sizeof **out),
+                     malloc((size_t)(rows * n) * sizeof **out)};
+    for (int64_t i = 0; i < rows * k; i++) {
+        x[i] = (float)(dpe_rng_unit(rng) - 0.5);
+    }
+    for (int64_t i = 0; i < n * k; i++) {
+        w[i] = (float)(dpe_rng_unit(rng) - 0.5);
+    }
+    const struct dpe_tensor weight = {.data = w, .dtype = DPE_F32, .rows = n, .cols = k};
+    for (int i = 0; i < 2; i++) {
+        struct dpe_cpu_product product = {.weight = &weight, .x = x, .rows = rows, .out = out[i]};
+        dpe_cpu_product(&products[i], &product);
+    }
+    assert_memory_equal(out[0], out[1], (size_t)(rows * n) * sizeof **out);
+    double lost = 0.0; /* against the numbers before rounding: shows that they were rounded */
+    for (int64_t r = 0; r < rows; r++) {
+        for (int64_t c = 0; c < n; c++) {
+            double want = 0.0;
+            double full = 0.0;
+            double size = 0.0;
+            for (int64_t p = 0; p < k; p++) {
+                double product = to_bf16(x[r * k + p]) * to_bf16(w[c * k + p]);
+                want += product;
+                size += fabs(product);
+                full += (double)x[r * k + p] * (double)w[c * k + p];
+            }
+            double got = (double)out[0][r * n + c];
+            assert_true(fabs(got - want) <= 1e-6 * size + 1e-30);
+            lost = fmax(lost, fabs(got - full) / size);
+        }
+    }
+    assert_true(lost > 1e-5);
+    free(x);
+    free(w);
+    free(out[0]);
+    free(out[1]);
+}
+
+/* Factors are rounded to bfloat16 and nothing else is, for any shape and number of threads. Where
+ * the processor cannot, the device says so. */
+static void products_in_bfloat16(void **state)
+{
+    (void)state;
+    const int64_t shapes[][3] = {{9, 1, 1},     {9, 33, 7},     {12, 64, 256},
+                                 {13, 65, 257}, {97, 130, 515}, {770, 40, 1000}};
+    struct dpe_config config = {
+        .hidden = 1000, .n_heads = 2, .head_dim = 8, .intermediate = 260, .vocab = 200};
+    struct dpe_cpu_products products[2];
+    struct dpe_error err = {0};
+    struct dpe_rng rng;
+    const struct dpe_cpu_bf16 *bf16 = dpe_cpu_bf16_choose();
+    const struct dpe_plan plan = {0};
+    assert_int_equal(dpe_ops_cpu_bf16()->supports(&config, &plan, &err),
+                     bf16 != NULL ? DPE_OK : DPE_NO_DEVICE);
+    if (bf16 == NULL) {
+        assert_non_null(strstr(err.text, "AVX512-BF16"));
+        return;
+    }
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(dpe_cpu_products_make(dpe_cpu_kernels_choose(), bf16, &config, 1 + 2 * i,
+                                               &products[i], &err),
+                         DPE_OK);
+    }
+    dpe_rng_seed(&rng, 5, 1);
+    for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
+        check_bf16(shapes[i][0], shapes[i][1], shapes[i][2], products, &rng);
+    }
+    dpe_cpu_products_free(&products[0]);
+    dpe_cpu_products_free(&products[1]);
 }
 
 static void norms_and_gates(void **state)
@@ -350,6 +437,7 @@ int main(void)
         cmocka_unit_test(exp2_within_two_units),
         cmocka_unit_test(every_half_and_bfloat_is_widened_exactly),
         cmocka_unit_test(products_of_any_shape),
+        cmocka_unit_test(products_in_bfloat16),
         cmocka_unit_test(norms_and_gates),
         cmocka_unit_test(a_gate_hands_nan_through),
         cmocka_unit_test(exact_plans_are_refused),

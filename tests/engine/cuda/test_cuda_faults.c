@@ -78,8 +78,8 @@ static void failures(void **state)
 static void few_rows_in_parts(void **state)
 {
     (void)state;
-    enum { KEYS = 530, ROWS = 9 };
-    struct wide wide = wide_open(2, 1, 256, DPE_BF16);
+    enum { KEYS = 1030, ROWS = 9 }; /* more than 16 tiles */
+    struct wide wide = wide_open(2, 1, 64, DPE_BF16);
     struct dpe_error err = {0};
     const struct dpe_plan_context context = {
         .config = &wide.config, .trained_length = 64, .length = KEYS + ROWS};

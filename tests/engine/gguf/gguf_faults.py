@@ -193,6 +193,10 @@ def files_and_folders(work):
     expect("a missing part", run(names[0]), 66, "split-00002-of-00002.gguf")
     os.rename(names[0], os.path.join(work, "renamed.gguf"))
     expect("a renamed part", run(os.path.join(work, "renamed.gguf")), 65, "keep their names")
+    for content, found in ((b"", "an empty file; download it again"), (b"GG", "another kind of file"), (b"<html>", "another kind")):
+        empty = os.path.join(work, "empty.gguf")
+        pathlib.Path(empty).write_bytes(content)
+        expect("no GGUF file", run(empty), 65, "empty.gguf: expected a model folder or a GGUF file, found " + found)
     fifo = os.path.join(work, "fifo.gguf")
     os.mkfifo(fifo)
     expect("a FIFO", run(fifo), 66)

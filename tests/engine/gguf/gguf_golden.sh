@@ -5,6 +5,7 @@ python=$1 golden=$2
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 folders="llama llama_bf16 llama3 qwen2 linear yarn families/qwen3 families/qwen3_moe families/phi3 families/phi3_short families/olmo2
-families/olmo3 families/granite families/glm4 families/gemma2 families/gemma3 families/gpt_oss"
+families/olmo3 families/granite families/glm4 families/gemma2 families/gemma3 families/gpt_oss families/mistral3
+families/ministral3 families/smollm3_fourth"
 "$python" engine/gguf/gguf_models.py "$work" $folders
 DPE_TEST_GGUF=$work "$golden" $folders

@@ -16,11 +16,11 @@ from gguf_writer import BOOL, F32, I32, STRING, U32, write  # noqa: E402
 GOLDEN = pathlib.Path(__file__).resolve().parents[2] / "golden"
 FOLDERS = ["llama", "llama_bf16", "llama3", "qwen2", "linear", "families/qwen3", "families/qwen3_moe", "families/phi3",
            "families/olmo2", "families/olmo3", "families/granite", "families/glm4", "families/gemma2", "families/gemma3",
-           "families/gpt_oss"]
+           "families/gpt_oss", "families/mistral3", "families/ministral3", "families/smollm3_fourth"]
 ARCHITECTURES = {"llama": "llama", "qwen2": "qwen2", "qwen3": "qwen3", "qwen3_moe": "qwen3moe", "phi3": "phi3", "olmo2": "olmo2",
                  "olmo3": "olmo2", "granite": "granite", "glm4": "glm4", "gemma2": "gemma2", "gemma3_text": "gemma3",
-                 "gpt_oss": "gpt-oss"}
-PERMUTED = ("llama", "granite")
+                 "gpt_oss": "gpt-oss", "ministral3": "mistral3", "smollm3": "smollm3"}
+PERMUTED = ("llama", "granite", "mistral3", "smollm3")
 TYPES = {"F32": (0, 4), "F16": (1, 2), "BF16": (30, 2)}
 NORMS = {
     "input_layernorm": "attn_norm", "post_attention_layernorm": "ffn_norm", "pre_feedforward_layernorm": "ffn_norm",
@@ -106,8 +106,13 @@ def stacked(tensors, layer, model_type, config):
 
 
 def convert(folder):
-    config = json.loads((folder / "config.json").read_text())
-    tensors, model_type = read(folder), config["model_type"]
+    config, tensors = json.loads((folder / "config.json").read_text()), read(folder)
+    if config["model_type"] == "mistral3":  # the language model alone
+        config = config["text_config"]
+        tensors = {name.replace("language_model.model.", "model.").replace("model.language_model.", "model.")
+                   .replace("language_model.lm_head", "lm_head"): tensor for name, tensor in tensors.items()
+                   if "vision" not in name and "projector" not in name}
+    model_type = config["model_type"]
     arch, out = ARCHITECTURES[model_type], []
     rope = config.get("rope_parameters") or config.get("rope_scaling") or {}
     rope = rope.get("full_attention", rope)
@@ -185,6 +190,9 @@ def convert(folder):
             put("rope.scaling.original_context_length", U32, rope["original_max_position_embeddings"])
             put("rope.scaling.yarn_beta_fast", F32, rope["beta_fast"])
             put("rope.scaling.yarn_beta_slow", F32, rope["beta_slow"])
+        if model_type == "ministral3":
+            put("rope.scaling.yarn_log_multiplier", F32, rope["mscale_all_dim"])
+            put("attention.temperature_scale", F32, rope["llama_4_scaling_beta"])
     elif kind == "llama3":
         out.append(("rope_freqs.weight", plain(rope_factors(rope, theta, head_dim), [head_dim // 2])))
     elif kind == "longrope":

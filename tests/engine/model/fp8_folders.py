@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """fp8_folders.py BIN: the bundled model with matrices of 8-bit floats and scales (one, one for each row, one for each block), as
-compressed-tensors and others write them: the results of the same weights unpacked to bfloat16, to the last bit. And what is refused."""
+compressed-tensors and others write them: the results of the same weights unpacked to bfloat16, to the last bit, also on the emulated GPU. And what is refused."""
 import json
 import os
 import pathlib
@@ -12,6 +12,7 @@ import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 BIN = os.path.abspath(sys.argv[1])
+CUDA = pathlib.Path(BIN).parent / "tests" / "libdpe_cuda_emulated.so"  # there where a C++ compiler is
 MODEL = ROOT / "data" / "reference"
 METHODS = {
     "tensor": {"quant_method": "compressed-tensors", "format": "float-quantized"},
@@ -87,7 +88,8 @@ def convert(tensors, kind):
 
 def run(folder, *words, code=0):
     ran = subprocess.run([BIN + "/dpe-run", "-m", str(folder), "--threads", "2", *words], capture_output=True, check=False,
-                         timeout=600, stdin=subprocess.DEVNULL)
+                         timeout=600, stdin=subprocess.DEVNULL,
+                         env={**os.environ, "DPE_CUDA_MODULE": str(CUDA), "DPE_DEVICE_SELF_TEST": "off"})
     message = ran.stderr.decode(errors="replace")
     assert ran.returncode == code, (words, ran.returncode, message)
     return message if code else ran.stdout.decode(errors="replace")
@@ -99,13 +101,16 @@ def main():
                if ".layers." not in name or ".layers.0." in name}
     with tempfile.TemporaryDirectory() as work:
         work = pathlib.Path(work)
-        words = ("--nll", str(ROOT / "LICENSE"), "--context", "128", "--json")
+        words = ("--device", "cpu", "--nll", str(ROOT / "LICENSE"), "--context", "128", "--json")
         for kind, method in METHODS.items():
             packed, unpacked = convert(tensors, kind)
             write(work / "packed", packed, method, num_hidden_layers=1)
             write(work / "unpacked", unpacked, None, num_hidden_layers=1)
             got, want = (json.loads(run(work / folder, *words))["nll"] for folder in ("packed", "unpacked"))
             assert got == want, (kind, got, want)
+            if kind == "rows" and CUDA.exists():  # a device gets the bfloat16 numbers
+                got, want = (run(work / folder, "-p", "a b", "-n", "2", "--device", "cuda") for folder in ("packed", "unpacked"))
+                assert got == want and got, (got, want)
             print(kind, "equal", flush=True)
         name = "model.layers.0.mlp.up_proj.weight"
         scale = name + "_scale_inv"

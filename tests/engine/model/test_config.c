@@ -82,7 +82,7 @@ static void wrong_rotations(void **state)
         const char *scaling, *says;
     } rows[] = {
         {"{\"rope_type\":\"spiral\"}",
-         "rope_type: expected one of default, linear, dynamic, yarn, longrope, llama3, found "
+         "rope_type: expected one of default, linear, dynamic, yarn, longrope, llama3, clex, found "
          "\"spiral\""},
         {"{\"type\":\"su\"}", "type: expected one of"},
         {"{\"type\":\"linear\",\"rope_type\":\"yarn\",\"factor\":2}", "the same as rope_type"},

@@ -15,15 +15,16 @@
 
 /* What a query sees, one word a key: "n" at its position, "n>p" at place p; then "@" and the
  * query's place. */
-static void words(const struct dpe_selection *s, int64_t m, const int32_t *chosen, int64_t n,
+static void words(const struct dpe_selection *s, int64_t m, const struct dpe_choice *choice,
                   char *text, size_t room)
 {
     struct dpe_run runs[16];
+    int64_t n = choice->n_blocks;
     int64_t query = 0;
-    int64_t count = dpe_selection_runs(s, m, chosen, n, runs, &query);
+    int64_t count = dpe_selection_runs(s, m, choice, runs, &query);
     int64_t seen = 0;
     size_t used = 0;
-    assert_true(count <= n + 3);
+    assert_true(count <= n + choice->n_slashes + 3);
     for (int64_t i = 0; i < count; i++) {
         assert_true(runs[i].first < runs[i].end);
         for (int64_t key = runs[i].first; key < runs[i].end; key++, seen++) {
@@ -35,7 +36,8 @@ static void words(const struct dpe_selection *s, int64_t m, const int32_t *chose
     snprintf(text + used, room - used, "@%d", (int)query);
     int64_t candidates = dpe_selection_candidates(s, m);
     if (n == (candidates < s->k ? candidates : s->k)) {
-        assert_int_equal(seen, dpe_selection_keys(s, m));
+        assert_true(seen == dpe_selection_keys(s, m) ||
+                    (s->slashes > 0 && seen < dpe_selection_keys(s, m)));
     }
 }
 
@@ -43,7 +45,8 @@ static void expect(const struct dpe_selection *s, int64_t m, const int32_t *chos
                    const char *want)
 {
     char text[512];
-    words(s, m, chosen, n, text, sizeof text);
+    const struct dpe_choice choice = {.blocks = chosen, .n_blocks = n};
+    words(s, m, &choice, text, sizeof text);
     assert_string_equal(text, want);
 }
 
@@ -86,6 +89,36 @@ static void keys_by_hand(void **state)
     s.local = 5;
     s.sinks = 4;
     expect(&s, 17, NULL, 0, "0 1 2 3 12 13 14 15 16 17 @17");
+}
+
+/* Distances from the local window on; their keys may be ones that are seen already. */
+static void distances_by_hand(void **state)
+{
+    (void)state;
+    struct dpe_selection s = {.block = 1,
+                              .sinks = 2,
+                              .local = 3,
+                              .k = 2,
+                              .refresh = 4,
+                              .representative = DPE_REPRESENT_PROBABILITY,
+                              .last = 2,
+                              .slashes = 3};
+    const int32_t blocks[] = {1, 4};     /* keys 3 and 6 */
+    const int32_t slashes[] = {0, 2, 9}; /* distances 3, 5 and 12 */
+    const struct dpe_choice choice = {blocks, slashes, 2, 3};
+    char text[512];
+    assert_int_equal(dpe_selection_distances(&s, 14), 10);
+    assert_int_equal(dpe_selection_distances(&s, 1), 0);
+    assert_int_equal(dpe_selection_candidates(&s, 14), 8);
+    words(&s, 12, &choice, text, sizeof text);
+    assert_string_equal(text, "0 1 3 6 7 9 10 11 12 @12"); /* 12 − 3 is 9, 12 − 5 is 7, 12 − 12 is 0 */
+    words(&s, 14, &choice, text, sizeof text);
+    assert_string_equal(text, "0 1 2 3 6 9 10 11 12 13 14 @14");
+    s.positions = DPE_PLACE_PACKED;
+    words(&s, 14, &choice, text, sizeof text);
+    assert_string_equal(text, "0 1 2 3 6>4 9>5 10>6 11>7 12>8 13>9 14>10 @10");
+    s.slashes = 0;
+    assert_int_equal(dpe_selection_distances(&s, 14), 0);
 }
 
 static void pairs_are_counted(void **state)
@@ -231,6 +264,10 @@ static void every_field_is_in_the_digest(void **state)
         "select:representative=keys",
         "select:representative=attended",
         "select:representative=attended,attended=2",
+        "select:representative=weighted",
+        "select:representative=probability",
+        "select:representative=probability,last=3",
+        "select:representative=probability,slashes=3",
         "select:unit=head",
         "select:unit=layer",
         "select:positions=packed",
@@ -240,6 +277,8 @@ static void every_field_is_in_the_digest(void **state)
         "select:over=dpe:window=32,scales=2/4,groups=2",
         "select:log-n=9,over=rope",
         "longheads",
+        "longheads:mean=1",
+        "vertical-slash",
         "infllm",
         "reattention",
         "minference",
@@ -256,6 +295,55 @@ static void every_field_is_in_the_digest(void **state)
     uint8_t digest[32];
     digest_of("select:over=rope", digest);
     assert_memory_equal(digest, digests[1], 32);
+}
+
+/* A selection given beside a method is that of select over it. */
+static void a_plan_gets_a_selection(void **state)
+{
+    (void)state;
+    const struct dpe_config config = {.n_layers = 2,
+                                      .n_heads = 4,
+                                      .n_kv_heads = 2,
+                                      .head_dim = 16,
+                                      .max_position = 256,
+                                      .rope = {.theta = 10000.0, .partial_rotary_factor = 1.0}};
+    struct dpe_plan_context context = {.config = &config, .trained_length = 256, .length = 4096};
+    const int32_t edges[] = {0, 4, 8};
+    const double scale[] = {2.0, 4.0};
+    const struct dpe_dpe_params params = {
+        .window = 32, .n_groups = 2, .edges = edges, .scale = scale};
+    struct dpe_plan plan;
+    struct dpe_error err = {0};
+    char text[sizeof plan.name];
+    uint8_t want[32];
+    uint8_t got[32];
+    digest_of("select:k=4,block=8,unit=head,over=dpe:window=32,scales=2/4,groups=2", want);
+    context.select = "k=4,block=8,unit=head";
+    for (int i = 0; i < 2; i++) {
+        dpe_status status =
+            i == 0 ? dpe_plan_make("dpe:window=32,scales=2/4,groups=2", &context, &plan, &err)
+                   : dpe_plan_make_dpe(&params, &context, &plan, &err);
+        assert_int_equal(status, DPE_OK);
+        assert_int_equal(dpe_plan_digest(&plan, got, &err), DPE_OK);
+        assert_memory_equal(got, want, 32);
+        dpe_plan_selection_text(&plan, text);
+        assert_string_equal(text, "k=4,block=8,sinks=8,local=64,refresh=1,representative=mean,unit=head,"
+                                  "positions=true,scored=bare");
+        dpe_plan_free(&plan);
+    }
+    /* A method that selects keeps its own. */
+    digest_of("moba:k=2", want);
+    assert_int_equal(dpe_plan_make("moba:k=2", &context, &plan, &err), DPE_OK);
+    assert_int_equal(dpe_plan_digest(&plan, got, &err), DPE_OK);
+    assert_memory_equal(got, want, 32);
+    dpe_plan_free(&plan);
+    static const char *const refused[] = {"over=rope", "k=1,log-n=9", "logit-scale=2", "blocks=1"};
+    for (size_t i = 0; i < sizeof refused / sizeof refused[0]; i++) {
+        context.select = refused[i];
+        assert_int_equal(dpe_plan_make("rope", &context, &plan, &err), DPE_USAGE);
+    }
+    context.select = "k=1";
+    assert_int_equal(dpe_plan_make("self-extend:exact=1", &context, &plan, &err), DPE_USAGE);
 }
 
 static void refusals(void **state)
@@ -279,6 +367,7 @@ static void refusals(void **state)
         {"select:block=0", "block: expected a whole number from 1"},
         {"select:unit=heads", "unit: expected one of head, kv-head, layer, found \"heads\""},
         {"select:representative=attended,block=4,attended=5", "attended: expected a whole number"},
+        {"select:representative=probability,last=0", "last: expected a whole number from 1"},
         {"select:over=self-extend:exact=1", "the exact form does not go with a selection"},
         {"moba:k=0", "k: expected a whole number from 1"},
         {"moba:over=rope", "unknown key 'over'"},
@@ -297,11 +386,13 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(keys_by_hand),
+        cmocka_unit_test(distances_by_hand),
         cmocka_unit_test(pairs_are_counted),
         cmocka_unit_test(ties_go_to_the_lower_block),
         cmocka_unit_test(a_choice_is_a_sort),
         cmocka_unit_test(slots_do_not_meet),
         cmocka_unit_test(every_field_is_in_the_digest),
+        cmocka_unit_test(a_plan_gets_a_selection),
         cmocka_unit_test(refusals),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -91,7 +91,7 @@ import sys, h5py
 top, last, every = (h5py.File(path)["table/mask"][()] for path in sys.argv[1:])
 assert (last == 1 - top).all() and every.all()
 END
-refused 64 "40 key pairs asked for" export_ "$all/detect.h5" "$all/norms.h5" --top-k 40 -o "$work/no.h5"
+refused 64 "rotate, found 40" export_ "$all/detect.h5" "$all/norms.h5" --top-k 40 -o "$work/no.h5"
 refused 64 "--rank 3" export_ "$all/detect.h5" --rank 3 -o "$work/no.h5"
 refused 64 "is not a detection" export_ "$all/table.h5" --rank 2 -o "$work/no.h5"
 refused 65 "expected a profile of dpe-norms, found none" export_ "$all/detect.h5" "$all/table.h5" -o "$work/no.h5"

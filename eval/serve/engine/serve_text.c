@@ -1,7 +1,7 @@
 /* New tokens to text, up to a stop string. */
 #include <string.h>
 
-#include "eval/serve/serve_tool.h"
+#include "eval/serve/engine/serve_engine_internal.h"
 
 /* Whether the text ends in U+FFFD, which the first bytes of a character decode to. */
 static bool unfinished(const struct dpe_text *text)

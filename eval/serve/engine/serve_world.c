@@ -3,7 +3,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "eval/serve/serve_tool.h"
+#include "eval/serve/engine/serve_engine_internal.h"
 #include "engine/base/json_strict.h"
 #include "outputs/read/read.h"
 #include "outputs/table/dpe_table.h"
@@ -27,7 +27,9 @@ static dpe_status add_plan(struct dpe_serve_world *world, int64_t trained, int64
             ? dpe_plan_of_table_file(args->table, &context,
                                      args->other_model ? NULL : dpe_model_fingerprint(world->model),
                                      &added->plan, NULL, err)
-            : dpe_plan_make(args->method, &context, &added->plan, err);
+            : dpe_plan_of_spec(args->method, &context,
+                               args->other_model ? NULL : dpe_model_fingerprint(world->model),
+                               &added->plan, NULL, err);
     world->n_plans += status == DPE_OK;
     return status;
 }

@@ -1,5 +1,5 @@
 /* The queue of sequences, and how those that left it end. */
-#include "eval/serve/serve_tool.h"
+#include "eval/serve/engine/serve_engine_internal.h"
 
 void dpe_serve_queue_finish(struct dpe_serve_engine *engine, struct dpe_serve_sequence *sequence,
                             const char *how, const struct dpe_error *err)

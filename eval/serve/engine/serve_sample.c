@@ -2,7 +2,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "eval/serve/serve_tool.h"
+#include "eval/serve/engine/serve_engine_internal.h"
 
 enum { LANES = 16 };
 
@@ -33,7 +33,8 @@ static int32_t likeliest(const float *logits, int64_t vocab)
     return (int32_t)best;
 }
 
-double dpe_serve_normalizer(const float *logits, int64_t vocab)
+/* −ln of the sum of exponentials, so that logit + this is a log-probability. */
+static double find_normalizer(const float *logits, int64_t vocab)
 {
     double largest = (double)logits[likeliest(logits, vocab)];
     double sum = 0.0;
@@ -138,7 +139,7 @@ void dpe_serve_score_add(struct dpe_serve_sequence *sequence, const float *logit
         top[i].id = -1;
     }
     if (logits != NULL) {
-        double normalizer = dpe_serve_normalizer(logits, vocab);
+        double normalizer = find_normalizer(logits, vocab);
         score->logprob = (double)logits[id] + normalizer;
         if (n_top > 0) {
             largest(logits, vocab, normalizer, n_top < vocab ? n_top : vocab, top);

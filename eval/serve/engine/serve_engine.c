@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "eval/serve/serve_tool.h"
+#include "eval/serve/engine/serve_engine_internal.h"
 
 /* --------------------------------------------------------------------------- finishing, failing */
 

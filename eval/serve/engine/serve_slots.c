@@ -1,7 +1,9 @@
 /* Which branch of the session a sequence gets, and what of its cache is used again. */
 #include <string.h>
 
-#include "eval/serve/serve_tool.h"
+#include "eval/serve/engine/serve_engine_internal.h"
+
+enum { WORTH_WAITING = 64 /* tokens */ };
 
 static int64_t common(const int32_t *a, int64_t n_a, const int32_t *b, int64_t n_b)
 {
@@ -75,7 +77,7 @@ bool dpe_serve_slot_waits(const struct dpe_serve_engine *engine,
         }
         const struct dpe_tokens *prompt = slot->sequence->prompt;
         const struct dpe_serve_slot soon = {.tokens = prompt->ids, .n = (int64_t)prompt->n};
-        if (saved(&soon, sequence) >= now + SERVE_WORTH_WAITING) {
+        if (saved(&soon, sequence) >= now + WORTH_WAITING) {
             return true;
         }
     }

@@ -1,0 +1,30 @@
+/**
+ * @file switches.h
+ * Which versions of decoding run: what is to be compared on a card, and stays until one has shown
+ * which is faster. Read from the environment, names divided by commas.
+ */
+#ifndef DPE_SWITCHES_H
+#define DPE_SWITCHES_H
+
+#include <stdbool.h>
+
+#include "engine/base/base.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct dpe_cuda_switches {
+    /** DPE_CUDA_EARLIER: the version before today's. */
+    bool combine, scores, products, launches, stream, logits;
+    /** DPE_CUDA_TRIAL: a step of decoding as one CUDA graph; kernels of a step that start before
+     * the end of those before them (programmatic dependent launch). */
+    bool graph, early;
+};
+/** DPE_USAGE: a name that there is not; then and on DPE_OK the others are set. */
+dpe_status dpe_cuda_switches_read(struct dpe_cuda_switches *switches, struct dpe_error *err);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

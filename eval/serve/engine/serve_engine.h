@@ -1,0 +1,175 @@
+/**
+ * @file serve_engine.h
+ * What dpe-serve runs: the model under its plans, and a thread that reads prompts and decodes all running sequences as
+ * one batch. It knows requests and their sequences, no HTTP; requests come from JSON in eval/serve.
+ *
+ * Threads. Every connection has a thread of libmicrohttpd's, which parses its request, encodes the
+ * prompts, waits, and writes the answer. One engine thread owns the session. Both meet in struct
+ * dpe_serve_engine, under its lock.
+ */
+#ifndef DPE_SERVE_ENGINE_H
+#define DPE_SERVE_ENGINE_H
+
+#include <jansson.h>
+#include <pthread.h>
+
+#include "engine/base/base.h"
+#include "engine/model/model.h"
+#include "engine/plan/plan.h"
+#include "engine/session/session.h"
+#include "engine/tokenizer/tokenizer.h"
+#include "engine/tool/tool.h"
+#include "eval/chat/chat.h"
+
+enum {
+    SERVE_MOST_STOPS = 16,
+    SERVE_MOST_SLOTS = 256,
+    SERVE_STACK = 8 << 20, /* of a thread, whatever `ulimit -s` is: JSON and templates nest */
+};
+
+/* ---------------------------------------------------------------------------- what is served */
+
+/** The command line; NULL or 0: not given. */
+struct dpe_serve_arguments {
+    struct dpe_tool_options tool;
+    const char *model, *name, *method, *table, *host, *key_file, *chat_template;
+    int64_t trained_length, length, chunk, slots, queue, port;
+    int64_t client_timeout;  /**< seconds */
+    int64_t request_timeout; /**< seconds, 0: none */
+    bool other_model;
+};
+
+/** A position plan, for texts of at most `length` tokens. */
+struct dpe_serve_plan {
+    struct dpe_plan plan;
+    int64_t length;
+};
+
+/** What does not change while the server runs. */
+struct dpe_serve_world {
+    const struct dpe_serve_arguments *args;
+    const char *name; /**< of the model, for clients */
+    struct dpe_model *model;
+    struct dpe_tokenizer *tokenizer;
+    struct dpe_chat *chat; /**< NULL: the folder has no chat template */
+    struct dpe_chat_ends ends; /**< of an answer in a chat */
+    json_t *tokenizer_config;  /**< tokenizer_config.json, or an empty object */
+    char *key;                 /**< that clients have to send; NULL: none */
+    int64_t length;            /**< most tokens of a prompt and its answer */
+    int64_t started;           /**< seconds since 1970 */
+    struct dpe_serve_plan *plans;
+    int64_t n_plans; /**< by increasing length */
+};
+dpe_status dpe_serve_world_open(const struct dpe_serve_arguments *args,
+                                struct dpe_serve_world *world, struct dpe_error *err);
+void dpe_serve_world_close(struct dpe_serve_world *world);
+/** The index of the plan that a text of so many tokens is run with. */
+int64_t dpe_serve_world_choose(const struct dpe_serve_world *world, int64_t tokens);
+
+/* ---------------------------------------------------------------------------------- requests */
+
+/** RULER has two clients for PUT /generate: one sends `prompts` and reads a list of texts, the other
+ *  sends `prompt` and reads {"text": [...]}. */
+enum dpe_serve_kind { SERVE_COMPLETION, SERVE_CHAT, SERVE_RULER, SERVE_RULER_ONE };
+
+/** A token of an answer, or of a prompt that is echoed with its log-probabilities. */
+struct dpe_serve_score {
+    int32_t id;
+    double logprob; /**< nats; NAN: of a text's first token, which nothing predicts */
+};
+
+/** One continuation of one prompt. The engine thread writes it; other threads read it with the lock
+ *  held. */
+struct dpe_serve_sequence {
+    struct dpe_serve_request *request;
+    const struct dpe_tokens *prompt;
+    int64_t plan;      /**< index into the plans */
+    int64_t max_new;   /**< tokens */
+    int32_t *out;      /**< [max_new] */
+    int64_t n_out;
+    struct dpe_rng rng;
+    struct dpe_serve_score *scores; /**< [prompt, if echoed, + max_new], NULL: not asked for */
+    struct dpe_serve_score *tops;   /**< [scores][request->top], id −1: none */
+    int64_t n_scores;
+    struct dpe_text text;     /**< of the new tokens */
+    size_t safe;              /**< bytes of it that no stop string can still take back */
+    int64_t base, decoded;    /**< tokens: where decoding goes on from, and how far it came */
+    int64_t cached;           /**< prompt tokens that were in the cache already */
+    const char *finish;       /**< "stop", "length", "error"; NULL: it is not finished */
+    double begun, first, ended;
+    struct dpe_serve_sequence *next; /**< in the queue */
+};
+
+/** What a client asked for. */
+struct dpe_serve_request {
+    enum dpe_serve_kind kind;
+    char id[48];
+    int64_t created;
+    struct dpe_tokens *prompts; /**< [n_prompts] */
+    char **texts;               /**< [n_prompts] as they were given; NULL: as ids */
+    size_t *text_bytes;         /**< [n_prompts] */
+    int64_t n_prompts, n;       /**< n continuations of each prompt */
+    int64_t max_new;            /**< −1: what is left of the length */
+    double temperature, top_p;
+    uint64_t seed;
+    bool echo, stream, usage, scored, ignore_eos;
+    int64_t top; /**< alternatives in logprobs */
+    char *stops[SERVE_MOST_STOPS];
+    int64_t n_stops;
+    struct dpe_serve_sequence *sequences; /**< [n_prompts · n] */
+    int64_t n_sequences;
+    /* Under the engine's lock. */
+    int64_t unfinished;
+    double deadline; /**< on dpe_clock; 0: none */
+    bool cancelled;  /**< by its client, or for its deadline */
+    struct dpe_error error; /**< of the first sequence that failed */
+    pthread_cond_t changed;
+};
+
+/* ------------------------------------------------------------------------------------ engine */
+
+struct dpe_serve_slot {
+    struct dpe_serve_sequence *sequence; /**< NULL: free */
+    int32_t *tokens;                     /**< [length] what its branch holds */
+    int64_t n;                           /**< of them */
+    uint64_t used;                       /**< when it was used last */
+};
+
+/** What /metrics and the page show. */
+struct dpe_serve_counts {
+    int64_t requests, refused, cancelled, failed, prompt_tokens, cached_tokens, new_tokens, steps;
+    int64_t running, waiting;
+    double first_seconds, seconds; /**< sums over finished sequences: to the first token, in all */
+    int64_t finished;
+};
+
+struct dpe_serve_engine {
+    const struct dpe_serve_world *world;
+    struct dpe_session *session;
+    int64_t plan; /**< of the session */
+    struct dpe_serve_slot *slots;
+    int64_t n_slots, turn;
+    float *logits; /**< [n_slots][vocab] */
+    uint64_t clock;
+    pthread_t thread;
+    bool started;
+    pthread_mutex_t lock;
+    pthread_cond_t work;
+    struct dpe_serve_sequence *head, *tail; /**< those that wait */
+    struct dpe_serve_counts counts;
+    bool stop;
+};
+dpe_status dpe_serve_engine_start(const struct dpe_serve_world *world,
+                                  struct dpe_serve_engine *engine, struct dpe_error *err);
+/** Ends the thread; no request may be unfinished. */
+void dpe_serve_engine_stop(struct dpe_serve_engine *engine);
+/** Put the request's sequences into the queue; false when it is full. From then on its time counts.
+ */
+bool dpe_serve_engine_submit(struct dpe_serve_engine *engine, struct dpe_serve_request *request);
+/** End a request before it is finished, at the next step; `err` is why, NULL: its client is gone.
+ *  With the lock held; a second call does nothing. */
+void dpe_serve_engine_cancel(struct dpe_serve_engine *engine, struct dpe_serve_request *request,
+                             const struct dpe_error *err);
+struct dpe_serve_counts dpe_serve_engine_counts(struct dpe_serve_engine *engine);
+
+#endif

@@ -1,0 +1,65 @@
+#!/bin/sh
+# select_table.sh BIN: a table found under a selection, and used with one: dpe-detect --selection, and
+# --method select:KEYS,over=table:FILE in dpe-run and dpe-eval.
+set -u
+bin=$1
+here=$(cd "$(dirname "$0")" && pwd)
+root=$(cd "$here/../.." && pwd)
+. "$here/world.sh"
+
+# run CODE COMMAND…
+run() {
+    code=$1
+    shift
+    got=0
+    "$@" >"$work/out" 2>"$work/err" || got=$?
+    [ "$got" = "$code" ] || fail "expected exit code $code, found $got: $*: $(cat "$work/err")"
+}
+
+says() {
+    grep -qF -- "$1" "$work/out" "$work/err" || fail "expected \"$1\": $(cat "$work/out" "$work/err")"
+}
+
+detect() {
+    code=$1
+    keys=$2
+    shift 2
+    run "$code" "$bin/dpe-detect" --model "$root/data/reference" --corpus "$root/data/sample" -l 384 --groups 1 \
+        --lengths 64,128 --samples 4 --select paper --temperature off --against none --selection "$keys" --threads 1 \
+        -o "$work/table.h5" "$@"
+}
+
+detect 0 k=4,block=16 --dry-run
+says "time "
+detect 0 k=4,block=16
+says "selection k=4,block=16,sinks=16,local=64,refresh=1,representative=mean,unit=kv-head,positions=true,scored=bare in"
+detect 78 k=3,block=16
+says "selection: expected \"k=3,"
+detect 64 k=4,over=rope --dry-run
+says "expected keys of the method select without \"over\""
+
+show() {
+    code=$1
+    shift
+    run "$code" "$bin/dpe-run" --model "$root/data/reference" --show-plan "$@"
+}
+show 0 --method "select:k=2,block=8,over=table:$work/table.h5" --length 384
+says "entry           the only one, for 384 tokens"
+says "method          select:k=2,block=8,sinks=8,"
+says "over=dpe:window=32,scales="
+says "selection       2 of the blocks of 8 keys"
+show 0 --method "select:over=table:$work/table.h5" --length 200
+says "entry           none: the model is run unchanged"
+says "method          rope"
+show 64 --method "select:log-n=9,over=table:$work/table.h5" --length 384
+says "a temperature belongs to the method or table"
+show 66 --method "select:over=table:$work/none.h5" --length 384
+show 64 --method "select:blocks=2,over=table:$work/table.h5" --length 384 --other-model
+
+# One comparison has both, on the same samples.
+run 0 "$bin/dpe-eval" niah --model "$root/data/reference" --corpus "$root/data/sample" -l 384 --samples 2 --threads 1 \
+    --table "$work/table.h5" --method "select:k=0,block=16,over=table:$work/table.h5" -o "$work/eval.h5" --csv
+[ "$(grep -c ',niah' "$work/out")" = 2 ] || fail "expected a row for each of two methods"
+grep -q 'select:k=0,block=16,over=table:' "$work/out" || fail "expected the selection's row"
+run 0 "$bin/dpe-run" --model "$root/data/reference" --method "select:k=2,over=table:$work/table.h5" -p Once --max-new 3 --threads 1
+exit $failed
