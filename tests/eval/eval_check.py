@@ -1,6 +1,7 @@
 """eval_check.py BIN SCHEMA_TOOL: dpe-eval end to end on the reference model, its results recomputed from
 their rows with NumPy; runs that grow, stop and go on; grids; ablations; tables of other models.
 Exit status 125 without h5py."""
+import csv
 import itertools
 import json
 import os
@@ -266,6 +267,11 @@ def test_tune():
     with h5py.File(out("tune.h5")) as file:
         assert [row["chosen"] for row in document["results"]] == text(file["/tune/chosen"][()])
         assert np.allclose([row["gain"] for row in document["results"]], file["/tune/gain"][()])
+    run("dpe-report", out("tune.h5"), "-o", out("tune.html"), "--figures", out("tune-csv"))
+    with h5py.File(out("tune.h5")) as file, open(os.path.join(out("tune-csv"), "tune.csv"), newline="") as lines:
+        rows = list(csv.DictReader(lines))
+        assert [row["chosen setting"] for row in rows] == text(file["/tune/chosen"][()])
+        assert np.allclose([float(row["tuned"]) for row in rows], 100 * file["/tune/mean"][()])
     priced = json.loads(run("dpe-eval", "tune", *INPUTS, *races, "--budget", "40", "--dry-run", "--json").stdout)
     assert [row["settings"] for row in priced["methods"]] == [4, 1, 2, 4, 1, 3], priced
     # Stopped and continued, or grown: the same table as at once.

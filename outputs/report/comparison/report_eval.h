@@ -74,5 +74,6 @@ dpe_status dpe_comparison_glances(struct report *report, struct dpe_error *err);
 dpe_status dpe_comparison_sections(struct report *report, struct dpe_error *err);
 dpe_status dpe_comparison_ablations(struct report *report, struct dpe_error *err);
 dpe_status dpe_comparison_grids(struct report *report, struct dpe_error *err);
+dpe_status dpe_comparison_tunings(struct report *report, struct dpe_error *err);
 
 #endif
