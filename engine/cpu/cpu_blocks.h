@@ -309,8 +309,9 @@ static ALWAYS_INLINE void use_block(enum dpe_dtype dtype, const unsigned char *b
     int elements = block_elements(dtype);
     int vectors = step_vectors(dtype);
     struct group group = read_group(dtype, factors, g, fused);
+    const int steps = elements / VL / vectors;
 #pragma GCC unroll 8
-    for (int i = 0; i < elements / VL / vectors; i++) {
+    for (int i = 0; i < steps; i++) {
         vec weight[4] = {{0}};
         int at[4] = {0};
         if (elements == 32) {
