@@ -72,13 +72,20 @@ struct dpe_plan_context dpe_detect_inputs_context(const struct detect_inputs *in
     return context;
 }
 
+struct dpe_plan_context dpe_detect_inputs_rival(const struct detect_inputs *inputs)
+{
+    struct dpe_plan_context context = dpe_detect_inputs_context(inputs);
+    context.official = true;
+    return context;
+}
+
 /* Methods that the result is held against must be plans of this model. */
 static dpe_status check_against(struct detect_inputs *inputs, struct dpe_error *err)
 {
     dpe_status status = DPE_OK;
     for (int i = 0; i < inputs->args->n_against && status == DPE_OK; i++) {
         struct dpe_plan plan = {0};
-        const struct dpe_plan_context context = dpe_detect_inputs_context(inputs);
+        const struct dpe_plan_context context = dpe_detect_inputs_rival(inputs);
         status = dpe_plan_make(inputs->args->against[i], &context, &plan, err);
         dpe_plan_free(&plan);
     }

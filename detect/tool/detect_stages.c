@@ -118,9 +118,8 @@ static dpe_status add_against(struct sweep *sweep, struct dpe_error *err)
     struct dpe_detect_report *report = sweep->report;
     for (int i = 0; i < args->n_against; i++) {
         int v = report->n_validated++;
-        const struct dpe_plan_context context = dpe_detect_inputs_context(sweep->inputs);
-        dpe_status status =
-            dpe_plan_make(args->against[i], &context, &sweep->validated[v], err);
+        const struct dpe_plan_context context = dpe_detect_inputs_rival(sweep->inputs);
+        dpe_status status = dpe_plan_make(args->against[i], &context, &sweep->validated[v], err);
         if (status != DPE_OK) {
             return status;
         }

@@ -79,6 +79,8 @@ dpe_status dpe_detect_inputs_start(struct detect_inputs *inputs, struct dpe_erro
 int64_t dpe_detect_inputs_together(const struct detect_inputs *inputs);
 /** The context of plans that are no part of the sweep: without --selection. */
 struct dpe_plan_context dpe_detect_inputs_context(const struct detect_inputs *inputs);
+/** That of the methods of --against: as released, which is also dpe-eval's default. */
+struct dpe_plan_context dpe_detect_inputs_rival(const struct detect_inputs *inputs);
 /** Samples decoded together: what was asked for, else 4, or as many as share something; never more
  *  than there are, nor than a race's round has. */
 int64_t dpe_detect_inputs_batch(const struct detect_inputs *inputs);
