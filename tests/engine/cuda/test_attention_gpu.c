@@ -76,7 +76,7 @@ static int kernels_for(int64_t head_dim, struct kernel *kernels)
     if (is_wanted("plain")) {
         kernels[n++] = (struct kernel){"plain", dpe_attention_plain_shape(head_dim), -2};
     }
-    if (is_wanted("mma")) {
+    if (is_wanted("mma") && dpe_attention_mma_shape(head_dim).rows > 0) {
         kernels[n++] = (struct kernel){"mma.sync", dpe_attention_mma_shape(head_dim), -1};
     }
     for (int v = 0; device.major == 9 && n < MOST_KERNELS; v++) {
