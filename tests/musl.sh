@@ -51,9 +51,16 @@ read=0
 wrong=0
 for file in $(find engine data outputs norms eval detect -name '*.c' ! -path '*/cuda/*' ! -path 'outputs/example/*' |
     xargs grep -L -e 'mpi[.]h' -e 'cuda/'); do
+    case $file in
+    *_bf16.c)
+        [ "$(uname -m)" = x86_64 ] || continue
+        set="-mavx512f -mavx512bf16"
+        ;;
+    *) set= ;;
+    esac
     read=$((read + 1))
     # shellcheck disable=SC2086 # lists of words
-    "$cc" -std=c17 -c -o "$work/object" -fopenmp -Wall $errors -I. $as -idirafter "$work/include" -D_POSIX_C_SOURCE=200809L \
+    "$cc" -std=c17 $set -c -o "$work/object" -fopenmp -Wall $errors -I. $as -idirafter "$work/include" -D_POSIX_C_SOURCE=200809L \
         -D_DEFAULT_SOURCE -D__THROW= -D__BEGIN_DECLS= -D__END_DECLS= -DDPE_SIMD_PORTABLE -DDPE_KERNELS_NAME=kernels \
         -DDPE_KERNELS_LABEL='""' -DDPE_VERSION='""' -DDPE_GIT='""' -DDPE_OPENBLAS='""' -DDPE_LIBDIR='""' "$file" || {
         wrong=$((wrong + 1))

@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/random.h>
@@ -15,7 +16,6 @@
 #ifdef __APPLE__
 
 #include <mach-o/dyld.h>
-#include <stdint.h>
 
 bool dpe_program_path(char *path, size_t n)
 {
@@ -77,6 +77,19 @@ clockid_t dpe_condition_clock(void)
     return CLOCK_REALTIME;
 }
 
+bool dpe_page_is_there(const void *page)
+{
+    (void)page;
+    return true;
+}
+
+void dpe_file_forget(int fd, off_t first, off_t bytes)
+{
+    (void)fd;
+    (void)first;
+    (void)bytes;
+}
+
 struct timespec dpe_modified(const struct stat *info)
 {
     return info->st_mtimespec;
@@ -136,6 +149,18 @@ int dpe_condition_init(pthread_cond_t *condition)
 clockid_t dpe_condition_clock(void)
 {
     return CLOCK_MONOTONIC;
+}
+
+bool dpe_page_is_there(const void *page)
+{
+    unsigned char there = 1;
+    /* Fails where pages are larger, or the file is not ours. */
+    return mincore((void *)(uintptr_t)page, 1, &there) != 0 || (there & 1U) != 0;
+}
+
+void dpe_file_forget(int fd, off_t first, off_t bytes)
+{
+    (void)posix_fadvise(fd, first, bytes, POSIX_FADV_DONTNEED);
 }
 
 struct timespec dpe_modified(const struct stat *info)

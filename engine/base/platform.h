@@ -36,6 +36,11 @@ bool dpe_random_bytes(void *to, size_t n);
 int dpe_condition_init(pthread_cond_t *condition);
 clockid_t dpe_condition_clock(void);
 
+/** Whether the page at this address of a mapping is in memory; true where the system does not say. */
+bool dpe_page_is_there(const void *page);
+/** A hint that these bytes of a file need not stay in memory. */
+void dpe_file_forget(int fd, off_t first, off_t bytes);
+
 /** When a file was changed last. */
 struct timespec dpe_modified(const struct stat *info);
 

@@ -14,6 +14,7 @@
 #include "engine/base/bytes.h"
 #include "engine/base/json_scan.h"
 #include "engine/base/json_strict.h"
+#include "engine/base/platform.h"
 
 /* The format's own limit. */
 static const uint64_t max_header = 100000000;
@@ -485,19 +486,12 @@ const struct dpe_shard_tensor *dpe_shard_table_find(const struct dpe_shard_table
 dpe_status dpe_shard_sample(const struct dpe_shard *shard, uint64_t begin, uint64_t end, void *to,
                             struct dpe_error *err)
 {
-#ifdef MADV_HUGEPAGE
     const uint64_t page = 4096;
-    unsigned char there = 1;
     uint64_t first = begin / page * page;
-    /* Where pages are larger, or the file is not ours, this fails and the page stays. */
-    bool fresh = mincore(shard->map + first, 1, &there) == 0 && (there & 1U) == 0;
+    bool fresh = !dpe_page_is_there(shard->map + first);
     dpe_status status = dpe_shard_read(shard, begin, end, to, err);
     if (fresh && status == DPE_OK) {
-        uint64_t bytes = (end - first + page - 1) / page * page;
-        (void)posix_fadvise(shard->fd, (off_t)first, (off_t)bytes, POSIX_FADV_DONTNEED);
+        dpe_file_forget(shard->fd, (off_t)first, (off_t)((end - first + page - 1) / page * page));
     }
     return status;
-#else
-    return dpe_shard_read(shard, begin, end, to, err);
-#endif
 }
