@@ -164,7 +164,7 @@ static void attend_block(const struct dpe_cpu_select_call *call, int64_t kv_head
     memset(room->o, 0, (size_t)(rows * d) * sizeof *room->o);
     for (int64_t n = first; n < end;) {
         int64_t row = 0;
-        int64_t most = args->kv != NULL ? DPE_CPU_ROTATED : DPE_CPU_BLOCK;
+        int64_t most = DPE_CPU_ROTATED;
         int64_t count = dpe_cpu_select_next(args, offset, n, end, most, &row);
         int64_t columns = (count + kernels->panel - 1) / kernels->panel * kernels->panel;
         for (int64_t i = 0; i < rows * DPE_CPU_BLOCK; i++) {
