@@ -22,8 +22,10 @@ static int64_t known_before(const struct dpe_selection *s, int64_t m)
     return over > 0 ? over / s->block : 0;
 }
 
-static void write_mean(const struct dpe_cpu_select_call *call, int64_t kv_head, int64_t offset,
-                       int64_t first, const struct dpe_cpu_select_room *room, float *mark)
+/* Of keys as they are scored, or of values as they are. */
+static void write_mean(const struct dpe_cpu_select_call *call, enum dpe_kv_part part,
+                       int64_t kv_head, int64_t offset, int64_t first,
+                       const struct dpe_cpu_select_room *room, float *mark)
 {
     int64_t d = call->args->head_dim;
     int64_t end = first + call->selection->block;
@@ -31,9 +33,12 @@ static void write_mean(const struct dpe_cpu_select_call *call, int64_t kv_head, 
     for (int64_t n = first; n < end;) {
         int64_t row = 0;
         int64_t count = dpe_cpu_select_next(call->args, offset, n, end, DPE_CPU_ROTATED, &row);
-        const float *keys = dpe_cpu_select_keys(call, kv_head, n, row, count, room);
+        const float *rows =
+            part == DPE_KV_KEYS
+                ? dpe_cpu_select_keys(call, kv_head, n, row, count, room)
+                : dpe_attention_rows(call->args, part, kv_head, row, count, room->tile);
         for (int64_t i = 0; i < count * d; i++) {
-            room->scores[i % d] += (double)keys[i];
+            room->scores[i % d] += (double)rows[i];
         }
         n += count;
     }
@@ -244,7 +249,11 @@ static void write_mark(const struct dpe_cpu_select_call *call, int64_t head, int
     int64_t first = s->sinks + i * s->block;
     switch (s->representative) {
     case DPE_REPRESENT_MEAN:
-        write_mean(call, head, offset, first, &room, mark);
+        write_mean(call, DPE_KV_KEYS, head, offset, first, &room, mark);
+        return;
+    case DPE_REPRESENT_COMPRESSED:
+        write_mean(call, head < args->n_kv_heads ? DPE_KV_KEYS : DPE_KV_VALUES,
+                   head % args->n_kv_heads, offset, first, &room, mark);
         return;
     case DPE_REPRESENT_EXTREMES:
         write_extremes(call, head, offset, first, &room, mark);

@@ -21,7 +21,7 @@ static struct dpe_selection random_selection(struct dpe_rng *rng, int64_t keys)
         .local = 1 + dpe_rng_below(rng, (uint32_t)(1 + keys / 3)),
         .k = dpe_rng_below(rng, 7),
         .refresh = dpe_rng_below(rng, 2) ? 1 : 1 + dpe_rng_below(rng, 50),
-        .representative = (enum dpe_representative)dpe_rng_below(rng, 6),
+        .representative = (enum dpe_representative)dpe_rng_below(rng, 7),
         .unit = (enum dpe_choice_unit)dpe_rng_below(rng, 3),
         .positions = (enum dpe_chosen_place)dpe_rng_below(rng, 3),
         .scored = (enum dpe_scored_place)dpe_rng_below(rng, 3),
@@ -29,6 +29,7 @@ static struct dpe_selection random_selection(struct dpe_rng *rng, int64_t keys)
     s.attended = 1 + dpe_rng_below(rng, (uint32_t)s.block);
     s.last = 1 + dpe_rng_below(rng, 20);
     s.slashes = s.representative == DPE_REPRESENT_PROBABILITY ? dpe_rng_below(rng, 12) : 0;
+    s.first = dpe_rng_below(rng, 3) == 0 ? dpe_rng_below(rng, (uint32_t)(1 + s.k)) : 0;
     return s;
 }
 
@@ -91,7 +92,14 @@ static void represent_before(const struct dpe_cpu_kernels *kernels, const struct
     }
 }
 
-/* All rows, `step` a call, 0: as tokens of both branches in turn. */
+/* Whether compressed keys are asked for beside. */
+static bool compresses(const struct dpe_selection *s)
+{
+    return s->representative == DPE_REPRESENT_COMPRESSED && s->refresh == 1;
+}
+
+/* All rows, `step` a call, 0: as tokens of both branches in turn. `out` has room for what is attended,
+ * and for the compressed keys after it. */
 static void run(const struct dpe_cpu_kernels *kernels, struct setting *setting, int n_threads,
                 int64_t step, float *out, float *lse)
 {
@@ -120,6 +128,8 @@ static void run(const struct dpe_cpu_kernels *kernels, struct setting *setting, 
         set_kept(setting, &args);
         args.q = in->q + at * width;
         args.out = out + at * width;
+        args.compressed =
+            compresses(&in->plan.selection) ? out + (shape->rows + at) * width : NULL;
         args.lse = lse + at * shape->n_heads;
         args.workspace = workspace;
         /* The other branch completes the same blocks where rows are taken in turn. */
@@ -147,6 +157,9 @@ static void reference(const struct setting *setting, float *out, float *lse)
     args.offset = shape->offset[0];
     args.capacity = cache_rows(shape);
     args.out = out;
+    args.compressed = compresses(&in->plan.selection)
+                          ? out + shape->rows * shape->n_heads * shape->head_dim
+                          : NULL;
     args.lse = lse;
     args.workspace = dpe_alloc(
         ops->attention_workspace(&in->config, &in->plan, shape->capacity, shape->rows, 2), 1);
@@ -190,7 +203,7 @@ static int check(enum plan_kind kind, struct shape shape, const struct dpe_selec
     static const char *const sets[] = {"portable", "avx2", "avx512"};
     struct inputs in = inputs_make(kind, &shape);
     struct setting setting = {.in = &in, .shape = &shape, .room = shape.capacity};
-    int64_t n = shape.rows * shape.n_heads * shape.head_dim;
+    int64_t n = (compresses(selection) ? 2 : 1) * shape.rows * shape.n_heads * shape.head_dim;
     int64_t n_lse = shape.rows * shape.n_heads;
     struct dpe_error err = {0};
     in.plan.selection = *selection;
@@ -248,7 +261,7 @@ static void random_selections(void **state)
     struct dpe_rng rng;
     int problems = 0;
     dpe_rng_seed(&rng, 1919, 1);
-    for (int i = 0; i < 120; i++) {
+    for (int i = 0; i < 140; i++) {
         int64_t kv = 1 + dpe_rng_below(&rng, 2);
         struct shape shape = {
             .n_kv_heads = kv,
@@ -323,7 +336,7 @@ static void check_cache(enum plan_kind kind, struct shape shape,
 {
     struct inputs in = inputs_make(kind, &shape);
     struct setting setting = {.in = &in, .shape = &shape, .room = shape.capacity};
-    int64_t n = shape.rows * shape.n_heads * shape.head_dim;
+    int64_t n = (compresses(selection) ? 2 : 1) * shape.rows * shape.n_heads * shape.head_dim;
     float *want = malloc((size_t)n * sizeof *want);
     float *out = malloc((size_t)n * sizeof *out);
     float *lse = malloc((size_t)(shape.rows * shape.n_heads) * sizeof *lse);
