@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "detect/tool/detect_tool.h"
-#include "engine/base/folder.h"
+#include "engine/system/folder.h"
 #include "eval/chat/chat.h"
 #include "outputs/job/estimate.h"
 

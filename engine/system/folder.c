@@ -1,5 +1,5 @@
 /* What people give as the folder of a model. */
-#include "engine/base/folder.h"
+#include "engine/system/folder.h"
 
 #include <dirent.h>
 #include <fcntl.h>

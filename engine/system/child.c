@@ -1,5 +1,5 @@
 /* Programs that ours starts. */
-#include "engine/base/child.h"
+#include "engine/system/child.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -14,7 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "engine/base/platform.h"
+#include "engine/system/platform.h"
 
 extern char **environ;
 

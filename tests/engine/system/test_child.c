@@ -14,7 +14,7 @@
 
 #include <cmocka.h>
 
-#include "engine/base/child.h"
+#include "engine/system/child.h"
 
 static dpe_status filter(const char *script, const char *input, size_t n, double seconds,
                          struct dpe_text *output, struct dpe_error *err)

@@ -2,7 +2,7 @@
 #ifndef __APPLE__
 #define _GNU_SOURCE /* pipe2, memfd_create, F_SETSIG */
 #endif
-#include "engine/base/platform.h"
+#include "engine/system/platform.h"
 
 #include <errno.h>
 #include <fcntl.h>

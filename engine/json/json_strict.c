@@ -1,5 +1,5 @@
 /* JSON files of strangers: parsing and typed members with messages. */
-#include "engine/base/json_strict.h"
+#include "engine/json/json_strict.h"
 
 #include <math.h>
 #include <pthread.h>
