@@ -3,7 +3,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "engine/cpu/attention_cpu_select.h"
+#include "engine/cpu/attention/attention_cpu_select.h"
 
 #define LOG2_E 1.4426950408889634
 

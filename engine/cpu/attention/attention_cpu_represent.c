@@ -4,7 +4,8 @@
 
 #include <omp.h>
 
-#include "engine/cpu/attention_cpu_select.h"
+#include "engine/cpu/attention/attention_cpu.h"
+#include "engine/cpu/attention/attention_cpu_select.h"
 
 enum { SMALL_WORK = 1 << 21 /* multiplications for which no second thread is woken */ };
 

@@ -8,7 +8,7 @@
 
 #include <omp.h>
 
-#include "engine/cpu/attention_cpu_select.h"
+#include "engine/cpu/attention/attention_cpu_select.h"
 
 enum {
     ALIGN = 16,           /* floats */

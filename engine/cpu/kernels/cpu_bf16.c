@@ -1,5 +1,5 @@
 /* Products in bfloat16: compiled for AVX512-BF16 alone, chosen at run time. */
-#include "engine/cpu/cpu_bf16.h"
+#include "engine/cpu/kernels/cpu_bf16.h"
 
 #include <immintrin.h>
 #include <string.h>

@@ -11,7 +11,8 @@
 
 #include <omp.h>
 
-#include "engine/cpu/attention_cpu_plan.h"
+#include "engine/cpu/attention/attention_cpu.h"
+#include "engine/cpu/attention/attention_cpu_plan.h"
 
 enum {
     QUERY_ROWS = 96, /* rows of an item: a multiple of every mr */

@@ -7,8 +7,8 @@
 #define DPE_CPU_BLOCKS_H
 
 #include "engine/blocks/unpack.h"
-#include "engine/cpu/cpu_kernels.h"
-#include "engine/cpu/cpu_simd.h"
+#include "engine/cpu/kernels/cpu_kernels.h"
+#include "engine/cpu/kernels/cpu_simd.h"
 
 typedef int32_t ivec __attribute__((vector_size(4 * VL)));
 

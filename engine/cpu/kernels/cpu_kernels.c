@@ -1,9 +1,9 @@
 /* The CPU kernels of one instruction set. CMake compiles this file once per set: DPE_KERNELS_NAME
  * is the function that returns the table, DPE_KERNELS_LABEL its name, and DPE_SIMD_AVX512,
  * DPE_SIMD_AVX2, DPE_SIMD_NEON or none selects the vectors (cpu_simd.h). */
-#include "engine/cpu/cpu_kernels.h"
-#include "engine/cpu/cpu_blocks.h"
-#include "engine/cpu/cpu_simd.h"
+#include "engine/cpu/kernels/cpu_kernels.h"
+#include "engine/cpu/kernels/cpu_blocks.h"
+#include "engine/cpu/kernels/cpu_simd.h"
 
 #include <math.h>
 
@@ -61,7 +61,7 @@ static inline vec v_exp2(vec x)
     return exp2_reduced(v_max(v_set1(-127.0F), x));
 }
 
-#include "engine/cpu/cpu_kernels_attention.h"
+#include "engine/cpu/kernels/cpu_kernels_attention.h"
 
 static void kernel_exp2(const float *x, int64_t n, float *y)
 {
@@ -282,7 +282,7 @@ static void kernel_widen(const void *from, enum dpe_dtype dtype, int64_t n, floa
     }
 }
 
-#include "engine/cpu/cpu_kernels_dots.h"
+#include "engine/cpu/kernels/cpu_kernels_dots.h"
 
 static void kernel_rmsnorm(const float *x, const float *weight, int64_t n, float eps, float *out)
 {

@@ -1,5 +1,5 @@
 /* What the CPU attention drivers share. */
-#include "engine/cpu/attention_cpu_plan.h"
+#include "engine/cpu/attention/attention_cpu_plan.h"
 
 void dpe_copy_select(const struct dpe_attention *args, int64_t head, uint32_t *select)
 {

@@ -1,7 +1,7 @@
 /**
  * @file cpu_kernels.h
- * What the CPU backend is made of: one table of kernels per instruction set (cpu_kernels.c
- * compiled once for each), the attention drivers and the matrix products above them.
+ * One table of kernels per instruction set (cpu_kernels.c compiled once for each). The attention
+ * drivers and the matrix products of the CPU backend are made of them.
  *
  * Everything is fp32. Work is cut into fixed blocks that do not depend on the number of threads,
  * and every sum has a fixed order, so results have the same bits for any number of threads; between
@@ -28,8 +28,6 @@ enum {
     DPE_CPU_MAX_PRODUCTS = 3, /**< that run together */
     DPE_CPU_MAX_SPANS = 64,   /**< of `accumulate`: panels in a block at most */
 };
-
-struct dpe_cpu_bf16;
 
 /** Keys whose probabilities stand side by side: columns column … column+count−1 of P belong to rows
  *  row … row+count−1 of V. */
@@ -158,53 +156,5 @@ const struct dpe_cpu_kernels *dpe_cpu_kernels_neon(void);
 /** The widest set that this machine runs; the environment variable DPE_CPU (portable, avx2, avx512;
  *  on ARM portable, neon) caps it, for tests and comparisons. */
 const struct dpe_cpu_kernels *dpe_cpu_kernels_choose(void);
-
-/** out [rows][weight rows] = x · Wᵀ + bias, added to what is in out when `accumulate`. */
-struct dpe_cpu_product {
-    const struct dpe_tensor *weight;
-    const struct dpe_tensor *bias; /**< NULL or data NULL: none */
-    const float *x;                /**< [rows][weight cols] */
-    int64_t rows;
-    float *out;
-    bool accumulate;
-};
-
-/** Buffers of matrix products, shared by all threads, for weights of at most so many rows and
- *  columns. */
-struct dpe_cpu_products {
-    const struct dpe_cpu_kernels *kernels;
-    int n_threads;
-    const struct dpe_cpu_bf16 *bf16; /**< products of many rows in bfloat16; NULL: in float */
-    bool blas;                       /**< OpenBLAS instead of our tiles (portable kernels) */
-    void (*sgemm)(void);             /**< OpenBLAS' function, a dpe_sgemm (blas.h) */
-    int64_t most_rows, most_columns;
-    float *bias, *packed_x, *threads;
-};
-/** Bytes that dpe_cpu_products_make allocates. */
-uint64_t dpe_cpu_products_bytes(const struct dpe_cpu_kernels *kernels,
-                                const struct dpe_config *config, int n_threads);
-/** bf16: NULL, or kernels for products of many rows. */
-dpe_status dpe_cpu_products_make(const struct dpe_cpu_kernels *kernels,
-                                 const struct dpe_cpu_bf16 *bf16, const struct dpe_config *config,
-                                 int n_threads, struct dpe_cpu_products *products,
-                                 struct dpe_error *err);
-void dpe_cpu_products_free(struct dpe_cpu_products *products);
-void dpe_cpu_product(const struct dpe_cpu_products *products,
-                     const struct dpe_cpu_product *product);
-/** n ≤ DPE_CPU_MAX_PRODUCTS products of equally many rows that do not depend on each other. Those of
- *  few rows run together, so that threads wait for each other once. */
-void dpe_cpu_product_several(const struct dpe_cpu_products *products,
-                             const struct dpe_cpu_product *several, int n);
-
-/** Bytes of dpe_attention.workspace for calls of at most `rows` rows over at most `keys` keys. */
-uint64_t dpe_cpu_attention_workspace(const struct dpe_cpu_kernels *kernels,
-                                     const struct dpe_config *config, const struct dpe_plan *plan,
-                                     int64_t keys, int64_t rows, int n_threads);
-/** Bytes of dpe_attention.marks, and filling them (ops.h, slots mark_bytes and represent). */
-uint64_t dpe_cpu_mark_bytes(const struct dpe_config *config, const struct dpe_plan *plan,
-                            int64_t capacity, int64_t branches);
-void dpe_cpu_represent(const struct dpe_cpu_kernels *kernels, const struct dpe_attention *args);
-/** The whole attention of one layer; picks the decode driver for few rows. */
-void dpe_cpu_attention(const struct dpe_cpu_kernels *kernels, const struct dpe_attention *args);
 
 #endif

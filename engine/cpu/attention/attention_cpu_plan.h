@@ -1,12 +1,12 @@
 /**
- * @file attention_cpu.h
+ * @file attention_cpu_plan.h
  * What the two attention drivers of the CPU backend share: how a copy is rotated, where the key of
  * a position lies, and sizes that do not overflow.
  */
 #ifndef DPE_ATTENTION_CPU_PLAN_H
 #define DPE_ATTENTION_CPU_PLAN_H
 
-#include "engine/cpu/cpu_kernels.h"
+#include "engine/cpu/kernels/cpu_kernels.h"
 #include "engine/plan/segments.h"
 
 /** The mask of a head as words for dpe_cpu_rotation.select; n_pairs of them. */

@@ -10,7 +10,7 @@
 #ifndef DPE_CPU_BF16_H
 #define DPE_CPU_BF16_H
 
-#include "engine/cpu/cpu_kernels.h"
+#include "engine/cpu/kernels/cpu_kernels.h"
 
 struct dpe_cpu_bf16 {
     /** pairs [(n+1)/2] of x [n]; the second of a last single number is 0. They may begin at x. */

@@ -6,7 +6,7 @@
 #ifndef DPE_ATTENTION_CPU_SELECT_H
 #define DPE_ATTENTION_CPU_SELECT_H
 
-#include "engine/cpu/attention_cpu_plan.h"
+#include "engine/cpu/attention/attention_cpu_plan.h"
 
 enum {
     DPE_CPU_SELECT_SLAB = 256, /**< rows whose choices are in the workspace at a time */
