@@ -21,8 +21,6 @@ enum {
     ALIGN = 16, /* floats */
 };
 
-#define LOG2_E 1.4426950408889634
-
 /* Where things lie in the workspace, in floats. The same arithmetic for the largest call (estimate)
  * and for the call at hand, which therefore fits. */
 struct layout {
@@ -66,15 +64,6 @@ static int64_t round_up(int64_t n, int64_t to)
     return (n + to - 1) / to * to;
 }
 
-/* Appends `floats` to *total, aligned; where they start. */
-static uint64_t place(uint64_t *total, uint64_t floats)
-{
-    uint64_t at = *total;
-    uint64_t padded = dpe_bytes_plus(floats, ALIGN - 1) / ALIGN * ALIGN;
-    *total = dpe_bytes_plus(at, padded);
-    return at;
-}
-
 static void layout_thread(const struct dpe_cpu_kernels *kernels, int64_t head_dim,
                           struct layout *layout)
 {
@@ -82,12 +71,12 @@ static void layout_thread(const struct dpe_cpu_kernels *kernels, int64_t head_di
     uint64_t tiles = (uint64_t)(QUERY_ROWS / kernels->mr);
     uint64_t total = 0;
     layout->q_floats = tiles * (uint64_t)layout->pack_floats;
-    place(&total, layout->q_floats * (uint64_t)layout->q.n);
-    layout->s_at = place(&total, (uint64_t)(kernels->mr * DPE_CPU_BLOCK));
-    layout->mixed_at = place(&total, (uint64_t)(kernels->mr * kernels->panel));
-    layout->rotated_at = place(&total, (uint64_t)kernels->panel * d);
-    layout->tile_at = place(&total, (uint64_t)kernels->panel * d);
-    layout->select_at = place(&total, d / 2);
+    dpe_place(&total, layout->q_floats * (uint64_t)layout->q.n);
+    layout->s_at = dpe_place(&total, (uint64_t)(kernels->mr * DPE_CPU_BLOCK));
+    layout->mixed_at = dpe_place(&total, (uint64_t)(kernels->mr * kernels->panel));
+    layout->rotated_at = dpe_place(&total, (uint64_t)kernels->panel * d);
+    layout->tile_at = dpe_place(&total, (uint64_t)kernels->panel * d);
+    layout->select_at = dpe_place(&total, d / 2);
     layout->thread_floats = total;
 }
 
@@ -124,12 +113,12 @@ static struct layout lay_out(const struct dpe_cpu_kernels *kernels, const struct
     items = dpe_bytes_times(items, (uint64_t)(round_up(extent->rows, QUERY_ROWS) / QUERY_ROWS));
     uint64_t states = (uint64_t)extent->n_threads;
     states = layout.stripes && items > states ? items : states;
-    place(&layout.total, (uint64_t)round_up(extent->rows, QUERY_ROWS));
-    layout.k_at = place(&layout.total, k_floats);
-    layout.v_at = place(&layout.total, layout.pack_v ? v_floats : 0);
-    layout.state_at = place(&layout.total, dpe_bytes_times(states, layout.state_floats));
-    layout.thread_at =
-        place(&layout.total, dpe_bytes_times(layout.thread_floats, (uint64_t)extent->n_threads));
+    dpe_place(&layout.total, (uint64_t)round_up(extent->rows, QUERY_ROWS));
+    layout.k_at = dpe_place(&layout.total, k_floats);
+    layout.v_at = dpe_place(&layout.total, layout.pack_v ? v_floats : 0);
+    layout.state_at = dpe_place(&layout.total, dpe_bytes_times(states, layout.state_floats));
+    uint64_t threads = dpe_bytes_times(layout.thread_floats, (uint64_t)extent->n_threads);
+    layout.thread_at = dpe_place(&layout.total, threads);
     return layout;
 }
 
@@ -275,30 +264,6 @@ static void pack_queries(const struct item *item)
     }
 }
 
-/* Bands that touch keys n0 … n1−1 for the queries of a tile row, as bits; *whole: the one band that
- * holds all of them, or −1. */
-static unsigned touching_bands(const struct tile_row *tile, int n_bands, int64_t n0, int64_t n1,
-                               int *whole)
-{
-    unsigned touching = 0;
-    *whole = -1;
-    for (int b = 0; b < n_bands; b++) {
-        const struct dpe_reach *reach = &tile->reach[b];
-        if (n0 >= reach->any_hi || n1 <= reach->any_lo || reach->any_lo >= reach->any_hi) {
-            continue;
-        }
-        bool all = n0 >= reach->all_lo && n1 <= reach->all_hi;
-        if (all && touching == 0) {
-            *whole = b;
-        }
-        touching |= 1U << b;
-        if (all) {
-            break;
-        }
-    }
-    return touching;
-}
-
 /* Product of a tile row with one panel in one band. */
 static void tile_product(const struct item *item, const struct tile_row *tile, int b, int64_t n0,
                          float *s, int64_t lds)
@@ -360,17 +325,6 @@ static int64_t value_row(const struct item *item, int64_t n, int64_t *next)
     return dpe_cache_row(call->args, call->args->offset, n, next);
 }
 
-static void add_span(struct dpe_cpu_spans *seen, int64_t column, int64_t row, int64_t count)
-{
-    struct dpe_cpu_span *before = seen->n > 0 ? &seen->spans[seen->n - 1] : NULL;
-    if (before != NULL && before->row + before->count == row &&
-        before->column + before->count == column) {
-        before->count += count;
-    } else {
-        seen->spans[seen->n++] = (struct dpe_cpu_span){column, row, count};
-    }
-}
-
 static void step_add(const struct item *item, struct step *step, const struct tile_row *tile,
                      int64_t n0, int64_t panel)
 {
@@ -379,7 +333,7 @@ static void step_add(const struct item *item, struct step *step, const struct ti
     for (int64_t n = n0; n < end; n = next) {
         int64_t row = value_row(item, n, &next);
         next = next < end ? next : end;
-        add_span(&step->seen, step->columns + n - n0, row, next - n);
+        dpe_cpu_add_span(&step->seen, step->columns + n - n0, row, next - n);
     }
     int64_t late = n0 > tile->first + 1 ? n0 : tile->first + 1;
     for (; late < n0 + panel && late <= tile->last; late++) {
@@ -400,14 +354,14 @@ static void attend(const struct item *item, const struct tile_row *tile, int64_t
     struct step step;
     step.columns = step.seen.n = step.n_late = 0;
     int block_whole = -1;
-    if (touching_bands(tile, n_bands, n0, n0 + DPE_CPU_BLOCK, &block_whole) == 0) {
+    if (dpe_cpu_touching_bands(tile->reach, n_bands, n0, n0 + DPE_CPU_BLOCK, &block_whole) == 0) {
         return;
     }
     for (int64_t n = n0; n < end; n += kernels->panel) {
         int whole = block_whole;
         unsigned touching = 1;
         if (whole < 0) {
-            touching = touching_bands(tile, n_bands, n, n + kernels->panel, &whole);
+            touching = dpe_cpu_touching_bands(tile->reach, n_bands, n, n + kernels->panel, &whole);
         }
         if (touching == 0) {
             continue;
@@ -449,21 +403,10 @@ static void attend(const struct item *item, const struct tile_row *tile, int64_t
 
 static void write_rows(const struct item *item)
 {
-    const struct dpe_attention *args = item->call->args;
     int64_t width = item->call->layout.width;
     for (int64_t r = 0; r < item->n_rows; r++) {
-        int64_t at = (item->row + r) * args->n_heads + item->head;
-        float *out = args->out + at * args->head_dim;
-        float sum = item->sum[r];
-        float inverse = sum == 0.0F ? 0.0F : 1.0F / sum;
-        for (int64_t i = 0; i < args->head_dim; i++) {
-            out[i] = item->o[r * width + i] * inverse;
-        }
-        if (args->lse != NULL) {
-            args->lse[at] = sum == 0.0F
-                                ? -INFINITY
-                                : (float)((double)item->reference[r] / LOG2_E + log((double)sum));
-        }
+        dpe_cpu_write_head(item->call->args, item->row + r, item->head, item->o + r * width,
+                           item->reference[r], item->sum[r]);
     }
 }
 

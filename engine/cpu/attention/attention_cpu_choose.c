@@ -5,8 +5,6 @@
 
 #include "engine/cpu/attention/attention_cpu_select.h"
 
-#define LOG2_E 1.4426950408889634
-
 /* ------------------------------------------------------------------------ queries, keys, scored */
 
 bool dpe_cpu_select_rotation(const struct dpe_attention *args, bool keys, int64_t position,

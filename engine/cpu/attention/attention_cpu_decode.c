@@ -16,8 +16,6 @@ enum {
     SMALL_WORK = 1 << 16,      /* multiplications for which there is no parallel region */
 };
 
-#define LOG2_E 1.4426950408889634
-
 /* Workspace, in floats. */
 struct layout {
     int64_t group, splits;

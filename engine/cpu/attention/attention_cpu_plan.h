@@ -1,13 +1,15 @@
 /**
  * @file attention_cpu_plan.h
- * What the two attention drivers of the CPU backend share: how a copy is rotated, where the key of
- * a position lies, and sizes that do not overflow.
+ * What the attention drivers of the CPU backend share: how a copy is rotated, where the key of a
+ * position lies, which bands a tile touches, how a head is written, and sizes that do not overflow.
  */
 #ifndef DPE_ATTENTION_CPU_PLAN_H
 #define DPE_ATTENTION_CPU_PLAN_H
 
 #include "engine/cpu/kernels/cpu_kernels.h"
 #include "engine/plan/segments.h"
+
+#define LOG2_E 1.4426950408889634
 
 /** The mask of a head as words for dpe_cpu_rotation.select; n_pairs of them. */
 void dpe_copy_select(const struct dpe_attention *args, int64_t head, uint32_t *select);
@@ -24,6 +26,19 @@ void dpe_cap_logits(const struct dpe_cpu_kernels *kernels, const struct dpe_plan
 /** a · b and a + b that stay at UINT64_MAX when they overflow. */
 uint64_t dpe_bytes_times(uint64_t a, uint64_t b);
 uint64_t dpe_bytes_plus(uint64_t a, uint64_t b);
+/** Appends `floats` to *total, in whole cache lines; where they start. */
+uint64_t dpe_place(uint64_t *total, uint64_t floats);
+
+/** Bands of a tile row that touch the keys at places n0 … n1−1, as bits; *whole: the one band that
+ *  holds all of them for all rows, or −1. */
+unsigned dpe_cpu_touching_bands(const struct dpe_reach *reach, int n_bands, int64_t n0, int64_t n1,
+                                int *whole);
+/** Appends `count` keys to the spans; the last span goes on where they follow it. */
+void dpe_cpu_add_span(struct dpe_cpu_spans *spans, int64_t column, int64_t row, int64_t count);
+/** The attention of a head of a row to args->out, and to args->lse where not NULL: o [head_dim] is
+ *  the sum of 2^(logit − reference) · v, `sum` that of 2^(logit − reference). */
+void dpe_cpu_write_head(const struct dpe_attention *args, int64_t row, int64_t head, const float *o,
+                        float reference, float sum);
 
 /** The cache row of the key at position n for a query with this offset, and in *end the first
  *  position after n whose row does not follow. */

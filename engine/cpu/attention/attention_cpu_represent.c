@@ -9,8 +9,6 @@
 
 enum { SMALL_WORK = 1 << 21 /* multiplications for which no second thread is woken */ };
 
-#define LOG2_E 1.4426950408889634
-
 int64_t dpe_cpu_select_mark_floats(const struct dpe_cpu_select_call *call)
 {
     return dpe_selection_width(call->selection, call->args->head_dim);

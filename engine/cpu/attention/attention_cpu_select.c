@@ -3,29 +3,15 @@
  * sees, as decoding walks all keys, or rows that share a choice meet them as tiles. Representatives
  * of blocks are made when a block is complete and kept beside the cache, so that a choice reads one
  * row for a block. */
-#include <math.h>
-#include <string.h>
-
 #include <omp.h>
 
 #include "engine/cpu/attention/attention_cpu_select.h"
 
 enum {
-    ALIGN = 16,           /* floats */
     SMALL_WORK = 1 << 21, /* multiplications for which no second thread is woken */
     LEAST = 8,            /* rows of a strip that is taken as tiles */
     RUN_FLOATS = sizeof(struct dpe_run) / sizeof(float),
 };
-
-#define LOG2_E 1.4426950408889634
-
-static uint64_t place(uint64_t *total, uint64_t floats)
-{
-    uint64_t at = *total;
-    uint64_t padded = dpe_bytes_plus(floats, ALIGN - 1) / ALIGN * ALIGN;
-    *total = dpe_bytes_plus(at, padded);
-    return at;
-}
 
 struct dpe_cpu_select_layout dpe_cpu_select_lay_out(const struct dpe_attention *args, int n_copies,
                                                     int64_t keys)
@@ -44,7 +30,7 @@ struct dpe_cpu_select_layout dpe_cpu_select_lay_out(const struct dpe_attention *
     uint64_t slab = args->rows < DPE_CPU_SELECT_SLAB ? (uint64_t)args->rows : DPE_CPU_SELECT_SLAB;
     uint64_t most = (uint64_t)(layout.chosen + layout.slashes);
     uint64_t lists = dpe_bytes_times(slab * (uint64_t)layout.units, most + 2);
-    layout.lists_at = place(&layout.total, lists);
+    layout.lists_at = dpe_place(&layout.total, lists);
     uint64_t thread = 0;
     /* Scores of all blocks; or sums of the keys of a block and a row. No call has a block longer
      * than its keys. */
@@ -53,24 +39,24 @@ struct dpe_cpu_select_layout dpe_cpu_select_lay_out(const struct dpe_attention *
     bool weighted = s->representative == DPE_REPRESENT_WEIGHTED;
     bool probability = s->representative == DPE_REPRESENT_PROBABILITY;
     scores = scores < block + 2 * d ? block + 2 * d : scores;
-    place(&thread, dpe_bytes_times(2, scores));
-    layout.far_at = place(&thread, layout.slashes > 0 ? dpe_bytes_times(2, (uint64_t)keys) : 0);
-    layout.p_at = place(&thread, probability ? DPE_CPU_SELECT_HEADS * (uint64_t)keys : 0);
-    layout.dots_at = place(&thread, (uint64_t)DPE_CPU_SELECT_HEADS * DPE_CPU_BLOCK);
-    layout.x_at = place(&thread, DPE_CPU_SELECT_HEADS * 2 * d);
-    layout.o_at = place(&thread, DPE_CPU_SELECT_HEADS * d);
-    layout.keys_at = place(&thread, weighted ? dpe_bytes_times(block, d) : 0);
-    layout.rotated_at = place(&thread, DPE_CPU_ROTATED * d);
-    layout.select_at = place(&thread, d / 2);
-    layout.s_at = place(&thread, group * DPE_CPU_BLOCK);
-    layout.q_at = place(&thread, group * (uint64_t)n_copies * d);
-    layout.state_at = place(&thread, group * (2 + d));
-    layout.runs_at = place(&thread, RUN_FLOATS * (most + 3));
-    layout.tile_at = place(&thread, DPE_CPU_ROTATED * d);
-    layout.strip_at = place(
+    dpe_place(&thread, dpe_bytes_times(2, scores));
+    layout.far_at = dpe_place(&thread, layout.slashes > 0 ? dpe_bytes_times(2, (uint64_t)keys) : 0);
+    layout.p_at = dpe_place(&thread, probability ? DPE_CPU_SELECT_HEADS * (uint64_t)keys : 0);
+    layout.dots_at = dpe_place(&thread, (uint64_t)DPE_CPU_SELECT_HEADS * DPE_CPU_BLOCK);
+    layout.x_at = dpe_place(&thread, DPE_CPU_SELECT_HEADS * 2 * d);
+    layout.o_at = dpe_place(&thread, DPE_CPU_SELECT_HEADS * d);
+    layout.keys_at = dpe_place(&thread, weighted ? dpe_bytes_times(block, d) : 0);
+    layout.rotated_at = dpe_place(&thread, DPE_CPU_ROTATED * d);
+    layout.select_at = dpe_place(&thread, d / 2);
+    layout.s_at = dpe_place(&thread, group * DPE_CPU_BLOCK);
+    layout.q_at = dpe_place(&thread, group * (uint64_t)n_copies * d);
+    layout.state_at = dpe_place(&thread, group * (2 + d));
+    layout.runs_at = dpe_place(&thread, RUN_FLOATS * (most + 3));
+    layout.tile_at = dpe_place(&thread, DPE_CPU_ROTATED * d);
+    layout.strip_at = dpe_place(
         &thread, s->refresh >= LEAST ? dpe_cpu_select_tile_floats(args->head_dim, n_copies) : 0);
     layout.thread_floats = thread;
-    layout.thread_at = place(&layout.total, dpe_bytes_times(thread, (uint64_t)args->n_threads));
+    layout.thread_at = dpe_place(&layout.total, dpe_bytes_times(thread, (uint64_t)args->n_threads));
     return layout;
 }
 
@@ -107,23 +93,6 @@ struct dpe_cpu_select_room dpe_cpu_select_thread_room(const struct dpe_cpu_selec
 }
 
 /* ------------------------------------------------------------------------------------- meeting */
-
-static void write_head(const struct dpe_cpu_query *query, int64_t row, int64_t g)
-{
-    const struct dpe_attention *args = query->args;
-    int64_t d = args->head_dim;
-    int64_t at = row * args->n_heads + query->head + g;
-    float sum = query->sum[g];
-    float inverse = sum == 0.0F ? 0.0F : 1.0F / sum;
-    for (int64_t c = 0; c < d; c++) {
-        args->out[at * d + c] = query->o[g * d + c] * inverse;
-    }
-    if (args->lse != NULL) {
-        args->lse[at] = sum == 0.0F
-                            ? -INFINITY
-                            : (float)((double)query->reference[g] / LOG2_E + log((double)sum));
-    }
-}
 
 static void meet_run(const struct dpe_cpu_query *query, int64_t offset, const struct dpe_run *run)
 {
@@ -195,7 +164,8 @@ static void meet(const struct dpe_cpu_select_call *call, int64_t row, int64_t he
         meet_run(&query, dpe_attention_offset(args, row), &runs[i]);
     }
     for (int64_t g = 0; g < heads; g++) {
-        write_head(&query, row, g);
+        dpe_cpu_write_head(args, row, head + g, query.o + g * args->head_dim, query.reference[g],
+                           query.sum[g]);
     }
 }
 

@@ -11,8 +11,6 @@ enum {
     MOST_BREAKS = 48, /* of gathered keys, so that they fit into spans */
 };
 
-#define LOG2_E 1.4426950408889634
-
 /* One tile row: queries that stand at first … last. */
 struct tile_row {
     int64_t index, first, last;
@@ -60,8 +58,8 @@ static uint64_t lay_out(int64_t d, int n_copies, float *base, struct item *item)
     };
     uint64_t at = 0;
     for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
-        *parts[i].part = base == NULL ? NULL : base + at;
-        at += (parts[i].floats + 15) / 16 * 16;
+        uint64_t from = dpe_place(&at, parts[i].floats);
+        *parts[i].part = base == NULL ? NULL : base + from;
     }
     return at;
 }
@@ -131,30 +129,6 @@ static float *panel_of(const struct item *item, int c, int64_t column)
     return item->panels + (c * DPE_CPU_BLOCK + column) * item->call->args->head_dim;
 }
 
-/* Bands that touch the panel of so many columns from `column` on, as bits; *whole: the one band
- * that holds all of them for all rows, or −1. */
-static unsigned touching_bands(const struct item *item, const struct tile_row *tile, int64_t column,
-                               int64_t count, int *whole)
-{
-    int64_t n0 = item->places[column];
-    int64_t n1 = item->places[column + count - 1] + 1;
-    unsigned touching = 0;
-    *whole = -1;
-    for (int b = 0; b < item->call->args->plan->n_bands; b++) {
-        const struct dpe_reach *reach = &tile->reach[b];
-        if (n0 >= reach->any_hi || n1 <= reach->any_lo || reach->any_lo >= reach->any_hi) {
-            continue;
-        }
-        bool all = n0 >= reach->all_lo && n1 <= reach->all_hi;
-        *whole = all && touching == 0 ? b : *whole;
-        touching |= 1U << b;
-        if (all) {
-            break;
-        }
-    }
-    return touching;
-}
-
 static void product(const struct item *item, const struct tile_row *tile, int b, int64_t column,
                     float *s, int64_t lds)
 {
@@ -192,17 +166,6 @@ static void product_mixed(const struct item *item, const struct tile_row *tile, 
     }
 }
 
-static void add_span(struct dpe_cpu_spans *seen, int64_t column, int64_t row)
-{
-    struct dpe_cpu_span *before = seen->n > 0 ? &seen->spans[seen->n - 1] : NULL;
-    if (before != NULL && before->row + before->count == row &&
-        before->column + before->count == column) {
-        before->count++;
-    } else {
-        seen->spans[seen->n++] = (struct dpe_cpu_span){column, row, 1};
-    }
-}
-
 /* Keys of a step that all rows may see, and those after the tile's first query, which rows before
  * them must not touch (their values may not be finite). */
 struct step {
@@ -218,7 +181,7 @@ static void step_add(const struct item *item, struct step *step, const struct ti
         int64_t place = item->places[column + c];
         int64_t row = item->rows[column + c];
         if (place <= tile->first) {
-            add_span(&step->seen, step->columns + c, row);
+            dpe_cpu_add_span(&step->seen, step->columns + c, row, 1);
         } else if (place <= tile->last) {
             step->late_place[step->n_late] = place;
             step->late_row[step->n_late] = row;
@@ -263,7 +226,9 @@ static void attend(const struct item *item, const struct tile_row *tile)
     for (int64_t column = 0; column < item->columns; column += panel) {
         int64_t count = item->columns - column < panel ? item->columns - column : panel;
         int whole = -1;
-        unsigned touching = touching_bands(item, tile, column, count, &whole);
+        unsigned touching = dpe_cpu_touching_bands(
+            tile->reach, item->call->args->plan->n_bands, item->places[column],
+            item->places[column + count - 1] + 1, &whole);
         float *s = item->s + step.columns;
         if (touching == 0) {
             continue;
@@ -352,19 +317,9 @@ static void gather_run(struct item *item, int64_t offset, const struct dpe_run *
 static void write_rows(const struct item *item)
 {
     const struct dpe_attention *args = item->call->args;
-    int64_t d = args->head_dim;
     for (int64_t r = 0; r < item->n_rows; r++) {
-        int64_t at = (item->row + r) * args->n_heads + item->head;
-        float sum = item->sum[r];
-        float inverse = sum == 0.0F ? 0.0F : 1.0F / sum;
-        for (int64_t i = 0; i < d; i++) {
-            args->out[at * d + i] = item->o[r * d + i] * inverse;
-        }
-        if (args->lse != NULL) {
-            args->lse[at] = sum == 0.0F
-                                ? -INFINITY
-                                : (float)((double)item->reference[r] / LOG2_E + log((double)sum));
-        }
+        dpe_cpu_write_head(args, item->row + r, item->head, item->o + r * args->head_dim,
+                           item->reference[r], item->sum[r]);
     }
 }
 
