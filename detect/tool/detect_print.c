@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "detect/tool/detect_tool.h"
+#include "engine/plan/methods/methods.h"
 #include "engine/system/folder.h"
 #include "eval/chat/chat.h"
 #include "outputs/job/estimate.h"

@@ -1,4 +1,5 @@
 /* A job's inputs: model and texts, device, processes, session. */
+#include "engine/plan/methods/methods.h"
 #include "engine/system/folder.h"
 #include "engine/tokenizer/tokenizer.h"
 #include "outputs/job/estimate.h"

@@ -17,6 +17,7 @@
 
 #include "engine/cpu/kernels/cpu_kernels.h"
 #include "engine/cpu/attention/attention_cpu.h"
+#include "engine/plan/methods/methods.h"
 
 enum { REPEATS = 5 };
 

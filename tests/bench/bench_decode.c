@@ -19,6 +19,7 @@
 #include "engine/cpu/attention/attention_cpu.h"
 #include "engine/model/model.h"
 #include "engine/ops/options.h"
+#include "engine/plan/methods/methods.h"
 #include "engine/plan/plan.h"
 #include "engine/session/session.h"
 

@@ -1,8 +1,8 @@
 /* The CPU kernels of one instruction set. CMake compiles this file once per set: DPE_KERNELS_NAME
  * is the function that returns the table, DPE_KERNELS_LABEL its name, and DPE_SIMD_AVX512,
  * DPE_SIMD_AVX2, DPE_SIMD_NEON or none selects the vectors (cpu_simd.h). */
-#include "engine/cpu/kernels/cpu_kernels.h"
 #include "engine/cpu/kernels/cpu_blocks.h"
+#include "engine/cpu/kernels/cpu_kernels.h"
 #include "engine/cpu/kernels/cpu_simd.h"
 
 #include <math.h>

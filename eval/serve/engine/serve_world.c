@@ -3,6 +3,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "engine/plan/methods/methods.h"
 #include "eval/serve/engine/serve_engine_internal.h"
 #include "engine/json/json_strict.h"
 #include "outputs/read/read.h"

@@ -11,6 +11,7 @@
 
 #include "engine/cpu/kernels/cpu_kernels.h"
 #include "engine/cpu/attention/attention_cpu.h"
+#include "engine/plan/methods/methods.h"
 #include "tests/lib/near.h"
 
 /* As in make_methods.py. */

@@ -1,8 +1,8 @@
 /* DPE and Self-Extend, which is DPE with one group. */
 #include "engine/base/base.h"
 #include "engine/model/config/config.h"
+#include "engine/plan/methods/methods_internal.h"
 #include "engine/plan/plan.h"
-#include "engine/plan/plan_internal.h"
 
 #include <inttypes.h>
 #include <math.h>

@@ -2,8 +2,8 @@
  * table in plan_methods.c. */
 #include "engine/base/base.h"
 #include "engine/model/config/config.h"
+#include "engine/plan/methods/methods_internal.h"
 #include "engine/plan/plan.h"
-#include "engine/plan/plan_internal.h"
 
 #include <inttypes.h>
 #include <math.h>

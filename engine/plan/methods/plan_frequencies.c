@@ -1,8 +1,9 @@
 /* Methods that change frequencies: one band, positions as they are. */
 #include "engine/base/base.h"
 #include "engine/model/config/config.h"
+#include "engine/plan/methods/methods_internal.h"
 #include "engine/plan/plan.h"
-#include "engine/plan/plan_internal.h"
+#include "engine/plan/rope.h"
 
 #include <inttypes.h>
 #include <math.h>

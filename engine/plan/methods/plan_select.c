@@ -1,7 +1,7 @@
 /* Methods that choose what a query meets: each is positions, as any method gives them, and a
  * selection. */
+#include "engine/plan/methods/methods_internal.h"
 #include "engine/plan/plan.h"
-#include "engine/plan/plan_internal.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -1,8 +1,8 @@
 /* "name:key=value,key=value" → plan: taking specs apart, and the way from one to a plan. */
 #include "engine/base/base.h"
 #include "engine/model/config/config.h"
+#include "engine/plan/methods/methods_internal.h"
 #include "engine/plan/plan.h"
-#include "engine/plan/plan_internal.h"
 
 #include <errno.h>
 #include <inttypes.h>

@@ -1,8 +1,8 @@
 /* Methods that change positions by distance, chunk or key: bands. */
 #include "engine/base/base.h"
 #include "engine/model/config/config.h"
+#include "engine/plan/methods/methods_internal.h"
 #include "engine/plan/plan.h"
-#include "engine/plan/plan_internal.h"
 
 #include <math.h>
 #include <string.h>

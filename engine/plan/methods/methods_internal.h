@@ -1,44 +1,17 @@
 /**
- * @file plan_internal.h
- * What the plan files of the engine share.
+ * @file methods_internal.h
+ * What the files of this room share.
  */
-#ifndef DPE_PLAN_INTERNAL_H
-#define DPE_PLAN_INTERNAL_H
+#ifndef DPE_METHODS_INTERNAL_H
+#define DPE_METHODS_INTERNAL_H
 
 #include "engine/base/base.h"
 #include "engine/model/config/config.h"
+#include "engine/plan/methods/methods.h"
 #include "engine/plan/plan.h"
-
-/** Position of token x for one pair under one map: min(f((x mod period)/scale) + offset, cap). */
-double dpe_map_position(const struct dpe_position_map *map, int64_t pair, int64_t x);
-
-/** Give the plan its own copy of `mask` [n_layers][n_heads][n_pairs]. */
-dpe_status dpe_plan_set_mask(struct dpe_plan *plan, const uint8_t *mask, struct dpe_error *err);
-
-/** Frequencies [head_dim/2] and attention factor of a rope configuration; `head_dim` counts the
- *  components that rotate. `max_position` is what
- *  `dynamic` grows from, and what takes the place of an absent original_max_position.
- *  DPE_BAD_DATA names a parameter that is missing or makes no sense. */
-dpe_status dpe_rope_compute(const struct dpe_rope_config *rope, int64_t head_dim,
-                            int64_t max_position, int64_t length, double *inv_freq,
-                            double *attention_factor, struct dpe_error *err);
-
-/** The same for CLEX, of which every pair rotates; `trained` is where its t is 1. DPE_BAD_DATA without its network. */
-dpe_status dpe_rope_clex(const struct dpe_rope_clex *clex, int64_t n_pairs, int64_t trained,
-                         int64_t length, double *inv_freq, double *attention_factor,
-                         struct dpe_error *err);
-
-/** Multiply the plan's logits by a², those of pairs that do not rotate apart (HF multiplies the
- *  cosines and sines by a). Once for each plan. */
-void dpe_plan_set_rope_factor(struct dpe_plan *plan, double a);
 
 /** The numbers of a context make sense: DPE_USAGE else. */
 dpe_status dpe_plan_context_check(const struct dpe_plan_context *context, struct dpe_error *err);
-
-/* Factors beyond these are not temperatures. */
-static const double DPE_MOST_LOG_N_POWER = 64.0;
-static const double DPE_MOST_LOG_N_DECAY = 64.0;
-static const double DPE_MOST_LOGIT_SCALE = 1024.0;
 
 enum { DPE_SPEC_MAX_KEYS = 16 };
 
