@@ -40,6 +40,9 @@ void *dpe_rt_stream(void);
  * of the driver may then not return; all of them return DPE_RT_HANGS at once. */
 void dpe_rt_set_timeout(double seconds);
 enum { DPE_RT_HANGS = 300000 };
+/** Whether launches of this thread that can start before the end of the one before do so
+ *  (DPE_CUDA_TRIAL=early), on cards that have it: from 9.0 on. */
+void dpe_rt_set_early(bool on);
 int dpe_rt_memory(uint64_t *available, uint64_t *total);
 /** 256-byte aligned, bytes ≥ 1. A failure for lack of memory leaves the device in order. */
 int dpe_rt_allocate(void **memory, uint64_t bytes);
