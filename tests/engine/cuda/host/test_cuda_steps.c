@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-#include "tests/engine/cuda/cuda_case.h"
+#include "tests/engine/cuda/host/cuda_case.h"
 #include "tests/engine/plan/plan_cases.h"
 
 /* Every position has a step of its own. The prompt ends before 128 keys, where a row's keys are cut
