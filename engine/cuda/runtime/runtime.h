@@ -89,7 +89,7 @@ int dpe_rt_product(struct dpe_rt_blas *blas, const struct dpe_rt_product *produc
 enum { DPE_RT_BLAS = 100000 };
 
 struct dpe_nccl_module;
-/** Sums over devices (nccl_module.h), loaded on the first call; NULL: there are none here. A
+/** Sums over devices (nccl_module.h), loaded on the first call; NULL: this machine has no NCCL. A
  * failure is its code + DPE_RT_NCCL; dpe_rt_text has their names as well. */
 const struct dpe_nccl_module *dpe_rt_nccl(void);
 enum { DPE_RT_NCCL = 200000 };

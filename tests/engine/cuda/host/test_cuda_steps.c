@@ -213,7 +213,7 @@ static void reads_in_the_middle(void **state)
     expect_clean();
 }
 
-/* A name that there is not is an error, not the default. */
+/* An unknown name is an error; the default is not taken in its place. */
 static void unknown_names(void **state)
 {
     (void)state;
