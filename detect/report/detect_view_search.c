@@ -1,5 +1,5 @@
 /* A search as text: its steps, and the first lines of its result. */
-#include "detect/report/page.h"
+#include "detect/report/render.h"
 #include "detect/report/view.h"
 
 #include <math.h>

@@ -11,7 +11,7 @@
 #include "engine/model/config/layer_weights.h"
 #include "engine/ops/ops_host.h"
 
-enum { SMALL_WORK = 1 << 14 /* elements for which there is no parallel region */ };
+enum { SMALL_WORK = 1 << 14 /* elements for which no second thread is woken */ };
 
 struct dpe_cpu_state {
     const struct dpe_cpu_kernels *kernels;

@@ -185,6 +185,13 @@ static void release_cache(struct dpe_session *s)
     s->kv = NULL;
 }
 
+/* So that the next plan makes it, whatever its size. */
+static void drop_cache(struct dpe_session *s)
+{
+    release_cache(s);
+    s->bytes.cache = s->bytes.kv = s->bytes.file = 0;
+}
+
 static dpe_status allocate(struct dpe_session *s, struct dpe_error *err)
 {
     const struct dpe_session_bytes *b = &s->bytes;
@@ -375,8 +382,7 @@ static dpe_status allocate_plan(struct dpe_session *s, struct dpe_error *err)
         release_selection(s);
         s->bytes = bytes;
         if (moves) {
-            release_cache(s);
-            s->bytes.cache = s->bytes.kv = s->bytes.file = 0;
+            drop_cache(s);
         }
         bool good = s->workspace != NULL && allocate_selection(s);
         s->bytes.workspace = s->workspace == NULL ? 0 : s->bytes.workspace;
@@ -386,6 +392,9 @@ static dpe_status allocate_plan(struct dpe_session *s, struct dpe_error *err)
             s->bytes.kv = bytes.kv;
             s->bytes.file = bytes.file;
             status = allocate_cache(s, err);
+            if (status != DPE_OK) {
+                drop_cache(s);
+            }
         }
         if (status == DPE_OK) {
             status = s->ops->set_plan(s->backend, &s->plan, &s->rotation, err);

@@ -13,7 +13,7 @@ enum {
     SPLIT = 4 * DPE_CPU_BLOCK, /* keys of an item */
     HEADS = 4,                 /* heads at a time: what the kernel `dots_rotated` takes */
     ALIGN = 16,                /* floats */
-    SMALL_WORK = 1 << 16,      /* multiplications for which there is no parallel region */
+    SMALL_WORK = 1 << 16,      /* multiplications for which no second thread is woken */
 };
 
 /* Workspace, in floats. */

@@ -153,12 +153,12 @@ static dpe_status cuda_open(const struct dpe_model *model,
     b->dtype = b->config->dtype;
     b->element = b->dtype == DPE_F32 ? 4 : 2;
     b->timeout_seconds = options->timeout_seconds;
+    b->switches = switches;
+    b->steps.on = switches.graph;
     /* Failures are the named device's. */
     int code = dpe_rt_info(b->index, &b->info);
     dpe_cuda_use(b);
     DPE_CUDA_NOTE(b, code, "dpe_rt_info");
-    b->switches = switches;
-    b->steps.on = switches.graph;
     b->kernel = dpe_cuda_choose(&b->info, b->dtype, b->config->head_dim);
     b->dealing = dpe_decode_deal(b->config->n_kv_heads, b->config->head_dim, b->info.shared);
     b->decodes = b->dealing.heads > 0 && b->kernel != DPE_KERNEL_PLAIN &&

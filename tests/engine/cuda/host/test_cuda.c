@@ -13,7 +13,7 @@
 #include <cmocka.h>
 
 #include "engine/session/session_internal.h"
-#include "tests/engine/cuda/cuda_case.h"
+#include "tests/engine/cuda/host/cuda_case.h"
 #include "tests/engine/plan/plan_cases.h"
 
 /* Halves keep 8 bits of every activation: of logits that spread over 1 to 10 and are sums of 32

@@ -8,7 +8,7 @@
 #include <cmocka.h>
 
 #include "engine/plan/methods/methods.h"
-#include "tests/engine/cuda/cuda_case.h"
+#include "tests/engine/cuda/host/cuda_case.h"
 
 static dpe_status try_session(const struct tiny *tiny, const struct dpe_plan *plan,
                               uint64_t max_memory, struct dpe_error *err)
