@@ -24,7 +24,7 @@
 enum {
     DPE_CPU_MAX_LANES = 16,
     DPE_CPU_MAX_MR = 12,
-    DPE_CPU_BLOCK = 256,    /**< keys of one step of the online softmax; floats in a row of S */
+    DPE_CPU_BLOCK = 256,      /**< keys of one step of the online softmax; floats in a row of S */
     DPE_CPU_MAX_PRODUCTS = 3, /**< that run together */
     DPE_CPU_MAX_SPANS = 64,   /**< of `accumulate`: panels in a block at most */
 };
@@ -191,20 +191,23 @@ dpe_status dpe_cpu_products_make(const struct dpe_cpu_kernels *kernels,
 void dpe_cpu_products_free(struct dpe_cpu_products *products);
 void dpe_cpu_product(const struct dpe_cpu_products *products,
                      const struct dpe_cpu_product *product);
-/** n ≤ DPE_CPU_MAX_PRODUCTS products of equally many rows that do not depend on each other. Those of
- *  few rows run together, so that threads wait for each other once. */
+/** n ≤ DPE_CPU_MAX_PRODUCTS products of equally many rows that do not depend on each other. Those
+ * of few rows run together, so that threads wait for each other once. */
 void dpe_cpu_product_several(const struct dpe_cpu_products *products,
                              const struct dpe_cpu_product *several, int n);
 
 /** Bytes of dpe_attention.workspace for calls of at most `rows` rows over at most `keys` keys. */
 uint64_t dpe_cpu_attention_workspace(const struct dpe_cpu_kernels *kernels,
+                                     const struct dpe_cpu_bf16 *bf16,
                                      const struct dpe_config *config, const struct dpe_plan *plan,
                                      int64_t keys, int64_t rows, int n_threads);
 /** Bytes of dpe_attention.marks, and filling them (ops.h, slots mark_bytes and represent). */
 uint64_t dpe_cpu_mark_bytes(const struct dpe_config *config, const struct dpe_plan *plan,
                             int64_t capacity, int64_t branches);
 void dpe_cpu_represent(const struct dpe_cpu_kernels *kernels, const struct dpe_attention *args);
-/** The whole attention of one layer; picks the decode driver for few rows. */
-void dpe_cpu_attention(const struct dpe_cpu_kernels *kernels, const struct dpe_attention *args);
+/** The whole attention of one layer; picks the decode driver for few rows. bf16 not NULL: many rows
+ *  without a selection in bfloat16. */
+void dpe_cpu_attention(const struct dpe_cpu_kernels *kernels, const struct dpe_cpu_bf16 *bf16,
+                       const struct dpe_attention *args);
 
 #endif
