@@ -5,7 +5,8 @@
 #ifndef DPE_ATTENTION_RUN_H
 #define DPE_ATTENTION_RUN_H
 
-#include "engine/cpu/cpu_kernels.h"
+#include "engine/cpu/attention/attention_cpu.h"
+#include "engine/cpu/kernels/cpu_kernels.h"
 #include "tests/engine/cpu/attention_case.h"
 #include "tests/lib/near.h"
 

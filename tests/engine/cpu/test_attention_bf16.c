@@ -15,7 +15,7 @@
 
 #include <cmocka.h>
 
-#include "engine/cpu/cpu_bf16.h"
+#include "engine/cpu/kernels/cpu_bf16.h"
 #include "tests/engine/cpu/attention_run.h"
 
 static const struct dpe_cpu_bf16 *bf16;

@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-#include "engine/cpu/cpu_kernels.h"
+#include "engine/cpu/kernels/cpu_kernels.h"
 #include "tests/engine/cpu/attention_run.h"
 #include "tests/engine/cpu/kernel_sets.h"
 #include "tests/lib/near.h"
