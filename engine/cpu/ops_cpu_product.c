@@ -18,6 +18,7 @@ enum {
     ROWS = 768,       /* rows of x packed at a time: a multiple of every mr */
     COLUMNS = 64,     /* weight rows of an item: a multiple of every panel */
     DEPTH = 256,      /* of a packed panel, multiplied at a time: stays in the first cache level */
+    PAIRS = 512,      /* the same in bfloat16: every tile that is written costs twice as much of it */
     PART_ROWS = 96,   /* least rows of an item: a multiple of every mr */
     BLAS_ROWS = 192,  /* rows of a call of OpenBLAS, fixed, so that bits do not depend on threads */
     SMALL_WORK = 1 << 18 /* multiplications for which no second thread is woken */
@@ -260,8 +261,9 @@ static void multiply(const struct job *job, const struct part *part, const float
     const struct dpe_cpu_bf16 *bf16 = job->all->bf16;
     int64_t k = units(job, job->k);
     int64_t stride = pack_floats(kernels, k);
-    for (int64_t d = 0; d < k; d += DEPTH) {
-        int64_t depth = least(DEPTH, k - d);
+    int64_t most_depth = bf16 != NULL ? PAIRS : DEPTH;
+    for (int64_t d = 0; d < k; d += most_depth) {
+        int64_t depth = least(most_depth, k - d);
         for (int64_t j = 0; j < part->n; j += kernels->panel) {
             const float *panel = packed + j * k + d * kernels->panel;
             int64_t c = part->c + j;

@@ -3,9 +3,13 @@
  * A few KV heads and a stripe of keys at a time: first all threads pack the rotated copies of the
  * keys into panels (copies without a mask once per KV head, masked ones once per query head), then
  * every (query block, query head) is one item, longest first. The softmax of an item goes on in the
- * next stripe, so that the workspace does not grow with the keys beyond one. An item walks the keys in blocks; a tile (mr rows
- * × one panel of keys) that lies in one band altogether is one product, a tile on a border is one
- * product per band that touches it and a selection. No sum depends on how items are handed out. */
+ * next stripe, so that the workspace does not grow with the keys beyond one. An item walks the keys
+ * in blocks; a tile (mr rows × one panel of keys) that lies in one band altogether is one product,
+ * a tile on a border is one product per band that touches it and a selection. No sum depends on how
+ * items are handed out.
+ *
+ * In bfloat16 (cpu_bf16.h) rotated queries and keys, probabilities and V are rounded, and two of
+ * them stand in the place of a float. */
 #include <math.h>
 #include <string.h>
 
@@ -18,18 +22,19 @@ enum {
     QUERY_ROWS = 96, /* rows of an item: a multiple of every mr */
     MAX_TILES = QUERY_ROWS / 4,
     STRIPE = 128 * DPE_CPU_BLOCK, /* keys that are packed at a time */
-    ALIGN = 16, /* floats */
+    ALIGN = 16,                   /* floats */
 };
 
 /* Where things lie in the workspace, in floats. The same arithmetic for the largest call (estimate)
  * and for the call at hand, which therefore fits. */
 struct layout {
     struct dpe_rotated_copies q, k;
-    int64_t kv_heads_at_once, group; /* group: query heads of a KV head */
+    int64_t kv_heads_at_once, group;                          /* group: query heads of a KV head */
     int64_t stripe, panels, panel_floats, pack_floats, width; /* keys and panels of a stripe */
-    int64_t copies_per_kv_head; /* packed key copies */
-    bool pack_v;                /* rows of V are not whole vectors, or are unpacked from a dpe_kv */
-    bool stripes;               /* several: every item has a state of its own, else every thread */
+    int64_t copies_per_kv_head;                               /* packed key copies */
+    int64_t pair; /* numbers in the place of a float: 2 in bfloat16, else 1 */
+    bool pack_v;  /* rows of V are not whole vectors, are unpacked or rounded */
+    bool stripes; /* several: every item has a state of its own, else every thread */
     uint64_t k_at, v_at, state_at, thread_at, total;
     uint64_t state_floats; /* o [QUERY_ROWS][width], reference [QUERY_ROWS], sum [QUERY_ROWS] */
     uint64_t q_floats, s_at, mixed_at, rotated_at, tile_at, select_at, thread_floats;
@@ -37,6 +42,7 @@ struct layout {
 
 struct call {
     const struct dpe_cpu_kernels *kernels;
+    const struct dpe_cpu_bf16 *bf16; /* NULL: in float */
     const struct dpe_attention *args;
     struct layout layout;
     int64_t keys;  /* start + rows */
@@ -85,6 +91,7 @@ struct extent {
     int64_t n_heads, n_kv_heads, head_dim, rows, keys;
     int n_threads;
     bool unpacks; /* keys and values lie in a dpe_kv */
+    bool bf16;
 };
 
 static struct layout lay_out(const struct dpe_cpu_kernels *kernels, const struct extent *extent,
@@ -98,17 +105,19 @@ static struct layout lay_out(const struct dpe_cpu_kernels *kernels, const struct
     layout.stripes = extent->keys > STRIPE;
     layout.stripe = layout.stripes ? STRIPE : round_up(extent->keys, kernels->panel);
     layout.panels = layout.stripe / kernels->panel;
-    layout.panel_floats = d * kernels->panel;
-    layout.pack_floats = round_up(d * kernels->mr + kernels->lanes, ALIGN);
+    layout.pair = extent->bf16 ? 2 : 1;
+    layout.panel_floats = d / layout.pair * kernels->panel;
+    layout.pack_floats = round_up(d / layout.pair * kernels->mr + kernels->lanes, ALIGN);
     layout.width = round_up(d, kernels->lanes);
-    layout.pack_v = layout.width != d || extent->unpacks;
+    layout.pack_v = layout.width != d || extent->unpacks || extent->bf16;
     layout.state_floats = QUERY_ROWS * ((uint64_t)layout.width + 2);
     layout.copies_per_kv_head = k.n - k.n_per_head + k.n_per_head * layout.group;
     layout_thread(kernels, d, &layout);
     uint64_t heads = (uint64_t)layout.kv_heads_at_once;
     uint64_t k_floats = dpe_bytes_times((uint64_t)layout.panels, (uint64_t)layout.panel_floats);
     k_floats = dpe_bytes_times(k_floats, heads * (uint64_t)layout.copies_per_kv_head);
-    uint64_t v_floats = dpe_bytes_times((uint64_t)layout.stripe, heads * (uint64_t)layout.width);
+    uint64_t v_floats =
+        dpe_bytes_times((uint64_t)(layout.stripe / layout.pair), heads * (uint64_t)layout.width);
     uint64_t items = heads * (uint64_t)layout.group;
     items = dpe_bytes_times(items, (uint64_t)(round_up(extent->rows, QUERY_ROWS) / QUERY_ROWS));
     uint64_t states = (uint64_t)extent->n_threads;
@@ -123,6 +132,7 @@ static struct layout lay_out(const struct dpe_cpu_kernels *kernels, const struct
 }
 
 uint64_t dpe_cpu_attention_workspace(const struct dpe_cpu_kernels *kernels,
+                                     const struct dpe_cpu_bf16 *bf16,
                                      const struct dpe_config *config, const struct dpe_plan *plan,
                                      int64_t keys, int64_t rows, int n_threads)
 {
@@ -134,6 +144,7 @@ uint64_t dpe_cpu_attention_workspace(const struct dpe_cpu_kernels *kernels,
         .keys = keys,
         .n_threads = n_threads,
         .unpacks = true, /* whether or not: the same estimate for every cache */
+        .bf16 = bf16 != NULL,
     };
     if (dpe_selects(&plan->selection)) {
         return dpe_cpu_select_workspace(config, plan, keys, rows, n_threads);
@@ -157,9 +168,8 @@ static float *key_panel(const struct item *item, int64_t head_in_group, int c, i
         index += layout->k.copies[i].per_head ? layout->group : 1;
     }
     index += layout->k.copies[c].per_head ? head_in_group : 0;
-    int64_t panel =
-        (item->slot * layout->copies_per_kv_head + index) * layout->panels +
-        (n0 - item->begin) / call->kernels->panel;
+    int64_t panel = (item->slot * layout->copies_per_kv_head + index) * layout->panels +
+                    (n0 - item->begin) / call->kernels->panel;
     return call->packed_k + panel * layout->panel_floats;
 }
 
@@ -175,6 +185,20 @@ static bool copy_needed(const struct call *call, int c, int64_t n0, int64_t n1)
         }
     }
     return false;
+}
+
+/* `rows` rotated rows in item->rotated become pairs where the call is in bfloat16: columns of a row
+ * pack or panel. */
+static int64_t halve_rows(const struct item *item, int64_t rows)
+{
+    const struct call *call = item->call;
+    int64_t d = call->args->head_dim;
+    if (call->bf16 == NULL) {
+        return d;
+    }
+    /* All rows as one: d is even, and pairs lie before what is still to be read. */
+    call->bf16->halve(item->rotated, rows * d, item->rotated);
+    return d / 2;
 }
 
 /* Rotate and pack one panel of one copy. */
@@ -195,8 +219,38 @@ static void pack_key_panel(const struct item *item, int64_t kv_head, int64_t hea
             dpe_attention_rows(args, DPE_KV_KEYS, kv_head, row, next - n, item->tile);
         call->kernels->rotate(&rotation, keys, d, next - n, item->rotated + (n - n0) * d);
     }
-    call->kernels->pack_panel(item->rotated, d, count, d,
+    int64_t columns = halve_rows(item, count);
+    call->kernels->pack_panel(item->rotated, columns, count, columns,
                               key_panel(item, head_in_group, c, n0));
+}
+
+/* The rows of V of the keys n … end−1 ≤ n + panel; n is a multiple of panel. */
+static void pack_values(const struct item *item, int64_t kv_head, int64_t n, int64_t end)
+{
+    const struct call *call = item->call;
+    const struct dpe_attention *args = call->args;
+    const struct layout *layout = &call->layout;
+    int64_t d = args->head_dim;
+    int64_t count = end - n;
+    float *to = call->packed_v +
+                (item->slot * layout->stripe + n - item->begin) / layout->pair * layout->width;
+    float *rows = call->bf16 != NULL ? item->rotated : to;
+    int64_t ld = call->bf16 != NULL ? d : layout->width;
+    memset(to, 0,
+           (size_t)(round_up(count, layout->pair) / layout->pair * layout->width) * sizeof *to);
+    for (int64_t next = 0, i = 0; i < count; i = next - n) {
+        int64_t row = dpe_cache_row(args, args->offset, n + i, &next);
+        next = next < end ? next : end;
+        const float *from =
+            dpe_attention_rows(args, DPE_KV_VALUES, kv_head, row, next - n - i, item->tile);
+        for (int64_t r = i; r < next - n; r++) {
+            memcpy(rows + r * ld, from + (r - i) * d, (size_t)d * sizeof *rows);
+        }
+    }
+    for (int64_t i = 0; i < count && call->bf16 != NULL; i += 2) {
+        call->bf16->pair(rows + i * d, i + 1 < count ? rows + (i + 1) * d : NULL, d,
+                         to + i / 2 * layout->width);
+    }
 }
 
 /* All copies of the keys of one block of one KV head, and its rows of V where they are packed. */
@@ -206,7 +260,6 @@ static void pack_block(const struct item *item, int64_t kv_head, int64_t n0)
     const struct dpe_attention *args = call->args;
     const struct layout *layout = &call->layout;
     int64_t end = call->keys - n0 < DPE_CPU_BLOCK ? call->keys : n0 + DPE_CPU_BLOCK;
-    int64_t d = args->head_dim;
     bool needed = false;
     /* All copies of a panel in turn: its keys and its rows of the tables stay close by. */
     for (int64_t n = n0; n < end; n += call->kernels->panel) {
@@ -223,18 +276,9 @@ static void pack_block(const struct item *item, int64_t kv_head, int64_t n0)
             }
         }
     }
-    int64_t next = 0;
-    for (int64_t n = n0; n < end && layout->pack_v && needed; n = next) {
-        int64_t row = dpe_cache_row(args, args->offset, n, &next);
-        next = next < end ? next : end;
-        next = next - n < call->kernels->panel ? next : n + call->kernels->panel;
-        const float *from =
-            dpe_attention_rows(args, DPE_KV_VALUES, kv_head, row, next - n, item->tile);
-        float *to = call->packed_v + (item->slot * layout->stripe + n - item->begin) * layout->width;
-        for (int64_t i = 0; i < next - n; i++) {
-            memset(to + i * layout->width, 0, (size_t)layout->width * sizeof *to);
-            memcpy(to + i * layout->width, from + i * d, (size_t)d * sizeof *to);
-        }
+    for (int64_t n = n0; n < end && layout->pack_v && needed; n += call->kernels->panel) {
+        int64_t last = end - n < call->kernels->panel ? end : n + call->kernels->panel;
+        pack_values(item, kv_head, n, last);
     }
 }
 
@@ -257,7 +301,8 @@ static void pack_queries(const struct item *item)
                                   args->start + row, item->select);
             call->kernels->rotate(&rotation, args->q + row * ld + item->head * d, ld, n,
                                   item->rotated);
-            call->kernels->pack_rows(item->rotated, d, n, d,
+            int64_t columns = halve_rows(item, n);
+            call->kernels->pack_rows(item->rotated, columns, n, columns,
                                      item->q + c * (int64_t)layout->q_floats +
                                          r / call->kernels->mr * layout->pack_floats);
         }
@@ -272,9 +317,9 @@ static void tile_product(const struct item *item, const struct tile_row *tile, i
     const struct layout *layout = &call->layout;
     const float *rows = item->q + layout->q.of_band[b] * (int64_t)layout->q_floats +
                         tile->index * layout->pack_floats;
-    const float *panel =
-        key_panel(item, item->head % layout->group, layout->k.of_band[b], n0);
-    call->kernels->tile(rows, panel, call->args->head_dim, s, lds);
+    const float *panel = key_panel(item, item->head % layout->group, layout->k.of_band[b], n0);
+    (call->bf16 != NULL ? call->bf16->tile : call->kernels->tile)(
+        rows, panel, call->args->head_dim / layout->pair, s, lds);
 }
 
 /* A tile on a border: what no band holds stays −∞; earlier bands win. */
@@ -307,20 +352,23 @@ static void tile_mixed(const struct item *item, const struct tile_row *tile, uns
 }
 
 /* Keys of a step of the softmax: spans that all rows of the tile may see, and those after the
- * tile's first query, which rows before them must not touch (their values may not be finite). */
+ * tile's first query, which rows before them must not touch (their values may not be finite). In
+ * bfloat16 spans and late columns count pairs of keys, and a pair of which the first query sees
+ * only one is late. */
 struct step {
-    int64_t columns, n_late;
+    int64_t columns, n_late; /* columns: keys */
     struct dpe_cpu_spans seen;
     int64_t late_key[DPE_CPU_MAX_MR], late_column[DPE_CPU_MAX_MR];
 };
 
-/* Where the row of V of key n lies: packed by position in the stripe, or in the cache. */
+/* Where the row of V of key n (of the pair from n on) lies: packed by position in the stripe, or in
+ * the cache. */
 static int64_t value_row(const struct item *item, int64_t n, int64_t *next)
 {
     const struct call *call = item->call;
     if (call->layout.pack_v) {
         *next = INT64_MAX;
-        return n - item->begin;
+        return (n - item->begin) / call->layout.pair;
     }
     return dpe_cache_row(call->args, call->args->offset, n, next);
 }
@@ -328,19 +376,49 @@ static int64_t value_row(const struct item *item, int64_t n, int64_t *next)
 static void step_add(const struct item *item, struct step *step, const struct tile_row *tile,
                      int64_t n0, int64_t panel)
 {
-    int64_t end = n0 + panel < tile->first + 1 ? n0 + panel : tile->first + 1;
+    int64_t pair = item->call->layout.pair;
+    int64_t seen_end = (tile->first + 1) / pair * pair; /* by all rows */
+    int64_t end = n0 + panel < seen_end ? n0 + panel : seen_end;
     int64_t next = 0;
     for (int64_t n = n0; n < end; n = next) {
         int64_t row = value_row(item, n, &next);
         next = next < end ? next : end;
-        dpe_cpu_add_span(&step->seen, step->columns + n - n0, row, next - n);
+        dpe_cpu_add_span(&step->seen, (step->columns + n - n0) / pair, row, (next - n) / pair);
     }
-    int64_t late = n0 > tile->first + 1 ? n0 : tile->first + 1;
-    for (; late < n0 + panel && late <= tile->last; late++) {
+    int64_t late = n0 > seen_end ? n0 : seen_end;
+    for (; late < n0 + panel && late <= tile->last; late += pair) {
         step->late_key[step->n_late] = late;
-        step->late_column[step->n_late++] = step->columns + late - n0;
+        step->late_column[step->n_late++] = (step->columns + late - n0) / pair;
     }
     step->columns += panel;
+}
+
+/* Probabilities times V of a step; earlier sums are multiplied with alpha [mr]. */
+static void accumulate(const struct item *item, const struct tile_row *tile,
+                       const struct step *step, const float *alpha)
+{
+    const struct call *call = item->call;
+    const struct dpe_cpu_kernels *kernels = call->kernels;
+    const struct dpe_cpu_bf16 *bf16 = call->bf16;
+    const struct layout *layout = &call->layout;
+    int64_t width = layout->width;
+    int64_t kv_head = item->head / layout->group;
+    const float *v = layout->pack_v
+                         ? call->packed_v + item->slot * layout->stripe / layout->pair * width
+                         : call->args->v + kv_head * call->args->capacity * width;
+    float *o = item->o + tile->index * kernels->mr * width;
+    for (int64_t r = 0; r < kernels->mr && bf16 != NULL; r++) {
+        float *p = item->s + r * DPE_CPU_BLOCK;
+        bf16->halve(p, step->columns, p);
+    }
+    (bf16 != NULL ? bf16->accumulate : kernels->accumulate)(item->s, &step->seen, v, alpha, o,
+                                                            width);
+    for (int64_t i = 0; i < step->n_late; i++) {
+        int64_t next = 0;
+        const float *late = v + value_row(item, step->late_key[i], &next) * width;
+        (bf16 != NULL ? bf16->accumulate_row : kernels->accumulate_row)(
+            item->s + step->late_column[i], step->late_key[i] - tile->first, late, o, width);
+    }
 }
 
 /* One tile row against the keys n0 … n0 + DPE_CPU_BLOCK − 1. */
@@ -348,7 +426,6 @@ static void attend(const struct item *item, const struct tile_row *tile, int64_t
 {
     const struct call *call = item->call;
     const struct dpe_cpu_kernels *kernels = call->kernels;
-    const struct layout *layout = &call->layout;
     int n_bands = call->args->plan->n_bands;
     int64_t end = tile->last + 1 < n0 + DPE_CPU_BLOCK ? tile->last + 1 : n0 + DPE_CPU_BLOCK;
     struct step step;
@@ -387,18 +464,7 @@ static void attend(const struct item *item, const struct tile_row *tile, int64_t
         }
     }
     kernels->softmax(&state, kernels->mr, step.columns, item->s);
-    int64_t kv_head = item->head / layout->group;
-    const float *v = layout->pack_v
-                         ? call->packed_v + item->slot * layout->stripe * layout->width
-                         : call->args->v + kv_head * call->args->capacity * layout->width;
-    float *o = item->o + r * layout->width;
-    kernels->accumulate(item->s, &step.seen, v, alpha, o, layout->width);
-    for (int64_t i = 0; i < step.n_late; i++) {
-        int64_t next = 0;
-        const float *late = v + value_row(item, step.late_key[i], &next) * layout->width;
-        kernels->accumulate_row(item->s + step.late_column[i], step.late_key[i] - tile->first, late,
-                                o, layout->width);
-    }
+    accumulate(item, tile, &step, alpha);
 }
 
 static void write_rows(const struct item *item)
@@ -481,7 +547,8 @@ static void use_state(struct item *item, int64_t index)
     item->sum = item->reference + QUERY_ROWS;
 }
 
-/* The keys of a stripe of n_kv KV heads from kv on, then all queries of their heads. By all threads. */
+/* The keys of a stripe of n_kv KV heads from kv on, then all queries of their heads. By all
+ * threads. */
 static void run_stripe(struct item *item, int64_t kv, int64_t n_kv)
 {
     const struct call *call = item->call;
@@ -507,9 +574,11 @@ static void run_stripe(struct item *item, int64_t kv, int64_t n_kv)
     }
 }
 
-static void attention_many(const struct dpe_cpu_kernels *kernels, const struct dpe_attention *args)
+static void attention_many(const struct dpe_cpu_kernels *kernels, const struct dpe_cpu_bf16 *bf16,
+                           const struct dpe_attention *args)
 {
-    struct call call = {.kernels = kernels, .args = args, .keys = args->start + args->rows};
+    struct call call = {
+        .kernels = kernels, .bf16 = bf16, .args = args, .keys = args->start + args->rows};
     const struct extent extent = {
         .n_heads = args->n_heads,
         .n_kv_heads = args->n_kv_heads,
@@ -518,6 +587,7 @@ static void attention_many(const struct dpe_cpu_kernels *kernels, const struct d
         .keys = call.keys,
         .n_threads = args->n_threads,
         .unpacks = args->kv != NULL,
+        .bf16 = bf16 != NULL,
     };
     call.layout = lay_out(kernels, &extent, dpe_rotated_find(args->plan, args->rotation, false),
                           dpe_rotated_find(args->plan, args->rotation, true));
@@ -545,13 +615,14 @@ static void attention_many(const struct dpe_cpu_kernels *kernels, const struct d
     }
 }
 
-void dpe_cpu_attention(const struct dpe_cpu_kernels *kernels, const struct dpe_attention *args)
+void dpe_cpu_attention(const struct dpe_cpu_kernels *kernels, const struct dpe_cpu_bf16 *bf16,
+                       const struct dpe_attention *args)
 {
     if (dpe_selects(&args->plan->selection)) {
         dpe_cpu_attention_select(kernels, args);
     } else if (args->rows <= DPE_CPU_DECODE_ROWS || args->positions != NULL) {
         dpe_cpu_attention_decode(kernels, args);
     } else {
-        attention_many(kernels, args);
+        attention_many(kernels, bf16, args);
     }
 }

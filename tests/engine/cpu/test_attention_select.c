@@ -101,8 +101,8 @@ static void run(const struct dpe_cpu_kernels *kernels, struct setting *setting, 
     bool in_turn = step == 0;
     step = in_turn ? shape->rows : step;
     int64_t most = step > shape->start ? step : shape->start;
-    uint64_t bytes = dpe_cpu_attention_workspace(kernels, &in->config, &in->plan, shape->capacity,
-                                                 most, n_threads);
+    uint64_t bytes = dpe_cpu_attention_workspace(kernels, NULL, &in->config, &in->plan,
+                                                 shape->capacity, most, n_threads);
     float *workspace = dpe_alloc(bytes, 1);
     near_guard_fill(workspace, bytes / sizeof *workspace);
     uint64_t mark_bytes =
@@ -127,7 +127,7 @@ static void run(const struct dpe_cpu_kernels *kernels, struct setting *setting, 
             filled.offset = shape->offset[b];
             dpe_cpu_represent(kernels, &filled);
         }
-        dpe_cpu_attention(kernels, &args);
+        dpe_cpu_attention(kernels, NULL, &args);
     }
     free(setting->marks);
     setting->marks = NULL;
