@@ -117,10 +117,10 @@ static void refusals(void **state)
         {"llama_bf16", "rope", in_blocks,
          "device cuda does not support weights in the blocks of a GGUF file, which gguf_to_hf.py "
          "unpacks (model_type llama) yet; use --device cpu"},
-        {"llama", "moba:block=4,k=2", NULL,
-         "device cuda does not choose blocks of keys yet (moba:block=4,k=2,refresh=1); use "
-         "--device "
-         "cpu"},
+        {"llama", "vertical-slash:columns=2", NULL,
+         "device cuda does not choose by the probabilities of keys yet (vertical-slash:"},
+        {"llama", "infllm:block=5000", NULL,
+         "device cuda does not represent blocks of more than 4096 keys by what attends to them yet"},
         {"llama", "dpe:window=5,groups=3,scales=1/2.5/4,exact=1", NULL,
          "device cuda supports only the separable form of a plan"},
     };
