@@ -3,8 +3,11 @@
 #include "engine/cuda/host/backend.h"
 #include "engine/cuda/kernels/select.h"
 
-/* Scores and lists of a slab, unless one group's take more. */
-static const uint64_t SLAB_BYTES = 64U << 20;
+/* Scores and lists of a slab, unless one group's take more. Tests have smaller ones. */
+#ifndef DPE_CUDA_SLAB_BYTES
+#define DPE_CUDA_SLAB_BYTES (64U << 20)
+#endif
+static const uint64_t SLAB_BYTES = DPE_CUDA_SLAB_BYTES;
 
 /* Of calls whose queries see at most so many keys. */
 struct layout {
