@@ -34,9 +34,11 @@ uint64_t dpe_cuda_select_workspace(const struct dpe_config *config, const struct
     struct layout layout = lay_out(&plan->selection, config->n_heads, config->n_kv_heads, keys);
     uint64_t group = layout.scores + layout.lists;
     uint64_t most = SLAB_BYTES > group ? SLAB_BYTES : group;
+    uint64_t parts = dpe_select_partial_bytes(config->head_dim);
     uint64_t bytes = 0;
     /* A slab of a call that sees fewer keys may have more groups, but no more bytes. */
-    return __builtin_mul_overflow(group, (uint64_t)rows, &bytes) || bytes > most ? most : bytes;
+    bool over = __builtin_mul_overflow(group, (uint64_t)rows, &bytes) || bytes > most;
+    return parts + (over ? most : bytes);
 }
 
 uint64_t dpe_cuda_mark_bytes(const struct dpe_config *config, const struct dpe_plan *plan,
@@ -122,6 +124,7 @@ void dpe_cuda_attention_select(struct dpe_backend *b, const struct dpe_attention
     const struct dpe_selection *s = &b->plan->selection;
     const struct layout layout =
         lay_out(s, args->n_heads, args->n_kv_heads, dpe_attention_keys(args));
+    const int64_t seen = dpe_selection_keys(s, dpe_attention_keys(args) - 1);
     const int64_t row = args->n_heads * args->head_dim * (int64_t)b->element;
     int64_t slab = (int64_t)(SLAB_BYTES / (layout.scores + layout.lists));
     slab = slab < 1 ? 1 : slab;
@@ -142,8 +145,10 @@ void dpe_cuda_attention_select(struct dpe_backend *b, const struct dpe_attention
             call.start = args->start + r;
             call.groups = (call.start + call.rows - 1) / s->refresh - call.start / s->refresh + 1;
         }
-        call.scores = args->workspace;
-        call.lists = (void *)((char *)args->workspace + (uint64_t)call.groups * layout.scores);
+        call.parts = dpe_select_parts(call.rows, args->n_heads, seen);
+        call.partial = args->workspace;
+        call.scores = (void *)((char *)args->workspace + dpe_select_partial_bytes(args->head_dim));
+        call.lists = (void *)((char *)call.scores + (uint64_t)call.groups * layout.scores);
         DPE_CUDA_LAUNCH(b, dpe_select_choose(&call));
         DPE_CUDA_LAUNCH(b, dpe_select_attend(&call));
     }

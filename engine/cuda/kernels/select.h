@@ -56,6 +56,12 @@ struct dpe_select {
     /**@{*/
     int64_t first_block, n_blocks; /**< to be made; with positions: those that rows complete */
     /**@}*/
+    /** @name Of dpe_select_attend */
+    /**@{*/
+    int32_t parts;  /**< dpe_select_parts: the keys of a query and head are dealt to so many thread
+                         blocks */
+    float *partial; /**< dpe_select_partial_bytes; parts 1: not used */
+    /**@}*/
     void *out;  /**< [rows][n_heads][head_dim]; rows without a visible key become 0 */
     float *lse; /**< [rows][n_heads], or NULL */
 };
@@ -64,6 +70,10 @@ enum { DPE_SELECT_MOST_BLOCK = 4096 /**< keys, where each key's score is kept */
 
 /** Whether there are kernels for a selection; false: *what is what is missing, in words. */
 bool dpe_select_supports(const struct dpe_selection *selection, const char **what);
+/** In how many parts to take queries that see at most so many keys, so that few of them fill a
+ *  card; and bytes of the parts of any call. */
+int32_t dpe_select_parts(int64_t rows, int64_t n_heads, int64_t keys);
+uint64_t dpe_select_partial_bytes(int64_t head_dim);
 /** Asynchronous on the backend's stream; the CUDA error code of the launch, 0 = launched. */
 int dpe_select_represent(const struct dpe_select *call);
 int dpe_select_choose(const struct dpe_select *call);

@@ -1,6 +1,6 @@
-/* Attention over what a query sees under a selection. A thread block takes one query of one head;
- * its warps take the keys 32 at a time, each with a softmax of its own, which are put together at
- * the end. */
+/* Attention over what a query sees under a selection. A thread block takes one query of one head,
+ * or a part of its keys; its warps take the keys 32 at a time, each with a softmax of its own.
+ * These are put together at the end, and those of parts by a second kernel. */
 #include "engine/cuda/kernels/log_n.cuh"
 #include "engine/cuda/kernels/select.cuh"
 
@@ -8,6 +8,8 @@ namespace
 {
 
 enum { KEYS = 32, AT_ONCE = 4 /* keys whose products a warp has under way */ };
+/* Keys that a thread block takes at a time, and thread blocks of a call that is taken in parts. */
+enum { ROUND = KEYS * DPE_SELECT_WARPS, MOST_PARTS = 2048 };
 
 /* What a query sees, in order: the sinks, the chosen blocks, and all from `rest` on. */
 struct seen {
@@ -143,7 +145,53 @@ __host__ __device__ inline int64_t shared_floats(int64_t n_bands, int64_t d)
     return (n_bands + DPE_SELECT_WARPS) * d;
 }
 
-/* Grid: rows, query heads. */
+/* Softmaxes over some keys each, put together: the i-th has the largest logit maxima[i] (−∞: none)
+ * and the sum sums[i] of exp(logit − maxima[i]), both with this stride. */
+struct together {
+    float largest, total;
+};
+__device__ struct together put_together(const float *maxima, const float *sums, int n,
+                                        int64_t stride)
+{
+    struct together all = {-INFINITY, 0.0f};
+    for (int i = 0; i < n; i++) {
+        all.largest = fmaxf(all.largest, maxima[i * stride]);
+    }
+    for (int i = 0; i < n; i++) {
+        float weight = all.largest == -INFINITY ? 1.0f : expf(maxima[i * stride] - all.largest);
+        all.total += sums[i * stride] * weight;
+    }
+    return all;
+}
+
+/* Component c of the sum of values of all of them, of which the i-th begins at o + i · stride. */
+__device__ float weighed(const struct together &all, const float *maxima, int n, int64_t stride,
+                         const float *o, int64_t o_stride)
+{
+    float sum = 0.0f;
+    for (int i = 0; i < n; i++) {
+        float weight = all.largest == -INFINITY ? 1.0f : expf(maxima[i * stride] - all.largest);
+        sum = fmaf(o[i * o_stride], weight, sum);
+    }
+    return sum;
+}
+
+/* To a row of the result; at: row · n_heads + head. */
+__device__ void write_lse(const struct dpe_select &a, int64_t at, const struct together &all)
+{
+    if (a.lse != NULL && threadIdx.x == 0) {
+        a.lse[at] = all.largest + logf(all.total);
+    }
+}
+template <class T>
+__device__ void write_out(const struct dpe_select &a, int64_t at, int64_t c,
+                          const struct together &all, float o)
+{
+    static_cast<T *>(a.out)[at * a.head_dim + c] =
+        dpe_round<T>(all.total == 0.0f ? 0.0f : o / all.total);
+}
+
+/* Grid: rows, query heads, parts. */
 template <class T>
 __global__ void __launch_bounds__(DPE_SELECT_THREADS, 3)
     attend(const __grid_constant__ struct dpe_select a)
@@ -186,7 +234,8 @@ __global__ void __launch_bounds__(DPE_SELECT_THREADS, 3)
     float largest = -INFINITY;
     float sum = 0.0f;
     __syncthreads();
-    for (int64_t first = warp * KEYS; first < seen.n; first += DPE_SELECT_WARPS * KEYS) {
+    for (int64_t first = static_cast<int64_t>(blockIdx.z) * ROUND + warp * KEYS; first < seen.n;
+         first += static_cast<int64_t>(gridDim.z) * ROUND) {
         int64_t i = first + lane;
         int64_t n = i < seen.n ? key_of(a, seen, i) : 0;
         int64_t at = place_of(a, seen, i, n);
@@ -220,34 +269,62 @@ __global__ void __launch_bounds__(DPE_SELECT_THREADS, 3)
         sums[warp] = sum;
     }
     __syncthreads();
-    float total = 0.0f;
-    largest = maxima[0];
-    for (int w = 1; w < DPE_SELECT_WARPS; w++) {
-        largest = fmaxf(largest, maxima[w]);
-    }
-    for (int w = 0; w < DPE_SELECT_WARPS; w++) {
-        total += sums[w] * (largest == -INFINITY ? 1.0f : expf(maxima[w] - largest));
-    }
+    const int64_t at = r * a.n_heads + head;
+    const struct together all = put_together(maxima, sums, DPE_SELECT_WARPS, 1);
+    float *part = a.parts > 1 ? a.partial + (at * a.parts + blockIdx.z) * (d + 2) : NULL;
     for (int64_t c = threadIdx.x; c < d; c += DPE_SELECT_THREADS) {
-        float o = 0.0f;
-        for (int w = 0; w < DPE_SELECT_WARPS; w++) {
-            float weight = largest == -INFINITY ? 1.0f : expf(maxima[w] - largest);
-            o = fmaf(memory[(a.n_bands + w) * d + c], weight, o);
+        float o = weighed(all, maxima, DPE_SELECT_WARPS, 1, memory + a.n_bands * d + c, d);
+        if (part != NULL) {
+            part[c] = o;
+        } else {
+            write_out<T>(a, at, c, all, o);
         }
-        static_cast<T *>(a.out)[(r * a.n_heads + head) * d + c] =
-            dpe_round<T>(total == 0.0f ? 0.0f : o / total);
     }
-    if (a.lse != NULL && threadIdx.x == 0) {
-        a.lse[r * a.n_heads + head] = largest + logf(total);
+    if (part == NULL) {
+        write_lse(a, at, all);
+    } else if (threadIdx.x == 0) {
+        part[d] = all.largest;
+        part[d + 1] = all.total;
     }
+}
+
+/* Grid: rows, query heads. */
+template <class T>
+__global__ void __launch_bounds__(DPE_SELECT_THREADS)
+    combine_parts(const __grid_constant__ struct dpe_select a)
+{
+    const int64_t d = a.head_dim;
+    const int64_t at = blockIdx.x * a.n_heads + blockIdx.y;
+    const float *part = a.partial + at * a.parts * (d + 2);
+    const struct together all = put_together(part + d, part + d + 1, a.parts, d + 2);
+    for (int64_t c = threadIdx.x; c < d; c += DPE_SELECT_THREADS) {
+        write_out<T>(a, at, c, all, weighed(all, part + d, a.parts, d + 2, part + c, d + 2));
+    }
+    write_lse(a, at, all);
 }
 
 } // namespace
 
+int32_t dpe_select_parts(int64_t rows, int64_t n_heads, int64_t keys)
+{
+    int64_t most = MOST_PARTS / (rows * n_heads);
+    int64_t rounds = (keys + ROUND - 1) / ROUND;
+    most = most < rounds ? most : rounds;
+    return most < 1 ? 1 : static_cast<int32_t>(most);
+}
+
+uint64_t dpe_select_partial_bytes(int64_t head_dim)
+{
+    return MOST_PARTS * static_cast<uint64_t>(head_dim + 2) * sizeof(float);
+}
+
 int dpe_select_attend(const struct dpe_select *call)
 {
-    dim3 grid(static_cast<unsigned>(call->rows), static_cast<unsigned>(call->n_heads));
+    dim3 grid(static_cast<unsigned>(call->rows), static_cast<unsigned>(call->n_heads),
+              static_cast<unsigned>(call->parts));
     size_t shared =
         static_cast<size_t>(shared_floats(call->n_bands, call->head_dim)) * sizeof(float);
-    return DPE_SELECT_LAUNCH(call, attend, grid, shared);
+    int code = DPE_SELECT_LAUNCH(call, attend, grid, shared);
+    grid.z = 1;
+    return code != 0 || call->parts == 1 ? code : DPE_SELECT_LAUNCH(call, combine_parts, grid, 0);
 }

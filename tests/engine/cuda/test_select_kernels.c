@@ -198,9 +198,14 @@ static void attend(const struct device_inputs *of, const struct dpe_attention *a
     size_t lists = (size_t)(call.groups * call.units);
     double *scores = dpe_alloc(lists * (size_t)call.blocks, sizeof *scores);
     call.lists = dpe_alloc(lists * (size_t)(call.chosen + 1), sizeof *call.lists);
+    const int64_t keys = dpe_attention_keys(args);
+    int32_t parts = dpe_select_parts(args->rows, args->n_heads, dpe_selection_keys(s, keys - 1));
     assert_true(scores != NULL && call.lists != NULL);
     memset(call.lists, 0x7f, lists * (size_t)(call.chosen + 1) * sizeof *call.lists);
     memset(scores, 0xff, lists * (size_t)call.blocks * sizeof *scores);
+    call.parts = parts;
+    call.partial = dpe_alloc((size_t)(args->rows * args->n_heads * parts * (args->head_dim + 2)),
+                             sizeof *call.partial);
     call.scores = scores;
     call.q = q;
     call.out = out;
@@ -209,6 +214,7 @@ static void attend(const struct device_inputs *of, const struct dpe_attention *a
     made(dpe_select_attend(&call));
     free(scores);
     free(call.lists);
+    free(call.partial);
 }
 
 /* All rows, `step` a call; 0: as tokens of both branches in turn, whose blocks are completed by the
