@@ -130,9 +130,8 @@ struct dpe_store dpe_session_store(const struct dpe_session *s, int64_t layer)
                               .layer = layer};
 }
 
-/* Attention of a layer for the rows of a batch from `first` on. */
-static struct dpe_attention attention_of(const struct dpe_session *s, int64_t layer,
-                                         const struct dpe_batch *batch, int64_t first)
+struct dpe_attention dpe_forward_attention(const struct dpe_session *s, int64_t layer,
+                                           const struct dpe_batch *batch, int64_t first)
 {
     const struct dpe_config *c = s->config;
     int64_t width = c->n_heads * c->head_dim;
@@ -172,7 +171,7 @@ static struct dpe_attention attention_of(const struct dpe_session *s, int64_t la
 static void attend(struct dpe_session *s, int64_t layer, const struct dpe_batch *batch,
                    int64_t first)
 {
-    const struct dpe_attention args = attention_of(s, layer, batch, first);
+    const struct dpe_attention args = dpe_forward_attention(s, layer, batch, first);
     s->ops->attention(s->backend, &args);
     if (s->config->sinks) {
         s->ops->sinks(s->backend, layer, s->lse, args.rows, args.out);
@@ -183,7 +182,7 @@ static void attend(struct dpe_session *s, int64_t layer, const struct dpe_batch 
 static void represent(struct dpe_session *s, int64_t layer, const struct dpe_batch *batch)
 {
     if (s->marks[layer] != NULL) {
-        const struct dpe_attention args = attention_of(s, layer, batch, 0);
+        const struct dpe_attention args = dpe_forward_attention(s, layer, batch, 0);
         s->ops->represent(s->backend, &args);
     }
 }

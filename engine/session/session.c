@@ -127,6 +127,15 @@ static dpe_status allocate_host(struct dpe_session *s, struct dpe_error *err)
     return good ? DPE_OK : dpe_session_out_of_memory(s, err);
 }
 
+/* Why the backend gave no memory: its device failed, or there is none. */
+static dpe_status not_allocated(struct dpe_session *s, struct dpe_error *err)
+{
+    int64_t layer = -1;
+    int64_t row = -1;
+    dpe_status status = s->ops->finish(s->backend, &layer, &row, err);
+    return status != DPE_OK ? status : dpe_session_out_of_memory(s, err);
+}
+
 /* What the plan's selection keeps of the layers that the plan moves. */
 static bool allocate_selection(struct dpe_session *s)
 {
@@ -170,7 +179,7 @@ static dpe_status allocate_cache(struct dpe_session *s, struct dpe_error *err)
         s->cache_v[layer] = s->ops->allocate(s->backend, b->cache);
         good = s->cache_k[layer] != NULL && s->cache_v[layer] != NULL;
     }
-    return good ? DPE_OK : dpe_session_out_of_memory(s, err);
+    return good ? DPE_OK : not_allocated(s, err);
 }
 
 static void release_cache(struct dpe_session *s)
@@ -213,9 +222,9 @@ static dpe_status allocate(struct dpe_session *s, struct dpe_error *err)
         *buffers[i].memory = s->ops->allocate(s->backend, buffers[i].bytes);
         good = *buffers[i].memory != NULL;
     }
-    dpe_status status = good ? allocate_cache(s, err) : dpe_session_out_of_memory(s, err);
+    dpe_status status = good ? allocate_cache(s, err) : not_allocated(s, err);
     if (status == DPE_OK && !allocate_selection(s)) {
-        status = dpe_session_out_of_memory(s, err);
+        status = not_allocated(s, err);
     }
     return status;
 }
@@ -386,7 +395,7 @@ static dpe_status allocate_plan(struct dpe_session *s, struct dpe_error *err)
         }
         bool good = s->workspace != NULL && allocate_selection(s);
         s->bytes.workspace = s->workspace == NULL ? 0 : s->bytes.workspace;
-        status = good ? DPE_OK : dpe_session_out_of_memory(s, err);
+        status = good ? DPE_OK : not_allocated(s, err);
         if (status == DPE_OK && moves) {
             s->bytes.cache = bytes.cache;
             s->bytes.kv = bytes.kv;

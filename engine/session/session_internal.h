@@ -159,6 +159,9 @@ void dpe_session_join(struct dpe_session *session, int64_t keep);
  *  are then in session->normed, rows 0 … wanted−1. */
 dpe_status dpe_forward(struct dpe_session *session, const struct dpe_batch *batch,
                        struct dpe_error *err);
+/** Attention of a layer for the rows of a batch from `first` on, whose queries are in the session. */
+struct dpe_attention dpe_forward_attention(const struct dpe_session *session, int64_t layer,
+                                           const struct dpe_batch *batch, int64_t first);
 /** The representatives of the blocks that a branch's own tokens complete, of which it has n with
  *  the prefix; where its cache rows were copied. Nothing where the plan keeps none. */
 void dpe_forward_represent(struct dpe_session *session, int64_t layer, int64_t branch, int64_t n);
