@@ -56,6 +56,10 @@ struct dpe_attention {
     float *marks; /**< [dpe_selection_heads][slots][dpe_selection_width]: representatives of blocks,
                        which slot `represent` fills; NULL where the backend keeps none */
     int64_t slots, room; /**< of a head; cache rows of each branch (dpe_block_slot) */
+    float *compressed; /**< [rows][n_heads][head_dim], or NULL: under DPE_REPRESENT_COMPRESSED with
+                            refresh 1, the mean of the means of the values of the blocks that end at
+                            or before a query, weighed by the probabilities of their keys; 0 where
+                            there are none */
     float *lse;       /**< [rows][n_heads] natural log-sum-exp of the logits, or NULL */
     void *workspace;  /**< dpe_ops.attention_workspace bytes, 64-byte aligned */
     int n_threads;
@@ -132,6 +136,15 @@ struct dpe_experts {
     dpe_mem gate, up;       /**< [rows][intermediate] */
     dpe_mem gathered, made; /**< [rows][hidden], float: rows of an expert, its results */
     dpe_mem scores;         /**< [rows][n_experts], float */
+    int64_t rows;
+};
+
+/** Attention of three branches (NSA) for some rows. */
+struct dpe_branches {
+    dpe_mem gates;      /**< [rows][n_heads][3], before the sigmoid: of compressed, chosen, windowed */
+    dpe_mem compressed; /**< [rows][n_heads][head_dim] */
+    dpe_mem windowed;   /**< the same, NULL: there is no window */
+    dpe_mem out;        /**< the same, of the chosen keys; the sum afterwards */
     int64_t rows;
 };
 
@@ -234,6 +247,8 @@ struct dpe_ops {
      *  log-sum-exp [rows][n_heads] without it: times 1 / (1 + e^(sink − lse)). */
     void (*sinks)(struct dpe_backend *backend, int64_t layer, const float *lse, int64_t rows,
                   dpe_mem out);
+    /** out = Σ over branches of sigmoid(gate) · branch. */
+    void (*merge)(struct dpe_backend *backend, const struct dpe_branches *branches);
     /** Add to sum_q [n_heads][n_pairs] (host) the sum over rows of the 2-norm of every pair of q
      *  [rows][n_heads][head_dim], and to sum_k [n_kv_heads][n_pairs] that of k; `products`: to
      *  sum_q alone, of ‖q^(j)‖·‖k^(j)‖. In a fixed order. NULL: sessions have no such sums. Told by

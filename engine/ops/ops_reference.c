@@ -355,6 +355,10 @@ static void reference_attention(struct dpe_backend *backend, const struct dpe_at
         query.place = query.m;
         if (dpe_selects(&args->plan->selection)) {
             query.places = sums + d;
+            if (args->compressed != NULL) {
+                dpe_reference_compressed(args, row, query.head, keys, sums + d,
+                                         args->compressed + item * d);
+            }
             query.place = dpe_reference_places(args, row, query.head, keys, sums + d);
         }
         query_logits(&query, rotated, logits);
@@ -437,6 +441,7 @@ const struct dpe_ops *dpe_ops_reference(void)
         .scale = dpe_reference_scale,
         .add = dpe_reference_add,
         .sinks = dpe_reference_sinks,
+        .merge = dpe_reference_merge,
         .all_reduce = reference_all_reduce,
         .logits = reference_logits,
         .first_nonfinite = reference_first_nonfinite,

@@ -42,6 +42,10 @@ enum dpe_representative {
     DPE_REPRESENT_PROBABILITY, /**< the sum of the probabilities of its keys for the `last` queries
                                     up to the one that chooses, each over all keys up to its own
                                     (MInference); the only one that scores distances */
+    DPE_REPRESENT_COMPRESSED, /**< the probability of the mean of its keys among those of all blocks
+                                   that end at or before the query that chooses, for each query head
+                                   (NSA). What these probabilities make of the means of the blocks'
+                                   values may be asked for beside (struct dpe_attention) */
 };
 
 /** Whose scores are summed, and who therefore chooses the same blocks. */
@@ -77,6 +81,7 @@ struct dpe_selection {
     int64_t attended; /**< keys that DPE_REPRESENT_ATTENDED takes, 1 … block */
     int64_t last;     /**< queries that DPE_REPRESENT_PROBABILITY takes, ≥ 1 */
     int64_t slashes;  /**< distances to choose by it, ≥ 0; 0 with other representatives */
+    int64_t first;    /**< of the k, blocks 0 … first−1 whatever their scores, 0 ≤ first ≤ k */
     enum dpe_representative representative;
     enum dpe_choice_unit unit;
     enum dpe_chosen_place positions;
@@ -111,6 +116,11 @@ DPE_HOST_DEVICE static inline int64_t dpe_selection_candidates(const struct dpe_
     int64_t before = dpe_selection_chooser(s, m) + 1 - s->local - s->sinks;
     return before > 0 ? before / s->block : 0;
 }
+/** Blocks that end at or before position m. */
+static inline int64_t dpe_selection_complete(const struct dpe_selection *s, int64_t m)
+{
+    return m + 1 > s->sinks ? (m + 1 - s->sinks) / s->block : 0;
+}
 /** Distances that may be chosen for the query at m: local, local + 1, …; 0 without slashes. */
 int64_t dpe_selection_distances(const struct dpe_selection *s, int64_t m);
 /** What was chosen for a query, both ascending: blocks, and distances as local + index. */
@@ -118,6 +128,8 @@ struct dpe_choice {
     const int32_t *blocks, *slashes;
     int64_t n_blocks, n_slashes;
 };
+/** The scores of the blocks that are chosen whatever they have, of n. */
+void dpe_selection_favour(const struct dpe_selection *s, double *scores, int64_t n);
 /** The k largest of n scores as indices in ascending order; NaN counts as the smallest score. Their
  *  number, min(k, n). */
 int64_t dpe_selection_choose(const double *scores, int64_t n, int64_t k, int32_t *chosen);
@@ -154,8 +166,9 @@ static inline bool dpe_selection_keeps_queries(const struct dpe_selection *s)
  * dpe_block_known(i) is: the block's last key, and for DPE_REPRESENT_ATTENDED `local` queries
  * after it. Branches share those known before their common prefix ends. */
 
-/** Floats of a representative, and how many are there of a block: of each KV head or query head; 0:
- *  none are kept. */
+/** Floats of a representative, and how many are there of a block: of each KV head or query head, of
+ *  DPE_REPRESENT_COMPRESSED the means of all KV heads' keys and then of their values; 0: none are
+ *  kept. */
 int64_t dpe_selection_width(const struct dpe_selection *s, int64_t head_dim);
 int64_t dpe_selection_heads(const struct dpe_selection *s, int64_t n_heads, int64_t n_kv_heads);
 DPE_HOST_DEVICE static inline int64_t dpe_block_known(const struct dpe_selection *s, int64_t i)

@@ -168,11 +168,40 @@ struct dpe_attention dpe_forward_attention(const struct dpe_session *s, int64_t 
     };
 }
 
+/* The chosen keys are in args->out, the compressed ones too: with the window, by their gates. */
+static void add_branches(struct dpe_session *s, struct dpe_attention *args, int64_t first)
+{
+    const struct dpe_config *c = s->config;
+    int64_t width = c->n_heads * c->head_dim;
+    struct dpe_branches branches = {
+        .gates = row_of(s, s->branch_gates, first, 3 * c->n_heads),
+        .compressed = args->compressed,
+        .out = args->out,
+        .rows = args->rows,
+    };
+    if (c->n_kinds > 1) {
+        branches.windowed = row_of(s, s->windowed, first, width);
+        args->plan = &s->kind_plans[1];
+        args->rotation = &s->kind_rotations[1];
+        args->compressed = NULL;
+        args->out = branches.windowed;
+        s->ops->attention(s->backend, args);
+    }
+    s->ops->merge(s->backend, &branches);
+}
+
 static void attend(struct dpe_session *s, int64_t layer, const struct dpe_batch *batch,
                    int64_t first)
 {
-    const struct dpe_attention args = dpe_forward_attention(s, layer, batch, first);
+    struct dpe_attention args = dpe_forward_attention(s, layer, batch, first);
+    bool branches = s->config->branch_block > 0;
+    if (branches) {
+        args.compressed = row_of(s, s->compressed, first, s->config->n_heads * s->config->head_dim);
+    }
     s->ops->attention(s->backend, &args);
+    if (branches) {
+        add_branches(s, &args, first);
+    }
     if (s->config->sinks) {
         s->ops->sinks(s->backend, layer, s->lse, args.rows, args.out);
     }
@@ -281,7 +310,7 @@ static void normalise_heads(struct dpe_session *s, enum dpe_weight norm, int64_t
     }
 }
 
-/* q from row `first` on, k and v of all rows. */
+/* q and the gates of branches from row `first` on, k and v of all rows. */
 static void project(struct dpe_session *s, int64_t layer, int64_t rows, int64_t first)
 {
     const struct dpe_ops *ops = s->ops;
@@ -303,6 +332,10 @@ static void project(struct dpe_session *s, int64_t layer, int64_t rows, int64_t 
                         false);
         }
         normalise_heads(s, DPE_WEIGHT_Q_NORM, layer, q, rows - first, c->n_heads);
+    }
+    if (first < rows && c->branch_block > 0) {
+        ops->linear(b, layer, DPE_WEIGHT_BRANCH_GATES, row_of(s, in, first, c->hidden), rows - first,
+                    row_of(s, s->branch_gates, first, 3 * c->n_heads), false);
     }
 }
 

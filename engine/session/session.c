@@ -92,6 +92,14 @@ dpe_status dpe_session_check_plan(const struct dpe_config *config, const struct 
                         plan->name, plan->n_pairs, plan->n_layers, plan->n_heads,
                         config->head_dim / 2, config->n_layers, config->n_heads);
     }
+    bool compressed = plan->selection.representative == DPE_REPRESENT_COMPRESSED &&
+                      dpe_selects(&plan->selection) && plan->selection.refresh == 1;
+    if (config->branch_block > 0 && !compressed) {
+        return dpe_fail(err, DPE_USAGE,
+                        "plan %s: the model (model_type %s) chooses keys by its compressed blocks; "
+                        "expected a plan that was made for it, with that selection",
+                        plan->name, config->model_type);
+    }
     if (dpe_selects(&plan->selection) && plan->selection.unit == DPE_CHOICE_LAYER &&
         peers->size > 1) {
         return dpe_fail(err, DPE_USAGE,
@@ -212,7 +220,8 @@ static dpe_status allocate(struct dpe_session *s, struct dpe_error *err)
         {&s->attended, b->heads}, {&s->k, b->kv_heads},    {&s->v, b->kv_heads},
         {&s->gate, b->mlp},       {&s->up, b->mlp},        {&s->workspace, b->workspace},
         {&s->part, b->part},      {&s->lse, b->sinks},     {&s->gathered, b->experts},
-        {&s->made, b->experts},   {&s->scores, b->scores},
+        {&s->made, b->experts},   {&s->scores, b->scores}, {&s->branch_gates, b->gates},
+        {&s->compressed, b->branch}, {&s->windowed, b->branch},
     };
     bool good = true;
     for (size_t i = 0; good && i < sizeof buffers / sizeof buffers[0]; i++) {
@@ -233,7 +242,8 @@ static void release(struct dpe_session *s)
 {
     dpe_mem *buffers[] = {&s->x,        &s->normed, &s->q,    &s->k,    &s->v,
                           &s->attended, &s->gate,   &s->up,   &s->part, &s->workspace,
-                          &s->gathered, &s->made,   &s->scores, &s->lse};
+                          &s->gathered, &s->made,   &s->scores, &s->lse,
+                          &s->branch_gates, &s->compressed, &s->windowed};
     for (size_t i = 0; i < sizeof buffers / sizeof buffers[0]; i++) {
         s->ops->release(s->backend, *buffers[i]);
         *buffers[i] = NULL;

@@ -24,6 +24,8 @@ struct dpe_session_bytes {
     uint64_t mlp;       /**< gate and up, each: [rows][intermediate] */
     uint64_t part;      /**< what attention or MLP adds, before its norm: [rows][hidden], float */
     uint64_t sinks;     /**< log-sum-exps: [rows][n_heads], float */
+    uint64_t branch;    /**< of attention's branches but the chosen keys, each: [rows][n_heads][head_dim] */
+    uint64_t gates;     /**< of the branches: [rows][n_heads][3] */
     uint64_t experts;   /**< gathered and made, each: [rows][hidden], float */
     uint64_t scores;    /**< of experts: [rows][n_experts], float */
     uint64_t cache;     /**< keys, and values, of one layer: [n_kv_heads][capacity][head_dim] */
@@ -69,7 +71,8 @@ struct dpe_session {
     int32_t *tokens;              /**< [capacity] what each cache row was fed with */
     struct dpe_session_work work;
     dpe_mem x, normed, q, k, v, attended, gate, up, workspace;
-    dpe_mem part, lse, gathered, made, scores; /**< NULL where the model does not need them */
+    /** NULL where the model does not need them. */
+    dpe_mem part, lse, gathered, made, scores, branch_gates, compressed, windowed;
     struct dpe_kv *kv;          /**< NULL: the cache is in cache_k, cache_v, cache_q */
     dpe_mem *cache_k, *cache_v; /**< [n_layers] */
     dpe_mem *cache_q, *marks;   /**< [n_layers], each NULL where the plan does not need it */

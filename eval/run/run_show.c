@@ -34,6 +34,15 @@ static void show_layers_of(const struct dpe_config *config, int kind)
 /* Which layers a position plan moves, and what the others are. */
 static void show_layers(const struct dpe_config *config)
 {
+    if (config->branch_block > 0) {
+        printf("a plan moves    all layers: compressed and chosen keys, %lld blocks of %lld\n",
+               (long long)config->branch_count, (long long)config->branch_block);
+        if (config->n_kinds > 1) {
+            printf("it leaves       a window of %lld tokens in every layer\n",
+                   (long long)config->kinds[1].window);
+        }
+        return;
+    }
     if (config->layer_kinds == NULL || config->n_kinds == 1) {
         printf("a plan moves    all layers\n");
         return;

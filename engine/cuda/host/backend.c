@@ -186,6 +186,7 @@ static const char *not_carried(const struct dpe_config *config, const struct dpe
         {dpe_layer_name(config, DPE_WEIGHT_ATTENTION_NORM) == NULL,
          "layers without a norm before attention"},
         {config->activation != DPE_SWIGLU, "an activation other than SwiGLU"},
+        {config->branch_block > 0, "attention of several branches (NSA)"},
         {config->n_kinds > 1, "layers that a plan does not move"},
         {config->blocks, "weights in the blocks of a GGUF file, which gguf_to_hf.py unpacks"},
         {config->n_experts > 0, "experts"},

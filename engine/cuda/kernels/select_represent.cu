@@ -270,7 +270,9 @@ bool dpe_select_supports(const struct dpe_selection *selection, const char **wha
 {
     bool own = selection->representative == DPE_REPRESENT_ATTENDED ||
                selection->representative == DPE_REPRESENT_WEIGHTED;
-    *what = selection->representative == DPE_REPRESENT_PROBABILITY
+    bool probability = selection->representative == DPE_REPRESENT_PROBABILITY ||
+                       selection->representative == DPE_REPRESENT_COMPRESSED;
+    *what = probability
                 ? "choose by the probabilities of keys"
             : own && selection->block > DPE_SELECT_MOST_BLOCK
                 ? "represent blocks of more than 4096 keys by what attends to them"

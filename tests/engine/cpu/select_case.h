@@ -17,7 +17,7 @@ static inline struct dpe_selection random_selection(struct dpe_rng *rng, int64_t
         .local = 1 + dpe_rng_below(rng, (uint32_t)(1 + keys / 3)),
         .k = dpe_rng_below(rng, 7),
         .refresh = dpe_rng_below(rng, 2) ? 1 : 1 + dpe_rng_below(rng, 50),
-        .representative = (enum dpe_representative)dpe_rng_below(rng, 6),
+        .representative = (enum dpe_representative)dpe_rng_below(rng, 7),
         .unit = (enum dpe_choice_unit)dpe_rng_below(rng, 3),
         .positions = (enum dpe_chosen_place)dpe_rng_below(rng, 3),
         .scored = (enum dpe_scored_place)dpe_rng_below(rng, 3),
@@ -25,6 +25,7 @@ static inline struct dpe_selection random_selection(struct dpe_rng *rng, int64_t
     s.attended = 1 + dpe_rng_below(rng, (uint32_t)s.block);
     s.last = 1 + dpe_rng_below(rng, 20);
     s.slashes = s.representative == DPE_REPRESENT_PROBABILITY ? dpe_rng_below(rng, 12) : 0;
+    s.first = dpe_rng_below(rng, 3) == 0 ? dpe_rng_below(rng, (uint32_t)(1 + s.k)) : 0;
     return s;
 }
 

@@ -48,11 +48,12 @@ ssize_t __wrap_pwrite(int fd, const void *bytes, size_t n, off_t at)
 /* More pages than the file's frames: 2 layers × 2 heads × 2 of 11 pages, and of queries as many again. */
 enum { WORDS = 64, N = 560, ROOM = 50, BRANCHES = 3, CHUNK = 128, CAPACITY = N + BRANCHES * ROOM };
 
+/* With refresh=24 rows that share a choice meet their keys as tiles. */
 static const char *const specs[] = {
     "rope",
     "dpe:window=40,groups=3,scales=1/2.5/4",
     "streaming-llm:window=90",
-    "select:k=2,block=16,sinks=20,local=30,refresh=5,over=self-extend:window=30,group=4",
+    "select:k=2,block=16,sinks=20,local=30,refresh=24,over=self-extend:window=30,group=4",
     "select:k=3,block=8,sinks=3,local=20,representative=extremes,positions=packed",
     "infllm:block=12,sinks=9,local=40,k=3,attended=2,refresh=3",
     "reattention:block=16,sinks=9,local=40,k=3",

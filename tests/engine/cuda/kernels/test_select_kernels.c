@@ -390,6 +390,7 @@ static void random_selections(void **state)
         struct dpe_selection selection = random_selection(&rng, shape.start + shape.rows);
         selection.representative = (enum dpe_representative)(i % DPE_REPRESENT_PROBABILITY);
         selection.slashes = 0;
+        selection.first = 0;
         emulate_set_seed((uint64_t)i % 3);
         problems += check((enum plan_kind)dpe_rng_below(&rng, N_PLANS), shape, &selection,
                           i % 2 == 1, i % 4 < 2 ? DPE_F32 : DPE_BF16);
