@@ -7,6 +7,26 @@
 
 /* ------------------------------------------------------------------------ queries, keys, scored */
 
+void dpe_cpu_select_dots(const struct dpe_cpu_select_call *call, const float *keys, int64_t count,
+                         int64_t rows, const struct dpe_cpu_select_room *room, float *out,
+                         int64_t ldo)
+{
+    int64_t d = call->args->head_dim;
+    const struct dpe_cpu_dots dots = {
+        .w = keys,
+        .ldw = d,
+        .dtype = DPE_F32,
+        .n = count,
+        .k = d,
+        .rows = rows,
+        .x = room->x,
+        .ldx = 2 * d,
+        .out = out,
+        .ldo = ldo,
+    };
+    call->kernels->dots(&dots);
+}
+
 bool dpe_cpu_select_rotation(const struct dpe_attention *args, bool keys, int64_t position,
                              struct dpe_cpu_rotation *rotation)
 {
@@ -134,25 +154,13 @@ static void score_keys(const struct dpe_cpu_select_call *call, int64_t kv_head, 
 {
     const struct dpe_attention *args = call->args;
     const struct dpe_selection *s = call->selection;
-    int64_t d = args->head_dim;
     int64_t end = s->sinks + n * s->block;
     float best[DPE_CPU_SELECT_HEADS];
     for (int64_t key = s->sinks; key < end;) {
         int64_t row = 0;
         int64_t count = dpe_cpu_select_next(args, offset, key, end, DPE_CPU_ROTATED, &row);
-        struct dpe_cpu_dots dots = {
-            .w = dpe_cpu_select_keys(call, kv_head, key, row, count, room),
-            .ldw = d,
-            .dtype = DPE_F32,
-            .n = count,
-            .k = d,
-            .rows = heads,
-            .x = room->x,
-            .ldx = 2 * d,
-            .out = room->dots,
-            .ldo = DPE_CPU_BLOCK,
-        };
-        call->kernels->dots(&dots);
+        const float *keys = dpe_cpu_select_keys(call, kv_head, key, row, count, room);
+        dpe_cpu_select_dots(call, keys, count, heads, room, room->dots, DPE_CPU_BLOCK);
         for (int64_t j = 0; j < count; j++, key++) {
             int64_t in_block = (key - s->sinks) % s->block;
             for (int64_t h = 0; h < heads; h++) {
@@ -171,23 +179,11 @@ static void probability_logits(const struct dpe_cpu_select_call *call, int64_t k
                                int64_t offset, int64_t end, int64_t rows,
                                const struct dpe_cpu_select_room *room)
 {
-    int64_t d = call->args->head_dim;
     for (int64_t n = 0; n < end;) {
         int64_t row = 0;
         int64_t count = dpe_cpu_select_next(call->args, offset, n, end, DPE_CPU_ROTATED, &row);
-        struct dpe_cpu_dots dots = {
-            .w = dpe_cpu_select_keys(call, kv_head, n, row, count, room),
-            .ldw = d,
-            .dtype = DPE_F32,
-            .n = count,
-            .k = d,
-            .rows = rows,
-            .x = room->x,
-            .ldx = 2 * d,
-            .out = room->p + n,
-            .ldo = call->layout.keys,
-        };
-        call->kernels->dots(&dots);
+        const float *keys = dpe_cpu_select_keys(call, kv_head, n, row, count, room);
+        dpe_cpu_select_dots(call, keys, count, rows, room, room->p + n, call->layout.keys);
         n += count;
     }
 }

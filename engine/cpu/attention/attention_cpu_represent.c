@@ -169,19 +169,8 @@ static void attend_block(const struct dpe_cpu_select_call *call, int64_t kv_head
         for (int64_t i = 0; i < rows * DPE_CPU_BLOCK; i++) {
             room->dots[i] = -INFINITY;
         }
-        const struct dpe_cpu_dots dots = {
-            .w = room->keys + (n - first) * d,
-            .ldw = d,
-            .dtype = DPE_F32,
-            .n = count,
-            .k = d,
-            .rows = rows,
-            .x = room->x,
-            .ldx = 2 * d,
-            .out = room->dots,
-            .ldo = DPE_CPU_BLOCK,
-        };
-        kernels->dots(&dots);
+        dpe_cpu_select_dots(call, room->keys + (n - first) * d, count, rows, room, room->dots,
+                            DPE_CPU_BLOCK);
         kernels->softmax(&state, rows, columns, room->dots);
         const float *values =
             v != NULL ? v + (n - first) * d

@@ -73,6 +73,11 @@ const float *dpe_cpu_select_query(const struct dpe_attention *args, int64_t head
 const float *dpe_cpu_select_keys(const struct dpe_cpu_select_call *call, int64_t kv_head, int64_t n,
                                  int64_t row, int64_t count,
                                  const struct dpe_cpu_select_room *room);
+/** Products of `rows` queries of the room (x, [rows][2 · head_dim]) with `count` keys [head_dim]: out
+ *  [rows][ldo]. */
+void dpe_cpu_select_dots(const struct dpe_cpu_select_call *call, const float *keys, int64_t count,
+                         int64_t rows, const struct dpe_cpu_select_room *room, float *out,
+                         int64_t ldo);
 /** The rotation of a query or of keys from `position` on as they are scored; false: none. */
 bool dpe_cpu_select_rotation(const struct dpe_attention *args, bool keys, int64_t position,
                              struct dpe_cpu_rotation *rotation);

@@ -11,7 +11,7 @@ import sys
 import tempfile
 import time
 
-sys.path += [os.path.dirname(__file__), os.path.join(os.path.dirname(__file__), "../outputs/report")]
+sys.path += [os.path.dirname(__file__), os.path.join(os.path.dirname(__file__), "../../outputs/report")]
 from report_browser import Browser  # noqa: E402
 from serve_case import Server  # noqa: E402
 
