@@ -1,6 +1,6 @@
 /* Prefill attention in bfloat16 against the same computation in double on inputs that are rounded
- * the same way: every kind of band, masks, caps, branches, types of the cache, shapes that are not
- * multiples of any block size.
+ * the same way: every kind of band, masks, caps, branches, a cache of another type, shapes that are
+ * not multiples of any block size.
  *
  * The oracle rotates with the kernel that the driver uses and rounds rotated queries, rotated keys
  * and values to bfloat16, so that the only rounding it does not repeat is that of the
@@ -16,6 +16,7 @@
 #include <cmocka.h>
 
 #include "engine/cpu/kernels/cpu_bf16.h"
+#include "engine/kv/kv.h"
 #include "tests/engine/cpu/attention_run.h"
 
 static const struct dpe_cpu_bf16 *bf16;
@@ -341,7 +342,46 @@ static void several_stripes(void **state)
     check(ROPE, &shape);
 }
 
-/* Calls of few rows and plans with a selection have the bits of the device cpu. */
+/* Rows that a cache of its own type hands out are packed like rows in memory. */
+static void keys_and_values_of_a_cache(void **state)
+{
+    (void)state;
+    struct dpe_error err = {0};
+    struct shape shape = {4, 2, 24, 13, 71, 84, 19, 0, {0}};
+    struct inputs in = inputs_make(FOUR, &shape);
+    const struct dpe_cpu_kernels *kernels = dpe_cpu_kernels_choose();
+    const struct dpe_kv_shape kv_shape = {
+        .layers = 2, .heads = shape.n_kv_heads, .capacity = shape.capacity, .width = shape.head_dim};
+    size_t n = (size_t)(shape.rows * shape.n_heads * shape.head_dim);
+    float *out = malloc(n * sizeof *out);
+    float *want = malloc(n * sizeof *want);
+    float *lse = malloc((size_t)(shape.rows * shape.n_heads) * sizeof *lse);
+    run_cpu(kernels, bf16, &in, &shape, 2, shape.rows, want, lse);
+    struct dpe_attention args = arguments(&in, &shape, 2);
+    assert_int_equal(dpe_kv_create(&kv_shape, NULL, 0, &args.kv, &err), DPE_OK);
+    for (int64_t head = 0; head < shape.n_kv_heads; head++) {
+        struct dpe_kv_rows rows = {DPE_KV_KEYS, 1, head, 0, shape.start + shape.rows};
+        int64_t first = head * shape.capacity * shape.head_dim;
+        dpe_kv_write(args.kv, &rows, in.k + first, shape.head_dim);
+        rows.part = DPE_KV_VALUES;
+        dpe_kv_write(args.kv, &rows, in.v + first, shape.head_dim);
+    }
+    args.k = args.v = NULL;
+    args.out = out;
+    args.workspace = dpe_alloc(dpe_cpu_attention_workspace(kernels, bf16, &in.config, &in.plan,
+                                                           shape.capacity, shape.rows, 2),
+                               1);
+    dpe_cpu_attention(kernels, bf16, &args);
+    assert_memory_equal(out, want, n * sizeof *out);
+    dpe_kv_destroy(args.kv);
+    free(args.workspace);
+    free(out);
+    free(want);
+    free(lse);
+    inputs_free(&in);
+}
+
+/* Calls of few rows have the bits of the device cpu. */
 static void few_rows_stay_in_float(void **state)
 {
     (void)state;
@@ -366,6 +406,7 @@ int main(void)
         cmocka_unit_test(branches_after_a_prefix),
         cmocka_unit_test(nan_stays_at_its_position),
         cmocka_unit_test(several_stripes),
+        cmocka_unit_test(keys_and_values_of_a_cache),
         cmocka_unit_test(few_rows_stay_in_float),
     };
     bf16 = dpe_cpu_bf16_choose();
