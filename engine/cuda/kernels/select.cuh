@@ -114,14 +114,11 @@ __device__ static inline float dpe_select_dot(const float *x, const T *row, int6
     return dpe_warp_sum(sum);
 }
 
-/** Call `launch` for the dtype of a call: dpe_select_for(call, LAUNCH<float>, …). */
-#define DPE_SELECT_LAUNCH(call, kernel, grid, shared)                                              \
-    ((call)->dtype == DPE_F32                                                                      \
-         ? dpe_launch((kernel<float>), grid, DPE_SELECT_THREADS, shared, NULL, *(call))            \
-     : (call)->dtype == DPE_F16                                                                    \
-         ? dpe_launch((kernel<dpe_f16>), grid, DPE_SELECT_THREADS, shared, NULL, *(call))          \
-     : (call)->dtype == DPE_BF16                                                                   \
-         ? dpe_launch((kernel<dpe_bf16>), grid, DPE_SELECT_THREADS, shared, NULL, *(call))         \
-         : 1)
+/** f<dtype of the call>(call). */
+#define DPE_SELECT_FOR(call, f)                                                                    \
+    ((call)->dtype == DPE_F32    ? f<float>(call)                                                  \
+     : (call)->dtype == DPE_F16  ? f<dpe_f16>(call)                                                \
+     : (call)->dtype == DPE_BF16 ? f<dpe_bf16>(call)                                               \
+                                 : 1)
 
 #endif

@@ -87,7 +87,7 @@ __device__ float score_keys(const struct dpe_select &a, const struct chooser &wh
 /* Grid: groups, units, ranges of candidates. A candidate is one warp's for all heads of the unit.
  */
 template <class T>
-__global__ void __launch_bounds__(DPE_SELECT_THREADS)
+__global__ void __launch_bounds__(DPE_SELECT_THREADS, 2)
     score(const __grid_constant__ struct dpe_select a)
 {
     DPE_SHARED(float, x);
@@ -221,14 +221,19 @@ __global__ void __launch_bounds__(DPE_SELECT_THREADS)
 
 } // namespace
 
-int dpe_select_choose(const struct dpe_select *call)
+template <class T> static int launch(const struct dpe_select *call)
 {
     int64_t ranges = (call->blocks + RANGE - 1) / RANGE;
     ranges = ranges < 1 ? 1 : ranges > MOST_RANGES ? MOST_RANGES : ranges;
     dim3 grid(static_cast<unsigned>(call->groups), static_cast<unsigned>(call->units),
               static_cast<unsigned>(ranges));
     size_t shared = 2 * static_cast<size_t>(call->head_dim) * sizeof(float);
-    int code = DPE_SELECT_LAUNCH(call, score, grid, shared);
+    int code = dpe_launch((score<T>), grid, DPE_SELECT_THREADS, shared, NULL, *call);
     grid.z = 1;
     return code != 0 ? code : dpe_launch(choose, grid, DPE_SELECT_THREADS, 0, NULL, *call);
+}
+
+int dpe_select_choose(const struct dpe_select *call)
+{
+    return DPE_SELECT_FOR(call, launch);
 }

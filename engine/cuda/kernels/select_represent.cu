@@ -230,7 +230,7 @@ __device__ void write_weighted(const struct dpe_select &a, const struct subject 
 
 /* Grid: the blocks of a run, or rows of which each completes at most one; heads. */
 template <class T>
-__global__ void __launch_bounds__(DPE_SELECT_THREADS)
+__global__ void __launch_bounds__(DPE_SELECT_THREADS, 2)
     represent(const __grid_constant__ struct dpe_select a)
 {
     DPE_SHARED(double, room);
@@ -280,7 +280,7 @@ bool dpe_select_supports(const struct dpe_selection *selection, const char **wha
     return *what == NULL;
 }
 
-int dpe_select_represent(const struct dpe_select *call)
+template <class T> static int launch(const struct dpe_select *call)
 {
     const struct dpe_selection *s = &call->selection;
     bool own =
@@ -288,5 +288,10 @@ int dpe_select_represent(const struct dpe_select *call)
     dim3 grid(static_cast<unsigned>(call->positions != NULL ? call->rows : call->n_blocks),
               static_cast<unsigned>(own ? call->n_heads : call->n_kv_heads));
     size_t shared = own ? static_cast<size_t>(2 * call->head_dim + s->block) * sizeof(double) : 0;
-    return DPE_SELECT_LAUNCH(call, represent, grid, shared);
+    return dpe_launch((represent<T>), grid, DPE_SELECT_THREADS, shared, NULL, *call);
+}
+
+int dpe_select_represent(const struct dpe_select *call)
+{
+    return DPE_SELECT_FOR(call, launch);
 }

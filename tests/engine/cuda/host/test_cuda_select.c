@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-#include "engine/session/session_internal.h"
+#include "engine/plan/methods/methods.h"
 #include "tests/engine/cuda/host/cuda_case.h"
 
 static const double FLOAT_ROUNDING = 2e-5;
