@@ -197,7 +197,7 @@ static void pack_key_panel(const struct item *item, int64_t kv_head, int64_t hea
     int64_t count = call->keys - n0 < call->kernels->panel ? call->keys - n0 : call->kernels->panel;
     int64_t next = 0;
     for (int64_t n = n0; n < n0 + count; n = next) {
-        int64_t row = dpe_cache_row(args, args->offset, n, &next);
+        int64_t row = dpe_key_row(args, 0, n, &next);
         next = next < n0 + count ? next : n0 + count;
         struct dpe_cpu_rotation rotation = dpe_copy_rotation(
             args, &call->layout.k.copies[c], args->rotation->k_table[0], n, item->select);
@@ -235,7 +235,7 @@ static void pack_block(const struct item *item, int64_t kv_head, int64_t n0)
     }
     int64_t next = 0;
     for (int64_t n = n0; n < end && layout->pack_v && needed; n = next) {
-        int64_t row = dpe_cache_row(args, args->offset, n, &next);
+        int64_t row = dpe_key_row(args, 0, n, &next);
         next = next < end ? next : end;
         next = next - n < call->kernels->panel ? next : n + call->kernels->panel;
         const float *from =
@@ -356,7 +356,7 @@ static int64_t value_row(const struct item *item, int64_t n, int64_t *next)
         *next = INT64_MAX;
         return n - item->begin;
     }
-    return dpe_cache_row(call->args, call->args->offset, n, next);
+    return dpe_key_row(call->args, 0, n, next);
 }
 
 static void add_span(struct dpe_cpu_spans *seen, int64_t column, int64_t row, int64_t count)

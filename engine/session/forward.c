@@ -148,6 +148,8 @@ static struct dpe_attention attention_of(const struct dpe_session *s, int64_t la
         .offset = batch->offset,
         .positions = batch->positions,
         .offsets = batch->offsets,
+        .lent = batch->lent,
+        .lents = batch->lents,
         .n_heads = c->n_heads,
         .n_kv_heads = c->n_kv_heads,
         .head_dim = c->head_dim,
