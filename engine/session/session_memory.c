@@ -99,7 +99,7 @@ struct dpe_session_bytes dpe_session_count_bytes(const struct dpe_config *c,
         .workspace =
             ops->attention_workspace(c, plan, options->positions, rows, options->n_threads),
         .taps = product(rows, options->peers->size * (c->n_heads + c->n_kv_heads), c->head_dim, f),
-        .branches = 3 * (uint64_t)branches * sizeof(int64_t),
+        .branches = (uint64_t)branches * (3 * sizeof(int64_t) + 2 * sizeof(struct dpe_lent)),
         .tokens = product(options->capacity, 1, 1, sizeof(int32_t)),
         .state = ops->state_bytes(c, plan, options),
     };
