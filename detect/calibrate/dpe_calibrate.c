@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "detect/calibrate/calibrate_tool.h"
-#include "engine/base/child.h"
+#include "engine/system/child.h"
 #include "outputs/storage/storage.h"
 
 /* ------------------------------------------------------------------------------------------- steps

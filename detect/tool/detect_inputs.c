@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "detect/tool/detect_tool.h"
+#include "engine/plan/methods/methods.h"
 
 enum { MOST_BATCH = 64, LEAST_ROUND = 4 };
 

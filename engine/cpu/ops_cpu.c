@@ -1,12 +1,13 @@
-/* The fast CPU backend: the reference's slots, overridden by vectorised ones that use all threads.
- * Which instruction set is decided once, at run time. */
+/* The fast CPU backend: the reference's slots, overridden by vectorised ones that use all threads. */
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/cpu/attention/attention_cpu.h"
 #include "engine/cpu/cpu.h"
-#include "engine/cpu/cpu_bf16.h"
-#include "engine/cpu/cpu_kernels.h"
+#include "engine/cpu/kernels/cpu_bf16.h"
+#include "engine/cpu/kernels/cpu_kernels.h"
+#include "engine/cpu/product.h"
 #include "engine/model/config/layer_weights.h"
 #include "engine/ops/ops_host.h"
 
@@ -23,45 +24,6 @@ static int64_t norm_width(const struct dpe_config *config)
 {
     int64_t heads = config->n_heads * config->head_dim;
     return config->hidden > heads ? config->hidden : heads;
-}
-
-const struct dpe_cpu_kernels *dpe_cpu_kernels_choose(void)
-{
-    const char *cap = getenv("DPE_CPU");
-    const struct dpe_cpu_kernels *found = NULL;
-#if defined(__x86_64__)
-    bool wide = cap == NULL || strcmp(cap, "avx512") == 0;
-    bool middle = wide || strcmp(cap, "avx2") == 0;
-    __builtin_cpu_init();
-    if (wide && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-        __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl")) {
-        found = dpe_cpu_kernels_avx512();
-    }
-    /* Every processor with AVX2 converts halves (F16C) too. */
-    if (found == NULL && middle && __builtin_cpu_supports("avx2") &&
-        __builtin_cpu_supports("fma")) {
-        found = dpe_cpu_kernels_avx2();
-    }
-#elif defined(__aarch64__)
-    /* Every processor of this kind has NEON. */
-    if (cap == NULL || strcmp(cap, "neon") == 0) {
-        found = dpe_cpu_kernels_neon();
-    }
-#else
-    (void)cap;
-#endif
-    return found != NULL ? found : dpe_cpu_kernels_portable();
-}
-
-const struct dpe_cpu_bf16 *dpe_cpu_bf16_choose(void)
-{
-#if defined(__x86_64__)
-    if (strcmp(dpe_cpu_kernels_choose()->name, "avx512") == 0 &&
-        __builtin_cpu_supports("avx512bf16")) {
-        return dpe_cpu_bf16();
-    }
-#endif
-    return NULL;
 }
 
 static void cpu_close(struct dpe_backend *backend)

@@ -7,8 +7,9 @@
 #include <omp.h>
 
 #include "engine/cpu/blas.h"
-#include "engine/cpu/cpu_bf16.h"
-#include "engine/cpu/cpu_kernels.h"
+#include "engine/cpu/kernels/cpu_bf16.h"
+#include "engine/cpu/kernels/cpu_kernels.h"
+#include "engine/cpu/product.h"
 #include "engine/model/config/layer_weights.h"
 
 enum {

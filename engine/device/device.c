@@ -3,7 +3,7 @@
  */
 #include "engine/device/device.h"
 #include "engine/base/base.h"
-#include "engine/base/platform.h"
+#include "engine/system/platform.h"
 #include "engine/cpu/cpu.h"
 #include "engine/device/device_ops.h"
 #include "engine/model/model.h"

@@ -1,7 +1,6 @@
 /* The plan as data: making room, copying, checking, hashing. */
-#include "engine/plan/plan.h"
 #include "engine/base/base.h"
-#include "engine/plan/plan_internal.h"
+#include "engine/plan/plan.h"
 
 #include <inttypes.h>
 #include <limits.h>

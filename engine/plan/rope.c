@@ -3,7 +3,7 @@
 #include "engine/base/base.h"
 #include "engine/model/config/config.h"
 #include "engine/plan/plan.h"
-#include "engine/plan/plan_internal.h"
+#include "engine/plan/rope.h"
 
 #include <math.h>
 

@@ -1,5 +1,6 @@
 /* A job's inputs: model and texts, device, processes, session. */
-#include "engine/base/folder.h"
+#include "engine/plan/methods/methods.h"
+#include "engine/system/folder.h"
 #include "engine/tokenizer/tokenizer.h"
 #include "outputs/job/estimate.h"
 #include "outputs/job/job_internal.h"

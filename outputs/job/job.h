@@ -17,6 +17,7 @@
 #include "engine/base/base.h"
 #include "engine/device/device.h"
 #include "engine/ops/options.h"
+#include "engine/plan/methods/methods.h"
 #include "engine/plan/plan.h"
 #include "engine/session/session.h"
 #include "engine/tokenizer/tokenizer.h"

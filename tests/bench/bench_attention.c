@@ -15,7 +15,9 @@
 
 #include <omp.h>
 
-#include "engine/cpu/cpu_kernels.h"
+#include "engine/cpu/kernels/cpu_kernels.h"
+#include "engine/cpu/attention/attention_cpu.h"
+#include "engine/plan/methods/methods.h"
 
 enum { REPEATS = 5 };
 

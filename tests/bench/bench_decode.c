@@ -15,9 +15,11 @@
 #include <omp.h>
 
 #include "engine/base/base.h"
-#include "engine/cpu/cpu_kernels.h"
+#include "engine/cpu/kernels/cpu_kernels.h"
+#include "engine/cpu/attention/attention_cpu.h"
 #include "engine/model/model.h"
 #include "engine/ops/options.h"
+#include "engine/plan/methods/methods.h"
 #include "engine/plan/plan.h"
 #include "engine/session/session.h"
 

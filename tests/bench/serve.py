@@ -15,7 +15,7 @@ import statistics
 import sys
 import time
 
-sys.path.insert(0, os.path.join(os.path.dirname(__file__), "../eval"))
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), "../eval/serve"))
 from serve_case import Server  # noqa: E402
 
 bin_folder, model = sys.argv[1:3]

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/base/json_strict.h"
+#include "engine/json/json_strict.h"
 #include "engine/model/config/family.h"
 #include "engine/model/weights/bind_internal.h"
 

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/plan/methods/methods.h"
 #include "eval/tool/comparison/comparison.h"
 #include "outputs/read/read.h"
 

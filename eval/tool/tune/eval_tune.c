@@ -1,5 +1,6 @@
 /* dpe-eval tune: the settings of each method race on the same samples, for the same number of rows;
  * what they chose is compared on fresh samples. */
+#include "engine/plan/methods/methods.h"
 #include "eval/tool/tune/tune.h"
 
 #include <math.h>

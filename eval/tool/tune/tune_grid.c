@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/plan/methods/methods.h"
 #include "eval/tool/tune/tune.h"
 
 /* What a number of the default grid is a multiple of. */

@@ -8,7 +8,8 @@
 
 #include <cmocka.h>
 
-#include "engine/cpu/cpu_kernels.h"
+#include "engine/cpu/kernels/cpu_kernels.h"
+#include "engine/cpu/attention/attention_cpu.h"
 #include "tests/engine/cpu/attention_case.h"
 #include "tests/engine/cpu/kernel_sets.h"
 #include "tests/lib/near.h"

@@ -7,6 +7,7 @@
 
 #include <cmocka.h>
 
+#include "engine/plan/methods/methods.h"
 #include "tests/engine/cuda/cuda_case.h"
 
 static dpe_status try_session(const struct tiny *tiny, const struct dpe_plan *plan,

@@ -9,7 +9,9 @@
 
 #include <cmocka.h>
 
-#include "engine/cpu/cpu_kernels.h"
+#include "engine/cpu/kernels/cpu_kernels.h"
+#include "engine/cpu/attention/attention_cpu.h"
+#include "engine/plan/methods/methods.h"
 #include "tests/lib/near.h"
 
 /* As in make_methods.py. */

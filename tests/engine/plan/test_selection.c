@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/plan/methods/methods.h"
 #include "engine/plan/plan.h"
 
 /* What a query sees, one word a key: "n" at its position, "n>p" at place p; then "@" and the

@@ -8,6 +8,7 @@
 
 #include <cmocka.h>
 
+#include "engine/plan/methods/methods.h"
 #include "tests/lib/near.h"
 #include "tests/lib/tiny.h"
 

@@ -13,6 +13,7 @@
 #include <sys/types.h>
 
 #include "engine/model/random_model.h"
+#include "engine/plan/methods/methods.h"
 #include "engine/session/session_internal.h"
 #include "tests/lib/tiny.h"
 
