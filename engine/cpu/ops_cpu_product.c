@@ -134,13 +134,31 @@ static const char *weight_at(const struct job *job, int64_t row, int64_t column)
     return dpe_tensor_at(w, row * job->ldw + column);
 }
 
+/* n sums, of columns from c on, to a row of out: with the bias, to what is there already. */
+static void add_sums(const struct job *job, int64_t c, int64_t n, const float *sums, float *out)
+{
+    bool accumulate = job->product->accumulate;
+    if (job->bias == NULL) {
+        for (int64_t j = 0; j < n; j++) {
+            out[j] += sums[j];
+        }
+        return;
+    }
+    for (int64_t j = 0; j < n; j++) {
+        float sum = sums[j] + job->bias[c + j];
+        out[j] = accumulate ? sum + out[j] : sum;
+    }
+}
+
 /* Weight rows c … c+DOT_COLUMNS−1 of a product of few rows. */
 static void few_columns(const struct job *job, int64_t c)
 {
     const struct dpe_cpu_product *p = job->product;
     int64_t n = least(DOT_COLUMNS, job->n - c);
+    bool direct = job->bias == NULL && !p->accumulate;
     for (int64_t r = 0; r < p->rows; r += 4) {
         float sums[4 * DOT_COLUMNS];
+        float *out = p->out + r * job->n + c;
         int64_t rows = least(4, p->rows - r);
         struct dpe_cpu_dots dots = {
             .w = weight_at(job, c, 0),
@@ -151,20 +169,12 @@ static void few_columns(const struct job *job, int64_t c)
             .rows = rows,
             .x = p->x + r * job->k,
             .ldx = job->k,
-            .out = sums,
-            .ldo = DOT_COLUMNS,
+            .out = direct ? out : sums,
+            .ldo = direct ? job->n : DOT_COLUMNS,
         };
         job->all->kernels->dots(&dots);
-        for (int64_t row = 0; row < rows; row++) {
-            float *out = p->out + (r + row) * job->n + c;
-            float *sum = sums + row * DOT_COLUMNS;
-            for (int64_t j = 0; j < n && job->bias != NULL; j++) {
-                sum[j] += job->bias[c + j];
-            }
-            for (int64_t j = 0; j < n && p->accumulate; j++) {
-                sum[j] += out[j];
-            }
-            memcpy(out, sum, (size_t)n * sizeof *out);
+        for (int64_t row = 0; row < rows && !direct; row++) {
+            add_sums(job, c, n, sums + row * DOT_COLUMNS, out + row * job->n);
         }
     }
 }

@@ -147,6 +147,8 @@ struct dpe_attention dpe_forward_attention(const struct dpe_session *s, int64_t 
         .offset = batch->offset,
         .positions = batch->positions,
         .offsets = batch->offsets,
+        .lent = batch->lent,
+        .lents = batch->lents,
         .n_heads = c->n_heads,
         .n_kv_heads = c->n_kv_heads,
         .head_dim = c->head_dim,

@@ -125,12 +125,14 @@ static dpe_status allocate_host(struct dpe_session *s, struct dpe_error *err)
     s->tap_q = dpe_alloc(b->taps, 1);
     s->tokens = dpe_alloc(b->tokens, 1);
     s->length = dpe_alloc_zero(3 * (size_t)s->options.branches, sizeof *s->length);
+    s->lent = dpe_alloc_zero(2 * (size_t)s->options.branches, sizeof *s->lent);
     bool good = s->cache_k != NULL && s->cache_v != NULL && s->logits != NULL && s->tap_q != NULL &&
-                s->length != NULL && s->tokens != NULL && s->cache_q != NULL && s->marks != NULL;
+                s->length != NULL && s->lent != NULL && s->tokens != NULL && s->cache_q != NULL && s->marks != NULL;
     if (good) {
         s->tap_k = s->tap_q + b->rows * dpe_model_config(s->model)->n_heads * s->config->head_dim;
         s->positions = s->length + s->options.branches;
         s->offsets = s->positions + s->options.branches;
+        s->lents = s->lent + s->options.branches;
     }
     return good ? DPE_OK : dpe_session_out_of_memory(s, err);
 }
@@ -323,6 +325,7 @@ void dpe_session_join(struct dpe_session *s, int64_t keep)
     s->room = s->options.capacity;
     s->n_branches = 1;
     s->length[0] = keep;
+    memset(s->lent, 0, (size_t)s->options.branches * sizeof *s->lent);
 }
 
 dpe_status dpe_session_create_untested(const struct dpe_model *model, const struct dpe_plan *plan,
@@ -374,6 +377,7 @@ void dpe_session_destroy(struct dpe_session *s)
     free(s->logits);
     free(s->tap_q);
     free(s->length);
+    free(s->lent);
     free(s->tokens);
     dpe_rotation_free(&s->rotation);
     dpe_plan_free(&s->plan);

@@ -112,7 +112,7 @@ static int64_t value_row(const struct dpe_cpu_item *item, int64_t n, int64_t *ne
         *next = INT64_MAX;
         return (n - item->begin) / call->layout.pair;
     }
-    return dpe_cache_row(call->args, call->args->offset, n, next);
+    return dpe_key_row(call->args, 0, n, next);
 }
 
 static void step_add(const struct dpe_cpu_item *item, struct step *step,

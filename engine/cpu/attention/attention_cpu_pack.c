@@ -114,7 +114,7 @@ static void pack_key_panel(const struct dpe_cpu_item *item, int64_t kv_head, int
     int64_t count = call->keys - n0 < call->kernels->panel ? call->keys - n0 : call->kernels->panel;
     int64_t next = 0;
     for (int64_t n = n0; n < n0 + count; n = next) {
-        int64_t row = dpe_cache_row(args, args->offset, n, &next);
+        int64_t row = dpe_key_row(args, 0, n, &next);
         next = next < n0 + count ? next : n0 + count;
         struct dpe_cpu_rotation rotation = dpe_copy_rotation(
             args, &call->layout.k.copies[c], args->rotation->k_table[0], n, item->select);
@@ -143,7 +143,7 @@ static void pack_values(const struct dpe_cpu_item *item, int64_t kv_head, int64_
            (size_t)(dpe_cpu_round_up(count, layout->pair) / layout->pair * layout->width) *
                sizeof *to);
     for (int64_t next = 0, i = 0; i < count; i = next - n) {
-        int64_t row = dpe_cache_row(args, args->offset, n + i, &next);
+        int64_t row = dpe_key_row(args, 0, n + i, &next);
         next = next < end ? next : end;
         const float *from =
             dpe_attention_rows(args, DPE_KV_VALUES, kv_head, row, next - n - i, item->tile);
