@@ -33,16 +33,29 @@ typedef void *dpe_mem;
  * Where a key lies. The cache may hold several branches after a common prefix (session.h,
  * "Branches"): the key at position n of a query whose branch has offset o lies in cache row n when
  * n < prefix, else in row n + o. A cache without branches is prefix 0, offset 0: row = position.
+ * Where the backend says that it lends, a branch may have no rows of its own for its first positions: the
+ * key at position n < lent.positions lies in row n + lent.offset, which belongs to another branch.
  *
  * Which queries. Either `positions` is NULL: one branch, row r at position start + r, all with
- * `offset`. Or `positions` and `offsets` are given (host memory): one row of each of several
- * branches, row r at positions[r] with offsets[r]; start and offset are then not used. */
+ * `offset` and `lent`. Or `positions`, `offsets` and `lents` are given (host memory): one row of each of
+ * several branches, row r at positions[r] with offsets[r] and lents[r]; start, offset and lent are then
+ * not used. lents NULL: nothing is lent. */
+
+/** What a branch reads from another one: `positions` is a multiple of DPE_LENT_UNIT, so that who takes
+ *  keys in blocks of that many or of a divisor meets the same blocks as without it. */
+struct dpe_lent {
+    int64_t positions, offset;
+};
+enum { DPE_LENT_UNIT = 256 };
+
 struct dpe_attention {
     const struct dpe_plan *plan;
     const struct dpe_rotation *rotation;
     int64_t layer, start, rows;
     int64_t prefix, offset;
     const int64_t *positions, *offsets; /**< [rows], or both NULL */
+    struct dpe_lent lent;
+    const struct dpe_lent *lents; /**< [rows] or NULL */
     int64_t n_heads, n_kv_heads, head_dim;
     int64_t capacity; /**< rows of k and v per KV head */
     const float *q;   /**< [rows][n_heads][head_dim], unrotated */
@@ -74,6 +87,11 @@ static inline int64_t dpe_attention_position(const struct dpe_attention *args, i
 static inline int64_t dpe_attention_offset(const struct dpe_attention *args, int64_t r)
 {
     return args->offsets != NULL ? args->offsets[r] : args->offset;
+}
+/** What query r reads from another branch. */
+static inline struct dpe_lent dpe_attention_lent(const struct dpe_attention *args, int64_t r)
+{
+    return args->lents != NULL ? args->lents[r] : args->lent;
 }
 /** Positions that some query of the call sees: 0 … this − 1. */
 static inline int64_t dpe_attention_keys(const struct dpe_attention *args)
@@ -114,6 +132,8 @@ struct dpe_batch {
     int64_t wanted; /**< hidden states of the last so many rows; positions given: all rows */
     int64_t start, offset;
     const int64_t *positions, *offsets; /**< [rows], or NULL: a run */
+    struct dpe_lent lent;
+    const struct dpe_lent *lents; /**< [rows], or NULL */
     int32_t *best; /**< [wanted] host: the likeliest next tokens (slot `best`), or NULL */
 };
 
@@ -159,6 +179,9 @@ struct dpe_ops {
 
     /** Attention reads its cache through dpe_attention_rows, so it may be a dpe_kv. */
     bool reads_kv;
+    /** Attention without a selection heeds dpe_attention.lent; else sessions copy what branches have in
+     *  common. */
+    bool lends;
 
     /** Bytes of an element of the cache and of all activations but the residual stream x, which is
      *  float everywhere. */

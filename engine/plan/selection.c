@@ -51,12 +51,6 @@ dpe_status dpe_selection_check(const struct dpe_selection *s, struct dpe_error *
     return status;
 }
 
-int64_t dpe_selection_candidates(const struct dpe_selection *s, int64_t m)
-{
-    int64_t before = dpe_selection_chooser(s, m) + 1 - s->local - s->sinks;
-    return before > 0 ? before / s->block : 0;
-}
-
 int64_t dpe_selection_distances(const struct dpe_selection *s, int64_t m)
 {
     int64_t far = dpe_selection_chooser(s, m) + 1 - s->local;

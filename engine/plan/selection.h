@@ -20,6 +20,12 @@
 
 #include "engine/base/base.h"
 
+#ifdef __CUDACC__
+#define DPE_HOST_DEVICE __host__ __device__
+#else
+#define DPE_HOST_DEVICE
+#endif
+
 /** What stands for a block when a query's head scores it. */
 enum dpe_representative {
     DPE_REPRESENT_MEAN,     /**< q · the mean of its keys */
@@ -98,12 +104,18 @@ const char *dpe_selection_word(enum dpe_selection_field field, int value);
 dpe_status dpe_selection_check(const struct dpe_selection *s, struct dpe_error *err);
 
 /** The position of the query that chooses for the query at m. */
-static inline int64_t dpe_selection_chooser(const struct dpe_selection *s, int64_t m)
+DPE_HOST_DEVICE static inline int64_t dpe_selection_chooser(const struct dpe_selection *s,
+                                                            int64_t m)
 {
     return m - m % s->refresh;
 }
 /** Candidates of the query at m: blocks 0 … this − 1. */
-int64_t dpe_selection_candidates(const struct dpe_selection *s, int64_t m);
+DPE_HOST_DEVICE static inline int64_t dpe_selection_candidates(const struct dpe_selection *s,
+                                                               int64_t m)
+{
+    int64_t before = dpe_selection_chooser(s, m) + 1 - s->local - s->sinks;
+    return before > 0 ? before / s->block : 0;
+}
 /** Blocks that end at or before position m. */
 static inline int64_t dpe_selection_complete(const struct dpe_selection *s, int64_t m)
 {
@@ -159,10 +171,17 @@ static inline bool dpe_selection_keeps_queries(const struct dpe_selection *s)
  *  kept. */
 int64_t dpe_selection_width(const struct dpe_selection *s, int64_t head_dim);
 int64_t dpe_selection_heads(const struct dpe_selection *s, int64_t n_heads, int64_t n_kv_heads);
-static inline int64_t dpe_block_known(const struct dpe_selection *s, int64_t i)
+DPE_HOST_DEVICE static inline int64_t dpe_block_known(const struct dpe_selection *s, int64_t i)
 {
     int64_t after = s->representative == DPE_REPRESENT_ATTENDED ? s->local : 0;
     return s->sinks + (i + 1) * s->block - 1 + after;
+}
+/** Blocks whose representatives are known before position m. */
+DPE_HOST_DEVICE static inline int64_t dpe_blocks_known_before(const struct dpe_selection *s,
+                                                              int64_t m)
+{
+    int64_t over = m - (dpe_block_known(s, 0) - s->block + 1);
+    return over > 0 ? over / s->block : 0;
 }
 /** Representatives of a head for a cache of `capacity` rows and so many branches. */
 static inline int64_t dpe_selection_slots(const struct dpe_selection *s, int64_t capacity,
@@ -172,8 +191,8 @@ static inline int64_t dpe_selection_slots(const struct dpe_selection *s, int64_t
 }
 /** Which of them is block i's in the branch whose own keys lie `offset` rows after their positions,
  *  `room` rows for each branch. */
-static inline int64_t dpe_block_slot(const struct dpe_selection *s, int64_t prefix, int64_t room,
-                                     int64_t offset, int64_t i)
+DPE_HOST_DEVICE static inline int64_t dpe_block_slot(const struct dpe_selection *s, int64_t prefix,
+                                                     int64_t room, int64_t offset, int64_t i)
 {
     bool own = offset > 0 && dpe_block_known(s, i) >= prefix;
     return own ? i + offset / room * (room / s->block + 2) : i;

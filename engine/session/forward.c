@@ -130,9 +130,8 @@ struct dpe_store dpe_session_store(const struct dpe_session *s, int64_t layer)
                               .layer = layer};
 }
 
-/* Attention of a layer for the rows of a batch from `first` on. */
-static struct dpe_attention attention_of(const struct dpe_session *s, int64_t layer,
-                                         const struct dpe_batch *batch, int64_t first)
+struct dpe_attention dpe_forward_attention(const struct dpe_session *s, int64_t layer,
+                                           const struct dpe_batch *batch, int64_t first)
 {
     const struct dpe_config *c = s->config;
     int64_t width = c->n_heads * c->head_dim;
@@ -148,6 +147,8 @@ static struct dpe_attention attention_of(const struct dpe_session *s, int64_t la
         .offset = batch->offset,
         .positions = batch->positions,
         .offsets = batch->offsets,
+        .lent = batch->lent,
+        .lents = batch->lents,
         .n_heads = c->n_heads,
         .n_kv_heads = c->n_kv_heads,
         .head_dim = c->head_dim,
@@ -194,7 +195,7 @@ static void add_branches(struct dpe_session *s, struct dpe_attention *args, int6
 static void attend(struct dpe_session *s, int64_t layer, const struct dpe_batch *batch,
                    int64_t first)
 {
-    struct dpe_attention args = attention_of(s, layer, batch, first);
+    struct dpe_attention args = dpe_forward_attention(s, layer, batch, first);
     bool branches = s->config->branch_block > 0;
     if (branches) {
         args.compressed = row_of(s, s->compressed, first, s->config->n_heads * s->config->head_dim);
@@ -212,7 +213,7 @@ static void attend(struct dpe_session *s, int64_t layer, const struct dpe_batch 
 static void represent(struct dpe_session *s, int64_t layer, const struct dpe_batch *batch)
 {
     if (s->marks[layer] != NULL) {
-        const struct dpe_attention args = attention_of(s, layer, batch, 0);
+        const struct dpe_attention args = dpe_forward_attention(s, layer, batch, 0);
         s->ops->represent(s->backend, &args);
     }
 }

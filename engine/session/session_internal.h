@@ -38,7 +38,7 @@ struct dpe_session_bytes {
     uint64_t rotation;  /**< tables of the plan */
     uint64_t state;     /**< the backend's own */
     uint64_t taps;      /**< host copies of q and k of all heads, float */
-    uint64_t branches;  /**< lengths, and positions and offsets of a step: [branches] each */
+    uint64_t branches;  /**< lengths, what is lent; positions, offsets, what is lent of a step */
     uint64_t tokens;    /**< ids by cache row: [capacity] */
     uint64_t total;
     int64_t rows;       /**< of a forward pass: the chunk, or a step of all branches */
@@ -68,6 +68,10 @@ struct dpe_session {
     int64_t n_branches; /**< ≥ 1 */
     int64_t *length;    /**< [options.branches] tokens of each branch, the prefix included */
     int64_t *positions, *offsets; /**< [options.branches] of a step */
+    /** [options.branches] what each branch reads from another one, which reads nothing from others and
+     *  has at least so many tokens. */
+    struct dpe_lent *lent;
+    struct dpe_lent *lents; /**< [options.branches] of a step */
     int32_t *tokens;              /**< [capacity] what each cache row was fed with */
     struct dpe_session_work work;
     dpe_mem x, normed, q, k, v, attended, gate, up, workspace;
@@ -162,6 +166,9 @@ void dpe_session_join(struct dpe_session *session, int64_t keep);
  *  are then in session->normed, rows 0 … wanted−1. */
 dpe_status dpe_forward(struct dpe_session *session, const struct dpe_batch *batch,
                        struct dpe_error *err);
+/** Attention of a layer for the rows of a batch from `first` on, whose queries are in the session. */
+struct dpe_attention dpe_forward_attention(const struct dpe_session *session, int64_t layer,
+                                           const struct dpe_batch *batch, int64_t first);
 /** The representatives of the blocks that a branch's own tokens complete, of which it has n with
  *  the prefix; where its cache rows were copied. Nothing where the plan keeps none. */
 void dpe_forward_represent(struct dpe_session *session, int64_t layer, int64_t branch, int64_t n);

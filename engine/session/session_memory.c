@@ -114,7 +114,7 @@ struct dpe_session_bytes dpe_session_count_bytes(const struct dpe_config *c,
                         kind_bytes(c, options->positions)),
         .workspace = workspace_bytes(c, plan, ops, options, rows),
         .taps = product(rows, options->peers->size * (c->n_heads + c->n_kv_heads), c->head_dim, f),
-        .branches = 3 * (uint64_t)branches * sizeof(int64_t),
+        .branches = (uint64_t)branches * (3 * sizeof(int64_t) + 2 * sizeof(struct dpe_lent)),
         .tokens = product(options->capacity, 1, 1, sizeof(int32_t)),
         .state = ops->state_bytes(c, plan, options),
     };

@@ -14,7 +14,7 @@
 char *dpe_folder_find(const char *given);
 /** Whether a folder holds a Hugging Face model and GGUF files as well: the first is used. */
 bool dpe_folder_has_both(const char *given);
-/** The last part of a path, of `*n` bytes: without slashes behind it ("/" itself for the root). */
+/** The last part of a path, without trailing slashes; `*n` is its length. "/" is its own last part. */
 const char *dpe_folder_name(const char *path, int *n);
 /** Whether a path is a regular file that begins as a GGUF file does. */
 bool dpe_folder_is_gguf(const char *path);

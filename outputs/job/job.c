@@ -203,6 +203,14 @@ dpe_status dpe_job_fit_batch(struct dpe_job *job, const struct dpe_plan *plan, i
     return status;
 }
 
+dpe_status dpe_job_check_plan(const struct dpe_job *job, const struct dpe_plan *plan, int64_t length,
+                              struct dpe_error *err)
+{
+    const struct dpe_session_options options = dpe_job_session_options(job, length);
+    struct dpe_session_needs needs = {0};
+    return dpe_session_estimate(dpe_model_config(job->model), plan, &options, &needs, err);
+}
+
 const char *dpe_job_memory_text(const struct dpe_job *job, const struct dpe_session_needs *needs,
                                 char text[DPE_JOB_MEMORY])
 {

@@ -275,6 +275,11 @@ def test_tune():
     for length in (256, 384):
         assert re.search(r"^niah-%d +%d samples of" % (length, 40 + 12 + 6 + 40 + 12), priced.stdout, re.M), priced.stdout
     assert re.search(r"^memory .*^time  ", priced.stdout, re.M | re.S), priced.stdout
+    # Beside the defaults: a list is one value; what follows over= are keys of the method there.
+    for spec, settings in (("dpe:scales=2/4", 1), ("dpe:scales=2/4,window=16/32", 2),
+                           ("select:k=2/4,over=dpe:scales=2/4,window=16/32", 4), ("select:block=16,over=pi:scale=2/4", 2)):
+        counted = run("dpe-eval", "tune", *INPUTS, "-l", "384", "--method", spec, "--dry-run").stdout
+        assert re.search(r"^%s +384 +%d " % (spec.split(":")[0], settings + 1), counted, re.M), counted
     ran = evaluate("tune", "tune.h5", *races, "--budget", "40", "--samples", "6")
     assert "tuned - defaults" in ran.stdout and "self-extend" in ran.stdout
     check_tune("tune.h5", 6, 40)

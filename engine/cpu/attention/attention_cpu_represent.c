@@ -14,13 +14,6 @@ int64_t dpe_cpu_select_mark_floats(const struct dpe_cpu_select_call *call)
     return dpe_selection_width(call->selection, call->args->head_dim);
 }
 
-/* Blocks that are known before position m. */
-static int64_t known_before(const struct dpe_selection *s, int64_t m)
-{
-    int64_t over = m - (dpe_block_known(s, 0) - s->block + 1);
-    return over > 0 ? over / s->block : 0;
-}
-
 /* Of keys as they are scored, or of values as they are. */
 static void write_mean(const struct dpe_cpu_select_call *call, enum dpe_kv_part part,
                        int64_t kv_head, int64_t offset, int64_t first,
@@ -280,8 +273,9 @@ void dpe_cpu_represent(const struct dpe_cpu_kernels *kernels, const struct dpe_a
     int64_t runs = args->positions != NULL ? args->rows : 1;
     for (int64_t r = 0; r < runs; r++) {
         int64_t start = dpe_attention_position(args, r);
-        int64_t first = known_before(s, start);
-        int64_t end = known_before(s, args->positions != NULL ? start + 1 : start + args->rows);
+        int64_t last = args->positions != NULL ? start + 1 : start + args->rows;
+        int64_t first = dpe_blocks_known_before(s, start);
+        int64_t end = dpe_blocks_known_before(s, last);
         int64_t offset = dpe_attention_offset(args, r);
         int64_t work = (end - first) * heads * s->block * args->head_dim;
 #pragma omp parallel for num_threads(args->n_threads) schedule(dynamic, 1) if (work > SMALL_WORK)

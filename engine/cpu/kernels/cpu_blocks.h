@@ -163,7 +163,7 @@ static ALWAYS_INLINE void read_factors(enum dpe_dtype dtype, const unsigned char
     }
 }
 
-/* The first shift: behind the scales that stand before the minimums of Q4_K and Q5_K. */
+/* Where shifts begin: Q4_K and Q5_K have eight scales, then eight minimums. */
 static ALWAYS_INLINE int first_shift(enum dpe_dtype dtype)
 {
     return dtype == DPE_Q4_K || dtype == DPE_Q5_K ? 8 : 0;

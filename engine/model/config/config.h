@@ -50,6 +50,9 @@ struct dpe_rope_config {
     bool exported; /**< config.json is one of dpe-export --format hf; the rest is its native one */
 };
 
+/** RoPE as it was published: base 10000, the whole head, no scaling. */
+extern const struct dpe_rope_config dpe_rope_plain;
+
 /** Which queries and keys of a head are normalised before rotation. */
 enum dpe_qk_norm {
     DPE_QK_NORM_NONE,

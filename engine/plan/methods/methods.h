@@ -44,8 +44,8 @@ const char *dpe_plan_temperature_keys(void);
 /** The parameters of DPE (and of Self-Extend, which is DPE with one group and all pairs). */
 struct dpe_dpe_params {
     /** The scales divide the frequencies of their groups, at every distance, as factors of longrope
-     *  do: there is no window, nothing is rounded, and every pair of every head moves. Such a plan
-     *  is a factor for each pair, which a runtime needs no adapter for. */
+     *  do. Such a plan has no window, rounds nothing and moves every pair of every head; a runtime
+     *  needs no adapter for it. */
     bool frequencies;
     int64_t window;       /**< w, ≥ 1; not used with `frequencies` */
     int n_groups;         /**< C; group g holds pairs [edges[g], edges[g+1]) */

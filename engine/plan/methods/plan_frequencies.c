@@ -14,21 +14,10 @@ enum { MAX_FACTORS = 512 };
 
 static struct dpe_rope_config plain_rope(const struct dpe_spec *spec)
 {
-    return (struct dpe_rope_config){
-        .type = DPE_ROPE_DEFAULT,
-        .theta = spec->context->config->rope.theta,
-        .factor = NAN,
-        .original_max_position = (double)spec->context->trained_length,
-        .attention_factor = NAN,
-        .beta_fast = NAN,
-        .beta_slow = NAN,
-        .mscale = NAN,
-        .mscale_all_dim = NAN,
-        .truncate = true,
-        .low_freq_factor = NAN,
-        .high_freq_factor = NAN,
-        .partial_rotary_factor = 1.0,
-    };
+    struct dpe_rope_config rope = dpe_rope_plain;
+    rope.theta = spec->context->config->rope.theta;
+    rope.original_max_position = (double)spec->context->trained_length;
+    return rope;
 }
 
 /* One band, positions as they are, frequencies of `rope` in place of the model's own. */

@@ -164,6 +164,9 @@ dpe_status dpe_eval_comparison_plans(struct comparison *comparison, struct dpe_e
             if (status == DPE_OK) {
                 status = dpe_plan_key(plan, comparison->keys[comparison->n_plans++], err);
             }
+            if (status == DPE_OK) {
+                status = dpe_job_check_plan(&comparison->job, plan, comparison->lengths[l], err);
+            }
         }
     }
     return status;

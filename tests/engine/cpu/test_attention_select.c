@@ -9,54 +9,10 @@
 
 #include <cmocka.h>
 
-#include "engine/cpu/kernels/cpu_kernels.h"
 #include "engine/cpu/attention/attention_cpu.h"
-#include "tests/engine/cpu/attention_case.h"
+#include "engine/cpu/kernels/cpu_kernels.h"
+#include "tests/engine/cpu/select_case.h"
 #include "tests/lib/near.h"
-
-static struct dpe_selection random_selection(struct dpe_rng *rng, int64_t keys)
-{
-    struct dpe_selection s = {
-        .block = 1 + dpe_rng_below(rng, dpe_rng_below(rng, 2) ? 40 : 9),
-        .sinks = dpe_rng_below(rng, 12),
-        .local = 1 + dpe_rng_below(rng, (uint32_t)(1 + keys / 3)),
-        .k = dpe_rng_below(rng, 7),
-        .refresh = dpe_rng_below(rng, 2) ? 1 : 1 + dpe_rng_below(rng, 50),
-        .representative = (enum dpe_representative)dpe_rng_below(rng, 7),
-        .unit = (enum dpe_choice_unit)dpe_rng_below(rng, 3),
-        .positions = (enum dpe_chosen_place)dpe_rng_below(rng, 3),
-        .scored = (enum dpe_scored_place)dpe_rng_below(rng, 3),
-    };
-    s.attended = 1 + dpe_rng_below(rng, (uint32_t)s.block);
-    s.last = 1 + dpe_rng_below(rng, 20);
-    s.slashes = s.representative == DPE_REPRESENT_PROBABILITY ? dpe_rng_below(rng, 12) : 0;
-    s.first = dpe_rng_below(rng, 3) == 0 ? dpe_rng_below(rng, (uint32_t)(1 + s.k)) : 0;
-    return s;
-}
-
-/* Queries by head as a cache keeps them, those before the call too; scattered over both branches
- * where the shape has them. The call's own are those of in->q. */
-static float *keep_queries(const struct inputs *in, const struct shape *shape)
-{
-    int64_t d = shape->head_dim;
-    int64_t rows = cache_rows(shape);
-    float *kept = floats(0, shape->n_heads * rows * d, 1.0, 1);
-    float *before = floats(shape->start * shape->n_heads * d,
-                           (shape->start + 1) * shape->n_heads * d, 2.0, 77);
-    for (int64_t h = 0; h < shape->n_heads; h++) {
-        for (int64_t m = 0; m < shape->start + shape->rows; m++) {
-            const float *q = m < shape->start
-                                 ? before + (m * shape->n_heads + h) * d
-                                 : in->q + ((m - shape->start) * shape->n_heads + h) * d;
-            for (int b = 0; b < 2; b++) {
-                int64_t row = m < shape->prefix ? m : m + shape->offset[b];
-                memcpy(kept + (h * rows + row) * d, q, (size_t)d * sizeof *q);
-            }
-        }
-    }
-    free(before);
-    return kept;
-}
 
 struct setting {
     const struct inputs *in;
@@ -112,8 +68,8 @@ static void run(const struct dpe_cpu_kernels *kernels, struct setting *setting, 
     bool in_turn = step == 0;
     step = in_turn ? shape->rows : step;
     int64_t most = step > shape->start ? step : shape->start;
-    uint64_t bytes = dpe_cpu_attention_workspace(kernels, &in->config, &in->plan, shape->capacity,
-                                                 most, n_threads);
+    uint64_t bytes = dpe_cpu_attention_workspace(kernels, NULL, &in->config, &in->plan,
+                                                 shape->capacity, most, n_threads);
     float *workspace = dpe_alloc(bytes, 1);
     near_guard_fill(workspace, bytes / sizeof *workspace);
     uint64_t mark_bytes =
@@ -140,7 +96,7 @@ static void run(const struct dpe_cpu_kernels *kernels, struct setting *setting, 
             filled.offset = shape->offset[b];
             dpe_cpu_represent(kernels, &filled);
         }
-        dpe_cpu_attention(kernels, &args);
+        dpe_cpu_attention(kernels, NULL, &args);
     }
     free(setting->marks);
     setting->marks = NULL;

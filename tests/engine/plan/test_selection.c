@@ -272,16 +272,17 @@ static void slots_do_not_meet(void **state)
     }
 }
 
+static const struct dpe_config shape = {.n_layers = 2,
+                                        .n_heads = 4,
+                                        .n_kv_heads = 2,
+                                        .head_dim = 16,
+                                        .max_position = 256,
+                                        .rope = {.theta = 10000.0, .partial_rotary_factor = 1.0}};
+
 static void digest_of(const char *spec, uint8_t digest[32])
 {
-    const struct dpe_config config = {.n_layers = 2,
-                                      .n_heads = 4,
-                                      .n_kv_heads = 2,
-                                      .head_dim = 16,
-                                      .max_position = 256,
-                                      .rope = {.theta = 10000.0, .partial_rotary_factor = 1.0}};
     const struct dpe_plan_context context = {
-        .config = &config, .trained_length = 256, .length = 4096};
+        .config = &shape, .trained_length = 256, .length = 4096};
     struct dpe_plan plan;
     struct dpe_plan copy;
     struct dpe_error err = {0};
@@ -361,13 +362,7 @@ static void every_field_is_in_the_digest(void **state)
 static void a_plan_gets_a_selection(void **state)
 {
     (void)state;
-    const struct dpe_config config = {.n_layers = 2,
-                                      .n_heads = 4,
-                                      .n_kv_heads = 2,
-                                      .head_dim = 16,
-                                      .max_position = 256,
-                                      .rope = {.theta = 10000.0, .partial_rotary_factor = 1.0}};
-    struct dpe_plan_context context = {.config = &config, .trained_length = 256, .length = 4096};
+    struct dpe_plan_context context = {.config = &shape, .trained_length = 256, .length = 4096};
     const int32_t edges[] = {0, 4, 8};
     const double scale[] = {2.0, 4.0};
     const struct dpe_dpe_params params = {
@@ -409,14 +404,8 @@ static void a_plan_gets_a_selection(void **state)
 static void refusals(void **state)
 {
     (void)state;
-    const struct dpe_config config = {.n_layers = 1,
-                                      .n_heads = 2,
-                                      .n_kv_heads = 1,
-                                      .head_dim = 8,
-                                      .max_position = 256,
-                                      .rope = {.theta = 10000.0, .partial_rotary_factor = 1.0}};
     const struct dpe_plan_context context = {
-        .config = &config, .trained_length = 256, .length = 4096};
+        .config = &shape, .trained_length = 256, .length = 4096};
     static const char *const cases[][2] = {
         {"select:over=select", "expected a method that selects nothing, found \"select\""},
         {"select:over=moba", "expected a method that selects nothing, found \"moba\""},

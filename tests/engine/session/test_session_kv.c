@@ -102,6 +102,18 @@ static struct dpe_plan plan_of(const struct dpe_model *model, const char *spec)
     return plan;
 }
 
+/* Bytes of a session whose keys and values are in a file. */
+static uint64_t least_memory(const struct dpe_model *model, const struct dpe_plan *plan,
+                             struct dpe_session_options options)
+{
+    struct dpe_error err = {0};
+    struct dpe_session_needs needs = {0};
+    options.max_memory = 1;
+    TINY_OK(dpe_session_estimate(dpe_model_config(model), plan, &options, &needs, &err), err);
+    assert_true(needs.file > 0);
+    return needs.memory;
+}
+
 /* With a file where `file`: as little memory as such a session can have. */
 static struct dpe_session *open_session(const struct dpe_model *model, const char *spec,
                                         enum dpe_kv_type type, bool file)
@@ -116,12 +128,8 @@ static struct dpe_session *open_session(const struct dpe_model *model, const cha
                                           .prefill_chunk = CHUNK,
                                           .kv_type = type};
     if (file) {
-        struct dpe_session_needs needs = {0};
         options.kv_dir = "/var/tmp";
-        options.max_memory = 1;
-        TINY_OK(dpe_session_estimate(dpe_model_config(model), &plan, &options, &needs, &err), err);
-        assert_true(needs.file > 0);
-        options.max_memory = needs.memory;
+        options.max_memory = least_memory(model, &plan, options);
     }
     TINY_OK(dpe_session_create(model, &plan, &options, &session, &err), err);
     assert_int_equal(dpe_session_file(session) > 0, file);
@@ -379,6 +387,38 @@ static void a_file_that_fails_ends_the_call(void **state)
     dpe_model_close(model);
 }
 
+/* A plan whose file cannot be made leaves the session without a plan; the next call makes the file. */
+static void a_plan_can_follow_one_without_a_file(void **state)
+{
+    (void)state;
+    struct dpe_error err = {0};
+    struct dpe_model *model = open_model();
+    struct trace want = {.n = 0};
+    struct trace got = {.n = 0};
+    const char *spec = specs[5];
+    struct dpe_plan plan = plan_of(model, spec);
+    struct dpe_session *fresh = open_session(model, spec, DPE_KV_F32, false);
+    struct dpe_session *used = open_session(model, specs[0], DPE_KV_F32, true);
+    feed(used, 300, &got);
+    /* The cache of the second plan has queries too. */
+    used->options.max_memory = least_memory(model, &plan, used->options);
+    used->options.kv_dir = "/nowhere";
+    assert_int_equal(dpe_session_set_plan(used, &plan, &err), DPE_CANNOT_CREATE);
+    assert_non_null(strstr(err.text, "/nowhere"));
+    assert_int_equal(dpe_session_file(used), 0);
+    assert_int_not_equal(dpe_session_feed(used, words(), 1, next(&got), &err), DPE_OK);
+    used->options.kv_dir = "/var/tmp";
+    TINY_OK(dpe_session_set_plan(used, &plan, &err), err);
+    assert_true(dpe_session_file(used) > 0);
+    feed(used, N, &got);
+    feed(fresh, N, &want);
+    assert_memory_equal(got.rows[2], want.rows[0], sizeof want.rows[0]);
+    dpe_plan_free(&plan);
+    dpe_session_destroy(used);
+    dpe_session_destroy(fresh);
+    dpe_model_close(model);
+}
+
 static void what_cannot_be_is_refused(void **state)
 {
     (void)state;
@@ -421,6 +461,7 @@ int main(void)
         cmocka_unit_test(branches_read_every_cache),
         cmocka_unit_test(plans_follow_each_other),
         cmocka_unit_test(a_file_that_fails_ends_the_call),
+        cmocka_unit_test(a_plan_can_follow_one_without_a_file),
         cmocka_unit_test(what_cannot_be_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -54,7 +54,7 @@ def test_bodies(server):
 
 
 def test_paths(server):
-    """Paths and methods that there are not."""
+    """Unknown paths and methods."""
     for path in ("/v1", "/v1/completions/", "/../etc/passwd", "/" + "a" * 5000):
         server.refused(404, path, "", method="GET")
     server.refused(405, "/v1/completions", "", method="GET")

@@ -1,6 +1,6 @@
 /* The forms of a table: JSON, safetensors and the paper's YAML read back equal, and damaged or foreign
  * ones are refused. */
-#include "tests/outputs/dpe_table_case.h"
+#include "tests/outputs/table/dpe_table_case.h"
 
 #include <stdio.h>
 #include <unistd.h>

@@ -1,5 +1,5 @@
 /* Text that grows in memory, and how numbers look in it. */
-#include "detect/report/page.h"
+#include "detect/report/render.h"
 
 #include <math.h>
 #include <stdarg.h>

@@ -1,9 +1,9 @@
 /**
- * @file page.h
+ * @file render.h
  * What the files that render into memory share.
  */
-#ifndef DPE_DETECT_PAGE_H
-#define DPE_DETECT_PAGE_H
+#ifndef DPE_DETECT_RENDER_H
+#define DPE_DETECT_RENDER_H
 
 #include "detect/sweep/ranking.h"
 #include "engine/base/base.h"

@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-#include "tests/engine/cuda/cuda_case.h"
+#include "tests/engine/cuda/host/cuda_case.h"
 #include "tests/engine/plan/plan_cases.h"
 
 /* Every position has a step of its own. The prompt ends before 128 keys, where a row's keys are cut
@@ -108,8 +108,11 @@ static void same_as_launch_by_launch(void **state)
             }
             const uint64_t made = counts().graphs - before.graphs;
             const uint64_t runs = counts().graph_runs - before.graph_runs;
-            printf("%s, %d rows: %d graphs, run %d times, %d launches besides\n", trials[t],
-                   cases[i].rows, (int)made, (int)runs, (int)(counts().launches - before.launches));
+            const uint64_t late = counts().late - before.late;
+            printf("%s, %d rows: %d graphs, run %d times, %d launches besides, %d launches late\n",
+                   trials[t], cases[i].rows, (int)made, (int)runs,
+                   (int)(counts().launches - before.launches), (int)late);
+            assert_int_equal(late > 0, strstr(trials[t], "early") != NULL);
             /* Steps with logits and with tokens; of each of them two kinds: of one row, before and
              * after 128 keys, of several rows, before and after the last branch has ended. Each
              * kind comes once launch by launch. */
@@ -210,7 +213,7 @@ static void reads_in_the_middle(void **state)
     expect_clean();
 }
 
-/* A name that there is not is an error, not the default. */
+/* An unknown name is an error; the default is not taken in its place. */
 static void unknown_names(void **state)
 {
     (void)state;

@@ -1,7 +1,7 @@
 /* The consumer library: what makes a table valid, which entry a text gets, and its positions against
  * the engine's plan of the same numbers. */
 #include "engine/plan/methods/methods.h"
-#include "tests/outputs/dpe_table_case.h"
+#include "tests/outputs/table/dpe_table_case.h"
 
 #include "engine/base/base.h"
 #include "engine/model/model.h"
