@@ -283,8 +283,16 @@ static uint64_t cpu_attention_workspace(const struct dpe_config *config,
                                         const struct dpe_plan *plan, int64_t keys, int64_t rows,
                                         int n_threads)
 {
-    return dpe_cpu_attention_workspace(dpe_cpu_kernels_choose(), config, plan, keys, rows,
+    return dpe_cpu_attention_workspace(dpe_cpu_kernels_choose(), NULL, config, plan, keys, rows,
                                        n_threads);
+}
+
+static uint64_t bf16_attention_workspace(const struct dpe_config *config,
+                                         const struct dpe_plan *plan, int64_t keys, int64_t rows,
+                                         int n_threads)
+{
+    return dpe_cpu_attention_workspace(dpe_cpu_kernels_choose(), dpe_cpu_bf16_choose(), config,
+                                       plan, keys, rows, n_threads);
 }
 
 static void cpu_represent(struct dpe_backend *backend, const struct dpe_attention *args)
@@ -294,7 +302,7 @@ static void cpu_represent(struct dpe_backend *backend, const struct dpe_attentio
 
 static void cpu_attention(struct dpe_backend *backend, const struct dpe_attention *args)
 {
-    dpe_cpu_attention(backend->cpu->kernels, args);
+    dpe_cpu_attention(backend->cpu->kernels, backend->cpu->products.bf16, args);
 }
 
 static int64_t cpu_first_nonfinite(struct dpe_backend *backend, int64_t layer, dpe_mem x,
@@ -346,6 +354,7 @@ static void fill_ops(void)
     bf16_ops.name = "cpu-bf16";
     bf16_ops.open = bf16_open;
     bf16_ops.supports = bf16_supports;
+    bf16_ops.attention_workspace = bf16_attention_workspace;
 }
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;

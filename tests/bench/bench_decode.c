@@ -196,7 +196,7 @@ static void attend(struct reads *reads, bool dpe, int64_t head_dim, int64_t keys
         .q = q,
         .out = out,
         .workspace = some(
-            dpe_cpu_attention_workspace(kernels, &c, &plan, keys, 1, reads->threads)),
+            dpe_cpu_attention_workspace(kernels, NULL, &c, &plan, keys, 1, reads->threads)),
         .n_threads = reads->threads,
     };
     double best = HUGE_VAL;
@@ -204,7 +204,7 @@ static void attend(struct reads *reads, bool dpe, int64_t head_dim, int64_t keys
         args.k = cache + i % layers * 2 * layer;
         args.v = args.k + layer;
         double start = dpe_clock();
-        dpe_cpu_attention(kernels, &args);
+        dpe_cpu_attention(kernels, NULL, &args);
         best = fmin(best, dpe_clock() - start);
         if (i % (4 * layers) == 0) {
             read_once(reads);

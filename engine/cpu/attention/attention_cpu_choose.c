@@ -111,23 +111,35 @@ static bool own_marks(const struct dpe_selection *s)
            s->representative == DPE_REPRESENT_WEIGHTED;
 }
 
+/* How many blocks from i on, before n and at most DPE_CPU_BLOCK, have their representatives one after
+ * another: of a head of those that have some, from *mark on. */
+static int64_t next_marks(const struct dpe_cpu_select_call *call, int64_t mark_head, int64_t offset,
+                          int64_t i, int64_t n, const float **mark)
+{
+    const struct dpe_attention *args = call->args;
+    const struct dpe_selection *s = call->selection;
+    int64_t slot = dpe_block_slot(s, args->prefix, args->room, offset, i);
+    int64_t count = 1;
+    while (count < DPE_CPU_BLOCK && i + count < n &&
+           dpe_block_slot(s, args->prefix, args->room, offset, i + count) == slot + count) {
+        count++;
+    }
+    *mark = args->marks + (mark_head * args->slots + slot) * dpe_cpu_select_mark_floats(call);
+    return count;
+}
+
 /* Products of `heads` queries that share their keys with the candidates' representatives, added to
  * the scores. */
 static void score_marks(const struct dpe_cpu_select_call *call, int64_t mark_head, int64_t offset,
                         int64_t n, int64_t heads, const struct dpe_cpu_select_room *room)
 {
     const struct dpe_attention *args = call->args;
-    const struct dpe_selection *s = call->selection;
     int64_t width = dpe_cpu_select_mark_floats(call);
     for (int64_t i = 0; i < n;) {
-        int64_t slot = dpe_block_slot(s, args->prefix, args->room, offset, i);
-        int64_t count = 1;
-        while (count < DPE_CPU_BLOCK && i + count < n &&
-               dpe_block_slot(s, args->prefix, args->room, offset, i + count) == slot + count) {
-            count++;
-        }
+        const float *mark = NULL;
+        int64_t count = next_marks(call, mark_head, offset, i, n, &mark);
         struct dpe_cpu_dots dots = {
-            .w = args->marks + (mark_head * args->slots + slot) * width,
+            .w = mark,
             .ldw = width,
             .dtype = DPE_F32,
             .n = count,
@@ -188,30 +200,37 @@ static void probability_logits(const struct dpe_cpu_select_call *call, int64_t k
     }
 }
 
-/* The probabilities that the query at m has for its keys, from their logits p, added to the scores
- * of n blocks and n_far distances. */
-static void add_probabilities(const struct dpe_cpu_select_call *call, int64_t m, float *p,
-                              int64_t n, int64_t n_far, const struct dpe_cpu_select_room *room)
+/* Logits of the query at m to e^(logit − the largest); their sum. */
+static double exponentials(const struct dpe_cpu_select_call *call, int64_t m, float *p, int64_t n)
 {
-    const struct dpe_selection *s = call->selection;
     const struct dpe_plan *plan = call->args->plan;
     double scale = dpe_plan_query_scale(plan, m);
     double largest = -(double)INFINITY;
     double sum = 0.0;
-    for (int64_t i = 0; i <= m; i++) {
+    for (int64_t i = 0; i < n; i++) {
         double logit = scale * (double)p[i];
         double cap = plan->attention_cap;
         logit = cap > 0.0 ? cap * tanh(logit / cap) : logit;
         p[i] = (float)(logit * LOG2_E);
         largest = (double)p[i] > largest ? (double)p[i] : largest;
     }
-    for (int64_t i = 0; i <= m; i++) {
+    for (int64_t i = 0; i < n; i++) {
         p[i] -= (float)largest;
     }
-    call->kernels->exp2(p, m + 1, p);
-    for (int64_t i = 0; i <= m; i++) {
+    call->kernels->exp2(p, n, p);
+    for (int64_t i = 0; i < n; i++) {
         sum += (double)p[i];
     }
+    return sum;
+}
+
+/* The probabilities that the query at m has for its keys, from their logits p, added to the scores
+ * of n blocks and n_far distances. */
+static void add_probabilities(const struct dpe_cpu_select_call *call, int64_t m, float *p,
+                              int64_t n, int64_t n_far, const struct dpe_cpu_select_room *room)
+{
+    const struct dpe_selection *s = call->selection;
+    double sum = exponentials(call, m, p, m + 1);
     int64_t end = s->sinks + n * s->block;
     for (int64_t i = s->sinks; i < end && i <= m; i++) {
         room->scores[(i - s->sinks) / s->block] += (double)p[i] / sum;
@@ -242,6 +261,67 @@ static void score_probability(const struct dpe_cpu_select_call *call, int64_t ro
     }
 }
 
+/* Logits of `heads` queries that share their keys for the means of n blocks' keys, to p [heads]
+ * [layout.blocks]. */
+static void compressed_logits(const struct dpe_cpu_select_call *call, int64_t kv_head,
+                              int64_t offset, int64_t n, int64_t heads,
+                              const struct dpe_cpu_select_room *room)
+{
+    for (int64_t i = 0; i < n;) {
+        const float *mark = NULL;
+        int64_t count = next_marks(call, kv_head, offset, i, n, &mark);
+        dpe_cpu_select_dots(call, mark, count, heads, room, room->p + i, call->layout.blocks);
+        i += count;
+    }
+}
+
+/* What probabilities p [heads][layout.blocks] make of the means of n blocks' values, to out [heads]
+ * [head_dim]. */
+static void weigh_marks(const struct dpe_cpu_select_call *call, int64_t kv_head, int64_t offset,
+                        int64_t n, int64_t heads, const struct dpe_cpu_select_room *room, float *out)
+{
+    const struct dpe_attention *args = call->args;
+    const float alpha[DPE_CPU_SELECT_HEADS] = {1.0F, 1.0F, 1.0F, 1.0F};
+    memset(out, 0, (size_t)(heads * args->head_dim) * sizeof *out);
+    for (int64_t i = 0; i < n;) {
+        const float *mark = NULL;
+        int64_t count = next_marks(call, args->n_kv_heads + kv_head, offset, i, n, &mark);
+        for (int64_t h = 0; h < heads; h++) {
+            memcpy(room->dots + h * DPE_CPU_BLOCK, room->p + h * call->layout.blocks + i,
+                   (size_t)count * sizeof *room->dots);
+        }
+        const struct dpe_cpu_few few = {heads, count, args->head_dim, room->dots, mark, alpha};
+        call->kernels->accumulate_few(&few, out);
+        i += count;
+    }
+}
+
+/* Probabilities of the means of all blocks that are complete at m, of which n are candidates. */
+static void score_compressed(const struct dpe_cpu_select_call *call, int64_t row, int64_t head,
+                             int64_t heads, int64_t n, const struct dpe_cpu_select_room *room)
+{
+    const struct dpe_attention *args = call->args;
+    int64_t offset = dpe_attention_offset(args, row);
+    int64_t m = dpe_selection_chooser(call->selection, dpe_attention_position(args, row));
+    int64_t complete = dpe_selection_complete(call->selection, m);
+    int64_t kv_head = head / call->layout.group;
+    compressed_logits(call, kv_head, offset, complete, heads, room);
+    for (int64_t h = 0; h < heads; h++) {
+        float *p = room->p + h * call->layout.blocks;
+        double sum = exponentials(call, m, p, complete);
+        for (int64_t i = 0; i < complete; i++) {
+            p[i] = (float)((double)p[i] / sum);
+        }
+        for (int64_t i = 0; i < n; i++) {
+            room->scores[i] += (double)p[i];
+        }
+    }
+    if (args->compressed != NULL) {
+        weigh_marks(call, kv_head, offset, complete, heads, room,
+                    args->compressed + (row * args->n_heads + head) * args->head_dim);
+    }
+}
+
 /* What heads head … head+heads−1 of one KV head give the blocks, with their own marks or the KV
  * head's. */
 static void score_blocks(const struct dpe_cpu_select_call *call, int64_t row, int64_t head,
@@ -255,7 +335,9 @@ static void score_blocks(const struct dpe_cpu_select_call *call, int64_t row, in
     for (int64_t i = 0; i < heads; i++) {
         scored_query(call, row, head + i, m, room->tile, room->x + i * 2 * args->head_dim);
     }
-    if (s->representative == DPE_REPRESENT_KEYS) {
+    if (s->representative == DPE_REPRESENT_COMPRESSED) {
+        score_compressed(call, row, head, heads, n, room);
+    } else if (s->representative == DPE_REPRESENT_KEYS) {
         score_keys(call, kv_head, offset, n, heads, room);
     } else {
         score_marks(call, own_marks(s) ? head : kv_head, offset, n, heads, room);
@@ -273,9 +355,10 @@ void dpe_cpu_select_choose(const struct dpe_cpu_select_call *call, int64_t g, in
     int64_t n_far = dpe_selection_distances(s, dpe_attention_position(args, row));
     int64_t unit_heads = args->n_heads / layout->units;
     bool probability = s->representative == DPE_REPRESENT_PROBABILITY;
+    bool all = args->compressed != NULL; /* there is something to compute where nothing is to choose */
     memset(room.scores, 0, (size_t)n * sizeof *room.scores);
     memset(room.far, 0, (size_t)n_far * sizeof *room.far);
-    for (int64_t h = unit * unit_heads; h < (unit + 1) * unit_heads && n > s->k;) {
+    for (int64_t h = unit * unit_heads; h < (unit + 1) * unit_heads && (all || n > s->k);) {
         int64_t left = (unit + 1) * unit_heads - h;
         int64_t shared = layout->group - h % layout->group;
         int64_t heads = left < shared ? left : shared;
@@ -289,6 +372,7 @@ void dpe_cpu_select_choose(const struct dpe_cpu_select_call *call, int64_t g, in
         }
         h += heads;
     }
+    dpe_selection_favour(s, room.scores, n);
     int64_t at = g * layout->units + unit;
     int32_t *list = call->lists + at * (layout->chosen + layout->slashes);
     int64_t n_blocks = dpe_selection_choose(room.scores, n, s->k, list);

@@ -11,6 +11,7 @@
 
 enum {
     SPLIT = 4 * DPE_CPU_BLOCK, /* keys of an item */
+    ROWS = 8,                  /* at a time */
     HEADS = 4,                 /* heads at a time: what the kernel `dots_rotated` takes */
     ALIGN = 16,                /* floats */
     SMALL_WORK = 1 << 16,      /* multiplications for which no second thread is woken */
@@ -30,6 +31,7 @@ struct call {
     struct layout layout;
     float *q; /* [rows][n_heads][copies][head_dim], rotated */
     float *parts, *threads;
+    bool shares; /* rows that read the same keys do so together */
 };
 
 static uint64_t aligned(uint64_t floats)
@@ -70,7 +72,7 @@ uint64_t dpe_cpu_decode_workspace(const struct dpe_config *config, const struct 
         .n_heads = config->n_heads,
         .n_kv_heads = config->n_kv_heads,
         .head_dim = config->head_dim,
-        .rows = DPE_CPU_DECODE_ROWS,
+        .rows = ROWS,
         .keys = keys,
         .q_copies = dpe_rotated_most(plan).n,
         .n_threads = n_threads,
@@ -246,21 +248,33 @@ static float *part(const struct call *call, int64_t row, int64_t kv_head, int64_
     return call->parts + (uint64_t)index * call->layout.part_floats;
 }
 
-static void run_item(const struct call *call, int64_t index)
+/* Whether rows a and b read the same cache rows from position n on. */
+static bool together(const struct call *call, int64_t a, int64_t b, int64_t n)
+{
+    int64_t end = 0;
+    return call->shares &&
+           dpe_key_row(call->args, a, n, &end) == dpe_key_row(call->args, b, n, &end);
+}
+
+/* A row's part of an item, and how far it came. */
+struct walk {
+    struct dpe_cpu_query query;
+    int64_t row, next, end;
+};
+
+static void begin_walk(const struct call *call, int64_t row, int64_t kv_head, int64_t split,
+                       float *thread, struct walk *walk)
 {
     const struct dpe_attention *args = call->args;
     const struct layout *layout = &call->layout;
     int64_t group = layout->group;
-    /* KV heads innermost: they share the rows of the tables. */
-    int64_t split = index / args->n_kv_heads % layout->splits;
-    int64_t row = index / args->n_kv_heads / layout->splits;
-    int64_t kv_head = index % args->n_kv_heads;
     int64_t m = dpe_attention_position(args, row);
-    int64_t offset = dpe_attention_offset(args, row);
-    float *thread = call->threads + (uint64_t)omp_get_thread_num() * layout->thread_floats;
     float *own = part(call, row, kv_head, split);
     int64_t head = kv_head * group;
-    struct dpe_cpu_query query = {
+    walk->row = row;
+    walk->next = split * SPLIT;
+    walk->end = (split + 1) * SPLIT < m + 1 ? (split + 1) * SPLIT : m + 1;
+    walk->query = (struct dpe_cpu_query){
         .kernels = call->kernels,
         .args = args,
         .q_copies = &call->q_copies,
@@ -278,15 +292,52 @@ static void run_item(const struct call *call, int64_t index)
         .tile = thread + layout->tile_at,
         .select = (uint32_t *)(void *)(thread + layout->select_at),
     };
-    dpe_cpu_query_begin(&query);
-    int64_t end = (split + 1) * SPLIT < m + 1 ? (split + 1) * SPLIT : m + 1;
-    int64_t next = 0;
-    for (int64_t n = split * SPLIT; n < end; n = next) {
-        struct dpe_cpu_keys keys = {.place = n, .row = dpe_cache_row(args, offset, n, &next)};
-        next = next - n < DPE_CPU_BLOCK ? next : n + DPE_CPU_BLOCK;
-        next = next < end ? next : end;
-        keys.count = next - n;
-        dpe_cpu_query_meet(&query, &keys);
+    dpe_cpu_query_begin(&walk->query);
+}
+
+/* The next block of keys; false: there is none. */
+static bool walk_on(const struct dpe_attention *args, struct walk *walk)
+{
+    int64_t n = walk->next;
+    if (n >= walk->end) {
+        return false;
+    }
+    struct dpe_cpu_keys keys = {.place = n, .row = dpe_key_row(args, walk->row, n, &walk->next)};
+    walk->next = walk->next - n < DPE_CPU_BLOCK ? walk->next : n + DPE_CPU_BLOCK;
+    walk->next = walk->next < walk->end ? walk->next : walk->end;
+    keys.count = walk->next - n;
+    dpe_cpu_query_meet(&walk->query, &keys);
+    return true;
+}
+
+/* A row, KV head and split. Rows that read the same keys meet each block of them one after another, while
+ * it is in the second cache level: their first one does so for all. */
+static void run_item(const struct call *call, int64_t index)
+{
+    const struct dpe_attention *args = call->args;
+    /* KV heads innermost: they share the rows of the tables. */
+    int64_t split = index / args->n_kv_heads % call->layout.splits;
+    int64_t row = index / args->n_kv_heads / call->layout.splits;
+    int64_t kv_head = index % args->n_kv_heads;
+    float *thread = call->threads + (uint64_t)omp_get_thread_num() * call->layout.thread_floats;
+    struct walk walks[ROWS];
+    int n = 0;
+    for (int64_t r = 0; r < row; r++) {
+        if (together(call, r, row, split * SPLIT)) {
+            return;
+        }
+    }
+    begin_walk(call, row, kv_head, split, thread, &walks[n++]);
+    for (int64_t r = row + 1; r < args->rows; r++) {
+        if (together(call, row, r, split * SPLIT)) {
+            begin_walk(call, r, kv_head, split, thread, &walks[n++]);
+        }
+    }
+    for (bool more = true; more;) {
+        more = false;
+        for (int i = 0; i < n; i++) {
+            more = walk_on(args, &walks[i]) || more;
+        }
     }
 }
 
@@ -349,7 +400,9 @@ static void decode(const struct dpe_cpu_kernels *kernels, const struct dpe_atten
     call.parts = call.q + call.layout.part_at;
     call.threads = call.q + call.layout.thread_at;
     rotate_queries(&call, (uint32_t *)(void *)(call.threads + call.layout.select_at));
-    int64_t items = args->rows * args->n_kv_heads * call.layout.splits;
+    int64_t shared = args->n_kv_heads * call.layout.splits;
+    int64_t items = args->rows * shared;
+    call.shares = shared >= 2 * args->n_threads || args->n_threads == 1;
     int64_t work = args->rows * extent.keys * args->n_heads * args->head_dim;
     bool alone = work <= SMALL_WORK || args->n_threads == 1;
     for (int64_t i = 0; i < items && alone; i++) {
@@ -370,12 +423,13 @@ void dpe_cpu_attention_decode(const struct dpe_cpu_kernels *kernels,
                               const struct dpe_attention *args)
 {
     int64_t width = args->n_heads * args->head_dim;
-    for (int64_t r = 0; r < args->rows; r += DPE_CPU_DECODE_ROWS) {
+    for (int64_t r = 0; r < args->rows; r += ROWS) {
         struct dpe_attention part = *args;
-        part.rows = args->rows - r < DPE_CPU_DECODE_ROWS ? args->rows - r : DPE_CPU_DECODE_ROWS;
+        part.rows = args->rows - r < ROWS ? args->rows - r : ROWS;
         part.start += r;
         part.positions = args->positions != NULL ? args->positions + r : NULL;
         part.offsets = args->offsets != NULL ? args->offsets + r : NULL;
+        part.lents = args->lents != NULL ? args->lents + r : NULL;
         part.q += r * width;
         part.out += r * width;
         part.lse = args->lse != NULL ? args->lse + r * args->n_heads : NULL;

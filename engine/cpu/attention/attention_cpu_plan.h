@@ -50,8 +50,20 @@ static inline int64_t dpe_cache_row(const struct dpe_attention *args, int64_t of
     return n < args->prefix ? n : n + offset;
 }
 
-/** Calls of at most so many rows, and those of several branches, take the decode driver, which
- *  packs nothing and takes so many rows at a time. */
+/** The same for query r of a call without a selection, which may read rows of another branch. */
+static inline int64_t dpe_key_row(const struct dpe_attention *args, int64_t r, int64_t n,
+                                  int64_t *end)
+{
+    struct dpe_lent lent = dpe_attention_lent(args, r);
+    if (n < lent.positions) {
+        *end = lent.positions;
+        return n + lent.offset;
+    }
+    return dpe_cache_row(args, dpe_attention_offset(args, r), n, end);
+}
+
+/** Calls of at most so many rows, and those of several branches, take the decode driver, which packs
+ *  nothing. */
 enum { DPE_CPU_DECODE_ROWS = 4 };
 
 /** Some query heads of a KV head at one query, for the drivers that pack nothing: the state of

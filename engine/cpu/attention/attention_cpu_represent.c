@@ -14,15 +14,10 @@ int64_t dpe_cpu_select_mark_floats(const struct dpe_cpu_select_call *call)
     return dpe_selection_width(call->selection, call->args->head_dim);
 }
 
-/* Blocks that are known before position m. */
-static int64_t known_before(const struct dpe_selection *s, int64_t m)
-{
-    int64_t over = m - (dpe_block_known(s, 0) - s->block + 1);
-    return over > 0 ? over / s->block : 0;
-}
-
-static void write_mean(const struct dpe_cpu_select_call *call, int64_t kv_head, int64_t offset,
-                       int64_t first, const struct dpe_cpu_select_room *room, float *mark)
+/* Of keys as they are scored, or of values as they are. */
+static void write_mean(const struct dpe_cpu_select_call *call, enum dpe_kv_part part,
+                       int64_t kv_head, int64_t offset, int64_t first,
+                       const struct dpe_cpu_select_room *room, float *mark)
 {
     int64_t d = call->args->head_dim;
     int64_t end = first + call->selection->block;
@@ -30,9 +25,12 @@ static void write_mean(const struct dpe_cpu_select_call *call, int64_t kv_head, 
     for (int64_t n = first; n < end;) {
         int64_t row = 0;
         int64_t count = dpe_cpu_select_next(call->args, offset, n, end, DPE_CPU_ROTATED, &row);
-        const float *keys = dpe_cpu_select_keys(call, kv_head, n, row, count, room);
+        const float *rows =
+            part == DPE_KV_KEYS
+                ? dpe_cpu_select_keys(call, kv_head, n, row, count, room)
+                : dpe_attention_rows(call->args, part, kv_head, row, count, room->tile);
         for (int64_t i = 0; i < count * d; i++) {
-            room->scores[i % d] += (double)keys[i];
+            room->scores[i % d] += (double)rows[i];
         }
         n += count;
     }
@@ -163,7 +161,7 @@ static void attend_block(const struct dpe_cpu_select_call *call, int64_t kv_head
     memset(room->o, 0, (size_t)(rows * d) * sizeof *room->o);
     for (int64_t n = first; n < end;) {
         int64_t row = 0;
-        int64_t most = args->kv != NULL ? DPE_CPU_ROTATED : DPE_CPU_BLOCK;
+        int64_t most = DPE_CPU_ROTATED;
         int64_t count = dpe_cpu_select_next(args, offset, n, end, most, &row);
         int64_t columns = (count + kernels->panel - 1) / kernels->panel * kernels->panel;
         for (int64_t i = 0; i < rows * DPE_CPU_BLOCK; i++) {
@@ -232,7 +230,11 @@ static void write_mark(const struct dpe_cpu_select_call *call, int64_t head, int
     int64_t first = s->sinks + i * s->block;
     switch (s->representative) {
     case DPE_REPRESENT_MEAN:
-        write_mean(call, head, offset, first, &room, mark);
+        write_mean(call, DPE_KV_KEYS, head, offset, first, &room, mark);
+        return;
+    case DPE_REPRESENT_COMPRESSED:
+        write_mean(call, head < args->n_kv_heads ? DPE_KV_KEYS : DPE_KV_VALUES,
+                   head % args->n_kv_heads, offset, first, &room, mark);
         return;
     case DPE_REPRESENT_EXTREMES:
         write_extremes(call, head, offset, first, &room, mark);
@@ -271,8 +273,9 @@ void dpe_cpu_represent(const struct dpe_cpu_kernels *kernels, const struct dpe_a
     int64_t runs = args->positions != NULL ? args->rows : 1;
     for (int64_t r = 0; r < runs; r++) {
         int64_t start = dpe_attention_position(args, r);
-        int64_t first = known_before(s, start);
-        int64_t end = known_before(s, args->positions != NULL ? start + 1 : start + args->rows);
+        int64_t last = args->positions != NULL ? start + 1 : start + args->rows;
+        int64_t first = dpe_blocks_known_before(s, start);
+        int64_t end = dpe_blocks_known_before(s, last);
         int64_t offset = dpe_attention_offset(args, r);
         int64_t work = (end - first) * heads * s->block * args->head_dim;
 #pragma omp parallel for num_threads(args->n_threads) schedule(dynamic, 1) if (work > SMALL_WORK)

@@ -38,10 +38,13 @@ struct dpe_cpu_select_layout dpe_cpu_select_lay_out(const struct dpe_attention *
     uint64_t scores = (uint64_t)layout.blocks;
     bool weighted = s->representative == DPE_REPRESENT_WEIGHTED;
     bool probability = s->representative == DPE_REPRESENT_PROBABILITY;
+    bool compressed = s->representative == DPE_REPRESENT_COMPRESSED;
     scores = scores < block + 2 * d ? block + 2 * d : scores;
     dpe_place(&thread, dpe_bytes_times(2, scores));
     layout.far_at = dpe_place(&thread, layout.slashes > 0 ? dpe_bytes_times(2, (uint64_t)keys) : 0);
-    layout.p_at = dpe_place(&thread, probability ? DPE_CPU_SELECT_HEADS * (uint64_t)keys : 0);
+    layout.p_at = dpe_place(&thread, DPE_CPU_SELECT_HEADS * (probability  ? (uint64_t)keys
+                                                             : compressed ? (uint64_t)layout.blocks
+                                                                          : 0));
     layout.dots_at = dpe_place(&thread, (uint64_t)DPE_CPU_SELECT_HEADS * DPE_CPU_BLOCK);
     layout.x_at = dpe_place(&thread, DPE_CPU_SELECT_HEADS * 2 * d);
     layout.o_at = dpe_place(&thread, DPE_CPU_SELECT_HEADS * d);

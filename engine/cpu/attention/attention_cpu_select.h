@@ -50,7 +50,7 @@ struct dpe_cpu_select_call {
 struct dpe_cpu_select_room {
     double *scores; /**< of all blocks; or sums of the keys of a block and a row */
     double *far;    /**< of all distances */
-    float *p;       /**< [DPE_CPU_SELECT_HEADS][keys]: probabilities, where they score */
+    float *p;       /**< [DPE_CPU_SELECT_HEADS][keys, or blocks]: probabilities, where they score */
     float *dots;    /**< [DPE_CPU_SELECT_HEADS][DPE_CPU_BLOCK] */
     float *x;       /**< [DPE_CPU_SELECT_HEADS][2 · head_dim] */
     float *o;       /**< [DPE_CPU_SELECT_HEADS][head_dim] */

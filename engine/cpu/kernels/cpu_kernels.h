@@ -24,7 +24,7 @@
 enum {
     DPE_CPU_MAX_LANES = 16,
     DPE_CPU_MAX_MR = 12,
-    DPE_CPU_BLOCK = 256,    /**< keys of one step of the online softmax; floats in a row of S */
+    DPE_CPU_BLOCK = 256,      /**< keys of one step of the online softmax; floats in a row of S */
     DPE_CPU_MAX_PRODUCTS = 3, /**< that run together */
     DPE_CPU_MAX_SPANS = 64,   /**< of `accumulate`: panels in a block at most */
 };

@@ -179,7 +179,7 @@ dpe_status dpe_cuda_make_differences(struct dpe_backend *b, int64_t capacity, st
         made += copies->copies[c].table != copies->base_table;
         b->difference[c] = NULL;
     }
-    if (!b->decodes || made == 0) {
+    if (!b->decodes || made == 0 || dpe_selects(&b->plan->selection)) {
         return dpe_cuda_status(b, err);
     }
     void *memory = NULL;

@@ -170,8 +170,8 @@ const struct dpe_method dpe_methods[] = {
     {"select\tk=8 block=min(64;L0/16) sinks=block local=L0/4 refresh=1 representative=mean attended=4 "
      "last=min(64;L0/16) slashes=0 unit=kv-head positions=true scored=bare over=rope\t"
      "the first tokens, a local window and the k blocks of keys with the best scores, with the positions of any "
-     "method: over=METHOD:KEY=VALUE,... comes last; representative: mean, extremes, attended, keys, weighted or "
-     "probability (attended, last and slashes belong to one of them); unit: head, "
+     "method: over=METHOD:KEY=VALUE,... comes last; representative: mean, extremes, attended, keys, weighted, "
+     "probability or compressed (attended, last and slashes belong to one of them); unit: head, "
      "kv-head or layer; positions: true, packed or constant; scored: bare, true or constant; the query at the first "
      "of `refresh` positions chooses for all of them",
      dpe_build_select},

@@ -452,7 +452,8 @@ dpe_status dpe_plan_make(const char *text, const struct dpe_plan_context *contex
 {
     struct dpe_plan made;
     dpe_status status = make(text, context, &made, err);
-    if (status == DPE_OK && context->select != NULL && !dpe_selects(&made.selection)) {
+    bool own = context->config->branch_block > 0; /* which dpe_plan_select refuses */
+    if (status == DPE_OK && context->select != NULL && (own || !dpe_selects(&made.selection))) {
         status = dpe_plan_select(&made, context->select, context, err);
         if (status != DPE_OK) {
             dpe_plan_free(&made);

@@ -6,8 +6,8 @@
 #include <stdio.h>
 #include <string.h>
 
-static const char *const representatives[] = {"mean", "extremes", "attended",
-                                              "keys", "weighted", "probability"};
+static const char *const representatives[] = {"mean",     "extremes",    "attended",  "keys",
+                                              "weighted", "probability", "compressed"};
 static const char *const units[] = {"head", "kv-head", "layer"};
 static const char *const places[] = {"true", "packed", "constant"};
 static const char *const scored[] = {"bare", "true", "constant"};
@@ -43,9 +43,21 @@ static int64_t spec_count(struct dpe_spec *spec, const char *key, int64_t fallba
     return dpe_spec_whole(spec, key, fallback, 0, DPE_MOST_TOKENS);
 }
 
+/* A model that was trained to choose its keys has room for one choice. */
+static void check_model(struct dpe_spec *spec, const struct dpe_plan *plan)
+{
+    if (dpe_selects(&plan->selection)) {
+        spec->status = dpe_fail(spec->err, DPE_USAGE,
+                                "method %s: the model chooses the keys that a query meets itself "
+                                "(model_type %s); use a method that selects nothing",
+                                spec->method, spec->context->config->model_type);
+    }
+}
+
 /* The model's own rotation, for methods that bring no positions of their own. */
 static void plain_positions(struct dpe_spec *spec, struct dpe_plan *plan)
 {
+    check_model(spec, plan);
     dpe_spec_native(spec, plan);
     dpe_plan_add_band(plan, DPE_BAND_DISTANCE, 0, INT64_MAX);
 }
@@ -56,6 +68,10 @@ static void inner_positions(struct dpe_spec *spec, struct dpe_plan *plan)
     struct dpe_plan inner;
     struct dpe_plan_context context = *spec->context;
     context.select = NULL;
+    check_model(spec, plan);
+    if (spec->status != DPE_OK) {
+        return;
+    }
     if (strncmp(spec->over, "select", 6) == 0) {
         spec->status = dpe_fail(spec->err, DPE_USAGE,
                                 "method select: over: expected a method that selects nothing, "

@@ -48,11 +48,12 @@ ssize_t __wrap_pwrite(int fd, const void *bytes, size_t n, off_t at)
 /* More pages than the file's frames: 2 layers × 2 heads × 2 of 11 pages, and of queries as many again. */
 enum { WORDS = 64, N = 560, ROOM = 50, BRANCHES = 3, CHUNK = 128, CAPACITY = N + BRANCHES * ROOM };
 
+/* With refresh=24 rows that share a choice meet their keys as tiles. */
 static const char *const specs[] = {
     "rope",
     "dpe:window=40,groups=3,scales=1/2.5/4",
     "streaming-llm:window=90",
-    "select:k=2,block=16,sinks=20,local=30,refresh=5,over=self-extend:window=30,group=4",
+    "select:k=2,block=16,sinks=20,local=30,refresh=24,over=self-extend:window=30,group=4",
     "select:k=3,block=8,sinks=3,local=20,representative=extremes,positions=packed",
     "infllm:block=12,sinks=9,local=40,k=3,attended=2,refresh=3",
     "reattention:block=16,sinks=9,local=40,k=3",
@@ -298,6 +299,34 @@ static void chunks_and_cuts_do_not_matter(void **state)
     dpe_model_close(model);
 }
 
+/* A model whose attention has branches: compressed and chosen keys, and a window, of one cache. */
+static void branches_read_every_cache(void **state)
+{
+    (void)state;
+    struct dpe_error err = {0};
+    struct dpe_model *model = NULL;
+    struct dpe_config config = shape;
+    config.branch_block = 8;
+    config.branch_count = 4;
+    config.n_kinds = 2;
+    config.kinds[1].window = 20;
+    TINY_OK(dpe_random_model(&config, true, 6, &model, &err), err);
+    for (int i = 0; i < 3; i++) {
+        struct trace want = {.n = 0};
+        struct trace got = {.n = 0};
+        struct dpe_session *memory = open_session(model, "rope", (enum dpe_kv_type)i, false);
+        struct dpe_session *file = open_session(model, "rope", (enum dpe_kv_type)i, true);
+        go_through(memory, &want);
+        go_through(file, &got);
+        assert_int_equal(got.n, want.n);
+        assert_memory_equal(got.rows, want.rows, (size_t)want.n * sizeof want.rows[0]);
+        assert_true(dpe_kv_work(file->kv).read > 0);
+        dpe_session_destroy(file);
+        dpe_session_destroy(memory);
+    }
+    dpe_model_close(model);
+}
+
 /* Each plan after another in one session, and what the cache of the plan before left. */
 static void plans_follow_each_other(void **state)
 {
@@ -429,6 +458,7 @@ int main(void)
         cmocka_unit_test(a_file_gives_the_same_bits),
         cmocka_unit_test(types_stay_within_their_bounds),
         cmocka_unit_test(chunks_and_cuts_do_not_matter),
+        cmocka_unit_test(branches_read_every_cache),
         cmocka_unit_test(plans_follow_each_other),
         cmocka_unit_test(a_file_that_fails_ends_the_call),
         cmocka_unit_test(a_plan_can_follow_one_without_a_file),

@@ -14,7 +14,8 @@
 
 /* Those whose key-value heads can be shared. */
 static const char *const folders[] = {"llama",  "llama_bf16", "llama3", "qwen2",
-                                      "linear", "longrope",   "yarn",   "sharded"};
+                                      "linear", "longrope",   "yarn",   "sharded",
+                                      "families/nsa"};
 enum { N_FOLDERS = sizeof folders / sizeof folders[0], MOST_TOKENS = 64, NEW = 6 };
 
 struct tapped {

@@ -109,6 +109,54 @@ static inline double worst(const float *got, const float *want, int64_t n)
     return largest;
 }
 
+/** The largest difference between branches of different lengths, fed in steps, and a session of the
+ *  reference for each alone. */
+static inline double branches_error(const struct tiny *tiny, const struct dpe_plan *plan)
+{
+    enum { N = 3, ROOM = 12, PREFIX = 20 };
+    const int32_t *tokens = tiny->tokens;
+    struct dpe_error err = {0};
+    struct dpe_session *session = NULL;
+    const struct dpe_session_options options = {.device = "cuda",
+                                                .n_threads = 1,
+                                                .capacity = PREFIX + N * ROOM,
+                                                .positions = PREFIX + ROOM,
+                                                .branches = N};
+    TINY_OK(dpe_session_create(tiny->model, plan, &options, &session, &err), err);
+    TINY_OK(dpe_session_feed(session, tokens, PREFIX, NULL, &err), err);
+    TINY_OK(dpe_session_branch(session, N, ROOM, &err), err);
+    /* Branch 1 is a copy of what branch 0 held before it was cut. */
+    TINY_OK(dpe_session_branch_feed(session, 0, tokens + PREFIX + 1, 6, NULL, &err), err);
+    TINY_OK(dpe_session_branch_copy(session, 0, 1, PREFIX + 4, &err), err);
+    TINY_OK(dpe_session_branch_cut(session, 0, PREFIX, &err), err);
+    for (int64_t b = 0; b < N; b += 2) {
+        TINY_OK(dpe_session_branch_feed(session, b, tokens + PREFIX + b, 3 + b, NULL, &err), err);
+    }
+    const int64_t which[N] = {2, 0, 1};
+    float logits[N * VOCAB];
+    for (int step = 0; step < 4; step++) {
+        int32_t next[N];
+        for (int64_t b = 0; b < N; b++) {
+            next[b] = tokens[5 * step + which[b]];
+        }
+        TINY_OK(dpe_session_step(session, N, which, next, logits, &err), err);
+    }
+    double error = 0.0;
+    for (int64_t b = 0; b < N; b++) {
+        struct dpe_session *alone = open_on(tiny, "reference", plan, tiny->n);
+        float want[VOCAB];
+        feed(alone, tiny, PREFIX, NULL);
+        TINY_OK(dpe_session_feed(alone, tokens + PREFIX + which[b], 3 + which[b], NULL, &err), err);
+        for (int step = 0; step < 4; step++) {
+            TINY_OK(dpe_session_feed(alone, &tokens[5 * step + which[b]], 1, want, &err), err);
+        }
+        error = fmax(error, worst(logits + b * VOCAB, want, VOCAB));
+        dpe_session_destroy(alone);
+    }
+    dpe_session_destroy(session);
+    return error;
+}
+
 /** A model in halves or floats whose head dimension has fast kernels, and tokens for it. */
 struct wide {
     struct dpe_model *model;

@@ -112,15 +112,16 @@ static void refusals(void **state)
         {"families/gemma2", "rope", NULL, "an activation other than SwiGLU"},
         {"families/qwen3_moe", "rope", NULL, "experts"},
         {"families/mistral3", "rope", NULL, "queries that grow with the position"},
+        {"families/nsa", "rope", NULL, "attention of several branches (NSA)"},
         {"llama", "rope", with_sinks, "attention sinks"},
         {"llama", "rope", with_wide_heads, "a head dimension of 1024"},
         {"llama_bf16", "rope", in_blocks,
          "device cuda does not support weights in the blocks of a GGUF file, which gguf_to_hf.py "
          "unpacks (model_type llama) yet; use --device cpu"},
-        {"llama", "moba:block=4,k=2", NULL,
-         "device cuda does not choose blocks of keys yet (moba:block=4,k=2,refresh=1); use "
-         "--device "
-         "cpu"},
+        {"llama", "vertical-slash:columns=2", NULL,
+         "device cuda does not choose by the probabilities of keys yet (vertical-slash:"},
+        {"llama", "infllm:block=5000", NULL,
+         "device cuda does not represent blocks of more than 4096 keys by what attends to them yet"},
         {"llama", "dpe:window=5,groups=3,scales=1/2.5/4,exact=1", NULL,
          "device cuda supports only the separable form of a plan"},
     };
@@ -214,59 +215,15 @@ static void every_method(void **state)
     expect_clean();
 }
 
-/* Branches of different lengths, fed in steps, against a session for each alone. */
 static void branches(void **state)
 {
     (void)state;
-    enum { N = 3, ROOM = 12, PREFIX = 20 };
     device("");
     struct tiny tiny = tiny_open("llama");
-    struct dpe_error err = {0};
     for (int i = 0; i < 3; i++) {
         struct dpe_plan plan;
         plan_case_make(i, 7, tiny.config, &plan);
-        struct dpe_session *session = NULL;
-        const struct dpe_session_options options = {.device = "cuda",
-                                                    .n_threads = 1,
-                                                    .capacity = PREFIX + N * ROOM,
-                                                    .positions = PREFIX + ROOM,
-                                                    .branches = N};
-        TINY_OK(dpe_session_create(tiny.model, &plan, &options, &session, &err), err);
-        TINY_OK(dpe_session_feed(session, tiny.tokens, PREFIX, NULL, &err), err);
-        TINY_OK(dpe_session_branch(session, N, ROOM, &err), err);
-        /* Branch 1 is a copy of what branch 0 held before it was cut. */
-        TINY_OK(dpe_session_branch_feed(session, 0, tiny.tokens + PREFIX + 1, 6, NULL, &err), err);
-        TINY_OK(dpe_session_branch_copy(session, 0, 1, PREFIX + 4, &err), err);
-        TINY_OK(dpe_session_branch_cut(session, 0, PREFIX, &err), err);
-        for (int64_t b = 0; b < N; b += 2) {
-            TINY_OK(
-                dpe_session_branch_feed(session, b, tiny.tokens + PREFIX + b, 3 + b, NULL, &err),
-                err);
-        }
-        const int64_t which[N] = {2, 0, 1};
-        float logits[N * VOCAB];
-        for (int step = 0; step < 4; step++) {
-            int32_t tokens[N];
-            for (int64_t b = 0; b < N; b++) {
-                tokens[b] = tiny.tokens[5 * step + which[b]];
-            }
-            TINY_OK(dpe_session_step(session, N, which, tokens, logits, &err), err);
-        }
-        for (int64_t b = 0; b < N; b++) {
-            struct dpe_session *alone = open_on(&tiny, "reference", &plan, tiny.n);
-            float want[VOCAB];
-            feed(alone, &tiny, PREFIX, NULL);
-            TINY_OK(
-                dpe_session_feed(alone, tiny.tokens + PREFIX + which[b], 3 + which[b], NULL, &err),
-                err);
-            for (int step = 0; step < 4; step++) {
-                TINY_OK(dpe_session_feed(alone, &tiny.tokens[5 * step + which[b]], 1, want, &err),
-                        err);
-            }
-            assert_true(worst(logits + b * VOCAB, want, VOCAB) <= FLOAT_ROUNDING);
-            dpe_session_destroy(alone);
-        }
-        dpe_session_destroy(session);
+        assert_true(branches_error(&tiny, &plan) <= FLOAT_ROUNDING);
         dpe_plan_free(&plan);
     }
     tiny_close(&tiny);

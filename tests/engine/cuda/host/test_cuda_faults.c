@@ -33,11 +33,10 @@ static void expect_text(const struct dpe_error *err, const char *text)
 }
 
 /* The N-th allocation fails, for every N there is; and the device breaks at the N-th call. */
-static void failures(void **state)
+static void failures_under(const char *spec)
 {
-    (void)state;
     struct tiny tiny = tiny_open("llama_bf16");
-    struct dpe_plan plan = tiny_plan(&tiny, "dpe:window=5,groups=3,scales=1/2.5/4", tiny.n);
+    struct dpe_plan plan = tiny_plan(&tiny, spec, tiny.n);
     struct dpe_error err = {0};
     device("");
     uint64_t before = counts().calls;
@@ -73,6 +72,13 @@ static void failures(void **state)
     assert_int_equal(try_session(&tiny, &plan, 0, &err), DPE_OK);
     dpe_plan_free(&plan);
     tiny_close(&tiny);
+}
+
+static void failures(void **state)
+{
+    (void)state;
+    failures_under("dpe:window=5,groups=3,scales=1/2.5/4");
+    failures_under("infllm:block=3,sinks=2,local=6,k=2,attended=2");
 }
 
 /* Few rows over many keys are cut into parts where they would leave most of the GPU idle. */
