@@ -1,7 +1,7 @@
 /* Attention for few rows (token-by-token decoding): nothing is packed. The keys of a query are cut
- * into fixed splits, every (query, KV head, split) is one item: it rotates each key once, in registers,
- * takes the products with all query heads of the KV head, and keeps softmax state and sums of its own;
- * at the end the splits are put together in order. */
+ * into fixed splits. Every (query, KV head, split) keeps softmax state and sums of its own: each
+ * key is rotated once, in registers, for the products with all query heads of the KV head. At the
+ * end the splits are put together in order. */
 #include <math.h>
 #include <string.h>
 
@@ -32,7 +32,13 @@ struct call {
     struct layout layout;
     float *q; /* [rows][n_heads][copies][head_dim], rotated */
     float *parts, *threads;
+    int64_t kv_heads; /* of an item, all or one */
 };
+
+static int64_t least(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
 
 static uint64_t aligned(uint64_t floats)
 {
@@ -89,8 +95,8 @@ void dpe_cpu_rotate_query(const struct dpe_cpu_kernels *kernels, const struct dp
     int64_t d = args->head_dim;
     dpe_copy_select(args, head, select);
     for (int c = 0; c < copies->n; c++) {
-        struct dpe_cpu_rotation rotation = dpe_copy_rotation(
-            args, &copies->copies[c], args->rotation->q_table[0], place, select);
+        struct dpe_cpu_rotation rotation =
+            dpe_copy_rotation(args, &copies->copies[c], args->rotation->q_table[0], place, select);
         kernels->rotate(&rotation, args->q + (row * args->n_heads + head) * d, d, 1, out + c * d);
     }
 }
@@ -139,13 +145,13 @@ static void dot_keys(const struct dpe_cpu_query *query, int b, int64_t x, int64_
     struct dpe_cpu_key_dots dots = {
         .rotation = &rotation,
         .keys = dpe_attention_rows(args, DPE_KV_KEYS, kv_head, row, count, query->tile),
-        .after = args->kv == NULL ? args->v + (kv_head * args->capacity + row) * d : NULL,
         .n = count,
         .k = d,
         .ldq = ldq,
         .ldo = DPE_CPU_BLOCK,
         .room = query->rotated,
         .words = query->select,
+        .after = args->kv == NULL ? args->v + (kv_head * args->capacity + row) * d : NULL,
     };
     for (int64_t g = 0; g < query->heads; g += HEADS) {
         dots.rows = query->heads - g < HEADS ? query->heads - g : HEADS;
@@ -180,7 +186,8 @@ static bool key_logits(const struct dpe_cpu_query *query, const struct dpe_cpu_k
     return visible;
 }
 
-/* o [heads][head_dim] = alpha · o + s · values, a tile of rows at a time where they are unpacked. */
+/* o [heads][head_dim] = alpha · o + s · values, a tile of rows at a time where they are unpacked.
+ */
 static void add_values(const struct dpe_cpu_query *query, const struct dpe_cpu_keys *keys,
                        int64_t kv_head, int64_t heads, const float *s, const float *alpha, float *o)
 {
@@ -191,7 +198,15 @@ static void add_values(const struct dpe_cpu_query *query, const struct dpe_cpu_k
         int64_t count = keys->count - i < most ? keys->count - i : most;
         const float *v =
             dpe_attention_rows(args, DPE_KV_VALUES, kv_head, keys->row + i, count, query->tile);
-        struct dpe_cpu_few few = {heads, count, args->head_dim, s + i, v, i == 0 ? alpha : keep};
+        const struct dpe_cpu_few few = {
+            .rows = heads,
+            .count = count,
+            .width = args->head_dim,
+            .p = s + i,
+            .v = v,
+            .alpha = i == 0 ? alpha : keep,
+            .after = query->after,
+        };
         query->kernels->accumulate_few(&few, o);
     }
 }
@@ -248,47 +263,112 @@ static float *part(const struct call *call, int64_t row, int64_t kv_head, int64_
     return call->parts + (uint64_t)index * call->layout.part_floats;
 }
 
-static void run_item(const struct call *call, int64_t index)
+/* Some KV heads of a split of the keys of a row: what a thread takes at a time. */
+struct item {
+    int64_t row, split, kv_head;
+};
+
+static struct item item_of(const struct call *call, int64_t index)
+{
+    int64_t parts = call->args->n_kv_heads / call->kv_heads;
+    return (struct item){
+        .row = index / parts / call->layout.splits,
+        .split = index / parts % call->layout.splits,
+        .kv_head = index % parts * call->kv_heads,
+    };
+}
+
+/* The keys of an item that are met together, from position n on; none at its end. */
+static struct dpe_cpu_keys keys_from(const struct call *call, const struct item *item, int64_t n)
+{
+    const struct dpe_attention *args = call->args;
+    int64_t end = least((item->split + 1) * SPLIT, dpe_attention_position(args, item->row) + 1);
+    int64_t next = 0;
+    struct dpe_cpu_keys keys = {
+        .place = n,
+        .row = dpe_cache_row(args, dpe_attention_offset(args, item->row), n, &next),
+    };
+    keys.count = n < end ? least(least(next - n, DPE_CPU_BLOCK), end - n) : 0;
+    return keys;
+}
+
+/* Where the keys of a KV head are, NULL where they are unpacked or there are none. */
+static const float *where(const struct call *call, const struct dpe_cpu_keys *keys, int64_t kv_head)
+{
+    const struct dpe_attention *args = call->args;
+    bool in_place = args->kv == NULL && keys->count > 0;
+    return in_place ? args->k + (kv_head * args->capacity + keys->row) * args->head_dim : NULL;
+}
+
+/* The query of an item becomes that of the heads of a KV head. */
+static void take_heads(const struct call *call, const struct item *item, int64_t kv_head,
+                       struct dpe_cpu_query *query)
+{
+    const struct dpe_attention *args = call->args;
+    int64_t group = call->layout.group;
+    float *own = part(call, item->row, kv_head, item->split);
+    query->head = kv_head * group;
+    query->heads = group;
+    query->q =
+        call->q + (item->row * args->n_heads + query->head) * call->q_copies.n * args->head_dim;
+    query->reference = own;
+    query->sum = own + group;
+    query->o = own + 2 * group;
+}
+
+/* Some keys at a time, and their KV heads innermost, which share the rows of the tables. `after`:
+ * the item that this thread takes next. */
+static void run_item(const struct call *call, const struct item *item, const struct item *after)
 {
     const struct dpe_attention *args = call->args;
     const struct layout *layout = &call->layout;
-    int64_t group = layout->group;
-    /* KV heads innermost: they share the rows of the tables. */
-    int64_t split = index / args->n_kv_heads % layout->splits;
-    int64_t row = index / args->n_kv_heads / layout->splits;
-    int64_t kv_head = index % args->n_kv_heads;
-    int64_t m = dpe_attention_position(args, row);
-    int64_t offset = dpe_attention_offset(args, row);
+    int64_t m = dpe_attention_position(args, item->row);
     float *thread = call->threads + (uint64_t)omp_get_thread_num() * layout->thread_floats;
-    float *own = part(call, row, kv_head, split);
-    int64_t head = kv_head * group;
     struct dpe_cpu_query query = {
         .kernels = call->kernels,
         .args = args,
         .q_copies = &call->q_copies,
         .k_copies = &call->k_copies,
         .place = m,
-        .head = head,
-        .heads = group,
-        .q = call->q + (row * args->n_heads + head) * call->q_copies.n * args->head_dim,
         .factor = (float)(dpe_plan_query_scale(args->plan, m) * LOG2_E),
-        .reference = own,
-        .sum = own + group,
-        .o = own + 2 * group,
         .s = thread,
         .rotated = thread + layout->rotated_at,
         .tile = thread + layout->tile_at,
         .select = (uint32_t *)(void *)(thread + layout->select_at),
     };
-    dpe_cpu_query_begin(&query);
-    int64_t end = (split + 1) * SPLIT < m + 1 ? (split + 1) * SPLIT : m + 1;
-    int64_t next = 0;
-    for (int64_t n = split * SPLIT; n < end; n = next) {
-        struct dpe_cpu_keys keys = {.place = n, .row = dpe_cache_row(args, offset, n, &next)};
-        next = next - n < DPE_CPU_BLOCK ? next : n + DPE_CPU_BLOCK;
-        next = next < end ? next : end;
-        keys.count = next - n;
-        dpe_cpu_query_meet(&query, &keys);
+    int64_t end = item->kv_head + call->kv_heads;
+    for (int64_t h = item->kv_head; h < end; h++) {
+        take_heads(call, item, h, &query);
+        dpe_cpu_query_begin(&query);
+    }
+    struct dpe_cpu_keys next;
+    for (struct dpe_cpu_keys keys = keys_from(call, item, item->split * SPLIT); keys.count > 0;
+         keys = next) {
+        next = keys_from(call, item, keys.place + keys.count);
+        struct dpe_cpu_keys first = keys_from(call, after, after->split * SPLIT);
+        for (int64_t h = item->kv_head; h < end; h++) {
+            take_heads(call, item, h, &query);
+            query.after = h + 1 < end      ? where(call, &keys, h + 1)
+                          : next.count > 0 ? where(call, &next, item->kv_head)
+                                           : where(call, &first, after->kv_head);
+            dpe_cpu_query_meet(&query, &keys);
+        }
+    }
+}
+
+/* Items that no other thread has taken. The next one is taken before one is run. */
+static void run_items(const struct call *call, int64_t items, int64_t *taken)
+{
+    int64_t index = 0;
+    int64_t after = 0;
+#pragma omp atomic capture
+    index = (*taken)++;
+    for (; index < items; index = after) {
+#pragma omp atomic capture
+        after = (*taken)++;
+        struct item item = item_of(call, index);
+        struct item next = item_of(call, least(after, items - 1));
+        run_item(call, &item, &next);
     }
 }
 
@@ -351,18 +431,15 @@ static void decode(const struct dpe_cpu_kernels *kernels, const struct dpe_atten
     call.parts = call.q + call.layout.part_at;
     call.threads = call.q + call.layout.thread_at;
     rotate_queries(&call, (uint32_t *)(void *)(call.threads + call.layout.select_at));
-    int64_t items = args->rows * args->n_kv_heads * call.layout.splits;
     int64_t work = args->rows * extent.keys * args->n_heads * args->head_dim;
-    bool alone = work <= SMALL_WORK || args->n_threads == 1;
-    for (int64_t i = 0; i < items && alone; i++) {
-        run_item(&call, i);
-    }
-    if (!alone) {
-#pragma omp parallel for num_threads(args->n_threads) schedule(dynamic, 1)
-        for (int64_t i = 0; i < items; i++) {
-            run_item(&call, i);
-        }
-    }
+    int threads = work <= SMALL_WORK ? 1 : args->n_threads;
+    /* Few splits: each KV head is an item, so that all threads have some. */
+    int64_t items = args->rows * call.layout.splits;
+    call.kv_heads = threads > 1 && items < 4 * threads ? 1 : args->n_kv_heads;
+    items *= args->n_kv_heads / call.kv_heads;
+    int64_t taken = 0;
+#pragma omp parallel num_threads(threads) if (threads > 1)
+    run_items(&call, items, &taken);
     for (int64_t i = 0; i < args->rows * args->n_heads; i++) {
         combine(&call, i / args->n_heads, i % args->n_heads);
     }
