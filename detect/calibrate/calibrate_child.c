@@ -7,8 +7,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "engine/base/child.h"
-#include "engine/base/platform.h"
+#include "engine/system/child.h"
+#include "engine/system/platform.h"
 #include "outputs/storage/storage.h"
 
 /* ----------------------------------------------------------------------------------- command lines

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "detect/calibrate/calibrate_tool.h"
+#include "engine/plan/methods/methods.h"
 #include "eval/niah/niah.h"
 #include "eval/suite/suite.h"
 #include "eval/task/task.h"

@@ -97,11 +97,11 @@ static dpe_status find_state(const struct batch *batch, char hex[65], struct dpe
     if (hash == NULL) {
         return dpe_fail(err, DPE_NO_MEMORY, "out of memory for a checksum");
     }
-    /* Of frequencies there is no profile. */
     static const char *const whole[] = {"norms.h5", "check.h5", "forms.sha256", "report.html"};
     dpe_status status = DPE_OK;
     bool missing = dpe_calibrate_export_each(batch, is_there, NULL) != DPE_OK;
-    for (size_t i = batch->frequencies; i < sizeof whole / sizeof whole[0] && status == DPE_OK; i++) {
+    /* --move frequencies makes no profile: norms.h5 is left out. */
+    for (size_t i = batch->frequencies ? 1 : 0; i < sizeof whole / sizeof whole[0] && status == DPE_OK; i++) {
         status = add_file(hash, batch, "", whole[i], &missing, err);
     }
     for (int e = 0; e < batch->n_entries && status == DPE_OK; e++) {

@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "detect/calibrate/calibrate_tool.h"
-#include "engine/base/child.h"
+#include "engine/system/child.h"
 #include "outputs/storage/storage.h"
 
 /* ------------------------------------------------------------------------------------------- steps
@@ -164,7 +164,7 @@ static dpe_status write_report(struct batch *batch, struct dpe_error *err)
     return dpe_calibrate_run(batch, &argv, false, err);
 }
 
-/* How many key pairs of an entry: given, or measured; of frequencies there are none. */
+/* How many key pairs of an entry: given, or measured. --move frequencies chooses none. */
 static dpe_status choose_pairs(struct batch *batch, struct dpe_error *err)
 {
     if (batch->frequencies) {

@@ -1,6 +1,6 @@
 /* What people see: the heat map, the tables and the live line, rendered into memory. ASCII only, so
  * that every terminal shows them alike. */
-#include "detect/report/page.h"
+#include "detect/report/render.h"
 #include "detect/report/view.h"
 
 #include <math.h>

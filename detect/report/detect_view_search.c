@@ -1,6 +1,7 @@
 /* A search as text: its steps, and the first lines of its result. */
-#include "detect/report/page.h"
+#include "detect/report/render.h"
 #include "detect/report/view.h"
+#include "outputs/rows/rows.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -172,6 +173,7 @@ dpe_status dpe_detect_lead(const struct dpe_detect_report *report, struct dpe_te
     const struct dpe_detect_validation *v = &deciding->validation;
     bool recall = v->criterion == DPE_DETECT_RECALL;
     char value[64];
+    char task[DPE_TASK_WORDS];
     if (!deciding->validated) {
         return DPE_OK;
     }
@@ -181,6 +183,12 @@ dpe_status dpe_detect_lead(const struct dpe_detect_report *report, struct dpe_te
                    recall ? "recall" : "perplexity", value, (long long)v->value[v->kept].n,
                    deciding->fresh ? "fresh" : "of the sweep's", recall ? "samples" : "books");
     put_plan(page, report, v->kept);
+    if (recall && dpe_identity_task_words(report->niah_spec, task)[0] != '\0') {
+        dpe_detect_put(page,
+                       "  measured on texts with %s; on other tasks it may find less (dpe-eval "
+                       "niah --table)\n",
+                       task);
+    }
     for (int plan = 0; plan < v->n_plans; plan++) {
         if (plan != v->kept && strcmp(report->keys[plan], report->keys[v->kept]) != 0) {
             put_against(page, report, v, plan);

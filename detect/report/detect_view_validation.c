@@ -1,5 +1,5 @@
 /* The validated plans and the verdict as text. */
-#include "detect/report/page.h"
+#include "detect/report/render.h"
 #include "detect/report/view.h"
 
 #include <math.h>

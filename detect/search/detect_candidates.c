@@ -1,5 +1,6 @@
 /* The changes that the steps of a search try, and the points that they are. */
 #include "detect/search/search.h"
+#include "engine/plan/methods/methods.h"
 
 #include <math.h>
 #include <string.h>

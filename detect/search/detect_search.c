@@ -1,5 +1,6 @@
 /* The search for the best plan: its steps, replayed on the rows that are there. */
 #include "detect/search/search.h"
+#include "engine/plan/methods/methods.h"
 
 #include <math.h>
 #include <stdlib.h>

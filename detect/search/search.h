@@ -9,6 +9,7 @@
 #include "detect/sweep/grid.h"
 #include "detect/sweep/ranking.h"
 #include "engine/base/base.h"
+#include "engine/plan/methods/methods.h"
 #include "engine/plan/plan.h"
 
 enum {

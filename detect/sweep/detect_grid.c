@@ -1,5 +1,7 @@
 /* Cells, their plans, and which of them mean the same; the order of work. */
 #include "detect/sweep/grid.h"
+#include "engine/plan/methods/methods.h"
+#include "engine/plan/rope.h"
 
 #include <errno.h>
 #include <math.h>

@@ -15,6 +15,7 @@
 #define DPE_DETECT_GRID_H
 
 #include "engine/base/base.h"
+#include "engine/plan/methods/methods.h"
 #include "engine/plan/plan.h"
 
 enum {

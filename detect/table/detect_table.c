@@ -3,6 +3,7 @@
 #include "detect/table/detect_table.h"
 #include "data/data.h"
 #include "detect/table/detect_table_internal.h"
+#include "engine/plan/rope.h"
 #include "engine/tokenizer/tokenizer.h"
 #include "outputs/h5/h5_put.h"
 #include "outputs/read/read.h"

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "detect/tool/detect_tool.h"
+#include "engine/plan/methods/methods.h"
 
 enum { MOST_BATCH = 64, LEAST_ROUND = 4 };
 
@@ -79,7 +80,8 @@ struct dpe_plan_context dpe_detect_inputs_rival(const struct detect_inputs *inpu
     return context;
 }
 
-/* Methods that the result is held against must be plans of this model. */
+/* Methods that the result is held against must be plans of this model that the device runs: the validation
+ * needs them only at the end. */
 static dpe_status check_against(struct detect_inputs *inputs, struct dpe_error *err)
 {
     dpe_status status = DPE_OK;
@@ -87,6 +89,9 @@ static dpe_status check_against(struct detect_inputs *inputs, struct dpe_error *
         struct dpe_plan plan = {0};
         const struct dpe_plan_context context = dpe_detect_inputs_rival(inputs);
         status = dpe_plan_make(inputs->args->against[i], &context, &plan, err);
+        if (status == DPE_OK) {
+            status = dpe_job_check_plan(&inputs->job, &plan, inputs->args->job.length, err);
+        }
         dpe_plan_free(&plan);
     }
     return status == DPE_OK ? DPE_OK : dpe_fail_prefix(err, "--against");
@@ -239,7 +244,8 @@ dpe_status dpe_detect_inputs_start(struct detect_inputs *inputs, struct dpe_erro
         {"special_in_text", specials[inputs->niah.special]},
         {"key_pairs", inputs->key_pairs},
     };
-    /* Of positions, and without a selection, there is no field: older tables have none. */
+    /* A sweep of positions has no field "move", one without --selection no field "selection": so do
+     * tables of versions without these options, whose runs can be continued. */
     size_t n_fields = 5;
     const struct dpe_plan *plan = &inputs->grid.configs[0].plan;
     if (args->frequencies) {

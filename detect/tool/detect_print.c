@@ -4,7 +4,8 @@
 #include <string.h>
 
 #include "detect/tool/detect_tool.h"
-#include "engine/base/folder.h"
+#include "engine/plan/methods/methods.h"
+#include "engine/system/folder.h"
 #include "eval/chat/chat.h"
 #include "outputs/job/estimate.h"
 

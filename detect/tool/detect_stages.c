@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "detect/tool/detect_stages.h"
+#include "engine/plan/methods/methods.h"
 
 /* ----------------------------------------------------------------------------------------- search
  */

@@ -6,6 +6,7 @@
 #define DPE_DETECT_TOOL_H
 
 #include "detect/report/view.h"
+#include "engine/plan/methods/methods.h"
 #include "eval/niah/niah.h"
 #include "eval/task/task.h"
 #include "outputs/job/job.h"

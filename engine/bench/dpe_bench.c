@@ -17,6 +17,7 @@
 #include "engine/ops/module.h"
 #include "engine/ops/ops.h"
 #include "engine/ops/options.h"
+#include "engine/plan/methods/methods.h"
 #include "engine/plan/plan.h"
 #include "engine/session/session.h"
 #include "engine/session/session_measure.h"

@@ -1,16 +1,17 @@
-/* The fast CPU backend: the reference's slots, overridden by vectorised ones that use all threads.
- * Which instruction set is decided once, at run time. */
+/* The fast CPU backend: the reference's slots, overridden by vectorised ones that use all threads. */
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/cpu/attention/attention_cpu.h"
 #include "engine/cpu/cpu.h"
-#include "engine/cpu/cpu_bf16.h"
-#include "engine/cpu/cpu_kernels.h"
+#include "engine/cpu/kernels/cpu_bf16.h"
+#include "engine/cpu/kernels/cpu_kernels.h"
+#include "engine/cpu/product.h"
 #include "engine/model/config/layer_weights.h"
 #include "engine/ops/ops_host.h"
 
-enum { SMALL_WORK = 1 << 14 /* elements for which there is no parallel region */ };
+enum { SMALL_WORK = 1 << 14 /* elements for which no second thread is woken */ };
 
 struct dpe_cpu_state {
     const struct dpe_cpu_kernels *kernels;
@@ -23,45 +24,6 @@ static int64_t norm_width(const struct dpe_config *config)
 {
     int64_t heads = config->n_heads * config->head_dim;
     return config->hidden > heads ? config->hidden : heads;
-}
-
-const struct dpe_cpu_kernels *dpe_cpu_kernels_choose(void)
-{
-    const char *cap = getenv("DPE_CPU");
-    const struct dpe_cpu_kernels *found = NULL;
-#if defined(__x86_64__)
-    bool wide = cap == NULL || strcmp(cap, "avx512") == 0;
-    bool middle = wide || strcmp(cap, "avx2") == 0;
-    __builtin_cpu_init();
-    if (wide && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-        __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl")) {
-        found = dpe_cpu_kernels_avx512();
-    }
-    /* Every processor with AVX2 converts halves (F16C) too. */
-    if (found == NULL && middle && __builtin_cpu_supports("avx2") &&
-        __builtin_cpu_supports("fma")) {
-        found = dpe_cpu_kernels_avx2();
-    }
-#elif defined(__aarch64__)
-    /* Every processor of this kind has NEON. */
-    if (cap == NULL || strcmp(cap, "neon") == 0) {
-        found = dpe_cpu_kernels_neon();
-    }
-#else
-    (void)cap;
-#endif
-    return found != NULL ? found : dpe_cpu_kernels_portable();
-}
-
-const struct dpe_cpu_bf16 *dpe_cpu_bf16_choose(void)
-{
-#if defined(__x86_64__)
-    if (strcmp(dpe_cpu_kernels_choose()->name, "avx512") == 0 &&
-        __builtin_cpu_supports("avx512bf16")) {
-        return dpe_cpu_bf16();
-    }
-#endif
-    return NULL;
 }
 
 static void cpu_close(struct dpe_backend *backend)
@@ -321,8 +283,16 @@ static uint64_t cpu_attention_workspace(const struct dpe_config *config,
                                         const struct dpe_plan *plan, int64_t keys, int64_t rows,
                                         int n_threads)
 {
-    return dpe_cpu_attention_workspace(dpe_cpu_kernels_choose(), config, plan, keys, rows,
+    return dpe_cpu_attention_workspace(dpe_cpu_kernels_choose(), NULL, config, plan, keys, rows,
                                        n_threads);
+}
+
+static uint64_t bf16_attention_workspace(const struct dpe_config *config,
+                                         const struct dpe_plan *plan, int64_t keys, int64_t rows,
+                                         int n_threads)
+{
+    return dpe_cpu_attention_workspace(dpe_cpu_kernels_choose(), dpe_cpu_bf16_choose(), config,
+                                       plan, keys, rows, n_threads);
 }
 
 static void cpu_represent(struct dpe_backend *backend, const struct dpe_attention *args)
@@ -332,7 +302,7 @@ static void cpu_represent(struct dpe_backend *backend, const struct dpe_attentio
 
 static void cpu_attention(struct dpe_backend *backend, const struct dpe_attention *args)
 {
-    dpe_cpu_attention(backend->cpu->kernels, args);
+    dpe_cpu_attention(backend->cpu->kernels, backend->cpu->products.bf16, args);
 }
 
 static int64_t cpu_first_nonfinite(struct dpe_backend *backend, int64_t layer, dpe_mem x,
@@ -384,6 +354,7 @@ static void fill_ops(void)
     bf16_ops.name = "cpu-bf16";
     bf16_ops.open = bf16_open;
     bf16_ops.supports = bf16_supports;
+    bf16_ops.attention_workspace = bf16_attention_workspace;
 }
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;

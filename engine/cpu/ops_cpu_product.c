@@ -7,8 +7,9 @@
 #include <omp.h>
 
 #include "engine/cpu/blas.h"
-#include "engine/cpu/cpu_bf16.h"
-#include "engine/cpu/cpu_kernels.h"
+#include "engine/cpu/kernels/cpu_bf16.h"
+#include "engine/cpu/kernels/cpu_kernels.h"
+#include "engine/cpu/product.h"
 #include "engine/model/config/layer_weights.h"
 
 enum {
@@ -17,6 +18,7 @@ enum {
     ROWS = 768,       /* rows of x packed at a time: a multiple of every mr */
     COLUMNS = 64,     /* weight rows of an item: a multiple of every panel */
     DEPTH = 256,      /* of a packed panel, multiplied at a time: stays in the first cache level */
+    PAIRS = 512,      /* the same in bfloat16: every tile that is written costs twice as much of it */
     PART_ROWS = 96,   /* least rows of an item: a multiple of every mr */
     BLAS_ROWS = 192,  /* rows of a call of OpenBLAS, fixed, so that bits do not depend on threads */
     SMALL_WORK = 1 << 18 /* multiplications for which no second thread is woken */
@@ -132,13 +134,31 @@ static const char *weight_at(const struct job *job, int64_t row, int64_t column)
     return dpe_tensor_at(w, row * job->ldw + column);
 }
 
+/* n sums, of columns from c on, to a row of out: with the bias, to what is there already. */
+static void add_sums(const struct job *job, int64_t c, int64_t n, const float *sums, float *out)
+{
+    bool accumulate = job->product->accumulate;
+    if (job->bias == NULL) {
+        for (int64_t j = 0; j < n; j++) {
+            out[j] += sums[j];
+        }
+        return;
+    }
+    for (int64_t j = 0; j < n; j++) {
+        float sum = sums[j] + job->bias[c + j];
+        out[j] = accumulate ? sum + out[j] : sum;
+    }
+}
+
 /* Weight rows c … c+DOT_COLUMNS−1 of a product of few rows. */
 static void few_columns(const struct job *job, int64_t c)
 {
     const struct dpe_cpu_product *p = job->product;
     int64_t n = least(DOT_COLUMNS, job->n - c);
+    bool direct = job->bias == NULL && !p->accumulate;
     for (int64_t r = 0; r < p->rows; r += 4) {
         float sums[4 * DOT_COLUMNS];
+        float *out = p->out + r * job->n + c;
         int64_t rows = least(4, p->rows - r);
         struct dpe_cpu_dots dots = {
             .w = weight_at(job, c, 0),
@@ -149,20 +169,12 @@ static void few_columns(const struct job *job, int64_t c)
             .rows = rows,
             .x = p->x + r * job->k,
             .ldx = job->k,
-            .out = sums,
-            .ldo = DOT_COLUMNS,
+            .out = direct ? out : sums,
+            .ldo = direct ? job->n : DOT_COLUMNS,
         };
         job->all->kernels->dots(&dots);
-        for (int64_t row = 0; row < rows; row++) {
-            float *out = p->out + (r + row) * job->n + c;
-            float *sum = sums + row * DOT_COLUMNS;
-            for (int64_t j = 0; j < n && job->bias != NULL; j++) {
-                sum[j] += job->bias[c + j];
-            }
-            for (int64_t j = 0; j < n && p->accumulate; j++) {
-                sum[j] += out[j];
-            }
-            memcpy(out, sum, (size_t)n * sizeof *out);
+        for (int64_t row = 0; row < rows && !direct; row++) {
+            add_sums(job, c, n, sums + row * DOT_COLUMNS, out + row * job->n);
         }
     }
 }
@@ -259,8 +271,9 @@ static void multiply(const struct job *job, const struct part *part, const float
     const struct dpe_cpu_bf16 *bf16 = job->all->bf16;
     int64_t k = units(job, job->k);
     int64_t stride = pack_floats(kernels, k);
-    for (int64_t d = 0; d < k; d += DEPTH) {
-        int64_t depth = least(DEPTH, k - d);
+    int64_t most_depth = bf16 != NULL ? PAIRS : DEPTH;
+    for (int64_t d = 0; d < k; d += most_depth) {
+        int64_t depth = least(most_depth, k - d);
         for (int64_t j = 0; j < part->n; j += kernels->panel) {
             const float *panel = packed + j * k + d * kernels->panel;
             int64_t c = part->c + j;

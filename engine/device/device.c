@@ -3,7 +3,7 @@
  */
 #include "engine/device/device.h"
 #include "engine/base/base.h"
-#include "engine/base/platform.h"
+#include "engine/system/platform.h"
 #include "engine/cpu/cpu.h"
 #include "engine/device/device_ops.h"
 #include "engine/model/model.h"
@@ -189,5 +189,8 @@ uint64_t dpe_device_memory(const char *device)
 
 enum dpe_dtype dpe_device_dtype(const char *device, const struct dpe_config *config)
 {
-    return dpe_cuda_is_name(device) ? config->dtype : DPE_F32;
+    if (dpe_cuda_is_name(device)) {
+        return config->dtype;
+    }
+    return strcmp(device, dpe_ops_cpu_bf16()->name) == 0 ? DPE_BF16 : DPE_F32;
 }

@@ -19,7 +19,8 @@ dpe_status dpe_device_describe(const char *device, struct dpe_device_info *info,
                                struct dpe_error *err);
 /** Bytes that sessions on a device can still get; UINT64_MAX when that is not known. */
 uint64_t dpe_device_memory(const char *device);
-/** What weights, activations and the cache of a model are held in on a device; sums are float. */
+/** What weights and activations of a model are rounded to on a device before they are multiplied;
+ *  sums are float. */
 enum dpe_dtype dpe_device_dtype(const char *device, const struct dpe_config *config);
 
 #endif

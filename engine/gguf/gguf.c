@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "engine/base/bytes.h"
-#include "engine/base/json_strict.h"
+#include "engine/json/json_strict.h"
 #include "engine/gguf/gguf_internal.h"
 
 enum { MOST_VALUES = 1 << 16, MOST_TENSORS = 1 << 20, MOST_NAME = 255, FIRST_READ = 1 << 20 };

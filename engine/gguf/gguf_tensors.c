@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "engine/base/bytes.h"
-#include "engine/base/json_strict.h"
+#include "engine/json/json_strict.h"
 #include "engine/gguf/gguf_internal.h"
 
 enum { MOST_ALIGNMENT = 1 << 20, MOST_FILES = 4096 };

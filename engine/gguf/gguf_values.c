@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "engine/base/bytes.h"
-#include "engine/base/json_strict.h"
+#include "engine/json/json_strict.h"
 #include "engine/gguf/gguf_internal.h"
 
 static const int64_t most_whole = INT64_C(1) << 53;

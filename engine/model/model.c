@@ -1,7 +1,7 @@
 /* Opening a Hugging Face folder as it is. */
 #include "engine/model/model.h"
 #include "engine/base/base.h"
-#include "engine/base/folder.h"
+#include "engine/system/folder.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -33,16 +33,29 @@ typedef void *dpe_mem;
  * Where a key lies. The cache may hold several branches after a common prefix (session.h,
  * "Branches"): the key at position n of a query whose branch has offset o lies in cache row n when
  * n < prefix, else in row n + o. A cache without branches is prefix 0, offset 0: row = position.
+ * Where the backend says that it lends, a branch may have no rows of its own for its first positions: the
+ * key at position n < lent.positions lies in row n + lent.offset, which belongs to another branch.
  *
  * Which queries. Either `positions` is NULL: one branch, row r at position start + r, all with
- * `offset`. Or `positions` and `offsets` are given (host memory): one row of each of several
- * branches, row r at positions[r] with offsets[r]; start and offset are then not used. */
+ * `offset` and `lent`. Or `positions`, `offsets` and `lents` are given (host memory): one row of each of
+ * several branches, row r at positions[r] with offsets[r] and lents[r]; start, offset and lent are then
+ * not used. lents NULL: nothing is lent. */
+
+/** What a branch reads from another one: `positions` is a multiple of DPE_LENT_UNIT, so that who takes
+ *  keys in blocks of that many or of a divisor meets the same blocks as without it. */
+struct dpe_lent {
+    int64_t positions, offset;
+};
+enum { DPE_LENT_UNIT = 256 };
+
 struct dpe_attention {
     const struct dpe_plan *plan;
     const struct dpe_rotation *rotation;
     int64_t layer, start, rows;
     int64_t prefix, offset;
     const int64_t *positions, *offsets; /**< [rows], or both NULL */
+    struct dpe_lent lent;
+    const struct dpe_lent *lents; /**< [rows] or NULL */
     int64_t n_heads, n_kv_heads, head_dim;
     int64_t capacity; /**< rows of k and v per KV head */
     const float *q;   /**< [rows][n_heads][head_dim], unrotated */
@@ -56,6 +69,10 @@ struct dpe_attention {
     float *marks; /**< [dpe_selection_heads][slots][dpe_selection_width]: representatives of blocks,
                        which slot `represent` fills; NULL where the backend keeps none */
     int64_t slots, room; /**< of a head; cache rows of each branch (dpe_block_slot) */
+    float *compressed; /**< [rows][n_heads][head_dim], or NULL: under DPE_REPRESENT_COMPRESSED with
+                            refresh 1, the mean of the means of the values of the blocks that end at
+                            or before a query, weighed by the probabilities of their keys; 0 where
+                            there are none */
     float *lse;       /**< [rows][n_heads] natural log-sum-exp of the logits, or NULL */
     void *workspace;  /**< dpe_ops.attention_workspace bytes, 64-byte aligned */
     int n_threads;
@@ -70,6 +87,11 @@ static inline int64_t dpe_attention_position(const struct dpe_attention *args, i
 static inline int64_t dpe_attention_offset(const struct dpe_attention *args, int64_t r)
 {
     return args->offsets != NULL ? args->offsets[r] : args->offset;
+}
+/** What query r reads from another branch. */
+static inline struct dpe_lent dpe_attention_lent(const struct dpe_attention *args, int64_t r)
+{
+    return args->lents != NULL ? args->lents[r] : args->lent;
 }
 /** Positions that some query of the call sees: 0 … this − 1. */
 static inline int64_t dpe_attention_keys(const struct dpe_attention *args)
@@ -110,6 +132,8 @@ struct dpe_batch {
     int64_t wanted; /**< hidden states of the last so many rows; positions given: all rows */
     int64_t start, offset;
     const int64_t *positions, *offsets; /**< [rows], or NULL: a run */
+    struct dpe_lent lent;
+    const struct dpe_lent *lents; /**< [rows], or NULL */
     int32_t *best; /**< [wanted] host: the likeliest next tokens (slot `best`), or NULL */
 };
 
@@ -135,6 +159,15 @@ struct dpe_experts {
     int64_t rows;
 };
 
+/** Attention of three branches (NSA) for some rows. */
+struct dpe_branches {
+    dpe_mem gates;      /**< [rows][n_heads][3], before the sigmoid: of compressed, chosen, windowed */
+    dpe_mem compressed; /**< [rows][n_heads][head_dim] */
+    dpe_mem windowed;   /**< the same, NULL: there is no window */
+    dpe_mem out;        /**< the same, of the chosen keys; the sum afterwards */
+    int64_t rows;
+};
+
 struct dpe_ops {
     const char *name;
     int64_t default_chunk; /**< rows of a prefill chunk */
@@ -146,6 +179,9 @@ struct dpe_ops {
 
     /** Attention reads its cache through dpe_attention_rows, so it may be a dpe_kv. */
     bool reads_kv;
+    /** Attention without a selection heeds dpe_attention.lent; else sessions copy what branches have in
+     *  common. */
+    bool lends;
 
     /** Bytes of an element of the cache and of all activations but the residual stream x, which is
      *  float everywhere. */
@@ -234,6 +270,8 @@ struct dpe_ops {
      *  log-sum-exp [rows][n_heads] without it: times 1 / (1 + e^(sink − lse)). */
     void (*sinks)(struct dpe_backend *backend, int64_t layer, const float *lse, int64_t rows,
                   dpe_mem out);
+    /** out = Σ over branches of sigmoid(gate) · branch. */
+    void (*merge)(struct dpe_backend *backend, const struct dpe_branches *branches);
     /** Add to sum_q [n_heads][n_pairs] (host) the sum over rows of the 2-norm of every pair of q
      *  [rows][n_heads][head_dim], and to sum_k [n_kv_heads][n_pairs] that of k; `products`: to
      *  sum_q alone, of ‖q^(j)‖·‖k^(j)‖. In a fixed order. NULL: sessions have no such sums. Told by

@@ -258,6 +258,7 @@ static double exact_dot(const struct dpe_attention *args, int64_t head, int64_t 
 struct query {
     const struct dpe_attention *args;
     int64_t head, m, offset;
+    struct dpe_lent lent;
     const float *q;
     const double *places; /* of the keys 0 … m, −1 where it is not seen; NULL: their positions */
     int64_t place;        /* of the query */
@@ -268,7 +269,9 @@ static const float *cache_row(const struct query *query, const float *cache, int
 {
     const struct dpe_attention *args = query->args;
     int64_t kv_head = query->head / (args->n_heads / args->n_kv_heads);
-    int64_t row = n < args->prefix ? n : n + query->offset;
+    int64_t row = n < query->lent.positions ? n + query->lent.offset
+                  : n < args->prefix        ? n
+                                            : n + query->offset;
     return cache + (kv_head * args->capacity + row) * args->head_dim;
 }
 
@@ -350,11 +353,16 @@ static void reference_attention(struct dpe_backend *backend, const struct dpe_at
             .head = item % args->n_heads,
             .m = dpe_attention_position(args, row),
             .offset = dpe_attention_offset(args, row),
+            .lent = dpe_attention_lent(args, row),
             .q = args->q + item * d,
         };
         query.place = query.m;
         if (dpe_selects(&args->plan->selection)) {
             query.places = sums + d;
+            if (args->compressed != NULL) {
+                dpe_reference_compressed(args, row, query.head, keys, sums + d,
+                                         args->compressed + item * d);
+            }
             query.place = dpe_reference_places(args, row, query.head, keys, sums + d);
         }
         query_logits(&query, rotated, logits);
@@ -412,6 +420,7 @@ const struct dpe_ops *dpe_ops_reference(void)
 {
     static const struct dpe_ops ops = {
         .name = "reference",
+        .lends = true,
         .default_chunk = 2048, /* of the cpu backend: keys are packed again for every chunk */
         .element_bytes = reference_element_bytes,
         .memory_available = reference_memory_available,
@@ -437,6 +446,7 @@ const struct dpe_ops *dpe_ops_reference(void)
         .scale = dpe_reference_scale,
         .add = dpe_reference_add,
         .sinks = dpe_reference_sinks,
+        .merge = dpe_reference_merge,
         .all_reduce = reference_all_reduce,
         .logits = reference_logits,
         .first_nonfinite = reference_first_nonfinite,

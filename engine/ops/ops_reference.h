@@ -15,6 +15,10 @@ uint64_t dpe_reference_place_doubles(int64_t keys, int64_t head_dim);
 int64_t dpe_reference_places(const struct dpe_attention *args, int64_t row, int64_t head,
                              int64_t keys, double *room);
 
+/** dpe_attention.compressed of a row and head, to out [head_dim]; the same room. */
+void dpe_reference_compressed(const struct dpe_attention *args, int64_t row, int64_t head,
+                              int64_t keys, double *room, float *out);
+
 void dpe_reference_activate(struct dpe_backend *backend, dpe_mem gate, dpe_mem up, int64_t rows);
 void dpe_reference_experts(struct dpe_backend *backend, int64_t layer,
                            const struct dpe_experts *args);
@@ -22,6 +26,7 @@ void dpe_reference_scale(struct dpe_backend *backend, dpe_mem x, int64_t n, doub
 void dpe_reference_add(struct dpe_backend *backend, dpe_mem x, dpe_mem y, int64_t n);
 void dpe_reference_sinks(struct dpe_backend *backend, int64_t layer, const float *lse, int64_t rows,
                          dpe_mem out);
+void dpe_reference_merge(struct dpe_backend *backend, const struct dpe_branches *branches);
 
 /* ops_reference_cache.c */
 void dpe_reference_store_kv(struct dpe_backend *backend, const struct dpe_batch *batch,

@@ -254,6 +254,66 @@ static void add_probabilities(const struct chooser *chooser, int64_t head, doubl
     }
 }
 
+/* The probabilities of the means of all complete blocks, to p; room for three rows. Their number. */
+static int64_t compressed_probabilities(const struct chooser *chooser, int64_t head, double *p,
+                                        double *room)
+{
+    const struct dpe_attention *args = chooser->args;
+    const struct dpe_selection *s = chooser->selection;
+    int64_t d = args->head_dim;
+    double *key = room + d;
+    double *mean = key + d;
+    int64_t n = dpe_selection_complete(s, chooser->position);
+    stand(chooser, query_at(chooser, head, chooser->position), false, chooser->position, room);
+    for (int64_t i = 0; i < n; i++) {
+        memset(mean, 0, (size_t)d * sizeof *mean);
+        for (int64_t j = s->sinks + i * s->block; j < s->sinks + (i + 1) * s->block; j++) {
+            stand(chooser, key_at(chooser, head, j), true, j, key);
+            for (int64_t c = 0; c < d; c++) {
+                mean[c] += key[c] / (double)s->block;
+            }
+        }
+        p[i] = dot(room, mean, d) * dpe_plan_query_scale(args->plan, chooser->position);
+        double cap = args->plan->attention_cap;
+        p[i] = cap > 0.0 ? cap * tanh(p[i] / cap) : p[i];
+    }
+    softmax(p, n);
+    return n;
+}
+
+static struct chooser chooser_of(const struct dpe_attention *args, int64_t row)
+{
+    const struct dpe_selection *s = &args->plan->selection;
+    return (struct chooser){
+        .args = args,
+        .selection = s,
+        .row = row,
+        .position = dpe_selection_chooser(s, dpe_attention_position(args, row)),
+        .offset = dpe_attention_offset(args, row),
+    };
+}
+
+void dpe_reference_compressed(const struct dpe_attention *args, int64_t row, int64_t head,
+                              int64_t keys, double *room, float *out)
+{
+    const struct dpe_selection *s = &args->plan->selection;
+    const struct chooser chooser = chooser_of(args, row);
+    int64_t d = args->head_dim;
+    double *p = room;
+    double *sums = room + keys;
+    int64_t n = compressed_probabilities(&chooser, head, p, sums);
+    memset(sums, 0, (size_t)d * sizeof *sums);
+    for (int64_t j = s->sinks; j < s->sinks + n * s->block; j++) {
+        const float *value = value_at(&chooser, head, j);
+        for (int64_t c = 0; c < d; c++) {
+            sums[c] += p[(j - s->sinks) / s->block] * (double)value[c] / (double)s->block;
+        }
+    }
+    for (int64_t c = 0; c < d; c++) {
+        out[c] = (float)sums[c];
+    }
+}
+
 /* Heads whose scores are summed for `head`. */
 static void unit_heads(const struct dpe_attention *args, int64_t head, int64_t *first, int64_t *end)
 {
@@ -287,13 +347,7 @@ int64_t dpe_reference_places(const struct dpe_attention *args, int64_t row, int6
     const struct dpe_selection *s = &args->plan->selection;
     int64_t d = args->head_dim;
     int64_t m = dpe_attention_position(args, row);
-    const struct chooser chooser = {
-        .args = args,
-        .selection = s,
-        .row = row,
-        .position = dpe_selection_chooser(s, m),
-        .offset = dpe_attention_offset(args, row),
-    };
+    const struct chooser chooser = chooser_of(args, row);
     double *places = room;
     double *scores = places + keys;
     double *far = scores + keys;
@@ -312,11 +366,19 @@ int64_t dpe_reference_places(const struct dpe_attention *args, int64_t row, int6
             add_probabilities(&chooser, h, scores, candidates, far, distances, q);
             continue;
         }
+        if (s->representative == DPE_REPRESENT_COMPRESSED) {
+            compressed_probabilities(&chooser, h, places, q);
+            for (int64_t i = 0; i < candidates; i++) {
+                scores[i] += places[i];
+            }
+            continue;
+        }
         stand(&chooser, query_at(&chooser, h, chooser.position), false, chooser.position, q);
         for (int64_t i = 0; i < candidates; i++) {
             scores[i] += score_block(&chooser, h, s->sinks + i * s->block, q, q + d);
         }
     }
+    dpe_selection_favour(s, scores, candidates);
     const struct dpe_choice choice = {
         .blocks = blocks,
         .slashes = slashes,

@@ -2,7 +2,6 @@
  * cosines and sines made from the same maps. */
 #include "engine/base/base.h"
 #include "engine/plan/plan.h"
-#include "engine/plan/plan_internal.h"
 #include "engine/plan/rotation.h"
 
 #include <math.h>
@@ -29,7 +28,8 @@ int dpe_plan_band(const struct dpe_plan *plan, int64_t m, int64_t n)
     return -1;
 }
 
-double dpe_map_position(const struct dpe_position_map *map, int64_t pair, int64_t x)
+/* Position of token x for one pair under one map: min(f((x mod period)/scale) + offset, cap). */
+static double map_position(const struct dpe_position_map *map, int64_t pair, int64_t x)
 {
     double folded = isinf(map->period) ? (double)x : (double)(x % (int64_t)map->period);
     double scaled = folded / map->scale[pair];
@@ -49,8 +49,8 @@ struct dpe_rel dpe_plan_position(const struct dpe_plan *plan, int64_t layer, int
         plan->mask[(layer * plan->n_heads + head) * plan->n_pairs + pair] == 0) {
         band = &plan->bands[0];
     }
-    rel.pq = dpe_map_position(&band->q, pair, m);
-    rel.pk = dpe_map_position(&band->k, pair, n);
+    rel.pq = map_position(&band->q, pair, m);
+    rel.pk = map_position(&band->k, pair, n);
     rel.rel = rel.pq - rel.pk;
     if (plan->exact) {
         double lo = (double)band->lo;
@@ -124,7 +124,7 @@ static void fill_table(const struct dpe_plan *plan, const struct dpe_position_ma
             sine[x * n_pairs + j] = 0.0F;
         }
         for (int64_t j = 0; j < turning; j++) {
-            double position = plan->exact ? (double)x : dpe_map_position(map, j, x);
+            double position = plan->exact ? (double)x : map_position(map, j, x);
             double angle = position * plan->inv_freq[j];
             if (plan->angle == DPE_ANGLE_F32) {
                 angle = (double)((float)position * (float)plan->inv_freq[j]);

@@ -3,7 +3,7 @@
 #include "engine/base/base.h"
 #include "engine/model/config/config.h"
 #include "engine/plan/plan.h"
-#include "engine/plan/plan_internal.h"
+#include "engine/plan/rope.h"
 
 #include <math.h>
 
@@ -231,6 +231,7 @@ dpe_status dpe_plan_make_layer(const struct dpe_config *config, const struct dpe
         return status;
     }
     made.angle = angle;
+    made.selection = (struct dpe_selection){0};
     made.n_bands = 1;
     made.bands[0].hi = kind->window > 0 ? kind->window : INT64_MAX;
     double a = 1.0;

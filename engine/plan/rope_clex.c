@@ -3,7 +3,7 @@
  * 3/8 rule of Runge and Kutta. Here in double. */
 #include "engine/base/base.h"
 #include "engine/model/config/config.h"
-#include "engine/plan/plan_internal.h"
+#include "engine/plan/rope.h"
 
 #include <math.h>
 #include <stdlib.h>

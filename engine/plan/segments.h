@@ -112,12 +112,6 @@ void dpe_walk_free(struct dpe_walk *walk);
 dpe_status dpe_walk_split(struct dpe_walk *walk, int64_t rows, int32_t keys, int32_t parts,
                           struct dpe_error *err);
 
-#ifdef __CUDACC__
-#define DPE_HOST_DEVICE __host__ __device__
-#else
-#define DPE_HOST_DEVICE
-#endif
-
 /** Keys [*lo, *hi) that row r of a block sees in a segment; none when *lo ≥ *hi. */
 DPE_HOST_DEVICE static inline void dpe_segment_keys(const struct dpe_query_block *block,
                                                     const struct dpe_segment *segment, int32_t r,

@@ -38,7 +38,8 @@ dpe_status dpe_selection_check(const struct dpe_selection *s, struct dpe_error *
         {"attended", s->attended, attended ? 1 : 0, attended ? s->block : MOST},
         {"last", s->last, probability ? 1 : 0, MOST},
         {"slashes", s->slashes, 0, probability ? MOST : 0},
-        {"representative", (int64_t)s->representative, 0, DPE_REPRESENT_PROBABILITY},
+        {"first", s->first, 0, s->k},
+        {"representative", (int64_t)s->representative, 0, DPE_REPRESENT_COMPRESSED},
         {"unit", (int64_t)s->unit, 0, DPE_CHOICE_LAYER},
         {"positions", (int64_t)s->positions, 0, DPE_PLACE_CONSTANT},
         {"scored", (int64_t)s->scored, 0, DPE_SCORE_CONSTANT},
@@ -48,12 +49,6 @@ dpe_status dpe_selection_check(const struct dpe_selection *s, struct dpe_error *
         status = check_number(fields[i].name, fields[i].value, fields[i].least, fields[i].most, err);
     }
     return status;
-}
-
-int64_t dpe_selection_candidates(const struct dpe_selection *s, int64_t m)
-{
-    int64_t before = dpe_selection_chooser(s, m) + 1 - s->local - s->sinks;
-    return before > 0 ? before / s->block : 0;
 }
 
 int64_t dpe_selection_distances(const struct dpe_selection *s, int64_t m)
@@ -96,6 +91,13 @@ static int ascending(const void *left, const void *right)
     int32_t a = *(const int32_t *)left;
     int32_t b = *(const int32_t *)right;
     return a < b ? -1 : a > b;
+}
+
+void dpe_selection_favour(const struct dpe_selection *s, double *scores, int64_t n)
+{
+    for (int64_t i = 0; i < s->first && i < n; i++) {
+        scores[i] = (double)INFINITY;
+    }
 }
 
 int64_t dpe_selection_choose(const double *scores, int64_t n, int64_t k, int32_t *chosen)
@@ -232,9 +234,10 @@ double dpe_selection_pairs(const struct dpe_selection *s, int64_t n)
 double dpe_selection_work(const struct dpe_selection *s, int64_t n)
 {
     double work = dpe_selection_pairs(s, n);
-    double rows = s->representative == DPE_REPRESENT_KEYS       ? (double)s->block
-                  : s->representative == DPE_REPRESENT_EXTREMES ? 2.0
-                                                                : 1.0;
+    double rows = s->representative == DPE_REPRESENT_KEYS         ? (double)s->block
+                  : s->representative == DPE_REPRESENT_EXTREMES   ? 2.0
+                  : s->representative == DPE_REPRESENT_COMPRESSED ? 2.0
+                                                                  : 1.0;
     bool probability = s->representative == DPE_REPRESENT_PROBABILITY;
     for (int64_t m = 0; dpe_selects(s) && m < n; m += s->refresh) {
         int64_t candidates = dpe_selection_candidates(s, m);
@@ -253,6 +256,7 @@ int64_t dpe_selection_width(const struct dpe_selection *s, int64_t head_dim)
     case DPE_REPRESENT_MEAN:
     case DPE_REPRESENT_ATTENDED:
     case DPE_REPRESENT_WEIGHTED:
+    case DPE_REPRESENT_COMPRESSED:
         return head_dim;
     case DPE_REPRESENT_EXTREMES:
         return 2 * head_dim;
@@ -267,5 +271,6 @@ int64_t dpe_selection_heads(const struct dpe_selection *s, int64_t n_heads, int6
 {
     bool own = s->representative == DPE_REPRESENT_ATTENDED ||
                s->representative == DPE_REPRESENT_WEIGHTED;
-    return own ? n_heads : n_kv_heads;
+    int64_t kinds = s->representative == DPE_REPRESENT_COMPRESSED ? 2 : 1;
+    return own ? n_heads : kinds * n_kv_heads;
 }

@@ -20,6 +20,12 @@
 
 #include "engine/base/base.h"
 
+#ifdef __CUDACC__
+#define DPE_HOST_DEVICE __host__ __device__
+#else
+#define DPE_HOST_DEVICE
+#endif
+
 /** What stands for a block when a query's head scores it. */
 enum dpe_representative {
     DPE_REPRESENT_MEAN,     /**< q · the mean of its keys */
@@ -36,6 +42,10 @@ enum dpe_representative {
     DPE_REPRESENT_PROBABILITY, /**< the sum of the probabilities of its keys for the `last` queries
                                     up to the one that chooses, each over all keys up to its own
                                     (MInference); the only one that scores distances */
+    DPE_REPRESENT_COMPRESSED, /**< the probability of the mean of its keys among those of all blocks
+                                   that end at or before the query that chooses, for each query head
+                                   (NSA). What these probabilities make of the means of the blocks'
+                                   values may be asked for beside (struct dpe_attention) */
 };
 
 /** Whose scores are summed, and who therefore chooses the same blocks. */
@@ -71,6 +81,7 @@ struct dpe_selection {
     int64_t attended; /**< keys that DPE_REPRESENT_ATTENDED takes, 1 … block */
     int64_t last;     /**< queries that DPE_REPRESENT_PROBABILITY takes, ≥ 1 */
     int64_t slashes;  /**< distances to choose by it, ≥ 0; 0 with other representatives */
+    int64_t first;    /**< of the k, blocks 0 … first−1 whatever their scores, 0 ≤ first ≤ k */
     enum dpe_representative representative;
     enum dpe_choice_unit unit;
     enum dpe_chosen_place positions;
@@ -93,12 +104,23 @@ const char *dpe_selection_word(enum dpe_selection_field field, int value);
 dpe_status dpe_selection_check(const struct dpe_selection *s, struct dpe_error *err);
 
 /** The position of the query that chooses for the query at m. */
-static inline int64_t dpe_selection_chooser(const struct dpe_selection *s, int64_t m)
+DPE_HOST_DEVICE static inline int64_t dpe_selection_chooser(const struct dpe_selection *s,
+                                                            int64_t m)
 {
     return m - m % s->refresh;
 }
 /** Candidates of the query at m: blocks 0 … this − 1. */
-int64_t dpe_selection_candidates(const struct dpe_selection *s, int64_t m);
+DPE_HOST_DEVICE static inline int64_t dpe_selection_candidates(const struct dpe_selection *s,
+                                                               int64_t m)
+{
+    int64_t before = dpe_selection_chooser(s, m) + 1 - s->local - s->sinks;
+    return before > 0 ? before / s->block : 0;
+}
+/** Blocks that end at or before position m. */
+static inline int64_t dpe_selection_complete(const struct dpe_selection *s, int64_t m)
+{
+    return m + 1 > s->sinks ? (m + 1 - s->sinks) / s->block : 0;
+}
 /** Distances that may be chosen for the query at m: local, local + 1, …; 0 without slashes. */
 int64_t dpe_selection_distances(const struct dpe_selection *s, int64_t m);
 /** What was chosen for a query, both ascending: blocks, and distances as local + index. */
@@ -106,6 +128,8 @@ struct dpe_choice {
     const int32_t *blocks, *slashes;
     int64_t n_blocks, n_slashes;
 };
+/** The scores of the blocks that are chosen whatever they have, of n. */
+void dpe_selection_favour(const struct dpe_selection *s, double *scores, int64_t n);
 /** The k largest of n scores as indices in ascending order; NaN counts as the smallest score. Their
  *  number, min(k, n). */
 int64_t dpe_selection_choose(const double *scores, int64_t n, int64_t k, int32_t *chosen);
@@ -142,14 +166,22 @@ static inline bool dpe_selection_keeps_queries(const struct dpe_selection *s)
  * dpe_block_known(i) is: the block's last key, and for DPE_REPRESENT_ATTENDED `local` queries
  * after it. Branches share those known before their common prefix ends. */
 
-/** Floats of a representative, and how many are there of a block: of each KV head or query head; 0:
- *  none are kept. */
+/** Floats of a representative, and how many are there of a block: of each KV head or query head, of
+ *  DPE_REPRESENT_COMPRESSED the means of all KV heads' keys and then of their values; 0: none are
+ *  kept. */
 int64_t dpe_selection_width(const struct dpe_selection *s, int64_t head_dim);
 int64_t dpe_selection_heads(const struct dpe_selection *s, int64_t n_heads, int64_t n_kv_heads);
-static inline int64_t dpe_block_known(const struct dpe_selection *s, int64_t i)
+DPE_HOST_DEVICE static inline int64_t dpe_block_known(const struct dpe_selection *s, int64_t i)
 {
     int64_t after = s->representative == DPE_REPRESENT_ATTENDED ? s->local : 0;
     return s->sinks + (i + 1) * s->block - 1 + after;
+}
+/** Blocks whose representatives are known before position m. */
+DPE_HOST_DEVICE static inline int64_t dpe_blocks_known_before(const struct dpe_selection *s,
+                                                              int64_t m)
+{
+    int64_t over = m - (dpe_block_known(s, 0) - s->block + 1);
+    return over > 0 ? over / s->block : 0;
 }
 /** Representatives of a head for a cache of `capacity` rows and so many branches. */
 static inline int64_t dpe_selection_slots(const struct dpe_selection *s, int64_t capacity,
@@ -159,8 +191,8 @@ static inline int64_t dpe_selection_slots(const struct dpe_selection *s, int64_t
 }
 /** Which of them is block i's in the branch whose own keys lie `offset` rows after their positions,
  *  `room` rows for each branch. */
-static inline int64_t dpe_block_slot(const struct dpe_selection *s, int64_t prefix, int64_t room,
-                                     int64_t offset, int64_t i)
+DPE_HOST_DEVICE static inline int64_t dpe_block_slot(const struct dpe_selection *s, int64_t prefix,
+                                                     int64_t room, int64_t offset, int64_t i)
 {
     bool own = offset > 0 && dpe_block_known(s, i) >= prefix;
     return own ? i + offset / room * (room / s->block + 2) : i;

@@ -1,5 +1,5 @@
 /* The attention temperature: what makes one valid, its factor, and its one canonical text. */
-#include "engine/plan/plan_internal.h"
+#include "engine/plan/plan.h"
 
 #include <math.h>
 #include <stdio.h>

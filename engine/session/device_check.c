@@ -8,6 +8,7 @@
  * against other code, all but the largest logit's index and the profile's sums. */
 #include "engine/device/device.h"
 #include "engine/device/device_ops.h"
+#include "engine/plan/methods/methods.h"
 #include "engine/session/session_internal.h"
 
 #include <math.h>

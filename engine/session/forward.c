@@ -130,9 +130,8 @@ struct dpe_store dpe_session_store(const struct dpe_session *s, int64_t layer)
                               .layer = layer};
 }
 
-/* Attention of a layer for the rows of a batch from `first` on. */
-static struct dpe_attention attention_of(const struct dpe_session *s, int64_t layer,
-                                         const struct dpe_batch *batch, int64_t first)
+struct dpe_attention dpe_forward_attention(const struct dpe_session *s, int64_t layer,
+                                           const struct dpe_batch *batch, int64_t first)
 {
     const struct dpe_config *c = s->config;
     int64_t width = c->n_heads * c->head_dim;
@@ -148,6 +147,8 @@ static struct dpe_attention attention_of(const struct dpe_session *s, int64_t la
         .offset = batch->offset,
         .positions = batch->positions,
         .offsets = batch->offsets,
+        .lent = batch->lent,
+        .lents = batch->lents,
         .n_heads = c->n_heads,
         .n_kv_heads = c->n_kv_heads,
         .head_dim = c->head_dim,
@@ -169,11 +170,40 @@ static struct dpe_attention attention_of(const struct dpe_session *s, int64_t la
     };
 }
 
+/* The chosen keys are in args->out, the compressed ones too: with the window, by their gates. */
+static void add_branches(struct dpe_session *s, struct dpe_attention *args, int64_t first)
+{
+    const struct dpe_config *c = s->config;
+    int64_t width = c->n_heads * c->head_dim;
+    struct dpe_branches branches = {
+        .gates = row_of(s, s->branch_gates, first, 3 * c->n_heads),
+        .compressed = args->compressed,
+        .out = args->out,
+        .rows = args->rows,
+    };
+    if (c->n_kinds > 1) {
+        branches.windowed = row_of(s, s->windowed, first, width);
+        args->plan = &s->kind_plans[1];
+        args->rotation = &s->kind_rotations[1];
+        args->compressed = NULL;
+        args->out = branches.windowed;
+        s->ops->attention(s->backend, args);
+    }
+    s->ops->merge(s->backend, &branches);
+}
+
 static void attend(struct dpe_session *s, int64_t layer, const struct dpe_batch *batch,
                    int64_t first)
 {
-    const struct dpe_attention args = attention_of(s, layer, batch, first);
+    struct dpe_attention args = dpe_forward_attention(s, layer, batch, first);
+    bool branches = s->config->branch_block > 0;
+    if (branches) {
+        args.compressed = row_of(s, s->compressed, first, s->config->n_heads * s->config->head_dim);
+    }
     s->ops->attention(s->backend, &args);
+    if (branches) {
+        add_branches(s, &args, first);
+    }
     if (s->config->sinks) {
         s->ops->sinks(s->backend, layer, s->lse, args.rows, args.out);
     }
@@ -183,7 +213,7 @@ static void attend(struct dpe_session *s, int64_t layer, const struct dpe_batch 
 static void represent(struct dpe_session *s, int64_t layer, const struct dpe_batch *batch)
 {
     if (s->marks[layer] != NULL) {
-        const struct dpe_attention args = attention_of(s, layer, batch, 0);
+        const struct dpe_attention args = dpe_forward_attention(s, layer, batch, 0);
         s->ops->represent(s->backend, &args);
     }
 }
@@ -282,7 +312,7 @@ static void normalise_heads(struct dpe_session *s, enum dpe_weight norm, int64_t
     }
 }
 
-/* q from row `first` on, k and v of all rows. */
+/* q and the gates of branches from row `first` on, k and v of all rows. */
 static void project(struct dpe_session *s, int64_t layer, int64_t rows, int64_t first)
 {
     const struct dpe_ops *ops = s->ops;
@@ -304,6 +334,10 @@ static void project(struct dpe_session *s, int64_t layer, int64_t rows, int64_t 
                         false);
         }
         normalise_heads(s, DPE_WEIGHT_Q_NORM, layer, q, rows - first, c->n_heads);
+    }
+    if (first < rows && c->branch_block > 0) {
+        ops->linear(b, layer, DPE_WEIGHT_BRANCH_GATES, row_of(s, in, first, c->hidden), rows - first,
+                    row_of(s, s->branch_gates, first, 3 * c->n_heads), false);
     }
 }
 

@@ -92,6 +92,14 @@ dpe_status dpe_session_check_plan(const struct dpe_config *config, const struct 
                         plan->name, plan->n_pairs, plan->n_layers, plan->n_heads,
                         config->head_dim / 2, config->n_layers, config->n_heads);
     }
+    bool compressed = plan->selection.representative == DPE_REPRESENT_COMPRESSED &&
+                      dpe_selects(&plan->selection) && plan->selection.refresh == 1;
+    if (config->branch_block > 0 && !compressed) {
+        return dpe_fail(err, DPE_USAGE,
+                        "plan %s: the model (model_type %s) chooses keys by its compressed blocks; "
+                        "expected a plan that was made for it, with that selection",
+                        plan->name, config->model_type);
+    }
     if (dpe_selects(&plan->selection) && plan->selection.unit == DPE_CHOICE_LAYER &&
         peers->size > 1) {
         return dpe_fail(err, DPE_USAGE,
@@ -117,14 +125,25 @@ static dpe_status allocate_host(struct dpe_session *s, struct dpe_error *err)
     s->tap_q = dpe_alloc(b->taps, 1);
     s->tokens = dpe_alloc(b->tokens, 1);
     s->length = dpe_alloc_zero(3 * (size_t)s->options.branches, sizeof *s->length);
+    s->lent = dpe_alloc_zero(2 * (size_t)s->options.branches, sizeof *s->lent);
     bool good = s->cache_k != NULL && s->cache_v != NULL && s->logits != NULL && s->tap_q != NULL &&
-                s->length != NULL && s->tokens != NULL && s->cache_q != NULL && s->marks != NULL;
+                s->length != NULL && s->lent != NULL && s->tokens != NULL && s->cache_q != NULL && s->marks != NULL;
     if (good) {
         s->tap_k = s->tap_q + b->rows * dpe_model_config(s->model)->n_heads * s->config->head_dim;
         s->positions = s->length + s->options.branches;
         s->offsets = s->positions + s->options.branches;
+        s->lents = s->lent + s->options.branches;
     }
     return good ? DPE_OK : dpe_session_out_of_memory(s, err);
+}
+
+/* Why the backend gave no memory: its device failed, or there is none. */
+static dpe_status not_allocated(struct dpe_session *s, struct dpe_error *err)
+{
+    int64_t layer = -1;
+    int64_t row = -1;
+    dpe_status status = s->ops->finish(s->backend, &layer, &row, err);
+    return status != DPE_OK ? status : dpe_session_out_of_memory(s, err);
 }
 
 /* What the plan's selection keeps of the layers that the plan moves. */
@@ -170,7 +189,7 @@ static dpe_status allocate_cache(struct dpe_session *s, struct dpe_error *err)
         s->cache_v[layer] = s->ops->allocate(s->backend, b->cache);
         good = s->cache_k[layer] != NULL && s->cache_v[layer] != NULL;
     }
-    return good ? DPE_OK : dpe_session_out_of_memory(s, err);
+    return good ? DPE_OK : not_allocated(s, err);
 }
 
 static void release_cache(struct dpe_session *s)
@@ -185,6 +204,13 @@ static void release_cache(struct dpe_session *s)
     s->kv = NULL;
 }
 
+/* So that the next plan makes it, whatever its size. */
+static void drop_cache(struct dpe_session *s)
+{
+    release_cache(s);
+    s->bytes.cache = s->bytes.kv = s->bytes.file = 0;
+}
+
 static dpe_status allocate(struct dpe_session *s, struct dpe_error *err)
 {
     const struct dpe_session_bytes *b = &s->bytes;
@@ -196,7 +222,8 @@ static dpe_status allocate(struct dpe_session *s, struct dpe_error *err)
         {&s->attended, b->heads}, {&s->k, b->kv_heads},    {&s->v, b->kv_heads},
         {&s->gate, b->mlp},       {&s->up, b->mlp},        {&s->workspace, b->workspace},
         {&s->part, b->part},      {&s->lse, b->sinks},     {&s->gathered, b->experts},
-        {&s->made, b->experts},   {&s->scores, b->scores},
+        {&s->made, b->experts},   {&s->scores, b->scores}, {&s->branch_gates, b->gates},
+        {&s->compressed, b->branch}, {&s->windowed, b->branch},
     };
     bool good = true;
     for (size_t i = 0; good && i < sizeof buffers / sizeof buffers[0]; i++) {
@@ -206,9 +233,9 @@ static dpe_status allocate(struct dpe_session *s, struct dpe_error *err)
         *buffers[i].memory = s->ops->allocate(s->backend, buffers[i].bytes);
         good = *buffers[i].memory != NULL;
     }
-    dpe_status status = good ? allocate_cache(s, err) : dpe_session_out_of_memory(s, err);
+    dpe_status status = good ? allocate_cache(s, err) : not_allocated(s, err);
     if (status == DPE_OK && !allocate_selection(s)) {
-        status = dpe_session_out_of_memory(s, err);
+        status = not_allocated(s, err);
     }
     return status;
 }
@@ -217,7 +244,8 @@ static void release(struct dpe_session *s)
 {
     dpe_mem *buffers[] = {&s->x,        &s->normed, &s->q,    &s->k,    &s->v,
                           &s->attended, &s->gate,   &s->up,   &s->part, &s->workspace,
-                          &s->gathered, &s->made,   &s->scores, &s->lse};
+                          &s->gathered, &s->made,   &s->scores, &s->lse,
+                          &s->branch_gates, &s->compressed, &s->windowed};
     for (size_t i = 0; i < sizeof buffers / sizeof buffers[0]; i++) {
         s->ops->release(s->backend, *buffers[i]);
         *buffers[i] = NULL;
@@ -297,6 +325,7 @@ void dpe_session_join(struct dpe_session *s, int64_t keep)
     s->room = s->options.capacity;
     s->n_branches = 1;
     s->length[0] = keep;
+    memset(s->lent, 0, (size_t)s->options.branches * sizeof *s->lent);
 }
 
 dpe_status dpe_session_create_untested(const struct dpe_model *model, const struct dpe_plan *plan,
@@ -348,6 +377,7 @@ void dpe_session_destroy(struct dpe_session *s)
     free(s->logits);
     free(s->tap_q);
     free(s->length);
+    free(s->lent);
     free(s->tokens);
     dpe_rotation_free(&s->rotation);
     dpe_plan_free(&s->plan);
@@ -375,17 +405,19 @@ static dpe_status allocate_plan(struct dpe_session *s, struct dpe_error *err)
         release_selection(s);
         s->bytes = bytes;
         if (moves) {
-            release_cache(s);
-            s->bytes.cache = s->bytes.kv = s->bytes.file = 0;
+            drop_cache(s);
         }
         bool good = s->workspace != NULL && allocate_selection(s);
         s->bytes.workspace = s->workspace == NULL ? 0 : s->bytes.workspace;
-        status = good ? DPE_OK : dpe_session_out_of_memory(s, err);
+        status = good ? DPE_OK : not_allocated(s, err);
         if (status == DPE_OK && moves) {
             s->bytes.cache = bytes.cache;
             s->bytes.kv = bytes.kv;
             s->bytes.file = bytes.file;
             status = allocate_cache(s, err);
+            if (status != DPE_OK) {
+                drop_cache(s);
+            }
         }
         if (status == DPE_OK) {
             status = s->ops->set_plan(s->backend, &s->plan, &s->rotation, err);

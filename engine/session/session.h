@@ -146,7 +146,9 @@ dpe_status dpe_session_branch_cut(struct dpe_session *session, int64_t branch, i
                                   struct dpe_error *err);
 /** Make the first n tokens of branch `to` those of branch `from`, without running them; what `to`
  *  held after the prefix goes. prefix ≤ n ≤ the length of `from`, different branches, else
- *  DPE_USAGE. */
+ *  DPE_USAGE. Without a prefix and a selection the CPU devices do not copy: `to` reads the rows of `from`
+ *  until that is cut back, and steps of both read them from memory once. The results have the same
+ *  bits either way. */
 dpe_status dpe_session_branch_copy(struct dpe_session *session, int64_t from, int64_t to, int64_t n,
                                    struct dpe_error *err);
 /** What a session can hold: its options, resolved. */

@@ -24,6 +24,8 @@ struct dpe_session_bytes {
     uint64_t mlp;       /**< gate and up, each: [rows][intermediate] */
     uint64_t part;      /**< what attention or MLP adds, before its norm: [rows][hidden], float */
     uint64_t sinks;     /**< log-sum-exps: [rows][n_heads], float */
+    uint64_t branch;    /**< of attention's branches but the chosen keys, each: [rows][n_heads][head_dim] */
+    uint64_t gates;     /**< of the branches: [rows][n_heads][3] */
     uint64_t experts;   /**< gathered and made, each: [rows][hidden], float */
     uint64_t scores;    /**< of experts: [rows][n_experts], float */
     uint64_t cache;     /**< keys, and values, of one layer: [n_kv_heads][capacity][head_dim] */
@@ -36,7 +38,7 @@ struct dpe_session_bytes {
     uint64_t rotation;  /**< tables of the plan */
     uint64_t state;     /**< the backend's own */
     uint64_t taps;      /**< host copies of q and k of all heads, float */
-    uint64_t branches;  /**< lengths, and positions and offsets of a step: [branches] each */
+    uint64_t branches;  /**< lengths, what is lent; positions, offsets, what is lent of a step */
     uint64_t tokens;    /**< ids by cache row: [capacity] */
     uint64_t total;
     int64_t rows;       /**< of a forward pass: the chunk, or a step of all branches */
@@ -66,10 +68,15 @@ struct dpe_session {
     int64_t n_branches; /**< ≥ 1 */
     int64_t *length;    /**< [options.branches] tokens of each branch, the prefix included */
     int64_t *positions, *offsets; /**< [options.branches] of a step */
+    /** [options.branches] what each branch reads from another one, which reads nothing from others and
+     *  has at least so many tokens. */
+    struct dpe_lent *lent;
+    struct dpe_lent *lents; /**< [options.branches] of a step */
     int32_t *tokens;              /**< [capacity] what each cache row was fed with */
     struct dpe_session_work work;
     dpe_mem x, normed, q, k, v, attended, gate, up, workspace;
-    dpe_mem part, lse, gathered, made, scores; /**< NULL where the model does not need them */
+    /** NULL where the model does not need them. */
+    dpe_mem part, lse, gathered, made, scores, branch_gates, compressed, windowed;
     struct dpe_kv *kv;          /**< NULL: the cache is in cache_k, cache_v, cache_q */
     dpe_mem *cache_k, *cache_v; /**< [n_layers] */
     dpe_mem *cache_q, *marks;   /**< [n_layers], each NULL where the plan does not need it */
@@ -159,6 +166,9 @@ void dpe_session_join(struct dpe_session *session, int64_t keep);
  *  are then in session->normed, rows 0 … wanted−1. */
 dpe_status dpe_forward(struct dpe_session *session, const struct dpe_batch *batch,
                        struct dpe_error *err);
+/** Attention of a layer for the rows of a batch from `first` on, whose queries are in the session. */
+struct dpe_attention dpe_forward_attention(const struct dpe_session *session, int64_t layer,
+                                           const struct dpe_batch *batch, int64_t first);
 /** The representatives of the blocks that a branch's own tokens complete, of which it has n with
  *  the prefix; where its cache rows were copied. Nothing where the plan keeps none. */
 void dpe_forward_represent(struct dpe_session *session, int64_t layer, int64_t branch, int64_t n);

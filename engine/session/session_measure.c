@@ -17,24 +17,9 @@ dpe_status dpe_session_measure_attention(struct dpe_session *s, int64_t length, 
     dpe_status status = s->ops->finish(s->backend, &ignored_layer, &ignored_row, err);
     double start = dpe_clock();
     for (int64_t at = 0; at < length && status == DPE_OK; at += chunk) {
-        const struct dpe_attention args = {
-            .plan = &s->plan,
-            .rotation = &s->rotation,
-            .layer = layer,
-            .start = at,
-            .rows = length - at < chunk ? length - at : chunk,
-            .n_heads = c->n_heads,
-            .n_kv_heads = c->n_kv_heads,
-            .head_dim = c->head_dim,
-            .capacity = s->options.capacity,
-            .q = s->q,
-            .k = s->cache_k[layer],
-            .v = s->cache_v[layer],
-            .kv = s->kv,
-            .out = s->attended,
-            .workspace = s->workspace,
-            .n_threads = s->options.n_threads,
-        };
+        const struct dpe_batch batch = {.start = at,
+                                        .rows = length - at < chunk ? length - at : chunk};
+        const struct dpe_attention args = dpe_forward_attention(s, layer, &batch, 0);
         s->ops->attention(s->backend, &args);
         status = s->poll != NULL ? s->poll(s->poll_user, err) : DPE_OK;
     }

@@ -58,6 +58,20 @@ static void count_selection(const struct dpe_config *c, const struct dpe_plan *p
     }
 }
 
+/* Of the plan, and where a branch of the same layer has a window of that too. */
+static uint64_t workspace_bytes(const struct dpe_config *c, const struct dpe_plan *plan,
+                                const struct dpe_ops *ops,
+                                const struct dpe_session_options *options, int64_t rows)
+{
+    int64_t keys = options->positions;
+    uint64_t own = ops->attention_workspace(c, plan, keys, rows, options->n_threads);
+    struct dpe_plan window = *plan;
+    window.selection = (struct dpe_selection){0};
+    uint64_t other =
+        c->branch_block > 0 ? ops->attention_workspace(c, &window, keys, rows, options->n_threads) : 0;
+    return own > other ? own : other;
+}
+
 static int64_t layers_moved(const struct dpe_config *c)
 {
     int64_t n = 0;
@@ -92,14 +106,15 @@ struct dpe_session_bytes dpe_session_count_bytes(const struct dpe_config *c,
         .logit_rows = logit_rows < branches ? branches : logit_rows,
         .part = has_norm_after(c) ? product(rows, c->hidden, 1, f) : 0,
         .sinks = c->sinks ? product(rows, c->n_heads, 1, f) : 0,
+        .branch = c->branch_block > 0 ? product(rows, c->n_heads, c->head_dim, e) : 0,
+        .gates = c->branch_block > 0 ? product(rows, 3 * c->n_heads, 1, e) : 0,
         .experts = c->n_experts > 0 ? product(rows, c->hidden, 1, f) : 0,
         .scores = product(rows, c->n_experts, 1, f),
         .rotation = sum(dpe_rotation_bytes(plan, options->positions),
                         kind_bytes(c, options->positions)),
-        .workspace =
-            ops->attention_workspace(c, plan, options->positions, rows, options->n_threads),
+        .workspace = workspace_bytes(c, plan, ops, options, rows),
         .taps = product(rows, options->peers->size * (c->n_heads + c->n_kv_heads), c->head_dim, f),
-        .branches = 3 * (uint64_t)branches * sizeof(int64_t),
+        .branches = (uint64_t)branches * (3 * sizeof(int64_t) + 2 * sizeof(struct dpe_lent)),
         .tokens = product(options->capacity, 1, 1, sizeof(int32_t)),
         .state = ops->state_bytes(c, plan, options),
     };
@@ -113,6 +128,7 @@ struct dpe_session_bytes dpe_session_count_bytes(const struct dpe_config *c,
     /* Each of these is there twice: q and attended, k and v, gate and up. */
     b.total = sum(b.total, twice(sum(b.heads, sum(b.kv_heads, b.mlp))));
     b.total = sum(b.total, sum(b.part, sum(b.sinks, sum(twice(b.experts), b.scores))));
+    b.total = sum(b.total, sum(twice(b.branch), b.gates));
     b.total = sum(b.total, b.taps);
     b.total = sum(b.total, sum(b.kv, product(2, c->n_layers, 1, b.cache)));
     b.total = sum(b.total, product(layers_moved(c), 1, 1, sum(b.queries, b.marks)));

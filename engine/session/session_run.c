@@ -278,7 +278,7 @@ static dpe_status run_tokens(struct dpe_session *s, const struct run *run, struc
     int64_t *length = &s->length[run->branch];
     int64_t before = *length;
     int64_t chunk = s->options.prefill_chunk;
-    struct dpe_batch batch = {.offset = run->branch * s->room};
+    struct dpe_batch batch = {.offset = run->branch * s->room, .lent = s->lent[run->branch]};
     if (run->n > 0) {
         memcpy(s->tokens + before + batch.offset, run->tokens, (size_t)run->n * sizeof *s->tokens);
     }
@@ -326,40 +326,6 @@ dpe_status dpe_session_branch_rows(struct dpe_session *session, int64_t branch,
     const struct run run = {
         .branch = branch, .tokens = tokens, .n = n, .rows = rows, .user = user};
     return run_tokens(session, &run, err);
-}
-
-dpe_status dpe_session_branch_cut(struct dpe_session *s, int64_t branch, int64_t keep,
-                                  struct dpe_error *err)
-{
-    if (branch < 0 || branch >= s->n_branches || keep < s->prefix || keep > s->length[branch]) {
-        return dpe_fail(err, DPE_USAGE,
-                        "session: cannot keep %" PRId64 " tokens of branch %" PRId64, keep, branch);
-    }
-    s->length[branch] = keep;
-    return DPE_OK;
-}
-
-dpe_status dpe_session_branch_copy(struct dpe_session *s, int64_t from, int64_t to, int64_t n,
-                                   struct dpe_error *err)
-{
-    if (from < 0 || from >= s->n_branches || to < 0 || to >= s->n_branches || from == to ||
-        n < s->prefix || n > s->length[from]) {
-        return dpe_fail(err, DPE_USAGE,
-                        "session: cannot copy %" PRId64 " tokens of branch %" PRId64
-                        " to branch %" PRId64,
-                        n, from, to);
-    }
-    int64_t rows = n - s->prefix;
-    int64_t row_from = s->prefix + from * s->room;
-    int64_t row_to = s->prefix + to * s->room;
-    for (int64_t layer = 0; layer < s->config->n_layers && rows > 0; layer++) {
-        const struct dpe_store store = dpe_session_store(s, layer);
-        s->ops->copy_kv(s->backend, &store, row_from, row_to, rows);
-        dpe_forward_represent(s, layer, to, n);
-    }
-    memcpy(s->tokens + row_to, s->tokens + row_from, (size_t)rows * sizeof *s->tokens);
-    s->length[to] = n;
-    return dpe_kv_status(s->kv, err);
 }
 
 dpe_status dpe_session_feed(struct dpe_session *session, const int32_t *tokens, int64_t n,
@@ -416,6 +382,7 @@ static dpe_status step(struct dpe_session *s, int64_t n, const int64_t *branches
     for (int64_t i = 0; i < n; i++) {
         s->positions[i] = s->length[branches[i]];
         s->offsets[i] = branches[i] * s->room;
+        s->lents[i] = s->lent[branches[i]];
     }
     const struct dpe_batch batch = {
         .tokens = tokens,
@@ -423,6 +390,7 @@ static dpe_status step(struct dpe_session *s, int64_t n, const int64_t *branches
         .wanted = logits != NULL || best != NULL ? n : 0,
         .positions = s->positions,
         .offsets = s->offsets,
+        .lents = s->lents,
         .best = best,
     };
     status = dpe_forward(s, &batch, err);

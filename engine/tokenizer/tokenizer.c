@@ -1,6 +1,6 @@
 /* Opening and closing a tokenizer; what it can return without encoding. */
 #include "engine/tokenizer/tokenizer.h"
-#include "engine/base/folder.h"
+#include "engine/system/folder.h"
 #include "engine/tokenizer/tokenizer_gguf.h"
 #include "engine/tokenizer/tokenizer_load.h"
 

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/base/json_strict.h"
+#include "engine/json/json_strict.h"
 #include "engine/tokenizer/tokenizer_parts.h"
 
 #define TAIL        "| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"

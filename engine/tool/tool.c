@@ -1,6 +1,6 @@
 /* Exit codes and the terminal, shared by all tools. It links no backend: tools that run no model
  * start without OpenBLAS. */
-#include "engine/base/platform.h"
+#include "engine/system/platform.h"
 #include "engine/tool/tool_internal.h"
 
 #include <errno.h>

@@ -4,7 +4,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "engine/base/folder.h"
+#include "engine/system/folder.h"
 #include "engine/tool/tool.h"
 
 const char *dpe_tool_model(const char *arg)

@@ -1,7 +1,7 @@
 /* The chat template and the special tokens of a GGUF file. */
 #include <stdlib.h>
 
-#include "engine/base/folder.h"
+#include "engine/system/folder.h"
 #include "engine/gguf/gguf.h"
 #include "eval/chat/chat.h"
 

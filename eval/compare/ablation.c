@@ -1,4 +1,5 @@
 /* The steps of an ablation, and their plans. */
+#include "engine/plan/methods/methods.h"
 #include "eval/compare/ablation.h"
 
 #include <math.h>

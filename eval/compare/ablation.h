@@ -6,6 +6,7 @@
 #define DPE_ABLATION_H
 
 #include "engine/base/base.h"
+#include "engine/plan/methods/methods.h"
 #include "engine/plan/plan.h"
 
 enum dpe_ablation_what {

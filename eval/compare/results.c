@@ -89,6 +89,7 @@ void dpe_results_free(struct dpe_results *results)
     free(results->half_mean);
     free(results->p_value);
     free(results->position_mean);
+    free(results->memory);
     *results = (struct dpe_results){0};
 }
 

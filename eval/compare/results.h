@@ -34,6 +34,8 @@ struct dpe_results {
     double *half_mean;               /**< [m][t] */
     double *p_value;                 /**< [m][t] sign-flip test of that difference */
     double *position_mean;           /**< [m][t][b] perplexity of a bucket's tokens */
+    int64_t *memory; /**< [m][t] bytes of a session for one text of the task's length, −1 = not known;
+                          the caller makes it, or NULL */
 };
 
 /** Collect the rows of `run` and compute everything. Zero-initialise `results`, free it after

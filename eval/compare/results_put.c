@@ -340,6 +340,10 @@ dpe_status dpe_results_put(const struct dpe_results *results, struct dpe_h5 *tab
     put_samples_scale(&place, results->n_samples);
     put(&place, "plan", DPE_COL_STRING, 2, results->keys, "key of the position plan in /plans/plan",
         "1");
+    if (results->memory != NULL) {
+        put(&place, "memory", DPE_COL_I64, 2, results->memory,
+            "what a session for one text of the length needs", "bytes");
+    }
     put_samples(results, &place);
     put_means(results, &place);
     if (results->suite->half) {

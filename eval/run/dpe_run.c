@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/plan/methods/methods.h"
 #include "engine/tokenizer/tokenizer.h"
 #include "eval/run/run_tool.h"
 #include "outputs/read/read.h"

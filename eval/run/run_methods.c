@@ -1,6 +1,7 @@
 /* The list of position methods. */
 #include <string.h>
 
+#include "engine/plan/methods/methods.h"
 #include "engine/plan/plan.h"
 #include "eval/run/run_tool.h"
 

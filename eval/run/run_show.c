@@ -34,6 +34,15 @@ static void show_layers_of(const struct dpe_config *config, int kind)
 /* Which layers a position plan moves, and what the others are. */
 static void show_layers(const struct dpe_config *config)
 {
+    if (config->branch_block > 0) {
+        printf("a plan moves    all layers: compressed and chosen keys, %lld blocks of %lld\n",
+               (long long)config->branch_count, (long long)config->branch_block);
+        if (config->n_kinds > 1) {
+            printf("it leaves       a window of %lld tokens in every layer\n",
+                   (long long)config->kinds[1].window);
+        }
+        return;
+    }
     if (config->layer_kinds == NULL || config->n_kinds == 1) {
         printf("a plan moves    all layers\n");
         return;
@@ -281,7 +290,7 @@ static void show_distances(const struct dpe_plan *plan, int64_t length)
 static const char *const representatives[] = {
     "the mean of its keys", "the largest and smallest components of its keys",
     "its most attended keys", "its best key", "its keys weighed by an attention inside it",
-    "the probability of its keys"};
+    "the probability of its keys", "the probability of the mean of its keys"};
 static const char *const units[] = {"query head", "KV head", "layer"};
 static const char *const chosen_places[] = {"at their positions", "one after another",
                                             "at one distance from the local window on"};
@@ -349,6 +358,9 @@ static void show_selection(const struct dpe_selection *s, int64_t length)
     printf("selection       %lld of the blocks of %lld keys, the first %lld keys, and %lld or more "
            "keys up to the query\n",
            (long long)s->k, (long long)s->block, (long long)s->sinks, (long long)s->local);
+    if (s->first > 0) {
+        printf("always          the first %lld of the blocks\n", (long long)s->first);
+    }
     printf("chosen by       each %s", units[s->unit]);
     if (s->refresh > 1) {
         printf(", at the first of every %lld positions", (long long)s->refresh);

@@ -1,5 +1,5 @@
 /* Answers, whole or as a stream, and the wait for the engine. */
-#include "engine/base/platform.h"
+#include "engine/system/platform.h"
 #include "eval/serve/serve_exchange.h"
 
 #include <errno.h>

@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #include "eval/serve/serve_exchange.h"
-#include "engine/base/json_strict.h"
+#include "engine/json/json_strict.h"
 
 enum {
     CONNECTIONS = 256,

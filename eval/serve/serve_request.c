@@ -5,7 +5,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "engine/base/platform.h"
+#include "engine/system/platform.h"
 #include "eval/serve/serve_tool.h"
 
 typedef struct dpe_serve_refusal refusal_t;

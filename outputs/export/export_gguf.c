@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "engine/base/bytes.h"
-#include "engine/base/json_strict.h"
+#include "engine/json/json_strict.h"
 #include "engine/gguf/gguf.h"
 #include "outputs/storage/storage.h"
 

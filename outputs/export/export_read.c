@@ -5,6 +5,7 @@
 
 #include "engine/model/model.h"
 #include "engine/plan/plan.h"
+#include "engine/plan/rope.h"
 #include "outputs/export/export_tool.h"
 #include "outputs/h5/h5.h"
 #include "outputs/read/profile.h"

@@ -8,8 +8,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "engine/base/child.h"
-#include "engine/base/platform.h"
+#include "engine/system/child.h"
+#include "engine/system/platform.h"
 #include "outputs/storage/storage.h"
 #include "outputs/table/trailer.h"
 

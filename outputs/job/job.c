@@ -1,5 +1,6 @@
 /* A job's inputs: model and texts, device, processes, session. */
-#include "engine/base/folder.h"
+#include "engine/plan/methods/methods.h"
+#include "engine/system/folder.h"
 #include "engine/tokenizer/tokenizer.h"
 #include "outputs/job/estimate.h"
 #include "outputs/job/job_internal.h"
@@ -200,6 +201,14 @@ dpe_status dpe_job_fit_batch(struct dpe_job *job, const struct dpe_plan *plan, i
                      (long long)wanted);
     }
     return status;
+}
+
+dpe_status dpe_job_check_plan(const struct dpe_job *job, const struct dpe_plan *plan, int64_t length,
+                              struct dpe_error *err)
+{
+    const struct dpe_session_options options = dpe_job_session_options(job, length);
+    struct dpe_session_needs needs = {0};
+    return dpe_session_estimate(dpe_model_config(job->model), plan, &options, &needs, err);
 }
 
 const char *dpe_job_memory_text(const struct dpe_job *job, const struct dpe_session_needs *needs,

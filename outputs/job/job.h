@@ -17,6 +17,7 @@
 #include "engine/base/base.h"
 #include "engine/device/device.h"
 #include "engine/ops/options.h"
+#include "engine/plan/methods/methods.h"
 #include "engine/plan/plan.h"
 #include "engine/session/session.h"
 #include "engine/tokenizer/tokenizer.h"
@@ -134,9 +135,12 @@ dpe_status dpe_job_start(struct dpe_job *job, const struct dpe_job_identity *own
 /** Set job->batch: `wanted` sequences of `capacity` tokens, or the most that fit into memory. */
 dpe_status dpe_job_fit_batch(struct dpe_job *job, const struct dpe_plan *plan, int64_t capacity,
                              int64_t wanted, struct dpe_error *err);
-/** The memory line of a dry run: `bytes` of a session, `weights` that are mapped or, on a device,
- * part of them (dpe_session_estimate). Returns the buffer. */
+/** Whether the job's device runs texts of `length` tokens under `plan`: DPE_NO_DEVICE or DPE_USAGE with
+ *  what it lacks. */
+dpe_status dpe_job_check_plan(const struct dpe_job *job, const struct dpe_plan *plan, int64_t length,
+                              struct dpe_error *err);
 enum { DPE_JOB_MEMORY = 320 };
+/** The memory line of a dry run: what a session needs (dpe_session_estimate). Returns the buffer. */
 const char *dpe_job_memory_text(const struct dpe_job *job, const struct dpe_session_needs *needs,
                                 char text[DPE_JOB_MEMORY]);
 struct dpe_job_speed;

@@ -6,6 +6,7 @@
 #define DPE_READ_H
 
 #include "engine/base/base.h"
+#include "engine/plan/methods/methods.h"
 #include "engine/plan/plan.h"
 #include "outputs/h5/h5.h"
 

@@ -5,6 +5,7 @@
 
 #include "engine/base/base.h"
 #include "engine/model/model.h"
+#include "engine/plan/methods/methods.h"
 #include "engine/plan/plan.h"
 #include "engine/tool/tool.h"
 #include "outputs/h5/unchecked.h"

@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "engine/base/base.h"
-#include "engine/base/folder.h"
+#include "engine/system/folder.h"
 #include "engine/tool/tool.h"
 #include "outputs/h5/unchecked.h"
 #include "outputs/report/comparison/report_eval.h"

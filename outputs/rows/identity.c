@@ -76,6 +76,33 @@ const char *dpe_identity_get(const struct dpe_identity *identity, const char *na
     return NULL;
 }
 
+const char *dpe_identity_task_words(const char *niah, char text[DPE_TASK_WORDS])
+{
+    int keys = 0;
+    int values = 0;
+    int queries = 0;
+    text[0] = '\0';
+    if (niah == NULL ||
+        sscanf(niah, "keys=%9d,values=%9d,queries=%9d", &keys, &values, &queries) != 3) {
+        return text;
+    }
+    char n_keys[16] = "one";
+    char n_values[16] = "one";
+    char at_once[40] = "";
+    if (keys != 1) {
+        snprintf(n_keys, sizeof n_keys, "%d", keys);
+    }
+    if (values != 1) {
+        snprintf(n_values, sizeof n_values, "%d", values);
+    }
+    if (queries != 1) {
+        snprintf(at_once, sizeof at_once, ", %d asked for at once", queries);
+    }
+    snprintf(text, DPE_TASK_WORDS, "%s key%s of %s value%s%s", n_keys, keys != 1 ? "s" : "", n_values,
+             values != 1 ? "s" : "", at_once);
+    return text;
+}
+
 static dpe_status reserve(struct dpe_identity *identity, struct dpe_error *err)
 {
     if (identity->n < identity->capacity) {

@@ -1,6 +1,6 @@
 /* The folder of a run's journal, and the file at the table's path: whose they are, and what is done
  * when either is changed by someone else while the run goes on. */
-#include "engine/base/platform.h"
+#include "engine/system/platform.h"
 #include "outputs/run/run_internal.h"
 
 #include <dirent.h>

@@ -2,7 +2,7 @@
  * under a name that is not taken, write, sync, rename, sync the folder. */
 #include "outputs/storage/durable.h"
 #include "engine/base/base.h"
-#include "engine/base/platform.h"
+#include "engine/system/platform.h"
 #include "outputs/storage/storage.h"
 
 #include <dirent.h>

@@ -6,7 +6,7 @@
  * is synced before the next one is written, a crash can only leave the last one torn. */
 #include "engine/base/base.h"
 #include "engine/base/bytes.h"
-#include "engine/base/platform.h"
+#include "engine/system/platform.h"
 #include "outputs/storage/storage.h"
 #include "outputs/table/trailer.h"
 

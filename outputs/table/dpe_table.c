@@ -33,7 +33,7 @@ static int check_shape(const struct dpe_table_values *values, char *message)
         {"n_groups", values->n_groups, values->n_pairs},
         {"trained_length", values->trained_length, INT64_C(1) << 40},
         {"length", values->length, INT64_C(1) << 40},
-        /* Of frequencies nothing is near. */
+        /* A table of frequencies has no window. */
         {"window", values->window + (values->frequencies != 0), values->length},
     };
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {

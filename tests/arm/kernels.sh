@@ -26,14 +26,15 @@ compile() {
     "$cc" $flags $include "$@" -c -o "$work/$to.o"
 }
 for file in engine/base/error.c engine/base/memory.c engine/base/nearest.c engine/base/numbers.c engine/base/support.c \
-    engine/plan/*.c engine/kv/*.c engine/ops/*.c engine/blocks/*.c engine/cpu/attention_cpu*.c engine/cpu/blas.c engine/cpu/ops_cpu*.c \
-    engine/model/config/layer_weights.c engine/model/model.c "tests/engine/cpu/$test.c"; do
+    engine/plan/*.c engine/plan/methods/*.c engine/kv/*.c engine/ops/*.c engine/blocks/*.c engine/cpu/*.c \
+    engine/cpu/attention/*.c engine/cpu/kernels/cpu_choose.c engine/model/config/layer_weights.c engine/model/model.c \
+    "tests/engine/cpu/$test.c"; do
     compile "$(basename "$file" .c)" "$file"
 done
 for set in portable neon; do
     upper=$(echo "$set" | tr '[:lower:]' '[:upper:]')
     compile "kernels_$set" "-DDPE_SIMD_$upper" "-DDPE_KERNELS_NAME=dpe_cpu_kernels_$set" \
-        "-DDPE_KERNELS_LABEL=\"$set\"" engine/cpu/cpu_kernels.c
+        "-DDPE_KERNELS_LABEL=\"$set\"" engine/cpu/kernels/cpu_kernels.c
 done
 "$cc" -fopenmp -Wl,--gc-sections -o "$work/test" "$work"/*.o -lm
 # The C library of the cross compiler lies where the compiler has it.

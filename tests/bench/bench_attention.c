@@ -1,11 +1,11 @@
-/* Attention of the CPU backend against the machine's own peak, rope and dpe. The peak is measured
- * by a small loop of fused multiply-adds before every run, because other work may share the
- * machine.
+/* Attention of the CPU backend against the machine's own peak, rope and dpe, in float and, where
+ * the processor can, in bfloat16 ("bf16"; the peak remains that of floats). The peak is measured by
+ * a small loop of fused multiply-adds before every run, because other work may share the machine.
  *
  *   bench_attention [THREADS [CHUNK [LENGTH …]]]     defaults: 1, 512, and 4096 8192 16384
  * With one thread the time is the thread's own (CPU), so that other programs' turns do not count;
- * with more it is wall-clock time. CHUNK 0 is one call for the whole length. Best of five, both
- * methods in turn. stdout: one JSON object a line. */
+ * with more it is wall-clock time. CHUNK 0 is one call for the whole length. Best of five, all in
+ * turn. stdout: one JSON object a line. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -15,7 +15,9 @@
 
 #include <omp.h>
 
-#include "engine/cpu/cpu_kernels.h"
+#include "engine/cpu/kernels/cpu_bf16.h"
+#include "engine/cpu/attention/attention_cpu.h"
+#include "engine/plan/methods/methods.h"
 
 enum { REPEATS = 5 };
 
@@ -115,6 +117,7 @@ static float *random_floats(int64_t n, uint64_t seed)
 /* One method's run: everything `attend` needs. */
 struct side {
     const char *method;
+    const struct dpe_cpu_bf16 *bf16;
     struct dpe_plan plan;
     struct dpe_rotation rotation;
     void *workspace;
@@ -129,10 +132,11 @@ struct work {
     float *q, *k, *v, *out;
 };
 
-static struct side side_make(const char *method, const struct work *work)
+static struct side side_make(const char *method, const struct dpe_cpu_bf16 *bf16,
+                             const struct work *work)
 {
     struct dpe_error err = {0};
-    struct side side = {.method = method, .best = 1e30};
+    struct side side = {.method = method, .bf16 = bf16, .best = 1e30};
     make_plan(method, &work->config, work->length, &side.plan);
     if (dpe_rotation_make(&side.plan, work->length, work->threads, &side.rotation, &err) !=
         DPE_OK) {
@@ -140,7 +144,7 @@ static struct side side_make(const char *method, const struct work *work)
         exit(1);
     }
     side.workspace =
-        dpe_alloc(dpe_cpu_attention_workspace(work->kernels, &work->config, &side.plan,
+        dpe_alloc(dpe_cpu_attention_workspace(work->kernels, bf16, &work->config, &side.plan,
                                               work->length, work->chunk, work->threads),
                   1);
     return side;
@@ -169,37 +173,55 @@ static void attend(const struct work *work, struct side *side)
             .workspace = side->workspace,
             .n_threads = work->threads,
         };
-        dpe_cpu_attention(work->kernels, &args);
+        dpe_cpu_attention(work->kernels, side->bf16, &args);
     }
     double seconds = now() - start;
     side->best = fmin(side->best, seconds);
     side->peak = fmax(side->peak, before);
 }
 
-/* Both methods in turn, so that a change of the machine's load meets both. */
-static void compare(const struct work *work)
+static void report(const struct work *work, const struct side *side)
 {
-    struct side sides[2] = {side_make("rope", work), side_make("dpe", work)};
-    for (int repeat = 0; repeat < REPEATS; repeat++) {
-        attend(work, &sides[0]);
-        attend(work, &sides[1]);
-    }
     double products = 0.0;
     double flops = 0.0;
     dpe_config_flops(&work->config, 0, work->length, 0, &products, &flops);
-    for (int i = 0; i < 2; i++) {
-        double rate = flops / sides[i].best * 1e-9;
-        printf("{\"method\": \"%s\", \"kernels\": \"%s\", \"threads\": %d, \"head_dim\": %" PRId64
-               ", \"length\": %" PRId64
-               ", \"ms\": %.2f, \"GFLOP/s\": %.1f, \"peak\": %.1f, \"share\": %.3f}\n",
-               sides[i].method, work->kernels->name, work->threads, work->config.head_dim,
-               work->length, sides[i].best * 1e3, rate, sides[i].peak, rate / sides[i].peak);
+    double rate = flops / side->best * 1e-9;
+    printf("{\"method\": \"%s\", \"dtype\": \"%s\", \"kernels\": \"%s\", \"threads\": %d, "
+           "\"head_dim\": %" PRId64 ", \"length\": %" PRId64
+           ", \"ms\": %.2f, \"GFLOP/s\": %.1f, \"peak\": %.1f, \"share\": %.3f}\n",
+           side->method, side->bf16 != NULL ? "bf16" : "f32", work->kernels->name, work->threads,
+           work->config.head_dim, work->length, side->best * 1e3, rate, side->peak,
+           rate / side->peak);
+}
+
+/* All in turn, so that a change of the machine's load meets all. */
+static void compare(const struct work *work)
+{
+    const struct dpe_cpu_bf16 *bf16 = dpe_cpu_bf16_choose();
+    struct side sides[4];
+    int n = 0;
+    for (int i = 0; i < (bf16 != NULL ? 4 : 2); i++) {
+        sides[n++] = side_make(i % 2 == 0 ? "rope" : "dpe", i < 2 ? NULL : bf16, work);
+    }
+    for (int repeat = 0; repeat < REPEATS; repeat++) {
+        for (int i = 0; i < n; i++) {
+            attend(work, &sides[i]);
+        }
+    }
+    for (int i = 0; i < n; i++) {
+        report(work, &sides[i]);
+    }
+    for (int i = 0; i < n; i += 2) {
+        printf("{\"head_dim\": %" PRId64 ", \"length\": %" PRId64
+               ", \"dtype\": \"%s\", \"dpe / rope\": %.3f, \"f32 / this, rope\": %.3f}\n",
+               work->config.head_dim, work->length, i == 0 ? "f32" : "bf16",
+               sides[i + 1].best / sides[i].best, sides[0].best / sides[i].best);
+    }
+    for (int i = 0; i < n; i++) {
         dpe_plan_free(&sides[i].plan);
         dpe_rotation_free(&sides[i].rotation);
         free(sides[i].workspace);
     }
-    printf("{\"head_dim\": %" PRId64 ", \"length\": %" PRId64 ", \"dpe / rope\": %.3f}\n",
-           work->config.head_dim, work->length, sides[1].best / sides[0].best);
     fflush(stdout);
 }
 

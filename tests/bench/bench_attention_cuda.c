@@ -24,6 +24,7 @@
 #include "engine/cuda/runtime/runtime.h"
 #include "engine/model/model.h"
 #include "engine/ops/ops.h"
+#include "engine/plan/methods/methods.h"
 #include "engine/plan/plan.h"
 #include "engine/plan/rotation.h"
 #include "tests/engine/cuda/wgmma_variants.h"

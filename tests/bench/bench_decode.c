@@ -15,9 +15,11 @@
 #include <omp.h>
 
 #include "engine/base/base.h"
-#include "engine/cpu/cpu_kernels.h"
+#include "engine/cpu/kernels/cpu_kernels.h"
+#include "engine/cpu/attention/attention_cpu.h"
 #include "engine/model/model.h"
 #include "engine/ops/options.h"
+#include "engine/plan/methods/methods.h"
 #include "engine/plan/plan.h"
 #include "engine/session/session.h"
 
@@ -194,7 +196,7 @@ static void attend(struct reads *reads, bool dpe, int64_t head_dim, int64_t keys
         .q = q,
         .out = out,
         .workspace = some(
-            dpe_cpu_attention_workspace(kernels, &c, &plan, keys, 1, reads->threads)),
+            dpe_cpu_attention_workspace(kernels, NULL, &c, &plan, keys, 1, reads->threads)),
         .n_threads = reads->threads,
     };
     double best = HUGE_VAL;
@@ -202,7 +204,7 @@ static void attend(struct reads *reads, bool dpe, int64_t head_dim, int64_t keys
         args.k = cache + i % layers * 2 * layer;
         args.v = args.k + layer;
         double start = dpe_clock();
-        dpe_cpu_attention(kernels, &args);
+        dpe_cpu_attention(kernels, NULL, &args);
         best = fmin(best, dpe_clock() - start);
         if (i % (4 * layers) == 0) {
             read_once(reads);

@@ -1,19 +1,22 @@
-/* Whole prefills of a model folder on the CPU backend, rope, dpe, and rope under the 2-norm
- * profile, and decoding after them.
+/* Whole prefills of a model on the CPU backend, rope, dpe, and rope under the 2-norm profile, and
+ * decoding after them.
  *
  *   bench_prefill MODEL [THREADS [CHUNK [LENGTH …]]]     defaults: 2, 0 (session's own), 2048 4096
+ *   bench_prefill -b …     rope and dpe in float and in bfloat16 (device cpu-bf16)
+ *   -r N                   best of N (5)
  * Wall-clock time and the time of all threads together (CPU) / threads: on a machine that others
- * use too, the second is what it would take alone. Best of five, all of them in turn. One JSON
- * object a line. */
+ * use too, the second is what it would take alone. All of them in turn. One JSON object a line. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "engine/base/base.h"
 #include "engine/model/model.h"
 #include "engine/ops/options.h"
+#include "engine/plan/methods/methods.h"
 #include "engine/plan/plan.h"
 #include "engine/session/session.h"
 #include "norms/norms.h"
@@ -60,26 +63,48 @@ static void make_plan(bool dpe, const struct dpe_config *config, int64_t length,
     free(mask);
 }
 
-enum { NEW = 32, REPEATS = 5, SIDES = 3 };
+enum { NEW = 32, MOST_SIDES = 4 };
+
+/* The first is what the others are compared with. */
+static const struct kind {
+    const char *name, *device;
+    bool dpe, norms;
+} floats[] = {{"rope", "cpu", false, false},
+              {"dpe", "cpu", true, false},
+              {"rope + norms", "cpu", false, true}},
+  types[] = {{"rope", "cpu", false, false},
+             {"rope, bf16", "cpu-bf16", false, false},
+             {"dpe", "cpu", true, false},
+             {"dpe, bf16", "cpu-bf16", true, false}};
+
+struct work {
+    const struct dpe_model *model;
+    const struct kind *kinds;
+    int n_kinds, repeats, threads;
+    int64_t chunk;
+};
 
 struct side {
-    const char *method;
+    const struct kind *kind;
     struct dpe_session *session;
     struct dpe_norms *norms; /* NULL: no profile is taken */
     double wall, cpu, token; /* best: seconds of a prefill, twice, and of a new token */
 };
 
-static struct side side_make(const struct dpe_model *model, const char *method, int64_t length,
-                             const struct dpe_session_options *options)
+static struct side side_make(const struct work *work, const struct kind *kind, int64_t length)
 {
     struct dpe_error err = {0};
     struct dpe_plan plan;
-    struct side side = {method, NULL, NULL, 1e30, 1e30, 1e30};
-    make_plan(strcmp(method, "dpe") == 0, dpe_model_config(model), length, &plan);
-    must(dpe_session_create(model, &plan, options, &side.session, &err), &err);
-    if (strcmp(method, "rope + norms") == 0) {
-        must(dpe_norms_create(dpe_model_config(model), DPE_PRODUCT_OF_MEANS, options->n_threads,
-                              &side.norms, &err),
+    const struct dpe_config *config = dpe_model_config(work->model);
+    const struct dpe_session_options options = {.n_threads = work->threads,
+                                                .capacity = length + NEW,
+                                                .prefill_chunk = work->chunk,
+                                                .device = kind->device};
+    struct side side = {kind, NULL, NULL, 1e30, 1e30, 1e30};
+    make_plan(kind->dpe, config, length, &plan);
+    must(dpe_session_create(work->model, &plan, &options, &side.session, &err), &err);
+    if (kind->norms) {
+        must(dpe_norms_create(config, DPE_PRODUCT_OF_MEANS, work->threads, &side.norms, &err),
              &err);
         dpe_session_set_tap(side.session, dpe_norms_tap, side.norms);
     }
@@ -107,15 +132,11 @@ static void run(struct side *side, const int32_t *tokens, int64_t length, int th
     side->token = token < side->token ? token : side->token;
 }
 
-/* Both methods in turn, so that a change of the machine's load meets both. */
-static void compare(const struct dpe_model *model, int64_t length, int threads, int64_t chunk)
+/* All in turn, so that a change of the machine's load meets all. */
+static void compare(const struct work *work, int64_t length)
 {
-    const struct dpe_config *config = dpe_model_config(model);
-    const struct dpe_session_options options = {
-        .n_threads = threads, .capacity = length + NEW, .prefill_chunk = chunk};
-    struct side sides[SIDES] = {side_make(model, "rope", length, &options),
-                                side_make(model, "dpe", length, &options),
-                                side_make(model, "rope + norms", length, &options)};
+    const struct dpe_config *config = dpe_model_config(work->model);
+    struct side sides[MOST_SIDES];
     int32_t *tokens = dpe_alloc((size_t)length, sizeof *tokens);
     float *logits = dpe_alloc((size_t)config->vocab, sizeof *logits);
     struct dpe_rng rng;
@@ -123,27 +144,31 @@ static void compare(const struct dpe_model *model, int64_t length, int threads, 
     for (int64_t i = 0; i < length; i++) {
         tokens[i] = (int32_t)dpe_rng_below(&rng, (uint32_t)config->vocab);
     }
-    for (int repeat = 0; repeat < REPEATS; repeat++) {
-        for (int i = 0; i < SIDES; i++) {
-            run(&sides[i], tokens, length, threads, logits);
+    for (int i = 0; i < work->n_kinds; i++) {
+        sides[i] = side_make(work, &work->kinds[i], length);
+    }
+    for (int repeat = 0; repeat < work->repeats; repeat++) {
+        for (int i = 0; i < work->n_kinds; i++) {
+            run(&sides[i], tokens, length, work->threads, logits);
         }
     }
-    for (int i = 0; i < SIDES; i++) {
+    for (int i = 0; i < work->n_kinds; i++) {
         printf("{\"method\": \"%s\", \"threads\": %d, \"head_dim\": %" PRId64
                ", \"length\": %" PRId64
                ", \"wall ms\": %.1f, \"cpu ms\": %.1f, \"tokens/s\": %.0f, \"tokens/cpu s\": "
                "%.0f, \"decode wall ms/token\": %.3f}\n",
-               sides[i].method, threads, config->head_dim, length, sides[i].wall * 1e3,
+               sides[i].kind->name, work->threads, config->head_dim, length, sides[i].wall * 1e3,
                sides[i].cpu * 1e3, (double)length / sides[i].wall, (double)length / sides[i].cpu,
                sides[i].token * 1e3);
         dpe_session_destroy(sides[i].session);
         dpe_norms_destroy(sides[i].norms);
     }
-    for (int i = 1; i < SIDES; i++) {
+    for (int i = 1; i < work->n_kinds; i++) {
+        const char *name = sides[i].kind->name;
         printf("{\"head_dim\": %" PRId64 ", \"length\": %" PRId64
                ", \"%s / rope, wall\": %.3f, \"%s / rope, cpu\": %.3f}\n",
-               config->head_dim, length, sides[i].method, sides[i].wall / sides[0].wall,
-               sides[i].method, sides[i].cpu / sides[0].cpu);
+               config->head_dim, length, name, sides[i].wall / sides[0].wall, name,
+               sides[i].cpu / sides[0].cpu);
     }
     fflush(stdout);
     free(tokens);
@@ -154,16 +179,30 @@ int main(int argc, char **argv)
 {
     struct dpe_error err = {0};
     struct dpe_model *model = NULL;
-    if (argc < 2) {
-        fprintf(stderr, "usage: bench_prefill MODEL [THREADS [CHUNK [LENGTH …]]]\n");
+    struct work work = {.kinds = floats, .n_kinds = 3, .repeats = 5};
+    int option = 0;
+    while ((option = getopt(argc, argv, "br:")) != -1) {
+        if (option == 'b') {
+            work.kinds = types;
+            work.n_kinds = 4;
+        } else if (option == 'r') {
+            work.repeats = atoi(optarg);
+        } else {
+            argc = 0;
+        }
+    }
+    if (argc <= optind) {
+        fprintf(stderr, "usage: bench_prefill [-b] [-r N] MODEL [THREADS [CHUNK [LENGTH …]]]\n");
         return DPE_USAGE;
     }
-    int threads = argc > 2 ? atoi(argv[2]) : 2;
-    int64_t chunk = argc > 3 ? atoi(argv[3]) : 0;
+    argv += optind - 1;
+    argc -= optind - 1;
+    work.threads = argc > 2 ? atoi(argv[2]) : 2;
+    work.chunk = argc > 3 ? atoi(argv[3]) : 0;
     must(dpe_model_open(argv[1], NULL, &model, &err), &err);
+    work.model = model;
     for (int a = 4; a < (argc > 4 ? argc : 6); a++) {
-        int64_t length = argc > 4 ? atoi(argv[a]) : (int64_t)128 << a;
-        compare(model, length, threads, chunk);
+        compare(&work, argc > 4 ? atoi(argv[a]) : (int64_t)128 << a);
     }
     dpe_model_close(model);
     return 0;

@@ -1,8 +1,9 @@
 """serve.py BIN MODEL [THREADS [LONG [ROUNDS]]]: what dpe-serve saves and costs, as CPU seconds of the server and as wall
 seconds.
 
-1. Ten questions on one prompt of LONG tokens (8000), against ten full reads of it (by prompts that differ in their first
-   token).
+1. Ten questions on one prompt of LONG tokens (8000), one after another and all at once, against ten full reads of it (by
+   prompts that differ in their first token). All on connections that stay open; the client writes its requests before
+   the clock starts.
 2. Eight short requests at once, against the same eight one after another, each on a connection that stays open. One thread
    sends all of them and then reads the answers, so that the client has next to no part in it.
 3. One token from a prompt that is in the cache: an upper bound of what the server adds to a request.
@@ -14,7 +15,7 @@ import statistics
 import sys
 import time
 
-sys.path.insert(0, os.path.join(os.path.dirname(__file__), "../eval"))
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), "../eval/serve"))
 from serve_case import Server  # noqa: E402
 
 bin_folder, model = sys.argv[1:3]
@@ -25,10 +26,12 @@ NEW = 64
 
 
 def cpu(server):
-    """CPU seconds of the server so far."""
-    with open(f"/proc/{server.process.pid}/stat", encoding="utf-8") as file:
-        words = file.read().rsplit(")", 1)[1].split()
-    return (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")
+    """CPU seconds of the server's threads so far; those of connections stay while these are open."""
+    used = 0
+    for thread in os.listdir(f"/proc/{server.process.pid}/task"):
+        with open(f"/proc/{server.process.pid}/task/{thread}/schedstat", encoding="utf-8") as file:
+            used += int(file.read().split()[0])
+    return 1e-9 * used
 
 
 def measure(server, rounds, *works):
@@ -42,31 +45,30 @@ def measure(server, rounds, *works):
     return [[min(column) for column in zip(*times)] for times in got]
 
 
-def ask(server, prompt, new):
-    return server.ask("/v1/completions", {"prompt": prompt, "max_tokens": new, "temperature": 0, "ignore_eos": True})
+def body(prompt, new):
+    return json.dumps({"prompt": prompt, "max_tokens": new, "temperature": 0, "ignore_eos": True})
 
 
-def send(connection, prompt, new):
-    connection.request("POST", "/v1/completions",
-                       json.dumps({"prompt": prompt, "max_tokens": new, "temperature": 0, "ignore_eos": True}))
+def send(connection, text):
+    connection.request("POST", "/v1/completions", text)
 
 
 def receive(connection):
     response = connection.getresponse()
-    assert response.status == 200, response.read()
-    response.read()
+    data = response.read()
+    assert response.status == 200, data
 
 
-def one_by_one(connections, prompts, new):
-    for connection, prompt in zip(connections, prompts):
-        send(connection, prompt, new)
+def one_by_one(connections, texts):
+    for connection, text in zip(connections, texts):
+        send(connection, text)
         receive(connection)
 
 
-def at_once(connections, prompts, new):
-    for connection, prompt in zip(connections, prompts):
-        send(connection, prompt, new)
-    for connection in connections:
+def at_once(connections, texts):
+    for connection, text in zip(connections, texts):
+        send(connection, text)
+    for connection, _ in zip(connections, texts):
         receive(connection)
 
 
@@ -81,24 +83,27 @@ def ids(n, seed):
 
 with Server(f"{bin_folder}/dpe-serve", "-m", model, "--method", "self-extend", "-l", LONG + 200, "--slots", 8,
             "--threads", threads) as one:
-    def questions(i):
-        for q in range(10):
-            ask(one, ids(LONG, i) + [300 + q] * 10, 8)
-
-    def reads(i):
-        for q in range(10):
-            ask(one, [50 + q + 10 * i] + ids(LONG, 90 + i) + [300 + q] * 10, 8)
-
     print(f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores", flush=True)
-    shared, full = measure(one, ROUNDS, questions, reads)
-    show(f"ten questions on one prompt of {LONG} tokens", *shared)
-    show("ten full reads of such a prompt", *full)
-    print(f"    {full[0] / shared[0]:.1f} times the CPU time, {full[1] / shared[1]:.1f} times the wall time")
+    connections = [one.connect() for _ in range(10)]
 
-    prompts = [ids(32, 200 + i) for i in range(8)]
-    connections = [one.connect() for _ in prompts]
-    single, batch = measure(one, 5 * ROUNDS, lambda i: one_by_one(connections, prompts, NEW),
-                            lambda i: at_once(connections, prompts, NEW))
+    def questions(seed):
+        return [body(ids(LONG, seed) + [300 + q] * 10, 8) for q in range(10)]
+
+    one_after_another = [questions(i) for i in range(ROUNDS)]
+    together = [questions(500 + i) for i in range(ROUNDS)]
+    whole = [[body([50 + q + 10 * i] + ids(LONG, 90 + i) + [300 + q] * 10, 8) for q in range(10)] for i in range(ROUNDS)]
+    shared, batch, full = measure(one, ROUNDS, lambda i: one_by_one(connections, one_after_another[i]),
+                                  lambda i: at_once(connections, together[i]),
+                                  lambda i: one_by_one(connections, whole[i]))
+    show(f"ten questions on one prompt of {LONG} tokens", *shared)
+    show("the same at once", *batch)
+    show("ten full reads of such a prompt", *full)
+    for name, got in (("one after another", shared), ("at once", batch)):
+        print(f"    {name} {full[0] / got[0]:.1f} times the CPU time, {full[1] / got[1]:.1f} times the wall time")
+
+    prompts = [body(ids(32, 200 + i), NEW) for i in range(8)]
+    single, batch = measure(one, 5 * ROUNDS, lambda i: one_by_one(connections, prompts),
+                            lambda i: at_once(connections, prompts))
     for connection in connections:
         connection.close()
     show(f"eight requests of 32 + {NEW} tokens, one after another", *single)
@@ -107,11 +112,14 @@ with Server(f"{bin_folder}/dpe-serve", "-m", model, "--method", "self-extend", "
           f"{8 * NEW / single[1]:.0f} tokens/s")
 
     # One token from a prompt that is in the cache: nearly all that is left is HTTP, JSON and the threads' hand-over.
-    ask(one, ids(8, 300), 1)
+    def ask():
+        one.raw("POST", "/v1/completions", body(ids(8, 300), 1))
+
+    ask()
     took = []
     for _ in range(50):
         begin = time.monotonic()
-        ask(one, ids(8, 300), 1)
+        ask()
         took.append(time.monotonic() - begin)
     health = []
     for _ in range(50):

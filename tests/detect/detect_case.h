@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "detect/report/view.h"
+#include "engine/plan/methods/methods.h"
 #include "outputs/rows/rows.h"
 
 /** A Llama of two layers with four heads on two. */

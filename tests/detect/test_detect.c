@@ -7,6 +7,7 @@
 
 #include <cmocka.h>
 
+#include "engine/plan/methods/methods.h"
 #include "tests/detect/detect_case.h"
 
 /* ------------------------------------------------------------------------------------------- grid

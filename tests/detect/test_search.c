@@ -7,6 +7,7 @@
 #include <cmocka.h>
 
 #include "detect_case.h"
+#include "engine/plan/methods/methods.h"
 
 enum { SAMPLES = 64, GROUPS = 4, MOST_PLANS = 400 };
 

@@ -1,18 +1,27 @@
 /* The runtime of engine/cuda/runtime/runtime.h with its device in host memory: kernels run in the
- * emulator, products in plain loops. DPE_FAKE_CUDA in the environment sets the kind of device and
- * the faults, as words separated by commas: none         no device        driver=N     driver
- * version (0: none) capability=80 or 90           memory=N     bytes in all hidden       free
- * memory is not reported allocate=N   the N-th allocation fails for want of memory (1 = first)
- *   sticky=N     from the N-th call on that reaches the device, every call fails
- *   late=N       the same, but only calls that wait for the device report it, as in CUDA
- *   hangs=N      the device stops answering at the first call from the N-th on that has a time
- * limit wrong=N      products leave out the last N numbers of a row seed=N       the order of
- * threads in the emulator processors=N multiprocessors (4) broken=N     every call that reaches
- * device N fails capture=N    the N-th graph of a step cannot be made (1 = first) devices=N    how
- * many there are (2), each with its own memory; calls that reach for the memory of another device
- * than the thread's fail. Allocations are poisoned, have canaries on both sides and are counted.
- * With DPE_CUDA_TRIAL=early two of five launches are made in the middle of the launch that follows
- * them, as late as a device may make them. */
+ * emulator, products in plain loops. Allocations are poisoned, have canaries on both sides and are
+ * counted. With DPE_CUDA_TRIAL=early two of five launches are made in the middle of the launch that
+ * follows them, as late as a device may make them.
+ *
+ * DPE_FAKE_CUDA in the environment sets the kind of device and the faults, as words separated by
+ * commas:
+ *
+ * - none: no device
+ * - driver=N: driver version (0: none)
+ * - capability=80 or 90
+ * - memory=N: bytes in all
+ * - hidden: free memory is not reported
+ * - allocate=N: the N-th allocation fails for want of memory (1 = first)
+ * - sticky=N: from the N-th call on that reaches the device, every call fails
+ * - late=N: the same, but only calls that wait for the device report it, as in CUDA
+ * - hangs=N: the device stops answering at the first call from the N-th on that has a time limit
+ * - wrong=N: products leave out the last N numbers of a row
+ * - seed=N: the order of threads in the emulator
+ * - processors=N: multiprocessors (4)
+ * - broken=N: every call that reaches device N fails
+ * - capture=N: the N-th graph of a step cannot be made (1 = first)
+ * - devices=N: how many there are (2), each with its own memory; calls that reach for the memory of
+ *   another device than the thread's fail */
 #include "tests/emulate/fake_runtime.h"
 
 #include <math.h>
@@ -71,6 +80,7 @@ uint64_t word(const char *name, uint64_t fallback)
 /* A launch that has not been made yet. */
 struct dpe_launches late;
 uint64_t n_deferred;
+thread_local bool early;
 
 int run_late(void)
 {
@@ -91,12 +101,13 @@ struct dpe_cuda_switches switches(void)
 /* Whether a launch may be made in the middle of the next one, and is to be. */
 bool is_deferred(void)
 {
-    return switches().early && n_deferred++ % 3 != 0;
+    return early && n_deferred++ % 3 != 0;
 }
 
 int launch_now(const struct dpe_kernel_launch *launch)
 {
     if (late.used > 0) {
+        counts.late += launch->early;
         int code = launch->early ? emulate_run_after(launch, run_late) : run_late();
         return code != 0 || launch->early ? code : emulate_run(launch);
     }
@@ -237,6 +248,11 @@ void *dpe_rt_stream(void)
 void dpe_rt_set_timeout(double seconds)
 {
     timeout_seconds = seconds;
+}
+
+void dpe_rt_set_early(bool on)
+{
+    early = on;
 }
 
 int dpe_rt_memory(uint64_t *available, uint64_t *total)

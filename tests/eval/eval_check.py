@@ -119,6 +119,25 @@ MANY = ["--suite", "niah,ppl", "-l", "256,160", "--samples", "3", "--method", "r
         "--method", "self-extend", "--method", "yarn:scale=2"]
 
 
+def test_memory():
+    """What a dry run prints for each method and length, with one thread; neither threads nor --max-memory decides it."""
+    methods = ["rope", "longheads", "select:k=4,block=16,local=32"]
+    given = [x for m in methods for x in ("--method", m)]
+    evaluate("niah", "memory.h5", "-l", "160,256", "--samples", "1", *given)
+    evaluate("niah", "memory_file.h5", "-l", "160,256", "--samples", "1", *given, "--threads", "3", "--max-memory", "8M")
+    with h5py.File(out("memory.h5")) as file:
+        memory = file["/eval/niah/memory"][()]
+        assert file["/eval/niah/memory"].attrs["units"] in ("bytes", b"bytes")
+    with h5py.File(out("memory_file.h5")) as file:
+        assert (file["/eval/niah/memory"][()] == memory).all()
+    assert (memory[:, 0] < memory[:, 1]).all() and len(set(memory[:, 1])) == 3, memory
+    for m, method in enumerate(methods):
+        for t, length in enumerate(("160", "256")):
+            dry = evaluate("niah", "dry.h5", "-l", length, "--samples", "1", "--method", method, "--dry-run").stdout
+            printed = float(re.search(r"^memory +([0-9.]+) MiB, and", dry, re.M).group(1))
+            assert abs(printed - memory[m, t] / 2**20) < 0.06, (method, length, printed, memory[m, t])
+
+
 def test_compare():
     ran = evaluate("compare", "few.h5", *FEW)
     assert "self-extend" in ran.stdout and "niah: recall" in ran.stdout
@@ -256,6 +275,11 @@ def test_tune():
     for length in (256, 384):
         assert re.search(r"^niah-%d +%d samples of" % (length, 40 + 12 + 6 + 40 + 12), priced.stdout, re.M), priced.stdout
     assert re.search(r"^memory .*^time  ", priced.stdout, re.M | re.S), priced.stdout
+    # Beside the defaults: a list is one value; what follows over= are keys of the method there.
+    for spec, settings in (("dpe:scales=2/4", 1), ("dpe:scales=2/4,window=16/32", 2),
+                           ("select:k=2/4,over=dpe:scales=2/4,window=16/32", 4), ("select:block=16,over=pi:scale=2/4", 2)):
+        counted = run("dpe-eval", "tune", *INPUTS, "-l", "384", "--method", spec, "--dry-run").stdout
+        assert re.search(r"^%s +384 +%d " % (spec.split(":")[0], settings + 1), counted, re.M), counted
     ran = evaluate("tune", "tune.h5", *races, "--budget", "40", "--samples", "6")
     assert "tuned - defaults" in ran.stdout and "self-extend" in ran.stdout
     check_tune("tune.h5", 6, 40)
@@ -403,7 +427,7 @@ def test_a_model_of_nan():
 
 
 def main():
-    tests = [test_compare, test_what_is_added_runs_alone, test_contexts_that_are_shared,
+    tests = [test_memory, test_compare, test_what_is_added_runs_alone, test_contexts_that_are_shared,
              test_stop_and_go_on, test_grid, test_sliding, test_tune, test_ablate,
              test_tables_of_other_models, test_a_model_of_nan]
     try:

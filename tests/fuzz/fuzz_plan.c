@@ -4,6 +4,7 @@
 
 #include "engine/base/base.h"
 #include "engine/model/model.h"
+#include "engine/plan/methods/methods.h"
 #include "engine/plan/plan.h"
 #include "eval/niah/niah.h"
 #include "tests/fuzz/fuzz.h"

@@ -6,6 +6,7 @@
 #ifndef DPE_REFERENCE_SESSION_H
 #define DPE_REFERENCE_SESSION_H
 
+#include "engine/plan/methods/methods.h"
 #include "tests/lib/sample_inputs.h"
 
 static struct dpe_model *model;

@@ -12,6 +12,7 @@
 #include "engine/base/base.h"
 #include "engine/model/model.h"
 #include "engine/ops/options.h"
+#include "engine/plan/methods/methods.h"
 #include "engine/plan/plan.h"
 #include "engine/session/session.h"
 

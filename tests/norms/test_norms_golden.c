@@ -7,6 +7,7 @@
 
 #include <cmocka.h>
 
+#include "engine/plan/methods/methods.h"
 #include "norms/norms.h"
 #include "tests/lib/near.h"
 #include "tests/lib/tiny.h"

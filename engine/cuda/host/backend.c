@@ -7,6 +7,7 @@
 
 #include "engine/base/halves.h"
 #include "engine/cuda/kernels/attention_plain.h"
+#include "engine/cuda/kernels/select.h"
 #include "engine/ops/module.h"
 
 /* What cuBLAS and the kernels themselves take. */
@@ -153,12 +154,12 @@ static dpe_status cuda_open(const struct dpe_model *model,
     b->dtype = b->config->dtype;
     b->element = b->dtype == DPE_F32 ? 4 : 2;
     b->timeout_seconds = options->timeout_seconds;
+    b->switches = switches;
+    b->steps.on = switches.graph;
     /* Failures are the named device's. */
     int code = dpe_rt_info(b->index, &b->info);
     dpe_cuda_use(b);
     DPE_CUDA_NOTE(b, code, "dpe_rt_info");
-    b->switches = switches;
-    b->steps.on = switches.graph;
     b->kernel = dpe_cuda_choose(&b->info, b->dtype, b->config->head_dim);
     b->dealing = dpe_decode_deal(b->config->n_kv_heads, b->config->head_dim, b->info.shared);
     b->decodes = b->dealing.heads > 0 && b->kernel != DPE_KERNEL_PLAIN &&
@@ -185,6 +186,7 @@ static const char *not_carried(const struct dpe_config *config, const struct dpe
         {dpe_layer_name(config, DPE_WEIGHT_ATTENTION_NORM) == NULL,
          "layers without a norm before attention"},
         {config->activation != DPE_SWIGLU, "an activation other than SwiGLU"},
+        {config->branch_block > 0, "attention of several branches (NSA)"},
         {config->n_kinds > 1, "layers that a plan does not move"},
         {config->blocks, "weights in the blocks of a GGUF file, which gguf_to_hf.py unpacks"},
         {config->n_experts > 0, "experts"},
@@ -210,10 +212,9 @@ static dpe_status cuda_supports(const struct dpe_config *config, const struct dp
                         "device cuda does not support %s (model_type %s) yet; use --device cpu",
                         missing, config->model_type);
     }
-    if (dpe_selects(&plan->selection)) {
-        return dpe_fail(err, DPE_NO_DEVICE,
-                        "device cuda does not choose blocks of keys yet (%s); use --device cpu",
-                        plan->name);
+    if (dpe_selects(&plan->selection) && !dpe_select_supports(&plan->selection, &missing)) {
+        return dpe_fail(err, DPE_NO_DEVICE, "device cuda does not %s yet (%s); use --device cpu",
+                        missing, plan->name);
     }
     if (plan->exact) {
         return dpe_fail(
@@ -234,6 +235,8 @@ static uint64_t cuda_state_bytes(const struct dpe_config *config, const struct d
                                  const struct dpe_session_options *options)
 {
     uint64_t rows = (uint64_t)options->prefill_chunk + (uint64_t)options->branches;
+    /* Tables of the difference of two bands, for decoding. */
+    uint64_t further = dpe_selects(&plan->selection) ? 0 : (uint64_t)(plan->n_bands - 1);
     uint64_t logits = 0;
     if (config->vocab > INT64_MAX / 8 ||
         __builtin_mul_overflow((uint64_t)config->vocab * sizeof(float),
@@ -245,7 +248,7 @@ static uint64_t cuda_state_bytes(const struct dpe_config *config, const struct d
         dpe_cuda_weight_bytes(config),
         dpe_rotation_bytes(plan, options->positions),
         (uint64_t)(config->n_layers * config->n_heads) * (uint64_t)plan->n_pairs,
-        (uint64_t)(plan->n_bands - 1) * (uint64_t)options->positions * (uint64_t)plan->n_pairs * 4,
+        further * (uint64_t)options->positions * (uint64_t)plan->n_pairs * 4,
         dpe_cuda_norm_bytes(config),
         rows * 36, /* tokens before and after, positions, offsets, and the walk of a block of 16
                       rows */
@@ -432,6 +435,8 @@ const struct dpe_ops *dpe_cuda_ops(void)
         .gate = dpe_cuda_gate,
         .store_kv = dpe_cuda_store_kv,
         .copy_kv = dpe_cuda_copy_kv,
+        .mark_bytes = dpe_cuda_mark_bytes,
+        .represent = dpe_cuda_represent,
         .attention_workspace = dpe_cuda_attention_workspace,
         .attention = dpe_cuda_attention,
         .activate = dpe_cuda_activate,

@@ -9,8 +9,8 @@
  *
  * What the cache holds. Keys rotated by the table of the plan's first band at their position, so
  * that near keys are read as they are and frequency methods need no copy at all; far bands rotate
- * them further by the difference of two tables. Values as they are.
- * [n_kv_heads][capacity][head_dim].
+ * them further by the difference of two tables. Under a selection, which may give a key another
+ * place for each query, keys as they are. Values as they are. [n_kv_heads][capacity][head_dim].
  */
 #ifndef DPE_BACKEND_H
 #define DPE_BACKEND_H
@@ -219,6 +219,13 @@ dpe_status dpe_cuda_upload(struct dpe_backend *backend, struct dpe_error *err);
 uint64_t dpe_cuda_attention_workspace(const struct dpe_config *config, const struct dpe_plan *plan,
                                       int64_t keys, int64_t rows, int n_threads);
 void dpe_cuda_attention(struct dpe_backend *backend, const struct dpe_attention *args);
+/** The same of plans with a selection, and the slots that they alone have. */
+uint64_t dpe_cuda_select_workspace(const struct dpe_config *config, const struct dpe_plan *plan,
+                                   int64_t keys, int64_t rows);
+void dpe_cuda_attention_select(struct dpe_backend *backend, const struct dpe_attention *args);
+uint64_t dpe_cuda_mark_bytes(const struct dpe_config *config, const struct dpe_plan *plan,
+                             int64_t capacity, int64_t branches);
+void dpe_cuda_represent(struct dpe_backend *backend, const struct dpe_attention *args);
 void dpe_cuda_store_kv(struct dpe_backend *backend, const struct dpe_batch *batch,
                        const struct dpe_store *args);
 void dpe_cuda_copy_kv(struct dpe_backend *backend, const struct dpe_store *args, int64_t from,

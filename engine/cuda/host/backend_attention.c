@@ -42,24 +42,39 @@ void dpe_cuda_store_kv(struct dpe_backend *b, const struct dpe_batch *batch,
         rows.positions = b->positions;
         rows.to_offsets = b->offsets;
     }
-    DPE_CUDA_LAUNCH(b, dpe_kernel_rotate(&rows, &rotation, 1));
+    const bool rotated = !dpe_selects(&b->plan->selection);
+    DPE_CUDA_LAUNCH(b, dpe_kernel_rotate(&rows, &rotation, rotated ? 1 : 0));
     rows.from = args->v;
     rows.to = args->cache_v;
     DPE_CUDA_LAUNCH(b, dpe_kernel_rotate(&rows, NULL, 0));
+    if (args->cache_q != NULL) {
+        rows.from = args->q;
+        rows.from_row = c->n_heads * c->head_dim;
+        rows.to = args->cache_q;
+        rows.n_heads = c->n_heads;
+        DPE_CUDA_LAUNCH(b, dpe_kernel_rotate(&rows, NULL, 0));
+    }
+}
+
+/* Rows of every head of a cache. */
+static void copy_rows(struct dpe_backend *b, dpe_mem cache, int64_t n_heads, int64_t capacity,
+                      int64_t from, int64_t to, int64_t rows)
+{
+    uint64_t row = (uint64_t)b->config->head_dim * b->element;
+    for (int64_t h = 0; h < n_heads; h++) {
+        char *head = (char *)cache + (uint64_t)(h * capacity) * row;
+        DPE_CUDA_TRY(b, dpe_rt_copy(head + (uint64_t)to * row, head + (uint64_t)from * row,
+                                    (uint64_t)rows * row));
+    }
 }
 
 void dpe_cuda_copy_kv(struct dpe_backend *b, const struct dpe_store *args, int64_t from, int64_t to,
                       int64_t rows)
 {
-    uint64_t row = (uint64_t)b->config->head_dim * b->element;
-    for (int64_t h = 0; h < b->config->n_kv_heads; h++) {
-        uint64_t head = (uint64_t)(h * args->capacity) * row;
-        dpe_mem caches[] = {args->cache_k, args->cache_v};
-        for (int i = 0; i < 2; i++) {
-            char *cache = (char *)caches[i] + head;
-            DPE_CUDA_TRY(b, dpe_rt_copy(cache + (uint64_t)to * row, cache + (uint64_t)from * row,
-                                        (uint64_t)rows * row));
-        }
+    copy_rows(b, args->cache_k, b->config->n_kv_heads, args->capacity, from, to, rows);
+    copy_rows(b, args->cache_v, b->config->n_kv_heads, args->capacity, from, to, rows);
+    if (args->cache_q != NULL) {
+        copy_rows(b, args->cache_q, b->config->n_heads, args->capacity, from, to, rows);
     }
 }
 
@@ -94,6 +109,9 @@ uint64_t dpe_cuda_attention_workspace(const struct dpe_config *config, const str
                                       int64_t keys, int64_t rows, int n_threads)
 {
     (void)n_threads;
+    if (dpe_selects(&plan->selection)) {
+        return dpe_cuda_select_workspace(config, plan, keys, rows);
+    }
     struct room room = {0};
     struct room few = {0};
     uint64_t e = config->dtype == DPE_F32 ? 4 : 2;
@@ -437,6 +455,10 @@ static void decode_run(struct dpe_backend *b, const struct run *run, int64_t r0)
 
 void dpe_cuda_attention(struct dpe_backend *b, const struct dpe_attention *args)
 {
+    if (dpe_selects(&b->plan->selection)) {
+        dpe_cuda_attention_select(b, args);
+        return;
+    }
     int64_t row = args->n_heads * args->head_dim * (int64_t)b->element;
     struct run run = {
         .args = args,

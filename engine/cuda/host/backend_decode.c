@@ -151,7 +151,7 @@ bool dpe_cuda_use_units(struct dpe_backend *b, const struct dpe_attention *args,
         units = dpe_alloc_zero((size_t)n_units, sizeof *units);
         if (units != NULL) {
             cut_pieces(pieces, n, length, units, parts);
-            /* Of what a step has kept before this nothing uses units: this need not wait for it. */
+            /* Nothing that the step has launched so far reads or writes units, so this does not wait for it. */
             b->steps.keeping = false;
             upload_units(b, units, n_units, parts, rows);
             b->steps.keeping = keeping;
@@ -179,7 +179,7 @@ dpe_status dpe_cuda_make_differences(struct dpe_backend *b, int64_t capacity, st
         made += copies->copies[c].table != copies->base_table;
         b->difference[c] = NULL;
     }
-    if (!b->decodes || made == 0) {
+    if (!b->decodes || made == 0 || dpe_selects(&b->plan->selection)) {
         return dpe_cuda_status(b, err);
     }
     void *memory = NULL;

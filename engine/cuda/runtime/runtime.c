@@ -58,7 +58,7 @@ int dpe_rt_info(int device, struct dpe_cuda_info *info)
 enum { MOST_DEVICES = 64, PINNED = 256 << 10, SMALL = 32 << 10 };
 struct lane {
     bool opened;
-    bool early;          /* launches may start before the end of the one before, where they can */
+    bool starts_early;   /* the card knows such launches (dpe_rt_set_early) */
     cudaStream_t stream; /* NULL: the legacy default stream */
     char *pinned;        /* NULL: none could be had */
     size_t used;         /* by copies that may not have happened yet */
@@ -71,6 +71,7 @@ static const struct lane no_lane;
 static _Thread_local struct lane *lane;
 
 static _Thread_local double timeout_seconds;
+static _Thread_local bool early;
 static atomic_bool hangs;
 
 static void lanes_begin(void)
@@ -86,6 +87,11 @@ void *dpe_rt_stream(void)
 void dpe_rt_set_timeout(double seconds)
 {
     timeout_seconds = seconds;
+}
+
+void dpe_rt_set_early(bool on)
+{
+    early = on;
 }
 
 /* The process ends without what the driver would do at its end: that waits for the device. */
@@ -164,8 +170,7 @@ static cudaError_t open_lane(struct lane *made, int device)
     }
     (void)dpe_cuda_switches_read(&switches, NULL); /* what is wrong in it the backend reports */
     cudaError_t code = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
-    /* Cards before 9.0 know no such launches. */
-    made->early = switches.early && major >= 9;
+    made->starts_early = major >= 9;
     if (code == cudaSuccess && !switches.stream) {
         code = cudaStreamCreateWithFlags(&made->stream, cudaStreamNonBlocking);
         if (code == cudaSuccess && cudaMallocHost((void **)&made->pinned, PINNED) != cudaSuccess) {
@@ -268,10 +273,11 @@ int dpe_rt_wait(void)
 
 /* ------------------------------------------------------------------------------------ launches */
 
-/* More than 48 KiB of shared memory a kernel has to be allowed. */
+/* More than 48 KiB of shared memory a kernel has to be allowed, a little of which it may declare
+ * itself. */
 static cudaError_t allow_shared(const struct dpe_kernel_launch *launch)
 {
-    if (launch->shared <= 48 << 10) {
+    if (launch->shared <= 46 << 10) {
         return cudaSuccess;
     }
     cudaError_t code = cudaFuncSetAttribute(
@@ -286,15 +292,15 @@ static cudaError_t allow_shared(const struct dpe_kernel_launch *launch)
 
 static int launch_now(const struct dpe_kernel_launch *launch)
 {
-    cudaLaunchAttribute early = {.id = cudaLaunchAttributeProgrammaticStreamSerialization};
-    early.val.programmaticStreamSerializationAllowed = 1;
+    cudaLaunchAttribute allowed = {.id = cudaLaunchAttributeProgrammaticStreamSerialization};
+    allowed.val.programmaticStreamSerializationAllowed = 1;
     const cudaLaunchConfig_t config = {
         .gridDim = {launch->grid[0], launch->grid[1], launch->grid[2]},
         .blockDim = {launch->block[0], launch->block[1], launch->block[2]},
         .dynamicSmemBytes = (size_t)launch->shared,
         .stream = launch->stream != NULL ? launch->stream : dpe_rt_stream(),
-        .attrs = &early,
-        .numAttrs = launch->early && lane != NULL && lane->early ? 1 : 0,
+        .attrs = &allowed,
+        .numAttrs = early && launch->early && lane != NULL && lane->starts_early ? 1 : 0,
     };
     void *arguments[DPE_MOST_ARGUMENTS];
     for (int i = 0; i < launch->n; i++) {

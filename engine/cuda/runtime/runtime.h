@@ -40,6 +40,9 @@ void *dpe_rt_stream(void);
  * of the driver may then not return; all of them return DPE_RT_HANGS at once. */
 void dpe_rt_set_timeout(double seconds);
 enum { DPE_RT_HANGS = 300000 };
+/** Whether launches of this thread that can start before the end of the one before do so
+ *  (DPE_CUDA_TRIAL=early), on cards that have it: from 9.0 on. */
+void dpe_rt_set_early(bool on);
 int dpe_rt_memory(uint64_t *available, uint64_t *total);
 /** 256-byte aligned, bytes ≥ 1. A failure for lack of memory leaves the device in order. */
 int dpe_rt_allocate(void **memory, uint64_t bytes);
@@ -86,7 +89,7 @@ int dpe_rt_product(struct dpe_rt_blas *blas, const struct dpe_rt_product *produc
 enum { DPE_RT_BLAS = 100000 };
 
 struct dpe_nccl_module;
-/** Sums over devices (nccl_module.h), loaded on the first call; NULL: there are none here. A
+/** Sums over devices (nccl_module.h), loaded on the first call; NULL: this machine has no NCCL. A
  * failure is its code + DPE_RT_NCCL; dpe_rt_text has their names as well. */
 const struct dpe_nccl_module *dpe_rt_nccl(void);
 enum { DPE_RT_NCCL = 200000 };

@@ -21,7 +21,7 @@ struct dpe_cuda_switches {
      * the end of those before them (programmatic dependent launch). */
     bool graph, early;
 };
-/** DPE_USAGE: a name that there is not; then and on DPE_OK the others are set. */
+/** DPE_USAGE: an unknown name. The names that are known are set in either case. */
 dpe_status dpe_cuda_switches_read(struct dpe_cuda_switches *switches, struct dpe_error *err);
 
 #ifdef __cplusplus

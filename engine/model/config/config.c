@@ -114,33 +114,65 @@ static void read_head_dim(struct dpe_json_reader *top, struct dpe_config *config
     }
 }
 
+/* The MLP's width where a family may give it as a multiple of the hidden size alone; 0: it must give
+ * the width. */
+static int64_t ratio_width(struct dpe_json_reader *top, const struct dpe_config *config)
+{
+    enum { STEP = 256 };
+    if (!dpe_family_of(config)->branches || top->status != DPE_OK) {
+        return 0;
+    }
+    int64_t ratio = dpe_json_integer(top, "hidden_ratio", 1, 64, 4);
+    return (config->hidden * ratio * 2 / 3 + STEP - 1) / STEP * STEP;
+}
+
+/* The released code takes as many blocks as the next power of two has. */
+static void read_branches(struct dpe_json_reader *top, struct dpe_config *config)
+{
+    enum { MOST_BLOCK = 1 << 16, MOST_COUNT = 1 << 16, LEAST_COUNT = 3 };
+    if (!dpe_family_of(config)->branches || top->status != DPE_OK) {
+        return;
+    }
+    config->branch_block = dpe_json_integer(top, "block_size", 1, MOST_BLOCK, 64);
+    int64_t count = dpe_json_integer(top, "block_counts", LEAST_COUNT, MOST_COUNT, 16);
+    config->branch_count = 4;
+    while (config->branch_count < count) {
+        config->branch_count *= 2;
+    }
+}
+
 static void read_sizes(struct dpe_json_reader *top, struct dpe_config *config)
 {
     const struct dpe_family_defaults *defaults = &dpe_family_of(config)->defaults;
+    const struct dpe_family_names *names = dpe_family_names_of(config);
     bool llama = strcmp(config->model_type, "llama") == 0;
     bool moe = dpe_family_of(config)->experts == DPE_EXPERTS_APART;
     const char *width = moe ? "moe_intermediate_size" : "intermediate_size";
     config->n_layers = dpe_json_integer(top, "num_hidden_layers", 1, MAX_LAYERS, 0);
     config->hidden = dpe_json_integer(top, "hidden_size", 1, MAX_HIDDEN, 0);
-    config->intermediate = dpe_json_integer(top, width, 1, MAX_INTERMEDIATE, 0);
-    config->n_heads = dpe_json_integer(top, "num_attention_heads", 1, MAX_HEADS, defaults->n_heads);
+    config->intermediate =
+        dpe_json_integer(top, width, 1, MAX_INTERMEDIATE, ratio_width(top, config));
+    config->n_heads = dpe_json_integer(top, names->heads, 1, MAX_HEADS, defaults->n_heads);
     config->vocab = dpe_json_integer(top, "vocab_size", 1, MAX_VOCAB, defaults->vocab);
     config->max_position =
         dpe_json_integer(top, "max_position_embeddings", 2, max_positions, defaults->max_position);
     /* null means "as many as query heads" everywhere; an absent key means that in Llama only (the
      * others default to a number of their own). */
-    json_t *kv_heads = json_object_get(top->from, "num_key_value_heads");
+    json_t *kv_heads = json_object_get(top->from, names->kv_heads);
     bool as_heads = llama || json_is_null(kv_heads);
-    config->n_kv_heads = dpe_json_integer(top, "num_key_value_heads", 1, MAX_HEADS,
+    config->n_kv_heads = dpe_json_integer(top, names->kv_heads, 1, MAX_HEADS,
                                           as_heads ? config->n_heads : defaults->n_kv_heads);
     if (top->status != DPE_OK) {
         return;
     }
     if (config->n_heads % config->n_kv_heads != 0) {
-        dpe_json_expected(top, "num_key_value_heads", "a divisor of num_attention_heads");
+        char what[64];
+        snprintf(what, sizeof what, "a divisor of %s", names->heads);
+        dpe_json_expected(top, names->kv_heads, what);
         return;
     }
     read_head_dim(top, config);
+    read_branches(top, config);
 }
 
 /* ------------------------------------------------------------------------------------ switches */
@@ -157,7 +189,7 @@ static void read_activation(struct dpe_json_reader *top, struct dpe_config *conf
     config->activation = dpe_family_of(config)->activation;
     bool gelu = config->activation == DPE_GEGLU_TANH;
     const char *key = gelu ? "hidden_activation" : "hidden_act";
-    const char *name = gelu ? "gelu_pytorch_tanh" : "silu";
+    const char *name = gelu ? "gelu_pytorch_tanh" : dpe_family_names_of(config)->activation;
     const char *act = dpe_json_string(top, key, name);
     if (top->status == DPE_OK && strcmp(act, name) != 0) {
         char what[40];
@@ -285,9 +317,10 @@ static void read_switches(struct dpe_json_reader *top, struct dpe_config *config
     const struct dpe_json_bound not_negative = {0.0, true, false, 1.0};
     const struct dpe_family *family = dpe_family_of(config);
     bool biased = family->defaults.attention_bias;
-    config->rms_eps = dpe_json_number(top, "rms_norm_eps", not_negative, 1e-6);
+    const struct dpe_family_names *names = dpe_family_names_of(config);
+    config->rms_eps = dpe_json_number(top, names->eps, not_negative, 1e-6);
     config->tied_embeddings = dpe_json_bool(top, "tie_word_embeddings", family->defaults.tied);
-    config->qkv_bias = has_bias(top, family->qkv_bias, "attention_bias", biased);
+    config->qkv_bias = has_bias(top, family->qkv_bias, names->qkv_bias, biased);
     config->o_bias = has_bias(top, family->o_bias, "attention_bias", biased);
     config->mlp_bias = has_bias(top, family->mlp_bias, "mlp_bias", false);
     config->qk_norm = family->qk_norm;

@@ -50,6 +50,9 @@ struct dpe_rope_config {
     bool exported; /**< config.json is one of dpe-export --format hf; the rest is its native one */
 };
 
+/** RoPE as it was published: base 10000, the whole head, no scaling. */
+extern const struct dpe_rope_config dpe_rope_plain;
+
 /** Which queries and keys of a head are normalised before rotation. */
 enum dpe_qk_norm {
     DPE_QK_NORM_NONE,
@@ -94,7 +97,7 @@ struct dpe_config {
     int64_t rotary_dim;                /**< components of a head that rotate, even; 0: head_dim */
     /* The kinds of layers. Kind 0 is a full-attention layer with `rope`: only these follow a
      * position plan. The others stay as they were trained. */
-    int n_kinds; /**< 0: all layers are of kind 0 */
+    int n_kinds; /**< 0: all layers are of kind 0. Kind 1 may be the window of branches instead */
     struct dpe_layer_kind kinds[DPE_MAX_LAYER_KINDS];
     uint8_t *layer_kinds; /**< [n_layers] index into kinds, owned by the model; NULL: all 0 */
     enum dpe_qk_norm qk_norm;
@@ -108,6 +111,10 @@ struct dpe_config {
     double query_growth;         /**< b: queries at position p times 1 + b ln(1 + floor(p/L)) */
     double query_length;         /**< L of query_growth */
     bool sinks;                  /**< a logit per head that takes part in the softmax alone */
+    /* Attention of three branches that gates add up (NSA): the means of blocks, the blocks that these
+     * choose, and the window of kind 1, where there is one. */
+    int64_t branch_block; /**< keys of a block; 0: attention has no branches */
+    int64_t branch_count; /**< blocks that are chosen, the first and the last two always, ≥ 3 */
     int64_t n_experts;           /**< of each layer's MLP; 0: one dense MLP */
     int64_t experts_per_token;
     bool experts_normalised; /**< the weights of a token's experts add up to 1 */

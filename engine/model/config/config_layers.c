@@ -147,6 +147,13 @@ void dpe_config_parse_layers(struct dpe_json_reader *top, struct dpe_config *con
     if (top->status == DPE_OK && !movable) {
         refuse_unmovable(top, window);
     }
+    if (family->branches) {
+        /* Not of some layers: of the third branch of all. */
+        window = dpe_json_integer(top, "window_size", 0, INT64_MAX, family->defaults.window);
+        if (top->status == DPE_OK && window > 0) {
+            kind_index(config, (struct dpe_layer_kind){.window = window});
+        }
+    }
 }
 
 struct dpe_layer_kind dpe_config_layer(const struct dpe_config *config, int64_t layer)

@@ -6,7 +6,7 @@
 #define DPE_CONFIG_PARSE_H
 
 #include "engine/base/base.h"
-#include "engine/base/json_strict.h"
+#include "engine/json/json_strict.h"
 #include "engine/model/config/config.h"
 
 /** Fill *config from the text of config.json and, when not NULL, of generation_config.json.

@@ -221,7 +221,7 @@ static struct dpe_json_reader choose_object(struct dpe_json_reader *top, bool ty
     return rope;
 }
 
-static const struct dpe_rope_config no_rope = {.theta = 10000.0,
+const struct dpe_rope_config dpe_rope_plain = {.theta = 10000.0,
                                                .factor = NAN,
                                                .original_max_position = NAN,
                                                .attention_factor = NAN,
@@ -312,7 +312,7 @@ static void read_local(struct dpe_json_reader *top, struct dpe_config *config)
     block = is_exported(block) ? json_object_get(block, "native") : block;
     json_t *typed = json_object_get(block, "sliding_attention");
     bool own = family->local_rope == DPE_LOCAL_ROPE_OWN;
-    config->local_rope = no_rope;
+    config->local_rope = dpe_rope_plain;
     config->local_rope.partial_rotary_factor = config->rope.partial_rotary_factor;
     config->local_rope.theta = own ? family->defaults.local_theta : config->rope.theta;
     if (own) {
@@ -335,7 +335,7 @@ void dpe_config_parse_rope(struct dpe_json_reader *top, struct dpe_config *confi
     const struct dpe_family *family = dpe_family_of(config);
     struct dpe_rope_config *out = &config->rope;
     bool local = family->local_rope != DPE_LOCAL_ROPE_SAME;
-    *out = no_rope;
+    *out = dpe_rope_plain;
     if (top->status != DPE_OK) {
         return;
     }

@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#include "engine/model/config/layer_weights.h"
+
 static const struct dpe_norm_names norms_before = {"input_layernorm", NULL,
                                                    "post_attention_layernorm", NULL};
 static const struct dpe_norm_names norms_after = {NULL, "post_attention_layernorm", NULL,
@@ -12,6 +14,21 @@ static const struct dpe_norm_names norms_gemma = {"input_layernorm", "post_atten
                                                   "post_feedforward_layernorm"};
 static const struct dpe_norm_names norms_glm4 = {"input_layernorm", "post_self_attn_layernorm",
                                                  "post_attention_layernorm", "post_mlp_layernorm"};
+
+static const struct dpe_norm_names norms_nsa = {"attn_norm", NULL, "mlp_norm", NULL};
+
+static const struct dpe_family_names names_llama = {
+    "num_attention_heads", "num_key_value_heads", "rms_norm_eps", "attention_bias", "silu",
+    "embed_tokens",        NULL,
+};
+static const char *const weights_nsa[DPE_WEIGHTS_PER_LAYER] = {
+    [DPE_WEIGHT_Q] = "attn.q_proj", [DPE_WEIGHT_K] = "attn.k_proj",
+    [DPE_WEIGHT_V] = "attn.v_proj", [DPE_WEIGHT_O] = "attn.o_proj",
+    [DPE_WEIGHT_BRANCH_GATES] = "attn.g_proj",
+};
+static const struct dpe_family_names names_nsa = {
+    "num_heads", "num_kv_heads", "norm_eps", "qkv_bias", "swish", "embeddings", weights_nsa,
+};
 
 static const struct dpe_family families[] = {
     {
@@ -188,6 +205,21 @@ static const struct dpe_family families[] = {
         .window_pattern = 2,
         .defaults = {.window = 128, .head_dim = 64, .theta = 150000.0, .attention_bias = true},
     },
+    {
+        .model_type = "nsa",
+        .architecture = "NSAForCausalLM",
+        .norms = &norms_nsa,
+        .names = &names_nsa,
+        .qkv_bias = DPE_BIAS_BY_KEY,
+        .branches = true,
+        .defaults = {.n_heads = 64,
+                     .n_kv_heads = 4,
+                     .head_dim = 64,
+                     .vocab = 32000,
+                     .max_position = 2048,
+                     .window = 512,
+                     .theta = 1e4},
+    },
 };
 
 static const char no_positions[] =
@@ -197,14 +229,9 @@ static const char latent[] =
     "it has multi-head latent attention (MLA), whose rotated keys are one vector for all heads; a "
     "position plan moves pairs of the heads' own keys";
 
-static const char branches[] =
-    "its attention adds up three branches (compressed, selected and sliding keys) with gates that it "
-    "was trained with; this program's selections have one softmax over the keys that a query meets";
-
 static const struct {
     const char *model_type, *reason;
 } refused[] = {
-    {"nsa", branches},
     {"llama4", no_positions}, {"llama4_text", no_positions}, {"cohere2", no_positions},
     {"deepseek_v2", latent},  {"deepseek_v3", latent},       {"kimi_k2", latent},
     {"minicpm3", latent},     {"glm4_moe_lite", latent},     {"longcat_flash", latent},
@@ -228,6 +255,12 @@ const struct dpe_family *dpe_family_find(const char *model_type)
 const struct dpe_family *dpe_family_of(const struct dpe_config *config)
 {
     return config->family != NULL ? config->family : &families[0];
+}
+
+const struct dpe_family_names *dpe_family_names_of(const struct dpe_config *config)
+{
+    const struct dpe_family *family = dpe_family_of(config);
+    return family->names != NULL ? family->names : &names_llama;
 }
 
 const char *dpe_family_refusal(const char *model_type)

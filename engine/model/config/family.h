@@ -57,12 +57,20 @@ struct dpe_family_defaults {
     bool tied, attention_bias;
 };
 
+/** Names of keys of a config.json, and of tensors, where a family has its own. */
+struct dpe_family_names {
+    const char *heads, *kv_heads, *eps, *qkv_bias, *activation; /**< the last is a value of hidden_act */
+    const char *embedding;
+    const char *const *weights; /**< [DPE_WEIGHTS_PER_LAYER], NULL: that of layer_weights.c */
+};
+
 /** One line of the table. */
 struct dpe_family {
     const char *model_type, *architecture;
     const char *text; /**< the model_type of text_config when it has none: the language model lies
                            there; NULL: in the file itself */
     const struct dpe_norm_names *norms;
+    const struct dpe_family_names *names; /**< NULL: those of Llama */
     enum dpe_qk_norm qk_norm;
     enum dpe_bias_rule qkv_bias, o_bias, mlp_bias;
     bool qkv_fused, gate_up_fused; /**< one tensor holds the rows of q, k, v; of gate, up */
@@ -75,6 +83,7 @@ struct dpe_family {
     bool sinks;                    /**< an attention sink per head */
     bool grows;                    /**< reads llama_4_scaling_beta */
     bool position_free;            /**< reads no_rope_layers */
+    bool branches;                 /**< attention of three branches (NSA) */
     enum dpe_activation activation;
     enum dpe_expert_layout experts;
     bool experts_biased; /**< experts and router have biases */
@@ -90,6 +99,8 @@ const struct dpe_family *dpe_family_find(const char *model_type);
 const struct dpe_family *dpe_family_at(size_t i);
 /** The family of a configuration; one that was filled by hand is of Llama's. */
 const struct dpe_family *dpe_family_of(const struct dpe_config *config);
+/** Its names, Llama's where it has none of its own. */
+const struct dpe_family_names *dpe_family_names_of(const struct dpe_config *config);
 /** Why models of a type that people know cannot open, NULL where no reason is known. */
 const char *dpe_family_refusal(const char *model_type);
 

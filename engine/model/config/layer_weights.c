@@ -24,6 +24,7 @@ const struct dpe_layer_tensor dpe_layer_tensors[DPE_WEIGHTS_PER_LAYER] = {
     LINE(MLP_AFTER,       NULL,                  ONE,          HIDDEN,       NAMED,   NEVER,       WHOLE),
     LINE(SINKS,           "self_attn.sinks",     ONE,          HEADS,        SINKS,   NEVER,       WHOLE),
     LINE(ROUTER,          NULL,                  EXPERTS,      HIDDEN,       ROUTED,  ROUTER_BIAS, WHOLE),
+    LINE(BRANCH_GATES,    "self_attn.g_proj",    BRANCHES,     HIDDEN,       BRANCHES, NEVER,      ROWS),
 #undef LINE
 };
 /* clang-format on */
@@ -49,6 +50,8 @@ static int64_t width(const struct dpe_config *config, enum dpe_width which)
         return config->n_heads;
     case DPE_WIDTH_EXPERTS:
         return config->n_experts;
+    case DPE_WIDTH_BRANCHES:
+        return 3 * config->n_heads;
     }
     return 0;
 }
@@ -68,8 +71,10 @@ const char *dpe_layer_name(const struct dpe_config *config, enum dpe_weight whic
     case DPE_WEIGHT_ROUTER:
         return family->experts == DPE_EXPERTS_STACKED ? "mlp.router" : "mlp.gate";
     default:
-        return dpe_layer_tensors[which].name;
+        break;
     }
+    const char *const *own = dpe_family_names_of(config)->weights;
+    return own != NULL && own[which] != NULL ? own[which] : dpe_layer_tensors[which].name;
 }
 
 static bool holds(const struct dpe_config *config, enum dpe_weight which,
@@ -98,6 +103,8 @@ static bool holds(const struct dpe_config *config, enum dpe_weight which,
         return config->n_experts > 0;
     case DPE_IF_ROUTER_BIAS:
         return dpe_family_of(config)->experts_biased;
+    case DPE_IF_BRANCHES:
+        return config->branch_block > 0;
     }
     return false;
 }

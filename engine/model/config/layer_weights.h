@@ -41,6 +41,7 @@ enum dpe_weight {
     DPE_WEIGHT_MLP_AFTER,       /**< norm of what the MLP adds to it */
     DPE_WEIGHT_SINKS,           /**< a logit per query head */
     DPE_WEIGHT_ROUTER,          /**< scores of the experts */
+    DPE_WEIGHT_BRANCH_GATES,    /**< of each query head: of compressed, chosen and windowed keys */
     DPE_WEIGHTS_PER_LAYER,
     DPE_WEIGHT_FINAL_NORM = DPE_WEIGHTS_PER_LAYER, /**< struct dpe_weights.final_norm */
 };
@@ -78,6 +79,7 @@ enum dpe_width {
     DPE_WIDTH_KEY_NORM,
     DPE_WIDTH_HEADS, /**< n_heads */
     DPE_WIDTH_EXPERTS,
+    DPE_WIDTH_BRANCHES, /**< 3 * n_heads */
 };
 
 /** When a model has a tensor. */
@@ -93,6 +95,7 @@ enum dpe_condition {
     DPE_IF_DENSE,  /**< an MLP without experts */
     DPE_IF_ROUTED, /**< with experts */
     DPE_IF_ROUTER_BIAS,
+    DPE_IF_BRANCHES,
 };
 
 /** What a process of a tensor-parallel session has of a tensor (slice.h). */

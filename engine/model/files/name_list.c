@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "engine/base/json_strict.h"
+#include "engine/json/json_strict.h"
 
 void dpe_name_list_add(struct dpe_name_list *list, const char *name)
 {

@@ -12,9 +12,9 @@
 #include <unistd.h>
 
 #include "engine/base/bytes.h"
-#include "engine/base/json_scan.h"
-#include "engine/base/json_strict.h"
-#include "engine/base/platform.h"
+#include "engine/json/json_scan.h"
+#include "engine/json/json_strict.h"
+#include "engine/system/platform.h"
 
 /* The format's own limit. */
 static const uint64_t max_header = 100000000;

@@ -7,8 +7,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "engine/base/json_scan.h"
-#include "engine/base/json_strict.h"
+#include "engine/json/json_scan.h"
+#include "engine/json/json_strict.h"
 #include "engine/model/files/name_list.h"
 
 static const uint64_t max_index = 100000000;

@@ -7,7 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "engine/base/json_strict.h"
+#include "engine/json/json_strict.h"
 #include "engine/model/gguf/gguf_model.h"
 
 /* general.architecture, and how the weights of the family lie in a GGUF file. */

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/base/json_strict.h"
+#include "engine/json/json_strict.h"
 #include "engine/model/gguf/gguf_model.h"
 
 const struct dpe_gguf_tensor *dpe_gguf_set_find(const struct dpe_gguf_set *set, const char *name,

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/base/json_strict.h"
+#include "engine/json/json_strict.h"
 #include "engine/model/config/family.h"
 #include "engine/model/weights/bind_internal.h"
 
@@ -232,8 +232,25 @@ static const struct dpe_shard_tensor *find_embedding(const struct dpe_binder *bi
                                                      const char *prefix)
 {
     char name[96];
-    snprintf(name, sizeof name, "%sembed_tokens.weight", prefix);
+    snprintf(name, sizeof name, "%s%s.weight", prefix,
+             dpe_family_names_of(&binder->model->config)->embedding);
     return dpe_shard_table_find(binder->table, name);
+}
+
+/* The first releases of NSA's code made heads of 64 whatever head_dim says, later ones read it: the
+ * tensor decides. */
+static void find_head_dim(const struct dpe_binder *binder, struct dpe_config *config)
+{
+    enum { MOST = 1 << 11 }; /* as config.json may have */
+    char name[96];
+    snprintf(name, sizeof name, "%slayers.0.%s.weight", binder->prefix,
+             dpe_layer_name(config, DPE_WEIGHT_Q));
+    const struct dpe_shard_tensor *found = dpe_shard_table_find(binder->table, name);
+    int64_t rows = found != NULL && found->rank == 2 ? found->shape[0] : 0;
+    if (config->branch_block > 0 && rows > 0 && rows % (2 * config->n_heads) == 0 &&
+        rows / config->n_heads <= MOST) {
+        config->head_dim = config->rotary_dim = rows / config->n_heads;
+    }
 }
 
 /* Where a checkpoint that holds more than the language model keeps it: both orders are common. */
@@ -350,8 +367,9 @@ dpe_status dpe_model_bind(struct dpe_model *model, const struct dpe_shard_table 
                         (long long)config->n_layers);
     }
     find_prefix(&binder);
+    find_head_dim(&binder, config);
     char name[96];
-    snprintf(name, sizeof name, "%sembed_tokens.weight", binder.prefix);
+    snprintf(name, sizeof name, "%s%s.weight", binder.prefix, dpe_family_names_of(config)->embedding);
     dpe_status status = bind(&binder, name, config->vocab, config->hidden, &weights->embedding);
     for (int64_t i = 0; i < config->n_layers && status == DPE_OK; i++) {
         status = bind_layer(&binder, i, weights->layers + i);

@@ -3,8 +3,9 @@
 #include <string.h>
 #include <time.h>
 
+#include "engine/plan/methods/methods.h"
 #include "eval/serve/engine/serve_engine_internal.h"
-#include "engine/base/json_strict.h"
+#include "engine/json/json_strict.h"
 #include "outputs/read/read.h"
 #include "outputs/table/dpe_table.h"
 

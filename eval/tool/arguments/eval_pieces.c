@@ -316,8 +316,9 @@ static const struct argp_option ablate_table[] = {
 static const struct argp_option tune_table[] = {
     {NULL, 0, NULL, 0, "What to tune:", 1},
     {"method", KEY_METHOD, "NAME[:K=V/V,...]", DPE_BASIC,
-     "Position method and the values of its keys to try, in all combinations; NAME alone: its "
-     "default grid. Repeat it for more; the first is what the others are compared with",
+     "Position method and the values of its keys to try, in all combinations (a list, as in "
+     "dpe:scales=2/4, is one value); NAME alone: its default grid. Repeat it for more; the first "
+     "is what the others are compared with",
      1},
     {"temperature", KEY_TUNE_TEMPERATURE, "off|grid", DPE_BASIC,
      "grid: try every setting also with log-n=L0, logit-scale=1.25 and logit-scale=1.6, unless "

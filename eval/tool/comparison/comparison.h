@@ -47,6 +47,11 @@ const struct dpe_plan *dpe_eval_larger_plan(const struct comparison *comparison,
                                             const struct dpe_plan *other);
 /** The plan of the comparison whose session needs most memory. */
 const struct dpe_plan *dpe_eval_largest_plan(const struct comparison *comparison);
+/** What a session for one text of each task's length needs under each method, without weights: with
+ *  one thread and nothing in a file, so that no machine and no --max-memory decides it. To
+ *  results->memory. DPE_NO_MEMORY. */
+dpe_status dpe_eval_count_memory(const struct comparison *comparison, struct dpe_results *results,
+                                 struct dpe_error *err);
 /** The lines of a dry run about samples, memory and time. `plan` is the one whose attention does most, NULL:
  *  of the comparison's own, those with a selection and those without measured apart; rows[t]: how many samples
  *  of task t of the only suite run, NULL = each sample of every suite under each method. */

@@ -256,6 +256,9 @@ static dpe_status each_suite(const struct comparison *comparison, use_results us
         status = dpe_results_collect(&results, suite, comparison->labels, comparison->n_methods,
                                      comparison->cells[i], comparison->job.run,
                                      comparison->args->job.seed, err);
+        if (status == DPE_OK && table != NULL) {
+            status = dpe_eval_count_memory(comparison, &results, err);
+        }
         if (status == DPE_OK) {
             status =
                 use(comparison, &results, (suite->kind->takes & DPE_SUITE_DEPTHS) != 0, table, err);

@@ -1,5 +1,6 @@
 /* What a comparison would cost, and how long it would take here. */
 #include <math.h>
+#include <string.h>
 
 #include "eval/tool/comparison/comparison.h"
 #include "outputs/job/estimate.h"
@@ -175,6 +176,40 @@ const struct dpe_plan *dpe_eval_largest_plan(const struct comparison *comparison
         largest = dpe_eval_larger_plan(comparison, largest, &comparison->plans[p]);
     }
     return largest;
+}
+
+/* −1: the estimate failed, as where a method cannot run here. */
+static int64_t sample_bytes(const struct comparison *comparison, const char *key, int64_t length)
+{
+    struct dpe_session_options options = dpe_job_session_options(&comparison->job, length);
+    struct dpe_session_needs needs = {0};
+    options.capacity = options.positions = length;
+    options.branches = options.n_threads = 1;
+    options.max_memory = UINT64_MAX; /* or a device's free memory would decide the chunk */
+    options.kv_dir = NULL;
+    const struct dpe_plan *plan = NULL;
+    for (int p = 0; p < comparison->n_plans && plan == NULL; p++) {
+        plan = strcmp(comparison->keys[p], key) == 0 ? &comparison->plans[p] : NULL;
+    }
+    if (plan == NULL || dpe_session_estimate(dpe_model_config(comparison->job.model), plan, &options,
+                                             &needs, NULL) != DPE_OK) {
+        return -1;
+    }
+    bool on_device = strcmp(comparison->job.device_info.kind, "cuda") == 0; /* with the weights */
+    return (int64_t)(needs.memory - (on_device ? needs.weights : 0));
+}
+
+dpe_status dpe_eval_count_memory(const struct comparison *comparison, struct dpe_results *results,
+                                 struct dpe_error *err)
+{
+    size_t n = (size_t)results->n_methods * (size_t)results->n_tasks;
+    results->memory = dpe_alloc(n, sizeof *results->memory);
+    for (size_t i = 0; i < n && results->memory != NULL; i++) {
+        int64_t length = results->suite->tasks[i % (size_t)results->n_tasks].length;
+        results->memory[i] = sample_bytes(comparison, results->keys[i], length);
+    }
+    return results->memory != NULL ? DPE_OK
+                                   : dpe_fail(err, DPE_NO_MEMORY, "out of memory for results");
 }
 
 static dpe_status print_memory(const struct comparison *comparison, const struct dpe_plan *plan,

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/plan/methods/methods.h"
 #include "eval/tool/comparison/comparison.h"
 #include "outputs/read/read.h"
 
@@ -162,6 +163,9 @@ dpe_status dpe_eval_comparison_plans(struct comparison *comparison, struct dpe_e
                 make_plan(comparison, &comparison->methods[m], comparison->lengths[l], plan, err);
             if (status == DPE_OK) {
                 status = dpe_plan_key(plan, comparison->keys[comparison->n_plans++], err);
+            }
+            if (status == DPE_OK) {
+                status = dpe_job_check_plan(&comparison->job, plan, comparison->lengths[l], err);
             }
         }
     }

@@ -1,5 +1,6 @@
 /* dpe-eval tune: the settings of each method race on the same samples, for the same number of rows;
  * what they chose is compared on fresh samples. */
+#include "engine/plan/methods/methods.h"
 #include "eval/tool/tune/tune.h"
 
 #include <math.h>
@@ -37,7 +38,7 @@ int64_t dpe_tune_first_fresh(const struct tuning *tuning)
 
 /* Add the arm of a setting, unless its plan is there already. One of the default grid that the
  * method refuses at this length is left out; one that was asked for is an error. */
-static dpe_status add_arm(struct tune_group *group, int setting,
+static dpe_status add_arm(const struct dpe_job *job, struct tune_group *group, int setting,
                           const struct dpe_plan_context *context, struct dpe_error *err)
 {
     struct tune_arm *arm = &group->arms[group->n_arms];
@@ -50,6 +51,9 @@ static dpe_status add_arm(struct tune_group *group, int setting,
         return DPE_OK;
     }
     if (status == DPE_OK) {
+        status = dpe_job_check_plan(job, &arm->plan, context->length, err);
+    }
+    if (status == DPE_OK) {
         status = dpe_plan_key(&arm->plan, arm->key, err);
     }
     for (int i = 0; i < group->n_arms && status == DPE_OK; i++) {
@@ -58,8 +62,12 @@ static dpe_status add_arm(struct tune_group *group, int setting,
             return DPE_OK;
         }
     }
-    group->n_arms += status == DPE_OK;
-    return status;
+    if (status != DPE_OK) {
+        dpe_plan_free(&arm->plan);
+        return status;
+    }
+    group->n_arms++;
+    return DPE_OK;
 }
 
 static dpe_status open_group(struct tuning *tuning, struct tune_group *group, struct dpe_error *err)
@@ -78,7 +86,7 @@ static dpe_status open_group(struct tuning *tuning, struct tune_group *group, st
         return dpe_fail(err, DPE_NO_MEMORY, "out of memory for %d settings", group->settings.n);
     }
     for (int i = 0; i < group->settings.n && status == DPE_OK; i++) {
-        status = add_arm(group, i, &context, err);
+        status = add_arm(&tuning->comparison.job, group, i, &context, err);
     }
     int64_t least = (int64_t)group->n_arms * dpe_tune_per_round(tuning);
     if (status == DPE_OK && group->n_arms > 1 && args->budget < least) {

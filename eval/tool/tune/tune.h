@@ -5,6 +5,7 @@
 #ifndef DPE_EVAL_TUNE_H
 #define DPE_EVAL_TUNE_H
 
+#include "engine/plan/methods/methods.h"
 #include "eval/task/race.h"
 #include "eval/task/stats.h"
 #include "eval/tool/comparison/comparison.h"

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/plan/methods/methods.h"
 #include "eval/tool/tune/tune.h"
 
 /* What a number of the default grid is a multiple of. */
@@ -49,13 +50,14 @@ static const struct {
 };
 enum { N_GRID = sizeof grid / sizeof grid[0] };
 
-/* A key and its values, as they stand in a spec. */
+enum { MAX_AXES = 16, MAX_AXIS_VALUES = MAX_VALUES * 4 };
+/* An item of a spec: a key and its values, or what all settings have there. */
 struct axis {
-    char key[32];
-    char values[MAX_VALUES * 4][32];
-    int n;
+    char key[64];
+    char values[MAX_AXIS_VALUES][32];
+    int n; /* 0: fixed */
+    char fixed[TUNE_MAX_SPEC];
 };
-enum { MAX_AXES = 8, MAX_AXIS_VALUES = MAX_VALUES * 4 };
 
 void dpe_tune_settings_free(struct tune_settings *settings)
 {
@@ -166,13 +168,14 @@ static dpe_status combine(const char *made, const struct axis *axes, int n, int 
     if (at == n) {
         return add(settings, made, err);
     }
+    const struct axis *axis = &axes[at];
     dpe_status status = DPE_OK;
-    for (int v = 0; v < axes[at].n && status == DPE_OK; v++) {
+    for (int v = 0; v < (axis->n > 0 ? axis->n : 1) && status == DPE_OK; v++) {
         char longer[TUNE_MAX_SPEC];
-        char item[sizeof axes->key + sizeof axes->values[0] + 1];
-        snprintf(item, sizeof item, "%.31s=%.31s", axes[at].key, axes[at].values[v]);
+        char item[sizeof axis->key + sizeof axis->values[0] + 1];
+        snprintf(item, sizeof item, "%.63s=%.31s", axis->key, axis->values[v]);
         memcpy(longer, made, strlen(made) + 1);
-        if (!append(longer, item)) {
+        if (!append(longer, axis->n > 0 ? item : axis->fixed)) {
             return too_long(made, err);
         }
         status = combine(longer, axes, n, at + 1, settings, err);
@@ -180,31 +183,39 @@ static dpe_status combine(const char *made, const struct axis *axes, int n, int 
     return status;
 }
 
-/* KEY=a/b/c of a spec: one axis, or a part of the spec that all settings have. */
-static dpe_status read_item(const char *method, const char *item, char *fixed, struct axis *axes,
-                            int *n, struct dpe_error *err)
+/* Where the key of an item ends: at its '=', or in over=NAME:KEY=… at the second one. Then `method` becomes
+ * NAME: the items that follow are its own (dpe_plan_make). 0: the item has no key. */
+static size_t end_of_key(const char *item, char method[32])
 {
-    const char *equals = strchr(item, '=');
-    size_t key = equals != NULL ? (size_t)(equals - item) : 0;
-    bool several = equals != NULL && strchr(equals, '/') != NULL && !is_list(method, item, key);
-    if (!several) {
-        /* Whatever is wrong with it, dpe_plan_make says it. */
-        return append(fixed, item) ? DPE_OK : too_long(fixed, err);
+    const char *inner = strncmp(item, "over=", 5) == 0 ? strchr(item, ':') : NULL;
+    if (inner != NULL) {
+        snprintf(method, 32, "%.*s", (int)(inner - item - 5), item + 5);
     }
-    if (*n == MAX_AXES || key >= sizeof axes->key) {
-        return dpe_fail(err, DPE_USAGE, "--method %s: expected at most %d keys with several values",
-                        method, MAX_AXES);
-    }
-    struct axis *axis = &axes[(*n)++];
+    const char *equals = strchr(inner != NULL ? inner : item, '=');
+    return equals != NULL ? (size_t)(equals - item) : 0;
+}
+
+/* KEY=a/b/c of a spec, or a part of the spec that all settings have. */
+static dpe_status read_item(char method[32], const char *item, struct axis *axis,
+                            struct dpe_error *err)
+{
+    size_t key = end_of_key(item, method);
+    const char *inner = memchr(item, ':', key);
+    size_t own = inner != NULL ? (size_t)(inner + 1 - item) : 0;
     *axis = (struct axis){.n = 0};
+    snprintf(axis->fixed, sizeof axis->fixed, "%s", item);
+    if (key == 0 || strchr(item + key, '/') == NULL || is_list(method, item + own, key - own)) {
+        return DPE_OK; /* whatever is wrong with it, dpe_plan_make says it */
+    }
     snprintf(axis->key, sizeof axis->key, "%.*s", (int)key, item);
-    for (const char *at = equals + 1;; at++) {
+    for (const char *at = item + key + 1;; at++) {
         size_t length = strcspn(at, "/");
-        if (axis->n == MAX_AXIS_VALUES || length == 0 || length >= sizeof axis->values[0]) {
+        if (key >= sizeof axis->key || axis->n == MAX_AXIS_VALUES || length == 0 ||
+            length >= sizeof axis->values[0]) {
             return dpe_fail(err, DPE_USAGE,
                             "--method %s: %s: expected 1 to %d values separated by '/', found "
                             "\"%.60s\"",
-                            method, axis->key, MAX_AXIS_VALUES, equals + 1);
+                            method, axis->key, MAX_AXIS_VALUES, item + key + 1);
         }
         snprintf(axis->values[axis->n++], sizeof axis->values[0], "%.*s", (int)length, at);
         at += length;
@@ -251,33 +262,35 @@ dpe_status dpe_tune_expand(const char *spec, const struct dpe_plan_context *cont
 {
     struct axis axes[MAX_AXES];
     int n = 0;
+    char of_items[32] = "";
     char method[32] = "";
-    char fixed[TUNE_MAX_SPEC] = "";
     char item[TUNE_MAX_SPEC];
     *settings = (struct tune_settings){0};
     size_t name = strcspn(spec, ":");
-    if (strlen(spec) >= sizeof fixed || name >= sizeof method) {
+    if (strlen(spec) >= sizeof item || name >= sizeof method) {
         return dpe_fail(err, DPE_USAGE, "--method %.60s…: longer than %zu characters", spec,
-                        name >= sizeof method ? sizeof method - 1 : sizeof fixed - 1);
+                        name >= sizeof method ? sizeof method - 1 : sizeof item - 1);
     }
     settings->specs = dpe_alloc(TUNE_MAX_SETTINGS, sizeof *settings->specs);
     if (settings->specs == NULL) {
         return dpe_fail(err, DPE_NO_MEMORY, "out of memory for settings");
     }
     snprintf(method, sizeof method, "%.*s", (int)name, spec);
-    snprintf(fixed, sizeof fixed, "%s", method);
+    memcpy(of_items, method, sizeof method);
     dpe_status status = add(settings, method, err);
     for (const char *at = spec + name; *at != '\0' && status == DPE_OK;) {
         size_t length = strcspn(at + 1, ",");
         snprintf(item, sizeof item, "%.*s", (int)length, at + 1);
-        status = read_item(method, item, fixed, axes, &n, err);
+        status = n < MAX_AXES ? read_item(of_items, item, &axes[n++], err)
+                              : dpe_fail(err, DPE_USAGE, "--method %s: expected at most %d keys",
+                                         method, MAX_AXES);
         at += 1 + length;
     }
     if (status == DPE_OK && spec[name] == '\0') {
         n = default_axes(method, context, axes);
     }
-    if (status == DPE_OK && (n > 0 || strcmp(fixed, method) != 0)) {
-        status = combine(fixed, axes, n, 0, settings, err);
+    if (status == DPE_OK && n > 0) {
+        status = combine(method, axes, n, 0, settings, err);
     }
     return status == DPE_OK && temperature && !has_temperature(spec)
                ? add_temperatures(settings, context, err)

@@ -1,4 +1,5 @@
-/* A comparison's recall, or perplexity, over the time that a sample takes. */
+/* A comparison's recall, or perplexity, over the time that a sample takes and over the memory that it
+ * needs. */
 #include "engine/base/base.h"
 #include "outputs/h5/h5.h"
 #include "outputs/report/comparison/report_eval.h"
@@ -56,19 +57,26 @@ static dpe_status read_seconds(const struct suite *s, double *seconds, struct dp
     return status;
 }
 
+/* What values are drawn over. */
+struct cost {
+    const char *id, *title, *column; /**< of the figure, the end of its title, of its numbers and axis */
+    const char *what, *note;         /**< parts of its caption */
+    int digits;
+};
+
 static struct sheet *numbers(const struct suite *s, const char *id, const char *title,
-                             const double *seconds, double scale)
+                             const struct cost *cost, const double *costs, double scale)
 {
     struct sheet *sheet = id == NULL ? NULL : dpe_draw_sheet_new(id, title);
     dpe_draw_sheet_column(sheet, "method", COLUMN_TEXT, 0);
     dpe_draw_sheet_column(sheet, "length", COLUMN_NUMBER, 0);
-    dpe_draw_sheet_column(sheet, "seconds of a sample", COLUMN_NUMBER, 3);
+    dpe_draw_sheet_column(sheet, cost->column, COLUMN_NUMBER, cost->digits);
     dpe_draw_sheet_column(sheet, s->low_is_better ? "perplexity" : "recall, %", COLUMN_INTERVAL,
                           s->low_is_better ? 3 : 1);
     for (size_t i = 0; i < s->methods.n * s->labels.n; i++) {
         dpe_draw_sheet_text(sheet, s->methods.names[i / s->labels.n]);
         dpe_draw_sheet_number(sheet, s->lengths.values[i % s->labels.n]);
-        dpe_draw_sheet_number(sheet, seconds[i]);
+        dpe_draw_sheet_number(sheet, costs[i]);
         dpe_draw_sheet_interval(sheet, scale * s->values.mean.values[i],
                                 scale * s->values.low.values[i], scale * s->values.high.values[i]);
     }
@@ -95,8 +103,8 @@ static size_t better(const struct suite *s, const double *value, size_t method)
 }
 
 /* One line for each method through its lengths. */
-static void draw(struct figure *figure, const struct suite *s, const double *seconds,
-                 const double *value, struct curve *all)
+static void draw(struct figure *figure, const struct suite *s, const struct cost *cost,
+                 const double *costs, const double *value, struct curve *all)
 {
     size_t n = 0;
     for (size_t m = 0; m < s->methods.n; m++) {
@@ -104,7 +112,7 @@ static void draw(struct figure *figure, const struct suite *s, const double *sec
             all[n++] = (struct curve){.name = s->methods.names[m],
                                       .n = (int64_t)s->labels.n,
                                       .strong = dpe_comparison_method_is_dpe(s->methods.names[m]),
-                                      .x = seconds + m * s->labels.n,
+                                      .x = costs + m * s->labels.n,
                                       .y = value + m * s->labels.n};
         }
     }
@@ -114,48 +122,90 @@ static void draw(struct figure *figure, const struct suite *s, const double *sec
                                   .log_y = s->low_is_better,
                                   .y_low = s->low_is_better ? (double)NAN : -2.0,
                                   .y_high = s->low_is_better ? (double)NAN : 104.0,
-                                  .x_title = "seconds of a sample",
+                                  .x_title = cost->column,
                                   .y_title = s->low_is_better ? "perplexity per token" : "recall, %",
                                   .x_line = (double)NAN};
     dpe_draw_curves(figure, &curves);
 }
 
-dpe_status dpe_comparison_suite_cost(struct report *report, const struct suite *s,
-                                     struct dpe_error *err)
+/* The figure of costs [method][task], of which there is room for as many again. */
+static dpe_status add_figure(struct report *report, const struct suite *s, const struct cost *cost,
+                             double *costs, struct dpe_error *err)
 {
     size_t cells = s->methods.n * s->labels.n;
     double scale = s->low_is_better ? 1.0 : 100.0;
-    if (s->methods.n < 2 || !dpe_comparison_suite_is_single(s) ||
-        !dpe_h5_has(s->input->table, "/run/seconds")) {
-        return DPE_OK;
-    }
-    double *seconds = dpe_alloc(2 * cells, sizeof *seconds);
     struct curve *all = dpe_alloc_zero(s->methods.n, sizeof *all);
-    char *id = dpe_comparison_suite_id(report, s, "time");
-    dpe_status status = seconds != NULL && all != NULL && id != NULL
-                            ? read_seconds(s, seconds, err)
+    char *id = dpe_comparison_suite_id(report, s, cost->id);
+    char *title = dpe_draw_format_text("%s over %s",
+                                       s->low_is_better ? "Perplexity" : "Needles found", cost->title);
+    dpe_status status = all != NULL && id != NULL && title != NULL
+                            ? DPE_OK
                             : dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory", s->input->path);
-    for (size_t i = 0; i < cells && status == DPE_OK; i++) {
-        seconds[cells + i] = scale * s->values.mean.values[i];
+    for (size_t i = 0; i < cells; i++) {
+        costs[cells + i] = scale * s->values.mean.values[i];
     }
     if (status == DPE_OK) {
-        const char *title = s->low_is_better ? "Perplexity over time" : "Needles found over time";
         struct figure *figure = dpe_draw_figure_new(
             id, title,
             dpe_draw_format_text(
                 "One line for each method (of more than eight, for the eight that are best at the last "
-                "length), one point for each length: the mean time of a sample, its answer included, "
-                "and what was found. %s is better. Times depend on the machine and "
-                "on what else it does.",
-                s->low_is_better ? "Further left and further down" : "Further left and further up"),
-            numbers(s, id, title, seconds, scale));
+                "length), one point for each length: %s, and what was found. %s is better. %s",
+                cost->what,
+                s->low_is_better ? "Further left and further down" : "Further left and further up",
+                cost->note),
+            numbers(s, id, title, cost, costs, scale));
         if (figure != NULL) {
-            draw(figure, s, seconds, seconds + cells, all);
+            draw(figure, s, cost, costs, costs + cells, all);
         }
         dpe_draw_add_figure(&report->document, figure);
     }
-    free(seconds);
     free(all);
     free(id);
+    free(title);
+    return status;
+}
+
+static const struct cost of_time = {
+    .id = "time",
+    .title = "time",
+    .column = "seconds of a sample",
+    .what = "the mean time of a sample, its answer included",
+    .note = "Times depend on the machine and on what else it does.",
+    .digits = 3,
+};
+static const struct cost of_memory = {
+    .id = "memory",
+    .title = "memory",
+    .column = "MiB of a sample",
+    .what = "what one text of that length needs beside the weights (keys, values, what a selection "
+            "keeps, tables, activations; one thread)",
+    .note = "It is computed from the model, the method and the length.",
+    .digits = 1,
+};
+
+dpe_status dpe_comparison_suite_cost(struct report *report, const struct suite *s,
+                                     struct dpe_error *err)
+{
+    size_t cells = s->methods.n * s->labels.n;
+    if (s->methods.n < 2 || !dpe_comparison_suite_is_single(s)) {
+        return DPE_OK;
+    }
+    dpe_status status = DPE_OK;
+    double *costs = dpe_alloc(2 * cells, sizeof *costs);
+    if (costs == NULL) {
+        return dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory", s->input->path);
+    }
+    if (dpe_h5_has(s->input->table, "/run/seconds")) {
+        status = read_seconds(s, costs, err);
+        status = status == DPE_OK ? add_figure(report, s, &of_time, costs, err) : status;
+    }
+    if (status == DPE_OK && s->memory.n > 0) {
+        for (size_t i = 0; i < cells; i++) {
+            double bytes = s->memory.values[i];
+            costs[i] = bytes > 0.0 ? bytes / 0x1p20 : (double)NAN;
+        }
+        status = add_figure(report, s, &of_memory, costs, err);
+    }
+    free(costs);
     return status;
 }

@@ -23,6 +23,7 @@ struct suite {
     struct numbers lengths;           /**< [task], tokens */
     struct suite_values values, difference, words;
     struct numbers p_value, n_pairs, n_valid;
+    struct numbers memory; /**< [method][task] bytes of a session, −1 = not known; older tables: none */
     struct numbers position, position_mean;        /**< ppl */
     struct names categories;                       /**< the last is "overall" */
     struct numbers category_length, category_mean; /**< [method][category][length] */
@@ -61,7 +62,8 @@ dpe_status dpe_comparison_headline(struct report *report, struct dpe_error *err)
 
 /** Figures and tables of one suite. */
 void dpe_comparison_suite_figures(struct report *report, const struct suite *suite);
-/** Its values over the seconds of a sample, where the table has them and more than one method. */
+/** Its values over the seconds and over the memory of a sample, where the table has them and more than
+ *  one method. */
 dpe_status dpe_comparison_suite_cost(struct report *report, const struct suite *suite,
                                      struct dpe_error *err);
 /** An id made of suite and input; owned. */

@@ -20,7 +20,7 @@ void dpe_comparison_suite_free(struct suite *s)
                                    &s->difference.high, &s->words.mean,      &s->words.low,
                                    &s->words.high,      &s->p_value,         &s->n_pairs,
                                    &s->n_valid,         &s->position,        &s->position_mean,
-                                   &s->category_length, &s->category_mean};
+                                   &s->category_length, &s->category_mean,   &s->memory};
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
         dpe_input_numbers_free(all[i]);
     }
@@ -110,6 +110,7 @@ dpe_status dpe_comparison_suite_read(const struct input *input, const char *name
         {"difference_high", 2, {m, t}, false, &s->difference.high},
         {"p_value", 2, {m, t}, false, &s->p_value},
         {"n_pairs", 2, {m, t}, false, &s->n_pairs},
+        {"memory", 2, {m, t}, false, &s->memory},
         {"word_mean", 2, {m, t}, false, &s->words.mean},
         {"word_ci_low", 2, {m, t}, false, &s->words.low},
         {"word_ci_high", 2, {m, t}, false, &s->words.high},

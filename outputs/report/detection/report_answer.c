@@ -168,6 +168,13 @@ static void add_lead(struct report *report, const struct detection *d, const str
                                          "Unchanged, it has %s; with %s, %s.",
                              length, times, values[JOINT], kept_words(d, v), values[ROPE],
                              dpe_detection_base(d), values[BASE]));
+    if (v->recall && d->task[0] != '\0') {
+        dpe_draw_add_text(
+            &report->document, BLOCK_TEXT,
+            dpe_draw_format_text("The texts have %s. On other tasks the plan may find less: dpe-eval niah "
+                                 "--table with another --niah measures it.",
+                                 d->task));
+    }
 }
 
 /* Better or worse when the interval of the difference excludes 0 and the sign-flip test agrees:

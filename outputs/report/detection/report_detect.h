@@ -7,6 +7,7 @@
 
 #include "engine/base/base.h"
 #include "outputs/report/input/input.h"
+#include "outputs/rows/rows.h"
 
 /** The dataset that makes an input a detection. */
 #define DETECTION "/detect/effective_length"
@@ -26,6 +27,7 @@ struct detection {
     struct measured recall, perplexity;
     struct numbers inv_freq, edge, scale_factor, trained, evaluated;
     char *criterion, *rule, *rule_words;
+    char task[DPE_TASK_WORDS]; /**< of needles, in words; "" = unknown */
     bool by_recall;   /**< needles decide */
     bool frequencies; /**< the scales divide frequencies, not far positions */
 };

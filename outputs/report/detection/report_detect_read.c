@@ -74,6 +74,9 @@ dpe_status dpe_detection_read(const struct input *input, struct detection *d, st
     };
     status = dpe_input_read_wanted(input, rest, sizeof rest / sizeof rest[0], err);
     d->criterion = dpe_input_read_words(input, "/detect", "criterion");
+    char *niah = dpe_input_read_words(input, "/detect", "niah_parameters");
+    dpe_identity_task_words(niah, d->task);
+    free(niah);
     d->rule = dpe_input_read_words(input, "/select", "rule");
     d->rule_words = dpe_input_read_words(input, "/select", "rule_in_words");
     const char *move = dpe_identity_get(&input->identity, "move");

@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-#include "engine/base/child.h"
+#include "engine/system/child.h"
 
 static dpe_status poll_signals(void *user, struct dpe_error *err)
 {

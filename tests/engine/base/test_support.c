@@ -14,7 +14,6 @@
 #include <unistd.h>
 
 #include "engine/base/base.h"
-#include "engine/base/folder.h"
 #include "tests/lib/near.h"
 
 static void near_fails_on_nan_and_names_the_worst(void **state)
@@ -285,20 +284,6 @@ static void lists_grow(void **state)
     dpe_text_free(&text);
 }
 
-static void paths_have_a_name(void **state)
-{
-    (void)state;
-    static const char *const paths[][2] = {{"data/reference", "reference"}, {"reference//", "reference"},
-                                           {"/m/x.gguf", "x.gguf"}, {".", "."}, {"/", "/"},
-                                           {"//", "/"}, {"", ""}};
-    for (size_t i = 0; i < sizeof paths / sizeof paths[0]; i++) {
-        int n = -1;
-        const char *name = dpe_folder_name(paths[i][0], &n);
-        assert_int_equal(n, strlen(paths[i][1]));
-        assert_memory_equal(name, paths[i][1], (size_t)n);
-    }
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -316,7 +301,6 @@ int main(void)
         cmocka_unit_test(too_many_open_files_are_reported),
         cmocka_unit_test(read_file_refuses_what_is_not_a_file),
         cmocka_unit_test(lists_grow),
-        cmocka_unit_test(paths_have_a_name),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

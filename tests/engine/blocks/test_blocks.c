@@ -14,7 +14,7 @@
 #include "engine/base/base.h"
 #include "engine/base/bytes.h"
 #include "engine/blocks/blocks.h"
-#include "engine/cpu/cpu_kernels.h"
+#include "engine/cpu/kernels/cpu_kernels.h"
 
 struct golden {
     enum dpe_dtype dtype;

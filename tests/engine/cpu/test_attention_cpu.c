@@ -8,8 +8,8 @@
 
 #include <cmocka.h>
 
-#include "engine/cpu/cpu_kernels.h"
-#include "tests/engine/cpu/attention_case.h"
+#include "engine/cpu/kernels/cpu_kernels.h"
+#include "tests/engine/cpu/attention_run.h"
 #include "tests/engine/cpu/kernel_sets.h"
 #include "tests/lib/near.h"
 
@@ -18,47 +18,6 @@ static const struct dpe_cpu_kernels *const *all_kernels(int *n)
     static const struct dpe_cpu_kernels *found[MOST_KERNEL_SETS];
     *n = kernel_sets(found);
     return found;
-}
-
-/* Runs with a poisoned workspace of exactly the requested size and sentinels around both outputs,
- * `step` rows a call; step 0: all rows as tokens of the two branches in turn. */
-static void run_cpu(const struct dpe_cpu_kernels *kernels, const struct inputs *in,
-                    const struct shape *shape, int n_threads, int64_t step, float *out, float *lse)
-{
-    int64_t width = shape->n_heads * shape->head_dim;
-    size_t n = (size_t)(shape->rows * width);
-    size_t n_lse = (size_t)(shape->rows * shape->n_heads);
-    float *guarded = malloc((n + 2 * NEAR_GUARD) * sizeof *guarded);
-    float *guarded_lse = malloc((n_lse + 2 * NEAR_GUARD) * sizeof *guarded_lse);
-    near_guard_fill(guarded, n + 2 * NEAR_GUARD);
-    near_guard_fill(guarded_lse, n_lse + 2 * NEAR_GUARD);
-    int64_t positions[MOST_ROWS];
-    int64_t offsets[MOST_ROWS];
-    bool in_turn = step == 0;
-    step = in_turn ? shape->rows : step;
-    uint64_t bytes = dpe_cpu_attention_workspace(kernels, &in->config, &in->plan, shape->capacity,
-                                                 step, n_threads);
-    float *workspace = dpe_alloc(bytes, 1);
-    near_guard_fill(workspace, bytes / sizeof *workspace);
-    struct dpe_attention args = arguments(in, shape, n_threads);
-    args.workspace = workspace;
-    for (int64_t at = 0; at < shape->rows; at += step) {
-        args.rows = shape->rows - at < step ? shape->rows - at : step;
-        place_rows(&args, shape, at, in_turn, positions, offsets);
-        args.q = in->q + at * width;
-        args.out = guarded + NEAR_GUARD + at * width;
-        args.lse = guarded_lse + NEAR_GUARD + at * shape->n_heads;
-        dpe_cpu_attention(kernels, &args);
-    }
-    assert_int_equal(near_guard_broken(guarded, NEAR_GUARD), 0);
-    assert_int_equal(near_guard_broken(guarded + NEAR_GUARD + n, NEAR_GUARD), 0);
-    assert_int_equal(near_guard_broken(guarded_lse, NEAR_GUARD), 0);
-    assert_int_equal(near_guard_broken(guarded_lse + NEAR_GUARD + n_lse, NEAR_GUARD), 0);
-    memcpy(out, guarded + NEAR_GUARD, n * sizeof *out);
-    memcpy(lse, guarded_lse + NEAR_GUARD, n_lse * sizeof *lse);
-    free(workspace);
-    free(guarded);
-    free(guarded_lse);
 }
 
 /* The plain fp32 computation of one row and head: what the error of a fast one is measured by. */
@@ -193,11 +152,11 @@ static void check(enum plan_kind kind, const struct shape *shape)
                      kernels[i]->name, (int)shape->n_heads, (int)shape->n_kv_heads,
                      (int)shape->head_dim, (int)shape->start, (int)shape->rows, (int)steps[s],
                      (int)shape->window);
-            run_cpu(kernels[i], &in, shape, 1, steps[s], out, lse);
+            run_cpu(kernels[i], NULL, &in, shape, 1, steps[s], out, lse);
             assert_int_equal(near_oracle(what, out, truth.plain, truth.out, truth.n), 0);
             compare_lse(what, &truth, lse);
             for (int threads = s == 0 ? 2 : 3; threads <= 3; threads++) {
-                run_cpu(kernels[i], &in, shape, threads, steps[s], other, lse);
+                run_cpu(kernels[i], NULL, &in, shape, threads, steps[s], other, lse);
                 assert_memory_equal(out, other, truth.n * sizeof *out);
             }
         }
@@ -235,7 +194,7 @@ static void check_branches(enum plan_kind kind, struct shape shape)
         snprintf(what, sizeof what, "plan %d in branches, prefix %d, rows by %d", (int)kind,
                  (int)shape.prefix, (int)steps[i]);
         for (int j = 0; j < n_kernels; j++) {
-            run_cpu(kernels[j], &in, &shape, 2, steps[i], out, lse);
+            run_cpu(kernels[j], NULL, &in, &shape, 2, steps[i], out, lse);
             assert_int_equal(near_oracle(what, out, truth.plain, truth.out, truth.n), 0);
             compare_lse(what, &truth, lse);
         }
@@ -364,7 +323,7 @@ static void nan_stays_at_its_position(void **state)
     float *out = malloc((size_t)(shape.rows * width) * sizeof *out);
     for (int i = 0; i < n_kernels; i++) {
         const int64_t bad[] = {0, 5, 31, 32, 100, 149};
-        run_cpu(kernels[i], &in, &shape, 2, shape.rows, clean, lse);
+        run_cpu(kernels[i], NULL, &in, &shape, 2, shape.rows, clean, lse);
         for (int b = 0; b < 6; b++) {
             float *value = in.v + bad[b] * shape.head_dim + 3;
             float *key = in.k + bad[b] * shape.head_dim + 5;
@@ -372,7 +331,7 @@ static void nan_stays_at_its_position(void **state)
             float saved_key = *key;
             *value = b % 2 == 0 ? NAN : INFINITY;
             *key = b % 2 == 0 ? saved_key : NAN;
-            run_cpu(kernels[i], &in, &shape, 2, shape.rows, out, lse);
+            run_cpu(kernels[i], NULL, &in, &shape, 2, shape.rows, out, lse);
             *value = saved;
             *key = saved_key;
             assert_memory_equal(out, clean, (size_t)(bad[b] * width) * sizeof *out);

@@ -14,6 +14,7 @@
 #include "engine/base/base.h"
 #include "engine/model/model.h"
 #include "engine/ops/ops.h"
+#include "engine/plan/methods/methods.h"
 #include "engine/plan/plan.h"
 #include "engine/plan/rotation.h"
 #include "tests/lib/near.h"

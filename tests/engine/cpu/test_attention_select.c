@@ -1,6 +1,7 @@
 /* Attention under random selections: the CPU backend against the reference, on all instruction
  * sets, in one call, in few rows, one by one and in two branches; the same bits for any number of
- * threads. What may not be read is NaN. */
+ * threads. What may not be read is NaN. And from caches of other types and in a file: the bits of a
+ * cache in memory that holds the same numbers. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -8,63 +9,23 @@
 
 #include <cmocka.h>
 
-#include "engine/cpu/cpu_kernels.h"
-#include "tests/engine/cpu/attention_case.h"
+#include "engine/cpu/attention/attention_cpu.h"
+#include "engine/cpu/kernels/cpu_kernels.h"
+#include "tests/engine/cpu/select_case.h"
 #include "tests/lib/near.h"
-
-static struct dpe_selection random_selection(struct dpe_rng *rng, int64_t keys)
-{
-    struct dpe_selection s = {
-        .block = 1 + dpe_rng_below(rng, dpe_rng_below(rng, 2) ? 40 : 9),
-        .sinks = dpe_rng_below(rng, 12),
-        .local = 1 + dpe_rng_below(rng, (uint32_t)(1 + keys / 3)),
-        .k = dpe_rng_below(rng, 7),
-        .refresh = dpe_rng_below(rng, 2) ? 1 : 1 + dpe_rng_below(rng, 50),
-        .representative = (enum dpe_representative)dpe_rng_below(rng, 6),
-        .unit = (enum dpe_choice_unit)dpe_rng_below(rng, 3),
-        .positions = (enum dpe_chosen_place)dpe_rng_below(rng, 3),
-        .scored = (enum dpe_scored_place)dpe_rng_below(rng, 3),
-    };
-    s.attended = 1 + dpe_rng_below(rng, (uint32_t)s.block);
-    s.last = 1 + dpe_rng_below(rng, 20);
-    s.slashes = s.representative == DPE_REPRESENT_PROBABILITY ? dpe_rng_below(rng, 12) : 0;
-    return s;
-}
-
-/* Queries by head as a cache keeps them, those before the call too; scattered over both branches
- * where the shape has them. The call's own are those of in->q. */
-static float *keep_queries(const struct inputs *in, const struct shape *shape)
-{
-    int64_t d = shape->head_dim;
-    int64_t rows = cache_rows(shape);
-    float *kept = floats(0, shape->n_heads * rows * d, 1.0, 1);
-    float *before = floats(shape->start * shape->n_heads * d,
-                           (shape->start + 1) * shape->n_heads * d, 2.0, 77);
-    for (int64_t h = 0; h < shape->n_heads; h++) {
-        for (int64_t m = 0; m < shape->start + shape->rows; m++) {
-            const float *q = m < shape->start
-                                 ? before + (m * shape->n_heads + h) * d
-                                 : in->q + ((m - shape->start) * shape->n_heads + h) * d;
-            for (int b = 0; b < 2; b++) {
-                int64_t row = m < shape->prefix ? m : m + shape->offset[b];
-                memcpy(kept + (h * rows + row) * d, q, (size_t)d * sizeof *q);
-            }
-        }
-    }
-    free(before);
-    return kept;
-}
 
 struct setting {
     const struct inputs *in;
     const struct shape *shape;
     float *queries, *marks;
+    struct dpe_kv *kv; /* where keys, values and queries are instead */
     int64_t slots, room;
 };
 
 static void set_kept(const struct setting *setting, struct dpe_attention *args)
 {
     args->queries = setting->queries;
+    args->kv = setting->kv;
     args->marks = setting->marks;
     args->slots = setting->slots;
     args->room = setting->room;
@@ -88,7 +49,14 @@ static void represent_before(const struct dpe_cpu_kernels *kernels, const struct
     }
 }
 
-/* All rows, `step` a call, 0: as tokens of both branches in turn. */
+/* Whether compressed keys are asked for beside. */
+static bool compresses(const struct dpe_selection *s)
+{
+    return s->representative == DPE_REPRESENT_COMPRESSED && s->refresh == 1;
+}
+
+/* All rows, `step` a call, 0: as tokens of both branches in turn. `out` has room for what is attended,
+ * and for the compressed keys after it. */
 static void run(const struct dpe_cpu_kernels *kernels, struct setting *setting, int n_threads,
                 int64_t step, float *out, float *lse)
 {
@@ -100,8 +68,8 @@ static void run(const struct dpe_cpu_kernels *kernels, struct setting *setting, 
     bool in_turn = step == 0;
     step = in_turn ? shape->rows : step;
     int64_t most = step > shape->start ? step : shape->start;
-    uint64_t bytes = dpe_cpu_attention_workspace(kernels, &in->config, &in->plan, shape->capacity,
-                                                 most, n_threads);
+    uint64_t bytes = dpe_cpu_attention_workspace(kernels, NULL, &in->config, &in->plan,
+                                                 shape->capacity, most, n_threads);
     float *workspace = dpe_alloc(bytes, 1);
     near_guard_fill(workspace, bytes / sizeof *workspace);
     uint64_t mark_bytes =
@@ -117,6 +85,8 @@ static void run(const struct dpe_cpu_kernels *kernels, struct setting *setting, 
         set_kept(setting, &args);
         args.q = in->q + at * width;
         args.out = out + at * width;
+        args.compressed =
+            compresses(&in->plan.selection) ? out + (shape->rows + at) * width : NULL;
         args.lse = lse + at * shape->n_heads;
         args.workspace = workspace;
         /* The other branch completes the same blocks where rows are taken in turn. */
@@ -126,7 +96,7 @@ static void run(const struct dpe_cpu_kernels *kernels, struct setting *setting, 
             filled.offset = shape->offset[b];
             dpe_cpu_represent(kernels, &filled);
         }
-        dpe_cpu_attention(kernels, &args);
+        dpe_cpu_attention(kernels, NULL, &args);
     }
     free(setting->marks);
     setting->marks = NULL;
@@ -144,6 +114,9 @@ static void reference(const struct setting *setting, float *out, float *lse)
     args.offset = shape->offset[0];
     args.capacity = cache_rows(shape);
     args.out = out;
+    args.compressed = compresses(&in->plan.selection)
+                          ? out + shape->rows * shape->n_heads * shape->head_dim
+                          : NULL;
     args.lse = lse;
     args.workspace = dpe_alloc(
         ops->attention_workspace(&in->config, &in->plan, shape->capacity, shape->rows, 2), 1);
@@ -167,28 +140,33 @@ static int compare(const char *what, const float *got, const float *want, int64_
     return problems;
 }
 
+/* Branches 1 and 2 of a session. */
+static void make_branches(struct inputs *in, struct shape *shape)
+{
+    shape->prefix = shape->start * 2 / 3;
+    shape->offset[0] = shape->capacity;
+    shape->offset[1] = 2 * shape->capacity;
+    float *k = scatter(shape, in->k);
+    float *v = scatter(shape, in->v);
+    free(in->k);
+    free(in->v);
+    in->k = k;
+    in->v = v;
+}
+
 static int check(enum plan_kind kind, struct shape shape, const struct dpe_selection *selection,
                  bool branches)
 {
     static const char *const sets[] = {"portable", "avx2", "avx512"};
     struct inputs in = inputs_make(kind, &shape);
     struct setting setting = {.in = &in, .shape = &shape, .room = shape.capacity};
-    int64_t n = shape.rows * shape.n_heads * shape.head_dim;
+    int64_t n = (compresses(selection) ? 2 : 1) * shape.rows * shape.n_heads * shape.head_dim;
     int64_t n_lse = shape.rows * shape.n_heads;
     struct dpe_error err = {0};
     in.plan.selection = *selection;
     assert_int_equal(dpe_plan_check(&in.plan, &err), DPE_OK);
     if (branches) {
-        /* Branches 1 and 2 of a session. */
-        shape.prefix = shape.start * 2 / 3;
-        shape.offset[0] = shape.capacity;
-        shape.offset[1] = 2 * shape.capacity;
-        float *k = scatter(&shape, in.k);
-        float *v = scatter(&shape, in.v);
-        free(in.k);
-        free(in.v);
-        in.k = k;
-        in.v = v;
+        make_branches(&in, &shape);
     }
     setting.queries = dpe_selection_keeps_queries(selection) ? keep_queries(&in, &shape) : NULL;
     float *want = malloc((size_t)n * sizeof *want);
@@ -240,7 +218,7 @@ static void random_selections(void **state)
     struct dpe_rng rng;
     int problems = 0;
     dpe_rng_seed(&rng, 1919, 1);
-    for (int i = 0; i < 120; i++) {
+    for (int i = 0; i < 140; i++) {
         int64_t kv = 1 + dpe_rng_below(&rng, 2);
         struct shape shape = {
             .n_kv_heads = kv,
@@ -269,11 +247,128 @@ static void many_rows_and_blocks(void **state)
     assert_int_equal(check(MASKED_FAR, shape, &s, false), 0);
 }
 
+/* ---------------------------------------------------------------- caches of other types, and files */
+
+/* A cache that holds the rows of `floats` [heads][rows][width] which are numbers; what it makes of them
+ * takes their place. */
+static void fill_part(struct dpe_kv *kv, enum dpe_kv_part part, float *floats, int64_t heads,
+                      int64_t rows, int64_t width)
+{
+    for (int64_t r = 0; r < heads * rows; r++) {
+        float *row = floats + r * width;
+        const struct dpe_kv_rows one = {part, 1, r / rows, r % rows, 1};
+        if (!isnan(row[0])) {
+            dpe_kv_write(kv, &one, row, width);
+            dpe_kv_read(kv, &one, row);
+        }
+    }
+}
+
+/* With a folder: in a file there, with the least memory. */
+static struct dpe_kv *fill_cache(const struct inputs *in, const struct shape *shape, float *queries,
+                                 enum dpe_kv_type type, const char *in_folder)
+{
+    struct dpe_error err = {0};
+    struct dpe_kv *kv = NULL;
+    const struct dpe_kv_shape of = {.type = type,
+                                    .layers = 2,
+                                    .heads = shape->n_kv_heads,
+                                    .capacity = cache_rows(shape),
+                                    .width = shape->head_dim,
+                                    .query_heads = queries != NULL ? shape->n_heads : 0,
+                                    .query_capacity = cache_rows(shape)};
+    assert_int_equal(dpe_kv_create(&of, in_folder, dpe_kv_least_bytes(&of), &kv, &err), DPE_OK);
+    fill_part(kv, DPE_KV_KEYS, in->k, of.heads, of.capacity, of.width);
+    fill_part(kv, DPE_KV_VALUES, in->v, of.heads, of.capacity, of.width);
+    if (queries != NULL) {
+        fill_part(kv, DPE_KV_QUERIES, queries, of.query_heads, of.capacity, of.width);
+    }
+    return kv;
+}
+
+/* *read: bytes that came from a file. */
+static void check_cache(enum plan_kind kind, struct shape shape,
+                        const struct dpe_selection *selection, bool branches,
+                        enum dpe_kv_type type, const char *in_folder, uint64_t *read)
+{
+    struct inputs in = inputs_make(kind, &shape);
+    struct setting setting = {.in = &in, .shape = &shape, .room = shape.capacity};
+    int64_t n = (compresses(selection) ? 2 : 1) * shape.rows * shape.n_heads * shape.head_dim;
+    float *want = malloc((size_t)n * sizeof *want);
+    float *out = malloc((size_t)n * sizeof *out);
+    float *lse = malloc((size_t)(shape.rows * shape.n_heads) * sizeof *lse);
+    struct dpe_error err = {0};
+    in.plan.selection = *selection;
+    if (branches) {
+        make_branches(&in, &shape);
+    }
+    setting.queries = dpe_selection_keeps_queries(selection) ? keep_queries(&in, &shape) : NULL;
+    struct dpe_kv *kv = fill_cache(&in, &shape, setting.queries, type, in_folder);
+    const struct dpe_cpu_kernels *kernels = dpe_cpu_kernels_choose();
+    const int64_t steps[] = {shape.rows, 21, 0};
+    for (int s = 0; s < (branches ? 3 : 2); s++) {
+        setting.kv = NULL;
+        run(kernels, &setting, 1, steps[s], want, lse);
+        setting.kv = kv;
+        run(kernels, &setting, 3, steps[s], out, lse);
+        if (memcmp(out, want, (size_t)n * sizeof *out) != 0) {
+            print_error("%s%s, plan %d, start %d, rows %d by %d, head_dim %d, block %d, local %d, k "
+                        "%d, refresh %d, %s, %s\n",
+                        dpe_kv_type_names[type], in_folder != NULL ? " in a file" : "", (int)kind,
+                        (int)shape.start, (int)shape.rows, (int)steps[s], (int)shape.head_dim,
+                        (int)selection->block, (int)selection->local, (int)selection->k,
+                        (int)selection->refresh,
+                        dpe_selection_word(DPE_SELECTION_REPRESENTATIVE,
+                                           (int)selection->representative),
+                        dpe_selection_word(DPE_SELECTION_POSITIONS, (int)selection->positions));
+            fail();
+        }
+    }
+    assert_int_equal(dpe_kv_status(kv, &err), DPE_OK);
+    *read += dpe_kv_work(kv).read;
+    dpe_kv_destroy(kv);
+    free(want);
+    free(out);
+    free(lse);
+    free(setting.queries);
+    inputs_free(&in);
+}
+
+/* Every other selection is one whose rows meet their keys as tiles. */
+static void caches_of_types_and_in_files(void **state)
+{
+    (void)state;
+    struct dpe_rng rng;
+    uint64_t read = 0;
+    dpe_rng_seed(&rng, 1920, 1);
+    for (int i = 0; i < 72; i++) {
+        struct shape shape = {
+            .n_kv_heads = 2,
+            .n_heads = 2 * (1 + dpe_rng_below(&rng, 3)),
+            .head_dim = 16 << dpe_rng_below(&rng, 3),
+            .start = dpe_rng_below(&rng, 230),
+            .rows = 1 + dpe_rng_below(&rng, 150),
+            .window = 1 + dpe_rng_below(&rng, 40),
+        };
+        struct dpe_selection selection = random_selection(&rng, shape.start + shape.rows);
+        if (i % 2 == 0) {
+            selection.positions = (enum dpe_chosen_place)dpe_rng_below(&rng, 2);
+            selection.refresh = 8 + dpe_rng_below(&rng, 120);
+            selection.slashes = 0;
+        }
+        shape.capacity = shape.start + shape.rows + dpe_rng_below(&rng, 20);
+        check_cache((enum plan_kind)dpe_rng_below(&rng, N_PLANS), shape, &selection, i / 2 % 2 == 1,
+                    (enum dpe_kv_type)(i / 4 % 3), i / 12 % 2 == 0 ? NULL : "/var/tmp", &read);
+    }
+    assert_true(read > 0); /* not all pages fitted into their frames */
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(random_selections),
         cmocka_unit_test(many_rows_and_blocks),
+        cmocka_unit_test(caches_of_types_and_in_files),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -9,8 +9,9 @@
 #include <cmocka.h>
 
 #include "engine/cpu/cpu.h"
-#include "engine/cpu/cpu_bf16.h"
-#include "engine/cpu/cpu_kernels.h"
+#include "engine/cpu/kernels/cpu_bf16.h"
+#include "engine/cpu/kernels/cpu_kernels.h"
+#include "engine/cpu/product.h"
 #include "engine/ops/ops_host.h"
 #include "tests/engine/cpu/kernel_sets.h"
 #include "tests/lib/near.h"

@@ -145,7 +145,6 @@ def main():
         refused(work, "act", SCALING | {"act": "relu"}, "act: expected tanh or silu")
         refused(work, "step", SCALING | {"time_dt": 1e-9}, "time_dt: expected at least 0.001")
         refused(work, "wide", SCALING | {"param_factor": 1.5}, "param_factor: expected a whole number")
-        refused(work, "nsa", None, "three branches", model_type="nsa")
     print("CLEX folders open")
 
 

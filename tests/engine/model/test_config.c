@@ -8,6 +8,7 @@
 
 #include <math.h>
 
+#include "engine/model/config/config_parse.h"
 #include "tests/lib/model_files.h"
 
 static const struct {
@@ -326,6 +327,64 @@ static void families_and_their_keys(void **state)
     folder_remove(&folder);
 }
 
+static dpe_status parse_nsa(const char *keys, struct dpe_config *config, struct dpe_error *err)
+{
+    char json[512];
+    int n = snprintf(json, sizeof json,
+                     "{\"model_type\": \"nsa\", \"hidden_size\": 2048, \"num_hidden_layers\": 2, "
+                     "\"rope_theta\": 10000%s}",
+                     keys);
+    return dpe_config_parse("config.json", json, (size_t)n, NULL, NULL, 0, config, err);
+}
+
+/* NSA's names, what they are when they are absent, and what cannot be. */
+static void branches_and_their_keys(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *keys, *want;
+    } rows[] = {
+        {", \"block_counts\": 2", "block_counts: expected an integer from 3 to 65536, found 2"},
+        {", \"block_size\": 0", "block_size: expected an integer from 1"},
+        {", \"window_size\": -1", "window_size: expected an integer from 0"},
+        {", \"hidden_act\": \"silu\"", "hidden_act: expected \"swish\", found \"silu\""},
+        {", \"num_kv_heads\": 3", "num_kv_heads: expected a divisor of num_heads"},
+        {", \"norm_eps\": -1", "norm_eps: expected a number >= 0"},
+        {", \"hidden_ratio\": 0", "hidden_ratio: expected an integer from 1"},
+    };
+    struct dpe_config config;
+    struct dpe_error err = {0};
+    assert_int_equal(parse_nsa("", &config, &err), DPE_OK);
+    assert_int_equal(config.n_heads, 64);
+    assert_int_equal(config.n_kv_heads, 4);
+    assert_int_equal(config.head_dim, 64);
+    assert_int_equal(config.intermediate, 5632); /* a multiple of 256 from 2/3 of 4 · 2048 */
+    assert_int_equal(config.vocab, 32000);
+    assert_int_equal(config.branch_block, 64);
+    assert_int_equal(config.branch_count, 16);
+    assert_int_equal(config.n_kinds, 2);
+    assert_int_equal(config.kinds[1].window, 512);
+    assert_false(config.qkv_bias || config.o_bias);
+    assert_true(dpe_config_moves(&config, 1));
+    dpe_config_release(&config);
+    assert_int_equal(parse_nsa(", \"block_counts\": 9, \"window_size\": 0, \"qkv_bias\": true, "
+                               "\"intermediate_size\": 100, \"num_kv_heads\": null",
+                               &config, &err),
+                     DPE_OK);
+    assert_int_equal(config.branch_count, 16);
+    assert_int_equal(config.n_kinds, 1);
+    assert_int_equal(config.intermediate, 100);
+    assert_int_equal(config.n_kv_heads, 64);
+    assert_true(config.qkv_bias);
+    dpe_config_release(&config);
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        assert_int_equal(parse_nsa(rows[i].keys, &config, &err), DPE_BAD_DATA);
+        if (strstr(err.text, rows[i].want) == NULL) {
+            fail_msg("%s: %s", rows[i].keys, err.text);
+        }
+    }
+}
+
 static void both_schemas_give_one_rotation(void **state)
 {
     (void)state;
@@ -387,6 +446,7 @@ int main(void)
         cmocka_unit_test(what_is_absent_has_the_family_s_meaning),
         cmocka_unit_test(sliding_windows),
         cmocka_unit_test(families_and_their_keys),
+        cmocka_unit_test(branches_and_their_keys),
         cmocka_unit_test(both_schemas_give_one_rotation),
         cmocka_unit_test(end_ids),
     };

@@ -16,6 +16,7 @@
 
 #include "engine/base/base.h"
 #include "engine/model/model.h"
+#include "engine/plan/methods/methods.h"
 #include "engine/plan/plan.h"
 
 /* %d is the window (dca: its chunk less local). A leading '*' stands for a random mask. */

@@ -12,6 +12,7 @@
 
 #include "engine/base/base.h"
 #include "engine/model/model.h"
+#include "engine/plan/methods/methods.h"
 #include "engine/plan/plan.h"
 
 static const struct dpe_config llama3_8b = {.model_type = "llama",
@@ -102,6 +103,7 @@ struct golden_rope {
     double attention_factor;
     double inv_freq[64];
 };
+#include "engine/plan/rope.h"
 #include "tests/golden/rope_golden.h"
 
 static void native_scalings_are_those_of_transformers(void **state)

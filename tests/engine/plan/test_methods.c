@@ -9,7 +9,9 @@
 
 #include <cmocka.h>
 
-#include "engine/cpu/cpu_kernels.h"
+#include "engine/cpu/kernels/cpu_kernels.h"
+#include "engine/cpu/attention/attention_cpu.h"
+#include "engine/plan/methods/methods.h"
 #include "tests/lib/near.h"
 
 /* As in make_methods.py. */
@@ -109,7 +111,8 @@ static void run(const struct dpe_plan *plan, const float *q, const float *k, con
     struct dpe_rotation rotation;
     struct dpe_error err = {0};
     assert_int_equal(dpe_rotation_make(plan, TOKENS, 1, &rotation, &err), DPE_OK);
-    uint64_t bytes = fast ? dpe_cpu_attention_workspace(kernels, &config, plan, TOKENS, step, 1)
+    uint64_t bytes = fast ? dpe_cpu_attention_workspace(kernels, NULL, &config, plan, TOKENS,
+                                                        step, 1)
                           : reference->attention_workspace(&config, plan, TOKENS, step, 1);
     void *workspace = dpe_alloc(bytes, 1);
     assert_non_null(workspace);
@@ -140,7 +143,7 @@ static void run(const struct dpe_plan *plan, const float *q, const float *k, con
             dpe_cpu_represent(kernels, &args);
         }
         if (fast) {
-            dpe_cpu_attention(kernels, &args);
+            dpe_cpu_attention(kernels, NULL, &args);
         } else {
             reference->attention(NULL, &args);
         }

@@ -13,6 +13,7 @@
 
 #include "engine/base/base.h"
 #include "engine/model/model.h"
+#include "engine/plan/methods/methods.h"
 #include "engine/plan/plan.h"
 
 static const struct dpe_config config = {

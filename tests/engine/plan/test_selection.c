@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/plan/methods/methods.h"
 #include "engine/plan/plan.h"
 
 /* What a query sees, one word a key: "n" at its position, "n>p" at place p; then "@" and the
@@ -121,6 +122,64 @@ static void distances_by_hand(void **state)
     assert_int_equal(dpe_selection_distances(&s, 14), 0);
 }
 
+/* The blocks of NSA: the first, the query's own, the one before it and the best of the others. */
+static void blocks_of_branches(void **state)
+{
+    (void)state;
+    const struct dpe_config model = {
+        .n_layers = 1, .n_heads = 2, .n_kv_heads = 1, .head_dim = 4, .branch_block = 4, .branch_count = 5};
+    struct dpe_error err = {0};
+    struct dpe_plan plan;
+    assert_int_equal(dpe_plan_init_for(&plan, &model, &err), DPE_OK);
+    const struct dpe_selection *s = &plan.selection;
+    for (int64_t m = 0; m < 60; m++) {
+        double scores[16];
+        int32_t chosen[16];
+        struct dpe_run runs[16];
+        bool sees[16] = {false};
+        int64_t own = m / 4;
+        int64_t query = 0;
+        for (int64_t i = 0; i < 16; i++) {
+            scores[i] = (double)(i * 7 % 16) / 100.0; /* of the first: the least */
+        }
+        int64_t n = dpe_selection_candidates(s, m);
+        assert_int_equal(n, own > 1 ? own - 1 : 0);
+        assert_int_equal(dpe_selection_complete(s, m), (m + 1) / 4);
+        dpe_selection_favour(s, scores, n);
+        const struct dpe_choice choice = {.blocks = chosen,
+                                          .n_blocks = dpe_selection_choose(scores, n, s->k, chosen)};
+        int64_t count = dpe_selection_runs(s, m, &choice, runs, &query);
+        for (int64_t r = 0; r < count; r++) {
+            assert_int_equal(runs[r].first % 4, 0);
+            for (int64_t key = runs[r].first; key < runs[r].end; key++) {
+                sees[key / 4] = true;
+            }
+        }
+        assert_int_equal(runs[count - 1].end, m + 1);
+        int64_t left = own + 1 < 5 ? own + 1 : 5;
+        for (int64_t b = 0; b <= own; b++) {
+            int64_t better = 0; /* candidates but the first that go before it */
+            for (int64_t i = 1; i < n; i++) {
+                better += scores[i] > scores[b];
+            }
+            bool want = b == 0 || b >= own - 1 || better < 2;
+            assert_true(sees[b] == want);
+            left -= sees[b];
+        }
+        assert_int_equal(left, 0);
+    }
+    uint8_t with[32];
+    uint8_t without[32];
+    assert_int_equal(dpe_plan_digest(&plan, with, &err), DPE_OK);
+    plan.selection.first = 0;
+    assert_int_equal(dpe_plan_digest(&plan, without, &err), DPE_OK);
+    assert_memory_not_equal(with, without, sizeof with);
+    plan.selection.first = plan.selection.k + 1;
+    assert_int_equal(dpe_selection_check(&plan.selection, &err), DPE_USAGE);
+    assert_non_null(strstr(err.text, "first"));
+    dpe_plan_free(&plan);
+}
+
 static void pairs_are_counted(void **state)
 {
     (void)state;
@@ -213,16 +272,17 @@ static void slots_do_not_meet(void **state)
     }
 }
 
+static const struct dpe_config shape = {.n_layers = 2,
+                                        .n_heads = 4,
+                                        .n_kv_heads = 2,
+                                        .head_dim = 16,
+                                        .max_position = 256,
+                                        .rope = {.theta = 10000.0, .partial_rotary_factor = 1.0}};
+
 static void digest_of(const char *spec, uint8_t digest[32])
 {
-    const struct dpe_config config = {.n_layers = 2,
-                                      .n_heads = 4,
-                                      .n_kv_heads = 2,
-                                      .head_dim = 16,
-                                      .max_position = 256,
-                                      .rope = {.theta = 10000.0, .partial_rotary_factor = 1.0}};
     const struct dpe_plan_context context = {
-        .config = &config, .trained_length = 256, .length = 4096};
+        .config = &shape, .trained_length = 256, .length = 4096};
     struct dpe_plan plan;
     struct dpe_plan copy;
     struct dpe_error err = {0};
@@ -265,6 +325,7 @@ static void every_field_is_in_the_digest(void **state)
         "select:representative=attended",
         "select:representative=attended,attended=2",
         "select:representative=weighted",
+        "select:representative=compressed",
         "select:representative=probability",
         "select:representative=probability,last=3",
         "select:representative=probability,slashes=3",
@@ -301,13 +362,7 @@ static void every_field_is_in_the_digest(void **state)
 static void a_plan_gets_a_selection(void **state)
 {
     (void)state;
-    const struct dpe_config config = {.n_layers = 2,
-                                      .n_heads = 4,
-                                      .n_kv_heads = 2,
-                                      .head_dim = 16,
-                                      .max_position = 256,
-                                      .rope = {.theta = 10000.0, .partial_rotary_factor = 1.0}};
-    struct dpe_plan_context context = {.config = &config, .trained_length = 256, .length = 4096};
+    struct dpe_plan_context context = {.config = &shape, .trained_length = 256, .length = 4096};
     const int32_t edges[] = {0, 4, 8};
     const double scale[] = {2.0, 4.0};
     const struct dpe_dpe_params params = {
@@ -349,14 +404,8 @@ static void a_plan_gets_a_selection(void **state)
 static void refusals(void **state)
 {
     (void)state;
-    const struct dpe_config config = {.n_layers = 1,
-                                      .n_heads = 2,
-                                      .n_kv_heads = 1,
-                                      .head_dim = 8,
-                                      .max_position = 256,
-                                      .rope = {.theta = 10000.0, .partial_rotary_factor = 1.0}};
     const struct dpe_plan_context context = {
-        .config = &config, .trained_length = 256, .length = 4096};
+        .config = &shape, .trained_length = 256, .length = 4096};
     static const char *const cases[][2] = {
         {"select:over=select", "expected a method that selects nothing, found \"select\""},
         {"select:over=moba", "expected a method that selects nothing, found \"moba\""},
@@ -387,6 +436,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(keys_by_hand),
         cmocka_unit_test(distances_by_hand),
+        cmocka_unit_test(blocks_of_branches),
         cmocka_unit_test(pairs_are_counted),
         cmocka_unit_test(ties_go_to_the_lower_block),
         cmocka_unit_test(a_choice_is_a_sort),

@@ -8,12 +8,14 @@
 
 #include <cmocka.h>
 
+#include "engine/plan/methods/methods.h"
 #include "tests/lib/near.h"
 #include "tests/lib/tiny.h"
 
 static const char *const folders[] = {
     "qwen3",      "qwen3_windows", "phi3",   "phi3_short", "olmo2", "granite",   "smollm3", "glm4",
     "ministral3", "mistral3",      "gemma2", "gemma3",     "olmo3", "qwen3_moe", "gpt_oss",
+    "nsa",
 };
 enum { N_FOLDERS = sizeof folders / sizeof folders[0] };
 
@@ -205,6 +207,40 @@ static void groups_are_made_of_the_pairs_that_rotate(void **state)
     tiny_close(&tiny);
 }
 
+/* A model that chooses its keys has no room for another choice, and no plan without its own. */
+static void a_model_with_branches_chooses_itself(void **state)
+{
+    (void)state;
+    static const char *const specs[] = {"select:k=2", "select:over=yarn", "infllm", "longheads", "moba",
+                                        "reattention", "minference", "vertical-slash"};
+    struct tiny tiny = open_family("nsa");
+    struct dpe_error err = {0};
+    struct dpe_plan plan;
+    struct dpe_plan_context context = {.config = tiny.config, .trained_length = 16, .length = 64};
+    for (size_t i = 0; i < sizeof specs / sizeof specs[0]; i++) {
+        assert_int_equal(dpe_plan_make(specs[i], &context, &plan, &err), DPE_USAGE);
+        assert_non_null(strstr(err.text, "the model chooses the keys that a query meets itself"));
+    }
+    context.select = "k=2,block=4";
+    assert_int_equal(dpe_plan_make("rope", &context, &plan, &err), DPE_USAGE);
+    const int32_t edges[] = {0, 4};
+    const double scale[] = {2.0};
+    const struct dpe_dpe_params params = {
+        .window = 4, .n_groups = 1, .edges = edges, .scale = scale};
+    assert_int_equal(dpe_plan_make_dpe(&params, &context, &plan, &err), DPE_USAGE);
+    context.select = NULL;
+    TINY_OK(dpe_plan_make_dpe(&params, &context, &plan, &err), err);
+    assert_int_equal(plan.selection.representative, DPE_REPRESENT_COMPRESSED);
+    assert_int_equal(plan.selection.k, 6);
+    plan.selection.block = 0;
+    struct dpe_session *session = NULL;
+    const struct dpe_session_options options = {.device = "cpu", .capacity = 64};
+    assert_int_equal(dpe_session_create(tiny.model, &plan, &options, &session, &err), DPE_USAGE);
+    assert_non_null(strstr(err.text, "compressed blocks"));
+    dpe_plan_free(&plan);
+    tiny_close(&tiny);
+}
+
 /* What processes cannot share says so; what they can gives the same session sizes everywhere. */
 static void what_processes_cannot_share_is_named(void **state)
 {
@@ -236,6 +272,7 @@ int main(void)
         cmocka_unit_test(backends_agree_under_plans),
         cmocka_unit_test(a_plan_moves_its_layers_alone),
         cmocka_unit_test(groups_are_made_of_the_pairs_that_rotate),
+        cmocka_unit_test(a_model_with_branches_chooses_itself),
         cmocka_unit_test(what_processes_cannot_share_is_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

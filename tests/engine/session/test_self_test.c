@@ -7,7 +7,8 @@
 
 #include <cmocka.h>
 
-#include "tests/engine/cuda/cuda_case.h"
+#include "engine/plan/methods/methods.h"
+#include "tests/engine/cuda/host/cuda_case.h"
 
 static dpe_status try_wide(const struct wide *wide, struct dpe_error *err)
 {

@@ -7,6 +7,8 @@
 
 #include <cmocka.h>
 
+#include "engine/device/device.h"
+#include "engine/device/device_ops.h"
 #include "engine/model/config/layer_weights.h"
 #include "tests/engine/session/session_case.h"
 
@@ -104,6 +106,47 @@ static void however_tokens_are_fed_the_logits_agree(void **state)
         one_plan(&tiny, "reference", "dpe:window=5,groups=3,scales=1/2.5/4,exact=1", true);
         tiny_close(&tiny);
     }
+}
+
+/* Device cpu-bf16 rounds what it multiplies (logits differ from those of cpu, by little), and gives
+ * the same bits however many threads there are and wherever a text is cut into calls of more than 8
+ * rows. */
+static void prompts_in_bfloat16_keep_their_bits(void **state)
+{
+    (void)state;
+    const struct dpe_ops *ops = NULL;
+    struct dpe_error err = {0};
+    struct tiny tiny = tiny_open("llama");
+    assert_int_equal(dpe_device_dtype("cpu-bf16", tiny.config), DPE_BF16);
+    assert_int_equal(dpe_device_dtype("cpu", tiny.config), DPE_F32);
+    assert_int_equal(dpe_ops_find("cpu-bf16", &ops, &err), DPE_OK);
+    const struct dpe_plan none = {0};
+    bool has = ops->supports(tiny.config, &none, &err) == DPE_OK;
+    for (int i = 0; i < 2 * N_SPECS && has; i++) {
+        float exact[VOCAB];
+        float whole[VOCAB];
+        float again[VOCAB];
+        const char *spec = specs[i / 2];
+        struct dpe_session *session = open_session(&tiny, "cpu", spec, i % 2 == 1, 1, tiny.n);
+        feed(session, &tiny, tiny.n, exact);
+        dpe_session_destroy(session);
+        session = open_session(&tiny, "cpu-bf16", spec, i % 2 == 1, 1, tiny.n);
+        feed(session, &tiny, tiny.n, whole);
+        dpe_session_destroy(session);
+        session = open_session(&tiny, "cpu-bf16", spec, i % 2 == 1, 2, tiny.n);
+        feed(session, &tiny, tiny.n - 11, NULL);
+        feed(session, &tiny, tiny.n, again);
+        dpe_session_destroy(session);
+        float largest = 0.0F;
+        float apart = 0.0F;
+        for (int j = 0; j < VOCAB; j++) {
+            largest = fmaxf(largest, fabsf(exact[j]));
+            apart = fmaxf(apart, fabsf(exact[j] - whole[j]));
+        }
+        assert_true(apart > 0.0F && apart < 0.25F * largest);
+        assert_memory_equal(again, whole, sizeof whole);
+    }
+    tiny_close(&tiny);
 }
 
 static void backends_agree_under_every_plan(void **state)
@@ -305,6 +348,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(however_tokens_are_fed_the_logits_agree),
+        cmocka_unit_test(prompts_in_bfloat16_keep_their_bits),
         cmocka_unit_test(backends_agree_under_every_plan),
         cmocka_unit_test(set_plan_is_a_new_session),
         cmocka_unit_test(likelihoods_are_those_of_the_logits),

@@ -13,6 +13,7 @@
 #include <sys/types.h>
 
 #include "engine/model/random_model.h"
+#include "engine/plan/methods/methods.h"
 #include "engine/session/session_internal.h"
 #include "tests/lib/tiny.h"
 
@@ -47,11 +48,12 @@ ssize_t __wrap_pwrite(int fd, const void *bytes, size_t n, off_t at)
 /* More pages than the file's frames: 2 layers × 2 heads × 2 of 11 pages, and of queries as many again. */
 enum { WORDS = 64, N = 560, ROOM = 50, BRANCHES = 3, CHUNK = 128, CAPACITY = N + BRANCHES * ROOM };
 
+/* With refresh=24 rows that share a choice meet their keys as tiles. */
 static const char *const specs[] = {
     "rope",
     "dpe:window=40,groups=3,scales=1/2.5/4",
     "streaming-llm:window=90",
-    "select:k=2,block=16,sinks=20,local=30,refresh=5,over=self-extend:window=30,group=4",
+    "select:k=2,block=16,sinks=20,local=30,refresh=24,over=self-extend:window=30,group=4",
     "select:k=3,block=8,sinks=3,local=20,representative=extremes,positions=packed",
     "infllm:block=12,sinks=9,local=40,k=3,attended=2,refresh=3",
     "reattention:block=16,sinks=9,local=40,k=3",
@@ -100,6 +102,18 @@ static struct dpe_plan plan_of(const struct dpe_model *model, const char *spec)
     return plan;
 }
 
+/* Bytes of a session whose keys and values are in a file. */
+static uint64_t least_memory(const struct dpe_model *model, const struct dpe_plan *plan,
+                             struct dpe_session_options options)
+{
+    struct dpe_error err = {0};
+    struct dpe_session_needs needs = {0};
+    options.max_memory = 1;
+    TINY_OK(dpe_session_estimate(dpe_model_config(model), plan, &options, &needs, &err), err);
+    assert_true(needs.file > 0);
+    return needs.memory;
+}
+
 /* With a file where `file`: as little memory as such a session can have. */
 static struct dpe_session *open_session(const struct dpe_model *model, const char *spec,
                                         enum dpe_kv_type type, bool file)
@@ -114,12 +128,8 @@ static struct dpe_session *open_session(const struct dpe_model *model, const cha
                                           .prefill_chunk = CHUNK,
                                           .kv_type = type};
     if (file) {
-        struct dpe_session_needs needs = {0};
         options.kv_dir = "/var/tmp";
-        options.max_memory = 1;
-        TINY_OK(dpe_session_estimate(dpe_model_config(model), &plan, &options, &needs, &err), err);
-        assert_true(needs.file > 0);
-        options.max_memory = needs.memory;
+        options.max_memory = least_memory(model, &plan, options);
     }
     TINY_OK(dpe_session_create(model, &plan, &options, &session, &err), err);
     assert_int_equal(dpe_session_file(session) > 0, file);
@@ -289,6 +299,34 @@ static void chunks_and_cuts_do_not_matter(void **state)
     dpe_model_close(model);
 }
 
+/* A model whose attention has branches: compressed and chosen keys, and a window, of one cache. */
+static void branches_read_every_cache(void **state)
+{
+    (void)state;
+    struct dpe_error err = {0};
+    struct dpe_model *model = NULL;
+    struct dpe_config config = shape;
+    config.branch_block = 8;
+    config.branch_count = 4;
+    config.n_kinds = 2;
+    config.kinds[1].window = 20;
+    TINY_OK(dpe_random_model(&config, true, 6, &model, &err), err);
+    for (int i = 0; i < 3; i++) {
+        struct trace want = {.n = 0};
+        struct trace got = {.n = 0};
+        struct dpe_session *memory = open_session(model, "rope", (enum dpe_kv_type)i, false);
+        struct dpe_session *file = open_session(model, "rope", (enum dpe_kv_type)i, true);
+        go_through(memory, &want);
+        go_through(file, &got);
+        assert_int_equal(got.n, want.n);
+        assert_memory_equal(got.rows, want.rows, (size_t)want.n * sizeof want.rows[0]);
+        assert_true(dpe_kv_work(file->kv).read > 0);
+        dpe_session_destroy(file);
+        dpe_session_destroy(memory);
+    }
+    dpe_model_close(model);
+}
+
 /* Each plan after another in one session, and what the cache of the plan before left. */
 static void plans_follow_each_other(void **state)
 {
@@ -349,6 +387,38 @@ static void a_file_that_fails_ends_the_call(void **state)
     dpe_model_close(model);
 }
 
+/* A plan whose file cannot be made leaves the session without a plan; the next call makes the file. */
+static void a_plan_can_follow_one_without_a_file(void **state)
+{
+    (void)state;
+    struct dpe_error err = {0};
+    struct dpe_model *model = open_model();
+    struct trace want = {.n = 0};
+    struct trace got = {.n = 0};
+    const char *spec = specs[5];
+    struct dpe_plan plan = plan_of(model, spec);
+    struct dpe_session *fresh = open_session(model, spec, DPE_KV_F32, false);
+    struct dpe_session *used = open_session(model, specs[0], DPE_KV_F32, true);
+    feed(used, 300, &got);
+    /* The cache of the second plan has queries too. */
+    used->options.max_memory = least_memory(model, &plan, used->options);
+    used->options.kv_dir = "/nowhere";
+    assert_int_equal(dpe_session_set_plan(used, &plan, &err), DPE_CANNOT_CREATE);
+    assert_non_null(strstr(err.text, "/nowhere"));
+    assert_int_equal(dpe_session_file(used), 0);
+    assert_int_not_equal(dpe_session_feed(used, words(), 1, next(&got), &err), DPE_OK);
+    used->options.kv_dir = "/var/tmp";
+    TINY_OK(dpe_session_set_plan(used, &plan, &err), err);
+    assert_true(dpe_session_file(used) > 0);
+    feed(used, N, &got);
+    feed(fresh, N, &want);
+    assert_memory_equal(got.rows[2], want.rows[0], sizeof want.rows[0]);
+    dpe_plan_free(&plan);
+    dpe_session_destroy(used);
+    dpe_session_destroy(fresh);
+    dpe_model_close(model);
+}
+
 static void what_cannot_be_is_refused(void **state)
 {
     (void)state;
@@ -388,8 +458,10 @@ int main(void)
         cmocka_unit_test(a_file_gives_the_same_bits),
         cmocka_unit_test(types_stay_within_their_bounds),
         cmocka_unit_test(chunks_and_cuts_do_not_matter),
+        cmocka_unit_test(branches_read_every_cache),
         cmocka_unit_test(plans_follow_each_other),
         cmocka_unit_test(a_file_that_fails_ends_the_call),
+        cmocka_unit_test(a_plan_can_follow_one_without_a_file),
         cmocka_unit_test(what_cannot_be_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

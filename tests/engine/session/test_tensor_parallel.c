@@ -7,13 +7,15 @@
 
 #include <cmocka.h>
 
+#include "engine/plan/methods/methods.h"
 #include "tests/lib/near.h"
 #include "tests/lib/peers_threads.h"
 #include "tests/lib/tiny.h"
 
 /* Those whose key-value heads can be shared. */
 static const char *const folders[] = {"llama",  "llama_bf16", "llama3", "qwen2",
-                                      "linear", "longrope",   "yarn",   "sharded"};
+                                      "linear", "longrope",   "yarn",   "sharded",
+                                      "families/nsa"};
 enum { N_FOLDERS = sizeof folders / sizeof folders[0], MOST_TOKENS = 64, NEW = 6 };
 
 struct tapped {

@@ -174,7 +174,7 @@ def check_figures(folder, tables):
             check(len(read_csv(path)) > 0, f"{name}: no rows")
     expected = {"detect-recall", "detect-rank", "detect-perplexity", "detect-perplexity-rank",
                 "validation", "norms", "norms-ranked", "norms-top-k", "norms-cumulative",
-                "niah-lengths", "niah-methods", "ppl-lengths", "ppl-methods", "ppl-positions",
+                "niah-lengths", "niah-methods", "niah-memory", "ppl-lengths", "ppl-methods", "ppl-positions",
                 "ruler-tasks", "ruler-lengths", "detect-positions", "validate-positions", "grid-1", "grid-2", "grid-3", "ablate-rank", "ablate-pairs",
                 "ablate-scaled", "ablate-scaled-pairs", "table-pairs", "table-pairs-512", "table-pairs-2048"}
     check({row["method"] for row in read_csv(f"{folder}/glance.csv")} >= {"rope", "'"}, "glance")
@@ -196,6 +196,11 @@ def check_figures(folder, tables):
         check_values(rows, "score_percent", f["/eval/niah/mean"][()] * 100.0, "niah")
         check_values(rows, "score_percent_high", f["/eval/niah/ci_high"][()] * 100.0, "niah high")
         check({row["method"] for row in rows} >= {"<script>alert(1)</script>", "'"}, "names")
+        rows = read_csv(f"{folder}/niah-memory.csv")
+        memory = f["/eval/niah/memory"][()].astype(float)
+        check_values(rows, "MiB of a sample", np.where(memory > 0, memory / 2**20, np.nan), "memory")
+        check_values(rows, "recall_percent", f["/eval/niah/mean"][()] * 100.0, "recall over memory")
+        check("niah-time.svg" not in names, "time without /run/seconds")
         rows = read_csv(f"{folder}/ruler-lengths.csv")
         check_values(rows, "overall, percent", f["/eval/ruler/category_mean"][:, -1] * 100.0, "overall")
         positions = f["/eval/ppl/position_mean"][:, -1]

@@ -103,6 +103,9 @@ def compare(path, methods=None, model=MODEL, lengths=LENGTHS):
     mean[-1, -1] = np.nan
     intervals(file, folder, mean, 0.06)
     put(file, f"{folder}/half_mean", mean)
+    memory = np.round(np.add.outer(np.arange(shape[0]), np.asarray(lengths)) * 3e5)
+    memory[-1, -1] = -1
+    put(file, f"{folder}/memory", memory, np.int64)
     folder, shape = put_tasks(file, "ppl", [("ppl", l, None) for l in lengths], methods, 9, rng)
     attr(file, folder, "better", "lower")
     attr(file, folder, "score", "nats per token")

@@ -1,0 +1,28 @@
+/**
+ * @file render.h
+ * What the files that render into memory share.
+ */
+#ifndef DPE_DETECT_RENDER_H
+#define DPE_DETECT_RENDER_H
+
+#include "detect/sweep/ranking.h"
+#include "engine/base/base.h"
+
+/** What is rendered so far. After the first failure nothing more is appended. */
+struct dpe_detect_page {
+    struct dpe_text *out;
+    dpe_status status;
+    struct dpe_error *err;
+};
+/** Append formatted text. */
+void dpe_detect_put(struct dpe_detect_page *page, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+/** A mean of recall or a perplexity, with its interval where it has one: "0.938 [0.900, 0.970]". */
+void dpe_detect_interval_text(enum dpe_detect_criterion criterion, double mean, double low,
+                              double high, bool with_bounds, char *text, size_t size);
+/** "+0.042 [+0.000, +0.125], p = 1.000". */
+void dpe_detect_difference_text(const struct dpe_interval *difference, double p, char *text,
+                                size_t size);
+
+#endif

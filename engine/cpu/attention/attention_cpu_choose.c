@@ -1,0 +1,389 @@
+/* Choices under a selection: queries and keys as they are scored, scores of blocks and distances,
+ * the best of them. */
+#include <math.h>
+#include <string.h>
+
+#include "engine/cpu/attention/attention_cpu_select.h"
+
+/* ------------------------------------------------------------------------ queries, keys, scored */
+
+void dpe_cpu_select_dots(const struct dpe_cpu_select_call *call, const float *keys, int64_t count,
+                         int64_t rows, const struct dpe_cpu_select_room *room, float *out,
+                         int64_t ldo)
+{
+    int64_t d = call->args->head_dim;
+    const struct dpe_cpu_dots dots = {
+        .w = keys,
+        .ldw = d,
+        .dtype = DPE_F32,
+        .n = count,
+        .k = d,
+        .rows = rows,
+        .x = room->x,
+        .ldx = 2 * d,
+        .out = out,
+        .ldo = ldo,
+    };
+    call->kernels->dots(&dots);
+}
+
+bool dpe_cpu_select_rotation(const struct dpe_attention *args, bool keys, int64_t position,
+                             struct dpe_cpu_rotation *rotation)
+{
+    const struct dpe_selection *s = &args->plan->selection;
+    const struct dpe_rotation *tables = args->rotation;
+    int last = args->plan->n_bands - 1;
+    int table = keys ? tables->k_table[last] : tables->q_table[last];
+    if (s->scored == DPE_SCORE_CONSTANT) {
+        position = keys ? 0 : s->local - 1;
+    }
+    *rotation = (struct dpe_cpu_rotation){
+        .n_pairs = tables->n_pairs,
+        .cos = tables->cos[table] + position * tables->n_pairs,
+        .sin = tables->sin[table] + position * tables->n_pairs,
+    };
+    return s->scored != DPE_SCORE_BARE;
+}
+
+const float *dpe_cpu_select_keys(const struct dpe_cpu_select_call *call, int64_t kv_head, int64_t n,
+                                 int64_t row, int64_t count, const struct dpe_cpu_select_room *room)
+{
+    const struct dpe_attention *args = call->args;
+    int64_t d = args->head_dim;
+    const float *keys = dpe_attention_rows(args, DPE_KV_KEYS, kv_head, row, count, room->tile);
+    struct dpe_cpu_rotation rotation;
+    if (!dpe_cpu_select_rotation(args, true, n, &rotation)) {
+        return keys;
+    }
+    bool constant = call->selection->scored == DPE_SCORE_CONSTANT;
+    int64_t together = constant ? 1 : count;
+    for (int64_t i = 0; i < count; i += together) {
+        call->kernels->rotate(&rotation, keys + i * d, d, together, room->rotated + i * d);
+    }
+    return room->rotated;
+}
+
+int64_t dpe_cpu_select_next(const struct dpe_attention *args, int64_t offset, int64_t n,
+                            int64_t end, int64_t most, int64_t *row)
+{
+    int64_t next = 0;
+    *row = dpe_cache_row(args, offset, n, &next);
+    next = next < end ? next : end;
+    return next - n < most ? next - n : most;
+}
+
+const float *dpe_cpu_select_query(const struct dpe_attention *args, int64_t head, int64_t offset,
+                                  int64_t m, float *room)
+{
+    int64_t next = 0;
+    return dpe_attention_rows(args, DPE_KV_QUERIES, head, dpe_cache_row(args, offset, m, &next), 1,
+                              room);
+}
+
+/* The query of a head at position m that scores for a row, as it is scored (`room` [head_dim] to
+ * read it): x [head_dim], or for extremes what is above 0 of it and what is below, [2 · head_dim].
+ */
+static void scored_query(const struct dpe_cpu_select_call *call, int64_t row, int64_t head,
+                         int64_t m, float *room, float *x)
+{
+    const struct dpe_attention *args = call->args;
+    int64_t d = args->head_dim;
+    const float *q =
+        dpe_selection_keeps_queries(call->selection)
+            ? dpe_cpu_select_query(args, head, dpe_attention_offset(args, row), m, room)
+            : args->q + (row * args->n_heads + head) * d;
+    struct dpe_cpu_rotation rotation;
+    if (dpe_cpu_select_rotation(args, false, m, &rotation)) {
+        call->kernels->rotate(&rotation, q, d, 1, x);
+    } else {
+        memcpy(x, q, (size_t)d * sizeof *x);
+    }
+    for (int64_t c = 0; c < d && call->selection->representative == DPE_REPRESENT_EXTREMES; c++) {
+        x[d + c] = x[c] < 0.0F ? x[c] : 0.0F;
+        x[c] = x[c] > 0.0F ? x[c] : 0.0F;
+    }
+}
+
+/* Whether each query head has representatives of its own. */
+static bool own_marks(const struct dpe_selection *s)
+{
+    return s->representative == DPE_REPRESENT_ATTENDED ||
+           s->representative == DPE_REPRESENT_WEIGHTED;
+}
+
+/* How many blocks from i on, before n and at most DPE_CPU_BLOCK, have their representatives one after
+ * another: of a head of those that have some, from *mark on. */
+static int64_t next_marks(const struct dpe_cpu_select_call *call, int64_t mark_head, int64_t offset,
+                          int64_t i, int64_t n, const float **mark)
+{
+    const struct dpe_attention *args = call->args;
+    const struct dpe_selection *s = call->selection;
+    int64_t slot = dpe_block_slot(s, args->prefix, args->room, offset, i);
+    int64_t count = 1;
+    while (count < DPE_CPU_BLOCK && i + count < n &&
+           dpe_block_slot(s, args->prefix, args->room, offset, i + count) == slot + count) {
+        count++;
+    }
+    *mark = args->marks + (mark_head * args->slots + slot) * dpe_cpu_select_mark_floats(call);
+    return count;
+}
+
+/* Products of `heads` queries that share their keys with the candidates' representatives, added to
+ * the scores. */
+static void score_marks(const struct dpe_cpu_select_call *call, int64_t mark_head, int64_t offset,
+                        int64_t n, int64_t heads, const struct dpe_cpu_select_room *room)
+{
+    const struct dpe_attention *args = call->args;
+    int64_t width = dpe_cpu_select_mark_floats(call);
+    for (int64_t i = 0; i < n;) {
+        const float *mark = NULL;
+        int64_t count = next_marks(call, mark_head, offset, i, n, &mark);
+        struct dpe_cpu_dots dots = {
+            .w = mark,
+            .ldw = width,
+            .dtype = DPE_F32,
+            .n = count,
+            .k = width,
+            .rows = heads,
+            .x = room->x,
+            .ldx = 2 * args->head_dim,
+            .out = room->dots,
+            .ldo = DPE_CPU_BLOCK,
+        };
+        call->kernels->dots(&dots);
+        for (int64_t h = 0; h < heads; h++) {
+            for (int64_t j = 0; j < count; j++) {
+                room->scores[i + j] += (double)room->dots[h * DPE_CPU_BLOCK + j];
+            }
+        }
+        i += count;
+    }
+}
+
+/* The same with the largest product of a block's keys. */
+static void score_keys(const struct dpe_cpu_select_call *call, int64_t kv_head, int64_t offset,
+                       int64_t n, int64_t heads, const struct dpe_cpu_select_room *room)
+{
+    const struct dpe_attention *args = call->args;
+    const struct dpe_selection *s = call->selection;
+    int64_t end = s->sinks + n * s->block;
+    float best[DPE_CPU_SELECT_HEADS];
+    for (int64_t key = s->sinks; key < end;) {
+        int64_t row = 0;
+        int64_t count = dpe_cpu_select_next(args, offset, key, end, DPE_CPU_ROTATED, &row);
+        const float *keys = dpe_cpu_select_keys(call, kv_head, key, row, count, room);
+        dpe_cpu_select_dots(call, keys, count, heads, room, room->dots, DPE_CPU_BLOCK);
+        for (int64_t j = 0; j < count; j++, key++) {
+            int64_t in_block = (key - s->sinks) % s->block;
+            for (int64_t h = 0; h < heads; h++) {
+                float product = room->dots[h * DPE_CPU_BLOCK + j];
+                best[h] = in_block == 0 || product > best[h] ? product : best[h];
+                room->scores[(key - s->sinks) / s->block] +=
+                    in_block + 1 == s->block ? (double)best[h] : 0.0;
+            }
+        }
+    }
+}
+
+/* Logits of `rows` queries [rows][2 · head_dim] of a head for the keys 0 … end−1, to p
+ * [rows][keys]. */
+static void probability_logits(const struct dpe_cpu_select_call *call, int64_t kv_head,
+                               int64_t offset, int64_t end, int64_t rows,
+                               const struct dpe_cpu_select_room *room)
+{
+    for (int64_t n = 0; n < end;) {
+        int64_t row = 0;
+        int64_t count = dpe_cpu_select_next(call->args, offset, n, end, DPE_CPU_ROTATED, &row);
+        const float *keys = dpe_cpu_select_keys(call, kv_head, n, row, count, room);
+        dpe_cpu_select_dots(call, keys, count, rows, room, room->p + n, call->layout.keys);
+        n += count;
+    }
+}
+
+/* Logits of the query at m to e^(logit − the largest); their sum. */
+static double exponentials(const struct dpe_cpu_select_call *call, int64_t m, float *p, int64_t n)
+{
+    const struct dpe_plan *plan = call->args->plan;
+    double scale = dpe_plan_query_scale(plan, m);
+    double largest = -(double)INFINITY;
+    double sum = 0.0;
+    for (int64_t i = 0; i < n; i++) {
+        double logit = scale * (double)p[i];
+        double cap = plan->attention_cap;
+        logit = cap > 0.0 ? cap * tanh(logit / cap) : logit;
+        p[i] = (float)(logit * LOG2_E);
+        largest = (double)p[i] > largest ? (double)p[i] : largest;
+    }
+    for (int64_t i = 0; i < n; i++) {
+        p[i] -= (float)largest;
+    }
+    call->kernels->exp2(p, n, p);
+    for (int64_t i = 0; i < n; i++) {
+        sum += (double)p[i];
+    }
+    return sum;
+}
+
+/* The probabilities that the query at m has for its keys, from their logits p, added to the scores
+ * of n blocks and n_far distances. */
+static void add_probabilities(const struct dpe_cpu_select_call *call, int64_t m, float *p,
+                              int64_t n, int64_t n_far, const struct dpe_cpu_select_room *room)
+{
+    const struct dpe_selection *s = call->selection;
+    double sum = exponentials(call, m, p, m + 1);
+    int64_t end = s->sinks + n * s->block;
+    for (int64_t i = s->sinks; i < end && i <= m; i++) {
+        room->scores[(i - s->sinks) / s->block] += (double)p[i] / sum;
+    }
+    for (int64_t i = 0; i < n_far && i <= m - s->local; i++) {
+        room->far[i] += (double)p[m - s->local - i] / sum;
+    }
+}
+
+/* What the last queries of a head before those of a row give blocks and distances. */
+static void score_probability(const struct dpe_cpu_select_call *call, int64_t row, int64_t head,
+                              int64_t n, int64_t n_far, const struct dpe_cpu_select_room *room)
+{
+    const struct dpe_attention *args = call->args;
+    const struct dpe_selection *s = call->selection;
+    int64_t offset = dpe_attention_offset(args, row);
+    int64_t end = dpe_selection_chooser(s, dpe_attention_position(args, row)) + 1;
+    for (int64_t m = end > s->last ? end - s->last : 0; m < end;) {
+        int64_t rows = end - m < DPE_CPU_SELECT_HEADS ? end - m : DPE_CPU_SELECT_HEADS;
+        for (int64_t i = 0; i < rows; i++) {
+            scored_query(call, row, head, m + i, room->tile, room->x + i * 2 * args->head_dim);
+        }
+        probability_logits(call, head / call->layout.group, offset, m + rows, rows, room);
+        for (int64_t i = 0; i < rows; i++) {
+            add_probabilities(call, m + i, room->p + i * call->layout.keys, n, n_far, room);
+        }
+        m += rows;
+    }
+}
+
+/* Logits of `heads` queries that share their keys for the means of n blocks' keys, to p [heads]
+ * [layout.blocks]. */
+static void compressed_logits(const struct dpe_cpu_select_call *call, int64_t kv_head,
+                              int64_t offset, int64_t n, int64_t heads,
+                              const struct dpe_cpu_select_room *room)
+{
+    for (int64_t i = 0; i < n;) {
+        const float *mark = NULL;
+        int64_t count = next_marks(call, kv_head, offset, i, n, &mark);
+        dpe_cpu_select_dots(call, mark, count, heads, room, room->p + i, call->layout.blocks);
+        i += count;
+    }
+}
+
+/* What probabilities p [heads][layout.blocks] make of the means of n blocks' values, to out [heads]
+ * [head_dim]. */
+static void weigh_marks(const struct dpe_cpu_select_call *call, int64_t kv_head, int64_t offset,
+                        int64_t n, int64_t heads, const struct dpe_cpu_select_room *room, float *out)
+{
+    const struct dpe_attention *args = call->args;
+    const float alpha[DPE_CPU_SELECT_HEADS] = {1.0F, 1.0F, 1.0F, 1.0F};
+    memset(out, 0, (size_t)(heads * args->head_dim) * sizeof *out);
+    for (int64_t i = 0; i < n;) {
+        const float *mark = NULL;
+        int64_t count = next_marks(call, args->n_kv_heads + kv_head, offset, i, n, &mark);
+        for (int64_t h = 0; h < heads; h++) {
+            memcpy(room->dots + h * DPE_CPU_BLOCK, room->p + h * call->layout.blocks + i,
+                   (size_t)count * sizeof *room->dots);
+        }
+        const struct dpe_cpu_few few = {
+            .rows = heads,
+            .count = count,
+            .width = args->head_dim,
+            .p = room->dots,
+            .v = mark,
+            .alpha = alpha,
+        };
+        call->kernels->accumulate_few(&few, out);
+        i += count;
+    }
+}
+
+/* Probabilities of the means of all blocks that are complete at m, of which n are candidates. */
+static void score_compressed(const struct dpe_cpu_select_call *call, int64_t row, int64_t head,
+                             int64_t heads, int64_t n, const struct dpe_cpu_select_room *room)
+{
+    const struct dpe_attention *args = call->args;
+    int64_t offset = dpe_attention_offset(args, row);
+    int64_t m = dpe_selection_chooser(call->selection, dpe_attention_position(args, row));
+    int64_t complete = dpe_selection_complete(call->selection, m);
+    int64_t kv_head = head / call->layout.group;
+    compressed_logits(call, kv_head, offset, complete, heads, room);
+    for (int64_t h = 0; h < heads; h++) {
+        float *p = room->p + h * call->layout.blocks;
+        double sum = exponentials(call, m, p, complete);
+        for (int64_t i = 0; i < complete; i++) {
+            p[i] = (float)((double)p[i] / sum);
+        }
+        for (int64_t i = 0; i < n; i++) {
+            room->scores[i] += (double)p[i];
+        }
+    }
+    if (args->compressed != NULL) {
+        weigh_marks(call, kv_head, offset, complete, heads, room,
+                    args->compressed + (row * args->n_heads + head) * args->head_dim);
+    }
+}
+
+/* What heads head … head+heads−1 of one KV head give the blocks, with their own marks or the KV
+ * head's. */
+static void score_blocks(const struct dpe_cpu_select_call *call, int64_t row, int64_t head,
+                         int64_t heads, int64_t n, const struct dpe_cpu_select_room *room)
+{
+    const struct dpe_attention *args = call->args;
+    const struct dpe_selection *s = call->selection;
+    int64_t offset = dpe_attention_offset(args, row);
+    int64_t m = dpe_selection_chooser(s, dpe_attention_position(args, row));
+    int64_t kv_head = head / call->layout.group;
+    for (int64_t i = 0; i < heads; i++) {
+        scored_query(call, row, head + i, m, room->tile, room->x + i * 2 * args->head_dim);
+    }
+    if (s->representative == DPE_REPRESENT_COMPRESSED) {
+        score_compressed(call, row, head, heads, n, room);
+    } else if (s->representative == DPE_REPRESENT_KEYS) {
+        score_keys(call, kv_head, offset, n, heads, room);
+    } else {
+        score_marks(call, own_marks(s) ? head : kv_head, offset, n, heads, room);
+    }
+}
+
+void dpe_cpu_select_choose(const struct dpe_cpu_select_call *call, int64_t g, int64_t unit)
+{
+    const struct dpe_attention *args = call->args;
+    const struct dpe_selection *s = call->selection;
+    const struct dpe_cpu_select_layout *layout = &call->layout;
+    const struct dpe_cpu_select_room room = dpe_cpu_select_thread_room(call);
+    int64_t row = call->of_group[g];
+    int64_t n = dpe_selection_candidates(s, dpe_attention_position(args, row));
+    int64_t n_far = dpe_selection_distances(s, dpe_attention_position(args, row));
+    int64_t unit_heads = args->n_heads / layout->units;
+    bool probability = s->representative == DPE_REPRESENT_PROBABILITY;
+    bool all = args->compressed != NULL; /* there is something to compute where nothing is to choose */
+    memset(room.scores, 0, (size_t)n * sizeof *room.scores);
+    memset(room.far, 0, (size_t)n_far * sizeof *room.far);
+    for (int64_t h = unit * unit_heads; h < (unit + 1) * unit_heads && (all || n > s->k);) {
+        int64_t left = (unit + 1) * unit_heads - h;
+        int64_t shared = layout->group - h % layout->group;
+        int64_t heads = left < shared ? left : shared;
+        heads = own_marks(s) || probability    ? 1
+                : heads < DPE_CPU_SELECT_HEADS ? heads
+                                               : DPE_CPU_SELECT_HEADS;
+        if (probability) {
+            score_probability(call, row, h, n, n_far, &room);
+        } else {
+            score_blocks(call, row, h, heads, n, &room);
+        }
+        h += heads;
+    }
+    dpe_selection_favour(s, room.scores, n);
+    int64_t at = g * layout->units + unit;
+    int32_t *list = call->lists + at * (layout->chosen + layout->slashes);
+    int64_t n_blocks = dpe_selection_choose(room.scores, n, s->k, list);
+    call->counts[2 * at] = (int32_t)n_blocks;
+    call->counts[2 * at + 1] = (int32_t)dpe_selection_choose(room.far, n > s->k ? n_far : 0,
+                                                             s->slashes, list + layout->chosen);
+}

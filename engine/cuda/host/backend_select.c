@@ -1,0 +1,155 @@
+/* Plans with a selection: what stands for blocks, kept beside the cache, and attention over what is
+ * chosen. Rows are taken a slab at a time: first their groups choose, then they attend. */
+#include "engine/cuda/host/backend.h"
+#include "engine/cuda/kernels/select.h"
+
+/* Scores and lists of a slab, unless one group's take more. Tests have smaller ones. */
+#ifndef DPE_CUDA_SLAB_BYTES
+#define DPE_CUDA_SLAB_BYTES (64U << 20)
+#endif
+static const uint64_t SLAB_BYTES = DPE_CUDA_SLAB_BYTES;
+
+/* Of calls whose queries see at most so many keys. */
+struct layout {
+    int64_t units, blocks, chosen;
+    uint64_t scores, lists; /* bytes of a group */
+};
+
+static struct layout lay_out(const struct dpe_selection *s, int64_t n_heads, int64_t n_kv_heads,
+                             int64_t keys)
+{
+    struct layout layout = {.blocks = keys / s->block + 1};
+    layout.units = s->unit == DPE_CHOICE_HEAD      ? n_heads
+                   : s->unit == DPE_CHOICE_KV_HEAD ? n_kv_heads
+                                                   : 1;
+    layout.chosen = s->k < layout.blocks ? s->k : layout.blocks;
+    layout.scores = (uint64_t)(layout.units * layout.blocks) * sizeof(double);
+    layout.lists = (uint64_t)(layout.units * layout.chosen) * sizeof(int32_t);
+    return layout;
+}
+
+uint64_t dpe_cuda_select_workspace(const struct dpe_config *config, const struct dpe_plan *plan,
+                                   int64_t keys, int64_t rows)
+{
+    struct layout layout = lay_out(&plan->selection, config->n_heads, config->n_kv_heads, keys);
+    uint64_t group = layout.scores + layout.lists;
+    uint64_t most = SLAB_BYTES > group ? SLAB_BYTES : group;
+    uint64_t parts = dpe_select_partial_bytes(config->head_dim);
+    uint64_t bytes = 0;
+    /* A slab of a call that sees fewer keys may have more groups, but no more bytes. */
+    bool over = __builtin_mul_overflow(group, (uint64_t)rows, &bytes) || bytes > most;
+    return parts + (over ? most : bytes);
+}
+
+uint64_t dpe_cuda_mark_bytes(const struct dpe_config *config, const struct dpe_plan *plan,
+                             int64_t capacity, int64_t branches)
+{
+    const struct dpe_selection *s = &plan->selection;
+    uint64_t bytes = (uint64_t)dpe_selection_slots(s, capacity, branches) * sizeof(float);
+    int64_t floats = dpe_selection_width(s, config->head_dim) *
+                     dpe_selection_heads(s, config->n_heads, config->n_kv_heads);
+    return __builtin_mul_overflow(bytes, (uint64_t)floats, &bytes) ? UINT64_MAX : bytes;
+}
+
+/* All of a call but rows, q, out, lse and what is chosen. */
+static struct dpe_select call_of(const struct dpe_backend *b, const struct dpe_attention *args)
+{
+    const struct dpe_plan *plan = b->plan;
+    const struct dpe_rotation *tables = args->rotation;
+    struct dpe_select call = {
+        .dtype = b->dtype,
+        .selection = plan->selection,
+        .n_heads = args->n_heads,
+        .n_kv_heads = args->n_kv_heads,
+        .head_dim = args->head_dim,
+        .start = args->start,
+        .offset = args->offset,
+        .prefix = args->prefix,
+        .capacity = args->capacity,
+        .k = args->k,
+        .v = args->v,
+        .queries = args->queries,
+        .marks = args->marks,
+        .slots = args->slots,
+        .room = args->room,
+        .n_bands = plan->n_bands,
+        .chunk = plan->chunk > 0 ? plan->chunk : 1,
+        .mask = b->mask == NULL ? NULL : b->mask + args->layer * plan->n_heads * plan->n_pairs,
+        .scale = (float)dpe_plan_query_scale(plan, 0),
+        .log_n = dpe_log_n_of(plan),
+    };
+    for (int i = 0; i < plan->n_bands; i++) {
+        call.bands[i] = (struct dpe_select_band){
+            .kind = plan->bands[i].kind,
+            .per_head = plan->bands[i].per_head && b->mask != NULL,
+            .lo = plan->bands[i].lo,
+            .hi = plan->bands[i].hi,
+            .q_cos = b->cos[tables->q_table[i]],
+            .q_sin = b->sin[tables->q_table[i]],
+            .k_cos = b->cos[tables->k_table[i]],
+            .k_sin = b->sin[tables->k_table[i]],
+        };
+    }
+    return call;
+}
+
+static bool completes(const struct dpe_selection *s, int64_t start, int64_t rows)
+{
+    return dpe_blocks_known_before(s, start) < dpe_blocks_known_before(s, start + rows);
+}
+
+void dpe_cuda_represent(struct dpe_backend *b, const struct dpe_attention *args)
+{
+    const struct dpe_selection *s = &b->plan->selection;
+    struct dpe_select call = call_of(b, args);
+    call.rows = args->rows;
+    bool some = args->positions == NULL && completes(s, args->start, args->rows);
+    if (args->positions != NULL) {
+        call.positions = b->positions;
+        call.offsets = b->offsets;
+        for (int64_t r = 0; r < args->rows; r++) {
+            some = some || completes(s, args->positions[r], 1);
+        }
+    } else {
+        call.first_block = dpe_blocks_known_before(s, args->start);
+        call.n_blocks = dpe_blocks_known_before(s, args->start + args->rows) - call.first_block;
+    }
+    if (some) {
+        DPE_CUDA_LAUNCH(b, dpe_select_represent(&call));
+    }
+}
+
+void dpe_cuda_attention_select(struct dpe_backend *b, const struct dpe_attention *args)
+{
+    const struct dpe_selection *s = &b->plan->selection;
+    const struct layout layout =
+        lay_out(s, args->n_heads, args->n_kv_heads, dpe_attention_keys(args));
+    const int64_t seen = dpe_selection_keys(s, dpe_attention_keys(args) - 1);
+    const int64_t row = args->n_heads * args->head_dim * (int64_t)b->element;
+    int64_t slab = (int64_t)(SLAB_BYTES / (layout.scores + layout.lists));
+    slab = slab < 1 ? 1 : slab;
+    struct dpe_select call = call_of(b, args);
+    call.units = layout.units;
+    call.blocks = layout.blocks;
+    call.chosen = layout.chosen;
+    for (int64_t r = 0; r < args->rows && !b->failed; r += slab) {
+        call.rows = args->rows - r < slab ? args->rows - r : slab;
+        call.q = (const char *)args->q + r * row;
+        call.out = (char *)args->out + r * row;
+        call.lse = args->lse == NULL ? NULL : args->lse + r * args->n_heads;
+        if (args->positions != NULL) {
+            call.positions = b->positions + r;
+            call.offsets = b->offsets + r;
+            call.groups = call.rows;
+        } else {
+            call.start = args->start + r;
+            call.groups = (call.start + call.rows - 1) / s->refresh - call.start / s->refresh + 1;
+        }
+        call.parts = dpe_select_parts(call.rows, args->n_heads, seen);
+        call.partial = args->workspace;
+        call.scores = (void *)((char *)args->workspace + dpe_select_partial_bytes(args->head_dim));
+        call.lists = (void *)((char *)call.scores + (uint64_t)call.groups * layout.scores);
+        DPE_CUDA_LAUNCH(b, dpe_select_choose(&call));
+        DPE_CUDA_LAUNCH(b, dpe_select_attend(&call));
+    }
+}

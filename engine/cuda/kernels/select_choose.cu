@@ -1,0 +1,239 @@
+/* Scores of the candidates, and the best of them. */
+#include <string.h>
+
+#include "engine/cuda/kernels/select.cuh"
+
+namespace
+{
+
+/* Candidates of a thread block, and thread blocks of a group and unit at most. */
+const int64_t RANGE = 64;
+const int64_t MOST_RANGES = 1 << 15;
+
+/* ------------------------------------------------------------------------------------- scores */
+
+/* A group's row, its chooser and the number of its candidates. */
+struct chooser {
+    int64_t row, position, offset, candidates;
+};
+
+__device__ struct chooser find_chooser(const struct dpe_select &a, int64_t g)
+{
+    struct chooser found;
+    found.row = dpe_select_first_row(a, g);
+    int64_t m = dpe_select_position(a, found.row);
+    found.position = dpe_selection_chooser(&a.selection, m);
+    found.offset = dpe_select_offset(a, found.row);
+    found.candidates = dpe_selection_candidates(&a.selection, m);
+    return found;
+}
+
+/* A head's query as it is scored, to x [head_dim]; for extremes what is above 0 of it, and after
+ * that what is below. */
+template <class T>
+__device__ void load_query(const struct dpe_select &a, const struct chooser &who, int64_t head,
+                           float *x)
+{
+    const int64_t n_pairs = a.head_dim / 2;
+    const T *q = static_cast<const T *>(a.q) + (who.row * a.n_heads + head) * a.head_dim;
+    if (a.queries != NULL) {
+        q = dpe_select_at<T>(a.queries, a, head, dpe_select_row(a, who.offset, who.position));
+    }
+    const struct dpe_select_turn turn = dpe_select_scored(a, false, who.position);
+    for (int64_t j = threadIdx.x; j < n_pairs; j += DPE_SELECT_THREADS) {
+        float2 pair = dpe_select_pair(q, j, n_pairs, turn);
+        x[j] = pair.x;
+        x[j + n_pairs] = pair.y;
+    }
+    for (int64_t j = threadIdx.x;
+         j < n_pairs && a.selection.representative == DPE_REPRESENT_EXTREMES;
+         j += DPE_SELECT_THREADS) {
+        for (int64_t c = j; c < a.head_dim; c += n_pairs) {
+            x[c + a.head_dim] = fminf(x[c], 0.0f);
+            x[c] = fmaxf(x[c], 0.0f);
+        }
+    }
+}
+
+/* x · the representative of block i, by a warp. */
+__device__ float score_mark(const struct dpe_select &a, const struct chooser &who, int64_t head,
+                            int64_t i, const float *x)
+{
+    const struct dpe_selection &s = a.selection;
+    int64_t width = a.head_dim * (s.representative == DPE_REPRESENT_EXTREMES ? 2 : 1);
+    int64_t of = dpe_select_own_marks(s) ? head : head / (a.n_heads / a.n_kv_heads);
+    int64_t slot = dpe_block_slot(&s, a.prefix, a.room, who.offset, i);
+    const float *mark = a.marks + (of * a.slots + slot) * width;
+    return dpe_select_dot(x, mark, width / 2, {NULL, NULL});
+}
+
+/* The largest product of x with a key of block i, by a warp. */
+template <class T>
+__device__ float score_keys(const struct dpe_select &a, const struct chooser &who, int64_t head,
+                            int64_t i, const float *x)
+{
+    const struct dpe_selection &s = a.selection;
+    int64_t first = s.sinks + i * s.block;
+    float best = 0.0f;
+    for (int64_t n = first; n < first + s.block; n++) {
+        const T *k = dpe_select_at<T>(a.k, a, head / (a.n_heads / a.n_kv_heads),
+                                      dpe_select_row(a, who.offset, n));
+        float product = dpe_select_dot(x, k, a.head_dim / 2, dpe_select_scored(a, true, n));
+        best = n == first || product > best ? product : best;
+    }
+    return best;
+}
+
+/* Grid: groups, units, ranges of candidates. A candidate is one warp's for all heads of the unit.
+ */
+template <class T>
+__global__ void __launch_bounds__(DPE_SELECT_THREADS, 2)
+    score(const __grid_constant__ struct dpe_select a)
+{
+    DPE_SHARED(float, x);
+    const struct chooser who = find_chooser(a, blockIdx.x);
+    const int64_t heads = a.n_heads / a.units;
+    double *scores = a.scores + (blockIdx.x * a.units + blockIdx.y) * a.blocks;
+    if (who.candidates <= a.selection.k) {
+        return; /* all are chosen */
+    }
+    for (int64_t h = 0; h < heads; h++) {
+        int64_t head = blockIdx.y * heads + h;
+        __syncthreads();
+        load_query<T>(a, who, head, x);
+        __syncthreads();
+        for (int64_t range = static_cast<int64_t>(blockIdx.z) * RANGE; range < who.candidates;
+             range += static_cast<int64_t>(gridDim.z) * RANGE) {
+            for (int64_t i = range + threadIdx.x / 32; i < range + RANGE && i < who.candidates;
+                 i += DPE_SELECT_WARPS) {
+                float by = a.selection.representative == DPE_REPRESENT_KEYS
+                               ? score_keys<T>(a, who, head, i, x)
+                               : score_mark(a, who, head, i, x);
+                if (threadIdx.x % 32 == 0) {
+                    scores[i] = (h == 0 ? 0.0 : scores[i]) + static_cast<double>(by);
+                }
+            }
+        }
+    }
+}
+
+/* ------------------------------------------------------------------------------------- choice */
+
+/* Whole numbers in the order of scores: NaN as −∞, −0 as 0. */
+__device__ uint64_t ordered(double score)
+{
+    uint64_t bits = 0;
+    score = score != score ? -INFINITY : score + 0.0;
+    memcpy(&bits, &score, sizeof bits);
+    return bits >> 63 != 0 ? ~bits : bits | UINT64_C(1) << 63;
+}
+
+/* How many threads before this one have it, and how many have it in all. Ends with a barrier. */
+__device__ int rank_among(bool has, int *all)
+{
+    __shared__ int parts[DPE_SELECT_WARPS];
+    const unsigned warp = threadIdx.x / 32;
+    uint32_t votes = __ballot_sync(0xffffffffU, has);
+    int before = __popc(votes & ((1U << threadIdx.x % 32) - 1U));
+    if (threadIdx.x % 32 == 0) {
+        parts[warp] = __popc(votes);
+    }
+    __syncthreads();
+    *all = 0;
+    for (unsigned w = 0; w < DPE_SELECT_WARPS; w++) {
+        before += w < warp ? parts[w] : 0;
+        *all += parts[w];
+    }
+    __syncthreads();
+    return before;
+}
+
+/* The k-th largest of n scores, as `ordered`, and in *equal how many of those that equal it belong
+ * to the k. Byte after byte from the highest: how many have each value of it? */
+__device__ uint64_t find_threshold(const double *scores, int64_t n, int64_t k, int64_t *equal)
+{
+    __shared__ unsigned counts[256];
+    __shared__ uint64_t found;
+    __shared__ int64_t left;
+    if (threadIdx.x == 0) {
+        found = 0;
+        left = k;
+    }
+    for (int shift = 56; shift >= 0; shift -= 8) {
+        for (int value = static_cast<int>(threadIdx.x); value < 256; value += DPE_SELECT_THREADS) {
+            counts[value] = 0;
+        }
+        __syncthreads();
+        for (int64_t i = threadIdx.x; i < n; i += DPE_SELECT_THREADS) {
+            uint64_t bits = ordered(scores[i]) >> shift;
+            if (shift == 56 || bits >> 8 == found) {
+                atomicAdd(&counts[bits & 255U], 1U);
+            }
+        }
+        __syncthreads();
+        if (threadIdx.x == 0) {
+            int value = 255;
+            for (; counts[value] < left; value--) {
+                left -= counts[value];
+            }
+            found = found << 8 | static_cast<unsigned>(value);
+        }
+        __syncthreads();
+    }
+    *equal = left;
+    return found;
+}
+
+/* Grid: groups, units. */
+__global__ void __launch_bounds__(DPE_SELECT_THREADS)
+    choose(const __grid_constant__ struct dpe_select a)
+{
+    const int64_t at = blockIdx.x * a.units + blockIdx.y;
+    const double *scores = a.scores + at * a.blocks;
+    int32_t *list = a.lists + at * a.chosen;
+    const int64_t n = find_chooser(a, blockIdx.x).candidates;
+    if (n <= a.selection.k) {
+        for (int64_t i = threadIdx.x; i < n; i += DPE_SELECT_THREADS) {
+            list[i] = static_cast<int32_t>(i);
+        }
+        return;
+    }
+    if (a.selection.k == 0) {
+        return;
+    }
+    int64_t equal = 0;
+    const uint64_t threshold = find_threshold(scores, n, a.selection.k, &equal);
+    int64_t written = 0;
+    for (int64_t first = 0; first < n; first += DPE_SELECT_THREADS) {
+        int64_t i = first + threadIdx.x;
+        uint64_t bits = i < n ? ordered(scores[i]) : 0;
+        int all = 0;
+        bool same = i < n && bits == threshold;
+        bool taken = (rank_among(same, &all) < equal && same) || (i < n && bits > threshold);
+        equal -= all;
+        int rank = rank_among(taken, &all);
+        if (taken) {
+            list[written + rank] = static_cast<int32_t>(i);
+        }
+        written += all;
+    }
+}
+
+} // namespace
+
+template <class T> static int launch(const struct dpe_select *call)
+{
+    int64_t ranges = (call->blocks + RANGE - 1) / RANGE;
+    ranges = ranges < 1 ? 1 : ranges > MOST_RANGES ? MOST_RANGES : ranges;
+    dim3 grid(static_cast<unsigned>(call->groups), static_cast<unsigned>(call->units),
+              static_cast<unsigned>(ranges));
+    size_t shared = 2 * static_cast<size_t>(call->head_dim) * sizeof(float);
+    int code = dpe_launch((score<T>), grid, DPE_SELECT_THREADS, shared, NULL, *call);
+    grid.z = 1;
+    return code != 0 ? code : dpe_launch(choose, grid, DPE_SELECT_THREADS, 0, NULL, *call);
+}
+
+int dpe_select_choose(const struct dpe_select *call)
+{
+    return DPE_SELECT_FOR(call, launch);
+}

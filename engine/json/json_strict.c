@@ -1,0 +1,177 @@
+/* JSON files of strangers: parsing and typed members with messages. */
+#include "engine/json/json_strict.h"
+
+#include <math.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* When memory fails, jansson may report a syntax error, or nothing and leave out a character of a
+ * string (2.14: "LlamaForCausalM"). Its allocator is therefore one that notices; what it hands out
+ * is malloc's, so that values made before and by others stay valid. */
+static _Thread_local bool memory_failed;
+
+static void *noticing_malloc(size_t n)
+{
+    void *memory = malloc(n);
+    memory_failed = memory_failed || memory == NULL;
+    return memory;
+}
+
+static void set_allocator(void)
+{
+    json_set_alloc_funcs(noticing_malloc, free);
+}
+
+dpe_status dpe_json_parse(const char *where, const char *bytes, size_t n, json_t **value,
+                          struct dpe_error *err)
+{
+    size_t bad = dpe_utf8_check(bytes, n);
+    if (bad < n) {
+        return dpe_fail(err, DPE_BAD_DATA, "%s: expected UTF-8, found an invalid byte at %zu",
+                        where, bad);
+    }
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, set_allocator);
+    memory_failed = false;
+    json_error_t error;
+    json_t *root = json_loadb(bytes, n, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &error);
+    if (memory_failed) {
+        json_decref(root);
+        return dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory", where);
+    }
+    if (root == NULL) {
+        char text[96];
+        return dpe_fail(err, DPE_BAD_DATA, "%s: expected JSON, found at line %d column %d: %s",
+                        where, error.line, error.column,
+                        dpe_json_quote(text, error.text, strlen(error.text)));
+    }
+    if (!json_is_object(root)) {
+        json_decref(root);
+        return dpe_fail(err, DPE_BAD_DATA, "%s: expected a JSON object, found another value",
+                        where);
+    }
+    *value = root;
+    return DPE_OK;
+}
+
+const char *dpe_json_quote(char out[96], const char *text, size_t n)
+{
+    enum { ROOM = 96 - 4 };
+    size_t kept = n <= ROOM ? n : ROOM;
+    /* Not in the middle of a character: continuation bytes are 10xxxxxx. */
+    while (kept < n && kept > 0 && ((unsigned char)text[kept] & 0xc0) == 0x80) {
+        kept--;
+    }
+    for (size_t i = 0; i < kept; i++) {
+        unsigned char c = (unsigned char)text[i];
+        out[i] = text[i];
+        if (c < 0x20 || c == 0x7f) {
+            out[i] = '?';
+        }
+    }
+    memcpy(out + kept, kept < n ? "..." : "", kept < n ? 4 : 1);
+    return out;
+}
+
+json_t *dpe_json_member(const struct dpe_json_reader *reader, const char *key)
+{
+    json_t *value = json_object_get(reader->from, key);
+    return json_is_null(value) ? NULL : value;
+}
+
+void dpe_json_expected(struct dpe_json_reader *reader, const char *key, const char *what)
+{
+    if (reader->status != DPE_OK) {
+        return;
+    }
+    json_t *value = json_object_get(reader->from, key);
+    char *found = value == NULL ? NULL : json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT);
+    char text[96];
+    reader->status = dpe_fail(
+        reader->err, DPE_BAD_DATA, "%s: %s%s: expected %s, found %s", reader->file, reader->object,
+        key, what, found == NULL ? "nothing" : dpe_json_quote(text, found, strlen(found)));
+    free(found);
+}
+
+int64_t dpe_json_integer(struct dpe_json_reader *reader, const char *key, int64_t min, int64_t max,
+                         int64_t fallback)
+{
+    json_t *value = dpe_json_member(reader, key);
+    if (reader->status != DPE_OK || (value == NULL && fallback >= min)) {
+        return fallback;
+    }
+    int64_t number = json_integer_value(value);
+    if (!json_is_integer(value) || number < min || number > max) {
+        char what[80];
+        snprintf(what, sizeof what, "an integer from %lld to %lld", (long long)min, (long long)max);
+        dpe_json_expected(reader, key, what);
+        return fallback;
+    }
+    return number;
+}
+
+double dpe_json_number(struct dpe_json_reader *reader, const char *key, struct dpe_json_bound bound,
+                       double fallback)
+{
+    json_t *value = dpe_json_member(reader, key);
+    if (reader->status != DPE_OK || (value == NULL && !bound.required)) {
+        return fallback;
+    }
+    double number = json_number_value(value);
+    bool above = bound.or_equal ? number >= bound.min : number > bound.min;
+    if (!json_is_number(value) || !isfinite(number) || !above) {
+        char what[64];
+        snprintf(what, sizeof what, "a number %s %g", bound.or_equal ? ">=" : ">", bound.min);
+        dpe_json_expected(reader, key, what);
+        return fallback;
+    }
+    if (bound.max > 0.0 && number > bound.max) {
+        char what[64];
+        snprintf(what, sizeof what, "a number up to %g", bound.max);
+        dpe_json_expected(reader, key, what);
+        return fallback;
+    }
+    return number;
+}
+
+bool dpe_json_bool(struct dpe_json_reader *reader, const char *key, bool fallback)
+{
+    json_t *value = dpe_json_member(reader, key);
+    if (reader->status != DPE_OK || value == NULL) {
+        return fallback;
+    }
+    if (!json_is_boolean(value)) {
+        dpe_json_expected(reader, key, "true or false");
+        return fallback;
+    }
+    return json_is_true(value);
+}
+
+const char *dpe_json_string(struct dpe_json_reader *reader, const char *key, const char *fallback)
+{
+    json_t *value = dpe_json_member(reader, key);
+    if (reader->status != DPE_OK || value == NULL) {
+        return fallback;
+    }
+    const char *text = json_string_value(value);
+    if (text == NULL || strlen(text) != json_string_length(value)) {
+        dpe_json_expected(reader, key, "a string");
+        return fallback;
+    }
+    return text;
+}
+
+json_t *dpe_json_object(struct dpe_json_reader *reader, const char *key)
+{
+    json_t *value = dpe_json_member(reader, key);
+    if (reader->status != DPE_OK || value == NULL) {
+        return NULL;
+    }
+    if (!json_is_object(value)) {
+        dpe_json_expected(reader, key, "an object");
+        return NULL;
+    }
+    return value;
+}

@@ -1,0 +1,79 @@
+/**
+ * @file methods.h
+ * Position methods by name: the plan of a method spec, of a temperature's text, of DPE's parameters.
+ */
+#ifndef DPE_PLAN_METHODS_H
+#define DPE_PLAN_METHODS_H
+
+#include "engine/base/base.h"
+#include "engine/model/config/config.h"
+#include "engine/plan/plan.h"
+
+/** What a method's defaults are computed from. */
+struct dpe_plan_context {
+    const struct dpe_config *config;
+    int64_t trained_length; /**< L0 */
+    int64_t length;         /**< L, the evaluated length (prompt + generated) */
+    bool official;          /**< switches that official codes carry silently, see methods.md */
+    enum dpe_angle_precision angle;
+    const char *select; /**< keys of the method `select` ("k=8,block=16"), NULL: none; every plan made
+                             from the context that selects nothing gets this selection */
+};
+
+/** Make a plan from "name" or "name:key=value,key=value". Lists inside a value are separated by
+ *  '/'. Known names: dpe_plan_method. Unknown names and keys are DPE_USAGE and listed. Every method
+ *  has the keys of struct dpe_temperature (dpe_plan_temperature_keys); `log-n` and `infoscale`
+ *  replace the log-n that official=1 sets, `logit-scale` multiplies what a method has.
+ *  Frequency methods replace the model's own rope scaling, band methods and `rope` keep it.
+ *  *plan is filled and owned by the caller (dpe_plan_free). */
+dpe_status dpe_plan_make(const char *spec, const struct dpe_plan_context *context,
+                         struct dpe_plan *plan, struct dpe_error *err);
+/** Give a plan that selects nothing the selection of the method `select` with these keys, of which
+ *  none is `over` or a temperature's, and its name. DPE_USAGE as dpe_plan_make. */
+dpe_status dpe_plan_select(struct dpe_plan *plan, const char *keys,
+                           const struct dpe_plan_context *context, struct dpe_error *err);
+/** The keys of `select` that make the plan's selection again, from its name; "" without one. `text` has
+ *  room for the name. */
+void dpe_plan_selection_text(const struct dpe_plan *plan, char *text);
+/** Line i of the methods, NULL after the last: "name<TAB>key=default key=default …<TAB>what it
+ * does and its source". */
+const char *dpe_plan_method(size_t i);
+/** The keys that every method has besides its own, in the same form. */
+const char *dpe_plan_temperature_keys(void);
+
+/** The parameters of DPE (and of Self-Extend, which is DPE with one group and all pairs). */
+struct dpe_dpe_params {
+    /** The scales divide the frequencies of their groups, at every distance, as factors of longrope
+     *  do. Such a plan has no window, rounds nothing and moves every pair of every head; a runtime
+     *  needs no adapter for it. */
+    bool frequencies;
+    int64_t window;       /**< w, ≥ 1; not used with `frequencies` */
+    int n_groups;         /**< C; group g holds pairs [edges[g], edges[g+1]) */
+    const int32_t *edges; /**< [n_groups + 1], strictly increasing from 0 to n_pairs */
+    const double *scale;  /**< s_g [n_groups], finite, ≥ 1 */
+    const uint8_t *mask;  /**< [n_layers][n_heads][n_pairs] or NULL = all pairs; copied; NULL with
+                               `frequencies` */
+    bool exact;           /**< not with `frequencies` */
+    const struct dpe_temperature *temperature; /**< NULL: none */
+};
+dpe_status dpe_plan_make_dpe(const struct dpe_dpe_params *params,
+                             const struct dpe_plan_context *context, struct dpe_plan *plan,
+                             struct dpe_error *err);
+/** Equal ranges of pairs: edges[g] = ⌊g·n_pairs/n_groups⌋, [n_groups + 1]. DPE_USAGE when n_groups
+ *  is not in 1..n_pairs. */
+dpe_status dpe_plan_group_edges(int64_t n_pairs, int n_groups, int32_t *edges,
+                                struct dpe_error *err);
+
+/** Equal ranges of the pairs of a model that rotate; those that do not belong to the last group,
+ *  whose scale does not move them: edges [n_groups + 1] from 0 to head_dim/2. DPE_USAGE when
+ *  n_groups is not in 1..dpe_config_pairs. */
+dpe_status dpe_plan_model_edges(const struct dpe_config *config, int n_groups, int32_t *edges,
+                                struct dpe_error *err);
+
+/** "off", or a comma-separated list of  log-n=N  log-n-power=G  log-n-decay=B  infoscale=N
+ *  logit-scale=A,  with the meaning that these keys have in a method spec. `head_dim` gives
+ *  infoscale its decay. DPE_USAGE names the key, what was expected and what was found. */
+dpe_status dpe_temperature_parse(const char *text, int64_t head_dim,
+                                 struct dpe_temperature *temperature, struct dpe_error *err);
+
+#endif

@@ -1,0 +1,203 @@
+/* Builders of the methods that adapt bands or frequencies to the length. Formulas and sources: the
+ * table in plan_methods.c. */
+#include "engine/base/base.h"
+#include "engine/model/config/config.h"
+#include "engine/plan/methods/methods_internal.h"
+#include "engine/plan/plan.h"
+
+#include <inttypes.h>
+#include <math.h>
+
+static const double PI = 3.14159265358979323846;
+
+static void refuse(struct dpe_spec *spec, const char *what, int64_t found, int64_t most)
+{
+    if (spec->status == DPE_OK) {
+        spec->status = dpe_fail(spec->err, DPE_USAGE,
+                                "method %s: %s: expected at most %" PRId64 ", found %" PRId64,
+                                spec->method, what, most, found);
+    }
+}
+
+/* ----------------------------------------------------------------------------------------- LaMPE
+ */
+
+/* What the released code maps L to for Llama 3 (L0 = 8192), remap_uselen in scar-on/LaMPE 34331cf,
+ * in units of L0: 6204.409 / (1 + exp(-(1.0493e-4 L - 2.46664))), and 1536 below L0. */
+static int64_t lampe_length(const struct dpe_plan_context *context)
+{
+    double trained = (double)context->trained_length;
+    double length = (double)context->length;
+    double mapped = 1536.0 / 8192.0 * trained;
+    if (context->length >= context->trained_length) {
+        double x = 0.00010493097327094324 * 8192.0 * length / trained - 2.466638011138158;
+        mapped = 6204.409324666837 / 8192.0 * trained / (1.0 + exp(-x));
+    }
+    return dpe_at_least_one((int64_t)mapped);
+}
+
+void dpe_build_lampe(struct dpe_spec *spec, struct dpe_plan *plan)
+{
+    const struct dpe_plan_context *context = spec->context;
+    int64_t sixteenth = dpe_at_least_one(context->trained_length / 16);
+    int64_t window = dpe_spec_tokens(spec, "window", sixteenth < 512 ? sixteenth : 512);
+    int64_t tail = dpe_spec_tokens(spec, "tail", dpe_at_least_one(25 * window / 64));
+    int64_t mapped = dpe_spec_tokens(spec, "map", lampe_length(context));
+    int64_t last = context->length - 1;
+    if (dpe_spec_flag(spec, "official", context->official)) {
+        double a = 0.1 * log(2.0) + 1.0;
+        plan->logit_factor = a * a;
+    }
+    dpe_spec_native(spec, plan);
+    if (context->length < 2 * window || mapped >= last) {
+        dpe_plan_add_band(plan, DPE_BAND_DISTANCE, 0, INT64_MAX);
+        return;
+    }
+    double scale = (double)last / (double)mapped;
+    /* The tail ends where the positions of its first keys change. */
+    while (tail < last && floor((double)tail / scale) == floor((double)(tail + 1) / scale)) {
+        tail++;
+    }
+    if (tail >= context->length - window) {
+        refuse(spec, "window and tail together, with what belongs to the tail's last position",
+               window + tail, context->length - 1);
+        return;
+    }
+    int64_t far = context->length - tail;
+    double bias = (double)window - floor((double)window / scale) - 1.0;
+    dpe_plan_add_band(plan, DPE_BAND_DISTANCE, 0, window);
+    struct dpe_band *middle = dpe_plan_add_band(plan, DPE_BAND_DISTANCE, window, far);
+    dpe_map_fill(&middle->q, plan->n_pairs, scale, bias);
+    dpe_map_fill(&middle->k, plan->n_pairs, scale, 0.0);
+    middle->q.floored = middle->k.floored = true;
+    /* As they are, less what the middle has left out. */
+    double before = (double)(far - 1);
+    double missing = before - floor(before / scale) - bias;
+    struct dpe_band *end = dpe_plan_add_band(plan, DPE_BAND_DISTANCE, far, INT64_MAX);
+    dpe_map_fill(&end->q, plan->n_pairs, 1.0, -missing);
+}
+
+/* ------------------------------------------------------------------------------------------ CoPE
+ */
+
+void dpe_build_cope(struct dpe_spec *spec, struct dpe_plan *plan)
+{
+    int64_t n_pairs = dpe_config_pairs(spec->context->config);
+    int64_t clip = dpe_spec_whole(spec, "clip", 5 * n_pairs / 16, 0, n_pairs);
+    bool hard = dpe_spec_flag(spec, "hard", false);
+    dpe_spec_native(spec, plan);
+    dpe_plan_add_band(plan, DPE_BAND_DISTANCE, 0, INT64_MAX);
+    for (int64_t i = 0; i < clip; i++) {
+        double along = clip > 1 ? (double)i / (double)(clip - 1) : 0.0;
+        double kept = hard ? 0.0 : 0.5 * (1.0 + cos(PI * along));
+        plan->inv_freq[n_pairs - clip + i] *= kept;
+    }
+}
+
+/* ---------------------------------------------------------------------------------------- HiRoPE
+ */
+
+void dpe_build_hirope(struct dpe_spec *spec, struct dpe_plan *plan)
+{
+    const struct dpe_plan_context *context = spec->context;
+    double scale[2] = {1.0, 1.0};
+    int64_t n_pairs = dpe_config_pairs(context->config);
+    int32_t edges[3] = {0, 0, (int32_t)n_pairs};
+    struct dpe_dpe_params params = {.n_groups = 2, .edges = edges, .scale = scale};
+    params.window = dpe_spec_tokens(spec, "window", dpe_default_window(context));
+    scale[1] =
+        (double)dpe_spec_tokens(spec, "segment", (int64_t)ceil(dpe_half_trained_ratio(context)));
+    edges[1] = (int32_t)dpe_spec_whole(spec, "split", n_pairs / 2, 0, n_pairs);
+    dpe_spec_native(spec, plan);
+    dpe_plan_add_dpe_bands(&params, plan);
+}
+
+/* -------------------------------------------------------------------------------------- AdaGroPE
+ */
+
+/* r >= 1 with 1 + r + r^2 + r^3 = total, 1 when total is at most 4. */
+static double solve_reuse(double total)
+{
+    double low = 1.0;
+    double high = fmax(1.0, cbrt(total));
+    for (int i = 0; i < 200; i++) {
+        double r = 0.5 * (low + high);
+        double sum = 1.0 + r + r * r + r * r * r;
+        *(sum < total ? &low : &high) = r;
+    }
+    return total <= 4.0 ? 1.0 : high;
+}
+
+void dpe_build_adagrope(struct dpe_spec *spec, struct dpe_plan *plan)
+{
+    const struct dpe_plan_context *context = spec->context;
+    int64_t first = dpe_spec_tokens(spec, "first", dpe_at_least_one(context->trained_length / 4));
+    double usual = solve_reuse((double)context->length / (double)first);
+    double reuse = dpe_spec_number(spec, "reuse", usual, 1.0, DPE_MOST_SCALE);
+    dpe_spec_native(spec, plan);
+    double scale = 1.0;
+    int64_t lo = 0;
+    for (int b = 0; b < DPE_MAX_BANDS; b++) {
+        double end = (double)lo + floor((double)first * scale);
+        bool whole = b + 1 == DPE_MAX_BANDS || end >= (double)DPE_MOST_TOKENS;
+        int64_t hi = whole ? INT64_MAX : (int64_t)end;
+        struct dpe_band *band = dpe_plan_add_band(plan, DPE_BAND_DISTANCE, lo, hi);
+        double offset = (double)(b * first) - floor((double)lo / scale);
+        dpe_map_fill(&band->q, plan->n_pairs, scale, offset);
+        dpe_map_fill(&band->k, plan->n_pairs, scale, 0.0);
+        band->q.floored = band->k.floored = true;
+        if (whole) {
+            break;
+        }
+        lo = hi;
+        scale = fmin(scale * reuse, DPE_MOST_SCALE);
+    }
+}
+
+/* ------------------------------------------------------------------------------------------ DoPE
+ */
+
+/* The first pair that turns less than once in L0; frequencies fall. */
+static int64_t first_slow(const struct dpe_plan *plan, int64_t n_pairs, int64_t trained)
+{
+    int64_t j = 0;
+    while (j < n_pairs && (double)trained * plan->inv_freq[j] >= 2.0 * PI) {
+        j++;
+    }
+    return j;
+}
+
+void dpe_build_dope(struct dpe_spec *spec, struct dpe_plan *plan)
+{
+    enum { MOST = 1024 };
+    double heads[MOST];
+    int64_t all = plan->n_layers * plan->n_heads;
+    int n = dpe_spec_list(spec, "heads", (double)NAN, 0.0, (double)(all - 1), heads, MOST);
+    dpe_spec_native(spec, plan);
+    int64_t n_pairs = dpe_config_pairs(spec->context->config);
+    int64_t usual = first_slow(plan, n_pairs, spec->context->trained_length);
+    int64_t from = dpe_spec_whole(spec, "from", usual, 0, n_pairs);
+    /* At distance 0 a position and no position are the same. */
+    dpe_plan_add_band(plan, DPE_BAND_DISTANCE, 0, 1);
+    struct dpe_band *rest = dpe_plan_add_band(plan, DPE_BAND_DISTANCE, 1, INT64_MAX);
+    dpe_map_fill(&rest->q, plan->n_pairs, INFINITY, 0.0);
+    dpe_map_fill(&rest->k, plan->n_pairs, INFINITY, 0.0);
+    rest->per_head = true;
+    size_t size = (size_t)all * (size_t)plan->n_pairs;
+    plan->mask = dpe_alloc_zero(size, sizeof *plan->mask);
+    if (plan->mask == NULL && spec->status == DPE_OK) {
+        spec->status = dpe_fail(spec->err, DPE_NO_MEMORY, "plan: out of memory for a mask");
+    }
+    int64_t count = n > 0 ? n : all;
+    for (int64_t i = 0; i < count && spec->status == DPE_OK; i++) {
+        int64_t head = n > 0 ? (int64_t)heads[i] : i;
+        if (n > 0 && (double)head != heads[i]) {
+            spec->status =
+                dpe_fail(spec->err, DPE_USAGE,
+                         "method dope: heads: expected whole numbers, found %g", heads[i]);
+        }
+        for (int64_t j = from; j < n_pairs; j++) {
+            plan->mask[head * plan->n_pairs + j] = 1;
+        }
+    }
+}

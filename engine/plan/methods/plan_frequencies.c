@@ -1,0 +1,185 @@
+/* Methods that change frequencies: one band, positions as they are. */
+#include "engine/base/base.h"
+#include "engine/model/config/config.h"
+#include "engine/plan/methods/methods_internal.h"
+#include "engine/plan/plan.h"
+#include "engine/plan/rope.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+static const double PI = 3.14159265358979323846;
+enum { MAX_FACTORS = 512 };
+
+static struct dpe_rope_config plain_rope(const struct dpe_spec *spec)
+{
+    struct dpe_rope_config rope = dpe_rope_plain;
+    rope.theta = spec->context->config->rope.theta;
+    rope.original_max_position = (double)spec->context->trained_length;
+    return rope;
+}
+
+/* One band, positions as they are, frequencies of `rope` in place of the model's own. */
+static void frequencies(struct dpe_spec *spec, struct dpe_plan *plan,
+                        const struct dpe_rope_config *rope)
+{
+    const struct dpe_plan_context *context = spec->context;
+    double a = 1.0;
+    dpe_plan_add_band(plan, DPE_BAND_DISTANCE, 0, INT64_MAX);
+    if (spec->status == DPE_OK) {
+        spec->status =
+            dpe_rope_compute(rope, 2 * dpe_config_pairs(context->config), context->trained_length,
+                             context->length, plan->inv_freq, &a, spec->err);
+    }
+    plan->logit_factor = 1.0;
+    dpe_plan_set_rope_factor(plan, a);
+}
+
+double dpe_spec_scale(struct dpe_spec *spec)
+{
+    return dpe_spec_number(spec, "scale", dpe_length_ratio(spec->context), 1.0, DPE_MOST_SCALE);
+}
+
+static void check_order(struct dpe_spec *spec, const char *low_key, double low,
+                        const char *high_key, double high)
+{
+    if (spec->status == DPE_OK && !(low < high)) {
+        spec->status =
+            dpe_fail(spec->err, DPE_USAGE, "method %s: expected %s < %s, found %g and %g",
+                     spec->method, low_key, high_key, low, high);
+    }
+}
+
+void dpe_build_rope(struct dpe_spec *spec, struct dpe_plan *plan)
+{
+    struct dpe_rope_config rope = plain_rope(spec);
+    if (dpe_spec_flag(spec, "native", true)) {
+        dpe_plan_add_band(plan, DPE_BAND_DISTANCE, 0, INT64_MAX);
+        dpe_spec_native(spec, plan);
+    } else {
+        frequencies(spec, plan, &rope);
+    }
+}
+
+void dpe_build_pi(struct dpe_spec *spec, struct dpe_plan *plan)
+{
+    struct dpe_rope_config rope = plain_rope(spec);
+    rope.type = DPE_ROPE_LINEAR;
+    rope.factor = dpe_spec_scale(spec);
+    frequencies(spec, plan, &rope);
+}
+
+void dpe_build_ntk(struct dpe_spec *spec, struct dpe_plan *plan)
+{
+    struct dpe_rope_config rope = plain_rope(spec);
+    double d = 2.0 * (double)dpe_config_pairs(spec->context->config);
+    rope.theta *= pow(dpe_spec_scale(spec), d / (d - 2.0));
+    frequencies(spec, plan, &rope);
+}
+
+void dpe_build_ntk_dynamic(struct dpe_spec *spec, struct dpe_plan *plan)
+{
+    struct dpe_rope_config rope = plain_rope(spec);
+    rope.type = DPE_ROPE_DYNAMIC;
+    rope.factor = dpe_spec_scale(spec);
+    frequencies(spec, plan, &rope);
+}
+
+void dpe_build_ntk_by_parts(struct dpe_spec *spec, struct dpe_plan *plan)
+{
+    struct dpe_rope_config rope = plain_rope(spec);
+    double scale = dpe_spec_scale(spec);
+    double alpha = dpe_spec_number(spec, "alpha", 1.0, 0.0, DPE_MOST_SCALE);
+    double beta = dpe_spec_number(spec, "beta", 32.0, 0.0, DPE_MOST_SCALE);
+    check_order(spec, "alpha", alpha, "beta", beta);
+    frequencies(spec, plan, &rope);
+    for (int64_t j = 0; j < plan->n_pairs; j++) {
+        double rotations = (double)spec->context->trained_length * plan->inv_freq[j] / (2.0 * PI);
+        double keep = fmin(fmax((rotations - alpha) / (beta - alpha), 0.0), 1.0);
+        plan->inv_freq[j] = plan->inv_freq[j] / scale * (1.0 - keep) + plan->inv_freq[j] * keep;
+    }
+}
+
+void dpe_build_yarn(struct dpe_spec *spec, struct dpe_plan *plan)
+{
+    struct dpe_rope_config rope = plain_rope(spec);
+    rope.type = DPE_ROPE_YARN;
+    rope.factor = dpe_spec_scale(spec);
+    rope.attention_factor =
+        dpe_spec_number(spec, "a", 0.1 * log(rope.factor) + 1.0, 0x1p-10, 0x1p10);
+    rope.beta_fast = dpe_spec_number(spec, "beta_fast", 32.0, 0x1p-10, DPE_MOST_SCALE);
+    rope.beta_slow = dpe_spec_number(spec, "beta_slow", 1.0, 0x1p-10, DPE_MOST_SCALE);
+    rope.truncate = dpe_spec_flag(spec, "truncate", true);
+    frequencies(spec, plan, &rope);
+}
+
+void dpe_build_llama3(struct dpe_spec *spec, struct dpe_plan *plan)
+{
+    struct dpe_rope_config rope = plain_rope(spec);
+    rope.type = DPE_ROPE_LLAMA3;
+    rope.factor = dpe_spec_scale(spec);
+    rope.low_freq_factor = dpe_spec_number(spec, "low", 1.0, 0x1p-10, DPE_MOST_SCALE);
+    rope.high_freq_factor = dpe_spec_number(spec, "high", 4.0, 0x1p-10, DPE_MOST_SCALE);
+    check_order(spec, "low", rope.low_freq_factor, "high", rope.high_freq_factor);
+    frequencies(spec, plan, &rope);
+}
+
+/* Divisors of the pairs, to values [n_pairs]: those of the key, one for all pairs or one each, else
+ * the model's own; false when there are none. */
+static bool longrope_factors(struct dpe_spec *spec, const char *key, const double *own,
+                             double *values)
+{
+    int64_t n_pairs = dpe_config_pairs(spec->context->config);
+    int n = dpe_spec_list(spec, key, (double)NAN, 0x1p-10, DPE_MOST_SCALE, values, MAX_FACTORS);
+    if (n > 1 && n != n_pairs && spec->status == DPE_OK) {
+        spec->status = dpe_fail(spec->err, DPE_USAGE,
+                                "method longrope: %s: expected one number or %" PRId64
+                                " (one for each pair), found %d",
+                                key, n_pairs, n);
+    }
+    for (int64_t j = n; j < n_pairs; j++) {
+        values[j] = n == 0 && own != NULL ? own[j] : values[0];
+    }
+    return n > 0 || own != NULL;
+}
+
+void dpe_build_longrope(struct dpe_spec *spec, struct dpe_plan *plan)
+{
+    const struct dpe_plan_context *context = spec->context;
+    const struct dpe_rope_config *own = &context->config->rope;
+    double long_factor[MAX_FACTORS] = {1.0};
+    double short_factor[MAX_FACTORS] = {1.0};
+    struct dpe_rope_config rope = plain_rope(spec);
+    rope.type = DPE_ROPE_LONGROPE;
+    rope.long_factor = long_factor;
+    rope.short_factor = short_factor;
+    double ratio = dpe_length_ratio(context);
+    double a = (double)NAN;
+    if (own->type == DPE_ROPE_LONGROPE) {
+        if (!isnan(own->original_max_position)) {
+            rope.original_max_position = own->original_max_position;
+        }
+        ratio = isnan(own->factor)
+                    ? (double)context->config->max_position / rope.original_max_position
+                    : own->factor;
+        a = own->attention_factor;
+    }
+    rope.factor = dpe_spec_number(spec, "scale", fmax(1.0, ratio), 1.0, DPE_MOST_SCALE);
+    double usual = sqrt(1.0 + log(rope.factor) / log(rope.original_max_position));
+    rope.attention_factor = dpe_spec_number(spec, "a", isnan(a) ? usual : a, 0x1p-10, 0x1p10);
+    if (dpe_config_pairs(context->config) > MAX_FACTORS) {
+        spec->status =
+            dpe_fail(spec->err, DPE_USAGE, "method longrope: more than %d pairs", (int)MAX_FACTORS);
+        return;
+    }
+    bool known = longrope_factors(spec, "long", own->long_factor, long_factor);
+    (void)longrope_factors(spec, "short", own->short_factor, short_factor);
+    if (!known && spec->status == DPE_OK) {
+        spec->status = dpe_fail(spec->err, DPE_USAGE,
+                                "method longrope: the model's config.json has no long_factor; give "
+                                "long=x/x/..., a divisor for each of the %" PRId64 " pairs",
+                                dpe_config_pairs(context->config));
+    }
+    frequencies(spec, plan, &rope);
+}

@@ -1,0 +1,471 @@
+/* "name:key=value,key=value" → plan: taking specs apart, and the way from one to a plan. */
+#include "engine/base/base.h"
+#include "engine/model/config/config.h"
+#include "engine/plan/methods/methods_internal.h"
+#include "engine/plan/plan.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void note(struct dpe_spec *spec, const char *text)
+{
+    size_t used = strlen(spec->name);
+    snprintf(spec->name + used, sizeof spec->name - used, "%s", text);
+}
+
+static void note_key(struct dpe_spec *spec, const char *key)
+{
+    note(spec, strchr(spec->name, ':') == NULL ? ":" : ",");
+    note(spec, key);
+    note(spec, "=");
+}
+
+static void note_number(struct dpe_spec *spec, double value)
+{
+    char text[32];
+    snprintf(text, sizeof text, "%.15g", value);
+    if (strtod(text, NULL) != value) {
+        snprintf(text, sizeof text, "%.17g", value);
+    }
+    note(spec, text);
+}
+
+static const char *find(const struct dpe_spec *spec, const char *key)
+{
+    for (int i = 0; i < spec->n; i++) {
+        if (strcmp(spec->keys[i], key) == 0) {
+            return spec->values[i];
+        }
+    }
+    return NULL;
+}
+
+/* One number at *text, which must end there or at `separator`; moves *text after it. */
+static bool read_number(const char **text, char separator, double *value)
+{
+    const char *end = *text;
+    if (!dpe_scan_real(&end, value) || (*end != 0 && *end != separator)) {
+        return false;
+    }
+    *text = end;
+    return true;
+}
+
+static void refuse(struct dpe_spec *spec, const char *key, const char *expected, double lo,
+                   double hi)
+{
+    if (spec->status == DPE_OK) {
+        spec->status = dpe_fail(spec->err, DPE_USAGE,
+                                "method %s: %s: expected %s from %.15g to %.15g, found \"%s\"",
+                                spec->method, key, expected, lo, hi, find(spec, key));
+    }
+}
+
+static double number(struct dpe_spec *spec, const char *key, double fallback, double lo, double hi,
+                     bool whole)
+{
+    const char *text = find(spec, key);
+    double value = fallback;
+    if (text != NULL) {
+        const char *end = text;
+        int64_t count = 0;
+        bool good = whole ? dpe_parse_length(text, INT64_MIN, INT64_MAX, &count)
+                          : read_number(&end, 0, &value);
+        value = whole ? (double)count : value;
+        if (!good || value < lo || value > hi) {
+            refuse(spec, key, whole ? "a whole number" : "a number", lo, hi);
+            value = fallback;
+        }
+    }
+    note_key(spec, key);
+    note_number(spec, value);
+    return value;
+}
+
+double dpe_spec_number(struct dpe_spec *spec, const char *key, double fallback, double lo,
+                       double hi)
+{
+    return number(spec, key, fallback, lo, hi, false);
+}
+
+int64_t dpe_spec_whole(struct dpe_spec *spec, const char *key, int64_t fallback, int64_t lo,
+                       int64_t hi)
+{
+    return (int64_t)number(spec, key, (double)fallback, (double)lo, (double)hi, true);
+}
+
+bool dpe_spec_flag(struct dpe_spec *spec, const char *key, bool fallback)
+{
+    return number(spec, key, fallback ? 1.0 : 0.0, 0.0, 1.0, true) != 0.0;
+}
+
+int dpe_spec_list(struct dpe_spec *spec, const char *key, double fallback, double lo, double hi,
+                  double *values, int most)
+{
+    const char *text = find(spec, key);
+    int n = 0;
+    if (text == NULL && isnan(fallback)) {
+        return 0;
+    }
+    if (text == NULL) {
+        values[n++] = fallback;
+    }
+    for (bool more = text != NULL; more; text++) {
+        double value = 0.0;
+        if (n == most || !read_number(&text, '/', &value) || value < lo || value > hi) {
+            refuse(spec, key, "numbers separated by '/', each", lo, hi);
+            return 0;
+        }
+        values[n++] = value;
+        more = *text == '/';
+    }
+    note_key(spec, key);
+    for (int i = 0; i < n; i++) {
+        note(spec, i == 0 ? "" : "/");
+        note_number(spec, values[i]);
+    }
+    return n;
+}
+
+unsigned dpe_spec_word(struct dpe_spec *spec, const char *key, unsigned fallback,
+                       const char *const *words, size_t n)
+{
+    const char *text = find(spec, key);
+    unsigned value = fallback;
+    char known[160] = "";
+    for (size_t i = 0; i < n; i++) {
+        size_t used = strlen(known);
+        snprintf(known + used, sizeof known - used, "%s%s", i == 0 ? "" : ", ", words[i]);
+        if (text != NULL && strcmp(text, words[i]) == 0) {
+            value = (unsigned)i;
+            text = NULL;
+        }
+    }
+    if (text != NULL && spec->status == DPE_OK) {
+        spec->status = dpe_fail(spec->err, DPE_USAGE,
+                                "method %s: %s: expected one of %s, found \"%.64s\"",
+                                spec->method, key, known, text);
+    }
+    note_key(spec, key);
+    note(spec, words[value]);
+    return value;
+}
+
+static bool method_is(const struct dpe_method *method, const char *name)
+{
+    size_t n = strlen(name);
+    return strncmp(method->line, name, n) == 0 && method->line[n] == '\t';
+}
+
+/* The keys of struct dpe_temperature, which every method has. */
+static const char temperature_keys[] =
+    "log-n=0 log-n-power=1 log-n-decay=0 infoscale=0 logit-scale=1";
+
+/* Whether the key stands in a list "key=default key=default ...". */
+static bool list_has_key(const char *at, const char *end, const char *key)
+{
+    size_t n = strlen(key);
+    while (at < end) {
+        if (strncmp(at, key, n) == 0 && at[n] == '=') {
+            return true;
+        }
+        while (at < end && *at != ' ') {
+            at++;
+        }
+        at++;
+    }
+    return false;
+}
+
+static bool method_has_key(const struct dpe_method *method, const char *key)
+{
+    const char *keys = strchr(method->line, '\t') + 1;
+    return list_has_key(keys, strchr(keys, '\t'), key) ||
+           list_has_key(temperature_keys, temperature_keys + strlen(temperature_keys), key);
+}
+
+static const struct dpe_method *find_method(const char *name, struct dpe_error *err)
+{
+    char known[512] = "";
+    for (size_t i = 0; i < dpe_n_methods; i++) {
+        if (method_is(&dpe_methods[i], name)) {
+            return &dpe_methods[i];
+        }
+        const char *line = dpe_methods[i].line;
+        size_t used = strlen(known);
+        snprintf(known + used, sizeof known - used, "%s%.*s", i == 0 ? "" : ", ",
+                 (int)strcspn(line, "\t"), line);
+    }
+    char meant[96];
+    dpe_fail(err, DPE_USAGE, "unknown method '%.64s'; methods: %s%s", name, known,
+             dpe_suggest(name, known, meant));
+    return NULL;
+}
+
+static dpe_status add_key(struct dpe_spec *spec, const struct dpe_method *method, char *item)
+{
+    char *equals = strchr(item, '=');
+    if (equals == NULL || equals == item || spec->n == DPE_SPEC_MAX_KEYS) {
+        return dpe_fail(spec->err, DPE_USAGE, "method %s: expected key=value, found \"%.64s\"",
+                        spec->method, item);
+    }
+    *equals = 0;
+    if (!method_has_key(method, item)) {
+        const char *keys = strchr(method->line, '\t') + 1;
+        char known[512];
+        char meant[96];
+        snprintf(known, sizeof known, "%.*s%s%s", (int)strcspn(keys, "\t"), keys,
+                 *keys == '\t' ? "" : " ", temperature_keys);
+        return dpe_fail(spec->err, DPE_USAGE,
+                        "method %s: unknown key '%.64s'; keys and defaults: %s%s", spec->method,
+                        item, known, dpe_suggest(item, known, meant));
+    }
+    if (find(spec, item) != NULL) {
+        return dpe_fail(spec->err, DPE_USAGE, "method %s: %s is given twice", spec->method, item);
+    }
+    spec->keys[spec->n] = item;
+    spec->values[spec->n++] = equals + 1;
+    return DPE_OK;
+}
+
+/* ----------------------------------------------------------------------------------- temperature
+ */
+
+static bool has(const struct dpe_spec *spec, const char *key)
+{
+    return find(spec, key) != NULL;
+}
+
+static void fail_temperature(struct dpe_spec *spec, const char *key, const char *expected)
+{
+    if (spec->status == DPE_OK) {
+        spec->status =
+            dpe_fail(spec->err, DPE_USAGE, "method %s: %s: expected %s, found \"%s\"", spec->method,
+                     key, expected, has(spec, key) ? find(spec, key) : "nothing");
+    }
+}
+
+/* A number above 0, or with `off` 0 or a number above 1; absent keys are not noted, so that a plan
+ * without them has the name that it always had. */
+static double temperature_number(struct dpe_spec *spec, const char *key, double fallback,
+                                 double high, bool off)
+{
+    if (!has(spec, key)) {
+        return fallback;
+    }
+    const char *text = find(spec, key);
+    double value = fallback;
+    bool good = read_number(&text, 0, &value) && value <= high;
+    if (!good || !(off ? value == 0.0 || value > 1.0 : value > 0.0)) {
+        char expected[96];
+        snprintf(expected, sizeof expected,
+                 off ? "0 (off) or a number of tokens above 1, at most %.15g"
+                     : "a number above 0, at most %.15g",
+                 high);
+        fail_temperature(spec, key, expected);
+        return fallback;
+    }
+    note_key(spec, key);
+    note_number(spec, value);
+    return value;
+}
+
+/* The temperature keys; those that are absent change nothing. */
+static void read_temperature(struct dpe_spec *spec, int64_t head_dim,
+                             struct dpe_temperature *temperature)
+{
+    const double most_tokens = 0x1p31;
+    if (has(spec, "infoscale") &&
+        (has(spec, "log-n") || has(spec, "log-n-power") || has(spec, "log-n-decay"))) {
+        fail_temperature(spec, "infoscale",
+                         "it without log-n, log-n-power and log-n-decay, "
+                         "which it stands for");
+        return;
+    }
+    temperature->log_n_length =
+        temperature_number(spec, "log-n", temperature->log_n_length, most_tokens, true);
+    temperature->log_n_power = temperature_number(spec, "log-n-power", temperature->log_n_power,
+                                                  DPE_MOST_LOG_N_POWER, false);
+    if (has(spec, "log-n-decay")) {
+        temperature->log_n_decay =
+            dpe_spec_number(spec, "log-n-decay", 0.0, 0.0, DPE_MOST_LOG_N_DECAY);
+    }
+    if (has(spec, "infoscale")) {
+        temperature->log_n_length = temperature_number(spec, "infoscale", 0.0, most_tokens, true);
+        temperature->log_n_power = 0.5;
+        temperature->log_n_decay = 2.0 / (double)head_dim;
+    } else if (temperature->log_n_length == 0.0 && !has(spec, "log-n") &&
+               (has(spec, "log-n-power") || has(spec, "log-n-decay"))) {
+        fail_temperature(spec, "log-n", "a number of tokens beside log-n-power or log-n-decay");
+    }
+    temperature->logit_scale =
+        temperature_number(spec, "logit-scale", 1.0, DPE_MOST_LOGIT_SCALE, false);
+}
+
+static dpe_status apply_temperature(struct dpe_spec *spec, struct dpe_plan *plan)
+{
+    struct dpe_temperature temperature = {plan->log_n_length, plan->log_n_power, plan->log_n_decay,
+                                          1.0};
+    read_temperature(spec, spec->context->config->head_dim, &temperature);
+    return spec->status != DPE_OK ? spec->status
+                                  : dpe_plan_set_temperature(plan, &temperature, spec->err);
+}
+
+/* Cuts ",over=SPEC" off the keys of a method that has it: a spec has commas of its own, so it is the
+ * last. Where none is given, rope. */
+static const char *cut_over(const struct dpe_method *method, char **rest)
+{
+    const char *over = "rope";
+    if (*rest != NULL && method_has_key(method, "over")) {
+        char *found = strncmp(*rest, "over=", 5) == 0 ? *rest : strstr(*rest, ",over=");
+        if (found != NULL) {
+            over = strchr(found, '=') + 1;
+            *rest = found == *rest ? NULL : *rest;
+            *found = 0;
+        }
+    }
+    return over;
+}
+
+/* Take "key=value,key=value" apart; `rest` is written to and must live as long as the spec. */
+static dpe_status add_keys(struct dpe_spec *spec, const struct dpe_method *method, char *rest)
+{
+    dpe_status status = DPE_OK;
+    while (rest != NULL && status == DPE_OK) {
+        char *item = rest;
+        rest = strchr(rest, ',');
+        if (rest != NULL) {
+            *rest++ = 0;
+        }
+        status = add_key(spec, method, item);
+    }
+    return status;
+}
+
+dpe_status dpe_temperature_parse(const char *text, int64_t head_dim,
+                                 struct dpe_temperature *temperature, struct dpe_error *err)
+{
+    static const struct dpe_method keys_alone = {.line = "temperature\t\t"};
+    *temperature = dpe_temperature_none;
+    if (strcmp(text, "off") == 0) {
+        return DPE_OK;
+    }
+    size_t n = strlen(text);
+    char *own = dpe_alloc(n + 1, 1);
+    if (own == NULL) {
+        return dpe_fail(err, DPE_NO_MEMORY, "temperature: out of memory for %zu bytes", n);
+    }
+    memcpy(own, text, n + 1);
+    struct dpe_spec spec = {.err = err, .method = "temperature"};
+    struct dpe_temperature read = dpe_temperature_none;
+    dpe_status status = add_keys(&spec, &keys_alone, own);
+    if (status == DPE_OK) {
+        read_temperature(&spec, head_dim, &read);
+        status = spec.status;
+    }
+    if (status == DPE_OK && (status = dpe_temperature_check(&read, err)) == DPE_OK) {
+        *temperature = read;
+    }
+    free(own);
+    return status;
+}
+
+const char *dpe_plan_temperature_keys(void)
+{
+    return temperature_keys;
+}
+
+/* ---------------------------------------------------------------------------------- the way there
+ */
+
+static dpe_status build(struct dpe_spec *spec, const struct dpe_method *method,
+                        struct dpe_plan *plan)
+{
+    const struct dpe_config *config = spec->context->config;
+    struct dpe_plan made;
+    dpe_status status = dpe_plan_init_for(&made, config, spec->err);
+    if (status != DPE_OK) {
+        return status;
+    }
+    made.angle = spec->context->angle;
+    method->build(spec, &made);
+    status = spec->status;
+    if (status == DPE_OK) {
+        status = apply_temperature(spec, &made);
+    }
+    if (status == DPE_OK) {
+        status = dpe_plan_check(&made, spec->err);
+    }
+    if (status != DPE_OK) {
+        dpe_plan_free(&made);
+        return status;
+    }
+    if (method_has_key(method, "over")) {
+        note_key(spec, "over");
+        note(spec, made.name);
+    }
+    memcpy(made.name, spec->name, sizeof made.name);
+    *plan = made;
+    return DPE_OK;
+}
+
+static dpe_status make(const char *text, const struct dpe_plan_context *context,
+                       struct dpe_plan *plan, struct dpe_error *err)
+{
+    dpe_status status = dpe_plan_context_check(context, err);
+    if (status != DPE_OK) {
+        return status;
+    }
+    size_t n = strlen(text);
+    char *own = dpe_alloc(n + 1, 1);
+    if (own == NULL) {
+        return dpe_fail(err, DPE_NO_MEMORY, "method: out of memory for a spec of %zu bytes", n);
+    }
+    memcpy(own, text, n + 1);
+    char *rest = strchr(own, ':');
+    if (rest != NULL) {
+        *rest++ = 0;
+    }
+    struct dpe_spec spec = {.context = context, .err = err, .method = own};
+    const struct dpe_method *method = find_method(own, err);
+    if (method == NULL) {
+        status = DPE_USAGE;
+        goto done;
+    }
+    note(&spec, own);
+    spec.over = cut_over(method, &rest);
+    status = add_keys(&spec, method, rest);
+    if (status == DPE_OK) {
+        status = build(&spec, method, plan);
+    }
+done:
+    free(own);
+    return status;
+}
+
+dpe_status dpe_plan_make(const char *text, const struct dpe_plan_context *context,
+                         struct dpe_plan *plan, struct dpe_error *err)
+{
+    struct dpe_plan made;
+    dpe_status status = make(text, context, &made, err);
+    bool own = context->config->branch_block > 0; /* which dpe_plan_select refuses */
+    if (status == DPE_OK && context->select != NULL && (own || !dpe_selects(&made.selection))) {
+        status = dpe_plan_select(&made, context->select, context, err);
+        if (status != DPE_OK) {
+            dpe_plan_free(&made);
+        }
+    }
+    if (status == DPE_OK) {
+        *plan = made;
+    }
+    return status;
+}
+
+const char *dpe_plan_method(size_t i)
+{
+    return i < dpe_n_methods ? dpe_methods[i].line : NULL;
+}

@@ -1,0 +1,272 @@
+/* Methods that choose what a query meets: each is positions, as any method gives them, and a
+ * selection. */
+#include "engine/plan/methods/methods_internal.h"
+#include "engine/plan/plan.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static const char *const representatives[] = {"mean",     "extremes",    "attended",  "keys",
+                                              "weighted", "probability", "compressed"};
+static const char *const units[] = {"head", "kv-head", "layer"};
+static const char *const places[] = {"true", "packed", "constant"};
+static const char *const scored[] = {"bare", "true", "constant"};
+
+const char *dpe_selection_word(enum dpe_selection_field field, int value)
+{
+    switch (field) {
+    case DPE_SELECTION_REPRESENTATIVE:
+        return representatives[value];
+    case DPE_SELECTION_UNIT:
+        return units[value];
+    case DPE_SELECTION_POSITIONS:
+        return places[value];
+    case DPE_SELECTION_SCORED:
+        return scored[value];
+    }
+    return "";
+}
+
+static int64_t smaller(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+/* A share of the trained length, at least one token. */
+static int64_t trained_share(const struct dpe_spec *spec, int64_t part)
+{
+    return dpe_at_least_one(spec->context->trained_length / part);
+}
+
+static int64_t spec_count(struct dpe_spec *spec, const char *key, int64_t fallback)
+{
+    return dpe_spec_whole(spec, key, fallback, 0, DPE_MOST_TOKENS);
+}
+
+/* A model that was trained to choose its keys has room for one choice. */
+static void check_model(struct dpe_spec *spec, const struct dpe_plan *plan)
+{
+    if (dpe_selects(&plan->selection)) {
+        spec->status = dpe_fail(spec->err, DPE_USAGE,
+                                "method %s: the model chooses the keys that a query meets itself "
+                                "(model_type %s); use a method that selects nothing",
+                                spec->method, spec->context->config->model_type);
+    }
+}
+
+/* The model's own rotation, for methods that bring no positions of their own. */
+static void plain_positions(struct dpe_spec *spec, struct dpe_plan *plan)
+{
+    check_model(spec, plan);
+    dpe_spec_native(spec, plan);
+    dpe_plan_add_band(plan, DPE_BAND_DISTANCE, 0, INT64_MAX);
+}
+
+/* The positions of select: those of the method after "over=". */
+static void inner_positions(struct dpe_spec *spec, struct dpe_plan *plan)
+{
+    struct dpe_plan inner;
+    struct dpe_plan_context context = *spec->context;
+    context.select = NULL;
+    check_model(spec, plan);
+    if (spec->status != DPE_OK) {
+        return;
+    }
+    if (strncmp(spec->over, "select", 6) == 0) {
+        spec->status = dpe_fail(spec->err, DPE_USAGE,
+                                "method select: over: expected a method that selects nothing, "
+                                "found \"%.64s\"",
+                                spec->over);
+        return;
+    }
+    spec->status = dpe_plan_make(spec->over, &context, &inner, spec->err);
+    if (spec->status != DPE_OK) {
+        dpe_fail_prefix(spec->err, "method select: over");
+        return;
+    }
+    if (dpe_selects(&inner.selection)) {
+        spec->status = dpe_fail(spec->err, DPE_USAGE,
+                                "method select: over: expected a method that selects nothing, "
+                                "found \"%.64s\"",
+                                spec->over);
+        dpe_plan_free(&inner);
+        return;
+    }
+    dpe_plan_free(plan);
+    *plan = inner;
+}
+
+void dpe_build_select(struct dpe_spec *spec, struct dpe_plan *plan)
+{
+    inner_positions(spec, plan);
+    if (spec->status != DPE_OK) {
+        return;
+    }
+    struct dpe_selection *s = &plan->selection;
+    s->k = spec_count(spec, "k", 8);
+    s->block = dpe_spec_tokens(spec, "block", smaller(64, trained_share(spec, 16)));
+    s->sinks = spec_count(spec, "sinks", s->block);
+    s->local = dpe_spec_tokens(spec, "local", trained_share(spec, 4));
+    s->refresh = dpe_spec_tokens(spec, "refresh", 1);
+    s->representative = dpe_spec_word(spec, "representative", DPE_REPRESENT_MEAN, representatives,
+                                      sizeof representatives / sizeof *representatives);
+    if (s->representative == DPE_REPRESENT_ATTENDED) {
+        s->attended = dpe_spec_whole(spec, "attended", smaller(4, s->block), 1, s->block);
+    }
+    if (s->representative == DPE_REPRESENT_PROBABILITY) {
+        s->last = dpe_spec_tokens(spec, "last", smaller(64, trained_share(spec, 16)));
+        s->slashes = spec_count(spec, "slashes", 0);
+    }
+    s->unit =
+        dpe_spec_word(spec, "unit", DPE_CHOICE_KV_HEAD, units, sizeof units / sizeof *units);
+    s->positions =
+        dpe_spec_word(spec, "positions", DPE_PLACE_TRUE, places, sizeof places / sizeof *places);
+    s->scored =
+        dpe_spec_word(spec, "scored", DPE_SCORE_BARE, scored, sizeof scored / sizeof *scored);
+}
+
+void dpe_build_longheads(struct dpe_spec *spec, struct dpe_plan *plan)
+{
+    plain_positions(spec, plan);
+    struct dpe_selection *s = &plan->selection;
+    s->block = dpe_spec_tokens(spec, "block", smaller(256, trained_share(spec, 16)));
+    /* With the first block, the block before the query's and the query's own, L0 tokens at most. */
+    int64_t most = spec->context->trained_length / s->block - 3;
+    s->k = spec_count(spec, "k", most > 0 ? most : 0);
+    s->sinks = s->block;
+    s->local = s->block + 1;
+    s->refresh = dpe_spec_tokens(spec, "refresh", 1);
+    s->representative = dpe_spec_flag(spec, "mean", false) ? DPE_REPRESENT_MEAN
+                                                           : DPE_REPRESENT_WEIGHTED;
+    s->unit = DPE_CHOICE_HEAD;
+    s->positions = DPE_PLACE_PACKED;
+}
+
+void dpe_build_infllm(struct dpe_spec *spec, struct dpe_plan *plan)
+{
+    plain_positions(spec, plan);
+    struct dpe_selection *s = &plan->selection;
+    s->block = dpe_spec_tokens(spec, "block", smaller(128, trained_share(spec, 32)));
+    s->sinks = spec_count(spec, "sinks", s->block);
+    s->local = dpe_spec_tokens(spec, "local", smaller(4096, trained_share(spec, 2)));
+    s->k = spec_count(spec, "k", 16);
+    s->representative = DPE_REPRESENT_ATTENDED;
+    s->attended = dpe_spec_whole(spec, "attended", smaller(4, s->block), 1, s->block);
+    s->refresh = dpe_spec_tokens(spec, "refresh", 1);
+    s->unit = DPE_CHOICE_LAYER;
+    s->positions = DPE_PLACE_CONSTANT;
+    s->scored = DPE_SCORE_CONSTANT;
+}
+
+void dpe_build_reattention(struct dpe_spec *spec, struct dpe_plan *plan)
+{
+    plain_positions(spec, plan);
+    struct dpe_selection *s = &plan->selection;
+    s->block = dpe_spec_tokens(spec, "block", smaller(32, trained_share(spec, 32)));
+    s->sinks = spec_count(spec, "sinks", smaller(32, trained_share(spec, 32)));
+    s->local = dpe_spec_tokens(spec, "local", smaller(4096, trained_share(spec, 2)));
+    int64_t left = spec->context->trained_length - s->sinks - s->local;
+    int64_t most = left / s->block - 1;
+    s->k = spec_count(spec, "k", most > 0 ? smaller(most, 127) : 0);
+    s->representative = DPE_REPRESENT_KEYS;
+    s->refresh = dpe_spec_tokens(spec, "refresh", 1);
+    s->unit = DPE_CHOICE_KV_HEAD;
+    s->positions = DPE_PLACE_PACKED;
+}
+
+void dpe_build_minference(struct dpe_spec *spec, struct dpe_plan *plan)
+{
+    plain_positions(spec, plan);
+    struct dpe_selection *s = &plan->selection;
+    s->block = dpe_spec_tokens(spec, "block", smaller(64, trained_share(spec, 16)));
+    /* The query's own block is one of them. */
+    s->k = dpe_spec_whole(spec, "k", 100, 1, DPE_MOST_TOKENS) - 1;
+    s->local = 1;
+    s->refresh = dpe_spec_tokens(spec, "refresh", s->block);
+    s->unit = DPE_CHOICE_HEAD;
+    s->scored = DPE_SCORE_TRUE;
+}
+
+void dpe_build_vertical_slash(struct dpe_spec *spec, struct dpe_plan *plan)
+{
+    plain_positions(spec, plan);
+    struct dpe_selection *s = &plan->selection;
+    s->block = 1;
+    s->sinks = spec_count(spec, "sinks", smaller(30, trained_share(spec, 8)));
+    s->local = dpe_spec_tokens(spec, "local", smaller(100, trained_share(spec, 4)));
+    s->k = spec_count(spec, "columns", smaller(970, trained_share(spec, 4)));
+    s->slashes = spec_count(spec, "slashes", smaller(5996, trained_share(spec, 4)));
+    s->last = dpe_spec_tokens(spec, "last", smaller(64, trained_share(spec, 16)));
+    s->refresh = dpe_spec_tokens(spec, "refresh", 16 * s->last);
+    s->representative = DPE_REPRESENT_PROBABILITY;
+    s->unit = DPE_CHOICE_HEAD;
+    s->scored = DPE_SCORE_TRUE;
+}
+
+void dpe_build_moba(struct dpe_spec *spec, struct dpe_plan *plan)
+{
+    plain_positions(spec, plan);
+    struct dpe_selection *s = &plan->selection;
+    s->block = dpe_spec_tokens(spec, "block", smaller(4096, trained_share(spec, 16)));
+    s->k = dpe_spec_whole(spec, "k", 12, 1, DPE_MOST_TOKENS) - 1;
+    s->local = 1;
+    s->refresh = dpe_spec_tokens(spec, "refresh", 1);
+    s->unit = DPE_CHOICE_HEAD;
+    s->scored = DPE_SCORE_TRUE;
+}
+
+/* --------------------------------------------------------------------- selections of other plans */
+
+dpe_status dpe_plan_select(struct dpe_plan *plan, const char *keys,
+                           const struct dpe_plan_context *context, struct dpe_error *err)
+{
+    static const char begin[] = "select:";
+    struct dpe_plan_context bare = *context;
+    struct dpe_plan made;
+    bare.select = NULL;
+    char spec[sizeof plan->name];
+    char name[3 * sizeof plan->name];
+    if (strstr(keys, "over=") != NULL || strlen(keys) >= sizeof spec - sizeof begin) {
+        return dpe_fail(err, DPE_USAGE,
+                        "selection: expected keys of the method select without \"over\", at most %zu "
+                        "characters, found \"%.64s\"",
+                        sizeof spec - sizeof begin - 1, keys);
+    }
+    snprintf(spec, sizeof spec, "%s%s", keys[0] != '\0' ? begin : "select", keys);
+    dpe_status status = dpe_plan_make(spec, &bare, &made, err);
+    if (status != DPE_OK) {
+        return dpe_fail_prefix(err, "selection");
+    }
+    struct dpe_plan plain;
+    status = dpe_plan_make("rope", &bare, &plain, err);
+    if (status == DPE_OK) {
+        bool warm =
+            made.log_n_length != plain.log_n_length || made.logit_factor != plain.logit_factor;
+        dpe_plan_free(&plain);
+        status = warm ? dpe_fail(err, DPE_USAGE,
+                                 "selection: a temperature belongs to the method or table that the "
+                                 "selection is for, found \"%.64s\"",
+                                 keys)
+                      : DPE_OK;
+    }
+    if (status == DPE_OK) {
+        plan->selection = made.selection;
+        char *over = strstr(made.name, "over=");
+        int n = over != NULL ? (int)(over - made.name) : 0;
+        snprintf(name, sizeof name, "%.*sover=%s", n, made.name, plan->name);
+        name[sizeof plan->name - 1] = '\0'; /* cut if longer */
+        memcpy(plan->name, name, sizeof plan->name);
+        status = dpe_plan_check(plan, err);
+    }
+    dpe_plan_free(&made);
+    return status;
+}
+
+void dpe_plan_selection_text(const struct dpe_plan *plan, char *text)
+{
+    const char *keys = strchr(plan->name, ':');
+    const char *over = strstr(plan->name, ",over=");
+    bool selects = strncmp(plan->name, "select:", 7) == 0 && over != NULL;
+    snprintf(text, sizeof plan->name, "%.*s", selects ? (int)(over - keys - 1) : 0,
+             selects ? keys + 1 : "");
+}

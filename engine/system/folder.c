@@ -1,0 +1,241 @@
+/* What people give as the folder of a model. */
+#include "engine/system/folder.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static bool is_folder(const char *path)
+{
+    struct stat info;
+    return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
+}
+
+static char *join(const char *folder, const char *name)
+{
+    size_t n = strlen(folder) + strlen(name) + 2;
+    char *path = malloc(n);
+    if (path != NULL) {
+        snprintf(path, n, "%s/%s", folder, name);
+    }
+    return path;
+}
+
+/* The entries of a folder whose names are accepted: how many, and one of them (the caller's). */
+static int count(const char *folder, bool (*accept)(const char *folder, const char *name),
+                 char **one)
+{
+    DIR *list = opendir(folder);
+    int n = 0;
+    *one = NULL;
+    for (struct dirent *each = list != NULL ? readdir(list) : NULL; each != NULL;
+         each = readdir(list)) {
+        if (each->d_name[0] != '.' && accept(folder, each->d_name)) {
+            free(*one);
+            *one = strdup(each->d_name);
+            n++;
+        }
+    }
+    if (list != NULL) {
+        closedir(list);
+    }
+    return n;
+}
+
+static bool is_snapshot(const char *folder, const char *name)
+{
+    char *path = join(folder, name);
+    char *config = path != NULL ? join(path, "config.json") : NULL;
+    bool there = config != NULL && access(config, F_OK) == 0;
+    free(config);
+    free(path);
+    return there;
+}
+
+/* A model in a GGUF file: of the files of a split one (NAME-00002-of-00003.gguf) only the first. */
+static bool is_model_file(const char *folder, const char *name)
+{
+    static const char shape[] = "-NNNNN-of-NNNNN.gguf";
+    size_t n = strlen(name);
+    (void)folder;
+    if (n <= 5 || strcmp(name + n - 5, ".gguf") != 0) {
+        return false;
+    }
+    size_t tail = sizeof shape - 1;
+    const char *end = n > tail ? name + n - tail : "";
+    bool split = *end != '\0';
+    for (size_t i = 0; split && i < tail; i++) {
+        split = shape[i] == 'N' ? end[i] >= '0' && end[i] <= '9' : end[i] == shape[i];
+    }
+    return !split || strncmp(end, "-00001-", 7) == 0;
+}
+
+const char *dpe_folder_name(const char *path, int *n)
+{
+    size_t end = strlen(path);
+    while (end > 1 && path[end - 1] == '/') {
+        end--;
+    }
+    size_t begin = end;
+    while (begin > 0 && path[begin - 1] != '/') {
+        begin--;
+    }
+    begin -= begin > 0 && begin == end; /* the root */
+    *n = (int)(end - begin);
+    return path + begin;
+}
+
+/* The folder of snapshots of a folder of the cache, owned; NULL when it is none. */
+static char *snapshots(const char *given)
+{
+    size_t n = strlen(given);
+    while (n > 1 && given[n - 1] == '/') {
+        n--;
+    }
+    char *trimmed = strndup(given, n);
+    char *inside = trimmed != NULL ? join(trimmed, "snapshots") : NULL;
+    const char *name = trimmed != NULL ? strrchr(trimmed, '/') : NULL;
+    name = name != NULL ? name + 1 : trimmed;
+    char *found = NULL;
+    if (inside != NULL && is_folder(inside)) {
+        found = inside;
+        inside = NULL;
+    } else if (trimmed != NULL && is_folder(trimmed) && strcmp(name, "snapshots") == 0) {
+        found = trimmed;
+        trimmed = NULL;
+    }
+    free(inside);
+    free(trimmed);
+    return found;
+}
+
+char *dpe_folder_find(const char *given)
+{
+    char *config = join(given, "config.json");
+    bool there = config != NULL && access(config, F_OK) == 0;
+    free(config);
+    char *list = there ? NULL : snapshots(given);
+    char *one = NULL;
+    char *folder = NULL;
+    if (list != NULL && count(list, is_snapshot, &one) == 1 && one != NULL) {
+        folder = join(list, one);
+    } else {
+        free(one);
+        one = NULL;
+        bool file = !there && list == NULL && is_folder(given) &&
+                    count(given, is_model_file, &one) == 1 && one != NULL;
+        folder = file ? join(given, one) : strdup(given);
+    }
+    free(one);
+    free(list);
+    return folder;
+}
+
+bool dpe_folder_has_both(const char *given)
+{
+    char *one = NULL;
+    char *config = join(given, "config.json");
+    bool both =
+        config != NULL && access(config, F_OK) == 0 && count(given, is_model_file, &one) > 0;
+    free(one);
+    free(config);
+    return both;
+}
+
+bool dpe_folder_is_gguf(const char *path)
+{
+    char magic[4] = "";
+    struct stat info;
+    if (stat(path, &info) != 0 || !S_ISREG(info.st_mode)) {
+        return false;
+    }
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    bool is = fd >= 0 && read(fd, magic, sizeof magic) == (ssize_t)sizeof magic &&
+              memcmp(magic, "GGUF", sizeof magic) == 0;
+    if (fd >= 0) {
+        close(fd);
+    }
+    return is;
+}
+
+/* "ORG/NAME" as the hub has them, which is no path here. */
+static bool is_hub_id(const char *given)
+{
+    static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+                                  "-_.";
+    size_t n = strspn(given, letters);
+    struct stat info;
+    return n > 0 && n < 97 && given[0] != '.' && given[n] == '/' && given[n + 1] != '\0' &&
+           given[n + 1] != '.' && given[n + 1 + strspn(given + n + 1, letters)] == '\0' &&
+           strlen(given) < 200 && stat(given, &info) != 0;
+}
+
+static dpe_status explain_cache(const char *given, const char *list, struct dpe_error *err)
+{
+    char *one = NULL;
+    int n = count(list, is_snapshot, &one);
+    dpe_status status = DPE_OK;
+    if (n == 0) {
+        status = dpe_fail(err, DPE_NO_INPUT,
+                          "%s: a folder of the Hugging Face cache without a finished snapshot "
+                          "(%s/*/config.json); download the model again: hf download ORG/NAME",
+                          given, list);
+    } else if (n > 1) {
+        status = dpe_fail(err, DPE_NO_INPUT,
+                          "%s: a folder of the Hugging Face cache with %d snapshots; give the one "
+                          "you mean, for example %s/%s",
+                          given, n, list, one != NULL ? one : "");
+    }
+    free(one);
+    return status;
+}
+
+dpe_status dpe_folder_explain_file(const char *given, struct dpe_error *err)
+{
+    struct stat info;
+    if (stat(given, &info) != 0 || !S_ISREG(info.st_mode) || access(given, R_OK) != 0 ||
+        dpe_folder_is_gguf(given)) {
+        return DPE_OK;
+    }
+    return dpe_fail(
+        err, DPE_BAD_DATA, "%s: expected a model folder or a GGUF file, found %s", given,
+        info.st_size == 0 ? "an empty file; download it again" : "another kind of file");
+}
+
+dpe_status dpe_folder_explain(const char *given, struct dpe_error *err)
+{
+    char *config = join(given, "config.json");
+    if (config == NULL) {
+        return dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory", given);
+    }
+    bool there = access(config, F_OK) == 0;
+    free(config);
+    if (there) {
+        return DPE_OK;
+    }
+    if (is_hub_id(given)) {
+        const char *name = strchr(given, '/') + 1;
+        return dpe_fail(err, DPE_NO_INPUT,
+                        "%s: no such folder; if it is a model of the Hugging Face hub, download it "
+                        "and give its folder: hf download %s --local-dir %s, then -m %s",
+                        given, given, name, name);
+    }
+    char *list = snapshots(given);
+    dpe_status status = list != NULL ? explain_cache(given, list, err) : DPE_OK;
+    char *one = NULL;
+    int n = list == NULL && is_folder(given) ? count(given, is_model_file, &one) : 0;
+    if (n > 0 && one != NULL) {
+        status =
+            dpe_fail(err, DPE_NO_INPUT,
+                     "%s: no config.json here, but %d GGUF model%s; give the file, for example "
+                     "%s/%s",
+                     given, n, n == 1 ? "" : "s", given, one);
+    }
+    free(one);
+    free(list);
+    return status;
+}

@@ -1,0 +1,195 @@
+/**
+ * @file cuda_case.h
+ * What tests of the CUDA backend as a whole share: the device that is host memory and the emulator
+ * (or, with DPE_TEST_CUDA_MODULE in the environment, the one of this machine), sessions on it, and
+ * models whose head dimensions have fast kernels. Include after cmocka.h.
+ */
+#ifndef DPE_CUDA_CASE_H
+#define DPE_CUDA_CASE_H
+
+#include <dlfcn.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/device/device.h"
+#include "engine/model/random_model.h"
+#include "tests/emulate/fake_runtime.h"
+#include "tests/engine/session/session_case.h"
+
+/** Whether the device is that of this machine; what is about the emulated one is then left out. */
+static inline bool cuda_is_real(void)
+{
+    return getenv("DPE_TEST_CUDA_MODULE") != NULL;
+}
+
+/** DPE_TEST_CUDA_ATTENTION: the best kernel that tests may use, where a better one is broken; NULL:
+ *  all may be used. */
+static inline const char *cuda_best_kernel(void)
+{
+    return getenv("DPE_TEST_CUDA_ATTENTION");
+}
+
+/** Sessions take this kernel; NULL: what a backend takes by itself, but none better than the best.
+ */
+static inline void cuda_use_kernel(const char *name)
+{
+    const char *best = cuda_best_kernel();
+    setenv("DPE_CUDA_ATTENTION", name != NULL ? name : best != NULL ? best : "", 1);
+}
+
+/** Every test has a new device; `words` sets its kind and its faults. */
+static inline void device(const char *words)
+{
+    setenv("DPE_FAKE_CUDA", words, 1);
+}
+
+static inline struct fake_counts counts(void)
+{
+    struct fake_counts (*read)(void) = NULL;
+    assert_false(cuda_is_real());
+    void *library = dlopen(getenv("DPE_CUDA_MODULE"), RTLD_NOW | RTLD_NOLOAD);
+    assert_non_null(library);
+    *(void **)(&read) = dlsym(library, "fake_counts_read");
+    assert_non_null(read);
+    struct fake_counts found = read();
+    dlclose(library);
+    return found;
+}
+
+/** After every session: nothing is left, nothing was written outside what was allocated. */
+static inline void expect_clean(void)
+{
+    if (cuda_is_real()) {
+        return;
+    }
+    struct fake_counts found = counts();
+    assert_int_equal(found.live, 0);
+    assert_int_equal(found.damaged, 0);
+}
+
+/** Load the module under test. 0, or what main returns: 125 where this machine has no device. */
+static inline int cuda_begin(void)
+{
+    struct dpe_error err = {0};
+    const char *name = NULL;
+    const char *module = getenv("DPE_TEST_CUDA_MODULE");
+    const char *emulated = DPE_BINARY_DIR "/tests/libdpe_cuda_emulated.so";
+    setenv("DPE_CUDA_MODULE", module != NULL ? module : emulated, 1);
+    /* What sessions do by themselves at first is test_self_test's. */
+    setenv("DPE_DEVICE_SELF_TEST", "off", 1);
+    device("");
+    cuda_use_kernel(NULL);
+    dpe_status status = dpe_device_resolve("cuda", &name, &err);
+    if (status != DPE_OK) {
+        fprintf(stderr, "%s\n", err.text);
+        return module != NULL && status == DPE_NO_DEVICE ? 125 : 1;
+    }
+    return 0;
+}
+
+static inline struct dpe_session *open_on(const struct tiny *tiny, const char *name,
+                                          const struct dpe_plan *plan, int64_t chunk)
+{
+    struct dpe_error err = {0};
+    struct dpe_session *session = NULL;
+    const struct dpe_session_options options = {
+        .device = name, .n_threads = 1, .capacity = tiny->n, .prefill_chunk = chunk};
+    TINY_OK(dpe_session_create(tiny->model, plan, &options, &session, &err), err);
+    return session;
+}
+
+/** The largest difference; INFINITY where one is not a number. */
+static inline double worst(const float *got, const float *want, int64_t n)
+{
+    double largest = 0.0;
+    for (int64_t i = 0; i < n; i++) {
+        double error = near_error((double)got[i], (double)want[i]);
+        largest = !(error <= largest) ? error : largest;
+    }
+    return largest;
+}
+
+/** The largest difference between branches of different lengths, fed in steps, and a session of the
+ *  reference for each alone. */
+static inline double branches_error(const struct tiny *tiny, const struct dpe_plan *plan)
+{
+    enum { N = 3, ROOM = 12, PREFIX = 20 };
+    const int32_t *tokens = tiny->tokens;
+    struct dpe_error err = {0};
+    struct dpe_session *session = NULL;
+    const struct dpe_session_options options = {.device = "cuda",
+                                                .n_threads = 1,
+                                                .capacity = PREFIX + N * ROOM,
+                                                .positions = PREFIX + ROOM,
+                                                .branches = N};
+    TINY_OK(dpe_session_create(tiny->model, plan, &options, &session, &err), err);
+    TINY_OK(dpe_session_feed(session, tokens, PREFIX, NULL, &err), err);
+    TINY_OK(dpe_session_branch(session, N, ROOM, &err), err);
+    /* Branch 1 is a copy of what branch 0 held before it was cut. */
+    TINY_OK(dpe_session_branch_feed(session, 0, tokens + PREFIX + 1, 6, NULL, &err), err);
+    TINY_OK(dpe_session_branch_copy(session, 0, 1, PREFIX + 4, &err), err);
+    TINY_OK(dpe_session_branch_cut(session, 0, PREFIX, &err), err);
+    for (int64_t b = 0; b < N; b += 2) {
+        TINY_OK(dpe_session_branch_feed(session, b, tokens + PREFIX + b, 3 + b, NULL, &err), err);
+    }
+    const int64_t which[N] = {2, 0, 1};
+    float logits[N * VOCAB];
+    for (int step = 0; step < 4; step++) {
+        int32_t next[N];
+        for (int64_t b = 0; b < N; b++) {
+            next[b] = tokens[5 * step + which[b]];
+        }
+        TINY_OK(dpe_session_step(session, N, which, next, logits, &err), err);
+    }
+    double error = 0.0;
+    for (int64_t b = 0; b < N; b++) {
+        struct dpe_session *alone = open_on(tiny, "reference", plan, tiny->n);
+        float want[VOCAB];
+        feed(alone, tiny, PREFIX, NULL);
+        TINY_OK(dpe_session_feed(alone, tokens + PREFIX + which[b], 3 + which[b], NULL, &err), err);
+        for (int step = 0; step < 4; step++) {
+            TINY_OK(dpe_session_feed(alone, &tokens[5 * step + which[b]], 1, want, &err), err);
+        }
+        error = fmax(error, worst(logits + b * VOCAB, want, VOCAB));
+        dpe_session_destroy(alone);
+    }
+    dpe_session_destroy(session);
+    return error;
+}
+
+/** A model in halves or floats whose head dimension has fast kernels, and tokens for it. */
+struct wide {
+    struct dpe_model *model;
+    struct dpe_config config;
+    int32_t tokens[160];
+};
+
+static inline struct wide wide_open(int64_t heads, int64_t kv_heads, int64_t head_dim,
+                                    enum dpe_dtype dtype)
+{
+    struct dpe_error err = {0};
+    struct wide wide = {.config = {.model_type = "llama",
+                                   .n_layers = 2,
+                                   .hidden = 48,
+                                   .intermediate = 56,
+                                   .n_heads = heads,
+                                   .n_kv_heads = kv_heads,
+                                   .head_dim = head_dim,
+                                   .vocab = VOCAB,
+                                   .max_position = 64,
+                                   .rms_eps = 1e-5,
+                                   .bos_id = -1,
+                                   .dtype = dtype,
+                                   .rope = {.theta = 1e4,
+                                            .factor = NAN,
+                                            .original_max_position = NAN,
+                                            .attention_factor = NAN,
+                                            .partial_rotary_factor = 1.0}}};
+    TINY_OK(dpe_random_model(&wide.config, true, 5, &wide.model, &err), err);
+    for (int i = 0; i < 160; i++) {
+        wide.tokens[i] = (i * 29 + i / 7) % VOCAB;
+    }
+    return wide;
+}
+
+#endif

@@ -1,0 +1,87 @@
+#!/bin/sh
+# cuda_tools.sh BUILD SOURCE: messages and exit codes of a tool with the emulated CUDA module (see
+# emulate/fake_runtime.cpp for the words of DPE_FAKE_CUDA), and with the real one on a machine without a device.
+set -u
+build=$1
+source=$2
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+failed=0
+
+# expect EXIT WORDS ARGUMENT…
+expect() {
+    code=$1
+    words=$2
+    shift 2
+    "$build/bin/dpe-bench" --shape "$source/tests/golden/llama_bf16" --length 20 --new 1 \
+        --repeats 1 --method rope "$@" >"$work/out" 2>"$work/err"
+    got=$?
+    if [ "$got" != "$code" ] || ! cat "$work/out" "$work/err" | grep -q "$words"; then
+        echo "FAILED: $* (DPE_FAKE_CUDA=${DPE_FAKE_CUDA:-}): expected $code and \"$words\", got $got:"
+        cat "$work/out" "$work/err"
+        failed=1
+    fi
+}
+
+export DPE_CUDA_MODULE="$build/tests/libdpe_cuda_emulated.so"
+# A device that computes wrong results is not used.
+export DPE_FAKE_CUDA=wrong=16 DPE_DEVICE_SELF_TEST=40
+expect 69 "device cuda failed its self-test and is not used; use --device cpu" --device cuda
+expect 69 "device cuda failed its self-test" --device auto
+export DPE_FAKE_CUDA=
+expect 0 "^rope  *20  prefill" --device cuda
+DPE_DEVICE_SELF_TEST=1 expect 64 "DPE_DEVICE_SELF_TEST: expected off or a number of tokens" --device cuda
+export DPE_DEVICE_SELF_TEST=off
+expect 0 "^rope  *20  prefill" --device cuda --json "$work/json" --csv "$work/csv"
+[ "$(wc -l <"$work/csv")" = 2 ] || { echo "FAILED: expected two lines in the CSV file"; failed=1; }
+python3 -c 'import json, sys
+row = json.loads(open(sys.argv[1]).read())
+assert row["length"] == 20 and row["prefill_s"] > 0 and row["token_s"] > 0, row' "$work/json" || failed=1
+for device in cpu cuda; do
+    expect 0 "^moba:block=4 *20  prefill" --device $device --method moba:block=4,k=2
+done
+expect 69 "device cuda does not choose by the probabilities of keys yet" --device cuda --method vertical-slash
+expect 0 "emulated device" --device auto
+expect 0 "emulated device 1" --device cuda:1
+expect 69 "cuda:7: expected a number from 0 to 1" --device cuda:7
+expect 64 "expected cuda or cuda:N" --device cuda:x
+export DPE_FAKE_CUDA=none
+expect 69 "the driver does not find a device" --device cuda
+expect 0 "^# cpu" --device auto
+export DPE_FAKE_CUDA=driver=12020
+expect 69 "the driver is for CUDA 12.2, expected at least 13.0" --device cuda
+export DPE_FAKE_CUDA=capability=70
+expect 69 "compute capability 7.0" --device cuda
+export DPE_FAKE_CUDA=allocate=12
+expect 71 "out of device memory" --device cuda
+export DPE_FAKE_CUDA=sticky=160
+expect 75 "the device (emulated device 0) failed in" --device cuda
+export DPE_FAKE_CUDA=memory=60000000
+expect 71 "a smaller --length, --new or --chunk needs less" --device cuda
+# Halved chunks are reported.
+python3 "$source/tests/cli/tiny_model.py" "$source/data/reference/tokenizer.json" "$work/model"
+DPE_FAKE_CUDA= "$build/bin/dpe-run" -m "$work/model" -p "a b" -n 3000 --time-budget 1 --device cuda \
+    --max-memory 206M >"$work/out" 2>"$work/err"
+grep -q "device memory is short: prefill chunks have 1024 tokens instead of 3003" "$work/err" ||
+    { echo "FAILED: a device with too little memory: $(cat "$work/err")"; failed=1; }
+# A profile whose norms are summed on the device is that of the processor.
+for device in cpu cuda; do
+    DPE_FAKE_CUDA= "$build/bin/dpe-norms" --model "$work/model" --corpus "$source/data/sample" --length 48 \
+        --samples 2 --device $device -o "$work/$device.h5" >"$work/out" 2>&1 ||
+        { echo "FAILED: dpe-norms on $device: $(cat "$work/out")"; failed=1; }
+done
+h5diff -p 1e-5 "$work/cpu.h5" "$work/cuda.h5" /norms/mean /norms/mean >"$work/out" 2>&1 ||
+    { echo "FAILED: norms differ: $(cat "$work/out")"; failed=1; }
+export DPE_CUDA_MODULE="$work/nothing.so"
+expect 69 "DPE_CUDA_MODULE: .*nothing.so" --device cuda
+unset DPE_CUDA_MODULE DPE_FAKE_CUDA
+if ! nvidia-smi -L >"$work/gpu" 2>&1; then
+    if [ -e "$build/lib/libdpe_cuda.so" ]; then
+        expect 69 "has no NVIDIA driver" --device cuda
+    else
+        expect 69 "built without CUDA" --device cuda
+    fi
+    expect 0 "^# cpu" --device auto
+fi
+[ "$failed" = 0 ] && echo "all as expected"
+exit "$failed"

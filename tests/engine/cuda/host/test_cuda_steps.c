@@ -1,0 +1,261 @@
+/* Steps of decoding as they run with DPE_CUDA_TRIAL: as one graph, with launches that start early,
+ * and both, against the same steps launch by launch, bit by bit; and what happens where there are
+ * no graphs. On the emulated device, or, with DPE_TEST_CUDA_MODULE, on the one of this machine. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "tests/engine/cuda/host/cuda_case.h"
+#include "tests/engine/plan/plan_cases.h"
+
+/* Every position has a step of its own. The prompt ends before 128 keys, where a row's keys are cut
+ * into more units, so that the launches of a step change on the way. */
+enum { PROMPT = 120, STEPS = 14, ROOM = 20, BRANCHES = 3 };
+
+/* What the steps of a session gave. */
+struct outcome {
+    float logits[STEPS][BRANCHES][VOCAB];
+    int32_t best[STEPS][BRANCHES];
+};
+
+/* Steps of `n` branches, of one less after half of them; by turns logits and the likeliest tokens.
+ */
+static void run_steps(const struct wide *wide, const struct dpe_plan *plan, int64_t n,
+                      struct outcome *out)
+{
+    struct dpe_error err = {0};
+    struct dpe_session *session = NULL;
+    const struct dpe_session_options options = {.device = "cuda",
+                                                .n_threads = 1,
+                                                .capacity = PROMPT + BRANCHES * ROOM,
+                                                .positions = PROMPT + ROOM,
+                                                .branches = BRANCHES,
+                                                .prefill_chunk = PROMPT};
+    const int64_t which[BRANCHES] = {n > 1 ? 1 : 0, 0, 2};
+    memset(out, 0, sizeof *out);
+    TINY_OK(dpe_session_create(wide->model, plan, &options, &session, &err), err);
+    TINY_OK(dpe_session_feed(session, wide->tokens, PROMPT, NULL, &err), err);
+    if (n > 1) {
+        TINY_OK(dpe_session_branch(session, n, ROOM, &err), err);
+    }
+    for (int step = 0; step < STEPS; step++) {
+        int64_t rows = n > 1 && step >= STEPS / 2 ? n - 1 : n;
+        const int32_t *tokens = wide->tokens + 7 * step;
+        if (step % 3 == 2) {
+            TINY_OK(dpe_session_step_best(session, rows, which, tokens, out->best[step], &err),
+                    err);
+        } else {
+            TINY_OK(dpe_session_step(session, rows, which, tokens, out->logits[step][0], &err),
+                    err);
+        }
+    }
+    dpe_session_destroy(session);
+}
+
+static struct outcome plain;
+static struct outcome trial;
+
+static void expect_same(const char *what)
+{
+    for (int step = 0; step < STEPS; step++) {
+        if (memcmp(plain.logits[step], trial.logits[step], sizeof plain.logits[step]) != 0 ||
+            memcmp(plain.best[step], trial.best[step], sizeof plain.best[step]) != 0) {
+            fail_msg("%s: step %d differs, by up to %.2e", what, step,
+                     worst(trial.logits[step][0], plain.logits[step][0], BRANCHES * VOCAB));
+        }
+    }
+}
+
+static struct fake_counts counts_if_emulated(void)
+{
+    return cuda_is_real() ? (struct fake_counts){0} : counts();
+}
+
+static void same_as_launch_by_launch(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *device, *earlier;
+        int64_t heads, kv_heads, head_dim;
+        enum dpe_dtype dtype;
+        int plan_case, window, rows;
+    } cases[] = {
+        {"capability=90", "", 4, 4, 64, DPE_BF16, 1, 33, 1},
+        {"capability=80,seed=3", "", 4, 4, 64, DPE_F16, 0, 9, 3},
+        {"capability=80", "combine,scores,products,launches", 2, 2, 64, DPE_BF16, 2, 30, 2},
+    };
+    static const char *const trials[] = {"graph", "early", "graph,early"};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct wide wide =
+            wide_open(cases[i].heads, cases[i].kv_heads, cases[i].head_dim, cases[i].dtype);
+        struct dpe_plan plan;
+        plan_case_make(cases[i].plan_case, cases[i].window, &wide.config, &plan);
+        device(cases[i].device);
+        setenv("DPE_CUDA_EARLIER", cases[i].earlier, 1);
+        unsetenv("DPE_CUDA_TRIAL");
+        run_steps(&wide, &plan, cases[i].rows, &plain);
+        for (size_t t = 0; t < sizeof trials / sizeof trials[0]; t++) {
+            const bool graph = strstr(trials[t], "graph") != NULL;
+            const struct fake_counts before = counts_if_emulated();
+            setenv("DPE_CUDA_TRIAL", trials[t], 1);
+            run_steps(&wide, &plan, cases[i].rows, &trial);
+            expect_same(trials[t]);
+            if (cuda_is_real()) {
+                continue;
+            }
+            const uint64_t made = counts().graphs - before.graphs;
+            const uint64_t runs = counts().graph_runs - before.graph_runs;
+            const uint64_t late = counts().late - before.late;
+            printf("%s, %d rows: %d graphs, run %d times, %d launches besides, %d launches late\n",
+                   trials[t], cases[i].rows, (int)made, (int)runs,
+                   (int)(counts().launches - before.launches), (int)late);
+            assert_int_equal(late > 0, strstr(trials[t], "early") != NULL);
+            /* Steps with logits and with tokens; of each of them two kinds: of one row, before and
+             * after 128 keys, of several rows, before and after the last branch has ended. Each
+             * kind comes once launch by launch. */
+            assert_int_equal(made, graph ? 4 : 0);
+            assert_int_equal(runs, graph ? STEPS - 4 : 0);
+        }
+        unsetenv("DPE_CUDA_TRIAL");
+        unsetenv("DPE_CUDA_EARLIER");
+        dpe_plan_free(&plan);
+        dpe_model_close(wide.model);
+    }
+    expect_clean();
+}
+
+/* A graph that cannot be made: the launches follow one by one, and no other is tried. */
+static void without_graphs(void **state)
+{
+    (void)state;
+    if (cuda_is_real()) {
+        skip();
+    }
+    struct wide wide = wide_open(4, 2, 64, DPE_BF16);
+    struct dpe_plan plan;
+    char words[64];
+    plan_case_make(1, 33, &wide.config, &plan);
+    device("");
+    run_steps(&wide, &plan, 2, &plain);
+    for (int i = 0; i < 2; i++) {
+        const struct fake_counts before = counts();
+        snprintf(words, sizeof words, "capture=%d", (int)before.graphs + 1);
+        device(i == 0 ? words : "");
+        setenv("DPE_CUDA_TRIAL", "graph", 1);
+        setenv("DPE_CUDA_EARLIER", i == 0 ? "" : "stream", 1);
+        run_steps(&wide, &plan, 2, &trial);
+        expect_same("without graphs");
+        assert_int_equal(counts().graphs - before.graphs, 1);
+        assert_int_equal(counts().graph_runs, before.graph_runs);
+    }
+    unsetenv("DPE_CUDA_TRIAL");
+    unsetenv("DPE_CUDA_EARLIER");
+    device("");
+    dpe_plan_free(&plan);
+    dpe_model_close(wide.model);
+    expect_clean();
+}
+
+struct seen {
+    int calls;
+    double sum;
+};
+
+static dpe_status look(void *user, int64_t layer, int64_t start, int64_t rows, const float *q,
+                       const float *k, struct dpe_error *err)
+{
+    struct seen *seen = user;
+    (void)layer, (void)start, (void)rows, (void)err;
+    seen->calls++;
+    seen->sum += (double)q[0] + (double)k[0];
+    return DPE_OK;
+}
+
+/* Who reads in the middle of a step sees what was computed until there. */
+static void reads_in_the_middle(void **state)
+{
+    (void)state;
+    struct wide wide = wide_open(4, 2, 64, DPE_BF16);
+    struct dpe_plan plan;
+    struct dpe_error err = {0};
+    struct seen seen[2] = {{0, 0.0}, {0, 0.0}};
+    float logits[2][VOCAB];
+    plan_case_make(1, 33, &wide.config, &plan);
+    device("");
+    for (int i = 0; i < 2; i++) {
+        const struct dpe_session_options options = {
+            .device = "cuda", .n_threads = 1, .capacity = 40, .branches = 1};
+        struct dpe_session *session = NULL;
+        const int64_t branch = 0;
+        if (i == 1) {
+            setenv("DPE_CUDA_TRIAL", "graph,early", 1);
+        }
+        TINY_OK(dpe_session_create(wide.model, &plan, &options, &session, &err), err);
+        TINY_OK(dpe_session_feed(session, wide.tokens, 20, NULL, &err), err);
+        for (int step = 0; step < 9; step++) {
+            /* Steps 3 to 5 are looked at, after graphs have run. */
+            dpe_session_set_tap(session, step / 3 == 1 ? look : NULL, &seen[i]);
+            TINY_OK(dpe_session_step(session, 1, &branch, wide.tokens + step, logits[i], &err),
+                    err);
+        }
+        dpe_session_destroy(session);
+    }
+    unsetenv("DPE_CUDA_TRIAL");
+    assert_int_equal(seen[0].calls, 6); /* two layers */
+    assert_int_equal(seen[1].calls, 6);
+    assert_true(seen[0].sum == seen[1].sum);
+    assert_memory_equal(logits[0], logits[1], sizeof logits[0]);
+    dpe_plan_free(&plan);
+    dpe_model_close(wide.model);
+    expect_clean();
+}
+
+/* An unknown name is an error; the default is not taken in its place. */
+static void unknown_names(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *variable, *value, *words;
+    } rows[] = {
+        {"DPE_CUDA_EARLIER", "combine,scorse", "DPE_CUDA_EARLIER: expected combine, scores"},
+        {"DPE_CUDA_TRIAL", "graphs",
+         "DPE_CUDA_TRIAL: expected graph or early, divided by commas, "
+         "found graphs"},
+    };
+    struct wide wide = wide_open(2, 1, 64, DPE_BF16);
+    struct dpe_plan plan;
+    plan_case_make(1, 33, &wide.config, &plan);
+    device("");
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        const struct dpe_session_options options = {.device = "cuda", .capacity = 8};
+        struct dpe_session *session = NULL;
+        struct dpe_error err = {0};
+        setenv(rows[i].variable, rows[i].value, 1);
+        assert_int_equal(dpe_session_create(wide.model, &plan, &options, &session, &err),
+                         DPE_USAGE);
+        unsetenv(rows[i].variable);
+        if (strstr(err.text, rows[i].words) == NULL) {
+            fail_msg("%s", err.text);
+        }
+    }
+    dpe_plan_free(&plan);
+    dpe_model_close(wide.model);
+    expect_clean();
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(same_as_launch_by_launch),
+        cmocka_unit_test(without_graphs),
+        cmocka_unit_test(reads_in_the_middle),
+        cmocka_unit_test(unknown_names),
+    };
+    unsetenv("DPE_CUDA_EARLIER");
+    unsetenv("DPE_CUDA_TRIAL");
+    int status = cuda_begin();
+    return status != 0 ? status : cmocka_run_group_tests(tests, NULL, NULL);
+}

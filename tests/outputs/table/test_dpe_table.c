@@ -1,0 +1,274 @@
+/* The consumer library: what makes a table valid, which entry a text gets, and its positions against
+ * the engine's plan of the same numbers. */
+#include "engine/plan/methods/methods.h"
+#include "tests/outputs/table/dpe_table_case.h"
+
+#include "engine/base/base.h"
+#include "engine/model/model.h"
+#include "engine/plan/plan.h"
+#include "outputs/read/read.h"
+
+static void expect_refused(const struct dpe_table_values *values, const char *words)
+{
+    char why[DPE_TABLE_MESSAGE] = "";
+    struct dpe_table *table = NULL;
+    assert_int_equal(dpe_table_make(values, &table, why), DPE_TABLE_BAD_FILE);
+    if (strstr(why, words) == NULL) {
+        fail_msg("expected '%s' in '%s'", words, why);
+    }
+    assert_null(table);
+}
+
+static void every_broken_rule_is_named(void **state)
+{
+    (void)state;
+    struct dpe_table_values v = good();
+    assert_int_equal(dpe_table_check(&v, NULL), DPE_TABLE_OK);
+    v.top_k = PAIRS + 1;
+    expect_refused(&v, "top_k is 9");
+    v = good();
+    v.top_k = 4;
+    expect_refused(&v, "marks 5 pairs, top_k is 4");
+    v = good();
+    v.n_kv_heads = 3;
+    expect_refused(&v, "expected a multiple of the");
+    v = good();
+    v.head_dim = 15;
+    expect_refused(&v, "head_dim is 15");
+    v = good();
+    v.n_layers = INT64_MAX;
+    expect_refused(&v, "n_layers");
+    v = good();
+    v.window = 0;
+    expect_refused(&v, "window is 0");
+    v = good();
+    v.attention_scaling = NAN;
+    expect_refused(&v, "attention_scaling");
+    v = good();
+    v.inv_freq = NULL;
+    expect_refused(&v, "missing");
+    /* Pairs that do not rotate come last. */
+    double some[PAIRS];
+    memcpy(some, inv_freq, sizeof some);
+    some[PAIRS - 1] = 0.0;
+    v = good();
+    v.inv_freq = some;
+    char message[DPE_TABLE_MESSAGE];
+    assert_int_equal(dpe_table_check(&v, message), DPE_TABLE_OK);
+    some[PAIRS - 2] = 0.0;
+    some[PAIRS - 1] = 0.5;
+    expect_refused(&v, "expected a positive number");
+    some[0] = 0.0;
+    expect_refused(&v, "inv_freq[0] is 0");
+    const struct {
+        double *value, bad;
+        const char *words;
+    } temperatures[] = {
+        {&v.logit_scale, 0.0, "logit_scale is 0, expected a number above 0"},
+        {&v.logit_scale, -1.0, "logit_scale is -1"},
+        {&v.logit_scale, NAN, "logit_scale"},
+        {&v.logit_scale, INFINITY, "logit_scale"},
+        {&v.log_n_length, 1.0, "log_n_length is 1, expected 0 (off) or a number above 1"},
+        {&v.log_n_length, -5.0, "log_n_length is -5"},
+        {&v.log_n_length, NAN, "log_n_length"},
+        {&v.log_n_length, INFINITY, "log_n_length"},
+        {&v.log_n_power, 0.0, "log_n_power is 0"},
+        {&v.log_n_power, NAN, "log_n_power"},
+        {&v.log_n_decay, -0.5, "log_n_decay is -0.5"},
+        {&v.log_n_decay, NAN, "log_n_decay"},
+    };
+    for (size_t i = 0; i < sizeof temperatures / sizeof temperatures[0]; i++) {
+        v = warm();
+        assert_int_equal(dpe_table_check(&v, NULL), DPE_TABLE_OK);
+        *temperatures[i].value = temperatures[i].bad;
+        expect_refused(&v, temperatures[i].words);
+    }
+    v = warm();
+    v.schema_version = (char *)(uintptr_t) "1.1.0";
+    expect_refused(&v, "schema version 1.1.0 has no temperature");
+    static const struct {
+        double scale, effective;
+        const char *words;
+    } numbers[] = {
+        {0.5, 100.0, "scale_factor[1] is 0.5"}, {NAN, 100.0, "scale_factor[1]"},
+        {INFINITY, 100.0, "scale_factor[1]"},   {2.0, NAN, "effective_length[1]"},
+        {2.0, 0.0, "effective_length[1] is 0"},
+    };
+    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
+        v = good();
+        double scale[GROUPS] = {1.0, numbers[i].scale, 1.0};
+        double lengths[GROUPS] = {1.0, numbers[i].effective, 1.0};
+        v.scale_factor = scale;
+        v.effective_length = lengths;
+        expect_refused(&v, numbers[i].words);
+    }
+    int32_t crossed[GROUPS + 1] = {0, 5, 5, 8};
+    v = good();
+    v.group_edge = crossed;
+    expect_refused(&v, "group_edge[2] = 5 does not increase");
+    int32_t early[GROUPS + 1] = {0, 2, 5, 7};
+    v.group_edge = early;
+    expect_refused(&v, "0 to 7, expected 0 to 8");
+}
+
+/* The engine's plan of the same numbers is the oracle. */
+static void positions_are_the_engines(void **state)
+{
+    (void)state;
+    struct dpe_table_values v = good();
+    struct dpe_table *table = NULL;
+    struct dpe_table *hot = NULL;
+    struct dpe_table_values with = warm();
+    assert_int_equal(dpe_table_make(&v, &table, NULL), DPE_TABLE_OK);
+    assert_int_equal(dpe_table_make(&with, &hot, NULL), DPE_TABLE_OK);
+    const struct dpe_config config = {.n_layers = LAYERS,
+                                      .n_heads = HEADS,
+                                      .n_kv_heads = KV_HEADS,
+                                      .head_dim = 2 * PAIRS,
+                                      .max_position = 256,
+                                      .rope = {.theta = 10000.0, .partial_rotary_factor = 1.0}};
+    const struct dpe_plan_context context = {
+        .config = &config, .trained_length = 256, .length = 4096};
+    const struct dpe_dpe_params params = {
+        .window = v.window, .n_groups = GROUPS, .edges = edges, .scale = scales, .mask = mask};
+    struct dpe_plan plan;
+    struct dpe_error err = {0};
+    if (dpe_plan_make_dpe(&params, &context, &plan, &err) != DPE_OK) {
+        fail_msg("%s", err.text);
+    }
+    const struct dpe_temperature temperature = {with.log_n_length, with.log_n_power,
+                                                with.log_n_decay, with.logit_scale};
+    struct dpe_plan hot_plan;
+    assert_int_equal(dpe_plan_copy(&hot_plan, &plan, &err), DPE_OK);
+    assert_int_equal(dpe_plan_set_temperature(&hot_plan, &temperature, &err), DPE_OK);
+    struct dpe_plan of_table;
+    assert_int_equal(dpe_plan_of_table(dpe_table_values(hot), &context, &of_table, &err), DPE_OK);
+    static const int64_t queries[] = {0, 29, 30, 31, 100, 1000, 4095};
+    for (size_t i = 0; i < sizeof queries / sizeof queries[0]; i++) {
+        int64_t m = queries[i];
+        double scale = dpe_plan_query_scale(&hot_plan, m);
+        assert_true(fabs(dpe_table_query_scale(table, m) - 0.25) < 1e-15);
+        assert_true(fabs(dpe_table_query_scale(hot, m) - scale) < 1e-15);
+        assert_true(dpe_plan_query_scale(&of_table, m) == scale);
+        assert_true((m < 40) == (fabs(scale - 0.25 * 1.3) < 1e-15));
+        for (int64_t n = m; n >= 0; n -= 1 + n / 9) {
+            enum dpe_table_band band = m - n < v.window ? DPE_TABLE_NEAR : DPE_TABLE_FAR;
+            for (int64_t at = 0; at < (int64_t)LAYERS * HEADS * PAIRS; at++) {
+                int64_t layer = at / (HEADS * PAIRS);
+                int64_t head = at / PAIRS % HEADS;
+                int64_t pair = at % PAIRS;
+                struct dpe_rel want = dpe_plan_position(&plan, layer, head, pair, m, n);
+                double q = dpe_table_position(table, layer, head, pair, band, DPE_TABLE_QUERY, m);
+                double k = dpe_table_position(table, layer, head, pair, band, DPE_TABLE_KEY, n);
+                assert_true(want.rel == q - k);
+            }
+        }
+    }
+    float cosines[2 * PAIRS];
+    float sines[2 * PAIRS];
+    dpe_table_cos_sin(table, 1, 2, DPE_TABLE_FAR, DPE_TABLE_KEY, 4000, 2, cosines, sines);
+    for (int64_t j = 0; j < PAIRS; j++) {
+        double position = dpe_table_position(table, 1, 2, j, DPE_TABLE_FAR, DPE_TABLE_KEY, 4001);
+        double angle = (double)((float)position * (float)inv_freq[j]);
+        assert_true(cosines[PAIRS + j] == (float)cos(angle));
+        assert_true(sines[PAIRS + j] == (float)sin(angle));
+    }
+    dpe_plan_free(&of_table);
+    dpe_plan_free(&hot_plan);
+    dpe_plan_free(&plan);
+    dpe_table_close(hot);
+    dpe_table_close(table);
+}
+
+static void the_length_of_the_text_chooses_the_entry(void **state)
+{
+    (void)state;
+    struct dpe_table *table = ladder();
+    struct dpe_table *one = rung(0);
+    const struct {
+        int64_t tokens, length;
+    } cases[] = {{1, 0},       {256, 0},     {257, 1024},  {1024, 1024},  {1025, 2048},
+                 {2048, 2048}, {2049, 4096}, {4096, 4096}, {100000, 4096}};
+    expect_ladder(table);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        const struct dpe_table *entry = dpe_table_choose(table, cases[i].tokens);
+        assert_int_equal(entry != NULL ? dpe_table_values(entry)->length : 0, cases[i].length);
+        entry = dpe_table_choose(one, cases[i].tokens);
+        assert_ptr_equal(entry, cases[i].length > 0 ? one : NULL);
+    }
+    /* An entry alone is a table of the version that it needs. */
+    const struct dpe_table *entry = dpe_table_entry(table, 1);
+    struct dpe_table *alone = NULL;
+    assert_int_equal(dpe_table_join(&entry, 1, &alone, NULL), DPE_TABLE_OK);
+    assert_string_equal(dpe_table_values(alone)->schema_version, "2.0.0");
+    assert_int_equal(dpe_table_count(alone), 1);
+    dpe_table_close(alone);
+    /* A table of several entries takes more. */
+    const struct dpe_table *const twice[] = {table, one};
+    char why[DPE_TABLE_MESSAGE] = "";
+    assert_int_equal(dpe_table_join(twice, 2, &alone, why), DPE_TABLE_BAD_FILE);
+    assert_string_equal(why, "there are two entries for 1024 tokens");
+    dpe_table_close(one);
+    dpe_table_close(table);
+}
+
+static void entries_that_disagree_are_refused_by_name(void **state)
+{
+    (void)state;
+    static int32_t other_edges[GROUPS + 1] = {0, 3, 5, 8};
+    static int32_t two_edges[GROUPS] = {0, 3, 8};
+    struct dpe_table *first = rung(0);
+    struct dpe_table_values v = good();
+    const struct {
+        int64_t *number, value;
+        const char *words;
+    } numbers[] = {
+        {&v.n_layers, 1, "disagree on n_layers (2 and 1)"},
+        {&v.n_kv_heads, 4, "disagree on n_kv_heads (2 and 4)"},
+        {&v.trained_length, 512, "disagree on the trained length (256 and 512)"},
+        {&v.length, 1024, "two entries for 1024 tokens"},
+        {&v.length, 256, "the entry for 256 tokens would never be used"},
+        {&v.n_groups, 2, "disagree on the number of groups (3 and 2)"},
+    };
+    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0] + 3; i++) {
+        const char *words = "";
+        v = good();
+        if (i < sizeof numbers / sizeof numbers[0]) {
+            *numbers[i].number = numbers[i].value;
+            words = numbers[i].words;
+            v.group_edge = numbers[i].number == &v.n_groups ? two_edges : edges;
+        } else if (i == sizeof numbers / sizeof numbers[0]) {
+            v.group_edge = other_edges;
+            words = "disagree on group_edge";
+        } else if (i == sizeof numbers / sizeof numbers[0] + 1) {
+            v.model_fingerprint = (char *)(uintptr_t) "00fe";
+            words = "disagree on the model's fingerprint";
+        } else {
+            v.model_type = (char *)(uintptr_t) "qwen2";
+            words = "disagree on model_type";
+        }
+        struct dpe_table *second = NULL;
+        struct dpe_table *joined = NULL;
+        char why[DPE_TABLE_MESSAGE] = "";
+        assert_int_equal(dpe_table_make(&v, &second, NULL), DPE_TABLE_OK);
+        const struct dpe_table *const both[] = {first, second};
+        assert_int_equal(dpe_table_join(both, 2, &joined, why), DPE_TABLE_BAD_FILE);
+        if (strstr(why, words) == NULL) {
+            fail_msg("expected '%s' in '%s'", words, why);
+        }
+        assert_null(joined);
+        dpe_table_close(second);
+    }
+    dpe_table_close(first);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_broken_rule_is_named),
+        cmocka_unit_test(positions_are_the_engines),
+        cmocka_unit_test(the_length_of_the_text_chooses_the_entry),
+        cmocka_unit_test(entries_that_disagree_are_refused_by_name),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,305 @@
+/* The forms of a table: JSON, safetensors and the paper's YAML read back equal, and damaged or foreign
+ * ones are refused. */
+#include "tests/outputs/table/dpe_table_case.h"
+
+#include <stdio.h>
+#include <unistd.h>
+
+#include "engine/base/base.h"
+#include "outputs/export/export.h"
+
+static void write_file(char path[64], const char *bytes, size_t n)
+{
+    snprintf(path, 64, "/tmp/dpe-table-XXXXXX");
+    int fd = mkstemp(path);
+    assert_true(fd >= 0);
+    assert_int_equal(write(fd, bytes, n), n);
+    close(fd);
+}
+
+typedef dpe_status (*writer)(const struct dpe_table *, struct dpe_text *, struct dpe_error *);
+
+/* A form of the table that has these values as its only entry. */
+static void write_form(writer write, const struct dpe_table_values *v, struct dpe_text *out)
+{
+    struct dpe_table *table = NULL;
+    assert_int_equal(dpe_table_make(v, &table, NULL), DPE_TABLE_OK);
+    assert_int_equal(write(table, out, NULL), DPE_OK);
+    dpe_table_close(table);
+}
+
+static void read_back_equal(struct dpe_table_values v)
+{
+    v.attention_scaling = 1.0 / 3.0;
+    struct dpe_text out = {0};
+    write_form(dpe_export_json, &v, &out);
+    char path[64];
+    write_file(path, out.bytes, out.n);
+    struct dpe_table *table = NULL;
+    char why[DPE_TABLE_MESSAGE] = "";
+    if (dpe_table_open(path, &table, why) != DPE_TABLE_OK) {
+        fail_msg("%s", why);
+    }
+    expect_same(&v, dpe_table_values(table));
+    dpe_table_close(table);
+    unlink(path);
+    /* Cut off anywhere, it is refused. */
+    for (size_t n = 0; n + 2 < out.n; n += 13) {
+        write_file(path, out.bytes, n);
+        assert_int_equal(dpe_table_open(path, &table, why), DPE_TABLE_BAD_FILE);
+        unlink(path);
+    }
+    dpe_text_free(&out);
+
+    struct dpe_error err = {0};
+    write_form(dpe_export_safetensors, &v, &out);
+    if (dpe_import_safetensors("memory", out.bytes, out.n, &table, &err) != DPE_OK) {
+        fail_msg("%s", err.text);
+    }
+    expect_same(&v, dpe_table_values(table));
+    dpe_table_close(table);
+    for (size_t n = 0; n < out.n; n += 7) {
+        assert_int_equal(dpe_import_safetensors("memory", out.bytes, n, &table, &err),
+                         DPE_BAD_DATA);
+    }
+    dpe_text_free(&out);
+}
+
+static void json_and_safetensors_read_back_equal(void **state)
+{
+    (void)state;
+    read_back_equal(good());
+    read_back_equal(warm());
+}
+
+/* A table without a temperature is what it was; of one with a temperature, what readers of version
+ * 1 look at has changed: the version, and in safetensors, where they look at none, the adapter. */
+static void readers_of_version_1_refuse_a_temperature(void **state)
+{
+    (void)state;
+    struct dpe_table_values v = good();
+    assert_string_equal(dpe_table_version_needed(&v), "1.1.0");
+    struct dpe_text out = {0};
+    write_form(dpe_export_json, &v, &out);
+    assert_null(strstr(out.bytes, "log_n"));
+    assert_null(strstr(out.bytes, "logit_scale"));
+    dpe_text_free(&out);
+    write_form(dpe_export_safetensors, &v, &out);
+    assert_non_null(strstr(out.bytes + 8, "\"adapter_required\":\"true\""));
+    assert_null(strstr(out.bytes + 8, "log_n"));
+    dpe_text_free(&out);
+    v = warm();
+    assert_string_equal(dpe_table_version_needed(&v), "2.0.0");
+    write_form(dpe_export_safetensors, &v, &out);
+    assert_null(strstr(out.bytes + 8, "\"adapter_required\":\"true\""));
+    dpe_text_free(&out);
+    write_form(dpe_export_json, &v, &out);
+    assert_non_null(strstr(out.bytes, "\"schema_version\": \"2.0.0\""));
+    dpe_text_free(&out);
+}
+
+/* Text with `from` replaced by `to` is refused with an error that holds `words`. */
+static void expect_json_refused(const char *text, const char *from, const char *to,
+                                enum dpe_table_error error, const char *words)
+{
+    const char *at = strstr(text, from);
+    assert_non_null(at);
+    char changed[32768];
+    snprintf(changed, sizeof changed, "%.*s%s%s", (int)(at - text), text, to, at + strlen(from));
+    char path[64];
+    write_file(path, changed, strlen(changed));
+    struct dpe_table *table = NULL;
+    char why[DPE_TABLE_MESSAGE] = "";
+    int got = dpe_table_open(path, &table, why);
+    unlink(path);
+    if (got != (int)error || strstr(why, words) == NULL) {
+        fail_msg("%s -> %s: error %d '%s'", from, to, got, why);
+    }
+}
+
+static void other_versions_and_conventions_are_refused(void **state)
+{
+    (void)state;
+    struct dpe_table_values v = good();
+    struct dpe_text out = {0};
+    write_form(dpe_export_json, &v, &out);
+    const char *text = out.bytes;
+    expect_json_refused(text, "1.0.0", "5.0.0", DPE_TABLE_VERSION,
+                        "expected schema version 1.x, 2.x, 3.x or 4.x, found 5.0.0");
+    expect_json_refused(text, "1.0.0", "4.0.0", DPE_TABLE_VERSION, "\"moves\" is 'missing'");
+    expect_json_refused(text, "1.0.0", "3.0.0", DPE_TABLE_BAD_FILE, "\"entries\": expected a list");
+    expect_json_refused(text, "\"top_k\": 5", "\"entries\": [], \"top_k\": 5", DPE_TABLE_BAD_FILE,
+                        "none in a table of schema version 1, 2 or 4");
+    expect_json_refused(text, "1.0.0", "2.0.0", DPE_TABLE_BAD_FILE, "\"logit_scale\": expected");
+    expect_json_refused(text, "\"top_k\": 5", "\"log_n_length\": 256, \"top_k\": 5",
+                        DPE_TABLE_BAD_FILE, "none in a table of schema version 1");
+    expect_json_refused(text, "separable", "exact", DPE_TABLE_VERSION, "separable");
+    expect_json_refused(text, "half-split", "interleaved", DPE_TABLE_VERSION, "half-split");
+    expect_json_refused(text, "dpe-table", "other", DPE_TABLE_VERSION, "dpe-table");
+    expect_json_refused(text, "\"top_k\": 5", "\"top_k\": \"5\"", DPE_TABLE_BAD_FILE, "top_k");
+    expect_json_refused(text, "\"top_k\": 5", "\"top_k\": 4", DPE_TABLE_BAD_FILE, "top_k is 4");
+    expect_json_refused(text, "[0,2,5,8]", "[0,2,5]", DPE_TABLE_BAD_FILE, "list of 4");
+    expect_json_refused(text, "[0,2,5,8]", "[0,2,5,1e400]", DPE_TABLE_BAD_FILE, "");
+    expect_json_refused(text, "[[0,1,2,3,4]", "[[0,1,2,3,3]", DPE_TABLE_BAD_FILE, "distinct");
+    expect_json_refused(text, "[[0,1,2,3,4],", "[", DPE_TABLE_BAD_FILE, "each head");
+    expect_json_refused(text, "\"local_window\"", "\"top_k\"", DPE_TABLE_BAD_FILE, "duplicate");
+    dpe_text_free(&out);
+}
+
+static void entries_read_back_equal(void **state)
+{
+    (void)state;
+    struct dpe_table *table = ladder();
+    struct dpe_table *back = NULL;
+    struct dpe_text out = {0};
+    struct dpe_error err = {0};
+    char path[64];
+    char why[DPE_TABLE_MESSAGE] = "";
+    assert_int_equal(dpe_export_json(table, &out, NULL), DPE_OK);
+    assert_non_null(strstr(out.bytes, "\"schema_version\": \"3.0.0\""));
+    write_file(path, out.bytes, out.n);
+    if (dpe_table_open(path, &back, why) != DPE_TABLE_OK) {
+        fail_msg("%s", why);
+    }
+    unlink(path);
+    expect_ladder(back);
+    dpe_table_close(back);
+    for (size_t n = 0; n + 2 < out.n; n += 101) {
+        write_file(path, out.bytes, n);
+        assert_int_equal(dpe_table_open(path, &back, why), DPE_TABLE_BAD_FILE);
+        unlink(path);
+    }
+    const struct {
+        const char *from, *to;
+        enum dpe_table_error error;
+        const char *words;
+    } wrong[] = {
+        {"3.0.0", "2.0.0", DPE_TABLE_BAD_FILE, "none in a table of schema version 1, 2 or 4"},
+        {"3.0.0", "5.0.0", DPE_TABLE_VERSION, "4.x, found 5.0.0"},
+        {"\"evaluated_length\": 2048", "\"evaluated_length\": 1024", DPE_TABLE_BAD_FILE,
+         "two entries for 1024 tokens"},
+        {"\"evaluated_length\": 2048", "\"evaluated_length\": 200", DPE_TABLE_BAD_FILE,
+         "would never be used"},
+        {"\"trained_length\": 256", "\"trained_length\": 128", DPE_TABLE_BAD_FILE,
+         "disagree on the trained length"},
+        {"[0,2,5,8]", "[0,2,6,8]", DPE_TABLE_BAD_FILE, "disagree on group_edge"},
+        {"\"local_window\": 31", "\"local_window\": 0", DPE_TABLE_BAD_FILE,
+         "the entry for 2048 tokens: window is 0"},
+        {"\"log_n_power\"", "\"log_n_powers\"", DPE_TABLE_BAD_FILE,
+         "\"entries[0].log_n_power\": expected a number"},
+        {"\"entries\"", "\"entry\"", DPE_TABLE_BAD_FILE, "\"entries\": expected a list"},
+    };
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+        expect_json_refused(out.bytes, wrong[i].from, wrong[i].to, wrong[i].error, wrong[i].words);
+    }
+    dpe_text_free(&out);
+
+    assert_int_equal(dpe_export_safetensors(table, &out, NULL), DPE_OK);
+    if (dpe_import_safetensors("memory", out.bytes, out.n, &back, &err) != DPE_OK) {
+        fail_msg("%s", err.text);
+    }
+    expect_ladder(back);
+    dpe_table_close(back);
+    /* Readers of earlier versions look at this word. */
+    assert_non_null(strstr(out.bytes + 8, "\"adapter_required\":\"entries\""));
+    for (size_t n = 0; n < out.n; n += 37) {
+        assert_int_equal(dpe_import_safetensors("memory", out.bytes, n, &back, &err), DPE_BAD_DATA);
+    }
+    char *listed = strstr(out.bytes + 8, "1024,2048,4096");
+    assert_non_null(listed);
+    memcpy(listed, "1024,2048,9999", 14);
+    assert_int_equal(dpe_import_safetensors("memory", out.bytes, out.n, &back, &err), DPE_BAD_DATA);
+    assert_non_null(strstr(err.text, "9999."));
+    memcpy(listed, "1024;2048,4096", 14);
+    assert_int_equal(dpe_import_safetensors("memory", out.bytes, out.n, &back, &err), DPE_BAD_DATA);
+    assert_non_null(strstr(err.text, "lengths, separated by commas"));
+    dpe_text_free(&out);
+    dpe_table_close(table);
+}
+
+static void missing_files_are_reported(void **state)
+{
+    (void)state;
+    struct dpe_table *table = NULL;
+    char why[DPE_TABLE_MESSAGE] = "";
+    assert_int_equal(dpe_table_open("/nonexistent/t.h5", &table, why), DPE_TABLE_NO_FILE);
+    assert_non_null(strstr(why, "/nonexistent/t.h5"));
+    char path[64];
+    write_file(path, "\211HDF\r\n\032\n and then nothing", 26);
+    assert_int_equal(dpe_table_open(path, &table, why), DPE_TABLE_BAD_FILE);
+    unlink(path);
+    write_file(path, "", 0);
+    assert_int_equal(dpe_table_open(path, &table, why), DPE_TABLE_BAD_FILE);
+    assert_non_null(strstr(why, "is empty"));
+    unlink(path);
+    dpe_table_close(NULL);
+}
+
+static void yaml_round_trip(void **state)
+{
+    (void)state;
+    struct dpe_table_values v = good();
+    struct dpe_text out = {0};
+    struct dpe_error err = {0};
+    struct dpe_yaml_settings settings;
+    assert_int_equal(dpe_export_yaml(&v, "a \"quoted\" name\n", "s.pt", &out, NULL), DPE_OK);
+    if (dpe_import_yaml("memory", out.bytes, out.n, "a \"quoted\" name\n", &settings, &err) !=
+        DPE_OK) {
+        fail_msg("%s", err.text);
+    }
+    assert_int_equal(settings.window, v.window);
+    assert_int_equal(settings.n_groups, GROUPS);
+    assert_memory_equal(settings.edges, edges, sizeof edges);
+    assert_memory_equal(settings.scale, scales, sizeof scales);
+    assert_string_equal(settings.selected, "s.pt");
+    dpe_yaml_settings_free(&settings);
+    assert_int_equal(dpe_import_yaml("memory", out.bytes, out.n, "other", &settings, &err),
+                     DPE_USAGE);
+    dpe_text_free(&out);
+    /* A list stays on its line, and a text is a text whatever it looks like. */
+    assert_int_equal(dpe_export_yaml(&v, "no", "~", &out, NULL), DPE_OK);
+    assert_non_null(strstr(out.bytes, "\n\"no\":\n  local_window_size: "));
+    assert_non_null(strstr(out.bytes, "\n  scale_factors: ["));
+    assert_non_null(strstr(out.bytes, "]\n  dimension_groups_range: ["));
+    assert_non_null(strstr(out.bytes, "]\n  selected_dim_path: \"~\"\n"));
+    dpe_text_free(&out);
+    char name[300]; /* longer than what libyaml writes as a plain key */
+    memset(name, 'n', sizeof name - 1);
+    name[sizeof name - 1] = '\0';
+    assert_int_equal(dpe_export_yaml(&v, name, "s.pt", &out, NULL), DPE_OK);
+    assert_int_equal(dpe_import_yaml("memory", out.bytes, out.n, name, &settings, &err), DPE_OK);
+    dpe_yaml_settings_free(&settings);
+    dpe_text_free(&out);
+    assert_int_equal(dpe_export_yaml(&v, "m\xff", "s.pt", &out, &err), DPE_USAGE);
+    dpe_text_free(&out);
+    static const char *const broken[] = {
+        "",
+        "m: [1, 2",
+        "m: 3",
+        "m: {local_window_size: 0, scale_factors: [1], dimension_groups_range: [0, 8]}",
+        "m: {local_window_size: 8, scale_factors: [0.5], dimension_groups_range: [0, 8]}",
+        "m: {local_window_size: 8, scale_factors: [2], dimension_groups_range: [0, 4, 8]}",
+        "m: {local_window_size: 8, scale_factors: [two], dimension_groups_range: [0, 8]}",
+        "m: {local_window_size: 8, dimension_groups_range: [0, 8]}",
+        "m: {local_window_size: 8, scale_factors: [2], dimension_groups_range: [0, 8], "
+        "scale_factors: [3]}",
+    };
+    for (size_t i = 0; i < sizeof broken / sizeof broken[0]; i++) {
+        assert_int_equal(
+            dpe_import_yaml("memory", broken[i], strlen(broken[i]), NULL, &settings, &err),
+            DPE_BAD_DATA);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(json_and_safetensors_read_back_equal),
+        cmocka_unit_test(readers_of_version_1_refuse_a_temperature),
+        cmocka_unit_test(other_versions_and_conventions_are_refused),
+        cmocka_unit_test(entries_read_back_equal),
+        cmocka_unit_test(missing_files_are_reported),
+        cmocka_unit_test(yaml_round_trip),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
