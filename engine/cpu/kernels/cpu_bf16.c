@@ -28,7 +28,8 @@ static void halve(const float *x, int64_t n, float *pairs)
 static void pair(const float *x, const float *y, int64_t n, float *pairs)
 {
     for (int64_t i = 0; i < n; i += LANES) {
-        __mmask16 some = n - i < LANES ? (__mmask16)((1U << (n - i)) - 1) : (__mmask16)0xffff;
+        unsigned lanes = n - i < LANES ? (1U << (n - i)) - 1U : 0xffffU;
+        __mmask16 some = (__mmask16)lanes;
         __m512 first = _mm512_maskz_loadu_ps(some, x + i);
         __m512 second = y != NULL ? _mm512_maskz_loadu_ps(some, y + i) : _mm512_setzero_ps();
         __m512i low = _mm512_cvtepu16_epi32((__m256i)_mm512_cvtneps_pbh(first));

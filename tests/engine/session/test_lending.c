@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/cpu/kernels/cpu_bf16.h"
 #include "engine/model/random_model.h"
 #include "engine/session/session_internal.h"
 #include "tests/lib/tiny.h"
@@ -216,6 +217,16 @@ static void cpu_lends(void **state)
     }
 }
 
+/* Where this machine has the device. */
+static void bf16_lends(void **state)
+{
+    (void)state;
+    if (dpe_cpu_bf16_choose() == NULL) {
+        skip();
+    }
+    same_bits("cpu-bf16", "dpe:window=300,groups=3,scales=1/2.5/4", DPE_KV_F32, 60, 50);
+}
+
 static void the_reference_lends(void **state)
 {
     (void)state;
@@ -243,6 +254,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(cpu_lends),
+        cmocka_unit_test(bf16_lends),
         cmocka_unit_test(the_reference_lends),
         cmocka_unit_test(selections_copy),
     };

@@ -112,6 +112,7 @@ static void refusals(void **state)
         {"families/gemma2", "rope", NULL, "an activation other than SwiGLU"},
         {"families/qwen3_moe", "rope", NULL, "experts"},
         {"families/mistral3", "rope", NULL, "queries that grow with the position"},
+        {"families/nsa", "rope", NULL, "attention of several branches (NSA)"},
         {"llama", "rope", with_sinks, "attention sinks"},
         {"llama", "rope", with_wide_heads, "a head dimension of 1024"},
         {"llama_bf16", "rope", in_blocks,
