@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "detect/calibrate/calibrate_tool.h"
+#include "detect/sweep/grid.h"
 #include "outputs/h5/h5.h"
 
 dpe_status dpe_calibrate_entries(struct batch *batch, int64_t trained_length, struct dpe_error *err)
@@ -50,7 +51,6 @@ void dpe_calibrate_argv_add_entry(struct argv *argv, const char *option, const s
 /* What the shorter entry's detection says. */
 struct shorter {
     int64_t length;   /* that it is for */
-    int64_t window;   /* nearer keys keep their distance */
     int64_t trained;  /* L0 */
     int64_t *chosen;  /* [n_groups], −1: none */
     uint8_t *informs; /* [n_groups] */
@@ -91,8 +91,7 @@ static dpe_status read_shorter(const char *path, struct shorter *shorter, struct
     if (status != DPE_OK) {
         return status;
     }
-    if ((status = get_one(table, "/table/local_window", &shorter->window, err)) != DPE_OK ||
-        (status = get_one(table, "/table/trained_length", &shorter->trained, err)) != DPE_OK) {
+    if ((status = get_one(table, "/table/trained_length", &shorter->trained, err)) != DPE_OK) {
         goto done;
     }
     status =
@@ -134,14 +133,21 @@ static bool is_near(const struct shorter *shorter, int64_t length, int64_t longe
     return near;
 }
 
-/* The grid of --lengths auto: the length and its halves, down to 1/128 of it and to the window. */
-static void limit_lengths(const struct shorter *shorter, struct entry *entry)
+/* The grid of --lengths auto: the length and its halves, down to 1/128 of it and to the window that the
+ * sweep begins with, which need not be the one that the shorter entry ended with. */
+static void limit_lengths(const struct calibrate_arguments *args, const struct shorter *shorter,
+                          struct entry *entry)
 {
+    const char *given = dpe_calibrate_value(args, "--window");
+    int64_t window = dpe_detect_default_window(shorter->trained);
+    if (given != NULL) {
+        (void)dpe_parse_length(given, 1, DPE_MOST_COUNT, &window); /* the options have checked it */
+    }
     int n = 0;
     entry->lengths[0] = '\0';
     for (int halves = 7; halves >= 0; halves--) {
         int64_t length = entry->length >> halves;
-        if (length >= shorter->window && length > 0 && is_near(shorter, length, entry->length)) {
+        if (length >= window && length > 0 && is_near(shorter, length, entry->length)) {
             size_t used = strlen(entry->lengths);
             snprintf(entry->lengths + used, sizeof entry->lengths - used, "%s%lld",
                      n++ > 0 ? "," : "", (long long)length);
@@ -165,7 +171,7 @@ dpe_status dpe_calibrate_start(struct batch *batch, struct dpe_error *err)
     dpe_status status = path != NULL ? read_shorter(path, &shorter, err)
                                      : dpe_fail(err, DPE_NO_MEMORY, "out of memory for a path");
     if (status == DPE_OK) {
-        limit_lengths(&shorter, entry);
+        limit_lengths(batch->args, &shorter, entry);
         dpe_log_info("%lld tokens: detecting lengths %s (%s)", (long long)entry->length,
                      entry->lengths[0] != '\0' ? entry->lengths : "auto",
                      entry->lengths[0] != '\0' ? "near those that the shorter entry chose"

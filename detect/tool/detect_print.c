@@ -445,7 +445,17 @@ void dpe_detect_suggest(const struct detect_inputs *inputs)
     char model[1024], table[1024];
     dpe_tool_quote(inputs->args->job.model, model, sizeof model);
     dpe_tool_quote(inputs->args->job.output, table, sizeof table);
-    dpe_tool_next("dpe-run -m %s --table %s --prompt-file FILE", model, table);
+    if (inputs->args->selection != NULL) {
+        /* The table does not apply the selection that it was found under. */
+        char spec[1536], method[1536];
+        const char *keys = inputs->args->selection;
+        snprintf(spec, sizeof spec, "select:%.400s%sover=table:%.1023s", keys, keys[0] != '\0' ? "," : "",
+                 inputs->args->job.output);
+        dpe_tool_next("dpe-run -m %s --method %s --prompt-file FILE", model,
+                      dpe_tool_quote(spec, method, sizeof method));
+    } else {
+        dpe_tool_next("dpe-run -m %s --table %s --prompt-file FILE", model, table);
+    }
     dpe_tool_next("dpe-report %s -o report.html", table);
 }
 

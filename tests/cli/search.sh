@@ -30,6 +30,7 @@ search() {
 search --against yarn -o "$work/calm.h5" --keep-journal || fail "search: $(cat "$work/err")"
 cp "$work/out" "$work/calm.txt"
 head -1 "$work/calm.txt" | grep -q "^The table holds the [a-z]* plan: recall " || fail "first line: $(head -1 "$work/calm.txt")"
+grep -q "^  measured on texts with [a-z0-9]* keys* of " "$work/calm.txt" || fail "the task is not named: $(head -4 "$work/calm.txt")"
 grep -q "^temperature, round 1: changed" "$work/calm.txt" || fail "no temperature was found: $(cat "$work/calm.txt")"
 read_tokens=$(sed -n 's/.* \([0-9]*\) tokens were read.*/\1/p' "$work/err")
 for path in /search/step /search/move /search/chosen /search/p_value /search/tried /search/temperature /search/length \

@@ -290,7 +290,14 @@ static void weigh_marks(const struct dpe_cpu_select_call *call, int64_t kv_head,
             memcpy(room->dots + h * DPE_CPU_BLOCK, room->p + h * call->layout.blocks + i,
                    (size_t)count * sizeof *room->dots);
         }
-        const struct dpe_cpu_few few = {heads, count, args->head_dim, room->dots, mark, alpha};
+        const struct dpe_cpu_few few = {
+            .rows = heads,
+            .count = count,
+            .width = args->head_dim,
+            .p = room->dots,
+            .v = mark,
+            .alpha = alpha,
+        };
         call->kernels->accumulate_few(&few, out);
         i += count;
     }

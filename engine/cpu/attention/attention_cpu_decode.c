@@ -1,7 +1,7 @@
 /* Attention for few rows (token-by-token decoding): nothing is packed. The keys of a query are cut
- * into fixed splits, every (query, KV head, split) is one item: it rotates each key once, in registers,
- * takes the products with all query heads of the KV head, and keeps softmax state and sums of its own;
- * at the end the splits are put together in order. */
+ * into fixed splits, every (query, KV head, split) is one item: it rotates each key once, in
+ * registers, takes the products with all query heads of the KV head, and keeps softmax state and
+ * sums of its own; at the end the splits are put together in order. */
 #include <math.h>
 #include <string.h>
 
@@ -89,8 +89,8 @@ void dpe_cpu_rotate_query(const struct dpe_cpu_kernels *kernels, const struct dp
     int64_t d = args->head_dim;
     dpe_copy_select(args, head, select);
     for (int c = 0; c < copies->n; c++) {
-        struct dpe_cpu_rotation rotation = dpe_copy_rotation(
-            args, &copies->copies[c], args->rotation->q_table[0], place, select);
+        struct dpe_cpu_rotation rotation =
+            dpe_copy_rotation(args, &copies->copies[c], args->rotation->q_table[0], place, select);
         kernels->rotate(&rotation, args->q + (row * args->n_heads + head) * d, d, 1, out + c * d);
     }
 }
@@ -180,7 +180,8 @@ static bool key_logits(const struct dpe_cpu_query *query, const struct dpe_cpu_k
     return visible;
 }
 
-/* o [heads][head_dim] = alpha · o + s · values, a tile of rows at a time where they are unpacked. */
+/* o [heads][head_dim] = alpha · o + s · values, a tile of rows at a time where they are unpacked.
+ */
 static void add_values(const struct dpe_cpu_query *query, const struct dpe_cpu_keys *keys,
                        int64_t kv_head, int64_t heads, const float *s, const float *alpha, float *o)
 {
@@ -191,7 +192,15 @@ static void add_values(const struct dpe_cpu_query *query, const struct dpe_cpu_k
         int64_t count = keys->count - i < most ? keys->count - i : most;
         const float *v =
             dpe_attention_rows(args, DPE_KV_VALUES, kv_head, keys->row + i, count, query->tile);
-        struct dpe_cpu_few few = {heads, count, args->head_dim, s + i, v, i == 0 ? alpha : keep};
+        const struct dpe_cpu_few few = {
+            .rows = heads,
+            .count = count,
+            .width = args->head_dim,
+            .p = s + i,
+            .v = v,
+            .alpha = i == 0 ? alpha : keep,
+            .after = query->after,
+        };
         query->kernels->accumulate_few(&few, o);
     }
 }
@@ -295,6 +304,25 @@ static void begin_walk(const struct call *call, int64_t row, int64_t kv_head, in
     dpe_cpu_query_begin(&walk->query);
 }
 
+/* The keys that are probably met after those before walk->next: of this KV head, at the end of a
+ * split of the next one, which is the next item. NULL: they are unpacked, or there are none. */
+static const float *keys_after(const struct dpe_attention *args, const struct walk *walk)
+{
+    int64_t kv_head = walk->query.head / walk->query.heads;
+    int64_t n = walk->next;
+    int64_t end = 0;
+    if (n == walk->end) {
+        bool other = kv_head + 1 < args->n_kv_heads;
+        n = other ? (n - 1) / SPLIT * SPLIT : n;
+        kv_head = other ? kv_head + 1 : 0;
+    }
+    if (args->kv != NULL || n > walk->query.place) {
+        return NULL;
+    }
+    return args->k +
+           (kv_head * args->capacity + dpe_key_row(args, walk->row, n, &end)) * args->head_dim;
+}
+
 /* The next block of keys; false: there is none. */
 static bool walk_on(const struct dpe_attention *args, struct walk *walk)
 {
@@ -306,12 +334,13 @@ static bool walk_on(const struct dpe_attention *args, struct walk *walk)
     walk->next = walk->next - n < DPE_CPU_BLOCK ? walk->next : n + DPE_CPU_BLOCK;
     walk->next = walk->next < walk->end ? walk->next : walk->end;
     keys.count = walk->next - n;
+    walk->query.after = keys_after(args, walk);
     dpe_cpu_query_meet(&walk->query, &keys);
     return true;
 }
 
-/* A row, KV head and split. Rows that read the same keys meet each block of them one after another, while
- * it is in the second cache level: their first one does so for all. */
+/* A row, KV head and split. Rows that read the same keys meet each block of them one after another,
+ * while it is in the second cache level: their first one does so for all. */
 static void run_item(const struct call *call, int64_t index)
 {
     const struct dpe_attention *args = call->args;

@@ -81,6 +81,7 @@ struct dpe_cpu_query {
     float *rotated;             /**< [DPE_CPU_ROTATED][head_dim] */
     float *tile;                /**< the same, for rows that a dpe_kv unpacks */
     uint32_t *select;           /**< [head_dim / 2] */
+    const float *after;         /**< keys that are met next, requested meanwhile; or NULL */
     struct dpe_reach reach[DPE_MAX_BANDS];
 };
 enum { DPE_CPU_ROTATED = 32 /**< keys rotated at a time */ };

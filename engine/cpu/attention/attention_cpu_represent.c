@@ -173,7 +173,14 @@ static void attend_block(const struct dpe_cpu_select_call *call, int64_t kv_head
         const float *values =
             v != NULL ? v + (n - first) * d
                       : dpe_attention_rows(args, DPE_KV_VALUES, kv_head, row, count, room->tile);
-        const struct dpe_cpu_few few = {rows, count, d, room->dots, values, alpha};
+        const struct dpe_cpu_few few = {
+            .rows = rows,
+            .count = count,
+            .width = d,
+            .p = room->dots,
+            .v = values,
+            .alpha = alpha,
+        };
         kernels->accumulate_few(&few, room->o);
         n += count;
     }

@@ -9,7 +9,8 @@
 
 enum {
     PANEL = 2 * VL,
-    AHEAD = 32, /* rows between the one that is read and the one that is prefetched */
+    AHEAD = 16, /* rows between the one that is read and the one that is requested again */
+    LINE = 16,  /* floats */
     STREAM = 2048, /* floats of x that stay in the first cache level beside a stream of weights */
     FEW_ROWS = VL == 16 ? 4 : 2, /* rows of `accumulate_few` whose sums fit the registers */
     TOGETHER = VL == 16 ? 4 : 2, /* weight rows of `dots` whose sums fit the registers */

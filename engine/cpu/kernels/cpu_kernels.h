@@ -43,6 +43,7 @@ struct dpe_cpu_spans {
 struct dpe_cpu_few {
     int64_t rows, count, width;
     const float *p, *v, *alpha;
+    const float *after; /**< [count][width] that is read next, requested meanwhile; or NULL */
 };
 
 /** out[r · ldo + i] = x row r · weight row i for r < rows ≤ 4, i < n; k columns; weights row-major
@@ -65,7 +66,6 @@ struct dpe_cpu_key_dots {
     const uint8_t *mask; /**< [rows][n_pairs]: pairs of 0 are rotated by base_cos, base_sin for this
                               head; NULL: none is */
     const float *keys;   /**< [n][k] */
-    const float *after;  /**< [n][k] that is read next, requested meanwhile; or NULL */
     int64_t n, k, rows;
     const float *q; /**< row stride ldq */
     int64_t ldq;
@@ -73,6 +73,7 @@ struct dpe_cpu_key_dots {
     int64_t ldo;
     float *room;     /**< [n][k], what is there afterwards is not said */
     uint32_t *words; /**< [n_pairs], the same */
+    const float *after; /**< [n][k] that is read next, requested meanwhile; or NULL */
 };
 
 /** A tile [rows ≤ mr][panel] of a product and what happens to its first `columns` columns on the

@@ -123,8 +123,8 @@ static void kernel_accumulate_row(const float *p, int64_t first, const float *v,
 
 /* Rows r … of kernel_accumulate_few, one to FEW_ROWS, and one or four vectors from column c on
  * (counts are constants after inlining). */
-static ALWAYS_INLINE void few_columns(int rows, int vectors, const struct dpe_cpu_few *few, int64_t r,
-                               int64_t c, float *o)
+static ALWAYS_INLINE void few_columns(int rows, int vectors, const struct dpe_cpu_few *few,
+                                      int64_t r, int64_t c, float *o)
 {
     int64_t width = few->width;
     const float *p = few->p + r * DPE_CPU_BLOCK;
@@ -142,7 +142,12 @@ static ALWAYS_INLINE void few_columns(int rows, int vectors, const struct dpe_cp
 #pragma GCC unroll 4
         for (int j = 0; j < vectors; j++) {
             vec b = v_load(v + n * width + j * VL);
-            prefetch(v + n * width + j * VL, AHEAD * width);
+            if (r == 0) {
+                prefetch(v + n * width + j * VL, AHEAD * width);
+            }
+            if (r == 0 && few->after != NULL) {
+                prefetch(few->after + c + n * width + j * VL, 0);
+            }
 #pragma GCC unroll 4
             for (int i = 0; i < rows; i++) {
                 sum[i][j] = v_fma(v_set1(p[i * DPE_CPU_BLOCK + n]), b, sum[i][j]);

@@ -99,10 +99,10 @@ static ALWAYS_INLINE void dots_rows(enum dpe_dtype dtype, int together, int rows
     }
 }
 
-/* One row of x waits for memory. While x stays in the first cache level, weight rows one after another
- * are a stream that the processor reads at 0.9 of its full rate (Zen 4). Beside a longer x that falls to
- * 0.4 to 0.6, and several rows side by side, which request those that come next, reach 0.7 to 0.9. More
- * rows of x take a piece of x through several weight rows. */
+/* One row of x waits for memory. While x stays in the first cache level, weight rows one after
+ * another are a stream that the processor reads at 0.9 of its full rate (Zen 4). Beside a longer x
+ * that falls to 0.4 to 0.6, and several rows side by side, which request those that come next,
+ * reach 0.7 to 0.9. More rows of x take a piece of x through several weight rows. */
 static ALWAYS_INLINE void dots_as(enum dpe_dtype dtype, const struct dpe_cpu_dots *dots)
 {
     switch (dots->rows) {
@@ -143,94 +143,115 @@ static void kernel_dots(const struct dpe_cpu_dots *dots)
     }
 }
 
-/* Requests a vector of pairs of what dots_in_registers reads soon: the key AHEAD rows on, and row `at` of
- * what comes after the keys. */
-static ALWAYS_INLINE void request_keys(const struct dpe_cpu_key_dots *dots, int64_t at, int64_t pair)
-{
-    int64_t n_pairs = dots->rotation->n_pairs;
-    prefetch(dots->keys + at * dots->k + pair, AHEAD * dots->k);
-    prefetch(dots->keys + at * dots->k + pair + n_pairs, AHEAD * dots->k);
-    if (dots->after != NULL) {
-        prefetch(dots->after + at * dots->k + pair, 0);
-        prefetch(dots->after + at * dots->k + pair + n_pairs, 0);
-    }
-}
-
-/* kernel_dots_rotated where a row is 2 · halves vectors; halves, masked and rows are constants after
- * inlining. A key is rotated once (masked: by both tables), in registers; a head takes its pairs from
- * either. */
-static ALWAYS_INLINE void dots_in_registers(int halves, bool masked, int rows,
-                                            const struct dpe_cpu_key_dots *dots)
+/* Requests, for pairs pair … pair+VL−1 of key n, as much of what is read later: the same of what
+ * comes after these keys, and again of the key AHEAD rows on, of its cosines and sines. The
+ * processor drops requests while it waits for many, so that one alone, however early, leaves gaps;
+ * and requests in bursts are dropped more often. */
+static ALWAYS_INLINE void request_key(bool masked, int64_t n_pairs,
+                                      const struct dpe_cpu_key_dots *dots, int64_t n, int64_t pair)
 {
     const struct dpe_cpu_rotation *rotation = dots->rotation;
-    int64_t n_pairs = rotation->n_pairs;
-    vmask mask[4][4];
-    for (int r = 0; masked && r < rows; r++) {
-        for (int h = 0; h < halves; h++) {
-            mask[r][h] = v_mask(dots->mask + r * n_pairs + h * VL);
-        }
+    int64_t angle = n * n_pairs + pair;
+    prefetch(rotation->cos + angle, AHEAD * n_pairs);
+    prefetch(rotation->sin + angle, AHEAD * n_pairs);
+    if (masked) {
+        prefetch(rotation->base_cos + angle, AHEAD * n_pairs);
+        prefetch(rotation->base_sin + angle, AHEAD * n_pairs);
     }
-    for (int64_t n = 0; n < dots->n; n += 4) {
-        vec sum[4][4];
-        float sums[4];
-        int64_t count = least(4, dots->n - n);
-#pragma GCC unroll 4
-        for (int i = 0; i < 4; i++) {
-            int64_t at = least(n + i, dots->n - 1);
-            const float *key = dots->keys + at * dots->k;
-#pragma GCC unroll 4
-            for (int r = 0; r < rows; r++) {
-                sum[r][i] = v_set1(0.0F);
-            }
-#pragma GCC unroll 4
-            for (int h = 0; h < halves; h++) {
-                int64_t pair = h * VL;
-                int64_t angle = at * n_pairs + pair;
-                vec a = v_load(key + pair);
-                vec b = v_load(key + pair + n_pairs);
-                vec first;
-                vec second;
-                vec base[2];
-                turn(a, b, v_load(rotation->cos + angle), v_load(rotation->sin + angle), &first,
-                     &second);
-                if (masked) {
-                    turn(a, b, v_load(rotation->base_cos + angle),
-                         v_load(rotation->base_sin + angle), &base[0], &base[1]);
-                }
-                request_keys(dots, at, pair);
-#pragma GCC unroll 4
-                for (int r = 0; r < rows; r++) {
-                    const float *q = dots->q + r * dots->ldq + pair;
-                    vec x = masked ? v_blend(mask[r][h], first, base[0]) : first;
-                    vec y = masked ? v_blend(mask[r][h], second, base[1]) : second;
-                    sum[r][i] = v_fma(x, v_load(q), sum[r][i]);
-                    sum[r][i] = v_fma(y, v_load(q + n_pairs), sum[r][i]);
-                }
-            }
-        }
-#pragma GCC unroll 4
-        for (int r = 0; r < rows; r++) {
-            v_sum4(sum[r], sums);
-            memcpy(dots->out + r * dots->ldo + n, sums, (size_t)count * sizeof *sums);
+#pragma GCC unroll 2
+    for (int64_t i = 0; i < 2 * VL; i += LINE) {
+        prefetch(dots->keys + 2 * angle + i, AHEAD * 2 * n_pairs);
+        if (dots->after != NULL) {
+            prefetch(dots->after + 2 * angle + i, 0);
         }
     }
 }
 
-static ALWAYS_INLINE void dots_in_registers_rows(int halves, bool masked,
+/* Keys n … n+keys−1 of kernel_dots_rotated, a row being 2 · n_pairs in whole vectors; masked, keys,
+ * rows and n_pairs are constants after inlining. A key is rotated once (masked: by both tables), in
+ * registers; a head takes its pairs from either. */
+static ALWAYS_INLINE void dots_of_keys(bool masked, int keys, int rows, int64_t n_pairs,
+                                       const struct dpe_cpu_key_dots *dots, int64_t n)
+{
+    const float *key = dots->keys + n * 2 * n_pairs;
+    const struct dpe_cpu_rotation *rotation = dots->rotation;
+    const float *c = rotation->cos + n * n_pairs;
+    const float *s = rotation->sin + n * n_pairs;
+    const float *base_c = masked ? rotation->base_cos + n * n_pairs : NULL;
+    const float *base_s = masked ? rotation->base_sin + n * n_pairs : NULL;
+    vec sum[4][4];
+#pragma GCC unroll 4
+    for (int r = 0; r < rows; r++) {
+#pragma GCC unroll 4
+        for (int i = 0; i < 4; i++) {
+            sum[r][i] = v_set1(0.0F);
+        }
+    }
+#pragma GCC unroll 1
+    for (int64_t pair = 0; pair < n_pairs; pair += VL) {
+        vmask mask[4];
+#pragma GCC unroll 4
+        for (int r = 0; masked && r < rows; r++) {
+            mask[r] = v_mask(dots->mask + r * n_pairs + pair);
+        }
+#pragma GCC unroll 4
+        for (int i = 0; i < keys; i++) {
+            int64_t angle = i * n_pairs + pair;
+            vec a = v_load(key + i * 2 * n_pairs + pair);
+            vec b = v_load(key + i * 2 * n_pairs + n_pairs + pair);
+            request_key(masked, n_pairs, dots, n + i, pair);
+            vec first;
+            vec second;
+            vec base[2];
+            turn(a, b, v_load(c + angle), v_load(s + angle), &first, &second);
+            if (masked) {
+                turn(a, b, v_load(base_c + angle), v_load(base_s + angle), &base[0], &base[1]);
+            }
+#pragma GCC unroll 4
+            for (int r = 0; r < rows; r++) {
+                const float *q = dots->q + r * dots->ldq + pair;
+                vec x = masked ? v_blend(mask[r], first, base[0]) : first;
+                vec y = masked ? v_blend(mask[r], second, base[1]) : second;
+                sum[r][i] = v_fma(x, v_load(q), sum[r][i]);
+                sum[r][i] = v_fma(y, v_load(q + n_pairs), sum[r][i]);
+            }
+        }
+    }
+#pragma GCC unroll 4
+    for (int r = 0; r < rows; r++) {
+        float sums[4];
+        v_sum4(sum[r], sums);
+        memcpy(dots->out + r * dots->ldo + n, sums, (size_t)keys * sizeof *sums);
+    }
+}
+
+static ALWAYS_INLINE void dots_in_registers(bool masked, int rows, int64_t n_pairs,
+                                            const struct dpe_cpu_key_dots *dots)
+{
+    int64_t n = 0;
+    for (; n + 4 <= dots->n; n += 4) {
+        dots_of_keys(masked, 4, rows, n_pairs, dots, n);
+    }
+    for (; n < dots->n; n++) {
+        dots_of_keys(masked, 1, rows, n_pairs, dots, n);
+    }
+}
+
+static ALWAYS_INLINE void dots_in_registers_rows(bool masked, int64_t n_pairs,
                                                  const struct dpe_cpu_key_dots *dots)
 {
     switch (dots->rows) {
     case 1:
-        dots_in_registers(halves, masked, 1, dots);
+        dots_in_registers(masked, 1, n_pairs, dots);
         break;
     case 2:
-        dots_in_registers(halves, masked, 2, dots);
+        dots_in_registers(masked, 2, n_pairs, dots);
         break;
     case 3:
-        dots_in_registers(halves, masked, 3, dots);
+        dots_in_registers(masked, 3, n_pairs, dots);
         break;
     default:
-        dots_in_registers(halves, masked, 4, dots);
+        dots_in_registers(masked, 4, n_pairs, dots);
         break;
     }
 }
@@ -267,17 +288,17 @@ static void dots_in_room(const struct dpe_cpu_key_dots *dots)
 static void kernel_dots_rotated(const struct dpe_cpu_key_dots *dots)
 {
     int64_t n_pairs = dots->rotation->n_pairs;
-    if (n_pairs == 2 * VL && VL > 4) {
+    if (n_pairs == 32 && VL > 4) {
         if (dots->mask != NULL) {
-            dots_in_registers_rows(2, true, dots);
+            dots_in_registers_rows(true, 32, dots);
         } else {
-            dots_in_registers_rows(2, false, dots);
+            dots_in_registers_rows(false, 32, dots);
         }
-    } else if (n_pairs == 4 * VL && VL > 4) {
+    } else if (n_pairs == 64 && VL > 4) {
         if (dots->mask != NULL) {
-            dots_in_registers_rows(4, true, dots);
+            dots_in_registers_rows(true, 64, dots);
         } else {
-            dots_in_registers_rows(4, false, dots);
+            dots_in_registers_rows(false, 64, dots);
         }
     } else {
         dots_in_room(dots);

@@ -274,6 +274,8 @@ bool dpe_select_supports(const struct dpe_selection *selection, const char **wha
                        selection->representative == DPE_REPRESENT_COMPRESSED;
     *what = probability
                 ? "choose by the probabilities of keys"
+            : selection->first > 0
+                ? "choose blocks whatever their scores"
             : own && selection->block > DPE_SELECT_MOST_BLOCK
                 ? "represent blocks of more than 4096 keys by what attends to them"
                 : NULL;

@@ -107,6 +107,22 @@ static void many_long_differences_are_still_named(void **state)
     dpe_identity_free(&other);
 }
 
+static void tasks_in_words(void **state)
+{
+    (void)state;
+    static const char *const cases[][2] = {
+        {"keys=1,values=4,queries=1,digits=7,depth=drawn,repeat=0", "one key of 4 values"},
+        {"keys=4,values=1,queries=1,digits=7,asked=4", "4 keys of one value"},
+        {"keys=4,values=4,queries=2,digits=7", "4 keys of 4 values, 2 asked for at once"},
+        {"16 samples, trained length 256, window 32, from keys=1,values=4", ""},
+        {NULL, ""},
+    };
+    char text[DPE_TASK_WORDS];
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        assert_string_equal(dpe_identity_task_words(cases[i][0], text), cases[i][1]);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -114,6 +130,7 @@ int main(void)
         WITH_SCRATCH(every_differing_field_is_listed),
         cmocka_unit_test(a_difference_in_the_middle_is_shown),
         WITH_SCRATCH(many_long_differences_are_still_named),
+        cmocka_unit_test(tasks_in_words),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
