@@ -1,6 +1,7 @@
 /* Matrix products of the CPU backend. Many rows: activations are packed once, weights are widened
  * to fp32 and packed by the thread that multiplies them, a few columns at a time, so that no fp32
- * copy of a layer is ever needed. Few rows: weights are read once in their own type. */
+ * copy of a layer is ever needed. Few rows: weights are read once in their own type; with kernels
+ * for bfloat16 those of that type are multiplied in it. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -124,9 +125,16 @@ void dpe_cpu_products_free(struct dpe_cpu_products *products)
 struct job {
     const struct dpe_cpu_products *all;
     const struct dpe_cpu_product *product;
-    int64_t n, k, ldw; /* weight rows and columns, elements from a row to the next */
-    const float *bias; /* [n] or NULL */
+    int64_t n, k, ldw;  /* weight rows and columns, elements from a row to the next */
+    const float *bias;  /* [n] or NULL */
+    const float *pairs; /* few rows in bfloat16: x [rows][units of k]; else NULL */
 };
+
+/* What stands for a float of k in packs, panels and pairs: itself, or two in bfloat16. */
+static int64_t units(const struct job *job, int64_t k)
+{
+    return job->all->bf16 != NULL ? (k + 1) / 2 : k;
+}
 
 static const char *weight_at(const struct job *job, int64_t row, int64_t column)
 {
@@ -155,6 +163,8 @@ static void few_columns(const struct job *job, int64_t c)
 {
     const struct dpe_cpu_product *p = job->product;
     int64_t n = least(DOT_COLUMNS, job->n - c);
+    const float *x = job->pairs != NULL ? job->pairs : p->x;
+    int64_t ldx = job->pairs != NULL ? units(job, job->k) : job->k;
     bool direct = job->bias == NULL && !p->accumulate;
     for (int64_t r = 0; r < p->rows; r += 4) {
         float sums[4 * DOT_COLUMNS];
@@ -167,12 +177,12 @@ static void few_columns(const struct job *job, int64_t c)
             .n = n,
             .k = job->k,
             .rows = rows,
-            .x = p->x + r * job->k,
-            .ldx = job->k,
+            .x = x + r * ldx,
+            .ldx = ldx,
             .out = direct ? out : sums,
             .ldo = direct ? job->n : DOT_COLUMNS,
         };
-        job->all->kernels->dots(&dots);
+        (job->pairs != NULL ? job->all->bf16->dots : job->all->kernels->dots)(&dots);
         for (int64_t row = 0; row < rows && !direct; row++) {
             add_sums(job, c, n, sums + row * DOT_COLUMNS, out + row * job->n);
         }
@@ -187,6 +197,27 @@ static void few_item(const struct job *jobs, const int64_t *ends, int64_t i)
         j++;
     }
     few_columns(&jobs[j], (i - (j > 0 ? ends[j - 1] : 0)) * DOT_COLUMNS);
+}
+
+/* Rounds x of the jobs that are multiplied in bfloat16, once where it is the same. */
+static void halve_few(const struct dpe_cpu_products *all, struct job *jobs, int n_jobs)
+{
+    float *pairs = all->packed_x;
+    for (int i = 0; i < n_jobs; i++) {
+        const struct dpe_cpu_product *p = jobs[i].product;
+        if (p->weight->dtype != DPE_BF16) {
+            continue;
+        }
+        if (i > 0 && jobs[i - 1].pairs != NULL && p->x == jobs[i - 1].product->x) {
+            jobs[i].pairs = jobs[i - 1].pairs;
+            continue;
+        }
+        jobs[i].pairs = pairs;
+        for (int64_t r = 0; r < p->rows; r++) {
+            all->bf16->halve(p->x + r * jobs[i].k, jobs[i].k, pairs);
+            pairs += units(&jobs[i], jobs[i].k);
+        }
+    }
 }
 
 /* All jobs as one list of items. Each thread has a run of them, so that it reads weights in the
@@ -212,12 +243,6 @@ static void few_rows(const struct dpe_cpu_products *all, const struct job *jobs,
     for (int64_t i = 0; i < items; i++) {
         few_item(jobs, ends, i);
     }
-}
-
-/* What stands for a float of k in packs and panels: itself, or two in bfloat16. */
-static int64_t units(const struct job *job, int64_t k)
-{
-    return job->all->bf16 != NULL ? (k + 1) / 2 : k;
 }
 
 /* Rows first … first+n−1 of x as a row pack; `halved` has room for mr rows. */
@@ -386,6 +411,9 @@ void dpe_cpu_product_several(const struct dpe_cpu_products *products,
         }
     }
     if (several->rows <= FEW_ROWS) {
+        if (products->bf16 != NULL) {
+            halve_few(products, jobs, n);
+        }
         few_rows(products, jobs, n);
         return;
     }

@@ -26,7 +26,7 @@ struct dpe_cpu_product {
 struct dpe_cpu_products {
     const struct dpe_cpu_kernels *kernels;
     int n_threads;
-    const struct dpe_cpu_bf16 *bf16; /**< products of many rows in bfloat16; NULL: in float */
+    const struct dpe_cpu_bf16 *bf16; /**< products in bfloat16; NULL: in float */
     bool blas;                       /**< OpenBLAS instead of our tiles (portable kernels) */
     void (*sgemm)(void);             /**< OpenBLAS' function, a dpe_sgemm (blas.h) */
     int64_t most_rows, most_columns;
@@ -35,7 +35,8 @@ struct dpe_cpu_products {
 /** Bytes that dpe_cpu_products_make allocates. */
 uint64_t dpe_cpu_products_bytes(const struct dpe_cpu_kernels *kernels,
                                 const struct dpe_config *config, int n_threads);
-/** bf16: NULL, or kernels for products of many rows. */
+/** bf16: NULL, or kernels for all products but those of up to 8 rows with weights of other types
+ *  than bfloat16, which stay in float. */
 dpe_status dpe_cpu_products_make(const struct dpe_cpu_kernels *kernels,
                                  const struct dpe_cpu_bf16 *bf16, const struct dpe_config *config,
                                  int n_threads, struct dpe_cpu_products *products,
@@ -43,8 +44,8 @@ dpe_status dpe_cpu_products_make(const struct dpe_cpu_kernels *kernels,
 void dpe_cpu_products_free(struct dpe_cpu_products *products);
 void dpe_cpu_product(const struct dpe_cpu_products *products,
                      const struct dpe_cpu_product *product);
-/** n ≤ DPE_CPU_MAX_PRODUCTS products of equally many rows that do not depend on each other. Those of
- *  few rows run together, so that threads wait for each other once. */
+/** n ≤ DPE_CPU_MAX_PRODUCTS products of equally many rows that do not depend on each other. Those
+ * of few rows run together, so that threads wait for each other once. */
 void dpe_cpu_product_several(const struct dpe_cpu_products *products,
                              const struct dpe_cpu_product *several, int n);
 

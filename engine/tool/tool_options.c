@@ -30,7 +30,7 @@ static const struct argp_option options_table[] = {
      "devices are tested against it",
      50},
     {"dtype", KEY_DTYPE, "f32|bf16", 0,
-     "What the CPU multiplies prompts in (default: f32). bf16 rounds weights and activations; it is "
+     "What the CPU multiplies in (default: f32). bf16 rounds weights and activations; it is "
      "faster on processors with AVX512-BF16, and its results are recorded as device cpu-bf16",
      50},
     {"threads", KEY_THREADS, "N", DPE_BASIC, "Threads to use (default: all cores)", 50},

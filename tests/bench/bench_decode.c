@@ -2,9 +2,11 @@
  * in turn with it, because other work may share the machine: steps of 1 to 8 sequences of a model
  * folder, and attention of one query alone (rope, and dpe with half of the pairs of each head).
  *
- *   bench_decode MODEL [THREADS [KEYS [STEPS]]]     defaults: 1, 16384 (of attention), 40
- * Wall-clock time of the fastest four steps or call of attention, share of the fastest read. One JSON object a line. Tools set
- * how long a thread waits before it sleeps (engine/README.md); here the environment does. */
+ *   bench_decode [-b] MODEL [THREADS [KEYS [STEPS]]]     defaults: 1, 16384 (of attention), 40
+ * With -b, steps on the device cpu-bf16 too, after those in float of as many sequences.
+ * Wall-clock time of the fastest four steps or call of attention, share of the fastest read. One
+ * JSON object a line. Tools set how long a thread waits before it sleeps (engine/README.md); here
+ * the environment does. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -15,8 +17,8 @@
 #include <omp.h>
 
 #include "engine/base/base.h"
-#include "engine/cpu/kernels/cpu_kernels.h"
 #include "engine/cpu/attention/attention_cpu.h"
+#include "engine/cpu/kernels/cpu_kernels.h"
 #include "engine/model/model.h"
 #include "engine/ops/options.h"
 #include "engine/plan/methods/methods.h"
@@ -83,60 +85,85 @@ static void read_once(struct reads *reads)
 
 static double weight_bytes(const struct dpe_config *c)
 {
-    int64_t n =
-        (int64_t)dpe_config_parameters(c) - (c->tied_embeddings ? 0 : c->vocab * c->hidden);
+    int64_t n = (int64_t)dpe_config_parameters(c) - (c->tied_embeddings ? 0 : c->vocab * c->hidden);
     return (double)n * (c->dtype == DPE_F32 ? 4.0 : 2.0);
 }
 
-static void step_batches(const char *folder, struct reads *reads, int steps)
+static struct dpe_session *steps_open(const struct dpe_model *model, const char *device,
+                                      int threads, int steps)
 {
     struct dpe_error err = {0};
-    struct dpe_model *model = NULL;
-    must(dpe_model_open(folder, NULL, &model, &err), &err);
     const struct dpe_config *c = dpe_model_config(model);
     const struct dpe_plan_context context = {
         .config = c, .trained_length = c->max_position, .length = CONTEXT + steps};
     struct dpe_plan plan;
     must(dpe_plan_make("rope", &context, &plan, &err), &err);
-    const struct dpe_session_options options = {.n_threads = reads->threads,
+    const struct dpe_session_options options = {.device = device,
+                                                .n_threads = threads,
                                                 .capacity = CONTEXT + MOST * (steps + 1),
                                                 .positions = CONTEXT + steps + 1,
                                                 .branches = MOST};
     struct dpe_session *s = NULL;
     must(dpe_session_create(model, &plan, &options, &s, &err), &err);
-    float *logits = some((size_t)(MOST * c->vocab) * sizeof *logits);
+    dpe_plan_free(&plan);
+    return s;
+}
+
+static void step_batch(struct dpe_session *s, const struct dpe_config *c, const char *device,
+                       int64_t n, struct reads *reads, int steps, float *logits)
+{
+    struct dpe_error err = {0};
     int32_t tokens[CONTEXT];
     int64_t branches[MOST];
     for (int i = 0; i < CONTEXT; i++) {
         tokens[i] = (int32_t)(i * 37 % c->vocab);
     }
-    for (int64_t n = 1; n <= MOST; n *= 2) {
-        must(dpe_session_cut(s, 0, &err), &err);
-        must(dpe_session_feed(s, tokens, CONTEXT, logits, &err), &err);
-        must(dpe_session_branch(s, n, steps + 1, &err), &err);
-        double best = HUGE_VAL;
-        for (int step = 0; step + TOGETHER <= steps; step += TOGETHER) {
-            read_once(reads);
-            double start = dpe_clock();
-            for (int i = 0; i < TOGETHER; i++) {
-                for (int64_t b = 0; b < n; b++) {
-                    branches[b] = b;
-                    tokens[b] = (int32_t)(((step + i) * 7 + b) % c->vocab);
-                }
-                must(dpe_session_step(s, n, branches, tokens, logits, &err), &err);
+    must(dpe_session_cut(s, 0, &err), &err);
+    must(dpe_session_feed(s, tokens, CONTEXT, logits, &err), &err);
+    must(dpe_session_branch(s, n, steps + 1, &err), &err);
+    double best = HUGE_VAL;
+    for (int step = 0; step + TOGETHER <= steps; step += TOGETHER) {
+        read_once(reads);
+        double start = dpe_clock();
+        for (int i = 0; i < TOGETHER; i++) {
+            for (int64_t b = 0; b < n; b++) {
+                branches[b] = b;
+                tokens[b] = (int32_t)(((step + i) * 7 + b) % c->vocab);
             }
-            best = fmin(best, (dpe_clock() - start) / TOGETHER);
+            must(dpe_session_step(s, n, branches, tokens, logits, &err), &err);
         }
-        double rate = weight_bytes(c) / best;
-        printf("{\"what\": \"step\", \"threads\": %d, \"sequences\": %" PRId64
-               ", \"ms\": %.3f, \"tokens/s\": %.1f, \"GB/s\": %.1f, \"read\": %.1f, \"share\": %.3f}\n",
-               reads->threads, n, 1e3 * best, (double)n / best, 1e-9 * rate, 1e-9 * reads->best,
-               rate / reads->best);
-        fflush(stdout);
+        best = fmin(best, (dpe_clock() - start) / TOGETHER);
+    }
+    double rate = weight_bytes(c) / best;
+    printf("{\"what\": \"step\", \"device\": \"%s\", \"threads\": %d, \"sequences\": %" PRId64
+           ", \"ms\": %.3f, \"tokens/s\": %.1f, \"GB/s\": %.1f, \"read\": %.1f, \"share\": %.3f}\n",
+           device, reads->threads, n, 1e3 * best, (double)n / best, 1e-9 * rate, 1e-9 * reads->best,
+           rate / reads->best);
+    fflush(stdout);
+}
+
+static void step_batches(const char *folder, bool bf16, struct reads *reads, int steps)
+{
+    static const char *const devices[] = {"cpu", "cpu-bf16"};
+    struct dpe_error err = {0};
+    struct dpe_model *model = NULL;
+    must(dpe_model_open(folder, NULL, &model, &err), &err);
+    const struct dpe_config *c = dpe_model_config(model);
+    float *logits = some((size_t)(MOST * c->vocab) * sizeof *logits);
+    struct dpe_session *sessions[2] = {NULL, NULL};
+    int n_devices = bf16 ? 2 : 1;
+    for (int d = 0; d < n_devices; d++) {
+        sessions[d] = steps_open(model, devices[d], reads->threads, steps);
+    }
+    for (int64_t n = 1; n <= MOST; n *= 2) {
+        for (int d = 0; d < n_devices; d++) {
+            step_batch(sessions[d], c, devices[d], n, reads, steps, logits);
+        }
+    }
+    for (int d = 0; d < n_devices; d++) {
+        dpe_session_destroy(sessions[d]);
     }
     free(logits);
-    dpe_session_destroy(s);
-    dpe_plan_free(&plan);
     dpe_model_close(model);
 }
 
@@ -166,14 +193,13 @@ static void make_plan(bool dpe, const struct dpe_config *c, int64_t length, stru
 static void attend(struct reads *reads, bool dpe, int64_t head_dim, int64_t keys, int steps)
 {
     struct dpe_error err = {0};
-    struct dpe_config c = {.n_layers = 1,
-                           .n_heads = head_dim == 64 ? 9 : 8,
-                           .n_kv_heads = head_dim == 64 ? 3 : 2,
-                           .head_dim = head_dim,
-                           .max_position = keys / 4,
-                           .rope = {.type = DPE_ROPE_DEFAULT,
-                                    .theta = 1e4,
-                                    .partial_rotary_factor = 1.0}};
+    struct dpe_config c = {
+        .n_layers = 1,
+        .n_heads = head_dim == 64 ? 9 : 8,
+        .n_kv_heads = head_dim == 64 ? 3 : 2,
+        .head_dim = head_dim,
+        .max_position = keys / 4,
+        .rope = {.type = DPE_ROPE_DEFAULT, .theta = 1e4, .partial_rotary_factor = 1.0}};
     const struct dpe_cpu_kernels *kernels = dpe_cpu_kernels_choose();
     struct dpe_plan plan;
     struct dpe_rotation rotation;
@@ -195,8 +221,8 @@ static void attend(struct reads *reads, bool dpe, int64_t head_dim, int64_t keys
         .capacity = keys,
         .q = q,
         .out = out,
-        .workspace = some(
-            dpe_cpu_attention_workspace(kernels, NULL, &c, &plan, keys, 1, reads->threads)),
+        .workspace =
+            some(dpe_cpu_attention_workspace(kernels, NULL, &c, &plan, keys, 1, reads->threads)),
         .n_threads = reads->threads,
     };
     double best = HUGE_VAL;
@@ -227,8 +253,11 @@ static void attend(struct reads *reads, bool dpe, int64_t head_dim, int64_t keys
 
 int main(int argc, char **argv)
 {
+    bool bf16 = argc > 1 && strcmp(argv[1], "-b") == 0;
+    argc -= bf16;
+    argv += bf16;
     if (argc < 2) {
-        fprintf(stderr, "usage: bench_decode MODEL [THREADS [KEYS [STEPS]]]\n");
+        fprintf(stderr, "usage: bench_decode [-b] MODEL [THREADS [KEYS [STEPS]]]\n");
         return DPE_USAGE;
     }
     int threads = argc > 2 ? atoi(argv[2]) : 1;
@@ -236,7 +265,7 @@ int main(int argc, char **argv)
     int steps = argc > 4 ? atoi(argv[4]) : 40;
     uint64_t *memory = some(READ_BYTES);
     struct reads reads = {.memory = memory, .threads = threads};
-    step_batches(argv[1], &reads, steps);
+    step_batches(argv[1], bf16, &reads, steps);
     for (int64_t head_dim = 64; head_dim <= 128 && keys > 0; head_dim *= 2) {
         attend(&reads, false, head_dim, keys, steps);
         attend(&reads, true, head_dim, keys, steps);

@@ -1,4 +1,4 @@
-"""serve.py BIN MODEL [THREADS [LONG [ROUNDS]]]: what dpe-serve saves and costs, as CPU seconds of the server and as wall
+"""serve.py BIN MODEL [THREADS [LONG [ROUNDS [DTYPE]]]]: what dpe-serve saves and costs, as CPU seconds of the server and as wall
 seconds.
 
 1. Ten questions on one prompt of LONG tokens (8000), one after another and all at once, against ten full reads of it (by
@@ -22,6 +22,7 @@ bin_folder, model = sys.argv[1:3]
 threads = sys.argv[3] if len(sys.argv) > 3 else "2"
 LONG = int(sys.argv[4]) if len(sys.argv) > 4 else 8000
 ROUNDS = int(sys.argv[5]) if len(sys.argv) > 5 else 3
+dtype = sys.argv[6] if len(sys.argv) > 6 else "f32"
 NEW = 64
 
 
@@ -82,7 +83,7 @@ def ids(n, seed):
 
 
 with Server(f"{bin_folder}/dpe-serve", "-m", model, "--method", "self-extend", "-l", LONG + 200, "--slots", 8,
-            "--threads", threads) as one:
+            "--threads", threads, "--dtype", dtype) as one:
     print(f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores", flush=True)
     connections = [one.connect() for _ in range(10)]
 

@@ -5,6 +5,11 @@
 #include <string.h>
 
 enum { MR = 12, LANES = 16, PANEL = 2 * LANES }; /* of the kernels for AVX-512 */
+enum {
+    SIDE = 4,     /* rows of x, and weight rows side by side, whose sums fit the registers */
+    AHEAD = 8,    /* weight rows that are requested before they are read */
+    STREAM = 4096 /* numbers of x that stay in the first cache level beside a stream of weights */
+};
 
 static inline __m512 halve_panel(const float *x)
 {
@@ -134,6 +139,139 @@ static void accumulate_row(const float *p, int64_t first, const float *v, float 
     }
 }
 
+/* out [4] = the sums of four vectors, each in the same order. */
+static inline void sum_each(const __m512 *a, float *out)
+{
+    __m512 x = _mm512_add_ps(_mm512_unpacklo_ps(a[0], a[1]), _mm512_unpackhi_ps(a[0], a[1]));
+    __m512 y = _mm512_add_ps(_mm512_unpacklo_ps(a[2], a[3]), _mm512_unpackhi_ps(a[2], a[3]));
+    __m512 z = _mm512_add_ps(_mm512_shuffle_ps(x, y, 0x44), _mm512_shuffle_ps(x, y, 0xee));
+    __m512 half = _mm512_add_ps(z, _mm512_shuffle_f32x4(z, z, 0xee));
+    __m512 quarter = _mm512_add_ps(half, _mm512_shuffle_f32x4(half, half, 0x55));
+    _mm_storeu_ps(out, _mm512_castps512_ps128(quarter));
+}
+
+/* PANEL numbers or, without `whole`, n < PANEL and then 0. */
+static inline __m512bh load_pairs(bool whole, const void *from, int64_t n)
+{
+    return (__m512bh)(whole ? _mm512_loadu_si512(from)
+                            : _mm512_maskz_loadu_epi16((__mmask32)((1U << n) - 1U), from));
+}
+
+/* Requests what lies `ahead` numbers after p, perhaps behind the last of all. gcc drops calls of a
+ * function that does nothing else, unless it must inline it. */
+static inline __attribute__((always_inline)) void request(const uint16_t *p, int64_t ahead)
+{
+    uintptr_t address = (uintptr_t)p + (uintptr_t)(ahead * (int64_t)sizeof *p);
+    _mm_prefetch((const void *)address, _MM_HINT_T1); /* NOLINT(performance-no-int-to-ptr) */
+}
+
+/* `together` weight rows w times `rows` rows of x, in columns p … p+PANEL−1 or, without `whole`, in
+ * those that are left. */
+static inline __attribute__((always_inline)) void dots_step(bool whole, int together, int rows,
+                                                            const struct dpe_cpu_dots *dots,
+                                                            const uint16_t *const *w, int64_t p,
+                                                            __m512 (*sum)[SIDE])
+{
+    __m512bh weight[SIDE];
+#pragma GCC unroll 4
+    for (int i = 0; i < together; i++) {
+        weight[i] = load_pairs(whole, w[i] + p, dots->k - p);
+        if (together > 1) {
+            request(w[i] + p, AHEAD * dots->ldw);
+        }
+    }
+#pragma GCC unroll 4
+    for (int r = 0; r < rows; r++) {
+        __m512bh x = load_pairs(whole, dots->x + r * dots->ldx + p / 2, dots->k - p);
+#pragma GCC unroll 4
+        for (int i = 0; i < together; i++) {
+            sum[r][i] = _mm512_dpbf16_ps(sum[r][i], x, weight[i]);
+        }
+    }
+}
+
+/* Columns at … at+together−1 of the sums: weight rows from `first` on; those beyond the last repeat
+ * it. */
+static inline __attribute__((always_inline)) void dots_together(int together, int rows,
+                                                                const struct dpe_cpu_dots *dots,
+                                                                int64_t first, int at,
+                                                                __m512 (*sums)[SIDE])
+{
+    const uint16_t *w[SIDE];
+    __m512 sum[SIDE][SIDE];
+#pragma GCC unroll 4
+    for (int i = 0; i < together; i++) {
+        int64_t row = first + i < dots->n ? first + i : dots->n - 1;
+        w[i] = (const uint16_t *)dots->w + row * dots->ldw;
+#pragma GCC unroll 4
+        for (int r = 0; r < rows; r++) {
+            sum[r][i] = _mm512_setzero_ps();
+        }
+    }
+    int64_t p = 0;
+    for (; p + PANEL <= dots->k; p += PANEL) {
+        dots_step(true, together, rows, dots, w, p, sum);
+    }
+    if (p < dots->k) {
+        dots_step(false, together, rows, dots, w, p, sum);
+    }
+#pragma GCC unroll 4
+    for (int r = 0; r < rows; r++) {
+#pragma GCC unroll 4
+        for (int i = 0; i < together; i++) {
+            sums[r][at + i] = sum[r][i];
+        }
+    }
+}
+
+/* `together` (1 or SIDE) and `rows` must be constants after inlining. A sum has the same order for
+ * any of them. */
+static inline __attribute__((always_inline)) void dots_rows(int together, int rows,
+                                                            const struct dpe_cpu_dots *dots)
+{
+    for (int64_t first = 0; first < dots->n; first += SIDE) {
+        int64_t n = dots->n - first < SIDE ? dots->n - first : SIDE;
+        __m512 sums[SIDE][SIDE];
+#pragma GCC unroll 4
+        for (int i = 0; i < SIDE; i += together) {
+            dots_together(together, rows, dots, first + i, i, sums);
+        }
+#pragma GCC unroll 4
+        for (int r = 0; r < rows; r++) {
+            float four[SIDE];
+            float *out = dots->out + r * dots->ldo + first;
+            sum_each(sums[r], n == SIDE ? out : four);
+            if (n < SIDE) {
+                memcpy(out, four, (size_t)n * sizeof *four);
+            }
+        }
+    }
+}
+
+/* One row of x waits for memory, which weight rows one after another read fastest (as in
+ * cpu_kernels_dots.h). More rows take a piece of x through several weight rows. */
+static void dots(const struct dpe_cpu_dots *dots)
+{
+    switch (dots->rows) {
+    case 1:
+        if (dots->k <= STREAM) {
+            dots_rows(1, 1, dots);
+        } else {
+            dots_rows(SIDE, 1, dots);
+        }
+        break;
+    case 2:
+        dots_rows(SIDE, 2, dots);
+        break;
+    case 3:
+        dots_rows(SIDE, 3, dots);
+        break;
+    default:
+        dots_rows(SIDE, 4, dots);
+        break;
+    }
+}
+
 const struct dpe_cpu_bf16 *dpe_cpu_bf16(void)
 {
     static const struct dpe_cpu_bf16 kernels = {
@@ -142,6 +280,7 @@ const struct dpe_cpu_bf16 *dpe_cpu_bf16(void)
         .pair = pair,
         .accumulate = accumulate,
         .accumulate_row = accumulate_row,
+        .dots = dots,
     };
     return &kernels;
 }

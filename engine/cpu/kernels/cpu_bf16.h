@@ -1,7 +1,7 @@
 /**
  * @file cpu_bf16.h
- * What the device cpu-bf16 has beside the kernels of AVX-512: products of many rows and prefill
- * attention in bfloat16. It is an option, because it rounds what the other kernels do not.
+ * What the device cpu-bf16 has beside the kernels of AVX-512: products and prefill attention in
+ * bfloat16. It is an option, because it rounds what the other kernels do not.
  *
  * Both factors of a product are rounded to bfloat16 (to the nearest, ties to even), sums are float.
  * A pair is two numbers in the place of one float, which are multiplied with another pair and added
@@ -27,6 +27,10 @@ struct dpe_cpu_bf16 {
     /** o[r] += p[r · DPE_CPU_BLOCK] · v, a pair of keys, for the rows r = first … mr−1; for row
      *  `first` the second key is not read. */
     void (*accumulate_row)(const float *p, int64_t first, const float *v, float *o, int64_t width);
+    /** dpe_cpu_kernels.dots of pairs of x (row stride ldx in pairs) and weights in bfloat16, which
+     *  are read as they lie; k and ldw count numbers. A row of x gets the same bits with any others
+     *  beside it. */
+    void (*dots)(const struct dpe_cpu_dots *dots);
 };
 
 /** NULL where this build or this processor does not have them, or DPE_CPU names a narrower set. */

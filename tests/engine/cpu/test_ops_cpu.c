@@ -251,9 +251,9 @@ static void products_of_any_shape(void **state)
         struct dpe_cpu_products products[3];
         struct dpe_error err = {0};
         for (int threads = 1; threads <= 3; threads++) {
-            assert_int_equal(
-                dpe_cpu_products_make(found[set], NULL, &config, threads, &products[threads - 1], &err),
-                DPE_OK);
+            assert_int_equal(dpe_cpu_products_make(found[set], NULL, &config, threads,
+                                                   &products[threads - 1], &err),
+                             DPE_OK);
         }
         struct dpe_rng rng;
         dpe_rng_seed(&rng, 77, 1);
@@ -287,47 +287,117 @@ static double to_bf16(float value)
     return (double)value;
 }
 
-static void check_bf16(int64_t rows, int64_t n, int64_t k, const struct dpe_cpu_products *products,
-                       struct dpe_rng *rng)
+struct bf16_case {
+    int64_t rows, n, k;
+    enum dpe_dtype dtype; /* of the weights */
+};
+
+/* Each result against the sum of the rounded factors in double. */
+static void check_rounded(const struct bf16_case *c, const struct dpe_tensor *weight,
+                          const float *x, const float *out)
 {
-    float *x = malloc((size_t)(rows * k) * sizeof *x);
-    float *w = malloc((size_t)(n * k) * sizeof *w);
-    float *out[2] = {malloc((size_t)(rows * n) * sizeof **out),
-                     malloc((size_t)(rows * n) * sizeof **out)};
-    for (int64_t i = 0; i < rows * k; i++) {
-        x[i] = (float)(dpe_rng_unit(rng) - 0.5);
-    }
-    for (int64_t i = 0; i < n * k; i++) {
-        w[i] = (float)(dpe_rng_unit(rng) - 0.5);
-    }
-    const struct dpe_tensor weight = {.data = w, .dtype = DPE_F32, .rows = n, .cols = k};
-    for (int i = 0; i < 2; i++) {
-        struct dpe_cpu_product product = {.weight = &weight, .x = x, .rows = rows, .out = out[i]};
-        dpe_cpu_product(&products[i], &product);
-    }
-    assert_memory_equal(out[0], out[1], (size_t)(rows * n) * sizeof **out);
     double lost = 0.0; /* against the numbers before rounding: shows that they were rounded */
-    for (int64_t r = 0; r < rows; r++) {
-        for (int64_t c = 0; c < n; c++) {
+    float *w = malloc((size_t)c->k * sizeof *w);
+    for (int64_t j = 0; j < c->n; j++) {
+        dpe_tensor_read(weight, j * c->k, c->k, w);
+        for (int64_t r = 0; r < c->rows; r++) {
             double want = 0.0;
             double full = 0.0;
             double size = 0.0;
-            for (int64_t p = 0; p < k; p++) {
-                double product = to_bf16(x[r * k + p]) * to_bf16(w[c * k + p]);
+            for (int64_t p = 0; p < c->k; p++) {
+                double product = to_bf16(x[r * c->k + p]) * to_bf16(w[p]);
                 want += product;
                 size += fabs(product);
-                full += (double)x[r * k + p] * (double)w[c * k + p];
+                full += (double)x[r * c->k + p] * (double)w[p];
             }
-            double got = (double)out[0][r * n + c];
+            double got = (double)out[r * c->n + j];
             assert_true(fabs(got - want) <= 1e-6 * size + 1e-30);
             lost = fmax(lost, fabs(got - full) / size);
         }
     }
     assert_true(lost > 1e-5);
-    free(x);
     free(w);
+}
+
+static void check_bf16(const struct bf16_case *c, const struct dpe_cpu_products *products,
+                       struct dpe_rng *rng)
+{
+    size_t bytes = (size_t)(c->rows * c->n) * sizeof(float);
+    float *x = exact_floats(c->rows * c->k, rng);
+    float *out[2] = {malloc(bytes), malloc(bytes)};
+    struct matrix w = random_matrix(c->n, c->k, c->dtype, rng);
+    for (int i = 0; i < 2; i++) {
+        struct dpe_cpu_product product = {
+            .weight = &w.tensor, .x = x, .rows = c->rows, .out = out[i]};
+        dpe_cpu_product(&products[i], &product);
+    }
+    assert_memory_equal(out[0], out[1], bytes);
+    check_rounded(c, &w.tensor, x, out[0]);
+    free(x);
+    free(w.data);
     free(out[0]);
     free(out[1]);
+}
+
+/* Products of up to 8 rows, whose weights are in bfloat16: right, and each row has the bits that it
+ * has alone, with a bias, in place and beside a product of other weights of the same x. */
+static void check_few_bf16(int64_t n, int64_t k, const struct dpe_cpu_products *products,
+                           struct dpe_rng *rng)
+{
+    enum { MOST = 8 };
+    float *x = exact_floats(MOST * k, rng);
+    float *alone = malloc((size_t)(2 * MOST * n) * sizeof *alone);
+    struct matrix w = random_matrix(n, k, DPE_BF16, rng);
+    struct matrix other = random_matrix(n, k, DPE_BF16, rng);
+    struct matrix bias = random_matrix(1, n, DPE_BF16, rng);
+    struct dpe_cpu_product both[2] = {{.weight = &w.tensor},
+                                      {.weight = &other.tensor, .bias = &bias.tensor}};
+    for (int64_t r = 0; r < MOST; r++) {
+        for (int i = 0; i < 2; i++) {
+            both[i].x = x + r * k;
+            both[i].rows = 1;
+            both[i].out = alone + (i * MOST + r) * n;
+            dpe_cpu_product(&products[0], &both[i]);
+        }
+    }
+    for (int64_t rows = 1; rows <= MOST; rows++) {
+        size_t bytes = (size_t)(rows * n) * sizeof(float);
+        float *out[2] = {malloc(bytes), malloc(bytes)};
+        for (int i = 0; i < 2; i++) {
+            both[i].x = x;
+            both[i].rows = rows;
+            both[i].out = out[i];
+        }
+        dpe_cpu_product_several(&products[rows % 2], both, 2);
+        const struct bf16_case c = {rows, n, k, DPE_BF16};
+        check_rounded(&c, &w.tensor, x, out[0]);
+        assert_memory_equal(out[0], alone, bytes);
+        assert_memory_equal(out[1], alone + MOST * n, bytes);
+        free(out[0]);
+        free(out[1]);
+    }
+    free(x);
+    free(alone);
+    free(w.data);
+    free(other.data);
+    free(bias.data);
+}
+
+/* Few rows with weights of another type stay in float. */
+static void check_few_floats(const struct dpe_cpu_products *bf16,
+                             const struct dpe_cpu_products *plain, struct dpe_rng *rng)
+{
+    enum { N = 33, K = 100 };
+    float out[2][8 * N];
+    float *x = exact_floats(8 * K, rng);
+    struct matrix w = random_matrix(N, K, DPE_F32, rng);
+    struct dpe_cpu_product product = {.weight = &w.tensor, .x = x, .rows = 8, .out = out[0]};
+    dpe_cpu_product(bf16, &product);
+    product.out = out[1];
+    dpe_cpu_product(plain, &product);
+    assert_memory_equal(out[0], out[1], sizeof out[0]);
+    free(x);
+    free(w.data);
 }
 
 /* Factors are rounded to bfloat16 and nothing else is, for any shape and number of threads. Where
@@ -335,11 +405,15 @@ static void check_bf16(int64_t rows, int64_t n, int64_t k, const struct dpe_cpu_
 static void products_in_bfloat16(void **state)
 {
     (void)state;
-    const int64_t shapes[][3] = {{9, 1, 1},     {9, 33, 7},     {12, 64, 256},
-                                 {13, 65, 257}, {97, 130, 515}, {770, 40, 1000}};
+    const struct bf16_case cases[] = {{9, 1, 1, DPE_F32},      {9, 33, 7, DPE_F32},
+                                      {12, 64, 256, DPE_F32},  {13, 65, 257, DPE_BF16},
+                                      {97, 130, 515, DPE_F16}, {770, 40, 1000, DPE_F32}};
+    const int64_t few[][2] = {{1, 1},    {3, 31},    {4, 32},   {17, 33},
+                              {33, 100}, {640, 257}, {2, 4095}, {9, 4500}};
     struct dpe_config config = {
-        .hidden = 1000, .n_heads = 2, .head_dim = 8, .intermediate = 260, .vocab = 200};
+        .hidden = 5000, .n_heads = 2, .head_dim = 8, .intermediate = 660, .vocab = 200};
     struct dpe_cpu_products products[2];
+    struct dpe_cpu_products plain;
     struct dpe_error err = {0};
     struct dpe_rng rng;
     const struct dpe_cpu_bf16 *bf16 = dpe_cpu_bf16_choose();
@@ -350,17 +424,23 @@ static void products_in_bfloat16(void **state)
         assert_non_null(strstr(err.text, "AVX512-BF16"));
         return;
     }
+    const struct dpe_cpu_kernels *kernels = dpe_cpu_kernels_choose();
     for (int i = 0; i < 2; i++) {
-        assert_int_equal(dpe_cpu_products_make(dpe_cpu_kernels_choose(), bf16, &config, 1 + 2 * i,
-                                               &products[i], &err),
-                         DPE_OK);
+        assert_int_equal(
+            dpe_cpu_products_make(kernels, bf16, &config, 1 + 2 * i, &products[i], &err), DPE_OK);
     }
+    assert_int_equal(dpe_cpu_products_make(kernels, NULL, &config, 1, &plain, &err), DPE_OK);
     dpe_rng_seed(&rng, 5, 1);
-    for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
-        check_bf16(shapes[i][0], shapes[i][1], shapes[i][2], products, &rng);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        check_bf16(&cases[i], products, &rng);
     }
+    for (size_t i = 0; i < sizeof few / sizeof few[0]; i++) {
+        check_few_bf16(few[i][0], few[i][1], products, &rng);
+    }
+    check_few_floats(&products[0], &plain, &rng);
     dpe_cpu_products_free(&products[0]);
     dpe_cpu_products_free(&products[1]);
+    dpe_cpu_products_free(&plain);
 }
 
 static void norms_and_gates(void **state)
