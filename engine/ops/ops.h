@@ -225,6 +225,9 @@ struct dpe_ops {
      *  stream; `which` is a norm of width `width`. */
     void (*rmsnorm)(struct dpe_backend *backend, enum dpe_weight which, int64_t layer,
                     int64_t width, dpe_mem x, int64_t rows, dpe_mem out);
+    /** out [n] = x [n] of the residual stream as the elements that products read, where a layer has no
+     *  norm before them. NULL: these are float too. */
+    void (*narrow)(struct dpe_backend *backend, dpe_mem x, int64_t n, dpe_mem out);
     /** out [rows][weight rows] = x · Wᵀ + bias; added to what is in out when `accumulate`. The
      *  output of O and DOWN is the residual stream. */
     void (*linear)(struct dpe_backend *backend, int64_t layer, enum dpe_weight which, dpe_mem x,

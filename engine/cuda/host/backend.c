@@ -183,17 +183,12 @@ static const char *not_carried(const struct dpe_config *config, const struct dpe
         bool there;
         const char *what;
     } features[] = {
-        {dpe_layer_name(config, DPE_WEIGHT_ATTENTION_NORM) == NULL,
-         "layers without a norm before attention"},
-        {config->activation != DPE_SWIGLU, "an activation other than SwiGLU"},
         {config->branch_block > 0, "attention of several branches (NSA)"},
         {config->n_kinds > 1, "layers that a plan does not move"},
         {config->blocks, "weights in the blocks of a GGUF file, which gguf_to_hf.py unpacks"},
         {config->n_experts > 0, "experts"},
         {config->sinks, "attention sinks"},
-        {plan->query_growth > 0.0, "queries that grow with the position"},
         {plan->attention_cap > 0.0, "a cap of attention's logits"},
-        {plan->still_factor != 0.0, "a factor of the pairs that rotate"},
     };
     for (size_t i = 0; i < sizeof features / sizeof features[0]; i++) {
         if (features[i].there) {
@@ -430,6 +425,7 @@ const struct dpe_ops *dpe_cuda_ops(void)
         .begin_layer = cuda_begin_layer,
         .embed = dpe_cuda_embed,
         .rmsnorm = dpe_cuda_rmsnorm,
+        .narrow = dpe_cuda_narrow,
         .linear = dpe_cuda_linear,
         .project = dpe_cuda_project,
         .gate = dpe_cuda_gate,

@@ -202,6 +202,7 @@ void dpe_cuda_project(struct dpe_backend *backend, int64_t layer, dpe_mem x, int
                       dpe_mem q, dpe_mem k, dpe_mem v);
 void dpe_cuda_gate(struct dpe_backend *backend, int64_t layer, dpe_mem x, int64_t rows,
                    dpe_mem gate, dpe_mem up);
+void dpe_cuda_narrow(struct dpe_backend *backend, dpe_mem x, int64_t n, dpe_mem out);
 void dpe_cuda_scale(struct dpe_backend *backend, dpe_mem x, int64_t n, double factor);
 void dpe_cuda_add(struct dpe_backend *backend, dpe_mem x, dpe_mem y, int64_t n);
 void dpe_cuda_activate(struct dpe_backend *backend, dpe_mem gate, dpe_mem up, int64_t rows);

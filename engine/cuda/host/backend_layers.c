@@ -121,7 +121,17 @@ void dpe_cuda_gate(struct dpe_backend *b, int64_t layer, dpe_mem x, int64_t rows
         .weights = {few_weight(b, layer, DPE_WEIGHT_GATE, gate),
                     few_weight(b, layer, DPE_WEIGHT_UP, up)},
     };
-    DPE_CUDA_LAUNCH(b, dpe_kernel_gated_few(&few));
+    if (b->config->activation == DPE_SWIGLU) {
+        DPE_CUDA_LAUNCH(b, dpe_kernel_gated_few(&few));
+    } else {
+        DPE_CUDA_LAUNCH(b, dpe_kernel_product_few(&few));
+        dpe_cuda_activate(b, gate, up, rows);
+    }
+}
+
+void dpe_cuda_narrow(struct dpe_backend *b, dpe_mem x, int64_t n, dpe_mem out)
+{
+    DPE_CUDA_LAUNCH(b, dpe_kernel_narrow(b->dtype, x, n, out));
 }
 
 void dpe_cuda_scale(struct dpe_backend *b, dpe_mem x, int64_t n, double factor)
@@ -136,7 +146,8 @@ void dpe_cuda_add(struct dpe_backend *b, dpe_mem x, dpe_mem y, int64_t n)
 
 void dpe_cuda_activate(struct dpe_backend *b, dpe_mem gate, dpe_mem up, int64_t rows)
 {
-    DPE_CUDA_LAUNCH(b, dpe_kernel_swiglu(b->dtype, gate, up, rows * b->config->intermediate));
+    DPE_CUDA_LAUNCH(b, dpe_kernel_activate(b->config->activation, b->dtype, gate, up,
+                                           rows * b->config->intermediate));
 }
 
 int64_t dpe_cuda_logit_rows(const struct dpe_config *config, int64_t rows)

@@ -1,0 +1,130 @@
+/* Golden models of every family that the CUDA backend carries, on a device that is host memory and the
+ * emulator, against transformers, and their layers under plans against the reference.
+ *
+ * DPE_TEST_CUDA_MODULE names the module to test on the device of this machine instead.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "engine/session/session_internal.h"
+#include "tests/engine/cuda/host/cuda_case.h"
+
+/* Halves keep 8 bits of every activation: of logits that spread over 1 to 10 and are sums of 32
+ * products of two of them, a few hundredths are rounding. */
+static const double HALF_ROUNDING = 0.2;
+
+/* Logits after a prefill in chunks of 16 or in one, after one in uneven pieces, and of every position
+ * token by token, against float64, next to those of transformers in float32. */
+static double golden_error(const struct tiny *tiny, int64_t chunk)
+{
+    struct dpe_plan plan = tiny_plan(tiny, "rope", tiny->n);
+    struct dpe_session *session = open_on(tiny, "cuda", &plan, chunk);
+    const double *last = tiny->oracle + (tiny->n - 1) * VOCAB;
+    float logits[2][VOCAB];
+    double error = 0.0;
+    feed(session, tiny, tiny->n, logits[0]);
+    cut(session, 0);
+    feed(session, tiny, 21, NULL);
+    feed(session, tiny, 24, NULL);
+    feed(session, tiny, tiny->n, logits[1]);
+    for (int64_t t = 0; t < VOCAB; t++) {
+        error = fmax(error, near_error((double)logits[0][t], last[t]));
+        error = fmax(error, near_error((double)logits[1][t], last[t]));
+    }
+    cut(session, 0);
+    for (int64_t i = 0; i < tiny->n; i++) {
+        feed(session, tiny, i + 1, logits[0]);
+        for (int64_t t = 0; t < VOCAB; t++) {
+            error = fmax(error, near_error((double)logits[0][t], tiny->oracle[i * VOCAB + t]));
+        }
+    }
+    dpe_session_destroy(session);
+    dpe_plan_free(&plan);
+    return error;
+}
+
+static void golden(const char *folder)
+{
+    struct tiny tiny = tiny_open(folder);
+    double plain = 0.0;
+    for (int64_t i = 0; i < tiny.n * VOCAB; i++) {
+        plain = fmax(plain, near_error((double)tiny.logits[i], tiny.oracle[i]));
+    }
+    if (tiny.config->dtype != DPE_F32) {
+        double error = golden_error(&tiny, 16);
+        printf("%s: worst error in halves %.2e\n", folder, error);
+        assert_true(error <= HALF_ROUNDING);
+        /* The same weights in float, where rounding hides nothing. */
+        tiny.model->config.dtype = DPE_F32;
+    }
+    double error = fmax(golden_error(&tiny, 16), golden_error(&tiny, tiny.n));
+    printf("%s: worst error %.2e, of transformers in float32 %.2e\n", folder, error, plain);
+    assert_true(error <= fmax(3.0 * plain, 2e-6));
+    tiny_close(&tiny);
+    expect_clean();
+}
+
+static void golden_logits(void **state)
+{
+    static const char *const folders[] = {
+        "llama",   "llama_bf16",     "llama3",           "yarn",             "sharded",
+        "qwen2",   "mistral",        "families/qwen3",   "families/granite", "families/glm4",
+        "families/phi3_short",       "families/phi3",    "families/olmo2",   "families/ministral3",
+        "families/mistral3",
+    };
+    (void)state;
+    device("");
+    for (size_t i = 0; i < sizeof folders / sizeof folders[0]; i++) {
+        golden(folders[i]);
+    }
+}
+
+/* Branches of different lengths under plans that move some layers only, in float. */
+static void under_plans(void **state)
+{
+    static const char *const folders[] = {
+        "families/phi3",
+        "families/olmo2",
+        "families/ministral3",
+    };
+    static const char *const plans[] = {
+        "rope",
+        "dpe:window=6,scales=2/5,log-n=16",
+        "dca:chunk=11,local=3",
+    };
+    (void)state;
+    device("");
+    for (size_t i = 0; i < sizeof folders / sizeof folders[0]; i++) {
+        struct tiny tiny = tiny_open(folders[i]);
+        tiny.model->config.dtype = DPE_F32;
+        for (size_t p = 0; p < sizeof plans / sizeof plans[0]; p++) {
+            struct dpe_plan plan = tiny_plan(&tiny, plans[p], tiny.n);
+            if (p == 1) {
+                tiny_mask(&plan);
+            }
+            double error = branches_error(&tiny, &plan);
+            printf("%s under %s: worst difference %.2e\n", folders[i], plans[p], error);
+            assert_true(error <= 2e-5);
+            dpe_plan_free(&plan);
+        }
+        tiny_close(&tiny);
+    }
+    expect_clean();
+}
+
+int main(void)
+{
+    int status = cuda_begin();
+    if (status != 0) {
+        return status;
+    }
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(golden_logits),
+        cmocka_unit_test(under_plans),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
