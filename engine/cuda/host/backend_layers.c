@@ -1,5 +1,6 @@
 /* The slots that compute, except attention: embedding, norms, products, the head, norm sums. */
 #include "engine/cuda/host/backend.h"
+#include "engine/cuda/kernels/experts.h"
 
 void dpe_cuda_embed(struct dpe_backend *b, const struct dpe_batch *batch, dpe_mem x)
 {
@@ -21,7 +22,7 @@ void dpe_cuda_rmsnorm(struct dpe_backend *b, enum dpe_weight which, int64_t laye
     }
 }
 
-static void product(struct dpe_backend *b, const struct dpe_rt_product *p)
+void dpe_cuda_product(struct dpe_backend *b, const struct dpe_rt_product *p)
 {
     if (p->rows <= DPE_FEW_ROWS && p->k % 8 == 0) {
         const struct dpe_few_product few = {
@@ -57,7 +58,7 @@ void dpe_cuda_linear(struct dpe_backend *b, int64_t layer, enum dpe_weight which
         .n = shape.rows,
         .k = shape.cols,
     };
-    product(b, &p);
+    dpe_cuda_product(b, &p);
     if (b->layers[layer].bias[which] != NULL) {
         DPE_CUDA_LAUNCH(b, dpe_kernel_bias(residual ? DPE_F32 : b->dtype, out,
                                            b->layers[layer].bias[which], rows, shape.rows));
@@ -150,6 +151,13 @@ void dpe_cuda_activate(struct dpe_backend *b, dpe_mem gate, dpe_mem up, int64_t 
                                            rows * b->config->intermediate));
 }
 
+void dpe_cuda_sinks(struct dpe_backend *b, int64_t layer, const float *lse, int64_t rows, dpe_mem out)
+{
+    DPE_CUDA_LAUNCH(b, dpe_kernel_sinks(b->dtype, out, lse,
+                                        b->layers[layer].weight[DPE_WEIGHT_SINKS], rows,
+                                        b->config->n_heads, b->config->head_dim));
+}
+
 int64_t dpe_cuda_logit_rows(const struct dpe_config *config, int64_t rows)
 {
     const int64_t least = DPE_CUDA_LEAST_LOGITS;
@@ -173,7 +181,7 @@ static int64_t lm_head(struct dpe_backend *b, dpe_mem x, int64_t first, int64_t 
         .n = b->config->vocab,
         .k = b->config->hidden,
     };
-    product(b, &p);
+    dpe_cuda_product(b, &p);
     return some;
 }
 

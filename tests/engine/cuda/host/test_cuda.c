@@ -25,11 +25,6 @@ static void in_blocks(struct dpe_config *config)
     config->blocks = true;
 }
 
-static void with_sinks(struct dpe_config *config)
-{
-    config->sinks = true;
-}
-
 static void with_wide_heads(struct dpe_config *config)
 {
     config->head_dim = 1024;
@@ -62,12 +57,9 @@ static void refusals(void **state)
         void (*change)(struct dpe_config *config); /* NULL: the model is as it is */
         const char *words;
     } rows[] = {
-        {"families/qwen3_windows", "rope", NULL, "layers that a plan does not move"},
-        {"families/smollm3", "rope", NULL, "layers that a plan does not move"},
-        {"families/gemma2", "rope", NULL, "layers that a plan does not move"},
-        {"families/qwen3_moe", "rope", NULL, "experts"},
+        {"families/gemma2", "infllm:block=8", NULL,
+         "device cuda does not choose keys under a cap of attention's logits yet (infllm:"},
         {"families/nsa", "rope", NULL, "attention of several branches (NSA)"},
-        {"llama", "rope", with_sinks, "attention sinks"},
         {"llama", "rope", with_wide_heads, "a head dimension of 1024"},
         {"llama_bf16", "rope", in_blocks,
          "device cuda does not support weights in the blocks of a GGUF file, which gguf_to_hf.py "
@@ -187,46 +179,9 @@ static void branches(void **state)
 /* Models whose head dimensions have fast kernels, in halves: prefill in pieces, decoding and
  * branches on every kernel against the reference. The plain kernel on the same device gives the
  * error that rounding activations to halves costs; a fast one may cost twice that. */
-enum { LONG = 150, OWN = 5, BRANCHES = 6 };
-
-/* Logits after a prefill in two pieces, after decoding, and of the steps of branches; kernel
- * NULL: of the reference. */
-static void run_wide(const struct wide *wide, const struct dpe_plan *plan, const char *kernel,
-                     float *logits)
-{
-    struct dpe_error err = {0};
-    struct dpe_session *session = NULL;
-    const struct dpe_session_options options = {.device = kernel == NULL ? "reference" : "cuda",
-                                                .n_threads = 1,
-                                                .capacity = LONG + BRANCHES * OWN,
-                                                .positions = LONG + OWN,
-                                                .branches = BRANCHES,
-                                                .prefill_chunk = 100};
-    cuda_use_kernel(kernel);
-    TINY_OK(dpe_session_create(wide->model, plan, &options, &session, &err), err);
-    TINY_OK(dpe_session_feed(session, wide->tokens, LONG - 3, logits, &err), err);
-    TINY_OK(dpe_session_feed(session, wide->tokens + LONG - 3, 2, logits + VOCAB, &err), err);
-    TINY_OK(dpe_session_feed(session, wide->tokens + LONG - 1, 1, logits + 2 * VOCAB, &err), err);
-    TINY_OK(dpe_session_branch(session, BRANCHES, OWN, &err), err);
-    /* One branch is ahead of the others. */
-    TINY_OK(dpe_session_branch_feed(session, 2, wide->tokens + 3, 2, NULL, &err), err);
-    const int64_t which[BRANCHES] = {1, 0, 2, 3, 5, 4};
-    for (int step = 0; step < 2; step++) {
-        TINY_OK(dpe_session_step(session, BRANCHES, which, wide->tokens + 10 * step,
-                                 logits + 3 * VOCAB, &err),
-                err);
-    }
-    /* And a branch's own prefill, after keys of others. */
-    TINY_OK(
-        dpe_session_branch_feed(session, 4, wide->tokens, 3, logits + (3 + BRANCHES) * VOCAB, &err),
-        err);
-    dpe_session_destroy(session);
-    cuda_use_kernel(NULL);
-}
-
 static void one_wide(const struct wide *wide, int plan_case, int64_t window, const char *kernel)
 {
-    enum { N = (4 + BRANCHES) * VOCAB };
+    enum { N = WIDE_LOGITS };
     static float want[N];
     static float plain[N];
     static float got[N];
