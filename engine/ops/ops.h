@@ -146,7 +146,7 @@ struct dpe_store {
     int64_t capacity;
     struct dpe_kv *kv; /**< where they go instead, `keeps_queries` too; NULL: the caches above */
     bool keeps_queries;
-    int64_t layer; /**< of kv */
+    int64_t layer;
 };
 
 /** The experts of a layer's MLP for some rows, and room to work in. */
@@ -209,9 +209,10 @@ struct dpe_ops {
      *  and until a slot changes them: where they are, or a copy in `room` [n]. */
     const float *(*read)(struct dpe_backend *backend, dpe_mem from, int64_t n, float *room);
 
-    /** The plan that is in force from now on and its tables, which live until the next call.
+    /** The plan of the layers of a kind (dpe_config.kinds) from now on and its tables, which live until
+     *  the next call for that kind. Kind 0 is the plan in force; the others are told once, after it.
      *  DPE_NO_MEMORY, or as `finish`. */
-    dpe_status (*set_plan)(struct dpe_backend *backend, const struct dpe_plan *plan,
+    dpe_status (*set_plan)(struct dpe_backend *backend, int kind, const struct dpe_plan *plan,
                            const struct dpe_rotation *rotation, struct dpe_error *err);
     /** Told before the operations of a batch, which lives until `finish`. */
     void (*begin_batch)(struct dpe_backend *backend, const struct dpe_batch *batch);
@@ -225,6 +226,9 @@ struct dpe_ops {
      *  stream; `which` is a norm of width `width`. */
     void (*rmsnorm)(struct dpe_backend *backend, enum dpe_weight which, int64_t layer,
                     int64_t width, dpe_mem x, int64_t rows, dpe_mem out);
+    /** out [n] = x [n] of the residual stream as the elements that products read, where a layer has no
+     *  norm before them. NULL: these are float too. */
+    void (*narrow)(struct dpe_backend *backend, dpe_mem x, int64_t n, dpe_mem out);
     /** out [rows][weight rows] = x · Wᵀ + bias; added to what is in out when `accumulate`. The
      *  output of O and DOWN is the residual stream. */
     void (*linear)(struct dpe_backend *backend, int64_t layer, enum dpe_weight which, dpe_mem x,

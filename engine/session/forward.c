@@ -264,15 +264,19 @@ static bool has(const struct dpe_session *s, enum dpe_weight which)
     return dpe_layer_name(s->config, which) != NULL;
 }
 
-/* What the products of attention or of the MLP read: x normalised, or x itself where the family
+/* What the products of attention or of the MLP read: x normalised, or x as it is where the family
  * has no norm there. */
 static dpe_mem read_stream(struct dpe_session *s, enum dpe_weight norm, int64_t layer, dpe_mem x,
                            int64_t rows)
 {
-    if (!has(s, norm)) {
+    if (!has(s, norm) && s->ops->narrow == NULL) {
         return x;
     }
-    s->ops->rmsnorm(s->backend, norm, layer, s->config->hidden, x, rows, s->normed);
+    if (has(s, norm)) {
+        s->ops->rmsnorm(s->backend, norm, layer, s->config->hidden, x, rows, s->normed);
+    } else {
+        s->ops->narrow(s->backend, x, rows * s->config->hidden, s->normed);
+    }
     return s->normed;
 }
 

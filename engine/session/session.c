@@ -254,20 +254,30 @@ static void release(struct dpe_session *s)
     release_selection(s);
 }
 
+static dpe_status set_plans(struct dpe_session *s, struct dpe_error *err)
+{
+    dpe_status status = s->ops->set_plan(s->backend, 0, &s->plan, &s->rotation, err);
+    for (int kind = 1; kind < s->config->n_kinds && status == DPE_OK; kind++) {
+        status = s->ops->set_plan(s->backend, kind, &s->kind_plans[kind], &s->kind_rotations[kind],
+                                  err);
+    }
+    return status;
+}
+
 /* Everything that lies where the backend computes. An estimate that fits may still not be there:
  * another process took it, or it is in pieces. */
 static dpe_status allocate_device(struct dpe_session *s, struct dpe_error *err)
 {
     dpe_status status = allocate(s, err);
     if (status == DPE_OK) {
-        status = s->ops->set_plan(s->backend, &s->plan, &s->rotation, err);
+        status = set_plans(s, err);
     }
     while (status == DPE_NO_MEMORY && s->halves && dpe_session_halve_chunk(s->ops, &s->options)) {
         release(s);
         s->bytes = dpe_session_count_bytes(s->config, &s->plan, s->ops, &s->options);
         status = allocate(s, err);
         if (status == DPE_OK) {
-            status = s->ops->set_plan(s->backend, &s->plan, &s->rotation, err);
+            status = set_plans(s, err);
         }
     }
     return status;
@@ -420,7 +430,7 @@ static dpe_status allocate_plan(struct dpe_session *s, struct dpe_error *err)
             }
         }
         if (status == DPE_OK) {
-            status = s->ops->set_plan(s->backend, &s->plan, &s->rotation, err);
+            status = s->ops->set_plan(s->backend, 0, &s->plan, &s->rotation, err);
         }
     } while (status == DPE_NO_MEMORY && s->halves && dpe_session_halve_chunk(s->ops, &s->options));
     return status;

@@ -58,7 +58,7 @@ static void count_selection(const struct dpe_config *c, const struct dpe_plan *p
     }
 }
 
-/* Of the plan, and where a branch of the same layer has a window of that too. */
+/* Of the plan, and of layers and branches of layers that have no selection. */
 static uint64_t workspace_bytes(const struct dpe_config *c, const struct dpe_plan *plan,
                                 const struct dpe_ops *ops,
                                 const struct dpe_session_options *options, int64_t rows)
@@ -68,7 +68,9 @@ static uint64_t workspace_bytes(const struct dpe_config *c, const struct dpe_pla
     struct dpe_plan window = *plan;
     window.selection = (struct dpe_selection){0};
     uint64_t other =
-        c->branch_block > 0 ? ops->attention_workspace(c, &window, keys, rows, options->n_threads) : 0;
+        c->n_kinds > 1 || c->branch_block > 0
+            ? ops->attention_workspace(c, &window, keys, rows, options->n_threads)
+            : 0;
     return own > other ? own : other;
 }
 

@@ -16,6 +16,7 @@ part self-test 75 $ours env DPE_DEVICE_SELF_TEST=$tokens "$bundle/bin/dpe-run" -
 part parity 80 $tests "$here/test_cuda"
 part parity-earlier 40 $tests env DPE_TEST_CUDA_SMALL=1 DPE_CUDA_EARLIER=combine,scores,products,launches,stream,logits "$here/test_cuda"
 part parity-trial 40 $tests "$here/test_cuda_steps"
+part parity-golden 20 $tests "$here/test_cuda_golden"
 part parity-select 20 $tests "$here/test_cuda_select"
 part kernels-variants 60 $ours "$here/test_attention_gpu" variants
 variants=$code

@@ -81,17 +81,22 @@ static void cuda_close(struct dpe_backend *b)
     for (size_t i = 0; i < b->n_owned; i++) {
         (void)dpe_rt_release(b->owned[i]);
     }
-    (void)dpe_rt_release(b->tables);
-    (void)dpe_rt_release(b->mask);
-    (void)dpe_rt_release(b->walk.memory);
+    for (int kind = 0; kind < DPE_MAX_LAYER_KINDS; kind++) {
+        (void)dpe_rt_release(b->plans[kind].tables);
+        (void)dpe_rt_release(b->plans[kind].mask);
+        (void)dpe_rt_release(b->plans[kind].walk.memory);
+        (void)dpe_rt_release(b->plans[kind].differences);
+    }
     (void)dpe_rt_release(b->units.memory);
-    (void)dpe_rt_release(b->differences);
     dpe_cuda_free_steps(b);
     dpe_rt_blas_close(b->blas);
     dpe_cuda_leave(b);
     free(b->norms_host);
     free(b->report_host);
     free(b->owned);
+    for (int64_t i = 0; b->layers != NULL && i < b->config->n_layers; i++) {
+        free(b->layers[i].experts);
+    }
     free(b->layers);
     free(b);
 }
@@ -177,36 +182,17 @@ static dpe_status cuda_open(const struct dpe_model *model,
 }
 
 /* What a model has that the kernels do not carry, NULL when there is nothing. */
-static const char *not_carried(const struct dpe_config *config, const struct dpe_plan *plan)
+static const char *not_carried(const struct dpe_config *config)
 {
-    const struct {
-        bool there;
-        const char *what;
-    } features[] = {
-        {dpe_layer_name(config, DPE_WEIGHT_ATTENTION_NORM) == NULL,
-         "layers without a norm before attention"},
-        {config->activation != DPE_SWIGLU, "an activation other than SwiGLU"},
-        {config->branch_block > 0, "attention of several branches (NSA)"},
-        {config->n_kinds > 1, "layers that a plan does not move"},
-        {config->blocks, "weights in the blocks of a GGUF file, which gguf_to_hf.py unpacks"},
-        {config->n_experts > 0, "experts"},
-        {config->sinks, "attention sinks"},
-        {plan->query_growth > 0.0, "queries that grow with the position"},
-        {plan->attention_cap > 0.0, "a cap of attention's logits"},
-        {plan->still_factor != 0.0, "a factor of the pairs that rotate"},
-    };
-    for (size_t i = 0; i < sizeof features / sizeof features[0]; i++) {
-        if (features[i].there) {
-            return features[i].what;
-        }
-    }
-    return NULL;
+    return config->branch_block > 0 ? "attention of several branches (NSA)"
+           : config->blocks ? "weights in the blocks of a GGUF file, which gguf_to_hf.py unpacks"
+                            : NULL;
 }
 
 static dpe_status cuda_supports(const struct dpe_config *config, const struct dpe_plan *plan,
                                 struct dpe_error *err)
 {
-    const char *missing = not_carried(config, plan);
+    const char *missing = not_carried(config);
     if (missing != NULL) {
         return dpe_fail(err, DPE_NO_DEVICE,
                         "device cuda does not support %s (model_type %s) yet; use --device cpu",
@@ -215,6 +201,12 @@ static dpe_status cuda_supports(const struct dpe_config *config, const struct dp
     if (dpe_selects(&plan->selection) && !dpe_select_supports(&plan->selection, &missing)) {
         return dpe_fail(err, DPE_NO_DEVICE, "device cuda does not %s yet (%s); use --device cpu",
                         missing, plan->name);
+    }
+    if (dpe_selects(&plan->selection) && plan->attention_cap > 0.0) {
+        return dpe_fail(err, DPE_NO_DEVICE,
+                        "device cuda does not choose keys under a cap of attention's logits yet (%s); "
+                        "use --device cpu",
+                        plan->name);
     }
     if (plan->exact) {
         return dpe_fail(
@@ -237,6 +229,8 @@ static uint64_t cuda_state_bytes(const struct dpe_config *config, const struct d
     uint64_t rows = (uint64_t)options->prefill_chunk + (uint64_t)options->branches;
     /* Tables of the difference of two bands, for decoding. */
     uint64_t further = dpe_selects(&plan->selection) ? 0 : (uint64_t)(plan->n_bands - 1);
+    /* Layers that the plan does not move have one table of each kind. */
+    uint64_t kinds = config->n_kinds > 1 ? (uint64_t)(config->n_kinds - 1) : 0;
     uint64_t logits = 0;
     if (config->vocab > INT64_MAX / 8 ||
         __builtin_mul_overflow((uint64_t)config->vocab * sizeof(float),
@@ -247,11 +241,12 @@ static uint64_t cuda_state_bytes(const struct dpe_config *config, const struct d
         DRIVER_BYTES,
         dpe_cuda_weight_bytes(config),
         dpe_rotation_bytes(plan, options->positions),
+        kinds * (uint64_t)options->positions * (uint64_t)plan->n_pairs * 8,
         (uint64_t)(config->n_layers * config->n_heads) * (uint64_t)plan->n_pairs,
         further * (uint64_t)options->positions * (uint64_t)plan->n_pairs * 4,
         dpe_cuda_norm_bytes(config),
-        rows * 36, /* tokens before and after, positions, offsets, and the walk of a block of 16
-                      rows */
+        rows * (24 + 12 * (kinds + 1)), /* tokens before and after, positions, offsets, and the
+                                           walks of a block of 16 rows */
         logits,
         options->peers->size > 1 ? PEER_BYTES : 0,
     };
@@ -316,42 +311,42 @@ static const float *cuda_read(struct dpe_backend *b, dpe_mem from, int64_t n, fl
 
 /* ----------------------------------------------------------------------------------------- plan */
 
-static dpe_status cuda_set_plan(struct dpe_backend *b, const struct dpe_plan *plan,
+static dpe_status cuda_set_plan(struct dpe_backend *b, int kind, const struct dpe_plan *plan,
                                 const struct dpe_rotation *rotation, struct dpe_error *err)
 {
+    struct dpe_cuda_plan *p = &b->plans[kind];
     uint64_t table = (uint64_t)(rotation->capacity * rotation->n_pairs) * sizeof(float);
     uint64_t mask = (uint64_t)(plan->n_layers * plan->n_heads * plan->n_pairs);
-    cuda_release(b, b->tables);
-    cuda_release(b, b->mask);
-    cuda_release(b, b->differences);
-    b->differences = NULL;
+    cuda_release(b, p->tables);
+    cuda_release(b, p->mask);
+    cuda_release(b, p->differences);
+    p->differences = NULL;
     b->units.rows = 0;
-    b->tables = NULL;
-    b->mask = NULL;
-    b->plan = NULL;
-    b->walk.rows = 0;
-    b->tables = cuda_allocate(b, 2 * table * (uint64_t)rotation->n_tables);
-    b->mask = plan->mask == NULL ? NULL : cuda_allocate(b, mask);
-    if (!b->failed && (b->tables == NULL || (plan->mask != NULL && b->mask == NULL))) {
+    p->tables = NULL;
+    p->mask = NULL;
+    p->plan = NULL;
+    p->walk.rows = 0;
+    p->tables = cuda_allocate(b, 2 * table * (uint64_t)rotation->n_tables);
+    p->mask = plan->mask == NULL ? NULL : cuda_allocate(b, mask);
+    if (!b->failed && (p->tables == NULL || (plan->mask != NULL && p->mask == NULL))) {
         return dpe_fail(err, DPE_NO_MEMORY,
                         "out of device memory: the tables of plan %s need %.1f MiB; a smaller "
                         "length needs less",
                         plan->name, (double)(2 * table * (uint64_t)rotation->n_tables) / 0x1p20);
     }
     for (int t = 0; t < rotation->n_tables && !b->failed; t++) {
-        b->cos[t] = b->tables + 2 * t * rotation->capacity * rotation->n_pairs;
-        b->sin[t] = b->cos[t] + rotation->capacity * rotation->n_pairs;
-        DPE_CUDA_TRY(b, dpe_rt_up(b->cos[t], rotation->cos[t], table));
-        DPE_CUDA_TRY(b, dpe_rt_up(b->sin[t], rotation->sin[t], table));
+        p->cos[t] = p->tables + 2 * t * rotation->capacity * rotation->n_pairs;
+        p->sin[t] = p->cos[t] + rotation->capacity * rotation->n_pairs;
+        DPE_CUDA_TRY(b, dpe_rt_up(p->cos[t], rotation->cos[t], table));
+        DPE_CUDA_TRY(b, dpe_rt_up(p->sin[t], rotation->sin[t], table));
     }
     if (plan->mask != NULL) {
-        DPE_CUDA_TRY(b, dpe_rt_up(b->mask, plan->mask, mask));
+        DPE_CUDA_TRY(b, dpe_rt_up(p->mask, plan->mask, mask));
     }
-    b->q_copies = dpe_rotated_find(plan, rotation, false);
-    b->k_copies = dpe_rotated_find(plan, rotation, true);
-    b->n_tables = rotation->n_tables;
-    b->plan = plan;
-    return dpe_cuda_make_differences(b, rotation->capacity, err);
+    p->q_copies = dpe_rotated_find(plan, rotation, false);
+    p->k_copies = dpe_rotated_find(plan, rotation, true);
+    p->plan = plan;
+    return dpe_cuda_make_differences(b, p, rotation->capacity, err);
 }
 
 /* ---------------------------------------------------------------------------------------- slots */
@@ -430,6 +425,7 @@ const struct dpe_ops *dpe_cuda_ops(void)
         .begin_layer = cuda_begin_layer,
         .embed = dpe_cuda_embed,
         .rmsnorm = dpe_cuda_rmsnorm,
+        .narrow = dpe_cuda_narrow,
         .linear = dpe_cuda_linear,
         .project = dpe_cuda_project,
         .gate = dpe_cuda_gate,
@@ -440,6 +436,8 @@ const struct dpe_ops *dpe_cuda_ops(void)
         .attention_workspace = dpe_cuda_attention_workspace,
         .attention = dpe_cuda_attention,
         .activate = dpe_cuda_activate,
+        .experts = dpe_cuda_experts,
+        .sinks = dpe_cuda_sinks,
         .scale = dpe_cuda_scale,
         .add = dpe_cuda_add,
         .sum_norms = dpe_cuda_sum_norms,

@@ -36,10 +36,20 @@ enum dpe_cuda_kernel { DPE_KERNEL_PLAIN, DPE_KERNEL_MMA, DPE_KERNEL_WGMMA };
 enum dpe_cuda_kernel dpe_cuda_choose(const struct dpe_cuda_info *info, enum dpe_dtype dtype,
                                      int64_t head_dim);
 
+/** A matrix of an expert, or the router. */
+struct dpe_cuda_matrix {
+    void *weight; /**< of the backend's dtype */
+    void *bias;   /**< float; NULL: none */
+};
+struct dpe_cuda_expert {
+    struct dpe_cuda_matrix gate, up, down;
+};
+
 /** Device copies of the weights of a layer. */
 struct dpe_cuda_layer {
     void *weight[DPE_WEIGHTS_PER_LAYER]; /**< matrices of the backend's dtype, norms float */
     void *bias[DPE_WEIGHTS_PER_LAYER];   /**< float; NULL: none */
+    struct dpe_cuda_expert *experts;     /**< host [n_experts], NULL: none */
 };
 
 /** A walk on the device, and what it was made for. */
@@ -52,6 +62,18 @@ struct dpe_cuda_walk {
     uint64_t bytes;
     struct dpe_query_block *blocks;
     struct dpe_segment *segments;
+};
+
+/** A plan on the device: the one in force, or that of a kind of layers that position plans do not move. */
+struct dpe_cuda_plan {
+    const struct dpe_plan *plan;
+    float *tables; /**< cos and sin of table t: [positions][n_pairs] each, one after the other */
+    float *cos[2 * DPE_MAX_BANDS], *sin[2 * DPE_MAX_BANDS];
+    uint8_t *mask; /**< [n_layers][n_heads][n_pairs] or NULL */
+    struct dpe_rotated_copies q_copies, k_copies;
+    struct dpe_cuda_walk walk;
+    void *differences; /**< dpe_decode_band.table of key copy c, NULL where the cache will do */
+    uint32_t *difference[DPE_MAX_BANDS];
 };
 
 /** What few rows are decoded by, and for which rows it was made. */
@@ -103,20 +125,12 @@ struct dpe_backend {
     void *embedding, *lm_head;
     void *final_norm; /**< float */
 
-    const struct dpe_plan *plan;
-    int n_tables;
-    float *tables; /**< cos and sin of table t: [positions][n_pairs] each, one after the other */
-    float *cos[2 * DPE_MAX_BANDS], *sin[2 * DPE_MAX_BANDS];
-    uint8_t *mask; /**< [n_layers][n_heads][n_pairs] or NULL */
-    struct dpe_rotated_copies q_copies, k_copies;
-    struct dpe_cuda_walk walk;
+    struct dpe_cuda_plan plans[DPE_MAX_LAYER_KINDS]; /**< by kind of layer; 0: the plan in force */
     struct dpe_decode_dealing dealing;
     struct dpe_cuda_switches switches;
     struct dpe_cuda_steps steps;
     bool decodes; /**< few rows have a kernel of their own */
     struct dpe_cuda_units units;
-    void *differences; /**< dpe_decode_band.table of key copy c, NULL where the cache will do */
-    uint32_t *difference[DPE_MAX_BANDS];
 
     int64_t batch_room; /**< rows that the next three hold */
     int32_t *tokens;
@@ -142,6 +156,13 @@ enum {
     DPE_CUDA_LEAST_LOGITS = 256, /**< rows of logits at once, where memory is short or
                                       DPE_CUDA_EARLIER has "logits" */
 };
+
+/** The plan of a layer. */
+static inline struct dpe_cuda_plan *dpe_cuda_plan_of(struct dpe_backend *backend, int64_t layer)
+{
+    const uint8_t *kinds = backend->config->layer_kinds;
+    return &backend->plans[kinds != NULL ? kinds[layer] : 0];
+}
 
 /** Note a code that is not 0 as the backend's failure, once. */
 void dpe_cuda_note(struct dpe_backend *backend, int code, const char *call, const char *file,
@@ -202,9 +223,15 @@ void dpe_cuda_project(struct dpe_backend *backend, int64_t layer, dpe_mem x, int
                       dpe_mem q, dpe_mem k, dpe_mem v);
 void dpe_cuda_gate(struct dpe_backend *backend, int64_t layer, dpe_mem x, int64_t rows,
                    dpe_mem gate, dpe_mem up);
+void dpe_cuda_narrow(struct dpe_backend *backend, dpe_mem x, int64_t n, dpe_mem out);
 void dpe_cuda_scale(struct dpe_backend *backend, dpe_mem x, int64_t n, double factor);
 void dpe_cuda_add(struct dpe_backend *backend, dpe_mem x, dpe_mem y, int64_t n);
 void dpe_cuda_activate(struct dpe_backend *backend, dpe_mem gate, dpe_mem up, int64_t rows);
+void dpe_cuda_experts(struct dpe_backend *backend, int64_t layer, const struct dpe_experts *args);
+void dpe_cuda_sinks(struct dpe_backend *backend, int64_t layer, const float *lse, int64_t rows,
+                    dpe_mem out);
+/** A product by cuBLAS, or of few rows by a kernel of our own. */
+void dpe_cuda_product(struct dpe_backend *backend, const struct dpe_rt_product *product);
 void dpe_cuda_logits(struct dpe_backend *backend, dpe_mem x, int64_t rows, float *logits);
 void dpe_cuda_best(struct dpe_backend *backend, dpe_mem x, int64_t rows, int32_t *tokens);
 void dpe_cuda_likelihood(struct dpe_backend *backend, dpe_mem x, int64_t rows,
@@ -244,13 +271,13 @@ int dpe_cuda_device_index(const char *name);
 /** Units of rows r0 … r0+rows−1 of a call, made unless they are there already; false on failure. */
 bool dpe_cuda_use_units(struct dpe_backend *backend, const struct dpe_attention *args, int64_t r0,
                         int64_t rows);
-/** Tables that rotate the cache's keys further, of the plan in force. */
-dpe_status dpe_cuda_make_differences(struct dpe_backend *backend, int64_t capacity,
-                                     struct dpe_error *err);
+/** Tables that rotate the cache's keys further. */
+dpe_status dpe_cuda_make_differences(struct dpe_backend *backend, struct dpe_cuda_plan *plan,
+                                     int64_t capacity, struct dpe_error *err);
 /** Bytes of the parts of so many rows. */
 uint64_t dpe_cuda_partial_bytes(const struct dpe_config *config, int64_t rows);
 /** All of a decode call but q, rows, partial and out. */
-void dpe_cuda_decode_call(const struct dpe_backend *backend, const struct dpe_attention *args,
+void dpe_cuda_decode_call(struct dpe_backend *backend, const struct dpe_attention *args,
                           struct dpe_decode *call);
 /** The slots. */
 const struct dpe_ops *dpe_cuda_ops(void);

@@ -11,10 +11,10 @@
 /* ---------------------------------------------------------------------------------------- cache */
 
 /* What rotates the keys of the cache: the table of the first band. */
-static struct dpe_row_rotation base_rotation(const struct dpe_backend *b)
+static struct dpe_row_rotation base_rotation(const struct dpe_cuda_plan *p)
 {
-    const struct dpe_row_rotation rotation = {.cos = b->cos[b->k_copies.base_table],
-                                              .sin = b->sin[b->k_copies.base_table]};
+    const struct dpe_row_rotation rotation = {.cos = p->cos[p->k_copies.base_table],
+                                              .sin = p->sin[p->k_copies.base_table]};
     return rotation;
 }
 
@@ -22,7 +22,8 @@ void dpe_cuda_store_kv(struct dpe_backend *b, const struct dpe_batch *batch,
                        const struct dpe_store *args)
 {
     const struct dpe_config *c = b->config;
-    const struct dpe_row_rotation rotation = base_rotation(b);
+    const struct dpe_cuda_plan *p = dpe_cuda_plan_of(b, args->layer);
+    const struct dpe_row_rotation rotation = base_rotation(p);
     struct dpe_rotated_rows rows = {
         .dtype = b->dtype,
         .from = args->k,
@@ -42,7 +43,7 @@ void dpe_cuda_store_kv(struct dpe_backend *b, const struct dpe_batch *batch,
         rows.positions = b->positions;
         rows.to_offsets = b->offsets;
     }
-    const bool rotated = !dpe_selects(&b->plan->selection);
+    const bool rotated = !dpe_selects(&p->plan->selection);
     DPE_CUDA_LAUNCH(b, dpe_kernel_rotate(&rows, &rotation, rotated ? 1 : 0));
     rows.from = args->v;
     rows.to = args->cache_v;
@@ -151,12 +152,25 @@ enum dpe_cuda_kernel dpe_cuda_choose(const struct dpe_cuda_info *info, enum dpe_
     return wgmma ? DPE_KERNEL_WGMMA : DPE_KERNEL_PLAIN;
 }
 
+/* A cap is the plain kernel's alone. */
+static enum dpe_cuda_kernel kernel_of(const struct dpe_backend *b, const struct dpe_plan *plan)
+{
+    return plan->attention_cap > 0.0 ? DPE_KERNEL_PLAIN : b->kernel;
+}
+
+static bool decodes(const struct dpe_backend *b, const struct dpe_plan *plan)
+{
+    return b->decodes && plan->attention_cap == 0.0;
+}
+
 /* Into how many parts to split the walk of few rows over many keys, so that they fill the card. The
  * kernel that can do so is that of mma.sync, at about half the rate of wgmma: on Hopper it is worth
  * it when rows would fill less than half of the card. */
-static int32_t parts_of(const struct dpe_backend *b, int64_t start, int64_t rows)
+static int32_t parts_of(const struct dpe_backend *b, const struct dpe_plan *plan, int64_t start,
+                        int64_t rows)
 {
-    if (b->kernel == DPE_KERNEL_PLAIN) {
+    const enum dpe_cuda_kernel kernel = kernel_of(b, plan);
+    if (kernel == DPE_KERNEL_PLAIN) {
         return 1;
     }
     const struct dpe_config *c = b->config;
@@ -166,12 +180,13 @@ static int32_t parts_of(const struct dpe_backend *b, int64_t start, int64_t rows
     int64_t blocks = (rows + shape.rows - 1) / shape.rows;
     int64_t tiles = (start + rows + shape.keys - 1) / shape.keys;
     int32_t parts = dpe_attention_mma_parts(blocks, tiles, c->n_heads, processors);
-    return parts >= (b->kernel == DPE_KERNEL_WGMMA ? 4 : 2) ? parts : 1;
+    return parts >= (kernel == DPE_KERNEL_WGMMA ? 4 : 2) ? parts : 1;
 }
 
-static struct dpe_tile_shape shape_of(const struct dpe_backend *b, int32_t parts)
+static struct dpe_tile_shape shape_of(const struct dpe_backend *b, const struct dpe_plan *plan,
+                                      int32_t parts)
 {
-    switch (parts > 1 ? DPE_KERNEL_MMA : b->kernel) {
+    switch (parts > 1 ? DPE_KERNEL_MMA : kernel_of(b, plan)) {
     case DPE_KERNEL_WGMMA:
         return dpe_attention_wgmma_shape(b->config->head_dim, 0);
     case DPE_KERNEL_MMA:
@@ -182,9 +197,10 @@ static struct dpe_tile_shape shape_of(const struct dpe_backend *b, int32_t parts
     return dpe_attention_plain_shape(b->config->head_dim);
 }
 
-static int launch(const struct dpe_backend *b, const struct dpe_flash *call)
+static int launch(const struct dpe_backend *b, const struct dpe_plan *plan,
+                  const struct dpe_flash *call)
 {
-    switch (call->parts > 1 ? DPE_KERNEL_MMA : b->kernel) {
+    switch (call->parts > 1 ? DPE_KERNEL_MMA : kernel_of(b, plan)) {
     case DPE_KERNEL_WGMMA:
         return dpe_attention_wgmma(call, 0, b->counters, NULL);
     case DPE_KERNEL_MMA:
@@ -197,17 +213,17 @@ static int launch(const struct dpe_backend *b, const struct dpe_flash *call)
 
 /* ----------------------------------------------------------------------------------------- walk */
 
-static bool use_walk(struct dpe_backend *b, int64_t start, int64_t rows)
+static bool use_walk(struct dpe_backend *b, struct dpe_cuda_plan *p, int64_t start, int64_t rows)
 {
-    struct dpe_cuda_walk *on_device = &b->walk;
-    int32_t parts = parts_of(b, start, rows);
+    struct dpe_cuda_walk *on_device = &p->walk;
+    int32_t parts = parts_of(b, p->plan, start, rows);
     if (on_device->rows == rows && on_device->start == start) {
         return !b->failed;
     }
     struct dpe_walk walk = {0};
-    struct dpe_tile_shape shape = shape_of(b, parts);
+    struct dpe_tile_shape shape = shape_of(b, p->plan, parts);
     dpe_status status =
-        dpe_walk_make(b->plan, &b->q_copies, &b->k_copies, shape, start, rows, &walk, &b->failure);
+        dpe_walk_make(p->plan, &p->q_copies, &p->k_copies, shape, start, rows, &walk, &b->failure);
     if (status == DPE_OK && parts > 1) {
         status = dpe_walk_split(&walk, rows, shape.keys, parts, &b->failure);
     }
@@ -248,6 +264,7 @@ static bool use_walk(struct dpe_backend *b, int64_t start, int64_t rows)
 /* Consecutive queries of one branch: positions start … of one call. */
 struct run {
     const struct dpe_attention *args;
+    struct dpe_cuda_plan *plan;
     int64_t start, rows, offset;
     const int64_t *positions; /* device, of a step's rows; else NULL */
     const char *q;
@@ -256,17 +273,17 @@ struct run {
 };
 
 /* A table of one side of a plan with its mask. */
-static struct dpe_row_rotation rotation_of(const struct dpe_backend *b,
+static struct dpe_row_rotation rotation_of(const struct dpe_cuda_plan *p,
                                            const struct dpe_rotated_copies *copies, int copy,
                                            int64_t layer)
 {
     const struct dpe_rotated *rotated = &copies->copies[copy];
-    struct dpe_row_rotation rotation = {.cos = b->cos[rotated->table],
-                                        .sin = b->sin[rotated->table]};
-    if (rotated->per_head && b->mask != NULL) {
-        rotation.base_cos = b->cos[copies->base_table];
-        rotation.base_sin = b->sin[copies->base_table];
-        rotation.mask = b->mask + layer * b->plan->n_heads * b->plan->n_pairs;
+    struct dpe_row_rotation rotation = {.cos = p->cos[rotated->table],
+                                        .sin = p->sin[rotated->table]};
+    if (rotated->per_head && p->mask != NULL) {
+        rotation.base_cos = p->cos[copies->base_table];
+        rotation.base_sin = p->sin[copies->base_table];
+        rotation.mask = p->mask + layer * p->plan->n_heads * p->plan->n_pairs;
     }
     return rotation;
 }
@@ -276,10 +293,11 @@ static void rotate_queries(struct dpe_backend *b, const struct run *run, struct 
                            const void **q)
 {
     const struct dpe_attention *args = run->args;
+    const struct dpe_rotated_copies *copies = &run->plan->q_copies;
     struct dpe_row_rotation rotations[DPE_MAX_BANDS];
     char *to[DPE_MAX_BANDS];
-    for (int c = 0; c < b->q_copies.n; c++) {
-        rotations[c] = rotation_of(b, &b->q_copies, c, args->layer);
+    for (int c = 0; c < copies->n; c++) {
+        rotations[c] = rotation_of(run->plan, copies, c, args->layer);
         to[c] = take(room, args->n_heads, run->rows, args->head_dim, b->element);
         q[c] = to[c];
     }
@@ -291,7 +309,7 @@ static void rotate_queries(struct dpe_backend *b, const struct run *run, struct 
         .to = to[0],
         .to_row = args->head_dim,
         .to_head = run->rows * args->head_dim,
-        .to_copy = b->q_copies.n > 1 ? (to[1] - to[0]) / (int64_t)b->element : 0,
+        .to_copy = copies->n > 1 ? (to[1] - to[0]) / (int64_t)b->element : 0,
         .rows = run->rows,
         .head_dim = args->head_dim,
         .n_heads = args->n_heads,
@@ -299,7 +317,7 @@ static void rotate_queries(struct dpe_backend *b, const struct run *run, struct 
         .first = run->start,
         .positions = run->positions,
     };
-    DPE_CUDA_LAUNCH(b, dpe_kernel_rotate(&rows, rotations, b->q_copies.n));
+    DPE_CUDA_LAUNCH(b, dpe_kernel_rotate(&rows, rotations, copies->n));
 }
 
 /* Where a run's keys and values lie, key n at row n: the cache itself, unless a branch's own keys
@@ -355,25 +373,26 @@ static void rotate_keys(struct dpe_backend *b, const struct run *run, const stru
                         struct room *room, struct dpe_flash *call)
 {
     const struct dpe_attention *args = run->args;
-    const struct dpe_rotated_copies *copies = &b->k_copies;
+    const struct dpe_rotated_copies *copies = &run->plan->k_copies;
+    const struct dpe_cuda_walk *walk = &run->plan->walk;
     int64_t group = args->n_heads / args->n_kv_heads;
     int64_t keys = run->start + run->rows;
     /* A segment's last tile reaches so far below it: what is loaded there counts for nothing, but a
      * sanitizer reports memory that was never written. */
-    int64_t below = shape_of(b, b->walk.parts).keys - 1;
+    int64_t below = shape_of(b, run->plan->plan, walk->parts).keys - 1;
     for (int c = 0; c < copies->n; c++) {
         call->k[c] = found->k;
         call->k_head_stride[c] = found->head_stride;
         if (copies->copies[c].table == copies->base_table) {
             continue;
         }
-        struct dpe_row_rotation rotation = rotation_of(b, copies, c, args->layer);
+        struct dpe_row_rotation rotation = rotation_of(run->plan, copies, c, args->layer);
         bool per_head = rotation.mask != NULL;
         int64_t heads = per_head ? args->n_heads : args->n_kv_heads;
         char *to = take(room, heads, keys, args->head_dim, b->element);
-        int64_t first = b->walk.k_first[c] > below ? b->walk.k_first[c] - below : 0;
+        int64_t first = walk->k_first[c] > below ? walk->k_first[c] - below : 0;
         int64_t at = first * args->head_dim * (int64_t)b->element;
-        const struct dpe_row_rotation base = base_rotation(b);
+        const struct dpe_row_rotation base = base_rotation(run->plan);
         rotation.undo_cos = base.cos;
         rotation.undo_sin = base.sin;
         const struct dpe_rotated_rows rows = {
@@ -384,7 +403,7 @@ static void rotate_keys(struct dpe_backend *b, const struct run *run, const stru
             .to = to,
             .to_row = args->head_dim,
             .to_head = keys * args->head_dim,
-            .rows = b->walk.k_end[c] - first,
+            .rows = walk->k_end[c] - first,
             .head_dim = args->head_dim,
             .n_heads = heads,
             .group = per_head ? group : 1,
@@ -403,9 +422,10 @@ static void rotate_keys(struct dpe_backend *b, const struct run *run, const stru
 static void attend_run(struct dpe_backend *b, const struct run *run)
 {
     const struct dpe_attention *args = run->args;
-    const struct dpe_plan *plan = b->plan;
+    const struct dpe_plan *plan = run->plan->plan;
+    const struct dpe_cuda_walk *walk = &run->plan->walk;
     struct room room = {.memory = args->workspace};
-    if (b->failed || !use_walk(b, run->start, run->rows)) {
+    if (b->failed || !use_walk(b, run->plan, run->start, run->rows)) {
         return;
     }
     struct dpe_flash call = {
@@ -416,11 +436,12 @@ static void attend_run(struct dpe_backend *b, const struct run *run)
         .rows = run->rows,
         .out = run->out,
         .lse = run->lse,
-        .blocks = b->walk.blocks,
-        .segments = b->walk.segments,
-        .n_blocks = b->walk.n_blocks,
+        .blocks = walk->blocks,
+        .segments = walk->segments,
+        .n_blocks = walk->n_blocks,
         /* At query 0 the part that depends on the query is 1. */
         .scale = (float)dpe_plan_query_scale(plan, 0),
+        .cap = (float)plan->attention_cap,
         .log_n = dpe_log_n_of(plan),
     };
     rotate_queries(b, run, &room, call.q);
@@ -429,9 +450,9 @@ static void attend_run(struct dpe_backend *b, const struct run *run)
     call.v = found.v;
     call.v_head_stride = found.head_stride;
     rotate_keys(b, run, &found, &room, &call);
-    call.parts = b->walk.parts;
+    call.parts = walk->parts;
     call.partial = call.parts > 1 ? take(&room, 1, 1, 1, split_bytes(b->config)) : NULL;
-    DPE_CUDA_TRY(b, launch(b, &call));
+    DPE_CUDA_TRY(b, launch(b, plan, &call));
 }
 
 /* Few rows over many keys; `r0` is the run's first row among those of the call. */
@@ -455,13 +476,15 @@ static void decode_run(struct dpe_backend *b, const struct run *run, int64_t r0)
 
 void dpe_cuda_attention(struct dpe_backend *b, const struct dpe_attention *args)
 {
-    if (dpe_selects(&b->plan->selection)) {
+    struct dpe_cuda_plan *plan = dpe_cuda_plan_of(b, args->layer);
+    if (dpe_selects(&plan->plan->selection)) {
         dpe_cuda_attention_select(b, args);
         return;
     }
     int64_t row = args->n_heads * args->head_dim * (int64_t)b->element;
     struct run run = {
         .args = args,
+        .plan = plan,
         .start = args->start,
         .rows = args->rows,
         .offset = args->offset,
@@ -469,21 +492,22 @@ void dpe_cuda_attention(struct dpe_backend *b, const struct dpe_attention *args)
         .out = (char *)args->out,
         .lse = args->lse,
     };
+    const bool few = decodes(b, plan->plan);
     if (args->positions == NULL) {
-        if (b->decodes && args->rows <= DPE_CUDA_FEW_ROWS) {
+        if (few && args->rows <= DPE_CUDA_FEW_ROWS) {
             decode_run(b, &run, 0);
         } else {
             attend_run(b, &run);
         }
         return;
     }
-    int64_t at_once = b->decodes ? DPE_CUDA_DECODE_ROWS : 1;
+    int64_t at_once = few ? DPE_CUDA_DECODE_ROWS : 1;
     for (int64_t r = 0; r < args->rows; r += at_once) {
         run.rows = args->rows - r < at_once ? args->rows - r : at_once;
         run.q = (const char *)args->q + r * row;
         run.out = (char *)args->out + r * row;
         run.lse = args->lse == NULL ? NULL : args->lse + r * args->n_heads;
-        if (b->decodes) {
+        if (few) {
             run.positions = b->positions + r;
             decode_run(b, &run, r);
         } else {

@@ -170,16 +170,17 @@ bool dpe_cuda_use_units(struct dpe_backend *b, const struct dpe_attention *args,
     return !b->failed;
 }
 
-dpe_status dpe_cuda_make_differences(struct dpe_backend *b, int64_t capacity, struct dpe_error *err)
+dpe_status dpe_cuda_make_differences(struct dpe_backend *b, struct dpe_cuda_plan *p,
+                                     int64_t capacity, struct dpe_error *err)
 {
-    const struct dpe_rotated_copies *copies = &b->k_copies;
-    int64_t n = capacity * b->plan->n_pairs;
+    const struct dpe_rotated_copies *copies = &p->k_copies;
+    int64_t n = capacity * p->plan->n_pairs;
     int made = 0;
     for (int c = 0; c < copies->n; c++) {
         made += copies->copies[c].table != copies->base_table;
-        b->difference[c] = NULL;
+        p->difference[c] = NULL;
     }
-    if (!b->decodes || made == 0 || dpe_selects(&b->plan->selection)) {
+    if (!b->decodes || made == 0 || dpe_selects(&p->plan->selection)) {
         return dpe_cuda_status(b, err);
     }
     void *memory = NULL;
@@ -188,19 +189,19 @@ dpe_status dpe_cuda_make_differences(struct dpe_backend *b, int64_t capacity, st
         return dpe_fail(err, DPE_NO_MEMORY,
                         "out of device memory: tables of plan %s for decoding need %.1f MiB; a "
                         "smaller length needs less",
-                        b->plan->name, (double)made * (double)n * 4.0 / 0x1p20);
+                        p->plan->name, (double)made * (double)n * 4.0 / 0x1p20);
     }
     DPE_CUDA_NOTE(b, code, "dpe_rt_allocate");
-    b->differences = memory;
+    p->differences = memory;
     uint32_t *next = memory;
     for (int c = 0; c < copies->n && !b->failed; c++) {
         int table = copies->copies[c].table;
         if (table != copies->base_table) {
-            b->difference[c] = next;
+            p->difference[c] = next;
             next += n;
             DPE_CUDA_TRY(b,
-                         dpe_decode_table(b->cos[table], b->sin[table], b->cos[copies->base_table],
-                                          b->sin[copies->base_table], n, b->difference[c]));
+                         dpe_decode_table(p->cos[table], p->sin[table], p->cos[copies->base_table],
+                                          p->sin[copies->base_table], n, p->difference[c]));
         }
     }
     return dpe_cuda_status(b, err);
@@ -219,10 +220,11 @@ static int32_t cut(int64_t value)
     return value < INT32_C(1) << 30 ? (int32_t)value : INT32_C(1) << 30;
 }
 
-void dpe_cuda_decode_call(const struct dpe_backend *b, const struct dpe_attention *args,
+void dpe_cuda_decode_call(struct dpe_backend *b, const struct dpe_attention *args,
                           struct dpe_decode *call)
 {
-    const struct dpe_plan *plan = b->plan;
+    const struct dpe_cuda_plan *p = dpe_cuda_plan_of(b, args->layer);
+    const struct dpe_plan *plan = p->plan;
     call->dealing = b->dealing;
     call->serial_combine = b->switches.combine;
     call->chained_scores = b->switches.scores;
@@ -235,22 +237,22 @@ void dpe_cuda_decode_call(const struct dpe_backend *b, const struct dpe_attentio
     call->head_stride = args->capacity * args->head_dim;
     call->n_bands = plan->n_bands;
     call->chunk = plan->chunk > 0 ? cut(plan->chunk) : 1;
-    call->mask = b->mask == NULL ? NULL : b->mask + args->layer * plan->n_heads * plan->n_pairs;
+    call->mask = p->mask == NULL ? NULL : p->mask + args->layer * plan->n_heads * plan->n_pairs;
     call->units = b->units.units;
     call->n_units = b->units.n;
     call->parts = b->units.parts;
     call->scale = (float)dpe_plan_query_scale(plan, 0);
     call->log_n = dpe_log_n_of(plan);
     for (int i = 0; i < plan->n_bands; i++) {
-        int copy = b->k_copies.of_band[i];
+        int copy = p->k_copies.of_band[i];
         call->bands[i] = (struct dpe_decode_band){
             .kind = (int32_t)plan->bands[i].kind,
-            .q_copy = b->q_copies.of_band[i],
+            .q_copy = p->q_copies.of_band[i],
             .lo = cut(plan->bands[i].lo),
             .hi = cut(plan->bands[i].hi),
-            .table = b->difference[copy],
+            .table = p->difference[copy],
             .per_head =
-                b->difference[copy] != NULL && b->k_copies.copies[copy].per_head && b->mask != NULL,
+                p->difference[copy] != NULL && p->k_copies.copies[copy].per_head && p->mask != NULL,
         };
     }
 }

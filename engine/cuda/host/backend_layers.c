@@ -1,5 +1,6 @@
 /* The slots that compute, except attention: embedding, norms, products, the head, norm sums. */
 #include "engine/cuda/host/backend.h"
+#include "engine/cuda/kernels/experts.h"
 
 void dpe_cuda_embed(struct dpe_backend *b, const struct dpe_batch *batch, dpe_mem x)
 {
@@ -21,7 +22,7 @@ void dpe_cuda_rmsnorm(struct dpe_backend *b, enum dpe_weight which, int64_t laye
     }
 }
 
-static void product(struct dpe_backend *b, const struct dpe_rt_product *p)
+void dpe_cuda_product(struct dpe_backend *b, const struct dpe_rt_product *p)
 {
     if (p->rows <= DPE_FEW_ROWS && p->k % 8 == 0) {
         const struct dpe_few_product few = {
@@ -57,7 +58,7 @@ void dpe_cuda_linear(struct dpe_backend *b, int64_t layer, enum dpe_weight which
         .n = shape.rows,
         .k = shape.cols,
     };
-    product(b, &p);
+    dpe_cuda_product(b, &p);
     if (b->layers[layer].bias[which] != NULL) {
         DPE_CUDA_LAUNCH(b, dpe_kernel_bias(residual ? DPE_F32 : b->dtype, out,
                                            b->layers[layer].bias[which], rows, shape.rows));
@@ -121,7 +122,17 @@ void dpe_cuda_gate(struct dpe_backend *b, int64_t layer, dpe_mem x, int64_t rows
         .weights = {few_weight(b, layer, DPE_WEIGHT_GATE, gate),
                     few_weight(b, layer, DPE_WEIGHT_UP, up)},
     };
-    DPE_CUDA_LAUNCH(b, dpe_kernel_gated_few(&few));
+    if (b->config->activation == DPE_SWIGLU) {
+        DPE_CUDA_LAUNCH(b, dpe_kernel_gated_few(&few));
+    } else {
+        DPE_CUDA_LAUNCH(b, dpe_kernel_product_few(&few));
+        dpe_cuda_activate(b, gate, up, rows);
+    }
+}
+
+void dpe_cuda_narrow(struct dpe_backend *b, dpe_mem x, int64_t n, dpe_mem out)
+{
+    DPE_CUDA_LAUNCH(b, dpe_kernel_narrow(b->dtype, x, n, out));
 }
 
 void dpe_cuda_scale(struct dpe_backend *b, dpe_mem x, int64_t n, double factor)
@@ -136,7 +147,15 @@ void dpe_cuda_add(struct dpe_backend *b, dpe_mem x, dpe_mem y, int64_t n)
 
 void dpe_cuda_activate(struct dpe_backend *b, dpe_mem gate, dpe_mem up, int64_t rows)
 {
-    DPE_CUDA_LAUNCH(b, dpe_kernel_swiglu(b->dtype, gate, up, rows * b->config->intermediate));
+    DPE_CUDA_LAUNCH(b, dpe_kernel_activate(b->config->activation, b->dtype, gate, up,
+                                           rows * b->config->intermediate));
+}
+
+void dpe_cuda_sinks(struct dpe_backend *b, int64_t layer, const float *lse, int64_t rows, dpe_mem out)
+{
+    DPE_CUDA_LAUNCH(b, dpe_kernel_sinks(b->dtype, out, lse,
+                                        b->layers[layer].weight[DPE_WEIGHT_SINKS], rows,
+                                        b->config->n_heads, b->config->head_dim));
 }
 
 int64_t dpe_cuda_logit_rows(const struct dpe_config *config, int64_t rows)
@@ -162,7 +181,7 @@ static int64_t lm_head(struct dpe_backend *b, dpe_mem x, int64_t first, int64_t 
         .n = b->config->vocab,
         .k = b->config->hidden,
     };
-    product(b, &p);
+    dpe_cuda_product(b, &p);
     return some;
 }
 

@@ -54,7 +54,8 @@ uint64_t dpe_cuda_mark_bytes(const struct dpe_config *config, const struct dpe_p
 /* All of a call but rows, q, out, lse and what is chosen. */
 static struct dpe_select call_of(const struct dpe_backend *b, const struct dpe_attention *args)
 {
-    const struct dpe_plan *plan = b->plan;
+    const struct dpe_cuda_plan *on_device = &b->plans[0];
+    const struct dpe_plan *plan = on_device->plan;
     const struct dpe_rotation *tables = args->rotation;
     struct dpe_select call = {
         .dtype = b->dtype,
@@ -74,20 +75,20 @@ static struct dpe_select call_of(const struct dpe_backend *b, const struct dpe_a
         .room = args->room,
         .n_bands = plan->n_bands,
         .chunk = plan->chunk > 0 ? plan->chunk : 1,
-        .mask = b->mask == NULL ? NULL : b->mask + args->layer * plan->n_heads * plan->n_pairs,
+        .mask = on_device->mask == NULL ? NULL : on_device->mask + args->layer * plan->n_heads * plan->n_pairs,
         .scale = (float)dpe_plan_query_scale(plan, 0),
         .log_n = dpe_log_n_of(plan),
     };
     for (int i = 0; i < plan->n_bands; i++) {
         call.bands[i] = (struct dpe_select_band){
             .kind = plan->bands[i].kind,
-            .per_head = plan->bands[i].per_head && b->mask != NULL,
+            .per_head = plan->bands[i].per_head && on_device->mask != NULL,
             .lo = plan->bands[i].lo,
             .hi = plan->bands[i].hi,
-            .q_cos = b->cos[tables->q_table[i]],
-            .q_sin = b->sin[tables->q_table[i]],
-            .k_cos = b->cos[tables->k_table[i]],
-            .k_sin = b->sin[tables->k_table[i]],
+            .q_cos = on_device->cos[tables->q_table[i]],
+            .q_sin = on_device->sin[tables->q_table[i]],
+            .k_cos = on_device->cos[tables->k_table[i]],
+            .k_sin = on_device->sin[tables->k_table[i]],
         };
     }
     return call;
@@ -100,7 +101,7 @@ static bool completes(const struct dpe_selection *s, int64_t start, int64_t rows
 
 void dpe_cuda_represent(struct dpe_backend *b, const struct dpe_attention *args)
 {
-    const struct dpe_selection *s = &b->plan->selection;
+    const struct dpe_selection *s = &b->plans[0].plan->selection;
     struct dpe_select call = call_of(b, args);
     call.rows = args->rows;
     bool some = args->positions == NULL && completes(s, args->start, args->rows);
@@ -121,7 +122,7 @@ void dpe_cuda_represent(struct dpe_backend *b, const struct dpe_attention *args)
 
 void dpe_cuda_attention_select(struct dpe_backend *b, const struct dpe_attention *args)
 {
-    const struct dpe_selection *s = &b->plan->selection;
+    const struct dpe_selection *s = &b->plans[0].plan->selection;
     const struct layout layout =
         lay_out(s, args->n_heads, args->n_kv_heads, dpe_attention_keys(args));
     const int64_t seen = dpe_selection_keys(s, dpe_attention_keys(args) - 1);

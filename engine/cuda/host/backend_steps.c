@@ -13,7 +13,7 @@ void dpe_cuda_begin_step(struct dpe_backend *b, const struct dpe_batch *batch)
      * selection launches changes from token to token. */
     steps->keeping = steps->on && b->decodes && batch->positions != NULL &&
                      batch->rows <= DPE_FEW_ROWS && b->peers->size == 1 &&
-                     b->timeout_seconds <= 0.0 && !dpe_selects(&b->plan->selection);
+                     b->timeout_seconds <= 0.0 && !dpe_selects(&b->plans[0].plan->selection);
     steps->list.used = 0;
 }
 

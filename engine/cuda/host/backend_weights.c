@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "engine/base/halves.h"
+#include "engine/model/config/family.h"
 
 enum { BLOCK = 4 << 20 /* bytes */ };
 
@@ -26,6 +27,13 @@ static uint64_t plus(uint64_t a, uint64_t b)
     return a > UINT64_MAX - b ? UINT64_MAX : a + b;
 }
 
+static uint64_t expert_bytes(const struct dpe_config *c)
+{
+    const uint64_t bias = dpe_family_of(c)->experts_biased ? sizeof(float) : 0;
+    return plus(times(c->intermediate, c->hidden, 3 * element_of(c)),
+                plus(times(c->intermediate, 2, bias), times(c->hidden, 1, bias)));
+}
+
 uint64_t dpe_cuda_weight_bytes(const struct dpe_config *c)
 {
     uint64_t e = element_of(c);
@@ -35,6 +43,7 @@ uint64_t dpe_cuda_weight_bytes(const struct dpe_config *c)
         layer = plus(layer, times(shape.rows, shape.cols, shape.vector ? sizeof(float) : e));
         layer = plus(layer, times(shape.bias, 1, sizeof(float)));
     }
+    layer = plus(layer, times(c->n_experts, 1, expert_bytes(c)));
     uint64_t all = times(c->n_layers, 1, layer);
     all = plus(all, times(c->vocab, c->hidden, c->tied_embeddings ? e : 2 * e));
     return plus(all, times(c->hidden, 1, sizeof(float)));
@@ -129,6 +138,37 @@ static dpe_status upload_layer(struct dpe_backend *b, const struct dpe_layer_wei
     return status;
 }
 
+static dpe_status upload_experts(struct dpe_backend *b, const struct dpe_expert *from,
+                                 struct dpe_cuda_layer *to, struct dpe_error *err)
+{
+    const int64_t n = from != NULL ? b->config->n_experts : 0;
+    if (n == 0) {
+        return DPE_OK;
+    }
+    to->experts = dpe_alloc_zero((size_t)n, sizeof *to->experts);
+    if (to->experts == NULL) {
+        return dpe_fail(err, DPE_NO_MEMORY, "cuda: out of host memory");
+    }
+    dpe_status status = DPE_OK;
+    for (int64_t e = 0; e < n && status == DPE_OK; e++) {
+        const struct {
+            const struct dpe_tensor *weight, *bias;
+            struct dpe_cuda_matrix *to;
+        } parts[] = {
+            {&from[e].gate, &from[e].gate_bias, &to->experts[e].gate},
+            {&from[e].up, &from[e].up_bias, &to->experts[e].up},
+            {&from[e].down, &from[e].down_bias, &to->experts[e].down},
+        };
+        for (size_t i = 0; i < sizeof parts / sizeof parts[0] && status == DPE_OK; i++) {
+            status = upload(b, parts[i].weight, b->dtype, &parts[i].to->weight, err);
+            if (status == DPE_OK && parts[i].bias->cols > 0) {
+                status = upload(b, parts[i].bias, DPE_F32, &parts[i].to->bias, err);
+            }
+        }
+    }
+    return status;
+}
+
 dpe_status dpe_cuda_upload(struct dpe_backend *b, struct dpe_error *err)
 {
     const struct dpe_weights *w = b->weights;
@@ -139,6 +179,9 @@ dpe_status dpe_cuda_upload(struct dpe_backend *b, struct dpe_error *err)
     dpe_status status = upload(b, &w->embedding, b->dtype, &b->embedding, err);
     for (int64_t i = 0; i < b->config->n_layers && status == DPE_OK; i++) {
         status = upload_layer(b, &w->layers[i], &b->layers[i], err);
+        status = status == DPE_OK
+                     ? upload_experts(b, w->layers[i].experts, &b->layers[i], err)
+                     : status;
     }
     if (status == DPE_OK) {
         status = upload(b, &w->final_norm, DPE_F32, &b->final_norm, err);

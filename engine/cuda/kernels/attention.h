@@ -7,7 +7,7 @@
  *     out[r][h] = Σ_n p_n v_n,   p = softmax over the visible keys n of
  *                                scale · f(m) · ⟨q_c[h][r], k_c[n]⟩,   c = copies of n's segment,
  *
- * f(m) as in struct dpe_temperature (plan.h); log_n.cuh computes it.
+ * f(m) as in struct dpe_temperature (plan.h) times the growth of queries; log_n.cuh computes it.
  */
 #ifndef DPE_ATTENTION_H
 #define DPE_ATTENTION_H
@@ -22,17 +22,21 @@
 extern "C" {
 #endif
 
-/** f(m) of a plan, ready for a kernel. */
+/** f(m) of a plan, ready for a kernel, and what the model's queries grow by (query_growth and
+ *  query_length of struct dpe_plan). */
 struct dpe_log_n {
-    float base;  /**< ln N, or 1 − N^−B with a decay; 0: f is 1 */
-    float power; /**< G */
-    float decay; /**< B; 0: the logarithm itself */
+    float base;   /**< ln N, or 1 − N^−B with a decay; 0: f is 1 */
+    float power;  /**< G */
+    float decay;  /**< B; 0: the logarithm itself */
+    float growth; /**< b; 0: queries do not grow */
+    float length; /**< L */
 };
 static inline struct dpe_log_n dpe_log_n_of(const struct dpe_plan *plan)
 {
     double n = plan->log_n_length, decay = plan->log_n_decay;
     double base = n > 0.0 ? (decay > 0.0 ? -expm1(-decay * log(n)) : log(n)) : 0.0;
-    struct dpe_log_n log_n = {(float)base, (float)plan->log_n_power, (float)decay};
+    struct dpe_log_n log_n = {(float)base, (float)plan->log_n_power, (float)decay,
+                              (float)plan->query_growth, (float)plan->query_length};
     return log_n;
 }
 
@@ -64,6 +68,7 @@ struct dpe_flash {
     int32_t parts;
     float *partial;
     float scale; /**< logit_factor / √head_dim, > 0 */
+    float cap; /**< dpe_attention_plain only: c, a logit x becomes c tanh(x/c); 0: it stays */
     struct dpe_log_n log_n;
 };
 

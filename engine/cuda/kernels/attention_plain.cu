@@ -56,6 +56,7 @@ __device__ void logits(const struct dpe_flash &call, const struct dpe_query_bloc
                 logit = fmaf(tile.q[r * d + e], tile.k[i % KEYS * (d + 1) + e], logit);
             }
             logit *= tile.factor[r];
+            logit = call.cap > 0.0f ? call.cap * tanhf(logit / call.cap) : logit;
         }
         tile.p[i] = logit;
     }

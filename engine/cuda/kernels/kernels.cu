@@ -126,7 +126,35 @@ __global__ void scale(float *x, int64_t n, float factor)
     }
 }
 
-template <class T, int N> __global__ void swiglu(T *gate, const T *up, int64_t n)
+/* The stream where no norm makes it what products read. */
+template <class T, int N> __global__ void narrow(const float *x, int64_t n, T *out)
+{
+    dpe_let_next_start();
+    dpe_wait_for_earlier();
+    for (int64_t i = this_thread() * N; i < n; i += all_threads() * N) {
+        float some[N];
+        dpe_some<float, N>::load(x + i, some);
+        dpe_some<T, N>::store(out + i, some);
+    }
+}
+
+template <enum dpe_activation KIND> __device__ __forceinline__ float activated(float g, float u)
+{
+    if constexpr (KIND == DPE_GEGLU_TANH) {
+        float inner = 0.79788456080286535588f * (g + 0.044715f * g * g * g);
+        return 0.5f * g * (1.0f + tanhf(inner)) * u;
+    } else if constexpr (KIND == DPE_SWIGLU_CLAMPED) {
+        /* fminf and fmaxf would take 7 for what is not a number. */
+        g = g > 7.0f ? 7.0f : g;
+        u = u > 7.0f ? 7.0f : (u < -7.0f ? -7.0f : u);
+        return g / (1.0f + expf(-1.702f * g)) * (u + 1.0f);
+    } else {
+        return g / (1.0f + expf(-g)) * u;
+    }
+}
+
+template <class T, int N, enum dpe_activation KIND>
+__global__ void activate(T *gate, const T *up, int64_t n)
 {
     dpe_let_next_start();
     dpe_wait_for_earlier();
@@ -137,7 +165,7 @@ template <class T, int N> __global__ void swiglu(T *gate, const T *up, int64_t n
         dpe_some<T, N>::load(up + i, u);
 #pragma unroll
         for (int k = 0; k < N; k++) {
-            g[k] = g[k] / (1.0f + expf(-g[k])) * u[k];
+            g[k] = activated<KIND>(g[k], u[k]);
         }
         dpe_some<T, N>::store(gate + i, g);
     }
@@ -318,7 +346,7 @@ __global__ void __launch_bounds__(THREADS) product_few(const __grid_constant__ f
         if constexpr (GATED) {
             const float *bias = call.weights[1].bias;
             float up = totals[1] + (bias != NULL ? bias[column] : 0.0F);
-            sum = sum / (1.0F + expf(-sum)) * up;
+            sum = activated<DPE_SWIGLU>(sum, up);
         }
         O *to = weight.out + lane * weight.n + column;
         *to = dpe_round<O>(call.accumulate ? dpe_float(*to) + sum : sum);
@@ -581,14 +609,33 @@ template <class T> int bias_of(void *out, const float *bias, int64_t rows, int64
     return dpe_launch_early(kernel, blocks_for(rows), THREADS, 0, NULL, to, bias, rows, width);
 }
 
-template <class T> int swiglu_of(void *gate, const void *up, int64_t n)
+template <class T, enum dpe_activation KIND> int activate_as(void *gate, const void *up, int64_t n)
 {
-    T *g = static_cast<T *>(gate);
-    const T *u = static_cast<const T *>(up);
-    if (by_eight<T>(n, gate, up)) {
-        return dpe_launch_early(swiglu<T, 8>, blocks_for(n / 8 / THREADS + 1), THREADS, 0, NULL, g, u, n);
+    const int64_t some = by_eight<T>(n, gate, up) ? 8 : 1;
+    auto kernel = some == 8 ? activate<T, 8, KIND> : activate<T, 1, KIND>;
+    return dpe_launch_early(kernel, blocks_for(n / some / THREADS + 1), THREADS, 0, NULL,
+                            static_cast<T *>(gate), static_cast<const T *>(up), n);
+}
+
+template <class T> int activate_of(enum dpe_activation kind, void *gate, const void *up, int64_t n)
+{
+    switch (kind) {
+    case DPE_SWIGLU:
+        return activate_as<T, DPE_SWIGLU>(gate, up, n);
+    case DPE_GEGLU_TANH:
+        return activate_as<T, DPE_GEGLU_TANH>(gate, up, n);
+    case DPE_SWIGLU_CLAMPED:
+        return activate_as<T, DPE_SWIGLU_CLAMPED>(gate, up, n);
     }
-    return dpe_launch_early(swiglu<T, 1>, blocks_for(n / THREADS + 1), THREADS, 0, NULL, g, u, n);
+    return 1;
+}
+
+template <class T> int narrow_of(const float *x, int64_t n, void *out)
+{
+    const int64_t some = by_eight<T>(n, x, out) ? 8 : 1;
+    auto kernel = some == 8 ? narrow<T, 8> : narrow<T, 1>;
+    return dpe_launch_early(kernel, blocks_for(n / some / THREADS + 1), THREADS, 0, NULL, x, n,
+                            static_cast<T *>(out));
 }
 
 /* One call for each dtype of a template over it. */
@@ -645,9 +692,15 @@ int dpe_kernel_scale(float *x, int64_t n, float factor)
     return dpe_launch_early(scale, blocks_for(n / THREADS + 1), THREADS, 0, NULL, x, n, factor);
 }
 
-int dpe_kernel_swiglu(enum dpe_dtype dtype, void *gate, const void *up, int64_t n)
+int dpe_kernel_activate(enum dpe_activation kind, enum dpe_dtype dtype, void *gate, const void *up,
+                        int64_t n)
 {
-    FOR_DTYPE(dtype, swiglu_of<T>(gate, up, n));
+    FOR_DTYPE(dtype, activate_of<T>(kind, gate, up, n));
+}
+
+int dpe_kernel_narrow(enum dpe_dtype dtype, const float *x, int64_t n, void *out)
+{
+    FOR_DTYPE(dtype, narrow_of<T>(x, n, out));
 }
 
 int dpe_kernel_nonfinite(const float *x, int64_t rows, int64_t width, int64_t layer,

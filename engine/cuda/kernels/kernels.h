@@ -33,8 +33,11 @@ int dpe_kernel_scale(float *x, int64_t n, float factor);
 /** out [rows][width] += bias [width]. `dtype` is that of out. */
 int dpe_kernel_bias(enum dpe_dtype dtype, void *out, const float *bias, int64_t rows,
                     int64_t width);
-/** gate [n] = silu(gate) * up. */
-int dpe_kernel_swiglu(enum dpe_dtype dtype, void *gate, const void *up, int64_t n);
+/** gate [n] = what an activation makes of gate and up. */
+int dpe_kernel_activate(enum dpe_activation kind, enum dpe_dtype dtype, void *gate, const void *up,
+                        int64_t n);
+/** out [n] = x [n] in the model's dtype. */
+int dpe_kernel_narrow(enum dpe_dtype dtype, const float *x, int64_t n, void *out);
 /** *first = min(*first, layer << 40 | row) over the rows of x [rows][width] with a NaN or infinity;
  *  rows < 2^40. */
 int dpe_kernel_nonfinite(const float *x, int64_t rows, int64_t width, int64_t layer,

@@ -7,18 +7,22 @@
 
 #include "engine/cuda/kernels/attention.h"
 
-/** f(m) of struct dpe_temperature (plan.h), m + 1 > 0 keys. */
+/** f(m) of struct dpe_temperature (plan.h) times 1 + b ln(1 + floor(m/L)), for m + 1 > 0 keys. */
 __device__ __forceinline__ float dpe_log_n_factor(const dpe_log_n &log_n, float keys)
 {
-    if (!(log_n.base > 0.0F)) {
-        return 1.0F;
+    float factor = 1.0F;
+    if (log_n.base > 0.0F) {
+        float grown = logf(keys);
+        if (log_n.decay > 0.0F) {
+            grown = -expm1f(-log_n.decay * grown);
+        }
+        float ratio = fmaxf(1.0F, grown / log_n.base);
+        factor = log_n.power == 1.0F ? ratio : powf(ratio, log_n.power);
     }
-    float grown = logf(keys);
-    if (log_n.decay > 0.0F) {
-        grown = -expm1f(-log_n.decay * grown);
+    if (log_n.growth > 0.0F) {
+        factor *= 1.0F + log_n.growth * log1pf(floorf((keys - 1.0F) / log_n.length));
     }
-    float ratio = fmaxf(1.0F, grown / log_n.base);
-    return log_n.power == 1.0F ? ratio : powf(ratio, log_n.power);
+    return factor;
 }
 
 #endif

@@ -157,17 +157,16 @@ static inline double branches_error(const struct tiny *tiny, const struct dpe_pl
     return error;
 }
 
-/** A model in halves or floats whose head dimension has fast kernels, and tokens for it. */
+/** A shape in halves or floats whose head dimension has fast kernels, and tokens for it. */
 struct wide {
     struct dpe_model *model;
     struct dpe_config config;
     int32_t tokens[160];
 };
 
-static inline struct wide wide_open(int64_t heads, int64_t kv_heads, int64_t head_dim,
-                                    enum dpe_dtype dtype)
+static inline struct wide wide_config(int64_t heads, int64_t kv_heads, int64_t head_dim,
+                                      enum dpe_dtype dtype)
 {
-    struct dpe_error err = {0};
     struct wide wide = {.config = {.model_type = "llama",
                                    .n_layers = 2,
                                    .hidden = 48,
@@ -185,11 +184,62 @@ static inline struct wide wide_open(int64_t heads, int64_t kv_heads, int64_t hea
                                             .original_max_position = NAN,
                                             .attention_factor = NAN,
                                             .partial_rotary_factor = 1.0}}};
-    TINY_OK(dpe_random_model(&wide.config, true, 5, &wide.model, &err), err);
     for (int i = 0; i < 160; i++) {
         wide.tokens[i] = (i * 29 + i / 7) % VOCAB;
     }
     return wide;
+}
+
+/** The same with its model: random weights of that shape. */
+static inline struct wide wide_open(int64_t heads, int64_t kv_heads, int64_t head_dim,
+                                    enum dpe_dtype dtype)
+{
+    struct dpe_error err = {0};
+    struct wide wide = wide_config(heads, kv_heads, head_dim, dtype);
+    TINY_OK(dpe_random_model(&wide.config, true, 5, &wide.model, &err), err);
+    return wide;
+}
+
+enum {
+    WIDE_LONG = 150,
+    WIDE_OWN = 5,
+    WIDE_BRANCHES = 6,
+    WIDE_LOGITS = (4 + WIDE_BRANCHES) * VOCAB
+};
+
+/** [WIDE_LOGITS]: logits after a prefill in two pieces, after decoding, and of the steps of branches;
+ *  kernel NULL: of the reference. */
+static inline void run_wide(const struct wide *wide, const struct dpe_plan *plan,
+                            const char *kernel, float *logits)
+{
+    struct dpe_error err = {0};
+    struct dpe_session *session = NULL;
+    const struct dpe_session_options options = {.device = kernel == NULL ? "reference" : "cuda",
+                                                .n_threads = 1,
+                                                .capacity = WIDE_LONG + WIDE_BRANCHES * WIDE_OWN,
+                                                .positions = WIDE_LONG + WIDE_OWN,
+                                                .branches = WIDE_BRANCHES,
+                                                .prefill_chunk = 100};
+    cuda_use_kernel(kernel);
+    TINY_OK(dpe_session_create(wide->model, plan, &options, &session, &err), err);
+    TINY_OK(dpe_session_feed(session, wide->tokens, WIDE_LONG - 3, logits, &err), err);
+    TINY_OK(dpe_session_feed(session, wide->tokens + WIDE_LONG - 3, 2, logits + VOCAB, &err), err);
+    TINY_OK(dpe_session_feed(session, wide->tokens + WIDE_LONG - 1, 1, logits + 2 * VOCAB, &err), err);
+    TINY_OK(dpe_session_branch(session, WIDE_BRANCHES, WIDE_OWN, &err), err);
+    /* One branch is ahead of the others. */
+    TINY_OK(dpe_session_branch_feed(session, 2, wide->tokens + 3, 2, NULL, &err), err);
+    const int64_t which[WIDE_BRANCHES] = {1, 0, 2, 3, 5, 4};
+    for (int step = 0; step < 2; step++) {
+        TINY_OK(dpe_session_step(session, WIDE_BRANCHES, which, wide->tokens + 10 * step,
+                                 logits + 3 * VOCAB, &err),
+                err);
+    }
+    /* And a branch's own prefill, after keys of others. */
+    TINY_OK(
+        dpe_session_branch_feed(session, 4, wide->tokens, 3, logits + (3 + WIDE_BRANCHES) * VOCAB, &err),
+        err);
+    dpe_session_destroy(session);
+    cuda_use_kernel(NULL);
 }
 
 #endif

@@ -1,5 +1,5 @@
 /* Small kernels of the CUDA backend, called directly in the emulator: what reads logits,
- * biases, rotating rows, products of few rows. */
+ * biases, activations, experts of a row, rotating rows, products of few rows. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -14,6 +14,7 @@
 #include "tests/lib/near.h"
 
 #include "engine/base/halves.h"
+#include "engine/cuda/kernels/experts.h"
 #include "engine/cuda/kernels/kernels.h"
 
 enum { ROWS = 4 };
@@ -118,6 +119,87 @@ static void bias(void **state)
         free(out);
         free(before);
         free(by);
+    }
+}
+
+static double activated(enum dpe_activation kind, double g, double u)
+{
+    if (kind == DPE_GEGLU_TANH) {
+        return 0.5 * g * (1.0 + tanh(sqrt(2.0 / acos(-1.0)) * (g + 0.044715 * g * g * g))) * u;
+    }
+    if (kind == DPE_SWIGLU_CLAMPED) {
+        g = g > 7.0 ? 7.0 : g;
+        u = u > 7.0 ? 7.0 : (u < -7.0 ? -7.0 : u);
+        return g / (1.0 + exp(-1.702 * g)) * (u + 1.0);
+    }
+    return g / (1.0 + exp(-g)) * u;
+}
+
+/* Numbers on both sides of the clamps; what is not a number stays that. */
+static void activations(void **state)
+{
+    static const int64_t sizes[] = {2048, 301};
+    (void)state;
+    for (int kind = DPE_SWIGLU; kind <= DPE_SWIGLU_CLAMPED; kind++) {
+        for (int s = 0; s < 2; s++) {
+            int64_t n = sizes[s];
+            float *gate = make_numbers(n, 3);
+            float *before = make_numbers(n, 3);
+            float *up = make_numbers(n, 4);
+            for (int64_t i = 0; i < n; i++) {
+                before[i] *= 24.0F;
+                gate[i] = before[i];
+                up[i] *= 24.0F;
+            }
+            gate[5] = NAN;
+            up[6] = NAN;
+            assert_int_equal(dpe_kernel_activate((enum dpe_activation)kind, DPE_F32, gate, up, n),
+                             0);
+            for (int64_t i = 0; i < n; i++) {
+                double want =
+                    activated((enum dpe_activation)kind, (double)before[i], (double)up[i]);
+                double error = fabs((double)gate[i] - want);
+                assert_true(i == 5 || i == 6 ? isnan(gate[i]) : error <= 1e-6 * (1.0 + fabs(want)));
+            }
+            free(gate);
+            free(before);
+            free(up);
+        }
+    }
+}
+
+/* The largest two of five, of equal ones the first; what is not a number is found. */
+static void experts_of_a_row(void **state)
+{
+    enum { N = 5 };
+    static const float scores[3][N] = {{1.0F, 3.0F, 3.0F, 3.0F, -80.0F},
+                                       {0.0F, -1.0F, 2.0F, 1.0F, 0.5F},
+                                       {0.0F, NAN, 1.0F, 2.0F, 3.0F}};
+    static const int best[2][2] = {{1, 2}, {2, 3}};
+    (void)state;
+    for (int normalised = 0; normalised < 2; normalised++) {
+        float got[3][N];
+        memcpy(got, scores, sizeof got);
+        assert_int_equal(dpe_kernel_choose_experts(got[0], 3, N, 2, normalised != 0), 0);
+        for (int r = 0; r < 2; r++) {
+            double all = 0.0;
+            double chosen = exp((double)scores[r][best[r][0]]) + exp((double)scores[r][best[r][1]]);
+            for (int e = 0; e < N; e++) {
+                all += exp((double)scores[r][e]);
+            }
+            for (int e = 0; e < N; e++) {
+                bool taken = e == best[r][0] || e == best[r][1];
+                double want =
+                    taken ? exp((double)scores[r][e]) / (normalised != 0 ? chosen : all) : 0.0;
+                assert_true(fabs((double)got[r][e] - want) <= 1e-6);
+                assert_true(taken || got[r][e] == 0.0F);
+            }
+        }
+        int bad = 0;
+        for (int e = 0; e < N; e++) {
+            bad += isnan(got[2][e]) != 0;
+        }
+        assert_true(bad > 0);
     }
 }
 
@@ -411,6 +493,7 @@ int main(void)
         cmocka_unit_test(largest_logit), cmocka_unit_test(likelihood), cmocka_unit_test(bias),
         cmocka_unit_test(rotated_rows),  cmocka_unit_test(products),
         cmocka_unit_test(wide_products), cmocka_unit_test(gated_products),
+        cmocka_unit_test(activations),   cmocka_unit_test(experts_of_a_row),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

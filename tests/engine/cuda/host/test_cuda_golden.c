@@ -1,0 +1,221 @@
+/* Golden models of every family that the CUDA backend carries, on a device that is host memory and the
+ * emulator, against transformers, and their layers under plans against the reference.
+ *
+ * DPE_TEST_CUDA_MODULE names the module to test on the device of this machine instead;
+ * DPE_TEST_CUDA_SMALL leaves what a sanitizer has time for.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "engine/plan/methods/methods.h"
+#include "engine/session/session_internal.h"
+#include "tests/engine/cuda/host/cuda_case.h"
+
+/* Halves keep 8 bits of every activation: of logits that spread over 1 to 10 and are sums of 32
+ * products of two of them, some tenths are rounding after four layers. The same weights in float show
+ * the rest. */
+static const double HALF_ROUNDING = 0.5;
+
+static size_t step_of(size_t step)
+{
+    return getenv("DPE_TEST_CUDA_SMALL") != NULL ? step : 1;
+}
+
+/* Logits after a prefill in chunks of 16 or in one, after one in uneven pieces, and of every position
+ * token by token, against float64, next to those of transformers in float32. */
+static double golden_error(const struct tiny *tiny, int64_t chunk)
+{
+    struct dpe_plan plan = tiny_plan(tiny, "rope", tiny->n);
+    struct dpe_session *session = open_on(tiny, "cuda", &plan, chunk);
+    const double *last = tiny->oracle + (tiny->n - 1) * VOCAB;
+    float logits[2][VOCAB];
+    double error = 0.0;
+    feed(session, tiny, tiny->n, logits[0]);
+    cut(session, 0);
+    feed(session, tiny, 21, NULL);
+    feed(session, tiny, 24, NULL);
+    feed(session, tiny, tiny->n, logits[1]);
+    for (int64_t t = 0; t < VOCAB; t++) {
+        error = fmax(error, near_error((double)logits[0][t], last[t]));
+        error = fmax(error, near_error((double)logits[1][t], last[t]));
+    }
+    cut(session, 0);
+    for (int64_t i = 0; i < tiny->n; i++) {
+        feed(session, tiny, i + 1, logits[0]);
+        for (int64_t t = 0; t < VOCAB; t++) {
+            error = fmax(error, near_error((double)logits[0][t], tiny->oracle[i * VOCAB + t]));
+        }
+    }
+    dpe_session_destroy(session);
+    dpe_plan_free(&plan);
+    return error;
+}
+
+static void golden(const char *folder)
+{
+    struct tiny tiny = tiny_open(folder);
+    double plain = 0.0;
+    for (int64_t i = 0; i < tiny.n * VOCAB; i++) {
+        plain = fmax(plain, near_error((double)tiny.logits[i], tiny.oracle[i]));
+    }
+    if (tiny.config->dtype != DPE_F32) {
+        double error = golden_error(&tiny, 16);
+        printf("%s: worst error in halves %.2e\n", folder, error);
+        /* Where scores are close, rounding makes another expert of a token. */
+        assert_true(error <= (tiny.config->n_experts > 0 ? 3.0 : 1.0) * HALF_ROUNDING);
+        /* The same weights in float, where rounding hides nothing. */
+        tiny.model->config.dtype = DPE_F32;
+    }
+    double error = fmax(golden_error(&tiny, 16), golden_error(&tiny, tiny.n));
+    printf("%s: worst error %.2e, of transformers in float32 %.2e\n", folder, error, plain);
+    assert_true(error <= fmax(3.0 * plain, 2e-6));
+    tiny_close(&tiny);
+    expect_clean();
+}
+
+static void golden_logits(void **state)
+{
+    static const char *const folders[] = {
+        "llama",
+        "llama_bf16",
+        "llama3",
+        "yarn",
+        "sharded",
+        "qwen2",
+        "mistral",
+        "families/qwen3",
+        "families/granite",
+        "families/glm4",
+        "families/phi3_short",
+        "families/phi3",
+        "families/olmo2",
+        "families/ministral3",
+        "families/mistral3",
+        "families/qwen3_windows",
+        "families/smollm3",
+        "families/olmo3",
+        "families/gemma3",
+        "families/gemma2",
+        "families/qwen3_moe",
+        "families/gpt_oss",
+    };
+    (void)state;
+    device("");
+    for (size_t i = 0; i < sizeof folders / sizeof folders[0]; i += step_of(7)) {
+        golden(folders[i]);
+    }
+}
+
+/* Branches of different lengths under plans that move some layers only, in float. */
+static void under_plans(void **state)
+{
+    static const char *const folders[] = {
+        "families/phi3",
+        "families/olmo2",
+        "families/ministral3",
+        "families/gemma2",
+        "families/gemma3",
+        "families/olmo3",
+        "families/gpt_oss",
+    };
+    static const char *const plans[] = {
+        "rope",
+        "dpe:window=6,scales=2/5,log-n=16",
+        "dca:chunk=11,local=3",
+        "infllm:block=3,sinks=2,local=6,k=2,attended=2",
+    };
+    (void)state;
+    device("");
+    for (size_t i = 0; i < sizeof folders / sizeof folders[0]; i += step_of(3)) {
+        struct tiny tiny = tiny_open(folders[i]);
+        tiny.model->config.dtype = DPE_F32;
+        for (size_t p = 0; p < sizeof plans / sizeof plans[0]; p++) {
+            struct dpe_plan plan = tiny_plan(&tiny, plans[p], tiny.n);
+            if (p == 1) {
+                tiny_mask(&plan);
+            }
+            if (dpe_selects(&plan.selection) && plan.attention_cap > 0.0) {
+                dpe_plan_free(&plan); /* refused: test_cuda */
+                continue;
+            }
+            double error = branches_error(&tiny, &plan);
+            printf("%s under %s: worst difference %.2e\n", folders[i], plans[p], error);
+            assert_true(error <= 2e-5);
+            dpe_plan_free(&plan);
+        }
+        tiny_close(&tiny);
+    }
+    expect_clean();
+}
+
+/* The fast kernels where they meet what families have: a window in every other layer, sinks, another
+ * activation, and a cap, which leaves attention to the plain kernel. In halves, against the reference;
+ * the plain kernel gives the error that rounding costs. Steps that would become graphs stay right. */
+static void one_mixture(const char *kernel, double cap, const char *trial)
+{
+    static float want[WIDE_LOGITS];
+    static float plain[WIDE_LOGITS];
+    static float got[WIDE_LOGITS];
+    struct dpe_error err = {0};
+    struct wide wide = wide_config(4, 2, 64, DPE_BF16);
+    wide.config.activation = DPE_GEGLU_TANH;
+    wide.config.sinks = true;
+    wide.config.attention_cap = cap;
+    wide.config.n_kinds = 2;
+    wide.config.kinds[1].window = 13;
+    TINY_OK(dpe_random_model(&wide.config, true, 5, &wide.model, &err), err);
+    uint8_t *kinds = dpe_alloc_zero((size_t)wide.config.n_layers, 1);
+    assert_non_null(kinds);
+    kinds[1] = 1;
+    wide.model->config.layer_kinds = kinds;
+    const struct dpe_plan_context context = {
+        .config = &wide.model->config, .trained_length = 64, .length = 160};
+    struct dpe_plan plan;
+    TINY_OK(dpe_plan_make("dca:chunk=50,local=20", &context, &plan, &err), err);
+    run_wide(&wide, &plan, NULL, want);
+    run_wide(&wide, &plan, "plain", plain);
+    setenv("DPE_CUDA_TRIAL", trial, 1);
+    run_wide(&wide, &plan, kernel, got);
+    unsetenv("DPE_CUDA_TRIAL");
+    double rounding = worst(plain, want, WIDE_LOGITS);
+    double error = worst(got, want, WIDE_LOGITS);
+    printf("%s, cap %g, %s: %.2e, plain %.2e\n", kernel, cap, trial, error, rounding);
+    assert_true(rounding < 0.3 && error <= fmax(2.0 * rounding, 0.02));
+    dpe_plan_free(&plan);
+    dpe_model_close(wide.model);
+    expect_clean();
+}
+
+static void fast_kernels(void **state)
+{
+    (void)state;
+    const char *best = cuda_best_kernel();
+    if (best == NULL || strcmp(best, "mma") == 0) {
+        device("capability=80");
+        one_mixture("mma", 0.0, "");
+        one_mixture("mma", 3.0, "graph");
+        one_mixture("mma", 0.0, "graph");
+    }
+    if (best == NULL || strcmp(best, "wgmma") == 0) {
+        device("capability=90");
+        one_mixture("wgmma", 0.0, "graph,early");
+    }
+}
+
+int main(void)
+{
+    int status = cuda_begin();
+    if (status != 0) {
+        return status;
+    }
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(golden_logits),
+        cmocka_unit_test(under_plans),
+        cmocka_unit_test(fast_kernels),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
