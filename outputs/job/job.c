@@ -353,12 +353,14 @@ dpe_status dpe_job_session(struct dpe_job *job, const struct dpe_plan *plan, int
     return status;
 }
 
+struct dpe_session_work dpe_job_own_work(const struct dpe_job *job)
+{
+    return job->session != NULL ? dpe_session_work(job->session) : (struct dpe_session_work){0};
+}
+
 struct dpe_session_work dpe_job_work(const struct dpe_job *job)
 {
-    struct dpe_session_work sum = {0};
-    if (job->session != NULL) {
-        sum = dpe_session_work(job->session);
-    }
+    struct dpe_session_work sum = dpe_job_own_work(job);
     for (int r = 0; r < job->ranks->size; r++) {
         sum.fed += job->works[r].fed;
         sum.decoded += job->works[r].decoded;

@@ -153,6 +153,8 @@ dpe_status dpe_job_measure_here(const struct dpe_job *job, const struct dpe_plan
 /** Make the session, or set its plan; taps request signals. Its cache is empty afterwards. */
 dpe_status dpe_job_session(struct dpe_job *job, const struct dpe_plan *plan, int64_t capacity,
                            struct dpe_error *err);
+/** What this process's session has computed; zeros before it is made. */
+struct dpe_session_work dpe_job_own_work(const struct dpe_job *job);
 /** What the sessions of all ranks have computed; complete after a list of rows, on rank 0. Those
  * that hold a model together count once. */
 struct dpe_session_work dpe_job_work(const struct dpe_job *job);

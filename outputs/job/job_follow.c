@@ -37,8 +37,8 @@ static void report(struct server *server, const struct dpe_message *message, con
     struct dpe_ranks *ranks = server->loop->job->ranks;
     struct dpe_message full = *message;
     full.asked = (int)dpe_signals_asked();
-    if (ranks->rank == ranks->leader && server->loop->job->session != NULL) {
-        full.work = dpe_session_work(server->loop->job->session);
+    if (ranks->rank == ranks->leader) {
+        full.work = dpe_job_own_work(server->loop->job);
     }
     server->sent = dpe_clock();
     if (dpe_ranks_send(ranks, 0, &full, text, n, NULL) != DPE_OK) {

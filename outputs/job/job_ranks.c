@@ -34,7 +34,7 @@ struct maker {
 static void maker_beat(void *user)
 {
     struct maker *maker = user;
-    int64_t fed = dpe_session_work(maker->loop->job->session).fed;
+    int64_t fed = dpe_job_own_work(maker->loop->job).fed;
     pthread_mutex_lock(&maker->lock);
     maker->last_seen = dpe_clock();
     maker->fed = fed;
@@ -420,9 +420,7 @@ static dpe_status lead(struct dpe_loop *loop, struct dpe_error *err)
     scheduler.workers = dpe_alloc_zero((size_t)ranks->size, sizeof *scheduler.workers);
     scheduler.known = dpe_alloc_zero((size_t)loop->work->n_plans, sizeof *scheduler.known);
     scheduler.parts = dpe_alloc_zero((size_t)ranks->size, sizeof *scheduler.parts);
-    scheduler.maker = (struct maker){
-        .loop = loop,
-        .fed = loop->job->session != NULL ? dpe_session_work(loop->job->session).fed : 0};
+    scheduler.maker = (struct maker){.loop = loop, .fed = dpe_job_own_work(loop->job).fed};
     pthread_mutex_init(&scheduler.maker.lock, NULL);
     pthread_cond_init(&scheduler.maker.wake, NULL);
     if (scheduler.workers == NULL || scheduler.known == NULL || scheduler.parts == NULL ||

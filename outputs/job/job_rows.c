@@ -15,10 +15,8 @@ static dpe_status run_group(struct dpe_loop *loop, struct dpe_group *group, stru
         struct dpe_job_inside inside = {.loop = loop,
                                         .n = group->n,
                                         .task = group->items[0].task,
-                                        .begin = dpe_clock()};
-        if (loop->job->session != NULL) {
-            inside.before = dpe_session_work(loop->job->session);
-        }
+                                        .begin = dpe_clock(),
+                                        .before = dpe_job_own_work(loop->job)};
         loop->job->inside = &inside;
         status = dpe_loop_make(loop, group, err);
         loop->job->inside = NULL;

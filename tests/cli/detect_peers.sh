@@ -129,7 +129,9 @@ done
 detect 2 -o "$out" || fail "resume after kills: $(cat "$work/err")"
 same "$work/calm.h5" "$out"
 
-# A signal to any of them stops all, in the middle of a sum as well.
+# A signal to any of them stops all, in the middle of a sum as well. Then one peer is late: rank 0 waits for
+# it while it makes its session.
+continue_by="env LD_PRELOAD=$build/tests/peer_late.so"
 for signal in TERM USR1; do
     for r in 1 2 3; do
         stops $signal $r 4

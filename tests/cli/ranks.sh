@@ -25,12 +25,13 @@ measure() {
 idle() {
     ! pgrep -f "^$bin/dpe-detect .*$work" >/dev/null
 }
-# detect N OPTION...: the sweep; ranks whose mpirun has just ended may take a moment to end.
+# detect N OPTION...: the sweep, by the command $by; ranks whose mpirun has just ended may take a moment to end.
+by=
 detect() {
     ranks=$1
     shift
     wait_until idle
-    mpi "$ranks" "$bin/dpe-detect" $sweep "$@" >"$work/out" 2>"$work/err"
+    mpi "$ranks" $by "$bin/dpe-detect" $sweep "$@" >"$work/out" 2>"$work/err"
 }
 # rank TABLE R: the process of rank R of $job that works on TABLE, once the sweep is under way: it has
 # its journal open. Earlier the rank may still be inside MPI_Init, and Open MPI 4.1's mpirun can hang
@@ -54,7 +55,8 @@ working() {
     [ "$(cat "$out".journal/* 2>/dev/null | wc -c)" -gt "$rows" ] || gone "$job"
 }
 # stops SIGNAL R N [OPTION...]: rank R of N gets the signal; the job ends with 75, and the same
-# command continues it to the table of $work/calm.h5. Its messages are in $work/stopped.
+# command (by $continue_by) continues it to the table of $work/calm.h5. Its messages are in $work/stopped.
+continue_by=
 stops() {
     signal=$1
     r=$2
@@ -73,7 +75,9 @@ stops() {
     cp "$work/err" "$work/stopped"
     [ $code = 75 ] || fail "SIG$signal to rank $r: expected exit 75, got $code: $(cat "$work/stopped")"
     grep -q "run the same command to continue" "$work/stopped" || fail "SIG$signal to rank $r: $(cat "$work/stopped")"
+    by=$continue_by
     detect 2 -o "$out" || fail "resume after SIG$signal to rank $r: $(cat "$work/err")"
+    by=
     same "$work/calm.h5" "$out"
 }
 # hangs R N: rank R of N is stopped; the ranks that wait for it name it.
