@@ -371,6 +371,11 @@ dpe_status dpe_session_create_untested(const struct dpe_model *model, const stru
     return DPE_OK;
 }
 
+void dpe_session_hand_over(void)
+{
+    omp_pause_resource_all(omp_pause_soft);
+}
+
 void dpe_session_destroy(struct dpe_session *s)
 {
     if (s == NULL) {

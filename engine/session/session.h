@@ -60,6 +60,10 @@ dpe_status dpe_session_create(const struct dpe_model *model, const struct dpe_pl
                               const struct dpe_session_options *options,
                               struct dpe_session **session, struct dpe_error *err);
 void dpe_session_destroy(struct dpe_session *session);
+/** Before another thread goes on with the sessions of this one: frees the OpenMP team of this thread.
+ * libgomp would count its threads with those of the other's team, and lets threads sleep at once
+ * where it counts more of them than cores. */
+void dpe_session_hand_over(void);
 /** Replace the plan; this empties the cache (hidden states depend on the plan). A plan that is
  * refused (DPE_USAGE, DPE_NO_DEVICE, over max_memory) changes nothing; when memory runs out while
  * its tables are made, the session has no plan until the next call succeeds. */

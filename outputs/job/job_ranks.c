@@ -1,6 +1,7 @@
 /* The loop with several ranks, as rank 0 runs it: a scheduler that assigns items, one group at a
  * time, to workers that are free, itself included. It makes its own rows in a thread, so that it
  * can answer. */
+#include "engine/session/session.h"
 #include "outputs/job/job_internal.h"
 #include "outputs/rows/rows.h"
 
@@ -423,6 +424,7 @@ static dpe_status lead(struct dpe_loop *loop, struct dpe_error *err)
     scheduler.maker = (struct maker){.loop = loop, .fed = dpe_job_own_work(loop->job).fed};
     pthread_mutex_init(&scheduler.maker.lock, NULL);
     pthread_cond_init(&scheduler.maker.wake, NULL);
+    dpe_session_hand_over(); /* to the maker */
     if (scheduler.workers == NULL || scheduler.known == NULL || scheduler.parts == NULL ||
         dpe_group_init(&scheduler.group, loop, NULL) != DPE_OK ||
         dpe_group_init(&scheduler.maker.group, loop, NULL) != DPE_OK ||

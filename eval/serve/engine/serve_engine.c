@@ -3,8 +3,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <omp.h>
-
 #include "eval/serve/engine/serve_engine_internal.h"
 
 /* --------------------------------------------------------------------------- finishing, failing */
@@ -399,9 +397,7 @@ dpe_status dpe_serve_engine_start(const struct dpe_serve_world *world,
         (status = make_slots(engine, err)) != DPE_OK) {
         return status;
     }
-    /* This thread multiplies no more. libgomp would count its team with that of the engine thread, and
-     * lets threads sleep at once where it counts more of them than cores. */
-    omp_pause_resource_all(omp_pause_soft);
+    dpe_session_hand_over();
     pthread_attr_t attributes;
     pthread_attr_init(&attributes);
     pthread_attr_setstacksize(&attributes, SERVE_STACK);

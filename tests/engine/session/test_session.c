@@ -6,6 +6,8 @@
 #include <stdint.h>
 
 #include <cmocka.h>
+#include <dirent.h>
+#include <unistd.h>
 
 #include "engine/device/device.h"
 #include "engine/device/device_ops.h"
@@ -344,6 +346,47 @@ static void taps_see_q_and_k_before_rotation(void **state)
     tiny_close(&tiny);
 }
 
+static int threads_here(void)
+{
+    int n = 0;
+    DIR *tasks = opendir("/proc/self/task");
+    assert_non_null(tasks);
+    for (const struct dirent *entry = readdir(tasks); entry != NULL; entry = readdir(tasks)) {
+        n += entry->d_name[0] != '.';
+    }
+    closedir(tasks);
+    return n;
+}
+
+/* Hand over frees the threads of this thread's team; later calls make a new one and the same bits. */
+static void handing_over_frees_the_team(void **state)
+{
+    (void)state;
+    struct tiny tiny = tiny_open("llama");
+    float before[VOCAB];
+    float after[VOCAB];
+    const struct dpe_session_options options = {
+        .device = "cpu", .n_threads = 2, .capacity = tiny.n, .prefill_chunk = 16};
+    struct dpe_session *session = session_with(&tiny, "rope", false, &options);
+    feed(session, &tiny, tiny.n, before);
+#pragma omp parallel num_threads(2) /* models of this size may be left to one thread */
+    {
+    }
+    const int with = threads_here();
+    assert_true(with > 1);
+    dpe_session_hand_over();
+    /* A thread that was joined may be listed for a moment. */
+    for (int i = 0; i < 1000 && threads_here() == with; i++) {
+        usleep(10000);
+    }
+    assert_true(threads_here() < with);
+    cut(session, 0);
+    feed(session, &tiny, tiny.n, after);
+    assert_memory_equal(before, after, sizeof before);
+    dpe_session_destroy(session);
+    tiny_close(&tiny);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -353,6 +396,7 @@ int main(void)
         cmocka_unit_test(set_plan_is_a_new_session),
         cmocka_unit_test(likelihoods_are_those_of_the_logits),
         cmocka_unit_test(taps_see_q_and_k_before_rotation),
+        cmocka_unit_test(handing_over_frees_the_team),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
