@@ -17,6 +17,17 @@ static inline float dpe_from_bf16(uint16_t bits)
     return value;
 }
 
+/** float → bfloat16 bits: to the nearest, ties to even; NaN stays NaN. */
+static inline uint16_t dpe_to_bf16(float value)
+{
+    uint32_t bits = 0;
+    memcpy(&bits, &value, sizeof bits);
+    if ((bits & 0x7fffffffU) > 0x7f800000U) {
+        return (uint16_t)(bits >> 16 | 0x40U);
+    }
+    return (uint16_t)((bits + 0x7fffU + (bits >> 16 & 1U)) >> 16);
+}
+
 /** IEEE half bits → float, exact; subnormals, infinities and NaN included. */
 static inline float dpe_from_f16(uint16_t bits)
 {

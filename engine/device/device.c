@@ -190,7 +190,7 @@ uint64_t dpe_device_memory(const char *device)
 enum dpe_dtype dpe_device_dtype(const char *device, const struct dpe_config *config)
 {
     if (dpe_cuda_is_name(device)) {
-        return config->dtype;
+        return dpe_config_unpacked(config);
     }
     return strcmp(device, dpe_ops_cpu_bf16()->name) == 0 ? DPE_BF16 : DPE_F32;
 }

@@ -23,17 +23,6 @@ uint64_t dpe_kv_row_bytes(enum dpe_kv_type type, int64_t width)
     return 0;
 }
 
-/* To the nearest, ties to even; NaN stays NaN. */
-static uint16_t to_bf16(float x)
-{
-    uint32_t bits = 0;
-    memcpy(&bits, &x, sizeof bits);
-    if (isnan(x)) {
-        return (uint16_t)(bits >> 16 | 0x40U);
-    }
-    return (uint16_t)((bits + 0x7fffU + (bits >> 16 & 1U)) >> 16);
-}
-
 /* Codes, then their scale. A row that is not finite has a scale that is not, and is so again when it
  * is unpacked. */
 static void pack_int8(const float *row, const float *channels, int64_t width, unsigned char *out)
@@ -65,7 +54,7 @@ void dpe_kv_pack(enum dpe_kv_type type, const float *row, const float *channels,
         return;
     case DPE_KV_BF16:
         for (int64_t c = 0; c < width; c++) {
-            uint16_t half = to_bf16(row[c]);
+            uint16_t half = dpe_to_bf16(row[c]);
             memcpy(out + 2 * c, &half, sizeof half);
         }
         return;

@@ -78,7 +78,7 @@ static struct dpe_config small_config(const struct dpe_config *config)
         .qk_norm = config->qk_norm,
         .embedding_multiplier = config->embedding_multiplier,
         .bos_id = -1,
-        .dtype = config->dtype,
+        .dtype = dpe_config_unpacked(config),
         .rope = {.type = DPE_ROPE_DEFAULT,
                  .theta = 1e4,
                  .factor = (double)NAN,
@@ -369,7 +369,7 @@ dpe_status dpe_session_check_device(const struct dpe_config *config,
     }
     struct subject subject = {.head_dim = config->head_dim,
                               .group = config->n_heads / config->n_kv_heads,
-                              .dtype = config->dtype,
+                              .dtype = dpe_config_unpacked(config),
                               .qkv_bias = config->qkv_bias};
     snprintf(subject.device, sizeof subject.device, "%s", info.id);
     /* Who comes while the device is tested waits for the answer. */

@@ -156,7 +156,7 @@ static dpe_status cuda_open(const struct dpe_model *model,
     b->peers = options->peers;
     b->config = &model->config;
     b->weights = &model->weights;
-    b->dtype = b->config->dtype;
+    b->dtype = dpe_config_unpacked(b->config);
     b->element = b->dtype == DPE_F32 ? 4 : 2;
     b->timeout_seconds = options->timeout_seconds;
     b->switches = switches;
@@ -184,9 +184,7 @@ static dpe_status cuda_open(const struct dpe_model *model,
 /* What a model has that the kernels do not carry, NULL when there is nothing. */
 static const char *not_carried(const struct dpe_config *config)
 {
-    return config->branch_block > 0 ? "attention of several branches (NSA)"
-           : config->blocks ? "weights in the blocks of a GGUF file, which gguf_to_hf.py unpacks"
-                            : NULL;
+    return config->branch_block > 0 ? "attention of several branches (NSA)" : NULL;
 }
 
 static dpe_status cuda_supports(const struct dpe_config *config, const struct dpe_plan *plan,
@@ -261,7 +259,7 @@ static uint64_t cuda_state_bytes(const struct dpe_config *config, const struct d
 
 static uint64_t cuda_element_bytes(const struct dpe_config *config)
 {
-    return config->dtype == DPE_F32 ? 4 : 2;
+    return dpe_config_unpacked(config) == DPE_F32 ? 4 : 2;
 }
 
 static uint64_t cuda_memory_available(const struct dpe_session_options *options)

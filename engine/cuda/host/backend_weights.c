@@ -5,13 +5,14 @@
 #include <string.h>
 
 #include "engine/base/halves.h"
+#include "engine/blocks/blocks.h"
 #include "engine/model/config/family.h"
 
 enum { BLOCK = 4 << 20 /* bytes */ };
 
 static uint64_t element_of(const struct dpe_config *config)
 {
-    return config->dtype == DPE_F32 ? 4 : 2;
+    return dpe_config_unpacked(config) == DPE_F32 ? 4 : 2;
 }
 
 static uint64_t times(int64_t a, int64_t b, uint64_t c)
@@ -49,30 +50,24 @@ uint64_t dpe_cuda_weight_bytes(const struct dpe_config *c)
     return plus(all, times(c->hidden, 1, sizeof(float)));
 }
 
-static void read_floats(const struct dpe_tensor *tensor, int64_t first, int64_t n, float *out)
-{
-    if (tensor->dtype == DPE_F32) {
-        memcpy(out, (const float *)tensor->data + first, (size_t)n * sizeof *out);
-        return;
-    }
-    const uint16_t *half = (const uint16_t *)tensor->data + first;
-    for (int64_t i = 0; i < n; i++) {
-        out[i] = tensor->dtype == DPE_F16 ? dpe_from_f16(half[i]) : dpe_from_bf16(half[i]);
-    }
-}
-
-/* Rows first … first+n−1 of a tensor, one after the other, as `dtype`. */
+/* Rows first … first+n−1 of a tensor, one after the other, as `dtype`. `row` is room for one. */
 static void gather_rows(const struct dpe_tensor *tensor, int64_t first, int64_t n,
-                        enum dpe_dtype dtype, char *out)
+                        enum dpe_dtype dtype, float *row, char *out)
 {
-    int64_t size = tensor->dtype == DPE_F32 ? 4 : 2;
+    int64_t cols = tensor->cols;
     for (int64_t r = 0; r < n; r++) {
         int64_t at = (first + r) * dpe_tensor_stride(tensor);
         if (tensor->dtype == dtype) {
-            memcpy(out + r * tensor->cols * size, (const char *)tensor->data + at * size,
-                   (size_t)(tensor->cols * size));
+            int64_t bytes = dpe_dtype_bytes(dtype, cols);
+            memcpy(out + r * bytes, (const char *)tensor->data + dpe_dtype_bytes(dtype, at),
+                   (size_t)bytes);
+        } else if (dtype == DPE_F32) {
+            dpe_dtype_read(tensor->dtype, tensor->data, at, cols, (float *)(void *)out + r * cols);
         } else {
-            read_floats(tensor, at, tensor->cols, (float *)(void *)out + r * tensor->cols);
+            dpe_dtype_read(tensor->dtype, tensor->data, at, cols, row);
+            for (int64_t i = 0; i < cols; i++) {
+                ((uint16_t *)(void *)out)[r * cols + i] = dpe_to_bf16(row[i]);
+            }
         }
     }
 }
@@ -85,15 +80,19 @@ static dpe_status upload_rows(struct dpe_backend *b, const struct dpe_tensor *te
     int64_t rows = row < BLOCK ? BLOCK / row : 1;
     rows = rows < tensor->rows ? rows : tensor->rows;
     char *block = dpe_alloc((size_t)rows, (size_t)row);
-    if (block == NULL) {
+    float *floats = dpe_alloc((size_t)tensor->cols, sizeof *floats);
+    if (block == NULL || floats == NULL) {
+        free(block);
+        free(floats);
         return dpe_fail(err, DPE_NO_MEMORY, "cuda: out of host memory while weights are uploaded");
     }
     for (int64_t r = 0; r < tensor->rows; r += rows) {
         int64_t some = tensor->rows - r < rows ? tensor->rows - r : rows;
-        gather_rows(tensor, r, some, dtype, block);
+        gather_rows(tensor, r, some, dtype, floats, block);
         DPE_CUDA_TRY(b, dpe_rt_up(to + r * row, block, (uint64_t)(some * row)));
     }
     free(block);
+    free(floats);
     return dpe_cuda_status(b, err);
 }
 
@@ -113,7 +112,7 @@ static dpe_status upload(struct dpe_backend *b, const struct dpe_tensor *tensor,
         DPE_CUDA_TRY(b, dpe_kernel_random(dtype, *memory, n, deviation, b->n_owned));
         return dpe_cuda_status(b, err);
     }
-    /* The model's dtype is the widest of all: what differs from it becomes float. */
+    /* What differs from the type of the others becomes float; beside matrices in blocks, as these, bfloat16. */
     if (tensor->dtype != dtype || dpe_tensor_stride(tensor) != tensor->cols) {
         return upload_rows(b, tensor, dtype, *memory, err);
     }

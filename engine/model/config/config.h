@@ -129,6 +129,12 @@ struct dpe_config {
     int64_t weight_bytes; /**< of the weights in a GGUF file; 0: by the number and dtype */
 };
 
+/** What matrices are on a device that unpacks blocks. */
+static inline enum dpe_dtype dpe_config_unpacked(const struct dpe_config *config)
+{
+    return config->blocks ? DPE_BF16 : config->dtype;
+}
+
 /** Number of weights and their bytes on disk, computed from the configuration alone. */
 int64_t dpe_config_parameters(const struct dpe_config *config);
 /** The kind of a layer; {0, 0} for all layers of most models. */

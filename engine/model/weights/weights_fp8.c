@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "engine/base/halves.h"
 #include "engine/model/weights/bind_internal.h"
 
 /* Sign, four bits of exponent with a bias of 7, three of fraction; all ones are NaN, and there is
@@ -16,17 +17,6 @@ static float from_e4m3(unsigned char bits)
         exponent == 0 ? ldexpf((float)fraction, -9) : ldexpf((float)(8 + fraction), exponent - 10);
     size = (bits & 127) == 127 ? NAN : size;
     return (bits & 128) != 0 ? -size : size;
-}
-
-/* Rounded to the nearest, ties to even. */
-static uint16_t to_bf16(float value)
-{
-    uint32_t bits = 0;
-    memcpy(&bits, &value, sizeof bits);
-    if (isnan(value)) {
-        return 0x7fc0;
-    }
-    return (uint16_t)((bits + 0x7fffU + ((bits >> 16) & 1U)) >> 16);
 }
 
 /* The scales of a matrix: one for so many rows and columns. */
@@ -119,7 +109,7 @@ dpe_status dpe_bind_fp8(struct dpe_binder *binder, const char *name,
         for (int64_t c = 0; c < cols; c++) {
             float scale =
                 dpe_bind_element(&scales.tensor, r / scales.rows * across + c / scales.cols);
-            copy[r * cols + c] = to_bf16(values[bytes[r * cols + c]] * scale);
+            copy[r * cols + c] = dpe_to_bf16(values[bytes[r * cols + c]] * scale);
         }
     }
     *tensor = (struct dpe_tensor){.data = copy, .dtype = DPE_BF16, .rows = rows, .cols = cols};

@@ -1,11 +1,18 @@
 #!/bin/sh
-# gguf_golden.sh PYTHON TEST_GOLDEN: every golden model that a GGUF file can hold, as such a file, against transformers.
+# gguf_golden.sh PYTHON TESTS: every golden model that a GGUF file can hold, as such a file, against transformers; some of them, and
+# the same in blocks, on the emulated cuda device too.
 set -eu
-python=$1 golden=$2
+python=$1 tests=$2
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 folders="llama llama_bf16 llama3 qwen2 linear yarn families/qwen3 families/qwen3_moe families/phi3 families/phi3_short families/olmo2
 families/olmo3 families/granite families/glm4 families/gemma2 families/gemma3 families/gpt_oss families/mistral3
 families/ministral3 families/smollm3_fourth"
 "$python" engine/gguf/gguf_models.py "$work" $folders
-DPE_TEST_GGUF=$work "$golden" $folders
+DPE_TEST_GGUF=$work "$tests/test_golden" $folders
+if [ -x "$tests/test_cuda_golden" ]; then
+    DPE_TEST_GGUF=$work "$tests/test_cuda_golden" llama_bf16 families/phi3_short
+    folders="llama_bf16 families/phi3_short families/gemma3 families/qwen3_moe"
+    "$python" engine/gguf/gguf_models.py "$work/blocks" --blocks $folders
+    DPE_TEST_GGUF=$work/blocks "$tests/test_cuda_golden" $folders
+fi

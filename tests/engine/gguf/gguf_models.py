@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""gguf_models.py OUT [FOLDER…]: the golden tiny models as GGUF files, as llama.cpp's converter lays them out.
+"""gguf_models.py OUT [--blocks] [FOLDER…]: the golden tiny models as GGUF files, as llama.cpp's converter lays them out.
 
 Names, permuted rows of q and k, norms with their 1, experts in one tensor, metadata in place of config.json. The values stay
 what they are, so the files have to give the logits that transformers gave for the folders (gguf_golden.sh runs test_golden).
+With --blocks matrices are rounded to blocks of Q8_0.
 """
 import json
 import os
@@ -206,11 +207,36 @@ def convert(folder):
     return meta, [(name, t.shape, TYPES[t.dtype][0], t.data) for name, t in out]
 
 
+def quantise(values):
+    """Q8_0, and what it stands for."""
+    blocks, back = b"", []
+    for i in range(0, len(values), 32):
+        part = values[i:i + 32]
+        scale = struct.unpack("<e", struct.pack("<e", max(map(abs, part)) / 127))[0]
+        q = [max(-127, min(127, round(x / scale))) if scale else 0 for x in part]
+        blocks += struct.pack("<e32b", scale, *q)
+        back += [scale * x for x in q]
+    return blocks, struct.pack(f"<{len(back)}f", *back)
+
+
+def floats(number, data):
+    name = next(name for name, (each, _) in TYPES.items() if each == number)
+    return Tensor(name, [], data).floats()
+
+
+def in_blocks(tensors):
+    """Matrices whose rows are whole blocks in Q8_0."""
+    return [(name, shape, 8, quantise(floats(number, data))[0]) if len(shape) > 1 and shape[-1] % 32 == 0
+            else (name, shape, number, data) for name, shape, number, data in tensors]
+
+
 def main():
-    out = pathlib.Path(sys.argv[1])
-    for name in sys.argv[2:] or FOLDERS:
+    out, names = pathlib.Path(sys.argv[1]), sys.argv[2:]
+    blocks = names[:1] == ["--blocks"]
+    for name in names[blocks:] or FOLDERS:
         os.makedirs(out, exist_ok=True)
-        write(out / (name.replace("/", "-") + ".gguf"), *convert(GOLDEN / name))
+        meta, tensors = convert(GOLDEN / name)
+        write(out / (name.replace("/", "-") + ".gguf"), meta, in_blocks(tensors) if blocks else tensors)
 
 
 if __name__ == "__main__":

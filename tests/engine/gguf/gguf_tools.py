@@ -13,7 +13,7 @@ import tempfile
 HERE = pathlib.Path(__file__).resolve()
 ROOT = HERE.parents[3]
 sys.path[:0] = [str(HERE.parents[2] / "lib"), str(HERE.parent)]
-from gguf_models import convert  # noqa: E402
+from gguf_models import convert, floats, quantise  # noqa: E402
 from gguf_tokenizer import byte_level  # noqa: E402
 from gguf_writer import STRING, write  # noqa: E402
 
@@ -27,24 +27,6 @@ def tool(name, *words, code=0, **environment):
                          stdin=subprocess.DEVNULL, env={**os.environ, **environment})
     assert ran.returncode == code, (name, words, ran.returncode, ran.stderr.decode(errors="replace"))
     return ran.stdout.decode(errors="replace")
-
-
-def floats(number, data):
-    if number == 30:
-        return [struct.unpack("<f", b"\0\0" + data[i:i + 2])[0] for i in range(0, len(data), 2)]
-    return list(struct.unpack(f"<{len(data) // (4 if number == 0 else 2)}{'f' if number == 0 else 'e'}", data))
-
-
-def quantise(values):
-    """Q8_0, and what it stands for."""
-    blocks, back = b"", []
-    for i in range(0, len(values), 32):
-        part = values[i:i + 32]
-        scale = struct.unpack("<e", struct.pack("<e", max(map(abs, part)) / 127))[0]
-        q = [max(-127, min(127, round(x / scale))) if scale else 0 for x in part]
-        blocks += struct.pack("<e32b", scale, *q)
-        back += [scale * x for x in q]
-    return blocks, struct.pack(f"<{len(back)}f", *back)
 
 
 def make(work):

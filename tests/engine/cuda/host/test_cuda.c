@@ -20,11 +20,6 @@
 static const double HALF_ROUNDING = 0.2;
 static const double FLOAT_ROUNDING = 2e-5;
 
-static void in_blocks(struct dpe_config *config)
-{
-    config->blocks = true;
-}
-
 static void with_wide_heads(struct dpe_config *config)
 {
     config->head_dim = 1024;
@@ -61,9 +56,6 @@ static void refusals(void **state)
          "device cuda does not choose keys under a cap of attention's logits yet (infllm:"},
         {"families/nsa", "rope", NULL, "attention of several branches (NSA)"},
         {"llama", "rope", with_wide_heads, "a head dimension of 1024"},
-        {"llama_bf16", "rope", in_blocks,
-         "device cuda does not support weights in the blocks of a GGUF file, which gguf_to_hf.py "
-         "unpacks (model_type llama) yet; use --device cpu"},
         {"llama", "vertical-slash:columns=2", NULL,
          "device cuda does not choose by the probabilities of keys yet (vertical-slash:"},
         {"llama", "infllm:block=5000", NULL,
