@@ -36,6 +36,10 @@ says "selection k=4,block=16,sinks=16,local=64,refresh=1,representative=mean,uni
 says "--method select:k=4,block=16,over=table:$work/table.h5 --prompt-file FILE"
 detect 78 k=3,block=16
 says "selection: expected \"k=3,"
+detect 64 k=4,foo=1 --dry-run
+says "selection: method select: unknown key 'foo'; keys and defaults: k=8 block=min(64;L0/16) sinks=block local=L0/4"
+says "scored=bare"
+grep -qE " (over|log-n|infoscale|logit-scale)=" "$work/out" "$work/err" && fail "a key that is not accepted: $(cat "$work/err")"
 detect 64 k=4,over=rope --dry-run
 says "expected keys of the method select without \"over\""
 

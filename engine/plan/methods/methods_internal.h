@@ -24,10 +24,15 @@ struct dpe_spec {
     dpe_status status;
     const char *method;
     const char *over; /**< the spec after "over=", the last key of select */
+    bool alone;       /**< a selection for another plan: errors list neither "over" nor a temperature */
     int n;
     const char *keys[DPE_SPEC_MAX_KEYS], *values[DPE_SPEC_MAX_KEYS];
     char name[sizeof((struct dpe_plan *)0)->name];
 };
+
+/** dpe_plan_make of a spec of `select` that is for another plan (struct dpe_spec, alone). */
+dpe_status dpe_plan_make_alone(const char *text, const struct dpe_plan_context *context,
+                               struct dpe_plan *plan, struct dpe_error *err);
 
 /** A number in [lo, hi]. */
 double dpe_spec_number(struct dpe_spec *spec, const char *key, double fallback, double lo,

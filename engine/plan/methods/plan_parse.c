@@ -218,8 +218,10 @@ static dpe_status add_key(struct dpe_spec *spec, const struct dpe_method *method
         const char *keys = strchr(method->line, '\t') + 1;
         char known[512];
         char meant[96];
-        snprintf(known, sizeof known, "%.*s%s%s", (int)strcspn(keys, "\t"), keys,
-                 *keys == '\t' ? "" : " ", temperature_keys);
+        const char *over = spec->alone ? strstr(keys, " over=") : NULL;
+        int n = over != NULL ? (int)(over - keys) : (int)strcspn(keys, "\t");
+        snprintf(known, sizeof known, "%.*s%s%s", n, keys, n == 0 || spec->alone ? "" : " ",
+                 spec->alone ? "" : temperature_keys);
         return dpe_fail(spec->err, DPE_USAGE,
                         "method %s: unknown key '%.64s'; keys and defaults: %s%s", spec->method,
                         item, known, dpe_suggest(item, known, meant));
@@ -413,7 +415,7 @@ static dpe_status build(struct dpe_spec *spec, const struct dpe_method *method,
     return DPE_OK;
 }
 
-static dpe_status make(const char *text, const struct dpe_plan_context *context,
+static dpe_status make(const char *text, const struct dpe_plan_context *context, bool alone,
                        struct dpe_plan *plan, struct dpe_error *err)
 {
     dpe_status status = dpe_plan_context_check(context, err);
@@ -430,7 +432,7 @@ static dpe_status make(const char *text, const struct dpe_plan_context *context,
     if (rest != NULL) {
         *rest++ = 0;
     }
-    struct dpe_spec spec = {.context = context, .err = err, .method = own};
+    struct dpe_spec spec = {.context = context, .err = err, .method = own, .alone = alone};
     const struct dpe_method *method = find_method(own, err);
     if (method == NULL) {
         status = DPE_USAGE;
@@ -447,11 +449,17 @@ done:
     return status;
 }
 
+dpe_status dpe_plan_make_alone(const char *text, const struct dpe_plan_context *context,
+                               struct dpe_plan *plan, struct dpe_error *err)
+{
+    return make(text, context, true, plan, err);
+}
+
 dpe_status dpe_plan_make(const char *text, const struct dpe_plan_context *context,
                          struct dpe_plan *plan, struct dpe_error *err)
 {
     struct dpe_plan made;
-    dpe_status status = make(text, context, &made, err);
+    dpe_status status = make(text, context, false, &made, err);
     bool own = context->config->branch_block > 0; /* which dpe_plan_select refuses */
     if (status == DPE_OK && context->select != NULL && (own || !dpe_selects(&made.selection))) {
         status = dpe_plan_select(&made, context->select, context, err);

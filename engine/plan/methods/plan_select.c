@@ -233,7 +233,7 @@ dpe_status dpe_plan_select(struct dpe_plan *plan, const char *keys,
                         sizeof spec - sizeof begin - 1, keys);
     }
     snprintf(spec, sizeof spec, "%s%s", keys[0] != '\0' ? begin : "select", keys);
-    dpe_status status = dpe_plan_make(spec, &bare, &made, err);
+    dpe_status status = dpe_plan_make_alone(spec, &bare, &made, err);
     if (status != DPE_OK) {
         return dpe_fail_prefix(err, "selection");
     }
