@@ -394,7 +394,9 @@ static dpe_status dry_run(struct batch *batch, struct dpe_error *err)
         dpe_calibrate_sweep_argv(batch, NULL, &argv);
         dpe_calibrate_argv_add(&argv, "--dry-run");
         status = dpe_calibrate_try(batch, &argv, err);
-        fputs("\n", stdout);
+        if (status == DPE_OK && batch->code == 0) {
+            fputs("\n", stdout);
+        }
     }
     if (status == DPE_OK && batch->code == 0 && !batch->frequencies) {
         dpe_calibrate_profile_argv(batch, NULL, &argv);

@@ -197,4 +197,8 @@ calibrate none --dry-run --model "$work/alone" || fail "--dry-run without weight
 calibrate none --dry-run --top-k 2 || fail "--dry-run: $(cat "$work/err")"
 [ "$(grep -c '^tokens  ' "$work/out")" = 3 ] || fail "--dry-run --top-k 2: $(cat "$work/out")"
 [ -e "$work/none" ] && fail "a dry run left files"
+calibrate none --dry-run --groups 33
+code=$?
+[ $code = 64 ] && grep -q -- "--groups: expected 1 to" "$work/err" && ! [ -s "$work/out" ] ||
+    fail "a dry run of a part that fails: exit $code, $(cat "$work/out" "$work/err")"
 exit $failed
