@@ -144,11 +144,35 @@ cmp "$work/whole/table.json" "$work/killed/table.json" || fail "table.json of a 
 
 # A longer length is added: what was measured stays.
 calibrate grown -l 96,128 || fail "two lengths: $(cat "$work/err")"
+cp -r "$work/grown" "$work/moved"
 calibrate grown -l 96,128,192 || fail "a third: $(cat "$work/err")"
 for table in 96/detect 128/detect 192/detect norms; do
     same "$work/whole/$table.h5" "$work/grown/$table.h5"
 done
 h5diff "$work/whole/table.h5" "$work/grown/table.h5" /table >"$work/diff" 2>&1 || fail "a table that grew: $(cat "$work/diff")"
+
+# The lengths of a longer sweep begin at its own window, not at the one that the shorter one ended with.
+cat >"$work/other_window.py" <<'END'
+import sys, h5py
+with h5py.File(sys.argv[1], "r+") as file:
+    file["table/local_window"][()] = 60
+END
+cat >"$work/tools/dpe-detect" <<END
+#!/bin/sh
+"$bin/dpe-detect" "\$@" || exit
+case "\$*" in
+*moved/128/*) "$python" "$work/other_window.py" "$work/moved/128/detect.h5" &&
+    "$python" "$here/../lib/checksum.py" "$work/moved/128/detect.h5" ;;
+esac
+END
+from=$work/tools
+calibrate moved -l 96,128,192 || fail "a shorter entry with another window: $(cat "$work/err")"
+from=$bin
+for path in whole/192 moved/192; do
+    h5dump -y -d /length "$work/$path/detect.h5" | grep -m 1 -A 1 "DATA {" >"$work/lengths.$(dirname "$path")"
+done
+h5dump -d /table/local_window "$work/moved/128/detect.h5" | grep -q "(0): 60" && cmp "$work/lengths.whole" "$work/lengths.moved" ||
+    fail "lengths after another window: $(cat "$work/lengths.moved")"
 
 # A form of an entry that was edited is not replaced, and a folder of another calibration is not mixed up.
 echo >>"$work/killed/128/table.csv"
