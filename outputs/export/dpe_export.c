@@ -447,6 +447,11 @@ static dpe_status write_output(const struct export_arguments *args,
     if (format == FORMAT_H5) {
         return dpe_export_write_h5(table, args->output, err);
     }
+    if (table->selection[0] != '\0' && format != FORMAT_PT) {
+        dpe_log_warning("the table was found under the selection %s, which no form applies and %s does "
+                        "not record",
+                        table->selection, dpe_export_format_name(format));
+    }
     if (format == FORMAT_GGUF_ROPE) {
         return dpe_export_gguf(dpe_table_values(table->table), args->gguf, args->output, err);
     }
@@ -557,7 +562,7 @@ int main(int argc, char **argv)
         status = dpe_export_read(&args, &table, &err);
     }
     if (status == DPE_OK && args.show) {
-        dpe_export_show(table.table);
+        dpe_export_show(table.table, table.selection);
     }
     if (status == DPE_OK && args.check) {
         status = check_model(args.model, dpe_table_values(table.table), args.result, &err);

@@ -42,6 +42,10 @@ static dpe_status add_joined(const char *path, int number, struct export_table *
         return dpe_identity_add(&table->origin, name, "in a form without an identity", err);
     }
     dpe_status status = dpe_export_add_identity(file, name, table, err);
+    snprintf(name, sizeof name, "table %d selection", number);
+    if (status == DPE_OK) {
+        status = dpe_export_add_selection(file, name, table, err);
+    }
     dpe_h5_close(file);
     return status;
 }

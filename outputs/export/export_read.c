@@ -257,6 +257,19 @@ dpe_status dpe_export_add_identity(struct dpe_h5 *file, const char *name,
     return status;
 }
 
+dpe_status dpe_export_add_selection(struct dpe_h5 *file, const char *name,
+                                    struct export_table *table, struct dpe_error *err)
+{
+    char text[DPE_TABLE_SELECTION];
+    if (dpe_table_selection(file, text)[0] == '\0') {
+        return DPE_OK;
+    }
+    if (table->selection[0] == '\0') {
+        memcpy(table->selection, text, sizeof text);
+    }
+    return dpe_identity_add(&table->origin, name, text, err);
+}
+
 static dpe_status add_profile(const struct export_arguments *args, struct gathered *gathered,
                               struct export_table *table, struct dpe_error *err)
 {
@@ -465,6 +478,9 @@ static dpe_status read_one(const struct export_arguments *args, struct export_ta
                           path);
     } else {
         status = dpe_identity_add(&table->origin, "kind", "table", err);
+    }
+    if (status == DPE_OK && opened == DPE_OK) {
+        status = dpe_export_add_selection(file, "selection", table, err);
     }
     dpe_h5_close(file);
     return status;

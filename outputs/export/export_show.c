@@ -54,11 +54,14 @@ static void show_entry(const struct dpe_table_values *values)
     }
 }
 
-void dpe_export_show(const struct dpe_table *table)
+void dpe_export_show(const struct dpe_table *table, const char *selection)
 {
     int64_t n = dpe_table_count(table);
     int64_t before = dpe_table_values(table)->trained_length;
     show_model(dpe_table_values(table));
+    if (selection[0] != '\0') {
+        printf("found under        the selection %s, which the table alone does not apply\n", selection);
+    }
     if (n > 1) {
         char lengths[DPE_TABLE_NOTE];
         printf("entries            %lld, for %s tokens\n", (long long)n,

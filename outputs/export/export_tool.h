@@ -12,6 +12,7 @@
 #include "engine/tool/tool.h"
 #include "outputs/export/export.h"
 #include "outputs/h5/h5.h"
+#include "outputs/read/read.h"
 #include "outputs/rows/rows.h"
 #include "outputs/table/dpe_table.h"
 
@@ -55,6 +56,7 @@ struct export_arguments {
 /** What was read: a checked table, where it came from, and the profile's scores. */
 struct export_table {
     struct dpe_table *table;
+    char selection[DPE_TABLE_SELECTION]; /**< that it was found under, "": none that is known */
     struct dpe_identity origin; /**< what decides the table, for /identity */
     float *scores;              /**< [score_dims], NULL without a profile */
     int64_t score_dims[5];
@@ -69,6 +71,9 @@ dpe_status dpe_export_read_table(const char *path, struct export_table *table,
 /** Add the identity of an open file to what decides the table, under `name`. */
 dpe_status dpe_export_add_identity(struct dpe_h5 *file, const char *name,
                                    struct export_table *table, struct dpe_error *err);
+/** The same of the selection that the table of an open file was found under, if any. */
+dpe_status dpe_export_add_selection(struct dpe_h5 *file, const char *name,
+                                    struct export_table *table, struct dpe_error *err);
 /** One table of the entries of all inputs. */
 dpe_status dpe_export_join(const struct export_arguments *args, struct export_table *table,
                            struct dpe_error *err);
@@ -77,7 +82,7 @@ dpe_status dpe_export_choose_entry(const char *path, int64_t length, struct expo
                                    struct dpe_error *err);
 void dpe_export_table_free(struct export_table *table);
 /** Print a summary of the table. */
-void dpe_export_show(const struct dpe_table *table);
+void dpe_export_show(const struct dpe_table *table, const char *selection);
 /** Write the HDF5 form, atomically. */
 dpe_status dpe_export_write_h5(const struct export_table *table, const char *path,
                                struct dpe_error *err);

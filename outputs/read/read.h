@@ -24,6 +24,12 @@ dpe_status dpe_h5_put_temperature(struct dpe_h5 *table, const struct dpe_tempera
 dpe_status dpe_h5_put_temperature_in(struct dpe_h5 *table, const char *folder,
                                      const struct dpe_temperature *temperature,
                                      struct dpe_error *err);
+enum { DPE_TABLE_SELECTION = 512 };
+/** The keys of `select` that a table was found under (dpe-detect --selection), of several entries those of
+ *  the first that has any; "" without. Printable. Returns the buffer. */
+const char *dpe_table_selection(struct dpe_h5 *file, char text[DPE_TABLE_SELECTION]);
+/** The same of a file; "" also where it is not HDF5: only that form says. */
+const char *dpe_table_selection_of(const char *path, char text[DPE_TABLE_SELECTION]);
 /** The position plan that a DPE table (dpe_table.h) describes, for the lengths it was made for;
  *  of `context` the configuration, `official` and `angle` are used. DPE_BAD_DATA when layers,
  *  heads, KV heads or head dimension are not the model's, or its own frequencies and attention
@@ -37,7 +43,7 @@ enum { DPE_TABLE_NOTE = 256 };
 const char *dpe_table_lengths(const struct dpe_table *table, char text[DPE_TABLE_NOTE]);
 /** The plan that a file of dpe-detect or dpe-export describes for a text of context->length tokens:
  *  that of the entry which dpe_table_choose takes, with a warning when the text may be longer than
- *  every entry; for a text of at most the trained length that of `rope`. `note` (NULL allowed) says
+ *  every entry, and one when it was found under a selection and `context` has none; for a text of at most the trained length that of `rope`. `note` (NULL allowed) says
  *  which in words. The file is refused for the same reasons whatever the length. Errors name the
  *  file. DPE_BAD_DATA when it was measured on a model with another fingerprint than `fingerprint`
  *  (NULL: not compared), and as dpe_plan_of_table. */

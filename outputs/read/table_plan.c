@@ -180,6 +180,13 @@ dpe_status dpe_plan_of_table_file(const char *path, const struct dpe_plan_contex
             "not measured",
             path, (long long)made_for, (long long)context->length);
     }
+    char keys[DPE_TABLE_SELECTION];
+    if (context->select == NULL && dpe_table_choose(table, context->length) != NULL &&
+        dpe_table_selection_of(path, keys)[0] != '\0') {
+        dpe_log_warning("%s was found under the selection %s, which the table alone does not apply; "
+                        "for what was measured: --method select:%s,over=table:%s",
+                        path, keys, keys, path);
+    }
     status = plan_of_choice(table, context, fingerprint, plan, err);
     if (status == DPE_OK && note != NULL) {
         describe_choice(table, dpe_table_choose(table, context->length), context->length, note);

@@ -61,6 +61,27 @@ says "a temperature belongs to the method or table"
 show 66 --method "select:over=table:$work/none.h5" --length 384
 show 64 --method "select:blocks=2,over=table:$work/table.h5" --length 384 --other-model
 
+# What the table was found under stays with it where its form can say so, and whoever applies it alone is told.
+under="selection k=4,block=16,sinks=16,local=64,refresh=1,representative=mean,unit=kv-head,positions=true,scored=bare"
+run 0 "$bin/dpe-export" "$work/table.h5" -o "$work/exported.h5"
+run 0 "$bin/dpe-export" "$work/table.h5" --length 512 -o "$work/longer.h5"
+run 0 "$bin/dpe-export" --join "$work/exported.h5" "$work/longer.h5" -o "$work/joined.h5"
+run 0 "$bin/dpe-export" "$work/joined.h5" -o "$work/again.h5"
+for table in table exported joined again; do
+    run 0 "$bin/dpe-export" --show "$work/$table.h5"
+    says "found under        the $under, which the table alone does not apply"
+    show 0 --table "$work/$table.h5" --length 384
+    says "$table.h5 was found under the $under, which the table alone does not apply; for what was measured: --method select:k=4,"
+done
+show 0 --table "$work/table.h5" --length 200
+grep -q "found under" "$work/err" && fail "a text that needs no table"
+show 0 --method "select:k=2,over=table:$work/table.h5" --length 384
+grep -q "found under" "$work/err" && fail "a table with a selection"
+run 0 "$bin/dpe-export" "$work/joined.h5" -o "$work/exported.json"
+says "the table was found under the $under, which no form applies and json does not record"
+show 0 --table "$work/exported.json" --length 384
+grep -q "found under" "$work/err" && fail "a form that cannot say"
+
 # One comparison has both, on the same samples.
 run 0 "$bin/dpe-eval" niah --model "$root/data/reference" --corpus "$root/data/sample" -l 384 --samples 2 --threads 1 \
     --table "$work/table.h5" --method "select:k=0,block=16,over=table:$work/table.h5" -o "$work/eval.h5" --csv
