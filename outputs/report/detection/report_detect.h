@@ -47,6 +47,8 @@ void dpe_detection_recall_map(struct report *report, const struct detection *det
 /** The section "Result": how the chosen lengths score, and which they are. */
 dpe_status dpe_detection_answer(struct report *report, const struct detection *detection,
                                 struct dpe_error *err);
+/** The chosen lengths as a sheet, and a note of the groups where they may be chance. */
+void dpe_detection_lengths(struct report *report, const struct detection *detection);
 /** The steps of the search for temperature and joint plan: what each tried and took. */
 dpe_status dpe_detection_search(struct report *report, const struct detection *detection,
                                 struct dpe_error *err);
