@@ -82,6 +82,9 @@ says "the table was found under the $under, which no form applies and json does 
 show 0 --table "$work/exported.json" --length 384
 grep -q "found under" "$work/err" && fail "a form that cannot say"
 
+run 0 "$bin/dpe-report" "$work/table.h5" -o "$work/report.html"
+grep -qF "met only the keys of the $under, but with the unchanged model" "$work/report.html" || fail "a report without the selection"
+
 # One comparison has both, on the same samples.
 run 0 "$bin/dpe-eval" niah --model "$root/data/reference" --corpus "$root/data/sample" -l 384 --samples 2 --threads 1 \
     --table "$work/table.h5" --method "select:k=0,block=16,over=table:$work/table.h5" -o "$work/eval.h5" --csv

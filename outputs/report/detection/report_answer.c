@@ -174,6 +174,14 @@ static void add_lead(struct report *report, const struct detection *d, const str
                                  "--table with another --niah measures it.",
                                  d->task));
     }
+    const char *selection = dpe_identity_get(&d->input->identity, "selection");
+    if (selection != NULL) {
+        dpe_draw_add_text(
+            &report->document, BLOCK_TEXT,
+            dpe_draw_format_text("Every query met only the keys of the selection %s, but with the unchanged model. "
+                                 "The table alone does not apply it: --method select:%s,over=table:FILE does.",
+                                 selection, selection));
+    }
 }
 
 /* Better or worse when the interval of the difference excludes 0 and the sign-flip test agrees:
