@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { LINE = 16 /* floats */ };
+
 int dpe_plan_band(const struct dpe_plan *plan, int64_t m, int64_t n)
 {
     if (n > m || n < 0) {
@@ -163,17 +165,18 @@ dpe_status dpe_rotation_make(const struct dpe_plan *plan, int64_t capacity, int 
     rotation->capacity = capacity;
     rotation->n_pairs = plan->n_pairs;
     rotation->n_tables = distinct_maps(plan, maps, rotation->q_table, rotation->k_table);
+    /* One block, which takes huge pages (dpe_alloc) where each table for itself is too small. */
+    size_t stride = ((size_t)(capacity * plan->n_pairs) + LINE - 1) / LINE * LINE;
+    float *block = dpe_alloc(2 * stride * (size_t)rotation->n_tables, sizeof *block);
+    if (block == NULL) {
+        return dpe_fail(err, DPE_NO_MEMORY,
+                        "rotation tables: out of memory for %llu bytes; a smaller capacity needs "
+                        "less",
+                        (unsigned long long)bytes);
+    }
     for (int t = 0; t < rotation->n_tables; t++) {
-        size_t n = (size_t)capacity * (size_t)plan->n_pairs;
-        rotation->cos[t] = dpe_alloc(n, sizeof(float));
-        rotation->sin[t] = dpe_alloc(n, sizeof(float));
-        if (rotation->cos[t] == NULL || rotation->sin[t] == NULL) {
-            dpe_rotation_free(rotation);
-            return dpe_fail(err, DPE_NO_MEMORY,
-                            "rotation tables: out of memory for %llu bytes; a smaller capacity "
-                            "needs less",
-                            (unsigned long long)bytes);
-        }
+        rotation->cos[t] = block + 2 * (size_t)t * stride;
+        rotation->sin[t] = rotation->cos[t] + stride;
         fill_table(plan, maps[t], capacity, n_threads, rotation->cos[t], rotation->sin[t]);
     }
     return DPE_OK;
@@ -181,9 +184,6 @@ dpe_status dpe_rotation_make(const struct dpe_plan *plan, int64_t capacity, int 
 
 void dpe_rotation_free(struct dpe_rotation *rotation)
 {
-    for (int t = 0; t < 2 * DPE_MAX_BANDS; t++) {
-        free(rotation->cos[t]);
-        free(rotation->sin[t]);
-    }
+    free(rotation->cos[0]);
     memset(rotation, 0, sizeof *rotation);
 }
