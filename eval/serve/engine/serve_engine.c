@@ -59,8 +59,10 @@ static void take_token(struct dpe_serve_engine *engine, struct dpe_serve_slot *s
     }
     bool full = sequence->n_out == sequence->max_new;
     bool stopped = false;
-    if (err.status == DPE_OK) {
-        dpe_serve_text_grow(engine->world, sequence, full || how != NULL, &stopped, &err);
+    bool last = full || how != NULL;
+    /* Nobody reads the text before its end, unless it is streamed or a stop string may end it. */
+    if (err.status == DPE_OK && (last || request->stream || request->n_stops > 0)) {
+        dpe_serve_text_grow(engine->world, sequence, last, &stopped, &err);
     }
     if (request->stream) { /* others wait for the end */
         pthread_cond_broadcast(&sequence->request->changed);
@@ -138,6 +140,19 @@ static int64_t read_chunk(struct dpe_serve_engine *engine, struct dpe_serve_slot
     return n;
 }
 
+/* Whether the next token of a slot goes through in a step with those of others: one that was drawn,
+ * or the last one of a prompt, whose others are in the cache. */
+static bool steps(const struct dpe_serve_slot *slot)
+{
+    const struct dpe_serve_sequence *sequence = slot->sequence;
+    if (sequence == NULL) {
+        return false;
+    }
+    int64_t left = (int64_t)sequence->prompt->n - slot->n;
+    bool echoed = sequence->request->echo && sequence->request->scored;
+    return left <= 0 || (left == 1 && !echoed);
+}
+
 /* Prompts, of one slot after another, until a chunk of tokens was read: many short ones come into
  * the batch together. */
 static void read_prompts(struct dpe_serve_engine *engine)
@@ -146,7 +161,7 @@ static void read_prompts(struct dpe_serve_engine *engine)
     for (int64_t i = 0; i < engine->n_slots && left > 0; i++) {
         engine->turn = (engine->turn + 1) % engine->n_slots;
         struct dpe_serve_slot *slot = &engine->slots[engine->turn];
-        if (slot->sequence != NULL && slot->n < (int64_t)slot->sequence->prompt->n) {
+        if (slot->sequence != NULL && !steps(slot)) {
             left -= read_chunk(engine, slot);
         }
     }
@@ -159,16 +174,21 @@ static bool step(struct dpe_serve_engine *engine, const int64_t *branches, int64
                  struct dpe_error *err)
 {
     int32_t tokens[SERVE_MOST_SLOTS];
+    int64_t of_prompts = 0;
     int64_t vocab = dpe_model_config(engine->world->model)->vocab;
     for (int64_t i = 0; i < n; i++) {
-        const struct dpe_serve_sequence *sequence = engine->slots[branches[i]].sequence;
-        tokens[i] = sequence->out[sequence->n_out - 1];
+        const struct dpe_serve_slot *slot = &engine->slots[branches[i]];
+        const struct dpe_serve_sequence *sequence = slot->sequence;
+        bool prompt = slot->n < (int64_t)sequence->prompt->n;
+        tokens[i] = prompt ? sequence->prompt->ids[slot->n] : sequence->out[sequence->n_out - 1];
+        of_prompts += prompt;
     }
     if (dpe_session_step(engine->session, n, branches, tokens, engine->logits, err) != DPE_OK) {
         return false;
     }
     pthread_mutex_lock(&engine->lock);
     engine->counts.steps++;
+    engine->counts.prompt_tokens += of_prompts;
     pthread_mutex_unlock(&engine->lock);
     for (int64_t i = 0; i < n; i++) {
         struct dpe_serve_slot *slot = &engine->slots[branches[i]];
@@ -178,15 +198,14 @@ static bool step(struct dpe_serve_engine *engine, const int64_t *branches, int64
     return true;
 }
 
-/* A token of every sequence whose prompt is read. When the batch fails, each is tried alone: one
+/* A token of every sequence whose prompt is read but for its last token. When the batch fails, each is tried alone: one
  * whose logits are not finite must not end the others. */
 static void step_all(struct dpe_serve_engine *engine)
 {
     int64_t branches[SERVE_MOST_SLOTS];
     int64_t n = 0;
     for (int64_t i = 0; i < engine->n_slots; i++) {
-        const struct dpe_serve_slot *slot = &engine->slots[i];
-        if (slot->sequence != NULL && slot->n >= (int64_t)slot->sequence->prompt->n) {
+        if (steps(&engine->slots[i])) {
             branches[n++] = i;
         }
     }
