@@ -7,6 +7,11 @@
 
 #include "eval/serve/engine/serve_engine_internal.h"
 
+enum {
+    NO_TOKEN = -2,       /* of a sequence that has all that were asked for */
+    SMALL_WORK = 1 << 14 /* logits for which no second thread is woken */
+};
+
 /* --------------------------------------------------------------------------- finishing, failing */
 
 /* The slot is free again and keeps its cache. */
@@ -30,21 +35,29 @@ static bool ends(const struct dpe_serve_engine *engine, const struct dpe_serve_r
     return ended && !request->ignore_eos;
 }
 
-/* Draw a token from the logits and show it to the client. */
+/* The next token of a slot; −1: out of memory. */
+static int32_t draw(const struct dpe_serve_engine *engine, const struct dpe_serve_slot *slot,
+                    const float *logits)
+{
+    struct dpe_serve_sequence *sequence = slot->sequence;
+    const struct dpe_serve_request *request = sequence->request;
+    return sequence->n_out == sequence->max_new
+               ? NO_TOKEN
+               : dpe_serve_sample(logits, dpe_model_config(engine->world->model)->vocab,
+                                  request->temperature, request->top_p, &sequence->rng);
+}
+
+/* Add a token that was drawn from the logits and show it to the client. */
 static void take_token(struct dpe_serve_engine *engine, struct dpe_serve_slot *slot,
-                       const float *logits)
+                       const float *logits, int32_t id)
 {
     struct dpe_serve_sequence *sequence = slot->sequence;
     const struct dpe_serve_request *request = sequence->request;
     int64_t vocab = dpe_model_config(engine->world->model)->vocab;
     struct dpe_error err = {0};
     const char *how = NULL;
-    int32_t id = -1;
-    if (sequence->n_out < sequence->max_new) {
-        id = dpe_serve_sample(logits, vocab, request->temperature, request->top_p, &sequence->rng);
-        if (id < 0) {
-            dpe_fail(&err, DPE_NO_MEMORY, "out of memory");
-        }
+    if (id < 0 && id != NO_TOKEN) {
+        dpe_fail(&err, DPE_NO_MEMORY, "out of memory");
     }
     pthread_mutex_lock(&engine->lock);
     sequence->first = sequence->first > 0.0 ? sequence->first : dpe_clock();
@@ -135,7 +148,7 @@ static int64_t read_chunk(struct dpe_serve_engine *engine, struct dpe_serve_slot
     engine->counts.prompt_tokens += n;
     pthread_mutex_unlock(&engine->lock);
     if (n == left) {
-        take_token(engine, slot, engine->logits);
+        take_token(engine, slot, engine->logits, draw(engine, slot, engine->logits));
     }
     return n;
 }
@@ -169,11 +182,30 @@ static void read_prompts(struct dpe_serve_engine *engine)
 
 /* ------------------------------------------------------------------------------------- decoding */
 
+/* The next tokens of these slots. */
+static void draw_all(struct dpe_serve_engine *engine, const int64_t *branches, int64_t n,
+                     int32_t *drawn)
+{
+    int64_t vocab = dpe_model_config(engine->world->model)->vocab;
+    if (n == 1 || n * vocab <= SMALL_WORK) {
+        for (int64_t i = 0; i < n; i++) {
+            drawn[i] = draw(engine, &engine->slots[branches[i]], engine->logits + i * vocab);
+        }
+        return;
+    }
+    int threads = dpe_session_limits(engine->session).threads;
+#pragma omp parallel for num_threads(threads) schedule(static)
+    for (int64_t i = 0; i < n; i++) {
+        drawn[i] = draw(engine, &engine->slots[branches[i]], engine->logits + i * vocab);
+    }
+}
+
 /* One step of these slots; false: it failed and nothing has changed. */
 static bool step(struct dpe_serve_engine *engine, const int64_t *branches, int64_t n,
                  struct dpe_error *err)
 {
     int32_t tokens[SERVE_MOST_SLOTS];
+    int32_t drawn[SERVE_MOST_SLOTS];
     int64_t of_prompts = 0;
     int64_t vocab = dpe_model_config(engine->world->model)->vocab;
     for (int64_t i = 0; i < n; i++) {
@@ -186,6 +218,7 @@ static bool step(struct dpe_serve_engine *engine, const int64_t *branches, int64
     if (dpe_session_step(engine->session, n, branches, tokens, engine->logits, err) != DPE_OK) {
         return false;
     }
+    draw_all(engine, branches, n, drawn);
     pthread_mutex_lock(&engine->lock);
     engine->counts.steps++;
     engine->counts.prompt_tokens += of_prompts;
@@ -193,7 +226,7 @@ static bool step(struct dpe_serve_engine *engine, const int64_t *branches, int64
     for (int64_t i = 0; i < n; i++) {
         struct dpe_serve_slot *slot = &engine->slots[branches[i]];
         slot->tokens[slot->n++] = tokens[i];
-        take_token(engine, slot, engine->logits + i * vocab);
+        take_token(engine, slot, engine->logits + i * vocab, drawn[i]);
     }
     return true;
 }
