@@ -159,6 +159,7 @@ dpe_status dpe_session_branch_copy(struct dpe_session *session, int64_t from, in
 struct dpe_session_limits {
     int64_t capacity, positions, branches;
     int64_t chunk; /**< dpe_session_chunk */
+    int threads;
 };
 struct dpe_session_limits dpe_session_limits(const struct dpe_session *session);
 

@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { SMALL_WORK = 1 << 14 /* logits for which no second thread is woken */ };
+
 /* What to do with a piece whose rows are in the cache and whose wanted hidden states are in
  * `normed`: tokens[done … done+rows−1] of the call. */
 struct run {
@@ -67,7 +69,8 @@ int64_t dpe_session_common(const struct dpe_session *s, const int32_t *tokens, i
 struct dpe_session_limits dpe_session_limits(const struct dpe_session *s)
 {
     return (struct dpe_session_limits){s->options.capacity, s->options.positions,
-                                       s->options.branches, s->options.prefill_chunk};
+                                       s->options.branches, s->options.prefill_chunk,
+                                       s->options.n_threads};
 }
 
 struct dpe_session_work dpe_session_work(const struct dpe_session *session)
@@ -250,6 +253,23 @@ static dpe_status piece_rows(struct dpe_session *s, const struct run *run, int64
     return DPE_OK;
 }
 
+/* The first of the rows of logits with a number that is not finite, −1: none. */
+static int64_t first_bad_row(const struct dpe_session *s, int64_t rows, const float *logits)
+{
+    int64_t vocab = s->config->vocab;
+    int64_t bad = rows;
+    if (rows == 1 || rows * vocab <= SMALL_WORK) {
+        bad = first_nonfinite(logits, rows * vocab);
+        return bad < 0 ? bad : bad / vocab;
+    }
+#pragma omp parallel for num_threads(s->options.n_threads) schedule(static) reduction(min : bad)
+    for (int64_t i = 0; i < rows; i++) {
+        int64_t row = first_nonfinite(logits + i * vocab, vocab) < 0 ? rows : i;
+        bad = row < bad ? row : bad;
+    }
+    return bad == rows ? -1 : bad;
+}
+
 /* Logits of the rows in `normed`; positions NULL: one row at `position`. */
 static dpe_status row_logits(struct dpe_session *s, int64_t rows, const int64_t *positions,
                              int64_t position, float *logits, struct dpe_error *err)
@@ -258,10 +278,9 @@ static dpe_status row_logits(struct dpe_session *s, int64_t rows, const int64_t 
     if (status != DPE_OK) {
         return status;
     }
-    int64_t vocab = s->config->vocab;
-    int64_t bad = first_nonfinite(logits, rows * vocab);
+    int64_t bad = first_bad_row(s, rows, logits);
     return bad < 0 ? DPE_OK
-                   : logits_nonfinite(s, positions != NULL ? positions[bad / vocab] : position, err);
+                   : logits_nonfinite(s, positions != NULL ? positions[bad] : position, err);
 }
 
 /* Tokens go through in pieces that end at the lines of a grid from position 0, so that what a

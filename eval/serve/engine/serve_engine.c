@@ -5,6 +5,11 @@
 
 #include "eval/serve/engine/serve_engine_internal.h"
 
+enum {
+    NO_TOKEN = -2,       /* of a sequence that has all that were asked for */
+    SMALL_WORK = 1 << 14 /* logits for which no second thread is woken */
+};
+
 /* --------------------------------------------------------------------------- finishing, failing */
 
 /* The slot is free again and keeps its cache. */
@@ -28,21 +33,29 @@ static bool ends(const struct dpe_serve_engine *engine, const struct dpe_serve_r
     return ended && !request->ignore_eos;
 }
 
-/* Draw a token from the logits and show it to the client. */
+/* The next token of a slot; −1: out of memory. */
+static int32_t draw(const struct dpe_serve_engine *engine, const struct dpe_serve_slot *slot,
+                    const float *logits)
+{
+    struct dpe_serve_sequence *sequence = slot->sequence;
+    const struct dpe_serve_request *request = sequence->request;
+    return sequence->n_out == sequence->max_new
+               ? NO_TOKEN
+               : dpe_serve_sample(logits, dpe_model_config(engine->world->model)->vocab,
+                                  request->temperature, request->top_p, &sequence->rng);
+}
+
+/* Add a token that was drawn from the logits and show it to the client. */
 static void take_token(struct dpe_serve_engine *engine, struct dpe_serve_slot *slot,
-                       const float *logits)
+                       const float *logits, int32_t id)
 {
     struct dpe_serve_sequence *sequence = slot->sequence;
     const struct dpe_serve_request *request = sequence->request;
     int64_t vocab = dpe_model_config(engine->world->model)->vocab;
     struct dpe_error err = {0};
     const char *how = NULL;
-    int32_t id = -1;
-    if (sequence->n_out < sequence->max_new) {
-        id = dpe_serve_sample(logits, vocab, request->temperature, request->top_p, &sequence->rng);
-        if (id < 0) {
-            dpe_fail(&err, DPE_NO_MEMORY, "out of memory");
-        }
+    if (id < 0 && id != NO_TOKEN) {
+        dpe_fail(&err, DPE_NO_MEMORY, "out of memory");
     }
     pthread_mutex_lock(&engine->lock);
     sequence->first = sequence->first > 0.0 ? sequence->first : dpe_clock();
@@ -57,8 +70,10 @@ static void take_token(struct dpe_serve_engine *engine, struct dpe_serve_slot *s
     }
     bool full = sequence->n_out == sequence->max_new;
     bool stopped = false;
-    if (err.status == DPE_OK) {
-        dpe_serve_text_grow(engine->world, sequence, full || how != NULL, &stopped, &err);
+    bool last = full || how != NULL;
+    /* Nobody reads the text before its end, unless it is streamed or a stop string may end it. */
+    if (err.status == DPE_OK && (last || request->stream || request->n_stops > 0)) {
+        dpe_serve_text_grow(engine->world, sequence, last, &stopped, &err);
     }
     if (request->stream) { /* others wait for the end */
         pthread_cond_broadcast(&sequence->request->changed);
@@ -131,9 +146,22 @@ static int64_t read_chunk(struct dpe_serve_engine *engine, struct dpe_serve_slot
     engine->counts.prompt_tokens += n;
     pthread_mutex_unlock(&engine->lock);
     if (n == left) {
-        take_token(engine, slot, engine->logits);
+        take_token(engine, slot, engine->logits, draw(engine, slot, engine->logits));
     }
     return n;
+}
+
+/* Whether the next token of a slot goes through in a step with those of others: one that was drawn,
+ * or the last one of a prompt, whose others are in the cache. */
+static bool steps(const struct dpe_serve_slot *slot)
+{
+    const struct dpe_serve_sequence *sequence = slot->sequence;
+    if (sequence == NULL) {
+        return false;
+    }
+    int64_t left = (int64_t)sequence->prompt->n - slot->n;
+    bool echoed = sequence->request->echo && sequence->request->scored;
+    return left <= 0 || (left == 1 && !echoed);
 }
 
 /* Prompts, of one slot after another, until a chunk of tokens was read: many short ones come into
@@ -144,7 +172,7 @@ static void read_prompts(struct dpe_serve_engine *engine)
     for (int64_t i = 0; i < engine->n_slots && left > 0; i++) {
         engine->turn = (engine->turn + 1) % engine->n_slots;
         struct dpe_serve_slot *slot = &engine->slots[engine->turn];
-        if (slot->sequence != NULL && slot->n < (int64_t)slot->sequence->prompt->n) {
+        if (slot->sequence != NULL && !steps(slot)) {
             left -= read_chunk(engine, slot);
         }
     }
@@ -152,39 +180,63 @@ static void read_prompts(struct dpe_serve_engine *engine)
 
 /* ------------------------------------------------------------------------------------- decoding */
 
+/* The next tokens of these slots. */
+static void draw_all(struct dpe_serve_engine *engine, const int64_t *branches, int64_t n,
+                     int32_t *drawn)
+{
+    int64_t vocab = dpe_model_config(engine->world->model)->vocab;
+    if (n == 1 || n * vocab <= SMALL_WORK) {
+        for (int64_t i = 0; i < n; i++) {
+            drawn[i] = draw(engine, &engine->slots[branches[i]], engine->logits + i * vocab);
+        }
+        return;
+    }
+    int threads = dpe_session_limits(engine->session).threads;
+#pragma omp parallel for num_threads(threads) schedule(static)
+    for (int64_t i = 0; i < n; i++) {
+        drawn[i] = draw(engine, &engine->slots[branches[i]], engine->logits + i * vocab);
+    }
+}
+
 /* One step of these slots; false: it failed and nothing has changed. */
 static bool step(struct dpe_serve_engine *engine, const int64_t *branches, int64_t n,
                  struct dpe_error *err)
 {
     int32_t tokens[SERVE_MOST_SLOTS];
+    int32_t drawn[SERVE_MOST_SLOTS];
+    int64_t of_prompts = 0;
     int64_t vocab = dpe_model_config(engine->world->model)->vocab;
     for (int64_t i = 0; i < n; i++) {
-        const struct dpe_serve_sequence *sequence = engine->slots[branches[i]].sequence;
-        tokens[i] = sequence->out[sequence->n_out - 1];
+        const struct dpe_serve_slot *slot = &engine->slots[branches[i]];
+        const struct dpe_serve_sequence *sequence = slot->sequence;
+        bool prompt = slot->n < (int64_t)sequence->prompt->n;
+        tokens[i] = prompt ? sequence->prompt->ids[slot->n] : sequence->out[sequence->n_out - 1];
+        of_prompts += prompt;
     }
     if (dpe_session_step(engine->session, n, branches, tokens, engine->logits, err) != DPE_OK) {
         return false;
     }
+    draw_all(engine, branches, n, drawn);
     pthread_mutex_lock(&engine->lock);
     engine->counts.steps++;
+    engine->counts.prompt_tokens += of_prompts;
     pthread_mutex_unlock(&engine->lock);
     for (int64_t i = 0; i < n; i++) {
         struct dpe_serve_slot *slot = &engine->slots[branches[i]];
         slot->tokens[slot->n++] = tokens[i];
-        take_token(engine, slot, engine->logits + i * vocab);
+        take_token(engine, slot, engine->logits + i * vocab, drawn[i]);
     }
     return true;
 }
 
-/* A token of every sequence whose prompt is read. When the batch fails, each is tried alone: one
+/* A token of every sequence whose prompt is read but for its last token. When the batch fails, each is tried alone: one
  * whose logits are not finite must not end the others. */
 static void step_all(struct dpe_serve_engine *engine)
 {
     int64_t branches[SERVE_MOST_SLOTS];
     int64_t n = 0;
     for (int64_t i = 0; i < engine->n_slots; i++) {
-        const struct dpe_serve_slot *slot = &engine->slots[i];
-        if (slot->sequence != NULL && slot->n >= (int64_t)slot->sequence->prompt->n) {
+        if (steps(&engine->slots[i])) {
             branches[n++] = i;
         }
     }

@@ -4,29 +4,22 @@
 
 #include "eval/serve/engine/serve_engine_internal.h"
 
-enum { LANES = 16 };
-
-/* First the largest value, then where it stands: compilers turn the first loop into vectors. */
+/* First the largest value, then the block and the place where it stands. */
 static int32_t likeliest(const float *logits, int64_t vocab)
 {
-    float lanes[LANES];
-    for (int64_t j = 0; j < LANES; j++) {
-        lanes[j] = logits[0];
-    }
-    int64_t i = 0;
-    for (; i + LANES <= vocab; i += LANES) {
-        for (int64_t j = 0; j < LANES; j++) {
-            lanes[j] = logits[i + j] > lanes[j] ? logits[i + j] : lanes[j];
-        }
-    }
-    float most = lanes[0];
-    for (int64_t j = 1; j < LANES; j++) {
-        most = lanes[j] > most ? lanes[j] : most;
-    }
-    for (; i < vocab; i++) {
+    enum { BLOCK = 64 };
+    float most = logits[0];
+#pragma omp simd reduction(max : most)
+    for (int64_t i = 0; i < vocab; i++) {
         most = logits[i] > most ? logits[i] : most;
     }
     int64_t best = 0;
+    for (int found = 0; found == 0 && best + BLOCK < vocab; best += found != 0 ? 0 : BLOCK) {
+#pragma omp simd reduction(| : found)
+        for (int64_t j = 0; j < BLOCK; j++) {
+            found |= logits[best + j] == most;
+        }
+    }
     while (best + 1 < vocab && logits[best] != most) {
         best++;
     }

@@ -158,3 +158,8 @@ with Server(f"{bin_folder}/dpe-serve", "-m", model, *METHOD, "--slots", 8, "--th
         if name.startswith("test_"):
             test(one_server)
             print("passed", name)
+# --dtype bf16 is refused where the processor lacks AVX512-BF16.
+with open("/proc/cpuinfo", encoding="utf-8") as file:
+    if "avx512_bf16" in file.read():
+        with Server(f"{bin_folder}/dpe-serve", "-m", model, *METHOD, "--slots", 8, "--threads", 2, "--dtype", "bf16") as bf16:
+            test_batch(bf16)
