@@ -5,6 +5,13 @@
 
 #include "engine/cpu/attention/attention_cpu_select.h"
 
+/* Blocks that a group may choose from. */
+static int64_t candidates(const struct dpe_cpu_select_call *call, int64_t g)
+{
+    return dpe_selection_candidates(call->selection,
+                                    dpe_attention_position(call->args, call->of_group[g]));
+}
+
 /* ------------------------------------------------------------------------ queries, keys, scored */
 
 void dpe_cpu_select_dots(const struct dpe_cpu_select_call *call, const float *keys, int64_t count,
@@ -111,8 +118,8 @@ static bool own_marks(const struct dpe_selection *s)
            s->representative == DPE_REPRESENT_WEIGHTED;
 }
 
-/* How many blocks from i on, before n and at most DPE_CPU_BLOCK, have their representatives one after
- * another: of a head of those that have some, from *mark on. */
+/* How many blocks from i on, before n and at most DPE_CPU_BLOCK, have their representatives one
+ * after another: of a head of those that have some, from *mark on. */
 static int64_t next_marks(const struct dpe_cpu_select_call *call, int64_t mark_head, int64_t offset,
                           int64_t i, int64_t n, const float **mark)
 {
@@ -160,28 +167,88 @@ static void score_marks(const struct dpe_cpu_select_call *call, int64_t mark_hea
     }
 }
 
-/* The same with the largest product of a block's keys. */
-static void score_keys(const struct dpe_cpu_select_call *call, int64_t kv_head, int64_t offset,
-                       int64_t n, int64_t heads, const struct dpe_cpu_select_room *room)
+/* The largest of `count` products and of `best`. */
+static float largest(const float *products, int64_t count, float best)
 {
-    const struct dpe_attention *args = call->args;
+#pragma omp simd reduction(max : best)
+    for (int64_t i = 0; i < count; i++) {
+        best = products[i] > best ? products[i] : best;
+    }
+    return best;
+}
+
+/* Products of some rows of the room's queries with consecutive keys, [rows][DPE_CPU_ROTATED]. */
+struct products {
+    int64_t row, rows; /* each `heads` of them are one query's */
+    int64_t heads;
+    int64_t key, keys;
+    const float *dots;
+};
+
+/* The largest of them in each block: what the block that the first key lies in has so far is in
+ * best [rows]. */
+static void add_largest(const struct dpe_cpu_select_call *call, const struct products *products,
+                        const struct dpe_cpu_select_room *room)
+{
     const struct dpe_selection *s = call->selection;
-    int64_t end = s->sinks + n * s->block;
-    float best[DPE_CPU_SELECT_HEADS];
-    for (int64_t key = s->sinks; key < end;) {
-        int64_t row = 0;
-        int64_t count = dpe_cpu_select_next(args, offset, key, end, DPE_CPU_ROTATED, &row);
-        const float *keys = dpe_cpu_select_keys(call, kv_head, key, row, count, room);
-        dpe_cpu_select_dots(call, keys, count, heads, room, room->dots, DPE_CPU_BLOCK);
-        for (int64_t j = 0; j < count; j++, key++) {
-            int64_t in_block = (key - s->sinks) % s->block;
-            for (int64_t h = 0; h < heads; h++) {
-                float product = room->dots[h * DPE_CPU_BLOCK + j];
-                best[h] = in_block == 0 || product > best[h] ? product : best[h];
-                room->scores[(key - s->sinks) / s->block] +=
-                    in_block + 1 == s->block ? (double)best[h] : 0.0;
-            }
+    float *best = room->best + products->row;
+    for (int64_t j = 0; j < products->keys;) {
+        int64_t place = products->key + j - s->sinks;
+        int64_t in_block = place % s->block;
+        int64_t left = products->keys - j;
+        int64_t n = s->block - in_block < left ? s->block - in_block : left;
+        for (int64_t r = 0; r < products->rows; r++) {
+            best[r] = largest(products->dots + r * DPE_CPU_ROTATED + j, n,
+                              in_block == 0 ? -INFINITY : best[r]);
         }
+        for (int64_t r = 0; r < products->rows && in_block + n == s->block; r++) {
+            int64_t query = (products->row + r) / products->heads;
+            room->scores[query * call->layout.blocks + place / s->block] += (double)best[r];
+        }
+        j += n;
+    }
+}
+
+/* The same with the largest product of a block's keys, for `heads` heads of the queries of
+ * `queries` groups. Keys are unpacked and rotated once for all of them, and meet many rows as
+ * tiles. */
+static void score_keys(const struct dpe_cpu_select_call *call, int64_t kv_head, int64_t offset,
+                       int64_t n, int64_t queries, int64_t heads,
+                       const struct dpe_cpu_select_room *room)
+{
+    const struct dpe_cpu_kernels *kernels = call->kernels;
+    int64_t d = call->args->head_dim;
+    int64_t rows = queries * heads;
+    bool tiles = rows > DPE_CPU_SELECT_HEADS;
+    int64_t step = tiles ? kernels->mr : rows;
+    int64_t end = call->selection->sinks + n * call->selection->block;
+    for (int64_t r = 0; r < rows && tiles; r += step) {
+        kernels->pack_rows(room->x + r * 2 * d, 2 * d, rows - r < step ? rows - r : step, d,
+                           room->packs + r * d);
+    }
+    for (int64_t key = call->selection->sinks; key < end;) {
+        int64_t at = 0;
+        int64_t count = dpe_cpu_select_next(call->args, offset, key, end, kernels->panel, &at);
+        const float *keys = dpe_cpu_select_keys(call, kv_head, key, at, count, room);
+        if (tiles) {
+            kernels->pack_panel(keys, d, count, d, room->panel);
+        }
+        for (int64_t r = 0; r < rows; r += step) {
+            if (tiles) {
+                kernels->tile(room->packs + r * d, room->panel, d, room->dots, DPE_CPU_ROTATED);
+            } else {
+                dpe_cpu_select_dots(call, keys, count, rows, room, room->dots, DPE_CPU_ROTATED);
+            }
+            add_largest(call,
+                        &(struct products){.row = r,
+                                           .rows = rows - r < step ? rows - r : step,
+                                           .heads = heads,
+                                           .key = key,
+                                           .keys = count,
+                                           .dots = room->dots},
+                        room);
+        }
+        key += count;
     }
 }
 
@@ -278,7 +345,8 @@ static void compressed_logits(const struct dpe_cpu_select_call *call, int64_t kv
 /* What probabilities p [heads][layout.blocks] make of the means of n blocks' values, to out [heads]
  * [head_dim]. */
 static void weigh_marks(const struct dpe_cpu_select_call *call, int64_t kv_head, int64_t offset,
-                        int64_t n, int64_t heads, const struct dpe_cpu_select_room *room, float *out)
+                        int64_t n, int64_t heads, const struct dpe_cpu_select_room *room,
+                        float *out)
 {
     const struct dpe_attention *args = call->args;
     const float alpha[DPE_CPU_SELECT_HEADS] = {1.0F, 1.0F, 1.0F, 1.0F};
@@ -330,40 +398,63 @@ static void score_compressed(const struct dpe_cpu_select_call *call, int64_t row
 }
 
 /* What heads head … head+heads−1 of one KV head give the blocks, with their own marks or the KV
- * head's. */
-static void score_blocks(const struct dpe_cpu_select_call *call, int64_t row, int64_t head,
-                         int64_t heads, int64_t n, const struct dpe_cpu_select_room *room)
+ * head's, at the rows of `count` groups from g on: more than one only where keys score. */
+static void score_blocks(const struct dpe_cpu_select_call *call, int64_t g, int64_t count,
+                         int64_t head, int64_t heads, const struct dpe_cpu_select_room *room)
 {
     const struct dpe_attention *args = call->args;
     const struct dpe_selection *s = call->selection;
-    int64_t offset = dpe_attention_offset(args, row);
-    int64_t m = dpe_selection_chooser(s, dpe_attention_position(args, row));
+    int64_t offset = dpe_attention_offset(args, call->of_group[g]);
+    int64_t n = candidates(call, g + count - 1);
     int64_t kv_head = head / call->layout.group;
-    for (int64_t i = 0; i < heads; i++) {
-        scored_query(call, row, head + i, m, room->tile, room->x + i * 2 * args->head_dim);
+    for (int64_t i = 0; i < count * heads; i++) {
+        int64_t row = call->of_group[g + i / heads];
+        int64_t m = dpe_selection_chooser(s, dpe_attention_position(args, row));
+        scored_query(call, row, head + i % heads, m, room->tile, room->x + i * 2 * args->head_dim);
     }
     if (s->representative == DPE_REPRESENT_COMPRESSED) {
-        score_compressed(call, row, head, heads, n, room);
+        score_compressed(call, call->of_group[g], head, heads, n, room);
     } else if (s->representative == DPE_REPRESENT_KEYS) {
-        score_keys(call, kv_head, offset, n, heads, room);
+        score_keys(call, kv_head, offset, n, count, heads, room);
     } else {
         score_marks(call, own_marks(s) ? head : kv_head, offset, n, heads, room);
     }
 }
 
-void dpe_cpu_select_choose(const struct dpe_cpu_select_call *call, int64_t g, int64_t unit)
+/* The best blocks and distances of group g for a unit, from their scores. */
+static void choose_best(const struct dpe_cpu_select_call *call, int64_t g, int64_t unit,
+                        double *scores, const double *far)
+{
+    const struct dpe_selection *s = call->selection;
+    const struct dpe_cpu_select_layout *layout = &call->layout;
+    int64_t n = candidates(call, g);
+    int64_t n_far =
+        dpe_selection_distances(s, dpe_attention_position(call->args, call->of_group[g]));
+    int64_t at = g * layout->units + unit;
+    int32_t *list = call->lists + at * (layout->chosen + layout->slashes);
+    dpe_selection_favour(s, scores, n);
+    call->counts[2 * at] = (int32_t)dpe_selection_choose(scores, n, s->k, list);
+    call->counts[2 * at + 1] =
+        (int32_t)dpe_selection_choose(far, n > s->k ? n_far : 0, s->slashes, list + layout->chosen);
+}
+
+void dpe_cpu_select_choose(const struct dpe_cpu_select_call *call, int64_t g, int64_t count,
+                           int64_t unit)
 {
     const struct dpe_attention *args = call->args;
     const struct dpe_selection *s = call->selection;
     const struct dpe_cpu_select_layout *layout = &call->layout;
     const struct dpe_cpu_select_room room = dpe_cpu_select_thread_room(call);
     int64_t row = call->of_group[g];
-    int64_t n = dpe_selection_candidates(s, dpe_attention_position(args, row));
+    int64_t n = candidates(call, g + count - 1);
     int64_t n_far = dpe_selection_distances(s, dpe_attention_position(args, row));
     int64_t unit_heads = args->n_heads / layout->units;
     bool probability = s->representative == DPE_REPRESENT_PROBABILITY;
-    bool all = args->compressed != NULL; /* there is something to compute where nothing is to choose */
-    memset(room.scores, 0, (size_t)n * sizeof *room.scores);
+    bool all =
+        args->compressed != NULL; /* there is something to compute where nothing is to choose */
+    for (int64_t i = 0; i < count; i++) {
+        memset(room.scores + i * layout->blocks, 0, (size_t)n * sizeof *room.scores);
+    }
     memset(room.far, 0, (size_t)n_far * sizeof *room.far);
     for (int64_t h = unit * unit_heads; h < (unit + 1) * unit_heads && (all || n > s->k);) {
         int64_t left = (unit + 1) * unit_heads - h;
@@ -375,15 +466,11 @@ void dpe_cpu_select_choose(const struct dpe_cpu_select_call *call, int64_t g, in
         if (probability) {
             score_probability(call, row, h, n, n_far, &room);
         } else {
-            score_blocks(call, row, h, heads, n, &room);
+            score_blocks(call, g, count, h, heads, &room);
         }
         h += heads;
     }
-    dpe_selection_favour(s, room.scores, n);
-    int64_t at = g * layout->units + unit;
-    int32_t *list = call->lists + at * (layout->chosen + layout->slashes);
-    int64_t n_blocks = dpe_selection_choose(room.scores, n, s->k, list);
-    call->counts[2 * at] = (int32_t)n_blocks;
-    call->counts[2 * at + 1] = (int32_t)dpe_selection_choose(room.far, n > s->k ? n_far : 0,
-                                                             s->slashes, list + layout->chosen);
+    for (int64_t i = 0; i < count; i++) {
+        choose_best(call, g + i, unit, room.scores + i * layout->blocks, room.far);
+    }
 }

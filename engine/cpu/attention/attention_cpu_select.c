@@ -10,6 +10,7 @@
 enum {
     SMALL_WORK = 1 << 21, /* multiplications for which no second thread is woken */
     LEAST = 8,            /* rows of a strip that is taken as tiles */
+    LOTS = 4,             /* of groups that choose together, for each thread */
     RUN_FLOATS = sizeof(struct dpe_run) / sizeof(float),
 };
 
@@ -25,6 +26,8 @@ struct dpe_cpu_select_layout dpe_cpu_select_lay_out(const struct dpe_attention *
     layout.blocks = keys / s->block + 1;
     layout.chosen = s->k < layout.blocks ? s->k : layout.blocks;
     layout.slashes = s->slashes < keys ? s->slashes : keys;
+    layout.queries =
+        s->representative == DPE_REPRESENT_KEYS && args->rows > 1 ? DPE_CPU_SELECT_QUERIES : 1;
     uint64_t d = (uint64_t)args->head_dim;
     uint64_t group = (uint64_t)layout.group;
     uint64_t slab = args->rows < DPE_CPU_SELECT_SLAB ? (uint64_t)args->rows : DPE_CPU_SELECT_SLAB;
@@ -35,7 +38,7 @@ struct dpe_cpu_select_layout dpe_cpu_select_lay_out(const struct dpe_attention *
     /* Scores of all blocks; or sums of the keys of a block and a row. No call has a block longer
      * than its keys. */
     uint64_t block = (uint64_t)(s->block < keys ? s->block : keys);
-    uint64_t scores = (uint64_t)layout.blocks;
+    uint64_t scores = dpe_bytes_times((uint64_t)layout.queries, (uint64_t)layout.blocks);
     bool weighted = s->representative == DPE_REPRESENT_WEIGHTED;
     bool probability = s->representative == DPE_REPRESENT_PROBABILITY;
     bool compressed = s->representative == DPE_REPRESENT_COMPRESSED;
@@ -46,7 +49,13 @@ struct dpe_cpu_select_layout dpe_cpu_select_lay_out(const struct dpe_attention *
                                                              : compressed ? (uint64_t)layout.blocks
                                                                           : 0));
     layout.dots_at = dpe_place(&thread, (uint64_t)DPE_CPU_SELECT_HEADS * DPE_CPU_BLOCK);
-    layout.x_at = dpe_place(&thread, DPE_CPU_SELECT_HEADS * 2 * d);
+    uint64_t scored = (uint64_t)layout.queries * DPE_CPU_SELECT_HEADS;
+    bool packs = layout.queries > 1;
+    layout.x_at = dpe_place(&thread, scored * 2 * d);
+    layout.packs_at =
+        dpe_place(&thread, packs ? (scored + DPE_CPU_MAX_MR) * d + DPE_CPU_MAX_LANES : 0);
+    layout.panel_at = dpe_place(&thread, packs ? DPE_CPU_ROTATED * d : 0);
+    layout.best_at = dpe_place(&thread, scored);
     layout.o_at = dpe_place(&thread, DPE_CPU_SELECT_HEADS * d);
     layout.keys_at = dpe_place(&thread, weighted ? dpe_bytes_times(block, d) : 0);
     layout.rotated_at = dpe_place(&thread, DPE_CPU_ROTATED * d);
@@ -88,6 +97,9 @@ struct dpe_cpu_select_room dpe_cpu_select_thread_room(const struct dpe_cpu_selec
         .p = thread + call->layout.p_at,
         .dots = thread + call->layout.dots_at,
         .x = thread + call->layout.x_at,
+        .packs = thread + call->layout.packs_at,
+        .panel = thread + call->layout.panel_at,
+        .best = thread + call->layout.best_at,
         .o = thread + call->layout.o_at,
         .keys = thread + call->layout.keys_at,
         .rotated = thread + call->layout.rotated_at,
@@ -204,6 +216,14 @@ static void cut_strips(struct dpe_cpu_select_call *call)
     }
 }
 
+/* How many groups of the slab choose together: as many as leave every thread some lots. */
+static int64_t choose_together(const struct dpe_cpu_select_call *call)
+{
+    int64_t share = call->groups * call->layout.units / (LOTS * (int64_t)call->args->n_threads);
+    int64_t most = call->args->positions == NULL ? call->layout.queries : 1;
+    return share < 1 ? 1 : share < most ? share : most;
+}
+
 /* Some heads of one KV head for a strip. */
 static void meet_strip(const struct dpe_cpu_select_call *call,
                        const struct dpe_cpu_select_rows *strip, int64_t head, int64_t heads)
@@ -243,11 +263,16 @@ void dpe_cpu_attention_select(const struct dpe_cpu_kernels *kernels,
         int64_t walked =
             dpe_selection_keys(call.selection, keys - 1) + keys / call.selection->block;
         int64_t work = call.rows * args->n_heads * args->head_dim * walked;
+        int64_t together = choose_together(&call);
+        int64_t lots = (call.groups + together - 1) / together;
 #pragma omp parallel num_threads(args->n_threads) if (work > SMALL_WORK)
         {
 #pragma omp for schedule(dynamic, 1)
-            for (int64_t i = 0; i < call.groups * layout->units; i++) {
-                dpe_cpu_select_choose(&call, i / layout->units, i % layout->units);
+            for (int64_t i = 0; i < lots * layout->units; i++) {
+                int64_t g = i / layout->units * together;
+                int64_t left = call.groups - g;
+                dpe_cpu_select_choose(&call, g, left < together ? left : together,
+                                      i % layout->units);
             }
 #pragma omp for schedule(dynamic, 1)
             for (int64_t i = 0; i < call.n_strips * args->n_heads / heads; i++) {

@@ -9,19 +9,21 @@
 #include "engine/cpu/attention/attention_cpu_plan.h"
 
 enum {
-    DPE_CPU_SELECT_SLAB = 256, /**< rows whose choices are in the workspace at a time */
-    DPE_CPU_SELECT_ROWS = 96,  /**< of a strip, a multiple of every mr */
-    DPE_CPU_SELECT_HEADS = 4,  /**< heads or queries at a time: what the kernel `dots` takes */
+    DPE_CPU_SELECT_SLAB = 256,   /**< rows whose choices are in the workspace at a time */
+    DPE_CPU_SELECT_ROWS = 96,    /**< of a strip, a multiple of every mr */
+    DPE_CPU_SELECT_HEADS = 4,    /**< heads or queries at a time: what the kernel `dots` takes */
+    DPE_CPU_SELECT_QUERIES = 32, /**< that meet keys while these are rotated, where keys score */
 };
 
 /** Workspace, in floats. */
 struct dpe_cpu_select_layout {
     int64_t group, units, keys;
     int64_t blocks, chosen, slashes; /**< blocks, and choices of a query, at most */
+    int64_t queries;                 /**< that choose together, at most */
     uint64_t lists_at, thread_at, thread_floats, total;
     int copies; /**< rotated, of a query or of keys, whichever has more */
-    uint64_t strip_at, tile_at, far_at, p_at, dots_at, x_at, o_at, keys_at, rotated_at, select_at,
-        s_at, q_at, state_at, runs_at;
+    uint64_t strip_at, tile_at, far_at, p_at, dots_at, x_at, packs_at, panel_at, best_at, o_at,
+        keys_at, rotated_at, select_at, s_at, q_at, state_at, runs_at;
 };
 
 /** Consecutive rows that share a choice. */
@@ -48,11 +50,14 @@ struct dpe_cpu_select_call {
 
 /** What scoring and representing use of a thread's part. */
 struct dpe_cpu_select_room {
-    double *scores; /**< of all blocks; or sums of the keys of a block and a row */
+    double *scores; /**< [queries][layout.blocks]; or sums of the keys of a block and a row */
     double *far;    /**< of all distances */
     float *p;       /**< [DPE_CPU_SELECT_HEADS][keys, or blocks]: probabilities, where they score */
     float *dots;    /**< [DPE_CPU_SELECT_HEADS][DPE_CPU_BLOCK] */
-    float *x;       /**< [DPE_CPU_SELECT_HEADS][2 · head_dim] */
+    float *x;       /**< [queries][DPE_CPU_SELECT_HEADS][2 · head_dim] */
+    float *packs;   /**< x in row packs of mr, where several queries choose together */
+    float *panel;   /**< [head_dim][kernels->panel], the same */
+    float *best;    /**< [queries][DPE_CPU_SELECT_HEADS] */
     float *o;       /**< [DPE_CPU_SELECT_HEADS][head_dim] */
     float *keys;    /**< [block][head_dim], where a block is weighed */
     float *rotated; /**< [DPE_CPU_ROTATED][head_dim] */
@@ -73,8 +78,8 @@ const float *dpe_cpu_select_query(const struct dpe_attention *args, int64_t head
 const float *dpe_cpu_select_keys(const struct dpe_cpu_select_call *call, int64_t kv_head, int64_t n,
                                  int64_t row, int64_t count,
                                  const struct dpe_cpu_select_room *room);
-/** Products of `rows` queries of the room (x, [rows][2 · head_dim]) with `count` keys [head_dim]: out
- *  [rows][ldo]. */
+/** Products of `rows` queries of the room (x, [rows][2 · head_dim]) with `count` keys [head_dim]:
+ * out [rows][ldo]. */
 void dpe_cpu_select_dots(const struct dpe_cpu_select_call *call, const float *keys, int64_t count,
                          int64_t rows, const struct dpe_cpu_select_room *room, float *out,
                          int64_t ldo);
@@ -85,8 +90,10 @@ bool dpe_cpu_select_rotation(const struct dpe_attention *args, bool keys, int64_
 int64_t dpe_cpu_select_next(const struct dpe_attention *args, int64_t offset, int64_t n,
                             int64_t end, int64_t most, int64_t *row);
 
-/** What group g of the slab chooses for a unit, to the call's lists. */
-void dpe_cpu_select_choose(const struct dpe_cpu_select_call *call, int64_t g, int64_t unit);
+/** What `count` groups of the slab from g on choose for a unit, to the call's lists: at most
+ *  layout.queries, of one sequence. */
+void dpe_cpu_select_choose(const struct dpe_cpu_select_call *call, int64_t g, int64_t count,
+                           int64_t unit);
 
 /** The keys that a head sees at a row, by the call's lists: dpe_selection_runs. */
 int64_t dpe_cpu_select_runs(const struct dpe_cpu_select_call *call, int64_t row, int64_t head,
