@@ -48,7 +48,7 @@ struct dpe_serve_plan {
 /** What does not change while the server runs. */
 struct dpe_serve_world {
     const struct dpe_serve_arguments *args;
-    const char *name; /**< of the model, for clients */
+    char *name; /**< of the model, for clients */
     struct dpe_model *model;
     struct dpe_tokenizer *tokenizer;
     struct dpe_chat *chat; /**< NULL: the folder has no chat template */
