@@ -47,10 +47,16 @@ static enum MHD_Result answer_text(struct dpe_serve_exchange *exchange, enum dpe
     exchange->has_request = true;
     bool good = dpe_serve_request_parse(http->world, kind, body, request, &exchange->refusal);
     json_decref(body);
+    int64_t most = dpe_serve_engine_most(http->engine);
+    if (good && request->n_sequences > most) {
+        good = dpe_serve_refuse(&exchange->refusal, 400, "",
+                                "expected at most %lld answers (--slots and --queue of the server), found %lld",
+                                (long long)most, (long long)request->n_sequences);
+    }
     if (good && !dpe_serve_engine_submit(http->engine, request)) {
         good = dpe_serve_refuse(&exchange->refusal, 503, "",
-                                "%lld sequences wait already; try again later",
-                                (long long)http->world->args->queue);
+                                "the queue has no room for %lld more sequences; try again later",
+                                (long long)request->n_sequences);
     }
     if (!good) {
         return dpe_serve_reply_refusal(exchange);

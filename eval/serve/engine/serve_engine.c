@@ -327,7 +327,6 @@ static void admit(struct dpe_serve_engine *engine)
                    (n == 0 ||
                     (next->plan == engine->plan && !dpe_serve_slot_waits(engine, next)));
         next = now ? dpe_serve_queue_pop(engine) : NULL;
-        engine->counts.running = n;
         pthread_mutex_unlock(&engine->lock);
         if (next == NULL) {
             return;
@@ -339,10 +338,8 @@ static void admit(struct dpe_serve_engine *engine)
 /* Sleep until there is something to do; false: the end. */
 static bool wait_for_work(struct dpe_serve_engine *engine)
 {
-    int64_t n = running(engine);
-    bool busy = n > 0;
+    bool busy = running(engine) > 0;
     pthread_mutex_lock(&engine->lock);
-    engine->counts.running = n;
     while (!busy && engine->head == NULL && !engine->stop) {
         pthread_cond_wait(&engine->work, &engine->lock);
     }
