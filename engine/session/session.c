@@ -274,7 +274,7 @@ static dpe_status allocate_device(struct dpe_session *s, struct dpe_error *err)
     }
     while (status == DPE_NO_MEMORY && s->halves && dpe_session_halve_chunk(s->ops, &s->options)) {
         release(s);
-        s->bytes = dpe_session_count_bytes(s->config, &s->plan, s->ops, &s->options);
+        s->bytes = dpe_session_fit_bytes(s->config, &s->plan, s->ops, false, &s->options);
         status = allocate(s, err);
         if (status == DPE_OK) {
             status = set_plans(s, err);
