@@ -50,7 +50,7 @@ static const struct argp_option options_table[] = {
      "File with the key that clients have to send", 2},
     {"slots", KEY_SLOTS, "N", DPE_BASIC,
      "Sequences that run at once, each with a cache of --length tokens (default: as many as fit "
-     "into half of the free memory, at most 8)",
+     "into half of the free memory, or nine tenths of a CUDA device's, at most 8)",
      2},
     {"queue", KEY_QUEUE, "N", 0,
      "Sequences that may wait, besides --slots that run; a request beyond them is refused with 503 (default 128)",

@@ -3,6 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/device/device.h"
+#include "engine/device/device_ops.h"
 #include "eval/serve/engine/serve_engine_internal.h"
 
 enum {
@@ -362,15 +364,23 @@ static void *run(void *user)
 
 /* ------------------------------------------------------------------------------------ interface */
 
-/* As many slots as fit into the memory that may be used: --slots, or up to 8 in half of what is
- * free. A plan that comes later must fit as well. */
+/* Bytes that slots may take by default. The pages of the weights need a part of what is free beside the
+ * processors; a device has them in what a session needs. */
+static uint64_t memory_for_slots(const struct dpe_tool_options *tool)
+{
+    uint64_t available = dpe_device_memory(tool->device);
+    return dpe_cuda_is_name(tool->device) ? available - available / 10 : available / 2;
+}
+
+/* As many slots as fit into the memory that may be used: --slots, or up to 8 where nothing is said. A plan that
+ * comes later must fit as well. */
 static dpe_status fit_slots(const struct dpe_serve_world *world,
                             struct dpe_session_options *options, struct dpe_error *err)
 {
     enum { SLOTS = 8 };
     const struct dpe_serve_arguments *args = world->args;
-    uint64_t most = args->tool.max_memory > 0 ? args->tool.max_memory
-                                              : dpe_memory_available() / 2;
+    uint64_t most =
+        args->tool.max_memory > 0 ? args->tool.max_memory : memory_for_slots(&args->tool);
     int64_t n = args->slots > 0 ? args->slots : SLOTS;
     for (;; n--) {
         uint64_t needed = 0;
