@@ -202,7 +202,8 @@ dpe_status dpe_calibrate_print_cost(struct batch *batch, struct dpe_error *err)
     dpe_status status = dpe_job_open(&job, &options, true, err);
     for (int i = 0; i < batch->n_entries && status == DPE_OK; i++) {
         batch->entry = &batch->entries[i];
-        measure(&job, batch->frequencies ? "rope" : "dpe", batch->entry->length, dpe_calibrate_together(batch->args), &speed);
+        measure(&job, batch->frequencies ? "rope" : "dpe", batch->entry->length,
+                dpe_calibrate_together(batch->args), &speed);
         if (batch->chooses) {
             status = print_part(batch, &job, CALIBRATE_PAIRS, "--top-k auto",
                                 dpe_detect_top_k_candidates(batch->n_pairs, k), &speed, err);

@@ -200,24 +200,38 @@ void dpe_kv_read(struct dpe_kv *kv, const struct dpe_kv_rows *rows, float *out)
     }
 }
 
-void dpe_kv_copy(struct dpe_kv *kv, const struct dpe_kv_rows *rows, int64_t to)
+/* Rows as they are stored. */
+static void put_rows(struct dpe_kv *kv, const struct dpe_kv_rows *rows, const unsigned char *bytes)
 {
     uint64_t row_bytes = kv->layout.parts[rows->part].row_bytes;
     for (int64_t done = 0; done < rows->count;) {
+        struct piece piece = hold(kv, rows, done, true);
+        if (piece.bytes != NULL) {
+            memcpy(piece.bytes, bytes + (uint64_t)done * row_bytes, (uint64_t)piece.count * row_bytes);
+        }
+        let_go(kv, &piece);
+        done += piece.count;
+    }
+}
+
+/* Rows of a page are copied twice: no thread holds a page while it waits for another. */
+void dpe_kv_copy(struct dpe_kv *kv, const struct dpe_kv_rows *rows, int64_t to)
+{
+    unsigned char page[DPE_KV_PAGE];
+    uint64_t row_bytes = kv->layout.parts[rows->part].row_bytes;
+    for (int64_t done = 0; done < rows->count;) {
         struct piece from = hold(kv, rows, done, false);
-        struct dpe_kv_rows target = *rows;
-        target.row = to + done;
-        target.count = from.count;
-        for (int64_t put = 0; put < target.count;) {
-            struct piece into = hold(kv, &target, put, true);
-            if (from.bytes != NULL && into.bytes != NULL) {
-                memcpy(into.bytes, from.bytes + (uint64_t)put * row_bytes,
-                       (uint64_t)into.count * row_bytes);
-            }
-            let_go(kv, &into);
-            put += into.count;
+        const unsigned char *bytes = from.bytes;
+        if (kv->pages != NULL && bytes != NULL) {
+            bytes = memcpy(page, bytes, (uint64_t)from.count * row_bytes);
         }
         let_go(kv, &from);
+        if (bytes != NULL) {
+            struct dpe_kv_rows target = *rows;
+            target.row = to + done;
+            target.count = from.count;
+            put_rows(kv, &target, bytes);
+        }
         done += from.count;
     }
 }

@@ -15,7 +15,7 @@
  * pread and pwrite, never a mapping, whose read errors would be signals. The frame that was not used
  * for longest, by the clock algorithm, takes the next page.
  *
- * Threads may read at the same time; writing and copying happen alone.
+ * Threads may read at the same time, and write or copy rows that no other thread uses.
  */
 #ifndef DPE_KV_H
 #define DPE_KV_H

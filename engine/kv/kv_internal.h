@@ -39,7 +39,8 @@ dpe_status dpe_kv_pages_make(const char *folder, int64_t pages, int64_t frames,
                              struct dpe_kv_pages **made, struct dpe_error *err);
 void dpe_kv_pages_free(struct dpe_kv_pages *pages);
 /** The bytes of a page, which stay until it is unpinned; `writes`: they will be changed. NULL once
- *  the file has failed. */
+ *  the file has failed. A thread unpins a page before it pins another: where all frames are pinned,
+ *  this waits for one. */
 unsigned char *dpe_kv_pages_pin(struct dpe_kv_pages *pages, int64_t page, bool writes);
 void dpe_kv_pages_unpin(struct dpe_kv_pages *pages, int64_t page);
 /** The errno of the first failure, 0: none; *reads: it was reading that failed. */

@@ -32,8 +32,7 @@ struct dpe_kv_pages {
     unsigned char *memory; /* [n_frames][DPE_KV_PAGE] */
     pthread_mutex_t lock;
     pthread_cond_t changed; /* a claim has ended */
-    atomic_int failed;      /* errno */
-    atomic_bool failed_reading;
+    atomic_int failed;      /* errno, negative when it was reading that failed; 0: nothing did */
     atomic_ullong read, written;
 };
 
@@ -107,9 +106,7 @@ static unsigned char *bytes_of(const struct dpe_kv_pages *pages, int64_t f)
 static void fail(struct dpe_kv_pages *pages, int code, bool reading)
 {
     int none = 0;
-    if (atomic_compare_exchange_strong(&pages->failed, &none, code)) {
-        atomic_store(&pages->failed_reading, reading);
-    }
+    atomic_compare_exchange_strong(&pages->failed, &none, reading ? -code : code);
 }
 
 /* Pin the frame if it holds the page. */
@@ -207,7 +204,7 @@ static int64_t find(struct dpe_kv_pages *pages, int64_t page)
             bring(pages, page, f);
             break;
         } else {
-            /* Who holds a frame never waits for another while it does. */
+            /* Who holds a frame never waits here: one of them will be free. */
             pthread_mutex_unlock(&pages->lock);
             sched_yield();
             pthread_mutex_lock(&pages->lock);
@@ -242,8 +239,9 @@ void dpe_kv_pages_unpin(struct dpe_kv_pages *pages, int64_t page)
 
 int dpe_kv_pages_failed(const struct dpe_kv_pages *pages, bool *reads)
 {
-    *reads = atomic_load(&pages->failed_reading);
-    return atomic_load(&pages->failed);
+    int failed = atomic_load(&pages->failed);
+    *reads = failed < 0;
+    return abs(failed);
 }
 
 struct dpe_kv_work dpe_kv_pages_work(const struct dpe_kv_pages *pages)

@@ -1,5 +1,4 @@
 /* Compares a device with the CPU before its first session.
-
  *
  * A small random model with the head dimension, the dtype and the query heads per KV head of the
  * model at hand runs on both, in float on the processors: a prefill in two chunks, tokens one by

@@ -274,7 +274,7 @@ static dpe_status allocate_device(struct dpe_session *s, struct dpe_error *err)
     }
     while (status == DPE_NO_MEMORY && s->halves && dpe_session_halve_chunk(s->ops, &s->options)) {
         release(s);
-        s->bytes = dpe_session_count_bytes(s->config, &s->plan, s->ops, &s->options);
+        s->bytes = dpe_session_fit_bytes(s->config, &s->plan, s->ops, false, &s->options);
         status = allocate(s, err);
         if (status == DPE_OK) {
             status = set_plans(s, err);
@@ -404,26 +404,38 @@ void dpe_session_destroy(struct dpe_session *s)
     free(s);
 }
 
+/* What the session's plan needs. What it does not need, or of another size, goes before anything of its own
+ * is made: both at once would not fit the estimate. */
+static struct dpe_session_bytes make_room(struct dpe_session *s)
+{
+    struct dpe_session_bytes bytes =
+        dpe_session_fit_bytes(s->config, &s->plan, s->ops, false, &s->options);
+    if (bytes.workspace != s->bytes.workspace) {
+        s->ops->release(s->backend, s->workspace);
+        s->workspace = NULL;
+    }
+    release_selection(s);
+    if (bytes.cache != s->bytes.cache || bytes.kv != s->bytes.kv || bytes.file != s->bytes.file) {
+        drop_cache(s);
+    }
+    return bytes;
+}
+
 /* The workspace of the plan, what its selection keeps, and its tables; smaller chunks need less of the former. */
 static dpe_status allocate_plan(struct dpe_session *s, struct dpe_error *err)
 {
     dpe_status status = DPE_NO_MEMORY;
     do {
-        struct dpe_session_bytes bytes =
-            dpe_session_fit_bytes(s->config, &s->plan, s->ops, false, &s->options);
-        bool moves = bytes.cache != s->bytes.cache || bytes.kv != s->bytes.kv ||
-                     bytes.file != s->bytes.file;
-        if (bytes.workspace != s->bytes.workspace) {
-            s->ops->release(s->backend, s->workspace);
-            s->workspace = s->ops->allocate(s->backend, bytes.workspace);
-        }
-        release_selection(s);
+        struct dpe_session_bytes bytes = make_room(s);
+        bool moves = s->bytes.cache == 0 && s->bytes.kv == 0;
         s->bytes = bytes;
         if (moves) {
             drop_cache(s);
         }
+        if (s->workspace == NULL) {
+            s->workspace = s->ops->allocate(s->backend, bytes.workspace);
+        }
         bool good = s->workspace != NULL && allocate_selection(s);
-        s->bytes.workspace = s->workspace == NULL ? 0 : s->bytes.workspace;
         status = good ? DPE_OK : not_allocated(s, err);
         if (status == DPE_OK && moves) {
             s->bytes.cache = bytes.cache;
@@ -465,12 +477,12 @@ dpe_status dpe_session_set_plan(struct dpe_session *s, const struct dpe_plan *pl
     if ((status = dpe_plan_slice(plan, peers->index, peers->size, &copy, err)) != DPE_OK) {
         return status;
     }
-    /* Two sets of tables at once would not fit the estimate: the old ones go first. */
     dpe_plan_free(&s->plan);
     dpe_rotation_free(&s->rotation);
     s->plan = copy;
     dpe_session_join(s, 0);
     s->has_plan = false;
+    make_room(s);
     status =
         dpe_rotation_make(&s->plan, s->options.positions, s->options.n_threads, &s->rotation, err);
     if (status == DPE_OK) {

@@ -1,7 +1,7 @@
 /**
  * @file platform.h
- * What POSIX does not have and systems have in different forms: Linux (glibc and musl) and macOS. The other files keep to
- * POSIX, besides flock, realpath, madvise and MAP_ANONYMOUS, which all of them have.
+ * What POSIX does not have and systems have in different forms: Linux (glibc and musl) and macOS. The
+ * other files keep to POSIX, besides flock, realpath, madvise and MAP_ANONYMOUS, which all of them have.
  */
 #ifndef DPE_PLATFORM_H
 #define DPE_PLATFORM_H

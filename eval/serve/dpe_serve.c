@@ -50,10 +50,11 @@ static const struct argp_option options_table[] = {
      "File with the key that clients have to send", 2},
     {"slots", KEY_SLOTS, "N", DPE_BASIC,
      "Sequences that run at once, each with a cache of --length tokens (default: as many as fit "
-     "into half of the free memory, at most 8)",
+     "into half of the free memory, or nine tenths of a CUDA device's, at most 8)",
      2},
     {"queue", KEY_QUEUE, "N", 0,
-     "Sequences that may wait; beyond them requests are refused with 503 (default 64)", 2},
+     "Sequences that may wait, besides --slots that run; a request beyond them is refused with 503 (default 128)",
+     2},
     {"client-timeout", KEY_CLIENT_TIMEOUT, "SECONDS", 0,
      "Time that a client has to send its request, and between two parts of an answer that it takes "
      "(default 60)",
@@ -216,7 +217,7 @@ int main(int argc, char **argv)
         .children = children,
     };
     dpe_tool_start(argv);
-    struct dpe_serve_arguments args = {.host = "127.0.0.1", .port = 8080, .queue = 64, .chunk = 512,
+    struct dpe_serve_arguments args = {.host = "127.0.0.1", .port = 8080, .queue = 128, .chunk = 512,
                                        .client_timeout = 60};
     dpe_tool_parse(&argp, argc, argv, 0, &args);
     dpe_tool_configure(&args.tool);

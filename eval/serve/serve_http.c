@@ -47,10 +47,17 @@ static enum MHD_Result answer_text(struct dpe_serve_exchange *exchange, enum dpe
     exchange->has_request = true;
     bool good = dpe_serve_request_parse(http->world, kind, body, request, &exchange->refusal);
     json_decref(body);
+    int64_t most = dpe_serve_engine_most(http->engine);
+    if (good && request->n_sequences > most) {
+        good = dpe_serve_refuse(&exchange->refusal, 400, "",
+                                "expected at most %lld answers (--slots and --queue of the server), "
+                                "found %lld",
+                                (long long)most, (long long)request->n_sequences);
+    }
     if (good && !dpe_serve_engine_submit(http->engine, request)) {
         good = dpe_serve_refuse(&exchange->refusal, 503, "",
-                                "%lld sequences wait already; try again later",
-                                (long long)http->world->args->queue);
+                                "the queue has no room for %lld more sequences; try again later",
+                                (long long)request->n_sequences);
     }
     if (!good) {
         return dpe_serve_reply_refusal(exchange);
@@ -376,9 +383,11 @@ dpe_status dpe_serve_http_start(const struct dpe_serve_world *world,
                      MHD_USE_ITC | (address->ai_family == AF_INET6 ? MHD_USE_IPv6 : 0U);
     http->daemon = MHD_start_daemon(
         flags, 0, NULL, NULL, on_request, http, MHD_OPTION_SOCK_ADDR, address->ai_addr,
-        MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)world->args->client_timeout, MHD_OPTION_CONNECTION_LIMIT,
-        (unsigned)CONNECTIONS, MHD_OPTION_NOTIFY_COMPLETED, on_completed, NULL,
-        MHD_OPTION_THREAD_STACK_SIZE, (size_t)SERVE_STACK, MHD_OPTION_NOTIFY_CONNECTION, dpe_serve_clients_notify, &http->clients, MHD_OPTION_END);
+        MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)world->args->client_timeout,
+        MHD_OPTION_CONNECTION_LIMIT, (unsigned)CONNECTIONS,
+        MHD_OPTION_NOTIFY_COMPLETED, on_completed, NULL,
+        MHD_OPTION_THREAD_STACK_SIZE, (size_t)SERVE_STACK,
+        MHD_OPTION_NOTIFY_CONNECTION, dpe_serve_clients_notify, &http->clients, MHD_OPTION_END);
     int reason = errno;
     freeaddrinfo(address);
     if (http->daemon == NULL) {

@@ -106,25 +106,39 @@ static dpe_status find_peers(struct dpe_job *job, struct dpe_error *err)
     return status;
 }
 
+/* The other processes. All of them learn here whether one of them has no memory to begin: what follows waits
+ * for each. */
+static dpe_status join(struct dpe_job *job, struct dpe_error *err)
+{
+    struct dpe_ranks ranks = {.limit = job->options->rank_timeout};
+    dpe_status status = dpe_ranks_start(&ranks, err);
+    dpe_tool_set_rank(ranks.rank);
+    job->ranks = dpe_alloc(1, sizeof *job->ranks);
+    job->works = dpe_alloc_zero((size_t)ranks.size, sizeof *job->works);
+    if (status == DPE_OK && (job->ranks == NULL || job->works == NULL)) {
+        status = dpe_fail(err, DPE_NO_MEMORY, "out of memory for %d ranks", ranks.size);
+    }
+    status = dpe_ranks_barrier(&ranks, DPE_BARRIER_JOIN, status, err);
+    ranks.apart = ranks.apart || status != DPE_OK;
+    if (job->ranks == NULL) {
+        dpe_ranks_stop(&ranks, status);
+    } else {
+        *job->ranks = ranks;
+    }
+    return status;
+}
+
 dpe_status dpe_job_open(struct dpe_job *job, const struct dpe_job_options *options,
                         bool config_only, struct dpe_error *err)
 {
     *job = (struct dpe_job){.options = options, .begin = dpe_clock()};
     job->deadline =
         options->tool.time_budget > 0.0 ? job->begin + options->tool.time_budget : (double)INFINITY;
-    job->ranks = calloc(1, sizeof *job->ranks);
-    if (job->ranks == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "out of memory");
-    }
-    job->ranks->limit = options->rank_timeout;
-    dpe_status status = dpe_ranks_start(job->ranks, err);
+    dpe_status status = join(job, err);
     if (status != DPE_OK) {
         return status;
     }
-    dpe_tool_set_rank(job->ranks->rank);
-    job->works = dpe_alloc_zero((size_t)job->ranks->size, sizeof *job->works);
-    status =
-        job->works != NULL ? find_device(job, err) : dpe_fail(err, DPE_NO_MEMORY, "out of memory");
+    status = find_device(job, err);
     if (status == DPE_OK && (status = find_peers(job, err)) == DPE_OK) {
         status = open_inputs(job, config_only, err);
     }
@@ -164,17 +178,22 @@ struct dpe_session_options dpe_job_session_options(const struct dpe_job *job, in
     };
 }
 
-/* Peers have different memory perhaps, and need the same session. */
-static dpe_status agree_batch(struct dpe_job *job, struct dpe_error *err)
+/* Peers have different memory perhaps, and need the same session. `status`: how it went here; a rank that failed
+ * may be at its end already, so all meet at a barrier before peers wait for each other. */
+static dpe_status agree_batch(struct dpe_job *job, dpe_status status, struct dpe_error *err)
 {
     float batches[DPE_MOST_PEERS] = {0};
     const struct dpe_peers *peers = &job->peers;
     if (peers->size == 1 || job->options->dry_run) {
-        return DPE_OK;
+        return status;
+    }
+    status = dpe_ranks_barrier(job->ranks, DPE_BARRIER_BATCH, status, err);
+    if (status != DPE_OK) {
+        return status;
     }
     batches[peers->index] = (float)job->batch;
-    dpe_status status = peers->meet(peers->user, batches, peers->size, DPE_OK, err);
-    for (int i = 0; i < peers->size; i++) {
+    status = peers->meet(peers->user, batches, peers->size, DPE_OK, err);
+    for (int i = 0; i < peers->size && status == DPE_OK; i++) {
         job->batch = (int64_t)batches[i] < job->batch ? (int64_t)batches[i] : job->batch;
     }
     return status;
@@ -193,9 +212,7 @@ dpe_status dpe_job_fit_batch(struct dpe_job *job, const struct dpe_plan *plan, i
         status = dpe_session_estimate(dpe_model_config(job->model), plan, &options, &needs, err);
         job->batch = needs.memory > most ? job->batch / 2 : job->batch;
     }
-    if (status == DPE_OK) {
-        status = agree_batch(job, err);
-    }
+    status = agree_batch(job, status, err);
     if (status == DPE_OK && job->batch < wanted) {
         dpe_log_info("memory holds %lld of %lld samples at once", (long long)job->batch,
                      (long long)wanted);

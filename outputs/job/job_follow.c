@@ -42,7 +42,7 @@ static void report(struct server *server, const struct dpe_message *message, con
     }
     server->sent = dpe_clock();
     if (dpe_ranks_send(ranks, 0, &full, text, n, NULL) != DPE_OK) {
-        dpe_ranks_abort(ranks, DPE_NO_MEMORY);
+        dpe_ranks_no_memory(ranks);
     }
 }
 
@@ -99,7 +99,7 @@ static void serve_list(struct server *server, const struct dpe_text *list)
     dpe_status status = DPE_OK;
     bool leads = ranks->rank == ranks->leader;
     if (leads && dpe_loop_send_peers(ranks, list->bytes, list->n, &err) != DPE_OK) {
-        dpe_ranks_abort(ranks, DPE_NO_MEMORY);
+        dpe_ranks_no_memory(ranks);
     }
     for (size_t i = 0; i + sizeof(int64_t) <= list->n && status == DPE_OK; i += sizeof(int64_t)) {
         int64_t at = 0;
@@ -127,7 +127,7 @@ void dpe_loop_serve(struct dpe_loop *loop)
     enum dpe_stop_request reported = DPE_STOP_NONE;
     int from = 0;
     if (dpe_group_init(&server.group, loop, NULL) != DPE_OK) {
-        dpe_ranks_abort(ranks, DPE_NO_MEMORY);
+        dpe_ranks_no_memory(ranks);
     }
     if (ranks->rank == ranks->leader) {
         ranks->beat = beat;

@@ -429,8 +429,7 @@ static dpe_status lead(struct dpe_loop *loop, struct dpe_error *err)
         dpe_group_init(&scheduler.group, loop, NULL) != DPE_OK ||
         dpe_group_init(&scheduler.maker.group, loop, NULL) != DPE_OK ||
         pthread_create(&scheduler.maker.thread, NULL, make_rows, &scheduler.maker) != 0) {
-        dpe_log_error("out of memory for %d ranks", ranks->size);
-        dpe_ranks_abort(ranks, DPE_NO_MEMORY);
+        dpe_ranks_no_memory(ranks);
     }
     for (int r = 0; r < ranks->size; r++) {
         scheduler.workers[r] = (struct worker){.plan = -1, .free = r % ranks->peers == 0};
@@ -448,7 +447,7 @@ static dpe_status lead(struct dpe_loop *loop, struct dpe_error *err)
     const struct dpe_message done = {.kind = DPE_MESSAGE_DONE};
     for (int r = 1; r < ranks->size; r++) {
         if (dpe_ranks_send(ranks, r, &done, NULL, 0, NULL) != DPE_OK) {
-            dpe_ranks_abort(ranks, DPE_NO_MEMORY);
+            dpe_ranks_no_memory(ranks);
         }
     }
     if (scheduler.status != DPE_OK && err != NULL) {

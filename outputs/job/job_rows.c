@@ -59,16 +59,13 @@ static dpe_status run_alone(struct dpe_loop *loop, struct dpe_error *err)
     return status;
 }
 
-/* Every rank must be about to make the same rows. */
-static dpe_status same_work(const struct dpe_loop *loop, struct dpe_error *err)
+/* What tells lists apart, as text. */
+static dpe_status hash_work(const struct dpe_work *work, char hex[65], struct dpe_text *text,
+                            struct dpe_error *err)
 {
-    const struct dpe_work *work = loop->work;
-    struct dpe_ranks *ranks = loop->job->ranks;
-    struct dpe_sha256 *hash = ranks->size > 1 ? dpe_sha256_new() : NULL;
-    struct dpe_text first = {0};
-    char hex[65];
+    struct dpe_sha256 *hash = dpe_sha256_new();
     if (hash == NULL) {
-        return ranks->size > 1 ? dpe_fail(err, DPE_NO_MEMORY, "out of memory") : DPE_OK;
+        return dpe_fail(err, DPE_NO_MEMORY, "out of memory");
     }
     for (int t = 0; t < work->n_tasks; t++) {
         dpe_sha256_add(hash, work->tasks[t], strlen(work->tasks[t]) + 1);
@@ -81,13 +78,26 @@ static dpe_status same_work(const struct dpe_loop *loop, struct dpe_error *err)
         dpe_sha256_add(hash, item, sizeof item);
     }
     dpe_sha256_finish(hash, hex);
-    dpe_status status = dpe_text_append(&first, hex, sizeof hex, err);
-    if (status == DPE_OK) {
-        status = dpe_ranks_share(ranks, &first, err);
+    return dpe_text_append(text, hex, 65, err);
+}
+
+/* Every rank must be about to make the same rows. `status` is how it went here so far, which all ranks learn. */
+static dpe_status same_work(const struct dpe_loop *loop, dpe_status status, struct dpe_error *err)
+{
+    struct dpe_ranks *ranks = loop->job->ranks;
+    struct dpe_text first = {0};
+    char hex[65] = "";
+    if (status == DPE_OK && ranks->size > 1) {
+        status = hash_work(loop->work, hex, &first, err);
     }
-    if (status == DPE_OK && strcmp(first.bytes, hex) != 0) {
-        status =
-            dpe_fail(err, DPE_USAGE, "has other options than rank 0, and would make other samples");
+    status = dpe_ranks_barrier(ranks, DPE_BARRIER_ROWS, status, err);
+    if (status == DPE_OK && ranks->size > 1) {
+        status = dpe_ranks_share(ranks, &first, err);
+        if (status == DPE_OK && strcmp(first.bytes, hex) != 0) {
+            status = dpe_fail(err, DPE_USAGE,
+                              "has other options than rank 0, and would make other samples");
+        }
+        status = dpe_ranks_barrier(ranks, DPE_BARRIER_WORK, status, err);
     }
     dpe_text_free(&first);
     return status;
@@ -121,17 +131,12 @@ static void tell_rows(const struct dpe_loop *loop)
     job->told_rows = true;
 }
 
-/* `status` is how it went here so far, which all ranks learn. */
 static dpe_status run_missing(struct dpe_loop *loop, dpe_status status, struct dpe_error *err)
 {
     if (status == DPE_OK) {
         status = dpe_loop_check(loop, err);
     }
-    status = dpe_ranks_barrier(loop->job->ranks, DPE_BARRIER_ROWS, status, err);
-    if (status == DPE_OK) {
-        status = same_work(loop, err);
-        status = dpe_ranks_barrier(loop->job->ranks, DPE_BARRIER_WORK, status, err);
-    }
+    status = same_work(loop, status, err);
     if (status != DPE_OK) {
         return status;
     }

@@ -162,18 +162,14 @@ static dpe_status open_run(struct dpe_job *job, const struct dpe_identity *ident
     return status;
 }
 
-/* Every rank must see the same model, texts and options. */
+/* Every rank must see the same model, texts and options. `bytes`: the identity, encoded; then rank 0's. */
 static dpe_status same_inputs(struct dpe_job *job, const struct dpe_identity *identity,
-                              struct dpe_error *err)
+                              struct dpe_text *bytes, struct dpe_error *err)
 {
-    struct dpe_text bytes = {0};
     struct dpe_identity first = {0};
-    dpe_status status = dpe_identity_encode(identity, &bytes, err);
-    if (status == DPE_OK) {
-        status = dpe_ranks_share(job->ranks, &bytes, err);
-    }
+    dpe_status status = dpe_ranks_share(job->ranks, bytes, err);
     if (status == DPE_OK && job->ranks->rank > 0) {
-        status = dpe_identity_decode((const unsigned char *)bytes.bytes, bytes.n, &first, err);
+        status = dpe_identity_decode((const unsigned char *)bytes->bytes, bytes->n, &first, err);
         for (size_t i = 0; i < first.n && status == DPE_OK; i++) {
             const char *here = dpe_identity_get(identity, first.fields[i].name);
             if (here == NULL || strcmp(here, first.fields[i].value) != 0) {
@@ -184,7 +180,6 @@ static dpe_status same_inputs(struct dpe_job *job, const struct dpe_identity *id
             }
         }
     }
-    dpe_text_free(&bytes);
     dpe_identity_free(&first);
     return status;
 }
@@ -194,9 +189,14 @@ dpe_status dpe_job_start(struct dpe_job *job, const struct dpe_job_identity *own
 {
     struct dpe_ranks *ranks = job->ranks;
     struct dpe_identity identity = {0};
+    struct dpe_text bytes = {0};
     dpe_status status = dpe_job_identity(job, own, &identity, err);
+    if (status == DPE_OK) {
+        status = dpe_identity_encode(&identity, &bytes, err);
+    }
     char begun = access(job->options->output, F_OK) == 0;
-    status = dpe_ranks_sync_status(ranks, status, err);
+    /* A rank that failed before may be at its end already: all meet before peers wait for each other. */
+    status = dpe_ranks_barrier(ranks, DPE_BARRIER_IDENTITY, status, err);
     if (status == DPE_OK) {
         status = dpe_ranks_broadcast(ranks, &begun, sizeof begun, err);
     }
@@ -205,7 +205,7 @@ dpe_status dpe_job_start(struct dpe_job *job, const struct dpe_job_identity *own
     }
     status = dpe_ranks_barrier(ranks, DPE_BARRIER_START, status, err);
     if (status == DPE_OK) {
-        status = same_inputs(job, &identity, err);
+        status = same_inputs(job, &identity, &bytes, err);
         if (status == DPE_OK && ranks->rank == 0) {
             status = open_run(job, &identity, err);
         }
@@ -219,6 +219,7 @@ dpe_status dpe_job_start(struct dpe_job *job, const struct dpe_job_identity *own
         }
     }
     job->last_snapshot = dpe_clock();
+    dpe_text_free(&bytes);
     dpe_identity_free(&identity);
     return status;
 }

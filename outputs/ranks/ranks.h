@@ -18,7 +18,7 @@ struct dpe_ranks {
     int threads;                /**< this rank's share of the machine's cores; 0: all are its own */
     int peers;                  /**< consecutive ranks that hold a model together; 1: none do */
     int leader;                 /**< the first of this rank's peers */
-    bool all_failed;            /**< the last dpe_ranks_sum ended with a failure, on all peers */
+    dpe_status failed;          /**< how the last dpe_ranks_sum ended, on all peers */
     bool apart;                 /**< ranks are no longer at the same place: no more barriers */
     double limit;               /**< longest silence of a rank, seconds */
     void (*beat)(
@@ -29,7 +29,7 @@ struct dpe_ranks {
 /** Whether a launcher (mpirun, srun) started this process as one of several. */
 bool dpe_ranks_launched(void);
 /** Join the other ranks, if any. DPE_USAGE when a launcher started several and this build has
- *  no MPI. */
+ *  no MPI. A barrier follows, after a failure too: the others may have joined. */
 dpe_status dpe_ranks_start(struct dpe_ranks *ranks, struct dpe_error *err);
 /** Leave the other ranks; this process will end with `status`. */
 void dpe_ranks_stop(struct dpe_ranks *ranks, dpe_status status);
@@ -50,7 +50,7 @@ dpe_status dpe_ranks_group(struct dpe_ranks *ranks, int peers, struct dpe_error 
 dpe_status dpe_ranks_sum(struct dpe_ranks *ranks, float *x, int64_t n, dpe_status status,
                          struct dpe_error *err);
 /** The end of what peers did together, `status` being how it ended here: all get one status, as
- * from dpe_ranks_sum, , which a failure of that call, known to all, does not repeat. */
+ *  from dpe_ranks_sum. The failure that the last such call gave to all is not sent again. */
 dpe_status dpe_ranks_sync_status(struct dpe_ranks *ranks, dpe_status status, struct dpe_error *err);
 /** dpe_peers.share. */
 dpe_status dpe_ranks_broadcast(struct dpe_ranks *ranks, void *bytes, size_t n,
@@ -58,7 +58,10 @@ dpe_status dpe_ranks_broadcast(struct dpe_ranks *ranks, void *bytes, size_t n,
 
 /** Places at which all ranks wait for each other. */
 enum dpe_barrier {
+    DPE_BARRIER_JOIN,
     DPE_BARRIER_OPEN,
+    DPE_BARRIER_BATCH,
+    DPE_BARRIER_IDENTITY,
     DPE_BARRIER_START,
     DPE_BARRIER_RUN,
     DPE_BARRIER_RUN_OTHERS,
@@ -108,5 +111,7 @@ bool dpe_ranks_dropped(struct dpe_ranks *ranks);
 const char *dpe_ranks_host(const struct dpe_ranks *ranks, int rank);
 /** End all ranks at once. */
 _Noreturn void dpe_ranks_abort(struct dpe_ranks *ranks, int code);
+/** The same where a rank has no memory to answer the others, with a message. */
+_Noreturn void dpe_ranks_no_memory(struct dpe_ranks *ranks);
 
 #endif

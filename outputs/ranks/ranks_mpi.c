@@ -18,7 +18,7 @@ enum { HOST_SIZE = 64, CORES_SIZE = 256 };
 
 /* MPI is there once in a process. */
 static MPI_Comm job_comm = MPI_COMM_NULL;
-static char (*hosts)[HOST_SIZE]; /* [size] */
+static char (*hosts)[HOST_SIZE]; /* [size] on rank 0, NULL: nobody has come yet */
 static bool threaded;
 
 /* What a rank sends to a barrier, and what it gets back. */
@@ -146,8 +146,8 @@ dpe_status dpe_ranks_start(struct dpe_ranks *ranks, struct dpe_error *err)
     MPI_Comm_size(job_comm, &ranks->size);
     look_around(ranks);
     leave_by_alarm(0, 0.0, NULL);
-    hosts = dpe_alloc_zero((size_t)ranks->size, sizeof *hosts);
-    if (hosts == NULL) {
+    hosts = ranks->rank == 0 ? dpe_alloc_zero((size_t)ranks->size, sizeof *hosts) : NULL;
+    if (ranks->rank == 0 && hosts == NULL) {
         return dpe_fail(err, DPE_NO_MEMORY, "out of memory for %d ranks", ranks->size);
     }
     return provided >= MPI_THREAD_SERIALIZED
@@ -198,6 +198,14 @@ _Noreturn void dpe_ranks_abort(struct dpe_ranks *ranks, int code)
     _Exit(code);
 }
 
+_Noreturn void dpe_ranks_no_memory(struct dpe_ranks *ranks)
+{
+    dpe_log_error("rank %d is out of memory; the job ends. Finished samples are saved: run the same command to "
+                  "continue",
+                  ranks->rank);
+    dpe_ranks_abort(ranks, DPE_NO_MEMORY);
+}
+
 /* ----------------------------------------------------------------------------------------- waiting
  */
 
@@ -230,7 +238,7 @@ static bool await(const struct dpe_ranks *ranks, int source, int tag, MPI_Status
 
 _Noreturn void dpe_ranks_give_up(struct dpe_ranks *ranks, int rank)
 {
-    const char *host = ranks->rank == 0 && rank > 0 ? hosts[rank] : "";
+    const char *host = rank > 0 ? dpe_ranks_host(ranks, rank) : "";
     dpe_log_error(
         "rank %d%s%s did not reach the barrier where the other ranks wait within %.0f s "
         "(--rank-timeout); the job ends. Finished samples are saved: run the same command "
@@ -276,7 +284,7 @@ static void judge(struct dpe_ranks *ranks, struct word *verdict)
 {
     struct word *words = dpe_alloc_zero((size_t)ranks->size, sizeof *words);
     if (words == NULL) {
-        dpe_ranks_abort(ranks, DPE_NO_MEMORY);
+        dpe_ranks_no_memory(ranks);
     }
     words[0] = *verdict;
     for (int n = 1; n < ranks->size; n++) {
@@ -294,7 +302,9 @@ static void judge(struct dpe_ranks *ranks, struct word *verdict)
     int failed = -1;
     bool apart = false;
     for (int r = 0; r < ranks->size; r++) {
-        memcpy(hosts[r], words[r].host, sizeof hosts[r]);
+        if (hosts != NULL) {
+            memcpy(hosts[r], words[r].host, sizeof hosts[r]);
+        }
         apart = apart || words[r].place != words[0].place;
         failed = failed < 0 && words[r].status != DPE_OK ? r : failed;
     }
@@ -393,8 +403,7 @@ dpe_status dpe_ranks_share(struct dpe_ranks *ranks, struct dpe_text *bytes, stru
     }
     struct piece *piece = malloc(sizeof *piece);
     if (piece == NULL) {
-        dpe_log_error("out of memory for a message");
-        dpe_ranks_abort(ranks, DPE_NO_MEMORY);
+        dpe_ranks_no_memory(ranks);
     }
     dpe_status status = DPE_OK;
     if (ranks->rank == 0) {
@@ -440,14 +449,14 @@ bool dpe_ranks_receive(struct dpe_ranks *ranks, int *from, struct dpe_message *m
     MPI_Get_count(&status, MPI_BYTE, &size);
     char *bytes = malloc((size_t)size);
     if (bytes == NULL) {
-        dpe_ranks_abort(ranks, DPE_NO_MEMORY);
+        dpe_ranks_no_memory(ranks);
     }
     MPI_Recv(bytes, size, MPI_BYTE, status.MPI_SOURCE, TAG_WORK, job_comm, MPI_STATUS_IGNORE);
     memcpy(message, bytes, sizeof *message);
     *from = status.MPI_SOURCE;
     size_t n = (size_t)size - sizeof *message;
     if (n > 0 && dpe_text_append(text, bytes + sizeof *message, n, NULL) != DPE_OK) {
-        dpe_ranks_abort(ranks, DPE_NO_MEMORY);
+        dpe_ranks_no_memory(ranks);
     }
     free(bytes);
     return true;

@@ -35,8 +35,7 @@ static char *room_for(struct dpe_ranks *ranks, char **buffer, size_t *room, size
         *room = bytes;
     }
     if (*buffer == NULL) {
-        dpe_log_error("out of memory for the sums of %d ranks", ranks->peers);
-        dpe_ranks_abort(ranks, DPE_NO_MEMORY);
+        dpe_ranks_no_memory(ranks);
     }
     return *buffer;
 }
@@ -249,7 +248,7 @@ static dpe_status meet_once(struct dpe_ranks *ranks, float *x, int64_t n, dpe_st
                  "the ranks that share a model are no longer at the same sum");
         note(&m, 0, DPE_INTERNAL, &m.err);
     }
-    ranks->all_failed = m.failed >= 0;
+    ranks->failed = m.failed >= 0 ? m.status : DPE_OK;
     if (m.failed >= 0) {
         if (err != NULL) {
             *err = m.err;
@@ -283,8 +282,9 @@ dpe_status dpe_ranks_sum(struct dpe_ranks *ranks, float *x, int64_t n, dpe_statu
 
 dpe_status dpe_ranks_sync_status(struct dpe_ranks *ranks, dpe_status status, struct dpe_error *err)
 {
-    return status != DPE_OK && ranks->all_failed ? status
-                                                 : dpe_ranks_sum(ranks, NULL, 0, status, err);
+    return status != DPE_OK && status == ranks->failed
+               ? status
+               : dpe_ranks_sum(ranks, NULL, 0, status, err);
 }
 
 dpe_status dpe_ranks_broadcast(struct dpe_ranks *ranks, void *bytes, size_t n,

@@ -43,9 +43,9 @@ enum { DPE_TABLE_NOTE = 256 };
 const char *dpe_table_lengths(const struct dpe_table *table, char text[DPE_TABLE_NOTE]);
 /** The plan that a file of dpe-detect or dpe-export describes for a text of context->length tokens:
  *  that of the entry which dpe_table_choose takes, with a warning when the text may be longer than
- *  every entry, and one when it was found under a selection and `context` has none; for a text of at most the trained length that of `rope`. `note` (NULL allowed) says
- *  which in words. The file is refused for the same reasons whatever the length. Errors name the
- *  file. DPE_BAD_DATA when it was measured on a model with another fingerprint than `fingerprint`
+ *  every entry, and one when it was found under a selection and `context` has none; for a text of at
+ *  most the trained length that of `rope`. `note` (NULL allowed) says which in words. The file is
+ *  refused for the same reasons whatever the length. Errors name the file. DPE_BAD_DATA when it was measured on a model with another fingerprint than `fingerprint`
  *  (NULL: not compared), and as dpe_plan_of_table. */
 dpe_status dpe_plan_of_table_file(const char *path, const struct dpe_plan_context *context,
                                   const char *fingerprint, struct dpe_plan *plan,

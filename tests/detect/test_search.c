@@ -278,7 +278,6 @@ static void lets_fast_groups_keep_their_distances(void **state)
     close_world(&world);
 }
 
-/* Without a difference nothing changes, and a ceiling costs the first plan's samples alone. */
 /* Groups are held against the best that one length can do, not against one length under the
  * temperature that suits the groups. */
 static void one_length_keeps_its_own_temperature(void **state)
@@ -297,6 +296,7 @@ static void one_length_keeps_its_own_temperature(void **state)
     close_world(&world);
 }
 
+/* Without a difference nothing changes, and a ceiling costs the first plan's samples alone. */
 static void changes_nothing_without_evidence(void **state)
 {
     (void)state;

@@ -2,7 +2,8 @@
  * @file cpu_simd.h
  * The handful of vector operations that the CPU kernels (cpu_kernels.c) are written in. The
  * build chooses the instruction set by defining DPE_SIMD_AVX512, DPE_SIMD_AVX2, DPE_SIMD_NEON or
- * none (then: four lanes through the compilers' generic vectors, which become SSE2 or scalar code). Lanes are float; loads and stores need no alignment.
+ * none (then: four lanes through the compilers' generic vectors, which become SSE2 or scalar code).
+ * Lanes are float; loads and stores need no alignment.
  *
  * v_max(a, b) returns b when either is NaN. v_pow2(t) is 2^n for t = 1.5·2^23 + n, −127 ≤ n ≤ 127,
  * with 2^−127 given as 0. v_fnma(a, b, c) = c − a·b. v_mask(p) has the lanes whose byte is not 0, and

@@ -105,7 +105,8 @@ const struct dpe_method dpe_methods[] = {
      "base enlarged for the evaluated length (Hugging Face \"dynamic\")",
      dpe_build_ntk_dynamic},
     {"ntk-by-parts\tscale=L/L0 alpha=1 beta=32\t"
-     "interpolates pairs that rotate at most alpha times in L0, keeps those that rotate at least beta times (Peng et al. 2023)",
+     "interpolates pairs that rotate at most alpha times in L0, keeps those that rotate at least beta times "
+     "(Peng et al. 2023)",
      dpe_build_ntk_by_parts},
     {"yarn\tscale=L/L0 a=0.1*ln(scale)+1 beta_fast=32 beta_slow=1 truncate=1\t"
      "ramp between kept and divided frequencies, logits times a^2 (Peng et al. 2023, released code)",
@@ -114,7 +115,8 @@ const struct dpe_method dpe_methods[] = {
      "the ramp over wavelengths of Llama 3.1",
      dpe_build_llama3},
     {"longrope\tlong=config short=config scale=L/L0 a=sqrt(1+ln(scale)/ln(L0))\t"
-     "each frequency divided by its own factor, from config.json or from long and short; long beyond L0 (Ding et al. 2024)",
+     "each frequency divided by its own factor, from config.json or from long and short; long beyond L0 "
+     "(Ding et al. 2024)",
      dpe_build_longrope},
     {"rerope\twindow=min(2048;L0/4) official=1\t"
      "distances are cut at the window (ReRoPE, Su 2023); official adds log-n",
@@ -165,7 +167,8 @@ const struct dpe_method dpe_methods[] = {
      dpe_build_adagrope},
     {"dope\theads=all from=(first-pair-slower-than-L0)\t"
      "pairs of heads lose their position (after DoPE, Xiong et al. 2025); heads=i/i/..., i = layer * heads + head; "
-     "the paper finds heads and pairs by matrix entropy, and its other forms zero them or add noise, which no plan does",
+     "the paper finds heads and pairs by matrix entropy, and its other forms zero them or add noise, "
+     "which no plan does",
      dpe_build_dope},
     {"select\tk=8 block=min(64;L0/16) sinks=block local=L0/4 refresh=1 representative=mean attended=4 "
      "last=min(64;L0/16) slashes=0 unit=kv-head positions=true scored=bare over=rope\t"
@@ -198,7 +201,8 @@ const struct dpe_method dpe_methods[] = {
     {"vertical-slash\tsinks=min(30;L0/8) local=min(100;L0/4) columns=min(970;L0/4) slashes=min(5996;L0/4) "
      "last=min(64;L0/16) refresh=16*last\t"
      "the vertical-and-slash pattern of MInference (Jiang et al. 2024): each head meets first and last keys and the "
-     "columns and distances to which the last queries give most; the last queries before each group of `refresh`, where "
+     "columns and distances to which the last queries give most; the last queries before each group of "
+     "`refresh`, where "
      "released code takes those of the whole prompt for all of it, counts first and last ones among the best, widens "
      "distances to blocks of 64 and decodes without a selection; keys after those queries are all met",
      dpe_build_vertical_slash},

@@ -3,6 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/device/device.h"
+#include "engine/device/device_ops.h"
 #include "eval/serve/engine/serve_engine_internal.h"
 
 enum {
@@ -327,7 +329,6 @@ static void admit(struct dpe_serve_engine *engine)
                    (n == 0 ||
                     (next->plan == engine->plan && !dpe_serve_slot_waits(engine, next)));
         next = now ? dpe_serve_queue_pop(engine) : NULL;
-        engine->counts.running = n;
         pthread_mutex_unlock(&engine->lock);
         if (next == NULL) {
             return;
@@ -339,10 +340,8 @@ static void admit(struct dpe_serve_engine *engine)
 /* Sleep until there is something to do; false: the end. */
 static bool wait_for_work(struct dpe_serve_engine *engine)
 {
-    int64_t n = running(engine);
-    bool busy = n > 0;
+    bool busy = running(engine) > 0;
     pthread_mutex_lock(&engine->lock);
-    engine->counts.running = n;
     while (!busy && engine->head == NULL && !engine->stop) {
         pthread_cond_wait(&engine->work, &engine->lock);
     }
@@ -365,15 +364,23 @@ static void *run(void *user)
 
 /* ------------------------------------------------------------------------------------ interface */
 
-/* As many slots as fit into the memory that may be used: --slots, or up to 8 in half of what is
- * free. A plan that comes later must fit as well. */
+/* Bytes that slots may take by default. The pages of the weights need a part of what is free beside the
+ * processors; a device has them in what a session needs. */
+static uint64_t memory_for_slots(const struct dpe_tool_options *tool)
+{
+    uint64_t available = dpe_device_memory(tool->device);
+    return dpe_cuda_is_name(tool->device) ? available - available / 10 : available / 2;
+}
+
+/* As many slots as fit into the memory that may be used: --slots, or up to 8 where nothing is said. A plan that
+ * comes later must fit as well. */
 static dpe_status fit_slots(const struct dpe_serve_world *world,
                             struct dpe_session_options *options, struct dpe_error *err)
 {
     enum { SLOTS = 8 };
     const struct dpe_serve_arguments *args = world->args;
-    uint64_t most = args->tool.max_memory > 0 ? args->tool.max_memory
-                                              : dpe_memory_available() / 2;
+    uint64_t most =
+        args->tool.max_memory > 0 ? args->tool.max_memory : memory_for_slots(&args->tool);
     int64_t n = args->slots > 0 ? args->slots : SLOTS;
     for (;; n--) {
         uint64_t needed = 0;

@@ -48,7 +48,7 @@ struct dpe_serve_plan {
 /** What does not change while the server runs. */
 struct dpe_serve_world {
     const struct dpe_serve_arguments *args;
-    const char *name; /**< of the model, for clients */
+    char *name; /**< of the model, for clients */
     struct dpe_model *model;
     struct dpe_tokenizer *tokenizer;
     struct dpe_chat *chat; /**< NULL: the folder has no chat template */
@@ -96,6 +96,7 @@ struct dpe_serve_sequence {
     int64_t base, decoded;    /**< tokens: where decoding goes on from, and how far it came */
     int64_t cached;           /**< prompt tokens that were in the cache already */
     const char *finish;       /**< "stop", "length", "error"; NULL: it is not finished */
+    bool taken;               /**< from the queue: it runs, or did */
     double begun, first, ended;
     struct dpe_serve_sequence *next; /**< in the queue */
 };
@@ -163,8 +164,10 @@ dpe_status dpe_serve_engine_start(const struct dpe_serve_world *world,
                                   struct dpe_serve_engine *engine, struct dpe_error *err);
 /** Ends the thread; no request may be unfinished. */
 void dpe_serve_engine_stop(struct dpe_serve_engine *engine);
-/** Put the request's sequences into the queue; false when it is full. From then on its time counts.
- */
+/** How many sequences may be there at once, running and waiting: --slots and --queue. */
+int64_t dpe_serve_engine_most(const struct dpe_serve_engine *engine);
+/** Put the request's sequences into the queue; false, and none of them, when it has no room for all. From
+ *  then on the request's time counts. */
 bool dpe_serve_engine_submit(struct dpe_serve_engine *engine, struct dpe_serve_request *request);
 /** End a request before it is finished, at the next step; `err` is why, NULL: its client is gone.
  *  With the lock held; a second call does nothing. */

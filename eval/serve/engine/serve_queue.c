@@ -11,7 +11,9 @@ void dpe_serve_queue_finish(struct dpe_serve_engine *engine, struct dpe_serve_se
     if (err != NULL && request->error.status == DPE_OK) {
         request->error = *err;
     }
-    engine->counts.failed += err != NULL;
+    engine->counts.running -= sequence->taken;
+    /* Those of a cancelled request are counted already. */
+    engine->counts.failed += err != NULL && !request->cancelled;
     if (err == NULL && !request->cancelled) {
         engine->counts.finished++;
         engine->counts.first_seconds += sequence->first - sequence->begun;
@@ -54,13 +56,21 @@ struct dpe_serve_sequence *dpe_serve_queue_pop(struct dpe_serve_engine *engine)
     engine->head = sequence->next;
     engine->tail = engine->head != NULL ? engine->tail : NULL;
     engine->counts.waiting--;
+    engine->counts.running++;
+    sequence->taken = true;
     return sequence;
+}
+
+int64_t dpe_serve_engine_most(const struct dpe_serve_engine *engine)
+{
+    return engine->n_slots + engine->world->args->queue;
 }
 
 bool dpe_serve_engine_submit(struct dpe_serve_engine *engine, struct dpe_serve_request *request)
 {
     pthread_mutex_lock(&engine->lock);
-    bool room = !engine->stop && engine->counts.waiting < engine->world->args->queue;
+    int64_t there = engine->counts.running + engine->counts.waiting;
+    bool room = !engine->stop && there + request->n_sequences <= dpe_serve_engine_most(engine);
     engine->counts.requests++;
     engine->counts.refused += !room;
     for (int64_t i = 0; room && i < request->n_sequences; i++) {
@@ -94,7 +104,7 @@ void dpe_serve_engine_cancel(struct dpe_serve_engine *engine, struct dpe_serve_r
         return;
     }
     engine->counts.failed += request->unfinished;
-    request->error = *err;
+    request->error = request->error.status == DPE_OK ? *err : request->error;
 }
 
 struct dpe_serve_counts dpe_serve_engine_counts(struct dpe_serve_engine *engine)

@@ -3,9 +3,10 @@
 #include <string.h>
 #include <time.h>
 
-#include "engine/plan/methods/methods.h"
-#include "eval/serve/engine/serve_engine_internal.h"
 #include "engine/json/json_strict.h"
+#include "engine/plan/methods/methods.h"
+#include "engine/system/folder.h"
+#include "eval/serve/engine/serve_engine_internal.h"
 #include "outputs/read/read.h"
 #include "outputs/table/dpe_table.h"
 
@@ -157,11 +158,13 @@ static dpe_status read_template(struct dpe_serve_world *world, struct dpe_error 
 dpe_status dpe_serve_world_open(const struct dpe_serve_arguments *args,
                                 struct dpe_serve_world *world, struct dpe_error *err)
 {
-    const char *slash = strrchr(args->model, '/');
     *world = (struct dpe_serve_world){.args = args, .started = (int64_t)time(NULL)};
-    world->name = args->name != NULL                     ? args->name
-                  : slash != NULL && slash[1] != '\0' ? slash + 1
-                                                       : args->model;
+    int n = 0;
+    const char *name = dpe_folder_name(args->model, &n);
+    world->name = args->name != NULL ? strdup(args->name) : strndup(name, (size_t)n);
+    if (world->name == NULL) {
+        return dpe_fail(err, DPE_NO_MEMORY, "out of memory");
+    }
     dpe_status status = read_key(world, err);
     if (status != DPE_OK ||
         (status = dpe_model_open(args->model, NULL, &world->model, err)) != DPE_OK ||
@@ -179,6 +182,7 @@ void dpe_serve_world_close(struct dpe_serve_world *world)
         dpe_plan_free(&world->plans[i].plan);
     }
     free(world->plans);
+    free(world->name);
     free(world->key);
     json_decref(world->tokenizer_config);
     dpe_chat_close(world->chat);

@@ -211,7 +211,8 @@ static char *verdict_text(const struct validation *v)
                                "dpe-detect's --select joint, which ends with the better plan.");
     }
     return dpe_draw_format_text(
-        "The chosen lengths are not distinguishable from %s with %.0f %s%s.", base, n, v->recall ? "sample" : "book", n == 1.0 ? "" : "s");
+        "The chosen lengths are not distinguishable from %s with %.0f %s%s.", base, n,
+        v->recall ? "sample" : "book", n == 1.0 ? "" : "s");
 }
 
 /* "+12", "-3.14", and "0" for what rounds to it. */

@@ -155,8 +155,9 @@ static void add_result(struct report *report, const struct detection *d, const s
     dpe_draw_add_text(
         &report->document, BLOCK_TEXT,
         dpe_draw_format_text(
-            "The search ended with the attention temperature %s%s%s%s and groups at %s.%s Each step runs the plan so far on all samples and its changes by "
-            "sequential halving, and takes one only when a test shows that it is better.",
+            "The search ended with the attention temperature %s%s%s%s and groups at %s.%s Each step runs the "
+            "plan so far on all samples and its changes by sequential halving, and takes one only when "
+            "a test shows that it is better.",
             s->temperature.names[(size_t)at], window, pairs[0] != '\0' ? ", " : "", pairs, lengths,
             strchr(lengths, ',') != NULL
                 ? ""

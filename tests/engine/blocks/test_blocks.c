@@ -1,5 +1,5 @@
-/* Blocks of GGUF files: their floats are those of the `gguf` package (tests/golden/make_blocks.py), and the kernels of every
- * instruction set compute with the same. */
+/* Blocks of GGUF files: their floats are those of the `gguf` package (tests/golden/make_blocks.py), and the
+ * kernels of every instruction set compute with the same. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -9,7 +9,10 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
+#include <pthread.h>
+#include <sched.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,12 +23,14 @@
 #include "engine/base/halves.h"
 #include "engine/kv/kv_internal.h"
 
-/* Calls of the room to the C library: the nth of a kind fails, or all are short and interrupted. */
+/* Calls of the room to the C library: the nth of a kind fails, all are short and interrupted, or reads wait
+ * until there is one for each frame. */
 static struct {
-    enum { NOTHING, READ, WRITE, RESERVE, SHORT } kind;
+    enum { NOTHING, READ, WRITE, RESERVE, SHORT, MEET } kind;
     int code;
     long nth, seen;
 } fault;
+static atomic_int met; /* reads of MEET */
 
 ssize_t __real_pread(int fd, void *bytes, size_t n, off_t at);
 ssize_t __real_pwrite(int fd, const void *bytes, size_t n, off_t at);
@@ -56,6 +61,12 @@ static size_t shortened(size_t n)
 
 ssize_t __wrap_pread(int fd, void *bytes, size_t n, off_t at)
 {
+    if (fault.kind == MEET) {
+        atomic_fetch_add(&met, 1);
+        while (atomic_load(&met) < (int)DPE_KV_LEAST_FRAMES) {
+            sched_yield();
+        }
+    }
     n = shortened(n);
     return n == 0 || hits(READ) ? -1 : __real_pread(fd, bytes, n, at);
 }
@@ -364,6 +375,98 @@ static void a_file_that_fails_is_named(void **state)
     }
 }
 
+/* A thread that asks until the file has failed, and what it saw. */
+struct watcher {
+    struct dpe_kv_pages *pages;
+    atomic_bool asks;
+    int code;
+    bool reads;
+};
+
+static void *watch(void *user)
+{
+    struct watcher *watcher = user;
+    atomic_store(&watcher->asks, true);
+    while (watcher->code == 0) {
+        watcher->code = dpe_kv_pages_failed(watcher->pages, &watcher->reads);
+    }
+    return NULL;
+}
+
+static void a_failure_is_seen_whole(void **state)
+{
+    (void)state;
+    enum { PAGES = 32, TRIALS = 200 };
+    for (int trial = 0; trial < TRIALS; trial++) {
+        struct dpe_error err = {0};
+        struct watcher watcher = {.code = 0};
+        pthread_t thread;
+        memset(&fault, 0, sizeof fault);
+        assert_int_equal(
+            dpe_kv_pages_make(folder, PAGES, DPE_KV_LEAST_FRAMES, &watcher.pages, &err), DPE_OK);
+        for (int64_t page = 0; page < PAGES; page++) {
+            assert_non_null(dpe_kv_pages_pin(watcher.pages, page, true));
+            dpe_kv_pages_unpin(watcher.pages, page);
+        }
+        fault.kind = READ;
+        fault.code = EIO;
+        fault.nth = 1;
+        assert_int_equal(pthread_create(&thread, NULL, watch, &watcher), 0);
+        while (!atomic_load(&watcher.asks)) {
+            sched_yield();
+        }
+        assert_null(dpe_kv_pages_pin(watcher.pages, 0, false));
+        assert_int_equal(pthread_join(thread, NULL), 0);
+        assert_int_equal(watcher.code, EIO);
+        assert_true(watcher.reads);
+        dpe_kv_pages_free(watcher.pages);
+    }
+}
+
+/* Rows of a head, and where copies of them go. */
+struct copying {
+    struct dpe_kv *kv;
+    struct dpe_kv_rows rows;
+    int64_t to;
+};
+
+static void *copy(void *user)
+{
+    const struct copying *copying = user;
+    dpe_kv_copy(copying->kv, &copying->rows, copying->to);
+    return NULL;
+}
+
+/* As many threads as frames: each is reading its first page when the others are. */
+static void threads_copy_at_once(void **state)
+{
+    (void)state;
+    enum { THREADS = DPE_KV_LEAST_FRAMES, EACH = LAYERS * HEADS };
+    struct dpe_kv *memory = make(DPE_KV_F32, false);
+    struct dpe_kv *file = make(DPE_KV_F32, true);
+    struct copying copies[THREADS];
+    pthread_t threads[THREADS];
+    write_all(memory, 200);
+    write_all(file, 200);
+    atomic_store(&met, 0);
+    fault.kind = MEET;
+    for (int i = 0; i < THREADS; i++) {
+        enum dpe_kv_part part = (enum dpe_kv_part)(i / EACH);
+        int64_t heads = part == DPE_KV_QUERIES ? QUERY_HEADS : HEADS;
+        copies[i] = (struct copying){file, {part, i % EACH / heads, i % EACH % heads, 0, 600}, 800};
+        dpe_kv_copy(memory, &copies[i].rows, copies[i].to);
+        assert_int_equal(pthread_create(&threads[i], NULL, copy, &copies[i]), 0);
+    }
+    for (int i = 0; i < THREADS; i++) {
+        assert_int_equal(pthread_join(threads[i], NULL), 0);
+    }
+    assert_true(atomic_load(&met) >= THREADS);
+    same_rows(file, memory, 2000);
+    assert_int_equal(dpe_kv_status(file, NULL), DPE_OK);
+    dpe_kv_destroy(file);
+    dpe_kv_destroy(memory);
+}
+
 static void short_and_interrupted_calls_are_finished(void **state)
 {
     (void)state;
@@ -429,6 +532,8 @@ int main(void)
         IN_FOLDER(a_full_disk_is_found_when_the_file_is_made),
         IN_FOLDER(folders_that_cannot_hold_the_file),
         IN_FOLDER(a_file_that_fails_is_named),
+        IN_FOLDER(a_failure_is_seen_whole),
+        IN_FOLDER(threads_copy_at_once),
         IN_FOLDER(short_and_interrupted_calls_are_finished),
         IN_FOLDER(a_kill_leaves_nothing),
     };

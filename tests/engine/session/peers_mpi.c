@@ -61,7 +61,7 @@ static void sums_are_in_the_order_of_ranks(void **state)
         struct dpe_error err = {0};
         TINY_OK(dpe_ranks_sum(&ranks, x, n, DPE_OK, &err), err);
         assert_memory_equal(x, want, (size_t)n * sizeof *x);
-        assert_false(ranks.all_failed);
+        assert_int_equal(ranks.failed, DPE_OK);
     }
     free(x);
     free(want);
@@ -91,7 +91,7 @@ static void a_failure_is_everybodys(void **state)
             assert_int_equal(status, DPE_INCOMPLETE);
             assert_string_equal(err.text, want);
             assert_int_equal(err.layer, 3);
-            assert_true(ranks.all_failed);
+            assert_int_equal(ranks.failed, DPE_INCOMPLETE);
             assert_int_equal(dpe_ranks_sync_status(&ranks, status, &err), DPE_INCOMPLETE);
         }
     }
@@ -99,6 +99,13 @@ static void a_failure_is_everybodys(void **state)
     dpe_status status = own() == 0 ? dpe_fail(&err, DPE_NO_MEMORY, "none left") : DPE_OK;
     assert_int_equal(dpe_ranks_sum(&ranks, x, 100, DPE_OK, &err), DPE_OK);
     assert_int_equal(dpe_ranks_sync_status(&ranks, status, &err), DPE_NO_MEMORY);
+    /* After a failure that all know and that ends nothing, as of a sample that is not finite. */
+    err = (struct dpe_error){0};
+    status = own() == 1 ? dpe_fail(&err, DPE_NONFINITE, "not finite") : DPE_OK;
+    assert_int_equal(dpe_ranks_sum(&ranks, NULL, 0, status, &err), DPE_NONFINITE);
+    status = own() == 0 ? dpe_fail(&err, DPE_NO_MEMORY, "none left") : DPE_OK;
+    assert_int_equal(dpe_ranks_sync_status(&ranks, status, &err), DPE_NO_MEMORY);
+    assert_string_equal(err.text, "none left");
     assert_string_equal(err.text, "none left");
 }
 

@@ -9,6 +9,7 @@
 #include <malloc.h>
 #include <math.h>
 
+#include "engine/device/device_ops.h"
 #include "tests/engine/session/session_case.h"
 
 #if defined(__SANITIZE_ADDRESS__)
@@ -23,6 +24,36 @@ static double allocated_now(void)
     struct mallinfo2 info = mallinfo2();
     return (double)info.uordblks + (double)info.hblkhd;
 #endif
+}
+
+/* The processors, and the most that was allocated after a call of their `allocate`. */
+static struct {
+    bool counts;
+    double most;
+    struct dpe_ops ops;
+    const struct dpe_ops *real;
+} watched;
+
+dpe_status __real_dpe_ops_find(const char *device, const struct dpe_ops **ops, struct dpe_error *err);
+dpe_status __wrap_dpe_ops_find(const char *device, const struct dpe_ops **ops, struct dpe_error *err);
+
+static dpe_mem allocate_watched(struct dpe_backend *backend, uint64_t bytes)
+{
+    dpe_mem memory = watched.real->allocate(backend, bytes);
+    watched.most = fmax(watched.most, allocated_now());
+    return memory;
+}
+
+dpe_status __wrap_dpe_ops_find(const char *device, const struct dpe_ops **ops, struct dpe_error *err)
+{
+    dpe_status status = __real_dpe_ops_find(device, ops, err);
+    if (status == DPE_OK && watched.counts) {
+        watched.real = *ops;
+        watched.ops = **ops;
+        watched.ops.allocate = allocate_watched;
+        *ops = &watched.ops;
+    }
+    return status;
 }
 
 static void the_estimate_is_what_is_allocated(void **state)
@@ -93,6 +124,37 @@ static void what_does_not_fit_is_refused(void **state)
     assert_true(dpe_memory_available() > (1 << 20));
     dpe_plan_free(&plan);
     dpe_plan_free(&small);
+    tiny_close(&tiny);
+}
+
+/* A plan whose cache does not fit follows one whose cache does: the old one goes first. */
+static void a_change_of_plans_stays_within_the_limit(void **state)
+{
+    (void)state;
+    struct tiny tiny = tiny_open("mistral");
+    struct dpe_error err = {0};
+    struct dpe_session_options options = {
+        .device = "cpu", .n_threads = 2, .capacity = 60000, .prefill_chunk = 64, .kv_dir = "/var/tmp"};
+    struct dpe_plan small = tiny_plan(&tiny, "rope", 60000);
+    struct dpe_plan large = tiny_plan(&tiny, "dpe:window=5,scales=1/2/4", 60000);
+    struct dpe_session_needs needs = {0};
+    struct dpe_session *session = NULL;
+    TINY_OK(dpe_session_estimate(tiny.config, &small, &options, &needs, &err), err);
+    options.max_memory = needs.memory;
+    watched.counts = true;
+    watched.most = 0.0;
+    double before = allocated_now();
+    TINY_OK(dpe_session_create(tiny.model, &small, &options, &session, &err), err);
+    assert_int_equal(dpe_session_file(session), 0);
+    TINY_OK(dpe_session_set_plan(session, &large, &err), err);
+    assert_true(dpe_session_file(session) > 0);
+    double used = watched.most - before;
+    printf("%.3f MB were allowed, %.3f MB allocated\n", (double)options.max_memory / 1e6, used / 1e6);
+    assert_true(used <= 1.02 * (double)options.max_memory + 65536.0);
+    watched.counts = false;
+    dpe_session_destroy(session);
+    dpe_plan_free(&small);
+    dpe_plan_free(&large);
     tiny_close(&tiny);
 }
 
@@ -174,6 +236,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_estimate_is_what_is_allocated),
         cmocka_unit_test(what_does_not_fit_is_refused),
+        cmocka_unit_test(a_change_of_plans_stays_within_the_limit),
         cmocka_unit_test(refusals_name_what_can_be_changed),
         cmocka_unit_test(flops_are_counted),
     };

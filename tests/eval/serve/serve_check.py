@@ -153,7 +153,8 @@ def test_rest(server):
     assert one["text"][0].rstrip("\n") == wanted, one
 
 
-with Server(f"{bin_folder}/dpe-serve", "-m", model, *METHOD, "--slots", 8, "--threads", 2) as one_server:
+# A slash at the end of the folder is no part of the model's name.
+with Server(f"{bin_folder}/dpe-serve", "-m", model + "/", *METHOD, "--slots", 8, "--threads", 2) as one_server:
     for name, test in list(globals().items()):
         if name.startswith("test_"):
             test(one_server)

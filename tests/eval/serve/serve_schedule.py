@@ -77,6 +77,7 @@ def test_queue_and_leaving():
         while server.metric("dpe_waiting") < 1:
             time.sleep(0.05)
         server.refused(503, "/v1/completions", LONG)
+        server.refused(400, "/v1/completions", {**LONG, "n": 3})
         waiting.close()  # it leaves the queue,
         while server.metric("dpe_requests_cancelled_total") < 1:
             time.sleep(0.05)

@@ -64,6 +64,19 @@ DPE_FAKE_CUDA= "$build/bin/dpe-run" -m "$work/model" -p "a b" -n 3000 --time-bud
     --max-memory 206M >"$work/out" 2>"$work/err"
 grep -q "device memory is short: prefill chunks have 1024 tokens instead of 3003" "$work/err" ||
     { echo "FAILED: a device with too little memory: $(cat "$work/err")"; failed=1; }
+# dpe-serve has as many slots as fit on the device, of which 8 would need 299 MiB.
+if [ -e "$build/bin/dpe-serve" ]; then
+    DPE_FAKE_CUDA=memory=304087040 "$build/bin/dpe-serve" -m "$source/data/reference" --device cuda -l 4k \
+        --port 0 2>"$work/err" &
+    server=$!
+    while ! grep -q "sequences of\|error" "$work/err" && kill -0 $server 2>/dev/null; do
+        sleep 0.1
+    done
+    kill $server 2>/dev/null
+    wait $server
+    grep -q ": 3 sequences of up to 4096 tokens" "$work/err" ||
+        { echo "FAILED: slots on a device: $(cat "$work/err")"; failed=1; }
+fi
 # A profile whose norms are summed on the device is that of the processor.
 for device in cpu cuda; do
     DPE_FAKE_CUDA= "$build/bin/dpe-norms" --model "$work/model" --corpus "$source/data/sample" --length 48 \

@@ -1,5 +1,5 @@
-/* The CUDA backend as a whole, on a device that is host memory and the emulator: every method against the reference, prefill and decode, branches, taps. (When the device fails:
- * test_cuda_faults.)
+/* The CUDA backend as a whole, on a device that is host memory and the emulator: every method against the
+ * reference, prefill and decode, branches, taps. (When the device fails: test_cuda_faults.)
  *
  * DPE_TEST_CUDA_MODULE names the module to test on the device of this machine instead; with
  * DPE_TEST_CUDA_SMALL as well, or on the emulated device alone, only what a sanitizer has time for.

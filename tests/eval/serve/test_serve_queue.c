@@ -1,0 +1,136 @@
+/* The queue of dpe-serve: how many sequences it takes, and what is counted when they end. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <string.h>
+
+#include "eval/serve/engine/serve_engine_internal.h"
+
+enum { SLOTS = 2, QUEUE = 3, MOST = 4 };
+
+/* An engine whose thread is the test. */
+struct desk {
+    struct dpe_serve_arguments args;
+    struct dpe_serve_world world;
+    struct dpe_serve_engine engine;
+};
+
+static void open_desk(struct desk *desk)
+{
+    memset(desk, 0, sizeof *desk);
+    desk->args.queue = QUEUE;
+    desk->world.args = &desk->args;
+    desk->engine.world = &desk->world;
+    desk->engine.n_slots = SLOTS;
+    pthread_mutex_init(&desk->engine.lock, NULL);
+    pthread_cond_init(&desk->engine.work, NULL);
+}
+
+static void close_desk(struct desk *desk)
+{
+    pthread_cond_destroy(&desk->engine.work);
+    pthread_mutex_destroy(&desk->engine.lock);
+}
+
+struct asked {
+    struct dpe_serve_request request;
+    struct dpe_serve_sequence sequences[MOST];
+};
+
+static bool ask(struct desk *desk, struct asked *asked, int64_t n)
+{
+    memset(asked, 0, sizeof *asked);
+    asked->request.sequences = asked->sequences;
+    asked->request.n_sequences = n;
+    for (int64_t i = 0; i < n; i++) {
+        asked->sequences[i].request = &asked->request;
+    }
+    pthread_cond_init(&asked->request.changed, NULL);
+    return dpe_serve_engine_submit(&desk->engine, &asked->request);
+}
+
+static void check(struct desk *desk, int64_t running, int64_t waiting)
+{
+    const struct dpe_serve_counts counts = dpe_serve_engine_counts(&desk->engine);
+    assert_int_equal(counts.running, running);
+    assert_int_equal(counts.waiting, waiting);
+}
+
+/* As many as may run and wait, not one more, whichever request brings it. */
+static void the_limit_is_strict(void **state)
+{
+    (void)state;
+    struct desk desk;
+    struct asked first;
+    struct asked second;
+    struct asked third;
+    open_desk(&desk);
+    struct dpe_serve_engine *engine = &desk.engine;
+    assert_int_equal(dpe_serve_engine_most(engine), SLOTS + QUEUE);
+    assert_true(ask(&desk, &first, 2));
+    assert_false(ask(&desk, &second, 4));
+    assert_int_equal(second.request.unfinished, 0);
+    check(&desk, 0, 2);
+    assert_true(ask(&desk, &second, 3));
+    assert_false(ask(&desk, &third, 1));
+    check(&desk, 0, 5);
+    /* That some of them run makes no more room. */
+    struct dpe_serve_sequence *running = dpe_serve_queue_pop(engine);
+    assert_ptr_equal(running, &first.sequences[0]);
+    assert_false(ask(&desk, &third, 1));
+    check(&desk, 1, 4);
+    dpe_serve_queue_finish(engine, running, "length", NULL);
+    check(&desk, 0, 4);
+    assert_true(ask(&desk, &third, 1));
+    assert_false(ask(&desk, &third, 1));
+    assert_int_equal(dpe_serve_engine_counts(engine).refused, 4);
+    close_desk(&desk);
+}
+
+/* A sequence counts once, however it ends: here one fails before the time of its request is up, one
+ * after that, and one is answered just then; one still waits. */
+static void each_sequence_is_counted_once(void **state)
+{
+    (void)state;
+    for (int late = 0; late < 2; late++) {
+        struct dpe_error wrong = {0};
+        struct dpe_error time = {0};
+        struct desk desk;
+        struct asked asked;
+        dpe_fail(&wrong, DPE_NONFINITE, "not finite");
+        dpe_fail(&time, DPE_INCOMPLETE, "too late");
+        open_desk(&desk);
+        struct dpe_serve_engine *engine = &desk.engine;
+        assert_true(ask(&desk, &asked, 4));
+        dpe_serve_queue_finish(engine, dpe_serve_queue_pop(engine), "error", &wrong);
+        struct dpe_serve_sequence *fails = dpe_serve_queue_pop(engine);
+        struct dpe_serve_sequence *answered = dpe_serve_queue_pop(engine);
+        /* By the time, or because the client is gone. */
+        dpe_serve_engine_cancel(engine, &asked.request, late ? &time : NULL);
+        dpe_serve_queue_finish(engine, fails, "error", &wrong);
+        dpe_serve_queue_finish(engine, answered, "stop", NULL);
+        check(&desk, 0, 1);
+        dpe_serve_queue_drop(engine);
+        check(&desk, 0, 0);
+        const struct dpe_serve_counts counts = dpe_serve_engine_counts(engine);
+        assert_int_equal(counts.failed, late ? 4 : 1);
+        assert_int_equal(counts.cancelled, late ? 0 : 1);
+        assert_int_equal(counts.finished, 0);
+        assert_int_equal(asked.request.unfinished, 0);
+        /* The reason that a client reads is the first. */
+        assert_int_equal(asked.request.error.status, DPE_NONFINITE);
+        close_desk(&desk);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_limit_is_strict),
+        cmocka_unit_test(each_sequence_is_counted_once),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

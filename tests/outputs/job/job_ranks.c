@@ -1,0 +1,161 @@
+/* mpirun -n N job_ranks PLACE RANK OUT.h5: a job of several ranks, two to a model, in which a call of rank RANK
+ * fails for want of memory. Each rank writes to OUT.h5.rankR how the job ended for it. Places:
+ *   open K   the K-th allocation of dpe_job_open, as far as the ranks have not met
+ *   texts    between dpe_job_open and what follows it: a tool's own inputs
+ *   batch    the estimate in dpe_job_fit_batch
+ *   start    what ranks compare in dpe_job_start
+ *   rows     what ranks compare in dpe_job_rows
+ *   none     nothing */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "outputs/job/job_internal.h"
+
+static bool here; /* this is the rank that fails */
+static const char *place;
+static long allocation, nth;
+
+void *__real_dpe_alloc(size_t count, size_t size);
+void *__real_dpe_alloc_zero(size_t count, size_t size);
+struct dpe_sha256 *__real_dpe_sha256_new(void);
+dpe_status __real_dpe_identity_encode(const struct dpe_identity *identity, struct dpe_text *bytes,
+                                      struct dpe_error *err);
+dpe_status __real_dpe_session_estimate(const struct dpe_config *config, const struct dpe_plan *plan,
+                                       const struct dpe_session_options *options,
+                                       struct dpe_session_needs *needs, struct dpe_error *err);
+void *__wrap_dpe_alloc(size_t count, size_t size);
+void *__wrap_dpe_alloc_zero(size_t count, size_t size);
+struct dpe_sha256 *__wrap_dpe_sha256_new(void);
+dpe_status __wrap_dpe_identity_encode(const struct dpe_identity *identity, struct dpe_text *bytes,
+                                      struct dpe_error *err);
+dpe_status __wrap_dpe_session_estimate(const struct dpe_config *config, const struct dpe_plan *plan,
+                                       const struct dpe_session_options *options,
+                                       struct dpe_session_needs *needs, struct dpe_error *err);
+
+static bool fails(const char *at)
+{
+    return here && strcmp(place, at) == 0;
+}
+
+static bool allocation_fails(void)
+{
+    return fails("open") && ++allocation == nth;
+}
+
+void *__wrap_dpe_alloc(size_t count, size_t size)
+{
+    return allocation_fails() ? NULL : __real_dpe_alloc(count, size);
+}
+
+void *__wrap_dpe_alloc_zero(size_t count, size_t size)
+{
+    return allocation_fails() ? NULL : __real_dpe_alloc_zero(count, size);
+}
+
+static bool comparing; /* the rows of ranks */
+
+struct dpe_sha256 *__wrap_dpe_sha256_new(void)
+{
+    return comparing && fails("rows") ? NULL : __real_dpe_sha256_new();
+}
+
+dpe_status __wrap_dpe_identity_encode(const struct dpe_identity *identity, struct dpe_text *bytes,
+                                      struct dpe_error *err)
+{
+    return fails("start") ? dpe_fail(err, DPE_NO_MEMORY, "out of memory")
+                          : __real_dpe_identity_encode(identity, bytes, err);
+}
+
+dpe_status __wrap_dpe_session_estimate(const struct dpe_config *config, const struct dpe_plan *plan,
+                                       const struct dpe_session_options *options,
+                                       struct dpe_session_needs *needs, struct dpe_error *err)
+{
+    return fails("batch") ? dpe_fail(err, DPE_NO_MEMORY, "out of memory")
+                          : __real_dpe_session_estimate(config, plan, options, needs, err);
+}
+
+static dpe_status make_row(void *user, const struct dpe_item *item, struct dpe_session *session,
+                           struct dpe_row *row, struct dpe_error *err)
+{
+    const char *key = user;
+    snprintf(row->task, sizeof row->task, "task");
+    memcpy(row->plan, key, strlen(key) + 1);
+    row->sample = item->sample;
+    dpe_status status = dpe_session_cut(session, 0, err);
+    return status == DPE_OK ? dpe_session_feed(session, (const int32_t[]){1, 2, 3}, 3, NULL, err) : status;
+}
+
+static dpe_status run(struct dpe_job *job, const struct dpe_job_options *options, struct dpe_plan *plan,
+                      struct dpe_error *err)
+{
+    enum { LENGTH = 64, ROWS = 6 };
+    static char key[33];
+    static const char *const tasks[] = {"task"};
+    const char *const keys[] = {key};
+    const struct dpe_plan *const plans[] = {plan};
+    const struct dpe_job_identity own = {.kind = "norms", .length_name = "length", .length = LENGTH};
+    struct dpe_item items[ROWS];
+    dpe_status status = dpe_job_open(job, options, false, err);
+    if (status == DPE_OK && fails("texts")) {
+        status = dpe_fail(err, DPE_NO_MEMORY, "out of memory");
+    }
+    if (status != DPE_OK) {
+        return status;
+    }
+    const struct dpe_plan_context context = dpe_job_context(job, LENGTH);
+    if ((status = dpe_plan_make("rope", &context, plan, err)) != DPE_OK ||
+        (status = dpe_plan_key(plan, key, err)) != DPE_OK ||
+        (status = dpe_job_fit_batch(job, plan, LENGTH, 4, err)) != DPE_OK ||
+        (status = dpe_job_start(job, &own, plan, LENGTH, err)) != DPE_OK) {
+        return status;
+    }
+    for (int64_t i = 0; i < ROWS; i++) {
+        items[i] = (struct dpe_item){.sample = i};
+    }
+    const struct dpe_work work = {.name = "rows",
+                                  .n_tasks = 1,
+                                  .tasks = tasks,
+                                  .n_plans = 1,
+                                  .plans = plans,
+                                  .keys = keys,
+                                  .items = items,
+                                  .n_items = ROWS,
+                                  .capacity = LENGTH,
+                                  .user = key,
+                                  .row = make_row};
+    comparing = true;
+    return dpe_job_rows(job, &work, err);
+}
+
+int main(int argc, char **argv)
+{
+    if (argc < 4) {
+        return DPE_USAGE;
+    }
+    const char *rank = getenv("OMPI_COMM_WORLD_RANK");
+    place = argv[1];
+    here = rank != NULL && strcmp(rank, argv[2]) == 0;
+    nth = argc > 4 ? strtol(argv[4], NULL, 10) : 0;
+    const struct dpe_job_options options = {.model = DPE_SOURCE_DIR "/data/reference",
+                                            .output = argv[3],
+                                            .rank_timeout = 600.0,
+                                            .tensor_parallel = 2,
+                                            .tool = {.threads = 1},
+                                            .argc = argc,
+                                            .argv = argv};
+    struct dpe_error err = {0};
+    struct dpe_job job = {0};
+    struct dpe_plan plan = {0};
+    dpe_status status = run(&job, &options, &plan, &err);
+    status = dpe_job_close(&job, status, &err);
+    dpe_plan_free(&plan);
+    /* The standard output of ranks above 0 is closed. */
+    char path[4096];
+    snprintf(path, sizeof path, "%s.rank%s", argv[3], rank);
+    FILE *file = fopen(path, "w");
+    return file != NULL && fprintf(file, "rank %s ends with %d, %s\n", rank, (int)status, err.text) > 0 &&
+                   fclose(file) == 0
+               ? 0
+               : DPE_IO;
+}
