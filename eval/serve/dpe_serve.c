@@ -120,7 +120,7 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
         args->other_model = true;
         return 0;
     case KEY_NAME:
-        args->name = arg;
+        args->name = dpe_tool_path(state, "--name", arg);
         return 0;
     case KEY_HOST:
         args->host = arg;
@@ -155,6 +155,8 @@ static void check_usage(const struct dpe_serve_arguments *args, const struct arg
             "--table and --trained-length exclude each other: the table holds the trained length";
     } else if (args->table == NULL && args->other_model) {
         wrong = "--other-model goes with --table";
+    } else if (args->name != NULL && dpe_utf8_check(args->name, strlen(args->name)) < strlen(args->name)) {
+        wrong = "--name: expected UTF-8, the encoding of JSON";
     }
     if (wrong != NULL) {
         dpe_tool_refuse(argp, wrong);
@@ -192,9 +194,10 @@ static dpe_status run(const struct dpe_serve_arguments *args, struct dpe_error *
         status = dpe_serve_http_start(&world, &engine, &http, err);
     }
     if (status == DPE_OK) {
-        dpe_log_info("%s: %lld sequences of up to %lld tokens at http://%s:%lld", world.name,
-                     (long long)engine.n_slots, (long long)world.length, args->host,
-                     (long long)dpe_serve_http_port(http));
+        bool v6 = strchr(args->host, ':') != NULL;
+        dpe_log_info("%s: %lld sequences of up to %lld tokens at http://%s%s%s:%lld", world.name,
+                     (long long)engine.n_slots, (long long)world.length, v6 ? "[" : "", args->host,
+                     v6 ? "]" : "", (long long)dpe_serve_http_port(http));
         status = serve(args, http, err);
     }
     dpe_serve_engine_stop(&engine);
