@@ -4,6 +4,7 @@
 #include <time.h>
 
 #include "eval/serve/serve_tool.h"
+#include "outputs/read/read.h"
 
 enum option_key {
     KEY_NAME = DPE_KEY_PROGRAM,
@@ -146,14 +147,16 @@ static void check_usage(const struct dpe_serve_arguments *args, const struct arg
                               "a smaller --length, --slots or --kv-cache-dtype needs less");
     }
     const char *wrong = NULL;
+    bool table = args->table != NULL ||
+                 (args->method != NULL && dpe_plan_table_of_spec(args->method) != NULL);
     if (args->model == NULL) {
         wrong = "--model DIR is missing";
     } else if (args->table != NULL && args->method != NULL) {
         wrong = "--table and --method exclude each other";
-    } else if (args->table != NULL && args->trained_length > 0) {
+    } else if (table && args->trained_length > 0) {
         wrong =
             "--table and --trained-length exclude each other: the table holds the trained length";
-    } else if (args->table == NULL && args->other_model) {
+    } else if (!table && args->other_model) {
         wrong = "--other-model goes with --table";
     } else if (args->name != NULL && dpe_utf8_check(args->name, strlen(args->name)) < strlen(args->name)) {
         wrong = "--name: expected UTF-8, the encoding of JSON";
