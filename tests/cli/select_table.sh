@@ -69,6 +69,12 @@ run 0 "$bin/dpe-export" "$work/table.h5" -o "$work/exported.h5"
 run 0 "$bin/dpe-export" "$work/table.h5" --length 512 -o "$work/longer.h5"
 run 0 "$bin/dpe-export" --join "$work/exported.h5" "$work/longer.h5" -o "$work/joined.h5"
 run 0 "$bin/dpe-export" "$work/joined.h5" -o "$work/again.h5"
+cp "$work/table.h5" "$work/kept.h5"
+detect 0 k=5,block=16 --force
+run 65 "$bin/dpe-export" --join "$work/longer.h5" "$work/table.h5" -o "$work/mixed.h5"
+says "--join: $work/table.h5: found under the selection k=5,block=16"
+[ -e "$work/mixed.h5" ] && fail "a table of two selections"
+mv "$work/kept.h5" "$work/table.h5"
 for table in table exported joined again; do
     run 0 "$bin/dpe-export" --show "$work/$table.h5"
     says "found under        the $under, which the table alone does not apply"
