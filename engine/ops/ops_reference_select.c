@@ -361,7 +361,8 @@ int64_t dpe_reference_places(const struct dpe_attention *args, int64_t row, int6
     int64_t end = 0;
     unit_heads(args, head, &first, &end);
     memset(scores, 0, (size_t)(2 * keys) * sizeof *scores);
-    for (int64_t h = first; h < end; h++) {
+    /* Where there is nothing to choose, the place local − 1 may lie beyond the tables. */
+    for (int64_t h = first; h < end && (candidates > 0 || distances > 0); h++) {
         if (s->representative == DPE_REPRESENT_PROBABILITY) {
             add_probabilities(&chooser, h, scores, candidates, far, distances, q);
             continue;

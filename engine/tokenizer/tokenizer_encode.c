@@ -422,7 +422,8 @@ static dpe_status split_added(struct encoder *e, const struct dpe_added_set *set
             e->special_at = offset + start;
             return dpe_fail(e->err, DPE_BAD_DATA,
                             "the text contains the special token \"%s\"; choose whether it is "
-                            "ordinary text (literal) or the token (parse)",
+                            "ordinary text (literal) or the token (parse) with --special-in-text, in "
+                            "the texts of needles with --niah special=literal or parse",
                             dpe_json_quote(quoted, token->content.bytes, token->content.n));
         }
         strip(token, piece, done, &start, &end);

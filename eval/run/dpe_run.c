@@ -519,7 +519,7 @@ static void check_usage(const struct arguments *args, const struct argp *argp)
             "--prompt goes with generating and --tokenize, not with --nll, --info or --show-plan";
     } else if (args->table != NULL && args->method != NULL) {
         missing = "--table and --method exclude each other";
-    } else if (args->table != NULL && args->trained_length > 0) {
+    } else if (dpe_run_tool_table(args) != NULL && args->trained_length > 0) {
         missing =
             "--table and --trained-length exclude each other: the table holds the trained length";
     } else if (dpe_run_tool_table(args) == NULL && args->other_model) {

@@ -4,6 +4,7 @@
 #include <time.h>
 
 #include "eval/serve/serve_tool.h"
+#include "outputs/read/read.h"
 
 enum option_key {
     KEY_NAME = DPE_KEY_PROGRAM,
@@ -121,7 +122,7 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
         args->other_model = true;
         return 0;
     case KEY_NAME:
-        args->name = arg;
+        args->name = dpe_tool_path(state, "--name", arg);
         return 0;
     case KEY_HOST:
         args->host = arg;
@@ -147,15 +148,19 @@ static void check_usage(const struct dpe_serve_arguments *args, const struct arg
                               "a smaller --length, --slots or --kv-cache-dtype needs less");
     }
     const char *wrong = NULL;
+    bool table = args->table != NULL ||
+                 (args->method != NULL && dpe_plan_table_of_spec(args->method) != NULL);
     if (args->model == NULL) {
         wrong = "--model DIR is missing";
     } else if (args->table != NULL && args->method != NULL) {
         wrong = "--table and --method exclude each other";
-    } else if (args->table != NULL && args->trained_length > 0) {
+    } else if (table && args->trained_length > 0) {
         wrong =
             "--table and --trained-length exclude each other: the table holds the trained length";
-    } else if (args->table == NULL && args->other_model) {
+    } else if (!table && args->other_model) {
         wrong = "--other-model goes with --table";
+    } else if (args->name != NULL && dpe_utf8_check(args->name, strlen(args->name)) < strlen(args->name)) {
+        wrong = "--name: expected UTF-8, the encoding of JSON";
     }
     if (wrong != NULL) {
         dpe_tool_refuse(argp, wrong);
@@ -193,9 +198,10 @@ static dpe_status run(const struct dpe_serve_arguments *args, struct dpe_error *
         status = dpe_serve_http_start(&world, &engine, &http, err);
     }
     if (status == DPE_OK) {
-        dpe_log_info("%s: %lld sequences of up to %lld tokens at http://%s:%lld", world.name,
-                     (long long)engine.n_slots, (long long)world.length, args->host,
-                     (long long)dpe_serve_http_port(http));
+        bool v6 = strchr(args->host, ':') != NULL;
+        dpe_log_info("%s: %lld sequences of up to %lld tokens at http://%s%s%s:%lld", world.name,
+                     (long long)engine.n_slots, (long long)world.length, v6 ? "[" : "", args->host,
+                     v6 ? "]" : "", (long long)dpe_serve_http_port(http));
         status = serve(args, http, err);
     }
     dpe_serve_engine_stop(&engine);

@@ -45,6 +45,9 @@ static dpe_status add_joined(const char *path, int number, struct export_table *
     snprintf(name, sizeof name, "table %d selection", number);
     if (status == DPE_OK) {
         status = dpe_export_add_selection(file, name, table, err);
+        if (status != DPE_OK) {
+            dpe_fail_prefix(err, "--join: %s", path);
+        }
     }
     dpe_h5_close(file);
     return status;

@@ -266,6 +266,11 @@ dpe_status dpe_export_add_selection(struct dpe_h5 *file, const char *name,
     }
     if (table->selection[0] == '\0') {
         memcpy(table->selection, text, sizeof text);
+    } else if (strcmp(table->selection, text) != 0) {
+        return dpe_fail(err, DPE_BAD_DATA,
+                        "found under the selection %s, the tables before it under %s; one selection "
+                        "is applied to all entries",
+                        text, table->selection);
     }
     return dpe_identity_add(&table->origin, name, text, err);
 }

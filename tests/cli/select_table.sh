@@ -59,6 +59,8 @@ says "method          rope"
 show 64 --method "select:log-n=9,over=table:$work/table.h5" --length 384
 says "a temperature belongs to the method or table"
 show 66 --method "select:over=table:$work/none.h5" --length 384
+show 64 --method "select:over=table:$work/table.h5" --length 384 --trained-length 300
+says "the table holds the trained length"
 show 64 --method "select:blocks=2,over=table:$work/table.h5" --length 384 --other-model
 
 # What the table was found under stays with it where its form can say so, and whoever applies it alone is told.
@@ -67,6 +69,12 @@ run 0 "$bin/dpe-export" "$work/table.h5" -o "$work/exported.h5"
 run 0 "$bin/dpe-export" "$work/table.h5" --length 512 -o "$work/longer.h5"
 run 0 "$bin/dpe-export" --join "$work/exported.h5" "$work/longer.h5" -o "$work/joined.h5"
 run 0 "$bin/dpe-export" "$work/joined.h5" -o "$work/again.h5"
+cp "$work/table.h5" "$work/kept.h5"
+detect 0 k=5,block=16 --force
+run 65 "$bin/dpe-export" --join "$work/longer.h5" "$work/table.h5" -o "$work/mixed.h5"
+says "--join: $work/table.h5: found under the selection k=5,block=16"
+[ -e "$work/mixed.h5" ] && fail "a table of two selections"
+mv "$work/kept.h5" "$work/table.h5"
 for table in table exported joined again; do
     run 0 "$bin/dpe-export" --show "$work/$table.h5"
     says "found under        the $under, which the table alone does not apply"
@@ -90,5 +98,13 @@ run 0 "$bin/dpe-eval" niah --model "$root/data/reference" --corpus "$root/data/s
     --table "$work/table.h5" --method "select:k=0,block=16,over=table:$work/table.h5" -o "$work/eval.h5" --csv
 [ "$(grep -c ',niah' "$work/out")" = 2 ] || fail "expected a row for each of two methods"
 grep -q 'select:k=0,block=16,over=table:' "$work/out" || fail "expected the selection's row"
+# A warning's advice, with every key of the selection, is a method that dpe-eval takes.
+cp "$work/table.h5" "$work/a table that was found under a selection.h5"
+run 0 "$bin/dpe-eval" niah --model "$root/data/reference" --corpus "$root/data/sample" -l 384 --samples 1 --threads 1 \
+    --table "$work/a table that was found under a selection.h5" -o "$work/advice.h5"
+advice=$(sed -n 's/.*for what was measured: --method //p' "$work/err")
+[ "${#advice}" -gt 159 ] || fail "expected advice: $(cat "$work/err")"
+run 0 "$bin/dpe-eval" niah --model "$root/data/reference" --corpus "$root/data/sample" -l 384 --samples 1 --threads 1 \
+    --method "$advice" -o "$work/advised.h5"
 run 0 "$bin/dpe-run" --model "$root/data/reference" --method "select:k=2,over=table:$work/table.h5" -p Once --max-new 3 --threads 1
 exit $failed

@@ -27,6 +27,7 @@ struct dpe_spec {
     bool alone;       /**< a selection for another plan: errors list neither "over" nor a temperature */
     int n;
     const char *keys[DPE_SPEC_MAX_KEYS], *values[DPE_SPEC_MAX_KEYS];
+    bool read[DPE_SPEC_MAX_KEYS]; /**< a getter found it */
     char name[sizeof((struct dpe_plan *)0)->name];
 };
 

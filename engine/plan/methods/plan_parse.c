@@ -34,10 +34,11 @@ static void note_number(struct dpe_spec *spec, double value)
     note(spec, text);
 }
 
-static const char *find(const struct dpe_spec *spec, const char *key)
+static const char *find(struct dpe_spec *spec, const char *key)
 {
     for (int i = 0; i < spec->n; i++) {
         if (strcmp(spec->keys[i], key) == 0) {
+            spec->read[i] = true;
             return spec->values[i];
         }
     }
@@ -237,7 +238,7 @@ static dpe_status add_key(struct dpe_spec *spec, const struct dpe_method *method
 /* ----------------------------------------------------------------------------------- temperature
  */
 
-static bool has(const struct dpe_spec *spec, const char *key)
+static bool has(struct dpe_spec *spec, const char *key)
 {
     return find(spec, key) != NULL;
 }
@@ -384,6 +385,20 @@ const char *dpe_plan_temperature_keys(void)
 /* ---------------------------------------------------------------------------------- the way there
  */
 
+/* A key that no one asked for, as the other keys are: its value would change nothing. */
+static dpe_status check_all_read(const struct dpe_spec *spec)
+{
+    for (int i = 0; i < spec->n; i++) {
+        if (!spec->read[i]) {
+            return dpe_fail(spec->err, DPE_USAGE,
+                            "method %s: %s=%.64s changes nothing beside the other keys; leave it out, "
+                            "or give the keys that it belongs to (--method help)",
+                            spec->method, spec->keys[i], spec->values[i]);
+        }
+    }
+    return DPE_OK;
+}
+
 static dpe_status build(struct dpe_spec *spec, const struct dpe_method *method,
                         struct dpe_plan *plan)
 {
@@ -398,6 +413,9 @@ static dpe_status build(struct dpe_spec *spec, const struct dpe_method *method,
     status = spec->status;
     if (status == DPE_OK) {
         status = apply_temperature(spec, &made);
+    }
+    if (status == DPE_OK) {
+        status = check_all_read(spec);
     }
     if (status == DPE_OK) {
         status = dpe_plan_check(&made, spec->err);

@@ -11,6 +11,7 @@
 #define DPE_SERVE_ENGINE_H
 
 #include <jansson.h>
+#include <limits.h>
 #include <pthread.h>
 
 #include "engine/base/base.h"
@@ -48,7 +49,8 @@ struct dpe_serve_plan {
 /** What does not change while the server runs. */
 struct dpe_serve_world {
     const struct dpe_serve_arguments *args;
-    char *name; /**< of the model, for clients */
+    const char *name; /**< of the model, for clients; UTF-8 */
+    char last_part[4 * NAME_MAX + 1];
     struct dpe_model *model;
     struct dpe_tokenizer *tokenizer;
     struct dpe_chat *chat; /**< NULL: the folder has no chat template */

@@ -1,4 +1,6 @@
 /* What is served: model, tokenizer, plans, chat template, key. */
+#include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -93,18 +95,42 @@ static dpe_status read_key(struct dpe_serve_world *world, struct dpe_error *err)
     if (path == NULL) {
         return DPE_OK;
     }
-    size_t n = 0;
-    dpe_status status = dpe_read_file(path, 4096, &world->key, &n, err);
+    size_t size = 0;
+    dpe_status status = dpe_read_file(path, 4096, &world->key, &size, err);
     if (status != DPE_OK) {
         return status;
     }
     size_t begin = strspn(world->key, " \t\r\n");
-    n = strcspn(world->key + begin, " \t\r\n");
+    size_t n = strcspn(world->key + begin, "\r\n");
+    bool cut = strlen(world->key) < size;
     memmove(world->key, world->key + begin, n);
+    while (n > 0 && strchr(" \t", world->key[n - 1]) != NULL) {
+        n--;
+    }
     world->key[n] = '\0';
+    for (size_t i = 0; i < n; i++) {
+        cut = cut || world->key[i] <= ' ' || world->key[i] > '~';
+    }
+    if (cut) {
+        return dpe_fail(err, DPE_BAD_DATA,
+                        "%s: expected a key of printable ASCII characters without white space, which "
+                        "a client can send in a header",
+                        path);
+    }
     return n > 0 ? DPE_OK
                  : dpe_fail(err, DPE_BAD_DATA, "%s: expected a key in its first line, found none",
                             path);
+}
+
+/* The last part of the model's path. Answers are JSON, so what is not UTF-8 becomes \xNN. */
+static void name_model(struct dpe_serve_world *world)
+{
+    int n = 0;
+    const char *name = dpe_folder_name(world->args->model, &n);
+    char last[NAME_MAX + 1];
+    snprintf(last, sizeof last, "%.*s", n, name);
+    dpe_printable(last, world->last_part, sizeof world->last_part);
+    world->name = world->args->name != NULL ? world->args->name : world->last_part;
 }
 
 static char *join(const char *folder, const char *file)
@@ -159,12 +185,7 @@ dpe_status dpe_serve_world_open(const struct dpe_serve_arguments *args,
                                 struct dpe_serve_world *world, struct dpe_error *err)
 {
     *world = (struct dpe_serve_world){.args = args, .started = (int64_t)time(NULL)};
-    int n = 0;
-    const char *name = dpe_folder_name(args->model, &n);
-    world->name = args->name != NULL ? strdup(args->name) : strndup(name, (size_t)n);
-    if (world->name == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "out of memory");
-    }
+    name_model(world);
     dpe_status status = read_key(world, err);
     if (status != DPE_OK ||
         (status = dpe_model_open(args->model, NULL, &world->model, err)) != DPE_OK ||
@@ -182,7 +203,6 @@ void dpe_serve_world_close(struct dpe_serve_world *world)
         dpe_plan_free(&world->plans[i].plan);
     }
     free(world->plans);
-    free(world->name);
     free(world->key);
     json_decref(world->tokenizer_config);
     dpe_chat_close(world->chat);

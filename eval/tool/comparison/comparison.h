@@ -12,7 +12,7 @@
 
 /** A row of a comparison. */
 struct eval_method {
-    char label[160];
+    char label[240];                      /**< with "-LENGTH" a folder of predictions */
     const char *spec, *table;             /**< one of these, */
     const struct dpe_ablation_step *step; /**< or this */
 };

@@ -44,6 +44,8 @@ static const char *const specs[] = {
     "reattention:block=3,sinks=2,local=6,k=2",
     "minference:block=5,k=2",
     "moba:block=4,k=2",
+    /* Nothing to choose: the place of a scored query, local − 1, lies beyond all positions. */
+    "select:k=2,block=4,local=2147483648,scored=constant",
 };
 enum { N_SPECS = sizeof specs / sizeof specs[0] };
 

@@ -1,10 +1,11 @@
-"""serve_faults.py BIN ROOT: results that are not finite, requests whose time is up, clients that leave the queue, members that
+"""serve_faults.py BIN ROOT: names and keys that no answer or header can have, results that are not finite, requests whose time is up, clients that leave the queue, members that
 dpe-serve does not support, and the tokens that end an answer of a chat."""
 
 import json
 import os
 import shutil
 import struct
+import subprocess
 import sys
 import tempfile
 import threading
@@ -20,7 +21,7 @@ BOS, LONG = 2558, {"prompt": "Once", "max_tokens": 8000, "ignore_eos": True, "te
 
 
 def serve(*arguments, model=reference):
-    return Server(f"{bin_folder}/dpe-serve", "-m", model, "--threads", 2, *arguments)
+    return Server(f"{bin_folder}/dpe-serve", "-m", os.fsdecode(model), "--threads", 2, *arguments)
 
 
 def changed_model(name, swapped, nan=()):
@@ -159,6 +160,37 @@ def test_scores():
         assert error["param"] == "logprobs" and "fewer" in error["message"], error
         server.refused(400, "/v1/completions", {**many, "prompt": [[5] * 2000] * 16, "max_tokens": 0, "echo": True})
         assert server.metric("dpe_prompt_tokens_total") == 0
+
+
+def test_names():
+    """The model's name is the last part of its path, in the UTF-8 of JSON whatever the path is in."""
+    folder = os.path.join(os.fsencode(work), b"caf\xe9")
+    os.symlink(os.path.abspath(reference), folder)
+    for path, name in ((folder, "caf\\xe9"), (reference + "//", "reference")):
+        with serve(model=path) as server:
+            assert server.ask("/v1/models")["data"][0]["id"] == name
+            assert server.ask("/v1/completions", {"prompt": "Once", "max_tokens": 1})["model"] == name
+
+
+def test_ipv6():
+    """The address in a URL is in brackets."""
+    server = subprocess.Popen([f"{bin_folder}/dpe-serve", "-m", reference, "--port", "0", "--host", "::1"], text=True,
+                              stderr=subprocess.PIPE)
+    line = server.stderr.readline()
+    server.terminate()
+    server.communicate()
+    assert "at http://[::1]:" in line or "cannot listen on ::1" in line, line  # a machine without IPv6
+
+
+def test_keys():
+    """A file whose first line is not a key that a client can send."""
+    for text in (b"two words\n", b"one\0two", b"caf\xc3\xa9", b"\t\n"):
+        path = os.path.join(work, "key")
+        with open(path, "wb") as file:
+            file.write(text)
+        ran = subprocess.run([f"{bin_folder}/dpe-serve", "-m", reference, "--port", "0", "--api-key-file", path],
+                             capture_output=True, text=True, check=False, timeout=100)
+        assert ran.returncode == 65 and path + ": expected a key" in ran.stderr, (text, ran)
 
 
 TURNS = {"turns.jinja": "{% for m in messages %}{{ m.role }}: {{ m.content }}{% if m.role == 'assistant' %}<|bos|>{% endif %}\n"
