@@ -21,6 +21,9 @@ dpe_status dpe_loop_send_peers(struct dpe_ranks *ranks, const char *list, size_t
     dpe_status status = DPE_OK;
     for (int i = 1; i < ranks->peers && status == DPE_OK; i++) {
         status = dpe_ranks_send(ranks, ranks->rank + i, &message, list, n, err);
+        if (status != DPE_OK && i > 1) {
+            dpe_ranks_no_memory(ranks); /* those before begin, and wait for all */
+        }
     }
     return status;
 }

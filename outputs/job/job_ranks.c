@@ -275,6 +275,8 @@ static bool receive_others(struct scheduler *scheduler, struct dpe_text *text)
         if (status == DPE_OK) {
             status = take_row(scheduler, from, message.item, &row, &err);
             dpe_row_free(&row);
+        } else {
+            scheduler->workers[from].rows--;
         }
         stop(scheduler, status, &err);
         break;

@@ -100,6 +100,7 @@ struct dpe_serve_slot *dpe_serve_slot_take(struct dpe_serve_engine *engine,
                      : dpe_session_branch_copy(engine->session, from - engine->slots, branch, keep,
                                                err);
     if (status != DPE_OK) {
+        slot->n = 0; /* what its branch holds now is not known */
         return NULL;
     }
     if (from != NULL) {

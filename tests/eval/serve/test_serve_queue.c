@@ -1,4 +1,5 @@
-/* The queue of dpe-serve: how many sequences it takes, and what is counted when they end. */
+/* The queue and the slots of dpe-serve: how many sequences wait, what is counted when they end, and what a slot
+ * is taken to hold. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -126,11 +127,46 @@ static void each_sequence_is_counted_once(void **state)
     }
 }
 
+dpe_status __wrap_dpe_session_branch_cut(struct dpe_session *session, int64_t branch, int64_t keep,
+                                         struct dpe_error *err);
+
+/* The disk of its cache has failed. */
+dpe_status __wrap_dpe_session_branch_cut(struct dpe_session *session, int64_t branch, int64_t keep,
+                                         struct dpe_error *err)
+{
+    (void)session, (void)branch, (void)keep;
+    return dpe_fail(err, DPE_IO, "reading failed");
+}
+
+/* A branch that could not be cut back: none of its tokens are used again. */
+static void a_slot_that_failed_is_empty(void **state)
+{
+    (void)state;
+    int32_t held[] = {5, 6, 7, 8};
+    int32_t ids[] = {5, 6, 9};
+    const struct dpe_tokens prompt = {.ids = ids, .n = 3};
+    struct dpe_serve_slot slot = {.tokens = held, .n = 4};
+    struct dpe_error err = {0};
+    struct desk desk;
+    struct asked asked;
+    open_desk(&desk);
+    desk.engine.slots = &slot;
+    desk.engine.n_slots = 1;
+    assert_true(ask(&desk, &asked, 1));
+    asked.sequences[0].prompt = &prompt;
+    assert_null(dpe_serve_slot_take(&desk.engine, dpe_serve_queue_pop(&desk.engine), &err));
+    assert_int_equal(err.status, DPE_IO);
+    assert_null(slot.sequence);
+    assert_int_equal(slot.n, 0);
+    close_desk(&desk);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_limit_is_strict),
         cmocka_unit_test(each_sequence_is_counted_once),
+        cmocka_unit_test(a_slot_that_failed_is_empty),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

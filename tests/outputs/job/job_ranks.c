@@ -1,10 +1,12 @@
-/* mpirun -n N job_ranks PLACE RANK OUT.h5: a job of several ranks, two to a model, in which a call of rank RANK
+/* mpirun -n N job_ranks PLACE RANK OUT.h5 MODEL T: a job of several ranks, T to a model, in which a call of rank RANK
  * fails for want of memory. Each rank writes to OUT.h5.rankR how the job ended for it. Places:
  *   open K   the K-th allocation of dpe_job_open, as far as the ranks have not met
  *   texts    between dpe_job_open and what follows it: a tool's own inputs
  *   batch    the estimate in dpe_job_fit_batch
  *   start    what ranks compare in dpe_job_start
  *   rows     what ranks compare in dpe_job_rows
+ *   row      rank 0 reads a row of another rank, or another rank those of all
+ *   send     the second time that the rank hands out items
  *   none     nothing */
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,7 +26,15 @@ dpe_status __real_dpe_identity_encode(const struct dpe_identity *identity, struc
 dpe_status __real_dpe_session_estimate(const struct dpe_config *config, const struct dpe_plan *plan,
                                        const struct dpe_session_options *options,
                                        struct dpe_session_needs *needs, struct dpe_error *err);
+dpe_status __real_dpe_row_decode(const unsigned char *bytes, size_t n, struct dpe_row *row,
+                                 struct dpe_error *err);
+dpe_status __real_dpe_ranks_send(struct dpe_ranks *ranks, int to, const struct dpe_message *message,
+                                 const char *text, size_t n, struct dpe_error *err);
 void *__wrap_dpe_alloc(size_t count, size_t size);
+dpe_status __wrap_dpe_ranks_send(struct dpe_ranks *ranks, int to, const struct dpe_message *message,
+                                 const char *text, size_t n, struct dpe_error *err);
+dpe_status __wrap_dpe_row_decode(const unsigned char *bytes, size_t n, struct dpe_row *row,
+                                 struct dpe_error *err);
 void *__wrap_dpe_alloc_zero(size_t count, size_t size);
 struct dpe_sha256 *__wrap_dpe_sha256_new(void);
 dpe_status __wrap_dpe_identity_encode(const struct dpe_identity *identity, struct dpe_text *bytes,
@@ -73,6 +83,22 @@ dpe_status __wrap_dpe_session_estimate(const struct dpe_config *config, const st
 {
     return fails("batch") ? dpe_fail(err, DPE_NO_MEMORY, "out of memory")
                           : __real_dpe_session_estimate(config, plan, options, needs, err);
+}
+
+dpe_status __wrap_dpe_row_decode(const unsigned char *bytes, size_t n, struct dpe_row *row,
+                                 struct dpe_error *err)
+{
+    return fails("row") ? dpe_fail(err, DPE_NO_MEMORY, "out of memory")
+                        : __real_dpe_row_decode(bytes, n, row, err);
+}
+
+dpe_status __wrap_dpe_ranks_send(struct dpe_ranks *ranks, int to, const struct dpe_message *message,
+                                 const char *text, size_t n, struct dpe_error *err)
+{
+    static int items;
+    bool second = message->kind == DPE_MESSAGE_ITEM && ++items == 2;
+    return second && fails("send") ? dpe_fail(err, DPE_NO_MEMORY, "out of memory")
+                                   : __real_dpe_ranks_send(ranks, to, message, text, n, err);
 }
 
 static dpe_status make_row(void *user, const struct dpe_item *item, struct dpe_session *session,
@@ -130,17 +156,17 @@ static dpe_status run(struct dpe_job *job, const struct dpe_job_options *options
 
 int main(int argc, char **argv)
 {
-    if (argc < 4) {
+    if (argc < 6) {
         return DPE_USAGE;
     }
     const char *rank = getenv("OMPI_COMM_WORLD_RANK");
     place = argv[1];
     here = rank != NULL && strcmp(rank, argv[2]) == 0;
-    nth = argc > 4 ? strtol(argv[4], NULL, 10) : 0;
-    const struct dpe_job_options options = {.model = DPE_SOURCE_DIR "/data/reference",
+    nth = argc > 6 ? strtol(argv[6], NULL, 10) : 0;
+    const struct dpe_job_options options = {.model = argv[4],
                                             .output = argv[3],
                                             .rank_timeout = 600.0,
-                                            .tensor_parallel = 2,
+                                            .tensor_parallel = (int)strtol(argv[5], NULL, 10),
                                             .tool = {.threads = 1},
                                             .argc = argc,
                                             .argv = argv};

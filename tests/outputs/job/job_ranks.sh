@@ -1,8 +1,9 @@
 #!/bin/sh
-# job_ranks.sh BUILD: a rank that is out of memory where others are about to wait for it: all ranks end with 71 and
+# job_ranks.sh BUILD SOURCE: a rank that is out of memory where others are about to wait for it: all ranks end with 71 and
 # the reason, before the time that a rank may be silent is over.
 set -u
 build=$1
+source=$2
 command -v mpirun >/dev/null || { echo "no mpirun"; exit 125; }
 . "$(dirname "$0")/../../cli/mpi_settings.sh"
 export OMP_WAIT_POLICY=passive
@@ -17,7 +18,7 @@ ends() {
     place=$4
     shift 4
     rm -rf "$work"/out*
-    mpirun -n "$ranks" "$build/tests/job_ranks" "$place" "$1" "$work/out.h5" ${2+"$2"} >"$work/printed" 2>&1
+    mpirun -n "$ranks" "$build/tests/job_ranks" "$place" "$1" "$work/out.h5" "$source/data/reference" 2 ${2+"$2"} >"$work/printed" 2>&1
     code=$?
     cat "$work"/out.h5.rank* >>"$work/printed"
     n=$(grep -c "^rank [0-9]* ends with $status, .*$words" "$work/printed")
@@ -28,7 +29,7 @@ ends() {
     fi
 }
 ends 4 0 "" none 0
-for place in texts batch start rows; do
+for place in texts batch start rows row; do
     for rank in 0 3; do
         ends 4 71 "out of memory" $place $rank
     done
@@ -39,4 +40,12 @@ done
 for k in 1 2; do
     ends 4 71 "out of memory for 4 ranks" open 3 $k
 done
+# Four share a model, and one of them has its items already: the job ends at once.
+mkdir "$work/model"
+cp "$source"/tests/golden/llama_bf16/*.json "$source"/tests/golden/llama_bf16/*.safetensors \
+    "$source/data/reference/tokenizer.json" "$work/model"
+mpirun -n 4 "$build/tests/job_ranks" send 0 "$work/sent.h5" "$work/model" 4 >"$work/printed" 2>&1
+code=$?
+[ $code = 71 ] && grep -q "rank 0 is out of memory; the job ends" "$work/printed" ||
+    { echo "send: expected 71, found $code: $(cat "$work/printed")"; failed=1; }
 exit $failed
