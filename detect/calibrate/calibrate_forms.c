@@ -107,6 +107,16 @@ done:
     return status;
 }
 
+dpe_status dpe_calibrate_forms_has(const char *folder, const char *name, bool *has,
+                                   struct dpe_error *err)
+{
+    struct record record;
+    dpe_status status = read_record(folder, &record, err);
+    *has = status == DPE_OK && find(&record, name) >= 0;
+    free(record.path);
+    return status;
+}
+
 dpe_status dpe_calibrate_forms_check(const char *folder, const char *name, struct dpe_error *err)
 {
     struct record record;

@@ -160,8 +160,11 @@ dpe_status dpe_calibrate_export_each(const struct batch *batch,
 bool dpe_calibrate_export_argv(const struct batch *batch, int i, struct argv *argv);
 
 /** Forms that a user edited are not replaced: FOLDER/forms.sha256 holds the hash of every form that
- *  was written. check: DPE_MISMATCH when the form exists and differs from its entry. drop and add:
- *  before and after the form is written. DPE_IO, DPE_PERMISSION, DPE_NO_MEMORY. */
+ *  was written. has: whether the form is one of them. check: DPE_MISMATCH when the form exists and
+ *  differs from its entry. drop and add: before and after the form is written. DPE_IO,
+ *  DPE_PERMISSION, DPE_NO_MEMORY. */
+dpe_status dpe_calibrate_forms_has(const char *folder, const char *name, bool *has,
+                                   struct dpe_error *err);
 dpe_status dpe_calibrate_forms_check(const char *folder, const char *name, struct dpe_error *err);
 dpe_status dpe_calibrate_forms_drop(const char *folder, const char *name, struct dpe_error *err);
 dpe_status dpe_calibrate_forms_add(const char *folder, const char *name, struct dpe_error *err);

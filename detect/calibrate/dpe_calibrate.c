@@ -445,6 +445,15 @@ static bool has_begun(const struct batch *batch, const char *folder, const char 
     return has;
 }
 
+static bool any_begun(const struct batch *batch)
+{
+    bool any = false;
+    for (int e = 0; e < batch->n_entries; e++) {
+        any = any || has_begun(batch, batch->entries[e].folder, "detect.h5");
+    }
+    return any;
+}
+
 static dpe_status refuse_foreign(const struct batch *batch, const char *name, struct dpe_error *err)
 {
     char *path = dpe_calibrate_tools_path(batch->args->job.output, name);
@@ -453,18 +462,39 @@ static dpe_status refuse_foreign(const struct batch *batch, const char *name, st
         status = dpe_fail(err, DPE_NO_MEMORY, "out of memory for a path");
     } else if (access(path, F_OK) == 0) {
         status = dpe_fail(err, DPE_CANNOT_CREATE,
-                          "%s: exists, but no calibration was begun in this folder; choose another "
-                          "folder, or replace it with --force",
+                          "%s: exists, but no calibration was begun in this folder for these lengths: "
+                          "it has no detect.h5 of them; choose another folder, or replace it with "
+                          "--force",
                           path);
     }
     free(path);
     return status;
 }
 
+/* In the folder of a length that is new here, a form that dpe-calibrate did not write. */
+static dpe_status refuse_in_new_entry(const struct batch *batch, const char *name,
+                                      struct dpe_error *err)
+{
+    for (int e = 0; e < batch->n_entries; e++) {
+        const char *folder = batch->entries[e].folder;
+        if (folder[0] != '\0' && strncmp(name, folder, strlen(folder)) == 0 &&
+            !has_begun(batch, folder, "detect.h5")) {
+            bool recorded = false;
+            dpe_status status =
+                dpe_calibrate_forms_has(batch->args->job.output, name, &recorded, err);
+            return status == DPE_OK && !recorded ? refuse_foreign(batch, name, err) : status;
+        }
+    }
+    return DPE_OK;
+}
+
 /* The forms are written again each time, so files of their names must be ours. What dpe-eval would
  * refuse after the sweep is found before it. */
 static dpe_status refuse_foreign_files(const struct batch *batch, struct dpe_error *err)
 {
+    if (any_begun(batch)) {
+        return dpe_calibrate_export_each(batch, refuse_in_new_entry, err);
+    }
     dpe_status status = dpe_calibrate_export_each(batch, refuse_foreign, err);
     for (int e = 0; e < batch->n_entries && status == DPE_OK && batch->chooses; e++) {
         char name[96];
@@ -502,11 +532,11 @@ static dpe_status make_folder(const struct batch *batch, bool *made, struct dpe_
             "%s is the model's folder, where config.json would be replaced; choose another folder",
             args->job.output);
     }
-    if (!*made && !args->job.tool.force &&
-        !has_begun(batch, batch->entries[0].folder, "detect.h5")) {
-        return refuse_foreign_files(batch, err);
+    if (*made || args->job.tool.force) {
+        return DPE_OK;
     }
-    return args->job.tool.force ? DPE_OK : dpe_calibrate_export_each(batch, check_form, err);
+    dpe_status status = refuse_foreign_files(batch, err);
+    return status == DPE_OK ? dpe_calibrate_export_each(batch, check_form, err) : status;
 }
 
 /* Tables have locks of their own, but two batches in a folder would mix theirs. */

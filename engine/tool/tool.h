@@ -119,7 +119,7 @@ double dpe_parse_top_k(const struct argp_state *state, const char *option, const
 extern const char *const dpe_special_names[];
 /** Most tokens, seeds and the like that an option takes. */
 #define DPE_MOST_COUNT (INT64_C(1) << 40)
-/** Longest trained length, the same as in config.json and in a position plan. */
+/** Longest trained and evaluated length, the same as in config.json and in a position plan. */
 #define DPE_MOST_TRAINED (INT64_C(1) << 31)
 /** "1.5 GiB" and "2 h 05 min" into a buffer of 32 bytes; returns the buffer. */
 const char *dpe_format_bytes(uint64_t bytes, char buffer[32]);

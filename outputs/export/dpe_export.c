@@ -102,7 +102,7 @@ static error_t parse_values(int key, char *arg, struct argp_state *state,
         args->rank = dpe_parse_count(state, "--rank", arg, 1, 1000);
         return 0;
     case KEY_LENGTH:
-        args->length = dpe_parse_tokens(state, "--length", arg, 1, DPE_MOST_COUNT);
+        args->length = dpe_parse_tokens(state, "--length", arg, 1, DPE_MOST_TRAINED);
         return 0;
     case KEY_ENTRY:
         args->entry = dpe_parse_tokens(state, "--entry", arg, 1, DPE_MOST_COUNT);

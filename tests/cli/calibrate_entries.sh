@@ -151,6 +151,24 @@ for table in 96/detect 128/detect 192/detect norms; do
 done
 h5diff "$work/whole/table.h5" "$work/grown/table.h5" /table >"$work/diff" 2>&1 || fail "a table that grew: $(cat "$work/diff")"
 
+# So is a shorter one; and a sweep that was moved away is made again. A form that dpe-calibrate did not write stays.
+calibrate shorter -l 128,192 --top-k 8 || fail "two longer lengths: $(cat "$work/err")"
+calibrate shorter -l 96,128,192 --top-k 8 || fail "a shorter third: $(cat "$work/err")"
+mv "$work/shorter/96/detect.h5" "$work/away.h5"
+calibrate shorter -l 96,128,192 --top-k 8 || fail "a sweep that was moved away: $(cat "$work/err")"
+for table in 96/detect 192/detect norms; do
+    same "$work/whole/$table.h5" "$work/shorter/$table.h5"
+done
+# The rows of the lengths that 128 tried by itself are kept.
+h5diff "$work/whole/128/detect.h5" "$work/shorter/128/detect.h5" /detect >"$work/diff" 2>&1 || fail "a shorter third: $(cat "$work/diff")"
+mkdir "$work/given/192"
+echo mine >"$work/given/192/table.csv"
+calibrate given -l 96,128,192 --lengths 32,64 --top-k 8
+code=$?
+[ $code = 73 ] && grep -q "given/192/table.csv: exists, but no calibration was begun in this folder for these" "$work/err" ||
+    fail "a stranger's form in a new entry: $code, $(cat "$work/err")"
+[ "$(cat "$work/given/192/table.csv")" = mine ] || fail "a stranger's form was replaced"
+
 # The lengths of a longer sweep begin at its own window, not at the one that the shorter one ended with.
 cat >"$work/other_window.py" <<'END'
 import sys, h5py

@@ -320,6 +320,21 @@ def test_keys_and_values_in_a_file(work):
     assert os.listdir(folder) == []
 
 
+def test_methods_that_need_different_memory(work):
+    """The method that needs most decides before the first sample, also where one whose file is larger needs less."""
+    out = work + "/needs.h5"
+    for mib in range(14, 30):
+        ran = subprocess.run([BIN + "/dpe-eval", "niah", "-m", ROOT + "/data/reference", "--corpus", ROOT + "/data/sample", "-l",
+                              "1024", "--samples", "1", "--method", "rope", "--method", "select:representative=attended",
+                              "--method", "dca", "--threads", "2", "--max-memory", f"{mib}M", "-o", out],
+                             capture_output=True, check=False, timeout=GENEROUS)
+        if ran.returncode == 0:
+            break
+        expect(ran, 71, "are allowed")
+        assert not os.path.exists(out + ".journal"), (mib, ran.stderr)
+    assert 14 < mib and ran.returncode == 0 and b"in a file" in ran.stderr, (mib, ran)
+
+
 def test_escapes_in_texts(work):
     """A lock's host, and a path, that hold escape sequences reach the terminal as \\xNN."""
     os.mkdir(work + "/held.h5.journal")
