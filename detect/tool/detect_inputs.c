@@ -225,6 +225,29 @@ dpe_status dpe_detect_inputs_close(struct detect_inputs *inputs, dpe_status stat
     return dpe_job_close(&inputs->job, status, err);
 }
 
+/* That of --against whose session needs most, to *rival and *largest where it needs more than *largest:
+ * what does not fit is to be found before the sweep. */
+static dpe_status find_largest(const struct detect_inputs *inputs, struct dpe_plan *rival,
+                               const struct dpe_plan **largest, struct dpe_error *err)
+{
+    const struct detect_arguments *args = inputs->args;
+    dpe_status status = DPE_OK;
+    for (int i = 0; i < args->n_against && args->use_niah && status == DPE_OK; i++) {
+        struct dpe_plan plan = {0};
+        const struct dpe_plan_context context = dpe_detect_inputs_rival(inputs);
+        status = dpe_plan_make(args->against[i], &context, &plan, err);
+        if (status == DPE_OK &&
+            dpe_job_needs_more(&inputs->job, &plan, *largest, args->job.length)) {
+            dpe_plan_free(rival);
+            *rival = plan;
+            *largest = rival;
+        } else {
+            dpe_plan_free(&plan);
+        }
+    }
+    return status;
+}
+
 dpe_status dpe_detect_inputs_start(struct detect_inputs *inputs, struct dpe_error *err)
 {
     const struct detect_arguments *args = inputs->args;
@@ -264,8 +287,16 @@ dpe_status dpe_detect_inputs_start(struct detect_inputs *inputs, struct dpe_erro
                                          .length_name = "length",
                                          .length = args->job.length};
     dpe_status status = dpe_detect_inputs_fit_batch(inputs, err);
-    return status == DPE_OK ? dpe_job_start(&inputs->job, &own, plan, args->job.length, err)
-                            : status;
+    struct dpe_plan rival = {0};
+    const struct dpe_plan *largest = plan;
+    if (status == DPE_OK) {
+        status = find_largest(inputs, &rival, &largest, err);
+    }
+    if (status == DPE_OK) {
+        status = dpe_job_start(&inputs->job, &own, largest, args->job.length, err);
+    }
+    dpe_plan_free(&rival);
+    return status;
 }
 
 int64_t dpe_detect_inputs_together(const struct detect_inputs *inputs)
@@ -313,8 +344,19 @@ dpe_status dpe_detect_inputs_fit_batch(struct detect_inputs *inputs, struct dpe_
             dpe_detect_inputs_together(inputs) > 1 ? " (those that share a context are one)" : "",
             (long long)args->job.samples);
     }
-    return dpe_job_fit_batch(&inputs->job, &inputs->grid.configs[0].plan, args->job.length, batch,
-                             err);
+    dpe_status status = dpe_job_fit_batch(&inputs->job, &inputs->grid.configs[0].plan,
+                                          args->job.length, batch, err);
+    /* The validation decodes as many together, under plans that may need more. */
+    for (int i = 0; i < args->n_against && args->use_niah && status == DPE_OK; i++) {
+        struct dpe_plan plan = {0};
+        const struct dpe_plan_context context = dpe_detect_inputs_rival(inputs);
+        status = dpe_plan_make(args->against[i], &context, &plan, err);
+        if (status == DPE_OK) {
+            status = dpe_job_fit_batch(&inputs->job, &plan, args->job.length, inputs->job.batch, err);
+        }
+        dpe_plan_free(&plan);
+    }
+    return status;
 }
 
 int64_t dpe_detect_inputs_read(const struct detect_inputs *inputs, int task)

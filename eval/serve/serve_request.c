@@ -214,8 +214,11 @@ static void parse_values(const json_t *body, struct dpe_serve_request *request, 
         request->kind == SERVE_COMPLETION && dpe_serve_flag(body, "echo", false, refusal);
     request->stream = !ruler && dpe_serve_flag(body, "stream", false, refusal);
     request->ignore_eos = dpe_serve_flag(body, "ignore_eos", false, refusal);
-    request->usage = dpe_serve_flag(json_object_get(body, "stream_options"), "include_usage", false,
-                                    refusal);
+    const json_t *options = json_object_get(body, "stream_options");
+    request->usage = dpe_serve_flag(options, "include_usage", false, refusal);
+    if (options != NULL && !json_is_null(options) && !json_is_object(options)) {
+        dpe_serve_refuse(refusal, 400, "stream_options", "stream_options: expected an object");
+    }
     if (!ruler) {
         parse_logprobs(body, request, refusal);
     }

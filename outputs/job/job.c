@@ -228,6 +228,27 @@ dpe_status dpe_job_check_plan(const struct dpe_job *job, const struct dpe_plan *
     return dpe_session_estimate(dpe_model_config(job->model), plan, &options, &needs, err);
 }
 
+static struct dpe_session_needs needs_of(const struct dpe_job *job, const struct dpe_plan *plan,
+                                         int64_t length)
+{
+    const struct dpe_session_options options = dpe_job_session_options(job, length);
+    struct dpe_session_needs needs = {0};
+    return dpe_session_estimate(dpe_model_config(job->model), plan, &options, &needs, NULL) == DPE_OK
+               ? needs
+               : (struct dpe_session_needs){0};
+}
+
+/* With a file, sessions that fit take all the memory that is allowed, and one that does not fit is
+ * known by its memory, however small its file is. */
+bool dpe_job_needs_more(const struct dpe_job *job, const struct dpe_plan *plan,
+                        const struct dpe_plan *than, int64_t length)
+{
+    const struct dpe_session_needs of_plan = needs_of(job, plan, length);
+    const struct dpe_session_needs of_other = needs_of(job, than, length);
+    return of_plan.memory != of_other.memory ? of_plan.memory > of_other.memory
+                                             : of_plan.file > of_other.file;
+}
+
 const char *dpe_job_memory_text(const struct dpe_job *job, const struct dpe_session_needs *needs,
                                 char text[DPE_JOB_MEMORY])
 {

@@ -139,6 +139,9 @@ dpe_status dpe_job_fit_batch(struct dpe_job *job, const struct dpe_plan *plan, i
  *  what it lacks. */
 dpe_status dpe_job_check_plan(const struct dpe_job *job, const struct dpe_plan *plan, int64_t length,
                               struct dpe_error *err);
+/** Whether a session of `length` tokens under `plan` needs more memory than one under the other plan. */
+bool dpe_job_needs_more(const struct dpe_job *job, const struct dpe_plan *plan,
+                        const struct dpe_plan *than, int64_t length);
 enum { DPE_JOB_MEMORY = 320 };
 /** The memory line of a dry run: what a session needs (dpe_session_estimate). Returns the buffer. */
 const char *dpe_job_memory_text(const struct dpe_job *job, const struct dpe_session_needs *needs,

@@ -333,6 +333,16 @@ def test_methods_that_need_different_memory(work):
         expect(ran, 71, "are allowed")
         assert not os.path.exists(out + ".journal"), (mib, ran.stderr)
     assert 14 < mib and ran.returncode == 0 and b"in a file" in ran.stderr, (mib, ran)
+    codes = []
+    for mib in range(19, 27):  # what a sweep decodes together fits its validation's plans too
+        out = f"{work}/against{mib}.h5"
+        ran = subprocess.run([BIN + "/dpe-detect", "-m", ROOT + "/data/reference", "--corpus", ROOT + "/data/sample", "-l", "1024",
+                              "--groups", "1", "--lengths", "256", "--samples", "2", "--temperature", "off", "--select", "paper",
+                              "--against", "dca", "--threads", "2", "--kv-cache-dir", "none", "--max-memory", f"{mib}M", "-o", out],
+                             capture_output=True, check=False, timeout=GENEROUS)
+        codes.append(ran.returncode)
+        assert ran.returncode in (0, 71) and not os.path.exists(out + ".journal"), (mib, ran)
+    assert codes == sorted(codes, reverse=True) and codes[0] == 71 and codes[-1] == 0, codes
 
 
 def test_escapes_in_texts(work):

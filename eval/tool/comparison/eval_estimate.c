@@ -151,30 +151,12 @@ static const struct dpe_plan *slowest_plan(const struct comparison *comparison, 
     return slowest;
 }
 
-static struct dpe_session_needs session_needs(const struct comparison *comparison,
-                                              const struct dpe_plan *plan)
-{
-    const struct dpe_session_options options = dpe_job_session_options(
-        &comparison->job, comparison->lengths[comparison->n_lengths - 1]);
-    struct dpe_session_needs needs = {0};
-    if (dpe_session_estimate(dpe_model_config(comparison->job.model), plan, &options, &needs,
-                             NULL) != DPE_OK) {
-        return (struct dpe_session_needs){0};
-    }
-    return needs;
-}
-
-/* By memory: with a file, sessions that fit take all that is allowed, and one that does not fit is
- * known by its memory, however small its file is. */
 const struct dpe_plan *dpe_eval_larger_plan(const struct comparison *comparison,
                                             const struct dpe_plan *plan,
                                             const struct dpe_plan *other)
 {
-    const struct dpe_session_needs of_plan = session_needs(comparison, plan);
-    const struct dpe_session_needs of_other = session_needs(comparison, other);
-    bool larger = of_other.memory != of_plan.memory ? of_other.memory > of_plan.memory
-                                                    : of_other.file > of_plan.file;
-    return larger ? other : plan;
+    int64_t longest = comparison->lengths[comparison->n_lengths - 1];
+    return dpe_job_needs_more(&comparison->job, other, plan, longest) ? other : plan;
 }
 
 const struct dpe_plan *dpe_eval_largest_plan(const struct comparison *comparison)

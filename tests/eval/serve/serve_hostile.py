@@ -33,7 +33,8 @@ def test_members(server):
             ("n", {"n": 64, "prompt": ["a"] * 3}), ("logprobs", {"logprobs": 21}), ("logprobs", {"logprobs": True}),
             ("stop", {"stop": 5}), ("stop", {"stop": [""]}), ("stop", {"stop": ["a", None]}),
             ("stop", {"stop": ["x"] * 1000000}), ("stop", {"stop": "y" * 1025}), ("stop", {"stop": "a\0b"}),
-            ("echo", {"echo": "yes"}), ("stream", {"stream": 1}), ("seed", {"seed": "x"}), ("best_of", {"best_of": 2})):
+            ("echo", {"echo": "yes"}), ("stream", {"stream": 1}), ("seed", {"seed": "x"}), ("best_of", {"best_of": 2}),
+            ("stream_options", {"stream_options": 5}), ("stream_options", {"stream_options": []})):
         error = server.refused(400, "/v1/completions", {**BODY, **wrong})
         assert error["type"] == "invalid_request_error" and error["param"] == param, (wrong, error)
     for path, body in (("/tokenize", {}), ("/tokenize", {"prompt": 1}), ("/detokenize", {"tokens": [2560]}),
