@@ -159,6 +159,13 @@ dpe_status dpe_calibrate_export_each(const struct batch *batch,
 /** The command line of form i (from 0) of the batch; false when there are fewer. */
 bool dpe_calibrate_export_argv(const struct batch *batch, int i, struct argv *argv);
 
+/** Whether the table FOLDER/NAME of DIR or its journal is there; `folder` as in an entry. */
+bool dpe_calibrate_has_begun(const struct batch *batch, const char *folder, const char *name);
+/** Make DIR, or check one that exists: it is not the model's own folder, whose config.json would be
+ *  lost, and without --force nothing in it that would be replaced was written by others. *made:
+ *  it is new. DPE_CANNOT_CREATE, DPE_PERMISSION, DPE_MISMATCH, DPE_NO_MEMORY. */
+dpe_status dpe_calibrate_make_folder(const struct batch *batch, bool *made, struct dpe_error *err);
+
 /** Forms that a user edited are not replaced: FOLDER/forms.sha256 holds the hash of every form that
  *  was written. has: whether the form is one of them. check: DPE_MISMATCH when the form exists and
  *  differs from its entry. drop and add: before and after the form is written. DPE_IO,
