@@ -333,6 +333,7 @@ static void fill_ops(void)
     cpu_ops = *dpe_ops_reference();
     cpu_ops.name = "cpu";
     cpu_ops.reads_kv = true;
+    cpu_ops.side_by_side = true;
     cpu_ops.open = cpu_open;
     cpu_ops.close = cpu_close;
     cpu_ops.supports = cpu_supports;

@@ -15,7 +15,8 @@
 
 enum {
     FEW_ROWS = 8,     /* up to so many rows, packing costs more than it saves */
-    DOT_COLUMNS = 16, /* weight rows of one item of few rows */
+    DOT_COLUMNS = 16, /* weight rows of one item of few rows, which several threads share */
+    ALONE_COLUMNS = 64, /* the same of one thread, which a call costs 3 % with 16 */
     ROWS = 768,       /* rows of x packed at a time: a multiple of every mr */
     COLUMNS = 64,     /* weight rows of an item: a multiple of every panel */
     DEPTH = 256,      /* of a packed panel, multiplied at a time: stays in the first cache level */
@@ -128,6 +129,7 @@ struct job {
     int64_t n, k, ldw;  /* weight rows and columns, elements from a row to the next */
     const float *bias;  /* [n] or NULL */
     const float *pairs; /* few rows in bfloat16: x [rows][units of k]; else NULL */
+    int64_t columns;    /* weight rows of one item of few rows, ≤ ALONE_COLUMNS */
 };
 
 /* What stands for a float of k in packs, panels and pairs: itself, or two in bfloat16. */
@@ -158,16 +160,16 @@ static void add_sums(const struct job *job, int64_t c, int64_t n, const float *s
     }
 }
 
-/* Weight rows c … c+DOT_COLUMNS−1 of a product of few rows. */
+/* Weight rows c … c+columns−1 of a product of few rows. */
 static void few_columns(const struct job *job, int64_t c)
 {
     const struct dpe_cpu_product *p = job->product;
-    int64_t n = least(DOT_COLUMNS, job->n - c);
+    int64_t n = least(job->columns, job->n - c);
     const float *x = job->pairs != NULL ? job->pairs : p->x;
     int64_t ldx = job->pairs != NULL ? units(job, job->k) : job->k;
     bool direct = job->bias == NULL && !p->accumulate;
     for (int64_t r = 0; r < p->rows; r += 4) {
-        float sums[4 * DOT_COLUMNS];
+        float sums[4 * ALONE_COLUMNS];
         float *out = p->out + r * job->n + c;
         int64_t rows = least(4, p->rows - r);
         struct dpe_cpu_dots dots = {
@@ -180,11 +182,11 @@ static void few_columns(const struct job *job, int64_t c)
             .x = x + r * ldx,
             .ldx = ldx,
             .out = direct ? out : sums,
-            .ldo = direct ? job->n : DOT_COLUMNS,
+            .ldo = direct ? job->n : ALONE_COLUMNS,
         };
         (job->pairs != NULL ? job->all->bf16->dots : job->all->kernels->dots)(&dots);
         for (int64_t row = 0; row < rows && !direct; row++) {
-            add_sums(job, c, n, sums + row * DOT_COLUMNS, out + row * job->n);
+            add_sums(job, c, n, sums + row * ALONE_COLUMNS, out + row * job->n);
         }
     }
 }
@@ -196,7 +198,7 @@ static void few_item(const struct job *jobs, const int64_t *ends, int64_t i)
     while (i >= ends[j]) {
         j++;
     }
-    few_columns(&jobs[j], (i - (j > 0 ? ends[j - 1] : 0)) * DOT_COLUMNS);
+    few_columns(&jobs[j], (i - (j > 0 ? ends[j - 1] : 0)) * jobs[j].columns);
 }
 
 /* Rounds x of the jobs that are multiplied in bfloat16, once where it is the same. */
@@ -223,13 +225,16 @@ static void halve_few(const struct dpe_cpu_products *all, struct job *jobs, int 
 /* All jobs as one list of items. Each thread has a run of them, so that it reads weights in the
  * order in which they lie. Small ones in no parallel region: libgomp allocates a team and makes a
  * system call for one of a single thread too, about 0.5 µs. */
-static void few_rows(const struct dpe_cpu_products *all, const struct job *jobs, int n_jobs)
+static void few_rows(const struct dpe_cpu_products *all, struct job *jobs, int n_jobs)
 {
     int64_t ends[DPE_CPU_MAX_PRODUCTS];
     int64_t items = 0;
     int64_t work = 0;
     for (int i = 0; i < n_jobs; i++) {
-        items += (jobs[i].n + DOT_COLUMNS - 1) / DOT_COLUMNS;
+        /* Weights that more rows of x need twice come from the first cache level then. */
+        bool alone = all->n_threads == 1 && jobs[i].product->rows <= 4;
+        jobs[i].columns = alone ? ALONE_COLUMNS : DOT_COLUMNS;
+        items += (jobs[i].n + jobs[i].columns - 1) / jobs[i].columns;
         ends[i] = items;
         work += jobs[i].product->rows * jobs[i].n * jobs[i].k;
     }

@@ -182,6 +182,8 @@ struct dpe_ops {
     /** Attention without a selection heeds dpe_attention.lent; else sessions copy what branches have in
      *  common. */
     bool lends;
+    /** Backends opened for one thread work in several threads at once. */
+    bool side_by_side;
 
     /** Bytes of an element of the cache and of all activations but the residual stream x, which is
      *  float everywhere. */

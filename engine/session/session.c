@@ -114,27 +114,8 @@ static void drop_cache(struct dpe_session *s)
 
 static dpe_status allocate(struct dpe_session *s, struct dpe_error *err)
 {
-    const struct dpe_session_bytes *b = &s->bytes;
-    struct {
-        dpe_mem *memory;
-        uint64_t bytes;
-    } buffers[] = {
-        {&s->x, b->residual},     {&s->normed, b->hidden}, {&s->q, b->heads},
-        {&s->attended, b->heads}, {&s->k, b->kv_heads},    {&s->v, b->kv_heads},
-        {&s->gate, b->mlp},       {&s->up, b->mlp},        {&s->workspace, b->workspace},
-        {&s->part, b->part},      {&s->lse, b->sinks},     {&s->gathered, b->experts},
-        {&s->made, b->experts},   {&s->scores, b->scores}, {&s->branch_gates, b->gates},
-        {&s->compressed, b->branch}, {&s->windowed, b->branch},
-    };
-    bool good = true;
-    for (size_t i = 0; good && i < sizeof buffers / sizeof buffers[0]; i++) {
-        if (buffers[i].bytes == 0 && buffers[i].memory != &s->workspace) {
-            continue; /* this model does without */
-        }
-        *buffers[i].memory = s->ops->allocate(s->backend, buffers[i].bytes);
-        good = *buffers[i].memory != NULL;
-    }
-    dpe_status status = good ? allocate_cache(s, err) : not_allocated(s, err);
+    dpe_status status =
+        dpe_session_allocate_buffers(s) ? allocate_cache(s, err) : not_allocated(s, err);
     if (status == DPE_OK && !allocate_selection(s)) {
         status = not_allocated(s, err);
     }
@@ -143,14 +124,7 @@ static dpe_status allocate(struct dpe_session *s, struct dpe_error *err)
 
 static void release(struct dpe_session *s)
 {
-    dpe_mem *buffers[] = {&s->x,        &s->normed, &s->q,    &s->k,    &s->v,
-                          &s->attended, &s->gate,   &s->up,   &s->part, &s->workspace,
-                          &s->gathered, &s->made,   &s->scores, &s->lse,
-                          &s->branch_gates, &s->compressed, &s->windowed};
-    for (size_t i = 0; i < sizeof buffers / sizeof buffers[0]; i++) {
-        s->ops->release(s->backend, *buffers[i]);
-        *buffers[i] = NULL;
-    }
+    dpe_session_release_buffers(s);
     release_cache(s);
     release_selection(s);
 }
@@ -180,6 +154,9 @@ static dpe_status allocate_device(struct dpe_session *s, struct dpe_error *err)
         if (status == DPE_OK) {
             status = set_plans(s, err);
         }
+    }
+    if (status == DPE_OK) {
+        dpe_session_lanes_make(s);
     }
     return status;
 }
@@ -282,6 +259,7 @@ void dpe_session_destroy(struct dpe_session *s)
     if (s == NULL) {
         return;
     }
+    dpe_session_lanes_free(s);
     if (s->backend != NULL) {
         release(s);
         s->ops->close(s->backend);
@@ -326,6 +304,7 @@ static struct dpe_session_bytes make_room(struct dpe_session *s)
 static dpe_status allocate_plan(struct dpe_session *s, struct dpe_error *err)
 {
     dpe_status status = DPE_NO_MEMORY;
+    dpe_session_lanes_free(s);
     do {
         struct dpe_session_bytes bytes = make_room(s);
         bool moves = s->bytes.cache == 0 && s->bytes.kv == 0;
@@ -351,6 +330,9 @@ static dpe_status allocate_plan(struct dpe_session *s, struct dpe_error *err)
             status = s->ops->set_plan(s->backend, 0, &s->plan, &s->rotation, err);
         }
     } while (status == DPE_NO_MEMORY && s->halves && dpe_session_halve_chunk(s->ops, &s->options));
+    if (status == DPE_OK) {
+        dpe_session_lanes_make(s);
+    }
     return status;
 }
 

@@ -37,6 +37,7 @@ struct dpe_session_bytes {
     uint64_t workspace; /**< of attention under the plan */
     uint64_t rotation;  /**< tables of the plan */
     uint64_t state;     /**< the backend's own */
+    uint64_t lanes;     /**< buffers and backends of all lanes */
     uint64_t taps;      /**< host copies of q and k of all heads, float */
     uint64_t branches;  /**< lengths, what is lent; positions, offsets, what is lent of a step */
     uint64_t tokens;    /**< ids by cache row: [capacity] */
@@ -87,6 +88,8 @@ struct dpe_session {
     void *tap_user;
     dpe_poll poll;
     void *poll_user;
+    struct dpe_session *lanes; /**< [n_lanes] for steps of few sequences (session_lanes.c) */
+    int n_lanes;               /**< 0: there are none */
 };
 
 /** Tokens of a branch, the prefix included; without branches there is only branch 0. */
@@ -146,6 +149,40 @@ dpe_status dpe_session_check_fits(const struct dpe_config *config, const struct 
                                   const struct dpe_session_options *options, struct dpe_error *err);
 /** DPE_NO_MEMORY for an allocation that failed, with the session's size and what needs less. */
 dpe_status dpe_session_out_of_memory(const struct dpe_session *session, struct dpe_error *err);
+
+/** Bytes of the weights of a configuration. */
+uint64_t dpe_session_weight_bytes(const struct dpe_config *config);
+
+/* session_buffers.c: the buffers of a forward pass, x … windowed, and the workspace. */
+
+uint64_t dpe_session_buffer_bytes(const struct dpe_session_bytes *bytes);
+/** Those that the session's bytes are not 0 for; the others become NULL. False: out of memory, or the
+ *  device failed; what was allocated is released as usual. */
+bool dpe_session_allocate_buffers(struct dpe_session *session);
+void dpe_session_release_buffers(struct dpe_session *session);
+
+/* session_lanes.c: steps in which each thread takes some of the sequences through all layers. */
+
+/** Lanes of a session with these options, resolved: one for each thread, or 0 where they do not pay. */
+int dpe_session_count_lanes(const struct dpe_config *config, const struct dpe_ops *ops,
+                            const struct dpe_session_options *options);
+/** Bytes of all of them. */
+uint64_t dpe_session_lanes_bytes(const struct dpe_config *config, const struct dpe_plan *plan,
+                                 const struct dpe_ops *ops,
+                                 const struct dpe_session_options *options);
+/** The lanes of the session under its plan, which it then has, instead of those that it had. Without
+ *  memory for them it has none, and steps are slower. */
+void dpe_session_lanes_make(struct dpe_session *session);
+void dpe_session_lanes_free(struct dpe_session *session);
+/** Whether a step of these rows goes through the lanes. */
+bool dpe_session_takes_lanes(const struct dpe_session *session, const struct dpe_batch *batch);
+/** dpe_forward of a step, and its logits [rows][vocab] where not NULL, with the same results. */
+dpe_status dpe_session_run_lanes(struct dpe_session *session, const struct dpe_batch *batch,
+                                 float *logits, struct dpe_error *err);
+/** Logits of the rows in session->normed; positions NULL: one row at `position`. */
+dpe_status dpe_session_row_logits(struct dpe_session *session, int64_t rows,
+                                  const int64_t *positions, int64_t position, float *logits,
+                                  struct dpe_error *err);
 
 /** Test the device of `options` with `tokens` tokens, on a small model of the kind of `config`,
  * unless it has passed in this process. DPE_NO_DEVICE when its results differ from the CPU's. */

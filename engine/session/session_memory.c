@@ -27,11 +27,6 @@ static uint64_t sum(uint64_t a, uint64_t b)
     return a > UINT64_MAX - b ? UINT64_MAX : a + b;
 }
 
-static uint64_t twice(uint64_t a)
-{
-    return sum(a, a);
-}
-
 /* The tables of the kinds of layers that the plan does not move: one each. */
 static uint64_t kind_bytes(const struct dpe_config *c, int64_t positions)
 {
@@ -83,6 +78,13 @@ static int64_t layers_moved(const struct dpe_config *c)
     return n;
 }
 
+uint64_t dpe_session_weight_bytes(const struct dpe_config *c)
+{
+    return c->weight_bytes > 0
+               ? (uint64_t)c->weight_bytes
+               : product(dpe_config_parameters(c), 1, 1, c->dtype == DPE_F32 ? 4 : 2);
+}
+
 /* Of a slice's configuration. */
 struct dpe_session_bytes dpe_session_count_bytes(const struct dpe_config *c,
                                                  const struct dpe_plan *plan,
@@ -126,15 +128,12 @@ struct dpe_session_bytes dpe_session_count_bytes(const struct dpe_config *c,
         b.kv = dpe_kv_bytes(&shape);
     }
     b.logits = product(b.logit_rows, c->vocab, 1, f);
-    b.total = sum(sum(b.residual, b.hidden), sum(b.rotation, b.state));
-    /* Each of these is there twice: q and attended, k and v, gate and up. */
-    b.total = sum(b.total, twice(sum(b.heads, sum(b.kv_heads, b.mlp))));
-    b.total = sum(b.total, sum(b.part, sum(b.sinks, sum(twice(b.experts), b.scores))));
-    b.total = sum(b.total, sum(twice(b.branch), b.gates));
+    b.lanes = dpe_session_lanes_bytes(c, plan, ops, options);
+    b.total = sum(sum(dpe_session_buffer_bytes(&b), b.lanes), sum(b.rotation, b.state));
     b.total = sum(b.total, b.taps);
     b.total = sum(b.total, sum(b.kv, product(2, c->n_layers, 1, b.cache)));
     b.total = sum(b.total, product(layers_moved(c), 1, 1, sum(b.queries, b.marks)));
-    b.total = sum(b.total, sum(sum(b.branches, b.tokens), sum(b.logits, b.workspace)));
+    b.total = sum(b.total, sum(sum(b.branches, b.tokens), b.logits));
     return b;
 }
 
@@ -346,7 +345,6 @@ dpe_status dpe_session_estimate(const struct dpe_config *config, const struct dp
     needs->file = all.file;
     needs->weights = config->weight_bytes > 0
                          ? (uint64_t)config->weight_bytes / (uint64_t)resolved.peers->size
-                         : product(dpe_config_parameters(&slice), 1, 1,
-                                   config->dtype == DPE_F32 ? 4 : 2);
+                         : dpe_session_weight_bytes(&slice);
     return DPE_OK;
 }

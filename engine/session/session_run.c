@@ -270,9 +270,8 @@ static int64_t first_bad_row(const struct dpe_session *s, int64_t rows, const fl
     return bad == rows ? -1 : bad;
 }
 
-/* Logits of the rows in `normed`; positions NULL: one row at `position`. */
-static dpe_status row_logits(struct dpe_session *s, int64_t rows, const int64_t *positions,
-                             int64_t position, float *logits, struct dpe_error *err)
+dpe_status dpe_session_row_logits(struct dpe_session *s, int64_t rows, const int64_t *positions,
+                                  int64_t position, float *logits, struct dpe_error *err)
 {
     dpe_status status = lm_head(s, 0, rows, logits, err);
     if (status != DPE_OK) {
@@ -316,7 +315,7 @@ static dpe_status run_tokens(struct dpe_session *s, const struct run *run, struc
         } else if (status == DPE_OK && run->rows != NULL) {
             status = piece_rows(s, run, done, batch.rows, err);
         } else if (status == DPE_OK && batch.wanted == 1) {
-            status = row_logits(s, 1, NULL, *length + batch.rows - 1, run->logits, err);
+            status = dpe_session_row_logits(s, 1, NULL, *length + batch.rows - 1, run->logits, err);
         }
         *length += batch.rows;
         s->work.fed += batch.rows;
@@ -412,10 +411,15 @@ static dpe_status step(struct dpe_session *s, int64_t n, const int64_t *branches
         .lents = s->lents,
         .best = best,
     };
-    status = dpe_forward(s, &batch, err);
-    if (status == DPE_OK && logits != NULL) {
-        status = row_logits(s, n, s->positions, 0, logits, err);
-    } else if (status == DPE_OK && best != NULL) {
+    if (dpe_session_takes_lanes(s, &batch)) {
+        status = dpe_session_run_lanes(s, &batch, logits, err);
+    } else {
+        status = dpe_forward(s, &batch, err);
+        if (status == DPE_OK && logits != NULL) {
+            status = dpe_session_row_logits(s, n, s->positions, 0, logits, err);
+        }
+    }
+    if (status == DPE_OK && best != NULL) {
         status = check_best(s, n, best, err);
     }
     for (int64_t i = 0; i < n && status == DPE_OK; i++) {

@@ -150,11 +150,14 @@ static inline void sum_each(const __m512 *a, float *out)
     _mm_storeu_ps(out, _mm512_castps512_ps128(quarter));
 }
 
-/* PANEL numbers or, without `whole`, n < PANEL and then 0. */
+/* PANEL numbers or, without `whole`, n < PANEL and then 0. Kept in a register: gcc 12 reads them again
+ * for each row of x, where these are two or three. */
 static inline __m512bh load_pairs(bool whole, const void *from, int64_t n)
 {
-    return (__m512bh)(whole ? _mm512_loadu_si512(from)
-                            : _mm512_maskz_loadu_epi16((__mmask32)((1U << n) - 1U), from));
+    __m512i pairs = whole ? _mm512_loadu_si512(from)
+                          : _mm512_maskz_loadu_epi16((__mmask32)((1U << n) - 1U), from);
+    __asm__("" : "+v"(pairs));
+    return (__m512bh)pairs;
 }
 
 /* Requests what lies `ahead` numbers after p, perhaps behind the last of all. gcc drops calls of a

@@ -4,18 +4,30 @@
 
 #include "eval/serve/engine/serve_engine_internal.h"
 
-/* First the largest value, then the block and the place where it stands. */
+/* First the largest value, then the block and the place where it stands, in loops that compilers turn
+ * into vectors. */
 static int32_t likeliest(const float *logits, int64_t vocab)
 {
-    enum { BLOCK = 64 };
+    enum { LANES = 16, BLOCK = 64 };
+    float lanes[LANES];
+    for (int64_t j = 0; j < LANES; j++) {
+        lanes[j] = logits[0];
+    }
+    int64_t whole = vocab / LANES * LANES;
+    for (int64_t i = 0; i < whole; i += LANES) {
+        for (int64_t j = 0; j < LANES; j++) {
+            lanes[j] = logits[i + j] > lanes[j] ? logits[i + j] : lanes[j];
+        }
+    }
     float most = logits[0];
-#pragma omp simd reduction(max : most)
-    for (int64_t i = 0; i < vocab; i++) {
+    for (int64_t j = 0; j < LANES; j++) {
+        most = lanes[j] > most ? lanes[j] : most;
+    }
+    for (int64_t i = whole; i < vocab; i++) {
         most = logits[i] > most ? logits[i] : most;
     }
     int64_t best = 0;
     for (int found = 0; found == 0 && best + BLOCK < vocab; best += found != 0 ? 0 : BLOCK) {
-#pragma omp simd reduction(| : found)
         for (int64_t j = 0; j < BLOCK; j++) {
             found |= logits[best + j] == most;
         }

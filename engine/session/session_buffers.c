@@ -1,0 +1,64 @@
+/* The buffers that a forward pass works in. */
+#include "engine/session/session_internal.h"
+
+#include <stddef.h>
+
+#define BUFFER(memory, bytes) \
+    { \
+        offsetof(struct dpe_session, memory), offsetof(struct dpe_session_bytes, bytes) \
+    }
+
+/* Every buffer, and its size. */
+static const struct {
+    size_t memory, bytes;
+} buffers[] = {
+    BUFFER(x, residual),      BUFFER(normed, hidden),     BUFFER(q, heads),
+    BUFFER(attended, heads),  BUFFER(k, kv_heads),        BUFFER(v, kv_heads),
+    BUFFER(gate, mlp),        BUFFER(up, mlp),            BUFFER(workspace, workspace),
+    BUFFER(part, part),       BUFFER(lse, sinks),         BUFFER(gathered, experts),
+    BUFFER(made, experts),    BUFFER(scores, scores),     BUFFER(branch_gates, gates),
+    BUFFER(compressed, branch), BUFFER(windowed, branch),
+};
+
+enum { N_BUFFERS = sizeof buffers / sizeof buffers[0] };
+
+static dpe_mem *memory_of(struct dpe_session *s, int i)
+{
+    return (dpe_mem *)(void *)((char *)s + buffers[i].memory);
+}
+
+static uint64_t bytes_of(const struct dpe_session_bytes *bytes, int i)
+{
+    return *(const uint64_t *)(const void *)((const char *)bytes + buffers[i].bytes);
+}
+
+uint64_t dpe_session_buffer_bytes(const struct dpe_session_bytes *bytes)
+{
+    uint64_t all = 0;
+    for (int i = 0; i < N_BUFFERS; i++) {
+        uint64_t own = bytes_of(bytes, i);
+        all = own > UINT64_MAX - all ? UINT64_MAX : all + own;
+    }
+    return all;
+}
+
+bool dpe_session_allocate_buffers(struct dpe_session *s)
+{
+    bool good = true;
+    for (int i = 0; i < N_BUFFERS; i++) {
+        dpe_mem *memory = memory_of(s, i);
+        uint64_t bytes = bytes_of(&s->bytes, i);
+        bool wanted = bytes > 0 || memory == &s->workspace; /* else this model does without */
+        *memory = good && wanted ? s->ops->allocate(s->backend, bytes) : NULL;
+        good = good && (!wanted || *memory != NULL);
+    }
+    return good;
+}
+
+void dpe_session_release_buffers(struct dpe_session *s)
+{
+    for (int i = 0; i < N_BUFFERS; i++) {
+        s->ops->release(s->backend, *memory_of(s, i));
+        *memory_of(s, i) = NULL;
+    }
+}

@@ -1,0 +1,160 @@
+/* Lanes: a step of a few sequences of a small model, each thread with some of the sequences.
+ *
+ * Elsewhere the threads share every product, and wait for each other and for what the others have
+ * written about six times a layer. Where all weights stay in a cache that the threads share, it is
+ * faster that each thread takes a part of the sequences through all layers by itself. A lane is what
+ * a thread needs for that: a session of one thread with buffers and a backend of its own, which
+ * borrows the rest. Sums have the same order as in one batch, so results have the same bits. */
+#include "engine/session/session_internal.h"
+
+#include <stdlib.h>
+
+enum {
+    MOST_ROWS = 8,            /* of a step: beyond them products have other sums */
+    LEAST_ROWS = 2,           /* of a lane: below, a thread reads all weights for one row */
+    MOST_WEIGHTS = 16 << 20,  /* bytes that stay in the cache */
+    MOST_POSITIONS = 1024     /* beyond them attention is most of a step, and unevenly divided */
+};
+
+/* As of a session of one thread for the longest step of the fewest and shortest sequences. */
+static struct dpe_session_options lane_options(const struct dpe_session_options *options)
+{
+    struct dpe_session_options own = *options;
+    own.n_threads = 1;
+    own.branches = MOST_ROWS;
+    own.prefill_chunk = 1;
+    own.positions = own.positions < MOST_POSITIONS ? own.positions : MOST_POSITIONS;
+    return own;
+}
+
+int dpe_session_count_lanes(const struct dpe_config *config, const struct dpe_ops *ops,
+                            const struct dpe_session_options *options)
+{
+    bool fits = dpe_session_weight_bytes(config) <= MOST_WEIGHTS;
+    int64_t rows = options->branches < MOST_ROWS ? options->branches : MOST_ROWS;
+    return ops->side_by_side && fits && options->peers->size == 1 &&
+                   options->kv_type == DPE_KV_F32 && options->n_threads > 1 &&
+                   rows >= (int64_t)LEAST_ROWS * options->n_threads
+               ? options->n_threads
+               : 0;
+}
+
+uint64_t dpe_session_lanes_bytes(const struct dpe_config *config, const struct dpe_plan *plan,
+                                 const struct dpe_ops *ops,
+                                 const struct dpe_session_options *options)
+{
+    int n = dpe_session_count_lanes(config, ops, options);
+    if (n == 0) {
+        return 0;
+    }
+    const struct dpe_session_options own = lane_options(options);
+    const struct dpe_session_bytes bytes = dpe_session_count_bytes(config, plan, ops, &own);
+    uint64_t buffers = dpe_session_buffer_bytes(&bytes);
+    uint64_t all = 0;
+    return __builtin_add_overflow(buffers, bytes.state, &all) ||
+                   __builtin_mul_overflow(all, (uint64_t)n, &all)
+               ? UINT64_MAX
+               : all;
+}
+
+void dpe_session_lanes_free(struct dpe_session *s)
+{
+    for (int i = 0; i < s->n_lanes; i++) {
+        struct dpe_session *lane = &s->lanes[i];
+        if (lane->backend != NULL) {
+            dpe_session_release_buffers(lane);
+            s->ops->close(lane->backend);
+        }
+    }
+    free(s->lanes);
+    s->lanes = NULL;
+    s->n_lanes = 0;
+}
+
+void dpe_session_lanes_make(struct dpe_session *s)
+{
+    dpe_session_lanes_free(s);
+    int n = dpe_session_count_lanes(s->config, s->ops, &s->options);
+    s->lanes = s->kv == NULL && n > 0 ? dpe_alloc_zero((size_t)n, sizeof *s->lanes) : NULL;
+    bool good = s->lanes != NULL;
+    const struct dpe_session_options own = lane_options(&s->options);
+    for (int i = 0; good && i < n; i++) {
+        struct dpe_session *lane = &s->lanes[s->n_lanes++];
+        *lane = *s;
+        lane->backend = NULL;
+        lane->lanes = NULL;
+        lane->n_lanes = 0;
+        lane->options.n_threads = 1;
+        lane->bytes = dpe_session_count_bytes(s->config, &s->plan, s->ops, &own);
+        lane->poll = NULL;
+        good = s->ops->open(&s->slice, &own, &lane->backend, NULL) == DPE_OK &&
+               dpe_session_allocate_buffers(lane);
+    }
+    if (!good) {
+        dpe_session_lanes_free(s);
+    }
+}
+
+bool dpe_session_takes_lanes(const struct dpe_session *s, const struct dpe_batch *batch)
+{
+    bool takes = s->n_lanes > 0 && s->tap == NULL && s->sums.q == NULL &&
+                 batch->rows <= MOST_ROWS && batch->rows >= (int64_t)LEAST_ROWS * s->n_lanes;
+    for (int64_t r = 0; takes && r < batch->rows; r++) {
+        takes = batch->positions[r] < MOST_POSITIONS;
+    }
+    return takes;
+}
+
+/* Rows first … first+rows−1 of a step. */
+static dpe_status run_lane(const struct dpe_session *s, struct dpe_session *lane,
+                           const struct dpe_batch *all, int64_t first, int64_t rows, float *logits,
+                           struct dpe_error *err)
+{
+    struct dpe_batch batch = *all;
+    batch.tokens += first;
+    batch.positions += first;
+    batch.offsets += first;
+    batch.lents += first;
+    batch.rows = rows;
+    batch.wanted = all->wanted > 0 ? rows : 0;
+    lane->prefix = s->prefix;
+    lane->room = s->room;
+    lane->tap = NULL;
+    lane->sums.q = NULL;
+    dpe_status status = dpe_forward(lane, &batch, err);
+    if (status == DPE_OK && logits != NULL) {
+        status = dpe_session_row_logits(lane, rows, batch.positions, 0,
+                                        logits + first * s->config->vocab, err);
+    }
+    return status;
+}
+
+dpe_status dpe_session_run_lanes(struct dpe_session *s, const struct dpe_batch *batch, float *logits,
+                                 struct dpe_error *err)
+{
+    enum { MOST_LANES = MOST_ROWS / LEAST_ROWS };
+    struct dpe_error errors[MOST_LANES];
+    int n = s->n_lanes;
+    dpe_status status = s->poll != NULL ? s->poll(s->poll_user, err) : DPE_OK;
+    if (status != DPE_OK) {
+        return status;
+    }
+#pragma omp parallel for num_threads(n) schedule(static, 1)
+    for (int i = 0; i < n; i++) {
+        int64_t first = batch->rows * i / n;
+        int64_t rows = batch->rows * (i + 1) / n - first;
+        errors[i] = (struct dpe_error){.layer = -1, .position = -1};
+        /* A team of one: operations find their part of the workspace by their number in it. */
+#pragma omp parallel num_threads(1)
+        errors[i].status = run_lane(s, &s->lanes[i], batch, first, rows, logits, &errors[i]);
+    }
+    int bad = 0;
+    for (int i = 1; i < n; i++) {
+        bool earlier = errors[bad].status == DPE_OK || errors[i].layer < errors[bad].layer;
+        bad = errors[i].status != DPE_OK && earlier ? i : bad;
+    }
+    if (errors[bad].status != DPE_OK && err != NULL) {
+        *err = errors[bad];
+    }
+    return errors[bad].status;
+}
