@@ -391,8 +391,8 @@ static void selections_are_shared_or_refused(void **state)
 {
     (void)state;
     static const char *const specs[] = {"moba:block=4,k=2", "reattention:block=3,sinks=2,local=6,k=2",
-                                        "select:k=2,block=4,local=5,refresh=3,unit=head,"
-                                        "representative=attended,attended=2"};
+                                        ("select:k=2,block=4,local=5,refresh=3,unit=head,"
+                                         "representative=attended,attended=2")};
     struct tiny tiny = tiny_open("llama_bf16");
     for (int i = 0; i < 3; i++) {
         struct dpe_plan plan = tiny_plan(&tiny, specs[i], tiny.n);

@@ -281,8 +281,8 @@ static void yaml_round_trip(void **state)
         "m: {local_window_size: 8, scale_factors: [2], dimension_groups_range: [0, 4, 8]}",
         "m: {local_window_size: 8, scale_factors: [two], dimension_groups_range: [0, 8]}",
         "m: {local_window_size: 8, dimension_groups_range: [0, 8]}",
-        "m: {local_window_size: 8, scale_factors: [2], dimension_groups_range: [0, 8], "
-        "scale_factors: [3]}",
+        ("m: {local_window_size: 8, scale_factors: [2], dimension_groups_range: [0, 8], "
+         "scale_factors: [3]}"),
     };
     for (size_t i = 0; i < sizeof broken / sizeof broken[0]; i++) {
         assert_int_equal(
