@@ -117,7 +117,8 @@ DPE_HOST_DEVICE static inline int64_t dpe_selection_candidates(const struct dpe_
     return before > 0 ? before / s->block : 0;
 }
 /** Blocks that end at or before position m. */
-static inline int64_t dpe_selection_complete(const struct dpe_selection *s, int64_t m)
+DPE_HOST_DEVICE static inline int64_t dpe_selection_complete(const struct dpe_selection *s,
+                                                             int64_t m)
 {
     return m + 1 > s->sinks ? (m + 1 - s->sinks) / s->block : 0;
 }

@@ -181,21 +181,10 @@ static dpe_status cuda_open(const struct dpe_model *model,
     return DPE_OK;
 }
 
-/* What a model has that the kernels do not carry, NULL when there is nothing. */
-static const char *not_carried(const struct dpe_config *config)
-{
-    return config->branch_block > 0 ? "attention of several branches (NSA)" : NULL;
-}
-
 static dpe_status cuda_supports(const struct dpe_config *config, const struct dpe_plan *plan,
                                 struct dpe_error *err)
 {
-    const char *missing = not_carried(config);
-    if (missing != NULL) {
-        return dpe_fail(err, DPE_NO_DEVICE,
-                        "device cuda does not support %s (model_type %s) yet; use --device cpu",
-                        missing, config->model_type);
-    }
+    const char *missing = NULL;
     if (dpe_selects(&plan->selection) && !dpe_select_supports(&plan->selection, &missing)) {
         return dpe_fail(err, DPE_NO_DEVICE, "device cuda does not %s yet (%s); use --device cpu",
                         missing, plan->name);
@@ -436,6 +425,7 @@ const struct dpe_ops *dpe_cuda_ops(void)
         .activate = dpe_cuda_activate,
         .experts = dpe_cuda_experts,
         .sinks = dpe_cuda_sinks,
+        .merge = dpe_cuda_merge,
         .scale = dpe_cuda_scale,
         .add = dpe_cuda_add,
         .sum_norms = dpe_cuda_sum_norms,

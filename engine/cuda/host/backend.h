@@ -230,6 +230,7 @@ void dpe_cuda_activate(struct dpe_backend *backend, dpe_mem gate, dpe_mem up, in
 void dpe_cuda_experts(struct dpe_backend *backend, int64_t layer, const struct dpe_experts *args);
 void dpe_cuda_sinks(struct dpe_backend *backend, int64_t layer, const float *lse, int64_t rows,
                     dpe_mem out);
+void dpe_cuda_merge(struct dpe_backend *backend, const struct dpe_branches *branches);
 /** A product by cuBLAS, or of few rows by a kernel of our own. */
 void dpe_cuda_product(struct dpe_backend *backend, const struct dpe_rt_product *product);
 void dpe_cuda_logits(struct dpe_backend *backend, dpe_mem x, int64_t rows, float *logits);
@@ -246,10 +247,13 @@ dpe_status dpe_cuda_upload(struct dpe_backend *backend, struct dpe_error *err);
 uint64_t dpe_cuda_attention_workspace(const struct dpe_config *config, const struct dpe_plan *plan,
                                       int64_t keys, int64_t rows, int n_threads);
 void dpe_cuda_attention(struct dpe_backend *backend, const struct dpe_attention *args);
-/** The same of plans with a selection, and the slots that they alone have. */
+/** The same of plans with a selection and of dpe_cuda_attention_window, and the slots that they alone
+ *  have. */
 uint64_t dpe_cuda_select_workspace(const struct dpe_config *config, const struct dpe_plan *plan,
                                    int64_t keys, int64_t rows);
 void dpe_cuda_attention_select(struct dpe_backend *backend, const struct dpe_attention *args);
+/** The window beside the chosen keys of models whose attention has branches, over the same cache. */
+void dpe_cuda_attention_window(struct dpe_backend *backend, const struct dpe_attention *args);
 uint64_t dpe_cuda_mark_bytes(const struct dpe_config *config, const struct dpe_plan *plan,
                              int64_t capacity, int64_t branches);
 void dpe_cuda_represent(struct dpe_backend *backend, const struct dpe_attention *args);

@@ -110,7 +110,7 @@ uint64_t dpe_cuda_attention_workspace(const struct dpe_config *config, const str
                                       int64_t keys, int64_t rows, int n_threads)
 {
     (void)n_threads;
-    if (dpe_selects(&plan->selection)) {
+    if (dpe_selects(&plan->selection) || config->branch_block > 0) {
         return dpe_cuda_select_workspace(config, plan, keys, rows);
     }
     struct room room = {0};
@@ -477,8 +477,12 @@ static void decode_run(struct dpe_backend *b, const struct run *run, int64_t r0)
 void dpe_cuda_attention(struct dpe_backend *b, const struct dpe_attention *args)
 {
     struct dpe_cuda_plan *plan = dpe_cuda_plan_of(b, args->layer);
-    if (dpe_selects(&plan->plan->selection)) {
+    if (dpe_selects(&args->plan->selection)) {
         dpe_cuda_attention_select(b, args);
+        return;
+    }
+    if (b->config->branch_block > 0) {
+        dpe_cuda_attention_window(b, args);
         return;
     }
     int64_t row = args->n_heads * args->head_dim * (int64_t)b->element;

@@ -12,7 +12,8 @@ static const uint64_t SLAB_BYTES = DPE_CUDA_SLAB_BYTES;
 /* Of calls whose queries see at most so many keys. */
 struct layout {
     int64_t units, blocks, chosen;
-    uint64_t scores, lists; /* bytes of a group */
+    uint64_t scores, probabilities, lists; /* bytes of a group */
+    uint64_t group;                        /* all of them */
 };
 
 static struct layout lay_out(const struct dpe_selection *s, int64_t n_heads, int64_t n_kv_heads,
@@ -24,17 +25,23 @@ static struct layout lay_out(const struct dpe_selection *s, int64_t n_heads, int
                                                    : 1;
     layout.chosen = s->k < layout.blocks ? s->k : layout.blocks;
     layout.scores = (uint64_t)(layout.units * layout.blocks) * sizeof(double);
+    layout.probabilities = s->representative == DPE_REPRESENT_COMPRESSED
+                               ? (uint64_t)(n_heads * layout.blocks) * sizeof(float)
+                               : 0;
     layout.lists = (uint64_t)(layout.units * layout.chosen) * sizeof(int32_t);
+    layout.group = layout.scores + layout.probabilities + layout.lists;
     return layout;
 }
 
 uint64_t dpe_cuda_select_workspace(const struct dpe_config *config, const struct dpe_plan *plan,
                                    int64_t keys, int64_t rows)
 {
-    struct layout layout = lay_out(&plan->selection, config->n_heads, config->n_kv_heads, keys);
-    uint64_t group = layout.scores + layout.lists;
-    uint64_t most = SLAB_BYTES > group ? SLAB_BYTES : group;
     uint64_t parts = dpe_select_partial_bytes(config->head_dim);
+    if (!dpe_selects(&plan->selection)) {
+        return parts;
+    }
+    uint64_t group = lay_out(&plan->selection, config->n_heads, config->n_kv_heads, keys).group;
+    uint64_t most = SLAB_BYTES > group ? SLAB_BYTES : group;
     uint64_t bytes = 0;
     /* A slab of a call that sees fewer keys may have more groups, but no more bytes. */
     bool over = __builtin_mul_overflow(group, (uint64_t)rows, &bytes) || bytes > most;
@@ -52,9 +59,9 @@ uint64_t dpe_cuda_mark_bytes(const struct dpe_config *config, const struct dpe_p
 }
 
 /* All of a call but rows, q, out, lse and what is chosen. */
-static struct dpe_select call_of(const struct dpe_backend *b, const struct dpe_attention *args)
+static struct dpe_select call_of(const struct dpe_backend *b, const struct dpe_cuda_plan *on_device,
+                                 const struct dpe_attention *args)
 {
-    const struct dpe_cuda_plan *on_device = &b->plans[0];
     const struct dpe_plan *plan = on_device->plan;
     const struct dpe_rotation *tables = args->rotation;
     struct dpe_select call = {
@@ -102,7 +109,7 @@ static bool completes(const struct dpe_selection *s, int64_t start, int64_t rows
 void dpe_cuda_represent(struct dpe_backend *b, const struct dpe_attention *args)
 {
     const struct dpe_selection *s = &b->plans[0].plan->selection;
-    struct dpe_select call = call_of(b, args);
+    struct dpe_select call = call_of(b, &b->plans[0], args);
     call.rows = args->rows;
     bool some = args->positions == NULL && completes(s, args->start, args->rows);
     if (args->positions != NULL) {
@@ -127,9 +134,9 @@ void dpe_cuda_attention_select(struct dpe_backend *b, const struct dpe_attention
         lay_out(s, args->n_heads, args->n_kv_heads, dpe_attention_keys(args));
     const int64_t seen = dpe_selection_keys(s, dpe_attention_keys(args) - 1);
     const int64_t row = args->n_heads * args->head_dim * (int64_t)b->element;
-    int64_t slab = (int64_t)(SLAB_BYTES / (layout.scores + layout.lists));
+    int64_t slab = (int64_t)(SLAB_BYTES / layout.group);
     slab = slab < 1 ? 1 : slab;
-    struct dpe_select call = call_of(b, args);
+    struct dpe_select call = call_of(b, &b->plans[0], args);
     call.units = layout.units;
     call.blocks = layout.blocks;
     call.chosen = layout.chosen;
@@ -138,6 +145,8 @@ void dpe_cuda_attention_select(struct dpe_backend *b, const struct dpe_attention
         call.q = (const char *)args->q + r * row;
         call.out = (char *)args->out + r * row;
         call.lse = args->lse == NULL ? NULL : args->lse + r * args->n_heads;
+        call.compressed =
+            args->compressed == NULL ? NULL : (char *)(void *)args->compressed + r * row;
         if (args->positions != NULL) {
             call.positions = b->positions + r;
             call.offsets = b->offsets + r;
@@ -149,8 +158,31 @@ void dpe_cuda_attention_select(struct dpe_backend *b, const struct dpe_attention
         call.parts = dpe_select_parts(call.rows, args->n_heads, seen);
         call.partial = args->workspace;
         call.scores = (void *)((char *)args->workspace + dpe_select_partial_bytes(args->head_dim));
-        call.lists = (void *)((char *)call.scores + (uint64_t)call.groups * layout.scores);
+        call.probabilities = (void *)((char *)call.scores + (uint64_t)call.groups * layout.scores);
+        call.lists =
+            (void *)((char *)call.probabilities + (uint64_t)call.groups * layout.probabilities);
         DPE_CUDA_LAUNCH(b, dpe_select_choose(&call));
         DPE_CUDA_LAUNCH(b, dpe_select_attend(&call));
     }
+}
+
+void dpe_cuda_attention_window(struct dpe_backend *b, const struct dpe_attention *args)
+{
+    const int64_t window = b->config->kinds[1].window;
+    const int64_t keys = dpe_attention_keys(args);
+    struct dpe_select call = call_of(b, &b->plans[1], args);
+    /* Where nothing is chosen, a query sees its local window. */
+    call.selection = (struct dpe_selection){.block = 1, .local = window, .refresh = 1};
+    call.units = args->n_kv_heads;
+    call.rows = args->rows;
+    if (args->positions != NULL) {
+        call.positions = b->positions;
+        call.offsets = b->offsets;
+    }
+    call.q = args->q;
+    call.out = args->out;
+    call.lse = args->lse;
+    call.parts = dpe_select_parts(args->rows, args->n_heads, window < keys ? window : keys);
+    call.partial = args->workspace;
+    DPE_CUDA_LAUNCH(b, dpe_select_attend(&call));
 }

@@ -120,6 +120,10 @@ struct dpe_rotated_rows {
  *  DPE_MAX_BANDS; n = 0: copied. */
 int dpe_kernel_rotate(const struct dpe_rotated_rows *rows, const struct dpe_row_rotation *rotations,
                       int n);
+/** out [heads][head_dim] = Σ over branches of sigmoid(gate) · branch: of compressed [heads][head_dim],
+ *  of what is in out, and of windowed, where there is one (not NULL); gates [heads][3] in this order. */
+int dpe_kernel_merge(enum dpe_dtype dtype, const void *gates, const void *compressed,
+                     const void *windowed, int64_t heads, int64_t head_dim, void *out);
 
 #ifdef __cplusplus
 }

@@ -1,6 +1,6 @@
 /**
  * @file select.h
- * Attention under a selection (plan/selection.h) in three kernels: what stands for a block, made
+ * Attention under a selection (plan/selection.h) in three steps: what stands for a block, made
  * when the block is complete; which blocks the groups of queries choose; attention over what a
  * query then sees. Plain float arithmetic: any dtype, any head dimension, any plan. Keys and
  * queries are not rotated in memory, since a place may differ from query to query; each kernel
@@ -51,6 +51,10 @@ struct dpe_select {
     int64_t chosen; /**< min(k, blocks): blocks of a list */
     double *scores; /**< [groups][units][blocks] */
     int32_t *lists; /**< [groups][units][chosen], ascending; min(k, candidates) of them are given */
+    /** Of DPE_REPRESENT_COMPRESSED: room for [groups][n_heads][blocks], and [rows][n_heads][head_dim]
+     *  as in struct dpe_attention, or NULL. */
+    float *probabilities;
+    void *compressed;
     /**@}*/
     /** @name Of dpe_select_represent */
     /**@{*/

@@ -1,6 +1,7 @@
 /* Scores of the candidates, and the best of them. */
 #include <string.h>
 
+#include "engine/cuda/kernels/log_n.cuh"
 #include "engine/cuda/kernels/select.cuh"
 
 namespace
@@ -55,16 +56,26 @@ __device__ void load_query(const struct dpe_select &a, const struct chooser &who
     }
 }
 
+/* Floats of a representative. */
+__device__ int64_t width_of(const struct dpe_select &a)
+{
+    return a.head_dim * (a.selection.representative == DPE_REPRESENT_EXTREMES ? 2 : 1);
+}
+
+/* The representative of block i: of head `of` of those that have some. */
+__device__ const float *mark_at(const struct dpe_select &a, const struct chooser &who, int64_t of,
+                                int64_t i)
+{
+    int64_t slot = dpe_block_slot(&a.selection, a.prefix, a.room, who.offset, i);
+    return a.marks + (of * a.slots + slot) * width_of(a);
+}
+
 /* x · the representative of block i, by a warp. */
 __device__ float score_mark(const struct dpe_select &a, const struct chooser &who, int64_t head,
                             int64_t i, const float *x)
 {
-    const struct dpe_selection &s = a.selection;
-    int64_t width = a.head_dim * (s.representative == DPE_REPRESENT_EXTREMES ? 2 : 1);
-    int64_t of = dpe_select_own_marks(s) ? head : head / (a.n_heads / a.n_kv_heads);
-    int64_t slot = dpe_block_slot(&s, a.prefix, a.room, who.offset, i);
-    const float *mark = a.marks + (of * a.slots + slot) * width;
-    return dpe_select_dot(x, mark, width / 2, {NULL, NULL});
+    int64_t of = dpe_select_own_marks(a.selection) ? head : head / (a.n_heads / a.n_kv_heads);
+    return dpe_select_dot(x, mark_at(a, who, of, i), width_of(a) / 2, {NULL, NULL});
 }
 
 /* The largest product of x with a key of block i, by a warp. */
@@ -117,12 +128,96 @@ __global__ void __launch_bounds__(DPE_SELECT_THREADS, 2)
     }
 }
 
+/* ------------------------------------------------------------------------------- probabilities */
+
+/* What probabilities p make of the means of n blocks' values, to out [head_dim]. */
+template <class T>
+__device__ void weigh_marks(const struct dpe_select &a, const struct chooser &who, int64_t kv_head,
+                            const float *p, int64_t n, T *out)
+{
+    for (int64_t c = threadIdx.x; c < a.head_dim; c += DPE_SELECT_THREADS) {
+        float sum = 0.0f;
+        for (int64_t i = 0; i < n; i++) {
+            sum = fmaf(p[i], mark_at(a, who, a.n_kv_heads + kv_head, i)[c], sum);
+        }
+        out[c] = dpe_round<T>(sum);
+    }
+}
+
+/* Grid: groups, query heads. Probabilities of the means of the keys of all blocks that are complete
+ * at the query that chooses, and what they make of the means of the values. */
+template <class T>
+__global__ void __launch_bounds__(DPE_SELECT_THREADS, 2)
+    compress(const __grid_constant__ struct dpe_select a)
+{
+    DPE_SHARED(float, x);
+    __shared__ float factor;
+    const struct chooser who = find_chooser(a, blockIdx.x);
+    const int64_t head = blockIdx.y;
+    const int64_t n = dpe_selection_complete(&a.selection, who.position);
+    float *p = a.probabilities + (blockIdx.x * a.n_heads + head) * a.blocks;
+    float most = -INFINITY;
+    double sum = 0.0;
+    if (a.compressed == NULL && who.candidates <= a.selection.k) {
+        return; /* all are chosen */
+    }
+    if (threadIdx.x == 0) {
+        factor = a.scale * dpe_log_n_factor(a.log_n, static_cast<float>(who.position) + 1.0f);
+    }
+    load_query<T>(a, who, head, x);
+    __syncthreads();
+    for (int64_t i = threadIdx.x / 32; i < n; i += DPE_SELECT_WARPS) {
+        float logit = factor * score_mark(a, who, head, i, x);
+        most = fmaxf(most, logit);
+        if (threadIdx.x % 32 == 0) {
+            p[i] = logit;
+        }
+    }
+    most = dpe_block_max(most);
+    for (int64_t i = threadIdx.x; i < n; i += DPE_SELECT_THREADS) {
+        p[i] = expf(p[i] - most);
+        sum += static_cast<double>(p[i]);
+    }
+    sum = dpe_block_sum(sum);
+    for (int64_t i = threadIdx.x; i < n; i += DPE_SELECT_THREADS) {
+        p[i] = static_cast<float>(static_cast<double>(p[i]) / sum);
+    }
+    __syncthreads();
+    if (a.compressed != NULL) {
+        weigh_marks(a, who, head / (a.n_heads / a.n_kv_heads), p, n,
+                    static_cast<T *>(a.compressed) + (who.row * a.n_heads + head) * a.head_dim);
+    }
+}
+
+/* Grid: groups, units, ranges of candidates. Scores are the probabilities of a unit's heads. */
+__global__ void __launch_bounds__(DPE_SELECT_THREADS)
+    add_heads(const __grid_constant__ struct dpe_select a)
+{
+    const int64_t candidates = find_chooser(a, blockIdx.x).candidates;
+    const int64_t heads = a.n_heads / a.units;
+    const int64_t first = blockIdx.x * a.n_heads + blockIdx.y * heads;
+    double *scores = a.scores + (blockIdx.x * a.units + blockIdx.y) * a.blocks;
+    if (candidates <= a.selection.k) {
+        return; /* all are chosen */
+    }
+    for (int64_t i = static_cast<int64_t>(blockIdx.z) * DPE_SELECT_THREADS + threadIdx.x;
+         i < candidates; i += static_cast<int64_t>(gridDim.z) * DPE_SELECT_THREADS) {
+        double sum = 0.0;
+        for (int64_t h = 0; h < heads; h++) {
+            sum += static_cast<double>(a.probabilities[(first + h) * a.blocks + i]);
+        }
+        scores[i] = sum;
+    }
+}
+
 /* ------------------------------------------------------------------------------------- choice */
 
-/* Whole numbers in the order of scores: NaN as −∞, −0 as 0. */
-__device__ uint64_t ordered(double score)
+/* The score of block i as a whole number in the order of scores: NaN as −∞, −0 as 0; of blocks that
+ * are chosen whatever they have, ∞. */
+__device__ uint64_t ordered(const struct dpe_select &a, const double *scores, int64_t i)
 {
     uint64_t bits = 0;
+    double score = i < a.selection.first ? INFINITY : scores[i];
     score = score != score ? -INFINITY : score + 0.0;
     memcpy(&bits, &score, sizeof bits);
     return bits >> 63 != 0 ? ~bits : bits | UINT64_C(1) << 63;
@@ -149,15 +244,16 @@ __device__ int rank_among(bool has, int *all)
 }
 
 /* The k-th largest of n scores, as `ordered`, and in *equal how many of those that equal it belong
- * to the k. Byte after byte from the highest: how many have each value of it? */
-__device__ uint64_t find_threshold(const double *scores, int64_t n, int64_t k, int64_t *equal)
+ * to the selection's k. Byte after byte from the highest: how many have each value of it? */
+__device__ uint64_t find_threshold(const struct dpe_select &a, const double *scores, int64_t n,
+                                   int64_t *equal)
 {
     __shared__ unsigned counts[256];
     __shared__ uint64_t found;
     __shared__ int64_t left;
     if (threadIdx.x == 0) {
         found = 0;
-        left = k;
+        left = a.selection.k;
     }
     for (int shift = 56; shift >= 0; shift -= 8) {
         for (int value = static_cast<int>(threadIdx.x); value < 256; value += DPE_SELECT_THREADS) {
@@ -165,7 +261,7 @@ __device__ uint64_t find_threshold(const double *scores, int64_t n, int64_t k, i
         }
         __syncthreads();
         for (int64_t i = threadIdx.x; i < n; i += DPE_SELECT_THREADS) {
-            uint64_t bits = ordered(scores[i]) >> shift;
+            uint64_t bits = ordered(a, scores, i) >> shift;
             if (shift == 56 || bits >> 8 == found) {
                 atomicAdd(&counts[bits & 255U], 1U);
             }
@@ -202,11 +298,11 @@ __global__ void __launch_bounds__(DPE_SELECT_THREADS)
         return;
     }
     int64_t equal = 0;
-    const uint64_t threshold = find_threshold(scores, n, a.selection.k, &equal);
+    const uint64_t threshold = find_threshold(a, scores, n, &equal);
     int64_t written = 0;
     for (int64_t first = 0; first < n; first += DPE_SELECT_THREADS) {
         int64_t i = first + threadIdx.x;
-        uint64_t bits = i < n ? ordered(scores[i]) : 0;
+        uint64_t bits = i < n ? ordered(a, scores, i) : 0;
         int all = 0;
         bool same = i < n && bits == threshold;
         bool taken = (rank_among(same, &all) < equal && same) || (i < n && bits > threshold);
@@ -228,7 +324,14 @@ template <class T> static int launch(const struct dpe_select *call)
     dim3 grid(static_cast<unsigned>(call->groups), static_cast<unsigned>(call->units),
               static_cast<unsigned>(ranges));
     size_t shared = 2 * static_cast<size_t>(call->head_dim) * sizeof(float);
-    int code = dpe_launch((score<T>), grid, DPE_SELECT_THREADS, shared, NULL, *call);
+    int code = 0;
+    if (call->selection.representative == DPE_REPRESENT_COMPRESSED) {
+        const dim3 heads(grid.x, static_cast<unsigned>(call->n_heads));
+        code = dpe_launch((compress<T>), heads, DPE_SELECT_THREADS, shared, NULL, *call);
+        code = code != 0 ? code : dpe_launch(add_heads, grid, DPE_SELECT_THREADS, 0, NULL, *call);
+    } else {
+        code = dpe_launch((score<T>), grid, DPE_SELECT_THREADS, shared, NULL, *call);
+    }
     grid.z = 1;
     return code != 0 ? code : dpe_launch(choose, grid, DPE_SELECT_THREADS, 0, NULL, *call);
 }

@@ -22,17 +22,25 @@ __device__ const T *query_at(const struct dpe_select &a, const struct subject &o
     return dpe_select_at<T>(a.queries, a, of.head, dpe_select_row(a, of.offset, m));
 }
 
-template <class T> __device__ void write_mean(const struct dpe_select &a, const struct subject &of)
+/* Of keys as they are scored, or of values as they are. */
+template <class T>
+__device__ void write_mean(const struct dpe_select &a, const struct subject &of, bool values)
 {
     const int64_t n_pairs = a.head_dim / 2;
+    const void *cache = values ? a.v : a.k;
     for (int64_t j = threadIdx.x; j < n_pairs; j += DPE_SELECT_THREADS) {
         double x = 0.0;
         double y = 0.0;
         for (int64_t n = of.first; n < of.first + a.selection.block; n++) {
-            float2 k =
-                dpe_select_pair(key_at<T>(a, of, n), j, n_pairs, dpe_select_scored(a, true, n));
-            x += static_cast<double>(k.x);
-            y += static_cast<double>(k.y);
+            const T *row =
+                dpe_select_at<T>(cache, a, of.kv_head, dpe_select_row(a, of.offset, n));
+            struct dpe_select_turn turn = {NULL, NULL};
+            if (!values) {
+                turn = dpe_select_scored(a, true, n);
+            }
+            float2 pair = dpe_select_pair(row, j, n_pairs, turn);
+            x += static_cast<double>(pair.x);
+            y += static_cast<double>(pair.y);
         }
         of.mark[j] = static_cast<float>(x / static_cast<double>(a.selection.block));
         of.mark[j + n_pairs] = static_cast<float>(y / static_cast<double>(a.selection.block));
@@ -248,13 +256,14 @@ __global__ void __launch_bounds__(DPE_SELECT_THREADS, 2)
     }
     bool own = dpe_select_own_marks(s);
     bool two = s.representative == DPE_REPRESENT_EXTREMES;
+    bool compressed = s.representative == DPE_REPRESENT_COMPRESSED;
     int64_t slot = dpe_block_slot(&s, a.prefix, a.room, of.offset, i);
     of.head = blockIdx.y;
-    of.kv_head = own ? of.head / (a.n_heads / a.n_kv_heads) : of.head;
+    of.kv_head = own ? of.head / (a.n_heads / a.n_kv_heads) : of.head % a.n_kv_heads;
     of.first = s.sinks + i * s.block;
     of.mark = a.marks + (of.head * a.slots + slot) * a.head_dim * (two ? 2 : 1);
-    if (s.representative == DPE_REPRESENT_MEAN) {
-        write_mean<T>(a, of);
+    if (s.representative == DPE_REPRESENT_MEAN || compressed) {
+        write_mean<T>(a, of, compressed && of.head >= a.n_kv_heads);
     } else if (two) {
         write_extremes<T>(a, of);
     } else if (s.representative == DPE_REPRESENT_ATTENDED) {
@@ -270,12 +279,8 @@ bool dpe_select_supports(const struct dpe_selection *selection, const char **wha
 {
     bool own = selection->representative == DPE_REPRESENT_ATTENDED ||
                selection->representative == DPE_REPRESENT_WEIGHTED;
-    bool probability = selection->representative == DPE_REPRESENT_PROBABILITY ||
-                       selection->representative == DPE_REPRESENT_COMPRESSED;
-    *what = probability
+    *what = selection->representative == DPE_REPRESENT_PROBABILITY
                 ? "choose by the probabilities of keys"
-            : selection->first > 0
-                ? "choose blocks whatever their scores"
             : own && selection->block > DPE_SELECT_MOST_BLOCK
                 ? "represent blocks of more than 4096 keys by what attends to them"
                 : NULL;
@@ -287,8 +292,9 @@ template <class T> static int launch(const struct dpe_select *call)
     const struct dpe_selection *s = &call->selection;
     bool own =
         s->representative == DPE_REPRESENT_ATTENDED || s->representative == DPE_REPRESENT_WEIGHTED;
+    int64_t kinds = s->representative == DPE_REPRESENT_COMPRESSED ? 2 : 1; /* keys, then values */
     dim3 grid(static_cast<unsigned>(call->positions != NULL ? call->rows : call->n_blocks),
-              static_cast<unsigned>(own ? call->n_heads : call->n_kv_heads));
+              static_cast<unsigned>(own ? call->n_heads : kinds * call->n_kv_heads));
     size_t shared = own ? static_cast<size_t>(2 * call->head_dim + s->block) * sizeof(double) : 0;
     return dpe_launch((represent<T>), grid, DPE_SELECT_THREADS, shared, NULL, *call);
 }

@@ -54,7 +54,6 @@ static void refusals(void **state)
     } rows[] = {
         {"families/gemma2", "infllm:block=8", NULL,
          "device cuda does not choose keys under a cap of attention's logits yet (infllm:"},
-        {"families/nsa", "rope", NULL, "attention of several branches (NSA)"},
         {"llama", "rope", with_wide_heads, "a head dimension of 1024"},
         {"llama", "vertical-slash:columns=2", NULL,
          "device cuda does not choose by the probabilities of keys yet (vertical-slash:"},

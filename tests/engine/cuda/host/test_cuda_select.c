@@ -30,6 +30,9 @@ static const char *const specs[] = {
     "infllm:block=3,sinks=2,local=6,k=2,attended=2",
     "reattention:block=3,sinks=2,local=6,k=2",
     "select:k=0,block=4,sinks=2,local=6",
+    "select:k=2,block=3,sinks=1,local=4,representative=compressed,refresh=2,log-n=20",
+    "select:k=3,block=2,sinks=0,local=3,representative=compressed,unit=layer,scored=true,over=dpe:window="
+    "5,groups=3,scales=1/2.5/4",
 };
 enum { N_SPECS = sizeof specs / sizeof specs[0] };
 

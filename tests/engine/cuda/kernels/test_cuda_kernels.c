@@ -1,5 +1,5 @@
 /* Small kernels of the CUDA backend, called directly in the emulator: what reads logits,
- * biases, activations, experts of a row, rotating rows, products of few rows. */
+ * biases, activations, experts of a row, branches of attention, rotating rows, products of few rows. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -201,6 +201,38 @@ static void experts_of_a_row(void **state)
         }
         assert_true(bad > 0);
     }
+}
+
+/* Branches add up by their gates, large ones too, with a window and without. */
+static void branches(void **state)
+{
+    enum { HEADS_OF = 300, WIDTH = 3, N = HEADS_OF * WIDTH };
+    (void)state;
+    float *gates = make_numbers(3 * HEADS_OF, 31);
+    float *compressed = make_numbers(N, 32);
+    float *windowed = make_numbers(N, 33);
+    gates[0] = -200.0F;
+    gates[1] = 200.0F;
+    for (int window = 0; window < 2; window++) {
+        float *out = make_numbers(N, 34);
+        float *chosen = make_numbers(N, 34);
+        assert_int_equal(dpe_kernel_merge(DPE_F32, gates, compressed,
+                                          window != 0 ? windowed : NULL, HEADS_OF, WIDTH, out),
+                         0);
+        for (int i = 0; i < N; i++) {
+            const float *of[3] = {compressed, chosen, windowed};
+            double want = 0.0;
+            for (int b = 0; b < 2 + window; b++) {
+                want += (double)of[b][i] / (1.0 + exp(-(double)gates[i / WIDTH * 3 + b]));
+            }
+            assert_true(fabs((double)out[i] - want) <= 1e-6);
+        }
+        free(out);
+        free(chosen);
+    }
+    free(gates);
+    free(compressed);
+    free(windowed);
 }
 
 /* Rows are rotated by one table, outside of the mask by another, and back by a third; a second copy
@@ -494,6 +526,7 @@ int main(void)
         cmocka_unit_test(rotated_rows),  cmocka_unit_test(products),
         cmocka_unit_test(wide_products), cmocka_unit_test(gated_products),
         cmocka_unit_test(activations),   cmocka_unit_test(experts_of_a_row),
+        cmocka_unit_test(branches),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

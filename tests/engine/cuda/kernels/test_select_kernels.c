@@ -34,8 +34,9 @@ static float random_score(struct dpe_rng *rng)
     return ((float)dpe_rng_below(rng, 41) - 20.0F) / 8.0F;
 }
 
-/* n blocks of one key each, whose representatives are their scores. */
-static void choose(struct dpe_rng *rng, int64_t n, int64_t k)
+/* n blocks of one key each, whose representatives are their scores; the first ones are chosen whatever
+ * they have. */
+static void choose(struct dpe_rng *rng, int64_t n, int64_t k, int64_t first)
 {
     static float marks[2 * 1024];
     static double scores[1024];
@@ -51,7 +52,7 @@ static void choose(struct dpe_rng *rng, int64_t n, int64_t k)
     }
     const struct dpe_select call = {
         .dtype = DPE_F32,
-        .selection = {.block = 1, .local = 1, .k = k, .refresh = 1},
+        .selection = {.block = 1, .local = 1, .k = k, .refresh = 1, .first = first},
         .n_heads = 1,
         .n_kv_heads = 1,
         .head_dim = 2,
@@ -72,6 +73,7 @@ static void choose(struct dpe_rng *rng, int64_t n, int64_t k)
     };
     assert_int_equal(dpe_selection_candidates(&call.selection, n), n);
     made(dpe_select_choose(&call));
+    dpe_selection_favour(&call.selection, given, n);
     int64_t chosen = dpe_selection_choose(given, n, k, want);
     assert_int_equal(chosen, call.chosen);
     assert_memory_equal(got, want, (size_t)chosen * sizeof *got);
@@ -85,7 +87,8 @@ static void choices(void **state)
     for (int i = 0; i < 60; i++) {
         int64_t n = 1 + dpe_rng_below(&rng, i % 3 == 0 ? 1000 : 40);
         emulate_set_seed((uint64_t)i % 3);
-        choose(&rng, n, dpe_rng_below(&rng, (uint32_t)n + 3));
+        int64_t k = dpe_rng_below(&rng, (uint32_t)n + 3);
+        choose(&rng, n, k, i % 2 == 0 ? 0 : dpe_rng_below(&rng, (uint32_t)(1 + k)));
     }
     emulate_set_seed(0);
 }
@@ -182,8 +185,14 @@ static void represent(const struct device_inputs *of, const struct dpe_attention
     }
 }
 
+/* Whether compressed keys are asked for beside. */
+static bool compresses(const struct dpe_selection *s)
+{
+    return s->representative == DPE_REPRESENT_COMPRESSED && s->refresh == 1;
+}
+
 static void attend(const struct device_inputs *of, const struct dpe_attention *args, const void *q,
-                   void *out, float *lse)
+                   void *out, void *compressed, float *lse)
 {
     const struct dpe_selection *s = &args->plan->selection;
     struct dpe_select call = call_of(of, args);
@@ -201,6 +210,10 @@ static void attend(const struct device_inputs *of, const struct dpe_attention *a
     const int64_t keys = dpe_attention_keys(args);
     int32_t parts = dpe_select_parts(args->rows, args->n_heads, dpe_selection_keys(s, keys - 1));
     assert_true(scores != NULL && call.lists != NULL);
+    const size_t probabilities = (size_t)(call.groups * args->n_heads * call.blocks);
+    call.probabilities = dpe_alloc(probabilities, sizeof *call.probabilities);
+    assert_non_null(call.probabilities);
+    memset(call.probabilities, 0xff, probabilities * sizeof *call.probabilities);
     memset(call.lists, 0x7f, lists * (size_t)(call.chosen + 1) * sizeof *call.lists);
     memset(scores, 0xff, lists * (size_t)call.blocks * sizeof *scores);
     call.parts = parts;
@@ -209,16 +222,18 @@ static void attend(const struct device_inputs *of, const struct dpe_attention *a
     call.scores = scores;
     call.q = q;
     call.out = out;
+    call.compressed = compressed;
     call.lse = lse;
     made(dpe_select_choose(&call));
     made(dpe_select_attend(&call));
     free(scores);
+    free(call.probabilities);
     free(call.lists);
     free(call.partial);
 }
 
 /* All rows, `step` a call; 0: as tokens of both branches in turn, whose blocks are completed by the
- * rows themselves. */
+ * rows themselves. `out` has room for what is attended, and for the compressed keys after it. */
 static void run(const struct device_inputs *of, int64_t step, char *out, float *lse)
 {
     const struct shape *shape = of->shape;
@@ -253,7 +268,9 @@ static void run(const struct device_inputs *of, int64_t step, char *out, float *
         } else if (!in_turn) {
             represent(of, &args, 0);
         }
-        attend(of, &args, (char *)of->q + at * row, out + at * row, lse + at * shape->n_heads);
+        char *compressed = compresses(&args.plan->selection) ? out + (shape->rows + at) * row : NULL;
+        attend(of, &args, (char *)of->q + at * row, out + at * row, compressed,
+               lse + at * shape->n_heads);
     }
 }
 
@@ -267,6 +284,9 @@ static void reference(const struct device_inputs *of, float *queries, float *out
     args.offset = shape->offset[0];
     args.capacity = cache_rows(shape);
     args.out = out;
+    args.compressed = compresses(&of->in->plan.selection)
+                          ? out + shape->rows * shape->n_heads * shape->head_dim
+                          : NULL;
     args.lse = lse;
     args.workspace = dpe_alloc(
         ops->attention_workspace(&of->in->config, &of->in->plan, shape->capacity, shape->rows, 1),
@@ -306,7 +326,8 @@ static int check(enum plan_kind kind, struct shape shape, const struct dpe_selec
                  bool branches, enum dpe_dtype dtype)
 {
     struct inputs in = inputs_make(kind, &shape);
-    int64_t n = shape.rows * shape.n_heads * shape.head_dim;
+    int64_t n_q = shape.rows * shape.n_heads * shape.head_dim;
+    int64_t n = (compresses(selection) ? 2 : 1) * n_q;
     int64_t n_lse = shape.rows * shape.n_heads;
     int64_t d = shape.head_dim;
     int problems = 0;
@@ -316,7 +337,7 @@ static int check(enum plan_kind kind, struct shape shape, const struct dpe_selec
     }
     int64_t rows = cache_rows(&shape);
     struct device_inputs of = {.dtype = dtype, .in = &in, .shape = &shape};
-    of.q = to_device(in.q, n, dtype);
+    of.q = to_device(in.q, n_q, dtype);
     of.k = to_device(in.k, shape.n_kv_heads * rows * d, dtype);
     of.v = to_device(in.v, shape.n_kv_heads * rows * d, dtype);
     float *queries = dpe_selection_keeps_queries(selection) ? keep_queries(&in, &shape) : NULL;
@@ -376,7 +397,11 @@ static void random_selections(void **state)
     struct dpe_rng rng;
     int problems = 0;
     dpe_rng_seed(&rng, 1921, 1);
-    for (int i = 0; i < 40; i++) {
+    for (int i = 0; i < 56; i++) {
+        static const enum dpe_representative kinds[] = {
+            DPE_REPRESENT_MEAN, DPE_REPRESENT_COMPRESSED, DPE_REPRESENT_EXTREMES,
+            DPE_REPRESENT_ATTENDED, DPE_REPRESENT_COMPRESSED, DPE_REPRESENT_KEYS,
+            DPE_REPRESENT_WEIGHTED};
         int64_t kv = 1 + dpe_rng_below(&rng, 2);
         struct shape shape = {
             .n_kv_heads = kv,
@@ -388,9 +413,8 @@ static void random_selections(void **state)
         };
         shape.capacity = shape.start + shape.rows + dpe_rng_below(&rng, 20);
         struct dpe_selection selection = random_selection(&rng, shape.start + shape.rows);
-        selection.representative = (enum dpe_representative)(i % DPE_REPRESENT_PROBABILITY);
+        selection.representative = kinds[i % (int)(sizeof kinds / sizeof kinds[0])];
         selection.slashes = 0;
-        selection.first = 0;
         emulate_set_seed((uint64_t)i % 3);
         problems += check((enum plan_kind)dpe_rng_below(&rng, N_PLANS), shape, &selection,
                           i % 2 == 1, i % 4 < 2 ? DPE_F32 : DPE_BF16);
@@ -413,6 +437,10 @@ static void many_keys(void **state)
     s.local = 130;
     s.k = 25;
     assert_int_equal(check(FOUR, shape, &s, false, DPE_BF16), 0);
+    s = (struct dpe_selection){.block = 2, .local = 3, .k = 6, .refresh = 1, .first = 1,
+                               .representative = DPE_REPRESENT_COMPRESSED,
+                               .unit = DPE_CHOICE_KV_HEAD, .scored = DPE_SCORE_TRUE};
+    assert_int_equal(check(FOUR, shape, &s, false, DPE_F32), 0);
 }
 
 int main(void)
