@@ -51,12 +51,6 @@ dpe_status dpe_selection_check(const struct dpe_selection *s, struct dpe_error *
     return status;
 }
 
-int64_t dpe_selection_distances(const struct dpe_selection *s, int64_t m)
-{
-    int64_t far = dpe_selection_chooser(s, m) + 1 - s->local;
-    return s->slashes > 0 && far > 0 ? far : 0;
-}
-
 /* ------------------------------------------------------------------------------------ choosing */
 
 /* Whether score a of block i goes before score b of block j. */

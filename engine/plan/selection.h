@@ -123,7 +123,12 @@ DPE_HOST_DEVICE static inline int64_t dpe_selection_complete(const struct dpe_se
     return m + 1 > s->sinks ? (m + 1 - s->sinks) / s->block : 0;
 }
 /** Distances that may be chosen for the query at m: local, local + 1, …; 0 without slashes. */
-int64_t dpe_selection_distances(const struct dpe_selection *s, int64_t m);
+DPE_HOST_DEVICE static inline int64_t dpe_selection_distances(const struct dpe_selection *s,
+                                                              int64_t m)
+{
+    int64_t far = dpe_selection_chooser(s, m) + 1 - s->local;
+    return s->slashes > 0 && far > 0 ? far : 0;
+}
 /** What was chosen for a query, both ascending: blocks, and distances as local + index. */
 struct dpe_choice {
     const int32_t *blocks, *slashes;

@@ -11,9 +11,10 @@ static const uint64_t SLAB_BYTES = DPE_CUDA_SLAB_BYTES;
 
 /* Of calls whose queries see at most so many keys. */
 struct layout {
-    int64_t units, blocks, chosen;
-    uint64_t scores, probabilities, lists; /* bytes of a group */
-    uint64_t group;                        /* all of them */
+    int64_t units, blocks, chosen, distances, slashes, last;
+    uint64_t scores, far, probabilities, sums, lists, far_lists; /* bytes of a group */
+    uint64_t group;                                              /* all of them */
+    uint64_t before;                                             /* bytes of a row */
 };
 
 static struct layout lay_out(const struct dpe_selection *s, int64_t n_heads, int64_t n_kv_heads,
@@ -29,8 +30,40 @@ static struct layout lay_out(const struct dpe_selection *s, int64_t n_heads, int
                                ? (uint64_t)(n_heads * layout.blocks) * sizeof(float)
                                : 0;
     layout.lists = (uint64_t)(layout.units * layout.chosen) * sizeof(int32_t);
-    layout.group = layout.scores + layout.probabilities + layout.lists;
+    if (s->representative == DPE_REPRESENT_PROBABILITY) {
+        layout.distances = s->slashes > 0 ? keys : 0;
+        layout.slashes = s->slashes < keys ? s->slashes : keys;
+        layout.last = s->last < keys ? s->last : keys;
+        bool counted = s->slashes > 0 && s->positions == DPE_PLACE_PACKED;
+        layout.before =
+            counted ? (uint64_t)(layout.units * (layout.chosen + 1)) * sizeof(int32_t) : 0;
+    }
+    layout.far = (uint64_t)(layout.units * layout.distances) * sizeof(double);
+    layout.sums = (uint64_t)(n_heads * layout.last) * 3 * sizeof(float);
+    layout.far_lists = (uint64_t)(layout.units * layout.slashes) * sizeof(int32_t);
+    layout.group = layout.scores + layout.far + layout.probabilities + layout.sums + layout.lists +
+                   layout.far_lists;
     return layout;
+}
+
+/* Bytes of a group of so many rows. */
+static uint64_t group_bytes(const struct layout *layout, int64_t rows)
+{
+    return layout->group + (uint64_t)rows * layout->before;
+}
+
+/* How many of a call's `rows` rows from position `start` on a slab takes. It ends where a group ends,
+ * since the next slab would choose for the rest again. Rows of branches are groups of their own. */
+static int64_t slab_rows(const struct dpe_selection *s, const struct layout *layout, bool branches,
+                         int64_t start, int64_t rows)
+{
+    const int64_t every = branches ? 1 : s->refresh;
+    const int64_t groups = (int64_t)(SLAB_BYTES / group_bytes(layout, every < rows ? every : rows));
+    if (groups >= rows) {
+        return rows;
+    }
+    int64_t most = (groups < 1 ? 1 : groups) * every - (branches ? 0 : start % every);
+    return most < rows ? most : rows;
 }
 
 uint64_t dpe_cuda_select_workspace(const struct dpe_config *config, const struct dpe_plan *plan,
@@ -40,11 +73,14 @@ uint64_t dpe_cuda_select_workspace(const struct dpe_config *config, const struct
     if (!dpe_selects(&plan->selection)) {
         return parts;
     }
-    uint64_t group = lay_out(&plan->selection, config->n_heads, config->n_kv_heads, keys).group;
+    const struct dpe_selection *s = &plan->selection;
+    const struct layout layout = lay_out(s, config->n_heads, config->n_kv_heads, keys);
+    uint64_t group = group_bytes(&layout, s->refresh < rows ? s->refresh : rows);
     uint64_t most = SLAB_BYTES > group ? SLAB_BYTES : group;
     uint64_t bytes = 0;
     /* A slab of a call that sees fewer keys may have more groups, but no more bytes. */
-    bool over = __builtin_mul_overflow(group, (uint64_t)rows, &bytes) || bytes > most;
+    bool over =
+        __builtin_mul_overflow(group_bytes(&layout, 1), (uint64_t)rows, &bytes) || bytes > most;
     return parts + (over ? most : bytes);
 }
 
@@ -127,6 +163,24 @@ void dpe_cuda_represent(struct dpe_backend *b, const struct dpe_attention *args)
     }
 }
 
+/* What the groups of a slab have, after their scores. */
+static void place_groups(struct dpe_select *call, const struct layout *layout)
+{
+    const uint64_t groups = (uint64_t)call->groups;
+    char *at = (char *)call->scores + groups * layout->scores;
+    call->far = (void *)at;
+    at += groups * layout->far;
+    call->probabilities = (void *)at;
+    at += groups * layout->probabilities;
+    call->sums = (void *)at;
+    at += groups * layout->sums;
+    call->lists = (void *)at;
+    at += groups * layout->lists;
+    call->far_lists = (void *)at;
+    at += groups * layout->far_lists;
+    call->before = layout->before == 0 ? NULL : (void *)at;
+}
+
 void dpe_cuda_attention_select(struct dpe_backend *b, const struct dpe_attention *args)
 {
     const struct dpe_selection *s = &b->plans[0].plan->selection;
@@ -134,14 +188,15 @@ void dpe_cuda_attention_select(struct dpe_backend *b, const struct dpe_attention
         lay_out(s, args->n_heads, args->n_kv_heads, dpe_attention_keys(args));
     const int64_t seen = dpe_selection_keys(s, dpe_attention_keys(args) - 1);
     const int64_t row = args->n_heads * args->head_dim * (int64_t)b->element;
-    int64_t slab = (int64_t)(SLAB_BYTES / layout.group);
-    slab = slab < 1 ? 1 : slab;
     struct dpe_select call = call_of(b, &b->plans[0], args);
     call.units = layout.units;
     call.blocks = layout.blocks;
     call.chosen = layout.chosen;
-    for (int64_t r = 0; r < args->rows && !b->failed; r += slab) {
-        call.rows = args->rows - r < slab ? args->rows - r : slab;
+    call.distances = layout.distances;
+    call.slashes = layout.slashes;
+    call.last = layout.last;
+    for (int64_t r = 0; r < args->rows && !b->failed; r += call.rows) {
+        call.rows = slab_rows(s, &layout, args->positions != NULL, args->start + r, args->rows - r);
         call.q = (const char *)args->q + r * row;
         call.out = (char *)args->out + r * row;
         call.lse = args->lse == NULL ? NULL : args->lse + r * args->n_heads;
@@ -158,9 +213,7 @@ void dpe_cuda_attention_select(struct dpe_backend *b, const struct dpe_attention
         call.parts = dpe_select_parts(call.rows, args->n_heads, seen);
         call.partial = args->workspace;
         call.scores = (void *)((char *)args->workspace + dpe_select_partial_bytes(args->head_dim));
-        call.probabilities = (void *)((char *)call.scores + (uint64_t)call.groups * layout.scores);
-        call.lists =
-            (void *)((char *)call.probabilities + (uint64_t)call.groups * layout.probabilities);
+        place_groups(&call, &layout);
         DPE_CUDA_LAUNCH(b, dpe_select_choose(&call));
         DPE_CUDA_LAUNCH(b, dpe_select_attend(&call));
     }

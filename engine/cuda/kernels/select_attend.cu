@@ -2,7 +2,7 @@
  * or a part of its keys; its warps take the keys 32 at a time, each with a softmax of its own.
  * These are put together at the end, and those of parts by a second kernel. */
 #include "engine/cuda/kernels/log_n.cuh"
-#include "engine/cuda/kernels/select.cuh"
+#include "engine/cuda/kernels/select_seen.cuh"
 
 namespace
 {
@@ -14,53 +14,6 @@ enum {
 };
 /* Keys that a thread block takes at a time, and thread blocks of a call that is taken in parts. */
 enum { ROUND = KEYS * DPE_SELECT_WARPS, MOST_PARTS = 2048 };
-
-/* What a query sees, in order: the sinks, the chosen blocks, and all from `rest` on. */
-struct seen {
-    int64_t position;
-    int64_t sinks, in_blocks, n; /* keys: sinks, of blocks, all */
-    int64_t rest;
-    const int32_t *blocks;
-};
-
-__device__ struct seen find_seen(const struct dpe_select &a, int64_t r, int64_t head)
-{
-    const struct dpe_selection &s = a.selection;
-    struct seen found;
-    int64_t m = dpe_select_position(a, r);
-    int64_t candidates = dpe_selection_candidates(&s, m);
-    int64_t unit = head / (a.n_heads / a.units);
-    found.position = m;
-    found.sinks = s.sinks < m + 1 ? s.sinks : m + 1;
-    found.in_blocks = (candidates < s.k ? candidates : s.k) * s.block;
-    found.rest = s.sinks + candidates * s.block;
-    found.n = found.sinks + found.in_blocks + (found.rest <= m ? m + 1 - found.rest : 0);
-    found.blocks = a.lists + (dpe_select_group(a, r) * a.units + unit) * a.chosen;
-    return found;
-}
-
-/* The i-th key that a query sees. */
-__device__ int64_t key_of(const struct dpe_select &a, const struct seen &seen, int64_t i)
-{
-    if (i < seen.sinks) {
-        return i;
-    }
-    i -= seen.sinks;
-    if (i < seen.in_blocks) {
-        int64_t block = seen.blocks[i / a.selection.block];
-        return a.selection.sinks + block * a.selection.block + i % a.selection.block;
-    }
-    return seen.rest + i - seen.in_blocks;
-}
-
-/* Where it stands. */
-__device__ int64_t place_of(const struct dpe_select &a, const struct seen &seen, int64_t i,
-                            int64_t n)
-{
-    int64_t near = seen.position - a.selection.local + 1;
-    bool constant = a.selection.positions == DPE_PLACE_CONSTANT;
-    return a.selection.positions == DPE_PLACE_PACKED ? i : constant && n < near ? near : n;
-}
 
 /* The band of a query and a key at these places, −1: masked. */
 __device__ int band_of(const struct dpe_select &a, int64_t query, int64_t key)
@@ -323,6 +276,57 @@ __device__ void end(const struct dpe_select &a, int64_t head, int h,
     }
 }
 
+/* The sum of the values of the threads up to this one, and of all. Ends with a barrier. */
+__device__ int sum_up_to(int value, int *all)
+{
+    __shared__ int parts[DPE_SELECT_WARPS];
+    const unsigned warp = threadIdx.x / 32;
+    for (unsigned by = 1; by < 32; by *= 2) {
+        int before = __shfl_up_sync(0xffffffffU, value, by);
+        value += threadIdx.x % 32 >= by ? before : 0;
+    }
+    if (threadIdx.x % 32 == 31) {
+        parts[warp] = value;
+    }
+    __syncthreads();
+    *all = 0;
+    for (unsigned w = 0; w < DPE_SELECT_WARPS; w++) {
+        value += w < warp ? parts[w] : 0;
+        *all += parts[w];
+    }
+    __syncthreads();
+    return value;
+}
+
+/* Grid: rows, units. Keys at chosen distances before each chosen block, and before the keys after
+ * the last candidate, that are in no block and are no sinks. */
+__global__ void __launch_bounds__(DPE_SELECT_THREADS)
+    count_before(const __grid_constant__ struct dpe_select a)
+{
+    const int64_t heads = a.n_heads / a.units;
+    const struct dpe_seen seen = dpe_seen_find(a, blockIdx.x, blockIdx.y * heads);
+    const int64_t n = dpe_seen_blocks(a, seen);
+    int32_t *before = a.before + (blockIdx.x * a.units + blockIdx.y) * (a.chosen + 1);
+    int sum = 0;
+    for (int64_t first = 0; first <= n; first += DPE_SELECT_THREADS) {
+        int64_t b = first + threadIdx.x;
+        int between = 0;
+        int all = 0;
+        if (b <= n) {
+            int64_t from =
+                b == 0 ? a.selection.sinks : dpe_seen_start(a, seen, b - 1) + a.selection.block;
+            between =
+                static_cast<int>(dpe_seen_slashes_before(a, seen, dpe_seen_start(a, seen, b)) -
+                                 dpe_seen_slashes_before(a, seen, from));
+        }
+        int here = sum + sum_up_to(between, &all);
+        if (b <= n) {
+            before[b] = here;
+        }
+        sum += all;
+    }
+}
+
 /* Grid: rows, heads HEADS at a time, parts. */
 template <class T, int HEADS>
 __global__ void __launch_bounds__(DPE_SELECT_THREADS, 2)
@@ -338,8 +342,8 @@ __global__ void __launch_bounds__(DPE_SELECT_THREADS, 2)
     const int warp = static_cast<int>(threadIdx.x / 32);
     const int lane = static_cast<int>(threadIdx.x % 32);
     const struct heads heads = find_heads<HEADS>(a);
-    const struct seen seen = find_seen(a, blockIdx.x, heads.first);
-    const int64_t place = a.selection.positions == DPE_PLACE_PACKED ? seen.n - 1 : seen.position;
+    const struct dpe_seen seen = dpe_seen_find(a, blockIdx.x, heads.first);
+    const int64_t place = dpe_seen_query(a, seen);
     const int64_t offset = dpe_select_offset(a, blockIdx.x);
     struct keys<HEADS> &keys = memory.keys[warp];
     float largest[HEADS];
@@ -354,12 +358,12 @@ __global__ void __launch_bounds__(DPE_SELECT_THREADS, 2)
     for (int64_t first = static_cast<int64_t>(blockIdx.z) * ROUND + warp * KEYS; first < seen.n;
          first += static_cast<int64_t>(gridDim.z) * ROUND) {
         int64_t i = first + lane;
-        int64_t n = i < seen.n ? key_of(a, seen, i) : 0;
-        int64_t at = place_of(a, seen, i, n);
-        const int band = i < seen.n ? band_of(a, place, at) : -1;
+        int64_t at = 0;
+        int64_t n = i < seen.n ? dpe_seen_key(a, seen, i, &at) : -1;
+        const int band = n >= 0 ? band_of(a, place, at) : -1;
         keys.band[lane] = band;
         keys.place[lane] = at;
-        keys.row[lane] = dpe_select_row(a, offset, n);
+        keys.row[lane] = dpe_select_row(a, offset, n >= 0 ? n : 0);
         __syncwarp();
         float logits[HEADS];
         float rescale[HEADS];
@@ -433,7 +437,13 @@ template <class T> static int launch(const struct dpe_select *call)
         share ? (group + MOST_HEADS - 1) / MOST_HEADS * call->n_kv_heads : call->n_heads;
     dim3 grid(static_cast<unsigned>(call->rows), static_cast<unsigned>(blocks),
               static_cast<unsigned>(call->parts));
-    int code = share ? dpe_launch((attend<T, MOST_HEADS>), grid, DPE_SELECT_THREADS,
+    int code = 0;
+    if (call->before != NULL) {
+        const dim3 units(grid.x, static_cast<unsigned>(call->units));
+        code = dpe_launch(count_before, units, DPE_SELECT_THREADS, 0, NULL, *call);
+    }
+    code = code != 0 ? code
+           : share   ? dpe_launch((attend<T, MOST_HEADS>), grid, DPE_SELECT_THREADS,
                                   shared_bytes<MOST_HEADS>(*call), NULL, *call)
                      : dpe_launch((attend<T, 1>), grid, DPE_SELECT_THREADS, shared_bytes<1>(*call),
                                   NULL, *call);

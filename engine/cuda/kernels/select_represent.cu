@@ -279,9 +279,7 @@ bool dpe_select_supports(const struct dpe_selection *selection, const char **wha
 {
     bool own = selection->representative == DPE_REPRESENT_ATTENDED ||
                selection->representative == DPE_REPRESENT_WEIGHTED;
-    *what = selection->representative == DPE_REPRESENT_PROBABILITY
-                ? "choose by the probabilities of keys"
-            : own && selection->block > DPE_SELECT_MOST_BLOCK
+    *what = own && selection->block > DPE_SELECT_MOST_BLOCK
                 ? "represent blocks of more than 4096 keys by what attends to them"
                 : NULL;
     return *what == NULL;

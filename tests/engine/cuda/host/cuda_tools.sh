@@ -39,8 +39,8 @@ row = json.loads(open(sys.argv[1]).read())
 assert row["length"] == 20 and row["prefill_s"] > 0 and row["token_s"] > 0, row' "$work/json" || failed=1
 for device in cpu cuda; do
     expect 0 "^moba:block=4 *20  prefill" --device $device --method moba:block=4,k=2
+    expect 0 "^vertical-sla *20  prefill" --device $device --method vertical-slash
 done
-expect 69 "device cuda does not choose by the probabilities of keys yet" --device cuda --method vertical-slash
 expect 0 "emulated device" --device auto
 expect 0 "emulated device 1" --device cuda:1
 expect 69 "cuda:7: expected a number from 0 to 1" --device cuda:7

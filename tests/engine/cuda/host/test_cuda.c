@@ -55,8 +55,6 @@ static void refusals(void **state)
         {"families/gemma2", "infllm:block=8", NULL,
          "device cuda does not choose keys under a cap of attention's logits yet (infllm:"},
         {"llama", "rope", with_wide_heads, "a head dimension of 1024"},
-        {"llama", "vertical-slash:columns=2", NULL,
-         "device cuda does not choose by the probabilities of keys yet (vertical-slash:"},
         {"llama", "infllm:block=5000", NULL,
          "device cuda does not represent blocks of more than 4096 keys by what attends to them yet"},
         {"llama", "dpe:window=5,groups=3,scales=1/2.5/4,exact=1", NULL,

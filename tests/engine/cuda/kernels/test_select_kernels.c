@@ -191,6 +191,15 @@ static bool compresses(const struct dpe_selection *s)
     return s->representative == DPE_REPRESENT_COMPRESSED && s->refresh == 1;
 }
 
+/* Room for n numbers, each byte of which is this. */
+static void *room_of(int64_t n, size_t size, int byte)
+{
+    void *room = dpe_alloc((size_t)n + 1, size);
+    assert_non_null(room);
+    memset(room, byte, ((size_t)n + 1) * size);
+    return room;
+}
+
 static void attend(const struct device_inputs *of, const struct dpe_attention *args, const void *q,
                    void *out, void *compressed, float *lse)
 {
@@ -204,31 +213,38 @@ static void attend(const struct device_inputs *of, const struct dpe_attention *a
     call.groups = args->positions != NULL
                       ? args->rows
                       : (args->start + args->rows - 1) / s->refresh - args->start / s->refresh + 1;
-    size_t lists = (size_t)(call.groups * call.units);
-    double *scores = dpe_alloc(lists * (size_t)call.blocks, sizeof *scores);
-    call.lists = dpe_alloc(lists * (size_t)(call.chosen + 1), sizeof *call.lists);
     const int64_t keys = dpe_attention_keys(args);
-    int32_t parts = dpe_select_parts(args->rows, args->n_heads, dpe_selection_keys(s, keys - 1));
-    assert_true(scores != NULL && call.lists != NULL);
-    const size_t probabilities = (size_t)(call.groups * args->n_heads * call.blocks);
-    call.probabilities = dpe_alloc(probabilities, sizeof *call.probabilities);
-    assert_non_null(call.probabilities);
-    memset(call.probabilities, 0xff, probabilities * sizeof *call.probabilities);
-    memset(call.lists, 0x7f, lists * (size_t)(call.chosen + 1) * sizeof *call.lists);
-    memset(scores, 0xff, lists * (size_t)call.blocks * sizeof *scores);
-    call.parts = parts;
-    call.partial = dpe_alloc((size_t)(args->rows * args->n_heads * parts * (args->head_dim + 2)),
-                             sizeof *call.partial);
-    call.scores = scores;
+    const int64_t lists = call.groups * call.units;
+    bool counted = s->slashes > 0 && s->positions == DPE_PLACE_PACKED;
+    call.distances = s->slashes > 0 ? keys : 0;
+    call.slashes = s->slashes < keys ? s->slashes : keys;
+    call.last = s->last < keys ? s->last : keys;
+    call.scores = room_of(lists * call.blocks, sizeof *call.scores, 0xff);
+    call.far = room_of(lists * call.distances, sizeof *call.far, 0xff);
+    call.probabilities =
+        room_of(call.groups * args->n_heads * call.blocks, sizeof *call.probabilities, 0xff);
+    call.sums = room_of(call.groups * args->n_heads * call.last * 3, sizeof *call.sums, 0xff);
+    call.lists = room_of(lists * call.chosen, sizeof *call.lists, 0x7f);
+    call.far_lists = room_of(lists * call.slashes, sizeof *call.far_lists, 0x7f);
+    call.before =
+        counted ? room_of(args->rows * call.units * (call.chosen + 1), sizeof *call.before, 0x7f)
+                : NULL;
+    call.parts = dpe_select_parts(args->rows, args->n_heads, dpe_selection_keys(s, keys - 1));
+    call.partial = room_of(args->rows * args->n_heads * call.parts * (args->head_dim + 2),
+                           sizeof *call.partial, 0xff);
     call.q = q;
     call.out = out;
     call.compressed = compressed;
     call.lse = lse;
     made(dpe_select_choose(&call));
     made(dpe_select_attend(&call));
-    free(scores);
+    free(call.scores);
+    free(call.far);
     free(call.probabilities);
+    free(call.sums);
     free(call.lists);
+    free(call.far_lists);
+    free(call.before);
     free(call.partial);
 }
 
@@ -354,14 +370,14 @@ static int check(enum plan_kind kind, struct shape shape, const struct dpe_selec
     reference(&of, queries, want, want_lse);
     const int64_t steps[] = {shape.rows, 7, 0};
     for (int s = 0; s < (branches ? 3 : 2); s++) {
-        char what[200];
+        char what[240];
         snprintf(what, sizeof what,
                  "%s, plan %d, heads %d/%d, start %d, rows %d by %d, block %d, sinks %d, local %d, "
-                 "k %d, refresh %d, %s, %s, %s, %s",
+                 "k %d, refresh %d, slashes %d, %s, %s, %s, %s",
                  dtype == DPE_F32 ? "f32" : "bf16", (int)kind, (int)shape.n_heads,
                  (int)shape.n_kv_heads, (int)shape.start, (int)shape.rows, (int)steps[s],
                  (int)selection->block, (int)selection->sinks, (int)selection->local,
-                 (int)selection->k, (int)selection->refresh,
+                 (int)selection->k, (int)selection->refresh, (int)selection->slashes,
                  dpe_selection_word(DPE_SELECTION_REPRESENTATIVE, (int)selection->representative),
                  dpe_selection_word(DPE_SELECTION_UNIT, (int)selection->unit),
                  dpe_selection_word(DPE_SELECTION_POSITIONS, (int)selection->positions),
@@ -397,11 +413,11 @@ static void random_selections(void **state)
     struct dpe_rng rng;
     int problems = 0;
     dpe_rng_seed(&rng, 1921, 1);
-    for (int i = 0; i < 56; i++) {
+    for (int i = 0; i < 90; i++) {
         static const enum dpe_representative kinds[] = {
-            DPE_REPRESENT_MEAN, DPE_REPRESENT_COMPRESSED, DPE_REPRESENT_EXTREMES,
-            DPE_REPRESENT_ATTENDED, DPE_REPRESENT_COMPRESSED, DPE_REPRESENT_KEYS,
-            DPE_REPRESENT_WEIGHTED};
+            DPE_REPRESENT_MEAN,       DPE_REPRESENT_PROBABILITY, DPE_REPRESENT_COMPRESSED,
+            DPE_REPRESENT_EXTREMES,   DPE_REPRESENT_PROBABILITY, DPE_REPRESENT_ATTENDED,
+            DPE_REPRESENT_COMPRESSED, DPE_REPRESENT_KEYS,        DPE_REPRESENT_WEIGHTED};
         int64_t kv = 1 + dpe_rng_below(&rng, 2);
         struct shape shape = {
             .n_kv_heads = kv,
@@ -414,7 +430,8 @@ static void random_selections(void **state)
         shape.capacity = shape.start + shape.rows + dpe_rng_below(&rng, 20);
         struct dpe_selection selection = random_selection(&rng, shape.start + shape.rows);
         selection.representative = kinds[i % (int)(sizeof kinds / sizeof kinds[0])];
-        selection.slashes = 0;
+        bool probability = selection.representative == DPE_REPRESENT_PROBABILITY;
+        selection.slashes = probability ? dpe_rng_below(&rng, 12) : 0;
         emulate_set_seed((uint64_t)i % 3);
         problems += check((enum plan_kind)dpe_rng_below(&rng, N_PLANS), shape, &selection,
                           i % 2 == 1, i % 4 < 2 ? DPE_F32 : DPE_BF16);
@@ -440,6 +457,12 @@ static void many_keys(void **state)
     s = (struct dpe_selection){.block = 2, .local = 3, .k = 6, .refresh = 1, .first = 1,
                                .representative = DPE_REPRESENT_COMPRESSED,
                                .unit = DPE_CHOICE_KV_HEAD, .scored = DPE_SCORE_TRUE};
+    assert_int_equal(check(FOUR, shape, &s, false, DPE_F32), 0);
+    /* More chosen blocks than a thread block has threads, and distances among them. */
+    s = (struct dpe_selection){.block = 1, .sinks = 2, .local = 20, .k = 270, .refresh = 2,
+                               .last = 5, .slashes = 200,
+                               .representative = DPE_REPRESENT_PROBABILITY,
+                               .unit = DPE_CHOICE_KV_HEAD, .positions = DPE_PLACE_PACKED};
     assert_int_equal(check(FOUR, shape, &s, false, DPE_F32), 0);
 }
 
