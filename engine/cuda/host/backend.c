@@ -189,12 +189,6 @@ static dpe_status cuda_supports(const struct dpe_config *config, const struct dp
         return dpe_fail(err, DPE_NO_DEVICE, "device cuda does not %s yet (%s); use --device cpu",
                         missing, plan->name);
     }
-    if (dpe_selects(&plan->selection) && plan->attention_cap > 0.0) {
-        return dpe_fail(err, DPE_NO_DEVICE,
-                        "device cuda does not choose keys under a cap of attention's logits yet (%s); "
-                        "use --device cpu",
-                        plan->name);
-    }
     if (plan->exact) {
         return dpe_fail(
             err, DPE_NO_DEVICE,

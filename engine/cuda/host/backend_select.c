@@ -120,6 +120,7 @@ static struct dpe_select call_of(const struct dpe_backend *b, const struct dpe_c
         .chunk = plan->chunk > 0 ? plan->chunk : 1,
         .mask = on_device->mask == NULL ? NULL : on_device->mask + args->layer * plan->n_heads * plan->n_pairs,
         .scale = (float)dpe_plan_query_scale(plan, 0),
+        .cap = (float)plan->attention_cap,
         .log_n = dpe_log_n_of(plan),
     };
     for (int i = 0; i < plan->n_bands; i++) {

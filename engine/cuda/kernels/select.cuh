@@ -114,6 +114,12 @@ __device__ static inline float dpe_select_dot(const float *x, const T *row, int6
     return dpe_warp_sum(sum);
 }
 
+/** A logit under the cap. */
+__device__ static inline float dpe_select_capped(const struct dpe_select &a, float logit)
+{
+    return a.cap > 0.0f ? a.cap * tanhf(logit / a.cap) : logit;
+}
+
 /** f<dtype of the call>(call). */
 #define DPE_SELECT_FOR(call, f)                                                                    \
     ((call)->dtype == DPE_F32    ? f<float>(call)                                                  \

@@ -42,6 +42,7 @@ struct dpe_select {
     int64_t chunk;       /**< ≥ 1 */
     const uint8_t *mask; /**< [n_heads][head_dim / 2] of the layer, or NULL */
     float scale;         /**< as in struct dpe_flash */
+    float cap;           /**< logits become cap · tanh(logit / cap); 0: they stay */
     struct dpe_log_n log_n;
     /** @name Of dpe_select_choose, and read by dpe_select_attend */
     /**@{*/

@@ -379,6 +379,10 @@ __global__ void __launch_bounds__(DPE_SELECT_THREADS, 2)
                 logits[u / AT_ONCE] = own ? logit : logits[u / AT_ONCE];
             }
         }
+#pragma unroll
+        for (int h = 0; h < HEADS && a.cap > 0.0f; h++) {
+            logits[h] = band >= 0 ? dpe_select_capped(a, logits[h]) : -INFINITY;
+        }
         weigh<HEADS>(logits, largest, sums, rescale, keys);
         __syncwarp();
         add_values<T, HEADS>(a, heads, keys, rescale, memory.o + warp * a.head_dim);

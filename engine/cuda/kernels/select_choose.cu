@@ -176,7 +176,7 @@ __global__ void __launch_bounds__(DPE_SELECT_THREADS, 2)
     load_query<T>(a, who, who.position, head, x);
     __syncthreads();
     for (int64_t i = threadIdx.x / 32; i < n; i += DPE_SELECT_WARPS) {
-        float logit = factor * score_mark(a, who, head, i, x);
+        float logit = dpe_select_capped(a, factor * score_mark(a, who, head, i, x));
         most = fmaxf(most, logit);
         if (threadIdx.x % 32 == 0) {
             p[i] = logit;
@@ -250,7 +250,7 @@ __global__ void __launch_bounds__(DPE_SELECT_THREADS, 2)
         load_query<T>(a, who, m, head, x);
         __syncthreads();
         for (int64_t n = threadIdx.x / 32; n <= m; n += DPE_SELECT_WARPS) {
-            float logit = factor * score_key<T>(a, who, head, n, x);
+            float logit = dpe_select_capped(a, factor * score_key<T>(a, who, head, n, x));
             float before = largest;
             largest = fmaxf(before, logit);
             sum = sum * static_cast<double>(expf(before - largest)) +
@@ -278,8 +278,8 @@ __device__ double sum_probabilities(const struct dpe_select &a, const struct cho
 {
     double total = 0.0;
     for (int64_t n = first; n < end && n <= m; n++) {
-        float p = expf(sums[0] * score_key<T>(a, who, head, n, x) - sums[1]) * sums[2];
-        total += static_cast<double>(p);
+        float logit = dpe_select_capped(a, sums[0] * score_key<T>(a, who, head, n, x));
+        total += static_cast<double>(expf(logit - sums[1]) * sums[2]);
     }
     return total;
 }

@@ -52,8 +52,6 @@ static void refusals(void **state)
         void (*change)(struct dpe_config *config); /* NULL: the model is as it is */
         const char *words;
     } rows[] = {
-        {"families/gemma2", "infllm:block=8", NULL,
-         "device cuda does not choose keys under a cap of attention's logits yet (infllm:"},
         {"llama", "rope", with_wide_heads, "a head dimension of 1024"},
         {"llama", "infllm:block=5000", NULL,
          "device cuda does not represent blocks of more than 4096 keys by what attends to them yet"},

@@ -186,10 +186,6 @@ static void under_plans(void **state)
             if (p == 1) {
                 tiny_mask(&plan);
             }
-            if (dpe_selects(&plan.selection) && plan.attention_cap > 0.0) {
-                dpe_plan_free(&plan); /* refused: test_cuda */
-                continue;
-            }
             double error = branches_error(&tiny, &plan);
             printf("%s under %s: worst difference %.2e\n", folders[i], plans[p], error);
             assert_true(error <= 2e-5);

@@ -153,6 +153,7 @@ static struct dpe_select call_of(const struct device_inputs *of, const struct dp
         .mask =
             plan->mask == NULL ? NULL : plan->mask + args->layer * plan->n_heads * plan->n_pairs,
         .scale = (float)dpe_plan_query_scale(plan, 0),
+        .cap = (float)plan->attention_cap,
         .log_n = dpe_log_n_of(plan),
     };
     for (int i = 0; i < plan->n_bands; i++) {
@@ -338,8 +339,9 @@ static void scatter_both(struct inputs *in, struct shape *shape)
     in->v = v;
 }
 
+/* cap: of the logits, 0: none. */
 static int check(enum plan_kind kind, struct shape shape, const struct dpe_selection *selection,
-                 bool branches, enum dpe_dtype dtype)
+                 bool branches, double cap, enum dpe_dtype dtype)
 {
     struct inputs in = inputs_make(kind, &shape);
     int64_t n_q = shape.rows * shape.n_heads * shape.head_dim;
@@ -348,6 +350,7 @@ static int check(enum plan_kind kind, struct shape shape, const struct dpe_selec
     int64_t d = shape.head_dim;
     int problems = 0;
     in.plan.selection = *selection;
+    in.plan.attention_cap = cap;
     if (branches) {
         scatter_both(&in, &shape);
     }
@@ -373,11 +376,11 @@ static int check(enum plan_kind kind, struct shape shape, const struct dpe_selec
         char what[240];
         snprintf(what, sizeof what,
                  "%s, plan %d, heads %d/%d, start %d, rows %d by %d, block %d, sinks %d, local %d, "
-                 "k %d, refresh %d, slashes %d, %s, %s, %s, %s",
+                 "k %d, refresh %d, slashes %d, cap %g, %s, %s, %s, %s",
                  dtype == DPE_F32 ? "f32" : "bf16", (int)kind, (int)shape.n_heads,
                  (int)shape.n_kv_heads, (int)shape.start, (int)shape.rows, (int)steps[s],
                  (int)selection->block, (int)selection->sinks, (int)selection->local,
-                 (int)selection->k, (int)selection->refresh, (int)selection->slashes,
+                 (int)selection->k, (int)selection->refresh, (int)selection->slashes, cap,
                  dpe_selection_word(DPE_SELECTION_REPRESENTATIVE, (int)selection->representative),
                  dpe_selection_word(DPE_SELECTION_UNIT, (int)selection->unit),
                  dpe_selection_word(DPE_SELECTION_POSITIONS, (int)selection->positions),
@@ -434,7 +437,7 @@ static void random_selections(void **state)
         selection.slashes = probability ? dpe_rng_below(&rng, 12) : 0;
         emulate_set_seed((uint64_t)i % 3);
         problems += check((enum plan_kind)dpe_rng_below(&rng, N_PLANS), shape, &selection,
-                          i % 2 == 1, i % 4 < 2 ? DPE_F32 : DPE_BF16);
+                          i % 2 == 1, i % 5 == 0 ? 3.0 : 0.0, i % 4 < 2 ? DPE_F32 : DPE_BF16);
     }
     emulate_set_seed(0);
     assert_int_equal(problems, 0);
@@ -447,23 +450,23 @@ static void many_keys(void **state)
     (void)state;
     struct shape shape = {2, 1, 144, 600, 3, 620, 90, 0, {0}};
     struct dpe_selection s = {.block = 16, .sinks = 5, .local = 300, .k = 9, .refresh = 1};
-    assert_int_equal(check(MASKED_FAR, shape, &s, false, DPE_F32), 0);
+    assert_int_equal(check(MASKED_FAR, shape, &s, false, 0.0, DPE_F32), 0);
     s.positions = DPE_PLACE_PACKED;
     s.representative = DPE_REPRESENT_ATTENDED;
     s.attended = 3;
     s.local = 130;
     s.k = 25;
-    assert_int_equal(check(FOUR, shape, &s, false, DPE_BF16), 0);
+    assert_int_equal(check(FOUR, shape, &s, false, 0.0, DPE_BF16), 0);
     s = (struct dpe_selection){.block = 2, .local = 3, .k = 6, .refresh = 1, .first = 1,
                                .representative = DPE_REPRESENT_COMPRESSED,
                                .unit = DPE_CHOICE_KV_HEAD, .scored = DPE_SCORE_TRUE};
-    assert_int_equal(check(FOUR, shape, &s, false, DPE_F32), 0);
+    assert_int_equal(check(FOUR, shape, &s, false, 0.0, DPE_F32), 0);
     /* More chosen blocks than a thread block has threads, and distances among them. */
     s = (struct dpe_selection){.block = 1, .sinks = 2, .local = 20, .k = 270, .refresh = 2,
                                .last = 5, .slashes = 200,
                                .representative = DPE_REPRESENT_PROBABILITY,
                                .unit = DPE_CHOICE_KV_HEAD, .positions = DPE_PLACE_PACKED};
-    assert_int_equal(check(FOUR, shape, &s, false, DPE_F32), 0);
+    assert_int_equal(check(FOUR, shape, &s, false, 0.0, DPE_F32), 0);
 }
 
 int main(void)
