@@ -22,7 +22,8 @@ static void try(const char *json, size_t n, const char *generation, size_t n_gen
     } else {
         fuzz_expect(config.n_layers > 0 && config.n_kv_heads > 0 && config.vocab > 0, "counts");
         fuzz_expect(config.n_heads % config.n_kv_heads == 0, "heads divide");
-        fuzz_expect(config.head_dim > 0 && config.head_dim % 2 == 0 && config.head_dim <= 1024,
+        fuzz_expect(config.head_dim > 0 && config.head_dim % 2 == 0 &&
+                        config.head_dim <= DPE_CONFIG_MAX_HEAD_DIM,
                     "head_dim");
         fuzz_expect(dpe_config_parameters(&config) > 0, "the number of weights is positive");
     }

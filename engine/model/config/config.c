@@ -17,7 +17,7 @@ enum {
     MAX_HIDDEN = 1 << 20,
     MAX_INTERMEDIATE = 1 << 22,
     MAX_HEADS = 1 << 13,
-    MAX_HEAD_DIM = 1 << 11,
+    MAX_HEAD_DIM = DPE_CONFIG_MAX_HEAD_DIM,
     MAX_VOCAB = 1 << 26,
     MAX_EXPERTS = 1 << 12,
 };
