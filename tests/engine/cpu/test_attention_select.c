@@ -247,6 +247,40 @@ static void many_rows_and_blocks(void **state)
     assert_int_equal(check(MASKED_FAR, shape, &s, false), 0);
 }
 
+/* Keys whose scores differ by little more than the rounding of sums: whatever order the sums of a
+ * score have, it must not depend on how many groups a thread takes. */
+static void near_scores(void **state)
+{
+    (void)state;
+    static const char *const sets[] = {"portable", "avx2", "avx512"};
+    struct shape shape = {2, 1, 64, 240, 16, 260, 16, 0, {0}};
+    struct inputs in = inputs_make(ROPE, &shape);
+    struct setting setting = {.in = &in, .shape = &shape, .room = shape.capacity};
+    int64_t n = shape.rows * shape.n_heads * shape.head_dim;
+    float *out = malloc((size_t)n * sizeof *out);
+    float *again = malloc((size_t)n * sizeof *again);
+    float *lse = malloc((size_t)(shape.rows * shape.n_heads) * sizeof *lse);
+    for (int64_t i = shape.head_dim; i < (shape.start + shape.rows) * shape.head_dim; i++) {
+        in.k[i] = in.k[i % shape.head_dim] * (1.0F + 1e-7F * in.k[i]);
+    }
+    in.plan.selection = (struct dpe_selection){.block = 1, .local = 5, .k = 20, .refresh = 1,
+                                               .representative = DPE_REPRESENT_KEYS,
+                                               .unit = DPE_CHOICE_LAYER};
+    for (int i = 0; i < 3; i++) {
+        setenv("DPE_CPU", sets[i], 1);
+        const struct dpe_cpu_kernels *kernels = dpe_cpu_kernels_choose();
+        for (int threads = 1; threads <= 4; threads++) {
+            run(kernels, &setting, threads, shape.rows, threads == 1 ? out : again, lse);
+            assert_memory_equal(threads == 1 ? out : again, out, (size_t)n * sizeof *out);
+        }
+    }
+    unsetenv("DPE_CPU");
+    free(out);
+    free(again);
+    free(lse);
+    inputs_free(&in);
+}
+
 /* ---------------------------------------------------------------- caches of other types, and files */
 
 /* A cache that holds the rows of `floats` [heads][rows][width] which are numbers; what it makes of them
@@ -368,6 +402,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(random_selections),
         cmocka_unit_test(many_rows_and_blocks),
+        cmocka_unit_test(near_scores),
         cmocka_unit_test(caches_of_types_and_in_files),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
