@@ -1,8 +1,8 @@
 /* One block takes one query block of one head: 16 rows against tiles of 32 keys, all of it float in
  * shared memory. Obvious loops; speed is not its task. */
 #include "engine/cuda/kernels/attention_plain.h"
+#include "engine/cuda/kernels/grid.cuh"
 #include "engine/cuda/kernels/log_n.cuh"
-#include "engine/cuda/ptx/device.cuh"
 
 namespace
 {
@@ -176,14 +176,5 @@ struct dpe_tile_shape dpe_attention_plain_shape(int64_t head_dim)
 
 int dpe_attention_plain(const struct dpe_flash *call, void *stream)
 {
-    switch (call->dtype) {
-    case DPE_F32:
-        return launch<float>(call, stream);
-    case DPE_F16:
-        return launch<dpe_f16>(call, stream);
-    case DPE_BF16:
-        return launch<dpe_bf16>(call, stream);
-    default:
-        return 1;
-    }
+    DPE_FOR_DTYPE(call->dtype, launch<T>(call, stream));
 }

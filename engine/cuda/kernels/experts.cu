@@ -1,29 +1,10 @@
-/* Routed experts and attention sinks. Plain loops: the products of the experts are those of every other
- * weight, these kernels say which rows and by how much. */
+/* Routed experts and attention sinks. Plain loops: the products of the experts are those of every
+ * other weight, these kernels say which rows and by how much. */
 #include "engine/cuda/kernels/experts.h"
-#include "engine/cuda/ptx/device.cuh"
+#include "engine/cuda/kernels/grid.cuh"
 
 namespace
 {
-
-enum { THREADS = 256 };
-const int64_t MOST_BLOCKS = 1 << 16;
-
-unsigned blocks_for(int64_t items)
-{
-    int64_t blocks = (items + THREADS - 1) / THREADS;
-    return static_cast<unsigned>(blocks < 1 ? 1 : (blocks > MOST_BLOCKS ? MOST_BLOCKS : blocks));
-}
-
-__device__ inline int64_t this_thread(void)
-{
-    return static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-}
-
-__device__ inline int64_t all_threads(void)
-{
-    return static_cast<int64_t>(gridDim.x) * blockDim.x;
-}
 
 /* A thread a row. What is chosen becomes −1 − weight, so that it is not chosen again. */
 __device__ void weigh(float *scores, int64_t n, int64_t per_token, bool normalised)
@@ -59,7 +40,7 @@ __device__ void weigh(float *scores, int64_t n, int64_t per_token, bool normalis
 
 __global__ void choose(float *scores, int64_t rows, int64_t n, int64_t per_token, bool normalised)
 {
-    for (int64_t r = this_thread(); r < rows; r += all_threads()) {
+    for (int64_t r = dpe_this_thread(); r < rows; r += dpe_all_threads()) {
         weigh(scores + r * n, n, per_token, normalised);
     }
 }
@@ -67,7 +48,7 @@ __global__ void choose(float *scores, int64_t rows, int64_t n, int64_t per_token
 template <class T>
 __global__ void gather(const T *x, const int32_t *which, int64_t rows, int64_t width, T *out)
 {
-    for (int64_t i = this_thread(); i < rows * width; i += all_threads()) {
+    for (int64_t i = dpe_this_thread(); i < rows * width; i += dpe_all_threads()) {
         out[i] = x[which[i / width] * width + i % width];
     }
 }
@@ -75,7 +56,7 @@ __global__ void gather(const T *x, const int32_t *which, int64_t rows, int64_t w
 __global__ void scatter(const float *made, const int32_t *which, const float *weights,
                         int64_t n_experts, int64_t rows, int64_t width, float *out)
 {
-    for (int64_t i = this_thread(); i < rows * width; i += all_threads()) {
+    for (int64_t i = dpe_this_thread(); i < rows * width; i += dpe_all_threads()) {
         int64_t row = which[i / width];
         out[row * width + i % width] += weights[row * n_experts] * made[i];
     }
@@ -87,7 +68,7 @@ __global__ void sinks(T *out, const float *lse, const float *sink, int64_t heads
 {
     dpe_let_next_start();
     dpe_wait_for_earlier();
-    for (int64_t i = this_thread(); i < heads * head_dim; i += all_threads()) {
+    for (int64_t i = dpe_this_thread(); i < heads * head_dim; i += dpe_all_threads()) {
         int64_t head = i / head_dim;
         float share = 1.0f / (1.0f + expf(sink[head % n_heads] - lse[head]));
         out[i] = dpe_round<T>(dpe_float(out[i]) * share);
@@ -97,7 +78,7 @@ __global__ void sinks(T *out, const float *lse, const float *sink, int64_t heads
 template <class T>
 int gather_of(const void *x, const int32_t *which, int64_t rows, int64_t width, void *out)
 {
-    return dpe_launch(gather<T>, blocks_for(rows * width), THREADS, 0, NULL,
+    return dpe_launch(gather<T>, dpe_element_blocks(rows * width), DPE_GRID_THREADS, 0, NULL,
                       static_cast<const T *>(x), which, rows, width, static_cast<T *>(out));
 }
 
@@ -105,8 +86,9 @@ template <class T>
 int sinks_of(void *out, const float *lse, const float *sink, int64_t rows, int64_t n_heads,
              int64_t head_dim)
 {
-    return dpe_launch_early(sinks<T>, blocks_for(rows * n_heads * head_dim), THREADS, 0, NULL,
-                            static_cast<T *>(out), lse, sink, rows * n_heads, n_heads, head_dim);
+    return dpe_launch_early(sinks<T>, dpe_element_blocks(rows * n_heads * head_dim),
+                            DPE_GRID_THREADS, 0, NULL, static_cast<T *>(out), lse, sink,
+                            rows * n_heads, n_heads, head_dim);
 }
 
 } // namespace
@@ -114,43 +96,25 @@ int sinks_of(void *out, const float *lse, const float *sink, int64_t rows, int64
 int dpe_kernel_choose_experts(float *scores, int64_t rows, int64_t n_experts, int64_t per_token,
                               bool normalised)
 {
-    return dpe_launch(choose, blocks_for(rows), THREADS, 0, NULL, scores, rows, n_experts, per_token,
-                      normalised);
+    return dpe_launch(choose, dpe_element_blocks(rows), DPE_GRID_THREADS, 0, NULL, scores, rows,
+                      n_experts, per_token, normalised);
 }
 
 int dpe_kernel_gather(enum dpe_dtype dtype, const void *x, const int32_t *which, int64_t rows,
                       int64_t width, void *out)
 {
-    switch (dtype) {
-    case DPE_F32:
-        return gather_of<float>(x, which, rows, width, out);
-    case DPE_F16:
-        return gather_of<dpe_f16>(x, which, rows, width, out);
-    case DPE_BF16:
-        return gather_of<dpe_bf16>(x, which, rows, width, out);
-    default:
-        return 1;
-    }
+    DPE_FOR_DTYPE(dtype, gather_of<T>(x, which, rows, width, out));
 }
 
 int dpe_kernel_scatter(const float *made, const int32_t *which, const float *weights,
                        int64_t n_experts, int64_t rows, int64_t width, float *out)
 {
-    return dpe_launch(scatter, blocks_for(rows * width), THREADS, 0, NULL, made, which, weights,
-                      n_experts, rows, width, out);
+    return dpe_launch(scatter, dpe_element_blocks(rows * width), DPE_GRID_THREADS, 0, NULL, made,
+                      which, weights, n_experts, rows, width, out);
 }
 
 int dpe_kernel_sinks(enum dpe_dtype dtype, void *out, const float *lse, const float *sink,
                      int64_t rows, int64_t n_heads, int64_t head_dim)
 {
-    switch (dtype) {
-    case DPE_F32:
-        return sinks_of<float>(out, lse, sink, rows, n_heads, head_dim);
-    case DPE_F16:
-        return sinks_of<dpe_f16>(out, lse, sink, rows, n_heads, head_dim);
-    case DPE_BF16:
-        return sinks_of<dpe_bf16>(out, lse, sink, rows, n_heads, head_dim);
-    default:
-        return 1;
-    }
+    DPE_FOR_DTYPE(dtype, sinks_of<T>(out, lse, sink, rows, n_heads, head_dim));
 }

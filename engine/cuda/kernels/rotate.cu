@@ -1,7 +1,7 @@
 /* Rotating rows of queries and keys by the tables of a plan: copies for attention, and what goes
  * into the cache. */
+#include "engine/cuda/kernels/grid.cuh"
 #include "engine/cuda/kernels/kernels.h"
-#include "engine/cuda/ptx/vector.cuh"
 #include "engine/plan/plan.h"
 
 namespace
@@ -167,14 +167,5 @@ int dpe_kernel_rotate(const struct dpe_rotated_rows *rows, const struct dpe_row_
     for (all.n = 0; all.n < n; all.n++) {
         all.of[all.n] = rotations[all.n];
     }
-    switch (rows->dtype) {
-    case DPE_F32:
-        return launch_of<float>(rows, all);
-    case DPE_F16:
-        return launch_of<dpe_f16>(rows, all);
-    case DPE_BF16:
-        return launch_of<dpe_bf16>(rows, all);
-    default:
-        return 1;
-    }
+    DPE_FOR_DTYPE(rows->dtype, launch_of<T>(rows, all));
 }

@@ -1,6 +1,6 @@
 /* Sums of the 2-norms of pairs over tokens: what the profile of heads is made from. */
+#include "engine/cuda/kernels/grid.cuh"
 #include "engine/cuda/kernels/kernels.h"
-#include "engine/cuda/ptx/device.cuh"
 
 namespace
 {
@@ -73,14 +73,5 @@ int sum_of(const void *q, const void *k, const struct dpe_norm_shape *s, double 
 int dpe_kernel_norms(enum dpe_dtype dtype, const void *q, const void *k,
                      const struct dpe_norm_shape *shape, double *sums)
 {
-    switch (dtype) {
-    case DPE_F32:
-        return sum_of<float>(q, k, shape, sums);
-    case DPE_F16:
-        return sum_of<dpe_f16>(q, k, shape, sums);
-    case DPE_BF16:
-        return sum_of<dpe_bf16>(q, k, shape, sums);
-    default:
-        return 1;
-    }
+    DPE_FOR_DTYPE(dtype, sum_of<T>(q, k, shape, sums));
 }

@@ -1,0 +1,63 @@
+/**
+ * @file grid.cuh
+ * What the small kernels share: threads that walk over elements with the stride of their grid, and
+ * one instance of a template for each dtype.
+ */
+#ifndef DPE_GRID_CUH
+#define DPE_GRID_CUH
+
+#include "engine/cuda/ptx/vector.cuh"
+#include "engine/model/config/config.h"
+
+enum { DPE_GRID_THREADS = 256 /**< of a block */ };
+
+__device__ static inline int64_t dpe_this_thread(void)
+{
+    return static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+}
+
+__device__ static inline int64_t dpe_all_threads(void)
+{
+    return static_cast<int64_t>(gridDim.x) * blockDim.x;
+}
+
+/** Blocks of a grid that has one for each of so many rows, as far as a grid goes. */
+static inline unsigned dpe_row_blocks(int64_t rows)
+{
+    const int64_t most = 1 << 16;
+    return static_cast<unsigned>(rows < 1 ? 1 : (rows > most ? most : rows));
+}
+
+/** Blocks of a grid that has a thread for each of so many elements, as far as a grid goes. */
+static inline unsigned dpe_element_blocks(int64_t elements)
+{
+    return dpe_row_blocks((elements + DPE_GRID_THREADS - 1) / DPE_GRID_THREADS);
+}
+
+/** Whether rows of `width` elements can be walked eight at a time. */
+template <class T> static inline bool dpe_by_eight(int64_t width, const void *a, const void *b)
+{
+    return width % 8 == 0 &&
+           (reinterpret_cast<uintptr_t>(a) | reinterpret_cast<uintptr_t>(b)) % 16 == 0;
+}
+
+/** Return what `call`, a template over T, returns for the type of a dtype; 1 for another dtype. */
+#define DPE_FOR_DTYPE(dtype, call)                                                                 \
+    switch (dtype) {                                                                               \
+    case DPE_F32: {                                                                                \
+        using T = float;                                                                           \
+        return call;                                                                               \
+    }                                                                                              \
+    case DPE_F16: {                                                                                \
+        using T = dpe_f16;                                                                         \
+        return call;                                                                               \
+    }                                                                                              \
+    case DPE_BF16: {                                                                               \
+        using T = dpe_bf16;                                                                        \
+        return call;                                                                               \
+    }                                                                                              \
+    default:                                                                                       \
+        return 1;                                                                                  \
+    }
+
+#endif
