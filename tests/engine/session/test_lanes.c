@@ -8,6 +8,7 @@
 
 #include <cmocka.h>
 
+#include "engine/cpu/kernels/cpu_bf16.h"
 #include "tests/engine/session/session_case.h"
 
 enum { BRANCHES = 8, PREFIX = 6, ROOM = 12, STEPS = 5 };
@@ -20,11 +21,11 @@ static const char *const specs[] = {
     "infllm:block=3,sinks=2,local=6,k=2,attended=2",
 };
 
-static struct dpe_session *open_threads(const struct tiny *tiny, const char *spec, bool masked,
-                                        int n_threads)
+static struct dpe_session *open_device(const struct tiny *tiny, const char *device, const char *spec,
+                                       bool masked, int n_threads)
 {
     struct dpe_error err = {0};
-    const struct dpe_session_options options = {.device = "cpu",
+    const struct dpe_session_options options = {.device = device,
                                                 .n_threads = n_threads,
                                                 .capacity = PREFIX + BRANCHES * ROOM,
                                                 .positions = PREFIX + ROOM,
@@ -34,6 +35,12 @@ static struct dpe_session *open_threads(const struct tiny *tiny, const char *spe
     TINY_OK(dpe_session_feed(s, tiny->tokens, PREFIX, NULL, &err), err);
     TINY_OK(dpe_session_branch(s, BRANCHES, ROOM, &err), err);
     return s;
+}
+
+static struct dpe_session *open_threads(const struct tiny *tiny, const char *spec, bool masked,
+                                        int n_threads)
+{
+    return open_device(tiny, "cpu", spec, masked, n_threads);
 }
 
 /* A step of the branches from the last to first, one of them left out, which have tokens of their own. */
@@ -87,6 +94,27 @@ static void bits_do_not_depend_on_threads(void **state)
         }
     }
     tiny_close(&tiny);
+}
+
+/* What other models have: two kinds of layers, norms after attention, sinks, experts, branches of attention,
+ * weights in halves. */
+static void other_models(void **state)
+{
+    (void)state;
+    static const char *const folders[] = {"llama_bf16",       "families/gemma2", "families/gpt_oss",
+                                          "families/qwen3_moe", "families/nsa"};
+    for (size_t i = 0; i < sizeof folders / sizeof folders[0]; i++) {
+        struct tiny tiny = tiny_open(folders[i]);
+        for (int bf16 = 0; bf16 < (dpe_cpu_bf16_choose() != NULL ? 2 : 1); bf16++) {
+            const char *device = bf16 == 1 ? "cpu-bf16" : "cpu";
+            struct dpe_session *one = open_device(&tiny, device, specs[i % 2], false, 1);
+            struct dpe_session *many = open_device(&tiny, device, specs[i % 2], false, 2);
+            same_steps(&tiny, one, many);
+            dpe_session_destroy(one);
+            dpe_session_destroy(many);
+        }
+        tiny_close(&tiny);
+    }
 }
 
 /* The error is that of the first layer, and nothing has changed. The embedding is the LM head too, so
@@ -161,6 +189,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(bits_do_not_depend_on_threads),
+        cmocka_unit_test(other_models),
         cmocka_unit_test(failures_are_named),
         cmocka_unit_test(polls_and_taps_are_asked),
     };
