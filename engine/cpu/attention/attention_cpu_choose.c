@@ -221,8 +221,7 @@ static void add_largest(const struct dpe_cpu_select_call *call, const struct pro
 
 /* The same with the largest product of a block's keys, for `heads` heads of the queries of
  * `queries` groups. Keys are unpacked and rotated once for all of them, and meet many rows as
- * tiles, whose sums have another order: so the slab decides, not how many of its groups a thread
- * takes. */
+ * tiles. */
 static void score_keys(const struct dpe_cpu_select_call *call, int64_t kv_head, int64_t offset,
                        int64_t n, int64_t queries, int64_t heads,
                        const struct dpe_cpu_select_room *room)
@@ -230,8 +229,7 @@ static void score_keys(const struct dpe_cpu_select_call *call, int64_t kv_head, 
     const struct dpe_cpu_kernels *kernels = call->kernels;
     int64_t d = call->args->head_dim;
     int64_t rows = queries * heads;
-    bool tiles =
-        call->args->positions == NULL && call->groups * heads > DPE_CPU_SELECT_HEADS;
+    bool tiles = call->keys_meet_tiles;
     int64_t step = tiles ? kernels->mr : rows;
     int64_t end = call->selection->sinks + n * call->selection->block;
     for (int64_t r = 0; r < rows && tiles; r += step) {
