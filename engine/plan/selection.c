@@ -53,38 +53,15 @@ dpe_status dpe_selection_check(const struct dpe_selection *s, struct dpe_error *
 
 /* ------------------------------------------------------------------------------------ choosing */
 
-/* Whether score a of block i goes before score b of block j. */
-static bool worse(const double *scores, int32_t i, int32_t j)
+/* The score as a number that grows with it: not a number is as −∞, −0 as 0. */
+static uint64_t ordered(double score)
 {
-    double a = isnan(scores[i]) ? -(double)INFINITY : scores[i];
-    double b = isnan(scores[j]) ? -(double)INFINITY : scores[j];
-    return a < b || (a == b && i > j);
-}
-
-/* Heap of the blocks kept so far, the worst at 0. */
-static void sink_down(const double *scores, int32_t *heap, int64_t n, int64_t at)
-{
-    for (;;) {
-        int64_t child = 2 * at + 1;
-        if (child >= n) {
-            return;
-        }
-        child += child + 1 < n && worse(scores, heap[child + 1], heap[child]) ? 1 : 0;
-        if (!worse(scores, heap[child], heap[at])) {
-            return;
-        }
-        int32_t moved = heap[at];
-        heap[at] = heap[child];
-        heap[child] = moved;
-        at = child;
-    }
-}
-
-static int ascending(const void *left, const void *right)
-{
-    int32_t a = *(const int32_t *)left;
-    int32_t b = *(const int32_t *)right;
-    return a < b ? -1 : a > b;
+    union {
+        double number;
+        uint64_t bits;
+    } same = {.number = isnan(score) ? -(double)INFINITY : score + 0.0};
+    const uint64_t sign = UINT64_C(1) << 63;
+    return (same.bits & sign) != 0 ? ~same.bits : same.bits | sign;
 }
 
 void dpe_selection_favour(const struct dpe_selection *s, double *scores, int64_t n)
@@ -94,25 +71,54 @@ void dpe_selection_favour(const struct dpe_selection *s, double *scores, int64_t
     }
 }
 
-int64_t dpe_selection_choose(const double *scores, int64_t n, int64_t k, int32_t *chosen)
+/* The first digits of the k-th best score, from the highest on until as many scores begin with them as
+ * are still to be taken, or the score is known. */
+struct least {
+    uint64_t digits, known; /* and which bits of a score they are */
+    int64_t taken;          /* of the scores that begin so */
+};
+
+static struct least find_least(const double *scores, int64_t n, int64_t k)
 {
-    int64_t kept = n < k ? n : k;
-    for (int64_t i = 0; i < kept; i++) {
-        chosen[i] = (int32_t)i;
-    }
-    if (kept == n || kept == 0) {
-        return kept;
-    }
-    for (int64_t i = kept / 2 - 1; i >= 0; i--) {
-        sink_down(scores, chosen, kept, i);
-    }
-    for (int64_t i = kept; i < n; i++) {
-        if (worse(scores, chosen[0], (int32_t)i)) {
-            chosen[0] = (int32_t)i;
-            sink_down(scores, chosen, kept, 0);
+    enum { BITS = 8, VALUES = 1 << BITS };
+    struct least least = {.taken = k};
+    for (int shift = 64 - BITS; shift >= 0; shift -= BITS) {
+        int32_t counts[VALUES] = {0};
+        for (int64_t i = 0; i < n; i++) {
+            uint64_t score = ordered(scores[i]);
+            counts[score >> shift & (VALUES - 1)] += (score & least.known) == least.digits;
+        }
+        uint64_t digit = VALUES - 1;
+        for (; counts[digit] < least.taken; digit--) {
+            least.taken -= counts[digit];
+        }
+        least.digits |= digit << shift;
+        least.known |= (uint64_t)(VALUES - 1) << shift;
+        if (counts[digit] == least.taken) {
+            break;
         }
     }
-    qsort(chosen, (size_t)kept, sizeof *chosen, ascending);
+    return least;
+}
+
+int64_t dpe_selection_choose(const double *scores, int64_t n, int64_t k, int32_t *chosen)
+{
+    if (n <= k) {
+        for (int64_t i = 0; i < n; i++) {
+            chosen[i] = (int32_t)i;
+        }
+        return n;
+    }
+    struct least least = find_least(scores, n, k);
+    int64_t kept = 0;
+    for (int64_t i = 0; i < n && kept < k; i++) {
+        uint64_t digits = ordered(scores[i]) & least.known;
+        bool equal = digits == least.digits && least.taken > 0;
+        least.taken -= equal;
+        if (equal || digits > least.digits) {
+            chosen[kept++] = (int32_t)i;
+        }
+    }
     return kept;
 }
 
