@@ -289,6 +289,7 @@ static struct dpe_session_bytes make_room(struct dpe_session *s)
 {
     struct dpe_session_bytes bytes =
         dpe_session_fit_bytes(s->config, &s->plan, s->ops, false, &s->options);
+    dpe_session_lanes_free(s);
     if (bytes.workspace != s->bytes.workspace) {
         s->ops->release(s->backend, s->workspace);
         s->workspace = NULL;
@@ -304,7 +305,6 @@ static struct dpe_session_bytes make_room(struct dpe_session *s)
 static dpe_status allocate_plan(struct dpe_session *s, struct dpe_error *err)
 {
     dpe_status status = DPE_NO_MEMORY;
-    dpe_session_lanes_free(s);
     do {
         struct dpe_session_bytes bytes = make_room(s);
         bool moves = s->bytes.cache == 0 && s->bytes.kv == 0;

@@ -69,6 +69,7 @@ struct block {
     unsigned threads;
     unsigned current;
     unsigned head, n_queue, queue[MAX_THREADS]; /* a ring of those that are READY */
+    bool newest_first;                          /* else at random, or as they come */
     barrier barriers[BARRIERS];
 };
 
@@ -211,9 +212,13 @@ void make_ready(unsigned i)
     now.queue[(now.head + now.n_queue++) % MAX_THREADS] = i;
 }
 
+/* With the newest first, a warp whose lanes have met goes on as far as it can before another one does. */
 unsigned take_ready(void)
 {
     unsigned first = now.head;
+    if (now.newest_first) {
+        return now.queue[(first + --now.n_queue) % MAX_THREADS];
+    }
     if (random_state != 0) {
         unsigned at = (now.head + static_cast<unsigned>(draw() % now.n_queue)) % MAX_THREADS;
         unsigned i = now.queue[at];
@@ -299,6 +304,7 @@ void check_canaries(void)
 void run_block(void)
 {
     now.head = now.n_queue = 0;
+    now.newest_first = random_state != 0 && draw() % 2 == 0;
     for (int i = 0; i < BARRIERS; i++) {
         now.barriers[i] = {0, 0, 0, 1, 0, 0, 0, 0};
     }

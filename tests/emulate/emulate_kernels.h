@@ -21,6 +21,8 @@ enum emulate_wrong_kind {
 
 int emulate_block_sum(const float *x, int blocks, int n, int threads, float *sums);
 int emulate_reverse(const int *x, int *y, int blocks, int n, bool with_barrier);
+/** counted [steps][threads]: threads t with (t + step) % 3 == 0. */
+int emulate_count_votes(int steps, int threads, int *counted, bool with_barrier);
 int emulate_wrong(enum emulate_wrong_kind kind);
 int emulate_hand_over(int steps, int *seen);
 /** out [32 * 6 + 1] */

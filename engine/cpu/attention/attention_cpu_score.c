@@ -119,8 +119,7 @@ int64_t dpe_cpu_select_next_marks(const struct dpe_cpu_select_call *call, int64_
     return count;
 }
 
-/* Queries of the room (x) as rows that meet vectors: some at a time with the kernel `dots`, or as
- * tiles where there are more of them than that takes. */
+/* Queries of the room (x) as rows that meet vectors: with the kernel `dots`, or as tiles. */
 struct scoring {
     int64_t rows;
     int64_t heads; /* consecutive rows that are one query's */
@@ -136,7 +135,7 @@ static struct scoring begin_scoring(const struct dpe_cpu_select_call *call, int6
     int64_t ldx = 2 * call->args->head_dim;
     int64_t rows = queries * heads;
     struct scoring scoring = {.rows = rows, .heads = heads};
-    scoring.tiles = rows > DPE_CPU_SELECT_HEADS;
+    scoring.tiles = call->tiles;
     scoring.step = scoring.tiles ? kernels->mr : rows;
     scoring.most = scoring.tiles ? kernels->panel : DPE_CPU_BLOCK;
     scoring.ld = scoring.tiles ? DPE_CPU_ROTATED : DPE_CPU_BLOCK;

@@ -9,7 +9,7 @@
 
 enum {
     SMALL_WORK = 1 << 21, /* multiplications for which no second thread is woken */
-    LEAST = 8,            /* rows of a strip that is taken as tiles */
+    LEAST = 8,            /* rows of a strip, and groups of a slab, that are taken as tiles */
     LOTS = 4,             /* of groups that choose together, for each thread */
     RUN_FLOATS = sizeof(struct dpe_run) / sizeof(float),
 };
@@ -197,6 +197,7 @@ static void group_rows(struct dpe_cpu_select_call *call)
         }
         call->of_row[i] = call->groups - 1;
     }
+    call->tiles = call->layout.queries > 1 && args->positions == NULL && call->groups >= LEAST;
 }
 
 /* The rows of a slab: those of a group as tiles where there are enough of them, else one by one. */
@@ -220,7 +221,7 @@ static void cut_strips(struct dpe_cpu_select_call *call)
 static int64_t choose_together(const struct dpe_cpu_select_call *call)
 {
     int64_t share = call->groups * call->layout.units / (LOTS * (int64_t)call->args->n_threads);
-    int64_t most = call->args->positions == NULL ? call->layout.queries : 1;
+    int64_t most = call->tiles ? call->layout.queries : 1;
     return share < 1 ? 1 : share < most ? share : most;
 }
 

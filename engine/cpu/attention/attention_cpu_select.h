@@ -42,6 +42,8 @@ struct dpe_cpu_select_call {
     int64_t groups;                        /**< of the slab */
     int64_t of_group[DPE_CPU_SELECT_SLAB]; /**< first row of each */
     int64_t of_row[DPE_CPU_SELECT_SLAB];   /**< group of each, from 0 on */
+    bool tiles; /**< queries of the slab choose together, in tiles: of all of it, whatever a thread
+                     takes, since the sums of tiles have another order */
     int64_t n_strips;
     struct dpe_cpu_select_rows strips[DPE_CPU_SELECT_SLAB]; /**< of the slab */
     int32_t *counts; /**< [groups][units][2]: blocks, distances */

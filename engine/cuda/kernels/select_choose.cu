@@ -243,7 +243,6 @@ __global__ void __launch_bounds__(DPE_SELECT_THREADS, 2)
         const int64_t m = who.position - j;
         float largest = -INFINITY; /* of the warp's keys */
         double sum = 0.0;
-        __syncthreads();
         if (threadIdx.x == 0) {
             factor = a.scale * dpe_log_n_factor(a.log_n, static_cast<float>(m) + 1.0f);
         }

@@ -8,6 +8,7 @@
 
 #include <cmocka.h>
 
+#include "engine/cpu/kernels/cpu_bf16.h"
 #include "tests/engine/session/session_case.h"
 
 enum { BRANCHES = 8, PREFIX = 6, ROOM = 12, STEPS = 5 };
@@ -20,11 +21,11 @@ static const char *const specs[] = {
     "infllm:block=3,sinks=2,local=6,k=2,attended=2",
 };
 
-static struct dpe_session *open_threads(const struct tiny *tiny, const char *spec, bool masked,
-                                        int n_threads)
+static struct dpe_session *open_device(const struct tiny *tiny, const char *device, const char *spec,
+                                       bool masked, int n_threads)
 {
     struct dpe_error err = {0};
-    const struct dpe_session_options options = {.device = "cpu",
+    const struct dpe_session_options options = {.device = device,
                                                 .n_threads = n_threads,
                                                 .capacity = PREFIX + BRANCHES * ROOM,
                                                 .positions = PREFIX + ROOM,
@@ -34,6 +35,12 @@ static struct dpe_session *open_threads(const struct tiny *tiny, const char *spe
     TINY_OK(dpe_session_feed(s, tiny->tokens, PREFIX, NULL, &err), err);
     TINY_OK(dpe_session_branch(s, BRANCHES, ROOM, &err), err);
     return s;
+}
+
+static struct dpe_session *open_threads(const struct tiny *tiny, const char *spec, bool masked,
+                                        int n_threads)
+{
+    return open_device(tiny, "cpu", spec, masked, n_threads);
 }
 
 /* A step of the branches from the last to first, one of them left out, which have tokens of their own. */
@@ -86,6 +93,125 @@ static void bits_do_not_depend_on_threads(void **state)
             dpe_session_destroy(pair[1]);
         }
     }
+    tiny_close(&tiny);
+}
+
+/* What other models have: two kinds of layers, norms after attention, sinks, experts, branches of attention,
+ * weights in halves. */
+static void other_models(void **state)
+{
+    (void)state;
+    static const char *const folders[] = {"llama_bf16",       "families/gemma2", "families/gpt_oss",
+                                          "families/qwen3_moe", "families/nsa"};
+    for (size_t i = 0; i < sizeof folders / sizeof folders[0]; i++) {
+        struct tiny tiny = tiny_open(folders[i]);
+        for (int bf16 = 0; bf16 < (dpe_cpu_bf16_choose() != NULL ? 2 : 1); bf16++) {
+            const char *device = bf16 == 1 ? "cpu-bf16" : "cpu";
+            struct dpe_session *one = open_device(&tiny, device, specs[i % 2], false, 1);
+            struct dpe_session *many = open_device(&tiny, device, specs[i % 2], false, 2);
+            same_steps(&tiny, one, many);
+            dpe_session_destroy(one);
+            dpe_session_destroy(many);
+        }
+        tiny_close(&tiny);
+    }
+}
+
+/* The processors, which give no memory from a call on, counted from 0. */
+static struct {
+    bool watched;
+    int64_t calls, gives;
+    struct dpe_ops ops;
+    const struct dpe_ops *real;
+} memory;
+
+dpe_status __real_dpe_ops_find(const char *device, const struct dpe_ops **ops, struct dpe_error *err);
+dpe_status __wrap_dpe_ops_find(const char *device, const struct dpe_ops **ops, struct dpe_error *err);
+
+static bool gives(void)
+{
+    return memory.calls++ < memory.gives;
+}
+
+static dpe_mem allocate_some(struct dpe_backend *backend, uint64_t bytes)
+{
+    return gives() ? memory.real->allocate(backend, bytes) : NULL;
+}
+
+static dpe_status open_some(const struct dpe_model *model, const struct dpe_session_options *options,
+                            struct dpe_backend **backend, struct dpe_error *err)
+{
+    return gives() ? memory.real->open(model, options, backend, err)
+                   : dpe_fail(err, DPE_NO_MEMORY, "out of memory");
+}
+
+dpe_status __wrap_dpe_ops_find(const char *device, const struct dpe_ops **ops, struct dpe_error *err)
+{
+    dpe_status status = __real_dpe_ops_find(device, ops, err);
+    if (status == DPE_OK && memory.watched) {
+        memory.real = *ops;
+        memory.ops = **ops;
+        memory.ops.allocate = allocate_some;
+        memory.ops.open = open_some;
+        *ops = &memory.ops;
+    }
+    return status;
+}
+
+/* Where there is memory for a session but not for all of its lanes, it has none; a later plan may have them. */
+static void without_memory_for_them(void **state)
+{
+    (void)state;
+    struct tiny tiny = tiny_open("llama");
+    struct dpe_plan plan = tiny_plan(&tiny, specs[2], tiny.n);
+    struct dpe_error err = {0};
+    struct dpe_session *one = open_threads(&tiny, "rope", false, 1);
+    memory.watched = true;
+    memory.calls = 0;
+    memory.gives = INT64_MAX;
+    dpe_session_destroy(open_threads(&tiny, "rope", false, 2));
+    int64_t all = memory.calls;
+    int without = 0;
+    for (int64_t n = all - 1; n > 0; n--) {
+        struct dpe_session *s = NULL;
+        const struct dpe_session_options options = {.device = "cpu",
+                                                    .n_threads = 2,
+                                                    .capacity = PREFIX + BRANCHES * ROOM,
+                                                    .positions = PREFIX + ROOM,
+                                                    .branches = BRANCHES};
+        struct dpe_plan rope = tiny_plan(&tiny, "rope", tiny.n);
+        memory.calls = 0;
+        memory.gives = n;
+        dpe_status status = dpe_session_create(tiny.model, &rope, &options, &s, &err);
+        dpe_plan_free(&rope);
+        if (status != DPE_OK) {
+            assert_int_equal(status, DPE_NO_MEMORY);
+            continue;
+        }
+        without++;
+        assert_int_equal(s->n_lanes, 0);
+        float want[BRANCHES * VOCAB] = {0};
+        float got[BRANCHES * VOCAB] = {0};
+        TINY_OK(dpe_session_feed(s, tiny.tokens, PREFIX, NULL, &err), err);
+        TINY_OK(dpe_session_branch(s, BRANCHES, ROOM, &err), err);
+        TINY_OK(step(s, &tiny, 0, -1, got, &err), err);
+        if (without == 1) {
+            TINY_OK(step(one, &tiny, 0, -1, want, &err), err);
+            assert_memory_equal(got, want, sizeof got);
+        }
+        memory.gives = INT64_MAX;
+        TINY_OK(dpe_session_set_plan(s, &plan, &err), err);
+        assert_int_equal(s->n_lanes, 2);
+        /* And loses them again. */
+        memory.calls = memory.gives = 0;
+        assert_int_equal(dpe_session_set_plan(s, &plan, &err), DPE_OK);
+        assert_int_equal(s->n_lanes, 0);
+        dpe_session_destroy(s);
+    }
+    assert_true(without > 2 && without < all - 1);
+    memory.watched = false;
+    dpe_session_destroy(one);
+    dpe_plan_free(&plan);
     tiny_close(&tiny);
 }
 
@@ -161,6 +287,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(bits_do_not_depend_on_threads),
+        cmocka_unit_test(other_models),
+        cmocka_unit_test(without_memory_for_them),
         cmocka_unit_test(failures_are_named),
         cmocka_unit_test(polls_and_taps_are_asked),
     };

@@ -86,7 +86,7 @@ static void choices(void **state)
     dpe_rng_seed(&rng, 51, 1);
     for (int i = 0; i < 60; i++) {
         int64_t n = 1 + dpe_rng_below(&rng, i % 3 == 0 ? 1000 : 40);
-        emulate_set_seed((uint64_t)i % 3);
+        emulate_set_seed((uint64_t)i);
         int64_t k = dpe_rng_below(&rng, (uint32_t)n + 3);
         choose(&rng, n, k, i % 2 == 0 ? 0 : dpe_rng_below(&rng, (uint32_t)(1 + k)));
     }
@@ -435,7 +435,7 @@ static void random_selections(void **state)
         selection.representative = kinds[i % (int)(sizeof kinds / sizeof kinds[0])];
         bool probability = selection.representative == DPE_REPRESENT_PROBABILITY;
         selection.slashes = probability ? dpe_rng_below(&rng, 12) : 0;
-        emulate_set_seed((uint64_t)i % 3);
+        emulate_set_seed((uint64_t)i);
         problems += check((enum plan_kind)dpe_rng_below(&rng, N_PLANS), shape, &selection,
                           i % 2 == 1, i % 5 == 0 ? 3.0 : 0.0, i % 4 < 2 ? DPE_F32 : DPE_BF16);
     }
@@ -466,7 +466,47 @@ static void many_keys(void **state)
                                .last = 5, .slashes = 200,
                                .representative = DPE_REPRESENT_PROBABILITY,
                                .unit = DPE_CHOICE_KV_HEAD, .positions = DPE_PLACE_PACKED};
+    emulate_set_seed(5);
     assert_int_equal(check(FOUR, shape, &s, false, 0.0, DPE_F32), 0);
+    emulate_set_seed(0);
+}
+
+/* Half of all distances: many of them fall on sinks, which the query sees once. */
+static void distances_of_sinks(void **state)
+{
+    (void)state;
+    struct shape shape = {6, 2, 24, 70, 9, 80, 30, 0, {0}};
+    struct dpe_selection s = {.block = 4, .sinks = 22, .local = 5, .k = 3, .refresh = 4,
+                              .last = 1, .slashes = 35,
+                              .representative = DPE_REPRESENT_PROBABILITY,
+                              .unit = DPE_CHOICE_KV_HEAD};
+    for (int place = 0; place < 3; place++) {
+        s.positions = (enum dpe_chosen_place)place;
+        assert_int_equal(check(FOUR, shape, &s, place == 1, 0.0, DPE_F32), 0);
+    }
+}
+
+/* As wide as heads are, and more of them to a KV head than a thread block takes, in blocks whose last has
+ * fewer. */
+static void wide_heads(void **state)
+{
+    (void)state;
+    static const int64_t dims[] = {96, 256};
+    for (int i = 0; i < 2; i++) {
+        struct shape shape = {2 * (5 + i), 2, dims[i], 60, 4, 70, 30, 0, {0}};
+        struct dpe_selection s = {.block = 5, .sinks = 2, .local = 6, .k = 3, .refresh = 3,
+                                  .last = 4, .slashes = 4, .attended = 2,
+                                  .unit = i % 2 == 0 ? DPE_CHOICE_KV_HEAD : DPE_CHOICE_LAYER,
+                                  .positions = DPE_PLACE_PACKED};
+        s.representative = DPE_REPRESENT_PROBABILITY;
+        assert_int_equal(check(MASKED_FAR, shape, &s, true, 2.5, DPE_F32), 0);
+        s.slashes = 0;
+        s.refresh = 1;
+        s.representative = DPE_REPRESENT_COMPRESSED;
+        assert_int_equal(check(FOUR, shape, &s, true, 0.0, DPE_F32), 0);
+        s.representative = DPE_REPRESENT_WEIGHTED;
+        assert_int_equal(check(FOUR, shape, &s, false, 0.0, DPE_F32), 0);
+    }
 }
 
 int main(void)
@@ -475,6 +515,8 @@ int main(void)
         cmocka_unit_test(choices),
         cmocka_unit_test(random_selections),
         cmocka_unit_test(many_keys),
+        cmocka_unit_test(distances_of_sinks),
+        cmocka_unit_test(wide_heads),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -62,6 +62,31 @@ static void shows_a_missing_barrier(void **state)
     assert_true(wrong > N);
 }
 
+/* A warp that runs ahead of the others into the next step. */
+static void shows_a_missing_barrier_at_the_end(void **state)
+{
+    (void)state;
+    enum { STEPS = 9, THREADS = 256 };
+    int counted[STEPS * THREADS];
+    int wrong = 0;
+    for (uint64_t seed = 0; seed < 6; seed++) {
+        emulate_set_seed(seed);
+        for (int without = 0; without < 2; without++) {
+            assert_int_equal(emulate_count_votes(STEPS, THREADS, counted, without == 0), 0);
+            for (int i = 0; i < STEPS * THREADS; i++) {
+                int want = 0;
+                for (int t = i / THREADS; t < i / THREADS + THREADS; t++) {
+                    want += t % 3 == 0;
+                }
+                assert_true(without == 1 || counted[i] == want);
+                wrong += counted[i] != want;
+            }
+        }
+    }
+    emulate_set_seed(0);
+    assert_true(wrong > 0);
+}
+
 static void expect_failure(enum emulate_wrong_kind kind, const char *a, const char *b)
 {
     emulate_clear_error();
@@ -80,7 +105,7 @@ static void tells_what_is_wrong(void **state)
                        "57 have ended");
         expect_failure(EMULATE_WRONG_SHUFFLE, "all threads wait", "a shuffle at");
         expect_failure(EMULATE_WRONG_AFTER, "after", "256 bytes of shared memory");
-        expect_failure(EMULATE_WRONG_COUNT, "barrier 1 of", "the block has 64");
+        expect_failure(EMULATE_WRONG_COUNT, "barrier 1 of", "the block has 96");
     }
     emulate_set_seed(0);
     emulate_clear_error();
@@ -213,6 +238,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(sums_blocks),
         cmocka_unit_test(shows_a_missing_barrier),
+        cmocka_unit_test(shows_a_missing_barrier_at_the_end),
         cmocka_unit_test(tells_what_is_wrong),
         cmocka_unit_test(hands_over_through_named_barriers),
         cmocka_unit_test(moves_values_between_lanes),
