@@ -1,5 +1,4 @@
-/* Choices under a selection: queries and keys as they are scored, scores of blocks and distances,
- * the best of them. */
+/* Choices under a selection: scores of blocks and distances, and the best of them. */
 #include <math.h>
 #include <string.h>
 
@@ -12,256 +11,6 @@ static int64_t candidates(const struct dpe_cpu_select_call *call, int64_t g)
                                     dpe_attention_position(call->args, call->of_group[g]));
 }
 
-/* ------------------------------------------------------------------------ queries, keys, scored */
-
-void dpe_cpu_select_dots(const struct dpe_cpu_select_call *call, const float *keys, int64_t count,
-                         int64_t rows, const struct dpe_cpu_select_room *room, float *out,
-                         int64_t ldo)
-{
-    int64_t d = call->args->head_dim;
-    const struct dpe_cpu_dots dots = {
-        .w = keys,
-        .ldw = d,
-        .dtype = DPE_F32,
-        .n = count,
-        .k = d,
-        .rows = rows,
-        .x = room->x,
-        .ldx = 2 * d,
-        .out = out,
-        .ldo = ldo,
-    };
-    call->kernels->dots(&dots);
-}
-
-bool dpe_cpu_select_rotation(const struct dpe_attention *args, bool keys, int64_t position,
-                             struct dpe_cpu_rotation *rotation)
-{
-    const struct dpe_selection *s = &args->plan->selection;
-    const struct dpe_rotation *tables = args->rotation;
-    int last = args->plan->n_bands - 1;
-    int table = keys ? tables->k_table[last] : tables->q_table[last];
-    if (s->scored == DPE_SCORE_CONSTANT) {
-        position = keys ? 0 : s->local - 1;
-    }
-    *rotation = (struct dpe_cpu_rotation){
-        .n_pairs = tables->n_pairs,
-        .cos = tables->cos[table] + position * tables->n_pairs,
-        .sin = tables->sin[table] + position * tables->n_pairs,
-    };
-    return s->scored != DPE_SCORE_BARE;
-}
-
-const float *dpe_cpu_select_keys(const struct dpe_cpu_select_call *call, int64_t kv_head, int64_t n,
-                                 int64_t row, int64_t count, const struct dpe_cpu_select_room *room)
-{
-    const struct dpe_attention *args = call->args;
-    int64_t d = args->head_dim;
-    const float *keys = dpe_attention_rows(args, DPE_KV_KEYS, kv_head, row, count, room->tile);
-    struct dpe_cpu_rotation rotation;
-    if (!dpe_cpu_select_rotation(args, true, n, &rotation)) {
-        return keys;
-    }
-    bool constant = call->selection->scored == DPE_SCORE_CONSTANT;
-    int64_t together = constant ? 1 : count;
-    for (int64_t i = 0; i < count; i += together) {
-        call->kernels->rotate(&rotation, keys + i * d, d, together, room->rotated + i * d);
-    }
-    return room->rotated;
-}
-
-int64_t dpe_cpu_select_next(const struct dpe_attention *args, int64_t offset, int64_t n,
-                            int64_t end, int64_t most, int64_t *row)
-{
-    int64_t next = 0;
-    *row = dpe_cache_row(args, offset, n, &next);
-    next = next < end ? next : end;
-    return next - n < most ? next - n : most;
-}
-
-const float *dpe_cpu_select_query(const struct dpe_attention *args, int64_t head, int64_t offset,
-                                  int64_t m, float *room)
-{
-    int64_t next = 0;
-    return dpe_attention_rows(args, DPE_KV_QUERIES, head, dpe_cache_row(args, offset, m, &next), 1,
-                              room);
-}
-
-/* The query of a head at position m that scores for a row, as it is scored (`room` [head_dim] to
- * read it): x [head_dim], or for extremes what is above 0 of it and what is below, [2 · head_dim].
- */
-static void scored_query(const struct dpe_cpu_select_call *call, int64_t row, int64_t head,
-                         int64_t m, float *room, float *x)
-{
-    const struct dpe_attention *args = call->args;
-    int64_t d = args->head_dim;
-    const float *q =
-        dpe_selection_keeps_queries(call->selection)
-            ? dpe_cpu_select_query(args, head, dpe_attention_offset(args, row), m, room)
-            : args->q + (row * args->n_heads + head) * d;
-    struct dpe_cpu_rotation rotation;
-    if (dpe_cpu_select_rotation(args, false, m, &rotation)) {
-        call->kernels->rotate(&rotation, q, d, 1, x);
-    } else {
-        memcpy(x, q, (size_t)d * sizeof *x);
-    }
-    for (int64_t c = 0; c < d && call->selection->representative == DPE_REPRESENT_EXTREMES; c++) {
-        x[d + c] = x[c] < 0.0F ? x[c] : 0.0F;
-        x[c] = x[c] > 0.0F ? x[c] : 0.0F;
-    }
-}
-
-/* Whether each query head has representatives of its own. */
-static bool own_marks(const struct dpe_selection *s)
-{
-    return s->representative == DPE_REPRESENT_ATTENDED ||
-           s->representative == DPE_REPRESENT_WEIGHTED;
-}
-
-/* How many blocks from i on, before n and at most DPE_CPU_BLOCK, have their representatives one
- * after another: of a head of those that have some, from *mark on. */
-static int64_t next_marks(const struct dpe_cpu_select_call *call, int64_t mark_head, int64_t offset,
-                          int64_t i, int64_t n, const float **mark)
-{
-    const struct dpe_attention *args = call->args;
-    const struct dpe_selection *s = call->selection;
-    int64_t slot = dpe_block_slot(s, args->prefix, args->room, offset, i);
-    int64_t count = 1;
-    while (count < DPE_CPU_BLOCK && i + count < n &&
-           dpe_block_slot(s, args->prefix, args->room, offset, i + count) == slot + count) {
-        count++;
-    }
-    *mark = args->marks + (mark_head * args->slots + slot) * dpe_cpu_select_mark_floats(call);
-    return count;
-}
-
-/* Products of `heads` queries that share their keys with the candidates' representatives, added to
- * the scores. */
-static void score_marks(const struct dpe_cpu_select_call *call, int64_t mark_head, int64_t offset,
-                        int64_t n, int64_t heads, const struct dpe_cpu_select_room *room)
-{
-    const struct dpe_attention *args = call->args;
-    int64_t width = dpe_cpu_select_mark_floats(call);
-    for (int64_t i = 0; i < n;) {
-        const float *mark = NULL;
-        int64_t count = next_marks(call, mark_head, offset, i, n, &mark);
-        struct dpe_cpu_dots dots = {
-            .w = mark,
-            .ldw = width,
-            .dtype = DPE_F32,
-            .n = count,
-            .k = width,
-            .rows = heads,
-            .x = room->x,
-            .ldx = 2 * args->head_dim,
-            .out = room->dots,
-            .ldo = DPE_CPU_BLOCK,
-        };
-        call->kernels->dots(&dots);
-        for (int64_t h = 0; h < heads; h++) {
-            for (int64_t j = 0; j < count; j++) {
-                room->scores[i + j] += (double)room->dots[h * DPE_CPU_BLOCK + j];
-            }
-        }
-        i += count;
-    }
-}
-
-/* The largest of `count` products and of `best`: eight at a time, which compilers make a vector of.
- */
-static float largest(const float *products, int64_t count, float best)
-{
-    float most[8] = {best, best, best, best, best, best, best, best};
-    int64_t i = 0;
-    for (; i + 8 <= count; i += 8) {
-        for (int j = 0; j < 8; j++) {
-            most[j] = products[i + j] > most[j] ? products[i + j] : most[j];
-        }
-    }
-    for (; i < count; i++) {
-        most[0] = products[i] > most[0] ? products[i] : most[0];
-    }
-    for (int j = 1; j < 8; j++) {
-        most[0] = most[j] > most[0] ? most[j] : most[0];
-    }
-    return most[0];
-}
-
-/* Products of some rows of the room's queries with consecutive keys, [rows][DPE_CPU_ROTATED]. */
-struct products {
-    int64_t row, rows; /* each `heads` of them are one query's */
-    int64_t heads;
-    int64_t key, keys;
-    const float *dots;
-};
-
-/* The largest of them in each block: what the block that the first key lies in has so far is in
- * best [rows]. */
-static void add_largest(const struct dpe_cpu_select_call *call, const struct products *products,
-                        const struct dpe_cpu_select_room *room)
-{
-    const struct dpe_selection *s = call->selection;
-    float *best = room->best + products->row;
-    for (int64_t j = 0; j < products->keys;) {
-        int64_t place = products->key + j - s->sinks;
-        int64_t in_block = place % s->block;
-        int64_t left = products->keys - j;
-        int64_t n = s->block - in_block < left ? s->block - in_block : left;
-        for (int64_t r = 0; r < products->rows; r++) {
-            best[r] = largest(products->dots + r * DPE_CPU_ROTATED + j, n,
-                              in_block == 0 ? -INFINITY : best[r]);
-        }
-        for (int64_t r = 0; r < products->rows && in_block + n == s->block; r++) {
-            int64_t query = (products->row + r) / products->heads;
-            room->scores[query * call->layout.blocks + place / s->block] += (double)best[r];
-        }
-        j += n;
-    }
-}
-
-/* The same with the largest product of a block's keys, for `heads` heads of the queries of
- * `queries` groups. Keys are unpacked and rotated once for all of them, and meet many rows as
- * tiles. */
-static void score_keys(const struct dpe_cpu_select_call *call, int64_t kv_head, int64_t offset,
-                       int64_t n, int64_t queries, int64_t heads,
-                       const struct dpe_cpu_select_room *room)
-{
-    const struct dpe_cpu_kernels *kernels = call->kernels;
-    int64_t d = call->args->head_dim;
-    int64_t rows = queries * heads;
-    bool tiles = call->keys_meet_tiles;
-    int64_t step = tiles ? kernels->mr : rows;
-    int64_t end = call->selection->sinks + n * call->selection->block;
-    for (int64_t r = 0; r < rows && tiles; r += step) {
-        kernels->pack_rows(room->x + r * 2 * d, 2 * d, rows - r < step ? rows - r : step, d,
-                           room->packs + r * d);
-    }
-    for (int64_t key = call->selection->sinks; key < end;) {
-        int64_t at = 0;
-        int64_t count = dpe_cpu_select_next(call->args, offset, key, end, kernels->panel, &at);
-        const float *keys = dpe_cpu_select_keys(call, kv_head, key, at, count, room);
-        if (tiles) {
-            kernels->pack_panel(keys, d, count, d, room->panel);
-        }
-        for (int64_t r = 0; r < rows; r += step) {
-            if (tiles) {
-                kernels->tile(room->packs + r * d, room->panel, d, room->dots, DPE_CPU_ROTATED);
-            } else {
-                dpe_cpu_select_dots(call, keys, count, rows, room, room->dots, DPE_CPU_ROTATED);
-            }
-            add_largest(call,
-                        &(struct products){.row = r,
-                                           .rows = rows - r < step ? rows - r : step,
-                                           .heads = heads,
-                                           .key = key,
-                                           .keys = count,
-                                           .dots = room->dots},
-                        room);
-        }
-        key += count;
-    }
-}
-
 /* Logits of `rows` queries [rows][2 · head_dim] of a head for the keys 0 … end−1, to p
  * [rows][keys]. */
 static void probability_logits(const struct dpe_cpu_select_call *call, int64_t kv_head,
@@ -271,8 +20,9 @@ static void probability_logits(const struct dpe_cpu_select_call *call, int64_t k
     for (int64_t n = 0; n < end;) {
         int64_t row = 0;
         int64_t count = dpe_cpu_select_next(call->args, offset, n, end, DPE_CPU_ROTATED, &row);
-        const float *keys = dpe_cpu_select_keys(call, kv_head, n, row, count, room);
-        dpe_cpu_select_dots(call, keys, count, rows, room, room->p + n, call->layout.keys);
+        const struct dpe_cpu_vectors keys = {
+            dpe_cpu_select_keys(call, kv_head, n, row, count, room), call->args->head_dim, count};
+        dpe_cpu_select_dots(call, &keys, rows, room, room->p + n, call->layout.keys);
         n += count;
     }
 }
@@ -328,7 +78,8 @@ static void score_probability(const struct dpe_cpu_select_call *call, int64_t ro
     for (int64_t m = end > s->last ? end - s->last : 0; m < end;) {
         int64_t rows = end - m < DPE_CPU_SELECT_HEADS ? end - m : DPE_CPU_SELECT_HEADS;
         for (int64_t i = 0; i < rows; i++) {
-            scored_query(call, row, head, m + i, room->tile, room->x + i * 2 * args->head_dim);
+            dpe_cpu_select_scored_query(call, row, head, m + i, room->tile,
+                                        room->x + i * 2 * args->head_dim);
         }
         probability_logits(call, head / call->layout.group, offset, m + rows, rows, room);
         for (int64_t i = 0; i < rows; i++) {
@@ -346,8 +97,9 @@ static void compressed_logits(const struct dpe_cpu_select_call *call, int64_t kv
 {
     for (int64_t i = 0; i < n;) {
         const float *mark = NULL;
-        int64_t count = next_marks(call, kv_head, offset, i, n, &mark);
-        dpe_cpu_select_dots(call, mark, count, heads, room, room->p + i, call->layout.blocks);
+        int64_t count = dpe_cpu_select_next_marks(call, kv_head, offset, i, n, &mark);
+        const struct dpe_cpu_vectors means = {mark, call->args->head_dim, count};
+        dpe_cpu_select_dots(call, &means, heads, room, room->p + i, call->layout.blocks);
         i += count;
     }
 }
@@ -363,7 +115,8 @@ static void weigh_marks(const struct dpe_cpu_select_call *call, int64_t kv_head,
     memset(out, 0, (size_t)(heads * args->head_dim) * sizeof *out);
     for (int64_t i = 0; i < n;) {
         const float *mark = NULL;
-        int64_t count = next_marks(call, args->n_kv_heads + kv_head, offset, i, n, &mark);
+        int64_t count =
+            dpe_cpu_select_next_marks(call, args->n_kv_heads + kv_head, offset, i, n, &mark);
         for (int64_t h = 0; h < heads; h++) {
             memcpy(room->dots + h * DPE_CPU_BLOCK, room->p + h * call->layout.blocks + i,
                    (size_t)count * sizeof *room->dots);
@@ -408,7 +161,7 @@ static void score_compressed(const struct dpe_cpu_select_call *call, int64_t row
 }
 
 /* What heads head … head+heads−1 of one KV head give the blocks, with their own marks or the KV
- * head's, at the rows of `count` groups from g on: more than one only where keys score. */
+ * head's, at the rows of `count` groups from g on: one where probabilities score. */
 static void score_blocks(const struct dpe_cpu_select_call *call, int64_t g, int64_t count,
                          int64_t head, int64_t heads, const struct dpe_cpu_select_room *room)
 {
@@ -420,14 +173,16 @@ static void score_blocks(const struct dpe_cpu_select_call *call, int64_t g, int6
     for (int64_t i = 0; i < count * heads; i++) {
         int64_t row = call->of_group[g + i / heads];
         int64_t m = dpe_selection_chooser(s, dpe_attention_position(args, row));
-        scored_query(call, row, head + i % heads, m, room->tile, room->x + i * 2 * args->head_dim);
+        dpe_cpu_select_scored_query(call, row, head + i % heads, m, room->tile,
+                                    room->x + i * 2 * args->head_dim);
     }
     if (s->representative == DPE_REPRESENT_COMPRESSED) {
         score_compressed(call, call->of_group[g], head, heads, n, room);
     } else if (s->representative == DPE_REPRESENT_KEYS) {
-        score_keys(call, kv_head, offset, n, count, heads, room);
+        dpe_cpu_select_score_keys(call, kv_head, offset, n, count, heads, room);
     } else {
-        score_marks(call, own_marks(s) ? head : kv_head, offset, n, heads, room);
+        dpe_cpu_select_score_marks(call, dpe_cpu_select_own_marks(s) ? head : kv_head, offset, n,
+                                   count, heads, room);
     }
 }
 
@@ -470,9 +225,9 @@ void dpe_cpu_select_choose(const struct dpe_cpu_select_call *call, int64_t g, in
         int64_t left = (unit + 1) * unit_heads - h;
         int64_t shared = layout->group - h % layout->group;
         int64_t heads = left < shared ? left : shared;
-        heads = own_marks(s) || probability    ? 1
-                : heads < DPE_CPU_SELECT_HEADS ? heads
-                                               : DPE_CPU_SELECT_HEADS;
+        heads = dpe_cpu_select_own_marks(s) || probability ? 1
+                : heads < DPE_CPU_SELECT_HEADS             ? heads
+                                                           : DPE_CPU_SELECT_HEADS;
         if (probability) {
             score_probability(call, row, h, n, n_far, &room);
         } else {

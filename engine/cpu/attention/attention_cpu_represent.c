@@ -167,8 +167,8 @@ static void attend_block(const struct dpe_cpu_select_call *call, int64_t kv_head
         for (int64_t i = 0; i < rows * DPE_CPU_BLOCK; i++) {
             room->dots[i] = -INFINITY;
         }
-        dpe_cpu_select_dots(call, room->keys + (n - first) * d, count, rows, room, room->dots,
-                            DPE_CPU_BLOCK);
+        const struct dpe_cpu_vectors keys = {room->keys + (n - first) * d, d, count};
+        dpe_cpu_select_dots(call, &keys, rows, room, room->dots, DPE_CPU_BLOCK);
         kernels->softmax(&state, rows, columns, room->dots);
         const float *values =
             v != NULL ? v + (n - first) * d

@@ -26,9 +26,12 @@ struct dpe_cpu_select_layout dpe_cpu_select_lay_out(const struct dpe_attention *
     layout.blocks = keys / s->block + 1;
     layout.chosen = s->k < layout.blocks ? s->k : layout.blocks;
     layout.slashes = s->slashes < keys ? s->slashes : keys;
-    layout.queries =
-        s->representative == DPE_REPRESENT_KEYS && args->rows > 1 ? DPE_CPU_SELECT_QUERIES : 1;
+    bool weighted = s->representative == DPE_REPRESENT_WEIGHTED;
+    bool probability = s->representative == DPE_REPRESENT_PROBABILITY;
+    bool compressed = s->representative == DPE_REPRESENT_COMPRESSED;
+    layout.queries = !probability && !compressed && args->rows > 1 ? DPE_CPU_SELECT_QUERIES : 1;
     uint64_t d = (uint64_t)args->head_dim;
+    uint64_t width = s->representative == DPE_REPRESENT_EXTREMES ? 2 * d : d; /* of a scored query */
     uint64_t group = (uint64_t)layout.group;
     uint64_t slab = args->rows < DPE_CPU_SELECT_SLAB ? (uint64_t)args->rows : DPE_CPU_SELECT_SLAB;
     uint64_t most = (uint64_t)(layout.chosen + layout.slashes);
@@ -39,9 +42,6 @@ struct dpe_cpu_select_layout dpe_cpu_select_lay_out(const struct dpe_attention *
      * than its keys. */
     uint64_t block = (uint64_t)(s->block < keys ? s->block : keys);
     uint64_t scores = dpe_bytes_times((uint64_t)layout.queries, (uint64_t)layout.blocks);
-    bool weighted = s->representative == DPE_REPRESENT_WEIGHTED;
-    bool probability = s->representative == DPE_REPRESENT_PROBABILITY;
-    bool compressed = s->representative == DPE_REPRESENT_COMPRESSED;
     scores = scores < block + 2 * d ? block + 2 * d : scores;
     dpe_place(&thread, dpe_bytes_times(2, scores));
     layout.far_at = dpe_place(&thread, layout.slashes > 0 ? dpe_bytes_times(2, (uint64_t)keys) : 0);
@@ -53,8 +53,8 @@ struct dpe_cpu_select_layout dpe_cpu_select_lay_out(const struct dpe_attention *
     bool packs = layout.queries > 1;
     layout.x_at = dpe_place(&thread, scored * 2 * d);
     layout.packs_at =
-        dpe_place(&thread, packs ? (scored + DPE_CPU_MAX_MR) * d + DPE_CPU_MAX_LANES : 0);
-    layout.panel_at = dpe_place(&thread, packs ? DPE_CPU_ROTATED * d : 0);
+        dpe_place(&thread, packs ? (scored + DPE_CPU_MAX_MR) * width + DPE_CPU_MAX_LANES : 0);
+    layout.panel_at = dpe_place(&thread, packs ? DPE_CPU_ROTATED * width : 0);
     layout.best_at = dpe_place(&thread, scored);
     layout.o_at = dpe_place(&thread, DPE_CPU_SELECT_HEADS * d);
     layout.keys_at = dpe_place(&thread, weighted ? dpe_bytes_times(block, d) : 0);
@@ -197,7 +197,7 @@ static void group_rows(struct dpe_cpu_select_call *call)
         }
         call->of_row[i] = call->groups - 1;
     }
-    call->keys_meet_tiles = args->positions == NULL && call->groups >= LEAST;
+    call->tiles = call->layout.queries > 1 && args->positions == NULL && call->groups >= LEAST;
 }
 
 /* The rows of a slab: those of a group as tiles where there are enough of them, else one by one. */
@@ -221,7 +221,7 @@ static void cut_strips(struct dpe_cpu_select_call *call)
 static int64_t choose_together(const struct dpe_cpu_select_call *call)
 {
     int64_t share = call->groups * call->layout.units / (LOTS * (int64_t)call->args->n_threads);
-    int64_t most = call->keys_meet_tiles ? call->layout.queries : 1;
+    int64_t most = call->tiles ? call->layout.queries : 1;
     return share < 1 ? 1 : share < most ? share : most;
 }
 

@@ -1,7 +1,8 @@
 /**
  * @file attention_cpu_select.h
  * The parts of attention under a selection: representatives of blocks (attention_cpu_represent.c),
- * choices (attention_cpu_choose.c), and the walk of what was chosen (attention_cpu_select.c).
+ * scores (attention_cpu_score.c), choices (attention_cpu_choose.c), and the walk of what was chosen
+ * (attention_cpu_select.c).
  */
 #ifndef DPE_ATTENTION_CPU_SELECT_H
 #define DPE_ATTENTION_CPU_SELECT_H
@@ -12,7 +13,7 @@ enum {
     DPE_CPU_SELECT_SLAB = 256,   /**< rows whose choices are in the workspace at a time */
     DPE_CPU_SELECT_ROWS = 96,    /**< of a strip, a multiple of every mr */
     DPE_CPU_SELECT_HEADS = 4,    /**< heads or queries at a time: what the kernel `dots` takes */
-    DPE_CPU_SELECT_QUERIES = 32, /**< that meet keys while these are rotated, where keys score */
+    DPE_CPU_SELECT_QUERIES = 32, /**< that choose together at most */
 };
 
 /** Workspace, in floats. */
@@ -41,8 +42,8 @@ struct dpe_cpu_select_call {
     int64_t groups;                        /**< of the slab */
     int64_t of_group[DPE_CPU_SELECT_SLAB]; /**< first row of each */
     int64_t of_row[DPE_CPU_SELECT_SLAB];   /**< group of each, from 0 on */
-    bool keys_meet_tiles; /**< of queries that choose by keys: of the slab, whatever a thread takes of it,
-                               since the sums of tiles have another order */
+    bool tiles; /**< queries of the slab choose together, in tiles: of all of it, whatever a thread
+                     takes, since the sums of tiles have another order */
     int64_t n_strips;
     struct dpe_cpu_select_rows strips[DPE_CPU_SELECT_SLAB]; /**< of the slab */
     int32_t *counts; /**< [groups][units][2]: blocks, distances */
@@ -58,7 +59,7 @@ struct dpe_cpu_select_room {
     float *dots;    /**< [DPE_CPU_SELECT_HEADS][DPE_CPU_BLOCK] */
     float *x;       /**< [queries][DPE_CPU_SELECT_HEADS][2 · head_dim] */
     float *packs;   /**< x in row packs of mr, where several queries choose together */
-    float *panel;   /**< [head_dim][kernels->panel], the same */
+    float *panel;   /**< [head_dim or 2 · head_dim][kernels->panel], the same */
     float *best;    /**< [queries][DPE_CPU_SELECT_HEADS] */
     float *o;       /**< [DPE_CPU_SELECT_HEADS][head_dim] */
     float *keys;    /**< [block][head_dim], where a block is weighed */
@@ -80,11 +81,37 @@ const float *dpe_cpu_select_query(const struct dpe_attention *args, int64_t head
 const float *dpe_cpu_select_keys(const struct dpe_cpu_select_call *call, int64_t kv_head, int64_t n,
                                  int64_t row, int64_t count,
                                  const struct dpe_cpu_select_room *room);
-/** Products of `rows` queries of the room (x, [rows][2 · head_dim]) with `count` keys [head_dim]:
- * out [rows][ldo]. */
-void dpe_cpu_select_dots(const struct dpe_cpu_select_call *call, const float *keys, int64_t count,
+/** Consecutive rows that queries are multiplied with: keys, or representatives of blocks. */
+struct dpe_cpu_vectors {
+    const float *first; /**< [count][width] */
+    int64_t width, count;
+};
+/** The query of a head at position m that scores for a row, as it is scored (`room` [head_dim] to
+ *  read it): x [head_dim], or for extremes what is above 0 of it and what is below, [2 · head_dim].
+ */
+void dpe_cpu_select_scored_query(const struct dpe_cpu_select_call *call, int64_t row, int64_t head,
+                                 int64_t m, float *room, float *x);
+/** Products of `rows` ≤ DPE_CPU_SELECT_HEADS queries of the room (x, [rows][2 · head_dim]) with
+ * them: out [rows][ldo]. */
+void dpe_cpu_select_dots(const struct dpe_cpu_select_call *call, const struct dpe_cpu_vectors *to,
                          int64_t rows, const struct dpe_cpu_select_room *room, float *out,
                          int64_t ldo);
+/** Whether each query head has representatives of its own. */
+bool dpe_cpu_select_own_marks(const struct dpe_selection *s);
+/** How many blocks from i on, before n and at most DPE_CPU_BLOCK, have their representatives one
+ * after another: of a head of those that have some, from *mark on. */
+int64_t dpe_cpu_select_next_marks(const struct dpe_cpu_select_call *call, int64_t mark_head,
+                                  int64_t offset, int64_t i, int64_t n, const float **mark);
+/** Products of queries of the room (x, [queries][heads]) with the representatives of n blocks,
+ * summed over heads and added to the scores [queries][layout.blocks]. */
+void dpe_cpu_select_score_marks(const struct dpe_cpu_select_call *call, int64_t mark_head,
+                                int64_t offset, int64_t n, int64_t queries, int64_t heads,
+                                const struct dpe_cpu_select_room *room);
+/** The same with the largest product of a block's keys, which are unpacked and rotated once for all
+ *  queries. */
+void dpe_cpu_select_score_keys(const struct dpe_cpu_select_call *call, int64_t kv_head,
+                               int64_t offset, int64_t n, int64_t queries, int64_t heads,
+                               const struct dpe_cpu_select_room *room);
 /** The rotation of a query or of keys from `position` on as they are scored; false: none. */
 bool dpe_cpu_select_rotation(const struct dpe_attention *args, bool keys, int64_t position,
                              struct dpe_cpu_rotation *rotation);

@@ -55,8 +55,8 @@ static bool compresses(const struct dpe_selection *s)
     return s->representative == DPE_REPRESENT_COMPRESSED && s->refresh == 1;
 }
 
-/* All rows, `step` a call, 0: as tokens of both branches in turn. `out` has room for what is attended,
- * and for the compressed keys after it. */
+/* All rows, `step` a call, 0: as tokens of both branches in turn. `out` has room for what is
+ * attended, and for the compressed keys after it. */
 static void run(const struct dpe_cpu_kernels *kernels, struct setting *setting, int n_threads,
                 int64_t step, float *out, float *lse)
 {
@@ -72,8 +72,7 @@ static void run(const struct dpe_cpu_kernels *kernels, struct setting *setting, 
                                                  shape->capacity, most, n_threads);
     float *workspace = dpe_alloc(bytes, 1);
     near_guard_fill(workspace, bytes / sizeof *workspace);
-    uint64_t mark_bytes =
-        dpe_cpu_mark_bytes(&in->config, &in->plan, cache_rows(shape), 2);
+    uint64_t mark_bytes = dpe_cpu_mark_bytes(&in->config, &in->plan, cache_rows(shape), 2);
     setting->marks = dpe_alloc(mark_bytes, 1);
     near_guard_fill(setting->marks, mark_bytes / sizeof *setting->marks);
     setting->slots = dpe_selection_slots(&in->plan.selection, cache_rows(shape), 2);
@@ -85,8 +84,7 @@ static void run(const struct dpe_cpu_kernels *kernels, struct setting *setting, 
         set_kept(setting, &args);
         args.q = in->q + at * width;
         args.out = out + at * width;
-        args.compressed =
-            compresses(&in->plan.selection) ? out + (shape->rows + at) * width : NULL;
+        args.compressed = compresses(&in->plan.selection) ? out + (shape->rows + at) * width : NULL;
         args.lse = lse + at * shape->n_heads;
         args.workspace = workspace;
         /* The other branch completes the same blocks where rows are taken in turn. */
@@ -182,18 +180,18 @@ static int check(enum plan_kind kind, struct shape shape, const struct dpe_selec
         const int64_t steps[] = {shape.rows, 7, 1, 0};
         for (int s = 0; s < (branches ? 4 : 3); s++) {
             char what[200];
-            snprintf(what, sizeof what,
-                     "%s, plan %d, heads %d/%d, start %d, rows %d by %d, block %d, sinks %d, local "
-                     "%d, k %d, refresh %d, %s, %s, %s, %s",
-                     kernels->name, (int)kind, (int)shape.n_heads, (int)shape.n_kv_heads,
-                     (int)shape.start, (int)shape.rows, (int)steps[s], (int)selection->block,
-                     (int)selection->sinks, (int)selection->local, (int)selection->k,
-                     (int)selection->refresh,
-                     dpe_selection_word(DPE_SELECTION_REPRESENTATIVE,
-                                        (int)selection->representative),
-                     dpe_selection_word(DPE_SELECTION_UNIT, (int)selection->unit),
-                     dpe_selection_word(DPE_SELECTION_POSITIONS, (int)selection->positions),
-                     dpe_selection_word(DPE_SELECTION_SCORED, (int)selection->scored));
+            snprintf(
+                what, sizeof what,
+                "%s, plan %d, heads %d/%d, start %d, rows %d by %d, block %d, sinks %d, local "
+                "%d, k %d, refresh %d, %s, %s, %s, %s",
+                kernels->name, (int)kind, (int)shape.n_heads, (int)shape.n_kv_heads,
+                (int)shape.start, (int)shape.rows, (int)steps[s], (int)selection->block,
+                (int)selection->sinks, (int)selection->local, (int)selection->k,
+                (int)selection->refresh,
+                dpe_selection_word(DPE_SELECTION_REPRESENTATIVE, (int)selection->representative),
+                dpe_selection_word(DPE_SELECTION_UNIT, (int)selection->unit),
+                dpe_selection_word(DPE_SELECTION_POSITIONS, (int)selection->positions),
+                dpe_selection_word(DPE_SELECTION_SCORED, (int)selection->scored));
             run(kernels, &setting, 1, steps[s], out, lse);
             problems += compare(what, out, want, n);
             problems += compare(what, lse, want_lse, n_lse);
@@ -230,8 +228,8 @@ static void random_selections(void **state)
         };
         shape.capacity = shape.start + shape.rows + dpe_rng_below(&rng, 20);
         struct dpe_selection selection = random_selection(&rng, shape.start + shape.rows);
-        problems += check((enum plan_kind)dpe_rng_below(&rng, N_PLANS), shape, &selection,
-                          i % 2 == 1);
+        problems +=
+            check((enum plan_kind)dpe_rng_below(&rng, N_PLANS), shape, &selection, i % 2 == 1);
     }
     assert_int_equal(problems, 0);
 }
@@ -247,8 +245,9 @@ static void many_rows_and_blocks(void **state)
     assert_int_equal(check(MASKED_FAR, shape, &s, false), 0);
 }
 
-/* Keys whose scores differ by little more than the rounding of sums: whatever order the sums of a
- * score have, it must not depend on how many groups a thread takes. */
+/* Keys (and the blocks that are one key each) whose scores differ by little more than the rounding
+ * of sums: whatever order the sums of a score have, it must not depend on how many groups a thread
+ * takes. */
 static void near_scores(void **state)
 {
     (void)state;
@@ -263,11 +262,13 @@ static void near_scores(void **state)
     for (int64_t i = shape.head_dim; i < (shape.start + shape.rows) * shape.head_dim; i++) {
         in.k[i] = in.k[i % shape.head_dim] * (1.0F + 1e-7F * in.k[i]);
     }
-    in.plan.selection = (struct dpe_selection){.block = 1, .local = 5, .k = 20, .refresh = 1,
-                                               .representative = DPE_REPRESENT_KEYS,
-                                               .unit = DPE_CHOICE_LAYER};
-    for (int i = 0; i < 3; i++) {
-        setenv("DPE_CPU", sets[i], 1);
+    in.plan.selection = (struct dpe_selection){
+        .block = 1, .local = 5, .k = 20, .refresh = 1, .unit = DPE_CHOICE_LAYER};
+    static const enum dpe_representative all[] = {DPE_REPRESENT_KEYS, DPE_REPRESENT_MEAN,
+                                                  DPE_REPRESENT_EXTREMES};
+    for (int i = 0; i < 9; i++) {
+        in.plan.selection.representative = all[i / 3];
+        setenv("DPE_CPU", sets[i % 3], 1);
         const struct dpe_cpu_kernels *kernels = dpe_cpu_kernels_choose();
         for (int threads = 1; threads <= 4; threads++) {
             run(kernels, &setting, threads, shape.rows, threads == 1 ? out : again, lse);
@@ -281,10 +282,11 @@ static void near_scores(void **state)
     inputs_free(&in);
 }
 
-/* ---------------------------------------------------------------- caches of other types, and files */
+/* ---------------------------------------------------------------- caches of other types, and files
+ */
 
-/* A cache that holds the rows of `floats` [heads][rows][width] which are numbers; what it makes of them
- * takes their place. */
+/* A cache that holds the rows of `floats` [heads][rows][width] which are numbers; what it makes of
+ * them takes their place. */
 static void fill_part(struct dpe_kv *kv, enum dpe_kv_part part, float *floats, int64_t heads,
                       int64_t rows, int64_t width)
 {
@@ -322,8 +324,8 @@ static struct dpe_kv *fill_cache(const struct inputs *in, const struct shape *sh
 
 /* *read: bytes that came from a file. */
 static void check_cache(enum plan_kind kind, struct shape shape,
-                        const struct dpe_selection *selection, bool branches,
-                        enum dpe_kv_type type, const char *in_folder, uint64_t *read)
+                        const struct dpe_selection *selection, bool branches, enum dpe_kv_type type,
+                        const char *in_folder, uint64_t *read)
 {
     struct inputs in = inputs_make(kind, &shape);
     struct setting setting = {.in = &in, .shape = &shape, .room = shape.capacity};
@@ -346,15 +348,15 @@ static void check_cache(enum plan_kind kind, struct shape shape,
         setting.kv = kv;
         run(kernels, &setting, 3, steps[s], out, lse);
         if (memcmp(out, want, (size_t)n * sizeof *out) != 0) {
-            print_error("%s%s, plan %d, start %d, rows %d by %d, head_dim %d, block %d, local %d, k "
-                        "%d, refresh %d, %s, %s\n",
-                        dpe_kv_type_names[type], in_folder != NULL ? " in a file" : "", (int)kind,
-                        (int)shape.start, (int)shape.rows, (int)steps[s], (int)shape.head_dim,
-                        (int)selection->block, (int)selection->local, (int)selection->k,
-                        (int)selection->refresh,
-                        dpe_selection_word(DPE_SELECTION_REPRESENTATIVE,
-                                           (int)selection->representative),
-                        dpe_selection_word(DPE_SELECTION_POSITIONS, (int)selection->positions));
+            print_error(
+                "%s%s, plan %d, start %d, rows %d by %d, head_dim %d, block %d, local %d, k "
+                "%d, refresh %d, %s, %s\n",
+                dpe_kv_type_names[type], in_folder != NULL ? " in a file" : "", (int)kind,
+                (int)shape.start, (int)shape.rows, (int)steps[s], (int)shape.head_dim,
+                (int)selection->block, (int)selection->local, (int)selection->k,
+                (int)selection->refresh,
+                dpe_selection_word(DPE_SELECTION_REPRESENTATIVE, (int)selection->representative),
+                dpe_selection_word(DPE_SELECTION_POSITIONS, (int)selection->positions));
             fail();
         }
     }
