@@ -29,7 +29,9 @@ struct dpe_cpu_select_layout dpe_cpu_select_lay_out(const struct dpe_attention *
     bool weighted = s->representative == DPE_REPRESENT_WEIGHTED;
     bool probability = s->representative == DPE_REPRESENT_PROBABILITY;
     bool compressed = s->representative == DPE_REPRESENT_COMPRESSED;
-    layout.queries = !probability && !compressed && args->rows > 1 ? DPE_CPU_SELECT_QUERIES : 1;
+    bool tiles = !probability && !compressed && args->rows >= LEAST &&
+                 s->refresh <= DPE_CPU_SELECT_SLAB / LEAST;
+    layout.queries = tiles ? DPE_CPU_SELECT_QUERIES : 1;
     uint64_t d = (uint64_t)args->head_dim;
     uint64_t width = s->representative == DPE_REPRESENT_EXTREMES ? 2 * d : d; /* of a scored query */
     uint64_t group = (uint64_t)layout.group;
