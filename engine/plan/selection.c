@@ -3,7 +3,7 @@
 
 #include <inttypes.h>
 #include <math.h>
-#include <stdlib.h>
+#include <string.h>
 
 static const int64_t MOST = INT64_C(1) << 31;
 
@@ -53,13 +53,19 @@ dpe_status dpe_selection_check(const struct dpe_selection *s, struct dpe_error *
 
 /* ------------------------------------------------------------------------------------ choosing */
 
-/* The score as a number that grows with it: not a number is as −∞, −0 as 0. */
+/* Not a number is as −∞, −0 as 0. */
+static double as_number(double score)
+{
+    return isnan(score) ? -(double)INFINITY : score + 0.0;
+}
+
+/* The score as bits that grow with it. */
 static uint64_t ordered(double score)
 {
     union {
         double number;
         uint64_t bits;
-    } same = {.number = isnan(score) ? -(double)INFINITY : score + 0.0};
+    } same = {.number = as_number(score)};
     const uint64_t sign = UINT64_C(1) << 63;
     return (same.bits & sign) != 0 ? ~same.bits : same.bits | sign;
 }
@@ -101,14 +107,8 @@ static struct least find_least(const double *scores, int64_t n, int64_t k)
     return least;
 }
 
-int64_t dpe_selection_choose(const double *scores, int64_t n, int64_t k, int32_t *chosen)
+static int64_t choose_by_digits(const double *scores, int64_t n, int64_t k, int32_t *chosen)
 {
-    if (n <= k) {
-        for (int64_t i = 0; i < n; i++) {
-            chosen[i] = (int32_t)i;
-        }
-        return n;
-    }
     struct least least = find_least(scores, n, k);
     int64_t kept = 0;
     for (int64_t i = 0; i < n && kept < k; i++) {
@@ -120,6 +120,49 @@ int64_t dpe_selection_choose(const double *scores, int64_t n, int64_t k, int32_t
         }
     }
     return kept;
+}
+
+/* Which of `kept` chosen ones is the worst, of equal ones the last. */
+static int64_t worst(const double *scores, const int32_t *chosen, int64_t kept)
+{
+    int64_t at = 0;
+    for (int64_t j = 1; j < kept; j++) {
+        at = as_number(scores[chosen[j]]) <= as_number(scores[chosen[at]]) ? j : at;
+    }
+    return at;
+}
+
+/* Reads the scores once, but all that is chosen again for each better one. */
+static int64_t choose_few(const double *scores, int64_t n, int64_t k, int32_t *chosen)
+{
+    int64_t kept = 0;
+    int64_t out = 0;
+    double least = -(double)INFINITY;
+    for (int64_t i = 0; i < n; i++) {
+        if (kept == k) {
+            if (!(scores[i] > least)) {
+                continue;
+            }
+            memmove(chosen + out, chosen + out + 1, (size_t)(kept - out - 1) * sizeof *chosen);
+            kept--;
+        }
+        chosen[kept++] = (int32_t)i;
+        if (kept == k) {
+            out = worst(scores, chosen, kept);
+            least = as_number(scores[chosen[out]]);
+        }
+    }
+    return kept;
+}
+
+int64_t dpe_selection_choose(const double *scores, int64_t n, int64_t k, int32_t *chosen)
+{
+    enum { FEW = 16 };
+    if (k == 0) {
+        return 0;
+    }
+    return k <= FEW || n <= k ? choose_few(scores, n, k, chosen)
+                              : choose_by_digits(scores, n, k, chosen);
 }
 
 /* ---------------------------------------------------------------------------------------- runs */

@@ -222,7 +222,12 @@ static void a_choice_is_a_sort(void **state)
         int64_t n = 1 + dpe_rng_below(&rng, MOST);
         int64_t k = dpe_rng_below(&rng, (uint32_t)n + 1);
         for (int64_t i = 0; i < n; i++) {
-            scores[i] = (double)dpe_rng_below(&rng, 40); /* many ties */
+            /* Many ties; in every other round of all signs and sizes, with both zeros. */
+            double small = (double)dpe_rng_below(&rng, 40);
+            int size = 200 * ((int)dpe_rng_below(&rng, 7) - 3);
+            double any = ldexp(small - 20.0, size) * (dpe_rng_below(&rng, 2) == 0 ? -1.0 : 1.0);
+            any = dpe_rng_below(&rng, 20) == 0 ? copysign((double)INFINITY, any) : any;
+            scores[i] = round % 2 == 0 ? small : any;
         }
         assert_int_equal(dpe_selection_choose(scores, n, k, chosen), k);
         int64_t at = 0;
