@@ -309,11 +309,3 @@ int64_t dpe_selection_width(const struct dpe_selection *s, int64_t head_dim)
     }
     return 0;
 }
-
-int64_t dpe_selection_heads(const struct dpe_selection *s, int64_t n_heads, int64_t n_kv_heads)
-{
-    bool own = s->representative == DPE_REPRESENT_ATTENDED ||
-               s->representative == DPE_REPRESENT_WEIGHTED;
-    int64_t kinds = s->representative == DPE_REPRESENT_COMPRESSED ? 2 : 1;
-    return own ? n_heads : kinds * n_kv_heads;
-}

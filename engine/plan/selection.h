@@ -172,11 +172,22 @@ static inline bool dpe_selection_keeps_queries(const struct dpe_selection *s)
  * dpe_block_known(i) is: the block's last key, and for DPE_REPRESENT_ATTENDED `local` queries
  * after it. Branches share those known before their common prefix ends. */
 
+/** Whether each query head has representatives of its own. */
+DPE_HOST_DEVICE static inline bool dpe_selection_own_marks(const struct dpe_selection *s)
+{
+    return s->representative == DPE_REPRESENT_ATTENDED ||
+           s->representative == DPE_REPRESENT_WEIGHTED;
+}
 /** Floats of a representative, and how many are there of a block: of each KV head or query head, of
  *  DPE_REPRESENT_COMPRESSED the means of all KV heads' keys and then of their values; 0: none are
  *  kept. */
 int64_t dpe_selection_width(const struct dpe_selection *s, int64_t head_dim);
-int64_t dpe_selection_heads(const struct dpe_selection *s, int64_t n_heads, int64_t n_kv_heads);
+DPE_HOST_DEVICE static inline int64_t dpe_selection_heads(const struct dpe_selection *s,
+                                                          int64_t n_heads, int64_t n_kv_heads)
+{
+    int64_t kinds = s->representative == DPE_REPRESENT_COMPRESSED ? 2 : 1;
+    return dpe_selection_own_marks(s) ? n_heads : kinds * n_kv_heads;
+}
 DPE_HOST_DEVICE static inline int64_t dpe_block_known(const struct dpe_selection *s, int64_t i)
 {
     int64_t after = s->representative == DPE_REPRESENT_ATTENDED ? s->local : 0;

@@ -181,7 +181,7 @@ static void score_blocks(const struct dpe_cpu_select_call *call, int64_t g, int6
     } else if (s->representative == DPE_REPRESENT_KEYS) {
         dpe_cpu_select_score_keys(call, kv_head, offset, n, count, heads, room);
     } else {
-        dpe_cpu_select_score_marks(call, dpe_cpu_select_own_marks(s) ? head : kv_head, offset, n,
+        dpe_cpu_select_score_marks(call, dpe_selection_own_marks(s) ? head : kv_head, offset, n,
                                    count, heads, room);
     }
 }
@@ -225,9 +225,9 @@ void dpe_cpu_select_choose(const struct dpe_cpu_select_call *call, int64_t g, in
         int64_t left = (unit + 1) * unit_heads - h;
         int64_t shared = layout->group - h % layout->group;
         int64_t heads = left < shared ? left : shared;
-        heads = dpe_cpu_select_own_marks(s) || probability ? 1
-                : heads < DPE_CPU_SELECT_HEADS             ? heads
-                                                           : DPE_CPU_SELECT_HEADS;
+        heads = dpe_selection_own_marks(s) || probability ? 1
+                : heads < DPE_CPU_SELECT_HEADS            ? heads
+                                                          : DPE_CPU_SELECT_HEADS;
         if (probability) {
             score_probability(call, row, h, n, n_far, &room);
         } else {

@@ -98,12 +98,6 @@ void dpe_cpu_select_scored_query(const struct dpe_cpu_select_call *call, int64_t
     }
 }
 
-bool dpe_cpu_select_own_marks(const struct dpe_selection *s)
-{
-    return s->representative == DPE_REPRESENT_ATTENDED ||
-           s->representative == DPE_REPRESENT_WEIGHTED;
-}
-
 int64_t dpe_cpu_select_next_marks(const struct dpe_cpu_select_call *call, int64_t mark_head,
                                   int64_t offset, int64_t i, int64_t n, const float **mark)
 {

@@ -96,8 +96,6 @@ void dpe_cpu_select_scored_query(const struct dpe_cpu_select_call *call, int64_t
 void dpe_cpu_select_dots(const struct dpe_cpu_select_call *call, const struct dpe_cpu_vectors *to,
                          int64_t rows, const struct dpe_cpu_select_room *room, float *out,
                          int64_t ldo);
-/** Whether each query head has representatives of its own. */
-bool dpe_cpu_select_own_marks(const struct dpe_selection *s);
 /** How many blocks from i on, before n and at most DPE_CPU_BLOCK, have their representatives one
  * after another: of a head of those that have some, from *mark on. */
 int64_t dpe_cpu_select_next_marks(const struct dpe_cpu_select_call *call, int64_t mark_head,

@@ -21,6 +21,12 @@ __device__ static inline int64_t dpe_all_threads(void)
     return static_cast<int64_t>(gridDim.x) * blockDim.x;
 }
 
+/** Whether x is NaN or an infinity. */
+__device__ static inline bool dpe_not_finite(float x)
+{
+    return (__float_as_uint(x) & 0x7f800000U) == 0x7f800000U;
+}
+
 /** Blocks of a grid that has one for each of so many rows, as far as a grid goes. */
 static inline unsigned dpe_row_blocks(int64_t rows)
 {

@@ -138,7 +138,7 @@ __global__ void nonfinite(const float *x, int64_t n, int64_t width, unsigned lon
     dpe_let_next_start();
     dpe_wait_for_earlier();
     for (int64_t i = dpe_this_thread(); i < n; i += dpe_all_threads()) {
-        if ((__float_as_uint(x[i]) & 0x7f800000U) == 0x7f800000U) {
+        if (dpe_not_finite(x[i])) {
             atomicMin(first, layer << 40 | static_cast<unsigned long long>(i / width));
         }
     }

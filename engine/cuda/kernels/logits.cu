@@ -52,7 +52,7 @@ __global__ void __launch_bounds__(MANY_THREADS)
         read_some(row, i, vocab, some);
 #pragma unroll
         for (int k = 0; k < AT_ONCE; k++) {
-            bad |= (__float_as_uint(some[k]) & 0x7f800000U) == 0x7f800000U;
+            bad |= dpe_not_finite(some[k]);
             index = some[k] > value ? static_cast<int>(i + k * threads) : index;
             value = some[k] > value ? some[k] : value;
         }
@@ -90,7 +90,7 @@ __global__ void likelihood(const float *logits, const int32_t *targets, int64_t 
         read_some(row, i, vocab, some);
 #pragma unroll
         for (int k = 0; k < AT_ONCE; k++) {
-            bad |= (__float_as_uint(some[k]) & 0x7f800000U) == 0x7f800000U;
+            bad |= dpe_not_finite(some[k]);
             most = fmaxf(most, some[k]);
         }
     }

@@ -5,8 +5,8 @@
 #ifndef DPE_SELECT_CUH
 #define DPE_SELECT_CUH
 
-#include "engine/cuda/kernels/select.h"
-#include "engine/cuda/ptx/vector.cuh"
+#include "engine/cuda/kernels/grid.cuh"
+#include "engine/cuda/select/cuda_select.h"
 
 enum { DPE_SELECT_WARPS = 8, DPE_SELECT_THREADS = 32 * DPE_SELECT_WARPS };
 
@@ -36,11 +36,6 @@ __device__ static inline int64_t dpe_select_first_row(const struct dpe_select &a
     int64_t every = a.selection.refresh;
     int64_t first = (a.start / every + g) * every;
     return a.positions != NULL ? g : first > a.start ? first - a.start : 0;
-}
-/** Whether each query head has representatives of its own. */
-__device__ static inline bool dpe_select_own_marks(const struct dpe_selection &s)
-{
-    return s.representative == DPE_REPRESENT_ATTENDED || s.representative == DPE_REPRESENT_WEIGHTED;
 }
 
 /** Rows of the tables by which a row is rotated; cos NULL: it is not. */
@@ -119,12 +114,5 @@ __device__ static inline float dpe_select_capped(const struct dpe_select &a, flo
 {
     return a.cap > 0.0f ? a.cap * tanhf(logit / a.cap) : logit;
 }
-
-/** f<dtype of the call>(call). */
-#define DPE_SELECT_FOR(call, f)                                                                    \
-    ((call)->dtype == DPE_F32    ? f<float>(call)                                                  \
-     : (call)->dtype == DPE_F16  ? f<dpe_f16>(call)                                                \
-     : (call)->dtype == DPE_BF16 ? f<dpe_bf16>(call)                                               \
-                                 : 1)
 
 #endif

@@ -2,7 +2,7 @@
 #include <string.h>
 
 #include "engine/cuda/kernels/log_n.cuh"
-#include "engine/cuda/kernels/select.cuh"
+#include "engine/cuda/select/select.cuh"
 
 namespace
 {
@@ -75,7 +75,7 @@ __device__ const float *mark_at(const struct dpe_select &a, const struct chooser
 __device__ float score_mark(const struct dpe_select &a, const struct chooser &who, int64_t head,
                             int64_t i, const float *x)
 {
-    int64_t of = dpe_select_own_marks(a.selection) ? head : head / (a.n_heads / a.n_kv_heads);
+    int64_t of = dpe_selection_own_marks(&a.selection) ? head : head / (a.n_heads / a.n_kv_heads);
     return dpe_select_dot(x, mark_at(a, who, of, i), width_of(a) / 2, {NULL, NULL});
 }
 
@@ -482,5 +482,5 @@ template <class T> static int launch(const struct dpe_select *call)
 
 int dpe_select_choose(const struct dpe_select *call)
 {
-    return DPE_SELECT_FOR(call, launch);
+    DPE_FOR_DTYPE(call->dtype, launch<T>(call));
 }

@@ -1,5 +1,5 @@
 /* Representatives of blocks: a thread block makes one, of a KV head or of a query head. */
-#include "engine/cuda/kernels/select.cuh"
+#include "engine/cuda/select/select.cuh"
 
 namespace
 {
@@ -254,7 +254,7 @@ __global__ void __launch_bounds__(DPE_SELECT_THREADS, 2)
             return;
         }
     }
-    bool own = dpe_select_own_marks(s);
+    bool own = dpe_selection_own_marks(&s);
     bool two = s.representative == DPE_REPRESENT_EXTREMES;
     bool compressed = s.representative == DPE_REPRESENT_COMPRESSED;
     int64_t slot = dpe_block_slot(&s, a.prefix, a.room, of.offset, i);
@@ -277,9 +277,7 @@ __global__ void __launch_bounds__(DPE_SELECT_THREADS, 2)
 
 bool dpe_select_supports(const struct dpe_selection *selection, const char **what)
 {
-    bool own = selection->representative == DPE_REPRESENT_ATTENDED ||
-               selection->representative == DPE_REPRESENT_WEIGHTED;
-    *what = own && selection->block > DPE_SELECT_MOST_BLOCK
+    *what = dpe_selection_own_marks(selection) && selection->block > DPE_SELECT_MOST_BLOCK
                 ? "represent blocks of more than 4096 keys by what attends to them"
                 : NULL;
     return *what == NULL;
@@ -288,16 +286,14 @@ bool dpe_select_supports(const struct dpe_selection *selection, const char **wha
 template <class T> static int launch(const struct dpe_select *call)
 {
     const struct dpe_selection *s = &call->selection;
-    bool own =
-        s->representative == DPE_REPRESENT_ATTENDED || s->representative == DPE_REPRESENT_WEIGHTED;
-    int64_t kinds = s->representative == DPE_REPRESENT_COMPRESSED ? 2 : 1; /* keys, then values */
+    bool own = dpe_selection_own_marks(s);
     dim3 grid(static_cast<unsigned>(call->positions != NULL ? call->rows : call->n_blocks),
-              static_cast<unsigned>(own ? call->n_heads : kinds * call->n_kv_heads));
+              static_cast<unsigned>(dpe_selection_heads(s, call->n_heads, call->n_kv_heads)));
     size_t shared = own ? static_cast<size_t>(2 * call->head_dim + s->block) * sizeof(double) : 0;
     return dpe_launch((represent<T>), grid, DPE_SELECT_THREADS, shared, NULL, *call);
 }
 
 int dpe_select_represent(const struct dpe_select *call)
 {
-    return DPE_SELECT_FOR(call, launch);
+    DPE_FOR_DTYPE(call->dtype, launch<T>(call));
 }
