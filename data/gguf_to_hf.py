@@ -20,7 +20,16 @@ def convert(source, folder):
 
     where, name = os.path.split(os.path.abspath(source))
     tokenizer = AutoTokenizer.from_pretrained(where, gguf_file=name)
-    model = AutoModelForCausalLM.from_pretrained(where, gguf_file=name).to(torch.bfloat16)
+    model, loaded = AutoModelForCausalLM.from_pretrained(where, gguf_file=name, output_loading_info=True)
+    missing = set(loaded["missing_keys"])
+    if missing == {"lm_head.weight"}:
+        # The file has no output matrix because it is the embedding's. transformers 4.46 fills it with random numbers.
+        missing = set()
+        model.config.tie_word_embeddings = True
+        model.tie_weights()
+    if missing:
+        sys.exit(f"{source}: transformers finds no weights for {', '.join(sorted(missing))}; nothing was written")
+    model = model.to(torch.bfloat16)
     # transformers keeps in mind that it came quantized and would refuse to save it.
     model.is_quantized = False
     model.hf_quantizer = None

