@@ -123,18 +123,21 @@ int64_t dpe_calibrate_seed(const struct calibrate_arguments *args, enum calibrat
            (seed != NULL ? strtoll(seed, NULL, 10) : 0);
 }
 
-/* "keys=K,values=V" that the sweep's pilot chose, "" with another task or before the sweep. */
-static void chosen_task(const struct calibrate_arguments *args, char *text, size_t size)
+/* "keys=K,values=V" that the pilot of a sweep chose, "" with another task or before the sweep: that of
+ * the entry whose pairs are chosen; for the check, which asks the same at all lengths, the longest. */
+static void chosen_task(const struct batch *batch, enum calibrate_part part, char *text,
+                        size_t size)
 {
-    const char *task = dpe_calibrate_value(args, "--task");
+    const char *task = dpe_calibrate_value(batch->args, "--task");
+    const struct entry *longest = &batch->entries[batch->n_entries - 1];
+    const struct entry *entry = part == CALIBRATE_CHECK ? longest : batch->entry;
     struct dpe_h5 *table = NULL;
     char *spec = NULL;
     text[0] = '\0';
-    if (task == NULL || strcmp(task, "auto") != 0) {
+    if (task == NULL || strcmp(task, "auto") != 0 || batch->args->job.output == NULL) {
         return;
     }
-    char *path =
-        dpe_calibrate_tools_path(args->job.output != NULL ? args->job.output : ".", "detect.h5");
+    char *path = dpe_calibrate_entry_path(batch, entry, "detect.h5");
     if (path != NULL && access(path, R_OK) == 0 && dpe_h5_open(path, &table, NULL) == DPE_OK &&
         dpe_h5_get_attr_text(table, "/detect", "niah_parameters", &spec, NULL) == DPE_OK) {
         size_t keys = 0;
@@ -150,15 +153,16 @@ static void chosen_task(const struct calibrate_arguments *args, char *text, size
     free(path);
 }
 
-dpe_status dpe_calibrate_niah(const struct calibrate_arguments *args, enum calibrate_part part,
-                              char **spec, struct dpe_error *err)
+dpe_status dpe_calibrate_niah(const struct batch *batch, enum calibrate_part part, char **spec,
+                              struct dpe_error *err)
 {
+    const struct calibrate_arguments *args = batch->args;
     const char *given = dpe_calibrate_value(args, "--niah");
     const char *several = dpe_calibrate_value(args, "--keys-per-context");
     bool more = part == CALIBRATE_PAIRS && several != NULL;
     char chosen[64];
     *spec = NULL;
-    chosen_task(args, chosen, sizeof chosen);
+    chosen_task(batch, part, chosen, sizeof chosen);
     if (given == NULL && !more && chosen[0] == '\0') {
         return DPE_OK;
     }
@@ -183,14 +187,14 @@ dpe_status dpe_calibrate_niah(const struct calibrate_arguments *args, enum calib
     return DPE_OK;
 }
 
-int64_t dpe_calibrate_together(const struct calibrate_arguments *args)
+int64_t dpe_calibrate_together(const struct batch *batch)
 {
     struct dpe_niah_params params;
     struct dpe_error err = {0};
     char *spec = NULL;
     dpe_niah_defaults(&params);
-    if (dpe_calibrate_needles(args) &&
-        dpe_calibrate_niah(args, CALIBRATE_PAIRS, &spec, &err) == DPE_OK && spec != NULL) {
+    if (dpe_calibrate_needles(batch->args) &&
+        dpe_calibrate_niah(batch, CALIBRATE_PAIRS, &spec, &err) == DPE_OK && spec != NULL) {
         dpe_niah_parse(spec, &params, &err);
     }
     free(spec);
@@ -236,7 +240,7 @@ static void add_questions(const struct batch *batch, enum calibrate_part part, s
     dpe_calibrate_argv_add_pair(argv, "--split", args->job.split);
     dpe_calibrate_argv_add_number(argv, "--trained-length", args->job.trained_length, 1);
     if (needles) {
-        argv->failed = argv->failed || dpe_calibrate_niah(args, part, &niah, &err) != DPE_OK;
+        argv->failed = argv->failed || dpe_calibrate_niah(batch, part, &niah, &err) != DPE_OK;
         dpe_calibrate_argv_add_pair(argv, "--niah", niah);
         dpe_calibrate_argv_add_pair(argv, "--chat-template", args->job.chat_template);
         free(niah);

@@ -135,7 +135,7 @@ static dpe_status print_part(struct batch *batch, struct dpe_job *job, enum cali
     };
     char *niah = NULL;
     dpe_niah_defaults(&options.niah);
-    dpe_status status = dpe_calibrate_niah(args, part, &niah, err);
+    dpe_status status = dpe_calibrate_niah(batch, part, &niah, err);
     if (status != DPE_OK) {
         goto done;
     }
@@ -203,7 +203,7 @@ dpe_status dpe_calibrate_print_cost(struct batch *batch, struct dpe_error *err)
     for (int i = 0; i < batch->n_entries && status == DPE_OK; i++) {
         batch->entry = &batch->entries[i];
         measure(&job, batch->frequencies ? "rope" : "dpe", batch->entry->length,
-                dpe_calibrate_together(batch->args), &speed);
+                dpe_calibrate_together(batch), &speed);
         if (batch->chooses) {
             status = print_part(batch, &job, CALIBRATE_PAIRS, "--top-k auto",
                                 dpe_detect_top_k_candidates(batch->n_pairs, k), &speed, err);

@@ -98,7 +98,7 @@ static dpe_status choose(struct batch *batch, const struct ablation *ablation,
     }
     if (status == DPE_OK) {
         status = dpe_detect_choose_top_k(
-            k, values, n, n_samples, dpe_calibrate_together(batch->args),
+            k, values, n, n_samples, dpe_calibrate_together(batch),
             dpe_calibrate_needles(batch->args) ? DPE_DETECT_RECALL : DPE_DETECT_PERPLEXITY,
             &batch->entry->pairs, err);
     }
@@ -198,7 +198,7 @@ void dpe_calibrate_print_pairs(const struct batch *batch)
 {
     const struct dpe_detect_top_k *pairs = &batch->entry->pairs;
     bool recall = pairs->criterion == DPE_DETECT_RECALL;
-    int64_t together = dpe_calibrate_together(batch->args);
+    int64_t together = dpe_calibrate_together(batch);
     printf("\nKey pairs of each head (%sablate.h5), %s\n", batch->entry->folder,
            recall ? "measured on needles that neither the sweep nor the check uses"
                   : "measured on the corpus's books, some of which the sweep used");

@@ -8,7 +8,7 @@
 #include "detect/search/select.h"
 #include "outputs/job/job.h"
 
-enum { CALIBRATE_MAX_ARGS = 160, CALIBRATE_HANDED = 22, CALIBRATE_METHOD = 64 };
+enum { CALIBRATE_MAX_ARGS = 160, CALIBRATE_HANDED = 22, CALIBRATE_METHOD = 256 };
 
 /** The parts that measure, as a set. */
 enum calibrate_part {
@@ -127,11 +127,11 @@ bool dpe_calibrate_needles(const struct calibrate_arguments *args);
 /** Seed and settings of the needles of CALIBRATE_PAIRS or CALIBRATE_CHECK; *spec is owned by the
  *  caller, NULL: the defaults. DPE_NO_MEMORY. */
 int64_t dpe_calibrate_seed(const struct calibrate_arguments *args, enum calibrate_part part);
-dpe_status dpe_calibrate_niah(const struct calibrate_arguments *args, enum calibrate_part part,
-                              char **spec, struct dpe_error *err);
+dpe_status dpe_calibrate_niah(const struct batch *batch, enum calibrate_part part, char **spec,
+                              struct dpe_error *err);
 
 /** Samples in a row of CALIBRATE_PAIRS that share a context, or half of one. */
-int64_t dpe_calibrate_together(const struct calibrate_arguments *args);
+int64_t dpe_calibrate_together(const struct batch *batch);
 
 /** Choose the number of key pairs from the table of dpe_calibrate_pairs_argv, into entry->pairs
  * and entry->k. DPE_BAD_DATA when the file is not such a table, or not finished; as

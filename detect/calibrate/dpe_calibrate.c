@@ -51,6 +51,27 @@ static void suggest_moving(const struct batch *batch, const char *name, const ch
     free(journal);
 }
 
+/* Our tools say why they fail; a launcher may not, or may start nothing and call it success. */
+static dpe_status check_launched(const struct batch *batch, const char *output,
+                                 struct dpe_error *err)
+{
+    enum { FIRST_OF_OURS = 64, LAST_OF_OURS = 78 };
+    bool ours = batch->code >= FIRST_OF_OURS && batch->code <= LAST_OF_OURS;
+    if (batch->code != 0 && !ours && batch->args->launch != NULL) {
+        dpe_log_error("--launch '%s' ended with exit code %d before %s was written", batch->args->launch,
+                      batch->code, output);
+    }
+    if (batch->code == 0 && access(output, F_OK) != 0) {
+        return dpe_fail(err, DPE_CANNOT_CREATE,
+                        "%s: expected to be there after the tool that writes it ended without an "
+                        "error%s%s%s",
+                        output, batch->args->launch != NULL ? "; check --launch '" : "",
+                        batch->args->launch != NULL ? batch->args->launch : "",
+                        batch->args->launch != NULL ? "', which has to start the command that follows it" : "");
+    }
+    return DPE_OK;
+}
+
 /* A part that measures, into DIR/NAME. */
 static dpe_status measure(struct batch *batch, calibrate_fill fill, const char *name,
                           struct dpe_error *err)
@@ -67,6 +88,9 @@ static dpe_status measure(struct batch *batch, calibrate_fill fill, const char *
                           name);
     } else {
         status = dpe_calibrate_run(batch, &argv, false, err);
+    }
+    if (status == DPE_OK) {
+        status = check_launched(batch, output, err);
     }
     if (status == DPE_OK) {
         suggest_moving(batch, name, output);

@@ -200,11 +200,77 @@ bool dpe_detect_report_chooses(const struct dpe_detect_report *report)
     return report->rule == DPE_DETECT_JOINTLY;
 }
 
+/* Whether the search compared a plan in which groups differ. */
+static bool tried_groups(const struct dpe_detect_report *report)
+{
+    const struct dpe_detect_params *params = &report->grid->params;
+    for (int i = 0; i < report->search.n_steps; i++) {
+        const struct dpe_detect_step *step = &report->search.steps[i];
+        for (int k = 1; k < step->n && step->tested; k++) {
+            if (!dpe_detect_point_is_single(params, &step->tried[k].point)) {
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
+const char *const dpe_detect_worth_names[] = {
+    [DPE_DETECT_WORTH_UNKNOWN] = "unknown",   [DPE_DETECT_WORTH_UNTRIED] = "not tried",
+    [DPE_DETECT_WORTH_NONE] = "nothing",      [DPE_DETECT_WORTH_NOT_SHOWN] = "not shown",
+    [DPE_DETECT_WORTH_SHOWN] = "better",
+};
+
+enum dpe_detect_worth dpe_detect_report_worth(const struct dpe_detect_report *report)
+{
+    const struct dpe_detect_result *deciding = dpe_detect_deciding(report);
+    const struct dpe_detect_validation *v = &deciding->validation;
+    const int single = DPE_DETECT_SINGLE;
+    if (!deciding->validated || !dpe_detect_report_chooses(report) || v->n_plans <= single ||
+        report->grid->params.n_groups < 2) {
+        return DPE_DETECT_WORTH_UNKNOWN;
+    }
+    if (dpe_detect_point_is_single(&report->grid->params, &report->search.point)) {
+        return tried_groups(report) ? DPE_DETECT_WORTH_NONE : DPE_DETECT_WORTH_UNTRIED;
+    }
+    return dpe_detect_judge(&v->minus[single], v->p[single], v->criterion) == DPE_DETECT_BETTER
+               ? DPE_DETECT_WORTH_SHOWN
+               : DPE_DETECT_WORTH_NOT_SHOWN;
+}
+
+/* Where no search began at it. */
+static struct dpe_detect_point base_point(const struct dpe_detect_report *report)
+{
+    struct dpe_detect_point point = report->search.start;
+    if (report->searching.n_samples == 0) {
+        dpe_detect_point_base(&report->grid->params, &point);
+    }
+    return point;
+}
+
 struct dpe_detect_point dpe_detect_report_point(const struct dpe_detect_report *report, int plan)
 {
-    return plan == DPE_DETECT_BASE     ? report->search.start
+    return plan == DPE_DETECT_BASE     ? base_point(report)
            : plan == DPE_DETECT_SINGLE ? report->search.single
                                        : report->search.point;
+}
+
+/* A plan of --against. */
+static dpe_status keep_other(struct dpe_detect_report *report, int plan, struct dpe_error *err)
+{
+    const struct dpe_detect_params *params = &report->grid->params;
+    struct dpe_detect_kept *kept = &report->kept;
+    struct dpe_detect_values values = {.scale = kept->scale};
+    bool holds = false;
+    dpe_status status = dpe_detect_holds(report->grid, report->context, &report->plans[plan],
+                                         &values, &holds, err);
+    kept->temperature = values.temperature;
+    kept->window = values.window;
+    kept->mask = NULL;
+    for (int g = 0; g < params->n_groups && status == DPE_OK; g++) {
+        kept->length[g] = llround((double)params->length / values.scale[g]);
+    }
+    return status;
 }
 
 /* What the table gets. */
@@ -228,7 +294,9 @@ static dpe_status keep(struct dpe_detect_report *report, int plan, struct dpe_er
     }
     if (plan == DPE_DETECT_ROPE) {
         kept->temperature = dpe_temperature_none;
-    } else if (dpe_detect_report_chooses(report)) {
+    } else if (plan >= DPE_DETECT_N_VALIDATED + dpe_detect_report_chooses(report)) {
+        return keep_other(report, plan, err);
+    } else if (dpe_detect_report_chooses(report) || plan == DPE_DETECT_BASE) {
         const struct dpe_detect_point point = dpe_detect_report_point(report, plan);
         kept->temperature = point.temperature;
         kept->window = point.window;
@@ -239,20 +307,32 @@ static dpe_status keep(struct dpe_detect_report *report, int plan, struct dpe_er
     return DPE_OK;
 }
 
-/* Plans that a table can hold: all but those of --against. */
-static int tables_of(const struct dpe_detect_report *report)
+/* Which plans a table can hold: those that are ours, and of --against those that are the same as one of
+ * ours could be. The paper's procedure keeps what it chose, whatever is shown. */
+static dpe_status find_tables(const struct dpe_detect_report *report, bool *tables,
+                              struct dpe_error *err)
 {
-    int n = DPE_DETECT_N_VALIDATED;
-    if (!dpe_detect_report_chooses(report)) {
-        return 0;
+    struct dpe_detect_values values = {
+        .scale = dpe_alloc((size_t)report->grid->params.n_groups, sizeof *values.scale)};
+    dpe_status status =
+        values.scale == NULL ? dpe_fail(err, DPE_NO_MEMORY, "out of memory for scales") : DPE_OK;
+    int ours = DPE_DETECT_N_VALIDATED + dpe_detect_report_chooses(report);
+    for (int v = 0; v < report->n_validated && status == DPE_OK; v++) {
+        tables[v] = v < ours;
+        if (v >= ours && report->plans != NULL) {
+            status = dpe_detect_holds(report->grid, report->context, &report->plans[v], &values,
+                                      &tables[v], err);
+        }
     }
-    return report->n_validated > n && strcmp(report->names[n], "single") == 0 ? n + 1 : n;
+    free(values.scale);
+    return status;
 }
 
 static dpe_status validate_task(struct dpe_detect_report *report, struct dpe_detect_result *result,
                                 const struct dpe_run *run, struct dpe_error *err)
 {
     const char *keys[DPE_DETECT_MOST_VALIDATED];
+    bool tables[DPE_DETECT_MOST_VALIDATED];
     for (int v = 0; v < report->n_validated; v++) {
         keys[v] = report->keys[v];
     }
@@ -262,7 +342,11 @@ static dpe_status validate_task(struct dpe_detect_report *report, struct dpe_det
                                            result->first_validated, result->n_validated,
                                            result->together, &result->validate_scores, err);
     if (status == DPE_OK) {
-        status = dpe_detect_validate(&result->validate_scores, result->criterion, tables_of(report),
+        status = find_tables(report, tables, err);
+    }
+    if (status == DPE_OK) {
+        status = dpe_detect_validate(&result->validate_scores, keys, result->criterion,
+                                     report->rule == DPE_DETECT_PAPER ? NULL : tables,
                                      &result->validation, err);
     }
     result->validated = status == DPE_OK;

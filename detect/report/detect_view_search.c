@@ -122,7 +122,17 @@ static void put_against(struct dpe_detect_page *page, const struct dpe_detect_re
     char difference[96];
     dpe_detect_difference_text(&v->kept_minus[plan], v->kept_p[plan], difference,
                                sizeof difference);
-    dpe_detect_put(page, "  %s %s: %s\n", words[verdict], name_of(report, plan), difference);
+    dpe_detect_put(page, "  %s %s: %s", words[verdict], name_of(report, plan), difference);
+    if (v->kept_needed[plan] > 0) {
+        dpe_detect_put(page, "; about %lld %s would show it",
+                       (long long)dpe_detect_two_digits(v->kept_needed[plan]),
+                       v->criterion == DPE_DETECT_RECALL ? "samples" : "books");
+    }
+    dpe_detect_put(page, "\n");
+    if (verdict == DPE_DETECT_WORSE) {
+        dpe_detect_put(page, "    (a DPE table cannot hold that plan: --method %s of dpe-run and dpe-eval is it)\n",
+                       report->names[plan]);
+    }
 }
 
 static void put_plan(struct dpe_detect_page *page, const struct dpe_detect_report *report, int plan)
@@ -130,6 +140,9 @@ static void put_plan(struct dpe_detect_page *page, const struct dpe_detect_repor
     char temperature[160], lengths[LENGTHS_TEXT];
     if (plan == DPE_DETECT_ROPE) {
         return;
+    }
+    if (plan > DPE_DETECT_SINGLE) {
+        return; /* of --against: its name says it */
     }
     const struct dpe_detect_point point = dpe_detect_report_point(report, plan);
     dpe_temperature_text(&point.temperature, temperature);
@@ -148,19 +161,22 @@ static void put_plan(struct dpe_detect_page *page, const struct dpe_detect_repor
 }
 
 /* What detection by groups adds to one length for all of them. */
-static void put_worth(struct dpe_detect_page *page, const struct dpe_detect_report *report,
-                      const struct dpe_detect_validation *v)
+static void put_worth(struct dpe_detect_page *page, const struct dpe_detect_report *report)
 {
-    const struct dpe_detect_params *params = &report->grid->params;
-    bool single =
-        v->n_plans > DPE_DETECT_SINGLE && strcmp(report->names[DPE_DETECT_SINGLE], "single") == 0;
-    if (dpe_detect_point_is_single(params, &report->search.point)) {
-        dpe_detect_put(page, "  Detection by groups adds nothing here: no group was shown to do "
-                             "better at a length of its own.\n");
-    } else if (single && dpe_detect_judge(&v->minus[DPE_DETECT_SINGLE], v->p[DPE_DETECT_SINGLE],
-                                          v->criterion) != DPE_DETECT_BETTER) {
-        dpe_detect_put(page, "  Detection by groups adds nothing that these samples show: lengths "
-                             "of their own are not shown to be better than one for all.\n");
+    static const char *const words[] = {
+        [DPE_DETECT_WORTH_UNTRIED] = "  Lengths of groups of their own were not compared: the plan "
+                                     "with one length loses too little for these samples to show "
+                                     "a gain.\n",
+        [DPE_DETECT_WORTH_NONE] = "  Detection by groups adds nothing here: no group was shown to "
+                                  "do better at a length of its own.\n",
+        [DPE_DETECT_WORTH_NOT_SHOWN] = "  Detection by groups adds nothing that these samples "
+                                       "show: lengths of their own are not shown to be better "
+                                       "than one for all.\n",
+        [DPE_DETECT_WORTH_SHOWN] = NULL, /* the comparisons above say it */
+    };
+    const char *text = words[dpe_detect_report_worth(report)];
+    if (text != NULL) {
+        dpe_detect_put(page, "%s", text);
     }
 }
 
@@ -194,7 +210,7 @@ dpe_status dpe_detect_lead(const struct dpe_detect_report *report, struct dpe_te
             put_against(page, report, v, plan);
         }
     }
-    put_worth(page, report, v);
+    put_worth(page, report);
     dpe_detect_put(page, "\n");
     return page->status;
 }

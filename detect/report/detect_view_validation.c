@@ -24,8 +24,7 @@ static void put_difference(struct dpe_detect_page *page, const char *name,
                    name, d->mean, bounds, value, (long long)d->n);
 }
 
-/* A number of samples in two digits: more would be more than is known. */
-static int64_t two_digits(int64_t n)
+int64_t dpe_detect_two_digits(int64_t n)
 {
     int64_t unit = 1;
     while (n / unit >= 100) {
@@ -44,7 +43,7 @@ static void put_indistinct(struct dpe_detect_page *page,
         return;
     }
     dpe_detect_put(page, "About %lld %s would show a difference of this size.\n",
-                   (long long)two_digits(validation->needed), what);
+                   (long long)dpe_detect_two_digits(validation->needed), what);
 }
 
 static void put_verdict(struct dpe_detect_page *page,
@@ -78,7 +77,7 @@ static void put_verdict(struct dpe_detect_page *page,
 }
 
 dpe_status dpe_detect_validation_table(const struct dpe_detect_validation *validation,
-                                       const char (*names)[64], const char *base, int width,
+                                       const char (*names)[DPE_DETECT_PLAN_NAME], const char *base, int width,
                                        struct dpe_text *out, struct dpe_error *err)
 {
     struct dpe_detect_page written = {out, DPE_OK, err};
@@ -112,7 +111,7 @@ dpe_status dpe_detect_validation_table(const struct dpe_detect_validation *valid
     put_difference(page, "joint - rope", &validation->minus[DPE_DETECT_ROPE],
                    validation->p[DPE_DETECT_ROPE], width);
     for (int v = DPE_DETECT_N_VALIDATED; v < validation->n_plans; v++) {
-        char name[96];
+        char name[DPE_DETECT_PLAN_NAME + 16];
         snprintf(name, sizeof name, "joint - %s", names[v]);
         put_difference(page, name, &validation->minus[v], validation->p[v], width);
     }

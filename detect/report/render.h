@@ -21,6 +21,8 @@ void dpe_detect_put(struct dpe_detect_page *page, const char *format, ...)
 /** A mean of recall or a perplexity, with its interval where it has one: "0.938 [0.900, 0.970]". */
 void dpe_detect_interval_text(enum dpe_detect_criterion criterion, double mean, double low,
                               double high, bool with_bounds, char *text, size_t size);
+/** A number of samples in two digits, rounded up: more would be more than is known. */
+int64_t dpe_detect_two_digits(int64_t n);
 /** "+0.042 [+0.000, +0.125], p = 1.000". */
 void dpe_detect_difference_text(const struct dpe_interval *difference, double p, char *text,
                                 size_t size);

@@ -64,8 +64,9 @@ struct dpe_detect_report {
     bool swept; /**< the sweep under the searched temperature has its rows */
     struct dpe_detect_search search;
     int n_validated;                           /**< plans */
-    char names[DPE_DETECT_MOST_VALIDATED][64]; /**< of the validated plans */
+    char names[DPE_DETECT_MOST_VALIDATED][DPE_DETECT_PLAN_NAME]; /**< of the validated plans */
     char keys[DPE_DETECT_MOST_VALIDATED][33];  /**< their row keys, "" = not known */
+    const struct dpe_plan *plans; /**< [n_validated], borrowed; NULL: those of --against are not kept */
     struct dpe_detect_kept kept;               /**< what the table holds */
     uint64_t seed, validation_seed;
     struct dpe_session_work work; /**< of this session's processes, for /run */
@@ -85,10 +86,22 @@ dpe_status dpe_detect_report_sweep(struct dpe_detect_report *report, const struc
 /** Only the search of a report, as far as its rows go. May be called again. */
 dpe_status dpe_detect_report_search(struct dpe_detect_report *report, const struct dpe_run *run,
                                     struct dpe_error *err);
-/** Whether a table may hold another plan than the joint one: with the search. */
+/** Whether the search chooses the plan. */
 bool dpe_detect_report_chooses(const struct dpe_detect_report *report);
 /** The point of a validated plan other than rope: base, joint or single. */
 struct dpe_detect_point dpe_detect_report_point(const struct dpe_detect_report *report, int plan);
+/** What lengths of groups of their own add to one length for all. */
+enum dpe_detect_worth {
+    DPE_DETECT_WORTH_UNKNOWN,   /**< not asked: another rule, one group, no validation */
+    DPE_DETECT_WORTH_UNTRIED,   /**< the search compared no plan in which groups differ */
+    DPE_DETECT_WORTH_NONE,      /**< it compared some and kept one length */
+    DPE_DETECT_WORTH_NOT_SHOWN, /**< it found such a plan; validation does not show it to be better */
+    DPE_DETECT_WORTH_SHOWN,     /**< validation shows it to be better */
+};
+/** "unknown", "not tried", "nothing", "not shown", "better". */
+extern const char *const dpe_detect_worth_names[];
+/** Of a validated report. */
+enum dpe_detect_worth dpe_detect_report_worth(const struct dpe_detect_report *report);
 /** Only the race of a report: collect its rows and replay it. May be called again. */
 dpe_status dpe_detect_report_race(struct dpe_detect_report *report, const struct dpe_run *run,
                                   struct dpe_error *err);

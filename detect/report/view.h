@@ -34,7 +34,7 @@ dpe_status dpe_detect_rank_table(const struct dpe_detect_grid *grid,
 /** The validated plans and the verdict in words; names [n_plans], NULL: there are but three; `base`
  *  says what the base is. */
 dpe_status dpe_detect_validation_table(const struct dpe_detect_validation *validation,
-                                       const char (*names)[64], const char *base, int width,
+                                       const char (*names)[DPE_DETECT_PLAN_NAME], const char *base, int width,
                                        struct dpe_text *out, struct dpe_error *err);
 /** The steps of a search: its plans with recall (or nats per token), which was taken, and why. */
 dpe_status dpe_detect_search_table(const struct dpe_detect_report *report, struct dpe_text *out,

@@ -436,7 +436,8 @@ static dpe_status joint_rounds(struct walk *walk)
             }
             const struct dpe_detect_step *step = &search->steps[search->n_steps - 1];
             changed = changed || step->chosen > 0;
-            if (moves[i] == DPE_DETECT_MOVE_LENGTHS) {
+            /* Later rounds try one length only under the temperature of the groups. */
+            if (moves[i] == DPE_DETECT_MOVE_LENGTHS && round == 0) {
                 find_single(walk, step);
             }
         }

@@ -234,6 +234,43 @@ dpe_status dpe_detect_joint_plan(const struct dpe_detect_grid *grid,
     return dpe_plan_make_dpe(&dpe, context, plan, err);
 }
 
+dpe_status dpe_detect_holds(const struct dpe_detect_grid *grid,
+                            const struct dpe_plan_context *context, const struct dpe_plan *plan,
+                            struct dpe_detect_values *values, bool *holds, struct dpe_error *err)
+{
+    char wanted[33];
+    char key[33];
+    struct dpe_plan held = {0};
+    struct dpe_error why = {0};
+    *holds = false;
+    if (grid->params.frequencies || plan->n_bands != 2) {
+        return DPE_OK;
+    }
+    const struct dpe_band *far = &plan->bands[1];
+    values->window = far->lo;
+    values->temperature = (struct dpe_temperature){plan->log_n_length, plan->log_n_power,
+                                                   plan->log_n_decay, plan->logit_factor};
+    for (int g = 0; g < grid->params.n_groups; g++) {
+        values->scale[g] = far->k.scale[grid->edges[g]];
+    }
+    const struct dpe_dpe_params dpe = {
+        .window = values->window,
+        .n_groups = grid->params.n_groups,
+        .edges = grid->edges,
+        .scale = values->scale,
+        .temperature = &values->temperature,
+    };
+    /* Values that no plan can have belong to a plan of another kind. */
+    if (dpe_plan_make_dpe(&dpe, context, &held, &why) != DPE_OK) {
+        return why.status == DPE_NO_MEMORY ? dpe_fail(err, DPE_NO_MEMORY, "%s", why.text) : DPE_OK;
+    }
+    dpe_status status = dpe_plan_key(plan, wanted, err);
+    status = status == DPE_OK ? dpe_plan_key(&held, key, err) : status;
+    *holds = status == DPE_OK && strcmp(wanted, key) == 0;
+    dpe_plan_free(&held);
+    return status;
+}
+
 /* Every group as in the base but `group` (−1: none), which has `length`. */
 static dpe_status cell_plan(const struct dpe_detect_grid *grid,
                             const struct dpe_plan_context *context, int group, int64_t length,

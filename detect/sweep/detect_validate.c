@@ -4,6 +4,7 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 enum { BOOTSTRAP_ROUNDS = 2000, PERMUTATIONS = 1999, STATISTICS_SEED = 1 };
 static const double level = 0.95;
@@ -75,12 +76,20 @@ static int64_t needed_samples(const double *a, const double *b, int64_t n, int64
 /* Values of a task's plans on the same samples, [n_cells][n]. */
 struct values {
     const struct dpe_detect_scores *scores;
+    const char *const *keys;
     enum dpe_detect_criterion criterion;
     double *all;
 };
 
+/* Those of the first plan with the same key. */
 static const double *values_of(const struct values *values, int plan)
 {
+    int first = 0;
+    while (values->keys != NULL && first < plan &&
+           strcmp(values->keys[first], values->keys[plan]) != 0) {
+        first++;
+    }
+    plan = values->keys != NULL ? first : plan;
     return values->all + (size_t)plan * (size_t)values->scores->n_samples;
 }
 
@@ -91,37 +100,49 @@ static struct dpe_interval compare(const struct values *values, int a, int b, do
     struct dpe_resampling how = {values->scores->together, level, BOOTSTRAP_ROUNDS,
                                  STATISTICS_SEED};
     struct dpe_interval minus =
-        dpe_bootstrap_paired(values_of(values, a), values_of(values, b), n, &how);
+        values->criterion == DPE_DETECT_RECALL
+            ? dpe_bootstrap_difference(values_of(values, a), values_of(values, b), n, &how)
+            : dpe_bootstrap_paired(values_of(values, a), values_of(values, b), n, &how);
     how.rounds = PERMUTATIONS;
     *p = dpe_sign_flip(values_of(values, a), values_of(values, b), n, &how);
     return minus;
 }
 
 /* The joint plan, unless another one that a table can hold is shown to be better. */
-static int find_kept(const struct values *values, int n_tables)
+static int find_kept(const struct values *values, int plans, const bool *tables)
 {
     int kept = DPE_DETECT_JOINT;
-    for (int v = 0; v < n_tables; v++) {
+    for (int v = 0; v < plans && tables != NULL; v++) {
         double p = 1.0;
         struct dpe_interval minus = compare(values, v, kept, &p);
-        if (v != kept && dpe_detect_judge(&minus, p, values->criterion) == DPE_DETECT_BETTER) {
+        if (tables[v] && v != kept && dpe_detect_judge(&minus, p, values->criterion) == DPE_DETECT_BETTER) {
             kept = v;
         }
     }
     return kept;
 }
 
-dpe_status dpe_detect_validate(const struct dpe_detect_scores *scores,
-                               enum dpe_detect_criterion criterion, int n_tables,
+/* Where plan a − plan b does not show which is better; 0 where it does. */
+static int64_t needed_of(const struct values *values, int a, int b,
+                         const struct dpe_interval *minus, double p)
+{
+    const struct dpe_detect_scores *scores = values->scores;
+    return dpe_detect_judge(minus, p, values->criterion) != DPE_DETECT_INDISTINCT
+               ? 0
+               : needed_samples(values_of(values, a), values_of(values, b), scores->n_samples,
+                                scores->together);
+}
+
+dpe_status dpe_detect_validate(const struct dpe_detect_scores *scores, const char *const *keys,
+                               enum dpe_detect_criterion criterion, const bool *tables,
                                struct dpe_detect_validation *validation, struct dpe_error *err)
 {
     int plans = scores->n_cells;
-    if (plans < DPE_DETECT_N_VALIDATED || plans > DPE_DETECT_MOST_VALIDATED || n_tables > plans) {
-        return dpe_fail(err, DPE_INTERNAL, "validation of %d plans, %d of them tables", plans,
-                        n_tables);
+    if (plans < DPE_DETECT_N_VALIDATED || plans > DPE_DETECT_MOST_VALIDATED) {
+        return dpe_fail(err, DPE_INTERNAL, "validation of %d plans", plans);
     }
     size_t n = (size_t)scores->n_samples;
-    struct values values = {scores, criterion, dpe_alloc((size_t)plans * n, sizeof(double))};
+    struct values values = {scores, keys, criterion, dpe_alloc((size_t)plans * n, sizeof(double))};
     if (values.all == NULL) {
         return dpe_fail(err, DPE_NO_MEMORY, "out of memory for %zu validation samples", n);
     }
@@ -137,17 +158,17 @@ dpe_status dpe_detect_validate(const struct dpe_detect_scores *scores,
     }
     validation->verdict = dpe_detect_judge(&validation->minus[DPE_DETECT_BASE],
                                            validation->p[DPE_DETECT_BASE], criterion);
-    validation->needed = validation->verdict == DPE_DETECT_INDISTINCT
-                             ? needed_samples(values_of(&values, DPE_DETECT_JOINT),
-                                              values_of(&values, DPE_DETECT_BASE),
-                                              scores->n_samples, scores->together)
-                             : 0;
+    validation->needed =
+        needed_of(&values, DPE_DETECT_JOINT, DPE_DETECT_BASE,
+                  &validation->minus[DPE_DETECT_BASE], validation->p[DPE_DETECT_BASE]);
     validation->too_easy = criterion == DPE_DETECT_RECALL &&
                            validation->value[DPE_DETECT_BASE].mean >= 1.0 &&
                            validation->value[DPE_DETECT_JOINT].mean >= 1.0;
-    validation->kept = find_kept(&values, n_tables);
+    validation->kept = find_kept(&values, plans, tables);
     for (int c = 0; c < plans; c++) {
         validation->kept_minus[c] = compare(&values, validation->kept, c, &validation->kept_p[c]);
+        validation->kept_needed[c] = needed_of(
+            &values, validation->kept, c, &validation->kept_minus[c], validation->kept_p[c]);
     }
     free(values.all);
     return DPE_OK;

@@ -111,6 +111,18 @@ dpe_status dpe_detect_base_plan(const struct dpe_detect_grid *grid,
  *  stays where it was during detection. scale [n_groups]. */
 void dpe_detect_joint_scales(const struct dpe_detect_params *params, const int64_t *effective,
                              double *scale);
+/** What a table holds of a plan in which all pairs move. */
+struct dpe_detect_values {
+    struct dpe_temperature temperature;
+    int64_t window;
+    double *scale; /**< [n_groups], of the caller */
+};
+/** Whether a table with the grid's groups can hold this plan, made from any spec: then `values` are
+ *  its. Such are dpe with these groups (or fewer that divide them) and self-extend; a table of
+ *  frequencies is asked for none. DPE_NO_MEMORY. */
+dpe_status dpe_detect_holds(const struct dpe_detect_grid *grid,
+                            const struct dpe_plan_context *context, const struct dpe_plan *plan,
+                            struct dpe_detect_values *values, bool *holds, struct dpe_error *err);
 /** The plan with those scales; all pairs of every group move. */
 dpe_status dpe_detect_joint_plan(const struct dpe_detect_grid *grid,
                                  const struct dpe_plan_context *context, const double *scale,

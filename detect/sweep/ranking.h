@@ -105,6 +105,7 @@ enum {
     DPE_DETECT_N_VALIDATED,                     /**< that every validation has */
     DPE_DETECT_SINGLE = DPE_DETECT_N_VALIDATED, /**< of a search: one length for all groups */
     DPE_DETECT_MOST_VALIDATED = 16,             /**< with those of --against */
+    DPE_DETECT_PLAN_NAME = 256,                 /**< bytes of a name, with its NUL */
 };
 
 /** Names of the first three: "rope", "base", "joint". */
@@ -138,12 +139,13 @@ struct dpe_detect_validation {
     int kept; /**< the joint plan, or one that a table can hold and that is shown to be better */
     struct dpe_interval kept_minus[DPE_DETECT_MOST_VALIDATED]; /**< kept − plan */
     double kept_p[DPE_DETECT_MOST_VALIDATED];
+    int64_t kept_needed[DPE_DETECT_MOST_VALIDATED]; /**< as `needed`, of kept and plan */
 };
 /** scores: the first three plans in the order above, then others, at most
- *  DPE_DETECT_MOST_VALIDATED. The first `n_tables` may be kept; 0: the joint plan is, whatever is
- *  shown. */
-dpe_status dpe_detect_validate(const struct dpe_detect_scores *scores,
-                               enum dpe_detect_criterion criterion, int n_tables,
+ *  DPE_DETECT_MOST_VALIDATED. `keys` of the plans: those with one key are the same plan; NULL: all
+ *  differ. Of the plans those with `tables` may be kept; NULL: the joint plan is, whatever is shown. */
+dpe_status dpe_detect_validate(const struct dpe_detect_scores *scores, const char *const *keys,
+                               enum dpe_detect_criterion criterion, const bool *tables,
                                struct dpe_detect_validation *validation, struct dpe_error *err);
 
 #endif

@@ -303,8 +303,10 @@ static void put_validated_plans(struct table_writer *w, const struct dpe_detect_
     const struct table_entry plan = {"/plan", DPE_COL_STRING, keys, "its key in /rows", "1", NULL};
     dpe_detect_put_entry(w, "/validate", &plan, &axis, 1);
     dpe_detect_put_i64(w, "/validate", "seed", (int64_t)report->validation_seed);
-    if (dpe_detect_report_chooses(report)) {
+    if (report->rule != DPE_DETECT_PAPER) {
         dpe_detect_put_text(w, "/validate", "kept", report->names[report->kept.plan]);
+        dpe_detect_put_text(w, "/validate", "groups_add",
+                            dpe_detect_worth_names[dpe_detect_report_worth(report)]);
     }
 }
 

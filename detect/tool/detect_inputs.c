@@ -84,7 +84,12 @@ struct dpe_plan_context dpe_detect_inputs_rival(const struct detect_inputs *inpu
  * needs them only at the end. */
 static dpe_status check_against(struct detect_inputs *inputs, struct dpe_error *err)
 {
-    dpe_status status = DPE_OK;
+    /* What no plan could be run with is not the fault of these. */
+    dpe_status status = dpe_job_check_plan(&inputs->job, &inputs->grid.configs[0].plan,
+                                           inputs->args->job.length, err);
+    if (status != DPE_OK) {
+        return status;
+    }
     for (int i = 0; i < inputs->args->n_against && status == DPE_OK; i++) {
         struct dpe_plan plan = {0};
         const struct dpe_plan_context context = dpe_detect_inputs_rival(inputs);

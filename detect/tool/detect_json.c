@@ -1,7 +1,13 @@
 /* The result of dpe-detect for scripts. */
 #include <math.h>
+#include <string.h>
 
 #include "detect/tool/detect_tool.h"
+
+static const char *const verdicts[] = {[DPE_DETECT_BETTER] = "better",
+                                       [DPE_DETECT_INDISTINCT] = "indistinct",
+                                       [DPE_DETECT_WORSE] = "worse",
+                                       [DPE_DETECT_UNKNOWN] = "unknown"};
 
 static void add_cells(struct dpe_result *out, const struct detect_inputs *inputs,
                       const struct dpe_detect_result *result)
@@ -49,17 +55,24 @@ static void add_validation(struct dpe_result *out, const struct dpe_detect_repor
         dpe_result_number(out, "low", validation->value[i].low);
         dpe_result_number(out, "high", validation->value[i].high);
         dpe_result_whole(out, "samples", validation->value[i].n);
+        dpe_result_number(out, "kept_minus", validation->kept_minus[i].mean);
+        dpe_result_number(out, "kept_minus_low", validation->kept_minus[i].low);
+        dpe_result_number(out, "kept_minus_high", validation->kept_minus[i].high);
+        dpe_result_number(out, "p_value", validation->kept_p[i]);
+        dpe_result_text(
+            out, "kept_is",
+            strcmp(report->keys[i], report->keys[validation->kept]) == 0
+                ? NULL
+                : verdicts[dpe_detect_judge(&validation->kept_minus[i], validation->kept_p[i],
+                                            validation->criterion)]);
+        dpe_result_whole(out, "samples_needed", validation->kept_needed[i]);
     }
 }
 
 static const char *verdict(const struct dpe_detect_report *report)
 {
-    static const char *const names[] = {[DPE_DETECT_BETTER] = "better",
-                                        [DPE_DETECT_INDISTINCT] = "indistinct",
-                                        [DPE_DETECT_WORSE] = "worse",
-                                        [DPE_DETECT_UNKNOWN] = "unknown"};
     const struct dpe_detect_result *result = dpe_detect_deciding(report);
-    return result->validated ? names[result->validation.verdict] : NULL;
+    return result->validated ? verdicts[result->validation.verdict] : NULL;
 }
 
 dpe_status dpe_detect_print_result(const struct detect_inputs *inputs,
@@ -82,6 +95,7 @@ dpe_status dpe_detect_print_result(const struct detect_inputs *inputs,
         dpe_temperature_text(&report->kept.temperature, temperature);
         dpe_result_text(out, "kept", report->names[report->kept.plan]);
         dpe_result_text(out, "temperature", temperature);
+        dpe_result_text(out, "groups_add", dpe_detect_worth_names[dpe_detect_report_worth(report)]);
     }
     for (int i = 0; i < 2; i++) {
         if (report->results[i].used) {

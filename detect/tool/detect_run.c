@@ -367,6 +367,7 @@ dpe_status dpe_detect_run(struct detect_inputs *inputs, struct dpe_detect_report
                      (long long)report->work.fed, (long long)report->work.decoded,
                      (long long)report->work.steps);
     }
+    report->plans = NULL;
     for (int v = 0; v < DPE_DETECT_MOST_VALIDATED; v++) {
         dpe_plan_free(&sweep.validated[v]);
     }

@@ -124,7 +124,7 @@ static dpe_status add_against(struct sweep *sweep, struct dpe_error *err)
         if (status != DPE_OK) {
             return status;
         }
-        snprintf(report->names[v], sizeof report->names[v], "%.63s", args->against[i]);
+        snprintf(report->names[v], sizeof report->names[v], "%s", args->against[i]);
     }
     return DPE_OK;
 }
@@ -170,6 +170,7 @@ static dpe_status make_validated(struct sweep *sweep, struct dpe_error *err)
     for (int v = 0; v < report->n_validated && status == DPE_OK; v++) {
         status = dpe_plan_key(&plans[v], report->keys[v], err);
     }
+    report->plans = plans;
     return status;
 }
 

@@ -29,12 +29,20 @@ struct detect_arguments {
     int64_t rounds; /**< of the sequential rule or the joint search, 0 = not given */
     int n_against;  /**< methods that the result is held against */
     const char *against[DETECT_MOST_AGAINST];
+    int n_tuned;
+    char *tuned[DETECT_MOST_AGAINST]; /**< those of them that a table named; owned */
     bool no_against;                  /**< --against none */
     int64_t batch;                    /**< samples decoded together, 0 = not given */
     int64_t shared, keys_per_context; /**< 0 = not given */
     bool race, race_settings;         /**< given; given level or indifference */
     double race_level, race_indifference;
 };
+
+/** Replace the tables of dpe-eval tune among `against` by the settings that they chose for the
+ *  length. DPE_BAD_DATA for another table, DPE_USAGE for one without this length and for too many
+ *  methods; errors of opening it. Free also after a failure. */
+dpe_status dpe_detect_against_read(struct detect_arguments *args, struct dpe_error *err);
+void dpe_detect_against_free(struct detect_arguments *args);
 
 /** What is needed to run a sweep, in the order in which it is opened. */
 struct detect_inputs {

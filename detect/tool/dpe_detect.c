@@ -81,8 +81,10 @@ static const struct argp_option options_table[] = {
     {"rounds", KEY_ROUNDS, "R", 0,
      "sequential, joint: go over everything R times, or until nothing changes (default 1)", 4},
     {"against", KEY_AGAINST, "METHOD", 0,
-     "Hold the result against this method too, on the validation's samples; may be repeated "
-     "(joint: default yarn, self-extend and leaky-rerope; none: no method)",
+     "Hold the result against this method too, on the validation's samples, and take it if it is "
+     "shown to be better and a table can hold it; may be repeated. A table of dpe-eval tune stands "
+     "for the settings that it chose (joint: default yarn, self-extend and leaky-rerope; none: no "
+     "method)",
      4},
     {NULL, 0, NULL, 0, "Savings:", 5},
     {"batch", KEY_BATCH, "N", 0,
@@ -417,7 +419,10 @@ int main(int argc, char **argv)
     struct dpe_error err = {0};
     struct detect_inputs inputs = {0};
     struct dpe_detect_report report = {0};
-    dpe_status status = dpe_detect_inputs_open(&inputs, &args, &err);
+    dpe_status status = dpe_detect_against_read(&args, &err);
+    if (status == DPE_OK) {
+        status = dpe_detect_inputs_open(&inputs, &args, &err);
+    }
     if (status == DPE_OK && args.job.dry_run) {
         status = dpe_detect_dry_run(&inputs, &err);
     } else if (status == DPE_OK) {
@@ -433,5 +438,7 @@ int main(int argc, char **argv)
         }
     }
     dpe_detect_report_free(&report);
-    return dpe_tool_end(dpe_detect_inputs_close(&inputs, status, &err), &err);
+    status = dpe_detect_inputs_close(&inputs, status, &err);
+    dpe_detect_against_free(&args);
+    return dpe_tool_end(status, &err);
 }

@@ -79,7 +79,7 @@ dpe_status dpe_temperature_check(const struct dpe_temperature *temperature, stru
 /** f(m); both are ≥ 0 and f ≥ 1. */
 double dpe_temperature_factor(const struct dpe_temperature *temperature, int64_t m);
 
-/** A position method as data (methods.md, "The struct that holds all of it"). The logit of query m
+/** A position method as data. The logit of query m
  *  and key n is  logit_factor * f(m) / sqrt(head_dim) * Σ_j ⟨R(θ_j pq_j(m)) q_j,
  *  R(θ_j pk_j(n)) k_j⟩ with pair j = components (j, j + n_pairs) (half-split), f as in struct
  *  dpe_temperature. Kernels and the forward pass do not depend on the name of a method. The fields

@@ -181,6 +181,20 @@ struct dpe_interval dpe_bootstrap_share(const double *values, size_t n,
     return out;
 }
 
+struct dpe_interval dpe_bootstrap_difference(const double *a, const double *b, size_t n,
+                                             const struct dpe_resampling *how)
+{
+    struct dpe_interval out = dpe_bootstrap_paired(a, b, n, how);
+    struct units units;
+    if (a != b && out.low == out.high && units_take(&units, a, b, n, how->together)) {
+        double reach = dpe_wilson(0.0, (int64_t)units.n, how->level).high;
+        out.low = fmax(out.mean - reach, -1.0);
+        out.high = fmin(out.mean + reach, 1.0);
+        units_free(&units);
+    }
+    return out;
+}
+
 /* |Σ ± d| with signs from the bits of `flips`, bit i for d[i]. */
 static double flipped_sum(const double *d, size_t n, uint32_t flips)
 {

@@ -320,13 +320,18 @@ static dpe_status model_name(const struct export_arguments *args,
 static dpe_status check_temperature(const struct export_arguments *args,
                                     const struct dpe_table_values *values, struct dpe_error *err)
 {
-    if (args->drop_temperature || !dpe_table_has_temperature(values)) {
+    if (!dpe_table_has_temperature(values)) {
         return DPE_OK;
     }
     const struct dpe_temperature temperature = {values->log_n_length, values->log_n_power,
                                                 values->log_n_decay, values->logit_scale};
     char text[160];
     dpe_temperature_text(&temperature, text);
+    if (args->drop_temperature) {
+        dpe_log_warning("%s: written without the table's attention temperature (%s), so results with it differ",
+                        args->output != NULL ? args->output : "standard output", text);
+        return DPE_OK;
+    }
     return dpe_fail(err, DPE_USAGE,
                     "this format cannot express the table's attention temperature (%s), without "
                     "which results differ; write another format, or give --drop-temperature",

@@ -177,6 +177,15 @@ code=$?
 # shellcheck disable=SC2086
 (cd "$work" && "$bin/dpe-calibrate" $common $by_books --top-k 2 -o -x) >"$work/out" 2>"$work/err" ||
     fail "-o -x: $(cat "$work/err")"
+# A launcher that fails without a word, and one that starts nothing, are named.
+calibrate launched --launch false
+code=$?
+[ $code = 1 ] && grep -q -- "--launch 'false' ended with exit code 1 before .*detect.h5 was written" "$work/err" ||
+    fail "--launch false: exit $code, $(cat "$work/err")"
+calibrate launched --launch true
+code=$?
+[ $code = 73 ] && grep -q "detect.h5: expected to be there .*; check --launch 'true'" "$work/err" ||
+    fail "--launch true: exit $code, $(cat "$work/err")"
 # What all of it would cost.
 calibrate none --dry-run || fail "--dry-run: $(cat "$work/err")"
 grep -q "^--top-k auto  *at most 60 samples of 1[0-9]* tokens and at most [0-9]* generated" "$work/out" &&

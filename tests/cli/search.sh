@@ -111,6 +111,29 @@ grep -q "The search ended with .*, $chosen key pairs and groups at" "$work/pairs
 "$bin/dpe-detect" $pairs >"$work/out" 2>"$work/err"
 [ $? = 78 ] || fail "a search without the profile continued one with it: $(cat "$work/err")"
 
+# A method of --against that a table can hold is taken where it is shown to be better; a table of dpe-eval tune stands for
+# what it chose. The lengths leave out the good one, 128.
+for l in 128 512; do
+    "$bin/dpe-eval" tune -m "$root/data/reference" --corpus "$root/data/sample" -l $l --trained-length 64 --samples 4 --budget 8 \
+        --method rope --method self-extend:group=4,window=32,logit-scale=1.1 --threads 1 --quiet -o "$work/tuned$l.h5" \
+        >"$work/out" 2>"$work/err" || fail "dpe-eval tune: $(cat "$work/err")"
+done
+"$bin/dpe-detect" -m "$root/data/reference" -l 512 --corpus "$root/data/sample" --trained-length 64 --samples 24 --groups 2 \
+    --lengths 16,32,512 --seed 5 --temperature off --threads 1 --device cpu --against "$work/tuned512.h5" --against yarn \
+    -o "$work/other.h5" >"$work/out" 2>"$work/err" || fail "--against a table: $(cat "$work/err")"
+chosen=$(h5dump -y -d /tune/chosen "$work/tuned512.h5" | sed -n 's/.*"\(self-extend[^"]*\)".*/\1/p')
+head -1 "$work/out" | grep -qF "The table holds $chosen: recall " || fail "$chosen is not kept: $(head -9 "$work/out")"
+grep -q "^  better than yarn: " "$work/out" || fail "yarn was not compared: $(cat "$work/out")"
+h5dump -y -d /table/scale_factor "$work/other.h5" | grep -q "^ *4, 4$" && h5dump -y -d /table/effective_length "$work/other.h5" |
+    grep -q "^ *128, 128$" || fail "the table: $(h5dump -g /table "$work/other.h5")"
+"$bin/dpe-eval" niah -m "$root/data/reference" --corpus "$root/data/sample" -l 512 --trained-length 64 --samples 1 --table \
+    "$work/other.h5" --device cpu --quiet -o "$work/eval3.h5" >"$work/out" 2>"$work/err" || fail "dpe-eval: $(cat "$work/err")"
+h5dump -d /validate/plan "$work/other.h5" | grep -o '"[0-9a-f]\{32\}"' | sed -n 5p >"$work/rival"
+h5dump -d /plans/plan "$work/eval3.h5" | grep -qf "$work/rival" || fail "the table is not the plan of $chosen"
+"$bin/dpe-report" "$work/other.h5" -o "$work/other.html" >"$work/out" 2>"$work/err" || fail "dpe-report: $(cat "$work/err")"
+grep -qF "with $chosen, which the table holds because it is shown to be better than what the search found" "$work/other.html" ||
+    fail "the report does not name $chosen"
+
 # The paper's rule under a temperature that is searched: its rows are there already.
 search --select paper -o "$work/calm.h5" --keep-journal || fail "paper's rule: $(cat "$work/err")"
 h5dump -a /select/rule "$work/calm.h5" | grep -q '"paper"' || fail "the rule is not the paper's"
@@ -164,6 +187,11 @@ refused() {
     [ -e "$work/no.h5.journal" ] && fail "$*: began a run"
 }
 refused "--against: unknown method" --against nosuch
+refused "expected settings for --length 256, found those for 128; run dpe-eval tune at that length" --against "$work/tuned128.h5"
+search --against "$work/calm.h5" -o "$work/no.h5"
+code=$?
+[ $code = 65 ] && grep -q "calm.h5: expected a finished table of dpe-eval tune, found another" "$work/err" ||
+    fail "--against a table of dpe-detect: exit $code: $(cat "$work/err")"
 refused "--against none cannot be combined with a method" --against none --against yarn
 refused "--against: expected at most 8 methods" --against pi --against pi --against pi --against pi --against pi --against pi \
     --against pi --against pi --against pi

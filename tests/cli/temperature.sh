@@ -71,6 +71,8 @@ for form in yaml csv; do
         "$bin/dpe-export" "$work/table.h5" -o "$work/table.$form"
     [ -e "$work/table.$form" ] && fail "a refused $form was written"
     export_ "$work/table.h5" --drop-temperature -o "$work/table.$form" || fail "$form: $(cat "$work/err")"
+    grep -q "written without the table's attention temperature (.*), so results with it differ" "$work/err" ||
+        fail "$form: what is lost is not said: $(cat "$work/err")"
 done
 grep -q "^# Left out.*logit-scale 1.2" "$work/table.yaml" || fail "the YAML does not name what it leaves out"
 refused 64 "the other formats have the temperature" "$bin/dpe-export" "$work/table.h5" --drop-temperature -o "$work/x.json"

@@ -209,6 +209,14 @@ static double two_temperatures(const struct dpe_detect_params *params,
                                    : 0.2;
 }
 
+/* The same, where the groups leave a second round something to try. */
+static double two_temperatures_with_room(const struct dpe_detect_params *params,
+                                         const struct dpe_detect_point *point)
+{
+    double share = two_temperatures(params, point);
+    return share > 0.8 ? 0.8 : share;
+}
+
 /* Wants 12 of the 16 pairs of each head. */
 static double twelve_pairs(const struct dpe_detect_params *params,
                            const struct dpe_detect_point *point)
@@ -290,6 +298,27 @@ static void one_length_keeps_its_own_temperature(void **state)
     assert_memory_equal(search.point.at, split, sizeof split);
     assert_true(search.point.temperature.logit_scale == 1.6);
     assert_true(dpe_detect_point_is_single(&world.grid.params, &search.single));
+    assert_true(search.single.temperature.log_n_length == 64.0);
+    assert_true(search.single.temperature.logit_scale == 1.0);
+    dpe_detect_search_free(&search);
+    close_world(&world);
+}
+
+/* Also when a second round compares lengths again, under the temperature of the groups alone. */
+static void a_second_round_leaves_one_length(void **state)
+{
+    (void)state;
+    static struct world world;
+    struct dpe_detect_search search;
+    open_world(&world, two_temperatures_with_room);
+    search_all(&world, false, &search);
+    int again = 0;
+    for (int i = 0; i < search.n_steps; i++) {
+        const struct dpe_detect_step *step = &search.steps[i];
+        again += step->move == DPE_DETECT_MOVE_LENGTHS && step->round > 0 && step->tested;
+    }
+    assert_true(again > 0);
+    assert_memory_equal(search.point.at, split, sizeof split);
     assert_true(search.single.temperature.log_n_length == 64.0);
     assert_true(search.single.temperature.logit_scale == 1.0);
     dpe_detect_search_free(&search);
@@ -434,16 +463,18 @@ static void the_better_plan_is_kept(void **state)
     (void)state;
     static const struct {
         double rope, base, joint, single;
-        int n_tables, kept;
+        bool any;
+        int kept;
     } cases[] = {
-        {0.0, 0.5, 0.9, 0.9, 4, DPE_DETECT_JOINT},   {0.0, 0.9, 0.5, 0.6, 4, DPE_DETECT_BASE},
-        {0.0, 0.5, 0.6, 0.95, 4, DPE_DETECT_SINGLE}, {1.0, 0.5, 0.6, 0.5, 4, DPE_DETECT_ROPE},
-        {0.0, 0.9, 0.5, 0.9, 0, DPE_DETECT_JOINT},   {0.0, 0.52, 0.5, 0.5, 4, DPE_DETECT_JOINT},
+        {0.0, 0.5, 0.9, 0.9, true, DPE_DETECT_JOINT},   {0.0, 0.9, 0.5, 0.6, true, DPE_DETECT_BASE},
+        {0.0, 0.5, 0.6, 0.95, true, DPE_DETECT_SINGLE}, {1.0, 0.5, 0.6, 0.5, true, DPE_DETECT_ROPE},
+        {0.0, 0.9, 0.5, 0.9, false, DPE_DETECT_JOINT},  {0.0, 0.52, 0.5, 0.5, true, DPE_DETECT_JOINT},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         struct dpe_detect_scores scores = {0};
         struct dpe_detect_validation validation;
         struct dpe_error err = {0};
+        const bool tables[] = {true, true, true, true, false};
         const double share[] = {cases[i].rope, cases[i].base, cases[i].joint, cases[i].single, 1.0};
         scores_of(&scores, 5, SAMPLES);
         for (int v = 0; v < 5; v++) {
@@ -453,7 +484,7 @@ static void the_better_plan_is_kept(void **state)
             }
         }
         assert_int_equal(
-            dpe_detect_validate(&scores, DPE_DETECT_RECALL, cases[i].n_tables, &validation, &err),
+            dpe_detect_validate(&scores, NULL, DPE_DETECT_RECALL, cases[i].any ? tables : NULL, &validation, &err),
             DPE_OK);
         assert_int_equal(validation.kept, cases[i].kept);
         /* A plan that no table can hold is compared and not kept. */
@@ -603,6 +634,7 @@ int main(void)
         cmocka_unit_test(gives_groups_their_own_lengths),
         cmocka_unit_test(lets_fast_groups_keep_their_distances),
         cmocka_unit_test(one_length_keeps_its_own_temperature),
+        cmocka_unit_test(a_second_round_leaves_one_length),
         cmocka_unit_test(changes_nothing_without_evidence),
         cmocka_unit_test(reads_no_more_than_was_said),
         cmocka_unit_test(can_be_stopped_anywhere),

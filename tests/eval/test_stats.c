@@ -88,6 +88,30 @@ static void repeated_samples_of_a_context_count_once(void **state)
     assert_true(rest.n == 3 && rest.mean == 2.0 / 3.0 && rest.low == 0.0 && rest.high == 1.0);
 }
 
+/* Where all contexts differ by the same, the difference is as uncertain as a share of 0 or 1. */
+static void equal_differences_have_an_interval(void **state)
+{
+    (void)state;
+    const double ones[8] = {1, 1, 1, 1, 1, 1, 1, 1};
+    const double zeros[8] = {0};
+    const double mixed[8] = {0, 1, 0, 1, 1, 0, 0, 0};
+    const double copy[8] = {0, 1, 0, 1, 1, 0, 0, 0};
+    const double reach = dpe_wilson(0.0, 8, 0.95).high;
+    struct dpe_interval got = dpe_bootstrap_difference(ones, zeros, 8, HOW(1, 0.95, 100, 3));
+    assert_true(got.mean == 1.0 && got.high == 1.0 && fabs(got.low - (1.0 - reach)) < 1e-12);
+    got = dpe_bootstrap_difference(mixed, copy, 8, HOW(1, 0.95, 100, 3));
+    assert_true(got.mean == 0.0 && got.low == -got.high && fabs(got.high - reach) < 1e-12);
+    got = dpe_bootstrap_difference(mixed, mixed, 8, HOW(1, 0.95, 100, 3));
+    assert_true(got.mean == 0.0 && got.low == 0.0 && got.high == 0.0);
+    /* Contexts are the trials. */
+    got = dpe_bootstrap_difference(ones, zeros, 8, HOW(4, 0.95, 100, 3));
+    assert_true(fabs(got.low - (1.0 - dpe_wilson(0.0, 2, 0.95).high)) < 1e-12);
+    /* With a bootstrap of some width it is that. */
+    struct dpe_interval paired = dpe_bootstrap_paired(ones, mixed, 8, HOW(1, 0.95, 100, 3));
+    got = dpe_bootstrap_difference(ones, mixed, 8, HOW(1, 0.95, 100, 3));
+    assert_true(paired.low < paired.high && got.low == paired.low && got.high == paired.high);
+}
+
 /* Of 400 experiments with contexts that differ, the 90 % interval holds the truth in about 90 %, as
  * long as it is computed from the contexts. */
 static void intervals_of_contexts_have_their_coverage(void **state)
@@ -278,6 +302,7 @@ int main(void)
         cmocka_unit_test(bootstrap_as_numpy),
         cmocka_unit_test(contexts_as_numpy),
         cmocka_unit_test(repeated_samples_of_a_context_count_once),
+        cmocka_unit_test(equal_differences_have_an_interval),
         cmocka_unit_test(intervals_of_contexts_have_their_coverage),
         cmocka_unit_test(bootstrap_is_seeded_and_leaves_nan_out),
         cmocka_unit_test(bootstrap_of_a_share),

@@ -14,7 +14,7 @@ struct dpe_plan_context {
     const struct dpe_config *config;
     int64_t trained_length; /**< L0 */
     int64_t length;         /**< L, the evaluated length (prompt + generated) */
-    bool official;          /**< switches that official codes carry silently, see methods.md */
+    bool official;          /**< switches that official codes carry silently; engine/README.md lists them */
     enum dpe_angle_precision angle;
     const char *select; /**< keys of the method `select` ("k=8,block=16"), NULL: none; every plan made
                              from the context that selects nothing gets this selection */

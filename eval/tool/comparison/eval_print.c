@@ -40,10 +40,11 @@ static char mark_of(const struct dpe_results *results, int method, const struct 
         return ' ';
     }
     size_t at = cell(results, method, column->task);
-    if (!(results->p_value[at] < significant)) {
+    bool higher = results->difference[at].low > 0.0;
+    bool lower = results->difference[at].high < 0.0;
+    if (!(results->p_value[at] < significant) || (!higher && !lower)) {
         return ' ';
     }
-    bool higher = results->difference[at].mean > 0.0;
     return higher != results->suite->perplexity ? '+' : '-';
 }
 

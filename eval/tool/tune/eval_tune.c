@@ -405,10 +405,13 @@ static dpe_status summarize(struct tuning *tuning, struct dpe_error *err)
         }
         group->plain = dpe_bootstrap_share(scores, n, &how);
         group->tuned = dpe_bootstrap_share(scores + n, n, &how);
-        group->gain = dpe_bootstrap_paired(scores + n, scores, n, &how);
-        group->ahead = dpe_bootstrap_paired(scores + n, scores + 2 * n, n, &how);
-        group->gain_p = dpe_sign_flip(scores + n, scores, n, &how);
-        group->ahead_p = dpe_sign_flip(scores + n, scores + 2 * n, n, &how);
+        /* What a setting is compared with may be itself. */
+        const double *plain = arms[0] == arms[1] ? scores + n : scores;
+        const double *first = arms[2] == arms[1] ? scores + n : scores + 2 * n;
+        group->gain = dpe_bootstrap_difference(scores + n, plain, n, &how);
+        group->ahead = dpe_bootstrap_difference(scores + n, first, n, &how);
+        group->gain_p = dpe_sign_flip(scores + n, plain, n, &how);
+        group->ahead_p = dpe_sign_flip(scores + n, first, n, &how);
     }
     free(scores);
     return DPE_OK;

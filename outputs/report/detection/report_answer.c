@@ -128,27 +128,27 @@ static void value_text(const struct validation *v, int plan, char *text, size_t 
 }
 
 /* What the table holds. */
-static const char *kept_words(const struct detection *d, const struct validation *v)
+static void kept_words(const struct detection *d, const struct validation *v, char *text, size_t size)
 {
-    return v->kept == BASE && d->frequencies
-               ? "the base, which the table holds because it is shown to be better than what the "
-                 "search found"
-           : v->kept == BASE
-               ? "every group at half the trained length, which the table holds because "
-                 "it is shown to be better than what the search found"
-           : v->kept == ROPE  ? "no change, which the table holds because it is shown to be better "
-                                "than what the search found"
-           : v->kept != JOINT ? "one length for all groups, which the table holds because it is "
-                                "shown to be better than what the search found"
-           : d->rule != NULL && strcmp(d->rule, "joint") == 0
-               ? "the plan that the search below found"
-               : "the effective lengths chosen below";
+    const char *what = v->kept == BASE && d->frequencies ? "the base"
+                       : v->kept == BASE                 ? "every group at half the trained length"
+                       : v->kept == ROPE                 ? "no change"
+                                                         : plan_name(v, v->kept);
+    bool joint = d->rule != NULL && strcmp(d->rule, "joint") == 0;
+    if (v->kept == JOINT) {
+        snprintf(text, size, "%s",
+                 joint ? "the plan that the search below found" : "the effective lengths chosen below");
+    } else {
+        snprintf(text, size, "%s, which the table holds because it is shown to be better than what %s", what,
+                 joint ? "the search found" : "was chosen");
+    }
 }
 
 static void add_lead(struct report *report, const struct detection *d, const struct validation *v)
 {
     char values[VALIDATED][96];
     char length[32];
+    char kept[512];
     char times[64] = "";
     double trained = dpe_detection_trained(d);
     double target = dpe_detection_length(d);
@@ -159,13 +159,14 @@ static void add_lead(struct report *report, const struct detection *d, const str
         snprintf(times, sizeof times, ", %.3g times its trained length,", target / trained);
     }
     dpe_draw_length_text(target, length);
+    kept_words(d, v, kept, sizeof kept);
     dpe_draw_add_text(
         &report->document, BLOCK_LEAD,
         dpe_draw_format_text(v->recall ? "At %s tokens%s the model finds %s of the needles with "
                                          "%s. Unchanged, it finds %s; with %s, %s."
                                        : "At %s tokens%s the model has a perplexity of %s with %s. "
                                          "Unchanged, it has %s; with %s, %s.",
-                             length, times, values[JOINT], kept_words(d, v), values[ROPE],
+                             length, times, values[JOINT], kept, values[ROPE],
                              dpe_detection_base(d), values[BASE]));
     if (v->recall && d->task[0] != '\0') {
         dpe_draw_add_text(

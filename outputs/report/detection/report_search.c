@@ -136,13 +136,35 @@ static void add_step(struct report *report, const struct detection *d, const str
     free(id);
 }
 
-/* The plan that the last step ended with. */
+/* What the table says of lengths of groups beside one length. */
+static const char *worth_words(const char *adds)
+{
+    return adds == NULL                      ? ""
+           : strcmp(adds, "nothing") == 0    ? " Detection by groups adds nothing here: no group was shown to do better "
+                                               "at a length of its own."
+           : strcmp(adds, "not shown") == 0  ? " Lengths of groups of their own are not shown to be better than one "
+                                               "length for all."
+           : strcmp(adds, "not tried") == 0  ? " Lengths of groups of their own were not compared: the plan with one "
+                                               "length loses too little for these samples to show a gain."
+                                             : "";
+}
+
+/* The plan that the last step ended with. With another rule than joint the search has only found its
+ * temperature. */
 static void add_result(struct report *report, const struct detection *d, const struct search *s)
 {
+    static const char method[] = "Each step runs the plan so far on all samples and its changes by sequential halving, "
+                                 "and takes one only when a test shows that it is better.";
     size_t last = s->move.n - 1;
     char lengths[4096];
     double at = s->chosen.values[last];
     if (!(at >= 0.0 && at < (double)s->temperature.n)) {
+        return;
+    }
+    if (d->rule == NULL || strcmp(d->rule, "joint") != 0) {
+        dpe_draw_add_text(&report->document, BLOCK_TEXT,
+                          dpe_draw_format_text("The search ended with the attention temperature %s. %s",
+                                               s->temperature.names[(size_t)at], method));
         return;
     }
     lengths_text(d, s, (size_t)at, lengths, sizeof lengths);
@@ -152,17 +174,13 @@ static void add_result(struct report *report, const struct detection *d, const s
         snprintf(window, sizeof window, ", a near window of %.0f tokens",
                  s->window.values[(size_t)at]);
     }
+    char *adds = dpe_input_read_words(d->input, "/validate", "groups_add");
     dpe_draw_add_text(
         &report->document, BLOCK_TEXT,
-        dpe_draw_format_text(
-            "The search ended with the attention temperature %s%s%s%s and groups at %s.%s Each step runs the "
-            "plan so far on all samples and its changes by sequential halving, and takes one only when "
-            "a test shows that it is better.",
-            s->temperature.names[(size_t)at], window, pairs[0] != '\0' ? ", " : "", pairs, lengths,
-            strchr(lengths, ',') != NULL
-                ? ""
-                : " Detection by groups adds nothing here: no group was shown to do better at a "
-                  "length of its own."));
+        dpe_draw_format_text("The search ended with the attention temperature %s%s%s%s and groups at %s.%s %s",
+                             s->temperature.names[(size_t)at], window, pairs[0] != '\0' ? ", " : "", pairs,
+                             lengths, worth_words(adds), method));
+    free(adds);
 }
 
 dpe_status dpe_detection_search(struct report *report, const struct detection *d,

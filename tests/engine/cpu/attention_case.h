@@ -17,7 +17,7 @@
 #include "engine/plan/plan.h"
 #include "engine/plan/rotation.h"
 
-/** Which plan a case runs; each is one of the shapes that methods.md lists. */
+/** Which plan a case runs; each is one of the shapes that plans of the methods have. */
 enum plan_kind {
     ROPE,
     MASKED_FAR, /* dpe: half of the pairs, another half for every head */

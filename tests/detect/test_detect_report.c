@@ -1,0 +1,226 @@
+/* What a table gets after validation, by each rule, and what is said of lengths of groups. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "detect/report/report.h"
+#include "detect/report/view.h"
+#include "tests/detect/detect_case.h"
+#include "tests/outputs/outputs_fixture.h"
+
+enum { SAMPLES = 16, GROUPS = 2, PLANS = 4 };
+
+/* A report of four validated plans: rope, base, joint and single. */
+struct world {
+    struct dpe_config config;
+    struct dpe_detect_grid grid;
+    struct dpe_detect_report report;
+    struct dpe_detect_step step;
+    struct dpe_detect_tried tried[2];
+    struct dpe_run *run;
+};
+
+static void add_rows(struct world *world, int plan, double recall)
+{
+    struct dpe_error err = {0};
+    for (int64_t s = 0; s < SAMPLES; s++) {
+        struct dpe_row row;
+        dpe_row_init(&row);
+        snprintf(row.plan, sizeof row.plan, "%s", world->report.keys[plan]);
+        snprintf(row.task, sizeof row.task, "validate-niah");
+        row.sample = s;
+        row.score = (double)(s * 5 % SAMPLES) < recall * SAMPLES ? 1.0 : 0.0;
+        row.at_least_half = row.score;
+        assert_int_equal(dpe_run_add(world->run, &row, &err), DPE_OK);
+        dpe_row_free(&row);
+    }
+}
+
+/* The joint plan has the lengths at 64 and 32 (indices 1 and 0) of params_of's list. */
+static void open_world(struct world *world, struct scratch *scratch, enum dpe_detect_rule rule,
+                       const double recall[PLANS])
+{
+    static const char *const names[PLANS] = {"rope", "base", "joint", "single"};
+    struct dpe_identity identity = fixture_identity(1);
+    struct dpe_error err = {0};
+    *world = (struct world){.config = config_of(64, 64)};
+    struct dpe_detect_params params = params_of(256, 64, 8, GROUPS, "16,64,256");
+    grid_of(&params, &world->config, &world->grid);
+    scratch_clear(scratch);
+    assert_int_equal(dpe_run_open(scratch->table, &identity, NULL, &world->run, &err), DPE_OK);
+    dpe_identity_free(&identity);
+    struct dpe_detect_report *report = &world->report;
+    report->grid = &world->grid;
+    report->rule = rule;
+    report->n_validated = rule == DPE_DETECT_JOINTLY ? PLANS : DPE_DETECT_N_VALIDATED;
+    report->results[0] = (struct dpe_detect_result){.used = true,
+                                                    .criterion = DPE_DETECT_RECALL,
+                                                    .task = "niah",
+                                                    .validate_task = "validate-niah",
+                                                    .n_validated = SAMPLES,
+                                                    .together = 1,
+                                                    .fresh = true};
+    report->scale = calloc(GROUPS, sizeof *report->scale);
+    report->selected = calloc(GROUPS, sizeof *report->selected);
+    report->scale[0] = 4.0, report->selected[0] = 64;
+    report->scale[1] = 16.0, report->selected[1] = 16;
+    for (int v = 0; v < report->n_validated; v++) {
+        snprintf(report->names[v], sizeof report->names[v], "%s", names[v]);
+        snprintf(report->keys[v], sizeof report->keys[v], "%032x", (unsigned)v + 1);
+        add_rows(world, v, recall[v]);
+    }
+    assert_int_equal(dpe_detect_report_validation(report, world->run, &err), DPE_OK);
+}
+
+static void close_world(struct world *world)
+{
+    struct dpe_error err = {0};
+    assert_int_equal(dpe_run_close(world->run, &err), DPE_OK);
+    world->report.search.n_steps = 0;
+    world->report.search.steps = NULL;
+    dpe_detect_report_free(&world->report);
+    dpe_detect_grid_free(&world->grid);
+}
+
+/* Every rule but the paper's ends with the base where validation shows that it is better. */
+static void a_worse_plan_is_not_kept(void **state)
+{
+    static const double worse[PLANS] = {0.0, 0.9, 0.3, 0.3};
+    static const double better[PLANS] = {0.0, 0.3, 0.9, 0.3};
+    static const enum dpe_detect_rule rules[] = {DPE_DETECT_GUARDED, DPE_DETECT_SEQUENTIAL};
+    struct world world;
+    for (size_t i = 0; i < sizeof rules / sizeof rules[0]; i++) {
+        open_world(&world, *state, rules[i], worse);
+        const struct dpe_detect_kept *kept = &world.report.kept;
+        assert_int_equal(kept->plan, DPE_DETECT_BASE);
+        for (int g = 0; g < GROUPS; g++) {
+            assert_true(kept->scale[g] == 8.0); /* 256 over half of 64 */
+        }
+        assert_true(kept->window == 8 && kept->temperature.logit_scale == 1.0);
+        close_world(&world);
+        open_world(&world, *state, rules[i], better);
+        assert_int_equal(kept->plan, DPE_DETECT_JOINT);
+        assert_true(kept->scale[0] == 4.0 && kept->scale[1] == 16.0);
+        assert_int_equal(dpe_detect_report_worth(&world.report), DPE_DETECT_WORTH_UNKNOWN);
+        close_world(&world);
+    }
+    open_world(&world, *state, DPE_DETECT_PAPER, worse);
+    assert_int_equal(world.report.kept.plan, DPE_DETECT_JOINT);
+    close_world(&world);
+}
+
+/* How many samples it would take is said of every plan that is not distinguishable, and of no
+ * other. */
+static void indistinct_plans_have_a_number_of_samples(void **state)
+{
+    static const double close[PLANS] = {0.0, 0.5, 0.6, 0.6};
+    struct world world;
+    open_world(&world, *state, DPE_DETECT_JOINTLY, close);
+    const struct dpe_detect_validation *v = &world.report.results[0].validation;
+    assert_true(v->kept_needed[DPE_DETECT_BASE] > SAMPLES);
+    assert_true(v->needed == v->kept_needed[DPE_DETECT_BASE]);
+    assert_true(v->kept_needed[DPE_DETECT_ROPE] == 0);
+    /* Other plans that find the same leave a doubt; the same plan does not. */
+    assert_true(v->minus[DPE_DETECT_SINGLE].mean == 0.0 && v->minus[DPE_DETECT_SINGLE].high > 0.1);
+    snprintf(world.report.keys[DPE_DETECT_SINGLE], sizeof world.report.keys[0], "%s",
+             world.report.keys[DPE_DETECT_JOINT]);
+    struct dpe_error err = {0};
+    assert_int_equal(dpe_detect_report_validation(&world.report, world.run, &err), DPE_OK);
+    assert_true(v->minus[DPE_DETECT_SINGLE].low == 0.0 && v->minus[DPE_DETECT_SINGLE].high == 0.0);
+    close_world(&world);
+}
+
+static void give_search(struct world *world, bool tested, bool differ)
+{
+    struct dpe_detect_report *report = &world->report;
+    dpe_detect_point_base(&world->grid.params, &report->search.point);
+    world->tried[0].point = world->tried[1].point = report->search.point;
+    world->tried[1].point.at[0] = 2;
+    world->step = (struct dpe_detect_step){
+        .move = DPE_DETECT_MOVE_SPLIT, .n = 2, .tried = world->tried, .tested = tested};
+    report->search.steps = &world->step;
+    report->search.n_steps = 1;
+    if (differ) {
+        report->search.point = world->tried[1].point;
+    }
+}
+
+/* "Adds nothing" is said only where something was compared. */
+static void what_groups_add(void **state)
+{
+    static const double same[PLANS] = {0.0, 0.3, 0.9, 0.9};
+    static const double better[PLANS] = {0.0, 0.3, 0.9, 0.2};
+    struct world world;
+    open_world(&world, *state, DPE_DETECT_JOINTLY, same);
+    give_search(&world, false, false);
+    assert_int_equal(dpe_detect_report_worth(&world.report), DPE_DETECT_WORTH_UNTRIED);
+    give_search(&world, true, false);
+    assert_int_equal(dpe_detect_report_worth(&world.report), DPE_DETECT_WORTH_NONE);
+    give_search(&world, true, true);
+    assert_int_equal(dpe_detect_report_worth(&world.report), DPE_DETECT_WORTH_NOT_SHOWN);
+    close_world(&world);
+    open_world(&world, *state, DPE_DETECT_JOINTLY, better);
+    give_search(&world, true, true);
+    assert_int_equal(dpe_detect_report_worth(&world.report), DPE_DETECT_WORTH_SHOWN);
+    assert_string_equal(dpe_detect_worth_names[DPE_DETECT_WORTH_SHOWN], "better");
+    close_world(&world);
+}
+
+/* Of other methods a table can hold those that are its own kind of plan. */
+static void which_methods_a_table_can_hold(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *spec;
+        bool holds;
+        double scale[GROUPS];
+    } cases[] = {
+        {"self-extend:group=4,window=8", true, {4.0, 4.0}},
+        {"self-extend:group=4,window=16,logit-scale=1.5", true, {4.0, 4.0}},
+        {"dpe:window=8,scales=2/16,log-n=64", true, {2.0, 16.0}},
+        {"dpe:window=8,scales=2/16/4/4", false, {0}}, /* four groups, the table has two */
+        {"yarn", false, {0}},
+        {"leaky-rerope", false, {0}},
+        {"dca", false, {0}},
+        {"rope", false, {0}},
+    };
+    struct dpe_config config = config_of(64, 64);
+    struct dpe_detect_params params = params_of(256, 64, 8, GROUPS, "16,64,256");
+    struct dpe_plan_context context = context_of(&config, 64, 256);
+    struct dpe_detect_grid grid;
+    struct dpe_error err = {0};
+    grid_of(&params, &config, &grid);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct dpe_plan plan = {0};
+        double scale[GROUPS];
+        struct dpe_detect_values values = {.scale = scale};
+        bool holds = !cases[i].holds;
+        assert_int_equal(dpe_plan_make(cases[i].spec, &context, &plan, &err), DPE_OK);
+        assert_int_equal(dpe_detect_holds(&grid, &context, &plan, &values, &holds, &err), DPE_OK);
+        if (holds != cases[i].holds) {
+            fail_msg("%s: %d", cases[i].spec, holds);
+        }
+        for (int g = 0; g < GROUPS && holds; g++) {
+            assert_true(scale[g] == cases[i].scale[g]);
+        }
+        dpe_plan_free(&plan);
+    }
+    dpe_detect_grid_free(&grid);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        WITH_SCRATCH(a_worse_plan_is_not_kept),
+        WITH_SCRATCH(indistinct_plans_have_a_number_of_samples),
+        WITH_SCRATCH(what_groups_add),
+        cmocka_unit_test(which_methods_a_table_can_hold),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
