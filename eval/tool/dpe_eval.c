@@ -169,6 +169,12 @@ static void complete(struct argp_state *state, struct eval_arguments *args,
         }
     }
     require(state, args);
+    for (int i = 0; i < args->n_suites; i++) {
+        args->inputs[i] = dpe_eval_overrides_of(args, i).data;
+    }
+    args->job.inputs = args->inputs;
+    args->job.n_inputs = (size_t)args->n_suites;
+    args->job.folder = args->predictions;
 }
 
 /* What every command's own parser is: it hands its input to the pieces. */

@@ -205,6 +205,41 @@ def test_what_is_there_needs_force(work):
     expect(tool(*figures, work + "/none"), 64)
 
 
+def test_inputs_are_never_replaced(work):
+    """--force replaces no file that the command reads: in a method, in a folder of samples, among predictions."""
+    model = ["--model", work + "/model", "--length", "400", "--samples", "1", "--threads", "1"]
+    folder = work + "/inputs"
+    os.makedirs(folder + "/answers")
+
+    def kept(path, *words):
+        before = read(path)
+        expect(tool("dpe-eval", *words, "--force"), 73, "is never replaced")
+        assert read(path) == before and not os.path.exists(path + ".journal")
+
+    table = folder + "/table.json"
+    expect(tool("dpe-export", work + "/source.h5", "-o", table), 0)
+    kept(table, "niah", *model, "--corpus", work + "/corpus", "--method", "select:attended=64,over=table:" + table, "-o", table)
+    data = ["data", *model, "--tasks", "vt,fwe", "-o", folder + "/data"]
+    expect(tool("dpe-eval", *data), 0)
+    written = folder + "/data/vt/validation.jsonl"
+    kept(written, *data, "--corpus", written)
+    vt = [*model, "--method", "rope"]
+    kept(written, "ruler", *vt, "--tasks", "vt", "--data", folder + "/data", "-o", written)
+    fwe = folder + "/data/fwe/validation.jsonl"  # not read, but a file of the folder that is
+    kept(fwe, "compare", *vt, "--suite", "ruler:tasks=vt,data=" + folder + "/data", "-o", fwe)
+    os.mkdir(folder + "/bench")
+    write(folder + "/bench/passkey.jsonl", b"{}")
+    kept(folder + "/bench/passkey.jsonl", "infinitebench", *vt, "--data", folder + "/bench", "-o",
+         folder + "/bench/passkey.jsonl")
+    os.mkdir(folder + "/answers/rope-400")
+    answers = folder + "/answers/rope-400/vt.jsonl"
+    shutil.copy(written, answers)
+    words = ["ruler", *vt, "--tasks", "vt", "--data", folder + "/answers/rope-400", "-o", folder + "/x.h5"]
+    kept(answers, *words, "--predictions", folder + "/answers")
+    kept(answers, *words, "--predictions", folder + "/answers/rope-400")
+    expect(tool("dpe-eval", *words, "--force", "--predictions", folder + "/others"), 0)
+
+
 def test_no_pairs_are_a_usage_error(work):
     """A table that moves nothing is not made by mistake."""
     expect(tool("dpe-norms", "--model", work + "/model", "--corpus", work + "/corpus", "--samples", "2",
