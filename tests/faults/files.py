@@ -240,6 +240,23 @@ def test_inputs_are_never_replaced(work):
     expect(tool("dpe-eval", *words, "--force", "--predictions", folder + "/others"), 0)
 
 
+def test_tables_in_other_forms(work):
+    """A form that is not read names those that are; a missing value of a JSON table is the one that is named."""
+    show = ["dpe-run", "-m", work + "/model", "--show-plan", "--length", "192", "--table"]
+    for form in ("yaml", "csv", "safetensors"):
+        table = f"{work}/form.{form}"
+        expect(tool("dpe-export", work + "/source.h5", "-o", table), 0)
+        expect(tool(*show, table), 65, table, "expected a DPE table as HDF5 or JSON", "dpe-export TABLE.h5 --format json")
+    table = work + "/lacks.json"
+    expect(tool("dpe-export", work + "/source.h5", "-o", table), 0)
+    values = json.loads(read(table))
+    del values["scale_factor"]
+    write(table, json.dumps(values).encode())
+    expect(tool(*show, table), 65, '"scale_factor": expected a list')
+    write(table, b'{"schema_name": ')
+    expect(tool(*show, table), 65, "line 1")
+
+
 def test_no_pairs_are_a_usage_error(work):
     """A table that moves nothing is not made by mistake."""
     expect(tool("dpe-norms", "--model", work + "/model", "--corpus", work + "/corpus", "--samples", "2",
