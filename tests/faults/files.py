@@ -257,6 +257,38 @@ def test_tables_in_other_forms(work):
     expect(tool(*show, table), 65, "line 1")
 
 
+def test_a_table_that_may_not_be_read(work):
+    """77, as for any other file."""
+    table = work + "/closed.h5"
+    shutil.copy(work + "/source.h5", table)
+    os.chmod(work, 0o755)
+    os.chmod(table, 0)
+    other = {"user": 65534, "group": 65534, "extra_groups": []} if os.geteuid() == 0 else {}
+    for words in (["dpe-run", "-m", work + "/model", "--show-plan", "--length", "192", "--table", table],
+                  ["dpe-export", "--show", table]):
+        ran = subprocess.run([os.path.join(BIN, words[0]), *words[1:]], capture_output=True, check=False, timeout=GENEROUS,
+                             **other)
+        expect(ran, 77, table + ": cannot be opened: Permission denied")
+
+
+def test_names_that_are_not_utf8(work):
+    """A folder of a model may have any name; a text of a table may not, where the form cannot hold it."""
+    model = os.path.join(work.encode(), b"m\xff")
+    os.symlink("model", model)
+    expect(tool("dpe-norms", "--model", model, "--corpus", work + "/corpus", "--samples", "1", "--length", "64",
+                "--threads", "1", "-o", work + "/norms-utf8.h5"), 0)
+    data = read(work + "/source.h5")[:-24]  # without its checksum
+    at, seen = data.find(b"llama\0"), 0
+    while at >= 0:
+        write(work + "/bad.h5", data[:at] + b"llam\xff" + data[at + 5:])
+        forms = [tool("dpe-export", "--unchecked", work + "/bad.h5", "--format", form, "-o", "-")
+                 for form in ("json", "safetensors", "csv")]
+        assert len({ran.returncode for ran in forms}) == 1, forms
+        seen += all(b"bad.h5: model_type: expected UTF-8, found other bytes" in ran.stderr for ran in forms)
+        at = data.find(b"llama\0", at + 1)
+    assert seen == 1
+
+
 def test_no_pairs_are_a_usage_error(work):
     """A table that moves nothing is not made by mistake."""
     expect(tool("dpe-norms", "--model", work + "/model", "--corpus", work + "/corpus", "--samples", "2",
