@@ -104,8 +104,15 @@ def test_salvage_keeps_the_names_of_plans(work):
     assert hurt, "the journal holds a plan's name"
     write(path, data)
     expect(detect(work, "torn.h5"), 65, "--salvage")
-    expect(detect(work, "torn.h5", "--salvage"), 0, "the name of a plan", "is written again")
+    shutil.copytree(work + "/torn.h5.journal", work + "/kept.h5.journal")
+    ran = detect(work, "torn.h5", "--salvage")
+    expect(ran, 0, "the name of a plan", "is written again", ".damaged-0 until the run is complete")
+    assert not os.path.exists(work + "/torn.h5.journal")
     same_tables(work + "/whole.h5", work + "/torn.h5")
+    ran = detect(work, "kept.h5", "--salvage", "--keep-journal")
+    expect(ran, 0, "is kept as " + work + "/kept.h5.journal/rank-0000.journal.damaged-0")
+    assert b"until the run" not in ran.stderr
+    assert read(work + "/kept.h5.journal/rank-0000.journal.damaged-0") == data
 
 
 def test_names_beside_an_output(work):
@@ -240,6 +247,20 @@ def test_inputs_are_never_replaced(work):
     expect(tool("dpe-eval", *words, "--force", "--predictions", folder + "/others"), 0)
 
 
+def test_a_table_that_may_not_be_read(work):
+    """77, as for any other file."""
+    table = work + "/closed.h5"
+    shutil.copy(work + "/source.h5", table)
+    os.chmod(work, 0o755)
+    os.chmod(table, 0)
+    other = {"user": 65534, "group": 65534, "extra_groups": []} if os.geteuid() == 0 else {}
+    for words in (["dpe-run", "-m", work + "/model", "--show-plan", "--length", "192", "--table", table],
+                  ["dpe-export", "--show", table]):
+        ran = subprocess.run([os.path.join(BIN, words[0]), *words[1:]], capture_output=True, check=False, timeout=GENEROUS,
+                             **other)
+        expect(ran, 77, table + ": cannot be opened: Permission denied")
+
+
 def test_tables_in_other_forms(work):
     """A form that is not read names those that are; a missing value of a JSON table is the one that is named."""
     show = ["dpe-run", "-m", work + "/model", "--show-plan", "--length", "192", "--table"]
@@ -255,20 +276,6 @@ def test_tables_in_other_forms(work):
     expect(tool(*show, table), 65, '"scale_factor": expected a list')
     write(table, b'{"schema_name": ')
     expect(tool(*show, table), 65, "line 1")
-
-
-def test_a_table_that_may_not_be_read(work):
-    """77, as for any other file."""
-    table = work + "/closed.h5"
-    shutil.copy(work + "/source.h5", table)
-    os.chmod(work, 0o755)
-    os.chmod(table, 0)
-    other = {"user": 65534, "group": 65534, "extra_groups": []} if os.geteuid() == 0 else {}
-    for words in (["dpe-run", "-m", work + "/model", "--show-plan", "--length", "192", "--table", table],
-                  ["dpe-export", "--show", table]):
-        ran = subprocess.run([os.path.join(BIN, words[0]), *words[1:]], capture_output=True, check=False, timeout=GENEROUS,
-                             **other)
-        expect(ran, 77, table + ": cannot be opened: Permission denied")
 
 
 def test_names_that_are_not_utf8(work):
