@@ -50,6 +50,7 @@ struct dpe_job_options {
     double rank_timeout; /**< longest silence of a rank, set by dpe_job_argp */
     int tensor_parallel; /**< processes that hold the model together, ≥ 1, set by dpe_job_argp */
     bool dry_run;        /**< the tool's own option */
+    bool dry_run_result; /**< it has a result for scripts too, set by the tool */
     enum dpe_result_format result; /**< what goes to standard output */
     struct dpe_session_knobs knobs; /**< set by dpe_job_argp; a tool changes what it calls otherwise
                                      */

@@ -120,7 +120,7 @@ static error_t parse_rows(int key, char *arg, struct argp_state *state)
         options->seed = (uint64_t)dpe_parse_count(state, "--seed", arg, 0, DPE_MOST_COUNT);
         return 0;
     case ARGP_KEY_END:
-        if (options->dry_run && options->result != DPE_RESULT_TEXT) {
+        if (options->dry_run && !options->dry_run_result && options->result != DPE_RESULT_TEXT) {
             argp_error(state, "--%s prints a result, and --dry-run has none: leave one of the two",
                        options->result == DPE_RESULT_JSON ? "json" : "csv");
         }

@@ -225,7 +225,7 @@ def test_inputs_are_never_replaced(work):
 
     table = folder + "/table.json"
     expect(tool("dpe-export", work + "/source.h5", "-o", table), 0)
-    kept(table, "niah", *model, "--corpus", work + "/corpus", "--method", "select:attended=64,over=table:" + table, "-o", table)
+    kept(table, "niah", *model, "--corpus", work + "/corpus", "--method", "select:k=4,over=table:" + table, "-o", table)
     data = ["data", *model, "--tasks", "vt,fwe", "-o", folder + "/data"]
     expect(tool("dpe-eval", *data), 0)
     written = folder + "/data/vt/validation.jsonl"
