@@ -148,6 +148,35 @@ static dpe_status read_all(int fd, const char *path, char *bytes, size_t want, s
     return DPE_OK;
 }
 
+/* To the end of a file that reports no size: an empty one, or one that the system makes as it is
+ * read (/proc). */
+static dpe_status read_unsized(int fd, const char *path, uint64_t max_bytes, char **buffer,
+                               size_t *got, struct dpe_error *err)
+{
+    size_t room = 0;
+    size_t n = 0;
+    *got = 0;
+    do {
+        room = *got + 4096;
+        char *grown = realloc(*buffer, room + *got + 1);
+        if (grown == NULL) {
+            return dpe_fail(err, DPE_NO_MEMORY, "%s: no memory for its first %zu bytes", path,
+                            room + *got);
+        }
+        *buffer = grown;
+        dpe_status status = read_all(fd, path, grown + *got, room, &n, err);
+        if (status != DPE_OK) {
+            return status;
+        }
+        *got += n;
+        if (*got > max_bytes) {
+            return dpe_fail(err, DPE_BAD_DATA, "%s: expected at most %llu bytes, found more", path,
+                            (unsigned long long)max_bytes);
+        }
+    } while (n == room);
+    return DPE_OK;
+}
+
 dpe_status dpe_read_file(const char *path, uint64_t max_bytes, char **bytes, size_t *n,
                          struct dpe_error *err)
 {
@@ -162,6 +191,10 @@ dpe_status dpe_read_file(const char *path, uint64_t max_bytes, char **bytes, siz
     if (size > max_bytes) {
         status = dpe_fail(err, DPE_BAD_DATA, "%s: expected at most %llu bytes, found %llu", path,
                           (unsigned long long)max_bytes, (unsigned long long)size);
+        goto done;
+    }
+    if (size == 0) {
+        status = read_unsized(fd, path, max_bytes, &buffer, &got, err);
         goto done;
     }
     buffer = malloc((size_t)size + 1);

@@ -2,6 +2,7 @@
 #include "engine/system/folder.h"
 
 #include <dirent.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -223,6 +224,11 @@ dpe_status dpe_folder_explain(const char *given, struct dpe_error *err)
                         "%s: no such folder; if it is a model of the Hugging Face hub, download it "
                         "and give its folder: hf download %s --local-dir %s, then -m %s",
                         given, given, name, name);
+    }
+    struct stat info;
+    if (stat(given, &info) != 0) {
+        return dpe_fail(err, errno == EACCES ? DPE_PERMISSION : DPE_NO_INPUT,
+                        "%s: cannot be opened: %s", given, strerror(errno));
     }
     char *list = snapshots(given);
     dpe_status status = list != NULL ? explain_cache(given, list, err) : DPE_OK;

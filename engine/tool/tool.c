@@ -47,11 +47,13 @@ static void wait_briefly(char **argv)
     }
 }
 
-/* A file opened in the place of a closed standard stream would get what is meant for that. */
+/* A file opened in the place of a closed standard stream would get what is meant for that. Standard
+ * output cannot be written then, so that a result which goes there is not lost without an error. */
 static void open_standard_streams(void)
 {
     for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++) {
-        if (fcntl(fd, F_GETFD) < 0 && errno == EBADF && open("/dev/null", O_RDWR) != fd) {
+        int mode = fd == STDOUT_FILENO ? O_RDONLY : O_RDWR;
+        if (fcntl(fd, F_GETFD) < 0 && errno == EBADF && open("/dev/null", mode) != fd) {
             _exit(DPE_IO);
         }
     }

@@ -87,8 +87,13 @@ dpe_status dpe_tool_check_new(const char *path, bool force, struct dpe_error *er
  *  followed. */
 dpe_status dpe_tool_check_output(const char *output, const char *const *inputs, size_t n,
                                  struct dpe_error *err);
-/** The same for the files in any option of the command line: DPE_CANNOT_CREATE when an argument
- * other than the output's, or the text after '=' or ',' in one, names the file `output`. */
+/** Before files in `folder`, or in folders of it, are replaced whose names are not known yet:
+ *  DPE_CANNOT_CREATE when one of the `n` inputs lies in it, is it or holds it. */
+dpe_status dpe_tool_check_folder(const char *folder, const char *const *inputs, size_t n,
+                                 struct dpe_error *err);
+/** As dpe_tool_check_output, for the files in any option of the command line: DPE_CANNOT_CREATE when
+ *  an argument other than the output's, or the text after '=', ',' or ':' in one, names the file
+ *  `output`. */
 dpe_status dpe_tool_check_words(const char *output, int argc, char *const *argv,
                                 struct dpe_error *err);
 /** Last call of main: flush stdout (a failure is DPE_IO; a reader that has closed it is not an

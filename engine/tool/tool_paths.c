@@ -50,6 +50,25 @@ dpe_status dpe_tool_check_output(const char *output, const char *const *inputs, 
     return status;
 }
 
+dpe_status dpe_tool_check_folder(const char *folder, const char *const *inputs, size_t n,
+                                 struct dpe_error *err)
+{
+    char *path = realpath(folder, NULL);
+    dpe_status status = DPE_OK;
+    for (size_t i = 0; i < n && path != NULL && status == DPE_OK; i++) {
+        char *input = inputs[i] != NULL ? realpath(inputs[i], NULL) : NULL;
+        if (input != NULL && (lies_in(path, input) || lies_in(input, path))) {
+            status = dpe_fail(err, DPE_CANNOT_CREATE,
+                              "%s is an input, which is never replaced, and lies in the folder %s "
+                              "or around it; choose another folder, or leave --force out",
+                              inputs[i], folder);
+        }
+        free(input);
+    }
+    free(path);
+    return status;
+}
+
 /* Whether the piece of text names the file that `info` is of. */
 static bool names_file(const char *text, size_t n, const struct stat *info)
 {
@@ -63,18 +82,20 @@ static bool names_file(const char *text, size_t n, const struct stat *info)
     return stat(path, &other) == 0 && other.st_dev == info->st_dev && other.st_ino == info->st_ino;
 }
 
-/* Files are named alone, after an option's '=', and in lists such as keys=2,template=FILE. */
+/* Files are named alone, after an option's '=', in lists such as keys=2,template=FILE, and inside
+ * a method (select:k=4,over=table:FILE): at the beginning of the word or after '=', ',' or ':', up
+ * to a ',' or to the end. */
 static bool word_names_file(const char *word, const struct stat *info)
 {
-    if (names_file(word, strlen(word), info)) {
-        return true;
-    }
-    for (const char *at = strpbrk(word, "=,"); at != NULL; at = strpbrk(at + 1, "=,")) {
-        if (names_file(at + 1, strcspn(at + 1, ","), info)) {
+    for (const char *at = word;; at++) {
+        if (names_file(at, strlen(at), info) || names_file(at, strcspn(at, ","), info)) {
             return true;
         }
+        at = strpbrk(at, "=,:");
+        if (at == NULL) {
+            return false;
+        }
     }
-    return false;
 }
 
 dpe_status dpe_tool_check_words(const char *output, int argc, char *const *argv,

@@ -262,7 +262,7 @@ static dpe_status too_short(const struct fit *fit, struct dpe_error *err)
 {
     return dpe_fail(err, DPE_BAD_DATA,
                     "%s: the texts are too short for length %lld: %lld tokens are missing; add "
-                    "texts, give a shorter --length or repeat the texts with repeat=1",
+                    "texts, give a shorter --length or repeat the texts (--niah repeat=1)",
                     dpe_corpus_path(fit->niah->corpus), (long long)fit->niah->length,
                     (long long)(fit->min - fit->at_low));
 }

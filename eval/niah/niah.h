@@ -26,6 +26,8 @@ struct dpe_niah_params {
     bool repeat_haystack; /**< a corpus that is too short is repeated instead of refused */
     enum dpe_special_policy special; /**< special-token text inside the corpus (default: refused) */
 };
+/** The names that dpe_niah_parse knows, separated by ", ". */
+extern const char dpe_niah_keys[];
 void dpe_niah_defaults(struct dpe_niah_params *params);
 /** Read "keys=1,values=4,queries=1,digits=7,depth=…,asked=1,shared=1,template=FILE,repeat=0|1,
  *  special=error|literal|parse" over what is in params. Unknown keys, numbers out of range and

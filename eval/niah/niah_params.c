@@ -10,6 +10,8 @@
 enum { MAX_KEYS = 1024, MAX_NEEDLES = 1024, MAX_DIGITS = 18, MAX_SHARED = 256 };
 
 static const char *const specials[] = {"error", "literal", "parse"};
+const char dpe_niah_keys[] =
+    "keys, values, queries, digits, depth, asked, shared, template, repeat, special";
 
 void dpe_niah_defaults(struct dpe_niah_params *params)
 {
@@ -126,11 +128,9 @@ static dpe_status read_one(const char *name, const char *value, struct dpe_niah_
         memcpy(params->template_file, value, strlen(value) + 1);
         return DPE_OK;
     }
-    static const char known[] =
-        "keys, values, queries, digits, depth, asked, shared, template, repeat, special";
     char meant[96];
     return dpe_fail(err, DPE_USAGE, "niah: unknown parameter \"%.60s\": expected one of %s%s", name,
-                    known, dpe_suggest(name, known, meant));
+                    dpe_niah_keys, dpe_suggest(name, dpe_niah_keys, meant));
 }
 
 const char *dpe_niah_find(const char *spec, const char *key, size_t *n)

@@ -221,8 +221,8 @@ dpe_status dpe_task_ppl_sliding(const char *name, const struct dpe_corpus *corpu
     }
     if (options->max_tokens != 0 && options->max_tokens < options->length) {
         return dpe_fail(err, DPE_USAGE,
-                        "perplexity \"%s\": expected at least a window of %lld tokens of each "
-                        "book, found %lld",
+                        "perplexity \"%s\": --max-tokens: expected at least a window of %lld tokens "
+                        "(--length) of each book, found %lld",
                         name, (long long)options->length, (long long)options->max_tokens);
     }
     return open_task(name, corpus, tokenizer, options, task, skipped, err);

@@ -169,6 +169,12 @@ static void complete(struct argp_state *state, struct eval_arguments *args,
         }
     }
     require(state, args);
+    for (int i = 0; i < args->n_suites; i++) {
+        args->inputs[i] = dpe_eval_overrides_of(args, i).data;
+    }
+    args->job.inputs = args->inputs;
+    args->job.n_inputs = (size_t)args->n_suites;
+    args->job.folder = args->predictions;
 }
 
 /* What every command's own parser is: it hands its input to the pieces. */
@@ -213,6 +219,7 @@ static void run_command(const struct command *command, int argc, char **argv,
     children[parse.n_pieces].argp = &dpe_job_argp;
     children[parse.n_pieces + 1].argp = &dpe_job_rows_argp;
     children[parse.n_pieces + 2].argp = &dpe_job_dry_run_argp;
+    args->job.dry_run_result = strcmp(command->name, "tune") == 0;
     const struct argp argp = {.parser = parse_command, .doc = command->doc, .children = children};
     dpe_tool_parse(&argp, argc, argv, 0, &parse);
 }

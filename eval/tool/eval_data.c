@@ -222,7 +222,12 @@ static dpe_status make_folder(const char *path, struct dpe_error *err)
 static dpe_status check_new(const struct data_arguments *args, const char *path,
                             struct dpe_error *err)
 {
-    return dpe_tool_check_new(path, args->force, err);
+    const char *inputs[] = {args->model,         args->corpus, args->chat_template,
+                            args->template_file, args->squad,  args->hotpotqa};
+    dpe_status status = dpe_tool_check_new(path, args->force, err);
+    return status == DPE_OK
+               ? dpe_tool_check_output(path, inputs, sizeof inputs / sizeof inputs[0], err)
+               : status;
 }
 
 /* The file appears under its name when it is complete. */

@@ -12,19 +12,32 @@
 #include <string.h>
 #include <unistd.h>
 
+static dpe_status check_output(const struct dpe_job_options *options, struct dpe_error *err)
+{
+    const char *inputs[2] = {options->model, options->corpus};
+    if (options->output == NULL || !options->tool.force) {
+        return DPE_OK;
+    }
+    dpe_status status = dpe_tool_check_output(options->output, inputs, 2, err);
+    if (status == DPE_OK) {
+        status = dpe_tool_check_output(options->output, options->inputs, options->n_inputs, err);
+    }
+    if (status == DPE_OK && options->folder != NULL) {
+        status = dpe_tool_check_folder(options->folder, options->inputs, options->n_inputs, err);
+    }
+    return status == DPE_OK
+               ? dpe_tool_check_words(options->output, options->argc, options->argv, err)
+               : status;
+}
+
 static dpe_status open_inputs(struct dpe_job *job, bool config_only, struct dpe_error *err)
 {
     const struct dpe_job_options *options = job->options;
     const struct dpe_model_options model_options = {.config_only = config_only};
     const struct dpe_corpus_options corpus_options = {.split = options->split};
-    dpe_status status = DPE_OK;
-    if (options->output != NULL && options->tool.force) {
-        const char *inputs[2] = {options->model, options->corpus};
-        if ((status = dpe_tool_check_output(options->output, inputs, 2, err)) != DPE_OK ||
-            (status = dpe_tool_check_words(options->output, options->argc, options->argv, err)) !=
-                DPE_OK) {
-            return status;
-        }
+    dpe_status status = check_output(options, err);
+    if (status != DPE_OK) {
+        return status;
     }
     status = dpe_model_open(options->model, &model_options, &job->model, err);
     if (status != DPE_OK) {

@@ -38,6 +38,9 @@ struct dpe_job_options {
     const char *split;         /**< NULL: the corpus's default */
     const char *chat_template; /**< "auto", "none" or a file; NULL: not given */
     const char *output;
+    const char *const *inputs; /**< [n_inputs] more folders and files that it reads, NULL ones too */
+    size_t n_inputs;
+    const char *folder; /**< where it writes more files than the output, or NULL */
     int64_t length;                   /**< tokens, 0 = not given; of several the largest */
     int64_t lengths[DPE_JOB_LENGTHS]; /**< [n_lengths] increasing */
     int n_lengths, most_lengths;      /**< most: how many a tool takes, set by it; 0 means 1 */
@@ -47,6 +50,7 @@ struct dpe_job_options {
     double rank_timeout; /**< longest silence of a rank, set by dpe_job_argp */
     int tensor_parallel; /**< processes that hold the model together, ≥ 1, set by dpe_job_argp */
     bool dry_run;        /**< the tool's own option */
+    bool dry_run_result; /**< it has a result for scripts too, set by the tool */
     enum dpe_result_format result; /**< what goes to standard output */
     struct dpe_session_knobs knobs; /**< set by dpe_job_argp; a tool changes what it calls otherwise
                                      */
@@ -102,7 +106,7 @@ struct dpe_job {
 
 /** Open model, tokenizer and corpus (if one is given), all borrowed by others until dpe_job_close,
  * and check what can be checked of the output: DPE_CANNOT_CREATE when --force would replace a file
- * of the model's or the corpus's. `config_only` leaves the weights alone (dry runs). Errors of the
+ * of the model's, the corpus's or the other inputs', one that the command line names, or perhaps one in `folder`. `config_only` leaves the weights alone (dry runs). Errors of the
  * openings. Close with dpe_job_close, after an error too. */
 dpe_status dpe_job_open(struct dpe_job *job, const struct dpe_job_options *options,
                         bool config_only, struct dpe_error *err);

@@ -119,6 +119,12 @@ static error_t parse_rows(int key, char *arg, struct argp_state *state)
     case KEY_SEED:
         options->seed = (uint64_t)dpe_parse_count(state, "--seed", arg, 0, DPE_MOST_COUNT);
         return 0;
+    case ARGP_KEY_END:
+        if (options->dry_run && !options->dry_run_result && options->result != DPE_RESULT_TEXT) {
+            argp_error(state, "--%s prints a result, and --dry-run has none: leave one of the two",
+                       options->result == DPE_RESULT_JSON ? "json" : "csv");
+        }
+        return 0;
     default:
         return ARGP_ERR_UNKNOWN;
     }

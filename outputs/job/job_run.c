@@ -126,7 +126,7 @@ static dpe_status describe(const struct dpe_job *job, struct dpe_identity *info,
         {"gpu", job->device_info.name}, {"driver", job->device_info.driver}};
     for (size_t i = 0; i < sizeof texts / sizeof texts[0] && status == DPE_OK; i++) {
         if (texts[i][1] != NULL && texts[i][1][0] != '\0') {
-            status = dpe_identity_add(info, texts[i][0], texts[i][1], err);
+            status = dpe_run_info_add(info, texts[i][0], texts[i][1], err);
         }
     }
     if (status == DPE_OK && job->told_chunk > 0) {

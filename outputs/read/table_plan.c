@@ -2,6 +2,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "engine/base/base.h"
 #include "engine/model/model.h"
@@ -12,14 +13,43 @@
 #include "outputs/read/read.h"
 #include "outputs/table/dpe_table.h"
 
+/* HDF5 holds any bytes; JSON, which most forms of a table have inside, holds UTF-8. */
+static dpe_status check_texts(const char *path, struct dpe_table **table, struct dpe_error *err)
+{
+    const struct dpe_table_values *values = dpe_table_values(*table);
+    const char *const texts[][2] = {{"model_type", values->model_type},
+                                    {"model_fingerprint", values->model_fingerprint}};
+    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
+        size_t n = strlen(texts[i][1]);
+        if (dpe_utf8_check(texts[i][1], n) != n) {
+            dpe_table_close(*table);
+            *table = NULL;
+            return dpe_fail(err, DPE_BAD_DATA, "%s: %s: expected UTF-8, found other bytes", path,
+                            texts[i][0]);
+        }
+    }
+    return DPE_OK;
+}
+
 dpe_status dpe_table_load(const char *path, struct dpe_table **table, struct dpe_error *err)
 {
     char why[DPE_TABLE_MESSAGE];
     int error = dpe_h5_is_unchecked() ? dpe_table_open_unchecked(path, table, why)
                                       : dpe_table_open(path, table, why);
-    return error == DPE_TABLE_OK
-               ? DPE_OK
-               : dpe_fail(err, error == DPE_TABLE_NO_FILE ? DPE_NO_INPUT : DPE_BAD_DATA, "%s", why);
+    if (error == DPE_TABLE_NO_FILE) {
+        /* The engine tells a file that is not there from one that may not be read. */
+        int fd = -1;
+        uint64_t size = 0;
+        dpe_status status = dpe_open_regular(path, &fd, &size, err);
+        if (status != DPE_OK) {
+            return status;
+        }
+        close(fd);
+        return dpe_fail(err, DPE_NO_INPUT, "%s", why);
+    }
+    return error == DPE_TABLE_OK       ? check_texts(path, table, err)
+           : error == DPE_TABLE_MEMORY ? dpe_fail(err, DPE_NO_MEMORY, "%s", why)
+                                       : dpe_fail(err, DPE_BAD_DATA, "%s", why);
 }
 
 /* The model's own frequencies, which the plan has, against those the table was made with. */

@@ -16,6 +16,10 @@
  * 0: unknown. */
 dpe_status dpe_run_info(struct dpe_identity *info, int argc, char *const *argv, int n_threads,
                         struct dpe_error *err);
+/** Append one more such text, of which bytes that are not UTF-8 are recorded as '?': names of files
+ *  need not be UTF-8, and no run may fail over its own record. */
+dpe_status dpe_run_info_add(struct dpe_identity *info, const char *name, const char *text,
+                            struct dpe_error *err);
 
 struct dpe_run_options {
     bool force;        /**< replace an output that is not a resumable run of this identity */

@@ -29,6 +29,24 @@ static dpe_status append_word(struct dpe_text *line, const char *word, struct dp
     return status != DPE_OK ? status : dpe_text_append(line, "'", 1, err);
 }
 
+dpe_status dpe_run_info_add(struct dpe_identity *info, const char *name, const char *text,
+                            struct dpe_error *err)
+{
+    size_t n = strlen(text);
+    char *shown = strdup(text);
+    if (shown == NULL) {
+        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for the value of %s", name);
+    }
+    for (size_t i = dpe_utf8_check(text, n); i < n; i++) {
+        if ((unsigned char)shown[i] >= 0x80) {
+            shown[i] = '?';
+        }
+    }
+    dpe_status status = dpe_identity_add(info, name, shown, err);
+    free(shown);
+    return status;
+}
+
 static dpe_status add_command(struct dpe_identity *info, int argc, char *const *argv,
                               struct dpe_error *err)
 {
@@ -43,14 +61,7 @@ static dpe_status add_command(struct dpe_identity *info, int argc, char *const *
         }
     }
     if (status == DPE_OK) {
-        /* File names need not be UTF-8, and no run may fail over its own record. */
-        size_t valid = line.n == 0 ? 0 : dpe_utf8_check(line.bytes, line.n);
-        for (size_t i = valid; i < line.n; i++) {
-            if ((unsigned char)line.bytes[i] >= 0x80) {
-                line.bytes[i] = '?';
-            }
-        }
-        status = dpe_identity_add(info, "command", line.n == 0 ? "" : line.bytes, err);
+        status = dpe_run_info_add(info, "command", line.n == 0 ? "" : line.bytes, err);
     }
     dpe_text_free(&line);
     return status;

@@ -218,10 +218,12 @@ static void read_values(struct reader *reader, const json_t *root, struct dpe_ta
     values->attention_scaling = get_double(reader, root, "attention_scaling");
     read_temperature(reader, root, values);
     values->n_groups = (int64_t)json_array_size(json_object_get(root, "scale_factor"));
+    if (values->n_groups < 1) {
+        bad(reader, "scale_factor", "a list of one number or more");
+    }
     if (values->n_layers < 1 || values->n_layers > 1 << 16 || values->n_heads < 1 ||
-        values->n_heads > 1 << 16 || values->n_pairs < 1 || values->n_pairs > 1 << 15 ||
-        values->n_groups < 1) {
-        bad(reader, "model", "positive counts of layers, heads, pairs and groups");
+        values->n_heads > 1 << 16 || values->n_pairs < 1 || values->n_pairs > 1 << 15) {
+        bad(reader, "model", "positive counts of layers, heads and pairs");
     }
     values->group_edge = get_list(reader, root, "group_edge", values->n_groups + 1, true);
     values->scale_factor = get_list(reader, root, "scale_factor", values->n_groups, false);
@@ -306,6 +308,16 @@ int dpe_table_read_json(const char *path, struct dpe_table_list *list, char *mes
     return reader.error;
 }
 
+/* By its first bytes: other forms of a table begin with a comment, a name or a number. */
+static bool begins_as_json(const char *bytes, size_t n)
+{
+    size_t i = 0;
+    while (i < n && strchr(" \t\r\n", bytes[i]) != NULL && bytes[i] != '\0') {
+        i++;
+    }
+    return i == n || bytes[i] == '{' || bytes[i] == '[';
+}
+
 static int open_table(const char *path, bool unchecked, struct dpe_table **table, char *message)
 {
     char magic[8] = {0};
@@ -330,6 +342,13 @@ static int open_table(const char *path, bool unchecked, struct dpe_table **table
                               path);
     }
     bool hdf5 = n == sizeof magic && memcmp(magic, "\211HDF\r\n\032\n", sizeof magic) == 0;
+    if (!hdf5 && !begins_as_json(magic, (size_t)n)) {
+        return dpe_table_fail(message, DPE_TABLE_BAD_FILE,
+                              "%s: expected a DPE table as HDF5 or JSON, found another form; give "
+                              "the table that it was made from, which dpe-export TABLE.h5 "
+                              "--format json writes as JSON",
+                              path);
+    }
     struct dpe_table_list list = {0};
     int error = hdf5 ? dpe_table_read_h5(path, unchecked, &list, message)
                      : dpe_table_read_json(path, &list, message);

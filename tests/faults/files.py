@@ -104,8 +104,15 @@ def test_salvage_keeps_the_names_of_plans(work):
     assert hurt, "the journal holds a plan's name"
     write(path, data)
     expect(detect(work, "torn.h5"), 65, "--salvage")
-    expect(detect(work, "torn.h5", "--salvage"), 0, "the name of a plan", "is written again")
+    shutil.copytree(work + "/torn.h5.journal", work + "/kept.h5.journal")
+    ran = detect(work, "torn.h5", "--salvage")
+    expect(ran, 0, "the name of a plan", "is written again", ".damaged-0 until the run is complete")
+    assert not os.path.exists(work + "/torn.h5.journal")
     same_tables(work + "/whole.h5", work + "/torn.h5")
+    ran = detect(work, "kept.h5", "--salvage", "--keep-journal")
+    expect(ran, 0, "is kept as " + work + "/kept.h5.journal/rank-0000.journal.damaged-0")
+    assert b"until the run" not in ran.stderr
+    assert read(work + "/kept.h5.journal/rank-0000.journal.damaged-0") == data
 
 
 def test_names_beside_an_output(work):
@@ -203,6 +210,90 @@ def test_what_is_there_needs_force(work):
     assert os.path.islink(work + "/circle")
     figures = ["dpe-report", "--no-figures", work + "/source.h5", "-o", work + "/page.html", "--figures"]
     expect(tool(*figures, work + "/none"), 64)
+
+
+def test_inputs_are_never_replaced(work):
+    """--force replaces no file that the command reads: in a method, in a folder of samples, among predictions."""
+    model = ["--model", work + "/model", "--length", "400", "--samples", "1", "--threads", "1"]
+    folder = work + "/inputs"
+    os.makedirs(folder + "/answers")
+
+    def kept(path, *words):
+        before = read(path)
+        expect(tool("dpe-eval", *words, "--force"), 73, "is never replaced")
+        assert read(path) == before and not os.path.exists(path + ".journal")
+
+    table = folder + "/table.json"
+    expect(tool("dpe-export", work + "/source.h5", "-o", table), 0)
+    kept(table, "niah", *model, "--corpus", work + "/corpus", "--method", "select:k=4,over=table:" + table, "-o", table)
+    data = ["data", *model, "--tasks", "vt,fwe", "-o", folder + "/data"]
+    expect(tool("dpe-eval", *data), 0)
+    written = folder + "/data/vt/validation.jsonl"
+    kept(written, *data, "--corpus", written)
+    vt = [*model, "--method", "rope"]
+    kept(written, "ruler", *vt, "--tasks", "vt", "--data", folder + "/data", "-o", written)
+    fwe = folder + "/data/fwe/validation.jsonl"  # not read, but a file of the folder that is
+    kept(fwe, "compare", *vt, "--suite", "ruler:tasks=vt,data=" + folder + "/data", "-o", fwe)
+    os.mkdir(folder + "/bench")
+    write(folder + "/bench/passkey.jsonl", b"{}")
+    kept(folder + "/bench/passkey.jsonl", "infinitebench", *vt, "--data", folder + "/bench", "-o",
+         folder + "/bench/passkey.jsonl")
+    os.mkdir(folder + "/answers/rope-400")
+    answers = folder + "/answers/rope-400/vt.jsonl"
+    shutil.copy(written, answers)
+    words = ["ruler", *vt, "--tasks", "vt", "--data", folder + "/answers/rope-400", "-o", folder + "/x.h5"]
+    kept(answers, *words, "--predictions", folder + "/answers")
+    kept(answers, *words, "--predictions", folder + "/answers/rope-400")
+    expect(tool("dpe-eval", *words, "--force", "--predictions", folder + "/others"), 0)
+
+
+def test_a_table_that_may_not_be_read(work):
+    """77, as for any other file."""
+    table = work + "/closed.h5"
+    shutil.copy(work + "/source.h5", table)
+    os.chmod(work, 0o755)
+    os.chmod(table, 0)
+    other = {"user": 65534, "group": 65534, "extra_groups": []} if os.geteuid() == 0 else {}
+    for words in (["dpe-run", "-m", work + "/model", "--show-plan", "--length", "192", "--table", table],
+                  ["dpe-export", "--show", table]):
+        ran = subprocess.run([os.path.join(BIN, words[0]), *words[1:]], capture_output=True, check=False, timeout=GENEROUS,
+                             **other)
+        expect(ran, 77, table + ": cannot be opened: Permission denied")
+
+
+def test_tables_in_other_forms(work):
+    """A form that is not read names those that are; a missing value of a JSON table is the one that is named."""
+    show = ["dpe-run", "-m", work + "/model", "--show-plan", "--length", "192", "--table"]
+    for form in ("yaml", "csv", "safetensors"):
+        table = f"{work}/form.{form}"
+        expect(tool("dpe-export", work + "/source.h5", "-o", table), 0)
+        expect(tool(*show, table), 65, table, "expected a DPE table as HDF5 or JSON", "dpe-export TABLE.h5 --format json")
+    table = work + "/lacks.json"
+    expect(tool("dpe-export", work + "/source.h5", "-o", table), 0)
+    values = json.loads(read(table))
+    del values["scale_factor"]
+    write(table, json.dumps(values).encode())
+    expect(tool(*show, table), 65, '"scale_factor": expected a list')
+    write(table, b'{"schema_name": ')
+    expect(tool(*show, table), 65, "line 1")
+
+
+def test_names_that_are_not_utf8(work):
+    """A folder of a model may have any name; a text of a table may not, where the form cannot hold it."""
+    model = os.path.join(work.encode(), b"m\xff")
+    os.symlink("model", model)
+    expect(tool("dpe-norms", "--model", model, "--corpus", work + "/corpus", "--samples", "1", "--length", "64",
+                "--threads", "1", "-o", work + "/norms-utf8.h5"), 0)
+    data = read(work + "/source.h5")[:-24]  # without its checksum
+    at, seen = data.find(b"llama\0"), 0
+    while at >= 0:
+        write(work + "/bad.h5", data[:at] + b"llam\xff" + data[at + 5:])
+        forms = [tool("dpe-export", "--unchecked", work + "/bad.h5", "--format", form, "-o", "-")
+                 for form in ("json", "safetensors", "csv")]
+        assert len({ran.returncode for ran in forms}) == 1, forms
+        seen += all(b"bad.h5: model_type: expected UTF-8, found other bytes" in ran.stderr for ran in forms)
+        at = data.find(b"llama\0", at + 1)
+    assert seen == 1
 
 
 def test_no_pairs_are_a_usage_error(work):

@@ -33,6 +33,7 @@ struct eval_suite {
 /** The command line. */
 struct eval_arguments {
     struct dpe_job_options job;
+    const char *inputs[EVAL_MAX_SUITES]; /**< the job's: folders of official samples */
     struct eval_suite suites[EVAL_MAX_SUITES];
     int n_suites;
     const char *methods[EVAL_MAX_METHODS]; /**< specs, or files of tables */

@@ -106,9 +106,23 @@ struct eval_overrides dpe_eval_overrides_of(const struct eval_arguments *args, i
 /* --------------------------------------------------------------------------------------- reading
  */
 
+/* Whether the needle task has a parameter with the name that begins the item KEY=VALUE. */
+static bool is_parameter(const char *item)
+{
+    size_t n = strcspn(item, "=");
+    for (const char *at = dpe_niah_keys; at != NULL; at = strchr(at, ' ')) {
+        at += at != dpe_niah_keys;
+        if (strcspn(at, ",") == n && strncmp(at, item, n) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
 /* Names the keys that a suite takes. */
 static void refuse_key(struct argp_state *state, const char *suite, const char *item)
 {
+    bool needles = (taken_by(suite) & DPE_SUITE_NEEDLES) != 0;
     struct eval_overrides none = {0};
     struct entry entries[MAX_ENTRIES];
     char known[256] = "";
@@ -120,8 +134,12 @@ static void refuse_key(struct argp_state *state, const char *suite, const char *
                      entries[i].name);
         }
     }
-    argp_error(state, "--suite: %s takes %s%s; found '%s'", suite, known,
-               (taken_by(suite) & DPE_SUITE_NEEDLES) != 0 ? " and the keys of --niah" : "", item);
+    char names[512];
+    char meant[96];
+    snprintf(names, sizeof names, "%s, %s", known, needles ? dpe_niah_keys : "");
+    argp_error(state, "--suite: %s takes %s%s%s%s; found '%s'%s", suite, known,
+               needles ? " and the keys of --niah (" : "", needles ? dpe_niah_keys : "",
+               needles ? ")" : "", item, dpe_suggest(item, names, meant));
 }
 
 /* One KEY=VALUE of a suite. What is not an option of dpe-eval may be a parameter of the needle
@@ -154,7 +172,8 @@ static void read_item(struct argp_state *state, struct eval_suite *suite, char *
         }
         return;
     }
-    if (equals == NULL || (taken_by(suite->name) & DPE_SUITE_NEEDLES) == 0) {
+    if (equals == NULL || (taken_by(suite->name) & DPE_SUITE_NEEDLES) == 0 ||
+        !is_parameter(item)) {
         refuse_key(state, suite->name, item);
     }
     strcat(suite->parameters, suite->parameters[0] == '\0' ? "" : ",");

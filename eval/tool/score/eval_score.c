@@ -3,8 +3,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "eval/tool/score/eval_score.h"
+#include "engine/tool/result.h"
 #include "eval/score/score.h"
 #include "eval/suite/suite.h"
 #include "eval/tool/score/score_files.h"
@@ -39,6 +41,7 @@ struct score_arguments {
     const char *suite, *predictions, *task, *scorer;
     bool skip_bad;
     int64_t threads;
+    enum dpe_result_format result;
 };
 
 /* Ends the process unless the suite has rules for predictions. */
@@ -62,6 +65,9 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
 {
     struct score_arguments *args = state->input;
     switch (key) {
+    case ARGP_KEY_INIT:
+        state->child_inputs[0] = &args->result;
+        return 0;
     case KEY_SUITE:
         check_suite(state, arg);
         args->suite = arg;
@@ -102,6 +108,7 @@ struct scoring {
     const struct dpe_score_task *only; /* --task, or NULL */
     struct dpe_score_sums sums[MAX_TASKS];
     char file[MAX_TASKS][256]; /* the file that a task's lines came from, for a second one */
+    struct dpe_result *out;    /* --json and --csv, else NULL */
 };
 
 /* ------------------------------------------------------------------------------------- reading */
@@ -207,12 +214,13 @@ static double per_cent(const struct dpe_suite_kind *suite, const struct dpe_scor
     return suite->per_cent ? score : score * 100.0;
 }
 
-/* Mean over a category's tasks (NULL: all), as far as they are there. */
-static void print_mean(const struct scoring *scoring, const char *category)
+/* Mean over a category's tasks (NULL: all), as far as they are there; `label`: the folder's. */
+static void put_mean(const struct scoring *scoring, const char *label, const char *category)
 {
     double sum = 0.0;
     int n = 0, total = 0;
     const struct dpe_score_task *task = NULL;
+    const char *name = category == NULL ? "overall" : category;
     for (size_t i = 0; (task = dpe_score_task(scoring->args->suite, i)) != NULL; i++) {
         if (category != NULL && strcmp(task->category, category) != 0) {
             continue;
@@ -223,13 +231,41 @@ static void print_mean(const struct scoring *scoring, const char *category)
             sum += per_cent(scoring->suite, scoring->sums + i);
         }
     }
-    if (n > 0) {
-        printf("%-20s  mean of %2d of %2d tasks %22.2f\n", category == NULL ? "overall" : category,
-               n, total, sum / n);
+    if (n > 0 && scoring->out != NULL) {
+        dpe_result_row(scoring->out, "means");
+        dpe_result_text(scoring->out, "folder", label);
+        dpe_result_text(scoring->out, "category", name);
+        dpe_result_whole(scoring->out, "tasks", n);
+        dpe_result_whole(scoring->out, "tasks_of_suite", total);
+        dpe_result_number(scoring->out, "score", sum / n);
+    } else if (n > 0) {
+        printf("%-20s  mean of %2d of %2d tasks %22.2f\n", name, n, total, sum / n);
     }
 }
 
-static void print_task(const struct scoring *scoring, size_t i)
+/* In per cent of a task's samples. */
+static double at_least_half(const struct dpe_score_sums *sums)
+{
+    return 100.0 * (double)sums->at_least_half / (double)sums->scored;
+}
+
+static void add_task(const struct scoring *scoring, const char *label, const char *task,
+                     const char *rule, const struct dpe_score_sums *sums)
+{
+    struct dpe_result *out = scoring->out;
+    dpe_result_row(out, "tasks");
+    dpe_result_text(out, "folder", label);
+    dpe_result_text(out, "task", task);
+    dpe_result_text(out, "scorer", rule);
+    dpe_result_whole(out, "samples", sums->scored);
+    dpe_result_whole(out, "empty", sums->empty);
+    dpe_result_whole(out, "left_out", sums->bad + sums->no_object);
+    dpe_result_number(out, "score", per_cent(scoring->suite, sums));
+    dpe_result_number(out, "official", official_score(scoring->suite, sums));
+    dpe_result_number(out, "at_least_half", scoring->suite->half ? at_least_half(sums) : (double)NAN);
+}
+
+static void put_task(const struct scoring *scoring, const char *label, size_t i)
 {
     const struct dpe_score_task *task = dpe_score_task(scoring->args->suite, i);
     const struct dpe_score_sums *sums = scoring->sums + i;
@@ -237,35 +273,41 @@ static void print_task(const struct scoring *scoring, size_t i)
     const char *name = "";
     char number[40];
     pick_rule(task, scoring->args->scorer, &rule, &name, NULL);
+    if (scoring->out != NULL) {
+        add_task(scoring, label, task->name, name, sums);
+        return;
+    }
     printf("%-20s  %-8s %8lld %6lld %8lld %9.2f  %s\n", task->name, name, (long long)sums->scored,
            (long long)sums->empty, (long long)(sums->bad + sums->no_object),
            per_cent(scoring->suite, sums), shortest(official_score(scoring->suite, sums), number));
     if (scoring->suite->half) {
-        printf("%-20s  %42.2f\n", "at least half",
-               100.0 * (double)sums->at_least_half / (double)sums->scored);
+        printf("%-20s  %42.2f\n", "at least half", at_least_half(sums));
     }
 }
 
-static void print_scores(const struct scoring *scoring)
+/* What was scored; `label`: of a folder of folders the one it is in, else "". */
+static void put_scores(const struct scoring *scoring, const char *label)
 {
     const char *suite = scoring->args->suite;
     const char *category = "";
-    printf("%-20s  %-8s %8s %6s %8s %9s  %s\n", "task", "scorer", "samples", "empty", "left out",
-           "score", "official");
+    if (scoring->out == NULL) {
+        printf("%-20s  %-8s %8s %6s %8s %9s  %s\n", "task", "scorer", "samples", "empty",
+               "left out", "score", "official");
+    }
     for (size_t i = 0; dpe_score_task(suite, i) != NULL; i++) {
         if (scoring->sums[i].scored > 0) {
-            print_task(scoring, i);
+            put_task(scoring, label, i);
         }
     }
     for (size_t i = 0; dpe_score_task(suite, i) != NULL; i++) {
         const char *next = dpe_score_task(suite, i)->category;
         if (strcmp(next, category) != 0) {
             category = next;
-            print_mean(scoring, category);
+            put_mean(scoring, label, category);
         }
     }
     if (dpe_score_task(suite, 1) != NULL) {
-        print_mean(scoring, NULL);
+        put_mean(scoring, label, NULL);
     }
     for (size_t i = 0; dpe_score_task(suite, i) != NULL; i++) {
         const struct dpe_score_sums *sums = scoring->sums + i;
@@ -286,13 +328,21 @@ static dpe_status score_alone(struct scoring *scoring, struct dpe_error *err)
     const struct dpe_score_task *task =
         scoring->only != NULL ? scoring->only : dpe_score_task_of_file(scoring->args->suite, path);
     if (task == NULL) {
+        /* A name that holds no task is perhaps a mistyped path. */
+        int fd = -1;
+        uint64_t size = 0;
+        dpe_status opened = dpe_open_regular(path, &fd, &size, err);
+        if (opened != DPE_OK) {
+            return opened;
+        }
+        close(fd);
         return dpe_fail(err, DPE_BAD_DATA,
                         "%s: the file name holds no task of %s; give --task NAME", path,
                         scoring->args->suite);
     }
     dpe_status status = score_file(scoring, path, task, err);
     if (status == DPE_OK) {
-        print_scores(scoring);
+        put_scores(scoring, "");
     }
     return status;
 }
@@ -310,10 +360,10 @@ static dpe_status score_folder(struct scoring *scoring, struct dpe_error *err)
         bool last = i + 1 == files.n || strcmp(file[1].label, file->label) != 0;
         if (status == DPE_OK && last) {
             bool first = strcmp(file->label, files.at[0].label) == 0;
-            if (file->label[0] != '\0') {
+            if (file->label[0] != '\0' && scoring->out == NULL) {
                 printf("%s%s\n", first ? "" : "\n", file->label);
             }
-            print_scores(scoring);
+            put_scores(scoring, file->label);
             memset(scoring->sums, 0, sizeof scoring->sums);
         }
     }
@@ -345,7 +395,17 @@ static dpe_status score(const struct score_arguments *args, struct dpe_error *er
     struct stat info;
     if (status == DPE_OK) {
         bool folder = stat(args->predictions, &info) == 0 && S_ISDIR(info.st_mode);
+        if (args->result != DPE_RESULT_TEXT) {
+            scoring->out = dpe_result_begin("dpe-eval");
+            dpe_result_text(scoring->out, "suite", args->suite);
+            dpe_result_text(scoring->out, "predictions", args->predictions);
+        }
         status = folder ? score_folder(scoring, err) : score_alone(scoring, err);
+    }
+    if (status == DPE_OK && args->result != DPE_RESULT_TEXT) {
+        status = dpe_result_print(scoring->out, args->result, err);
+    } else {
+        dpe_result_free(scoring->out);
     }
     free(scoring);
     return status;
@@ -353,9 +413,11 @@ static dpe_status score(const struct score_arguments *args, struct dpe_error *er
 
 int dpe_eval_score_main(int argc, char **argv)
 {
+    static const struct argp_child children[] = {{&dpe_result_argp, 0, NULL, 0}, {0}};
     static const struct argp argp = {
         .options = options_table,
         .parser = parse_option,
+        .children = children,
         .doc = "Score predictions that other programs made, by the rules of the benchmark's own "
                "scripts. The prediction is the field pred or prediction, the references are "
                "outputs, needle, ground_truth, label or answer.\v"

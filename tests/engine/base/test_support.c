@@ -263,8 +263,29 @@ static void read_file_refuses_what_is_not_a_file(void **state)
     assert_int_equal(n, 5);
     assert_string_equal(bytes, "hello");
     free(bytes);
+    assert_int_equal(truncate(path, 0), 0);
+    assert_int_equal(dpe_read_file(path, 0, &bytes, &n, &err), DPE_OK);
+    assert_int_equal(n, 0);
+    assert_string_equal(bytes, "");
+    free(bytes);
     unlink(path);
     rmdir(folder);
+}
+
+/* The system reports no size of a file that it makes as it is read. */
+static void a_file_without_a_size_is_read(void **state)
+{
+    (void)state;
+    struct dpe_error err = {0};
+    char *bytes = NULL;
+    size_t n = 0;
+    if (dpe_read_file("/proc/cpuinfo", 1 << 24, &bytes, &n, &err) == DPE_NO_INPUT) {
+        skip();
+    }
+    assert_true(n > 0 && strlen(bytes) == n && bytes[n - 1] == '\n');
+    free(bytes);
+    assert_int_equal(dpe_read_file("/proc/cpuinfo", 10, &bytes, &n, &err), DPE_BAD_DATA);
+    assert_string_equal(err.text, "/proc/cpuinfo: expected at most 10 bytes, found more");
 }
 
 static void lists_grow(void **state)
@@ -300,6 +321,7 @@ int main(void)
         cmocka_unit_test(utf8_check_finds_the_first_bad_byte),
         cmocka_unit_test(too_many_open_files_are_reported),
         cmocka_unit_test(read_file_refuses_what_is_not_a_file),
+        cmocka_unit_test(a_file_without_a_size_is_read),
         cmocka_unit_test(lists_grow),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
