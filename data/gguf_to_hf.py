@@ -98,7 +98,7 @@ def changed(folder, name):
 
 
 def around(ids, named, bos, eos):
-    """tokenizer.json's form of: a BOS before each text, an EOS behind it."""
+    """tokenizer.json's form of: a BOS before each text, an EOS after it."""
     def text(name, part):
         put = [("bos", bos), (None, True), ("eos", eos)]
         return [{"Sequence": {"id": name, "type_id": part}} if token is None else

@@ -87,10 +87,6 @@ dpe_status dpe_tool_check_new(const char *path, bool force, struct dpe_error *er
  *  followed. */
 dpe_status dpe_tool_check_output(const char *output, const char *const *inputs, size_t n,
                                  struct dpe_error *err);
-/** Before files in `folder`, or in folders of it, are replaced whose names are not known yet:
- *  DPE_CANNOT_CREATE when one of the `n` inputs lies in it, is it or holds it. */
-dpe_status dpe_tool_check_folder(const char *folder, const char *const *inputs, size_t n,
-                                 struct dpe_error *err);
 /** As dpe_tool_check_output, for the files in any option of the command line: DPE_CANNOT_CREATE when
  *  an argument other than the output's, or the text after '=', ',' or ':' in one, names the file
  *  `output`. */

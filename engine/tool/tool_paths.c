@@ -50,25 +50,6 @@ dpe_status dpe_tool_check_output(const char *output, const char *const *inputs, 
     return status;
 }
 
-dpe_status dpe_tool_check_folder(const char *folder, const char *const *inputs, size_t n,
-                                 struct dpe_error *err)
-{
-    char *path = realpath(folder, NULL);
-    dpe_status status = DPE_OK;
-    for (size_t i = 0; i < n && path != NULL && status == DPE_OK; i++) {
-        char *input = inputs[i] != NULL ? realpath(inputs[i], NULL) : NULL;
-        if (input != NULL && (lies_in(path, input) || lies_in(input, path))) {
-            status = dpe_fail(err, DPE_CANNOT_CREATE,
-                              "%s is an input, which is never replaced, and lies in the folder %s "
-                              "or around it; choose another folder, or leave --force out",
-                              inputs[i], folder);
-        }
-        free(input);
-    }
-    free(path);
-    return status;
-}
-
 /* Whether the piece of text names the file that `info` is of. */
 static bool names_file(const char *text, size_t n, const struct stat *info)
 {

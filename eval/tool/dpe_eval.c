@@ -174,7 +174,6 @@ static void complete(struct argp_state *state, struct eval_arguments *args,
     }
     args->job.inputs = args->inputs;
     args->job.n_inputs = (size_t)args->n_suites;
-    args->job.folder = args->predictions;
 }
 
 /* What every command's own parser is: it hands its input to the pieces. */

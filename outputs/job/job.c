@@ -12,22 +12,16 @@
 #include <string.h>
 #include <unistd.h>
 
-static dpe_status check_output(const struct dpe_job_options *options, struct dpe_error *err)
+dpe_status dpe_job_check_replaced(const struct dpe_job_options *options, const char *path,
+                                  struct dpe_error *err)
 {
     const char *inputs[2] = {options->model, options->corpus};
-    if (options->output == NULL || !options->tool.force) {
-        return DPE_OK;
-    }
-    dpe_status status = dpe_tool_check_output(options->output, inputs, 2, err);
+    dpe_status status = dpe_tool_check_output(path, inputs, 2, err);
     if (status == DPE_OK) {
-        status = dpe_tool_check_output(options->output, options->inputs, options->n_inputs, err);
+        status = dpe_tool_check_output(path, options->inputs, options->n_inputs, err);
     }
-    if (status == DPE_OK && options->folder != NULL) {
-        status = dpe_tool_check_folder(options->folder, options->inputs, options->n_inputs, err);
-    }
-    return status == DPE_OK
-               ? dpe_tool_check_words(options->output, options->argc, options->argv, err)
-               : status;
+    return status == DPE_OK ? dpe_tool_check_words(path, options->argc, options->argv, err)
+                            : status;
 }
 
 static dpe_status open_inputs(struct dpe_job *job, bool config_only, struct dpe_error *err)
@@ -35,7 +29,9 @@ static dpe_status open_inputs(struct dpe_job *job, bool config_only, struct dpe_
     const struct dpe_job_options *options = job->options;
     const struct dpe_model_options model_options = {.config_only = config_only};
     const struct dpe_corpus_options corpus_options = {.split = options->split};
-    dpe_status status = check_output(options, err);
+    dpe_status status = options->output != NULL && options->tool.force
+                            ? dpe_job_check_replaced(options, options->output, err)
+                            : DPE_OK;
     if (status != DPE_OK) {
         return status;
     }

@@ -40,7 +40,6 @@ struct dpe_job_options {
     const char *output;
     const char *const *inputs; /**< [n_inputs] more folders and files that it reads, NULL ones too */
     size_t n_inputs;
-    const char *folder; /**< where it writes more files than the output, or NULL */
     int64_t length;                   /**< tokens, 0 = not given; of several the largest */
     int64_t lengths[DPE_JOB_LENGTHS]; /**< [n_lengths] increasing */
     int n_lengths, most_lengths;      /**< most: how many a tool takes, set by it; 0 means 1 */
@@ -104,10 +103,13 @@ struct dpe_job {
     struct dpe_peers peers; /**< processes that share the model with this one; size 1: none */
 };
 
+/** Before --force replaces the file: DPE_CANNOT_CREATE when it is one of the model's, the corpus's or
+ *  the other inputs', or one that the command line names. */
+dpe_status dpe_job_check_replaced(const struct dpe_job_options *options, const char *path,
+                                  struct dpe_error *err);
 /** Open model, tokenizer and corpus (if one is given), all borrowed by others until dpe_job_close,
- * and check what can be checked of the output: DPE_CANNOT_CREATE when --force would replace a file
- * of the model's, the corpus's or the other inputs', one that the command line names, or perhaps one in `folder`. `config_only` leaves the weights alone (dry runs). Errors of the
- * openings. Close with dpe_job_close, after an error too. */
+ * and check what can be checked of the output, with --force as dpe_job_check_replaced. `config_only` leaves
+ * the weights alone (dry runs). Errors of the openings. Close with dpe_job_close, after an error too. */
 dpe_status dpe_job_open(struct dpe_job *job, const struct dpe_job_options *options,
                         bool config_only, struct dpe_error *err);
 /** Whether this process is rank 0, which writes what a job has once: it holds all rows. */

@@ -207,7 +207,8 @@ static dpe_status check_folder(const char *path, struct dpe_error *err)
 }
 
 /* A run that begins has no answers yet, so a file that is there holds those of another one: refused
- * before the work that would be done for it. A run that goes on compares when it writes. */
+ * before the work that would be done for it, unless --force replaces it; never one that is read. A run
+ * that goes on compares when it writes. */
 static dpe_status check_files(const struct comparison *comparison, struct dpe_error *err)
 {
     const char *output = comparison->args->job.output;
@@ -217,14 +218,16 @@ static dpe_status check_files(const struct comparison *comparison, struct dpe_er
     }
     bool begins = access(output, F_OK) != 0 && access(journal, F_OK) != 0;
     free(journal);
-    for (int i = 0; i < comparison->n_suites && begins && !comparison->args->job.tool.force; i++) {
+    const struct dpe_job_options *job = &comparison->args->job;
+    for (int i = 0; i < comparison->n_suites && (begins || job->tool.force); i++) {
         const struct dpe_suite *suite = &comparison->suites[i];
         for (size_t t = 0; t < (size_t)comparison->n_methods * suite->n_tasks; t++) {
             struct place place;
             dpe_status status = find_place(comparison, comparison->labels[t / suite->n_tasks],
                                            &suite->tasks[t % suite->n_tasks], &place, err);
             if (status == DPE_OK && suite->kind->predictions) {
-                status = dpe_tool_check_new(place.path, false, err);
+                status = job->tool.force ? dpe_job_check_replaced(job, place.path, err)
+                                         : dpe_tool_check_new(place.path, false, err);
             }
             if (status != DPE_OK) {
                 return status;
