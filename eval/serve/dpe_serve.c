@@ -110,7 +110,8 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
         state->child_inputs[0] = &args->tool;
         return 0;
     case 'm':
-        args->model = arg;
+        args->model = dpe_tool_model(arg);
+        args->given = arg;
         return 0;
     case KEY_METHOD:
         args->method = arg;

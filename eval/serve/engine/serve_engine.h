@@ -34,6 +34,7 @@ enum {
 struct dpe_serve_arguments {
     struct dpe_tool_options tool;
     const char *model, *name, *method, *table, *host, *key_file, *chat_template;
+    const char *given; /**< --model as it was given; `model` is the folder or file that it means */
     int64_t trained_length, length, chunk, slots, queue, port;
     int64_t client_timeout;  /**< seconds */
     int64_t request_timeout; /**< seconds, 0: none */

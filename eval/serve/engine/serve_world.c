@@ -122,11 +122,11 @@ static dpe_status read_key(struct dpe_serve_world *world, struct dpe_error *err)
                             path);
 }
 
-/* The last part of the model's path. Answers are JSON, so what is not UTF-8 becomes \xNN. */
+/* The last part of the model's path as it was given (a snapshot of a cache is named by a hash). Answers are JSON, so what is not UTF-8 becomes \xNN. */
 static void name_model(struct dpe_serve_world *world)
 {
     int n = 0;
-    const char *name = dpe_folder_name(world->args->model, &n);
+    const char *name = dpe_folder_name(world->args->given, &n);
     char last[NAME_MAX + 1];
     snprintf(last, sizeof last, "%.*s", n, name);
     dpe_printable(last, world->last_part, sizeof world->last_part);

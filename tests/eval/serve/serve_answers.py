@@ -2,6 +2,7 @@
 
 import json
 import os
+import subprocess
 import sys
 import tempfile
 
@@ -41,6 +42,22 @@ def test_large_integers():
     with serve(folder) as server:
         assert server.ask("/tokenizer_info")["model_max_length"] == 1e30
         assert server.ask("/v1/completions", {"prompt": "Once", "max_tokens": 1})["usage"]["completion_tokens"] == 1
+
+
+def test_folders():
+    """A folder of the hub's cache means its snapshot, one with a GGUF file that file, as in every tool."""
+    cache = os.path.join(work, "models--org--name")
+    os.makedirs(os.path.join(cache, "snapshots"))
+    os.symlink(reference, os.path.join(cache, "snapshots", "0123"))
+    with serve(cache) as server:
+        assert server.ask("/v1/models")["data"][0]["id"] == "models--org--name"
+        assert server.ask("/v1/completions", {"prompt": "Once", "max_tokens": 1})["usage"]["completion_tokens"] == 1
+    half = os.path.join(work, "half")
+    os.mkdir(half)
+    with open(os.path.join(half, "model.gguf"), "wb") as file:
+        file.write(b"GGUF\x03\0\0\0")
+    ended = subprocess.run([f"{bin_folder}/dpe-serve", "-m", half, "--port", "0"], capture_output=True, text=True)
+    assert ended.returncode == 65 and "half/model.gguf: its header does not end" in ended.stderr, ended
 
 
 for name, test in list(globals().items()):

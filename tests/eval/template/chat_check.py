@@ -154,12 +154,15 @@ with tempfile.TemporaryDirectory() as work:
     for path in (cache, cache + "/", os.path.dirname(one), one):
         expect("its only snapshot", info(path), 0, out="folder          " + one)
     expect("its tokenizer", tool("dpe-run", "-m", cache, "--tokenize", "-p", "x"), 0)
+    bench = ("-l", "16", "--new", "1", "--repeats", "1", "--method", "rope")
+    expect("its speed", tool("dpe-bench", "--shape", cache, *bench), 0)
     os.symlink(reference, one + "4")
     expect("two snapshots", info(cache), 66, err="with 2 snapshots; give the one you mean")
     gguf = os.path.join(work, "model.gguf")
     with open(gguf, "wb") as f:
         f.write(b"GGUF\x03\0\0\0")
     expect("half a GGUF file", info(gguf), 65, err=gguf + ": its header does not end")
+    expect("a folder with one", tool("dpe-bench", "--shape", work, *bench), 65, err=gguf + ": its header does not end")
     expect("a folder with one", info(work), 65, err=gguf + ": its header does not end")
     expect("its tokenizer", tool("dpe-run", "-m", gguf, "--tokenize", "-p", "x"), 65, err="its header does not end")
     hub = "hf download org/some-model --local-dir some-model, then -m some-model"
