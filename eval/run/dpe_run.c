@@ -492,6 +492,10 @@ static const char *check_chat(const struct arguments *args)
     if (!args->chat && (args->system != NULL || args->chat_template != NULL)) {
         return "--system and --chat-template go with --chat";
     }
+    if (args->chat_template != NULL && strcmp(args->chat_template, "none") == 0) {
+        return "--chat needs a chat template; --chat-template none has none: leave out --chat to run "
+               "the prompt as it is";
+    }
     if (args->chat && args->raw) {
         return "--chat and --raw exclude each other: the template decides about special tokens";
     }

@@ -44,7 +44,7 @@ bool dpe_serve_chat_prompt(const struct dpe_serve_world *world, const json_t *bo
 {
     if (world->chat == NULL) {
         return dpe_serve_refuse(refusal, 400, "messages",
-                                "this model has no chat template; start dpe-serve with "
+                                "there is no chat template; start dpe-serve with "
                                 "--chat-template FILE, or use /v1/completions");
     }
     const json_t *messages = json_object_get(body, "messages");
