@@ -6,6 +6,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -104,6 +105,19 @@ def test_end():
             raise AssertionError("it still listens")
         except (ConnectionError, http.client.HTTPException):
             pass
+    with serve("--method", "self-extend", "-l", "8k") as server:
+        connection, response = begin(server, LONG)
+        server.process.send_signal(signal.SIGTERM)
+        try:
+            while True:
+                with socket.create_connection(("127.0.0.1", server.port)):
+                    time.sleep(0.05)
+        except ConnectionRefusedError:
+            pass
+        assert server.process.poll() is None, "it refused only after the answer had ended"
+        response.close()
+        connection.close()
+        assert server.process.wait() == 0
 
 
 def test_key():
