@@ -256,7 +256,8 @@ static bool make_sequence(const struct dpe_serve_world *world, struct dpe_serve_
     }
     sequence->request = request;
     sequence->prompt = prompt;
-    sequence->max_new = request->max_new >= 0 ? request->max_new : left;
+    sequence->max_new = request->max_new >= 0 ? request->max_new
+                                              : dpe_serve_world_room(world, (int64_t)prompt->n);
     sequence->plan =
         dpe_serve_world_choose(world, (int64_t)prompt->n + sequence->max_new);
     dpe_rng_seed(&sequence->rng, request->seed, (uint64_t)(index % request->n));

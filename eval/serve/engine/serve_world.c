@@ -88,6 +88,14 @@ int64_t dpe_serve_world_choose(const struct dpe_serve_world *world, int64_t toke
     return i;
 }
 
+int64_t dpe_serve_world_room(const struct dpe_serve_world *world, int64_t prompt)
+{
+    int64_t tokens = prompt + world->args->answer_room;
+    int64_t made_for = world->plans[dpe_serve_world_choose(world, tokens)].length;
+    int64_t end = tokens <= made_for && made_for < world->length ? made_for : world->length;
+    return end - prompt;
+}
+
 /* The first line of the key file, without white space around it. */
 static dpe_status read_key(struct dpe_serve_world *world, struct dpe_error *err)
 {
