@@ -60,6 +60,71 @@ def test_folders():
     assert ended.returncode == 65 and "half/model.gguf: its header does not end" in ended.stderr, ended
 
 
+def name_of(data):
+    """The text of a token by its bytes, as answers write it."""
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return "bytes:" + "".join(f"\\x{byte:02x}" for byte in data)
+
+
+def test_offsets():
+    """text_offset: where in the text a token begins, in characters; tokens that are parts of characters have names of
+    their own."""
+    with serve(reference) as server:
+        prompt = "Öl für 😀 und €"
+        body = {"max_tokens": 3, "echo": True, "logprobs": 5, "temperature": 0}
+        for given in (prompt, [server.ask("/tokenize", {"prompt": prompt})["tokens"]]):
+            choice = server.ask("/v1/completions", {**body, "prompt": given})["choices"][0]
+            logprobs = choice["logprobs"]
+            tokens, offsets = logprobs["tokens"], logprobs["text_offset"]
+            assert choice["text"].startswith(prompt)
+            assert tokens[0] == "<|bos|>" and offsets[:2] == [0, 0], (tokens, offsets)
+            assert offsets == sorted(offsets) and len(offsets) == len(tokens)
+            parts = [token for token in tokens if token.startswith("bytes:")]
+            assert len(parts) >= 4, tokens  # the face has four bytes
+            for token, offset, after in zip(tokens[1:], offsets[1:], offsets[2:] + [len(choice["text"])]):
+                if not token.startswith("bytes:"):
+                    assert choice["text"][offset:after] == token, (token, offset, choice)
+            data = b"".join(bytes.fromhex(token[6:].replace("\\x", "")) if token.startswith("bytes:") else token.encode()
+                            for token in tokens[1:])
+            assert data.decode(errors="replace") == choice["text"]
+            for token, score, top in list(zip(tokens, logprobs["token_logprobs"], logprobs["top_logprobs"]))[1:]:
+                assert top[token] == score and len(top) in (5, 6), (token, score, top)
+        # A special token that the prompt spells is part of its text; without echo the first new token is at 0.
+        spelled = server.ask("/v1/completions", {**body, "prompt": "a<|eos|>b"})["choices"][0]
+        assert spelled["logprobs"]["text_offset"][:5] == [0, 0, 1, 8, 9], spelled
+        new = server.ask("/v1/completions", {**body, "prompt": prompt, "echo": False, "max_tokens": 9})["choices"][0]
+        assert new["logprobs"]["text_offset"][0] == 0 and len(set(new["logprobs"]["text_offset"])) > 5, new
+        assert server.ask("/v1/completions", {**body, "prompt": "a\0b"})["choices"][0]["logprobs"]["tokens"][1:4] == [
+            "a", "bytes:\\x00", "b"]
+        # After a stop string no token begins behind the text.
+        stopped = server.ask("/v1/completions", {**body, "prompt": prompt, "max_tokens": 9, "stop": new["text"][3:9]})
+        choice = stopped["choices"][0]
+        assert max(choice["logprobs"]["text_offset"]) <= len(choice["text"]) == len(prompt) + 3, choice
+        # A streamed answer says the same in pieces.
+        pieces = server.stream("/v1/completions", {**body, "prompt": prompt, "max_tokens": 9})
+        offsets = [o for piece in pieces for o in (piece["choices"][0]["logprobs"] or {}).get("text_offset", [])]
+        whole = server.ask("/v1/completions", {**body, "prompt": prompt, "max_tokens": 9})["choices"][0]["logprobs"]
+        assert offsets == whole["text_offset"], (offsets, whole)
+
+
+def test_bytes():
+    """In a chat each token has its own bytes."""
+    template = os.path.join(work, "plain.txt")
+    with open(template, "w", encoding="utf-8") as file:
+        file.write("{prompt}")
+    with serve(reference, "--chat-template", template, "-l", "512") as server:
+        # Nearly every token is as likely as another one: some are bytes that begin no character.
+        body = {"messages": [{"role": "user", "content": "Who"}], "max_tokens": 200, "temperature": 1e6, "seed": 1,
+                "ignore_eos": True, "logprobs": True, "top_logprobs": 2}
+        content = server.ask("/v1/chat/completions", body)["choices"][0]["logprobs"]["content"]
+        items = [item for each in content for item in each["top_logprobs"] + [each]]
+        assert any(item["token"].startswith("bytes:") for item in items)
+        for item in items:
+            assert item["token"] == name_of(bytes(item["bytes"])), item
+
+
 for name, test in list(globals().items()):
     if name.startswith("test_"):
         test()
