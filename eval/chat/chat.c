@@ -299,7 +299,8 @@ static dpe_status render_plain(const struct dpe_chat *chat, const json_t *messag
 }
 
 dpe_status dpe_chat_render(const struct dpe_chat *chat, const json_t *messages, bool prompt,
-                           const struct tm *now, struct dpe_text *out, struct dpe_error *err)
+                           const json_t *more, const struct tm *now, struct dpe_text *out,
+                           struct dpe_error *err)
 {
     static const struct tm fixed = {.tm_year = 125, .tm_mday = 1, .tm_wday = 3};
     if (chat->jinja == NULL) {
@@ -308,7 +309,9 @@ dpe_status dpe_chat_render(const struct dpe_chat *chat, const json_t *messages, 
     const struct dpe_template_options options = {.now = now != NULL ? now : &fixed};
     json_t *variables = json_copy(chat->variables);
     json_t *same = json_incref((json_t *)(uintptr_t)messages);
-    if (variables == NULL || json_object_set_new(variables, "messages", same) != 0 ||
+    if (variables == NULL ||
+        (more != NULL && json_object_update(variables, (json_t *)(uintptr_t)more) != 0) ||
+        json_object_set_new(variables, "messages", same) != 0 ||
         json_object_set_new(variables, "add_generation_prompt", json_boolean(prompt)) != 0 ||
         json_object_set_new(variables, "tools", json_null()) != 0 ||
         json_object_set_new(variables, "documents", json_null()) != 0) {
@@ -341,7 +344,7 @@ static dpe_status cut(const struct dpe_chat *chat, char **before, char **after,
     if (messages == NULL) {
         return no_memory(err);
     }
-    dpe_status status = dpe_chat_render(chat, messages, true, NULL, &text, err);
+    dpe_status status = dpe_chat_render(chat, messages, true, NULL, NULL, &text, err);
     const char *middle = status == DPE_OK && text.n > 0 ? strstr(text.bytes, mark) : NULL;
     if (status == DPE_OK &&
         (middle == NULL || strstr(middle + 1, mark) != NULL || strlen(text.bytes) != text.n)) {

@@ -74,7 +74,7 @@ static dpe_status encode(const struct chat *chat, struct dpe_tokens *tokens, str
     const struct dpe_encode_options options = {.special = DPE_SPECIAL_PARSE};
     struct dpe_text text = {0};
     dpe_status status =
-        dpe_chat_render(chat->template, chat->messages, true, &chat->now, &text, err);
+        dpe_chat_render(chat->template, chat->messages, true, NULL, &chat->now, &text, err);
     if (status == DPE_OK) {
         status =
             dpe_tokenizer_encode(chat->run->tokenizer, text.bytes, text.n, &options, tokens, err);

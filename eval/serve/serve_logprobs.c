@@ -168,7 +168,8 @@ static void place_all(const struct dpe_serve_world *world, const struct dpe_serv
          * without those that the tokenizer adds. */
         bool as_text = request->texts[sequence->prompt - request->prompts] != NULL;
         place(world, sequence->scores, n_prompt,
-              as_text ? dpe_tokenizer_prefix_size(world->tokenizer) : 0, !as_text, 0, places);
+              as_text && request->add_special ? dpe_tokenizer_prefix_size(world->tokenizer) : 0,
+              !as_text, 0, places);
         clamp(places, n_prompt, begin);
     }
     place(world, sequence->scores + n_prompt, n - n_prompt, 0, true, begin, places + n_prompt);

@@ -50,6 +50,8 @@ bool dpe_serve_encode(const struct dpe_serve_world *world, const json_t *text, c
 bool dpe_serve_request_parse(const struct dpe_serve_world *world, enum dpe_serve_kind kind,
                              const json_t *body, struct dpe_serve_request *request,
                              struct dpe_serve_refusal *refusal);
+/** Refuse members that would change the answer and are not supported. */
+bool dpe_serve_check_supported(const json_t *body, struct dpe_serve_refusal *refusal);
 void dpe_serve_request_free(struct dpe_serve_request *request);
 /** The prompt of a chat, rendered with the folder's template. */
 bool dpe_serve_chat_prompt(const struct dpe_serve_world *world, const json_t *body,

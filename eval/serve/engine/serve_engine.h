@@ -121,6 +121,7 @@ struct dpe_serve_request {
     double temperature, top_p;
     uint64_t seed;
     bool echo, stream, usage, scored, ignore_eos;
+    bool add_special; /**< to prompts that are texts: what the tokenizer adds (BOS) */
     int64_t top; /**< alternatives in logprobs */
     char *stops[SERVE_MOST_STOPS];
     int64_t n_stops;

@@ -125,6 +125,43 @@ def test_bytes():
             assert item["token"] == name_of(bytes(item["bytes"])), item
 
 
+def test_members():
+    """chat_template_kwargs reach the template; what would change an answer and is not supported is refused."""
+    template = os.path.join(work, "thinking.jinja")
+    with open(template, "w", encoding="utf-8") as file:
+        file.write("{% for m in messages %}{{ m.content }}{% endfor %}{{ bos_token }}"
+                   "{% if enable_thinking is defined and not enable_thinking %} now{% endif %}{{ style }}")
+    with serve(reference, "--chat-template", template) as server:
+        chat = {"messages": [{"role": "user", "content": "Who"}], "max_tokens": 4, "temperature": 0}
+        plain = server.ask("/v1/chat/completions", chat)
+        for kwargs, text in (({}, "Who"), (None, "Who"), ({"enable_thinking": True}, "Who"),
+                             ({"enable_thinking": False}, "Who now"), ({"style": "!", "bos_token": "?"}, "Who?!"),
+                             ({"enable_thinking": False, "style": 7}, "Who now7")):
+            asked = {**chat, "chat_template_kwargs": kwargs}
+            wanted = server.ask("/tokenize", {"prompt": text, "add_special_tokens": False})["tokens"]
+            assert server.ask("/tokenize", asked)["tokens"] == wanted, (kwargs, wanted)
+            answer = server.ask("/v1/chat/completions", asked)
+            assert answer["usage"]["prompt_tokens"] == len(wanted)
+            assert text != "Who" or answer["choices"] == plain["choices"]
+        for wrong in ([], 5, {"messages": []}, {"add_generation_prompt": False}, {"tools": []}):
+            for path in ("/v1/chat/completions", "/tokenize"):
+                error = server.refused(400, path, {**chat, "chat_template_kwargs": wrong})
+                assert error["param"] == "chat_template_kwargs", error
+        for member in ({"echo": True}, {"add_special_tokens": True}, {"reasoning_effort": "high"}, {"chat_template": "x"},
+                       {"documents": [{}]}, {"skip_special_tokens": False}, {"include_stop_str_in_output": True},
+                       {"repeat_penalty": 1.1}, {"grammar": "x"}, {"verbosity": "low"}, {"echo": 1}):
+            error = server.refused(400, "/v1/chat/completions", {**chat, **member})
+            assert error["param"] == list(member)[0], error
+        server.refused(400, "/tokenize", {**chat, "tools": [{"type": "function"}]})
+        usual = {"echo": False, "add_special_tokens": False, "reasoning_effort": None, "skip_special_tokens": True,
+                 "repeat_penalty": 1, "verbosity": "medium", "parallel_tool_calls": True, "user": "x", "store": False}
+        assert server.ask("/v1/chat/completions", {**chat, **usual})["choices"] == plain["choices"]
+        body = {"prompt": "Who", "max_tokens": 1, "add_special_tokens": False, "echo": True, "logprobs": 1}
+        answer = server.ask("/v1/completions", body)
+        assert answer["choices"][0]["logprobs"]["tokens"][0] != "<|bos|>"
+        assert answer["choices"][0]["logprobs"]["text_offset"][-1] == 3, answer
+
+
 for name, test in list(globals().items()):
     if name.startswith("test_"):
         test()
