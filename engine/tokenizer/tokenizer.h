@@ -22,6 +22,8 @@ struct dpe_encode_options {
                            reference */
     enum dpe_special_policy special;
     bool replace_invalid; /**< invalid UTF-8 → U+FFFD instead of an error with the offset */
+    const char *advice;   /**< what the user can do where a special token is refused, which ends the
+                               message; NULL: nothing is said */
 };
 
 /** Open tokenizer.json: a folder that holds one, the file itself, or a GGUF file with the same in its

@@ -278,6 +278,8 @@ static dpe_status encode(const struct run *run, const char *text, const char *fi
     const struct dpe_encode_options options = {
         .add_special = !run->args->raw,
         .special = run->args->special,
+        .advice = "choose whether it is ordinary text (literal) or the token (parse) with "
+                  "--special-in-text",
     };
     dpe_status status = dpe_tokenizer_encode(run->tokenizer, text, n, &options, tokens, err);
     if (status != DPE_OK && bytes != NULL) {

@@ -55,7 +55,8 @@ static dpe_status add_message(struct chat *chat, const char *role, const char *t
 static dpe_status check_text(const struct chat *chat, const char *text, size_t n,
                              struct dpe_error *err)
 {
-    const struct dpe_encode_options options = {.special = DPE_SPECIAL_ERROR};
+    const struct dpe_encode_options options = {
+        .special = DPE_SPECIAL_ERROR, .advice = "--special-in-text parse makes it the token"};
     struct dpe_tokens tokens = {0};
     if (chat->run->args->special == DPE_SPECIAL_PARSE) {
         return DPE_OK;

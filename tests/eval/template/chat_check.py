@@ -60,7 +60,8 @@ with tempfile.TemporaryDirectory() as work:
     if system[1] != plain[1] or system[0] != 0:
         failures += 1
         print("the system message comes first:", system, plain)
-    expect("special tokens", tool("dpe-run", "-m", model, "--chat", "-p", "a <|bos|> b"), 65, err="special token")
+    expect("special tokens", tool("dpe-run", "-m", model, "--chat", "-p", "a <|bos|> b"), 65,
+           err='message: byte 2: the text contains the special token "<|bos|>"; --special-in-text parse makes it the token')
     expect("special tokens, parsed", tool("dpe-run", "-m", model, "--chat", "-n", "2", "--special-in-text", "parse",
                                           "-p", "a <|bos|> b"), 0)
     expect("no message", tool("dpe-run", "-m", model, "--chat"), 65, err="found none")
