@@ -31,13 +31,14 @@ static dpe_status gather(const struct dpe_corpus *corpus, const struct dpe_token
         return dpe_fail(err, DPE_NO_MEMORY, "out of memory for %zu books", n_books);
     }
     shuffle(order, n_books, seed);
-    const struct dpe_encode_options options = {.special = special};
+    const struct dpe_encode_options options = {
+        .special = special, .advice = "--special-in-text literal makes it ordinary text"};
     dpe_status status = DPE_OK;
     for (size_t i = 0; i < n_books && tokens->n < wanted && status == DPE_OK; i++) {
         const struct dpe_book *book = dpe_corpus_book(corpus, order[i]);
         status = dpe_tokenizer_encode(tokenizer, book->text, book->n, &options, tokens, err);
         if (status != DPE_OK) {
-            dpe_fail_prefix(err, "book %s", book->id);
+            dpe_fail_prefix(err, "%s: book %s", dpe_corpus_path(corpus), book->id);
         }
     }
     free(order);

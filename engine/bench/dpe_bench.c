@@ -533,7 +533,7 @@ static dpe_status open_model(const struct arguments *a, bool cuda, struct dpe_mo
                         "mistral-7b, qwen2.5-7b, or a model folder",
                         a->shape);
     }
-    return dpe_model_open(a->shape, NULL, model, err);
+    return dpe_model_open(dpe_tool_model(a->shape), NULL, model, err);
 }
 
 static dpe_status open_output(const struct arguments *a, const char *path, FILE **file, bool *made,

@@ -1,6 +1,7 @@
 /* JSON files of strangers: parsing and typed members with messages. */
 #include "engine/json/json_strict.h"
 
+#include <errno.h>
 #include <math.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -24,6 +25,57 @@ static void set_allocator(void)
     json_set_alloc_funcs(noticing_malloc, free);
 }
 
+/* The end of the JSON string that begins at bytes[i], after its quotation mark. */
+static size_t skip_string(const char *bytes, size_t n, size_t i)
+{
+    for (i++; i < n && bytes[i] != '"'; i++) {
+        i += bytes[i] == '\\';
+    }
+    return i + 1;
+}
+
+/* jansson has no integers beyond int64, which others write: transformers gives a tokenizer without
+ * a limit "model_max_length": 1000000000000000019884624838656. They become real numbers in the same
+ * place: the last two of their digits, which no double holds, turn into "e2". */
+static void write_large_integers_as_reals(char *bytes, size_t n)
+{
+    size_t i = 0;
+    while (i < n) {
+        if (bytes[i] == '"') {
+            i = skip_string(bytes, n, i);
+            continue;
+        }
+        size_t sign = bytes[i] == '-';
+        size_t digits = strspn(bytes + i + sign, "0123456789");
+        size_t number = strspn(bytes + i, "0123456789+-.eE");
+        errno = 0;
+        if (digits > 2 && sign + digits == number && strtoll(bytes + i, NULL, 10) != 0 &&
+            errno == ERANGE) {
+            memcpy(bytes + i + number - 2, "e2", 2);
+        }
+        i += number > 0 ? number : 1;
+    }
+}
+
+/* As json_loadb, and again with large integers as real numbers when they are what it refuses. */
+static json_t *load(const char *bytes, size_t n, json_error_t *error)
+{
+    const size_t flags = JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL;
+    json_t *root = json_loadb(bytes, n, flags, error);
+    if (root != NULL || json_error_code(error) != json_error_numeric_overflow) {
+        return root;
+    }
+    char *copy = noticing_malloc(n + 1);
+    if (copy != NULL) {
+        memcpy(copy, bytes, n);
+        copy[n] = '\0';
+        write_large_integers_as_reals(copy, n);
+        root = json_loadb(copy, n, flags, error);
+    }
+    free(copy);
+    return root;
+}
+
 dpe_status dpe_json_parse(const char *where, const char *bytes, size_t n, json_t **value,
                           struct dpe_error *err)
 {
@@ -36,7 +88,7 @@ dpe_status dpe_json_parse(const char *where, const char *bytes, size_t n, json_t
     pthread_once(&once, set_allocator);
     memory_failed = false;
     json_error_t error;
-    json_t *root = json_loadb(bytes, n, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &error);
+    json_t *root = load(bytes, n, &error);
     if (memory_failed) {
         json_decref(root);
         return dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory", where);

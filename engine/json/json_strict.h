@@ -2,7 +2,8 @@
  * @file json_strict.h
  * Reading JSON files of strangers (inside the engine, and the templates of eval/). Parsing is
  * jansson's with duplicate keys refused, UTF-8 checked first so that the offset is known (and
- * the first call gives jansson an allocator over malloc that notices failures), and members read
+ * the first call gives jansson an allocator over malloc that notices failures), integers beyond
+ * int64 ("no limit" in files of transformers) read as real numbers, and members read
  * through a reader whose first failure sticks, so that a list of reads is checked once at its end.
  */
 #ifndef DPE_JSON_STRICT_H
@@ -14,7 +15,8 @@
 
 /** Parse n bytes as one JSON object. `where` names the file in messages. *value is a new reference
  *  (json_decref). Errors: DPE_BAD_DATA with byte offset or line and column, also when a nesting of
- *  2048 or the range of the numbers is exceeded; DPE_NO_MEMORY. */
+ *  2048 or the range of a double is exceeded (an integer beyond int64 is a real number in *value);
+ *  DPE_NO_MEMORY. */
 dpe_status dpe_json_parse(const char *where, const char *bytes, size_t n, json_t **value,
                           struct dpe_error *err);
 

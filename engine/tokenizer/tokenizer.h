@@ -22,6 +22,8 @@ struct dpe_encode_options {
                            reference */
     enum dpe_special_policy special;
     bool replace_invalid; /**< invalid UTF-8 → U+FFFD instead of an error with the offset */
+    const char *advice;   /**< what the user can do where a special token is refused, which ends the
+                               message; NULL: nothing is said */
 };
 
 /** Open tokenizer.json: a folder that holds one, the file itself, or a GGUF file with the same in its
@@ -54,6 +56,11 @@ dpe_status dpe_tokenizer_encode(const struct dpe_tokenizer *tokenizer, const cha
  *  vocabulary is DPE_BAD_DATA. Incomplete UTF-8 sequences become U+FFFD as in the reference. */
 dpe_status dpe_tokenizer_decode(const struct dpe_tokenizer *tokenizer, const int32_t *ids, size_t n,
                                 bool skip_special, struct dpe_text *out, struct dpe_error *err);
+/** Append the bytes that one token stands for inside a text: as dpe_tokenizer_decode of it, but bytes
+ *  of an incomplete character stay as they are, and so does a space that only the beginning of a text
+ *  loses. */
+dpe_status dpe_tokenizer_bytes(const struct dpe_tokenizer *tokenizer, int32_t id, bool skip_special,
+                               struct dpe_text *out, struct dpe_error *err);
 /** Largest id + 1 (vocabulary and added tokens). */
 int64_t dpe_tokenizer_size(const struct dpe_tokenizer *tokenizer);
 /** Number of ids that add_special puts before a text (0 or 1 for all supported kinds, or more). */

@@ -50,9 +50,11 @@ static dpe_status add_string(struct strings *strings, const char *bytes, size_t 
     return status == DPE_OK ? end_string(strings, err) : status;
 }
 
-/* Each token whose characters are all of the alphabet gives bytes, others their own UTF-8. */
-static dpe_status decode_byte_level(const struct dpe_vocab *vocab, const struct strings *in,
-                                    struct strings *out, struct dpe_error *err)
+/* Each token whose characters are all of the alphabet gives bytes, others their own UTF-8. `inside`: see
+ * decode_strings. */
+static dpe_status decode_byte_level(const struct dpe_vocab *vocab, bool inside,
+                                    const struct strings *in, struct strings *out,
+                                    struct dpe_error *err)
 {
     struct dpe_text bytes = {0};
     dpe_status status = DPE_OK;
@@ -72,7 +74,8 @@ static dpe_status decode_byte_level(const struct dpe_vocab *vocab, const struct 
         }
     }
     if (status == DPE_OK) {
-        status = dpe_utf8_repair(bytes.bytes, bytes.n, &out->bytes, err);
+        status = inside ? dpe_text_append(&out->bytes, bytes.n > 0 ? bytes.bytes : "", bytes.n, err)
+                        : dpe_utf8_repair(bytes.bytes, bytes.n, &out->bytes, err);
     }
     dpe_text_free(&bytes);
     return status == DPE_OK ? end_string(out, err) : status;
@@ -98,10 +101,11 @@ static int fallback_byte(const char *token, size_t n)
 }
 
 /* Bytes that are not UTF-8 together become as many U+FFFD. */
-static dpe_status end_bytes(struct dpe_text *bytes, struct strings *out, struct dpe_error *err)
+static dpe_status end_bytes(struct dpe_text *bytes, bool inside, struct strings *out,
+                            struct dpe_error *err)
 {
     dpe_status status = DPE_OK;
-    if (bytes->n > 0 && dpe_utf8_check(bytes->bytes, bytes->n) == bytes->n) {
+    if (bytes->n > 0 && (inside || dpe_utf8_check(bytes->bytes, bytes->n) == bytes->n)) {
         status = add_string(out, bytes->bytes, bytes->n, err);
     } else {
         for (size_t i = 0; i < bytes->n && status == DPE_OK; i++) {
@@ -112,7 +116,7 @@ static dpe_status end_bytes(struct dpe_text *bytes, struct strings *out, struct 
     return status;
 }
 
-static dpe_status decode_byte_fallback(const struct strings *in, struct strings *out,
+static dpe_status decode_byte_fallback(bool inside, const struct strings *in, struct strings *out,
                                        struct dpe_error *err)
 {
     struct dpe_text bytes = {0};
@@ -126,13 +130,13 @@ static dpe_status decode_byte_fallback(const struct strings *in, struct strings 
             status = dpe_text_append(&bytes, &byte, 1, err);
             continue;
         }
-        status = end_bytes(&bytes, out, err);
+        status = end_bytes(&bytes, inside, out, err);
         if (status == DPE_OK) {
             status = add_string(out, token, n, err);
         }
     }
     if (status == DPE_OK) {
-        status = end_bytes(&bytes, out, err);
+        status = end_bytes(&bytes, inside, out, err);
     }
     dpe_text_free(&bytes);
     return status;
@@ -197,8 +201,8 @@ static dpe_status decode_metaspace(const struct dpe_decoder *decoder, const char
     return status;
 }
 
-static dpe_status decode_each(const struct dpe_decoder *decoder, const struct strings *in,
-                              struct strings *out, struct dpe_error *err)
+static dpe_status decode_each(const struct dpe_decoder *decoder, bool inside,
+                              const struct strings *in, struct strings *out, struct dpe_error *err)
 {
     dpe_status status = DPE_OK;
     for (size_t i = 0; i < in->n && status == DPE_OK; i++) {
@@ -213,7 +217,8 @@ static dpe_status decode_each(const struct dpe_decoder *decoder, const struct st
             status = decode_strip(decoder, token, n, bytes, err);
             break;
         case DPE_DECODE_METASPACE:
-            status = decode_metaspace(decoder, token, n, decoder->drop_first && i == 0, bytes, err);
+            status = decode_metaspace(decoder, token, n, decoder->drop_first && i == 0 && !inside,
+                                      bytes, err);
             break;
         default:
             return dpe_fail(err, DPE_INTERNAL, "decoder %d", (int)decoder->kind);
@@ -226,17 +231,18 @@ static dpe_status decode_each(const struct dpe_decoder *decoder, const struct st
 }
 
 static dpe_status run_decoder(const struct dpe_vocab *vocab, const struct dpe_decoder *decoder,
-                              const struct strings *in, struct strings *out, struct dpe_error *err)
+                              bool inside, const struct strings *in, struct strings *out,
+                              struct dpe_error *err)
 {
     switch (decoder->kind) {
     case DPE_DECODE_BYTE_LEVEL:
-        return decode_byte_level(vocab, in, out, err);
+        return decode_byte_level(vocab, inside, in, out, err);
     case DPE_DECODE_BYTE_FALLBACK:
-        return decode_byte_fallback(in, out, err);
+        return decode_byte_fallback(inside, in, out, err);
     case DPE_DECODE_FUSE:
         return add_string(out, in->bytes.bytes, in->bytes.n, err);
     default:
-        return decode_each(decoder, in, out, err);
+        return decode_each(decoder, inside, in, out, err);
     }
 }
 
@@ -263,17 +269,24 @@ static dpe_status collect(const struct dpe_tokenizer *t, const int32_t *ids, siz
     return status;
 }
 
-dpe_status dpe_tokenizer_decode(const struct dpe_tokenizer *tokenizer, const int32_t *ids, size_t n,
-                                bool skip_special, struct dpe_text *out, struct dpe_error *err)
+/* `inside`: the ids stand inside a text, of whose other tokens nothing is known. A character may be
+ * completed by its neighbours, and what follows a Fuse acts on the ends of the whole text. */
+static dpe_status decode_strings(const struct dpe_tokenizer *tokenizer, const int32_t *ids, size_t n,
+                                 bool skip_special, bool inside, struct dpe_text *out,
+                                 struct dpe_error *err)
 {
     struct strings lists[2] = {{{0}, NULL, 0, 0}, {{0}, NULL, 0, 0}};
     struct strings *from = lists, *to = lists + 1;
     size_t n_before = out->n;
     dpe_status status = collect(tokenizer, ids, n, skip_special, from, err);
     for (size_t i = 0; i < tokenizer->n_decoders && status == DPE_OK; i++) {
+        const struct dpe_decoder *decoder = tokenizer->decoders + i;
+        if (inside && decoder->kind == DPE_DECODE_FUSE) {
+            break;
+        }
         to->n = 0;
         to->bytes.n = 0;
-        status = run_decoder(&tokenizer->vocab, tokenizer->decoders + i, from, to, err);
+        status = run_decoder(&tokenizer->vocab, decoder, inside, from, to, err);
         struct strings *swap = from;
         from = to;
         to = swap;
@@ -299,4 +312,16 @@ dpe_status dpe_tokenizer_decode(const struct dpe_tokenizer *tokenizer, const int
     strings_free(lists);
     strings_free(lists + 1);
     return status;
+}
+
+dpe_status dpe_tokenizer_decode(const struct dpe_tokenizer *tokenizer, const int32_t *ids, size_t n,
+                                bool skip_special, struct dpe_text *out, struct dpe_error *err)
+{
+    return decode_strings(tokenizer, ids, n, skip_special, false, out, err);
+}
+
+dpe_status dpe_tokenizer_bytes(const struct dpe_tokenizer *tokenizer, int32_t id, bool skip_special,
+                               struct dpe_text *out, struct dpe_error *err)
+{
+    return decode_strings(tokenizer, &id, 1, skip_special, true, out, err);
 }

@@ -10,6 +10,7 @@
 struct encoder {
     const struct dpe_tokenizer *tokenizer;
     enum dpe_special_policy special;
+    const char *advice;
     struct dpe_work work;
     struct dpe_bpe bpe;
     struct dpe_matcher matcher;
@@ -420,11 +421,9 @@ static dpe_status split_added(struct encoder *e, const struct dpe_added_set *set
         if (token->special && e->special == DPE_SPECIAL_ERROR) {
             char quoted[96];
             e->special_at = offset + start;
-            return dpe_fail(e->err, DPE_BAD_DATA,
-                            "the text contains the special token \"%s\"; choose whether it is "
-                            "ordinary text (literal) or the token (parse) with --special-in-text, in "
-                            "the texts of needles with --niah special=literal or parse",
-                            dpe_json_quote(quoted, token->content.bytes, token->content.n));
+            return dpe_fail(e->err, DPE_BAD_DATA, "the text contains the special token \"%s\"%s%s",
+                            dpe_json_quote(quoted, token->content.bytes, token->content.n),
+                            e->advice != NULL ? "; " : "", e->advice != NULL ? e->advice : "");
         }
         strip(token, piece, done, &start, &end);
         if (done < start) {
@@ -542,8 +541,11 @@ dpe_status dpe_tokenizer_encode(const struct dpe_tokenizer *tokenizer, const cha
 {
     const struct dpe_encode_options defaults = {0};
     options = options == NULL ? &defaults : options;
-    struct encoder e = {
-        .tokenizer = tokenizer, .special = options->special, .out = out, .err = err};
+    struct encoder e = {.tokenizer = tokenizer,
+                        .special = options->special,
+                        .advice = options->advice,
+                        .out = out,
+                        .err = err};
     size_t n_before = out->n;
     dpe_status status = DPE_OK;
     if (options->add_special) {

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "engine/json/json_strict.h"
 #include "eval/template/template.h"
 
 static const char mark[] = "{prompt}";
@@ -38,24 +39,6 @@ static char *beside(const char *path, const char *name)
     return joined;
 }
 
-/* tokenizer_config.json has "no limit" as an integer of 31 digits, which only a real number holds.
- */
-static dpe_status parse_object(const char *path, const char *bytes, size_t n, json_t **value,
-                               struct dpe_error *err)
-{
-    json_error_t why;
-    *value = json_loadb(bytes, n, JSON_DECODE_INT_AS_REAL, &why);
-    if (json_is_object(*value)) {
-        return DPE_OK;
-    }
-    bool other = *value != NULL;
-    json_decref(*value);
-    *value = NULL;
-    return other ? dpe_fail(err, DPE_BAD_DATA, "%s: expected a JSON object", path)
-                 : dpe_fail(err, DPE_BAD_DATA, "%s: line %d: expected JSON: %s", path, why.line,
-                            why.text);
-}
-
 /* The object in a file; *value NULL when there is no such file. */
 static dpe_status read_object(const char *path, json_t **value, struct dpe_error *err)
 {
@@ -68,7 +51,7 @@ static dpe_status read_object(const char *path, json_t **value, struct dpe_error
     }
     dpe_status status = dpe_read_file(path, most_bytes, &bytes, &n, err);
     if (status == DPE_OK) {
-        status = parse_object(path, bytes, n, value, err);
+        status = dpe_json_parse(path, bytes, n, value, err);
     }
     free(bytes);
     return status;
@@ -134,31 +117,32 @@ static dpe_status parse_plain(struct dpe_chat *chat, const char *bytes, struct d
 }
 
 /* "chat_template" of a tokenizer_config.json; NULL when it has none. */
-static const char *in_config(const json_t *config)
+static const json_t *in_config(const json_t *config)
 {
     json_t *found = json_object_get(config, "chat_template");
-    const char *first = NULL;
+    const json_t *first = NULL;
     for (size_t i = 0; i < json_array_size(found); i++) {
         const json_t *each = json_array_get(found, i);
         const char *name = json_string_value(json_object_get(each, "name"));
-        const char *text = json_string_value(json_object_get(each, "template"));
-        if (text != NULL && name != NULL && strcmp(name, "default") == 0) {
+        const json_t *text = json_object_get(each, "template");
+        if (json_is_string(text) && name != NULL && strcmp(name, "default") == 0) {
             return text;
         }
-        first = first == NULL ? text : first;
+        first = first == NULL && json_is_string(text) ? text : first;
     }
-    return json_is_string(found) ? json_string_value(found) : first;
+    return json_is_string(found) ? found : first;
 }
 
 static dpe_status parse_config(struct dpe_chat *chat, const char *bytes, size_t n, bool *there,
                                struct dpe_error *err)
 {
     json_t *config = NULL;
-    dpe_status status = parse_object(chat->source, bytes, n, &config, err);
-    const char *text = status == DPE_OK ? in_config(config) : NULL;
+    dpe_status status = dpe_json_parse(chat->source, bytes, n, &config, err);
+    const json_t *text = status == DPE_OK ? in_config(config) : NULL;
     *there = text != NULL;
     if (text != NULL) {
-        status = dpe_template_parse(chat->source, text, strlen(text), &chat->jinja, err);
+        status = dpe_template_parse(chat->source, json_string_value(text),
+                                    json_string_length(text), &chat->jinja, err);
     }
     json_decref(config);
     return status;
@@ -198,13 +182,15 @@ static dpe_status parse_file(struct dpe_chat *chat, struct dpe_error *err)
 static dpe_status take_metadata(struct dpe_chat *chat, const char *model, const json_t *metadata,
                                 bool *there, struct dpe_error *err)
 {
-    const char *text = in_config(metadata);
+    const json_t *text = in_config(metadata);
     *there = text != NULL;
     chat->source = strdup(model);
     if (chat->source == NULL) {
         return no_memory(err);
     }
-    return *there ? dpe_template_parse(model, text, strlen(text), &chat->jinja, err) : DPE_OK;
+    return *there ? dpe_template_parse(model, json_string_value(text), json_string_length(text),
+                                       &chat->jinja, err)
+                  : DPE_OK;
 }
 
 /* The model's own template; *there tells whether it has one. */
@@ -313,7 +299,8 @@ static dpe_status render_plain(const struct dpe_chat *chat, const json_t *messag
 }
 
 dpe_status dpe_chat_render(const struct dpe_chat *chat, const json_t *messages, bool prompt,
-                           const struct tm *now, struct dpe_text *out, struct dpe_error *err)
+                           const json_t *more, const struct tm *now, struct dpe_text *out,
+                           struct dpe_error *err)
 {
     static const struct tm fixed = {.tm_year = 125, .tm_mday = 1, .tm_wday = 3};
     if (chat->jinja == NULL) {
@@ -322,7 +309,9 @@ dpe_status dpe_chat_render(const struct dpe_chat *chat, const json_t *messages, 
     const struct dpe_template_options options = {.now = now != NULL ? now : &fixed};
     json_t *variables = json_copy(chat->variables);
     json_t *same = json_incref((json_t *)(uintptr_t)messages);
-    if (variables == NULL || json_object_set_new(variables, "messages", same) != 0 ||
+    if (variables == NULL ||
+        (more != NULL && json_object_update(variables, (json_t *)(uintptr_t)more) != 0) ||
+        json_object_set_new(variables, "messages", same) != 0 ||
         json_object_set_new(variables, "add_generation_prompt", json_boolean(prompt)) != 0 ||
         json_object_set_new(variables, "tools", json_null()) != 0 ||
         json_object_set_new(variables, "documents", json_null()) != 0) {
@@ -355,7 +344,7 @@ static dpe_status cut(const struct dpe_chat *chat, char **before, char **after,
     if (messages == NULL) {
         return no_memory(err);
     }
-    dpe_status status = dpe_chat_render(chat, messages, true, NULL, &text, err);
+    dpe_status status = dpe_chat_render(chat, messages, true, NULL, NULL, &text, err);
     const char *middle = status == DPE_OK && text.n > 0 ? strstr(text.bytes, mark) : NULL;
     if (status == DPE_OK &&
         (middle == NULL || strstr(middle + 1, mark) != NULL || strlen(text.bytes) != text.n)) {

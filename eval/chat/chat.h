@@ -48,10 +48,12 @@ bool dpe_chat_ends_with(const struct dpe_chat_ends *ends, int32_t id);
 
 /** Append the text of a conversation: `messages` is a list of {"role": …, "content": …}, `prompt`
  *  asks for the beginning of the model's answer, `now` is what the template may print as the date
- *  (NULL: 1 January 2025, so that a measurement is the same every day). DPE_BAD_DATA: the template
- *  refuses the messages, or it is plain text and these are not one message of a user. */
+ *  (NULL: 1 January 2025, so that a measurement is the same every day), and `more` an object with
+ *  further variables of the template (NULL: none). DPE_BAD_DATA: the template refuses the messages, or
+ *  it is plain text and these are not one message of a user. */
 dpe_status dpe_chat_render(const struct dpe_chat *chat, const json_t *messages, bool prompt,
-                           const struct tm *now, struct dpe_text *out, struct dpe_error *err);
+                           const json_t *more, const struct tm *now, struct dpe_text *out,
+                           struct dpe_error *err);
 
 /** For a log: "prompts stand in the chat template of FILE (…)"; false when there is none, or it
  *  cannot be read (then the tasks say why). */

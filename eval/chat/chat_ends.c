@@ -11,7 +11,7 @@ static dpe_status after_mark(const struct dpe_chat *chat, json_t *messages, stru
 {
     struct dpe_text text = {0};
     dpe_status status = messages != NULL
-                            ? dpe_chat_render(chat, messages, false, NULL, &text, err)
+                            ? dpe_chat_render(chat, messages, false, NULL, NULL, &text, err)
                             : dpe_fail(err, DPE_NO_MEMORY, "out of memory for a chat template");
     const char *at = status == DPE_OK && text.n > 0 ? strstr(text.bytes, mark) : NULL;
     if (at != NULL) {

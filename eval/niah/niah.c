@@ -30,12 +30,24 @@ dpe_status dpe_niah_template_open(const char *file, struct dpe_phrases *phrases,
     return dpe_phrases_open(file, &dpe_builtin_niah, fields, NIAH_PHRASES, phrases, err);
 }
 
+static bool in_chat(const struct dpe_niah *niah)
+{
+    return niah->chat_before[0] != '\0' || niah->chat_after[0] != '\0';
+}
+
+/* About a special token in the text: around a chat template literal is refused. */
+static const char *advice(const struct dpe_niah *niah)
+{
+    return in_chat(niah) ? "--niah special=parse makes it the token"
+                         : "choose whether it is ordinary text or the token with --niah "
+                           "special=literal or parse";
+}
+
 static dpe_status read_chat(struct dpe_niah *niah, const char *file, struct dpe_error *err)
 {
     dpe_status status = dpe_chat_wrap(file, dpe_tokenizer_path(niah->tokenizer),
                                       &niah->chat_before, &niah->chat_after, err);
-    bool chat = status == DPE_OK && (niah->chat_before[0] != '\0' || niah->chat_after[0] != '\0');
-    if (chat && niah->params.special == DPE_SPECIAL_LITERAL) {
+    if (status == DPE_OK && in_chat(niah) && niah->params.special == DPE_SPECIAL_LITERAL) {
         return dpe_fail(err, DPE_USAGE,
                         "niah: special=literal would spell out the special tokens of the chat "
                         "template; give only one of the two (--chat-template none leaves it out)");
@@ -47,7 +59,8 @@ static dpe_status read_chat(struct dpe_niah *niah, const char *file, struct dpe_
  * to tokens saves tokenizations later. */
 static dpe_status check_corpus(struct dpe_niah *niah, struct dpe_error *err)
 {
-    const struct dpe_encode_options options = {.special = niah->params.special};
+    const struct dpe_encode_options options = {.special = niah->params.special,
+                                               .advice = advice(niah)};
     struct dpe_tokens tokens = {0};
     double bytes = 0.0;
     double n_tokens = 0.0;
@@ -176,9 +189,11 @@ struct fit {
 static dpe_status encode_prompt(struct fit *fit, struct dpe_error *err)
 {
     const struct dpe_niah *niah = fit->niah;
-    bool chat = niah->chat_before[0] != '\0' || niah->chat_after[0] != '\0';
+    bool chat = in_chat(niah);
     const struct dpe_encode_options options = {
-        .add_special = true, .special = chat ? DPE_SPECIAL_PARSE : niah->params.special};
+        .add_special = true,
+        .special = chat ? DPE_SPECIAL_PARSE : niah->params.special,
+        .advice = advice(niah)};
     fit->tokens.n = 0;
     dpe_status status = dpe_tokenizer_encode(niah->tokenizer, fit->text.bytes, fit->text.n,
                                              &options, &fit->tokens, err);

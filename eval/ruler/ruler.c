@@ -83,13 +83,29 @@ static void free_draw(struct dpe_ruler_draw *draw)
     free(draw->pick);
 }
 
+static bool in_chat(const struct dpe_ruler *ruler)
+{
+    return ruler->before[0] != '\0' || ruler->after[0] != '\0';
+}
+
+struct dpe_encode_options dpe_ruler_encoding(const struct dpe_ruler *ruler)
+{
+    /* Around a chat template literal is refused. */
+    return (struct dpe_encode_options){
+        .special = ruler->special,
+        .advice = in_chat(ruler) ? "--special-in-text parse makes it the token"
+                                 : "choose whether it is ordinary text (literal) or the token (parse) "
+                                   "with --special-in-text"};
+}
+
 /* Encode a finished prompt. A chat template that begins with the BOS must not get a second one. */
 static dpe_status encode_prompt(const struct dpe_ruler *ruler, const struct dpe_text *text,
                                 struct dpe_tokens *tokens, struct dpe_error *err)
 {
-    bool chat = ruler->before[0] != '\0' || ruler->after[0] != '\0';
-    const struct dpe_encode_options options = {
-        .add_special = true, .special = chat ? DPE_SPECIAL_PARSE : ruler->special};
+    bool chat = in_chat(ruler);
+    struct dpe_encode_options options = dpe_ruler_encoding(ruler);
+    options.add_special = true;
+    options.special = chat ? DPE_SPECIAL_PARSE : ruler->special;
     tokens->n = 0;
     dpe_status status =
         dpe_tokenizer_encode(ruler->tokenizer, text->bytes, text->n, &options, tokens, err);
@@ -413,7 +429,7 @@ dpe_status dpe_ruler_count(const struct dpe_ruler *ruler, const char *text, size
     /* The text before a unit, as in a prompt: a unit that begins with a space follows a full stop,
      * any other unit follows a line end. */
     const char *anchor = n > 0 && text[0] == ' ' ? "." : ".\n";
-    const struct dpe_encode_options options = {.special = ruler->special};
+    const struct dpe_encode_options options = dpe_ruler_encoding(ruler);
     struct dpe_text joined = {0};
     struct dpe_tokens tokens = {0};
     dpe_status status = dpe_ruler_append(&joined, anchor, err);

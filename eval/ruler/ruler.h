@@ -147,6 +147,8 @@ double dpe_ruler_cwe_cost(const struct dpe_ruler_draw *draw, int64_t n);
 double dpe_ruler_fwe_cost(const struct dpe_ruler_draw *draw, int64_t n);
 
 /* What kinds share. */
+/** How to encode a text that goes into a prompt. */
+struct dpe_encode_options dpe_ruler_encoding(const struct dpe_ruler *ruler);
 /** Tokens of a text after other text, where tokens add up. */
 dpe_status dpe_ruler_count(const struct dpe_ruler *ruler, const char *text, size_t n, double *count,
                            struct dpe_error *err);

@@ -119,7 +119,7 @@ static dpe_status cut_sentences(struct dpe_ruler_essay *essay, struct dpe_error 
 static dpe_status name_book(const struct dpe_ruler *ruler, const struct dpe_corpus *corpus,
                             dpe_status status, struct dpe_error *err)
 {
-    const struct dpe_encode_options options = {.special = ruler->special};
+    const struct dpe_encode_options options = dpe_ruler_encoding(ruler);
     for (size_t i = 0; i < dpe_corpus_size(corpus); i++) {
         const struct dpe_book *book = dpe_corpus_book(corpus, i);
         struct dpe_tokens tokens = {0};

@@ -227,12 +227,12 @@ static dpe_status make_plan(const struct run *run, int64_t length, struct dpe_pl
                : dpe_plan_of_spec(run->args->method, &context, fingerprint, plan, note, err);
 }
 
-dpe_status dpe_run_tool_session(const struct run *run, int64_t capacity,
+dpe_status dpe_run_tool_session(const struct run *run, int64_t capacity, int64_t length,
                                 struct dpe_session **session, struct dpe_error *err)
 {
     struct dpe_plan plan;
     char note[DPE_TABLE_NOTE];
-    dpe_status status = make_plan(run, capacity, &plan, note, err);
+    dpe_status status = make_plan(run, length, &plan, note, err);
     if (status != DPE_OK) {
         return status;
     }
@@ -278,6 +278,8 @@ static dpe_status encode(const struct run *run, const char *text, const char *fi
     const struct dpe_encode_options options = {
         .add_special = !run->args->raw,
         .special = run->args->special,
+        .advice = "choose whether it is ordinary text (literal) or the token (parse) with "
+                  "--special-in-text",
     };
     dpe_status status = dpe_tokenizer_encode(run->tokenizer, text, n, &options, tokens, err);
     if (status != DPE_OK && bytes != NULL) {
@@ -317,7 +319,8 @@ static dpe_status generate(const struct run *run, struct dpe_error *err)
         status = dpe_fail(err, DPE_USAGE, "the prompt is empty");
         goto done;
     }
-    status = dpe_run_tool_session(run, (int64_t)prompt.n + args->max_new, &session, err);
+    int64_t length = (int64_t)prompt.n + args->max_new;
+    status = dpe_run_tool_session(run, length, length, &session, err);
     if (status != DPE_OK) {
         goto done;
     }
@@ -426,7 +429,7 @@ static dpe_status nll(const struct run *run, struct dpe_error *err)
                      run->args->model, (long long)config->vocab, (long long)config->bos_id);
     }
     if (status != DPE_OK ||
-        (status = dpe_run_tool_session(run, context, &session, err)) != DPE_OK) {
+        (status = dpe_run_tool_session(run, context, context, &session, err)) != DPE_OK) {
         goto done;
     }
     status = nll_windows(run, session, &tokens, context, err);
@@ -490,6 +493,10 @@ static const char *check_chat(const struct arguments *args)
     }
     if (!args->chat && (args->system != NULL || args->chat_template != NULL)) {
         return "--system and --chat-template go with --chat";
+    }
+    if (args->chat_template != NULL && strcmp(args->chat_template, "none") == 0) {
+        return "--chat needs a chat template; --chat-template none has none: leave out --chat to run "
+               "the prompt as it is";
     }
     if (args->chat && args->raw) {
         return "--chat and --raw exclude each other: the template decides about special tokens";

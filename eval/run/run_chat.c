@@ -9,18 +9,21 @@
 
 #include "eval/chat/chat.h"
 #include "eval/run/run_tool.h"
+#include "outputs/table/dpe_table.h"
 
 enum { FIRST_CAPACITY = 4096 };
 
 struct chat {
     const struct run *run;
     struct dpe_chat *template;
+    struct dpe_table *table; /* NULL: a method without one */
+    int64_t trained_length;  /* that of the table, where there is one */
     struct dpe_session *session;
-    int64_t capacity;
+    int64_t capacity, length; /* of the session: its room, and what its plan was made for */
     json_t *messages;
     struct tm now;
     struct dpe_chat_ends ends;
-    bool warned; /* that the trained length is passed */
+    bool warned; /* that the model's trained length is passed without a method */
 };
 
 static dpe_status no_memory(struct dpe_error *err)
@@ -52,7 +55,8 @@ static dpe_status add_message(struct chat *chat, const char *role, const char *t
 static dpe_status check_text(const struct chat *chat, const char *text, size_t n,
                              struct dpe_error *err)
 {
-    const struct dpe_encode_options options = {.special = DPE_SPECIAL_ERROR};
+    const struct dpe_encode_options options = {
+        .special = DPE_SPECIAL_ERROR, .advice = "--special-in-text parse makes it the token"};
     struct dpe_tokens tokens = {0};
     if (chat->run->args->special == DPE_SPECIAL_PARSE) {
         return DPE_OK;
@@ -71,7 +75,7 @@ static dpe_status encode(const struct chat *chat, struct dpe_tokens *tokens, str
     const struct dpe_encode_options options = {.special = DPE_SPECIAL_PARSE};
     struct dpe_text text = {0};
     dpe_status status =
-        dpe_chat_render(chat->template, chat->messages, true, &chat->now, &text, err);
+        dpe_chat_render(chat->template, chat->messages, true, NULL, &chat->now, &text, err);
     if (status == DPE_OK) {
         status =
             dpe_tokenizer_encode(chat->run->tokenizer, text.bytes, text.n, &options, tokens, err);
@@ -84,35 +88,52 @@ static dpe_status encode(const struct chat *chat, struct dpe_tokens *tokens, str
     return status;
 }
 
-/* A session with room for `need` tokens; a larger one begins with an empty cache. */
+/* The length that a plan for `need` tokens is made for: of a table its entry's, up to the trained
+ * length that itself, beyond both doubled, so that a conversation that grows seldom changes plans. */
+static int64_t plan_length(const struct chat *chat, int64_t need)
+{
+    const struct dpe_table *entry =
+        chat->table != NULL ? dpe_table_choose(chat->table, need) : NULL;
+    int64_t length = entry != NULL ? dpe_table_values(entry)->length : chat->trained_length;
+    while (length < need) {
+        length *= 2;
+    }
+    return length;
+}
+
+/* A session with room for `need` tokens, under the plan for so many; a larger one, or one with
+ * another plan, begins with an empty cache. */
 static dpe_status make_room(struct chat *chat, int64_t need, struct dpe_error *err)
 {
-    int64_t most = chat->run->args->length;
-    int64_t trained = chat->run->trained_length;
+    const struct arguments *args = chat->run->args;
+    int64_t most = args->length;
     if (most > 0 && need > most) {
         return dpe_fail(err, DPE_USAGE,
                         "the conversation and the longest answer have %lld tokens, --length allows "
                         "%lld; give a larger --length or a smaller --max-new",
                         (long long)need, (long long)most);
     }
-    if (need > trained && !chat->warned) {
-        dpe_log_warning("the conversation may pass the model's trained length of %lld tokens%s",
-                        (long long)trained,
-                        chat->run->args->table == NULL ? "; --table or --method make it longer"
-                                                       : "");
+    bool unchanged = chat->table == NULL && strcmp(args->method, "rope") == 0;
+    if (need > chat->trained_length && unchanged && !chat->warned) {
+        dpe_log_warning("the conversation may pass the model's trained length of %lld tokens; "
+                        "--table or --method make it longer",
+                        (long long)chat->trained_length);
         chat->warned = true;
     }
-    if (chat->session != NULL && need <= chat->capacity) {
+    int64_t length = most > 0 ? most : plan_length(chat, need);
+    if (chat->session != NULL && need <= chat->capacity && length == chat->length) {
         return DPE_OK;
     }
-    int64_t capacity = trained < FIRST_CAPACITY ? trained : FIRST_CAPACITY;
+    int64_t capacity = FIRST_CAPACITY < length ? FIRST_CAPACITY : length;
     while (capacity < need) {
         capacity *= 2;
     }
+    capacity = capacity < length ? capacity : length;
     dpe_session_destroy(chat->session);
     chat->session = NULL;
     chat->capacity = most > 0 ? most : capacity;
-    return dpe_run_tool_session(chat->run, chat->capacity, &chat->session, err);
+    chat->length = length;
+    return dpe_run_tool_session(chat->run, chat->capacity, length, &chat->session, err);
 }
 
 /* Why an answer ended early; DPE_OK when it did not. */
@@ -256,9 +277,11 @@ static dpe_status converse(struct chat *chat, struct dpe_error *err)
     return status;
 }
 
+/* A template, and the table whose entries the conversation may run with. */
 static dpe_status open_chat(struct chat *chat, struct dpe_error *err)
 {
     const struct arguments *args = chat->run->args;
+    const char *table = dpe_run_tool_table(args);
     const char *what = args->chat_template != NULL ? args->chat_template : "auto";
     time_t now = time(NULL);
     localtime_r(&now, &chat->now);
@@ -274,9 +297,14 @@ static dpe_status open_chat(struct chat *chat, struct dpe_error *err)
                         args->model);
     }
     status = dpe_chat_find_ends(chat->template, chat->run->tokenizer, &chat->ends, err);
+    if (status == DPE_OK && table != NULL) {
+        status = dpe_table_load(table, &chat->table, err);
+    }
     if (status != DPE_OK) {
         return status;
     }
+    chat->trained_length = chat->table != NULL ? dpe_table_values(chat->table)->trained_length
+                                               : chat->run->trained_length;
     chat->messages = json_array();
     dpe_log_info("chat template of %s", dpe_chat_source(chat->template));
     if (chat->messages == NULL || args->system == NULL) {
@@ -296,6 +324,7 @@ dpe_status dpe_run_tool_chat(const struct run *run, struct dpe_error *err)
         status = one ? say_prompt(&chat, err) : converse(&chat, err);
     }
     dpe_session_destroy(chat.session);
+    dpe_table_close(chat.table);
     json_decref(chat.messages);
     dpe_chat_close(chat.template);
     return status;

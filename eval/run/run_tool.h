@@ -36,8 +36,8 @@ struct run {
 };
 
 /** A session for prompts and answers of up to `capacity` tokens, under the plan of --method or
- *  --table for that length. */
-dpe_status dpe_run_tool_session(const struct run *run, int64_t capacity,
+ *  --table for `length` tokens (--length replaces it). */
+dpe_status dpe_run_tool_session(const struct run *run, int64_t capacity, int64_t length,
                                 struct dpe_session **session, struct dpe_error *err);
 /** The bytes of a file, or of standard input when it is "-"; NUL-terminated, owned by the caller.
  */

@@ -21,6 +21,7 @@ enum option_key {
     KEY_CHAT_TEMPLATE,
     KEY_CLIENT_TIMEOUT,
     KEY_REQUEST_TIMEOUT,
+    KEY_ANSWER_ROOM,
 };
 
 static const struct argp_option options_table[] = {
@@ -31,6 +32,10 @@ static const struct argp_option options_table[] = {
     {"table", KEY_TABLE, "FILE", DPE_BASIC,
      "DPE table (of dpe-detect or dpe-export) instead of --method: each request runs with the entry "
      "for its prompt and max_tokens together; up to the trained length the model runs unchanged",
+     1},
+    {"answer-room", KEY_ANSWER_ROOM, "N", 0,
+     "With --table: a chat without max_tokens runs with the entry for its prompt and N tokens together, "
+     "and its answer may fill that entry's length (default 512)",
      1},
     {"other-model", KEY_OTHER_MODEL, NULL, 0,
      "Apply a table that was measured on other weights of the same shape", 1},
@@ -81,6 +86,9 @@ static error_t parse_numbers(int key, char *arg, struct argp_state *state,
     case KEY_CHUNK:
         args->chunk = dpe_parse_tokens(state, "--chunk", arg, 1, DPE_MOST_COUNT);
         return 0;
+    case KEY_ANSWER_ROOM:
+        args->answer_room = dpe_parse_tokens(state, "--answer-room", arg, 1, DPE_MOST_COUNT);
+        return 0;
     case KEY_PORT:
         args->port = dpe_parse_count(state, "--port", arg, 0, MOST_PORT);
         return 0;
@@ -110,7 +118,8 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
         state->child_inputs[0] = &args->tool;
         return 0;
     case 'm':
-        args->model = arg;
+        args->model = dpe_tool_model(arg);
+        args->given = arg;
         return 0;
     case KEY_METHOD:
         args->method = arg;
@@ -159,6 +168,8 @@ static void check_usage(const struct dpe_serve_arguments *args, const struct arg
             "--table and --trained-length exclude each other: the table holds the trained length";
     } else if (!table && args->other_model) {
         wrong = "--other-model goes with --table";
+    } else if (args->table == NULL && args->answer_room > 0) {
+        wrong = "--answer-room goes with --table";
     } else if (args->name != NULL && dpe_utf8_check(args->name, strlen(args->name)) < strlen(args->name)) {
         wrong = "--name: expected UTF-8, the encoding of JSON";
     }
@@ -229,6 +240,7 @@ int main(int argc, char **argv)
     dpe_tool_configure(&args.tool);
     check_usage(&args, &argp);
     args.method = args.method != NULL ? args.method : "rope";
+    args.answer_room = args.answer_room > 0 ? args.answer_room : 512;
     dpe_signals_install();
     struct dpe_error err = {0};
     return dpe_tool_end(run(&args, &err), &err);

@@ -1,5 +1,4 @@
 /* Answers in the form of OpenAI's interface. */
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,105 +9,6 @@ static json_t *text_of(const char *bytes, size_t n)
 {
     size_t good = n > 0 ? dpe_utf8_check(bytes, n) : 0;
     return json_stringn(good > 0 ? bytes : "", good);
-}
-
-static json_t *number(double value)
-{
-    return isfinite(value) ? json_real(value) : json_null();
-}
-
-/* The text of one token; parts of characters become U+FFFD. */
-static json_t *token_text(const struct dpe_serve_world *world, int32_t id)
-{
-    struct dpe_text text = {0};
-    dpe_tokenizer_decode(world->tokenizer, &id, 1, false, &text, NULL);
-    json_t *made = text_of(text.bytes, text.n);
-    dpe_text_free(&text);
-    return made;
-}
-
-/* ------------------------------------------------------------------------------------- logprobs */
-
-/* Of a completion: lists by token; top_logprobs has the token itself too. */
-static json_t *lists(const struct dpe_serve_world *world,
-                     const struct dpe_serve_sequence *sequence, int64_t first, int64_t end)
-{
-    json_t *tokens = json_array();
-    json_t *logprobs = json_array();
-    json_t *tops = json_array();
-    json_t *offsets = json_array();
-    int64_t n_top = sequence->request->top;
-    size_t offset = 0;
-    for (int64_t i = 0; i < end; i++) {
-        const struct dpe_serve_score *score = &sequence->scores[i];
-        json_t *text = token_text(world, score->id);
-        if (i >= first) {
-            json_t *top = isfinite(score->logprob) ? json_object() : json_null();
-            for (int64_t t = 0; json_is_object(top) && t < n_top; t++) {
-                const struct dpe_serve_score *other = &sequence->tops[i * n_top + t];
-                json_t *key = other->id >= 0 ? token_text(world, other->id) : NULL;
-                /* Different tokens may have one text: the likelier one stays. */
-                if (key != NULL && json_object_get(top, json_string_value(key)) == NULL) {
-                    json_object_set_new(top, json_string_value(key), number(other->logprob));
-                }
-                json_decref(key);
-            }
-            if (json_is_object(top) && n_top > 0 &&
-                json_object_get(top, json_string_value(text)) == NULL) {
-                json_object_set_new(top, json_string_value(text), number(score->logprob));
-            }
-            json_array_append(tokens, text);
-            json_array_append_new(logprobs, number(score->logprob));
-            json_array_append_new(tops, top);
-            json_array_append_new(offsets, json_integer((json_int_t)offset));
-        }
-        offset += json_string_length(text);
-        json_decref(text);
-    }
-    return json_pack("{s:o,s:o,s:o,s:o}", "tokens", tokens, "token_logprobs", logprobs,
-                     "top_logprobs", tops, "text_offset", offsets);
-}
-
-static json_t *item(const struct dpe_serve_world *world, const struct dpe_serve_score *score)
-{
-    json_t *text = token_text(world, score->id);
-    json_t *bytes = json_array();
-    for (size_t i = 0; i < json_string_length(text); i++) {
-        json_array_append_new(bytes, json_integer((unsigned char)json_string_value(text)[i]));
-    }
-    return json_pack("{s:o,s:o,s:o}", "token", text, "logprob", number(score->logprob), "bytes",
-                     bytes);
-}
-
-/* Of a chat: a list of objects. */
-static json_t *items(const struct dpe_serve_world *world,
-                     const struct dpe_serve_sequence *sequence, int64_t first, int64_t end)
-{
-    json_t *content = json_array();
-    int64_t n_top = sequence->request->top;
-    for (int64_t i = first; i < end; i++) {
-        json_t *made = item(world, &sequence->scores[i]);
-        json_t *top = json_array();
-        for (int64_t t = 0; t < n_top; t++) {
-            const struct dpe_serve_score *other = &sequence->tops[i * n_top + t];
-            if (other->id >= 0) {
-                json_array_append_new(top, item(world, other));
-            }
-        }
-        json_object_set_new(made, "top_logprobs", top);
-        json_array_append_new(content, made);
-    }
-    return json_pack("{s:o}", "content", content);
-}
-
-static json_t *logprobs(const struct dpe_serve_world *world,
-                        const struct dpe_serve_sequence *sequence, int64_t first, int64_t end)
-{
-    if (!sequence->request->scored) {
-        return json_null();
-    }
-    return sequence->request->kind == SERVE_CHAT ? items(world, sequence, first, end)
-                                                 : lists(world, sequence, first, end);
 }
 
 /* ------------------------------------------------------------------------------------- wholes */
@@ -151,33 +51,19 @@ static json_t *head(const struct dpe_serve_world *world, const struct dpe_serve_
                      (json_int_t)request->created, "model", world->name);
 }
 
-/* The prompt as it was given, for echo. */
-static void echo(const struct dpe_serve_world *world, const struct dpe_serve_sequence *sequence,
-                 struct dpe_text *text)
-{
-    const struct dpe_serve_request *request = sequence->request;
-    int64_t i = sequence->prompt - request->prompts;
-    if (request->texts[i] != NULL) {
-        dpe_text_append(text, request->texts[i], request->text_bytes[i], NULL);
-    } else {
-        dpe_tokenizer_decode(world->tokenizer, sequence->prompt->ids, sequence->prompt->n, true,
-                             text, NULL);
-    }
-}
-
 static json_t *choice(const struct dpe_serve_world *world,
                       const struct dpe_serve_sequence *sequence, int64_t index)
 {
     const struct dpe_serve_request *request = sequence->request;
     struct dpe_text text = {0};
     if (request->echo) {
-        echo(world, sequence, &text);
+        dpe_serve_echo(world, sequence, &text);
     }
     dpe_text_append(&text, sequence->text.n > 0 ? sequence->text.bytes : "", sequence->text.n,
                     NULL);
     json_t *made = json_pack("{s:I,s:s,s:o}", "index", (json_int_t)index, "finish_reason",
                              sequence->finish, "logprobs",
-                             logprobs(world, sequence, 0, sequence->n_scores));
+                             dpe_serve_logprobs(world, sequence, 0, sequence->n_scores));
     if (request->kind == SERVE_CHAT) {
         json_object_set_new(made, "message",
                             json_pack("{s:s,s:o}", "role", "assistant", "content",
@@ -256,7 +142,7 @@ json_t *dpe_serve_piece(const struct dpe_serve_world *world,
     }
     struct dpe_text text = {0};
     if (begins && request->echo) {
-        echo(world, sequence, &text);
+        dpe_serve_echo(world, sequence, &text);
     }
     if (sequence->safe > sent->bytes) {
         dpe_text_append(&text, sequence->text.bytes + sent->bytes, sequence->safe - sent->bytes,
@@ -265,7 +151,7 @@ json_t *dpe_serve_piece(const struct dpe_serve_world *world,
     json_t *made = json_pack(
         "{s:I,s:o,s:o,s:o}", "index", (json_int_t)index, "finish_reason",
         ended ? json_string(sequence->finish) : json_null(), "logprobs",
-        logprobs(world, sequence, sent->scores, sequence->n_scores),
+        dpe_serve_logprobs(world, sequence, sent->scores, sequence->n_scores),
         request->kind == SERVE_CHAT ? "delta" : "text", delta(request, &text, begins));
     dpe_text_free(&text);
     json_t *piece = head(world, request, true);

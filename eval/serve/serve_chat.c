@@ -39,12 +39,35 @@ static json_t *plain_messages(const json_t *messages, struct dpe_serve_refusal *
     return plain;
 }
 
+/* Variables for the template, as Qwen's enable_thinking; NULL: none. Those that the server sets are not
+ * theirs. */
+static const json_t *template_variables(const json_t *body, struct dpe_serve_refusal *refusal)
+{
+    static const char *const own[] = {"messages", "add_generation_prompt", "tools", "documents"};
+    const json_t *given = json_object_get(body, "chat_template_kwargs");
+    if (given == NULL || json_is_null(given)) {
+        return NULL;
+    }
+    if (!json_is_object(given)) {
+        dpe_serve_refuse(refusal, 400, "chat_template_kwargs",
+                         "chat_template_kwargs: expected an object");
+        return NULL;
+    }
+    for (size_t i = 0; i < sizeof own / sizeof own[0]; i++) {
+        if (json_object_get(given, own[i]) != NULL) {
+            dpe_serve_refuse(refusal, 400, "chat_template_kwargs",
+                             "chat_template_kwargs: %s cannot be given here", own[i]);
+        }
+    }
+    return given;
+}
+
 bool dpe_serve_chat_prompt(const struct dpe_serve_world *world, const json_t *body,
                            struct dpe_tokens *ids, struct dpe_serve_refusal *refusal)
 {
     if (world->chat == NULL) {
         return dpe_serve_refuse(refusal, 400, "messages",
-                                "this model has no chat template; start dpe-serve with "
+                                "there is no chat template; start dpe-serve with "
                                 "--chat-template FILE, or use /v1/completions");
     }
     const json_t *messages = json_object_get(body, "messages");
@@ -52,6 +75,7 @@ bool dpe_serve_chat_prompt(const struct dpe_serve_world *world, const json_t *bo
         return dpe_serve_refuse(refusal, 400, "messages", "messages: expected a list of messages");
     }
     bool answer = dpe_serve_flag(body, "add_generation_prompt", true, refusal);
+    const json_t *more = template_variables(body, refusal);
     json_t *given = plain_messages(messages, refusal);
     struct dpe_text text = {0};
     struct dpe_error err = {0};
@@ -59,7 +83,7 @@ bool dpe_serve_chat_prompt(const struct dpe_serve_world *world, const json_t *bo
     struct tm now;
     localtime_r(&seconds, &now);
     bool good = refusal->status == 0;
-    if (good && dpe_chat_render(world->chat, given, answer, &now, &text, &err) != DPE_OK) {
+    if (good && dpe_chat_render(world->chat, given, answer, more, &now, &text, &err) != DPE_OK) {
         good = dpe_serve_refuse_error(refusal, "messages", &err);
     }
     if (good) {

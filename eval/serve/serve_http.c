@@ -417,6 +417,11 @@ void dpe_serve_http_stop(struct dpe_serve_http *http)
     const struct timespec moment = {.tv_nsec = WAIT_NANOSECONDS};
     http->draining = true;
     int listening = MHD_quiesce_daemon(http->daemon);
+    /* Its threads may still use the socket, so it is closed after them; until then the system would let
+     * clients connect and wait. */
+    if (listening >= 0) {
+        shutdown(listening, SHUT_RDWR);
+    }
     while (http->answering > 0) {
         nanosleep(&moment, NULL);
     }

@@ -54,7 +54,8 @@ json_t *dpe_serve_tokenize(const struct dpe_serve_world *world, const json_t *bo
     bool special = dpe_serve_flag(body, "add_special_tokens", true, refusal);
     bool good = refusal->status == 0;
     if (json_object_get(body, "messages") != NULL) {
-        good = good && dpe_serve_chat_prompt(world, body, &ids, refusal);
+        good = good && dpe_serve_check_supported(body, refusal) &&
+               dpe_serve_chat_prompt(world, body, &ids, refusal);
     } else if (!json_is_string(prompt)) {
         good = dpe_serve_refuse(refusal, 400, "prompt", "prompt: expected a text");
     } else {

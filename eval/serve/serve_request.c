@@ -21,7 +21,7 @@ static bool add_text(const struct dpe_serve_world *world, struct dpe_serve_reque
     }
     memcpy(request->texts[i], json_string_value(text), json_string_length(text) + 1);
     request->text_bytes[i] = json_string_length(text);
-    return dpe_serve_encode(world, text, key, true, &request->prompts[i], refusal);
+    return dpe_serve_encode(world, text, key, request->add_special, &request->prompts[i], refusal);
 }
 
 static bool make_prompts(struct dpe_serve_request *request, size_t n, refusal_t *refusal)
@@ -141,21 +141,45 @@ static const struct unsupported {
     {"response_format", 0.0, "text"},
     {"modalities", 0.0, "text"},
     {"audio", 0.0, NULL},
+    {"web_search_options", 0.0, NULL},
+    {"reasoning_effort", 0.0, NULL},
+    {"verbosity", 0.0, "medium"},
     {"suffix", 0.0, NULL},
     {"logit_bias", 0.0, NULL},
     {"presence_penalty", 0.0, NULL},
     {"frequency_penalty", 0.0, NULL},
+    /* Of vLLM, SGLang and llama.cpp's server. */
     {"repetition_penalty", 1.0, NULL},
+    {"repeat_penalty", 1.0, NULL},
+    {"length_penalty", 1.0, NULL},
     {"min_p", 0.0, NULL},
+    {"typical_p", 1.0, NULL},
+    {"mirostat", 0.0, NULL},
+    {"xtc_probability", 0.0, NULL},
+    {"dry_multiplier", 0.0, NULL},
     {"min_tokens", 0.0, NULL},
     {"stop_token_ids", 0.0, NULL},
+    {"bad_words", 0.0, NULL},
+    {"allowed_token_ids", 0.0, NULL},
+    {"logits_processors", 0.0, NULL},
+    {"include_stop_str_in_output", 0.0, NULL},
+    {"truncate_prompt_tokens", 0.0, NULL},
     {"prompt_logprobs", 0.0, NULL},
+    {"prompt_embeds", 0.0, NULL},
+    {"return_tokens_as_token_ids", 0.0, NULL},
     {"use_beam_search", 0.0, NULL},
     {"continue_final_message", 0.0, NULL},
+    {"chat_template", 0.0, NULL},
+    {"documents", 0.0, NULL},
     {"guided_json", 0.0, NULL},
     {"guided_regex", 0.0, NULL},
     {"guided_choice", 0.0, NULL},
     {"guided_grammar", 0.0, NULL},
+    {"structured_outputs", 0.0, NULL},
+    {"json_schema", 0.0, NULL},
+    {"grammar", 0.0, NULL},
+    {"regex", 0.0, NULL},
+    {"ebnf", 0.0, NULL},
 };
 
 static bool changes_nothing(const json_t *value, const struct unsupported *member)
@@ -177,13 +201,30 @@ static bool changes_nothing(const json_t *value, const struct unsupported *membe
            (json_is_string(value) && json_string_length(value) == 0);
 }
 
-static void check_supported(const json_t *body, refusal_t *refusal)
+bool dpe_serve_check_supported(const json_t *body, refusal_t *refusal)
 {
     for (size_t i = 0; i < sizeof unsupported / sizeof unsupported[0]; i++) {
         const struct unsupported *member = &unsupported[i];
         if (!changes_nothing(json_object_get(body, member->key), member)) {
             dpe_serve_refuse(refusal, 400, member->key,
                              "%s: not supported by dpe-serve; leave it out", member->key);
+        }
+    }
+    if (!dpe_serve_flag(body, "skip_special_tokens", true, refusal)) {
+        dpe_serve_refuse(refusal, 400, "skip_special_tokens",
+                         "skip_special_tokens: only true is supported");
+    }
+    return refusal->status == 0;
+}
+
+/* Of a chat: what the template decides, and what completions alone have. */
+static void check_chat(const json_t *body, refusal_t *refusal)
+{
+    static const char *const keys[] = {"add_special_tokens", "echo"};
+    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
+        if (dpe_serve_flag(body, keys[i], false, refusal)) {
+            dpe_serve_refuse(refusal, 400, keys[i], "%s: not supported in a chat; leave it out",
+                             keys[i]);
         }
     }
 }
@@ -256,7 +297,8 @@ static bool make_sequence(const struct dpe_serve_world *world, struct dpe_serve_
     }
     sequence->request = request;
     sequence->prompt = prompt;
-    sequence->max_new = request->max_new >= 0 ? request->max_new : left;
+    sequence->max_new = request->max_new >= 0 ? request->max_new
+                                              : dpe_serve_world_room(world, (int64_t)prompt->n);
     sequence->plan =
         dpe_serve_world_choose(world, (int64_t)prompt->n + sequence->max_new);
     dpe_rng_seed(&sequence->rng, request->seed, (uint64_t)(index % request->n));
@@ -322,7 +364,12 @@ bool dpe_serve_request_parse(const struct dpe_serve_world *world, enum dpe_serve
     }
     snprintf(request->id, sizeof request->id, "%s-%016llx", prefixes[kind],
              (unsigned long long)random);
-    check_supported(body, refusal);
+    dpe_serve_check_supported(body, refusal);
+    if (kind == SERVE_CHAT) {
+        check_chat(body, refusal);
+    } else {
+        request->add_special = dpe_serve_flag(body, "add_special_tokens", true, refusal);
+    }
     parse_values(body, request, refusal);
     const char *stops = kind == SERVE_RULER ? "stop_words_list" : "stop";
     const json_t *given = json_object_get(body, stops);

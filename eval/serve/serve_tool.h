@@ -50,6 +50,8 @@ bool dpe_serve_encode(const struct dpe_serve_world *world, const json_t *text, c
 bool dpe_serve_request_parse(const struct dpe_serve_world *world, enum dpe_serve_kind kind,
                              const json_t *body, struct dpe_serve_request *request,
                              struct dpe_serve_refusal *refusal);
+/** Refuse members that would change the answer and are not supported. */
+bool dpe_serve_check_supported(const json_t *body, struct dpe_serve_refusal *refusal);
 void dpe_serve_request_free(struct dpe_serve_request *request);
 /** The prompt of a chat, rendered with the folder's template. */
 bool dpe_serve_chat_prompt(const struct dpe_serve_world *world, const json_t *body,
@@ -60,6 +62,14 @@ bool dpe_serve_chat_prompt(const struct dpe_serve_world *world, const json_t *bo
 /** The whole answer of a finished request. */
 json_t *dpe_serve_answer(const struct dpe_serve_world *world,
                          const struct dpe_serve_request *request);
+/** The prompt as it was given, for echo. */
+void dpe_serve_echo(const struct dpe_serve_world *world, const struct dpe_serve_sequence *sequence,
+                    struct dpe_text *text);
+/** The log-probabilities of the tokens first … end−1 of a sequence; null when they were not asked for.
+ *  A token whose bytes are no text by themselves (part of a character) is written "bytes:\\xf0\\x9f";
+ *  text_offset counts characters of the text of the choice. */
+json_t *dpe_serve_logprobs(const struct dpe_serve_world *world,
+                           const struct dpe_serve_sequence *sequence, int64_t first, int64_t end);
 /** What a streaming client has got of a sequence. */
 struct dpe_serve_sent {
     size_t bytes;

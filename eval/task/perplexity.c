@@ -39,7 +39,11 @@ static dpe_status take_book(struct ppl_task *task, size_t index, const struct dp
                             const struct dpe_tokenizer *tokenizer, struct dpe_error *err)
 {
     const struct dpe_ppl_options *options = &task->options;
-    const struct dpe_encode_options encode = {.add_special = true, .special = options->special};
+    const struct dpe_encode_options encode = {
+        .add_special = true,
+        .special = options->special,
+        .advice = "choose whether it is ordinary text (literal) or the token (parse) with "
+                  "--special-in-text (dpe-detect: --niah special=)"};
     struct dpe_tokens tokens = {0};
     dpe_status status = dpe_tokenizer_encode(tokenizer, book->text, book->n, &encode, &tokens, err);
     if (status != DPE_OK || tokens.n < (size_t)options->length) {

@@ -6,6 +6,8 @@
 
 #include <jansson.h>
 
+#include "engine/json/json_strict.h"
+
 /* Numbers that read back as the same double. */
 static const size_t json_flags = JSON_COMPACT | JSON_ENCODE_ANY | JSON_REAL_PRECISION(17);
 
@@ -227,11 +229,11 @@ static json_t *block(const struct dpe_table *table)
 dpe_status dpe_export_hf(const struct dpe_table *table, const char *config_json,
                          struct dpe_text *out, struct dpe_error *err)
 {
-    json_error_t why;
-    json_t *config = json_loads(config_json, JSON_REJECT_DUPLICATES, &why);
-    if (!json_is_object(config)) {
-        json_decref(config);
-        return dpe_fail(err, DPE_BAD_DATA, "config.json: line %d: %s", why.line, why.text);
+    json_t *config = NULL;
+    dpe_status status =
+        dpe_json_parse("config.json", config_json, strlen(config_json), &config, err);
+    if (status != DPE_OK) {
+        return status;
     }
     struct lines lines = {.out = out, .err = err};
     json_t *rope = block(table);

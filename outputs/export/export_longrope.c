@@ -9,6 +9,7 @@
 
 #include <jansson.h>
 
+#include "engine/json/json_strict.h"
 #include "engine/model/model.h"
 
 dpe_status dpe_rope_check_form(const struct dpe_table_values *values, const char *form, bool factors,
@@ -130,18 +131,13 @@ dpe_status dpe_export_longrope(const struct dpe_table_values *values, const char
     const struct dpe_model_options options = {.config_only = true};
     struct dpe_model *opened = NULL;
     struct dpe_rope_factors factors = {0};
-    json_error_t why;
+    json_t *root = NULL;
     json_t *rope = NULL;
     char *text = NULL;
-    json_t *root = json_loads(config_json, JSON_REJECT_DUPLICATES, &why);
     dpe_status status = dpe_model_open(model, &options, &opened, err);
-    if (status != DPE_OK) {
-        goto done;
-    }
-    if (!json_is_object(root)) {
-        status = dpe_fail(err, DPE_BAD_DATA, "%s/config.json: line %d: %s", model,
-                          root == NULL ? why.line : 1,
-                          root == NULL ? why.text : "expected an object");
+    if (status != DPE_OK ||
+        (status = dpe_json_parse("config.json", config_json, strlen(config_json), &root, err)) !=
+            DPE_OK) {
         goto done;
     }
     const struct dpe_config *config = dpe_model_config(opened);

@@ -40,6 +40,7 @@ mkdir "$work/empty" "$work/world"
 printf 'not json' >"$work/world/config.json"
 printf 'some words\n' >"$work/text.txt"
 printf 'no table' >"$work/norms.h5"
+printf 'a <|bos|> b\n' >"$work/special.txt"
 if [ -f "$here/$tool.errors" ]; then
     while IFS='|' read -r code words arguments; do
         case $code in '' | '#'*) continue ;; esac

@@ -34,7 +34,9 @@ enum {
 struct dpe_serve_arguments {
     struct dpe_tool_options tool;
     const char *model, *name, *method, *table, *host, *key_file, *chat_template;
+    const char *given; /**< --model as it was given; `model` is the folder or file that it means */
     int64_t trained_length, length, chunk, slots, queue, port;
+    int64_t answer_room;     /**< tokens; see dpe_serve_world_room */
     int64_t client_timeout;  /**< seconds */
     int64_t request_timeout; /**< seconds, 0: none */
     bool other_model;
@@ -67,6 +69,9 @@ dpe_status dpe_serve_world_open(const struct dpe_serve_arguments *args,
 void dpe_serve_world_close(struct dpe_serve_world *world);
 /** The index of the plan that a text of so many tokens is run with. */
 int64_t dpe_serve_world_choose(const struct dpe_serve_world *world, int64_t tokens);
+/** The most new tokens after a prompt of so many, when the client names no number: as many as the plan
+ *  for the prompt and args->answer_room together has length for, below 0 when the prompt is too long. */
+int64_t dpe_serve_world_room(const struct dpe_serve_world *world, int64_t prompt);
 
 /* ---------------------------------------------------------------------------------- requests */
 
@@ -116,6 +121,7 @@ struct dpe_serve_request {
     double temperature, top_p;
     uint64_t seed;
     bool echo, stream, usage, scored, ignore_eos;
+    bool add_special; /**< to prompts that are texts: what the tokenizer adds (BOS) */
     int64_t top; /**< alternatives in logprobs */
     char *stops[SERVE_MOST_STOPS];
     int64_t n_stops;

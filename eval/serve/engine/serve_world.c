@@ -88,6 +88,14 @@ int64_t dpe_serve_world_choose(const struct dpe_serve_world *world, int64_t toke
     return i;
 }
 
+int64_t dpe_serve_world_room(const struct dpe_serve_world *world, int64_t prompt)
+{
+    int64_t tokens = prompt + world->args->answer_room;
+    int64_t made_for = world->plans[dpe_serve_world_choose(world, tokens)].length;
+    int64_t end = tokens <= made_for && made_for < world->length ? made_for : world->length;
+    return end - prompt;
+}
+
 /* The first line of the key file, without white space around it. */
 static dpe_status read_key(struct dpe_serve_world *world, struct dpe_error *err)
 {
@@ -122,11 +130,11 @@ static dpe_status read_key(struct dpe_serve_world *world, struct dpe_error *err)
                             path);
 }
 
-/* The last part of the model's path. Answers are JSON, so what is not UTF-8 becomes \xNN. */
+/* The last part of the model's path as it was given (a snapshot of a cache is named by a hash). Answers are JSON, so what is not UTF-8 becomes \xNN. */
 static void name_model(struct dpe_serve_world *world)
 {
     int n = 0;
-    const char *name = dpe_folder_name(world->args->model, &n);
+    const char *name = dpe_folder_name(world->args->given, &n);
     char last[NAME_MAX + 1];
     snprintf(last, sizeof last, "%.*s", n, name);
     dpe_printable(last, world->last_part, sizeof world->last_part);

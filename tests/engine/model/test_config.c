@@ -21,7 +21,7 @@ static const struct {
     {{"head_dim", "0"}, "head_dim: expected an integer from 1"},
     {{"head_dim", "-2"}, "head_dim: expected an integer from 1"},
     {{"head_dim", "1000000000000"}, "head_dim: expected an integer from 1"},
-    {{"head_dim", "9223372036854775808"}, "too big integer"},
+    {{"head_dim", "9223372036854775808"}, "head_dim: expected an integer from 1 to 2048, found 9.2"},
     {{"head_dim", "\"32\""}, "head_dim: expected an integer from 1 to 2048, found \"32\""},
     {{"head_dim", "2.0"}, "head_dim: expected an integer"},
     {{"head_dim", "[2]"}, "head_dim: expected an integer"},
@@ -231,6 +231,29 @@ static void what_is_absent_has_the_family_s_meaning(void **state)
     };
     write_config(&folder, mistral, 4);
     expect_open(&folder, "mistral", DPE_BAD_DATA, "num_key_value_heads", "found nothing");
+    folder_remove(&folder);
+}
+
+/* Libraries in Python write integers of any size: such a member is no reason to refuse a file, and
+ * digits in a string or a real number stay as they are. */
+static void large_integers_are_numbers(void **state)
+{
+    (void)state;
+    struct model_folder folder = folder_make();
+    const struct config_member members[] = {
+        {"model_max_length", "1000000000000000019884624838656"},
+        {"escapes\\\\", "\"\\\"999999999999999999999\""},
+        {"list", "[-1000000000000000019884624838656, 9223372036854775807]"},
+        {"rope_theta", "1234567890123456789012345678901e-26"},
+        {"rms_norm_eps", "0.0000099999999999999999999999999"},
+    };
+    write_config(&folder, members, sizeof members / sizeof members[0]);
+    struct dpe_config config = read_config(&folder);
+    assert_int_equal(config.head_dim, 2);
+    assert_true(config.rope.theta == 1234567890123456789012345678901e-26);
+    const struct config_member theta = {"rope_theta", "10000000000000000000000"};
+    write_config(&folder, &theta, 1);
+    assert_true(read_config(&folder).rope.theta == 1e22);
     folder_remove(&folder);
 }
 
@@ -444,6 +467,7 @@ int main(void)
         cmocka_unit_test(wrong_rotations),
         cmocka_unit_test(files_that_are_not_a_configuration),
         cmocka_unit_test(what_is_absent_has_the_family_s_meaning),
+        cmocka_unit_test(large_integers_are_numbers),
         cmocka_unit_test(sliding_windows),
         cmocka_unit_test(families_and_their_keys),
         cmocka_unit_test(branches_and_their_keys),

@@ -238,6 +238,48 @@ static void shapes_decode_like_the_reference(void **state)
     assert_int_equal(bad, 0);
 }
 
+/* The bytes of the tokens of a text, one after another, are the text: characters of several tokens
+ * included, and with the space that the beginning of a text loses. */
+static void bytes_of_tokens_make_the_text(void **state)
+{
+    (void)state;
+    static const char names[] = " llama3 qwen2 smollm2 gpt2_prefix spm_prepend spm_metaspace gemma ";
+    size_t i = 0, j = 0, k = 0;
+    json_t *shape = NULL, *row = NULL, *id = NULL;
+    int rows = 0, spaces = 0;
+    json_array_foreach(json_object_get(golden, "shapes"), i, shape)
+    {
+        char name[64];
+        snprintf(name, sizeof name, " %s ", json_string_value(json_object_get(shape, "name")));
+        if (strstr(names, name) == NULL) {
+            continue;
+        }
+        struct dpe_tokenizer *tokenizer = open_shape(shape);
+        json_array_foreach(json_object_get(shape, "decode"), j, row)
+        {
+            const json_t *shown = json_array_get(row, 1);
+            struct dpe_text text = {0};
+            if (strstr(json_string_value(shown), "\xef\xbf\xbd") != NULL) {
+                continue;
+            }
+            json_array_foreach(json_array_get(row, 0), k, id)
+            {
+                assert_int_equal(dpe_tokenizer_bytes(tokenizer, (int32_t)json_integer_value(id),
+                                                     false, &text, NULL),
+                                 DPE_OK);
+            }
+            size_t lost = text.n - json_string_length(shown);
+            assert_true(lost == 0 || (lost == 1 && text.bytes[0] == ' '));
+            assert_memory_equal(text.bytes + lost, json_string_value(shown), text.n - lost);
+            dpe_text_free(&text);
+            spaces += lost > 0;
+            rows++;
+        }
+        dpe_tokenizer_close(tokenizer);
+    }
+    assert_true(rows > 50 && spaces > 0);
+}
+
 static uint64_t fold(const struct dpe_tokens *tokens)
 {
     uint64_t h = 0xcbf29ce484222325u;
@@ -494,6 +536,7 @@ int main(void)
         cmocka_unit_test(shapes_encode_like_the_reference),
         cmocka_unit_test(invalid_utf8_is_refused_or_replaced),
         cmocka_unit_test(shapes_decode_like_the_reference),
+        cmocka_unit_test(bytes_of_tokens_make_the_text),
         cmocka_unit_test(long_words_are_encoded),
         cmocka_unit_test(special_text_follows_the_policy),
         cmocka_unit_test(small_questions),

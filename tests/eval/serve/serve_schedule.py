@@ -6,6 +6,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -104,6 +105,23 @@ def test_end():
             raise AssertionError("it still listens")
         except (ConnectionError, http.client.HTTPException):
             pass
+    with serve("--method", "self-extend", "-l", "8k") as server:
+        connection, response = begin(server, LONG)
+        open_already = server.connect()
+        open_already.connect()
+        server.process.send_signal(signal.SIGTERM)
+        try:
+            while True:
+                with socket.create_connection(("127.0.0.1", server.port)):
+                    time.sleep(0.05)
+        except ConnectionRefusedError:
+            pass
+        open_already.request("POST", "/v1/completions", "{}")
+        assert open_already.getresponse().status == 503, "it refuses while it still answers"
+        open_already.close()
+        response.close()
+        connection.close()
+        assert server.process.wait() == 0
 
 
 def test_key():
@@ -142,6 +160,20 @@ def test_table():
             "prompt": "Once upon a time", "max_tokens": (8, 500)[i % 2], "temperature": 0, "stop": ["."]}))
         assert [answer["dpe"]["length"] for answer in both] == [256, 512, 256, 512]
         server.refused(400, "/v1/completions", {"prompt": "Once", "max_tokens": 1024})
+    # A chat that names no number of tokens: the entry for the prompt and a room, which the answer may fill.
+    chat = os.path.join(work, "plain.txt")
+    with open(chat, "w", encoding="utf-8") as file:
+        file.write("{prompt}")
+    for more, lengths in ((("--answer-room", 64), (256, 256, 512, 1024)), ((), (1024,)),
+                          (("--answer-room", 300, "-l", 900), (512, 512, 900)), (("-l", 300), (300,)), (("-l", 1200), (1024,))):
+        with serve("--table", table, "--chat-template", chat, *more) as server:
+            for words, length in zip((2, 120, 240, 480), lengths):
+                answer = server.ask("/v1/chat/completions", {"messages": [{"role": "user", "content": "a " * words}],
+                                                             "temperature": 0, "ignore_eos": True})
+                assert answer["usage"]["total_tokens"] == length, (more, words, answer["usage"], length)
+                assert answer["choices"][0]["finish_reason"] == "length"
+                entry = 256 if length == 256 else 512 if length in (300, 512) else 1024
+                assert answer["dpe"]["length"] == entry, (more, words, answer["dpe"])
 
 
 CHAT = ("{{ bos_token }}{% for m in messages %}{% if m.role not in ['system', 'user', 'assistant'] %}"

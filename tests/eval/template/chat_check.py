@@ -36,7 +36,10 @@ with tempfile.TemporaryDirectory() as work:
         if name.endswith((".json", ".safetensors")):
             os.symlink(os.path.join(reference, name), os.path.join(model, name))
     template = os.path.join(model, "chat_template.jinja")
+    plain_template = os.path.join(work, "turns.jinja")
     with open(template, "w", encoding="utf-8") as f:
+        f.write(TEMPLATE)
+    with open(plain_template, "w", encoding="utf-8") as f:
         f.write(TEMPLATE)
 
     two = tool("dpe-run", "-m", model, "--chat", "-n", "4", text="Who is it?\n\nAnd who else?\n")
@@ -57,7 +60,8 @@ with tempfile.TemporaryDirectory() as work:
     if system[1] != plain[1] or system[0] != 0:
         failures += 1
         print("the system message comes first:", system, plain)
-    expect("special tokens", tool("dpe-run", "-m", model, "--chat", "-p", "a <|bos|> b"), 65, err="special token")
+    expect("special tokens", tool("dpe-run", "-m", model, "--chat", "-p", "a <|bos|> b"), 65,
+           err='message: byte 2: the text contains the special token "<|bos|>"; --special-in-text parse makes it the token')
     expect("special tokens, parsed", tool("dpe-run", "-m", model, "--chat", "-n", "2", "--special-in-text", "parse",
                                           "-p", "a <|bos|> b"), 0)
     expect("no message", tool("dpe-run", "-m", model, "--chat"), 65, err="found none")
@@ -104,6 +108,36 @@ with tempfile.TemporaryDirectory() as work:
         if a.read() != b.read():
             failures += 1
             print("the hf form holds the whole table")
+    # A conversation runs with the entry for what it has and may become, and unchanged up to the trained length of 256.
+    ladder = os.path.join(work, "ladder.h5")
+    longer = [word.replace("512", "1024") for word in sweep[:-1]] + [os.path.join(work, "longer.h5"), "--chat-template", "none"]
+    expect("1024", tool("dpe-detect", *longer), 0)
+    for source, entry in (("t.h5", "512.h5"), ("longer.h5", "1024.h5")):
+        expect("its entry", tool("dpe-export", os.path.join(work, source), "-o", os.path.join(work, entry)), 0)
+    expect("both", tool("dpe-export", "--join", *(os.path.join(work, f"{n}.h5") for n in (512, 1024)), "-o", ladder), 0)
+    for what in (("--table", ladder), ("--method", "select:k=8,block=16,over=table:" + ladder)):
+        chat = ("dpe-run", "-m", model, "--chat", "--chat-template", plain_template, *what)
+        for new, entry in ((8, "none: the model is run unchanged"), (300, "for 512 tokens"), (600, "for 1024 tokens")):
+            got = tool(*chat, "-p", "Who is it?", "-n", str(new), "--time-budget", "0.01")
+            if "entry: " + entry not in got[2] or "may pass" in got[2]:
+                failures += 1
+                print(f"the entry for {new} new tokens, expected {entry}:", got[2])
+        turns = tool(*chat, "-n", "100", text="Who is it?\n" * 9)
+        entries = [line.split("entry: ")[1].split(":")[0].split(" tokens")[0]
+                   for line in turns[2].splitlines() if "entry: " in line]
+        if turns[0] != 0 or entries != ["none", "for 512", "for 1024"]:
+            failures += 1
+            print("one entry after another:", entries, turns)
+    first = tool(*chat, "-p", "Who is it?", "-n", "8", "--quiet")
+    unchanged = tool("dpe-run", "-m", model, "--chat", "--chat-template", plain_template, "-p", "Who is it?", "-n", "8",
+                     "--quiet")
+    expect("unchanged", first, 0, out=unchanged[1])
+    for method, told in ((("--method", "yarn"), False), ((), True)):
+        got = tool("dpe-run", "-m", model, "--chat", "--chat-template", plain_template, *method, "-p", "Who is it?",
+                   "--time-budget", "0.01")
+        if told != ("may pass the model's trained length of 256 tokens; --table or --method" in got[2]):
+            failures += 1
+            print("a method that makes it longer is not asked for:", method, got)
     begun = sweep[:-1] + [os.path.join(work, "begun.h5"), "--samples", "4", "--time-budget", "0.001", "--chat-template", "none"]
     expect("a sweep that is stopped", tool("dpe-detect", *begun), 75)
     for command in (("dpe-export", begun[begun.index("-o") + 1], "-o", os.path.join(work, "c.json")),
@@ -121,12 +155,15 @@ with tempfile.TemporaryDirectory() as work:
     for path in (cache, cache + "/", os.path.dirname(one), one):
         expect("its only snapshot", info(path), 0, out="folder          " + one)
     expect("its tokenizer", tool("dpe-run", "-m", cache, "--tokenize", "-p", "x"), 0)
+    bench = ("-l", "16", "--new", "1", "--repeats", "1", "--method", "rope")
+    expect("its speed", tool("dpe-bench", "--shape", cache, *bench), 0)
     os.symlink(reference, one + "4")
     expect("two snapshots", info(cache), 66, err="with 2 snapshots; give the one you mean")
     gguf = os.path.join(work, "model.gguf")
     with open(gguf, "wb") as f:
         f.write(b"GGUF\x03\0\0\0")
     expect("half a GGUF file", info(gguf), 65, err=gguf + ": its header does not end")
+    expect("a folder with one", tool("dpe-bench", "--shape", work, *bench), 65, err=gguf + ": its header does not end")
     expect("a folder with one", info(work), 65, err=gguf + ": its header does not end")
     expect("its tokenizer", tool("dpe-run", "-m", gguf, "--tokenize", "-p", "x"), 65, err="its header does not end")
     hub = "hf download org/some-model --local-dir some-model, then -m some-model"

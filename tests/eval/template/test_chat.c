@@ -146,12 +146,12 @@ static void conversations_are_rendered(void **state)
     assert_int_equal(dpe_chat_open(path, folder, &chat, &err), DPE_OK);
     assert_string_equal(dpe_chat_source(chat), path);
     assert_string_equal(dpe_chat_end(chat), "</s>");
-    assert_int_equal(dpe_chat_render(chat, messages, false, &now, &out, &err), DPE_OK);
+    assert_int_equal(dpe_chat_render(chat, messages, false, NULL, &now, &out, &err), DPE_OK);
     assert_string_equal(out.bytes, "u:Hi;a:Ho;2026False");
     dpe_chat_close(chat);
     snprintf(path, sizeof path, "%s", put("plain.txt", "<u>{prompt}<a>"));
     assert_int_equal(dpe_chat_open(path, folder, &chat, &err), DPE_OK);
-    assert_int_equal(dpe_chat_render(chat, messages, true, NULL, &out, &err), DPE_BAD_DATA);
+    assert_int_equal(dpe_chat_render(chat, messages, true, NULL, NULL, &out, &err), DPE_BAD_DATA);
     assert_non_null(strstr(err.text, "room for one message"));
     dpe_chat_close(chat);
     dpe_text_free(&out);

@@ -1,0 +1,275 @@
+/* Log-probabilities in the form of OpenAI's interface: tokens as texts, and where they begin. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/unicode/unicode.h"
+#include "eval/serve/serve_tool.h"
+
+static json_t *number(double value)
+{
+    return isfinite(value) ? json_real(value) : json_null();
+}
+
+static void bytes_of(const struct dpe_serve_world *world, int32_t id, bool skip_special,
+                     struct dpe_text *bytes)
+{
+    bytes->n = 0;
+    dpe_tokenizer_bytes(world->tokenizer, id, skip_special, bytes, NULL);
+}
+
+/* The text of one token. Part of a character is none (nor is a NUL, with which a key would end):
+ * "bytes:\xf0\x9f", so that different tokens have different names. */
+static json_t *name_of(const struct dpe_text *bytes)
+{
+    if (dpe_utf8_check(bytes->bytes, bytes->n) == bytes->n &&
+        memchr(bytes->bytes, '\0', bytes->n) == NULL) {
+        return json_stringn(bytes->bytes, bytes->n);
+    }
+    struct dpe_text name = {0};
+    dpe_text_append(&name, "bytes:", 6, NULL);
+    for (size_t i = 0; i < bytes->n; i++) {
+        char code[8];
+        int n = snprintf(code, sizeof code, "\\x%02x", (unsigned)(unsigned char)bytes->bytes[i]);
+        dpe_text_append(&name, code, (size_t)n, NULL);
+    }
+    json_t *made = json_stringn(name.bytes, name.n);
+    dpe_text_free(&name);
+    return made;
+}
+
+static json_t *token_text(const struct dpe_serve_world *world, int32_t id)
+{
+    struct dpe_text bytes = {0};
+    bytes_of(world, id, false, &bytes);
+    json_t *made = bytes.bytes != NULL ? name_of(&bytes) : json_string("");
+    dpe_text_free(&bytes);
+    return made;
+}
+
+/* --------------------------------------------------------------------------------------- places */
+
+/* The characters of a text that comes in pieces of bytes. What is not UTF-8 counts as the U+FFFD that
+ * it is shown as; the beginning of a character waits for the rest. */
+struct counted {
+    int64_t characters;
+    struct dpe_text waiting;
+};
+
+static void count(struct counted *counted, const char *bytes, size_t n)
+{
+    struct dpe_text *text = &counted->waiting;
+    dpe_text_append(text, bytes, n, NULL);
+    size_t at = 0;
+    while (at < text->n) {
+        size_t good = at + dpe_utf8_check(text->bytes + at, text->n - at);
+        for (; at < good; at++) {
+            counted->characters += ((unsigned char)text->bytes[at] & 0xc0) != 0x80;
+        }
+        if (at < text->n) {
+            size_t bad = dpe_utf8_bad_length(text->bytes + at, text->n - at);
+            unsigned char lead = (unsigned char)text->bytes[at];
+            if (at + bad == text->n && lead >= 0xc2 && lead <= 0xf4) {
+                break;
+            }
+            at += bad;
+            counted->characters++;
+        }
+    }
+    if (at > 0) {
+        memmove(text->bytes, text->bytes + at, text->n - at);
+        text->n -= at;
+    }
+}
+
+static int64_t count_characters(const struct dpe_text *text)
+{
+    struct counted counted = {0};
+    if (text->n > 0) {
+        count(&counted, text->bytes, text->n);
+    }
+    dpe_text_free(&counted.waiting);
+    return counted.characters;
+}
+
+/* Leave out what a text that begins with this token loses of it: the space that stands for the
+ * beginning of a text in vocabularies like Llama 2's. */
+static void cut_first(const struct dpe_serve_world *world, int32_t id, struct dpe_text *bytes)
+{
+    struct dpe_text alone = {0};
+    dpe_tokenizer_decode(world->tokenizer, &id, 1, false, &alone, NULL);
+    size_t lost = bytes->n > alone.n ? bytes->n - alone.n : 0;
+    if (lost > 0 && memcmp(bytes->bytes + lost, alone.bytes, alone.n) == 0) {
+        memmove(bytes->bytes, bytes->bytes + lost, alone.n);
+        bytes->n = alone.n;
+    }
+    dpe_text_free(&alone);
+}
+
+/* Where the tokens of a text begin, which begins at `from` itself: the first `silent` have no part in
+ * it, and with skip_special no special token has. */
+static void place(const struct dpe_serve_world *world, const struct dpe_serve_score *scores,
+                  int64_t n, int64_t silent, bool skip_special, int64_t from, int64_t *places)
+{
+    struct counted counted = {.characters = from};
+    struct dpe_text bytes = {0};
+    bool begun = false;
+    for (int64_t i = 0; i < n; i++) {
+        places[i] = counted.characters;
+        bytes_of(world, scores[i].id, skip_special, &bytes);
+        if (i < silent || bytes.n == 0) {
+            continue;
+        }
+        if (!begun) {
+            cut_first(world, scores[i].id, &bytes);
+        }
+        begun = true;
+        count(&counted, bytes.bytes, bytes.n);
+    }
+    dpe_text_free(&bytes);
+    dpe_text_free(&counted.waiting);
+}
+
+static void clamp(int64_t *places, int64_t n, int64_t most)
+{
+    for (int64_t i = 0; i < n; i++) {
+        places[i] = places[i] < most ? places[i] : most;
+    }
+}
+
+void dpe_serve_echo(const struct dpe_serve_world *world, const struct dpe_serve_sequence *sequence,
+                    struct dpe_text *text)
+{
+    const struct dpe_serve_request *request = sequence->request;
+    int64_t i = sequence->prompt - request->prompts;
+    if (request->texts[i] != NULL) {
+        dpe_text_append(text, request->texts[i], request->text_bytes[i], NULL);
+    } else {
+        dpe_tokenizer_decode(world->tokenizer, sequence->prompt->ids, sequence->prompt->n, true,
+                             text, NULL);
+    }
+}
+
+/* Of all tokens with scores, in the text of the choice. */
+static void place_all(const struct dpe_serve_world *world, const struct dpe_serve_sequence *sequence,
+                      int64_t n, int64_t *places)
+{
+    const struct dpe_serve_request *request = sequence->request;
+    int64_t n_prompt = request->echo ? (int64_t)sequence->prompt->n : 0;
+    n_prompt = n_prompt < n ? n_prompt : n;
+    int64_t begin = 0;
+    if (request->echo) {
+        struct dpe_text shown = {0};
+        dpe_serve_echo(world, sequence, &shown);
+        begin = count_characters(&shown);
+        dpe_text_free(&shown);
+        /* A prompt that came as text is shown as it came: with the special tokens that it spells, and
+         * without those that the tokenizer adds. */
+        bool as_text = request->texts[sequence->prompt - request->prompts] != NULL;
+        place(world, sequence->scores, n_prompt,
+              as_text && request->add_special ? dpe_tokenizer_prefix_size(world->tokenizer) : 0,
+              !as_text, 0, places);
+        clamp(places, n_prompt, begin);
+    }
+    place(world, sequence->scores + n_prompt, n - n_prompt, 0, true, begin, places + n_prompt);
+    if (sequence->finish != NULL) {
+        /* A stop string ends the text before the last tokens. */
+        clamp(places, n, begin + count_characters(&sequence->text));
+    }
+}
+
+/* ---------------------------------------------------------------------------------------- lists */
+
+/* The likeliest tokens by name, and the token itself. Different tokens may still have one name (bytes
+ * and a letter): the value is that of the token itself, else of the likelier one. */
+static json_t *tops_of(const struct dpe_serve_world *world,
+                       const struct dpe_serve_sequence *sequence, int64_t i, const json_t *text)
+{
+    const struct dpe_serve_score *score = &sequence->scores[i];
+    int64_t n_top = sequence->request->top;
+    if (!isfinite(score->logprob)) {
+        return json_null();
+    }
+    json_t *top = json_object();
+    for (int64_t t = 0; t < n_top; t++) {
+        const struct dpe_serve_score *other = &sequence->tops[i * n_top + t];
+        json_t *key = other->id >= 0 ? token_text(world, other->id) : NULL;
+        if (key != NULL && json_object_get(top, json_string_value(key)) == NULL) {
+            json_object_set_new(top, json_string_value(key), number(other->logprob));
+        }
+        json_decref(key);
+    }
+    if (n_top > 0) {
+        json_object_set_new(top, json_string_value(text), number(score->logprob));
+    }
+    return top;
+}
+
+/* Of a completion: lists by token; top_logprobs has the token itself too. */
+static json_t *lists(const struct dpe_serve_world *world,
+                     const struct dpe_serve_sequence *sequence, int64_t first, int64_t end)
+{
+    json_t *tokens = json_array();
+    json_t *logprobs = json_array();
+    json_t *tops = json_array();
+    json_t *offsets = json_array();
+    int64_t *places = dpe_alloc((size_t)end, sizeof *places);
+    if (places != NULL) {
+        place_all(world, sequence, end, places);
+    }
+    for (int64_t i = first; i < end && places != NULL; i++) {
+        json_t *text = token_text(world, sequence->scores[i].id);
+        json_array_append_new(tops, tops_of(world, sequence, i, text));
+        json_array_append_new(tokens, text);
+        json_array_append_new(logprobs, number(sequence->scores[i].logprob));
+        json_array_append_new(offsets, json_integer((json_int_t)places[i]));
+    }
+    free(places);
+    return json_pack("{s:o,s:o,s:o,s:o}", "tokens", tokens, "token_logprobs", logprobs,
+                     "top_logprobs", tops, "text_offset", offsets);
+}
+
+static json_t *item(const struct dpe_serve_world *world, const struct dpe_serve_score *score)
+{
+    struct dpe_text bytes = {0};
+    bytes_of(world, score->id, false, &bytes);
+    json_t *list = json_array();
+    for (size_t i = 0; i < bytes.n; i++) {
+        json_array_append_new(list, json_integer((unsigned char)bytes.bytes[i]));
+    }
+    dpe_text_free(&bytes);
+    return json_pack("{s:o,s:o,s:o}", "token", token_text(world, score->id), "logprob",
+                     number(score->logprob), "bytes", list);
+}
+
+/* Of a chat: a list of objects. */
+static json_t *items(const struct dpe_serve_world *world,
+                     const struct dpe_serve_sequence *sequence, int64_t first, int64_t end)
+{
+    json_t *content = json_array();
+    int64_t n_top = sequence->request->top;
+    for (int64_t i = first; i < end; i++) {
+        json_t *made = item(world, &sequence->scores[i]);
+        json_t *top = json_array();
+        for (int64_t t = 0; t < n_top; t++) {
+            const struct dpe_serve_score *other = &sequence->tops[i * n_top + t];
+            if (other->id >= 0) {
+                json_array_append_new(top, item(world, other));
+            }
+        }
+        json_object_set_new(made, "top_logprobs", top);
+        json_array_append_new(content, made);
+    }
+    return json_pack("{s:o}", "content", content);
+}
+
+json_t *dpe_serve_logprobs(const struct dpe_serve_world *world,
+                           const struct dpe_serve_sequence *sequence, int64_t first, int64_t end)
+{
+    if (!sequence->request->scored) {
+        return json_null();
+    }
+    return sequence->request->kind == SERVE_CHAT ? items(world, sequence, first, end)
+                                                 : lists(world, sequence, first, end);
+}

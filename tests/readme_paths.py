@@ -1,0 +1,42 @@
+#!/usr/bin/env python3
+"""readme_paths.py ROOT: every path that a README names is there. A link is relative to its README; a source file in
+backquotes may be named by the end of its path, and in a row of a table that begins with a folder it lies in it."""
+import fnmatch
+import os
+import re
+import sys
+
+root = os.path.abspath(sys.argv[1])
+SOURCE = re.compile(r"[\w./*-]+\.(?:c|h|cu|cuh|py|sh|cmake|html)")
+FOREIGN = {"pred/call_api.py"}  # of programs that are described
+tree = set()
+for folder, folders, names in os.walk(root):
+    folders[:] = [name for name in folders if not name.startswith((".", "build", "__pycache__"))]
+    tree.update(os.path.relpath(os.path.join(folder, name), root) for name in folders + names)
+
+
+def named(path, below):
+    """Whether a file of the tree below this folder has such an end of its path."""
+    return any((name.startswith(below + os.sep) or below == ".") and
+               fnmatch.fnmatch("/" + name, "*/" + path) for name in tree)
+
+
+wrong = []
+readmes = sorted(name for name in tree if os.path.basename(name) == "README.md")
+for readme in readmes:
+    here = os.path.dirname(readme)
+    with open(os.path.join(root, readme), encoding="utf-8") as file:
+        for number, line in enumerate(file, 1):
+            row = re.match(r"\| `([\w/]+)/` \|", line)
+            folder = os.path.normpath(os.path.join(here, row.group(1))) if row else "."
+            quoted = re.findall(r"`([^`\s]+)`", line)
+            links = [link for link in re.findall(r"\]\(([^)#\s]+)", line) if "://" not in link]
+            links += [path for path in quoted if path.startswith(".") and SOURCE.fullmatch(path)]
+            missing = [link for link in links if not os.path.exists(os.path.join(root, here, link))]
+            if row and not os.path.isdir(os.path.join(root, folder)):
+                missing.append(row.group(1) + "/")
+            missing += [path for path in quoted if SOURCE.fullmatch(path) and not path.startswith(".") and
+                        path not in FOREIGN and not named(path, folder)]
+            wrong += [f"{readme}:{number}: {path}: expected a file or folder of the tree, found none" for path in missing]
+print("\n".join(wrong))
+sys.exit(1 if wrong or len(readmes) < 10 else 0)
