@@ -98,7 +98,7 @@ mpi 1 "$bin/dpe-detect" $sweep -o "$work/x.h5" : \
     -n 1 "$bin/dpe-detect" $sweep -o "$work/x.h5" --model "$work/none" >"$work/out" 2>"$work/err"
 code=$?
 [ $code = 66 ] || fail "no model: expected exit 66, got $code: $(cat "$work/err")"
-grep -q "rank 1 on .*none/config.json" "$work/err" || fail "no model: $(cat "$work/err")"
+grep -q "rank 1 on .*/none: cannot be opened" "$work/err" || fail "no model: $(cat "$work/err")"
 mpi 1 "$bin/dpe-detect" $sweep -o "$work/x.h5" : \
     -n 1 "$bin/dpe-detect" $sweep -o "$work/x.h5" --samples 7 >"$work/out" 2>"$work/err"
 code=$?

@@ -108,7 +108,8 @@ def test_end():
     with serve("--method", "self-extend", "-l", "8k") as server:
         connection, response = begin(server, LONG)
         open_already = server.connect()
-        open_already.connect()
+        open_already.request("GET", "/health")
+        open_already.getresponse().read()
         server.process.send_signal(signal.SIGTERM)
         try:
             while True:

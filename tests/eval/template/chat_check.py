@@ -169,5 +169,5 @@ with tempfile.TemporaryDirectory() as work:
     hub = "hf download org/some-model --local-dir some-model, then -m some-model"
     expect("hub", info("org/some-model"), 66, err=hub)
     expect("hub", tool("dpe-detect", *sweep[2:], "-m", "org/some-model"), 66, err=hub)
-    expect("a path", info("./org/some-model"), 66, err="config.json: cannot be opened")
+    expect("a path", info("./org/some-model"), 66, err="./org/some-model: cannot be opened")
 sys.exit(1 if failures else 0)
