@@ -82,6 +82,9 @@ bool dpe_calibrate_sweep_argv(const struct batch *batch, const char *output, str
     dpe_calibrate_argv_add_number(argv, "--trained-length", args->job.trained_length, 1);
     dpe_calibrate_argv_add_pair(argv, "--output", output);
     dpe_calibrate_argv_add_handed(argv, args, CALIBRATE_SWEEP);
+    if (batch->entry->temperature[0] != '\0') { /* after "--temperature auto", if that was given */
+        dpe_calibrate_argv_add_pair(argv, "--temperature", batch->entry->temperature);
+    }
     return add_common(batch, argv);
 }
 

@@ -5,6 +5,7 @@
 
 #include "detect/calibrate/calibrate_tool.h"
 #include "detect/sweep/grid.h"
+#include "engine/plan/plan.h"
 #include "outputs/h5/h5.h"
 
 dpe_status dpe_calibrate_entries(struct batch *batch, int64_t trained_length, struct dpe_error *err)
@@ -55,6 +56,7 @@ struct shorter {
     int64_t *chosen;  /* [n_groups], −1: none */
     uint8_t *informs; /* [n_groups] */
     int64_t n_groups;
+    struct dpe_temperature temperature; /* of its table */
 };
 
 static dpe_status get_list(struct dpe_h5 *table, const char *name, enum dpe_column_type type,
@@ -82,6 +84,34 @@ static dpe_status get_one(struct dpe_h5 *table, const char *name, int64_t *value
     return status;
 }
 
+/* A table without a temperature has none of these. */
+static dpe_status get_temperature(struct dpe_h5 *table, struct dpe_temperature *temperature,
+                                  struct dpe_error *err)
+{
+    *temperature = dpe_temperature_none;
+    const struct {
+        const char *name;
+        double *value;
+    } numbers[] = {
+        {"/table/logit_scale", &temperature->logit_scale},
+        {"/table/log_n_length", &temperature->log_n_length},
+        {"/table/log_n_power", &temperature->log_n_power},
+        {"/table/log_n_decay", &temperature->log_n_decay},
+    };
+    dpe_status status = DPE_OK;
+    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0] && status == DPE_OK; i++) {
+        if (dpe_h5_has(table, numbers[i].name)) {
+            void *data = NULL;
+            int rank = 0;
+            int64_t dims[5] = {0};
+            status = dpe_h5_get(table, numbers[i].name, DPE_COL_F64, &data, &rank, dims, err);
+            *numbers[i].value = status == DPE_OK && rank == 0 ? *(const double *)data : 0.0;
+            free(data);
+        }
+    }
+    return status == DPE_OK ? dpe_temperature_check(temperature, err) : status;
+}
+
 static dpe_status read_shorter(const char *path, struct shorter *shorter, struct dpe_error *err)
 {
     struct dpe_h5 *table = NULL;
@@ -91,7 +121,8 @@ static dpe_status read_shorter(const char *path, struct shorter *shorter, struct
     if (status != DPE_OK) {
         return status;
     }
-    if ((status = get_one(table, "/table/trained_length", &shorter->trained, err)) != DPE_OK) {
+    if ((status = get_one(table, "/table/trained_length", &shorter->trained, err)) != DPE_OK ||
+        (status = get_temperature(table, &shorter->temperature, err)) != DPE_OK) {
         goto done;
     }
     status =
@@ -158,12 +189,25 @@ static void limit_lengths(const struct calibrate_arguments *args, const struct s
     }
 }
 
+/* Around the temperature that suits the shorter entry, where a search is asked for. */
+static void limit_temperature(const struct calibrate_arguments *args, const struct shorter *shorter,
+                              struct entry *entry)
+{
+    const char *given = dpe_calibrate_value(args, "--temperature");
+    char text[160];
+    entry->temperature[0] = '\0';
+    if ((given == NULL || strcmp(given, "auto") == 0) &&
+        !dpe_temperature_is_none(&shorter->temperature)) {
+        dpe_temperature_text(&shorter->temperature, text);
+        snprintf(entry->temperature, sizeof entry->temperature, "auto:%s", text);
+    }
+}
+
 dpe_status dpe_calibrate_start(struct batch *batch, struct dpe_error *err)
 {
     struct entry *entry = batch->entry;
     const char *given = dpe_calibrate_value(batch->args, "--lengths");
-    if (entry == batch->entries || batch->args->scratch ||
-        (given != NULL && strcmp(given, "auto") != 0)) {
+    if (entry == batch->entries || batch->args->scratch) {
         return DPE_OK;
     }
     struct shorter shorter = {.length = entry[-1].length};
@@ -171,11 +215,18 @@ dpe_status dpe_calibrate_start(struct batch *batch, struct dpe_error *err)
     dpe_status status = path != NULL ? read_shorter(path, &shorter, err)
                                      : dpe_fail(err, DPE_NO_MEMORY, "out of memory for a path");
     if (status == DPE_OK) {
+        limit_temperature(batch->args, &shorter, entry);
+    }
+    if (status == DPE_OK && (given == NULL || strcmp(given, "auto") == 0)) {
         limit_lengths(batch->args, &shorter, entry);
         dpe_log_info("%lld tokens: detecting lengths %s (%s)", (long long)entry->length,
                      entry->lengths[0] != '\0' ? entry->lengths : "auto",
                      entry->lengths[0] != '\0' ? "near those that the shorter entry chose"
                                                : "the shorter entry has no choice");
+    }
+    if (status == DPE_OK && entry->temperature[0] != '\0') {
+        dpe_log_info("%lld tokens: temperature %s, the shorter entry's", (long long)entry->length,
+                     entry->temperature);
     }
     free(shorter.chosen);
     free(shorter.informs);

@@ -79,8 +79,8 @@ static const struct argp_option options_table[] = {
      1},
     {"output", 'o', "DIR", DPE_BASIC, "Folder for all results; run the same command to continue", 1},
     {"start", KEY_START, "shorter|scratch", 0,
-     "Detecting lengths that a longer entry tries: those near the ones that the shorter entry "
-     "chose (default), or all",
+     "Detecting lengths and temperatures that a longer entry tries: those near the ones that the "
+     "shorter entry chose (default), or all",
      1},
     {"launch", KEY_LAUNCH, "COMMAND", 0,
      "Start the measuring tools as several ranks, e.g. --launch 'mpirun -n 8'", 1},

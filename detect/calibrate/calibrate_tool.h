@@ -67,7 +67,8 @@ struct entry {
     char folder[24]; /**< "", or "1024/": stands before the names of its files */
     struct dpe_detect_top_k pairs;
     char k[32];        /**< --top-k of its table: what was given, or chosen */
-    char lengths[512]; /**< --lengths of its sweep, where the shorter entry limits them; "": not */
+    char lengths[512];     /**< --lengths of its sweep, where the shorter entry limits them; "": not */
+    char temperature[168]; /**< --temperature of it, around the shorter entry's; "": as given */
 };
 
 /** A batch: the arguments and what is derived from them. */
@@ -90,11 +91,12 @@ struct batch {
  *  model is run unchanged. */
 dpe_status dpe_calibrate_entries(struct batch *batch, int64_t trained_length,
                                  struct dpe_error *err);
-/** Set entry->lengths from the detection of the next shorter entry (DIR/LENGTH/detect.h5): of the
- *  lengths that `auto` tries, the largest (not scaled), those that were chosen there, and those
- *  within a factor of two of a length chosen there for a group whose lengths differ beyond noise.
- *  Leaves it "" for the first entry, with --lengths or --start scratch, and where fewer than two
- *  remain. Errors of the table. */
+/** Set where the entry begins from the detection of the next shorter one (DIR/LENGTH/detect.h5).
+ *  entry->lengths: of the lengths that `auto` tries, the largest (not scaled), those that were chosen
+ *  there, and those within a factor of two of a length chosen there for a group whose lengths differ
+ *  beyond noise; "" with --lengths, and where fewer than two remain. entry->temperature: a search
+ *  around the one of its table; "" where that has none, and with another --temperature than auto.
+ *  Both are "" for the first entry and with --start scratch. Errors of the table. */
 dpe_status dpe_calibrate_start(struct batch *batch, struct dpe_error *err);
 /** Path of a file of the entry in DIR; as dpe_calibrate_tools_path. */
 char *dpe_calibrate_entry_path(const struct batch *batch, const struct entry *entry,

@@ -113,9 +113,38 @@ static void add_temperature(struct list *list, struct dpe_temperature temperatur
     }
 }
 
+/* a² with a = 0.1 ln(L/L0) + 1. */
+static double yarn_factor(const struct dpe_detect_params *params)
+{
+    double ratio = (double)params->length / (double)params->trained_length;
+    double a = 0.1 * log(fmax(1.0, ratio)) + 1.0;
+    return a * a;
+}
+
+/* Temperatures that models have been found to want, and what is known of a shorter length. Beside
+ * frequencies only constants, which is what runtimes that read a factor for each pair have. */
+enum { MOST_USUAL = 5 };
+static int usual_temperatures(const struct dpe_detect_params *params, int64_t head_dim,
+                              const struct dpe_temperature *near,
+                              struct dpe_temperature usual[MOST_USUAL])
+{
+    const double trained = (double)params->trained_length;
+    int n = 0;
+    if (near->logit_scale > 0.0) {
+        usual[n++] = *near;
+    }
+    if (!params->frequencies) {
+        usual[n++] = (struct dpe_temperature){trained, 1.0, 0.0, 1.0};
+        usual[n++] = (struct dpe_temperature){trained, 0.5, 0.0, 1.0};
+        /* InfoScale's formula. */
+        usual[n++] = (struct dpe_temperature){trained, 0.5, 2.0 / (double)head_dim, 1.0};
+    }
+    usual[n++] = (struct dpe_temperature){0.0, 1.0, 0.0, yarn_factor(params)};
+    return n;
+}
+
 /* Log-n with bases at and below the trained length and with exponents between ½ and 2; InfoScale's
- * formula; constants, YaRN's among them: a² with a = 0.1 ln(L/L0) + 1. Beside frequencies only
- * constants, which is what runtimes that read a factor for each pair have. */
+ * formula; constants, YaRN's among them. */
 static void add_temperatures(struct list *list, const struct dpe_detect_params *params,
                              int64_t head_dim)
 {
@@ -136,9 +165,24 @@ static void add_temperatures(struct list *list, const struct dpe_detect_params *
     for (size_t i = 0; i < sizeof factors / sizeof factors[0]; i++) {
         add_temperature(list, (struct dpe_temperature){0.0, 1.0, 0.0, factors[i]});
     }
-    double yarn = 0.1 * log((double)params->length / trained) + 1.0;
-    if (yarn > 1.0) {
-        add_temperature(list, (struct dpe_temperature){0.0, 1.0, 0.0, yarn * yarn});
+    add_temperature(list, (struct dpe_temperature){0.0, 1.0, 0.0, yarn_factor(params)});
+}
+
+/* What suits a shorter length, somewhat more of it, because a longer prompt dilutes the softmax over
+ * more keys, and the usual ones. */
+static void add_nearer_temperatures(struct list *list, const struct dpe_detect_params *params,
+                                    int64_t head_dim, const struct dpe_temperature *near)
+{
+    struct dpe_temperature usual[MOST_USUAL];
+    int n = usual_temperatures(params, head_dim, near, usual);
+    for (int i = 0; i < n; i++) {
+        add_temperature(list, usual[i]);
+    }
+    static const double factors[] = {1.1, 1.21};
+    for (size_t i = 0; i < sizeof factors / sizeof factors[0]; i++) {
+        struct dpe_temperature more = *near;
+        more.logit_scale *= factors[i];
+        add_temperature(list, more);
     }
 }
 
@@ -219,17 +263,11 @@ static void add_lengths(struct list *list, const struct dpe_detect_params *param
 }
 
 static void add_lengths_and_temperatures(struct list *list, const struct dpe_detect_params *params,
-                                         int64_t head_dim)
+                                         int64_t head_dim, const struct dpe_temperature *near)
 {
-    double trained = (double)params->trained_length;
-    double yarn = 0.1 * log(fmax(1.0, (double)params->length / trained)) + 1.0;
-    const struct dpe_temperature usual[] = {
-        {trained, 1.0, 0.0, 1.0},
-        {trained, 0.5, 0.0, 1.0},
-        {trained, 0.5, 2.0 / (double)head_dim, 1.0},
-        {0.0, 1.0, 0.0, yarn * yarn},
-    };
-    for (size_t i = 0; i < sizeof usual / sizeof usual[0]; i++) {
+    struct dpe_temperature usual[MOST_USUAL];
+    int n = usual_temperatures(params, head_dim, near, usual);
+    for (int i = 0; i < n; i++) {
         add_single(list, params, params->trained_length, 2, &usual[i]);
     }
 }
@@ -323,13 +361,16 @@ static void add_pairs(struct list *list, const struct dpe_detect_params *params)
 }
 
 int dpe_detect_candidates(const struct dpe_detect_params *params, int64_t head_dim,
-                          const struct dpe_detect_ranking *ranking, enum dpe_detect_move move,
-                          int round, bool with_temperature, struct dpe_detect_tried *tried)
+                          const struct dpe_detect_ranking *ranking,
+                          const struct dpe_detect_search_options *options,
+                          enum dpe_detect_move move, int round, struct dpe_detect_tried *tried)
 {
     struct list list = {tried, 1};
     switch (move) {
     case DPE_DETECT_MOVE_TEMPERATURE:
-        if (round == 0) {
+        if (round == 0 && options->near.logit_scale > 0.0) {
+            add_nearer_temperatures(&list, params, head_dim, &options->near);
+        } else if (round == 0) {
             add_temperatures(&list, params, head_dim);
         } else {
             add_neighbours(&list);
@@ -337,8 +378,8 @@ int dpe_detect_candidates(const struct dpe_detect_params *params, int64_t head_d
         break;
     case DPE_DETECT_MOVE_LENGTHS:
         add_lengths(&list, params, ranking);
-        if (with_temperature && round == 0 && !params->frequencies) {
-            add_lengths_and_temperatures(&list, params, head_dim);
+        if (options->temperature && round == 0 && !params->frequencies) {
+            add_lengths_and_temperatures(&list, params, head_dim, &options->near);
         }
         break;
     case DPE_DETECT_MOVE_WINDOW:

@@ -63,13 +63,16 @@ int64_t dpe_detect_halving_rows(const struct dpe_detect_search_options *options,
 int64_t dpe_detect_search_most_rows(const struct dpe_detect_search_options *options,
                                     const struct dpe_detect_params *params)
 {
-    enum { TEMPERATURES = 13, NEIGHBOURS = 7, WINDOWS = 3, WITH_TEMPERATURES = 8 };
+    enum { TEMPERATURES = 13, NEARER = 7, NEIGHBOURS = 7, WINDOWS = 3, WITH_TEMPERATURES = 8 };
+    const bool near = options->near.logit_scale > 0.0;
     int groups = params->n_groups;
     groups = groups < DPE_DETECT_MOST_CANDIDATES ? groups : DPE_DETECT_MOST_CANDIDATES - 1;
     int cuts = groups - 1 < DPE_DETECT_MOST_CUTS ? groups - 1 : DPE_DETECT_MOST_CUTS;
-    int crossed = options->temperature ? WITH_TEMPERATURES : 0;
+    int crossed = options->temperature ? WITH_TEMPERATURES + 2 * near : 0;
     int64_t rows = options->n_samples; /* of the first plan; later ones have theirs */
-    rows += options->temperature ? dpe_detect_halving_rows(options, TEMPERATURES) : 0;
+    rows += options->temperature
+                ? dpe_detect_halving_rows(options, near ? NEARER : TEMPERATURES)
+                : 0;
     for (int round = 0; round < options->rounds && options->joint; round++) {
         rows +=
             dpe_detect_halving_rows(options, params->n_lengths + 2 + (round == 0 ? crossed : 0));
@@ -388,7 +391,7 @@ static dpe_status take_step(struct walk *walk, enum dpe_detect_move move, int ro
     int nth = move == DPE_DETECT_MOVE_TEMPERATURE && search->n_steps > 1 ? round + 1 : round;
     step->n =
         dpe_detect_candidates(&walk->grid->params, walk->context->config->head_dim, walk->ranking,
-                              move, nth, search->options.temperature, step->tried);
+                              &search->options, move, nth, step->tried);
     dpe_status status = fill_keys(walk, step);
     if (status != DPE_OK) {
         return status;

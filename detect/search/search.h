@@ -91,6 +91,8 @@ struct dpe_detect_step {
 /** How a search is made. */
 struct dpe_detect_search_options {
     bool temperature;  /**< search it; else every plan has that of the parameters */
+    struct dpe_temperature near; /**< what suits a shorter length: the search begins around it, and
+                                      not with the whole grid; logit_scale 0: none */
     bool joint;        /**< search the rest, after the sweep */
     int rounds;        /**< of the joint search, ≥ 1 */
     int64_t n_samples; /**< of the deciding task */
@@ -121,7 +123,7 @@ struct dpe_detect_search {
 };
 /** Replay a search on the rows that are there. Deterministic: the same rows, the same search.
  *
- *  Steps: temperature (if searched) of every group at L0/2; then, once `ranking` (of the sweep
+ *  Steps: temperature (if searched; around `near` where that is given) of every group at L0/2; then, once `ranking` (of the sweep
  * under that temperature; NULL: not yet) is there, in each round window, lengths, split, group,
  * pairs and temperature (around the one it has); a round that changes nothing is the last.
  *
@@ -149,9 +151,10 @@ int64_t dpe_detect_halving_rows(const struct dpe_detect_search_options *options,
 
 /** The changes of a step, appended to tried[0], which is filled; returns how many there are with
  *  it, ≤ DPE_DETECT_MOST_CANDIDATES. Changes may repeat each other. `ranking` is needed for lengths,
- *  split and group. with_temperature: it may be changed together with lengths. */
+ *  split and group. Where the options search the temperature, lengths may change together with it. */
 int dpe_detect_candidates(const struct dpe_detect_params *params, int64_t head_dim,
-                          const struct dpe_detect_ranking *ranking, enum dpe_detect_move move,
-                          int round, bool with_temperature, struct dpe_detect_tried *tried);
+                          const struct dpe_detect_ranking *ranking,
+                          const struct dpe_detect_search_options *options,
+                          enum dpe_detect_move move, int round, struct dpe_detect_tried *tried);
 
 #endif

@@ -142,6 +142,11 @@ static void put(struct table_writer *w, const struct dpe_detect_report *report,
     dpe_detect_put_text(w, "/search", "rule", rule);
     dpe_detect_put_i64(w, "/search", "samples", search->options.n_samples);
     dpe_detect_put_i64(w, "/search", "rounds", search->options.rounds);
+    if (search->options.near.logit_scale > 0.0) {
+        char near[160];
+        dpe_temperature_text(&search->options.near, near);
+        dpe_detect_put_text(w, "/search", "near", near);
+    }
 }
 
 void dpe_detect_put_search(struct table_writer *w, const struct dpe_detect_report *report)

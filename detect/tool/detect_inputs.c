@@ -21,6 +21,35 @@ static uint64_t seed_of_validation(uint64_t seed)
     return high << 32 | dpe_rng_u32(&rng);
 }
 
+/* --temperature: of every plan, or searched, or searched near one. */
+static dpe_status read_temperature(struct detect_inputs *inputs, int64_t head_dim,
+                                   struct dpe_temperature *fixed, struct dpe_error *err)
+{
+    const char *text = inputs->args->temperature;
+    inputs->searches_temperature = strcmp(text, "auto") == 0 || strncmp(text, "auto:", 5) == 0;
+    if (!inputs->searches_temperature) {
+        return dpe_temperature_parse(text, head_dim, fixed, err);
+    }
+    if (text[4] == '\0') {
+        return DPE_OK;
+    }
+    struct dpe_temperature *near = &inputs->near;
+    dpe_status status = dpe_temperature_parse(text + 5, head_dim, near, err);
+    if (status == DPE_OK && dpe_temperature_is_none(near)) {
+        status = dpe_fail(err, DPE_USAGE,
+                          "expected a temperature after 'auto:', found '%s', which is none; leave "
+                          "out ':%s'",
+                          text + 5, text + 5);
+    }
+    if (status == DPE_OK && inputs->args->frequencies && near->log_n_length > 0.0) {
+        status = dpe_fail(err, DPE_USAGE,
+                          "--move frequencies has a constant factor alone; expected auto or "
+                          "auto:logit-scale=A, found '%s'",
+                          text);
+    }
+    return status;
+}
+
 static dpe_status make_grid(struct detect_inputs *inputs, struct dpe_error *err)
 {
     const struct detect_arguments *args = inputs->args;
@@ -43,11 +72,7 @@ static dpe_status make_grid(struct detect_inputs *inputs, struct dpe_error *err)
         .n_groups = (int)args->groups,
     };
     dpe_detect_inputs_put_pairs(inputs, &params);
-    dpe_status status = DPE_OK;
-    if (strcmp(args->temperature, "auto") != 0) {
-        status =
-            dpe_temperature_parse(args->temperature, config->head_dim, &params.temperature, err);
-    }
+    dpe_status status = read_temperature(inputs, config->head_dim, &params.temperature, err);
     if (status != DPE_OK) {
         dpe_fail_prefix(err, "--temperature");
         return status;
@@ -420,7 +445,8 @@ struct dpe_detect_search_options dpe_detect_inputs_searching(const struct detect
 {
     const struct detect_arguments *args = inputs->args;
     const struct dpe_detect_search_options options = {
-        .temperature = strcmp(args->temperature, "auto") == 0,
+        .temperature = inputs->searches_temperature,
+        .near = inputs->near,
         .joint = args->rule == DPE_DETECT_JOINTLY,
         .rounds = args->rounds > 0 ? (int)args->rounds : DPE_DETECT_SEARCH_ROUNDS,
         /* Books of the validation are others, where there are some. */

@@ -17,7 +17,7 @@ enum { DETECT_MOST_AGAINST = 8, DETECT_PILOT_SAMPLES = 16 };
 struct detect_arguments {
     struct dpe_job_options job;
     const char *niah, *lengths;
-    const char *temperature; /**< "auto", "off" or as dpe_temperature_parse */
+    const char *temperature; /**< "auto", "auto:" and one as dpe_temperature_parse, or one alone */
     const char *selection;   /**< keys of the method select, or NULL */
     const char *scale_pairs; /**< NORMS.h5: only the key pairs move */
     double top_k;            /**< count, or a share below 1; 0 = not given */
@@ -51,6 +51,8 @@ struct detect_inputs {
     struct dpe_plan_context context;
     struct dpe_detect_grid grid;
     int skipped_lengths;
+    bool searches_temperature;
+    struct dpe_temperature near; /**< of --temperature auto:K=V,…; logit_scale 0: none */
     uint8_t *mask; /**< key pairs that move, of each number of them; NULL = all pairs */
     int n_fewer;   /**< numbers of pairs in it that the search tries; 0: the only one moves */
     int64_t fewer[DPE_DETECT_CANDIDATES];

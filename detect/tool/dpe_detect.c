@@ -57,8 +57,8 @@ static const struct argp_option options_table[] = {
      "Keys nearer than W tokens keep their distance (default min(1024, L0/8))", 3},
     {"temperature", KEY_TEMPERATURE, "auto|off|K=V,...", 0,
      "Attention temperature of every plan but rope, in the table too. auto (default): searched; "
-     "off: none, as the paper; log-n=N, log-n-power=G, log-n-decay=B, infoscale=N, logit-scale=A "
-     "(dpe-run --method help)",
+     "auto:K=V,...: searched around one that suits a shorter length; off: none, as the paper; "
+     "log-n=N, log-n-power=G, log-n-decay=B, infoscale=N, logit-scale=A (dpe-run --method help)",
      3},
     {"selection", KEY_SELECTION, "K=V,...", 0,
      "A query of every plan of the sweep meets only the keys that the method select chooses with "

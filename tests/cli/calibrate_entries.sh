@@ -169,28 +169,42 @@ code=$?
     fail "a stranger's form in a new entry: $code, $(cat "$work/err")"
 [ "$(cat "$work/given/192/table.csv")" = mine ] || fail "a stranger's form was replaced"
 
-# The lengths of a longer sweep begin at its own window, not at the one that the shorter one ended with.
-cat >"$work/other_window.py" <<'END'
+# The lengths of a longer sweep begin at its own window, not at the one that the shorter one ended with; its temperatures around
+# the shorter one's, from scratch and with --temperature they do not.
+cat >"$work/other_table.py" <<'END'
 import sys, h5py
 with h5py.File(sys.argv[1], "r+") as file:
     file["table/local_window"][()] = 60
+    file.attrs["schema_version"] = "2.0.0"
+    for name, value in (("logit_scale", 1.25), ("log_n_length", 64.0), ("log_n_power", 0.5), ("log_n_decay", 0.0)):
+        file["table"].require_dataset(name, (), "f8")[()] = value
 END
 cat >"$work/tools/dpe-detect" <<END
 #!/bin/sh
 "$bin/dpe-detect" "\$@" || exit
-case "\$*" in
-*moved/128/*) "$python" "$work/other_window.py" "$work/moved/128/detect.h5" &&
-    "$python" "$here/../lib/checksum.py" "$work/moved/128/detect.h5" ;;
-esac
+for word in "\$@"; do
+    case \$word in
+    */128/detect.h5) "$python" "$work/other_table.py" "\$word" && "$python" "$here/../lib/checksum.py" "\$word" ;;
+    esac
+done
 END
+cp -r "$work/moved" "$work/scratched"
+cp -r "$work/moved" "$work/constant"
 from=$work/tools
 calibrate moved -l 96,128,192 || fail "a shorter entry with another window: $(cat "$work/err")"
+calibrate scratched -l 96,128,192 --start scratch || fail "the same from scratch: $(cat "$work/err")"
+calibrate constant -l 96,128,192 --temperature logit-scale=1.1 || fail "the same with a temperature: $(cat "$work/err")"
 from=$bin
 for path in whole/192 moved/192; do
     h5dump -y -d /length "$work/$path/detect.h5" | grep -m 1 -A 1 "DATA {" >"$work/lengths.$(dirname "$path")"
 done
 h5dump -d /table/local_window "$work/moved/128/detect.h5" | grep -q "(0): 60" && cmp "$work/lengths.whole" "$work/lengths.moved" ||
     fail "lengths after another window: $(cat "$work/lengths.moved")"
+h5dump -a /search/near "$work/moved/192/detect.h5" | grep -q '"log-n=64,log-n-power=0.5,logit-scale=1.25"' ||
+    fail "the search did not begin around the shorter entry's temperature: $(h5dump -a /search/near "$work/moved/192/detect.h5" 2>&1)"
+for path in whole/192 moved/128 scratched/192 constant/192; do
+    h5dump -a /search/near "$work/$path/detect.h5" >"$work/out" 2>&1 && fail "$path: a search around a temperature: $(cat "$work/out")"
+done
 
 # A form of an entry that was edited is not replaced, and a folder of another calibration is not mixed up.
 echo >>"$work/killed/128/table.csv"

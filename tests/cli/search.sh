@@ -196,6 +196,10 @@ refused "--against none cannot be combined with a method" --against none --again
 refused "--against: expected at most 8 methods" --against pi --against pi --against pi --against pi --against pi --against pi \
     --against pi --against pi --against pi
 refused "--temperature: " --temperature automatic
+refused "logit-scale: expected a number above 0, at most 1024, found \"0\"" --temperature auto:logit-scale=0
+refused "--temperature: expected a temperature after 'auto:', found 'off', which is none; leave out ':off'" --temperature auto:off
+refused "--temperature: " --temperature auto:
+refused "expected auto or auto:logit-scale=A, found 'auto:log-n=64'" --temperature auto:log-n=64 --move frequencies
 refused "expected a whole number of at least 1" --rounds 0
 refused "--task auto chooses keys and values; leave out --niah keys=" --task auto --niah keys=4
 refused "--task auto and --keys-per-context cannot be combined" --task auto --keys-per-context 4

@@ -250,6 +250,48 @@ static void finds_what_is_best(void **state)
     close_world(&world);
 }
 
+/* Wants the factor that is 1.1 times the shorter length's, which no grid has. */
+static double hotter(const struct dpe_detect_params *params, const struct dpe_detect_point *point)
+{
+    (void)params;
+    double off = fabs(point->temperature.logit_scale - 1.1 * 1.27);
+    return off < 1e-9 ? 0.8 : 0.3;
+}
+
+/* A search around what suits a shorter length finds it, and reads less than one of the whole grid. */
+static void begins_around_a_temperature(void **state)
+{
+    (void)state;
+    static struct world world;
+    struct dpe_detect_search search;
+    open_world(&world, hotter);
+    search_all(&world, false, &search);
+    assert_true(dpe_temperature_is_none(&search.point.temperature));
+    const int whole = search.steps[0].n;
+    const int64_t most = dpe_detect_search_most_rows(&world.options, &world.grid.params);
+    dpe_detect_search_free(&search);
+    close_world(&world);
+    open_world(&world, hotter);
+    world.options.near = (struct dpe_temperature){.log_n_power = 1.0, .logit_scale = 1.27};
+    search_all(&world, false, &search);
+    assert_true(fabs(search.point.temperature.logit_scale - 1.1 * 1.27) < 1e-9);
+    assert_int_equal(search.steps[0].n, 8);
+    assert_true(search.steps[0].chosen > 0 && search.steps[0].n < whole);
+    assert_true(world.rows <= dpe_detect_search_most_rows(&world.options, &world.grid.params));
+    assert_true(dpe_detect_search_most_rows(&world.options, &world.grid.params) < most);
+    /* The step of the lengths tries it with each of the two longest up to L0. */
+    int with = 0;
+    for (int i = 0; i < search.n_steps; i++) {
+        const struct dpe_detect_step *step = &search.steps[i];
+        for (int k = 1; k < step->n && step->move == DPE_DETECT_MOVE_LENGTHS; k++) {
+            with += step->round == 0 && step->tried[k].point.temperature.logit_scale == 1.27;
+        }
+    }
+    assert_int_equal(with, 2);
+    dpe_detect_search_free(&search);
+    close_world(&world);
+}
+
 static void gives_groups_their_own_lengths(void **state)
 {
     (void)state;
@@ -631,6 +673,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(finds_what_is_best),
+        cmocka_unit_test(begins_around_a_temperature),
         cmocka_unit_test(gives_groups_their_own_lengths),
         cmocka_unit_test(lets_fast_groups_keep_their_distances),
         cmocka_unit_test(one_length_keeps_its_own_temperature),
