@@ -7,16 +7,25 @@
 #   joint-1024 joint-2048 joint-4096      what the plans chosen by all these find, on fresh samples
 #   savings                               small sweeps with each saving
 #   select                                the rules of --select, over SEEDS (default 101 … 105)
-# Without PART all of them, some hours of one core. All files go into OUT; finished parts are kept, and
-# interrupted ones continue. Then reference_tables.py OUT puts the tables into the documents. Parts may
-# run side by side, each in one thread.
+#   temperature newer selections         the methods with and without temperature, those of 2024 to 2026, selections
+#   tuned tuned-keys frequencies kv-types what tuned.sh, frequencies.sh and kv_types.py measure
+#   model plans-1024 plans-2048 plans-4096 plans-8192
+#                                         what the model finds at L0, and the plans of the searches with one key
+#   groups-1024 … groups-16384            lengths of groups against one length and random orders, four keys
+#   ladder                                a table with an entry for each length
+# Without PART all of them, a day of one core. All files go into OUT; finished parts are kept, and
+# interrupted ones continue. Then reference_tables.py OUT puts the tables down to select into the documents;
+# the others have findings between their rows and are put there by hand. Parts may run side by side, each in one
+# thread.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../.." && pwd)
 bin=$1 out=$2
 shift 2
 [ $# -gt 0 ] || set -- detect-1024 detect-2048 detect-4096 compare ablate ablate-4096 \
-    lookup pairs-1024 pairs-2048 joint-1024 joint-2048 joint-4096 savings select
+    lookup pairs-1024 pairs-2048 joint-1024 joint-2048 joint-4096 savings select temperature newer selections \
+    tuned tuned-keys frequencies kv-types model plans-1024 plans-2048 plans-4096 plans-8192 \
+    groups-1024 groups-2048 groups-4096 groups-8192 groups-16384 ladder
 mkdir -p "$out"
 export OMP_WAIT_POLICY=passive
 inputs="-m $root/data/reference --corpus $root/data/sample --threads 1 --quiet"
@@ -40,6 +49,56 @@ ablate() {
     # shellcheck disable=SC2086
     "$bin/dpe-eval" ablate $inputs --table "$out/dpe-$length.h5" -l "$length" --seed "$seed" \
         -o "$out/$name.h5" "$@" >"$out/$name.out"
+}
+
+# methods NAME SUITE LENGTH OPTIONS METHOD…: dpe-eval with these methods. OPTIONS are one word each.
+methods() {
+    name=$1 suite=$2 length=$3 options=$4
+    shift 4
+    for method in "$@"; do
+        options="$options --method $method"
+    done
+    # shellcheck disable=SC2086
+    "$bin/dpe-eval" "$suite" $inputs -l "$length" $options -o "$out/$name.h5" >"$out/$name.out"
+}
+
+# What was found with one key, in eval/RESULTS.md, "What a calibrated table finds"; with the base, and with two or three
+# fast groups at L.
+one_key() {
+    length=$1 l0=128/128/128/128/128/128/128/128
+    case $length in
+        1024) set -- dpe:window=32,scales=4,logit-scale=1.2964769927807063 \
+            dpe:window=32,lengths=1024/1024/1024/256/256/256/256/256,logit-scale=1.2 ;;
+        2048) set -- dpe:window=32,scales=8,log-n=256,log-n-power=0.5 \
+            dpe:window=32,lengths=2048/2048/256/256/256/256/256/256,log-n=256,log-n-power=0.5 ;;
+        4096) set -- dpe:window=32,scales=16,log-n=256 dpe:window=32,scales=32,log-n=256 \
+            dpe:window=32,lengths=4096/4096/256/256/256/256/256/256,log-n=256 ;;
+        *) set -- dpe:window=32,scales=64,log-n=256 dpe:window=32,scales=32,log-n=256 ;;
+    esac
+    methods "plans-$length" niah "$length" "--samples 200 --seed 9001" "dpe:window=32,lengths=$l0" "$@"
+    [ "$length" -gt 4096 ] ||
+        methods "plans-ppl-$length" ppl "$length" "--samples 14" rope "dpe:window=32,lengths=$l0" "$@"
+}
+
+# Four keys with four values in each context: lengths of groups, one length under its own temperature and under theirs,
+# and the lengths of the groups in other orders.
+four_keys() {
+    length=$1 s=$((length / 256)) samples=200 orders=4
+    window=32 own=log-n=256
+    case $length in
+        1024) lengths=1024/256/128/128/128/128/128/1024 factor=2 own=logit-scale=1.2964769927807063 ;;
+        2048) lengths=2048/2048/256/256/256/256/256/256 factor=1.6 own=log-n=256,log-n-power=0.5 ;;
+        4096) lengths=4096/4096/256/256/256/256/256/256 factor=2 own=log-n=256,log-n-power=0.5,log-n-decay=0.03125 ;;
+        8192) lengths=8192/8192/256/256/256/256/256/256 factor=1.8 window=64 samples=100 orders=2 ;;
+        *) lengths=$length/256/256/256/256/256/256/256 factor=1.8 samples=100 orders=2 ;;
+    esac
+    dpe=dpe:window=$window
+    set -- "$dpe,lengths=$lengths,logit-scale=$factor" "$dpe,scales=$s,$own" "$dpe,scales=$s,logit-scale=$factor" \
+        "$dpe,scales=$((2 * s)),logit-scale=$factor"
+    for order in $("$here/random_lengths.py" 1 "$orders" "$(echo "$lengths" | tr / ,)"); do
+        set -- "$@" "$dpe,lengths=$order,logit-scale=$factor"
+    done
+    methods "groups-$length" niah "$length" "--samples $samples --seed 9001 --niah keys=4,values=4,asked=4" "$@"
 }
 
 for part in "$@"; do
@@ -101,6 +160,48 @@ for part in "$@"; do
                     # shellcheck disable=SC2086
                     "$here/select_rules.sh" "$bin" "$out/select" $cell "$seed"
                 done
+            done
+            ;;
+        temperature)
+            methods temperature niah 4096 "--samples 30 --niah keys=1" dpe dpe:log-n=256 dpe:lengths=256 dpe:lengths=256,log-n=256 \
+                leaky-rerope leaky-rerope:official=0 yarn yarn:a=1 rerope rerope:official=0
+            ;;
+        newer)
+            methods newer niah 1024,4096 "--samples 16 --details" rope self-extend self-extend:logit-scale=1.2 yarn leaky-rerope \
+                lampe cope hirope adagrope dope
+            ;;
+        selections)
+            d=dpe:window=32,log-n=256
+            for length in 1024 2048 4096 8192 16384; do
+                samples=$((length < 16384 ? 16 : 8))
+                for task in keys=1,values=4 keys=4,values=2; do
+                    methods "selections-$length-$task" niah "$length" "--samples $samples --niah $task --details" "$d" \
+                        "select:representative=extremes,over=$d" "select:representative=extremes,refresh=64,over=$d" \
+                        "select:representative=keys,over=$d" "select:over=$d" reattention longheads longheads:mean=1 infllm \
+                        minference moba vertical-slash
+                done
+            done
+            ;;
+        tuned) "$here/tuned.sh" "$bin" "$out/tuned" ;;
+        tuned-keys) KEYS=4 "$here/tuned.sh" "$bin" "$out/tuned" ;;
+        frequencies) THREADS=1 "$here/frequencies.sh" "$bin" "$out/frequencies" ;;
+        kv-types) python3 "$here/kv_types.py" "$bin" "$out/kv-types" >"$out/kv-types.md" ;;
+        model)
+            methods model niah 256 "--samples 200 --seed 9001" rope
+            methods model-factor niah 256 "--samples 2000 --seed 4242" rope rope:logit-scale=1.1 rope:logit-scale=1.2 \
+                rope:logit-scale=1.3 rope:logit-scale=1.4
+            ;;
+        plans-*) one_key "${part#plans-}" ;;
+        groups-*) four_keys "${part#groups-}" ;;
+        ladder)
+            # shellcheck disable=SC2086
+            "$bin/dpe-calibrate" $inputs -l 512,1024,2048,4096 --samples 64 --keys-per-context 4 --top-k 32 -o "$out/ladder" \
+                >"$out/ladder.out"
+            for length in 512 1024 2048 4096; do
+                # shellcheck disable=SC2086
+                "$bin/dpe-eval" niah $inputs -l "$length" --samples 200 --seed 9001 --niah keys=4,values=4,asked=4 \
+                    --table "$out/ladder/table.h5" --table "$out/ladder/1024/table.h5" --table "$out/ladder/2048/table.h5" \
+                    --table "$out/ladder/4096/table.h5" -o "$out/ladder-$length.h5" >"$out/ladder-$length.out"
             done
             ;;
         *)
