@@ -7,6 +7,8 @@
 #include "detect/sweep/grid.h"
 #include "engine/plan/plan.h"
 #include "outputs/h5/h5.h"
+#include "outputs/read/read.h"
+#include "outputs/table/dpe_table.h"
 
 dpe_status dpe_calibrate_entries(struct batch *batch, int64_t trained_length, struct dpe_error *err)
 {
@@ -72,74 +74,42 @@ static dpe_status get_list(struct dpe_h5 *table, const char *name, enum dpe_colu
     return status;
 }
 
-static dpe_status get_one(struct dpe_h5 *table, const char *name, int64_t *value,
-                          struct dpe_error *err)
+static dpe_status read_choices(struct dpe_h5 *table, struct shorter *shorter, struct dpe_error *err)
 {
-    void *data = NULL;
-    int rank = 0;
-    int64_t dims[5] = {0};
-    dpe_status status = dpe_h5_get(table, name, DPE_COL_I64, &data, &rank, dims, err);
-    *value = status == DPE_OK && rank == 0 ? *(const int64_t *)data : 0;
-    free(data);
-    return status;
-}
-
-/* A table without a temperature has none of these. */
-static dpe_status get_temperature(struct dpe_h5 *table, struct dpe_temperature *temperature,
-                                  struct dpe_error *err)
-{
-    *temperature = dpe_temperature_none;
-    const struct {
-        const char *name;
-        double *value;
-    } numbers[] = {
-        {"/table/logit_scale", &temperature->logit_scale},
-        {"/table/log_n_length", &temperature->log_n_length},
-        {"/table/log_n_power", &temperature->log_n_power},
-        {"/table/log_n_decay", &temperature->log_n_decay},
-    };
-    dpe_status status = DPE_OK;
-    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0] && status == DPE_OK; i++) {
-        if (dpe_h5_has(table, numbers[i].name)) {
-            void *data = NULL;
-            int rank = 0;
-            int64_t dims[5] = {0};
-            status = dpe_h5_get(table, numbers[i].name, DPE_COL_F64, &data, &rank, dims, err);
-            *numbers[i].value = status == DPE_OK && rank == 0 ? *(const double *)data : 0.0;
-            free(data);
-        }
-    }
-    return status == DPE_OK ? dpe_temperature_check(temperature, err) : status;
-}
-
-static dpe_status read_shorter(const char *path, struct shorter *shorter, struct dpe_error *err)
-{
-    struct dpe_h5 *table = NULL;
-    void *data = NULL;
+    void *chosen = NULL;
+    void *informs = NULL;
     int64_t n = 0;
-    dpe_status status = dpe_h5_open(path, &table, err);
-    if (status != DPE_OK) {
-        return status;
+    dpe_status status =
+        get_list(table, "/select/selected_length", DPE_COL_I64, &chosen, &shorter->n_groups, err);
+    if (status == DPE_OK) {
+        status = get_list(table, "/detect/informative", DPE_COL_U8, &informs, &n, err);
     }
-    if ((status = get_one(table, "/table/trained_length", &shorter->trained, err)) != DPE_OK ||
-        (status = get_temperature(table, &shorter->temperature, err)) != DPE_OK) {
-        goto done;
-    }
-    status =
-        get_list(table, "/select/selected_length", DPE_COL_I64, &data, &shorter->n_groups, err);
-    shorter->chosen = data;
-    if (status != DPE_OK) {
-        goto done;
-    }
-    data = NULL;
-    status = get_list(table, "/detect/informative", DPE_COL_U8, &data, &n, err);
-    shorter->informs = data;
     if (status == DPE_OK && n != shorter->n_groups) {
         status = dpe_fail(err, DPE_BAD_DATA,
                           "/detect/informative: expected a value for each of %lld groups",
                           (long long)shorter->n_groups);
     }
-done:
+    shorter->chosen = chosen;
+    shorter->informs = informs;
+    return status;
+}
+
+static dpe_status read_shorter(const char *path, struct shorter *shorter, struct dpe_error *err)
+{
+    struct dpe_table *plan = NULL;
+    struct dpe_h5 *table = NULL;
+    dpe_status status = dpe_table_load(path, &plan, err);
+    if (status != DPE_OK) {
+        return status;
+    }
+    shorter->trained = dpe_table_values(plan)->trained_length;
+    shorter->temperature = dpe_table_temperature(dpe_table_values(plan));
+    dpe_table_close(plan);
+    status = dpe_h5_open(path, &table, err);
+    if (status != DPE_OK) {
+        return status;
+    }
+    status = read_choices(table, shorter, err);
     dpe_h5_close(table);
     return status == DPE_OK ? status : dpe_fail_prefix(err, "%s", path);
 }

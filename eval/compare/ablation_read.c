@@ -20,8 +20,7 @@ static dpe_status take_values(const struct dpe_table_values *values,
     source->n_layers = values->n_layers;
     source->n_heads = values->n_heads;
     source->n_pairs = values->n_pairs;
-    source->temperature = (struct dpe_temperature){values->log_n_length, values->log_n_power,
-                                                   values->log_n_decay, values->logit_scale};
+    source->temperature = dpe_table_temperature(values);
     snprintf(source->fingerprint, sizeof source->fingerprint, "%s", values->model_fingerprint);
     size_t groups = (size_t)values->n_groups;
     size_t marks = (size_t)values->n_layers * (size_t)values->n_heads * (size_t)values->n_pairs;

@@ -323,8 +323,7 @@ static dpe_status check_temperature(const struct export_arguments *args,
     if (!dpe_table_has_temperature(values)) {
         return DPE_OK;
     }
-    const struct dpe_temperature temperature = {values->log_n_length, values->log_n_power,
-                                                values->log_n_decay, values->logit_scale};
+    const struct dpe_temperature temperature = dpe_table_temperature(values);
     char text[160];
     dpe_temperature_text(&temperature, text);
     if (args->drop_temperature) {

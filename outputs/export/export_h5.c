@@ -124,12 +124,6 @@ static dpe_status put_columns(struct dpe_h5 *file, const char *folder,
     return status;
 }
 
-static struct dpe_temperature temperature_of(const struct dpe_table_values *values)
-{
-    return (struct dpe_temperature){values->log_n_length, values->log_n_power, values->log_n_decay,
-                                    values->logit_scale};
-}
-
 /* Several entries: each in a folder that is called by its length. */
 static dpe_status put_entries(struct dpe_h5 *file, const struct dpe_table *table,
                               struct dpe_error *err)
@@ -150,7 +144,7 @@ static dpe_status put_entries(struct dpe_h5 *file, const struct dpe_table *table
     dpe_status status = dpe_h5_put(file, &axis, err);
     for (int64_t i = 0; i < n && status == DPE_OK; i++) {
         const struct dpe_table_values *values = dpe_table_values(dpe_table_entry(table, i));
-        const struct dpe_temperature temperature = temperature_of(values);
+        const struct dpe_temperature temperature = dpe_table_temperature(values);
         char folder[40];
         snprintf(folder, sizeof folder, "/table/%lld", (long long)lengths[i]);
         status = put_columns(file, folder, values, err);
@@ -236,7 +230,7 @@ dpe_status dpe_export_write_h5(const struct export_table *table, const char *pat
     if (status != DPE_OK || (status = put_texts(file, values, err)) != DPE_OK) {
         goto done;
     }
-    const struct dpe_temperature temperature = temperature_of(values);
+    const struct dpe_temperature temperature = dpe_table_temperature(values);
     status = several ? DPE_OK : dpe_h5_put_temperature(file, &temperature, values->frequencies != 0,
                                                         err);
     if (status != DPE_OK) {

@@ -35,8 +35,7 @@ static void show_entry(const struct dpe_table_values *values)
     }
     printf("attention scaling  %g\n", values->attention_scaling);
     if (dpe_table_has_temperature(values)) {
-        const struct dpe_temperature temperature = {values->log_n_length, values->log_n_power,
-                                                    values->log_n_decay, values->logit_scale};
+        const struct dpe_temperature temperature = dpe_table_temperature(values);
         char text[160];
         dpe_temperature_text(&temperature, text);
         printf("temperature        %s\n", text);

@@ -15,6 +15,8 @@ struct dpe_table_values;
 /** dpe_table_open (dpe_table.h) with our kind of error: DPE_NO_INPUT without such a file,
  *  DPE_PERMISSION, DPE_NO_MEMORY, else DPE_BAD_DATA (also for a text that is not UTF-8). */
 dpe_status dpe_table_load(const char *path, struct dpe_table **table, struct dpe_error *err);
+/** The attention temperature of a table, which may change nothing. */
+struct dpe_temperature dpe_table_temperature(const struct dpe_table_values *values);
 /** Put the temperature of /table into a table that is being written and make its schema version the
  *  one that readers without temperatures refuse; nothing when there is none. A table of frequencies
  *  always has it, and the version that readers of positions refuse. */

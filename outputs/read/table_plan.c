@@ -94,8 +94,7 @@ dpe_status dpe_plan_of_table(const struct dpe_table_values *values,
             (long long)values->head_dim, (long long)config->n_layers, (long long)config->n_heads,
             (long long)config->n_kv_heads, (long long)config->head_dim);
     }
-    const struct dpe_temperature temperature = {values->log_n_length, values->log_n_power,
-                                                values->log_n_decay, values->logit_scale};
+    const struct dpe_temperature temperature = dpe_table_temperature(values);
     const struct dpe_dpe_params params = {
         .frequencies = values->frequencies != 0,
         .window = values->window,

@@ -3,6 +3,13 @@
 #include "outputs/h5/h5_file.h"
 #include "outputs/h5/h5_put.h"
 #include "outputs/read/read.h"
+#include "outputs/table/dpe_table.h"
+
+struct dpe_temperature dpe_table_temperature(const struct dpe_table_values *values)
+{
+    return (struct dpe_temperature){values->log_n_length, values->log_n_power, values->log_n_decay,
+                                    values->logit_scale};
+}
 
 dpe_status dpe_h5_put_temperature_in(struct dpe_h5 *table, const char *folder,
                                      const struct dpe_temperature *temperature,
