@@ -164,7 +164,8 @@ for part in "$@"; do
             ;;
         temperature)
             methods temperature niah 4096 "--samples 30 --niah keys=1" dpe dpe:log-n=256 dpe:lengths=256 dpe:lengths=256,log-n=256 \
-                leaky-rerope leaky-rerope:official=0 yarn yarn:a=1 rerope rerope:official=0
+                leaky-rerope leaky-rerope:official=0 yarn yarn:a=1 rerope rerope:official=0 lampe lampe:official=0 \
+                dca dca:official=0 string string:official=0
             ;;
         newer)
             methods newer niah 1024,4096 "--samples 16 --details" rope self-extend self-extend:logit-scale=1.2 yarn leaky-rerope \
