@@ -7,8 +7,9 @@
 #   joint-1024 joint-2048 joint-4096      what the plans chosen by all these find, on fresh samples
 #   savings                               small sweeps with each saving
 #   select                                the rules of --select, over SEEDS (default 101 … 105)
-#   temperature newer selections         the methods with and without temperature, those of 2024 to 2026, selections
-#   tuned tuned-keys frequencies kv-types what tuned.sh, frequencies.sh and kv_types.py measure
+#   temperature newer selections          the methods with and without temperature, those of 2024 to 2026, selections
+#   tuned tuned-others tuned-keys frequencies kv-types
+#                                         what tuned.sh, frequencies.sh and kv_types.py measure
 #   model plans-1024 plans-2048 plans-4096 plans-8192
 #                                         what the model finds at L0, and the plans of the searches with one key
 #   groups-1024 … groups-16384            lengths of groups against one length and random orders, four keys
@@ -24,7 +25,7 @@ bin=$1 out=$2
 shift 2
 [ $# -gt 0 ] || set -- detect-1024 detect-2048 detect-4096 compare ablate ablate-4096 \
     lookup pairs-1024 pairs-2048 joint-1024 joint-2048 joint-4096 savings select temperature newer selections \
-    tuned tuned-keys frequencies kv-types model plans-1024 plans-2048 plans-4096 plans-8192 \
+    tuned tuned-others tuned-keys frequencies kv-types model plans-1024 plans-2048 plans-4096 plans-8192 \
     groups-1024 groups-2048 groups-4096 groups-8192 groups-16384 ladder
 mkdir -p "$out"
 export OMP_WAIT_POLICY=passive
@@ -184,6 +185,7 @@ for part in "$@"; do
             done
             ;;
         tuned) "$here/tuned.sh" "$bin" "$out/tuned" ;;
+        tuned-others) KEYS=others "$here/tuned.sh" "$bin" "$out/tuned" 1024 4096 ;;
         tuned-keys) KEYS=4 "$here/tuned.sh" "$bin" "$out/tuned" ;;
         frequencies) THREADS=1 "$here/frequencies.sh" "$bin" "$out/frequencies" ;;
         kv-types) python3 "$here/kv_types.py" "$bin" "$out/kv-types" >"$out/kv-types.md" ;;

@@ -2,9 +2,10 @@
 # tuned.sh BIN OUT [LENGTH…]: the baselines of the bundled model (trained length 256) at their defaults and tuned, beside DPE
 # with one length for all groups, for eval/RESULTS.md: `dpe-eval tune` at each LENGTH (default 1024 2048 4096 8192) with as
 # many rows for each method, factors on the logits among the settings. KEYS=4 asks for four keys with four values each in
-# every context (default: one key with four values) and adds DPE with lengths of groups. BUDGET (rows of a race) and
+# every context (default: one key with four values) and adds DPE with lengths of groups. KEYS=others has one key and the
+# methods that are left. BUDGET (rows of a race) and
 # SAMPLES (fresh ones) replace what is chosen for the length below. An interrupted run continues with the same command.
-# OUT/LENGTH.txt (with KEYS=4 OUT/LENGTH-keys.txt) is the table. Some two hours on one core; a sample costs 0.1 s at 1024
+# OUT/LENGTH.txt (with KEYS=4 OUT/LENGTH-keys.txt, with others OUT/LENGTH-others.txt) is the table. Some two hours on one core; a sample costs 0.1 s at 1024
 # and 2 s at 8192.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
@@ -27,14 +28,30 @@ tune() {
     mv "$out/next-$name.txt" "$out/$name.txt"
 }
 
-one_key() {
-    # The plan of the search first, where one has run with one key; then what each method may change.
+# The plan of the search, where one has run with one key.
+searched() {
     case $length in
     1024) dpe=scales=$s,logit-scale=1.2964769927807063 rows=96 fresh=100 ;;
     2048) dpe=scales=$s,log-n=256,log-n-power=0.5 rows=96 fresh=100 ;;
     4096) dpe=scales=$((2 * s)),log-n=256 rows=48 fresh=40 ;;
     *) dpe=scales=$((2 * s)),log-n=256 rows=24 fresh=24 ;;
     esac
+}
+
+others() {
+    searched
+    factors=logit-scale=1/1.25/1.6
+    tune "$length-others" "$length" "$rows" "$fresh" --method "dpe:window=32,$dpe" --method "pi:scale=$scales,$factors" \
+        --method "ntk-dynamic:scale=$scales,$factors" --method "ntk-by-parts:scale=$scales,beta=8/32,$factors" \
+        --method "llama3:scale=$scales,$factors" --method "dca:chunk=128/192,local=32/64,$factors" \
+        --method "string:shift=$((length / 3))/$((length / 2)),$factors" --method "streaming-llm:window=128/252,$factors" \
+        --method "lm-infinite:window=128/256,$factors" --method "cope:clip=6/10/14,$factors" --method "dope:$factors" \
+        --method "hirope:segment=$scales,split=16/24,$factors" --method "adagrope:first=32/64,$factors"
+}
+
+one_key() {
+    searched
+    # What each method may change.
     set -- --method "dpe:window=32,$dpe"
     if [ "$length" -le 4096 ]; then
         set -- "$@" --method "yarn:scale=$scales,beta_fast=8/32,logit-scale=1/1.25" \
@@ -79,6 +96,7 @@ for length in $lengths; do
     case $keys in
     1) one_key ;;
     4) four_keys ;;
-    *) echo "KEYS is $keys, expected 1 or 4" >&2; exit 64 ;;
+    others) others ;;
+    *) echo "KEYS is $keys, expected 1, 4 or others" >&2; exit 64 ;;
     esac
 done
