@@ -67,6 +67,22 @@ static void add_tool(const struct batch *batch, const char *output, struct argv 
     dpe_calibrate_argv_add(argv, name);
 }
 
+/* Methods of --against tuned: what a table can hold, and what is strong without tuning. */
+static const char *const rivals[] = {"yarn", "self-extend", "leaky-rerope", "lampe"};
+enum { RIVALS = sizeof rivals / sizeof rivals[0], TUNE_BUDGET = 400, TUNE_FRESH = 4 };
+
+/* The settings that were found; in a dry run there are none, and the methods cost the same. */
+static void add_rivals(const struct batch *batch, const char *output, struct argv *argv)
+{
+    if (output != NULL) {
+        dpe_calibrate_argv_add_entry(argv, "--against", batch, batch->entry, "tune.h5");
+        return;
+    }
+    for (int i = 0; i < RIVALS; i++) {
+        dpe_calibrate_argv_add_pair(argv, "--against", rivals[i]);
+    }
+}
+
 bool dpe_calibrate_sweep_argv(const struct batch *batch, const char *output, struct argv *argv)
 {
     const struct calibrate_arguments *args = batch->args;
@@ -82,6 +98,9 @@ bool dpe_calibrate_sweep_argv(const struct batch *batch, const char *output, str
     dpe_calibrate_argv_add_number(argv, "--trained-length", args->job.trained_length, 1);
     dpe_calibrate_argv_add_pair(argv, "--output", output);
     dpe_calibrate_argv_add_handed(argv, args, CALIBRATE_SWEEP);
+    if (args->tunes) {
+        add_rivals(batch, output, argv);
+    }
     if (batch->entry->temperature[0] != '\0') { /* after "--temperature auto", if that was given */
         dpe_calibrate_argv_add_pair(argv, "--temperature", batch->entry->temperature);
     }
@@ -122,8 +141,10 @@ bool dpe_calibrate_needles(const struct calibrate_arguments *args)
 int64_t dpe_calibrate_seed(const struct calibrate_arguments *args, enum calibrate_part part)
 {
     const char *seed = dpe_calibrate_value(args, "--seed");
-    return (part == CALIBRATE_PAIRS ? CALIBRATE_PAIRS_SEED : CALIBRATE_CHECK_SEED) +
-           (seed != NULL ? strtoll(seed, NULL, 10) : 0);
+    int64_t own = part == CALIBRATE_PAIRS  ? CALIBRATE_PAIRS_SEED
+                  : part == CALIBRATE_TUNE ? CALIBRATE_TUNE_SEED
+                                           : CALIBRATE_CHECK_SEED;
+    return own + (seed != NULL ? strtoll(seed, NULL, 10) : 0);
 }
 
 /* "keys=K,values=V" that the pilot of a sweep chose, "" with another task or before the sweep: that of
@@ -162,7 +183,7 @@ dpe_status dpe_calibrate_niah(const struct batch *batch, enum calibrate_part par
     const struct calibrate_arguments *args = batch->args;
     const char *given = dpe_calibrate_value(args, "--niah");
     const char *several = dpe_calibrate_value(args, "--keys-per-context");
-    bool more = part == CALIBRATE_PAIRS && several != NULL;
+    bool more = part != CALIBRATE_CHECK && several != NULL;
     char chosen[64];
     *spec = NULL;
     chosen_task(batch, part, chosen, sizeof chosen);
@@ -252,6 +273,34 @@ static void add_questions(const struct batch *batch, enum calibrate_part part, s
     }
     dpe_calibrate_argv_add_number(argv, "--seed", dpe_calibrate_seed(args, part), 0);
     dpe_calibrate_argv_add_handed(argv, args, (int)part);
+}
+
+/* Samples that share a context are made together. */
+static int64_t fresh_of_tune(const struct batch *batch)
+{
+    int64_t together = dpe_calibrate_together(batch);
+    return together > TUNE_FRESH ? together : TUNE_FRESH;
+}
+
+int64_t dpe_calibrate_tune_rows(const struct batch *batch)
+{
+    const char *given = dpe_calibrate_value(batch->args, "--tune-budget");
+    int64_t budget = given != NULL ? strtoll(given, NULL, 10) : TUNE_BUDGET;
+    return RIVALS * (budget + 2 * fresh_of_tune(batch));
+}
+
+bool dpe_calibrate_tune_argv(const struct batch *batch, const char *output, struct argv *argv)
+{
+    add_tool(batch, output, argv, "dpe-eval");
+    dpe_calibrate_argv_add(argv, "tune");
+    for (int i = 0; i < RIVALS; i++) {
+        dpe_calibrate_argv_add_pair(argv, "--method", rivals[i]);
+    }
+    dpe_calibrate_argv_add_pair(argv, "--temperature", "grid");
+    dpe_calibrate_argv_add_number(argv, "--samples", fresh_of_tune(batch), 1);
+    dpe_calibrate_argv_add_pair(argv, "--output", output);
+    add_questions(batch, CALIBRATE_TUNE, argv);
+    return add_common(batch, argv);
 }
 
 bool dpe_calibrate_pairs_argv(const struct batch *batch, const char *output, struct argv *argv)

@@ -130,7 +130,9 @@ static dpe_status print_part(struct batch *batch, struct dpe_job *job, enum cali
         .chat_template = args->job.chat_template != NULL ? args->job.chat_template : "auto",
         .lengths = &batch->entry->length,
         .n_lengths = 1,
-        .n_samples = samples != NULL ? strtoll(samples, NULL, 10) : 100,
+        .n_samples = part == CALIBRATE_TUNE ? dpe_calibrate_tune_rows(batch)
+                     : samples != NULL      ? strtoll(samples, NULL, 10)
+                                            : 100,
         .seed = (uint64_t)dpe_calibrate_seed(args, part),
     };
     char *niah = NULL;
@@ -204,7 +206,10 @@ dpe_status dpe_calibrate_print_cost(struct batch *batch, struct dpe_error *err)
         batch->entry = &batch->entries[i];
         measure(&job, batch->frequencies ? "rope" : "dpe", batch->entry->length,
                 dpe_calibrate_together(batch), &speed);
-        if (batch->chooses) {
+        if (batch->args->tunes) {
+            status = print_part(batch, &job, CALIBRATE_TUNE, "--against tuned", 1, &speed, err);
+        }
+        if (status == DPE_OK && batch->chooses) {
             status = print_part(batch, &job, CALIBRATE_PAIRS, "--top-k auto",
                                 dpe_detect_top_k_candidates(batch->n_pairs, k), &speed, err);
         }
@@ -214,7 +219,8 @@ dpe_status dpe_calibrate_print_cost(struct batch *batch, struct dpe_error *err)
         }
     }
     if (status == DPE_OK) {
-        print_total(batch->n_entries * (batch->chooses ? 3 : 2) + (batch->frequencies ? 0 : 1));
+        print_total(batch->n_entries * (2 + batch->chooses + batch->args->tunes) +
+                    !batch->frequencies);
     }
     return dpe_job_close(&job, status, err);
 }

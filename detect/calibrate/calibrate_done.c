@@ -26,6 +26,7 @@ static void add_options(struct dpe_sha256 *hash, const struct calibrate_argument
     add_text(hash, job->split);
     add_text(hash, args->top_k);
     add_text(hash, args->scratch ? "scratch" : "");
+    add_text(hash, args->tunes ? "tuned" : "");
     dpe_sha256_add(hash, numbers, sizeof numbers);
     for (int i = 0; i < CALIBRATE_HANDED; i++) {
         add_text(hash, args->handed[i] != NULL ? "given" : "");
@@ -108,6 +109,9 @@ static dpe_status find_state(const struct batch *batch, char hex[65], struct dpe
         const char *folder = batch->entries[e].folder;
         dpe_sha256_add(hash, &batch->entries[e].length, sizeof batch->entries[e].length);
         status = add_file(hash, batch, folder, "detect.h5", &missing, err);
+        if (status == DPE_OK && args->tunes) {
+            status = add_file(hash, batch, folder, "tune.h5", &missing, err);
+        }
         if (status == DPE_OK && batch->chooses) {
             status = add_file(hash, batch, folder, "ablate.h5", &missing, err);
         }

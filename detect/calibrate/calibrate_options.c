@@ -22,6 +22,7 @@ enum option_key {
     KEY_SELECT,
     KEY_ROUNDS,
     KEY_AGAINST,
+    KEY_TUNE_BUDGET,
     KEY_BATCH,
     KEY_HAYSTACK,
     KEY_KEYS,
@@ -58,6 +59,7 @@ static const struct handed {
     {"--select", NULL, CALIBRATE_SWEEP, TEXT},
     {"--rounds", NULL, CALIBRATE_SWEEP, 1},
     {"--against", NULL, CALIBRATE_SWEEP, TEXT},
+    {"--tune-budget", "--budget", CALIBRATE_TUNE, 1},
     {"--batch", NULL, CALIBRATE_SWEEP, 1},
     {"--haystack", NULL, CALIBRATE_SWEEP, TEXT},
     {"--keys-per-context", NULL, CALIBRATE_SWEEP, 1},
@@ -106,7 +108,11 @@ static const struct argp_option options_table[] = {
      "How the plan is chosen: joint (default), paper, guarded, sequential", 2},
     {"rounds", KEY_ROUNDS, "R", 0, "sequential, joint: passes over everything", 2},
     {"against", KEY_AGAINST, "METHOD", 0,
-     "Hold the sweep's result against this method (once; see dpe-detect --help)", 2},
+     "Hold the sweep's result against this method (once; see dpe-detect --help); tuned: against yarn, "
+     "self-extend, leaky-rerope and lampe with the settings that dpe-eval tune finds for them",
+     2},
+    {"tune-budget", KEY_TUNE_BUDGET, "ROWS", 0,
+     "--against tuned: samples that the settings of each method may take (default 400)", 2},
     {"batch", KEY_BATCH, "N", 0, "Samples decoded together (default 4)", 2},
     {"haystack", KEY_HAYSTACK, "own|shared[=N]", 0,
      "shared: N samples share the first half of their context", 2},
@@ -146,8 +152,24 @@ static error_t parse_handed(struct argp_state *state, int key, const char *arg,
                        arg);
         }
     }
-    args->handed[key - KEY_HANDED] = arg != NULL ? arg : "";
+    bool tunes = key == KEY_AGAINST && strcmp(arg, "tuned") == 0;
+    if (key == KEY_AGAINST) {
+        args->tunes = tunes;
+    }
+    args->handed[key - KEY_HANDED] = tunes ? NULL : arg != NULL ? arg : "";
     return 0;
+}
+
+/* Tuning comes before the sweep, and knows needles alone. */
+static void check_tuning(struct argp_state *state, const struct calibrate_arguments *args)
+{
+    const char *task = dpe_calibrate_value(args, "--task");
+    if (args->tunes && task != NULL && strcmp(task, "niah") != 0) {
+        argp_error(state, "--against tuned needs --task niah, found '%s'", task);
+    }
+    if (!args->tunes && dpe_calibrate_value(args, "--tune-budget") != NULL) {
+        argp_error(state, "--tune-budget needs --against tuned");
+    }
 }
 
 /* What only positions have. */
@@ -208,6 +230,7 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
         if (dpe_calibrate_frequencies(args)) {
             check_frequencies(state, args);
         }
+        check_tuning(state, args);
         args->top_k = args->top_k != NULL ? args->top_k : CALIBRATE_AUTO;
         return 0;
     default:
@@ -255,12 +278,12 @@ const struct argp dpe_calibrate_argp = {
     .parser = parse_option,
     .doc = "Calibrate a RoPE language model for one or several lengths (-l 2k,4k,8k): effective "
            "lengths, key pairs, and the DPE table that a runtime loads.\v"
-           "Into DIR: detect.h5 (dpe-detect), norms.h5 (dpe-norms), with --top-k auto ablate.h5 "
+           "Into DIR: with --against tuned tune.h5 (dpe-eval), detect.h5 (dpe-detect), norms.h5 (dpe-norms), with --top-k auto ablate.h5 "
            "(dpe-eval), table.h5 and its forms "
            "table.json, table.yaml with scores.pt, table.safetensors, config.json, table.csv "
            "(dpe-export), check.h5 with what the table finds (dpe-eval), report.html "
            "(dpe-report). With several lengths the table has an entry for each, and a runtime "
-           "chooses by the length of the text: then DIR/LENGTH has detect.h5, ablate.h5, table.h5, "
+           "chooses by the length of the text: then DIR/LENGTH has tune.h5, detect.h5, ablate.h5, table.h5, "
            "table.yaml and table.csv of its entry, and everything else is in DIR once. With --move "
            "frequencies: detect.h5, table.h5, table.json, config.json (longrope), check.h5 and "
            "report.html. Finished "

@@ -67,6 +67,6 @@ int dpe_calibrate_check_methods(const struct calibrate_arguments *args)
     const char *rule = dpe_calibrate_value(args, "--select");
     const char *against = dpe_calibrate_value(args, "--against");
     bool joint = rule == NULL || strcmp(rule, "joint") == 0;
-    bool has_rival = against != NULL ? strcmp(against, "none") != 0 : joint;
+    bool has_rival = args->tunes || (against != NULL ? strcmp(against, "none") != 0 : joint);
     return 2 + has_rival + !dpe_calibrate_frequencies(args);
 }

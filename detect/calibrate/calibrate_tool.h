@@ -8,7 +8,7 @@
 #include "detect/search/select.h"
 #include "outputs/job/job.h"
 
-enum { CALIBRATE_MAX_ARGS = 160, CALIBRATE_HANDED = 22, CALIBRATE_METHOD = 256 };
+enum { CALIBRATE_MAX_ARGS = 160, CALIBRATE_HANDED = 23, CALIBRATE_METHOD = 256 };
 
 /** The parts that measure, as a set. */
 enum calibrate_part {
@@ -16,10 +16,11 @@ enum calibrate_part {
     CALIBRATE_PROFILE = 2,
     CALIBRATE_PAIRS = 4, /**< how many key pairs: dpe-eval ablate */
     CALIBRATE_CHECK = 8,
+    CALIBRATE_TUNE = 16, /**< settings of the methods that the result is held against: dpe-eval tune */
 };
 
 /** What parts add to the sweep's seed. */
-enum { CALIBRATE_CHECK_SEED = 1000, CALIBRATE_PAIRS_SEED = 2000, CALIBRATE_SEEDS = 2000 };
+enum { CALIBRATE_TUNE_SEED = 500, CALIBRATE_CHECK_SEED = 1000, CALIBRATE_PAIRS_SEED = 2000, CALIBRATE_SEEDS = 2000 };
 
 /** The value of --top-k that measures it. */
 #define CALIBRATE_AUTO "auto"
@@ -28,6 +29,7 @@ enum { CALIBRATE_CHECK_SEED = 1000, CALIBRATE_PAIRS_SEED = 2000, CALIBRATE_SEEDS
 struct calibrate_arguments {
     struct dpe_job_options job; /**< several lengths: a table with an entry for each */
     const char *top_k, *launch;
+    bool tunes;   /**< --against tuned: methods are tuned before the sweep is held against them */
     bool scratch; /**< the sweep of a longer entry does not begin at the shorter one's result */
     /** Values of the options that the tools read for themselves; NULL: not given, "" also one
      * that takes none. */
@@ -110,6 +112,11 @@ void dpe_calibrate_argv_add_entry(struct argv *argv, const char *option, const s
 typedef bool (*calibrate_fill)(const struct batch *batch, const char *output, struct argv *argv);
 bool dpe_calibrate_sweep_argv(const struct batch *batch, const char *output, struct argv *argv);
 bool dpe_calibrate_profile_argv(const struct batch *batch, const char *output, struct argv *argv);
+/** The settings of the usual baselines, temperatures among them, on the sweep's task and samples of
+ *  another seed; the few fresh samples of dpe-eval tune are not what decides, validation is. */
+bool dpe_calibrate_tune_argv(const struct batch *batch, const char *output, struct argv *argv);
+/** Rows of that part: settings and fresh samples of all methods, at most. */
+int64_t dpe_calibrate_tune_rows(const struct batch *batch);
 /** Recall or perplexity of the sweep's lengths with each number of the ladder moved, on the sweep's
  *  task and samples of another seed than those of sweep and check. Perplexity: of the corpus's
  *  books, the sweep's among them. */
@@ -126,7 +133,7 @@ int dpe_calibrate_check_methods(const struct calibrate_arguments *args);
 
 /** Whether needles decide; else perplexity. */
 bool dpe_calibrate_needles(const struct calibrate_arguments *args);
-/** Seed and settings of the needles of CALIBRATE_PAIRS or CALIBRATE_CHECK; *spec is owned by the
+/** Seed and settings of the needles of a part of dpe-eval; *spec is owned by the
  *  caller, NULL: the defaults. DPE_NO_MEMORY. */
 int64_t dpe_calibrate_seed(const struct calibrate_arguments *args, enum calibrate_part part);
 dpe_status dpe_calibrate_niah(const struct batch *batch, enum calibrate_part part, char **spec,

@@ -17,7 +17,8 @@
 
 static void announce(struct batch *batch, const char *what)
 {
-    int parts = (batch->chooses ? 2 : 1) * batch->n_entries + (batch->frequencies ? 3 : 4);
+    int parts = (1 + batch->chooses + batch->args->tunes) * batch->n_entries +
+                (batch->frequencies ? 3 : 4);
     dpe_log_info("%d of %d: %s", ++batch->step, parts, what);
 }
 
@@ -72,8 +73,8 @@ static dpe_status check_launched(const struct batch *batch, const char *output,
     return DPE_OK;
 }
 
-/* A part that measures, into DIR/NAME. */
-static dpe_status measure(struct batch *batch, calibrate_fill fill, const char *name,
+/* A part that measures, into DIR/NAME; `silent`: what it prints is not shown. */
+static dpe_status measure(struct batch *batch, calibrate_fill fill, const char *name, bool silent,
                           struct dpe_error *err)
 {
     char *output = dpe_calibrate_tools_path(batch->args->job.output, name);
@@ -87,7 +88,7 @@ static dpe_status measure(struct batch *batch, calibrate_fill fill, const char *
                           "the time budget is used up before %s; run the same command to continue",
                           name);
     } else {
-        status = dpe_calibrate_run(batch, &argv, false, err);
+        status = dpe_calibrate_run(batch, &argv, silent, err);
     }
     if (status == DPE_OK) {
         status = check_launched(batch, output, err);
@@ -101,11 +102,11 @@ static dpe_status measure(struct batch *batch, calibrate_fill fill, const char *
 
 /* A part that measures, into the entry's file. */
 static dpe_status measure_entry(struct batch *batch, calibrate_fill fill, const char *name,
-                                struct dpe_error *err)
+                                bool silent, struct dpe_error *err)
 {
     char full[96];
     snprintf(full, sizeof full, "%s%s", batch->entry->folder, name);
-    return measure(batch, fill, full, err);
+    return measure(batch, fill, full, silent, err);
 }
 
 static void show_argv(const struct batch *batch, struct argv *argv)
@@ -136,6 +137,9 @@ static dpe_status show(struct batch *batch, struct dpe_error *err)
     if (status == DPE_OK && batch->code == 0) {
         printf("%s:", batch->args->job.output);
         for (int i = 0; i < batch->n_entries; i++) {
+            if (batch->args->tunes) {
+                printf(" %stune.h5", batch->entries[i].folder);
+            }
             printf(" %sdetect.h5", batch->entries[i].folder);
         }
         printf("%s", batch->frequencies ? "" : " norms.h5");
@@ -174,6 +178,9 @@ static void report_argv(const struct batch *batch, struct argv *argv)
     }
     dpe_calibrate_argv_add_path(argv, NULL, batch->args->job.output, "table.h5");
     dpe_calibrate_argv_add_path(argv, NULL, batch->args->job.output, "check.h5");
+    for (int i = 0; i < batch->n_entries && batch->args->tunes; i++) {
+        dpe_calibrate_argv_add_entry(argv, NULL, batch, &batch->entries[i], "tune.h5");
+    }
     /* Left out where the number of pairs was given: they would be of an older choice. */
     for (int i = 0; i < batch->n_entries && batch->chooses; i++) {
         dpe_calibrate_argv_add_entry(argv, NULL, batch, &batch->entries[i], "ablate.h5");
@@ -200,7 +207,7 @@ static dpe_status choose_pairs(struct batch *batch, struct dpe_error *err)
     }
     announce_entry(batch, "number of key pairs", "dpe-eval");
     printf("\nDetected lengths, by number of key pairs of each head\n");
-    dpe_status status = measure_entry(batch, dpe_calibrate_pairs_argv, "ablate.h5", err);
+    dpe_status status = measure_entry(batch, dpe_calibrate_pairs_argv, "ablate.h5", false, err);
     if (status != DPE_OK || batch->code != 0) {
         return status;
     }
@@ -226,7 +233,7 @@ static dpe_status check(struct batch *batch, struct dpe_error *err)
         printf("detect.h5 moves every pair, table.h5 the key pairs of each head (--top-k %s)\n",
                batch->entry->k);
     }
-    return measure(batch, dpe_calibrate_check_argv, "check.h5", err);
+    return measure(batch, dpe_calibrate_check_argv, "check.h5", false, err);
 }
 
 static dpe_status export_forms(struct batch *batch, struct dpe_error *err)
@@ -248,6 +255,19 @@ static dpe_status make_entry_folder(const struct batch *batch, struct dpe_error 
     return status;
 }
 
+/* What is printed of it, a few fresh samples of each method, would not be what the sweep's
+ * validation shows. */
+static dpe_status tune(struct batch *batch, struct dpe_error *err)
+{
+    if (!batch->args->tunes) {
+        return DPE_OK;
+    }
+    announce_entry(batch, "settings of other methods", "dpe-eval");
+    dpe_status status = make_entry_folder(batch, err);
+    return status == DPE_OK ? measure_entry(batch, dpe_calibrate_tune_argv, "tune.h5", true, err)
+                            : status;
+}
+
 /* A longer entry begins where the shorter one ended. */
 static dpe_status sweep(struct batch *batch, struct dpe_error *err)
 {
@@ -256,8 +276,9 @@ static dpe_status sweep(struct batch *batch, struct dpe_error *err)
     if (status == DPE_OK) {
         status = dpe_calibrate_start(batch, err);
     }
-    return status == DPE_OK ? measure_entry(batch, dpe_calibrate_sweep_argv, "detect.h5", err)
-                            : status;
+    return status == DPE_OK
+               ? measure_entry(batch, dpe_calibrate_sweep_argv, "detect.h5", false, err)
+               : status;
 }
 
 static dpe_status profile(struct batch *batch, struct dpe_error *err)
@@ -267,7 +288,7 @@ static dpe_status profile(struct batch *batch, struct dpe_error *err)
     }
     announce(batch, "profile of the heads (dpe-norms)");
     printf("\n");
-    return measure(batch, dpe_calibrate_profile_argv, "norms.h5", err);
+    return measure(batch, dpe_calibrate_profile_argv, "norms.h5", false, err);
 }
 
 /* The choices are read from their tables again, for what is printed. */
@@ -296,8 +317,8 @@ static dpe_status calibrate(struct batch *batch, struct dpe_error *err)
     static const struct {
         dpe_status (*step)(struct batch *, struct dpe_error *);
         bool each; /* for each entry, the shortest first */
-    } steps[] = {{sweep, true},  {profile, false},      {choose_pairs, true}, {export_forms, false},
-                 {check, false}, {write_report, false}, {show, false}};
+    } steps[] = {{tune, true},         {sweep, true},  {profile, false},      {choose_pairs, true},
+                 {export_forms, false}, {check, false}, {write_report, false}, {show, false}};
     dpe_status status = DPE_OK;
     for (size_t i = 0; i < sizeof steps / sizeof steps[0]; i++) {
         int n = steps[i].each ? batch->n_entries : 1;
@@ -359,8 +380,9 @@ static dpe_status check_argv(struct batch *batch, struct argv *argv, struct dpe_
  * the first part runs. */
 static dpe_status check_all_argv(struct batch *batch, struct dpe_error *err)
 {
-    const calibrate_fill parts[] = {dpe_calibrate_sweep_argv, dpe_calibrate_profile_argv,
-                                    dpe_calibrate_pairs_argv, dpe_calibrate_check_argv};
+    const calibrate_fill parts[] = {dpe_calibrate_tune_argv, dpe_calibrate_sweep_argv,
+                                    dpe_calibrate_profile_argv, dpe_calibrate_pairs_argv,
+                                    dpe_calibrate_check_argv};
     struct calibrate_arguments alone = *batch->args;
     struct batch trial = *batch;
     struct argv argv = {0};
@@ -375,7 +397,8 @@ static dpe_status check_all_argv(struct batch *batch, struct dpe_error *err)
     for (size_t i = 0; i < sizeof parts / sizeof parts[0] && status == DPE_OK && trial.code == 0;
          i++) {
         if ((parts[i] != dpe_calibrate_pairs_argv || batch->chooses) &&
-            (parts[i] != dpe_calibrate_profile_argv || !batch->frequencies)) {
+            (parts[i] != dpe_calibrate_profile_argv || !batch->frequencies) &&
+            (parts[i] != dpe_calibrate_tune_argv || batch->args->tunes)) {
             parts[i](&trial, "OUT.h5", &argv);
             status = check_argv(&trial, &argv, err);
         }

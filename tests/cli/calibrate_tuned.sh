@@ -1,0 +1,81 @@
+#!/bin/sh
+# calibrate_tuned.sh BIN: dpe-calibrate --against tuned. Each entry's other methods are tuned before its sweep, by what dpe-eval
+# tune makes of the same options; the sweep is what dpe-detect makes with that table; an interrupted batch continues.
+set -u
+bin=$(cd "$1" && pwd)
+here=$(cd "$(dirname "$0")" && pwd)
+root=$(cd "$here/../.." && pwd)
+. "$here/world.sh"
+make_model model
+common="--model $work/model --corpus $work/corpus --threads 1 --quiet"
+needles="digits=4,values=1"
+sweep="--niah $needles --groups 2 --samples 8 --lengths 32,64 --window 8 --keys-per-context 2 --select guarded --temperature off"
+
+calibrate() {
+    name=$1
+    shift
+    # shellcheck disable=SC2086 # lists of words
+    "$bin/dpe-calibrate" $common $sweep --seed 5 --norm-lengths 32 --norm-samples 2 --special-in-text literal --top-k 2 \
+        -o "$work/$name" "$@" >"$work/out" 2>"$work/err"
+}
+refused() {
+    words=$1
+    shift
+    calibrate no "$@"
+    code=$?
+    [ $code = 64 ] && grep -qF -- "$words" "$work/err" || fail "'$words': exit $code, $(cat "$work/err")"
+    [ -e "$work/no" ] && fail "a refused calibration left files"
+}
+refused "--against tuned needs --task niah, found 'ppl'" -l 128 --against tuned --task ppl
+refused "--against tuned needs --task niah, found 'auto'" -l 128 --against tuned --task auto
+refused "--tune-budget needs --against tuned" -l 128 --tune-budget 200
+refused "--tune-budget needs --against tuned" -l 128 --tune-budget 200 --against tuned --against yarn
+refused "--tune-budget: expected a whole number of at least 1" -l 128 --tune-budget 0 --against tuned
+
+calibrate whole -l 96,128 --against tuned --tune-budget 160 || fail "two lengths: $(cat "$work/err")"
+grep -q "^$work/whole: 96/tune.h5 96/detect.h5 128/tune.h5 128/detect.h5 norms.h5 check.h5 " "$work/out" || fail "files: $(tail -1 "$work/out")"
+grep -q "tuned" "$work/whole/report.html" || fail "a report without the settings"
+for length in 96 128; do
+    # shellcheck disable=SC2086
+    "$bin/dpe-eval" tune $common -l $length --niah "$needles,asked=2,keys=2" --seed 505 --method yarn --method self-extend \
+        --method leaky-rerope --method lampe --temperature grid --budget 160 --samples 4 -o "$work/tune-$length.h5" \
+        >"$work/out" 2>"$work/err" || fail "dpe-eval tune: $(cat "$work/err")"
+    same "$work/tune-$length.h5" "$work/whole/$length/tune.h5"
+done
+# shellcheck disable=SC2086
+"$bin/dpe-detect" $common $sweep --seed 5 -l 96 --against "$work/tune-96.h5" -o "$work/96.h5" >"$work/out" 2>"$work/err" ||
+    fail "dpe-detect: $(cat "$work/err")"
+same "$work/96.h5" "$work/whole/96/detect.h5"
+# strings TABLE DATASET: its values, a line each.
+strings() {
+    h5dump -y -w 0 -d "$2" "$1" | sed -n '/ DATA {/,/}/{p;/}/q}' | grep -o '"[^"]*"' | tr -d '"'
+}
+strings "$work/whole/96/tune.h5" /tune/chosen >"$work/chosen"
+[ "$(sed 's/:.*//' "$work/chosen" | tr '\n' ' ')" = "yarn self-extend leaky-rerope lampe " ] || fail "tuned: $(cat "$work/chosen")"
+strings "$work/whole/96/detect.h5" /validated_plan | sed 1,3d | diff "$work/chosen" - >"$work/diff" || fail "validated: $(cat "$work/diff")"
+
+# The same command changes nothing; without its settings a sweep does not begin.
+cp "$work/whole/96/tune.h5" "$work/before.h5"
+calibrate whole -l 96,128 --against tuned --tune-budget 160 || fail "again: $(cat "$work/err")"
+grep -q "^$work/whole: 96/tune.h5 " "$work/out" && cmp -s "$work/before.h5" "$work/whole/96/tune.h5" || fail "again: $(cat "$work/out")"
+mv "$work/whole/96/tune.h5" "$work/away.h5"
+calibrate whole -l 96,128 --against tuned --tune-budget 160 || fail "settings that were moved away: $(cat "$work/err")"
+same "$work/away.h5" "$work/whole/96/tune.h5"
+same "$work/96.h5" "$work/whole/96/detect.h5"
+
+# Stopped again and again, each time later.
+tenths=3
+until calibrate stopped -l 96 --against tuned --tune-budget 160 --time-budget $((tenths / 10)).$((tenths % 10)); do
+    code=$?
+    tenths=$((tenths + 3))
+    [ $code = 75 ] && [ $tenths -lt 3000 ] || { fail "stopped: exit $code: $(cat "$work/err")"; break; }
+done
+[ $tenths -gt 3 ] || fail "was not stopped"
+same "$work/tune-96.h5" "$work/stopped/tune.h5"
+same "$work/96.h5" "$work/stopped/detect.h5"
+
+calibrate none -l 96,128 --against tuned --dry-run || fail "--dry-run: $(cat "$work/err")"
+[ "$(grep -c "^--against tuned  *at most 1632 samples of " "$work/out")" = 2 ] && [ "$(grep -c '^tokens  ' "$work/out")" = 7 ] ||
+    fail "--dry-run: $(cat "$work/out")"
+[ -e "$work/none" ] && fail "a dry run left files"
+exit $failed
