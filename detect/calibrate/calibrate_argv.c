@@ -120,24 +120,6 @@ bool dpe_calibrate_profile_argv(const struct batch *batch, const char *output, s
     return add_common(batch, argv);
 }
 
-void dpe_calibrate_argv_add_path(struct argv *argv, const char *option, const char *folder,
-                                 const char *name)
-{
-    char *path = dpe_calibrate_tools_path(folder, name);
-    if (option != NULL) {
-        dpe_calibrate_argv_add(argv, option);
-    }
-    dpe_calibrate_argv_add(argv, path != NULL ? path : "");
-    argv->failed = argv->failed || path == NULL;
-    free(path);
-}
-
-bool dpe_calibrate_needles(const struct calibrate_arguments *args)
-{
-    const char *task = dpe_calibrate_value(args, "--task");
-    return task == NULL || strcmp(task, "ppl") != 0;
-}
-
 int64_t dpe_calibrate_seed(const struct calibrate_arguments *args, enum calibrate_part part)
 {
     const char *seed = dpe_calibrate_value(args, "--seed");

@@ -65,6 +65,18 @@ char *dpe_calibrate_tools_path(const char *folder, const char *name)
     return path;
 }
 
+void dpe_calibrate_argv_add_path(struct argv *argv, const char *option, const char *folder,
+                                 const char *name)
+{
+    char *path = dpe_calibrate_tools_path(folder, name);
+    if (option != NULL) {
+        dpe_calibrate_argv_add(argv, option);
+    }
+    dpe_calibrate_argv_add(argv, path != NULL ? path : "");
+    argv->failed = argv->failed || path == NULL;
+    free(path);
+}
+
 dpe_status dpe_calibrate_tools_folder(char **folder, struct dpe_error *err)
 {
     char path[PATH_MAX + 1];

@@ -255,6 +255,12 @@ bool dpe_calibrate_frequencies(const struct calibrate_arguments *args)
     return moved != NULL && strcmp(moved, "frequencies") == 0;
 }
 
+bool dpe_calibrate_needles(const struct calibrate_arguments *args)
+{
+    const char *task = dpe_calibrate_value(args, "--task");
+    return task == NULL || strcmp(task, "ppl") != 0;
+}
+
 void dpe_calibrate_argv_add_handed(struct argv *argv, const struct calibrate_arguments *args,
                                    int parts)
 {
