@@ -69,7 +69,7 @@ static void add_tool(const struct batch *batch, const char *output, struct argv 
 
 /* Methods of --against tuned: what a table can hold, and what is strong without tuning. */
 static const char *const rivals[] = {"yarn", "self-extend", "leaky-rerope", "lampe"};
-enum { RIVALS = sizeof rivals / sizeof rivals[0], TUNE_BUDGET = 400, TUNE_FRESH = 4 };
+enum { RIVALS = sizeof rivals / sizeof rivals[0], TUNE_ROUNDS = 100, LEAST_ROUND = 4 };
 
 /* The settings that were found; in a dry run there are none, and the methods cost the same. */
 static void add_rivals(const struct batch *batch, const char *output, struct argv *argv)
@@ -257,18 +257,19 @@ static void add_questions(const struct batch *batch, enum calibrate_part part, s
     dpe_calibrate_argv_add_handed(argv, args, (int)part);
 }
 
-/* Samples that share a context are made together. */
-static int64_t fresh_of_tune(const struct batch *batch)
+/* Of a race; samples that share a context stay together. */
+static int64_t round_of_tune(const struct batch *batch)
 {
     int64_t together = dpe_calibrate_together(batch);
-    return together > TUNE_FRESH ? together : TUNE_FRESH;
+    return (LEAST_ROUND + together - 1) / together * together;
 }
 
 int64_t dpe_calibrate_tune_rows(const struct batch *batch)
 {
     const char *given = dpe_calibrate_value(batch->args, "--tune-budget");
-    int64_t budget = given != NULL ? strtoll(given, NULL, 10) : TUNE_BUDGET;
-    return RIVALS * (budget + 2 * fresh_of_tune(batch));
+    int64_t round = round_of_tune(batch);
+    int64_t budget = given != NULL ? strtoll(given, NULL, 10) : TUNE_ROUNDS * round;
+    return RIVALS * (budget + 2 * round);
 }
 
 bool dpe_calibrate_tune_argv(const struct batch *batch, const char *output, struct argv *argv)
@@ -279,7 +280,7 @@ bool dpe_calibrate_tune_argv(const struct batch *batch, const char *output, stru
         dpe_calibrate_argv_add_pair(argv, "--method", rivals[i]);
     }
     dpe_calibrate_argv_add_pair(argv, "--temperature", "grid");
-    dpe_calibrate_argv_add_number(argv, "--samples", fresh_of_tune(batch), 1);
+    dpe_calibrate_argv_add_number(argv, "--samples", round_of_tune(batch), 1);
     dpe_calibrate_argv_add_pair(argv, "--output", output);
     add_questions(batch, CALIBRATE_TUNE, argv);
     return add_common(batch, argv);

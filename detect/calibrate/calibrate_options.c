@@ -39,6 +39,7 @@ enum option_key {
 _Static_assert((int)KEY_END - (int)KEY_HANDED == (int)CALIBRATE_HANDED, "one place for each");
 
 enum { TEXT = -1, FLAG = -2 };
+static const int64_t MOST_BUDGET = 1000000; /* of dpe-eval tune */
 static const int64_t MOST_SEED = (INT64_C(1) << 40) - CALIBRATE_SEEDS;
 
 static const struct handed {
@@ -100,7 +101,7 @@ static const struct argp_option options_table[] = {
     {"lengths", KEY_LENGTHS, "LIST", 0, "Detecting lengths a,b,... or auto (default)", 2},
     {"window", KEY_WINDOW, "W", 0,
      "Keys nearer than W tokens keep their distance (default min(1024, L0/8))", 2},
-    {"temperature", KEY_TEMPERATURE, "auto|off|K=V,...", 0,
+    {"temperature", KEY_TEMPERATURE, "auto[:K=V,...]|off|K=V,...", 0,
      "Attention temperature of every plan but rope: auto (default) searches it (see dpe-detect "
      "--help)",
      2},
@@ -112,7 +113,9 @@ static const struct argp_option options_table[] = {
      "self-extend, leaky-rerope and lampe with the settings that dpe-eval tune finds for them",
      2},
     {"tune-budget", KEY_TUNE_BUDGET, "ROWS", 0,
-     "--against tuned: samples that the settings of each method may take (default 400)", 2},
+     "--against tuned: samples that the settings of each method may take (default: as dpe-eval tune, "
+     "400)",
+     2},
     {"batch", KEY_BATCH, "N", 0, "Samples decoded together (default 4)", 2},
     {"haystack", KEY_HAYSTACK, "own|shared[=N]", 0,
      "shared: N samples share the first half of their context", 2},
@@ -123,8 +126,8 @@ static const struct argp_option options_table[] = {
     {"race-indifference", KEY_RACE_INDIFFERENCE, "D", 0,
      "Drop a length also when it is not better by D (default 0)", 2},
     {"seed", KEY_SEED, "S", 0,
-     "Seed of sweep and profile (default: 0 for the sweep, 1 for the profile); the check adds "
-     "1000 to it, --top-k auto adds 2000",
+     "Seed of sweep and profile (default: 0 for the sweep, 1 for the profile); --against tuned adds "
+     "500 to it, the check 1000, --top-k auto 2000",
      2},
     {NULL, 0, NULL, 0, "Profile (dpe-norms):", 3},
     {"norm-samples", KEY_NORM_SAMPLES, "N", 0, "Excerpts of each length (default 10)", 3},
@@ -147,6 +150,10 @@ static error_t parse_handed(struct argp_state *state, int key, const char *arg,
                 ? dpe_parse_tokens(state, option->name, arg, option->least, DPE_MOST_COUNT)
                 : dpe_parse_count(state, option->name, arg, option->least, DPE_MOST_COUNT);
         /* The parts after the sweep add to it, and would refuse the sum. */
+        if (key == KEY_TUNE_BUDGET && value > MOST_BUDGET) {
+            argp_error(state, "--tune-budget: expected at most %lld, found '%s'",
+                       (long long)MOST_BUDGET, arg);
+        }
         if (key == KEY_SEED && value > MOST_SEED) {
             argp_error(state, "--seed: expected at most %lld, found '%s'", (long long)MOST_SEED,
                        arg);

@@ -112,8 +112,8 @@ void dpe_calibrate_argv_add_entry(struct argv *argv, const char *option, const s
 typedef bool (*calibrate_fill)(const struct batch *batch, const char *output, struct argv *argv);
 bool dpe_calibrate_sweep_argv(const struct batch *batch, const char *output, struct argv *argv);
 bool dpe_calibrate_profile_argv(const struct batch *batch, const char *output, struct argv *argv);
-/** The settings of the usual baselines, temperatures among them, on the sweep's task and samples of
- *  another seed; the few fresh samples of dpe-eval tune are not what decides, validation is. */
+/** The settings of the usual baselines, temperatures among them, on the sweep's needles, each context
+ *  with a haystack of its own, of another seed; the few fresh samples of dpe-eval tune are not what decides, validation is. */
 bool dpe_calibrate_tune_argv(const struct batch *batch, const char *output, struct argv *argv);
 /** Rows of that part: settings and fresh samples of all methods, at most. */
 int64_t dpe_calibrate_tune_rows(const struct batch *batch);

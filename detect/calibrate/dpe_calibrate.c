@@ -419,14 +419,26 @@ static dpe_status check_all_argv(struct batch *batch, struct dpe_error *err)
     return status;
 }
 
-/* What the profile would refuse is found before the sweep, not after it. */
-static dpe_status try_profile(struct batch *batch, struct dpe_error *err)
+/* What a later part would refuse is found before the first one, not after it. */
+static dpe_status try_part(struct batch *batch, calibrate_fill fill, struct dpe_error *err)
 {
     struct argv argv = {0};
     setenv("DPE_PART_TIMES", "none", 1); /* whether it begins, not how long it takes */
-    dpe_calibrate_profile_argv(batch, NULL, &argv);
+    fill(batch, NULL, &argv);
     dpe_calibrate_argv_add(&argv, "--dry-run");
     return dpe_calibrate_run(batch, &argv, true, err);
+}
+
+/* Of every length the settings' race and the sweep that comes after it. */
+static dpe_status try_tuning(struct batch *batch, struct dpe_error *err)
+{
+    const calibrate_fill fills[] = {dpe_calibrate_tune_argv, dpe_calibrate_sweep_argv};
+    dpe_status status = DPE_OK;
+    for (int i = 0; i < 2 * batch->n_entries && status == DPE_OK && batch->code == 0; i++) {
+        batch->entry = &batch->entries[i / 2];
+        status = try_part(batch, fills[i % 2], err);
+    }
+    return status;
 }
 
 /* The cost of every part. The sweep of a longer entry may try fewer lengths than it is priced with.
@@ -437,6 +449,14 @@ static dpe_status dry_run(struct batch *batch, struct dpe_error *err)
     dpe_status status = DPE_OK;
     for (int e = 0; e < batch->n_entries && status == DPE_OK && batch->code == 0; e++) {
         batch->entry = &batch->entries[e];
+        if (batch->args->tunes) { /* its cost is printed below, with that of the other parts of dpe-eval */
+            dpe_calibrate_tune_argv(batch, NULL, &argv);
+            dpe_calibrate_argv_add(&argv, "--dry-run");
+            status = dpe_calibrate_run(batch, &argv, true, err);
+            if (status != DPE_OK || batch->code != 0) {
+                break;
+            }
+        }
         dpe_calibrate_sweep_argv(batch, NULL, &argv);
         dpe_calibrate_argv_add(&argv, "--dry-run");
         status = dpe_calibrate_try(batch, &argv, err);
@@ -520,7 +540,10 @@ static dpe_status work(struct batch *batch, struct dpe_error *err)
     status = check_all_argv(batch, err);
     if (status == DPE_OK && batch->code == 0 && !batch->frequencies &&
         !dpe_calibrate_has_begun(batch, "", "norms.h5")) {
-        status = try_profile(batch, err);
+        status = try_part(batch, dpe_calibrate_profile_argv, err);
+    }
+    if (status == DPE_OK && batch->code == 0 && args->tunes) {
+        status = try_tuning(batch, err);
     }
     bool made = false;
     if (status == DPE_OK && batch->code == 0) {

@@ -35,7 +35,10 @@ static dpe_status read_temperature(struct detect_inputs *inputs, int64_t head_di
     }
     struct dpe_temperature *near = &inputs->near;
     dpe_status status = dpe_temperature_parse(text + 5, head_dim, near, err);
-    if (status == DPE_OK && dpe_temperature_is_none(near)) {
+    if (status != DPE_OK) {
+        return dpe_fail_prefix(err, "after 'auto:'");
+    }
+    if (dpe_temperature_is_none(near)) {
         status = dpe_fail(err, DPE_USAGE,
                           "expected a temperature after 'auto:', found '%s', which is none; leave "
                           "out ':%s'",

@@ -55,7 +55,7 @@ static const struct argp_option options_table[] = {
      3},
     {"window", KEY_WINDOW, "W", 0,
      "Keys nearer than W tokens keep their distance (default min(1024, L0/8))", 3},
-    {"temperature", KEY_TEMPERATURE, "auto|off|K=V,...", 0,
+    {"temperature", KEY_TEMPERATURE, "auto[:K=V,...]|off|K=V,...", 0,
      "Attention temperature of every plan but rope, in the table too. auto (default): searched; "
      "auto:K=V,...: searched around one that suits a shorter length; off: none, as the paper; "
      "log-n=N, log-n-power=G, log-n-decay=B, infoscale=N, logit-scale=A (dpe-run --method help)",
@@ -290,6 +290,9 @@ static void add_against(struct argp_state *state, const char *method, struct det
 {
     if (strcmp(method, "none") == 0) {
         args->no_against = true;
+    } else if (strcmp(method, "tuned") == 0) {
+        argp_error(state, "--against tuned is for dpe-calibrate; give the table of dpe-eval tune, "
+                          "--against TUNED.h5");
     } else if (args->n_against == DETECT_MOST_AGAINST) {
         argp_error(state, "--against: expected at most %d methods", DETECT_MOST_AGAINST);
     } else {

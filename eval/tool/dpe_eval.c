@@ -325,7 +325,7 @@ int main(int argc, char **argv)
         return dpe_eval_data_main(argc - 1, argv + 1);
     }
     struct eval_arguments args = {
-        .job = {.samples = 100, .argc = argc, .argv = argv}, .official = true, .budget = 400};
+        .job = {.samples = 100, .argc = argc, .argv = argv}, .official = true};
     parse_commands(argc, argv, &args);
     dpe_tool_configure(&args.job.tool);
     dpe_signals_install();

@@ -31,6 +31,14 @@ refused "--against tuned needs --task niah, found 'auto'" -l 128 --against tuned
 refused "--tune-budget needs --against tuned" -l 128 --tune-budget 200
 refused "--tune-budget needs --against tuned" -l 128 --tune-budget 200 --against tuned --against yarn
 refused "--tune-budget: expected a whole number of at least 1" -l 128 --tune-budget 0 --against tuned
+refused "--tune-budget: expected at most 1000000, found '1000001'" -l 128 --tune-budget 1000001 --against tuned
+# What a race or the sweep after it refuses is found before any race, and by the dry run.
+for dry in "" --dry-run; do
+    refused "--budget: lampe has 40 settings, of which each needs 4 samples: expected at least 160 rows, found 159" -l 96,128 \
+        --against tuned --tune-budget 159 $dry
+    refused "--groups: expected 1 to" -l 96,128 --against tuned --groups 33 $dry
+    refused "--temperature: " -l 96,128 --against tuned --temperature hot $dry
+done
 
 calibrate whole -l 96,128 --against tuned --tune-budget 160 || fail "two lengths: $(cat "$work/err")"
 grep -q "^$work/whole: 96/tune.h5 96/detect.h5 128/tune.h5 128/detect.h5 norms.h5 check.h5 " "$work/out" || fail "files: $(tail -1 "$work/out")"
@@ -78,4 +86,7 @@ calibrate none -l 96,128 --against tuned --dry-run || fail "--dry-run: $(cat "$w
 [ "$(grep -c "^--against tuned  *at most 1632 samples of " "$work/out")" = 2 ] && [ "$(grep -c '^tokens  ' "$work/out")" = 7 ] ||
     fail "--dry-run: $(cat "$work/out")"
 [ -e "$work/none" ] && fail "a dry run left files"
+# The budget that is not given grows with the samples that share a context: 1200 rows for each method, and 12 samples twice.
+calibrate none -l 256 --against tuned --keys-per-context 12 --samples 12 --dry-run || fail "--dry-run with 12 keys: $(cat "$work/err")"
+grep -q "^--against tuned  *at most 4896 samples of " "$work/out" || fail "--dry-run with 12 keys: $(cat "$work/out")"
 exit $failed

@@ -187,6 +187,7 @@ refused() {
     [ -e "$work/no.h5.journal" ] && fail "$*: began a run"
 }
 refused "--against: unknown method" --against nosuch
+refused "--against tuned is for dpe-calibrate; give the table of dpe-eval tune, --against TUNED.h5" --against tuned
 refused "expected settings for --length 256, found those for 128; run dpe-eval tune at that length" --against "$work/tuned128.h5"
 search --against "$work/calm.h5" -o "$work/no.h5"
 code=$?
@@ -198,7 +199,7 @@ refused "--against: expected at most 8 methods" --against pi --against pi --agai
 refused "--temperature: " --temperature automatic
 refused "logit-scale: expected a number above 0, at most 1024, found \"0\"" --temperature auto:logit-scale=0
 refused "--temperature: expected a temperature after 'auto:', found 'off', which is none; leave out ':off'" --temperature auto:off
-refused "--temperature: " --temperature auto:
+refused "--temperature: after 'auto:': " --temperature auto:
 refused "expected auto or auto:logit-scale=A, found 'auto:log-n=64'" --temperature auto:log-n=64 --move frequencies
 refused "expected a whole number of at least 1" --rounds 0
 refused "--task auto chooses keys and values; leave out --niah keys=" --task auto --niah keys=4

@@ -56,7 +56,7 @@ struct eval_arguments {
     double values[EVAL_MAX_METHODS];
     int n_values;
     bool tune;             /**< the command is tune: */
-    int64_t budget;        /**< rows of a method's race at a length */
+    int64_t budget;        /**< rows of a method's race at a length, 0: not given */
     bool tune_temperature; /**< its settings also with temperatures */
 };
 

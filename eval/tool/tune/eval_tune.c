@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ROUNDS = 2000, LEAST_ROUND = 4 };
+enum { ROUNDS = 2000, LEAST_ROUND = 4, USUAL_ROUNDS = 100 };
 static const double level = 0.95;
 /* As the defaults of dpe-detect --race. */
 static const double race_level = 0.05;
@@ -88,16 +88,28 @@ static dpe_status open_group(struct tuning *tuning, struct tune_group *group, st
     for (int i = 0; i < group->settings.n && status == DPE_OK; i++) {
         status = add_arm(&tuning->comparison.job, group, i, &context, err);
     }
-    int64_t least = (int64_t)group->n_arms * dpe_tune_per_round(tuning);
-    if (status == DPE_OK && group->n_arms > 1 && args->budget < least) {
-        status =
-            dpe_fail(err, DPE_USAGE,
-                     "--budget: %s has %d settings, of which each needs %lld samples: expected "
-                     "at least %lld rows, found %lld",
-                     group->method, group->n_arms, (long long)dpe_tune_per_round(tuning),
-                     (long long)least, (long long)args->budget);
-    }
     return status;
+}
+
+/* Each setting takes part in the race's first round. The method that needs most is named. */
+static dpe_status check_budget(const struct tuning *tuning, struct dpe_error *err)
+{
+    const struct tune_group *most = NULL;
+    for (int g = 0; g < tuning->n_groups; g++) {
+        const struct tune_group *group = &tuning->groups[g];
+        if (group->n_arms > 1 && (most == NULL || group->n_arms > most->n_arms)) {
+            most = group;
+        }
+    }
+    int64_t round = dpe_tune_per_round(tuning);
+    if (most == NULL || tuning->budget >= most->n_arms * round) {
+        return DPE_OK;
+    }
+    return dpe_fail(err, DPE_USAGE,
+                    "--budget: %s has %d settings, of which each needs %lld samples: expected "
+                    "at least %lld rows, found %lld",
+                    most->method, most->n_arms, (long long)round,
+                    (long long)(most->n_arms * round), (long long)tuning->budget);
 }
 
 static dpe_status open_groups(struct tuning *tuning, struct dpe_error *err)
@@ -123,7 +135,7 @@ static dpe_status open_groups(struct tuning *tuning, struct dpe_error *err)
         tuning->n_groups++;
         status = open_group(tuning, group, err);
     }
-    return status;
+    return status == DPE_OK ? check_budget(tuning, err) : status;
 }
 
 static dpe_status open_tuning(struct tuning *tuning, const struct eval_arguments *args,
@@ -138,6 +150,9 @@ static dpe_status open_tuning(struct tuning *tuning, const struct eval_arguments
         comparison->n_methods = args->n_methods;
         memcpy(comparison->lengths, args->lengths, sizeof comparison->lengths);
         status = dpe_eval_open_suites(comparison, err);
+    }
+    if (status == DPE_OK) {
+        tuning->budget = args->budget > 0 ? args->budget : USUAL_ROUNDS * dpe_tune_per_round(tuning);
     }
     return status == DPE_OK ? open_groups(tuning, err) : status;
 }
@@ -194,7 +209,7 @@ static void take_race(struct tune_group *group, const struct dpe_race_rows *rows
 static dpe_status replay(const struct tuning *tuning, struct tune_group *group,
                          struct dpe_error *err)
 {
-    const int64_t budget = tuning->comparison.args->budget;
+    const int64_t budget = tuning->budget;
     const struct dpe_race_options options = {
         .per_round = dpe_tune_per_round(tuning), .level = race_level, .most_rows = budget};
     int64_t n = budget / 2 + options.per_round;

@@ -58,7 +58,8 @@ struct tuning {
     struct comparison comparison; /**< job, suite, lengths */
     struct tune_group *groups;    /**< [n_groups]: by length, then as given */
     int n_groups;
-    int64_t fresh; /**< samples */
+    int64_t budget; /**< rows of a race */
+    int64_t fresh;  /**< samples */
 };
 
 /** The task at a length. */

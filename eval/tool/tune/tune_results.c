@@ -232,7 +232,7 @@ dpe_status dpe_tune_put(const struct tuning *tuning, struct dpe_h5 *table, struc
     } numbers[] = {{"seed", (int64_t)args->job.seed},
                    {"trained_length", tuning->comparison.job.trained_length},
                    {"official", args->official},
-                   {"budget", args->budget},
+                   {"budget", tuning->budget},
                    {"fresh_samples", tuning->fresh},
                    {"first_fresh_sample", dpe_tune_first_fresh(tuning)},
                    {"samples_together", dpe_tune_task(tuning, 0)->task.together}};
@@ -306,7 +306,7 @@ static struct dpe_result *begin_document(const struct tuning *tuning)
     dpe_result_text(out, "table", args->job.output);
     dpe_result_whole(out, "trained_length", tuning->comparison.job.trained_length);
     dpe_result_whole(out, "seed", (int64_t)args->job.seed);
-    dpe_result_whole(out, "budget", args->budget);
+    dpe_result_whole(out, "budget", tuning->budget);
     return out;
 }
 
@@ -365,7 +365,7 @@ static const struct dpe_plan *slowest_plan(const struct tuning *tuning)
 /* What a group may run at most: its race, and the default and the chosen setting on fresh samples. */
 static int64_t race_rows(const struct tuning *tuning, const struct tune_group *group)
 {
-    return group->n_arms > 1 ? tuning->comparison.args->budget : 0;
+    return group->n_arms > 1 ? tuning->budget : 0;
 }
 
 static int64_t fresh_rows(const struct tuning *tuning, const struct tune_group *group)
