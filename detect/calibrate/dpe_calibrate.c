@@ -515,6 +515,19 @@ static dpe_status calibrate_alone(struct batch *batch, struct dpe_error *err)
     return status;
 }
 
+/* The folders that a refused calibration made: rmdir leaves those that hold anything. */
+static void remove_empty(const struct batch *batch)
+{
+    for (int e = 0; e < batch->n_entries; e++) {
+        char *path = dpe_calibrate_entry_path(batch, &batch->entries[e], "");
+        if (path != NULL) {
+            rmdir(path);
+        }
+        free(path);
+    }
+    rmdir(batch->args->job.output);
+}
+
 static dpe_status work(struct batch *batch, struct dpe_error *err)
 {
     const struct calibrate_arguments *args = batch->args;
@@ -553,7 +566,7 @@ static dpe_status work(struct batch *batch, struct dpe_error *err)
         status = calibrate_alone(batch, err);
     }
     if (made && (status != DPE_OK || batch->code != 0)) {
-        rmdir(args->job.output); /* only an empty one goes */
+        remove_empty(batch);
     }
     return status;
 }

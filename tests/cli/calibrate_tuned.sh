@@ -62,6 +62,11 @@ strings "$work/whole/96/tune.h5" /tune/chosen >"$work/chosen"
 [ "$(sed 's/:.*//' "$work/chosen" | tr '\n' ' ')" = "yarn self-extend leaky-rerope lampe " ] || fail "tuned: $(cat "$work/chosen")"
 strings "$work/whole/96/detect.h5" /validated_plan | sed 1,3d | diff "$work/chosen" - >"$work/diff" || fail "validated: $(cat "$work/diff")"
 
+# A race that cannot be started leaves no folders.
+calibrate no -l 96,128 --against tuned --launch false && fail "--launch false: exit 0"
+grep -q -- "--launch 'false' ended with exit code 1 before .*96/tune.h5 was written" "$work/err" || fail "--launch false: $(cat "$work/err")"
+[ -e "$work/no" ] && fail "a refused calibration left $(ls -R "$work/no")"
+
 # The same command changes nothing; without its settings a sweep does not begin.
 cp "$work/whole/96/tune.h5" "$work/before.h5"
 calibrate whole -l 96,128 --against tuned --tune-budget 160 || fail "again: $(cat "$work/err")"
