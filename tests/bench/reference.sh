@@ -186,7 +186,17 @@ for part in "$@"; do
             ;;
         tuned) "$here/tuned.sh" "$bin" "$out/tuned" ;;
         tuned-others) KEYS=others "$here/tuned.sh" "$bin" "$out/tuned" 1024 4096 ;;
-        tuned-keys) KEYS=4 "$here/tuned.sh" "$bin" "$out/tuned" ;;
+        tuned-keys)
+            KEYS=4 "$here/tuned.sh" "$bin" "$out/tuned"
+            # What it chose, on an easier task and on books.
+            for length in 1024 2048 4096; do
+                chosen=$(sed -n 's/.*  \([a-z-]*:[^ ]*\)$/\1/p' "$out/tuned/$length-keys.txt")
+                # shellcheck disable=SC2086 # one word each
+                methods "one-value-$length" niah "$length" "--samples 200 --seed 9001 --niah keys=4,values=1,asked=4" $chosen
+                # shellcheck disable=SC2086
+                methods "tuned-ppl-$length" ppl "$length" "--samples 14" $chosen
+            done
+            ;;
         frequencies) THREADS=1 "$here/frequencies.sh" "$bin" "$out/frequencies" ;;
         kv-types) python3 "$here/kv_types.py" "$bin" "$out/kv-types" >"$out/kv-types.md" ;;
         model)
