@@ -149,11 +149,11 @@ static error_t parse_handed(struct argp_state *state, int key, const char *arg,
             key == KEY_WINDOW
                 ? dpe_parse_tokens(state, option->name, arg, option->least, DPE_MOST_COUNT)
                 : dpe_parse_count(state, option->name, arg, option->least, DPE_MOST_COUNT);
-        /* The parts after the sweep add to it, and would refuse the sum. */
         if (key == KEY_TUNE_BUDGET && value > MOST_BUDGET) {
             argp_error(state, "--tune-budget: expected at most %lld, found '%s'",
                        (long long)MOST_BUDGET, arg);
         }
+        /* The parts after the sweep add to it, and would refuse the sum. */
         if (key == KEY_SEED && value > MOST_SEED) {
             argp_error(state, "--seed: expected at most %lld, found '%s'", (long long)MOST_SEED,
                        arg);

@@ -112,7 +112,7 @@ void dpe_calibrate_argv_add_entry(struct argv *argv, const char *option, const s
 typedef bool (*calibrate_fill)(const struct batch *batch, const char *output, struct argv *argv);
 bool dpe_calibrate_sweep_argv(const struct batch *batch, const char *output, struct argv *argv);
 bool dpe_calibrate_profile_argv(const struct batch *batch, const char *output, struct argv *argv);
-/** The settings of the usual baselines, temperatures among them, on the sweep's needles, each context
+/** The settings of the usual baselines, temperatures among them, on the needles of the sweep, each context
  *  with a haystack of its own, of another seed; the few fresh samples of dpe-eval tune are not what decides, validation is. */
 bool dpe_calibrate_tune_argv(const struct batch *batch, const char *output, struct argv *argv);
 /** Rows of that part: settings and fresh samples of all methods, at most. */

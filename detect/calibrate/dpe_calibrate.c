@@ -429,14 +429,16 @@ static dpe_status try_part(struct batch *batch, calibrate_fill fill, struct dpe_
     return dpe_calibrate_run(batch, &argv, true, err);
 }
 
-/* Of every length the settings' race and the sweep that comes after it. */
+/* Of every length whose race has not begun, that and the sweep that comes after it. */
 static dpe_status try_tuning(struct batch *batch, struct dpe_error *err)
 {
     const calibrate_fill fills[] = {dpe_calibrate_tune_argv, dpe_calibrate_sweep_argv};
     dpe_status status = DPE_OK;
     for (int i = 0; i < 2 * batch->n_entries && status == DPE_OK && batch->code == 0; i++) {
         batch->entry = &batch->entries[i / 2];
-        status = try_part(batch, fills[i % 2], err);
+        if (!dpe_calibrate_has_begun(batch, batch->entry->folder, "tune.h5")) {
+            status = try_part(batch, fills[i % 2], err);
+        }
     }
     return status;
 }

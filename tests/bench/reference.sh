@@ -1,5 +1,5 @@
 #!/bin/sh
-# reference.sh BIN OUT [PART…]: measures again what the documents report of the bundled model. Parts:
+# reference.sh BIN OUT [PART…]: measures again most of what the documents report of the bundled model. Parts:
 #   detect-1024 detect-2048 detect-4096   the sweeps, 100 samples a cell
 #   compare ablate ablate-4096            what the methods do, and the steps of DPE (they need the sweeps)
 #   lookup                                one key and several, in the trained length and beyond it
@@ -66,7 +66,7 @@ methods() {
 # What was found with one key, in eval/RESULTS.md, "What a calibrated table finds"; with the base, and with two or three
 # fast groups at L.
 one_key() {
-    length=$1 l0=128/128/128/128/128/128/128/128
+    length=$1 base=128/128/128/128/128/128/128/128
     case $length in
         1024) set -- dpe:window=32,scales=4,logit-scale=1.2964769927807063 \
             dpe:window=32,lengths=1024/1024/1024/256/256/256/256/256,logit-scale=1.2 ;;
@@ -76,9 +76,9 @@ one_key() {
             dpe:window=32,lengths=4096/4096/256/256/256/256/256/256,log-n=256 ;;
         *) set -- dpe:window=32,scales=64,log-n=256 dpe:window=32,scales=32,log-n=256 ;;
     esac
-    methods "plans-$length" niah "$length" "--samples 200 --seed 9001" "dpe:window=32,lengths=$l0" "$@"
+    methods "plans-$length" niah "$length" "--samples 200 --seed 9001" "dpe:window=32,lengths=$base" "$@"
     [ "$length" -gt 4096 ] ||
-        methods "plans-ppl-$length" ppl "$length" "--samples 14" rope "dpe:window=32,lengths=$l0" "$@"
+        methods "plans-ppl-$length" ppl "$length" "--samples 14" rope "dpe:window=32,lengths=$base" "$@"
 }
 
 # Four keys with four values in each context: lengths of groups, one length under its own temperature and under theirs,
