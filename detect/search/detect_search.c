@@ -85,6 +85,63 @@ int64_t dpe_detect_search_most_rows(const struct dpe_detect_search_options *opti
     return rows;
 }
 
+/* Whether a plan of an earlier step, or of this one before it, has this key. */
+static bool is_repeated(const struct dpe_detect_search *search, int step, int at)
+{
+    const char *key = search->steps[step].tried[at].key;
+    for (int s = 0; s <= step; s++) {
+        const int n = s < step ? search->steps[s].n : at;
+        for (int i = 0; i < n; i++) {
+            if (strcmp(search->steps[s].tried[i].key, key) == 0) {
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
+/* The most samples that any step has asked for under the plan of this one. */
+static int64_t most_asked(const struct dpe_detect_search *search, const char *key)
+{
+    int64_t most = 0;
+    for (int s = 0; s < search->n_steps; s++) {
+        for (int i = 0; i < search->steps[s].n; i++) {
+            const struct dpe_detect_tried *tried = &search->steps[s].tried[i];
+            if (strcmp(tried->key, key) == 0 && tried->asked > most) {
+                most = tried->asked;
+            }
+        }
+    }
+    return most;
+}
+
+static bool is_swept(const struct dpe_detect_grid *grid, const char *key)
+{
+    for (int c = 0; grid != NULL && c < grid->n_configs; c++) {
+        if (strcmp(grid->configs[c].key, key) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+int64_t dpe_detect_search_asked(const struct dpe_detect_search *search,
+                                const struct dpe_detect_grid *swept, int64_t samples)
+{
+    int64_t rows = 0;
+    for (int s = 0; s < search->n_steps; s++) {
+        for (int i = 0; i < search->steps[s].n; i++) {
+            const char *key = search->steps[s].tried[i].key;
+            if (!is_repeated(search, s, i)) {
+                int64_t asked = most_asked(search, key);
+                int64_t there = is_swept(swept, key) ? samples : 0;
+                rows += asked > there ? asked - there : 0;
+            }
+        }
+    }
+    return rows;
+}
+
 /* ------------------------------------------------------------------------------------------ a step
  */
 
@@ -160,6 +217,9 @@ static bool want(struct trial *trial, int64_t samples, struct dpe_detect_search 
     for (int i = 0; i < trial->step->n; i++) {
         bool wanted = trial->live[i] && !has_rows(trial, i, samples);
         trial->step->tried[i].wanted = wanted;
+        if (trial->live[i] && samples > trial->step->tried[i].asked) {
+            trial->step->tried[i].asked = samples;
+        }
         missing = missing || wanted;
     }
     search->wanted = missing ? samples : 0;

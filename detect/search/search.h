@@ -73,7 +73,8 @@ struct dpe_detect_tried {
     struct dpe_interval value; /**< of the samples it was run on; recall, or nats per token, 95 % */
     int64_t samples;           /**< it was run on */
     double gain; /**< mean paired improvement over the step's first plan, > 0 = better; NaN */
-    bool wanted; /**< rows are missing: samples below dpe_detect_search.wanted */
+    int64_t asked; /**< samples that the search has asked for, those of `wanted` included */
+    bool wanted;   /**< rows are missing: samples below dpe_detect_search.wanted */
 };
 /** One step: its first plan is the one that the search has, the others are changes of it. */
 struct dpe_detect_step {
@@ -146,6 +147,11 @@ void dpe_detect_search_free(struct dpe_detect_search *search);
 /** Samples under any plan that a search of this grid reads at most, beside those of the sweep. */
 int64_t dpe_detect_search_most_rows(const struct dpe_detect_search_options *options,
                                     const struct dpe_detect_params *params);
+/** Samples that it has asked for so far, of each plan once; of the plans of `swept` (NULL: none)
+ *  those beside the first `samples`. The same for the same rows, so a search that was interrupted
+ *  counts what an undisturbed one does. */
+int64_t dpe_detect_search_asked(const struct dpe_detect_search *search,
+                                const struct dpe_detect_grid *swept, int64_t samples);
 /** Samples of each of n changes that are run at most, when a step of a search halves. */
 int64_t dpe_detect_halving_rows(const struct dpe_detect_search_options *options, int n);
 

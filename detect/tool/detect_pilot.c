@@ -60,7 +60,7 @@ static dpe_status try_rung(struct sweep *sweep, int rung, const struct dpe_plan 
                                 .keys = keys,
                                 .later = later};
     struct dpe_detect_scores scores = {0};
-    sweep->planned[0] += dpe_detect_stage_missing(sweep, &stage);
+    sweep->planned[0] += DETECT_PILOT_SAMPLES;
     status = dpe_detect_stage_run(sweep, &stage, err);
     if (status == DPE_OK) {
         status = dpe_detect_collect(inputs->job.run, name, keys, 1, 0, DETECT_PILOT_SAMPLES, 1,

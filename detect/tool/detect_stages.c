@@ -8,16 +8,16 @@
 /* ----------------------------------------------------------------------------------------- search
  */
 
-int64_t dpe_detect_stage_missing(const struct sweep *sweep, const struct stage *stage)
+/* Until the temperature is found, all rows of the sweep lie ahead (`later`), those of its plans that
+ * the search has run included. */
+static void plan_searched(struct sweep *sweep)
 {
-    const struct dpe_run *run = sweep->inputs->job.run;
-    int64_t missing = 0;
-    for (int i = 0; i < stage->n_plans; i++) {
-        for (int64_t s = 0; s < stage->n_samples[0]; s++) {
-            missing += dpe_run_find(run, stage->tasks[0].name, stage->keys[i], s) == NULL;
-        }
-    }
-    return missing;
+    const struct dpe_detect_search *search = &sweep->report->search;
+    bool found = search->complete || search->wants_sweep || sweep->report->swept;
+    int64_t rows = dpe_detect_search_asked(search, found ? &sweep->inputs->grid : NULL,
+                                           sweep->inputs->n_samples[0]);
+    sweep->planned[0] += rows - sweep->searched;
+    sweep->searched = rows;
 }
 
 /* The rows that the last step of the search lacks, on the deciding task alone: it is the first. */
@@ -64,7 +64,7 @@ static dpe_status search_rows(struct sweep *sweep, struct dpe_error *err)
                                 .keys = keys,
                                 .later = later};
     if (status == DPE_OK) {
-        sweep->planned[0] += dpe_detect_stage_missing(sweep, &stage);
+        plan_searched(sweep);
         status = dpe_detect_stage_run(sweep, &stage, err);
     }
     for (int i = 0; i < n; i++) {
@@ -100,7 +100,11 @@ dpe_status dpe_detect_stage_warm(struct sweep *sweep, struct dpe_error *err)
     dpe_temperature_text(&params.temperature, text);
     dpe_log_info("attention temperature found: %s", text);
     dpe_detect_grid_free(&inputs->grid);
-    return dpe_detect_grid_make(&params, &inputs->context, &inputs->grid, err);
+    dpe_status status = dpe_detect_grid_make(&params, &inputs->context, &inputs->grid, err);
+    if (status == DPE_OK) {
+        plan_searched(sweep);
+    }
+    return status;
 }
 
 /* -------------------------------------------------------------------------------------- validation
@@ -191,6 +195,9 @@ dpe_status dpe_detect_stage_validate(struct sweep *sweep, struct dpe_error *err)
         live[v] = 1;
         for (int known = 0; known < v; known++) {
             live[v] = live[v] != 0 && strcmp(keys[known], keys[v]) != 0;
+        }
+        for (int i = 0; i < inputs->n_tasks && live[v] == 0; i++) {
+            sweep->planned[i] -= inputs->n_validated[i];
         }
     }
     const struct stage stage = {.name = "validate",

@@ -14,6 +14,7 @@ struct sweep {
     struct dpe_plan validated[DPE_DETECT_MOST_VALIDATED];
     const int64_t *first;         /* samples of the list at work, per task */
     int64_t planned[2];           /* rows of the whole sweep, per task; of a search those so far */
+    int64_t searched;             /* rows of the search in `planned` */
     double cost[2];               /* operations of a row */
     const struct dpe_task *tasks; /* of the list at work */
     double *sum, *weight;         /* [configs] of the deciding task: what the live line ranks */
@@ -40,8 +41,6 @@ dpe_status dpe_detect_stage_run(struct sweep *sweep, const struct stage *stage,
                                 struct dpe_error *err);
 /** Rows of the validation, per task. */
 void dpe_detect_stage_validated(const struct sweep *sweep, int64_t later[2]);
-/** Rows of the list's first task that are missing. */
-int64_t dpe_detect_stage_missing(const struct sweep *sweep, const struct stage *stage);
 /** With --task auto: run the pilot and open the task that it chooses. */
 dpe_status dpe_detect_stage_pilot(struct sweep *sweep, struct dpe_error *err);
 /** Run the search until its rows are there, or until it waits for the sweep. */

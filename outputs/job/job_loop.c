@@ -263,6 +263,11 @@ static void count_job(const struct dpe_loop *loop)
         job->planned += planned_of(loop, t);
         job->missing += missing_of(loop, t);
     }
+    if (loop->work->later != NULL) { /* which may lack less than all of their rows */
+        size_t n = 0;
+        dpe_run_rows(job->run, &n);
+        job->missing = job->planned > (int64_t)n ? job->planned - (int64_t)n : 0;
+    }
 }
 
 /* A row that is there names its plan by a hash. The plan's name may have been lost to damage: it is

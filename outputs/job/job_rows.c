@@ -103,30 +103,21 @@ static dpe_status same_work(const struct dpe_loop *loop, dpe_status status, stru
     return status;
 }
 
-/* Once: how many rows of the job are there. */
+/* Once, where the work begins: how many rows of the job are there. */
 static void tell_rows(const struct dpe_loop *loop)
 {
     struct dpe_job *job = loop->job;
-    size_t n = 0;
-    dpe_run_rows(job->run, &n);
-    int64_t there = job->planned - job->missing;
-    if (loop->work->later != NULL && (int64_t)n > there) {
-        there = (int64_t)n < job->planned ? (int64_t)n : job->planned; /* rows of later lists too */
+    const int64_t there = job->planned - job->missing;
+    if (job->told_rows || loop->n_missing == 0) {
+        return;
     }
-    if (!job->told_rows) {
-        const struct dpe_event event = {there > 0 ? "resume" : "begin", (double)there,
-                                        (double)job->planned, (double)NAN, (double)NAN};
-        if (there == 0) {
-            dpe_log_event(&event, "%lld samples to run", (long long)job->planned);
-        } else if (loop->n_missing == 0 && there < job->planned) {
-            /* A race or a search may have ended with fewer than it is planned with. */
-            dpe_log_event(&event, "%lld samples are there, at most %lld are needed",
-                          (long long)there, (long long)job->planned);
-        } else {
-            dpe_log_event(&event, "%s: %lld of %lld samples",
-                          there == job->planned ? "complete" : "resuming", (long long)there,
-                          (long long)job->planned);
-        }
+    const struct dpe_event event = {there > 0 ? "resume" : "begin", (double)there,
+                                    (double)job->planned, (double)NAN, (double)NAN};
+    if (there == 0) {
+        dpe_log_event(&event, "%lld samples to run", (long long)job->planned);
+    } else {
+        dpe_log_event(&event, "resuming: %lld of %lld samples", (long long)there,
+                      (long long)job->planned);
     }
     job->told_rows = true;
 }

@@ -1,6 +1,7 @@
 /* A job's run: its identity, its rows on disk, its table, its end. */
 #include "outputs/job/job_internal.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -259,6 +260,14 @@ dpe_status dpe_job_finish(struct dpe_job *job, dpe_status status, dpe_run_fill f
     }
     if (status != DPE_OK && status != DPE_INCOMPLETE && status != DPE_NONFINITE) {
         return status;
+    }
+    if (status == DPE_OK && job->planned > 0 && !job->told_rows) { /* nothing was missing */
+        const int64_t there = job->planned - job->missing;
+        const struct dpe_event event = {"resume", (double)there, (double)job->planned, (double)NAN,
+                                        (double)NAN};
+        /* A race or a search may have ended with fewer than it is planned with. */
+        dpe_log_event(&event, "complete: %lld of %s%lld samples", (long long)there,
+                      job->missing > 0 ? "at most " : "", (long long)job->planned);
     }
     struct dpe_error saving = {0};
     dpe_status saved = DPE_OK;

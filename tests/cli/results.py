@@ -62,7 +62,7 @@ def test_detect(work):
     assert progress and all("message" not in line and line["done"] <= line["total"] for line in progress), progress
     assert progress[-1]["event"] == "validate" and progress[-1]["done"] == progress[-1]["total"], progress
     begin = [line for line in lines if line["event"] == "begin"]
-    assert len(begin) == 1 and begin[0]["done"] == 0 and begin[0]["total"] == progress[-1]["total"], begin
+    assert len(begin) == 1 and begin[0]["done"] == 0 and begin[0]["total"] >= progress[-1]["total"], begin  # equal plans are validated once
     assert [line["event"] for line in lines][-1] == "next", lines
     found = document("dpe-detect", *words)
     assert len(found["cells"]) == 4 and len(found["groups"]) == 2 and len(found["validation"]) >= 3, found
@@ -70,7 +70,7 @@ def test_detect(work):
     rows = table("dpe-detect", *words)
     assert [float(row["mean"]) for row in rows] == [cell["mean"] for cell in found["cells"]], rows
     again = run("dpe-detect", *words).stderr.decode()
-    assert ("complete: " in again or " samples are there, at most " in again) and "Next: dpe-run -m " in again, again
+    assert "complete: " in again and "Next: dpe-run -m " in again, again
 
 
 def test_norms(work):

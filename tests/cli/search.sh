@@ -51,7 +51,9 @@ grep -q "samples of the search included" "$work/out" || fail "dry run: $(cat "$w
 sed -n 's/^tokens  *//p' "$work/out" | awk -v r="$read_tokens" '{ exit !($1 >= r) }' ||
     fail "dry run: fewer tokens than the $read_tokens that were read: $(cat "$work/out")"
 
-# Kills in every stage: at parts of the undisturbed run's journal.
+# Kills in every stage: at parts of the undisturbed run's journal. One that is asked to stop says how many samples of how
+# many are saved, and the next one goes on from the same numbers.
+saved=
 journal=$(wc -c <"$work/calm.h5.journal/rank-0000.journal")
 for part in 1 3 5 7 9 11 13 15; do
     # shellcheck disable=SC2086 # several words
@@ -62,10 +64,23 @@ for part in 1 3 5 7 9 11 13 15; do
         bytes "$work/killed.h5.journal/rank-0000.journal" $((journal * part / 16)) || gone $pid
     }
     wait_until far || fail "part $part of the journal was not written"
-    kill -9 $pid 2>/dev/null
-    wait $pid 2>/dev/null
+    grep -q "resuming: $saved" "$work/err" || [ -z "$saved" ] || fail "$saved were saved: $(cat "$work/err")"
+    case $part in
+    3 | 7 | 11 | 15)
+        kill -TERM $pid 2>/dev/null
+        wait $pid 2>/dev/null
+        saved=$(sed -n 's/.*; \([0-9]* of [0-9]* samples\) are saved;.*/\1/p' "$work/err")
+        [ -n "$saved" ] || grep -q "tokens were read" "$work/err" || fail "part $part: $(cat "$work/err")"
+        ;;
+    *)
+        kill -9 $pid 2>/dev/null
+        wait $pid 2>/dev/null
+        saved=
+        ;;
+    esac
 done
 search --against yarn -o "$work/killed.h5" || fail "resume after kills: $(cat "$work/err")"
+grep -q "resuming: $saved" "$work/err" || [ -z "$saved" ] || fail "$saved were saved: $(cat "$work/err")"
 same "$work/calm.h5" "$work/killed.h5"
 sed '/^table: /d' "$work/calm.txt" >"$work/a"
 sed '/^table: /d' "$work/out" | diff "$work/a" - >"$work/diff" || fail "after kills: $(cat "$work/diff")"
