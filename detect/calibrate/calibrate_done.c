@@ -112,7 +112,7 @@ static dpe_status find_state(const struct batch *batch, char hex[65], struct dpe
         if (status == DPE_OK && args->tunes) {
             status = add_file(hash, batch, folder, "tune.h5", &missing, err);
         }
-        if (status == DPE_OK && batch->chooses) {
+        if (status == DPE_OK && batch->chooses && !batch->entries[e].other) {
             status = add_file(hash, batch, folder, "ablate.h5", &missing, err);
         }
     }

@@ -59,6 +59,7 @@ struct shorter {
     uint8_t *informs; /* [n_groups] */
     int64_t n_groups;
     struct dpe_temperature temperature; /* of its table */
+    bool other;                         /* its table holds the plan of another method */
 };
 
 static dpe_status get_list(struct dpe_h5 *table, const char *name, enum dpe_column_type type,
@@ -103,6 +104,7 @@ static dpe_status read_shorter(const char *path, struct shorter *shorter, struct
         return status;
     }
     shorter->trained = dpe_table_values(plan)->trained_length;
+    shorter->other = dpe_table_has_method(dpe_table_values(plan)) != 0;
     shorter->temperature = dpe_table_temperature(dpe_table_values(plan));
     dpe_table_close(plan);
     status = dpe_h5_open(path, &table, err);
@@ -173,6 +175,24 @@ static void limit_temperature(const struct calibrate_arguments *args, const stru
     }
 }
 
+dpe_status dpe_calibrate_look(const struct batch *batch, struct entry *entry, struct dpe_error *err)
+{
+    struct dpe_table *table = NULL;
+    char *path = dpe_calibrate_entry_path(batch, entry, "detect.h5");
+    dpe_status status = DPE_OK;
+    entry->other = false;
+    entry->factors = false;
+    if (path == NULL) {
+        status = dpe_fail(err, DPE_NO_MEMORY, "out of memory for a path");
+    } else if (access(path, F_OK) == 0 && (status = dpe_table_load(path, &table, err)) == DPE_OK) {
+        entry->other = dpe_table_has_method(dpe_table_values(table)) != 0;
+        entry->factors = entry->other && dpe_table_needs_adapter(dpe_table_values(table)) == 0;
+    }
+    dpe_table_close(table);
+    free(path);
+    return status;
+}
+
 dpe_status dpe_calibrate_start(struct batch *batch, struct dpe_error *err)
 {
     struct entry *entry = batch->entry;
@@ -184,6 +204,11 @@ dpe_status dpe_calibrate_start(struct batch *batch, struct dpe_error *err)
     char *path = dpe_calibrate_entry_path(batch, entry - 1, "detect.h5");
     dpe_status status = path != NULL ? read_shorter(path, &shorter, err)
                                      : dpe_fail(err, DPE_NO_MEMORY, "out of memory for a path");
+    if (status == DPE_OK && shorter.other) {
+        dpe_log_info("%lld tokens: begun from scratch, the shorter entry holds another method",
+                     (long long)entry->length);
+        goto done;
+    }
     if (status == DPE_OK) {
         limit_temperature(batch->args, &shorter, entry);
     }
@@ -198,6 +223,7 @@ dpe_status dpe_calibrate_start(struct batch *batch, struct dpe_error *err)
         dpe_log_info("%lld tokens: temperature %s, the shorter entry's", (long long)entry->length,
                      entry->temperature);
     }
+done:
     free(shorter.chosen);
     free(shorter.informs);
     free(path);

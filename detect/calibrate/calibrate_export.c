@@ -12,6 +12,7 @@ static const struct form {
     bool several; /* only where there are several entries, from the tables of all */
     bool top_k, model, scores;
     bool drop;             /* it cannot carry an attention temperature */
+    bool dpe;              /* it holds plans of DPE alone */
     const char *frequency; /* of frequencies alone: its --format; "": the one of its name */
     bool both;             /* of positions and of frequencies */
 } forms[] = {
@@ -25,11 +26,12 @@ static const struct form {
      .each = true,
      .model = true,
      .scores = true,
-     .drop = true},
+     .drop = true,
+     .dpe = true},
     {.name = "table.safetensors", .from = {"table.h5"}},
     {.name = "config.json", .from = {"table.h5"}, .model = true},
     {.name = "config.json", .from = {"table.h5"}, .model = true, .frequency = "longrope"},
-    {.name = "table.csv", .from = {"table.h5"}, .each = true, .drop = true},
+    {.name = "table.csv", .from = {"table.h5"}, .each = true, .drop = true, .dpe = true},
 };
 enum { FORMS = sizeof forms / sizeof forms[0] };
 
@@ -39,18 +41,27 @@ struct file {
     const struct entry *entry;
 };
 
+/* A config.json for runtimes is of tables that need no adapter, one for the adapter of the others. */
+static bool is_written(const struct batch *batch, const struct form *form)
+{
+    bool factors = batch->frequencies || (batch->n_entries == 1 && batch->entries[0].factors);
+    bool config = strcmp(form->name, "config.json") == 0;
+    bool ours = form->both || (config ? factors : batch->frequencies) == (form->frequency != NULL);
+    return ours && (!form->several || batch->n_entries > 1);
+}
+
 /* File i of the batch, in the order in which they are written; false when there are fewer. */
 static bool find_file(const struct batch *batch, int i, struct file *file)
 {
     for (int f = 0; f < FORMS; f++) {
-        bool ours = forms[f].both || batch->frequencies == (forms[f].frequency != NULL);
-        bool there = ours && (!forms[f].several || batch->n_entries > 1);
-        int n = !there ? 0 : forms[f].each ? batch->n_entries : 1;
-        if (i < n) {
-            *file = (struct file){&forms[f], forms[f].each ? &batch->entries[i] : NULL};
-            return true;
+        int n = !is_written(batch, &forms[f]) ? 0 : forms[f].each ? batch->n_entries : 1;
+        for (int e = 0; e < n; e++) {
+            bool held = !forms[f].dpe || !batch->entries[e].other;
+            if (held && i-- == 0) {
+                *file = (struct file){&forms[f], forms[f].each ? &batch->entries[e] : NULL};
+                return true;
+            }
         }
-        i -= n;
     }
     return false;
 }
@@ -112,6 +123,18 @@ bool dpe_calibrate_export_argv(const struct batch *batch, int i, struct argv *ar
     return true;
 }
 
+bool dpe_calibrate_has_form(const struct batch *batch, const char *name)
+{
+    struct file file;
+    char own[96];
+    bool found = false;
+    for (int i = 0; !found && find_file(batch, i, &file); i++) {
+        file_name(&file, own);
+        found = strcmp(own, name) == 0;
+    }
+    return found;
+}
+
 dpe_status dpe_calibrate_export_each(const struct batch *batch,
                                      dpe_status (*visit)(const struct batch *batch,
                                                          const char *name, struct dpe_error *err),
@@ -149,7 +172,7 @@ dpe_status dpe_calibrate_export(struct batch *batch, struct dpe_error *err)
 {
     struct file file;
     char name[96];
-    dpe_status status = DPE_OK;
+    dpe_status status = dpe_calibrate_forms_tidy(batch, err);
     for (int i = 0; status == DPE_OK && batch->code == 0 && find_file(batch, i, &file); i++) {
         file_name(&file, name);
         status = write_file(batch, i, name, err);

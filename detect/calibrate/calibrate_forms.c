@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "detect/calibrate/calibrate_tool.h"
 #include "outputs/storage/durable.h"
@@ -143,6 +144,42 @@ dpe_status dpe_calibrate_forms_drop(const char *folder, const char *name, struct
     int at = status == DPE_OK ? find(&record, name) : -1;
     if (at >= 0) {
         record.entries[at] = record.entries[--record.n];
+        status = write_record(&record, err);
+    }
+    free(record.path);
+    return status;
+}
+
+dpe_status dpe_calibrate_forms_tidy(const struct batch *batch, struct dpe_error *err)
+{
+    const char *folder = batch->args->job.output;
+    struct record record;
+    dpe_status status = read_record(folder, &record, err);
+    int n = record.n;
+    for (int i = n - 1; i >= 0 && status == DPE_OK; i--) {
+        const char *name = record.entries[i].name;
+        char *path = NULL;
+        char hex[65];
+        if (dpe_calibrate_has_form(batch, name)) {
+            continue;
+        }
+        status = dpe_calibrate_hash_file(folder, name, hex, err);
+        path = dpe_calibrate_tools_path(folder, name);
+        if (status == DPE_OK && path == NULL) {
+            status = dpe_fail(err, DPE_NO_MEMORY, "out of memory for a path");
+        } else if (status == DPE_OK && strcmp(hex, record.entries[i].hex) == 0 && unlink(path) != 0) {
+            status = dpe_fail_errno(err, errno, path, "cannot be removed");
+        } else if (status == DPE_OK && hex[0] != '\0' && strcmp(hex, record.entries[i].hex) != 0) {
+            dpe_log_warning("%s: is of an earlier calibration and was changed after it; it is left as it "
+                            "is, and is not a form of the table now",
+                            path);
+        }
+        free(path);
+        if (status == DPE_OK) {
+            record.entries[i] = record.entries[--record.n];
+        }
+    }
+    if (record.n < n && status == DPE_OK) {
         status = write_record(&record, err);
     }
     free(record.path);

@@ -71,6 +71,8 @@ struct entry {
     char k[32];        /**< --top-k of its table: what was given, or chosen */
     char lengths[512];     /**< --lengths of its sweep, where the shorter entry limits them; "": not */
     char temperature[168]; /**< --temperature of it, around the shorter entry's; "": as given */
+    bool other;  /**< its sweep kept the plan of another method, which no YAML and CSV can hold */
+    bool factors; /**< … that needs no adapter: a factor for each pair and one on the logits */
 };
 
 /** A batch: the arguments and what is derived from them. */
@@ -100,6 +102,9 @@ dpe_status dpe_calibrate_entries(struct batch *batch, int64_t trained_length,
  *  around the one of its table; "" where that has none, and with another --temperature than auto.
  *  Both are "" for the first entry and with --start scratch. Errors of the table. */
 dpe_status dpe_calibrate_start(struct batch *batch, struct dpe_error *err);
+/** Look at what the table of the entry's sweep holds, if it is there: entry->other, entry->factors.
+ *  Errors of the table. */
+dpe_status dpe_calibrate_look(const struct batch *batch, struct entry *entry, struct dpe_error *err);
 /** Path of a file of the entry in DIR; as dpe_calibrate_tools_path. */
 char *dpe_calibrate_entry_path(const struct batch *batch, const struct entry *entry,
                                const char *name);
@@ -165,6 +170,8 @@ dpe_status dpe_calibrate_export_each(const struct batch *batch,
                                      dpe_status (*visit)(const struct batch *batch,
                                                          const char *name, struct dpe_error *err),
                                      struct dpe_error *err);
+/** Whether the batch has a form of that name. */
+bool dpe_calibrate_has_form(const struct batch *batch, const char *name);
 /** The command line of form i (from 0) of the batch; false when there are fewer. */
 bool dpe_calibrate_export_argv(const struct batch *batch, int i, struct argv *argv);
 
@@ -183,6 +190,9 @@ dpe_status dpe_calibrate_forms_has(const char *folder, const char *name, bool *h
                                    struct dpe_error *err);
 dpe_status dpe_calibrate_forms_check(const char *folder, const char *name, struct dpe_error *err);
 dpe_status dpe_calibrate_forms_drop(const char *folder, const char *name, struct dpe_error *err);
+/** Remove the forms of an earlier calibration that are none of the batch's now, but for those that
+ *  were edited. DPE_IO, DPE_PERMISSION, DPE_NO_MEMORY. */
+dpe_status dpe_calibrate_forms_tidy(const struct batch *batch, struct dpe_error *err);
 dpe_status dpe_calibrate_forms_add(const char *folder, const char *name, struct dpe_error *err);
 
 /** SHA-256 of FOLDER/NAME; "" when it does not exist. */

@@ -130,7 +130,9 @@ static dpe_status show(struct batch *batch, struct dpe_error *err)
     show_argv(batch, &argv);
     for (int i = 0; i < batch->n_entries && batch->chooses; i++) {
         batch->entry = &batch->entries[i];
-        dpe_calibrate_print_pairs(batch);
+        if (!batch->entry->other) {
+            dpe_calibrate_print_pairs(batch);
+        }
     }
     printf("\n");
     dpe_status status = dpe_calibrate_run(batch, &argv, false, err);
@@ -144,7 +146,9 @@ static dpe_status show(struct batch *batch, struct dpe_error *err)
         }
         printf("%s", batch->frequencies ? "" : " norms.h5");
         for (int i = 0; i < batch->n_entries && batch->chooses; i++) {
-            printf(" %sablate.h5", batch->entries[i].folder);
+            if (!batch->entries[i].other) {
+                printf(" %sablate.h5", batch->entries[i].folder);
+            }
         }
         printf(" check.h5");
         status = dpe_calibrate_export_each(batch, print_name, err);
@@ -183,7 +187,9 @@ static void report_argv(const struct batch *batch, struct argv *argv)
     }
     /* Left out where the number of pairs was given: they would be of an older choice. */
     for (int i = 0; i < batch->n_entries && batch->chooses; i++) {
-        dpe_calibrate_argv_add_entry(argv, NULL, batch, &batch->entries[i], "ablate.h5");
+        if (!batch->entries[i].other) {
+            dpe_calibrate_argv_add_entry(argv, NULL, batch, &batch->entries[i], "ablate.h5");
+        }
     }
 }
 
@@ -199,6 +205,13 @@ static dpe_status write_report(struct batch *batch, struct dpe_error *err)
 static dpe_status choose_pairs(struct batch *batch, struct dpe_error *err)
 {
     if (batch->frequencies) {
+        return DPE_OK;
+    }
+    if (batch->entry->other) {
+        dpe_log_info("%lld tokens: the table holds another method, of which all pairs move; no number of key "
+                     "pairs is chosen",
+                     (long long)batch->entry->length);
+        snprintf(batch->entry->k, sizeof batch->entry->k, "%lld", (long long)batch->n_pairs);
         return DPE_OK;
     }
     if (!batch->chooses) {
@@ -276,9 +289,10 @@ static dpe_status sweep(struct batch *batch, struct dpe_error *err)
     if (status == DPE_OK) {
         status = dpe_calibrate_start(batch, err);
     }
-    return status == DPE_OK
-               ? measure_entry(batch, dpe_calibrate_sweep_argv, "detect.h5", false, err)
-               : status;
+    if (status == DPE_OK) {
+        status = measure_entry(batch, dpe_calibrate_sweep_argv, "detect.h5", false, err);
+    }
+    return status == DPE_OK && batch->code == 0 ? dpe_calibrate_look(batch, batch->entry, err) : status;
 }
 
 static dpe_status profile(struct batch *batch, struct dpe_error *err)
@@ -299,6 +313,9 @@ static dpe_status show_again(struct batch *batch, struct dpe_error *err)
     dpe_status status = DPE_OK;
     for (int i = 0; i < batch->n_entries && batch->chooses && status == DPE_OK; i++) {
         batch->entry = &batch->entries[i];
+        if (batch->entry->other) {
+            continue;
+        }
         char *path = dpe_calibrate_entry_path(batch, batch->entry, "ablate.h5");
         status = path != NULL ? dpe_calibrate_choose_pairs(batch, path, err)
                               : dpe_fail(err, DPE_NO_MEMORY, "out of memory for a path");
@@ -310,6 +327,10 @@ static dpe_status show_again(struct batch *batch, struct dpe_error *err)
 static dpe_status calibrate(struct batch *batch, struct dpe_error *err)
 {
     bool done = false;
+    for (int e = 0; e < batch->n_entries; e++) {
+        /* A sweep that has not ended, or is not ours, is looked at when it has. */
+        (void)dpe_calibrate_look(batch, &batch->entries[e], NULL);
+    }
     dpe_status found = dpe_calibrate_is_done(batch, &done, err);
     if (found != DPE_OK || done) {
         return found == DPE_OK ? show_again(batch, err) : found;

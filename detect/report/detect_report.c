@@ -255,6 +255,15 @@ struct dpe_detect_point dpe_detect_report_point(const struct dpe_detect_report *
                                        : report->search.point;
 }
 
+bool dpe_detect_report_static(const struct dpe_detect_report *report)
+{
+    bool still = report->kept.inv_freq != NULL && report->kept.temperature.log_n_length == 0.0;
+    for (int g = 0; g < report->grid->params.n_groups; g++) {
+        still = still && report->kept.scale[g] == 1.0;
+    }
+    return still;
+}
+
 /* A plan of --against. */
 static dpe_status keep_other(struct dpe_detect_report *report, int plan, struct dpe_error *err)
 {
@@ -266,7 +275,16 @@ static dpe_status keep_other(struct dpe_detect_report *report, int plan, struct 
                                          &values, &holds, err);
     kept->temperature = values.temperature;
     kept->window = values.window;
+    kept->unrounded = values.unrounded;
     kept->mask = NULL;
+    if (status == DPE_OK && values.inv_freq != NULL) {
+        size_t n = (size_t)report->grid->n_pairs;
+        kept->inv_freq = dpe_alloc(n, sizeof *kept->inv_freq);
+        if (kept->inv_freq == NULL) {
+            return dpe_fail(err, DPE_NO_MEMORY, "out of memory for %zu frequencies", n);
+        }
+        memcpy(kept->inv_freq, values.inv_freq, n * sizeof *kept->inv_freq);
+    }
     for (int g = 0; g < params->n_groups && status == DPE_OK; g++) {
         kept->length[g] = llround((double)params->length / values.scale[g]);
     }
@@ -288,6 +306,9 @@ static dpe_status keep(struct dpe_detect_report *report, int plan, struct dpe_er
     kept->temperature = params->temperature;
     kept->window = params->window;
     kept->mask = params->mask;
+    kept->unrounded = false;
+    free(kept->inv_freq);
+    kept->inv_freq = NULL;
     for (size_t g = 0; g < n; g++) {
         kept->scale[g] = plan == DPE_DETECT_ROPE ? 1.0 : report->scale[g];
         kept->length[g] = plan == DPE_DETECT_ROPE ? params->length : report->selected[g];
@@ -378,8 +399,8 @@ void dpe_detect_report_free(struct dpe_detect_report *report)
     dpe_detect_search_free(&report->search);
     free(report->kept.scale);
     free(report->kept.length);
-    report->kept.scale = NULL;
-    report->kept.length = NULL;
+    free(report->kept.inv_freq);
+    report->kept = (struct dpe_detect_kept){0};
     free(report->scale);
     free(report->selected);
     report->scale = NULL;

@@ -130,7 +130,7 @@ static void put_against(struct dpe_detect_page *page, const struct dpe_detect_re
     }
     dpe_detect_put(page, "\n");
     if (verdict == DPE_DETECT_WORSE) {
-        dpe_detect_put(page, "    (a DPE table cannot hold that plan: --method %s of dpe-run and dpe-eval is it)\n",
+        dpe_detect_put(page, "    (a table cannot hold that plan: --method %s of dpe-run and dpe-eval is it)\n",
                        report->names[plan]);
     }
 }
@@ -141,8 +141,12 @@ static void put_plan(struct dpe_detect_page *page, const struct dpe_detect_repor
     if (plan == DPE_DETECT_ROPE) {
         return;
     }
-    if (plan > DPE_DETECT_SINGLE) {
-        return; /* of --against: its name says it */
+    if (plan > DPE_DETECT_SINGLE) { /* of --against: its name says it */
+        if (dpe_detect_report_static(report)) {
+            dpe_detect_put(page, "  frequencies and a factor on the logits: dpe-export --format longrope or "
+                                 "gguf-rope writes them for runtimes without an adapter\n");
+        }
+        return;
     }
     const struct dpe_detect_point point = dpe_detect_report_point(report, plan);
     dpe_temperature_text(&point.temperature, temperature);

@@ -43,6 +43,8 @@ struct dpe_detect_kept {
     double *scale;       /**< [n_groups] */
     int64_t *length;     /**< [n_groups] −1 = none (the scale of the detection) */
     const uint8_t *mask; /**< pairs that move, as dpe_detect_params; borrowed */
+    bool unrounded;         /**< of --against: far positions are not rounded */
+    double *inv_freq;       /**< of --against: [n_pairs] frequencies of its own; NULL: the model's */
 };
 
 /** Everything that the table and the terminal show. `grid`, `context` and names are borrowed; the
@@ -86,6 +88,8 @@ dpe_status dpe_detect_report_sweep(struct dpe_detect_report *report, const struc
 /** Only the search of a report, as far as its rows go. May be called again. */
 dpe_status dpe_detect_report_search(struct dpe_detect_report *report, const struct dpe_run *run,
                                     struct dpe_error *err);
+/** Whether the kept plan changes frequencies and the factor on the logits alone. */
+bool dpe_detect_report_static(const struct dpe_detect_report *report);
 /** Whether the search chooses the plan. */
 bool dpe_detect_report_chooses(const struct dpe_detect_report *report);
 /** The point of a validated plan other than rope: base, joint or single. */

@@ -234,6 +234,30 @@ dpe_status dpe_detect_joint_plan(const struct dpe_detect_grid *grid,
     return dpe_plan_make_dpe(&dpe, context, plan, err);
 }
 
+/* What a table would hold of the plan, if it can hold it. `own` [n_pairs] is for the model's frequencies. */
+static dpe_status guess_values(const struct dpe_detect_grid *grid,
+                               const struct dpe_plan_context *context, const struct dpe_plan *plan,
+                               double *own, struct dpe_detect_values *values, struct dpe_error *err)
+{
+    const struct dpe_band *far = plan->n_bands == 2 ? &plan->bands[1] : NULL;
+    double a = 1.0;
+    dpe_status status = dpe_rope_native(context->config, context->length, own, &a, err);
+    if (status != DPE_OK) {
+        return status;
+    }
+    values->window = far != NULL ? far->lo : grid->params.window;
+    values->unrounded = far != NULL && !far->k.floored;
+    values->inv_freq = memcmp(own, plan->inv_freq, (size_t)plan->n_pairs * sizeof *own) != 0
+                           ? plan->inv_freq
+                           : NULL;
+    values->temperature = (struct dpe_temperature){plan->log_n_length, plan->log_n_power,
+                                                   plan->log_n_decay, plan->logit_factor / (a * a)};
+    for (int g = 0; g < grid->params.n_groups; g++) {
+        values->scale[g] = far != NULL ? far->k.scale[grid->edges[g]] : 1.0;
+    }
+    return DPE_OK;
+}
+
 dpe_status dpe_detect_holds(const struct dpe_detect_grid *grid,
                             const struct dpe_plan_context *context, const struct dpe_plan *plan,
                             struct dpe_detect_values *values, bool *holds, struct dpe_error *err)
@@ -243,15 +267,15 @@ dpe_status dpe_detect_holds(const struct dpe_detect_grid *grid,
     struct dpe_plan held = {0};
     struct dpe_error why = {0};
     *holds = false;
-    if (grid->params.frequencies || plan->n_bands != 2) {
+    if (grid->params.frequencies || plan->n_bands < 1 || plan->n_bands > 2) {
         return DPE_OK;
     }
-    const struct dpe_band *far = &plan->bands[1];
-    values->window = far->lo;
-    values->temperature = (struct dpe_temperature){plan->log_n_length, plan->log_n_power,
-                                                   plan->log_n_decay, plan->logit_factor};
-    for (int g = 0; g < grid->params.n_groups; g++) {
-        values->scale[g] = far->k.scale[grid->edges[g]];
+    double *own = dpe_alloc((size_t)plan->n_pairs, sizeof *own);
+    dpe_status status = own == NULL ? dpe_fail(err, DPE_NO_MEMORY, "out of memory for frequencies")
+                                    : guess_values(grid, context, plan, own, values, err);
+    free(own);
+    if (status != DPE_OK) {
+        return status;
     }
     const struct dpe_dpe_params dpe = {
         .window = values->window,
@@ -259,12 +283,14 @@ dpe_status dpe_detect_holds(const struct dpe_detect_grid *grid,
         .edges = grid->edges,
         .scale = values->scale,
         .temperature = &values->temperature,
+        .unrounded = values->unrounded,
+        .inv_freq = values->inv_freq,
     };
     /* Values that no plan can have belong to a plan of another kind. */
     if (dpe_plan_make_dpe(&dpe, context, &held, &why) != DPE_OK) {
         return why.status == DPE_NO_MEMORY ? dpe_fail(err, DPE_NO_MEMORY, "%s", why.text) : DPE_OK;
     }
-    dpe_status status = dpe_plan_key(plan, wanted, err);
+    status = dpe_plan_key(plan, wanted, err);
     status = status == DPE_OK ? dpe_plan_key(&held, key, err) : status;
     *holds = status == DPE_OK && strcmp(wanted, key) == 0;
     dpe_plan_free(&held);

@@ -108,14 +108,19 @@ static struct dpe_interval compare(const struct values *values, int a, int b, do
     return minus;
 }
 
-/* The joint plan, unless another one that a table can hold is shown to be better. */
-static int find_kept(const struct values *values, int plans, const bool *tables)
+/* The joint plan; where others that a table can hold are shown to be better, the best of these. */
+static int find_kept(const struct values *values, const struct dpe_detect_validation *validation,
+                     const bool *tables)
 {
+    const bool recall = values->criterion == DPE_DETECT_RECALL;
     int kept = DPE_DETECT_JOINT;
-    for (int v = 0; v < plans && tables != NULL; v++) {
+    for (int v = 0; v < validation->n_plans && tables != NULL; v++) {
         double p = 1.0;
-        struct dpe_interval minus = compare(values, v, kept, &p);
-        if (tables[v] && v != kept && dpe_detect_judge(&minus, p, values->criterion) == DPE_DETECT_BETTER) {
+        struct dpe_interval minus = compare(values, v, DPE_DETECT_JOINT, &p);
+        double mean = validation->value[v].mean;
+        double best = validation->value[kept].mean;
+        if (tables[v] && (recall ? mean > best : mean < best) &&
+            dpe_detect_judge(&minus, p, values->criterion) == DPE_DETECT_BETTER) {
             kept = v;
         }
     }
@@ -164,7 +169,7 @@ dpe_status dpe_detect_validate(const struct dpe_detect_scores *scores, const cha
     validation->too_easy = criterion == DPE_DETECT_RECALL &&
                            validation->value[DPE_DETECT_BASE].mean >= 1.0 &&
                            validation->value[DPE_DETECT_JOINT].mean >= 1.0;
-    validation->kept = find_kept(&values, plans, tables);
+    validation->kept = find_kept(&values, validation, tables);
     for (int c = 0; c < plans; c++) {
         validation->kept_minus[c] = compare(&values, validation->kept, c, &validation->kept_p[c]);
         validation->kept_needed[c] = needed_of(

@@ -115,11 +115,14 @@ void dpe_detect_joint_scales(const struct dpe_detect_params *params, const int64
 struct dpe_detect_values {
     struct dpe_temperature temperature;
     int64_t window;
-    double *scale; /**< [n_groups], of the caller */
+    double *scale;          /**< [n_groups], of the caller */
+    bool unrounded;         /**< far positions are not rounded */
+    const double *inv_freq; /**< [n_pairs] of the plan, where not the model's own; else NULL */
 };
 /** Whether a table with the grid's groups can hold this plan, made from any spec: then `values` are
- *  its. Such are dpe with these groups (or fewer that divide them) and self-extend; a table of
- *  frequencies is asked for none. DPE_NO_MEMORY. */
+ *  its. Such are dpe with these groups (or fewer that divide them), self-extend, leaky-rerope and the
+ *  methods that change frequencies alone (yarn, ntk, pi, llama3, …); a table of frequencies is asked
+ *  for none. DPE_NO_MEMORY, and as dpe_rope_native. */
 dpe_status dpe_detect_holds(const struct dpe_detect_grid *grid,
                             const struct dpe_plan_context *context, const struct dpe_plan *plan,
                             struct dpe_detect_values *values, bool *holds, struct dpe_error *err);

@@ -11,6 +11,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 static const char row_status_meanings[] = "ok nonfinite failed";
 
@@ -338,6 +339,38 @@ static void put_key_pairs(struct table_writer *w, const struct dpe_detect_report
     dpe_detect_put_entry(w, "/table", &count, NULL, 0);
 }
 
+/* What decides the form of the table: its version, its conventions. `pairs` [2][n_pairs] is for the model's
+ * frequencies and those that are applied. */
+static dpe_status form_of(const struct dpe_detect_report *report, double *pairs,
+                          struct dpe_table_values *values, struct dpe_error *err)
+{
+    const struct dpe_detect_grid *grid = report->grid;
+    const struct dpe_detect_kept *kept = &report->kept;
+    const bool frequencies = grid->params.frequencies;
+    size_t n = (size_t)grid->n_pairs;
+    double a = 1.0; /* of the model; plans of frequencies have others */
+    dpe_status status =
+        dpe_rope_native(report->context->config, report->context->length, pairs, &a, err);
+    if (status == DPE_OK) {
+        memcpy(pairs + n, kept->inv_freq != NULL ? kept->inv_freq : pairs, n * sizeof *pairs);
+    }
+    *values = (struct dpe_table_values){
+        .n_pairs = grid->n_pairs,
+        .n_groups = grid->params.n_groups,
+        .frequencies = frequencies,
+        .window = frequencies ? 0 : kept->window,
+        .scale_factor = kept->scale,
+        .inv_freq = pairs,
+        .applied_inv_freq = pairs + n,
+        .unrounded = kept->unrounded,
+        .logit_scale = kept->temperature.logit_scale,
+        .log_n_length = kept->temperature.log_n_length,
+        .log_n_power = kept->temperature.log_n_power,
+        .log_n_decay = kept->temperature.log_n_decay,
+    };
+    return status;
+}
+
 static void put_table(struct table_writer *w, const struct dpe_detect_report *report)
 {
     const struct dpe_detect_grid *grid = report->grid;
@@ -345,16 +378,14 @@ static void put_table(struct table_writer *w, const struct dpe_detect_report *re
     const struct dpe_plan *plan = &grid->configs[0].plan;
     double scaled = params->temperature.logit_scale > 0.0 ? params->temperature.logit_scale : 1.0;
     double attention = sqrt(plan->logit_factor / scaled);
-    const int64_t window = params->frequencies ? 0 : report->kept.window;
-    double *inv_freq = dpe_alloc((size_t)grid->n_pairs, sizeof *inv_freq);
-    if (inv_freq == NULL) {
+    struct dpe_table_values values = {0};
+    double *frequencies = dpe_alloc(2, (size_t)grid->n_pairs * sizeof *frequencies);
+    if (frequencies == NULL) {
         dpe_detect_put_no_memory(w, "pairs", (size_t)grid->n_pairs);
         return;
     }
-    double a = 1.0; /* plans of frequencies have others than the model's own */
     if (w->status == DPE_OK) {
-        w->status =
-            dpe_rope_native(report->context->config, report->context->length, inv_freq, &a, w->err);
+        w->status = form_of(report, frequencies, &values, w->err);
     }
     const struct table_axis group = {"/group", params->n_groups};
     const struct table_axis edge = {"/edge", params->n_groups + 1};
@@ -369,10 +400,10 @@ static void put_table(struct table_writer *w, const struct dpe_detect_report *re
     const struct table_entry edges = {"/group_edge", DPE_COL_I32,
                                       grid->edges,   "group g holds pairs edge[g] to edge[g+1] - 1",
                                       "1",           NULL};
-    const struct table_entry pairs = {"/inv_freq",          DPE_COL_F64,     inv_freq,
+    const struct table_entry pairs = {"/inv_freq",          DPE_COL_F64,     values.inv_freq,
                                       "rotation frequency", "radians/token", NULL};
     const struct table_entry scalars[] = {
-        {"/local_window", DPE_COL_I64, &window, "keys nearer than this keep their distance",
+        {"/local_window", DPE_COL_I64, &values.window, "keys nearer than this keep their distance",
          "tokens", NULL},
         {"/trained_length", DPE_COL_I64, &params->trained_length, "trained length", "tokens", NULL},
         {"/evaluated_length", DPE_COL_I64, &params->length, "length that the table is for",
@@ -382,25 +413,24 @@ static void put_table(struct table_writer *w, const struct dpe_detect_report *re
     };
     const struct text_attribute texts[] = {
         {"moves", params->frequencies ? "frequencies" : NULL},
-        {"near_rule", params->frequencies ? "none" : "distance < local_window"},
-        {"rounding",
-         params->frequencies ? "none" : "separable: floor(m/s) - floor(n/s) + w - floor(w/s)"},
+        {"near_rule", dpe_table_near_text(&values)},
+        {"rounding", dpe_table_rounding_text(&values, dpe_table_has_method(&values) != 0)},
         {"angle_precision", "f32"},
         {"pair_layout", "half-split: components j and j + head_dim/2; interleaved runtimes "
                         "permute"},
         {"key_pairs", report->kept.mask != NULL
                           ? "the top_k pairs of each head by 2-norm contribution"
                           : "all pairs of every head"},
-        {"adapter_required", params->frequencies ? "false" : "true"},
+        {"adapter_required", dpe_table_needs_adapter(&values) != 0 ? "true" : "false"},
     };
     dpe_detect_put_entries(w, "/table", groups, COUNT(groups), &group, 1);
     dpe_detect_put_entry(w, "/table", &edges, &edge, 1);
     dpe_detect_put_entry(w, "/table", &pairs, &pair, 1);
     dpe_detect_put_entries(w, "/table", scalars, COUNT(scalars), NULL, 0);
-    dpe_detect_put_temperature(w, &report->kept.temperature, params->frequencies);
+    dpe_detect_put_later(w, &values);
     put_key_pairs(w, report);
     put_texts(w, "/table", texts, COUNT(texts));
-    free(inv_freq);
+    free(frequencies);
 }
 
 static void put_model(struct table_writer *w, const struct dpe_detect_report *report)

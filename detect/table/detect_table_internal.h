@@ -10,6 +10,7 @@
 #include "engine/plan/plan.h"
 #include "outputs/h5/h5.h"
 #include "outputs/h5/h5_put.h"
+#include "outputs/table/dpe_table.h"
 
 /** Remembers the first failure: after it the calls below do nothing, so only the end is checked. */
 struct table_writer {
@@ -20,7 +21,7 @@ struct table_writer {
 /** Fail with DPE_NO_MEMORY: "out of memory for N WHAT". */
 void dpe_detect_put_no_memory(struct table_writer *w, const char *what, size_t n);
 /** As dpe_h5_put_count, dpe_h5_put_scale, dpe_h5_table_put_all, dpe_h5_table_put, dpe_h5_attr_*,
- *  dpe_h5_put_temperature. */
+ *  dpe_h5_put_later. */
 void dpe_detect_put_count(struct table_writer *w, const char *path, int64_t n,
                           const char *long_name);
 void dpe_detect_put_scale(struct table_writer *w, const char *path, enum dpe_column_type type,
@@ -36,8 +37,7 @@ void dpe_detect_put_text(struct table_writer *w, const char *object, const char 
 void dpe_detect_put_i64(struct table_writer *w, const char *object, const char *name,
                         int64_t value);
 void dpe_detect_put_f64(struct table_writer *w, const char *object, const char *name, double value);
-void dpe_detect_put_temperature(struct table_writer *w, const struct dpe_temperature *temperature,
-                                bool frequencies);
+void dpe_detect_put_later(struct table_writer *w, const struct dpe_table_values *values);
 
 /** The rule that selected the lengths, what it selected, and every comparison it made: /select. */
 void dpe_detect_put_selection(struct table_writer *w, const struct dpe_detect_report *report);

@@ -64,10 +64,9 @@ void dpe_detect_put_f64(struct table_writer *w, const char *object, const char *
     }
 }
 
-void dpe_detect_put_temperature(struct table_writer *w, const struct dpe_temperature *temperature,
-                                bool frequencies)
+void dpe_detect_put_later(struct table_writer *w, const struct dpe_table_values *values)
 {
     if (w->status == DPE_OK) {
-        w->status = dpe_h5_put_temperature(w->table, temperature, frequencies, w->err);
+        w->status = dpe_h5_put_later(w->table, values, w->err);
     }
 }

@@ -357,6 +357,9 @@ static dpe_status check_kind(enum export_format format, const struct dpe_table *
     if (format == FORMAT_H5 || format == FORMAT_JSON || format == FORMAT_PT) {
         return DPE_OK;
     }
+    if (values->frequencies == 0 && (format == FORMAT_HF || format == FORMAT_SAFETENSORS)) {
+        return DPE_OK;
+    }
     bool factors = format == FORMAT_LONGROPE || format == FORMAT_GGUF_ROPE;
     return dpe_rope_check_form(values, dpe_export_format_name(format), factors, err);
 }

@@ -16,11 +16,20 @@
 /** JSON, complete (outputs/table/dpe_table.schema.json); dpe_table_open reads it back. */
 dpe_status dpe_export_json(const struct dpe_table *table, struct dpe_text *out,
                            struct dpe_error *err);
-/** Whether the table's form holds a temperature (its schema version is 2 to 4). */
+/** Whether the table's form holds a temperature (its schema version is 2 or more). */
 static inline bool dpe_export_temperature(const struct dpe_table_values *values)
 {
-    return strncmp(values->schema_version, "2.", 2) == 0 ||
-           strncmp(values->schema_version, "3.", 2) == 0 || values->frequencies != 0;
+    return strncmp(values->schema_version, "1.", 2) != 0;
+}
+/** Whether it holds the plan of another method (its schema version is 5). */
+static inline bool dpe_export_methods(const struct dpe_table_values *values)
+{
+    return strncmp(values->schema_version, "5.", 2) == 0;
+}
+/** Whether a runtime needs an adapter: always for several entries. */
+static inline bool dpe_export_needs_adapter(const struct dpe_table *table)
+{
+    return dpe_table_count(table) > 1 || dpe_table_needs_adapter(dpe_table_values(table)) != 0;
 }
 /** Pairs that rotate: the others, which come last, have no frequency. */
 static inline int64_t dpe_export_rotating(const struct dpe_table_values *values)

@@ -129,6 +129,7 @@ static dpe_status put_entries(struct dpe_h5 *file, const struct dpe_table *table
                               struct dpe_error *err)
 {
     int64_t n = dpe_table_count(table);
+    const bool methods = dpe_export_methods(dpe_table_values(table));
     int64_t lengths[DPE_TABLE_ENTRIES];
     for (int64_t i = 0; i < n; i++) {
         lengths[i] = dpe_table_values(dpe_table_entry(table, i))->length;
@@ -144,32 +145,34 @@ static dpe_status put_entries(struct dpe_h5 *file, const struct dpe_table *table
     dpe_status status = dpe_h5_put(file, &axis, err);
     for (int64_t i = 0; i < n && status == DPE_OK; i++) {
         const struct dpe_table_values *values = dpe_table_values(dpe_table_entry(table, i));
-        const struct dpe_temperature temperature = dpe_table_temperature(values);
         char folder[40];
         snprintf(folder, sizeof folder, "/table/%lld", (long long)lengths[i]);
         status = put_columns(file, folder, values, err);
         if (status == DPE_OK) {
-            status = dpe_h5_put_temperature_in(file, folder, &temperature, err);
+            status = dpe_h5_put_later_in(file, folder, values, methods, err);
         }
     }
-    return status == DPE_OK ? dpe_h5_set_version(file, DPE_SCHEMA_ENTRIES, err) : status;
+    return status == DPE_OK
+               ? dpe_h5_set_version(file, methods ? DPE_SCHEMA_METHODS : DPE_SCHEMA_ENTRIES, err)
+               : status;
 }
 
-static dpe_status put_texts(struct dpe_h5 *file, const struct dpe_table_values *values,
+static dpe_status put_texts(struct dpe_h5 *file, const struct dpe_table *table,
                             struct dpe_error *err)
 {
-    const bool frequencies = values->frequencies != 0;
+    const struct dpe_table_values *values = dpe_table_values(table);
+    const bool methods = dpe_table_count(table) > 1 ? dpe_export_methods(values)
+                                                    : dpe_table_has_method(values) != 0;
     const struct {
         const char *object, *name, *value;
     } texts[] = {
         {"/", "title", "DPE table"},
-        {"/table", "near_rule", frequencies ? "none" : "distance < local_window"},
-        {"/table", "rounding",
-         frequencies ? "none" : "separable: floor(m/s) - floor(n/s) + w - floor(w/s)"},
+        {"/table", "near_rule", dpe_table_near_text(values)},
+        {"/table", "rounding", dpe_table_rounding_text(values, methods)},
         {"/table", "angle_precision", "f32"},
         {"/table", "pair_layout",
          "half-split: components j and j + head_dim/2; interleaved runtimes permute"},
-        {"/table", "adapter_required", frequencies ? "false" : "true"},
+        {"/table", "adapter_required", dpe_export_needs_adapter(table) ? "true" : "false"},
         {"/model", "fingerprint", values->model_fingerprint},
         {"/model", "model_type", values->model_type},
     };
@@ -186,7 +189,7 @@ static dpe_status put_texts(struct dpe_h5 *file, const struct dpe_table_values *
     for (size_t i = 0; i < sizeof texts / sizeof texts[0] && status == DPE_OK; i++) {
         status = dpe_h5_attr_text(file, texts[i].object, texts[i].name, texts[i].value, err);
     }
-    if (status == DPE_OK && frequencies) {
+    if (status == DPE_OK && values->frequencies != 0) {
         status = dpe_h5_attr_text(file, "/table", "moves", "frequencies", err);
     }
     for (size_t i = 0; i < sizeof numbers / sizeof numbers[0] && status == DPE_OK; i++) {
@@ -227,12 +230,10 @@ dpe_status dpe_export_write_h5(const struct export_table *table, const char *pat
     }
     status = several ? put_entries(file, table->table, err)
                      : put_columns(file, "/table", values, err);
-    if (status != DPE_OK || (status = put_texts(file, values, err)) != DPE_OK) {
+    if (status != DPE_OK || (status = put_texts(file, table->table, err)) != DPE_OK) {
         goto done;
     }
-    const struct dpe_temperature temperature = dpe_table_temperature(values);
-    status = several ? DPE_OK : dpe_h5_put_temperature(file, &temperature, values->frequencies != 0,
-                                                        err);
+    status = several ? DPE_OK : dpe_h5_put_later(file, values, err);
     if (status != DPE_OK) {
         goto done;
     }

@@ -90,14 +90,21 @@ static void add_entry(json_t *entry, const struct dpe_table_values *values, bool
         json_object_set_new(entry, "log_n_decay", json_real(values->log_n_decay));
     }
     json_object_set_new(entry, "inv_freq", doubles(values->inv_freq, values->n_pairs));
+    if (dpe_export_methods(values)) {
+        const double *applied = values->applied_inv_freq;
+        json_object_set_new(entry, "unrounded", json_boolean(values->unrounded != 0));
+        json_object_set_new(entry, "applied_inv_freq",
+                            doubles(applied != NULL ? applied : values->inv_freq, values->n_pairs));
+    }
 }
 
 /* The table and its model. NULL: out of memory. */
-static json_t *header(const struct dpe_table_values *values)
+static json_t *header(const struct dpe_table *table)
 {
+    const struct dpe_table_values *values = dpe_table_values(table);
     return json_pack("{s:s, s:s, s:b, s:{s:s, s:s, s:I, s:I, s:I, s:I}}", "schema_name",
                      "dpe-table", "schema_version", values->schema_version, "adapter_required",
-                     values->frequencies == 0, "model", "model_type", values->model_type, "fingerprint",
+                     (int)dpe_export_needs_adapter(table), "model", "model_type", values->model_type, "fingerprint",
                      values->model_fingerprint, "n_layers", (json_int_t)values->n_layers, "n_heads",
                      (json_int_t)values->n_heads, "n_kv_heads", (json_int_t)values->n_kv_heads,
                      "head_dim", (json_int_t)values->head_dim);
@@ -183,7 +190,7 @@ dpe_status dpe_export_json(const struct dpe_table *table, struct dpe_text *out,
 {
     const struct dpe_table_values *values = dpe_table_values(table);
     struct lines lines = {.out = out, .err = err};
-    json_t *root = header(values);
+    json_t *root = header(table);
     if (root == NULL) {
         return dpe_fail(err, DPE_NO_MEMORY, "out of memory for JSON");
     }
@@ -206,7 +213,7 @@ dpe_status dpe_export_json(const struct dpe_table *table, struct dpe_text *out,
 static json_t *block(const struct dpe_table *table)
 {
     int64_t n = dpe_table_count(table);
-    json_t *root = header(dpe_table_values(table));
+    json_t *root = header(table);
     json_t *list = n > 1 ? json_array() : NULL;
     if (root != NULL && n == 1) {
         add_entry(root, dpe_table_values(table), true);

@@ -15,13 +15,21 @@
 dpe_status dpe_rope_check_form(const struct dpe_table_values *values, const char *form, bool factors,
                                struct dpe_error *err)
 {
+    if (!factors && values->frequencies == 0 && dpe_table_has_method(values) != 0) {
+        return dpe_fail(err, DPE_USAGE,
+                        "--format %s holds DPE, and this table holds the plan of another method (%s): "
+                        "write h5, json, hf or safetensors",
+                        form,
+                        values->unrounded != 0 ? "far positions are not rounded"
+                                               : "frequencies of its own");
+    }
     if (!factors && values->frequencies != 0) {
         return dpe_fail(err, DPE_USAGE,
                         "--format %s holds DPE, and this is a table of frequencies, which needs no "
                         "adapter: write longrope, gguf-rope, h5 or json",
                         form);
     }
-    if (!factors || values->frequencies != 0) {
+    if (!factors || dpe_table_needs_adapter(values) == 0) {
         return DPE_OK;
     }
     return dpe_fail(err, DPE_USAGE,
@@ -60,7 +68,9 @@ dpe_status dpe_rope_factors_make(const struct dpe_table_values *values, double b
         double own = plain / values->inv_freq[j];
         own = fabs(own - 1.0) < 1e-9 ? 1.0 : own;
         factors->short_factor[j] = own;
-        factors->long_factor[j] = own * values->scale_factor[group];
+        factors->long_factor[j] = values->applied_inv_freq != NULL
+                                      ? plain / values->applied_inv_freq[j]
+                                      : own * values->scale_factor[group];
     }
     return DPE_OK;
 }

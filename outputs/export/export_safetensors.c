@@ -22,7 +22,7 @@ struct part {
     int64_t dims[3];
     const void *data;
 };
-enum { PARTS = 5 };
+enum { PARTS = 6 };
 
 static size_t part_bytes(const struct part *part)
 {
@@ -33,15 +33,23 @@ static size_t part_bytes(const struct part *part)
     return n;
 }
 
-static void list_parts(const struct dpe_table_values *values, struct part parts[PARTS])
+/* Returns their number. */
+static int list_parts(const struct dpe_table_values *values, struct part parts[PARTS])
 {
     int64_t groups = values->n_groups;
+    const double *applied =
+        values->applied_inv_freq != NULL ? values->applied_inv_freq : values->inv_freq;
+    int n = 3;
     parts[0] = (struct part){"effective_length", "F64", 8, 1, {groups}, values->effective_length};
     parts[1] = (struct part){"inv_freq", "F64", 8, 1, {values->n_pairs}, values->inv_freq};
     parts[2] = (struct part){"scale_factor", "F64", 8, 1, {groups}, values->scale_factor};
-    parts[3] = (struct part){"group_edge", "I32", 4, 1, {groups + 1}, values->group_edge};
-    parts[4] = (struct part){
+    if (dpe_export_methods(values)) {
+        parts[n++] = (struct part){"applied_inv_freq", "F64", 8, 1, {values->n_pairs}, applied};
+    }
+    parts[n++] = (struct part){"group_edge", "I32", 4, 1, {groups + 1}, values->group_edge};
+    parts[n++] = (struct part){
         "mask", "U8", 1, 3, {values->n_layers, values->n_heads, values->n_pairs}, values->mask};
+    return n;
 }
 
 /* The whole numbers among the metadata, by name: of the model, then of an entry. */
@@ -80,7 +88,8 @@ static const char *adapter_word(const char *version)
 {
     return strncmp(version, "1.", 2) == 0   ? "true"
            : strncmp(version, "2.", 2) == 0 ? "temperature"
-                                            : "entries";
+           : strncmp(version, "3.", 2) == 0 ? "entries"
+                                            : "methods";
 }
 
 /* What stands before the names of an entry's tensors and metadata: its length, where there are
@@ -140,6 +149,11 @@ static void put_entry(json_t *object, const struct dpe_table_values *values, int
         snprintf(text, sizeof text, "%.17g", *reals[i].value);
         json_object_set_new(object, name, json_string(text));
     }
+    if (dpe_export_methods(values)) {
+        char name[64];
+        snprintf(name, sizeof name, "%sunrounded", prefix);
+        json_object_set_new(object, name, json_string(values->unrounded != 0 ? "1" : "0"));
+    }
 }
 
 static json_t *metadata(const struct dpe_table *table)
@@ -181,9 +195,10 @@ static char *header_text(const struct dpe_table *table)
     json_t *root = json_object();
     json_object_set_new(root, "__metadata__", metadata(table));
     size_t offset = 0;
-    for (int64_t i = 0; i < PARTS * n; i++) {
+    struct part parts[PARTS];
+    int kinds = list_parts(dpe_table_values(table), parts);
+    for (int64_t i = 0; i < kinds * n; i++) {
         const struct dpe_table_values *values = dpe_table_values(dpe_table_entry(table, i % n));
-        struct part parts[PARTS];
         char prefix[32];
         char name[64];
         list_parts(values, parts);
@@ -235,8 +250,9 @@ dpe_status dpe_export_safetensors(const struct dpe_table *table, struct dpe_text
     put(&sink, length, sizeof length);
     put(&sink, header, n);
     put(&sink, "        ", padded - n);
-    for (int64_t i = 0; i < PARTS * count; i++) {
-        struct part parts[PARTS];
+    struct part parts[PARTS];
+    int kinds = list_parts(dpe_table_values(table), parts);
+    for (int64_t i = 0; i < kinds * count; i++) {
         list_parts(dpe_table_values(dpe_table_entry(table, i % count)), parts);
         put(&sink, parts[i / count].data, part_bytes(&parts[i / count]));
     }
@@ -338,8 +354,8 @@ static void read_conventions(struct reader *reader)
             bad(reader, conventions[i][0], conventions[i][1]);
         }
     }
-    if (strlen(version) < 2 || version[0] < '1' || version[0] > '3' || version[1] != '.') {
-        bad(reader, "schema_version", "1.x, 2.x or 3.x");
+    if (strlen(version) < 2 || strchr("1235", version[0]) == NULL || version[1] != '.') {
+        bad(reader, "schema_version", "1.x, 2.x, 3.x or 5.x");
     }
     if (strcmp(get_text(reader, "adapter_required"), adapter_word(version)) != 0) {
         bad(reader, "adapter_required", adapter_word(version));
@@ -388,15 +404,33 @@ static void read_metadata(struct reader *reader, const char *prefix,
     }
 }
 
-static void read_tensors(struct reader *reader, struct dpe_table_values *values)
+/* The tensor of that name; NULL where the table's version has none. */
+static void *take(struct reader *reader, const struct dpe_table_values *values, const char *name)
 {
     struct part parts[PARTS];
-    list_parts(values, parts);
-    values->effective_length = get_tensor(reader, &parts[0]);
-    values->inv_freq = get_tensor(reader, &parts[1]);
-    values->scale_factor = get_tensor(reader, &parts[2]);
-    values->group_edge = get_tensor(reader, &parts[3]);
-    values->mask = get_tensor(reader, &parts[4]);
+    int n = list_parts(values, parts);
+    for (int i = 0; i < n; i++) {
+        if (strcmp(parts[i].name, name) == 0) {
+            return get_tensor(reader, &parts[i]);
+        }
+    }
+    return NULL;
+}
+
+static void read_tensors(struct reader *reader, struct dpe_table_values *values)
+{
+    values->effective_length = take(reader, values, "effective_length");
+    values->inv_freq = take(reader, values, "inv_freq");
+    values->scale_factor = take(reader, values, "scale_factor");
+    values->group_edge = take(reader, values, "group_edge");
+    values->mask = take(reader, values, "mask");
+    values->applied_inv_freq = take(reader, values, "applied_inv_freq");
+    const char *unrounded =
+        dpe_export_methods(values) ? get_text(reader, "unrounded") : "0";
+    values->unrounded = strcmp(unrounded, "1") == 0;
+    if (strcmp(unrounded, "0") != 0 && strcmp(unrounded, "1") != 0) {
+        bad(reader, "unrounded", "0 or 1");
+    }
 }
 
 static void values_free(struct dpe_table_values *values)
@@ -406,6 +440,7 @@ static void values_free(struct dpe_table_values *values)
     free(values->model_fingerprint);
     free(values->effective_length);
     free(values->inv_freq);
+    free(values->applied_inv_freq);
     free(values->scale_factor);
     free(values->group_edge);
     free(values->mask);
@@ -477,7 +512,8 @@ dpe_status dpe_import_safetensors(const char *name, const char *bytes, size_t n,
     }
     reader.metadata = json_object_get(reader.root, "__metadata__");
     read_conventions(&reader);
-    if (reader.status == DPE_OK && strncmp(get_text(&reader, "schema_version"), "3.", 2) == 0) {
+    const char *version = reader.status == DPE_OK ? get_text(&reader, "schema_version") : "";
+    if (version[0] == '3' || (version[0] == '5' && find(&reader, reader.metadata, "entries") != NULL)) {
         read_entries(&reader, table);
     } else if (reader.status == DPE_OK) {
         read_entry(&reader, "", table);

@@ -33,6 +33,12 @@ static void show_entry(const struct dpe_table_values *values)
         printf("key pairs          %lld of %lld of each head\n", (long long)values->top_k,
                (long long)values->n_pairs);
     }
+    if (values->unrounded != 0) {
+        printf("far positions      not rounded, as Leaky ReRoPE has them\n");
+    }
+    if (values->applied_inv_freq != NULL) {
+        printf("frequencies        of the table in place of the model's own\n");
+    }
     printf("attention scaling  %g\n", values->attention_scaling);
     if (dpe_table_has_temperature(values)) {
         const struct dpe_temperature temperature = dpe_table_temperature(values);
@@ -75,7 +81,7 @@ void dpe_export_show(const struct dpe_table *table, const char *selection)
         show_entry(values);
         before = values->length;
     }
-    if (dpe_table_values(table)->frequencies != 0) {
+    if (!dpe_export_needs_adapter(table)) {
         printf("A runtime needs no adapter to apply this table: dpe-export --format longrope (a "
                "config.json) or gguf-rope (a GGUF file).\n");
         return;

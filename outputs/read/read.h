@@ -17,15 +17,19 @@ struct dpe_table_values;
 dpe_status dpe_table_load(const char *path, struct dpe_table **table, struct dpe_error *err);
 /** The attention temperature of a table, which may change nothing. */
 struct dpe_temperature dpe_table_temperature(const struct dpe_table_values *values);
-/** Put the temperature of /table into a table that is being written and make its schema version the
- *  one that readers without temperatures refuse; nothing when there is none. A table of frequencies
- *  always has it, and the version that readers of positions refuse. */
-dpe_status dpe_h5_put_temperature(struct dpe_h5 *table, const struct dpe_temperature *temperature,
-                                  bool frequencies, struct dpe_error *err);
-/** Put the temperature of an entry, also one that changes nothing, into the entry's folder. */
-dpe_status dpe_h5_put_temperature_in(struct dpe_h5 *table, const char *folder,
-                                     const struct dpe_temperature *temperature,
-                                     struct dpe_error *err);
+/** Put what schema versions after 1 add to an entry (temperature, plan of another method) into a
+ *  table of this one entry that is being written, and the version that goes with it: earlier readers,
+ *  which would leave it out, refuse it. Nothing where version 1 says all. The axis /pair is there. */
+dpe_status dpe_h5_put_later(struct dpe_h5 *table, const struct dpe_table_values *values,
+                            struct dpe_error *err);
+/** The same for an entry of several, in the entry's folder: also what changes nothing. `methods`: of
+ *  schema version 5. */
+dpe_status dpe_h5_put_later_in(struct dpe_h5 *table, const char *folder,
+                               const struct dpe_table_values *values, bool methods,
+                               struct dpe_error *err);
+/** The attributes `near_rule` and `rounding` of /table, in its HDF5 form. `methods`: of schema version 5. */
+const char *dpe_table_near_text(const struct dpe_table_values *values);
+const char *dpe_table_rounding_text(const struct dpe_table_values *values, bool methods);
 enum { DPE_TABLE_SELECTION = 512 };
 /** The keys of `select` that a table was found under (dpe-detect --selection), of several entries those of
  *  the first that has any; "" without. Printable. Returns the buffer. */

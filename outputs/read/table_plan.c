@@ -1,6 +1,7 @@
 /* A DPE table, and from there to the engine's position plan. */
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -8,6 +9,7 @@
 #include "engine/model/model.h"
 #include "engine/plan/methods/methods.h"
 #include "engine/plan/plan.h"
+#include "engine/plan/rope.h"
 #include "engine/tool/tool.h"
 #include "outputs/h5/unchecked.h"
 #include "outputs/read/read.h"
@@ -52,31 +54,34 @@ dpe_status dpe_table_load(const char *path, struct dpe_table **table, struct dpe
                                        : dpe_fail(err, DPE_BAD_DATA, "%s", why);
 }
 
-/* The model's own frequencies, which the plan has, against those the table was made with. */
+/* The model's own frequencies against those the table was made with. */
 static dpe_status check_frequencies(const struct dpe_table_values *values,
+                                    const struct dpe_plan_context *made_for,
                                     const struct dpe_plan *plan, struct dpe_error *err)
 {
     double factor = values->attention_scaling * values->attention_scaling;
     double found = plan->logit_factor / values->logit_scale;
-    int64_t group = 0;
-    for (int64_t j = 0; j < plan->n_pairs; j++) {
-        group += j == values->group_edge[group + 1];
-        double own =
-            plan->inv_freq[j] * (values->frequencies != 0 ? values->scale_factor[group] : 1.0);
-        if (!(fabs(values->inv_freq[j] - own) <= 1e-5 * own)) {
-            return dpe_fail(
+    double a = 1.0;
+    double *own = dpe_alloc((size_t)plan->n_pairs, sizeof *own);
+    dpe_status status = own == NULL
+                            ? dpe_fail(err, DPE_NO_MEMORY, "out of memory for frequencies")
+                            : dpe_rope_native(made_for->config, made_for->length, own, &a, err);
+    for (int64_t j = 0; j < plan->n_pairs && status == DPE_OK; j++) {
+        if (!(fabs(values->inv_freq[j] - own[j]) <= 1e-5 * own[j])) {
+            status = dpe_fail(
                 err, DPE_BAD_DATA,
                 "made for a model that rotates pair %lld by %.8g rad per token; this model rotates "
                 "it by %.8g: the RoPE base or RoPE scaling differs",
-                (long long)j, values->inv_freq[j], own);
+                (long long)j, values->inv_freq[j], own[j]);
         }
     }
-    if (!(fabs(factor - found) <= 1e-5 * found)) {
-        return dpe_fail(err, DPE_BAD_DATA,
-                        "made for a model with attention scaling %.8g, this model has %.8g",
-                        values->attention_scaling, sqrt(found));
+    if (status == DPE_OK && !(fabs(factor - found) <= 1e-5 * found)) {
+        status = dpe_fail(err, DPE_BAD_DATA,
+                          "made for a model with attention scaling %.8g, this model has %.8g",
+                          values->attention_scaling, sqrt(found));
     }
-    return DPE_OK;
+    free(own);
+    return status;
 }
 
 dpe_status dpe_plan_of_table(const struct dpe_table_values *values,
@@ -103,6 +108,8 @@ dpe_status dpe_plan_of_table(const struct dpe_table_values *values,
         .scale = values->scale_factor,
         .mask = values->top_k < values->n_pairs ? values->mask : NULL,
         .temperature = &temperature,
+        .unrounded = values->unrounded != 0,
+        .inv_freq = values->applied_inv_freq,
     };
     struct dpe_plan_context made_for = *context;
     made_for.length = values->length;
@@ -113,7 +120,7 @@ dpe_status dpe_plan_of_table(const struct dpe_table_values *values,
         /* The value is in the file, not on the command line. */
         return dpe_fail(err, status == DPE_USAGE ? DPE_BAD_DATA : status, "%s", why.text);
     }
-    status = check_frequencies(values, plan, err);
+    status = check_frequencies(values, &made_for, plan, err);
     if (status != DPE_OK) {
         dpe_plan_free(plan);
     }

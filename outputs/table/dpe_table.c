@@ -100,7 +100,7 @@ bool dpe_table_knows_version(const char *version)
 bool dpe_table_version_has_temperature(const char *version)
 {
     return strncmp(version, "2.", 2) == 0 || dpe_table_version_has_entries(version) ||
-           dpe_table_version_has_frequencies(version);
+           dpe_table_version_has_frequencies(version) || dpe_table_version_has_methods(version);
 }
 
 bool dpe_table_version_has_entries(const char *version)
@@ -113,14 +113,38 @@ bool dpe_table_version_has_frequencies(const char *version)
     return strncmp(version, "4.", 2) == 0;
 }
 
+bool dpe_table_version_has_methods(const char *version)
+{
+    return strncmp(version, "5.", 2) == 0;
+}
+
+int dpe_table_has_method(const struct dpe_table_values *values)
+{
+    bool other = values->unrounded != 0;
+    for (int64_t j = 0; values->applied_inv_freq != NULL && j < values->n_pairs; j++) {
+        other = other || values->applied_inv_freq[j] != values->inv_freq[j];
+    }
+    return other;
+}
+
 int dpe_table_has_temperature(const struct dpe_table_values *values)
 {
     return values->logit_scale != 1.0 || values->log_n_length != 0.0;
 }
 
+int dpe_table_needs_adapter(const struct dpe_table_values *values)
+{
+    bool moves = values->log_n_length != 0.0 || dpe_table_has_method(values) == 0;
+    for (int64_t g = 0; g < values->n_groups; g++) {
+        moves = moves || values->scale_factor[g] != 1.0;
+    }
+    return values->frequencies == 0 && moves;
+}
+
 const char *dpe_table_version_needed(const struct dpe_table_values *values)
 {
-    return values->frequencies != 0          ? "4.0.0"
+    return values->frequencies != 0            ? "4.0.0"
+           : dpe_table_has_method(values) != 0 ? DPE_TABLE_VERSION_OF_METHODS
            : dpe_table_has_temperature(values) ? "2.0.0"
                                                : "1.1.0";
 }
@@ -188,6 +212,46 @@ static int check_frequencies(const struct dpe_table_values *values, char *messag
     return DPE_TABLE_OK;
 }
 
+/* Pairs that do not rotate have 0, behind all that do. */
+static int check_rotations(const struct dpe_table_values *values, char *message)
+{
+    for (int64_t j = 0; j < values->n_pairs; j++) {
+        bool still = j > 0 && values->inv_freq[j] == 0.0;
+        bool order = j == 0 || values->inv_freq[j - 1] > 0.0 || still;
+        if ((!still && !(values->inv_freq[j] > 0.0)) || !order || !isfinite(values->inv_freq[j])) {
+            return dpe_table_fail(message, DPE_TABLE_BAD_FILE,
+                                  "inv_freq[%lld] is %g, expected a positive number (0 only for "
+                                  "the last pairs, which do not rotate)",
+                                  (long long)j, values->inv_freq[j]);
+        }
+        double applied = values->applied_inv_freq != NULL ? values->applied_inv_freq[j]
+                                                          : values->inv_freq[j];
+        if (still ? applied != 0.0 : !(applied > 0.0) || !isfinite(applied)) {
+            return dpe_table_fail(message, DPE_TABLE_BAD_FILE,
+                                  "applied_inv_freq[%lld] is %g, expected %s", (long long)j, applied,
+                                  still ? "0 as in inv_freq" : "a positive number");
+        }
+    }
+    return DPE_TABLE_OK;
+}
+
+/* What only version 5 has. */
+static int check_method(const struct dpe_table_values *values, char *message)
+{
+    if (values->unrounded != 0 && values->unrounded != 1) {
+        return dpe_table_fail(message, DPE_TABLE_BAD_FILE, "unrounded is %d, expected 0 or 1",
+                              values->unrounded);
+    }
+    if (dpe_table_has_method(values) != 0 && !dpe_table_version_has_methods(values->schema_version)) {
+        return dpe_table_fail(message, DPE_TABLE_BAD_FILE,
+                              "schema version %.32s has no plan of another method (unrounded, "
+                              "applied_inv_freq), expected 5.x: a reader of that version would apply it "
+                              "as DPE",
+                              values->schema_version);
+    }
+    return DPE_TABLE_OK;
+}
+
 static int check_mask(const struct dpe_table_values *values, char *message)
 {
     for (int64_t row = 0; row < values->n_layers * values->n_heads; row++) {
@@ -230,16 +294,9 @@ int dpe_table_check(const struct dpe_table_values *values, char *message)
     if (error != DPE_TABLE_OK) {
         return error;
     }
-    for (int64_t j = 0; j < values->n_pairs; j++) {
-        /* Pairs that do not rotate have 0, behind all that do. */
-        bool still = j > 0 && values->inv_freq[j] == 0.0;
-        bool order = j == 0 || values->inv_freq[j - 1] > 0.0 || still;
-        if ((!still && !(values->inv_freq[j] > 0.0)) || !order || !isfinite(values->inv_freq[j])) {
-            return dpe_table_fail(message, DPE_TABLE_BAD_FILE,
-                                  "inv_freq[%lld] is %g, expected a positive number (0 only for "
-                                  "the last pairs, which do not rotate)",
-                                  (long long)j, values->inv_freq[j]);
-        }
+    error = check_rotations(values, message);
+    if (error != DPE_TABLE_OK) {
+        return error;
     }
     if (!(values->attention_scaling > 0.0) || !isfinite(values->attention_scaling)) {
         return dpe_table_fail(message, DPE_TABLE_BAD_FILE,
@@ -248,6 +305,7 @@ int dpe_table_check(const struct dpe_table_values *values, char *message)
     }
     error = check_temperature(values, message);
     error = error != DPE_TABLE_OK ? error : check_frequencies(values, message);
+    error = error != DPE_TABLE_OK ? error : check_method(values, message);
     return error != DPE_TABLE_OK ? error : check_mask(values, message);
 }
 
@@ -260,6 +318,7 @@ void dpe_table_values_free(struct dpe_table_values *values)
     free(values->effective_length);
     free(values->scale_factor);
     free(values->inv_freq);
+    free(values->applied_inv_freq);
     free(values->mask);
     *values = (struct dpe_table_values){0};
 }
@@ -292,6 +351,12 @@ int dpe_table_adopt(struct dpe_table_values *values, struct dpe_table **table, c
         made->values = *values;
         error = index_groups(made);
     }
+    if (error == DPE_TABLE_OK && values->applied_inv_freq != NULL &&
+        memcmp(values->applied_inv_freq, values->inv_freq,
+               (size_t)values->n_pairs * sizeof *values->inv_freq) == 0) {
+        free(values->applied_inv_freq);
+        made->values.applied_inv_freq = NULL;
+    }
     if (error != DPE_TABLE_OK) {
         if (error == DPE_TABLE_MEMORY) {
             dpe_table_fail(message, DPE_TABLE_MEMORY, "out of memory");
@@ -321,6 +386,7 @@ int dpe_table_make(const struct dpe_table_values *values, struct dpe_table **tab
         return error;
     }
     struct dpe_table_values copy = *values;
+    copy.applied_inv_freq = NULL;
     size_t groups = (size_t)values->n_groups;
     size_t pairs = (size_t)values->n_pairs;
     copy.schema_version = copy_bytes(values->schema_version, strlen(values->schema_version) + 1);
@@ -332,10 +398,15 @@ int dpe_table_make(const struct dpe_table_values *values, struct dpe_table **tab
         copy_bytes(values->effective_length, groups * sizeof *copy.effective_length);
     copy.scale_factor = copy_bytes(values->scale_factor, groups * sizeof *copy.scale_factor);
     copy.inv_freq = copy_bytes(values->inv_freq, pairs * sizeof *copy.inv_freq);
+    if (values->applied_inv_freq != NULL) {
+        copy.applied_inv_freq =
+            copy_bytes(values->applied_inv_freq, pairs * sizeof *copy.applied_inv_freq);
+    }
     copy.mask = copy_bytes(values->mask, (size_t)(values->n_layers * values->n_heads) * pairs);
     if (copy.schema_version == NULL || copy.model_type == NULL || copy.model_fingerprint == NULL ||
         copy.group_edge == NULL || copy.effective_length == NULL || copy.scale_factor == NULL ||
-        copy.inv_freq == NULL || copy.mask == NULL) {
+        copy.inv_freq == NULL || copy.mask == NULL ||
+        (copy.applied_inv_freq == NULL) != (values->applied_inv_freq == NULL)) {
         dpe_table_values_free(&copy);
         return dpe_table_fail(message, DPE_TABLE_MEMORY, "out of memory");
     }
@@ -400,8 +471,13 @@ double dpe_table_position(const struct dpe_table *table, int64_t layer, int64_t 
         return (double)position / scale;
     }
     double window = (double)table->values.window;
-    double shift = side == DPE_TABLE_QUERY ? window - floor(window / scale) : 0.0;
-    return floor((double)position / scale) + shift;
+    double far = (double)position / scale;
+    double kept = window / scale;
+    if (table->values.unrounded == 0) {
+        far = floor(far);
+        kept = floor(kept);
+    }
+    return far + (side == DPE_TABLE_QUERY ? window - kept : 0.0);
 }
 
 void dpe_table_cos_sin(const struct dpe_table *table, int64_t layer, int64_t head,
@@ -409,10 +485,12 @@ void dpe_table_cos_sin(const struct dpe_table *table, int64_t layer, int64_t hea
                        int64_t count, float *cosines, float *sines)
 {
     const struct dpe_table_values *values = &table->values;
+    const double *inv_freq =
+        values->applied_inv_freq != NULL ? values->applied_inv_freq : values->inv_freq;
     for (int64_t i = 0; i < count; i++) {
         for (int64_t j = 0; j < values->n_pairs; j++) {
             double position = dpe_table_position(table, layer, head, j, band, side, first + i);
-            double frequency = values->inv_freq[j];
+            double frequency = inv_freq[j];
             if (values->frequencies != 0) {
                 /* As a runtime with a factor for each pair has it: the frequency is divided. */
                 position = (double)(first + i);

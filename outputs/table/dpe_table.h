@@ -35,10 +35,15 @@
  * frequencies of their groups at every distance, nothing is near or rounded, f is 1. A runtime needs
  * no adapter for it, only a factor for each pair and one for the logits.
  *
+ * A table can also hold the plan of another method, where that one is shown to be better: of Leaky
+ * ReRoPE `unrounded`, which leaves out every floor above; of YaRN, NTK, PI and the like
+ * `applied_inv_freq`, by which the pairs rotate in near and in far positions.
+ *
  * A table with a temperature (logit_scale other than 1, or log_n_length above 0) has schema version
  * 2: readers from before there were temperatures refuse it. One without stays version 1. A table of
  * several entries has version 3, which readers of one entry refuse. One of frequencies has version 4,
- * which readers of positions refuse, and one entry.
+ * which readers of positions refuse, and one entry. One with the plan of another method has version
+ * 5, and one entry or several.
  *
  * Functions return 0, or one of enum dpe_table_error with a sentence in `message` (NULL allowed).
  * A table is immutable once opened and may be used by many threads.
@@ -82,6 +87,9 @@ struct dpe_table_values {
     double *scale_factor;     /**< [n_groups], ≥ 1 */
     double *inv_freq;         /**< [n_pairs], radians per position, native scaling applied; 0: the
                                    pair does not rotate (such pairs come last) */
+    double *applied_inv_freq; /**< [n_pairs], what the pairs rotate by instead; NULL: inv_freq */
+    int unrounded;            /**< 1: far positions are m/s + window − window/s and n/s, real
+                                   numbers; 0: with floor */
     double attention_scaling; /**< a of the model; logits are multiplied by a² */
     double logit_scale;       /**< factor on all logits besides, > 0; 1: none */
     double log_n_length;      /**< N > 1, tokens; 0: f is 1 */
@@ -146,6 +154,12 @@ void dpe_table_cos_sin(const struct dpe_table *table, int64_t layer, int64_t hea
 
 /** Whether the values have a temperature, which needs schema version 2. */
 int dpe_table_has_temperature(const struct dpe_table_values *values);
+/** Whether they are the plan of another method than DPE (unrounded, or rotations other than
+ *  inv_freq), which needs schema version 5. */
+int dpe_table_has_method(const struct dpe_table_values *values);
+/** Whether a runtime needs an adapter for them: no, where only a factor for each pair and a constant
+ *  on the logits are left of what this header says. */
+int dpe_table_needs_adapter(const struct dpe_table_values *values);
 /** The schema version that a table of these values, as its one entry, is to be written with. */
 const char *dpe_table_version_needed(const struct dpe_table_values *values);
 /** Check values that come from elsewhere by the rules of dpe_table_open. */

@@ -275,7 +275,7 @@ static void read_version(struct reader *reader, struct dpe_table_values *values)
     expect_text(reader, "pair_layout", "half-split");
 }
 
-/* Versions 2 to 4 have all of a temperature. In version 1, which readers apply without one, there
+/* Versions from 2 on have all of a temperature. In version 1, which readers apply without one, there
  * must be none of it. */
 static void read_temperature(struct reader *reader, struct dpe_table_values *values)
 {
@@ -296,6 +296,29 @@ static void read_temperature(struct reader *reader, struct dpe_table_values *val
             read_scalar(reader, numbers[i].name, H5T_NATIVE_DOUBLE, numbers[i].value);
         } else if (reader->error == DPE_TABLE_OK && has_object(reader, numbers[i].name)) {
             bad_in_entry(reader, numbers[i].name, "none in a table of schema version 1");
+        }
+    }
+}
+
+/* What only version 5 has. */
+static void read_method(struct reader *reader, struct dpe_table_values *values)
+{
+    static const char *const names[] = {"unrounded", "applied_inv_freq"};
+    const hsize_t pairs[1] = {(hsize_t)values->n_pairs};
+    if (reader->error != DPE_TABLE_OK) {
+        return;
+    }
+    if (dpe_table_version_has_methods(values->schema_version)) {
+        int64_t unrounded = 0;
+        read_scalar(reader, names[0], H5T_NATIVE_INT64, &unrounded);
+        values->unrounded = unrounded >= 0 && unrounded < INT32_MAX ? (int)unrounded : -1;
+        values->applied_inv_freq =
+            read_array(reader, names[1], H5T_NATIVE_DOUBLE, sizeof(double), 1, pairs);
+        return;
+    }
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        if (has_object(reader, names[i])) {
+            bad_in_entry(reader, names[i], "none in a table of a schema version before 5");
         }
     }
 }
@@ -371,6 +394,7 @@ static void read_values(struct reader *reader, struct dpe_table_values *values)
     values->effective_length =
         read_array(reader, "effective_length", H5T_NATIVE_DOUBLE, sizeof(double), 1, groups);
     values->inv_freq = read_array(reader, "inv_freq", H5T_NATIVE_DOUBLE, sizeof(double), 1, pairs);
+    read_method(reader, values);
     read_mask(reader, values);
 }
 
@@ -408,7 +432,8 @@ static void read_table(struct reader *reader, struct dpe_table_list *list)
     read_version(reader, &header);
     if (reader->error != DPE_TABLE_OK) {
         /* reported */
-    } else if (dpe_table_version_has_entries(header.schema_version)) {
+    } else if (dpe_table_version_has_entries(header.schema_version) ||
+               (dpe_table_version_has_methods(header.schema_version) && has_object(reader, "length"))) {
         read_entries(reader, &header, list);
     } else if (has_object(reader, "length")) {
         bad_in_entry(reader, "length", "none in a table of schema version 1, 2 or 4");

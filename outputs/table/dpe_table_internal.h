@@ -29,17 +29,20 @@ int dpe_table_fail(char *message, enum dpe_table_error error, const char *format
 /** Whether this library reads tables of that schema version. */
 bool dpe_table_knows_version(const char *version);
 /** What a message says this library reads. */
-#define DPE_TABLE_VERSIONS "1.x, 2.x, 3.x or 4.x"
+#define DPE_TABLE_VERSIONS "1.x, 2.x, 3.x, 4.x or 5.x"
 /** Whether tables of that version hold a temperature; earlier ones have none. */
 bool dpe_table_version_has_temperature(const char *version);
-/** Whether tables of that version are lists of entries; earlier ones are one. */
+/** Whether tables of that version are lists of entries; those of version 5 may be. */
 bool dpe_table_version_has_entries(const char *version);
+/** Whether tables of that version can hold the plan of another method than DPE. */
+bool dpe_table_version_has_methods(const char *version);
 /** Whether the scales of tables of that version divide frequencies. */
 bool dpe_table_version_has_frequencies(const char *version);
 /** What /table says in such a table of its near rule and rounding. */
 #define DPE_TABLE_NO_RULE "none"
-/** The version of a table of several entries. */
+/** The version of a table of several entries, without plans of other methods and with them. */
 #define DPE_TABLE_VERSION_OF_ENTRIES "3.0.0"
+#define DPE_TABLE_VERSION_OF_METHODS "5.0.0"
 /** logit_scale 1, no log-n. */
 void dpe_table_no_temperature(struct dpe_table_values *values);
 /** Free every array and forget it. */

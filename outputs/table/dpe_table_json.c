@@ -169,7 +169,7 @@ static void read_conventions(struct reader *reader, const json_t *root,
     expect_text(reader, root, "pair_layout", "half-split");
 }
 
-/* Versions 2 to 4 have all of a temperature. In version 1, which readers apply without one, there
+/* Versions from 2 on have all of a temperature. In version 1, which readers apply without one, there
  * must be none of it. */
 static void read_temperature(struct reader *reader, const json_t *root,
                              struct dpe_table_values *values)
@@ -191,6 +191,26 @@ static void read_temperature(struct reader *reader, const json_t *root,
             *numbers[i].value = get_double(reader, root, numbers[i].name);
         } else if (json_object_get(root, numbers[i].name) != NULL) {
             bad(reader, numbers[i].name, "none in a table of schema version 1");
+        }
+    }
+}
+
+/* What only version 5 has. */
+static void read_method(struct reader *reader, const json_t *root, struct dpe_table_values *values)
+{
+    static const char *const names[] = {"unrounded", "applied_inv_freq"};
+    if (values->schema_version != NULL && dpe_table_version_has_methods(values->schema_version)) {
+        const json_t *unrounded = json_object_get(root, names[0]);
+        values->unrounded = json_is_true(unrounded);
+        if (!json_is_boolean(unrounded)) {
+            bad(reader, names[0], "true or false");
+        }
+        values->applied_inv_freq = get_list(reader, root, names[1], values->n_pairs, false);
+        return;
+    }
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        if (json_object_get(root, names[i]) != NULL) {
+            bad(reader, names[i], "none in a table of a schema version before 5");
         }
     }
 }
@@ -229,6 +249,7 @@ static void read_values(struct reader *reader, const json_t *root, struct dpe_ta
     values->scale_factor = get_list(reader, root, "scale_factor", values->n_groups, false);
     values->effective_length = get_list(reader, root, "effective_length", values->n_groups, false);
     values->inv_freq = get_list(reader, root, "inv_freq", values->n_pairs, false);
+    read_method(reader, root, values);
     get_mask(reader, root, values);
 }
 
@@ -276,7 +297,9 @@ static void read_table(struct reader *reader, const json_t *root, struct dpe_tab
     read_conventions(reader, root, &header);
     if (reader->error != DPE_TABLE_OK) {
         /* reported */
-    } else if (dpe_table_version_has_entries(header.schema_version)) {
+    } else if (dpe_table_version_has_entries(header.schema_version) ||
+               (dpe_table_version_has_methods(header.schema_version) &&
+                json_object_get(root, "entries") != NULL)) {
         read_entries(reader, root, header.schema_version, list);
     } else if (json_object_get(root, "entries") != NULL) {
         bad(reader, "entries", "none in a table of schema version 1, 2 or 4");

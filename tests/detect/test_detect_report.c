@@ -172,7 +172,7 @@ static void what_groups_add(void **state)
     close_world(&world);
 }
 
-/* Of other methods a table can hold those that are its own kind of plan. */
+/* Of other methods a table can hold those with one near window, and those that change frequencies. */
 static void which_methods_a_table_can_hold(void **state)
 {
     (void)state;
@@ -180,15 +180,23 @@ static void which_methods_a_table_can_hold(void **state)
         const char *spec;
         bool holds;
         double scale[GROUPS];
+        bool unrounded, frequencies; /* of other methods */
     } cases[] = {
-        {"self-extend:group=4,window=8", true, {4.0, 4.0}},
-        {"self-extend:group=4,window=16,logit-scale=1.5", true, {4.0, 4.0}},
-        {"dpe:window=8,scales=2/16,log-n=64", true, {2.0, 16.0}},
-        {"dpe:window=8,scales=2/16/4/4", false, {0}}, /* four groups, the table has two */
-        {"yarn", false, {0}},
-        {"leaky-rerope", false, {0}},
-        {"dca", false, {0}},
-        {"rope", false, {0}},
+        {"self-extend:group=4,window=8", true, {4.0, 4.0}, false, false},
+        {"self-extend:group=4,window=16,logit-scale=1.5", true, {4.0, 4.0}, false, false},
+        {"dpe:window=8,scales=2/16,log-n=64", true, {2.0, 16.0}, false, false},
+        {"dpe:window=8,scales=2/16/4/4", false, {0}, false, false}, /* four groups, the table has two */
+        {"yarn", true, {1.0, 1.0}, false, true},
+        {"yarn:scale=8,beta_fast=8,logit-scale=1.25", true, {1.0, 1.0}, false, true},
+        {"ntk:log-n=64", true, {1.0, 1.0}, false, true},
+        {"pi", true, {1.0, 1.0}, false, true},
+        {"leaky-rerope", true, {4.0, 4.0}, true, false},
+        {"leaky-rerope:window=16,scale=8,official=0,logit-scale=1.8", true, {8.0, 8.0}, true, false},
+        {"rerope", false, {0}, false, false},
+        {"lampe", false, {0}, false, false},
+        {"dca", false, {0}, false, false},
+        {"streaming-llm", false, {0}, false, false},
+        {"rope", false, {0}, false, false},
     };
     struct dpe_config config = config_of(64, 64);
     struct dpe_detect_params params = params_of(256, 64, 8, GROUPS, "16,64,256");
@@ -208,6 +216,10 @@ static void which_methods_a_table_can_hold(void **state)
         }
         for (int g = 0; g < GROUPS && holds; g++) {
             assert_true(scale[g] == cases[i].scale[g]);
+        }
+        if (holds) {
+            assert_int_equal(values.unrounded, cases[i].unrounded);
+            assert_int_equal(values.inv_freq != NULL, cases[i].frequencies);
         }
         dpe_plan_free(&plan);
     }

@@ -54,6 +54,10 @@ struct dpe_dpe_params {
     const uint8_t *mask;  /**< [n_layers][n_heads][n_pairs] or NULL = all pairs; copied; NULL with
                                `frequencies` */
     bool exact;           /**< not with `frequencies` */
+    /* Of plans of other methods that a table can hold (outputs/SCHEMA.md, "Other methods"). */
+    bool unrounded;         /**< far positions are not rounded, as in Leaky ReRoPE */
+    const double *inv_freq; /**< [n_pairs], what the pairs rotate by, as YaRN chooses it; NULL: the
+                                 model's own. Where all scales are 1 such a plan has one band. */
     const struct dpe_temperature *temperature; /**< NULL: none */
 };
 dpe_status dpe_plan_make_dpe(const struct dpe_dpe_params *params,

@@ -11,20 +11,35 @@
 
 enum { MAX_GROUPS = 256 };
 
+/* Whether positions are those of the tokens: what is left are frequencies of a method. */
+static bool keeps_positions(const struct dpe_dpe_params *params)
+{
+    bool keeps = params->inv_freq != NULL;
+    for (int g = 0; g < params->n_groups; g++) {
+        keeps = keeps && params->scale[g] == 1.0;
+    }
+    return keeps;
+}
+
 void dpe_plan_add_dpe_bands(const struct dpe_dpe_params *params, struct dpe_plan *plan)
 {
     int64_t window = params->window;
+    if (keeps_positions(params)) {
+        dpe_plan_add_band(plan, DPE_BAND_DISTANCE, 0, INT64_MAX);
+        return;
+    }
     dpe_plan_add_band(plan, DPE_BAND_DISTANCE, 0, window);
     struct dpe_band *far = dpe_plan_add_band(plan, DPE_BAND_DISTANCE, window, INT64_MAX);
     far->per_head = params->mask != NULL;
-    far->q.floored = true;
-    far->k.floored = true;
+    far->q.floored = !params->unrounded;
+    far->k.floored = !params->unrounded;
     for (int g = 0; g < params->n_groups; g++) {
         for (int32_t j = params->edges[g]; j < params->edges[g + 1]; j++) {
             double s = params->scale[g];
+            double kept = (double)window / s;
             far->q.scale[j] = s;
             far->k.scale[j] = s;
-            far->q.offset[j] = (double)window - floor((double)window / s);
+            far->q.offset[j] = (double)window - (params->unrounded ? kept : floor(kept));
         }
     }
     plan->exact = params->exact;
@@ -45,10 +60,14 @@ static dpe_status check_dpe(const struct dpe_dpe_params *params, const struct dp
                             struct dpe_error *err)
 {
     int64_t n_pairs = config->head_dim / 2;
-    if (params->frequencies && (params->mask != NULL || params->exact)) {
+    if (params->frequencies && (params->mask != NULL || params->exact || params->unrounded ||
+                                params->inv_freq != NULL)) {
         return dpe_fail(err, DPE_USAGE,
                         "frequencies: a factor of a frequency holds for every head and distance; "
-                        "leave out the key pairs and exact");
+                        "leave out the key pairs, exact and what other methods have");
+    }
+    if (params->exact && params->unrounded) {
+        return dpe_fail(err, DPE_USAGE, "dpe: exact positions are rounded; leave out one of both");
     }
     if (!params->frequencies && (params->window < 1 || params->window > DPE_MOST_TOKENS)) {
         return dpe_fail(err, DPE_USAGE,
@@ -81,8 +100,10 @@ static void name_dpe(const struct dpe_dpe_params *params, struct dpe_plan *plan)
     int used =
         params->frequencies
             ? snprintf(plan->name, room, "frequencies:scales=")
-            : snprintf(plan->name, room, "dpe:window=%" PRId64 "%s%s,scales=", params->window,
-                       params->exact ? ",exact=1" : "", params->mask != NULL ? ",masked" : "");
+            : snprintf(plan->name, room, "dpe:window=%" PRId64 "%s%s%s%s,scales=", params->window,
+                       params->exact ? ",exact=1" : "", params->mask != NULL ? ",masked" : "",
+                       params->unrounded ? ",unrounded" : "",
+                       params->inv_freq != NULL ? ",other frequencies" : "");
     for (int g = 0; g < params->n_groups && used < (int)room; g++) {
         used += snprintf(plan->name + used, room - (size_t)used, "%s%.15g", g == 0 ? "" : "/",
                          params->scale[g]);
@@ -123,7 +144,10 @@ dpe_status dpe_plan_make_dpe(const struct dpe_dpe_params *params,
     } else {
         dpe_plan_add_dpe_bands(params, &made);
     }
-    if (params->mask != NULL) {
+    if (params->inv_freq != NULL) {
+        memcpy(made.inv_freq, params->inv_freq, (size_t)made.n_pairs * sizeof *made.inv_freq);
+    }
+    if (params->mask != NULL && made.n_bands > 1) {
         status = dpe_plan_set_mask(&made, params->mask, err);
     }
     if (status == DPE_OK && params->temperature != NULL) {

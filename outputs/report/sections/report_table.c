@@ -18,13 +18,15 @@ struct dpe {
     struct numbers mask;                   /**< [layer][head][pair], 1 = moves */
     struct numbers edge, scale, effective; /**< [groups + 1], [group], [group] */
     struct numbers window, length, trained, top_k;
+    struct numbers unrounded, applied, own; /**< of the plan of another method: [], [pair], [pair] */
     double *share; /**< [layer][group], of the group's pairs over all heads; owned */
 };
 
 static void dpe_free(struct dpe *d)
 {
     struct numbers *const all[] = {&d->mask,   &d->edge,   &d->scale,   &d->effective,
-                                   &d->window, &d->length, &d->trained, &d->top_k};
+                                   &d->window, &d->length, &d->trained, &d->top_k,
+                                   &d->unrounded, &d->applied, &d->own};
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
         dpe_input_numbers_free(all[i]);
     }
@@ -36,7 +38,8 @@ static dpe_status read_dpe(const struct input *input, const char *folder, const 
 {
     static const char *const names[] = {
         "mask",         "scale_factor",     "group_edge",     "effective_length",
-        "local_window", "evaluated_length", "trained_length", "top_k"};
+        "local_window", "evaluated_length", "trained_length", "top_k",
+        "unrounded", "applied_inv_freq", "inv_freq"};
     char paths[sizeof names / sizeof names[0]][64];
     *d = (struct dpe){.input = input, .folder = folder, .suffix = suffix};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
@@ -61,6 +64,9 @@ static dpe_status read_dpe(const struct input *input, const char *folder, const 
         {paths[5], 0, {0}, true, &d->length},
         {paths[6], 0, {0}, true, &d->trained},
         {paths[7], 0, {0}, true, &d->top_k},
+        {paths[8], 0, {0}, false, &d->unrounded},
+        {paths[9], 1, {d->pairs}, false, &d->applied},
+        {paths[10], 1, {d->pairs}, false, &d->own},
     };
     status = dpe_input_read_wanted(input, rest, sizeof rest / sizeof rest[0], err);
     bool ordered = status == DPE_OK && d->edge.values[0] == 0.0 &&
@@ -180,6 +186,21 @@ static void add_map(struct report *report, const struct dpe *d)
     free(id);
 }
 
+/* What the plan of another method adds to the rule; "" for DPE. */
+static const char *method_words(const struct dpe *d)
+{
+    bool other = false;
+    for (size_t j = 0; d->applied.n == d->own.n && j < d->applied.n; j++) {
+        other = other || d->applied.values[j] != d->own.values[j];
+    }
+    return other ? " The table holds the plan of another method, which was shown to be better: all pairs "
+                   "rotate by frequencies of the table in place of the model's own."
+           : d->unrounded.n > 0 && d->unrounded.values[0] > 0.0
+               ? " The table holds the plan of another method, which was shown to be better: these "
+                 "distances are not rounded."
+               : "";
+}
+
 /* One entry, under its heading. */
 static dpe_status add_entry(struct report *report, const struct input *input, const char *folder,
                             const char *suffix, const char *opening, struct dpe_error *err)
@@ -199,9 +220,9 @@ static dpe_status add_entry(struct report *report, const struct input *input, co
             dpe_draw_format_text("%s Keys nearer than %.0f tokens keep "
                                  "their true distance. For farther keys, the %.0f key pairs of "
                                  "each head (of %lld) use the distance divided by the scale of "
-                                 "their group. The model was trained at %.0f tokens.",
+                                 "their group.%s The model was trained at %.0f tokens.",
                                  opening, d.window.values[0], d.top_k.values[0], (long long)d.pairs,
-                                 d.trained.values[0]));
+                                 method_words(&d), d.trained.values[0]));
         add_groups(report, &d);
         add_map(report, &d);
     }

@@ -29,7 +29,7 @@ def same(what, got, want):
 
 # ---------------------------------------------------------------- JSON Schema, the part we use
 
-TYPES = {"object": dict, "array": list, "string": str}
+TYPES = {"object": dict, "array": list, "string": str, "boolean": bool}
 
 
 def has_type(value, name):
@@ -38,6 +38,9 @@ def has_type(value, name):
     if name == "number":
         return isinstance(value, (int, float)) and not isinstance(value, bool)
     return isinstance(value, TYPES[name])
+
+
+METHOD = {"unrounded", "applied_inv_freq"}  # what schema version 5 adds to an entry
 
 
 RULES = {
@@ -82,7 +85,7 @@ def problems(value, schema, where="$", whole=None):
             yield from problems(value[name], inner, f"{where}.{name}", whole)
     if "if" in schema:
         branch = "else" if list(problems(value, schema["if"])) else "then"
-        yield from problems(value, schema[branch], where, whole)
+        yield from problems(value, schema.get(branch, {}), where, whole)
     for i, item in enumerate(value if "items" in schema else []):
         yield from problems(item, schema["items"], f"{where}[{i}]", whole)
 
@@ -95,7 +98,7 @@ def check_json(folder, schema_path, table):
           not list(problems(data, schema)))
     temperature = set(schema["else"]["then"]["required"])
     check("the schema lists every member",
-          set(data) | temperature | {"entries", "moves"} == set(schema["properties"]))
+          set(data) | temperature | METHOD | {"entries", "moves"} == set(schema["properties"]))
     # A temperature goes with version 2, and with all of it.
     with_one = {**data, "schema_version": "2.0.0", "logit_scale": 1.5, "log_n_length": 256,
                 "log_n_power": 1, "log_n_decay": 0}
@@ -118,7 +121,7 @@ def check_json(folder, schema_path, table):
               list(problems({**of_frequencies, name: value}, schema)))
     check("the schema refuses moves in a table of positions", list(problems({**data, "moves": "frequencies"}, schema)))
     # Several entries are version 3: what an entry has is in the list and nowhere else.
-    own = set(schema["then"]["properties"])
+    own = set(schema["then"]["properties"]) - METHOD
     entry = {name: with_one[name] for name in own}
     several = {name: value for name, value in data.items() if name not in own}
     several.update(schema_version="3.0.0", entries=[entry, {**entry, "evaluated_length": 1 << 20}])
@@ -135,6 +138,23 @@ def check_json(folder, schema_path, table):
         cut = {key: value for key, value in entry.items() if key != name}
         check(f"the schema refuses an entry without {name}",
               list(problems({**several, "entries": [cut]}, schema)))
+    # The plan of another method is version 5, with all of a temperature, in one entry or in several.
+    method = {"unrounded": True, "applied_inv_freq": data["inv_freq"]}
+    other = {**with_one, **method, "schema_version": "5.0.0"}
+    in_entries = {**several, "schema_version": "5.0.0", "entries": [{**entry, **method}]}
+    for what, good in (("one entry", other), ("no adapter", {**other, "adapter_required": False}),
+                       ("several entries", in_entries)):
+        check(f"the schema takes another method, {what}", not list(problems(good, schema)))
+    for what, changed in [(f"without {name}", {key: value for key, value in other.items() if key != name})
+                          for name in METHOD | temperature] + [
+            ("with version 2", {**other, "schema_version": "2.0.0"}),
+            ("with version 3", {**in_entries, "schema_version": "3.0.0"}),
+            ("with moves", {**other, "moves": "frequencies"}),
+            ("with unrounded 1", {**other, "unrounded": 1}),
+            ("with a negative frequency", {**other, "applied_inv_freq": [-1]}),
+            ("with entries without it", {**in_entries, "entries": [entry]}),
+            ("beside its entries", {**in_entries, **method})]:
+        check(f"the schema refuses another method {what}", list(problems(changed, schema)))
     # The check can fail: each of these is caught.
     wrong = [("top_k", -1), ("scale_factor", [0.5]), ("rounding", "other"), ("model", {}),
              ("schema_version", "2.0.0"), ("key_pairs", [[[1, 1]]]), ("adapter_required", 1)]

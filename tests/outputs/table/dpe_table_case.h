@@ -74,6 +74,20 @@ static inline struct dpe_table_values warm(void)
     return v;
 }
 
+/* With the plan of another method, which needs version 5: both of what one can have. */
+static inline struct dpe_table_values other(void)
+{
+    static double applied[PAIRS];
+    struct dpe_table_values v = warm();
+    v.schema_version = (char *)(uintptr_t) "5.0.0";
+    v.unrounded = 1;
+    for (int j = 0; j < PAIRS; j++) {
+        applied[j] = inv_freq[j] / (1.0 + j / 3.0);
+    }
+    v.applied_inv_freq = applied;
+    return v;
+}
+
 static inline void expect_same(const struct dpe_table_values *a, const struct dpe_table_values *b)
 {
     assert_string_equal(a->schema_version, b->schema_version);
@@ -91,6 +105,11 @@ static inline void expect_same(const struct dpe_table_values *a, const struct dp
     assert_memory_equal(a->scale_factor, b->scale_factor, sizeof scales);
     assert_memory_equal(a->inv_freq, b->inv_freq, sizeof inv_freq);
     assert_memory_equal(a->mask, b->mask, sizeof mask);
+    assert_int_equal(a->unrounded, b->unrounded);
+    assert_int_equal(a->applied_inv_freq == NULL, b->applied_inv_freq == NULL);
+    if (a->applied_inv_freq != NULL) {
+        assert_memory_equal(a->applied_inv_freq, b->applied_inv_freq, sizeof inv_freq);
+    }
 }
 
 /* ------------------------------------------------------------------------ several entries */

@@ -111,6 +111,116 @@ static void every_broken_rule_is_named(void **state)
     expect_refused(&v, "0 to 7, expected 0 to 8");
 }
 
+static void broken_plans_of_other_methods_are_named(void **state)
+{
+    (void)state;
+    static const struct {
+        double value;
+        const char *words;
+    } frequencies[] = {{0.0, "applied_inv_freq[3] is 0, expected a positive number"},
+                       {-1.0, "applied_inv_freq[3] is -1"},
+                       {NAN, "applied_inv_freq[3]"},
+                       {INFINITY, "applied_inv_freq[3]"}};
+    struct dpe_table_values v = other();
+    assert_int_equal(dpe_table_check(&v, NULL), DPE_TABLE_OK);
+    for (size_t i = 0; i < sizeof frequencies / sizeof frequencies[0]; i++) {
+        v = other();
+        v.applied_inv_freq[3] = frequencies[i].value;
+        expect_refused(&v, frequencies[i].words);
+    }
+    v = other();
+    v.unrounded = 2;
+    expect_refused(&v, "unrounded is 2, expected 0 or 1");
+    /* A pair that does not rotate stays so. */
+    double some[PAIRS];
+    v = other();
+    memcpy(some, inv_freq, sizeof some);
+    some[PAIRS - 1] = 0.0;
+    v.inv_freq = some;
+    expect_refused(&v, "expected 0 as in inv_freq");
+    v.applied_inv_freq[PAIRS - 1] = 0.0;
+    assert_int_equal(dpe_table_check(&v, NULL), DPE_TABLE_OK);
+    /* Readers of earlier versions would apply it as DPE. */
+    static const char *const before[] = {"1.1.0", "2.0.0", "3.0.0"};
+    for (size_t i = 0; i < sizeof before / sizeof before[0]; i++) {
+        v = i == 0 ? good() : warm();
+        v.schema_version = (char *)(uintptr_t)before[i];
+        v.unrounded = 1;
+        expect_refused(&v, "has no plan of another method");
+    }
+    v.unrounded = 0;
+    v.applied_inv_freq = inv_freq; /* which changes nothing */
+    assert_int_equal(dpe_table_check(&v, NULL), DPE_TABLE_OK);
+}
+
+/* A table with the numbers of a method's plan is that plan. */
+static void a_table_is_the_plan_of_a_method(void **state)
+{
+    (void)state;
+    const struct dpe_config config = {.n_layers = LAYERS,
+                                      .n_heads = HEADS,
+                                      .n_kv_heads = KV_HEADS,
+                                      .head_dim = 2 * PAIRS,
+                                      .max_position = 256,
+                                      .rope = {.theta = 10000.0, .partial_rotary_factor = 1.0}};
+    const struct dpe_plan_context context = {
+        .config = &config, .trained_length = 256, .length = 4096, .official = true};
+    static const char *const specs[] = {"leaky-rerope", "leaky-rerope:window=7,scale=12.5,logit-scale=1.3",
+                                        "yarn", "yarn:scale=4,beta_fast=8,log-n=256", "ntk", "pi", "llama3"};
+    for (size_t i = 0; i < sizeof specs / sizeof specs[0]; i++) {
+        struct dpe_error err = {0};
+        struct dpe_plan plan;
+        struct dpe_plan of_table;
+        struct dpe_table *table = NULL;
+        char want[33];
+        char found[33];
+        assert_int_equal(dpe_plan_make(specs[i], &context, &plan, &err), DPE_OK);
+        bool far = plan.n_bands == 2;
+        double scale = far ? plan.bands[1].k.scale[0] : 1.0;
+        double three[GROUPS] = {scale, scale, scale};
+        uint8_t all[sizeof mask];
+        struct dpe_table_values v = other();
+        memset(all, 1, sizeof all);
+        v.mask = all;
+        v.top_k = PAIRS;
+        v.window = far ? plan.bands[1].lo : 30;
+        v.unrounded = far;
+        v.scale_factor = three;
+        v.applied_inv_freq = plan.inv_freq;
+        v.logit_scale = plan.logit_factor;
+        v.log_n_length = plan.log_n_length;
+        v.log_n_power = plan.log_n_length > 0.0 ? plan.log_n_power : 1.0;
+        v.log_n_decay = plan.log_n_decay;
+        assert_int_equal(dpe_table_has_method(&v), 1);
+        assert_int_equal(dpe_table_needs_adapter(&v), far || plan.log_n_length > 0.0);
+        assert_int_equal(dpe_table_make(&v, &table, NULL), DPE_TABLE_OK);
+        if (dpe_plan_of_table(dpe_table_values(table), &context, &of_table, &err) != DPE_OK) {
+            fail_msg("%s: %s", specs[i], err.text);
+        }
+        assert_int_equal(dpe_plan_key(&plan, want, &err), DPE_OK);
+        assert_int_equal(dpe_plan_key(&of_table, found, &err), DPE_OK);
+        assert_string_equal(want, found);
+        /* And what the library says of it without an engine. */
+        float cosines[PAIRS];
+        float sines[PAIRS];
+        for (int64_t m = 0; m < 4096; m += 1 + m / 5) {
+            for (int64_t n = 0; n <= m; n += 1 + n / 3) {
+                enum dpe_table_band band = m - n < v.window ? DPE_TABLE_NEAR : DPE_TABLE_FAR;
+                struct dpe_rel rel = dpe_plan_position(&plan, 1, 2, 5, m, n);
+                double q = dpe_table_position(table, 1, 2, 5, band, DPE_TABLE_QUERY, m);
+                double k = dpe_table_position(table, 1, 2, 5, band, DPE_TABLE_KEY, n);
+                assert_true(rel.pq == q && rel.pk == k);
+            }
+            dpe_table_cos_sin(table, 1, 2, DPE_TABLE_NEAR, DPE_TABLE_QUERY, m, 1, cosines, sines);
+            assert_true(cosines[5] == (float)cos((double)((float)m * (float)plan.inv_freq[5])));
+            assert_true(fabs(dpe_table_query_scale(table, m) - dpe_plan_query_scale(&plan, m)) < 1e-15);
+        }
+        dpe_table_close(table);
+        dpe_plan_free(&of_table);
+        dpe_plan_free(&plan);
+    }
+}
+
 /* The engine's plan of the same numbers is the oracle. */
 static void positions_are_the_engines(void **state)
 {
@@ -266,6 +376,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_broken_rule_is_named),
+        cmocka_unit_test(broken_plans_of_other_methods_are_named),
+        cmocka_unit_test(a_table_is_the_plan_of_a_method),
         cmocka_unit_test(positions_are_the_engines),
         cmocka_unit_test(the_length_of_the_text_chooses_the_entry),
         cmocka_unit_test(entries_that_disagree_are_refused_by_name),

@@ -70,6 +70,13 @@ static void json_and_safetensors_read_back_equal(void **state)
     (void)state;
     read_back_equal(good());
     read_back_equal(warm());
+    read_back_equal(other());
+    struct dpe_table_values v = other();
+    v.unrounded = 0;
+    read_back_equal(v);
+    v = other();
+    v.applied_inv_freq = NULL;
+    read_back_equal(v);
 }
 
 /* A table without a temperature is what it was; of one with a temperature, what readers of version
@@ -124,8 +131,13 @@ static void other_versions_and_conventions_are_refused(void **state)
     struct dpe_text out = {0};
     write_form(dpe_export_json, &v, &out);
     const char *text = out.bytes;
-    expect_json_refused(text, "1.0.0", "5.0.0", DPE_TABLE_VERSION,
-                        "expected schema version 1.x, 2.x, 3.x or 4.x, found 5.0.0");
+    expect_json_refused(text, "1.0.0", "6.0.0", DPE_TABLE_VERSION,
+                        "expected schema version 1.x, 2.x, 3.x, 4.x or 5.x, found 6.0.0");
+    expect_json_refused(text, "1.0.0", "5.0.0", DPE_TABLE_BAD_FILE, "\"logit_scale\": expected");
+    expect_json_refused(text, "\"top_k\": 5", "\"unrounded\": true, \"top_k\": 5", DPE_TABLE_BAD_FILE,
+                        "none in a table of a schema version before 5");
+    expect_json_refused(text, "\"top_k\": 5", "\"applied_inv_freq\": [], \"top_k\": 5",
+                        DPE_TABLE_BAD_FILE, "none in a table of a schema version before 5");
     expect_json_refused(text, "1.0.0", "4.0.0", DPE_TABLE_VERSION, "\"moves\" is 'missing'");
     expect_json_refused(text, "1.0.0", "3.0.0", DPE_TABLE_BAD_FILE, "\"entries\": expected a list");
     expect_json_refused(text, "\"top_k\": 5", "\"entries\": [], \"top_k\": 5", DPE_TABLE_BAD_FILE,
@@ -175,7 +187,8 @@ static void entries_read_back_equal(void **state)
         const char *words;
     } wrong[] = {
         {"3.0.0", "2.0.0", DPE_TABLE_BAD_FILE, "none in a table of schema version 1, 2 or 4"},
-        {"3.0.0", "5.0.0", DPE_TABLE_VERSION, "4.x, found 5.0.0"},
+        {"3.0.0", "5.0.0", DPE_TABLE_BAD_FILE, "\"entries[0].unrounded\": expected true or false"},
+        {"3.0.0", "6.0.0", DPE_TABLE_VERSION, "5.x, found 6.0.0"},
         {"\"evaluated_length\": 2048", "\"evaluated_length\": 1024", DPE_TABLE_BAD_FILE,
          "two entries for 1024 tokens"},
         {"\"evaluated_length\": 2048", "\"evaluated_length\": 200", DPE_TABLE_BAD_FILE,
@@ -215,6 +228,73 @@ static void entries_read_back_equal(void **state)
     assert_non_null(strstr(err.text, "lengths, separated by commas"));
     dpe_text_free(&out);
     dpe_table_close(table);
+}
+
+/* Of version 5 in every form: single ones that are damaged, and several entries of which one holds
+ * another method. */
+static void other_methods_read_back_equal(void **state)
+{
+    (void)state;
+    struct dpe_table_values v = other();
+    struct dpe_text out = {0};
+    struct dpe_error err = {0};
+    char path[64];
+    char why[DPE_TABLE_MESSAGE] = "";
+    write_form(dpe_export_json, &v, &out);
+    static const struct {
+        const char *from, *to, *words;
+    } wrong[] = {
+        {"5.0.0", "2.0.0", "none in a table of a schema version before 5"},
+        {"\"unrounded\": true", "\"unrounded\": 1", "\"unrounded\": expected true or false"},
+        {"\"unrounded\"", "\"rounded\"", "\"unrounded\": expected true or false"},
+        {"\"applied_inv_freq\"", "\"applied\"", "\"applied_inv_freq\": expected a list of 8"},
+        {"\"applied_inv_freq\": [", "\"applied_inv_freq\": [7,", "expected a list of 8 numbers"},
+        {"\"applied_inv_freq\": [1.0", "\"applied_inv_freq\": [-1.0", "applied_inv_freq[0] is -1"},
+    };
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+        expect_json_refused(out.bytes, wrong[i].from, wrong[i].to, DPE_TABLE_BAD_FILE, wrong[i].words);
+    }
+    dpe_text_free(&out);
+
+    struct dpe_table *tables[3] = {rung(0), NULL, NULL};
+    struct dpe_table *joined = NULL;
+    struct dpe_table *back = NULL;
+    v = other();
+    v.length = 2048;
+    assert_int_equal(dpe_table_make(&v, &tables[1], NULL), DPE_TABLE_OK);
+    if (dpe_table_join((const struct dpe_table *const *)tables, 2, &joined, why) != DPE_TABLE_OK) {
+        fail_msg("%s", why);
+    }
+    const struct dpe_table_values *first = dpe_table_values(dpe_table_entry(joined, 0));
+    assert_string_equal(first->schema_version, "5.0.0");
+    assert_true(first->unrounded == 0 && first->applied_inv_freq == NULL);
+    for (int form = 0; form < 2; form++) {
+        assert_int_equal((form == 0 ? dpe_export_json : dpe_export_safetensors)(joined, &out, NULL), DPE_OK);
+        if (form == 0) {
+            write_file(path, out.bytes, out.n);
+            assert_int_equal(dpe_table_open(path, &back, why), DPE_TABLE_OK);
+            unlink(path);
+        } else if (dpe_import_safetensors("memory", out.bytes, out.n, &back, &err) != DPE_OK) {
+            fail_msg("%s", err.text);
+        } else {
+            assert_non_null(strstr(out.bytes + 8, "\"adapter_required\":\"methods\""));
+        }
+        assert_int_equal(dpe_table_count(back), 2);
+        for (int e = 0; e < 2; e++) {
+            expect_same(dpe_table_values(dpe_table_entry(joined, e)),
+                        dpe_table_values(dpe_table_entry(back, e)));
+        }
+        dpe_table_close(back);
+        dpe_text_free(&out);
+    }
+    /* Without the entry that needs it the version is an earlier one. */
+    const struct dpe_table *one = dpe_table_entry(joined, 0);
+    assert_int_equal(dpe_table_join(&one, 1, &tables[2], why), DPE_TABLE_OK);
+    assert_string_equal(dpe_table_values(tables[2])->schema_version, "1.1.0");
+    for (int i = 0; i < 3; i++) {
+        dpe_table_close(tables[i]);
+    }
+    dpe_table_close(joined);
 }
 
 static void missing_files_are_reported(void **state)
@@ -298,6 +378,7 @@ int main(void)
         cmocka_unit_test(readers_of_version_1_refuse_a_temperature),
         cmocka_unit_test(other_versions_and_conventions_are_refused),
         cmocka_unit_test(entries_read_back_equal),
+        cmocka_unit_test(other_methods_read_back_equal),
         cmocka_unit_test(missing_files_are_reported),
         cmocka_unit_test(yaml_round_trip),
     };
