@@ -8,7 +8,9 @@
 The contract is outputs/SCHEMA.md; what makes a table valid is what outputs/table/dpe_table.c says. For
 query m and key n, n <= m: when m - n < window both are rotated at their true positions; otherwise
 the key pairs of the query head are rotated at floor(m / s) + window - floor(window / s) and
-floor(n / s), s being the scale of the pair's group, and its other pairs at true positions. The
+floor(n / s), s being the scale of the pair's group, and its other pairs at true positions. Where the
+table is `unrounded` (Leaky ReRoPE), every floor is left out. Pairs rotate by applied_inv_freq, near
+and far; it differs from the model's own inv_freq where the table holds YaRN or the like. The
 logits of query m are multiplied by attention_scaling^2 logit_scale f(m) / sqrt(head_dim), f(m) =
 max(1, ln(m + 1) / ln(log_n_length))^log_n_power, or 1 when log_n_length is 0; a log_n_decay B above
 0 puts 1 - x^-B in the place of ln x. Where a part of the head rotates, the last pairs have the
@@ -38,6 +40,7 @@ MOST_ENTRIES = 64
 class Table:
     """What a table says, checked. Attributes: those of the JSON form; the lists are float64 arrays
     (group_edge int64); mask is bool [n_layers, n_heads, n_pairs], None when all pairs are key pairs.
+    Tables of versions before 5 have unrounded False and applied_inv_freq equal to inv_freq.
     `entries` are its entries by increasing length, each a Table of one entry. The attributes of a
     table of several are those of the longest.
     """
@@ -49,6 +52,7 @@ class Table:
         self.n_groups = len(self.scale_factor)
         self._check_sizes()
         self._check_groups()
+        self._check_method()
         self._check_temperature()
         self._check_mask()
 
@@ -69,7 +73,7 @@ class Table:
 
     def _check_groups(self):
         counts = {"group_edge": self.n_groups + 1, "effective_length": self.n_groups,
-                  "inv_freq": self.n_pairs}
+                  "inv_freq": self.n_pairs, "applied_inv_freq": self.n_pairs}
         for name, count in counts.items():
             if getattr(self, name).shape != (count,):
                 raise TableError(f"{name} has shape {getattr(self, name).shape}, expected {count}")
@@ -86,6 +90,14 @@ class Table:
         if not (self.attention_scaling > 0 and math.isfinite(self.attention_scaling)):
             raise TableError(f"attention_scaling is {self.attention_scaling}, expected a positive "
                              "number")
+
+    def _check_method(self):
+        applied = self.applied_inv_freq
+        _expect_all("applied_inv_freq", applied, np.where(self.inv_freq > 0, applied > 0, applied == 0),
+                    "positive numbers, and 0 where inv_freq is 0")
+        if self.unrounded not in (0, 1):
+            raise TableError(f"unrounded is {self.unrounded}, expected 0 or 1")
+        self.unrounded = bool(self.unrounded)
 
     def _check_temperature(self):
         length = self.log_n_length
@@ -183,8 +195,9 @@ class Table:
         """Positions of tokens first ... last-1 as far queries or keys, if every pair were a key pair
         [last - first, n_pairs]."""
         scale = self.pair_scales()
-        shift = self.local_window - np.floor(self.local_window / scale) if query else 0.0
-        return np.floor(np.arange(first, last, dtype=np.float64)[:, None] / scale) + shift
+        whole = np.positive if self.unrounded else np.floor
+        shift = self.local_window - whole(self.local_window / scale) if query else 0.0
+        return whole(np.arange(first, last, dtype=np.float64)[:, None] / scale) + shift
 
 
 def _expect_all(name, values, good, expected):
@@ -261,12 +274,12 @@ def _check_header(name, version):
     if isinstance(version, str) and version.startswith("4."):
         raise TableError("is a table of frequencies, which needs no adapter: dpe-export --format longrope writes it "
                          "as a config.json that transformers reads")
-    if not isinstance(version, str) or not version.startswith(("1.", "2.", "3.")):
-        raise TableError(f"schema version {version}, this adapter reads 1.x, 2.x and 3.x")
+    if not isinstance(version, str) or not version.startswith(("1.", "2.", "3.", "5.")):
+        raise TableError(f"schema version {version}, this adapter reads 1.x, 2.x, 3.x and 5.x")
 
 
 def _temperature(parent, version, number):
-    """Versions 2 and 3 have all of a temperature, version 1, which readers apply without one, none of
+    """Versions from 2 on have all of a temperature, version 1, which readers apply without one, none of
     it."""
     if not version.startswith("1."):
         return {name: float(number(name)) for name in TEMPERATURE}
@@ -274,6 +287,16 @@ def _temperature(parent, version, number):
         if name in parent:
             raise TableError(f"{name}: expected none in a table of schema version 1")
     return dict(TEMPERATURE)
+
+
+def _method(parent, version, flag, numbers, inv_freq):
+    """Version 5 has all of the plan of another method, earlier ones, whose readers apply DPE, none of it."""
+    if version.startswith("5."):
+        return {"unrounded": flag("unrounded"), "applied_inv_freq": numbers("applied_inv_freq")}
+    for name in ("unrounded", "applied_inv_freq"):
+        if name in parent:
+            raise TableError(f"{name}: expected none in a table of a schema version before 5")
+    return {"unrounded": False, "applied_inv_freq": inv_freq}
 
 
 def _distinct(pairs):
@@ -310,12 +333,12 @@ def _read_json(path):
     shared = {name: _member(model, name, *text) for name in ("model_type", "fingerprint")}
     shared.update((name, _member(model, name, (int,), "a whole number")) for name in MODEL_SIZES)
     shared["schema_version"] = version
-    if version.startswith("3."):
-        entries = _member(root, "entries", (list,), "a list")
-        return [dict(shared, **_json_entry(entry, shared)) for entry in entries[:MOST_ENTRIES + 1]]
-    if "entries" in root:
+    if not version.startswith(("3.", "5.")) and "entries" in root:
         raise TableError('"entries": expected none in a table of schema version 1 or 2')
-    return [dict(shared, **_json_entry(root, shared))]
+    if not version.startswith("3.") and "entries" not in root:
+        return [dict(shared, **_json_entry(root, shared))]
+    entries = _member(root, "entries", (list,), "a list")
+    return [dict(shared, **_json_entry(entry, shared)) for entry in entries[:MOST_ENTRIES + 1]]
 
 
 def rope_block(root):
@@ -336,15 +359,21 @@ def _json_entry(root, shared):
     values["attention_scaling"] = float(_member(root, "attention_scaling", *number))
     values.update(_temperature(root, shared["schema_version"],
                                lambda name: _member(root, name, *number)))
-    for name in LISTS:
-        numbers = _member(root, name, (list,), "a list of numbers")
-        kind = (int,) if name == "group_edge" else (int, float)
-        if any(type(number) not in kind for number in numbers):
-            raise TableError(f'"{name}": expected {"whole " if name == "group_edge" else ""}numbers')
-        values[name] = np.array(numbers, np.int64 if name == "group_edge" else np.float64)
+    values.update((name, _json_list(root, name)) for name in LISTS)
+    values.update(_method(root, shared["schema_version"],
+                          lambda name: _member(root, name, (bool,), "true or false"),
+                          lambda name: _json_list(root, name), values["inv_freq"]))
     values["mask"] = _mask_of_lists(_member(root, "key_pairs", (list,), "a list"),
                                     dict(shared, **values))
     return values
+
+
+def _json_list(root, name):
+    numbers = _member(root, name, (list,), "a list of numbers")
+    kind = (int,) if name == "group_edge" else (int, float)
+    if any(type(number) not in kind for number in numbers):
+        raise TableError(f'"{name}": expected {"whole " if name == "group_edge" else ""}numbers')
+    return np.array(numbers, np.int64 if name == "group_edge" else np.float64)
 
 
 def _mask_of_lists(layers, values):
@@ -412,9 +441,9 @@ def _read_h5(path):
                   "fingerprint": _h5_text(model, "fingerprint")}
         for name in MODEL_SIZES:
             shared[name] = _h5_scalar(model[name.replace("n_", "", 1)], name, "iu")
-        if not version.startswith("3."):
-            if "length" in table:
-                raise TableError("/table/length: expected none in a table of schema version 1 or 2")
+        if not version.startswith(("3.", "5.")) and "length" in table:
+            raise TableError("/table/length: expected none in a table of schema version 1 or 2")
+        if not version.startswith("3.") and "length" not in table:
             return [dict(shared, **_h5_entry(table, shared))]
         lengths = _h5_array(table, "length", 1, "iu")[:MOST_ENTRIES + 1].tolist()
         entries = [dict(shared, **_h5_entry(table[str(length)], shared)) for length in lengths]
@@ -431,16 +460,21 @@ def _h5_entry(table, shared):
                                                    "attention_scaling", "iuf"))
     values.update(_temperature(table, shared["schema_version"],
                                lambda name: _h5_scalar(table[name][()], name, "iuf")))
-    for name in LISTS:
-        edge = name == "group_edge"
-        values[name] = _h5_array(table, name, 1, "iu" if edge else "iuf")[()].astype(
-            np.int64 if edge else np.float64)
+    values.update((name, _h5_list(table, name)) for name in LISTS)
+    values.update(_method(table, shared["schema_version"],
+                          lambda name: _h5_scalar(table[name][()], name, "iu"),
+                          lambda name: _h5_list(table, name), values["inv_freq"]))
     values["top_k"], values["mask"] = shared["head_dim"] // 2, None
     # The detection alone knows no key pairs: then all are.
     if "mask" in table:
         values["top_k"] = _h5_scalar(table["top_k"][()], "top_k", "iu")
         values["mask"] = _h5_mask(table, dict(shared, **values))
     return values
+
+
+def _h5_list(table, name):
+    edge = name == "group_edge"
+    return _h5_array(table, name, 1, "iu" if edge else "iuf")[()].astype(np.int64 if edge else np.float64)
 
 
 def _h5_mask(table, values):
@@ -469,7 +503,7 @@ class _Rotations:
     def _cos_sin(self, positions):
         # The product is rounded to float32 as the checkpoint's training code rounds it; cosines of
         # such large angles are then taken in double.
-        angle = (positions.astype(np.float32) * self.table.inv_freq.astype(np.float32))
+        angle = (positions.astype(np.float32) * self.table.applied_inv_freq.astype(np.float32))
         angle = angle.astype(np.float64)
         cos, sin = np.cos(angle), np.sin(angle)
         # The logits' factor attention_scaling^2 is of the pairs that rotate alone.

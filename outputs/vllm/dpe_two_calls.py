@@ -6,8 +6,8 @@ scaled positions. Each call gives its output and the logarithm of its sum of exp
 sets of keys follows exactly.
 
 The keys are taken as an engine caches them, rotated at their true positions by the model's own code; the far call rotates them on
-by the difference. Plain PyTorch 1.13 or later; equal to dpe_attention.Attention within rounding
-(tests/outputs/export/two_calls.py).
+by the difference, and so does the near call where the table has frequencies of its own (applied_inv_freq). Plain PyTorch 1.13 or
+later; equal to dpe_attention.Attention within rounding (tests/outputs/export/two_calls.py).
 """
 import hashlib
 import math
@@ -41,8 +41,9 @@ def salt(table):
     """A text for an engine's prefix cache, equal for equal plans: beyond the first layer keys and values depend on the plan
     that ran, so those of one plan (or entry of a table) must not serve another."""
     fields = [table.trained_length, table.evaluated_length, table.local_window, table.attention_scaling, table.logit_scale,
-              table.log_n_length, table.log_n_power, table.log_n_decay]
-    lists = [table.group_edge, table.scale_factor, table.inv_freq] + ([] if table.mask is None else [table.mask])
+              table.log_n_length, table.log_n_power, table.log_n_decay, table.unrounded]
+    lists = [table.group_edge, table.scale_factor, table.inv_freq, table.applied_inv_freq]
+    lists += [] if table.mask is None else [table.mask]
     digest = hashlib.sha256(repr([float(field) for field in fields]).encode())
     for values in lists:
         digest.update(np.ascontiguousarray(values, dtype=np.float64).tobytes())
@@ -60,14 +61,21 @@ class TwoCalls(torch.nn.Module):
         super().__init__()
         self.table = table
 
-    def _turn(self, x, first, query):
-        """Rotate x [..., rows, head_dim], tokens first ..., which is rotated at true positions, on to far positions. Angles
-        are products in float32, as the model's code has them; their difference is taken in double."""
-        rows = x.shape[-2]
-        inv_freq = self.table.inv_freq.astype(np.float32)
-        true = np.arange(first, first + rows, dtype=np.float32)[:, None]
-        far = self.table.far_positions(first, first + rows, query).astype(np.float32)
-        angle = (far * inv_freq).astype(np.float64) - (true * inv_freq).astype(np.float64)
+    def _near(self, x, first):
+        """Rotate x [..., rows, head_dim], tokens first ..., on from the model's frequencies to those of the table."""
+        if np.array_equal(self.table.applied_inv_freq, self.table.inv_freq):
+            return x.float()
+        return self._turn(x, first, np.arange(first, first + x.shape[-2])[:, None])
+
+    def _far(self, x, first, query):
+        return self._turn(x, first, self.table.far_positions(first, first + x.shape[-2], query))
+
+    def _turn(self, x, first, positions):
+        """Rotate x, which the model's code rotated at true positions, on to `positions`. Angles are products in float32, as
+        that code has them; their difference is taken in double."""
+        own, applied = (part.astype(np.float32) for part in (self.table.inv_freq, self.table.applied_inv_freq))
+        true = np.arange(first, first + x.shape[-2], dtype=np.float32)[:, None]
+        angle = (positions.astype(np.float32) * applied).astype(np.float64) - (true * own).astype(np.float64)
         cos, sin = (torch.from_numpy(f(angle).astype(np.float32)).to(x.device) for f in (np.cos, np.sin))
         a, b = x.float().chunk(2, dim=-1)
         return torch.cat((a * cos - b * sin, b * cos + a * sin), dim=-1)
@@ -81,14 +89,15 @@ class TwoCalls(torch.nn.Module):
         scale = torch.from_numpy(scales.astype(np.float32)).to(q.device)
         position = torch.arange(first, tokens, device=q.device)
         k, v = (x.repeat_interleave(group, dim=1) for x in (k, v))
-        near = attend(q, k, v, scale, position - window + 1, position)
+        near_q, near_k = self._near(q, first), self._near(k, 0)
+        near = attend(near_q, near_k, v, scale, position - window + 1, position)
         if tokens <= window:
             return near[0].to(q.dtype)
-        far_q, far_k = self._turn(q, first, True), self._turn(k, 0, False)
+        far_q, far_k = self._far(q, first, True), self._far(k, 0, False)
         if table.mask is not None:
             # Pairs that do not move stay as they are, by query head.
             mask = torch.from_numpy(np.concatenate([table.mask[layer]] * 2, axis=-1)).to(q.device)[:, None, :]
-            far_q, far_k = torch.where(mask, far_q, q.float()), torch.where(mask, far_k, k.float())
+            far_q, far_k = torch.where(mask, far_q, near_q), torch.where(mask, far_k, near_k)
         # Causal attention whose keys end `window` tokens before each query.
         far = attend(far_q, far_k, v, scale, torch.zeros_like(position), position - window)
         return merge(near, far)[0].to(q.dtype)

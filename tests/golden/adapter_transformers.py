@@ -33,10 +33,11 @@ FAMILIES = ("qwen3", "qwen3_windows", "qwen3_moe", "phi3", "phi3_short", "olmo2"
             "glm4", "ministral3", "mistral3", "gemma2", "gemma3", "gpt_oss")
 
 
-def make_table(path, model, length, window, scales, share, trained=None, rotation=None):
+def make_table(path, model, length, window, scales, share, trained=None, rotation=None, unrounded=False, stretch=None):
     """A table for the model in the JSON form, its key pairs drawn for each head. Texts of these tests are
     longer than `trained`, so that it is applied. `rotation`: frequencies and attention scaling of the engine
-    (adapter_probe rotation); without, those of rope_theta."""
+    (adapter_probe rotation); without, those of rope_theta. Given `stretch`, it is the plan of another method:
+    `unrounded` or not, with frequencies that are divided, the last one that rotates by `stretch`."""
     config = model.config.get_text_config()
     dim = model.get_decoder().layers[0].self_attn.head_dim
     pairs, groups = dim // 2, len(scales)
@@ -58,6 +59,10 @@ def make_table(path, model, length, window, scales, share, trained=None, rotatio
              "key_pairs": [[sorted(draw.sample(range(pairs), top_k))
                             for _ in range(config.num_attention_heads)]
                            for _ in range(config.num_hidden_layers)]}
+    if stretch is not None:
+        table.update(schema_version="5.0.0", logit_scale=1.25, log_n_length=0.0, log_n_power=1.0, log_n_decay=0.0,
+                     unrounded=unrounded, applied_inv_freq=[frequency / stretch ** (j / (moving - 1))
+                                                            for j, frequency in enumerate(frequencies)])
     with open(path, "w", encoding="utf-8") as file:
         json.dump(table, file)
     return path
@@ -302,7 +307,7 @@ def refused_families(args, scratch):
     shape = dict(length=64, window=5, scales=[2.0], share=1.0, trained=8)
     path = os.path.join(scratch, "table.json")
     families = os.path.join(HERE, "families")
-    for name, options, words in (("phi3", {}, "load the model with sliding_window=None"),
+    for name, options, words in (("phi3", {}, "Load the model with sliding_window=None"),
                                  ("ministral3", {"sliding_window": 7}, "no full-attention layer")):
         model = transformers.AutoModelForCausalLM.from_pretrained(os.path.join(families, name), **options)
         refusal(model, make_table(path, model, **shape), words)
@@ -341,12 +346,20 @@ def main():
             results["logits"][name] = compare_logits(
                 args, scratch, os.path.join(HERE, "families", name), ids,
                 {"length": 200, "window": 8, "scales": [8.0, 16.0], "share": 0.75})
+            if name in ("glm4", "gemma3", "gpt_oss"):
+                results["logits"][name + "_methods"] = compare_logits(
+                    args, scratch, os.path.join(HERE, "families", name), ids,
+                    {"length": 200, "window": 8, "scales": [8.0, 16.0], "share": 0.75, "unrounded": True, "stretch": 8.0})
         reference = os.path.join(ROOT, "data", "reference")
         draw = random.Random(2)
         ids = [2558] + [draw.randrange(2558) for _ in range(299)]
         results["logits"]["reference"] = compare_logits(
             args, scratch, reference, ids,
             {"length": 1024, "window": 30, "scales": [2.0, 4.0, 7.0, 8.0], "share": 0.75})
+        for name, method in (("leaky_rerope", {"scales": [4.0], "unrounded": True, "stretch": 1.0}),
+                             ("yarn", {"scales": [1.0], "stretch": 4.0})):
+            results["logits"]["reference_" + name] = compare_logits(
+                args, scratch, reference, ids, {"length": 1024, "window": 30, "share": 1.0, **method})
         results["entries"] = compare_entries(args, scratch, reference)
         if args.samples > 0:
             results["needles"] = compare_needles(args, scratch, reference)

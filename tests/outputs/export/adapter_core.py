@@ -31,11 +31,30 @@ PAIRS = DIM // 2
 
 
 TEMPERATURE = {"logit_scale": 1.25, "log_n_length": 11.0, "log_n_power": 1.5, "log_n_decay": 0.0}
+NO_TEMPERATURE = {"logit_scale": 1.0, "log_n_length": 0.0, "log_n_power": 1.0, "log_n_decay": 0.0}
+ONES = (1.0, 1.0, 1.0)
 
 
 def warm(value, **temperature):
     """The table with a temperature, which is version 2."""
     return dict(value, schema_version="2.0.0", **dict(TEMPERATURE, **temperature))
+
+
+def method(value, unrounded=False, base=10000.0):
+    """The table as the plan of another method, which is version 5. `base`: of the frequencies that it applies, in the
+    place of table()'s 10000."""
+    applied = [frequency and base ** (-j / PAIRS) for j, frequency in enumerate(value["inv_freq"])]
+    return dict(NO_TEMPERATURE, **dict(value, schema_version="5.0.0", unrounded=unrounded, applied_inv_freq=applied))
+
+
+def leaky():
+    """As Leaky ReRoPE is: every pair, one scale; with log-n."""
+    return method(warm(table(scales=(3.5, 3.5, 3.5), top_k=PAIRS)), unrounded=True)
+
+
+def yarn():
+    """As YaRN is: frequencies and a factor on the logits, no scales."""
+    return method(warm(table(scales=ONES, top_k=PAIRS), log_n_length=0), base=1e6)
 
 
 def table(window=9, scales=(2.0, 3.5, 8.0), top_k=5, scaling=1.0):
@@ -111,6 +130,12 @@ def test_attention(folder):
     check_attention(folder, "InfoScale", warm(table(), logit_scale=1.0, log_n_power=0.5,
                                               log_n_decay=2 / DIM), 60)
     check_attention(folder, "logit scale", warm(table(), log_n_length=0, log_n_power=1), 40)
+    check_attention(folder, "Leaky ReRoPE", leaky(), 60)
+    check_attention(folder, "YaRN", yarn(), 60)
+    check_attention(folder, "YaRN, no pairs", method(table(scales=ONES), base=1e6), 40)
+    check_attention(folder, "unrounded, masks per head", method(table(), unrounded=True), 60)
+    check_attention(folder, "frequencies, masks per head", method(table(scaling=1.3), base=1e6), 60)
+    check_attention(folder, "all of it", method(warm(table()), unrounded=True, base=1e6), 60)
 
 
 def plain(value, layer, q, k, v, scaling, softcap, sinks):
@@ -118,7 +143,8 @@ def plain(value, layer, q, k, v, scaling, softcap, sinks):
     heads, tokens, dim = q.shape
     pairs, out = dim // 2, np.zeros(q.shape)
     scale = np.repeat(value["scale_factor"], np.diff(value["group_edge"]))
-    inv_freq = np.array(value["inv_freq"])
+    inv_freq = np.array(value.get("applied_inv_freq", value["inv_freq"]))
+    floor = np.positive if value.get("unrounded") else np.floor
     factor = np.where(inv_freq > 0, value["attention_scaling"] ** 2, 1.0)
     window = value["local_window"]
 
@@ -134,9 +160,9 @@ def plain(value, layer, q, k, v, scaling, softcap, sinks):
             logits = np.empty(m + 1)
             for n in range(m + 1):
                 s = np.where(moved & (m - n >= window), scale, 1.0)
-                shift = np.where(s > 1, window - window // s, 0)
-                qa, qb = turned(q[h, m], m // s + shift)
-                ka, kb = turned(k[own, n], n // s)
+                shift = np.where(s > 1, window - floor(window / s), 0)
+                qa, qb = turned(q[h, m], floor(m / s) + shift)
+                ka, kb = turned(k[own, n], floor(n / s))
                 logits[n] = ((qa * ka + qb * kb) * factor).sum() * scaling
             logits = np.tanh(logits / softcap) * softcap if softcap else logits
             logits = np.append(logits, sinks[h]) if sinks is not None else logits
@@ -158,7 +184,8 @@ def test_what_models_add(folder):
     found = []
     for value, scaling, cap, sink in ((table(), 0.25, None, None), (table(), 0.1, None, None),
                                       (table(), 0.25, 1.5, None), (table(), 0.25, None, sinks),
-                                      (part, 0.25, None, None), (part, 0.3, 2.0, sinks)):
+                                      (part, 0.25, None, None), (part, 0.3, 2.0, sinks),
+                                      (method(part, True, 1e5), 0.3, 2.0, sinks)):
         expected = plain(value, 1, q, k, v, scaling, cap, sink)
         loaded = load_table(write(folder, value))
         given = [torch.empty(x.shape)[None] for x in (q, k)]
@@ -204,23 +231,28 @@ def test_attention_depends_on_the_table(folder):
     k, v = torch.from_numpy(rng.standard_normal((2, 1, KV_HEADS, 60, DIM), np.float32) * 2)
     base = Attention(load_table(write(folder, table())))
     for change in (table(window=10), table(scales=(2.0, 3.5, 9.0)), table(top_k=4),
-                   table(scaling=1.1), warm(table()), warm(table(), log_n_length=0)):
+                   table(scaling=1.1), warm(table()), warm(table(), log_n_length=0),
+                   method(table(), unrounded=True), method(table(), base=1e5)):
         other = Attention(load_table(write(folder, change)))
         assert spread_error(other(q, k, v, 0).numpy(), base(q, k, v, 0).numpy()) > 1e-3
     assert spread_error(base(q, k, v, 1).numpy(), base(q, k, v, 0).numpy()) > 1e-3
+    # What version 5 adds may say the plan of an earlier version.
+    same = Attention(load_table(write(folder, method(table()))))
+    assert torch.equal(same(q, k, v, 0), base(q, k, v, 0))
 
 
 def test_far_positions_are_those_of_a_long_text(folder):
     """Positions beyond what float32 holds exactly in a product with a frequency."""
-    path = write(folder, dict(table(window=1000, scales=(2.0, 7.0, 32.0)), evaluated_length=131072))
-    loaded = load_table(path)
+    value = dict(table(window=1000, scales=(2.0, 7.0, 32.0)), evaluated_length=131072)
     n = np.array([0, 999, 1000, 131071])
-    key = loaded.far_positions(0, 131072, False)[n]
-    query = loaded.far_positions(0, 131072, True)[n]
-    for g, s in enumerate((2, 7, 32)):
-        pair = loaded.group_edge[g]
-        assert (key[:, pair] == n // s).all()
-        assert (query[:, pair] == n // s + 1000 - 1000 // s).all()
+    for long, divide in ((value, np.floor_divide), (method(value, unrounded=True), np.divide)):
+        loaded = load_table(write(folder, long))
+        key = loaded.far_positions(0, 131072, False)[n]
+        query = loaded.far_positions(0, 131072, True)[n]
+        for g, s in enumerate((2, 7, 32)):
+            pair = loaded.group_edge[g]
+            assert (key[:, pair] == divide(n, s)).all()
+            assert (query[:, pair] == divide(n, s) + (1000 - divide(1000, s))).all()
 
 
 def test_half_precision(folder):
@@ -264,10 +296,13 @@ def changed(path, value):
 
 HOSTILE = [
     (("schema_name",), "other", "schema_name"), (("schema_name",), None, "schema_name"),
-    (("schema_version",), "5.0.0", "5.0.0"), (("schema_version",), "4.0.0", "adapter"), (("schema_version",), "3.0.0", "entries"),
+    (("schema_version",), "6.0.0", "6.0.0, this adapter reads 1.x, 2.x, 3.x and 5.x"), (("schema_version",), "5.0.0", "logit_scale"),
+    (("schema_version",), "4.0.0", "adapter"), (("schema_version",), "3.0.0", "entries"),
     (("entries",), [], "none in a table of schema version 1 or 2"), (("schema_version",), 1, "schema_version"),
     (("schema_version",), "2.0.0", "logit_scale"),
     (("log_n_length",), 256, "log_n_length: expected none in a table of schema version 1"),
+    (("unrounded",), False, "unrounded: expected none in a table of a schema version before 5"),
+    (("applied_inv_freq",), table()["inv_freq"], "applied_inv_freq: expected none"),
     (("logit_scale",), 1.0, "logit_scale: expected none"),
     (("scale_factor", 1), 0.5, "scale_factor[1] is 0.5"),
     (("scale_factor", 1), -3, "scale_factor[1]"), (("scale_factor", 1), "2", "scale_factor"),
@@ -322,6 +357,51 @@ def test_hostile_temperatures(folder):
     refused(write_h5(folder, warm(table(), logit_scale=math.inf)), "logit_scale is inf")
 
 
+def test_hostile_methods(folder):
+    for good in (leaky(), yarn()):
+        assert load_table(write(folder, good)).schema_version == "5.0.0"
+        for member, wrong, words in (("unrounded", 2, "unrounded"), ("unrounded", 0, "unrounded"),
+                                     ("unrounded", "true", "unrounded"), ("unrounded", None, "unrounded"),
+                                     ("applied_inv_freq", [1.0], "applied_inv_freq"),
+                                     ("applied_inv_freq", ["1"] * PAIRS, "applied_inv_freq"),
+                                     ("applied_inv_freq", 1.0, "applied_inv_freq")):
+            refused(write(folder, dict(good, **{member: wrong})), words)
+        for wrong in (0.0, -0.1):
+            refused(write(folder, dict(good, applied_inv_freq=good["applied_inv_freq"][:-1] + [wrong])),
+                    f"applied_inv_freq[7] is {wrong}")
+        for wrong in (0.0, -0.1, math.nan, math.inf):
+            values = np.array(good["applied_inv_freq"])
+            values[3] = wrong
+            refused(write_h5(folder, good, applied_inv_freq=values), f"applied_inv_freq[3] is {wrong}")
+        for exchange, words in (({"unrounded": np.uint8(2)}, "unrounded is 2"), ({"unrounded": np.int8(-1)}, "unrounded is -1"),
+                                ({"unrounded": np.arange(2)}, "unrounded"),
+                                ({"applied_inv_freq": np.ones(PAIRS - 1)}, "applied_inv_freq"),
+                                ({"applied_inv_freq": np.float64(1)}, "applied_inv_freq")):
+            refused(write_h5(folder, good, **exchange), words)
+        for name in ("unrounded", "applied_inv_freq") + tuple(TEMPERATURE):
+            refused(write(folder, {key: value for key, value in good.items() if key != name}), name)
+            refused(write_h5(folder, good, skip=(name,)), name)
+        # Earlier versions, whose readers would apply the plan as DPE.
+        for version, words in (("1.1.0", "none in a table of schema version 1"), ("2.0.0", "version before 5"), ("3.0.0", "")):
+            refused(write(folder, dict(good, schema_version=version)), words)
+            refused(write_h5(folder, dict(good, schema_version=version)), words)
+        earlier = {key: value for key, value in good.items() if key not in TEMPERATURE}
+        refused(write(folder, dict(earlier, schema_version="1.1.0")), "unrounded: expected none")
+        refused(write_h5(folder, dict(earlier, schema_version="1.1.0"), skip=("unrounded",)), "applied_inv_freq: expected none")
+    # Pairs that do not rotate have no frequency that could be applied.
+    part = dict(yarn(), inv_freq=table()["inv_freq"][:5] + [0.0] * 3)
+    refused(write(folder, part), "applied_inv_freq[5]")
+    part = dict(part, applied_inv_freq=part["applied_inv_freq"][:5] + [0.0] * 3)
+    assert load_table(write(folder, part)).rotating_pairs() == 5
+    subprocess.run([PROBE, "check", os.path.join(folder, "table.json")], check=True)
+    # A table of frequencies (version 4) has none of it.
+    factors = dict(warm(table(scales=ONES, top_k=PAIRS), log_n_length=0), schema_version="4.0.0", moves="frequencies",
+                   local_window=0, near_rule="none", rounding="none", adapter_required=False)
+    subprocess.run([PROBE, "check", write(folder, factors)], check=True)
+    for name in ("unrounded", "applied_inv_freq"):
+        refused(write(folder, dict(factors, **{name: yarn()[name]})), "needs no adapter")
+
+
 def test_hostile_json(folder):
     assert load_table(write(folder, table())).top_k == 5
     for path, value, words in HOSTILE:
@@ -359,6 +439,8 @@ def write_h5(folder, value, skip=(), **exchange):
                 effective_length=np.array(value["effective_length"], np.int64),
                 scale_factor=np.array(value["scale_factor"]), inv_freq=np.array(value["inv_freq"]))
     sets.update({name: value[name] for name in TEMPERATURE if name in value})
+    if "unrounded" in value:
+        sets.update(unrounded=np.uint8(value["unrounded"]), applied_inv_freq=np.array(value["applied_inv_freq"]))
     sets.update(exchange)
     with h5py.File(path, "w") as file:
         file.attrs["schema_name"] = "dpe-table"
@@ -379,7 +461,7 @@ def write_h5(folder, value, skip=(), **exchange):
 
 
 def test_hdf5(folder):
-    for good in (table(), warm(table())):
+    for good in (table(), warm(table()), leaky(), yarn(), method(table(), unrounded=True, base=1e6)):
         from_json = load_table(write(folder, good))
         path = write_h5(folder, good)
         from_h5 = load_table(path)
@@ -412,9 +494,9 @@ def test_hdf5(folder):
         refused(path, "is damaged")
     path = write_h5(folder, table())
     with h5py.File(path, "r+") as file:
-        file.attrs["schema_version"] = "5.0.0"
+        file.attrs["schema_version"] = "6.0.0"
     add_checksum(path)
-    refused(path, "5.0.0")
+    refused(path, "6.0.0")
     path = write_h5(folder, table())
     with open(path, "r+b") as file:
         file.truncate(os.path.getsize(path) // 2)
@@ -426,6 +508,9 @@ def test_written_by_dpe_export(folder):
     """Both forms as the tool writes them, not as this file thinks it does."""
     written_by_dpe_export(folder, table(scaling=1.1), "a")
     written_by_dpe_export(folder, warm(table(scaling=1.1)), "b")
+    written_by_dpe_export(folder, leaky(), "c")
+    written_by_dpe_export(folder, yarn(), "d")
+    written_by_dpe_export(folder, method(table(scaling=1.1), unrounded=True, base=1e6), "e")
 
 
 def written_by_dpe_export(folder, value, stem):
@@ -445,18 +530,18 @@ def written_by_dpe_export(folder, value, stem):
         ours = path
 
 
-def several():
-    """A table of three entries in the JSON form: other windows, scales, pairs and temperatures."""
+def several(methods=False):
+    """A table of three entries in the JSON form: other windows, scales, pairs and temperatures; or other methods."""
     entries = [dict(table(9, (1.0, 2.0, 3.0)), evaluated_length=128),
-               dict(warm(table(12)), evaluated_length=256),
-               dict(warm(table(16, (2.0, 4.0, 8.0), PAIRS), log_n_length=0), evaluated_length=512)]
+               dict(leaky() if methods else warm(table(12)), evaluated_length=256),
+               dict(yarn() if methods else warm(table(16, (2.0, 4.0, 8.0), PAIRS), log_n_length=0), evaluated_length=512)]
     own = ("trained_length", "evaluated_length", "local_window", "top_k", "group_edge",
            "effective_length", "scale_factor", "attention_scaling", "inv_freq", "key_pairs")
-    none = {"logit_scale": 1.0, "log_n_length": 0.0, "log_n_power": 1.0, "log_n_decay": 0.0}
+    own += tuple(NO_TEMPERATURE) + (("unrounded", "applied_inv_freq") if methods else ())
     root = {name: value for name, value in entries[0].items() if name not in own}
-    root["schema_version"] = "3.0.0"
-    root["entries"] = [dict(none, **{name: value for name, value in entry.items()
-                                     if name in own or name in none}) for entry in entries]
+    root["schema_version"] = "5.0.0" if methods else "3.0.0"
+    root["entries"] = [{name: value for name, value in dict(method(entry), **entry).items() if name in own}
+                       for entry in entries]
     return root, entries
 
 
@@ -482,6 +567,7 @@ def test_hf_form_of_families(folder):
                            "n_heads": heads, "n_kv_heads": kv, "head_dim": 2 * pairs},
                     inv_freq=[float(one) for one in inv_freq],
                     key_pairs=[[list(range(pairs))] * heads] * layers)
+        made = method(made, unrounded=True, base=1e5) if name in ("mistral3", "granite") else made
         path = write(folder, made)
         ids.tofile(os.path.join(folder, "ids"))
         logits = []
@@ -506,7 +592,12 @@ def same_table(a, b):
 
 def test_several_entries(folder):
     """The entry that a length chooses is the table of that entry alone, in every form."""
-    root, alone = several()
+    for version, methods in (("3.0.0", False), ("5.0.0", True)):
+        os.mkdir(os.path.join(folder, version))
+        several_entries(os.path.join(folder, version), version, *several(methods))
+
+
+def several_entries(folder, version, root, alone):
     alone = [load_table(write(folder, one, "one.json")) for one in alone]
     ours = write(folder, root, "several.json")
     for name in ("several.json", "several.h5", "several.safetensors", "back.h5", "back.json"):
@@ -517,7 +608,7 @@ def test_several_entries(folder):
         if name.endswith(".safetensors"):
             continue
         loaded = load_table(path)
-        assert len(loaded.entries) == 3 and loaded.schema_version == "3.0.0"
+        assert len(loaded.entries) == 3 and loaded.schema_version == version
         subprocess.run([PROBE, "check", path], check=True)
         for tokens, entry in ((1, None), (64, None), (65, 0), (128, 0), (129, 1), (256, 1), (257, 2),
                               (512, 2), (9999, 2)):
@@ -538,8 +629,8 @@ def test_several_entries(folder):
 
 
 def test_entries_that_disagree(folder):
-    def with_(i, **members):
-        root, _ = several()
+    def with_(i, methods=False, **members):
+        root, _ = several(methods)
         root["entries"][i].update(members)
         return root
 
@@ -550,6 +641,9 @@ def test_entries_that_disagree(folder):
                          (with_(2, local_window=0), "entry for 512 tokens"),
                          (with_(2, log_n_length=1), "log_n_length is 1"),
                          (with_(0, top_k="5"), "top_k"),
+                         (with_(1, unrounded=True), "unrounded: expected none"),
+                         (with_(1, True, unrounded=2), "unrounded"),
+                         (with_(2, True, applied_inv_freq=[0.0] * PAIRS), "512 tokens: applied_inv_freq[0] is 0.0"),
                          (with_(0, group_edge=[0, PAIRS], scale_factor=[1], effective_length=[64]),
                           "groups")):
         refused(write(folder, value), words)
@@ -557,16 +651,25 @@ def test_entries_that_disagree(folder):
     for change, words in (({"entries": []}, "1 to 64 entries"), ({"entries": {}}, "entries"),
                           ({"entries": [1]}, "trained_length"),
                           ({"entries": root["entries"] * 30}, "1 to 64 entries"),
-                          ({"schema_version": "2.0.0"}, "entries")):
+                          ({"schema_version": "2.0.0"}, "entries"), ({"schema_version": "5.0.0"}, "unrounded")):
         refused(write(folder, dict(root, **change)), words)
     path = os.path.join(folder, "several.h5")
-    source = write(folder, root, "several.json")
-    for change, words in ((lambda file: file.move("table/256", "table/300"), "256"),
-                          (lambda file: file["table/256/evaluated_length"].__setitem__((), 300),
-                           "evaluated_length"),
-                          (lambda file: file["table/length"].__setitem__(1, -5), "-5"),
-                          (lambda file: file["table/256/group_edge"].__setitem__(1, 1), "group_edge"),
-                          (lambda file: file.attrs.__setitem__("schema_version", "2.0.0"), "length")):
+    first = write(folder, root, "several.json")
+    methods = write(folder, several(True)[0], "methods.json")
+
+    def version(number):
+        return lambda file: file.attrs.__setitem__("schema_version", number)
+
+    for source, change, words in (
+            (first, lambda file: file.move("table/256", "table/300"), "256"),
+            (first, lambda file: file["table/256/evaluated_length"].__setitem__((), 300), "evaluated_length"),
+            (first, lambda file: file["table/length"].__setitem__(1, -5), "-5"),
+            (first, lambda file: file["table/256/group_edge"].__setitem__(1, 1), "group_edge"),
+            (first, version("2.0.0"), "length"), (first, version("5.0.0"), "unrounded"),
+            (methods, version("3.0.0"), "unrounded: expected none in a table of a schema version before 5"),
+            (methods, lambda file: file.__delitem__("table/256/unrounded"), "unrounded"),
+            (methods, lambda file: file["table/256/unrounded"].__setitem__((), 2), "256 tokens: unrounded is 2"),
+            (methods, lambda file: file["table/512/applied_inv_freq"].__setitem__(1, 0), "512 tokens: applied_inv_freq[1]")):
         subprocess.run([EXPORT, source, "-o", path, "--force"], check=True, stdout=subprocess.DEVNULL)
         with h5py.File(path, "r+") as file:
             change(file)
@@ -579,7 +682,11 @@ def test_another_model(folder):
     sizes = dict(n_layers=LAYERS, n_heads=HEADS, n_kv_heads=KV_HEADS, head_dim=DIM)
     loaded.check_model("llama", **sizes)
     loaded.check_frequencies(np.float32(loaded.inv_freq), 1.0)
+    # Of a model are its own frequencies, not those that a table has in their place.
+    other = load_table(write(folder, yarn(), "yarn.json"))
+    other.check_frequencies(np.float32(other.inv_freq), 1.0)
     wrong = [lambda: loaded.check_model("qwen2", **sizes),
+             lambda: other.check_frequencies(other.applied_inv_freq, 1.0),
              lambda: loaded.check_frequencies(loaded.inv_freq ** 1.1, 1.0),
              lambda: loaded.check_frequencies(loaded.inv_freq[1:], 1.0),
              lambda: loaded.check_frequencies(loaded.inv_freq, 1.2)]

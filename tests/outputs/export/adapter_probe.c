@@ -42,10 +42,14 @@ static dpe_status make_plan(const struct dpe_table_values *values, const struct 
         .edges = values->group_edge,
         .scale = values->scale_factor,
         .mask = values->mask,
+        .unrounded = values->unrounded != 0,
+        .inv_freq = values->applied_inv_freq,
     };
+    const double *inv_freq =
+        values->applied_inv_freq != NULL ? values->applied_inv_freq : values->inv_freq;
     dpe_status status = dpe_plan_make_dpe(&params, &context, plan, err);
     if (status == DPE_OK) {
-        memcpy(plan->inv_freq, values->inv_freq, (size_t)values->n_pairs * sizeof(double));
+        memcpy(plan->inv_freq, inv_freq, (size_t)values->n_pairs * sizeof(double));
         plan->logit_factor = values->attention_scaling * values->attention_scaling;
         status = dpe_plan_set_temperature(plan, &temperature, err);
     }

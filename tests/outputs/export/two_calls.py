@@ -24,7 +24,8 @@ LAYERS, HEADS, KV_HEADS, DIM = 2, 6, 2, 16
 PAIRS = DIM // 2
 
 
-def table(folder, window, scales, top_k, temperature):
+def table(folder, window, scales, top_k, temperature, unrounded=None, base=10000.0):
+    """`unrounded` given: of version 5, the plan of another method; `base`: of the frequencies that it applies."""
     pairs = [[sorted((layer + 3 * head + 5 * i) % PAIRS for i in range(top_k)) for head in range(HEADS)]
              for layer in range(LAYERS)]
     value = {"schema_name": "dpe-table", "schema_version": "2.0.0", "adapter_required": True,
@@ -36,6 +37,9 @@ def table(folder, window, scales, top_k, temperature):
              "scale_factor": list(scales), "attention_scaling": 1.1, "logit_scale": temperature, "log_n_power": 1.5,
              "log_n_length": 11.0 if temperature != 1.0 else 0.0, "log_n_decay": 0.0,
              "inv_freq": [10000.0 ** (-j / PAIRS) for j in range(PAIRS)], "key_pairs": pairs}
+    if unrounded is not None:
+        value.update(schema_version="5.0.0", unrounded=unrounded,
+                     applied_inv_freq=[base ** (-j / PAIRS) for j in range(PAIRS)])
     path = os.path.join(folder, "table.json")
     with open(path, "w", encoding="utf-8") as file:
         json.dump(value, file)
@@ -61,9 +65,12 @@ def compare(one, tokens, rows):
 
 
 def main(folder):
-    tables = [table(folder, window, scales, top_k, temperature)
-              for window, scales, top_k, temperature in ((9, (2.0, 3.5, 8.0), 5, 1.25), (9, (2.0, 3.5, 8.0), PAIRS, 1.0),
-                                                         (1, (1.0, 4.0, 16.0), PAIRS, 1.4), (64, (1.0, 7.0, 2.0), 3, 1.0))]
+    tables = [table(folder, *values)
+              for values in ((9, (2.0, 3.5, 8.0), 5, 1.25), (9, (2.0, 3.5, 8.0), PAIRS, 1.0),
+                             (1, (1.0, 4.0, 16.0), PAIRS, 1.4), (64, (1.0, 7.0, 2.0), 3, 1.0),
+                             # Leaky ReRoPE, YaRN, and both with key pairs by head.
+                             (9, (3.5, 3.5, 3.5), PAIRS, 1.4, True), (9, (1.0, 1.0, 1.0), PAIRS, 1.25, False, 1e6),
+                             (9, (2.0, 3.5, 8.0), 5, 1.25, True, 1e6))]
     for one in tables:
         # A prompt, parts of one, single tokens, texts within the window and one token beyond it.
         for tokens, rows in ((200, 200), (200, 37), (200, 1), (9, 9), (10, 10), (65, 65), (1, 1)):
@@ -84,7 +91,11 @@ def main(folder):
     none = dpe_two_calls.attend(q, k, v, scale, last + 1, last)
     assert bool((none[0] == 0).all()) and bool(torch.isinf(none[1]).all())
     # One salt a plan.
+    plain = (9, (2.0, 3.5, 8.0), PAIRS, 1.0, False)
+    tables += [table(folder, *plain, 1e5), table(folder, *plain[:-1], True)]
     assert len({dpe_two_calls.salt(each) for each in tables}) == len(tables)
+    # What version 5 adds may say the plan of an earlier version.
+    assert dpe_two_calls.salt(other) == dpe_two_calls.salt(table(folder, *plain))
     assert dpe_two_calls.salt(one) == dpe_two_calls.salt(table(folder, 9, (2.0, 3.5, 8.0), 5, 1.25))
 
 
