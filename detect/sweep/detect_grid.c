@@ -2,6 +2,8 @@
 #include "detect/sweep/grid.h"
 #include "engine/plan/methods/methods.h"
 #include "engine/plan/rope.h"
+#include "outputs/read/read.h"
+#include "outputs/table/dpe_table.h"
 
 #include <errno.h>
 #include <math.h>
@@ -234,66 +236,30 @@ dpe_status dpe_detect_joint_plan(const struct dpe_detect_grid *grid,
     return dpe_plan_make_dpe(&dpe, context, plan, err);
 }
 
-/* What a table would hold of the plan, if it can hold it. `own` [n_pairs] is for the model's frequencies. */
-static dpe_status guess_values(const struct dpe_detect_grid *grid,
-                               const struct dpe_plan_context *context, const struct dpe_plan *plan,
-                               double *own, struct dpe_detect_values *values, struct dpe_error *err)
-{
-    const struct dpe_band *far = plan->n_bands == 2 ? &plan->bands[1] : NULL;
-    double a = 1.0;
-    dpe_status status = dpe_rope_native(context->config, context->length, own, &a, err);
-    if (status != DPE_OK) {
-        return status;
-    }
-    values->window = far != NULL ? far->lo : grid->params.window;
-    values->unrounded = far != NULL && !far->k.floored;
-    values->inv_freq = memcmp(own, plan->inv_freq, (size_t)plan->n_pairs * sizeof *own) != 0
-                           ? plan->inv_freq
-                           : NULL;
-    values->temperature = (struct dpe_temperature){plan->log_n_length, plan->log_n_power,
-                                                   plan->log_n_decay, plan->logit_factor / (a * a)};
-    for (int g = 0; g < grid->params.n_groups; g++) {
-        values->scale[g] = far != NULL ? far->k.scale[grid->edges[g]] : 1.0;
-    }
-    return DPE_OK;
-}
-
 dpe_status dpe_detect_holds(const struct dpe_detect_grid *grid,
                             const struct dpe_plan_context *context, const struct dpe_plan *plan,
                             struct dpe_detect_values *values, bool *holds, struct dpe_error *err)
 {
-    char wanted[33];
-    char key[33];
-    struct dpe_plan held = {0};
-    struct dpe_error why = {0};
     *holds = false;
-    if (grid->params.frequencies || plan->n_bands < 1 || plan->n_bands > 2) {
+    if (grid->params.frequencies) {
         return DPE_OK;
     }
-    double *own = dpe_alloc((size_t)plan->n_pairs, sizeof *own);
-    dpe_status status = own == NULL ? dpe_fail(err, DPE_NO_MEMORY, "out of memory for frequencies")
-                                    : guess_values(grid, context, plan, own, values, err);
-    free(own);
-    if (status != DPE_OK) {
-        return status;
-    }
-    const struct dpe_dpe_params dpe = {
-        .window = values->window,
+    struct dpe_table_values held = {
+        .window = grid->params.window,
         .n_groups = grid->params.n_groups,
-        .edges = grid->edges,
-        .scale = values->scale,
-        .temperature = &values->temperature,
-        .unrounded = values->unrounded,
-        .inv_freq = values->inv_freq,
+        .group_edge = grid->edges,
+        .scale_factor = values->scale,
+        .inv_freq = dpe_alloc((size_t)grid->n_pairs, sizeof(double)),
     };
-    /* Values that no plan can have belong to a plan of another kind. */
-    if (dpe_plan_make_dpe(&dpe, context, &held, &why) != DPE_OK) {
-        return why.status == DPE_NO_MEMORY ? dpe_fail(err, DPE_NO_MEMORY, "%s", why.text) : DPE_OK;
+    if (held.inv_freq == NULL) {
+        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for frequencies");
     }
-    status = dpe_plan_key(plan, wanted, err);
-    status = status == DPE_OK ? dpe_plan_key(&held, key, err) : status;
-    *holds = status == DPE_OK && strcmp(wanted, key) == 0;
-    dpe_plan_free(&held);
+    dpe_status status = dpe_table_of_plan(plan, context, &held, holds, err);
+    values->window = held.window;
+    values->temperature = dpe_table_temperature(&held);
+    values->unrounded = held.unrounded != 0;
+    values->inv_freq = held.applied_inv_freq;
+    free(held.inv_freq);
     return status;
 }
 

@@ -122,7 +122,7 @@ struct dpe_detect_values {
 /** Whether a table with the grid's groups can hold this plan, made from any spec: then `values` are
  *  its. Such are dpe with these groups (or fewer that divide them), self-extend, leaky-rerope and the
  *  methods that change frequencies alone (yarn, ntk, pi, llama3, …); a table of frequencies is asked
- *  for none. DPE_NO_MEMORY, and as dpe_rope_native. */
+ *  for none. Errors as dpe_table_of_plan. */
 dpe_status dpe_detect_holds(const struct dpe_detect_grid *grid,
                             const struct dpe_plan_context *context, const struct dpe_plan *plan,
                             struct dpe_detect_values *values, bool *holds, struct dpe_error *err);

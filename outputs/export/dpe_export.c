@@ -26,7 +26,8 @@ enum option_key {
     KEY_SHOW,
     KEY_CHECK,
     KEY_IMPORT_YAML,
-    KEY_WINDOW,
+    KEY_METHOD,
+    KEY_TRAINED,
     KEY_FORCE,
     KEY_DROP_TEMPERATURE,
     KEY_UNCHECKED,
@@ -49,6 +50,13 @@ static const struct argp_option options_table[] = {
      "Target length in tokens, which sets the scales (default: the detection's)", 1},
     {"import-yaml", KEY_IMPORT_YAML, "FILE", 0,
      "Make a table from a YAML of the paper's code (needs --model and --length)", 1},
+    {"method", KEY_METHOD, "METHOD", 0,
+     "Make a table that is the plan of a method (dpe-run --method help), as dpe-eval tune or your own "
+     "measurements chose it: dpe, self-extend, leaky-rerope, or one that changes frequencies alone, such as "
+     "yarn (needs --model and --length)",
+     1},
+    {"trained-length", KEY_TRAINED, "L0", 0,
+     "Trained length that --method is made for (default: max_position_embeddings)", 1},
     {"join", KEY_JOIN, NULL, 0,
      "Put the entries of every TABLE into one table: of one model and the same groups, each for "
      "another length. A runtime chooses the entry by the length of the text",
@@ -60,10 +68,10 @@ static const struct argp_option options_table[] = {
     {"output", 'o', "FILE", DPE_BASIC, "File to write; - is standard output (needs --format)", 2},
     {"format", KEY_FORMAT, "F", DPE_BASIC,
      "h5, json, yaml, pt, hf, safetensors or csv; of a table of frequencies (dpe-detect --move "
-     "frequencies) longrope: a config.json, or gguf-rope: a copy of --gguf (default: by the name of "
-     "FILE)",
+     "frequencies, --method yarn) longrope: a config.json, or gguf-rope: a copy of --gguf (default: by "
+     "the name of FILE)",
      2},
-    {"model", 'm', "DIR", DPE_BASIC, "Model folder: for hf, longrope, --check and --import-yaml", 2},
+    {"model", 'm', "DIR", DPE_BASIC, "Model folder: for hf, longrope, --check, --method and --import-yaml", 2},
     {"gguf", KEY_GGUF, "MODEL.gguf", 0, "File that gguf-rope copies with the table's factors", 2},
     {"name", KEY_NAME, "NAME", 0,
      "Name of the model in a YAML (default: the last part of --model, else the model type)", 2},
@@ -100,6 +108,9 @@ static error_t parse_values(int key, char *arg, struct argp_state *state,
     switch (key) {
     case KEY_RANK:
         args->rank = dpe_parse_count(state, "--rank", arg, 1, 1000);
+        return 0;
+    case KEY_TRAINED:
+        args->trained = dpe_parse_tokens(state, "--trained-length", arg, 1, DPE_MOST_TRAINED);
         return 0;
     case KEY_LENGTH:
         args->length = dpe_parse_tokens(state, "--length", arg, 1, DPE_MOST_TRAINED);
@@ -173,6 +184,9 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
     case KEY_IMPORT_YAML:
         args->yaml = arg;
         return 0;
+    case KEY_METHOD:
+        args->method = arg;
+        return 0;
     case ARGP_KEY_ARG:
         if (args->n_inputs == DPE_TABLE_ENTRIES) {
             argp_error(state, "unexpected argument '%s': more than %d inputs", arg,
@@ -228,8 +242,17 @@ static bool is_utf8(const char *text)
 static void check_usage(const struct export_arguments *args, const struct argp *argp)
 {
     const char *wrong = NULL;
-    if (args->inputs[0] == NULL && args->yaml == NULL) {
-        wrong = "nothing to read: give DETECT.h5, TABLE or --import-yaml FILE";
+    const bool made = args->method != NULL;
+    if (args->inputs[0] == NULL && args->yaml == NULL && !made) {
+        wrong = "nothing to read: give DETECT.h5, TABLE, --method METHOD or --import-yaml FILE";
+    } else if (made && (args->inputs[0] != NULL || args->yaml != NULL || args->join || args->has_k ||
+                        args->rank > 0 || args->entry > 0)) {
+        wrong = "--method makes a table from nothing else: leave out inputs, --import-yaml, --join, "
+                "--rank, --top-k, --last-k and --entry";
+    } else if (made && (args->model == NULL || args->length == 0)) {
+        wrong = "--method needs --model DIR and --length L";
+    } else if (args->trained > 0 && !made) {
+        wrong = "--trained-length needs --method; other inputs have it";
     } else if (args->inputs[0] != NULL && args->yaml != NULL) {
         wrong = "--import-yaml FILE is the only input: remove the other";
     } else if (args->yaml != NULL && (args->model == NULL || args->length == 0)) {
@@ -534,17 +557,19 @@ int main(int argc, char **argv)
         .options = options_table,
         .children = children,
         .parser = parse_option,
-        .args_doc = "DETECT.h5 [NORMS.h5]\nTABLE\n--join TABLE...",
+        .args_doc = "DETECT.h5 [NORMS.h5]\nTABLE\n--join TABLE...\n--method METHOD",
         .doc = "Make a DPE table from a detection and a profile, and write it in the formats that "
                "other runtimes read.\v"
                "Every format has the field adapter_required: DPE scales far positions differently "
                "for each group of pairs and each head, which a runtime's rope_scaling cannot "
                "express. The exception are tables of frequencies, a factor for each pair, which "
-               "runtimes read as longrope.\n\n"
+               "runtimes read as longrope (of dpe-detect --move frequencies, or of YaRN and the "
+               "like).\n\n"
                "Examples:\n"
                "  dpe-export detect.h5 norms.h5 --top-k 0.75 -o table.h5\n"
                "  dpe-export table.h5 -o table.json\n"
                "  dpe-export frequencies.h5 -m DIR --format longrope -o config.json\n"
+               "  dpe-export --method yarn:scale=4 -m DIR --length 32k --format longrope -o config.json\n"
                "  dpe-export --join 1024.h5 2048.h5 4096.h5 -o table.h5\n"
                "  dpe-export --show table.h5",
     };

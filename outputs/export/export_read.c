@@ -527,6 +527,9 @@ dpe_status dpe_export_read(const struct export_arguments *args, struct export_ta
     if (args->yaml != NULL) {
         return from_yaml(args, table, err);
     }
+    if (args->method != NULL) {
+        return dpe_export_method(args, table, err);
+    }
     dpe_status status = args->join ? dpe_export_join(args, table, err) : read_one(args, table, err);
     return status == DPE_OK && args->entry > 0
                ? dpe_export_choose_entry(args->inputs[0], args->entry, table, err)

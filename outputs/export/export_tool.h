@@ -39,6 +39,8 @@ struct export_arguments {
     const char *inputs[DPE_TABLE_ENTRIES];
     int n_inputs;
     const char *yaml; /**< --import-yaml */
+    const char *method; /**< --method: its spec */
+    int64_t trained;    /**< L0 for --method; 0: max_position_embeddings */
     const char *output, *format, *model, *name, *scores;
     const char *gguf; /**< the file that gguf-rope copies */
     int64_t rank;   /**< 0: the lengths that the detection selected */
@@ -74,6 +76,9 @@ dpe_status dpe_export_add_identity(struct dpe_h5 *file, const char *name,
 /** The same of the selection that the table of an open file was found under, if any. */
 dpe_status dpe_export_add_selection(struct dpe_h5 *file, const char *name,
                                     struct export_table *table, struct dpe_error *err);
+/** The table that is the plan of --method. DPE_USAGE where no table can hold it. */
+dpe_status dpe_export_method(const struct export_arguments *args, struct export_table *table,
+                             struct dpe_error *err);
 /** One table of the entries of all inputs. */
 dpe_status dpe_export_join(const struct export_arguments *args, struct export_table *table,
                            struct dpe_error *err);

@@ -43,6 +43,15 @@ const char *dpe_table_selection_of(const char *path, char text[DPE_TABLE_SELECTI
 dpe_status dpe_plan_of_table(const struct dpe_table_values *values,
                              const struct dpe_plan_context *context, struct dpe_plan *plan,
                              struct dpe_error *err);
+/** The reverse: what a table entry of the caller's groups (n_groups, group_edge) holds of a plan in which all
+ *  pairs move, made for the lengths of `context`. Filled are the numbers of the model, the lengths, the
+ *  window (kept where the plan has none), scale_factor [n_groups] and inv_freq [n_pairs], which are the
+ *  caller's, applied_inv_freq (the plan's, or NULL), unrounded and the temperature; texts and mask are not.
+ *  *holds: whether dpe_plan_of_table of them is the same plan. It is for DPE and Self-Extend with these
+ *  groups, for Leaky ReRoPE, and for methods that change frequencies alone. DPE_NO_MEMORY, and as
+ *  dpe_rope_native. */
+dpe_status dpe_table_of_plan(const struct dpe_plan *plan, const struct dpe_plan_context *context,
+                             struct dpe_table_values *values, bool *holds, struct dpe_error *err);
 enum { DPE_TABLE_NOTE = 256 };
 /** The lengths of a table's entries, "512, 1024, 2048", cut off with "…" where there are too many.
  *  Returns the buffer. */

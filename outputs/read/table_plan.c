@@ -127,6 +127,72 @@ dpe_status dpe_plan_of_table(const struct dpe_table_values *values,
     return status;
 }
 
+/* What a table would hold of the plan, if it can hold it. */
+static dpe_status guess_values(const struct dpe_plan *plan, const struct dpe_plan_context *context,
+                               struct dpe_table_values *values, struct dpe_error *err)
+{
+    const struct dpe_config *config = context->config;
+    const struct dpe_band *far = plan->n_bands == 2 ? &plan->bands[1] : NULL;
+    double a = 1.0;
+    dpe_status status = dpe_rope_native(config, context->length, values->inv_freq, &a, err);
+    if (status != DPE_OK) {
+        return status;
+    }
+    bool own = memcmp(values->inv_freq, plan->inv_freq,
+                      (size_t)plan->n_pairs * sizeof *plan->inv_freq) == 0;
+    values->n_layers = config->n_layers;
+    values->n_heads = config->n_heads;
+    values->n_kv_heads = config->n_kv_heads;
+    values->head_dim = config->head_dim;
+    values->n_pairs = plan->n_pairs;
+    values->top_k = plan->n_pairs;
+    values->trained_length = context->trained_length;
+    values->length = context->length;
+    values->window = far != NULL ? far->lo : values->window;
+    values->unrounded = far != NULL && !far->k.floored;
+    values->applied_inv_freq = own ? NULL : plan->inv_freq;
+    values->attention_scaling = a;
+    values->logit_scale = plan->logit_factor / (a * a);
+    values->log_n_length = plan->log_n_length;
+    values->log_n_power = plan->log_n_length > 0.0 ? plan->log_n_power : 1.0;
+    values->log_n_decay = plan->log_n_length > 0.0 ? plan->log_n_decay : 0.0;
+    for (int64_t g = 0; g < values->n_groups; g++) {
+        values->scale_factor[g] = far != NULL ? far->k.scale[values->group_edge[g]] : 1.0;
+    }
+    return DPE_OK;
+}
+
+dpe_status dpe_table_of_plan(const struct dpe_plan *plan, const struct dpe_plan_context *context,
+                             struct dpe_table_values *values, bool *holds, struct dpe_error *err)
+{
+    char wanted[33];
+    char key[33];
+    struct dpe_plan held = {0};
+    struct dpe_error why = {0};
+    *holds = false;
+    if (plan->n_bands < 1 || plan->n_bands > 2) {
+        return DPE_OK;
+    }
+    dpe_status status = guess_values(plan, context, values, err);
+    if (status != DPE_OK) {
+        return status;
+    }
+    for (int64_t j = 0; j < plan->n_pairs; j++) {
+        if (!(plan->inv_freq[j] > 0.0) && values->inv_freq[j] > 0.0) {
+            return DPE_OK; /* a pair that no longer rotates: CoPE */
+        }
+    }
+    /* Values that no table can have belong to a plan of another kind. */
+    if (dpe_plan_of_table(values, context, &held, &why) != DPE_OK) {
+        return why.status == DPE_NO_MEMORY ? dpe_fail(err, DPE_NO_MEMORY, "%s", why.text) : DPE_OK;
+    }
+    status = dpe_plan_key(plan, wanted, err);
+    status = status == DPE_OK ? dpe_plan_key(&held, key, err) : status;
+    *holds = status == DPE_OK && strcmp(wanted, key) == 0;
+    dpe_plan_free(&held);
+    return status;
+}
+
 static dpe_status check_fingerprint(const struct dpe_table_values *values, const char *fingerprint,
                                     struct dpe_error *err)
 {

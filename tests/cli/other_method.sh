@@ -80,6 +80,29 @@ table=$(nll --model "$model" --table "$work/yarn.h5")
 [ "$table" = "$(nll --model "$work/exported")" ] || fail "table and longrope: $table, $(nll --model "$work/exported")"
 [ "$table" = "$(nll --model "$model" --method rope $trained)" ] && fail "the frequencies change nothing"
 
+# A method by name is the same table without a detection, in every form that can hold it.
+for method in $yarn leaky-rerope:window=16,scale=4 self-extend:group=8 dpe:window=4,scales=2/16,log-n=32 ntk:log-n=32; do
+    "$bin/dpe-export" --method $method --model "$model" --length 512 $trained --force -o "$work/named.h5" 2>"$work/err" ||
+        fail "--method $method: $(cat "$work/err")"
+    rm -f "$work/e-named.h5"
+    "$schema_tool" "$work/named.h5" || fail "$method: named.h5 is not as in SCHEMA.md"
+    "$bin/dpe-eval" niah --model "$model" --corpus "$root/data/sample" -l 512 --samples 1 $trained --quiet --method $method \
+        --table "$work/named.h5" --force -o "$work/e-named.h5" >"$work/out" 2>"$work/err" || fail "dpe-eval: $(cat "$work/err")"
+    [ "$(keys "$work/e-named.h5" | wc -l)" = 1 ] || fail "--method $method is another plan: $(keys "$work/e-named.h5")"
+done
+"$bin/dpe-export" --method $yarn --model "$model" --length 512 $trained --format longrope -o - >"$work/config.json" 2>"$work/err" ||
+    fail "--method $yarn --format longrope: $(cat "$work/err")"
+cmp "$work/config.json" "$work/exported/config.json" || fail "config.json of a method is another than that of the detection"
+for method in lampe dca string cope rope select:k=8; do
+    refused "--method $method: a table holds" "$bin/dpe-export" --method $method --model "$model" --length 512 -o "$work/no.h5"
+done
+refused "expected more than the trained length" "$bin/dpe-export" --method yarn --model "$model" --length 256 -o "$work/no.h5"
+refused "--method needs --model DIR and --length L" "$bin/dpe-export" --method yarn --model "$model" -o "$work/no.h5"
+refused "--method makes a table from nothing else" "$bin/dpe-export" --method yarn --model "$model" --length 512 -o "$work/no.h5" \
+    "$work/yarn.h5"
+refused "--trained-length needs --method" "$bin/dpe-export" $trained -o "$work/no.h5" "$work/yarn.h5"
+[ -e "$work/no.h5" ] && fail "a refused export left a file"
+
 # calibrate NAME OPTIONS
 calibrate() {
     name=$1

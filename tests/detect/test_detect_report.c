@@ -193,6 +193,7 @@ static void which_methods_a_table_can_hold(void **state)
         {"leaky-rerope", true, {4.0, 4.0}, true, false},
         {"leaky-rerope:window=16,scale=8,official=0,logit-scale=1.8", true, {8.0, 8.0}, true, false},
         {"rerope", false, {0}, false, false},
+        {"cope", false, {0}, false, false},
         {"lampe", false, {0}, false, false},
         {"dca", false, {0}, false, false},
         {"streaming-llm", false, {0}, false, false},

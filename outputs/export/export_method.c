@@ -1,0 +1,156 @@
+/* --method: the plan of a method by name as a table, without a detection. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/model/model.h"
+#include "engine/plan/methods/methods.h"
+#include "outputs/export/export_tool.h"
+
+/* Groups of the plan: pairs in a row that have one far scale. edges [n_pairs + 1]. */
+static int64_t find_groups(const struct dpe_plan *plan, int32_t *edges)
+{
+    const double *scale = plan->n_bands == 2 ? plan->bands[1].k.scale : NULL;
+    int64_t n = 0;
+    edges[0] = 0;
+    for (int64_t j = 1; scale != NULL && j < plan->n_pairs; j++) {
+        if (scale[j] != scale[j - 1]) {
+            edges[++n] = (int32_t)j;
+        }
+    }
+    edges[++n] = (int32_t)plan->n_pairs;
+    return n;
+}
+
+/* The buffers that the values point to. */
+struct buffers {
+    int32_t *edges;
+    double *scale, *effective, *inv_freq;
+    uint8_t *mask;
+};
+
+static bool make_buffers(const struct dpe_config *config, struct buffers *buffers)
+{
+    size_t pairs = (size_t)(config->head_dim / 2);
+    size_t cells = (size_t)(config->n_layers * config->n_heads) * pairs;
+    *buffers = (struct buffers){
+        .edges = dpe_alloc(pairs + 1, sizeof *buffers->edges),
+        .scale = dpe_alloc(pairs, sizeof *buffers->scale),
+        .effective = dpe_alloc(pairs, sizeof *buffers->effective),
+        .inv_freq = dpe_alloc(pairs, sizeof *buffers->inv_freq),
+        .mask = dpe_alloc(cells, 1),
+    };
+    bool made = buffers->edges != NULL && buffers->scale != NULL && buffers->effective != NULL &&
+                buffers->inv_freq != NULL && buffers->mask != NULL;
+    if (made) {
+        memset(buffers->mask, 1, cells);
+    }
+    return made;
+}
+
+static void free_buffers(struct buffers *buffers)
+{
+    free(buffers->edges);
+    free(buffers->scale);
+    free(buffers->effective);
+    free(buffers->inv_freq);
+    free(buffers->mask);
+}
+
+static dpe_status make_table(const struct export_arguments *args, const struct dpe_plan *plan,
+                             const struct dpe_plan_context *context, const char *fingerprint,
+                             struct buffers *buffers, struct dpe_table **table, struct dpe_error *err)
+{
+    const struct dpe_config *config = context->config;
+    int64_t eighth = context->trained_length / 8;
+    char why[DPE_TABLE_MESSAGE];
+    bool holds = false;
+    struct dpe_table_values values = {
+        .model_type = (char *)(uintptr_t)config->model_type,
+        .model_fingerprint = (char *)(uintptr_t)fingerprint,
+        .window = eighth < 1 ? 1 : eighth < 1024 ? eighth : 1024, /* of a plan that has none: any */
+        .n_groups = find_groups(plan, buffers->edges),
+        .group_edge = buffers->edges,
+        .scale_factor = buffers->scale,
+        .effective_length = buffers->effective,
+        .inv_freq = buffers->inv_freq,
+        .mask = buffers->mask,
+    };
+    dpe_status status = dpe_table_of_plan(plan, context, &values, &holds, err);
+    if (status == DPE_OK && !holds) {
+        status = dpe_fail(err, DPE_USAGE,
+                          "--method %s: a table holds plans of DPE's kind, leaky-rerope and methods that "
+                          "change frequencies alone, and this one is another; dpe-run, dpe-eval and "
+                          "dpe-serve take it as --method",
+                          args->method);
+    }
+    for (int64_t g = 0; g < values.n_groups && status == DPE_OK; g++) {
+        values.effective_length[g] = fmax(1.0, (double)values.length / values.scale_factor[g]);
+    }
+    values.schema_version = (char *)(uintptr_t)dpe_table_version_needed(&values);
+    return status == DPE_OK && dpe_table_make(&values, table, why) != DPE_TABLE_OK
+               ? dpe_fail(err, DPE_USAGE, "--method %s: %s", args->method, why)
+               : status;
+}
+
+/* Which method, model and lengths: all that decides the table. */
+static dpe_status add_origin(const struct export_arguments *args, const struct dpe_plan_context *context,
+                             const char *fingerprint, struct dpe_identity *origin,
+                             struct dpe_error *err)
+{
+    dpe_status status = dpe_identity_add(origin, "kind", "table", err);
+    if (status == DPE_OK) {
+        status = dpe_identity_add(origin, "source", "a method by name", err);
+    }
+    if (status == DPE_OK) {
+        status = dpe_identity_add(origin, "method", args->method, err);
+    }
+    if (status == DPE_OK) {
+        status = dpe_identity_add(origin, "model", fingerprint, err);
+    }
+    if (status == DPE_OK) {
+        status = dpe_identity_addf(origin, err, "length", "%lld", (long long)context->length);
+    }
+    return status == DPE_OK ? dpe_identity_addf(origin, err, "trained_length", "%lld",
+                                                (long long)context->trained_length)
+                            : status;
+}
+
+dpe_status dpe_export_method(const struct export_arguments *args, struct export_table *table,
+                             struct dpe_error *err)
+{
+    struct dpe_model *model = NULL;
+    struct dpe_plan plan = {0};
+    struct buffers buffers = {0};
+    dpe_status status = dpe_model_open(args->model, NULL, &model, err);
+    if (status != DPE_OK) {
+        return status;
+    }
+    const struct dpe_config *config = dpe_model_config(model);
+    const struct dpe_plan_context context = {
+        .config = config,
+        .trained_length = args->trained > 0 ? args->trained : config->max_position,
+        .length = args->length,
+        .official = true,
+    };
+    status = context.length > context.trained_length
+                 ? dpe_plan_make(args->method, &context, &plan, err)
+                 : dpe_fail(err, DPE_USAGE,
+                            "--length: expected more than the trained length, %lld tokens, up to which "
+                            "the model is run unchanged; found %lld",
+                            (long long)context.trained_length, (long long)context.length);
+    if (status == DPE_OK && !make_buffers(config, &buffers)) {
+        status = dpe_fail(err, DPE_NO_MEMORY, "out of memory for a table");
+    }
+    if (status == DPE_OK) {
+        status = make_table(args, &plan, &context, dpe_model_fingerprint(model), &buffers,
+                            &table->table, err);
+    }
+    if (status == DPE_OK) {
+        status = add_origin(args, &context, dpe_model_fingerprint(model), &table->origin, err);
+    }
+    free_buffers(&buffers);
+    dpe_plan_free(&plan);
+    dpe_model_close(model);
+    return status;
+}
