@@ -320,7 +320,7 @@ bool dpe_calibrate_check_argv(const struct batch *batch, const char *output, str
     dpe_calibrate_argv_add_pair(argv, "--method", rival[0] != '\0' ? rival : NULL);
     const struct entry *longest = &batch->entries[batch->n_entries - 1];
     bool several = batch->n_entries > 1;
-    if (!batch->frequencies) {
+    if (!batch->frequencies && (several || !longest->other)) {
         dpe_calibrate_argv_add_entry(argv, "--table", batch, longest,
                                      several ? "table.h5" : "detect.h5");
     }

@@ -186,7 +186,8 @@ dpe_status dpe_calibrate_look(const struct batch *batch, struct entry *entry, st
         status = dpe_fail(err, DPE_NO_MEMORY, "out of memory for a path");
     } else if (access(path, F_OK) == 0 && (status = dpe_table_load(path, &table, err)) == DPE_OK) {
         entry->other = dpe_table_has_method(dpe_table_values(table)) != 0;
-        entry->factors = entry->other && dpe_table_needs_adapter(dpe_table_values(table)) == 0;
+        entry->factors =
+            entry->other && batch->alike && dpe_table_needs_adapter(dpe_table_values(table)) == 0;
     }
     dpe_table_close(table);
     free(path);

@@ -150,6 +150,18 @@ dpe_status dpe_calibrate_forms_drop(const char *folder, const char *name, struct
     return status;
 }
 
+/* A form in DIR itself, or in the folder of an entry that the batch has. */
+static bool is_of_batch(const struct batch *batch, const char *name)
+{
+    bool of_entry = strchr(name, '/') == NULL;
+    for (int e = 0; e < batch->n_entries && !of_entry; e++) {
+        const char *folder = batch->entries[e].folder;
+        size_t n = strlen(folder);
+        of_entry = n > 0 && strncmp(name, folder, n) == 0 && strchr(name + n, '/') == NULL;
+    }
+    return of_entry;
+}
+
 dpe_status dpe_calibrate_forms_tidy(const struct batch *batch, struct dpe_error *err)
 {
     const char *folder = batch->args->job.output;
@@ -160,15 +172,16 @@ dpe_status dpe_calibrate_forms_tidy(const struct batch *batch, struct dpe_error 
         const char *name = record.entries[i].name;
         char *path = NULL;
         char hex[65];
-        if (dpe_calibrate_has_form(batch, name)) {
+        if (!is_of_batch(batch, name) || dpe_calibrate_has_form(batch, name)) {
             continue;
         }
         status = dpe_calibrate_hash_file(folder, name, hex, err);
         path = dpe_calibrate_tools_path(folder, name);
         if (status == DPE_OK && path == NULL) {
             status = dpe_fail(err, DPE_NO_MEMORY, "out of memory for a path");
-        } else if (status == DPE_OK && strcmp(hex, record.entries[i].hex) == 0 && unlink(path) != 0) {
-            status = dpe_fail_errno(err, errno, path, "cannot be removed");
+        } else if (status == DPE_OK && strcmp(hex, record.entries[i].hex) == 0) {
+            status = unlink(path) == 0 ? DPE_OK : dpe_fail_errno(err, errno, path, "cannot be removed");
+            dpe_log_info("%s: removed, it is no form of what the table holds now", path);
         } else if (status == DPE_OK && hex[0] != '\0' && strcmp(hex, record.entries[i].hex) != 0) {
             dpe_log_warning("%s: is of an earlier calibration and was changed after it; it is left as it "
                             "is, and is not a form of the table now",

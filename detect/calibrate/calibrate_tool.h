@@ -85,6 +85,7 @@ struct batch {
     int step;                              /**< that was announced last */
     bool frequencies;                      /**< --move frequencies */
     bool chooses;                          /**< --top-k auto, of positions */
+    bool alike;                            /**< every layer moves: one list of factors is for all */
     struct entry entries[DPE_JOB_LENGTHS]; /**< [n_entries] by increasing length */
     int n_entries;
     struct entry *entry;       /**< that is being worked on */
@@ -190,8 +191,8 @@ dpe_status dpe_calibrate_forms_has(const char *folder, const char *name, bool *h
                                    struct dpe_error *err);
 dpe_status dpe_calibrate_forms_check(const char *folder, const char *name, struct dpe_error *err);
 dpe_status dpe_calibrate_forms_drop(const char *folder, const char *name, struct dpe_error *err);
-/** Remove the forms of an earlier calibration that are none of the batch's now, but for those that
- *  were edited. DPE_IO, DPE_PERMISSION, DPE_NO_MEMORY. */
+/** Remove the forms of an earlier calibration of these entries that are none of the batch's now, but for
+ *  those that were edited. DPE_IO, DPE_PERMISSION, DPE_NO_MEMORY. */
 dpe_status dpe_calibrate_forms_tidy(const struct batch *batch, struct dpe_error *err);
 dpe_status dpe_calibrate_forms_add(const char *folder, const char *name, struct dpe_error *err);
 

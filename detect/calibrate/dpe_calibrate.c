@@ -208,6 +208,9 @@ static dpe_status choose_pairs(struct batch *batch, struct dpe_error *err)
         return DPE_OK;
     }
     if (batch->entry->other) {
+        if (batch->chooses) {
+            announce_entry(batch, "number of key pairs", "none to choose");
+        }
         dpe_log_info("%lld tokens: the table holds another method, of which all pairs move; no number of key "
                      "pairs is chosen",
                      (long long)batch->entry->length);
@@ -242,6 +245,8 @@ static dpe_status check(struct batch *batch, struct dpe_error *err)
     } else if (batch->n_entries > 1) {
         printf("table.h5 has an entry for each length, %stable.h5 is the longest one alone\n",
                batch->entries[batch->n_entries - 1].folder);
+    } else if (batch->entry->other) {
+        printf("table.h5 holds the plan of another method\n");
     } else {
         printf("detect.h5 moves every pair, table.h5 the key pairs of each head (--top-k %s)\n",
                batch->entry->k);
@@ -366,7 +371,12 @@ static dpe_status check_model(struct batch *batch, struct dpe_error *err)
         status = dpe_calibrate_entries(batch, given > 0 ? given : config->max_position, err);
     }
     if (status == DPE_OK) {
-        batch->n_pairs = dpe_config_pairs(dpe_model_config(model));
+        const struct dpe_config *config = dpe_model_config(model);
+        batch->n_pairs = dpe_config_pairs(config);
+        batch->alike = true;
+        for (int64_t layer = 0; layer < config->n_layers; layer++) {
+            batch->alike = batch->alike && dpe_config_moves(config, layer);
+        }
         bool automatic = strcmp(args->top_k, CALIBRATE_AUTO) == 0;
         batch->frequencies = dpe_calibrate_frequencies(args);
         batch->chooses = automatic && !batch->frequencies;

@@ -257,7 +257,14 @@ struct dpe_detect_point dpe_detect_report_point(const struct dpe_detect_report *
 
 bool dpe_detect_report_static(const struct dpe_detect_report *report)
 {
-    bool still = report->kept.inv_freq != NULL && report->kept.temperature.log_n_length == 0.0;
+    const struct dpe_config *config = report->context->config;
+    const struct dpe_temperature *temperature = &report->kept.temperature;
+    bool partial = 2 * dpe_config_pairs(config) < config->head_dim;
+    bool still = report->kept.inv_freq != NULL && temperature->log_n_length == 0.0 &&
+                 !(partial && temperature->logit_scale != 1.0);
+    for (int64_t layer = 0; layer < config->n_layers; layer++) {
+        still = still && dpe_config_moves(config, layer);
+    }
     for (int g = 0; g < report->grid->params.n_groups; g++) {
         still = still && report->kept.scale[g] == 1.0;
     }

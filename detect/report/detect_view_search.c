@@ -184,6 +184,19 @@ static void put_worth(struct dpe_detect_page *page, const struct dpe_detect_repo
     }
 }
 
+dpe_status dpe_detect_kept_line(const struct dpe_detect_report *report, struct dpe_text *out,
+                                struct dpe_error *err)
+{
+    struct dpe_detect_page page = {out, DPE_OK, err};
+    int kept = dpe_detect_deciding(report)->validation.kept;
+    if (report->rule != DPE_DETECT_JOINTLY && dpe_detect_deciding(report)->validated &&
+        kept != DPE_DETECT_JOINT) {
+        dpe_detect_put(&page, "The table holds %s, which is shown to be better than the joint plan.\n",
+                       name_of(report, kept));
+    }
+    return page.status;
+}
+
 dpe_status dpe_detect_lead(const struct dpe_detect_report *report, struct dpe_text *out,
                            struct dpe_error *err)
 {

@@ -119,10 +119,5 @@ dpe_status dpe_detect_validation_table(const struct dpe_detect_validation *valid
         dpe_detect_put(page, "(differences in nats per token: lower is better)\n");
     }
     put_verdict(page, validation);
-    if (validation->kept >= DPE_DETECT_N_VALIDATED) {
-        dpe_detect_put(page, "The table holds %s, which is shown to be better than the joint plan.\n",
-                       strcmp(names[validation->kept], "single") == 0 ? "one length for all groups"
-                                                                      : names[validation->kept]);
-    }
     return page->status;
 }

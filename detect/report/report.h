@@ -88,7 +88,8 @@ dpe_status dpe_detect_report_sweep(struct dpe_detect_report *report, const struc
 /** Only the search of a report, as far as its rows go. May be called again. */
 dpe_status dpe_detect_report_search(struct dpe_detect_report *report, const struct dpe_run *run,
                                     struct dpe_error *err);
-/** Whether the kept plan changes frequencies and the factor on the logits alone. */
+/** Whether the kept plan, of another method, is one that runtimes read without an adapter: it changes
+ *  frequencies and the factor on the logits alone, in every layer. */
 bool dpe_detect_report_static(const struct dpe_detect_report *report);
 /** Whether the search chooses the plan. */
 bool dpe_detect_report_chooses(const struct dpe_detect_report *report);

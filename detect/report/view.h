@@ -39,6 +39,10 @@ dpe_status dpe_detect_validation_table(const struct dpe_detect_validation *valid
 /** The steps of a search: its plans with recall (or nats per token), which was taken, and why. */
 dpe_status dpe_detect_search_table(const struct dpe_detect_report *report, struct dpe_text *out,
                                    struct dpe_error *err);
+/** Where the rule has no first lines and another validated plan than the joint one is kept: which.
+ *  Nothing otherwise. DPE_NO_MEMORY. */
+dpe_status dpe_detect_kept_line(const struct dpe_detect_report *report, struct dpe_text *out,
+                                struct dpe_error *err);
 /** First lines of a search's result: what the table holds, how well it does, and against what. */
 dpe_status dpe_detect_lead(const struct dpe_detect_report *report, struct dpe_text *out,
                            struct dpe_error *err);

@@ -421,7 +421,8 @@ static void put_table(struct table_writer *w, const struct dpe_detect_report *re
         {"key_pairs", report->kept.mask != NULL
                           ? "the top_k pairs of each head by 2-norm contribution"
                           : "all pairs of every head"},
-        {"adapter_required", dpe_table_needs_adapter(&values) != 0 ? "true" : "false"},
+        {"adapter_required",
+         params->frequencies || dpe_detect_report_static(report) ? "false" : "true"},
     };
     dpe_detect_put_entries(w, "/table", groups, COUNT(groups), &group, 1);
     dpe_detect_put_entry(w, "/table", &edges, &edge, 1);

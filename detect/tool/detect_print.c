@@ -496,6 +496,9 @@ dpe_status dpe_detect_print(const struct detect_inputs *inputs,
     for (int i = 0; i < 2; i++) {
         if (report->results[i].used && report->results[i].validated) {
             status = render_validation(report, &report->results[i], width, &text, err);
+            if (status == DPE_OK && &report->results[i] == deciding) {
+                status = dpe_detect_kept_line(report, &text, err);
+            }
             if (status != DPE_OK) {
                 goto done;
             }

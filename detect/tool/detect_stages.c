@@ -85,6 +85,9 @@ dpe_status dpe_detect_stage_search(struct sweep *sweep, struct dpe_error *err)
             status = dpe_detect_report_search(report, run, err);
         }
     }
+    if (status == DPE_OK && report->search.complete) {
+        plan_searched(sweep); /* rows of steps that were there already, too */
+    }
     return status;
 }
 

@@ -54,6 +54,9 @@ static dpe_status read_values(const char *path, struct dpe_ablation_source *sour
     }
     status = take_values(dpe_table_values(table), source, err);
     dpe_table_close(table);
+    if (status == DPE_BAD_DATA) {
+        dpe_fail_prefix(err, "%s", path);
+    }
     return status;
 }
 

@@ -384,6 +384,10 @@ static dpe_status check_kind(enum export_format format, const struct dpe_table *
         return DPE_OK;
     }
     bool factors = format == FORMAT_LONGROPE || format == FORMAT_GGUF_ROPE;
+    dpe_status status = check_single(table, err);
+    if (status != DPE_OK) {
+        return status;
+    }
     return dpe_rope_check_form(values, dpe_export_format_name(format), factors, err);
 }
 
@@ -399,18 +403,12 @@ static dpe_status render(const struct export_arguments *args, enum export_format
     case FORMAT_JSON:
         return dpe_export_json(table->table, out, err);
     case FORMAT_CSV:
-        status = check_single(table->table, err);
-        if (status == DPE_OK) {
-            status = check_temperature(args, values, err);
-        }
+        status = check_temperature(args, values, err);
         return status == DPE_OK ? dpe_export_csv(values, out, err) : status;
     case FORMAT_SAFETENSORS:
         return dpe_export_safetensors(table->table, out, err);
     case FORMAT_YAML:
-        status = check_single(table->table, err);
-        if (status == DPE_OK) {
-            status = check_temperature(args, values, err);
-        }
+        status = check_temperature(args, values, err);
         if (status == DPE_OK) {
             status = model_name(args, values, name, err);
         }

@@ -58,8 +58,9 @@ dpe_status dpe_rope_factors_make(const struct dpe_table_values *values, double b
         return dpe_fail(err, DPE_BAD_DATA,
                         "the model rotates %lld of the %lld pairs of a head, and a runtime applies "
                         "its attention factor to these alone: the table's factor %g on all logits "
-                        "would be lost; detect again with --temperature off",
-                        (long long)n, (long long)values->n_pairs, values->logit_scale);
+                        "would be lost%s",
+                        (long long)n, (long long)values->n_pairs, values->logit_scale,
+                        values->frequencies != 0 ? "; detect again with --temperature off" : "");
     }
     int64_t group = 0;
     for (int64_t j = 0; j < n; j++) {

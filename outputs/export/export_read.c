@@ -188,17 +188,6 @@ static dpe_status make_scales(struct gathered *gathered, struct dpe_error *err)
     return DPE_OK;
 }
 
-/* Without the plan of another method a table is of an earlier version. */
-static dpe_status set_version(struct gathered *gathered, const struct dpe_table_values *from,
-                              struct dpe_error *err)
-{
-    struct dpe_table_values *values = &gathered->values;
-    bool less = dpe_table_has_method(from) != 0 && dpe_table_has_method(values) == 0;
-    values->schema_version =
-        keep(gathered, strdup(less ? dpe_table_version_needed(values) : from->schema_version));
-    return values->schema_version != NULL ? DPE_OK : dpe_fail(err, DPE_NO_MEMORY, "out of memory");
-}
-
 /* The table a detection holds, with another rank or length where one is asked for. */
 static dpe_status from_detection(const struct export_arguments *args,
                                  const struct dpe_table_values *from, struct gathered *gathered,
@@ -208,6 +197,7 @@ static dpe_status from_detection(const struct export_arguments *args,
     size_t cells = (size_t)(from->n_layers * from->n_heads) * pairs;
     gathered->values = *from;
     struct dpe_table_values *values = &gathered->values;
+    values->schema_version = keep(gathered, strdup(from->schema_version));
     values->model_type = keep(gathered, strdup(from->model_type));
     values->model_fingerprint = keep(gathered, strdup(from->model_fingerprint));
     values->group_edge =
@@ -227,18 +217,15 @@ static dpe_status from_detection(const struct export_arguments *args,
                                 : keep_lengths(gathered, from, err);
     }
     bool same = args->rank == 0 && values->length == from->length;
-    if (status == DPE_OK && !same && values->applied_inv_freq != NULL && args->rank == 0) {
+    /* The sweep had another window and temperature than the method that the table holds. */
+    if (status == DPE_OK && !same && dpe_table_has_method(from) != 0) {
         return dpe_fail(err, DPE_USAGE,
-                        "--length %lld: the table holds a method's frequencies for %lld tokens; detect "
-                        "at the other length, or give --rank",
-                        (long long)values->length, (long long)from->length);
+                        "%s: the table holds the plan of another method for %lld tokens, which has no "
+                        "ranks and no other length; dpe-detect --against none makes one of DPE from the "
+                        "rows that are there",
+                        args->rank > 0 ? "--rank" : "--length", (long long)from->length);
     }
-    if (args->rank > 0) { /* cells of the sweep are plans of DPE */
-        values->unrounded = 0;
-        values->applied_inv_freq = NULL;
-    }
-    status = status == DPE_OK && !same ? make_scales(gathered, err) : status;
-    return status == DPE_OK ? set_version(gathered, from, err) : status;
+    return status == DPE_OK && !same ? make_scales(gathered, err) : status;
 }
 
 /* ---------------------------------------------------------------- a profile */
@@ -316,7 +303,7 @@ static dpe_status add_profile(const struct export_arguments *args, struct gather
     if (status == DPE_OK && k < dpe_export_rotating(values) && dpe_table_has_method(values) != 0) {
         status = dpe_fail(err, DPE_USAGE,
                           "%s: the table holds the plan of another method, of which all pairs move; leave "
-                          "it out, or take DPE's lengths with --rank",
+                          "it out",
                           args->last ? "--last-k" : "--top-k");
     }
     if (status != DPE_OK) {

@@ -186,6 +186,10 @@ dpe_status dpe_table_of_plan(const struct dpe_plan *plan, const struct dpe_plan_
     if (dpe_plan_of_table(values, context, &held, &why) != DPE_OK) {
         return why.status == DPE_NO_MEMORY ? dpe_fail(err, DPE_NO_MEMORY, "%s", why.text) : DPE_OK;
     }
+    /* The model's factor is divided out and multiplied in again, which may round. */
+    if (fabs(held.logit_factor - plan->logit_factor) <= 1e-14 * plan->logit_factor) {
+        held.logit_factor = plan->logit_factor;
+    }
     status = dpe_plan_key(plan, wanted, err);
     status = status == DPE_OK ? dpe_plan_key(&held, key, err) : status;
     *holds = status == DPE_OK && strcmp(wanted, key) == 0;

@@ -135,6 +135,8 @@ int dpe_table_has_temperature(const struct dpe_table_values *values)
 int dpe_table_needs_adapter(const struct dpe_table_values *values)
 {
     bool moves = values->log_n_length != 0.0 || dpe_table_has_method(values) == 0;
+    /* Runtimes have the factor on the pairs that rotate alone. */
+    moves = moves || (values->inv_freq[values->n_pairs - 1] == 0.0 && values->logit_scale != 1.0);
     for (int64_t g = 0; g < values->n_groups; g++) {
         moves = moves || values->scale_factor[g] != 1.0;
     }
@@ -226,10 +228,11 @@ static int check_rotations(const struct dpe_table_values *values, char *message)
         }
         double applied = values->applied_inv_freq != NULL ? values->applied_inv_freq[j]
                                                           : values->inv_freq[j];
-        if (still ? applied != 0.0 : !(applied > 0.0) || !isfinite(applied)) {
+        double factor = values->inv_freq[j] / applied;
+        if (still ? applied != 0.0 : !(factor >= 1e-9 && factor <= 1e9)) {
             return dpe_table_fail(message, DPE_TABLE_BAD_FILE,
                                   "applied_inv_freq[%lld] is %g, expected %s", (long long)j, applied,
-                                  still ? "0 as in inv_freq" : "a positive number");
+                                  still ? "0 as in inv_freq" : "1e-9 to 1e9 times inv_freq");
         }
     }
     return DPE_TABLE_OK;

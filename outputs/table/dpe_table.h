@@ -158,7 +158,7 @@ int dpe_table_has_temperature(const struct dpe_table_values *values);
  *  inv_freq), which needs schema version 5. */
 int dpe_table_has_method(const struct dpe_table_values *values);
 /** Whether a runtime needs an adapter for them: no, where only a factor for each pair and a constant
- *  on the logits are left of what this header says. */
+ *  on the logits are left of what this header says (for a model whose layers all move). */
 int dpe_table_needs_adapter(const struct dpe_table_values *values);
 /** The schema version that a table of these values, as its one entry, is to be written with. */
 const char *dpe_table_version_needed(const struct dpe_table_values *values);

@@ -300,6 +300,22 @@ static void read_temperature(struct reader *reader, struct dpe_table_values *val
     }
 }
 
+/* HDF5 would convert 0.5 to 0. */
+static void expect_whole(struct reader *reader, const char *name)
+{
+    hid_t set = reader->error == DPE_TABLE_OK ? open_set(reader, name) : -1;
+    hid_t type = set >= 0 ? H5Dget_type(set) : -1;
+    if (type >= 0 && H5Tget_class(type) != H5T_INTEGER) {
+        bad_in_entry(reader, name, "a whole number");
+    }
+    if (type >= 0) {
+        H5Tclose(type);
+    }
+    if (set >= 0) {
+        H5Dclose(set);
+    }
+}
+
 /* What only version 5 has. */
 static void read_method(struct reader *reader, struct dpe_table_values *values)
 {
@@ -310,6 +326,7 @@ static void read_method(struct reader *reader, struct dpe_table_values *values)
     }
     if (dpe_table_version_has_methods(values->schema_version)) {
         int64_t unrounded = 0;
+        expect_whole(reader, names[0]);
         read_scalar(reader, names[0], H5T_NATIVE_INT64, &unrounded);
         values->unrounded = unrounded >= 0 && unrounded < INT32_MAX ? (int)unrounded : -1;
         values->applied_inv_freq =

@@ -92,9 +92,9 @@ class Table:
                              "number")
 
     def _check_method(self):
-        applied = self.applied_inv_freq
-        _expect_all("applied_inv_freq", applied, np.where(self.inv_freq > 0, applied > 0, applied == 0),
-                    "positive numbers, and 0 where inv_freq is 0")
+        applied, own = self.applied_inv_freq, self.inv_freq
+        near = (applied >= 1e-9 * own) & (applied <= 1e9 * own)  # 0 where inv_freq is 0
+        _expect_all("applied_inv_freq", applied, near, "1e-9 to 1e9 times inv_freq")
         if self.unrounded not in (0, 1):
             raise TableError(f"unrounded is {self.unrounded}, expected 0 or 1")
         self.unrounded = bool(self.unrounded)

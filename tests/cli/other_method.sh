@@ -51,12 +51,9 @@ grep -q "needs no adapter" "$work/out" || fail "--show: $(cat "$work/out")"
 "$bin/dpe-export" "$work/leaky-rerope.h5" --show >"$work/out" || fail "--show of leaky-rerope"
 grep -q "not rounded" "$work/out" && grep -q "needs an adapter" "$work/out" || fail "--show: $(cat "$work/out")"
 refused "would be lost" "$bin/dpe-export" "$work/leaky-rerope.h5" --model "$model" --format longrope -o "$work/no.json"
-refused "holds a method's frequencies for 512 tokens" "$bin/dpe-export" "$work/yarn.h5" --length 1024 -o "$work/no.h5"
-
-# What is of DPE in such a detection: its ranks, as an earlier version.
-"$bin/dpe-export" "$work/yarn.h5" --rank 1 -o "$work/rank.h5" 2>"$work/err" || fail "--rank: $(cat "$work/err")"
-"$schema_tool" "$work/rank.h5" || fail "rank.h5 is not as in SCHEMA.md"
-h5dump -a /schema_version "$work/rank.h5" | grep -q '"5' && fail "--rank 1 has schema version 5"
+refused "--length: the table holds the plan of another method for 512 tokens" "$bin/dpe-export" "$work/yarn.h5" --length 1024 \
+    -o "$work/no.h5"
+refused "--rank: the table holds the plan of another method" "$bin/dpe-export" "$work/leaky-rerope.h5" --rank 1 -o "$work/no.h5"
 "$bin/dpe-norms" --model "$model" --corpus "$root/data/sample" --lengths 32 --samples 2 $trained --quiet -o "$work/norms.h5" \
     >"$work/out" 2>"$work/err" || fail "dpe-norms: $(cat "$work/err")"
 refused "of which all pairs move" "$bin/dpe-export" --top-k 24 -o "$work/no.h5" "$work/yarn.h5" "$work/norms.h5"
@@ -80,6 +77,17 @@ table=$(nll --model "$model" --table "$work/yarn.h5")
 [ "$table" = "$(nll --model "$work/exported")" ] || fail "table and longrope: $table, $(nll --model "$work/exported")"
 [ "$table" = "$(nll --model "$model" --method rope $trained)" ] && fail "the frequencies change nothing"
 
+# Forms of one entry are not made of several.
+"$bin/dpe-export" --method self-extend --model "$model" --length 256 $trained -o "$work/first.h5" &&
+    "$bin/dpe-export" --method $yarn --model "$model" --length 512 $trained -o "$work/second.h5" &&
+    "$bin/dpe-export" --join -o "$work/mixed.h5" "$work/first.h5" "$work/second.h5" || fail "--join of methods"
+"$schema_tool" "$work/mixed.h5" || fail "mixed.h5 is not as in SCHEMA.md"
+for form in longrope yaml csv; do
+    refused "choose one with --entry L" "$bin/dpe-export" "$work/mixed.h5" --model "$model" --format $form -o "$work/no"
+done
+"$bin/dpe-export" "$work/mixed.h5" --entry 512 --model "$model" --format longrope -o - >"$work/config.json" || fail "--entry"
+cmp "$work/config.json" "$work/exported/config.json" || fail "longrope of an entry"
+
 # A method by name is the same table without a detection, in every form that can hold it.
 for method in $yarn leaky-rerope:window=16,scale=4 self-extend:group=8 dpe:window=4,scales=2/16,log-n=32 ntk:log-n=32; do
     "$bin/dpe-export" --method $method --model "$model" --length 512 $trained --force -o "$work/named.h5" 2>"$work/err" ||
@@ -102,6 +110,17 @@ refused "--method makes a table from nothing else" "$bin/dpe-export" --method ya
     "$work/yarn.h5"
 refused "--trained-length needs --method" "$bin/dpe-export" $trained -o "$work/no.h5" "$work/yarn.h5"
 [ -e "$work/no.h5" ] && fail "a refused export left a file"
+
+# A model that has an attention factor of its own: it is divided out and multiplied in again.
+mkdir "$work/scaled"
+cp "$model"/* "$work/scaled"
+sed 's/"rope_scaling": null/"rope_scaling": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64}/' \
+    "$model/config.json" >"$work/scaled/config.json"
+grep -q yarn "$work/scaled/config.json" || fail "config.json has no rope scaling"
+for scale in 4 12 16 20 24; do
+    "$bin/dpe-export" --method yarn:scale=$scale --model "$work/scaled" --length 1024 --force -o "$work/scaled.h5" 2>"$work/err" ||
+        fail "an attention factor of its own, scale $scale: $(cat "$work/err")"
+done
 
 # calibrate NAME OPTIONS
 calibrate() {
@@ -132,6 +151,16 @@ echo "# mine" >>"$work/one/table.yaml"
 calibrate one -l 512 --lengths 16,512 --against $yarn --force || fail "--force: $(cat "$work/err")"
 [ "$(files one)" = "$(with table.yaml)" ] || fail "files after DPE: $(files one)"
 tail -1 "$work/one/table.yaml" | grep -q mine || fail "a form that was edited is gone"
+
+# Layers that do not rotate: no list of factors is for all of them, so that the configuration is the adapter's.
+mkdir "$work/some"
+cp "$model"/* "$work/some"
+sed 's/"model_type": "llama"/"model_type": "smollm3", "no_rope_layers": [1, 1, 1, 0]/;s/LlamaForCausalLM/SmolLM3ForCausalLM/' "$model/config.json" >"$work/some/config.json"
+# shellcheck disable=SC2086
+"$bin/dpe-calibrate" $sweep --model "$work/some" --samples 16 --norm-lengths 32 --norm-samples 2 -l 512 --lengths 16,512 --against $yarn \
+    -o "$work/layers" >"$work/out" 2>"$work/err" || fail "some layers: $(cat "$work/err")"
+"$bin/dpe-export" "$work/layers/table.h5" --show | grep -q "in place of the model's own" || fail "some layers: $(cat "$work/out")"
+grep -q '"dpe"' "$work/layers/config.json" || fail "config.json for layers that do not move"
 
 # Several entries, of which each may hold another method.
 calibrate two -l 256,512 --against leaky-rerope:window=16,scale=4 || fail "two lengths: $(cat "$work/err")"

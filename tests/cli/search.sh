@@ -55,18 +55,18 @@ sed -n 's/^tokens  *//p' "$work/out" | awk -v r="$read_tokens" '{ exit !($1 >= r
 # many are saved, and the next one goes on from the same numbers.
 saved=
 journal=$(wc -c <"$work/calm.h5.journal/rank-0000.journal")
-for part in 1 3 5 7 9 11 13 15; do
+for part in 2 6 10 14 18 22 26 30 31; do
     # shellcheck disable=SC2086 # several words
     "$bin/dpe-detect" $search --against yarn -o "$work/killed.h5" >"$work/out" 2>"$work/err" &
     pid=$!
     # shellcheck disable=SC2317 # called by wait_until
     far() {
-        bytes "$work/killed.h5.journal/rank-0000.journal" $((journal * part / 16)) || gone $pid
+        bytes "$work/killed.h5.journal/rank-0000.journal" $((journal * part / 32)) || gone $pid
     }
     wait_until far || fail "part $part of the journal was not written"
     grep -q "resuming: $saved" "$work/err" || [ -z "$saved" ] || fail "$saved were saved: $(cat "$work/err")"
     case $part in
-    3 | 7 | 11 | 15)
+    6 | 14 | 22 | 30 | 31)
         kill -TERM $pid 2>/dev/null
         wait $pid 2>/dev/null
         saved=$(sed -n 's/.*; \([0-9]* of [0-9]* samples\) are saved;.*/\1/p' "$work/err")

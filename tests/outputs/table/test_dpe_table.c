@@ -117,7 +117,9 @@ static void broken_plans_of_other_methods_are_named(void **state)
     static const struct {
         double value;
         const char *words;
-    } frequencies[] = {{0.0, "applied_inv_freq[3] is 0, expected a positive number"},
+    } frequencies[] = {{0.0, "applied_inv_freq[3] is 0, expected 1e-9 to 1e9 times inv_freq"},
+                       {5e-324, "applied_inv_freq[3]"},
+                       {1e300, "applied_inv_freq[3]"},
                        {-1.0, "applied_inv_freq[3] is -1"},
                        {NAN, "applied_inv_freq[3]"},
                        {INFINITY, "applied_inv_freq[3]"}};
