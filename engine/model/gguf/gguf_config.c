@@ -270,19 +270,22 @@ static bool are_llama3(const json_t *list, double theta, int64_t head_dim, doubl
 /* A factor for each pair (rope_freqs.weight): Llama 3's, or any as longrope has them. */
 static json_t *factor_scaling(struct maker *maker, double theta)
 {
+    char key[128];
     double factor = 0.0;
+    double attention =
+        dpe_gguf_number(&maker->in, key_of(maker, "rope.scaling.attn_factor", key), 1.0);
     json_t *list = read_factors(maker, "rope_freqs.weight");
     json_t *scaling = NULL;
     if (list == NULL) {
         return NULL;
     }
-    if (are_llama3(list, theta, maker->head_dim, &factor)) {
+    if (attention == 1.0 && are_llama3(list, theta, maker->head_dim, &factor)) {
         scaling = json_pack("{s:s, s:f, s:f, s:f, s:i}", "rope_type", "llama3", "factor", factor,
                             "low_freq_factor", 1.0, "high_freq_factor", 4.0,
                             "original_max_position_embeddings", 8192);
     } else {
         scaling = json_pack("{s:s, s:f, s:f, s:O, s:O}", "rope_type", "longrope", "factor", 1.0,
-                            "attention_factor", 1.0, "short_factor", list, "long_factor", list);
+                            "attention_factor", attention, "short_factor", list, "long_factor", list);
     }
     json_decref(list);
     return scaling;

@@ -13,6 +13,7 @@ import json
 import math
 import os
 import pathlib
+import re
 import struct
 import subprocess
 import sys
@@ -180,6 +181,19 @@ def check_gguf(folder, path):
     run("dpe-export", path, "--gguf", old, "-o", old, "--force", code=73)
 
 
+def check_gguf_runs(folder, path):
+    """dpe itself reads the factor on the logits out of the file that it wrote."""
+    sys.path.insert(0, str(ROOT / "tests/engine/gguf"))
+    import gguf_models
+    old, new = folder / "whole.gguf", folder / "whole-new.gguf"
+    gguf_models.write(old, *gguf_models.convert(MODEL))
+    run("dpe-export", path, "--gguf", old, "-o", new)
+    for model, factor in ((old, 1.0), (new, LOGIT_SCALE)):
+        shown = run("dpe-run", "-m", model, "--method", "rope", "--length", CONTEXT, "--show-plan")
+        found = float(re.search(r"^logit factor +(\S+)", shown, re.M).group(1))
+        assert math.isclose(found, factor, rel_tol=1e-5), (model, found, factor)
+
+
 def main(folder):
     source, data = table(folder)
     h5, exported = folder / "table.h5", folder / "model"
@@ -205,6 +219,7 @@ def main(folder):
     assert max(found) - min(found) < 1e-9, found
     assert abs(found[0] - nll(text, "--method", "rope")) > 0.1  # it does something
     check_gguf(folder, h5)
+    check_gguf_runs(folder, h5)
     # Forms of the other kind, and a DPE table in these: refused, with what would be lost.
     for form, options in (("yaml", ()), ("csv", ()), ("safetensors", ()), ("hf", ("-m", MODEL))):
         run("dpe-export", h5, "--format", form, *options, "-o", folder / "never", code=64, says=["table of frequencies"])
