@@ -1,6 +1,6 @@
 #!/bin/sh
 # run.sh: runs all tests. It installs missing packages (apt), builds into build/ and, with sanitizers,
-# into build-asan/, runs each fuzzer for 30 seconds (build-fuzz/), tries the tree on a bare machine
+# into build-asan/, runs each fuzzer for 10 seconds (build-fuzz/), tries the tree on a bare machine
 # (fresh.sh) and runs both test suites. Exit status 0 when every test passed.
 # run.sh ARGUMENT...: builds into build/ only, and runs the tests that `ctest ARGUMENT...` selects; for
 # example run.sh -R test_plan.
@@ -30,8 +30,8 @@ fi
 echo "Building with address and undefined-behaviour sanitizers into build-asan/"
 dpe_build "$dpe_root/build-asan" -DCMAKE_BUILD_TYPE=RelWithDebInfo -DDPE_TESTS=ON -DDPE_SANITIZE=ON \
     -DDPE_WERROR=$werror
-echo "Fuzzers, 30 seconds each:"
-DPE_FUZZ_SEED=${DPE_FUZZ_SEED:-1} "$dpe_root/tests/fuzz/run.sh" 30
+echo "Fuzzers, 10 seconds each:"
+DPE_FUZZ_SEED=${DPE_FUZZ_SEED:-1} "$dpe_root/tests/fuzz/run.sh" 10
 echo "A bare machine:"
 "$dpe_root/tests/fresh.sh" || {
     code=$?
