@@ -27,7 +27,7 @@ static void show_entry(const struct dpe_table_values *values)
     printf("evaluated length   %lld\n", (long long)values->length);
     if (values->frequencies != 0) {
         printf("moves              frequencies: each is divided by its group's scale\n");
-    } else {
+    } else if (dpe_table_needs_adapter(values) != 0) {
         printf("window             %lld (nearer keys keep their distance)\n",
                (long long)values->window);
         printf("key pairs          %lld of %lld of each head\n", (long long)values->top_k,

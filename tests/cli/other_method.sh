@@ -141,7 +141,7 @@ calibrate one -l 512 --lengths 16,512 --against $yarn || fail "one length: $(cat
 other="check.h5 complete.sha256 config.json detect.h5 forms.sha256 norms.h5 report.html scores.pt table.h5 table.json table.safetensors "
 [ "$(files one)" = "$other" ] || fail "files: $(files one)"
 grep -q '"longrope"' "$work/one/config.json" || fail "config.json is not that of a table without an adapter"
-grep -q "The table holds the plan of another method" "$work/one/report.html" || fail "the report does not say what the table holds"
+grep -q "Every key keeps its true distance" "$work/one/report.html" || fail "the report does not say what the table holds"
 "$schema_tool" "$work/one/table.h5" || fail "one/table.h5 is not as in SCHEMA.md"
 calibrate one -l 512 --lengths 16,512 --against $yarn || fail "again: $(cat "$work/err")"
 # Another choice makes other forms; those that the first one made and the second does not have are gone, and the other way round.

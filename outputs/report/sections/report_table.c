@@ -186,19 +186,46 @@ static void add_map(struct report *report, const struct dpe *d)
     free(id);
 }
 
-/* What the plan of another method adds to the rule; "" for DPE. */
-static const char *method_words(const struct dpe *d)
+/* Whether the pairs rotate by other frequencies than the model's own. */
+static bool has_frequencies(const struct dpe *d)
 {
     bool other = false;
     for (size_t j = 0; d->applied.n == d->own.n && j < d->applied.n; j++) {
         other = other || d->applied.values[j] != d->own.values[j];
     }
-    return other ? " The table holds the plan of another method, which was shown to be better: all pairs "
-                   "rotate by frequencies of the table in place of the model's own."
-           : d->unrounded.n > 0 && d->unrounded.values[0] > 0.0
-               ? " The table holds the plan of another method, which was shown to be better: these "
-                 "distances are not rounded."
-               : "";
+    return other;
+}
+
+static bool moves(const struct dpe *d)
+{
+    bool any = false;
+    for (int64_t g = 0; g < d->groups; g++) {
+        any = any || d->scale.values[g] != 1.0;
+    }
+    return any;
+}
+
+/* The rule by which a runtime positions keys. */
+static char *rule_words(const struct dpe *d, const char *opening)
+{
+    const char *rotation = has_frequencies(d)
+                               ? " The table holds the plan of another method than DPE: all pairs rotate by "
+                                 "frequencies of the table in place of the model's own."
+                               : "";
+    if (rotation[0] != '\0' && !moves(d)) {
+        return dpe_draw_format_text("%s Every key keeps its true distance.%s The model was trained at %.0f tokens.",
+                                    opening, rotation, d->trained.values[0]);
+    }
+    const char *rounding = d->unrounded.n > 0 && d->unrounded.values[0] > 0.0
+                               ? " The table holds the plan of another method than DPE: these distances are "
+                                 "not rounded."
+                               : "";
+    return dpe_draw_format_text("%s Keys nearer than %.0f tokens keep "
+                                "their true distance. For farther keys, the %.0f key pairs of "
+                                "each head (of %lld) use the distance divided by the scale of "
+                                "their group.%s%s The model was trained at %.0f tokens.",
+                                opening, d->window.values[0], d->top_k.values[0], (long long)d->pairs,
+                                rounding, rotation, d->trained.values[0]);
 }
 
 /* One entry, under its heading. */
@@ -215,14 +242,7 @@ static dpe_status add_entry(struct report *report, const struct input *input, co
         d.share[c] = key_share(&d, c / d.groups, c % d.groups);
     }
     if (status == DPE_OK && d.share != NULL) {
-        dpe_draw_add_text(
-            &report->document, BLOCK_TEXT,
-            dpe_draw_format_text("%s Keys nearer than %.0f tokens keep "
-                                 "their true distance. For farther keys, the %.0f key pairs of "
-                                 "each head (of %lld) use the distance divided by the scale of "
-                                 "their group.%s The model was trained at %.0f tokens.",
-                                 opening, d.window.values[0], d.top_k.values[0], (long long)d.pairs,
-                                 method_words(&d), d.trained.values[0]));
+        dpe_draw_add_text(&report->document, BLOCK_TEXT, rule_words(&d, opening));
         add_groups(report, &d);
         add_map(report, &d);
     }
