@@ -214,7 +214,7 @@ static int check_frequencies(const struct dpe_table_values *values, char *messag
     return DPE_TABLE_OK;
 }
 
-/* Pairs that do not rotate have 0, behind all that do. */
+/* Pairs that do not rotate have 0 and come after all that do. */
 static int check_rotations(const struct dpe_table_values *values, char *message)
 {
     for (int64_t j = 0; j < values->n_pairs; j++) {
