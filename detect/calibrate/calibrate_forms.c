@@ -181,7 +181,9 @@ dpe_status dpe_calibrate_forms_tidy(const struct batch *batch, struct dpe_error 
             status = dpe_fail(err, DPE_NO_MEMORY, "out of memory for a path");
         } else if (status == DPE_OK && strcmp(hex, record.entries[i].hex) == 0) {
             status = unlink(path) == 0 ? DPE_OK : dpe_fail_errno(err, errno, path, "cannot be removed");
-            dpe_log_info("%s: removed: it is not a form of what the table holds now", path);
+            if (status == DPE_OK) {
+                dpe_log_info("%s: removed: it is not a form of what the table holds now", path);
+            }
         } else if (status == DPE_OK && hex[0] != '\0' && strcmp(hex, record.entries[i].hex) != 0) {
             dpe_log_warning("%s: is of an earlier calibration and was changed after it; it is left as it "
                             "is, and is not a form of the table now",
