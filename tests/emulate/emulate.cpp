@@ -27,6 +27,8 @@ enum {
     STACK_BYTES = 256 << 10,
     GUARD_BYTES = 4096,
     CANARY_BYTES = 4096,
+    LAST_FRAMES_BYTES = 8192,
+    COLOURS = 32,
     MAX_SHARED = 227 << 10,
     ADDRESS_BASE = 1024,
 };
@@ -79,6 +81,7 @@ machine scheduler;
 void *scheduler_fake_stack;
 const void *scheduler_stack;
 size_t scheduler_stack_bytes;
+bool from_scheduler; /* the last switch; else from another fiber */
 const struct dpe_kernel_launch *running;
 int (*before)(void); /* the launch before `running`, which has not been made; NULL: it has */
 uint64_t block_serial;
@@ -129,6 +132,18 @@ void switch_contexts(machine *from, machine *to, void **own_fake_stack, const vo
 #endif
 }
 
+/* From the running fiber to one that is ready, without the scheduler in between. */
+void to_next(unsigned i)
+{
+    fiber *f = &fibers[now.current];
+    fiber *next = &fibers[i];
+    now.current = i;
+    threadIdx = next->index;
+    from_scheduler = false;
+    switch_contexts(&f->context, &next->context, &f->fake_stack, next->stack + GUARD_BYTES,
+                    STACK_BYTES);
+}
+
 void to_scheduler(bool for_ever)
 {
     fiber *f = &fibers[now.current];
@@ -141,6 +156,7 @@ void to_fiber(unsigned i)
     fiber *f = &fibers[i];
     now.current = i;
     threadIdx = f->index;
+    from_scheduler = true;
     switch_contexts(&scheduler, &f->context, &scheduler_fake_stack, f->stack + GUARD_BYTES,
                     STACK_BYTES);
 }
@@ -148,7 +164,13 @@ void to_fiber(unsigned i)
 void fiber_main(void)
 {
 #if defined(__SANITIZE_ADDRESS__)
-    __sanitizer_finish_switch_fiber(NULL, &scheduler_stack, &scheduler_stack_bytes);
+    const void *from;
+    size_t from_bytes;
+    __sanitizer_finish_switch_fiber(NULL, &from, &from_bytes);
+    if (from_scheduler) {
+        scheduler_stack = from;
+        scheduler_stack_bytes = from_bytes;
+    }
 #endif
     running->call(running->kernel, running->arguments);
     if (running->early && !fibers[now.current].has_waited) {
@@ -162,7 +184,8 @@ void fiber_main(void)
 
 bool make_stack(fiber *f)
 {
-    if (f->stack == NULL) {
+    bool is_new = f->stack == NULL;
+    if (is_new) {
         void *memory = mmap(NULL, GUARD_BYTES + STACK_BYTES, PROT_READ | PROT_WRITE,
                             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
         if (memory == MAP_FAILED) {
@@ -172,11 +195,15 @@ bool make_stack(fiber *f)
         f->stack = static_cast<char *>(memory);
     }
 #if defined(__SANITIZE_ADDRESS__)
-    /* A fiber that was abandoned left its frames poisoned. */
-    __asan_unpoison_memory_region(f->stack + GUARD_BYTES, STACK_BYTES);
+    /* A fiber that was abandoned left its frames poisoned; one that ended, those that ended it. Unpoisoning whole
+     * stacks would take as long as the kernels. */
+    size_t poisoned = is_new ? 0 : f->now == DONE ? LAST_FRAMES_BYTES : STACK_BYTES;
+    __asan_unpoison_memory_region(f->stack + GUARD_BYTES + STACK_BYTES - poisoned, poisoned);
 #endif
 #if defined(__x86_64__)
-    void **top = reinterpret_cast<void **>(f->stack + GUARD_BYTES + STACK_BYTES);
+    /* Stacks lie whole pages apart: without an offset their frames would share a few sets of the cache. */
+    size_t colour = static_cast<size_t>(f - fibers) % COLOURS * 128;
+    void **top = reinterpret_cast<void **>(f->stack + GUARD_BYTES + STACK_BYTES - colour);
     *--top = NULL;
     *--top = reinterpret_cast<void *>(fiber_main);
     for (int i = 0; i < 6; i++) {
@@ -239,7 +266,11 @@ void pause(const char *what, const char *file, int line)
     f->file = file;
     f->line = line;
     counts.waits++;
-    to_scheduler(false);
+    if (now.n_queue > 0 && !failed) {
+        to_next(take_ready());
+    } else {
+        to_scheduler(false);
+    }
 }
 
 void tell_waiting(void)
@@ -285,9 +316,17 @@ bool ask_conditions(void)
     return now.n_queue > 0;
 }
 
+bool is_whole(const unsigned char *canary)
+{
+    return canary[0] == CANARY && memcmp(canary, canary + 1, CANARY_BYTES - 1) == 0;
+}
+
 void check_canaries(void)
 {
     unsigned char *memory = shared_memory + CANARY_BYTES;
+    if (is_whole(shared_memory) && is_whole(memory + shared_bytes)) {
+        return;
+    }
     for (size_t i = 0; i < CANARY_BYTES; i++) {
         if (shared_memory[i] != CANARY || memory[shared_bytes + i] != CANARY) {
             bool below = shared_memory[i] != CANARY;
@@ -331,9 +370,8 @@ void run_block(void)
             failed = true;
             break;
         }
-        unsigned i = take_ready();
-        to_fiber(i);
-        left_over -= fibers[i].now == DONE;
+        to_fiber(take_ready());
+        left_over -= fibers[now.current].now == DONE; /* the one that came back */
     }
     if (!failed) {
         check_canaries();
@@ -346,26 +384,24 @@ void run_block(void)
     }
 }
 
-/* Every member of a collective has arrived: `run` for all of them. */
-struct members {
-    unsigned first, n;
-    void *in[128], *out[128];
-};
-
-void finish_collective(members *m, uint32_t mask, emulate_together run, void *argument)
+/* Every member of a collective has arrived: `run` for all of them. A function of its own: the sanitizer clears a frame
+ * at every call. */
+__attribute__((noinline))
+void finish_collective(unsigned first, unsigned n, uint32_t mask, emulate_together run, void *argument)
 {
-    for (unsigned i = m->n; i < 32; i++) {
-        m->in[i] = m->out[i] = NULL;
+    void *in[128], *out[128];
+    for (unsigned i = n; i < 32; i++) {
+        in[i] = out[i] = NULL;
     }
-    for (unsigned i = 0; i < m->n; i++) {
-        bool member = m->n == 128 || (mask >> i & 1U) != 0;
-        m->in[i] = member ? fibers[m->first + i].in : NULL;
-        m->out[i] = member ? fibers[m->first + i].out : NULL;
+    for (unsigned i = 0; i < n; i++) {
+        bool member = n == 128 || (mask >> i & 1U) != 0;
+        in[i] = member ? fibers[first + i].in : NULL;
+        out[i] = member ? fibers[first + i].out : NULL;
     }
-    run(m->in, m->out, argument);
-    for (unsigned i = 0; i < m->n; i++) {
-        unsigned t = m->first + i;
-        if (m->n == 128 || (mask >> i & 1U) != 0) {
+    run(in, out, argument);
+    for (unsigned i = 0; i < n; i++) {
+        unsigned t = first + i;
+        if (n == 128 || (mask >> i & 1U) != 0) {
             fibers[t].collective = NULL;
             if (t != now.current) {
                 make_ready(t);
@@ -399,10 +435,7 @@ void collective(unsigned first, unsigned n, uint32_t mask, const char *what, con
             return;
         }
     }
-    members m;
-    m.first = first;
-    m.n = n;
-    finish_collective(&m, mask, run, argument);
+    finish_collective(first, n, mask, run, argument);
 }
 
 } // namespace

@@ -241,6 +241,22 @@ accumulators *find_held(group *g, const float *d)
     return NULL;
 }
 
+/* A row of the product: `n` columns, a multiple of 8, each summed over k in order. The arrays are as large as any
+ * product; under the sanitizers every access would be checked, and none would be vectorised. */
+__attribute__((no_sanitize("address", "undefined"))) void multiply_row(const float *a, const float (*b)[256], int n,
+                                                                      float *sum)
+{
+    for (int first = 0; first < n; first += 8) {
+        float part[8] = {0};
+        for (int k = 0; k < 16; k++) {
+            for (int i = 0; i < 8; i++) {
+                part[i] += a[k] * b[k][first + i];
+            }
+        }
+        memcpy(&sum[first], part, sizeof part);
+    }
+}
+
 void multiply(group *g, product &p)
 {
     const emulate_wgmma &first = p.part[0];
@@ -254,12 +270,8 @@ void multiply(group *g, product &p)
         }
     }
     for (int row = 0; row < 64; row++) {
-        float sum[256] = {0};
-        for (int k = 0; k < 16; k++) {
-            for (int n = 0; n < first.n; n++) {
-                sum[n] += a[row][k] * b[k][n];
-            }
-        }
+        float sum[256];
+        multiply_row(a[row], b, first.n, sum);
         for (int n = 0; n < first.n; n++) {
             int thread = row / 16 * 32 + row % 8 * 4 + n % 8 / 2;
             int i = n / 8 * 4 + row % 16 / 8 * 2 + n % 2;
