@@ -324,6 +324,9 @@ def _read_json(path):
         root = json.load(file, object_pairs_hook=_distinct, parse_constant=_no_constant)
     holder, name = rope_block(root)
     root = root if holder is None else holder[name]
+    if isinstance(root, dict) and "model_type" in root and "schema_name" not in root:
+        raise TableError("is the config.json of a model without a table, which transformers reads without this adapter; "
+                         "dpe-export --format hf writes one with a table")
     text = ((str,), "a string")
     name, version = (_member(root, key, *text) for key in ("schema_name", "schema_version"))
     _check_header(name, version)

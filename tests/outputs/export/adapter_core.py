@@ -406,6 +406,7 @@ def test_hostile_json(folder):
     assert load_table(write(folder, table())).top_k == 5
     for path, value, words in HOSTILE:
         refused(write(folder, changed(path, value)), words)
+    refused(write(folder, {"model_type": "llama", "rope_theta": 10000.0}), "without this adapter")
     good = json.dumps(table())
     for text, words in (("", "cannot be read"), (good[:-9], "cannot be read"), ("[]", "schema_name"),
                         (good.replace("3.5", "NaN"), "NaN"), (good.replace("3.5", "1e999"), ""),
