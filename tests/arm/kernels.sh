@@ -1,13 +1,13 @@
 #!/bin/sh
-# kernels.sh CC QEMU ROOT TEST [INCLUDE…]: the tests of the CPU kernels, compiled for 64-bit ARM by the cross compiler CC
-# and run in QEMU's user emulation, against the reference: right, not fast. TEST is a file of tests/engine/cpu.
-# INCLUDE are folders with headers that this machine's libraries have (none of them is linked).
+# kernels.sh CC QEMU ROOT [INCLUDE…]: the tests of the CPU kernels (of tests/engine/cpu), compiled for 64-bit ARM by the
+# cross compiler CC and run in QEMU's user emulation, against the reference: right, not fast. INCLUDE are
+# folders with headers that this machine's libraries have (none of them is linked).
 set -eu
 cc=$1
 qemu=$2
 root=$3
-test=$4
-shift 4
+shift 3
+tests="test_ops_cpu test_attention_cpu"
 include=
 for folder in "$@"; do
     include="$include -idirafter $folder"
@@ -27,8 +27,7 @@ compile() {
 }
 for file in engine/base/error.c engine/base/memory.c engine/base/nearest.c engine/base/numbers.c engine/base/support.c \
     engine/plan/*.c engine/plan/methods/*.c engine/kv/*.c engine/ops/*.c engine/blocks/*.c engine/cpu/*.c \
-    engine/cpu/attention/*.c engine/cpu/kernels/cpu_choose.c engine/model/config/layer_weights.c engine/model/model.c \
-    "tests/engine/cpu/$test.c"; do
+    engine/cpu/attention/*.c engine/cpu/kernels/cpu_choose.c engine/model/config/layer_weights.c engine/model/model.c; do
     compile "$(basename "$file" .c)" "$file"
 done
 for set in portable neon; do
@@ -36,6 +35,10 @@ for set in portable neon; do
     compile "kernels_$set" "-DDPE_SIMD_$upper" "-DDPE_KERNELS_NAME=dpe_cpu_kernels_$set" \
         "-DDPE_KERNELS_LABEL=\"$set\"" engine/cpu/kernels/cpu_kernels.c
 done
-"$cc" -fopenmp -Wl,--gc-sections -o "$work/test" "$work"/*.o -lm
-# The C library of the cross compiler lies where the compiler has it.
-"$qemu" -L "$(dirname "$(dirname "$("$cc" -print-file-name=libc.so.6)")")" "$work/test"
+for test in $tests; do
+    compile "$test" "tests/engine/cpu/$test.c"
+    mv "$work/$test.o" "$work/test"
+    "$cc" -fopenmp -Wl,--gc-sections -o "$work/$test" "$work/test" "$work"/*.o -lm
+    # The C library of the cross compiler lies where the compiler has it.
+    "$qemu" -L "$(dirname "$(dirname "$("$cc" -print-file-name=libc.so.6)")")" "$work/$test"
+done

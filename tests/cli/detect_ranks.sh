@@ -1,11 +1,10 @@
 #!/bin/sh
-# detect_ranks.sh BIN [KILLS [short]]: the guarantees of several ranks. The table does not depend on how many there
+# detect_ranks.sh BIN [KILLS]: the guarantees of several ranks. The table does not depend on how many there
 # are; ranks are killed, stopped, signalled and given other files, and whatever happens the same
 # command with any number of ranks ends with the table of an undisturbed run.
 set -u
 bin=$1
 wanted=${2:-20}
-short=${3:-}
 . "$(dirname "$0")/ranks.sh"
 make_model model
 sweep="--model $work/model --corpus $work/corpus --length 192 --groups 2 --samples 150
@@ -55,18 +54,14 @@ same "$work/calm.h5" "$out"
 [ -e "$out.journal" ] && fail "a journal is left: $(ls "$out.journal")"
 
 # A signal to one rank is a signal to the job.
-which="0 2"
-[ -n "$short" ] && which=2
 for signal in TERM USR1; do
-    for r in $which; do
+    for r in 0 2; do
         stops $signal $r 3
     done
 done
 
 # A rank that hangs is named with its last activity, rank 0 by the ranks that wait for it.
-which="1 0"
-[ -n "$short" ] && which=1
-for r in $which; do
+for r in 1 0; do
     hangs $r 3
 done
 

@@ -195,13 +195,14 @@ bool make_stack(fiber *f)
         f->stack = static_cast<char *>(memory);
     }
 #if defined(__SANITIZE_ADDRESS__)
-    /* A fiber that was abandoned left its frames poisoned; one that ended, those that ended it. Unpoisoning whole
-     * stacks would take as long as the kernels. */
+    /* A fiber that was abandoned left its frames poisoned; one that ended, those that ended it.
+     * Unpoisoning whole stacks would take as long as the kernels. */
     size_t poisoned = is_new ? 0 : f->now == DONE ? LAST_FRAMES_BYTES : STACK_BYTES;
     __asan_unpoison_memory_region(f->stack + GUARD_BYTES + STACK_BYTES - poisoned, poisoned);
 #endif
 #if defined(__x86_64__)
-    /* Stacks lie whole pages apart: without an offset their frames would share a few sets of the cache. */
+    /* Stacks lie whole pages apart: without an offset their frames would share a few sets of the
+     * cache. */
     size_t colour = static_cast<size_t>(f - fibers) % COLOURS * 128;
     void **top = reinterpret_cast<void **>(f->stack + GUARD_BYTES + STACK_BYTES - colour);
     *--top = NULL;
@@ -239,7 +240,8 @@ void make_ready(unsigned i)
     now.queue[(now.head + now.n_queue++) % MAX_THREADS] = i;
 }
 
-/* With the newest first, a warp whose lanes have met goes on as far as it can before another one does. */
+/* With the newest first, a warp whose lanes have met goes on as far as it can before another one
+ * does. */
 unsigned take_ready(void)
 {
     unsigned first = now.head;
@@ -384,10 +386,10 @@ void run_block(void)
     }
 }
 
-/* Every member of a collective has arrived: `run` for all of them. A function of its own: the sanitizer clears a frame
- * at every call. */
-__attribute__((noinline))
-void finish_collective(unsigned first, unsigned n, uint32_t mask, emulate_together run, void *argument)
+/* Every member of a collective has arrived: `run` for all of them. A function of its own: the
+ * sanitizer clears a frame at every call. */
+__attribute__((noinline)) void finish_collective(unsigned first, unsigned n, uint32_t mask,
+                                                 emulate_together run, void *argument)
 {
     void *in[128], *out[128];
     for (unsigned i = n; i < 32; i++) {

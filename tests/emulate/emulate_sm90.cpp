@@ -241,10 +241,11 @@ accumulators *find_held(group *g, const float *d)
     return NULL;
 }
 
-/* A row of the product: `n` columns, a multiple of 8, each summed over k in order. The arrays are as large as any
- * product; under the sanitizers every access would be checked, and none would be vectorised. */
-__attribute__((no_sanitize("address", "undefined"))) void multiply_row(const float *a, const float (*b)[256], int n,
-                                                                      float *sum)
+/* A row of the product: `n` columns, a multiple of 8, each summed over k in order. The arrays are
+ * as large as any product; under the sanitizers every access would be checked, and none would be
+ * vectorised. */
+__attribute__((no_sanitize("address", "undefined"))) void
+multiply_row(const float *a, const float (*b)[256], int n, float *sum)
 {
     for (int first = 0; first < n; first += 8) {
         float part[8] = {0};

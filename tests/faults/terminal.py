@@ -46,8 +46,10 @@ def on_terminal(arguments, columns=80, both=True, after=None, **environment):
     fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
     env = {key: value for key, value in os.environ.items() if key not in ("NO_COLOR", "COLUMNS")}
     env.update({"TERM": "xterm-256color", "LC_ALL": "C.UTF-8"}, **environment)
+    # A shell gives what it runs in the background SIGINT ignored, which is inherited.
     child = subprocess.Popen(arguments, stdin=slave, stdout=slave if both else subprocess.DEVNULL,
-                             stderr=slave, env=env, start_new_session=True)
+                             stderr=slave, env=env, start_new_session=True,
+                             preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
     os.close(slave)
     shown = b""
     while True:

@@ -87,6 +87,16 @@ static inline int cuda_begin(void)
     return 0;
 }
 
+/** Run these tests; with DPE_TEST_CUDA_FIRST=N in the environment, the first N of them. The exit
+ * status of main. */
+#define cuda_run(tests) cuda_run_first(#tests, tests, sizeof(tests) / sizeof((tests)[0]))
+static inline int cuda_run_first(const char *name, const struct CMUnitTest *tests, size_t n)
+{
+    const char *first = getenv("DPE_TEST_CUDA_FIRST");
+    size_t most = first != NULL ? strtoul(first, NULL, 10) : n;
+    return _cmocka_run_group_tests(name, tests, most < n ? most : n, NULL, NULL);
+}
+
 static inline struct dpe_session *open_on(const struct tiny *tiny, const char *name,
                                           const struct dpe_plan *plan, int64_t chunk)
 {
@@ -207,8 +217,8 @@ enum {
     WIDE_LOGITS = (4 + WIDE_BRANCHES) * VOCAB
 };
 
-/** [WIDE_LOGITS]: logits after a prefill in two pieces, after decoding, and of the steps of branches;
- *  kernel NULL: of the reference. */
+/** [WIDE_LOGITS]: logits after a prefill in two pieces, after decoding, and of the steps of
+ * branches; kernel NULL: of the reference. */
 static inline void run_wide(const struct wide *wide, const struct dpe_plan *plan,
                             const char *kernel, float *logits)
 {
@@ -224,7 +234,8 @@ static inline void run_wide(const struct wide *wide, const struct dpe_plan *plan
     TINY_OK(dpe_session_create(wide->model, plan, &options, &session, &err), err);
     TINY_OK(dpe_session_feed(session, wide->tokens, WIDE_LONG - 3, logits, &err), err);
     TINY_OK(dpe_session_feed(session, wide->tokens + WIDE_LONG - 3, 2, logits + VOCAB, &err), err);
-    TINY_OK(dpe_session_feed(session, wide->tokens + WIDE_LONG - 1, 1, logits + 2 * VOCAB, &err), err);
+    TINY_OK(dpe_session_feed(session, wide->tokens + WIDE_LONG - 1, 1, logits + 2 * VOCAB, &err),
+            err);
     TINY_OK(dpe_session_branch(session, WIDE_BRANCHES, WIDE_OWN, &err), err);
     /* One branch is ahead of the others. */
     TINY_OK(dpe_session_branch_feed(session, 2, wide->tokens + 3, 2, NULL, &err), err);
@@ -235,9 +246,9 @@ static inline void run_wide(const struct wide *wide, const struct dpe_plan *plan
                 err);
     }
     /* And a branch's own prefill, after keys of others. */
-    TINY_OK(
-        dpe_session_branch_feed(session, 4, wide->tokens, 3, logits + (3 + WIDE_BRANCHES) * VOCAB, &err),
-        err);
+    TINY_OK(dpe_session_branch_feed(session, 4, wide->tokens, 3,
+                                    logits + (3 + WIDE_BRANCHES) * VOCAB, &err),
+            err);
     dpe_session_destroy(session);
     cuda_use_kernel(NULL);
 }

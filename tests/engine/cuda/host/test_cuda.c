@@ -401,9 +401,9 @@ int main(void)
         return status;
     }
     const struct CMUnitTest small[] = {
-        cmocka_unit_test(fast_kernels),
-        cmocka_unit_test(taps_and_likelihoods),
         cmocka_unit_test(non_finite),
+        cmocka_unit_test(taps_and_likelihoods),
+        cmocka_unit_test(fast_kernels),
     };
     const struct CMUnitTest on_device[] = {
         cmocka_unit_test(refusals),
@@ -416,11 +416,6 @@ int main(void)
         cmocka_unit_test(norms_on_the_device),
         cmocka_unit_test(fast_kernels),
     };
-    if (cuda_is_real() && getenv("DPE_TEST_CUDA_SMALL") != NULL) {
-        return cmocka_run_group_tests(small, NULL, NULL);
-    }
-    /* Under sanitizers the last takes ten minutes; test_attention_mma and others run its kernels there. */
-    size_t left_out = getenv("DPE_TEST_CUDA_FEW") != NULL ? 1 : 0;
-    return _cmocka_run_group_tests("on_device", on_device,
-                                   sizeof on_device / sizeof on_device[0] - left_out, NULL, NULL);
+    return cuda_is_real() && getenv("DPE_TEST_CUDA_SMALL") != NULL ? cuda_run(small)
+                                                                   : cuda_run(on_device);
 }

@@ -272,5 +272,5 @@ int main(void)
     };
     unsetenv("DPE_TEST_CUDA_MODULE");
     int status = cuda_begin();
-    return status != 0 ? status : cmocka_run_group_tests(tests, NULL, NULL);
+    return status != 0 ? status : cuda_run(tests);
 }

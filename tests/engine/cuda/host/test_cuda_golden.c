@@ -271,5 +271,5 @@ int main(int argc, char **argv)
         cmocka_unit_test(under_plans),
         cmocka_unit_test(fast_kernels),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cuda_run(tests);
 }

@@ -186,5 +186,5 @@ int main(void)
         cmocka_unit_test(branches),
         cmocka_unit_test(under_trial),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cuda_run(tests);
 }

@@ -257,5 +257,5 @@ int main(void)
     unsetenv("DPE_CUDA_EARLIER");
     unsetenv("DPE_CUDA_TRIAL");
     int status = cuda_begin();
-    return status != 0 ? status : cmocka_run_group_tests(tests, NULL, NULL);
+    return status != 0 ? status : cuda_run(tests);
 }
