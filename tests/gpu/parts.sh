@@ -126,7 +126,7 @@ bench() {
 if [ -n "$quick" ]; then
     shape=$here/tests/golden/llama_bf16
     short="--length 20 --new 1 --repeats 1" long="--length 24 --new 1 --repeats 1" lengths="64"
-    tests="$tests DPE_TEST_CUDA_SMALL=1 DPE_TEST_CUDA_FIRST=1" sanitizer_seconds=8 tokens=40 slack=20 instruct_device=cpu
+    tests="$tests DPE_TEST_CUDA_SMALL=1 DPE_TEST_CUDA_FIRST=1" sanitizer_seconds=1 tokens=40 slack=20 instruct_device=cpu
     sweep="--length 96 --trained-length 64 --lengths 8,32 --window 8 --groups 2 --samples 1 --task ppl --select paper --temperature off"
 else
     shape=llama3-8b
