@@ -94,7 +94,8 @@ static inline int cuda_run_first(const char *name, const struct CMUnitTest *test
 {
     const char *first = getenv("DPE_TEST_CUDA_FIRST");
     size_t most = first != NULL ? strtoul(first, NULL, 10) : n;
-    return _cmocka_run_group_tests(name, tests, most < n ? most : n, NULL, NULL);
+    /* None would pass without a test. */
+    return _cmocka_run_group_tests(name, tests, most > 0 && most < n ? most : n, NULL, NULL);
 }
 
 static inline struct dpe_session *open_on(const struct tiny *tiny, const char *name,
