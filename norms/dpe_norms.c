@@ -262,16 +262,17 @@ static dpe_status measure_rows(struct profile *profile, struct dpe_error *err)
 }
 
 /* Entropy and shares, averaged over the heads of a layer. */
-static void print_layer(const struct result *result, int64_t layer, int64_t n_heads)
+static void print_layer(const struct dpe_norms_result *result, int64_t layer, int64_t n_heads)
 {
+    int64_t pairs = result->n[DPE_NORMS_PAIR];
     double entropy = 0.0;
     double shares[3] = {0.0, 0.0, 0.0};
     for (int64_t head = 0; head < n_heads; head++) {
-        int64_t at = (layer * n_heads + head) * result->n_pairs;
-        entropy += dpe_norms_entropy(result->mean + at, result->n_pairs) / (double)n_heads;
+        int64_t at = (layer * n_heads + head) * pairs;
+        entropy += dpe_norms_entropy(result->mean + at, pairs) / (double)n_heads;
         for (int i = 0; i < 3; i++) {
-            shares[i] += dpe_norms_share(result->mean + at, result->ranking + at, result->n_pairs,
-                                         result->n_pairs * (i + 1) / 4) /
+            shares[i] += dpe_norms_share(result->mean + at, result->ranking + at, pairs,
+                                         pairs * (i + 1) / 4) /
                          (double)n_heads;
         }
     }
@@ -280,17 +281,18 @@ static void print_layer(const struct result *result, int64_t layer, int64_t n_he
 }
 
 /* The heads whose best quarter of pairs holds most. */
-static void print_dominated(const struct result *result, int64_t n_heads)
+static void print_dominated(const struct dpe_norms_result *result, int64_t n_heads)
 {
+    int64_t n_rows = result->n[DPE_NORMS_LAYER] * n_heads;
+    int64_t pairs = result->n[DPE_NORMS_PAIR];
     double last = 2.0;
     printf("heads with the most concentrated contributions (share of their top 25 %% of pairs):");
     for (int shown = 0; shown < 5; shown++) {
         int64_t best = -1;
         double best_share = -1.0;
-        for (int64_t row = 0; row < result->n_rows; row++) {
-            double share = dpe_norms_share(result->mean + row * result->n_pairs,
-                                           result->ranking + row * result->n_pairs, result->n_pairs,
-                                           result->n_pairs / 4);
+        for (int64_t row = 0; row < n_rows; row++) {
+            double share = dpe_norms_share(result->mean + row * pairs,
+                                           result->ranking + row * pairs, pairs, pairs / 4);
             if (share < last && share > best_share) {
                 best = row;
                 best_share = share;
@@ -309,24 +311,25 @@ static void print_dominated(const struct result *result, int64_t n_heads)
 static dpe_status print_summary(const struct profile *profile, struct dpe_error *err)
 {
     const struct dpe_config *config = dpe_model_config(profile->job.model);
-    struct result result = {0};
+    struct dpe_norms_result result = {0};
     dpe_status status = dpe_norms_summarize(profile, &result, err);
     if (status == DPE_OK && profile->args->job.result != DPE_RESULT_TEXT) {
         status = dpe_norms_print_result(profile, &result, err);
     } else if (status == DPE_OK) {
         printf("2-norm contribution of the %lld pairs of each head (%s), %lld excerpts of %d "
                "lengths\n",
-               (long long)result.n_pairs, dpe_contribution_name(profile->args->contribution),
+               (long long)result.n[DPE_NORMS_PAIR],
+               dpe_contribution_name(profile->args->contribution),
                (long long)profile->args->job.samples, profile->n_lengths);
         printf("layer   entropy  top 25 %%    top 50 %%    top 75 %% of the pairs hold\n");
         for (int64_t layer = 0; layer < config->n_layers; layer++) {
             print_layer(&result, layer, config->n_heads);
         }
         printf("entropy in bits; %.3f if all pairs contribute equally\n",
-               log2((double)result.n_pairs));
+               log2((double)result.n[DPE_NORMS_PAIR]));
         print_dominated(&result, config->n_heads);
     }
-    dpe_norms_result_free(&result);
+    dpe_datasets_free(&dpe_norms_kind, &result);
     return status;
 }
 

@@ -1,6 +1,7 @@
 /* The table of a profile, from its rows. */
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "norms/norms_tool.h"
 #include "outputs/h5/h5.h"
@@ -29,129 +30,38 @@ static const double **collect(const struct profile *profile)
     return tables;
 }
 
-void dpe_norms_result_free(struct result *result)
-{
-    free(result->mean);
-    free(result->sem);
-    free(result->ranking);
-    free(result->scores);
-}
-
-dpe_status dpe_norms_summarize(const struct profile *profile, struct result *result,
+dpe_status dpe_norms_summarize(const struct profile *profile, struct dpe_norms_result *result,
                                struct dpe_error *err)
 {
     const struct dpe_config *config = dpe_model_config(profile->job.model);
-    size_t cells = (size_t)(profile->n_lengths * profile->args->job.samples);
-    result->n_rows = config->n_layers * config->n_heads;
-    result->n_pairs = config->head_dim / 2;
-    result->size = result->n_rows * result->n_pairs;
-    size_t size = (size_t)result->size;
+    int64_t pairs = config->head_dim / 2;
+    int64_t samples = profile->args->job.samples;
+    int64_t rows = config->n_layers * config->n_heads;
+    size_t cells = (size_t)(profile->n_lengths * samples);
+    size_t size = (size_t)(rows * pairs);
     const double **tables = collect(profile);
-    result->mean = dpe_alloc(size, sizeof *result->mean);
-    result->sem = dpe_alloc(size, sizeof *result->sem);
-    result->ranking = dpe_alloc(size, sizeof *result->ranking);
-    result->scores = dpe_alloc(cells, size * sizeof *result->scores);
-    if (tables == NULL || result->mean == NULL || result->sem == NULL || result->ranking == NULL ||
-        result->scores == NULL) {
+    *result = (struct dpe_norms_result){
+        .n = {profile->n_lengths, samples, config->n_layers, config->n_heads, pairs, pairs},
+        .length = dpe_alloc((size_t)profile->n_lengths, sizeof *result->length),
+        .mean = dpe_alloc(size, sizeof *result->mean),
+        .sem = dpe_alloc(size, sizeof *result->sem),
+        .ranking = dpe_alloc(size, sizeof *result->ranking),
+        .contribution = dpe_alloc(cells, size * sizeof *result->contribution)};
+    if (tables == NULL || result->length == NULL || result->mean == NULL || result->sem == NULL ||
+        result->ranking == NULL || result->contribution == NULL) {
         free(tables);
         return dpe_fail(err, DPE_NO_MEMORY, "out of memory for the profile's table");
     }
-    dpe_norms_mean(tables, cells, result->size, result->mean, result->sem);
-    dpe_norms_rank(result->mean, result->n_rows, result->n_pairs, result->ranking);
+    memcpy(result->length, profile->lengths, (size_t)profile->n_lengths * sizeof *result->length);
+    dpe_norms_mean(tables, cells, (int64_t)size, result->mean, result->sem);
+    dpe_norms_rank(result->mean, rows, pairs, result->ranking);
     for (size_t c = 0; c < cells; c++) {
         for (size_t i = 0; i < size; i++) {
-            result->scores[c * size + i] = tables[c] != NULL ? (float)tables[c][i] : NAN;
+            result->contribution[c * size + i] = tables[c] != NULL ? (float)tables[c][i] : NAN;
         }
     }
     free(tables);
     return DPE_OK;
-}
-
-static dpe_status put_scales(const struct profile *profile, const struct result *result,
-                             struct dpe_h5 *table, struct dpe_error *err)
-{
-    const struct dpe_config *config = dpe_model_config(profile->job.model);
-    const struct {
-        const char *path, *long_name, *units;
-        int64_t n;
-    } axes[] = {
-        {"/norms/length", "tokens of an excerpt", "tokens", profile->n_lengths},
-        {"/norms/sample", "index of an excerpt", "1", profile->args->job.samples},
-        {"/norms/layer", "layer", "1", config->n_layers},
-        {"/norms/head", "query head", "1", config->n_heads},
-        {"/norms/pair", "pair of head dimensions", "1", result->n_pairs},
-        {"/norms/k", "place in the ranking", "1", result->n_pairs},
-    };
-    dpe_status status = DPE_OK;
-    for (size_t a = 0; a < sizeof axes / sizeof axes[0] && status == DPE_OK; a++) {
-        int64_t *values = dpe_alloc((size_t)axes[a].n, sizeof *values);
-        if (values == NULL) {
-            return dpe_fail(err, DPE_NO_MEMORY, "out of memory for an axis");
-        }
-        for (int64_t i = 0; i < axes[a].n; i++) {
-            values[i] = a == 0 ? profile->lengths[i] : i;
-        }
-        const struct dpe_column scale = {.path = axes[a].path,
-                                         .type = DPE_COL_I64,
-                                         .rank = 1,
-                                         .dims = {axes[a].n},
-                                         .data = values,
-                                         .long_name = axes[a].long_name,
-                                         .units = axes[a].units,
-                                         .is_scale = true};
-        status = dpe_h5_put(table, &scale, err);
-        free(values);
-    }
-    return status;
-}
-
-static dpe_status put_arrays(const struct profile *profile, const struct result *result,
-                             struct dpe_h5 *table, struct dpe_error *err)
-{
-    const struct dpe_config *config = dpe_model_config(profile->job.model);
-    int64_t layers = config->n_layers;
-    int64_t heads = config->n_heads;
-    int64_t pairs = result->n_pairs;
-    const struct dpe_column columns[] = {
-        {.path = "/norms/contribution",
-         .type = DPE_COL_F32,
-         .rank = 5,
-         .dims = {profile->n_lengths, profile->args->job.samples, layers, heads, pairs},
-         .scales = {"/norms/length", "/norms/sample", "/norms/layer", "/norms/head", "/norms/pair"},
-         .data = result->scores,
-         .long_name = "2-norm contribution of a pair to the logits of its head",
-         .units = "1"},
-        {.path = "/norms/mean",
-         .type = DPE_COL_F64,
-         .rank = 3,
-         .dims = {layers, heads, pairs},
-         .scales = {"/norms/layer", "/norms/head", "/norms/pair"},
-         .data = result->mean,
-         .long_name = "mean contribution over the lengths and samples that are there",
-         .units = "1"},
-        {.path = "/norms/sem",
-         .type = DPE_COL_F64,
-         .rank = 3,
-         .dims = {layers, heads, pairs},
-         .scales = {"/norms/layer", "/norms/head", "/norms/pair"},
-         .data = result->sem,
-         .long_name = "standard error of the mean contribution",
-         .units = "1"},
-        {.path = "/norms/top_k_index",
-         .type = DPE_COL_U16,
-         .rank = 3,
-         .dims = {layers, heads, pairs},
-         .scales = {"/norms/layer", "/norms/head", "/norms/k"},
-         .data = result->ranking,
-         .long_name = "pairs by descending mean contribution, ties to the lower pair: the first k "
-                      "are the top-k, the last k the last-k",
-         .units = "1"},
-    };
-    dpe_status status = DPE_OK;
-    for (size_t i = 0; i < sizeof columns / sizeof columns[0] && status == DPE_OK; i++) {
-        status = dpe_h5_put(table, &columns[i], err);
-    }
-    return status;
 }
 
 static dpe_status put_texts(const struct profile *profile, struct dpe_h5 *table,
@@ -191,14 +101,11 @@ static dpe_status put_texts(const struct profile *profile, struct dpe_h5 *table,
 dpe_status dpe_norms_fill(void *user, struct dpe_h5 *table, struct dpe_error *err)
 {
     const struct profile *profile = user;
-    struct result result = {0};
+    struct dpe_norms_result result = {0};
     dpe_status status = dpe_norms_summarize(profile, &result, err);
-    if (status != DPE_OK || (status = put_scales(profile, &result, table, err)) != DPE_OK ||
-        (status = put_arrays(profile, &result, table, err)) != DPE_OK) {
-        goto done;
+    if (status == DPE_OK) {
+        status = dpe_datasets_put(&dpe_norms_kind, &result, "/norms", table, err);
     }
-    status = put_texts(profile, table, err);
-done:
-    dpe_norms_result_free(&result);
-    return status;
+    dpe_datasets_free(&dpe_norms_kind, &result);
+    return status == DPE_OK ? put_texts(profile, table, err) : status;
 }

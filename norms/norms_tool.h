@@ -6,6 +6,7 @@
 #define DPE_NORMS_TOOL_H
 
 #include "norms/norms.h"
+#include "outputs/datasets/kinds.h"
 #include "outputs/job/job.h"
 
 enum { MAX_LENGTHS = 32 };
@@ -36,21 +37,12 @@ void dpe_norms_task_name(int64_t length, char name[32]);
 /** Print what the profile would cost. */
 dpe_status dpe_norms_dry_run(const struct profile *profile, struct dpe_error *err);
 
-/* Means, spread, ranking and the whole score tensor. */
-struct result {
-    int64_t n_rows, n_pairs, size; /* rows: layers × heads */
-    double *mean, *sem;
-    uint16_t *ranking;
-    float *scores; /* [lengths][samples][size], NaN = missing */
-};
-
-/** Results of the rows so far; free with dpe_norms_result_free, also after a failure. */
-dpe_status dpe_norms_summarize(const struct profile *profile, struct result *result,
+/** Results of the rows so far; free with dpe_datasets_free, also after a failure. */
+dpe_status dpe_norms_summarize(const struct profile *profile, struct dpe_norms_result *result,
                                struct dpe_error *err);
-void dpe_norms_result_free(struct result *result);
 /** Print it for scripts. */
-dpe_status dpe_norms_print_result(const struct profile *profile, const struct result *result,
-                                  struct dpe_error *err);
+dpe_status dpe_norms_print_result(const struct profile *profile,
+                                  const struct dpe_norms_result *result, struct dpe_error *err);
 /** Fills the table of a run (dpe_run_fill); `profile` is a struct profile. */
 dpe_status dpe_norms_fill(void *profile, struct dpe_h5 *table, struct dpe_error *err);
 

@@ -8,12 +8,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-struct dpe_interval {
-    double mean;      /**< NaN when there is no valid value */
-    double low, high; /**< NaN when they cannot be had: fewer than two contexts (books), no rounds,
-                           a level outside (0, 1), no memory */
-    int64_t n;        /**< valid (non-NaN) values */
-};
+#include "outputs/rows/interval.h"
+
 /** How means are resampled. Samples that share a context, or its first half, are not independent:
  *  they are drawn, and change their sign, as one. "Contexts" below are such samples in a row. */
 struct dpe_resampling {

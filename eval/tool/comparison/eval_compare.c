@@ -6,6 +6,7 @@
 
 #include "eval/chat/chat.h"
 #include "eval/tool/comparison/comparison.h"
+#include "outputs/datasets/kinds.h"
 #include "outputs/h5/h5.h"
 
 /* The default length of an ablation is that of its detection. */
@@ -208,29 +209,9 @@ static dpe_status put_ablation(const struct comparison *comparison, struct dpe_h
         value[m] = comparison->methods[m].step->value;
         k[m] = comparison->methods[m].step->k;
     }
-    const struct dpe_column columns[] = {
-        {.path = "/ablate/axis",
-         .type = DPE_COL_STRING,
-         .data = axis,
-         .long_name = "what the step varies"},
-        {.path = "/ablate/value",
-         .type = DPE_COL_F64,
-         .data = value,
-         .long_name = "rank, pairs, or tokens of a window or scaled length"},
-        {.path = "/ablate/k",
-         .type = DPE_COL_I64,
-         .data = k,
-         .long_name = "pairs of each head that move, -1 = those of the detection"},
-    };
-    dpe_status status = DPE_OK;
-    for (size_t i = 0; i < sizeof columns / sizeof columns[0] && status == DPE_OK; i++) {
-        struct dpe_column column = columns[i];
-        column.rank = 1;
-        column.dims[0] = comparison->n_methods;
-        column.scales[0] = "/method";
-        column.units = "1";
-        status = dpe_h5_put(table, &column, err);
-    }
+    const struct dpe_ablate_result out = {
+        .n = {comparison->n_methods}, .axis = axis, .value = value, .k = k};
+    dpe_status status = dpe_datasets_put(&dpe_ablate_kind, &out, "/ablate", table, err);
     if (status == DPE_OK) {
         status = dpe_h5_attr_text(table, "/ablate", "what", comparison->args->what, err);
     }

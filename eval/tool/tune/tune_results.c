@@ -6,216 +6,65 @@
 #include <string.h>
 
 #include "eval/tool/tune/tune.h"
+#include "outputs/datasets/kinds.h"
 #include "outputs/h5/h5.h"
 
 /* ------------------------------------------------------------------------------------------ table
  */
 
-/* One column of the groups or the arms, gathered from structs. */
-struct gathered {
-    const char *name, *long_name, *units;
-    enum dpe_column_type type;
-    size_t offset;     /* in struct tune_group or struct tune_arm */
-    const char *scale; /* path of the column that names its rows; NULL: it is that one */
-};
-static const char group_scale[] = "/tune/method";
-static const char arm_scale[] = "/tune/setting/spec";
-
-/* The scale of a column of this path, NULL for a scale. */
-static const char *scale_of(const char *path)
-{
-    const char *scale = strncmp(path, "/tune/setting/", 14) == 0 ? arm_scale : group_scale;
-    return strcmp(path, scale) == 0 ? NULL : scale;
-}
-
-static dpe_status put_column(const char *path, const struct gathered *what, const void *data,
-                             int64_t n, struct dpe_h5 *table, struct dpe_error *err)
-{
-    const struct dpe_column column = {.path = path,
-                                      .type = what->type,
-                                      .rank = 1,
-                                      .dims = {n},
-                                      .data = data,
-                                      .long_name = what->long_name,
-                                      .units = what->units,
-                                      .scales = {what->scale},
-                                      .is_scale = what->scale == NULL};
-    return dpe_h5_put(table, &column, err);
-}
-
-/* Columns of doubles; `at` names the struct of row i. */
-static dpe_status put_numbers(const char *folder, const struct gathered *columns, size_t n_columns,
-                              const void *(*at)(const struct tuning *, int64_t),
-                              const struct tuning *tuning, int64_t n, struct dpe_h5 *table,
-                              struct dpe_error *err)
-{
-    double *values = dpe_alloc((size_t)n, sizeof *values);
-    dpe_status status =
-        values == NULL ? dpe_fail(err, DPE_NO_MEMORY, "out of memory for results") : DPE_OK;
-    for (size_t c = 0; c < n_columns && status == DPE_OK; c++) {
-        char path[96];
-        snprintf(path, sizeof path, "%s/%s", folder, columns[c].name);
-        for (int64_t i = 0; i < n; i++) {
-            memcpy(&values[i], (const char *)at(tuning, i) + columns[c].offset, sizeof *values);
-        }
-        status = put_column(path, &columns[c], values, n, table, err);
-    }
-    free(values);
-    return status;
-}
-
-static const void *group_at(const struct tuning *tuning, int64_t i)
-{
-    return &tuning->groups[i];
-}
-
-/* Arm i of all groups in their order. */
-static const struct tune_arm *arm_of(const struct tuning *tuning, int64_t i, int *group)
-{
-    *group = 0;
-    while (i >= tuning->groups[*group].n_arms) {
-        i -= tuning->groups[(*group)++].n_arms;
-    }
-    return &tuning->groups[*group].arms[i];
-}
-
-static const void *arm_at(const struct tuning *tuning, int64_t i)
-{
-    int group = 0;
-    return arm_of(tuning, i, &group);
-}
-
-static dpe_status put_text(const char *path, const char *long_name, const char *const *texts,
-                           int64_t n, struct dpe_h5 *table, struct dpe_error *err)
-{
-    const struct gathered what = {
-        .long_name = long_name, .units = "1", .type = DPE_COL_STRING, .scale = scale_of(path)};
-    return put_column(path, &what, texts, n, table, err);
-}
-
-static dpe_status put_count(const char *path, const char *long_name, const char *units,
-                            const int64_t *values, int64_t n, struct dpe_h5 *table,
-                            struct dpe_error *err)
-{
-    const struct gathered what = {
-        .long_name = long_name, .units = units, .type = DPE_COL_I64, .scale = scale_of(path)};
-    return put_column(path, &what, values, n, table, err);
-}
-
 static dpe_status put_groups(const struct tuning *tuning, struct dpe_h5 *table,
                              struct dpe_error *err)
 {
-#define GROUP(name, field, text)                                                                   \
-    {                                                                                              \
-        name, text, "1", DPE_COL_F64, offsetof(struct tune_group, field), group_scale              \
+    struct dpe_tune_result result = {.n = {tuning->n_groups},
+                                     .tuned =
+                                         dpe_alloc((size_t)tuning->n_groups, sizeof *result.tuned)};
+    if (result.tuned == NULL) {
+        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for results");
     }
-    static const struct gathered columns[] = {
-        GROUP("default_mean", plain.mean, "recall of the method at its defaults, fresh samples"),
-        GROUP("default_ci_low", plain.low, "ends of its 95 % interval"),
-        GROUP("default_ci_high", plain.high, "ends of its 95 % interval"),
-        GROUP("mean", tuned.mean, "recall of the chosen setting, fresh samples"),
-        GROUP("ci_low", tuned.low, "ends of its 95 % interval"),
-        GROUP("ci_high", tuned.high, "ends of its 95 % interval"),
-        GROUP("gain", gain.mean, "chosen setting less the defaults, paired"),
-        GROUP("gain_ci_low", gain.low, "ends of its 95 % interval"),
-        GROUP("gain_ci_high", gain.high, "ends of its 95 % interval"),
-        GROUP("gain_p", gain_p, "sign-flip test of that difference"),
-        GROUP("ahead", ahead.mean, "chosen setting less that of the first method, paired"),
-        GROUP("ahead_ci_low", ahead.low, "ends of its 95 % interval"),
-        GROUP("ahead_ci_high", ahead.high, "ends of its 95 % interval"),
-        GROUP("ahead_p", ahead_p, "sign-flip test of that difference"),
-    };
-#undef GROUP
-    int64_t n = tuning->n_groups;
-    const char **texts = dpe_alloc((size_t)n, 2 * sizeof *texts);
-    int64_t *counts = dpe_alloc((size_t)n, 3 * sizeof *counts);
-    dpe_status status = texts == NULL || counts == NULL
-                            ? dpe_fail(err, DPE_NO_MEMORY, "out of memory for results")
-                            : DPE_OK;
-    for (int64_t g = 0; g < n && status == DPE_OK; g++) {
+    for (int g = 0; g < tuning->n_groups; g++) {
         const struct tune_group *group = &tuning->groups[g];
-        texts[g] = group->method;
-        texts[n + g] = group->arms[group->chosen].spec;
-        counts[g] = tuning->comparison.lengths[group->length];
-        counts[n + g] = group->rows;
-        counts[2 * n + g] = group->samples;
+        result.tuned[g] = (struct dpe_tuned){.method = group->method,
+                                             .chosen = group->arms[group->chosen].spec,
+                                             .length = tuning->comparison.lengths[group->length],
+                                             .rows = group->rows,
+                                             .samples = group->samples,
+                                             .plain = group->plain,
+                                             .tuned = group->tuned,
+                                             .gain = group->gain,
+                                             .ahead = group->ahead,
+                                             .gain_p = group->gain_p,
+                                             .ahead_p = group->ahead_p};
     }
-    if (status == DPE_OK) {
-        status = put_text("/tune/method", "method, as it was given", texts, n, table, err);
-    }
-    if (status == DPE_OK) {
-        status =
-            put_text("/tune/chosen", "the setting that the race chose", texts + n, n, table, err);
-    }
-    if (status == DPE_OK) {
-        status = put_count("/tune/length", "prompt and answer together", "tokens", counts, n, table,
-                           err);
-    }
-    if (status == DPE_OK) {
-        status = put_count("/tune/rows", "rows of the race", "1", counts + n, n, table, err);
-    }
-    if (status == DPE_OK) {
-        status = put_count("/tune/samples", "samples that every setting in the race at its end has",
-                           "1", counts + 2 * n, n, table, err);
-    }
-    if (status == DPE_OK) {
-        status = put_numbers("/tune", columns, sizeof columns / sizeof columns[0], group_at, tuning,
-                             n, table, err);
-    }
-    free(texts);
-    free(counts);
+    dpe_status status = dpe_datasets_put(&dpe_tune_kind, &result, "/tune", table, err);
+    free(result.tuned);
     return status;
 }
 
 static dpe_status put_arms(const struct tuning *tuning, struct dpe_h5 *table, struct dpe_error *err)
 {
-    static const struct gathered columns[] = {
-        {"mean", "recall in the race", "1", DPE_COL_F64, offsetof(struct tune_arm, mean),
-         arm_scale},
-    };
-    int64_t n = 0;
+    struct dpe_race_result result = {0};
     for (int g = 0; g < tuning->n_groups; g++) {
-        n += tuning->groups[g].n_arms;
+        result.n[0] += tuning->groups[g].n_arms;
     }
-    const char **texts = dpe_alloc((size_t)n, 2 * sizeof *texts);
-    int64_t *counts = dpe_alloc((size_t)n, 3 * sizeof *counts);
-    dpe_status status = texts == NULL || counts == NULL
-                            ? dpe_fail(err, DPE_NO_MEMORY, "out of memory for results")
-                            : DPE_OK;
-    for (int64_t i = 0; i < n && status == DPE_OK; i++) {
-        int group = 0;
-        const struct tune_arm *arm = arm_of(tuning, i, &group);
-        texts[i] = arm->spec;
-        texts[n + i] = arm->key;
-        counts[i] = group;
-        counts[n + i] = arm->samples;
-        counts[2 * n + i] = arm->dropped;
+    result.raced = dpe_alloc((size_t)result.n[0], sizeof *result.raced);
+    if (result.raced == NULL) {
+        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for results");
     }
-    if (status == DPE_OK) {
-        status = put_text("/tune/setting/spec", "a setting that raced", texts, n, table, err);
+    struct dpe_raced *at = result.raced;
+    for (int g = 0; g < tuning->n_groups; g++) {
+        const struct tune_group *group = &tuning->groups[g];
+        for (int a = 0; a < group->n_arms; a++) {
+            const struct tune_arm *arm = &group->arms[a];
+            *at++ = (struct dpe_raced){.spec = arm->spec,
+                                       .plan = arm->key,
+                                       .of = g,
+                                       .samples = arm->samples,
+                                       .dropped = arm->dropped,
+                                       .mean = arm->mean};
+        }
     }
-    if (status == DPE_OK) {
-        status = put_text("/tune/setting/plan", "key in /plans/plan", texts + n, n, table, err);
-    }
-    if (status == DPE_OK) {
-        status =
-            put_count("/tune/setting/of", "index into /tune/method", "1", counts, n, table, err);
-    }
-    if (status == DPE_OK) {
-        status = put_count("/tune/setting/samples", "samples that it ran", "1", counts + n, n,
-                           table, err);
-    }
-    if (status == DPE_OK) {
-        status = put_count("/tune/setting/dropped",
-                           "samples after which it was dropped, -1 = in the race at its end", "1",
-                           counts + 2 * n, n, table, err);
-    }
-    if (status == DPE_OK) {
-        status = put_numbers("/tune/setting", columns, sizeof columns / sizeof columns[0], arm_at,
-                             tuning, n, table, err);
-    }
-    free(texts);
-    free(counts);
+    dpe_status status = dpe_datasets_put(&dpe_race_kind, &result, "/tune/setting", table, err);
+    free(result.raced);
     return status;
 }
 

@@ -1,0 +1,345 @@
+/* One loop for every kind of result: values in structs to datasets, and back. */
+#include "outputs/datasets/datasets.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_RANK = 5, MAX_PATH = 128 };
+
+static size_t size_of(enum dpe_column_type type)
+{
+    switch (type) {
+    case DPE_COL_F64:
+    case DPE_COL_I64:
+    case DPE_COL_U64:
+        return 8;
+    case DPE_COL_F32:
+    case DPE_COL_I32:
+        return 4;
+    case DPE_COL_U16:
+        return 2;
+    case DPE_COL_U8:
+        return 1;
+    case DPE_COL_STRING:
+        break;
+    }
+    return sizeof(char *);
+}
+
+static bool is_axis(const struct dpe_dataset *dataset)
+{
+    return dataset->axes == NULL;
+}
+
+static char **array_of(const struct dpe_dataset *dataset, const void *result)
+{
+    return (char **)(void *)((char *)(uintptr_t)result + dataset->array);
+}
+
+static const char *path_of(const char *folder, const char *name, char path[MAX_PATH])
+{
+    snprintf(path, MAX_PATH, "%s%s%s", *name == '/' ? "" : folder, *name == '/' ? "" : "/", name);
+    return path;
+}
+
+/* The next word of a list, of *length bytes; NULL at its end. */
+static const char *next_word(const char *list, size_t *length)
+{
+    list += strspn(list, " ");
+    *length = strcspn(list, " ");
+    return *length > 0 ? list : NULL;
+}
+
+static bool is_word(const char *name, const char *word, size_t length)
+{
+    return strlen(name) == length && memcmp(name, word, length) == 0;
+}
+
+static bool has_word(const char *list, const char *name)
+{
+    size_t length = 0;
+    for (const char *word = list; (word = next_word(word, &length)) != NULL; word += length) {
+        if (is_word(name, word, length)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Which axis of the kind has this name: the names of axes are checked by every test that writes. */
+static size_t axis_of(const struct dpe_dataset_kind *kind, const char *word, size_t length)
+{
+    size_t a = 0;
+    while (a < kind->n && is_axis(&kind->datasets[a]) &&
+           !is_word(kind->datasets[a].name, word, length)) {
+        a++;
+    }
+    return a;
+}
+
+/* A dataset's axes as indices; an axis has one, itself. DPE_INTERNAL for one that the kind lacks.
+ */
+static dpe_status axes_of(const struct dpe_dataset_kind *kind, const struct dpe_dataset *dataset,
+                          size_t axes[MAX_RANK], int *rank, struct dpe_error *err)
+{
+    *rank = 0;
+    size_t length = 0;
+    if (is_axis(dataset)) {
+        axes[(*rank)++] = (size_t)(dataset - kind->datasets);
+        return DPE_OK;
+    }
+    for (const char *word = dataset->axes; (word = next_word(word, &length)) != NULL;
+         word += length) {
+        size_t a = axis_of(kind, word, length);
+        if (a >= DPE_DATASET_AXES || a >= kind->n || !is_axis(&kind->datasets[a]) ||
+            *rank == MAX_RANK) {
+            return dpe_fail(err, DPE_INTERNAL, "%s: has no axis \"%.*s\"", dataset->name,
+                            (int)length, word);
+        }
+        axes[(*rank)++] = a;
+    }
+    return DPE_OK;
+}
+
+/* Values that lie apart, side by side; counted ones made. NULL without memory. */
+static void *gather(const struct dpe_dataset *dataset, const void *result, int64_t n)
+{
+    size_t size = size_of(dataset->type);
+    char *values = dpe_alloc((size_t)n, size);
+    for (int64_t i = 0; values != NULL && i < n; i++) {
+        const void *from =
+            dataset->array == DPE_DATASET_COUNT
+                ? (const void *)&i
+                : *array_of(dataset, result) + (size_t)i * dataset->stride + dataset->at;
+        memcpy(values + (size_t)i * size, from, size);
+    }
+    return values;
+}
+
+static dpe_status put(const struct dpe_dataset_kind *kind, const struct dpe_dataset *dataset,
+                      const void *result, const char *folder, struct dpe_h5 *table,
+                      struct dpe_error *err)
+{
+    const int64_t *extents = result;
+    char path[MAX_PATH];
+    char scales[MAX_RANK][MAX_PATH];
+    size_t axes[MAX_RANK];
+    struct dpe_column column = {.path = path_of(folder, dataset->name, path),
+                                .type = dataset->type,
+                                .long_name = dataset->long_name,
+                                .units = dataset->units,
+                                .flag_meanings = dataset->flag_meanings,
+                                .is_scale = is_axis(dataset)};
+    dpe_status status = axes_of(kind, dataset, axes, &column.rank, err);
+    int64_t n = 1;
+    for (int i = 0; i < column.rank && status == DPE_OK; i++) {
+        column.dims[i] = extents[axes[i]];
+        n *= column.dims[i];
+        column.scales[i] =
+            column.is_scale ? NULL : path_of(folder, kind->datasets[axes[i]].name, scales[i]);
+    }
+    if (status != DPE_OK) {
+        return status;
+    }
+    void *gathered = NULL;
+    if (dataset->array == DPE_DATASET_COUNT || dataset->stride != size_of(dataset->type)) {
+        gathered = gather(dataset, result, n);
+        if (gathered == NULL) {
+            return dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory for %lld values", path,
+                            (long long)n);
+        }
+    }
+    column.data = gathered != NULL ? gathered : *array_of(dataset, result);
+    status = dpe_h5_put(table, &column, err);
+    free(gathered);
+    return status;
+}
+
+dpe_status dpe_datasets_put(const struct dpe_dataset_kind *kind, const void *result,
+                            const char *folder, struct dpe_h5 *table, struct dpe_error *err)
+{
+    dpe_status status = DPE_OK;
+    for (size_t i = 0; i < kind->n && status == DPE_OK; i++) {
+        const struct dpe_dataset *dataset = &kind->datasets[i];
+        bool left_out =
+            *dataset->name == '/' || (dataset->optional && *array_of(dataset, result) == NULL);
+        status = left_out ? DPE_OK : put(kind, dataset, result, folder, table, err);
+    }
+    return status;
+}
+
+/* ---------------------------------------------------------------------------------------- reading
+ */
+
+/* "[8, 7]" */
+static const char *shape_text(const int64_t *dims, int rank, char text[128])
+{
+    size_t used = (size_t)snprintf(text, 128, "[");
+    for (int i = 0; i < rank && used < 100; i++) {
+        used += (size_t)snprintf(text + used, 128 - used, "%s%lld", i > 0 ? ", " : "",
+                                 (long long)dims[i]);
+    }
+    snprintf(text + used, 128 - used, "]");
+    return text;
+}
+
+/* The values of a dataset as dpe_h5_get gives them, of `n` strings or numbers. */
+static dpe_status read_values(const struct dpe_dataset *dataset, const char *path,
+                              struct dpe_h5 *table, void **values, int *rank, int64_t dims[5],
+                              struct dpe_error *err)
+{
+    if (dataset->type != DPE_COL_STRING) {
+        return dpe_h5_get(table, path, dataset->type, values, rank, dims, err);
+    }
+    char **strings = NULL;
+    size_t n = 0;
+    dpe_status status = dpe_h5_get_strings(table, path, &strings, &n, err);
+    *values = strings;
+    *rank = 1;
+    dims[0] = (int64_t)n;
+    return status;
+}
+
+static void free_values(const struct dpe_dataset *dataset, void *values, int64_t n)
+{
+    if (dataset->type == DPE_COL_STRING) {
+        dpe_strings_free(values, (size_t)n);
+    } else {
+        free(values);
+    }
+}
+
+/* Values into the struct: the array itself, or a member of records, which the first of them makes.
+ */
+static dpe_status keep(const struct dpe_dataset *dataset, void *result, void *values, int64_t n,
+                       const char *path, struct dpe_error *err)
+{
+    size_t size = size_of(dataset->type);
+    char **array = dataset->array == DPE_DATASET_COUNT ? NULL : array_of(dataset, result);
+    if (array == NULL) {
+        free(values);
+        return DPE_OK;
+    }
+    if (dataset->stride == size) {
+        *array = values;
+        return DPE_OK;
+    }
+    if (*array == NULL) {
+        *array = dpe_alloc_zero((size_t)n + 1, dataset->stride);
+    }
+    for (int64_t i = 0; *array != NULL && i < n; i++) {
+        memcpy(*array + (size_t)i * dataset->stride + dataset->at,
+               (char *)values + (size_t)i * size, size);
+    }
+    if (*array == NULL) {
+        free_values(dataset, values, n);
+        return dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory for %lld values", path,
+                        (long long)n);
+    }
+    free(values); /* of strings the list alone: the struct has the strings */
+    return DPE_OK;
+}
+
+static dpe_status get(const struct dpe_dataset_kind *kind, const struct dpe_dataset *dataset,
+                      void *result, const char *folder, struct dpe_h5 *table, struct dpe_error *err)
+{
+    int64_t *extents = result;
+    char path[MAX_PATH];
+    size_t axes[MAX_RANK];
+    int64_t expected[MAX_RANK] = {0};
+    int64_t found[MAX_RANK] = {0};
+    int rank = 0;
+    int found_rank = 0;
+    void *values = NULL;
+    path_of(folder, dataset->name, path);
+    dpe_status status = axes_of(kind, dataset, axes, &rank, err);
+    if (status == DPE_OK) {
+        status = read_values(dataset, path, table, &values, &found_rank, found, err);
+    }
+    if (status != DPE_OK) {
+        return status;
+    }
+    int64_t n = 1;
+    bool fits = rank == found_rank || dataset->type == DPE_COL_STRING;
+    for (int i = 0; i < rank; i++) {
+        expected[i] = is_axis(dataset) ? found[0] : extents[axes[i]];
+        n *= expected[i];
+        fits = fits && (dataset->type == DPE_COL_STRING || expected[i] == found[i]);
+    }
+    if (!fits || (dataset->type == DPE_COL_STRING && found[0] != n)) {
+        char texts[2][128];
+        free_values(dataset, values, found[0]);
+        return dpe_fail(err, DPE_BAD_DATA, "%s: expected the shape %s, found %s", path,
+                        shape_text(expected, rank, texts[0]),
+                        shape_text(found, found_rank, texts[1]));
+    }
+    if (is_axis(dataset)) {
+        extents[dataset - kind->datasets] = n;
+    }
+    return keep(dataset, result, values, n, path, err);
+}
+
+/* Whether an axis is one of a dataset that is wanted. */
+static bool needed(const struct dpe_dataset_kind *kind, const struct dpe_dataset *axis,
+                   const char *names)
+{
+    bool is = false;
+    for (size_t i = 0; i < kind->n; i++) {
+        const struct dpe_dataset *dataset = &kind->datasets[i];
+        is = is || (!is_axis(dataset) && has_word(names, dataset->name) &&
+                    has_word(dataset->axes, axis->name));
+    }
+    return is;
+}
+
+dpe_status dpe_datasets_get(const struct dpe_dataset_kind *kind, void *result, const char *folder,
+                            const char *names, struct dpe_h5 *table, struct dpe_error *err)
+{
+    dpe_status status = DPE_OK;
+    for (size_t i = 0; i < kind->n && status == DPE_OK; i++) {
+        const struct dpe_dataset *dataset = &kind->datasets[i];
+        char path[MAX_PATH];
+        bool wanted = names == NULL || has_word(names, dataset->name) ||
+                      (is_axis(dataset) && needed(kind, dataset, names));
+        if (wanted && dataset->optional) {
+            wanted = dpe_h5_has(table, path_of(folder, dataset->name, path));
+            status = dpe_h5_answered(table, err);
+        }
+        if (wanted && status == DPE_OK) {
+            status = get(kind, dataset, result, folder, table, err);
+        }
+    }
+    return status;
+}
+
+void dpe_datasets_free(const struct dpe_dataset_kind *kind, void *result)
+{
+    const int64_t *extents = result;
+    for (size_t i = 0; i < kind->n; i++) {
+        const struct dpe_dataset *dataset = &kind->datasets[i];
+        size_t axes[MAX_RANK];
+        int rank = 0;
+        char *elements = dataset->array == DPE_DATASET_COUNT ? NULL : *array_of(dataset, result);
+        if (elements == NULL || dataset->type != DPE_COL_STRING ||
+            axes_of(kind, dataset, axes, &rank, NULL) != DPE_OK) {
+            continue;
+        }
+        int64_t n = 1;
+        for (int a = 0; a < rank; a++) {
+            n *= extents[axes[a]];
+        }
+        for (int64_t e = 0; e < n; e++) {
+            char *string = NULL;
+            memcpy(&string, elements + (size_t)e * dataset->stride + dataset->at, sizeof string);
+            free(string);
+        }
+    }
+    for (size_t i = 0; i < kind->n; i++) {
+        if (kind->datasets[i].array != DPE_DATASET_COUNT) {
+            char **array = array_of(&kind->datasets[i], result);
+            free(*array);
+            *array = NULL;
+        }
+    }
+}

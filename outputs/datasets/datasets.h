@@ -1,0 +1,61 @@
+/**
+ * @file datasets.h
+ * Results as data. A kind of result is declared once, as a list of datasets that says where the
+ * values of each lie in a struct. One loop writes them all, one reads them back into the same
+ * struct, one frees them.
+ *
+ * A struct of results begins with `int64_t n[DPE_DATASET_AXES]`, the extents of its axes in the
+ * order of the list. The members that the list names are pointers to arrays, of values or of
+ * records.
+ */
+#ifndef DPE_DATASETS_H
+#define DPE_DATASETS_H
+
+#include <stddef.h>
+
+#include "engine/base/base.h"
+#include "outputs/h5/h5.h"
+
+enum { DPE_DATASET_AXES = 8 /**< of a kind, at most */ };
+
+/** A dataset, and where its values are. */
+struct dpe_dataset {
+    const char
+        *name; /**< below the folder; "/method": an axis of the whole file, which its writer puts */
+    enum dpe_column_type type; /**< in memory and in the file; DPE_COL_STRING: char *, UTF-8 */
+    const char *axes; /**< names of its axes, outermost first, "method task"; NULL: it is an axis */
+    size_t array;     /**< where in the struct the pointer to its elements is; DPE_DATASET_COUNT */
+    size_t stride,
+        at; /**< bytes from one element to the next, and from its beginning to the value */
+    const char *long_name, *units, *flag_meanings; /**< as in struct dpe_column */
+    bool optional; /**< NULL in the struct: not written; not in the file: stays NULL */
+};
+/** In place of `array`: an axis that counts 0, 1, 2, …, of which only the extent is kept. */
+#define DPE_DATASET_COUNT SIZE_MAX
+
+/** Where values are: in an array that is a member of a struct, and in a member of the records of
+ * one. */
+#define DPE_IN_ARRAY(result, member)                                                               \
+    .array = offsetof(result, member), .stride = sizeof *((result *)0)->member
+#define DPE_IN_RECORDS(result, records, record, member)                                            \
+    .array = offsetof(result, records), .stride = sizeof(record), .at = offsetof(record, member)
+
+/** The axes come first, then datasets in the order in which they are written. */
+struct dpe_dataset_kind {
+    const struct dpe_dataset *datasets;
+    size_t n;
+};
+
+/** Write all of `result` into a folder ("/norms"). Errors as dpe_h5_put. */
+dpe_status dpe_datasets_put(const struct dpe_dataset_kind *kind, const void *result,
+                            const char *folder, struct dpe_h5 *table, struct dpe_error *err);
+/** Read the datasets of `names` ("mean sem"; their axes are read too; NULL: all) into a
+ * zero-initialised struct, which is to be freed after failures too. DPE_BAD_DATA where one that is
+ * not optional is not there, or has another shape than its axes (the error names the dataset and
+ * both, not the file); else as dpe_h5_get. */
+dpe_status dpe_datasets_get(const struct dpe_dataset_kind *kind, void *result, const char *folder,
+                            const char *names, struct dpe_h5 *table, struct dpe_error *err);
+/** Free what dpe_datasets_get read; the arrays of a writer are its own. */
+void dpe_datasets_free(const struct dpe_dataset_kind *kind, void *result);
+
+#endif

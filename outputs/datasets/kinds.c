@@ -1,0 +1,252 @@
+/* The datasets of every kind of result: outputs/SCHEMA.md says the same for readers. */
+#include "outputs/datasets/kinds.h"
+
+#include <string.h>
+
+#define F64          DPE_COL_F64
+#define I64          DPE_COL_I64
+#define TEXT         DPE_COL_STRING
+#define COUNT(array) (sizeof(array) / sizeof(array)[0])
+/* An axis 0, 1, 2, …; an axis with values; the values of an array, and of a member of its records.
+ */
+#define COUNTED(name, text)                                                                        \
+    {                                                                                              \
+        name, I64, NULL, DPE_DATASET_COUNT, 0, 0, text, "1", NULL, false                           \
+    }
+#define SCALE(result, member, name_, type_, text, units_)                                          \
+    {                                                                                              \
+        .name = name_, .type = type_, DPE_IN_ARRAY(result, member), .long_name = text,             \
+        .units = units_                                                                            \
+    }
+#define ARRAY(result, member, name_, type_, axes_, text, units_)                                   \
+    .name = name_, .type = type_, .axes = axes_, DPE_IN_ARRAY(result, member), .long_name = text,  \
+    .units = units_
+#define MEMBER(result, array, record, member, name_, type_, axes_, text, units_)                   \
+    .name = name_, .type = type_, .axes = axes_, DPE_IN_RECORDS(result, array, record, member),    \
+    .long_name = text, .units = units_
+#define SHORT_LOW  "lower end of its 95 % interval"
+#define SHORT_HIGH "upper end of its 95 % interval"
+static const char method_text[] = "method, as it was given";
+static const char plan_text[] = "key of the position plan in /plans/plan";
+static const char status_text[] = "what became of the sample; -1 = not run";
+static const char half_text[] = "at least half of the values were found";
+
+/* ------------------------------------------------------------------------------------------ norms
+ */
+
+#define NORMS struct dpe_norms_result
+#define CELL  "layer head pair"
+static const struct dpe_dataset norms[] = {
+    SCALE(NORMS, length, "length", I64, "tokens of an excerpt", "tokens"),
+    COUNTED("sample", "index of an excerpt"),
+    COUNTED("layer", "layer"),
+    COUNTED("head", "query head"),
+    COUNTED("pair", "pair of head dimensions"),
+    COUNTED("k", "place in the ranking"),
+    {ARRAY(NORMS, contribution, "contribution", DPE_COL_F32, "length sample " CELL,
+           "2-norm contribution of a pair to the logits of its head", "1")},
+    {ARRAY(NORMS, mean, "mean", F64, CELL,
+           "mean contribution over the lengths and samples that are there", "1")},
+    {ARRAY(NORMS, sem, "sem", F64, CELL, "standard error of the mean contribution", "1"),
+     .optional = true},
+    {ARRAY(
+        NORMS, ranking, "top_k_index", DPE_COL_U16, "layer head k",
+        "pairs by descending mean contribution, ties to the lower pair: the first k are the top-k, "
+        "the last k the last-k",
+        "1")},
+};
+const struct dpe_dataset_kind dpe_norms_kind = {norms, COUNT(norms)};
+
+/* ------------------------------------------------------------------------------------------- tune
+ */
+
+#define TUNED(member, name, type, text, units)                                                     \
+    {                                                                                              \
+        MEMBER(struct dpe_tune_result, tuned, struct dpe_tuned, member, name, type, "method",      \
+               text, units)                                                                        \
+    }
+#define TUNED_ENDS(member, name)                                                                   \
+    TUNED(member.low, name "ci_low", F64, "ends of its 95 % interval", "1"),                       \
+        TUNED(member.high, name "ci_high", F64, "ends of its 95 % interval", "1")
+static const struct dpe_dataset tune[] = {
+    {.name = "method",
+     .type = TEXT,
+     DPE_IN_RECORDS(struct dpe_tune_result, tuned, struct dpe_tuned, method),
+     .long_name = method_text,
+     .units = "1"},
+    TUNED(chosen, "chosen", TEXT, "the setting that the race chose", "1"),
+    TUNED(length, "length", I64, "prompt and answer together", "tokens"),
+    TUNED(rows, "rows", I64, "rows of the race", "1"),
+    TUNED(samples, "samples", I64, "samples that every setting in the race at its end has", "1"),
+    TUNED(plain.mean, "default_mean", F64, "recall of the method at its defaults, fresh samples",
+          "1"),
+    TUNED_ENDS(plain, "default_"),
+    TUNED(tuned.mean, "mean", F64, "recall of the chosen setting, fresh samples", "1"),
+    TUNED_ENDS(tuned, ""),
+    TUNED(gain.mean, "gain", F64, "chosen setting less the defaults, paired", "1"),
+    TUNED_ENDS(gain, "gain_"),
+    TUNED(gain_p, "gain_p", F64, "sign-flip test of that difference", "1"),
+    TUNED(ahead.mean, "ahead", F64, "chosen setting less that of the first method, paired", "1"),
+    TUNED_ENDS(ahead, "ahead_"),
+    TUNED(ahead_p, "ahead_p", F64, "sign-flip test of that difference", "1"),
+};
+const struct dpe_dataset_kind dpe_tune_kind = {tune, COUNT(tune)};
+
+#define RACED(member, name, type, text)                                                            \
+    {                                                                                              \
+        MEMBER(struct dpe_race_result, raced, struct dpe_raced, member, name, type, "spec", text,  \
+               "1")                                                                                \
+    }
+static const struct dpe_dataset race[] = {
+    {.name = "spec",
+     .type = TEXT,
+     DPE_IN_RECORDS(struct dpe_race_result, raced, struct dpe_raced, spec),
+     .long_name = "a setting that raced",
+     .units = "1"},
+    RACED(plan, "plan", TEXT, "key in /plans/plan"),
+    RACED(of, "of", I64, "index into /tune/method"),
+    RACED(samples, "samples", I64, "samples that it ran"),
+    RACED(dropped, "dropped", I64,
+          "samples after which it was dropped, -1 = in the race at its end"),
+    RACED(mean, "mean", F64, "recall in the race"),
+};
+const struct dpe_dataset_kind dpe_race_kind = {race, COUNT(race)};
+
+/* ------------------------------------------------------------------------------------------ suites
+ */
+
+#define SUITE struct dpe_suite_result
+#define INTERVAL(result, array, member, name, axes, text, units)                                   \
+    MEMBER(result, array, struct dpe_interval, member, name, F64, axes, text, units)
+#define COUNTS(result, array, name, axes, text)                                                    \
+    MEMBER(result, array, struct dpe_interval, n, name, I64, axes, text, "1")
+/* "score" and its like are what dpe_suite_datasets says in a suite's own words. */
+static const struct dpe_dataset suite[] = {
+    SCALE(SUITE, method, "/method", TEXT, method_text, "1"),
+    SCALE(SUITE, task, "task", TEXT, "name of the task in /tasks/task", "1"),
+    COUNTED("sample", "index of the sample"),
+    {.name = "position",
+     .type = I64,
+     DPE_IN_ARRAY(SUITE, position),
+     .long_name = "first position of a bucket",
+     .units = "tokens",
+     .optional = true},
+    {.name = "category",
+     .type = TEXT,
+     DPE_IN_ARRAY(SUITE, category),
+     .long_name = "category of tasks; the last is of all",
+     .units = "1",
+     .optional = true},
+    {.name = "category_length",
+     .type = I64,
+     DPE_IN_ARRAY(SUITE, category_length),
+     .long_name = "length of the tasks",
+     .units = "tokens",
+     .optional = true},
+    {ARRAY(SUITE, task_label, "task_label", TEXT, "task", "the benchmark, the same at every length",
+           "1")},
+    {ARRAY(SUITE, task_length, "task_length", I64, "task", "length of the task", "tokens")},
+    {ARRAY(SUITE, task_category, "task_category", TEXT, "task",
+           "category that the task is averaged in", "1"),
+     .optional = true},
+    {ARRAY(SUITE, plan, "plan", TEXT, "/method task", plan_text, "1"), .optional = true},
+    {ARRAY(SUITE, memory, "memory", I64, "/method task",
+           "what a session for one text of the length needs", "bytes"),
+     .optional = true},
+    {ARRAY(SUITE, score, "score", F64, "/method task sample", "score", "1"), .optional = true},
+    {ARRAY(SUITE, status, "status", DPE_COL_I32, "/method task sample", status_text, "1"),
+     .flag_meanings = "ok nonfinite failed", .optional = true},
+    {ARRAY(SUITE, half, "at_least_half", F64, "/method task sample", half_text, "1"),
+     .optional = true},
+    {ARRAY(SUITE, nll_sum, "nll_sum", F64, "/method task sample",
+           "sum of -ln p of the scored tokens", "nats"),
+     .optional = true},
+    {ARRAY(SUITE, n_tokens, "n_tokens", I64, "/method task sample", "scored tokens", "tokens"),
+     .optional = true},
+    {ARRAY(SUITE, n_words, "n_words", I64, "/method task sample", "words of the scored text",
+           "words"),
+     .optional = true},
+    {INTERVAL(SUITE, mean, mean, "mean", "/method task", "mean score", "1")},
+    {INTERVAL(SUITE, mean, low, "ci_low", "/method task", SHORT_LOW, "1")},
+    {INTERVAL(SUITE, mean, high, "ci_high", "/method task", SHORT_HIGH, "1")},
+    {COUNTS(SUITE, mean, "n_valid", "/method task", "samples it was made from")},
+    {INTERVAL(SUITE, word, mean, "word_mean", "/method task", "perplexity by word", "1"),
+     .optional = true},
+    {INTERVAL(SUITE, word, low, "word_ci_low", "/method task", SHORT_LOW, "1"), .optional = true},
+    {INTERVAL(SUITE, word, high, "word_ci_high", "/method task", SHORT_HIGH, "1"),
+     .optional = true},
+    {ARRAY(SUITE, half_mean, "half_mean", F64, "/method task",
+           "share of samples with at least half of the values", "1"),
+     .optional = true},
+    {INTERVAL(SUITE, difference, mean, "difference", "/method task",
+              "mean paired difference to the first method", "1"),
+     .optional = true},
+    {INTERVAL(SUITE, difference, low, "difference_low", "/method task", SHORT_LOW, "1"),
+     .optional = true},
+    {INTERVAL(SUITE, difference, high, "difference_high", "/method task", SHORT_HIGH, "1"),
+     .optional = true},
+    {COUNTS(SUITE, difference, "n_pairs", "/method task", "samples valid under both"),
+     .optional = true},
+    {ARRAY(SUITE, p_value, "p_value", F64, "/method task",
+           "sign-flip test of no difference to the first method", "1"),
+     .optional = true},
+    {ARRAY(SUITE, position_mean, "position_mean", F64, "/method task position",
+           "perplexity of the tokens in a bucket of positions", "1"),
+     .optional = true},
+    {ARRAY(SUITE, category_mean, "category_mean", F64, "/method category category_length",
+           "mean of the means of the category's tasks", "1"),
+     .optional = true},
+};
+_Static_assert(COUNT(suite) == DPE_SUITE_DATASETS, "kinds.h says how many");
+
+struct dpe_dataset_kind dpe_suite_datasets(const char *score, bool perplexity,
+                                           struct dpe_dataset datasets[DPE_SUITE_DATASETS])
+{
+    memcpy(datasets, suite, sizeof suite);
+    for (size_t i = 0; i < COUNT(suite); i++) {
+        struct dpe_dataset *dataset = &datasets[i];
+        bool difference = dataset->array == offsetof(SUITE, difference) && dataset->type == F64;
+        if (strcmp(dataset->name, "score") == 0) {
+            dataset->long_name = score;
+        }
+        if (perplexity && strcmp(dataset->name, "mean") == 0) {
+            dataset->long_name = "perplexity by token";
+        }
+        if (perplexity && (difference || strcmp(dataset->name, "score") == 0)) {
+            dataset->units = "nats";
+        }
+    }
+    return (struct dpe_dataset_kind){datasets, COUNT(suite)};
+}
+
+#define GRID      struct dpe_grid_result
+#define GRID_CELL "/method depth length"
+static const struct dpe_dataset grid[] = {
+    SCALE(GRID, method, "/method", TEXT, method_text, "1"),
+    SCALE(GRID, depth, "depth", F64, "place of the needle, 0 = start of the haystack", "1"),
+    SCALE(GRID, length, "length", I64, "prompt and answer together", "tokens"),
+    COUNTED("sample", "index of the sample"),
+    {ARRAY(GRID, plan, "plan", TEXT, "/method length", plan_text, "1")},
+    {ARRAY(GRID, score, "score", F64, GRID_CELL " sample", "recall of the needles", "1")},
+    {ARRAY(GRID, status, "status", DPE_COL_I32, GRID_CELL " sample", status_text, "1"),
+     .flag_meanings = "ok nonfinite failed"},
+    {ARRAY(GRID, half, "at_least_half", F64, GRID_CELL " sample", half_text, "1"),
+     .optional = true},
+    {INTERVAL(GRID, mean, mean, "mean", GRID_CELL, "mean score", "1")},
+    {INTERVAL(GRID, mean, low, "ci_low", GRID_CELL, SHORT_LOW, "1")},
+    {INTERVAL(GRID, mean, high, "ci_high", GRID_CELL, SHORT_HIGH, "1")},
+    {COUNTS(GRID, mean, "n_valid", GRID_CELL, "samples it was made from")},
+};
+const struct dpe_dataset_kind dpe_grid_kind = {grid, COUNT(grid)};
+
+#define ABLATE struct dpe_ablate_result
+static const struct dpe_dataset ablate[] = {
+    SCALE(ABLATE, method, "/method", TEXT, method_text, "1"),
+    {ARRAY(ABLATE, axis, "axis", TEXT, "/method", "what the step varies", "1")},
+    {ARRAY(ABLATE, value, "value", F64, "/method",
+           "rank, pairs, or tokens of a window or scaled length", "1")},
+    {ARRAY(ABLATE, k, "k", I64, "/method",
+           "pairs of each head that move, -1 = those of the detection", "1"),
+     .optional = true},
+};
+const struct dpe_dataset_kind dpe_ablate_kind = {ablate, COUNT(ablate)};

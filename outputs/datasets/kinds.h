@@ -1,0 +1,125 @@
+/**
+ * @file kinds.h
+ * The kinds of results that tables hold (outputs/SCHEMA.md), each a struct and its declaration.
+ * Whoever makes one fills the struct; reports and other readers get the same struct back. A number
+ * that is added stands here, and where it is computed.
+ */
+#ifndef DPE_KINDS_H
+#define DPE_KINDS_H
+
+#include "outputs/datasets/datasets.h"
+#include "outputs/rows/interval.h"
+
+/** A profile of key pairs, in /norms. Values that were not measured are NaN. */
+struct dpe_norms_result {
+    int64_t n[DPE_DATASET_AXES]; /**< enum dpe_norms_axis */
+    int64_t *length;             /**< tokens of an excerpt */
+    float *contribution;         /**< [length][sample][layer][head][pair] */
+    double *mean, *sem;          /**< [layer][head][pair] */
+    uint16_t *ranking;           /**< [layer][head][k] pairs by descending mean */
+};
+enum dpe_norms_axis {
+    DPE_NORMS_LENGTH,
+    DPE_NORMS_SAMPLE,
+    DPE_NORMS_LAYER,
+    DPE_NORMS_HEAD,
+    DPE_NORMS_PAIR,
+    DPE_NORMS_K
+};
+extern const struct dpe_dataset_kind dpe_norms_kind;
+
+/** A method at one length that was tuned, in /tune. Recalls of fresh samples. */
+struct dpe_tuned {
+    const char *method, *chosen; /**< as it was given; the setting that its race chose */
+    int64_t length;              /**< tokens */
+    int64_t rows, samples;       /**< of the race: all, and those that every setting has */
+    struct dpe_interval plain;   /**< the method at its defaults */
+    struct dpe_interval tuned;   /**< the chosen setting */
+    struct dpe_interval gain;    /**< tuned − plain, paired */
+    struct dpe_interval ahead;   /**< tuned − that of the first method, paired */
+    double gain_p, ahead_p;      /**< sign-flip tests of the differences */
+};
+struct dpe_tune_result {
+    int64_t n[DPE_DATASET_AXES]; /**< n[0]: methods × lengths */
+    struct dpe_tuned *tuned;
+};
+extern const struct dpe_dataset_kind dpe_tune_kind;
+
+/** A setting that raced, in /tune/setting. */
+struct dpe_raced {
+    const char *spec, *plan; /**< plan: key in /plans/plan */
+    int64_t of;              /**< index of its method and length in /tune/method */
+    int64_t samples;         /**< that it ran */
+    int64_t dropped; /**< samples after which it was dropped, −1: in the race at its end */
+    double mean;     /**< recall in the race */
+};
+struct dpe_race_result {
+    int64_t n[DPE_DATASET_AXES]; /**< n[0]: settings */
+    struct dpe_raced *raced;
+};
+extern const struct dpe_dataset_kind dpe_race_kind;
+
+/** A suite of tasks under several methods, in /eval/SUITE; m = method, t = task, s = sample. */
+struct dpe_suite_result {
+    int64_t n[DPE_DATASET_AXES]; /**< enum dpe_suite_axis */
+    const char *const *method;   /**< [m] as given, of the whole table */
+    const char *const *task;     /**< [t] in /tasks/task */
+    const char *const *task_label, *const *task_category;
+    int64_t *task_length;            /**< [t] tokens */
+    const char *const *plan;         /**< [m][t] key in /plans/plan */
+    int64_t *memory;                 /**< [m][t] bytes of a session, −1: not known */
+    double *score;                   /**< [m][t][s]; perplexity: nats per token */
+    int32_t *status;                 /**< [m][t][s] enum dpe_row_status, −1: not run */
+    double *half;                    /**< [m][t][s] at least half of the values were found */
+    double *nll_sum;                 /**< [m][t][s] nats */
+    int64_t *n_tokens, *n_words;     /**< [m][t][s] */
+    struct dpe_interval *mean;       /**< [m][t] */
+    struct dpe_interval *word;       /**< [m][t] perplexity by word */
+    struct dpe_interval *difference; /**< [m][t] score − score of the first method, paired */
+    double *half_mean;               /**< [m][t] */
+    double *p_value;                 /**< [m][t] sign-flip test of that difference */
+    int64_t *position;               /**< first position of each bucket, tokens */
+    double *position_mean;           /**< [m][t][position] perplexity */
+    const char *const *category;     /**< the last is of all */
+    int64_t *category_length;        /**< tokens */
+    double *category_mean;           /**< [m][category][category_length] */
+};
+enum dpe_suite_axis {
+    DPE_SUITE_METHOD,
+    DPE_SUITE_TASK,
+    DPE_SUITE_SAMPLE,
+    DPE_SUITE_POSITION,
+    DPE_SUITE_CATEGORY,
+    DPE_SUITE_CATEGORY_LENGTH
+};
+enum { DPE_SUITE_DATASETS = 32 };
+/** The declaration for a suite that measures `score`; perplexities have units of their own. The
+ * kind points into `datasets`. */
+struct dpe_dataset_kind dpe_suite_datasets(const char *score, bool perplexity,
+                                           struct dpe_dataset datasets[DPE_SUITE_DATASETS]);
+
+/** One needle by depth and length, in /eval/niah_grid; m = method, d = depth, l = length. */
+struct dpe_grid_result {
+    int64_t n[DPE_DATASET_AXES]; /**< enum dpe_grid_axis */
+    const char *const *method;
+    const double *depth;       /**< 0: the beginning of the haystack */
+    int64_t *length;           /**< tokens */
+    const char *const *plan;   /**< [m][l] */
+    double *score, *half;      /**< [m][d][l][s] */
+    int32_t *status;           /**< [m][d][l][s] */
+    struct dpe_interval *mean; /**< [m][d][l] */
+};
+enum dpe_grid_axis { DPE_GRID_METHOD, DPE_GRID_DEPTH, DPE_GRID_LENGTH, DPE_GRID_SAMPLE };
+extern const struct dpe_dataset_kind dpe_grid_kind;
+
+/** What the steps of an ablation vary, in /ablate; a step is a method. */
+struct dpe_ablate_result {
+    int64_t n[DPE_DATASET_AXES];
+    const char *const *method;
+    const char *const *axis;
+    double *value; /**< rank, pairs, or tokens of a window or scaled length */
+    int64_t *k;    /**< pairs of each head that move, −1: those of the detection */
+};
+extern const struct dpe_dataset_kind dpe_ablate_kind;
+
+#endif
