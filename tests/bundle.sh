@@ -35,6 +35,7 @@ rm -rf "$work/_CPack_Packages"
 place=$(echo "$work/another place"/dpe-*)
 alone="env -i PATH=/usr/bin:/bin HOME=$work"
 
+"$source/tests/lib/run_paths.sh" "$place" || fail "a run path"
 for program in "$place"/bin/* "$place"/gpu/test_* "$place"/gpu/bench_*; do
     [ -e "$program" ] || continue
     $alone ldd "$program" | grep -v -e "$place/" -e "linux-vdso" -e "ld-linux" \

@@ -16,6 +16,7 @@ cmake --install "$build" --prefix "$work/prefix" >"$work/log" 2>&1 || fail "inst
 # Moved after it was installed: no file in it may contain the old path.
 mv "$work/prefix" "$work/dpe"
 grep -rIl -e "$root" -e "$work/prefix" "$work/dpe" && fail "these files contain the path that they were made in"
+"$root/tests/lib/run_paths.sh" "$work/dpe" || fail "a run path"
 for tool in run detect norms export calibrate eval report; do
     "$work/dpe/bin/dpe-$tool" --version >/dev/null || fail "dpe-$tool does not run"
 done
