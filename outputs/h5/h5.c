@@ -1,6 +1,7 @@
 /* HDF5 without its own output: its messages become part of ours. */
 #include "outputs/h5/h5_internal.h"
 #include "outputs/storage/storage.h"
+#include "outputs/table/inside.h"
 #include "outputs/table/trailer.h"
 
 #include <stdio.h>
@@ -124,30 +125,31 @@ hid_t dpe_hdf5_timeless(hid_t class_id)
     return plist;
 }
 
-htri_t dpe_hdf5_has(hid_t file, const char *path)
+dpe_status dpe_hdf5_open(const struct dpe_h5 *table, const char *path, hid_t *object,
+                         struct dpe_error *err)
 {
-    char prefix[1024];
-    size_t n = strlen(path);
-    if (strcmp(path, "/") == 0) {
-        return 1;
+    enum dpe_inside found = DPE_INSIDE_UNKNOWN;
+    *object = dpe_inside_open(table->file, path, &found);
+    if (*object >= 0) {
+        return DPE_OK;
     }
-    if (path[0] != '/' || n >= sizeof prefix) {
-        return path[0] != '/' ? 0 : -1;
+    return found == DPE_INSIDE_POINTS
+               ? dpe_fail(err, DPE_BAD_DATA, "%s: %s: " DPE_INSIDE_POINTS_TEXT, table->path, path)
+               : dpe_hdf5_fail(err, DPE_BAD_DATA, table, path,
+                               found == DPE_INSIDE_ABSENT ? "is not there" : "cannot be read");
+}
+
+dpe_status dpe_hdf5_open_dataset(const struct dpe_h5 *table, const char *path, hid_t *dataset,
+                                 struct dpe_error *err)
+{
+    dpe_status status = dpe_hdf5_open(table, path, dataset, err);
+    if (status == DPE_OK && H5Iget_type(*dataset) != H5I_DATASET) {
+        H5Oclose(*dataset);
+        *dataset = -1;
+        status = dpe_fail(err, DPE_BAD_DATA, "%s: %s: expected a dataset, found a group",
+                          table->path, path);
     }
-    memcpy(prefix, path, n + 1);
-    htri_t there = 1;
-    for (char *at = prefix; there > 0 && at != NULL;) {
-        at = strchr(at + 1, '/');
-        if (at != NULL) {
-            *at = '\0';
-        }
-        there = H5Lexists(file, prefix, H5P_DEFAULT);
-        there = there > 0 ? H5Oexists_by_name(file, prefix, H5P_DEFAULT) : there;
-        if (at != NULL) {
-            *at = '/';
-        }
-    }
-    return there;
+    return status;
 }
 
 uint32_t dpe_hdf5_crc(enum dpe_column_type type, const void *data, size_t n)

@@ -3,6 +3,7 @@
 #include "outputs/h5/h5_file.h"
 #include "outputs/h5/h5_internal.h"
 #include "outputs/storage/storage.h"
+#include "outputs/table/inside.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -355,12 +356,18 @@ static dpe_status get_sessions(struct dpe_h5 *table, struct dpe_h5_content *cont
     }
     content->n_sessions = n;
     struct session_walk walk = {table, content, DPE_OK, err};
-    if (n > 0 && dpe_hdf5_has(table->file, "/run/sessions") != 0 &&
-        H5Literate_by_name(table->file, "/run/sessions", H5_INDEX_NAME, H5_ITER_INC, NULL,
-                           visit_session_name, &walk, H5P_DEFAULT) < 0 &&
-        walk.status == DPE_OK) {
-        return dpe_hdf5_fail(err, DPE_BAD_DATA, table, "/run/sessions", "cannot be read");
+    hid_t group = -1;
+    if (n == 0 || dpe_inside_look(table->file, "/run/sessions") == DPE_INSIDE_ABSENT) {
+        return DPE_OK;
     }
+    if ((status = dpe_hdf5_open(table, "/run/sessions", &group, err)) != DPE_OK) {
+        return status;
+    }
+    if (H5Literate(group, H5_INDEX_NAME, H5_ITER_INC, NULL, visit_session_name, &walk) < 0 &&
+        walk.status == DPE_OK) {
+        walk.status = dpe_hdf5_fail(err, DPE_BAD_DATA, table, "/run/sessions", "cannot be read");
+    }
+    H5Oclose(group);
     return walk.status;
 }
 
@@ -397,7 +404,7 @@ static bool opens_as_hdf5(const char *path)
     if (fd >= 0) {
         close(fd);
     }
-    hid_t file = whole ? dpe_hdf5_open(path) : (hid_t)-1;
+    hid_t file = whole ? dpe_inside_file(path) : (hid_t)-1;
     if (file >= 0) {
         H5Fclose(file);
     }

@@ -49,10 +49,13 @@ void dpe_hdf5_close_type(enum dpe_column_type type, hid_t id);
 /** A property list for making files, groups or datasets without object times, which would differ
  *  between equal runs; −1 on failure. */
 hid_t dpe_hdf5_timeless(hid_t class_id);
-/** Open a file for reading, whatever it holds; −1 on failure. Check its trailer first. */
-hid_t dpe_hdf5_open(const char *path);
-/** Whether a path is there, through all its links; negative when HDF5 cannot tell. */
-htri_t dpe_hdf5_has(hid_t file, const char *path);
+/** Open a group or a dataset of the table (outputs/table/inside.h). DPE_BAD_DATA when there is
+ * none, and when it points to another file. Close it with H5Oclose. */
+dpe_status dpe_hdf5_open(const struct dpe_h5 *table, const char *path, hid_t *object,
+                         struct dpe_error *err);
+/** The same, of a dataset. */
+dpe_status dpe_hdf5_open_dataset(const struct dpe_h5 *table, const char *path, hid_t *dataset,
+                                 struct dpe_error *err);
 /** CRC of the elements of a column, strings by their bytes. */
 uint32_t dpe_hdf5_crc(enum dpe_column_type type, const void *data, size_t n);
 void dpe_hdf5_free(struct dpe_h5 *table);

@@ -12,6 +12,7 @@
 #include "outputs/h5/h5_file.h"
 #include "outputs/h5/unchecked.h"
 #include "outputs/storage/storage.h"
+#include "outputs/table/inside.h"
 #include "outputs/table/trailer.h"
 
 /* deflate cannot shrink more than 1032 to 1. */
@@ -108,22 +109,6 @@ static dpe_status check_file(const char *path, struct dpe_error *err)
     return status;
 }
 
-hid_t dpe_hdf5_open(const char *path)
-{
-    hid_t access = H5Pcreate(H5P_FILE_ACCESS);
-    hid_t file = -1;
-    /* Tables are only ever replaced, never changed: no lock is needed, and some clusters' file
-     * systems refuse HDF5's. */
-    if (access >= 0 && H5Pset_fclose_degree(access, H5F_CLOSE_STRONG) >= 0 &&
-        H5Pset_file_locking(access, false, true) >= 0) {
-        file = H5Fopen(path, H5F_ACC_RDONLY, access);
-    }
-    if (access >= 0) {
-        H5Pclose(access);
-    }
-    return file;
-}
-
 dpe_status dpe_h5_open(const char *path, struct dpe_h5 **table, struct dpe_error *err)
 {
     dpe_status status = check_file(path, err);
@@ -138,7 +123,7 @@ dpe_status dpe_h5_open(const char *path, struct dpe_h5 **table, struct dpe_error
     made->file = -1;
     made->path = dpe_join(path, "", "");
     if (made->path != NULL) {
-        made->file = dpe_hdf5_open(path);
+        made->file = dpe_inside_file(path);
     }
     if (made->path == NULL) {
         status = dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory", path);
@@ -158,11 +143,11 @@ dpe_status dpe_h5_open(const char *path, struct dpe_h5 **table, struct dpe_error
 bool dpe_h5_has(struct dpe_h5 *table, const char *path)
 {
     dpe_hdf5_enter();
-    htri_t there = dpe_hdf5_has(table->file, path);
-    if (there < 0 && table->unanswered == DPE_OK) {
+    enum dpe_inside found = dpe_inside_look(table->file, path);
+    if (found == DPE_INSIDE_UNKNOWN && table->unanswered == DPE_OK) {
         table->unanswered = dpe_hdf5_fail(NULL, DPE_BAD_DATA, table, path, "");
     }
-    return there > 0;
+    return found == DPE_INSIDE_THERE || found == DPE_INSIDE_POINTS;
 }
 
 dpe_status dpe_h5_answered(const struct dpe_h5 *table, struct dpe_error *err)
@@ -181,11 +166,6 @@ struct shape {
     int64_t dims[MAX_RANK];
     size_t n;
 };
-
-static dpe_status no_such(const struct dpe_h5 *table, const char *path, struct dpe_error *err)
-{
-    return dpe_hdf5_fail(err, DPE_BAD_DATA, table, path, "is not there");
-}
 
 /* The shape of a dataset; refused when its bytes could not have come from what is stored. */
 static dpe_status read_shape(struct dpe_h5 *table, hid_t dataset, const char *path, size_t element,
@@ -278,13 +258,13 @@ dpe_status dpe_h5_get(struct dpe_h5 *table, const char *path, enum dpe_column_ty
                       void **data, int *rank, int64_t dims[5], struct dpe_error *err)
 {
     dpe_hdf5_enter();
-    hid_t dataset =
-        dpe_hdf5_has(table->file, path) > 0 ? H5Dopen2(table->file, path, H5P_DEFAULT) : (hid_t)-1;
-    if (dataset < 0) {
-        return no_such(table, path, err);
+    hid_t dataset = -1;
+    dpe_status status = dpe_hdf5_open_dataset(table, path, &dataset, err);
+    if (status != DPE_OK) {
+        return status;
     }
     struct shape shape = {0};
-    dpe_status status = read_array(table, dataset, path, type, data, &shape, err);
+    status = read_array(table, dataset, path, type, data, &shape, err);
     H5Dclose(dataset);
     if (status == DPE_OK) {
         *rank = shape.rank;
@@ -316,18 +296,19 @@ dpe_status dpe_h5_list(struct dpe_h5 *table, const char *path, char ***names, si
     dpe_hdf5_enter();
     *names = NULL;
     *n = 0;
-    htri_t there = dpe_hdf5_has(table->file, path);
-    if (there == 0) {
+    if (dpe_inside_look(table->file, path) == DPE_INSIDE_ABSENT) {
         return DPE_OK;
     }
-    hid_t group = there > 0 ? H5Gopen2(table->file, path, H5P_DEFAULT) : (hid_t)-1;
-    if (group < 0) {
-        dpe_status failed = dpe_hdf5_fail(err, DPE_BAD_DATA, table, path, "cannot be read");
-        bool dataset = there > 0 && failed == DPE_BAD_DATA; /* which has no members */
-        return dataset ? DPE_OK : failed;
+    hid_t group = -1;
+    dpe_status status = dpe_hdf5_open(table, path, &group, err);
+    if (status != DPE_OK) {
+        return status;
+    }
+    if (H5Iget_type(group) != H5I_GROUP) { /* a dataset has no members */
+        H5Oclose(group);
+        return DPE_OK;
     }
     H5G_info_t info = {0};
-    dpe_status status = DPE_OK;
     if (H5Gget_info(group, &info) < 0) {
         status = dpe_hdf5_fail(err, DPE_BAD_DATA, table, path, "cannot be read");
     } else {
@@ -343,7 +324,7 @@ dpe_status dpe_h5_list(struct dpe_h5 *table, const char *path, char ***names, si
             status = dpe_hdf5_fail(err, DPE_BAD_DATA, table, path, "a member cannot be read");
         }
     }
-    H5Gclose(group);
+    H5Oclose(group);
     if (status != DPE_OK) {
         dpe_strings_free(*names, *n);
         *names = NULL;
@@ -410,13 +391,12 @@ dpe_status dpe_h5_get_strings(struct dpe_h5 *table, const char *path, char ***st
                               struct dpe_error *err)
 {
     dpe_hdf5_enter();
-    hid_t dataset =
-        dpe_hdf5_has(table->file, path) > 0 ? H5Dopen2(table->file, path, H5P_DEFAULT) : (hid_t)-1;
-    if (dataset < 0) {
-        return no_such(table, path, err);
+    hid_t dataset = -1;
+    dpe_status status = dpe_hdf5_open_dataset(table, path, &dataset, err);
+    if (status != DPE_OK) {
+        return status;
     }
     hid_t stored = H5Dget_type(dataset);
-    dpe_status status = DPE_OK;
     if (!is_variable_text(stored)) {
         status = dpe_fail(err, DPE_BAD_DATA, "%s: %s: expected strings", table->path, path);
     } else {
@@ -439,42 +419,42 @@ void dpe_strings_free(char **strings, size_t n)
 
 /* ----------------------------------------------------------------------------------- attributes */
 
-/* The attribute, −1 when it is not there or no scalar. */
-static hid_t open_attribute(struct dpe_h5 *table, const char *object, const char *name)
+/* A scalar attribute. */
+static dpe_status open_attribute(struct dpe_h5 *table, const char *object, const char *name,
+                                 hid_t *attribute, struct dpe_error *err)
 {
-    if (dpe_hdf5_has(table->file, object) <= 0) {
-        return -1;
+    hid_t id = -1;
+    dpe_status status = dpe_hdf5_open(table, object, &id, err);
+    if (status != DPE_OK) {
+        return status;
     }
-    hid_t id = H5Oopen(table->file, object, H5P_DEFAULT);
-    hid_t attribute = -1;
-    if (id >= 0) {
-        attribute = H5Aexists(id, name) > 0 ? H5Aopen(id, name, H5P_DEFAULT) : -1;
-        H5Oclose(id);
-    }
-    hid_t space = attribute < 0 ? -1 : H5Aget_space(attribute);
+    *attribute = H5Aexists(id, name) > 0 ? H5Aopen(id, name, H5P_DEFAULT) : (hid_t)-1;
+    H5Oclose(id);
+    hid_t space = *attribute < 0 ? -1 : H5Aget_space(*attribute);
+    bool scalar = space >= 0 && H5Sget_simple_extent_npoints(space) == 1;
     if (space >= 0) {
-        if (H5Sget_simple_extent_npoints(space) != 1) {
-            H5Aclose(attribute);
-            attribute = -1;
-        }
         H5Sclose(space);
     }
-    return attribute;
+    if (*attribute >= 0 && !scalar) {
+        H5Aclose(*attribute);
+    }
+    return scalar ? DPE_OK
+                  : dpe_fail(err, DPE_BAD_DATA, "%s: %s: attribute %s is not there", table->path,
+                             object, name);
 }
 
 dpe_status dpe_h5_get_attr_text(struct dpe_h5 *table, const char *object, const char *name,
                                 char **value, struct dpe_error *err)
 {
     dpe_hdf5_enter();
-    hid_t attribute = open_attribute(table, object, name);
-    if (attribute < 0) {
-        return dpe_fail(err, DPE_BAD_DATA, "%s: %s: attribute %s is not there", table->path, object,
-                        name);
+    hid_t attribute = -1;
+    dpe_status status = open_attribute(table, object, name, &attribute, err);
+    if (status != DPE_OK) {
+        return status;
     }
     hid_t stored = H5Aget_type(attribute);
     hid_t type = dpe_hdf5_type(DPE_COL_STRING);
     char *text = NULL;
-    dpe_status status = DPE_OK;
     if (!is_variable_text(stored) || type < 0 || H5Aread(attribute, type, &text) < 0) {
         status = dpe_hdf5_fail(err, DPE_BAD_DATA, table, object, name);
     } else {
@@ -496,10 +476,10 @@ dpe_status dpe_h5_get_attr_i64(struct dpe_h5 *table, const char *object, const c
                                int64_t *value, struct dpe_error *err)
 {
     dpe_hdf5_enter();
-    hid_t attribute = open_attribute(table, object, name);
-    if (attribute < 0) {
-        return dpe_fail(err, DPE_BAD_DATA, "%s: %s: attribute %s is not there", table->path, object,
-                        name);
+    hid_t attribute = -1;
+    dpe_status status = open_attribute(table, object, name, &attribute, err);
+    if (status != DPE_OK) {
+        return status;
     }
     hid_t stored = H5Aget_type(attribute);
     bool ok = stored >= 0 && H5Tget_class(stored) == H5T_INTEGER &&

@@ -3,6 +3,7 @@
 #include "outputs/h5/h5_file.h"
 #include "outputs/h5/h5_internal.h"
 #include "outputs/storage/storage.h"
+#include "outputs/table/inside.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -34,7 +35,7 @@ static bool path_ok(const char *path)
 
 static dpe_status make_group(struct dpe_h5 *table, const char *path, struct dpe_error *err)
 {
-    if (dpe_hdf5_has(table->file, path) > 0) {
+    if (dpe_inside_look(table->file, path) == DPE_INSIDE_THERE) {
         return DPE_OK;
     }
     hid_t create = dpe_hdf5_timeless(H5P_GROUP_CREATE);
@@ -114,14 +115,15 @@ static dpe_status attribute_of(struct dpe_h5 *table, const char *object, const c
                         "%s: attribute %s of / is written by the run, not by a tool", table->path,
                         name);
     }
-    dpe_status status =
-        dpe_hdf5_has(table->file, object) > 0 ? DPE_OK : make_groups(table, object, true, err);
-    if (status != DPE_OK) {
+    dpe_status status = dpe_inside_look(table->file, object) == DPE_INSIDE_THERE
+                            ? DPE_OK
+                            : make_groups(table, object, true, err);
+    hid_t id = -1;
+    if (status != DPE_OK || (status = dpe_hdf5_open(table, object, &id, err)) != DPE_OK) {
         return status;
     }
-    hid_t id = H5Oopen(table->file, object, H5P_DEFAULT);
-    bool ok = id >= 0 && write_scalar(id, name, type, value);
-    ok = (id < 0 || H5Oclose(id) >= 0) && ok;
+    bool ok = write_scalar(id, name, type, value);
+    ok = H5Oclose(id) >= 0 && ok;
     return ok ? DPE_OK : dpe_hdf5_fail(err, DPE_INTERNAL, table, object, name);
 }
 
@@ -348,8 +350,9 @@ static dpe_status attach_scale(struct dpe_h5 *table, hid_t dataset, const struct
         return dpe_fail(err, DPE_INTERNAL, "%s: %s: its scale %s is not in /run", table->path,
                         column->path, path);
     }
-    hid_t scale = dpe_hdf5_has(table->file, path) > 0 ? H5Dopen2(table->file, path, H5P_DEFAULT) : -1;
-    hid_t space = scale < 0 ? -1 : H5Dget_space(scale);
+    hid_t scale = -1;
+    hid_t space = dpe_hdf5_open_dataset(table, path, &scale, NULL) == DPE_OK ? H5Dget_space(scale)
+                                                                             : (hid_t)-1;
     hssize_t length = space < 0 ? -1 : H5Sget_simple_extent_npoints(space);
     dpe_status status = DPE_OK;
     if (length != column->dims[axis]) {

@@ -10,6 +10,7 @@
 
 #include <hdf5.h>
 
+#include "outputs/table/inside.h"
 #include "outputs/table/trailer.h"
 
 /* One file being read; the first failure wins and everything after it is skipped. */
@@ -30,12 +31,40 @@ static void bad(struct reader *reader, const char *object, const char *expected)
     }
 }
 
-/* Whether the entry has such an object. */
+/* An object of this kind that lies in the file; negative after a failure. */
+static hid_t open_object(struct reader *reader, const char *path, H5I_type_t kind,
+                         const char *expected)
+{
+    enum dpe_inside found = DPE_INSIDE_UNKNOWN;
+    hid_t object =
+        reader->error == DPE_TABLE_OK ? dpe_inside_open(reader->file, path, &found) : (hid_t)-1;
+    if (object >= 0 && H5Iget_type(object) == kind) {
+        return object;
+    }
+    if (object >= 0) {
+        H5Oclose(object);
+    }
+    if (reader->error == DPE_TABLE_OK && found == DPE_INSIDE_POINTS) {
+        reader->error = dpe_table_fail(reader->message, DPE_TABLE_BAD_FILE,
+                                       "%s: %s: " DPE_INSIDE_POINTS_TEXT, reader->path, path);
+    }
+    bad(reader, path, expected);
+    return -1;
+}
+
+/* Whether there is such an object, or a link to one, which opening it refuses. */
+static bool has_path(const struct reader *reader, const char *path)
+{
+    enum dpe_inside found = dpe_inside_look(reader->file, path);
+    return found == DPE_INSIDE_THERE || found == DPE_INSIDE_POINTS;
+}
+
+/* The same in the entry. */
 static bool has_object(struct reader *reader, const char *name)
 {
     char path[96];
     snprintf(path, sizeof path, "%s/%s", reader->entry, name);
-    return H5Lexists(reader->file, path, H5P_DEFAULT) > 0;
+    return has_path(reader, path);
 }
 
 static void bad_in_entry(struct reader *reader, const char *name, const char *expected)
@@ -45,12 +74,24 @@ static void bad_in_entry(struct reader *reader, const char *name, const char *ex
     bad(reader, path, expected);
 }
 
-/* A dataset of the entry; negative when there is none. */
-static hid_t open_set(struct reader *reader, const char *name)
+/* A dataset of the entry; negative after a failure. */
+static hid_t open_set(struct reader *reader, const char *name, const char *expected)
 {
     char path[96];
     snprintf(path, sizeof path, "%s/%s", reader->entry, name);
-    return H5Dopen2(reader->file, path, H5P_DEFAULT);
+    return open_object(reader, path, H5I_DATASET, expected);
+}
+
+/* An attribute of a group; negative when it has none of that name. */
+static hid_t open_attribute(struct reader *reader, const char *object, const char *name)
+{
+    hid_t id = open_object(reader, object, H5I_GROUP, name);
+    hid_t attribute =
+        id >= 0 && H5Aexists(id, name) > 0 ? H5Aopen(id, name, H5P_DEFAULT) : (hid_t)-1;
+    if (id >= 0) {
+        H5Oclose(id);
+    }
+    return attribute;
 }
 
 /* A numeric dataset of the entry, of exactly these dimensions, converted to `type`; NULL after a
@@ -68,8 +109,11 @@ static void *read_array(struct reader *reader, const char *name, hid_t type, siz
             return NULL;
         }
     }
+    char expected[96];
+    snprintf(expected, sizeof expected, "a dataset of rank %d with %llu elements", rank,
+             (unsigned long long)count);
     hsize_t found[8] = {0};
-    hid_t set = open_set(reader, name);
+    hid_t set = open_set(reader, name, expected);
     hid_t space = set >= 0 ? H5Dget_space(set) : -1;
     int found_rank = space >= 0 ? H5Sget_simple_extent_ndims(space) : -1;
     bool fits = found_rank == rank && H5Sget_simple_extent_dims(space, found, NULL) == rank;
@@ -78,9 +122,6 @@ static void *read_array(struct reader *reader, const char *name, hid_t type, siz
     }
     void *data = fits ? malloc(count * size) : NULL;
     if (!fits) {
-        char expected[96];
-        snprintf(expected, sizeof expected, "a dataset of rank %d with %llu elements", rank,
-                 (unsigned long long)count);
         bad_in_entry(reader, name, expected);
     } else if (data == NULL) {
         reader->error = dpe_table_fail(reader->message, DPE_TABLE_MEMORY, "out of memory");
@@ -111,7 +152,7 @@ static void read_scalar(struct reader *reader, const char *name, hid_t type, voi
 /* The length of a dataset of rank 1. */
 static int64_t read_extent(struct reader *reader, const char *name)
 {
-    hid_t set = open_set(reader, name);
+    hid_t set = open_set(reader, name, "a list");
     hid_t space = set >= 0 ? H5Dget_space(set) : -1;
     hsize_t extent = 0;
     if (space < 0 || H5Sget_simple_extent_ndims(space) != 1 ||
@@ -133,7 +174,7 @@ static void read_number(struct reader *reader, const char *object, const char *n
     if (reader->error != DPE_TABLE_OK) {
         return;
     }
-    hid_t attribute = H5Aopen_by_name(reader->file, object, name, H5P_DEFAULT, H5P_DEFAULT);
+    hid_t attribute = open_attribute(reader, object, name);
     hid_t space = attribute >= 0 ? H5Aget_space(attribute) : -1;
     if (space < 0 || H5Sget_simple_extent_npoints(space) != 1 ||
         H5Aread(attribute, type, value) < 0) {
@@ -154,7 +195,7 @@ static char *read_text(struct reader *reader, const char *object, const char *na
         return NULL;
     }
     char *text = NULL;
-    hid_t attribute = H5Aopen_by_name(reader->file, object, name, H5P_DEFAULT, H5P_DEFAULT);
+    hid_t attribute = open_attribute(reader, object, name);
     hid_t type = attribute >= 0 ? H5Aget_type(attribute) : -1;
     hid_t space = attribute >= 0 ? H5Aget_space(attribute) : -1;
     bool single = space >= 0 && H5Sget_simple_extent_npoints(space) == 1 && type >= 0 &&
@@ -202,12 +243,9 @@ static void expect_text(struct reader *reader, const char *name, const char *exp
 }
 
 /* An integer on "/"; false when there is none. */
-static bool read_count(const struct reader *reader, const char *name, long long *value)
+static bool read_count(struct reader *reader, const char *name, long long *value)
 {
-    if (H5Aexists(reader->file, name) <= 0) {
-        return false;
-    }
-    hid_t attribute = H5Aopen(reader->file, name, H5P_DEFAULT);
+    hid_t attribute = open_attribute(reader, "/", name);
     hid_t space = attribute >= 0 ? H5Aget_space(attribute) : -1;
     hid_t type = attribute >= 0 ? H5Aget_type(attribute) : -1;
     bool read = space >= 0 && type >= 0 && H5Sget_simple_extent_npoints(space) == 1 &&
@@ -229,7 +267,7 @@ static bool read_count(const struct reader *reader, const char *name, long long 
 static void refuse_unfinished(struct reader *reader)
 {
     long long complete = 1, planned = 0, missing = 0;
-    if (reader->error != DPE_TABLE_OK || H5Lexists(reader->file, "/table", H5P_DEFAULT) > 0 ||
+    if (reader->error != DPE_TABLE_OK || has_path(reader, "/table") ||
         !read_count(reader, "complete", &complete) || complete != 0) {
         return;
     }
@@ -261,7 +299,7 @@ static void read_version(struct reader *reader, struct dpe_table_values *values)
                            reader->path, values->schema_version);
     }
     refuse_unfinished(reader);
-    if (reader->error == DPE_TABLE_OK && H5Lexists(reader->file, "/table", H5P_DEFAULT) <= 0) {
+    if (reader->error == DPE_TABLE_OK && !has_path(reader, "/table")) {
         bad(reader, "/table", "a DPE table (a finished one of dpe-detect, or one of dpe-export)");
     }
     bool frequencies = reader->error == DPE_TABLE_OK &&
@@ -303,7 +341,7 @@ static void read_temperature(struct reader *reader, struct dpe_table_values *val
 /* HDF5 would convert 0.5 to 0. */
 static void expect_whole(struct reader *reader, const char *name)
 {
-    hid_t set = reader->error == DPE_TABLE_OK ? open_set(reader, name) : -1;
+    hid_t set = open_set(reader, name, "a whole number");
     hid_t type = set >= 0 ? H5Dget_type(set) : -1;
     if (type >= 0 && H5Tget_class(type) != H5T_INTEGER) {
         bad_in_entry(reader, name, "a whole number");
@@ -431,7 +469,7 @@ static void read_entries(struct reader *reader, const struct dpe_table_values *h
         values->schema_version = strdup(header->schema_version);
         if (values->schema_version == NULL) {
             reader->error = dpe_table_fail(reader->message, DPE_TABLE_MEMORY, "out of memory");
-        } else if (H5Lexists(reader->file, reader->entry, H5P_DEFAULT) <= 0) {
+        } else if (!has_path(reader, reader->entry)) {
             bad(reader, reader->entry, "the entry that /table/length lists");
         } else {
             read_values(reader, values);
@@ -507,7 +545,7 @@ int dpe_table_read_h5(const char *path, bool unchecked, struct dpe_table_list *l
     void *printer_data = NULL;
     H5Eget_auto2(H5E_DEFAULT, &printer, &printer_data);
     H5Eset_auto2(H5E_DEFAULT, NULL, NULL);
-    reader.file = H5Fopen(path, H5F_ACC_RDONLY, H5P_DEFAULT);
+    reader.file = dpe_inside_file(path);
     if (reader.file < 0) {
         reader.error =
             dpe_table_fail(message, DPE_TABLE_BAD_FILE,

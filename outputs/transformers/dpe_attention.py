@@ -16,8 +16,11 @@ max(1, ln(m + 1) / ln(log_n_length))^log_n_power, or 1 when log_n_length is 0; a
 0 puts 1 - x^-B in the place of ln x. Where a part of the head rotates, the last pairs have the
 frequency 0: they do not, and attention_scaling is not for them.
 """
+import io
 import json
 import math
+import os
+import stat
 import struct
 
 import numpy as np
@@ -215,12 +218,11 @@ def load_table(path, unchecked=False):
     file ends with a checksum; one that has none is read only when `unchecked`: HDF5 itself does not
     see every damage, and can crash on it."""
     try:
-        with open(path, "rb") as file:
-            data = file.read()
+        data = _read_file(path)
         hdf5 = data[:8] == b"\x89HDF\r\n\x1a\n"
         if hdf5:
             _check_bytes(data, unchecked)
-        entries = _read_h5(path) if hdf5 else _read_json(path)
+        entries = _read_h5(data) if hdf5 else _read_json(data)
         if not 1 <= len(entries) <= MOST_ENTRIES:
             raise TableError(f"expected 1 to {MOST_ENTRIES} entries, found {len(entries)}")
         return Table.of_entries([_table_of(values, len(entries)) for values in entries])
@@ -229,6 +231,14 @@ def load_table(path, unchecked=False):
     except (OSError, RuntimeError, KeyError, MemoryError, RecursionError, TypeError, ValueError,
             OverflowError, AttributeError) as error:
         raise TableError(f"{path}: cannot be read: {type(error).__name__}: {error}") from error
+
+
+def _read_file(path):
+    """Its bytes, read once; what is no file, and could make a reader wait for ever, is refused."""
+    with open(path, "rb", opener=lambda name, flags: os.open(name, flags | getattr(os, "O_NONBLOCK", 0))) as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise TableError("expected a regular file, found something else")
+        return file.read()
 
 
 def _crc32c(data):
@@ -318,10 +328,9 @@ def _member(parent, name, kind, expected):
     return value
 
 
-def _read_json(path):
+def _read_json(data):
     """The values of each entry."""
-    with open(path, encoding="utf-8") as file:
-        root = json.load(file, object_pairs_hook=_distinct, parse_constant=_no_constant)
+    root = json.loads(data.decode("utf-8"), object_pairs_hook=_distinct, parse_constant=_no_constant)
     holder, name = rope_block(root)
     root = root if holder is None else holder[name]
     if isinstance(root, dict) and "model_type" in root and "schema_name" not in root:
@@ -420,23 +429,43 @@ def _h5_scalar(value, name, kinds):
     return value.reshape(()).item()
 
 
+def _h5_has(group, name):
+    """Whether there is a link of that name, wherever it leads: _h5_get refuses what leads out of the file."""
+    return group.get(name, getlink=True) is not None
+
+
+def _h5_get(group, name):
+    """A group or dataset that lies in the file itself, as outputs/table/inside.h has it."""
+    import h5py
+
+    link = group.get(name, getlink=True)
+    where = f"{group.name.rstrip('/')}/{name}"
+    if link is None:
+        raise TableError(f"{where}: is not there")
+    found = group[name] if isinstance(link, h5py.HardLink) else None
+    if found is None or isinstance(found, h5py.Dataset) and (found.external or found.is_virtual):
+        raise TableError(f"{where}: points to another file or object, which is not followed; expected the object itself")
+    return found
+
+
 def _h5_array(table, name, rank, kinds):
-    data = table[name]
+    data = _h5_get(table, name)
     if len(data.shape) != rank or data.dtype.kind not in kinds:
         raise TableError(f"/table/{name}: expected numbers of rank {rank}")
     return data
 
 
-def _read_h5(path):
+def _read_h5(data):
     """The values of each entry."""
     import h5py  # only this form needs it
 
-    with h5py.File(path, "r") as file:
+    # From memory: what HDF5 reads is what the checksum was made of, and no lock of the file is needed.
+    with h5py.File(io.BytesIO(data), "r") as file:
         version = _h5_text(file.attrs, "schema_version")
         _check_header(_h5_text(file.attrs, "schema_name"), version)
-        if "table" not in file or "model" not in file:
+        if not _h5_has(file, "table") or not _h5_has(file, "model"):
             raise TableError("holds no /table and /model: make a DPE table with dpe-export")
-        table, model = file["table"], file["model"].attrs
+        table, model = _h5_get(file, "table"), _h5_get(file, "model").attrs
         for name, expected in CONVENTIONS.items():
             # What follows a colon explains.
             _check_convention(name, _h5_text(table.attrs, name).partition(":")[0], (expected,))
@@ -444,12 +473,12 @@ def _read_h5(path):
                   "fingerprint": _h5_text(model, "fingerprint")}
         for name in MODEL_SIZES:
             shared[name] = _h5_scalar(model[name.replace("n_", "", 1)], name, "iu")
-        if not version.startswith(("3.", "5.")) and "length" in table:
+        if not version.startswith(("3.", "5.")) and _h5_has(table, "length"):
             raise TableError("/table/length: expected none in a table of schema version 1 or 2")
-        if not version.startswith("3.") and "length" not in table:
+        if not version.startswith("3.") and not _h5_has(table, "length"):
             return [dict(shared, **_h5_entry(table, shared))]
         lengths = _h5_array(table, "length", 1, "iu")[:MOST_ENTRIES + 1].tolist()
-        entries = [dict(shared, **_h5_entry(table[str(length)], shared)) for length in lengths]
+        entries = [dict(shared, **_h5_entry(_h5_get(table, str(length)), shared)) for length in lengths]
         for length, entry in zip(lengths, entries):
             if entry["evaluated_length"] != length:
                 raise TableError(f"/table/{length}/evaluated_length is {entry['evaluated_length']}, "
@@ -458,19 +487,19 @@ def _read_h5(path):
 
 
 def _h5_entry(table, shared):
-    values = {name: _h5_scalar(table[name][()], name, "iu") for name in TABLE_SIZES[:3]}
-    values["attention_scaling"] = float(_h5_scalar(table["attention_scaling"][()],
+    values = {name: _h5_scalar(_h5_get(table, name)[()], name, "iu") for name in TABLE_SIZES[:3]}
+    values["attention_scaling"] = float(_h5_scalar(_h5_get(table, "attention_scaling")[()],
                                                    "attention_scaling", "iuf"))
     values.update(_temperature(table, shared["schema_version"],
-                               lambda name: _h5_scalar(table[name][()], name, "iuf")))
+                               lambda name: _h5_scalar(_h5_get(table, name)[()], name, "iuf")))
     values.update((name, _h5_list(table, name)) for name in LISTS)
     values.update(_method(table, shared["schema_version"],
-                          lambda name: _h5_scalar(table[name][()], name, "iu"),
+                          lambda name: _h5_scalar(_h5_get(table, name)[()], name, "iu"),
                           lambda name: _h5_list(table, name), values["inv_freq"]))
     values["top_k"], values["mask"] = shared["head_dim"] // 2, None
     # The detection alone knows no key pairs: then all are.
-    if "mask" in table:
-        values["top_k"] = _h5_scalar(table["top_k"][()], "top_k", "iu")
+    if _h5_has(table, "mask"):
+        values["top_k"] = _h5_scalar(_h5_get(table, "top_k")[()], "top_k", "iu")
         values["mask"] = _h5_mask(table, dict(shared, **values))
     return values
 

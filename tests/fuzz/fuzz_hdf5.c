@@ -124,11 +124,43 @@ static void write_numbers(hid_t place, const struct object *object, struct input
     H5Sclose(space);
 }
 
-static void write_object(hid_t file, const struct object *object, struct input *input)
+/* Let a dataset lie elsewhere: behind a link, in a file of raw bytes, or composed of another's. */
+static void point_away(hid_t file, const char *name, unsigned way)
+{
+    const char *other = fuzz_file("other", "0123456789abcdef0123456789abcdef", 32);
+    hid_t set = H5Dopen2(file, name, H5P_DEFAULT);
+    hid_t type = H5Dget_type(set);
+    hid_t space = H5Dget_space(set);
+    hid_t created = H5Pcreate(H5P_DATASET_CREATE);
+    H5Dclose(set);
+    if (way == 0) {
+        H5Lmove(file, name, file, "/elsewhere", H5P_DEFAULT, H5P_DEFAULT);
+        H5Lcreate_soft("/elsewhere", file, name, H5P_DEFAULT, H5P_DEFAULT);
+    } else {
+        H5Ldelete(file, name, H5P_DEFAULT);
+    }
+    if (way == 1) {
+        H5Lcreate_external(other, name, file, name, H5P_DEFAULT, H5P_DEFAULT);
+    } else if (way == 2) {
+        H5Pset_external(created, other, 0, H5F_UNLIMITED);
+    } else if (way == 3) {
+        H5Pset_virtual(created, space, other, name, space);
+    }
+    if (way >= 2) {
+        H5Dclose(H5Dcreate2(file, name, type, space, H5P_DEFAULT, created, H5P_DEFAULT));
+    }
+    H5Pclose(created);
+    H5Sclose(space);
+    H5Tclose(type);
+}
+
+/* Whether the object lies elsewhere. */
+static bool write_object(hid_t file, const struct object *object, struct input *input)
 {
     unsigned how = take(input);
+    bool away = how == 6 && object->parent == NULL;
     if (how == 1) {
-        return;
+        return false;
     }
     hid_t place = H5Oopen(file, object->parent != NULL ? object->parent : "/", H5P_DEFAULT);
     char text[64] = "";
@@ -143,6 +175,10 @@ static void write_object(hid_t file, const struct object *object, struct input *
         write_numbers(place, object, input, how == 3 || how == 5);
     }
     H5Oclose(place);
+    if (away) {
+        point_away(file, object->name, take(input) % 4);
+    }
+    return away;
 }
 
 /* As a program that writes tables has to: without it the readers refuse the file. */
@@ -168,8 +204,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
     fuzz_expect(file >= 0, "an HDF5 file can be made");
     H5Gclose(H5Gcreate2(file, "/model", H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT));
     H5Gclose(H5Gcreate2(file, "/table", H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT));
+    bool away = false;
     for (size_t i = 0; i < sizeof objects / sizeof objects[0]; i++) {
-        write_object(file, &objects[i], &input);
+        away = write_object(file, &objects[i], &input) || away;
     }
     fuzz_expect(H5Fclose(file) >= 0, "the file can be closed");
     fuzz_expect(add_trailer(path), "the trailer can be added");
@@ -178,6 +215,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
     char why[DPE_TABLE_MESSAGE] = "";
     int got = dpe_table_open(path, &table, why);
     fuzz_expect(n > 0 || got == DPE_TABLE_OK, why);
+    fuzz_expect(!away || got != DPE_TABLE_OK, "what lies elsewhere is refused");
     if (got == DPE_TABLE_OK) {
         fuzz_expect(dpe_table_check(dpe_table_values(table), why) == DPE_TABLE_OK, why);
         dpe_table_close(table);

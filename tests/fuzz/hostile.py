@@ -33,7 +33,7 @@ import time
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from hostile_inputs import CLASSES, make_world  # noqa: E402
+from hostile_inputs import CLASSES, SECRET, make_world  # noqa: E402
 
 CODES = {0, 64, 65, 66, 69, 70, 71, 73, 74, 75, 77, 78}  # of README.md, "What you may rely on"
 SANITIZER = re.compile(rb"AddressSanitizer|LeakSanitizer|runtime error:|UndefinedBehavior|hard rss limit")
@@ -154,10 +154,16 @@ def judge(ran, before, world, started_with, limited):
         return "ESCAPE"
     if snapshot(world) != before:
         return "INPUT CHANGED"
+    if SECRET in out + err:
+        return "SECRET"
     for at, folders, names in os.walk(world + "/out"):
         folders[:] = [name for name in folders if not name.endswith(".journal")]
         for name in names:
             path = os.path.join(at, name)
+            if os.path.isfile(path):
+                with open(path, "rb") as file:
+                    if SECRET in file.read():
+                        return f"SECRET in {name}"
             wrong = broken_output(path) if started_with.get(path) is None else None
             if wrong is not None and not (limited and "not removed" not in wrong and code != 0):
                 return f"OUTPUT {wrong}"

@@ -10,7 +10,11 @@ import struct
 import subprocess
 import sys
 
+sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib"))
 import world as world_py
+from checksum import add_checksum
+
+SECRET = b"this is for nobody's eyes "  # what no output may hold
 
 METHODS = ["rope", "pi", "ntk", "yarn", "self-extend", "rerope", "leaky-rerope", "dca", "streaming-llm", "dpe", "string", "lampe",
            "cope", "dope", "hirope", "adagrope", "longrope", "dpe:log-n=64", "self-extend:logit-scale=1.2", "moba",
@@ -338,6 +342,51 @@ def class_table(draw, world):
                         compare(world, out + ".h5", "--table", path)])
 
 
+def class_pointing(draw, world):
+    """A table with a sound checksum whose objects lie in another file."""
+    name = draw.choice(["table.h5", "detect.h5", "norms.h5", "eval.h5", "ladder.h5"])
+    path, whole = f"{world}/{name}", f"{world}/whole.h5"
+    os.rename(path, whole)
+    shutil.copy(whole, path)
+    with open(world + "/secret", "wb") as file:
+        file.write(SECRET * 4000)
+    with h5py.File(path, "r+") as file:
+        places = []
+        file.visititems(lambda place, item: places.append(place))
+        for place in draw.sample(places, draw.choice([1, 1, 2])):
+            if place not in file:  # it went with its group
+                continue
+            item = file[place]
+            numbers = isinstance(item, h5py.Dataset) and item.dtype.kind in "iuf"
+            way = draw.choice(["soft", "external", "self", "storage", "virtual"] if numbers else ["soft", "external", "self"])
+            shape, dtype = (item.shape, item.dtype) if numbers else (None, None)
+            if way == "soft":
+                away = "away_" + place.replace("/", "_")
+                file.move(place, away)
+                file[place] = h5py.SoftLink("/" + away)
+                continue
+            del file[place]
+            if way == "external":
+                file[place] = h5py.ExternalLink(draw.choice([whole, world + "/nowhere.h5", "/dev/zero"]), place)
+            elif way == "self":
+                file[place] = h5py.SoftLink(draw.choice(["/" + place, "/", "/" + place.rpartition("/")[0]]))
+            elif way == "storage":
+                file.create_dataset(place, shape, dtype, external=[(draw.choice([world + "/secret", world + "/nowhere", "/dev/zero"]), 0,
+                                                                    h5py.h5f.UNLIMITED)])
+            else:
+                layout = h5py.VirtualLayout(shape, dtype)
+                layout[...] = h5py.VirtualSource(draw.choice([whole, world + "/nowhere.h5"]), place, shape)
+                file.create_virtual_dataset(place, layout)
+    add_checksum(path)
+    out = world + "/out/o"
+    return draw.choice([["dpe-export", path, "-o", out + draw.choice([".h5", ".json", ".yaml", ".safetensors", ".csv", ".pt"])],
+                        ["dpe-export", world + "/detect.h5", world + "/norms.h5", "-o", out + draw.choice([".h5", ".pt"])],
+                        ["dpe-report", path, "--no-figures", "-o", out + ".html"],
+                        ["dpe-run", "-m", world + "/model", "--table", path, "-p", "The fox", "-n", "2"],
+                        sweep(world, out + ".h5", "--scale-pairs", world + "/norms.h5", "--top-k", "4"),
+                        compare(world, out + ".h5", "--table", path)])
+
+
 def class_journal(draw, world):
     os.rename(world + "/kept.h5.journal", world + "/out/o.h5.journal")
     folder = world + "/out/o.h5.journal/"
@@ -514,5 +563,10 @@ def class_environment(draw, world):
     """The surroundings are hostile, the command is good (`around` applies them)."""
     return any_use(draw, world)
 
+
+try:
+    import h5py  # python3-h5py, for the class pointing
+except ImportError:
+    del class_pointing
 
 CLASSES = {name[6:]: made for name, made in sorted(globals().items()) if name.startswith("class_")}

@@ -505,6 +505,57 @@ def test_hdf5(folder):
     refused(path, "cannot be read")
 
 
+def test_what_lies_elsewhere_is_refused(folder):
+    """Links and datasets that point to another file or object, also where what they point to would be right."""
+    os.rename(write_h5(folder, table()), whole := os.path.join(folder, "whole.h5"))
+
+    def soft(file, name):
+        file.move(name, "elsewhere")
+        file[name] = h5py.SoftLink("/elsewhere")
+
+    def external(file, name):
+        del file[name]
+        file[name] = h5py.ExternalLink(whole, name)
+
+    def dangling(file, name):
+        del file[name]
+        file[name] = h5py.ExternalLink(os.path.join(folder, "nowhere.h5"), name)
+
+    def stored(file, name):
+        data = file[name][()]
+        del file[name]
+        data.tofile(raw := os.path.join(folder, "raw"))
+        file.create_dataset(name, data.shape, data.dtype, external=[(raw, 0, data.nbytes)])
+
+    def virtual(file, name):
+        data = file[name]
+        layout = h5py.VirtualLayout(data.shape, data.dtype)
+        layout[...] = h5py.VirtualSource(whole, name, data.shape)
+        del file[name]
+        file.create_virtual_dataset(name, layout)
+
+    places = [(name, way) for name in ("table", "model", "table/top_k") for way in (soft, external, dangling)]
+    places += [(name, way) for name in ("table/mask", "table/inv_freq", "table/group_edge")
+               for way in (soft, external, dangling, stored, virtual)]
+    for name, way in places:
+        path = write_h5(folder, table())
+        with h5py.File(path, "r+") as file:
+            way(file, name)
+        add_checksum(path)
+        refused(path, "points to another file")
+
+
+def test_what_is_no_file_is_refused_at_once(folder):
+    os.mkfifo(fifo := os.path.join(folder, "fifo"))
+    for path in (fifo, "/dev/zero", folder):
+        try:
+            load_table(path)
+        except TableError as error:
+            assert path in str(error)
+        else:
+            raise AssertionError(path)
+
+
 def test_written_by_dpe_export(folder):
     """Both forms as the tool writes them, not as this file thinks it does."""
     written_by_dpe_export(folder, table(scaling=1.1), "a")

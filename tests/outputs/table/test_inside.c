@@ -1,0 +1,334 @@
+/* Files whose objects lie elsewhere: links of every kind, datasets that are stored in or composed
+ * of other files. Both readers refuse them at every place that they read, though what is pointed to
+ * would be right. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <hdf5.h>
+
+#include "engine/base/base.h"
+#include "outputs/h5/h5.h"
+#include "outputs/h5/h5_file.h"
+#include "outputs/run/run.h"
+#include "outputs/table/dpe_table.h"
+#include "outputs/table/trailer.h"
+#include "tests/outputs/outputs_fixture.h"
+
+enum { GROUPS = 2, PAIRS = 4, HEADS = 2 };
+
+static dpe_status fill_attributes(struct dpe_h5 *table, struct dpe_error *err)
+{
+    const struct {
+        const char *object, *name, *text;
+        int64_t number;
+    } attributes[] = {
+        {"/table", "near_rule", "distance < local_window", 0},
+        {"/table", "rounding", "separable", 0},
+        {"/table", "angle_precision", "f32", 0},
+        {"/table", "pair_layout", "half-split", 0},
+        {"/model", "model_type", "llama", 0},
+        {"/model", "fingerprint", "00ff", 0},
+        {"/model", "layers", NULL, 1},
+        {"/model", "heads", NULL, HEADS},
+        {"/model", "kv_heads", NULL, 1},
+        {"/model", "head_dim", NULL, 2 * PAIRS},
+    };
+    dpe_status status = DPE_OK;
+    for (size_t i = 0; i < sizeof attributes / sizeof attributes[0] && status == DPE_OK; i++) {
+        status = attributes[i].text != NULL
+                     ? dpe_h5_attr_text(table, attributes[i].object, attributes[i].name,
+                                        attributes[i].text, err)
+                     : dpe_h5_attr_i64(table, attributes[i].object, attributes[i].name,
+                                       attributes[i].number, err);
+    }
+    return status;
+}
+
+/* A small DPE table, in a file that has everything else of a run. */
+static dpe_status fill_table(void *user, struct dpe_h5 *table, struct dpe_error *err)
+{
+    static const double scale[GROUPS] = {4, 1}, own[PAIRS] = {1, 0.1, 0.01, 0.002}, one = 1;
+    static const int64_t number[4] = {0, 1, 2, 3}, length[GROUPS] = {26, 104};
+    static const int64_t trained = 64, evaluated = 104, window = 16, top_k = 2;
+    static const int32_t edge[GROUPS + 1] = {0, 2, 4};
+    static const uint8_t mask[HEADS * PAIRS] = {1, 0, 1, 0, 0, 0, 1, 1};
+    const struct dpe_column columns[] = {
+        {"/group", DPE_COL_I64, 1, {GROUPS}, {NULL}, number, "group", "1", NULL, true},
+        {"/edge", DPE_COL_I64, 1, {GROUPS + 1}, {NULL}, number, "edge", "1", NULL, true},
+        {"/layer", DPE_COL_I64, 1, {1}, {NULL}, number, "layer", "1", NULL, true},
+        {"/head", DPE_COL_I64, 1, {HEADS}, {NULL}, number, "head", "1", NULL, true},
+        {"/pair", DPE_COL_I64, 1, {PAIRS}, {NULL}, number, "pair", "1", NULL, true},
+        {"/table/trained_length", DPE_COL_I64, .data = &trained, .long_name = "L0"},
+        {"/table/evaluated_length", DPE_COL_I64, .data = &evaluated, .long_name = "L"},
+        {"/table/local_window", DPE_COL_I64, .data = &window, .long_name = "window"},
+        {"/table/top_k", DPE_COL_I64, .data = &top_k, .long_name = "k"},
+        {"/table/attention_scaling", DPE_COL_F64, .data = &one, .long_name = "a"},
+        {"/table/scale_factor", DPE_COL_F64, 1, {GROUPS}, {"/group"}, scale, "s", "1", NULL, false},
+        {"/table/effective_length",
+         DPE_COL_I64,
+         1,
+         {GROUPS},
+         {"/group"},
+         length,
+         "e",
+         "1",
+         NULL,
+         false},
+        {"/table/group_edge",
+         DPE_COL_I32,
+         1,
+         {GROUPS + 1},
+         {"/edge"},
+         edge,
+         "edge",
+         "1",
+         NULL,
+         false},
+        {"/table/inv_freq", DPE_COL_F64, 1, {PAIRS}, {"/pair"}, own, "own", "1", NULL, false},
+        {"/table/mask",
+         DPE_COL_U8,
+         3,
+         {1, HEADS, PAIRS},
+         {"/layer", "/head", "/pair"},
+         mask,
+         "mask",
+         "1",
+         NULL,
+         false},
+    };
+    (void)user;
+    dpe_status status = DPE_OK;
+    for (size_t i = 0; status == DPE_OK && i < sizeof columns / sizeof columns[0]; i++) {
+        status = dpe_h5_put(table, &columns[i], err);
+    }
+    return status == DPE_OK ? fill_attributes(table, err) : status;
+}
+
+/* The table at scratch->table and, as what is pointed to, beside it. */
+static void make_table(struct scratch *scratch, char whole[160])
+{
+    struct dpe_run *run = NULL;
+    struct dpe_error err = {0};
+    scratch_clear(scratch);
+    assert_int_equal(fixture_open(scratch, 1, NULL, &run, &err), DPE_OK);
+    for (int i = 0; i < 5; i++) {
+        assert_int_equal(fixture_add(run, i, &err), DPE_OK);
+    }
+    if (dpe_run_snapshot(run, true, fill_table, NULL, &err) != DPE_OK) {
+        fail_msg("%s", err.text);
+    }
+    assert_int_equal(dpe_run_close(run, &err), DPE_OK);
+    snprintf(whole, 160, "%s/whole.h5", scratch->folder);
+    size_t n = 0;
+    char *bytes = slurp(scratch->table, &n);
+    spill(whole, bytes, n);
+    free(bytes);
+}
+
+enum way { UNCHANGED, SOFT, EXTERNAL, STORAGE, VIRTUAL, WAYS };
+
+/* Put a dataset of the same type and extent in the place of one, with other properties. */
+static void replace(hid_t file, const char *path, enum way way, const char *whole)
+{
+    char raw[200];
+    unsigned char data[256];
+    snprintf(raw, sizeof raw, "%s.raw", whole);
+    hid_t set = H5Dopen2(file, path, H5P_DEFAULT);
+    hid_t type = H5Dget_type(set);
+    hid_t space = H5Dget_space(set);
+    hid_t created = H5Pcreate(H5P_DATASET_CREATE);
+    size_t n = (size_t)H5Sget_simple_extent_npoints(space) * H5Tget_size(type);
+    assert_true(n <= sizeof data);
+    assert_true(H5Dread(set, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, data) >= 0);
+    if (way == STORAGE) {
+        spill(raw, (const char *)data, n);
+        assert_true(H5Pset_external(created, raw, 0, n) >= 0);
+    } else {
+        assert_true(H5Pset_virtual(created, space, whole, path, space) >= 0);
+    }
+    H5Dclose(set);
+    assert_true(H5Ldelete(file, path, H5P_DEFAULT) >= 0);
+    set = H5Dcreate2(file, path, type, space, H5P_DEFAULT, created, H5P_DEFAULT);
+    assert_true(set >= 0);
+    H5Dclose(set);
+    H5Pclose(created);
+    H5Sclose(space);
+    H5Tclose(type);
+}
+
+/* What was `path` of the table lies elsewhere from now on; the checksum is right again. */
+static void point(struct scratch *scratch, const char *path, enum way way, const char *whole)
+{
+    hid_t file = H5Fopen(scratch->table, H5F_ACC_RDWR, H5P_DEFAULT);
+    assert_true(file >= 0);
+    if (way == SOFT) {
+        assert_true(H5Lmove(file, path, file, "/elsewhere", H5P_DEFAULT, H5P_DEFAULT) >= 0);
+        assert_true(H5Lcreate_soft("/elsewhere", file, path, H5P_DEFAULT, H5P_DEFAULT) >= 0);
+    } else if (way == EXTERNAL) {
+        assert_true(H5Ldelete(file, path, H5P_DEFAULT) >= 0);
+        assert_true(H5Lcreate_external(whole, path, file, path, H5P_DEFAULT, H5P_DEFAULT) >= 0);
+    } else if (way != UNCHANGED) {
+        replace(file, path, way, whole);
+    }
+    assert_true(H5Fclose(file) >= 0);
+    size_t n = 0;
+    char *bytes = slurp(scratch->table, &n);
+    char *longer = realloc(bytes, n + DPE_TRAILER);
+    assert_non_null(longer);
+    dpe_trailer_make((unsigned char *)longer + n, longer, n);
+    spill(scratch->table, longer, n + DPE_TRAILER);
+    free(longer);
+}
+
+static const char points[] = "points to another file";
+
+static dpe_status get_numbers(struct dpe_h5 *table, const char *path, struct dpe_error *err)
+{
+    void *data = NULL;
+    int rank = 0;
+    int64_t dims[5] = {0};
+    dpe_status status = dpe_h5_get(table, path, DPE_COL_F64, &data, &rank, dims, err);
+    free(data);
+    return status;
+}
+
+static dpe_status get_words(struct dpe_h5 *table, const char *path, struct dpe_error *err)
+{
+    char **words = NULL;
+    size_t n = 0;
+    dpe_status status = dpe_h5_get_strings(table, path, &words, &n, err);
+    dpe_strings_free(words, n);
+    return status;
+}
+
+static dpe_status get_members(struct dpe_h5 *table, const char *path, struct dpe_error *err)
+{
+    char **names = NULL;
+    size_t n = 0;
+    dpe_status status = dpe_h5_list(table, path, &names, &n, err);
+    dpe_strings_free(names, n);
+    return status;
+}
+
+static dpe_status get_attribute(struct dpe_h5 *table, const char *path, struct dpe_error *err)
+{
+    int64_t value = 0;
+    return dpe_h5_get_attr_i64(table, path, "layers", &value, err);
+}
+
+/* What is pointed away, what of it is read, and how. */
+static const struct place {
+    const char *path, *read;
+    dpe_status (*get)(struct dpe_h5 *, const char *, struct dpe_error *);
+    bool numbers; /* a dataset that can be stored elsewhere */
+    bool needed;  /* by the consumer library */
+} places[] = {
+    {"/table/scale_factor", "/table/scale_factor", get_numbers, true, true},
+    {"/table/mask", "/table/mask", get_numbers, true, true},
+    {"/table/attention_scaling", "/table/attention_scaling", get_numbers, true, true},
+    {"/rows/status", "/rows/status", get_numbers, true, false},
+    {"/table", "/table/inv_freq", get_numbers, false, true},
+    {"/table", "/table", get_members, false, true},
+    {"/model", "/model", get_attribute, false, true},
+    {"/identity/value", "/identity/value", get_words, false, false},
+    {"/identity", "/identity/field", get_words, false, false},
+};
+
+static void expect_library(const struct scratch *scratch, bool refused)
+{
+    struct dpe_table *table = NULL;
+    char why[DPE_TABLE_MESSAGE] = "";
+    int error = dpe_table_open(scratch->table, &table, why);
+    if (refused ? error != DPE_TABLE_BAD_FILE || strstr(why, points) == NULL
+                : error != DPE_TABLE_OK) {
+        fail_msg("error %d: %s", error, why);
+    }
+    dpe_table_close(table);
+}
+
+static void expect_engine(const struct scratch *scratch, const struct place *place, bool refused)
+{
+    struct dpe_h5 *table = NULL;
+    struct dpe_error err = {0};
+    assert_int_equal(dpe_h5_open(scratch->table, &table, &err), DPE_OK);
+    dpe_status status = place->get(table, place->read, &err);
+    if (refused ? status != DPE_BAD_DATA || strstr(err.text, points) == NULL : status != DPE_OK) {
+        fail_msg("status %d: %s", (int)status, err.text);
+    }
+    /* It is no hole in the table either. */
+    assert_true(dpe_h5_has(table, place->path));
+    dpe_h5_close(table);
+}
+
+static void what_lies_elsewhere_is_refused(void **state)
+{
+    struct scratch *scratch = *state;
+    char whole[160];
+    for (size_t i = 0; i < sizeof places / sizeof places[0]; i++) {
+        for (enum way way = UNCHANGED; way < (places[i].numbers ? WAYS : STORAGE); way++) {
+            print_message("%s, way %d\n", places[i].path, (int)way);
+            make_table(scratch, whole);
+            point(scratch, places[i].path, way, whole);
+            expect_library(scratch, places[i].needed && way != UNCHANGED);
+            expect_engine(scratch, &places[i], way != UNCHANGED);
+        }
+    }
+}
+
+/* A run goes on from its table: its rows must not come from another file. */
+static void a_run_does_not_go_on_from_another_file(void **state)
+{
+    static const char *const paths[] = {"/rows", "/run/sessions", "/run", "/plans/name"};
+    struct scratch *scratch = *state;
+    char whole[160];
+    for (size_t i = 0; i < sizeof paths / sizeof paths[0]; i++) {
+        for (enum way way = SOFT; way <= EXTERNAL; way++) {
+            enum dpe_h5_state found = DPE_H5_ABSENT;
+            struct dpe_h5_content content = {0};
+            struct dpe_error err = {0};
+            make_table(scratch, whole);
+            point(scratch, paths[i], way, whole);
+            assert_int_equal(dpe_h5_look(scratch->table, &found, &content, &err), DPE_OK);
+            assert_int_equal(found, DPE_H5_DAMAGED);
+            if (strstr(content.problem, points) == NULL) {
+                fail_msg("%s", content.problem);
+            }
+            dpe_h5_content_free(&content);
+        }
+    }
+}
+
+static void what_is_no_file_is_refused_at_once(void **state)
+{
+    struct scratch *scratch = *state;
+    char fifo[160];
+    snprintf(fifo, sizeof fifo, "%s/fifo", scratch->folder);
+    assert_int_equal(mkfifo(fifo, 0600), 0);
+    const char *const paths[] = {fifo, "/dev/zero", "/dev/null", scratch->folder};
+    alarm(60); /* a reader that waits is killed */
+    for (size_t i = 0; i < sizeof paths / sizeof paths[0]; i++) {
+        struct dpe_h5 *engine = NULL;
+        struct dpe_table *library = NULL;
+        struct dpe_error err = {0};
+        char why[DPE_TABLE_MESSAGE] = "";
+        assert_int_equal(dpe_h5_open(paths[i], &engine, &err), DPE_NO_INPUT);
+        assert_int_not_equal(dpe_table_open(paths[i], &library, why), DPE_TABLE_OK);
+        assert_int_not_equal(dpe_table_open_unchecked(paths[i], &library, why), DPE_TABLE_OK);
+        assert_non_null(strstr(why, paths[i]));
+    }
+    alarm(0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        WITH_SCRATCH(what_lies_elsewhere_is_refused),
+        WITH_SCRATCH(a_run_does_not_go_on_from_another_file),
+        WITH_SCRATCH(what_is_no_file_is_refused_at_once),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
