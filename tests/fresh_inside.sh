@@ -44,7 +44,7 @@ try_tools() {
         --lengths 64,256 -o detect.h5
     $bin/dpe-norms --model data/reference --corpus data/sample --samples 2 --lengths 64 -o norms.h5
     $bin/dpe-export detect.h5 norms.h5 --top-k 0.75 -o table.json
-    $bin/dpe-run -m data/reference --table table.json -p "Once" -n 8
+    $bin/dpe-run -m data/reference --table table.json --show --corpus data/sample
     $bin/dpe-report detect.h5 norms.h5 -o report.html --no-figures
 }
 
@@ -59,7 +59,8 @@ whole_demo)
     expect 0 $tree/detect/demo.sh
     [ -s calibrated/report.html ] && [ -s calibrated/table.h5 ] || fail "no result: $(ls calibrated)"
     grep -q "<svg" calibrated/report.html || fail "the report has no figures"
-    $tree/build/bin/dpe-run -m $tree/data/reference --table calibrated/table.h5 -p "Once"
+    grep -q "^unchanged  *not found after" log && grep -q "^with the table  *found after" log ||
+        fail "the secret: $(tail -12 log)"
     ;;
 install)
     # Without cmocka a configuration has no tests, and one that requests them names the package.

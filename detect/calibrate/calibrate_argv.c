@@ -129,33 +129,36 @@ int64_t dpe_calibrate_seed(const struct calibrate_arguments *args, enum calibrat
     return own + (seed != NULL ? strtoll(seed, NULL, 10) : 0);
 }
 
-/* "keys=K,values=V" that the pilot of a sweep chose, "" with another task or before the sweep: that of
- * the entry whose pairs are chosen; for the check, which asks the same at all lengths, the longest. */
+/* Of a task as text, which leaves out what is 1. */
+static int64_t number_of(const char *spec, const char *key)
+{
+    size_t n = 0;
+    const char *found = dpe_niah_find(spec, key, &n);
+    return found != NULL ? strtoll(found, NULL, 10) : 1;
+}
+
+/* "keys=K,values=V,asked=M" that the pilot of the entry's sweep chose, for the choice of its pairs; "" where
+ * there was no pilot, before the sweep, and for other parts: what they ask is the user's. */
 static void chosen_task(const struct batch *batch, enum calibrate_part part, char *text,
                         size_t size)
 {
-    const char *task = dpe_calibrate_value(batch->args, "--task");
-    const struct entry *longest = &batch->entries[batch->n_entries - 1];
-    const struct entry *entry = part == CALIBRATE_CHECK ? longest : batch->entry;
     struct dpe_h5 *table = NULL;
     char *spec = NULL;
+    char *pilot = NULL;
     text[0] = '\0';
-    if (task == NULL || strcmp(task, "auto") != 0 || batch->args->job.output == NULL) {
+    if (part != CALIBRATE_PAIRS || batch->args->job.output == NULL) {
         return;
     }
-    char *path = dpe_calibrate_entry_path(batch, entry, "detect.h5");
+    char *path = dpe_calibrate_entry_path(batch, batch->entry, "detect.h5");
     if (path != NULL && access(path, R_OK) == 0 && dpe_h5_open(path, &table, NULL) == DPE_OK &&
+        dpe_h5_get_attr_text(table, "/detect", "pilot", &pilot, NULL) == DPE_OK &&
         dpe_h5_get_attr_text(table, "/detect", "niah_parameters", &spec, NULL) == DPE_OK) {
-        size_t keys = 0;
-        size_t values = 0;
-        const char *k = dpe_niah_find(spec, "keys", &keys);
-        const char *v = dpe_niah_find(spec, "values", &values);
-        if (k != NULL && v != NULL) {
-            snprintf(text, size, "keys=%.*s,values=%.*s", (int)keys, k, (int)values, v);
-        }
+        snprintf(text, size, "keys=%lld,values=%lld,asked=%lld", (long long)number_of(spec, "keys"),
+                 (long long)number_of(spec, "values"), (long long)number_of(spec, "asked"));
     }
     dpe_h5_close(table);
     free(spec);
+    free(pilot);
     free(path);
 }
 

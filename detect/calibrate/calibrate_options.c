@@ -90,7 +90,8 @@ static const struct argp_option options_table[] = {
     {"dry-run", KEY_DRY_RUN, NULL, DPE_BASIC, "Print what the measuring tools would cost, and run nothing",
      1},
     {NULL, 0, NULL, 0, "Sweep (dpe-detect):", 2},
-    {"task", KEY_TASK, "TASK", 0, "niah (default), ppl, both, or auto", 2},
+    {"task", KEY_TASK, "TASK", 0,
+     "auto (default: as hard as tells good plans apart), user, niah, ppl or both", 2},
     {"niah", KEY_NIAH, "K=V,...", 0, "Settings of the needles (see dpe-detect --help)", 2},
     {"samples", KEY_SAMPLES, "N", DPE_BASIC, "Samples per configuration (default 100)", 2},
     {"move", KEY_MOVE, "WHAT", 0,
@@ -171,8 +172,8 @@ static error_t parse_handed(struct argp_state *state, int key, const char *arg,
 static void check_tuning(struct argp_state *state, const struct calibrate_arguments *args)
 {
     const char *task = dpe_calibrate_value(args, "--task");
-    if (args->tunes && task != NULL && strcmp(task, "niah") != 0) {
-        argp_error(state, "--against tuned needs --task niah, found '%s'", task);
+    if (args->tunes && !dpe_calibrate_needles(args)) {
+        argp_error(state, "--against tuned needs a task of needles, found '%s'", task);
     }
     if (!args->tunes && dpe_calibrate_value(args, "--tune-budget") != NULL) {
         argp_error(state, "--tune-budget needs --against tuned");

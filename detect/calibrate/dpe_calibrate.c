@@ -155,11 +155,13 @@ static dpe_status show(struct batch *batch, struct dpe_error *err)
         printf(" report.html\n");
     }
     if (status == DPE_OK && batch->code == 0) {
-        char model[1024], folder[1024];
+        char model[1024], folder[1024], corpus[1024];
         dpe_tool_quote(batch->args->job.model, model, sizeof model);
+        dpe_tool_quote(batch->args->job.corpus, corpus, sizeof corpus);
         dpe_tool_quote(batch->args->job.output, folder, sizeof folder);
         unsetenv("DPE_PART");
-        dpe_tool_next("dpe-run -m %s --table %s/table.h5 --prompt-file FILE", model, folder);
+        dpe_tool_next("dpe-run -m %s --table %s/table.h5 --show --corpus %s", model, folder,
+                      corpus);
         if (batch->frequencies) {
             dpe_tool_next("dpe-export %s/table.h5 --gguf MODEL.gguf -o NEW.gguf", folder);
         }

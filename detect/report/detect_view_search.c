@@ -40,21 +40,34 @@ static void put_pairs(struct dpe_detect_page *page, const struct dpe_detect_para
 /* -------------------------------------------------------------------------------------- the steps
  */
 
+static const char *const titles[DPE_DETECT_N_MOVES] = {
+    "temperature",        "lengths of all groups", "near window",
+    "fast groups longer", "length of one group",   "key pairs"};
+
+/* The steps that were not run, for one reason, in one line. */
+static void put_untested(struct dpe_detect_page *page, const struct dpe_detect_search *search,
+                         bool nothing, const char *reason)
+{
+    int n = 0;
+    for (int i = 0; i < search->n_steps; i++) {
+        const struct dpe_detect_step *step = &search->steps[i];
+        if (!step->tested && (step->n < 2) == nothing) {
+            dpe_detect_put(page, "%s%s", n++ > 0 ? ", " : "\nnot tried: ", titles[step->move]);
+        }
+    }
+    if (n > 0) {
+        dpe_detect_put(page, " (%s)\n", reason);
+    }
+}
+
 static void put_step(struct dpe_detect_page *page, const struct dpe_detect_report *report,
                      const struct dpe_detect_step *step)
 {
     const struct dpe_detect_params *params = &report->grid->params;
-    static const char *const titles[DPE_DETECT_N_MOVES] = {
-        "temperature",        "lengths of all groups", "near window",
-        "fast groups longer", "length of one group",   "key pairs"};
-    dpe_detect_put(page, "\n%s, round %d", titles[step->move], step->round + 1);
     if (!step->tested) {
-        dpe_detect_put(page, step->n < 2
-                                 ? ": nothing to try\n"
-                                 : ": not tried, the plan so far loses too little for a test of "
-                                   "these samples to show an improvement\n");
         return;
     }
+    dpe_detect_put(page, "\n%s, round %d", titles[step->move], step->round + 1);
     if (step->chosen > 0) {
         dpe_detect_put(page, ": changed (p = %.4f)\n", step->p);
     } else if (step->best > 0) {
@@ -91,6 +104,9 @@ dpe_status dpe_detect_search_table(const struct dpe_detect_report *report, struc
     for (int i = 0; i < search->n_steps; i++) {
         put_step(&page, report, &search->steps[i]);
     }
+    put_untested(&page, search, true, "there is nothing else to try");
+    put_untested(&page, search, false,
+                 "the plan so far loses too little for a test of these samples to show a gain");
     return page.status;
 }
 

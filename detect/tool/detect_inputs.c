@@ -154,6 +154,24 @@ static int64_t sweep_samples(const struct detect_inputs *inputs, int64_t samples
     return inputs->args->rule == DPE_DETECT_JOINTLY && some < samples ? some : samples;
 }
 
+/* --samples counts contexts' worth of reading where every sample has a context of its own. Questions
+ * that share one cost less and say less: then there are at least so many contexts that a test can show
+ * something. */
+void dpe_detect_inputs_set_samples(struct detect_inputs *inputs)
+{
+    enum { LEAST_CONTEXTS = 8 };
+    int64_t wanted = inputs->args->job.samples;
+    int64_t together = dpe_detect_inputs_together(inputs);
+    inputs->samples = wanted;
+    if (inputs->args->auto_task && together > 1) {
+        int64_t contexts = (wanted + together - 1) / together;
+        int64_t least = wanted < LEAST_CONTEXTS ? wanted : LEAST_CONTEXTS;
+        inputs->samples = together * (contexts > least ? contexts : least);
+    }
+    inputs->n_samples[0] = sweep_samples(inputs, inputs->samples);
+    inputs->n_validated[0] = inputs->samples;
+}
+
 static dpe_status add_niah(struct detect_inputs *inputs, struct dpe_error *err)
 {
     dpe_niah_defaults(&inputs->niah);
@@ -173,18 +191,21 @@ static dpe_status add_niah(struct detect_inputs *inputs, struct dpe_error *err)
         return status;
     }
     dpe_niah_format(&inputs->niah, inputs->niah_spec, sizeof inputs->niah_spec);
+    inputs->users_niah = inputs->niah;
+    memcpy(inputs->users_spec, inputs->niah_spec, sizeof inputs->users_spec);
     if (inputs->args->auto_task) {
-        dpe_detect_pilot_begin(inputs);
+        status = dpe_detect_pilot_begin(inputs, err);
     }
     int at = inputs->n_tasks;
-    status =
-        dpe_detect_inputs_niah(inputs, "niah", inputs->args->job.seed, &inputs->tasks[at], err);
+    if (status == DPE_OK) {
+        status =
+            dpe_detect_inputs_niah(inputs, "niah", inputs->args->job.seed, &inputs->tasks[at], err);
+    }
     if (status != DPE_OK) {
         return status;
     }
     inputs->n_tasks++;
-    inputs->n_samples[at] = sweep_samples(inputs, inputs->args->job.samples);
-    inputs->n_validated[at] = inputs->args->job.samples;
+    dpe_detect_inputs_set_samples(inputs);
     status = dpe_detect_inputs_niah(inputs, "validate-niah", inputs->validation_seed,
                                     &inputs->validate_tasks[at], err);
     inputs->own_validate_task[at] = status == DPE_OK;
@@ -233,7 +254,9 @@ dpe_status dpe_detect_inputs_open(struct detect_inputs *inputs, const struct det
                                   struct dpe_error *err)
 {
     *inputs =
-        (struct detect_inputs){.args = args, .validation_seed = seed_of_validation(args->job.seed)};
+        (struct detect_inputs){.args = args,
+                               .validation_seed = seed_of_validation(args->job.seed),
+                               .samples = args->job.samples};
     dpe_status (*const steps[])(struct detect_inputs *, struct dpe_error *) = {
         dpe_detect_inputs_key_pairs, make_grid, check_against, add_niah, add_ppl};
     dpe_status status = dpe_job_open(&inputs->job, &args->job, args->job.dry_run, err);
@@ -287,9 +310,9 @@ dpe_status dpe_detect_inputs_start(struct detect_inputs *inputs, struct dpe_erro
     static const char *const specials[] = {"error", "literal", "parse"};
     /* What the pilot chooses follows from its rows and from these. */
     char pilot[512];
-    snprintf(pilot, sizeof pilot, "%d samples, trained length %lld, window %lld, from %s",
-             DETECT_PILOT_SAMPLES, (long long)inputs->grid.params.trained_length,
-             (long long)inputs->grid.params.window, inputs->niah_spec);
+    snprintf(pilot, sizeof pilot, "%d contexts, trained length %lld, window %lld, from %s",
+             DETECT_PILOT_CONTEXTS, (long long)inputs->grid.params.trained_length,
+             (long long)inputs->grid.params.window, inputs->users_spec);
     const char *fields[7][2] = {
         {"task", args->auto_task                   ? "auto"
                  : args->use_niah && args->use_ppl ? "both"
@@ -350,7 +373,7 @@ int64_t dpe_detect_inputs_batch(const struct detect_inputs *inputs)
     int64_t batch = together > USUAL ? together : USUAL;
     batch = batch < MOST_BATCH ? batch : MOST_BATCH;
     batch = inputs->args->batch > 0 ? inputs->args->batch : batch;
-    int64_t most = inputs->args->job.samples;
+    int64_t most = inputs->samples;
     if (inputs->args->race && least_round(inputs) < most) {
         most = least_round(inputs);
     }
@@ -364,18 +387,18 @@ dpe_status dpe_detect_inputs_fit_batch(struct detect_inputs *inputs, struct dpe_
     int64_t batch = dpe_detect_inputs_batch(inputs);
     if (args->batch > batch && !args->use_niah) {
         dpe_log_info("--batch %lld: perplexities are computed one by one", (long long)args->batch);
-    } else if (args->batch > batch && args->race && batch < args->job.samples) {
+    } else if (args->batch > batch && args->race && batch < inputs->samples) {
         dpe_log_info("--batch %lld: a race looks at its rows after every %lld samples, so it "
                      "decodes no more than these together",
                      (long long)args->batch, (long long)batch);
     }
-    if (args->race && dpe_detect_inputs_race_needs(inputs) >= args->job.samples) {
+    if (args->race && dpe_detect_inputs_race_needs(inputs) >= inputs->samples) {
         dpe_log_warning(
             "--race drops nothing: at level %g no test can drop a length before %lld "
             "samples%s, but --samples is %lld",
             args->race_level, (long long)dpe_detect_inputs_race_needs(inputs),
             dpe_detect_inputs_together(inputs) > 1 ? " (those that share a context are one)" : "",
-            (long long)args->job.samples);
+            (long long)inputs->samples);
     }
     dpe_status status = dpe_job_fit_batch(&inputs->job, &inputs->grid.configs[0].plan,
                                           args->job.length, batch, err);
@@ -453,7 +476,7 @@ struct dpe_detect_search_options dpe_detect_inputs_searching(const struct detect
         .joint = args->rule == DPE_DETECT_JOINTLY,
         .rounds = args->rounds > 0 ? (int)args->rounds : DPE_DETECT_SEARCH_ROUNDS,
         /* Books of the validation are others, where there are some. */
-        .n_samples = args->use_niah ? args->job.samples : inputs->n_books,
+        .n_samples = args->use_niah ? inputs->samples : inputs->n_books,
         .per_round = dpe_detect_inputs_per_round(inputs),
         .together = dpe_detect_inputs_together(inputs),
         .criterion = args->use_niah ? DPE_DETECT_RECALL : DPE_DETECT_PERPLEXITY,

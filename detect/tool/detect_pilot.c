@@ -1,52 +1,286 @@
-/* --task auto: a pilot of the base plan finds how many keys and values leave something to find. */
+/* --task auto: a pilot of a handful of plans finds the task that tells good plans apart for the fewest
+ * tokens. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "detect/search/search.h"
 #include "detect/tool/detect_stages.h"
 
-/* From the easiest to the hardest; RUNGS_FIRST is the usual task. */
+/* From the easiest to the hardest. Four questions share a context, where there are as many keys. */
 static const struct {
-    int keys, values;
-} rungs[] = {{1, 1}, {1, 2}, {1, 4}, {2, 4}, {4, 4}, {8, 4}, {16, 4}};
-enum { RUNGS = sizeof rungs / sizeof rungs[0], RUNGS_FIRST = 2 };
-static const double least = 0.2;
-static const double most = 0.8;
+    int keys, values, asked;
+} rungs[] = {{1, 1, 1}, {4, 1, 4}, {4, 2, 4}, {4, 4, 4}, {8, 4, 4}, {16, 4, 4}};
+enum { RUNGS = sizeof rungs / sizeof rungs[0], RUNGS_FIRST = 3, PLANS = 6, GOOD = 3 };
+/* A token that is decoded takes about as long as five that are read (detect/README.md, "Savings"). */
+static const double decoding = 5.0;
+/* A plan that finds less, or more, of every task cannot be told from another. */
+static const double least = 0.02;
+static const double most = 0.98;
+
+/* The plans of a pilot, those first that usually find most, and what its rungs showed. */
+struct pilot {
+    struct sweep *sweep;
+    int n;
+    struct dpe_plan plans[PLANS];
+    char keys[PLANS][33];
+    unsigned char live[PLANS];
+    bool chosen_good; /* live are the good ones */
+    struct rung {
+        bool tried, opens;
+        double mean;         /* recall of the good plans */
+        double noise;        /* variance of a context's recall that plans do not share */
+        double per_token;    /* information about a plan, in logits, for a million tokens */
+        int64_t tokens;      /* of a context, decoded ones weighed */
+    } rungs[RUNGS];
+};
 
 int64_t dpe_detect_pilot_most_rows(const struct detect_inputs *inputs)
 {
-    return inputs->args->auto_task ? (RUNGS - RUNGS_FIRST) * DETECT_PILOT_SAMPLES : 0;
+    int64_t rows = 0;
+    for (int i = 0; i < RUNGS && inputs->args->auto_task; i++) {
+        rows += (int64_t)PLANS * DETECT_PILOT_CONTEXTS * rungs[i].asked;
+    }
+    return rows;
 }
 
-void dpe_detect_pilot_set(struct detect_inputs *inputs, int rung)
+static void set_rung(struct detect_inputs *inputs, int rung)
 {
     inputs->niah.keys = rungs[rung].keys;
     inputs->niah.values = rungs[rung].values;
+    inputs->niah.asked = rungs[rung].asked;
     dpe_niah_format(&inputs->niah, inputs->niah_spec, sizeof inputs->niah_spec);
+    dpe_detect_inputs_set_samples(inputs);
 }
 
-void dpe_detect_pilot_begin(struct detect_inputs *inputs)
+static void set_users(struct detect_inputs *inputs)
 {
-    dpe_detect_pilot_set(inputs, RUNGS_FIRST);
+    inputs->niah = inputs->users_niah;
+    dpe_niah_format(&inputs->niah, inputs->niah_spec, sizeof inputs->niah_spec);
+    dpe_detect_inputs_set_samples(inputs);
 }
 
-/* Mean recall of the base plan on a rung: its rows are made where they are missing. */
-static dpe_status try_rung(struct sweep *sweep, int rung, const struct dpe_plan *plan,
-                           const char *key, double *mean, struct dpe_error *err)
+/* Open the samples of a rung; *opens false where a context has no room for its needles. */
+static dpe_status open_rung(struct detect_inputs *inputs, int rung, struct dpe_task *task,
+                            bool *opens, struct dpe_error *err)
 {
-    struct detect_inputs *inputs = sweep->inputs;
-    static const int64_t first[2] = {0, 0};
-    static const int64_t samples[2] = {DETECT_PILOT_SAMPLES, 0};
     char name[32];
-    struct dpe_task task = {0};
     snprintf(name, sizeof name, "pilot-%d-%d", rungs[rung].keys, rungs[rung].values);
-    dpe_detect_pilot_set(inputs, rung);
-    dpe_status status = dpe_detect_inputs_niah(inputs, name, inputs->args->job.seed, &task, err);
-    if (status != DPE_OK) {
+    set_rung(inputs, rung);
+    dpe_status status =
+        dpe_detect_inputs_niah(inputs, name, inputs->args->job.seed, task, err);
+    *opens = status == DPE_OK;
+    return status == DPE_USAGE ? DPE_OK : status;
+}
+
+dpe_status dpe_detect_pilot_begin(struct detect_inputs *inputs, struct dpe_error *err)
+{
+    for (int rung = RUNGS_FIRST; rung >= 0; rung--) {
+        struct dpe_task task = {0};
+        bool opens = false;
+        dpe_status status = open_rung(inputs, rung, &task, &opens, err);
+        dpe_task_close(&task);
+        if (status != DPE_OK || opens) {
+            return status;
+        }
+    }
+    set_users(inputs); /* whose error says what does not fit */
+    return DPE_OK;
+}
+
+/* ------------------------------------------------------------------------------------------ plans
+ */
+
+/* Append a plan; one that the model cannot have, or that is there already, is left out. */
+static dpe_status add_plan(struct pilot *pilot, dpe_status made, struct dpe_plan *plan,
+                           struct dpe_error *err)
+{
+    bool known = false;
+    if (made == DPE_USAGE) {
+        return DPE_OK;
+    }
+    dpe_status status = made == DPE_OK ? dpe_plan_key(plan, pilot->keys[pilot->n], err) : made;
+    for (int i = 0; i < pilot->n && status == DPE_OK; i++) {
+        known = known || strcmp(pilot->keys[i], pilot->keys[pilot->n]) == 0;
+    }
+    if (status != DPE_OK || known) {
+        dpe_plan_free(plan);
         return status;
     }
-    const char *keys[1] = {key};
-    const struct dpe_plan *plans[1] = {plan};
+    pilot->plans[pilot->n] = *plan;
+    pilot->live[pilot->n++] = 1;
+    return DPE_OK;
+}
+
+/* log-n with the trained length; frequencies can only have a factor: YaRN's. */
+static struct dpe_temperature usual_temperature(const struct dpe_detect_params *params)
+{
+    double ratio = (double)params->length / (double)params->trained_length;
+    double root = 0.1 * log(ratio > 1.0 ? ratio : 1.0) + 1.0;
+    return params->frequencies
+               ? (struct dpe_temperature){0.0, 1.0, 0.0, root * root}
+               : (struct dpe_temperature){(double)params->trained_length, 1.0, 0.0, 1.0};
+}
+
+/* Every group at the longest detecting length up to L0. */
+static void put_longest(const struct dpe_detect_params *params, struct dpe_detect_point *point)
+{
+    for (int t = 0; t < params->n_lengths && !params->frequencies; t++) {
+        for (int g = 0; g < params->n_groups && params->lengths[t] <= params->trained_length; g++) {
+            point->at[g] = (int16_t)t;
+        }
+    }
+}
+
+static dpe_status make_plans(struct pilot *pilot, struct dpe_error *err)
+{
+    const struct detect_inputs *inputs = pilot->sweep->inputs;
+    /* Without a temperature: that of the options may change between two calls, the task must not. */
+    struct dpe_detect_grid grid = inputs->grid;
+    grid.params.temperature = dpe_temperature_none;
+    struct dpe_detect_point base;
+    dpe_detect_point_base(&grid.params, &base);
+    struct dpe_detect_point points[4] = {base, base, base, base};
+    points[0].temperature = points[1].temperature = usual_temperature(&grid.params);
+    put_longest(&grid.params, &points[1]);
+    put_longest(&grid.params, &points[3]);
+    dpe_status status = DPE_OK;
+    for (int i = 0; i < 4 && status == DPE_OK; i++) {
+        struct dpe_plan plan = {0};
+        status = dpe_detect_point_plan(&grid, &inputs->context, &points[i], &plan, err);
+        status = add_plan(pilot, status, &plan, err);
+    }
+    static const char *const others[] = {"yarn", "rope"};
+    const struct dpe_plan_context context = dpe_detect_inputs_context(inputs);
+    for (int i = 0; i < 2 && status == DPE_OK; i++) {
+        struct dpe_plan plan = {0};
+        status = dpe_plan_make(others[i], &context, &plan, err);
+        status = add_plan(pilot, status, &plan, err);
+    }
+    return status;
+}
+
+/* ------------------------------------------------------------------------------------------ rungs
+ */
+
+static double mean_of(const struct dpe_detect_scores *scores, int plan, int64_t first, int64_t n)
+{
+    double sum = 0.0;
+    int64_t valid = 0;
+    for (int64_t s = first; s < first + n; s++) {
+        double value = scores->recall[plan * scores->n_samples + s];
+        if (isfinite(value)) {
+            sum += value;
+            valid++;
+        }
+    }
+    return valid > 0 ? sum / (double)valid : 0.0;
+}
+
+/* The plans whose differences a search is about: the best few of the first rung at which any plan
+ * finds something. */
+static void choose_good(struct pilot *pilot, const struct dpe_detect_scores *scores)
+{
+    double mean[PLANS] = {0.0};
+    double best = 0.0;
+    for (int i = 0; i < pilot->n; i++) {
+        mean[i] = mean_of(scores, i, 0, scores->n_samples);
+        best = mean[i] > best ? mean[i] : best;
+    }
+    if (pilot->chosen_good || !(best > 0.0)) {
+        return;
+    }
+    for (int i = 0; i < pilot->n; i++) {
+        int better = 0;
+        for (int k = 0; k < pilot->n; k++) {
+            better += mean[k] > mean[i] || (mean[k] == mean[i] && k < i);
+        }
+        pilot->live[i] = better < GOOD;
+    }
+    pilot->chosen_good = true;
+}
+
+/* What a context of this rung says about a good plan. A plan's skill moves the logit of finding a value;
+ * the mean recall p then moves by p (1 − p), against the noise that plans do not share. The noise is at
+ * least that of independent values: of a few contexts its estimate may be anything. */
+static void weigh(const struct pilot *pilot, const struct dpe_detect_scores *scores, int at,
+                  struct rung *rung)
+{
+    enum { CONTEXTS = DETECT_PILOT_CONTEXTS };
+    const int64_t asked = rungs[at].asked;
+    const double values = (double)(asked * rungs[at].values);
+    double x[PLANS][CONTEXTS], of_plan[PLANS] = {0.0}, of_context[CONTEXTS] = {0.0};
+    double n = 0.0, sensitivity = 0.0, independent = 0.0, residual = 0.0;
+    for (int i = 0; i < pilot->n; i++) {
+        n += pilot->live[i] != 0;
+    }
+    rung->mean = 0.0;
+    for (int i = 0; i < pilot->n; i++) {
+        for (int c = 0; c < CONTEXTS && pilot->live[i] != 0; c++) {
+            x[i][c] = mean_of(scores, i, c * asked, asked);
+            of_plan[i] += x[i][c] / CONTEXTS;
+            of_context[c] += x[i][c] / n;
+        }
+        if (pilot->live[i] != 0) {
+            double p = (of_plan[i] * values * CONTEXTS + 1.0) / (values * CONTEXTS + 2.0);
+            rung->mean += of_plan[i] / n;
+            sensitivity += p * (1.0 - p) / n;
+            independent += p * (1.0 - p) / values / n;
+        }
+    }
+    for (int i = 0; i < pilot->n; i++) {
+        for (int c = 0; c < CONTEXTS && pilot->live[i] != 0; c++) {
+            double left = x[i][c] - of_plan[i] - of_context[c] + rung->mean;
+            residual += left * left;
+        }
+    }
+    residual /= n > 1.0 ? (n - 1.0) * (CONTEXTS - 1) : 1.0;
+    rung->noise = residual > independent ? residual : independent;
+    rung->per_token = 1e6 * sensitivity * sensitivity / rung->noise / (double)rung->tokens;
+}
+
+static int64_t tokens_of(const struct pilot *pilot, const struct dpe_detect_scores *scores, int at)
+{
+    int64_t prompt = 0;
+    int64_t answers = 0;
+    for (int64_t s = 0; s < rungs[at].asked; s++) {
+        for (int i = 0; i < pilot->n; i++) {
+            size_t row = (size_t)(i * scores->n_samples + s);
+            prompt = scores->prompt_tokens[row] > prompt ? scores->prompt_tokens[row] : prompt;
+        }
+    }
+    double n = 0.0;
+    for (int64_t row = 0; row < pilot->n * scores->n_samples; row++) {
+        if (scores->status[row] == DPE_ROW_OK) {
+            answers += scores->new_tokens[row];
+            n += 1.0;
+        }
+    }
+    double decoded = n > 0.0 ? (double)(answers * rungs[at].asked) / n : 0.0;
+    return prompt + (int64_t)(decoding * decoded) + 1;
+}
+
+/* Run a rung: its rows are made where they are missing. */
+static dpe_status run_rung(struct pilot *pilot, int at, struct dpe_error *err)
+{
+    struct sweep *sweep = pilot->sweep;
+    struct detect_inputs *inputs = sweep->inputs;
+    struct rung *rung = &pilot->rungs[at];
+    struct dpe_task task = {0};
+    rung->tried = true;
+    dpe_status status = open_rung(inputs, at, &task, &rung->opens, err);
+    if (status != DPE_OK || !rung->opens) {
+        return status;
+    }
+    const int64_t first[2] = {0, 0};
+    const int64_t samples[2] = {(int64_t)DETECT_PILOT_CONTEXTS * rungs[at].asked, 0};
+    const struct dpe_plan *plans[PLANS];
+    const char *keys[PLANS];
+    for (int i = 0; i < pilot->n; i++) {
+        plans[i] = &pilot->plans[i];
+        keys[i] = pilot->keys[i];
+        sweep->planned[0] += pilot->live[i] != 0 ? samples[0] : 0;
+    }
     int64_t later[2] = {0, 0};
     dpe_detect_stage_validated(sweep, later);
     later[0] += inputs->n_samples[0] * inputs->grid.n_configs;
@@ -55,95 +289,136 @@ static dpe_status try_rung(struct sweep *sweep, int rung, const struct dpe_plan 
                                 .tasks = &task,
                                 .first = first,
                                 .n_samples = samples,
-                                .n_plans = 1,
+                                .n_plans = pilot->n,
                                 .plans = plans,
                                 .keys = keys,
+                                .live = pilot->live,
                                 .later = later};
     struct dpe_detect_scores scores = {0};
-    sweep->planned[0] += DETECT_PILOT_SAMPLES;
     status = dpe_detect_stage_run(sweep, &stage, err);
     if (status == DPE_OK) {
-        status = dpe_detect_collect(inputs->job.run, name, keys, 1, 0, DETECT_PILOT_SAMPLES, 1,
-                                    &scores, err);
+        status = dpe_detect_collect(inputs->job.run, task.name, keys, pilot->n, 0, samples[0],
+                                    rungs[at].asked, &scores, err);
     }
     if (status == DPE_OK) {
-        *mean = dpe_detect_interval(&scores, 0, DPE_DETECT_RECALL).mean;
+        choose_good(pilot, &scores);
+        rung->tokens = tokens_of(pilot, &scores, at);
+        weigh(pilot, &scores, at, rung);
         size_t used = strlen(inputs->pilot);
         snprintf(inputs->pilot + used, sizeof inputs->pilot - used, "%skeys=%d,values=%d: %.3f",
-                 used > 0 ? "; " : "", rungs[rung].keys, rungs[rung].values, *mean);
+                 used > 0 ? "; " : "", rungs[at].keys, rungs[at].values, rung->mean);
     }
     dpe_detect_scores_free(&scores);
     dpe_task_close(&task);
     return status;
 }
 
-/* Harder while the base finds too much, easier while it finds too little. Between two rungs of
- * which one is too easy and the next too hard, and at the ends of the ladder, the nearer one to
- * half of the needles. */
-static dpe_status climb(struct sweep *sweep, const struct dpe_plan *plan, const char *key,
-                        int *chosen, struct dpe_error *err)
+/* From the first rung towards the middle of the scale, as long as a rung says more for its tokens than
+ * the one before. */
+static dpe_status climb(struct pilot *pilot, int *chosen, struct dpe_error *err)
 {
-    double mean[RUNGS];
-    bool tried[RUNGS] = {false};
-    int rung = RUNGS_FIRST;
-    dpe_status status = DPE_OK;
-    *chosen = rung;
-    while (rung >= 0 && rung < RUNGS && !tried[rung]) {
-        status = try_rung(sweep, rung, plan, key, &mean[rung], err);
-        if (status != DPE_OK) {
-            return status;
-        }
-        tried[rung] = true;
-        bool nearer = !tried[*chosen] || fabs(mean[rung] - 0.5) < fabs(mean[*chosen] - 0.5);
-        *chosen = nearer ? rung : *chosen;
-        if (mean[rung] >= least && mean[rung] <= most) {
-            return DPE_OK;
-        }
-        rung += mean[rung] > most ? 1 : -1;
+    int at = RUNGS_FIRST;
+    int step = -1;
+    dpe_status status = run_rung(pilot, at, err);
+    while (status == DPE_OK && !pilot->rungs[at].opens && at > 0) {
+        status = run_rung(pilot, --at, err);
     }
-    dpe_log_warning("--task auto: no number of keys and values leaves the base between %.0f and "
-                    "%.0f %% (%s); another --length does",
-                    100.0 * least, 100.0 * most, sweep->inputs->pilot);
-    return DPE_OK;
+    *chosen = at;
+    step = pilot->rungs[at].mean > 0.5 ? 1 : -1;
+    bool better = true;
+    while (status == DPE_OK && better && at + step >= 0 && at + step < RUNGS &&
+           !pilot->rungs[at + step].tried) {
+        at += step;
+        status = run_rung(pilot, at, err);
+        bool nothing = !pilot->chosen_good; /* no plan has found anything yet */
+        better = status == DPE_OK && pilot->rungs[at].opens &&
+                 (nothing || pilot->rungs[*chosen].mean <= 0.0 ||
+                  pilot->rungs[at].per_token > pilot->rungs[*chosen].per_token);
+        *chosen = better ? at : *chosen;
+    }
+    return status;
 }
 
-dpe_status dpe_detect_stage_pilot(struct sweep *sweep, struct dpe_error *err)
+/* ----------------------------------------------------------------------------------------- result
+ */
+
+/* What was chosen, what good plans find of it, and which differences the samples will show. */
+static void tell(const struct pilot *pilot, int chosen)
+{
+    const struct detect_inputs *inputs = pilot->sweep->inputs;
+    const struct rung *rung = &pilot->rungs[chosen];
+    double contexts = (double)inputs->samples / (double)rungs[chosen].asked;
+    /* Two-sided test of 5 % with a power of 80 %. */
+    double shown = 2.8 * sqrt(2.0 * rung->noise / contexts);
+    dpe_log_info("pilot: good plans find %s", inputs->pilot);
+    dpe_log_info("pilot: the search measures with keys=%d,values=%d, %d questions on each context; "
+                 "%lld samples will show differences of %.0f points",
+                 rungs[chosen].keys, rungs[chosen].values, rungs[chosen].asked,
+                 (long long)inputs->samples, 100.0 * shown);
+}
+
+/* The task of the rung, or the user's where no rung can tell plans apart. */
+static void settle(const struct pilot *pilot, int chosen)
+{
+    struct detect_inputs *inputs = pilot->sweep->inputs;
+    const struct rung *rung = &pilot->rungs[chosen];
+    if (!rung->opens || rung->mean < least) {
+        dpe_log_warning("pilot: no plan finds anything of the tasks that it tried (%s); the search "
+                        "measures with %s. A shorter --length may show more",
+                        inputs->pilot, inputs->users_spec);
+        set_users(inputs);
+        return;
+    }
+    set_rung(inputs, chosen);
+    tell(pilot, chosen);
+    if (rung->mean > most) {
+        dpe_log_warning("pilot: good plans find everything, also of the hardest task that fits; a "
+                        "larger --length tells them apart");
+    }
+}
+
+static dpe_status reopen(struct sweep *sweep, struct dpe_error *err)
 {
     struct detect_inputs *inputs = sweep->inputs;
-    struct dpe_plan plan = {0};
-    char key[33];
-    int chosen = RUNGS_FIRST;
-    if (!inputs->args->auto_task) {
-        return DPE_OK;
-    }
-    /* Without a temperature: that of the options may change between two calls, the task must not.
-     */
-    struct dpe_detect_grid cold = inputs->grid;
-    cold.params.temperature = dpe_temperature_none;
-    dpe_status status = dpe_detect_base_plan(&cold, &inputs->context, &plan, err);
-    if (status == DPE_OK) {
-        status = dpe_plan_key(&plan, key, err);
-    }
-    if (status == DPE_OK) {
-        status = climb(sweep, &plan, key, &chosen, err);
-    }
-    dpe_plan_free(&plan);
-    if (status != DPE_OK) {
-        return status;
-    }
-    dpe_detect_pilot_set(inputs, chosen);
-    dpe_log_info("--task auto: the base finds %s; the task is keys=%d,values=%d", inputs->pilot,
-                 rungs[chosen].keys, rungs[chosen].values);
     dpe_task_close(&inputs->tasks[0]);
     dpe_task_close(&inputs->validate_tasks[0]);
     inputs->own_validate_task[0] = false;
     inputs->n_tasks = 0; /* of these two none is open while one fails to */
-    status = dpe_detect_inputs_niah(inputs, "niah", inputs->args->job.seed, &inputs->tasks[0], err);
+    dpe_status status =
+        dpe_detect_inputs_niah(inputs, "niah", inputs->args->job.seed, &inputs->tasks[0], err);
     if (status == DPE_OK) {
         inputs->n_tasks = 1;
         status = dpe_detect_inputs_niah(inputs, "validate-niah", inputs->validation_seed,
                                         &inputs->validate_tasks[0], err);
         inputs->own_validate_task[0] = status == DPE_OK;
+    }
+    return status;
+}
+
+dpe_status dpe_detect_stage_pilot(struct sweep *sweep, struct dpe_error *err)
+{
+    struct pilot pilot = {.sweep = sweep};
+    int chosen = RUNGS_FIRST;
+    struct detect_inputs *inputs = sweep->inputs;
+    const int64_t before = sweep->planned[0];
+    if (!inputs->args->auto_task) {
+        return DPE_OK;
+    }
+    dpe_status status = make_plans(&pilot, err);
+    if (status == DPE_OK) {
+        status = climb(&pilot, &chosen, err);
+    }
+    for (int i = 0; i < pilot.n; i++) {
+        dpe_plan_free(&pilot.plans[i]);
+    }
+    if (status == DPE_OK) {
+        int64_t pilots = sweep->planned[0];
+        settle(&pilot, chosen);
+        status = reopen(sweep, err);
+        dpe_detect_stage_plan(sweep);
+        sweep->planned[0] += pilots - before;
+        dpe_detect_report_free(sweep->report); /* of the task that the pilot began with */
+        dpe_detect_inputs_report(inputs, sweep->report);
     }
     return status;
 }

@@ -442,7 +442,8 @@ static dpe_status render_joint(const struct detect_inputs *inputs,
 
 void dpe_detect_suggest(const struct detect_inputs *inputs)
 {
-    char model[1024], table[1024];
+    char model[1024], table[1024], corpus[1024];
+    dpe_tool_quote(inputs->args->job.corpus, corpus, sizeof corpus);
     dpe_tool_quote(inputs->args->job.model, model, sizeof model);
     dpe_tool_quote(inputs->args->job.output, table, sizeof table);
     if (inputs->args->selection != NULL) {
@@ -451,10 +452,11 @@ void dpe_detect_suggest(const struct detect_inputs *inputs)
         const char *keys = inputs->args->selection;
         snprintf(spec, sizeof spec, "select:%.400s%sover=table:%.1023s", keys, keys[0] != '\0' ? "," : "",
                  inputs->args->job.output);
-        dpe_tool_next("dpe-run -m %s --method %s --prompt-file FILE", model,
-                      dpe_tool_quote(spec, method, sizeof method));
+        dpe_tool_next("dpe-run -m %s --method %s --length %lld --show --corpus %s", model,
+                      dpe_tool_quote(spec, method, sizeof method),
+                      (long long)inputs->args->job.length, corpus);
     } else {
-        dpe_tool_next("dpe-run -m %s --table %s --prompt-file FILE", model, table);
+        dpe_tool_next("dpe-run -m %s --table %s --show --corpus %s", model, table, corpus);
     }
     dpe_tool_next("dpe-report %s -o report.html", table);
 }

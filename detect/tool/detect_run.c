@@ -298,6 +298,16 @@ static dpe_status step_stage(struct sweep *sweep, struct dpe_error *err)
 /* --------------------------------------------------------------------------------------- the whole
  */
 
+void dpe_detect_stage_plan(struct sweep *sweep)
+{
+    const struct detect_inputs *inputs = sweep->inputs;
+    for (int i = 0; i < inputs->n_tasks; i++) {
+        sweep->planned[i] = inputs->n_samples[i] * inputs->grid.n_configs +
+                            inputs->n_validated[i] * dpe_detect_inputs_validated(inputs);
+    }
+    sweep->planned[0] += dpe_detect_inputs_steps(inputs) * inputs->n_samples[0];
+}
+
 static dpe_status sweep_prepare(struct sweep *sweep, struct dpe_error *err)
 {
     const struct detect_inputs *inputs = sweep->inputs;
@@ -316,10 +326,8 @@ static dpe_status sweep_prepare(struct sweep *sweep, struct dpe_error *err)
         dpe_config_flops(dpe_model_config(inputs->job.model), 0, inputs->args->job.length,
                          niah ? 1 : inputs->args->job.length, &products, &attention);
         sweep->cost[i] = products + attention;
-        sweep->planned[i] = inputs->n_samples[i] * grid->n_configs +
-                            inputs->n_validated[i] * dpe_detect_inputs_validated(inputs);
     }
-    sweep->planned[0] += dpe_detect_inputs_steps(inputs) * inputs->n_samples[0];
+    dpe_detect_stage_plan(sweep);
     return DPE_OK;
 }
 

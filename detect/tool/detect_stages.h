@@ -39,6 +39,8 @@ struct stage {
 /** Make the rows of a list that are missing, and append them to the run. Errors of dpe_job_rows. */
 dpe_status dpe_detect_stage_run(struct sweep *sweep, const struct stage *stage,
                                 struct dpe_error *err);
+/** Set how many rows the sweep and the validation have. */
+void dpe_detect_stage_plan(struct sweep *sweep);
 /** Rows of the validation, per task. */
 void dpe_detect_stage_validated(const struct sweep *sweep, int64_t later[2]);
 /** With --task auto: run the pilot and open the task that it chooses. */

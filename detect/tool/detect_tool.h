@@ -11,7 +11,7 @@
 #include "eval/task/task.h"
 #include "outputs/job/job.h"
 
-enum { DETECT_MOST_AGAINST = 8, DETECT_PILOT_SAMPLES = 16 };
+enum { DETECT_MOST_AGAINST = 8, DETECT_PILOT_CONTEXTS = 3 };
 
 /** The command line. Zero means "not given" where a default is computed. */
 struct detect_arguments {
@@ -22,7 +22,8 @@ struct detect_arguments {
     const char *scale_pairs; /**< NORMS.h5: only the key pairs move */
     double top_k;            /**< count, or a share below 1; 0 = not given */
     bool use_niah, use_ppl;
-    bool auto_task;   /**< --task auto: keys and values are found by a pilot */
+    bool task_given;
+    bool auto_task;   /**< --task auto: a pilot finds the task that the search measures with */
     bool frequencies; /**< --move frequencies */
     int64_t window, groups;
     enum dpe_detect_rule rule;
@@ -59,7 +60,10 @@ struct detect_inputs {
     char key_pairs[160]; /**< what decides the mask, for the identity */
     struct dpe_niah_params niah;
     char niah_spec[256], niah_template[65]; /**< the hash covers the chat template */
-    char pilot[512];                        /**< of --task auto: what it tried and found, as text */
+    struct dpe_niah_params users_niah;      /**< what --niah names; with --task auto `niah` differs */
+    char users_spec[256];
+    int64_t samples;   /**< of a configuration: --samples, with --task auto whole contexts */
+    char pilot[512];   /**< of --task auto: what it tried and found, as text */
     const char **books;                     /**< [ppl samples] ids, borrowed from the corpus */
     int64_t n_books;                        /**< that the sweep or the search uses */
     int64_t short_books;                    /**< books with fewer than L tokens */
@@ -108,9 +112,10 @@ int64_t dpe_detect_inputs_race_needs(const struct detect_inputs *inputs);
 /** Open the needles of inputs->niah as a stream of this name and seed. */
 dpe_status dpe_detect_inputs_niah(struct detect_inputs *inputs, const char *name, uint64_t seed,
                                   struct dpe_task *task, struct dpe_error *err);
-/** With --task auto: set the task that its pilot begins with, or the one of a rung. */
-void dpe_detect_pilot_begin(struct detect_inputs *inputs);
-void dpe_detect_pilot_set(struct detect_inputs *inputs, int rung);
+/** With --task auto: set the task that its pilot begins with. */
+dpe_status dpe_detect_pilot_begin(struct detect_inputs *inputs, struct dpe_error *err);
+/** Set how many samples a configuration gets with inputs->niah. */
+void dpe_detect_inputs_set_samples(struct detect_inputs *inputs);
 /** Rows of the pilot at most. */
 int64_t dpe_detect_pilot_most_rows(const struct detect_inputs *inputs);
 /** Plans of the validation. */

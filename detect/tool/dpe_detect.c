@@ -34,8 +34,9 @@ static const struct argp_option options_table[] = {
      "Print configurations, tokens, operations, memory and time, and run nothing", 1},
     {NULL, 0, NULL, 0, "Task:", 2},
     {"task", KEY_TASK, "TASK", DPE_BASIC,
-     "niah (default): needles in a haystack; ppl: perplexity of books; both: niah decides; auto: "
-     "needles, as many keys and values as leave the base between 20 and 80 %",
+     "auto (default where --niah names no keys): needles in a haystack, as many keys and values as "
+     "tell good plans apart, found by a pilot; user, niah: as --niah says; ppl: perplexity of books; "
+     "both: niah decides",
      2},
     {"niah", KEY_NIAH, "K=V,...", 0,
      "keys=1, values=4, queries=1, digits=7, depth=, template=FILE, repeat=0, special=error|literal"
@@ -112,11 +113,12 @@ static const struct argp_option options_table[] = {
 static void parse_task(struct argp_state *state, const char *text, struct detect_arguments *args)
 {
     bool both = strcmp(text, "both") == 0;
+    args->task_given = true;
     args->auto_task = strcmp(text, "auto") == 0;
-    args->use_niah = both || args->auto_task || strcmp(text, "niah") == 0;
+    args->use_niah = both || args->auto_task || strcmp(text, "niah") == 0 || strcmp(text, "user") == 0;
     args->use_ppl = both || strcmp(text, "ppl") == 0;
     if (!args->use_niah && !args->use_ppl) {
-        argp_error(state, "--task: expected niah, ppl, both or auto, found '%s'", text);
+        argp_error(state, "--task: expected auto, user, niah, ppl or both, found '%s'", text);
     }
 }
 
@@ -214,15 +216,33 @@ static void check_niah(struct argp_state *state, const struct detect_arguments *
     }
 }
 
+/* The first setting of --niah that says what is asked for; NULL: none does. */
+static const char *asked_for(const struct detect_arguments *args)
+{
+    static const char *const keys[] = {"keys", "values", "queries", "asked", "depth"};
+    size_t n = 0;
+    for (size_t i = 0; i < sizeof keys / sizeof keys[0] && args->niah != NULL; i++) {
+        if (dpe_niah_find(args->niah, keys[i], &n) != NULL) {
+            return keys[i];
+        }
+    }
+    return NULL;
+}
+
+/* A pilot is for a search, of samples that can show something, whose task nobody has named. */
+static bool wants_pilot(const struct detect_arguments *args)
+{
+    enum { LEAST_SAMPLES = 8 };
+    return args->rule == DPE_DETECT_JOINTLY && args->job.samples >= LEAST_SAMPLES &&
+           args->keys_per_context == 0 && args->shared == 0 && asked_for(args) == NULL;
+}
+
 /* What the pilot chooses must not be given. */
 static void check_auto(struct argp_state *state, const struct detect_arguments *args)
 {
-    static const char *const keys[] = {"keys", "values", "queries", "asked"};
-    size_t n = 0;
-    for (size_t i = 0; i < sizeof keys / sizeof keys[0] && args->auto_task; i++) {
-        if (args->niah != NULL && dpe_niah_find(args->niah, keys[i], &n) != NULL) {
-            argp_error(state, "--task auto chooses keys and values; leave out --niah %s=", keys[i]);
-        }
+    if (args->auto_task && asked_for(args) != NULL) {
+        argp_error(state, "--task auto chooses keys and values; leave out --niah %s=",
+                   asked_for(args));
     }
     if (args->auto_task && args->keys_per_context > 0) {
         argp_error(state, "--task auto and --keys-per-context cannot be combined; leave one out");
@@ -370,6 +390,9 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
         argp_error(state, "unexpected argument '%s' (the model is --model DIR)", arg);
         return 0;
     case ARGP_KEY_END:
+        if (!args->task_given) {
+            args->auto_task = wants_pilot(args);
+        }
         check_together(state, args);
         default_against(args);
         if (args->job.chat_template == NULL) {

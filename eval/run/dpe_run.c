@@ -14,6 +14,9 @@ enum option_key {
     KEY_NLL,
     KEY_INFO,
     KEY_SHOW_PLAN,
+    KEY_SHOW,
+    KEY_CORPUS,
+    KEY_SEED,
     KEY_PROMPT,
     KEY_PROMPT_FILE,
     KEY_METHOD,
@@ -61,6 +64,10 @@ static const struct argp_option options_table[] = {
      "With --chat: the template of the turns (auto, the default: the model's own)", 2},
     {"max-new", 'n', "N", DPE_BASIC,
      "Generate at most N tokens (default 64; with --chat 512 an answer)", 2},
+    {"show", KEY_SHOW, NULL, DPE_BASIC,
+     "Hide a secret in a long text of --corpus, and ask for it unchanged and with the table", 2},
+    {"corpus", KEY_CORPUS, "PATH", 0, "With --show: the text, as dpe-eval takes it", 2},
+    {"seed", KEY_SEED, "S", 0, "With --show: which text and secret (default 0)", 2},
     {"tokenize", KEY_TOKENIZE, NULL, 0, "Print the token ids of the prompt", 2},
     {"nll", KEY_NLL, "FILE", DPE_BASIC, "Perplexity of FILE in windows of --context tokens", 2},
     {"context", 'c', "C", DPE_BASIC, "Tokens of a window (default: the trained length)", 2},
@@ -105,6 +112,13 @@ static error_t parse_values(int key, char *arg, struct argp_state *state, struct
     case KEY_OTHER_MODEL:
         args->other_model = true;
         return 0;
+    case KEY_CORPUS:
+        args->corpus = arg;
+        return 0;
+    case KEY_SEED:
+        args->seed = dpe_parse_count(state, "--seed", arg, 0, DPE_MOST_COUNT);
+        args->seed_given = true;
+        return 0;
     default:
         return ARGP_ERR_UNKNOWN;
     }
@@ -113,7 +127,7 @@ static error_t parse_values(int key, char *arg, struct argp_state *state, struct
 static void choose_mode(struct argp_state *state, struct arguments *args, enum mode mode)
 {
     if (args->mode != MODE_GENERATE && args->mode != mode) {
-        argp_error(state, "--tokenize, --nll, --info and --show-plan exclude each other");
+        argp_error(state, "--tokenize, --nll, --info, --show and --show-plan exclude each other");
     }
     args->mode = mode;
 }
@@ -154,6 +168,9 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
     case KEY_SHOW_PLAN:
         choose_mode(state, args, MODE_SHOW_PLAN);
         return 0;
+    case KEY_SHOW:
+        choose_mode(state, args, MODE_SHOW);
+        return 0;
     case KEY_RAW:
         args->raw = true;
         return 0;
@@ -178,7 +195,7 @@ static dpe_status run_open(struct run *run, const struct arguments *args, struct
 {
     run->args = args;
     run->deadline = args->tool.time_budget > 0.0 ? dpe_clock() + args->tool.time_budget : HUGE_VAL;
-    bool weights = args->mode == MODE_GENERATE || args->mode == MODE_NLL;
+    bool weights = args->mode == MODE_GENERATE || args->mode == MODE_NLL || args->mode == MODE_SHOW;
     struct dpe_model_options options = {.config_only = !weights && args->mode != MODE_INFO};
     if (args->mode != MODE_TOKENIZE) {
         dpe_status status = dpe_model_open(args->model, &options, &run->model, err);
@@ -452,93 +469,6 @@ static dpe_status show_plan(const struct run *run, struct dpe_error *err)
     return status;
 }
 
-/* The message about an option that the mode does not use; NULL: all are used. */
-static const char *check_modes(const struct arguments *args)
-{
-    const unsigned run = 1U << MODE_GENERATE | 1U << MODE_NLL;
-    const unsigned text = run | 1U << MODE_TOKENIZE;
-    const unsigned plan = run | 1U << MODE_SHOW_PLAN;
-    const struct {
-        bool given;
-        unsigned modes;
-        const char *wrong;
-    } options[] = {
-        {args->context > 0, 1U << MODE_NLL, "--context goes with --nll"},
-        {args->score != NULL, 1U << MODE_NLL, "--score goes with --nll"},
-        {args->max_new > 0, 1U << MODE_GENERATE, "--max-new goes with a prompt"},
-        {args->chunk > 0, run, "--chunk goes with a prompt and --nll"},
-        {args->result != DPE_RESULT_TEXT, 1U << MODE_INFO | 1U << MODE_NLL,
-         "--json goes with --info and --nll"},
-        {args->raw, text, "--raw goes with a prompt, --tokenize and --nll"},
-        {args->special_given, text, "--special-in-text goes with a prompt, --tokenize and --nll"},
-        {args->method != NULL, plan, "--method goes with a prompt, --nll and --show-plan"},
-        {args->table != NULL, plan, "--table goes with a prompt, --nll and --show-plan"},
-        {args->length > 0, plan, "--length goes with a prompt, --nll and --show-plan"},
-        {args->trained_length > 0, plan | 1U << MODE_INFO,
-         "--trained-length goes with a prompt, --nll, --show-plan and --info"},
-    };
-    for (size_t i = 0; i < sizeof options / sizeof options[0]; i++) {
-        if (options[i].given && (options[i].modes & 1U << args->mode) == 0) {
-            return options[i].wrong;
-        }
-    }
-    return NULL;
-}
-
-/* The message about what a conversation lacks or cannot have; NULL: nothing is wrong. */
-static const char *check_chat(const struct arguments *args)
-{
-    if (args->chat && args->mode != MODE_GENERATE) {
-        return "--chat goes with generating, not with --tokenize, --nll, --info or --show-plan";
-    }
-    if (!args->chat && (args->system != NULL || args->chat_template != NULL)) {
-        return "--system and --chat-template go with --chat";
-    }
-    if (args->chat_template != NULL && strcmp(args->chat_template, "none") == 0) {
-        return "--chat needs a chat template; --chat-template none has none: leave out --chat to run "
-               "the prompt as it is";
-    }
-    if (args->chat && args->raw) {
-        return "--chat and --raw exclude each other: the template decides about special tokens";
-    }
-    if (args->chat && args->special_given && args->special == DPE_SPECIAL_LITERAL) {
-        return "--special-in-text literal would spell out the special tokens of the chat template";
-    }
-    return NULL;
-}
-
-static void check_usage(const struct arguments *args, const struct argp *argp)
-{
-    const char *missing = check_modes(args);
-    missing = missing != NULL ? missing : check_chat(args);
-    bool needs_prompt = args->mode == MODE_GENERATE || args->mode == MODE_TOKENIZE;
-    if (missing != NULL) {
-        /* printed below */
-    } else if (args->model == NULL) {
-        missing = "--model DIR is missing";
-    } else if (needs_prompt && !args->chat && args->prompt == NULL && args->prompt_file == NULL) {
-        missing =
-            "nothing to do: give --prompt, --prompt-file, --chat, --nll, --info or --show-plan";
-    } else if (args->prompt != NULL && args->prompt_file != NULL) {
-        missing = "--prompt and --prompt-file exclude each other";
-    } else if (!needs_prompt && (args->prompt != NULL || args->prompt_file != NULL)) {
-        missing =
-            "--prompt goes with generating and --tokenize, not with --nll, --info or --show-plan";
-    } else if (args->table != NULL && args->method != NULL) {
-        missing = "--table and --method exclude each other";
-    } else if (dpe_run_tool_table(args) != NULL && args->trained_length > 0) {
-        missing =
-            "--table and --trained-length exclude each other: the table holds the trained length";
-    } else if (dpe_run_tool_table(args) == NULL && args->other_model) {
-        missing = "--other-model goes with --table";
-    } else if (args->context > 0 && args->context < 4) {
-        missing = "--context: expected 4 or more tokens";
-    }
-    if (missing != NULL) {
-        dpe_tool_refuse(argp, missing);
-    }
-}
-
 int main(int argc, char **argv)
 {
     static const struct argp_child children[] = {
@@ -549,6 +479,7 @@ int main(int argc, char **argv)
         .doc = "Run a RoPE language model with a position method.\v"
                "Examples:\n"
                "  dpe-run -m data/reference -p \"Once upon a time\" -n 32\n"
+               "  dpe-run -m data/reference --table TABLE.h5 --show --corpus data/sample\n"
                "  dpe-run -m DIR --chat --system \"Answer in one sentence.\"\n"
                "  dpe-run -m data/reference --nll README.md --context 1k --method self-extend\n"
                "  dpe-run -m data/reference --show-plan --method dpe:window=32 --length 4k\n"
@@ -564,7 +495,7 @@ int main(int argc, char **argv)
         dpe_run_tool_methods();
         return dpe_tool_end(DPE_OK, &err);
     }
-    check_usage(&args, &argp);
+    dpe_run_tool_check(&args, &argp);
     args.method = args.method != NULL ? args.method : "rope";
     args.max_new = args.max_new > 0 ? args.max_new : args.chat ? 512 : 64;
     dpe_signals_install();
@@ -583,6 +514,9 @@ int main(int argc, char **argv)
             break;
         case MODE_INFO:
             status = dpe_run_tool_info(&run, &err);
+            break;
+        case MODE_SHOW:
+            status = dpe_run_tool_show(&run, &err);
             break;
         case MODE_SHOW_PLAN:
             status = show_plan(&run, &err);

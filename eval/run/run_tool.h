@@ -10,7 +10,7 @@
 #include "outputs/job/job.h"
 #include "outputs/read/read.h"
 
-enum mode { MODE_GENERATE, MODE_TOKENIZE, MODE_NLL, MODE_INFO, MODE_SHOW_PLAN };
+enum mode { MODE_GENERATE, MODE_TOKENIZE, MODE_NLL, MODE_INFO, MODE_SHOW, MODE_SHOW_PLAN };
 
 /** The command line; NULL or 0: not given. */
 struct arguments {
@@ -20,6 +20,9 @@ struct arguments {
     enum dpe_special_policy special;
     bool special_given;
     int64_t context, max_new, trained_length, length, chunk;
+    const char *corpus; /**< --show: where the text comes from */
+    int64_t seed;       /**< --show: which text */
+    bool seed_given;
     bool raw, other_model;
     bool chat;                          /**< generate: answer the messages of a conversation */
     const char *system, *chat_template; /**< of a conversation */
@@ -72,6 +75,11 @@ static inline const char *dpe_run_tool_table(const struct arguments *args)
 }
 /** The position methods and their keys, as a table for people. */
 void dpe_run_tool_methods(void);
+/** Refuse options that do not go together, or lack something. */
+void dpe_run_tool_check(const struct arguments *args, const struct argp *argp);
+/** Hide a secret in a text as long as the table is for, ask for it with the model unchanged and with
+ *  --table or --method, and print both answers. */
+dpe_status dpe_run_tool_show(const struct run *run, struct dpe_error *err);
 /** Describe the model. */
 dpe_status dpe_run_tool_info(const struct run *run, struct dpe_error *err);
 /** What --nll measured: sums over n windows of `context` tokens, of which `scored` each. */

@@ -26,8 +26,7 @@ refused() {
     [ $code = 64 ] && grep -qF -- "$words" "$work/err" || fail "'$words': exit $code, $(cat "$work/err")"
     [ -e "$work/no" ] && fail "a refused calibration left files"
 }
-refused "--against tuned needs --task niah, found 'ppl'" -l 128 --against tuned --task ppl
-refused "--against tuned needs --task niah, found 'auto'" -l 128 --against tuned --task auto
+refused "--against tuned needs a task of needles, found 'ppl'" -l 128 --against tuned --task ppl
 refused "--tune-budget needs --against tuned" -l 128 --tune-budget 200
 refused "--tune-budget needs --against tuned" -l 128 --tune-budget 200 --against tuned --against yarn
 refused "--tune-budget: expected a whole number of at least 1" -l 128 --tune-budget 0 --against tuned

@@ -33,7 +33,7 @@ detect 0 k=4,block=16 --dry-run
 says "time "
 detect 0 k=4,block=16
 says "selection k=4,block=16,sinks=16,local=64,refresh=1,representative=mean,unit=kv-head,positions=true,scored=bare in"
-says "--method select:k=4,block=16,over=table:$work/table.h5 --prompt-file FILE"
+says "--method select:k=4,block=16,over=table:$work/table.h5 --length 384 --show --corpus "
 detect 78 k=3,block=16
 says "selection: expected \"k=3,"
 detect 64 k=4,foo=1 --dry-run

@@ -1,0 +1,196 @@
+/* --show: a long text with a secret is read by the model as it is and with the table, and both are asked
+ * for it. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "data/data.h"
+#include "eval/niah/niah.h"
+#include "eval/run/run_tool.h"
+#include "outputs/table/dpe_table.h"
+
+enum { ANSWER_TEXT = 48, WITHOUT_TABLE = 4 };
+
+/* The text, and what is asked of it. */
+struct secret {
+    struct dpe_corpus *corpus;
+    struct dpe_niah *niah;
+    struct dpe_sample sample;
+    struct dpe_text words; /* the prompt */
+    int64_t length;
+};
+
+/* An answer as it comes: it ends with the model's turn, or once the secret is named. */
+struct reply {
+    const struct run *run;
+    const struct secret *secret;
+    struct dpe_text text;
+};
+
+static bool is_named(const struct reply *reply)
+{
+    const struct dpe_sample *sample = &reply->secret->sample;
+    return dpe_recall(reply->text.bytes, sample->references, sample->n_references) >= 1.0;
+}
+
+static bool has_ended(void *user, const int32_t *ids, size_t n)
+{
+    struct reply *reply = user;
+    reply->text.n = 0;
+    dpe_status status =
+        dpe_tokenizer_decode(reply->run->tokenizer, ids, n, true, &reply->text, NULL);
+    return (status == DPE_OK && is_named(reply)) || dpe_clock() > reply->run->deadline ||
+           dpe_signals_asked() != DPE_STOP_NONE;
+}
+
+/* The length that the table was made for, its longest; of a method four times the trained one. */
+static dpe_status find_length(const struct run *run, int64_t *length, struct dpe_error *err)
+{
+    struct dpe_table *table = NULL;
+    *length = run->args->length > 0 ? run->args->length : WITHOUT_TABLE * run->trained_length;
+    if (run->args->table == NULL || run->args->length > 0) {
+        return DPE_OK;
+    }
+    dpe_status status = dpe_table_load(run->args->table, &table, err);
+    if (status == DPE_OK) {
+        *length = dpe_table_values(table)->length;
+        dpe_table_close(table);
+    }
+    return status;
+}
+
+static dpe_status hide(const struct run *run, struct secret *secret, struct dpe_error *err)
+{
+    const char *template = run->args->chat_template != NULL ? run->args->chat_template : "auto";
+    struct dpe_niah_params params;
+    dpe_niah_defaults(&params);
+    params.values = 1;
+    params.special = run->args->special;
+    params.repeat_haystack = true;
+    dpe_status status = find_length(run, &secret->length, err);
+    if (status == DPE_OK) {
+        status = dpe_corpus_open(run->args->corpus, NULL, &secret->corpus, err);
+    }
+    if (status == DPE_OK) {
+        status = dpe_niah_open(&params, secret->length, secret->corpus, run->tokenizer, template,
+                               (uint64_t)run->args->seed, &secret->niah, err);
+    }
+    if (status == DPE_OK) {
+        status = dpe_niah_sample(secret->niah, 0, &secret->sample, err);
+    }
+    return status == DPE_OK ? dpe_tokenizer_decode(run->tokenizer, secret->sample.prompt.ids,
+                                                   secret->sample.prompt.n, true, &secret->words, err)
+                            : status;
+}
+
+static void secret_free(struct secret *secret)
+{
+    dpe_text_free(&secret->words);
+    dpe_sample_free(&secret->sample);
+    dpe_niah_close(secret->niah);
+    dpe_corpus_close(secret->corpus);
+}
+
+/* The sentence or line of a text around a byte, to *n; white space at its beginning is left out. */
+static const char *sentence_around(const struct dpe_text *text, size_t at, int *n)
+{
+    size_t first = at;
+    size_t last = at;
+    while (first > 0 && strchr(".\n", text->bytes[first - 1]) == NULL) {
+        first--;
+    }
+    while (last < text->n && strchr(".\n", text->bytes[last]) == NULL) {
+        last++;
+    }
+    while (first < last && text->bytes[first] == ' ') {
+        first++;
+    }
+    *n = (int)(last - first);
+    return text->bytes + first;
+}
+
+static void print_secret(const struct run *run, const struct secret *secret)
+{
+    const char *words = secret->words.bytes;
+    const char *needle = strstr(words, secret->sample.references[0]);
+    size_t at = needle != NULL ? (size_t)(needle - words) : 0;
+    size_t question = secret->words.n;
+    int n = 0;
+    while (question > 0 && words[question - 1] != '?') {
+        question--;
+    }
+    const char *sentence = sentence_around(&secret->words, at, &n);
+    printf("text             %zu tokens of %s\n", secret->sample.prompt.n, run->args->corpus);
+    printf("secret           at %.0f %%: %.*s.\n", 100.0 * (double)at / (double)secret->words.n, n,
+           sentence);
+    if (question > 0) {
+        sentence = sentence_around(&secret->words, question - 1, &n);
+        printf("                 %.*s\n", n, sentence);
+    }
+}
+
+static void print_reply(const struct reply *reply, const char *name, double seconds)
+{
+    char answer[ANSWER_TEXT];
+    size_t n = 0;
+    for (size_t i = 0; i < reply->text.n && n < sizeof answer - 1; i++) {
+        unsigned char c = (unsigned char)reply->text.bytes[i];
+        if (c >= ' ' || n == 0 || answer[n - 1] != ' ') {
+            answer[n++] = c < ' ' || c == 0x7f ? ' ' : (char)c;
+        }
+    }
+    answer[n] = '\0';
+    printf("%-16s %s after %.1f s: \"%s\"\n", name, is_named(reply) ? "found" : "not found", seconds,
+           answer);
+    fflush(stdout);
+}
+
+/* Ask under the plan of these arguments. */
+static dpe_status ask(const struct run *run, const struct arguments *args, const char *name,
+                      const struct secret *secret, struct dpe_error *err)
+{
+    struct run own = *run;
+    own.args = args;
+    struct reply reply = {.run = run, .secret = secret};
+    struct dpe_tokens out = {0};
+    struct dpe_session *session = NULL;
+    const struct dpe_generate_options options = {
+        .max_new = secret->sample.max_new, .stop = has_ended, .user = &reply};
+    const int64_t read = (int64_t)secret->sample.prompt.n;
+    double begin = dpe_clock();
+    dpe_status status = dpe_text_append(&reply.text, "", 0, err);
+    if (status == DPE_OK) {
+        status = dpe_run_tool_session(&own, read + options.max_new, secret->length, &session, err);
+    }
+    if (status == DPE_OK) {
+        status = dpe_session_generate(session, secret->sample.prompt.ids, read, &options, &out, err);
+    }
+    if (status == DPE_OK && dpe_signals_asked() != DPE_STOP_NONE) {
+        status = dpe_fail(err, DPE_INCOMPLETE, "interrupted by a signal after %zu tokens", out.n);
+    }
+    if (status == DPE_OK) {
+        print_reply(&reply, name, dpe_clock() - begin);
+    }
+    dpe_session_destroy(session);
+    dpe_tokens_free(&out);
+    dpe_text_free(&reply.text);
+    return status;
+}
+
+dpe_status dpe_run_tool_show(const struct run *run, struct dpe_error *err)
+{
+    struct arguments unchanged = *run->args;
+    unchanged.table = NULL;
+    unchanged.method = "rope";
+    struct secret secret = {0};
+    dpe_status status = hide(run, &secret, err);
+    if (status == DPE_OK) {
+        print_secret(run, &secret);
+        status = ask(run, &unchanged, "unchanged", &secret, err);
+    }
+    if (status == DPE_OK) {
+        const char *name = run->args->table != NULL ? "with the table" : run->args->method;
+        status = ask(run, run->args, name, &secret, err);
+    }
+    secret_free(&secret);
+    return status;
+}
