@@ -159,17 +159,19 @@ static int64_t sweep_samples(const struct detect_inputs *inputs, int64_t samples
  * something. */
 void dpe_detect_inputs_set_samples(struct detect_inputs *inputs)
 {
-    enum { LEAST_CONTEXTS = 8 };
+    enum { LEAST_CONTEXTS = 8, VALIDATED = 2 };
     int64_t wanted = inputs->args->job.samples;
     int64_t together = dpe_detect_inputs_together(inputs);
     inputs->samples = wanted;
+    inputs->n_validated[0] = wanted;
     if (inputs->args->auto_task && together > 1) {
         int64_t contexts = (wanted + together - 1) / together;
         int64_t least = wanted < LEAST_CONTEXTS ? wanted : LEAST_CONTEXTS;
         inputs->samples = together * (contexts > least ? contexts : least);
+        /* Few plans are validated, and what is said of them should hold. */
+        inputs->n_validated[0] = VALIDATED * inputs->samples;
     }
     inputs->n_samples[0] = sweep_samples(inputs, inputs->samples);
-    inputs->n_validated[0] = inputs->samples;
 }
 
 static dpe_status add_niah(struct detect_inputs *inputs, struct dpe_error *err)

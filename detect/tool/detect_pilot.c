@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "detect/search/instrument.h"
 #include "detect/search/search.h"
 #include "detect/tool/detect_stages.h"
 
@@ -12,8 +13,6 @@ static const struct {
     int keys, values, asked;
 } rungs[] = {{1, 1, 1}, {4, 1, 4}, {4, 2, 4}, {4, 4, 4}, {8, 4, 4}, {16, 4, 4}};
 enum { RUNGS = sizeof rungs / sizeof rungs[0], RUNGS_FIRST = 3, PLANS = 6, GOOD = 3 };
-/* A token that is decoded takes about as long as five that are read (detect/README.md, "Savings"). */
-static const double decoding = 5.0;
 /* A plan that finds less, or more, of every task cannot be told from another. */
 static const double least = 0.02;
 static const double most = 0.98;
@@ -28,10 +27,7 @@ struct pilot {
     bool chosen_good; /* live are the good ones */
     struct rung {
         bool tried, opens;
-        double mean;         /* recall of the good plans */
-        double noise;        /* variance of a context's recall that plans do not share */
-        double per_token;    /* information about a plan, in logits, for a million tokens */
-        int64_t tokens;      /* of a context, decoded ones weighed */
+        struct dpe_detect_reading reading;
     } rungs[RUNGS];
 };
 
@@ -163,103 +159,6 @@ static dpe_status make_plans(struct pilot *pilot, struct dpe_error *err)
 /* ------------------------------------------------------------------------------------------ rungs
  */
 
-static double mean_of(const struct dpe_detect_scores *scores, int plan, int64_t first, int64_t n)
-{
-    double sum = 0.0;
-    int64_t valid = 0;
-    for (int64_t s = first; s < first + n; s++) {
-        double value = scores->recall[plan * scores->n_samples + s];
-        if (isfinite(value)) {
-            sum += value;
-            valid++;
-        }
-    }
-    return valid > 0 ? sum / (double)valid : 0.0;
-}
-
-/* The plans whose differences a search is about: the best few of the first rung at which any plan
- * finds something. */
-static void choose_good(struct pilot *pilot, const struct dpe_detect_scores *scores)
-{
-    double mean[PLANS] = {0.0};
-    double best = 0.0;
-    for (int i = 0; i < pilot->n; i++) {
-        mean[i] = mean_of(scores, i, 0, scores->n_samples);
-        best = mean[i] > best ? mean[i] : best;
-    }
-    if (pilot->chosen_good || !(best > 0.0)) {
-        return;
-    }
-    for (int i = 0; i < pilot->n; i++) {
-        int better = 0;
-        for (int k = 0; k < pilot->n; k++) {
-            better += mean[k] > mean[i] || (mean[k] == mean[i] && k < i);
-        }
-        pilot->live[i] = better < GOOD;
-    }
-    pilot->chosen_good = true;
-}
-
-/* What a context of this rung says about a good plan. A plan's skill moves the logit of finding a value;
- * the mean recall p then moves by p (1 − p), against the noise that plans do not share. The noise is at
- * least that of independent values: of a few contexts its estimate may be anything. */
-static void weigh(const struct pilot *pilot, const struct dpe_detect_scores *scores, int at,
-                  struct rung *rung)
-{
-    enum { CONTEXTS = DETECT_PILOT_CONTEXTS };
-    const int64_t asked = rungs[at].asked;
-    const double values = (double)(asked * rungs[at].values);
-    double x[PLANS][CONTEXTS], of_plan[PLANS] = {0.0}, of_context[CONTEXTS] = {0.0};
-    double n = 0.0, sensitivity = 0.0, independent = 0.0, residual = 0.0;
-    for (int i = 0; i < pilot->n; i++) {
-        n += pilot->live[i] != 0;
-    }
-    rung->mean = 0.0;
-    for (int i = 0; i < pilot->n; i++) {
-        for (int c = 0; c < CONTEXTS && pilot->live[i] != 0; c++) {
-            x[i][c] = mean_of(scores, i, c * asked, asked);
-            of_plan[i] += x[i][c] / CONTEXTS;
-            of_context[c] += x[i][c] / n;
-        }
-        if (pilot->live[i] != 0) {
-            double p = (of_plan[i] * values * CONTEXTS + 1.0) / (values * CONTEXTS + 2.0);
-            rung->mean += of_plan[i] / n;
-            sensitivity += p * (1.0 - p) / n;
-            independent += p * (1.0 - p) / values / n;
-        }
-    }
-    for (int i = 0; i < pilot->n; i++) {
-        for (int c = 0; c < CONTEXTS && pilot->live[i] != 0; c++) {
-            double left = x[i][c] - of_plan[i] - of_context[c] + rung->mean;
-            residual += left * left;
-        }
-    }
-    residual /= n > 1.0 ? (n - 1.0) * (CONTEXTS - 1) : 1.0;
-    rung->noise = residual > independent ? residual : independent;
-    rung->per_token = 1e6 * sensitivity * sensitivity / rung->noise / (double)rung->tokens;
-}
-
-static int64_t tokens_of(const struct pilot *pilot, const struct dpe_detect_scores *scores, int at)
-{
-    int64_t prompt = 0;
-    int64_t answers = 0;
-    for (int64_t s = 0; s < rungs[at].asked; s++) {
-        for (int i = 0; i < pilot->n; i++) {
-            size_t row = (size_t)(i * scores->n_samples + s);
-            prompt = scores->prompt_tokens[row] > prompt ? scores->prompt_tokens[row] : prompt;
-        }
-    }
-    double n = 0.0;
-    for (int64_t row = 0; row < pilot->n * scores->n_samples; row++) {
-        if (scores->status[row] == DPE_ROW_OK) {
-            answers += scores->new_tokens[row];
-            n += 1.0;
-        }
-    }
-    double decoded = n > 0.0 ? (double)(answers * rungs[at].asked) / n : 0.0;
-    return prompt + (int64_t)(decoding * decoded) + 1;
-}
-
 /* Run a rung: its rows are made where they are missing. */
 static dpe_status run_rung(struct pilot *pilot, int at, struct dpe_error *err)
 {
@@ -301,12 +200,12 @@ static dpe_status run_rung(struct pilot *pilot, int at, struct dpe_error *err)
                                     rungs[at].asked, &scores, err);
     }
     if (status == DPE_OK) {
-        choose_good(pilot, &scores);
-        rung->tokens = tokens_of(pilot, &scores, at);
-        weigh(pilot, &scores, at, rung);
+        pilot->chosen_good =
+            pilot->chosen_good || dpe_detect_reading_best(&scores, GOOD, pilot->live);
+        dpe_detect_read(&scores, pilot->live, rungs[at].values, &rung->reading);
         size_t used = strlen(inputs->pilot);
         snprintf(inputs->pilot + used, sizeof inputs->pilot - used, "%skeys=%d,values=%d: %.3f",
-                 used > 0 ? "; " : "", rungs[at].keys, rungs[at].values, rung->mean);
+                 used > 0 ? "; " : "", rungs[at].keys, rungs[at].values, rung->reading.mean);
     }
     dpe_detect_scores_free(&scores);
     dpe_task_close(&task);
@@ -324,7 +223,7 @@ static dpe_status climb(struct pilot *pilot, int *chosen, struct dpe_error *err)
         status = run_rung(pilot, --at, err);
     }
     *chosen = at;
-    step = pilot->rungs[at].mean > 0.5 ? 1 : -1;
+    step = pilot->rungs[at].reading.mean > 0.5 ? 1 : -1;
     bool better = true;
     while (status == DPE_OK && better && at + step >= 0 && at + step < RUNGS &&
            !pilot->rungs[at + step].tried) {
@@ -332,8 +231,8 @@ static dpe_status climb(struct pilot *pilot, int *chosen, struct dpe_error *err)
         status = run_rung(pilot, at, err);
         bool nothing = !pilot->chosen_good; /* no plan has found anything yet */
         better = status == DPE_OK && pilot->rungs[at].opens &&
-                 (nothing || pilot->rungs[*chosen].mean <= 0.0 ||
-                  pilot->rungs[at].per_token > pilot->rungs[*chosen].per_token);
+                 (nothing || pilot->rungs[*chosen].reading.mean <= 0.0 ||
+                  pilot->rungs[at].reading.per_million > pilot->rungs[*chosen].reading.per_million);
         *chosen = better ? at : *chosen;
     }
     return status;
@@ -348,8 +247,7 @@ static void tell(const struct pilot *pilot, int chosen)
     const struct detect_inputs *inputs = pilot->sweep->inputs;
     const struct rung *rung = &pilot->rungs[chosen];
     double contexts = (double)inputs->samples / (double)rungs[chosen].asked;
-    /* Two-sided test of 5 % with a power of 80 %. */
-    double shown = 2.8 * sqrt(2.0 * rung->noise / contexts);
+    double shown = dpe_detect_reading_shows(&rung->reading, contexts);
     dpe_log_info("pilot: good plans find %s", inputs->pilot);
     dpe_log_info("pilot: the search measures with keys=%d,values=%d, %d questions on each context; "
                  "%lld samples will show differences of %.0f points",
@@ -362,7 +260,7 @@ static void settle(const struct pilot *pilot, int chosen)
 {
     struct detect_inputs *inputs = pilot->sweep->inputs;
     const struct rung *rung = &pilot->rungs[chosen];
-    if (!rung->opens || rung->mean < least) {
+    if (!rung->opens || rung->reading.mean < least) {
         dpe_log_warning("pilot: no plan finds anything of the tasks that it tried (%s); the search "
                         "measures with %s. A shorter --length may show more",
                         inputs->pilot, inputs->users_spec);
@@ -371,7 +269,7 @@ static void settle(const struct pilot *pilot, int chosen)
     }
     set_rung(inputs, chosen);
     tell(pilot, chosen);
-    if (rung->mean > most) {
+    if (rung->reading.mean > most) {
         dpe_log_warning("pilot: good plans find everything, also of the hardest task that fits; a "
                         "larger --length tells them apart");
     }

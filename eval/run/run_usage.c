@@ -20,16 +20,16 @@ static const char *check_modes(const struct arguments *args)
         {args->max_new > 0, 1U << MODE_GENERATE, "--max-new goes with a prompt"},
         {args->corpus != NULL, show, "--corpus goes with --show"},
         {args->seed_given, show, "--seed goes with --show"},
-        {args->chunk > 0, run | show, "--chunk goes with a prompt and --nll"},
+        {args->chunk > 0, run | show, "--chunk goes with a prompt, --nll and --show"},
         {args->result != DPE_RESULT_TEXT, 1U << MODE_INFO | 1U << MODE_NLL,
          "--json goes with --info and --nll"},
         {args->raw, text, "--raw goes with a prompt, --tokenize and --nll"},
-        {args->special_given, text | show, "--special-in-text goes with a prompt, --tokenize and --nll"},
-        {args->method != NULL, plan, "--method goes with a prompt, --nll and --show-plan"},
-        {args->table != NULL, plan, "--table goes with a prompt, --nll and --show-plan"},
-        {args->length > 0, plan, "--length goes with a prompt, --nll and --show-plan"},
+        {args->special_given, text | show, "--special-in-text goes with a prompt, --tokenize, --nll and --show"},
+        {args->method != NULL, plan, "--method goes with a prompt, --nll, --show and --show-plan"},
+        {args->table != NULL, plan, "--table goes with a prompt, --nll, --show and --show-plan"},
+        {args->length > 0, plan, "--length goes with a prompt, --nll, --show and --show-plan"},
         {args->trained_length > 0, plan | 1U << MODE_INFO,
-         "--trained-length goes with a prompt, --nll, --show-plan and --info"},
+         "--trained-length goes with a prompt, --nll, --show, --show-plan and --info"},
     };
     for (size_t i = 0; i < sizeof options / sizeof options[0]; i++) {
         if (options[i].given && (options[i].modes & 1U << args->mode) == 0) {

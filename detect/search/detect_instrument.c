@@ -1,0 +1,133 @@
+/* How well a task tells good plans apart, read from a few contexts. */
+#include "detect/search/instrument.h"
+
+#include <math.h>
+
+/* Quantiles of the normal distribution: 97.5 % and 80 %. */
+static const double shown_with = 1.96 + 0.8416;
+
+/* Mean recall of a plan on n samples; 0 without a valid one. */
+static double mean_of(const struct dpe_detect_scores *scores, int plan, int64_t first, int64_t n)
+{
+    double sum = 0.0;
+    int64_t valid = 0;
+    for (int64_t s = first; s < first + n && s < scores->n_samples; s++) {
+        double value = scores->recall[plan * scores->n_samples + s];
+        sum += isfinite(value) ? value : 0.0;
+        valid += isfinite(value);
+    }
+    return valid > 0 ? sum / (double)valid : 0.0;
+}
+
+static double plan_mean(const struct dpe_detect_scores *scores, int plan)
+{
+    return mean_of(scores, plan, 0, scores->n_samples);
+}
+
+double dpe_detect_reading_shows(const struct dpe_detect_reading *reading, double contexts)
+{
+    return shown_with * sqrt(2.0 * reading->noise / contexts);
+}
+
+bool dpe_detect_reading_best(const struct dpe_detect_scores *scores, int n, unsigned char *live)
+{
+    bool finds = false;
+    for (int i = 0; i < scores->n_cells; i++) {
+        finds = finds || (live[i] != 0 && plan_mean(scores, i) > 0.0);
+    }
+    int left = 0;
+    for (int i = 0; i < scores->n_cells; i++) {
+        left += live[i] != 0;
+    }
+    for (; finds && left > n; left--) {
+        int worst = -1;
+        for (int i = 0; i < scores->n_cells; i++) {
+            if (live[i] != 0 && (worst < 0 || plan_mean(scores, i) <= plan_mean(scores, worst))) {
+                worst = i;
+            }
+        }
+        live[worst] = 0;
+    }
+    return finds;
+}
+
+/* The longest prompt of a context, and what its questions decode on average. */
+static int64_t tokens_of(const struct dpe_detect_scores *scores)
+{
+    int64_t prompt = 0;
+    double decoded = 0.0;
+    double n = 0.0;
+    for (int64_t row = 0; row < scores->n_cells * scores->n_samples; row++) {
+        if (isfinite(scores->recall[row])) {
+            prompt = scores->prompt_tokens[row] > prompt ? scores->prompt_tokens[row] : prompt;
+            decoded += (double)scores->new_tokens[row];
+            n += 1.0;
+        }
+    }
+    decoded *= n > 0.0 ? (double)scores->together / n : 0.0;
+    return prompt + llround(DPE_DETECT_DECODED * decoded);
+}
+
+/* Mean over the plans that count, of a context; context −1: of all. */
+static double mean_of_plans(const struct dpe_detect_scores *scores, const unsigned char *live,
+                            int64_t context)
+{
+    double sum = 0.0;
+    double n = 0.0;
+    int64_t together = scores->together;
+    for (int i = 0; i < scores->n_cells; i++) {
+        if (live[i] != 0) {
+            sum += context < 0 ? plan_mean(scores, i)
+                               : mean_of(scores, i, context * together, together);
+            n += 1.0;
+        }
+    }
+    return n > 0.0 ? sum / n : 0.0;
+}
+
+/* What is left of contexts after the means of plans and of contexts, as a variance. */
+static double residual_variance(const struct dpe_detect_scores *scores, const unsigned char *live,
+                                double mean)
+{
+    int64_t contexts = scores->n_samples / scores->together;
+    int64_t plans = 0;
+    double sum = 0.0;
+    for (int i = 0; i < scores->n_cells; i++) {
+        plans += live[i] != 0;
+        for (int64_t c = 0; c < contexts && live[i] != 0; c++) {
+            double left = mean_of(scores, i, c * scores->together, scores->together) -
+                          plan_mean(scores, i) - mean_of_plans(scores, live, c) + mean;
+            sum += left * left;
+        }
+    }
+    int64_t freedom = (plans - 1) * (contexts - 1);
+    return freedom > 0 ? sum / (double)freedom : 0.0;
+}
+
+void dpe_detect_read(const struct dpe_detect_scores *scores, const unsigned char *live, int values,
+                     struct dpe_detect_reading *reading)
+{
+    const double of_context = (double)(values * scores->together);
+    const double all = (double)(values * scores->n_samples);
+    double independent = 0.0;
+    double plans = 0.0;
+    *reading = (struct dpe_detect_reading){.mean = mean_of_plans(scores, live, -1),
+                                           .tokens = tokens_of(scores)};
+    for (int i = 0; i < scores->n_cells; i++) {
+        if (live[i] != 0) {
+            double p = (plan_mean(scores, i) * all + 1.0) / (all + 2.0);
+            reading->sensitivity += p * (1.0 - p);
+            independent += p * (1.0 - p) / of_context;
+            plans += 1.0;
+        }
+    }
+    if (plans > 0.0) {
+        reading->sensitivity /= plans;
+        reading->noise =
+            fmax(independent / plans, residual_variance(scores, live, reading->mean));
+    }
+    if (reading->noise > 0.0 && reading->tokens > 0) {
+        reading->per_million = 1e6 * reading->sensitivity * reading->sensitivity /
+                               reading->noise / (double)reading->tokens;
+    }
+}

@@ -1,0 +1,129 @@
+/* What a task says about plans, of made-up rows whose numbers are computed by hand. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+#include <math.h>
+
+#include "detect/search/instrument.h"
+#include "detect_case.h"
+
+enum { PROMPT = 1000, ANSWER = 10 };
+
+/* Rows of plans on contexts of `together` questions; recall [plan][sample]. */
+static void fill(struct dpe_detect_scores *scores, int plans, int64_t samples, int64_t together,
+                 const double *recall)
+{
+    struct dpe_error err = {0};
+    assert_int_equal(dpe_detect_scores_init(scores, plans, samples, &err), DPE_OK);
+    scores->together = together;
+    for (int i = 0; i < plans; i++) {
+        for (int64_t s = 0; s < samples; s++) {
+            scores->prompt_tokens[i * samples + s] = PROMPT;
+            scores->new_tokens[i * samples + s] = ANSWER;
+            set_recall(scores, i, s, recall[i * samples + s]);
+        }
+    }
+}
+
+static void near(double found, double expected)
+{
+    assert_true(fabs(found - expected) <= 1e-12 * fmax(1.0, fabs(expected)));
+}
+
+/* Two plans, two contexts of two questions with four values. Means 0.5 and 0.25, of contexts (0.75, 0.25)
+ * and (0, 0.5): of both 0.375 and 0.375. Residuals are ±0.25: 4 · 0.0625 / ((2 − 1)(2 − 1)). */
+static void test_by_hand(void **state)
+{
+    (void)state;
+    const double recall[] = {0.5, 1.0, 0.0, 0.5, 0.0, 0.0, 0.5, 0.5};
+    const unsigned char live[] = {1, 1};
+    struct dpe_detect_scores scores = {0};
+    struct dpe_detect_reading reading;
+    fill(&scores, 2, 4, 2, recall);
+    dpe_detect_read(&scores, live, 4, &reading);
+    near(reading.mean, 0.375);
+    double p[2] = {9.0 / 18.0, 5.0 / 18.0};
+    double sensitivity = (p[0] * (1.0 - p[0]) + p[1] * (1.0 - p[1])) / 2.0;
+    near(reading.sensitivity, sensitivity);
+    near(reading.noise, 0.25);
+    assert_int_equal(reading.tokens, PROMPT + 5 * 2 * ANSWER);
+    near(reading.per_million, 1e6 * sensitivity * sensitivity / 0.25 / 1100.0);
+    near(dpe_detect_reading_shows(&reading, 8.0), (1.96 + 0.8416) * sqrt(2.0 * 0.25 / 8.0));
+    dpe_detect_scores_free(&scores);
+}
+
+/* The same answers of two plans have no residual: the noise is that of independent values. One plan is
+ * left out, and its rows that were never run do not matter. */
+static void test_floor(void **state)
+{
+    (void)state;
+    const double recall[] = {0.5, 0.5, 0.5, 0.5, NAN, NAN, NAN, NAN, 0.5, 0.5, 0.5, 0.5};
+    const unsigned char live[] = {1, 0, 1};
+    struct dpe_detect_scores scores = {0};
+    struct dpe_detect_reading reading;
+    fill(&scores, 3, 4, 2, recall);
+    dpe_detect_read(&scores, live, 4, &reading);
+    near(reading.mean, 0.5);
+    near(reading.noise, 0.25 / 8.0);
+    dpe_detect_scores_free(&scores);
+}
+
+/* The middle of the scale says most, both ends least; more questions on one context say more for its
+ * tokens. */
+static void test_order(void **state)
+{
+    (void)state;
+    const double shares[] = {0.0, 0.25, 0.5, 1.0};
+    double said[4];
+    const unsigned char live[] = {1, 1};
+    struct dpe_detect_reading reading;
+    for (int k = 0; k < 4; k++) {
+        double recall[8];
+        for (int i = 0; i < 8; i++) {
+            recall[i] = shares[k];
+        }
+        struct dpe_detect_scores scores = {0};
+        fill(&scores, 2, 4, 2, recall);
+        dpe_detect_read(&scores, live, 4, &reading);
+        said[k] = reading.per_million;
+        scores.together = 1;
+        dpe_detect_read(&scores, live, 4, &reading);
+        assert_true(reading.per_million < said[k]);
+        dpe_detect_scores_free(&scores);
+    }
+    assert_true(said[0] > 0.0 && said[0] < said[1] && said[1] < said[2]);
+    near(said[3], said[0]);
+}
+
+static void test_best(void **state)
+{
+    (void)state;
+    const double recall[] = {0.5, 0.5, 0.25, 0.25, 0.75, 0.75, 0.5, 0.5, 1.0, 1.0};
+    unsigned char live[] = {1, 1, 1, 1, 0};
+    struct dpe_detect_scores scores = {0};
+    fill(&scores, 5, 2, 1, recall);
+    assert_true(dpe_detect_reading_best(&scores, 2, live)); /* of a tie the earlier one */
+    const unsigned char expected[] = {1, 0, 1, 0, 0};
+    assert_memory_equal(live, expected, sizeof live);
+    dpe_detect_scores_free(&scores);
+
+    const double nothing[] = {0.0, 0.0, 0.0};
+    unsigned char all[] = {1, 1, 1};
+    fill(&scores, 3, 1, 1, nothing);
+    assert_false(dpe_detect_reading_best(&scores, 2, all));
+    assert_true(all[0] && all[1] && all[2]);
+    dpe_detect_scores_free(&scores);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_by_hand),
+        cmocka_unit_test(test_floor),
+        cmocka_unit_test(test_order),
+        cmocka_unit_test(test_best),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
