@@ -1,5 +1,5 @@
-/* The cost of the parts whose tools cannot print it in a dry run, because their inputs do not exist
- * yet. */
+/* The parts whose tools cannot make a dry run, because their inputs do not exist yet: whether their
+ * samples can be made, and what they cost. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -75,22 +75,43 @@ static dpe_status cost_of_context(const struct dpe_job *job, const struct dpe_sa
     return DPE_OK;
 }
 
+/* The first context of a task: its samples, up to MOST_TOGETHER. */
+struct context {
+    struct dpe_sample samples[MOST_TOGETHER];
+    int64_t n;
+};
+
+static dpe_status make_context(const struct dpe_suite_task *task, struct context *context,
+                               struct dpe_error *err)
+{
+    int64_t n = task->task.together < MOST_TOGETHER ? task->task.together : MOST_TOGETHER;
+    dpe_status status = DPE_OK;
+    *context = (struct context){.n = n < task->n_samples ? n : task->n_samples};
+    for (int64_t i = 0; i < context->n && status == DPE_OK; i++) {
+        status = dpe_task_sample(&task->task, i, &context->samples[i], NULL, err);
+    }
+    return status;
+}
+
+static void free_context(struct context *context)
+{
+    for (int64_t i = 0; i < context->n; i++) {
+        dpe_sample_free(&context->samples[i]);
+    }
+}
+
 static dpe_status cost_of_needles(struct dpe_job *job, const struct dpe_suite_task *task,
                                   struct cost *cost, struct dpe_error *err)
 {
-    struct dpe_sample samples[MOST_TOGETHER] = {{0}};
-    int64_t n = task->task.together < MOST_TOGETHER ? task->task.together : MOST_TOGETHER;
-    n = n < task->n_samples ? n : task->n_samples;
-    dpe_status status = fit(job, task->length, n, err);
-    for (int64_t i = 0; i < n && status == DPE_OK; i++) {
-        status = dpe_task_sample(&task->task, i, &samples[i], NULL, err);
+    struct context context;
+    dpe_status status = make_context(task, &context, err);
+    if (status == DPE_OK) {
+        status = fit(job, task->length, context.n, err);
     }
     if (status == DPE_OK) {
-        status = cost_of_context(job, samples, n, task->length, cost, err);
+        status = cost_of_context(job, context.samples, context.n, task->length, cost, err);
     }
-    for (int64_t i = 0; i < n; i++) {
-        dpe_sample_free(&samples[i]);
-    }
+    free_context(&context);
     return status;
 }
 
@@ -115,15 +136,13 @@ static void print_cost(struct batch *batch, const char *what, double rows, const
     batch->operations += rows * (cost->products + cost->attention);
 }
 
-static dpe_status print_part(struct batch *batch, struct dpe_job *job, enum calibrate_part part,
-                             const char *what, int methods, const struct dpe_job_speed *speed,
-                             struct dpe_error *err)
+/* The samples of a part. Close *suite, after an error too. */
+static dpe_status open_part(const struct batch *batch, const struct dpe_job *job,
+                            enum calibrate_part part, struct dpe_suite *suite,
+                            struct dpe_error *err)
 {
     const struct calibrate_arguments *args = batch->args;
     const char *samples = dpe_calibrate_value(args, "--samples");
-    bool needles = dpe_calibrate_needles(args);
-    struct dpe_suite suite = {0};
-    struct cost cost = {0};
     struct dpe_suite_options options = {
         .tokenizer = job->tokenizer,
         .corpus = job->corpus,
@@ -137,30 +156,69 @@ static dpe_status print_part(struct batch *batch, struct dpe_job *job, enum cali
     };
     char *niah = NULL;
     dpe_niah_defaults(&options.niah);
+    *suite = (struct dpe_suite){0};
     dpe_status status = dpe_calibrate_niah(batch, part, &niah, err);
-    if (status != DPE_OK) {
-        goto done;
+    if (status == DPE_OK && niah != NULL) {
+        status = dpe_niah_parse(niah, &options.niah, err);
     }
-    status = niah != NULL ? dpe_niah_parse(niah, &options.niah, err) : DPE_OK;
-    if (status != DPE_OK) {
-        goto done;
+    if (status == DPE_OK) {
+        status = dpe_suite_open(dpe_calibrate_needles(args) ? "niah" : "ppl", &options, suite, err);
     }
-    status = dpe_suite_open(needles ? "niah" : "ppl", &options, &suite, err);
-    if (status != DPE_OK) {
-        goto done;
-    }
-    if (needles) {
+    free(niah);
+    return status;
+}
+
+static dpe_status print_part(struct batch *batch, struct dpe_job *job, enum calibrate_part part,
+                             const char *what, int methods, const struct dpe_job_speed *speed,
+                             struct dpe_error *err)
+{
+    struct dpe_suite suite;
+    struct cost cost = {0};
+    dpe_status status = open_part(batch, job, part, &suite, err);
+    if (status == DPE_OK && dpe_calibrate_needles(batch->args)) {
         status = cost_of_needles(job, &suite.tasks[0], &cost, err);
-    } else {
+    } else if (status == DPE_OK) {
         cost_of_books(job, suite.tasks[0].length, &cost);
     }
     if (status == DPE_OK) {
         print_cost(batch, what, (double)methods * (double)suite.tasks[0].n_samples, &cost, speed);
     }
-done:
     dpe_suite_close(&suite);
-    free(niah);
     return status;
+}
+
+static dpe_status check_part(struct batch *batch, const struct dpe_job *job,
+                             enum calibrate_part part, struct dpe_error *err)
+{
+    struct dpe_suite suite;
+    struct context context = {.n = 0};
+    dpe_status status = open_part(batch, job, part, &suite, err);
+    if (status == DPE_OK && dpe_calibrate_needles(batch->args)) {
+        status = make_context(&suite.tasks[0], &context, err);
+    }
+    free_context(&context);
+    dpe_suite_close(&suite);
+    return status;
+}
+
+dpe_status dpe_calibrate_check_samples(struct batch *batch, struct dpe_error *err)
+{
+    struct dpe_job_options options = batch->args->job;
+    struct dpe_job job = {0};
+    options.output = NULL; /* a folder, which is not touched */
+    options.tool.force = false;
+    options.tensor_parallel = 1; /* nothing is run */
+    dpe_status status = dpe_job_open(&job, &options, true, err);
+    for (int i = 0; i < batch->n_entries && status == DPE_OK; i++) {
+        batch->entry = &batch->entries[i];
+        if (batch->chooses) {
+            status = check_part(batch, &job, CALIBRATE_PAIRS, err);
+        }
+        if (status == DPE_OK) {
+            status = check_part(batch, &job, CALIBRATE_CHECK, err);
+        }
+    }
+    return dpe_job_close(&job, status, err);
 }
 
 /* Under a plan of the same kind as those of both parts. */

@@ -175,19 +175,27 @@ static void limit_temperature(const struct calibrate_arguments *args, const stru
     }
 }
 
+/* Layers that rotate in several ways need several lists of factors; a runtime applies the factor on
+ * the logits to what it rotates. */
+static bool fits_longrope(const struct batch *batch, const struct dpe_table_values *values)
+{
+    bool whole = values->inv_freq[values->n_pairs - 1] > 0.0;
+    return batch->alike && dpe_table_needs_adapter(values) == 0 &&
+           (whole || values->logit_scale == 1.0);
+}
+
 dpe_status dpe_calibrate_look(const struct batch *batch, struct entry *entry, struct dpe_error *err)
 {
     struct dpe_table *table = NULL;
     char *path = dpe_calibrate_entry_path(batch, entry, "detect.h5");
     dpe_status status = DPE_OK;
     entry->other = false;
-    entry->factors = false;
+    entry->factors = batch->frequencies && batch->alike;
     if (path == NULL) {
         status = dpe_fail(err, DPE_NO_MEMORY, "out of memory for a path");
     } else if (access(path, F_OK) == 0 && (status = dpe_table_load(path, &table, err)) == DPE_OK) {
         entry->other = dpe_table_has_method(dpe_table_values(table)) != 0;
-        entry->factors =
-            entry->other && batch->alike && dpe_table_needs_adapter(dpe_table_values(table)) == 0;
+        entry->factors = fits_longrope(batch, dpe_table_values(table));
     }
     dpe_table_close(table);
     free(path);

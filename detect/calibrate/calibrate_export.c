@@ -41,13 +41,21 @@ struct file {
     const struct entry *entry;
 };
 
-/* A config.json for runtimes is of tables that need no adapter, one for the adapter of the others. */
+bool dpe_calibrate_factors(const struct batch *batch)
+{
+    return batch->n_entries == 1 && batch->entries[0].factors;
+}
+
+/* A config.json for runtimes is of tables that longrope can hold, one for the adapter of the tables
+ * that need it; a table of frequencies that longrope cannot hold has none. */
 static bool is_written(const struct batch *batch, const struct form *form)
 {
-    bool factors = batch->frequencies || (batch->n_entries == 1 && batch->entries[0].factors);
-    bool config = strcmp(form->name, "config.json") == 0;
-    bool ours = form->both || (config ? factors : batch->frequencies) == (form->frequency != NULL);
-    return ours && (!form->several || batch->n_entries > 1);
+    bool factors = dpe_calibrate_factors(batch);
+    bool ours = batch->frequencies == (form->frequency != NULL);
+    if (strcmp(form->name, "config.json") == 0) {
+        ours = form->frequency != NULL ? factors : !factors && !batch->frequencies;
+    }
+    return (ours || form->both) && (!form->several || batch->n_entries > 1);
 }
 
 /* File i of the batch, in the order in which they are written; false when there are fewer. */
@@ -173,6 +181,12 @@ dpe_status dpe_calibrate_export(struct batch *batch, struct dpe_error *err)
     struct file file;
     char name[96];
     dpe_status status = dpe_calibrate_forms_tidy(batch, err);
+    if (batch->frequencies && batch->alike && !dpe_calibrate_factors(batch)) {
+        dpe_log_info(
+            "config.json is left out: the model rotates a part of each head, and longrope's factor "
+            "on "
+            "the logits would scale that part alone; table.h5 and table.json hold the table");
+    }
     for (int i = 0; status == DPE_OK && batch->code == 0 && find_file(batch, i, &file); i++) {
         file_name(&file, name);
         status = write_file(batch, i, name, err);

@@ -72,7 +72,8 @@ struct entry {
     char lengths[512];     /**< --lengths of its sweep, where the shorter entry limits them; "": not */
     char temperature[168]; /**< --temperature of it, around the shorter entry's; "": as given */
     bool other;  /**< its sweep kept the plan of another method, which no YAML and CSV can hold */
-    bool factors; /**< … that needs no adapter: a factor for each pair and one on the logits */
+    bool factors; /**< it needs no adapter, and longrope can hold it: a factor for each pair and one
+                     on the logits. Of --move frequencies: so far as is known before the sweep */
 };
 
 /** A batch: the arguments and what is derived from them. */
@@ -106,6 +107,8 @@ dpe_status dpe_calibrate_start(struct batch *batch, struct dpe_error *err);
 /** Look at what the table of the entry's sweep holds, if it is there: entry->other, entry->factors.
  *  Errors of the table. */
 dpe_status dpe_calibrate_look(const struct batch *batch, struct entry *entry, struct dpe_error *err);
+/** Whether the table is written as longrope: there is one entry, and it is one of factors. */
+bool dpe_calibrate_factors(const struct batch *batch);
 /** Path of a file of the entry in DIR; as dpe_calibrate_tools_path. */
 char *dpe_calibrate_entry_path(const struct batch *batch, const struct entry *entry,
                                const char *name);
@@ -157,6 +160,9 @@ void dpe_calibrate_print_pairs(const struct batch *batch);
 /** What choice and check would read and generate, on standard output, added to the batch's sums.
  * Errors of model, tokenizer, corpus and task. */
 dpe_status dpe_calibrate_print_cost(struct batch *batch, struct dpe_error *err);
+/** Make the first samples of choice and check, for every entry: what they lack is found before
+ * hours of sweep. Errors as dpe_calibrate_print_cost. */
+dpe_status dpe_calibrate_check_samples(struct batch *batch, struct dpe_error *err);
 
 /** Run, and free the argv. A tool that failed has reported why: only its code is kept. */
 dpe_status dpe_calibrate_run(struct batch *batch, struct argv *argv, bool silent,

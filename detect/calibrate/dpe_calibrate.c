@@ -162,7 +162,7 @@ static dpe_status show(struct batch *batch, struct dpe_error *err)
         unsetenv("DPE_PART");
         dpe_tool_next("dpe-run -m %s --table %s/table.h5 --show --corpus %s", model, folder,
                       corpus);
-        if (batch->frequencies) {
+        if (batch->frequencies && dpe_calibrate_factors(batch)) {
             dpe_tool_next("dpe-export %s/table.h5 --gguf MODEL.gguf -o NEW.gguf", folder);
         }
         dpe_tool_next("xdg-open %s/report.html", folder);
@@ -381,6 +381,13 @@ static dpe_status check_model(struct batch *batch, struct dpe_error *err)
         }
         bool automatic = strcmp(args->top_k, CALIBRATE_AUTO) == 0;
         batch->frequencies = dpe_calibrate_frequencies(args);
+        if (batch->frequencies && !batch->alike) {
+            dpe_log_info("config.json will be left out: layers of this model have windows or "
+                         "rotations of their "
+                         "own, which longrope's one list of factors cannot hold; table.h5 and "
+                         "table.json hold "
+                         "the table");
+        }
         batch->chooses = automatic && !batch->frequencies;
         if (!automatic && strtod(args->top_k, NULL) > (double)batch->n_pairs) {
             status = dpe_fail(err, DPE_USAGE, "--top-k: a head has %lld pairs, found '%s'",
@@ -462,18 +469,38 @@ static dpe_status try_part(struct batch *batch, calibrate_fill fill, struct dpe_
     return dpe_calibrate_run(batch, &argv, true, err);
 }
 
-/* Of every length whose race has not begun, that and the sweep that comes after it. */
-static dpe_status try_tuning(struct batch *batch, struct dpe_error *err)
+/* The sweeps that have not begun but the first, which says for itself what it lacks; with --against
+ * tuned every race, and the sweep after it. */
+static dpe_status try_entries(struct batch *batch, struct dpe_error *err)
 {
-    const calibrate_fill fills[] = {dpe_calibrate_tune_argv, dpe_calibrate_sweep_argv};
+    const bool tunes = batch->args->tunes;
     dpe_status status = DPE_OK;
-    for (int i = 0; i < 2 * batch->n_entries && status == DPE_OK && batch->code == 0; i++) {
-        batch->entry = &batch->entries[i / 2];
-        if (!dpe_calibrate_has_begun(batch, batch->entry->folder, "tune.h5")) {
-            status = try_part(batch, fills[i % 2], err);
+    for (int i = tunes ? 0 : 1; i < batch->n_entries && status == DPE_OK && batch->code == 0; i++) {
+        batch->entry = &batch->entries[i];
+        if (dpe_calibrate_has_begun(batch, batch->entry->folder, tunes ? "tune.h5" : "detect.h5")) {
+            continue;
+        }
+        status = tunes ? try_part(batch, dpe_calibrate_tune_argv, err) : DPE_OK;
+        if (status == DPE_OK && batch->code == 0) {
+            status = try_part(batch, dpe_calibrate_sweep_argv, err);
         }
     }
     return status;
+}
+
+/* The inputs of every part that has not begun. */
+static dpe_status try_parts(struct batch *batch, struct dpe_error *err)
+{
+    dpe_status status = DPE_OK;
+    if (!batch->frequencies && !dpe_calibrate_has_begun(batch, "", "norms.h5")) {
+        status = try_part(batch, dpe_calibrate_profile_argv, err);
+    }
+    if (status == DPE_OK && batch->code == 0) {
+        status = try_entries(batch, err);
+    }
+    return status == DPE_OK && batch->code == 0 && !dpe_calibrate_has_begun(batch, "", "check.h5")
+               ? dpe_calibrate_check_samples(batch, err)
+               : status;
 }
 
 /* The cost of every part. The sweep of a longer entry may try fewer lengths than it is priced with.
@@ -586,12 +613,8 @@ static dpe_status work(struct batch *batch, struct dpe_error *err)
         return status == DPE_OK ? print_costs(batch, err) : status;
     }
     status = check_all_argv(batch, err);
-    if (status == DPE_OK && batch->code == 0 && !batch->frequencies &&
-        !dpe_calibrate_has_begun(batch, "", "norms.h5")) {
-        status = try_part(batch, dpe_calibrate_profile_argv, err);
-    }
-    if (status == DPE_OK && batch->code == 0 && args->tunes) {
-        status = try_tuning(batch, err);
+    if (status == DPE_OK && batch->code == 0) {
+        status = try_parts(batch, err);
     }
     bool made = false;
     if (status == DPE_OK && batch->code == 0) {

@@ -204,6 +204,34 @@ static bool to_stdout(const struct export_arguments *args)
     return args->output != NULL && strcmp(args->output, "-") == 0;
 }
 
+/* The paper's code finds a model by the last part of its folder. NULL: neither name nor model is
+ * given. */
+static const char *given_name(const struct export_arguments *args, size_t *n)
+{
+    const char *from = args->name != NULL ? args->name : args->model;
+    *n = from != NULL ? strlen(from) : 0;
+    if (from == NULL || from == args->name) {
+        return from;
+    }
+    while (*n > 1 && from[*n - 1] == '/') {
+        (*n)--;
+    }
+    size_t begin = *n;
+    while (begin > 0 && from[begin - 1] != '/') {
+        begin--;
+    }
+    *n -= begin;
+    return from + begin;
+}
+
+static const char no_yaml_name[] = "the name of the model in a YAML: expected at most 255 bytes of "
+                                   "UTF-8; give another with --name";
+
+static bool is_yaml_name(const char *name, size_t n)
+{
+    return n <= 255 && dpe_utf8_check(name, n) == n;
+}
+
 /* The message for options that would have no effect, or NULL. */
 static const char *check_together(const struct export_arguments *args)
 {
@@ -218,7 +246,10 @@ static const char *check_together(const struct export_arguments *args)
     }
     enum export_format format = args->format != NULL ? dpe_export_format_of(args->format)
                                                      : dpe_export_format_of_path(args->output);
-    return to_stdout(args) && (args->show || args->check)
+    size_t n = 0;
+    const char *name = given_name(args, &n);
+    return format == FORMAT_YAML && name != NULL && !is_yaml_name(name, n) ? no_yaml_name
+           : to_stdout(args) && (args->show || args->check)
                ? "-o - cannot be used with --show or --check, which also print to standard output"
            : args->gguf != NULL && format != FORMAT_GGUF_ROPE ? "--gguf needs --format gguf-rope"
            : args->gguf == NULL && format == FORMAT_GGUF_ROPE
@@ -293,47 +324,33 @@ static void check_usage(const struct export_arguments *args, const struct argp *
 
 /* ---------------------------------------------------------------- writing */
 
-static dpe_status read_config(const char *model, char **json, struct dpe_error *err)
+/* A copy of the config.json; of a GGUF file, of what its metadata say. */
+static dpe_status read_config(const char *path, char **json, struct dpe_error *err)
 {
-    char *path = dpe_join(model, "/config.json", "");
-    if (path == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "out of memory");
+    const struct dpe_model_options options = {.config_only = true};
+    struct dpe_model *model = NULL;
+    dpe_status status = dpe_model_open(path, &options, &model, err);
+    if (status == DPE_OK) {
+        *json = strdup(dpe_model_config_json(model));
+        status = *json != NULL ? DPE_OK : dpe_fail(err, DPE_NO_MEMORY, "out of memory");
     }
-    size_t n = 0;
-    dpe_status status = dpe_read_file(path, 64 << 20, json, &n, err);
-    free(path);
+    dpe_model_close(model);
     return status;
 }
 
-/* The paper's code finds a model by the last part of its folder. */
+/* A checked name, or that of the model type. */
 static dpe_status model_name(const struct export_arguments *args,
                              const struct dpe_table_values *values, char name[256],
                              struct dpe_error *err)
 {
-    const char *from = args->name;
-    size_t n = from != NULL ? strlen(from) : 0;
-    if (from == NULL && args->model != NULL) {
-        from = args->model;
-        n = strlen(from);
-        while (n > 1 && from[n - 1] == '/') {
-            n--;
-        }
-        for (size_t i = n; i > 0; i--) {
-            if (from[i - 1] == '/') {
-                from += i;
-                n -= i;
-                break;
-            }
-        }
-    } else if (from == NULL) {
+    size_t n = 0;
+    const char *from = given_name(args, &n);
+    if (from == NULL) {
         from = values->model_type;
         n = strlen(from);
     }
-    if (n > 255 || dpe_utf8_check(from, n) < n) {
-        return dpe_fail(err, DPE_USAGE,
-                        "the name of the model in a YAML: expected at most 255 bytes of UTF-8, "
-                        "found %zu bytes%s; give another with --name",
-                        n, n > 255 ? "" : " that are not UTF-8");
+    if (!is_yaml_name(from, n)) {
+        return dpe_fail(err, DPE_USAGE, "%s", no_yaml_name);
     }
     snprintf(name, 256, "%.*s", (int)n, from);
     return DPE_OK;

@@ -15,8 +15,10 @@
 #include "outputs/table/inside.h"
 #include "outputs/table/trailer.h"
 
-/* deflate cannot shrink more than 1032 to 1. */
-enum { MAX_RANK = 5, MOST_SHRINK = 1032, SMALL = 1 << 16 };
+/* Up to SMALL bytes are read whatever the file stores of them: unwritten or equal values may take
+ * no room at all, and the key pairs of the largest models need half of it. Above, a filter does not
+ * shrink numbers more than deflate can, 1032 to 1. */
+enum { MAX_RANK = 5, MOST_SHRINK = 1032, SMALL = 16 << 20 };
 
 static dpe_status check_schema(struct dpe_h5 *table, struct dpe_error *err)
 {
@@ -167,7 +169,19 @@ struct shape {
     size_t n;
 };
 
-/* The shape of a dataset; refused when its bytes could not have come from what is stored. */
+/* Bytes of the dataset's n elements as the file has them, before filters. */
+static size_t unfiltered(hid_t dataset, size_t n)
+{
+    hid_t type = H5Dget_type(dataset);
+    size_t size = type < 0 ? 0 : H5Tget_size(type);
+    size_t bytes = 0;
+    if (type >= 0) {
+        H5Tclose(type);
+    }
+    return size == 0 || __builtin_mul_overflow(n, size, &bytes) ? SIZE_MAX : bytes;
+}
+
+/* The shape of a dataset; refused when its elements could not have come from what is stored. */
 static dpe_status read_shape(struct dpe_h5 *table, hid_t dataset, const char *path, size_t element,
                              struct shape *shape, struct dpe_error *err)
 {
@@ -190,9 +204,10 @@ static dpe_status read_shape(struct dpe_h5 *table, hid_t dataset, const char *pa
         return dpe_hdf5_fail(err, DPE_BAD_DATA, table, path, "its shape cannot be read");
     }
     hsize_t stored = H5Dget_storage_size(dataset);
-    if (bytes > SMALL && bytes / MOST_SHRINK > stored) {
-        return dpe_fail(err, DPE_BAD_DATA, "%s: %s: needs %zu bytes, the file stores %llu",
-                        table->path, path, bytes, (unsigned long long)stored);
+    size_t claimed = unfiltered(dataset, shape->n);
+    if (bytes > SMALL && claimed / MOST_SHRINK > stored) {
+        return dpe_fail(err, DPE_BAD_DATA, "%s: %s: claims %zu bytes, the file stores %llu",
+                        table->path, path, claimed, (unsigned long long)stored);
     }
     return DPE_OK;
 }

@@ -1,0 +1,219 @@
+#!/usr/bin/env python3
+"""whole_path.py BIN: every kind of model that -m takes, and the shape of a real one, through the whole of dpe-calibrate, the
+report, every form and back. The weights are random: what is tried is that no part stumbles over the kind or the shape."""
+import array
+import json
+import os
+import pathlib
+import random
+import shutil
+import struct
+import subprocess
+import sys
+import tempfile
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT / "tests" / "lib"), str(ROOT / "tests" / "engine" / "gguf")]
+from gguf_models import convert, in_blocks  # noqa: E402
+from gguf_tokenizer import byte_level  # noqa: E402
+from gguf_writer import I32, U32, write  # noqa: E402
+
+BIN = os.path.abspath(sys.argv[1])
+TOKENIZER = ROOT / "data" / "reference" / "tokenizer.json"
+VOCAB, HIDDEN, MLP = 2560, 32, 32
+NARROW = {"num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 16}
+REAL = {"num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 1, "head_dim": 128}
+
+
+def tool(name, *words, code=0):
+    ran = subprocess.run([os.path.join(BIN, name), *map(str, words)], capture_output=True, check=False, timeout=600,
+                         stdin=subprocess.DEVNULL, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    said = ran.stderr.decode(errors="replace")
+    assert ran.returncode == code, (name, words, ran.returncode, said)
+    return said
+
+
+# ---------------------------------------------------------------------------------------------- models
+
+def shapes(config):
+    q, kv = (config["head_dim"] * config[name] for name in ("num_attention_heads", "num_key_value_heads"))
+    yield "model.embed_tokens.weight", [VOCAB, HIDDEN]
+    yield "model.norm.weight", [HIDDEN]
+    for i in range(config["num_hidden_layers"]):
+        for name, shape in (("input_layernorm", [HIDDEN]), ("post_attention_layernorm", [HIDDEN]), ("self_attn.q_proj", [q, HIDDEN]),
+                            ("self_attn.k_proj", [kv, HIDDEN]), ("self_attn.v_proj", [kv, HIDDEN]), ("self_attn.o_proj", [HIDDEN, q]),
+                            ("mlp.gate_proj", [MLP, HIDDEN]), ("mlp.up_proj", [MLP, HIDDEN]), ("mlp.down_proj", [HIDDEN, MLP])):
+            yield f"model.layers.{i}.{name}.weight", shape
+
+
+def size(shape):
+    return shape[0] * (shape[1] if len(shape) > 1 else 1)
+
+
+def save(path, tensors):
+    """tensors: {name: (dtype, shape, bytes)}."""
+    header, data = {}, b""
+    for name, (dtype, shape, content) in tensors.items():
+        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [len(data), len(data) + len(content)]}
+        data += content
+    text = json.dumps(header).encode()
+    path.write_bytes(struct.pack("<Q", len(text)) + text + data)
+
+
+def make_weights(config, fp8):
+    """Slices of one block of normal numbers, in F16; with fp8 the layers' matrices are bytes with a scale each."""
+    random.seed(3)
+    normal = array.array("f", (random.gauss(0, 1) for _ in range(1 << 14)))
+    halves = struct.pack(f"<{len(normal)}e", *normal) * 20
+    tensors = {}
+    for i, (name, shape) in enumerate(shapes(config)):
+        at = 2 * (7 * i % 1024)
+        if fp8 and len(shape) == 2 and ".layers." in name:
+            tensors[name] = "F8_E4M3", shape, bytes(b & 0xbf for b in halves[at:at + size(shape)])
+            tensors[name + "_scale"] = "F32", [1], struct.pack("<f", 0.5)
+        else:
+            tensors[name] = "F16", shape, halves[at:at + 2 * size(shape)]
+    return tensors
+
+
+def make_folder(folder, shape, shards=1, fp8=False):
+    folder.mkdir()
+    config = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_act": "silu", "hidden_size": HIDDEN,
+              "intermediate_size": MLP, "max_position_embeddings": 64, "rope_theta": 10000.0, "rms_norm_eps": 1e-5,
+              "vocab_size": VOCAB, "tie_word_embeddings": True, "torch_dtype": "float16", "bos_token_id": 0, **shape}
+    if fp8:
+        config["quantization_config"] = {"quant_method": "compressed-tensors", "format": "float-quantized"}
+    (folder / "config.json").write_text(json.dumps(config))
+    shutil.copyfile(TOKENIZER, folder / "tokenizer.json")
+    tensors = make_weights(shape, fp8)
+    names = list(tensors)
+    index = {}
+    for i in range(shards):
+        part = names[i * len(names) // shards:(i + 1) * len(names) // shards]
+        file = "model.safetensors" if shards == 1 else f"model-{i + 1:05}-of-{shards:05}.safetensors"
+        save(folder / file, {name: tensors[name] for name in part})
+        index.update(dict.fromkeys(part, file))
+    if shards > 1:
+        (folder / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": index}))
+    return folder
+
+
+def make_gguf(work, name, shape, parts=1):
+    meta, tensors = convert(make_folder(work / (name + "-folder"), shape))
+    meta = [line for line in meta if line[0] != "tokenizer.ggml.bos_token_id"] + byte_level(json.loads(TOKENIZER.read_text()))
+    tensors = in_blocks(tensors) if shape is NARROW else tensors
+    if parts == 1:
+        write(work / (name + ".gguf"), meta, tensors)
+        return work / (name + ".gguf")
+    for i in range(parts):
+        split = [("split.no", U32, i), ("split.count", U32, parts), ("split.tensors.count", I32, len(tensors))]
+        write(work / f"{name}-{i + 1:05}-of-{parts:05}.gguf", [*(meta if i == 0 else []), *split],
+              tensors[i * len(tensors) // parts:(i + 1) * len(tensors) // parts])
+    return work / f"{name}-00001-of-{parts:05}.gguf"
+
+
+# ------------------------------------------------------------------------------------------- the path
+
+LENGTH = 128
+SWEEP = ("-l", LENGTH, "--niah", "digits=3", "--groups", "1", "--lengths", "64,128", "--samples", "2", "--select", "paper",
+         "--temperature", "off", "--against", "none", "--threads", "1")
+PROFILE = ("--norm-samples", "1", "--norm-lengths", "32")
+
+
+def calibrate(work, model, out, *words):
+    """The whole of it; again from what it measured, as after a failure of a form; and again: it is complete."""
+    command = ("dpe-calibrate", "-m", model, "--corpus", work / "corpus", "-o", out, *SWEEP, *words)
+    said = tool(*command)
+    for name in ("complete.sha256", "table.h5", "report.html"):
+        (out / name).unlink()
+    assert "nothing was changed" not in tool(*command), out
+    assert "nothing was changed" in tool(*command), out
+    return said
+
+
+def same_table(a, b):
+    for group in ("table", "model"):
+        ran = subprocess.run(["h5diff", a, b, "/" + group, "/" + group], capture_output=True, check=False)
+        assert ran.returncode == 0, (a, b, group, ran.stdout, ran.stderr)
+
+
+def use(model, table):
+    tool("dpe-run", "-m", model, "--table", table, "-p", "Once upon a time", "-n", "2", "--threads", "1")
+
+
+def positions(work, model, out, *words):
+    """The table of DPE, and every form of it that can be read."""
+    calibrate(work, model, out, *PROFILE, *words)
+    for form in ("table.h5", "table.json", "config.json", "detect.h5"):
+        use(model, out / form)
+    back = work / (out.name + "-back.h5")
+    for form in ("table.h5", "table.json", "config.json", "table.safetensors"):
+        tool("dpe-export", out / form, "-o", back, "--force")
+        same_table(out / "table.h5", back)
+    tool("dpe-export", "--import-yaml", out / "table.yaml", "-m", model, "--length", LENGTH, "-o", back, "--force")
+    for form in ("table.csv", "scores.pt", "report.html"):
+        assert (out / form).stat().st_size > 0, form
+    tool("dpe-export", "--check", out / "table.h5", "-m", model)
+    for each in (["detect.h5"], ["table.h5"], ["check.h5", "norms.h5"]):
+        tool("dpe-report", *(out / name for name in each), "-o", work / "page.html", "--force", "--quiet")
+
+
+def frequencies(work, model, out):
+    """A table of frequencies, and what runtimes read without an adapter."""
+    calibrate(work, model, out, "--move", "frequencies")
+    for form in ("table.h5", "table.json"):
+        use(model, out / form)
+    longrope = json.loads((out / "config.json").read_text())["rope_scaling"]
+    assert longrope["rope_type"] == "longrope" and len(longrope["long_factor"]) == NARROW["head_dim"] // 2, longrope
+
+
+def left_out(work):
+    """Layers that do not rotate: no list of factors holds for all, which is said before anything is measured."""
+    model = make_folder(work / "layers", NARROW | {"model_type": "smollm3", "architectures": ["SmolLM3ForCausalLM"], "num_hidden_layers": 4, "no_rope_layer_interval": 4})
+    out = work / "frequencies-layers"
+    said = calibrate(work, model, out, "--move", "frequencies")
+    assert said.index("config.json will be left out") < said.index("1 of 4"), said
+    assert (out / "table.json").exists() and not (out / "config.json").exists()
+
+
+def too_late(work, model):
+    """What a later part or form would refuse is found before the first part: a corpus too short for the second entry, a name
+    that YAML cannot hold."""
+    said = tool("dpe-calibrate", "-m", model, "--corpus", work / "corpus", "-o", work / "short", *SWEEP, "-l", "128,100k", code=65)
+    assert "1 of " not in said and not (work / "short").exists(), said
+    os.symlink(model, work / "no-utf8-\udcff.gguf")
+    said = tool("dpe-calibrate", "-m", work / "no-utf8-\udcff.gguf", "--corpus", work / "corpus", "-o", work / "short", *SWEEP,
+                code=64)
+    assert "name of the model in a YAML" in said and not (work / "short").exists(), said
+
+
+def exports(work, model, gguf):
+    """A method's own table in every form that holds it."""
+    for form in ("h5", "json", "longrope"):
+        tool("dpe-export", "--method", "yarn:scale=2", "-m", model, "--length", LENGTH, "--format", form, "-o", work / "yarn", "--force")
+    if gguf:
+        tool("dpe-export", "--method", "yarn:scale=2", "-m", model, "--length", LENGTH, "--gguf", model, "-o", work / "copy.gguf", "--force")
+        tool("dpe-run", "-m", work / "copy.gguf", "-p", "Once upon a time", "-n", "2", "--threads", "1")
+
+
+def main():
+    with tempfile.TemporaryDirectory() as work:
+        work = pathlib.Path(work)
+        (work / "corpus").mkdir()
+        for book in sorted((ROOT / "data" / "sample" / "test").glob("90000*.txt"))[:3]:
+            (work / "corpus" / book.name).write_bytes(book.read_bytes()[:6000])
+        models = {"folder": make_folder(work / "folder", NARROW), "sharded": make_folder(work / "sharded", NARROW, shards=2),
+                  "fp8": make_folder(work / "fp8", NARROW, fp8=True), "gguf": make_gguf(work, "gguf", NARROW),
+                  "split": make_gguf(work, "split", NARROW, parts=2), "real": make_gguf(work, "real", REAL)}
+        for kind, model in models.items():
+            positions(work, model, work / ("of-" + kind), *(("--top-k", "0.75") if kind == "real" else ()))
+            exports(work, model, kind in ("gguf", "real"))
+            if kind in ("folder", "gguf"):
+                frequencies(work, model, work / ("frequencies-" + kind))
+            print(kind, "ok", flush=True)
+        left_out(work)
+        too_late(work, models["gguf"])
+
+
+if __name__ == "__main__":
+    main()
