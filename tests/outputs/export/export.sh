@@ -84,7 +84,7 @@ refused 65 "nested deeper than 64" timeout 10 "$bin/dpe-export" --import-yaml "$
 works "last-k" export_ "$all/detect.h5" "$all/norms.h5" --last-k 8 -o "$work/last.h5"
 refused 64 "a share above 0" export_ "$all/detect.h5" "$all/norms.h5" --top-k 0 -o "$work/none.h5"
 refused 64 "less than one pair" export_ "$all/detect.h5" "$all/norms.h5" --top-k 0.001 -o "$work/none.h5"
-refused 64 "that are not UTF-8" export_ "$all/table.h5" -m "$work/$(printf 'a\377')" -o "$work/none.yaml"
+refused 64 "at most 255 bytes of UTF-8" export_ "$all/table.h5" -m "$work/$(printf 'a\377')" -o "$work/none.yaml"
 works "no profile" export_ "$all/detect.h5" -o "$work/every.h5"
 "$python" - "$all/table.h5" "$work/last.h5" "$work/every.h5" <<'END' || fail "other cuts"
 import sys, h5py
