@@ -127,6 +127,15 @@ const char *dpe_json_quote(char out[96], const char *text, size_t n)
     return out;
 }
 
+bool dpe_json_is_nothing(const json_t *value)
+{
+    return value == NULL || json_is_null(value) || json_is_false(value) ||
+           (json_is_number(value) && json_number_value(value) == 0.0) ||
+           (json_is_array(value) && json_array_size(value) == 0) ||
+           (json_is_object(value) && json_object_size(value) == 0) ||
+           (json_is_string(value) && json_string_length(value) == 0);
+}
+
 json_t *dpe_json_member(const struct dpe_json_reader *reader, const char *key)
 {
     json_t *value = json_object_get(reader->from, key);

@@ -24,6 +24,9 @@ dpe_status dpe_json_parse(const char *where, const char *bytes, size_t n, json_t
  *  long texts are cut at a character and end in "...". Returns out. */
 const char *dpe_json_quote(char out[96], const char *text, size_t n);
 
+/** Whether a member says no more than its absence: NULL, null, false, 0, "", [] or {}. */
+bool dpe_json_is_nothing(const json_t *value);
+
 /** Reads typed members; after the first failure every read returns its fallback and changes
  *  nothing. Messages have file, key, expected, found. */
 struct dpe_json_reader {

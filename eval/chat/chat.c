@@ -17,6 +17,7 @@ struct dpe_chat {
     struct dpe_template *jinja; /* or */
     char *before, *after;       /* plain text */
     json_t *variables;          /* bos_token and the like */
+    bool parts;                 /* a text as content is lost: the template reads lists of parts alone */
 };
 
 static dpe_status no_memory(struct dpe_error *err)
@@ -222,6 +223,25 @@ static dpe_status find_own(struct dpe_chat *chat, const char *model, const json_
     return status;
 }
 
+/* Whether the template writes a content that is this value. */
+static bool writes(const struct dpe_chat *chat, json_t *content)
+{
+    struct dpe_text text = {0};
+    json_t *messages = json_pack("[{s:s,s:o}]", "role", "user", "content", content);
+    const struct dpe_chat_turn turn = {.messages = messages, .prompt = true};
+    bool there = messages != NULL && dpe_chat_render(chat, &turn, &text, NULL) == DPE_OK &&
+                 text.n > 0 && strstr(text.bytes, mark) != NULL;
+    dpe_text_free(&text);
+    json_decref(messages);
+    return there;
+}
+
+static bool reads_parts_alone(const struct dpe_chat *chat)
+{
+    return chat->jinja != NULL && !writes(chat, json_string(mark)) &&
+           writes(chat, json_pack("[{s:s,s:s}]", "type", "text", "text", mark));
+}
+
 dpe_status dpe_chat_open(const char *what, const char *model, struct dpe_chat **chat,
                          struct dpe_error *err)
 {
@@ -250,6 +270,7 @@ dpe_status dpe_chat_open(const char *what, const char *model, struct dpe_chat **
         dpe_chat_close(made);
         return status;
     }
+    made->parts = reads_parts_alone(made);
     *chat = made;
     return DPE_OK;
 }
@@ -298,22 +319,47 @@ static dpe_status render_plain(const struct dpe_chat *chat, const json_t *messag
     return status == DPE_OK ? dpe_text_append(out, chat->after, strlen(chat->after), err) : status;
 }
 
-dpe_status dpe_chat_render(const struct dpe_chat *chat, const json_t *messages, bool prompt,
-                           const json_t *more, const struct tm *now, struct dpe_text *out,
-                           struct dpe_error *err)
+/* The messages with each text as a list of one part; what a tool gave stays a text. */
+static json_t *in_parts(const json_t *messages)
+{
+    json_t *made = json_array();
+    for (size_t i = 0; i < json_array_size(messages); i++) {
+        json_t *message = json_copy(json_array_get(messages, i));
+        json_t *content = json_object_get(message, "content");
+        const char *role = json_string_value(json_object_get(message, "role"));
+        if (json_is_string(content) && role != NULL && strcmp(role, "tool") != 0) {
+            json_t *list = json_string_length(content) > 0
+                               ? json_pack("[{s:s,s:O}]", "type", "text", "text", content)
+                               : json_array();
+            json_object_set_new(message, "content", list);
+        }
+        json_array_append_new(made, message);
+    }
+    return made;
+}
+
+bool dpe_chat_spells(const struct dpe_chat *chat, const char *letters)
+{
+    return chat->jinja != NULL && dpe_template_spells(chat->jinja, letters);
+}
+
+dpe_status dpe_chat_render(const struct dpe_chat *chat, const struct dpe_chat_turn *turn,
+                           struct dpe_text *out, struct dpe_error *err)
 {
     static const struct tm fixed = {.tm_year = 125, .tm_mday = 1, .tm_wday = 3};
     if (chat->jinja == NULL) {
-        return render_plain(chat, messages, out, err);
+        return render_plain(chat, turn->messages, out, err);
     }
-    const struct dpe_template_options options = {.now = now != NULL ? now : &fixed};
+    const struct dpe_template_options options = {.now = turn->now != NULL ? turn->now : &fixed};
     json_t *variables = json_copy(chat->variables);
-    json_t *same = json_incref((json_t *)(uintptr_t)messages);
-    if (variables == NULL ||
-        (more != NULL && json_object_update(variables, (json_t *)(uintptr_t)more) != 0) ||
-        json_object_set_new(variables, "messages", same) != 0 ||
-        json_object_set_new(variables, "add_generation_prompt", json_boolean(prompt)) != 0 ||
-        json_object_set_new(variables, "tools", json_null()) != 0 ||
+    json_t *more = (json_t *)(uintptr_t)turn->more;
+    json_t *messages = chat->parts ? in_parts(turn->messages)
+                                   : json_incref((json_t *)(uintptr_t)turn->messages);
+    json_t *tools = turn->tools != NULL ? json_incref((json_t *)(uintptr_t)turn->tools) : json_null();
+    if (variables == NULL || (more != NULL && json_object_update(variables, more) != 0) ||
+        json_object_set_new(variables, "messages", messages) != 0 ||
+        json_object_set_new(variables, "add_generation_prompt", json_boolean(turn->prompt)) != 0 ||
+        json_object_set_new(variables, "tools", tools) != 0 ||
         json_object_set_new(variables, "documents", json_null()) != 0) {
         json_decref(variables);
         return no_memory(err);
@@ -344,7 +390,8 @@ static dpe_status cut(const struct dpe_chat *chat, char **before, char **after,
     if (messages == NULL) {
         return no_memory(err);
     }
-    dpe_status status = dpe_chat_render(chat, messages, true, NULL, NULL, &text, err);
+    const struct dpe_chat_turn turn = {.messages = messages, .prompt = true};
+    dpe_status status = dpe_chat_render(chat, &turn, &text, err);
     const char *middle = status == DPE_OK && text.n > 0 ? strstr(text.bytes, mark) : NULL;
     if (status == DPE_OK &&
         (middle == NULL || strstr(middle + 1, mark) != NULL || strlen(text.bytes) != text.n)) {

@@ -10,8 +10,9 @@ static dpe_status after_mark(const struct dpe_chat *chat, json_t *messages, stru
                              struct dpe_error *err)
 {
     struct dpe_text text = {0};
+    const struct dpe_chat_turn turn = {.messages = messages};
     dpe_status status = messages != NULL
-                            ? dpe_chat_render(chat, messages, false, NULL, NULL, &text, err)
+                            ? dpe_chat_render(chat, &turn, &text, err)
                             : dpe_fail(err, DPE_NO_MEMORY, "out of memory for a chat template");
     const char *at = status == DPE_OK && text.n > 0 ? strstr(text.bytes, mark) : NULL;
     if (at != NULL) {

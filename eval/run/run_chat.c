@@ -74,8 +74,9 @@ static dpe_status encode(const struct chat *chat, struct dpe_tokens *tokens, str
 {
     const struct dpe_encode_options options = {.special = DPE_SPECIAL_PARSE};
     struct dpe_text text = {0};
-    dpe_status status =
-        dpe_chat_render(chat->template, chat->messages, true, NULL, &chat->now, &text, err);
+    const struct dpe_chat_turn turn = {
+        .messages = chat->messages, .now = &chat->now, .prompt = true};
+    dpe_status status = dpe_chat_render(chat->template, &turn, &text, err);
     if (status == DPE_OK) {
         status =
             dpe_tokenizer_encode(chat->run->tokenizer, text.bytes, text.n, &options, tokens, err);

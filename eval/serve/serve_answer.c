@@ -180,8 +180,12 @@ json_t *dpe_serve_error(const struct dpe_serve_refusal *refusal)
                        : refusal->status >= 500 ? "server_error"
                                                 : "invalid_request_error";
     json_t *text = text_of(refusal->text, strlen(refusal->text));
-    json_t *param = refusal->param[0] != '\0' ? json_string(refusal->param) : json_null();
-    json_t *code = refusal->status == 401 ? json_string("invalid_api_key") : json_null();
+    json_t *param = refusal->param[0] != '\0' ? text_of(refusal->param, strlen(refusal->param))
+                                              : json_null();
+    const char *known = refusal->code != NULL      ? refusal->code
+                        : refusal->status == 401 ? "invalid_api_key"
+                                                 : NULL;
+    json_t *code = known != NULL ? json_string(known) : json_null();
     return json_pack("{s:{s:o,s:s,s:o,s:o}}", "error", "message", text, "type", type, "param",
                      param, "code", code);
 }

@@ -27,6 +27,7 @@ struct dpe_serve_http {
 struct dpe_serve_exchange {
     struct dpe_serve_http *http;
     struct MHD_Connection *connection;
+    const char *path; /* while the answer is made */
     char *body;
     size_t n, capacity;
     struct dpe_serve_refusal refusal;

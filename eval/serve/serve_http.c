@@ -98,6 +98,13 @@ static enum MHD_Result models(struct dpe_serve_exchange *exchange)
 
 static enum MHD_Result one_model(struct dpe_serve_exchange *exchange)
 {
+    const char *name = exchange->path + sizeof "/v1/models/" - 1;
+    if (strcmp(name, exchange->http->world->name) != 0) {
+        dpe_serve_refuse_as(&exchange->refusal, 404, "model_not_found", "model",
+                            "this server has no model of that name; it serves '%s'",
+                            exchange->http->world->name);
+        return dpe_serve_reply_refusal(exchange);
+    }
     json_t *all = dpe_serve_models(exchange->http->world);
     json_t *one = json_incref(json_array_get(json_object_get(all, "data"), 0));
     json_decref(all);
@@ -303,6 +310,7 @@ static enum MHD_Result on_request(void *user, struct MHD_Connection *connection,
         return add_body(exchange, bytes, taken);
     }
     dpe_serve_clients_since(connection, HUGE_VAL);
+    exchange->path = path;
     const struct route *route = find_route(exchange, method, path);
     return route != NULL ? route->answer(exchange) : dpe_serve_reply_refusal(exchange);
 }

@@ -52,10 +52,12 @@ json_t *dpe_serve_tokenize(const struct dpe_serve_world *world, const json_t *bo
     struct dpe_tokens ids = {0};
     const json_t *prompt = json_object_get(body, "prompt");
     bool special = dpe_serve_flag(body, "add_special_tokens", true, refusal);
-    bool good = refusal->status == 0;
-    if (json_object_get(body, "messages") != NULL) {
-        good = good && dpe_serve_check_supported(body, refusal) &&
-               dpe_serve_chat_prompt(world, body, &ids, refusal);
+    bool chat = json_object_get(body, "messages") != NULL;
+    /* What the request for the answer would have as well may stand here. */
+    unsigned kinds = 1U << SERVE_TOKENIZE | 1U << (chat ? SERVE_CHAT : SERVE_COMPLETION);
+    bool good = dpe_serve_check_members(body, kinds, refusal);
+    if (chat) {
+        good = good && dpe_serve_chat_prompt(world, body, &ids, refusal);
     } else if (!json_is_string(prompt)) {
         good = dpe_serve_refuse(refusal, 400, "prompt", "prompt: expected a text");
     } else {
@@ -82,6 +84,9 @@ json_t *dpe_serve_detokenize(const struct dpe_serve_world *world, const json_t *
     struct dpe_error err = {0};
     const json_t *list = json_object_get(body, "tokens");
     json_t *answer = NULL;
+    if (!dpe_serve_check_members(body, 1U << SERVE_DETOKENIZE, refusal)) {
+        return NULL;
+    }
     if (!json_is_array(list)) {
         dpe_serve_refuse(refusal, 400, "tokens", "tokens: expected a list of token ids");
     } else if (dpe_serve_ids(world, list, "tokens", &ids, refusal)) {

@@ -5,17 +5,35 @@
 
 #include "eval/serve/serve_tool.h"
 
+static bool refuse(struct dpe_serve_refusal *refusal, unsigned status, const char *code,
+                   const char *param, const char *format, va_list values)
+{
+    if (refusal->status == 0) {
+        refusal->status = status;
+        refusal->code = code;
+        snprintf(refusal->param, sizeof refusal->param, "%s", param);
+        vsnprintf(refusal->text, sizeof refusal->text, format, values);
+    }
+    return false;
+}
+
 bool dpe_serve_refuse(struct dpe_serve_refusal *refusal, unsigned status, const char *param,
                       const char *format, ...)
 {
-    if (refusal->status == 0) {
-        va_list values;
-        va_start(values, format);
-        refusal->status = status;
-        snprintf(refusal->param, sizeof refusal->param, "%s", param);
-        vsnprintf(refusal->text, sizeof refusal->text, format, values);
-        va_end(values);
-    }
+    va_list values;
+    va_start(values, format);
+    refuse(refusal, status, NULL, param, format, values);
+    va_end(values);
+    return false;
+}
+
+bool dpe_serve_refuse_as(struct dpe_serve_refusal *refusal, unsigned status, const char *code,
+                         const char *param, const char *format, ...)
+{
+    va_list values;
+    va_start(values, format);
+    refuse(refusal, status, code, param, format, values);
+    va_end(values);
     return false;
 }
 

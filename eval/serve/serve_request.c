@@ -5,6 +5,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "engine/json/json_strict.h"
 #include "engine/system/platform.h"
 #include "eval/serve/serve_tool.h"
 
@@ -120,6 +121,9 @@ static void parse_logprobs(const json_t *body, struct dpe_serve_request *request
     if (request->kind == SERVE_CHAT) {
         request->scored = dpe_serve_flag(body, "logprobs", false, refusal);
         request->top = dpe_serve_whole(body, "top_logprobs", 0, SERVE_MOST_TOP, 0, refusal);
+        if (request->top > 0 && !request->scored) {
+            dpe_serve_refuse(refusal, 400, "top_logprobs", "top_logprobs: expected logprobs true as well");
+        }
     } else {
         int64_t top = dpe_serve_whole(body, "logprobs", 0, SERVE_MOST_TOP, -1, refusal);
         request->scored = top >= 0;
@@ -127,106 +131,24 @@ static void parse_logprobs(const json_t *body, struct dpe_serve_request *request
     }
 }
 
-/* Members that would change the answer and are not supported, with the value that changes nothing
- * beside null, false, 0, "" and empty lists and objects. */
-static const struct unsupported {
+/* Whether the number of tokens is wanted at the end of a stream. */
+static bool parse_stream_options(const json_t *options, refusal_t *refusal)
+{
+    if (options != NULL && !json_is_null(options) && !json_is_object(options)) {
+        return dpe_serve_refuse(refusal, 400, "stream_options", "stream_options: expected an object");
+    }
     const char *key;
-    double neutral;
-    const char *word;
-} unsupported[] = {
-    {"tools", 0.0, NULL},
-    {"functions", 0.0, NULL},
-    {"tool_choice", 0.0, "none"},
-    {"function_call", 0.0, "none"},
-    {"response_format", 0.0, "text"},
-    {"modalities", 0.0, "text"},
-    {"audio", 0.0, NULL},
-    {"web_search_options", 0.0, NULL},
-    {"reasoning_effort", 0.0, NULL},
-    {"verbosity", 0.0, "medium"},
-    {"suffix", 0.0, NULL},
-    {"logit_bias", 0.0, NULL},
-    {"presence_penalty", 0.0, NULL},
-    {"frequency_penalty", 0.0, NULL},
-    /* Of vLLM, SGLang and llama.cpp's server. */
-    {"repetition_penalty", 1.0, NULL},
-    {"repeat_penalty", 1.0, NULL},
-    {"length_penalty", 1.0, NULL},
-    {"min_p", 0.0, NULL},
-    {"typical_p", 1.0, NULL},
-    {"mirostat", 0.0, NULL},
-    {"xtc_probability", 0.0, NULL},
-    {"dry_multiplier", 0.0, NULL},
-    {"min_tokens", 0.0, NULL},
-    {"stop_token_ids", 0.0, NULL},
-    {"bad_words", 0.0, NULL},
-    {"allowed_token_ids", 0.0, NULL},
-    {"logits_processors", 0.0, NULL},
-    {"include_stop_str_in_output", 0.0, NULL},
-    {"truncate_prompt_tokens", 0.0, NULL},
-    {"prompt_logprobs", 0.0, NULL},
-    {"prompt_embeds", 0.0, NULL},
-    {"return_tokens_as_token_ids", 0.0, NULL},
-    {"use_beam_search", 0.0, NULL},
-    {"continue_final_message", 0.0, NULL},
-    {"chat_template", 0.0, NULL},
-    {"documents", 0.0, NULL},
-    {"guided_json", 0.0, NULL},
-    {"guided_regex", 0.0, NULL},
-    {"guided_choice", 0.0, NULL},
-    {"guided_grammar", 0.0, NULL},
-    {"structured_outputs", 0.0, NULL},
-    {"json_schema", 0.0, NULL},
-    {"grammar", 0.0, NULL},
-    {"regex", 0.0, NULL},
-    {"ebnf", 0.0, NULL},
-};
-
-static bool changes_nothing(const json_t *value, const struct unsupported *member)
-{
-    const json_t *type = json_is_object(value)  ? json_object_get(value, "type")
-                         : json_is_array(value) ? json_array_get(value, 0)
-                                                : value;
-    const char *text = json_string_value(type);
-    if (json_is_number(value)) {
-        double number = json_number_value(value);
-        return number == 0.0 || number == member->neutral;
-    }
-    if (text != NULL && member->word != NULL && json_array_size(value) <= 1) {
-        return strcmp(text, member->word) == 0;
-    }
-    return value == NULL || json_is_null(value) || json_is_false(value) ||
-           (json_is_array(value) && json_array_size(value) == 0) ||
-           (json_is_object(value) && json_object_size(value) == 0) ||
-           (json_is_string(value) && json_string_length(value) == 0);
-}
-
-bool dpe_serve_check_supported(const json_t *body, refusal_t *refusal)
-{
-    for (size_t i = 0; i < sizeof unsupported / sizeof unsupported[0]; i++) {
-        const struct unsupported *member = &unsupported[i];
-        if (!changes_nothing(json_object_get(body, member->key), member)) {
-            dpe_serve_refuse(refusal, 400, member->key,
-                             "%s: not supported by dpe-serve; leave it out", member->key);
+    json_t *value;
+    json_object_foreach((json_t *)(uintptr_t)options, key, value)
+    {
+        /* Obfuscation fills events up to one size, for the network. */
+        if (strcmp(key, "include_usage") != 0 && strcmp(key, "include_obfuscation") != 0 &&
+            !dpe_json_is_nothing(value)) {
+            dpe_serve_refuse_as(refusal, 400, "unsupported_parameter", "stream_options",
+                                "stream_options: expected include_usage alone");
         }
     }
-    if (!dpe_serve_flag(body, "skip_special_tokens", true, refusal)) {
-        dpe_serve_refuse(refusal, 400, "skip_special_tokens",
-                         "skip_special_tokens: only true is supported");
-    }
-    return refusal->status == 0;
-}
-
-/* Of a chat: what the template decides, and what completions alone have. */
-static void check_chat(const json_t *body, refusal_t *refusal)
-{
-    static const char *const keys[] = {"add_special_tokens", "echo"};
-    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
-        if (dpe_serve_flag(body, keys[i], false, refusal)) {
-            dpe_serve_refuse(refusal, 400, keys[i], "%s: not supported in a chat; leave it out",
-                             keys[i]);
-        }
-    }
+    return dpe_serve_flag(options, "include_usage", false, refusal);
 }
 
 static void parse_values(const json_t *body, struct dpe_serve_request *request, refusal_t *refusal)
@@ -255,11 +177,7 @@ static void parse_values(const json_t *body, struct dpe_serve_request *request, 
         request->kind == SERVE_COMPLETION && dpe_serve_flag(body, "echo", false, refusal);
     request->stream = !ruler && dpe_serve_flag(body, "stream", false, refusal);
     request->ignore_eos = dpe_serve_flag(body, "ignore_eos", false, refusal);
-    const json_t *options = json_object_get(body, "stream_options");
-    request->usage = dpe_serve_flag(options, "include_usage", false, refusal);
-    if (options != NULL && !json_is_null(options) && !json_is_object(options)) {
-        dpe_serve_refuse(refusal, 400, "stream_options", "stream_options: expected an object");
-    }
+    request->usage = parse_stream_options(json_object_get(body, "stream_options"), refusal);
     if (!ruler) {
         parse_logprobs(body, request, refusal);
     }
@@ -279,6 +197,11 @@ static void parse_values(const json_t *body, struct dpe_serve_request *request, 
 
 /* ---------------------------------------------------------------------------------- sequences */
 
+static const char *prompt_key(enum dpe_serve_kind kind)
+{
+    return kind == SERVE_CHAT ? "messages" : kind == SERVE_RULER ? "prompts" : "prompt";
+}
+
 static bool make_sequence(const struct dpe_serve_world *world, struct dpe_serve_request *request,
                           int64_t index, refusal_t *refusal)
 {
@@ -286,14 +209,16 @@ static bool make_sequence(const struct dpe_serve_world *world, struct dpe_serve_
     const struct dpe_tokens *prompt = &request->prompts[index / request->n];
     int64_t left = world->length - (int64_t)prompt->n;
     if (prompt->n == 0) {
-        return dpe_serve_refuse(refusal, 400, "prompt", "the prompt is empty");
+        return dpe_serve_refuse(refusal, 400, prompt_key(request->kind), "the prompt is empty");
     }
     if (left < 0 || request->max_new > left) {
-        return dpe_serve_refuse(refusal, 400, "prompt",
-                                "the prompt has %zu tokens and up to %lld new ones are asked for; "
-                                "this server runs texts of at most %lld tokens (--length)",
-                                prompt->n, (long long)(request->max_new > 0 ? request->max_new : 0),
-                                (long long)world->length);
+        /* Clients know what happened by the code, or by the first words of this message. */
+        return dpe_serve_refuse_as(
+            refusal, 400, "context_length_exceeded", prompt_key(request->kind),
+            "This model's maximum context length is %lld tokens (--length of the server). However, the prompt has %zu "
+            "tokens and up to %lld new ones are asked for; shorten the prompt or ask for fewer.",
+            (long long)world->length, prompt->n,
+            (long long)(request->max_new > 0 ? request->max_new : 0));
     }
     sequence->request = request;
     sequence->prompt = prompt;
@@ -364,12 +289,8 @@ bool dpe_serve_request_parse(const struct dpe_serve_world *world, enum dpe_serve
     }
     snprintf(request->id, sizeof request->id, "%s-%016llx", prefixes[kind],
              (unsigned long long)random);
-    dpe_serve_check_supported(body, refusal);
-    if (kind == SERVE_CHAT) {
-        check_chat(body, refusal);
-    } else {
-        request->add_special = dpe_serve_flag(body, "add_special_tokens", true, refusal);
-    }
+    dpe_serve_check_members(body, 1U << kind, refusal);
+    request->add_special = dpe_serve_flag(body, "add_special_tokens", true, refusal);
     parse_values(body, request, refusal);
     const char *stops = kind == SERVE_RULER ? "stop_words_list" : "stop";
     const json_t *given = json_object_get(body, stops);
@@ -386,7 +307,7 @@ bool dpe_serve_request_parse(const struct dpe_serve_world *world, enum dpe_serve
         good = make_prompts(request, 1, refusal) &&
                dpe_serve_chat_prompt(world, body, &request->prompts[0], refusal);
     } else {
-        const char *key = kind == SERVE_RULER ? "prompts" : "prompt";
+        const char *key = prompt_key(kind);
         good = parse_prompts(world, json_object_get(body, key), key, request, refusal);
     }
     return good && make_sequences(world, request, refusal);

@@ -20,13 +20,18 @@ enum {
 
 /** A refusal in the words of the interface; `status` 0: none. */
 struct dpe_serve_refusal {
-    unsigned status; /**< of HTTP */
+    unsigned status;  /**< of HTTP */
+    const char *code; /**< by which clients know what happened; NULL: none but that of the status */
     char param[64];  /**< the member that is wrong, or "" */
     char text[1100];
 };
 /** Record a refusal unless there is one; returns false. */
 bool dpe_serve_refuse(struct dpe_serve_refusal *refusal, unsigned status, const char *param,
                       const char *format, ...) __attribute__((format(printf, 4, 5)));
+/** The same, with a code. */
+bool dpe_serve_refuse_as(struct dpe_serve_refusal *refusal, unsigned status, const char *code,
+                         const char *param, const char *format, ...)
+    __attribute__((format(printf, 5, 6)));
 /** The same, of a failed call: 400 for what the client can change, 504 when its time was used up, else
  *  500. */
 bool dpe_serve_refuse_error(struct dpe_serve_refusal *refusal, const char *param,
@@ -50,8 +55,8 @@ bool dpe_serve_encode(const struct dpe_serve_world *world, const json_t *text, c
 bool dpe_serve_request_parse(const struct dpe_serve_world *world, enum dpe_serve_kind kind,
                              const json_t *body, struct dpe_serve_request *request,
                              struct dpe_serve_refusal *refusal);
-/** Refuse members that would change the answer and are not supported. */
-bool dpe_serve_check_supported(const json_t *body, struct dpe_serve_refusal *refusal);
+/** Refuse members that these kinds of request (bits 1 << kind) do not read and that may change an answer. */
+bool dpe_serve_check_members(const json_t *body, unsigned kinds, struct dpe_serve_refusal *refusal);
 void dpe_serve_request_free(struct dpe_serve_request *request);
 /** The prompt of a chat, rendered with the folder's template. */
 bool dpe_serve_chat_prompt(const struct dpe_serve_world *world, const json_t *body,

@@ -374,6 +374,17 @@ static struct dpe_span normal_lines(struct arena *arena, const char *source, siz
     return (struct dpe_span){out, m};
 }
 
+bool dpe_template_spells(const struct dpe_template *parsed, const char *letters)
+{
+    size_t n = strlen(letters);
+    for (size_t i = 0; i + n <= parsed->source.n; i++) {
+        if (memcmp(parsed->source.s + i, letters, n) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
 dpe_status dpe_template_parse(const char *where, const char *source, size_t n,
                               struct dpe_template **parsed, struct dpe_error *err)
 {
@@ -402,6 +413,7 @@ dpe_status dpe_template_parse(const char *where, const char *source, size_t n,
     } else {
         memcpy(name, where, strlen(where) + 1);
         made->where = name;
+        made->source = text;
         dpe_template_lex(&parse, text);
     }
     if (parse.status == DPE_OK) {

@@ -154,6 +154,7 @@ struct node {
 struct dpe_template {
     struct arena arena;
     const char *where;
+    struct dpe_span source;
     struct node *body;
 };
 

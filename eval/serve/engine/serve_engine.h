@@ -77,7 +77,14 @@ int64_t dpe_serve_world_room(const struct dpe_serve_world *world, int64_t prompt
 
 /** RULER has two clients for PUT /generate: one sends `prompts` and reads a list of texts, the other
  *  sends `prompt` and reads {"text": [...]}. */
-enum dpe_serve_kind { SERVE_COMPLETION, SERVE_CHAT, SERVE_RULER, SERVE_RULER_ONE };
+enum dpe_serve_kind {
+    SERVE_COMPLETION,
+    SERVE_CHAT,
+    SERVE_RULER,
+    SERVE_RULER_ONE,
+    SERVE_TOKENIZE, /**< these two are answered without the engine */
+    SERVE_DETOKENIZE
+};
 
 /** A token of an answer, or of a prompt that is echoed with its log-probabilities. */
 struct dpe_serve_score {

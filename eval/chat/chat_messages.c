@@ -1,0 +1,230 @@
+/* What a conversation in the form of OpenAI's interface means, in the form that templates expect. */
+#include "eval/chat/chat.h"
+
+#include <string.h>
+
+#include "engine/json/json_strict.h"
+
+/* One message; after the first failure nothing more is read. */
+struct reading {
+    const struct dpe_chat *chat;
+    size_t index;
+    dpe_status status;
+    struct dpe_error *err;
+};
+
+static void wrong(struct reading *reading, const char *member, const char *what)
+{
+    if (reading->status == DPE_OK) {
+        reading->status = dpe_fail(reading->err, DPE_BAD_DATA, "messages[%zu]%s%s: %s",
+                                   reading->index, member[0] != '\0' ? "." : "", member, what);
+    }
+}
+
+/* ------------------------------------------------------------------------------------- contents */
+
+/* The text of a part, which its type names; NULL: it is of another type, or has none. */
+static const json_t *text_of_part(const json_t *part)
+{
+    static const struct {
+        const char *type, *member;
+    } kinds[] = {{"text", "text"},
+                 {"input_text", "text"},
+                 {"output_text", "text"},
+                 {"refusal", "refusal"}};
+    const char *type = json_string_value(json_object_get(part, "type"));
+    for (size_t i = 0; type != NULL && i < sizeof kinds / sizeof kinds[0]; i++) {
+        if (strcmp(type, kinds[i].type) == 0) {
+            const json_t *text = json_object_get(part, kinds[i].member);
+            return json_is_string(text) ? text : NULL;
+        }
+    }
+    return NULL;
+}
+
+/* The texts of the parts, one a line. */
+static json_t *join_parts(struct reading *reading, const json_t *parts)
+{
+    struct dpe_text text = {0};
+    for (size_t i = 0; i < json_array_size(parts) && reading->status == DPE_OK; i++) {
+        const json_t *part = text_of_part(json_array_get(parts, i));
+        if (part == NULL) {
+            wrong(reading, "content",
+                  "expected a text, or parts of type text, input_text, output_text or refusal");
+            break;
+        }
+        if (i > 0) {
+            reading->status = dpe_text_append(&text, "\n", 1, reading->err);
+        }
+        if (reading->status == DPE_OK) {
+            reading->status = dpe_text_append(&text, json_string_value(part),
+                                              json_string_length(part), reading->err);
+        }
+    }
+    json_t *joined = json_stringn(text.n > 0 ? text.bytes : "", text.n);
+    dpe_text_free(&text);
+    return joined;
+}
+
+/* What the message says. An assistant that calls tools or refuses may say nothing else. */
+static json_t *content_of(struct reading *reading, const json_t *given)
+{
+    const json_t *content = json_object_get(given, "content");
+    const json_t *refusal = json_object_get(given, "refusal");
+    bool silent = dpe_json_is_nothing(content);
+    if (silent && json_is_string(refusal)) {
+        return json_incref((json_t *)(uintptr_t)refusal);
+    }
+    if (content == NULL && dpe_json_is_nothing(json_object_get(given, "tool_calls"))) {
+        wrong(reading, "content", "expected a text, found nothing");
+    } else if (json_is_array(content)) {
+        return join_parts(reading, content);
+    } else if (json_is_string(content)) {
+        return json_incref((json_t *)(uintptr_t)content);
+    } else if (content != NULL && !json_is_null(content)) {
+        wrong(reading, "content", "expected a text or a list of parts");
+    }
+    return json_string("");
+}
+
+/* ---------------------------------------------------------------------------------------- calls */
+
+/* Templates write the arguments of a call as JSON, or go over their members: the text of an object becomes that
+ * object. A text that is none (a model may have written it) stays as it is. */
+static json_t *plain_arguments(const json_t *given)
+{
+    const char *text = json_string_value(given);
+    size_t n = json_string_length(given);
+    json_t *parsed = NULL;
+    if (given == NULL || json_is_null(given) || (text != NULL && strspn(text, " \t\r\n") == n)) {
+        return json_object();
+    }
+    if (text != NULL && dpe_json_parse("arguments", text, n, &parsed, NULL) == DPE_OK) {
+        return parsed;
+    }
+    return json_incref((json_t *)(uintptr_t)given);
+}
+
+static json_t *plain_call(struct reading *reading, const json_t *given)
+{
+    const json_t *type = json_object_get(given, "type");
+    const json_t *function = json_object_get(given, "function");
+    const json_t *arguments = json_object_get(function, "arguments");
+    bool known = type == NULL || (json_is_string(type) && strcmp(json_string_value(type), "function") == 0);
+    if (!known || !json_is_string(json_object_get(function, "name"))) {
+        wrong(reading, "tool_calls", "expected calls of type function with a name");
+        return NULL;
+    }
+    if (arguments != NULL && !json_is_null(arguments) && !json_is_string(arguments) &&
+        !json_is_object(arguments)) {
+        wrong(reading, "tool_calls", "expected arguments as the text of a JSON object");
+        return NULL;
+    }
+    json_t *call = json_copy((json_t *)(uintptr_t)given);
+    json_t *named = json_copy((json_t *)(uintptr_t)function);
+    json_object_set_new(named, "arguments", plain_arguments(arguments));
+    json_object_set_new(call, "function", named);
+    return call;
+}
+
+static json_t *plain_calls(struct reading *reading, const json_t *given)
+{
+    json_t *calls = json_array();
+    if (!json_is_array(given)) {
+        wrong(reading, "tool_calls", "expected a list of calls");
+    }
+    for (size_t i = 0; i < json_array_size(given) && reading->status == DPE_OK; i++) {
+        json_t *call = plain_call(reading, json_array_get(given, i));
+        if (call != NULL) {
+            json_array_append_new(calls, call);
+        }
+    }
+    return calls;
+}
+
+/* -------------------------------------------------------------------------------------- members */
+
+static bool is_one_of(const char *name, const char *const *names)
+{
+    while (*names != NULL && strcmp(name, *names) != 0) {
+        names++;
+    }
+    return *names != NULL;
+}
+
+/* Members beside those that are read. What says nothing is left out, as are notes that are not for the model; the rest
+ * is for templates that name it. */
+static void take_others(struct reading *reading, const json_t *given, json_t *message)
+{
+    static const char *const read[] = {"role", "content", "refusal", "tool_calls", NULL};
+    static const char *const kept[] = {"name", "tool_call_id", "reasoning", "reasoning_content", NULL};
+    static const char *const notes[] = {"annotations", "cache_control", "created", "created_at", "id", "index",
+                                        "metadata", "provider_specific_fields", "status", "timestamp", "type", NULL};
+    const char *key;
+    json_t *value;
+    json_object_foreach((json_t *)(uintptr_t)given, key, value)
+    {
+        if (is_one_of(key, read) || is_one_of(key, notes) || dpe_json_is_nothing(value)) {
+            continue;
+        }
+        if (!is_one_of(key, kept) && !dpe_chat_spells(reading->chat, key)) {
+            char name[96];
+            wrong(reading, dpe_json_quote(name, key, strlen(key)),
+                  "the chat template does not read it; leave it out");
+        }
+        json_object_set(message, key, value);
+    }
+    /* Two names for one thing, of which a template knows one. */
+    json_t *reasoning = json_object_get(message, "reasoning");
+    json_t *content = json_object_get(message, "reasoning_content");
+    if (reasoning != NULL && content == NULL) {
+        json_object_set(message, "reasoning_content", reasoning);
+    } else if (content != NULL && reasoning == NULL) {
+        json_object_set(message, "reasoning", content);
+    }
+}
+
+static json_t *plain_message(struct reading *reading, const json_t *given)
+{
+    const char *role = json_string_value(json_object_get(given, "role"));
+    json_t *message = json_object();
+    if (role == NULL) {
+        wrong(reading, "", "expected an object with a role");
+        return message;
+    }
+    if (strcmp(role, "developer") == 0 && !dpe_chat_spells(reading->chat, role)) {
+        role = "system"; /* the name of the same role before */
+    }
+    json_object_set_new(message, "role", json_string(role));
+    json_object_set_new(message, "content", content_of(reading, given));
+    const json_t *calls = json_object_get(given, "tool_calls");
+    if (!dpe_json_is_nothing(calls)) {
+        json_object_set_new(message, "tool_calls", plain_calls(reading, calls));
+    }
+    take_others(reading, given, message);
+    return message;
+}
+
+dpe_status dpe_chat_messages(const struct dpe_chat *chat, const json_t *given, json_t **messages,
+                             struct dpe_error *err)
+{
+    struct reading reading = {.chat = chat, .err = err};
+    *messages = json_array();
+    if (!json_is_array(given) || json_array_size(given) == 0) {
+        reading.status = dpe_fail(err, DPE_BAD_DATA, "messages: expected a list of messages");
+    }
+    for (; reading.index < json_array_size(given) && reading.status == DPE_OK; reading.index++) {
+        json_t *message = plain_message(&reading, json_array_get(given, reading.index));
+        if (json_array_append_new(*messages, message) != 0 && reading.status == DPE_OK) {
+            reading.status = dpe_fail(err, DPE_NO_MEMORY, "out of memory for a chat");
+        }
+        if (reading.status != DPE_OK) {
+            break;
+        }
+    }
+    if (reading.status != DPE_OK) {
+        json_decref(*messages);
+        *messages = NULL;
+    }
+    return reading.status;
+}
