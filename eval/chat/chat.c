@@ -17,7 +17,7 @@ struct dpe_chat {
     struct dpe_template *jinja; /* or */
     char *before, *after;       /* plain text */
     json_t *variables;          /* bos_token and the like */
-    bool parts;                 /* a text as content is lost: the template reads lists of parts alone */
+    bool parts; /* a text as content is lost: the template reads lists of parts alone */
 };
 
 static dpe_status no_memory(struct dpe_error *err)
@@ -353,9 +353,10 @@ dpe_status dpe_chat_render(const struct dpe_chat *chat, const struct dpe_chat_tu
     const struct dpe_template_options options = {.now = turn->now != NULL ? turn->now : &fixed};
     json_t *variables = json_copy(chat->variables);
     json_t *more = (json_t *)(uintptr_t)turn->more;
-    json_t *messages = chat->parts ? in_parts(turn->messages)
-                                   : json_incref((json_t *)(uintptr_t)turn->messages);
-    json_t *tools = turn->tools != NULL ? json_incref((json_t *)(uintptr_t)turn->tools) : json_null();
+    json_t *messages =
+        chat->parts ? in_parts(turn->messages) : json_incref((json_t *)(uintptr_t)turn->messages);
+    json_t *tools =
+        turn->tools != NULL ? json_incref((json_t *)(uintptr_t)turn->tools) : json_null();
     if (variables == NULL || (more != NULL && json_object_update(variables, more) != 0) ||
         json_object_set_new(variables, "messages", messages) != 0 ||
         json_object_set_new(variables, "add_generation_prompt", json_boolean(turn->prompt)) != 0 ||

@@ -46,14 +46,15 @@ dpe_status dpe_chat_find_ends(const struct dpe_chat *chat, const struct dpe_toke
                               struct dpe_chat_ends *ends, struct dpe_error *err);
 bool dpe_chat_ends_with(const struct dpe_chat_ends *ends, int32_t id);
 
-/** What a conversation in the form of OpenAI's interface means, in the form that templates expect; a new
- *  reference. The texts of parts are joined by newlines; other parts are refused, as are members that the
- *  template does not name. `arguments` that are the text of a JSON object become that object; a developer is
- *  "system" where the template does not know the word; a content of null is "". DPE_BAD_DATA names the
- *  message and the member. */
+/** What a conversation in the form of OpenAI's interface means, in the form that templates expect;
+ * a new reference. The texts of parts are joined by newlines; other parts are refused, as are
+ * members that the template does not name. `arguments` that are the text of a JSON object become
+ * that object; a developer is "system" where the template does not know the word; a content of null
+ * is "". DPE_BAD_DATA names the message and the member. */
 dpe_status dpe_chat_messages(const struct dpe_chat *chat, const json_t *given, json_t **messages,
                              struct dpe_error *err);
-/** Whether the template has these letters somewhere: it does not know a role or variable that it does not spell. */
+/** Whether the template has these letters somewhere: it does not know a role or variable that it
+ * does not spell. */
 bool dpe_chat_spells(const struct dpe_chat *chat, const char *letters);
 
 /** What a template is rendered for. */
@@ -61,13 +62,13 @@ struct dpe_chat_turn {
     const json_t *messages; /**< a list of {"role": …, "content": …} */
     const json_t *tools;    /**< a list of tools as OpenAI's interface describes them; NULL: none */
     const json_t *more;     /**< an object with further variables of the template; NULL: none */
-    const struct tm *now;   /**< what the template may print as the date; NULL: 1 January 2025, so that a
-                             *   measurement is the same every day */
+    const struct tm *now;   /**< what the template may print as the date; NULL: 1 January 2025, so
+                             * that a   measurement is the same every day */
     bool prompt;            /**< with the beginning of the model's answer */
 };
-/** Append the text of a conversation. A template that reads contents only as lists of parts gets them as such.
- *  DPE_BAD_DATA: the template refuses the messages, or it is plain text and these are not one message of a
- *  user. */
+/** Append the text of a conversation. A template that reads contents only as lists of parts gets
+ * them as such. DPE_BAD_DATA: the template refuses the messages, or it is plain text and these are
+ * not one message of a user. */
 dpe_status dpe_chat_render(const struct dpe_chat *chat, const struct dpe_chat_turn *turn,
                            struct dpe_text *out, struct dpe_error *err);
 

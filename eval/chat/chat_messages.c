@@ -1,4 +1,5 @@
-/* What a conversation in the form of OpenAI's interface means, in the form that templates expect. */
+/* What a conversation in the form of OpenAI's interface means, in the form that templates expect.
+ */
 #include "eval/chat/chat.h"
 
 #include <string.h>
@@ -28,10 +29,8 @@ static const json_t *text_of_part(const json_t *part)
 {
     static const struct {
         const char *type, *member;
-    } kinds[] = {{"text", "text"},
-                 {"input_text", "text"},
-                 {"output_text", "text"},
-                 {"refusal", "refusal"}};
+    } kinds[] = {
+        {"text", "text"}, {"input_text", "text"}, {"output_text", "text"}, {"refusal", "refusal"}};
     const char *type = json_string_value(json_object_get(part, "type"));
     for (size_t i = 0; type != NULL && i < sizeof kinds / sizeof kinds[0]; i++) {
         if (strcmp(type, kinds[i].type) == 0) {
@@ -89,8 +88,8 @@ static json_t *content_of(struct reading *reading, const json_t *given)
 
 /* ---------------------------------------------------------------------------------------- calls */
 
-/* Templates write the arguments of a call as JSON, or go over their members: the text of an object becomes that
- * object. A text that is none (a model may have written it) stays as it is. */
+/* Templates write the arguments of a call as JSON, or go over their members: the text of an object
+ * becomes that object. A text that is none (a model may have written it) stays as it is. */
 static json_t *plain_arguments(const json_t *given)
 {
     const char *text = json_string_value(given);
@@ -110,7 +109,8 @@ static json_t *plain_call(struct reading *reading, const json_t *given)
     const json_t *type = json_object_get(given, "type");
     const json_t *function = json_object_get(given, "function");
     const json_t *arguments = json_object_get(function, "arguments");
-    bool known = type == NULL || (json_is_string(type) && strcmp(json_string_value(type), "function") == 0);
+    bool known =
+        type == NULL || (json_is_string(type) && strcmp(json_string_value(type), "function") == 0);
     if (!known || !json_is_string(json_object_get(function, "name"))) {
         wrong(reading, "tool_calls", "expected calls of type function with a name");
         return NULL;
@@ -152,14 +152,17 @@ static bool is_one_of(const char *name, const char *const *names)
     return *names != NULL;
 }
 
-/* Members beside those that are read. What says nothing is left out, as are notes that are not for the model; the rest
- * is for templates that name it. */
+/* Members beside those that are read. What says nothing is left out, as are notes that are not for
+ * the model; the rest is for templates that name it. */
 static void take_others(struct reading *reading, const json_t *given, json_t *message)
 {
     static const char *const read[] = {"role", "content", "refusal", "tool_calls", NULL};
-    static const char *const kept[] = {"name", "tool_call_id", "reasoning", "reasoning_content", NULL};
-    static const char *const notes[] = {"annotations", "cache_control", "created", "created_at", "id", "index",
-                                        "metadata", "provider_specific_fields", "status", "timestamp", "type", NULL};
+    static const char *const kept[] = {"name", "tool_call_id", "reasoning", "reasoning_content",
+                                       NULL};
+    static const char *const notes[] = {
+        "annotations", "cache_control", "created",  "created_at",
+        "id",          "index",         "metadata", "provider_specific_fields",
+        "status",      "timestamp",     "type",     NULL};
     const char *key;
     json_t *value;
     json_object_foreach((json_t *)(uintptr_t)given, key, value)

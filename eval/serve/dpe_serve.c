@@ -22,6 +22,9 @@ enum option_key {
     KEY_CLIENT_TIMEOUT,
     KEY_REQUEST_TIMEOUT,
     KEY_ANSWER_ROOM,
+    KEY_STOP_TIMEOUT,
+    KEY_ALLOW_HOST,
+    KEY_ALLOW_ORIGIN,
 };
 
 static const struct argp_option options_table[] = {
@@ -53,7 +56,15 @@ static const struct argp_option options_table[] = {
      "Address to listen on (default 127.0.0.1: this machine alone)", 2},
     {"port", KEY_PORT, "N", DPE_BASIC, "Port to listen on (default 8080; 0: a free one)", 2},
     {"api-key-file", KEY_API_KEY_FILE, "FILE", DPE_BASIC,
-     "File with the key that clients have to send", 2},
+     "File with the keys, one a line, of which clients have to send one", 2},
+    {"allow-host", KEY_ALLOW_HOST, "NAME", 0,
+     "A name by which clients may call the server, besides --host and the names of this machine alone; may be "
+     "given several times",
+     2},
+    {"allow-origin", KEY_ALLOW_ORIGIN, "ORIGIN", 0,
+     "An origin, as https://app.example, whose pages may ask from a browser, besides the server's own page; * for "
+     "all; may be given several times",
+     2},
     {"slots", KEY_SLOTS, "N", DPE_BASIC,
      "Sequences that run at once, each with a cache of --length tokens (default: as many as fit "
      "into half of the free memory, or nine tenths of a CUDA device's, at most 8)",
@@ -65,6 +76,8 @@ static const struct argp_option options_table[] = {
      "Time that a client has to send its request, and between two parts of an answer that it takes "
      "(default 60)",
      2},
+    {"stop-timeout", KEY_STOP_TIMEOUT, "SECONDS", 0,
+     "After a signal, time for what is being answered; then it is ended (default 30)", 2},
     {"request-timeout", KEY_REQUEST_TIMEOUT, "SECONDS", 0,
      "Time for a request, its wait included; then it is ended with 504 (default: no limit)", 2},
     {"chunk", KEY_CHUNK, "N", 0,
@@ -102,11 +115,33 @@ static error_t parse_numbers(int key, char *arg, struct argp_state *state,
         args->request_timeout =
             dpe_parse_count(state, "--request-timeout", arg, 1, MOST_SECONDS);
         return 0;
+    case KEY_STOP_TIMEOUT:
+        args->stop_timeout = dpe_parse_count(state, "--stop-timeout", arg, 1, MOST_SECONDS);
+        return 0;
     case KEY_CLIENT_TIMEOUT:
         args->client_timeout = dpe_parse_count(state, "--client-timeout", arg, 1, MOST_SECONDS);
         return 0;
     default:
         return ARGP_ERR_UNKNOWN;
+    }
+}
+
+static void add_name(const struct argp_state *state, const char *option, const char *name,
+                     const char **names, int64_t *n)
+{
+    if (*n == SERVE_MOST_NAMES) {
+        argp_error(state, "%s: expected at most %d", option, SERVE_MOST_NAMES);
+    }
+    names[(*n)++] = dpe_tool_path(state, option, name);
+}
+
+/* As browsers send it: a scheme, a host, a port, no path. */
+static void check_origin(const struct argp_state *state, const char *origin)
+{
+    const char *name = strstr(origin, "://");
+    if (strcmp(origin, "*") != 0 && strcmp(origin, "null") != 0 &&
+        (name == NULL || name == origin || name[3] == '\0' || strpbrk(name + 3, "/ ?#") != NULL)) {
+        argp_error(state, "--allow-origin: expected an origin such as https://app.example, found '%s'", origin);
     }
 }
 
@@ -138,6 +173,13 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
         return 0;
     case KEY_API_KEY_FILE:
         args->key_file = arg;
+        return 0;
+    case KEY_ALLOW_HOST:
+        add_name(state, "--allow-host", arg, args->hosts, &args->n_hosts);
+        return 0;
+    case KEY_ALLOW_ORIGIN:
+        check_origin(state, arg);
+        add_name(state, "--allow-origin", arg, args->origins, &args->n_origins);
         return 0;
     case KEY_CHAT_TEMPLATE:
         args->chat_template = arg;
@@ -235,7 +277,7 @@ int main(int argc, char **argv)
     };
     dpe_tool_start(argv);
     struct dpe_serve_arguments args = {.host = "127.0.0.1", .port = 8080, .queue = 128, .chunk = 512,
-                                       .client_timeout = 60};
+                                       .client_timeout = 60, .stop_timeout = 30};
     dpe_tool_parse(&argp, argc, argv, 0, &args);
     dpe_tool_configure(&args.tool);
     check_usage(&args, &argp);

@@ -61,9 +61,11 @@ static json_t *choice(const struct dpe_serve_world *world,
     }
     dpe_text_append(&text, sequence->text.n > 0 ? sequence->text.bytes : "", sequence->text.n,
                     NULL);
+    struct dpe_serve_places places = {0};
     json_t *made = json_pack("{s:I,s:s,s:o}", "index", (json_int_t)index, "finish_reason",
                              sequence->finish, "logprobs",
-                             dpe_serve_logprobs(world, sequence, 0, sequence->n_scores));
+                             dpe_serve_logprobs(world, sequence, &places, sequence->n_scores));
+    dpe_serve_places_free(&places);
     if (request->kind == SERVE_CHAT) {
         json_object_set_new(made, "message",
                             json_pack("{s:s,s:o}", "role", "assistant", "content",
@@ -151,7 +153,7 @@ json_t *dpe_serve_piece(const struct dpe_serve_world *world,
     json_t *made = json_pack(
         "{s:I,s:o,s:o,s:o}", "index", (json_int_t)index, "finish_reason",
         ended ? json_string(sequence->finish) : json_null(), "logprobs",
-        dpe_serve_logprobs(world, sequence, sent->scores, sequence->n_scores),
+        dpe_serve_logprobs(world, sequence, &sent->places, sequence->n_scores),
         request->kind == SERVE_CHAT ? "delta" : "text", delta(request, &text, begins));
     dpe_text_free(&text);
     json_t *piece = head(world, request, true);
@@ -159,7 +161,9 @@ json_t *dpe_serve_piece(const struct dpe_serve_world *world,
     if (ended) {
         json_object_set_new(piece, "dpe", plan_of(world, sequence));
     }
-    *sent = (struct dpe_serve_sent){sequence->safe, sequence->n_scores, true, ended};
+    sent->bytes = sequence->safe;
+    sent->begun = true;
+    sent->finished = ended;
     return piece;
 }
 
@@ -180,9 +184,9 @@ json_t *dpe_serve_error(const struct dpe_serve_refusal *refusal)
                        : refusal->status >= 500 ? "server_error"
                                                 : "invalid_request_error";
     json_t *text = text_of(refusal->text, strlen(refusal->text));
-    json_t *param = refusal->param[0] != '\0' ? text_of(refusal->param, strlen(refusal->param))
-                                              : json_null();
-    const char *known = refusal->code != NULL      ? refusal->code
+    json_t *param =
+        refusal->param[0] != '\0' ? text_of(refusal->param, strlen(refusal->param)) : json_null();
+    const char *known = refusal->code != NULL    ? refusal->code
                         : refusal->status == 401 ? "invalid_api_key"
                                                  : NULL;
     json_t *code = known != NULL ? json_string(known) : json_null();

@@ -28,8 +28,8 @@ static const json_t *template_variables(const json_t *body, struct dpe_serve_ref
     return given;
 }
 
-/* The tools that a model may call, for the template; NULL: none. Nothing reads calls out of an answer: they are its
- * text. "none" asks that no tool be called, so the model is told of none. */
+/* The tools that a model may call, for the template; NULL: none. Nothing reads calls out of an
+ * answer: they are its text. "none" asks that no tool be called, so the model is told of none. */
 static const json_t *tools_of(const struct dpe_serve_world *world, const json_t *body,
                               struct dpe_serve_refusal *refusal)
 {
@@ -39,7 +39,8 @@ static const json_t *tools_of(const struct dpe_serve_world *world, const json_t 
     bool none = word != NULL && strcmp(word, "none") == 0;
     if (!dpe_json_is_nothing(choice) && !none && (word == NULL || strcmp(word, "auto") != 0)) {
         dpe_serve_refuse_as(refusal, 400, "unsupported_parameter", "tool_choice",
-                            "tool_choice: expected \"auto\" or \"none\"; dpe-serve cannot make a model call a tool");
+                            "tool_choice: expected \"auto\" or \"none\"; dpe-serve cannot make a "
+                            "model call a tool");
     }
     if (dpe_json_is_nothing(tools)) {
         return NULL;
@@ -47,8 +48,10 @@ static const json_t *tools_of(const struct dpe_serve_world *world, const json_t 
     for (size_t i = 0; i < json_array_size(tools); i++) {
         const json_t *function = json_object_get(json_array_get(tools, i), "function");
         const char *type = json_string_value(json_object_get(json_array_get(tools, i), "type"));
-        if (type == NULL || strcmp(type, "function") != 0 || !json_is_string(json_object_get(function, "name"))) {
-            dpe_serve_refuse(refusal, 400, "tools", "tools[%zu]: expected type function and a function with a name", i);
+        if (type == NULL || strcmp(type, "function") != 0 ||
+            !json_is_string(json_object_get(function, "name"))) {
+            dpe_serve_refuse(refusal, 400, "tools",
+                             "tools[%zu]: expected type function and a function with a name", i);
         }
     }
     if (!json_is_array(tools)) {
@@ -75,7 +78,8 @@ bool dpe_serve_chat_prompt(const struct dpe_serve_world *world, const json_t *bo
     localtime_r(&seconds, &now);
     json_t *messages = NULL;
     struct dpe_chat_turn turn = {.now = &now,
-                                 .prompt = dpe_serve_flag(body, "add_generation_prompt", true, refusal),
+                                 .prompt =
+                                     dpe_serve_flag(body, "add_generation_prompt", true, refusal),
                                  .more = template_variables(body, refusal),
                                  .tools = tools_of(world, body, refusal)};
     if (refusal->status != 0) {

@@ -1,5 +1,6 @@
 /* The open connections. A client may send its request byte by byte and never be silent: its time as a
  * whole is limited. */
+#include <math.h>
 #include <stdlib.h>
 #include <sys/socket.h>
 
@@ -61,6 +62,11 @@ void dpe_serve_clients_notify(void *user, struct MHD_Connection *connection, voi
         *own = NULL;
     }
     pthread_mutex_unlock(&clients->lock);
+}
+
+void dpe_serve_clients_end_all(struct dpe_serve_clients *clients)
+{
+    dpe_serve_clients_end_slow(clients, -HUGE_VAL);
 }
 
 void dpe_serve_clients_end_slow(struct dpe_serve_clients *clients, double seconds)

@@ -10,6 +10,22 @@
 
 /* ---------------------------------------------------------------------------------- responses */
 
+/* What a browser needs to give the answer to a page of another site, and the end of a connection. */
+static void add_headers(const struct dpe_serve_exchange *exchange, struct MHD_Response *response)
+{
+    if (exchange->foreign != NULL) {
+        MHD_add_response_header(response, "Access-Control-Allow-Origin", exchange->foreign);
+        MHD_add_response_header(response, "Access-Control-Allow-Methods", "GET, POST, PUT");
+        MHD_add_response_header(response, "Access-Control-Allow-Headers", "Authorization, Content-Type");
+        MHD_add_response_header(response, "Access-Control-Allow-Private-Network", "true");
+        MHD_add_response_header(response, "Access-Control-Expose-Headers", "Retry-After");
+        MHD_add_response_header(response, MHD_HTTP_HEADER_VARY, MHD_HTTP_HEADER_ORIGIN);
+    }
+    if (exchange->close) {
+        MHD_add_response_header(response, MHD_HTTP_HEADER_CONNECTION, "close");
+    }
+}
+
 enum MHD_Result dpe_serve_reply(struct dpe_serve_exchange *exchange, unsigned status, const char *type,
                              char *bytes, size_t n)
 {
@@ -19,7 +35,10 @@ enum MHD_Result dpe_serve_reply(struct dpe_serve_exchange *exchange, unsigned st
         free(bytes);
         return MHD_NO;
     }
-    MHD_add_response_header(response, MHD_HTTP_HEADER_CONTENT_TYPE, type);
+    if (type != NULL) {
+        MHD_add_response_header(response, MHD_HTTP_HEADER_CONTENT_TYPE, type);
+    }
+    add_headers(exchange, response);
     if (status == 503) {
         MHD_add_response_header(response, MHD_HTTP_HEADER_RETRY_AFTER, "1");
     }
@@ -189,6 +208,7 @@ enum MHD_Result dpe_serve_stream(struct dpe_serve_exchange *exchange)
         return MHD_NO;
     }
     MHD_add_response_header(response, MHD_HTTP_HEADER_CONTENT_TYPE, "text/event-stream");
+    add_headers(exchange, response);
     MHD_add_response_header(response, MHD_HTTP_HEADER_CACHE_CONTROL, "no-cache");
     enum MHD_Result result = MHD_queue_response(exchange->connection, MHD_HTTP_OK, response);
     MHD_destroy_response(response);

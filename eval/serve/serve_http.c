@@ -1,43 +1,59 @@
 /* HTTP: connections, bodies, routes. */
+#include <arpa/inet.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <math.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <openssl/crypto.h>
+#include <openssl/evp.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "eval/serve/serve_exchange.h"
-#include "engine/json/json_strict.h"
 
-enum {
-    CONNECTIONS = 256,
-    BODY_BYTES = 16 << 20, /* of a request, and 64 for each token of the length */
-    ALL_BODIES = 16,       /* times that, of all requests together */
-};
+enum { CONNECTIONS = 256 };
 
 /* --------------------------------------------------------------------------------------- routes */
 
-static json_t *body_of(struct dpe_serve_exchange *exchange)
+static int64_t key_of(const struct dpe_serve_exchange *exchange);
+
+/* Whose caches the request may go on from: those of requests with the same key and the same cache_salt. */
+static bool set_share(struct dpe_serve_exchange *exchange, const json_t *body,
+                      struct dpe_serve_request *request)
 {
-    json_t *body = NULL;
-    struct dpe_error err = {0};
-    if (dpe_json_parse("the request", exchange->body != NULL ? exchange->body : "", exchange->n,
-                       &body, &err) != DPE_OK) {
-        dpe_serve_refuse_error(&exchange->refusal, "", &err);
+    enum { SALT_BYTES = 1024 };
+    const json_t *salt = json_object_get(body, "cache_salt");
+    int64_t key = key_of(exchange);
+    unsigned char digest[32];
+    if (salt != NULL && !json_is_null(salt) &&
+        (!json_is_string(salt) || json_string_length(salt) < 1 || json_string_length(salt) > SALT_BYTES)) {
+        return dpe_serve_refuse(&exchange->refusal, 400, "cache_salt",
+                                "cache_salt: expected a text of 1 to %d bytes", SALT_BYTES);
     }
-    return body;
+    char text[SALT_BYTES + sizeof key];
+    size_t n = json_string_length(salt);
+    memcpy(text, &key, sizeof key);
+    if (n > 0) {
+        memcpy(text + sizeof key, json_string_value(salt), n);
+    }
+    if (EVP_Digest(text, sizeof key + n, digest, NULL, EVP_sha256(), NULL) != 1) {
+        return dpe_serve_refuse(&exchange->refusal, 500, "", "out of memory");
+    }
+    memcpy(&request->share, digest, sizeof request->share);
+    return true;
 }
 
 static enum MHD_Result answer_text(struct dpe_serve_exchange *exchange, enum dpe_serve_kind kind)
 {
     struct dpe_serve_http *http = exchange->http;
     struct dpe_serve_request *request = &exchange->request;
-    json_t *body = body_of(exchange);
+    json_t *body = dpe_serve_body_json(exchange);
     if (body == NULL) {
         return dpe_serve_reply_refusal(exchange);
     }
@@ -45,8 +61,11 @@ static enum MHD_Result answer_text(struct dpe_serve_exchange *exchange, enum dpe
         kind = SERVE_RULER_ONE;
     }
     exchange->has_request = true;
-    bool good = dpe_serve_request_parse(http->world, kind, body, request, &exchange->refusal);
-    json_decref(body);
+    bool good = dpe_serve_request_parse(http->world, kind, body, http->memory, request, &exchange->refusal);
+    if (good) {
+        good = set_share(exchange, body, request);
+    }
+    good = dpe_serve_body_made(exchange, body, dpe_serve_request_bytes(request)) && good;
     int64_t most = dpe_serve_engine_most(http->engine);
     if (good && request->n_sequences > most) {
         good = dpe_serve_refuse(&exchange->refusal, 400, "",
@@ -118,14 +137,19 @@ static enum MHD_Result tokenizer_info(struct dpe_serve_exchange *exchange)
 
 /* An answer that is computed here from the request's JSON. */
 static enum MHD_Result computed(struct dpe_serve_exchange *exchange,
-                                json_t *(*compute)(const struct dpe_serve_world *, const json_t *,
-                                                   struct dpe_serve_refusal *))
+                                bool (*compute)(const struct dpe_serve_world *, const json_t *,
+                                                struct dpe_text *, struct dpe_serve_refusal *))
 {
-    json_t *body = body_of(exchange);
-    json_t *answer =
-        body != NULL ? compute(exchange->http->world, body, &exchange->refusal) : NULL;
+    struct dpe_text answer = {0};
+    json_t *body = dpe_serve_body_json(exchange);
+    bool good =
+        body != NULL && compute(exchange->http->world, body, &answer, &exchange->refusal);
     json_decref(body);
-    return answer != NULL ? dpe_serve_reply_json(exchange, 200, answer) : dpe_serve_reply_refusal(exchange);
+    if (!good) {
+        dpe_text_free(&answer);
+        return dpe_serve_reply_refusal(exchange);
+    }
+    return dpe_serve_reply(exchange, 200, "application/json", answer.bytes, answer.n);
 }
 
 static enum MHD_Result tokenize(struct dpe_serve_exchange *exchange)
@@ -180,22 +204,28 @@ static const struct route {
     {"GET", "/", page, true},
 };
 
-/* The key of the request is compared in a time that does not depend on where they differ. */
-static bool key_is_right(const struct dpe_serve_exchange *exchange)
+/* The index of the key that the request has, 0 where none is needed; −1: it has none of them. Keys are compared in a time
+ * that does not depend on where they differ. */
+static int64_t key_of(const struct dpe_serve_exchange *exchange)
 {
     static const char bearer[] = "Bearer ";
-    const char *key = exchange->http->world->key;
+    const struct dpe_serve_world *world = exchange->http->world;
     const char *given = MHD_lookup_connection_value(exchange->connection, MHD_HEADER_KIND,
                                                     MHD_HTTP_HEADER_AUTHORIZATION);
-    if (key == NULL) {
-        return true;
+    if (world->n_keys == 0) {
+        return 0;
     }
     if (given == NULL || strncasecmp(given, bearer, sizeof bearer - 1) != 0) {
-        return false;
+        return -1;
     }
     given += sizeof bearer - 1;
-    size_t n = strlen(key);
-    return strlen(given) == n && CRYPTO_memcmp(given, key, n) == 0;
+    int64_t found = -1;
+    for (int64_t i = 0; i < world->n_keys; i++) {
+        size_t n = strlen(world->keys[i]);
+        bool same = strlen(given) == n && CRYPTO_memcmp(given, world->keys[i], n) == 0;
+        found = same ? i : found;
+    }
+    return found;
 }
 
 static const struct route *find_route(struct dpe_serve_exchange *exchange, const char *method,
@@ -212,7 +242,7 @@ static const struct route *find_route(struct dpe_serve_exchange *exchange, const
         }
         known = true;
         if (strcmp(head ? "GET" : method, routes[i].method) == 0) {
-            if (!routes[i].open && !key_is_right(exchange)) {
+            if (!routes[i].open && key_of(exchange) < 0) {
                 dpe_serve_refuse(&exchange->refusal, 401, "",
                                  "the API key is missing or wrong; send 'Authorization: Bearer "
                                  "KEY'");
@@ -228,70 +258,11 @@ static const struct route *find_route(struct dpe_serve_exchange *exchange, const
 
 /* ----------------------------------------------------------------------------------- connections */
 
-/* What can be refused before the body is read. */
-static void check_head(struct dpe_serve_exchange *exchange, const char *method, const char *path)
-{
-    struct dpe_serve_http *http = exchange->http;
-    const char *length = MHD_lookup_connection_value(exchange->connection, MHD_HEADER_KIND,
-                                                     MHD_HTTP_HEADER_CONTENT_LENGTH);
-    int64_t n = 0;
-    if (find_route(exchange, method, path) == NULL) {
-        return;
-    }
-    if (length != NULL && (!dpe_parse_int(length, 0, INT64_MAX, &n) ||
-                           (uint64_t)n > http->body_limit)) {
-        dpe_serve_refuse(&exchange->refusal, 413, "", "a request may have %zu bytes",
-                         http->body_limit);
-    } else if (http->draining) {
-        dpe_serve_refuse(&exchange->refusal, 503, "", "the server is being stopped");
-    } else if (http->bodies + (size_t)n > ALL_BODIES * http->body_limit) {
-        dpe_serve_refuse(&exchange->refusal, 503, "", "too many large requests; try again later");
-    }
-}
-
-/* A body without a length may be endless: the refusal goes to the socket itself, since
- * libmicrohttpd takes no response before the body's end, and the connection is closed. */
-static enum MHD_Result refuse_endless(struct dpe_serve_exchange *exchange)
-{
-    static const char text[] =
-        "HTTP/1.1 413 Payload Too Large\r\nConnection: close\r\nContent-Type: application/json\r\n"
-        "\r\n{\"error\":{\"message\":\"the request is too long\",\"type\":"
-        "\"invalid_request_error\",\"param\":null,\"code\":null}}";
-    const union MHD_ConnectionInfo *info =
-        MHD_get_connection_info(exchange->connection, MHD_CONNECTION_INFO_CONNECTION_FD);
-    if (info != NULL) {
-        send(info->connect_fd, text, sizeof text - 1, MSG_NOSIGNAL | MSG_DONTWAIT);
-    }
-    return MHD_NO;
-}
-
-static enum MHD_Result add_body(struct dpe_serve_exchange *exchange, const char *bytes, size_t n)
-{
-    struct dpe_serve_http *http = exchange->http;
-    if (n > http->body_limit - exchange->n) {
-        return refuse_endless(exchange);
-    }
-    if (exchange->n + n > exchange->capacity) {
-        size_t capacity = 2 * (exchange->n + n);
-        char *body = realloc(exchange->body, capacity);
-        if (body == NULL) {
-            return MHD_NO;
-        }
-        http->bodies += capacity - exchange->capacity;
-        exchange->body = body;
-        exchange->capacity = capacity;
-    }
-    memcpy(exchange->body + exchange->n, bytes, n);
-    exchange->n += n;
-    return MHD_YES;
-}
-
 static enum MHD_Result on_request(void *user, struct MHD_Connection *connection, const char *path,
                                   const char *method, const char *version, const char *bytes,
                                   size_t *n, void **own)
 {
     struct dpe_serve_exchange *exchange = *own;
-    (void)version;
     if (exchange == NULL) {
         exchange = dpe_alloc_zero(1, sizeof *exchange);
         if (exchange == NULL) {
@@ -301,13 +272,19 @@ static enum MHD_Result on_request(void *user, struct MHD_Connection *connection,
         exchange->http = user;
         exchange->connection = connection;
         exchange->http->answering++;
-        check_head(exchange, method, path);
+        enum MHD_Result result = MHD_YES;
+        if (!dpe_serve_check_head(exchange, method, version, &result)) {
+            return result;
+        }
+        if (exchange->refusal.status == 0) {
+            find_route(exchange, method, path);
+        }
         return exchange->refusal.status != 0 ? dpe_serve_reply_refusal(exchange) : MHD_YES;
     }
     if (*n > 0) {
         size_t taken = *n;
         *n = 0;
-        return add_body(exchange, bytes, taken);
+        return dpe_serve_body_add(exchange, bytes, taken);
     }
     dpe_serve_clients_since(connection, HUGE_VAL);
     exchange->path = path;
@@ -345,11 +322,13 @@ static void on_completed(void *user, struct MHD_Connection *connection, void **o
         } else if (exchange->refusal.status == 0) {
             log_request(exchange);
         }
+        for (int64_t i = 0; i < request->n_sequences && exchange->sent != NULL; i++) {
+            dpe_serve_places_free(&exchange->sent[i].places);
+        }
         dpe_serve_request_free(&exchange->request);
     }
-    exchange->http->bodies -= exchange->capacity;
+    dpe_serve_body_free(exchange);
     exchange->http->answering--;
-    free(exchange->body);
     free(exchange->sent);
     free(exchange->out);
     free(exchange);
@@ -369,6 +348,53 @@ static dpe_status resolve(const struct dpe_serve_arguments *args, struct addrinf
                       : dpe_fail(err, DPE_USAGE, "--host %s: %s", args->host, gai_strerror(wrong));
 }
 
+/* A connection needs a file, and there may be few: at their limit libmicrohttpd would try again without end to accept
+ * one more. */
+static unsigned most_connections(void)
+{
+    enum { OTHERS = 16, LEAST = 4 /* files beside the connections; libmicrohttpd needs threads and pipes as well */ };
+    struct rlimit limit;
+    int unused = open("/dev/null", O_RDONLY);
+    rlim_t there = unused >= 0 ? (rlim_t)unused + OTHERS : OTHERS;
+    if (unused >= 0) {
+        close(unused);
+    }
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0) {
+        return CONNECTIONS;
+    }
+    if (limit.rlim_cur != RLIM_INFINITY && limit.rlim_cur < there + CONNECTIONS) {
+        rlim_t wanted = there + CONNECTIONS;
+        limit.rlim_cur = limit.rlim_max == RLIM_INFINITY || limit.rlim_max > wanted ? wanted : limit.rlim_max;
+        setrlimit(RLIMIT_NOFILE, &limit);
+        getrlimit(RLIMIT_NOFILE, &limit);
+    }
+    if (limit.rlim_cur == RLIM_INFINITY || limit.rlim_cur >= there + CONNECTIONS) {
+        return CONNECTIONS;
+    }
+    return limit.rlim_cur > there + LEAST ? (unsigned)(limit.rlim_cur - there) : LEAST;
+}
+
+/* Who may ask a server that listens on this address. */
+static void set_rules(struct dpe_serve_http *http, const struct addrinfo *address)
+{
+    const struct dpe_serve_arguments *args = http->world->args;
+    char text[INET6_ADDRSTRLEN] = "";
+    getnameinfo(address->ai_addr, address->ai_addrlen, text, sizeof text, NULL, 0, NI_NUMERICHOST);
+    http->rules = (struct dpe_guard_rules){
+        .local = dpe_guard_is_loopback(text),
+        .address = args->host,
+        .hosts = args->hosts,
+        .n_hosts = args->n_hosts,
+        .origins = args->origins,
+        .n_origins = args->n_origins,
+    };
+    if (!http->rules.local && http->world->n_keys == 0) {
+        dpe_log_warning("%s is no address of this machine alone, and there is no --api-key-file: whoever reaches "
+                        "it may ask",
+                        args->host);
+    }
+}
+
 dpe_status dpe_serve_http_start(const struct dpe_serve_world *world,
                                 struct dpe_serve_engine *engine, struct dpe_serve_http **made,
                                 struct dpe_error *err)
@@ -386,13 +412,18 @@ dpe_status dpe_serve_http_start(const struct dpe_serve_world *world,
     http->world = world;
     http->engine = engine;
     pthread_mutex_init(&http->clients.lock, NULL);
-    http->body_limit = BODY_BYTES + 64 * (size_t)world->length;
+    http->memory = engine->request_memory;
+    http->body_limit = dpe_serve_body_limit(world, http->memory);
+    set_rules(http, address);
     unsigned flags = MHD_USE_THREAD_PER_CONNECTION | MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_POLL |
                      MHD_USE_ITC | (address->ai_family == AF_INET6 ? MHD_USE_IPv6 : 0U);
     http->daemon = MHD_start_daemon(
         flags, 0, NULL, NULL, on_request, http, MHD_OPTION_SOCK_ADDR, address->ai_addr,
         MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)world->args->client_timeout,
-        MHD_OPTION_CONNECTION_LIMIT, (unsigned)CONNECTIONS,
+        MHD_OPTION_CONNECTION_LIMIT, most_connections(),
+#if MHD_VERSION >= 0x00097600
+        MHD_OPTION_CLIENT_DISCIPLINE_LVL, 1,
+#endif
         MHD_OPTION_NOTIFY_COMPLETED, on_completed, NULL,
         MHD_OPTION_THREAD_STACK_SIZE, (size_t)SERVE_STACK,
         MHD_OPTION_NOTIFY_CONNECTION, dpe_serve_clients_notify, &http->clients, MHD_OPTION_END);
@@ -420,9 +451,29 @@ void dpe_serve_http_watch(struct dpe_serve_http *http)
     dpe_serve_clients_end_slow(&http->clients, (double)http->world->args->client_timeout);
 }
 
-void dpe_serve_http_stop(struct dpe_serve_http *http)
+/* Wait until everything is answered. Slow clients are watched meanwhile, and when the time is up all are ended. */
+static void wait_for_answers(struct dpe_serve_http *http)
 {
     const struct timespec moment = {.tv_nsec = WAIT_NANOSECONDS};
+    double end = dpe_clock() + (double)http->world->args->stop_timeout;
+    bool told = false;
+    while (http->answering > 0) {
+        nanosleep(&moment, NULL);
+        dpe_serve_http_watch(http);
+        if (dpe_clock() < end) {
+            continue;
+        }
+        if (!told) {
+            dpe_log_warning("what is still being answered after %lld seconds is ended (--stop-timeout)",
+                            (long long)http->world->args->stop_timeout);
+            told = true;
+        }
+        dpe_serve_clients_end_all(&http->clients);
+    }
+}
+
+void dpe_serve_http_stop(struct dpe_serve_http *http)
+{
     http->draining = true;
     int listening = MHD_quiesce_daemon(http->daemon);
     /* Its threads may still use the socket, so it is closed after them; until then the system would let
@@ -430,9 +481,7 @@ void dpe_serve_http_stop(struct dpe_serve_http *http)
     if (listening >= 0) {
         shutdown(listening, SHUT_RDWR);
     }
-    while (http->answering > 0) {
-        nanosleep(&moment, NULL);
-    }
+    wait_for_answers(http);
     MHD_stop_daemon(http->daemon);
     if (listening >= 0) {
         close(listening);

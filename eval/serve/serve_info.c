@@ -1,4 +1,5 @@
 /* What the server says about itself: models, tokenizer, load. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -46,8 +47,22 @@ json_t *dpe_serve_tokenizer_info(const struct dpe_serve_world *world)
     return info;
 }
 
-json_t *dpe_serve_tokenize(const struct dpe_serve_world *world, const json_t *body,
-                           struct dpe_serve_refusal *refusal)
+/* The ids as JSON, without a JSON value for each. */
+static bool write_ids(const struct dpe_tokens *ids, int64_t length, struct dpe_text *answer)
+{
+    char piece[96];
+    bool good = dpe_text_append(answer, "{\"tokens\":[", 11, NULL) == DPE_OK;
+    for (size_t i = 0; i < ids->n && good; i++) {
+        int n = snprintf(piece, sizeof piece, "%s%d", i > 0 ? "," : "", (int)ids->ids[i]);
+        good = dpe_text_append(answer, piece, (size_t)n, NULL) == DPE_OK;
+    }
+    int n = snprintf(piece, sizeof piece, "],\"count\":%zu,\"max_model_len\":%lld}", ids->n,
+                     (long long)length);
+    return good && dpe_text_append(answer, piece, (size_t)n, NULL) == DPE_OK;
+}
+
+bool dpe_serve_tokenize(const struct dpe_serve_world *world, const json_t *body,
+                        struct dpe_text *answer, struct dpe_serve_refusal *refusal)
 {
     struct dpe_tokens ids = {0};
     const json_t *prompt = json_object_get(body, "prompt");
@@ -63,29 +78,21 @@ json_t *dpe_serve_tokenize(const struct dpe_serve_world *world, const json_t *bo
     } else {
         good = good && dpe_serve_encode(world, prompt, "prompt", special, &ids, refusal);
     }
-    json_t *answer = NULL;
-    if (good) {
-        json_t *list = json_array();
-        for (size_t i = 0; i < ids.n; i++) {
-            json_array_append_new(list, json_integer(ids.ids[i]));
-        }
-        answer = json_pack("{s:o,s:I,s:I}", "tokens", list, "count", (json_int_t)ids.n,
-                           "max_model_len", (json_int_t)world->length);
-    }
+    good = good && (write_ids(&ids, world->length, answer) ||
+                    dpe_serve_refuse(refusal, 503, "", "out of memory for this request"));
     dpe_tokens_free(&ids);
-    return answer;
+    return good;
 }
 
-json_t *dpe_serve_detokenize(const struct dpe_serve_world *world, const json_t *body,
-                             struct dpe_serve_refusal *refusal)
+bool dpe_serve_detokenize(const struct dpe_serve_world *world, const json_t *body,
+                          struct dpe_text *answer, struct dpe_serve_refusal *refusal)
 {
     struct dpe_tokens ids = {0};
     struct dpe_text text = {0};
     struct dpe_error err = {0};
     const json_t *list = json_object_get(body, "tokens");
-    json_t *answer = NULL;
     if (!dpe_serve_check_members(body, 1U << SERVE_DETOKENIZE, refusal)) {
-        return NULL;
+        return false;
     }
     if (!json_is_array(list)) {
         dpe_serve_refuse(refusal, 400, "tokens", "tokens: expected a list of token ids");
@@ -93,12 +100,19 @@ json_t *dpe_serve_detokenize(const struct dpe_serve_world *world, const json_t *
         if (dpe_tokenizer_decode(world->tokenizer, ids.ids, ids.n, false, &text, &err) != DPE_OK) {
             dpe_serve_refuse_error(refusal, "tokens", &err);
         } else {
-            answer = json_pack("{s:o}", "prompt", json_stringn(text.n > 0 ? text.bytes : "", text.n));
+            json_t *made =
+                json_pack("{s:o}", "prompt", json_stringn(text.n > 0 ? text.bytes : "", text.n));
+            char *bytes = json_dumps(made, JSON_COMPACT);
+            if (bytes == NULL || dpe_text_append(answer, bytes, strlen(bytes), NULL) != DPE_OK) {
+                dpe_serve_refuse(refusal, 503, "", "out of memory for this request");
+            }
+            free(bytes);
+            json_decref(made);
         }
     }
     dpe_tokens_free(&ids);
     dpe_text_free(&text);
-    return answer;
+    return refusal->status == 0;
 }
 
 static const struct {

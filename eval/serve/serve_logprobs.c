@@ -50,14 +50,8 @@ static json_t *token_text(const struct dpe_serve_world *world, int32_t id)
 
 /* --------------------------------------------------------------------------------------- places */
 
-/* The characters of a text that comes in pieces of bytes. What is not UTF-8 counts as the U+FFFD that
- * it is shown as; the beginning of a character waits for the rest. */
-struct counted {
-    int64_t characters;
-    struct dpe_text waiting;
-};
-
-static void count(struct counted *counted, const char *bytes, size_t n)
+/* What is not UTF-8 counts as the U+FFFD that it is shown as; the beginning of a character waits for the rest. */
+static void count(struct dpe_serve_counted *counted, const char *bytes, size_t n)
 {
     struct dpe_text *text = &counted->waiting;
     dpe_text_append(text, bytes, n, NULL);
@@ -85,7 +79,7 @@ static void count(struct counted *counted, const char *bytes, size_t n)
 
 static int64_t count_characters(const struct dpe_text *text)
 {
-    struct counted counted = {0};
+    struct dpe_serve_counted counted = {0};
     if (text->n > 0) {
         count(&counted, text->bytes, text->n);
     }
@@ -107,37 +101,6 @@ static void cut_first(const struct dpe_serve_world *world, int32_t id, struct dp
     dpe_text_free(&alone);
 }
 
-/* Where the tokens of a text begin, which begins at `from` itself: the first `silent` have no part in
- * it, and with skip_special no special token has. */
-static void place(const struct dpe_serve_world *world, const struct dpe_serve_score *scores,
-                  int64_t n, int64_t silent, bool skip_special, int64_t from, int64_t *places)
-{
-    struct counted counted = {.characters = from};
-    struct dpe_text bytes = {0};
-    bool begun = false;
-    for (int64_t i = 0; i < n; i++) {
-        places[i] = counted.characters;
-        bytes_of(world, scores[i].id, skip_special, &bytes);
-        if (i < silent || bytes.n == 0) {
-            continue;
-        }
-        if (!begun) {
-            cut_first(world, scores[i].id, &bytes);
-        }
-        begun = true;
-        count(&counted, bytes.bytes, bytes.n);
-    }
-    dpe_text_free(&bytes);
-    dpe_text_free(&counted.waiting);
-}
-
-static void clamp(int64_t *places, int64_t n, int64_t most)
-{
-    for (int64_t i = 0; i < n; i++) {
-        places[i] = places[i] < most ? places[i] : most;
-    }
-}
-
 void dpe_serve_echo(const struct dpe_serve_world *world, const struct dpe_serve_sequence *sequence,
                     struct dpe_text *text)
 {
@@ -151,32 +114,73 @@ void dpe_serve_echo(const struct dpe_serve_world *world, const struct dpe_serve_
     }
 }
 
-/* Of all tokens with scores, in the text of the choice. */
-static void place_all(const struct dpe_serve_world *world, const struct dpe_serve_sequence *sequence,
-                      int64_t n, int64_t *places)
+/* The first tokens of a text that has no part of them: a prompt that came as text is shown as it came, with the special
+ * tokens that it spells, and without those that the tokenizer adds. */
+static bool has_no_part(const struct dpe_serve_world *world, const struct dpe_serve_sequence *sequence,
+                        int64_t i)
 {
     const struct dpe_serve_request *request = sequence->request;
+    bool as_text = request->texts[sequence->prompt - request->prompts] != NULL;
+    return as_text && request->add_special && i < dpe_tokenizer_prefix_size(world->tokenizer);
+}
+
+/* The text begins anew: with the prompt that is echoed, then with the answer. */
+static void begin_text(struct dpe_serve_places *places, int64_t characters)
+{
+    places->counted.characters = characters;
+    places->counted.waiting.n = 0;
+    places->begun = false;
+}
+
+/* Where the next token with a score begins, in the text of the choice. */
+static int64_t place(const struct dpe_serve_world *world, const struct dpe_serve_sequence *sequence,
+                     struct dpe_serve_places *places, struct dpe_text *bytes)
+{
+    const struct dpe_serve_request *request = sequence->request;
+    int64_t i = places->n++;
     int64_t n_prompt = request->echo ? (int64_t)sequence->prompt->n : 0;
-    n_prompt = n_prompt < n ? n_prompt : n;
-    int64_t begin = 0;
-    if (request->echo) {
+    int32_t id = sequence->scores[i].id;
+    bool prompt = i < n_prompt;
+    if (i == 0 && request->echo) {
         struct dpe_text shown = {0};
         dpe_serve_echo(world, sequence, &shown);
-        begin = count_characters(&shown);
+        places->prompt = count_characters(&shown);
         dpe_text_free(&shown);
-        /* A prompt that came as text is shown as it came: with the special tokens that it spells, and
-         * without those that the tokenizer adds. */
-        bool as_text = request->texts[sequence->prompt - request->prompts] != NULL;
-        place(world, sequence->scores, n_prompt,
-              as_text && request->add_special ? dpe_tokenizer_prefix_size(world->tokenizer) : 0,
-              !as_text, 0, places);
-        clamp(places, n_prompt, begin);
     }
-    place(world, sequence->scores + n_prompt, n - n_prompt, 0, true, begin, places + n_prompt);
-    if (sequence->finish != NULL) {
-        /* A stop string ends the text before the last tokens. */
-        clamp(places, n, begin + count_characters(&sequence->text));
+    if (i == n_prompt) {
+        begin_text(places, places->prompt);
     }
+    int64_t at = places->counted.characters;
+    bytes_of(world, id, !prompt || request->texts[sequence->prompt - request->prompts] == NULL, bytes);
+    if (bytes->n > 0 && !(prompt && has_no_part(world, sequence, i))) {
+        if (!places->begun) {
+            cut_first(world, id, bytes);
+        }
+        places->begun = true;
+        count(&places->counted, bytes->bytes, bytes->n);
+    }
+    return prompt && at > places->prompt ? places->prompt : at;
+}
+
+/* The places of the tokens up to `end`. After a stop string no token begins behind the text. */
+static json_t *place_all(const struct dpe_serve_world *world, const struct dpe_serve_sequence *sequence,
+                         struct dpe_serve_places *places, int64_t end)
+{
+    json_t *offsets = json_array();
+    struct dpe_text bytes = {0};
+    int64_t most = sequence->finish != NULL ? count_characters(&sequence->text) : INT64_MAX / 2;
+    while (places->n < end) {
+        int64_t at = place(world, sequence, places, &bytes);
+        at = at < places->prompt + most ? at : places->prompt + most;
+        json_array_append_new(offsets, json_integer((json_int_t)at));
+    }
+    dpe_text_free(&bytes);
+    return offsets;
+}
+
+void dpe_serve_places_free(struct dpe_serve_places *places)
+{
+    dpe_text_free(&places->counted.waiting);
 }
 
 /* ---------------------------------------------------------------------------------------- lists */
@@ -208,24 +212,20 @@ static json_t *tops_of(const struct dpe_serve_world *world,
 
 /* Of a completion: lists by token; top_logprobs has the token itself too. */
 static json_t *lists(const struct dpe_serve_world *world,
-                     const struct dpe_serve_sequence *sequence, int64_t first, int64_t end)
+                     const struct dpe_serve_sequence *sequence, struct dpe_serve_places *places,
+                     int64_t end)
 {
     json_t *tokens = json_array();
     json_t *logprobs = json_array();
     json_t *tops = json_array();
-    json_t *offsets = json_array();
-    int64_t *places = dpe_alloc((size_t)end, sizeof *places);
-    if (places != NULL) {
-        place_all(world, sequence, end, places);
-    }
-    for (int64_t i = first; i < end && places != NULL; i++) {
+    int64_t first = places->n;
+    json_t *offsets = place_all(world, sequence, places, end);
+    for (int64_t i = first; i < end; i++) {
         json_t *text = token_text(world, sequence->scores[i].id);
         json_array_append_new(tops, tops_of(world, sequence, i, text));
         json_array_append_new(tokens, text);
         json_array_append_new(logprobs, number(sequence->scores[i].logprob));
-        json_array_append_new(offsets, json_integer((json_int_t)places[i]));
     }
-    free(places);
     return json_pack("{s:o,s:o,s:o,s:o}", "tokens", tokens, "token_logprobs", logprobs,
                      "top_logprobs", tops, "text_offset", offsets);
 }
@@ -245,11 +245,12 @@ static json_t *item(const struct dpe_serve_world *world, const struct dpe_serve_
 
 /* Of a chat: a list of objects. */
 static json_t *items(const struct dpe_serve_world *world,
-                     const struct dpe_serve_sequence *sequence, int64_t first, int64_t end)
+                     const struct dpe_serve_sequence *sequence, struct dpe_serve_places *places,
+                     int64_t end)
 {
     json_t *content = json_array();
     int64_t n_top = sequence->request->top;
-    for (int64_t i = first; i < end; i++) {
+    for (int64_t i = places->n; i < end; i++) {
         json_t *made = item(world, &sequence->scores[i]);
         json_t *top = json_array();
         for (int64_t t = 0; t < n_top; t++) {
@@ -261,15 +262,17 @@ static json_t *items(const struct dpe_serve_world *world,
         json_object_set_new(made, "top_logprobs", top);
         json_array_append_new(content, made);
     }
+    places->n = end;
     return json_pack("{s:o}", "content", content);
 }
 
 json_t *dpe_serve_logprobs(const struct dpe_serve_world *world,
-                           const struct dpe_serve_sequence *sequence, int64_t first, int64_t end)
+                           const struct dpe_serve_sequence *sequence,
+                           struct dpe_serve_places *places, int64_t end)
 {
     if (!sequence->request->scored) {
         return json_null();
     }
-    return sequence->request->kind == SERVE_CHAT ? items(world, sequence, first, end)
-                                                 : lists(world, sequence, first, end);
+    return sequence->request->kind == SERVE_CHAT ? items(world, sequence, places, end)
+                                                 : lists(world, sequence, places, end);
 }

@@ -1,4 +1,5 @@
-/* Which members of a request are read, which never change an answer, and which value of the others changes nothing. */
+/* Which members of a request are read, which never change an answer, and which value of the others
+ * changes nothing. */
 #include <string.h>
 
 #include "engine/json/json_strict.h"
@@ -49,19 +50,49 @@ static const struct {
     {"stream_options", COMPLETION | CHAT},
 };
 
-/* Members that never change an answer here: who asks, where it is stored, how soon and how it is computed, and the
- * numbers of methods of sampling that other members would switch on. */
+/* Members that never change an answer here: who asks, where it is stored, how soon and how it is
+ * computed, and the numbers of methods of sampling that other members would switch on. */
 static const char *const inert[] = {
-    "model", "user", "user_id", "metadata", "store", "service_tier", "safety_identifier", "request_id",
-    "prompt_cache_key", "prompt_cache_retention", "prompt_cache_options", "parallel_tool_calls", "prediction",
-    "priority", "keep_alive", "cache_prompt", "use_cache", "id_slot", "n_keep", "n_discard", "n_cache_reuse",
-    "separate_reasoning", "stream_reasoning", "return_progress", "mirostat_tau", "mirostat_eta", "xtc_threshold",
-    "dry_base", "dry_allowed_length", "dry_penalty_last_n", "dry_sequence_breakers", "dynatemp_exponent",
-    "smoothing_curve", "repeat_last_n", "repetition_penalty_range", "min_keep",
+    "model",
+    "user",
+    "user_id",
+    "metadata",
+    "store",
+    "service_tier",
+    "safety_identifier",
+    "request_id",
+    "prompt_cache_key",
+    "prompt_cache_retention",
+    "prompt_cache_options",
+    "parallel_tool_calls",
+    "prediction",
+    "priority",
+    "keep_alive",
+    "cache_prompt",
+    "use_cache",
+    "id_slot",
+    "n_keep",
+    "n_discard",
+    "n_cache_reuse",
+    "separate_reasoning",
+    "stream_reasoning",
+    "return_progress",
+    "mirostat_tau",
+    "mirostat_eta",
+    "xtc_threshold",
+    "dry_base",
+    "dry_allowed_length",
+    "dry_penalty_last_n",
+    "dry_sequence_breakers",
+    "dynatemp_exponent",
+    "smoothing_curve",
+    "repeat_last_n",
+    "repetition_penalty_range",
+    "min_keep",
 };
 
-/* What changes nothing, where that is something else than nothing (null, false, 0, "", [], {}). A member that is
- * listed with none of the values has none but null. */
+/* What changes nothing, where that is something else than nothing (null, false, 0, "", [], {}). A
+ * member that is listed with none of the values has none but null. */
 static const struct rule {
     const char *key;
     double number; /* 0: none */
@@ -154,7 +185,8 @@ static bool changes_nothing(const char *key, const json_t *value, bool tools)
         return true;
     }
     return (rule->empty && dpe_json_is_nothing(value)) || (rule->yes && json_is_true(value)) ||
-           (rule->number != 0.0 && json_is_number(value) && json_number_value(value) == rule->number) ||
+           (rule->number != 0.0 && json_is_number(value) &&
+            json_number_value(value) == rule->number) ||
            (rule->word != NULL && word != NULL && strcmp(word, rule->word) == 0);
 }
 

@@ -2,6 +2,7 @@
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "eval/serve/serve_tool.h"
 
@@ -37,12 +38,45 @@ bool dpe_serve_refuse_as(struct dpe_serve_refusal *refusal, unsigned status, con
     return false;
 }
 
+/* A client need not know where the server keeps its files: of a path the last part is left. */
+static void leave_out_folders(char *text)
+{
+    static const char ends[] = " \t\n'\"()[]";
+    char *to = text;
+    const char *from = text;
+    while (*from != '\0') {
+        size_t n = strcspn(from, ends);
+        size_t first = 0;
+        for (size_t i = 0; i + 1 < n; i++) {
+            bool url = i > 0 && from[i - 1] == ':' && from[i + 1] == '/';
+            if (from[i] == '/' && !url) {
+                first = i + 1;
+            } else if (url) {
+                break;
+            }
+        }
+        size_t end = n + strspn(from + n, ends);
+        memmove(to, from + first, end - first);
+        to += end - first;
+        from += end;
+    }
+    *to = '\0';
+}
+
 bool dpe_serve_refuse_error(struct dpe_serve_refusal *refusal, const char *param,
                             const struct dpe_error *err)
 {
     bool theirs = err->status == DPE_BAD_DATA || err->status == DPE_USAGE;
     bool late = err->status == DPE_INCOMPLETE;
-    return dpe_serve_refuse(refusal, theirs ? 400 : late ? 504 : 500, param, "%s", err->text);
+    bool first = refusal->status == 0;
+    dpe_serve_refuse(refusal, theirs ? 400 : late ? 504 : 500, param, "%s", err->text);
+    if (first) {
+        if (!theirs && !late) {
+            dpe_log_warning("%s", err->text);
+        }
+        leave_out_folders(refusal->text);
+    }
+    return false;
 }
 
 static json_t *member(const json_t *body, const char *key,

@@ -122,7 +122,8 @@ static void parse_logprobs(const json_t *body, struct dpe_serve_request *request
         request->scored = dpe_serve_flag(body, "logprobs", false, refusal);
         request->top = dpe_serve_whole(body, "top_logprobs", 0, SERVE_MOST_TOP, 0, refusal);
         if (request->top > 0 && !request->scored) {
-            dpe_serve_refuse(refusal, 400, "top_logprobs", "top_logprobs: expected logprobs true as well");
+            dpe_serve_refuse(refusal, 400, "top_logprobs",
+                             "top_logprobs: expected logprobs true as well");
         }
     } else {
         int64_t top = dpe_serve_whole(body, "logprobs", 0, SERVE_MOST_TOP, -1, refusal);
@@ -135,7 +136,8 @@ static void parse_logprobs(const json_t *body, struct dpe_serve_request *request
 static bool parse_stream_options(const json_t *options, refusal_t *refusal)
 {
     if (options != NULL && !json_is_null(options) && !json_is_object(options)) {
-        return dpe_serve_refuse(refusal, 400, "stream_options", "stream_options: expected an object");
+        return dpe_serve_refuse(refusal, 400, "stream_options",
+                                "stream_options: expected an object");
     }
     const char *key;
     json_t *value;
@@ -215,7 +217,8 @@ static bool make_sequence(const struct dpe_serve_world *world, struct dpe_serve_
         /* Clients know what happened by the code, or by the first words of this message. */
         return dpe_serve_refuse_as(
             refusal, 400, "context_length_exceeded", prompt_key(request->kind),
-            "This model's maximum context length is %lld tokens (--length of the server). However, the prompt has %zu "
+            "This model's maximum context length is %lld tokens (--length of the server). However, "
+            "the prompt has %zu "
             "tokens and up to %lld new ones are asked for; shorten the prompt or ask for fewer.",
             (long long)world->length, prompt->n,
             (long long)(request->max_new > 0 ? request->max_new : 0));
@@ -239,7 +242,7 @@ static bool make_sequence(const struct dpe_serve_world *world, struct dpe_serve_
 }
 
 /* Whether an answer with the log-probabilities that are asked for is of a bearable size. */
-static bool check_scores(const struct dpe_serve_world *world,
+static bool check_scores(const struct dpe_serve_world *world, uint64_t memory,
                          const struct dpe_serve_request *request, refusal_t *refusal)
 {
     int64_t n = 0;
@@ -249,14 +252,16 @@ static bool check_scores(const struct dpe_serve_world *world,
         int64_t made = request->max_new >= 0 && request->max_new < left ? request->max_new : left;
         n += request->n * (made + (request->echo ? prompt : 0)) * (request->top + 1);
     }
-    return n <= SERVE_MOST_SCORES ||
+    int64_t most = (int64_t)(memory / SERVE_SCORE_BYTES);
+    most = most < SERVE_MOST_SCORES ? most : SERVE_MOST_SCORES;
+    return n <= most ||
            dpe_serve_refuse(refusal, 400, "logprobs",
-                            "logprobs: %lld numbers are asked for, an answer may have %d; ask for "
+                            "logprobs: %lld numbers are asked for, an answer may have %lld; ask for "
                             "fewer tokens, alternatives or prompts at once",
-                            (long long)n, SERVE_MOST_SCORES);
+                            (long long)n, (long long)most);
 }
 
-static bool make_sequences(const struct dpe_serve_world *world, struct dpe_serve_request *request,
+static bool make_sequences(const struct dpe_serve_world *world, uint64_t memory, struct dpe_serve_request *request,
                            refusal_t *refusal)
 {
     request->n_sequences = request->n_prompts * request->n;
@@ -264,7 +269,7 @@ static bool make_sequences(const struct dpe_serve_world *world, struct dpe_serve
         return dpe_serve_refuse(refusal, 400, "n", "expected at most %d answers, found %lld",
                                 SERVE_MOST_SEQUENCES, (long long)request->n_sequences);
     }
-    if (!check_scores(world, request, refusal)) {
+    if (!check_scores(world, memory, request, refusal)) {
         return false;
     }
     request->sequences =
@@ -277,7 +282,7 @@ static bool make_sequences(const struct dpe_serve_world *world, struct dpe_serve
 }
 
 bool dpe_serve_request_parse(const struct dpe_serve_world *world, enum dpe_serve_kind kind,
-                             const json_t *body, struct dpe_serve_request *request,
+                             const json_t *body, uint64_t memory, struct dpe_serve_request *request,
                              struct dpe_serve_refusal *refusal)
 {
     static const char *const prefixes[] = {"cmpl", "chatcmpl", "ruler", "ruler"};
@@ -310,7 +315,25 @@ bool dpe_serve_request_parse(const struct dpe_serve_world *world, enum dpe_serve
         const char *key = prompt_key(kind);
         good = parse_prompts(world, json_object_get(body, key), key, request, refusal);
     }
-    return good && make_sequences(world, request, refusal);
+    return good && make_sequences(world, memory, request, refusal);
+}
+
+uint64_t dpe_serve_request_bytes(const struct dpe_serve_request *request)
+{
+    uint64_t bytes = 0;
+    for (int64_t i = 0; i < request->n_prompts && request->prompts != NULL; i++) {
+        bytes += 2 * sizeof *request->prompts[i].ids * request->prompts[i].n; /* a list that grew */
+        bytes += request->text_bytes != NULL ? request->text_bytes[i] : 0;
+    }
+    for (int64_t i = 0; i < request->n_sequences && request->sequences != NULL; i++) {
+        const struct dpe_serve_sequence *sequence = &request->sequences[i];
+        int64_t prompt = request->echo && sequence->prompt != NULL ? (int64_t)sequence->prompt->n : 0;
+        bytes += sizeof *sequence->out * (uint64_t)sequence->max_new;
+        if (request->scored) {
+            bytes += (uint64_t)(prompt + sequence->max_new) * (uint64_t)(request->top + 1) * SERVE_SCORE_BYTES;
+        }
+    }
+    return bytes;
 }
 
 void dpe_serve_request_free(struct dpe_serve_request *request)

@@ -13,7 +13,8 @@ enum {
     SERVE_MOST_SEQUENCES = 128, /* prompts times n of one request */
     SERVE_STOP_BYTES = 1024,     /* of one stop string */
     SERVE_MOST_TOP = 20,         /* alternatives of a token in logprobs */
-    SERVE_MOST_SCORES = 1 << 22, /* log-probabilities in an answer: about 400 MB while it is written */
+    SERVE_MOST_SCORES = 1 << 22, /* log-probabilities in an answer */
+    SERVE_SCORE_BYTES = 100,     /* that one of them takes while the answer is written */
 };
 
 /* ---------------------------------------------------------------------------------- requests */
@@ -51,11 +52,15 @@ bool dpe_serve_ids(const struct dpe_serve_world *world, const json_t *list, cons
 bool dpe_serve_encode(const struct dpe_serve_world *world, const json_t *text, const char *key,
                       bool special, struct dpe_tokens *ids, struct dpe_serve_refusal *refusal);
 
-/** A request from its JSON; false with a refusal. Free it in both cases. */
+/** A request from its JSON; false with a refusal. Free it in both cases. `memory` bounds the log-probabilities of its
+ *  answer. */
 bool dpe_serve_request_parse(const struct dpe_serve_world *world, enum dpe_serve_kind kind,
-                             const json_t *body, struct dpe_serve_request *request,
+                             const json_t *body, uint64_t memory, struct dpe_serve_request *request,
                              struct dpe_serve_refusal *refusal);
-/** Refuse members that these kinds of request (bits 1 << kind) do not read and that may change an answer. */
+/** Bytes that the request holds, those of its answer's log-probabilities included. */
+uint64_t dpe_serve_request_bytes(const struct dpe_serve_request *request);
+/** Refuse members that these kinds of request (bits 1 << kind) do not read and that may change an
+ * answer. */
 bool dpe_serve_check_members(const json_t *body, unsigned kinds, struct dpe_serve_refusal *refusal);
 void dpe_serve_request_free(struct dpe_serve_request *request);
 /** The prompt of a chat, rendered with the folder's template. */
@@ -70,15 +75,30 @@ json_t *dpe_serve_answer(const struct dpe_serve_world *world,
 /** The prompt as it was given, for echo. */
 void dpe_serve_echo(const struct dpe_serve_world *world, const struct dpe_serve_sequence *sequence,
                     struct dpe_text *text);
-/** The log-probabilities of the tokens first … end−1 of a sequence; null when they were not asked for.
+/** The characters of a text that comes in pieces of bytes. */
+struct dpe_serve_counted {
+    int64_t characters;
+    struct dpe_text waiting; /**< bytes of a character that is not whole */
+};
+/** How far the tokens with log-probabilities were given to the client, and where the next one begins. */
+struct dpe_serve_places {
+    int64_t n;      /**< tokens */
+    int64_t prompt; /**< characters of the prompt that is echoed */
+    struct dpe_serve_counted counted;
+    bool begun;
+};
+void dpe_serve_places_free(struct dpe_serve_places *places);
+/** The log-probabilities of the tokens from places->n to end−1 of a sequence, which moves the places on; null when they
+ *  were not asked for.
  *  A token whose bytes are no text by themselves (part of a character) is written "bytes:\\xf0\\x9f";
  *  text_offset counts characters of the text of the choice. */
 json_t *dpe_serve_logprobs(const struct dpe_serve_world *world,
-                           const struct dpe_serve_sequence *sequence, int64_t first, int64_t end);
+                           const struct dpe_serve_sequence *sequence,
+                           struct dpe_serve_places *places, int64_t end);
 /** What a streaming client has got of a sequence. */
 struct dpe_serve_sent {
     size_t bytes;
-    int64_t scores;
+    struct dpe_serve_places places;
     bool begun, finished;
 };
 /** The next piece of a sequence for a streaming client, NULL: nothing is new. With the lock held. */
@@ -91,10 +111,11 @@ json_t *dpe_serve_usage_piece(const struct dpe_serve_world *world,
 json_t *dpe_serve_error(const struct dpe_serve_refusal *refusal);
 json_t *dpe_serve_models(const struct dpe_serve_world *world);
 json_t *dpe_serve_tokenizer_info(const struct dpe_serve_world *world);
-json_t *dpe_serve_tokenize(const struct dpe_serve_world *world, const json_t *body,
-                           struct dpe_serve_refusal *refusal);
-json_t *dpe_serve_detokenize(const struct dpe_serve_world *world, const json_t *body,
-                             struct dpe_serve_refusal *refusal);
+/** Append the JSON of the answer; false with a refusal. */
+bool dpe_serve_tokenize(const struct dpe_serve_world *world, const json_t *body,
+                        struct dpe_text *answer, struct dpe_serve_refusal *refusal);
+bool dpe_serve_detokenize(const struct dpe_serve_world *world, const json_t *body,
+                          struct dpe_text *answer, struct dpe_serve_refusal *refusal);
 json_t *dpe_serve_state(const struct dpe_serve_world *world,
                         const struct dpe_serve_counts *counts);
 char *dpe_serve_metrics(const struct dpe_serve_world *world,
@@ -121,6 +142,9 @@ void dpe_serve_clients_since(struct MHD_Connection *connection, double since);
 /** End those that have been sending a request for so many seconds. */
 void dpe_serve_clients_end_slow(struct dpe_serve_clients *clients, double seconds);
 
+/** End all. */
+void dpe_serve_clients_end_all(struct dpe_serve_clients *clients);
+
 struct dpe_serve_http;
 dpe_status dpe_serve_http_start(const struct dpe_serve_world *world,
                                 struct dpe_serve_engine *engine, struct dpe_serve_http **http,
@@ -129,7 +153,7 @@ dpe_status dpe_serve_http_start(const struct dpe_serve_world *world,
 int64_t dpe_serve_http_port(const struct dpe_serve_http *http);
 /** Called about four times a second: ends connections that send their request too slowly. */
 void dpe_serve_http_watch(struct dpe_serve_http *http);
-/** Accept nothing more, finish what is being answered, close. */
+/** Accept nothing more, finish what is being answered, but for at most --stop-timeout, close. */
 void dpe_serve_http_stop(struct dpe_serve_http *http);
 
 #endif

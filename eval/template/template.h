@@ -27,7 +27,8 @@ struct dpe_template;
  *  DPE_NO_MEMORY. */
 dpe_status dpe_template_parse(const char *where, const char *source, size_t n,
                               struct dpe_template **parsed, struct dpe_error *err);
-/** Whether these letters stand anywhere in the template, as a role or a member that it reads must. */
+/** Whether these letters stand anywhere in the template, as a role or a member that it reads must.
+ */
 bool dpe_template_spells(const struct dpe_template *parsed, const char *letters);
 /** NULL is allowed. */
 void dpe_template_free(struct dpe_template *parsed);

@@ -372,12 +372,21 @@ static uint64_t memory_for_slots(const struct dpe_tool_options *tool)
     return dpe_cuda_is_name(tool->device) ? available - available / 10 : available / 2;
 }
 
+/* Bytes that requests need so that one with a text of the full length, as token ids in JSON, can be read. */
+static uint64_t least_for_requests(const struct dpe_serve_world *world)
+{
+    enum { ANY = 1 << 20, OF_TOKEN = 128 };
+    return ANY + OF_TOKEN * (uint64_t)world->length;
+}
+
 /* As many slots as fit into the memory that may be used: --slots, or up to 8 where nothing is said. A plan that
  * comes later must fit as well. */
-static dpe_status fit_slots(const struct dpe_serve_world *world,
-                            struct dpe_session_options *options, struct dpe_error *err)
+static dpe_status fit_slots(struct dpe_serve_engine *engine, struct dpe_session_options *options,
+                            struct dpe_error *err)
 {
-    enum { SLOTS = 8 };
+    enum { SLOTS = 8, PART_FOR_REQUESTS = 8 /* of the free memory, without --max-memory */ };
+    const struct dpe_serve_world *world = engine->world;
+    uint64_t least = least_for_requests(world);
     const struct dpe_serve_arguments *args = world->args;
     uint64_t most =
         args->tool.max_memory > 0 ? args->tool.max_memory : memory_for_slots(&args->tool);
@@ -396,8 +405,13 @@ static dpe_status fit_slots(const struct dpe_serve_world *world,
             }
             needed = plan_needs.memory > needed ? plan_needs.memory : needed;
         }
+        needed += least;
         if (args->slots > 0 || n == 1 || needed <= most) {
             char text[2][32];
+            uint64_t rest = args->tool.max_memory == 0 ? dpe_memory_available() / PART_FOR_REQUESTS
+                            : most > needed            ? most - needed
+                                                       : 0;
+            engine->request_memory = least + rest;
             return args->tool.max_memory == 0 || needed <= most
                        ? DPE_OK
                        : dpe_fail(err, DPE_NO_MEMORY,
@@ -443,7 +457,7 @@ dpe_status dpe_serve_engine_start(const struct dpe_serve_world *world,
     engine->world = world;
     pthread_mutex_init(&engine->lock, NULL);
     pthread_cond_init(&engine->work, NULL);
-    dpe_status status = fit_slots(world, &options, err);
+    dpe_status status = fit_slots(engine, &options, err);
     if (status != DPE_OK) {
         return status;
     }

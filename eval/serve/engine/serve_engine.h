@@ -25,6 +25,7 @@
 enum {
     SERVE_MOST_STOPS = 16,
     SERVE_MOST_SLOTS = 256,
+    SERVE_MOST_NAMES = 32, /* of hosts, of origins */
     SERVE_STACK = 8 << 20, /* of a thread, whatever `ulimit -s` is: JSON and templates nest */
 };
 
@@ -38,6 +39,10 @@ struct dpe_serve_arguments {
     int64_t trained_length, length, chunk, slots, queue, port;
     int64_t answer_room;     /**< tokens; see dpe_serve_world_room */
     int64_t client_timeout;  /**< seconds */
+    int64_t stop_timeout;    /**< seconds */
+    const char *hosts[SERVE_MOST_NAMES];   /**< --allow-host */
+    const char *origins[SERVE_MOST_NAMES]; /**< --allow-origin */
+    int64_t n_hosts, n_origins;
     int64_t request_timeout; /**< seconds, 0: none */
     bool other_model;
 };
@@ -58,7 +63,8 @@ struct dpe_serve_world {
     struct dpe_chat *chat; /**< NULL: the folder has no chat template */
     struct dpe_chat_ends ends; /**< of an answer in a chat */
     json_t *tokenizer_config;  /**< tokenizer_config.json, or an empty object */
-    char *key;                 /**< that clients have to send; NULL: none */
+    char **keys;               /**< [n_keys] of which clients have to send one */
+    int64_t n_keys;            /**< 0: none is needed */
     int64_t length;            /**< most tokens of a prompt and its answer */
     int64_t started;           /**< seconds since 1970 */
     struct dpe_serve_plan *plans;
@@ -127,6 +133,7 @@ struct dpe_serve_request {
     int64_t max_new;            /**< −1: what is left of the length */
     double temperature, top_p;
     uint64_t seed;
+    uint64_t share[2]; /**< caches are shared by requests in which this is the same */
     bool echo, stream, usage, scored, ignore_eos;
     bool add_special; /**< to prompts that are texts: what the tokenizer adds (BOS) */
     int64_t top; /**< alternatives in logprobs */
@@ -148,6 +155,7 @@ struct dpe_serve_slot {
     struct dpe_serve_sequence *sequence; /**< NULL: free */
     int32_t *tokens;                     /**< [length] what its branch holds */
     int64_t n;                           /**< of them */
+    uint64_t share[2];                   /**< of the request that it was read for */
     uint64_t used;                       /**< when it was used last */
 };
 
@@ -166,6 +174,7 @@ struct dpe_serve_engine {
     struct dpe_serve_slot *slots;
     int64_t n_slots, turn;
     float *logits; /**< [n_slots][vocab] */
+    uint64_t request_memory; /**< bytes that the requests may take beside the session */
     uint64_t clock;
     pthread_t thread;
     bool started;

@@ -20,7 +20,8 @@ static int64_t common(const int32_t *a, int64_t n_a, const int32_t *b, int64_t n
 static int64_t saved(const struct dpe_serve_slot *slot, const struct dpe_serve_sequence *sequence)
 {
     const struct dpe_tokens *prompt = sequence->prompt;
-    if (sequence->request->echo && sequence->request->scored) {
+    if ((sequence->request->echo && sequence->request->scored) ||
+        memcmp(slot->share, sequence->request->share, sizeof slot->share) != 0) {
         return 0;
     }
     return common(slot->tokens, slot->n, prompt->ids, (int64_t)prompt->n - 1);
@@ -76,7 +77,8 @@ bool dpe_serve_slot_waits(const struct dpe_serve_engine *engine,
             continue;
         }
         const struct dpe_tokens *prompt = slot->sequence->prompt;
-        const struct dpe_serve_slot soon = {.tokens = prompt->ids, .n = (int64_t)prompt->n};
+        struct dpe_serve_slot soon = {.tokens = prompt->ids, .n = (int64_t)prompt->n};
+        memcpy(soon.share, slot->share, sizeof soon.share);
         if (saved(&soon, sequence) >= now + WORTH_WAITING) {
             return true;
         }
@@ -107,6 +109,7 @@ struct dpe_serve_slot *dpe_serve_slot_take(struct dpe_serve_engine *engine,
         memcpy(slot->tokens, from->tokens, (size_t)keep * sizeof *slot->tokens);
     }
     slot->n = keep;
+    memcpy(slot->share, sequence->request->share, sizeof slot->share);
     slot->sequence = sequence;
     slot->used = ++engine->clock;
     sequence->cached = keep;

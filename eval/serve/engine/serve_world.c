@@ -96,38 +96,58 @@ int64_t dpe_serve_world_room(const struct dpe_serve_world *world, int64_t prompt
     return end - prompt;
 }
 
-/* The first line of the key file, without white space around it. */
-static dpe_status read_key(struct dpe_serve_world *world, struct dpe_error *err)
+/* One line of the key file as a key; an empty one is none. */
+static dpe_status add_key(struct dpe_serve_world *world, const char *line, size_t n,
+                          struct dpe_error *err)
 {
-    const char *path = world->args->key_file;
-    if (path == NULL) {
-        return DPE_OK;
+    while (n > 0 && strchr(" \t\r", line[0]) != NULL) {
+        line++, n--;
     }
-    size_t size = 0;
-    dpe_status status = dpe_read_file(path, 4096, &world->key, &size, err);
-    if (status != DPE_OK) {
-        return status;
-    }
-    size_t begin = strspn(world->key, " \t\r\n");
-    size_t n = strcspn(world->key + begin, "\r\n");
-    bool cut = strlen(world->key) < size;
-    memmove(world->key, world->key + begin, n);
-    while (n > 0 && strchr(" \t", world->key[n - 1]) != NULL) {
+    while (n > 0 && strchr(" \t\r", line[n - 1]) != NULL) {
         n--;
     }
-    world->key[n] = '\0';
     for (size_t i = 0; i < n; i++) {
-        cut = cut || world->key[i] <= ' ' || world->key[i] > '~';
+        if (line[i] <= ' ' || line[i] > '~') {
+            return dpe_fail(err, DPE_BAD_DATA,
+                            "%s: expected a key of printable ASCII characters without white space, which "
+                            "a client can send in a header",
+                            world->args->key_file);
+        }
     }
-    if (cut) {
-        return dpe_fail(err, DPE_BAD_DATA,
-                        "%s: expected a key of printable ASCII characters without white space, which "
-                        "a client can send in a header",
-                        path);
+    if (n == 0) {
+        return DPE_OK;
     }
-    return n > 0 ? DPE_OK
-                 : dpe_fail(err, DPE_BAD_DATA, "%s: expected a key in its first line, found none",
-                            path);
+    char **keys = realloc(world->keys, ((size_t)world->n_keys + 1) * sizeof *keys);
+    world->keys = keys != NULL ? keys : world->keys;
+    char *key = keys != NULL ? strndup(line, n) : NULL;
+    if (key == NULL) {
+        return dpe_fail(err, DPE_NO_MEMORY, "out of memory");
+    }
+    world->keys[world->n_keys++] = key;
+    return DPE_OK;
+}
+
+/* The keys in the key file, one a line. */
+static dpe_status read_keys(struct dpe_serve_world *world, struct dpe_error *err)
+{
+    enum { MOST_BYTES = 1 << 16 };
+    const char *path = world->args->key_file;
+    char *text = NULL;
+    size_t size = 0;
+    dpe_status status = path != NULL ? dpe_read_file(path, MOST_BYTES, &text, &size, err) : DPE_OK;
+    if (status == DPE_OK && path != NULL && strlen(text) < size) {
+        status = dpe_fail(err, DPE_BAD_DATA, "%s: expected a key of printable ASCII characters, found NUL", path);
+    }
+    for (const char *at = text; status == DPE_OK && at != NULL && *at != '\0';) {
+        size_t n = strcspn(at, "\n");
+        status = add_key(world, at, n, err);
+        at += n + (at[n] == '\n');
+    }
+    free(text);
+    if (status == DPE_OK && path != NULL && world->n_keys == 0) {
+        status = dpe_fail(err, DPE_BAD_DATA, "%s: expected a key, found none", path);
+    }
+    return status;
 }
 
 /* The last part of the model's path as it was given (a snapshot of a cache is named by a hash). Answers are JSON, so what is not UTF-8 becomes \xNN. */
@@ -194,7 +214,7 @@ dpe_status dpe_serve_world_open(const struct dpe_serve_arguments *args,
 {
     *world = (struct dpe_serve_world){.args = args, .started = (int64_t)time(NULL)};
     name_model(world);
-    dpe_status status = read_key(world, err);
+    dpe_status status = read_keys(world, err);
     if (status != DPE_OK ||
         (status = dpe_model_open(args->model, NULL, &world->model, err)) != DPE_OK ||
         (status = dpe_tokenizer_open(args->model, &world->tokenizer, err)) != DPE_OK ||
@@ -211,7 +231,10 @@ void dpe_serve_world_close(struct dpe_serve_world *world)
         dpe_plan_free(&world->plans[i].plan);
     }
     free(world->plans);
-    free(world->key);
+    for (int64_t i = 0; i < world->n_keys; i++) {
+        free(world->keys[i]);
+    }
+    free(world->keys);
     json_decref(world->tokenizer_config);
     dpe_chat_close(world->chat);
     dpe_tokenizer_close(world->tokenizer);

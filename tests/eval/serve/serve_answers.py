@@ -153,6 +153,7 @@ def test_members():
             error = server.refused(400, "/v1/chat/completions", {**chat, **member})
             assert error["param"] == list(member)[0], error
         server.refused(400, "/tokenize", {**chat, "tools": [{"type": "function"}]})
+        assert server.refused(400, "/v1/chat/completions", {**chat, "top_logprobs": 2})["param"] == "top_logprobs"
         usual = {"echo": False, "add_special_tokens": False, "reasoning_effort": None, "skip_special_tokens": True,
                  "repeat_penalty": 1, "verbosity": "medium", "parallel_tool_calls": True, "user": "x", "store": False}
         assert server.ask("/v1/chat/completions", {**chat, **usual})["choices"] == plain["choices"]

@@ -11,9 +11,9 @@ import threading
 class Server:
     """dpe-serve on a free port; ends with the `with` block, which checks its exit code."""
 
-    def __init__(self, binary, *arguments, env=None):
+    def __init__(self, binary, *arguments, **options):
         self.process = subprocess.Popen([binary, "--port", "0", *map(str, arguments)], text=True,
-                                        stderr=subprocess.PIPE, env=env)
+                                        stderr=subprocess.PIPE, **options)
         self.log = []
         self.port = None
         ready = threading.Event()

@@ -10,6 +10,7 @@ import sys
 import tempfile
 import threading
 import time
+import urllib.parse
 
 sys.path.insert(0, os.path.dirname(__file__))
 from serve_case import Server  # noqa: E402
@@ -138,18 +139,109 @@ def test_unsupported():
     tool = {"type": "function", "function": {"name": "f", "parameters": {}}}
     with serve("-l", 256) as server:
         body = {"prompt": "Once", "max_tokens": 1}
-        for member in ({"tools": [tool]}, {"tool_choice": "auto"}, {"functions": [{}]}, {"suffix": "x"},
+        for member in ({"tools": [tool]}, {"tool_choice": "required"}, {"functions": [{}]}, {"suffix": "x"},
+                       # Members that are on no list, and those whose value that changes nothing is not the empty one.
+                       {"max_new_tokens": 0}, {"n_predict": -1}, {"max_length": 20}, {"num_beams": 2}, {"min_length": 3},
+                       {"do_sample": False}, {"enable_thinking": False}, {"think": True}, {"n_probs": 5}, {"tfs_z": 0.9},
+                       {"return_token_ids": True}, {"options": {"num_ctx": 4096}}, {"beam_width": 3}, {"never seen": 1},
+                       {"skip_special_tokens": False}, {"messages": [{}]}, {"max_completion_tokens": 0}, {"random_seed": 0},
+                       {"top_logprobs": 3}, {"stream_options": {"continuous_usage_stats": True}}, {"verbosity": "high"},
                        {"response_format": {"type": "json_object"}}, {"logit_bias": {"5": 1}}, {"presence_penalty": 0.5},
                        {"frequency_penalty": -1}, {"repetition_penalty": 1.2}, {"top_k": 40}, {"min_p": 0.1},
                        {"modalities": ["text", "audio"]}, {"audio": {"voice": "x"}}, {"guided_json": {"a": 1}}):
             error = server.refused(400, "/v1/completions", {**body, **member})
             assert error["param"] == next(iter(member)), (member, error)
+            assert error["code"] == "unsupported_parameter" or "top_k" in member, (member, error)
         server.ask("/v1/completions", {
             **body, "tools": [], "tool_choice": "none", "response_format": {"type": "text"}, "logit_bias": {},
             "presence_penalty": 0, "frequency_penalty": 0.0, "repetition_penalty": 1.0, "top_k": -1, "min_p": 0,
-            "modalities": ["text"], "suffix": None, "user": "me", "metadata": {}, "store": False})
+            "modalities": ["text"], "suffix": None, "user": "me", "metadata": {"a": "b"}, "store": True, "num_beams": 1,
+            "do_sample": True, "never seen": None, "neither": [], "tfs_z": 1, "min_length": 0, "use_beam_search": False,
+            "skip_special_tokens": True, "service_tier": "flex", "mirostat": 0, "mirostat_tau": 5.0, "cache_prompt": True,
+            "typical_p": 1.0, "guided_json": {}, "max_length": None, "function_call": "auto", "top_n_sigma": -1,
+            "stream_options": {"include_obfuscation": False}})
         greedy = server.ask("/v1/completions", {**body, "temperature": 0, "top_k": 40})["choices"]
         assert server.ask("/v1/completions", {**body, "top_k": 1})["choices"] == greedy
+
+
+def test_errors():
+    """Clients know by the code, or by the words, that a text is too long and that a model is not there; the member is named."""
+    path = os.path.join(work, "errors.jinja")
+    with open(path, "w", encoding="utf-8") as file:
+        file.write("{% for m in messages %}{{ m.content }}{% endfor %}")
+    with serve("-l", 256, "--chat-template", path, "--name", "org/model 1") as server:
+        chat = {"messages": [{"role": "user", "content": "word " * 300}]}
+        for url, body, param in (("/v1/chat/completions", chat, "messages"), ("/v1/completions", {"prompt": "x " * 300}, "prompt"),
+                                 ("/v1/chat/completions", {**chat, "max_tokens": 1}, "messages"),
+                                 ("/v1/completions", {"prompt": "x", "max_tokens": 10**9}, "prompt")):
+            error = server.refused(400, url, body)
+            assert error["code"] == "context_length_exceeded" and error["param"] == param, error
+            assert error["message"].startswith("This model's maximum context length is 256 tokens"), error
+        error = server.refused(400, "/generate", {"prompts": ["x " * 300]}, method="PUT")
+        assert error["code"] == "context_length_exceeded" and error["param"] == "prompts", error
+        for name in ("nope", "model 1", "org", "org/model 1/", "reference"):
+            error = server.refused(404, "/v1/models/" + urllib.parse.quote(name), "", method="GET")
+            assert error["code"] == "model_not_found" and "'org/model 1'" in error["message"], error
+        name = "org/model 1"
+        assert server.ask("/v1/models/" + urllib.parse.quote(name, safe=""))["id"] == name
+        assert server.ask("/v1/models/" + urllib.parse.quote(name))["id"] == name
+
+
+def test_tools():
+    """Tools reach the template that has a place for them; calls in the messages have arguments."""
+    tool = {"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {}}}}
+    path = os.path.join(work, "tools.jinja")
+    with open(path, "w", encoding="utf-8") as file:
+        file.write("{{ tools | tojson if tools else 'no tools' }}{% for m in messages %};{{ m.content }}{% endfor %}")
+
+    def rendered(server, **more):
+        body = {"messages": [{"role": "user", "content": "a"}], **more}
+        return server.ask("/detokenize", {"tokens": server.ask("/tokenize", body)["tokens"]})["prompt"]
+
+    with serve("-l", 256, "--chat-template", path) as server:
+        told = json.dumps([tool]) + ";a"
+        for more, wanted in (({}, "no tools;a"), ({"tools": [tool]}, told), ({"tools": [tool], "tool_choice": "auto"}, told),
+                             ({"tools": [tool], "tool_choice": None, "parallel_tool_calls": False}, told),
+                             ({"tools": [tool], "tool_choice": "none"}, "no tools;a"), ({"tools": []}, "no tools;a")):
+            assert rendered(server, **more) == wanted, (more, wanted)
+        chat = {"messages": [{"role": "user", "content": "a"}], "max_tokens": 2}
+        assert server.ask("/v1/chat/completions", {**chat, "tools": [tool]})["usage"]["completion_tokens"] <= 2
+        for param, wrong in (("tool_choice", {"tool_choice": "required"}), ("tool_choice", {"tool_choice": tool}),
+                             ("tools", {"tools": tool}), ("tools", {"tools": [{"type": "custom"}]}), ("tools", {"tools": ["f"]}),
+                             ("tools", {"tools": [{"type": "function", "function": {}}]})):
+            error = server.refused(400, "/v1/chat/completions", {**chat, "tools": [tool], **wrong})
+            assert error["param"] == param, (wrong, error)
+    with serve("-l", 256, "--chat-template", os.path.join(work, "errors.jinja")) as server:
+        error = server.refused(400, "/v1/chat/completions", {**chat, "tools": [tool]})
+        assert error["param"] == "tools" and "has no place" in error["message"], error
+
+
+def test_sharing():
+    """A cache is shared by requests with the same key and the same cache_salt only; messages name no folders."""
+    path = os.path.join(work, "keys")
+    with open(path, "w", encoding="utf-8") as file:
+        file.write("\nsk-one\r\n\n sk-two \n")
+    template = os.path.join(work, "refuses.jinja")
+    with open(template, "w", encoding="utf-8") as file:
+        file.write("{{ raise_exception('it refuses, see https://a/b') if messages|length > 1 }}{{ messages[0].content }}")
+    with serve("-l", 512, "--slots", 1, "--api-key-file", path, "--chat-template", template) as server:
+        body = {"prompt": "Once upon a time there was a king, and " * 5, "max_tokens": 1}
+
+        def cached(key, **more):
+            answer = server.ask("/v1/completions", {**body, **more}, headers={"Authorization": f"Bearer {key}"})
+            return answer["usage"]["prompt_tokens_details"]["cached_tokens"]
+
+        for key, more, shares in (("sk-one", {}, False), ("sk-one", {}, True), ("sk-two", {}, False), ("sk-two", {}, True),
+                                  ("sk-two", {"cache_salt": "a"}, False), ("sk-two", {"cache_salt": "a"}, True),
+                                  ("sk-two", {"cache_salt": "b"}, False), ("sk-one", {"cache_salt": "b"}, False),
+                                  ("sk-one", {"cache_salt": None}, False)):
+            assert (cached(key, **more) > 20) == shares, (key, more)
+        key = {"Authorization": "Bearer sk-one"}
+        for wrong in ("", 5, ["a"], "x" * 1025):
+            assert server.refused(400, "/v1/completions", {**body, "cache_salt": wrong}, headers=key)["param"] == "cache_salt"
+        messages = [{"role": "user", "content": "a"}] * 2
+        error = server.refused(400, "/v1/chat/completions", {"messages": messages}, headers=key)
+        assert "refuses.jinja" in error["message"] and work not in error["message"] and "https://a/b" in error["message"], error
 
 
 def test_scores():

@@ -4,6 +4,7 @@ form of OpenAI's API or its connection is closed; the server goes on and, under 
 import json
 import os
 import random
+import resource
 import socket
 import sys
 import threading
@@ -82,7 +83,7 @@ def exchange(server, data, wait=True):
 
 def test_sizes(server):
     """Bodies that are announced as too long, and one without end."""
-    head = b"POST /v1/completions HTTP/1.1\r\nHost: x\r\n"
+    head = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n"
     for length in (b"99999999999", b"9" * 30, b"-1", b"x"):
         got = exchange(server, head + b"Content-Length: " + length + b"\r\n\r\n{")
         assert b" 413 " in got or b" 400 " in got or got == b"", (length, got)
@@ -97,9 +98,165 @@ def test_sizes(server):
     exchange(server, b"\r\n" * 1000, wait=False)
 
 
+def test_forms(server):
+    """Requests that a proxy may read otherwise are refused and their connection is closed: what follows is not run."""
+    body = b'{"prompt":"Once","max_tokens":1}'
+    length = str(len(body)).encode()
+    head = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n"
+    chunks = b"20\r\n" + body + b"\r\n0\r\n\r\n"
+    hidden = b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    for wrong in (b"Content-Length : " + length + b"\r\n\r\n" + body, b"Content-Length: 5\r\nContent-Length: 32\r\n\r\n" + body,
+                  b"Content-Length: 32\r\nTransfer-Encoding: chunked\r\n\r\n" + chunks, b"X: y\nContent-Length: 32\r\n\r\n" + body,
+                  b"X: a\0b\r\nContent-Length: 32\r\n\r\n" + body, b"Host: other\r\nContent-Length: 32\r\n\r\n" + body,
+                  b"X: a\r\n b\r\nContent-Length: 32\r\n\r\n" + body, b"Transfer-Encoding: gzip, chunked\r\n\r\n" + chunks,
+                  b"Content-Length: 32, 32\r\n\r\n" + body, b"\r\n" + body):
+        got = until_closed(server, head + wrong + hidden)
+        status = b" 411 " if wrong.startswith(b"\r\n") else b" 400 "
+        assert got.startswith(b"HTTP/1.1" + status) and got.count(b"HTTP/1.1 ") <= 2 and b" 200 " not in got, (wrong, got)
+    got = until_closed(server, head + b"Transfer-Encoding: chunked\r\n\r\n" + chunks + hidden)
+    assert got.startswith(b"HTTP/1.1 200 ") and got.count(b"HTTP/1.1 ") == 1, got
+
+
+def until_closed(server, data):
+    """What the server sends before it closes the connection."""
+    got = b""
+    with socket.create_connection(("127.0.0.1", server.port)) as client:
+        client.settimeout(60)
+        try:
+            client.sendall(data)
+            while piece := client.recv(65536):
+                got += piece
+        except ConnectionError:
+            pass
+    return got
+
+
+JSON = {"Content-Type": "application/json"}
+
+
+def test_pages(server):
+    """Pages of other sites, and pages whose name was made to mean this address, may not ask."""
+    own = {"Origin": f"http://127.0.0.1:{server.port}", **JSON}
+    assert server.ask("/v1/completions", BODY, headers=own)["usage"]
+    assert server.raw("GET", "/", headers={"Sec-Fetch-Site": "cross-site"})[0] == 200
+    for status, headers in ((403, {"Host": "evil.example"}), (403, {"Origin": "http://evil.example", **JSON}),
+                            (403, {"Origin": "null", **JSON}), (403, {"Sec-Fetch-Site": "cross-site", **JSON}),
+                            (403, {"Host": "evil.example:80", "Origin": "http://evil.example:80", **JSON}),
+                            (415, {**own, "Content-Type": "text/plain"})):
+        error = server.refused(status, "/v1/completions", BODY, headers=headers)
+        assert error["type"] == "invalid_request_error", error
+    status, headers, _ = server.raw("OPTIONS", "/v1/completions", headers={"Origin": "http://evil.example"})
+    assert status == 403 and headers["Access-Control-Allow-Origin"] is None
+    with Server(f"{bin_folder}/dpe-serve", "-m", model, "--slots", 1, "--allow-origin", "https://app.example", "--allow-host",
+                "box") as other:
+        foreign = {"Origin": "https://app.example", "Host": "box:7"}
+        status, headers, _ = other.raw("OPTIONS", "/v1/completions", headers=foreign)
+        assert status == 204 and headers["Access-Control-Allow-Origin"] == "https://app.example", headers
+        assert "Content-Type" in headers["Access-Control-Allow-Headers"]
+        for body, wanted in ((BODY, 200), ({**BODY, "stream": True}, 200), ({**BODY, "n": 0}, 400)):
+            status, headers, _ = other.raw("POST", "/v1/completions", json.dumps(body), {**foreign, **JSON})
+            assert status == wanted and headers["Access-Control-Allow-Origin"] == "https://app.example", (status, headers)
+        other.refused(403, "/v1/completions", BODY, headers={"Origin": "https://other.example", **JSON})
+        other.refused(415, "/v1/completions", BODY, headers={**foreign, "Content-Type": "text/plain"})
+        assert other.raw("GET", "/v1/models")[1]["Access-Control-Allow-Origin"] is None
+
+
+def memory_of(server):
+    with open(f"/proc/{server.process.pid}/status", encoding="utf-8") as status:
+        return 1024 * int(next(line.split()[1] for line in status if line.startswith("RssAnon")))
+
+
+def test_memory(_):
+    """Bodies, what is parsed from them and what is asked for in them stay within --max-memory, alone and together."""
+    limit = 64 << 20
+    with open(f"{bin_folder}/dpe-serve", "rb") as program:
+        sanitized = b"__asan_init" in program.read()
+    with Server(f"{bin_folder}/dpe-serve", "-m", model, "-l", 256, "--slots", 2, "--max-memory", "64M", "--threads", 1) as server:
+        assert server.ask("/v1/completions", {"prompt": [5] * 250, "max_tokens": 2})["usage"]
+        for piece in ("{},", "[],", '"",', "[[[{}]]],", "1,", '{"a":1},'):
+            body = '{"prompt":[' + piece * (10000000 // len(piece)) + "1]}"
+            error = server.refused(413, "/v1/completions", body)
+            assert "--max-memory" in error["message"], error
+            server.refused(413, "/tokenize", body)
+        server.refused(400, "/v1/completions", '{"prompt":' + "[" * 200 + "]" * 200 + "}")
+        # Bodies that never end: each is small enough, together they are not.
+        chunk = b"40000\r\n" + b" " * 0x40000 + b"\r\n"
+        head = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
+        clients = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(16)]
+        refused = 0
+        for client in clients:
+            client.settimeout(20)
+            try:
+                client.sendall(head + chunk * 36)
+            except OSError:
+                pass
+        deadline = time.monotonic() + 60
+        while refused == 0 and time.monotonic() < deadline:
+            for client in clients:
+                client.settimeout(0.1)
+                try:
+                    refused += b" 503 " in client.recv(4096)
+                except OSError:
+                    pass
+        assert refused > 0 and (sanitized or memory_of(server) < 2 * limit), (refused, memory_of(server))
+        for client in clients:
+            client.close()
+        announced = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(8)]
+        large = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 15000000\r\n\r\n"
+        for client in announced:
+            client.sendall(large + b"{")
+        while b" 503 " not in exchange(server, large):
+            time.sleep(0.05)
+        for client in announced:
+            client.close()
+        while server.raw("POST", "/v1/completions", json.dumps(BODY))[0] != 200:
+            time.sleep(0.05)
+        assert sanitized or memory_of(server) < 2 * limit, memory_of(server)
+
+
+def test_files(_):
+    """At the limit of open files the server waits instead of trying without end to accept one more."""
+    def few():
+        resource.setrlimit(resource.RLIMIT_NOFILE, (48, 48))
+    with Server(f"{bin_folder}/dpe-serve", "-m", model, "--slots", 1, "--threads", 1, preexec_fn=few) as server:
+        held = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(60)]
+        time.sleep(0.5)
+        with open(f"/proc/{server.process.pid}/stat", encoding="utf-8") as stat:
+            before = sum(map(int, stat.read().rsplit(")")[1].split()[11:13]))
+        time.sleep(1)
+        with open(f"/proc/{server.process.pid}/stat", encoding="utf-8") as stat:
+            used = sum(map(int, stat.read().rsplit(")")[1].split()[11:13])) - before
+        assert used < 0.05 * os.sysconf("SC_CLK_TCK"), used
+        for client in held:
+            client.close()
+        assert server.ask("/v1/completions", BODY)["usage"]
+
+
+def test_stop(_):
+    """SIGTERM ends the server although a client sends or reads slowly, and after --stop-timeout whatever is there."""
+    for options, data in ((("--client-timeout", 1), b"Content-Length: 1000\r\n\r\n"),
+                          (("--stop-timeout", 1), b"Content-Length: 1000\r\n\r\n"),
+                          (("--stop-timeout", 1, "-l", "16k", "--method", "self-extend"), None)):
+        with Server(f"{bin_folder}/dpe-serve", "-m", model, "--slots", 1, "--threads", 1, *options) as server:
+            with socket.create_connection(("127.0.0.1", server.port)) as client:
+                if data is None:
+                    body = json.dumps({"prompt": "Once", "max_tokens": 15000, "stream": True, "ignore_eos": True}).encode()
+                    data = b"Content-Length: %d\r\n\r\n" % len(body) + body
+                client.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n" + data)
+                time.sleep(0.3)
+                server.process.terminate()
+                try:
+                    while server.process.poll() is None:
+                        client.sendall(b"a")
+                        time.sleep(0.1)
+                except OSError:
+                    pass
+                assert server.process.wait(60) == 0
+
+
 def test_cut_off(server):
     """Clients that leave at every point of a request."""
-    whole = (b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 77\r\n\r\n" +
+    whole = (b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 77\r\n\r\n" +
              json.dumps({"prompt": "Once upon a", "max_tokens": 200, "stream": True}).ljust(77).encode())
     for n in range(1, len(whole) + 1, 7):
         exchange(server, whole[:n], wait=False)
@@ -111,7 +268,7 @@ def test_slow(server):
     """Clients that hold connections keep nobody waiting."""
     slow = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(100)]
     for client in slow:
-        client.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\n")
+        client.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n")
     assert server.ask("/v1/completions", BODY)["usage"]["completion_tokens"] <= 2
     for client in slow:
         client.sendall(b"Content-Length: 30\r\n\r\n{")
@@ -123,7 +280,7 @@ def test_slow(server):
 def test_byte_by_byte(_):
     """A request that never ends is ended, also when its client is never silent."""
     with Server(f"{bin_folder}/dpe-serve", "-m", model, "--client-timeout", 1, "--slots", 1) as server:
-        for head in (b"", b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n"):
+        for head in (b"", b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\n"):
             with socket.create_connection(("127.0.0.1", server.port)) as client:
                 client.sendall(head)
                 try:

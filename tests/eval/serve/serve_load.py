@@ -115,7 +115,7 @@ def send(server, pieces, pause):
     return got
 
 
-HEAD = b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer sk-right\r\n"
+HEAD = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer sk-right\r\n"
 
 
 def slow_headers(server, draw):

@@ -80,11 +80,24 @@ def test_stop(page, server):
         time.sleep(0.05)
 
 
+def test_link(page, server):
+    """A link fills in the form; what it asks is sent when Ask is pressed."""
+    before = server.metric("dpe_requests_total")
+    page.browser.call("Page.navigate", page.session, url="about:blank")
+    page.browser.call("Page.navigate", page.session,
+                      url=f"http://127.0.0.1:{server.port}/#document=Once&question=Why&tokens=3&ask")
+    page.wait("document.getElementById('note') && document.getElementById('note').textContent")
+    assert "Press Ask" in page.text("note") and server.metric("dpe_requests_total") == before
+    page.ask()
+    page.finished()
+    assert server.metric("dpe_requests_total") == before + 1
+
+
 def test_refusal(page, _):
     page.fill(document="word " * 3000, question="?", tokens=5)
     page.ask()
     note = page.finished()[1]
-    assert note.startswith("Refused: the prompt has ") and "2048" in note, note
+    assert note.startswith("Refused: This model's maximum context length") and "2048" in note, note
 
 
 folder = tempfile.mkdtemp()

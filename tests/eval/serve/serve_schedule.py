@@ -191,7 +191,7 @@ def test_chat():
         messages = [{"role": "system", "content": "Be brief."},
                     {"role": "user", "content": [{"type": "text", "text": "Who "}, {"type": "text", "text": "is it?"}]}]
         body = {"temperature": 0, "max_tokens": 12}
-        rendered = "system: Be brief.\nuser: Who is it?\nassistant:"
+        rendered = "system: Be brief.\nuser: Who \nis it?\nassistant:"
         wanted = server.ask("/v1/completions", {**body, "prompt": server.ask(
             "/tokenize", {"prompt": rendered, "add_special_tokens": False})["tokens"]})
         answer = server.ask("/v1/chat/completions", {**body, "messages": messages, "logprobs": True, "top_logprobs": 2})

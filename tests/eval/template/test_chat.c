@@ -190,17 +190,24 @@ static void messages_mean(void **state)
     static const struct {
         const char *template, *given, *text;
     } cases[] = {
-        {turns, "[{'role':'user','content':[{'type':'text','text':'one'},{'type':'input_text','text':''},"
-                "{'type':'refusal','refusal':'no'}]}]", "<user>one\n\nno"},
-        {turns, "[{'role':'user','content':[]},{'role':'assistant','content':null}]", "<user><assistant>"},
-        {turns, "[{'role':'assistant','content':null,'refusal':'I cannot'}]", "<assistant>I cannot"},
-        {turns, "[{'role':'developer','content':'x'},{'role':'tool','content':[{'type':'text','text':'4'}]}]",
+        {turns,
+         "[{'role':'user','content':[{'type':'text','text':'one'},{'type':'input_text','text':''},"
+         "{'type':'refusal','refusal':'no'}]}]",
+         "<user>one\n\nno"},
+        {turns, "[{'role':'user','content':[]},{'role':'assistant','content':null}]",
+         "<user><assistant>"},
+        {turns, "[{'role':'assistant','content':null,'refusal':'I cannot'}]",
+         "<assistant>I cannot"},
+        {turns,
+         "[{'role':'developer','content':'x'},{'role':'tool','content':[{'type':'text','text':'4'}]"
+         "}]",
          "<system>x<tool>4"},
         {"{% for m in messages %}{{ 'D' if m.role == 'developer' else 'S' }}{% endfor %}",
          "[{'role':'developer','content':'x'}]", "D"},
         /* What says nothing, and notes that are not for the model, are left out. */
-        {told, "[{'role':'assistant','content':'a','tool_calls':[],'audio':null,'function_call':null,"
-               "'refusal':null,'annotations':[1],'id':'msg_1'}]",
+        {told,
+         "[{'role':'assistant','content':'a','tool_calls':[],'audio':null,'function_call':null,"
+         "'refusal':null,'annotations':[1],'id':'msg_1'}]",
          "[{\"role\": \"assistant\", \"content\": \"a\"}]"},
         {told, "[{'role':'user','content':'a','name':'Ann'}]",
          "[{\"role\": \"user\", \"content\": \"a\", \"name\": \"Ann\"}]"},
@@ -208,19 +215,25 @@ static void messages_mean(void **state)
          "[{'role':'assistant','content':'a','tool_plan':'p'}]", "p"},
         {"{% for m in messages %}{{ m.reasoning_content }}{{ m.reasoning }}{% endfor %}",
          "[{'role':'assistant','content':'a','reasoning':'r'},{'role':'assistant','content':'a',"
-         "'reasoning_content':'s'}]", "rrss"},
-        /* Arguments: the text of an object, an object, none, and what a model wrote that is no object. */
+         "'reasoning_content':'s'}]",
+         "rrss"},
+        /* Arguments: the text of an object, an object, none, and what a model wrote that is no
+           object. */
         {"{% for m in messages %}{% for c in m.tool_calls %}{{ c.function.name }}"
          "{{ c.function.arguments | tojson }};{% endfor %}{% endfor %}",
-         "[{'role':'assistant','tool_calls':[{'function':{'name':'f','arguments':'{\\\"b\\\":[1],\\\"a\\\":{}}'}},"
+         "[{'role':'assistant','tool_calls':[{'function':{'name':'f','arguments':'{\\\"b\\\":[1],"
+         "\\\"a\\\":{}}'}},"
          "{'type':'function','function':{'name':'g','arguments':{'x':2}}},"
          "{'function':{'name':'h','arguments':' '}},{'function':{'name':'i'}},"
-         "{'function':{'name':'j','arguments':'{\\\"x\\\":'}},{'function':{'name':'k','arguments':'[1]'}}]}]",
+         "{'function':{'name':'j','arguments':'{\\\"x\\\":'}},{'function':{'name':'k','arguments':'"
+         "[1]'}}]}]",
          "f{\"b\": [1], \"a\": {}};g{\"x\": 2};h{};i{};j\"{\\\"x\\\":\";k\"[1]\";"},
         /* A template that reads parts alone gets parts; what a tool gave stays a text. */
         {"{% for m in messages %}<{{ m.role }}>{% if m.role == 'tool' %}{{ m.content }}{% else %}"
-         "{% for p in m.content %}{% if p.type == 'text' %}{{ p.text }}{% endif %}{% endfor %}{% endif %}{% endfor %}",
-         "[{'role':'user','content':'a'},{'role':'assistant','content':''},{'role':'tool','content':'t'}]",
+         "{% for p in m.content %}{% if p.type == 'text' %}{{ p.text }}{% endif %}{% endfor %}{% "
+         "endif %}{% endfor %}",
+         "[{'role':'user','content':'a'},{'role':'assistant','content':''},{'role':'tool','content'"
+         ":'t'}]",
          "<user>a<assistant><tool>t"},
     };
     (void)state;
@@ -249,19 +262,29 @@ static void messages_are_refused(void **state)
         {"[]", "messages: expected a list"},
         {"[5]", "messages[0]: expected an object with a role"},
         {"[{'content':'a'}]", "messages[0]: expected an object with a role"},
-        {"[{'role':'user','content':'a'},{'role':'user'}]", "messages[1].content: expected a text, found nothing"},
+        {"[{'role':'user','content':'a'},{'role':'user'}]",
+         "messages[1].content: expected a text, found nothing"},
         {"[{'role':'user','content':4}]", "messages[0].content: expected a text or"},
-        {"[{'role':'user','content':{'type':'text','text':'a'}}]", "messages[0].content: expected a text or"},
+        {"[{'role':'user','content':{'type':'text','text':'a'}}]",
+         "messages[0].content: expected a text or"},
         {"[{'role':'user','content':['a']}]", "messages[0].content: expected a text, or parts"},
-        {"[{'role':'user','content':[{'text':'a'}]}]", "messages[0].content: expected a text, or parts"},
-        {"[{'role':'user','content':[{'type':'text','text':null}]}]", "messages[0].content: expected a text, or parts"},
-        {"[{'role':'user','content':[{'type':'input_audio','text':'a'}]}]", "messages[0].content: expected a text, or parts"},
-        {"[{'role':'user','content':'a','prefix':true}]", "messages[0].prefix: the chat template does not read it"},
-        {"[{'role':'assistant','content':'','function_call':{'name':'f'}}]", "messages[0].function_call: the chat"},
+        {"[{'role':'user','content':[{'text':'a'}]}]",
+         "messages[0].content: expected a text, or parts"},
+        {"[{'role':'user','content':[{'type':'text','text':null}]}]",
+         "messages[0].content: expected a text, or parts"},
+        {"[{'role':'user','content':[{'type':'input_audio','text':'a'}]}]",
+         "messages[0].content: expected a text, or parts"},
+        {"[{'role':'user','content':'a','prefix':true}]",
+         "messages[0].prefix: the chat template does not read it"},
+        {"[{'role':'assistant','content':'','function_call':{'name':'f'}}]",
+         "messages[0].function_call: the chat"},
         {"[{'role':'assistant','tool_calls':{'a':1}}]", "messages[0].tool_calls: expected a list"},
-        {"[{'role':'assistant','tool_calls':[{'type':'custom','function':{'name':'f'}}]}]", "messages[0].tool_calls: expected calls"},
-        {"[{'role':'assistant','tool_calls':[{'function':{}}]}]", "messages[0].tool_calls: expected calls"},
-        {"[{'role':'assistant','tool_calls':[{'function':{'name':'f','arguments':5}}]}]", "messages[0].tool_calls: expected arguments"},
+        {"[{'role':'assistant','tool_calls':[{'type':'custom','function':{'name':'f'}}]}]",
+         "messages[0].tool_calls: expected calls"},
+        {"[{'role':'assistant','tool_calls':[{'function':{}}]}]",
+         "messages[0].tool_calls: expected calls"},
+        {"[{'role':'assistant','tool_calls':[{'function':{'name':'f','arguments':5}}]}]",
+         "messages[0].tool_calls: expected arguments"},
     };
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
@@ -282,10 +305,8 @@ static void messages_are_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_folder_has_a_template),
-        cmocka_unit_test(a_file_has_a_template),
-        cmocka_unit_test(conversations_are_rendered),
-        cmocka_unit_test(messages_mean),
+        cmocka_unit_test(the_folder_has_a_template),  cmocka_unit_test(a_file_has_a_template),
+        cmocka_unit_test(conversations_are_rendered), cmocka_unit_test(messages_mean),
         cmocka_unit_test(messages_are_refused),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);

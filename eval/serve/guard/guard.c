@@ -1,0 +1,215 @@
+/* Heads that have one meaning, and pages of other sites. */
+#include "eval/serve/guard/guard.h"
+
+#include <string.h>
+#include <strings.h>
+
+/* ---------------------------------------------------------------------------------------- form */
+
+/* Whether the name is one of a header: letters, digits and these marks, no space. */
+static bool is_token(const char *text)
+{
+    static const char allowed[] = "!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyz"
+                                  "ABCDEFGHIJKLMNOPQRSTUVWXYZ";
+    return text[0] != '\0' && text[strspn(text, allowed)] == '\0';
+}
+
+static bool has_control(const char *text)
+{
+    for (; *text != '\0'; text++) {
+        if (((unsigned char)*text < ' ' && *text != '\t') || *text == 0x7f) {
+            return true;
+        }
+    }
+    return false;
+}
+
+void dpe_guard_add(struct dpe_guard_head *head, const char *name, const char *value, bool ends)
+{
+    const struct {
+        const char *name;
+        const char **value;
+        int *count;
+    } known[] = {
+        {"Host", &head->host, &head->hosts},
+        {"Content-Length", &head->length, &head->lengths},
+        {"Transfer-Encoding", &head->encoding, &head->encodings},
+        {"Origin", &head->origin, NULL},
+        {"Content-Type", &head->type, NULL},
+        {"Sec-Fetch-Site", &head->site, NULL},
+    };
+    value = value != NULL ? value : "";
+    if (!ends) {
+        head->wrong = "expected every line to end with CR LF and no NUL";
+    } else if (!is_token(name)) {
+        head->wrong = "expected the name of a header, a colon right behind it, and no folded lines";
+    } else if (has_control(value)) {
+        head->wrong = "expected headers without control characters";
+    }
+    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
+        if (strcasecmp(name, known[i].name) == 0) {
+            *known[i].value = value;
+            if (known[i].count != NULL) {
+                (*known[i].count)++;
+            }
+        }
+    }
+}
+
+bool dpe_guard_chunked(const struct dpe_guard_head *head)
+{
+    return head->encodings > 0;
+}
+
+unsigned dpe_guard_form(const struct dpe_guard_head *head, const char **why)
+{
+    bool body = strcmp(head->method, "POST") == 0 || strcmp(head->method, "PUT") == 0;
+    bool old = strcmp(head->version, "HTTP/1.0") == 0;
+    *why = head->wrong;
+    if (*why == NULL && head->hosts > 1) {
+        *why = "expected one Host";
+    } else if (*why == NULL && head->hosts == 0 && !old) {
+        *why = "expected a Host";
+    } else if (*why == NULL && head->lengths > 1) {
+        *why = "expected one Content-Length";
+    } else if (*why == NULL && head->lengths > 0 && head->encodings > 0) {
+        *why = "expected Content-Length or Transfer-Encoding, found both";
+    } else if (*why == NULL && head->encodings > 0 &&
+               (old || head->encodings > 1 || strcasecmp(head->encoding, "chunked") != 0)) {
+        *why = "expected Transfer-Encoding: chunked, in HTTP/1.1, or none";
+    } else if (*why == NULL && head->lengths > 0 &&
+               (head->length[0] == '\0' || head->length[strspn(head->length, "0123456789")] != '\0')) {
+        *why = "expected Content-Length in digits";
+    }
+    if (*why != NULL) {
+        return 400;
+    }
+    if (body && head->lengths == 0 && head->encodings == 0) {
+        *why = "expected a Content-Length, or a body in chunks";
+        return 411;
+    }
+    return 0;
+}
+
+/* ----------------------------------------------------------------------------------------- who */
+
+/* Whether a text is four numbers up to 255 of which the first is 127. */
+static bool is_127(const char *text, size_t n)
+{
+    int parts = 0;
+    size_t at = 0;
+    while (parts < 4) {
+        int value = 0;
+        size_t digits = 0;
+        for (; at < n && digits < 3 && text[at] >= '0' && text[at] <= '9'; at++, digits++) {
+            value = 10 * value + (text[at] - '0');
+        }
+        if (digits == 0 || value > 255 || (parts == 0 && value != 127)) {
+            return false;
+        }
+        parts++;
+        if (parts < 4 && (at >= n || text[at++] != '.')) {
+            return false;
+        }
+    }
+    return at == n;
+}
+
+static bool equals(const char *text, size_t n, const char *other)
+{
+    return other != NULL && strlen(other) == n && strncasecmp(text, other, n) == 0;
+}
+
+static bool is_local(const char *name, size_t n)
+{
+    return equals(name, n, "localhost") || equals(name, n, "::1") || is_127(name, n);
+}
+
+bool dpe_guard_is_loopback(const char *address)
+{
+    return is_local(address, strlen(address)) && strcasecmp(address, "localhost") != 0;
+}
+
+/* The name in a Host, without brackets and port; false: it has none. */
+static bool name_of(const char *host, const char **name, size_t *n)
+{
+    const char *end = host;
+    if (host[0] == '[') {
+        *name = host + 1;
+        end = strchr(host, ']');
+        if (end == NULL) {
+            return false;
+        }
+        *n = (size_t)(end++ - *name);
+    } else {
+        *name = host;
+        *n = strcspn(host, ":");
+        end = host + *n;
+    }
+    return *n > 0 && (*end == '\0' || (*end == ':' && end[1 + strspn(end + 1, "0123456789")] == '\0'));
+}
+
+static bool host_may(const struct dpe_guard_rules *rules, const char *host)
+{
+    const char *name = NULL;
+    size_t n = 0;
+    if ((!rules->local && rules->n_hosts == 0) || host == NULL) {
+        return true;
+    }
+    if (!name_of(host, &name, &n)) {
+        return false;
+    }
+    bool may = (rules->local && is_local(name, n)) || equals(name, n, rules->address);
+    for (int64_t i = 0; i < rules->n_hosts; i++) {
+        may = may || equals(name, n, rules->hosts[i]);
+    }
+    return may;
+}
+
+/* Whether the page has the address that the request goes to. */
+static bool is_own(const char *origin, const char *host)
+{
+    const char *name = strstr(origin, "://");
+    return name != NULL && host != NULL && strcasecmp(name + 3, host) == 0;
+}
+
+const char *dpe_guard_foreign(const struct dpe_guard_rules *rules, const struct dpe_guard_head *head)
+{
+    for (int64_t i = 0; i < rules->n_origins && head->origin != NULL; i++) {
+        if (strcmp(rules->origins[i], "*") == 0 || strcasecmp(rules->origins[i], head->origin) == 0) {
+            return is_own(head->origin, head->host) ? NULL : head->origin;
+        }
+    }
+    return NULL;
+}
+
+static bool is_json(const char *type)
+{
+    static const char json[] = "application/json";
+    size_t n = sizeof json - 1;
+    return type != NULL && strncasecmp(type, json, n) == 0 && strchr("; \t", type[n]) != NULL;
+}
+
+unsigned dpe_guard_who(const struct dpe_guard_rules *rules, const struct dpe_guard_head *head,
+                       const char **why)
+{
+    bool body = strcmp(head->method, "POST") == 0 || strcmp(head->method, "PUT") == 0;
+    bool allowed = dpe_guard_foreign(rules, head) != NULL;
+    bool foreign = head->origin != NULL ? !is_own(head->origin, head->host)
+                                        : body && head->site != NULL &&
+                                              (strcasecmp(head->site, "cross-site") == 0 ||
+                                               strcasecmp(head->site, "same-site") == 0);
+    if (!host_may(rules, head->host)) {
+        *why = "the Host is no name of this machine; the server's --allow-host names more";
+        return 403;
+    }
+    if (foreign && !allowed) {
+        *why = "pages of other sites may not ask; the server's --allow-origin names some that may";
+        return 403;
+    }
+    if (body && (head->origin != NULL || head->site != NULL) && !is_json(head->type)) {
+        *why = "expected Content-Type: application/json from a browser";
+        return 415;
+    }
+    return 0;
+}
