@@ -498,7 +498,7 @@ def main():
     file = os.path.join(args.work, "checkpoint.pt")
     step, tokens, spent = 0, 0, 0.0
     if args.resume and os.path.exists(file):
-        ck = torch.load(file, map_location=args.device, **({} if torch.__version__ < "2" else {"weights_only": False}))
+        ck = torch.load(file, map_location=args.device, weights_only=True)
         model.load_state_dict(ck["model"])
         adam.load_state_dict(ck["adam"])
         step, tokens, spent = ck["step"], ck["tokens"], ck["spent"]

@@ -28,7 +28,8 @@ static struct {
     double last_time; /* of the last progress print */
     double last_share;
     bool printed;
-    bool ended; /* dpe_tool_end has reported how */
+    bool running; /* the command line is read */
+    bool ended;   /* dpe_tool_end has reported how */
 } messages;
 
 /* OpenMP threads that spin long at a barrier while another process has their core make a run on a
@@ -169,10 +170,14 @@ static bool asks_json(char *const *argv)
     return json;
 }
 
-/* argp ends the process itself after --help, --usage and --version. */
+/* argp ends the process itself after --help, --usage and --version. Later libgomp does, with code
+ * 1, when the system has no more threads for it. */
 static void end_of_argp(void)
 {
     release_usage();
+    if (messages.running && !messages.ended) {
+        _exit(DPE_NO_MEMORY);
+    }
     if (!messages.ended && !finish_output()) {
         _exit(DPE_IO);
     }
@@ -213,6 +218,7 @@ const char *dpe_tool_path(const struct argp_state *state, const char *option, co
 void dpe_tool_refuse_as(const struct argp *argp, const char *name, const char *why)
 {
     char own[64];
+    messages.running = false;
     release_usage();
     if (messages.json) {
         dpe_log_error("%s", why);
@@ -239,6 +245,7 @@ void dpe_tool_configure(const struct dpe_tool_options *options)
     if (options->check_options) {
         exit(0);
     }
+    messages.running = true;
 }
 
 void dpe_tool_set_rank(int rank)

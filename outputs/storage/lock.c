@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -90,12 +91,17 @@ static bool read_holder(int fd, struct holder *holder)
     return got == 5;
 }
 
+static int holder_text(const struct holder *holder, char *text, size_t size)
+{
+    return snprintf(text, size, "host %s pid %ld start %llu boot %s since %s\n", holder->host,
+                    holder->pid, holder->start, holder->boot, holder->since);
+}
+
 static dpe_status write_holder(int fd, const char *path, const struct holder *self,
                                struct dpe_error *err)
 {
     char text[512];
-    int n = snprintf(text, sizeof text, "host %s pid %ld start %llu boot %s since %s\n", self->host,
-                     self->pid, self->start, self->boot, self->since);
+    int n = holder_text(self, text, sizeof text);
     if (ftruncate(fd, 0) != 0) {
         return dpe_fail_errno(err, errno, path, "cannot be written");
     }
@@ -147,17 +153,157 @@ static dpe_status judge_holder(const char *path, const struct holder *holder,
 /* Tries of a lock whose holder is coming or going, and the pause between two of them. */
 enum { TRIES = 100, PAUSE_NS = 10 * 1000 * 1000 };
 
-/* Open and flock. *again after a failure whose holder was seen coming or going: it has not yet
- * written who it is (the file is empty or still names one that died), has taken that back already,
- * or has unlinked the file in between. */
-static dpe_status open_locked(const char *path, int *fd, bool *again, struct dpe_error *err)
+/* --------------------------------------------------------------------------------- without flock
+ */
+
+/* Where flock fails, a lock is a name: whoever gives it first to a file with its text has it (link
+ * fails when the name is there). One that is free or whose holder died goes to the process that
+ * first takes the claim on it, a lock beside it whose name tells of that holder; it looks once
+ * more, since another may have come before, and puts its own file in the place. */
+
+enum { CLAIMS = 3 /* on claims whose holder died as well */ };
+
+static dpe_status take_name(const char *path, bool force_unlock, int claims, bool *again,
+                            char *note, struct dpe_error *err);
+
+/* A file with our text beside the lock. The name is the caller's. */
+static dpe_status write_own(const char *path, char **own, struct dpe_error *err)
 {
+    struct holder self;
+    describe_self(&self);
+    *own = dpe_join(path, ".", "XXXXXX");
+    int fd = *own != NULL ? mkstemp(*own) : -1;
+    dpe_status status = *own == NULL ? dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory", path)
+                        : fd < 0     ? dpe_fail_errno(err, errno, path, "cannot be created")
+                                     : write_holder(fd, path, &self, err);
+    if (fd >= 0) {
+        close(fd);
+    }
+    return status;
+}
+
+/* Who the file names; false: nobody. *there: whether there is such a file. */
+static bool named_by(const char *path, struct holder *holder, bool *there)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    *holder = (struct holder){0};
+    *there = fd >= 0;
+    bool named = fd >= 0 && read_holder(fd, holder);
+    if (fd >= 0) {
+        close(fd);
+    }
+    return named;
+}
+
+/* "PATH.from-HOLDER", owned by the caller. */
+static char *claim_on(const char *path, const struct holder *holder)
+{
+    char text[512];
+    char name[32];
+    uint64_t hash = UINT64_C(14695981039346656037); /* FNV-1a */
+    holder_text(holder, text, sizeof text);
+    for (const char *c = text; *c != '\0'; c++) {
+        hash = (hash ^ (unsigned char)*c) * UINT64_C(1099511628211);
+    }
+    snprintf(name, sizeof name, "%016llx", (unsigned long long)hash);
+    return dpe_join(path, ".from-", name);
+}
+
+/* Put our file in the place of one that still names `holder`, with the claim on it. */
+static dpe_status replace_name(const char *path, const char *own, const struct holder *holder,
+                               int claims, bool *again, struct dpe_error *err)
+{
+    char claim_note[256] = "";
+    char *claim = claim_on(path, holder);
+    if (claim == NULL || claims == 0) {
+        dpe_status status =
+            claim == NULL ? dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory", path)
+                          : dpe_fail(err, DPE_CANNOT_CREATE,
+                                     "%s: several processes ended while they took this lock over; "
+                                     "remove it and the files beside it",
+                                     path);
+        free(claim);
+        return status;
+    }
+    dpe_status status = take_name(claim, false, claims - 1, again, claim_note, err);
+    if (status == DPE_OK) {
+        struct holder now;
+        bool there = false;
+        named_by(path, &now, &there);
+        *again = !there || memcmp(&now, holder, sizeof now) != 0;
+        if (*again) {
+            status =
+                dpe_fail(err, DPE_CANNOT_CREATE, "%s: another process took this lock over", path);
+        } else if (rename(own, path) != 0) {
+            status = dpe_fail_errno(err, errno, path, "cannot be replaced");
+        }
+        unlink(claim);
+    } else {
+        *again = true; /* another process takes it over */
+    }
+    free(claim);
+    return status;
+}
+
+static dpe_status take_name(const char *path, bool force_unlock, int claims, bool *again,
+                            char *note, struct dpe_error *err)
+{
+    struct holder self, holder;
+    char *own = NULL;
+    bool there = false;
     *again = false;
+    describe_self(&self);
+    dpe_status status = write_own(path, &own, err);
+    if (status == DPE_OK && link(own, path) != 0) {
+        status = errno != EEXIST ? dpe_fail_errno(err, errno, path, "cannot be created") : DPE_OK;
+        if (status == DPE_OK && named_by(path, &holder, &there)) {
+            status = judge_holder(path, &holder, &self, force_unlock, note, err);
+        }
+        if (status == DPE_OK) {
+            status = replace_name(path, own, &holder, claims, again, err);
+        }
+    }
+    if (own != NULL) {
+        unlink(own);
+    }
+    free(own);
+    return status;
+}
+
+/* The lock by its name, and its file. */
+static dpe_status take_without_flock(const char *path, bool force_unlock, int *fd, bool *again,
+                                     char *note, struct dpe_error *err)
+{
+    note[0] = '\0';
+    dpe_status status = take_name(path, force_unlock, CLAIMS, again, note, err);
+    *fd = status == DPE_OK ? open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW) : -1;
+    return status == DPE_OK && *fd < 0 ? dpe_fail_errno(err, errno, path, "cannot be opened")
+                                       : status;
+}
+
+/* ------------------------------------------------------------------------------------- with flock
+ */
+
+/* Open and flock. *without: this file system has no flock, and nothing is open. *again after a
+ * failure whose holder was seen coming or going: it has not yet written who it is (the file is
+ * empty or still names one that died), has taken that back already, or has unlinked the file in
+ * between. */
+static dpe_status open_locked(const char *path, int *fd, bool *again, bool *without,
+                              struct dpe_error *err)
+{
+    *again = *without = false;
     *fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
     if (*fd < 0) {
         return dpe_fail_errno(err, errno, path, "cannot be created");
     }
-    if (flock(*fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+    int locked = flock(*fd, LOCK_EX | LOCK_NB);
+    if (locked != 0 && errno != EWOULDBLOCK && errno != EINTR) {
+        close(*fd);
+        *fd = -1;
+        *without = true;
+        return DPE_OK;
+    }
+    if (locked != 0) {
         struct holder self, holder;
         describe_self(&self);
         bool named = read_holder(*fd, &holder);
@@ -202,6 +348,18 @@ static dpe_status take_over(int fd, const char *path, bool force_unlock, char *n
     return status;
 }
 
+/* Once in a process; what was taken over is said before. */
+static void warn_once(const char *path, char *note)
+{
+    static atomic_flag warned = ATOMIC_FLAG_INIT;
+    if (!atomic_flag_test_and_set(&warned)) {
+        size_t n = strlen(note);
+        snprintf(note + n, 256 - n,
+                 "%s%s: this file system has no flock; the lock holds by its text alone",
+                 n > 0 ? "; " : "", path);
+    }
+}
+
 dpe_status dpe_lock_take(struct dpe_lock *lock, const char *path, bool force_unlock, char *note,
                          struct dpe_error *err)
 {
@@ -213,13 +371,22 @@ dpe_status dpe_lock_take(struct dpe_lock *lock, const char *path, bool force_unl
     }
     int fd = -1;
     bool again = false;
-    dpe_status status = open_locked(path, &fd, &again, err);
-    for (int tries = 1; status != DPE_OK && again && tries < TRIES; tries++) {
-        nanosleep(&(struct timespec){.tv_nsec = PAUSE_NS}, NULL);
-        status = open_locked(path, &fd, &again, err);
+    bool without = false;
+    dpe_status status = DPE_OK;
+    for (int tries = 0; tries == 0 || (status != DPE_OK && again && tries < TRIES); tries++) {
+        if (tries > 0) {
+            nanosleep(&(struct timespec){.tv_nsec = PAUSE_NS}, NULL);
+        }
+        status = open_locked(path, &fd, &again, &without, err);
+        if (status == DPE_OK && without) {
+            status = take_without_flock(path, force_unlock, &fd, &again, note, err);
+        }
     }
-    if (status == DPE_OK) {
+    if (status == DPE_OK && !without) {
         status = take_over(fd, path, force_unlock, note, err);
+    }
+    if (status == DPE_OK && without) {
+        warn_once(path, note);
     }
     if (status != DPE_OK) {
         if (fd >= 0) {

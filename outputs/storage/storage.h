@@ -15,8 +15,9 @@ struct dpe_lock {
     int fd; /**< −1: not held */
     char *path;
 };
-/** Take the lock file; `note` [256] describes the lock that was taken over, "" when none was.
- * DPE_CANNOT_CREATE when another process has it, which is named. */
+/** Take the lock file; `note` [256] describes the lock that was taken over, and says once where the
+ * file system has no flock; "": nothing to say. DPE_CANNOT_CREATE when another process has it,
+ * which is named. */
 dpe_status dpe_lock_take(struct dpe_lock *lock, const char *path, bool force_unlock, char *note,
                          struct dpe_error *err);
 /** Release it: emptied, and unlinked when `remove`; one that is no longer held is not changed. */

@@ -163,6 +163,13 @@ def test_closed_streams(work):
         assert ran.returncode == 74 and b"standard output" in ran.stderr, ran
 
 
+def test_no_threads(work):
+    """libgomp ends a process for which it gets no threads: with the code of too little memory."""
+    ran = subprocess.run([os.path.join(sys.argv[1], "dpe-run"), "-m", work + "/model", "-p", "hello", "-n", "4", "--threads", "2"],
+                         env={**os.environ, "OMP_STACKSIZE": "200000G"}, capture_output=True, check=False)
+    assert ran.returncode == 71 and b"Thread creation failed" in ran.stderr, ran
+
+
 def test_terminal_goes(work):
     shown, code = on_terminal(command(work, "hup", "--samples", "4000"),
                               after=lambda pid: os.kill(pid, signal.SIGHUP))
