@@ -21,7 +21,7 @@ for tool in run detect norms export calibrate eval report; do
     "$work/dpe/bin/dpe-$tool" --version >/dev/null || fail "dpe-$tool does not run"
 done
 for file in dpe/templates/ruler.json dpe/SCHEMA.md dpe/gguf_to_hf.py dpe/transformers/dpe_attention.py \
-    dpe/transformers/pyproject.toml dpe/example/CMakeLists.txt doc/dpe/README.md doc/dpe/LICENSE; do
+    dpe/transformers/dpe_plan.py dpe/transformers/pyproject.toml dpe/vllm/dpe_vllm/backend.py dpe/vllm/pyproject.toml dpe/example/CMakeLists.txt doc/dpe/README.md doc/dpe/LICENSE; do
     [ -s "$work/dpe/share/$file" ] || fail "share/$file is missing"
 done
 

@@ -196,7 +196,9 @@ static dpe_status run_open(struct run *run, const struct arguments *args, struct
     run->args = args;
     run->deadline = args->tool.time_budget > 0.0 ? dpe_clock() + args->tool.time_budget : HUGE_VAL;
     bool weights = args->mode == MODE_GENERATE || args->mode == MODE_NLL || args->mode == MODE_SHOW;
-    struct dpe_model_options options = {.config_only = !weights && args->mode != MODE_INFO};
+    bool named =
+        args->mode == MODE_INFO || args->result == DPE_RESULT_JSON; /* by its fingerprint */
+    struct dpe_model_options options = {.config_only = !weights && !named};
     if (args->mode != MODE_TOKENIZE) {
         dpe_status status = dpe_model_open(args->model, &options, &run->model, err);
         if (status != DPE_OK) {
@@ -462,10 +464,15 @@ static dpe_status show_plan(const struct run *run, struct dpe_error *err)
     int64_t length = run->args->length > 0 ? run->args->length : 4 * run->trained_length;
     char note[DPE_TABLE_NOTE];
     dpe_status status = make_plan(run, length, &plan, note, err);
-    if (status == DPE_OK) {
-        dpe_run_tool_show_plan(run, &plan, length, note);
-        dpe_plan_free(&plan);
+    if (status != DPE_OK) {
+        return status;
     }
+    if (run->args->result == DPE_RESULT_JSON) {
+        status = dpe_run_tool_plan_json(run, &plan, length, err);
+    } else {
+        dpe_run_tool_show_plan(run, &plan, length, note);
+    }
+    dpe_plan_free(&plan);
     return status;
 }
 

@@ -26,6 +26,8 @@ import struct
 import numpy as np
 import torch
 
+from dpe_plan import CHUNK, DISTANCE, KEY, NO_END, Band, Map, Plan, plan_of_table
+
 
 class TableError(ValueError):
     """A file that is no DPE table, or one that must not be applied; the text says why."""
@@ -60,14 +62,20 @@ class Table:
         self._check_mask()
 
     def _check_sizes(self):
-        sizes = (("n_layers", 1, 1 << 16), ("n_heads", 1, 1 << 16), ("n_kv_heads", 1, self.n_heads),
-                 ("n_pairs", 1, 1 << 15), ("n_groups", 1, self.n_pairs),
-                 ("trained_length", 1, 1 << 40), ("evaluated_length", 1, 1 << 40),
-                 ("local_window", 1, self.evaluated_length), ("top_k", 0, self.n_pairs))
-        for name, low, high in sizes:
+        self._check_model()
+        self._check_ranges((("n_groups", 1, self.n_pairs), ("local_window", 1, self.evaluated_length),
+                            ("top_k", 0, self.n_pairs)))
+
+    def _check_ranges(self, ranges):
+        for name, low, high in ranges:
             value = getattr(self, name)
             if not low <= value <= high:
                 raise TableError(f"{name} is {value}, expected {low} to {high}")
+
+    def _check_model(self):
+        self._check_ranges((("n_layers", 1, 1 << 16), ("n_heads", 1, 1 << 16), ("n_kv_heads", 1, self.n_heads),
+                            ("n_pairs", 1, 1 << 15), ("trained_length", 1, 1 << 40),
+                            ("evaluated_length", 1, 1 << 40)))
         if self.head_dim % 2:
             raise TableError(f"head_dim is {self.head_dim}, expected an even number")
         if self.n_heads % self.n_kv_heads:
@@ -179,28 +187,31 @@ class Table:
             raise TableError("the table was made for a model with other rotation frequencies (rope "
                              "base or rope scaling)")
 
-    def query_scales(self, first, last):
-        """The factors on the logits of queries at first ... last - 1 [last - first], float64, besides
-        that of the model (1 / sqrt(head_dim) of most)."""
-        scale = self.attention_scaling ** 2 * self.logit_scale
-        if not self.log_n_length:
-            return np.full(last - first, scale)
-        keys = np.log(np.append(np.arange(first, last, dtype=np.float64) + 1, self.log_n_length))
-        if self.log_n_decay > 0:
-            keys = -np.expm1(-self.log_n_decay * keys)
-        return scale * np.maximum(1, keys[:-1] / keys[-1]) ** self.log_n_power
+    @property
+    def plan(self):
+        """What attention under it computes; of a table of several entries, under the longest."""
+        return plan_of_table(self)
 
     def pair_scales(self):
         """The scale of each pair's group [n_pairs]."""
         return np.repeat(self.scale_factor, np.diff(self.group_edge))
 
-    def far_positions(self, first, last, query):
-        """Positions of tokens first ... last-1 as far queries or keys, if every pair were a key pair
-        [last - first, n_pairs]."""
-        scale = self.pair_scales()
-        whole = np.positive if self.unrounded else np.floor
-        shift = self.local_window - whole(self.local_window / scale) if query else 0.0
-        return whole(np.arange(first, last, dtype=np.float64)[:, None] / scale) + shift
+
+class PlanFile(Table):
+    """A plan of any method, as dpe-run --show-plan --json writes it, in the place of a table of one entry. inv_freq and
+    attention_scaling are the model's own, as in a table."""
+
+    def __init__(self, values):  # pylint: disable=super-init-not-called
+        self.__dict__.update(values)
+        self._entries, self.n_pairs, self.n_groups = None, self.head_dim // 2, 0
+        self._check_model()
+        rotating = np.arange(self.n_pairs) < self.rotating_pairs()
+        _expect_all("model_inv_freq", self.inv_freq, np.where(rotating, self.inv_freq > 0, self.inv_freq == 0),
+                    "positive numbers, and behind them zeros")
+
+    @property
+    def plan(self):
+        return self.read_plan
 
 
 def _expect_all(name, values, good, expected):
@@ -271,7 +282,7 @@ def _check_bytes(data, unchecked):
 
 def _table_of(values, n_entries):
     try:
-        return Table(values)
+        return PlanFile(values) if "read_plan" in values else Table(values)
     except TableError as error:
         if n_entries == 1:
             raise
@@ -338,6 +349,8 @@ def _read_json(data):
                          "dpe-export --format hf writes one with a table")
     text = ((str,), "a string")
     name, version = (_member(root, key, *text) for key in ("schema_name", "schema_version"))
+    if name == "dpe-plan":
+        return [_read_plan(root)]
     _check_header(name, version)
     for name, expected in CONVENTIONS.items():
         _check_convention(name, _member(root, name, *text), (expected,))
@@ -378,6 +391,87 @@ def _json_entry(root, shared):
     values["mask"] = _mask_of_lists(_member(root, "key_pairs", (list,), "a list"),
                                     dict(shared, **values))
     return values
+
+
+def _read_plan(root):
+    """The values of a PlanFile."""
+    text, whole, number, flag = (((str,), "a string"), ((int,), "a whole number"), ((int, float), "a number"),
+                                 ((bool,), "true or false"))
+    version = _member(root, "schema_version", *text)
+    if not version.startswith("1."):
+        raise TableError(f"plan of schema version {version}, this adapter reads 1.x")
+    _check_convention("angle_precision", _member(root, "angle_precision", *text), ("f32",))
+    for name, what in (("selects", "a plan that selects keys"), ("exact", "exact positions (exact=1)")):
+        if _member(root, name, *flag):
+            raise TableError(f"{what}: applied by dpe-run, dpe-eval and dpe-serve alone")
+    values = {name: _member(root, name, *text) for name in ("model_type", "fingerprint", "name", "key")}
+    values.update((name, _member(root, name, *whole)) for name in MODEL_SIZES + ("trained_length", "evaluated_length"))
+    pairs = values["head_dim"] // 2
+    if not 1 <= pairs <= 1 << 15 or values["head_dim"] % 2:
+        raise TableError(f"head_dim is {values['head_dim']}, expected an even number from 2 to 65536")
+    values.update(schema_version=version, inv_freq=_numbers(root, "model_inv_freq", pairs),
+                  attention_scaling=float(_member(root, "attention_scaling", *number)))
+    factors = {name: float(_member(root, name, *number))
+               for name in ("logit_factor", "log_n_length", "log_n_power", "log_n_decay", "still_factor")}
+    if not all(math.isfinite(value) and value >= 0 for value in factors.values()) or factors["logit_factor"] == 0 or \
+            0 < factors["log_n_length"] <= 1:
+        raise TableError(f"{factors}: expected numbers of 0 or more, a logit_factor above 0, a log_n_length of 0 or "
+                         "above 1")
+    chunk, still = (_member(root, name, *whole) for name in ("chunk", "n_still"))
+    applied = _numbers(root, "inv_freq", pairs)
+    if not 0 <= still <= pairs or (applied < 0).any() or (applied[pairs - still:] != 0).any():
+        raise TableError("inv_freq: expected numbers of 0 or more, and 0 for the last n_still")
+    bands = _member(root, "bands", (list,), "a list")
+    if not 1 <= len(bands) <= 4:
+        raise TableError(f"expected 1 to 4 bands, found {len(bands)}")
+    values["read_plan"] = Plan([_read_band(band, pairs, chunk, i == 0) for i, band in enumerate(bands)], applied,
+                               tuple(values[name] for name in MODEL_SIZES), n_still=still, chunk=chunk,
+                               mask=_mask_of_heads(root, values) if "heads" in root else None, **factors)
+    return values
+
+
+def _read_band(band, pairs, chunk, first):
+    kind = _member(band, "kind", (str,), "a string")
+    low = _member(band, "low", (int,), "a whole number")
+    high = _member(band, "high", (int, float, type(None)), "a number or null")
+    per_head = _member(band, "per_head", (bool,), "true or false")
+    high = NO_END if high is None else int(high)
+    if kind not in (DISTANCE, CHUNK, KEY) or not 0 <= low < high <= NO_END or kind == CHUNK and chunk < 1 or \
+            first and per_head:
+        raise TableError(f"a band of kind {kind!r} from {low} to {high}: expected distance, chunk (with a chunk of 1 or "
+                         "more) or key, and an order; the first band is not by head")
+    maps = []
+    for side in ("query", "key"):
+        scale, offset = _numbers(band, side + "_scale", pairs, True), _numbers(band, side + "_offset", pairs)
+        period, cap = (_member(band, f"{side}_{name}", (int, float, type(None)), "a number or null")
+                       for name in ("period", "cap"))
+        period, cap = (math.inf if value is None else float(value) for value in (period, cap))
+        if not (scale >= 1).all() or not (np.abs(offset) <= 2.0 ** 40).all() or not period >= 1 or \
+                math.isfinite(period) and period != math.floor(period) or not -2.0 ** 40 <= cap:
+            raise TableError(f"a map of a band's {side} side: expected scales of 1 or more, offsets and a cap of at most "
+                             "2^40 tokens, a whole period")
+        maps.append(Map(scale, offset, _member(band, side + "_floored", (bool,), "true or false"), period, cap))
+    return Band(kind, low, high, per_head, *maps)
+
+
+def _numbers(root, name, count, infinite=False):
+    """A list of `count` numbers; infinite: null is infinity."""
+    numbers = _member(root, name, (list,), "a list of numbers")
+    kinds = (int, float, type(None)) if infinite else (int, float)
+    if len(numbers) != count or any(type(number) not in kinds for number in numbers):
+        raise TableError(f'"{name}": expected {count} numbers')
+    return np.array([math.inf if number is None else number for number in numbers], np.float64)
+
+
+def _mask_of_heads(root, values):
+    layers = [[None] * values["n_heads"] for _ in range(min(values["n_layers"], 1 << 16))] \
+        if 0 < values["n_heads"] <= 1 << 16 else []
+    for row in _member(root, "heads", (list,), "a list"):
+        layer, head = (_member(row, name, (int,), "a whole number") for name in ("layer", "head"))
+        if not (0 <= layer < len(layers) and 0 <= head < values["n_heads"]):
+            raise TableError(f'"heads": the model has no layer {layer}, head {head}')
+        layers[layer][head] = _member(row, "key_pairs", (list,), "a list")
+    return _mask_of_lists(layers, values)
 
 
 def _json_list(root, name):
@@ -523,82 +617,82 @@ def _h5_mask(table, values):
 
 # ---------------------------------------------------------------------------------------- attention
 
-class _Rotations:
-    """Cosines and sines [capacity, n_pairs] of true positions, far queries and far keys, on one
-    device; grown when a sequence is longer. They depend on no layer and no head. `order`: the model's
-    component in each place of the table's order, None where they are the same."""
+class Rotations:
+    """Cosines and sines [capacity, n_pairs] of each map of a plan, on one device; grown when a sequence is longer. They
+    depend on no layer and no head. `order`: the model's component in each place of the table's order, None where they
+    are the same."""
 
-    def __init__(self, table, order, device):
-        self.table, self.device, self.capacity = table, device, 0
+    def __init__(self, plan, order, device):
+        self.plan, self.device, self.capacity = plan, device, 0
         self.order = None if order is None else torch.as_tensor(order, device=device)
 
     def _cos_sin(self, positions):
         # The product is rounded to float32 as the checkpoint's training code rounds it; cosines of
         # such large angles are then taken in double.
-        angle = (positions.astype(np.float32) * self.table.applied_inv_freq.astype(np.float32))
+        angle = (positions.astype(np.float32) * self.plan.inv_freq.astype(np.float32))
         angle = angle.astype(np.float64)
         cos, sin = np.cos(angle), np.sin(angle)
-        # The logits' factor attention_scaling^2 is of the pairs that rotate alone.
-        cos[:, self.table.rotating_pairs():] = 1 / self.table.attention_scaling
+        # The logits' factor is of the pairs that rotate alone.
+        cos[:, len(self.plan.inv_freq) - self.plan.n_still:] = self.plan.still_factor
         return tuple(torch.from_numpy(part.astype(np.float32)).to(self.device) for part in (cos, sin))
 
     def grow(self, length):
         if length <= self.capacity:
             return
         self.capacity = max(256, 1 << (length - 1).bit_length())
-        true = np.arange(self.capacity, dtype=np.float64)[:, None]
-        self.near = self._cos_sin(true)
-        self.far_query = self._cos_sin(self.table.far_positions(0, self.capacity, True))
-        self.far_key = self._cos_sin(self.table.far_positions(0, self.capacity, False))
-        scales = self.table.query_scales(0, self.capacity).astype(np.float32)
+        self.tables = [self._cos_sin(one.positions(0, self.capacity)) for one in self.plan.maps]
+        scales = self.plan.query_scales(0, self.capacity).astype(np.float32)
         self.query_scale = torch.from_numpy(scales).to(self.device)[:, None]
 
-
-    def rotate(self, x, cos_sin, first, compute):
-        """x [..., rows, head_dim], its rows being tokens first ...; in the result pair j is components
-        j, j + n_pairs."""
-        cos, sin = (part[first:first + x.shape[-2]] for part in cos_sin)
+    def rotate(self, x, number, at, compute):
+        """x [..., rows, head_dim], its rows being tokens at ..., or those of the positions `at` [rows], by map `number`; in
+        the result pair j is components j, j + n_pairs."""
+        rows = slice(at, at + x.shape[-2]) if isinstance(at, int) else at
+        cos, sin = (part[rows] for part in self.tables[number])
         x = x if self.order is None else x.index_select(-1, self.order)
         a, b = x.float().chunk(2, dim=-1)
         return torch.cat((a * cos - b * sin, b * cos + a * sin), dim=-1).to(compute)
 
 
+class Tokens:
+    """Keys and values [batch, n_kv_heads, tokens, head_dim] of a text from position 0 on, keys before rotation. A runtime
+    that has them in pages gives Attention.attend an object of its own with these two methods."""
+
+    def __init__(self, k, v):
+        self.k, self.v = k, v
+
+    def keys(self, begin, end):
+        return self.k[:, :, begin:end]
+
+    def values(self, begin, end):
+        return self.v[:, :, begin:end]
+
+
 class _RotatedKeys:
-    """The keys of one layer rotated as near and as far keys, kept between decoded tokens. They are
-    made again when the tokens before the last call's end are not the same."""
+    """The keys of one layer as each band has them, kept between decoded tokens. They are made again when the tokens
+    before the last call's end are not the same."""
 
     def __init__(self):
-        self.keys = self.near = self.far = None
-        self.tokens = 0
+        self.keys, self.tokens, self.rotated = None, 0, {}
 
-    def update(self, k, rotations, selector, compute):
-        """Rotate what is new of k [batch, kv heads, tokens, dim]; returns near and far keys [.., tokens, ..]."""
-        tokens = k.shape[2]
-        known = self.tokens
+    def update(self, k, bands, rotate):
+        """Rotate what is new of k [batch, kv heads, tokens, dim]. bands: the kinds of rotated keys; rotate(kind, k, first)."""
+        tokens, known = k.shape[2], self.tokens
         same = known <= tokens and self.keys is not None and self.keys.device == k.device and \
             self.keys.dtype == k.dtype and self.keys.shape[:2] == k.shape[:2] and \
             torch.equal(self.keys, k[:, :, :known])
         if not same:
-            self.tokens = known = 0
-        if known == 0 or tokens > self.near.shape[2]:
-            self._grow(k, known, max(256, tokens + tokens // 4), selector, compute)
-        new = k[:, :, known:]
-        if tokens > known:
-            near = rotations.rotate(new, rotations.near, known, compute)
-            far = rotations.rotate(new, rotations.far_key, known, compute)
-            self.near[:, :, known:tokens] = near
-            self.far[:, :, known:tokens] = far if selector is None else torch.cat((far, near), dim=-1)
+            self.rotated, known = {}, 0
+        for kind in bands if tokens > known else ():
+            new = rotate(kind, k[:, :, known:], known)
+            kept = self.rotated.get(kind)
+            if kept is None or tokens > kept.shape[2]:
+                room = new.new_empty(*k.shape[:2], max(256, tokens + tokens // 4), new.shape[3])
+                if known:
+                    room[:, :, :known] = kept[:, :, :known]
+                self.rotated[kind] = kept = room
+            kept[:, :, known:tokens] = new
         self.keys, self.tokens = k, tokens
-        return self.near[:, :, :tokens], self.far[:, :, :tokens]
-
-    def _grow(self, k, known, capacity, selector, compute):
-        near, far, dim = self.near, self.far, k.shape[3]
-        self.near = k.new_empty(*k.shape[:2], capacity, dim, dtype=compute)
-        self.far = k.new_empty(*k.shape[:2], capacity, dim if selector is None else 2 * dim,
-                               dtype=compute)
-        if known:
-            self.near[:, :, :known] = near[:, :, :known]
-            self.far[:, :, :known] = far[:, :, :known]
 
 
 class _Model:
@@ -613,7 +707,7 @@ class _Model:
 
 
 class Attention:
-    """Causal attention under a table.
+    """Causal attention under a plan: that of an entry of a table, or any other.
 
     query_block, key_block: tokens that are looked at together; the largest temporary is batch x
     heads x query_block x key_block float32, whatever the length. compute: dtype of the two matrix
@@ -625,7 +719,8 @@ class Attention:
 
     def __init__(self, table, query_block=256, key_block=None, compute=torch.float32,
                  keep_keys=True, order=None):
-        self.table, self.compute, self.order = table, compute, order
+        self.plan = table if isinstance(table, Plan) else table.plan
+        self.compute, self.order = compute, order
         self.query_block, self.key_block, self.keep_keys = query_block, key_block, keep_keys
         self._rotations, self._selectors, self._kept = {}, {}, {}
 
@@ -641,130 +736,128 @@ class Attention:
         of q."""
         batch, heads, rows, dim = q.shape
         kv_heads, tokens = k.shape[1], k.shape[2]
-        table = self.table
-        if (heads, kv_heads, dim) != (table.n_heads, table.n_kv_heads, table.head_dim) or \
+        plan = self.plan
+        if (heads, kv_heads, dim) != (plan.n_heads, plan.n_kv_heads, plan.head_dim) or \
                 v.shape != k.shape or k.shape[::3] != (batch, dim) or rows > tokens or \
-                not 0 <= layer < table.n_layers:
+                not 0 <= layer < plan.n_layers:
             raise ValueError(f"layer {layer}, q {tuple(q.shape)}, k {tuple(k.shape)}, v "
-                             f"{tuple(v.shape)} do not fit a table of {table.n_layers} layers with "
-                             f"{table.n_heads} query and {table.n_kv_heads} key/value heads of "
-                             f"{table.head_dim}")
+                             f"{tuple(v.shape)} do not fit a table of {plan.n_layers} layers with "
+                             f"{plan.n_heads} query and {plan.n_kv_heads} key/value heads of "
+                             f"{plan.head_dim}")
+        keep = rows == 1 and tokens > 1 and self.keep_keys
+        kept = self._kept.setdefault(layer, _RotatedKeys()) if keep else None
+        return self.attend(q, Tokens(k, v), tokens, layer, scaling, softcap, sinks, kept)
+
+    def attend(self, q, text, tokens, layer, scaling=None, softcap=None, sinks=None, kept=None):
+        """As a call, for a text of `tokens` tokens whose keys and values `text` gives in parts, as Tokens does."""
+        batch, heads, rows, dim = q.shape
+        kv_heads = self.plan.n_kv_heads
         if q.device not in self._rotations:
-            self._rotations[q.device] = _Rotations(table, self.order, q.device)
+            self._rotations[q.device] = Rotations(self.plan, self.order, q.device)
         rotations = self._rotations[q.device]
         rotations.grow(tokens)
         scaling = 1 / math.sqrt(dim) if scaling is None else scaling
         model = _Model(scaling, softcap, None if sinks is None else
                        sinks.float().reshape(kv_heads, heads // kv_heads, 1, 1))
-        selector = self._selector(layer, q.device)
+        run = _Run(self, rotations, self._selector(layer, q.device), model, text)
+        if kept is not None:
+            kept.update(text.keys(0, tokens), {run.kind(band) for band in self.plan.bands}, run.rotated_keys)
+            run.kept = kept.rotated
         # The query heads of a key/value head become its rows: keys are never repeated.
         grouped = q.reshape(batch, kv_heads, heads // kv_heads, rows, dim)
-        if rows == 1 and tokens > 1 and self.keep_keys:
-            kept = self._kept.setdefault(layer, _RotatedKeys())
-            return self._decode(grouped, kept.update(k, rotations, selector, self.compute), v,
-                                rotations, selector, model).reshape(batch, heads, rows, dim)
         out = torch.empty_like(grouped)
         for begin in range(0, rows, self.query_block):
             end = min(rows, begin + self.query_block)
-            first = tokens - rows + begin
-            out[..., begin:end, :] = self._block(grouped[..., begin:end, :], k, v, first, rotations,
-                                                 selector, model)
+            out[..., begin:end, :] = run.block(grouped[..., begin:end, :], tokens - rows + begin)
         return out.reshape(batch, heads, rows, dim)
 
     def _selector(self, layer, device):
         """[n_kv_heads, group, 1, head_dim] float, 1 for components of key pairs; None: all are."""
-        if self.table.mask is None:
+        if self.plan.mask is None:
             return None
         if (layer, device) not in self._selectors:
-            mask = torch.from_numpy(np.concatenate([self.table.mask[layer]] * 2, axis=-1))
-            self._selectors[layer, device] = mask.to(device).float().reshape(
-                self.table.n_kv_heads, -1, 1, self.table.head_dim)
+            mask = torch.from_numpy(np.concatenate([self.plan.mask[layer]] * 2, axis=-1))
+            self._selectors[layer, device] = mask.to(device).to(self.compute).reshape(
+                self.plan.n_kv_heads, -1, 1, self.plan.head_dim)
         return self._selectors[layer, device]
 
-    def _block(self, q, k, v, first, rotations, selector, model):
-        """One block of queries [batch, kv, group, rows, dim] at positions first ..., over the key
-        blocks it sees; their softmaxes are merged through running maxima and sums."""
-        last = first + q.shape[-2] - 1
-        window = self.table.local_window
-        near_q = rotations.rotate(q, rotations.near, first, self.compute)
-        far_q = self._far_query(q, near_q, first, rotations, selector) if last >= window else None
-        # All far up to first - window, all near behind last - window; between them it depends.
-        cuts = [0, max(0, first - window + 1), max(0, last - window + 1), last + 1]
-        step = self.key_block or min(8192, max(1024, (1 << 18) // q.shape[-2]))
-        best = total = summed = None
-        for part in range(3):
-            for begin in range(cuts[part], cuts[part + 1], step):
-                end = min(begin + step, cuts[part + 1])
-                logits = self._logits(near_q, far_q, k[:, :, begin:end], first, begin, part,
-                                      rotations, selector, model)
-                peak = logits.amax(dim=-1, keepdim=True)
-                # The first block holds key 0, which all queries see, so that no maximum is -inf.
-                peak = peak if best is None else torch.maximum(best, peak)
-                weights = (logits - peak).exp()
-                values = self._product(weights, v[:, :, begin:end])
-                fade = None if best is None else (best - peak).exp()
-                total = _add(total, weights.sum(dim=-1, keepdim=True), fade)
-                summed = _add(summed, values, fade)
-                best = peak
-        if model.sinks is not None:
-            peak = torch.maximum(best, model.sinks)
-            fade = (best - peak).exp()
-            total, summed = total * fade + (model.sinks - peak).exp(), summed * fade
-        return (summed / total).to(q.dtype)
 
-    def _decode(self, q, keys, v, rotations, selector, model):
-        """One query [batch, kv, group, 1, dim], the last token, over keys that are rotated already."""
-        near_k, far_k = keys
-        last = v.shape[2] - 1
-        first_near = max(0, last - self.table.local_window + 1)
-        near_q = rotations.rotate(q, rotations.near, last, self.compute)
-        logits = self._product(near_q, near_k[:, :, first_near:].transpose(-1, -2))
-        if first_near > 0:
-            far_q = self._far_query(q, near_q, last, rotations, selector)
-            far = self._product(far_q, far_k[:, :, :first_near].transpose(-1, -2))
-            logits = torch.cat((far, logits), dim=-1)
-        logits = model.scale(logits, rotations.query_scale[last])
-        if model.sinks is not None:
-            logits = torch.cat((logits, model.sinks.expand(*logits.shape[:-1], 1)), dim=-1)
-        weights = torch.softmax(logits, dim=-1)[..., :last + 1]
-        return self._product(weights, v).to(q.dtype)
+class _Run:
+    """One call of an Attention."""
 
-    def _far_query(self, q, near_q, first, rotations, selector):
-        far_q = rotations.rotate(q, rotations.far_query, first, self.compute)
-        if selector is None:
-            return far_q
+    def __init__(self, attention, rotations, selector, model, text):
+        self.plan, self.compute, self.key_block = attention.plan, attention.compute, attention.key_block
+        self.rotations, self.selector, self.model, self.text = rotations, selector, model, text
+        self.kept = {}
+
+    def kind(self, band):
+        """What tells the rotated keys of two bands apart: the map, and whether the first band's stand beside it."""
+        return band.k_map, band.per_head and self.selector is not None
+
+    def rotated_keys(self, kind, k, first):
+        number, both = kind
+        rotated = self.rotations.rotate(k, number, first, self.compute)
+        if not both:
+            return rotated
         # A key has two values for each pair, scaled and true; twice as wide a query picks with
         # zeros which of them its head sees, so that heads with different key pairs share keys.
-        selector = selector.to(self.compute)
-        return torch.cat((far_q * selector, near_q * (1 - selector)), dim=-1)
+        true = self.rotations.rotate(k, self.plan.bands[0].k_map, first, self.compute)
+        return torch.cat((rotated, true), dim=-1)
 
-    def _logits(self, near_q, far_q, k, first, begin, part, rotations, selector, model):
-        """Logits [batch, kv, group, rows, keys] of keys at begin ... (part 0: far, 1: both, 2: near).
-        """
-        near_k = far_k = None
-        if part > 0 or selector is not None:
-            near_k = rotations.rotate(k, rotations.near, begin, self.compute)
-        if part < 2:
-            far_k = rotations.rotate(k, rotations.far_key, begin, self.compute)
-            far_k = far_k if selector is None else torch.cat((far_k, near_k), dim=-1)
-        far = self._product(far_q, far_k.transpose(-1, -2)) if part < 2 else None
-        near = self._product(near_q, near_k.transpose(-1, -2)) if part > 0 else None
-        queries = torch.arange(first, first + near_q.shape[-2], device=k.device)[:, None]
-        distance = queries - torch.arange(begin, begin + k.shape[-2], device=k.device)
-        if part == 1:
-            logits = torch.where(distance < self.table.local_window, near, far)
-        else:
-            logits = far if part == 0 else near
-        logits = model.scale(logits, rotations.query_scale[first:first + near_q.shape[-2]])
-        if begin + k.shape[-2] - 1 > first:
-            logits = logits.masked_fill(distance < 0, -math.inf)
-        return logits
+    def _query(self, q, band, first):
+        rotated = self.rotations.rotate(q, band.q_map, first, self.compute)
+        if not self.kind(band)[1]:
+            return rotated
+        true = self.rotations.rotate(q, self.plan.bands[0].q_map, first, self.compute)
+        return torch.cat((rotated * self.selector, true * (1 - self.selector)), dim=-1)
+
+    def block(self, q, first):
+        """One block of queries [batch, kv, group, rows, dim] at positions first ..., over the keys that it sees in parts;
+        their softmaxes are merged through running maxima and sums."""
+        rows = q.shape[-2]
+        queries = {}
+        step = self.key_block or min(8192, max(1024, (1 << 18) // rows))
+        best = q.new_full((*q.shape[:-1], 1), -math.inf, dtype=torch.float32)
+        total, summed = torch.zeros_like(best), torch.zeros_like(q, dtype=torch.float32)
+        for begin, end, bands in self.plan.spans(first, first + rows - 1, step):
+            logits = self._logits(q, queries, first, begin, end, bands)
+            peak = torch.maximum(best, logits.amax(dim=-1, keepdim=True))
+            # A query that has seen nothing yet has the maximum -inf, and weights of 0.
+            shift = torch.where(peak == -math.inf, torch.zeros_like(peak), peak)
+            weights, fade = (logits - shift).exp(), (best - shift).exp()
+            total = total * fade + weights.sum(dim=-1, keepdim=True)
+            summed = summed * fade + self._product(weights, self.text.values(begin, end))
+            best = peak
+        if self.model.sinks is not None:
+            peak = torch.maximum(best, self.model.sinks)
+            fade = (best - peak).exp()
+            total, summed = total * fade + (self.model.sinks - peak).exp(), summed * fade
+        return (summed / total).to(q.dtype)
+
+    def _logits(self, q, queries, first, begin, end, bands):
+        """Logits [batch, kv, group, rows, keys] of keys begin ... end - 1, which lie in `bands`."""
+        keys = None if self.kept else self.text.keys(begin, end)
+        parts = {}
+        for number in bands:
+            if number < 0:
+                continue
+            band = self.plan.bands[number]
+            if number not in queries:
+                queries[number] = self._query(q, band, first)
+            kind = self.kind(band)
+            rotated = self.kept[kind][:, :, begin:end] if self.kept else self.rotated_keys(kind, keys, begin)
+            parts[number] = self._product(queries[number], rotated.transpose(-1, -2))
+        scale = self.rotations.query_scale[first:first + q.shape[-2]]
+        if len(bands) == 1:
+            return self.model.scale(parts[bands[0]], scale)
+        at = self.plan.band_of(torch.arange(first, first + q.shape[-2], device=q.device)[:, None],
+                               torch.arange(begin, end, device=q.device))
+        logits = None
+        for number, part in parts.items():
+            logits = part if logits is None else torch.where(at == number, part, logits)
+        return self.model.scale(logits, scale).masked_fill(at < 0, -math.inf)
 
     def _product(self, a, b):
         """a [batch, kv, group, rows, x] times b [batch, kv, x, y] in float32 out."""
         flat = a.to(self.compute).flatten(2, 3) @ b.to(self.compute)
         return flat.float().unflatten(2, a.shape[2:4])
-
-
-def _add(sum_so_far, term, fade):
-    return term if sum_so_far is None else sum_so_far * fade + term

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""The PyTorch core of the transformers adapter against the engine: adapter_core.py PROBE EXPORT ADAPTER.
+"""The PyTorch core of the transformers adapter against the engine: adapter_core.py PROBE EXPORT ADAPTER RUN.
 
-PROBE is adapter_probe, EXPORT dpe-export, ADAPTER the folder outputs/transformers. Exits with 125 when
+PROBE is adapter_probe, EXPORT dpe-export, RUN dpe-run, ADAPTER the folder outputs/transformers. Exits with 125 when
 torch is not there."""
 import json
 import math
@@ -19,10 +19,10 @@ except ImportError as missing:
     print("skipped:", missing)
     sys.exit(125)
 
-PROBE, EXPORT = sys.argv[1:3]
+PROBE, EXPORT, ADAPTER, RUN = sys.argv[1:5]
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../lib"))
 from checksum import add_checksum  # noqa: E402
-sys.path.insert(0, sys.argv[3])
+sys.path.insert(0, ADAPTER)
 from dpe_attention import Attention, TableError, load_table  # noqa: E402
 
 torch.set_num_threads(1)
@@ -171,6 +171,70 @@ def plain(value, layer, q, k, v, scaling, softcap, sinks):
     return out
 
 
+METHODS = ("rope", "yarn", "cope", "rerope:window=20", "leaky-rerope:window=16,scale=7", "self-extend:window=16,group=5",
+           "dpe:window=16,scales=2/3/4/5/6/7/8/9", "dca:chunk=24,local=7", "string:shift=31,window=6",
+           "lampe:window=16,tail=9,map=40", "streaming-llm:sinks=3,window=21", "lm-infinite:sinks=3,window=21",
+           "hirope:window=16", "adagrope:first=9", "dope", "dca:chunk=24,local=7,log-n=30")
+
+
+def test_plans_of_methods(folder):
+    """What dpe-run --show-plan --json writes is the plan that the engine runs, in every kind of band."""
+    root = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../..")
+    model, length, digests = os.path.join(root, "data/reference"), 100, []
+    for method in METHODS:
+        path = write(folder, subprocess.run([RUN, "-m", model, "--show-plan", "--json", "--method", method, "--length",
+                                             "4096"], check=True, stdout=subprocess.PIPE, text=True).stdout, "plan.json")
+        loaded = load_table(path)
+        assert loaded.choose(256) is None and loaded.choose(257) is loaded
+        heads, kv, dim = loaded.n_heads, loaded.n_kv_heads, loaded.head_dim
+        rng = np.random.default_rng(3)
+        q = rng.standard_normal((heads, length, dim), np.float32) * 2
+        k, v = rng.standard_normal((2, kv, length, dim), np.float32) * 2
+        raw, out = os.path.join(folder, "in"), os.path.join(folder, "out")
+        with open(raw, "wb") as file:
+            for part in (q.transpose(1, 0, 2), k, v):
+                file.write(np.ascontiguousarray(part, np.float32).tobytes())
+        subprocess.run([PROBE, "method", model, method, "4096", "1", raw, out], check=True)
+        expected = np.fromfile(out, np.float32).reshape(length, heads, dim).transpose(1, 0, 2)
+        tq, tk, tv = (torch.from_numpy(x)[None] for x in (q, k, v))
+        small = Attention(loaded, query_block=7, key_block=11)
+        for found in (Attention(loaded)(tq, tk, tv, 1), small(tq, tk, tv, 1),
+                      torch.cat([small(tq[:, :, m:m + 1], tk[:, :, :m + 1], tv[:, :, :m + 1], 1)
+                                 for m in range(length)], dim=2)):
+            assert spread_error(found[0].numpy(), expected) < 2e-6, method
+        digests.append(loaded.plan.digest())
+        if method == "dca:chunk=24,local=7":
+            refused_plans(folder, path)
+    assert len(set(digests)) == len(METHODS)
+    for method in ("select", "self-extend:exact=1"):
+        with open(os.path.join(folder, "plan.json"), "w", encoding="utf-8") as file:
+            subprocess.run([RUN, "-m", model, "--show-plan", "--json", "--method", method, "--length", "4096"], check=True,
+                           stdout=file)
+        refused(os.path.join(folder, "plan.json"), "applied by dpe-run")
+
+
+def refused_plans(folder, path):
+    with open(path, encoding="utf-8") as file:
+        good = json.load(file)
+
+    def band(**members):
+        return dict(good, bands=[good["bands"][0], dict(good["bands"][1], **members)])
+
+    pairs = len(good["inv_freq"])
+    for value, words in ((dict(good, schema_version="2.0.0"), "2.0.0"), (dict(good, bands=[]), "1 to 4 bands"),
+                         (dict(good, chunk=0), "a band of kind 'chunk'"), (dict(good, head_dim=7), "head_dim"),
+                         (dict(good, inv_freq=[1.0]), '"inv_freq": expected'), (dict(good, n_still=-1), "n_still"),
+                         (dict(good, inv_freq=[-1.0] * pairs), "inv_freq"), (dict(good, logit_factor=0), "logit_factor"),
+                         (dict(good, log_n_length=0.5), "log_n_length"), (dict(good, n_heads="2"), "n_heads"),
+                         (dict(good, angle_precision="f64"), "angle_precision"), (dict(good, bands=[1]), "kind"),
+                         (dict(good, heads=[{"layer": 9, "head": 0, "key_pairs": []}]), "no layer 9"),
+                         (dict(good, heads=[]), "key_pairs"), (dict(good, trained_length=0), "trained_length"),
+                         (band(kind="ring"), "'ring'"), (band(low=5, high=5), "from 5 to 5"), (band(low=-1), "from -1"),
+                         (band(query_scale=[0.5] * pairs), "query side"), (band(key_offset=[1e300] * pairs), "key side"),
+                         (band(query_period=1.5), "query side"), (band(key_scale=[1.0]), "key_scale")):
+        refused(write(folder, value, "bad.json"), words)
+
+
 def test_what_models_add(folder):
     """Another factor of the logits, soft caps, sinks, heads that rotate in part, in another order of components, and
     with a factor on what rotates; prefill and decoding."""
@@ -247,8 +311,8 @@ def test_far_positions_are_those_of_a_long_text(folder):
     n = np.array([0, 999, 1000, 131071])
     for long, divide in ((value, np.floor_divide), (method(value, unrounded=True), np.divide)):
         loaded = load_table(write(folder, long))
-        key = loaded.far_positions(0, 131072, False)[n]
-        query = loaded.far_positions(0, 131072, True)[n]
+        far = loaded.plan.bands[1]
+        key, query = (side.positions(0, 131072)[n] for side in (far.k, far.q))
         for g, s in enumerate((2, 7, 32)):
             pair = loaded.group_edge[g]
             assert (key[:, pair] == divide(n, s)).all()

@@ -3,10 +3,12 @@
  * - check TABLE: exit 0, or the reason and 65.
  * - attention TABLE LAYER IN OUT: reference attention of one layer. IN: q
  *   [tokens][heads][dim], then k and v [kv heads][tokens][dim]; OUT: [tokens][heads][dim].
+ * - method MODEL SPEC LENGTH LAYER IN OUT: the same under a method by name, for the shape of a
+ * model.
  * - logits MODEL TABLE IN OUT: IN: int32 tokens; OUT: logits [tokens][vocab] of tokens fed one by
  *   one, then those of the last token when all are fed at once.
- * - rotation MODEL LENGTH: the model's fingerprint; of the layers that a plan moves the attention scaling,
- *   then the frequency of each pair, one a line.
+ * - rotation MODEL LENGTH: the model's fingerprint; of the layers that a plan moves the attention
+ * scaling, then the frequency of each pair, one a line.
  * - niah MODEL TABLE CORPUS LENGTH N: four lines for each needle sample: recall and max_new; then
  *   "prompt", "generated" and their ids, "reference" and the values sought. */
 #include <stdio.h>
@@ -64,25 +66,20 @@ static dpe_status write_file(const char *path, const void *data, size_t size, st
     return good ? DPE_OK : dpe_fail(err, DPE_IO, "%s: cannot be written", path);
 }
 
-/* Plan and cos/sin tables made, inputs read: one call of the reference. */
-static dpe_status attend(const struct dpe_table_values *values, const struct dpe_config *config,
+/* One call of the reference under a plan, inputs read. */
+static dpe_status attend(const struct dpe_plan *plan, const struct dpe_config *config,
                          const struct dpe_attention *args, const char *out, struct dpe_error *err)
 {
     struct dpe_attention call = *args;
     const struct dpe_ops *ops = dpe_ops_reference();
     size_t bytes = (size_t)(call.rows * call.n_heads * call.head_dim) * sizeof(float);
-    struct dpe_plan plan = {0};
     struct dpe_rotation rotation = {0};
-    dpe_status status = make_plan(values, config, &plan, err);
-    if (status != DPE_OK) {
-        return status;
-    }
-    status = dpe_rotation_make(&plan, call.capacity, 1, &rotation, err);
-    call.plan = &plan;
+    dpe_status status = dpe_rotation_make(plan, call.capacity, 1, &rotation, err);
+    call.plan = plan;
     call.rotation = &rotation;
     call.out = dpe_alloc_zero(bytes, 1);
     call.workspace =
-        dpe_alloc(ops->attention_workspace(config, &plan, call.capacity, call.rows, 1), 1);
+        dpe_alloc(ops->attention_workspace(config, plan, call.capacity, call.rows, 1), 1);
     if (status == DPE_OK && (call.out == NULL || call.workspace == NULL)) {
         status = dpe_fail(err, DPE_NO_MEMORY, "out of memory");
     }
@@ -93,7 +90,44 @@ static dpe_status attend(const struct dpe_table_values *values, const struct dpe
     free(call.out);
     free(call.workspace);
     dpe_rotation_free(&rotation);
-    dpe_plan_free(&plan);
+    return status;
+}
+
+/* args: LAYER IN OUT. */
+static dpe_status run_plan(const struct dpe_plan *plan, const struct dpe_config *config,
+                           char **args, struct dpe_error *err)
+{
+    char *input = NULL;
+    size_t n = 0;
+    dpe_status status = dpe_read_file(args[1], UINT64_C(1) << 30, &input, &n, err);
+    if (status != DPE_OK) {
+        return status;
+    }
+    size_t heads = (size_t)(config->n_heads + 2 * config->n_kv_heads);
+    size_t row = heads * (size_t)config->head_dim * sizeof(float);
+    int64_t tokens = (int64_t)(n / row);
+    float *data = dpe_alloc(n, 1);
+    if (data == NULL || tokens < 1 || n % row != 0) {
+        status = dpe_fail(err, DPE_BAD_DATA, "%s: expected a multiple of %zu bytes, found %zu",
+                          args[1], row, n);
+    } else {
+        memcpy(data, input, n);
+        const struct dpe_attention call = {
+            .layer = strtol(args[0], NULL, 10),
+            .rows = tokens,
+            .n_heads = config->n_heads,
+            .n_kv_heads = config->n_kv_heads,
+            .head_dim = config->head_dim,
+            .capacity = tokens,
+            .q = data,
+            .k = data + tokens * config->n_heads * config->head_dim,
+            .v = data + tokens * (config->n_heads + config->n_kv_heads) * config->head_dim,
+            .n_threads = 1,
+        };
+        status = attend(plan, config, &call, args[2], err);
+    }
+    free(data);
+    free(input);
     return status;
 }
 
@@ -109,37 +143,25 @@ static dpe_status run_attention(const struct dpe_table_values *values, char **ar
         .max_position = values->trained_length,
         .rope = {.theta = 10000.0, .partial_rotary_factor = 1.0},
     };
-    char *input = NULL;
-    size_t n = 0;
-    dpe_status status = dpe_read_file(args[1], UINT64_C(1) << 30, &input, &n, err);
-    if (status != DPE_OK) {
-        return status;
-    }
-    size_t heads = (size_t)(config.n_heads + 2 * config.n_kv_heads);
-    size_t row = heads * (size_t)config.head_dim * sizeof(float);
-    int64_t tokens = (int64_t)(n / row);
-    float *data = dpe_alloc(n, 1);
-    if (data == NULL || tokens < 1 || n % row != 0) {
-        status = dpe_fail(err, DPE_BAD_DATA, "%s: expected a multiple of %zu bytes, found %zu",
-                          args[1], row, n);
-    } else {
-        memcpy(data, input, n);
-        const struct dpe_attention call = {
-            .layer = strtol(args[0], NULL, 10),
-            .rows = tokens,
-            .n_heads = config.n_heads,
-            .n_kv_heads = config.n_kv_heads,
-            .head_dim = config.head_dim,
-            .capacity = tokens,
-            .q = data,
-            .k = data + tokens * config.n_heads * config.head_dim,
-            .v = data + tokens * (config.n_heads + config.n_kv_heads) * config.head_dim,
-            .n_threads = 1,
-        };
-        status = attend(values, &config, &call, args[2], err);
-    }
-    free(data);
-    free(input);
+    struct dpe_plan plan = {0};
+    dpe_status status = make_plan(values, &config, &plan, err);
+    status = status == DPE_OK ? run_plan(&plan, &config, args, err) : status;
+    dpe_plan_free(&plan);
+    return status;
+}
+
+/* args: SPEC LENGTH LAYER IN OUT. */
+static dpe_status run_method(const struct dpe_model *model, char **args, struct dpe_error *err)
+{
+    const struct dpe_config *config = dpe_model_config(model);
+    const struct dpe_plan_context context = {.config = config,
+                                             .trained_length = config->max_position,
+                                             .length = strtol(args[1], NULL, 10),
+                                             .official = true};
+    struct dpe_plan plan = {0};
+    dpe_status status = dpe_plan_make(args[0], &context, &plan, err);
+    status = status == DPE_OK ? run_plan(&plan, config, args + 2, err) : status;
+    dpe_plan_free(&plan);
     return status;
 }
 
@@ -308,7 +330,8 @@ int main(int argc, char **argv)
     bool logits = strcmp(mode, "logits") == 0 && argc == 6;
     bool niah = strcmp(mode, "niah") == 0 && argc == 7;
     bool rotation = strcmp(mode, "rotation") == 0 && argc == 4;
-    if (!check && !attention && !logits && !niah && !rotation) {
+    bool method = strcmp(mode, "method") == 0 && argc == 8;
+    if (!check && !attention && !logits && !niah && !rotation && !method) {
         fprintf(stderr, "usage: see the top of adapter_probe.c\n");
         return DPE_USAGE;
     }
@@ -317,10 +340,11 @@ int main(int argc, char **argv)
     struct dpe_table *table = NULL;
     struct dpe_model *model = NULL;
     dpe_status status = DPE_OK;
-    if (!rotation && dpe_table_open(argv[logits || niah ? 3 : 2], &table, why) != DPE_TABLE_OK) {
+    if (!rotation && !method &&
+        dpe_table_open(argv[logits || niah ? 3 : 2], &table, why) != DPE_TABLE_OK) {
         status = dpe_fail(&err, DPE_BAD_DATA, "%s", why);
     }
-    if (status == DPE_OK && (logits || niah || rotation)) {
+    if (status == DPE_OK && (logits || niah || rotation || method)) {
         status = dpe_model_open(argv[2], NULL, &model, &err);
     }
     const struct dpe_table_values *values = table != NULL ? dpe_table_values(table) : NULL;
@@ -330,6 +354,8 @@ int main(int argc, char **argv)
         status = run_logits(table, model, argv + 4, &err);
     } else if (status == DPE_OK && niah) {
         status = run_niah(table, model, argv + 4, &err);
+    } else if (status == DPE_OK && method) {
+        status = run_method(model, argv + 3, &err);
     } else if (status == DPE_OK && rotation) {
         status = print_rotation(model, strtol(argv[3], NULL, 10), &err);
     }

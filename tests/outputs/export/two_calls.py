@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""DPE attention as two calls merged by log-sum-exp against the transformers adapter's: two_calls.py OUTPUTS, the folder outputs/.
+"""A plan as two calls of a paged attention, merged, against dpe_attention.Attention: two_calls.py OUTPUTS, the folder outputs/.
 Exits with 125 when torch is not there."""
 import json
 import os
@@ -16,7 +16,8 @@ except ImportError as missing:
 OUTPUTS = sys.argv[1]
 sys.path[:0] = [os.path.join(OUTPUTS, "transformers"), os.path.join(OUTPUTS, "vllm")]
 import dpe_attention  # noqa: E402
-import dpe_two_calls  # noqa: E402
+import dpe_plan  # noqa: E402
+from dpe_vllm import paged as paged_calls  # noqa: E402
 
 torch.set_num_threads(1)
 torch.manual_seed(17)
@@ -46,57 +47,89 @@ def table(folder, window, scales, top_k, temperature, unrounded=None, base=10000
     return dpe_attention.load_table(path).choose(512)
 
 
-def rotated(x, table):
-    """As the model's code caches them: at true positions, angles products in float32."""
-    angle = (np.arange(x.shape[2], dtype=np.float32)[:, None] * table.inv_freq.astype(np.float32)).astype(np.float64)
-    cos, sin = (torch.from_numpy(f(angle).astype(np.float32)) for f in (np.cos, np.sin))
-    a, b = x.chunk(2, dim=-1)
-    return torch.cat((a * cos - b * sin, b * cos + a * sin), dim=-1)
+def paged(x, size, blocks):
+    """x [tokens, KV heads, dim] in pages [blocks, size, KV heads, dim], those of one text in the order that `blocks` gives."""
+    pages = torch.full((int(blocks.max()) + 2, size, *x.shape[1:]), float("nan"))
+    for at in range(x.shape[0]):
+        pages[blocks[at // size], at % size] = x[at]
+    return pages
 
 
-def compare(one, tokens, rows):
-    q = torch.randn(2, HEADS, tokens, DIM)
-    k, v = torch.randn(2, 2, KV_HEADS, tokens, DIM)
-    for layer in range(LAYERS):
-        expected = dpe_attention.Attention(one, keep_keys=False)(q[:, :, tokens - rows:], k, v, layer)
-        found = dpe_two_calls.TwoCalls(one)(rotated(q, one)[:, :, tokens - rows:], rotated(k, one), v, layer)
-        error = float((found - expected).abs().max())
-        assert error < 2e-5, (one.local_window, tokens, rows, layer, error)
+def compare(plan, texts, size=8, order=None, softcap=0.0):
+    """texts: (tokens, rows) of each; all in one call, with their pages in one cache in a shuffled order."""
+    calls = paged_calls.TwoCalls(plan, paged_calls.plain_kernel, order)
+    data = [(torch.randn(rows, HEADS, DIM), *torch.randn(2, tokens, KV_HEADS, DIM)) for tokens, rows in texts]
+    counts = [-(-tokens // size) for tokens, _ in texts]
+    shuffled = torch.randperm(sum(counts)).split(counts)
+    blocks = torch.zeros(len(texts), max(counts), dtype=torch.int32)
+    caches = [torch.full((sum(counts) + 1, size, KV_HEADS, DIM), float("nan")) for _ in range(3)]
+    for i, (_, k, v) in enumerate(data):
+        blocks[i, :counts[i]] = shuffled[i]
+        near, far = calls.keys(k, torch.arange(len(k)), len(k))
+        for cache, x in zip(caches, (near, far, v)):
+            pages = paged(x, size, shuffled[i])
+            cache[shuffled[i]] = pages[shuffled[i]]
+    most, longest = max(tokens for tokens, _ in texts), max(rows for _, rows in texts)
+    starts = torch.tensor([0] + [rows for _, rows in texts]).cumsum(0).int()
+    lengths = torch.tensor([tokens for tokens, _ in texts], dtype=torch.int32)
+    positions = torch.cat([torch.arange(tokens - rows, tokens) for tokens, rows in texts])
+    found = calls(torch.cat([q for q, _, _ in data]), *caches, positions, starts, longest, lengths, most, blocks,
+                  DIM ** -0.5, softcap)
+    for i, (q, k, v) in enumerate(data):
+        expected = dpe_attention.Attention(plan, keep_keys=False, order=order)(
+            *(x.transpose(0, 1)[None] for x in (q, k, v)), 1, softcap=softcap)[0].transpose(0, 1)
+        error = float((found[starts[i]:starts[i + 1]] - expected).abs().max())
+        assert error < 2e-5, (texts[i], error)
+    return found
+
+
+def refused(plan, words):
+    try:
+        paged_calls.TwoCalls(plan, paged_calls.plain_kernel)
+    except ValueError as error:
+        assert words in str(error), error
+    else:
+        raise AssertionError(f"accepted a plan: {words}")
 
 
 def main(folder):
-    tables = [table(folder, *values)
-              for values in ((9, (2.0, 3.5, 8.0), 5, 1.25), (9, (2.0, 3.5, 8.0), PAIRS, 1.0),
-                             (1, (1.0, 4.0, 16.0), PAIRS, 1.4), (64, (1.0, 7.0, 2.0), 3, 1.0),
-                             # Leaky ReRoPE, YaRN, and both with key pairs by head.
-                             (9, (3.5, 3.5, 3.5), PAIRS, 1.4, True), (9, (1.0, 1.0, 1.0), PAIRS, 1.25, False, 1e6),
-                             (9, (2.0, 3.5, 8.0), 5, 1.25, True, 1e6))]
-    for one in tables:
-        # A prompt, parts of one, single tokens, texts within the window and one token beyond it.
-        for tokens, rows in ((200, 200), (200, 37), (200, 1), (9, 9), (10, 10), (65, 65), (1, 1)):
-            compare(one, tokens, rows)
+    plans = [table(folder, *values).plan
+             for values in ((9, (2.0, 3.5, 8.0), PAIRS, 1.25), (9, (2.0, 3.5, 8.0), PAIRS, 1.0),
+                            (1, (1.0, 4.0, 16.0), PAIRS, 1.4), (64, (1.0, 7.0, 2.0), PAIRS, 1.0),
+                            # Leaky ReRoPE, YaRN, and both.
+                            (9, (3.5, 3.5, 3.5), PAIRS, 1.4, True), (9, (1.0, 1.0, 1.0), PAIRS, 1.25, False, 1e6),
+                            (9, (2.0, 3.5, 8.0), PAIRS, 1.25, True, 1e6))]
+    assert [len(plan.bands) for plan in plans] == [2, 2, 2, 2, 2, 1, 2]
+    neighbours = [j + half for half in (0, 1) for j in range(0, DIM, 2)]
+    for plan in plans:
+        # A prompt, parts of one, single tokens, texts within the window and one token beyond it, in one batch.
+        compare(plan, ((200, 200), (200, 37), (200, 1), (9, 9), (10, 10), (65, 65), (1, 1), (10, 1), (70, 1)))
+        compare(plan, ((10, 10), (200, 3)), size=16, order=neighbours, softcap=2.0)
     # The two calls are needed: neither alone, nor keys of one plan under another.
-    one, other = tables[0], tables[1]
-    q = torch.randn(1, HEADS, 120, DIM)
-    k, v = torch.randn(2, 1, KV_HEADS, 120, DIM)
-    results = [dpe_two_calls.TwoCalls(each)(rotated(q, one), rotated(k, one), v, 0) for each in (one, other)]
-    assert float((results[0] - results[1]).abs().max()) > 0.1
-    # Sums over parts are those of the whole, also where a row sees nothing in a part.
-    scale, last = torch.full((120,), 0.3), torch.arange(120)
-    k, v = (x.repeat_interleave(HEADS // KV_HEADS, dim=1) for x in (k, v))
-    whole = dpe_two_calls.attend(q, k, v, scale, torch.zeros(120), last)
-    parts = dpe_two_calls.merge(dpe_two_calls.attend(q, k, v, scale, last - 20, last),
-                                dpe_two_calls.attend(q, k, v, scale, torch.zeros(120), last - 21))
-    assert all(torch.allclose(a, b, atol=1e-5) for a, b in zip(whole, parts))
-    none = dpe_two_calls.attend(q, k, v, scale, last + 1, last)
-    assert bool((none[0] == 0).all()) and bool(torch.isinf(none[1]).all())
-    # One salt a plan.
+    found = []
+    for plan in plans[:2]:
+        torch.manual_seed(5)
+        found.append(compare(plan, ((120, 120),)))
+    assert float((found[0] - found[1]).abs().max()) > 0.1
+    # Sums over parts are those of the whole, also where a row sees nothing in a part, whatever a kernel writes there.
+    out, lse = torch.randn(5, HEADS, DIM), torch.randn(HEADS, 5)
+    nothing = torch.full_like(out, float("nan"))
+    for infinity in (float("inf"), float("-inf")):
+        merged = paged_calls.merge((out, lse), (nothing, torch.full_like(lse, infinity)))
+        assert torch.equal(merged[0], out) and torch.equal(merged[1], lse)
+    twice = paged_calls.merge((out, lse), (out, lse))
+    assert torch.allclose(twice[0], out, atol=1e-6) and torch.allclose(twice[1], lse + 0.6931472, atol=1e-6)
+    masked = table(folder, 9, (2.0, 3.5, 8.0), 5, 1.25).plan
+    refused(masked, "key pairs of their own")
+    chunks = [dpe_plan.Band(dpe_plan.CHUNK, 0, dpe_plan.NO_END, False, plans[0].bands[0].q, plans[0].bands[0].k)]
+    refused(dpe_plan.Plan(chunks, plans[0].inv_freq, (LAYERS, HEADS, KV_HEADS, DIM), chunk=8), "not a near and a far one")
+    # One digest a plan.
     plain = (9, (2.0, 3.5, 8.0), PAIRS, 1.0, False)
-    tables += [table(folder, *plain, 1e5), table(folder, *plain[:-1], True)]
-    assert len({dpe_two_calls.salt(each) for each in tables}) == len(tables)
+    plans += [masked] + [table(folder, *values).plan for values in ((*plain, 1e5), (*plain[:-1], True))]
+    assert len({plan.digest() for plan in plans}) == len(plans)
     # What version 5 adds may say the plan of an earlier version.
-    assert dpe_two_calls.salt(other) == dpe_two_calls.salt(table(folder, *plain))
-    assert dpe_two_calls.salt(one) == dpe_two_calls.salt(table(folder, 9, (2.0, 3.5, 8.0), 5, 1.25))
+    assert plans[1].digest() == table(folder, *plain).plan.digest()
+    assert masked.digest() == table(folder, 9, (2.0, 3.5, 8.0), 5, 1.25).plan.digest()
 
 
 with tempfile.TemporaryDirectory() as made:

@@ -1,0 +1,163 @@
+"""Position plans as data, in NumPy: what attention under a DPE table or another position method computes.
+
+A plan says which *band* a query m and a key n lie in, and at which positions each band rotates them; first
+band that matches wins, and a pair that lies in none is not seen. It is struct dpe_plan of engine/plan/plan.h:
+bands by distance, by chunk and by key, and maps
+
+    position_j(x) = min(f((x mod period) / scale_j) + offset_j, cap),   f = floor or nothing.
+
+Logits of query m are multiplied by logit_factor f(m), f(m) = max(1, ln(m + 1) / ln(log_n_length))^log_n_power,
+or 1 when log_n_length is 0; a log_n_decay B above 0 puts 1 - x^-B in the place of ln x.
+
+An entry of a table has one (dpe_attention.Table.plan). A file of `dpe-run -m DIR --show-plan --json --method NAME
+--length L` holds one of any method but those that select keys; dpe_attention.load_table reads it.
+"""
+import hashlib
+import math
+
+import numpy as np
+
+DISTANCE, CHUNK, KEY = "distance", "chunk", "key"
+NO_END = 1 << 62
+
+
+class Map:
+    """Positions of tokens on one side of a band. scale, offset [n_pairs]; scale may be infinite."""
+
+    def __init__(self, scale, offset, floored=False, period=math.inf, cap=math.inf):
+        self.scale, self.offset = np.asarray(scale, np.float64), np.asarray(offset, np.float64)
+        self.floored, self.period, self.cap = bool(floored), float(period), float(cap)
+
+    def positions(self, first, last):
+        """Of tokens first ... last - 1 [last - first, n_pairs], float64."""
+        x = np.arange(first, last, dtype=np.float64)[:, None]
+        x = np.mod(x, self.period) if math.isfinite(self.period) else x
+        x = x / self.scale
+        return np.minimum((np.floor(x) if self.floored else x) + self.offset, self.cap)
+
+    def content(self):
+        """Equal for maps that give equal positions."""
+        return (self.floored, self.period, self.cap, self.scale.tobytes(), self.offset.tobytes())
+
+
+class Band:
+    """kind: what lo ... hi - 1 is a range of: DISTANCE m - n, CHUNK the same in whole chunks, KEY n. per_head: pairs that
+    are no key pairs of a head use the maps of the plan's first band."""
+
+    def __init__(self, kind, lo, hi, per_head, q, k):
+        self.kind, self.lo, self.hi, self.per_head, self.q, self.k = kind, lo, hi, per_head, q, k
+
+    def keys(self, m, chunk):
+        """First key that query m has in the band, and the first behind it (maybe below 0, or behind m)."""
+        if self.kind == KEY:
+            return self.lo, self.hi
+        if self.kind == CHUNK:
+            return (m // chunk - self.hi + 1) * chunk, (m // chunk - self.lo + 1) * chunk
+        return m - self.hi + 1, m - self.lo + 1
+
+
+class Plan:
+    """inv_freq float64 [n_pairs]: what pairs rotate by, 0 where they do not. The last n_still pairs of a head never
+    rotate; still_factor is of each side of these. mask bool [n_layers, n_heads, n_pairs]: the key pairs; None: all."""
+
+    def __init__(self, bands, inv_freq, sizes, logit_factor=1.0, log_n_length=0.0, log_n_power=1.0, log_n_decay=0.0,
+                 n_still=0, still_factor=1.0, chunk=0, mask=None):
+        self.bands, self.inv_freq, self.chunk, self.mask = bands, np.asarray(inv_freq, np.float64), chunk, mask
+        self.n_layers, self.n_heads, self.n_kv_heads, self.head_dim = sizes
+        self.logit_factor, self.log_n_length = logit_factor, log_n_length
+        self.log_n_power, self.log_n_decay = log_n_power, log_n_decay
+        self.n_still, self.still_factor = n_still, still_factor
+        self.maps, self._numbers = [], {}
+        for band in bands:
+            band.q_map, band.k_map = self._number(band.q), self._number(band.k)
+
+    def _number(self, one):
+        """Index in maps; equal maps have one."""
+        content = one.content()
+        if content not in self._numbers:
+            self._numbers[content] = len(self.maps)
+            self.maps.append(one)
+        return self._numbers[content]
+
+    def query_scales(self, first, last):
+        """The factors on the logits of queries at first ... last - 1 [last - first], float64, besides that of the model
+        (1 / sqrt(head_dim) of most)."""
+        if not self.log_n_length:
+            return np.full(last - first, self.logit_factor)
+        keys = np.log(np.append(np.arange(first, last, dtype=np.float64) + 1, self.log_n_length))
+        if self.log_n_decay > 0:
+            keys = -np.expm1(-self.log_n_decay * keys)
+        return self.logit_factor * np.maximum(1, keys[:-1] / keys[-1]) ** self.log_n_power
+
+    def band_of(self, m, n):
+        """The band of queries m and keys n (tensors or arrays of whole numbers that fit each other), -1: not seen."""
+        result = (m + n) * 0 - 1
+        for number, band in reversed(list(enumerate(self.bands))):
+            at = n + m * 0 if band.kind == KEY else m // self.chunk - n // self.chunk if band.kind == CHUNK else m - n
+            inside = (at >= band.lo) & (at < band.hi)
+            result = result * ~inside + inside * number
+        seen = n <= m
+        return result * seen - 1 * ~seen
+
+    def spans(self, first, last, step):
+        """Queries first ... last meet keys in parts: (begin, end, bands), at most `step` keys each. One band: all of them
+        lie in it. Several: band_of tells, and -1 is among them. Parts that no query sees are left out."""
+        edges = [sorted((m + 1, *(edge for band in self.bands for edge in band.keys(m, self.chunk))))
+                 for m in (first, last)]
+        # The edges of a query between the two lie between theirs, in order: all of them grow with m.
+        moving = [(a, b) for a, b in zip(*edges) if a < b]
+        cuts = sorted({min(max(edge, 0), last + 1) for row in edges for edge in row} | {0, last + 1})
+        for begin, end in zip(cuts, cuts[1:]):
+            mixed = any(a < end and b > begin for a, b in moving)
+            bands = self._possible(first, last, begin, end) if mixed else [int(self.band_of(np.int64(last), np.int64(begin)))]
+            if bands == [-1] or bands == []:
+                continue
+            for at in range(begin, end, step):
+                yield at, min(at + step, end), bands + [-1] if mixed else bands
+
+    def _possible(self, first, last, begin, end):
+        result = []
+        for number, band in enumerate(self.bands):
+            ends = band.keys(first, self.chunk) + band.keys(last, self.chunk)
+            if min(ends) < end and max(ends) > begin:
+                result.append(number)
+        return result
+
+    def of_heads(self, index, size):
+        """The plan of the heads of rank `index` of `size` that divide them in order. KV heads that are fewer than ranks
+        are repeated, as runtimes do."""
+        mask = None if self.mask is None else np.split(self.mask, size, axis=1)[index]
+        sizes = (self.n_layers, self.n_heads // size, max(1, self.n_kv_heads // size), self.head_dim)
+        return Plan([Band(b.kind, b.lo, b.hi, b.per_head, b.q, b.k) for b in self.bands], self.inv_freq, sizes,
+                    self.logit_factor, self.log_n_length, self.log_n_power, self.log_n_decay, self.n_still,
+                    self.still_factor, self.chunk, mask)
+
+    def digest(self):
+        """Equal for equal plans, 64 hex digits."""
+        numbers = [self.n_layers, self.n_heads, self.n_kv_heads, self.head_dim, self.logit_factor, self.log_n_length,
+                   self.log_n_power, self.log_n_decay, self.n_still, self.still_factor, self.chunk]
+        numbers += [value for b in self.bands
+                    for value in ((DISTANCE, CHUNK, KEY).index(b.kind), b.lo, b.hi, b.per_head, b.q_map, b.k_map)]
+        digest = hashlib.sha256(repr([float(number) for number in numbers]).encode())
+        digest.update(self.inv_freq.tobytes())
+        for one in self.maps:
+            digest.update(repr(one.content()).encode())
+        if self.mask is not None:
+            digest.update(np.packbits(self.mask).tobytes())
+        return digest.hexdigest()
+
+
+def plan_of_table(entry):
+    """The plan of a Table of one entry. Where all scales are 1 positions are those of the tokens: one band."""
+    scale = entry.pair_scales()
+    pairs, window = len(scale), entry.local_window
+    true = Map(np.ones(pairs), np.zeros(pairs))
+    bands = [Band(DISTANCE, 0, NO_END, False, true, true)]
+    if (scale != 1).any():
+        shift = window - (window / scale if entry.unrounded else np.floor(window / scale))
+        far = [Map(scale, offset, not entry.unrounded) for offset in (shift, np.zeros(pairs))]
+        bands = [Band(DISTANCE, 0, window, False, true, true), Band(DISTANCE, window, NO_END, True, *far)]
+    return Plan(bands, entry.applied_inv_freq, (entry.n_layers, entry.n_heads, entry.n_kv_heads, entry.head_dim),
+                entry.attention_scaling ** 2 * entry.logit_scale, entry.log_n_length, entry.log_n_power,
+                entry.log_n_decay, pairs - entry.rotating_pairs(), 1 / entry.attention_scaling,
+                mask=entry.mask if len(bands) > 1 else None)

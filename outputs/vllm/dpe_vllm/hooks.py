@@ -1,0 +1,149 @@
+"""What the plugin changes in vLLM 0.32, each with the name that it has there. vLLM has no other seam for these:
+
+* EngineArgs.create_engine_config: settings that a table needs, and refusals before anything is loaded.
+* Request.__init__: the prefix cache's salt, from the entry, before the first block is hashed.
+* InputProcessor.process_inputs: which entry each answer has, for the log and GET /v1/dpe.
+* GPUModelRunner.__init__: a backend sees tokens; which texts they belong to is known to the runner.
+"""
+import functools
+import os
+
+from dpe_attention import TableError
+
+from dpe_vllm.serving import logger, serving
+
+RUNNERS = []  # of this process; more than one only where a test makes several engines
+TESTED = "0.32"
+# Drafts of these are made from the text itself: there is no draft model whose keys a plan would move.
+DRAFTS_WITHOUT_MODEL = ("ngram", "ngram_gpu", "suffix")
+
+
+def _wrap(owner, name, around):
+    """owner.name becomes around(original, ...), once."""
+    original = getattr(owner, name)
+    if getattr(original, "dpe", False):
+        return
+
+    @functools.wraps(original)
+    def wrapped(*args, **kwargs):
+        return around(original, *args, **kwargs)
+
+    wrapped.dpe = True
+    setattr(owner, name, wrapped)
+
+
+def install():
+    import vllm
+    from vllm.engine.arg_utils import EngineArgs
+    from vllm.platforms import current_platform
+    from vllm.v1.attention.backends.registry import AttentionBackendEnum, register_backend
+
+    if not vllm.__version__.startswith(TESTED):
+        logger.warning("DPE: tested with vLLM %s, this is %s", TESTED, vllm.__version__)
+    # Lengths above max_position_embeddings are what the table is for; the plugin sees to the positions (model.py).
+    os.environ.setdefault("VLLM_ALLOW_LONG_MAX_MODEL_LEN", "1")
+    os.environ.setdefault("VLLM_USE_V2_MODEL_RUNNER", "0")
+    if current_platform.is_cpu():
+        register_backend(AttentionBackendEnum.CPU_ATTN, "dpe_vllm.backend.CpuBackend")
+    else:
+        register_backend(AttentionBackendEnum.CUSTOM, "dpe_vllm.cuda.CudaBackend")
+    _wrap(EngineArgs, "create_engine_config", _create_engine_config)
+    from vllm.v1.engine.input_processor import InputProcessor
+    from vllm.v1.request import Request
+    from vllm.v1.worker.gpu_model_runner import GPUModelRunner
+
+    _wrap(Request, "__init__", _request)
+    _wrap(InputProcessor, "process_inputs", _process_inputs)
+    _wrap(GPUModelRunner, "__init__", _runner)
+
+
+def _create_engine_config(original, args, *rest, **kwargs):
+    from vllm.platforms import current_platform
+
+    state = serving()
+    refuse_arguments(args)
+    set_by_us = {}
+    if args.max_model_len is None:
+        args.max_model_len = set_by_us["max_model_len"] = state.table.evaluated_length
+    if not args.enforce_eager:
+        args.enforce_eager = set_by_us["enforce_eager"] = True
+    if not current_platform.is_cpu() and args.attention_backend is None:
+        args.attention_backend = set_by_us["attention_backend"] = "CUSTOM"
+    config = original(args, *rest, **kwargs)
+    refuse_config(config)
+    lengths = ", ".join(str(length) for length in sorted(state.plans))
+    logger.info("DPE: table %s, entries for %s tokens, up to %d the model's own path; %s", state.path, lengths,
+                state.table.trained_length,
+                "set " + ", ".join(f"{name}={value}" for name, value in set_by_us.items())
+                if set_by_us else "no setting changed")
+    if config.model_config.max_model_len <= state.table.trained_length:
+        logger.warning("DPE: --max-model-len %d is within the trained length, %d: the table is never used",
+                       config.model_config.max_model_len, state.table.trained_length)
+    return config
+
+
+def refuse_arguments(args):
+    """What vLLM would take long to load before it is refused."""
+    dtype = str(args.kv_cache_dtype)
+    if dtype.startswith(("fp8", "int8", "nvfp4", "turboquant")):
+        raise TableError(f"--kv-cache-dtype {dtype}: DPE keeps keys before rotation, to which the scales of a quantised cache "
+                         "were not fitted: leave it at auto")
+
+
+def refuse_config(config):
+    model, parallel, speculative = config.model_config, config.parallel_config, config.speculative_config
+    if getattr(model, "use_mla", False):
+        raise TableError(f"a {model.hf_text_config.model_type} model has MLA attention, whose keys DPE cannot move")
+    if speculative is not None and speculative.method not in DRAFTS_WITHOUT_MODEL:
+        raise TableError(f"--speculative-config with method {speculative.method!r}: a draft model has keys of its own, which "
+                         f"no table was made for; expected one of {', '.join(DRAFTS_WITHOUT_MODEL)}")
+    for name, what in (("decode_context_parallel_size", "DCP"), ("prefill_context_parallel_size", "PCP")):
+        if getattr(parallel, name, 1) > 1:
+            raise TableError(f"--{name.replace('_', '-')} {getattr(parallel, name)}: {what} divides keys by position, and DPE "
+                             "needs all keys of a text on one card; use tensor parallelism")
+    if getattr(parallel, "enable_dbo", False) or getattr(parallel, "use_ubatching", False):
+        raise TableError("--enable-dbo: DPE does not divide a batch")
+
+
+def tokens_of(sampling_params, pooling_params):
+    """What may be generated."""
+    return 1 if sampling_params is None else sampling_params.max_tokens
+
+
+def _request(original, request, *args, **kwargs):
+    import inspect
+
+    names = inspect.signature(original).bind(request, *args, **kwargs).arguments
+    ids, embeds = names.get("prompt_token_ids"), names.get("prompt_embeds")
+    prompt = len(ids) if ids is not None else len(embeds)
+    entry = serving().entry(prompt, tokens_of(names.get("sampling_params"), names.get("pooling_params")))
+    names.pop("self")
+    names["cache_salt"] = serving().salt(entry, names.get("cache_salt"))
+    original(request, **names)
+
+
+def _process_inputs(original, *args, **kwargs):
+    request = original(*args, **kwargs)
+    ids, embeds = request.prompt_token_ids, request.prompt_embeds
+    prompt = len(ids) if ids is not None else len(embeds)
+    new = tokens_of(request.sampling_params, request.pooling_params)
+    entry = serving().entry(prompt, new)
+    serving().remember(request.request_id, entry)
+    logger.debug("DPE: request %s of %d + %d tokens: %s", request.request_id, prompt, new or 0,
+                 "the model's own path" if entry is None else f"entry for {entry} tokens")
+    return request
+
+
+def _runner(original, runner, *args, **kwargs):
+    original(runner, *args, **kwargs)
+    RUNNERS.append(runner)
+
+
+def entries_of_batch(runner, count):
+    """Entry of each text of the batch, in its order; texts of a warm-up run are not known, and the model's own path runs
+    them."""
+    result = []
+    for name in runner.input_batch.req_ids[:count]:
+        text = runner.requests[name]
+        result.append(serving().entry(text.num_prompt_tokens, tokens_of(text.sampling_params, text.pooling_params)))
+    return result + [None] * (count - len(result))

@@ -1,0 +1,185 @@
+"""The loaded model under the table: which layers move, how a head rotates, and queries and keys that arrive unrotated."""
+import os
+
+import torch
+from vllm.forward_context import get_forward_context, is_forward_context_available
+from vllm.model_executor.layers.attention import Attention as AttentionLayer
+from vllm.model_executor.layers.rotary_embedding.base import RotaryEmbeddingBase
+from vllm.v1.attention.backend import AttentionType
+
+from dpe_attention import Attention, TableError
+
+from dpe_vllm.serving import fingerprint, logger, serving
+
+# Their frequencies depend on the length of the text, so there are none to compare with the table's.
+LENGTH_DEPENDENT = ("dynamic", "longrope")
+
+
+class Unrotated(torch.nn.Module):
+    """In the place of a moving layer's rotation: tokens of texts under an entry keep the queries and keys that they have, all
+    others get the model's own rotation."""
+
+    def __init__(self, rotary, layer_name):
+        super().__init__()
+        self.rotary, self.layer_name = rotary, layer_name
+
+    def forward(self, positions, query, key=None):
+        batch = batch_of(self.layer_name)
+        if batch is None:
+            return self.rotary(positions, query, key)
+        if batch.native is None:
+            return query, key
+        rows = batch.moved_rows
+        kept = [None if x is None else x[rows].clone() for x in (query, key)]
+        # Positions of moved tokens may lie beyond the model's table of cosines.
+        positions = positions.clone()
+        positions[rows] = 0
+        rotated = self.rotary(positions, query, key)
+        for x, rows_of_x in zip(rotated, kept):
+            if x is not None:
+                x[rows] = rows_of_x
+        return rotated
+
+
+def batch_of(layer_name):
+    """What the builder found in the batch that is running (backend.Batch), None: no text under an entry."""
+    if not is_forward_context_available():
+        return None
+    metadata = get_forward_context().attn_metadata
+    metadata = metadata.get(layer_name) if isinstance(metadata, dict) else None
+    return getattr(metadata, "dpe", None)
+
+
+class Moved:
+    """The moving layers of a model, by name, with their numbers; and attention under the entries of the table."""
+
+    def __init__(self, layers, order, rank, size):
+        self.layers, self.order, self.rank, self.size = layers, order, rank, size
+        self._attention = {}
+
+    def attention(self, entry):
+        state = serving()
+        digest = state.digests[entry]
+        if digest not in self._attention:
+            for old in set(self._attention) - set(state.digests.values()):
+                del self._attention[old]
+            self._attention[digest] = Attention(state.plans[entry].of_heads(self.rank, self.size), order=self.order,
+                                                keep_keys=False)
+        return self._attention[digest]
+
+
+def prepare(runner):
+    """Check the loaded model against the table and put it under it, once. TableError: with the reason."""
+    if getattr(runner, "dpe_moved", None) is None:
+        runner.dpe_moved = _prepare(runner)
+    return runner.dpe_moved
+
+
+def _prepare(runner):
+    from vllm.distributed import get_tensor_model_parallel_rank, get_tensor_model_parallel_world_size
+
+    table, config = serving().table, runner.model_config.hf_text_config
+    parents = _attention_modules(runner.model)
+    moving = {name: parent for name, (parent, layer) in parents.items() if _moves(config, parent, layer)}
+    if not moving:
+        raise TableError(f"a {config.model_type} model: no full-attention layer with rotary positions was found, so there is "
+                         "nothing that a table could move (layers with MLA, or of a model in another form, are not)")
+    one = next(iter(moving.values()))
+    size = get_tensor_model_parallel_world_size()
+    head_dim = one.attn.head_size
+    table.check_model(config.model_type, n_layers=config.num_hidden_layers, n_heads=config.num_attention_heads,
+                      n_kv_heads=getattr(config, "num_key_value_heads", config.num_attention_heads), head_dim=head_dim)
+    _check_fingerprint(runner.model_config)
+    order = _check_rotation(config, one.rotary_emb, head_dim)
+    _lengthen(parents, moving, runner.max_model_len)
+    for name, parent in moving.items():
+        parent.rotary_emb = Unrotated(parent.rotary_emb, name)
+    numbers = {name: _number(name) for name in moving}
+    return Moved(numbers, order, get_tensor_model_parallel_rank(), size)
+
+
+def _attention_modules(model):
+    """Attention layers by name: the module that holds each, and the layer."""
+    found = {}
+    for parent in model.modules():
+        for child in parent.children():
+            if isinstance(child, AttentionLayer):
+                found[child.layer_name] = (parent, child)
+    return found
+
+
+def _number(name):
+    from vllm.model_executor.models.utils import extract_layer_index
+
+    return extract_layer_index(name)
+
+
+def _moves(config, parent, layer):
+    """The rule of dpe_config_moves (engine/model/config/config.h): full attention with rotation."""
+    if layer.attn_type in (AttentionType.ENCODER, AttentionType.ENCODER_ONLY, AttentionType.ENCODER_DECODER):
+        raise TableError(f"layer {layer.layer_name} is one of an encoder, whose attention has no order of keys")
+    if layer.sliding_window is not None or not isinstance(getattr(parent, "rotary_emb", None), RotaryEmbeddingBase):
+        return False
+    if layer.kv_sharing_target_layer_name is not None:
+        raise TableError(f"layer {layer.layer_name} uses the keys of another layer, which no table was tested with")
+    if getattr(layer.impl, "alibi_slopes", None) is not None:
+        raise TableError(f"layer {layer.layer_name} has ALiBi slopes")
+    rotates = getattr(config, "no_rope_layers", None)  # SmolLM3: 1 in those that rotate
+    return not rotates or bool(rotates[_number(layer.layer_name)])
+
+
+def _check_fingerprint(model_config):
+    table, folder = serving().table, model_config.model
+    if not os.path.isdir(folder):
+        from huggingface_hub import snapshot_download
+
+        folder = snapshot_download(folder, revision=model_config.revision, local_files_only=True)
+    if getattr(model_config, "quantization", None) is not None:
+        logger.warning("DPE: %s is quantised (%s): of the table's model (fingerprint %.12s) the shape alone was compared",
+                       folder, model_config.quantization, table.fingerprint)
+        return
+    try:
+        found = fingerprint(folder)
+    except OSError as error:
+        logger.warning("DPE: the model's fingerprint was not compared, only its shape: %s", error)
+        return
+    if found != table.fingerprint and not os.environ.get("DPE_OTHER_MODEL"):
+        raise TableError(f"{serving().path}: made for a model with the fingerprint {table.fingerprint[:12]}, {folder} has "
+                         f"{found[:12]}: other weights of the same shape. DPE_OTHER_MODEL=1 runs it all the same")
+    if found != table.fingerprint:
+        logger.warning("DPE: the table was made for other weights of this shape (fingerprint %.12s, here %.12s)",
+                       table.fingerprint, found)
+
+
+def _check_rotation(config, rotary, head_dim):
+    """Order of a head's components (dpe_attention: pair j is j and j + head_dim / 2, those that do not rotate last), None:
+    the model has it. TableError where the model rotates otherwise than the table's."""
+    table, half = serving().table, rotary.rotary_dim // 2
+    if half != table.rotating_pairs():
+        raise TableError(f"the table was made for a model that rotates {table.rotating_pairs()} pairs of a head, this one "
+                         f"rotates {half}")
+    scaling = getattr(config, "rope_parameters", None) or getattr(config, "rope_scaling", None) or {}
+    kind = scaling.get("full_attention", scaling).get("rope_type", "default")
+    if kind not in LENGTH_DEPENDENT:
+        cos, sin = rotary._compute_cos_sin_cache()[1].double().cpu().chunk(2)
+        table.check_frequencies(torch.atan2(sin, cos).numpy(), float(torch.hypot(cos, sin).mean()))
+    rotating, still = list(range(2 * half)), list(range(2 * half, head_dim))
+    first, second = (rotating[:half], rotating[half:]) if rotary.is_neox_style else (rotating[::2], rotating[1::2])
+    order = first + still[:len(still) // 2] + second + still[len(still) // 2:]
+    return None if order == list(range(head_dim)) else order
+
+
+def _lengthen(parents, moving, length):
+    """Layers that do not move rotate every token by the model's own table of cosines. vLLM reads behind the end of one that is
+    too short, which gives NaN without a word, so it is made as long as texts can be."""
+    for name, (parent, _) in parents.items():
+        rotary = getattr(parent, "rotary_emb", None)
+        if name in moving or not isinstance(rotary, RotaryEmbeddingBase) or len(rotary.cos_sin_cache) >= length:
+            continue
+        if type(rotary)._compute_cos_sin_cache is not RotaryEmbeddingBase._compute_cos_sin_cache:
+            raise TableError(f"layer {name} does not move and has a table of cosines for {len(rotary.cos_sin_cache)} tokens "
+                             f"({type(rotary).__name__}), --max-model-len is {length}: expected at most that")
+        known = rotary.cos_sin_cache
+        angles = torch.arange(len(known), length, dtype=torch.float)[:, None] * rotary._compute_inv_freq(rotary.base).cpu()
+        more = torch.cat((angles.cos(), angles.sin()), dim=-1).to(known)
+        rotary.cos_sin_cache = torch.cat((known, more))

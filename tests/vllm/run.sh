@@ -1,0 +1,53 @@
+#!/bin/bash
+# run.sh BIN [MODEL TEXT]: the plugin for vLLM against dpe-run. DPE_VLLM_PYTHON is a Python with vLLM 0.32 and both packages
+# (outputs/vllm/README.md, "Tests"); without it the script skips itself. CHECKS="methods table-512 …" runs some alone.
+set -u
+here=$(cd "$(dirname "$0")" && pwd)
+root=$(cd "$here/../.." && pwd)
+if [ -z "${DPE_VLLM_PYTHON:-}" ]; then
+    echo "skipped: DPE_VLLM_PYTHON names no Python with vLLM"
+    exit 125
+fi
+bin=$(cd "$1" && pwd)
+model=${2:-$root/data/reference}
+text=${3:-$root/data/sample/test/900000.txt}
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1}
+failed=0
+
+check() {
+    local name=$1
+    shift
+    case " ${CHECKS:-$name} " in *" $name "*) ;; *) return ;; esac
+    echo "== $name"
+    if ! "$@" >"$work/out" 2>"$work/err"; then
+        failed=1
+        echo "FAILED: $name"
+        tail -n 15 "$work/err"
+    fi
+    cat "$work/out"
+}
+served() {
+    "$DPE_VLLM_PYTHON" "$here/served.py" "$bin" "$model" "$work" "$text" "$@"
+}
+
+"$DPE_VLLM_PYTHON" -c 'import importlib.metadata as m, vllm, torch
+print("vllm", vllm.__version__, "torch", torch.__version__, "transformers", m.version("transformers"))' 2>/dev/null
+check methods served methods ${METHODS:-rope yarn ntk cope rerope leaky-rerope self-extend dpe lampe dca string streaming-llm \
+    lm-infinite hirope adagrope dope}
+check methods-64 env DPE_TEST_CHUNK=64 "$DPE_VLLM_PYTHON" "$here/served.py" "$bin" "$model" "$work" "$text" methods self-extend dca
+check table-512 served table 512
+check table-64 served table 64
+check preemption served table preemption
+check native-write served native write
+check native served native compare
+check refusals served refusals
+check other served other
+check two-calls served two_calls
+check two-calls-wrong served two_calls wrong
+check server "$here/server.sh" "$DPE_VLLM_PYTHON" "$here" "$bin" "$model" "$work" "$text"
+check throughput served throughput
+check throughput-dpe served throughput self-extend
+[ "$failed" = 0 ] && echo "all passed"
+exit "$failed"

@@ -1,0 +1,377 @@
+#!/usr/bin/env python3
+"""A model in vLLM under tables and plans, against dpe-run: served.py BIN MODEL WORK TEXT CHECK [NAME...]
+
+Each check runs in a process of its own, with one engine of vLLM in it, and prints a line for everything that it found equal.
+run.sh calls them; WORK is a scratch folder that they share."""
+import functools
+import json
+import os
+import subprocess
+import sys
+import time
+
+BIN, MODEL, WORK, TEXT, CHECK, *NAMES = sys.argv[1:]
+os.environ.update(HF_HUB_OFFLINE="1", VLLM_ENABLE_V1_MULTIPROCESSING="0")
+os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")
+os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
+NATS = 1e-4  # a token; what two orders of float32 sums may differ by
+LENGTH, TRAINED, TOKENS, NEW = 2048, int(os.environ.get("DPE_TEST_TRAINED", "256")), 1000, 12
+
+
+def tool(name, *args):
+    done = subprocess.run([os.path.join(BIN, name), *args], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert done.returncode == 0, (name, args, done.stderr)
+    return done.stdout
+
+
+def dpe_run(*args):
+    trained = [] if "--table" in args else ["--trained-length", str(TRAINED)]  # a table has it
+    return tool("dpe-run", "-m", MODEL, *trained, "--threads", "1", "--quiet", *args)
+
+
+def tokens_of(path):
+    return [int(one) for one in tool("dpe-run", "-m", MODEL, "--quiet", "--prompt-file", path, "--tokenize").split()]
+
+
+@functools.lru_cache(maxsize=None)
+def text_of(tokens, begin=0):
+    """A file of about so many tokens, which is less than two windows of them, and its ids."""
+    with open(TEXT, encoding="utf-8") as file:
+        text = file.read()[begin:]
+    path, size = os.path.join(WORK, f"text-{begin}-{tokens}.txt"), tokens * 8
+    while True:
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(text[:size])
+        ids = tokens_of(path)
+        if len(ids) < 2 * tokens:
+            assert len(ids) >= tokens, "a longer text is needed"
+            return path, ids[:tokens]
+        size = size * tokens * 3 // (2 * len(ids))
+
+
+def expected_nll(path, tokens, *plan):
+    """Nats a token of the first window."""
+    return json.loads(dpe_run("--nll", path, "--context", str(tokens), "--score", "all", "--json", *plan))["nll"]
+
+
+def expected_text(path, *plan):
+    return dpe_run("--prompt-file", path, "--max-new", str(NEW), *plan)
+
+
+def plan(spec):
+    """The file of a method's plan."""
+    path = os.path.join(WORK, "".join(c if c.isalnum() else "-" for c in spec) + ".json")
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(dpe_run("--show-plan", "--json", "--method", spec, "--length", str(LENGTH)))
+    return path
+
+
+def table():
+    """A table of three entries: groups with key pairs by head and a temperature, Leaky ReRoPE, and frequencies of its own
+    (of version 5, in the JSON form; dpe-run reads it too)."""
+    parts = []
+    for length, spec in ((TRAINED * 2, "dpe:window=32,scales=2/3/4/6,groups=4,log-n=200,log-n-power=0.7"),
+                         (TRAINED * 3, "leaky-rerope:window=32,scale=5"), (LENGTH, "yarn:scale=8,log-n=300")):
+        parts.append(os.path.join(WORK, f"{length}.h5"))
+        tool("dpe-export", "--method", spec, "-m", MODEL, "--length", str(length), "--trained-length", str(TRAINED), "-o",
+             parts[-1], "--force")
+    joined = os.path.join(WORK, "joined.json")
+    try:
+        tool("dpe-export", "--join", *parts, "-o", joined, "--force")
+    except AssertionError:
+        # Entries of one table have the same groups: those of the first.
+        join_by_hand(parts, joined)
+    with open(joined, encoding="utf-8") as file:
+        value = json.load(file)
+    pairs, keep = value["model"]["head_dim"] // 2, value["model"]["head_dim"] // 3
+    one = value["entries"][0]
+    one["top_k"] = keep
+    one["key_pairs"] = [[sorted((layer + 3 * head + 5 * i) % pairs for i in range(keep))
+                         for head in range(value["model"]["n_heads"])] for layer in range(value["model"]["n_layers"])]
+    path = os.path.join(WORK, "table.json")
+    with open(path, "w", encoding="utf-8") as file:
+        json.dump(value, file)
+    tool("dpe-export", path, "-o", os.path.join(WORK, "table.h5"), "--force")
+    return os.path.join(WORK, "table.h5")
+
+
+def join_by_hand(parts, path):
+    values = []
+    for part in parts:
+        tool("dpe-export", part, "-o", part + ".json", "--force")
+        with open(part + ".json", encoding="utf-8") as file:
+            values.append(json.load(file))
+    own = ("trained_length", "evaluated_length", "local_window", "top_k", "group_edge", "effective_length", "scale_factor",
+           "attention_scaling", "inv_freq", "key_pairs", "logit_scale", "log_n_length", "log_n_power", "log_n_decay",
+           "unrounded", "applied_inv_freq")
+    edges = values[0]["group_edge"]
+    for value in values:
+        scales = value["scale_factor"]
+        if value["group_edge"] != edges:
+            assert len(scales) == 1
+            value.update(group_edge=edges, scale_factor=scales * (len(edges) - 1),
+                         effective_length=value["effective_length"] * (len(edges) - 1))
+        for name, default in (("logit_scale", 1.0), ("log_n_length", 0.0), ("log_n_power", 1.0), ("log_n_decay", 0.0),
+                              ("unrounded", False), ("applied_inv_freq", value["inv_freq"])):
+            value.setdefault(name, default)
+    root = {name: value for name, value in values[0].items() if name not in own}
+    root.update(schema_version="5.0.0", entries=[{name: value[name] for name in own} for value in values])
+    with open(path, "w", encoding="utf-8") as file:
+        json.dump(root, file)
+
+
+class Engine:
+    """One vLLM in this process, under DPE_TABLE as it is when it starts."""
+
+    def __init__(self, **options):
+        from vllm import LLM
+
+        options = dict(dict(dtype="float32", block_size=32, max_num_batched_tokens=512, enable_chunked_prefill=True,
+                            enforce_eager=True, max_model_len=LENGTH), **options)
+        self.llm = LLM(model=MODEL, **options)
+
+    def answers(self, texts, new=NEW, likelihoods=False):
+        from vllm import SamplingParams
+
+        new = new if isinstance(new, list) else [new] * len(texts)
+        params = [SamplingParams(max_tokens=count, temperature=0, ignore_eos=True, logprobs=1,
+                                 prompt_logprobs=0 if likelihoods else None) for count in new]
+        return self.llm.generate([{"prompt_token_ids": ids} for ids in texts], params, use_tqdm=False)
+
+
+def nll(answer):
+    ids = answer.prompt_token_ids
+    logs = [step[token].logprob for step, token in zip(answer.prompt_logprobs[1:], ids[1:])]
+    assert len(logs) == len(ids) - 1 and all(value == value for value in logs), "NaN"
+    return -sum(logs) / len(logs)
+
+
+def same(answer, path, tokens, what, *plan_of_run):
+    """Likelihood of the prompt and greedy text are those of dpe-run."""
+    found, expected = nll(answer), expected_nll(path, tokens, *plan_of_run)
+    assert abs(found - expected) <= NATS, f"{what}: {found:.7f} nats a token, dpe-run has {expected:.7f}"
+    print(f"{what}: {found:.6f} nats a token, dpe-run {expected:.6f}", flush=True)
+
+
+def same_text(answer, ids, what, *plan_of_run):
+    prompt = os.path.join(WORK, "prompt.txt")
+    tokenizer = TOKENIZER[0]
+    with open(prompt, "w", encoding="utf-8") as file:
+        file.write(tokenizer.decode(ids, skip_special_tokens=True))
+    again = tokens_of(prompt)
+    assert again == list(ids), f"{what}: the text of the prompt has other tokens"
+    expected = expected_text(prompt, *plan_of_run)
+    assert answer.outputs[0].text.strip() == expected.strip(), f"{what}: {answer.outputs[0].text!r}, dpe-run has {expected!r}"
+
+
+TOKENIZER = []
+
+
+def check_methods():
+    """Every method's plan: prompt and greedy text."""
+    plans = {spec: plan(spec) for spec in NAMES}
+    os.environ["DPE_TABLE"] = next(iter(plans.values()))
+    engine = Engine(max_num_batched_tokens=int(os.environ.get("DPE_TEST_CHUNK", "512")))
+    from dpe_vllm.serving import use
+
+    TOKENIZER[:] = [engine.llm.get_tokenizer()]
+    path, ids = text_of(TOKENS)
+    for spec, file in plans.items():
+        use(file)
+        answer = engine.answers([ids], likelihoods=True)[0]
+        of_run = ("--method", spec, "--length", str(LENGTH))
+        same(answer, path, TOKENS, spec, *of_run)
+        same_text(answer, ids, spec, *of_run)
+
+
+def mixture(count=8):
+    """Texts of several lengths: at most the trained one, and for each entry."""
+    lengths = [TRAINED - NEW, TRAINED + 30, TRAINED * 2 + 17, TOKENS, 40, TRAINED * 2 - NEW, TRAINED * 3 - NEW - 1, TOKENS - 100]
+    return [(*text_of(length, 1000 * i), length) for i, length in enumerate(lengths[:count])]
+
+
+def under(length, file):
+    """What dpe-run is to be told for the entry that length tokens choose."""
+    return ("--table", file, "--length", str(length))
+
+
+def check_table():
+    """Eight texts at once, under the entries that their lengths choose and without one; each in blocks of 64 tokens, then of
+    512; then with a cache that is too small for all of them; then from the prefix cache."""
+    file = table()
+    os.environ["DPE_TABLE"] = file
+    import vllm.v1.core.sched.scheduler as scheduler
+
+    texts = mixture()
+    preempted = []
+    original = scheduler.Scheduler._preempt_request
+
+    def counted(self, request, *args, **kwargs):
+        preempted.append(request.request_id)
+        return original(self, request, *args, **kwargs)
+
+    scheduler.Scheduler._preempt_request = counted
+    small = "preemption" in NAMES
+    blocks = {"num_gpu_blocks_override": -(-(LENGTH + 64) // 32)} if small else {}
+    engine = Engine(max_num_batched_tokens=64 if "64" in NAMES else 512, **blocks)
+    TOKENIZER[:] = [engine.llm.get_tokenizer()]
+    new = 200 if small else NEW
+    answers = engine.answers([ids for _, ids, _ in texts], NEW if not small else [min(new, 40)] * len(texts), likelihoods=True)
+    from dpe_vllm.serving import serving
+
+    for (path, ids, length), answer in zip(texts, answers):
+        count = length + (min(new, 40) if small else NEW)
+        entry = serving().table.choose(count)
+        what = f"{length} tokens, " + ("the model itself" if entry is None else f"entry for {entry.evaluated_length}")
+        assert serving().answers(answer.request_id)[answer.request_id] == (entry and entry.evaluated_length)
+        same(answer, path, length, what, *under(count, file))
+    if small:
+        assert preempted, "no text was preempted"
+        print(f"preempted {len(preempted)} times", flush=True)
+        return
+    for (_, ids, length), answer in zip(texts, answers):
+        same_text(answer, ids, f"text of {length}", *under(length + NEW, file))
+    again = engine.answers([ids for _, ids, _ in texts])
+    assert [one.outputs[0].token_ids for one in again] == [one.outputs[0].token_ids for one in answers]
+    assert all(one.num_cached_tokens >= len(one.prompt_token_ids) // 32 * 32 - 32 for one in again), "no prefix was reused"
+    # The same prompt under another entry shares nothing.
+    _, ids, length = texts[1]
+    other = engine.answers([ids], TRAINED * 3 - length)[0]
+    assert other.num_cached_tokens == 0 and serving().answers(other.request_id)[other.request_id] == TRAINED * 3
+    print("prefixes were reused within an entry, and not between entries", flush=True)
+
+
+def check_native():
+    """Texts of at most the trained length, alone and beside others: NAMES[0] "write" notes what vLLM computes without a table,
+    "compare" holds it against that, bit for bit."""
+    path = os.path.join(WORK, "native.json")
+    if NAMES == ["compare"]:
+        os.environ["DPE_TABLE"] = table()
+    engine = Engine()
+    texts = [text_of(length, 500 * i)[1] for i, length in enumerate((TRAINED - NEW, 40, 100))]
+    answers = [engine.answers([ids], likelihoods=True)[0] for ids in texts]
+    found = [[[step[token].logprob for step, token in zip(one.prompt_logprobs[1:], one.prompt_token_ids[1:])],
+              list(one.outputs[0].token_ids)] for one in answers]
+    if NAMES == ["write"]:
+        with open(path, "w", encoding="utf-8") as file:
+            json.dump(found, file)
+        return
+    with open(path, encoding="utf-8") as file:
+        assert json.load(file) == found, "texts within the trained length are not what vLLM computes without a table"
+    print("texts within the trained length: the bits of vLLM without a table", flush=True)
+
+
+def check_refusals():
+    """By name, before a model is loaded."""
+    os.environ["DPE_TABLE"] = table()
+    from dpe_attention import TableError
+    from vllm.engine.arg_utils import EngineArgs
+
+    config = EngineArgs(model=MODEL, dtype="float32").create_engine_config()
+    assert config.model_config.enforce_eager and config.model_config.max_model_len == LENGTH
+    from dpe_vllm import hooks
+
+    def refused(words, change=None, **arguments):
+        try:
+            if change is None:
+                EngineArgs(model=MODEL, dtype="float32", **arguments).create_engine_config()
+            else:
+                config = EngineArgs(model=MODEL, dtype="float32").create_engine_config()
+                change(config)
+                hooks.refuse_config(config)
+        except TableError as error:
+            assert words in str(error), error
+            print(f"refused: {error}", flush=True)
+        else:
+            raise AssertionError(f"accepted: {words}")
+
+    refused("fp8", kv_cache_dtype="fp8")
+    refused("DCP", lambda one: setattr(one.parallel_config, "decode_context_parallel_size", 2))
+    refused("PCP", lambda one: setattr(one.parallel_config, "prefill_context_parallel_size", 2))
+
+    class Draft:
+        method = "eagle"
+
+    refused("a draft model", lambda one: setattr(one, "speculative_config", Draft()))
+    refused("MLA", lambda one: type(one.model_config).__dict__ and setattr(one, "model_config", WithMla(one.model_config)))
+
+
+class WithMla:
+    use_mla = True
+
+    def __init__(self, config):
+        self.hf_text_config = config.hf_text_config
+
+
+def check_other():
+    """A table of another model is refused when the model is there: its fingerprint; DPE_OTHER_MODEL=1 takes it."""
+    file = plan("self-extend")
+    with open(file, encoding="utf-8") as handle:
+        value = json.load(handle)
+    value["fingerprint"] = "0" * 64
+    with open(file, "w", encoding="utf-8") as handle:
+        json.dump(value, handle)
+    os.environ["DPE_TABLE"] = file
+    try:
+        Engine()
+    except Exception as error:
+        assert "fingerprint" in str(error) and "DPE_OTHER_MODEL" in str(error), error
+    else:
+        raise AssertionError("a table of another model was accepted")
+    os.environ["DPE_OTHER_MODEL"] = "1"
+    Engine()
+    print("refused: the table of another model; taken with DPE_OTHER_MODEL=1", flush=True)
+
+
+def check_two_calls():
+    """The way of CUDA with a kernel in plain PyTorch, and one that is wrong."""
+    from vllm.v1.attention.backends.registry import AttentionBackendEnum, register_backend
+
+    sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+    plans = {spec: plan(spec) for spec in ("self-extend", "leaky-rerope", "yarn", "dca")}
+    os.environ["DPE_TABLE"] = plans["self-extend"]
+    import vllm.engine.arg_utils
+    from vllm.plugins import load_general_plugins
+
+    load_general_plugins()
+    register_backend(AttentionBackendEnum.CPU_ATTN, "cpu_two_calls.Backend")
+    if NAMES == ["wrong"]:
+        os.environ["DPE_TEST_KERNEL"] = "wrong"
+        try:
+            Engine()
+        except Exception as error:
+            assert "differs from the exact path by" in str(error) and "DPE_VLLM_EXACT" in str(error), error
+            print("refused:", str(error).splitlines()[-1], flush=True)
+        else:
+            raise AssertionError("a wrong kernel was accepted")
+        os.environ["DPE_VLLM_EXACT"] = "1"
+    engine = Engine()
+    from dpe_vllm.serving import use
+
+    texts = mixture(5)
+    for spec, file in plans.items():
+        use(file)
+        answers = engine.answers([ids for _, ids, _ in texts], likelihoods=True)
+        for (path, _, length), answer in zip(texts, answers):
+            of_run = ("--method", spec, "--length", str(LENGTH)) if length + NEW > TRAINED else ("--method", "rope")
+            same(answer, path, length, f"two calls, {spec}, {length} tokens", *of_run)
+
+
+def check_throughput():
+    """Tokens a second, in this process, of the same prompts: NAMES: the plan, or none for vLLM alone."""
+    if NAMES:
+        os.environ["DPE_TABLE"] = plan(NAMES[0])
+    engine = Engine()
+    texts = [text_of(TOKENS, 300 * i)[1] for i in range(4)]
+    engine.answers([texts[0][:50]], 2)
+    begin = time.monotonic()
+    engine.answers(texts, 1)
+    read = time.monotonic() - begin
+    begin = time.monotonic()
+    engine.answers(texts, 33)
+    decoded = time.monotonic() - begin
+    print(f"{NAMES[0] if NAMES else 'CPU_ATTN'}: {len(texts) * TOKENS / read:.0f} prompt tokens a second, "
+          f"{len(texts) * 32 / decoded:.1f} decoded a second, in batches of {len(texts)} at {TOKENS} tokens", flush=True)
+
+
+globals()["check_" + CHECK.replace("-", "_")]()
