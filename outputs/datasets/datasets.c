@@ -280,6 +280,18 @@ static dpe_status get(const struct dpe_dataset_kind *kind, const struct dpe_data
     return keep(dataset, result, values, n, path, err);
 }
 
+/* Whether an optional dataset is read: members of one record are there together, so the first of them decides. */
+static bool is_there(const struct dpe_dataset_kind *kind, const struct dpe_dataset *dataset,
+                     const char *folder, struct dpe_h5 *table)
+{
+    const struct dpe_dataset *first = kind->datasets;
+    char path[MAX_PATH];
+    while (first->array != dataset->array) {
+        first++;
+    }
+    return dpe_h5_has(table, path_of(folder, first->name, path));
+}
+
 /* Whether an axis is one of a dataset that is wanted. */
 static bool needed(const struct dpe_dataset_kind *kind, const struct dpe_dataset *axis,
                    const char *names)
@@ -299,11 +311,10 @@ dpe_status dpe_datasets_get(const struct dpe_dataset_kind *kind, void *result, c
     dpe_status status = DPE_OK;
     for (size_t i = 0; i < kind->n && status == DPE_OK; i++) {
         const struct dpe_dataset *dataset = &kind->datasets[i];
-        char path[MAX_PATH];
         bool wanted = names == NULL || has_word(names, dataset->name) ||
                       (is_axis(dataset) && needed(kind, dataset, names));
         if (wanted && dataset->optional) {
-            wanted = dpe_h5_has(table, path_of(folder, dataset->name, path));
+            wanted = is_there(kind, dataset, folder, table);
             status = dpe_h5_answered(table, err);
         }
         if (wanted && status == DPE_OK) {
@@ -313,15 +324,16 @@ dpe_status dpe_datasets_get(const struct dpe_dataset_kind *kind, void *result, c
     return status;
 }
 
-void dpe_datasets_free(const struct dpe_dataset_kind *kind, void *result)
+dpe_status dpe_datasets_texts(const struct dpe_dataset_kind *kind, void *result,
+                              dpe_status (*each)(void *user, char **text), void *user)
 {
     const int64_t *extents = result;
+    dpe_status status = DPE_OK;
     for (size_t i = 0; i < kind->n; i++) {
         const struct dpe_dataset *dataset = &kind->datasets[i];
         size_t axes[MAX_RANK];
         int rank = 0;
-        char *elements = dataset->array == DPE_DATASET_COUNT ? NULL : *array_of(dataset, result);
-        if (elements == NULL || dataset->type != DPE_COL_STRING ||
+        if (dataset->type != DPE_COL_STRING || *array_of(dataset, result) == NULL ||
             axes_of(kind, dataset, axes, &rank, NULL) != DPE_OK) {
             continue;
         }
@@ -329,12 +341,26 @@ void dpe_datasets_free(const struct dpe_dataset_kind *kind, void *result)
         for (int a = 0; a < rank; a++) {
             n *= extents[axes[a]];
         }
-        for (int64_t e = 0; e < n; e++) {
-            char *string = NULL;
-            memcpy(&string, elements + (size_t)e * dataset->stride + dataset->at, sizeof string);
-            free(string);
+        char *elements = *array_of(dataset, result) + dataset->at;
+        for (int64_t e = 0; e < n && status == DPE_OK; e++) {
+            char **text = (char **)(void *)(elements + (size_t)e * dataset->stride);
+            status = *text != NULL ? each(user, text) : DPE_OK;
         }
     }
+    return status;
+}
+
+static dpe_status free_text(void *user, char **text)
+{
+    (void)user;
+    free(*text);
+    *text = NULL;
+    return DPE_OK;
+}
+
+void dpe_datasets_free(const struct dpe_dataset_kind *kind, void *result)
+{
+    dpe_datasets_texts(kind, result, free_text, NULL);
     for (size_t i = 0; i < kind->n; i++) {
         if (kind->datasets[i].array != DPE_DATASET_COUNT) {
             char **array = array_of(&kind->datasets[i], result);

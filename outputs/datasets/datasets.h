@@ -28,7 +28,8 @@ struct dpe_dataset {
     size_t stride,
         at; /**< bytes from one element to the next, and from its beginning to the value */
     const char *long_name, *units, *flag_meanings; /**< as in struct dpe_column */
-    bool optional; /**< NULL in the struct: not written; not in the file: stays NULL */
+    bool optional; /**< NULL in the struct: not written; not in the file: stays NULL (of the members of
+                        records all or none) */
 };
 /** In place of `array`: an axis that counts 0, 1, 2, …, of which only the extent is kept. */
 #define DPE_DATASET_COUNT SIZE_MAX
@@ -55,6 +56,9 @@ dpe_status dpe_datasets_put(const struct dpe_dataset_kind *kind, const void *res
  * both, not the file); else as dpe_h5_get. */
 dpe_status dpe_datasets_get(const struct dpe_dataset_kind *kind, void *result, const char *folder,
                             const char *names, struct dpe_h5 *table, struct dpe_error *err);
+/** Call `each` with every string that dpe_datasets_get read; it may replace it. The first failure ends it. */
+dpe_status dpe_datasets_texts(const struct dpe_dataset_kind *kind, void *result,
+                              dpe_status (*each)(void *user, char **text), void *user);
 /** Free what dpe_datasets_get read; the arrays of a writer are its own. */
 void dpe_datasets_free(const struct dpe_dataset_kind *kind, void *result);
 

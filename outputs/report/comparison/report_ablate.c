@@ -1,6 +1,7 @@
 /* Ablations: the score when one thing about the table changes. Steps of several files that vary the
  * same thing stand in one figure, top-k and last-k beside each other. */
 #include "engine/base/base.h"
+#include "outputs/datasets/kinds.h"
 #include "outputs/h5/h5.h"
 #include "outputs/report/comparison/report_eval.h"
 #include "outputs/report/draw/page.h"
@@ -76,31 +77,31 @@ static bool append(struct steps *steps, const struct step *step)
 }
 
 static dpe_status collect_suite(const struct report *report, size_t i, const struct suite *suite,
-                                const struct names *axis, const struct numbers *value,
-                                const struct numbers *k, struct steps *steps, struct dpe_error *err)
+                                const struct dpe_ablate_result *varied, struct steps *steps,
+                                struct dpe_error *err)
 {
     double scale = suite->low_is_better ? 1.0 : 100.0;
-    for (size_t m = 0; m < suite->methods.n; m++) {
-        for (size_t t = 0; t < suite->labels.n; t++) {
-            size_t at = m * suite->labels.n + t;
+    for (size_t m = 0; m < suite->n_methods; m++) {
+        for (size_t t = 0; t < suite->n_tasks; t++) {
+            size_t at = m * suite->n_tasks + t;
             struct step step = {.input = i,
-                                .length = suite->lengths.values[t],
-                                .value = value->values[m],
-                                .mean = scale * suite->values.mean.values[at],
-                                .low = scale * suite->values.low.values[at],
-                                .high = scale * suite->values.high.values[at],
+                                .length = (double)suite->r.task_length[t],
+                                .value = varied->value[m],
+                                .mean = scale * suite->r.mean[at].mean,
+                                .low = scale * suite->r.mean[at].low,
+                                .high = scale * suite->r.mean[at].high,
                                 .low_is_better = suite->low_is_better};
-            bool by_k = k->n > 0 && k->values[m] >= 0.0 && isfinite(step.value) &&
-                        strcmp(axis->names[m], "scaled-length") == 0;
-            snprintf(step.axis, sizeof step.axis, "%.31s", by_k ? "scaled-by-k" : axis->names[m]);
+            bool by_k = varied->k != NULL && varied->k[m] >= 0 && isfinite(step.value) &&
+                        strcmp(varied->axis[m], "scaled-length") == 0;
+            snprintf(step.axis, sizeof step.axis, "%.31s", by_k ? "scaled-by-k" : varied->axis[m]);
             snprintf(step.line, sizeof step.line, "%s", step.axis);
             if (by_k) {
                 snprintf(step.line, sizeof step.line, "%.0f tokens", step.value);
-                step.value = k->values[m];
+                step.value = (double)varied->k[m];
             }
             dpe_comparison_suite_measure(suite, step.measure, sizeof step.measure);
             snprintf(step.suite, sizeof step.suite, "%.63s", suite->name);
-            snprintf(step.label, sizeof step.label, "%.63s", suite->labels.names[t]);
+            snprintf(step.label, sizeof step.label, "%.63s", suite->r.task_label[t]);
             if (!append(steps, &step)) {
                 return dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory", report->inputs[i].path);
             }
@@ -113,44 +114,27 @@ static dpe_status collect(const struct report *report, size_t i, struct steps *s
                           struct dpe_error *err)
 {
     const struct input *input = &report->inputs[i];
-    struct names axis = {0};
-    struct numbers value = {0};
-    struct numbers k = {0};
+    struct dpe_ablate_result varied = {0};
     char **suites = NULL;
     size_t n = 0;
-    const struct wanted wanted = {"/ablate/value", 1, {-1}, true, &value};
-    dpe_status status = dpe_input_read_wanted(input, &wanted, 1, err);
-    if (status != DPE_OK || (status = dpe_input_read_names(input, "/ablate/axis", (int64_t)value.n,
-                                                           &axis, err)) != DPE_OK) {
-        goto done;
-    }
-    const struct wanted pairs = {"/ablate/k", 1, {(int64_t)value.n}, false, &k};
-    status = dpe_input_read_wanted(input, &pairs, 1, err);
-    if (status != DPE_OK ||
-        (status = dpe_h5_list(input->table, "/eval", &suites, &n, err)) != DPE_OK) {
-        goto done;
+    dpe_status status = dpe_input_get(input, &dpe_ablate_kind, &varied, "/ablate", NULL, err);
+    if (status == DPE_OK) {
+        status = dpe_h5_list(input->table, "/eval", &suites, &n, err);
     }
     for (size_t s = 0; s < n && status == DPE_OK; s++) {
         char *path = dpe_draw_format_text("/eval/%s/task_label", suites[s]);
         struct suite suite = {0};
         if (path != NULL && dpe_h5_has(input->table, path)) {
             status = dpe_comparison_suite_read(input, suites[s], &suite, err);
-            if (status == DPE_OK && (suite.methods.n != value.n || axis.n != value.n)) {
-                status = dpe_fail(err, DPE_BAD_DATA, "%s: /ablate: %zu steps, but %zu methods",
-                                  input->path, value.n, suite.methods.n);
-            }
             if (status == DPE_OK) {
-                status = collect_suite(report, i, &suite, &axis, &value, &k, steps, err);
+                status = collect_suite(report, i, &suite, &varied, steps, err);
             }
         }
         dpe_comparison_suite_free(&suite);
         free(path);
     }
-done:
     dpe_strings_free(suites, n);
-    dpe_input_names_free(&axis);
-    dpe_input_numbers_free(&value);
-    dpe_input_numbers_free(&k);
+    dpe_datasets_free(&dpe_ablate_kind, &varied);
     return status;
 }
 

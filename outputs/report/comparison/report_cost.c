@@ -14,31 +14,21 @@
 /* Mean seconds of the samples of every method and task, [method][task]; NaN: none was timed. */
 static dpe_status read_seconds(const struct suite *s, double *seconds, struct dpe_error *err)
 {
-    size_t cells = s->methods.n * s->labels.n;
-    struct names plans = {0};
-    struct names tasks = {0};
+    size_t cells = s->n_methods * s->n_tasks;
     struct dpe_row *rows = NULL;
     size_t n = 0;
-    char *plan = dpe_draw_format_text("/eval/%s/plan", s->name);
-    char *task = dpe_draw_format_text("/eval/%s/task", s->name);
     double *count = dpe_alloc_zero(cells + 1, sizeof *count);
-    dpe_status status = plan != NULL && task != NULL && count != NULL
-                            ? dpe_input_read_names(s->input, plan, (int64_t)cells, &plans, err)
+    dpe_status status = count != NULL
+                            ? dpe_h5_get_rows(s->input->table, &rows, &n, err)
                             : dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory", s->input->path);
-    if (status == DPE_OK) {
-        status = dpe_input_read_names(s->input, task, (int64_t)s->labels.n, &tasks, err);
-    }
-    if (status == DPE_OK) {
-        status = dpe_h5_get_rows(s->input->table, &rows, &n, err);
-    }
     for (size_t i = 0; i < cells; i++) {
         seconds[i] = 0.0;
     }
     for (size_t r = 0; r < n; r++) {
         const struct dpe_row *row = &rows[r];
         for (size_t i = 0; i < cells && row->status == DPE_ROW_OK && row->seconds >= 0.0; i++) {
-            if (strcmp(plans.names[i], row->plan) == 0 &&
-                strcmp(tasks.names[i % s->labels.n], row->task) == 0) {
+            if (strcmp(s->r.plan[i], row->plan) == 0 &&
+                strcmp(s->r.task[i % s->n_tasks], row->task) == 0) {
                 seconds[i] += row->seconds;
                 count[i] += 1.0;
             }
@@ -50,10 +40,6 @@ static dpe_status read_seconds(const struct suite *s, double *seconds, struct dp
     }
     free(rows);
     free(count);
-    free(plan);
-    free(task);
-    dpe_input_names_free(&plans);
-    dpe_input_names_free(&tasks);
     return status;
 }
 
@@ -73,12 +59,12 @@ static struct sheet *numbers(const struct suite *s, const char *id, const char *
     dpe_draw_sheet_column(sheet, cost->column, COLUMN_NUMBER, cost->digits);
     dpe_draw_sheet_column(sheet, s->low_is_better ? "perplexity" : "recall, %", COLUMN_INTERVAL,
                           s->low_is_better ? 3 : 1);
-    for (size_t i = 0; i < s->methods.n * s->labels.n; i++) {
-        dpe_draw_sheet_text(sheet, s->methods.names[i / s->labels.n]);
-        dpe_draw_sheet_number(sheet, s->lengths.values[i % s->labels.n]);
+    for (size_t i = 0; i < s->n_methods * s->n_tasks; i++) {
+        dpe_draw_sheet_text(sheet, s->r.method[i / s->n_tasks]);
+        dpe_draw_sheet_number(sheet, (double)s->r.task_length[i % s->n_tasks]);
         dpe_draw_sheet_number(sheet, costs[i]);
-        dpe_draw_sheet_interval(sheet, scale * s->values.mean.values[i],
-                                scale * s->values.low.values[i], scale * s->values.high.values[i]);
+        dpe_draw_sheet_interval(sheet, scale * s->r.mean[i].mean,
+                                scale * s->r.mean[i].low, scale * s->r.mean[i].high);
     }
     if (sheet != NULL) {
         sheet->shown = 60;
@@ -91,11 +77,11 @@ enum { MANY = 8 };
 
 static size_t better(const struct suite *s, const double *value, size_t method)
 {
-    size_t last = s->labels.n - 1;
-    double own = value[method * s->labels.n + last];
+    size_t last = s->n_tasks - 1;
+    double own = value[method * s->n_tasks + last];
     size_t n = 0;
-    for (size_t m = 0; m < s->methods.n; m++) {
-        double other = value[m * s->labels.n + last];
+    for (size_t m = 0; m < s->n_methods; m++) {
+        double other = value[m * s->n_tasks + last];
         bool above = s->low_is_better ? other < own : other > own;
         n += above || isnan(own) || (other == own && m < method);
     }
@@ -107,13 +93,13 @@ static void draw(struct figure *figure, const struct suite *s, const struct cost
                  const double *costs, const double *value, struct curve *all)
 {
     size_t n = 0;
-    for (size_t m = 0; m < s->methods.n; m++) {
+    for (size_t m = 0; m < s->n_methods; m++) {
         if (better(s, value, m) < MANY) {
-            all[n++] = (struct curve){.name = s->methods.names[m],
-                                      .n = (int64_t)s->labels.n,
-                                      .strong = dpe_comparison_method_is_dpe(s->methods.names[m]),
-                                      .x = costs + m * s->labels.n,
-                                      .y = value + m * s->labels.n};
+            all[n++] = (struct curve){.name = s->r.method[m],
+                                      .n = (int64_t)s->n_tasks,
+                                      .strong = dpe_comparison_method_is_dpe(s->r.method[m]),
+                                      .x = costs + m * s->n_tasks,
+                                      .y = value + m * s->n_tasks};
         }
     }
     const struct curves curves = {.curves = all,
@@ -132,9 +118,9 @@ static void draw(struct figure *figure, const struct suite *s, const struct cost
 static dpe_status add_figure(struct report *report, const struct suite *s, const struct cost *cost,
                              double *costs, struct dpe_error *err)
 {
-    size_t cells = s->methods.n * s->labels.n;
+    size_t cells = s->n_methods * s->n_tasks;
     double scale = s->low_is_better ? 1.0 : 100.0;
-    struct curve *all = dpe_alloc_zero(s->methods.n, sizeof *all);
+    struct curve *all = dpe_alloc_zero(s->n_methods, sizeof *all);
     char *id = dpe_comparison_suite_id(report, s, cost->id);
     char *title = dpe_draw_format_text("%s over %s",
                                        s->low_is_better ? "Perplexity" : "Needles found", cost->title);
@@ -142,7 +128,7 @@ static dpe_status add_figure(struct report *report, const struct suite *s, const
                             ? DPE_OK
                             : dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory", s->input->path);
     for (size_t i = 0; i < cells; i++) {
-        costs[cells + i] = scale * s->values.mean.values[i];
+        costs[cells + i] = scale * s->r.mean[i].mean;
     }
     if (status == DPE_OK) {
         struct figure *figure = dpe_draw_figure_new(
@@ -186,8 +172,8 @@ static const struct cost of_memory = {
 dpe_status dpe_comparison_suite_cost(struct report *report, const struct suite *s,
                                      struct dpe_error *err)
 {
-    size_t cells = s->methods.n * s->labels.n;
-    if (s->methods.n < 2 || !dpe_comparison_suite_is_single(s)) {
+    size_t cells = s->n_methods * s->n_tasks;
+    if (s->n_methods < 2 || !dpe_comparison_suite_is_single(s)) {
         return DPE_OK;
     }
     dpe_status status = DPE_OK;
@@ -199,9 +185,9 @@ dpe_status dpe_comparison_suite_cost(struct report *report, const struct suite *
         status = read_seconds(s, costs, err);
         status = status == DPE_OK ? add_figure(report, s, &of_time, costs, err) : status;
     }
-    if (status == DPE_OK && s->memory.n > 0) {
+    if (status == DPE_OK && s->r.memory != NULL) {
         for (size_t i = 0; i < cells; i++) {
-            double bytes = s->memory.values[i];
+            double bytes = (double)s->r.memory[i];
             costs[i] = bytes > 0.0 ? bytes / 0x1p20 : (double)NAN;
         }
         status = add_figure(report, s, &of_memory, costs, err);

@@ -18,28 +18,28 @@ static void value_text(const struct suite *s, size_t at, char text[96])
     double scale = s->low_is_better ? 1.0 : 100.0;
     int digits = s->low_is_better ? 2 : 0;
     const char *unit = s->low_is_better ? "" : "\u00a0%";
-    if (isnan(s->values.low.values[at])) { /* a single context */
-        snprintf(text, 96, "%.*f%s", digits, s->values.mean.values[at] * scale, unit);
+    if (isnan(s->r.mean[at].low)) { /* a single context */
+        snprintf(text, 96, "%.*f%s", digits, s->r.mean[at].mean * scale, unit);
         return;
     }
     snprintf(text, 96, "%.*f%s (%.*f\u00a0to\u00a0%.*f%s)", digits,
-             s->values.mean.values[at] * scale, unit, digits, s->values.low.values[at] * scale,
-             digits, s->values.high.values[at] * scale, unit);
+             s->r.mean[at].mean * scale, unit, digits, s->r.mean[at].low * scale,
+             digits, s->r.mean[at].high * scale, unit);
 }
 
 /* Methods by their value at a task, best first; those without one are left out. Owned, *n long. */
 static size_t *best_first(const struct suite *s, size_t task, size_t *n)
 {
-    size_t *order = dpe_alloc(s->methods.n, sizeof *order);
+    size_t *order = dpe_alloc(s->n_methods, sizeof *order);
     *n = 0;
-    for (size_t m = 0; order != NULL && m < s->methods.n; m++) {
-        double value = s->values.mean.values[m * s->labels.n + task];
+    for (size_t m = 0; order != NULL && m < s->n_methods; m++) {
+        double value = s->r.mean[m * s->n_tasks + task].mean;
         if (isnan(value)) {
             continue;
         }
         size_t k = (*n)++;
         for (; k > 0; k--) {
-            double other = s->values.mean.values[order[k - 1] * s->labels.n + task];
+            double other = s->r.mean[order[k - 1] * s->n_tasks + task].mean;
             if (s->low_is_better ? other <= value : other >= value) {
                 break;
             }
@@ -56,7 +56,7 @@ static void add_lead(struct report *report, const struct suite *s)
     double length = dpe_comparison_suite_longest(s);
     char measure[64];
     dpe_comparison_suite_measure(s, measure, sizeof measure);
-    int64_t task = dpe_comparison_suite_task(s, s->labels.names[0], length);
+    int64_t task = dpe_comparison_suite_task(s, s->r.task_label[0], length);
     size_t n = 0;
     size_t *order = task < 0 ? NULL : best_first(s, (size_t)task, &n);
     struct writer out = {0};
@@ -65,8 +65,8 @@ static void add_lead(struct report *report, const struct suite *s)
     dpe_draw_put(&out, "At %s tokens", tokens);
     for (size_t i = 0; order != NULL && i < n && i < 4; i++) {
         char value[96];
-        char *name = dpe_draw_clean_text(s->methods.names[order[i]], 40);
-        value_text(s, order[i] * s->labels.n + (size_t)task, value);
+        char *name = dpe_draw_clean_text(s->r.method[order[i]], 40);
+        value_text(s, order[i] * s->n_tasks + (size_t)task, value);
         dpe_draw_put(&out, "%s%s ",
                      i == 0                 ? ", "
                      : i + 1 == n || i == 3 ? " and "
@@ -80,10 +80,10 @@ static void add_lead(struct report *report, const struct suite *s)
     }
     dpe_draw_put(&out, "%s", n == 0 ? " nothing was measured" : n > 4 ? "; the others follow" : "");
     for (size_t i = 4; order != NULL && i < n; i++) {
-        if (dpe_comparison_method_is_dpe(s->methods.names[order[i]])) {
+        if (dpe_comparison_method_is_dpe(s->r.method[order[i]])) {
             char value[96];
-            value_text(s, order[i] * s->labels.n + (size_t)task, value);
-            dpe_draw_put(&out, ", %s with %s", s->methods.names[order[i]], value);
+            value_text(s, order[i] * s->n_tasks + (size_t)task, value);
+            dpe_draw_put(&out, ", %s with %s", s->r.method[order[i]], value);
         }
     }
     dpe_draw_put(&out, ".");
@@ -100,12 +100,12 @@ static void add_noise(struct report *report, const struct suite *s)
 {
     size_t compared = 0;
     size_t noise = 0;
-    bool bounds = s->difference.low.n == s->p_value.n && s->difference.high.n == s->p_value.n;
-    for (size_t i = s->labels.n; i < s->p_value.n; i++) {
+    bool tested = s->r.difference != NULL && s->r.p_value != NULL;
+    for (size_t i = s->n_tasks; tested && i < s->n_methods * s->n_tasks; i++) {
         bool inside =
-            bounds && s->difference.low.values[i] <= 0.0 && s->difference.high.values[i] >= 0.0;
-        compared += s->p_value.values[i] >= 0.0;
-        noise += s->p_value.values[i] >= 0.05 || (s->p_value.values[i] >= 0.0 && inside);
+            s->r.difference[i].low <= 0.0 && s->r.difference[i].high >= 0.0;
+        compared += s->r.p_value[i] >= 0.0;
+        noise += s->r.p_value[i] >= 0.05 || (s->r.p_value[i] >= 0.0 && inside);
     }
     if (compared == 0) {
         return;
@@ -130,10 +130,10 @@ static void add_noise(struct report *report, const struct suite *s)
 static char *task_name(const struct suite *s, size_t task)
 {
     char tokens[32];
-    dpe_draw_length_text(s->lengths.values[task], tokens);
+    dpe_draw_length_text((double)s->r.task_length[task], tokens);
     return dpe_comparison_suite_is_single(s)
                ? dpe_draw_format_text("%s", tokens)
-               : dpe_draw_format_text("%s at %s", s->labels.names[task], tokens);
+               : dpe_draw_format_text("%s at %s", s->r.task_label[task], tokens);
 }
 
 static void add_column(struct sheet *sheet, char *name, bool intervals, int digits)
@@ -150,11 +150,11 @@ static void add_column(struct sheet *sheet, char *name, bool intervals, int digi
 static unsigned add_cell(struct sheet *sheet, const struct report *report, const struct suite *s,
                          size_t method, size_t task)
 {
-    size_t at = method * s->labels.n + task;
+    size_t at = method * s->n_tasks + task;
     double scale = s->low_is_better ? 1.0 : 100.0;
     unsigned marks = dpe_comparison_suite_marks(report, s, method, task);
-    dpe_draw_sheet_interval(sheet, scale * s->values.mean.values[at],
-                            scale * s->values.low.values[at], scale * s->values.high.values[at]);
+    dpe_draw_sheet_interval(sheet, scale * s->r.mean[at].mean,
+                            scale * s->r.mean[at].low, scale * s->r.mean[at].high);
     dpe_draw_sheet_mark(sheet, marks);
     return marks;
 }
@@ -181,9 +181,9 @@ static void explain_marks(struct report *report, unsigned marks)
 static void add_table(struct report *report, const struct suite *s)
 {
     enum { WIDE = 8, FEW = 4 };
-    bool by_task = s->labels.n > WIDE && s->methods.n < s->labels.n;
-    size_t columns = by_task ? s->methods.n : s->labels.n;
-    size_t rows = by_task ? s->labels.n : s->methods.n;
+    bool by_task = s->n_tasks > WIDE && s->n_methods < s->n_tasks;
+    size_t columns = by_task ? s->n_methods : s->n_tasks;
+    size_t rows = by_task ? s->n_tasks : s->n_methods;
     bool intervals = columns <= (by_task ? FEW : WIDE);
     char *id = dpe_comparison_suite_id(report, s, "table");
     char *title = dpe_draw_format_text(
@@ -197,11 +197,11 @@ static void add_table(struct report *report, const struct suite *s)
     dpe_draw_sheet_column(sheet, by_task ? "task" : "method", COLUMN_TEXT, 0);
     for (size_t c = 0; sheet != NULL && c < columns; c++) {
         add_column(sheet,
-                   by_task ? dpe_draw_format_text("%s", s->methods.names[c]) : task_name(s, c),
+                   by_task ? dpe_draw_format_text("%s", s->r.method[c]) : task_name(s, c),
                    intervals, s->low_is_better ? 3 : 1);
     }
     for (size_t r = 0; r < rows; r++) {
-        char *name = by_task ? task_name(s, r) : dpe_draw_format_text("%s", s->methods.names[r]);
+        char *name = by_task ? task_name(s, r) : dpe_draw_format_text("%s", s->r.method[r]);
         dpe_draw_sheet_text(sheet, name != NULL ? name : "");
         dpe_draw_sheet_mark(sheet, by_task ? 0 : MARK_SERIES);
         for (size_t c = 0; c < columns; c++) {
@@ -217,8 +217,7 @@ static void add_table(struct report *report, const struct suite *s)
 
 static void add_differences(struct report *report, const struct suite *s)
 {
-    if (s->methods.n < 2 || s->difference.mean.n == 0 || s->difference.low.n == 0 ||
-        s->difference.high.n == 0 || s->p_value.n == 0) {
+    if (s->n_methods < 2 || s->r.difference == NULL || s->r.p_value == NULL) {
         return;
     }
     char *id = dpe_comparison_suite_id(report, s, "differences");
@@ -234,16 +233,16 @@ static void add_differences(struct report *report, const struct suite *s)
                           COLUMN_INTERVAL, s->low_is_better ? 3 : 1);
     dpe_draw_sheet_column(sheet, "p", COLUMN_NUMBER, 4);
     dpe_draw_sheet_column(sheet, "pairs", COLUMN_NUMBER, 0);
-    for (size_t i = s->labels.n; i < s->difference.mean.n; i++) {
-        dpe_draw_sheet_text(sheet, s->methods.names[i / s->labels.n]);
+    for (size_t i = s->n_tasks; i < s->n_methods * s->n_tasks; i++) {
+        dpe_draw_sheet_text(sheet, s->r.method[i / s->n_tasks]);
         dpe_draw_sheet_mark(sheet, MARK_SERIES);
-        dpe_draw_sheet_text(sheet, s->labels.names[i % s->labels.n]);
-        dpe_draw_sheet_number(sheet, s->lengths.values[i % s->labels.n]);
-        dpe_draw_sheet_interval(sheet, scale * s->difference.mean.values[i],
-                                scale * s->difference.low.values[i],
-                                scale * s->difference.high.values[i]);
-        dpe_draw_sheet_number(sheet, s->p_value.values[i]);
-        dpe_draw_sheet_number(sheet, s->n_pairs.n > 0 ? s->n_pairs.values[i] : (double)NAN);
+        dpe_draw_sheet_text(sheet, s->r.task_label[i % s->n_tasks]);
+        dpe_draw_sheet_number(sheet, (double)s->r.task_length[i % s->n_tasks]);
+        dpe_draw_sheet_interval(sheet, scale * s->r.difference[i].mean,
+                                scale * s->r.difference[i].low,
+                                scale * s->r.difference[i].high);
+        dpe_draw_sheet_number(sheet, s->r.p_value[i]);
+        dpe_draw_sheet_number(sheet, (double)s->r.difference[i].n);
     }
     if (sheet != NULL) {
         sheet->folded = sheet->n_cells > 12 * sheet->n_columns;
@@ -270,7 +269,7 @@ static dpe_status write_suite(struct report *report, const struct input *input, 
 {
     struct suite s;
     dpe_status status = dpe_comparison_suite_read(input, name, &s, err);
-    if (status == DPE_OK && s.methods.n > 0 && s.labels.n > 0) {
+    if (status == DPE_OK && s.n_methods > 0 && s.n_tasks > 0) {
         char *has = dpe_draw_format_text("/eval/%s/mean", name);
         dpe_draw_add_text(&report->document, BLOCK_SECTION,
                           dpe_input_section_title(report, input, has != NULL ? has : "/",

@@ -6,29 +6,19 @@
 #define DPE_REPORT_EVAL_H
 
 #include "engine/base/base.h"
+#include "outputs/datasets/kinds.h"
 #include "outputs/report/input/input.h"
-
-/** Mean with interval, [method][task]. */
-struct suite_values {
-    struct numbers mean, low, high;
-};
 
 struct suite {
     const struct input *input;
     char *name;                       /**< "niah" */
     char *title, *unit, *explanation; /**< "Needles", "recall …", what it measures; NULL: the table
                                            does not have it */
-    struct names methods;             /**< as asked for */
-    struct names labels;              /**< [task] */
-    struct numbers lengths;           /**< [task], tokens */
-    struct suite_values values, difference, words;
-    struct numbers p_value, n_pairs, n_valid;
-    struct numbers memory; /**< [method][task] bytes of a session, −1 = not known; older tables: none */
-    struct numbers position, position_mean;        /**< ppl */
-    struct names categories;                       /**< the last is "overall" */
-    struct numbers category_length, category_mean; /**< [method][category][length] */
-    int64_t together;                              /**< samples in a row that count as one */
-    bool low_is_better; /**< a perplexity; else a share, shown in percent */
+    struct dpe_suite_result r;
+    size_t n_methods, n_tasks, n_positions, n_categories, n_category_lengths; /**< as in r.n */
+    double *positions, *category_lengths; /**< of r as numbers for an axis */
+    int64_t together;                     /**< samples in a row that count as one */
+    bool low_is_better;                   /**< a perplexity; else a share, shown in percent */
 };
 dpe_status dpe_comparison_suite_read(const struct input *input, const char *name,
                                      struct suite *suite, struct dpe_error *err);

@@ -24,15 +24,15 @@ static struct sheet *values_sheet(const struct suite *s, const char *id, const c
     dpe_draw_sheet_column(sheet, s->low_is_better ? "perplexity" : "score, %", COLUMN_INTERVAL,
                           s->low_is_better ? 3 : 1);
     dpe_draw_sheet_column(sheet, "samples", COLUMN_NUMBER, 0);
-    for (size_t i = 0; i < s->values.mean.n; i++) {
-        dpe_draw_sheet_text(sheet, s->methods.names[i / s->labels.n]);
+    for (size_t i = 0; i < s->n_methods * s->n_tasks; i++) {
+        dpe_draw_sheet_text(sheet, s->r.method[i / s->n_tasks]);
         dpe_draw_sheet_mark(sheet, MARK_SERIES);
-        dpe_draw_sheet_text(sheet, s->labels.names[i % s->labels.n]);
-        dpe_draw_sheet_number(sheet, s->lengths.values[i % s->labels.n]);
-        dpe_draw_sheet_interval(sheet, scale_of(s) * s->values.mean.values[i],
-                                scale_of(s) * s->values.low.values[i],
-                                scale_of(s) * s->values.high.values[i]);
-        dpe_draw_sheet_number(sheet, s->n_valid.values[i]);
+        dpe_draw_sheet_text(sheet, s->r.task_label[i % s->n_tasks]);
+        dpe_draw_sheet_number(sheet, (double)s->r.task_length[i % s->n_tasks]);
+        dpe_draw_sheet_interval(sheet, scale_of(s) * s->r.mean[i].mean,
+                                scale_of(s) * s->r.mean[i].low,
+                                scale_of(s) * s->r.mean[i].high);
+        dpe_draw_sheet_number(sheet, (double)s->r.mean[i].n);
     }
     if (sheet != NULL) {
         sheet->shown = 60;
@@ -43,14 +43,14 @@ static struct sheet *values_sheet(const struct suite *s, const char *id, const c
 /* Values of the tasks with the first label in order of length: x, mean, low, high, each [n]. */
 static size_t *by_length(const struct suite *s, size_t *n)
 {
-    size_t *order = dpe_alloc(s->labels.n, sizeof *order);
+    size_t *order = dpe_alloc(s->n_tasks, sizeof *order);
     *n = 0;
-    for (size_t t = 0; order != NULL && t < s->labels.n; t++) {
-        if (strcmp(s->labels.names[t], s->labels.names[0]) != 0) {
+    for (size_t t = 0; order != NULL && t < s->n_tasks; t++) {
+        if (strcmp(s->r.task_label[t], s->r.task_label[0]) != 0) {
             continue;
         }
         size_t k = (*n)++;
-        for (; k > 0 && s->lengths.values[order[k - 1]] > s->lengths.values[t]; k--) {
+        for (; k > 0 && (double)s->r.task_length[order[k - 1]] > (double)s->r.task_length[t]; k--) {
             order[k] = order[k - 1];
         }
         order[k] = t;
@@ -70,7 +70,7 @@ static void draw_map(struct figure *figure, const struct suite *s, const double 
     for (size_t i = 0; i < n && i < 32; i++) {
         columns[i] = dpe_draw_length_text(x[i], text[i]);
     }
-    const struct heat heat = {.n_rows = (int64_t)s->methods.n,
+    const struct heat heat = {.n_rows = (int64_t)s->n_methods,
                               .n_columns = (int64_t)(n < 32 ? n : 32),
                               .value = value,
                               .low = s->low_is_better ? (double)NAN : 0.0,
@@ -80,7 +80,7 @@ static void draw_map(struct figure *figure, const struct suite *s, const double 
                               .log = s->low_is_better,
                               .low_is_good = s->low_is_better,
                               .digits = percent ? 0 : 2,
-                              .row_names = (const char *const *)s->methods.names,
+                              .row_names = (const char *const *)s->r.method,
                               .column_names = columns,
                               .x_title = x_title,
                               .y_title = "method",
@@ -95,16 +95,16 @@ static void add_lengths_map(struct report *report, const struct suite *s)
 {
     size_t n = 0;
     size_t *order = by_length(s, &n);
-    double *value = dpe_alloc(n * s->methods.n + 1, sizeof *value);
+    double *value = dpe_alloc(n * s->n_methods + 1, sizeof *value);
     double *x = dpe_alloc(n + 1, sizeof *x);
     char *id = dpe_comparison_suite_id(report, s, "lengths");
     const char *title = s->low_is_better ? "Perplexity by length" : "Needles found by length";
     bool ok = order != NULL && value != NULL && x != NULL && id != NULL;
     n = n < 32 ? n : 32;
-    for (size_t i = 0; ok && i < n * s->methods.n; i++) {
+    for (size_t i = 0; ok && i < n * s->n_methods; i++) {
         size_t task = order[i % n];
-        x[i % n] = s->lengths.values[task];
-        value[i] = scale_of(s) * s->values.mean.values[i / n * s->labels.n + task];
+        x[i % n] = (double)s->r.task_length[task];
+        value[i] = scale_of(s) * s->r.mean[i / n * s->n_tasks + task].mean;
     }
     struct figure *figure = dpe_draw_figure_new(
         ok ? id : NULL, title,
@@ -129,26 +129,26 @@ static void add_lengths(struct report *report, const struct suite *s)
 {
     size_t n = 0;
     size_t *order = by_length(s, &n);
-    double *block = dpe_alloc(n * s->methods.n + 1, 4 * sizeof *block);
-    struct curve *all = dpe_alloc_zero(s->methods.n, sizeof *all);
+    double *block = dpe_alloc(n * s->n_methods + 1, 4 * sizeof *block);
+    struct curve *all = dpe_alloc_zero(s->n_methods, sizeof *all);
     char *id = dpe_comparison_suite_id(report, s, "lengths");
     const char *title = s->low_is_better ? "Perplexity by length" : "Needles found by length";
     bool ok = order != NULL && block != NULL && all != NULL && id != NULL;
-    for (size_t m = 0; ok && m < s->methods.n; m++) {
+    for (size_t m = 0; ok && m < s->n_methods; m++) {
         double *x = block + 4 * n * m;
-        all[m] = (struct curve){.name = s->methods.names[m],
+        all[m] = (struct curve){.name = s->r.method[m],
                                 .n = (int64_t)n,
-                                .strong = dpe_comparison_method_is_dpe(s->methods.names[m]),
+                                .strong = dpe_comparison_method_is_dpe(s->r.method[m]),
                                 .x = x,
                                 .y = x + n,
                                 .low = x + 2 * n,
                                 .high = x + 3 * n};
         for (size_t i = 0; i < n; i++) {
-            size_t at = m * s->labels.n + order[i];
-            x[i] = s->lengths.values[order[i]];
-            x[n + i] = scale_of(s) * s->values.mean.values[at];
-            x[2 * n + i] = scale_of(s) * s->values.low.values[at];
-            x[3 * n + i] = scale_of(s) * s->values.high.values[at];
+            size_t at = m * s->n_tasks + order[i];
+            x[i] = (double)s->r.task_length[order[i]];
+            x[n + i] = scale_of(s) * s->r.mean[at].mean;
+            x[2 * n + i] = scale_of(s) * s->r.mean[at].low;
+            x[3 * n + i] = scale_of(s) * s->r.mean[at].high;
         }
     }
     struct figure *figure = dpe_draw_figure_new(
@@ -163,7 +163,7 @@ static void add_lengths(struct report *report, const struct suite *s)
     if (figure != NULL && ok) {
         const struct curves curves = {
             .curves = all,
-            .n = s->methods.n,
+            .n = s->n_methods,
             .log_x = true,
             .log_y = s->low_is_better,
             .y_low = s->low_is_better ? (double)NAN : -2.0,
@@ -185,21 +185,21 @@ static void add_lengths(struct report *report, const struct suite *s)
 static void add_dots(struct report *report, const struct suite *s)
 {
     double length = dpe_comparison_suite_longest(s);
-    int64_t task = dpe_comparison_suite_task(s, s->labels.names[0], length);
-    double *block = dpe_alloc(s->methods.n, 3 * sizeof *block);
-    unsigned char *strong = dpe_alloc(s->methods.n, 1);
+    int64_t task = dpe_comparison_suite_task(s, s->r.task_label[0], length);
+    double *block = dpe_alloc(s->n_methods, 3 * sizeof *block);
+    unsigned char *strong = dpe_alloc(s->n_methods, 1);
     char *id = dpe_comparison_suite_id(report, s, "methods");
     char tokens[32];
     dpe_draw_length_text(length, tokens);
     char *title = dpe_draw_format_text("%s at %s tokens",
                                        s->low_is_better ? "Perplexity" : "Needles found", tokens);
     bool ok = block != NULL && strong != NULL && id != NULL && title != NULL;
-    for (size_t m = 0; ok && task >= 0 && m < s->methods.n; m++) {
-        size_t at = m * s->labels.n + (size_t)task;
-        block[m] = scale_of(s) * s->values.mean.values[at];
-        block[s->methods.n + m] = scale_of(s) * s->values.low.values[at];
-        block[2 * s->methods.n + m] = scale_of(s) * s->values.high.values[at];
-        strong[m] = dpe_comparison_method_is_dpe(s->methods.names[m]);
+    for (size_t m = 0; ok && task >= 0 && m < s->n_methods; m++) {
+        size_t at = m * s->n_tasks + (size_t)task;
+        block[m] = scale_of(s) * s->r.mean[at].mean;
+        block[s->n_methods + m] = scale_of(s) * s->r.mean[at].low;
+        block[2 * s->n_methods + m] = scale_of(s) * s->r.mean[at].high;
+        strong[m] = dpe_comparison_method_is_dpe(s->r.method[m]);
     }
     struct figure *figure = dpe_draw_figure_new(
         ok ? id : NULL, ok ? title : "",
@@ -209,11 +209,11 @@ static void add_dots(struct report *report, const struct suite *s)
             "compares them sample by sample."),
         ok ? values_sheet(s, id, title) : NULL);
     if (figure != NULL && ok && task >= 0) {
-        const struct dots dots = {.n = s->methods.n,
-                                  .names = (const char *const *)s->methods.names,
+        const struct dots dots = {.n = s->n_methods,
+                                  .names = (const char *const *)s->r.method,
                                   .value = block,
-                                  .low = block + s->methods.n,
-                                  .high = block + 2 * s->methods.n,
+                                  .low = block + s->n_methods,
+                                  .high = block + 2 * s->n_methods,
                                   .strong = strong,
                                   .methods = true,
                                   .x_low = s->low_is_better ? (double)NAN : 0.0,
@@ -238,8 +238,8 @@ static void add_dots(struct report *report, const struct suite *s)
 static void add_tasks(struct report *report, const struct suite *s)
 {
     double length = dpe_comparison_suite_longest(s);
-    const char **columns = dpe_alloc(s->labels.n, sizeof *columns);
-    double *value = dpe_alloc(s->values.mean.n + 1, sizeof *value);
+    const char **columns = dpe_alloc(s->n_tasks, sizeof *columns);
+    double *value = dpe_alloc(s->n_methods * s->n_tasks + 1, sizeof *value);
     char *id = dpe_comparison_suite_id(report, s, "tasks");
     char tokens[32];
     dpe_draw_length_text(length, tokens);
@@ -247,16 +247,16 @@ static void add_tasks(struct report *report, const struct suite *s)
         dpe_draw_format_text("%s at %s tokens, by task", dpe_comparison_suite_title(s), tokens);
     bool ok = columns != NULL && value != NULL && id != NULL && title != NULL;
     size_t n = 0;
-    for (size_t t = 0; ok && t < s->labels.n; t++) {
-        if (s->lengths.values[t] == length) {
-            columns[n++] = s->labels.names[t];
+    for (size_t t = 0; ok && t < s->n_tasks; t++) {
+        if ((double)s->r.task_length[t] == length) {
+            columns[n++] = s->r.task_label[t];
         }
     }
-    for (size_t m = 0; ok && m < s->methods.n; m++) {
+    for (size_t m = 0; ok && m < s->n_methods; m++) {
         for (size_t c = 0; c < n; c++) {
             int64_t task = dpe_comparison_suite_task(s, columns[c], length);
-            value[c * s->methods.n + m] =
-                s->values.mean.values[m * s->labels.n + (size_t)task] * 100.0;
+            value[c * s->n_methods + m] =
+                s->r.mean[m * s->n_tasks + (size_t)task].mean * 100.0;
         }
     }
     struct figure *figure = dpe_draw_figure_new(
@@ -267,13 +267,13 @@ static void add_tasks(struct report *report, const struct suite *s)
         ok ? values_sheet(s, id, title) : NULL);
     if (figure != NULL && ok) {
         const struct heat heat = {.n_rows = (int64_t)n,
-                                  .n_columns = (int64_t)s->methods.n,
+                                  .n_columns = (int64_t)s->n_methods,
                                   .value = value,
                                   .low = 0.0,
                                   .high = 100.0,
                                   .digits = 0,
                                   .row_names = columns,
-                                  .column_names = (const char *const *)s->methods.names,
+                                  .column_names = (const char *const *)s->r.method,
                                   .x_title = "method",
                                   .y_title = "task",
                                   .bar_title = "percent"};
@@ -289,22 +289,22 @@ static void add_tasks(struct report *report, const struct suite *s)
 
 static void add_categories(struct report *report, const struct suite *s)
 {
-    size_t lengths = s->category_length.n;
+    size_t lengths = s->n_category_lengths;
     char *id = dpe_comparison_suite_id(report, s, "categories");
     struct sheet *sheet = id == NULL ? NULL : dpe_draw_sheet_new(id, "By category, percent");
     dpe_draw_sheet_column(sheet, "method", COLUMN_TEXT, 0);
     dpe_draw_sheet_column(sheet, "length", COLUMN_NUMBER, 0);
-    for (size_t c = 0; c < s->categories.n; c++) {
-        dpe_draw_sheet_column(sheet, s->categories.names[c], COLUMN_NUMBER, 2);
+    for (size_t c = 0; c < s->n_categories; c++) {
+        dpe_draw_sheet_column(sheet, s->r.category[c], COLUMN_NUMBER, 2);
     }
-    for (size_t m = 0; m < s->methods.n; m++) {
+    for (size_t m = 0; m < s->n_methods; m++) {
         for (size_t l = 0; l < lengths; l++) {
-            dpe_draw_sheet_text(sheet, s->methods.names[m]);
-            dpe_draw_sheet_number(sheet, s->category_length.values[l]);
-            for (size_t c = 0; c < s->categories.n; c++) {
+            dpe_draw_sheet_text(sheet, s->r.method[m]);
+            dpe_draw_sheet_number(sheet, (double)s->r.category_length[l]);
+            for (size_t c = 0; c < s->n_categories; c++) {
                 dpe_draw_sheet_number(
                     sheet,
-                    s->category_mean.values[(m * s->categories.n + c) * lengths + l] * 100.0);
+                    s->r.category_mean[(m * s->n_categories + c) * lengths + l] * 100.0);
             }
         }
     }
@@ -319,9 +319,9 @@ static struct sheet *overall_sheet(const struct suite *s, const char *id, const 
     dpe_draw_sheet_column(sheet, "method", COLUMN_TEXT, 0);
     dpe_draw_sheet_column(sheet, "length", COLUMN_NUMBER, 0);
     dpe_draw_sheet_column(sheet, "overall, percent", COLUMN_NUMBER, 2);
-    for (size_t i = 0; i < s->methods.n * s->category_length.n; i++) {
-        dpe_draw_sheet_text(sheet, s->methods.names[i / s->category_length.n]);
-        dpe_draw_sheet_number(sheet, s->category_length.values[i % s->category_length.n]);
+    for (size_t i = 0; i < s->n_methods * s->n_category_lengths; i++) {
+        dpe_draw_sheet_text(sheet, s->r.method[i / s->n_category_lengths]);
+        dpe_draw_sheet_number(sheet, (double)s->r.category_length[i % s->n_category_lengths]);
         dpe_draw_sheet_number(sheet, value[i]);
     }
     return sheet;
@@ -330,22 +330,22 @@ static struct sheet *overall_sheet(const struct suite *s, const char *id, const 
 /* The mean of all tasks over lengths; it is the last category. */
 static void add_overall(struct report *report, const struct suite *s)
 {
-    size_t n = s->category_length.n;
-    double *value = dpe_alloc(s->methods.n * n, sizeof *value);
-    struct curve *all = dpe_alloc_zero(s->methods.n, sizeof *all);
+    size_t n = s->n_category_lengths;
+    double *value = dpe_alloc(s->n_methods * n, sizeof *value);
+    struct curve *all = dpe_alloc_zero(s->n_methods, sizeof *all);
     char *id = dpe_comparison_suite_id(report, s, "lengths");
     char *title =
         dpe_draw_format_text("%s, mean of the tasks by length", dpe_comparison_suite_title(s));
     bool ok = value != NULL && all != NULL && id != NULL && title != NULL;
-    for (size_t m = 0; ok && m < s->methods.n; m++) {
-        const double *own = s->category_mean.values + ((m + 1) * s->categories.n - 1) * n;
+    for (size_t m = 0; ok && m < s->n_methods; m++) {
+        const double *own = s->r.category_mean + ((m + 1) * s->n_categories - 1) * n;
         for (size_t l = 0; l < n; l++) {
             value[m * n + l] = own[l] * 100.0;
         }
-        all[m] = (struct curve){.name = s->methods.names[m],
+        all[m] = (struct curve){.name = s->r.method[m],
                                 .n = (int64_t)n,
-                                .strong = dpe_comparison_method_is_dpe(s->methods.names[m]),
-                                .x = s->category_length.values,
+                                .strong = dpe_comparison_method_is_dpe(s->r.method[m]),
+                                .x = s->category_lengths,
                                 .y = value + m * n};
     }
     struct figure *figure = dpe_draw_figure_new(
@@ -354,12 +354,12 @@ static void add_overall(struct report *report, const struct suite *s)
             "One line for each method. A mean of tasks has no interval: those of the tasks "
             "are in the table below."),
         ok ? overall_sheet(s, id, title, value) : NULL);
-    if (figure != NULL && ok && s->methods.n > MANY) {
-        draw_map(figure, s, s->category_length.values, n, value, "length, tokens", true);
+    if (figure != NULL && ok && s->n_methods > MANY) {
+        draw_map(figure, s, s->category_lengths, n, value, "length, tokens", true);
     } else if (figure != NULL && ok) {
         const struct curves curves = {
             .curves = all,
-            .n = s->methods.n,
+            .n = s->n_methods,
             .log_x = true,
             .y_low = 0.0,
             .y_high = (double)NAN,
@@ -383,16 +383,16 @@ static void add_overall(struct report *report, const struct suite *s)
 static struct sheet *positions_sheet(const struct suite *s, size_t task, const char *id,
                                      const char *title)
 {
-    size_t n = s->position.n;
+    size_t n = s->n_positions;
     struct sheet *sheet = dpe_draw_sheet_new(id, title);
     dpe_draw_sheet_column(sheet, "method", COLUMN_TEXT, 0);
     dpe_draw_sheet_column(sheet, "from position", COLUMN_NUMBER, 0);
     dpe_draw_sheet_column(sheet, "perplexity", COLUMN_NUMBER, 3);
-    for (size_t i = 0; i < s->methods.n * n; i++) {
-        dpe_draw_sheet_text(sheet, s->methods.names[i / n]);
-        dpe_draw_sheet_number(sheet, s->position.values[i % n]);
+    for (size_t i = 0; i < s->n_methods * n; i++) {
+        dpe_draw_sheet_text(sheet, s->r.method[i / n]);
+        dpe_draw_sheet_number(sheet, (double)s->r.position[i % n]);
         dpe_draw_sheet_number(sheet,
-                              s->position_mean.values[(i / n * s->labels.n + task) * n + i % n]);
+                              s->r.position_mean[(i / n * s->n_tasks + task) * n + i % n]);
     }
     if (sheet != NULL) {
         sheet->shown = 80;
@@ -404,21 +404,21 @@ static struct sheet *positions_sheet(const struct suite *s, size_t task, const c
 static void draw_positions(struct figure *figure, const struct suite *s, size_t first,
                            double *value, struct curve *all)
 {
-    size_t n = s->position.n - first;
-    if (s->methods.n > MANY) {
-        draw_map(figure, s, s->position.values + first, n, value, "from position, tokens", false);
+    size_t n = s->n_positions - first;
+    if (s->n_methods > MANY) {
+        draw_map(figure, s, s->positions + first, n, value, "from position, tokens", false);
         return;
     }
-    for (size_t m = 0; m < s->methods.n; m++) {
-        all[m] = (struct curve){.name = s->methods.names[m],
+    for (size_t m = 0; m < s->n_methods; m++) {
+        all[m] = (struct curve){.name = s->r.method[m],
                                 .n = (int64_t)n,
-                                .strong = dpe_comparison_method_is_dpe(s->methods.names[m]),
-                                .x = s->position.values + first,
+                                .strong = dpe_comparison_method_is_dpe(s->r.method[m]),
+                                .x = s->positions + first,
                                 .y = value + m * n};
     }
     const struct curves curves = {
         .curves = all,
-        .n = s->methods.n,
+        .n = s->n_methods,
         .log_x = true,
         .log_y = true,
         .y_low = (double)NAN,
@@ -433,17 +433,17 @@ static void draw_positions(struct figure *figure, const struct suite *s, size_t 
 static void add_positions(struct report *report, const struct suite *s)
 {
     /* The first tokens have no context: their perplexity of thousands would flatten the rest. */
-    size_t first = s->position.n > 6 ? 3 : 0;
-    size_t n = s->position.n - first;
+    size_t first = s->n_positions > 6 ? 3 : 0;
+    size_t n = s->n_positions - first;
     size_t task =
-        (size_t)dpe_comparison_suite_task(s, s->labels.names[0], dpe_comparison_suite_longest(s));
-    struct curve *all = dpe_alloc_zero(s->methods.n, sizeof *all);
-    double *value = dpe_alloc(s->methods.n * n + 1, sizeof *value);
+        (size_t)dpe_comparison_suite_task(s, s->r.task_label[0], dpe_comparison_suite_longest(s));
+    struct curve *all = dpe_alloc_zero(s->n_methods, sizeof *all);
+    double *value = dpe_alloc(s->n_methods * n + 1, sizeof *value);
     char *id = dpe_comparison_suite_id(report, s, "positions");
     const char *title = "Perplexity by position in the text";
     bool ok = all != NULL && value != NULL && id != NULL;
-    for (size_t i = 0; ok && i < s->methods.n * n; i++) {
-        const double *own = s->position_mean.values + (i / n * s->labels.n + task) * s->position.n;
+    for (size_t i = 0; ok && i < s->n_methods * n; i++) {
+        const double *own = s->r.position_mean + (i / n * s->n_tasks + task) * s->n_positions;
         value[i] = own[first + i % n];
     }
     struct figure *figure = dpe_draw_figure_new(
@@ -467,27 +467,27 @@ static void add_positions(struct report *report, const struct suite *s)
 void dpe_comparison_suite_figures(struct report *report, const struct suite *s)
 {
     if (!dpe_comparison_suite_is_single(s)) {
-        if (s->category_mean.n > 0) {
+        if (s->n_category_lengths > 0) {
             add_categories(report, s);
         }
         add_tasks(report, s);
-        if (s->category_length.n > 1 && s->category_mean.n > 0) {
+        if (s->n_category_lengths > 1 && s->n_category_lengths > 0) {
             add_overall(report, s);
         }
         return;
     }
     size_t n = 0;
-    for (size_t t = 0; t < s->labels.n; t++) {
+    for (size_t t = 0; t < s->n_tasks; t++) {
         n += dpe_comparison_suite_first_length(s, t);
     }
-    if (n > 1 && s->methods.n > MANY) {
+    if (n > 1 && s->n_methods > MANY) {
         add_lengths_map(report, s);
     } else if (n > 1) {
         add_lengths(report, s);
     }
     add_dots(report, s);
-    if (s->low_is_better && s->position_mean.n > 0 &&
-        dpe_comparison_suite_task(s, s->labels.names[0], dpe_comparison_suite_longest(s)) >= 0) {
+    if (s->low_is_better && s->n_positions > 0 &&
+        dpe_comparison_suite_task(s, s->r.task_label[0], dpe_comparison_suite_longest(s)) >= 0) {
         add_positions(report, s);
     }
 }

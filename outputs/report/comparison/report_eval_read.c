@@ -13,20 +13,19 @@
 /* ---------------------------------------------------------------------------------------- reading
  */
 
+/* The units and words of a declaration do not matter to a reader. */
+static struct dpe_dataset_kind suite_kind(struct dpe_dataset datasets[DPE_SUITE_DATASETS])
+{
+    return dpe_suite_datasets("score", false, datasets);
+}
+
 void dpe_comparison_suite_free(struct suite *s)
 {
-    struct numbers *const all[] = {&s->lengths,         &s->values.mean,     &s->values.low,
-                                   &s->values.high,     &s->difference.mean, &s->difference.low,
-                                   &s->difference.high, &s->words.mean,      &s->words.low,
-                                   &s->words.high,      &s->p_value,         &s->n_pairs,
-                                   &s->n_valid,         &s->position,        &s->position_mean,
-                                   &s->category_length, &s->category_mean,   &s->memory};
-    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
-        dpe_input_numbers_free(all[i]);
-    }
-    dpe_input_names_free(&s->methods);
-    dpe_input_names_free(&s->labels);
-    dpe_input_names_free(&s->categories);
+    struct dpe_dataset datasets[DPE_SUITE_DATASETS];
+    const struct dpe_dataset_kind kind = suite_kind(datasets);
+    dpe_datasets_free(&kind, &s->r);
+    free(s->positions);
+    free(s->category_lengths);
     free(s->name);
     free(s->title);
     free(s->unit);
@@ -34,102 +33,58 @@ void dpe_comparison_suite_free(struct suite *s)
     *s = (struct suite){0};
 }
 
-/** A dataset below /eval/SUITE. */
-struct part {
-    const char *name;
-    int rank;
-    int64_t dims[3];
-    bool required;
-    struct numbers *into;
-};
-
-static dpe_status read_parts(const struct suite *s, const struct part *parts, size_t n,
-                             struct dpe_error *err)
+static double *as_numbers(const int64_t *values, size_t n)
 {
-    dpe_status status = DPE_OK;
-    for (size_t i = 0; i < n && status == DPE_OK; i++) {
-        char *path = dpe_draw_format_text("/eval/%s/%s", s->name, parts[i].name);
-        if (path == NULL) {
-            return dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory", s->input->path);
-        }
-        struct wanted wanted = {path, parts[i].rank, {0}, parts[i].required, parts[i].into};
-        memcpy(wanted.dims, parts[i].dims, sizeof parts[i].dims);
-        status = dpe_input_read_wanted(s->input, &wanted, 1, err);
-        free(path);
+    double *numbers = dpe_alloc(n + 1, sizeof *numbers);
+    for (size_t i = 0; numbers != NULL && i < n; i++) {
+        numbers[i] = (double)values[i];
     }
-    return status;
+    return numbers;
 }
 
-static dpe_status read_axes(struct suite *s, struct dpe_error *err)
+static dpe_status take_axes(struct suite *s, struct dpe_error *err)
 {
-    char *labels = dpe_draw_format_text("/eval/%s/task_label", s->name);
-    char *categories = dpe_draw_format_text("/eval/%s/category", s->name);
-    char *folder = dpe_draw_format_text("/eval/%s", s->name);
-    dpe_status status = labels == NULL || categories == NULL || folder == NULL
-                            ? dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory", s->input->path)
-                            : dpe_input_read_names(s->input, "/method", -1, &s->methods, err);
-    s->together = 1;
-    if (status != DPE_OK ||
-        (status = dpe_input_read_names(s->input, labels, -1, &s->labels, err)) != DPE_OK ||
-        (status = dpe_input_read_names(s->input, categories, -1, &s->categories, err)) != DPE_OK) {
-        goto done;
-    }
-    char *better = dpe_input_read_words(s->input, folder, "better");
-    s->low_is_better = better != NULL && strcmp(better, "lower") == 0;
-    free(better);
-    /* Older tables of dpe-eval do not have these attributes. */
-    s->title = dpe_input_read_words(s->input, folder, "title");
-    s->unit = dpe_input_read_words(s->input, folder, "unit");
-    s->explanation = dpe_input_read_words(s->input, folder, "explanation");
-    s->together = dpe_input_read_whole(s->input, folder, "samples_together", 1);
-done:
-    free(labels);
-    free(categories);
-    free(folder);
-    return status;
+    const int64_t *n = s->r.n;
+    s->n_methods = (size_t)n[DPE_SUITE_METHOD];
+    s->n_tasks = (size_t)n[DPE_SUITE_TASK];
+    s->n_positions = (size_t)n[DPE_SUITE_POSITION];
+    s->n_categories = (size_t)n[DPE_SUITE_CATEGORY];
+    s->n_category_lengths = (size_t)n[DPE_SUITE_CATEGORY_LENGTH];
+    s->positions = as_numbers(s->r.position, s->n_positions);
+    s->category_lengths = as_numbers(s->r.category_length, s->n_category_lengths);
+    return s->positions != NULL && s->category_lengths != NULL
+               ? DPE_OK
+               : dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory", s->input->path);
 }
 
 dpe_status dpe_comparison_suite_read(const struct input *input, const char *name, struct suite *s,
                                      struct dpe_error *err)
 {
+    static const char wanted[] =
+        "task task_label task_length plan memory mean ci_low ci_high n_valid word_mean word_ci_low "
+        "word_ci_high difference difference_low difference_high n_pairs p_value position "
+        "position_mean category category_length category_mean";
+    struct dpe_dataset datasets[DPE_SUITE_DATASETS];
+    const struct dpe_dataset_kind kind = suite_kind(datasets);
     *s = (struct suite){.input = input, .name = dpe_draw_clean_text(name, 0)};
-    dpe_status status = s->name != NULL
-                            ? read_axes(s, err)
+    char *folder = dpe_draw_format_text("/eval/%s", name);
+    dpe_status status = s->name != NULL && folder != NULL
+                            ? dpe_input_get(input, &kind, &s->r, folder, wanted, err)
                             : dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory", input->path);
-    int64_t m = (int64_t)s->methods.n;
-    int64_t t = (int64_t)s->labels.n;
-    int64_t c = s->categories.n > 0 ? (int64_t)s->categories.n : -1;
-    const struct part parts[] = {
-        {"task_length", 1, {t}, true, &s->lengths},
-        {"mean", 2, {m, t}, true, &s->values.mean},
-        {"ci_low", 2, {m, t}, true, &s->values.low},
-        {"ci_high", 2, {m, t}, true, &s->values.high},
-        {"n_valid", 2, {m, t}, true, &s->n_valid},
-        {"difference", 2, {m, t}, false, &s->difference.mean},
-        {"difference_low", 2, {m, t}, false, &s->difference.low},
-        {"difference_high", 2, {m, t}, false, &s->difference.high},
-        {"p_value", 2, {m, t}, false, &s->p_value},
-        {"n_pairs", 2, {m, t}, false, &s->n_pairs},
-        {"memory", 2, {m, t}, false, &s->memory},
-        {"word_mean", 2, {m, t}, false, &s->words.mean},
-        {"word_ci_low", 2, {m, t}, false, &s->words.low},
-        {"word_ci_high", 2, {m, t}, false, &s->words.high},
-        {"position", 1, {-1}, false, &s->position},
-        {"category_length", 1, {-1}, false, &s->category_length},
-    };
-    if (status != DPE_OK ||
-        (status = read_parts(s, parts, sizeof parts / sizeof parts[0], err)) != DPE_OK) {
-        return status;
+    if (status == DPE_OK) {
+        status = take_axes(s, err);
     }
-    const struct part dependent[] = {
-        {"position_mean", 3, {m, t, (int64_t)s->position.n}, s->position.n > 0, &s->position_mean},
-        {"category_mean",
-         3,
-         {m, c, (int64_t)s->category_length.n},
-         s->category_length.n > 0,
-         &s->category_mean},
-    };
-    return read_parts(s, dependent, 2, err);
+    if (status == DPE_OK) {
+        char *better = dpe_input_read_words(input, folder, "better");
+        s->low_is_better = better != NULL && strcmp(better, "lower") == 0;
+        free(better);
+        s->title = dpe_input_read_words(input, folder, "title");
+        s->unit = dpe_input_read_words(input, folder, "unit");
+        s->explanation = dpe_input_read_words(input, folder, "explanation");
+        s->together = dpe_input_read_whole(input, folder, "samples_together", 1);
+    }
+    free(folder);
+    return status;
 }
 
 /* ------------------------------------------------------------------------------------------ asking
@@ -137,8 +92,8 @@ dpe_status dpe_comparison_suite_read(const struct input *input, const char *name
 
 int64_t dpe_comparison_suite_task(const struct suite *s, const char *label, double length)
 {
-    for (size_t t = 0; t < s->labels.n; t++) {
-        if (strcmp(s->labels.names[t], label) == 0 && s->lengths.values[t] == length) {
+    for (size_t t = 0; t < s->n_tasks; t++) {
+        if (strcmp(s->r.task_label[t], label) == 0 && (double)s->r.task_length[t] == length) {
             return (int64_t)t;
         }
     }
@@ -148,7 +103,7 @@ int64_t dpe_comparison_suite_task(const struct suite *s, const char *label, doub
 bool dpe_comparison_suite_first_length(const struct suite *s, size_t task)
 {
     for (size_t t = 0; t < task; t++) {
-        if (s->lengths.values[t] == s->lengths.values[task]) {
+        if ((double)s->r.task_length[t] == (double)s->r.task_length[task]) {
             return false;
         }
     }
@@ -157,8 +112,8 @@ bool dpe_comparison_suite_first_length(const struct suite *s, size_t task)
 
 bool dpe_comparison_suite_is_single(const struct suite *s)
 {
-    for (size_t t = 1; t < s->labels.n; t++) {
-        if (strcmp(s->labels.names[t], s->labels.names[0]) != 0) {
+    for (size_t t = 1; t < s->n_tasks; t++) {
+        if (strcmp(s->r.task_label[t], s->r.task_label[0]) != 0) {
             return false;
         }
     }
@@ -167,8 +122,8 @@ bool dpe_comparison_suite_is_single(const struct suite *s)
 
 static bool task_has_value(const struct suite *s, size_t task)
 {
-    for (size_t m = 0; m < s->methods.n; m++) {
-        if (!isnan(s->values.mean.values[m * s->labels.n + task])) {
+    for (size_t m = 0; m < s->n_methods; m++) {
+        if (!isnan(s->r.mean[m * s->n_tasks + task].mean)) {
             return true;
         }
     }
@@ -179,10 +134,10 @@ double dpe_comparison_suite_longest(const struct suite *s)
 {
     double longest = 0.0;
     double any = 0.0;
-    for (size_t t = 0; t < s->lengths.n; t++) {
-        any = fmax(any, s->lengths.values[t]);
+    for (size_t t = 0; t < s->n_tasks; t++) {
+        any = fmax(any, (double)s->r.task_length[t]);
         if (task_has_value(s, t)) {
-            longest = fmax(longest, s->lengths.values[t]);
+            longest = fmax(longest, (double)s->r.task_length[t]);
         }
     }
     return longest > 0.0 ? longest : any;

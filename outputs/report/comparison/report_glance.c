@@ -47,9 +47,9 @@ static dpe_status read_glance(const struct input *input, struct glance *glance,
 /* Where the category "overall" of a length lies in category_mean of method 0; −1 = nowhere. */
 static int64_t overall_at(const struct suite *s, double length)
 {
-    for (size_t l = 0; l < s->category_length.n; l++) {
-        if (s->category_length.values[l] == length && s->categories.n > 0) {
-            return (int64_t)((s->categories.n - 1) * s->category_length.n + l);
+    for (size_t l = 0; l < s->n_category_lengths; l++) {
+        if ((double)s->r.category_length[l] == length && s->n_categories > 0) {
+            return (int64_t)((s->n_categories - 1) * s->n_category_lengths + l);
         }
     }
     return -1;
@@ -77,24 +77,24 @@ static void add_value(struct sheet *sheet, const struct suite *s, size_t method)
     double scale = s->low_is_better ? 1.0 : 100.0;
     int64_t overall = overall_at(s, length);
     if (overall >= 0) {
-        size_t each = s->categories.n * s->category_length.n;
+        size_t each = s->n_categories * s->n_category_lengths;
         dpe_draw_sheet_number(sheet,
-                              s->category_mean.values[method * each + (size_t)overall] * scale);
+                              s->r.category_mean[method * each + (size_t)overall] * scale);
         return;
     }
     if (dpe_comparison_suite_is_single(s)) {
-        int64_t task = dpe_comparison_suite_task(s, s->labels.names[0], length);
-        size_t at = method * s->labels.n + (size_t)(task < 0 ? 0 : task);
-        dpe_draw_sheet_interval(sheet, s->values.mean.values[at] * scale,
-                                s->values.low.values[at] * scale,
-                                s->values.high.values[at] * scale);
+        int64_t task = dpe_comparison_suite_task(s, s->r.task_label[0], length);
+        size_t at = method * s->n_tasks + (size_t)(task < 0 ? 0 : task);
+        dpe_draw_sheet_interval(sheet, s->r.mean[at].mean * scale,
+                                s->r.mean[at].low * scale,
+                                s->r.mean[at].high * scale);
         return;
     }
     double sum = 0.0;
     double n = 0.0;
-    for (size_t t = 0; t < s->labels.n; t++) {
-        if (s->lengths.values[t] == length) {
-            sum += s->values.mean.values[method * s->labels.n + t];
+    for (size_t t = 0; t < s->n_tasks; t++) {
+        if ((double)s->r.task_length[t] == length) {
+            sum += s->r.mean[method * s->n_tasks + t].mean;
             n += 1.0;
         }
     }
@@ -109,8 +109,8 @@ static void add_table(struct report *report, const struct input *input, const st
     for (size_t i = 0; i < glance->n; i++) {
         add_column(sheet, &glance->suites[i]);
     }
-    for (size_t m = 0; sheet != NULL && m < glance->suites[0].methods.n; m++) {
-        dpe_draw_sheet_text(sheet, glance->suites[0].methods.names[m]);
+    for (size_t m = 0; sheet != NULL && m < glance->suites[0].n_methods; m++) {
+        dpe_draw_sheet_text(sheet, glance->suites[0].r.method[m]);
         dpe_draw_sheet_mark(sheet, MARK_SERIES);
         for (size_t i = 0; i < glance->n; i++) {
             add_value(sheet, &glance->suites[i], m);
@@ -132,7 +132,7 @@ dpe_status dpe_comparison_glances(struct report *report, struct dpe_error *err)
         status = read_glance(input, &glance, err);
         bool same = glance.n > 1;
         for (size_t s = 0; s < glance.n; s++) {
-            same = same && glance.suites[s].methods.n > 0 && glance.suites[s].labels.n > 0;
+            same = same && glance.suites[s].n_methods > 0 && glance.suites[s].n_tasks > 0;
         }
         if (status == DPE_OK && same) {
             dpe_draw_add_text(

@@ -1,5 +1,6 @@
 /* One needle by depth and length: a map for each method. */
 #include "engine/base/base.h"
+#include "outputs/datasets/kinds.h"
 #include "outputs/h5/h5.h"
 #include "outputs/report/comparison/report_eval.h"
 #include "outputs/report/draw/page.h"
@@ -12,42 +13,33 @@
 
 struct grid {
     const struct input *input;
-    struct names methods;
-    struct numbers depth, length, mean, low, high, n_valid; /**< [method][depth][length] */
+    struct dpe_grid_result r;
+    size_t n_depths, n_lengths;
+    double *percent; /**< [method][depth][length] means */
 };
 
 static void grid_free(struct grid *grid)
 {
-    dpe_input_names_free(&grid->methods);
-    dpe_input_numbers_free(&grid->depth);
-    dpe_input_numbers_free(&grid->length);
-    dpe_input_numbers_free(&grid->mean);
-    dpe_input_numbers_free(&grid->low);
-    dpe_input_numbers_free(&grid->high);
-    dpe_input_numbers_free(&grid->n_valid);
+    dpe_datasets_free(&dpe_grid_kind, &grid->r);
+    free(grid->percent);
 }
 
 static dpe_status read_grid(const struct input *input, struct grid *g, struct dpe_error *err)
 {
     *g = (struct grid){.input = input};
-    const struct wanted axes[] = {
-        {"/eval/niah_grid/depth", 1, {-1}, true, &g->depth},
-        {"/eval/niah_grid/length", 1, {-1}, true, &g->length},
-    };
-    dpe_status status = dpe_input_read_names(input, "/method", -1, &g->methods, err);
-    if (status != DPE_OK || (status = dpe_input_read_wanted(input, axes, 2, err)) != DPE_OK) {
-        return status;
+    dpe_status status = dpe_input_get(input, &dpe_grid_kind, &g->r, "/eval/niah_grid",
+                                      "mean ci_low ci_high n_valid", err);
+    g->n_depths = (size_t)g->r.n[DPE_GRID_DEPTH];
+    g->n_lengths = (size_t)g->r.n[DPE_GRID_LENGTH];
+    size_t n = (size_t)g->r.n[DPE_GRID_METHOD] * g->n_depths * g->n_lengths;
+    g->percent = dpe_alloc(n + 1, sizeof *g->percent);
+    if (status == DPE_OK && g->percent == NULL) {
+        status = dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory", input->path);
     }
-    int64_t m = (int64_t)g->methods.n;
-    int64_t d = (int64_t)g->depth.n;
-    int64_t l = (int64_t)g->length.n;
-    const struct wanted values[] = {
-        {"/eval/niah_grid/mean", 3, {m, d, l}, true, &g->mean},
-        {"/eval/niah_grid/ci_low", 3, {m, d, l}, true, &g->low},
-        {"/eval/niah_grid/ci_high", 3, {m, d, l}, true, &g->high},
-        {"/eval/niah_grid/n_valid", 3, {m, d, l}, true, &g->n_valid},
-    };
-    return dpe_input_read_wanted(input, values, 4, err);
+    for (size_t i = 0; status == DPE_OK && i < n; i++) {
+        g->percent[i] = 100.0 * g->r.mean[i].mean;
+    }
+    return status;
 }
 
 static struct sheet *grid_sheet(const struct grid *g, size_t method, const char *id,
@@ -58,29 +50,30 @@ static struct sheet *grid_sheet(const struct grid *g, size_t method, const char 
     dpe_draw_sheet_column(sheet, "length", COLUMN_NUMBER, 0);
     dpe_draw_sheet_column(sheet, "recall, %", COLUMN_INTERVAL, 1);
     dpe_draw_sheet_column(sheet, "samples", COLUMN_NUMBER, 0);
-    size_t cells = g->depth.n * g->length.n;
+    size_t cells = g->n_depths * g->n_lengths;
     for (size_t i = 0; i < cells; i++) {
-        size_t at = method * cells + i;
-        dpe_draw_sheet_number(sheet, g->depth.values[i / g->length.n]);
-        dpe_draw_sheet_number(sheet, g->length.values[i % g->length.n]);
-        dpe_draw_sheet_interval(sheet, g->mean.values[at], g->low.values[at], g->high.values[at]);
-        dpe_draw_sheet_number(sheet, g->n_valid.values[at]);
+        const struct dpe_interval *mean = &g->r.mean[method * cells + i];
+        dpe_draw_sheet_number(sheet, g->r.depth[i / g->n_lengths]);
+        dpe_draw_sheet_number(sheet, (double)g->r.length[i % g->n_lengths]);
+        dpe_draw_sheet_interval(sheet, 100.0 * mean->mean, 100.0 * mean->low, 100.0 * mean->high);
+        dpe_draw_sheet_number(sheet, (double)mean->n);
     }
     return sheet;
 }
 
 /* "30 %" for depths, "2048" for lengths: pointers followed by their text, owned. */
-static const char **axis_names(const struct numbers *axis, bool percent)
+static const char **axis_names(const struct grid *g, bool depths)
 {
-    size_t list = axis->n * sizeof(char *);
-    char *block = dpe_alloc(1, list + axis->n * 32 + 1);
+    size_t n = depths ? g->n_depths : g->n_lengths;
+    size_t list = n * sizeof(char *);
+    char *block = dpe_alloc(1, list + n * 32 + 1);
     const char **names = (const char **)(void *)block;
-    for (size_t i = 0; block != NULL && i < axis->n; i++) {
+    for (size_t i = 0; block != NULL && i < n; i++) {
         char *text = block + list + i * 32;
-        if (percent) {
-            snprintf(text, 32, "%.0f %%", axis->values[i] * 100.0);
+        if (depths) {
+            snprintf(text, 32, "%.0f %%", g->r.depth[i] * 100.0);
         } else {
-            dpe_draw_length_text(axis->values[i], text);
+            dpe_draw_length_text((double)g->r.length[i], text);
         }
         names[i] = text;
     }
@@ -93,11 +86,12 @@ static void add_map(struct report *report, const struct grid *g, size_t method,
     char *base = dpe_draw_format_text("grid-%zu", method + 1);
     char *id =
         base == NULL ? NULL : dpe_input_report_id(report, g->input, "/eval/niah_grid/mean", base);
+    size_t first = method * g->n_depths * g->n_lengths;
     double most = 0.0;
-    for (size_t i = 0; i < g->depth.n * g->length.n; i++) {
-        most = fmax(most, g->n_valid.values[method * g->depth.n * g->length.n + i]);
+    for (size_t i = 0; i < g->n_depths * g->n_lengths; i++) {
+        most = fmax(most, (double)g->r.mean[first + i].n);
     }
-    char *name = dpe_draw_clean_text(g->methods.names[method], 60);
+    char *name = dpe_draw_clean_text(g->r.method[method], 60);
     char *title =
         name == NULL ? NULL : dpe_draw_format_text("%s: one needle by depth and length", name);
     bool ok = id != NULL && title != NULL;
@@ -107,9 +101,9 @@ static void add_map(struct report *report, const struct grid *g, size_t method,
                              most == 1.0 ? "" : "s"),
         ok ? grid_sheet(g, method, id, title) : NULL);
     if (figure != NULL && ok) {
-        const struct heat heat = {.n_rows = (int64_t)g->depth.n,
-                                  .n_columns = (int64_t)g->length.n,
-                                  .value = g->mean.values + method * g->depth.n * g->length.n,
+        const struct heat heat = {.n_rows = (int64_t)g->n_depths,
+                                  .n_columns = (int64_t)g->n_lengths,
+                                  .value = g->percent + first,
                                   .low = 0.0,
                                   .high = 100.0,
                                   .digits = 0,
@@ -137,13 +131,8 @@ dpe_status dpe_comparison_grids(struct report *report, struct dpe_error *err)
         }
         struct grid grid;
         status = read_grid(input, &grid, err);
-        for (size_t v = 0; status == DPE_OK && v < grid.mean.n; v++) { /* percent */
-            grid.mean.values[v] *= 100.0;
-            grid.low.values[v] *= 100.0;
-            grid.high.values[v] *= 100.0;
-        }
-        const char **depths = status == DPE_OK ? axis_names(&grid.depth, true) : NULL;
-        const char **lengths = status == DPE_OK ? axis_names(&grid.length, false) : NULL;
+        const char **depths = status == DPE_OK ? axis_names(&grid, true) : NULL;
+        const char **lengths = status == DPE_OK ? axis_names(&grid, false) : NULL;
         if (depths != NULL && lengths != NULL) {
             dpe_draw_add_text(&report->document, BLOCK_SECTION,
                               dpe_input_section_title(report, input, "/eval/niah_grid/mean",
@@ -156,7 +145,7 @@ dpe_status dpe_comparison_grids(struct report *report, struct dpe_error *err)
                     "question at the end asks for it. Single cells of few samples vary by chance "
                     "(intervals are in the table of numbers); a dark column or band shows where a "
                     "method fails."));
-            for (size_t m = 0; m < grid.methods.n; m++) {
+            for (size_t m = 0; m < (size_t)grid.r.n[DPE_GRID_METHOD]; m++) {
                 add_map(report, &grid, m, depths, lengths);
             }
         } else if (status == DPE_OK) {

@@ -44,33 +44,31 @@ static double made_for(const struct report *report, const char *method)
 static bool is_outside(const struct report *report, const struct suite *s, size_t method,
                        size_t task)
 {
-    double longest = made_for(report, s->methods.names[method]);
-    return longest > 0.0 && s->lengths.values[task] > longest;
+    double longest = made_for(report, s->r.method[method]);
+    return longest > 0.0 && (double)s->r.task_length[task] > longest;
 }
 
 unsigned dpe_comparison_suite_marks(const struct report *report, const struct suite *s,
                                     size_t method, size_t task)
 {
-    const double *mean = s->values.mean.values;
-    const double *low = s->values.low.values;
-    const double *high = s->values.high.values;
-    size_t at = method * s->labels.n + task;
+    const struct dpe_interval *all = s->r.mean;
+    size_t at = method * s->n_tasks + task;
     size_t best = at;
     size_t measured = 0;
     unsigned outside = is_outside(report, s, method, task) ? MARK_OUTSIDE : 0;
-    for (size_t m = 0; m < s->methods.n; m++) {
-        size_t other = m * s->labels.n + task;
-        bool better = s->low_is_better ? mean[other] < mean[best] : mean[other] > mean[best];
-        measured += isfinite(mean[other]) ? 1 : 0;
+    for (size_t m = 0; m < s->n_methods; m++) {
+        size_t other = m * s->n_tasks + task;
+        bool better = s->low_is_better ? all[other].mean < all[best].mean : all[other].mean > all[best].mean;
+        measured += isfinite(all[other].mean) ? 1 : 0;
         best = better ? other : best;
     }
-    if (!isfinite(mean[at]) || measured < 2) {
+    if (!isfinite(all[at].mean) || measured < 2) {
         return outside;
     }
-    if (mean[at] == mean[best]) {
+    if (all[at].mean == all[best].mean) {
         return outside | MARK_BEST;
     }
-    return low[at] <= high[best] && low[best] <= high[at] ? outside | MARK_TIED : outside;
+    return all[at].low <= all[best].high && all[best].low <= all[at].high ? outside | MARK_TIED : outside;
 }
 
 /* ---------------------------------------------------------------------------------------- headline
@@ -82,14 +80,14 @@ enum { ALONE, TABLE, OTHER, SHOWN };
 static void choose_methods(const struct suite *s, int64_t chosen[SHOWN])
 {
     double longest = dpe_comparison_suite_longest(s);
-    int64_t task = dpe_comparison_suite_task(s, s->labels.names[0], longest);
+    int64_t task = dpe_comparison_suite_task(s, s->r.task_label[0], longest);
     double best = -1.0;
     chosen[ALONE] = chosen[TABLE] = chosen[OTHER] = -1;
-    for (size_t m = 0; m < s->methods.n && task >= 0; m++) {
-        double value = s->values.mean.values[m * s->labels.n + (size_t)task];
-        if (strcmp(s->methods.names[m], "rope") == 0) {
+    for (size_t m = 0; m < s->n_methods && task >= 0; m++) {
+        double value = s->r.mean[m * s->n_tasks + (size_t)task].mean;
+        if (strcmp(s->r.method[m], "rope") == 0) {
             chosen[ALONE] = (int64_t)m;
-        } else if (dpe_comparison_method_is_dpe(s->methods.names[m])) {
+        } else if (dpe_comparison_method_is_dpe(s->r.method[m])) {
             chosen[TABLE] = (int64_t)m; /* the last: a finished table stands behind its detection */
         } else if (value > best) {
             best = value;
@@ -102,9 +100,9 @@ static void choose_methods(const struct suite *s, int64_t chosen[SHOWN])
 static size_t sort_tasks(const struct suite *s, size_t *order, size_t size)
 {
     size_t n = 0;
-    for (size_t t = 0; t < s->labels.n && n < size; t++) {
+    for (size_t t = 0; t < s->n_tasks && n < size; t++) {
         size_t k = n++;
-        for (; k > 0 && s->lengths.values[order[k - 1]] > s->lengths.values[t]; k--) {
+        for (; k > 0 && (double)s->r.task_length[order[k - 1]] > (double)s->r.task_length[t]; k--) {
             order[k] = order[k - 1];
         }
         order[k] = t;
@@ -121,13 +119,13 @@ static struct sheet *headline_sheet(const struct suite *s, const char *id, const
     dpe_draw_sheet_column(sheet, "recall, %", COLUMN_INTERVAL, 1);
     for (int c = 0; c < SHOWN; c++) {
         for (size_t i = 0; i < n && chosen[c] >= 0; i++) {
-            size_t at = (size_t)chosen[c] * s->labels.n + order[i];
-            dpe_draw_sheet_text(sheet, s->methods.names[chosen[c]]);
+            size_t at = (size_t)chosen[c] * s->n_tasks + order[i];
+            dpe_draw_sheet_text(sheet, s->r.method[chosen[c]]);
             dpe_draw_sheet_mark(sheet, MARK_SERIES);
-            dpe_draw_sheet_number(sheet, s->lengths.values[order[i]]);
-            dpe_draw_sheet_interval(sheet, 100.0 * s->values.mean.values[at],
-                                    100.0 * s->values.low.values[at],
-                                    100.0 * s->values.high.values[at]);
+            dpe_draw_sheet_number(sheet, (double)s->r.task_length[order[i]]);
+            dpe_draw_sheet_interval(sheet, 100.0 * s->r.mean[at].mean,
+                                    100.0 * s->r.mean[at].low,
+                                    100.0 * s->r.mean[at].high);
         }
     }
     return sheet;
@@ -147,13 +145,13 @@ static void draw_headline(struct figure *figure, const struct suite *s,
             continue;
         }
         for (size_t i = 0; i < n; i++) {
-            size_t at = (size_t)chosen[c] * s->labels.n + order[i];
-            numbers[k][0][i] = s->lengths.values[order[i]];
-            numbers[k][1][i] = 100.0 * s->values.mean.values[at];
-            numbers[k][2][i] = 100.0 * s->values.low.values[at];
-            numbers[k][3][i] = 100.0 * s->values.high.values[at];
+            size_t at = (size_t)chosen[c] * s->n_tasks + order[i];
+            numbers[k][0][i] = (double)s->r.task_length[order[i]];
+            numbers[k][1][i] = 100.0 * s->r.mean[at].mean;
+            numbers[k][2][i] = 100.0 * s->r.mean[at].low;
+            numbers[k][3][i] = 100.0 * s->r.mean[at].high;
         }
-        names[k] = s->methods.names[chosen[c]];
+        names[k] = s->r.method[chosen[c]];
         strong[k] = c == TABLE;
         for (int p = 0; p < 3; p++) {
             dots[p][k] = numbers[k][p + 1][0];
@@ -207,13 +205,13 @@ static void add_headline(struct report *report, const struct suite *s)
     if (n == 0 || chosen[TABLE] < 0) {
         return;
     }
-    dpe_draw_length_text(s->lengths.values[order[0]], tokens);
+    dpe_draw_length_text((double)s->r.task_length[order[0]], tokens);
     char *title = n > 1 ? dpe_draw_format_text("Needles found, by length")
                         : dpe_draw_format_text("Needles found at %s tokens", tokens);
     char *caption = dpe_draw_format_text(
         "%s%s%s, on samples of their own, with 95\u00a0%% intervals.",
         chosen[ALONE] >= 0 ? "The model alone (rope) and the calibrated table (" : "The table (",
-        s->methods.names[chosen[TABLE]],
+        s->r.method[chosen[TABLE]],
         chosen[OTHER] >= 0 ? "), beside the best of the other methods" : ")");
     struct figure *figure =
         title == NULL ? NULL
@@ -238,9 +236,9 @@ static dpe_status count_lengths(const struct input *input, size_t *n, struct dpe
     struct suite s;
     int64_t chosen[SHOWN];
     dpe_status status = dpe_comparison_suite_read(input, "niah", &s, err);
-    if (status == DPE_OK && s.methods.n > 0 && s.labels.n > 0) {
+    if (status == DPE_OK && s.n_methods > 0 && s.n_tasks > 0) {
         choose_methods(&s, chosen);
-        *n = chosen[TABLE] >= 0 ? s.labels.n : 0;
+        *n = chosen[TABLE] >= 0 ? s.n_tasks : 0;
     }
     dpe_comparison_suite_free(&s);
     return status;

@@ -6,6 +6,7 @@
 #define DPE_INPUT_H
 
 #include "engine/base/base.h"
+#include "outputs/datasets/datasets.h"
 #include "outputs/h5/h5.h"
 #include "outputs/report/draw/page.h"
 #include "outputs/rows/rows.h"
@@ -47,6 +48,9 @@ struct wanted {
 };
 dpe_status dpe_input_read_wanted(const struct input *input, const struct wanted *wanted, size_t n,
                                  struct dpe_error *err);
+/** dpe_datasets_get from an input: errors name the file, and texts are cleaned for a page. */
+dpe_status dpe_input_get(const struct input *input, const struct dpe_dataset_kind *kind, void *result,
+                         const char *folder, const char *names, struct dpe_error *err);
 /** A text attribute, owned; NULL when it is not there (or memory is out: nothing is lost by it). */
 char *dpe_input_read_words(const struct input *input, const char *object, const char *name);
 /** A whole-number attribute, `otherwise` when it is not there. */

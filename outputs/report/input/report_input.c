@@ -159,6 +159,29 @@ dpe_status dpe_input_read_wanted(const struct input *input, const struct wanted 
     return status;
 }
 
+static dpe_status clean(void *user, char **text)
+{
+    (void)user;
+    char *cleaned = dpe_draw_clean_text(*text, 0);
+    if (cleaned != NULL) {
+        free(*text);
+        *text = cleaned;
+    }
+    return cleaned != NULL ? DPE_OK : DPE_NO_MEMORY;
+}
+
+dpe_status dpe_input_get(const struct input *input, const struct dpe_dataset_kind *kind, void *result,
+                         const char *folder, const char *names, struct dpe_error *err)
+{
+    dpe_status status = dpe_datasets_get(kind, result, folder, names, input->table, err);
+    if (status != DPE_OK) {
+        return dpe_fail_prefix(err, "%s", input->path);
+    }
+    return dpe_datasets_texts(kind, result, clean, NULL) == DPE_OK
+               ? DPE_OK
+               : dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory", input->path);
+}
+
 char *dpe_input_read_words(const struct input *input, const char *object, const char *name)
 {
     char *value = NULL;

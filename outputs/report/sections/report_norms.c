@@ -1,5 +1,6 @@
 /* A profile: which pairs carry the logits of each head, and the share of its top k. */
 #include "engine/base/base.h"
+#include "outputs/datasets/kinds.h"
 #include "outputs/h5/h5.h"
 #include "outputs/report/draw/page.h"
 #include "outputs/report/input/input.h"
@@ -14,7 +15,7 @@
 struct profile {
     const struct input *input;
     int64_t layers, heads, pairs;
-    struct numbers mean, sem; /**< [layer][head][pair] */
+    struct dpe_norms_result r;
     double *share;  /**< the same, each head's sum = 1; NaN where a head was not measured */
     double *sorted; /**< each head's shares, largest first */
     int64_t *order; /**< the pairs in that order, ties to the lower one */
@@ -26,8 +27,7 @@ struct profile {
 
 static void profile_free(struct profile *p)
 {
-    dpe_input_numbers_free(&p->mean);
-    dpe_input_numbers_free(&p->sem);
+    dpe_datasets_free(&dpe_norms_kind, &p->r);
     dpe_input_numbers_free(&p->edge);
     free(p->share);
     free(p->sorted);
@@ -52,7 +52,7 @@ static void sort_pairs(const double *share, int64_t *order, int64_t n)
 static dpe_status derive(struct profile *p, struct dpe_error *err)
 {
     int64_t rows = p->layers * p->heads;
-    size_t n = p->mean.n;
+    size_t n = (size_t)(rows * p->pairs);
     p->share = dpe_alloc(n, sizeof *p->share);
     p->sorted = dpe_alloc(n, sizeof *p->sorted);
     p->order = dpe_alloc(n, sizeof *p->order);
@@ -61,7 +61,7 @@ static dpe_status derive(struct profile *p, struct dpe_error *err)
         return dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory for %zu scores", p->input->path, n);
     }
     for (int64_t r = 0; r < rows; r++) {
-        const double *mean = p->mean.values + r * p->pairs;
+        const double *mean = p->r.mean + r * p->pairs;
         double total = 0.0;
         for (int64_t j = 0; j < p->pairs; j++) {
             total += mean[j];
@@ -121,16 +121,10 @@ static dpe_status read_profile(const struct report *report, const struct input *
                                struct profile *p, struct dpe_error *err)
 {
     *p = (struct profile){.input = input};
-    const struct wanted mean = {"/norms/mean", 3, {-1, -1, -1}, true, &p->mean};
-    dpe_status status = dpe_input_read_wanted(input, &mean, 1, err);
-    if (status != DPE_OK) {
-        return status;
-    }
-    p->layers = p->mean.dims[0];
-    p->heads = p->mean.dims[1];
-    p->pairs = p->mean.dims[2];
-    const struct wanted sem = {"/norms/sem", 3, {p->layers, p->heads, p->pairs}, false, &p->sem};
-    status = dpe_input_read_wanted(input, &sem, 1, err);
+    dpe_status status = dpe_input_get(input, &dpe_norms_kind, &p->r, "/norms", "mean sem", err);
+    p->layers = p->r.n[DPE_NORMS_LAYER];
+    p->heads = p->r.n[DPE_NORMS_HEAD];
+    p->pairs = p->r.n[DPE_NORMS_PAIR];
     if (status == DPE_OK) {
         status = choose_k(report, p, err);
     }
@@ -169,8 +163,8 @@ static struct sheet *map_sheet(const struct profile *p, const char *id, const ch
         } else {
             dpe_draw_sheet_number(sheet, (double)place);
             dpe_draw_sheet_number(sheet, p->share[i]);
-            dpe_draw_sheet_number(sheet, p->mean.values[i]);
-            dpe_draw_sheet_number(sheet, p->sem.n > 0 ? p->sem.values[i] : (double)NAN);
+            dpe_draw_sheet_number(sheet, p->r.mean[i]);
+            dpe_draw_sheet_number(sheet, p->r.sem != NULL ? p->r.sem[i] : (double)NAN);
         }
     }
     if (sheet != NULL) {
