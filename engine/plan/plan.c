@@ -96,6 +96,9 @@ static void copy_map(struct dpe_position_map *to, const struct dpe_position_map 
     to->floored = from->floored;
     to->period = from->period;
     to->cap = from->cap;
+    to->group_most = from->group_most;
+    to->group_rate = from->group_rate;
+    to->group_from = from->group_from;
 }
 
 dpe_status dpe_plan_copy(struct dpe_plan *to, const struct dpe_plan *from, struct dpe_error *err)
@@ -107,6 +110,7 @@ dpe_status dpe_plan_copy(struct dpe_plan *to, const struct dpe_plan *from, struc
     }
     size_t n = (size_t)from->n_pairs;
     memcpy(copy.name, from->name, sizeof copy.name);
+    copy.always = from->always;
     memcpy(copy.inv_freq, from->inv_freq, n * sizeof *copy.inv_freq);
     copy.logit_factor = from->logit_factor;
     copy.log_n_length = from->log_n_length;
@@ -226,6 +230,17 @@ static dpe_status check_map(const struct dpe_plan *plan, int band, const char *s
             "plan: band %d, %s: expected a cap of at most %g tokens or infinite, found %g", band,
             side, MAX_OFFSET, map->cap);
     }
+    bool groups = map->group_most >= 2.0 && map->group_most <= 0x1p20 && map->group_rate > 0.0 &&
+                  map->group_rate <= 1e6 && map->group_most == floor(map->group_most) &&
+                  map->group_from >= 0.0 && map->group_from <= MAX_OFFSET &&
+                  map->group_from == floor(map->group_from);
+    if (map->group_most != 0.0 && !groups) {
+        return dpe_fail(err, DPE_USAGE,
+                        "plan: band %d, %s: expected groups that grow at a rate above 0 to a whole "
+                        "number from 2 "
+                        "on, from a token on, found %g, %g and %g",
+                        band, side, map->group_rate, map->group_most, map->group_from);
+    }
     for (int64_t j = 0; j < plan->n_pairs; j++) {
         if (!(map->scale[j] >= 1.0)) {
             return dpe_fail(err, DPE_USAGE,
@@ -247,7 +262,8 @@ static dpe_status check_map(const struct dpe_plan *plan, int band, const char *s
 static bool has_exact_form(const struct dpe_plan *plan, const struct dpe_band *band)
 {
     if (band->kind != DPE_BAND_DISTANCE || isfinite(band->q.period) || isfinite(band->k.period) ||
-        isfinite(band->q.cap) || isfinite(band->k.cap)) {
+        isfinite(band->q.cap) || isfinite(band->k.cap) || band->q.group_most > 0.0 ||
+        band->k.group_most > 0.0) {
         return false;
     }
     double lo = (double)band->lo;
@@ -396,6 +412,13 @@ static void hash_map(struct dpe_sha256 *hash, const struct dpe_position_map *map
     for (int64_t j = 0; j < n_pairs; j++) {
         hash_f64(hash, map->scale[j]);
         hash_f64(hash, map->offset[j]);
+    }
+    /* Maps without groups have the digest that they had before there were any. */
+    if (map->group_most > 0.0) {
+        dpe_sha256_add(hash, "groups", sizeof "groups");
+        hash_f64(hash, map->group_most);
+        hash_f64(hash, map->group_rate);
+        hash_f64(hash, map->group_from);
     }
 }
 

@@ -11,12 +11,18 @@
 #include "engine/plan/selection.h"
 
 /** Coordinate map of one band, for one side (query m or key n):
- *      pos_j(x) = min( f( (x mod period) / scale_j ) + offset_j , cap )
- *  f = floor or identity; scale_j = INFINITY makes it the constant offset_j. */
+ *      pos_j(x) = min( f( (g(x) mod period) / scale_j ) + offset_j , cap )
+ *  f = floor or identity; scale_j = INFINITY makes it the constant offset_j. g(x) = x, or where
+ *  group_most C > 0 the number of the group that token x lies in, counted from 0: the tokens from
+ *  group_from on are divided into groups, of which group i has the whole part of
+ *  C / (1 + (C − 1) e^(−group_rate i)) tokens, at most C − 1: 1 at first. g of earlier tokens is 0. */
 struct dpe_position_map {
     bool floored;
     double period;  /**< INFINITY: none */
     double cap;     /**< INFINITY: none */
+    double group_most; /**< C, a whole number from 2 on; 0: no groups */
+    double group_rate; /**< > 0 with groups */
+    double group_from; /**< a whole number of tokens, ≥ 0 */
     double *scale;  /**< [n_pairs], each ≥ 1 or INFINITY */
     double *offset; /**< [n_pairs] */
 };
@@ -89,6 +95,8 @@ double dpe_temperature_factor(const struct dpe_temperature *temperature, int64_t
 struct dpe_plan {
     char name[256];  /**< the canonical spec it was made from, cut if longer; for people, never
                           decides */
+    bool always;     /**< for texts of at most the trained length too (dpe_plan_for_text); decides
+                          nothing else */
     int64_t n_pairs; /**< head_dim / 2 */
     int64_t n_layers, n_heads;
     double *inv_freq;    /**< θ_j [n_pairs], radians per position; the maps' arrays are in the same

@@ -43,15 +43,18 @@ static const struct argp_option options_table[] = {
      "Position method, e.g. rope (default), self-extend:window=32, or help to list them", 1},
     {"table", KEY_TABLE, "FILE", DPE_BASIC,
      "Run with a DPE table (of dpe-detect or dpe-export) instead of --method: with its entry for "
-     "prompt and --max-new together (--nll: --context), which --length replaces. Up to the trained "
-     "length the model runs unchanged",
+     "prompt and --max-new together (--nll: --context), or for --length. Up to the trained length "
+     "the "
+     "model runs unchanged, as with --method",
      1},
     {"other-model", KEY_OTHER_MODEL, NULL, 0,
      "Apply a table that was measured on other weights of the same shape", 1},
     {"trained-length", KEY_TRAINED_LENGTH, "L0", 0,
      "Trained length (default: max_position_embeddings)", 1},
     {"length", KEY_LENGTH, "L", 0,
-     "Evaluated length that a method scales for (default: what this run needs)", 1},
+     "Evaluated length that a method scales for, once prompt and --max-new pass the trained length "
+     "(default: what this run needs)",
+     1},
     {"chunk", KEY_CHUNK, "N", 0, "Tokens of a prefill chunk", 1},
     {NULL, 0, NULL, 0, "What to do (default: generate from a prompt):", 2},
     {"prompt", 'p', "TEXT", DPE_BASIC, "Prompt to continue", 2},
@@ -225,9 +228,8 @@ static void run_close(struct run *run)
     dpe_model_close(run->model);
 }
 
-/* The plan of --method or --table for a length; owned by the caller. `note`: the entry of the
- * table,
- * "" without a table. */
+/* The plan of --method or --table for a text of so many tokens; owned by the caller. `note`: the
+ * entry of the table, or that the method changes nothing; else "". */
 static dpe_status make_plan(const struct run *run, int64_t length, struct dpe_plan *plan,
                             char note[DPE_TABLE_NOTE], struct dpe_error *err)
 {
@@ -236,6 +238,7 @@ static dpe_status make_plan(const struct run *run, int64_t length, struct dpe_pl
         .config = dpe_model_config(run->model),
         .trained_length = run->trained_length,
         .length = run->args->length > 0 ? run->args->length : length,
+        .text = length,
         .official = true,
         .angle = DPE_ANGLE_F32,
     };
@@ -255,8 +258,10 @@ dpe_status dpe_run_tool_session(const struct run *run, int64_t capacity, int64_t
     if (status != DPE_OK) {
         return status;
     }
+    const char *table = dpe_run_tool_table(run->args);
     if (note[0] != '\0') {
-        dpe_log_info("%s: entry: %s", dpe_run_tool_table(run->args), note);
+        dpe_log_info("%s%s: %s", table != NULL ? table : "--method ",
+                     table != NULL ? ": entry" : run->args->method, note);
     }
     const struct dpe_session_options options = {
         .device = run->args->tool.device,

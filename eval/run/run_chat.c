@@ -121,18 +121,19 @@ static dpe_status make_room(struct chat *chat, int64_t need, struct dpe_error *e
                         (long long)chat->trained_length);
         chat->warned = true;
     }
-    int64_t length = most > 0 ? most : plan_length(chat, need);
+    bool within = need <= chat->trained_length;
+    int64_t length = most > 0 && !within ? most : plan_length(chat, need);
     if (chat->session != NULL && need <= chat->capacity && length == chat->length) {
         return DPE_OK;
     }
-    int64_t capacity = FIRST_CAPACITY < length ? FIRST_CAPACITY : length;
+    int64_t room = most > 0 ? most : length;
+    int64_t capacity = FIRST_CAPACITY < room ? FIRST_CAPACITY : room;
     while (capacity < need) {
         capacity *= 2;
     }
-    capacity = capacity < length ? capacity : length;
     dpe_session_destroy(chat->session);
     chat->session = NULL;
-    chat->capacity = most > 0 ? most : capacity;
+    chat->capacity = most > 0 ? most : capacity < room ? capacity : room;
     chat->length = length;
     return dpe_run_tool_session(chat->run, chat->capacity, length, &chat->session, err);
 }

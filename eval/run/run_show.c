@@ -387,9 +387,11 @@ static void show_selection(const struct dpe_selection *s, int64_t length)
 void dpe_run_tool_show_plan(const struct run *run, const struct dpe_plan *plan, int64_t length,
                             const char *entry)
 {
+    const char *table = dpe_run_tool_table(run->args);
     if (entry[0] != '\0') {
-        printf("table           %s\n", dpe_run_tool_table(run->args));
-        printf("entry           %s\n", entry);
+        printf("%-16s%s\n", table != NULL ? "table" : "asked for",
+               table != NULL ? table : run->args->method);
+        printf("%-16s%s\n", table != NULL ? "entry" : "its plan", entry);
     }
     printf("method          %s\n", plan->name);
     printf("trained length  %lld\n", (long long)run->trained_length);

@@ -39,7 +39,7 @@ struct run {
 };
 
 /** A session for prompts and answers of up to `capacity` tokens, under the plan of --method or
- *  --table for `length` tokens (--length replaces it). */
+ *  --table for a text of `length` tokens (beyond the trained length --length replaces it). */
 dpe_status dpe_run_tool_session(const struct run *run, int64_t capacity, int64_t length,
                                 struct dpe_session **session, struct dpe_error *err);
 /** The bytes of a file, or of standard input when it is "-"; NUL-terminated, owned by the caller.
@@ -91,7 +91,8 @@ struct nll_result {
 };
 dpe_status dpe_run_tool_print_nll(const struct run *run, const struct nll_result *result,
                                   struct dpe_error *err);
-/** Describe a plan made for a length; `entry` of a table that it is of, "" without one. */
+/** Describe a plan made for a length; `entry` of a table that it is of, or why it is not the
+ * method's; else "". */
 void dpe_run_tool_show_plan(const struct run *run, const struct dpe_plan *plan, int64_t length,
                             const char *entry);
 /** The same as a JSON document: the fields of struct dpe_plan, what is infinite as null, and of the model its

@@ -29,15 +29,20 @@ enum option_key {
 
 static const struct argp_option options_table[] = {
     {NULL, 0, NULL, 0, "What to serve:", 1},
-    {"model", 'm', "DIR", DPE_BASIC, "Hugging Face folder (config.json, safetensors, tokenizer.json) or GGUF file", 1},
+    {"model", 'm', "DIR", DPE_BASIC,
+     "Hugging Face folder (config.json, safetensors, tokenizer.json) or GGUF file", 1},
     {"method", KEY_METHOD, "NAME[:K=V,...]", DPE_BASIC,
-     "Position method, for all requests, made for --length (default: rope)", 1},
+     "Position method, made for --length, for requests that may pass the trained length (default: "
+     "rope)",
+     1},
     {"table", KEY_TABLE, "FILE", DPE_BASIC,
-     "DPE table (of dpe-detect or dpe-export) instead of --method: each request runs with the entry "
+     "DPE table (of dpe-detect or dpe-export) instead of --method: each request runs with the "
+     "entry "
      "for its prompt and max_tokens together; up to the trained length the model runs unchanged",
      1},
     {"answer-room", KEY_ANSWER_ROOM, "N", 0,
-     "With --table: a chat without max_tokens runs with the entry for its prompt and N tokens together, "
+     "With --table: a chat without max_tokens runs with the entry for its prompt and N tokens "
+     "together, "
      "and its answer may fill that entry's length (default 512)",
      1},
     {"other-model", KEY_OTHER_MODEL, NULL, 0,
@@ -70,7 +75,8 @@ static const struct argp_option options_table[] = {
      "into half of the free memory, or nine tenths of a CUDA device's, at most 8)",
      2},
     {"queue", KEY_QUEUE, "N", 0,
-     "Sequences that may wait, besides --slots that run; a request beyond them is refused with 503 (default 128)",
+     "Sequences that may wait, besides --slots that run; a request beyond them is refused with 503 "
+     "(default 128)",
      2},
     {"client-timeout", KEY_CLIENT_TIMEOUT, "SECONDS", 0,
      "Time that a client has to send its request, and between two parts of an answer that it takes "

@@ -409,8 +409,8 @@ static dpe_status check_kind(enum export_format format, const struct dpe_table *
 }
 
 static dpe_status render(const struct export_arguments *args, enum export_format format,
-                         const struct export_table *table, struct dpe_text *out,
-                         struct dpe_error *err)
+                         const struct export_table *table, const struct dpe_short_text *short_text,
+                         struct dpe_text *out, struct dpe_error *err)
 {
     const struct dpe_table_values *values = dpe_table_values(table->table);
     char name[256];
@@ -453,7 +453,7 @@ static dpe_status render(const struct export_arguments *args, enum export_format
     case FORMAT_LONGROPE:
         status = read_config(args->model, &config, err);
         if (status == DPE_OK) {
-            status = dpe_export_longrope(values, args->model, config, out, err);
+            status = dpe_export_longrope(values, args->model, config, short_text, out, err);
         }
         free(config);
         return status;
@@ -497,17 +497,29 @@ static dpe_status write_output(const struct export_arguments *args,
                         "not record",
                         table->selection, dpe_export_format_name(format));
     }
-    if (format == FORMAT_GGUF_ROPE) {
-        return dpe_export_gguf(dpe_table_values(table->table), args->gguf, args->output, err);
+    const struct dpe_table_values *values = dpe_table_values(table->table);
+    struct dpe_short_text short_text = {0};
+    const bool factors = format == FORMAT_GGUF_ROPE || format == FORMAT_LONGROPE;
+    if (factors) {
+        const char *model = format == FORMAT_GGUF_ROPE ? args->gguf : args->model;
+        status = dpe_short_text_measure(values, model, &short_text, err);
+    }
+    if (status == DPE_OK && format == FORMAT_GGUF_ROPE) {
+        status = dpe_export_gguf(values, args->gguf, args->output, &short_text, err);
     }
     struct dpe_text out = {0};
-    status = render(args, format, table, &out, err);
+    if (status == DPE_OK && format != FORMAT_GGUF_ROPE) {
+        status = render(args, format, table, &short_text, &out, err);
+    }
     if (status == DPE_OK && to_stdout(args)) {
         fwrite(out.bytes, 1, out.n, stdout); /* dpe_tool_end reports a failure */
-    } else if (status == DPE_OK) {
+    } else if (status == DPE_OK && format != FORMAT_GGUF_ROPE) {
         status = dpe_write_atomic(args->output, out.bytes, out.n, err);
     }
     dpe_text_free(&out);
+    if (status == DPE_OK && factors) {
+        dpe_short_text_log(values, &short_text);
+    }
     return status;
 }
 

@@ -205,11 +205,15 @@ static const char *const replaced[] = {
     "context_length",    "rope.scaling.factor",      "rope.scaling.finetuned",
     "rope.scale_linear",
 };
-enum { N_REPLACED = sizeof replaced / sizeof replaced[0], N_PUT = 4 };
+enum { N_REPLACED = sizeof replaced / sizeof replaced[0], N_PUT = 4, N_SHORT = 3 };
+static const char short_prefix[] = "dpe.short_text.";
 
 static bool is_replaced(const struct source *source, const char *key)
 {
     size_t prefix = strlen(source->architecture);
+    if (strncmp(key, short_prefix, sizeof short_prefix - 1) == 0) {
+        return true; /* of an earlier copy */
+    }
     for (size_t i = 0; i < N_REPLACED; i++) {
         if (strncmp(key, source->architecture, prefix) == 0 && key[prefix] == '.' &&
             strcmp(key + prefix + 1, replaced[i]) == 0) {
@@ -237,6 +241,25 @@ static void put_own_values(struct sink *out, const struct source *source,
     put_text(out, "none", 4);
     for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
         snprintf(key, sizeof key, "%s.%s", source->architecture, numbers[i].name);
+        put_key(out, key, numbers[i].type);
+        put_u64(out, numbers[i].bits, 4);
+    }
+}
+
+/* What a short text loses under these factors, which llama.cpp applies to every text. */
+static void put_short_text(struct sink *out, const struct dpe_short_text *text)
+{
+    const struct {
+        const char *name;
+        uint64_t type, bits;
+    } numbers[N_SHORT] = {
+        {"tokens", DPE_GGUF_U32, (uint64_t)text->tokens},
+        {"nll", DPE_GGUF_F32, float_bits(text->own)},
+        {"nll_with_factors", DPE_GGUF_F32, float_bits(text->applied)},
+    };
+    char key[LONGEST_KEY];
+    for (size_t i = 0; i < N_SHORT && text->tokens > 0; i++) {
+        snprintf(key, sizeof key, "%s%s", short_prefix, numbers[i].name);
         put_key(out, key, numbers[i].type);
         put_u64(out, numbers[i].bits, 4);
     }
@@ -297,7 +320,8 @@ static void put_rope_tensor(struct sink *out, const struct source *source, int64
 
 static void put_header(struct sink *out, const struct source *source,
                        const struct dpe_table_values *values,
-                       const struct dpe_rope_factors *factors)
+                       const struct dpe_rope_factors *factors,
+                       const struct dpe_short_text *short_text)
 {
     const struct dpe_gguf *gguf = source->gguf;
     bool adds = source->rope == NULL;
@@ -307,9 +331,10 @@ static void put_header(struct sink *out, const struct source *source,
     }
     put(out, gguf->header, 8);
     put_u64(out, gguf->n_tensors + adds, 8);
-    put_u64(out, kept + N_PUT, 8);
+    put_u64(out, kept + N_PUT + (short_text->tokens > 0 ? N_SHORT : 0), 8);
     put_kept_values(out, source);
     put_own_values(out, source, values, factors);
+    put_short_text(out, short_text);
     put(out, gguf->header + gguf->tensors_at, gguf->n_header - gguf->tensors_at);
     if (adds) {
         put_rope_tensor(out, source, factors->n);
@@ -361,7 +386,7 @@ static dpe_status copy_data(const struct source *source, const unsigned char *fa
 
 static dpe_status write_copy(const struct source *source, const struct dpe_table_values *values,
                              const struct dpe_rope_factors *factors, const char *path,
-                             struct dpe_error *err)
+                             const struct dpe_short_text *short_text, struct dpe_error *err)
 {
     struct dpe_new_file written = {.fd = -1};
     struct sink header = {.err = err};
@@ -372,7 +397,7 @@ static dpe_status write_copy(const struct source *source, const struct dpe_table
         (status = dpe_new_file_open(&written, target, NULL, err)) != DPE_OK) {
         goto done;
     }
-    put_header(&header, source, values, factors);
+    put_header(&header, source, values, factors, short_text);
     status = header.status;
     for (int64_t j = 0; j < factors->n; j++) {
         dpe_store_u64(bytes + 4 * j, float_bits(factors->long_factor[j]), 4);
@@ -395,7 +420,8 @@ done:
 }
 
 dpe_status dpe_export_gguf(const struct dpe_table_values *values, const char *from,
-                           const char *path, struct dpe_error *err)
+                           const char *path, const struct dpe_short_text *short_text,
+                           struct dpe_error *err)
 {
     struct source source = {0};
     struct dpe_rope_factors factors = {0};
@@ -414,7 +440,7 @@ dpe_status dpe_export_gguf(const struct dpe_table_values *values, const char *fr
         (status = check_base(&source, &factors, base, err)) != DPE_OK) {
         goto done;
     }
-    status = write_copy(&source, values, &factors, path, err);
+    status = write_copy(&source, values, &factors, path, short_text, err);
 done:
     dpe_rope_factors_free(&factors);
     dpe_gguf_close(source.gguf);

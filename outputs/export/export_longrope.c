@@ -136,8 +136,19 @@ static dpe_status check_model(const struct dpe_table_values *values, const struc
     return DPE_OK;
 }
 
+/* What was measured, under a name of its own; runtimes pass over it. False: out of memory. */
+static bool put_short_text(json_t *root, const struct dpe_short_text *text)
+{
+    return text->tokens == 0 ||
+           json_object_set_new(root, "dpe_short_text",
+                               json_pack("{s:I, s:f, s:f, s:f}", "tokens", (json_int_t)text->tokens,
+                                         "nll", text->own, "nll_long_factor", text->applied,
+                                         "nll_attention_factor", text->factor)) == 0;
+}
+
 dpe_status dpe_export_longrope(const struct dpe_table_values *values, const char *model,
-                               const char *config_json, struct dpe_text *out, struct dpe_error *err)
+                               const char *config_json, const struct dpe_short_text *short_text,
+                               struct dpe_text *out, struct dpe_error *err)
 {
     const struct dpe_model_options options = {.config_only = true};
     struct dpe_model *opened = NULL;
@@ -165,6 +176,7 @@ dpe_status dpe_export_longrope(const struct dpe_table_values *values, const char
         json_object_set_new(root, "original_max_position_embeddings",
                             json_integer(values->trained_length)) != 0 ||
         json_object_set_new(root, "max_position_embeddings", json_integer(values->length)) != 0 ||
+        !put_short_text(root, short_text) ||
         (text = json_dumps(root, JSON_INDENT(2) | JSON_REAL_PRECISION(17))) == NULL) {
         status = dpe_fail(err, DPE_NO_MEMORY, "out of memory for JSON");
         goto done;

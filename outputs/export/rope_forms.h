@@ -9,6 +9,7 @@
 #include <stdbool.h>
 
 #include "engine/base/base.h"
+#include "outputs/export/short_text.h"
 #include "outputs/table/dpe_table.h"
 
 /** What a runtime needs: pair j rotates by b^(−2j/d) / factor_j a token, b the base of the rotation
@@ -33,16 +34,19 @@ dpe_status dpe_rope_check_form(const struct dpe_table_values *values, const char
                                struct dpe_error *err);
 
 /** config.json with its rope block replaced by longrope, under the names of transformers 4
- *  (rope_scaling) and 5 (rope_parameters). `model` is the folder; DPE_BAD_DATA where its layers rotate
- *  in several ways, which one list of factors cannot hold. */
+ *  (rope_scaling) and 5 (rope_parameters), and with dpe_short_text where that was measured. `model`
+ * is the folder; DPE_BAD_DATA where its layers rotate in several ways, which one list of factors
+ * cannot hold. */
 dpe_status dpe_export_longrope(const struct dpe_table_values *values, const char *model,
-                               const char *config_json, struct dpe_text *out, struct dpe_error *err);
+                               const char *config_json, const struct dpe_short_text *short_text,
+                               struct dpe_text *out, struct dpe_error *err);
 
 /** A copy of the GGUF file `from` at `path`, atomically: with the tensor rope_freqs.weight and the
- *  keys of the table. DPE_BAD_DATA where `from` is no GGUF file of version 2 or 3, is cut off, is a
- *  part of several, holds a model of another shape or base, or one whose rotation llama.cpp reads no
- *  factors for. */
-dpe_status dpe_export_gguf(const struct dpe_table_values *values, const char *from, const char *path,
+ *  keys of the table, and those of dpe.short_text where that was measured. DPE_BAD_DATA where
+ * `from` is no GGUF file of version 2 or 3, is cut off, is a part of several, holds a model of
+ * another shape or base, or one whose rotation llama.cpp reads no factors for. */
+dpe_status dpe_export_gguf(const struct dpe_table_values *values, const char *from,
+                           const char *path, const struct dpe_short_text *short_text,
                            struct dpe_error *err);
 
 #endif

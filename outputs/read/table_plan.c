@@ -248,13 +248,22 @@ static void describe_choice(const struct dpe_table *table, const struct dpe_tabl
     }
 }
 
+/* The entry for the lengths of the context, NULL for a text that is run unchanged. */
+static const struct dpe_table *choose(const struct dpe_table *table,
+                                      const struct dpe_plan_context *context)
+{
+    struct dpe_plan_context of_table = *context;
+    of_table.trained_length = dpe_table_values(table)->trained_length;
+    return dpe_plan_text_is_short(&of_table) ? NULL : dpe_table_choose(table, context->length);
+}
+
 /* The plan of the entry that is chosen. A text that needs none is run as with --method rope, but
  * the table is checked as for any other. */
 static dpe_status plan_of_choice(const struct dpe_table *table,
                                  const struct dpe_plan_context *context, const char *fingerprint,
                                  struct dpe_plan *plan, struct dpe_error *err)
 {
-    const struct dpe_table *entry = dpe_table_choose(table, context->length);
+    const struct dpe_table *entry = choose(table, context);
     const struct dpe_table *checked = entry != NULL ? entry : dpe_table_entry(table, 0);
     dpe_status status = dpe_plan_of_table(dpe_table_values(checked), context, plan, err);
     if (status != DPE_OK) {
@@ -264,10 +273,7 @@ static dpe_status plan_of_choice(const struct dpe_table *table,
     if (status != DPE_OK || entry == NULL) {
         dpe_plan_free(plan);
     }
-    struct dpe_plan_context unchanged = *context;
-    unchanged.select = NULL;
-    return status == DPE_OK && entry == NULL ? dpe_plan_make("rope", &unchanged, plan, err)
-                                             : status;
+    return status == DPE_OK && entry == NULL ? dpe_plan_make_unchanged(context, plan, err) : status;
 }
 
 dpe_status dpe_plan_of_table_file(const char *path, const struct dpe_plan_context *context,
@@ -280,22 +286,22 @@ dpe_status dpe_plan_of_table_file(const char *path, const struct dpe_plan_contex
         return status;
     }
     const int64_t made_for = dpe_table_values(table)->length;
-    if (context->length > made_for) {
+    const struct dpe_table *entry = choose(table, context);
+    if (entry != NULL && context->length > made_for) {
         dpe_log_warning(
             "%s was made for %lld tokens, this run may reach %lld: larger distances were "
             "not measured",
             path, (long long)made_for, (long long)context->length);
     }
     char keys[DPE_TABLE_SELECTION];
-    if (context->select == NULL && dpe_table_choose(table, context->length) != NULL &&
-        dpe_table_selection_of(path, keys)[0] != '\0') {
+    if (context->select == NULL && entry != NULL && dpe_table_selection_of(path, keys)[0] != '\0') {
         dpe_log_warning("%s was found under the selection %s, which the table alone does not apply; "
                         "for what was measured: --method select:%s,over=table:%s",
                         path, keys, keys, path);
     }
     status = plan_of_choice(table, context, fingerprint, plan, err);
     if (status == DPE_OK && note != NULL) {
-        describe_choice(table, dpe_table_choose(table, context->length), context->length, note);
+        describe_choice(table, entry, context->length, note);
     }
     dpe_table_close(table);
     return status == DPE_OK ? status : dpe_fail_prefix(err, "%s", path);
@@ -315,7 +321,15 @@ dpe_status dpe_plan_of_spec(const char *spec, const struct dpe_plan_context *con
 {
     const char *table = dpe_plan_table_of_spec(spec);
     if (table == NULL) {
-        return dpe_plan_make(spec, context, plan, err);
+        bool unchanged = false;
+        dpe_status made = dpe_plan_for_text(spec, context, plan, &unchanged, err);
+        if (made == DPE_OK && unchanged && note != NULL) {
+            snprintf(note, DPE_TABLE_NOTE,
+                     "the model is run unchanged up to its trained length, %lld tokens; always=1 "
+                     "applies the method there too",
+                     (long long)context->trained_length);
+        }
+        return made;
     }
     char keys[sizeof plan->name];
     const char *first = strchr(spec, ':') + 1;

@@ -109,7 +109,8 @@ for part in "$@"; do
             methods=
             for method in rope pi ntk ntk-dynamic ntk-by-parts yarn llama3 rerope leaky-rerope self-extend \
                 dca string streaming-llm lm-infinite; do
-                methods="$methods --method $method"
+                # As papers have them: at the trained length too.
+                methods="$methods --method $method:always=1"
             done
             # shellcheck disable=SC2086
             "$bin/dpe-eval" compare $inputs --suite niah,ppl -l 256,512,1024,2048,4096 --samples 100 $methods \
@@ -201,8 +202,8 @@ for part in "$@"; do
         kv-types) python3 "$here/kv_types.py" "$bin" "$out/kv-types" >"$out/kv-types.md" ;;
         model)
             methods model niah 256 "--samples 200 --seed 9001" rope
-            methods model-factor niah 256 "--samples 2000 --seed 4242" rope rope:logit-scale=1.1 rope:logit-scale=1.2 \
-                rope:logit-scale=1.3 rope:logit-scale=1.4
+            methods model-factor niah 256 "--samples 2000 --seed 4242" rope rope:logit-scale=1.1,always=1 \
+                rope:logit-scale=1.2,always=1 rope:logit-scale=1.3,always=1 rope:logit-scale=1.4,always=1
             ;;
         plans-*) one_key "${part#plans-}" ;;
         groups-*) four_keys "${part#groups-}" ;;

@@ -45,7 +45,7 @@ class Measured:
         with self.open(name) as file:
             group = file["/eval"][suite]
             columns = [group[k][()] for k in ("mean", "ci_low", "ci_high", "p_value", "difference")]
-            names = [m.decode() for m in file["/method"][()]]
+            names = [m.decode().removesuffix(":always=1") for m in file["/method"][()]]
             lengths = [int(x) for x in group["task_length"][()]]
         rows = {n: [tuple(c[i, k] for c in columns) for k in range(len(lengths))] for i, n in enumerate(names)}
         return lengths, rows

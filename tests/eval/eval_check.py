@@ -114,14 +114,14 @@ def same(a, b):
 
 
 FEW = ["--suite", "niah,ppl", "-l", "160", "--samples", "2", "--method", "rope",
-       "--method", "self-extend"]
+       "--method", "self-extend:always=1"]
 MANY = ["--suite", "niah,ppl", "-l", "256,160", "--samples", "3", "--method", "rope",
-        "--method", "self-extend", "--method", "yarn:scale=2"]
+        "--method", "self-extend:always=1", "--method", "yarn:scale=2,always=1"]
 
 
 def test_memory():
     """What a dry run prints for each method and length, with one thread; neither threads nor --max-memory decides it."""
-    methods = ["rope", "longheads", "select:k=4,block=16,local=32"]
+    methods = ["rope", "longheads:always=1", "select:k=4,block=16,local=32,always=1"]
     given = [x for m in methods for x in ("--method", m)]
     evaluate("niah", "memory.h5", "-l", "160,256", "--samples", "1", *given)
     evaluate("niah", "memory_file.h5", "-l", "160,256", "--samples", "1", *given, "--threads", "3", "--max-memory", "8M")
@@ -147,6 +147,16 @@ def test_compare():
         check_suite(file, "ppl")
 
 
+def test_short():
+    """Up to the trained length a method is the model itself, unless always=1; beyond it both are one."""
+    methods = ["rope", "pi:scale=8", "pi:scale=8,always=1", "select:k=1,block=16,over=pi:scale=8,always=1"]
+    evaluate("niah", "short.h5", "-l", "200,256,300", "--samples", "1", *[x for m in methods for x in ("--method", m)])
+    with h5py.File(out("short.h5")) as file:
+        plan = [text(keys) for keys in file["/eval/niah/plan"][()]]
+    assert plan[1][:2] == plan[0][:2] and plan[2][:2] != plan[0][:2] and plan[2][:2] != plan[3][:2] != plan[0][:2], plan
+    assert plan[1][2] == plan[2][2] != plan[0][2], plan
+
+
 def test_what_is_added_runs_alone():
     shutil.copy(out("few.h5"), out("grown.h5"))
     ran = evaluate("compare", "grown.h5", *MANY)
@@ -154,7 +164,7 @@ def test_what_is_added_runs_alone():
     evaluate("compare", "at_once.h5", *MANY)
     same("grown.h5", "at_once.h5")
     with h5py.File(out("grown.h5")) as file:
-        assert text(file["/method"][()]) == ["rope", "self-extend", "yarn:scale=2"]
+        assert text(file["/method"][()]) == ["rope", "self-extend:always=1", "yarn:scale=2,always=1"]
         assert file["/eval/ppl/task_length"][()].tolist() == [160, 256]
         check_suite(file, "niah")
         check_suite(file, "ppl")
@@ -169,8 +179,8 @@ def test_what_is_added_runs_alone():
 
 def test_contexts_that_are_shared():
     # Asked together, one after another, or some of a context later: the same rows.
-    asked = ["--niah", "keys=3,asked=3,values=2", "-l", "256", "--method", "rope", "--method", "self-extend",
-             "--method", "pi:scale=8"]
+    asked = ["--niah", "keys=3,asked=3,values=2", "-l", "256", "--method", "rope", "--method",
+             "self-extend:always=1", "--method", "pi:scale=8,always=1"]
     for n in ("1", "2", "5", "8"):
         evaluate("niah", "asked.h5", *asked, "--samples", n)
     evaluate("niah", "asked_at_once.h5", *asked, "--samples", "8")
@@ -188,7 +198,7 @@ def test_contexts_that_are_shared():
 
 def test_stop_and_go_on():
     # 48 rows take longer than the budget on any machine; a busy one may get to none of them.
-    long = ["--suite", "niah", "-l", "256", "--samples", "24", "--method", "rope", "--method", "yarn"]
+    long = ["--suite", "niah", "-l", "256", "--samples", "24", "--method", "rope", "--method", "yarn:always=1"]
     evaluate("compare", "stopped.h5", *long, "--time-budget", "0.2", expect=75)
     for tries in range(200):
         done = subprocess.run([os.path.join(BIN, "dpe-eval"), "compare", *INPUTS, *long,
@@ -202,7 +212,7 @@ def test_stop_and_go_on():
 
 def test_grid():
     ran = evaluate("niah", "grid.h5", "--grid", "--depths", "1,-0,0.5", "-l", "160,256", "--samples",
-                    "2", "--method", "rope", "--method", "pi:scale=8")
+                    "2", "--method", "rope", "--method", "pi:scale=8,always=1")
     assert "depth" in ran.stdout and "  50% " in ran.stdout
     with h5py.File(out("grid.h5")) as file:
         group, rows, at = file["/eval/niah_grid"], file["/rows"], rows_of(file)
@@ -427,7 +437,7 @@ def test_a_model_of_nan():
 
 
 def main():
-    tests = [test_memory, test_compare, test_what_is_added_runs_alone, test_contexts_that_are_shared,
+    tests = [test_memory, test_short, test_compare, test_what_is_added_runs_alone, test_contexts_that_are_shared,
              test_stop_and_go_on, test_grid, test_sliding, test_tune, test_ablate,
              test_tables_of_other_models, test_a_model_of_nan]
     try:

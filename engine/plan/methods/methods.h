@@ -14,6 +14,8 @@ struct dpe_plan_context {
     const struct dpe_config *config;
     int64_t trained_length; /**< L0 */
     int64_t length;         /**< L, the evaluated length (prompt + generated) */
+    int64_t text;           /**< the most tokens of the text that is run; 0: `length`, which may be
+                                 more, as a user chose it */
     bool official;          /**< switches that official codes carry silently; engine/README.md lists them */
     enum dpe_angle_precision angle;
     const char *select; /**< keys of the method `select` ("k=8,block=16"), NULL: none; every plan made
@@ -23,11 +25,25 @@ struct dpe_plan_context {
 /** Make a plan from "name" or "name:key=value,key=value". Lists inside a value are separated by
  *  '/'. Known names: dpe_plan_method. Unknown names and keys are DPE_USAGE and listed. Every method
  *  has the keys of struct dpe_temperature (dpe_plan_temperature_keys); `log-n` and `infoscale`
- *  replace the log-n that official=1 sets, `logit-scale` multiplies what a method has.
+ *  replace the log-n that official=1 sets, `logit-scale` multiplies what a method has; and the key
+ *  `always`, which the plan has as a field.
  *  Frequency methods replace the model's own rope scaling, band methods and `rope` keep it.
  *  *plan is filled and owned by the caller (dpe_plan_free). */
 dpe_status dpe_plan_make(const char *spec, const struct dpe_plan_context *context,
                          struct dpe_plan *plan, struct dpe_error *err);
+/** Whether a text is one that the model was trained for: no method and no table changes it. */
+static inline bool dpe_plan_text_is_short(const struct dpe_plan_context *context)
+{
+    return (context->text > 0 ? context->text : context->length) <= context->trained_length;
+}
+/** The model unchanged, for such a text: `rope`, without the context's selection. */
+dpe_status dpe_plan_make_unchanged(const struct dpe_plan_context *context, struct dpe_plan *plan,
+                                   struct dpe_error *err);
+/** The plan that a text is run with under a method: dpe_plan_make, or where the text is short and
+ * the spec lacks always=1 the model unchanged; the spec is refused for the same reasons. *differs
+ * (NULL allowed): whether that is another plan than the method's. */
+dpe_status dpe_plan_for_text(const char *spec, const struct dpe_plan_context *context,
+                             struct dpe_plan *plan, bool *differs, struct dpe_error *err);
 /** Give a plan that selects nothing the selection of the method `select` with these keys, of which
  *  none is `over` or a temperature's, and its name. DPE_USAGE as dpe_plan_make. */
 dpe_status dpe_plan_select(struct dpe_plan *plan, const char *keys,
@@ -38,7 +54,8 @@ void dpe_plan_selection_text(const struct dpe_plan *plan, char *text);
 /** Line i of the methods, NULL after the last: "name<TAB>key=default key=default …<TAB>what it
  * does and its source". */
 const char *dpe_plan_method(size_t i);
-/** The keys that every method has besides its own, in the same form. */
+/** The keys of the temperature, which every method has besides its own and `always`, in the same
+ *  form. */
 const char *dpe_plan_temperature_keys(void);
 
 /** The parameters of DPE (and of Self-Extend, which is DPE with one group and all pairs). */

@@ -166,6 +166,9 @@ static bool method_is(const struct dpe_method *method, const char *name)
 static const char temperature_keys[] =
     "log-n=0 log-n-power=1 log-n-decay=0 infoscale=0 logit-scale=1";
 
+/* The key of struct dpe_plan that every method has too, but not a selection for another plan. */
+static const char text_keys[] = "always=0";
+
 /* Whether the key stands in a list "key=default key=default ...". */
 static bool list_has_key(const char *at, const char *end, const char *key)
 {
@@ -185,8 +188,16 @@ static bool list_has_key(const char *at, const char *end, const char *key)
 static bool method_has_key(const struct dpe_method *method, const char *key)
 {
     const char *keys = strchr(method->line, '\t') + 1;
-    return list_has_key(keys, strchr(keys, '\t'), key) ||
-           list_has_key(temperature_keys, temperature_keys + strlen(temperature_keys), key);
+    return list_has_key(keys, strchr(keys, '\t'), key);
+}
+
+static bool spec_has_key(const struct dpe_spec *spec, const struct dpe_method *method,
+                         const char *key)
+{
+    bool whole = method->build != NULL && !spec->alone;
+    return method_has_key(method, key) ||
+           list_has_key(temperature_keys, temperature_keys + strlen(temperature_keys), key) ||
+           (whole && list_has_key(text_keys, text_keys + strlen(text_keys), key));
 }
 
 static const struct dpe_method *find_method(const char *name, struct dpe_error *err)
@@ -215,14 +226,16 @@ static dpe_status add_key(struct dpe_spec *spec, const struct dpe_method *method
                         spec->method, item);
     }
     *equals = 0;
-    if (!method_has_key(method, item)) {
+    if (!spec_has_key(spec, method, item)) {
         const char *keys = strchr(method->line, '\t') + 1;
         char known[512];
         char meant[96];
         const char *over = spec->alone ? strstr(keys, " over=") : NULL;
         int n = over != NULL ? (int)(over - keys) : (int)strcspn(keys, "\t");
-        snprintf(known, sizeof known, "%.*s%s%s", n, keys, n == 0 || spec->alone ? "" : " ",
-                 spec->alone ? "" : temperature_keys);
+        snprintf(known, sizeof known, "%.*s%s%s%s%s", n, keys, n == 0 || spec->alone ? "" : " ",
+                 spec->alone ? "" : temperature_keys,
+                 spec->alone || method->build == NULL ? "" : " ",
+                 spec->alone || method->build == NULL ? "" : text_keys);
         return dpe_fail(spec->err, DPE_USAGE,
                         "method %s: unknown key '%.64s'; keys and defaults: %s%s", spec->method,
                         item, known, dpe_suggest(item, known, meant));
@@ -399,6 +412,14 @@ static dpe_status check_all_read(const struct dpe_spec *spec)
     return DPE_OK;
 }
 
+/* Noted only where it is given, as the temperature is. */
+static void read_always(struct dpe_spec *spec, struct dpe_plan *plan)
+{
+    if (has(spec, "always")) {
+        plan->always = dpe_spec_flag(spec, "always", false) || plan->always;
+    }
+}
+
 static dpe_status build(struct dpe_spec *spec, const struct dpe_method *method,
                         struct dpe_plan *plan)
 {
@@ -413,6 +434,10 @@ static dpe_status build(struct dpe_spec *spec, const struct dpe_method *method,
     status = spec->status;
     if (status == DPE_OK) {
         status = apply_temperature(spec, &made);
+    }
+    if (status == DPE_OK) {
+        read_always(spec, &made);
+        status = spec->status;
     }
     if (status == DPE_OK) {
         status = check_all_read(spec);
@@ -487,6 +512,53 @@ dpe_status dpe_plan_make(const char *text, const struct dpe_plan_context *contex
     }
     if (status == DPE_OK) {
         *plan = made;
+    }
+    return status;
+}
+
+dpe_status dpe_plan_make_unchanged(const struct dpe_plan_context *context, struct dpe_plan *plan,
+                                   struct dpe_error *err)
+{
+    struct dpe_plan_context unchanged = *context;
+    unchanged.select = NULL;
+    unchanged.length = context->text > 0 ? context->text : context->length;
+    return dpe_plan_make("rope", &unchanged, plan, err);
+}
+
+/* The method's plan makes way for the model's own. */
+static dpe_status replace_unchanged(const struct dpe_plan_context *context, struct dpe_plan *plan,
+                                    bool *differs, struct dpe_error *err)
+{
+    struct dpe_plan unchanged = {0};
+    char key[33];
+    char own[33];
+    dpe_status status = dpe_plan_make_unchanged(context, &unchanged, err);
+    status = status == DPE_OK ? dpe_plan_key(plan, key, err) : status;
+    status = status == DPE_OK ? dpe_plan_key(&unchanged, own, err) : status;
+    dpe_plan_free(plan);
+    if (status != DPE_OK) {
+        dpe_plan_free(&unchanged);
+        return status;
+    }
+    *differs = strcmp(key, own) != 0;
+    *plan = unchanged;
+    return DPE_OK;
+}
+
+dpe_status dpe_plan_for_text(const char *spec, const struct dpe_plan_context *context,
+                             struct dpe_plan *plan, bool *differs, struct dpe_error *err)
+{
+    struct dpe_plan made;
+    bool other = false;
+    dpe_status status = dpe_plan_make(spec, context, &made, err);
+    if (status == DPE_OK && !made.always && dpe_plan_text_is_short(context)) {
+        status = replace_unchanged(context, &made, &other, err);
+    }
+    if (status == DPE_OK) {
+        *plan = made;
+    }
+    if (differs != NULL) {
+        *differs = other;
     }
     return status;
 }

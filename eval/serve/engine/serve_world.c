@@ -12,20 +12,21 @@
 #include "outputs/read/read.h"
 #include "outputs/table/dpe_table.h"
 
-/* The plan of a length; those of a table's entries by the same way as dpe-run. */
-static dpe_status add_plan(struct dpe_serve_world *world, int64_t trained, int64_t length,
-                           struct dpe_error *err)
+/* The plan of texts of up to `text` tokens, made for `length`; by the same way as dpe-run. */
+static dpe_status add_plan(struct dpe_serve_world *world, int64_t trained, int64_t text,
+                           int64_t length, struct dpe_error *err)
 {
     const struct dpe_serve_arguments *args = world->args;
     const struct dpe_plan_context context = {
         .config = dpe_model_config(world->model),
         .trained_length = trained,
         .length = length,
+        .text = text,
         .official = true,
         .angle = DPE_ANGLE_F32,
     };
     struct dpe_serve_plan *added = &world->plans[world->n_plans];
-    added->length = length;
+    added->length = text;
     dpe_status status =
         args->table != NULL
             ? dpe_plan_of_table_file(args->table, &context,
@@ -49,12 +50,12 @@ static dpe_status add_table(struct dpe_serve_world *world, struct dpe_error *err
     int64_t n = dpe_table_count(table);
     int64_t trained = dpe_table_values(table)->trained_length;
     world->plans = dpe_alloc_zero((size_t)n + 1, sizeof *world->plans);
-    status = world->plans != NULL ? add_plan(world, trained, trained, err)
+    status = world->plans != NULL ? add_plan(world, trained, trained, trained, err)
                                   : dpe_fail(err, DPE_NO_MEMORY, "out of memory");
     for (int64_t i = 0; i < n && status == DPE_OK; i++) {
         int64_t length = dpe_table_values(dpe_table_entry(table, i))->length;
         if (length > trained) {
-            status = add_plan(world, trained, length, err);
+            status = add_plan(world, trained, length, length, err);
         }
     }
     int64_t longest = dpe_table_values(table)->length;
@@ -68,15 +69,40 @@ static dpe_status add_table(struct dpe_serve_world *world, struct dpe_error *err
     return status;
 }
 
+/* Whether the last two plans are one: with always=1, and where the method is the model's own. */
+static dpe_status join_same(struct dpe_serve_world *world, struct dpe_error *err)
+{
+    char short_key[33];
+    char long_key[33];
+    dpe_status status = dpe_plan_key(&world->plans[0].plan, short_key, err);
+    status = status == DPE_OK ? dpe_plan_key(&world->plans[1].plan, long_key, err) : status;
+    if (status == DPE_OK && strcmp(short_key, long_key) == 0) {
+        dpe_plan_free(&world->plans[0].plan);
+        world->plans[0] = world->plans[1];
+        world->n_plans = 1;
+    }
+    return status;
+}
+
+/* The unchanged model up to its trained length, then the method, made for all that is served. */
 static dpe_status add_method(struct dpe_serve_world *world, struct dpe_error *err)
 {
     const struct dpe_serve_arguments *args = world->args;
     int64_t most = dpe_model_config(world->model)->max_position;
     int64_t trained = args->trained_length > 0 ? args->trained_length : most;
     world->length = args->length > 0 ? args->length : trained;
-    world->plans = dpe_alloc_zero(1, sizeof *world->plans);
-    return world->plans != NULL ? add_plan(world, trained, world->length, err)
-                                : dpe_fail(err, DPE_NO_MEMORY, "out of memory");
+    world->plans = dpe_alloc_zero(2, sizeof *world->plans);
+    if (world->plans == NULL) {
+        return dpe_fail(err, DPE_NO_MEMORY, "out of memory");
+    }
+    dpe_status status = DPE_OK;
+    if (world->length > trained) {
+        status = add_plan(world, trained, trained, world->length, err);
+    }
+    if (status == DPE_OK) {
+        status = add_plan(world, trained, world->length, world->length, err);
+    }
+    return status == DPE_OK && world->n_plans > 1 ? join_same(world, err) : status;
 }
 
 int64_t dpe_serve_world_choose(const struct dpe_serve_world *world, int64_t tokens)

@@ -566,6 +566,73 @@ static void dpe_parameters_are_checked(void **state)
     }
 }
 
+/* The plan of a text of `text` tokens under a method that is made for `length`. */
+static struct dpe_plan for_text(const char *spec, int64_t length, int64_t text, bool *differs)
+{
+    struct dpe_plan_context of_text = context;
+    struct dpe_plan plan;
+    struct dpe_error err = {0};
+    of_text.length = length;
+    of_text.text = text;
+    if (dpe_plan_for_text(spec, &of_text, &plan, differs, &err) != DPE_OK) {
+        fail_msg("%s: %s", spec, err.text);
+    }
+    return plan;
+}
+
+static void short_texts_are_run_unchanged(void **state)
+{
+    (void)state;
+    struct dpe_plan rope = make("rope");
+    static const char *const specs[] = {"lampe",
+                                        "dca",
+                                        "yarn:scale=4",
+                                        "self-extend:logit-scale=1.2",
+                                        "rope:logit-scale=1.2",
+                                        "select:k=4",
+                                        "select:k=4,over=dpe:scales=2",
+                                        "longrope:long=3"};
+    static const struct {
+        int64_t length, text;
+        bool changes;
+    } texts[] = {{131072, 1, false}, {131072, 8192, false}, {131072, 8193, true},
+                 {8192, 0, false},   {8193, 0, true},       {64, 0, false}};
+    for (size_t i = 0; i < sizeof specs / sizeof specs[0]; i++) {
+        for (size_t t = 0; t < sizeof texts / sizeof texts[0]; t++) {
+            bool differs = true;
+            struct dpe_plan plan = for_text(specs[i], texts[t].length, texts[t].text, &differs);
+            if (equal(&plan, &rope) == texts[t].changes || (differs && texts[t].changes)) {
+                fail_msg("%s for %lld of %lld tokens", specs[i], (long long)texts[t].text,
+                         (long long)texts[t].length);
+            }
+            dpe_plan_free(&plan);
+        }
+    }
+    /* always=1, of the method or of the one in over=, is that plan at any length. */
+    bool differs = true;
+    struct dpe_plan wanted = make("select:k=4,over=dpe:scales=2");
+    static const char *const always[] = {"select:k=4,always=1,over=dpe:scales=2",
+                                         "select:k=4,over=dpe:scales=2,always=1"};
+    for (size_t i = 0; i < 2; i++) {
+        struct dpe_plan plan = for_text(always[i], 131072, 5, &differs);
+        assert_true(equal(&plan, &wanted) && !differs && plan.always);
+        dpe_plan_free(&plan);
+    }
+    /* What is wrong with a spec does not depend on the text. */
+    struct dpe_plan_context of_text = context;
+    struct dpe_plan plan;
+    struct dpe_error err = {0};
+    of_text.text = 5;
+    assert_int_equal(dpe_plan_for_text("lampe:windw=3", &of_text, &plan, NULL, &err), DPE_USAGE);
+    assert_int_equal(dpe_plan_for_text("lampe:always=2", &of_text, &plan, NULL, &err), DPE_USAGE);
+    struct dpe_temperature temperature;
+    assert_int_equal(dpe_temperature_parse("always=1", 64, &temperature, &err), DPE_USAGE);
+    of_text.select = "k=4,always=1";
+    assert_int_equal(dpe_plan_for_text("rope", &of_text, &plan, NULL, &err), DPE_USAGE);
+    dpe_plan_free(&wanted);
+    dpe_plan_free(&rope);
+}
+
 static void groups_are_equal_ranges(void **state)
 {
     (void)state;
@@ -601,6 +668,7 @@ int main(void)
         cmocka_unit_test(groups_at_one_length_are_one_configuration),
         cmocka_unit_test(broken_structs_are_refused),
         cmocka_unit_test(dpe_parameters_are_checked),
+        cmocka_unit_test(short_texts_are_run_unchanged),
         cmocka_unit_test(groups_are_equal_ranges),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

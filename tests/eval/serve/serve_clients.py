@@ -24,7 +24,7 @@ from serve_case import Server  # noqa: E402
 
 bin_folder, root = sys.argv[1:3]
 model = os.path.join(root, "data/reference")
-METHOD = ("--method", "self-extend", "--length", "1k")
+METHOD = ("--method", "self-extend:always=1", "--length", "1k")
 PROMPT = "Once upon a time there was a king, and"
 os.environ["no_proxy"] = "127.0.0.1"
 

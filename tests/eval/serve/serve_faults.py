@@ -100,7 +100,7 @@ def test_not_finite():
 
 def test_time():
     """A request gets 504 when its time is up, while it runs or waits; others go on."""
-    with serve("--method", "self-extend", "-l", "16k", "--slots", 1, "--request-timeout", 1) as server:
+    with serve("--method", "self-extend:always=1", "-l", "16k", "--slots", 1, "--request-timeout", 1) as server:
         running = start(server, {**LONG, "max_tokens": 16000})
         wait_until(server, "dpe_running", 1)
         error = server.refused(504, "/v1/completions", {**LONG, "n": 2})
@@ -116,7 +116,7 @@ def test_time():
 
 def test_leaving_the_queue():
     """A client that leaves while it waits makes room at once, also in the middle of the queue."""
-    with serve("--method", "self-extend", "-l", "16k", "--slots", 1, "--queue", 2) as server:
+    with serve("--method", "self-extend:always=1", "-l", "16k", "--slots", 1, "--queue", 2) as server:
         first = start(server, {**LONG, "max_tokens": 16000})
         wait_until(server, "dpe_running", 1)
         second = start(server, {**LONG, "max_tokens": 2})
@@ -246,7 +246,7 @@ def test_sharing():
 
 def test_scores():
     """So many log-probabilities that the answer would fill the memory are refused before anything is run."""
-    with serve("--method", "self-extend", "-l", "2k", "--slots", 1) as server:
+    with serve("--method", "self-extend:always=1", "-l", "2k", "--slots", 1) as server:
         many = {"prompt": ["Once"] * 16, "n": 8, "max_tokens": 2000, "logprobs": 20}
         error = server.refused(400, "/v1/completions", many)
         assert error["param"] == "logprobs" and "fewer" in error["message"], error

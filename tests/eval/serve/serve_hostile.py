@@ -326,7 +326,7 @@ def test_many(server):
     assert server.metric("dpe_sequences_failed_total") == 0
 
 
-with Server(f"{bin_folder}/dpe-serve", "-m", model, "--method", "self-extend", "-l", 512, "--threads", 2) as one_server:
+with Server(f"{bin_folder}/dpe-serve", "-m", model, "--method", "self-extend:always=1", "-l", 512, "--threads", 2) as one_server:
     for name, test in list(globals().items()):
         if name.startswith("test_"):
             test(one_server)

@@ -177,7 +177,7 @@ with tempfile.NamedTemporaryFile("w", suffix=".key") as key_file:
     key_file.flush()
     # Freed memory that AddressSanitizer holds back would hide what grows.
     environment = {**os.environ, "ASAN_OPTIONS": os.environ.get("ASAN_OPTIONS", "quarantine_size_mb=8")}
-    with Server(f"{bin_folder}/dpe-serve", "-m", os.path.join(root, "data/reference"), "--method", "self-extend", "-l", LENGTH,
+    with Server(f"{bin_folder}/dpe-serve", "-m", os.path.join(root, "data/reference"), "--method", "self-extend:always=1", "-l", LENGTH,
                 "--slots", 8, "--threads", 2, "--client-timeout", 5, "--api-key-file", key_file.name,
                 env=environment) as one_server:
         threads = [threading.Thread(target=client, args=(one_server, i)) for i in range(CLIENTS)]

@@ -55,7 +55,7 @@ LONG = {"prompt": "Once", "max_tokens": 4000, "ignore_eos": True, "temperature":
 
 def test_questions_at_once():
     """Questions on one document that come together: it is read once."""
-    with serve("--method", "self-extend", "-l", "2k", "--slots", 4, "--chunk", 256) as server:
+    with serve("--method", "self-extend:always=1", "-l", "2k", "--slots", 4, "--chunk", 256) as server:
         document = text[:3500]
         answers = together(6, lambda i: server.ask("/v1/completions", {
             "prompt": f"{document} Question {i}:", "max_tokens": 8, "temperature": 0}))
@@ -71,7 +71,7 @@ def test_questions_at_once():
 
 def test_queue_and_leaving():
     """A full queue refuses; a client that hangs up frees its slot, streaming or not."""
-    with serve("--method", "self-extend", "-l", "8k", "--slots", 1, "--queue", 1) as server:
+    with serve("--method", "self-extend:always=1", "-l", "8k", "--slots", 1, "--queue", 1) as server:
         connection, response = begin(server, LONG)
         waiting = server.connect()
         waiting.request("POST", "/v1/completions", json.dumps(LONG))
@@ -93,7 +93,7 @@ def test_queue_and_leaving():
 
 def test_end():
     """SIGTERM: what is being answered is finished, what is new is not accepted."""
-    with serve("--method", "self-extend", "-l", "2k") as server:
+    with serve("--method", "self-extend:always=1", "-l", "2k") as server:
         _, response = begin(server, {**LONG, "max_tokens": 300})
         server.process.send_signal(signal.SIGTERM)
         data = response.read().decode()
@@ -105,7 +105,7 @@ def test_end():
             raise AssertionError("it still listens")
         except (ConnectionError, http.client.HTTPException):
             pass
-    with serve("--method", "self-extend", "-l", "8k") as server:
+    with serve("--method", "self-extend:always=1", "-l", "8k") as server:
         connection, response = begin(server, LONG)
         open_already = server.connect()
         open_already.request("GET", "/health")
@@ -140,6 +140,20 @@ def test_key():
         server.refused(401, "/v1/models/reference", "", method="GET")
         server.ask("/health")
         assert server.raw("GET", "/")[0] == 200
+
+
+def test_method():
+    """Up to the trained length a method changes nothing, unless always=1; what is said of the answer tells which."""
+    for method, short in (("self-extend:group=4", ("rope", 256)), ("self-extend:group=4,always=1", ("self-extend", 1024))):
+        with serve("--method", method, "-l", "1k") as server:
+            for new, plan in ((8, short), (400, ("self-extend", 1024)), (8, short)):
+                answer = server.ask("/v1/completions", {"prompt": "Once upon a time", "max_tokens": new, "temperature": 0,
+                                                        "stop": ["."]})
+                assert answer["dpe"]["plan"].startswith(plan[0]) and answer["dpe"]["length"] == plan[1], answer["dpe"]
+            wanted = subprocess.run([f"{bin_folder}/dpe-run", "-m", model, "--method", method, "--length", "1k", "-p",
+                                     "Once upon a time", "-n", "8"], check=True, capture_output=True, text=True).stdout
+            answer = server.ask("/v1/completions", {"prompt": "Once upon a time", "max_tokens": 8, "temperature": 0})
+            assert answer["choices"][0]["text"].rstrip("\n") == wanted.rstrip("\n"), (answer, wanted)
 
 
 def test_table():
@@ -214,7 +228,7 @@ def test_chat():
 def test_memory():
     """--max-memory decides how many sequences run at once, and they stay within it when all are full."""
     limit = 96 << 20
-    with serve("--method", "self-extend", "-l", "4k", "--max-memory", "96M") as server:
+    with serve("--method", "self-extend:always=1", "-l", "4k", "--max-memory", "96M") as server:
         slots = int(re.search(r": (\d+) sequences of up to 4096 tokens", "".join(server.log)).group(1))
         assert 1 < slots < 8, server.log
         together(2 * slots, lambda i: server.ask("/v1/completions", {
