@@ -30,13 +30,44 @@ int dpe_plan_band(const struct dpe_plan *plan, int64_t m, int64_t n)
     return -1;
 }
 
-/* Position of token x for one pair under one map: min(f((x mod period)/scale) + offset, cap). */
-static double map_position(const struct dpe_position_map *map, int64_t pair, int64_t x)
+/* The number of the group that token x ≥ 0 lies in. Groups of k tokens end before the first whose
+ * number i has C / (1 + (C − 1) e^(−r i)) ≥ k + 1, i = ln((k + 1) (C − 1) / (C − k − 1)) / r. */
+static double group_of(const struct dpe_position_map *map, int64_t x)
 {
-    double folded = isinf(map->period) ? (double)x : (double)(x % (int64_t)map->period);
-    double scaled = folded / map->scale[pair];
+    double most = map->group_most;
+    double left = (double)x - map->group_from;
+    double first = 0.0; /* number of the first group of k tokens */
+    double k = 1.0;
+    for (; k < most - 1.0; k++) {
+        double end = ceil(log((k + 1.0) * (most - 1.0) / (most - k - 1.0)) / map->group_rate);
+        double tokens = fmax(0.0, end - first) * k;
+        if (left < tokens) {
+            break;
+        }
+        left -= tokens;
+        first = fmax(first, end);
+    }
+    return left > 0.0 ? first + floor(left / k) : first;
+}
+
+/* What a map does to token x for all pairs alike: its group, and that mod the period. */
+static double map_coordinate(const struct dpe_position_map *map, int64_t x)
+{
+    int64_t counted = map->group_most > 0.0 ? (int64_t)group_of(map, x) : x;
+    return (double)(isinf(map->period) ? counted : counted % (int64_t)map->period);
+}
+
+/* Position of such a coordinate for one pair: min(f(coordinate/scale) + offset, cap). */
+static double map_place(const struct dpe_position_map *map, int64_t pair, double coordinate)
+{
+    double scaled = coordinate / map->scale[pair];
     scaled = map->floored ? floor(scaled) : scaled;
     return fmin(scaled + map->offset[pair], map->cap);
+}
+
+static double map_position(const struct dpe_position_map *map, int64_t pair, int64_t x)
+{
+    return map_place(map, pair, map_coordinate(map, x));
 }
 
 struct dpe_rel dpe_plan_position(const struct dpe_plan *plan, int64_t layer, int64_t head,
@@ -77,7 +108,8 @@ double dpe_plan_query_scale(const struct dpe_plan *plan, int64_t m)
 static bool same_map(const struct dpe_position_map *a, const struct dpe_position_map *b,
                      int64_t n_pairs)
 {
-    if (a->period != b->period || a->cap != b->cap) {
+    if (a->period != b->period || a->cap != b->cap || a->group_most != b->group_most ||
+        a->group_rate != b->group_rate || a->group_from != b->group_from) {
         return false;
     }
     for (int64_t j = 0; j < n_pairs; j++) {
@@ -125,8 +157,9 @@ static void fill_table(const struct dpe_plan *plan, const struct dpe_position_ma
             cosine[x * n_pairs + j] = still;
             sine[x * n_pairs + j] = 0.0F;
         }
+        double coordinate = map_coordinate(map, x);
         for (int64_t j = 0; j < turning; j++) {
-            double position = plan->exact ? (double)x : map_position(map, j, x);
+            double position = plan->exact ? (double)x : map_place(map, j, coordinate);
             double angle = position * plan->inv_freq[j];
             if (plan->angle == DPE_ANGLE_F32) {
                 angle = (double)((float)position * (float)plan->inv_freq[j]);

@@ -181,6 +181,42 @@ def lampe(window, tail, length):
     return rel
 
 
+def jet_long(window, group):
+    """The near window takes keys that are `window` away."""
+    return np.where(D <= window, D, M // group - N // group)
+
+
+def jetlong_freq(window, scale, fast=32.0, slow=1.0):
+    """The corrections of jet-ai-projects/Jet-Long (3262969): a far query turns back by what the ramp takes
+    of its distance beyond the window, a far key by what it takes of its position."""
+    def index(rotations):
+        return DIM * math.log(TRAINED / (rotations * 2.0 * math.pi)) / (2.0 * math.log(THETA))
+    low, high = max(math.floor(index(fast)), 0), min(math.ceil(index(slow)), PAIRS - 1)
+    ramp = np.clip((np.arange(PAIRS) - low) / max(high - low, 0.001), 0.0, 1.0)
+    rel = np.empty((HEADS, PAIRS, T, T))
+    for pair in range(PAIRS):
+        taken = ramp[pair] * (1.0 - 1.0 / scale)
+        far = M - taken * np.maximum(M - window, 0) - (N - taken * N)
+        rel[:, pair] = np.where(D <= window, D, far)
+    return rel
+
+
+def logistic_groups(window, capacity, rate):
+    """SELF: the group of each token, where group i has as many tokens as the whole part of the curve."""
+    sizes = [min(math.floor(capacity / (1.0 + (capacity - 1.0) * math.exp(-rate * i))), capacity - 1) for i in range(T)]
+    # Token 0 lies in the group of token 1.
+    group = np.array([0] + [i for i, size in enumerate(sizes) for _ in range(size)][:T - 1])
+    return np.where(D < window, D, window + group[np.maximum(M - window, 0)] - group[N])
+
+
+def mrrope(scale, fast, slow, uniform=False):
+    turns = TRAINED * frequencies() / (2.0 * math.pi)
+    low = max([j for j in range(PAIRS) if turns[j] > fast], default=-1)
+    high = min([j for j in range(PAIRS) if turns[j] < slow], default=PAIRS)
+    t, n = np.clip(np.arange(PAIRS) - low, 0, high - low), high - low
+    return frequencies() / scale ** (t / n if uniform else t * (t + 1) / (n * (n + 1)))
+
+
 def cope(clip, hard=False):
     """modeling_cope.py of hrlics/CoPE (ed52ba5)."""
     theta = frequencies()
@@ -458,6 +494,16 @@ def methods():
                  rel=np.where(D < 10, D, 10 + (D - 10) / 4.0))
     yield Method("rerope:window=13,official=1,log-n-power=1.5", rel=np.minimum(D, 13),
                  query=log_n()**1.5)
+    yield Method("jet-long:window=5,group=3", rel=jet_long(5, 3))
+    yield Method("jet-long", rel=jet_long(1, 4))
+    yield Method("jetlong_freq:window=4,scale=3", rel=jetlong_freq(4, 3.0))
+    yield Method("jetlong_freq:window=3,beta_fast=3,beta_slow=0.2,official=1",
+                 rel=jetlong_freq(3, (T - 3) / (TRAINED - 3), 3.0, 0.2),
+                 query=np.full(T, 0.1 * math.log((T - 3) / (TRAINED - 3)) + 1.0))
+    yield Method("self:window=9,group=4,rate=0.2", rel=logistic_groups(9, 4, 0.2))
+    yield Method("self:window=5,group=9,rate=0.6,log-n=9", rel=logistic_groups(5, 9, 0.6), query=log_n(9.0))
+    yield Method("mrrope:scale=4", freq=mrrope(4.0, 32.0, 1.0), a=0.1 * math.log(4.0) + 1.0)
+    yield Method("mrrope:form=uni,beta_fast=3,beta_slow=0.2,a=1.2", freq=mrrope(S, 3.0, 0.2, True), a=1.2)
 
 
 def by_transformers():

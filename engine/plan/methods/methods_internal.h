@@ -89,6 +89,7 @@ void dpe_build_ntk_dynamic(struct dpe_spec *spec, struct dpe_plan *plan);
 void dpe_build_ntk_by_parts(struct dpe_spec *spec, struct dpe_plan *plan);
 void dpe_build_yarn(struct dpe_spec *spec, struct dpe_plan *plan);
 void dpe_build_llama3(struct dpe_spec *spec, struct dpe_plan *plan);
+void dpe_build_mrrope(struct dpe_spec *spec, struct dpe_plan *plan);
 void dpe_build_longrope(struct dpe_spec *spec, struct dpe_plan *plan);
 
 /* Builders of plan_bands.c. */
@@ -105,6 +106,9 @@ void dpe_build_dpe(struct dpe_spec *spec, struct dpe_plan *plan);
 
 /* Builders of plan_adaptive.c. */
 void dpe_build_lampe(struct dpe_spec *spec, struct dpe_plan *plan);
+void dpe_build_jet_long(struct dpe_spec *spec, struct dpe_plan *plan);
+void dpe_build_jetlong_freq(struct dpe_spec *spec, struct dpe_plan *plan);
+void dpe_build_self(struct dpe_spec *spec, struct dpe_plan *plan);
 void dpe_build_cope(struct dpe_spec *spec, struct dpe_plan *plan);
 void dpe_build_hirope(struct dpe_spec *spec, struct dpe_plan *plan);
 void dpe_build_adagrope(struct dpe_spec *spec, struct dpe_plan *plan);

@@ -77,6 +77,87 @@ void dpe_build_lampe(struct dpe_spec *spec, struct dpe_plan *plan)
     dpe_map_fill(&end->q, plan->n_pairs, 1.0, -missing);
 }
 
+/* -------------------------------------------------------------------------------------- Jet-Long
+ */
+
+/* Near keys, those `window` away included. */
+static int64_t jet_long_window(struct dpe_spec *spec, struct dpe_plan *plan)
+{
+    int64_t window =
+        dpe_spec_tokens(spec, "window", dpe_at_least_one(spec->context->trained_length / 16));
+    dpe_plan_add_band(plan, DPE_BAND_DISTANCE, 0, window + 1);
+    return window;
+}
+
+void dpe_build_jet_long(struct dpe_spec *spec, struct dpe_plan *plan)
+{
+    int64_t window = jet_long_window(spec, plan);
+    int64_t group = dpe_spec_tokens(spec, "group", (int64_t)ceil(dpe_length_ratio(spec->context)));
+    dpe_spec_native(spec, plan);
+    struct dpe_band *far = dpe_plan_add_band(plan, DPE_BAND_DISTANCE, window + 1, INT64_MAX);
+    dpe_map_fill(&far->q, plan->n_pairs, (double)group, 0.0);
+    dpe_map_fill(&far->k, plan->n_pairs, (double)group, 0.0);
+    far->q.floored = far->k.floored = true;
+}
+
+/* YaRN's ramp of pair j, from 0 (kept) to 1 (divided by the scale), cut to the pairs. */
+static double jet_long_ramp(const struct dpe_plan_context *context, double fast, double slow,
+                            int64_t j)
+{
+    double d = 2.0 * (double)dpe_config_pairs(context->config);
+    double per_turn = (double)context->trained_length / (2.0 * PI);
+    double base = 2.0 * log(context->config->rope.theta);
+    double low = fmax(floor(d * log(per_turn / fast) / base), 0.0);
+    double high = fmin(ceil(d * log(per_turn / slow) / base), d / 2.0 - 1.0);
+    return fmin(fmax(((double)j - low) / fmax(high - low, 0.001), 0.0), 1.0);
+}
+
+void dpe_build_jetlong_freq(struct dpe_spec *spec, struct dpe_plan *plan)
+{
+    const struct dpe_plan_context *context = spec->context;
+    int64_t window = jet_long_window(spec, plan);
+    double left = (double)dpe_at_least_one(context->trained_length - window);
+    double usual = (double)(context->length - window) / left;
+    double scale = dpe_spec_number(spec, "scale", fmax(1.0, usual), 1.0, DPE_MOST_SCALE);
+    double fast = dpe_spec_number(spec, "beta_fast", 32.0, 0x1p-10, DPE_MOST_SCALE);
+    double slow = dpe_spec_number(spec, "beta_slow", 1.0, 0x1p-10, DPE_MOST_SCALE);
+    if (dpe_spec_flag(spec, "official", context->official)) {
+        plan->logit_factor = 0.1 * log(scale) + 1.0;
+    }
+    dpe_spec_native(spec, plan);
+    struct dpe_band *far = dpe_plan_add_band(plan, DPE_BAND_DISTANCE, window + 1, INT64_MAX);
+    for (int64_t j = 0; j < dpe_config_pairs(context->config); j++) {
+        double s = 1.0 / (1.0 - jet_long_ramp(context, fast, slow, j) * (1.0 - 1.0 / scale));
+        far->q.scale[j] = far->k.scale[j] = s;
+        far->q.offset[j] = (double)window - (double)window / s;
+    }
+}
+
+/* ------------------------------------------------------------------------------------------ SELF
+ */
+
+void dpe_build_self(struct dpe_spec *spec, struct dpe_plan *plan)
+{
+    const struct dpe_plan_context *context = spec->context;
+    int64_t window = dpe_spec_tokens(spec, "window", dpe_default_window(context));
+    int64_t usual = (int64_t)ceil(dpe_half_trained_ratio(context)) + 1;
+    int64_t group = dpe_spec_whole(spec, "group", usual < 1 << 20 ? usual : 1 << 20, 2, 1 << 20);
+    double rate = dpe_spec_number(spec, "rate", 0.02 * 4096.0 / (double)context->trained_length,
+                                  0x1p-30, 1e6);
+    dpe_spec_native(spec, plan);
+    dpe_plan_add_band(plan, DPE_BAND_DISTANCE, 0, window);
+    struct dpe_band *far = dpe_plan_add_band(plan, DPE_BAND_DISTANCE, window, INT64_MAX);
+    struct dpe_position_map *sides[] = {&far->q, &far->k};
+    for (int side = 0; side < 2; side++) {
+        /* The first token has no group of its own in the released code: it is in that of the
+         * second. */
+        sides[side]->group_from = side == 0 ? (double)window + 1.0 : 1.0;
+        sides[side]->group_most = (double)group;
+        sides[side]->group_rate = rate;
+    }
+    dpe_map_fill(&far->q, plan->n_pairs, 1.0, (double)window);
+}
+
 /* ------------------------------------------------------------------------------------------ CoPE
  */
 

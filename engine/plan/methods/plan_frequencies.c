@@ -125,6 +125,34 @@ void dpe_build_llama3(struct dpe_spec *spec, struct dpe_plan *plan)
     frequencies(spec, plan, &rope);
 }
 
+void dpe_build_mrrope(struct dpe_spec *spec, struct dpe_plan *plan)
+{
+    static const char *const forms[] = {"pro", "uni"};
+    const struct dpe_plan_context *context = spec->context;
+    struct dpe_rope_config rope = plain_rope(spec);
+    double scale = dpe_spec_scale(spec);
+    bool pro = dpe_spec_word(spec, "form", 0, forms, 2) == 0;
+    double a = dpe_spec_number(spec, "a", 0.1 * log(scale) + 1.0, 0x1p-10, 0x1p10);
+    double fast = dpe_spec_number(spec, "beta_fast", 32.0, 0x1p-10, DPE_MOST_SCALE);
+    double slow = dpe_spec_number(spec, "beta_slow", 1.0, 0x1p-10, DPE_MOST_SCALE);
+    check_order(spec, "beta_slow", slow, "beta_fast", fast);
+    frequencies(spec, plan, &rope);
+    dpe_plan_set_rope_factor(plan, a);
+    int64_t n_pairs = dpe_config_pairs(context->config);
+    int64_t low = -1; /* the last pair that is kept */
+    int64_t high = 0; /* the first that is divided by all of the scale */
+    for (int64_t j = 0; j < n_pairs; j++) {
+        double turns = (double)context->trained_length * plan->inv_freq[j] / (2.0 * PI);
+        low = turns > fast ? j : low;
+        high = turns >= slow ? j + 1 : high;
+    }
+    double n = (double)(high - low);
+    for (int64_t j = 0; j < n_pairs; j++) {
+        double t = fmin(fmax((double)(j - low), 0.0), n);
+        plan->inv_freq[j] /= pow(scale, pro ? t * (t + 1.0) / (n * (n + 1.0)) : t / n);
+    }
+}
+
 /* Divisors of the pairs, to values [n_pairs]: those of the key, one for all pairs or one each, else
  * the model's own; false when there are none. */
 static bool longrope_factors(struct dpe_spec *spec, const char *key, const double *own,

@@ -118,6 +118,11 @@ const struct dpe_method dpe_methods[] = {
      "each frequency divided by its own factor, from config.json or from long and short; long beyond L0 "
      "(Ding et al. 2024)",
      dpe_build_longrope},
+    {"mrrope\tscale=L/L0 form=pro a=0.1*ln(scale)+1 beta_fast=32 beta_slow=1\t"
+     "divisors that grow from 1 to the scale between the pairs that turn beta_fast times in L0 and beta_slow times: the "
+     "t-th of n pairs by scale^(t(t+1)/(n(n+1))), with form=uni by scale^(t/n); logits times a^2 (MrRoPE, ICLR 2026, "
+     "arXiv 2601.22181; no released code)",
+     dpe_build_mrrope},
     {"rerope\twindow=min(2048;L0/4) official=1\t"
      "distances are cut at the window (ReRoPE, Su 2023); official adds log-n",
      dpe_build_rerope},
@@ -152,6 +157,20 @@ const struct dpe_method dpe_methods[] = {
      "by 1.1434; released code takes the prompt's length for L, counts the edges of the bands twice in a prefill, "
      "and places tokens in float32",
      dpe_build_lampe},
+    {"jet-long\twindow=L0/16 group=ceil(L/L0)\t"
+     "positions beyond the window are grouped and nothing is added (Jet-Long, 2026, arXiv 2607.07740); keys `window` away are "
+     "near, as released; released code takes the tokens so far for L, so its groups grow while it decodes, over a cache "
+     "that was rotated with smaller ones: here L is fixed for a text",
+     dpe_build_jet_long},
+    {"jetlong_freq\twindow=L0/16 scale=(L-window)/(L0-window) beta_fast=32 beta_slow=1 official=1\t"
+     "distances beyond the window are divided pair by pair along YaRN's ramp, not rounded (Jet-Long's variant by frequency, "
+     "2026); official scales the logits by 0.1*ln(scale)+1",
+     dpe_build_jetlong_freq},
+    {"self\twindow=min(1024;L0/8) group=2L/L0+1 rate=82/L0\t"
+     "positions beyond the window are grouped, by 1 token at a text's beginning and by up to group-1 along a logistic curve "
+     "(SELF, 2025, arXiv 2505.17296), as in the released prefill, whose rate is 0.02; released decode places keys by another "
+     "rule",
+     dpe_build_self},
     {"cope\tclip=5*pairs/16 hard=0\t"
      "the lowest frequencies fade to 0 along half a cosine, or with hard=1 are 0 (CoPE, Li et al. 2026: the part "
      "without training; released code clips 20 of 64 pairs)",

@@ -58,6 +58,8 @@ static const char *const specs[] = {
     "hirope:window=7,segment=3",
     "adagrope:first=6,reuse=1.75",
     "dope:from=2",
+    "jet-long:window=6,group=5",
+    "self:window=7,group=6,rate=0.3",
 };
 enum { N_SPECS = sizeof specs / sizeof specs[0] };
 

@@ -40,6 +40,8 @@ static const char *const plan_cases[] = {
     "lampe:window=%d,tail=200,map=100,logit-scale=1.2",
     "adagrope:first=%d,reuse=1.75,log-n=30",
     "dope:heads=0,from=2",
+    "self:window=%d,group=6,rate=0.2",
+    "jetlong_freq:window=%d,scale=5,log-n=30",
 };
 enum { PLAN_CASES = sizeof plan_cases / sizeof plan_cases[0] };
 

@@ -79,6 +79,22 @@ static void frequency_rows_are_their_formulas(void **state)
         assert_true(fabs(plan.logit_factor - a * a) < 1e-12);
         dpe_plan_free(&plan);
     }
+    for (int uni = 0; uni < 2; uni++) {
+        struct dpe_plan plan = make_llama(uni != 0 ? "mrrope:form=uni" : "mrrope", true);
+        /* 8192 tokens, base 5e5: pair 18 turns 32.6 times, pair 19 26.5, pair 34 1.23, pair 35
+         * 0.997 times. */
+        double n = 35.0 - 18.0;
+        for (int j = 0; j < 64; j++) {
+            double t = j < 18 ? 0.0 : j > 35 ? n : j - 18.0;
+            double want = pow(5e5, -2.0 * j / 128.0) /
+                          pow(16.0, uni != 0 ? t / n : t * (t + 1.0) / (n * (n + 1.0)));
+            if (!(fabs(plan.inv_freq[j] / want - 1.0) < 1e-12)) {
+                fail_msg("mrrope, pair %d: %.17g, expected %.17g", j, plan.inv_freq[j], want);
+            }
+        }
+        assert_true(fabs(plan.logit_factor - pow(0.1 * log(16.0) + 1.0, 2.0)) < 1e-12);
+        dpe_plan_free(&plan);
+    }
     /* Figures of the method table. */
     struct dpe_plan ntk = make_llama("ntk", true);
     assert_true(fabs(pow(ntk.inv_freq[1], -64.0) / 8.360e6 - 1.0) < 1e-3);

@@ -326,10 +326,114 @@ static void longrope_needs_factors(void **state)
     }
 }
 
+/* A plan of a model of one head, whose rotations have this base. */
+static struct dpe_plan make_for(const char *spec, int head_dim, int trained, double base,
+                                int length)
+{
+    struct dpe_config own = config;
+    own.n_heads = 1;
+    own.head_dim = head_dim;
+    own.max_position = trained;
+    own.rope.theta = base;
+    own.rope.partial_rotary_factor = 1.0;
+    const struct dpe_plan_context context = {
+        .config = &own, .trained_length = trained, .length = length};
+    struct dpe_plan plan;
+    struct dpe_error err = {0};
+    if (dpe_plan_make(spec, &context, &plan, &err) != DPE_OK) {
+        fail_msg("%s: %s", spec, err.text);
+    }
+    return plan;
+}
+
+/* Numbers after the ": " of a line, n of them. */
+static double *read_line(const char *line, int n)
+{
+    double *numbers = dpe_alloc((size_t)n, sizeof *numbers);
+    char *at = strstr(line, ": ") + 2;
+    assert_non_null(numbers);
+    for (int i = 0; i < n; i++) {
+        char *end = at;
+        numbers[i] = strtod(at, &end);
+        assert_ptr_not_equal(at, end);
+        at = end;
+    }
+    return numbers;
+}
+
+/* Far positions of queries and keys in turn. */
+static void check_self(const char *line, int window, int group, double rate, int n)
+{
+    char spec[96];
+    double *released = read_line(line, 2 * n);
+    snprintf(spec, sizeof spec, "self:window=%d,group=%d,rate=%.17g", window, group, rate);
+    struct dpe_plan plan = make_for(spec, DIM, TRAINED, theta, n);
+    for (int m = window; m < n; m++) {
+        for (int k = 0; k <= m - window; k++) {
+            struct dpe_rel at = dpe_plan_position(&plan, 0, 0, 3, m, k);
+            if (at.pq != released[2 * m] || at.pk != released[2 * k + 1]) {
+                fail_msg("%s: m %d, n %d: %g and %g, released %g and %g", spec, m, k, at.pq, at.pk,
+                         released[2 * m], released[2 * k + 1]);
+            }
+        }
+    }
+    dpe_plan_free(&plan);
+    free(released);
+}
+
+/* A pair of ramp r loses r (1 - 1/scale) of a far distance. */
+static void check_jetlong(const char *line, int head_dim, int trained, double base, double fast,
+                          double slow)
+{
+    char spec[128];
+    double *released = read_line(line, head_dim / 2);
+    snprintf(spec, sizeof spec, "jetlong_freq:window=1,scale=3,beta_fast=%g,beta_slow=%g", fast,
+             slow);
+    struct dpe_plan plan = make_for(spec, head_dim, trained, base, 2 * trained);
+    for (int j = 0; j < head_dim / 2; j++) {
+        double rel = dpe_plan_position(&plan, 0, 0, j, 1001, 0).rel;
+        double want = 1001.0 - released[j] * (1.0 - 1.0 / 3.0) * 1000.0;
+        if (!(fabs(rel - want) < 1e-4)) {
+            fail_msg("%s, pair %d: %g, released %g", spec, j, rel, want);
+        }
+    }
+    dpe_plan_free(&plan);
+    free(released);
+}
+
+static void positions_are_the_released_ones(void **state)
+{
+    (void)state;
+    size_t n = 0;
+    char *lines = read_golden("released.txt", &n);
+    int checked = 0;
+    char *rest = NULL;
+    for (char *line = strtok_r(lines, "\n", &rest); line != NULL;
+         line = strtok_r(NULL, "\n", &rest)) {
+        int first = 0;
+        int second = 0;
+        int count = 0;
+        double rate = 0.0;
+        double slow = 0.0;
+        if (sscanf(line, "self %d %d %lf %d:", &first, &second, &rate, &count) == 4) {
+            check_self(line, first, second, rate, count);
+        } else if (sscanf(line, "jetlong_freq %d %d %lf %d %lf:", &first, &second, &rate, &count,
+                          &slow) == 5) {
+            check_jetlong(line, first, second, rate, count, slow);
+        } else {
+            fail_msg("%.60s", line);
+        }
+        checked++;
+    }
+    assert_int_equal(checked, 6);
+    free(lines);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(attention_is_as_published),
+        cmocka_unit_test(positions_are_the_released_ones),
         cmocka_unit_test(a_wrong_window_is_seen),
         cmocka_unit_test(frequencies_are_those_of_transformers),
         cmocka_unit_test(longrope_needs_factors),

@@ -151,6 +151,54 @@ static struct seen lm_infinite_row(int64_t head, int64_t pair, int64_t m, int64_
     return (struct seen){n < 10, n < 10 ? 64.0 : 0.0};
 }
 
+static struct seen jet_long_row(int64_t head, int64_t pair, int64_t m, int64_t n)
+{
+    (void)head;
+    (void)pair;
+    return (struct seen){true, (double)(m - n <= 4 ? m - n : m / 8 - n / 8)};
+}
+
+/* YaRN's ramp for 8 pairs of base 10000 that were trained on 64 tokens: pairs 0 to 3, from the 32nd
+ * of a turn on. */
+static double jetlong_scale(int64_t pair)
+{
+    const double s = (512.0 - 6.0) / (64.0 - 6.0);
+    double ramp = pair < 3 ? (double)pair / 3.0 : 1.0;
+    return 1.0 / (1.0 - ramp * (1.0 - 1.0 / s));
+}
+
+static struct seen jetlong_freq_row(int64_t head, int64_t pair, int64_t m, int64_t n)
+{
+    (void)head;
+    double delta = (double)(m - n);
+    return (struct seen){true, delta <= 6.0 ? delta : 6.0 + (delta - 6.0) / jetlong_scale(pair)};
+}
+
+/* SELF by counting: group i has floor(5 / (1 + 4 e^(-i/8))) tokens, at most 4, from token 1 on. */
+static int64_t self_group(int64_t x)
+{
+    int64_t group = 0;
+    int64_t left = 0;
+    for (int64_t i = 1, in = 0; i < x; i++) {
+        left = in == 0 ? (int64_t)floor(5.0 / (1.0 + 4.0 * exp(-0.125 * (double)group))) : left;
+        left = left > 4 ? 4 : left;
+        in = in + 1 == left ? 0 : in + 1;
+        group += in == 0;
+    }
+    return group;
+}
+
+static struct seen self_row(int64_t head, int64_t pair, int64_t m, int64_t n)
+{
+    (void)head;
+    (void)pair;
+    static int64_t group[LENGTH];
+    for (int64_t x = 0; group[LENGTH - 1] == 0 && x < LENGTH; x++) {
+        group[x] = self_group(x);
+    }
+    return (struct seen){true, (double)(m - n < 12 ? m - n : 12 + group[m - 12] - group[n])};
+}
+
 static struct dpe_band *hand_band(struct dpe_plan *plan, enum dpe_band_kind kind, int64_t lo,
                                   int64_t hi)
 {
@@ -189,6 +237,35 @@ static void hand_leaky(struct dpe_plan *plan)
     struct dpe_band *far = hand_band(plan, DPE_BAND_DISTANCE, 8, INT64_MAX);
     hand_map(&far->q, false, 6.0, 8.0 - 8.0 / 6.0);
     hand_map(&far->k, false, 6.0, 0.0);
+}
+
+static void hand_jet_long(struct dpe_plan *plan)
+{
+    hand_band(plan, DPE_BAND_DISTANCE, 0, 5);
+    struct dpe_band *far = hand_band(plan, DPE_BAND_DISTANCE, 5, INT64_MAX);
+    hand_map(&far->q, true, 8.0, 0.0);
+    hand_map(&far->k, true, 8.0, 0.0);
+}
+
+static void hand_jetlong_freq(struct dpe_plan *plan)
+{
+    hand_band(plan, DPE_BAND_DISTANCE, 0, 7);
+    struct dpe_band *far = hand_band(plan, DPE_BAND_DISTANCE, 7, INT64_MAX);
+    for (int j = 0; j < PAIRS; j++) {
+        far->q.scale[j] = far->k.scale[j] = jetlong_scale(j);
+        far->q.offset[j] = 6.0 - 6.0 / jetlong_scale(j);
+    }
+}
+
+static void hand_self(struct dpe_plan *plan)
+{
+    hand_band(plan, DPE_BAND_DISTANCE, 0, 12);
+    struct dpe_band *far = hand_band(plan, DPE_BAND_DISTANCE, 12, INT64_MAX);
+    hand_map(&far->q, false, 1.0, 12.0);
+    far->q.group_most = far->k.group_most = 5.0;
+    far->q.group_rate = far->k.group_rate = 0.125;
+    far->q.group_from = 13.0;
+    far->k.group_from = 1.0;
 }
 
 static void hand_self_extend(struct dpe_plan *plan)
@@ -269,6 +346,9 @@ static const struct row {
     {"string:window=16", hand_string, string_row, 0.0},
     {"streaming-llm", hand_streaming, streaming_row, 0.0},
     {"lm-infinite", hand_lm_infinite, lm_infinite_row, 0.0},
+    {"jet-long", hand_jet_long, jet_long_row, 0.0},
+    {"jetlong_freq:window=6", hand_jetlong_freq, jetlong_freq_row, 1e-12},
+    {"self:window=12,group=5,rate=0.125", hand_self, self_row, 0.0},
 };
 
 static struct dpe_plan make_masked_dpe(void)
