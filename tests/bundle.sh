@@ -1,7 +1,7 @@
 #!/bin/sh
-# bundle.sh BUILD SOURCE CPACK PYTHON: the archive of cpack runs without this build: it is small enough, and holds every
-# library except the C library's; it is unpacked into another folder and run with an empty environment.
-# Its scripts for a GPU run on the emulated device.
+# bundle.sh BUILD SOURCE CPACK PYTHON [gpu]: the archive of cpack runs without this build: it is small enough, and holds
+# every library except the C library's; it is unpacked into another folder and run with an empty environment.
+# gpu: its scripts for a GPU run on the emulated device too.
 set -u
 build=$1
 source=$2
@@ -49,7 +49,7 @@ $alone "$place/bin/dpe-detect" --model "$source/data/reference" --corpus "$sourc
 $alone "$place/bin/dpe-export" "$work/table.h5" -o "$work/table.json" >"$work/out" 2>&1 || fail "an export: $(cat "$work/out")"
 
 # The script that calibrates a real model on a GPU, here with the reference model on the CPU.
-if [ -e "$place/gpu/instruct.sh" ]; then
+if [ "${5:-}" = gpu ] && [ -e "$place/gpu/instruct.sh" ]; then
     $alone "$place/gpu/instruct.sh" -m "$source/data/reference" -c "$source/data/sample" -d cpu -n 4 -x 2 \
         -o "$work/instruct" >"$work/out" 2>"$work/err" || fail "instruct.sh: $(cat "$work/out" "$work/err")"
     grep -q "^recall at the trained length 256, four-values: [0-9.]* %" "$work/out" &&
@@ -66,7 +66,7 @@ expect() {
 }
 
 # The scripts for a GPU, at tiny sizes: parts that find no real device fail without stopping others, and there are results.
-if [ -e "$place/gpu/decide.sh" ] && [ -e "$build/tests/libdpe_cuda_emulated.so" ]; then
+if [ "${5:-}" = gpu ] && [ -e "$place/gpu/decide.sh" ] && [ -e "$build/tests/libdpe_cuda_emulated.so" ]; then
     mkdir "$work/bin"
     printf '#!/bin/sh\n[ "$1" = -L ] && echo "GPU 0: none, emulated"\nexit 0\n' >"$work/bin/nvidia-smi"
     # It hangs the first time, and fails at once after that.

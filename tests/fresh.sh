@@ -9,6 +9,8 @@
 #   tests       tests/run.sh as root with some tests
 #   whole-demo  detect/demo.sh to its end
 # Default: all but whole-demo. All others take what demo built; tests builds the tests onto it.
+# The roots share this machine's ccache where it has one: sources that were compiled with the same compiler and flags are
+# not compiled again, but each one's headers are looked for.
 # Everything is in build/fresh/. The minimal root, the root of demo and the downloaded packages stay
 # there for the next run; the other roots are removed when their case has passed. Exit status: 0; 1 when a case
 # failed; 125 where such a root cannot be made (this needs the root user, mmdebstrap and unshare), or 1 with CI in the
@@ -38,7 +40,7 @@ make_base() {
     sources=
     [ -s "$fresh/sources.list" ] && sources=$fresh/sources.list
     # dpkg need not wait for the disk: the root is temporary.
-    mmdebstrap --variant=minbase --quiet --aptopt="$fresh/apt.conf" --dpkgopt=force-unsafe-io \
+    mmdebstrap --variant=minbase ${cache:+--include=ccache} --quiet --aptopt="$fresh/apt.conf" --dpkgopt=force-unsafe-io \
         bookworm "$fresh/base" $sources
     for program in cc c++ nvcc python3 cmake sudo; do
         if chroot "$fresh/base" sh -c "command -v $program"; then
@@ -68,17 +70,22 @@ put_build() {
 inside() {
     cp "$root/tests/fresh_inside.sh" "$fresh/$1/inside.sh"
     home=/root
-    [ -n "${3:-}" ] && home=/home/$3
+    shared=$cache
+    if [ -n "${3:-}" ]; then
+        home=/home/$3
+        shared= # not this user's
+    fi
     # shellcheck disable=SC2016 # the inner shell's words
     env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin TERM=dumb HOME="$home" USER="${3:-root}" \
         ${http_proxy:+http_proxy="$http_proxy"} ${https_proxy:+https_proxy="$https_proxy"} \
-        ${no_proxy:+no_proxy="$no_proxy"} \
+        ${no_proxy:+no_proxy="$no_proxy"} ${CI:+CI="$CI"} ${shared:+CCACHE_DIR=/var/cache/ccache} \
         unshare --mount --pid --fork --kill-child sh -euc '
             mount -t proc proc "$1/proc"
             mount --rbind /dev "$1/dev"
             mount --bind "$2" "$1/var/cache/apt/archives"
+            [ -z "$5" ] || { mkdir -p "$1/var/cache/ccache"; mount --bind "$5" "$1/var/cache/ccache"; }
             exec chroot ${4:+--userspec="$4"} "$1" /bin/sh -eu /inside.sh "$3"' \
-        inside "$fresh/$1" "$fresh/packages" "$2" "${3:-}" </dev/null
+        inside "$fresh/$1" "$fresh/packages" "$2" "${3:-}" "$shared" </dev/null
 }
 
 case_demo() {
@@ -128,6 +135,7 @@ case_whole_demo() {
     inside whole-demo whole_demo
 }
 
+cache=$(ccache --get-config cache_dir 2>/dev/null) && mkdir -p "$cache" || cache=
 mkdir -p "$fresh/packages/partial"
 # A month later the packages of the minimal root are old: all would be downloaded again.
 [ -n "$(find "$fresh/base.made" -mtime -30 2>/dev/null)" ] || make_base

@@ -1,38 +1,52 @@
 #!/bin/sh
-# run.sh: runs all tests. It installs missing packages (apt), builds into build/ and, with sanitizers,
-# into build-asan/, runs each fuzzer for 10 seconds (build-fuzz/) and both test suites. Exit status 0 when
-# every test passed.
+# run.sh: runs the tests that every change has to pass; continuous integration runs the same. It installs missing packages
+# (apt), builds into build-asan/ with sanitizers and runs the C tests there, the seeds of the fuzzers, and a short run of
+# each tool. Then it builds into build-tests/, with kernels for one card, and runs the scripts, and the C tests whose results
+# depend on the compiler. Tests with the label nightly are left to nightly.sh. At the end it prints the slowest tests and how many passed. Exit status 0
+# when every test passed.
 # run.sh ARGUMENT...: builds into build/ only, and runs the tests that `ctest ARGUMENT...` selects; for
 # example run.sh -R test_plan.
 set -eu
 dpe_root=$(cd "$(dirname "$0")/.." && pwd)
 . "$dpe_root/tests/setup.sh"
-werror=OFF
-[ -n "${CI:-}" ] && werror=ON
 
-# optimised [CTEST ARGUMENT...]: tests of the optimised build.
-optimised() {
-    ctest --test-dir "$dpe_root/build" --output-on-failure -j "$(nproc)" "$@"
+# suite DIR [CTEST ARGUMENT...]: the tests of a build; what they print is kept in DIR/tests.log.
+suite() {
+    dir=$1
+    shift
+    ctest --test-dir "$dir" --output-on-failure -j "$(nproc)" -O "$dir/tests.log" "$@"
 }
 
 # shellcheck disable=SC2086 # lists of words
 if [ $# -gt 0 ]; then
     dpe_install $dpe_packages $dpe_test_packages
-else
-    dpe_install $dpe_packages $dpe_test_packages $dpe_all_test_packages
-fi
-echo "Building into build/"
-dpe_build "$dpe_root/build" -DCMAKE_BUILD_TYPE=Release -DDPE_TESTS=ON -DDPE_WERROR=$werror
-if [ $# -gt 0 ]; then
-    optimised "$@"
+    echo "Building into build/"
+    dpe_build "$dpe_root/build" -DCMAKE_BUILD_TYPE=Release -DDPE_TESTS=ON
+    suite "$dpe_root/build" "$@"
     exit
 fi
+# shellcheck disable=SC2086 # lists of words
+dpe_install $dpe_packages $dpe_test_packages $dpe_all_test_packages
+failed=0
 echo "Building with address and undefined-behaviour sanitizers into build-asan/"
-dpe_build "$dpe_root/build-asan" -DCMAKE_BUILD_TYPE=RelWithDebInfo -DDPE_TESTS=ON -DDPE_SANITIZE=ON \
-    -DDPE_WERROR=$werror
-echo "Fuzzers, 10 seconds each:"
-DPE_FUZZ_SEED=${DPE_FUZZ_SEED:-1} "$dpe_root/tests/fuzz/run.sh" 10
+dpe_build "$dpe_root/build-asan" -DCMAKE_BUILD_TYPE=RelWithDebInfo -DDPE_TESTS=ON -DDPE_SANITIZE=ON
 echo "Tests under the sanitizers:"
-ctest --test-dir "$dpe_root/build-asan" --output-on-failure -j "$(nproc)" -LE optimised
+suite "$dpe_root/build-asan" -L 'unit|smoke' -LE nightly || failed=1
+echo "Building into build-tests/"
+dpe_build "$dpe_root/build-tests" -DCMAKE_BUILD_TYPE=Release -DDPE_TESTS=TOOLS -DDPE_CUDA_CARDS=90
+# A bare machine is tried when a file changed that decides how dpe is built or installed.
+without='^$'
+if ! dpe_changed '(^|/)(CMakeLists\.txt|[^/]*\.cmake|setup\.sh|demo\.sh|fresh[^/]*\.sh)$'; then
+    echo "No file of the build changed: without the test fresh (tests/fresh.sh)"
+    without='^fresh$'
+fi
 echo "Tests of the optimised build:"
-optimised
+suite "$dpe_root/build-tests" -L 'tool|numbers' -LE nightly -E "$without" || failed=1
+
+echo "The slowest tests, in seconds:"
+sed -n 's/^.*Test *#[0-9]*: \([^ ]*\) .*  *\([0-9.]*\) sec.*$/\2 \1/p' "$dpe_root/build-asan/tests.log" \
+    "$dpe_root/build-tests/tests.log" | sort -rn | head -n 10
+for dir in build-asan build-tests; do
+    echo "$dir: $(grep 'tests passed' "$dpe_root/$dir/tests.log")"
+done
+exit $failed

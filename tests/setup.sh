@@ -6,7 +6,7 @@ dpe_packages="gcc libc6-dev make cmake pkg-config git libhdf5-dev libcsv-dev lib
     libpcre2-dev libutf8proc-dev libjansson-dev libssl-dev libzip-dev libyaml-dev libpng-dev libmicrohttpd-dev
     libopenmpi-dev openmpi-bin help2man"
 # Packages to build the tests and to run most of them.
-dpe_test_packages="g++ libcmocka-dev hdf5-tools python3 python3-h5py python3-numpy locales procps"
+dpe_test_packages="g++ libcmocka-dev ccache hdf5-tools python3 python3-h5py python3-numpy locales procps"
 # Further packages for single tests, the sanitizers and the fuzzers.
 dpe_all_test_packages="python3-torch librsvg2-bin slurmctld slurmd slurm-client munge clang libclang-rt-dev libomp-dev
     chromium curl mmdebstrap man-db zsh dpkg-dev file gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user musl-tools"
@@ -39,11 +39,29 @@ dpe_install() {
             --no-install-recommends $missing >/dev/null
 }
 
-# dpe_build DIR [CMAKE OPTION...]: configures and builds the tree in $dpe_root into DIR; only the target
-# $dpe_target if that is set.
+# dpe_changed PATTERN: whether a file whose path matches (grep -E) has changed since the commit $DPE_BASE; by default, since
+# a day before the commit that is checked out: what is older has met a night (nightly.sh). Without the history that says
+# so (no git, a shallow clone), every file counts as changed.
+dpe_changed() {
+    at=$(git -C "$dpe_root" log -1 --format=%ct 2>/dev/null) || return 0
+    base=${DPE_BASE:-$(git -C "$dpe_root" rev-list -1 --before=$((at - 86400)) HEAD)}
+    [ -n "$base" ] && files=$(git -C "$dpe_root" diff --name-only "$base") || return 0
+    printf '%s\n' "$files" | grep -qE "$1"
+}
+
+# dpe_build DIR [CMAKE OPTION...]: configures and builds the tree in $dpe_root into DIR; only the target $dpe_target if
+# that is set. With CI in the environment warnings are errors. Where ccache is installed, copies of the tree in other
+# folders share what it keeps.
 dpe_build() {
     dir=$1
     shift
+    [ -z "${CI:-}" ] || set -- "$@" -DDPE_WERROR=ON
+    if command -v ccache >/dev/null; then
+        export CCACHE_BASEDIR="$dpe_root" CCACHE_NOHASHDIR=1
+        for language in C CXX CUDA; do
+            set -- "$@" -DCMAKE_${language}_COMPILER_LAUNCHER=ccache
+        done
+    fi
     cmake -S "$dpe_root" -B "$dir" "$@" >"$dir.log" 2>&1 &&
         cmake --build "$dir" -j "$(nproc)" ${dpe_target:+--target "$dpe_target"} >>"$dir.log" 2>&1 && rm -f "$dir.log" || {
         tail -n 40 "$dir.log" >&2

@@ -1,24 +1,12 @@
 #!/bin/sh
-# search.sh BIN: the search for temperature and joint plan (--temperature auto --select joint). The paper's
-# procedure is what it was before there was a search, bit for bit; a search that is killed anywhere ends with the table of
-# an undisturbed one, as does one of two ranks; a dry run names its cost; the table holds the plan that validation kept.
+# search.sh BIN: the search for temperature and joint plan (--temperature auto --select joint). A search that is killed
+# anywhere ends with the table of an undisturbed one, as does one of two ranks; a dry run names its cost; the table holds
+# the plan that validation kept.
 set -u
 bin=$1
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../.." && pwd)
 . "$here/world.sh"
-
-# The paper's procedure, with its golden: made by the last version without a search.
-"$bin/dpe-detect" -m "$root/data/reference" -l 512 --corpus "$root/data/sample" --samples 6 --groups 4 \
-    --lengths 64,128,256,512 --seed 3 --select paper --temperature off --device cpu --quiet -o "$work/paper.h5" \
-    >"$work/paper.txt" 2>"$work/err" || fail "paper: $(cat "$work/err")"
-sed '/^table: /d' "$work/paper.txt" | diff "$root/tests/golden/detect/paper.txt" - >"$work/diff" ||
-    fail "the paper's procedure prints something else: $(head -5 "$work/diff")"
-h5dump -m %.17g -a /rows/sha256 -d /plans/plan -d /detect/rank -d /detect/p_value -d /detect/niah/recall \
-    -d /detect/niah/ci_low -d /detect/niah/ci_high -g /select -d /validate/plan -d /validate/niah/recall \
-    -d /validate/niah/difference -d /validate/niah/p_value -g /table "$work/paper.h5" | sed 1d |
-    diff "$root/tests/golden/detect/paper.dump" - >"$work/diff" ||
-    fail "the paper's procedure is not what it was: $(head -5 "$work/diff")"
 
 # A trained length that is not the model's leaves something to find at a length that costs little.
 search="-m $root/data/reference -l 256 --corpus $root/data/sample --trained-length 64 --samples 24 --groups 2

@@ -44,20 +44,25 @@ const char *fuzz_file(const char *name, const void *bytes, size_t n)
     return path;
 }
 
-char *fuzz_source(const char *name, size_t *n)
+char *fuzz_read(const char *from, size_t *n)
 {
-    char full[512];
-    snprintf(full, sizeof full, "%s/%s", DPE_SOURCE_DIR, name);
-    FILE *file = fopen(full, "rb");
-    fuzz_expect(file != NULL, full);
+    FILE *file = fopen(from, "rb");
+    fuzz_expect(file != NULL, from);
     struct stat info;
-    fuzz_expect(fstat(fileno(file), &info) == 0, full);
+    fuzz_expect(fstat(fileno(file), &info) == 0, from);
     char *bytes = malloc((size_t)info.st_size + 1);
     fuzz_expect(bytes != NULL, "memory");
     *n = fread(bytes, 1, (size_t)info.st_size, file);
     bytes[*n] = '\0';
     fclose(file);
     return bytes;
+}
+
+char *fuzz_source(const char *name, size_t *n)
+{
+    char full[512];
+    snprintf(full, sizeof full, "%s/%s", DPE_SOURCE_DIR, name);
+    return fuzz_read(full, n);
 }
 
 void fuzz_expect(int holds, const char *property)

@@ -1,0 +1,110 @@
+#!/bin/sh
+# tools.sh BIN: a short run of each tool on a model of random weights, in the order of README.md, and what all of them
+# guarantee: a run that is killed continues to the table of an undisturbed one, two ranks give the table of one
+# process, the same command again changes nothing, another run's table is refused. Longer tests of each tool
+# stand beside this one.
+set -u
+bin=$(cd "$1" && pwd)
+here=$(cd "$(dirname "$0")" && pwd)
+root=$(cd "$here/../.." && pwd)
+. "$here/world.sh"
+. "$here/mpi_settings.sh"
+make_model model
+texts="--model $work/model --corpus $work/corpus --seed 5 --threads 1"
+
+# tool NAME OPTION…: runs dpe-NAME; what it prints goes to out and err.
+tool() {
+    name=$1
+    shift
+    "$bin/dpe-$name" "$@" >"$work/out" 2>"$work/err" || fail "dpe-$name $*: exit $?, $(cat "$work/err")"
+}
+# refused CODE WORDS NAME OPTION…
+refused() {
+    code=$1
+    words=$2
+    name=$3
+    shift 3
+    "$bin/dpe-$name" "$@" >"$work/out" 2>"$work/err"
+    got=$?
+    [ $got = "$code" ] && grep -qF -- "$words" "$work/err" ||
+        fail "dpe-$name $*: expected exit $code and '$words', got $got: $(cat "$work/err")"
+}
+# killed TABLE NAME OPTION…: dpe-NAME is killed with its first rows on disk, and the same command run again.
+killed() {
+    table=$1
+    name=$2
+    shift 2
+    "$bin/dpe-$name" "$@" >"$work/out" 2>"$work/err" &
+    pid=$!
+    wait_until grown "$table.journal/rank-0000.journal"
+    kill -9 $pid 2>/dev/null
+    wait $pid 2>/dev/null
+    tool "$name" "$@"
+}
+grown() {
+    bytes "$1" 2000 || gone $pid
+}
+
+sweep="$texts --length 192 --groups 2 --samples 30 --lengths 8,32,64"
+paper="$sweep --task both --select paper --temperature off"
+# shellcheck disable=SC2086 # lists of words, here and below
+{
+    tool detect $paper -o "$work/paper.h5"
+    killed "$work/killed.h5" detect $paper -o "$work/killed.h5"
+    same "$work/paper.h5" "$work/killed.h5"
+    tool detect $paper --dry-run
+    refused 78 seed detect $paper --seed 6 -o "$work/paper.h5"
+    # The search, by one process and by two; with the cheaper forms of reading.
+    cheap="$sweep --samples 12 --keys-per-context 2 --race --batch 2"
+    tool detect $cheap -o "$work/sweep.h5"
+    if command -v mpirun >/dev/null; then
+        timeout -k 5 $limit mpirun -n 2 "$bin/dpe-detect" $cheap -o "$work/ranks.h5" >"$work/out" 2>"$work/err" ||
+            fail "two ranks: $(cat "$work/err")"
+        same "$work/sweep.h5" "$work/ranks.h5"
+    fi
+    profile="$texts --lengths 32 --samples 8"
+    tool norms $profile -o "$work/norms.h5"
+    killed "$work/again.h5" norms $profile -o "$work/again.h5"
+    same "$work/norms.h5" "$work/again.h5"
+}
+
+tool export "$work/sweep.h5" "$work/norms.h5" --top-k 0.75 -o "$work/table.h5"
+for form in json yaml safetensors csv; do
+    tool export "$work/table.h5" -o "$work/table.$form"
+done
+tool export "$work/table.json" -o "$work/back.h5"
+h5diff "$work/table.h5" "$work/back.h5" /table >"$work/diff" 2>&1 || fail "a table through JSON: $(head -5 "$work/diff")"
+tool export "$work/table.h5" --show
+tool export --method yarn:scale=2 --model "$work/model" --length 128 -o "$work/yarn.h5"
+refused 73 "is an input" export "$work/table.json" -o "$work/table.json" --force
+
+methods="$texts --quiet --samples 6 --method rope --method self-extend --table $work/table.json"
+# shellcheck disable=SC2086
+{
+    for suite in niah ppl; do
+        tool eval $suite $methods -l 128,192 -o "$work/$suite.h5"
+    done
+    killed "$work/again-niah.h5" eval niah $methods -l 128,192 -o "$work/again-niah.h5"
+    same "$work/niah.h5" "$work/again-niah.h5"
+    tool eval ablate $texts --quiet --samples 6 --table "$work/sweep.h5" --norms "$work/norms.h5" --what top-k --values 4,8 \
+        -o "$work/ablate.h5"
+}
+tool run -m "$work/model" --info --json
+tool run -m "$work/model" --table "$work/table.h5" -p "Once" -n 8
+tool run -m "$work/model" --method yarn:scale=4 --nll "$work/corpus/900000.txt" --context 192
+tool bench -l 64 --shape "$work/model"
+tool report "$work/sweep.h5" "$work/norms.h5" "$work/niah.h5" "$work/ppl.h5" "$work/ablate.h5" -o "$work/all.html"
+grep -q "</svg>" "$work/all.html" && grep -q "</html>" "$work/all.html" || fail "the report has no figures or no end"
+
+batch="$texts --quiet --task ppl --groups 2 --samples 9 --lengths 16,32 --window 16 --norm-lengths 32 --norm-samples 2"
+# shellcheck disable=SC2086
+{
+    tool calibrate $batch -l 96,128 -o "$work/calibrated"
+    cp "$work/calibrated/table.h5" "$work/before.h5"
+    tool calibrate $batch -l 96,128 -o "$work/calibrated"
+    cmp "$work/before.h5" "$work/calibrated/table.h5" || fail "the same command again changes the table"
+    tool calibrate $batch -l 96,128 -o "$work/none" --dry-run
+}
+tool run -m "$work/model" --table "$work/calibrated/table.h5" -p "Once" -n 8
+[ $failed = 0 ] && echo "all as expected"
+exit $failed
