@@ -86,7 +86,7 @@ static void a_failure_is_everybodys(void **state)
                 err.layer = 3;
             }
             status = dpe_ranks_sum(&ranks, n == 0 ? NULL : x, n, status, &err);
-            char want[16];
+            char want[24];
             snprintf(want, sizeof want, "peer %d", failing);
             assert_int_equal(status, DPE_INCOMPLETE);
             assert_string_equal(err.text, want);

@@ -93,13 +93,13 @@ static void many_long_differences_are_still_named(void **state)
     memset(value, 'x', sizeof value - 1);
     value[sizeof value - 1] = '\0';
     for (int i = 0; i < 30; i++) {
-        char name[16];
+        char name[24];
         snprintf(name, sizeof name, "field_%02d", i);
         assert_int_equal(dpe_identity_add(&other, name, value, NULL), DPE_OK);
     }
     assert_int_equal(dpe_run_open(scratch->table, &other, NULL, &run, &err), DPE_MISMATCH);
     for (int i = 0; i < 30; i++) {
-        char name[16];
+        char name[24];
         snprintf(name, sizeof name, "field_%02d", i);
         assert_non_null(strstr(err.text, name));
     }
