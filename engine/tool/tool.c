@@ -198,6 +198,9 @@ void dpe_tool_start(char **argv)
     if (format != NULL && strcmp(format, dpe_printable(format, clean, sizeof clean)) != 0) {
         unsetenv("ARGP_HELP_FMT"); /* argp would print it */
     }
+    /* Tables are replaced, never changed: HDF5's locks protect nothing, and fail on some file
+     * systems. */
+    setenv("HDF5_USE_FILE_LOCKING", "FALSE", 1);
     signal(SIGPIPE, SIG_IGN);
     signal(SIGXFSZ, SIG_IGN);
     atexit(end_of_argp);

@@ -4,59 +4,16 @@
 #include "outputs/table/inside.h"
 #include "outputs/table/trailer.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-/* HDF5 forgets its error stack at the next call that succeeds, often one that cleans up. So the
- * messages are kept when the failure happens: this is called where HDF5 would print. */
-static _Thread_local struct {
-    char text[256];
-    size_t n;
-} words;
-
-/* The innermost entries describe the failure, the outer ones only the callers. */
-static herr_t collect(unsigned n, const H5E_error2_t *entry, void *user)
-{
-    (void)user;
-    if (n < 2 && entry->desc != NULL && entry->desc[0] != '\0') {
-        int got = snprintf(words.text + words.n, sizeof words.text - words.n, "%s%s",
-                           words.n == 0 ? "" : "; ", entry->desc);
-        words.n += got > 0 ? (size_t)got : 0;
-        words.n = words.n < sizeof words.text ? words.n : sizeof words.text - 1;
-    }
-    return 0;
-}
-
-static herr_t keep_words(hid_t stack, void *user)
-{
-    words.n = 0;
-    words.text[0] = '\0';
-    return H5Ewalk2(stack, H5E_WALK_UPWARD, collect, user);
-}
-
-void dpe_hdf5_enter(void)
-{
-    words.n = 0;
-    words.text[0] = '\0';
-    H5Eset_auto2(H5E_DEFAULT, keep_words, NULL);
-}
-
-/* HDF5 has one kind of failure for all causes. The bytes of a table agree with its checksum before
- * HDF5 sees them, so what does not inflate had no memory for it. */
-static bool is_memory(void)
-{
-    return strstr(words.text, "memory allocation failed") != NULL ||
-           strstr(words.text, "inflate() failed") != NULL ||
-           strstr(words.text, "inflateInit() failed") != NULL;
-}
 
 dpe_status dpe_hdf5_fail(struct dpe_error *err, dpe_status status, const struct dpe_h5 *table,
                          const char *object, const char *what)
 {
-    status = is_memory() ? DPE_NO_MEMORY : status;
+    const char *words = dpe_inside_words();
+    status = dpe_inside_no_memory() ? DPE_NO_MEMORY : status;
     return dpe_fail(err, status, "%s: %s: %s%s%s%s", table->path, object, what,
-                    words.n == 0 ? "" : " (", words.text, words.n == 0 ? "" : ")");
+                    words[0] == '\0' ? "" : " (", words, words[0] == '\0' ? "" : ")");
 }
 
 hid_t dpe_hdf5_type(enum dpe_column_type type)
@@ -133,10 +90,7 @@ dpe_status dpe_hdf5_open(const struct dpe_h5 *table, const char *path, hid_t *ob
     if (*object >= 0) {
         return DPE_OK;
     }
-    return found == DPE_INSIDE_POINTS
-               ? dpe_fail(err, DPE_BAD_DATA, "%s: %s: " DPE_INSIDE_POINTS_TEXT, table->path, path)
-               : dpe_hdf5_fail(err, DPE_BAD_DATA, table, path,
-                               found == DPE_INSIDE_ABSENT ? "is not there" : "cannot be read");
+    return dpe_hdf5_fail(err, DPE_BAD_DATA, table, path, dpe_inside_text(found));
 }
 
 dpe_status dpe_hdf5_open_dataset(const struct dpe_h5 *table, const char *path, hid_t *dataset,
@@ -188,7 +142,7 @@ void dpe_h5_close(struct dpe_h5 *table)
     if (table == NULL) {
         return;
     }
-    dpe_hdf5_enter();
+    dpe_inside_listen();
     if (table->file >= 0) {
         H5Fclose(table->file);
     }

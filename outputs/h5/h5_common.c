@@ -414,7 +414,7 @@ static bool opens_as_hdf5(const char *path)
 dpe_status dpe_h5_look(const char *path, enum dpe_h5_state *state, struct dpe_h5_content *content,
                        struct dpe_error *err)
 {
-    dpe_hdf5_enter();
+    dpe_inside_listen();
     *content = (struct dpe_h5_content){0};
     struct stat info;
     if (stat(path, &info) != 0) {

@@ -5,6 +5,7 @@
 #include "outputs/h5/h5_file.h"
 #include "outputs/h5/h5_internal.h"
 #include "outputs/storage/storage.h"
+#include "outputs/table/inside.h"
 #include "outputs/table/trailer.h"
 
 #include <errno.h>
@@ -81,7 +82,7 @@ static hid_t memory_access(struct dpe_h5_image *image)
 
 dpe_status dpe_h5_create(struct dpe_h5 **table, struct dpe_error *err)
 {
-    dpe_hdf5_enter();
+    dpe_inside_listen();
     struct dpe_h5 *made = calloc(1, sizeof *made);
     if (made == NULL) {
         return dpe_fail(err, DPE_NO_MEMORY, "out of memory for a table");
@@ -228,7 +229,7 @@ static dpe_status add_trailer(struct dpe_h5 *table, size_t *n, struct dpe_error 
 
 dpe_status dpe_h5_finish(struct dpe_h5 *table, struct dpe_new_file *file, struct dpe_error *err)
 {
-    dpe_hdf5_enter();
+    dpe_inside_listen();
     size_t n = 0;
     dpe_status status = close_image(table, &n, err);
     if (status != DPE_OK || (status = add_trailer(table, &n, err)) != DPE_OK ||

@@ -35,9 +35,6 @@ struct dpe_h5 {
     size_t n_puts, puts_capacity;
 };
 
-/** Collect HDF5's messages for dpe_hdf5_fail instead of printing them, beginning with none; call
- * before anything of HDF5 in every public function. */
-void dpe_hdf5_enter(void);
 /** Fail with the message of HDF5's last failure: "FILE: OBJECT: WHAT (words)". */
 dpe_status dpe_hdf5_fail(struct dpe_error *err, dpe_status status, const struct dpe_h5 *table,
                          const char *object, const char *what);

@@ -18,7 +18,7 @@
 /* Up to SMALL bytes are read whatever the file stores of them: unwritten or equal values may take
  * no room at all, and the key pairs of the largest models need half of it. Above, a filter does not
  * shrink numbers more than deflate can, 1032 to 1. */
-enum { MAX_RANK = 5, MOST_SHRINK = 1032, SMALL = 16 << 20 };
+enum { MAX_RANK = 5, MOST_SHRINK = 1032, SMALL = 16 << 20, MUCH = 64 << 20 };
 
 static dpe_status check_schema(struct dpe_h5 *table, struct dpe_error *err)
 {
@@ -117,7 +117,7 @@ dpe_status dpe_h5_open(const char *path, struct dpe_h5 **table, struct dpe_error
     if (status != DPE_OK) {
         return status;
     }
-    dpe_hdf5_enter();
+    dpe_inside_listen();
     struct dpe_h5 *made = calloc(1, sizeof *made);
     if (made == NULL) {
         return dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory", path);
@@ -144,7 +144,7 @@ dpe_status dpe_h5_open(const char *path, struct dpe_h5 **table, struct dpe_error
 
 bool dpe_h5_has(struct dpe_h5 *table, const char *path)
 {
-    dpe_hdf5_enter();
+    dpe_inside_listen();
     enum dpe_inside found = dpe_inside_look(table->file, path);
     if (found == DPE_INSIDE_UNKNOWN && table->unanswered == DPE_OK) {
         table->unanswered = dpe_hdf5_fail(NULL, DPE_BAD_DATA, table, path, "");
@@ -209,6 +209,10 @@ static dpe_status read_shape(struct dpe_h5 *table, hid_t dataset, const char *pa
         return dpe_fail(err, DPE_BAD_DATA, "%s: %s: claims %zu bytes, the file stores %llu",
                         table->path, path, claimed, (unsigned long long)stored);
     }
+    if (bytes > MUCH && bytes > dpe_memory_available()) {
+        return dpe_fail(err, DPE_NO_MEMORY, "%s: %s: needs %zu bytes of memory, more than there is",
+                        table->path, path, bytes);
+    }
     return DPE_OK;
 }
 
@@ -236,6 +240,14 @@ static bool convertible(hid_t dataset, enum dpe_column_type type)
     return class_id == H5T_INTEGER || (class_id == H5T_FLOAT && to_float);
 }
 
+static dpe_status read_status(const struct dpe_h5 *table, const char *path, enum dpe_inside found,
+                              struct dpe_error *err)
+{
+    return found == DPE_INSIDE_THERE
+               ? DPE_OK
+               : dpe_hdf5_fail(err, DPE_BAD_DATA, table, path, dpe_inside_text(found));
+}
+
 static dpe_status read_array(struct dpe_h5 *table, hid_t dataset, const char *path,
                              enum dpe_column_type type, void **data, struct shape *shape,
                              struct dpe_error *err)
@@ -253,10 +265,12 @@ static dpe_status read_array(struct dpe_h5 *table, hid_t dataset, const char *pa
     if (values == NULL || transfer < 0) {
         status = dpe_fail(err, DPE_NO_MEMORY, "%s: %s: no memory for %zu elements", table->path,
                           path, shape->n);
-    } else if (shape->n > 0 &&
-               (H5Pset_type_conv_cb(transfer, refuse_range, NULL) < 0 ||
-                H5Dread(dataset, dpe_hdf5_type(type), H5S_ALL, H5S_ALL, transfer, values) < 0)) {
-        status = dpe_hdf5_fail(err, DPE_BAD_DATA, table, path, "cannot be read");
+    } else if (shape->n > 0) {
+        enum dpe_inside found =
+            H5Pset_type_conv_cb(transfer, refuse_range, NULL) < 0
+                ? DPE_INSIDE_UNKNOWN
+                : dpe_inside_read(dataset, dpe_hdf5_type(type), transfer, values);
+        status = read_status(table, path, found, err);
     }
     if (transfer >= 0) {
         H5Pclose(transfer);
@@ -272,7 +286,7 @@ static dpe_status read_array(struct dpe_h5 *table, hid_t dataset, const char *pa
 dpe_status dpe_h5_get(struct dpe_h5 *table, const char *path, enum dpe_column_type type,
                       void **data, int *rank, int64_t dims[5], struct dpe_error *err)
 {
-    dpe_hdf5_enter();
+    dpe_inside_listen();
     hid_t dataset = -1;
     dpe_status status = dpe_hdf5_open_dataset(table, path, &dataset, err);
     if (status != DPE_OK) {
@@ -308,7 +322,7 @@ static char *member_name(hid_t group, size_t index)
 dpe_status dpe_h5_list(struct dpe_h5 *table, const char *path, char ***names, size_t *n,
                        struct dpe_error *err)
 {
-    dpe_hdf5_enter();
+    dpe_inside_listen();
     *names = NULL;
     *n = 0;
     if (dpe_inside_look(table->file, path) == DPE_INSIDE_ABSENT) {
@@ -369,6 +383,74 @@ static char **copy_strings(char *const *from, size_t n)
     return strings;
 }
 
+/* What strings may still take: together no more than their file, in which each has its own bytes.
+ * One that a thousand elements refer to could otherwise fill the memory. */
+struct budget {
+    hsize_t left;
+    bool spent;
+};
+
+static void *budget_alloc(size_t n, void *user)
+{
+    struct budget *budget = user;
+    budget->spent = budget->spent || n > budget->left;
+    budget->left -= budget->spent ? 0 : n;
+    return budget->spent ? NULL : malloc(n);
+}
+
+static void budget_free(void *block, void *user)
+{
+    (void)user;
+    free(block);
+}
+
+/* The transfer of strings within a budget; negative without memory. */
+static hid_t within_budget(const struct dpe_h5 *table, struct budget *budget)
+{
+    hid_t transfer = H5Pcreate(H5P_DATASET_XFER);
+    if (transfer >= 0 &&
+        (H5Fget_filesize(table->file, &budget->left) < 0 ||
+         H5Pset_vlen_mem_manager(transfer, budget_alloc, budget, budget_free, budget) < 0)) {
+        H5Pclose(transfer);
+        return -1;
+    }
+    return transfer;
+}
+
+/* The elements into raw [n], and from there. */
+static dpe_status copy_elements(struct dpe_h5 *table, hid_t dataset, const char *path, char **raw,
+                                size_t n, char ***strings, struct dpe_error *err)
+{
+    struct budget budget = {0};
+    hid_t type = dpe_hdf5_type(DPE_COL_STRING);
+    hid_t space = H5Dget_space(dataset);
+    hid_t transfer = within_budget(table, &budget);
+    dpe_status status = DPE_OK;
+    if (type < 0 || space < 0 || transfer < 0) {
+        status = dpe_fail(err, DPE_NO_MEMORY, "%s: %s: out of memory", table->path, path);
+    } else if (n > 0) {
+        status = read_status(table, path, dpe_inside_read(dataset, type, transfer, raw), err);
+    }
+    if (budget.spent) {
+        status = dpe_fail(err, DPE_BAD_DATA, "%s: %s: its strings are longer than the file",
+                          table->path, path);
+    }
+    if (status == DPE_OK && (*strings = copy_strings(raw, n)) == NULL) {
+        status = dpe_fail(err, DPE_NO_MEMORY, "%s: %s: out of memory", table->path, path);
+    }
+    if (n > 0 && type >= 0 && space >= 0 && transfer >= 0) {
+        H5Dvlen_reclaim(type, space, transfer, raw);
+    }
+    dpe_hdf5_close_type(DPE_COL_STRING, type);
+    if (space >= 0) {
+        H5Sclose(space);
+    }
+    if (transfer >= 0) {
+        H5Pclose(transfer);
+    }
+    return status;
+}
+
 static dpe_status read_strings(struct dpe_h5 *table, hid_t dataset, const char *path,
                                char ***strings, size_t *n, struct dpe_error *err)
 {
@@ -378,25 +460,10 @@ static dpe_status read_strings(struct dpe_h5 *table, hid_t dataset, const char *
         return status;
     }
     char **raw = dpe_alloc_zero(shape.n, sizeof *raw);
-    hid_t type = dpe_hdf5_type(DPE_COL_STRING);
-    hid_t space = H5Dget_space(dataset);
-    if (raw == NULL || type < 0 || space < 0) {
-        status = dpe_fail(err, DPE_NO_MEMORY, "%s: %s: out of memory", table->path, path);
-    } else if (shape.n > 0 && H5Dread(dataset, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, raw) < 0) {
-        status = dpe_hdf5_fail(err, DPE_BAD_DATA, table, path, "cannot be read");
-    } else {
-        *strings = copy_strings(raw, shape.n);
+    status = raw == NULL ? dpe_fail(err, DPE_NO_MEMORY, "%s: %s: out of memory", table->path, path)
+                         : copy_elements(table, dataset, path, raw, shape.n, strings, err);
+    if (status == DPE_OK) {
         *n = shape.n;
-        if (*strings == NULL) {
-            status = dpe_fail(err, DPE_NO_MEMORY, "%s: %s: out of memory", table->path, path);
-        }
-        if (shape.n > 0) {
-            H5Dvlen_reclaim(type, space, H5P_DEFAULT, raw);
-        }
-    }
-    dpe_hdf5_close_type(DPE_COL_STRING, type);
-    if (space >= 0) {
-        H5Sclose(space);
     }
     free(raw);
     return status;
@@ -405,7 +472,7 @@ static dpe_status read_strings(struct dpe_h5 *table, hid_t dataset, const char *
 dpe_status dpe_h5_get_strings(struct dpe_h5 *table, const char *path, char ***strings, size_t *n,
                               struct dpe_error *err)
 {
-    dpe_hdf5_enter();
+    dpe_inside_listen();
     hid_t dataset = -1;
     dpe_status status = dpe_hdf5_open_dataset(table, path, &dataset, err);
     if (status != DPE_OK) {
@@ -461,7 +528,7 @@ static dpe_status open_attribute(struct dpe_h5 *table, const char *object, const
 dpe_status dpe_h5_get_attr_text(struct dpe_h5 *table, const char *object, const char *name,
                                 char **value, struct dpe_error *err)
 {
-    dpe_hdf5_enter();
+    dpe_inside_listen();
     hid_t attribute = -1;
     dpe_status status = open_attribute(table, object, name, &attribute, err);
     if (status != DPE_OK) {
@@ -490,7 +557,7 @@ dpe_status dpe_h5_get_attr_text(struct dpe_h5 *table, const char *object, const 
 dpe_status dpe_h5_get_attr_i64(struct dpe_h5 *table, const char *object, const char *name,
                                int64_t *value, struct dpe_error *err)
 {
-    dpe_hdf5_enter();
+    dpe_inside_listen();
     hid_t attribute = -1;
     dpe_status status = open_attribute(table, object, name, &attribute, err);
     if (status != DPE_OK) {

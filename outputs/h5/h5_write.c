@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { CHUNK_BYTES = 1 << 20, GZIP_LEVEL = 4, MAX_RANK = 5 };
+enum { GZIP_LEVEL = 4, MAX_RANK = 5 };
 
 void dpe_h5_seal(struct dpe_h5 *table)
 {
@@ -105,7 +105,7 @@ static bool write_text(hid_t object, const char *name, const char *value)
 static dpe_status attribute_of(struct dpe_h5 *table, const char *object, const char *name,
                                hid_t type, const void *value, struct dpe_error *err)
 {
-    dpe_hdf5_enter();
+    dpe_inside_listen();
     if (!table->writing) {
         return dpe_fail(err, DPE_INTERNAL, "%s: is open for reading", table->path);
     }
@@ -231,12 +231,12 @@ static dpe_status count_elements(const struct dpe_h5 *table, const struct dpe_co
     return DPE_OK;
 }
 
-/* One chunk when it is small; else rows of the last axes, about a megabyte. */
+/* One chunk when it is small; else rows of the last axes. */
 static void chunk_shape(const struct dpe_column *column, hsize_t chunk[MAX_RANK])
 {
     size_t bytes = dpe_hdf5_size(column->type);
     for (int axis = column->rank - 1; axis >= 0; axis--) {
-        size_t room = CHUNK_BYTES / bytes;
+        size_t room = DPE_INSIDE_CHUNK / bytes;
         size_t length = (size_t)column->dims[axis];
         length = length > room ? room : length;
         chunk[axis] = length < 1 ? 1 : length;
@@ -412,7 +412,7 @@ static dpe_status check_strings(const struct dpe_h5 *table, const struct dpe_col
 
 dpe_status dpe_h5_put(struct dpe_h5 *table, const struct dpe_column *column, struct dpe_error *err)
 {
-    dpe_hdf5_enter();
+    dpe_inside_listen();
     size_t n = 0;
     dpe_status status = count_elements(table, column, &n, err);
     if (status == DPE_OK) {

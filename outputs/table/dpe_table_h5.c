@@ -31,6 +31,18 @@ static void bad(struct reader *reader, const char *object, const char *expected)
     }
 }
 
+/* HDF5, or what it would have to do, is the reason. */
+static void not_read(struct reader *reader, const char *path, enum dpe_inside found)
+{
+    const char *words = dpe_inside_words();
+    if (reader->error == DPE_TABLE_OK) {
+        reader->error = dpe_table_fail(
+            reader->message, dpe_inside_no_memory() ? DPE_TABLE_MEMORY : DPE_TABLE_BAD_FILE,
+            "%s: %s: %s%s%s%s", reader->path, path, dpe_inside_text(found),
+            words[0] == '\0' ? "" : " (", words, words[0] == '\0' ? "" : ")");
+    }
+}
+
 /* An object of this kind that lies in the file; negative after a failure. */
 static hid_t open_object(struct reader *reader, const char *path, H5I_type_t kind,
                          const char *expected)
@@ -44,9 +56,8 @@ static hid_t open_object(struct reader *reader, const char *path, H5I_type_t kin
     if (object >= 0) {
         H5Oclose(object);
     }
-    if (reader->error == DPE_TABLE_OK && found == DPE_INSIDE_POINTS) {
-        reader->error = dpe_table_fail(reader->message, DPE_TABLE_BAD_FILE,
-                                       "%s: %s: " DPE_INSIDE_POINTS_TEXT, reader->path, path);
+    if (object < 0 && found != DPE_INSIDE_ABSENT) {
+        not_read(reader, path, found);
     }
     bad(reader, path, expected);
     return -1;
@@ -113,6 +124,7 @@ static void *read_array(struct reader *reader, const char *name, hid_t type, siz
     snprintf(expected, sizeof expected, "a dataset of rank %d with %llu elements", rank,
              (unsigned long long)count);
     hsize_t found[8] = {0};
+    enum dpe_inside read = DPE_INSIDE_UNKNOWN;
     hid_t set = open_set(reader, name, expected);
     hid_t space = set >= 0 ? H5Dget_space(set) : -1;
     int found_rank = space >= 0 ? H5Sget_simple_extent_ndims(space) : -1;
@@ -125,8 +137,10 @@ static void *read_array(struct reader *reader, const char *name, hid_t type, siz
         bad_in_entry(reader, name, expected);
     } else if (data == NULL) {
         reader->error = dpe_table_fail(reader->message, DPE_TABLE_MEMORY, "out of memory");
-    } else if (H5Dread(set, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, data) < 0) {
-        bad_in_entry(reader, name, "readable numbers");
+    } else if ((read = dpe_inside_read(set, type, H5P_DEFAULT, data)) != DPE_INSIDE_THERE) {
+        char path[96];
+        snprintf(path, sizeof path, "%s/%s", reader->entry, name);
+        not_read(reader, path, read);
         free(data);
         data = NULL;
     }
@@ -544,12 +558,12 @@ int dpe_table_read_h5(const char *path, bool unchecked, struct dpe_table_list *l
     H5E_auto2_t printer = NULL;
     void *printer_data = NULL;
     H5Eget_auto2(H5E_DEFAULT, &printer, &printer_data);
-    H5Eset_auto2(H5E_DEFAULT, NULL, NULL);
+    dpe_inside_listen();
     reader.file = dpe_inside_file(path);
     if (reader.file < 0) {
         reader.error =
-            dpe_table_fail(message, DPE_TABLE_BAD_FILE,
-                           "%s: cannot be read as HDF5: not HDF5, damaged or cut off", path);
+            dpe_table_fail(message, dpe_inside_no_memory() ? DPE_TABLE_MEMORY : DPE_TABLE_BAD_FILE,
+                           "%s: cannot be read as HDF5 (%s)", path, dpe_inside_words());
     } else {
         read_table(&reader, list);
         H5Fclose(reader.file);

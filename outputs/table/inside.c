@@ -1,8 +1,75 @@
 /* Objects of an HDF5 file that lie in the file itself. */
 #include "outputs/table/inside.h"
 
-#include <stdbool.h>
+#include <stdio.h>
 #include <string.h>
+
+/* HDF5 forgets its error stack at the next call that succeeds, often one that cleans up. So the
+ * messages are kept when the failure happens: this is called where HDF5 would print. */
+static _Thread_local struct {
+    char text[256];
+    size_t n;
+} words;
+
+/* The innermost entries describe the failure, the outer ones only the callers. */
+static herr_t collect(unsigned n, const H5E_error2_t *entry, void *user)
+{
+    (void)user;
+    if (n < 2 && entry->desc != NULL && entry->desc[0] != '\0') {
+        int got = snprintf(words.text + words.n, sizeof words.text - words.n, "%s%s",
+                           words.n == 0 ? "" : "; ", entry->desc);
+        words.n += got > 0 ? (size_t)got : 0;
+        words.n = words.n < sizeof words.text ? words.n : sizeof words.text - 1;
+    }
+    return 0;
+}
+
+static void forget(void)
+{
+    words.n = 0;
+    words.text[0] = '\0';
+}
+
+static herr_t keep_words(hid_t stack, void *user)
+{
+    forget();
+    return H5Ewalk2(stack, H5E_WALK_UPWARD, collect, user);
+}
+
+void dpe_inside_listen(void)
+{
+    forget();
+    H5Eset_auto2(H5E_DEFAULT, keep_words, NULL);
+}
+
+const char *dpe_inside_words(void)
+{
+    return words.text;
+}
+
+/* The bytes of a table agree with its checksum before HDF5 sees them, so what does not inflate had
+ * no memory for it. */
+bool dpe_inside_no_memory(void)
+{
+    return strstr(words.text, "memory allocation failed") != NULL ||
+           strstr(words.text, "inflate() failed") != NULL ||
+           strstr(words.text, "inflateInit() failed") != NULL;
+}
+
+const char *dpe_inside_text(enum dpe_inside found)
+{
+    static const char *const texts[] = {
+        [DPE_INSIDE_UNKNOWN] = "cannot be read",
+        [DPE_INSIDE_ABSENT] = "is not there",
+        [DPE_INSIDE_THERE] = "is there",
+        [DPE_INSIDE_POINTS] = "points to another file or object, which is not followed; expected "
+                              "the object itself",
+        [DPE_INSIDE_CHUNKS] = "expected chunks of at most 64 KiB with the filters shuffle, deflate "
+                              "and fletcher32, found others; h5repack -l CONTI -f NONE stores it "
+                              "without any",
+    };
+    return texts[found];
+}
 
 /* The link at a path whose parents are known to be groups of this file. */
 static enum dpe_inside look_at_link(hid_t file, const char *path)
@@ -43,23 +110,75 @@ enum dpe_inside dpe_inside_look(hid_t file, const char *path)
     return found;
 }
 
-/* Whether all elements of a dataset are in its file; groups have none. */
+static bool filters_are_ours(hid_t created)
+{
+    int n = H5Pget_nfilters(created);
+    int unpacked = 0;
+    for (int i = 0; i < n; i++) {
+        unsigned flags = 0;
+        size_t values = 0;
+        H5Z_filter_t filter =
+            H5Pget_filter2(created, (unsigned)i, &flags, &values, NULL, 0, NULL, NULL);
+        unpacked += filter == H5Z_FILTER_DEFLATE;
+        if (filter != H5Z_FILTER_DEFLATE && filter != H5Z_FILTER_SHUFFLE &&
+            filter != H5Z_FILTER_FLETCHER32) {
+            return false;
+        }
+    }
+    return n >= 0 && unpacked <= 1;
+}
+
+/* The extent of a dataset's chunks and their bytes in memory; 0 when that is no number. */
+static uint64_t chunk_bytes(hid_t object, hid_t created, int *rank, hsize_t extent[H5S_MAX_RANK])
+{
+    hid_t type = H5Dget_type(object);
+    uint64_t bytes = type < 0 ? 0 : H5Tget_size(type);
+    *rank = H5Pget_chunk(created, H5S_MAX_RANK, extent);
+    for (int i = 0; i < *rank; i++) {
+        bytes = __builtin_mul_overflow(bytes, extent[i], &bytes) ? 0 : bytes;
+    }
+    if (type >= 0) {
+        H5Tclose(type);
+    }
+    return *rank > 0 ? bytes : 0;
+}
+
+static enum dpe_inside look_at_layout(hid_t object, hid_t created)
+{
+    hsize_t extent[H5S_MAX_RANK];
+    int rank = 0;
+    uint64_t bytes = 0;
+    if (H5Pget_external_count(created) != 0) {
+        return DPE_INSIDE_POINTS;
+    }
+    switch (H5Pget_layout(created)) {
+    case H5D_COMPACT:
+    case H5D_CONTIGUOUS:
+        return DPE_INSIDE_THERE;
+    case H5D_CHUNKED:
+        bytes = chunk_bytes(object, created, &rank, extent);
+        return bytes > 0 && bytes <= DPE_INSIDE_CHUNK && filters_are_ours(created)
+                   ? DPE_INSIDE_THERE
+                   : DPE_INSIDE_CHUNKS;
+    case H5D_LAYOUT_ERROR:
+        return DPE_INSIDE_UNKNOWN;
+    default:
+        return DPE_INSIDE_POINTS;
+    }
+}
+
+/* Whether a dataset can be read from its file; groups have no elements. */
 static enum dpe_inside look_at_storage(hid_t object)
 {
     if (H5Iget_type(object) != H5I_DATASET) {
         return DPE_INSIDE_THERE;
     }
     hid_t created = H5Dget_create_plist(object);
-    int files = created < 0 ? -1 : H5Pget_external_count(created);
-    H5D_layout_t layout = created < 0 ? H5D_LAYOUT_ERROR : H5Pget_layout(created);
+    enum dpe_inside found = created < 0 ? DPE_INSIDE_UNKNOWN : look_at_layout(object, created);
     if (created >= 0) {
         H5Pclose(created);
     }
-    if (files < 0 || layout == H5D_LAYOUT_ERROR) {
-        return DPE_INSIDE_UNKNOWN;
-    }
-    bool own = layout == H5D_COMPACT || layout == H5D_CONTIGUOUS || layout == H5D_CHUNKED;
-    return files == 0 && own ? DPE_INSIDE_THERE : DPE_INSIDE_POINTS;
+    return found;
 }
 
 hid_t dpe_inside_open(hid_t file, const char *path, enum dpe_inside *found)
@@ -75,6 +194,60 @@ hid_t dpe_inside_open(hid_t file, const char *path, enum dpe_inside *found)
         object = -1;
     }
     return object;
+}
+
+/* What a chunk of so many bytes takes in the file when deflate could not pack it. */
+static uint64_t most_stored(uint64_t bytes)
+{
+    return bytes + bytes / 64 + 64;
+}
+
+/* Whether every chunk takes at most that; the first one that does not is a bomb. */
+static enum dpe_inside look_at_chunks(hid_t dataset, hid_t created)
+{
+    hsize_t extent[H5S_MAX_RANK], dims[H5S_MAX_RANK] = {0}, at[H5S_MAX_RANK] = {0};
+    int rank = 0;
+    uint64_t most = most_stored(chunk_bytes(dataset, created, &rank, extent));
+    hid_t space = H5Dget_space(dataset);
+    bool known = space >= 0 && H5Sget_simple_extent_dims(space, dims, NULL) == rank;
+    if (space >= 0) {
+        H5Sclose(space);
+    }
+    if (!known) {
+        return DPE_INSIDE_UNKNOWN;
+    }
+    for (int axis = rank - 1; axis >= 0;) {
+        unsigned mask = 0;
+        haddr_t address = 0;
+        hsize_t stored = 0;
+        if (H5Dget_chunk_info_by_coord(dataset, at, &mask, &address, &stored) < 0) {
+            return DPE_INSIDE_UNKNOWN;
+        }
+        if (stored > most) {
+            return DPE_INSIDE_CHUNKS;
+        }
+        /* The next one, the last axis fastest. */
+        for (axis = rank - 1; axis >= 0 && (at[axis] += extent[axis]) >= dims[axis]; axis--) {
+            at[axis] = 0;
+        }
+    }
+    return DPE_INSIDE_THERE;
+}
+
+enum dpe_inside dpe_inside_read(hid_t dataset, hid_t type, hid_t transfer, void *data)
+{
+    hid_t created = H5Dget_create_plist(dataset);
+    enum dpe_inside found = created < 0 ? DPE_INSIDE_UNKNOWN : DPE_INSIDE_THERE;
+    if (created >= 0 && H5Pget_layout(created) == H5D_CHUNKED && H5Dget_storage_size(dataset) > 0) {
+        found = look_at_chunks(dataset, created);
+    }
+    if (created >= 0) {
+        H5Pclose(created);
+    }
+    if (found == DPE_INSIDE_THERE && H5Dread(dataset, type, H5S_ALL, H5S_ALL, transfer, data) < 0) {
+        found = DPE_INSIDE_UNKNOWN;
+    }
+    return found;
 }
 
 hid_t dpe_inside_file(const char *path)

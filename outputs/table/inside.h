@@ -10,7 +10,13 @@
 #ifndef DPE_INSIDE_H
 #define DPE_INSIDE_H
 
+#include <stdbool.h>
+
 #include <hdf5.h>
+
+/** Bytes of a chunk, at most: of what dpe writes, and therefore of what it reads. HDF5 unpacks
+ * whole chunks, whose size the file only claims. */
+enum { DPE_INSIDE_CHUNK = 1 << 16 };
 
 /** What lies at a path of a file. */
 enum dpe_inside {
@@ -19,16 +25,29 @@ enum dpe_inside {
     DPE_INSIDE_THERE,
     DPE_INSIDE_POINTS, /**< a part of the path is no hard link, or the elements are not in the file
                         */
+    DPE_INSIDE_CHUNKS, /**< a dataset in larger chunks, or through filters that dpe does not write
+                          with */
 };
-/** What a message says of DPE_INSIDE_POINTS after the path. */
-#define DPE_INSIDE_POINTS_TEXT                                                                     \
-    "points to another file or object, which is not followed; expected the object itself"
+/** What a message says after the path of an object that was not opened or read. */
+const char *dpe_inside_text(enum dpe_inside found);
+
+/** Begin with no messages of HDF5, and keep those of its next failure instead of printing them. It
+ * forgets them itself at the next call that succeeds. */
+void dpe_inside_listen(void);
+/** What HDF5 said of its last failure in this thread, "" for nothing. */
+const char *dpe_inside_words(void);
+/** Whether that was for lack of memory. HDF5 has one kind of failure for all causes. */
+bool dpe_inside_no_memory(void);
 
 /** Look along a path ("/", "/table/mask"), and no further than its links. */
 enum dpe_inside dpe_inside_look(hid_t file, const char *path);
 /** Open the group or dataset at a path. Negative, with the reason in *found, when there is none
  * that lies in the file itself. Close it with H5Oclose. */
 hid_t dpe_inside_open(hid_t file, const char *path, enum dpe_inside *found);
+/** Read all elements of a dataset that dpe_inside_open gave, converted to `type`. What each chunk
+ * takes in the file is looked at first: it is unpacked without any other limit. DPE_INSIDE_THERE:
+ * done. */
+enum dpe_inside dpe_inside_read(hid_t dataset, hid_t type, hid_t transfer, void *data);
 /** Open a file for reading, whatever it holds; negative on failure. Check its trailer first
  * (trailer.h). */
 hid_t dpe_inside_file(const char *path);

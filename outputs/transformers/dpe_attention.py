@@ -40,6 +40,7 @@ TABLE_SIZES = ("trained_length", "evaluated_length", "local_window", "top_k")
 TEMPERATURE = {"logit_scale": 1.0, "log_n_length": 0.0, "log_n_power": 1.0, "log_n_decay": 0.0}
 LISTS = ("group_edge", "scale_factor", "effective_length", "inv_freq")
 MOST_ENTRIES = 64
+MOST_NUMBERS = 1 << 26  # of one dataset
 
 
 class Table:
@@ -517,6 +518,9 @@ def _h5_text(attributes, name):
 
 
 def _h5_scalar(value, name, kinds):
+    if getattr(value, "size", 1) != 1:
+        raise TableError(f"{name}: expected one number, found {value.size}")
+    value = value[()] if hasattr(value, "id") else value
     value = np.asarray(value)
     if value.size != 1 or value.dtype.kind not in kinds:
         raise TableError(f"{name}: expected one {'number' if 'f' in kinds else 'whole number'}")
@@ -539,12 +543,26 @@ def _h5_get(group, name):
     found = group[name] if isinstance(link, h5py.HardLink) else None
     if found is None or isinstance(found, h5py.Dataset) and (found.external or found.is_virtual):
         raise TableError(f"{where}: points to another file or object, which is not followed; expected the object itself")
+    if isinstance(found, h5py.Dataset) and not _chunks_are_ours(found):
+        raise TableError(f"{where}: expected chunks of at most 64 KiB with the filters shuffle, deflate and fletcher32, "
+                         "found others; h5repack -l CONTI -f NONE stores it without any")
     return found
+
+
+def _chunks_are_ours(dataset):
+    """HDF5 unpacks whole chunks, whose size the file only claims."""
+    if dataset.chunks is None:
+        return True
+    created, most = dataset.id.get_create_plist(), math.prod(dataset.chunks) * dataset.dtype.itemsize
+    filters = [created.get_filter(i)[0] for i in range(created.get_nfilters())]
+    count = dataset.id.get_num_chunks()
+    return most <= 65536 and set(filters) <= {1, 2, 3} and filters.count(1) <= 1 and count <= 4096 and \
+        all(dataset.id.get_chunk_info(i).size <= most + most // 64 + 64 for i in range(count))
 
 
 def _h5_array(table, name, rank, kinds):
     data = _h5_get(table, name)
-    if len(data.shape) != rank or data.dtype.kind not in kinds:
+    if not hasattr(data, "shape") or len(data.shape) != rank or data.dtype.kind not in kinds or data.size > MOST_NUMBERS:
         raise TableError(f"/table/{name}: expected numbers of rank {rank}")
     return data
 
@@ -581,19 +599,19 @@ def _read_h5(data):
 
 
 def _h5_entry(table, shared):
-    values = {name: _h5_scalar(_h5_get(table, name)[()], name, "iu") for name in TABLE_SIZES[:3]}
-    values["attention_scaling"] = float(_h5_scalar(_h5_get(table, "attention_scaling")[()],
+    values = {name: _h5_scalar(_h5_get(table, name), name, "iu") for name in TABLE_SIZES[:3]}
+    values["attention_scaling"] = float(_h5_scalar(_h5_get(table, "attention_scaling"),
                                                    "attention_scaling", "iuf"))
     values.update(_temperature(table, shared["schema_version"],
-                               lambda name: _h5_scalar(_h5_get(table, name)[()], name, "iuf")))
+                               lambda name: _h5_scalar(_h5_get(table, name), name, "iuf")))
     values.update((name, _h5_list(table, name)) for name in LISTS)
     values.update(_method(table, shared["schema_version"],
-                          lambda name: _h5_scalar(_h5_get(table, name)[()], name, "iu"),
+                          lambda name: _h5_scalar(_h5_get(table, name), name, "iu"),
                           lambda name: _h5_list(table, name), values["inv_freq"]))
     values["top_k"], values["mask"] = shared["head_dim"] // 2, None
     # The detection alone knows no key pairs: then all are.
     if _h5_has(table, "mask"):
-        values["top_k"] = _h5_scalar(_h5_get(table, "top_k")[()], "top_k", "iu")
+        values["top_k"] = _h5_scalar(_h5_get(table, "top_k"), "top_k", "iu")
         values["mask"] = _h5_mask(table, dict(shared, **values))
     return values
 

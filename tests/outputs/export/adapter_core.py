@@ -3,6 +3,7 @@
 
 PROBE is adapter_probe, EXPORT dpe-export, RUN dpe-run, ADAPTER the folder outputs/transformers. Exits with 125 when
 torch is not there."""
+import fcntl
 import json
 import math
 import os
@@ -10,6 +11,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import zlib
 
 try:
     import h5py
@@ -607,6 +609,45 @@ def test_what_lies_elsewhere_is_refused(folder):
             way(file, name)
         add_checksum(path)
         refused(path, "points to another file")
+
+
+def test_chunks_that_dpe_does_not_write_are_refused(folder):
+    data = h5py.File(write_h5(folder, table()), "r")["table/mask"][()]
+    for good, kind in ((True, dict(chunks=data.shape, compression="gzip", shuffle=True, fletcher32=True)),
+                       (False, dict(chunks=data.shape, compression="lzf")),
+                       (False, dict(chunks=(1 << 10, 1 << 10, 8), maxshape=(None, None, None), compression="gzip"))):
+        path = write_h5(folder, table())
+        with h5py.File(path, "r+") as file:
+            del file["table/mask"]
+            file.create_dataset("table/mask", data.shape, data.dtype, **kind)
+            if good:
+                file["table/mask"][...] = data
+        add_checksum(path)
+        if good:
+            load_table(path)
+        else:
+            refused(path, "expected chunks of at most 64 KiB")
+    path = write_h5(folder, table())
+    with h5py.File(path, "r+") as file:
+        del file["table/mask"]
+        bomb = file.create_dataset("table/mask", data.shape, data.dtype, chunks=data.shape, compression="gzip")
+        bomb.id.write_direct_chunk((0, 0, 0), zlib.compress(bytes(4 << 20)))
+    add_checksum(path)
+    refused(path, "expected chunks of at most 64 KiB")
+
+
+def test_no_lock_is_needed(folder):
+    """Its writer can still hold a lock of a table; where a lock is asked for, HDF5's reason is named."""
+    path = write_h5(folder, table())
+    with open(path, "rb") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        load_table(path)
+        subprocess.run([PROBE, "check", path], check=True)
+        c = subprocess.run([PROBE, "check", path], stderr=subprocess.PIPE, env=dict(os.environ, HDF5_USE_FILE_LOCKING="TRUE"))
+        assert c.returncode == 65 and b"unable to lock file" in c.stderr, c
+        for form in ("h5", "json"):  # the tools do not ask for one
+            subprocess.run([EXPORT, path, "-o", os.path.join(folder, "again." + form)], check=True, stdout=subprocess.DEVNULL,
+                           env=dict(os.environ, HDF5_USE_FILE_LOCKING="TRUE"))
 
 
 def test_what_is_no_file_is_refused_at_once(folder):

@@ -1,6 +1,7 @@
 /* Files whose objects lie elsewhere: links of every kind, datasets that are stored in or composed
  * of other files. Both readers refuse them at every place that they read, though what is pointed to
- * would be right. */
+ * would be right. Datasets that unpack to far more than they claim, strings that many elements
+ * share, and file systems without locks. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -10,6 +11,8 @@
 
 #include <hdf5.h>
 
+#include <errno.h>
+
 #include "engine/base/base.h"
 #include "outputs/h5/h5.h"
 #include "outputs/h5/h5_file.h"
@@ -17,6 +20,19 @@
 #include "outputs/table/dpe_table.h"
 #include "outputs/table/trailer.h"
 #include "tests/outputs/outputs_fixture.h"
+
+/* HDF5 calls this one in the place of the C library's. */
+static bool locks_fail;
+static int locked;
+int flock(int fd, int operation);
+int flock(int fd, int operation)
+{
+    (void)fd;
+    (void)operation;
+    locked++;
+    errno = ENOLCK;
+    return locks_fail ? -1 : 0;
+}
 
 enum { GROUPS = 2, PAIRS = 4, HEADS = 2 };
 
@@ -160,6 +176,18 @@ static void replace(hid_t file, const char *path, enum way way, const char *whol
     H5Tclose(type);
 }
 
+/* The file was changed: it gets a checksum that is right. */
+static void seal(const char *path)
+{
+    size_t n = 0;
+    char *bytes = slurp(path, &n);
+    char *longer = realloc(bytes, n + DPE_TRAILER);
+    assert_non_null(longer);
+    dpe_trailer_make((unsigned char *)longer + n, longer, n);
+    spill(path, longer, n + DPE_TRAILER);
+    free(longer);
+}
+
 /* What was `path` of the table lies elsewhere from now on; the checksum is right again. */
 static void point(struct scratch *scratch, const char *path, enum way way, const char *whole)
 {
@@ -175,13 +203,7 @@ static void point(struct scratch *scratch, const char *path, enum way way, const
         replace(file, path, way, whole);
     }
     assert_true(H5Fclose(file) >= 0);
-    size_t n = 0;
-    char *bytes = slurp(scratch->table, &n);
-    char *longer = realloc(bytes, n + DPE_TRAILER);
-    assert_non_null(longer);
-    dpe_trailer_make((unsigned char *)longer + n, longer, n);
-    spill(scratch->table, longer, n + DPE_TRAILER);
-    free(longer);
+    seal(scratch->table);
 }
 
 static const char points[] = "points to another file";
@@ -302,6 +324,142 @@ static void a_run_does_not_go_on_from_another_file(void **state)
     }
 }
 
+enum bomb { NONE, LARGE_CHUNKS, LONG_CHUNK, TWO_DEFLATES, OTHER_FILTER, BOMBS };
+
+/* Store the mask anew, with the same values: within the rules, or against one of them. */
+static void pack(const char *table, enum bomb bomb)
+{
+    static const hsize_t dims[3] = {1, HEADS, PAIRS}, large[3] = {1 << 10, 1 << 10, 1 << 10};
+    static const hsize_t first[3] = {0};
+    static const hsize_t no_end[3] = {H5S_UNLIMITED, H5S_UNLIMITED, H5S_UNLIMITED};
+    static unsigned char stored[60000];
+    static const uint8_t mask[HEADS * PAIRS] = {1, 0, 1, 0, 0, 0, 1, 1};
+    hid_t file = H5Fopen(table, H5F_ACC_RDWR, H5P_DEFAULT);
+    hid_t space = H5Screate_simple(3, dims, no_end);
+    hid_t created = H5Pcreate(H5P_DATASET_CREATE);
+    H5Pset_chunk(created, 3, bomb == LARGE_CHUNKS ? large : dims);
+    if (bomb == OTHER_FILTER) {
+        H5Pset_nbit(created);
+    }
+    H5Pset_deflate(created, 4);
+    if (bomb == TWO_DEFLATES) {
+        H5Pset_deflate(created, 4);
+    }
+    H5Ldelete(file, "/table/mask", H5P_DEFAULT);
+    hid_t set =
+        H5Dcreate2(file, "/table/mask", H5T_NATIVE_UINT8, space, H5P_DEFAULT, created, H5P_DEFAULT);
+    assert_true(set >= 0);
+    if (bomb == LONG_CHUNK) {
+        assert_true(H5Dwrite_chunk(set, H5P_DEFAULT, 0, first, sizeof stored, stored) >= 0);
+    } else if (bomb != LARGE_CHUNKS) { /* which would take the memory here */
+        assert_true(H5Dwrite(set, H5T_NATIVE_UINT8, H5S_ALL, H5S_ALL, H5P_DEFAULT, mask) >= 0);
+    }
+    H5Dclose(set);
+    H5Pclose(created);
+    H5Sclose(space);
+    H5Fclose(file);
+    seal(table);
+}
+
+static void chunks_that_dpe_does_not_write_are_refused(void **state)
+{
+    struct scratch *scratch = *state;
+    char whole[160];
+    for (enum bomb bomb = NONE; bomb < BOMBS; bomb++) {
+        struct dpe_table *table = NULL;
+        struct dpe_h5 *engine = NULL;
+        struct dpe_error err = {0};
+        char why[DPE_TABLE_MESSAGE] = "";
+        make_table(scratch, whole);
+        pack(scratch->table, bomb);
+        int error = dpe_table_open(scratch->table, &table, why);
+        assert_int_equal(dpe_h5_open(scratch->table, &engine, &err), DPE_OK);
+        dpe_status status = get_numbers(engine, "/table/mask", &err);
+        dpe_h5_close(engine);
+        dpe_table_close(table);
+        if (bomb == NONE) {
+            assert_int_equal(error, DPE_TABLE_OK);
+            assert_int_equal(status, DPE_OK);
+        } else if (error != DPE_TABLE_BAD_FILE || status != DPE_BAD_DATA ||
+                   strstr(why, "chunks of at most") == NULL ||
+                   strstr(err.text, "chunks of at most") == NULL) {
+            fail_msg("bomb %d: %d %s; %d %s", (int)bomb, error, why, (int)status, err.text);
+        }
+    }
+}
+
+enum { ELEMENTS = 100000, LENGTH = 1 << 20, REFERENCE = 16 };
+
+/* A dataset of one long and many short strings; where its references are in the file. */
+static haddr_t add_strings(const char *table)
+{
+    static char text[LENGTH];
+    static const char *texts[ELEMENTS];
+    const hsize_t n = ELEMENTS;
+    memset(text, 'x', sizeof text - 1);
+    for (size_t i = 0; i < ELEMENTS; i++) {
+        texts[i] = i == 0 ? text : "y";
+    }
+    hid_t file = H5Fopen(table, H5F_ACC_RDWR, H5P_DEFAULT);
+    hid_t type = H5Tcopy(H5T_C_S1);
+    H5Tset_size(type, H5T_VARIABLE);
+    hid_t space = H5Screate_simple(1, &n, NULL);
+    hid_t set = H5Dcreate2(file, "/bomb", type, space, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
+    assert_true(H5Dwrite(set, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, texts) >= 0);
+    haddr_t at = H5Dget_offset(set);
+    H5Dclose(set);
+    H5Sclose(space);
+    H5Tclose(type);
+    H5Fclose(file);
+    return at;
+}
+
+/* 100,000 elements that refer to one string of a megabyte. */
+static void strings_that_share_their_bytes_are_refused(void **state)
+{
+    struct scratch *scratch = *state;
+    char whole[160];
+    make_table(scratch, whole);
+    haddr_t at = add_strings(scratch->table);
+    size_t size = 0;
+    char *bytes = slurp(scratch->table, &size);
+    for (size_t i = 1; i < ELEMENTS; i++) {
+        memcpy(bytes + at + i * REFERENCE, bytes + at, REFERENCE);
+    }
+    spill(scratch->table, bytes, size);
+    free(bytes);
+    seal(scratch->table);
+    struct dpe_h5 *engine = NULL;
+    struct dpe_error err = {0};
+    assert_int_equal(dpe_h5_open(scratch->table, &engine, &err), DPE_OK);
+    assert_int_equal(get_words(engine, "/bomb", &err), DPE_BAD_DATA);
+    assert_non_null(strstr(err.text, "longer than the file"));
+    assert_int_equal(get_words(engine, "/identity/value", &err), DPE_OK);
+    dpe_h5_close(engine);
+}
+
+/* As on a cluster's file system without locks, or while the writer of the table holds one. */
+static void no_lock_is_needed(void **state)
+{
+    struct scratch *scratch = *state;
+    struct dpe_table *table = NULL;
+    struct dpe_h5 *engine = NULL;
+    struct dpe_error err = {0};
+    char why[DPE_TABLE_MESSAGE] = "";
+    char whole[160];
+    make_table(scratch, whole);
+    int before = locked;
+    hid_t file = H5Fopen(whole, H5F_ACC_RDONLY, H5P_DEFAULT);
+    H5Fclose(file);
+    assert_true(locked > before); /* HDF5 does call the flock of this program */
+    locks_fail = true;
+    assert_int_equal(dpe_table_open(scratch->table, &table, why), DPE_TABLE_OK);
+    assert_int_equal(dpe_h5_open(scratch->table, &engine, &err), DPE_OK);
+    dpe_h5_close(engine);
+    dpe_table_close(table);
+    locks_fail = false;
+}
+
 static void what_is_no_file_is_refused_at_once(void **state)
 {
     struct scratch *scratch = *state;
@@ -328,6 +486,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         WITH_SCRATCH(what_lies_elsewhere_is_refused),
         WITH_SCRATCH(a_run_does_not_go_on_from_another_file),
+        WITH_SCRATCH(chunks_that_dpe_does_not_write_are_refused),
+        WITH_SCRATCH(strings_that_share_their_bytes_are_refused),
+        WITH_SCRATCH(no_lock_is_needed),
         WITH_SCRATCH(what_is_no_file_is_refused_at_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
