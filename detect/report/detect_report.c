@@ -381,17 +381,72 @@ static dpe_status validate_task(struct dpe_detect_report *report, struct dpe_det
     return status;
 }
 
+/* What the model as it is finds in its trained length. */
+static dpe_status find_ceiling(const struct dpe_detect_report *report,
+                               struct dpe_detect_result *result, const struct dpe_run *run,
+                               struct dpe_error *err)
+{
+    const char *rope = report->keys[DPE_DETECT_ROPE];
+    struct dpe_detect_scores scores = {0};
+    if (result->ceiling_task == NULL) {
+        return DPE_OK;
+    }
+    dpe_status status = dpe_detect_collect(run, result->ceiling_task, &rope, 1, 0,
+                                           result->n_ceiling, result->together, &scores, err);
+    if (status == DPE_OK) {
+        result->ceiling = dpe_detect_interval(&scores, 0, DPE_DETECT_RECALL);
+    }
+    dpe_detect_scores_free(&scores);
+    return status;
+}
+
+/* A plan that is shown to be better on the task that the user named comes first; where that shows none,
+ * what the search's task shows. Both validations are then of that plan. */
+static dpe_status settle_kept(struct dpe_detect_report *report, int *kept, struct dpe_error *err)
+{
+    struct dpe_detect_result *deciding = report->results[0].used ? &report->results[0] : &report->results[1];
+    const char *keys[DPE_DETECT_MOST_VALIDATED];
+    *kept = deciding->validation.kept;
+    if (!report->users.validated) {
+        return DPE_OK;
+    }
+    *kept = report->users.validation.kept != DPE_DETECT_JOINT ? report->users.validation.kept : *kept;
+    for (int v = 0; v < report->n_validated; v++) {
+        keys[v] = report->keys[v];
+    }
+    dpe_status status = dpe_detect_validate_keep(&report->users.validate_scores, keys, *kept,
+                                                 &report->users.validation, err);
+    return status == DPE_OK ? dpe_detect_validate_keep(&deciding->validate_scores, keys, *kept,
+                                                       &deciding->validation, err)
+                            : status;
+}
+
+bool dpe_detect_report_disagrees(const struct dpe_detect_report *report)
+{
+    const struct dpe_detect_result *deciding = dpe_detect_deciding(report);
+    return deciding->validated && report->users.validated &&
+           dpe_detect_disagree(&deciding->validation, &report->users.validation);
+}
+
 dpe_status dpe_detect_report_validation(struct dpe_detect_report *report, const struct dpe_run *run,
                                         struct dpe_error *err)
 {
+    struct dpe_detect_result *const results[] = {&report->results[0], &report->results[1],
+                                                 &report->users};
     dpe_status status = DPE_OK;
-    for (int i = 0; i < 2 && status == DPE_OK; i++) {
-        if (report->results[i].used) {
-            status = validate_task(report, &report->results[i], run, err);
+    int kept = DPE_DETECT_JOINT;
+    for (size_t i = 0; i < sizeof results / sizeof results[0] && status == DPE_OK; i++) {
+        if (results[i]->used) {
+            status = validate_task(report, results[i], run, err);
+        }
+        if (results[i]->used && status == DPE_OK) {
+            status = find_ceiling(report, results[i], run, err);
         }
     }
-    return status == DPE_OK ? keep(report, dpe_detect_deciding(report)->validation.kept, err)
-                            : status;
+    if (status == DPE_OK) {
+        status = settle_kept(report, &kept, err);
+    }
+    return status == DPE_OK ? keep(report, kept, err) : status;
 }
 
 void dpe_detect_report_free(struct dpe_detect_report *report)
@@ -401,6 +456,7 @@ void dpe_detect_report_free(struct dpe_detect_report *report)
         dpe_detect_scores_free(&report->results[i].validate_scores);
         dpe_detect_ranking_free(&report->results[i].ranking);
     }
+    dpe_detect_scores_free(&report->users.validate_scores);
     dpe_detect_selection_free(&report->selection);
     dpe_race_free(&report->race);
     dpe_detect_search_free(&report->search);

@@ -213,6 +213,48 @@ dpe_status dpe_detect_kept_line(const struct dpe_detect_report *report, struct d
     return page.status;
 }
 
+/* "0.391 [0.297, 0.484] of 0.96": what the unchanged model finds in its trained length. */
+static void put_ceiling(struct dpe_detect_page *page, const struct dpe_interval *ceiling)
+{
+    if (ceiling->n > 0) {
+        dpe_detect_put(page, " of %.2f possible", ceiling->mean);
+    }
+}
+
+/* What the kept plan finds on the task that the user named, against every other plan. */
+static void put_users(struct dpe_detect_page *page, const struct dpe_detect_report *report)
+{
+    static const char *const words[] = {[DPE_DETECT_BETTER] = "better than",
+                                        [DPE_DETECT_INDISTINCT] = "not distinguishable from",
+                                        [DPE_DETECT_WORSE] = "worse than"};
+    const struct dpe_detect_validation *v = &report->users.validation;
+    char value[64];
+    char task[DPE_TASK_WORDS];
+    if (!report->users.validated) {
+        return;
+    }
+    dpe_detect_interval_text(v->criterion, v->value[v->kept].mean, v->value[v->kept].low,
+                             v->value[v->kept].high, true, value, sizeof value);
+    dpe_detect_put(page, "  On texts with %s it finds %s",
+                   dpe_identity_task_words(report->users_spec, task), value);
+    put_ceiling(page, &report->users.ceiling);
+    dpe_detect_put(page, " on %lld fresh samples\n", (long long)v->value[v->kept].n);
+    for (int kind = DPE_DETECT_BETTER; kind <= DPE_DETECT_WORSE; kind++) {
+        int n = 0;
+        for (int plan = 0; plan < v->n_plans; plan++) {
+            bool same = strcmp(report->keys[plan], report->keys[v->kept]) == 0;
+            if (!same && (int)dpe_detect_judge(&v->kept_minus[plan], v->kept_p[plan],
+                                               v->criterion) == kind) {
+                dpe_detect_put(page, "%s%s %s (%.3f)", n > 0 ? "" : "  ",
+                               n > 0 ? "," : words[kind],
+                               name_of(report, plan), v->value[plan].mean);
+                n++;
+            }
+        }
+        dpe_detect_put(page, n > 0 ? "\n" : "");
+    }
+}
+
 dpe_status dpe_detect_lead(const struct dpe_detect_report *report, struct dpe_text *out,
                            struct dpe_error *err)
 {
@@ -228,8 +270,10 @@ dpe_status dpe_detect_lead(const struct dpe_detect_report *report, struct dpe_te
     }
     dpe_detect_interval_text(v->criterion, v->value[v->kept].mean, v->value[v->kept].low,
                              v->value[v->kept].high, true, value, sizeof value);
-    dpe_detect_put(page, "The table holds %s: %s %s on %lld %s %s\n", name_of(report, v->kept),
-                   recall ? "recall" : "perplexity", value, (long long)v->value[v->kept].n,
+    dpe_detect_put(page, "The table holds %s: %s %s", name_of(report, v->kept),
+                   recall ? "recall" : "perplexity", value);
+    put_ceiling(page, &deciding->ceiling);
+    dpe_detect_put(page, " on %lld %s %s\n", (long long)v->value[v->kept].n,
                    deciding->fresh ? "fresh" : "of the sweep's", recall ? "samples" : "books");
     put_plan(page, report, v->kept);
     if (recall && dpe_identity_task_words(report->niah_spec, task)[0] != '\0') {
@@ -243,6 +287,7 @@ dpe_status dpe_detect_lead(const struct dpe_detect_report *report, struct dpe_te
             put_against(page, report, v, plan);
         }
     }
+    put_users(page, report);
     put_worth(page, report);
     dpe_detect_put(page, "\n");
     return page->status;

@@ -30,6 +30,9 @@ struct dpe_detect_result {
     const char *const *books; /**< perplexity: [n_samples] ids; NULL for NIAH */
     struct dpe_detect_scores scores;
     struct dpe_detect_ranking ranking;
+    const char *ceiling_task; /**< samples of L0 tokens under the model as it is; NULL: none */
+    int64_t n_ceiling;
+    struct dpe_interval ceiling; /**< what it finds of them: hardly more is possible at L; n 0: unknown */
     bool validated; /**< the two below are filled */
     struct dpe_detect_scores validate_scores;
     struct dpe_detect_validation validation;
@@ -59,6 +62,9 @@ struct dpe_detect_report {
     struct dpe_race_options race_options; /**< filled by the caller when racing */
     struct dpe_race race;                 /**< arms: the grid's cells */
     struct dpe_detect_result results[2];  /**< NIAH, perplexity; the first used one decides */
+    /** The task that the user named, where the search has another: only validated. */
+    struct dpe_detect_result users;
+    const char *users_spec;
     double *scale;                        /**< [n_groups] of the joint plan */
     int64_t *selected; /**< [n_groups] its lengths, −1 = none (the scale of the detection) */
     /** With --temperature auto or --select joint (filled by the caller; n_samples 0: no search). */
@@ -113,6 +119,8 @@ dpe_status dpe_detect_report_race(struct dpe_detect_report *report, const struct
 /** Collect the validated rows (keys are filled) and compare. May be called again. */
 dpe_status dpe_detect_report_validation(struct dpe_detect_report *report, const struct dpe_run *run,
                                         struct dpe_error *err);
+/** Whether the user's task orders the validated plans otherwise than the search's, beyond noise. */
+bool dpe_detect_report_disagrees(const struct dpe_detect_report *report);
 /** Free what was computed. */
 void dpe_detect_report_free(struct dpe_detect_report *report);
 

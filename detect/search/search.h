@@ -130,7 +130,7 @@ struct dpe_detect_search {
  *
  *  A step runs its first plan on all samples. Where a test could show an improvement, the changes
  * are run by sequential halving (Karnin, Koren and Somekh, ICML 2013): all on an eighth of the
- * samples (of at least four contexts), the better third of these on a quarter, and so on until one
+ * samples (of at least four contexts, or two of four questions or more), the better third of these on a quarter, and so on until one
  * or a few are left on all. The best of these is taken when its paired sign-flip test shows, with p
  * < DPE_DETECT_SEARCH_LEVEL, that it is better than the first plan (samples of a context change
  * their sign together). That it was picked among several is not corrected for: validation on fresh

@@ -138,6 +138,58 @@ static int64_t needed_of(const struct values *values, int a, int b,
                                 scores->together);
 }
 
+/* values->all is the caller's. */
+static dpe_status read_values(struct values *values, struct dpe_error *err)
+{
+    const struct dpe_detect_scores *scores = values->scores;
+    size_t n = (size_t)scores->n_cells * (size_t)scores->n_samples;
+    values->all = dpe_alloc(n, sizeof(double));
+    if (values->all == NULL) {
+        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for %zu validation samples", n);
+    }
+    for (size_t at = 0; at < n; at++) {
+        values->all[at] = dpe_detect_value(scores, values->criterion, at);
+    }
+    return DPE_OK;
+}
+
+static void compare_kept(const struct values *values, struct dpe_detect_validation *validation)
+{
+    const int kept = validation->kept;
+    for (int c = 0; c < validation->n_plans; c++) {
+        validation->kept_minus[c] = compare(values, kept, c, &validation->kept_p[c]);
+        validation->kept_needed[c] =
+            needed_of(values, kept, c, &validation->kept_minus[c], validation->kept_p[c]);
+    }
+}
+
+dpe_status dpe_detect_validate_keep(const struct dpe_detect_scores *scores, const char *const *keys,
+                                    int kept, struct dpe_detect_validation *validation,
+                                    struct dpe_error *err)
+{
+    struct values values = {scores, keys, validation->criterion, NULL};
+    dpe_status status = read_values(&values, err);
+    validation->kept = kept;
+    if (status == DPE_OK) {
+        compare_kept(&values, validation);
+    }
+    free(values.all);
+    return status;
+}
+
+bool dpe_detect_disagree(const struct dpe_detect_validation *a,
+                         const struct dpe_detect_validation *b)
+{
+    bool opposite = false;
+    for (int v = 0; v < a->n_plans && v < b->n_plans; v++) {
+        enum dpe_detect_verdict one = dpe_detect_judge(&a->minus[v], a->p[v], a->criterion);
+        enum dpe_detect_verdict other = dpe_detect_judge(&b->minus[v], b->p[v], b->criterion);
+        opposite = opposite || (one == DPE_DETECT_BETTER && other == DPE_DETECT_WORSE) ||
+                   (one == DPE_DETECT_WORSE && other == DPE_DETECT_BETTER);
+    }
+    return opposite;
+}
+
 dpe_status dpe_detect_validate(const struct dpe_detect_scores *scores, const char *const *keys,
                                enum dpe_detect_criterion criterion, const bool *tables,
                                struct dpe_detect_validation *validation, struct dpe_error *err)
@@ -146,17 +198,14 @@ dpe_status dpe_detect_validate(const struct dpe_detect_scores *scores, const cha
     if (plans < DPE_DETECT_N_VALIDATED || plans > DPE_DETECT_MOST_VALIDATED) {
         return dpe_fail(err, DPE_INTERNAL, "validation of %d plans", plans);
     }
-    size_t n = (size_t)scores->n_samples;
-    struct values values = {scores, keys, criterion, dpe_alloc((size_t)plans * n, sizeof(double))};
-    if (values.all == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for %zu validation samples", n);
+    struct values values = {scores, keys, criterion, NULL};
+    dpe_status status = read_values(&values, err);
+    if (status != DPE_OK) {
+        return status;
     }
     *validation = (struct dpe_detect_validation){.criterion = criterion, .n_plans = plans};
     for (int c = 0; c < plans; c++) {
         validation->value[c] = dpe_detect_interval(scores, c, criterion);
-        for (size_t s = 0; s < n; s++) {
-            values.all[(size_t)c * n + s] = dpe_detect_value(scores, criterion, (size_t)c * n + s);
-        }
     }
     for (int c = 0; c < plans; c++) {
         validation->minus[c] = compare(&values, DPE_DETECT_JOINT, c, &validation->p[c]);
@@ -170,11 +219,7 @@ dpe_status dpe_detect_validate(const struct dpe_detect_scores *scores, const cha
                            validation->value[DPE_DETECT_BASE].mean >= 1.0 &&
                            validation->value[DPE_DETECT_JOINT].mean >= 1.0;
     validation->kept = find_kept(&values, validation, tables);
-    for (int c = 0; c < plans; c++) {
-        validation->kept_minus[c] = compare(&values, validation->kept, c, &validation->kept_p[c]);
-        validation->kept_needed[c] = needed_of(
-            &values, validation->kept, c, &validation->kept_minus[c], validation->kept_p[c]);
-    }
+    compare_kept(&values, validation);
     free(values.all);
     return DPE_OK;
 }

@@ -255,10 +255,9 @@ static void put_differences(struct table_writer *w, const struct dpe_detect_repo
 }
 
 static void put_validation(struct table_writer *w, const struct dpe_detect_report *report,
-                           const struct dpe_detect_result *result)
+                           const struct dpe_detect_result *result, const char *folder)
 {
     bool recall = result->criterion == DPE_DETECT_RECALL;
-    const char *folder = recall ? "/validate/niah" : "/validate/ppl";
     const struct dpe_detect_validation *v = &result->validation;
     double mean[DPE_DETECT_MOST_VALIDATED];
     double low[DPE_DETECT_MOST_VALIDATED];
@@ -292,6 +291,10 @@ static void put_validation(struct table_writer *w, const struct dpe_detect_repor
                         result->fresh ? "not those of the sweep" : "those of the sweep");
     dpe_detect_put_i64(w, folder, "first_sample", result->first_validated);
     dpe_detect_put_i64(w, folder, "samples_together", result->together);
+    if (result->ceiling.n > 0) {
+        dpe_detect_put_f64(w, folder, "ceiling", result->ceiling.mean);
+        dpe_detect_put_i64(w, folder, "ceiling_samples", result->ceiling.n);
+    }
 }
 
 static void put_validated_plans(struct table_writer *w, const struct dpe_detect_report *report)
@@ -501,8 +504,12 @@ dpe_status dpe_detect_write(const struct dpe_detect_report *report, bool complet
         }
         if (result->used && result->validated) {
             validated = true;
-            put_validation(w, report, result);
+            put_validation(w, report, result, i == 0 ? "/validate/niah" : "/validate/ppl");
         }
+    }
+    if (report->users.validated) {
+        put_validation(w, report, &report->users, "/validate/user");
+        dpe_detect_put_text(w, "/validate/user", "task", report->users_spec);
     }
     if (validated) {
         put_validated_plans(w, report);

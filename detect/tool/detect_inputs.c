@@ -130,13 +130,14 @@ static dpe_status check_against(struct detect_inputs *inputs, struct dpe_error *
     return status == DPE_OK ? DPE_OK : dpe_fail_prefix(err, "--against");
 }
 
-dpe_status dpe_detect_inputs_niah(struct detect_inputs *inputs, const char *name, uint64_t seed,
-                                  struct dpe_task *task, struct dpe_error *err)
+static dpe_status open_niah(struct detect_inputs *inputs, const struct dpe_niah_params *params,
+                            int64_t length, const char *name, uint64_t seed, struct dpe_task *task,
+                            struct dpe_error *err)
 {
     struct dpe_niah *niah = NULL;
     dpe_status status =
-        dpe_niah_open(&inputs->niah, inputs->args->job.length, inputs->job.corpus,
-                      inputs->job.tokenizer, inputs->args->job.chat_template, seed, &niah, err);
+        dpe_niah_open(params, length, inputs->job.corpus, inputs->job.tokenizer,
+                      inputs->args->job.chat_template, seed, &niah, err);
     if (status != DPE_OK) {
         return status;
     }
@@ -144,13 +145,89 @@ dpe_status dpe_detect_inputs_niah(struct detect_inputs *inputs, const char *name
     return dpe_task_niah(name, niah, inputs->job.tokenizer, task, err);
 }
 
+dpe_status dpe_detect_inputs_niah(struct detect_inputs *inputs, const char *name, uint64_t seed,
+                                  struct dpe_task *task, struct dpe_error *err)
+{
+    return open_niah(inputs, &inputs->niah, inputs->args->job.length, name, seed, task, err);
+}
+
+void dpe_detect_inputs_set_users(struct detect_inputs *inputs)
+{
+    inputs->niah = inputs->users_niah;
+    dpe_niah_format(&inputs->niah, inputs->niah_spec, sizeof inputs->niah_spec);
+    dpe_detect_inputs_set_samples(inputs);
+}
+
+dpe_status dpe_detect_inputs_reopen(struct detect_inputs *inputs, struct dpe_error *err)
+{
+    const bool users = inputs->users_search;
+    for (int i = 0; i < inputs->n_tasks; i++) {
+        dpe_task_close(&inputs->tasks[i]);
+    }
+    if (inputs->own_validate_task[0]) {
+        dpe_task_close(&inputs->validate_tasks[0]);
+    }
+    inputs->own_validate_task[0] = false;
+    inputs->n_tasks = 0; /* of these two none is open while one fails to */
+    dpe_status status = dpe_detect_inputs_niah(inputs, users ? "niah-user" : "niah",
+                                               inputs->args->job.seed, &inputs->tasks[0], err);
+    if (status == DPE_OK) {
+        inputs->n_tasks = 1;
+        status = dpe_detect_inputs_niah(inputs, users ? "validate-user" : "validate-niah",
+                                        inputs->validation_seed, &inputs->validate_tasks[0], err);
+        inputs->own_validate_task[0] = status == DPE_OK;
+    }
+    return status;
+}
+
+static bool searches_needles(const struct detect_inputs *inputs)
+{
+    return inputs->args->use_niah && !inputs->args->use_ppl &&
+           inputs->args->rule == DPE_DETECT_JOINTLY;
+}
+
+int64_t dpe_detect_inputs_held(const struct detect_inputs *inputs)
+{
+    int64_t users = inputs->args->auto_task
+                        ? inputs->args->job.samples * dpe_detect_inputs_validated(inputs)
+                        : 0;
+    return searches_needles(inputs) ? users + 2 * DETECT_CEILING_SAMPLES : 0;
+}
+
+dpe_status dpe_detect_inputs_hold(struct detect_inputs *inputs, struct dpe_error *err)
+{
+    const struct dpe_niah_params *const tasks[DETECT_N_HELD] = {
+        &inputs->users_niah, &inputs->niah, &inputs->users_niah};
+    static const char *const names[DETECT_N_HELD] = {"validate-user", "ceiling-niah",
+                                                     "ceiling-user"};
+    const bool differs = strcmp(inputs->niah_spec, inputs->users_spec) != 0;
+    dpe_status status = DPE_OK;
+    for (int i = 0; i < DETECT_N_HELD && status == DPE_OK && searches_needles(inputs); i++) {
+        struct detect_held *held = &inputs->held[i];
+        const bool ceiling = i != DETECT_USERS;
+        if (held->opened || (i != DETECT_CEILING && !differs)) {
+            continue;
+        }
+        int64_t asked = tasks[i]->asked;
+        held->n = ceiling ? round_up(DETECT_CEILING_SAMPLES, asked) : inputs->args->job.samples;
+        status = open_niah(inputs, tasks[i],
+                           ceiling ? inputs->grid.params.trained_length : inputs->args->job.length,
+                           names[i], inputs->validation_seed, &held->task, err);
+        held->opened = status == DPE_OK;
+        status = ceiling && status == DPE_USAGE ? DPE_OK : status;
+    }
+    return status;
+}
+
 /* The joint search takes only proposals from the sweep, which it then tests, so an eighth of the
  * samples do. */
 static int64_t sweep_samples(const struct detect_inputs *inputs, int64_t samples)
 {
-    enum { LEAST = 8 };
+    enum { LEAST = 8, SEVERAL = 4 };
+    const int64_t together = dpe_detect_inputs_together(inputs);
+    const int64_t least = together >= SEVERAL ? together : LEAST;
     int64_t some = round_up((samples + 7) / 8, dpe_detect_inputs_per_round(inputs));
-    some = some > LEAST ? some : LEAST;
+    some = some > least ? some : least;
     return inputs->args->rule == DPE_DETECT_JOINTLY && some < samples ? some : samples;
 }
 
@@ -159,7 +236,7 @@ static int64_t sweep_samples(const struct detect_inputs *inputs, int64_t samples
  * something. */
 void dpe_detect_inputs_set_samples(struct detect_inputs *inputs)
 {
-    enum { LEAST_CONTEXTS = 8, VALIDATED = 2 };
+    enum { LEAST_CONTEXTS = 8 };
     int64_t wanted = inputs->args->job.samples;
     int64_t together = dpe_detect_inputs_together(inputs);
     inputs->samples = wanted;
@@ -168,8 +245,7 @@ void dpe_detect_inputs_set_samples(struct detect_inputs *inputs)
         int64_t contexts = (wanted + together - 1) / together;
         int64_t least = wanted < LEAST_CONTEXTS ? wanted : LEAST_CONTEXTS;
         inputs->samples = together * (contexts > least ? contexts : least);
-        /* Few plans are validated, and what is said of them should hold. */
-        inputs->n_validated[0] = VALIDATED * inputs->samples;
+        inputs->n_validated[0] = inputs->samples;
     }
     inputs->n_samples[0] = sweep_samples(inputs, inputs->samples);
 }
@@ -276,6 +352,9 @@ dpe_status dpe_detect_inputs_close(struct detect_inputs *inputs, dpe_status stat
         if (inputs->own_validate_task[i]) {
             dpe_task_close(&inputs->validate_tasks[i]);
         }
+    }
+    for (int i = 0; i < DETECT_N_HELD; i++) {
+        dpe_task_close(&inputs->held[i].task);
     }
     free(inputs->books);
     dpe_detect_grid_free(&inputs->grid);
@@ -421,7 +500,7 @@ int64_t dpe_detect_inputs_read(const struct detect_inputs *inputs, int task)
 {
     int64_t length = inputs->args->job.length;
     const struct dpe_niah_params *niah = &inputs->niah;
-    if (strcmp(inputs->tasks[task].name, "niah") != 0) {
+    if (strcmp(inputs->tasks[task].name, "ppl") == 0) {
         return length;
     }
     int64_t asked = niah->asked > 1 ? niah->asked : 1;
@@ -492,6 +571,14 @@ int64_t dpe_detect_inputs_searched(const struct detect_inputs *inputs)
     return options.n_samples > 0 ? dpe_detect_search_most_rows(&options, &inputs->grid.params) : 0;
 }
 
+static void put_ceiling(const struct detect_held *held, struct dpe_detect_result *result)
+{
+    if (held->opened) {
+        result->ceiling_task = held->task.name;
+        result->n_ceiling = held->n;
+    }
+}
+
 void dpe_detect_inputs_report(const struct detect_inputs *inputs, struct dpe_detect_report *report)
 {
     *report = (struct dpe_detect_report){
@@ -514,7 +601,7 @@ void dpe_detect_inputs_report(const struct detect_inputs *inputs, struct dpe_det
         .pilot = inputs->args->auto_task ? inputs->pilot : NULL,
     };
     for (int i = 0; i < inputs->n_tasks; i++) {
-        bool niah = strcmp(inputs->tasks[i].name, "niah") == 0;
+        bool niah = strcmp(inputs->tasks[i].name, "ppl") != 0;
         report->results[niah ? 0 : 1] = (struct dpe_detect_result){
             .used = true,
             .criterion = niah ? DPE_DETECT_RECALL : DPE_DETECT_PERPLEXITY,
@@ -528,4 +615,18 @@ void dpe_detect_inputs_report(const struct detect_inputs *inputs, struct dpe_det
             .books = niah ? NULL : inputs->books,
         };
     }
+    const struct detect_held *users = &inputs->held[DETECT_USERS];
+    if (users->opened && !inputs->users_search) {
+        report->users_spec = inputs->users_spec;
+        report->users = (struct dpe_detect_result){.used = true,
+                                                   .criterion = DPE_DETECT_RECALL,
+                                                   .task = "user",
+                                                   .validate_task = users->task.name,
+                                                   .together = users->task.together,
+                                                   .n_validated = users->n,
+                                                   .fresh = true};
+        put_ceiling(&inputs->held[DETECT_USERS_CEILING], &report->users);
+    }
+    put_ceiling(&inputs->held[inputs->users_search ? DETECT_USERS_CEILING : DETECT_CEILING],
+                &report->results[0]);
 }

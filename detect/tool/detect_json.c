@@ -108,5 +108,8 @@ dpe_status dpe_detect_print_result(const struct detect_inputs *inputs,
             add_validation(out, report, &report->results[i]);
         }
     }
+    if (report->users.validated) {
+        add_validation(out, report, &report->users);
+    }
     return dpe_result_print(out, inputs->args->job.result, err);
 }

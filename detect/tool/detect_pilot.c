@@ -49,13 +49,6 @@ static void set_rung(struct detect_inputs *inputs, int rung)
     dpe_detect_inputs_set_samples(inputs);
 }
 
-static void set_users(struct detect_inputs *inputs)
-{
-    inputs->niah = inputs->users_niah;
-    dpe_niah_format(&inputs->niah, inputs->niah_spec, sizeof inputs->niah_spec);
-    dpe_detect_inputs_set_samples(inputs);
-}
-
 /* Open the samples of a rung; *opens false where a context has no room for its needles. */
 static dpe_status open_rung(struct detect_inputs *inputs, int rung, struct dpe_task *task,
                             bool *opens, struct dpe_error *err)
@@ -80,7 +73,7 @@ dpe_status dpe_detect_pilot_begin(struct detect_inputs *inputs, struct dpe_error
             return status;
         }
     }
-    set_users(inputs); /* whose error says what does not fit */
+    dpe_detect_inputs_set_users(inputs); /* whose error says what does not fit */
     return DPE_OK;
 }
 
@@ -264,7 +257,7 @@ static void settle(const struct pilot *pilot, int chosen)
         dpe_log_warning("pilot: no plan finds anything of the tasks that it tried (%s); the search "
                         "measures with %s. A shorter --length may show more",
                         inputs->pilot, inputs->users_spec);
-        set_users(inputs);
+        dpe_detect_inputs_set_users(inputs);
         return;
     }
     set_rung(inputs, chosen);
@@ -273,24 +266,6 @@ static void settle(const struct pilot *pilot, int chosen)
         dpe_log_warning("pilot: good plans find everything, also of the hardest task that fits; a "
                         "larger --length tells them apart");
     }
-}
-
-static dpe_status reopen(struct sweep *sweep, struct dpe_error *err)
-{
-    struct detect_inputs *inputs = sweep->inputs;
-    dpe_task_close(&inputs->tasks[0]);
-    dpe_task_close(&inputs->validate_tasks[0]);
-    inputs->own_validate_task[0] = false;
-    inputs->n_tasks = 0; /* of these two none is open while one fails to */
-    dpe_status status =
-        dpe_detect_inputs_niah(inputs, "niah", inputs->args->job.seed, &inputs->tasks[0], err);
-    if (status == DPE_OK) {
-        inputs->n_tasks = 1;
-        status = dpe_detect_inputs_niah(inputs, "validate-niah", inputs->validation_seed,
-                                        &inputs->validate_tasks[0], err);
-        inputs->own_validate_task[0] = status == DPE_OK;
-    }
-    return status;
 }
 
 dpe_status dpe_detect_stage_pilot(struct sweep *sweep, struct dpe_error *err)
@@ -312,11 +287,9 @@ dpe_status dpe_detect_stage_pilot(struct sweep *sweep, struct dpe_error *err)
     if (status == DPE_OK) {
         int64_t pilots = sweep->planned[0];
         settle(&pilot, chosen);
-        status = reopen(sweep, err);
+        status = dpe_detect_inputs_reopen(inputs, err);
         dpe_detect_stage_plan(sweep);
         sweep->planned[0] += pilots - before;
-        dpe_detect_report_free(sweep->report); /* of the task that the pilot began with */
-        dpe_detect_inputs_report(inputs, sweep->report);
     }
     return status;
 }

@@ -320,7 +320,7 @@ static dpe_status sweep_prepare(struct sweep *sweep, struct dpe_error *err)
         return dpe_fail(err, DPE_NO_MEMORY, "out of memory for %zu configurations", n_configs);
     }
     for (int i = 0; i < inputs->n_tasks; i++) {
-        bool niah = strcmp(inputs->tasks[i].name, "niah") == 0;
+        bool niah = strcmp(inputs->tasks[i].name, "ppl") != 0;
         double products = 0.0;
         double attention = 0.0;
         dpe_config_flops(dpe_model_config(inputs->job.model), 0, inputs->args->job.length,
@@ -331,12 +331,18 @@ static dpe_status sweep_prepare(struct sweep *sweep, struct dpe_error *err)
     return DPE_OK;
 }
 
-static dpe_status run_stages(struct sweep *sweep, struct dpe_error *err)
+/* Search, sweep and validation with the task that is set. */
+static dpe_status run_task(struct sweep *sweep, struct dpe_error *err)
 {
     struct dpe_detect_report *report = sweep->report;
     const struct dpe_run *run = sweep->inputs->job.run;
-    dpe_status status = dpe_detect_stage_pilot(sweep, err);
-    if (status != DPE_OK || (status = dpe_detect_stage_search(sweep, err)) != DPE_OK ||
+    dpe_status status = dpe_detect_inputs_hold(sweep->inputs, err);
+    if (status != DPE_OK) {
+        return status;
+    }
+    dpe_detect_report_free(report);
+    dpe_detect_inputs_report(sweep->inputs, report);
+    if ((status = dpe_detect_stage_search(sweep, err)) != DPE_OK ||
         (status = dpe_detect_stage_warm(sweep, err)) != DPE_OK ||
         (status = sweep_stage(sweep, err)) != DPE_OK) {
         return status;
@@ -354,7 +360,30 @@ static dpe_status run_stages(struct sweep *sweep, struct dpe_error *err)
         (status = dpe_detect_stage_validate(sweep, err)) != DPE_OK) {
         return status;
     }
-    status = dpe_detect_report_validation(report, run, err);
+    return dpe_detect_report_validation(report, run, err);
+}
+
+/* The pilot's task, and the user's where the first orders plans otherwise. */
+static dpe_status run_stages(struct sweep *sweep, struct dpe_error *err)
+{
+    struct detect_inputs *inputs = sweep->inputs;
+    dpe_status status = dpe_detect_stage_pilot(sweep, err);
+    if (status == DPE_OK) {
+        status = run_task(sweep, err);
+    }
+    if (status == DPE_OK && dpe_detect_report_disagrees(sweep->report)) {
+        dpe_log_warning("the search's task and yours (%s) order plans otherwise beyond noise, so the "
+                        "search goes on with yours",
+                        inputs->users_spec);
+        const int64_t before = sweep->planned[0];
+        inputs->users_search = true;
+        dpe_detect_inputs_set_users(inputs);
+        status = dpe_detect_inputs_reopen(inputs, err);
+        dpe_detect_stage_plan(sweep);
+        sweep->planned[0] += before;
+        sweep->searched = 0;
+        status = status == DPE_OK ? run_task(sweep, err) : status;
+    }
     sweep->complete = status == DPE_OK;
     return status;
 }

@@ -143,6 +143,9 @@ static dpe_status make_validated(struct sweep *sweep, struct dpe_error *err)
     struct dpe_detect_report *report = sweep->report;
     struct dpe_plan *plans = sweep->validated;
     report->n_validated = DPE_DETECT_N_VALIDATED;
+    for (int v = 0; v < DPE_DETECT_MOST_VALIDATED; v++) {
+        dpe_plan_free(&plans[v]); /* of a search that was given up */
+    }
     for (int v = 0; v < DPE_DETECT_N_VALIDATED; v++) {
         snprintf(report->names[v], sizeof report->names[v], "%s", dpe_detect_validated_names[v]);
     }
@@ -181,6 +184,31 @@ static dpe_status make_validated(struct sweep *sweep, struct dpe_error *err)
     return status;
 }
 
+/* The rows of what is held beside the validation: one task after another, on these plans. */
+static dpe_status run_held(struct sweep *sweep, const struct stage *validation,
+                           struct dpe_error *err)
+{
+    static const char *const names[DETECT_N_HELD] = {"validate user's", "ceiling", "ceiling"};
+    static const int64_t first[2] = {0, 0};
+    dpe_status status = DPE_OK;
+    for (int i = 0; i < DETECT_N_HELD && status == DPE_OK; i++) {
+        const struct detect_held *held = &sweep->inputs->held[i];
+        const int64_t samples[2] = {held->n, 0};
+        struct stage stage = *validation;
+        stage.name = names[i];
+        stage.n_tasks = 1;
+        stage.tasks = &held->task;
+        stage.first = first;
+        stage.n_samples = samples;
+        stage.n_plans = i == DETECT_USERS ? validation->n_plans : 1; /* the first is rope */
+        for (int v = 0; v < stage.n_plans && held->opened; v++) {
+            sweep->planned[0] += stage.live[v] != 0 ? held->n : 0;
+        }
+        status = held->opened ? dpe_detect_stage_run(sweep, &stage, err) : DPE_OK;
+    }
+    return status;
+}
+
 dpe_status dpe_detect_stage_validate(struct sweep *sweep, struct dpe_error *err)
 {
     struct detect_inputs *inputs = sweep->inputs;
@@ -212,5 +240,6 @@ dpe_status dpe_detect_stage_validate(struct sweep *sweep, struct dpe_error *err)
                                 .plans = plans,
                                 .keys = keys,
                                 .live = live};
-    return dpe_detect_stage_run(sweep, &stage, err);
+    status = dpe_detect_stage_run(sweep, &stage, err);
+    return status == DPE_OK ? run_held(sweep, &stage, err) : status;
 }

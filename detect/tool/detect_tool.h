@@ -11,7 +11,7 @@
 #include "eval/task/task.h"
 #include "outputs/job/job.h"
 
-enum { DETECT_MOST_AGAINST = 8, DETECT_PILOT_CONTEXTS = 3 };
+enum { DETECT_MOST_AGAINST = 8, DETECT_PILOT_CONTEXTS = 3, DETECT_CEILING_SAMPLES = 32 };
 
 /** The command line. Zero means "not given" where a default is computed. */
 struct detect_arguments {
@@ -45,6 +45,14 @@ struct detect_arguments {
 dpe_status dpe_detect_against_read(struct detect_arguments *args, struct dpe_error *err);
 void dpe_detect_against_free(struct detect_arguments *args);
 
+/** What is measured beside the validation. */
+enum detect_holding {
+    DETECT_USERS,         /**< the validated plans on the task that --niah names, where the search has another */
+    DETECT_CEILING,       /**< the unchanged model on the search's task, in L0 tokens */
+    DETECT_USERS_CEILING, /**< and on the user's */
+    DETECT_N_HELD,
+};
+
 /** What is needed to run a sweep, in the order in which it is opened. */
 struct detect_inputs {
     const struct detect_arguments *args;
@@ -72,6 +80,14 @@ struct detect_inputs {
     struct dpe_task tasks[2], validate_tasks[2];
     bool own_validate_task[2]; /**< it is not a copy of another task */
     int64_t n_samples[2], first_validated[2], n_validated[2];
+    /** Beside the validation: the task that the user named, and what the unchanged model finds of both
+     *  tasks at its trained length. */
+    struct detect_held {
+        bool opened;
+        struct dpe_task task;
+        int64_t n; /**< samples */
+    } held[DETECT_N_HELD];
+    bool users_search; /**< the pilot's task orders plans otherwise: the search measures with the user's */
     uint64_t validation_seed;
 };
 /** Open the job and its tasks and make the grid. A dry run leaves the weights alone. What was
@@ -112,6 +128,14 @@ int64_t dpe_detect_inputs_race_needs(const struct detect_inputs *inputs);
 /** Open the needles of inputs->niah as a stream of this name and seed. */
 dpe_status dpe_detect_inputs_niah(struct detect_inputs *inputs, const char *name, uint64_t seed,
                                   struct dpe_task *task, struct dpe_error *err);
+/** Open the needles of the search and of the validation, in place of those that are open. */
+dpe_status dpe_detect_inputs_reopen(struct detect_inputs *inputs, struct dpe_error *err);
+/** Let the search measure with the task that --niah names. */
+void dpe_detect_inputs_set_users(struct detect_inputs *inputs);
+/** Open what is held beside the validation; a ceiling that has no room for its needles stays closed. */
+dpe_status dpe_detect_inputs_hold(struct detect_inputs *inputs, struct dpe_error *err);
+/** Rows of it at most. */
+int64_t dpe_detect_inputs_held(const struct detect_inputs *inputs);
 /** With --task auto: set the task that its pilot begins with. */
 dpe_status dpe_detect_pilot_begin(struct detect_inputs *inputs, struct dpe_error *err);
 /** Set how many samples a configuration gets with inputs->niah. */

@@ -493,10 +493,14 @@ static void halving_has_a_known_cost(void **state)
     assert_int_equal(dpe_detect_halving_rows(&options, 13), 13 * 8 + 5 * 8 + 2 * 16 + 1 * 32);
     const struct dpe_detect_search_options few = {.n_samples = 3, .per_round = 4, .together = 1};
     assert_int_equal(dpe_detect_halving_rows(&few, 13), 13 * 3);
-    /* Changes are first compared in four contexts, however few samples an eighth is. */
+    /* Changes are first compared in four contexts, however few samples an eighth is, or in two of four
+     * questions. */
+    const struct dpe_detect_search_options pairs = {
+        .n_samples = 32, .per_round = 4, .together = 2};
+    assert_int_equal(dpe_detect_halving_rows(&pairs, 13), 13 * 8 + 5 * 8 + 2 * 16);
     const struct dpe_detect_search_options shared = {
-        .n_samples = 64, .per_round = 4, .together = 4};
-    assert_int_equal(dpe_detect_halving_rows(&shared, 13), 13 * 16 + 5 * 16 + 2 * 32);
+        .n_samples = 32, .per_round = 4, .together = 4};
+    assert_int_equal(dpe_detect_halving_rows(&shared, 13), 13 * 8 + 5 * 8 + 2 * 16);
 }
 
 /* The table gets another plan than the joint one only when validation shows it to be better. */
@@ -531,6 +535,53 @@ static void the_better_plan_is_kept(void **state)
         assert_int_equal(validation.kept, cases[i].kept);
         /* A plan that no table can hold is compared and not kept. */
         assert_true(validation.kept_minus[4].mean <= 0.0);
+        dpe_detect_scores_free(&scores);
+    }
+}
+
+/* Scores of four plans that find these shares of the same samples. */
+static void fill_shares(struct dpe_detect_scores *scores, const double *share)
+{
+    scores_of(scores, 4, SAMPLES);
+    for (int v = 0; v < 4; v++) {
+        for (int64_t s = 0; s < SAMPLES; s++) {
+            double hard = (double)((s * 37 + 11) % SAMPLES) / SAMPLES;
+            set_recall(scores, v, s, hard < share[v] ? 1.0 : 0.0);
+        }
+    }
+}
+
+/* Two tasks disagree when one shows a plan to be better than the joint one and the other to be worse; not
+ * when only one of them shows a difference. */
+static void two_tasks_may_disagree(void **state)
+{
+    (void)state;
+    static const struct {
+        double hard[4], users[4];
+        bool disagree;
+    } cases[] = {
+        {{0.0, 0.2, 0.6, 0.4}, {0.0, 0.5, 0.9, 0.8}, false},
+        {{0.0, 0.2, 0.6, 0.4}, {0.0, 0.9, 0.5, 0.5}, true},
+        {{0.0, 0.6, 0.2, 0.2}, {0.0, 0.5, 0.9, 0.9}, true},
+        {{0.0, 0.2, 0.6, 0.6}, {0.0, 0.52, 0.5, 0.5}, false},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct dpe_detect_scores scores = {0};
+        struct dpe_detect_validation hard, users;
+        struct dpe_error err = {0};
+        fill_shares(&scores, cases[i].hard);
+        assert_int_equal(dpe_detect_validate(&scores, NULL, DPE_DETECT_RECALL, NULL, &hard, &err), DPE_OK);
+        dpe_detect_scores_free(&scores);
+        fill_shares(&scores, cases[i].users);
+        assert_int_equal(dpe_detect_validate(&scores, NULL, DPE_DETECT_RECALL, NULL, &users, &err), DPE_OK);
+        assert_int_equal(dpe_detect_disagree(&hard, &users), cases[i].disagree);
+        assert_int_equal(dpe_detect_disagree(&users, &hard), cases[i].disagree);
+        /* What another plan is worth when it is kept. */
+        assert_int_equal(dpe_detect_validate_keep(&scores, NULL, DPE_DETECT_BASE, &users, &err), DPE_OK);
+        assert_int_equal(users.kept, DPE_DETECT_BASE);
+        double gain = users.value[DPE_DETECT_BASE].mean - users.value[DPE_DETECT_JOINT].mean;
+        assert_true(fabs(users.kept_minus[DPE_DETECT_JOINT].mean - gain) < 1e-12);
+        assert_true(users.kept_minus[DPE_DETECT_BASE].mean == 0.0);
         dpe_detect_scores_free(&scores);
     }
 }
@@ -685,6 +736,7 @@ int main(void)
         cmocka_unit_test(the_sweep_comes_after_the_temperature),
         cmocka_unit_test(halving_has_a_known_cost),
         cmocka_unit_test(the_better_plan_is_kept),
+        cmocka_unit_test(two_tasks_may_disagree),
         cmocka_unit_test(finds_how_many_pairs_move),
         cmocka_unit_test(frequencies_begin_with_those_that_go_round),
         cmocka_unit_test(frequencies_find_how_many_groups_to_keep),
