@@ -137,6 +137,10 @@ bool dpe_calibrate_pairs_argv(const struct batch *batch, const char *output, str
 bool dpe_calibrate_check_argv(const struct batch *batch, const char *output, struct argv *argv);
 /** That method; "" when there is none, or the sweep is not finished. */
 void dpe_calibrate_rival(const struct batch *batch, char method[CALIBRATE_METHOD]);
+/** What the model has at the longest length without and with the table, what is possible, and
+ * whether a plain method does as well: on standard output, from the finished check. Errors of its
+ * table. */
+dpe_status dpe_calibrate_print_answer(const struct batch *batch, struct dpe_error *err);
 /** How many methods the check will have. */
 int dpe_calibrate_check_methods(const struct calibrate_arguments *args);
 

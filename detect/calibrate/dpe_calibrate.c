@@ -155,6 +155,9 @@ static dpe_status show(struct batch *batch, struct dpe_error *err)
         printf(" report.html\n");
     }
     if (status == DPE_OK && batch->code == 0) {
+        status = dpe_calibrate_print_answer(batch, err);
+    }
+    if (status == DPE_OK && batch->code == 0) {
         char model[1024], folder[1024], corpus[1024];
         dpe_tool_quote(batch->args->job.model, model, sizeof model);
         dpe_tool_quote(batch->args->job.corpus, corpus, sizeof corpus);

@@ -1,5 +1,6 @@
 /* Text that grows in memory, and how numbers look in it. */
 #include "detect/report/render.h"
+#include "engine/base/p_text.h"
 
 #include <math.h>
 #include <stdarg.h>
@@ -46,8 +47,8 @@ void dpe_detect_difference_text(const struct dpe_interval *difference, double p,
                                 size_t size)
 {
     char bounds[48] = "";
-    char value[24];
-    snprintf(value, sizeof value, p < 0.001 ? "p < 0.001" : "p = %.3f", p);
+    char value[DPE_P_TEXT];
+    dpe_p_text(p, value);
     if (isfinite(difference->low) && isfinite(difference->high)) {
         snprintf(bounds, sizeof bounds, " [%+.3f, %+.3f]", difference->low, difference->high);
     }

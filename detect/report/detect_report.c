@@ -400,17 +400,19 @@ static dpe_status find_ceiling(const struct dpe_detect_report *report,
     return status;
 }
 
-/* A plan that is shown to be better on the task that the user named comes first; where that shows none,
- * what the search's task shows. Both validations are then of that plan. */
+/* A plan that is shown to be better on the task that the user named comes first; where that shows
+ * none, what the search's task shows. Both validations are then of that plan. */
 static dpe_status settle_kept(struct dpe_detect_report *report, int *kept, struct dpe_error *err)
 {
-    struct dpe_detect_result *deciding = report->results[0].used ? &report->results[0] : &report->results[1];
+    struct dpe_detect_result *deciding =
+        report->results[0].used ? &report->results[0] : &report->results[1];
     const char *keys[DPE_DETECT_MOST_VALIDATED];
     *kept = deciding->validation.kept;
     if (!report->users.validated) {
         return DPE_OK;
     }
-    *kept = report->users.validation.kept != DPE_DETECT_JOINT ? report->users.validation.kept : *kept;
+    *kept =
+        report->users.validation.kept != DPE_DETECT_JOINT ? report->users.validation.kept : *kept;
     for (int v = 0; v < report->n_validated; v++) {
         keys[v] = report->keys[v];
     }

@@ -1,6 +1,7 @@
 /* A search as text: its steps, and the first lines of its result. */
 #include "detect/report/render.h"
 #include "detect/report/view.h"
+#include "engine/base/p_text.h"
 #include "outputs/rows/rows.h"
 
 #include <math.h>
@@ -67,11 +68,13 @@ static void put_step(struct dpe_detect_page *page, const struct dpe_detect_repor
     if (!step->tested) {
         return;
     }
+    char p[DPE_P_TEXT];
     dpe_detect_put(page, "\n%s, round %d", titles[step->move], step->round + 1);
     if (step->chosen > 0) {
-        dpe_detect_put(page, ": changed (p = %.4f)\n", step->p);
+        dpe_detect_put(page, ": changed (%s)\n", dpe_p_text(step->p, p));
     } else if (step->best > 0) {
-        dpe_detect_put(page, ": unchanged, no change is shown to be better (p = %.4f)\n", step->p);
+        dpe_detect_put(page, ": unchanged, no change is shown to be better (%s)\n",
+                       dpe_p_text(step->p, p));
     } else {
         dpe_detect_put(page, ": unchanged, none was better on all samples\n");
     }
@@ -245,8 +248,7 @@ static void put_users(struct dpe_detect_page *page, const struct dpe_detect_repo
             bool same = strcmp(report->keys[plan], report->keys[v->kept]) == 0;
             if (!same && (int)dpe_detect_judge(&v->kept_minus[plan], v->kept_p[plan],
                                                v->criterion) == kind) {
-                dpe_detect_put(page, "%s%s %s (%.3f)", n > 0 ? "" : "  ",
-                               n > 0 ? "," : words[kind],
+                dpe_detect_put(page, "%s%s %s (%.3f)", n > 0 ? "" : "  ", n > 0 ? "," : words[kind],
                                name_of(report, plan), v->value[plan].mean);
                 n++;
             }

@@ -1,6 +1,7 @@
 /* The validated plans and the verdict as text. */
 #include "detect/report/render.h"
 #include "detect/report/view.h"
+#include "engine/base/p_text.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -13,9 +14,9 @@ static void put_difference(struct dpe_detect_page *page, const char *name,
         dpe_detect_put(page, "%s: no valid pair\n", name);
         return;
     }
-    char value[24], bounds[48] = "";
+    char value[DPE_P_TEXT], bounds[48] = "";
     bool wide = width >= 60;
-    snprintf(value, sizeof value, p < 0.001 ? "p < 0.001" : "p = %.3f", p);
+    dpe_p_text(p, value);
     if (isfinite(d->low) && isfinite(d->high)) {
         snprintf(bounds, sizeof bounds, wide ? " [%+.3f, %+.3f]" : "\n [%+.3f,%+.3f]", d->low,
                  d->high);

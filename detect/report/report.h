@@ -32,7 +32,8 @@ struct dpe_detect_result {
     struct dpe_detect_ranking ranking;
     const char *ceiling_task; /**< samples of L0 tokens under the model as it is; NULL: none */
     int64_t n_ceiling;
-    struct dpe_interval ceiling; /**< what it finds of them: hardly more is possible at L; n 0: unknown */
+    struct dpe_interval
+        ceiling;    /**< what it finds of them: hardly more is possible at L; n 0: unknown */
     bool validated; /**< the two below are filled */
     struct dpe_detect_scores validate_scores;
     struct dpe_detect_validation validation;

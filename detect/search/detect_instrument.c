@@ -123,11 +123,10 @@ void dpe_detect_read(const struct dpe_detect_scores *scores, const unsigned char
     }
     if (plans > 0.0) {
         reading->sensitivity /= plans;
-        reading->noise =
-            fmax(independent / plans, residual_variance(scores, live, reading->mean));
+        reading->noise = fmax(independent / plans, residual_variance(scores, live, reading->mean));
     }
     if (reading->noise > 0.0 && reading->tokens > 0) {
-        reading->per_million = 1e6 * reading->sensitivity * reading->sensitivity /
-                               reading->noise / (double)reading->tokens;
+        reading->per_million = 1e6 * reading->sensitivity * reading->sensitivity / reading->noise /
+                               (double)reading->tokens;
     }
 }

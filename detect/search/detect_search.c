@@ -6,7 +6,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { LEAST_CONTEXTS = 4, LEAST_SHARED = 2, SEVERAL = 4, FLIPS = 4999, BOOTSTRAP_ROUNDS = 2000, STATISTICS_SEED = 1 };
+enum {
+    LEAST_CONTEXTS = 4,
+    LEAST_SHARED = 2,
+    SEVERAL = 4,
+    FLIPS = 4999,
+    BOOTSTRAP_ROUNDS = 2000,
+    STATISTICS_SEED = 1
+};
 static const double tie = 1e-9;
 
 void dpe_detect_search_free(struct dpe_detect_search *search)
@@ -26,8 +33,8 @@ static int64_t round_up(int64_t n, int64_t unit)
     return (n + unit - 1) / unit * unit;
 }
 
-/* Samples that the changes of a step are first run on: of one or two contexts they would say little, unless
- * several questions share each. */
+/* Samples that the changes of a step are first run on: of one or two contexts they would say
+ * little, unless several questions share each. */
 static int64_t first_samples(const struct dpe_detect_search_options *options)
 {
     int64_t eighth = (options->n_samples + 7) / 8;

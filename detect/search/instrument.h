@@ -19,18 +19,18 @@ struct dpe_detect_reading {
  *  two-sided test of 5 %. */
 double dpe_detect_reading_shows(const struct dpe_detect_reading *reading, double contexts);
 
-/** Of the plans with live[i], those with the `n` best means, ties to the earlier: live[i] becomes 0 for
- *  the others. False, and nothing changes, when no plan finds anything. */
+/** Of the plans with live[i], those with the `n` best means, ties to the earlier: live[i] becomes 0
+ * for the others. False, and nothing changes, when no plan finds anything. */
 bool dpe_detect_reading_best(const struct dpe_detect_scores *scores, int n, unsigned char *live);
 
 /** Read the scores (recall) of plans [n_cells], of which those with live[i] count, on contexts of
  *  scores->together questions with so many values each.
  *
  *  A plan's skill moves the logit of finding a value, so the mean recall p moves by p (1 − p): at
- *  both ends of the scale plans do not differ. p is taken as (found + 1) / (values + 2), so that few
- *  values are never certain. The noise is the residual variance of contexts after means of plans and
- *  contexts, and at least that of independent values, because of a few contexts its estimate may be
- *  anything. Decoding a token costs as much as reading DPE_DETECT_DECODED (detect/README.md,
+ *  both ends of the scale plans do not differ. p is taken as (found + 1) / (values + 2), so that
+ * few values are never certain. The noise is the residual variance of contexts after means of plans
+ * and contexts, and at least that of independent values, because of a few contexts its estimate may
+ * be anything. Decoding a token costs as much as reading DPE_DETECT_DECODED (detect/README.md,
  *  "Savings"). Rows that are not valid do not count. */
 void dpe_detect_read(const struct dpe_detect_scores *scores, const unsigned char *live, int values,
                      struct dpe_detect_reading *reading);

@@ -124,18 +124,19 @@ struct dpe_detect_search {
 };
 /** Replay a search on the rows that are there. Deterministic: the same rows, the same search.
  *
- *  Steps: temperature (if searched; around `near` where that is given) of every group at L0/2; then, once `ranking` (of the sweep
- * under that temperature; NULL: not yet) is there, in each round window, lengths, split, group,
- * pairs and temperature (around the one it has); a round that changes nothing is the last.
+ *  Steps: temperature (if searched; around `near` where that is given) of every group at L0/2;
+ * then, once `ranking` (of the sweep under that temperature; NULL: not yet) is there, in each round
+ * window, lengths, split, group, pairs and temperature (around the one it has); a round that
+ * changes nothing is the last.
  *
  *  A step runs its first plan on all samples. Where a test could show an improvement, the changes
  * are run by sequential halving (Karnin, Koren and Somekh, ICML 2013): all on an eighth of the
- * samples (of at least four contexts, or two of four questions or more), the better third of these on a quarter, and so on until one
- * or a few are left on all. The best of these is taken when its paired sign-flip test shows, with p
- * < DPE_DETECT_SEARCH_LEVEL, that it is better than the first plan (samples of a context change
- * their sign together). That it was picked among several is not corrected for: validation on fresh
- * samples decides what is kept. DPE_NO_MEMORY, DPE_USAGE for more than DPE_DETECT_MOST_GROUPS
- * groups, DPE_INTERNAL for options outside their ranges.
+ * samples (of at least four contexts, or two of four questions or more), the better third of these
+ * on a quarter, and so on until one or a few are left on all. The best of these is taken when its
+ * paired sign-flip test shows, with p < DPE_DETECT_SEARCH_LEVEL, that it is better than the first
+ * plan (samples of a context change their sign together). That it was picked among several is not
+ * corrected for: validation on fresh samples decides what is kept. DPE_NO_MEMORY, DPE_USAGE for
+ * more than DPE_DETECT_MOST_GROUPS groups, DPE_INTERNAL for options outside their ranges.
  */
 dpe_status dpe_detect_search_replay(const struct dpe_detect_search_options *options,
                                     const struct dpe_detect_grid *grid,

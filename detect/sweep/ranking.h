@@ -148,12 +148,13 @@ dpe_status dpe_detect_validate(const struct dpe_detect_scores *scores, const cha
                                enum dpe_detect_criterion criterion, const bool *tables,
                                struct dpe_detect_validation *validation, struct dpe_error *err);
 
-/** The same validation with another plan kept: kept_minus, kept_p and kept_needed are computed again. */
+/** The same validation with another plan kept: kept_minus, kept_p and kept_needed are computed
+ * again. */
 dpe_status dpe_detect_validate_keep(const struct dpe_detect_scores *scores, const char *const *keys,
                                     int kept, struct dpe_detect_validation *validation,
                                     struct dpe_error *err);
-/** Whether two validations of the same plans, on two tasks, order them otherwise beyond noise: one shows
- *  the joint plan to be better than some plan, and the other shows it to be worse. */
+/** Whether two validations of the same plans, on two tasks, order them otherwise beyond noise: one
+ * shows the joint plan to be better than some plan, and the other shows it to be worse. */
 bool dpe_detect_disagree(const struct dpe_detect_validation *a,
                          const struct dpe_detect_validation *b);
 

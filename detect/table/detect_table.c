@@ -292,7 +292,14 @@ static void put_validation(struct table_writer *w, const struct dpe_detect_repor
     dpe_detect_put_i64(w, folder, "first_sample", result->first_validated);
     dpe_detect_put_i64(w, folder, "samples_together", result->together);
     if (result->ceiling.n > 0) {
-        dpe_detect_put_f64(w, folder, "ceiling", result->ceiling.mean);
+        const struct table_entry ceiling = {
+            "/ceiling",
+            DPE_COL_F64,
+            &result->ceiling.mean,
+            "mean recall of the model as it is on texts of the trained length",
+            "1",
+            NULL};
+        dpe_detect_put_entry(w, folder, &ceiling, NULL, 0);
         dpe_detect_put_i64(w, folder, "ceiling_samples", result->ceiling.n);
     }
 }

@@ -135,9 +135,8 @@ static dpe_status open_niah(struct detect_inputs *inputs, const struct dpe_niah_
                             struct dpe_error *err)
 {
     struct dpe_niah *niah = NULL;
-    dpe_status status =
-        dpe_niah_open(params, length, inputs->job.corpus, inputs->job.tokenizer,
-                      inputs->args->job.chat_template, seed, &niah, err);
+    dpe_status status = dpe_niah_open(params, length, inputs->job.corpus, inputs->job.tokenizer,
+                                      inputs->args->job.chat_template, seed, &niah, err);
     if (status != DPE_OK) {
         return status;
     }
@@ -196,8 +195,8 @@ int64_t dpe_detect_inputs_held(const struct detect_inputs *inputs)
 
 dpe_status dpe_detect_inputs_hold(struct detect_inputs *inputs, struct dpe_error *err)
 {
-    const struct dpe_niah_params *const tasks[DETECT_N_HELD] = {
-        &inputs->users_niah, &inputs->niah, &inputs->users_niah};
+    const struct dpe_niah_params *const tasks[DETECT_N_HELD] = {&inputs->users_niah, &inputs->niah,
+                                                                &inputs->users_niah};
     static const char *const names[DETECT_N_HELD] = {"validate-user", "ceiling-niah",
                                                      "ceiling-user"};
     const bool differs = strcmp(inputs->niah_spec, inputs->users_spec) != 0;
@@ -209,7 +208,9 @@ dpe_status dpe_detect_inputs_hold(struct detect_inputs *inputs, struct dpe_error
             continue;
         }
         int64_t asked = tasks[i]->asked;
-        held->n = ceiling ? round_up(DETECT_CEILING_SAMPLES, asked) : inputs->args->job.samples;
+        int64_t samples = inputs->args->job.samples;
+        int64_t few = samples < DETECT_CEILING_SAMPLES ? samples : DETECT_CEILING_SAMPLES;
+        held->n = ceiling ? round_up(few, asked) : samples;
         status = open_niah(inputs, tasks[i],
                            ceiling ? inputs->grid.params.trained_length : inputs->args->job.length,
                            names[i], inputs->validation_seed, &held->task, err);

@@ -122,8 +122,8 @@ static dpe_status cost_of(const struct detect_inputs *inputs, int task, const st
     };
     cost->rows += task == 0
                       ? dpe_detect_inputs_steps(inputs) * inputs->n_samples[0] +
-                            dpe_detect_inputs_searched(inputs) + dpe_detect_pilot_most_rows(inputs) +
-                            dpe_detect_inputs_held(inputs)
+                            dpe_detect_inputs_searched(inputs) +
+                            dpe_detect_pilot_most_rows(inputs) + dpe_detect_inputs_held(inputs)
                       : 0;
     cost->least_rows = (double)cost->rows;
     if (inputs->args->race) {

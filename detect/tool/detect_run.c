@@ -372,9 +372,10 @@ static dpe_status run_stages(struct sweep *sweep, struct dpe_error *err)
         status = run_task(sweep, err);
     }
     if (status == DPE_OK && dpe_detect_report_disagrees(sweep->report)) {
-        dpe_log_warning("the search's task and yours (%s) order plans otherwise beyond noise, so the "
-                        "search goes on with yours",
-                        inputs->users_spec);
+        dpe_log_warning(
+            "the search's task and yours (%s) order plans otherwise beyond noise, so the "
+            "search goes on with yours",
+            inputs->users_spec);
         const int64_t before = sweep->planned[0];
         inputs->users_search = true;
         dpe_detect_inputs_set_users(inputs);

@@ -47,8 +47,9 @@ void dpe_detect_against_free(struct detect_arguments *args);
 
 /** What is measured beside the validation. */
 enum detect_holding {
-    DETECT_USERS,         /**< the validated plans on the task that --niah names, where the search has another */
-    DETECT_CEILING,       /**< the unchanged model on the search's task, in L0 tokens */
+    DETECT_USERS,   /**< the validated plans on the task that --niah names, where the search has
+                       another */
+    DETECT_CEILING, /**< the unchanged model on the search's task, in L0 tokens */
     DETECT_USERS_CEILING, /**< and on the user's */
     DETECT_N_HELD,
 };
@@ -80,14 +81,15 @@ struct detect_inputs {
     struct dpe_task tasks[2], validate_tasks[2];
     bool own_validate_task[2]; /**< it is not a copy of another task */
     int64_t n_samples[2], first_validated[2], n_validated[2];
-    /** Beside the validation: the task that the user named, and what the unchanged model finds of both
-     *  tasks at its trained length. */
+    /** Beside the validation: the task that the user named, and what the unchanged model finds of
+     * both tasks at its trained length. */
     struct detect_held {
         bool opened;
         struct dpe_task task;
         int64_t n; /**< samples */
     } held[DETECT_N_HELD];
-    bool users_search; /**< the pilot's task orders plans otherwise: the search measures with the user's */
+    bool users_search; /**< the pilot's task orders plans otherwise: the search measures with the
+                          user's */
     uint64_t validation_seed;
 };
 /** Open the job and its tasks and make the grid. A dry run leaves the weights alone. What was
@@ -132,7 +134,8 @@ dpe_status dpe_detect_inputs_niah(struct detect_inputs *inputs, const char *name
 dpe_status dpe_detect_inputs_reopen(struct detect_inputs *inputs, struct dpe_error *err);
 /** Let the search measure with the task that --niah names. */
 void dpe_detect_inputs_set_users(struct detect_inputs *inputs);
-/** Open what is held beside the validation; a ceiling that has no room for its needles stays closed. */
+/** Open what is held beside the validation; a ceiling that has no room for its needles stays
+ * closed. */
 dpe_status dpe_detect_inputs_hold(struct detect_inputs *inputs, struct dpe_error *err);
 /** Rows of it at most. */
 int64_t dpe_detect_inputs_held(const struct detect_inputs *inputs);

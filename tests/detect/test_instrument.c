@@ -32,8 +32,9 @@ static void near(double found, double expected)
     assert_true(fabs(found - expected) <= 1e-12 * fmax(1.0, fabs(expected)));
 }
 
-/* Two plans, two contexts of two questions with four values. Means 0.5 and 0.25, of contexts (0.75, 0.25)
- * and (0, 0.5): of both 0.375 and 0.375. Residuals are ±0.25: 4 · 0.0625 / ((2 − 1)(2 − 1)). */
+/* Two plans, two contexts of two questions with four values. Means 0.5 and 0.25, of contexts (0.75,
+ * 0.25) and (0, 0.5): of both 0.375 and 0.375. Residuals are ±0.25: 4 · 0.0625 / ((2 − 1)(2 − 1)).
+ */
 static void test_by_hand(void **state)
 {
     (void)state;
@@ -54,8 +55,8 @@ static void test_by_hand(void **state)
     dpe_detect_scores_free(&scores);
 }
 
-/* The same answers of two plans have no residual: the noise is that of independent values. One plan is
- * left out, and its rows that were never run do not matter. */
+/* The same answers of two plans have no residual: the noise is that of independent values. One plan
+ * is left out, and its rows that were never run do not matter. */
 static void test_floor(void **state)
 {
     (void)state;
@@ -70,8 +71,8 @@ static void test_floor(void **state)
     dpe_detect_scores_free(&scores);
 }
 
-/* The middle of the scale says most, both ends least; more questions on one context say more for its
- * tokens. */
+/* The middle of the scale says most, both ends least; more questions on one context say more for
+ * its tokens. */
 static void test_order(void **state)
 {
     (void)state;

@@ -493,10 +493,9 @@ static void halving_has_a_known_cost(void **state)
     assert_int_equal(dpe_detect_halving_rows(&options, 13), 13 * 8 + 5 * 8 + 2 * 16 + 1 * 32);
     const struct dpe_detect_search_options few = {.n_samples = 3, .per_round = 4, .together = 1};
     assert_int_equal(dpe_detect_halving_rows(&few, 13), 13 * 3);
-    /* Changes are first compared in four contexts, however few samples an eighth is, or in two of four
-     * questions. */
-    const struct dpe_detect_search_options pairs = {
-        .n_samples = 32, .per_round = 4, .together = 2};
+    /* Changes are first compared in four contexts, however few samples an eighth is, or in two of
+     * four questions. */
+    const struct dpe_detect_search_options pairs = {.n_samples = 32, .per_round = 4, .together = 2};
     assert_int_equal(dpe_detect_halving_rows(&pairs, 13), 13 * 8 + 5 * 8 + 2 * 16);
     const struct dpe_detect_search_options shared = {
         .n_samples = 32, .per_round = 4, .together = 4};
@@ -551,8 +550,8 @@ static void fill_shares(struct dpe_detect_scores *scores, const double *share)
     }
 }
 
-/* Two tasks disagree when one shows a plan to be better than the joint one and the other to be worse; not
- * when only one of them shows a difference. */
+/* Two tasks disagree when one shows a plan to be better than the joint one and the other to be
+ * worse; not when only one of them shows a difference. */
 static void two_tasks_may_disagree(void **state)
 {
     (void)state;
@@ -570,14 +569,17 @@ static void two_tasks_may_disagree(void **state)
         struct dpe_detect_validation hard, users;
         struct dpe_error err = {0};
         fill_shares(&scores, cases[i].hard);
-        assert_int_equal(dpe_detect_validate(&scores, NULL, DPE_DETECT_RECALL, NULL, &hard, &err), DPE_OK);
+        assert_int_equal(dpe_detect_validate(&scores, NULL, DPE_DETECT_RECALL, NULL, &hard, &err),
+                         DPE_OK);
         dpe_detect_scores_free(&scores);
         fill_shares(&scores, cases[i].users);
-        assert_int_equal(dpe_detect_validate(&scores, NULL, DPE_DETECT_RECALL, NULL, &users, &err), DPE_OK);
+        assert_int_equal(dpe_detect_validate(&scores, NULL, DPE_DETECT_RECALL, NULL, &users, &err),
+                         DPE_OK);
         assert_int_equal(dpe_detect_disagree(&hard, &users), cases[i].disagree);
         assert_int_equal(dpe_detect_disagree(&users, &hard), cases[i].disagree);
         /* What another plan is worth when it is kept. */
-        assert_int_equal(dpe_detect_validate_keep(&scores, NULL, DPE_DETECT_BASE, &users, &err), DPE_OK);
+        assert_int_equal(dpe_detect_validate_keep(&scores, NULL, DPE_DETECT_BASE, &users, &err),
+                         DPE_OK);
         assert_int_equal(users.kept, DPE_DETECT_BASE);
         double gain = users.value[DPE_DETECT_BASE].mean - users.value[DPE_DETECT_JOINT].mean;
         assert_true(fabs(users.kept_minus[DPE_DETECT_JOINT].mean - gain) < 1e-12);

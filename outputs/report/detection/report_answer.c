@@ -1,4 +1,5 @@
 /* The result of a detection: how the chosen lengths score at the target length. */
+#include "engine/base/p_text.h"
 #include "outputs/h5/h5.h"
 #include "outputs/report/detection/report_detect.h"
 
@@ -251,7 +252,7 @@ static void add_verdict(struct report *report, const struct validation *v)
         dpe_draw_add_text(&report->document, BLOCK_TEXT, verdict);
         return;
     }
-    dpe_draw_p_text(v->p_value.values[BASE], p);
+    dpe_p_text(v->p_value.values[BASE], p);
     signed_text(v->difference.values[BASE] * scale, digits, difference);
     signed_text(v->difference_low.values[BASE] * scale, digits, low);
     signed_text(v->difference_high.values[BASE] * scale, digits, high);

@@ -1,4 +1,5 @@
 /* The chosen lengths of a detection, and in which groups they may be chance. */
+#include "engine/base/p_text.h"
 #include "outputs/report/detection/report_detect.h"
 
 #include <math.h>
@@ -57,7 +58,7 @@ static void add_lengths(struct report *report, const struct detection *d)
         if (d->informative.n > 0) {
             snprintf(signal, sizeof signal, "%s (%s)",
                      d->informative.values[g] > 0.0 ? "yes" : "not distinguishable",
-                     d->p_value.n > 0 ? dpe_draw_p_text(d->p_value.values[g], p) : "p unknown");
+                     d->p_value.n > 0 ? dpe_p_text(d->p_value.values[g], p) : "p unknown");
         }
         dpe_draw_sheet_number(sheet, (double)g);
         dpe_draw_sheet_number(sheet, chosen->values[g] < 0.0 ? (double)NAN : chosen->values[g]);

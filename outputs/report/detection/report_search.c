@@ -1,4 +1,5 @@
 /* The search for temperature and joint plan: a table for each step that tried something. */
+#include "engine/base/p_text.h"
 #include "outputs/h5/h5.h"
 #include "outputs/report/detection/report_detect.h"
 
@@ -130,8 +131,7 @@ static void add_step(struct report *report, const struct detection *d, const str
                       isnan(s->p_value.values[step])
                           ? dpe_draw_format_text("%s: no change was better on all samples.", title)
                           : dpe_draw_format_text("%s: the best change has %s in a sign-flip test.",
-                                                 title,
-                                                 dpe_draw_p_text(s->p_value.values[step], p)));
+                                                 title, dpe_p_text(s->p_value.values[step], p)));
     dpe_draw_add_sheet(&report->document, sheet);
     free(id);
 }

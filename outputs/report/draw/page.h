@@ -22,8 +22,6 @@ void dpe_draw_put_html(struct writer *out, const char *text);
 char *dpe_draw_clean_text(const char *text, size_t columns);
 /** Lengths are "512", "1000", "1k" (of 1024), "128k" in figures and titles. */
 const char *dpe_draw_length_text(double tokens, char text[32]);
-/** A p-value in words: "p = 0.012", "p < 0.001". */
-const char *dpe_draw_p_text(double p, char text[32]);
 /** printf into an owned string; NULL without memory. */
 char *dpe_draw_format_text(const char *format, ...) __attribute__((format(printf, 1, 2)));
 

@@ -182,15 +182,3 @@ const char *dpe_draw_length_text(double tokens, char text[32])
     }
     return text;
 }
-
-const char *dpe_draw_p_text(double p, char text[32])
-{
-    if (!(p >= 0.0)) {
-        snprintf(text, 32, "p unknown");
-    } else if (p < 0.001) {
-        snprintf(text, 32, "p < 0.001");
-    } else {
-        snprintf(text, 32, "p = %.3f", p);
-    }
-    return text;
-}

@@ -10,6 +10,7 @@
 #include <cmocka.h>
 
 #include "engine/base/base.h"
+#include "engine/base/p_text.h"
 #include "engine/tool/tool.h"
 #include "outputs/report/draw/page.h"
 #include "outputs/report/draw/report_svg.h"
@@ -74,9 +75,9 @@ static void test_numbers(void **state)
     assert_string_equal(dpe_draw_length_text(16384.0, text), "16k");
     assert_string_equal(dpe_draw_length_text(131072.0, text), "128k");
     assert_string_equal(dpe_draw_length_text(16385.0, text), "16385");
-    assert_string_equal(dpe_draw_p_text(0.0004, text), "p < 0.001");
-    assert_string_equal(dpe_draw_p_text(0.25, text), "p = 0.250");
-    assert_string_equal(dpe_draw_p_text((double)NAN, text), "p unknown");
+    assert_string_equal(dpe_p_text(0.0004, text), "p < 0.001");
+    assert_string_equal(dpe_p_text(0.25, text), "p = 0.250");
+    assert_string_equal(dpe_p_text((double)NAN, text), "p unknown");
 }
 
 /* ----------------------------------------------------------------------------------------- sheets

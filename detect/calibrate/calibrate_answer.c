@@ -1,0 +1,189 @@
+/* What a calibration ends with: what the model finds without and with the table, whether a plain
+ * method does as well, and how to see it. Everything is read from check.h5 and the longest sweep.
+ */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "detect/calibrate/calibrate_tool.h"
+#include "engine/base/p_text.h"
+#include "eval/task/stats.h"
+#include "outputs/h5/h5.h"
+#include "outputs/rows/rows.h"
+
+enum { FLIPS = 4999, SEED = 1 };
+
+/* The check at the longest length: scores [methods][samples]. */
+struct check {
+    struct dpe_h5 *file;
+    const char *suite; /* "/eval/niah" or "/eval/ppl" */
+    char **methods;
+    size_t n;
+    double *score, *mean, *low, *high;
+    int64_t tasks, samples, together;
+    double ceiling; /* NaN: unknown */
+    char words[DPE_TASK_WORDS];
+};
+
+static dpe_status read_doubles(const struct check *check, const char *name, int rank, double **to,
+                               int64_t *dims, struct dpe_error *err)
+{
+    char path[64];
+    void *values = NULL;
+    int found = 0;
+    snprintf(path, sizeof path, "%s/%s", check->suite, name);
+    dpe_status status = dpe_h5_get(check->file, path, DPE_COL_F64, &values, &found, dims, err);
+    *to = values;
+    return status == DPE_OK && found != rank
+               ? dpe_fail(err, DPE_BAD_DATA, "check.h5: %s: expected %d axes, found %d", path, rank,
+                          found)
+               : status;
+}
+
+static dpe_status open_check(const struct batch *batch, struct check *check, struct dpe_error *err)
+{
+    char *path = dpe_calibrate_tools_path(batch->args->job.output, "check.h5");
+    int64_t dims[5] = {0};
+    int64_t flat[5] = {0};
+    check->suite = dpe_calibrate_needles(batch->args) ? "/eval/niah" : "/eval/ppl";
+    dpe_status status = path != NULL ? dpe_h5_open(path, &check->file, err)
+                                     : dpe_fail(err, DPE_NO_MEMORY, "out of memory for a path");
+    free(path);
+    if (status != DPE_OK ||
+        (status = dpe_h5_get_strings(check->file, "/method", &check->methods, &check->n, err)) !=
+            DPE_OK ||
+        (status = read_doubles(check, "score", 3, &check->score, dims, err)) != DPE_OK ||
+        (status = read_doubles(check, "mean", 2, &check->mean, flat, err)) != DPE_OK ||
+        (status = read_doubles(check, "ci_low", 2, &check->low, flat, err)) != DPE_OK ||
+        (status = read_doubles(check, "ci_high", 2, &check->high, flat, err)) != DPE_OK) {
+        return status;
+    }
+    check->tasks = dims[1];
+    check->samples = dims[2];
+    status =
+        dpe_h5_get_attr_i64(check->file, check->suite, "samples_together", &check->together, err);
+    if (status != DPE_OK) {
+        return status;
+    }
+    if (dims[0] != (int64_t)check->n || flat[0] != dims[0] || flat[1] != dims[1] || dims[1] < 1) {
+        return dpe_fail(err, DPE_BAD_DATA, "check.h5: %s: expected %zu methods", check->suite,
+                        check->n);
+    }
+    return DPE_OK;
+}
+
+static void close_check(struct check *check)
+{
+    dpe_strings_free(check->methods, check->n);
+    free(check->score);
+    free(check->mean);
+    free(check->low);
+    free(check->high);
+    dpe_h5_close(check->file);
+}
+
+/* Of a method at the longest length. */
+static size_t cell(const struct check *check, size_t method)
+{
+    return method * (size_t)check->tasks + (size_t)check->tasks - 1;
+}
+
+/* What the unchanged model finds of these needles in its trained length, measured by the longest
+ * sweep. */
+static void find_ceiling(const struct batch *batch, struct check *check)
+{
+    const struct entry *longest = &batch->entries[batch->n_entries - 1];
+    char *path = dpe_calibrate_entry_path(batch, longest, "detect.h5");
+    struct dpe_h5 *sweep = NULL;
+    void *value = NULL;
+    char *spec = NULL;
+    int rank = 0;
+    int64_t dims[5] = {0};
+    check->ceiling = (double)NAN;
+    if (path != NULL && dpe_h5_open(path, &sweep, NULL) == DPE_OK) {
+        bool users = dpe_h5_has(sweep, "/validate/user");
+        const char *from = users ? "/validate/user/ceiling" : "/validate/niah/ceiling";
+        if (dpe_h5_has(sweep, from) &&
+            dpe_h5_get(sweep, from, DPE_COL_F64, &value, &rank, dims, NULL) == DPE_OK) {
+            check->ceiling = *(double *)value;
+        }
+        dpe_status known = dpe_h5_get_attr_text(sweep, users ? "/validate/user" : "/detect",
+                                                users ? "task" : "niah_parameters", &spec, NULL);
+        dpe_identity_task_words(known == DPE_OK ? spec : NULL, check->words);
+    }
+    dpe_h5_close(sweep);
+    free(value);
+    free(spec);
+    free(path);
+}
+
+static void print_value(const struct check *check, size_t method)
+{
+    size_t at = cell(check, method);
+    if (strcmp(check->suite, "/eval/ppl") == 0) {
+        printf("perplexity %.2f (%.2f to %.2f)", check->mean[at], check->low[at], check->high[at]);
+    } else {
+        printf("%.0f %% (%.0f to %.0f)", 100.0 * check->mean[at], 100.0 * check->low[at],
+               100.0 * check->high[at]);
+    }
+}
+
+/* The table against another method, on the samples of both. */
+static void print_rival(const struct check *check, size_t table, size_t rival)
+{
+    const size_t n = (size_t)check->samples;
+    const double *of_table = check->score + cell(check, table) * n;
+    const double *of_rival = check->score + cell(check, rival) * n;
+    const bool lower = strcmp(check->suite, "/eval/ppl") == 0;
+    const struct dpe_resampling how = {
+        .together = check->together, .rounds = FLIPS, .seed = SEED, .level = 0.95};
+    double p = dpe_sign_flip(of_table, of_rival, n, &how);
+    double gain = dpe_bootstrap_paired(of_table, of_rival, n, &how).mean * (lower ? -1.0 : 1.0);
+    char words[DPE_P_TEXT];
+    printf("%s has ", check->methods[rival]);
+    print_value(check, rival);
+    dpe_p_text(p, words);
+    if (p < 0.05) {
+        printf(": the table is %s (%s).\n", gain > 0.0 ? "better" : "worse", words);
+    } else {
+        printf(": not shown to differ (%s); --method %s does without a calibration.\n", words,
+               check->methods[rival]);
+    }
+}
+
+/* Rope is the first method of a check, the table the last, and between them a rival may stand. */
+static void print_check(const struct batch *batch, const struct check *check)
+{
+    const struct entry *longest = &batch->entries[batch->n_entries - 1];
+    const size_t table = check->n - 1;
+    printf("\nIn %lld tokens the model has ", (long long)longest->length);
+    print_value(check, table);
+    printf(" with the table, ");
+    print_value(check, 0);
+    printf(" without");
+    if (isfinite(check->ceiling)) {
+        printf("; %.0f %% are possible", 100.0 * check->ceiling);
+    }
+    printf(".\n  %lld %s%s%s\n", (long long)check->samples,
+           strcmp(check->suite, "/eval/ppl") == 0 ? "books" : "samples",
+           check->words[0] != '\0' ? ", " : "", check->words);
+    for (size_t i = 1; i < table; i++) {
+        if (strncmp(check->methods[i], "table:", 6) != 0) {
+            print_rival(check, table, i);
+        }
+    }
+    printf("Texts up to the trained length run unchanged: they lose nothing.\n");
+}
+
+dpe_status dpe_calibrate_print_answer(const struct batch *batch, struct dpe_error *err)
+{
+    struct check check = {0};
+    dpe_status status = open_check(batch, &check, err);
+    if (status == DPE_OK) {
+        find_ceiling(batch, &check);
+        print_check(batch, &check);
+    }
+    close_check(&check);
+    return status;
+}
