@@ -34,50 +34,107 @@ static size_t skip_string(const char *bytes, size_t n, size_t i)
     return i + 1;
 }
 
-/* jansson has no integers beyond int64, which others write: transformers gives a tokenizer without
- * a limit "model_max_length": 1000000000000000019884624838656. They become real numbers in the same
- * place: the last two of their digits, which no double holds, turn into "e2". */
-static void write_large_integers_as_reals(char *bytes, size_t n)
+/* A token outside of strings: its length. */
+static size_t token_length(const char *bytes)
 {
-    size_t i = 0;
-    while (i < n) {
-        if (bytes[i] == '"') {
-            i = skip_string(bytes, n, i);
-            continue;
-        }
-        size_t sign = bytes[i] == '-';
-        size_t digits = strspn(bytes + i + sign, "0123456789");
-        size_t number = strspn(bytes + i, "0123456789+-.eE");
-        errno = 0;
-        if (digits > 2 && sign + digits == number && strtoll(bytes + i, NULL, 10) != 0 &&
-            errno == ERANGE) {
-            memcpy(bytes + i + number - 2, "e2", 2);
-        }
-        i += number > 0 ? number : 1;
+    size_t n = strspn(bytes, "0123456789+-.eE");
+    if (n == 0 || (n == 1 && bytes[0] == '-')) {
+        n += strspn(bytes + n, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ");
     }
+    return n > 0 ? n : 1;
 }
 
-/* As json_loadb, and again with large integers as real numbers when they are what it refuses. */
-static json_t *load(const char *bytes, size_t n, json_error_t *error)
+static bool is_token(const char *bytes, size_t n, const char *token)
+{
+    return strlen(token) == n && memcmp(bytes, token, n) == 0;
+}
+
+/* What Python's json reads and jansson does not hold. */
+enum foreign { FOREIGN_NONE, FOREIGN_INTEGER, FOREIGN_REAL };
+
+static enum foreign foreign_token(const char *bytes, size_t n)
+{
+    if (is_token(bytes, n, "NaN") || is_token(bytes, n, "Infinity") ||
+        is_token(bytes, n, "-Infinity")) {
+        return FOREIGN_REAL;
+    }
+    size_t sign = bytes[0] == '-';
+    size_t digits = strspn(bytes + sign, "0123456789");
+    if (digits == 0 || n > 4300) {
+        return FOREIGN_NONE;
+    }
+    errno = 0;
+    if (sign + digits == n) {
+        return digits > 2 && strtoll(bytes, NULL, 10) != 0 && errno == ERANGE ? FOREIGN_INTEGER
+                                                                              : FOREIGN_NONE;
+    }
+    return isinf(strtod(bytes, NULL)) ? FOREIGN_REAL : FOREIGN_NONE;
+}
+
+/* A copy in which such tokens are strings: a number's text, behind the mark where `exact`. Else an
+ * integer becomes the nearest real number in its place: the last two of its digits, which no double
+ * holds, turn into "e2" (transformers gives a tokenizer without a limit "model_max_length":
+ * 1000000000000000019884624838656). *foreign: there was one. */
+static char *write_foreign_as_known(const char *bytes, size_t n, bool exact, bool *foreign)
+{
+    char *out = noticing_malloc(6 * n + 16); /* "NaN," becomes its text, a mark and two quotes */
+    size_t m = 0;
+    size_t length = 0;
+    *foreign = false;
+    for (size_t i = 0; i < n && out != NULL; i += length) {
+        bool text = bytes[i] == '"';
+        length = text ? skip_string(bytes, n, i) - i : token_length(bytes + i);
+        length = length > n - i ? n - i : length;
+        enum foreign kind = text ? FOREIGN_NONE : foreign_token(bytes + i, length);
+        bool quoted = kind == FOREIGN_REAL || (kind == FOREIGN_INTEGER && exact);
+        *foreign = *foreign || kind != FOREIGN_NONE;
+        if (quoted) {
+            out[m++] = '"';
+            memcpy(out + m, DPE_JSON_EXACT_MARK, exact ? sizeof DPE_JSON_EXACT_MARK - 1 : 0);
+            m += exact ? sizeof DPE_JSON_EXACT_MARK - 1 : 0;
+        }
+        memcpy(out + m, bytes + i, length);
+        m += length;
+        if (quoted) {
+            out[m++] = '"';
+        } else if (kind == FOREIGN_INTEGER) {
+            memcpy(out + m - 2, "e2", 2);
+        }
+    }
+    if (out != NULL) {
+        out[m] = '\0';
+    }
+    return out;
+}
+
+/* As json_loadb, and again with foreign tokens in another form when they are what it refuses. */
+static json_t *load(const char *bytes, size_t n, bool exact, json_error_t *error)
 {
     const size_t flags = JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL;
     json_t *root = json_loadb(bytes, n, flags, error);
-    if (root != NULL || json_error_code(error) != json_error_numeric_overflow) {
+    enum json_error_code code = root == NULL ? json_error_code(error) : json_error_unknown;
+    if (root != NULL ||
+        (code != json_error_numeric_overflow && code != json_error_invalid_syntax)) {
         return root;
     }
-    char *copy = noticing_malloc(n + 1);
-    if (copy != NULL) {
-        memcpy(copy, bytes, n);
-        copy[n] = '\0';
-        write_large_integers_as_reals(copy, n);
-        root = json_loadb(copy, n, flags, error);
+    char *ended = noticing_malloc(n + 1);
+    char *known = NULL;
+    bool foreign = false;
+    if (ended != NULL) {
+        memcpy(ended, bytes, n);
+        ended[n] = '\0';
+        known = write_foreign_as_known(ended, n, exact, &foreign);
     }
-    free(copy);
+    if (known != NULL && foreign) {
+        root = json_loadb(known, strlen(known), flags, error);
+    }
+    free(ended);
+    free(known);
     return root;
 }
 
-dpe_status dpe_json_parse(const char *where, const char *bytes, size_t n, json_t **value,
-                          struct dpe_error *err)
+static dpe_status parse(const char *where, const char *bytes, size_t n, bool exact, json_t **value,
+                        struct dpe_error *err)
 {
     size_t bad = dpe_utf8_check(bytes, n);
     if (bad < n) {
@@ -88,7 +145,7 @@ dpe_status dpe_json_parse(const char *where, const char *bytes, size_t n, json_t
     pthread_once(&once, set_allocator);
     memory_failed = false;
     json_error_t error;
-    json_t *root = load(bytes, n, &error);
+    json_t *root = load(bytes, n, exact, &error);
     if (memory_failed) {
         json_decref(root);
         return dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory", where);
@@ -106,6 +163,18 @@ dpe_status dpe_json_parse(const char *where, const char *bytes, size_t n, json_t
     }
     *value = root;
     return DPE_OK;
+}
+
+dpe_status dpe_json_parse(const char *where, const char *bytes, size_t n, json_t **value,
+                          struct dpe_error *err)
+{
+    return parse(where, bytes, n, false, value, err);
+}
+
+dpe_status dpe_json_parse_exact(const char *where, const char *bytes, size_t n, json_t **value,
+                                struct dpe_error *err)
+{
+    return parse(where, bytes, n, true, value, err);
 }
 
 const char *dpe_json_quote(char out[96], const char *text, size_t n)

@@ -15,10 +15,17 @@
 
 /** Parse n bytes as one JSON object. `where` names the file in messages. *value is a new reference
  *  (json_decref). Errors: DPE_BAD_DATA with byte offset or line and column, also when a nesting of
- *  2048 or the range of a double is exceeded (an integer beyond int64 is a real number in *value);
- *  DPE_NO_MEMORY. */
+ *  2048 is exceeded; DPE_NO_MEMORY. What Python's json reads beside JSON is read: an integer beyond
+ *  int64 is a real number in *value; NaN, Infinity and a real number beyond a double's range are a
+ *  string of the same text, so that who wants a number refuses it by name. */
 dpe_status dpe_json_parse(const char *where, const char *bytes, size_t n, json_t **value,
                           struct dpe_error *err);
+/** The same where values are handed on (templates): what jansson cannot hold is a string of the
+ * mark and the number's text. */
+dpe_status dpe_json_parse_exact(const char *where, const char *bytes, size_t n, json_t **value,
+                                struct dpe_error *err);
+/** U+FDD0, which is no character. */
+#define DPE_JSON_EXACT_MARK "\xef\xb7\x90"
 
 /** Put `text` (n bytes, any content) into `out` fit for a message: control characters become '?',
  *  long texts are cut at a character and end in "...". Returns out. */

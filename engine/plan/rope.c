@@ -42,8 +42,26 @@ static double yarn_mscale(double factor, double mscale)
     return factor <= 1.0 ? 1.0 : 0.1 * mscale * log(factor) + 1.0;
 }
 
+/* Divides by the list for the length, one number for each pair. */
+static dpe_status divide(const struct dpe_rope_config *rope, int64_t n_pairs, bool many,
+                         double *inv_freq, struct dpe_error *err)
+{
+    const double *divisor = many ? rope->long_factor : rope->short_factor;
+    if (divisor == NULL) {
+        return dpe_fail(err, DPE_BAD_DATA,
+                        "rope scaling: longrope expects short_factor and long_factor");
+    }
+    dpe_status status = DPE_OK;
+    for (int64_t j = 0; j < n_pairs && status == DPE_OK; j++) {
+        status = need(divisor[j] > 0.0 && isfinite(divisor[j]), "longrope expects positive factors",
+                      divisor[j], err);
+        inv_freq[j] /= divisor[j];
+    }
+    return status;
+}
+
 static dpe_status yarn(const struct dpe_rope_config *rope, int64_t head_dim, double original,
-                       int64_t max_position, double *inv_freq, double *attention_factor,
+                       int64_t max_position, bool many, double *inv_freq, double *attention_factor,
                        struct dpe_error *err)
 {
     double factor = factor_or_ratio(rope, original, max_position);
@@ -82,29 +100,23 @@ static dpe_status yarn(const struct dpe_rope_config *rope, int64_t head_dim, dou
     } else {
         *attention_factor = yarn_mscale(factor, 1.0);
     }
-    return DPE_OK;
+    return rope->divided ? divide(rope, head_dim / 2, many, inv_freq, err) : DPE_OK;
 }
 
 static dpe_status longrope(const struct dpe_rope_config *rope, int64_t head_dim, double original,
-                           int64_t max_position, int64_t length, double *inv_freq,
+                           int64_t max_position, bool many, double *inv_freq,
                            double *attention_factor, struct dpe_error *err)
 {
-    const double *divide = (double)length > original ? rope->long_factor : rope->short_factor;
-    if (divide == NULL) {
-        return dpe_fail(err, DPE_BAD_DATA,
-                        "rope scaling: longrope expects short_factor and long_factor");
-    }
     double factor = factor_or_ratio(rope, original, max_position);
-    for (int64_t j = 0; j < head_dim / 2; j++) {
-        dpe_status status = need(divide[j] > 0.0 && isfinite(divide[j]),
-                                 "longrope expects positive factors", divide[j], err);
-        if (status != DPE_OK) {
-            return status;
-        }
-        inv_freq[j] /= divide[j];
+    double mscale = many ? rope->long_mscale : rope->short_mscale;
+    dpe_status status = divide(rope, head_dim / 2, many, inv_freq, err);
+    if (status != DPE_OK) {
+        return status;
     }
     *attention_factor = 1.0;
-    if (!isnan(rope->attention_factor)) {
+    if (mscale > 0.0) {
+        *attention_factor = mscale;
+    } else if (!isnan(rope->attention_factor)) {
         *attention_factor = rope->attention_factor;
     } else if (factor > 1.0) {
         *attention_factor = sqrt(1.0 + log(factor) / log(original));
@@ -183,10 +195,11 @@ dpe_status dpe_rope_compute(const struct dpe_rope_config *rope, int64_t head_dim
     case DPE_ROPE_DYNAMIC:
         return dynamic(rope, head_dim, max_position, length, inv_freq, err);
     case DPE_ROPE_YARN:
-        return yarn(rope, head_dim, original, max_position, inv_freq, attention_factor, err);
+        return yarn(rope, head_dim, original, max_position, (double)length > original, inv_freq,
+                    attention_factor, err);
     case DPE_ROPE_LONGROPE:
-        return longrope(rope, head_dim, original, max_position, length, inv_freq, attention_factor,
-                        err);
+        return longrope(rope, head_dim, original, max_position, (double)length > original, inv_freq,
+                        attention_factor, err);
     case DPE_ROPE_CLEX:
         return dpe_rope_clex(rope->clex, head_dim / 2, max_position, length, inv_freq,
                              attention_factor, err);

@@ -92,12 +92,16 @@ static dpe_status info_json(const struct run *run, struct dpe_error *err)
     dpe_result_text(result, "model_type", config->model_type);
     dpe_result_flag(result, "qkv_bias", config->qkv_bias);
     dpe_result_flag(result, "tied_embeddings", config->tied_embeddings);
+    dpe_result_flag(result, "own_head", config->own_head);
     dpe_result_text(result, "dtype", dtypes[config->dtype]);
     if (dpe_model_types(run->model) != NULL) {
         dpe_result_text(result, "tensor_types", dpe_model_types(run->model));
     }
     dpe_result_text(result, "rope", rope_name(config->rope.type));
     dpe_result_number(result, "rope_base", config->rope.theta);
+    if (config->rope_differs[0] != '\0') {
+        dpe_result_text(result, "runtimes_differ", config->rope_differs);
+    }
     const struct {
         const char *name;
         int64_t value;
@@ -130,6 +134,10 @@ dpe_status dpe_run_tool_info(const struct run *run, struct dpe_error *err)
     printf("fingerprint     %s\n", dpe_model_fingerprint(run->model));
     printf("architecture    %s%s%s\n", config->model_type, config->qkv_bias ? ", QKV bias" : "",
            config->tied_embeddings ? ", tied embeddings" : "");
+    if (config->own_head) {
+        printf("head            lm_head of the file, though tie_word_embeddings is set: it differs "
+               "from the embedding\n");
+    }
     const char *types = dpe_model_types(run->model);
     printf("weights         %lld, %s%s on disk\n", (long long)dpe_config_parameters(config),
            types != NULL ? "tensors of " : "", types != NULL ? types : dtypes[config->dtype]);
@@ -151,6 +159,9 @@ dpe_status dpe_run_tool_info(const struct run *run, struct dpe_error *err)
            config->rope.exported
                ? " (native; config.json holds a DPE table too: --table FOLDER/config.json)"
                : "");
+    if (config->rope_differs[0] != '\0') {
+        printf("runtimes differ %s\n", config->rope_differs);
+    }
     printf("trained length  %lld (%s)\n", (long long)run->trained_length,
            run->args->trained_length > 0 ? "--trained-length" : "max_position_embeddings");
     printf("KV cache        %s per token (f32)\n",

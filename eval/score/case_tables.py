@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Write case_tables.c: what Python's str.lower, str.upper, isalnum and int() know of characters.
+"""Write case_tables.c: what Python's str.lower, upper, title, repr(), the is…() methods and int() know of characters.
 
     python3 eval/score/case_tables.py > eval/score/case_tables.c
 
@@ -74,7 +74,7 @@ def main():
     print(f"/* Made by case_tables.py from Python {sys.version_info[0]}.{sys.version_info[1]}"
           f" (Unicode {unicodedata.unidata_version}). Do not edit. */")
     print("/* clang-format off */")
-    print('#include "pytext.h"\n')
+    print('#include "eval/score/pytext.h"\n')
     for name, mapping in (("lower", lower), ("upper", upper)):
         simple = {c: ord(t) for c, t in mapping.items() if len(t) == 1}
         table("struct dpe_case_run", f"{name}_runs[]", runs(simple),
@@ -82,13 +82,25 @@ def main():
         print(f"const struct dpe_case_map dpe_case_{name} = {{{name}_runs, "
               f"sizeof {name}_runs / sizeof {name}_runs[0]}};\n")
     special = sorted((c, t) for c, t in upper.items() if len(t) > 1)
-    table("struct dpe_case_special", "special[]", special, lambda r: "{%#x, {%s}}" % (
-        r[0], ", ".join("%#x" % ord(ch) for ch in r[1])))
-    print("const struct dpe_case_specials dpe_case_upper_special = {special, "
-          "sizeof special / sizeof special[0]};\n")
+    titles = [(c, chr(c).title()) for c in ALL if chr(c).title() != chr(c).upper()]
+    for name, rows in (("upper", special), ("title", titles)):
+        table("struct dpe_case_special", f"{name}_special[]", rows, lambda r: "{%#x, {%s}}" % (
+            r[0], ", ".join("%#x" % ord(ch) for ch in r[1])))
+        print(f"const struct dpe_case_specials dpe_case_{name}_special = {{{name}_special, "
+              f"sizeof {name}_special / sizeof {name}_special[0]}};\n")
     table("uint32_t", "zeros[]", zeros, lambda c: "%#x" % c)
     print("const struct dpe_case_zeros dpe_case_digits = {zeros, sizeof zeros / sizeof zeros[0]};\n")
-    for name, points in (("alnum", alnum), ("cased", cased), ("ignorable", ignorable)):
+    letters = [c for c in ALL if chr(c).isalpha()]
+    # Digits that are no decimals (superscripts), and other numbers.
+    digits = [c for c in ALL if chr(c).isdigit() and not chr(c).isdecimal()]
+    numeric = [c for c in ALL if chr(c).isnumeric() and not chr(c).isdigit()]
+    hidden = [c for c in ALL if c > 0x7f and not chr(c).isprintable()]
+    small = [c for c in ALL if chr(c).islower()]
+    capital = [c for c in ALL if chr(c).isupper()]
+    titled = [c for c in ALL if chr(c).istitle() and not chr(c).isupper()]
+    for name, points in (("alnum", alnum), ("cased", cased), ("ignorable", ignorable), ("letters", letters),
+                         ("other_digits", digits), ("other_numbers", numeric), ("hidden", hidden),
+                         ("small", small), ("capital", capital), ("titled", titled)):
         rows = ranges(points)
         print(f"/* {len(points)} code points */")
         table("uint32_t", f"{name}_ranges[][2]", rows, lambda r: "{%#x, %#x}" % tuple(r))

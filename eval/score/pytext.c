@@ -181,11 +181,12 @@ static dpe_status append_ascii(const char *s, size_t n, char from, struct dpe_te
     return status;
 }
 
-dpe_status dpe_py_lower(struct dpe_span text, struct dpe_text *out)
+/* What stands from `from` on in lower case; the context of a sigma is the whole text. */
+static dpe_status lower_from(struct dpe_span text, const char *from, const char *end,
+                             struct dpe_text *out)
 {
-    const char *end = text.s + text.n;
     dpe_status status = DPE_OK;
-    for (const char *s = text.s; s < end && status == DPE_OK;) {
+    for (const char *s = from; s < end && status == DPE_OK;) {
         size_t n = ascii_run(s, end);
         if (n > 0) {
             status = append_ascii(s, n, 'A', out);
@@ -196,7 +197,8 @@ dpe_status dpe_py_lower(struct dpe_span text, struct dpe_text *out)
         if (n == 1) {
             status = dpe_text_append(out, s, 1, NULL);
         } else if (point == SIGMA) {
-            status = put(ends_word(text.s, s, end) ? FINAL_SIGMA : SMALL_SIGMA, out);
+            bool final = ends_word(text.s, s, text.s + text.n);
+            status = put(final ? FINAL_SIGMA : SMALL_SIGMA, out);
         } else if (point == DOTTED_I) {
             status = dpe_text_append(out, "i\xcc\x87", 3, NULL);
         } else {
@@ -207,14 +209,90 @@ dpe_status dpe_py_lower(struct dpe_span text, struct dpe_text *out)
     return status == DPE_OK ? dpe_text_append(out, "", 0, NULL) : status;
 }
 
-static const struct dpe_case_special *special_upper(uint32_t point)
+dpe_status dpe_py_lower(struct dpe_span text, struct dpe_text *out)
 {
-    for (size_t i = 0; i < dpe_case_upper_special.n; i++) {
-        if (dpe_case_upper_special.items[i].point == point) {
-            return dpe_case_upper_special.items + i;
+    return lower_from(text, text.s, text.s + text.n, out);
+}
+
+static const struct dpe_case_special *special(const struct dpe_case_specials *list, uint32_t point)
+{
+    for (size_t i = 0; i < list->n; i++) {
+        if (list->items[i].point == point) {
+            return list->items + i;
         }
     }
     return NULL;
+}
+
+/* Whether str.title() goes on in lower case behind the character. */
+static bool is_cased(uint32_t point)
+{
+    return dpe_unicode_has(&dpe_case_small, point) || dpe_unicode_has(&dpe_case_capital, point) ||
+           dpe_unicode_has(&dpe_case_titled, point);
+}
+
+/* The character at s as it begins a word. */
+static dpe_status put_title(const char *s, size_t n, uint32_t point, struct dpe_text *out)
+{
+    const struct dpe_case_special *own = n > 1 ? special(&dpe_case_title_special, point) : NULL;
+    if (own == NULL) {
+        return dpe_py_upper((struct dpe_span){s, n}, out);
+    }
+    dpe_status status = DPE_OK;
+    for (int i = 0; i < 3 && own->to[i] != 0 && status == DPE_OK; i++) {
+        status = put(own->to[i], out);
+    }
+    return status;
+}
+
+dpe_status dpe_py_title(struct dpe_span text, bool once, struct dpe_text *out)
+{
+    const char *end = text.s + text.n;
+    bool inside = false;
+    dpe_status status = dpe_text_append(out, "", 0, NULL);
+    for (const char *s = text.s; s < end && status == DPE_OK;) {
+        size_t n = 0;
+        uint32_t point = dpe_py_next(s, end, &n);
+        status = inside ? lower_from(text, s, s + n, out) : put_title(s, n, point, out);
+        inside = once || is_cased(point);
+        s += n;
+    }
+    return status;
+}
+
+dpe_status dpe_py_swapcase(struct dpe_span text, struct dpe_text *out)
+{
+    const char *end = text.s + text.n;
+    dpe_status status = dpe_text_append(out, "", 0, NULL);
+    for (const char *s = text.s; s < end && status == DPE_OK;) {
+        size_t n = 0;
+        uint32_t point = dpe_py_next(s, end, &n);
+        struct dpe_span one = {s, n};
+        status = dpe_unicode_has(&dpe_case_capital, point) ? lower_from(text, s, s + n, out)
+                 : dpe_unicode_has(&dpe_case_small, point) ? dpe_py_upper(one, out)
+                                                           : dpe_text_append(out, s, n, NULL);
+        s += n;
+    }
+    return status;
+}
+
+size_t dpe_py_line_end(const char *s, const char *end)
+{
+    unsigned char c = (unsigned char)*s;
+    if (c == '\r') {
+        return s + 1 < end && s[1] == '\n' ? 2 : 1;
+    }
+    if (c < 0x80) {
+        return (c >= 0x0a && c <= 0x0c) || (c >= 0x1c && c <= 0x1e) ? 1 : 0;
+    }
+    size_t n = 0;
+    uint32_t point = dpe_py_next(s, end, &n);
+    return n > 1 && (point == 0x85 || point == 0x2028 || point == 0x2029) ? n : 0;
+}
+
+bool dpe_py_printable(uint32_t point)
+{
+    return point < 0x80 ? point >= 0x20 && point < 0x7f : !dpe_unicode_has(&dpe_case_hidden, point);
 }
 
 dpe_status dpe_py_upper(struct dpe_span text, struct dpe_text *out)
@@ -229,14 +307,15 @@ dpe_status dpe_py_upper(struct dpe_span text, struct dpe_text *out)
             continue;
         }
         uint32_t point = dpe_py_next(s, end, &n);
-        const struct dpe_case_special *special = n == 1 ? NULL : special_upper(point);
+        const struct dpe_case_special *own =
+            n == 1 ? NULL : special(&dpe_case_upper_special, point);
         if (n == 1) {
             status = dpe_text_append(out, s, 1, NULL);
-        } else if (special == NULL) {
+        } else if (own == NULL) {
             status = put(moved(&dpe_case_upper, point), out);
         }
-        for (int i = 0; special != NULL && i < 3 && special->to[i] != 0 && status == DPE_OK; i++) {
-            status = put(special->to[i], out);
+        for (int i = 0; own != NULL && i < 3 && own->to[i] != 0 && status == DPE_OK; i++) {
+            status = put(own->to[i], out);
         }
         s += n;
     }
@@ -260,10 +339,93 @@ bool dpe_span_starts(struct dpe_span text, struct dpe_span with)
     return text.n >= with.n && (with.n == 0 || memcmp(text.s, with.s, with.n) == 0);
 }
 
+/* A text read from its start or from its end. */
+struct reading {
+    const char *s;
+    size_t n;
+    bool back;
+};
+
+static unsigned char byte_at(const struct reading *of, size_t i)
+{
+    return (unsigned char)of->s[of->back ? of->n - 1 - i : i];
+}
+
+/* Start of the largest suffix in the order of bytes (turned around where `turned`), and its period.
+ */
+static size_t largest_suffix(const struct reading *part, bool turned, size_t *period)
+{
+    size_t best = SIZE_MAX; /* before the start: -1 */
+    size_t at = 0;
+    size_t k = 1;
+    *period = 1;
+    while (at + k < part->n) {
+        unsigned char a = byte_at(part, at + k);
+        unsigned char b = byte_at(part, best + k);
+        if (a == b) {
+            at += k == *period ? *period : 0;
+            k = k == *period ? 1 : k + 1;
+        } else if (turned ? a > b : a < b) {
+            at += k;
+            k = 1;
+            *period = at - best;
+        } else {
+            best = at++;
+            k = *period = 1;
+        }
+    }
+    return best + 1;
+}
+
+/* The first `part` in `text`, each read in its direction: Crochemore and Perrin's two-way search
+ * (1991), linear and without memory. SIZE_MAX: it is not there. */
+static size_t search(const struct reading *text, const struct reading *part)
+{
+    size_t period = 0;
+    size_t other = 0;
+    size_t a = largest_suffix(part, false, &period);
+    size_t b = largest_suffix(part, true, &other);
+    size_t cut = a > b ? a : b;
+    period = a > b ? period : other;
+    bool periodic = cut + period <= part->n;
+    for (size_t i = 0; periodic && i < cut; i++) {
+        periodic = byte_at(part, i) == byte_at(part, i + period);
+    }
+    size_t rest = part->n - cut;
+    period = periodic ? period : (cut > rest ? cut : rest) + 1;
+    size_t known = 0; /* bytes of the start that are known to fit */
+    for (size_t at = 0; at + part->n <= text->n;) {
+        size_t i = known > cut ? known : cut;
+        while (i < part->n && byte_at(part, i) == byte_at(text, at + i)) {
+            i++;
+        }
+        if (i < part->n) {
+            at += i - cut + 1;
+            known = 0;
+            continue;
+        }
+        i = cut;
+        while (i > known && byte_at(part, i - 1) == byte_at(text, at + i - 1)) {
+            i--;
+        }
+        if (i <= known) {
+            return at;
+        }
+        at += period;
+        known = periodic ? part->n - period : 0;
+    }
+    return SIZE_MAX;
+}
+
 size_t dpe_span_find(struct dpe_span text, struct dpe_span part)
 {
-    if (part.n == 0) {
-        return 0;
+    enum { SHORT = 16 };
+    if (part.n == 0 || part.n > text.n) {
+        return part.n == 0 ? 0 : SIZE_MAX;
+    }
+    if (part.n > SHORT) {
+        return search(&(struct reading){text.s, text.n, false},
+                      &(struct reading){part.s, part.n, false});
     }
     const char *s = text.s;
     const char *end = s + text.n;
@@ -278,4 +440,14 @@ size_t dpe_span_find(struct dpe_span text, struct dpe_span part)
         s++;
     }
     return SIZE_MAX;
+}
+
+size_t dpe_span_find_last(struct dpe_span text, struct dpe_span part)
+{
+    if (part.n == 0 || part.n > text.n) {
+        return part.n == 0 ? text.n : SIZE_MAX;
+    }
+    size_t at =
+        search(&(struct reading){text.s, text.n, true}, &(struct reading){part.s, part.n, true});
+    return at == SIZE_MAX ? SIZE_MAX : text.n - part.n - at;
 }

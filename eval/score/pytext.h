@@ -37,9 +37,18 @@ bool dpe_py_split(struct dpe_span *rest, struct dpe_span *word);
 /** Append text.lower() or text.upper(), whose contexts are within `text`. DPE_NO_MEMORY. */
 dpe_status dpe_py_lower(struct dpe_span text, struct dpe_text *out);
 dpe_status dpe_py_upper(struct dpe_span text, struct dpe_text *out);
+/** The same of text.title(), and of text.capitalize() where `once`. */
+dpe_status dpe_py_title(struct dpe_span text, bool once, struct dpe_text *out);
+dpe_status dpe_py_swapcase(struct dpe_span text, struct dpe_text *out);
+/** Bytes of the line's end at s as str.splitlines() has it, 0 for other characters. */
+size_t dpe_py_line_end(const char *s, const char *end);
+/** Whether repr() writes the character as it is. */
+bool dpe_py_printable(uint32_t point);
 
-/** Offset of the first `part` in `text`, SIZE_MAX when it is not there; an empty part is at 0. */
+/** Offset of the first (last) `part` in `text`, SIZE_MAX when it is not there; an empty part is at
+ * 0 (at the end). O(text + part). */
 size_t dpe_span_find(struct dpe_span text, struct dpe_span part);
+size_t dpe_span_find_last(struct dpe_span text, struct dpe_span part);
 bool dpe_span_equal(struct dpe_span a, struct dpe_span b);
 bool dpe_span_starts(struct dpe_span text, struct dpe_span with);
 struct dpe_span dpe_span_of(const char *text);
@@ -70,9 +79,15 @@ struct dpe_case_zeros {
 };
 extern const struct dpe_case_map dpe_case_lower, dpe_case_upper;
 extern const struct dpe_case_specials dpe_case_upper_special;
+/** Characters whose form at the start of a word is not their upper case. */
+extern const struct dpe_case_specials dpe_case_title_special;
 extern const struct dpe_case_zeros dpe_case_digits;
 extern const struct dpe_unicode_class dpe_case_alnum;
 /** For the final sigma: letters that have case, and characters that it looks past. */
 extern const struct dpe_unicode_class dpe_case_cased, dpe_case_ignorable;
+/** str.isalpha; digits that are no decimals, and numbers that are no digits; what is not printable
+ *  beyond ASCII; lower case, upper case, and title case that is no upper case. */
+extern const struct dpe_unicode_class dpe_case_letters, dpe_case_other_digits,
+    dpe_case_other_numbers, dpe_case_hidden, dpe_case_small, dpe_case_capital, dpe_case_titled;
 
 #endif

@@ -189,17 +189,17 @@ static void assign_target(struct render *render, const struct node *target, stru
     dpe_template_dict_set(render, space->pairs, dpe_template_string(target->member), value);
 }
 
-static void assign(struct render *render, const struct node *targets, struct value value)
+static void assign(struct render *render, const struct node *target, struct value value)
 {
-    if (targets->next == NULL) {
-        assign_target(render, targets, value);
+    if (target->kind != NODE_TUPLE) {
+        assign_target(render, target, value);
         return;
     }
     struct items items = dpe_template_items(render, value);
     size_t n = 0;
-    for (const struct node *target = targets; target != NULL; target = target->next, n++) {
+    for (const struct node *each = target->list; each != NULL; each = each->next, n++) {
         if (n < items.n && render->status == DPE_OK) {
-            assign_target(render, target, items.at[n]);
+            assign(render, each, items.at[n]);
         }
     }
     if (n != items.n) {
@@ -221,7 +221,7 @@ static struct items loop_items(struct render *render, const struct node *node)
         if (render->scope == NULL) {
             break;
         }
-        assign(render, node->list, all.at[i]);
+        assign(render, node->c, all.at[i]);
         if (dpe_template_truth(dpe_template_eval(render, node->b)) && render->status == DPE_OK) {
             kept.items->at[kept.items->n++] = all.at[i];
         }
@@ -249,7 +249,7 @@ static void run_for(struct render *render, const struct node *node)
         }
         dpe_template_assign(render, dpe_span_of("loop"),
                             (struct value){.kind = KIND_LOOP, .loop = loop});
-        assign(render, node->list, over->at[i]);
+        assign(render, node->c, over->at[i]);
         dpe_template_run(render, node->body);
         bool stop = render->flow == FLOW_BREAK;
         render->flow = FLOW_ON;
@@ -290,7 +290,7 @@ static struct value apply_filters(struct render *render, const struct node *node
     }
     struct value inner = apply_filters(render, node->a, value);
     const struct args *args = dpe_template_args(render, node->list);
-    return args != NULL ? node->filter->apply(render, inner, args) : inner;
+    return args != NULL ? dpe_template_apply(render, node->filter, inner, args) : inner;
 }
 
 static void run_set(struct render *render, const struct node *node)
@@ -299,7 +299,7 @@ static void run_set(struct render *render, const struct node *node)
                              ? dpe_template_eval(render, node->a)
                              : apply_filters(render, node->b, capture(render, node->body));
     if (render->status == DPE_OK) {
-        assign(render, node->list, value);
+        assign(render, node->c, value);
     }
 }
 
@@ -325,6 +325,49 @@ static void run_macro(struct render *render, const struct node *node)
     }
 }
 
+/* Writes what a call gives that has the body as a macro in its argument `caller`. */
+static void run_caller(struct render *render, const struct node *node)
+{
+    struct macro *macro = dpe_template_get(render, sizeof *macro);
+    struct value callee = dpe_template_eval(render, node->a->a);
+    struct args *args = render->status == DPE_OK ? dpe_template_args(render, node->a->list) : NULL;
+    struct pair *named = args != NULL && macro != NULL
+                             ? dpe_template_get(render, (args->n_named + 1) * sizeof *named)
+                             : NULL;
+    if (named == NULL) {
+        return;
+    }
+    *macro = (struct macro){node, render->scope};
+    if (args->n_named > 0) {
+        memcpy(named, args->named, args->n_named * sizeof *named);
+    }
+    named[args->n_named++] = (struct pair){dpe_template_text("caller"),
+                                           (struct value){.kind = KIND_MACRO, .macro = macro}};
+    args->named = named;
+    render->line = node->line;
+    dpe_template_write(render, render->out, dpe_template_call(render, callee, args));
+}
+
+/* The values are those of the scope around, the names those of the body. */
+static void run_with(struct render *render, const struct node *node)
+{
+    struct scope *outer = render->scope;
+    struct scope *inner = dpe_template_scope(render, outer);
+    for (const struct node *each = node->list; each != NULL && inner != NULL; each = each->next) {
+        struct value value = dpe_template_eval(render, each->a);
+        render->scope = inner;
+        if (render->status == DPE_OK) {
+            assign(render, each->c, value);
+        }
+        render->scope = outer;
+    }
+    if (inner != NULL && render->status == DPE_OK) {
+        render->scope = inner;
+        dpe_template_run(render, node->body);
+        render->scope = outer;
+    }
+}
+
 static void run_statement(struct render *render, const struct node *node)
 {
     switch (node->kind) {
@@ -346,8 +389,15 @@ static void run_statement(struct render *render, const struct node *node)
     case NODE_MACRO:
         run_macro(render, node);
         break;
+    case NODE_CALLER:
+        run_caller(render, node);
+        break;
+    case NODE_WITH:
+        run_with(render, node);
+        break;
     case NODE_SCOPE:
-        dpe_template_put_span(render, render->out, capture(render, node->body).text);
+        dpe_template_write(render, render->out,
+                           apply_filters(render, node->b, capture(render, node->body)));
         break;
     case NODE_BREAK:
         render->flow = FLOW_BREAK;
@@ -375,6 +425,77 @@ void dpe_template_run(struct render *render, const struct node *body)
     render->depth--;
 }
 
+/* The argument of that name, and marks it in `used` (a bit for each named argument). */
+static const struct value *named_argument(const struct args *args, struct dpe_span name, bool *used)
+{
+    for (size_t i = 0; i < args->n_named; i++) {
+        if (dpe_span_equal(args->named[i].key.text, name)) {
+            used[i] = true;
+            return &args->named[i].value;
+        }
+    }
+    return NULL;
+}
+
+/* The parameters of a macro as variables of its scope; the number of those given by position. */
+static size_t bind_parameters(struct render *render, const struct node *node,
+                              const struct args *args, bool *used)
+{
+    size_t n = 0;
+    for (const struct node *parameter = node->list; parameter != NULL && render->status == DPE_OK;
+         parameter = parameter->next, n++) {
+        const struct value *named = named_argument(args, parameter->name, used);
+        const struct value *given = n < args->n ? &args->at[n] : named;
+        if (n < args->n && named != NULL) {
+            dpe_template_fail(render, "the argument '%.*s' is given twice",
+                              dpe_template_shown(parameter->name.n), parameter->name.s);
+        }
+        dpe_template_assign(render, parameter->name,
+                            given != NULL          ? *given
+                            : parameter->a != NULL ? dpe_template_eval(render, parameter->a)
+                                                   : dpe_template_undefined(parameter->name));
+    }
+    return n < args->n ? n : args->n;
+}
+
+/* What no parameter took: caller, varargs and kwargs, where the macro reads them. */
+static void bind_rest(struct render *render, const struct node *node, const struct args *args,
+                      size_t taken, bool *used)
+{
+    const struct value *caller =
+        node->reads & READS_CALLER ? named_argument(args, dpe_span_of("caller"), used) : NULL;
+    if (node->reads & READS_CALLER) {
+        dpe_template_assign(render, dpe_span_of("caller"),
+                            caller != NULL ? *caller
+                                           : dpe_template_undefined(dpe_span_of("caller")));
+    }
+    if (node->reads & READS_VARARGS) {
+        struct value rest = dpe_template_list(render, KIND_TUPLE, args->n - taken);
+        for (; taken < args->n && render->status == DPE_OK; taken++) {
+            rest.items->at[rest.items->n++] = args->at[taken];
+        }
+        dpe_template_assign(render, dpe_span_of("varargs"), rest);
+    }
+    if (node->reads & READS_KWARGS) {
+        struct value rest = dpe_template_dict(render, KIND_DICT);
+        for (size_t i = 0; i < args->n_named && render->status == DPE_OK; i++) {
+            if (!used[i]) {
+                dpe_template_dict_set(render, rest.pairs, args->named[i].key, args->named[i].value);
+                used[i] = true;
+            }
+        }
+        dpe_template_assign(render, dpe_span_of("kwargs"), rest);
+    }
+    bool all = taken == args->n;
+    for (size_t i = 0; i < args->n_named; i++) {
+        all = all && used[i];
+    }
+    if (!all) {
+        dpe_template_fail(render, "the macro '%.*s' does not have all of these arguments",
+                          dpe_template_shown(node->name.n), node->name.s);
+    }
+}
+
 struct value dpe_template_call_macro(struct render *render, const struct macro *macro,
                                      const struct args *args)
 {
@@ -382,27 +503,14 @@ struct value dpe_template_call_macro(struct render *render, const struct macro *
     struct scope *outer = render->scope;
     enum flow flow = render->flow;
     struct scope *own = dpe_template_scope(render, macro->scope);
-    size_t n = 0;
-    size_t used = 0;
-    if (own == NULL) {
+    bool *used = dpe_template_get(render, args->n_named + 1);
+    if (own == NULL || used == NULL) {
         return dpe_template_undefined(dpe_span_of(""));
     }
     render->scope = own;
-    for (const struct node *parameter = node->list; parameter != NULL;
-         parameter = parameter->next, n++) {
-        char name[96];
-        snprintf(name, sizeof name, "%.*s", dpe_template_shown(parameter->name.n),
-                 parameter->name.s);
-        const struct value *given = dpe_template_arg(args, n, name);
-        used += given != NULL;
-        dpe_template_assign(render, parameter->name,
-                            given != NULL          ? *given
-                            : parameter->a != NULL ? dpe_template_eval(render, parameter->a)
-                                                   : dpe_template_undefined(parameter->name));
-    }
-    if (used < args->n + args->n_named) {
-        dpe_template_fail(render, "the macro '%.*s' does not have all of these arguments",
-                          dpe_template_shown(node->name.n), node->name.s);
+    size_t taken = bind_parameters(render, node, args, used);
+    if (render->status == DPE_OK) {
+        bind_rest(render, node, args, taken, used);
     }
     render->flow = FLOW_ON;
     struct value text = capture(render, node->body);
@@ -432,6 +540,26 @@ static void run_template(struct render *render, const struct dpe_template *parse
     }
 }
 
+/* About the bytes of a value as JSON: what limits grow with. */
+static uint64_t bytes_of(const json_t *json, int depth)
+{
+    enum { DEEPEST = 100 };
+    uint64_t n = 8;
+    const char *key = NULL;
+    json_t *member = NULL;
+    if (depth > DEEPEST) {
+        return n;
+    }
+    json_object_foreach((json_t *)(uintptr_t)json, key, member)
+    {
+        n += strlen(key) + bytes_of(member, depth + 1);
+    }
+    for (size_t i = 0; i < json_array_size(json); i++) {
+        n += bytes_of(json_array_get(json, i), depth + 1);
+    }
+    return n + json_string_length(json);
+}
+
 dpe_status dpe_template_render(const struct dpe_template *parsed, const json_t *variables,
                                const struct dpe_template_options *options, struct dpe_text *out,
                                struct dpe_error *err)
@@ -452,6 +580,13 @@ dpe_status dpe_template_render(const struct dpe_template *parsed, const json_t *
     }
     if (options != NULL && options->most_memory > 0) {
         render.arena.most = options->most_memory;
+    }
+    uint64_t given = bytes_of(variables, 0);
+    if (options == NULL || options->most_steps == 0) {
+        render.most_steps += 64 * given;
+    }
+    if (options == NULL || options->most_memory == 0) {
+        render.arena.most += 16 * given;
     }
     run_template(&render, parsed, variables);
     if (render.status == DPE_OK) {

@@ -7,10 +7,11 @@
  * raise_exception and strftime_now, and a tojson that does not escape HTML. Reference: jinja2 3.1.
  *
  * What there is: {{ }}, {# #}, for (with if and else), if/elif/else, set (also of a namespace's
- * member, and as a block), macro; all expressions but *args and **kwargs; the filters, tests,
- * functions and methods in the tables of template_filters.c, template_tests.c, template_functions.c
- * and template_methods.c. Everything else is refused by name and line before anything is rendered.
- * Names are ASCII; integers have 64 bits.
+ * member, and as a block), macro, call, with, filter, raw; all expressions; the filters, tests,
+ * functions and methods in the tables of template_filters.c, template_lists.c, template_format.c,
+ * template_tests.c, template_functions.c and template_methods.c. Everything else is refused by name
+ * and line before anything is rendered. Names are ASCII; integers beyond 64 bits are kept, compared
+ * and written, and not calculated with.
  */
 #ifndef DPE_TEMPLATE_H
 #define DPE_TEMPLATE_H
@@ -35,7 +36,7 @@ void dpe_template_free(struct dpe_template *parsed);
 
 struct dpe_template_options {
     const struct tm *now; /**< what strftime_now formats; NULL: it is not defined */
-    uint64_t most_steps;  /**< of the interpreter; 0: 10 million */
+    uint64_t most_steps;  /**< of the interpreter; 0: 10 million + 64 times the variables' bytes */
     uint64_t most_memory; /**< bytes, the output included; 0: 256 MiB + 16 times the variables */
 };
 /** Append what the template makes of the variables (a JSON object; borrowed) to `out`. Errors:

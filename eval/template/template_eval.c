@@ -77,8 +77,8 @@ struct value dpe_template_member(struct render *render, struct value of, struct 
 /* A character or an item; undefined when there is none. */
 static struct value by_index(struct render *render, struct value of, int64_t index)
 {
-    int64_t n =
-        of.kind == KIND_STRING ? (int64_t)dpe_template_characters(of.text) : (int64_t)of.items->n;
+    int64_t n = of.kind == KIND_STRING ? (int64_t)dpe_template_characters(render, of.text)
+                                       : (int64_t)of.items->n;
     index += index < 0 ? n : 0;
     if (index < 0 || index >= n) {
         return dpe_template_undefined(dpe_span_of("an item that is not there"));
@@ -86,8 +86,38 @@ static struct value by_index(struct render *render, struct value of, int64_t ind
     if (of.kind != KIND_STRING) {
         return of.items->at[index];
     }
-    struct items characters = dpe_template_items(render, of);
-    return render->status == DPE_OK ? characters.at[index] : nothing();
+    size_t end = dpe_template_offset(render, of.text, (size_t)index + 1);
+    size_t start = dpe_template_offset(render, of.text, (size_t)index);
+    return dpe_template_string((struct dpe_span){of.text.s + start, end - start});
+}
+
+struct value dpe_template_attribute(struct render *render, struct value of, struct value path)
+{
+    if (path.kind == KIND_INT) {
+        return dpe_template_item(render, of, path);
+    }
+    struct dpe_span rest = path.text;
+    if (path.kind != KIND_STRING) {
+        return path.kind == KIND_NONE
+                   ? of
+                   : dpe_template_fail(render, "expected the name of an attribute");
+    }
+    while (rest.n > 0 && render->status == DPE_OK) {
+        const char *dot = memchr(rest.s, '.', rest.n);
+        struct dpe_span name = {rest.s, dot != NULL ? (size_t)(dot - rest.s) : rest.n};
+        size_t digits = 0;
+        while (digits < name.n && name.s[digits] >= '0' && name.s[digits] <= '9') {
+            digits++;
+        }
+        of = dpe_template_item(render, of,
+                               digits > 0 && digits == name.n
+                                   ? dpe_template_digits(render, name.s, name.n)
+                                   : dpe_template_string(name));
+        size_t used = name.n + (dot != NULL);
+        rest.s += used;
+        rest.n -= used;
+    }
+    return of;
 }
 
 struct value dpe_template_item(struct render *render, struct value of, struct value key)
@@ -128,6 +158,11 @@ static bool slice_bound(struct render *render, const struct node *node, int64_t 
     if (value.kind == KIND_NONE || render->status != DPE_OK) {
         return false;
     }
+    if (value.kind == KIND_BOOL) {
+        value = dpe_template_int(value.truth);
+    } else if (value.kind == KIND_DIGITS) {
+        value = dpe_template_int(value.text.s[0] == '-' ? INT64_MIN : INT64_MAX);
+    }
     if (value.kind != KIND_INT) {
         dpe_template_fail(render, "expected an integer in a slice, found %s",
                           dpe_template_kind_name(value));
@@ -146,10 +181,9 @@ static struct value slice(struct render *render, struct value of, const struct n
         return of.kind == KIND_UNDEFINED
                    ? dpe_template_fail(render, "'%.*s' is not defined, so that it has no items",
                                        dpe_template_shown(of.text.n), of.text.s)
-                   : dpe_template_undefined(dpe_span_of("a slice"));
+                   : dpe_template_fail(render, "%s has no slices", dpe_template_kind_name(of));
     }
-    struct items all = dpe_template_items(render, of);
-    int64_t n = (int64_t)all.n;
+    int64_t n = text ? (int64_t)dpe_template_characters(render, of.text) : (int64_t)of.items->n;
     int64_t step = 1;
     int64_t start = 0;
     int64_t stop = 0;
@@ -166,6 +200,15 @@ static struct value slice(struct render *render, struct value of, const struct n
         start = has_start ? clamp(start, n, -1, n - 1) : n - 1;
         stop = has_stop ? clamp(stop, n, -1, n - 1) : -1;
     }
+    if (render->status != DPE_OK) {
+        return nothing();
+    }
+    if (text && step == 1) {
+        size_t from = dpe_template_offset(render, of.text, (size_t)start);
+        size_t to = stop > start ? dpe_template_offset(render, of.text, (size_t)stop) : from;
+        return dpe_template_string((struct dpe_span){of.text.s + from, to - from});
+    }
+    struct items all = dpe_template_items(render, of);
     struct value kept = dpe_template_list(render, text ? KIND_LIST : of.kind, all.n);
     struct builder built = {0};
     for (int64_t i = start; render->status == DPE_OK && (step > 0 ? i < stop : i > stop);
@@ -326,6 +369,10 @@ struct value dpe_template_binary(struct render *render, enum op op, struct value
     double y = 0.0;
     bool first = dpe_template_number(a, &x);
     bool second = dpe_template_number(b, &y);
+    if (first && second && (a.kind == KIND_DIGITS || b.kind == KIND_DIGITS) &&
+        a.kind != KIND_FLOAT && b.kind != KIND_FLOAT) {
+        return overflow(render);
+    }
     if (first && second) {
         return a.kind != KIND_FLOAT && b.kind != KIND_FLOAT
                    ? of_integers(render, op, integer_of(a), integer_of(b))
@@ -336,14 +383,14 @@ struct value dpe_template_binary(struct render *render, enum op op, struct value
     if (op == OP_ADD && row_a && a.kind == b.kind) {
         return joined(render, a, b);
     }
-    if (op == OP_MULTIPLY && row_a && second && b.kind != KIND_FLOAT) {
+    if (op == OP_MULTIPLY && row_a && second && b.kind != KIND_FLOAT && b.kind != KIND_DIGITS) {
         return repeated(render, a, integer_of(b));
     }
-    if (op == OP_MULTIPLY && row_b && first && a.kind != KIND_FLOAT) {
+    if (op == OP_MULTIPLY && row_b && first && a.kind != KIND_FLOAT && a.kind != KIND_DIGITS) {
         return repeated(render, b, integer_of(a));
     }
     if (op == OP_MODULO && a.kind == KIND_STRING) {
-        return dpe_template_fail(render, "formatting a string with %% is not supported");
+        return dpe_template_percent(render, a.text, b);
     }
     return wrong(render, names[op], a, b);
 }
@@ -429,12 +476,24 @@ static struct value concat(struct render *render, const struct node *node)
     return dpe_template_built(&built);
 }
 
+static struct value negated(struct render *render, struct dpe_span digits)
+{
+    struct builder built = {0};
+    bool minus = digits.s[0] == '-';
+    dpe_template_put(render, &built, "-", !minus);
+    dpe_template_put(render, &built, digits.s + minus, digits.n - minus);
+    return dpe_template_digits(render, built.bytes, built.n);
+}
+
 static struct value sign(struct render *render, const struct node *node)
 {
     struct value value = dpe_template_eval(render, node->a);
     struct value zero = dpe_template_int(0);
     if (value.kind == KIND_FLOAT) {
         return dpe_template_float(node->kind == NODE_MINUS ? -value.real : value.real);
+    }
+    if (value.kind == KIND_DIGITS && render->status == DPE_OK) {
+        return node->kind == NODE_PLUS ? value : negated(render, value.text);
     }
     return dpe_template_binary(render, node->kind == NODE_MINUS ? OP_SUBTRACT : OP_ADD, zero,
                                value);
@@ -465,19 +524,9 @@ static struct value apply(struct render *render, const struct node *node)
     if (node->kind == NODE_CALL) {
         return dpe_template_call(render, of, args);
     }
-    size_t n = args->n + args->n_named;
-    if (node->kind == NODE_TEST) {
-        if (n != node->test->n) {
-            return dpe_template_fail(render, "the test '%s' takes %zu arguments, found %zu",
-                                     node->test->name, node->test->n, n);
-        }
-        return dpe_template_bool(node->test->holds(render, of, args));
-    }
-    if (n > node->filter->most) {
-        return dpe_template_fail(render, "the filter '%s' takes at most %zu arguments, found %zu",
-                                 node->filter->name, node->filter->most, n);
-    }
-    return node->filter->apply(render, of, args);
+    return node->kind == NODE_TEST
+               ? dpe_template_bool(dpe_template_holds(render, node->test, of, args))
+               : dpe_template_apply(render, node->filter, of, args);
 }
 
 static struct value choose(struct render *render, const struct node *node)

@@ -87,7 +87,7 @@ static void constant(struct parse *parse, struct node *node)
     } else if (dpe_parse_int(text, 0, INT64_MAX, &integer)) {
         node->value = dpe_template_int(integer);
     } else {
-        dpe_template_refuse(parse, token->line, "%s does not fit 64 bits", text);
+        node->value = (struct value){.kind = KIND_DIGITS, .text = token->text};
     }
     parse->at++;
 }
@@ -117,7 +117,11 @@ static void name(struct parse *parse, struct node *node)
         const char *word;
         int truth; /* −1: none */
     } words[] = {{"true", 1}, {"True", 1}, {"false", 0}, {"False", 0}, {"none", -1}, {"None", -1}};
+    static const char *const special[] = {"caller", "varargs", "kwargs"}; /* READS_… */
     node->name = dpe_template_token(parse)->text;
+    for (unsigned i = 0; i < 3; i++) {
+        parse->reads |= dpe_span_equal(node->name, dpe_span_of(special[i])) ? 1U << i : 0;
+    }
     for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) {
         if (take_name(parse, words[i].word)) {
             node->kind = NODE_CONST;
@@ -166,18 +170,29 @@ static struct node *primary(struct parse *parse)
 
 /* ------------------------------------------------------------------- members, calls and filters */
 
-static void arguments(struct parse *parse, struct node *node)
+void dpe_template_arguments(struct parse *parse, struct node *node)
 {
     struct node **end = &node->list;
     bool named = false;
     while (parse->status == DPE_OK && !is_operator(parse, ")")) {
         const struct token *token = dpe_template_token(parse);
-        if (is_operator(parse, "*") || is_operator(parse, "**")) {
-            dpe_template_refuse(parse, token->line, "arguments with %s are not supported",
-                                token->text.s);
-            return;
-        }
         struct dpe_span keyword = {NULL, 0};
+        bool stars = is_operator(parse, "**");
+        if (stars || take_operator(parse, "*")) {
+            parse->at += stars;
+            struct node *all =
+                dpe_template_node(parse, stars ? NODE_STARS : NODE_STAR, token->line);
+            if (all != NULL) {
+                all->a = condition(parse);
+                *end = all;
+                end = &all->next;
+            }
+            named = named || stars;
+            if (!take_operator(parse, ",")) {
+                break;
+            }
+            continue;
+        }
         if (token->kind == TOKEN_NAME && token[1].kind == TOKEN_OPERATOR &&
             dpe_span_equal(token[1].text, dpe_span_of("="))) {
             keyword = token->text;
@@ -211,7 +226,7 @@ static struct node *call(struct parse *parse, struct node *callee)
         dpe_template_refuse(parse, callee->line, "the method '%.*s' is not supported",
                             dpe_template_shown(callee->name.n), callee->name.s);
     }
-    arguments(parse, node);
+    dpe_template_arguments(parse, node);
     parse->depth--;
     return node;
 }
@@ -291,7 +306,7 @@ static struct node *filter(struct parse *parse, struct node *inner)
                                    dpe_template_shown(token->text.n), token->text.s);
     }
     if (take_operator(parse, "(") && deeper(parse)) {
-        arguments(parse, node);
+        dpe_template_arguments(parse, node);
         parse->depth--;
     }
     return node;
@@ -303,6 +318,11 @@ struct node *dpe_template_filters(struct parse *parse, struct node *inner)
         inner = filter(parse, inner);
     }
     return inner;
+}
+
+struct node *dpe_template_filter_block(struct parse *parse)
+{
+    return dpe_template_filters(parse, filter(parse, NULL));
 }
 
 /* "x is test argument": an argument without brackets is one primary. */
@@ -317,7 +337,7 @@ static void test_argument(struct parse *parse, struct node *node)
         begins = begins && !dpe_template_is(parse, TOKEN_NAME, ends[i]);
     }
     if (take_operator(parse, "(")) {
-        arguments(parse, node);
+        dpe_template_arguments(parse, node);
     } else if (begins) {
         node->list = postfix(parse, primary(parse));
     }
@@ -546,6 +566,11 @@ static struct node *condition(struct parse *parse)
 struct node *dpe_template_expression(struct parse *parse)
 {
     return condition(parse);
+}
+
+struct node *dpe_template_unary(struct parse *parse)
+{
+    return unary(parse, true);
 }
 
 struct node *dpe_template_tuple(struct parse *parse, bool conditional)

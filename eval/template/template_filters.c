@@ -1,22 +1,18 @@
-/* Filters: "x | NAME". */
+/* Filters of texts and numbers: "x | NAME". */
 #include "eval/template/template_parts.h"
 
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-static const struct args no_args;
-
-static struct value nothing(const char *what)
-{
-    return dpe_template_undefined(dpe_span_of(what));
-}
 
 /* ---------------------------------------------------------------------------------------- texts */
 
 static struct value do_trim(struct render *render, struct value of, const struct args *args)
 {
     struct dpe_span text = dpe_template_str(render, of);
-    const struct value *given = dpe_template_arg(args, 0, "chars");
+    const struct value *given = dpe_template_arg(args, 0);
     if (given == NULL || given->kind == KIND_NONE) {
         return dpe_template_strip(render, text, NULL, true, true);
     }
@@ -39,7 +35,20 @@ static struct value do_lower(struct render *render, struct value of, const struc
 static struct value do_capitalize(struct render *render, struct value of, const struct args *args)
 {
     (void)args;
-    return dpe_template_capitalize(render, dpe_template_str(render, of));
+    return dpe_template_title(render, dpe_template_str(render, of), true);
+}
+
+/* jinja2's own way to a title: not that of str.title(). */
+static void put_word(struct render *render, struct builder *to, struct dpe_span word)
+{
+    size_t n = 0;
+    if (word.n > 0) {
+        dpe_py_next(word.s, word.s + word.n, &n);
+        struct dpe_span rest = {word.s + n, word.n - n};
+        struct dpe_span first = {word.s, n};
+        dpe_template_put_span(render, to, dpe_template_case(render, first, true).text);
+        dpe_template_put_span(render, to, dpe_template_case(render, rest, false).text);
+    }
 }
 
 /* Words begin after white space and after - ( { [ <. */
@@ -56,7 +65,7 @@ static struct value do_title(struct render *render, struct value of, const struc
         if (ends || i + n == text.n) {
             size_t end = ends ? i : i + n;
             struct dpe_span word = {text.s + start, end - start};
-            dpe_template_put_span(render, &built, dpe_template_capitalize(render, word).text);
+            put_word(render, &built, word);
             dpe_template_put(render, &built, text.s + i, ends ? n : 0);
             start = i + n;
         }
@@ -66,7 +75,7 @@ static struct value do_title(struct render *render, struct value of, const struc
 
 static struct value do_replace(struct render *render, struct value of, const struct args *args)
 {
-    const struct value *count = dpe_template_arg(args, 2, "count");
+    const struct value *count = dpe_template_arg(args, 2);
     return dpe_template_replace(render, dpe_template_str(render, of),
                                 dpe_template_arg_text(render, args, 0, "old", NULL),
                                 dpe_template_arg_text(render, args, 1, "new", NULL),
@@ -84,9 +93,9 @@ static struct value do_string(struct render *render, struct value of, const stru
 /* Lines after the first begin with `width` spaces (or that text), empty ones only with `blank`. */
 static struct value do_indent(struct render *render, struct value of, const struct args *args)
 {
-    const struct value *given = dpe_template_arg(args, 0, "width");
-    bool first = dpe_template_arg_bool(args, 1, "first", false);
-    bool blank = dpe_template_arg_bool(args, 2, "blank", false);
+    const struct value *given = dpe_template_arg(args, 0);
+    bool first = dpe_template_arg_bool(args, 1, false);
+    bool blank = dpe_template_arg_bool(args, 2, false);
     struct dpe_span text = dpe_template_str(render, of);
     struct builder margin = {0};
     struct builder built = {0};
@@ -125,81 +134,173 @@ static struct value do_safe(struct render *render, struct value of, const struct
 
 /* -------------------------------------------------------------------------------------- numbers */
 
+/* The digits of an integer as int() reads them, in ASCII and without what may stand between; 0: it
+ * is none. Room for `most`. */
+static size_t plain_digits(struct dpe_span text, char *out, size_t most)
+{
+    size_t n = 0;
+    bool digit = false; /* the last character was one */
+    for (size_t i = 0, length = 0; i < text.n; i += length) {
+        uint32_t point = dpe_py_next(text.s + i, text.s + text.n, &length);
+        int value = dpe_py_digit(point);
+        bool sign = i == 0 && (point == '-' || point == '+');
+        if ((value < 0 && !sign && !(point == '_' && digit)) || n + 1 >= most) {
+            return 0;
+        }
+        digit = value >= 0;
+        if (value >= 0 || (sign && point == '-')) {
+            out[n++] = value >= 0 ? (char)('0' + value) : '-';
+        }
+    }
+    return digit ? n : 0;
+}
+
+/* int(text, base) for a base other than 10. */
+static bool of_base(struct dpe_span text, int64_t base, int64_t *integer)
+{
+    char plain[80];
+    char *end = NULL;
+    if (text.n == 0 || text.n >= sizeof plain || base < 2 || base > 36) {
+        return false;
+    }
+    memcpy(plain, text.s, text.n);
+    plain[text.n] = '\0';
+    char *digits = plain + (plain[0] == '-' || plain[0] == '+');
+    char mark = digits[0] == '0' ? (char)(digits[1] | 0x20) : '\0';
+    if ((mark == 'x' && base == 16) || (mark == 'o' && base == 8) || (mark == 'b' && base == 2)) {
+        memmove(digits, digits + 2, strlen(digits + 2) + 1);
+    }
+    errno = 0;
+    *integer = strtoll(plain, &end, (int)base);
+    return errno == 0 && *end == '\0' && end > digits && digits[0] != '-' && digits[0] != '+';
+}
+
+/* int(real), exact. */
+static struct value of_real(struct render *render, double real, struct value fallback)
+{
+    char text[400];
+    if (!isfinite(real)) {
+        return fallback;
+    }
+    int n = snprintf(text, sizeof text, "%.0f", trunc(real));
+    return dpe_template_digits(render, text, (size_t)n);
+}
+
+static bool is_digit(char c)
+{
+    return c >= '0' && c <= '9';
+}
+
+static bool read_real(struct dpe_span text, double *real)
+{
+    char plain[400];
+    char *end = NULL;
+    size_t n = 0;
+    for (size_t i = 0; i < text.n; i++) {
+        bool inner = i > 0 && i + 1 < text.n && text.s[i] == '_' && is_digit(text.s[i - 1]) &&
+                     is_digit(text.s[i + 1]);
+        if (n + 1 >= sizeof plain || strchr("xXpP", text.s[i]) != NULL || text.s[i] == '\0') {
+            return false;
+        }
+        if (!inner) {
+            plain[n++] = text.s[i];
+        }
+    }
+    plain[n] = '\0';
+    *real = strtod(plain, &end);
+    return n > 0 && *end == '\0';
+}
+
 static struct value do_int(struct render *render, struct value of, const struct args *args)
 {
-    int64_t fallback = dpe_template_arg_int(render, args, 0, "default", 0);
-    char text[64];
+    enum { MOST_DIGITS = 4300 }; /* int() reads no more */
+    const struct value *given = dpe_template_arg(args, 0);
+    struct value fallback = given != NULL ? *given : dpe_template_int(0);
+    int64_t base = dpe_template_arg_int(render, args, 1, "base", 10);
     int64_t integer = 0;
     double real = 0.0;
-    if (of.kind == KIND_INT || of.kind == KIND_BOOL) {
-        return dpe_template_int(of.kind == KIND_INT ? of.integer : of.truth);
+    if (of.kind == KIND_FLOAT) {
+        return of_real(render, of.real, fallback);
     }
-    if (of.kind == KIND_STRING) {
-        struct dpe_span trimmed = dpe_py_strip(of.text);
-        if (trimmed.n == 0 || trimmed.n >= sizeof text) {
-            return dpe_template_int(fallback);
-        }
-        memcpy(text, trimmed.s, trimmed.n);
-        text[trimmed.n] = '\0';
-        if (dpe_parse_int(text, INT64_MIN, INT64_MAX, &integer)) {
-            return dpe_template_int(integer);
-        }
-        if (!dpe_parse_real(text, -9e18, 9e18, &real)) {
-            return dpe_template_int(fallback);
-        }
-    } else if (of.kind == KIND_FLOAT) {
-        real = of.real;
-    } else {
-        return dpe_template_int(fallback);
+    if (of.kind != KIND_STRING) {
+        return of.kind == KIND_INT || of.kind == KIND_DIGITS ? of
+               : of.kind == KIND_BOOL                        ? dpe_template_int(of.truth)
+                                                             : fallback;
     }
-    return real > -9e18 && real < 9e18 ? dpe_template_int((int64_t)real)
-                                       : dpe_template_int(fallback);
+    struct dpe_span trimmed = dpe_py_strip(of.text);
+    if (base != 10) {
+        return of_base(trimmed, base, &integer) ? dpe_template_int(integer)
+               : read_real(trimmed, &real)      ? of_real(render, real, fallback)
+                                                : fallback;
+    }
+    char *digits = dpe_template_get(render, MOST_DIGITS + 3);
+    size_t n = digits != NULL ? plain_digits(trimmed, digits, MOST_DIGITS + 3) : 0;
+    return n > 0                       ? dpe_template_digits(render, digits, n)
+           : read_real(trimmed, &real) ? of_real(render, real, fallback)
+                                       : fallback;
 }
 
 static struct value do_float(struct render *render, struct value of, const struct args *args)
 {
-    const struct value *given = dpe_template_arg(args, 0, "default");
+    const struct value *given = dpe_template_arg(args, 0);
     struct value fallback = given != NULL ? *given : dpe_template_float(0.0);
     double real = 0.0;
-    char text[64];
     (void)render;
     if (dpe_template_number(of, &real)) {
         return dpe_template_float(real);
     }
     struct dpe_span trimmed = of.kind == KIND_STRING ? dpe_py_strip(of.text) : dpe_span_of("");
-    if (trimmed.n == 0 || trimmed.n >= sizeof text) {
-        return fallback;
-    }
-    memcpy(text, trimmed.s, trimmed.n);
-    text[trimmed.n] = '\0';
-    return dpe_parse_real(text, -1e308, 1e308, &real) ? dpe_template_float(real) : fallback;
+    return read_real(trimmed, &real) ? dpe_template_float(real) : fallback;
 }
 
 static struct value do_abs(struct render *render, struct value of, const struct args *args)
 {
     (void)args;
     struct value zero = dpe_template_int(0);
+    if (of.kind == KIND_DIGITS) {
+        size_t minus = of.text.s[0] == '-';
+        return dpe_template_digits(render, of.text.s + minus, of.text.n - minus);
+    }
     return dpe_template_compare(render, of, zero) < 0
                ? dpe_template_binary(render, OP_SUBTRACT, zero, of)
-               : of;
+           : of.kind == KIND_BOOL ? dpe_template_int(of.truth)
+                                  : of;
 }
 
-/* ---------------------------------------------------------------------------------------- lists */
-
-static struct value do_length(struct render *render, struct value of, const struct args *args)
+/* round(…) of jinja2: "common" rounds as Python does, to the even one of two that are as near. */
+static struct value do_round(struct render *render, struct value of, const struct args *args)
 {
-    (void)args;
-    if (of.kind == KIND_STRING) {
-        return dpe_template_int((int64_t)dpe_template_characters(of.text));
+    int64_t places = dpe_template_arg_int(render, args, 0, "precision", 0);
+    struct dpe_span method = dpe_template_arg_text(render, args, 1, "method", "common");
+    bool common = dpe_span_equal(method, dpe_span_of("common"));
+    bool up = dpe_span_equal(method, dpe_span_of("ceil"));
+    double real = 0.0;
+    if (!common && !up && !dpe_span_equal(method, dpe_span_of("floor"))) {
+        return dpe_template_fail(render, "round: the method is common, ceil or floor");
     }
-    return dpe_template_int(of.kind == KIND_DICT ? (int64_t)of.pairs->n
-                                                 : (int64_t)dpe_template_items(render, of).n);
+    if (!dpe_template_number(of, &real) || places > 300 || places < -300) {
+        return dpe_template_fail(render, "round: expected a number, found %s",
+                                 dpe_template_kind_name(of));
+    }
+    if (common && of.kind != KIND_FLOAT && places >= 0) {
+        return of.kind == KIND_BOOL ? dpe_template_int(of.truth) : of;
+    }
+    double scale = pow(10.0, (double)(common ? -places : places));
+    if (common && places >= 0 && isfinite(real)) {
+        char text[700];
+        snprintf(text, sizeof text, "%.*f", (int)places, real);
+        return dpe_template_float(strtod(text, NULL));
+    }
+    real = !common ? (up ? ceil(real * scale) : floor(real * scale)) / scale
+                   : nearbyint(real / scale) * scale;
+    return of.kind != KIND_FLOAT && common ? of_real(render, real, dpe_template_int(0))
+                                           : dpe_template_float(real);
 }
 
 static struct value do_default(struct render *render, struct value of, const struct args *args)
 {
-    const struct value *given = dpe_template_arg(args, 0, "default_value");
-    bool falsy = dpe_template_arg_bool(args, 1, "boolean", false);
+    const struct value *given = dpe_template_arg(args, 0);
+    bool falsy = dpe_template_arg_bool(args, 1, false);
     (void)render;
     if (of.kind != KIND_UNDEFINED && !(falsy && !dpe_template_truth(of))) {
         return of;
@@ -207,251 +308,23 @@ static struct value do_default(struct render *render, struct value of, const str
     return given != NULL ? *given : dpe_template_text("");
 }
 
-/* A member or item of a value, by a name with dots between ("function.name"). */
-static struct value attribute(struct render *render, struct value of, struct dpe_span path)
-{
-    while (path.n > 0 && render->status == DPE_OK) {
-        const char *dot = memchr(path.s, '.', path.n);
-        struct dpe_span name = {path.s, dot != NULL ? (size_t)(dot - path.s) : path.n};
-        of = dpe_template_item(render, of, dpe_template_string(name));
-        size_t used = name.n + (dot != NULL);
-        path.s += used;
-        path.n -= used;
-    }
-    return of;
-}
-
-static struct value do_join(struct render *render, struct value of, const struct args *args)
-{
-    struct items items = dpe_template_items(render, of);
-    struct dpe_span between = dpe_template_arg_text(render, args, 0, "d", "");
-    struct dpe_span path = dpe_template_arg_text(render, args, 1, "attribute", "");
-    struct builder built = {0};
-    for (size_t i = 0; i < items.n && render->status == DPE_OK; i++) {
-        dpe_template_put(render, &built, between.s, i > 0 ? between.n : 0);
-        dpe_template_write(render, &built, attribute(render, items.at[i], path));
-    }
-    return dpe_template_built(&built);
-}
-
-static struct value do_first(struct render *render, struct value of, const struct args *args)
-{
-    (void)args;
-    struct items items = dpe_template_items(render, of);
-    return items.n > 0 ? items.at[0] : nothing("the first of no items");
-}
-
-static struct value do_last(struct render *render, struct value of, const struct args *args)
-{
-    (void)args;
-    struct items items = dpe_template_items(render, of);
-    return items.n > 0 ? items.at[items.n - 1] : nothing("the last of no items");
-}
-
-static struct value do_list(struct render *render, struct value of, const struct args *args)
-{
-    struct items items = dpe_template_items(render, of);
-    struct value list = dpe_template_list(render, KIND_LIST, 0);
-    (void)args;
-    if (render->status == DPE_OK) {
-        *list.items = items;
-    }
-    return list;
-}
-
-static struct value do_reverse(struct render *render, struct value of, const struct args *args)
-{
-    struct items items = dpe_template_items(render, of);
-    struct value list = dpe_template_list(render, KIND_LIST, items.n);
-    (void)args;
-    for (size_t i = items.n; i-- > 0 && render->status == DPE_OK;) {
-        list.items->at[list.items->n++] = items.at[i];
-    }
-    if (of.kind != KIND_STRING || render->status != DPE_OK) {
-        return list;
-    }
-    return do_join(render, list, &no_args);
-}
-
-static struct value do_unique(struct render *render, struct value of, const struct args *args)
-{
-    struct items items = dpe_template_items(render, of);
-    struct value list = dpe_template_list(render, KIND_LIST, items.n);
-    (void)args;
-    for (size_t i = 0; i < items.n && render->status == DPE_OK; i++) {
-        if (!dpe_template_contains(render, list, items.at[i])) {
-            list.items->at[list.items->n++] = items.at[i];
-        }
-    }
-    return list;
-}
-
-static struct value do_items(struct render *render, struct value of, const struct args *args)
-{
-    if (of.kind == KIND_UNDEFINED) {
-        return dpe_template_list(render, KIND_LIST, 0);
-    }
-    const struct method *method = dpe_template_find_method(of.kind, dpe_span_of("items"));
-    (void)args;
-    return method != NULL ? method->call(render, of, &no_args)
-                          : dpe_template_fail(render, "items: expected a mapping, found %s",
-                                              dpe_template_kind_name(of));
-}
-
-/* Insertion into a sorted list; the lists of templates are short. Strings without regard to case.
- */
-static struct value sorted(struct render *render, struct items items, size_t key, bool folded)
-{
-    struct value list = dpe_template_list(render, KIND_LIST, items.n);
-    struct value keys = dpe_template_list(render, KIND_LIST, items.n);
-    for (size_t i = 0; i < items.n && render->status == DPE_OK; i++) {
-        struct value by = key == SIZE_MAX ? items.at[i] : items.at[i].items->at[key];
-        by = folded && by.kind == KIND_STRING ? dpe_template_case(render, by.text, false) : by;
-        size_t at = i;
-        while (at > 0 && dpe_template_compare(render, keys.items->at[at - 1], by) > 0 &&
-               dpe_template_step(render, 1)) {
-            keys.items->at[at] = keys.items->at[at - 1];
-            list.items->at[at] = list.items->at[at - 1];
-            at--;
-        }
-        keys.items->at[at] = by;
-        list.items->at[at] = items.at[i];
-        list.items->n = i + 1;
-    }
-    return list;
-}
-
-static struct value do_sort(struct render *render, struct value of, const struct args *args)
-{
-    bool reverse = dpe_template_arg_bool(args, 0, "reverse", false);
-    bool exact = dpe_template_arg_bool(args, 1, "case_sensitive", false);
-    struct value list = sorted(render, dpe_template_items(render, of), SIZE_MAX, !exact);
-    return reverse && render->status == DPE_OK ? do_reverse(render, list, &no_args) : list;
-}
-
-static struct value do_dictsort(struct render *render, struct value of, const struct args *args)
-{
-    bool exact = dpe_template_arg_bool(args, 0, "case_sensitive", false);
-    struct value pairs = do_items(render, of, &no_args);
-    return render->status == DPE_OK ? sorted(render, *pairs.items, 0, !exact) : pairs;
-}
-
-/* map('filter', …) and map(attribute='name', default=…) */
-static struct value do_map(struct render *render, struct value of, const struct args *args)
-{
-    const struct value *path = dpe_template_arg(args, SIZE_MAX, "attribute");
-    const struct value *fallback = dpe_template_arg(args, SIZE_MAX, "default");
-    struct items items = dpe_template_items(render, of);
-    struct value list = dpe_template_list(render, KIND_LIST, items.n);
-    const struct filter *filter = NULL;
-    if (path == NULL) {
-        struct dpe_span name = dpe_template_arg_text(render, args, 0, "name", NULL);
-        filter = dpe_template_find_filter(name);
-        if (filter == NULL) {
-            return dpe_template_fail(render, "map: the filter '%.*s' is not supported",
-                                     dpe_template_shown(name.n), name.s);
-        }
-    } else if (path->kind != KIND_STRING) {
-        return dpe_template_fail(render, "map: expected a name as attribute");
-    }
-    struct args rest = *args;
-    if (filter != NULL) {
-        rest.at++;
-        rest.n--;
-    }
-    for (size_t i = 0; i < items.n && dpe_template_step(render, 1); i++) {
-        struct value value = filter != NULL ? filter->apply(render, items.at[i], &rest)
-                                            : attribute(render, items.at[i], path->text);
-        bool missing = value.kind == KIND_UNDEFINED && filter == NULL && fallback != NULL;
-        list.items->at[list.items->n++] = missing ? *fallback : value;
-    }
-    return list;
-}
-
-/* The items for which the test (none: truth) holds or does not. */
-static struct value choose(struct render *render, struct value of, const struct args *args,
-                           bool by_attribute, bool wanted)
-{
-    struct items items = dpe_template_items(render, of);
-    struct value list = dpe_template_list(render, KIND_LIST, items.n);
-    struct dpe_span path =
-        by_attribute ? dpe_template_arg_text(render, args, 0, "attribute", NULL) : dpe_span_of("");
-    size_t used = by_attribute;
-    const struct test *test = NULL;
-    struct args rest = *args;
-    if (args->n > used) {
-        struct dpe_span name = dpe_template_arg_text(render, args, used, "test", NULL);
-        test = dpe_template_find_test(name);
-        used++;
-        if (test == NULL || args->n - used + args->n_named != test->n) {
-            return dpe_template_fail(render, "the test '%.*s' is not supported here",
-                                     dpe_template_shown(name.n), name.s);
-        }
-    }
-    rest.at += used < args->n ? used : args->n;
-    rest.n -= used < args->n ? used : args->n;
-    for (size_t i = 0; i < items.n && dpe_template_step(render, 1); i++) {
-        struct value value = attribute(render, items.at[i], path);
-        bool holds = test != NULL ? test->holds(render, value, &rest) : dpe_template_truth(value);
-        if (holds == wanted) {
-            list.items->at[list.items->n++] = items.at[i];
-        }
-    }
-    return list;
-}
-
-static struct value do_select(struct render *render, struct value of, const struct args *args)
-{
-    return choose(render, of, args, false, true);
-}
-
-static struct value do_reject(struct render *render, struct value of, const struct args *args)
-{
-    return choose(render, of, args, false, false);
-}
-
-static struct value do_selectattr(struct render *render, struct value of, const struct args *args)
-{
-    return choose(render, of, args, true, true);
-}
-
-static struct value do_rejectattr(struct render *render, struct value of, const struct args *args)
-{
-    return choose(render, of, args, true, false);
-}
-
 static const struct filter filters[] = {
-    {"trim", 1, do_trim},
-    {"upper", 0, do_upper},
-    {"lower", 0, do_lower},
-    {"capitalize", 0, do_capitalize},
-    {"title", 0, do_title},
-    {"replace", 3, do_replace},
-    {"string", 0, do_string},
-    {"indent", 3, do_indent},
-    {"safe", 0, do_safe},
-    {"int", 1, do_int},
-    {"float", 1, do_float},
-    {"abs", 0, do_abs},
-    {"length", 0, do_length},
-    {"count", 0, do_length},
-    {"default", 2, do_default},
-    {"d", 2, do_default},
-    {"join", 2, do_join},
-    {"first", 0, do_first},
-    {"last", 0, do_last},
-    {"list", 0, do_list},
-    {"reverse", 0, do_reverse},
-    {"unique", 0, do_unique},
-    {"items", 0, do_items},
-    {"sort", 2, do_sort},
-    {"dictsort", 1, do_dictsort},
-    {"map", 8, do_map},
-    {"select", 8, do_select},
-    {"reject", 8, do_reject},
-    {"selectattr", 8, do_selectattr},
-    {"rejectattr", 8, do_rejectattr},
-    {"tojson", 4, dpe_template_tojson},
+    {"trim", "chars=", do_trim},
+    {"upper", "", do_upper},
+    {"lower", "", do_lower},
+    {"capitalize", "", do_capitalize},
+    {"title", "", do_title},
+    {"replace", "old new count=", do_replace},
+    {"string", "", do_string},
+    {"indent", "width= first= blank=", do_indent},
+    {"safe", "", do_safe},
+    {"int", "default= base=", do_int},
+    {"float", "default=", do_float},
+    {"abs", "", do_abs},
+    {"round", "precision= method=", do_round},
+    {"default", "default_value= boolean=", do_default},
+    {"d", "default_value= boolean=", do_default},
+    {"tojson", "ensure_ascii= indent= separators= sort_keys=", dpe_template_tojson},
 };
 
 const struct filter *dpe_template_find_filter(struct dpe_span name)
@@ -461,5 +334,6 @@ const struct filter *dpe_template_find_filter(struct dpe_span name)
             return &filters[i];
         }
     }
-    return NULL;
+    const struct filter *found = dpe_template_list_filter(name);
+    return found != NULL ? found : dpe_template_format_filter(name);
 }

@@ -14,11 +14,9 @@ static struct value nothing(void)
 static struct value call_range(struct render *render, const struct args *args)
 {
     int64_t numbers[3] = {0, 0, 1};
-    if (args->n < 1 || args->n > 3 || args->n_named > 0) {
-        return dpe_template_fail(render, "range() takes 1 to 3 integers");
-    }
+    bool one = dpe_template_arg(args, 1) == NULL;
     for (size_t i = 0; i < args->n; i++) {
-        numbers[args->n == 1 ? 1 : i] = dpe_template_arg_int(render, args, i, "range", 0);
+        numbers[one ? 1 : i] = dpe_template_arg_int(render, args, one ? 0 : i, "range", numbers[i]);
     }
     int64_t step = numbers[2];
     const int64_t far = INT64_C(1) << 60;
@@ -45,11 +43,23 @@ static struct value make_pairs(struct render *render, const struct args *args, e
                                const char *name)
 {
     struct value made = dpe_template_dict(render, kind);
-    if (args->n > 1 || (args->n == 1 && args->at[0].kind != KIND_DICT)) {
+    bool pairs = args->n == 1 && args->at[0].kind != KIND_DICT;
+    if (pairs && args->at[0].kind != KIND_NAMESPACE) {
+        struct items items = dpe_template_items(render, args->at[0]);
+        for (size_t i = 0; i < items.n && render->status == DPE_OK; i++) {
+            struct items two = dpe_template_items(render, items.at[i]);
+            if (two.n == 2 && two.at[0].kind <= KIND_STRING) {
+                dpe_template_dict_set(render, made.pairs, two.at[0], two.at[1]);
+                continue;
+            }
+            return dpe_template_fail(render, "%s() takes one mapping at most, or pairs", name);
+        }
+    }
+    if (args->n > 1 || (pairs && args->at[0].kind == KIND_NAMESPACE)) {
         return dpe_template_fail(render, "%s() takes one mapping at most, and named arguments",
                                  name);
     }
-    const struct pairs *given = args->n == 1 ? args->at[0].pairs : NULL;
+    const struct pairs *given = args->n == 1 && !pairs ? args->at[0].pairs : NULL;
     for (size_t i = 0; given != NULL && i < given->n && render->status == DPE_OK; i++) {
         dpe_template_dict_set(render, made.pairs, given->at[i].key, given->at[i].value);
     }
@@ -79,8 +89,7 @@ static struct value call_dict(struct render *render, const struct args *args)
 
 static struct value call_raise(struct render *render, const struct args *args)
 {
-    struct dpe_span text =
-        args->n == 1 ? dpe_template_str(render, args->at[0]) : dpe_span_of("(no message)");
+    struct dpe_span text = dpe_template_str(render, args->at[0]);
     char plain[512];
     char shown[600];
     snprintf(plain, sizeof plain, "%.*s", text.n < 500 ? (int)text.n : 500, text.s);
@@ -109,8 +118,11 @@ static struct value call_now(struct render *render, const struct args *args)
 }
 
 static const struct function functions[] = {
-    {"range", call_range},           {"namespace", call_namespace}, {"dict", call_dict},
-    {"raise_exception", call_raise}, {"strftime_now", call_now},
+    {"range", "/start /stop= /step=", call_range},
+    {"namespace", NULL, call_namespace},
+    {"dict", NULL, call_dict},
+    {"raise_exception", "message", call_raise},
+    {"strftime_now", "format", call_now},
 };
 
 const struct function *dpe_template_find_function(struct dpe_span name)

@@ -1,4 +1,5 @@
 /* JSON into values, and values as JSON. */
+#include "engine/json/json_strict.h"
 #include "eval/template/template_parts.h"
 
 #include <math.h>
@@ -7,6 +8,23 @@
 #include <string.h>
 
 enum { MAX_JSON_DEPTH = 100 };
+
+/* A string, or a number that the reader of the JSON could not hold (dpe_json_parse_exact). */
+static struct value of_text(struct render *render, struct dpe_span text)
+{
+    size_t mark = sizeof DPE_JSON_EXACT_MARK - 1;
+    if (!dpe_span_starts(text, dpe_span_of(DPE_JSON_EXACT_MARK)) || text.n == mark) {
+        return dpe_template_string(text);
+    }
+    const char *s = text.s + mark;
+    size_t n = text.n - mark;
+    char first = s[s[0] == '-'];
+    if (first == 'N' || first == 'I' || memchr(s, 'e', n) != NULL || memchr(s, 'E', n) != NULL ||
+        memchr(s, '.', n) != NULL) {
+        return dpe_template_float(first == 'N' ? (double)NAN : s[0] == '-' ? -HUGE_VAL : HUGE_VAL);
+    }
+    return dpe_template_digits(render, s, n);
+}
 
 struct value dpe_template_of_json(struct render *render, const json_t *json, int depth)
 {
@@ -37,8 +55,8 @@ struct value dpe_template_of_json(struct render *render, const json_t *json, int
         return list;
     }
     case JSON_STRING:
-        return dpe_template_string(
-            (struct dpe_span){json_string_value(json), json_string_length(json)});
+        return of_text(render,
+                       (struct dpe_span){json_string_value(json), json_string_length(json)});
     case JSON_INTEGER:
         return dpe_template_int(json_integer_value(json));
     case JSON_REAL:
@@ -56,6 +74,7 @@ struct writer {
     struct render *render;
     struct builder out;
     struct dpe_span item, key; /* separators */
+    struct dpe_span margin;    /* `indent` times for each level */
     int64_t indent;            /* −1: on one line */
     bool ascii, sort;
     int depth;
@@ -74,7 +93,7 @@ static void new_line(struct writer *writer)
     put(writer, "\n");
     for (int64_t i = 0; i < writer->indent * writer->depth && writer->render->status == DPE_OK;
          i++) {
-        put(writer, " ");
+        dpe_template_put_span(writer->render, &writer->out, writer->margin);
     }
 }
 
@@ -197,7 +216,7 @@ static void put_value(struct writer *writer, struct value value)
         put(writer, value.kind == KIND_NONE ? "null" : value.truth ? "true" : "false");
     } else if (value.kind == KIND_FLOAT && !isfinite(value.real)) {
         put(writer, isnan(value.real) ? "NaN" : value.real > 0 ? "Infinity" : "-Infinity");
-    } else if (value.kind == KIND_INT || value.kind == KIND_FLOAT) {
+    } else if (value.kind == KIND_INT || value.kind == KIND_DIGITS || value.kind == KIND_FLOAT) {
         dpe_template_write(writer->render, &writer->out, value);
     } else {
         dpe_template_fail(writer->render, "tojson: %s has no form in JSON",
@@ -207,7 +226,7 @@ static void put_value(struct writer *writer, struct value value)
 
 static void read_separators(struct writer *writer, const struct args *args)
 {
-    const struct value *given = dpe_template_arg(args, 2, "separators");
+    const struct value *given = dpe_template_arg(args, 2);
     if (given == NULL || given->kind == KIND_NONE) {
         return;
     }
@@ -223,11 +242,15 @@ static void read_separators(struct writer *writer, const struct args *args)
 
 struct value dpe_template_tojson(struct render *render, struct value of, const struct args *args)
 {
-    struct writer writer = {.render = render, .indent = -1, .key = dpe_span_of(": ")};
-    const struct value *indent = dpe_template_arg(args, 1, "indent");
-    writer.ascii = dpe_template_arg_bool(args, 0, "ensure_ascii", false);
-    writer.sort = dpe_template_arg_bool(args, 3, "sort_keys", false);
-    if (indent != NULL && indent->kind != KIND_NONE) {
+    struct writer writer = {
+        .render = render, .indent = -1, .key = dpe_span_of(": "), .margin = dpe_span_of(" ")};
+    const struct value *indent = dpe_template_arg(args, 1);
+    writer.ascii = dpe_template_arg_bool(args, 0, false);
+    writer.sort = dpe_template_arg_bool(args, 3, false);
+    if (indent != NULL && indent->kind == KIND_STRING) {
+        writer.margin = indent->text;
+        writer.indent = 1;
+    } else if (indent != NULL && indent->kind != KIND_NONE) {
         writer.indent = dpe_template_arg_int(render, args, 1, "indent", 0);
         writer.indent = writer.indent < 0 ? 0 : writer.indent;
     }

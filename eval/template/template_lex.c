@@ -180,9 +180,16 @@ static struct dpe_span unescape(struct lexer *lexer, struct dpe_span in)
                 dpe_template_refuse(lexer->parse, lexer->line, "a broken \\%c in a string", c);
                 break;
             }
-        } else if (c == 'N' || (c >= '0' && c <= '7')) {
+        } else if (c >= '0' && c <= '7') {
+            uint32_t point = (uint32_t)(c - '0');
+            for (int k = 0; k < 2 && i + 1 < in.n && in.s[i + 1] >= '0' && in.s[i + 1] <= '7';
+                 k++) {
+                point = point * 8 + (uint32_t)(in.s[++i] - '0');
+            }
+            m += put_utf8(out + m, point);
+        } else if (c == 'N') {
             dpe_template_refuse(lexer->parse, lexer->line,
-                                "\\%c in a string is not supported; write \\x or \\u", c);
+                                "\\N in a string is not supported; write \\x or \\u");
             break;
         } else if (c != '\n') {
             out[m++] = '\\';
@@ -351,6 +358,58 @@ static void lex_tag(struct lexer *lexer, bool block)
     }
 }
 
+/* A tag "{% word %}" at s; its signs and its length, 0 when it is another. */
+static size_t word_tag(const char *s, const char *end, const char *word, char *before, char *behind)
+{
+    const char *at = s + 2;
+    size_t n = strlen(word);
+    *before = at < end && (*at == '-' || *at == '+') ? *at : '\0';
+    at += *before != '\0';
+    for (size_t space = 1; at < end && space > 0; at += space) {
+        space = dpe_py_space(at, end);
+    }
+    if ((size_t)(end - at) < n || memcmp(at, word, n) != 0) {
+        return 0;
+    }
+    at += n;
+    for (size_t space = 1; at < end && space > 0; at += space) {
+        space = dpe_py_space(at, end);
+    }
+    *behind = at < end && (*at == '-' || *at == '+') ? *at : '\0';
+    at += *behind != '\0';
+    return end - at >= 2 && at[0] == '%' && at[1] == '}' ? (size_t)(at + 2 - s) : 0;
+}
+
+/* {% raw %} … {% endraw %} at `at`: what stands between is text. False: no such tag. */
+static bool lex_raw(struct lexer *lexer, size_t at)
+{
+    const char *end = lexer->s + lexer->n;
+    char before = '\0';
+    char behind = '\0';
+    size_t n = word_tag(lexer->s + at, end, "raw", &before, &behind);
+    if (n == 0 || behind == '+') {
+        return false;
+    }
+    int line = line_at(lexer, at);
+    lexer->at = at + n;
+    lexer->line_start = false;
+    if (behind == '-') {
+        skip_space(lexer);
+    }
+    for (size_t i = lexer->at; i + 1 < lexer->n; i++) {
+        bool tag = lexer->s[i] == '{' && lexer->s[i + 1] == '%';
+        n = tag ? word_tag(lexer->s + i, end, "endraw", &before, &behind) : 0;
+        if (n > 0) {
+            add_data(lexer, i, before, true);
+            lexer->at = i + n;
+            close_tag(lexer, behind, true);
+            return true;
+        }
+    }
+    dpe_template_refuse(lexer->parse, line, "the raw block that begins here has no {%% endraw %%}");
+    return true;
+}
+
 void dpe_template_lex(struct parse *parse, struct dpe_span source)
 {
     struct lexer lexer = {
@@ -373,6 +432,8 @@ void dpe_template_lex(struct parse *parse, struct dpe_span source)
         lexer.line_start = false;
         if (tag == '#') {
             skip_comment(&lexer);
+        } else if (tag == '%' && lex_raw(&lexer, i)) {
+            continue;
         } else {
             add(&lexer, tag == '%' ? TOKEN_BLOCK : TOKEN_PRINT, (struct dpe_span){"", 0});
             lex_tag(&lexer, tag == '%');

@@ -24,8 +24,9 @@ static bool stripped(struct dpe_span character, const struct dpe_span *set)
 struct value dpe_template_strip(struct render *render, struct dpe_span text,
                                 const struct dpe_span *characters, bool left, bool right)
 {
+    size_t cost = characters != NULL ? characters->n / 16 + 1 : 0;
     dpe_template_step(render, text.n / 64);
-    while (left && text.n > 0) {
+    while (left && text.n > 0 && dpe_template_step(render, cost)) {
         size_t n = 0;
         dpe_py_next(text.s, text.s + text.n, &n);
         if (!stripped((struct dpe_span){text.s, n}, characters)) {
@@ -34,7 +35,7 @@ struct value dpe_template_strip(struct render *render, struct dpe_span text,
         text.s += n;
         text.n -= n;
     }
-    while (right && text.n > 0) {
+    while (right && text.n > 0 && dpe_template_step(render, cost)) {
         const char *last = dpe_py_before(text.s, text.s + text.n);
         size_t n = (size_t)(text.s + text.n - last);
         if (!stripped((struct dpe_span){last, n}, characters)) {
@@ -45,12 +46,33 @@ struct value dpe_template_strip(struct render *render, struct dpe_span text,
     return dpe_template_string(text);
 }
 
+/* text.replace("", to): before each character and at the end. */
+static struct value spread(struct render *render, struct dpe_span text, struct dpe_span to,
+                           int64_t most)
+{
+    struct builder built = {0};
+    size_t n = 0;
+    for (int64_t i = 0; (most < 0 || i < most) && dpe_template_step(render, 1); i++) {
+        dpe_template_put_span(render, &built, to);
+        if (text.n == 0) {
+            break;
+        }
+        dpe_py_next(text.s, text.s + text.n, &n);
+        dpe_template_put(render, &built, text.s, n);
+        text.s += n;
+        text.n -= n;
+    }
+    dpe_template_put_span(render, &built, text);
+    return dpe_template_built(&built);
+}
+
 struct value dpe_template_replace(struct render *render, struct dpe_span text, struct dpe_span from,
                                   struct dpe_span to, int64_t most)
 {
     struct builder built = {0};
+    dpe_template_step(render, text.n / 16);
     if (from.n == 0) {
-        return dpe_template_fail(render, "replacing an empty text is not supported");
+        return spread(render, text, to, most);
     }
     for (int64_t i = 0; (most < 0 || i < most) && dpe_template_step(render, 1); i++) {
         size_t at = dpe_span_find(text, from);
@@ -86,16 +108,32 @@ struct value dpe_template_case(struct render *render, struct dpe_span text, bool
     return keep(render, upper ? dpe_py_upper(text, &out) : dpe_py_lower(text, &out), &out);
 }
 
-struct value dpe_template_capitalize(struct render *render, struct dpe_span text)
+struct value dpe_template_title(struct render *render, struct dpe_span text, bool once)
 {
-    size_t n = 0;
-    if (text.n == 0) {
-        return dpe_template_string(text);
+    struct dpe_text out = {0};
+    dpe_template_step(render, text.n / 16);
+    return keep(render, dpe_py_title(text, once, &out), &out);
+}
+
+struct value dpe_template_pad(struct render *render, struct dpe_span text, int64_t width,
+                              struct dpe_span fill, char side)
+{
+    int64_t n = (int64_t)dpe_template_characters(render, text);
+    int64_t lacking = width > n ? width - n : 0;
+    /* str.center gives the odd one to the left where the width is odd. */
+    int64_t left = side == '<'   ? 0
+                   : side == '>' ? lacking
+                   : side == '^' ? lacking / 2
+                                 : lacking / 2 + (lacking & width & 1);
+    struct builder built = {0};
+    for (int64_t i = 0; i < left && dpe_template_step(render, 1); i++) {
+        dpe_template_put_span(render, &built, fill);
     }
-    dpe_py_next(text.s, text.s + text.n, &n);
-    struct value first = dpe_template_case(render, (struct dpe_span){text.s, n}, true);
-    struct value rest = dpe_template_case(render, (struct dpe_span){text.s + n, text.n - n}, false);
-    return dpe_template_binary(render, OP_ADD, first, rest);
+    dpe_template_put_span(render, &built, text);
+    for (int64_t i = left; i < lacking && dpe_template_step(render, 1); i++) {
+        dpe_template_put_span(render, &built, fill);
+    }
+    return dpe_template_built(&built);
 }
 
 /* -------------------------------------------------------------------------------------- strings */
@@ -103,7 +141,7 @@ struct value dpe_template_capitalize(struct render *render, struct dpe_span text
 static struct value strip_sides(struct render *render, struct value self, const struct args *args,
                                 bool left, bool right)
 {
-    const struct value *given = dpe_template_arg(args, 0, "chars");
+    const struct value *given = dpe_template_arg(args, 0);
     if (given == NULL || given->kind == KIND_NONE) {
         return dpe_template_strip(render, self.text, NULL, left, right);
     }
@@ -190,14 +228,22 @@ static struct value split_words(struct render *render, struct dpe_span text, int
     return list;
 }
 
-static size_t last_of(struct dpe_span text, struct dpe_span part)
+/* rsplit() at white space: the last `most` words, and before them the rest. */
+static struct value split_last_words(struct render *render, struct dpe_span text, int64_t most)
 {
-    for (size_t i = text.n + 1 - (part.n < text.n + 1 ? part.n : text.n + 1); i-- > 0;) {
-        if (memcmp(text.s + i, part.s, part.n) == 0) {
-            return i;
-        }
+    struct value all = split_words(render, text, -1);
+    if (render->status != DPE_OK || (int64_t)all.items->n <= most) {
+        return all;
     }
-    return SIZE_MAX;
+    struct value list = dpe_template_list(render, KIND_LIST, (size_t)most + 1);
+    size_t first = all.items->n - (size_t)most;
+    struct dpe_span last = all.items->at[first - 1].text;
+    struct dpe_span start = {text.s, (size_t)(last.s - text.s) + last.n};
+    push(render, list, start);
+    for (size_t i = first; i < all.items->n && render->status == DPE_OK; i++) {
+        push(render, list, all.items->at[i].text);
+    }
+    return list;
 }
 
 static size_t count_parts(struct dpe_span text, struct dpe_span part)
@@ -213,13 +259,12 @@ static size_t count_parts(struct dpe_span text, struct dpe_span part)
 static struct value split(struct render *render, struct value self, const struct args *args,
                           bool right)
 {
-    const struct value *given = dpe_template_arg(args, 0, "sep");
+    const struct value *given = dpe_template_arg(args, 0);
     int64_t most = dpe_template_arg_int(render, args, 1, "maxsplit", -1);
     struct dpe_span rest = self.text;
     if (given == NULL || given->kind == KIND_NONE) {
-        return right && most >= 0
-                   ? dpe_template_fail(render, "rsplit() at white space is not supported")
-                   : split_words(render, rest, most);
+        return right && most >= 0 ? split_last_words(render, rest, most)
+                                  : split_words(render, rest, most);
     }
     struct dpe_span part = dpe_template_arg_text(render, args, 0, "sep", NULL);
     if (part.n == 0) {
@@ -234,7 +279,7 @@ static struct value split(struct render *render, struct value self, const struct
     }
     list.items->n = cuts + 1;
     for (size_t i = 0; i < cuts && dpe_template_step(render, 1); i++) {
-        size_t at = right ? last_of(rest, part) : dpe_span_find(rest, part);
+        size_t at = right ? dpe_span_find_last(rest, part) : dpe_span_find(rest, part);
         struct dpe_span piece = {rest.s, at};
         struct dpe_span after = {rest.s + at + part.n, rest.n - at - part.n};
         list.items->at[right ? cuts - i : i] = dpe_template_string(right ? after : piece);
@@ -254,28 +299,28 @@ static struct value do_rsplit(struct render *render, struct value self, const st
     return split(render, self, args, true);
 }
 
-/* At \n, \r and \r\n; other characters that Python also splits at are rare. */
 static struct value do_splitlines(struct render *render, struct value self, const struct args *args)
 {
-    bool ends_kept = dpe_template_arg_bool(args, 0, "keepends", false);
-    struct dpe_span text = self.text;
+    bool ends_kept = dpe_template_arg_bool(args, 0, false);
+    const char *end = self.text.s + self.text.n;
     size_t lines = 1;
-    for (size_t i = 0; i < text.n; i++) {
-        lines += text.s[i] == '\n' || text.s[i] == '\r';
+    size_t n = 0;
+    for (const char *s = self.text.s; s<end; s += n> 0 ? n : 1) {
+        n = dpe_py_line_end(s, end);
+        lines += n > 0;
     }
+    dpe_template_step(render, self.text.n / 16);
     struct value list = dpe_template_list(render, KIND_LIST, lines);
-    size_t start = 0;
-    for (size_t i = 0; i < text.n && render->status == DPE_OK; i++) {
-        size_t n = text.s[i] == '\r' && i + 1 < text.n && text.s[i + 1] == '\n' ? 2 : 1;
-        if (text.s[i] == '\n' || text.s[i] == '\r') {
-            size_t end = ends_kept ? i + n : i;
-            push(render, list, (struct dpe_span){text.s + start, end - start});
-            start = i + n;
-            i += n - 1;
+    const char *start = self.text.s;
+    for (const char *s = start; s < end && render->status == DPE_OK; s += n > 0 ? n : 1) {
+        n = dpe_py_line_end(s, end);
+        if (n > 0) {
+            push(render, list, (struct dpe_span){start, (size_t)(s - start) + (ends_kept ? n : 0)});
+            start = s + n;
         }
     }
-    if (start < text.n && render->status == DPE_OK) {
-        push(render, list, (struct dpe_span){text.s + start, text.n - start});
+    if (start < end && render->status == DPE_OK) {
+        push(render, list, (struct dpe_span){start, (size_t)(end - start)});
     }
     return list;
 }
@@ -295,7 +340,13 @@ static struct value do_lower(struct render *render, struct value self, const str
 static struct value do_capitalize(struct render *render, struct value self, const struct args *args)
 {
     (void)args;
-    return dpe_template_capitalize(render, self.text);
+    return dpe_template_title(render, self.text, true);
+}
+
+static struct value do_title(struct render *render, struct value self, const struct args *args)
+{
+    (void)args;
+    return dpe_template_title(render, self.text, false);
 }
 
 static struct value do_replace(struct render *render, struct value self, const struct args *args)
@@ -323,24 +374,146 @@ static struct value do_join(struct render *render, struct value self, const stru
     return dpe_template_built(&built);
 }
 
-static struct value position(struct dpe_span text, size_t at)
+/* find(), rfind(), and index(), rindex(), which fail where those say −1. Bounds are characters. */
+static struct value place(struct render *render, struct value self, const struct args *args,
+                          bool last, bool must)
 {
-    return dpe_template_int(
-        at == SIZE_MAX ? -1 : (int64_t)dpe_template_characters((struct dpe_span){text.s, at}));
+    struct dpe_span part = dpe_template_arg_text(render, args, 0, "sub", NULL);
+    int64_t n = (int64_t)dpe_template_characters(render, self.text);
+    int64_t bounds[2] = {0, n};
+    for (size_t i = 0; i < 2; i++) {
+        const struct value *given = dpe_template_arg(args, i + 1);
+        if (given != NULL && given->kind != KIND_NONE) {
+            bounds[i] = dpe_template_arg_int(render, args, i + 1, i == 0 ? "start" : "end", 0);
+            bounds[i] += bounds[i] < 0 ? n : 0;
+            bounds[i] = bounds[i] < 0 ? 0 : bounds[i];
+        }
+    }
+    bounds[1] = bounds[1] > n ? n : bounds[1];
+    size_t at = SIZE_MAX;
+    size_t from = 0;
+    dpe_template_step(render, (self.text.n + part.n) / 4);
+    if (bounds[0] <= bounds[1] && render->status == DPE_OK) {
+        from = dpe_template_offset(render, self.text, (size_t)bounds[0]);
+        size_t to = dpe_template_offset(render, self.text, (size_t)bounds[1]);
+        struct dpe_span within = {self.text.s + from, to - from};
+        at = last ? dpe_span_find_last(within, part) : dpe_span_find(within, part);
+    }
+    if (at == SIZE_MAX) {
+        return must ? dpe_template_fail(render, "index(): the text is not there")
+                    : dpe_template_int(-1);
+    }
+    size_t before = 0;
+    for (size_t i = 0; i < from + at; i++) {
+        before += ((unsigned char)self.text.s[i] & 0xc0) != 0x80;
+    }
+    return dpe_template_int((int64_t)before);
 }
 
 static struct value do_find(struct render *render, struct value self, const struct args *args)
 {
-    struct dpe_span part = dpe_template_arg_text(render, args, 0, "sub", NULL);
-    dpe_template_step(render, self.text.n / 16);
-    return position(self.text, dpe_span_find(self.text, part));
+    return place(render, self, args, false, false);
 }
 
 static struct value do_rfind(struct render *render, struct value self, const struct args *args)
 {
-    struct dpe_span part = dpe_template_arg_text(render, args, 0, "sub", NULL);
-    dpe_template_step(render, self.text.n / 16 + (self.text.n / 64 + 1) * (part.n / 64));
-    return position(self.text, last_of(self.text, part));
+    return place(render, self, args, true, false);
+}
+
+static struct value do_index(struct render *render, struct value self, const struct args *args)
+{
+    return place(render, self, args, false, true);
+}
+
+static struct value do_rindex(struct render *render, struct value self, const struct args *args)
+{
+    return place(render, self, args, true, true);
+}
+
+/* partition(), rpartition(): what is before, the separator, what is behind. */
+static struct value parts(struct render *render, struct value self, const struct args *args,
+                          bool last)
+{
+    struct dpe_span text = self.text;
+    struct dpe_span part = dpe_template_arg_text(render, args, 0, "sep", NULL);
+    struct value tuple = dpe_template_list(render, KIND_TUPLE, 3);
+    dpe_template_step(render, (text.n + part.n) / 4);
+    if (part.n == 0 || render->status != DPE_OK) {
+        return dpe_template_fail(render, "partition(): the separator is empty");
+    }
+    size_t at = last ? dpe_span_find_last(text, part) : dpe_span_find(text, part);
+    struct dpe_span pieces[3] = {{text.s, 0}, {text.s, 0}, {text.s, 0}};
+    if (at == SIZE_MAX) {
+        pieces[last ? 2 : 0] = text;
+    } else {
+        pieces[0].n = at;
+        pieces[1] = part;
+        pieces[2] = (struct dpe_span){text.s + at + part.n, text.n - at - part.n};
+    }
+    for (int i = 0; i < 3; i++) {
+        push(render, tuple, pieces[i]);
+    }
+    return tuple;
+}
+
+static struct value do_partition(struct render *render, struct value self, const struct args *args)
+{
+    return parts(render, self, args, false);
+}
+
+static struct value do_rpartition(struct render *render, struct value self, const struct args *args)
+{
+    return parts(render, self, args, true);
+}
+
+/* ljust(), rjust(), center() */
+static struct value pad(struct render *render, struct value self, const struct args *args,
+                        char side)
+{
+    struct dpe_span fill = dpe_template_arg_text(render, args, 1, "fillchar", " ");
+    size_t n = 0;
+    if (fill.n > 0) {
+        dpe_py_next(fill.s, fill.s + fill.n, &n);
+    }
+    if (n == 0 || n != fill.n) {
+        return dpe_template_fail(render, "expected one character to fill with");
+    }
+    return dpe_template_pad(render, self.text, dpe_template_arg_int(render, args, 0, "width", 0),
+                            fill, side);
+}
+
+static struct value do_ljust(struct render *render, struct value self, const struct args *args)
+{
+    return pad(render, self, args, '<');
+}
+
+static struct value do_rjust(struct render *render, struct value self, const struct args *args)
+{
+    return pad(render, self, args, '>');
+}
+
+static struct value do_center(struct render *render, struct value self, const struct args *args)
+{
+    return pad(render, self, args, 'c');
+}
+
+/* Zeros behind the sign. */
+static struct value do_zfill(struct render *render, struct value self, const struct args *args)
+{
+    int64_t width = dpe_template_arg_int(render, args, 0, "width", 0);
+    bool signs = self.text.n > 0 && (self.text.s[0] == '-' || self.text.s[0] == '+');
+    struct dpe_span digits = {self.text.s + signs, self.text.n - signs};
+    struct value filled = dpe_template_pad(render, digits, width - signs, dpe_span_of("0"), '>');
+    struct value sign = dpe_template_string((struct dpe_span){self.text.s, signs});
+    return dpe_template_binary(render, OP_ADD, sign, filled);
+}
+
+static struct value do_swapcase(struct render *render, struct value self, const struct args *args)
+{
+    struct dpe_text out = {0};
+    (void)args;
+    dpe_template_step(render, self.text.n / 16);
+    return keep(render, dpe_py_swapcase(self.text, &out), &out);
 }
 
 static struct value do_count(struct render *render, struct value self, const struct args *args)
@@ -348,7 +521,7 @@ static struct value do_count(struct render *render, struct value self, const str
     struct dpe_span part = dpe_template_arg_text(render, args, 0, "sub", NULL);
     dpe_template_step(render, self.text.n / 16);
     return dpe_template_int(part.n > 0 ? (int64_t)count_parts(self.text, part)
-                                       : (int64_t)dpe_template_characters(self.text) + 1);
+                                       : (int64_t)dpe_template_characters(render, self.text) + 1);
 }
 
 static struct value do_removeprefix(struct render *render, struct value self,
@@ -374,15 +547,126 @@ static struct value do_isspace(struct render *render, struct value self, const s
                              dpe_template_strip(render, self.text, NULL, true, true).text.n == 0);
 }
 
-static struct value do_isdigit(struct render *render, struct value self, const struct args *args)
+/* Whether there are characters, and all of them are of the kind. */
+static struct value all_are(struct render *render, struct value self, bool (*is)(uint32_t point))
 {
     bool all = self.text.n > 0;
-    (void)render;
-    (void)args;
+    dpe_template_step(render, self.text.n / 16);
     for (size_t i = 0, n = 0; i < self.text.n && all; i += n) {
-        all = dpe_py_digit(dpe_py_next(self.text.s + i, self.text.s + self.text.n, &n)) >= 0;
+        all = is(dpe_py_next(self.text.s + i, self.text.s + self.text.n, &n));
     }
     return dpe_template_bool(all);
+}
+
+static bool is_decimal(uint32_t point)
+{
+    return dpe_py_digit(point) >= 0;
+}
+
+static bool is_digit(uint32_t point)
+{
+    return is_decimal(point) || dpe_unicode_has(&dpe_case_other_digits, point);
+}
+
+static bool is_numeric(uint32_t point)
+{
+    return is_digit(point) || dpe_unicode_has(&dpe_case_other_numbers, point);
+}
+
+static bool is_letter(uint32_t point)
+{
+    return dpe_unicode_has(&dpe_case_letters, point);
+}
+
+static bool is_alnum(uint32_t point)
+{
+    return point != '_' && dpe_py_word(point);
+}
+
+static bool is_ascii(uint32_t point)
+{
+    return point < 0x80;
+}
+
+static struct value do_isdigit(struct render *render, struct value self, const struct args *args)
+{
+    (void)args;
+    return all_are(render, self, is_digit);
+}
+
+static struct value do_isdecimal(struct render *render, struct value self, const struct args *args)
+{
+    (void)args;
+    return all_are(render, self, is_decimal);
+}
+
+static struct value do_isnumeric(struct render *render, struct value self, const struct args *args)
+{
+    (void)args;
+    return all_are(render, self, is_numeric);
+}
+
+static struct value do_isalpha(struct render *render, struct value self, const struct args *args)
+{
+    (void)args;
+    return all_are(render, self, is_letter);
+}
+
+static struct value do_isalnum(struct render *render, struct value self, const struct args *args)
+{
+    (void)args;
+    return all_are(render, self, is_alnum);
+}
+
+static struct value do_isprintable(struct render *render, struct value self,
+                                   const struct args *args)
+{
+    (void)args;
+    return self.text.n == 0 ? dpe_template_bool(true) : all_are(render, self, dpe_py_printable);
+}
+
+static struct value do_isascii(struct render *render, struct value self, const struct args *args)
+{
+    (void)args;
+    return self.text.n == 0 ? dpe_template_bool(true) : all_are(render, self, is_ascii);
+}
+
+static struct value do_islower(struct render *render, struct value self, const struct args *args)
+{
+    return dpe_template_bool(
+        dpe_template_find_test(dpe_span_of("lower"))->holds(render, self, args));
+}
+
+static struct value do_isupper(struct render *render, struct value self, const struct args *args)
+{
+    return dpe_template_bool(
+        dpe_template_find_test(dpe_span_of("upper"))->holds(render, self, args));
+}
+
+static struct value do_format(struct render *render, struct value self, const struct args *args)
+{
+    return dpe_template_format(render, self.text, args);
+}
+
+/* ---------------------------------------------------------------------------------------- lists */
+
+static struct value do_item_index(struct render *render, struct value self, const struct args *args)
+{
+    for (size_t i = 0; i < self.items->n && render->status == DPE_OK; i++) {
+        if (dpe_template_equal(render, self.items->at[i], args->at[0])) {
+            return dpe_template_int((int64_t)i);
+        }
+    }
+    return dpe_template_fail(render, "index(): the value is not in the list");
+}
+
+static struct value do_item_count(struct render *render, struct value self, const struct args *args)
+{
+    int64_t n = 0;
+    for (size_t i = 0; i < self.items->n && render->status == DPE_OK; i++) {
+        n += dpe_template_equal(render, self.items->at[i], args->at[0]);
+    }
+    return dpe_template_int(n);
 }
 
 /* ------------------------------------------------------------------------------------- mappings */
@@ -390,19 +674,14 @@ static struct value do_isdigit(struct render *render, struct value self, const s
 static struct value do_get(struct render *render, struct value self, const struct args *args)
 {
     const struct value *value = dpe_template_dict_get(render, self.pairs, args->at[0]);
-    const struct value *fallback = dpe_template_arg(args, 1, NULL);
+    const struct value *fallback = dpe_template_arg(args, 1);
     return value != NULL ? *value : fallback != NULL ? *fallback : dpe_template_none();
 }
 
 static struct value do_keys(struct render *render, struct value self, const struct args *args)
 {
     (void)args;
-    struct items keys = dpe_template_items(render, self);
-    struct value list = dpe_template_list(render, KIND_LIST, 0);
-    if (render->status == DPE_OK) {
-        *list.items = keys;
-    }
-    return list;
+    return dpe_template_iterator(render, dpe_template_items(render, self), "dict_keys");
 }
 
 static struct value do_values(struct render *render, struct value self, const struct args *args)
@@ -412,7 +691,8 @@ static struct value do_values(struct render *render, struct value self, const st
     for (size_t i = 0; i < self.pairs->n && list.kind == KIND_LIST; i++) {
         list.items->at[list.items->n++] = self.pairs->at[i].value;
     }
-    return list;
+    return render->status == DPE_OK ? dpe_template_iterator(render, *list.items, "dict_values")
+                                    : list;
 }
 
 static struct value do_items(struct render *render, struct value self, const struct args *args)
@@ -428,34 +708,70 @@ static struct value do_items(struct render *render, struct value self, const str
             list.items->at[list.items->n++] = pair;
         }
     }
-    return list;
+    return render->status == DPE_OK ? dpe_template_iterator(render, *list.items, "dict_items")
+                                    : list;
 }
 
+static struct value do_copy(struct render *render, struct value self, const struct args *args)
+{
+    struct value made = dpe_template_dict(render, KIND_DICT);
+    (void)args;
+    for (size_t i = 0; i < self.pairs->n && render->status == DPE_OK; i++) {
+        dpe_template_dict_set(render, made.pairs, self.pairs->at[i].key, self.pairs->at[i].value);
+    }
+    return made;
+}
+
+/* Python's own parameters; "/": it has no name for callers. */
 static const struct method methods[] = {
-    {"strip", KIND_STRING, 0, 1, do_strip},
-    {"lstrip", KIND_STRING, 0, 1, do_lstrip},
-    {"rstrip", KIND_STRING, 0, 1, do_rstrip},
-    {"startswith", KIND_STRING, 1, 1, do_startswith},
-    {"endswith", KIND_STRING, 1, 1, do_endswith},
-    {"split", KIND_STRING, 0, 2, do_split},
-    {"rsplit", KIND_STRING, 0, 2, do_rsplit},
-    {"splitlines", KIND_STRING, 0, 1, do_splitlines},
-    {"upper", KIND_STRING, 0, 0, do_upper},
-    {"lower", KIND_STRING, 0, 0, do_lower},
-    {"capitalize", KIND_STRING, 0, 0, do_capitalize},
-    {"replace", KIND_STRING, 2, 3, do_replace},
-    {"join", KIND_STRING, 1, 1, do_join},
-    {"find", KIND_STRING, 1, 1, do_find},
-    {"rfind", KIND_STRING, 1, 1, do_rfind},
-    {"count", KIND_STRING, 1, 1, do_count},
-    {"removeprefix", KIND_STRING, 1, 1, do_removeprefix},
-    {"removesuffix", KIND_STRING, 1, 1, do_removesuffix},
-    {"isspace", KIND_STRING, 0, 0, do_isspace},
-    {"isdigit", KIND_STRING, 0, 0, do_isdigit},
-    {"get", KIND_DICT, 1, 2, do_get},
-    {"keys", KIND_DICT, 0, 0, do_keys},
-    {"values", KIND_DICT, 0, 0, do_values},
-    {"items", KIND_DICT, 0, 0, do_items},
+    {"strip", KIND_STRING, "/chars=", do_strip},
+    {"lstrip", KIND_STRING, "/chars=", do_lstrip},
+    {"rstrip", KIND_STRING, "/chars=", do_rstrip},
+    {"startswith", KIND_STRING, "/prefix", do_startswith},
+    {"endswith", KIND_STRING, "/suffix", do_endswith},
+    {"split", KIND_STRING, "sep= maxsplit=", do_split},
+    {"rsplit", KIND_STRING, "sep= maxsplit=", do_rsplit},
+    {"splitlines", KIND_STRING, "keepends=", do_splitlines},
+    {"upper", KIND_STRING, "", do_upper},
+    {"lower", KIND_STRING, "", do_lower},
+    {"capitalize", KIND_STRING, "", do_capitalize},
+    {"title", KIND_STRING, "", do_title},
+    {"swapcase", KIND_STRING, "", do_swapcase},
+    {"replace", KIND_STRING, "/old /new /count=", do_replace},
+    {"join", KIND_STRING, "/iterable", do_join},
+    {"format", KIND_STRING, NULL, do_format},
+    {"find", KIND_STRING, "/sub /start= /end=", do_find},
+    {"rfind", KIND_STRING, "/sub /start= /end=", do_rfind},
+    {"index", KIND_STRING, "/sub /start= /end=", do_index},
+    {"rindex", KIND_STRING, "/sub /start= /end=", do_rindex},
+    {"count", KIND_STRING, "/sub", do_count},
+    {"partition", KIND_STRING, "/sep", do_partition},
+    {"rpartition", KIND_STRING, "/sep", do_rpartition},
+    {"ljust", KIND_STRING, "/width /fillchar=", do_ljust},
+    {"rjust", KIND_STRING, "/width /fillchar=", do_rjust},
+    {"center", KIND_STRING, "/width /fillchar=", do_center},
+    {"zfill", KIND_STRING, "/width", do_zfill},
+    {"removeprefix", KIND_STRING, "/prefix", do_removeprefix},
+    {"removesuffix", KIND_STRING, "/suffix", do_removesuffix},
+    {"isspace", KIND_STRING, "", do_isspace},
+    {"isdigit", KIND_STRING, "", do_isdigit},
+    {"isdecimal", KIND_STRING, "", do_isdecimal},
+    {"isnumeric", KIND_STRING, "", do_isnumeric},
+    {"isalpha", KIND_STRING, "", do_isalpha},
+    {"isalnum", KIND_STRING, "", do_isalnum},
+    {"isascii", KIND_STRING, "", do_isascii},
+    {"isprintable", KIND_STRING, "", do_isprintable},
+    {"islower", KIND_STRING, "", do_islower},
+    {"isupper", KIND_STRING, "", do_isupper},
+    {"index", KIND_LIST, "/value", do_item_index},
+    {"count", KIND_LIST, "/value", do_item_count},
+    {"index", KIND_TUPLE, "/value", do_item_index},
+    {"count", KIND_TUPLE, "/value", do_item_count},
+    {"get", KIND_DICT, "/key /default=", do_get},
+    {"keys", KIND_DICT, "", do_keys},
+    {"values", KIND_DICT, "", do_values},
+    {"items", KIND_DICT, "", do_items},
+    {"copy", KIND_DICT, "", do_copy},
 };
 
 const struct method *dpe_template_find_method(enum kind kind, struct dpe_span name)
@@ -472,5 +788,6 @@ bool dpe_template_knows_method(struct dpe_span name)
 {
     return dpe_span_equal(name, dpe_span_of("cycle")) ||
            dpe_template_find_method(KIND_STRING, name) != NULL ||
+           dpe_template_find_method(KIND_LIST, name) != NULL ||
            dpe_template_find_method(KIND_DICT, name) != NULL;
 }

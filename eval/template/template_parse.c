@@ -205,37 +205,66 @@ static void parse_if(struct parse *parse, struct node *node)
     end_tag(parse);
 }
 
-/* Names with commas between them; a namespace's member where `members`. */
+static struct node *targets(struct parse *parse, bool members);
+
+/* A name, a namespace's member where `members`, or targets in brackets. */
+static struct node *target(struct parse *parse, bool members)
+{
+    const struct token *token = dpe_template_token(parse);
+    if (dpe_template_take(parse, TOKEN_OPERATOR, "(")) {
+        if (++parse->depth > MAX_BLOCKS) {
+            return dpe_template_refuse(parse, token->line, "targets are nested too deep");
+        }
+        struct node *inner = targets(parse, false);
+        parse->depth--;
+        dpe_template_expect(parse, TOKEN_OPERATOR, ")");
+        return inner;
+    }
+    struct node *node = dpe_template_node(parse, NODE_NAME, token->line);
+    if (node == NULL) {
+        return NULL;
+    }
+    node->name = token->text;
+    dpe_template_expect(parse, TOKEN_NAME, NULL);
+    if (members && dpe_template_take(parse, TOKEN_OPERATOR, ".")) {
+        node->member = dpe_template_token(parse)->text;
+        dpe_template_expect(parse, TOKEN_NAME, NULL);
+    }
+    return node;
+}
+
+/* One target, or a tuple of several with commas between them. */
 static struct node *targets(struct parse *parse, bool members)
 {
-    struct node *first = NULL;
-    struct node **end = &first;
-    do {
+    struct node *first = target(parse, members);
+    if (first == NULL || !dpe_template_is(parse, TOKEN_OPERATOR, ",")) {
+        return first;
+    }
+    struct node *tuple = dpe_template_node(parse, NODE_TUPLE, first->line);
+    if (tuple == NULL) {
+        return NULL;
+    }
+    tuple->list = first;
+    struct node **end = &first->next;
+    while (dpe_template_take(parse, TOKEN_OPERATOR, ",")) {
         const struct token *token = dpe_template_token(parse);
-        if (first != NULL && token->kind != TOKEN_NAME) {
+        if (token->kind != TOKEN_NAME && !dpe_template_is(parse, TOKEN_OPERATOR, "(")) {
             break;
         }
-        struct node *node = dpe_template_node(parse, NODE_NAME, token->line);
-        if (node == NULL) {
+        *end = target(parse, members);
+        if (*end == NULL) {
             return NULL;
         }
-        node->name = token->text;
-        dpe_template_expect(parse, TOKEN_NAME, NULL);
-        if (members && dpe_template_take(parse, TOKEN_OPERATOR, ".")) {
-            node->member = dpe_template_token(parse)->text;
-            dpe_template_expect(parse, TOKEN_NAME, NULL);
-        }
-        *end = node;
-        end = &node->next;
-    } while (dpe_template_take(parse, TOKEN_OPERATOR, ","));
-    return first;
+        end = &(*end)->next;
+    }
+    return tuple;
 }
 
 static void parse_for(struct parse *parse, struct node *node)
 {
     static const char *const words[] = {"endfor", "else", NULL};
     static const char *const after_else[] = {"endfor", NULL};
-    node->list = targets(parse, false);
+    node->c = targets(parse, false);
     dpe_template_expect(parse, TOKEN_NAME, "in");
     node->a = parse->status == DPE_OK ? dpe_template_tuple(parse, false) : NULL;
     if (take_word(parse, "if")) {
@@ -261,13 +290,13 @@ static void parse_for(struct parse *parse, struct node *node)
 static void parse_set(struct parse *parse, struct node *node)
 {
     static const char *const words[] = {"endset", NULL};
-    node->list = targets(parse, true);
+    node->c = targets(parse, true);
     if (dpe_template_take(parse, TOKEN_OPERATOR, "=")) {
         node->a = dpe_template_tuple(parse, true);
         end_tag(parse);
         return;
     }
-    if (parse->status == DPE_OK && node->list->next != NULL) {
+    if (parse->status == DPE_OK && node->c->kind == NODE_TUPLE) {
         dpe_template_refuse(parse, node->line, "a set block for several names is not supported");
     }
     node->b = dpe_template_filters(parse, NULL);
@@ -278,12 +307,9 @@ static void parse_set(struct parse *parse, struct node *node)
     closing(parse, "endset");
 }
 
-static void parse_macro(struct parse *parse, struct node *node)
+/* The parameters of a macro behind "(", up to ")". */
+static void parameters(struct parse *parse, struct node *node)
 {
-    static const char *const words[] = {"endmacro", NULL};
-    node->name = dpe_template_token(parse)->text;
-    dpe_template_expect(parse, TOKEN_NAME, NULL);
-    dpe_template_expect(parse, TOKEN_OPERATOR, "(");
     struct node **end = &node->list;
     while (parse->status == DPE_OK && !dpe_template_is(parse, TOKEN_OPERATOR, ")")) {
         const struct token *token = dpe_template_token(parse);
@@ -303,12 +329,80 @@ static void parse_macro(struct parse *parse, struct node *node)
         }
     }
     dpe_template_expect(parse, TOKEN_OPERATOR, ")");
+}
+
+/* What a macro does, up to its {% word %}: no loop around it is its own. */
+static void macro_body(struct parse *parse, struct node *node, const char *word)
+{
+    const char *const words[] = {word, NULL};
+    int in_loop = parse->in_loop;
+    unsigned reads = parse->reads;
+    parse->in_loop = 0;
+    parse->reads = 0;
+    node->body = parse->status == DPE_OK ? body(parse, words, node->line) : NULL;
+    node->reads = parse->reads;
+    parse->reads |= reads;
+    parse->in_loop = in_loop;
+    closing(parse, word);
+}
+
+static void parse_macro(struct parse *parse, struct node *node)
+{
+    node->name = dpe_template_token(parse)->text;
+    dpe_template_expect(parse, TOKEN_NAME, NULL);
+    dpe_template_expect(parse, TOKEN_OPERATOR, "(");
+    parameters(parse, node);
+    end_tag(parse);
+    macro_body(parse, node, "endmacro");
+}
+
+/* {% call(parameters) f(arguments) %} */
+static void parse_call(struct parse *parse, struct node *node)
+{
+    node->name = dpe_span_of("caller");
+    if (dpe_template_take(parse, TOKEN_OPERATOR, "(")) {
+        parameters(parse, node);
+    }
+    node->a = parse->status == DPE_OK ? dpe_template_unary(parse) : NULL;
+    if (parse->status == DPE_OK && node->a->kind != NODE_CALL) {
+        dpe_template_refuse(parse, node->line, "expected a call after {%% call %%}");
+    }
+    end_tag(parse);
+    macro_body(parse, node, "endcall");
+}
+
+static void parse_with(struct parse *parse, struct node *node)
+{
+    static const char *const words[] = {"endwith", NULL};
+    struct node **end = &node->list;
+    while (parse->status == DPE_OK && dpe_template_token(parse)->kind != TOKEN_BLOCK_END) {
+        if (end != &node->list) {
+            dpe_template_expect(parse, TOKEN_OPERATOR, ",");
+        }
+        struct node *holder = dpe_template_node(parse, NODE_SET, node->line);
+        if (holder == NULL) {
+            return;
+        }
+        holder->c = target(parse, false);
+        dpe_template_expect(parse, TOKEN_OPERATOR, "=");
+        holder->a = parse->status == DPE_OK ? dpe_template_expression(parse) : NULL;
+        *end = holder;
+        end = &holder->next;
+    }
+    end_tag(parse);
+    node->body = parse->status == DPE_OK ? body(parse, words, node->line) : NULL;
+    closing(parse, "endwith");
+}
+
+static void parse_filter(struct parse *parse, struct node *node)
+{
+    static const char *const words[] = {"endfilter", NULL};
+    node->b = dpe_template_filter_block(parse);
     end_tag(parse);
     int in_loop = parse->in_loop;
-    parse->in_loop = 0;
     node->body = parse->status == DPE_OK ? body(parse, words, node->line) : NULL;
     parse->in_loop = in_loop;
-    closing(parse, "endmacro");
+    closing(parse, "endfilter");
 }
 
 static void parse_generation(struct parse *parse, struct node *node)
@@ -339,6 +433,9 @@ static struct node *statement(struct parse *parse)
         {"for", NODE_FOR, parse_for},
         {"set", NODE_SET, parse_set},
         {"macro", NODE_MACRO, parse_macro},
+        {"call", NODE_CALLER, parse_call},
+        {"with", NODE_WITH, parse_with},
+        {"filter", NODE_SCOPE, parse_filter},
         {"break", NODE_BREAK, parse_jump},
         {"continue", NODE_CONTINUE, parse_jump},
         {"generation", NODE_SCOPE, parse_generation},

@@ -32,11 +32,13 @@ enum kind {
     KIND_NONE,
     KIND_BOOL,
     KIND_INT,
+    KIND_DIGITS, /**< an integer beyond 64 bits: its digits */
     KIND_FLOAT,
     KIND_STRING,
     KIND_LIST,
     KIND_TUPLE,
     KIND_DICT,
+    KIND_ITERATOR,
     KIND_NAMESPACE,
     KIND_LOOP,
     KIND_MACRO,
@@ -50,9 +52,10 @@ struct value {
         bool truth;
         int64_t integer;
         double real;
-        struct dpe_span text; /**< KIND_STRING; of KIND_UNDEFINED: the name that is missing */
+        struct dpe_span text; /**< KIND_STRING, KIND_DIGITS; of KIND_UNDEFINED: the missing name */
         struct items *items;  /**< KIND_LIST, KIND_TUPLE */
         struct pairs *pairs;  /**< KIND_DICT, KIND_NAMESPACE */
+        struct iterator *iterator;
         struct loop *loop;
         struct macro *macro;
         const struct function *function;
@@ -69,6 +72,13 @@ struct pair {
 struct pairs {
     struct pair *at;
     size_t n, capacity;
+};
+/** What Python's generators, and the keys, values and items of a mapping are: something to loop
+ * over without indices. */
+struct iterator {
+    struct items items;
+    const char
+        *name; /**< "dict_keys"; NULL: a generator, which is true, has no length and is read once */
 };
 struct loop {
     const struct items *over;
@@ -106,6 +116,8 @@ enum node_kind {
     NODE_ITEM,   /**< a[b] */
     NODE_SLICE,  /**< a:b:c inside of NODE_ITEM */
     NODE_CALL,   /**< a(list) */
+    NODE_STAR,   /**< *a among arguments */
+    NODE_STARS,  /**< **a among arguments */
     NODE_FILTER, /**< a | filter(list); a NULL: what the block holds */
     NODE_TEST,   /**< a is test(list) */
     /* statements */
@@ -113,10 +125,12 @@ enum node_kind {
     NODE_PRINT,  /**< a */
     NODE_IF,     /**< list: NODE_BRANCH */
     NODE_BRANCH, /**< a (NULL: else), body */
-    NODE_FOR,    /**< list: targets; a, condition b (or NULL); body, other */
-    NODE_SET,    /**< list: targets; a, or NULL: body, then the filters b (or NULL) */
-    NODE_MACRO,  /**< name, list: parameters (NODE_NAME with default a); body */
-    NODE_SCOPE,  /**< body */
+    NODE_FOR,    /**< c: target; a, condition b (or NULL); body, other */
+    NODE_SET,    /**< c: target; a, or NULL: body, then the filters b (or NULL) */
+    NODE_MACRO,  /**< name, list: parameters (NODE_NAME with default a); body; reads */
+    NODE_CALLER, /**< {% call(list) a %}: a macro of list and body, as `caller` of the call a */
+    NODE_WITH,   /**< list: names with their values a; body */
+    NODE_SCOPE,  /**< body, then the filters b (or NULL) */
     NODE_BREAK,
     NODE_CONTINUE,
 };
@@ -149,7 +163,10 @@ struct node {
     struct value value;
     const struct filter *filter;
     const struct test *test;
+    unsigned reads; /**< of a macro: READS_… */
 };
+/** Names that a macro has only where its body reads them. */
+enum { READS_CALLER = 1, READS_VARARGS = 2, READS_KWARGS = 4 };
 
 struct dpe_template {
     struct arena arena;
@@ -187,6 +204,7 @@ struct parse {
     struct token *tokens; /**< [n_tokens], the last is TOKEN_END */
     size_t n_tokens, capacity, at;
     int depth, in_loop;
+    unsigned reads; /**< READS_… so far */
 };
 /** Records "WHERE: line N: …" unless something failed before; returns NULL. */
 void *dpe_template_refuse(struct parse *parse, int line, const char *format, ...)
@@ -202,6 +220,12 @@ void dpe_template_expect(struct parse *parse, enum token_kind kind, const char *
 /** An expression; of several with commas between them a tuple. */
 struct node *dpe_template_expression(struct parse *parse);
 struct node *dpe_template_tuple(struct parse *parse, bool conditional);
+/** A primary with what stands behind it. */
+struct node *dpe_template_unary(struct parse *parse);
+/** Arguments after "(", up to ")", as node->list. */
+void dpe_template_arguments(struct parse *parse, struct node *node);
+/** What {% filter %} names: a filter, and those behind it. */
+struct node *dpe_template_filter_block(struct parse *parse);
 /** Filters "| name(…)" after `inner`. */
 struct node *dpe_template_filters(struct parse *parse, struct node *inner);
 
@@ -230,12 +254,18 @@ struct render {
     struct builder *out;
     enum flow flow;
     const struct tm *now;
+    /* The last text that an index was looked for in: its characters, and where one of them begins.
+     */
+    struct dpe_span walked;
+    size_t walked_characters, walked_index, walked_byte;
 };
+/** Arguments as they are given, or bound: then at[i] is that of parameter i. */
 struct args {
     struct value *at; /**< [n] by position */
     size_t n;
     struct pair *named; /**< [n_named] */
     size_t n_named;
+    uint64_t absent; /**< bit i: parameter i was left out */
 };
 
 /** Records "WHERE: line N: …" unless something failed before; returns an undefined value. */
@@ -256,6 +286,9 @@ struct value dpe_template_string(struct dpe_span text);
 struct value dpe_template_text(const char *text);
 struct value dpe_template_built(const struct builder *built);
 struct value dpe_template_undefined(struct dpe_span name);
+/** An integer as decimal digits (not NUL-terminated, kept): KIND_INT where it fits. */
+struct value dpe_template_digits(struct render *render, const char *digits, size_t n);
+struct value dpe_template_iterator(struct render *render, struct items items, const char *name);
 /** A list (or tuple) with room for n items, of which it has none yet. */
 struct value dpe_template_list(struct render *render, enum kind kind, size_t n);
 struct value dpe_template_dict(struct render *render, enum kind kind);
@@ -275,7 +308,9 @@ int dpe_template_compare(struct render *render, struct value a, struct value b);
 bool dpe_template_contains(struct render *render, struct value whole, struct value part);
 /** What a loop over the value sees; fails for what cannot be looped over. */
 struct items dpe_template_items(struct render *render, struct value value);
-size_t dpe_template_characters(struct dpe_span text);
+size_t dpe_template_characters(struct render *render, struct dpe_span text);
+/** Where character `index` (at most the number of characters) begins. */
+size_t dpe_template_offset(struct render *render, struct dpe_span text, size_t index);
 /** The value as {{ }} writes it. */
 void dpe_template_write(struct render *render, struct builder *to, struct value value);
 struct dpe_span dpe_template_str(struct render *render, struct value value);
@@ -286,6 +321,8 @@ struct value dpe_template_member(struct render *render, struct value of, struct 
 struct value dpe_template_item(struct render *render, struct value of, struct value key);
 struct value dpe_template_binary(struct render *render, enum op op, struct value a, struct value b);
 struct value dpe_template_eval(struct render *render, const struct node *node);
+/** A member or item by a path: names and indices with dots between, or an integer. */
+struct value dpe_template_attribute(struct render *render, struct value of, struct value path);
 struct args *dpe_template_args(struct render *render, const struct node *list);
 struct value dpe_template_call(struct render *render, struct value callee, const struct args *args);
 struct value dpe_template_call_macro(struct render *render, const struct macro *macro,
@@ -297,36 +334,48 @@ struct scope *dpe_template_scope(struct render *render, struct scope *outer);
 
 /* --------------------------------------------------------------- filters, tests, functions */
 
-/** Argument i, or the one of that name; NULL when neither was given. */
-const struct value *dpe_template_arg(const struct args *args, size_t i, const char *name);
+/** Binds arguments to parameters, of which `params` is a list with blanks between: a name, '='
+ * behind it where it may be left out, "/" in front of it where it has no name for callers; NULL:
+ * the callee reads them itself. False after failing: one is missing, unknown, given twice or too
+ * many. */
+bool dpe_template_bind(struct render *render, const char *what, const char *name,
+                       const char *params, const struct args *given, struct args *bound);
+/** Bound argument i; NULL when it was left out. */
+const struct value *dpe_template_arg(const struct args *args, size_t i);
 /** …as an integer, a text, a truth; `fallback` when it was not given; fails for another kind. */
 int64_t dpe_template_arg_int(struct render *render, const struct args *args, size_t i,
                              const char *name, int64_t fallback);
 struct dpe_span dpe_template_arg_text(struct render *render, const struct args *args, size_t i,
                                       const char *name, const char *fallback);
-bool dpe_template_arg_bool(const struct args *args, size_t i, const char *name, bool fallback);
+bool dpe_template_arg_bool(const struct args *args, size_t i, bool fallback);
 
 struct filter {
-    const char *name;
-    size_t most; /**< arguments by position and by name */
+    const char *name, *params;
     struct value (*apply)(struct render *render, struct value of, const struct args *args);
 };
 struct test {
-    const char *name;
-    size_t n; /**< arguments */
+    const char *name, *params;
     bool (*holds)(struct render *render, struct value of, const struct args *args);
 };
 struct function {
-    const char *name;
+    const char *name, *params;
     struct value (*call)(struct render *render, const struct args *args);
 };
 struct method {
     const char *name;
     enum kind of;
-    size_t least, most; /**< arguments */
+    const char *params;
     struct value (*call)(struct render *render, struct value self, const struct args *args);
 };
+/** With arguments bound. */
+struct value dpe_template_apply(struct render *render, const struct filter *filter, struct value of,
+                                const struct args *args);
+bool dpe_template_holds(struct render *render, const struct test *test, struct value of,
+                        const struct args *args);
 const struct filter *dpe_template_find_filter(struct dpe_span name);
+/** Of the tables of lists and of formats (template_lists.c, template_format.c). */
+const struct filter *dpe_template_list_filter(struct dpe_span name);
+const struct filter *dpe_template_format_filter(struct dpe_span name);
 const struct test *dpe_template_find_test(struct dpe_span name);
 const struct function *dpe_template_find_function(struct dpe_span name);
 /** The method of a value of that kind. */
@@ -340,7 +389,18 @@ struct value dpe_template_strip(struct render *render, struct dpe_span text,
 struct value dpe_template_replace(struct render *render, struct dpe_span text, struct dpe_span from,
                                   struct dpe_span to, int64_t most);
 struct value dpe_template_case(struct render *render, struct dpe_span text, bool upper);
-struct value dpe_template_capitalize(struct render *render, struct dpe_span text);
+/** str.title(), or str.capitalize() where `once`. */
+struct value dpe_template_title(struct render *render, struct dpe_span text, bool once);
+/** text.format(…), whose fields are read from the arguments. */
+struct value dpe_template_format(struct render *render, struct dpe_span text,
+                                 const struct args *args);
+/** text % value */
+struct value dpe_template_percent(struct render *render, struct dpe_span text, struct value value);
+/** A text among spaces (or another character) of that many characters: '<', '>' or '^'. */
+struct value dpe_template_pad(struct render *render, struct dpe_span text, int64_t width,
+                              struct dpe_span fill, char side);
+/** repr() of a value. */
+struct dpe_span dpe_template_repr(struct render *render, struct value value);
 /** `tojson`: json.dumps(value, ensure_ascii=False, indent=…, separators=…, sort_keys=…). */
 struct value dpe_template_tojson(struct render *render, struct value of, const struct args *args);
 

@@ -48,7 +48,7 @@ static bool is_integer(struct render *render, struct value of, const struct args
 {
     (void)render;
     (void)args;
-    return of.kind == KIND_INT;
+    return of.kind == KIND_INT || of.kind == KIND_DIGITS;
 }
 
 static bool is_float(struct render *render, struct value of, const struct args *args)
@@ -84,7 +84,7 @@ static bool is_sequence(struct render *render, struct value of, const struct arg
 
 static bool is_iterable(struct render *render, struct value of, const struct args *args)
 {
-    return is_sequence(render, of, args) || of.kind == KIND_LOOP;
+    return is_sequence(render, of, args) || of.kind == KIND_LOOP || of.kind == KIND_ITERATOR;
 }
 
 static bool is_callable(struct render *render, struct value of, const struct args *args)
@@ -120,7 +120,7 @@ static bool is_divisible(struct render *render, struct value of, const struct ar
 
 static bool is_equal(struct render *render, struct value of, const struct args *args)
 {
-    const struct value *other = dpe_template_arg(args, 0, "other");
+    const struct value *other = dpe_template_arg(args, 0);
     return other != NULL && dpe_template_equal(render, of, *other);
 }
 
@@ -131,34 +131,147 @@ static bool is_unequal(struct render *render, struct value of, const struct args
 
 static bool is_in(struct render *render, struct value of, const struct args *args)
 {
-    const struct value *whole = dpe_template_arg(args, 0, "seq");
+    const struct value *whole = dpe_template_arg(args, 0);
     return whole != NULL && dpe_template_contains(render, *whole, of);
 }
 
+static int order(struct render *render, struct value of, const struct args *args)
+{
+    return dpe_template_compare(render, of, args->at[0]);
+}
+
+static bool is_greater(struct render *render, struct value of, const struct args *args)
+{
+    return order(render, of, args) > 0;
+}
+
+static bool is_at_least(struct render *render, struct value of, const struct args *args)
+{
+    return order(render, of, args) >= 0;
+}
+
+static bool is_less(struct render *render, struct value of, const struct args *args)
+{
+    return order(render, of, args) < 0;
+}
+
+static bool is_at_most(struct render *render, struct value of, const struct args *args)
+{
+    return order(render, of, args) <= 0;
+}
+
+/* "is" of Python, where it is not a matter of chance: the same object, or equal values of a kind
+ * that has one object for each. */
+static bool is_same(struct render *render, struct value of, const struct args *args)
+{
+    struct value other = args->at[0];
+    if (of.kind != other.kind) {
+        return false;
+    }
+    switch (of.kind) {
+    case KIND_LIST:
+    case KIND_TUPLE:
+        return of.items == other.items;
+    case KIND_DICT:
+        return of.pairs == other.pairs;
+    case KIND_ITERATOR:
+        return of.iterator == other.iterator;
+    default:
+        return dpe_template_equal(render, of, other);
+    }
+}
+
+/* str.islower(), str.isupper() of the value as a text. */
+static bool in_case(struct render *render, struct value of, bool upper)
+{
+    struct dpe_span text = dpe_template_str(render, of);
+    bool found = false;
+    for (size_t i = 0, n = 0; i < text.n; i += n) {
+        uint32_t point = dpe_py_next(text.s + i, text.s + text.n, &n);
+        bool small = dpe_unicode_has(&dpe_case_small, point);
+        bool capital = dpe_unicode_has(&dpe_case_capital, point);
+        if ((upper ? small : capital) || dpe_unicode_has(&dpe_case_titled, point)) {
+            return false;
+        }
+        found = found || (upper ? capital : small);
+    }
+    return found && dpe_template_step(render, text.n / 16);
+}
+
+static bool is_lower(struct render *render, struct value of, const struct args *args)
+{
+    (void)args;
+    return in_case(render, of, false);
+}
+
+static bool is_upper(struct render *render, struct value of, const struct args *args)
+{
+    (void)args;
+    return in_case(render, of, true);
+}
+
+static bool is_filter(struct render *render, struct value of, const struct args *args)
+{
+    (void)render;
+    (void)args;
+    return of.kind == KIND_STRING && dpe_template_find_filter(of.text) != NULL;
+}
+
+static bool is_test(struct render *render, struct value of, const struct args *args)
+{
+    (void)render;
+    (void)args;
+    return of.kind == KIND_STRING && dpe_template_find_test(of.text) != NULL;
+}
+
+static bool is_escaped(struct render *render, struct value of, const struct args *args)
+{
+    (void)render;
+    (void)of;
+    (void)args;
+    return false;
+}
+
 static const struct test tests[] = {
-    {"defined", 0, is_defined},
-    {"undefined", 0, is_undefined},
-    {"none", 0, is_none},
-    {"string", 0, is_string},
-    {"boolean", 0, is_boolean},
-    {"true", 0, is_true},
-    {"false", 0, is_false},
-    {"integer", 0, is_integer},
-    {"float", 0, is_float},
-    {"number", 0, is_number},
-    {"mapping", 0, is_mapping},
-    {"sequence", 0, is_sequence},
-    {"iterable", 0, is_iterable},
-    {"callable", 0, is_callable},
-    {"odd", 0, is_odd},
-    {"even", 0, is_even},
-    {"divisibleby", 1, is_divisible},
-    {"equalto", 1, is_equal},
-    {"eq", 1, is_equal},
-    {"==", 1, is_equal},
-    {"ne", 1, is_unequal},
-    {"!=", 1, is_unequal},
-    {"in", 1, is_in},
+    {"defined", "", is_defined},
+    {"undefined", "", is_undefined},
+    {"none", "", is_none},
+    {"string", "", is_string},
+    {"boolean", "", is_boolean},
+    {"true", "", is_true},
+    {"false", "", is_false},
+    {"integer", "", is_integer},
+    {"float", "", is_float},
+    {"number", "", is_number},
+    {"mapping", "", is_mapping},
+    {"sequence", "", is_sequence},
+    {"iterable", "", is_iterable},
+    {"callable", "", is_callable},
+    {"odd", "", is_odd},
+    {"even", "", is_even},
+    {"divisibleby", "num", is_divisible},
+    {"equalto", "/other", is_equal},
+    {"eq", "/other", is_equal},
+    {"==", "/other", is_equal},
+    {"ne", "/other", is_unequal},
+    {"!=", "/other", is_unequal},
+    {"gt", "/other", is_greater},
+    {"greaterthan", "/other", is_greater},
+    {">", "/other", is_greater},
+    {"ge", "/other", is_at_least},
+    {">=", "/other", is_at_least},
+    {"lt", "/other", is_less},
+    {"lessthan", "/other", is_less},
+    {"<", "/other", is_less},
+    {"le", "/other", is_at_most},
+    {"<=", "/other", is_at_most},
+    {"in", "seq", is_in},
+    {"sameas", "other", is_same},
+    {"lower", "", is_lower},
+    {"upper", "", is_upper},
+    {"filter", "", is_filter},
+    {"test", "", is_test},
+    {"escaped", "", is_escaped},
 };
 
 const struct test *dpe_template_find_test(struct dpe_span name)

@@ -48,6 +48,36 @@ struct value dpe_template_undefined(struct dpe_span name)
     return (struct value){.kind = KIND_UNDEFINED, .text = name};
 }
 
+struct value dpe_template_digits(struct render *render, const char *digits, size_t n)
+{
+    bool minus = n > 0 && digits[0] == '-';
+    size_t zeros = strspn(digits + minus, "0");
+    const char *first = digits + minus + (zeros < n - minus ? zeros : n - minus);
+    size_t left = n - (size_t)(first - digits);
+    char text[24];
+    int64_t integer = 0;
+    if (left < 20) {
+        snprintf(text, sizeof text, "%s%.*s", minus ? "-" : "", (int)left, first);
+        if (dpe_parse_int(left > 0 ? text : "0", INT64_MIN, INT64_MAX, &integer)) {
+            return dpe_template_int(integer);
+        }
+    }
+    struct builder built = {0};
+    dpe_template_put(render, &built, "-", minus);
+    dpe_template_put(render, &built, first, left);
+    return (struct value){.kind = KIND_DIGITS, .text = dpe_template_built(&built).text};
+}
+
+struct value dpe_template_iterator(struct render *render, struct items items, const char *name)
+{
+    struct iterator *iterator = dpe_template_get(render, sizeof *iterator);
+    if (iterator == NULL) {
+        return dpe_template_undefined(dpe_span_of(""));
+    }
+    *iterator = (struct iterator){items, name};
+    return (struct value){.kind = KIND_ITERATOR, .iterator = iterator};
+}
+
 struct value dpe_template_list(struct render *render, enum kind kind, size_t n)
 {
     struct items *items = dpe_template_get(render, sizeof *items);
@@ -116,11 +146,13 @@ const char *dpe_template_kind_name(struct value value)
         [KIND_NONE] = "none",
         [KIND_BOOL] = "a truth value",
         [KIND_INT] = "an integer",
+        [KIND_DIGITS] = "an integer beyond 64 bits",
         [KIND_FLOAT] = "a number",
         [KIND_STRING] = "a string",
         [KIND_LIST] = "a list",
         [KIND_TUPLE] = "a tuple",
         [KIND_DICT] = "a mapping",
+        [KIND_ITERATOR] = "an iterator",
         [KIND_NAMESPACE] = "a namespace",
         [KIND_LOOP] = "a loop",
         [KIND_MACRO] = "a macro",
@@ -149,6 +181,9 @@ bool dpe_template_truth(struct value value)
         return value.items->n > 0;
     case KIND_DICT:
         return value.pairs->n > 0;
+    case KIND_ITERATOR:
+        return value.iterator->name == NULL || value.iterator->items.n > 0;
+    case KIND_DIGITS:
     case KIND_NAMESPACE:
     case KIND_LOOP:
     case KIND_MACRO:
@@ -161,10 +196,17 @@ bool dpe_template_truth(struct value value)
 
 bool dpe_template_number(struct value value, double *number)
 {
+    char text[400];
     *number = value.kind == KIND_BOOL    ? (double)value.truth
               : value.kind == KIND_INT   ? (double)value.integer
               : value.kind == KIND_FLOAT ? value.real
                                          : 0.0;
+    if (value.kind == KIND_DIGITS) {
+        int n = value.text.n < sizeof text ? (int)value.text.n : (int)sizeof text - 1;
+        snprintf(text, sizeof text, "%.*s", n, value.text.s);
+        *number = strtod(text, NULL);
+        return true;
+    }
     return value.kind == KIND_BOOL || value.kind == KIND_INT || value.kind == KIND_FLOAT;
 }
 
@@ -194,6 +236,12 @@ bool dpe_template_equal(struct render *render, struct value a, struct value b)
     if (!dpe_template_step(render, 1)) {
         return false;
     }
+    if (a.kind == KIND_DIGITS || b.kind == KIND_DIGITS) {
+        return a.kind == b.kind
+                   ? dpe_span_equal(a.text, b.text)
+                   : a.kind != KIND_INT && b.kind != KIND_INT && dpe_template_number(a, &x) &&
+                         dpe_template_number(b, &y) && x == y;
+    }
     if (dpe_template_number(a, &x) && dpe_template_number(b, &y)) {
         return a.kind == KIND_INT && b.kind == KIND_INT ? a.integer == b.integer : x == y;
     }
@@ -214,6 +262,9 @@ bool dpe_template_equal(struct render *render, struct value a, struct value b)
     case KIND_DICT:
         equal = equal_pairs(render, a.pairs, b.pairs);
         break;
+    case KIND_ITERATOR:
+        equal = a.iterator == b.iterator;
+        break;
     case KIND_NAMESPACE:
         equal = a.pairs == b.pairs;
         break;
@@ -233,6 +284,7 @@ bool dpe_template_equal(struct render *render, struct value a, struct value b)
     case KIND_NONE:
     case KIND_BOOL:
     case KIND_INT:
+    case KIND_DIGITS:
     case KIND_FLOAT:
         break;
     }
@@ -240,11 +292,50 @@ bool dpe_template_equal(struct render *render, struct value a, struct value b)
     return equal;
 }
 
+/* Numbers, one of which is beyond 64 bits. */
+static int compare_digits(struct value a, struct value b, double x, double y)
+{
+    bool both = a.kind == KIND_DIGITS && b.kind == KIND_DIGITS;
+    if (a.kind == KIND_INT || b.kind == KIND_INT) {
+        return a.kind == KIND_INT ? (y < 0.0) - (y > 0.0) : (x > 0.0) - (x < 0.0);
+    }
+    if (!both || (x < 0.0) != (y < 0.0)) {
+        return (x > y) - (x < y);
+    }
+    size_t n = a.text.n < b.text.n ? a.text.n : b.text.n;
+    int order = a.text.n != b.text.n ? (a.text.n > b.text.n) - (a.text.n < b.text.n)
+                                     : memcmp(a.text.s, b.text.s, n);
+    order = (order > 0) - (order < 0);
+    return x < 0.0 ? -order : order;
+}
+
+/* Lists or tuples: by the first items that differ, else by their number. */
+static int compare_items(struct render *render, const struct items *a, const struct items *b)
+{
+    int order = 0;
+    render->depth++;
+    for (size_t i = 0; i < a->n && i < b->n && order == 0 && dpe_template_step(render, 1); i++) {
+        if (!dpe_template_equal(render, a->at[i], b->at[i])) {
+            order = dpe_template_compare(render, a->at[i], b->at[i]);
+            render->depth--;
+            return order;
+        }
+    }
+    render->depth--;
+    return (a->n > b->n) - (a->n < b->n);
+}
+
 int dpe_template_compare(struct render *render, struct value a, struct value b)
 {
     double x = 0.0;
     double y = 0.0;
+    if ((a.kind == KIND_LIST || a.kind == KIND_TUPLE) && a.kind == b.kind) {
+        return compare_items(render, a.items, b.items);
+    }
     if (dpe_template_number(a, &x) && dpe_template_number(b, &y)) {
+        if (a.kind == KIND_DIGITS || b.kind == KIND_DIGITS) {
+            return compare_digits(a, b, x, y);
+        }
         if (a.kind == KIND_INT && b.kind == KIND_INT) {
             return (a.integer > b.integer) - (a.integer < b.integer);
         }
@@ -263,6 +354,18 @@ int dpe_template_compare(struct render *render, struct value a, struct value b)
     return 0;
 }
 
+/* Reads a generator until the value was there. */
+static bool taken(struct render *render, struct iterator *from, struct value part)
+{
+    bool found = false;
+    while (from->items.n > 0 && !found && render->status == DPE_OK) {
+        found = dpe_template_equal(render, from->items.at[0], part);
+        from->items.at++;
+        from->items.n--;
+    }
+    return found;
+}
+
 bool dpe_template_contains(struct render *render, struct value whole, struct value part)
 {
     if (whole.kind == KIND_STRING) {
@@ -270,8 +373,11 @@ bool dpe_template_contains(struct render *render, struct value whole, struct val
             dpe_template_fail(render, "%s cannot be in a string", dpe_template_kind_name(part));
             return false;
         }
-        dpe_template_step(render, whole.text.n / 64);
+        dpe_template_step(render, whole.text.n / 16);
         return dpe_span_find(whole.text, part.text) != SIZE_MAX;
+    }
+    if (whole.kind == KIND_ITERATOR && whole.iterator->name == NULL) {
+        return taken(render, whole.iterator, part);
     }
     if (whole.kind == KIND_DICT) {
         return dpe_template_dict_get(render, whole.pairs, part) != NULL;
@@ -285,18 +391,60 @@ bool dpe_template_contains(struct render *render, struct value whole, struct val
     return false;
 }
 
-size_t dpe_template_characters(struct dpe_span text)
+static bool begins(char c)
+{
+    return ((unsigned char)c & 0xc0) != 0x80;
+}
+
+size_t dpe_template_characters(struct render *render, struct dpe_span text)
 {
     size_t count = 0;
-    for (size_t i = 0; i < text.n; i++) {
-        count += ((unsigned char)text.s[i] & 0xc0) != 0x80;
+    if (text.s == render->walked.s && text.n == render->walked.n && text.n > 0) {
+        return render->walked_characters;
     }
+    for (size_t i = 0; i < text.n; i++) {
+        count += begins(text.s[i]);
+    }
+    dpe_template_step(render, text.n / 16);
+    render->walked = text;
+    render->walked_characters = count;
+    render->walked_index = render->walked_byte = 0;
     return count;
+}
+
+size_t dpe_template_offset(struct render *render, struct dpe_span text, size_t index)
+{
+    size_t n = dpe_template_characters(render, text);
+    if (index >= n) {
+        return text.n;
+    }
+    if (n == text.n) {
+        return index;
+    }
+    size_t at = render->walked_index;
+    size_t byte = render->walked_byte;
+    if (index < at / 2) {
+        at = byte = 0;
+    }
+    dpe_template_step(render, (index > at ? index - at : at - index) / 16);
+    for (; at < index; at++) {
+        for (byte++; byte < text.n && !begins(text.s[byte]);) {
+            byte++;
+        }
+    }
+    for (; at > index; at--) {
+        for (byte--; byte > 0 && !begins(text.s[byte]);) {
+            byte--;
+        }
+    }
+    render->walked_index = at;
+    render->walked_byte = byte;
+    return byte;
 }
 
 static struct items characters(struct render *render, struct dpe_span text)
 {
-    struct value list = dpe_template_list(render, KIND_LIST, dpe_template_characters(text));
+    struct value list = dpe_template_list(render, KIND_LIST, dpe_template_characters(render, text));
     if (list.kind != KIND_LIST) {
         return (struct items){0};
     }
@@ -326,11 +474,19 @@ struct items dpe_template_items(struct render *render, struct value value)
         }
         return keys.kind == KIND_LIST ? *keys.items : (struct items){0};
     }
+    case KIND_ITERATOR: {
+        struct items items = value.iterator->items;
+        if (value.iterator->name == NULL) {
+            value.iterator->items.n = 0; /* read once */
+        }
+        return items;
+    }
     case KIND_UNDEFINED:
         break;
     case KIND_NONE:
     case KIND_BOOL:
     case KIND_INT:
+    case KIND_DIGITS:
     case KIND_FLOAT:
     case KIND_NAMESPACE:
     case KIND_LOOP:
@@ -372,7 +528,7 @@ void dpe_template_write_float(struct render *render, struct builder *to, double 
     dpe_template_put_span(render, to, dpe_span_of(text));
 }
 
-/* repr() of a string; characters beyond ASCII are taken to be printable, but for C1 controls. */
+/* repr() of a string. */
 static void write_quoted(struct render *render, struct builder *to, struct dpe_span text)
 {
     bool single = memchr(text.s, '\'', text.n) != NULL;
@@ -386,8 +542,12 @@ static void write_quoted(struct render *render, struct builder *to, struct dpe_s
             snprintf(out, sizeof out, "\\%c", (char)point);
         } else if (point == '\n' || point == '\r' || point == '\t') {
             snprintf(out, sizeof out, "\\%c", point == '\n' ? 'n' : point == '\r' ? 'r' : 't');
-        } else if (point < 0x20 || (point >= 0x7f && point < 0xa1) || point == 0xad) {
-            snprintf(out, sizeof out, "\\x%02x", (unsigned)point);
+        } else if (!dpe_py_printable(point)) {
+            snprintf(out, sizeof out,
+                     point < 0x100     ? "\\x%02x"
+                     : point < 0x10000 ? "\\u%04x"
+                                       : "\\U%08x",
+                     (unsigned)point);
         }
         dpe_template_put(render, to, out[0] != '\0' ? out : text.s + i,
                          out[0] != '\0' ? strlen(out) : n);
@@ -434,6 +594,9 @@ static void write_value(struct render *render, struct builder *to, struct value 
         snprintf(text, sizeof text, "%lld", (long long)value.integer);
         dpe_template_put_span(render, to, dpe_span_of(text));
         break;
+    case KIND_DIGITS:
+        dpe_template_put_span(render, to, value.text);
+        break;
     case KIND_FLOAT:
         dpe_template_write_float(render, to, value.real);
         break;
@@ -458,6 +621,16 @@ static void write_value(struct render *render, struct builder *to, struct value 
         }
         dpe_template_put(render, to, "}", 1);
         break;
+    case KIND_ITERATOR:
+        if (value.iterator->name == NULL) {
+            dpe_template_fail(render, "a generator cannot be written: make it a list");
+            break;
+        }
+        dpe_template_put_span(render, to, dpe_span_of(value.iterator->name));
+        dpe_template_put(render, to, "(", 1);
+        write_items(render, to, (struct value){.kind = KIND_LIST, .items = &value.iterator->items});
+        dpe_template_put(render, to, ")", 1);
+        break;
     case KIND_NAMESPACE:
     case KIND_LOOP:
     case KIND_MACRO:
@@ -472,6 +645,13 @@ static void write_value(struct render *render, struct builder *to, struct value 
 void dpe_template_write(struct render *render, struct builder *to, struct value value)
 {
     write_value(render, to, value, false);
+}
+
+struct dpe_span dpe_template_repr(struct render *render, struct value value)
+{
+    struct builder built = {0};
+    write_value(render, &built, value, true);
+    return dpe_template_built(&built).text;
 }
 
 struct dpe_span dpe_template_str(struct render *render, struct value value)

@@ -134,8 +134,9 @@ static dpe_status check_base(struct source *source, const struct dpe_rope_factor
 {
     char key[LONGEST_KEY];
     snprintf(key, sizeof key, "%s.rope.scaling.type", source->architecture);
-    const struct dpe_gguf_value *type = dpe_gguf_find(source->gguf, key);
-    bool scaled = type != NULL && !dpe_gguf_text_is(&source->reader, key, "none");
+    double scale =
+        number_of(source, "rope.scaling.factor", number_of(source, "rope.scale_linear", 0));
+    bool scaled = scale != 0.0 && scale != 1.0 && !dpe_gguf_text_is(&source->reader, key, "none");
     scaled = scaled || source->rope != NULL;
     for (int64_t j = 0; j < factors->n && !scaled; j++) {
         if (!(fabs(factors->short_factor[j] - 1.0) <= 1e-4)) {
@@ -201,9 +202,16 @@ static uint64_t float_bits(double value)
 
 /* What the copy says of its rotation: nothing else may scale it. */
 static const char *const replaced[] = {
-    "rope.scaling.type", "rope.scaling.attn_factor", "rope.scaling.original_context_length",
-    "context_length",    "rope.scaling.factor",      "rope.scaling.finetuned",
+    "rope.scaling.type",
+    "rope.scaling.attn_factor",
+    "rope.scaling.original_context_length",
+    "context_length",
+    "rope.scaling.factor",
+    "rope.scaling.finetuned",
     "rope.scale_linear",
+    "rope.scaling.yarn_ext_factor",
+    "rope.scaling.yarn_attn_factor",
+    "rope.scaling.yarn_log_multiplier",
 };
 enum { N_REPLACED = sizeof replaced / sizeof replaced[0], N_PUT = 4, N_SHORT = 3 };
 static const char short_prefix[] = "dpe.short_text.";
@@ -223,7 +231,17 @@ static bool is_replaced(const struct source *source, const char *key)
     return false;
 }
 
-static void put_own_values(struct sink *out, const struct source *source,
+/* What llama.cpp also takes as the step in which mistral3's queries grow: then the source's own. */
+static double original_length(struct source *source, const struct dpe_table_values *values)
+{
+    double length = (double)values->trained_length;
+    return number_of(source, "attention.temperature_scale", 0.0) == 0.0
+               ? length
+               : number_of(source, "rope.scaling.original_context_length",
+                           number_of(source, "context_length", length));
+}
+
+static void put_own_values(struct sink *out, struct source *source,
                            const struct dpe_table_values *values,
                            const struct dpe_rope_factors *factors)
 {
@@ -232,7 +250,8 @@ static void put_own_values(struct sink *out, const struct source *source,
         uint64_t type, bits;
     } numbers[] = {
         {"rope.scaling.attn_factor", DPE_GGUF_F32, float_bits(factors->attention_factor)},
-        {"rope.scaling.original_context_length", DPE_GGUF_U32, (uint64_t)values->trained_length},
+        {"rope.scaling.original_context_length", DPE_GGUF_U32,
+         (uint64_t)original_length(source, values)},
         {"context_length", DPE_GGUF_U32, (uint64_t)values->length},
     };
     char key[LONGEST_KEY];
@@ -318,7 +337,7 @@ static void put_rope_tensor(struct sink *out, const struct source *source, int64
     }
 }
 
-static void put_header(struct sink *out, const struct source *source,
+static void put_header(struct sink *out, struct source *source,
                        const struct dpe_table_values *values,
                        const struct dpe_rope_factors *factors,
                        const struct dpe_short_text *short_text)
@@ -384,7 +403,7 @@ static dpe_status copy_data(const struct source *source, const unsigned char *fa
     return status;
 }
 
-static dpe_status write_copy(const struct source *source, const struct dpe_table_values *values,
+static dpe_status write_copy(struct source *source, const struct dpe_table_values *values,
                              const struct dpe_rope_factors *factors, const char *path,
                              const struct dpe_short_text *short_text, struct dpe_error *err)
 {

@@ -7,6 +7,7 @@
 #include <jansson.h>
 
 #include "engine/json/json_strict.h"
+#include "engine/model/config/config_parse.h"
 
 /* Numbers that read back as the same double. */
 static const size_t json_flags = JSON_COMPACT | JSON_ENCODE_ANY | JSON_REAL_PRECISION(17);
@@ -233,6 +234,23 @@ static json_t *block(const struct dpe_table *table)
     return root;
 }
 
+/* rope_parameters with the members of rope_scaling, which win; a new reference, NULL where only one
+ * of them is there. */
+static json_t *native_block(json_t *parameters, json_t *scaling)
+{
+    json_t *full = json_object_get(parameters, "full_attention");
+    if (!json_is_object(parameters) || !json_is_object(scaling) || parameters == scaling) {
+        return NULL;
+    }
+    json_t *both = dpe_rope_unite(scaling, json_is_object(full) ? full : parameters);
+    if (json_is_object(full)) {
+        json_t *typed = json_copy(parameters);
+        json_object_set_new(typed, "full_attention", both);
+        both = typed;
+    }
+    return both;
+}
+
 dpe_status dpe_export_hf(const struct dpe_table *table, const char *config_json,
                          struct dpe_text *out, struct dpe_error *err)
 {
@@ -256,8 +274,11 @@ dpe_status dpe_export_hf(const struct dpe_table *table, const char *config_json,
     const char *name =
         json_object_get(model, "rope_parameters") != NULL ? "rope_parameters" : "rope_scaling";
     json_t *native = json_object_get(model, name);
-    json_object_set(rope, "native", native != NULL ? native : json_null());
-    json_object_del(model, "rope_scaling"); /* the same as rope_parameters, where both are there */
+    json_t *scaling = json_object_get(model, "rope_scaling");
+    json_t *both = native_block(native, scaling);
+    json_object_set(rope, "native", both != NULL ? both : native != NULL ? native : json_null());
+    json_decref(both);
+    json_object_del(model, "rope_scaling");
     json_object_set(model, name, rope);
     put_json(&lines, json_incref(config), JSON_INDENT(2) | JSON_REAL_PRECISION(17));
     put_text(&lines, "\n");

@@ -10,6 +10,7 @@ Phi and Gemma come with.
 import json
 
 import template_oracle
+from template_kinds import KINDS
 
 SAY = [{"role": "system", "content": " Be brief. "},
        {"role": "user", "content": "Öl\nand 'water'?"},
@@ -210,7 +211,9 @@ def main():
         add("piece", source, some)
     for source in WRONG:
         add("wrong", source, {})
-    bad = [case for case in cases if (case["text"] is None) != (case["name"] == "wrong") and case["name"] != "turns"]
+    for source, variables in KINDS:
+        add("kind", source, variables)
+    bad = [case for case in cases if (case["text"] is None) != (case["name"] == "wrong") and case["name"] not in ("turns", "kind")]
     for case in bad:
         print(case["template"], template_oracle.render(case["template"], case["variables"]))
     assert not bad

@@ -24,7 +24,7 @@ static dpe_status render(const char *path, const char *json, size_t n, struct dp
     char *source = NULL;
     size_t size = 0;
     json_t *variables = NULL;
-    dpe_status status = dpe_json_parse("stdin", json, n, &variables, err);
+    dpe_status status = dpe_json_parse_exact("stdin", json, n, &variables, err);
     if (status == DPE_OK) {
         status = dpe_read_file(path, 1 << 20, &source, &size, err);
     }

@@ -375,10 +375,13 @@ static void read_ids(struct dpe_json_reader *reader, struct dpe_config *config)
     }
 }
 
-/* What a file with a text_config says about the language model outside of it. */
-static void read_outside(struct dpe_json_reader *top, struct dpe_config *config)
+/* What a file with a text_config says about the language model outside of it: what the language
+ * model's part says itself wins. */
+static void read_outside(struct dpe_json_reader *top, const json_t *text, struct dpe_config *config)
 {
-    config->tied_embeddings = dpe_json_bool(top, "tie_word_embeddings", config->tied_embeddings);
+    bool said = json_is_boolean(json_object_get(text, "tie_word_embeddings"));
+    config->tied_outside = dpe_json_bool(top, "tie_word_embeddings", config->tied_embeddings);
+    config->tied_embeddings = said ? config->tied_embeddings : config->tied_outside;
     read_quantisation(top, config);
     read_ids(top, config);
 }
@@ -404,9 +407,10 @@ dpe_status dpe_config_parse(const char *file, const char *json, size_t n,
     if (top.from != root) {
         /* A head that is tied, and what ends a text, may stand outside the language model's part.
          */
+        const json_t *text = top.from;
         top.from = root;
         top.object = "";
-        read_outside(&top, config);
+        read_outside(&top, text, config);
     }
     status = top.status;
     if (status == DPE_OK && generation != NULL) {
@@ -426,7 +430,7 @@ dpe_status dpe_config_parse(const char *file, const char *json, size_t n,
     return status;
 }
 
-static void release_rope(struct dpe_rope_config *rope)
+void dpe_rope_config_release(struct dpe_rope_config *rope)
 {
     free(rope->short_factor);
     free(rope->long_factor);
@@ -441,8 +445,8 @@ static void release_rope(struct dpe_rope_config *rope)
 
 void dpe_config_release(struct dpe_config *config)
 {
-    release_rope(&config->rope);
-    release_rope(&config->local_rope);
+    dpe_rope_config_release(&config->rope);
+    dpe_rope_config_release(&config->local_rope);
     free(config->layer_kinds);
     config->layer_kinds = NULL;
 }

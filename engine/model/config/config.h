@@ -43,8 +43,11 @@ struct dpe_rope_config {
     double mscale, mscale_all_dim; /**< yarn, NaN when absent */
     bool truncate;                 /**< yarn, default true */
     double low_freq_factor, high_freq_factor; /**< llama3 */
+    double short_mscale, long_mscale; /**< longrope: a of each list, before attention_factor; NaN
+                                           when absent */
     double *short_factor,
         *long_factor;             /**< longrope, [n_pairs] each, owned by the model, or NULL */
+    bool divided;                 /**< yarn: the lists divide its frequencies too (GGUF files) */
     struct dpe_rope_clex *clex;   /**< owned by the model, or NULL */
     double partial_rotary_factor; /**< share of the head that rotates */
     bool exported; /**< config.json is one of dpe-export --format hf; the rest is its native one */
@@ -52,6 +55,8 @@ struct dpe_rope_config {
 
 /** RoPE as it was published: base 10000, the whole head, no scaling. */
 extern const struct dpe_rope_config dpe_rope_plain;
+/** Free the lists of a rotation that dpe_config_parse made. */
+void dpe_rope_config_release(struct dpe_rope_config *rope);
 
 /** Which queries and keys of a head are normalised before rotation. */
 enum dpe_qk_norm {
@@ -91,9 +96,14 @@ struct dpe_config {
     double rms_eps;        /**< of all norms (a residual multiplier is in it, config.c) */
     bool qkv_bias;         /**< Qwen2 */
     bool o_bias, mlp_bias; /**< Llama attention_bias / mlp_bias */
-    bool tied_embeddings;
+    bool
+        tied_embeddings; /**< the head is the embedding; the weights may say otherwise (own_head) */
+    bool tied_outside;   /**< what stands beside a text_config says so: where no head is stored */
+    bool own_head;       /**< config.json says tied, and the file has a head that is another */
     struct dpe_rope_config rope;       /**< of the layers that a position plan moves */
     struct dpe_rope_config local_rope; /**< of the layers whose kind says so */
+    char rope_differs[192]; /**< how runtimes read the rotation differently, a line; "": they agree
+                             */
     int64_t rotary_dim;                /**< components of a head that rotate, even; 0: head_dim */
     /* The kinds of layers. Kind 0 is a full-attention layer with `rope`: only these follow a
      * position plan. The others stay as they were trained. */

@@ -30,4 +30,8 @@ void dpe_config_parse_layers(struct dpe_json_reader *top, struct dpe_config *con
  *  config->head_dim and config->max_position. */
 void dpe_config_parse_rope(struct dpe_json_reader *top, struct dpe_config *config);
 
+/** A rope block of the members that `first` has, and of those that `second` alone has; "type" is
+ *  the old name of "rope_type", and null is absent. A new reference; NULL: out of memory. */
+json_t *dpe_rope_unite(json_t *first, json_t *second);
+
 #endif

@@ -36,7 +36,8 @@ static enum dpe_rope_type read_type(struct dpe_json_reader *rope, bool phi3)
         return DPE_ROPE_DEFAULT;
     }
     /* The first files of Phi-3 call its longrope "su" or "yarn". */
-    if (phi3 && (strcmp(name, "su") == 0 || strcmp(name, "yarn") == 0)) {
+    if (phi3 && dpe_json_member(rope, "short_factor") != NULL &&
+        (strcmp(name, "su") == 0 || strcmp(name, "yarn") == 0)) {
         return DPE_ROPE_LONGROPE;
     }
     for (size_t i = 0; i < sizeof rope_types / sizeof rope_types[0]; i++) {
@@ -44,8 +45,10 @@ static enum dpe_rope_type read_type(struct dpe_json_reader *rope, bool phi3)
             return rope_types[i].type;
         }
     }
-    dpe_json_expected(rope, dpe_json_member(rope, "rope_type") != NULL ? "rope_type" : "type",
-                      "one of default, linear, dynamic, yarn, longrope, llama3, clex");
+    dpe_json_expected(
+        rope, dpe_json_member(rope, "rope_type") != NULL ? "rope_type" : "type",
+        "one of default, linear, dynamic, yarn, longrope, llama3, clex (write the one "
+        "whose formula a vendor's own name stands for)");
     return DPE_ROPE_DEFAULT;
 }
 
@@ -102,7 +105,7 @@ static double read_attention_factor(struct dpe_json_reader *rope)
     return dpe_json_number(rope, "attention_factor", bound, (double)NAN);
 }
 
-static void read_yarn(struct dpe_json_reader *rope, struct dpe_rope_config *out)
+static void read_yarn(struct dpe_json_reader *rope, int64_t n_pairs, struct dpe_rope_config *out)
 {
     const struct dpe_json_bound positive = {0.0, false, false, MOST_FACTOR};
     const struct dpe_json_bound not_negative = {0.0, true, false, MOST_FACTOR};
@@ -115,6 +118,12 @@ static void read_yarn(struct dpe_json_reader *rope, struct dpe_rope_config *out)
     out->mscale = out->mscale == 0.0 ? (double)NAN : out->mscale;
     out->mscale_all_dim = out->mscale_all_dim == 0.0 ? (double)NAN : out->mscale_all_dim;
     out->truncate = dpe_json_bool(rope, "truncate", true);
+    /* Written by gguf_config.c alone: transformers' yarn has no lists. */
+    out->divided = dpe_json_member(rope, "gguf_short_factor") != NULL;
+    if (out->divided) {
+        out->short_factor = read_list(rope, "gguf_short_factor", n_pairs);
+        out->long_factor = read_list(rope, "gguf_long_factor", n_pairs);
+    }
 }
 
 static void read_llama3(struct dpe_json_reader *rope, struct dpe_rope_config *out)
@@ -130,13 +139,12 @@ static void read_llama3(struct dpe_json_reader *rope, struct dpe_rope_config *ou
 static void read_longrope(struct dpe_json_reader *rope, int64_t n_pairs,
                           struct dpe_rope_config *out)
 {
+    const struct dpe_json_bound mscale = {LEAST_FACTOR, true, false, MOST_FACTOR};
     out->attention_factor = read_attention_factor(rope);
+    out->short_mscale = dpe_json_number(rope, "short_mscale", mscale, (double)NAN);
+    out->long_mscale = dpe_json_number(rope, "long_mscale", mscale, (double)NAN);
     out->short_factor = read_list(rope, "short_factor", n_pairs);
     out->long_factor = read_list(rope, "long_factor", n_pairs);
-    if (rope->status == DPE_OK && isnan(out->factor) && isnan(out->original_max_position)) {
-        dpe_json_expected(rope, "factor",
-                          "a number, or original_max_position_embeddings to derive it from");
-    }
 }
 
 /* The network of CLEX is among the weights (weights_clex.c). */
@@ -177,54 +185,74 @@ static bool is_exported(const json_t *block)
            (json_is_null(native) || json_is_object(native));
 }
 
-static bool take_native(struct dpe_json_reader *rope)
+/* A block as it stands in the file, or the native one within it; NULL: none, or an empty one. */
+static json_t *find_block(struct dpe_json_reader *top, const char *key, bool *exported)
 {
-    if (!is_exported(rope->from)) {
-        return false;
+    json_t *block = dpe_json_object(top, key);
+    if (is_exported(block)) {
+        block = json_object_get(block, "native");
+        *exported = true;
     }
-    json_t *native = json_object_get(rope->from, "native");
-    rope->from = json_is_object(native) ? native : NULL;
-    rope->object = "native.";
-    return true;
+    /* The reference reads an empty rope_scaling as none. */
+    bool empty = strcmp(key, "rope_scaling") == 0 && json_object_size(block) == 0;
+    return json_is_object(block) && !empty ? block : NULL;
 }
 
-/* The object that describes the rotation of the full-attention layers. Both schemas in one file are
- * common (a converter kept the old key): rope_scaling wins, as in the reference, and must not
- * contradict. `typed`: a rotation may be given for each type of layer. `*exported`: it is
- * the native one of an exported file. */
-static struct dpe_json_reader choose_object(struct dpe_json_reader *top, bool typed,
-                                            bool *exported)
+/* One rotation for all layers, or the part for the full-attention layers where the block is
+ * `typed`: such a family may give a rotation for each type of layer. */
+static struct dpe_json_reader read_block(const struct dpe_json_reader *top, const char *key,
+                                         json_t *block, bool typed)
 {
+    static const struct {
+        const char *key, *plain, *typed;
+    } names[] = {
+        {"rope_scaling", "rope_scaling.", "rope_scaling.full_attention."},
+        {"rope_parameters", "rope_parameters.", "rope_parameters.full_attention."},
+    };
+    size_t i = strcmp(key, "rope_scaling") == 0 ? 0 : 1;
     struct dpe_json_reader rope = *top;
-    json_t *old = dpe_json_object(top, "rope_scaling");
-    json_t *new = dpe_json_object(top, "rope_parameters");
-    rope.status = top->status;
-    rope.from = old != NULL ? old : new;
-    rope.object = old != NULL ? "rope_scaling." : "rope_parameters.";
-    if (rope.status == DPE_OK && old != NULL && new != NULL && !json_equal(old, new)) {
-        dpe_json_expected(top, "rope_scaling", "the same as rope_parameters when both are there");
-        rope.status = top->status;
-    }
-    *exported = take_native(&rope);
-    if (typed && json_is_object(json_object_get(rope.from, "full_attention"))) {
-        rope.from = json_object_get(rope.from, "full_attention");
-        rope.object = "rope_parameters.full_attention.";
-    }
-    const char *key = NULL;
+    json_t *full = json_object_get(block, "full_attention");
+    bool inner = typed && json_is_object(full);
+    rope.from = inner ? full : block;
+    rope.object = inner ? names[i].typed : names[i].plain;
+    const char *member = NULL;
     json_t *value = NULL;
-    json_object_foreach(rope.from, key, value)
+    json_object_foreach(rope.from, member, value)
     {
-        if (json_is_object(value)) {
-            dpe_json_expected(&rope, key, "one rotation for all layers");
+        bool other = typed && strcmp(member, "sliding_attention") == 0;
+        if (json_is_object(value) && !other) {
+            dpe_json_expected(&rope, member, "one rotation for all layers");
         }
     }
     return rope;
+}
+
+json_t *dpe_rope_unite(json_t *first, json_t *second)
+{
+    json_t *both = json_copy(second);
+    const char *key = NULL;
+    json_t *value = NULL;
+    const json_t *type = json_object_get(first, "rope_type");
+    type = json_is_string(type) ? type : json_object_get(first, "type");
+    if (json_is_string(type)) {
+        json_object_del(both, "type");
+        json_object_del(both, "rope_type");
+    }
+    json_object_foreach(first, key, value)
+    {
+        if (!json_is_null(value)) {
+            json_object_set(both, key, value);
+        }
+    }
+    return both;
 }
 
 const struct dpe_rope_config dpe_rope_plain = {.theta = 10000.0,
                                                .factor = NAN,
                                                .original_max_position = NAN,
                                                .attention_factor = NAN,
+                                               .short_mscale = NAN,
+                                               .long_mscale = NAN,
                                                .beta_fast = NAN,
                                                .beta_slow = NAN,
                                                .mscale = NAN,
@@ -276,12 +304,17 @@ static void read_scaling(struct dpe_json_reader *top, struct dpe_json_reader *ro
         out->original_max_position = 4096.0; /* Phi3Config's */
     }
     if (out->type != DPE_ROPE_DEFAULT) {
-        bool needed = out->type != DPE_ROPE_LONGROPE && out->type != DPE_ROPE_CLEX;
-        const struct dpe_json_bound factor = {1.0, true, needed, MOST_FACTOR};
+        bool ratio = out->type == DPE_ROPE_LONGROPE || out->type == DPE_ROPE_YARN;
+        const struct dpe_json_bound factor = {1.0, true, !ratio && out->type != DPE_ROPE_CLEX,
+                                              MOST_FACTOR};
         out->factor = dpe_json_number(rope, "factor", factor, (double)NAN);
+        if (ratio && isnan(out->factor) && isnan(out->original_max_position)) {
+            dpe_json_expected(rope, "factor",
+                              "a number, or original_max_position_embeddings to derive it from");
+        }
     }
     if (out->type == DPE_ROPE_YARN) {
-        read_yarn(rope, out);
+        read_yarn(rope, dpe_config_pairs(config), out);
     } else if (out->type == DPE_ROPE_LLAMA3) {
         read_llama3(rope, out);
     } else if (out->type == DPE_ROPE_LONGROPE) {
@@ -304,12 +337,10 @@ static void read_growth(struct dpe_json_reader *rope, struct dpe_config *config)
 }
 
 /* The rotation of windowed layers that is not that of the others: never scaled. */
-static void read_local(struct dpe_json_reader *top, struct dpe_config *config)
+static void read_local(struct dpe_json_reader *top, json_t *block, struct dpe_config *config)
 {
     const struct dpe_family *family = dpe_family_of(config);
     const struct dpe_json_bound above_one = {1.0, false, false, MOST_THETA};
-    const json_t *block = dpe_json_member(top, "rope_parameters");
-    block = is_exported(block) ? json_object_get(block, "native") : block;
     json_t *typed = json_object_get(block, "sliding_attention");
     bool own = family->local_rope == DPE_LOCAL_ROPE_OWN;
     config->local_rope = dpe_rope_plain;
@@ -330,29 +361,206 @@ static void read_local(struct dpe_json_reader *top, struct dpe_config *config)
     top->status = rope.status;
 }
 
+/* Fills config->rope and what stands beside it from a block. */
+static void read_rotation(struct dpe_json_reader *top, struct dpe_json_reader *rope,
+                          struct dpe_config *config)
+{
+    const struct dpe_family *family = dpe_family_of(config);
+    const struct dpe_json_bound above_one = {1.0, false, false, MOST_THETA};
+    double base = family->defaults.theta > 0.0 ? family->defaults.theta : 10000.0;
+    bool exported = config->rope.exported;
+    config->rope = dpe_rope_plain;
+    config->rope.exported = exported;
+    config->rope.theta = dpe_json_number(top, "rope_theta", above_one, base);
+    config->rope.theta = dpe_json_number(rope, "rope_theta", above_one, config->rope.theta);
+    rope->status = rope->status == DPE_OK ? top->status : rope->status;
+    read_rotary_dim(top, rope, config);
+    if (rope->status == DPE_OK) {
+        read_scaling(top, rope, config);
+    }
+    if (family->grows) {
+        read_growth(rope, config);
+    }
+    top->status = top->status == DPE_OK ? rope->status : top->status;
+}
+
+static bool same(double a, double b)
+{
+    return a == b || (isnan(a) && isnan(b));
+}
+
+static bool same_list(const double *a, const double *b, int64_t n)
+{
+    bool equal = (a == NULL) == (b == NULL);
+    for (int64_t i = 0; equal && a != NULL && i < n; i++) {
+        equal = a[i] == b[i];
+    }
+    return equal;
+}
+
+/* The first member in which two rotations differ, NULL: they are the same. */
+static const char *difference(const struct dpe_config *a, const struct dpe_config *b)
+{
+    const struct dpe_rope_config *x = &a->rope;
+    const struct dpe_rope_config *y = &b->rope;
+    const struct {
+        const char *name;
+        double x, y;
+    } numbers[] = {
+        {"rope_type", (double)x->type, (double)y->type},
+        {"rope_theta", x->theta, y->theta},
+        {"factor", x->factor, y->factor},
+        {"original_max_position_embeddings", x->original_max_position, y->original_max_position},
+        {"attention_factor", x->attention_factor, y->attention_factor},
+        {"short_mscale", x->short_mscale, y->short_mscale},
+        {"long_mscale", x->long_mscale, y->long_mscale},
+        {"beta_fast", x->beta_fast, y->beta_fast},
+        {"beta_slow", x->beta_slow, y->beta_slow},
+        {"mscale", x->mscale, y->mscale},
+        {"mscale_all_dim", x->mscale_all_dim, y->mscale_all_dim},
+        {"truncate", x->truncate, y->truncate},
+        {"low_freq_factor", x->low_freq_factor, y->low_freq_factor},
+        {"high_freq_factor", x->high_freq_factor, y->high_freq_factor},
+        {"partial_rotary_factor", x->partial_rotary_factor, y->partial_rotary_factor},
+        {"llama_4_scaling_beta", a->query_growth, b->query_growth},
+    };
+    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
+        if (!same(numbers[i].x, numbers[i].y)) {
+            return numbers[i].name;
+        }
+    }
+    int64_t n = dpe_config_pairs(a);
+    const struct dpe_rope_clex *p = x->clex;
+    const struct dpe_rope_clex *q = y->clex;
+    bool clex = p == NULL || (p->max_factor == q->max_factor && p->step == q->step &&
+                              p->width == q->width && p->tanh == q->tanh);
+    return !same_list(x->short_factor, y->short_factor, n) ? "short_factor"
+           : !same_list(x->long_factor, y->long_factor, n) ? "long_factor"
+           : !clex                                         ? "the network of CLEX"
+                                                           : NULL;
+}
+
+/* A second reading of the rotation, `block` in place of the first; *config is a copy to release. */
+static dpe_status read_again(const struct dpe_json_reader *top, const char *key, json_t *block,
+                             struct dpe_config *config)
+{
+    struct dpe_json_reader from = *top;
+    struct dpe_json_reader rope =
+        read_block(&from, key, block, dpe_family_of(config)->local_rope != DPE_LOCAL_ROPE_SAME);
+    config->rope.short_factor = NULL;
+    config->rope.long_factor = NULL;
+    config->rope.clex = NULL;
+    config->query_growth = 0.0;
+    read_rotation(&from, &rope, config);
+    return from.status;
+}
+
+/* Two blocks in one file are common (a converter kept the old key). Whichever comes first, both
+ * together have to give one rotation. */
+static void compare_blocks(struct dpe_json_reader *top, json_t *turned, struct dpe_config *config)
+{
+    struct dpe_config other = *config;
+    dpe_status status = read_again(top, "rope_parameters", turned, &other);
+    const char *member = status == DPE_OK ? difference(config, &other) : NULL;
+    if (member != NULL) {
+        char what[160];
+        snprintf(what, sizeof what,
+                 "the same as rope_parameters when both are there (they differ in %s: delete the "
+                 "block that is wrong)",
+                 member);
+        dpe_json_expected(top, "rope_scaling", what);
+    }
+    top->status = top->status == DPE_OK ? status : top->status;
+    dpe_rope_config_release(&other.rope);
+}
+
+/* What transformers, and vLLM with it, leave out of the second block: they read rope_scaling alone
+ * where the family has one rotation for all layers. */
+static void compare_with_old(const struct dpe_json_reader *top, json_t *old,
+                             struct dpe_config *config)
+{
+    struct dpe_error unread;
+    struct dpe_json_reader quiet = *top;
+    struct dpe_config other = *config;
+    quiet.err = &unread;
+    dpe_status status = read_again(&quiet, "rope_scaling", old, &other);
+    const char *member = status == DPE_OK ? difference(config, &other) : "what rope_scaling lacks";
+    if (member != NULL) {
+        bool base = strcmp(member, "rope_theta") == 0;
+        snprintf(config->rope_differs, sizeof config->rope_differs,
+                 "transformers and vLLM read rope_scaling alone and leave out %s of rope_parameters"
+                 "%s%.10g",
+                 member, base ? ": their base is " : "; base ", other.rope.theta);
+    }
+    dpe_rope_config_release(&other.rope);
+}
+
+/* The logit factor of longrope: vLLM has short_mscale and long_mscale, else the formula of the two
+ * lengths; transformers has attention_factor, else the formula of `factor`. */
+static void compare_mscales(struct dpe_config *config)
+{
+    const struct dpe_rope_config *rope = &config->rope;
+    double original = isnan(rope->original_max_position) ? (double)config->max_position
+                                                         : rope->original_max_position;
+    if (rope->type != DPE_ROPE_LONGROPE || config->rope_differs[0] != '\0') {
+        return;
+    }
+    double ratio = (double)config->max_position / original;
+    double factor = isnan(rope->factor) ? ratio : rope->factor;
+    double of_lengths = ratio > 1.0 ? sqrt(1.0 + log(ratio) / log(original)) : 1.0;
+    double of_factor = factor > 1.0 ? sqrt(1.0 + log(factor) / log(original)) : 1.0;
+    double hf = isnan(rope->attention_factor) ? of_factor : rope->attention_factor;
+    double few = isnan(rope->short_mscale) ? of_lengths : rope->short_mscale;
+    double many = isnan(rope->long_mscale) ? of_lengths : rope->long_mscale;
+    if (fabs(few / hf - 1.0) > 1e-6 || fabs(many / hf - 1.0) > 1e-6) {
+        snprintf(
+            config->rope_differs, sizeof config->rope_differs,
+            "vLLM multiplies cosines and sines by %.6g (short) and %.6g (long), transformers by "
+            "%.6g at any length",
+            few, many, hf);
+    }
+}
+
 void dpe_config_parse_rope(struct dpe_json_reader *top, struct dpe_config *config)
 {
     const struct dpe_family *family = dpe_family_of(config);
-    struct dpe_rope_config *out = &config->rope;
     bool local = family->local_rope != DPE_LOCAL_ROPE_SAME;
-    *out = dpe_rope_plain;
+    bool exported = false;
     if (top->status != DPE_OK) {
+        config->rope = dpe_rope_plain;
         return;
     }
-    struct dpe_json_reader rope = choose_object(top, local, &out->exported);
-    const struct dpe_json_bound above_one = {1.0, false, false, MOST_THETA};
-    double base = family->defaults.theta > 0.0 ? family->defaults.theta : 10000.0;
-    out->theta = dpe_json_number(top, "rope_theta", above_one, base);
-    out->theta = dpe_json_number(&rope, "rope_theta", above_one, out->theta);
-    read_rotary_dim(top, &rope, config);
-    if (rope.status == DPE_OK) {
-        read_scaling(top, &rope, config);
+    json_t *old = find_block(top, "rope_scaling", &exported);
+    json_t *new = find_block(top, "rope_parameters", &exported);
+    json_t *made = NULL; /* of the family where the file has no block; of both where it has two */
+    json_t *turned = NULL;
+    if (old == NULL && new == NULL && family->defaults.rope != NULL) {
+        made = json_loads(family->defaults.rope, 0, NULL);
+    } else if (old != NULL && new != NULL) {
+        json_t *full = json_object_get(new, "full_attention");
+        json_t *inner = local && json_is_object(full) ? full : new;
+        made = dpe_rope_unite(old, inner);
+        turned = dpe_rope_unite(inner, old);
     }
-    if (family->grows) {
-        read_growth(&rope, config);
+    struct dpe_json_reader rope = read_block(top, old != NULL ? "rope_scaling" : "rope_parameters",
+                                             made != NULL  ? made
+                                             : old != NULL ? old
+                                                           : new,
+                                             local);
+    config->rope.exported = exported;
+    read_rotation(top, &rope, config);
+    if (turned != NULL && top->status == DPE_OK) {
+        compare_blocks(top, turned, config);
     }
-    top->status = top->status == DPE_OK ? rope.status : top->status;
+    if (turned != NULL && top->status == DPE_OK && !local) {
+        compare_with_old(top, old, config);
+    }
+    if (top->status == DPE_OK) {
+        compare_mscales(config);
+    }
     if (local && top->status == DPE_OK) {
-        read_local(top, config);
+        read_local(top, json_object_get(new, "sliding_attention") != NULL ? new : old, config);
     }
+    json_decref(made);
+    json_decref(turned);
 }

@@ -146,7 +146,11 @@ static const struct dpe_family families[] = {
                      .n_kv_heads = 8,
                      .head_dim = 128,
                      .vocab = 131072,
-                     .max_position = 262144},
+                     .max_position = 262144,
+                     .rope = "{\"rope_type\": \"yarn\", \"rope_theta\": 1e6, \"factor\": 16, "
+                             "\"original_max_position_embeddings\": 16384, \"beta_fast\": 32, "
+                             "\"beta_slow\": 1, \"mscale\": 1, \"mscale_all_dim\": 1, "
+                             "\"llama_4_scaling_beta\": 0.1}"},
     },
     {
         .model_type = "gemma2",
@@ -203,7 +207,13 @@ static const struct dpe_family families[] = {
         .experts_biased = true,
         .windows = DPE_WINDOW_TYPES,
         .window_pattern = 2,
-        .defaults = {.window = 128, .head_dim = 64, .theta = 150000.0, .attention_bias = true},
+        .defaults = {.window = 128,
+                     .head_dim = 64,
+                     .theta = 150000.0,
+                     .rope = "{\"rope_type\": \"yarn\", \"factor\": 32, \"beta_fast\": 32, "
+                             "\"beta_slow\": 1, \"truncate\": false, "
+                             "\"original_max_position_embeddings\": 4096}",
+                     .attention_bias = true},
     },
     {
         .model_type = "nsa",

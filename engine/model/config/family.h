@@ -54,6 +54,7 @@ struct dpe_norm_names {
 struct dpe_family_defaults {
     int64_t n_heads, n_kv_heads, head_dim, vocab, max_position, window;
     double theta, local_theta, partial_rotary;
+    const char *rope; /**< rope_parameters as JSON, where the class has more than a base */
     bool tied, attention_bias;
 };
 

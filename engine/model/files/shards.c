@@ -219,13 +219,36 @@ static dpe_status find_files(struct index *index, const char *folder)
     return status == DPE_OK ? check_present(index, folder) : status;
 }
 
-static dpe_status check_placed(const struct index *index, const struct dpe_shard *shards,
-                               const struct dpe_shard_table *table)
+static const struct placed *find_placed(const struct index *index, const char *tensor)
+{
+    const struct placed key = {.tensor = tensor};
+    return bsearch(&key, index->map, index->n, sizeof *index->map, by_tensor);
+}
+
+/* Leaves the tensors of the shard that weight_map gives to it: what an overlay replaced, and what
+ * no line names, is none of the model. That goes into the fingerprint, which the maps of two
+ * folders with the same shards tell apart. */
+static void keep_placed(const struct index *index, const struct dpe_shard *shard, size_t first,
+                        struct dpe_shard_table *table, struct dpe_sha256 *hash)
+{
+    size_t kept = first;
+    for (size_t i = first; i < table->n && index->n > 0; i++) {
+        const char *name = table->tensors[i].name;
+        const struct placed *placed = find_placed(index, name);
+        if (placed != NULL && strcmp(placed->shard, shard->name) == 0) {
+            table->tensors[kept++] = table->tensors[i];
+        } else {
+            dpe_sha256_add(hash, name, strlen(name) + 1);
+        }
+    }
+    table->n = index->n > 0 ? kept : table->n;
+}
+
+static dpe_status check_placed(const struct index *index, const struct dpe_shard_table *table)
 {
     struct dpe_name_list lacking = {0};
     for (size_t i = 0; i < index->n; i++) {
-        const struct dpe_shard_tensor *found = dpe_shard_table_find(table, index->map[i].tensor);
-        if (found == NULL || strcmp(shards[found->shard].name, index->map[i].shard) != 0) {
+        if (dpe_shard_table_find(table, index->map[i].tensor) == NULL) {
             dpe_name_list_add(&lacking, index->map[i].tensor);
         }
     }
@@ -253,14 +276,18 @@ dpe_status dpe_shards_open(const char *folder, struct dpe_shard **shards, int *n
         goto done;
     }
     for (size_t i = 0; i < index.n_shards && status == DPE_OK; i++) {
+        size_t first = table->n;
         (*shards)[i].fd = -1;
         ++*n;
         status = dpe_shard_open(folder, index.shards[i], (int)i, *shards + i, table, hash, err);
+        if (status == DPE_OK) {
+            keep_placed(&index, *shards + i, first, table, hash);
+        }
     }
     if (status != DPE_OK || (status = dpe_shard_table_sort(table, *shards, err)) != DPE_OK) {
         goto done;
     }
-    status = check_placed(&index, *shards, table);
+    status = check_placed(&index, table);
 done:
     free(index.shards);
     free(index.map);

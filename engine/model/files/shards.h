@@ -9,7 +9,8 @@
 
 /** Find the shards of a folder, open them in name order into *shards [*n], collect their tensors in
  *  *table (sorted) and add them to *hash. With an index every name of its weight_map has to be in
- *  the shard that the index names. The caller closes and frees the shards, after a failure too. */
+ *  the shard that the index names, and only these tensors are the model's. The caller closes and
+ * frees the shards, after a failure too. */
 dpe_status dpe_shards_open(const char *folder, struct dpe_shard **shards, int *n,
                            struct dpe_shard_table *table, struct dpe_sha256 *hash,
                            struct dpe_error *err);

@@ -30,7 +30,7 @@ struct maker {
     struct dpe_gguf_reader in;
     const char *architecture, *model_type;
     json_t *out;
-    int64_t head_dim;
+    int64_t head_dim, pairs; /* pairs that rotate */
 };
 
 /* "llama.block_count" */
@@ -267,48 +267,115 @@ static bool are_llama3(const json_t *list, double theta, int64_t head_dim, doubl
     return are;
 }
 
-/* A factor for each pair (rope_freqs.weight): Llama 3's, or any as longrope has them. */
-static json_t *factor_scaling(struct maker *maker, double theta)
+/* The parts of a rotation. llama.cpp reads each by itself and multiplies: pair j rotates by
+ * b^(-2j/d) / divisor_j / scale, cosines and sines times `attention`; YaRN keeps the scale from the
+ * pairs that turn often. */
+struct rotation {
+    bool yarn, longrope;
+    double theta, scale, attention;
+    int64_t original;   /* the length up to which `few` holds, and which YaRN counts turns in */
+    json_t *few, *many; /* divisors of the pairs for short and for long texts; NULL: 1 */
+};
+
+/* rope.scaling.factor, or the key before it; a file without a type is linear, and 0 is no factor.
+ */
+static void read_scale(struct maker *maker, struct rotation *out)
 {
+    static const char *const types[] = {"none", "linear", "yarn", "longrope"};
+    char type[128];
     char key[128];
+    key_of(maker, "rope.scaling.type", type);
+    const char *found = dpe_gguf_find(maker->in.file, type) == NULL ? "linear" : NULL;
+    for (size_t i = 0; i < sizeof types / sizeof types[0]; i++) {
+        found = dpe_gguf_text_is(&maker->in, type, types[i]) ? types[i] : found;
+    }
+    if (found == NULL) {
+        dpe_gguf_expected(&maker->in, type, "none, linear, yarn or longrope");
+        return;
+    }
+    out->yarn = strcmp(found, "yarn") == 0;
+    out->longrope = strcmp(found, "longrope") == 0;
+    if (dpe_gguf_find(maker->in.file, key_of(maker, "rope.scaling.factor", key)) == NULL) {
+        key_of(maker, "rope.scale_linear", key);
+    }
+    double scale = dpe_gguf_number(&maker->in, key, 0.0);
+    out->scale = scale == 0.0 || strcmp(found, "none") == 0 ? 1.0 : scale;
+    if (out->scale < 1.0) {
+        dpe_gguf_expected(&maker->in, key, "a number of at least 1, or 0 for none");
+    }
+}
+
+/* A list of ones where a text of that length has none. */
+static json_t *ones(const struct maker *maker)
+{
+    json_t *list = json_array();
+    for (int64_t i = 0; i < maker->pairs; i++) {
+        json_array_append_new(list, json_real(1.0));
+    }
+    return list;
+}
+
+/* rope_freqs.weight for all lengths, else the two lists by length. */
+static void read_divisors(struct maker *maker, struct rotation *out)
+{
+    out->few = read_factors(maker, "rope_freqs.weight");
+    out->many = json_incref(out->few);
+    if (out->few != NULL) {
+        return;
+    }
+    out->few = read_factors(maker, "rope_factors_short.weight");
+    out->many = read_factors(maker, "rope_factors_long.weight");
+    if (out->few != NULL || out->many != NULL) {
+        out->few = out->few != NULL ? out->few : ones(maker);
+        out->many = out->many != NULL ? out->many : ones(maker);
+    }
+}
+
+static json_t *scaled(const json_t *list, double scale)
+{
+    json_t *out = json_array();
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        const json_t *value = json_array_get(list, i);
+        json_array_append_new(out, json_is_null(value) ? json_null()
+                                                       : json_real(json_real_value(value) * scale));
+    }
+    return out;
+}
+
+/* As longrope, which has divisors and an attention factor, where linear cannot say it. */
+static json_t *scaling_without_yarn(struct maker *maker, const struct rotation *of)
+{
     double factor = 0.0;
-    double attention =
-        dpe_gguf_number(&maker->in, key_of(maker, "rope.scaling.attn_factor", key), 1.0);
-    json_t *list = read_factors(maker, "rope_freqs.weight");
-    json_t *scaling = NULL;
-    if (list == NULL) {
-        return NULL;
+    bool plain = of->few == NULL && of->attention == 1.0;
+    if (plain) {
+        return of->scale == 1.0
+                   ? json_pack("{s:s}", "rope_type", "default")
+                   : json_pack("{s:s, s:f}", "rope_type", "linear", "factor", of->scale);
     }
-    if (attention == 1.0 && are_llama3(list, theta, maker->head_dim, &factor)) {
-        scaling = json_pack("{s:s, s:f, s:f, s:f, s:i}", "rope_type", "llama3", "factor", factor,
-                            "low_freq_factor", 1.0, "high_freq_factor", 4.0,
-                            "original_max_position_embeddings", 8192);
-    } else {
-        scaling = json_pack("{s:s, s:f, s:f, s:O, s:O}", "rope_type", "longrope", "factor", 1.0,
-                            "attention_factor", attention, "short_factor", list, "long_factor", list);
+    if (of->few != NULL && of->few == of->many && of->attention == 1.0 && of->scale == 1.0 &&
+        are_llama3(of->few, of->theta, maker->head_dim, &factor)) {
+        return json_pack("{s:s, s:f, s:f, s:f, s:i}", "rope_type", "llama3", "factor", factor,
+                         "low_freq_factor", 1.0, "high_freq_factor", 4.0,
+                         "original_max_position_embeddings", 8192);
     }
-    json_decref(list);
+    json_t *all = of->few == NULL ? ones(maker) : NULL;
+    json_t *scaling =
+        json_pack("{s:s, s:f, s:o, s:o}", "rope_type", "longrope", "attention_factor",
+                  of->attention, "short_factor", scaled(all != NULL ? all : of->few, of->scale),
+                  "long_factor", scaled(all != NULL ? all : of->many, of->scale));
+    json_decref(all);
     return scaling;
 }
 
-static json_t *yarn_scaling(struct maker *maker, double factor)
+static json_t *yarn_scaling(struct maker *maker, const struct rotation *of)
 {
     char key[128];
-    int64_t original = read_whole(maker, "rope.scaling.original_context_length");
-    double extra = dpe_gguf_number(&maker->in, key_of(maker, "rope.scaling.attn_factor", key), 1.0);
-    json_t *scaling = json_pack("{s:s, s:f, s:b}", "rope_type", "yarn", "factor", factor,
+    json_t *scaling = json_pack("{s:s, s:f, s:b}", "rope_type", "yarn", "factor", of->scale,
                                 "truncate", strcmp(maker->model_type, "gpt_oss") != 0);
-    if (original > 0) {
-        json_object_set_new(scaling, "original_max_position_embeddings", json_integer(original));
-    }
-    if (extra != 1.0 && factor >= 1.0) {
-        json_object_set_new(scaling, "attention_factor",
-                            json_real(extra * (0.1 * log(factor) + 1.0)));
-    }
     static const char *const ramp[][2] = {{"rope.scaling.yarn_beta_fast", "beta_fast"},
                                           {"rope.scaling.yarn_beta_slow", "beta_slow"},
                                           {"rope.scaling.yarn_log_multiplier", "mscale_all_dim"},
-                                          {"attention.temperature_scale", "llama_4_scaling_beta"}};
+                                          {"rope.scaling.yarn_attn_factor", "attention_factor"}};
     for (size_t i = 0; i < sizeof ramp / sizeof ramp[0]; i++) {
         double value = dpe_gguf_number(&maker->in, key_of(maker, ramp[i][0], key), (double)NAN);
         if (!isnan(value)) {
@@ -316,72 +383,69 @@ static json_t *yarn_scaling(struct maker *maker, double factor)
         }
     }
     /* The converter leaves out mscale, which is 1 in what it converts. */
-    if (json_object_get(scaling, "mscale_all_dim") != NULL) {
+    double all = json_real_value(json_object_get(scaling, "mscale_all_dim"));
+    if (all != 0.0) {
         json_object_set_new(scaling, "mscale", json_real(1.0));
+    }
+    if (of->attention != 1.0) {
+        double own = json_real_value(json_object_get(scaling, "attention_factor"));
+        own = own != 0.0 ? own : (0.1 * log(of->scale) + 1.0) / (0.1 * all * log(of->scale) + 1.0);
+        json_object_set_new(scaling, "attention_factor", json_real(of->attention * own));
+    }
+    if (of->few != NULL) {
+        json_object_set(scaling, "gguf_short_factor", of->few);
+        json_object_set(scaling, "gguf_long_factor", of->many);
     }
     return scaling;
 }
 
-/* Phi-3's factors for short and for long texts. */
-static json_t *long_scaling(struct maker *maker)
+/* Always a block, also of no scaling: a family's own default is for a config.json without one. */
+static void put_scaling(struct maker *maker, const struct rotation *of)
 {
     char key[128];
-    int64_t original = read_whole(maker, "rope.scaling.original_context_length");
-    double attention =
-        dpe_gguf_number(&maker->in, key_of(maker, "rope.scaling.attn_factor", key), (double)NAN);
-    json_t *few = read_factors(maker, "rope_factors_short.weight");
-    json_t *many = read_factors(maker, "rope_factors_long.weight");
-    if (few == NULL || many == NULL) {
-        json_decref(few);
-        json_decref(many);
-        return NULL;
+    if (maker->in.status != DPE_OK) {
+        return;
     }
-    json_t *scaling = json_pack("{s:s, s:o, s:o}", "rope_type", "longrope", "short_factor", few,
-                                "long_factor", many);
-    if (original > 0) {
-        put(maker, "original_max_position_embeddings", json_integer(original));
+    json_t *scaling = of->yarn ? yarn_scaling(maker, of) : scaling_without_yarn(maker, of);
+    double growth =
+        dpe_gguf_number(&maker->in, key_of(maker, "attention.temperature_scale", key), 0.0);
+    if (json_object_get(scaling, "original_max_position_embeddings") == NULL) {
+        json_object_set_new(scaling, "original_max_position_embeddings",
+                            json_integer(of->original));
     }
-    if (!isnan(attention)) {
-        json_object_set_new(scaling, "attention_factor", json_real(attention));
+    if (growth != 0.0) {
+        json_object_set_new(scaling, "llama_4_scaling_beta", json_real(growth));
     }
-    return scaling;
+    put(maker, "rope_scaling", scaling);
 }
 
 static void put_rope(struct maker *maker)
 {
     char key[128];
-    char type[128];
-    double theta = dpe_gguf_number(&maker->in, key_of(maker, "rope.freq_base", key), 1e4);
-    put(maker, "rope_theta", json_real(theta));
+    key_of(maker, "rope.scaling.finetuned", key);
+    if (strcmp(maker->model_type, "granite") == 0 && !dpe_gguf_flag(&maker->in, key, true)) {
+        dpe_gguf_expected(&maker->in, key, "true (granite without it has no rotary positions)");
+    }
+    struct rotation rotation = {
+        .theta = dpe_gguf_number(&maker->in, key_of(maker, "rope.freq_base", key), 1e4)};
+    put(maker, "rope_theta", json_real(rotation.theta));
     put_number(maker, "rope.freq_base_swa", "rope_local_base_freq");
     int64_t dim = read_whole(maker, "rope.dimension_count");
+    maker->pairs = (dim > 0 ? dim : maker->head_dim) / 2;
     if (dim > 0 && dim != maker->head_dim && maker->head_dim > 0) {
         put(maker, "partial_rotary_factor", json_real((double)dim / (double)maker->head_dim));
     }
-    key_of(maker, "rope.scaling.type", type);
-    double factor =
-        dpe_gguf_number(&maker->in, key_of(maker, "rope.scaling.factor", key), (double)NAN);
-    bool none =
-        dpe_gguf_find(maker->in.file, type) == NULL || dpe_gguf_text_is(&maker->in, type, "none");
-    bool lists =
-        has_tensor(maker, "rope_factors_long.weight") || has_tensor(maker, "rope_freqs.weight");
-    json_t *scaling = NULL;
-    if (!none && !lists && isnan(factor)) {
-        dpe_gguf_expected(&maker->in, key, "a number");
-    } else if (has_tensor(maker, "rope_factors_long.weight")) {
-        scaling = long_scaling(maker);
-    } else if (has_tensor(maker, "rope_freqs.weight")) {
-        scaling = factor_scaling(maker, theta);
-    } else if (dpe_gguf_text_is(&maker->in, type, "linear")) {
-        scaling = json_pack("{s:s, s:f}", "rope_type", "linear", "factor", factor);
-    } else if (dpe_gguf_text_is(&maker->in, type, "yarn")) {
-        scaling = yarn_scaling(maker, factor);
-    } else if (!none) {
-        dpe_gguf_expected(&maker->in, type, "none, linear or yarn, or the tensors of longrope");
-    }
-    if (scaling != NULL) {
-        put(maker, "rope_scaling", scaling);
-    }
+    int64_t original = read_whole(maker, "rope.scaling.original_context_length");
+    rotation.original =
+        original > 0 ? original
+                     : json_integer_value(json_object_get(maker->out, "max_position_embeddings"));
+    rotation.attention =
+        dpe_gguf_number(&maker->in, key_of(maker, "rope.scaling.attn_factor", key), 1.0);
+    read_scale(maker, &rotation);
+    read_divisors(maker, &rotation);
+    put_scaling(maker, &rotation);
+    json_decref(rotation.few);
+    json_decref(rotation.many);
 }
 
 /* ------------------------------------------------------------------------------------------ ends

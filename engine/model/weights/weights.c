@@ -253,46 +253,50 @@ static void find_head_dim(const struct dpe_binder *binder, struct dpe_config *co
     }
 }
 
-/* Where a checkpoint that holds more than the language model keeps it: both orders are common. */
+/* Where a checkpoint keeps the language model: both orders are common where it holds more, and the
+ * base model saved alone has no "model." in front. */
 static void find_prefix(struct dpe_binder *binder)
 {
-    static const char *const inside[] = {"language_model.model.", "model.language_model."};
+    static const char *const inside[] = {"language_model.model.", "model.language_model.", "model.",
+                                         "language_model.", ""};
     binder->prefix = "model.";
     for (size_t i = 0; i < sizeof inside / sizeof inside[0]; i++) {
         if (find_embedding(binder, inside[i]) != NULL) {
             binder->prefix = inside[i];
+            break;
         }
     }
     const char *nested = "language_model.lm_head.weight";
     binder->head = dpe_shard_table_find(binder->table, nested) != NULL ? nested : "lm_head.weight";
 }
 
-/* Tied: the head is the embedding. A checkpoint that is marked as tied and contains another head is
- * read differently by different versions of the reference, so it is refused. */
+static bool is_copy(const struct dpe_model *model, const struct dpe_shard_tensor *a,
+                    const struct dpe_shard_tensor *b)
+{
+    uint64_t bytes = a->end - a->begin;
+    return strcmp(a->dtype, b->dtype) == 0 && b->end - b->begin == bytes &&
+           memcmp(model->shards[a->shard].map + a->begin, model->shards[b->shard].map + b->begin,
+                  (size_t)bytes) == 0;
+}
+
+/* Tied: the head is the embedding. A head in the file decides where config.json says otherwise: one
+ * that differs was trained by itself, whatever the switch says; and without one the head is the
+ * embedding if the switch is on inside of text_config or beside it. */
 static dpe_status bind_head(struct dpe_binder *binder, struct dpe_weights *weights)
 {
-    const struct dpe_config *config = &binder->model->config;
-    if (!config->tied_embeddings) {
+    struct dpe_config *config = &binder->model->config;
+    const struct dpe_shard_tensor *head = dpe_shard_table_find(binder->table, binder->head);
+    const struct dpe_shard_tensor *embedding = find_embedding(binder, binder->prefix);
+    bool tied = config->tied_embeddings || (config->tied_outside && head == NULL);
+    if (tied && head != NULL && embedding != NULL && !is_copy(binder->model, head, embedding)) {
+        config->own_head = true;
+        tied = false;
+    }
+    config->tied_embeddings = tied;
+    if (!tied) {
         return bind(binder, binder->head, config->vocab, config->hidden, &weights->lm_head);
     }
     weights->lm_head = weights->embedding;
-    const struct dpe_shard_tensor *head = dpe_shard_table_find(binder->table, binder->head);
-    const struct dpe_shard_tensor *embedding = find_embedding(binder, binder->prefix);
-    if (head == NULL || embedding == NULL) {
-        return DPE_OK;
-    }
-    const struct dpe_shard *shards = binder->model->shards;
-    uint64_t bytes = embedding->end - embedding->begin;
-    bool equal = strcmp(head->dtype, embedding->dtype) == 0 && head->end - head->begin == bytes &&
-                 memcmp(shards[head->shard].map + head->begin,
-                        shards[embedding->shard].map + embedding->begin, (size_t)bytes) == 0;
-    if (!equal) {
-        return dpe_fail(binder->err, DPE_BAD_DATA,
-                        "%s: tensor %s: config.json sets tie_word_embeddings, so "
-                        "expected a copy of the embedding or no such tensor, found other "
-                        "values; to use them, set tie_word_embeddings to false",
-                        shards[head->shard].path, binder->head);
-    }
     return DPE_OK;
 }
 

@@ -191,7 +191,9 @@ void dpe_build_longrope(struct dpe_spec *spec, struct dpe_plan *plan)
         ratio = isnan(own->factor)
                     ? (double)context->config->max_position / rope.original_max_position
                     : own->factor;
-        a = own->attention_factor;
+        double mscale = (double)context->length > rope.original_max_position ? own->long_mscale
+                                                                             : own->short_mscale;
+        a = mscale > 0.0 ? mscale : own->attention_factor;
     }
     rope.factor = dpe_spec_number(spec, "scale", fmax(1.0, ratio), 1.0, DPE_MOST_SCALE);
     double usual = sqrt(1.0 + log(rope.factor) / log(rope.original_max_position));

@@ -121,7 +121,8 @@ def keys_of_a_model(case):
     case.model("a base of NaN", 65, "rope.freq_base", meta=with_value("llama.rope.freq_base", F32, float("nan")))
     case.model("unknown scaling", 65, "llama.rope.scaling.type", meta=[*META, ("llama.rope.scaling.type", STRING, "ntk"),
                                                                        ("llama.rope.scaling.factor", F32, 2.0)])
-    case.model("scaling without a factor", 65, "rope.scaling.factor", meta=[*META, ("llama.rope.scaling.type", STRING, "yarn")])
+    case.model("YaRN without a factor", 0, meta=[*META, ("llama.rope.scaling.type", STRING, "yarn")])
+    case.model("a factor below 1", 65, "rope.scaling.factor", meta=[*META, ("llama.rope.scaling.factor", F32, 0.5)])
     case.model("experts", 65, "no experts", meta=[*META, ("llama.expert_count", U32, 8)])
     case.model("a bool for a number", 65, "llama.block_count", meta=with_value("llama.block_count", BOOL, True))
     case.model("an unknown tensor", 65, "blk.0.ssm_a", tensors=[*TENSORS, ("blk.0.ssm_a", [32], 0, bytes(128))])

@@ -6,6 +6,7 @@ what they are, so the files have to give the logits that transformers gave for t
 With --blocks matrices are rounded to blocks of Q8_0.
 """
 import json
+import math
 import os
 import pathlib
 import struct
@@ -198,7 +199,10 @@ def convert(folder):
         out.append(("rope_freqs.weight", plain(rope_factors(rope, theta, head_dim), [head_dim // 2])))
     elif kind == "longrope":
         original = config.get("original_max_position_embeddings") or rope["original_max_position_embeddings"]
+        scale = rope.get("factor") or config["max_position_embeddings"] / original
         put("rope.scaling.original_context_length", U32, original)
+        put("rope.scaling.attn_factor", F32, rope.get("attention_factor") or (
+            math.sqrt(1 + math.log(scale) / math.log(original)) if scale > 1 else 1.0))
         for which in ("short", "long"):
             out.append((f"rope_factors_{which}.weight", plain(rope[f"{which}_factor"], [len(rope[f"{which}_factor"])])))
     for name in ("bos", "eos"):

@@ -9,6 +9,7 @@
 #include <math.h>
 
 #include "engine/model/config/config_parse.h"
+#include "engine/plan/rope.h"
 #include "tests/lib/model_files.h"
 
 static const struct {
@@ -21,7 +22,8 @@ static const struct {
     {{"head_dim", "0"}, "head_dim: expected an integer from 1"},
     {{"head_dim", "-2"}, "head_dim: expected an integer from 1"},
     {{"head_dim", "1000000000000"}, "head_dim: expected an integer from 1"},
-    {{"head_dim", "9223372036854775808"}, "head_dim: expected an integer from 1 to 2048, found 9.2"},
+    {{"head_dim", "9223372036854775808"},
+     "head_dim: expected an integer from 1 to 2048, found 9.2"},
     {{"head_dim", "\"32\""}, "head_dim: expected an integer from 1 to 2048, found \"32\""},
     {{"head_dim", "2.0"}, "head_dim: expected an integer"},
     {{"head_dim", "[2]"}, "head_dim: expected an integer"},
@@ -39,12 +41,15 @@ static const struct {
     {{"max_position_embeddings", "1"}, "max_position_embeddings: expected"},
     {{"max_position_embeddings", "2147483649"}, "max_position_embeddings: expected"},
     {{"rms_norm_eps", "-1e-5"}, "rms_norm_eps: expected a number >= 0"},
-    {{"rope_theta", "NaN"}, "expected JSON"},
+    {{"rope_theta", "NaN"}, "rope_theta: expected a number > 1, found \"NaN\""},
     {{"rope_theta", "\"NaN\""}, "rope_theta: expected a number > 1"},
     {{"rope_theta", "0"}, "rope_theta: expected a number > 1, found 0"},
     {{"rope_theta", "-10000.0"}, "rope_theta"},
-    {{"rope_theta", "1e999"}, "expected JSON"},
-    {{"rope_theta", "Infinity"}, "expected JSON"},
+    {{"rope_theta", "1e999"}, "rope_theta: expected a number > 1, found \"1e999\""},
+    {{"rope_theta", "Infinity"}, "rope_theta: expected a number > 1, found \"Infinity\""},
+    {{"head_dim", "-Infinity"}, "head_dim: expected an integer from 1 to 2048, found \"-Inf"},
+    {{"rope_theta", "nan"}, "expected JSON"},
+    {{"rope_theta", "Infinite"}, "expected JSON"},
     {{"model_type", "\"gpt2\""}, "model_type: expected \"llama\", \"mistral\", \"qwen2\", "},
     {{"model_type", NULL}, "model_type: expected \"llama\", \"mistral\", \"qwen2\", "},
     {{"model_type", "\"llama\\u0000x\""}, "model_type: expected"},
@@ -83,8 +88,8 @@ static void wrong_rotations(void **state)
         const char *scaling, *says;
     } rows[] = {
         {"{\"rope_type\":\"spiral\"}",
-         "rope_type: expected one of default, linear, dynamic, yarn, longrope, llama3, clex, found "
-         "\"spiral\""},
+         "rope_type: expected one of default, linear, dynamic, yarn, longrope, llama3, clex (write "
+         "the one whose formula a vendor's own name stands for), found \"spiral\""},
         {"{\"type\":\"su\"}", "type: expected one of"},
         {"{\"type\":\"linear\",\"rope_type\":\"yarn\",\"factor\":2}", "the same as rope_type"},
         {"{\"rope_type\":7}", "rope_type: expected a string"},
@@ -144,7 +149,8 @@ static void wrong_rotations(void **state)
         {"rope_parameters", "{\"rope_type\":\"linear\",\"factor\":4}"},
     };
     write_config(&folder, both, 2);
-    expect_open(&folder, "both", DPE_BAD_DATA, "rope_scaling: expected the same", NULL);
+    expect_open(&folder, "both", DPE_BAD_DATA, "rope_scaling: expected the same",
+                "they differ in factor: delete the block that is wrong");
     folder_remove(&folder);
 }
 
@@ -246,6 +252,8 @@ static void large_integers_are_numbers(void **state)
         {"list", "[-1000000000000000019884624838656, 9223372036854775807]"},
         {"rope_theta", "1234567890123456789012345678901e-26"},
         {"rms_norm_eps", "0.0000099999999999999999999999999"},
+        {"time_step_limit", "[0.0, Infinity]"},
+        {"other", "{\"a\":NaN,\"Infinity\":-Infinity,\"b\":1e400,\"c\":[-1E+999]}"},
     };
     write_config(&folder, members, sizeof members / sizeof members[0]);
     struct dpe_config config = read_config(&folder);
@@ -444,6 +452,192 @@ static void both_schemas_give_one_rotation(void **state)
     folder_remove(&folder);
 }
 
+/* What is in both blocks has to agree as a rotation, not as text; what is in one of them counts. */
+static void two_blocks_are_one_rotation(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *scaling, *parameters, *theta;
+        enum dpe_rope_type type;
+        double base, factor;
+        const char *differ; /* the member in which they contradict; NULL: they do not */
+        const char *alone;  /* what transformers leaves out */
+    } rows[] = {
+        {"{\"type\":\"linear\",\"factor\":2}", "{\"rope_type\":\"linear\",\"factor\":2.0}", "500.0",
+         DPE_ROPE_LINEAR, 500.0, 2.0, NULL, NULL},
+        {"{\"type\":\"linear\",\"factor\":2}",
+         "{\"rope_type\":\"linear\",\"factor\":2,\"rope_theta\":7e3}", NULL, DPE_ROPE_LINEAR,
+         7000.0, 2.0, NULL, "their base is 10000"},
+        {"{\"type\":\"dynamic\",\"factor\":3,\"finetuned\":true,\"beta_fast\":9}",
+         "{\"type\":\"dynamic\",\"rope_type\":\"dynamic\",\"factor\":3,\"finetuned\":false}", NULL,
+         DPE_ROPE_DYNAMIC, 10000.0, 3.0, NULL, NULL},
+        {"{\"type\":\"yarn\",\"factor\":null,\"original_max_position_embeddings\":8}",
+         "{\"rope_type\":\"yarn\",\"factor\":4,\"beta_fast\":32}", NULL, DPE_ROPE_YARN, 10000.0,
+         4.0, NULL, "leave out factor"},
+        {"{}", "{\"rope_type\":\"linear\",\"factor\":2}", NULL, DPE_ROPE_LINEAR, 10000.0, 2.0, NULL,
+         NULL},
+        {"{\"rope_theta\":300}", "{\"rope_type\":\"linear\",\"factor\":2}", NULL, DPE_ROPE_LINEAR,
+         300.0, 2.0, NULL, "leave out rope_type"},
+        {"{\"rope_type\":\"yarn\",\"factor\":4,\"original_max_position_embeddings\":8}",
+         "{\"rope_type\":\"default\",\"rope_theta\":500}", NULL, DPE_ROPE_YARN, 0, 0, "rope_type",
+         NULL},
+        {"{\"rope_type\":\"linear\",\"factor\":4,\"rope_theta\":300}",
+         "{\"rope_type\":\"linear\",\"factor\":4,\"rope_theta\":500}", NULL, DPE_ROPE_YARN, 0, 0,
+         "rope_theta", NULL},
+        {"{\"rope_type\":\"yarn\",\"factor\":4,\"original_max_position_embeddings\":8}",
+         "{\"rope_type\":\"yarn\",\"factor\":4,\"original_max_position_embeddings\":16}", NULL,
+         DPE_ROPE_YARN, 0, 0, "original_max_position_embeddings", NULL},
+        {"{\"rope_type\":\"longrope\",\"factor\":4,\"short_factor\":[1],\"long_factor\":[2]}",
+         "{\"rope_type\":\"longrope\",\"factor\":4,\"short_factor\":[1.0],\"long_factor\":[3]}",
+         NULL, DPE_ROPE_LONGROPE, 0, 0, "long_factor", NULL},
+    };
+    struct model_folder folder = folder_make();
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        const struct config_member members[] = {{"rope_scaling", rows[i].scaling},
+                                                {"rope_parameters", rows[i].parameters},
+                                                {"rope_theta", rows[i].theta}};
+        write_config(&folder, members, 3);
+        if (rows[i].differ != NULL) {
+            expect_open(&folder, rows[i].scaling, DPE_BAD_DATA, "they differ in", rows[i].differ);
+            continue;
+        }
+        struct dpe_config config = read_config(&folder);
+        assert_int_equal(config.rope.type, rows[i].type);
+        assert_true(config.rope.theta == rows[i].base && config.rope.factor == rows[i].factor);
+        if (rows[i].alone == NULL ? config.rope_differs[0] != '\0'
+                                  : strstr(config.rope_differs, rows[i].alone) == NULL) {
+            fail_msg("row %zu: %s", i, config.rope_differs);
+        }
+    }
+    folder_remove(&folder);
+}
+
+/* The class of a family may have more than a base where the file has no word about its rotation. */
+static void a_family_s_own_rotation(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *type, *key, *value;
+        enum dpe_rope_type rope;
+        double base, factor;
+    } rows[] = {
+        {"\"ministral3\"", "unused", NULL, DPE_ROPE_YARN, 1e6, 16.0},
+        {"\"ministral3\"", "rope_scaling", "null", DPE_ROPE_YARN, 1e6, 16.0},
+        {"\"ministral3\"", "rope_scaling", "{}", DPE_ROPE_YARN, 1e6, 16.0},
+        {"\"ministral3\"", "rope_parameters", "{}", DPE_ROPE_DEFAULT, 1e4, 0.0},
+        {"\"ministral3\"", "rope_parameters", "{\"rope_theta\":5e5}", DPE_ROPE_DEFAULT, 5e5, 0.0},
+        {"\"ministral3\"", "rope_parameters", "{\"rope_type\":\"dpe\",\"native\":null}",
+         DPE_ROPE_YARN, 1e6, 16.0},
+        {"\"gpt_oss\"", "unused", NULL, DPE_ROPE_YARN, 150000.0, 32.0},
+        {"\"gpt_oss\"", "rope_theta", "20000", DPE_ROPE_YARN, 20000.0, 32.0},
+        {"\"gpt_oss\"", "rope_scaling", "{\"rope_type\":\"linear\",\"factor\":2}", DPE_ROPE_LINEAR,
+         150000.0, 2.0},
+        {"\"smollm3\"", "unused", NULL, DPE_ROPE_DEFAULT, 2e6, 0.0},
+    };
+    struct model_folder folder = folder_make();
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        const struct config_member members[] = {
+            {"model_type", rows[i].type},
+            {"architectures", NULL},
+            {"sliding_window", "null"},
+            {"rope_theta", NULL},
+            {"num_local_experts", "8"},
+            {"num_experts_per_tok", "2"},
+            {"layer_types", "[\"full_attention\"]"},
+            {rows[i].key, rows[i].value},
+        };
+        bool own = strcmp(rows[i].key, "rope_theta") == 0;
+        write_config(&folder, members, 8 - own);
+        if (own) {
+            struct config_member theta[8];
+            memcpy(theta, members, sizeof theta);
+            theta[3] = members[7];
+            write_config(&folder, theta, 7);
+        }
+        struct dpe_config config = read_config(&folder);
+        if (config.rope.type != rows[i].rope || config.rope.theta != rows[i].base ||
+            (rows[i].factor > 0.0 && config.rope.factor != rows[i].factor)) {
+            fail_msg("row %zu: type %d, base %g, factor %g", i, (int)config.rope.type,
+                     config.rope.theta, config.rope.factor);
+        }
+        bool ministral = strstr(rows[i].type, "ministral") != NULL && rows[i].factor == 16.0;
+        assert_true(config.query_growth == (ministral ? 0.1 : 0.0));
+        assert_true(config.rope.truncate ==
+                    (strstr(rows[i].type, "oss") == NULL || rows[i].rope != DPE_ROPE_YARN));
+    }
+    folder_remove(&folder);
+}
+
+/* A logit factor for each of longrope's lists; yarn's factor may be the ratio of two lengths. */
+static void factors_that_follow_the_length(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *more;
+        double few, many;
+        const char *says; /* of the runtimes; "": they agree */
+    } rows[] = {
+        {",\"short_mscale\":1.25,\"long_mscale\":1.5", 1.25, 1.5, "1.25 (short) and 1.5 (long)"},
+        {",\"long_mscale\":1.5", 0.0, 1.5, "and 1.5 (long)"},
+        {",\"short_mscale\":1.5", 1.5, 0.0, "1.5 (short)"},
+        {",\"attention_factor\":1.125", 1.125, 1.125, "transformers by 1.125"},
+        {",\"attention_factor\":1.125,\"short_mscale\":1.125,\"long_mscale\":1.125", 1.125, 1.125,
+         ""},
+        {",\"attention_factor\":1.5,\"short_mscale\":1.0,\"long_mscale\":1.5", 1.0, 1.5,
+         "1 (short)"},
+        {"", 0.0, 0.0, ""},
+        {",\"short_mscale\":null", 0.0, 0.0, ""},
+        {",\"factor\":2.0", -1.0, -1.0, "transformers by"},
+    };
+    struct model_folder folder = folder_make();
+    double formula = sqrt(1.0 + log(4.0) / log(8.0));
+    double of_two = sqrt(1.0 + log(2.0) / log(8.0));
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        char block[256];
+        snprintf(block, sizeof block,
+                 "{\"rope_type\":\"longrope\",\"short_factor\":[1],\"long_factor\":[2.5],"
+                 "\"original_max_position_embeddings\":8%s}",
+                 rows[i].more);
+        const struct config_member member = {"rope_parameters", block};
+        const struct dpe_model_options options = {.config_only = true};
+        struct dpe_model *model = NULL;
+        write_config(&folder, &member, 1);
+        assert_int_equal(dpe_model_open(folder.path, &options, &model, NULL), DPE_OK);
+        for (int64_t length = 8; length < 10; length++) {
+            double want = length == 8 ? rows[i].few : rows[i].many;
+            double inv_freq[1];
+            double a = 0.0;
+            want = want == 0.0 ? formula : want < 0.0 ? of_two : want;
+            assert_int_equal(dpe_rope_native(dpe_model_config(model), length, inv_freq, &a, NULL),
+                             DPE_OK);
+            assert_true(fabs(a - want) < 1e-12 &&
+                        fabs(inv_freq[0] * (length == 8 ? 1.0 : 2.5) - 1.0) < 1e-12);
+        }
+        const char *differs = dpe_model_config(model)->rope_differs;
+        if (rows[i].says[0] == '\0' ? differs[0] != '\0' : strstr(differs, rows[i].says) == NULL) {
+            fail_msg("%s: %s", rows[i].more, differs);
+        }
+        dpe_model_close(model);
+    }
+    static const char *const ratios[] = {"\"factor\":null,", ""};
+    for (size_t i = 0; i < 2; i++) {
+        char block[128];
+        snprintf(block, sizeof block,
+                 "{\"rope_type\":\"yarn\",%s\"original_max_position_embeddings\":8}", ratios[i]);
+        const struct config_member member = {"rope_scaling", block};
+        write_config(&folder, &member, 1);
+        struct dpe_config config = read_config(&folder);
+        double inv_freq[1];
+        double a = 0.0;
+        assert_int_equal(dpe_rope_native(&config, 100, inv_freq, &a, NULL), DPE_OK);
+        assert_true(fabs(a - (0.1 * log(4.0) + 1.0)) < 1e-12);
+    }
+    const struct config_member none = {"rope_scaling", "{\"rope_type\":\"yarn\",\"factor\":null}"};
+    write_config(&folder, &none, 1);
+    expect_open(&folder, "no length", DPE_BAD_DATA, "factor: expected a number, or original", NULL);
+    folder_remove(&folder);
+}
+
 static void end_ids(void **state)
 {
     (void)state;
@@ -472,6 +666,9 @@ int main(void)
         cmocka_unit_test(families_and_their_keys),
         cmocka_unit_test(branches_and_their_keys),
         cmocka_unit_test(both_schemas_give_one_rotation),
+        cmocka_unit_test(two_blocks_are_one_rotation),
+        cmocka_unit_test(a_family_s_own_rotation),
+        cmocka_unit_test(factors_that_follow_the_length),
         cmocka_unit_test(end_ids),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -118,13 +118,36 @@ static void an_index_that_is_wrong(void **state)
     folder_remove(&folder);
 }
 
+static void fingerprint(const struct model_folder *folder, char text[65])
+{
+    struct dpe_error err = {0};
+    struct dpe_model *model = NULL;
+    if (dpe_model_open(folder->path, NULL, &model, &err) != DPE_OK) {
+        fail_msg("%s", err.text);
+    }
+    memcpy(text, dpe_model_fingerprint(model), 65);
+    dpe_model_close(model);
+}
+
 static void a_tensor_in_two_shards(void **state)
 {
     (void)state;
     struct model_folder folder = sharded_folder();
     write_shards(&folder, "model.embed_tokens.weight");
-    expect_open(&folder, "twice", DPE_BAD_DATA,
-                "tensor model.embed_tokens.weight: occurs a second time", SHARD_B);
+    /* The index says whose it is: an overlay leaves the older tensor in its shard. */
+    expect_open(&folder, "twice", DPE_OK, NULL, NULL);
+    char whole[65];
+    char overlaid[65];
+    fingerprint(&folder, whole);
+    write_shards(&folder, "lm_head.weight");
+    write_index(&folder, "lm_head.weight", SHARD_B);
+    expect_open(&folder, "the other one", DPE_BAD_DATA, "lm_head.weight", NULL);
+    write_shards(&folder, "none.of.the.model");
+    write_index(&folder, NULL, NULL);
+    fingerprint(&folder, whole);
+    write_index(&folder, "none.of.the.model", SHARD_B);
+    fingerprint(&folder, overlaid);
+    assert_string_not_equal(whole, overlaid);
     folder_remove(&folder);
 }
 
@@ -181,6 +204,91 @@ static void weights_that_contradict_the_configuration(void **state)
     folder_remove(&folder);
 }
 
+/* Whether the head is the embedding after opening, and whether the file's own took its place. */
+static void expect_head(const struct model_folder *folder, const char *row, bool tied, bool own)
+{
+    struct dpe_error err = {0};
+    struct dpe_model *model = NULL;
+    if (dpe_model_open(folder->path, NULL, &model, &err) != DPE_OK) {
+        fail_msg("%s: %s", row, err.text);
+    }
+    const struct dpe_config *config = dpe_model_config(model);
+    const struct dpe_weights *weights = dpe_model_weights(model);
+    if (config->tied_embeddings != tied || config->own_head != own ||
+        (weights->lm_head.data == weights->embedding.data) != tied) {
+        fail_msg("%s: tied %d, own %d", row, config->tied_embeddings, config->own_head);
+    }
+    dpe_model_close(model);
+}
+
+/* Where a language model lies in a text_config, both places may say whether the head is tied. */
+static void ties_inside_and_outside(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *inside, *outside;
+        bool head, tied, own, missing;
+    } rows[] = {
+        {"false", "true", true, false, false, false},  {"true", "false", true, false, true, false},
+        {"true", "false", false, true, false, false},  {"false", "true", false, true, false, false},
+        {"null", "true", true, false, true, false},    {"null", "true", false, true, false, false},
+        {"false", "false", false, false, false, true}, {"false", "null", true, false, false, false},
+        {"null", "null", false, false, false, true},
+    };
+    struct model_folder folder = folder_make();
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct container container = {0};
+        char text[512];
+        char row[16];
+        snprintf(text, sizeof text,
+                 "{\"model_type\":\"mistral\",\"hidden_size\":4,\"intermediate_size\":3,"
+                 "\"num_hidden_layers\":1,\"num_attention_heads\":2,\"num_key_value_heads\":1,"
+                 "\"head_dim\":2,\"vocab_size\":5,\"max_position_embeddings\":32,"
+                 "\"sliding_window\":null,\"tie_word_embeddings\":%s}",
+                 rows[i].inside);
+        const struct config_member members[] = {{"model_type", "\"mistral3\""},
+                                                {"architectures", NULL},
+                                                {"tie_word_embeddings", rows[i].outside},
+                                                {"text_config", text}};
+        snprintf(row, sizeof row, "row %zu", i);
+        write_config(&folder, members, 4);
+        container_add_base(&container, 0, N_BASE_TENSORS - (rows[i].head ? 0 : 1), NULL);
+        container_write(&container, folder_file(&folder, "model.safetensors"), 0);
+        if (rows[i].missing) {
+            expect_open(&folder, row, DPE_BAD_DATA, "missing: lm_head.weight", NULL);
+        } else {
+            expect_head(&folder, row, rows[i].tied, rows[i].own);
+        }
+    }
+    folder_remove(&folder);
+}
+
+/* The base model saved alone, and the one of a model that holds more. */
+static void names_without_the_model_in_front(void **state)
+{
+    (void)state;
+    static const char *const prefixes[] = {"", "language_model.", "language_model.model.",
+                                           "model.language_model."};
+    struct model_folder folder = folder_make();
+    const struct config_member tied = {"tie_word_embeddings", "true"};
+    for (size_t p = 0; p < sizeof prefixes / sizeof prefixes[0]; p++) {
+        struct container container = {0};
+        write_config(&folder, &tied, 1);
+        for (size_t i = 0; i + 1 < N_BASE_TENSORS; i++) {
+            char name[128];
+            snprintf(name, sizeof name, "%s%s", prefixes[p],
+                     base_tensors[i].name + strlen("model."));
+            container_add(&container, name, "F32", base_tensors[i].shape,
+                          4 * base_tensors[i].count);
+        }
+        container_write(&container, folder_file(&folder, "model.safetensors"), 0);
+        expect_head(&folder, prefixes[p], true, false);
+        write_config(&folder, NULL, 0);
+        expect_open(&folder, prefixes[p], DPE_BAD_DATA, "missing: lm_head.weight", NULL);
+    }
+    folder_remove(&folder);
+}
+
 static void tied_embeddings(void **state)
 {
     (void)state;
@@ -208,8 +316,9 @@ static void tied_embeddings(void **state)
 
     container_add_base(&container, 0, N_BASE_TENSORS, NULL);
     container_write(&container, path, 0);
-    expect_open(&folder, "tied with another head", DPE_BAD_DATA,
-                "tensor lm_head.weight: config.json sets", "tie_word_embeddings");
+    expect_head(&folder, "tied with another head", false, true);
+    write_config(&folder, NULL, 0);
+    expect_head(&folder, "not tied", false, false);
     folder_remove(&folder);
 }
 
@@ -446,6 +555,8 @@ int main(void)
         cmocka_unit_test(missing_tensors_are_listed_together),
         cmocka_unit_test(weights_that_contradict_the_configuration),
         cmocka_unit_test(tied_embeddings),
+        cmocka_unit_test(ties_inside_and_outside),
+        cmocka_unit_test(names_without_the_model_in_front),
         cmocka_unit_test(paths_that_are_not_regular_files),
         cmocka_unit_test(a_file_that_may_not_be_read),
         cmocka_unit_test(a_shard_that_shrinks_in_use),

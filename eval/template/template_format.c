@@ -1,0 +1,586 @@
+/* Formatted texts: %, str.format(), and the filters that lay texts out. */
+#include "eval/template/template_parts.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MOST_WIDTH = 1 << 16, MOST_PRECISION = 300 };
+
+/* How a value is written: of %-10.3f, and of {:*^10,.3f}. */
+struct form {
+    struct dpe_span fill;
+    char align; /* '<', '>', '^', '=' or 0: that of the type */
+    char sign;  /* '+', ' ' or 0 */
+    bool alternate, zeros, grouped;
+    char group;
+    int64_t width, precision; /* −1: none */
+    char type;                /* 0: none */
+};
+
+static const struct form plain_form = {.fill = {" ", 1}, .width = -1, .precision = -1};
+
+/* The digits before the point in groups of three. */
+static void put_grouped(struct render *render, struct builder *to, const char *digits, char comma)
+{
+    size_t whole = strspn(digits, "0123456789");
+    for (size_t i = 0; i < whole; i++) {
+        dpe_template_put(render, to, &comma, i > 0 && (whole - i) % 3 == 0);
+        dpe_template_put(render, to, digits + i, 1);
+    }
+    dpe_template_put_span(render, to, dpe_span_of(digits + whole));
+}
+
+/* A number, whose digits stand apart from its sign, within the width. */
+static void put_number(struct render *render, struct builder *to, const struct form *form,
+                       bool minus, const char *prefix, const char *digits)
+{
+    struct builder body = {0};
+    const char *sign = minus ? "-" : form->sign == '+' ? "+" : form->sign == ' ' ? " " : "";
+    char align = form->align != 0 ? form->align : form->zeros ? '=' : '>';
+    struct dpe_span fill = form->zeros && form->align == 0 ? dpe_span_of("0") : form->fill;
+    if (form->grouped) {
+        put_grouped(render, &body, digits, form->group);
+    } else {
+        dpe_template_put_span(render, &body, dpe_span_of(digits));
+    }
+    struct dpe_span text = dpe_template_built(&body).text;
+    if (align == '=') {
+        int64_t rest = form->width - (int64_t)strlen(sign) - (int64_t)strlen(prefix);
+        text = dpe_template_pad(render, text, rest, fill, '>').text;
+    }
+    struct builder whole = {0};
+    dpe_template_put_span(render, &whole, dpe_span_of(sign));
+    dpe_template_put_span(render, &whole, dpe_span_of(prefix));
+    dpe_template_put_span(render, &whole, text);
+    text = dpe_template_built(&whole).text;
+    if (align != '=') {
+        text = dpe_template_pad(render, text, form->width, fill, align).text;
+    }
+    dpe_template_put_span(render, to, text);
+}
+
+/* d, x, X, o, b of an integer. */
+static void put_integer(struct render *render, struct builder *to, const struct form *form,
+                        struct value value)
+{
+    char digits[72];
+    bool minus = value.kind == KIND_DIGITS ? value.text.s[0] == '-' : value.integer < 0;
+    uint64_t size = value.kind != KIND_INT ? 0
+                    : minus                ? 0 - (uint64_t)value.integer
+                                           : (uint64_t)value.integer;
+    const char *prefix = "";
+    if (value.kind == KIND_DIGITS) {
+        char *long_digits = dpe_template_get(render, value.text.n + 1);
+        if (long_digits == NULL || strchr("xXob", form->type) != NULL) {
+            if (form->type != 0 && form->type != 'd') {
+                dpe_template_fail(render, "an integer beyond 64 bits is written in decimals only");
+                return;
+            }
+        }
+        if (long_digits != NULL) {
+            memcpy(long_digits, value.text.s + minus, value.text.n - minus);
+            put_number(render, to, form, minus, "", long_digits);
+        }
+        return;
+    }
+    if (form->type == 'b') {
+        size_t n = 0;
+        for (int bit = 63; bit >= 0; bit--) {
+            if (n > 0 || bit == 0 || (size >> bit & 1) != 0) {
+                digits[n++] = (char)('0' + (size >> bit & 1));
+            }
+        }
+        digits[n] = '\0';
+        prefix = "0b";
+    } else if (form->type == 'x' || form->type == 'X') {
+        snprintf(digits, sizeof digits, form->type == 'x' ? "%llx" : "%llX",
+                 (unsigned long long)size);
+        prefix = form->type == 'x' ? "0x" : "0X";
+    } else if (form->type == 'o') {
+        snprintf(digits, sizeof digits, "%llo", (unsigned long long)size);
+        prefix = "0o";
+    } else {
+        snprintf(digits, sizeof digits, "%llu", (unsigned long long)size);
+    }
+    put_number(render, to, form, minus, form->alternate ? prefix : "", digits);
+}
+
+/* e, f, g, % of a number. */
+static void put_real(struct render *render, struct builder *to, const struct form *form, double real)
+{
+    char pattern[16];
+    char digits[700];
+    char type = form->type == '%' ? 'f' : form->type;
+    int places = form->precision >= 0 ? (int)form->precision : 6;
+    bool minus = signbit(real) != 0 && !isnan(real);
+    double size = fabs(real) * (form->type == '%' ? 100.0 : 1.0);
+    snprintf(pattern, sizeof pattern, "%%%s.*%c", form->alternate ? "#" : "", type);
+    if (!isfinite(real)) {
+        bool upper = type == 'E' || type == 'F' || type == 'G';
+        snprintf(digits, sizeof digits, "%s", isnan(real) ? (upper ? "NAN" : "nan") : (upper ? "INF" : "inf"));
+    } else {
+        /* -Wformat-nonliteral: made above of one letter and perhaps '#'. */
+        snprintf(digits, sizeof digits, pattern, places, size);
+    }
+    size_t n = strlen(digits);
+    snprintf(digits + n, sizeof digits - n, "%s", form->type == '%' ? "%" : "");
+    put_number(render, to, form, minus, "", digits);
+}
+
+static void put_text(struct render *render, struct builder *to, const struct form *form,
+                     struct dpe_span text)
+{
+    if (form->precision >= 0 &&
+        (uint64_t)form->precision < dpe_template_characters(render, text)) {
+        text.n = dpe_template_offset(render, text, (size_t)form->precision);
+    }
+    char align = form->align != 0 ? form->align : '<';
+    dpe_template_put_span(render, to,
+                          dpe_template_pad(render, text, form->width, form->fill, align).text);
+}
+
+/* ------------------------------------------------------------------------------------------ % */
+
+/* What the conversions of a text read: a tuple's items by turns, a mapping's members, or one value. */
+struct source {
+    struct value value;
+    size_t used;
+    bool named;
+};
+
+static struct value next_of(struct render *render, struct source *from, const struct dpe_span *name)
+{
+    if (name != NULL) {
+        const struct value *found =
+            from->value.kind == KIND_DICT
+                ? dpe_template_dict_get(render, from->value.pairs, dpe_template_string(*name))
+                : NULL;
+        from->named = true;
+        return found != NULL ? *found
+                             : dpe_template_fail(render, "%%: there is no value for '%.*s'",
+                                                 dpe_template_shown(name->n), name->s);
+    }
+    bool several = from->value.kind == KIND_TUPLE;
+    if (from->used >= (several ? from->value.items->n : 1)) {
+        return dpe_template_fail(render, "%%: there are not enough values for the text");
+    }
+    return several ? from->value.items->at[from->used++] : (from->used++, from->value);
+}
+
+static void convert(struct render *render, struct builder *to, struct form *form,
+                    struct value value)
+{
+    char type = form->type;
+    double real = 0.0;
+    form->zeros = form->zeros && form->align != '<';
+    if (type == 's' || type == 'r' || type == 'a') {
+        form->align = form->align == '<' ? '<' : '>';
+        form->zeros = false;
+        put_text(render, to, form,
+                 type == 's' ? dpe_template_str(render, value) : dpe_template_repr(render, value));
+        return;
+    }
+    bool whole = type == 'd' || type == 'i' || type == 'u';
+    if (!dpe_template_number(value, &real)) {
+        dpe_template_fail(render, "%%%c: expected a number, found %s", type,
+                          dpe_template_kind_name(value));
+    } else if (whole || type == 'x' || type == 'X' || type == 'o') {
+        bool integer = value.kind != KIND_FLOAT;
+        if (!integer && (!whole || !isfinite(real))) {
+            dpe_template_fail(render, "%%%c: expected an integer, found %s", type,
+                              dpe_template_kind_name(value));
+            return;
+        }
+        char text[400];
+        int n = snprintf(text, sizeof text, "%.0f", trunc(real));
+        form->type = whole ? 'd' : type;
+        put_integer(render, to, form,
+                    value.kind == KIND_BOOL ? dpe_template_int(value.truth)
+                    : integer               ? value
+                                            : dpe_template_digits(render, text, (size_t)n));
+    } else {
+        put_real(render, to, form, real);
+    }
+}
+
+static int64_t read_width(struct render *render, const char **at, const char *end)
+{
+    int64_t width = 0;
+    for (; *at < end && **at >= '0' && **at <= '9'; ++*at) {
+        width = width * 10 + (**at - '0');
+        if (width > MOST_WIDTH) {
+            dpe_template_fail(render, "a width of more than %d is not supported", MOST_WIDTH);
+            return 0;
+        }
+    }
+    return width;
+}
+
+/* The conversion at *at, behind its %; a failure where it is none. */
+static void one_conversion(struct render *render, struct builder *to, const char **at,
+                           const char *end, struct source *from)
+{
+    struct form form = plain_form;
+    struct dpe_span name = {NULL, 0};
+    const char *s = *at;
+    if (s < end && *s == '(') {
+        const char *close = memchr(s, ')', (size_t)(end - s));
+        name = (struct dpe_span){s + 1, close != NULL ? (size_t)(close - s - 1) : 0};
+        s = close != NULL ? close + 1 : end;
+    }
+    for (; s < end && *s != '\0' && strchr("-+ #0", *s) != NULL; s++) {
+        form.align = *s == '-' ? '<' : form.align;
+        form.sign = *s == '+' || (*s == ' ' && form.sign == 0) ? *s : form.sign;
+        form.alternate = form.alternate || *s == '#';
+        form.zeros = form.zeros || *s == '0';
+    }
+    form.width = read_width(render, &s, end);
+    if (s < end && *s == '.') {
+        s++;
+        form.precision = read_width(render, &s, end);
+        form.precision = form.precision > MOST_PRECISION ? MOST_PRECISION : form.precision;
+    }
+    s += s < end && (*s == 'l' || *s == 'h' || *s == 'L');
+    form.type = s < end ? *s : '\0';
+    if (form.type == '\0' || strchr("sradiuxXoeEfFgG%", form.type) == NULL) {
+        dpe_template_fail(render, "%%: a conversion that is not supported");
+        return;
+    }
+    *at = s + 1;
+    if (form.type == '%') {
+        dpe_template_put(render, to, "%", 1);
+        return;
+    }
+    struct value value = next_of(render, from, name.s != NULL ? &name : NULL);
+    if (render->status == DPE_OK) {
+        convert(render, to, &form, value);
+    }
+}
+
+struct value dpe_template_percent(struct render *render, struct dpe_span text, struct value value)
+{
+    struct builder built = {0};
+    struct source from = {.value = value};
+    const char *end = text.s + text.n;
+    for (const char *s = text.s; s < end && dpe_template_step(render, 1);) {
+        const char *mark = memchr(s, '%', (size_t)(end - s));
+        dpe_template_put(render, &built, s, (size_t)((mark != NULL ? mark : end) - s));
+        if (mark == NULL) {
+            break;
+        }
+        s = mark + 1;
+        one_conversion(render, &built, &s, end, &from);
+    }
+    bool left = value.kind == KIND_TUPLE ? from.used < value.items->n
+                                         : from.used == 0 && value.kind != KIND_DICT &&
+                                               value.kind != KIND_LIST && !from.named;
+    if (left && render->status == DPE_OK) {
+        return dpe_template_fail(render, "%%: not all values have a place in the text");
+    }
+    return dpe_template_built(&built);
+}
+
+/* --------------------------------------------------------------------------------- str.format() */
+
+/* [[fill]align][sign][#][0][width][,][.precision][type] */
+static struct form read_form(struct render *render, struct dpe_span text)
+{
+    static const char aligns[] = "<>^=";
+    struct form form = plain_form;
+    const char *s = text.s;
+    const char *end = s + text.n;
+    size_t n = 0;
+    if (s < end) {
+        dpe_py_next(s, end, &n);
+    }
+    if (s < end && s + n < end && s[n] != '\0' && strchr(aligns, s[n]) != NULL) {
+        form.fill = (struct dpe_span){s, n};
+        form.align = s[n];
+        s += n + 1;
+    } else if (s < end && *s != '\0' && strchr(aligns, *s) != NULL) {
+        form.align = *s++;
+    }
+    if (s < end && (*s == '+' || *s == '-' || *s == ' ')) {
+        form.sign = *s == '-' ? '\0' : *s;
+        s++;
+    }
+    form.alternate = s < end && *s == '#';
+    s += form.alternate;
+    form.zeros = s < end && *s == '0';
+    form.width = s < end && *s >= '0' && *s <= '9' ? read_width(render, &s, end) : -1;
+    if (s < end && (*s == ',' || *s == '_')) {
+        form.grouped = true;
+        form.group = *s++;
+    }
+    if (s < end && *s == '.') {
+        s++;
+        form.precision = read_width(render, &s, end);
+        form.precision = form.precision > MOST_PRECISION ? MOST_PRECISION : form.precision;
+    }
+    form.type = s < end ? *s++ : '\0';
+    if (s < end) {
+        dpe_template_fail(render, "format(): '%.*s' is no form that is supported",
+                          dpe_template_shown(text.n), text.s);
+    }
+    return form;
+}
+
+static void put_formed(struct render *render, struct builder *to, struct value value,
+                       struct dpe_span spec)
+{
+    struct form form = read_form(render, spec);
+    double real = 0.0;
+    bool number = value.kind != KIND_BOOL && dpe_template_number(value, &real);
+    number = number || (value.kind == KIND_BOOL && form.type != 0);
+    if (render->status != DPE_OK) {
+        return;
+    }
+    if (!number && (form.type == 0 || form.type == 's') && spec.n > 0 &&
+        value.kind != KIND_STRING) {
+        dpe_template_fail(render, "format(): %s takes no form", dpe_template_kind_name(value));
+    } else if (!number && (form.type == 0 || form.type == 's')) {
+        put_text(render, to, &form, dpe_template_str(render, value));
+    } else if (!number) {
+        dpe_template_fail(render, "format(): '%c' is no form of %s", form.type,
+                          dpe_template_kind_name(value));
+    } else if (form.type != 0 && strchr("eEfFgG%", form.type) != NULL) {
+        (void)dpe_template_number(value, &real);
+        put_real(render, to, &form, real);
+    } else if (value.kind == KIND_FLOAT && form.type == 0) {
+        struct builder digits = {0};
+        bool minus = signbit(value.real) != 0;
+        if (form.precision >= 0) {
+            form.type = 'g';
+            put_real(render, to, &form, value.real);
+            return;
+        }
+        dpe_template_write_float(render, &digits, fabs(value.real));
+        dpe_template_put(render, &digits, "", 1);
+        put_number(render, to, &form, minus, "", digits.n > 0 ? digits.bytes : "");
+    } else if (value.kind != KIND_FLOAT &&
+               (form.type == 0 || strchr("dxXob", form.type) != NULL)) {
+        put_integer(render, to, &form,
+                    value.kind == KIND_BOOL ? dpe_template_int(value.truth) : value);
+    } else {
+        dpe_template_fail(render, "format(): '%c' is no form of %s", form.type,
+                          dpe_template_kind_name(value));
+    }
+}
+
+/* The value of a field's name: an argument, then members and items. */
+static struct value field_value(struct render *render, struct dpe_span name,
+                                const struct args *args, int64_t *next)
+{
+    size_t n = 0;
+    while (n < name.n && name.s[n] != '.' && name.s[n] != '[') {
+        n++;
+    }
+    struct dpe_span first = {name.s, n};
+    const char *digits = first.s;
+    size_t count = strspn(digits, "0123456789");
+    struct value value = dpe_template_undefined(first);
+    bool numbered = n > 0 && count >= n;
+    if (n == 0 || numbered) {
+        if ((*next > 0 && numbered) || (*next < 0 && !numbered)) {
+            return dpe_template_fail(render, "format(): fields with and without numbers");
+        }
+        int64_t at = numbered ? read_width(render, &digits, first.s + n) : *next;
+        *next = numbered ? -1 : *next + 1;
+        if (at >= (int64_t)args->n) {
+            return dpe_template_fail(render, "format(): there is no argument %lld", (long long)at);
+        }
+        value = args->at[at];
+    } else {
+        for (size_t i = 0; i < args->n_named; i++) {
+            if (dpe_span_equal(args->named[i].key.text, first)) {
+                value = args->named[i].value;
+            }
+        }
+        if (value.kind == KIND_UNDEFINED) {
+            return dpe_template_fail(render, "format(): there is no argument '%.*s'",
+                                     dpe_template_shown(first.n), first.s);
+        }
+    }
+    while (n < name.n && render->status == DPE_OK) {
+        bool item = name.s[n] == '[';
+        size_t start = n + 1;
+        for (n = start; n < name.n && (item ? name.s[n] != ']' : name.s[n] != '.' && name.s[n] != '[');) {
+            n++;
+        }
+        struct dpe_span part = {name.s + start, n - start};
+        n += item;
+        bool index = part.n > 0 && strspn(part.s, "0123456789") >= part.n;
+        value = dpe_template_item(render, value,
+                                  index ? dpe_template_digits(render, part.s, part.n)
+                                        : dpe_template_string(part));
+    }
+    return value;
+}
+
+/* {name!r:spec}; *at stands behind its brace. */
+static void one_field(struct render *render, struct builder *to, const char **at, const char *end,
+                      const struct args *args, int64_t *next)
+{
+    const char *s = *at;
+    const char *close = memchr(s, '}', (size_t)(end - s));
+    if (close == NULL || memchr(s, '{', (size_t)(close - s)) != NULL) {
+        dpe_template_fail(render, close == NULL ? "format(): a field has no end"
+                                                : "format(): a field within a field is not supported");
+        return;
+    }
+    size_t n = 0;
+    while (s + n < close && s[n] != '!' && s[n] != ':') {
+        n++;
+    }
+    struct value value = field_value(render, (struct dpe_span){s, n}, args, next);
+    s += n;
+    if (s < close && *s == '!') {
+        bool repr = s + 1 < close && (s[1] == 'r' || s[1] == 'a');
+        value = dpe_template_string(repr ? dpe_template_repr(render, value)
+                                         : dpe_template_str(render, value));
+        s += 2;
+    }
+    struct dpe_span spec = {s, 0};
+    if (s < close && *s == ':') {
+        spec = (struct dpe_span){s + 1, (size_t)(close - s - 1)};
+    }
+    *at = close + 1;
+    if (render->status == DPE_OK) {
+        put_formed(render, to, value, spec);
+    }
+}
+
+struct value dpe_template_format(struct render *render, struct dpe_span text,
+                                 const struct args *args)
+{
+    struct builder built = {0};
+    const char *end = text.s + text.n;
+    int64_t next = 0;
+    for (const char *s = text.s; s < end && dpe_template_step(render, 1);) {
+        if (*s != '{' && *s != '}') {
+            const char *from = s;
+            while (s < end && *s != '{' && *s != '}') {
+                s++;
+            }
+            dpe_template_put(render, &built, from, (size_t)(s - from));
+        } else if (s + 1 < end && s[1] == *s) {
+            dpe_template_put(render, &built, s, 1);
+            s += 2;
+        } else if (*s == '}') {
+            return dpe_template_fail(render, "format(): a single '}'");
+        } else {
+            s++;
+            one_field(render, &built, &s, end, args, &next);
+        }
+    }
+    return dpe_template_built(&built);
+}
+
+/* -------------------------------------------------------------------------------------- filters */
+
+/* "text"|format(…): text % arguments. */
+static struct value do_format(struct render *render, struct value of, const struct args *args)
+{
+    struct dpe_span text = dpe_template_str(render, of);
+    if (args->n > 0 && args->n_named > 0) {
+        return dpe_template_fail(render, "format: either arguments with names or without");
+    }
+    struct value values = args->n_named > 0 ? dpe_template_dict(render, KIND_DICT)
+                                            : dpe_template_list(render, KIND_TUPLE, args->n);
+    for (size_t i = 0; i < args->n_named && render->status == DPE_OK; i++) {
+        dpe_template_dict_set(render, values.pairs, args->named[i].key, args->named[i].value);
+    }
+    for (size_t i = 0; i < args->n && render->status == DPE_OK; i++) {
+        values.items->at[values.items->n++] = args->at[i];
+    }
+    return render->status == DPE_OK ? dpe_template_percent(render, text, values) : values;
+}
+
+static struct value do_center(struct render *render, struct value of, const struct args *args)
+{
+    int64_t width = dpe_template_arg_int(render, args, 0, "width", 80);
+    return dpe_template_pad(render, dpe_template_str(render, of), width, dpe_span_of(" "), 'c');
+}
+
+static struct value do_escape(struct render *render, struct value of, const struct args *args)
+{
+    static const char from[] = "&<>'\"";
+    static const char *const to[] = {"&amp;", "&lt;", "&gt;", "&#39;", "&#34;"};
+    struct dpe_span text = dpe_template_str(render, of);
+    struct builder built = {0};
+    (void)args;
+    for (size_t i = 0; i < text.n && dpe_template_step(render, 1); i++) {
+        const char *known = text.s[i] != '\0' ? strchr(from, text.s[i]) : NULL;
+        if (known != NULL) {
+            dpe_template_put_span(render, &built, dpe_span_of(to[known - from]));
+        } else {
+            dpe_template_put(render, &built, text.s + i, 1);
+        }
+    }
+    return dpe_template_built(&built);
+}
+
+/* Runs of letters, digits and '_'. */
+static struct value do_wordcount(struct render *render, struct value of, const struct args *args)
+{
+    struct dpe_span text = dpe_template_str(render, of);
+    int64_t words = 0;
+    bool inside = false;
+    (void)args;
+    dpe_template_step(render, text.n / 16);
+    for (size_t i = 0, n = 0; i < text.n; i += n) {
+        bool word = dpe_py_word(dpe_py_next(text.s + i, text.s + text.n, &n));
+        words += word && !inside;
+        inside = word;
+    }
+    return dpe_template_int(words);
+}
+
+/* At most `length` characters, the end's among them, unless only `leeway` more are there. */
+static struct value do_truncate(struct render *render, struct value of, const struct args *args)
+{
+    struct dpe_span text = dpe_template_str(render, of);
+    int64_t length = dpe_template_arg_int(render, args, 0, "length", 255);
+    bool kill = dpe_template_arg_bool(args, 1, false);
+    struct dpe_span end = dpe_template_arg_text(render, args, 2, "end", "...");
+    const struct value *given = dpe_template_arg(args, 3);
+    int64_t leeway = given == NULL || given->kind == KIND_NONE
+                         ? 5
+                         : dpe_template_arg_int(render, args, 3, "leeway", 5);
+    int64_t tail = (int64_t)dpe_template_characters(render, end);
+    int64_t n = (int64_t)dpe_template_characters(render, text);
+    if (length < tail || leeway < 0) {
+        return dpe_template_fail(render, "truncate: expected a length of at least %lld",
+                                 (long long)tail);
+    }
+    if (n <= length + leeway) {
+        return dpe_template_string(text);
+    }
+    text.n = dpe_template_offset(render, text, (size_t)(length - tail));
+    size_t space = kill ? SIZE_MAX : dpe_span_find_last(text, dpe_span_of(" "));
+    text.n = space != SIZE_MAX ? space : text.n;
+    return dpe_template_binary(render, OP_ADD, dpe_template_string(text),
+                               dpe_template_string(end));
+}
+
+static const struct filter filters[] = {
+    {"format", NULL, do_format},
+    {"center", "width=", do_center},
+    {"e", "", do_escape},
+    {"escape", "", do_escape},
+    {"forceescape", "", do_escape},
+    {"wordcount", "", do_wordcount},
+    {"truncate", "length= killwords= end= leeway=", do_truncate},
+};
+
+const struct filter *dpe_template_format_filter(struct dpe_span name)
+{
+    for (size_t i = 0; i < sizeof filters / sizeof filters[0]; i++) {
+        if (dpe_span_equal(name, dpe_span_of(filters[i].name))) {
+            return &filters[i];
+        }
+    }
+    return NULL;
+}

@@ -1,0 +1,467 @@
+/* Filters of lists: "x | NAME". What jinja2 makes a generator is one here. */
+#include "eval/template/template_parts.h"
+
+#include <string.h>
+
+static const struct args no_args;
+
+static struct value nothing(const char *what)
+{
+    return dpe_template_undefined(dpe_span_of(what));
+}
+
+/* A generator over a list that was made. */
+static struct value generator(struct render *render, struct value list)
+{
+    return render->status == DPE_OK ? dpe_template_iterator(render, *list.items, NULL) : list;
+}
+
+static bool is_generator(struct value value)
+{
+    return value.kind == KIND_ITERATOR && value.iterator->name == NULL;
+}
+
+static struct value do_length(struct render *render, struct value of, const struct args *args)
+{
+    (void)args;
+    if (of.kind == KIND_STRING) {
+        return dpe_template_int((int64_t)dpe_template_characters(render, of.text));
+    }
+    if (is_generator(of)) {
+        return dpe_template_fail(render, "a generator has no length: make it a list");
+    }
+    return dpe_template_int(of.kind == KIND_DICT ? (int64_t)of.pairs->n
+                                                 : (int64_t)dpe_template_items(render, of).n);
+}
+
+static struct value do_join(struct render *render, struct value of, const struct args *args)
+{
+    struct items items = dpe_template_items(render, of);
+    const struct value *given = dpe_template_arg(args, 0);
+    const struct value *path = dpe_template_arg(args, 1);
+    struct dpe_span between = given != NULL ? dpe_template_str(render, *given) : dpe_span_of("");
+    struct builder built = {0};
+    for (size_t i = 0; i < items.n && render->status == DPE_OK; i++) {
+        struct value item = items.at[i];
+        dpe_template_put(render, &built, between.s, i > 0 ? between.n : 0);
+        dpe_template_write(render, &built,
+                           path != NULL ? dpe_template_attribute(render, item, *path) : item);
+    }
+    return dpe_template_built(&built);
+}
+
+static struct value do_first(struct render *render, struct value of, const struct args *args)
+{
+    (void)args;
+    if (is_generator(of)) {
+        struct items *left = &of.iterator->items;
+        if (left->n > 0) {
+            left->n--;
+            return *left->at++;
+        }
+    }
+    struct items items = dpe_template_items(render, of);
+    return items.n > 0 ? items.at[0] : nothing("the first of no items");
+}
+
+static struct value do_last(struct render *render, struct value of, const struct args *args)
+{
+    (void)args;
+    if (is_generator(of)) {
+        return dpe_template_fail(render, "a generator has no last item: make it a list");
+    }
+    struct items items = dpe_template_items(render, of);
+    return items.n > 0 ? items.at[items.n - 1] : nothing("the last of no items");
+}
+
+static struct value do_list(struct render *render, struct value of, const struct args *args)
+{
+    struct items items = dpe_template_items(render, of);
+    struct value list = dpe_template_list(render, KIND_LIST, 0);
+    (void)args;
+    if (render->status == DPE_OK) {
+        *list.items = items;
+    }
+    return list;
+}
+
+static struct value do_reverse(struct render *render, struct value of, const struct args *args)
+{
+    struct items items = dpe_template_items(render, of);
+    struct value list = dpe_template_list(render, KIND_LIST, items.n);
+    (void)args;
+    for (size_t i = items.n; i-- > 0 && render->status == DPE_OK;) {
+        list.items->at[list.items->n++] = items.at[i];
+    }
+    if (render->status != DPE_OK || is_generator(of)) {
+        return list; /* what has no reverse is made a list */
+    }
+    return of.kind == KIND_STRING ? do_join(render, list, &no_args) : generator(render, list);
+}
+
+/* What an item is compared by: itself, or one of its members; texts without regard to case. */
+static struct value key_of(struct render *render, struct value item, const struct value *path,
+                           bool folded)
+{
+    struct value key = path != NULL ? dpe_template_attribute(render, item, *path) : item;
+    return folded && key.kind == KIND_STRING ? dpe_template_case(render, key.text, false) : key;
+}
+
+/* The same where the path may be several with commas between: then a list. */
+static struct value keys_of(struct render *render, struct value item, const struct value *path,
+                            bool folded)
+{
+    if (path == NULL || path->kind != KIND_STRING ||
+        memchr(path->text.s, ',', path->text.n) == NULL) {
+        return key_of(render, item, path, folded);
+    }
+    struct dpe_span rest = path->text;
+    struct value keys = dpe_template_list(render, KIND_LIST, rest.n + 1);
+    while (render->status == DPE_OK) {
+        const char *comma = rest.n > 0 ? memchr(rest.s, ',', rest.n) : NULL;
+        size_t n = comma != NULL ? (size_t)(comma - rest.s) : rest.n;
+        struct value one = dpe_template_string((struct dpe_span){rest.s, n});
+        keys.items->at[keys.items->n++] = key_of(render, item, &one, folded);
+        if (comma == NULL) {
+            break;
+        }
+        rest = (struct dpe_span){comma + 1, rest.n - n - 1};
+    }
+    return keys;
+}
+
+static struct value do_unique(struct render *render, struct value of, const struct args *args)
+{
+    struct items items = dpe_template_items(render, of);
+    bool exact = dpe_template_arg_bool(args, 0, false);
+    const struct value *path = dpe_template_arg(args, 1);
+    struct value list = dpe_template_list(render, KIND_LIST, items.n);
+    struct value seen = dpe_template_list(render, KIND_LIST, items.n);
+    for (size_t i = 0; i < items.n && render->status == DPE_OK; i++) {
+        struct value key = key_of(render, items.at[i], path, !exact);
+        if (key.kind == KIND_LIST || key.kind == KIND_DICT) {
+            return dpe_template_fail(render, "unique: %s cannot be compared with a set of values",
+                                     dpe_template_kind_name(key));
+        }
+        if (!dpe_template_contains(render, seen, key)) {
+            seen.items->at[seen.items->n++] = key;
+            list.items->at[list.items->n++] = items.at[i];
+        }
+    }
+    return generator(render, list);
+}
+
+/* The pairs of a mapping, or the items of an undefined value: none. */
+static struct items pairs_of(struct render *render, struct value of)
+{
+    const struct method *method = dpe_template_find_method(of.kind, dpe_span_of("items"));
+    if (method == NULL) {
+        dpe_template_fail(render, "items: expected a mapping, found %s",
+                          dpe_template_kind_name(of));
+        return (struct items){0};
+    }
+    return dpe_template_items(render, method->call(render, of, &no_args));
+}
+
+static struct value do_items(struct render *render, struct value of, const struct args *args)
+{
+    struct items items = {0};
+    (void)args;
+    if (of.kind != KIND_UNDEFINED) {
+        items = pairs_of(render, of);
+    }
+    return render->status == DPE_OK ? dpe_template_iterator(render, items, NULL) : nothing("");
+}
+
+/* Insertion into a sorted list; the lists of templates are short. Items that compare equal stay in
+ * their order, in a reversed one too. */
+static struct value sorted(struct render *render, struct items items, const struct value *path,
+                           bool folded, bool reverse)
+{
+    struct value list = dpe_template_list(render, KIND_LIST, items.n);
+    struct value keys = dpe_template_list(render, KIND_LIST, items.n);
+    for (size_t i = 0; i < items.n && render->status == DPE_OK; i++) {
+        struct value by = keys_of(render, items.at[i], path, folded);
+        size_t at = i;
+        while (at > 0 && dpe_template_step(render, 1)) {
+            int order = dpe_template_compare(render, keys.items->at[at - 1], by);
+            if (reverse ? order >= 0 : order <= 0) {
+                break;
+            }
+            keys.items->at[at] = keys.items->at[at - 1];
+            list.items->at[at] = list.items->at[at - 1];
+            at--;
+        }
+        keys.items->at[at] = by;
+        list.items->at[at] = items.at[i];
+        list.items->n = i + 1;
+    }
+    return list;
+}
+
+static struct value do_sort(struct render *render, struct value of, const struct args *args)
+{
+    bool reverse = dpe_template_arg_bool(args, 0, false);
+    bool exact = dpe_template_arg_bool(args, 1, false);
+    return sorted(render, dpe_template_items(render, of), dpe_template_arg(args, 2), !exact,
+                  reverse);
+}
+
+static struct value do_dictsort(struct render *render, struct value of, const struct args *args)
+{
+    bool exact = dpe_template_arg_bool(args, 0, false);
+    struct dpe_span by = dpe_template_arg_text(render, args, 1, "by", "key");
+    bool value = dpe_span_equal(by, dpe_span_of("value"));
+    if (!value && !dpe_span_equal(by, dpe_span_of("key"))) {
+        return dpe_template_fail(render, "dictsort: the argument 'by' is 'key' or 'value'");
+    }
+    struct value path = dpe_template_int(value);
+    return sorted(render, pairs_of(render, of), &path, !exact,
+                  dpe_template_arg_bool(args, 2, false));
+}
+
+static struct value extreme(struct render *render, struct value of, const struct args *args,
+                            int wanted)
+{
+    struct items items = dpe_template_items(render, of);
+    bool exact = dpe_template_arg_bool(args, 0, false);
+    const struct value *path = dpe_template_arg(args, 1);
+    if (items.n == 0) {
+        return nothing("an item of no items");
+    }
+    size_t best = 0;
+    struct value key = key_of(render, items.at[0], path, !exact);
+    for (size_t i = 1; i < items.n && dpe_template_step(render, 1); i++) {
+        struct value other = key_of(render, items.at[i], path, !exact);
+        if (dpe_template_compare(render, other, key) == wanted) {
+            best = i;
+            key = other;
+        }
+    }
+    return items.at[best];
+}
+
+static struct value do_min(struct render *render, struct value of, const struct args *args)
+{
+    return extreme(render, of, args, -1);
+}
+
+static struct value do_max(struct render *render, struct value of, const struct args *args)
+{
+    return extreme(render, of, args, 1);
+}
+
+static struct value do_sum(struct render *render, struct value of, const struct args *args)
+{
+    struct items items = dpe_template_items(render, of);
+    const struct value *path = dpe_template_arg(args, 0);
+    const struct value *start = dpe_template_arg(args, 1);
+    struct value sum = start != NULL ? *start : dpe_template_int(0);
+    if (sum.kind == KIND_STRING) {
+        return dpe_template_fail(render, "sum: strings are joined by join");
+    }
+    for (size_t i = 0; i < items.n && dpe_template_step(render, 1); i++) {
+        sum = dpe_template_binary(render, OP_ADD, sum,
+                                  key_of(render, items.at[i], path, false));
+    }
+    return sum;
+}
+
+static void add_to(struct render *render, struct value list, struct value item)
+{
+    if (render->status == DPE_OK) {
+        list.items->at[list.items->n++] = item;
+    }
+}
+
+/* Rows of `size` items; the last is filled up with `fill`. */
+static struct value do_batch(struct render *render, struct value of, const struct args *args)
+{
+    struct items items = dpe_template_items(render, of);
+    int64_t size = dpe_template_arg_int(render, args, 0, "linecount", 0);
+    const struct value *fill = dpe_template_arg(args, 1);
+    struct value rows = dpe_template_list(render, KIND_LIST, items.n);
+    if (size < 1 || size > INT32_MAX) {
+        return dpe_template_fail(render, "batch: expected a number of items from 1");
+    }
+    size_t width = (size_t)size;
+    for (size_t i = 0; i < items.n && render->status == DPE_OK; i += width) {
+        size_t n = items.n - i < width ? items.n - i : width;
+        bool filled = fill != NULL && fill->kind != KIND_NONE;
+        struct value row = dpe_template_list(render, KIND_LIST, filled ? width : n);
+        for (size_t k = 0; k < (filled ? width : n) && dpe_template_step(render, 1); k++) {
+            add_to(render, row, k < n ? items.at[i + k] : *fill);
+        }
+        add_to(render, rows, row);
+    }
+    return generator(render, rows);
+}
+
+/* So many columns, as long as each other within one. */
+static struct value do_slice(struct render *render, struct value of, const struct args *args)
+{
+    struct items items = dpe_template_items(render, of);
+    int64_t slices = dpe_template_arg_int(render, args, 0, "slices", 0);
+    const struct value *fill = dpe_template_arg(args, 1);
+    if (slices < 1 || slices > INT32_MAX) {
+        return dpe_template_fail(render, "slice: expected a number of slices from 1");
+    }
+    size_t n = (size_t)slices;
+    size_t each = items.n / n;
+    size_t longer = items.n % n;
+    struct value columns = dpe_template_list(render, KIND_LIST, n);
+    size_t at = 0;
+    for (size_t i = 0; i < n && dpe_template_step(render, 1); i++) {
+        struct value column = dpe_template_list(render, KIND_LIST, each + 1);
+        for (size_t k = 0; k < each + (i < longer) && dpe_template_step(render, 1); k++) {
+            add_to(render, column, items.at[at++]);
+        }
+        if (fill != NULL && fill->kind != KIND_NONE && i >= longer) {
+            add_to(render, column, *fill);
+        }
+        add_to(render, columns, column);
+    }
+    return generator(render, columns);
+}
+
+/* map('filter', …) and map(attribute='name', default=…) */
+static struct value do_map(struct render *render, struct value of, const struct args *args)
+{
+    const struct value *path = NULL;
+    const struct value *fallback = NULL;
+    for (size_t i = 0; i < args->n_named && args->n == 0; i++) {
+        struct dpe_span key = args->named[i].key.text;
+        bool attribute = dpe_span_equal(key, dpe_span_of("attribute"));
+        if (!attribute && !dpe_span_equal(key, dpe_span_of("default"))) {
+            return dpe_template_fail(render, "the filter 'map' has no argument '%.*s'",
+                                     dpe_template_shown(key.n), key.s);
+        }
+        path = attribute ? &args->named[i].value : path;
+        fallback = attribute ? fallback : &args->named[i].value;
+    }
+    const struct filter *filter = NULL;
+    struct args rest = *args;
+    if (path == NULL) {
+        struct dpe_span name = dpe_template_arg_text(render, args, 0, "name", NULL);
+        filter = dpe_template_find_filter(name);
+        if (filter == NULL) {
+            return dpe_template_fail(render, "map: the filter '%.*s' is not supported",
+                                     dpe_template_shown(name.n), name.s);
+        }
+        rest.at++;
+        rest.n--;
+    }
+    struct items items = dpe_template_items(render, of);
+    struct value list = dpe_template_list(render, KIND_LIST, items.n);
+    for (size_t i = 0; i < items.n && dpe_template_step(render, 1); i++) {
+        struct value value = filter != NULL
+                                 ? dpe_template_apply(render, filter, items.at[i], &rest)
+                                 : dpe_template_attribute(render, items.at[i], *path);
+        bool missing = value.kind == KIND_UNDEFINED && filter == NULL && fallback != NULL;
+        add_to(render, list, missing ? *fallback : value);
+    }
+    return generator(render, list);
+}
+
+/* The items for which the test (none: truth) holds or does not. */
+static struct value choose(struct render *render, struct value of, const struct args *args,
+                           bool by_attribute, bool wanted)
+{
+    struct items items = dpe_template_items(render, of);
+    struct value list = dpe_template_list(render, KIND_LIST, items.n);
+    size_t used = by_attribute;
+    const struct value *path = by_attribute ? dpe_template_arg(args, 0) : NULL;
+    const struct test *test = NULL;
+    struct args rest = *args;
+    if (by_attribute && path == NULL) {
+        return dpe_template_fail(render, "expected the name of an attribute");
+    }
+    if (args->n > used) {
+        struct dpe_span name = dpe_template_arg_text(render, args, used, "test", NULL);
+        test = dpe_template_find_test(name);
+        used++;
+        if (test == NULL) {
+            return dpe_template_fail(render, "the test '%.*s' is not supported here",
+                                     dpe_template_shown(name.n), name.s);
+        }
+    } else if (args->n_named > 0) {
+        return dpe_template_fail(render, "the test has no argument '%.*s'",
+                                 dpe_template_shown(args->named[0].key.text.n),
+                                 args->named[0].key.text.s);
+    }
+    rest.at += used;
+    rest.n -= used;
+    for (size_t i = 0; i < items.n && dpe_template_step(render, 1); i++) {
+        struct value value =
+            path != NULL ? dpe_template_attribute(render, items.at[i], *path) : items.at[i];
+        bool holds = test != NULL ? dpe_template_holds(render, test, value, &rest)
+                                  : dpe_template_truth(value);
+        if (holds == wanted) {
+            add_to(render, list, items.at[i]);
+        }
+    }
+    return generator(render, list);
+}
+
+static struct value do_select(struct render *render, struct value of, const struct args *args)
+{
+    return choose(render, of, args, false, true);
+}
+
+static struct value do_reject(struct render *render, struct value of, const struct args *args)
+{
+    return choose(render, of, args, false, false);
+}
+
+static struct value do_selectattr(struct render *render, struct value of, const struct args *args)
+{
+    return choose(render, of, args, true, true);
+}
+
+static struct value do_rejectattr(struct render *render, struct value of, const struct args *args)
+{
+    return choose(render, of, args, true, false);
+}
+
+static struct value do_attr(struct render *render, struct value of, const struct args *args)
+{
+    struct dpe_span name = dpe_template_arg_text(render, args, 0, "name", NULL);
+    return of.kind == KIND_DICT && dpe_template_find_method(of.kind, name) == NULL
+               ? nothing("an attribute that is not there")
+               : dpe_template_member(render, of, name);
+}
+
+static const struct filter filters[] = {
+    {"length", "", do_length},
+    {"count", "", do_length},
+    {"join", "d= attribute=", do_join},
+    {"first", "", do_first},
+    {"last", "", do_last},
+    {"list", "", do_list},
+    {"reverse", "", do_reverse},
+    {"unique", "case_sensitive= attribute=", do_unique},
+    {"items", "", do_items},
+    {"sort", "reverse= case_sensitive= attribute=", do_sort},
+    {"dictsort", "case_sensitive= by= reverse=", do_dictsort},
+    {"min", "case_sensitive= attribute=", do_min},
+    {"max", "case_sensitive= attribute=", do_max},
+    {"sum", "attribute= start=", do_sum},
+    {"batch", "linecount fill_with=", do_batch},
+    {"slice", "slices fill_with=", do_slice},
+    {"attr", "name", do_attr},
+    {"map", NULL, do_map},
+    {"select", NULL, do_select},
+    {"reject", NULL, do_reject},
+    {"selectattr", NULL, do_selectattr},
+    {"rejectattr", NULL, do_rejectattr},
+};
+
+const struct filter *dpe_template_list_filter(struct dpe_span name)
+{
+    for (size_t i = 0; i < sizeof filters / sizeof filters[0]; i++) {
+        if (dpe_span_equal(name, dpe_span_of(filters[i].name))) {
+            return &filters[i];
+        }
+    }
+    return NULL;
+}
