@@ -100,12 +100,17 @@ const struct dpe_gguf_value *dpe_gguf_find(const struct dpe_gguf *gguf, const ch
 int64_t dpe_gguf_whole(struct dpe_gguf_reader *reader, const char *key, int64_t fallback);
 /** A finite number of any type. */
 double dpe_gguf_number(struct dpe_gguf_reader *reader, const char *key, double fallback);
+/** The id of a special token, of which `key` ends in _token_id: that of the metadata, else the one
+ * that llama.cpp takes for the kind of tokenizer ("llama": BOS 1, EOS 2, unknown 0); −1: none. */
+int64_t dpe_gguf_token_id(struct dpe_gguf_reader *reader, const char *key);
 bool dpe_gguf_flag(struct dpe_gguf_reader *reader, const char *key, bool fallback);
 /** A string of UTF-8 without NUL, not NUL-terminated: *n bytes. */
 const char *dpe_gguf_text(struct dpe_gguf_reader *reader, const char *key, size_t *n);
 /** Whether a string is there and equals `text`. */
 bool dpe_gguf_text_is(struct dpe_gguf_reader *reader, const char *key, const char *text);
-/** An array of that type; NULL when absent. An array of another type is a failure. */
+/** An array of that type; NULL when absent. An array of another type is a failure, but for
+ * DPE_GGUF_I32 any whole type will do, and for DPE_GGUF_F32 any type of numbers: dpe_gguf_whole_at
+ * and dpe_gguf_f32_at read them. */
 const struct dpe_gguf_value *dpe_gguf_array(struct dpe_gguf_reader *reader, const char *key,
                                             enum dpe_gguf_type type);
 /** Record "file: key: expected WHAT, found …" unless something failed before. */

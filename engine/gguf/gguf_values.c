@@ -99,6 +99,26 @@ int64_t dpe_gguf_whole(struct dpe_gguf_reader *reader, const char *key, int64_t 
     return (int64_t)number;
 }
 
+int64_t dpe_gguf_token_id(struct dpe_gguf_reader *reader, const char *key)
+{
+    static const struct {
+        const char *key;
+        int64_t id;
+    } usual[] = {{"tokenizer.ggml.bos_token_id", 1},
+                 {"tokenizer.ggml.eos_token_id", 2},
+                 {"tokenizer.ggml.unknown_token_id", 0}};
+    int64_t fallback = -1;
+    const struct dpe_gguf_value *tokens = dpe_gguf_find(reader->file, "tokenizer.ggml.tokens");
+    for (size_t i = 0; i < sizeof usual / sizeof usual[0]; i++) {
+        bool has = tokens != NULL && tokens->array && tokens->n > (uint64_t)usual[i].id;
+        if (has && strcmp(key, usual[i].key) == 0 &&
+            dpe_gguf_text_is(reader, "tokenizer.ggml.model", "llama")) {
+            fallback = usual[i].id;
+        }
+    }
+    return dpe_gguf_whole(reader, key, fallback);
+}
+
 double dpe_gguf_number(struct dpe_gguf_reader *reader, const char *key, double fallback)
 {
     const struct dpe_gguf_value *value = dpe_gguf_find(reader->file, key);
@@ -158,11 +178,14 @@ const struct dpe_gguf_value *dpe_gguf_array(struct dpe_gguf_reader *reader, cons
     if (value == NULL || reader->status != DPE_OK) {
         return NULL;
     }
-    if (!value->array || value->type != type) {
+    bool text = value->type == DPE_GGUF_STRING || value->type == DPE_GGUF_BOOL;
+    bool fits = value->type == type || (type == DPE_GGUF_I32 && !text && !is_real(value->type)) ||
+                (type == DPE_GGUF_F32 && !text);
+    if (!value->array || !fits) {
         dpe_gguf_expected(reader, key,
                           type == DPE_GGUF_STRING ? "an array of strings"
-                          : type == DPE_GGUF_F32  ? "an array of 32-bit numbers"
-                                                  : "an array of 32-bit whole numbers");
+                          : type == DPE_GGUF_F32  ? "an array of numbers"
+                                                  : "an array of whole numbers");
         return NULL;
     }
     return value;

@@ -275,10 +275,9 @@ static void make_sentence_piece(struct maker *maker, json_t *model)
  */
 
 /* A token that is put before or behind each text, as a part of a template. */
-static void put_end(struct maker *maker, const char *key, int64_t fallback, json_t *single,
-                    json_t *specials)
+static void put_end(struct maker *maker, const char *key, json_t *single, json_t *specials)
 {
-    int64_t id = dpe_gguf_whole(&maker->in, key, fallback);
+    int64_t id = dpe_gguf_token_id(&maker->in, key);
     char name[32];
     if (maker->in.status == DPE_OK && (id < 0 || (uint64_t)id >= maker->tokens->n)) {
         dpe_gguf_expected(&maker->in, key, "the id of a token, which each text gets");
@@ -291,16 +290,16 @@ static void put_end(struct maker *maker, const char *key, int64_t fallback, json
         json_pack("{s:s, s:[I], s:[s]}", "id", name, "ids", (json_int_t)id, "tokens", name));
 }
 
-static void put_ends(struct maker *maker, bool bos, bool spm)
+static void put_ends(struct maker *maker, bool bos)
 {
     json_t *single = json_array();
     json_t *specials = json_object();
     if (dpe_gguf_flag(&maker->in, "tokenizer.ggml.add_bos_token", bos)) {
-        put_end(maker, "tokenizer.ggml.bos_token_id", spm ? 1 : -1, single, specials);
+        put_end(maker, "tokenizer.ggml.bos_token_id", single, specials);
     }
     json_array_append_new(single, json_pack("{s:{s:s, s:i}}", "Sequence", "id", "A", "type_id", 0));
     if (dpe_gguf_flag(&maker->in, "tokenizer.ggml.add_eos_token", false)) {
-        put_end(maker, "tokenizer.ggml.eos_token_id", spm ? 2 : -1, single, specials);
+        put_end(maker, "tokenizer.ggml.eos_token_id", single, specials);
     }
     json_object_set_new(maker->out, "post_processor",
                         json_pack("{s:s, s:o, s:[], s:o}", "type", "TemplateProcessing", "single",
@@ -333,7 +332,7 @@ static void make(struct maker *maker)
         dpe_gguf_expected(&maker->in, key, "gpt2 (byte-level BPE) or llama (SentencePiece)");
     }
     if (maker->in.status == DPE_OK) {
-        put_ends(maker, bos, spm);
+        put_ends(maker, bos);
     }
 }
 

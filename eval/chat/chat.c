@@ -117,29 +117,65 @@ static dpe_status parse_plain(struct dpe_chat *chat, const char *bytes, struct d
     return chat->before != NULL && chat->after != NULL ? DPE_OK : no_memory(err);
 }
 
-/* "chat_template" of a tokenizer_config.json; NULL when it has none. */
-static const json_t *in_config(const json_t *config)
+/* The template called "default" of a list of {"name", "template"}, or of an object of them. *names
+ * are those that are there. */
+static const json_t *named_default(const json_t *found, char *names, size_t room)
 {
-    json_t *found = json_object_get(config, "chat_template");
-    const json_t *first = NULL;
+    const json_t *chosen = json_object_get(found, "default");
+    const char *name = NULL;
+    json_t *text = NULL;
+    size_t used = 0;
+    names[0] = '\0';
+    json_object_foreach((json_t *)(uintptr_t)found, name, text)
+    {
+        used += used < room ? (size_t)snprintf(names + used, room - used, " \"%s\"", name) : 0;
+    }
     for (size_t i = 0; i < json_array_size(found); i++) {
         const json_t *each = json_array_get(found, i);
-        const char *name = json_string_value(json_object_get(each, "name"));
-        const json_t *text = json_object_get(each, "template");
-        if (json_is_string(text) && name != NULL && strcmp(name, "default") == 0) {
-            return text;
+        name = json_string_value(json_object_get(each, "name"));
+        used += used < room ? (size_t)snprintf(names + used, room - used, " \"%s\"",
+                                               name != NULL ? name : "")
+                            : 0;
+        if (name != NULL && strcmp(name, "default") == 0 && chosen == NULL) {
+            chosen = json_object_get(each, "template");
         }
-        first = first == NULL && json_is_string(text) ? text : first;
     }
-    return json_is_string(found) ? found : first;
+    return chosen;
+}
+
+/* "chat_template" of a configuration; *text NULL when it has none. Which of several is meant, none
+ * of which is the default, is not known. */
+static dpe_status in_config(const char *source, const json_t *config, const json_t **text,
+                            struct dpe_error *err)
+{
+    char names[80];
+    char quoted[96];
+    const json_t *found = json_object_get(config, "chat_template");
+    *text = json_is_string(found) ? found : NULL;
+    if (found == NULL || json_is_null(found) || *text != NULL) {
+        return DPE_OK;
+    }
+    *text = named_default(found, names, sizeof names);
+    bool none = json_is_array(found) && json_array_size(found) == 0;
+    if (json_is_string(*text) || none) {
+        *text = none ? NULL : *text;
+        return DPE_OK;
+    }
+    *text = NULL;
+    return dpe_fail(
+        err, DPE_BAD_DATA,
+        "%s: chat_template: expected a template, or one named \"default\" of several, "
+        "found%s; write the one to use to a file and give it: --chat-template FILE",
+        source, names[0] != '\0' ? dpe_json_quote(quoted, names, strlen(names)) : " another value");
 }
 
 static dpe_status parse_config(struct dpe_chat *chat, const char *bytes, size_t n, bool *there,
                                struct dpe_error *err)
 {
     json_t *config = NULL;
+    const json_t *text = NULL;
     dpe_status status = dpe_json_parse(chat->source, bytes, n, &config, err);
-    const json_t *text = status == DPE_OK ? in_config(config) : NULL;
+    status = status == DPE_OK ? in_config(chat->source, config, &text, err) : status;
     *there = text != NULL;
     if (text != NULL) {
         status = dpe_template_parse(chat->source, json_string_value(text),
@@ -183,21 +219,26 @@ static dpe_status parse_file(struct dpe_chat *chat, struct dpe_error *err)
 static dpe_status take_metadata(struct dpe_chat *chat, const char *model, const json_t *metadata,
                                 bool *there, struct dpe_error *err)
 {
-    const json_t *text = in_config(metadata);
-    *there = text != NULL;
+    const json_t *text = NULL;
     chat->source = strdup(model);
     if (chat->source == NULL) {
         return no_memory(err);
     }
-    return *there ? dpe_template_parse(model, json_string_value(text), json_string_length(text),
-                                       &chat->jinja, err)
-                  : DPE_OK;
+    dpe_status status = in_config(model, metadata, &text, err);
+    *there = text != NULL;
+    return status == DPE_OK && *there
+               ? dpe_template_parse(model, json_string_value(text), json_string_length(text),
+                                    &chat->jinja, err)
+               : status;
 }
 
-/* The model's own template; *there tells whether it has one. */
+/* The model's own template; *there tells whether it has one. Processors of texts and pictures keep
+ * theirs in the second and the last of the files. */
 static dpe_status find_own(struct dpe_chat *chat, const char *model, const json_t *metadata,
                            bool *there, struct dpe_error *err)
 {
+    static const char *const configs[] = {"chat_template.json", "tokenizer_config.json",
+                                          "processor_config.json"};
     struct stat info;
     *there = true;
     if (metadata != NULL) {
@@ -207,19 +248,22 @@ static dpe_status find_own(struct dpe_chat *chat, const char *model, const json_
     if (chat->source != NULL && stat(chat->source, &info) == 0) {
         return parse_file(chat, err);
     }
-    free(chat->source);
-    chat->source = beside(model, "tokenizer_config.json");
-    if (chat->source == NULL) {
-        return no_memory(err);
+    dpe_status status = DPE_OK;
+    *there = false;
+    for (size_t i = 0; i < sizeof configs / sizeof configs[0] && status == DPE_OK && !*there; i++) {
+        char *bytes = NULL;
+        size_t n = 0;
+        free(chat->source);
+        chat->source = beside(model, configs[i]);
+        if (chat->source == NULL) {
+            return no_memory(err);
+        }
+        if (stat(chat->source, &info) == 0) {
+            status = dpe_read_file(chat->source, most_bytes, &bytes, &n, err);
+            status = status == DPE_OK ? parse_config(chat, bytes, n, there, err) : status;
+        }
+        free(bytes);
     }
-    *there = stat(chat->source, &info) == 0;
-    char *bytes = NULL;
-    size_t n = 0;
-    dpe_status status = *there ? dpe_read_file(chat->source, most_bytes, &bytes, &n, err) : DPE_OK;
-    if (status == DPE_OK && *there) {
-        status = parse_config(chat, bytes, n, there, err);
-    }
-    free(bytes);
     return status;
 }
 

@@ -16,9 +16,10 @@ struct dpe_chat;
 
 /** Open the template that --chat-template WHAT names:
  *  - NULL, "none": none;
- *  - "auto": that of the model: chat_template.jinja, else "chat_template" in tokenizer_config.json
- *    (a text, or a list of which "default" is taken), or in the metadata of a GGUF file; none when
- *    the model has none of these;
+ *  - "auto": that of the model: chat_template.jinja, else "chat_template" in chat_template.json,
+ *    tokenizer_config.json or processor_config.json (a text, or several of which "default" is
+ * taken; several without it are an error), or in the metadata of a GGUF file; none when the model
+ * has none of these;
  *  - else a file: plain text that holds {prompt} once and the turn markers around it, or a Jinja
  *    template (it has "{%" or "{{"), or a tokenizer_config.json.
  *  Without a template *chat is NULL. `model` is the model's folder or a file in it; bos_token and

@@ -1,4 +1,5 @@
 /* The chat template and the special tokens of a GGUF file. */
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "engine/system/folder.h"
@@ -11,7 +12,7 @@ static void put_token(struct dpe_gguf_reader *reader, const char *key, const cha
 {
     const struct dpe_gguf_value *tokens =
         dpe_gguf_array(reader, "tokenizer.ggml.tokens", DPE_GGUF_STRING);
-    int64_t id = dpe_gguf_whole(reader, key, -1);
+    int64_t id = dpe_gguf_token_id(reader, key);
     if (tokens == NULL || id < 0 || (uint64_t)id >= tokens->n) {
         return;
     }
@@ -23,6 +24,33 @@ static void put_token(struct dpe_gguf_reader *reader, const char *key, const cha
     }
     /* NULL, which sets nothing, when it is not UTF-8. */
     json_object_set_new(config, name, json_stringn(text, n));
+}
+
+/* Templates with names, where the file has no other: a list as in tokenizer_config.json. */
+static void put_named(struct dpe_gguf_reader *reader, json_t *config)
+{
+    enum { MOST = 64 };
+    const struct dpe_gguf_value *names =
+        dpe_gguf_array(reader, "tokenizer.chat_templates", DPE_GGUF_STRING);
+    json_t *list = json_array();
+    size_t at = 0;
+    for (uint64_t i = 0; names != NULL && i < names->n && i < MOST; i++) {
+        char key[128];
+        const char *name = NULL;
+        size_t n = 0;
+        size_t size = 0;
+        dpe_gguf_next_string(names, &at, &name, &n);
+        snprintf(key, sizeof key, "tokenizer.chat_template.%.*s", n < 64 ? (int)n : 64, name);
+        const char *text = dpe_gguf_text(reader, key, &size);
+        json_t *each = json_object();
+        json_object_set_new(each, "name", json_stringn(name, n));
+        json_object_set_new(each, "template", text != NULL ? json_stringn(text, size) : NULL);
+        json_array_append_new(list, each);
+    }
+    if (json_array_size(list) > 0) {
+        json_object_set(config, "chat_template", list);
+    }
+    json_decref(list);
 }
 
 dpe_status dpe_chat_gguf_config(const char *path, json_t **config, struct dpe_error *err)
@@ -48,6 +76,8 @@ dpe_status dpe_chat_gguf_config(const char *path, json_t **config, struct dpe_er
     const char *text = dpe_gguf_text(&reader, "tokenizer.chat_template", &n);
     if (text != NULL) {
         json_object_set_new(made, "chat_template", json_stringn(text, n));
+    } else {
+        put_named(&reader, made);
     }
     for (size_t i = 0; i < sizeof tokens / sizeof tokens[0]; i++) {
         put_token(&reader, tokens[i][0], tokens[i][1], made);

@@ -293,9 +293,9 @@ static dpe_status open_chat(struct chat *chat, struct dpe_error *err)
     }
     if (chat->template == NULL) {
         return dpe_fail(err, DPE_NO_INPUT,
-                        "%s: has no chat template (chat_template.jinja, or chat_template in "
-                        "tokenizer_config.json): it is no instruct model; leave out --chat, or "
-                        "give --chat-template FILE",
+                        "%s: has no chat template (chat_template.jinja, chat_template.json, or "
+                        "chat_template in tokenizer_config.json or processor_config.json); leave "
+                        "out --chat, or give --chat-template FILE",
                         args->model);
     }
     status = dpe_chat_find_ends(chat->template, chat->run->tokenizer, &chat->ends, err);

@@ -455,13 +455,13 @@ static void put_ids(struct maker *maker)
 {
     static const char *const ends[] = {"tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id",
                                        "tokenizer.ggml.eom_token_id"};
-    int64_t bos = dpe_gguf_whole(&maker->in, "tokenizer.ggml.bos_token_id", -1);
+    int64_t bos = dpe_gguf_token_id(&maker->in, "tokenizer.ggml.bos_token_id");
     if (bos >= 0) {
         put(maker, "bos_token_id", json_integer(bos));
     }
     json_t *list = json_array();
     for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++) {
-        int64_t id = dpe_gguf_whole(&maker->in, ends[i], -1);
+        int64_t id = dpe_gguf_token_id(&maker->in, ends[i]);
         if (id >= 0) {
             json_array_append_new(list, json_integer(id));
         }

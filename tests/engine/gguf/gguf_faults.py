@@ -11,7 +11,7 @@ import tempfile
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "lib"))
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 from gguf_models import GOLDEN, convert  # noqa: E402
-from gguf_writer import ARRAY, BOOL, F32, I32, STRING, U32, U64, header, string, write  # noqa: E402
+from gguf_writer import ARRAY, BOOL, F32, F64, I8, I16, I32, I64, STRING, U8, U16, U32, U64, header, string, write  # noqa: E402
 
 BIN = os.path.abspath(sys.argv[1])
 META, TENSORS = convert(GOLDEN / "llama")
@@ -160,6 +160,12 @@ def tokenizers(case):
     check("a token with NUL", 65, "NUL", drop=["tokens"], add=[("tokenizer.ggml.tokens", STRING, ["a", b"b\0", "ab", "c"])])
     check("an empty token", 0, drop=["tokens"], add=[("tokenizer.ggml.tokens", STRING, ["a", "b", "ab", ""])])
     check("tokens as numbers", 65, "an array of strings", drop=["tokens"], add=[("tokenizer.ggml.tokens", U32, [1, 2, 3])])
+    for kind in (U8, I8, U16, I16, U32, U64, I64):
+        check(f"types as numbers of type {kind}", 0, drop=["token_type"], add=[("tokenizer.ggml.token_type", kind, [1, 1, 1, 3])])
+        check(f"scores of type {kind}", 0, base=PIECES, drop=["token_type"], add=[("tokenizer.ggml.token_type", kind, [2, 3, 1, 1, 1])])
+    check("types as real numbers", 65, "an array of whole numbers", drop=["token_type"],
+          add=[("tokenizer.ggml.token_type", F32, [1.0, 1.0, 1.0, 3.0])])
+    check("scores of 64 bits", 0, base=PIECES, drop=["scores"], add=[("tokenizer.ggml.scores", F64, [0.0, 0.0, -2.0, -3.0, -1.0])])
     check("types too few", 65, "token_type", drop=["token_type"], add=[("tokenizer.ggml.token_type", I32, [1, 1])])
     check("scores too few", 65, "tokenizer.ggml.scores", base=PIECES, drop=["scores"], add=[("tokenizer.ggml.scores", F32, [1.0])])
     check("no scores", 65, "tokenizer.ggml.scores", base=PIECES, drop=["scores"])

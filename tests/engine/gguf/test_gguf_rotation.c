@@ -294,11 +294,91 @@ static void what_llama_cpp_refuses_is_refused(void **state)
     unlink(path);
 }
 
+/* Ids that a file leaves out are those of its kind of tokenizer, where it has so many tokens. */
+static void ids_of_a_kind_of_tokenizer(void **state)
+{
+    static const struct {
+        const char *kind;
+        int tokens, bos, eos; /* ids in the file; -1: none */
+        int64_t want_bos, want_eos;
+    } rows[] = {
+        {"llama", 3, -1, -1, 1, 2},   {"llama", 3, 0, 1, 0, 1},   {"llama", 2, -1, -1, 1, -1},
+        {"gpt2", 30, -1, -1, -1, -1}, {"gpt2", 30, 5, -1, 5, -1}, {"llama", 0, -1, -1, -1, -1},
+    };
+    const struct row plain = {NULL, NONE, NONE, NONE, NONE, NONE, NONE, 0, 0, "llama"};
+    char path[] = "/tmp/dpe-gguf-XXXXXX";
+    int fd = mkstemp(path);
+    (void)state;
+    assert_true(fd >= 0);
+    close(fd);
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        static struct file file;
+        struct dpe_model *model = NULL;
+        const struct dpe_model_options options = {.config_only = true};
+        struct dpe_error err = {0};
+        write_file(path, &plain);
+        FILE *in = fopen(path, "rb");
+        assert_non_null(in);
+        file.n = fread(file.bytes, 1, sizeof file.bytes, in);
+        fclose(in);
+        /* The metadata of the plain file end at its padding: find the end of its last value. */
+        static const char last[] = "llama.rope.freq_base";
+        size_t end = 0;
+        for (size_t at = 0; at + sizeof last < file.n; at++) {
+            end = memcmp(file.bytes + at, last, sizeof last - 1) == 0 ? at + sizeof last - 1 + 8
+                                                                      : end;
+        }
+        file.n = end;
+        uint64_t more = 1;
+        put_text(&file, "tokenizer.ggml.model");
+        put_whole(&file, STRING, 4);
+        put_text(&file, rows[i].kind);
+        if (rows[i].tokens > 0) {
+            put_text(&file, "tokenizer.ggml.tokens");
+            put_whole(&file, 9, 4);
+            put_whole(&file, STRING, 4);
+            put_whole(&file, (uint64_t)rows[i].tokens, 8);
+            for (int k = 0; k < rows[i].tokens; k++) {
+                put_text(&file, "t");
+            }
+            more++;
+        }
+        for (int k = 0; k < 2; k++) {
+            int id = k == 0 ? rows[i].bos : rows[i].eos;
+            if (id >= 0) {
+                put_text(&file,
+                         k == 0 ? "tokenizer.ggml.bos_token_id" : "tokenizer.ggml.eos_token_id");
+                put_whole(&file, U32, 4);
+                put_whole(&file, (uint64_t)id, 4);
+                more++;
+            }
+        }
+        file.bytes[16] = (unsigned char)(file.bytes[16] + more);
+        while (file.n % 32 != 0) {
+            put(&file, "", 1);
+        }
+        FILE *out = fopen(path, "wb");
+        assert_non_null(out);
+        assert_int_equal(fwrite(file.bytes, 1, file.n, out), file.n);
+        assert_int_equal(fclose(out), 0);
+        if (dpe_model_open(path, &options, &model, &err) != DPE_OK) {
+            fail_msg("row %zu: %s", i, err.text);
+        }
+        const struct dpe_config *config = dpe_model_config(model);
+        assert_int_equal(config->bos_id, rows[i].want_bos);
+        assert_int_equal(config->n_eos, rows[i].want_eos >= 0);
+        assert_true(config->n_eos == 0 || config->eos_ids[0] == rows[i].want_eos);
+        dpe_model_close(model);
+    }
+    unlink(path);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_parts_are_multiplied),
         cmocka_unit_test(what_llama_cpp_refuses_is_refused),
+        cmocka_unit_test(ids_of_a_kind_of_tokenizer),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -101,6 +101,52 @@ static void the_folder_has_a_template(void **state)
     expect_wrap(path, "J", "True01 Jan 2025");
 }
 
+/* Processors of pictures and texts keep the template in files of their own; of several templates
+ * the default is meant. */
+static void the_other_places(void **state)
+{
+    static const struct {
+        const char *text, *says; /* NULL: A and B stand around the message */
+    } rows[] = {
+        {"{\"chat_template\": \"A{{ messages[-1].content }}B\"}", NULL},
+        {"{\"chat_template\": {\"tool_use\": \"no\", \"default\": \"A{{ messages[-1].content "
+         "}}B\"}}",
+         NULL},
+        {"{\"chat_template\": [{\"name\": \"rag\", \"template\": \"x\"}, {\"name\": \"tool_use\", "
+         "\"template\": \"y\"}]}",
+         "named \"default\" of several, found \"rag\" \"tool_use\"; write the one to use"},
+        {"{\"chat_template\": {\"rag\": \"x\"}}", "found \"rag\""},
+        {"{\"chat_template\": 7}", "chat_template: expected a template, or one named"},
+        {"{\"chat_template\": [{\"name\": \"default\"}]}", "chat_template: expected a template"},
+    };
+    static const char *const files[] = {"chat_template.json", "tokenizer_config.json",
+                                        "processor_config.json"};
+    (void)state;
+    put("chat_template.jinja", NULL);
+    for (size_t f = 0; f < sizeof files / sizeof files[0]; f++) {
+        for (size_t k = 0; k < sizeof files / sizeof files[0]; k++) {
+            put(files[k], k < f ? "{\"chat_template\": null}" : NULL);
+        }
+        for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+            put(files[f], rows[i].text);
+            if (rows[i].says == NULL) {
+                expect_wrap("auto", "A", "B");
+            } else {
+                expect_refusal("auto", DPE_BAD_DATA, files[f]);
+                expect_refusal("auto", DPE_BAD_DATA, rows[i].says);
+            }
+        }
+        put(files[f], "{\"chat_template\": []}");
+        expect_wrap("auto", "", "");
+    }
+    put("chat_template.json", rows[0].text);
+    put("tokenizer_config.json", "{\"chat_template\": \"no\"}");
+    expect_wrap("auto", "A", "B");
+    for (size_t k = 0; k < sizeof files / sizeof files[0]; k++) {
+        put(files[k], NULL);
+    }
+}
+
 static void a_file_has_a_template(void **state)
 {
     char path[160];
@@ -305,8 +351,11 @@ static void messages_are_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_folder_has_a_template),  cmocka_unit_test(a_file_has_a_template),
-        cmocka_unit_test(conversations_are_rendered), cmocka_unit_test(messages_mean),
+        cmocka_unit_test(the_folder_has_a_template),
+        cmocka_unit_test(the_other_places),
+        cmocka_unit_test(a_file_has_a_template),
+        cmocka_unit_test(conversations_are_rendered),
+        cmocka_unit_test(messages_mean),
         cmocka_unit_test(messages_are_refused),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
