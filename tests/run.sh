@@ -47,6 +47,7 @@ echo "The slowest tests, in seconds:"
 sed -n 's/^.*Test *#[0-9]*: \([^ ]*\) .*  *\([0-9.]*\) sec.*$/\2 \1/p' "$dpe_root/build-asan/tests.log" \
     "$dpe_root/build-tests/tests.log" | sort -rn | head -n 10
 for dir in build-asan build-tests; do
-    echo "$dir: $(grep 'tests passed' "$dpe_root/$dir/tests.log")"
+    echo "$dir:"
+    grep 'tests passed' "$dpe_root/$dir/tests.log"
 done
 exit $failed
