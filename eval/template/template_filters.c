@@ -107,21 +107,25 @@ static struct value do_indent(struct render *render, struct value of, const stru
             dpe_template_put(render, &margin, " ", 1);
         }
     }
-    bool start = true;
-    for (size_t i = 0; i <= text.n && render->status == DPE_OK;) {
-        const char *end = i < text.n ? memchr(text.s + i, '\n', text.n - i) : NULL;
-        size_t n = end != NULL ? (size_t)(end - text.s) - i : text.n - i;
-        bool wanted = start ? first : blank || n > 0;
-        /* The last newline begins no line of its own. */
-        if (wanted && (start || blank || n > 0) && (i < text.n || start)) {
+    /* As jinja2 does it: the lines are those of splitlines() of the text and a newline. */
+    const char *end = text.s + text.n;
+    size_t ends = 0;
+    for (const char *at = text.s; at <= end && render->status == DPE_OK; at += ends) {
+        const char *line = at;
+        size_t length = 0;
+        while (at < end && (ends = dpe_py_line_end(at, end)) == 0) {
+            dpe_py_next(at, end, &length);
+            at += length;
+        }
+        /* A last carriage return and that newline are one end. */
+        ends = at == end ? 1 : ends + (at + 1 == end && *at == '\r');
+        bool start = line == text.s;
+        dpe_template_put(render, &built, "\n", start ? 0 : 1);
+        if (start ? first : blank || at > line) {
             dpe_template_put_span(render, &built, dpe_template_built(&margin).text);
         }
-        dpe_template_put(render, &built, text.s + i, n + (end != NULL));
-        start = false;
-        if (end == NULL) {
-            break;
-        }
-        i += n + 1;
+        dpe_template_put(render, &built, line, (size_t)(at - line));
+        dpe_template_step(render, (uint64_t)(at - line) + 1);
     }
     return dpe_template_built(&built);
 }

@@ -22,6 +22,7 @@ ARGUMENTS = [
     ("{{ [1, true, 1.0, '1']|unique|list }}", {}), ("{{ x|default('a', true) }}{{ ''|default('b', boolean=true) }}{{ ''|d('c') }}", {}),
     ("{{ x|default(default_value='a') }}", {}), ("{{ x|default(value='a') }}", {}), ("{{ x|default('a', true, 1) }}", {}),
     ("{{ 'a\nb\n\nc'|indent(2) }}|{{ 'a\nb'|indent(first=true) }}|{{ 'a\n\nb'|indent(width='> ', blank=true) }}", {}),
+    ("{{ s|indent|tojson }}|{{ s|indent(1, true)|tojson }}|{{ s|indent('> ', blank=true)|tojson }}", {"s": "a\r\nb\x0bc\u2028\n\nd\r"}),
     ("{{ 'a'|indent(2, indentfirst=true) }}", {}), ("{{ 'a-b-c'|replace('-', '+', 1) }}{{ 'a-b'|replace(old='-', new='+') }}", {}),
     ("{{ 'a'|replace('b') }}", {}), ("{{ 'a'|replace(was='b', new='c') }}", {}), ("{{ ' xax '|trim }}|{{ 'xax'|trim('x') }}|{{ 'xax'|trim(chars='x') }}", {}),
     ("{{ 'a'|trim(characters='x') }}", {}), ("{{ 'a'|upper(1) }}", {}), ("{{ [1]|length(2) }}", {}), ("{{ m|map('upper', 1)|list }}", USERS),
