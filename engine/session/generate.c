@@ -132,6 +132,9 @@ dpe_status dpe_session_generate_branches(struct dpe_session *s,
     if (status != DPE_OK) {
         return status;
     }
+    if (s->remote != NULL) {
+        return dpe_session_remote_generate(s, items, n, err);
+    }
     struct front front = {
         .all = dpe_alloc((size_t)n, sizeof *front.all),
         .branches = dpe_alloc((size_t)n, sizeof *front.branches),

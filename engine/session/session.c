@@ -340,6 +340,9 @@ dpe_status dpe_session_set_plan(struct dpe_session *s, const struct dpe_plan *pl
                                 struct dpe_error *err)
 {
     const struct dpe_peers *peers = s->options.peers;
+    if (s->remote != NULL) {
+        return dpe_session_remote_plan(s, plan, err);
+    }
     dpe_status status =
         dpe_session_check_plan(dpe_model_config(s->model), plan, s->ops, peers, err);
     if (status != DPE_OK) {
@@ -383,7 +386,8 @@ uint64_t dpe_session_file(const struct dpe_session *session)
 bool dpe_session_set_norm_sums(struct dpe_session *session, const struct dpe_norm_sums *sums)
 {
     session->sums = sums != NULL ? *sums : (struct dpe_norm_sums){0};
-    bool can = session->ops->sum_norms != NULL && session->options.peers->size == 1;
+    bool can = session->remote == NULL && session->ops->sum_norms != NULL &&
+               session->options.peers->size == 1;
     session->sums.q = can ? session->sums.q : NULL;
     return can;
 }

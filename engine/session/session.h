@@ -60,6 +60,32 @@ dpe_status dpe_session_create(const struct dpe_model *model, const struct dpe_pl
                               const struct dpe_session_options *options,
                               struct dpe_session **session, struct dpe_error *err);
 void dpe_session_destroy(struct dpe_session *session);
+/** A prompt for another program to continue. */
+struct dpe_remote_text {
+    const int32_t *ids; /**< [n] */
+    int64_t n, max_new;
+    bool ignore_eos;
+    struct dpe_tokens *out; /**< new tokens are appended, without the end of sequence */
+};
+/** A model that another program runs. */
+struct dpe_session_remote {
+    void *user;
+    /** Run under this plan from now on. */
+    dpe_status (*take_plan)(void *user, const struct dpe_plan *plan, struct dpe_error *err);
+    /** Continue n texts greedily, at once where it can. */
+    dpe_status (*generate)(void *user, const struct dpe_remote_text *texts, int64_t n,
+                           struct dpe_error *err);
+    /** nll[i] = −ln p(ids[first + i] | those before), i = 0 … n − first − 1; first ≥ 1. */
+    dpe_status (*likelihood)(void *user, const int32_t *ids, int64_t n, int64_t first, double *nll,
+                             struct dpe_error *err);
+};
+/** A session whose model another program runs; `remote` is borrowed for its life. The model is here for its configuration, opened
+ *  with config_only perhaps. It feeds, cuts, branches, generates and has likelihoods of branch 0; logits, steps, norms
+ *  and taps are DPE_USAGE or never called. Generation stops by `stop` after all tokens were made. */
+dpe_status dpe_session_create_remote(const struct dpe_model *model, const struct dpe_plan *plan,
+                                     const struct dpe_session_options *options,
+                                     const struct dpe_session_remote *remote,
+                                     struct dpe_session **session, struct dpe_error *err);
 /** Before another thread goes on with the sessions of this one: frees the OpenMP team of this thread.
  * libgomp would count its threads with those of the other's team, and lets threads sleep at once
  * where it counts more of them than cores. */

@@ -47,6 +47,7 @@ struct dpe_session_bytes {
 };
 
 struct dpe_session {
+    const struct dpe_session_remote *remote; /**< NULL: the model runs here */
     uint64_t element;                  /**< ops->element_bytes */
     const struct dpe_model *model;     /**< the whole */
     struct dpe_model slice;            /**< what of it is computed here */
@@ -102,6 +103,14 @@ static inline int64_t dpe_session_branch_length(const struct dpe_session *sessio
 dpe_status dpe_session_create_untested(const struct dpe_model *model, const struct dpe_plan *plan,
                                        const struct dpe_session_options *options,
                                        struct dpe_session **session, struct dpe_error *err);
+/* session_remote.c: what a session does whose model another program runs. */
+dpe_status dpe_session_remote_plan(struct dpe_session *session, const struct dpe_plan *plan,
+                                   struct dpe_error *err);
+dpe_status dpe_session_remote_feed(struct dpe_session *session, int64_t branch, const int32_t *tokens,
+                                   int64_t n, double *nll, struct dpe_error *err);
+dpe_status dpe_session_remote_generate(struct dpe_session *session,
+                                       const struct dpe_continuation *items, int64_t n,
+                                       struct dpe_error *err);
 /** Exchange a status with all peers; the result is the same everywhere (dpe_peers.meet). A failure
  *  that other processes may not share has to pass through here before it is returned; otherwise
  *  the others wait. */

@@ -119,7 +119,7 @@ static dpe_status check_tokens(const struct dpe_session *s, const int32_t *token
                             i, s->config->vocab - 1, tokens[i]);
         }
     }
-    return dpe_model_verify(s->model, err);
+    return s->remote != NULL ? DPE_OK : dpe_model_verify(s->model, err);
 }
 
 static dpe_status logits_nonfinite(const struct dpe_session *s, int64_t position,
@@ -292,6 +292,11 @@ static dpe_status run_tokens(struct dpe_session *s, const struct run *run, struc
     }
     if (status != DPE_OK) {
         return dpe_session_agree(s, status, err);
+    }
+    if (s->remote != NULL) {
+        return run->logits != NULL || run->rows != NULL
+                   ? dpe_fail(err, DPE_USAGE, "session: an engine gives no logits")
+                   : dpe_session_remote_feed(s, run->branch, run->tokens, run->n, run->nll, err);
     }
     int64_t *length = &s->length[run->branch];
     int64_t before = *length;

@@ -34,8 +34,8 @@ static json_t *usage(const struct dpe_serve_request *request)
 static json_t *plan_of(const struct dpe_serve_world *world,
                        const struct dpe_serve_sequence *sequence)
 {
-    const struct dpe_serve_plan *plan = &world->plans[sequence->plan];
-    return json_pack("{s:s,s:I,s:I,s:I}", "plan", plan->plan.name, "length",
+    const struct dpe_serve_plan *plan = dpe_serve_world_plan(world, sequence->plan);
+    return json_pack("{s:s,s:s,s:I,s:I,s:I}", "plan", plan->plan.name, "digest", plan->digest, "length",
                      (json_int_t)plan->length, "tokens",
                      (json_int_t)sequence->prompt->n + (json_int_t)sequence->n_out, "cached_tokens",
                      (json_int_t)sequence->cached);
@@ -72,6 +72,13 @@ static json_t *choice(const struct dpe_serve_world *world,
                                       text_of(text.bytes, text.n)));
     } else {
         json_object_set_new(made, "text", text_of(text.bytes, text.n));
+    }
+    if (request->ids) {
+        json_t *ids = json_array();
+        for (int64_t i = 0; i < sequence->n_out; i++) {
+            json_array_append_new(ids, json_integer(sequence->out[i]));
+        }
+        json_object_set_new(made, "token_ids", ids);
     }
     dpe_text_free(&text);
     return made;

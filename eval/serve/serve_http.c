@@ -162,6 +162,16 @@ static enum MHD_Result detokenize(struct dpe_serve_exchange *exchange)
     return computed(exchange, dpe_serve_detokenize);
 }
 
+static enum MHD_Result about(struct dpe_serve_exchange *exchange)
+{
+    return dpe_serve_reply_json(exchange, 200, dpe_serve_about(exchange->http->world));
+}
+
+static enum MHD_Result take_plan(struct dpe_serve_exchange *exchange)
+{
+    return computed(exchange, dpe_serve_take_plan);
+}
+
 static enum MHD_Result health(struct dpe_serve_exchange *exchange)
 {
     struct dpe_serve_counts counts = dpe_serve_engine_counts(exchange->http->engine);
@@ -197,6 +207,8 @@ static const struct route {
     {"GET", "/v1/models", models, false},
     {"GET", "/v1/models/", one_model, false}, /* and a name behind it */
     {"GET", "/tokenizer_info", tokenizer_info, false},
+    {"GET", "/v1/dpe", about, false},
+    {"POST", "/v1/dpe/plan", take_plan, false},
     {"POST", "/tokenize", tokenize, false},
     {"POST", "/detokenize", detokenize, false},
     {"GET", "/health", health, true},
@@ -297,7 +309,7 @@ static void log_request(const struct dpe_serve_exchange *exchange)
 {
     const struct dpe_serve_request *request = &exchange->request;
     const struct dpe_serve_sequence *first = &request->sequences[0];
-    const struct dpe_serve_plan *plan = &exchange->http->world->plans[first->plan];
+    const struct dpe_serve_plan *plan = dpe_serve_world_plan(exchange->http->world, first->plan);
     dpe_log_info("%s: %lld answers; the first: %zu prompt tokens, %lld of them cached, %lld new; %s "
                  "for %lld tokens%s",
                  request->id, (long long)request->n_sequences, first->prompt->n,

@@ -27,6 +27,8 @@ static const struct {
     {"add_generation_prompt", CHAT | TOKENIZE},
     {"add_special_tokens", COMPLETION | RULER | RULER_ONE | TOKENIZE},
     {"cache_salt", TEXT},
+    {"dpe_plan", TEXT},
+    {"return_token_ids", COMPLETION},
     {"chat_template_kwargs", CHAT | TOKENIZE},
     {"tools", CHAT | TOKENIZE},
     {"tool_choice", CHAT | TOKENIZE},

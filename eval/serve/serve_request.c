@@ -153,6 +153,21 @@ static bool parse_stream_options(const json_t *options, refusal_t *refusal)
     return dpe_serve_flag(options, "include_usage", false, refusal);
 }
 
+/* The plan that a client named after it gave it; −1: none. */
+static int64_t parse_plan(const struct dpe_serve_world *world, const json_t *body, refusal_t *refusal)
+{
+    const json_t *value = json_object_get(body, "dpe_plan");
+    if (value == NULL || json_is_null(value)) {
+        return -1;
+    }
+    int64_t found = json_is_string(value) ? dpe_serve_world_find(world, json_string_value(value)) : -1;
+    if (found < 0) {
+        dpe_serve_refuse_as(refusal, 404, "plan_not_found", "dpe_plan",
+                            "dpe_plan: this server has no plan with that digest; give it with POST /v1/dpe/plan");
+    }
+    return found;
+}
+
 static void parse_values(const json_t *body, struct dpe_serve_request *request, refusal_t *refusal)
 {
     bool list = request->kind == SERVE_RULER;
@@ -227,8 +242,9 @@ static bool make_sequence(const struct dpe_serve_world *world, struct dpe_serve_
     sequence->prompt = prompt;
     sequence->max_new = request->max_new >= 0 ? request->max_new
                                               : dpe_serve_world_room(world, (int64_t)prompt->n);
-    sequence->plan =
-        dpe_serve_world_choose(world, (int64_t)prompt->n + sequence->max_new);
+    sequence->plan = request->plan >= 0
+                         ? request->plan
+                         : dpe_serve_world_choose(world, (int64_t)prompt->n + sequence->max_new);
     dpe_rng_seed(&sequence->rng, request->seed, (uint64_t)(index % request->n));
     sequence->out = dpe_alloc((size_t)sequence->max_new, sizeof *sequence->out);
     bool good = sequence->out != NULL;
@@ -297,6 +313,8 @@ bool dpe_serve_request_parse(const struct dpe_serve_world *world, enum dpe_serve
     dpe_serve_check_members(body, 1U << kind, refusal);
     request->add_special = dpe_serve_flag(body, "add_special_tokens", true, refusal);
     parse_values(body, request, refusal);
+    request->plan = parse_plan(world, body, refusal);
+    request->ids = kind == SERVE_COMPLETION && dpe_serve_flag(body, "return_token_ids", false, refusal);
     const char *stops = kind == SERVE_RULER ? "stop_words_list" : "stop";
     const json_t *given = json_object_get(body, stops);
     json_t *words = kind == SERVE_RULER && json_is_string(given)

@@ -116,6 +116,11 @@ bool dpe_serve_tokenize(const struct dpe_serve_world *world, const json_t *body,
                         struct dpe_text *answer, struct dpe_serve_refusal *refusal);
 bool dpe_serve_detokenize(const struct dpe_serve_world *world, const json_t *body,
                           struct dpe_text *answer, struct dpe_serve_refusal *refusal);
+/** Who the engine is, for tools of this project. */
+json_t *dpe_serve_about(const struct dpe_serve_world *world);
+/** Take the plan in the body; append its digest and the model's fingerprint. */
+bool dpe_serve_take_plan(const struct dpe_serve_world *world, const json_t *body,
+                         struct dpe_text *answer, struct dpe_serve_refusal *refusal);
 json_t *dpe_serve_state(const struct dpe_serve_world *world,
                         const struct dpe_serve_counts *counts);
 char *dpe_serve_metrics(const struct dpe_serve_world *world,

@@ -194,6 +194,7 @@ static error_t parse_command(int key, char *arg, struct argp_state *state)
         state->child_inputs[parse->n_pieces] = &parse->args->job;
         state->child_inputs[parse->n_pieces + 1] = &parse->args->job;
         state->child_inputs[parse->n_pieces + 2] = &parse->args->job;
+        state->child_inputs[parse->n_pieces + 3] = &parse->args->job;
         return 0;
     case ARGP_KEY_ARG:
         argp_error(state, "unexpected argument '%s' (the model is --model DIR)", arg);
@@ -210,7 +211,7 @@ static void run_command(const struct command *command, int argc, char **argv,
                         struct eval_arguments *args)
 {
     struct parse parse = {.command = command, .args = args};
-    struct argp_child children[MAX_PIECES + 4] = {{0}};
+    struct argp_child children[MAX_PIECES + 5] = {{0}};
     while (parse.n_pieces < MAX_PIECES && command->pieces[parse.n_pieces].argp != NULL) {
         children[parse.n_pieces] = command->pieces[parse.n_pieces];
         parse.n_pieces++;
@@ -218,6 +219,7 @@ static void run_command(const struct command *command, int argc, char **argv,
     children[parse.n_pieces].argp = &dpe_job_argp;
     children[parse.n_pieces + 1].argp = &dpe_job_rows_argp;
     children[parse.n_pieces + 2].argp = &dpe_job_dry_run_argp;
+    children[parse.n_pieces + 3].argp = &dpe_job_engine_argp;
     args->job.dry_run_result = strcmp(command->name, "tune") == 0;
     const struct argp argp = {.parser = parse_command, .doc = command->doc, .children = children};
     dpe_tool_parse(&argp, argc, argv, 0, &parse);

@@ -24,10 +24,38 @@ dpe_status dpe_job_check_replaced(const struct dpe_job_options *options, const c
                             : status;
 }
 
+/* Another program runs the model: it must read texts as this one does. */
+static dpe_status open_engine(struct dpe_job *job, struct dpe_error *err)
+{
+    enum { PATIENCE = 600 /* seconds */ };
+    const struct dpe_job_options *options = job->options;
+    const struct dpe_remote_options remote = {
+        .url = options->engine,
+        .key_file = options->engine_key,
+        .in_flight = options->in_flight,
+        .patience = PATIENCE,
+        .tokenizer = job->tokenizer,
+        .poll = dpe_job_poll,
+        .poll_user = job,
+    };
+    dpe_status status = dpe_remote_open(&remote, &job->remote, err);
+    if (status != DPE_OK) {
+        return status;
+    }
+    const struct dpe_remote_about *about = dpe_remote_about(job->remote);
+    if (about->plans && strcmp(about->tokenizer, dpe_tokenizer_fingerprint(job->tokenizer)) != 0) {
+        return dpe_fail(err, DPE_BAD_DATA, "%s: expected the tokenizer of %s (%.16s), found another one (%.16s)", options->engine,
+                        options->model, dpe_tokenizer_fingerprint(job->tokenizer), about->tokenizer);
+    }
+    dpe_log_info("engine %s: %s, model %s%s", options->engine, about->engine, about->name,
+                 about->plans ? "" : ", under the one plan that it has");
+    return DPE_OK;
+}
+
 static dpe_status open_inputs(struct dpe_job *job, bool config_only, struct dpe_error *err)
 {
     const struct dpe_job_options *options = job->options;
-    const struct dpe_model_options model_options = {.config_only = config_only};
+    const struct dpe_model_options model_options = {.config_only = config_only || options->engine != NULL};
     const struct dpe_corpus_options corpus_options = {.split = options->split};
     dpe_status status = options->output != NULL && options->tool.force
                             ? dpe_job_check_replaced(options, options->output, err)
@@ -48,6 +76,9 @@ static dpe_status open_inputs(struct dpe_job *job, bool config_only, struct dpe_
     const struct dpe_tokenizer_limits limits = {.poll = dpe_signals_poll,
                                                 .max_memory = options->tool.max_memory};
     dpe_tokenizer_set_limits(job->tokenizer, &limits);
+    if (options->engine != NULL && (status = open_engine(job, err)) != DPE_OK) {
+        return status;
+    }
     return options->corpus == NULL
                ? DPE_OK
                : dpe_corpus_open(options->corpus, &corpus_options, &job->corpus, err);
@@ -214,6 +245,10 @@ dpe_status dpe_job_fit_batch(struct dpe_job *job, const struct dpe_plan *plan, i
     uint64_t most = job->memory != 0 ? job->memory : dpe_device_memory(job->device);
     struct dpe_session_needs needs = {.memory = UINT64_MAX};
     dpe_status status = DPE_OK;
+    if (job->remote != NULL) { /* the server decides how many it runs together */
+        job->batch = job->options->in_flight;
+        return DPE_OK;
+    }
     job->batch = wanted;
     while (job->batch > 1 && needs.memory > most && status == DPE_OK) {
         struct dpe_session_options options = dpe_job_session_options(job, capacity);
@@ -234,6 +269,13 @@ dpe_status dpe_job_check_plan(const struct dpe_job *job, const struct dpe_plan *
 {
     const struct dpe_session_options options = dpe_job_session_options(job, length);
     struct dpe_session_needs needs = {0};
+    if (job->remote != NULL) {
+        int64_t most = dpe_remote_about(job->remote)->length;
+        return most == 0 || length <= most
+                   ? DPE_OK
+                   : dpe_fail(err, DPE_USAGE, "%s: expected texts of at most %lld tokens (its --length), found %lld",
+                              job->options->engine, (long long)most, (long long)length);
+    }
     return dpe_session_estimate(dpe_model_config(job->model), plan, &options, &needs, err);
 }
 
@@ -306,6 +348,12 @@ static const char *format_count(double count, char text[32])
     return text;
 }
 
+const char *dpe_job_fingerprint(const struct dpe_job *job)
+{
+    const struct dpe_remote_about *about = job->remote != NULL ? dpe_remote_about(job->remote) : NULL;
+    return about != NULL && about->plans ? about->model : dpe_model_fingerprint(job->model);
+}
+
 void dpe_job_header(const struct dpe_job *job)
 {
     const struct dpe_config *config = dpe_model_config(job->model);
@@ -349,6 +397,9 @@ dpe_status dpe_job_measure_here(const struct dpe_job *job, const struct dpe_plan
     if (status == DPE_OK && needs.weights > physical_memory() / 2) {
         return dpe_fail(err, DPE_NO_MEMORY, "the weights would fill this machine's memory");
     }
+    if (status == DPE_OK && job->remote != NULL) {
+        return dpe_fail(err, DPE_USAGE, "how fast --engine is shows when it runs");
+    }
     if (status == DPE_OK && job->peers.size > 1) {
         return dpe_fail(err, DPE_USAGE, "one process alone cannot run a shared model");
     }
@@ -388,7 +439,10 @@ dpe_status dpe_job_session(struct dpe_job *job, const struct dpe_plan *plan, int
         status = dpe_session_set_plan(job->session, plan, err);
     } else {
         const struct dpe_session_options options = dpe_job_session_options(job, capacity);
-        status = dpe_session_create(job->model, plan, &options, &job->session, err);
+        status = job->remote != NULL
+                     ? dpe_session_create_remote(job->model, plan, &options,
+                                                 dpe_remote_session(job->remote), &job->session, err)
+                     : dpe_session_create(job->model, plan, &options, &job->session, err);
         if (status == DPE_OK) {
             dpe_session_set_poll(job->session, dpe_job_poll, job);
             dpe_log_file(job->session, &job->options->tool);

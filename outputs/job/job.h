@@ -23,6 +23,7 @@
 #include "engine/tokenizer/tokenizer.h"
 #include "engine/tool/result.h"
 #include "engine/tool/tool.h"
+#include "outputs/remote/remote.h"
 #include "outputs/rows/rows.h"
 #include "outputs/run/run.h"
 
@@ -38,6 +39,9 @@ struct dpe_job_options {
     const char *split;         /**< NULL: the corpus's default */
     const char *chat_template; /**< "auto", "none" or a file; NULL: not given */
     const char *output;
+    const char *engine;        /**< URL of the program that runs the model; NULL: this one */
+    const char *engine_key;    /**< file with its key, or NULL */
+    int64_t in_flight;         /**< requests to it at once */
     const char *const *inputs; /**< [n_inputs] more folders and files that it reads, NULL ones too */
     size_t n_inputs;
     int64_t length;                   /**< tokens, 0 = not given; of several the largest */
@@ -56,6 +60,9 @@ struct dpe_job_options {
     int argc;
     char **argv;
 };
+/** --engine, --engine-key-file and --in-flight, of tools that can use another program as their engine; input struct
+ *  dpe_job_options. */
+extern const struct argp dpe_job_engine_argp;
 /** The option --dry-run of a tool that has no words of its own for it. */
 extern const struct argp dpe_job_dry_run_argp;
 /** Parsers for `children` of a tool's argp, input struct dpe_job_options. Their options lie in the
@@ -87,6 +94,7 @@ struct dpe_job {
     struct dpe_device_info device_info;
     uint64_t memory;             /**< bytes that its sessions may use, 0: what is free */
     struct dpe_run *run;         /**< NULL before dpe_job_start */
+    struct dpe_remote_engine *remote; /**< --engine; NULL: the model runs here */
     struct dpe_session *session; /**< NULL until it is needed */
     bool told_rows;              /**< how many rows were there has been reported */
     int64_t told_chunk;          /**< that was made smaller, as reported */
@@ -119,6 +127,8 @@ struct dpe_plan_context dpe_job_context(const struct dpe_job *job, int64_t lengt
 /** Options of a session for sequences of `capacity` tokens, as many as the job's batch. */
 struct dpe_session_options dpe_job_session_options(const struct dpe_job *job, int64_t capacity);
 
+/** The fingerprint of the weights that rows are made with: those of --engine, where it tells. */
+const char *dpe_job_fingerprint(const struct dpe_job *job);
 /** Log the header of a run: the model, its parameters, the device and its threads. */
 void dpe_job_header(const struct dpe_job *job);
 

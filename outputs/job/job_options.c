@@ -14,6 +14,9 @@ enum option_key {
     KEY_SEED,
     KEY_CHAT_TEMPLATE,
     KEY_DRY_RUN,
+    KEY_ENGINE,
+    KEY_ENGINE_KEY,
+    KEY_IN_FLIGHT,
 };
 
 /* ------------------------------------------------------------------------------ model and texts */
@@ -219,6 +222,46 @@ static error_t parse_prompt(int key, char *arg, struct argp_state *state)
 }
 
 const struct argp dpe_job_prompt_argp = {.options = prompt_table, .parser = parse_prompt};
+
+static const struct argp_option engine_table[] = {
+    {"engine", KEY_ENGINE, "URL", 0,
+     "Have this server run the model: dpe-serve, under each plan in turn, or another one of OpenAI's interface as it is "
+     "(--method rope then stands for what it does). --model gives config.json and the tokenizer; its weights are not read",
+     1},
+    {"engine-key-file", KEY_ENGINE_KEY, "FILE", 0, "File with the key of --engine in its first line", 1},
+    {"in-flight", KEY_IN_FLIGHT, "N", 0, "Requests to --engine at once (default 32)", 1},
+    {0},
+};
+
+static error_t parse_engine(int key, char *arg, struct argp_state *state)
+{
+    struct dpe_job_options *options = state->input;
+    switch (key) {
+    case ARGP_KEY_INIT:
+        options->in_flight = 32;
+        return 0;
+    case KEY_ENGINE:
+        options->engine = arg;
+        return 0;
+    case KEY_ENGINE_KEY:
+        options->engine_key = arg;
+        return 0;
+    case KEY_IN_FLIGHT:
+        options->in_flight = dpe_parse_count(state, "--in-flight", arg, 1, 1024);
+        return 0;
+    case ARGP_KEY_END:
+        if (options->engine != NULL && options->tensor_parallel > 1) {
+            argp_error(state, "--engine and --tensor-parallel exclude each other");
+        } else if (options->engine == NULL && options->engine_key != NULL) {
+            argp_error(state, "--engine-key-file goes with --engine");
+        }
+        return 0;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+const struct argp dpe_job_engine_argp = {.options = engine_table, .parser = parse_engine};
 
 static const struct argp_option dry_run_table[] = {
     {"dry-run", KEY_DRY_RUN, NULL, DPE_BASIC, "Print samples, tokens, memory and time, and run nothing",

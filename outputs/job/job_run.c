@@ -39,13 +39,18 @@ dpe_status dpe_job_identity(const struct dpe_job *job, const struct dpe_job_iden
                             struct dpe_identity *identity, struct dpe_error *err)
 {
     const struct dpe_job_options *options = job->options;
+    const struct dpe_remote_about *about = job->remote != NULL ? dpe_remote_about(job->remote) : NULL;
     char ends[16 * 21];
     end_tokens(dpe_model_config(job->model), ends, sizeof ends);
     const char *const first[][2] = {
         {"kind", own->kind},
         {"suite", own->suite},
-        {"model", dpe_model_fingerprint(job->model)},
-        {"tensor_types", dpe_model_types(job->model)},
+        {"engine", about != NULL ? about->engine : NULL},
+        {"engine_numbers", about != NULL && about->numbers[0] != '\0' ? about->numbers : NULL},
+        {"model", about == NULL ? dpe_model_fingerprint(job->model)
+                  : about->plans ? about->model
+                                 : about->name},
+        {"tensor_types", about == NULL ? dpe_model_types(job->model) : NULL},
         {"end_tokens", ends},
         {"tokenizer", dpe_tokenizer_fingerprint(job->tokenizer)},
         {"corpus", job->corpus != NULL ? dpe_corpus_fingerprint(job->corpus) : NULL},
@@ -53,8 +58,8 @@ dpe_status dpe_job_identity(const struct dpe_job *job, const struct dpe_job_iden
     const char *const last[][2] = {
         /* Not which of several devices, nor its generation: they round alike to no more and no less
          * than processors of different widths do. */
-        {"device", job->device_info.kind},
-        {"dtype", dtype_name(dpe_device_dtype(job->device, dpe_model_config(job->model)))},
+        {"device", about == NULL ? job->device_info.kind : NULL},
+        {"dtype", about != NULL ? NULL : dtype_name(dpe_device_dtype(job->device, dpe_model_config(job->model)))},
         {"angle", "f32"},
         /* None for f32, so that runs of versions without the option continue. */
         {"kv_cache_dtype", job->options->tool.kv_type != DPE_KV_F32
@@ -124,6 +129,7 @@ static dpe_status describe(const struct dpe_job *job, struct dpe_identity *info,
     const char *const texts[][2] = {
         {"model_folder", args->model},  {"corpus_path", args->corpus},
         {"environment", variables},     {"device", job->device},
+        {"engine", job->options->engine},
         {"gpu", job->device_info.name}, {"driver", job->device_info.driver}};
     for (size_t i = 0; i < sizeof texts / sizeof texts[0] && status == DPE_OK; i++) {
         if (texts[i][1] != NULL && texts[i][1][0] != '\0') {
@@ -301,6 +307,7 @@ dpe_status dpe_job_close(struct dpe_job *job, dpe_status status, struct dpe_erro
         status = dpe_fail(err, closed, "%s", closing.text);
     }
     dpe_session_destroy(job->session);
+    dpe_remote_close(job->remote);
     dpe_corpus_close(job->corpus);
     dpe_tokenizer_close(job->tokenizer);
     dpe_model_close(job->model);

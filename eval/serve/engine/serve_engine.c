@@ -289,7 +289,7 @@ static dpe_status set_plan(struct dpe_serve_engine *engine, int64_t plan, struct
     }
     engine->plan = -1;
     dpe_status status =
-        dpe_session_set_plan(engine->session, &engine->world->plans[plan].plan, err);
+        dpe_session_set_plan(engine->session, &dpe_serve_world_plan(engine->world, plan)->plan, err);
     if (status == DPE_OK) {
         status = dpe_session_branch(engine->session, engine->n_slots, engine->world->length, err);
     }

@@ -35,7 +35,10 @@ static dpe_status add_plan(struct dpe_serve_world *world, int64_t trained, int64
             : dpe_plan_of_spec(args->method, &context,
                                args->other_model ? NULL : dpe_model_fingerprint(world->model),
                                &added->plan, NULL, err);
-    world->n_plans += status == DPE_OK;
+    if (status == DPE_OK) {
+        status = dpe_serve_plan_digest(&added->plan, added->digest, err);
+        world->n_plans++;
+    }
     return status;
 }
 
@@ -240,6 +243,11 @@ dpe_status dpe_serve_world_open(const struct dpe_serve_arguments *args,
 {
     *world = (struct dpe_serve_world){.args = args, .started = (int64_t)time(NULL)};
     name_model(world);
+    world->taken = dpe_alloc_zero(1, sizeof *world->taken);
+    if (world->taken == NULL) {
+        return dpe_fail(err, DPE_NO_MEMORY, "out of memory");
+    }
+    pthread_mutex_init(&world->taken->lock, NULL);
     dpe_status status = read_keys(world, err);
     if (status != DPE_OK ||
         (status = dpe_model_open(args->model, NULL, &world->model, err)) != DPE_OK ||
@@ -257,6 +265,7 @@ void dpe_serve_world_close(struct dpe_serve_world *world)
         dpe_plan_free(&world->plans[i].plan);
     }
     free(world->plans);
+    dpe_serve_taken_free(world->taken);
     for (int64_t i = 0; i < world->n_keys; i++) {
         free(world->keys[i]);
     }

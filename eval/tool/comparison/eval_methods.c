@@ -67,7 +67,7 @@ static dpe_status open_ablation(struct comparison *comparison, struct dpe_error 
     const struct eval_arguments *args = comparison->args;
     struct dpe_ablation *ablation = &comparison->ablation;
     dpe_status status = dpe_ablation_read(args->methods[0], args->norms, &ablation->source, err);
-    const char *fingerprint = dpe_model_fingerprint(comparison->job.model);
+    const char *fingerprint = dpe_job_fingerprint(&comparison->job);
     if (status == DPE_OK && !args->other_model &&
         strcmp(ablation->source.fingerprint, fingerprint) != 0) {
         status =
@@ -100,6 +100,14 @@ static dpe_status open_ablation(struct comparison *comparison, struct dpe_error 
 dpe_status dpe_eval_comparison_methods(struct comparison *comparison, struct dpe_error *err)
 {
     const struct eval_arguments *args = comparison->args;
+    const struct dpe_remote_engine *engine = comparison->job.remote;
+    if (engine != NULL && !dpe_remote_about(engine)->plans &&
+        (args->what != NULL || args->n_methods != 1 || args->is_table[0] || strcmp(args->methods[0], "rope") != 0)) {
+        return dpe_fail(err, DPE_USAGE,
+                        "%s takes no plans (it is no dpe-serve) and has the one that it runs: expected --method rope alone, "
+                        "which stands for that",
+                        args->job.engine);
+    }
     if (args->what != NULL) {
         return open_ablation(comparison, err);
     }
@@ -133,7 +141,7 @@ static dpe_status make_plan(const struct comparison *comparison, const struct ev
         return dpe_ablation_plan(&comparison->ablation, method->step, &context, plan, err);
     }
     const char *fingerprint =
-        args->other_model ? NULL : dpe_model_fingerprint(comparison->job.model);
+        args->other_model ? NULL : dpe_job_fingerprint(&comparison->job);
     return method->table != NULL
                ? dpe_plan_of_table_file(method->table, &context, fingerprint, plan, NULL, err)
                : dpe_plan_of_spec(method->spec, &context, fingerprint, plan, NULL, err);

@@ -8,7 +8,7 @@ void dpe_eval_result_begin(const struct comparison *comparison, struct dpe_resul
     const struct eval_arguments *args = comparison->args;
     *out = dpe_result_begin("dpe-eval");
     dpe_result_text(*out, "model", args->job.model);
-    dpe_result_text(*out, "fingerprint", dpe_model_fingerprint(comparison->job.model));
+    dpe_result_text(*out, "fingerprint", dpe_job_fingerprint(&comparison->job));
     dpe_result_text(*out, "table", args->job.output);
     dpe_result_whole(*out, "trained_length", comparison->job.trained_length);
     dpe_result_whole(*out, "seed", (int64_t)args->job.seed);

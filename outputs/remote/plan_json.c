@@ -1,0 +1,297 @@
+/* A plan as JSON, number for number. */
+#include "outputs/remote/remote.h"
+
+#include <limits.h>
+#include <math.h>
+#include <stddef.h>
+#include <string.h>
+
+#include "engine/json/json_strict.h"
+
+/* One plan has the numbers of n_pairs; a plan from a stranger has bounds. */
+enum { MOST_PAIRS = 1 << 12, MOST_LAYERS = 1 << 12, MOST_HEADS = 1 << 12, MOST_MASK = 1 << 26 };
+
+/* The numbers of a plan, and where they stand. */
+static const struct {
+    const char *key;
+    size_t at;
+} reals[] = {
+    {"logit_factor", offsetof(struct dpe_plan, logit_factor)},
+    {"log_n_length", offsetof(struct dpe_plan, log_n_length)},
+    {"log_n_power", offsetof(struct dpe_plan, log_n_power)},
+    {"log_n_decay", offsetof(struct dpe_plan, log_n_decay)},
+    {"still_factor", offsetof(struct dpe_plan, still_factor)},
+    {"attention_multiplier", offsetof(struct dpe_plan, attention_multiplier)},
+    {"attention_cap", offsetof(struct dpe_plan, attention_cap)},
+    {"query_growth", offsetof(struct dpe_plan, query_growth)},
+    {"query_length", offsetof(struct dpe_plan, query_length)},
+}, map_reals[] = {
+    {"period", offsetof(struct dpe_position_map, period)},
+    {"cap", offsetof(struct dpe_position_map, cap)},
+};
+static const struct {
+    const char *key;
+    size_t at;
+} wholes[] = {
+    {"n_still", offsetof(struct dpe_plan, n_still)},
+    {"chunk", offsetof(struct dpe_plan, chunk)},
+}, selection_wholes[] = {
+    {"block", offsetof(struct dpe_selection, block)},       {"sinks", offsetof(struct dpe_selection, sinks)},
+    {"local", offsetof(struct dpe_selection, local)},       {"k", offsetof(struct dpe_selection, k)},
+    {"refresh", offsetof(struct dpe_selection, refresh)},   {"attended", offsetof(struct dpe_selection, attended)},
+    {"last", offsetof(struct dpe_selection, last)},         {"slashes", offsetof(struct dpe_selection, slashes)},
+    {"first", offsetof(struct dpe_selection, first)},
+};
+static const struct {
+    const char *key;
+    size_t at;
+    int most;
+} selection_words[] = {
+    {"representative", offsetof(struct dpe_selection, representative), DPE_REPRESENT_COMPRESSED},
+    {"unit", offsetof(struct dpe_selection, unit), DPE_CHOICE_LAYER},
+    {"positions", offsetof(struct dpe_selection, positions), DPE_PLACE_CONSTANT},
+    {"scored", offsetof(struct dpe_selection, scored), DPE_SCORE_CONSTANT},
+};
+
+/* ------------------------------------------------------------------------------------- writing */
+
+/* JSON has no infinity. */
+static json_t *write_real(double value)
+{
+    return isfinite(value) ? json_real(value) : json_string("inf");
+}
+
+static json_t *write_list(const double *values, int64_t n)
+{
+    json_t *list = json_array();
+    for (int64_t j = 0; j < n; j++) {
+        json_array_append_new(list, write_real(values[j]));
+    }
+    return list;
+}
+
+static json_t *write_map(const struct dpe_position_map *map, int64_t n_pairs)
+{
+    json_t *made = json_object();
+    json_object_set_new(made, "floored", json_boolean(map->floored));
+    for (size_t i = 0; i < sizeof map_reals / sizeof map_reals[0]; i++) {
+        double value;
+        memcpy(&value, (const char *)map + map_reals[i].at, sizeof value);
+        json_object_set_new(made, map_reals[i].key, write_real(value));
+    }
+    json_object_set_new(made, "scale", write_list(map->scale, n_pairs));
+    json_object_set_new(made, "offset", write_list(map->offset, n_pairs));
+    return made;
+}
+
+static json_t *write_bands(const struct dpe_plan *plan)
+{
+    json_t *bands = json_array();
+    for (int b = 0; b < plan->n_bands; b++) {
+        const struct dpe_band *band = &plan->bands[b];
+        json_array_append_new(bands, json_pack("{s:i,s:I,s:I,s:b,s:o,s:o}", "kind", (int)band->kind, "lo",
+                                               (json_int_t)band->lo, "hi", (json_int_t)band->hi, "per_head",
+                                               band->per_head, "q", write_map(&band->q, plan->n_pairs), "k",
+                                               write_map(&band->k, plan->n_pairs)));
+    }
+    return bands;
+}
+
+static json_t *write_mask(const struct dpe_plan *plan)
+{
+    size_t n = (size_t)plan->n_layers * (size_t)plan->n_heads * (size_t)plan->n_pairs;
+    char *digits = plan->mask != NULL ? dpe_alloc(n, 1) : NULL;
+    for (size_t i = 0; i < n && digits != NULL; i++) {
+        digits[i] = (char)('0' + (plan->mask[i] != 0));
+    }
+    json_t *made = digits != NULL ? json_stringn(digits, n) : json_null();
+    free(digits);
+    return made;
+}
+
+static json_t *write_selection(const struct dpe_selection *selection)
+{
+    json_t *made = json_object();
+    for (size_t i = 0; i < sizeof selection_wholes / sizeof selection_wholes[0]; i++) {
+        int64_t value;
+        memcpy(&value, (const char *)selection + selection_wholes[i].at, sizeof value);
+        json_object_set_new(made, selection_wholes[i].key, json_integer((json_int_t)value));
+    }
+    for (size_t i = 0; i < sizeof selection_words / sizeof selection_words[0]; i++) {
+        int value;
+        memcpy(&value, (const char *)selection + selection_words[i].at, sizeof value);
+        json_object_set_new(made, selection_words[i].key, json_integer(value));
+    }
+    return made;
+}
+
+json_t *dpe_plan_to_json(const struct dpe_plan *plan)
+{
+    json_t *made = json_pack("{s:s,s:I,s:I,s:I,s:b,s:i}", "name", plan->name, "n_pairs",
+                             (json_int_t)plan->n_pairs, "n_layers", (json_int_t)plan->n_layers, "n_heads",
+                             (json_int_t)plan->n_heads, "exact", plan->exact, "angle", (int)plan->angle);
+    for (size_t i = 0; i < sizeof reals / sizeof reals[0]; i++) {
+        double value;
+        memcpy(&value, (const char *)plan + reals[i].at, sizeof value);
+        json_object_set_new(made, reals[i].key, write_real(value));
+    }
+    for (size_t i = 0; i < sizeof wholes / sizeof wholes[0]; i++) {
+        int64_t value;
+        memcpy(&value, (const char *)plan + wholes[i].at, sizeof value);
+        json_object_set_new(made, wholes[i].key, json_integer((json_int_t)value));
+    }
+    json_object_set_new(made, "inv_freq", write_list(plan->inv_freq, plan->n_pairs));
+    json_object_set_new(made, "bands", write_bands(plan));
+    json_object_set_new(made, "mask", write_mask(plan));
+    json_object_set_new(made, "selection", write_selection(&plan->selection));
+    return made;
+}
+
+/* ------------------------------------------------------------------------------------- reading */
+
+/* A number, or "inf". */
+static bool read_real(const json_t *value, double *to)
+{
+    const char *word = json_string_value(value);
+    if (word != NULL && strcmp(word, "inf") == 0) {
+        *to = (double)INFINITY;
+        return true;
+    }
+    *to = json_number_value(value);
+    return json_is_number(value) && isfinite(*to);
+}
+
+static void read_list(struct dpe_json_reader *reader, const char *key, double *values, int64_t n)
+{
+    const json_t *list = dpe_json_member(reader, key);
+    bool good = json_is_array(list) && (int64_t)json_array_size(list) == n;
+    for (int64_t j = 0; j < n && good; j++) {
+        good = read_real(json_array_get(list, (size_t)j), &values[j]);
+    }
+    if (!good) {
+        dpe_json_expected(reader, key, "a number for each pair, or \"inf\"");
+    }
+}
+
+static void read_field(struct dpe_json_reader *reader, const char *key, void *to)
+{
+    double value = 0.0;
+    if (!read_real(dpe_json_member(reader, key), &value)) {
+        dpe_json_expected(reader, key, "a number or \"inf\"");
+    }
+    memcpy(to, &value, sizeof value);
+}
+
+static void read_whole(struct dpe_json_reader *reader, const char *key, int64_t low, int64_t high, void *to)
+{
+    int64_t value = dpe_json_integer(reader, key, low, high, low - 1);
+    memcpy(to, &value, sizeof value);
+}
+
+static void read_map(struct dpe_json_reader *parent, const char *key, int64_t n_pairs,
+                     struct dpe_position_map *map)
+{
+    struct dpe_json_reader reader = {parent->file, "bands.", dpe_json_object(parent, key), parent->err, parent->status};
+    map->floored = dpe_json_bool(&reader, "floored", false);
+    for (size_t i = 0; i < sizeof map_reals / sizeof map_reals[0]; i++) {
+        read_field(&reader, map_reals[i].key, (char *)map + map_reals[i].at);
+    }
+    read_list(&reader, "scale", map->scale, n_pairs);
+    read_list(&reader, "offset", map->offset, n_pairs);
+    parent->status = reader.status;
+}
+
+static void read_bands(struct dpe_json_reader *parent, struct dpe_plan *plan)
+{
+    const json_t *bands = dpe_json_member(parent, "bands");
+    size_t n = json_array_size(bands);
+    if (!json_is_array(bands) || n < 1 || n > DPE_MAX_BANDS) {
+        dpe_json_expected(parent, "bands", "a list of 1 to 4 bands");
+        return;
+    }
+    plan->n_bands = (int)n;
+    for (size_t b = 0; b < n && parent->status == DPE_OK; b++) {
+        struct dpe_json_reader reader = {parent->file, "bands.", json_array_get(bands, b), parent->err, parent->status};
+        struct dpe_band *band = &plan->bands[b];
+        band->kind = (enum dpe_band_kind)dpe_json_integer(&reader, "kind", 0, DPE_BAND_KEY, -1);
+        read_whole(&reader, "lo", 0, INT64_MAX, &band->lo);
+        read_whole(&reader, "hi", 0, INT64_MAX, &band->hi);
+        band->per_head = dpe_json_bool(&reader, "per_head", false);
+        read_map(&reader, "q", plan->n_pairs, &band->q);
+        read_map(&reader, "k", plan->n_pairs, &band->k);
+        parent->status = reader.status;
+    }
+}
+
+static void read_mask(struct dpe_json_reader *reader, struct dpe_plan *plan)
+{
+    const json_t *value = dpe_json_member(reader, "mask");
+    size_t n = (size_t)plan->n_layers * (size_t)plan->n_heads * (size_t)plan->n_pairs;
+    if (value == NULL || reader->status != DPE_OK) {
+        return;
+    }
+    const char *digits = json_string_value(value);
+    if (n > MOST_MASK || digits == NULL || json_string_length(value) != n || strspn(digits, "01") != n) {
+        dpe_json_expected(reader, "mask", "a 0 or 1 for each pair of each head of each layer");
+        return;
+    }
+    uint8_t *mask = dpe_alloc(n, sizeof *mask);
+    if (mask == NULL) {
+        reader->status = dpe_fail(reader->err, DPE_NO_MEMORY, "%s: out of memory", reader->file);
+        return;
+    }
+    for (size_t i = 0; i < n; i++) {
+        mask[i] = digits[i] == '1';
+    }
+    reader->status = dpe_plan_set_mask(plan, mask, reader->err);
+    free(mask);
+}
+
+static void read_selection(struct dpe_json_reader *parent, struct dpe_selection *selection)
+{
+    struct dpe_json_reader reader = {parent->file, "selection.", dpe_json_object(parent, "selection"), parent->err,
+                                     parent->status};
+    for (size_t i = 0; i < sizeof selection_wholes / sizeof selection_wholes[0]; i++) {
+        read_whole(&reader, selection_wholes[i].key, 0, INT64_MAX, (char *)selection + selection_wholes[i].at);
+    }
+    for (size_t i = 0; i < sizeof selection_words / sizeof selection_words[0]; i++) {
+        int value = (int)dpe_json_integer(&reader, selection_words[i].key, 0, selection_words[i].most, -1);
+        memcpy((char *)selection + selection_words[i].at, &value, sizeof value);
+    }
+    parent->status = reader.status;
+}
+
+dpe_status dpe_plan_from_json(const json_t *value, struct dpe_plan *plan, struct dpe_error *err)
+{
+    struct dpe_json_reader reader = {"the plan", "", (json_t *)(uintptr_t)value, err, DPE_OK};
+    int64_t n_pairs = dpe_json_integer(&reader, "n_pairs", 1, MOST_PAIRS, 0);
+    int64_t n_layers = dpe_json_integer(&reader, "n_layers", 1, MOST_LAYERS, 0);
+    int64_t n_heads = dpe_json_integer(&reader, "n_heads", 1, MOST_HEADS, 0);
+    const char *name = dpe_json_string(&reader, "name", "plan");
+    if (reader.status != DPE_OK) {
+        return reader.status;
+    }
+    *plan = (struct dpe_plan){0};
+    dpe_status status = dpe_plan_init(plan, n_pairs, n_layers, n_heads, err);
+    if (status != DPE_OK) {
+        return status;
+    }
+    snprintf(plan->name, sizeof plan->name, "%s", name);
+    plan->exact = dpe_json_bool(&reader, "exact", false);
+    plan->angle = (enum dpe_angle_precision)dpe_json_integer(&reader, "angle", 0, DPE_ANGLE_F64, -1);
+    for (size_t i = 0; i < sizeof reals / sizeof reals[0]; i++) {
+        read_field(&reader, reals[i].key, (char *)plan + reals[i].at);
+    }
+    for (size_t i = 0; i < sizeof wholes / sizeof wholes[0]; i++) {
+        read_whole(&reader, wholes[i].key, 0, INT64_MAX, (char *)plan + wholes[i].at);
+    }
+    read_list(&reader, "inv_freq", plan->inv_freq, n_pairs);
+    read_bands(&reader, plan);
+    read_mask(&reader, plan);
+    read_selection(&reader, &plan->selection);
+    status = reader.status != DPE_OK ? reader.status : dpe_plan_check(plan, err);
+    if (status != DPE_OK) {
+        dpe_plan_free(plan);
+    }
+    return status == DPE_USAGE ? (err != NULL ? (err->status = DPE_BAD_DATA) : DPE_BAD_DATA) : status;
+}

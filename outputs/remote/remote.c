@@ -1,0 +1,407 @@
+/* An engine over HTTP: who it is, its plan, continuations and likelihoods. */
+#include <ctype.h>
+#include <curl/curl.h>
+#include <math.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/json/json_strict.h"
+#include "outputs/remote/remote_internal.h"
+
+enum {
+    ANSWER_BYTES = 1 << 20,   /* of any answer, and for each token or log-probability that was asked for: */
+    BYTES_OF_TOKEN = 1024,
+    KEY_BYTES = 4096,
+};
+
+struct dpe_remote_engine {
+    struct dpe_http http;
+    struct dpe_remote_about about;
+    const struct dpe_tokenizer *tokenizer;
+    char plan[65]; /* digest of the plan that the session is under; "": of a server without plans */
+    bool has_plan;
+    struct dpe_session_remote session;
+};
+
+/* ------------------------------------------------------------------------------------- answers */
+
+/* The JSON of an answer, or what it was refused with. */
+static dpe_status read_answer(const struct dpe_http *http, const struct dpe_http_exchange *exchange,
+                              json_t **value, struct dpe_error *err)
+{
+    char where[600];
+    char quoted[96];
+    snprintf(where, sizeof where, "the answer of %.300s%.200s", http->url, exchange->path);
+    const char *bytes = exchange->answer.n > 0 ? exchange->answer.bytes : "";
+    dpe_status status = dpe_json_parse(where, bytes, exchange->answer.n, value, err);
+    if (status == DPE_OK && exchange->status == 200) {
+        return DPE_OK;
+    }
+    if (exchange->status == 200) {
+        return status;
+    }
+    const json_t *error = status == DPE_OK ? json_object_get(*value, "error") : NULL;
+    const char *code = json_string_value(json_object_get(error, "code"));
+    const char *message = json_string_value(json_object_get(error, "message"));
+    message = message != NULL ? message : dpe_json_quote(quoted, bytes, exchange->answer.n);
+    bool nonfinite = code != NULL && strcmp(code, "not_finite") == 0;
+    bool theirs = exchange->status >= 400 && exchange->status < 500;
+    char text[400];
+    dpe_printable(message, text, sizeof text);
+    dpe_fail(err, nonfinite ? DPE_NONFINITE : theirs ? DPE_BAD_DATA : DPE_IO, "%s%s: refused with status %ld: %s",
+             http->url, exchange->path, exchange->status, text);
+    if (nonfinite && err != NULL) {
+        err->layer = -1;
+        err->position = -1;
+    }
+    if (status == DPE_OK) {
+        json_decref(*value);
+        *value = NULL;
+    }
+    return nonfinite ? DPE_NONFINITE : theirs ? DPE_BAD_DATA : DPE_IO;
+}
+
+static dpe_status wrong(const struct dpe_remote_engine *engine, const char *what, struct dpe_error *err)
+{
+    return dpe_fail(err, DPE_BAD_DATA, "the answer of %s: expected %s, found something else", engine->http.url, what);
+}
+
+/* One request and its JSON. */
+static dpe_status ask(const struct dpe_remote_engine *engine, const char *path, const json_t *body, json_t **value,
+                      long *http_status, struct dpe_error *err)
+{
+    struct dpe_http_exchange exchange = {
+        .path = path, .body = body != NULL ? json_dumps(body, JSON_COMPACT | JSON_REAL_PRECISION(17)) : NULL, .most = ANSWER_BYTES};
+    if (body != NULL && exchange.body == NULL) {
+        return dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory for a request", engine->http.url);
+    }
+    dpe_status status = dpe_http_run(&engine->http, &exchange, 1, err);
+    if (status == DPE_OK) {
+        *http_status = exchange.status;
+        status = read_answer(&engine->http, &exchange, value, err);
+    }
+    free(exchange.body);
+    dpe_text_free(&exchange.answer);
+    return status;
+}
+
+/* --------------------------------------------------------------------------------------- plans */
+
+static dpe_status take_plan(void *user, const struct dpe_plan *plan, struct dpe_error *err)
+{
+    struct dpe_remote_engine *engine = user;
+    uint8_t digest[32];
+    char wanted[65];
+    dpe_status status = dpe_plan_digest(plan, digest, err);
+    for (int i = 0; i < 32 && status == DPE_OK; i++) {
+        snprintf(wanted + 2 * i, 3, "%02x", digest[i]);
+    }
+    if (status != DPE_OK || (engine->has_plan && strcmp(engine->plan, wanted) == 0)) {
+        return status;
+    }
+    if (!engine->about.plans) {
+        /* Each is a name for the one that it runs, which tools see to. */
+        snprintf(engine->plan, sizeof engine->plan, "%s", wanted);
+        engine->has_plan = true;
+        return DPE_OK;
+    }
+    json_t *body = dpe_plan_to_json(plan);
+    json_t *answer = NULL;
+    long code = 0;
+    engine->has_plan = false;
+    status = body != NULL ? ask(engine, "/v1/dpe/plan", body, &answer, &code, err)
+                          : dpe_fail(err, DPE_NO_MEMORY, "out of memory for a plan");
+    if (status == DPE_OK) {
+        const char *got = json_string_value(json_object_get(answer, "plan"));
+        const char *model = json_string_value(json_object_get(answer, "model"));
+        if (got == NULL || strcmp(got, wanted) != 0) {
+            status = dpe_fail(err, DPE_BAD_DATA, "the answer of %s: expected plan %.16s, found %.16s", engine->http.url,
+                              wanted, got != NULL ? got : "none");
+        } else if (model == NULL || strcmp(model, engine->about.model) != 0) {
+            status = dpe_fail(err, DPE_BAD_DATA, "%s: its model has changed since it was asked first", engine->http.url);
+        }
+    }
+    if (status == DPE_OK) {
+        snprintf(engine->plan, sizeof engine->plan, "%s", wanted);
+        engine->has_plan = true;
+    }
+    json_decref(body);
+    json_decref(answer);
+    return status;
+}
+
+/* --------------------------------------------------------------------------------- completions */
+
+static json_t *write_ids(const int32_t *ids, int64_t n)
+{
+    json_t *list = json_array();
+    for (int64_t i = 0; i < n; i++) {
+        json_array_append_new(list, json_integer(ids[i]));
+    }
+    return list;
+}
+
+static char *write_request(const struct dpe_remote_engine *engine, const int32_t *ids, int64_t n, int64_t max_new,
+                           bool ignore_eos, bool likelihood)
+{
+    json_t *body = json_pack("{s:s,s:o,s:I,s:i}", "model", engine->about.name, "prompt", write_ids(ids, n), "max_tokens",
+                             (json_int_t)max_new, "temperature", 0);
+    if (likelihood) {
+        json_object_set_new(body, "echo", json_true());
+        json_object_set_new(body, "logprobs", json_integer(0));
+    }
+    if (ignore_eos) {
+        json_object_set_new(body, "ignore_eos", json_true());
+    }
+    if (engine->about.plans) {
+        json_object_set_new(body, "dpe_plan", json_string(engine->plan));
+        json_object_set_new(body, "return_token_ids", json_true());
+    }
+    char *text = body != NULL ? json_dumps(body, JSON_COMPACT) : NULL;
+    json_decref(body);
+    return text;
+}
+
+/* The one choice of an answer, which must be under the plan that was asked for. Borrowed; NULL with an error. */
+static const json_t *choice_of(const struct dpe_remote_engine *engine, const json_t *answer, struct dpe_error *err)
+{
+    const json_t *choices = json_object_get(answer, "choices");
+    const json_t *choice = json_array_get(choices, 0);
+    const char *plan = json_string_value(json_object_get(json_object_get(answer, "dpe"), "digest"));
+    if (json_array_size(choices) != 1 || !json_is_object(choice)) {
+        wrong(engine, "one choice", err);
+        return NULL;
+    }
+    if (engine->about.plans && (plan == NULL || strcmp(plan, engine->plan) != 0)) {
+        dpe_fail(err, DPE_BAD_DATA, "the answer of %s: expected one under plan %.16s, found %.16s", engine->http.url,
+                 engine->plan, plan != NULL ? plan : "none");
+        return NULL;
+    }
+    return choice;
+}
+
+/* The ids of a text that a server without ids gave: they decode to it, if not always as the server had them. */
+static dpe_status ids_of_text(const struct dpe_remote_engine *engine, const json_t *text, struct dpe_tokens *out,
+                              struct dpe_error *err)
+{
+    const struct dpe_encode_options options = {.special = DPE_SPECIAL_PARSE};
+    if (!json_is_string(text)) {
+        return wrong(engine, "the text of a choice", err);
+    }
+    return dpe_tokenizer_encode(engine->tokenizer, json_string_value(text), json_string_length(text), &options, out, err);
+}
+
+static dpe_status take_continuation(const struct dpe_remote_engine *engine, const json_t *answer,
+                                    const struct dpe_remote_text *text, struct dpe_error *err)
+{
+    const json_t *choice = choice_of(engine, answer, err);
+    if (choice == NULL) {
+        return DPE_BAD_DATA;
+    }
+    if (!engine->about.plans) {
+        return ids_of_text(engine, json_object_get(choice, "text"), text->out, err);
+    }
+    const json_t *ids = json_object_get(choice, "token_ids");
+    size_t n = json_array_size(ids);
+    dpe_status status = json_is_array(ids) && n <= (size_t)text->max_new ? DPE_OK : wrong(engine, "token_ids, as many as were asked for", err);
+    for (size_t i = 0; i < n && status == DPE_OK; i++) {
+        const json_t *id = json_array_get(ids, i);
+        int32_t value = (int32_t)json_integer_value(id);
+        status = json_is_integer(id) && json_integer_value(id) >= 0 && json_integer_value(id) == value
+                     ? dpe_tokens_append(text->out, &value, 1, err)
+                     : wrong(engine, "token_ids from 0 on", err);
+    }
+    return status;
+}
+
+static dpe_status generate(void *user, const struct dpe_remote_text *texts, int64_t n, struct dpe_error *err)
+{
+    const struct dpe_remote_engine *engine = user;
+    struct dpe_http_exchange *exchanges = dpe_alloc_zero((size_t)n, sizeof *exchanges);
+    dpe_status status = exchanges != NULL ? DPE_OK : dpe_fail(err, DPE_NO_MEMORY, "out of memory for %lld requests", (long long)n);
+    for (int64_t i = 0; i < n && status == DPE_OK; i++) {
+        const struct dpe_remote_text *text = &texts[i];
+        exchanges[i].path = "/v1/completions";
+        exchanges[i].most = ANSWER_BYTES + BYTES_OF_TOKEN * (size_t)text->max_new;
+        exchanges[i].body = write_request(engine, text->ids, text->n, text->max_new, text->ignore_eos, false);
+        status = exchanges[i].body != NULL ? DPE_OK : dpe_fail(err, DPE_NO_MEMORY, "out of memory for a request");
+    }
+    if (status == DPE_OK) {
+        status = dpe_http_run(&engine->http, exchanges, n, err);
+    }
+    for (int64_t i = 0; i < n && status == DPE_OK; i++) {
+        json_t *answer = NULL;
+        status = read_answer(&engine->http, &exchanges[i], &answer, err);
+        if (status == DPE_OK) {
+            status = take_continuation(engine, answer, &texts[i], err);
+        }
+        json_decref(answer);
+    }
+    for (int64_t i = 0; i < n && exchanges != NULL; i++) {
+        free(exchanges[i].body);
+        dpe_text_free(&exchanges[i].answer);
+    }
+    free(exchanges);
+    return status;
+}
+
+/* nll[i] = −ln p(ids[first + i]) for the ids from `first` on. */
+static dpe_status likelihood(void *user, const int32_t *ids, int64_t n, int64_t first, double *nll, struct dpe_error *err)
+{
+    const struct dpe_remote_engine *engine = user;
+    struct dpe_http_exchange exchange = {.path = "/v1/completions",
+                                         .most = ANSWER_BYTES + BYTES_OF_TOKEN * (size_t)n,
+                                         .body = write_request(engine, ids, n, 0, false, true)};
+    json_t *answer = NULL;
+    dpe_status status = exchange.body != NULL ? dpe_http_run(&engine->http, &exchange, 1, err)
+                                              : dpe_fail(err, DPE_NO_MEMORY, "out of memory for a request");
+    if (status == DPE_OK) {
+        status = read_answer(&engine->http, &exchange, &answer, err);
+    }
+    const json_t *choice = status == DPE_OK ? choice_of(engine, answer, err) : NULL;
+    if (status == DPE_OK && choice == NULL) {
+        status = DPE_BAD_DATA;
+    }
+    const json_t *scores = json_object_get(json_object_get(choice, "logprobs"), "token_logprobs");
+    if (status == DPE_OK && (!json_is_array(scores) || (int64_t)json_array_size(scores) < n)) {
+        status = wrong(engine, "a log-probability for each token of the prompt (echo with logprobs)", err);
+    }
+    for (int64_t i = first; i < n && status == DPE_OK; i++) {
+        const json_t *score = json_array_get(scores, (size_t)i);
+        nll[i - first] = -json_number_value(score);
+        if (!json_is_number(score) || json_number_value(score) > 1e-6) {
+            status = wrong(engine, "log-probabilities, numbers up to 0", err);
+        }
+    }
+    json_decref(answer);
+    free(exchange.body);
+    dpe_text_free(&exchange.answer);
+    return status;
+}
+
+/* ------------------------------------------------------------------------------------- opening */
+
+static void copy_text(const json_t *from, const char *key, char *to, size_t size)
+{
+    const char *text = json_string_value(json_object_get(from, key));
+    char clean[512];
+    if (text != NULL) {
+        snprintf(to, size, "%s", dpe_printable(text, clean, sizeof clean));
+    }
+}
+
+/* dpe-serve says who it is; of another server its list of models says a little. */
+static dpe_status find_out(struct dpe_remote_engine *engine, struct dpe_error *err)
+{
+    struct dpe_remote_about *about = &engine->about;
+    json_t *answer = NULL;
+    long code = 0;
+    dpe_status status = ask(engine, "/v1/dpe", NULL, &answer, &code, err);
+    if (status == DPE_OK) {
+        about->plans = true;
+        copy_text(answer, "engine", about->engine, sizeof about->engine);
+        copy_text(answer, "name", about->name, sizeof about->name);
+        copy_text(answer, "model", about->model, sizeof about->model);
+        copy_text(answer, "tokenizer", about->tokenizer, sizeof about->tokenizer);
+        copy_text(answer, "numbers", about->numbers, sizeof about->numbers);
+        about->length = json_integer_value(json_object_get(answer, "length"));
+        if (about->engine[0] == '\0' || about->model[0] == '\0' || about->tokenizer[0] == '\0' || about->length < 1) {
+            status = wrong(engine, "engine, model, tokenizer and length", err);
+        }
+    } else if (code == 404 || code == 405) {
+        snprintf(about->engine, sizeof about->engine, "openai");
+        status = ask(engine, "/v1/models", NULL, &answer, &code, err);
+        const json_t *first = json_array_get(json_object_get(answer, "data"), 0);
+        copy_text(first, "id", about->name, sizeof about->name);
+        about->length = json_integer_value(json_object_get(first, "max_model_len"));
+        if (status == DPE_OK && about->name[0] == '\0') {
+            status = wrong(engine, "a list of models (/v1/models)", err);
+        }
+    }
+    json_decref(answer);
+    return status;
+}
+
+/* The first line of the file. */
+static dpe_status read_key(const char *path, char **key, struct dpe_error *err)
+{
+    size_t n = 0;
+    dpe_status status = dpe_read_file(path, KEY_BYTES, key, &n, err);
+    if (status != DPE_OK) {
+        return status;
+    }
+    (*key)[strcspn(*key, "\r\n")] = '\0';
+    for (const char *c = *key; *c != '\0'; c++) {
+        if (!isgraph((unsigned char)*c)) {
+            return dpe_fail(err, DPE_BAD_DATA, "%s: expected a key of printable ASCII characters without white space in its first line", path);
+        }
+    }
+    return (*key)[0] != '\0' ? DPE_OK : dpe_fail(err, DPE_BAD_DATA, "%s: expected a key in its first line, found none", path);
+}
+
+static void start_curl(void)
+{
+    curl_global_init(CURL_GLOBAL_DEFAULT);
+}
+
+dpe_status dpe_remote_open(const struct dpe_remote_options *options, struct dpe_remote_engine **engine,
+                           struct dpe_error *err)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, start_curl);
+    if (strncmp(options->url, "http://", 7) != 0 && strncmp(options->url, "https://", 8) != 0) {
+        return dpe_fail(err, DPE_USAGE, "--engine: expected a URL such as http://127.0.0.1:8080, found '%s'", options->url);
+    }
+    struct dpe_remote_engine *made = dpe_alloc_zero(1, sizeof *made);
+    char *url = strdup(options->url);
+    if (made == NULL || url == NULL) {
+        free(made);
+        free(url);
+        return dpe_fail(err, DPE_NO_MEMORY, "out of memory");
+    }
+    size_t n = strlen(url);
+    while (n > 0 && url[n - 1] == '/') {
+        url[--n] = '\0';
+    }
+    if (n > 3 && strcmp(url + n - 3, "/v1") == 0) {
+        url[n - 3] = '\0'; /* as clients of OpenAI's interface are given it */
+    }
+    made->http = (struct dpe_http){.url = url,
+                                   .in_flight = options->in_flight > 1 ? options->in_flight : 1,
+                                   .patience = options->patience,
+                                   .poll = options->poll,
+                                   .poll_user = options->poll_user};
+    made->tokenizer = options->tokenizer;
+    made->session = (struct dpe_session_remote){made, take_plan, generate, likelihood};
+    dpe_status status = options->key_file != NULL ? read_key(options->key_file, &made->http.key, err) : DPE_OK;
+    if (status == DPE_OK) {
+        status = find_out(made, err);
+    }
+    if (status != DPE_OK) {
+        dpe_remote_close(made);
+        return status;
+    }
+    *engine = made;
+    return DPE_OK;
+}
+
+void dpe_remote_close(struct dpe_remote_engine *engine)
+{
+    if (engine != NULL) {
+        free(engine->http.url);
+        free(engine->http.key);
+        free(engine);
+    }
+}
+
+const struct dpe_remote_about *dpe_remote_about(const struct dpe_remote_engine *engine)
+{
+    return &engine->about;
+}
+
+const struct dpe_session_remote *dpe_remote_session(const struct dpe_remote_engine *engine)
+{
+    return &engine->session;
+}

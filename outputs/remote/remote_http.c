@@ -1,0 +1,218 @@
+/* Requests over HTTP, many at a time, tried again. */
+#include "outputs/remote/remote_internal.h"
+
+#include <curl/curl.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { POLL_MS = 100 };
+static const double first_pause = 0.25, most_pause = 15.0; /* seconds */
+static const long connect_seconds = 20;
+static const long silent_seconds = 3600; /* a prompt may be read for as long before the first byte */
+
+/* One exchange on its way. */
+struct flight {
+    struct dpe_http_exchange *exchange;
+    CURL *easy;
+    struct curl_slist *headers;
+    char reason[CURL_ERROR_SIZE];
+    bool running, done, too_long;
+    int tries;
+    double again; /* when it may be tried again, on dpe_clock */
+};
+
+static size_t take(char *bytes, size_t size, size_t n, void *user)
+{
+    struct flight *flight = user;
+    struct dpe_text *answer = &flight->exchange->answer;
+    size_t all = size * n;
+    flight->too_long = flight->too_long || all > flight->exchange->most - answer->n;
+    if (flight->too_long || dpe_text_append(answer, bytes, all, NULL) != DPE_OK) {
+        return 0;
+    }
+    return all;
+}
+
+static struct curl_slist *make_headers(const struct dpe_http *http)
+{
+    struct curl_slist *list = curl_slist_append(NULL, "Content-Type: application/json");
+    list = curl_slist_append(list, "Expect:");
+    if (http->key != NULL) {
+        char line[4200];
+        snprintf(line, sizeof line, "Authorization: Bearer %s", http->key);
+        list = curl_slist_append(list, line);
+    }
+    return list;
+}
+
+static bool start(const struct dpe_http *http, CURLM *multi, struct flight *flight)
+{
+    char url[4096];
+    struct dpe_http_exchange *exchange = flight->exchange;
+    snprintf(url, sizeof url, "%s%s", http->url, exchange->path);
+    flight->easy = flight->easy != NULL ? flight->easy : curl_easy_init();
+    flight->headers = flight->headers != NULL ? flight->headers : make_headers(http);
+    CURL *easy = flight->easy;
+    if (easy == NULL || flight->headers == NULL) {
+        return false;
+    }
+    exchange->answer.n = 0;
+    exchange->status = 0;
+    flight->reason[0] = '\0';
+    curl_easy_setopt(easy, CURLOPT_URL, url);
+    curl_easy_setopt(easy, CURLOPT_PROTOCOLS_STR, "http,https");
+    curl_easy_setopt(easy, CURLOPT_FOLLOWLOCATION, 0L);
+    curl_easy_setopt(easy, CURLOPT_NOPROXY, "localhost,127.0.0.1,::1");
+    curl_easy_setopt(easy, CURLOPT_HTTPHEADER, flight->headers);
+    curl_easy_setopt(easy, CURLOPT_USERAGENT, "dpe");
+    curl_easy_setopt(easy, CURLOPT_NOSIGNAL, 1L);
+    curl_easy_setopt(easy, CURLOPT_CONNECTTIMEOUT, connect_seconds);
+    curl_easy_setopt(easy, CURLOPT_LOW_SPEED_LIMIT, 1L);
+    curl_easy_setopt(easy, CURLOPT_LOW_SPEED_TIME, silent_seconds);
+    curl_easy_setopt(easy, CURLOPT_ERRORBUFFER, flight->reason);
+    curl_easy_setopt(easy, CURLOPT_WRITEFUNCTION, take);
+    curl_easy_setopt(easy, CURLOPT_WRITEDATA, flight);
+    curl_easy_setopt(easy, CURLOPT_PRIVATE, flight);
+    if (exchange->body != NULL) {
+        curl_easy_setopt(easy, CURLOPT_POSTFIELDS, exchange->body);
+        curl_easy_setopt(easy, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)strlen(exchange->body));
+    }
+    flight->running = curl_multi_add_handle(multi, easy) == CURLM_OK;
+    flight->tries++;
+    return flight->running;
+}
+
+static bool is_busy(long status)
+{
+    return status == 429 || status == 502 || status == 503;
+}
+
+/* Whether a transfer that broke off may succeed when it is tried again. */
+static bool may_pass(CURLcode code)
+{
+    return code == CURLE_COULDNT_CONNECT || code == CURLE_GOT_NOTHING || code == CURLE_RECV_ERROR ||
+           code == CURLE_SEND_ERROR || code == CURLE_PARTIAL_FILE || code == CURLE_OPERATION_TIMEDOUT;
+}
+
+/* The server asked for a pause, or each is twice the one before. */
+static double pause_of(const struct flight *flight)
+{
+    curl_off_t asked = 0;
+    double pause = first_pause * pow(2.0, flight->tries - 1);
+    pause = pause < most_pause ? pause : most_pause;
+    curl_easy_getinfo(flight->easy, CURLINFO_RETRY_AFTER, &asked);
+    return asked > 0 && (double)asked < most_pause ? fmax((double)asked, pause) : pause;
+}
+
+/* A transfer has ended: it is done, is tried again, or its failure is one of the whole. */
+static dpe_status land(const struct dpe_http *http, struct flight *flight, CURLcode code, double *last,
+                       struct dpe_error *err)
+{
+    struct dpe_http_exchange *exchange = flight->exchange;
+    curl_easy_getinfo(flight->easy, CURLINFO_RESPONSE_CODE, &exchange->status);
+    if (code == CURLE_OK && !is_busy(exchange->status)) {
+        flight->done = true;
+        *last = dpe_clock();
+        return DPE_OK;
+    }
+    const char *reason = flight->reason[0] != '\0' ? flight->reason : curl_easy_strerror(code);
+    if (flight->too_long) {
+        return dpe_fail(err, DPE_BAD_DATA, "%s%s: expected an answer of at most %zu bytes, found a longer one",
+                        http->url, exchange->path, exchange->most);
+    }
+    if (code != CURLE_OK && !may_pass(code)) {
+        return dpe_fail(err, code == CURLE_URL_MALFORMAT || code == CURLE_UNSUPPORTED_PROTOCOL ||
+                                     code == CURLE_COULDNT_RESOLVE_HOST
+                                 ? DPE_USAGE
+                                 : DPE_IO,
+                        "%s%s: %s", http->url, exchange->path, reason);
+    }
+    double pause = pause_of(flight);
+    if (dpe_clock() + pause - *last > http->patience) {
+        return code == CURLE_OK
+                   ? dpe_fail(err, DPE_IO, "%s%s: the server has no room for %.0f seconds (status %ld)", http->url,
+                              exchange->path, http->patience, exchange->status)
+                   : dpe_fail(err, DPE_IO, "%s%s: %s", http->url, exchange->path, reason);
+    }
+    flight->again = dpe_clock() + pause;
+    return DPE_OK;
+}
+
+/* Start what may start. */
+static dpe_status fill(const struct dpe_http *http, CURLM *multi, struct flight *flights, int64_t n,
+                       int64_t *running, struct dpe_error *err)
+{
+    double now = dpe_clock();
+    for (int64_t i = 0; i < n && *running < http->in_flight; i++) {
+        struct flight *flight = &flights[i];
+        if (!flight->done && !flight->running && now >= flight->again) {
+            if (!start(http, multi, flight)) {
+                return dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory for a request", http->url);
+            }
+            ++*running;
+        }
+    }
+    return DPE_OK;
+}
+
+static dpe_status run_all(const struct dpe_http *http, CURLM *multi, struct flight *flights, int64_t n,
+                          struct dpe_error *err)
+{
+    int64_t running = 0;
+    int64_t left = n;
+    double last = dpe_clock();
+    dpe_status status = DPE_OK;
+    while (left > 0 && status == DPE_OK) {
+        int count = 0;
+        status = fill(http, multi, flights, n, &running, err);
+        if (status == DPE_OK && curl_multi_perform(multi, &count) != CURLM_OK) {
+            status = dpe_fail(err, DPE_IO, "%s: requests cannot be sent", http->url);
+        }
+        for (CURLMsg *message; status == DPE_OK && (message = curl_multi_info_read(multi, &count)) != NULL;) {
+            struct flight *flight = NULL;
+            CURLcode code = message->data.result;
+            curl_easy_getinfo(message->easy_handle, CURLINFO_PRIVATE, (char **)&flight);
+            curl_multi_remove_handle(multi, flight->easy);
+            flight->running = false;
+            running--;
+            status = land(http, flight, code, &last, err);
+            left -= flight->done;
+        }
+        if (status == DPE_OK && http->poll != NULL) {
+            status = http->poll(http->poll_user, err);
+        }
+        if (status == DPE_OK && left > 0) {
+            curl_multi_poll(multi, NULL, 0, POLL_MS, NULL);
+        }
+    }
+    return status;
+}
+
+dpe_status dpe_http_run(const struct dpe_http *http, struct dpe_http_exchange *exchanges, int64_t n,
+                        struct dpe_error *err)
+{
+    struct flight *flights = dpe_alloc_zero((size_t)n, sizeof *flights);
+    CURLM *multi = curl_multi_init();
+    dpe_status status = flights != NULL && multi != NULL
+                            ? DPE_OK
+                            : dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory for %lld requests", http->url,
+                                       (long long)n);
+    for (int64_t i = 0; i < n && flights != NULL; i++) {
+        flights[i].exchange = &exchanges[i];
+    }
+    if (status == DPE_OK) {
+        status = run_all(http, multi, flights, n, err);
+    }
+    for (int64_t i = 0; i < n && flights != NULL; i++) {
+        if (flights[i].running) {
+            curl_multi_remove_handle(multi, flights[i].easy);
+        }
+        curl_easy_cleanup(flights[i].easy);
+        curl_slist_free_all(flights[i].headers);
+    }
+    curl_multi_cleanup(multi);
+    free(flights);
+    return status;
+}
