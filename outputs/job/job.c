@@ -425,7 +425,7 @@ dpe_status dpe_job_poll(void *user, struct dpe_error *err)
     if (job->ranks->beat != NULL) {
         job->ranks->beat(job->ranks->beat_user);
     }
-    if (job->inside != NULL) {
+    if (job->inside != NULL && job->session != NULL) {
         dpe_loop_show_inside(job);
     }
     return dpe_signals_poll(NULL, err);

@@ -1,0 +1,126 @@
+"""serve_engine.py BIN ROOT: dpe-eval with another program as its engine: dpe-serve gives the rows that this process would make;
+a server that stops in the middle costs no row; one of OpenAI's interface without plans is measured as it is."""
+
+import http.client
+import http.server
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+sys.path.insert(0, os.path.dirname(__file__))
+from serve_case import Server  # noqa: E402
+
+bin_folder, root = sys.argv[1:3]
+model = os.path.join(root, "data/reference")
+work = tempfile.mkdtemp()
+TEXTS = ["--corpus", os.path.join(root, "data/sample"), "--seed", "3"]
+METHODS = ["--method", "rope", "--method", "self-extend", "--method", "yarn"]
+# Tokenizer and configuration, no weights.
+bare = os.path.join(work, "bare")
+os.mkdir(bare)
+for name in ("config.json", "generation_config.json", "tokenizer.json"):
+    os.symlink(os.path.join(model, name), os.path.join(bare, name))
+
+
+def serve(*arguments):
+    return Server(f"{bin_folder}/dpe-serve", "-m", model, "--threads", 2, *arguments)
+
+
+def evaluate(command, output, *arguments, folder=model, code=0):
+    ran = subprocess.run([f"{bin_folder}/dpe-eval", command, "-m", folder, *TEXTS, "-o", os.path.join(work, output), *arguments],
+                         capture_output=True, text=True, check=False)
+    assert ran.returncode == code, ran
+    return ran.stdout if code == 0 else ran.stderr
+
+
+def test_same():
+    """The same rows, without weights beside the client."""
+    with serve("-l", "512") as server:
+        engine = ["--engine", f"http://127.0.0.1:{server.port}/v1"]
+        for command, options in (("niah", ["-l", "256,512", "--samples", "3"]), ("ppl", ["-l", "300", "--samples", "2"])):
+            here = evaluate(command, command + ".h5", "--threads", "2", *options, *METHODS)
+            assert evaluate(command, command + "2.h5", *engine, *options, *METHODS, folder=bare) == here, here
+        error = evaluate("niah", "long.h5", *engine, "-l", "1k", "--samples", "1", *METHODS, folder=bare, code=64)
+        assert "at most 512 tokens" in error, error
+        assert not os.path.exists(os.path.join(work, "long.h5"))
+        error = evaluate("niah", "other.h5", "--engine", "x", "-l", "256", *METHODS, code=64)
+        assert "expected a URL" in error, error
+
+
+def test_stop():
+    """The server goes in the middle: what it answered is kept, and the same command asks for the rest alone."""
+    options = ["-l", "256", "--samples", "40", "--in-flight", "2", "--method", "self-extend"]
+    with serve("-l", "512", "--slots", "1", "--port", "0") as server:
+        port = server.port
+        ran = subprocess.Popen([f"{bin_folder}/dpe-eval", "niah", "-m", bare, *TEXTS, "-o", os.path.join(work, "stop.h5"), *options,
+                                "--engine", f"http://127.0.0.1:{port}"], stderr=subprocess.PIPE, text=True)
+        while server.metric("dpe_sequences_finished_total") < 6:
+            time.sleep(0.02)
+    time.sleep(0.5)
+    ran.terminate()
+    _, error = ran.communicate()
+    assert ran.returncode == 75 and "are saved" in error, (ran.returncode, error)
+    with serve("-l", "512", "--port", str(port)) as server:
+        there = evaluate("niah", "stop.h5", *options, "--engine", f"http://127.0.0.1:{port}", folder=bare)
+        asked = server.metric("dpe_sequences_finished_total")
+    assert 0 < asked <= 36, asked
+    assert there == evaluate("niah", "whole.h5", "--threads", "2", "-l", "256", "--samples", "40", "--method", "self-extend")
+
+
+class Plain(http.server.BaseHTTPRequestHandler):
+    """A server of OpenAI's interface in front of dpe-serve, which knows nothing of this project."""
+    protocol_version = "HTTP/1.1"
+    port = 0
+
+    def do_GET(self):  # noqa: N802
+        self.answer(404 if "dpe" in self.path else 200, {"error": {"message": "?"}} if "dpe" in self.path else
+                    {"data": [{"id": "plain", "object": "model"}]})
+
+    def do_POST(self):  # noqa: N802
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        assert not {"dpe_plan", "return_token_ids"} & set(body) and body["model"] == "plain", body
+        connection = http.client.HTTPConnection("127.0.0.1", self.port)
+        connection.request("POST", "/v1/completions", json.dumps(body))
+        answer = json.loads(connection.getresponse().read())
+        del answer["dpe"]
+        self.answer(200, answer)
+
+    def answer(self, status, value):
+        data = json.dumps(value).encode()
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def log_message(self, *_):
+        pass
+
+
+def test_plain():
+    """Another server is an engine with one plan."""
+    with serve("--method", "self-extend", "-l", "512") as server:
+        Plain.port = server.port
+        plain = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Plain)
+        threading.Thread(target=plain.serve_forever, daemon=True).start()
+        engine = ["--engine", f"http://127.0.0.1:{plain.server_port}"]
+        options = ["-l", "512", "--samples", "3"]
+        here = evaluate("niah", "own.h5", "--threads", "2", *options, "--method", "self-extend")
+        there = evaluate("niah", "plain.h5", *engine, *options, "--method", "rope", folder=bare)
+        assert [line.split()[1:] for line in there.split("\n")[2:3]] == [line.split()[1:] for line in here.split("\n")[2:3]], (here, there)
+        error = evaluate("niah", "two.h5", *engine, *options, *METHODS, folder=bare, code=64)
+        assert "takes no plans" in error, error
+        plain.shutdown()
+
+
+try:
+    for name, test in list(globals().items()):
+        if name.startswith("test_"):
+            test()
+            print("passed", name, flush=True)
+finally:
+    shutil.rmtree(work)
