@@ -79,9 +79,10 @@ struct dpe_session_remote {
     dpe_status (*likelihood)(void *user, const int32_t *ids, int64_t n, int64_t first, double *nll,
                              struct dpe_error *err);
 };
-/** A session whose model another program runs; `remote` is borrowed for its life. The model is here for its configuration, opened
- *  with config_only perhaps. It feeds, cuts, branches, generates and has likelihoods of branch 0; logits, steps, norms
- *  and taps are DPE_USAGE or never called. Generation stops by `stop` after all tokens were made. */
+/** A session whose model another program runs; `remote` is borrowed for its life. The model is here
+ * for its configuration, opened with config_only perhaps. It feeds, cuts, branches, generates and
+ * has likelihoods of branch 0; logits, steps, norms and taps are DPE_USAGE or never called.
+ * Generation stops by `stop` after all tokens were made. */
 dpe_status dpe_session_create_remote(const struct dpe_model *model, const struct dpe_plan *plan,
                                      const struct dpe_session_options *options,
                                      const struct dpe_session_remote *remote,

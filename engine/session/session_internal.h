@@ -106,8 +106,9 @@ dpe_status dpe_session_create_untested(const struct dpe_model *model, const stru
 /* session_remote.c: what a session does whose model another program runs. */
 dpe_status dpe_session_remote_plan(struct dpe_session *session, const struct dpe_plan *plan,
                                    struct dpe_error *err);
-dpe_status dpe_session_remote_feed(struct dpe_session *session, int64_t branch, const int32_t *tokens,
-                                   int64_t n, double *nll, struct dpe_error *err);
+dpe_status dpe_session_remote_feed(struct dpe_session *session, int64_t branch,
+                                   const int32_t *tokens, int64_t n, double *nll,
+                                   struct dpe_error *err);
 dpe_status dpe_session_remote_generate(struct dpe_session *session,
                                        const struct dpe_continuation *items, int64_t n,
                                        struct dpe_error *err);

@@ -1,4 +1,5 @@
-/* A session whose model another program runs: it keeps what it was fed, and sends it when something is asked. */
+/* A session whose model another program runs: it keeps what it was fed, and sends it when something
+ * is asked. */
 #include "engine/session/session_internal.h"
 
 #include <inttypes.h>
@@ -29,10 +30,11 @@ dpe_status dpe_session_create_remote(const struct dpe_model *model, const struct
     s->length = dpe_alloc_zero((size_t)s->options.branches, sizeof *s->length);
     s->lent = dpe_alloc_zero((size_t)s->options.branches, sizeof *s->lent);
     s->tokens = dpe_alloc((size_t)s->options.capacity, sizeof *s->tokens);
-    dpe_status status = s->length != NULL && s->lent != NULL && s->tokens != NULL
-                            ? remote->take_plan(remote->user, plan, err)
-                            : dpe_fail(err, DPE_NO_MEMORY, "session: out of memory for %" PRId64 " tokens",
-                                       s->options.capacity);
+    dpe_status status =
+        s->length != NULL && s->lent != NULL && s->tokens != NULL
+            ? remote->take_plan(remote->user, plan, err)
+            : dpe_fail(err, DPE_NO_MEMORY, "session: out of memory for %" PRId64 " tokens",
+                       s->options.capacity);
     if (status != DPE_OK) {
         dpe_session_destroy(s);
         return status;
@@ -94,7 +96,8 @@ dpe_status dpe_session_remote_generate(struct dpe_session *s, const struct dpe_c
     struct dpe_tokens *made = dpe_alloc_zero((size_t)n, sizeof *made);
     bool good = texts != NULL && prompts != NULL && made != NULL;
     dpe_status status =
-        good ? DPE_OK : dpe_fail(err, DPE_NO_MEMORY, "session: out of memory for %" PRId64 " texts", n);
+        good ? DPE_OK
+             : dpe_fail(err, DPE_NO_MEMORY, "session: out of memory for %" PRId64 " texts", n);
     for (int64_t i = 0; i < n && status == DPE_OK; i++) {
         const struct dpe_continuation *item = &items[i];
         int64_t prefix = s->prefix < s->length[i] ? s->prefix : s->length[i];
@@ -106,8 +109,9 @@ dpe_status dpe_session_remote_generate(struct dpe_session *s, const struct dpe_c
         if (status == DPE_OK) {
             status = dpe_tokens_append(&prompts[i], item->prompt, (size_t)item->n, err);
         }
-        texts[i] = (struct dpe_remote_text){prompts[i].ids, (int64_t)prompts[i].n, item->options.max_new,
-                                            item->options.ignore_eos, &made[i]};
+        texts[i] =
+            (struct dpe_remote_text){prompts[i].ids, (int64_t)prompts[i].n, item->options.max_new,
+                                     item->options.ignore_eos, &made[i]};
     }
     if (status == DPE_OK) {
         status = s->remote->generate(s->remote->user, texts, n, err);

@@ -63,11 +63,13 @@ static const struct argp_option options_table[] = {
     {"api-key-file", KEY_API_KEY_FILE, "FILE", DPE_BASIC,
      "File with the keys, one a line, of which clients have to send one", 2},
     {"allow-host", KEY_ALLOW_HOST, "NAME", 0,
-     "A name by which clients may call the server, besides --host and the names of this machine alone; may be "
+     "A name by which clients may call the server, besides --host and the names of this machine "
+     "alone; may be "
      "given several times",
      2},
     {"allow-origin", KEY_ALLOW_ORIGIN, "ORIGIN", 0,
-     "An origin, as https://app.example, whose pages may ask from a browser, besides the server's own page; * for "
+     "An origin, as https://app.example, whose pages may ask from a browser, besides the server's "
+     "own page; * for "
      "all; may be given several times",
      2},
     {"slots", KEY_SLOTS, "N", DPE_BASIC,
@@ -147,7 +149,9 @@ static void check_origin(const struct argp_state *state, const char *origin)
     const char *name = strstr(origin, "://");
     if (strcmp(origin, "*") != 0 && strcmp(origin, "null") != 0 &&
         (name == NULL || name == origin || name[3] == '\0' || strpbrk(name + 3, "/ ?#") != NULL)) {
-        argp_error(state, "--allow-origin: expected an origin such as https://app.example, found '%s'", origin);
+        argp_error(state,
+                   "--allow-origin: expected an origin such as https://app.example, found '%s'",
+                   origin);
     }
 }
 
@@ -282,8 +286,12 @@ int main(int argc, char **argv)
         .children = children,
     };
     dpe_tool_start(argv);
-    struct dpe_serve_arguments args = {.host = "127.0.0.1", .port = 8080, .queue = 128, .chunk = 512,
-                                       .client_timeout = 60, .stop_timeout = 30};
+    struct dpe_serve_arguments args = {.host = "127.0.0.1",
+                                       .port = 8080,
+                                       .queue = 128,
+                                       .chunk = 512,
+                                       .client_timeout = 60,
+                                       .stop_timeout = 30};
     dpe_tool_parse(&argp, argc, argv, 0, &args);
     dpe_tool_configure(&args.tool);
     check_usage(&args, &argp);

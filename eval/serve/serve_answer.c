@@ -35,8 +35,8 @@ static json_t *plan_of(const struct dpe_serve_world *world,
                        const struct dpe_serve_sequence *sequence)
 {
     const struct dpe_serve_plan *plan = dpe_serve_world_plan(world, sequence->plan);
-    return json_pack("{s:s,s:s,s:I,s:I,s:I}", "plan", plan->plan.name, "digest", plan->digest, "length",
-                     (json_int_t)plan->length, "tokens",
+    return json_pack("{s:s,s:s,s:I,s:I,s:I}", "plan", plan->plan.name, "digest", plan->digest,
+                     "length", (json_int_t)plan->length, "tokens",
                      (json_int_t)sequence->prompt->n + (json_int_t)sequence->n_out, "cached_tokens",
                      (json_int_t)sequence->cached);
 }
@@ -62,9 +62,9 @@ static json_t *choice(const struct dpe_serve_world *world,
     dpe_text_append(&text, sequence->text.n > 0 ? sequence->text.bytes : "", sequence->text.n,
                     NULL);
     struct dpe_serve_places places = {0};
-    json_t *made = json_pack("{s:I,s:s,s:o}", "index", (json_int_t)index, "finish_reason",
-                             sequence->finish, "logprobs",
-                             dpe_serve_logprobs(world, sequence, &places, sequence->n_scores));
+    json_t *made =
+        json_pack("{s:I,s:s,s:o}", "index", (json_int_t)index, "finish_reason", sequence->finish,
+                  "logprobs", dpe_serve_logprobs(world, sequence, &places, sequence->n_scores));
     dpe_serve_places_free(&places);
     if (request->kind == SERVE_CHAT) {
         json_object_set_new(made, "message",
@@ -157,11 +157,11 @@ json_t *dpe_serve_piece(const struct dpe_serve_world *world,
         dpe_text_append(&text, sequence->text.bytes + sent->bytes, sequence->safe - sent->bytes,
                         NULL);
     }
-    json_t *made = json_pack(
-        "{s:I,s:o,s:o,s:o}", "index", (json_int_t)index, "finish_reason",
-        ended ? json_string(sequence->finish) : json_null(), "logprobs",
-        dpe_serve_logprobs(world, sequence, &sent->places, sequence->n_scores),
-        request->kind == SERVE_CHAT ? "delta" : "text", delta(request, &text, begins));
+    json_t *made =
+        json_pack("{s:I,s:o,s:o,s:o}", "index", (json_int_t)index, "finish_reason",
+                  ended ? json_string(sequence->finish) : json_null(), "logprobs",
+                  dpe_serve_logprobs(world, sequence, &sent->places, sequence->n_scores),
+                  request->kind == SERVE_CHAT ? "delta" : "text", delta(request, &text, begins));
     dpe_text_free(&text);
     json_t *piece = head(world, request, true);
     json_object_set_new(piece, "choices", json_pack("[o]", made));

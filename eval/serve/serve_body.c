@@ -7,7 +7,7 @@
 #include "eval/serve/serve_exchange.h"
 
 enum {
-    BODY_BYTES = 16 << 20,  /* of a request, and for each token of the length: */
+    BODY_BYTES = 16 << 20, /* of a request, and for each token of the length: */
     BODY_BYTES_OF_TOKEN = 64,
 };
 
@@ -17,21 +17,24 @@ size_t dpe_serve_body_limit(const struct dpe_serve_world *world, uint64_t memory
     return (size_t)(limit < memory ? limit : memory);
 }
 
-/* Hold so many bytes from now on, more or fewer than before; false with a refusal: they are more than there may be. */
+/* Hold so many bytes from now on, more or fewer than before; false with a refusal: they are more
+ * than there may be. */
 static bool hold(struct dpe_serve_exchange *exchange, uint64_t bytes)
 {
     struct dpe_serve_http *http = exchange->http;
     char text[2][32];
     if (bytes > http->memory) {
-        return dpe_serve_refuse(&exchange->refusal, 413, "",
-                                "the request may come to %s of memory, requests may have %s (--max-memory)",
-                                dpe_format_bytes(bytes, text[0]), dpe_format_bytes(http->memory, text[1]));
+        return dpe_serve_refuse(
+            &exchange->refusal, 413, "",
+            "the request may come to %s of memory, requests may have %s (--max-memory)",
+            dpe_format_bytes(bytes, text[0]), dpe_format_bytes(http->memory, text[1]));
     }
     uint64_t before = exchange->held;
     uint64_t all = atomic_fetch_add(&http->held, bytes - before) + (bytes - before);
     if (bytes > before && all > http->memory) {
         atomic_fetch_sub(&http->held, bytes - before);
-        return dpe_serve_refuse(&exchange->refusal, 503, "", "too many large requests; try again later");
+        return dpe_serve_refuse(&exchange->refusal, 503, "",
+                                "too many large requests; try again later");
     }
     exchange->held = bytes;
     return true;
@@ -48,8 +51,8 @@ bool dpe_serve_body_announce(struct dpe_serve_exchange *exchange, const char *le
     return hold(exchange, (uint64_t)n);
 }
 
-/* libmicrohttpd takes no response before the body's end, which may never come: the refusal goes to the socket itself,
- * and the connection is closed. */
+/* libmicrohttpd takes no response before the body's end, which may never come: the refusal goes to
+ * the socket itself, and the connection is closed. */
 static enum MHD_Result refuse_now(struct dpe_serve_exchange *exchange, const char *status)
 {
     json_t *error = dpe_serve_error(&exchange->refusal);
@@ -58,7 +61,8 @@ static enum MHD_Result refuse_now(struct dpe_serve_exchange *exchange, const cha
         MHD_get_connection_info(exchange->connection, MHD_CONNECTION_INFO_CONNECTION_FD);
     char text[2048];
     int n = snprintf(text, sizeof text,
-                     "HTTP/1.1 %s\r\nConnection: close\r\nRetry-After: 1\r\nContent-Type: application/json\r\n\r\n%s",
+                     "HTTP/1.1 %s\r\nConnection: close\r\nRetry-After: 1\r\nContent-Type: "
+                     "application/json\r\n\r\n%s",
                      status, body != NULL ? body : "");
     if (info != NULL && n > 0 && (size_t)n < sizeof text) {
         send(info->connect_fd, text, (size_t)n, MSG_NOSIGNAL | MSG_DONTWAIT);
@@ -80,8 +84,9 @@ enum MHD_Result dpe_serve_body_add(struct dpe_serve_exchange *exchange, const ch
         size_t capacity = needed <= exchange->announced ? exchange->announced : 2 * needed;
         capacity = capacity < limit ? capacity : limit;
         if (!hold(exchange, capacity)) {
-            return refuse_now(exchange, exchange->refusal.status == 413 ? "413 Payload Too Large"
-                                                                       : "503 Service Unavailable");
+            return refuse_now(exchange, exchange->refusal.status == 413
+                                            ? "413 Payload Too Large"
+                                            : "503 Service Unavailable");
         }
         char *body = realloc(exchange->body, capacity);
         if (body == NULL) {
@@ -109,7 +114,8 @@ json_t *dpe_serve_body_json(struct dpe_serve_exchange *exchange)
     const char *text = exchange->body != NULL ? exchange->body : "";
     uint64_t cost = dpe_guard_cost(text, exchange->n);
     if (cost == UINT64_MAX) {
-        dpe_serve_refuse(&exchange->refusal, 400, "", "the request: expected lists and objects in at most %d levels",
+        dpe_serve_refuse(&exchange->refusal, 400, "",
+                         "the request: expected lists and objects in at most %d levels",
                          DPE_GUARD_DEPTH);
     } else if (hold(exchange, exchange->n + cost) &&
                dpe_json_parse("the request", text, exchange->n, &body, &err) != DPE_OK) {

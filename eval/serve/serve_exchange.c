@@ -10,13 +10,15 @@
 
 /* ---------------------------------------------------------------------------------- responses */
 
-/* What a browser needs to give the answer to a page of another site, and the end of a connection. */
+/* What a browser needs to give the answer to a page of another site, and the end of a connection.
+ */
 static void add_headers(const struct dpe_serve_exchange *exchange, struct MHD_Response *response)
 {
     if (exchange->foreign != NULL) {
         MHD_add_response_header(response, "Access-Control-Allow-Origin", exchange->foreign);
         MHD_add_response_header(response, "Access-Control-Allow-Methods", "GET, POST, PUT");
-        MHD_add_response_header(response, "Access-Control-Allow-Headers", "Authorization, Content-Type");
+        MHD_add_response_header(response, "Access-Control-Allow-Headers",
+                                "Authorization, Content-Type");
         MHD_add_response_header(response, "Access-Control-Allow-Private-Network", "true");
         MHD_add_response_header(response, "Access-Control-Expose-Headers", "Retry-After");
         MHD_add_response_header(response, MHD_HTTP_HEADER_VARY, MHD_HTTP_HEADER_ORIGIN);

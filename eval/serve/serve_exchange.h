@@ -19,9 +19,10 @@ struct dpe_serve_http {
     struct MHD_Daemon *daemon;
     struct dpe_guard_rules rules;
     size_t body_limit;
-    uint64_t memory;            /* bytes that all requests may hold */
-    atomic_uint_fast64_t held;  /* of them: bodies, what is parsed from them, and what is asked for in them */
-    atomic_int answering;       /* requests from their first line to their last byte */
+    uint64_t memory; /* bytes that all requests may hold */
+    atomic_uint_fast64_t
+        held; /* of them: bodies, what is parsed from them, and what is asked for in them */
+    atomic_int answering; /* requests from their first line to their last byte */
     atomic_bool draining;
     struct dpe_serve_clients clients;
 };
@@ -30,7 +31,7 @@ struct dpe_serve_http {
 struct dpe_serve_exchange {
     struct dpe_serve_http *http;
     struct MHD_Connection *connection;
-    const char *path; /* while the answer is made */
+    const char *path;    /* while the answer is made */
     const char *foreign; /* the origin of another site that may ask; NULL: none */
     bool close;          /* the connection ends after the answer */
     char *body;
@@ -45,20 +46,22 @@ struct dpe_serve_exchange {
     bool done_sent;
 };
 
-/** Decide from the head whether the request is taken: a refusal is left in the exchange. False: it is answered, with
- *  *result. */
-bool dpe_serve_check_head(struct dpe_serve_exchange *exchange, const char *method, const char *version,
-                          enum MHD_Result *result);
+/** Decide from the head whether the request is taken: a refusal is left in the exchange. False: it
+ * is answered, with *result. */
+bool dpe_serve_check_head(struct dpe_serve_exchange *exchange, const char *method,
+                          const char *version, enum MHD_Result *result);
 
 /** The most bytes of a body when all requests may hold `memory`. */
 size_t dpe_serve_body_limit(const struct dpe_serve_world *world, uint64_t memory);
 /** Hold memory for a body of this Content-Length; false with a refusal. */
 bool dpe_serve_body_announce(struct dpe_serve_exchange *exchange, const char *length);
 /** Add n bytes to the body. */
-enum MHD_Result dpe_serve_body_add(struct dpe_serve_exchange *exchange, const char *bytes, size_t n);
+enum MHD_Result dpe_serve_body_add(struct dpe_serve_exchange *exchange, const char *bytes,
+                                   size_t n);
 /** The body's JSON; a new reference, NULL with a refusal. Its text is gone then. */
 json_t *dpe_serve_body_json(struct dpe_serve_exchange *exchange);
-/** Give up the JSON; what was made of it holds `bytes` until the request ends. False with a refusal. */
+/** Give up the JSON; what was made of it holds `bytes` until the request ends. False with a
+ * refusal. */
 bool dpe_serve_body_made(struct dpe_serve_exchange *exchange, json_t *body, uint64_t bytes);
 void dpe_serve_body_free(struct dpe_serve_exchange *exchange);
 

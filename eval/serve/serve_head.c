@@ -9,10 +9,10 @@ struct lines {
     const char *next; /* where the next line begins, when this one ended with CR LF */
 };
 
-/* Whether this is where the line after `before` begins, which ended in one way for everybody. libmicrohttpd up to 0.9.75
- * takes lines with a NUL, folded ones and ones that end with LF alone, and does not tell. It puts zeros over the ends of
- * lines in its buffer, where the texts that it hands out stay: two over CR LF. Later versions refuse them
- * (MHD_OPTION_CLIENT_DISCIPLINE_LVL). */
+/* Whether this is where the line after `before` begins, which ended in one way for everybody.
+ * libmicrohttpd up to 0.9.75 takes lines with a NUL, folded ones and ones that end with LF alone,
+ * and does not tell. It puts zeros over the ends of lines in its buffer, where the texts that it
+ * hands out stay: two over CR LF. Later versions refuse them (MHD_OPTION_CLIENT_DISCIPLINE_LVL). */
 static bool follows(const char *before, const char *text)
 {
 #if MHD_VERSION < 0x00097600
@@ -34,13 +34,15 @@ static enum MHD_Result add_header(void *user, enum MHD_ValueKind kind, const cha
     struct lines *lines = user;
     (void)kind;
     const char *text = value != NULL ? value : name;
-    bool well = follows(lines->next, name) && follows(text, text[strlen(text) + 1] == '\0' ? text : NULL);
+    bool well =
+        follows(lines->next, name) && follows(text, text[strlen(text) + 1] == '\0' ? text : NULL);
     dpe_guard_add(&lines->head, name, value, well);
     lines->next = line_after(text);
     return MHD_YES;
 }
 
-static void refuse(struct dpe_serve_exchange *exchange, unsigned status, const char *why, bool close)
+static void refuse(struct dpe_serve_exchange *exchange, unsigned status, const char *why,
+                   bool close)
 {
     dpe_serve_refuse(&exchange->refusal, status, "", "%s", why);
     exchange->close = exchange->close || close;
@@ -52,8 +54,8 @@ static enum MHD_Result may_ask(struct dpe_serve_exchange *exchange)
     return dpe_serve_reply(exchange, 204, NULL, NULL, 0);
 }
 
-bool dpe_serve_check_head(struct dpe_serve_exchange *exchange, const char *method, const char *version,
-                          enum MHD_Result *result)
+bool dpe_serve_check_head(struct dpe_serve_exchange *exchange, const char *method,
+                          const char *version, enum MHD_Result *result)
 {
     struct dpe_serve_http *http = exchange->http;
     struct lines lines = {{.method = method, .version = version}, line_after(version)};
@@ -64,7 +66,8 @@ bool dpe_serve_check_head(struct dpe_serve_exchange *exchange, const char *metho
     exchange->close = status != 0 || dpe_guard_chunked(&head);
     if (status == 0) {
         status = dpe_guard_who(&http->rules, &head, &why);
-        exchange->foreign = status == 0 || status == 415 ? dpe_guard_foreign(&http->rules, &head) : NULL;
+        exchange->foreign =
+            status == 0 || status == 415 ? dpe_guard_foreign(&http->rules, &head) : NULL;
     }
     if (status != 0) {
         refuse(exchange, status, why, true);

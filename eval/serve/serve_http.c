@@ -23,7 +23,8 @@ enum { CONNECTIONS = 256 };
 
 static int64_t key_of(const struct dpe_serve_exchange *exchange);
 
-/* Whose caches the request may go on from: those of requests with the same key and the same cache_salt. */
+/* Whose caches the request may go on from: those of requests with the same key and the same
+ * cache_salt. */
 static bool set_share(struct dpe_serve_exchange *exchange, const json_t *body,
                       struct dpe_serve_request *request)
 {
@@ -32,7 +33,8 @@ static bool set_share(struct dpe_serve_exchange *exchange, const json_t *body,
     int64_t key = key_of(exchange);
     unsigned char digest[32];
     if (salt != NULL && !json_is_null(salt) &&
-        (!json_is_string(salt) || json_string_length(salt) < 1 || json_string_length(salt) > SALT_BYTES)) {
+        (!json_is_string(salt) || json_string_length(salt) < 1 ||
+         json_string_length(salt) > SALT_BYTES)) {
         return dpe_serve_refuse(&exchange->refusal, 400, "cache_salt",
                                 "cache_salt: expected a text of 1 to %d bytes", SALT_BYTES);
     }
@@ -61,7 +63,8 @@ static enum MHD_Result answer_text(struct dpe_serve_exchange *exchange, enum dpe
         kind = SERVE_RULER_ONE;
     }
     exchange->has_request = true;
-    bool good = dpe_serve_request_parse(http->world, kind, body, http->memory, request, &exchange->refusal);
+    bool good =
+        dpe_serve_request_parse(http->world, kind, body, http->memory, request, &exchange->refusal);
     if (good) {
         good = set_share(exchange, body, request);
     }
@@ -142,8 +145,7 @@ static enum MHD_Result computed(struct dpe_serve_exchange *exchange,
 {
     struct dpe_text answer = {0};
     json_t *body = dpe_serve_body_json(exchange);
-    bool good =
-        body != NULL && compute(exchange->http->world, body, &answer, &exchange->refusal);
+    bool good = body != NULL && compute(exchange->http->world, body, &answer, &exchange->refusal);
     json_decref(body);
     if (!good) {
         dpe_text_free(&answer);
@@ -216,8 +218,8 @@ static const struct route {
     {"GET", "/", page, true},
 };
 
-/* The index of the key that the request has, 0 where none is needed; −1: it has none of them. Keys are compared in a time
- * that does not depend on where they differ. */
+/* The index of the key that the request has, 0 where none is needed; −1: it has none of them. Keys
+ * are compared in a time that does not depend on where they differ. */
 static int64_t key_of(const struct dpe_serve_exchange *exchange)
 {
     static const char bearer[] = "Bearer ";
@@ -360,11 +362,14 @@ static dpe_status resolve(const struct dpe_serve_arguments *args, struct addrinf
                       : dpe_fail(err, DPE_USAGE, "--host %s: %s", args->host, gai_strerror(wrong));
 }
 
-/* A connection needs a file, and there may be few: at their limit libmicrohttpd would try again without end to accept
- * one more. */
+/* A connection needs a file, and there may be few: at their limit libmicrohttpd would try again
+ * without end to accept one more. */
 static unsigned most_connections(void)
 {
-    enum { OTHERS = 16, LEAST = 4 /* files beside the connections; libmicrohttpd needs threads and pipes as well */ };
+    enum {
+        OTHERS = 16,
+        LEAST = 4 /* files beside the connections; libmicrohttpd needs threads and pipes as well */
+    };
     struct rlimit limit;
     int unused = open("/dev/null", O_RDONLY);
     rlim_t there = unused >= 0 ? (rlim_t)unused + OTHERS : OTHERS;
@@ -376,7 +381,8 @@ static unsigned most_connections(void)
     }
     if (limit.rlim_cur != RLIM_INFINITY && limit.rlim_cur < there + CONNECTIONS) {
         rlim_t wanted = there + CONNECTIONS;
-        limit.rlim_cur = limit.rlim_max == RLIM_INFINITY || limit.rlim_max > wanted ? wanted : limit.rlim_max;
+        limit.rlim_cur =
+            limit.rlim_max == RLIM_INFINITY || limit.rlim_max > wanted ? wanted : limit.rlim_max;
         setrlimit(RLIMIT_NOFILE, &limit);
         getrlimit(RLIMIT_NOFILE, &limit);
     }
@@ -401,7 +407,8 @@ static void set_rules(struct dpe_serve_http *http, const struct addrinfo *addres
         .n_origins = args->n_origins,
     };
     if (!http->rules.local && http->world->n_keys == 0) {
-        dpe_log_warning("%s is no address of this machine alone, and there is no --api-key-file: whoever reaches "
+        dpe_log_warning("%s is no address of this machine alone, and there is no --api-key-file: "
+                        "whoever reaches "
                         "it may ask",
                         args->host);
     }
@@ -436,9 +443,9 @@ dpe_status dpe_serve_http_start(const struct dpe_serve_world *world,
 #if MHD_VERSION >= 0x00097600
         MHD_OPTION_CLIENT_DISCIPLINE_LVL, 1,
 #endif
-        MHD_OPTION_NOTIFY_COMPLETED, on_completed, NULL,
-        MHD_OPTION_THREAD_STACK_SIZE, (size_t)SERVE_STACK,
-        MHD_OPTION_NOTIFY_CONNECTION, dpe_serve_clients_notify, &http->clients, MHD_OPTION_END);
+        MHD_OPTION_NOTIFY_COMPLETED, on_completed, NULL, MHD_OPTION_THREAD_STACK_SIZE,
+        (size_t)SERVE_STACK, MHD_OPTION_NOTIFY_CONNECTION, dpe_serve_clients_notify, &http->clients,
+        MHD_OPTION_END);
     int reason = errno;
     freeaddrinfo(address);
     if (http->daemon == NULL) {
@@ -463,7 +470,8 @@ void dpe_serve_http_watch(struct dpe_serve_http *http)
     dpe_serve_clients_end_slow(&http->clients, (double)http->world->args->client_timeout);
 }
 
-/* Wait until everything is answered. Slow clients are watched meanwhile, and when the time is up all are ended. */
+/* Wait until everything is answered. Slow clients are watched meanwhile, and when the time is up
+ * all are ended. */
 static void wait_for_answers(struct dpe_serve_http *http)
 {
     const struct timespec moment = {.tv_nsec = WAIT_NANOSECONDS};
@@ -476,8 +484,9 @@ static void wait_for_answers(struct dpe_serve_http *http)
             continue;
         }
         if (!told) {
-            dpe_log_warning("what is still being answered after %lld seconds is ended (--stop-timeout)",
-                            (long long)http->world->args->stop_timeout);
+            dpe_log_warning(
+                "what is still being answered after %lld seconds is ended (--stop-timeout)",
+                (long long)http->world->args->stop_timeout);
             told = true;
         }
         dpe_serve_clients_end_all(&http->clients);

@@ -50,7 +50,8 @@ static json_t *token_text(const struct dpe_serve_world *world, int32_t id)
 
 /* --------------------------------------------------------------------------------------- places */
 
-/* What is not UTF-8 counts as the U+FFFD that it is shown as; the beginning of a character waits for the rest. */
+/* What is not UTF-8 counts as the U+FFFD that it is shown as; the beginning of a character waits
+ * for the rest. */
 static void count(struct dpe_serve_counted *counted, const char *bytes, size_t n)
 {
     struct dpe_text *text = &counted->waiting;
@@ -114,10 +115,10 @@ void dpe_serve_echo(const struct dpe_serve_world *world, const struct dpe_serve_
     }
 }
 
-/* The first tokens of a text that has no part of them: a prompt that came as text is shown as it came, with the special
- * tokens that it spells, and without those that the tokenizer adds. */
-static bool has_no_part(const struct dpe_serve_world *world, const struct dpe_serve_sequence *sequence,
-                        int64_t i)
+/* The first tokens of a text that has no part of them: a prompt that came as text is shown as it
+ * came, with the special tokens that it spells, and without those that the tokenizer adds. */
+static bool has_no_part(const struct dpe_serve_world *world,
+                        const struct dpe_serve_sequence *sequence, int64_t i)
 {
     const struct dpe_serve_request *request = sequence->request;
     bool as_text = request->texts[sequence->prompt - request->prompts] != NULL;
@@ -151,7 +152,8 @@ static int64_t place(const struct dpe_serve_world *world, const struct dpe_serve
         begin_text(places, places->prompt);
     }
     int64_t at = places->counted.characters;
-    bytes_of(world, id, !prompt || request->texts[sequence->prompt - request->prompts] == NULL, bytes);
+    bytes_of(world, id, !prompt || request->texts[sequence->prompt - request->prompts] == NULL,
+             bytes);
     if (bytes->n > 0 && !(prompt && has_no_part(world, sequence, i))) {
         if (!places->begun) {
             cut_first(world, id, bytes);
@@ -163,8 +165,9 @@ static int64_t place(const struct dpe_serve_world *world, const struct dpe_serve
 }
 
 /* The places of the tokens up to `end`. After a stop string no token begins behind the text. */
-static json_t *place_all(const struct dpe_serve_world *world, const struct dpe_serve_sequence *sequence,
-                         struct dpe_serve_places *places, int64_t end)
+static json_t *place_all(const struct dpe_serve_world *world,
+                         const struct dpe_serve_sequence *sequence, struct dpe_serve_places *places,
+                         int64_t end)
 {
     json_t *offsets = json_array();
     struct dpe_text bytes = {0};
@@ -211,9 +214,8 @@ static json_t *tops_of(const struct dpe_serve_world *world,
 }
 
 /* Of a completion: lists by token; top_logprobs has the token itself too. */
-static json_t *lists(const struct dpe_serve_world *world,
-                     const struct dpe_serve_sequence *sequence, struct dpe_serve_places *places,
-                     int64_t end)
+static json_t *lists(const struct dpe_serve_world *world, const struct dpe_serve_sequence *sequence,
+                     struct dpe_serve_places *places, int64_t end)
 {
     json_t *tokens = json_array();
     json_t *logprobs = json_array();
@@ -244,9 +246,8 @@ static json_t *item(const struct dpe_serve_world *world, const struct dpe_serve_
 }
 
 /* Of a chat: a list of objects. */
-static json_t *items(const struct dpe_serve_world *world,
-                     const struct dpe_serve_sequence *sequence, struct dpe_serve_places *places,
-                     int64_t end)
+static json_t *items(const struct dpe_serve_world *world, const struct dpe_serve_sequence *sequence,
+                     struct dpe_serve_places *places, int64_t end)
 {
     json_t *content = json_array();
     int64_t n_top = sequence->request->top;

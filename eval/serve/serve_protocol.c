@@ -1,4 +1,5 @@
-/* What tools of this project ask of an engine: who it is, and to take a plan (outputs/remote/remote.h). */
+/* What tools of this project ask of an engine: who it is, and to take a plan
+ * (outputs/remote/remote.h). */
 #include <stdio.h>
 #include <string.h>
 
@@ -10,9 +11,11 @@ json_t *dpe_serve_about(const struct dpe_serve_world *world)
     char numbers[160];
     const char *types = dpe_model_types(world->model);
     const struct dpe_tool_options *tool = &world->args->tool;
-    snprintf(numbers, sizeof numbers, "%s weights, %s cache, %s", types != NULL ? types : "the folder's",
-             dpe_kv_type_names[tool->kv_type], tool->device != NULL ? tool->device : "cpu");
-    return json_pack("{s:s,s:s,s:s,s:s,s:s,s:s,s:I}", "engine", "dpe-serve", "version", dpe_version(), "name", world->name, "model",
+    snprintf(numbers, sizeof numbers, "%s weights, %s cache, %s",
+             types != NULL ? types : "the folder's", dpe_kv_type_names[tool->kv_type],
+             tool->device != NULL ? tool->device : "cpu");
+    return json_pack("{s:s,s:s,s:s,s:s,s:s,s:s,s:I}", "engine", "dpe-serve", "version",
+                     dpe_version(), "name", world->name, "model",
                      dpe_model_fingerprint(world->model), "tokenizer",
                      dpe_tokenizer_fingerprint(world->tokenizer), "numbers", numbers, "length",
                      (json_int_t)world->length);

@@ -154,16 +154,19 @@ static bool parse_stream_options(const json_t *options, refusal_t *refusal)
 }
 
 /* The plan that a client named after it gave it; −1: none. */
-static int64_t parse_plan(const struct dpe_serve_world *world, const json_t *body, refusal_t *refusal)
+static int64_t parse_plan(const struct dpe_serve_world *world, const json_t *body,
+                          refusal_t *refusal)
 {
     const json_t *value = json_object_get(body, "dpe_plan");
     if (value == NULL || json_is_null(value)) {
         return -1;
     }
-    int64_t found = json_is_string(value) ? dpe_serve_world_find(world, json_string_value(value)) : -1;
+    int64_t found =
+        json_is_string(value) ? dpe_serve_world_find(world, json_string_value(value)) : -1;
     if (found < 0) {
-        dpe_serve_refuse_as(refusal, 404, "plan_not_found", "dpe_plan",
-                            "dpe_plan: this server has no plan with that digest; give it with POST /v1/dpe/plan");
+        dpe_serve_refuse_as(
+            refusal, 404, "plan_not_found", "dpe_plan",
+            "dpe_plan: this server has no plan with that digest; give it with POST /v1/dpe/plan");
     }
     return found;
 }
@@ -271,14 +274,15 @@ static bool check_scores(const struct dpe_serve_world *world, uint64_t memory,
     int64_t most = (int64_t)(memory / SERVE_SCORE_BYTES);
     most = most < SERVE_MOST_SCORES ? most : SERVE_MOST_SCORES;
     return n <= most ||
-           dpe_serve_refuse(refusal, 400, "logprobs",
-                            "logprobs: %lld numbers are asked for, an answer may have %lld; ask for "
-                            "fewer tokens, alternatives or prompts at once",
-                            (long long)n, (long long)most);
+           dpe_serve_refuse(
+               refusal, 400, "logprobs",
+               "logprobs: %lld numbers are asked for, an answer may have %lld; ask for "
+               "fewer tokens, alternatives or prompts at once",
+               (long long)n, (long long)most);
 }
 
-static bool make_sequences(const struct dpe_serve_world *world, uint64_t memory, struct dpe_serve_request *request,
-                           refusal_t *refusal)
+static bool make_sequences(const struct dpe_serve_world *world, uint64_t memory,
+                           struct dpe_serve_request *request, refusal_t *refusal)
 {
     request->n_sequences = request->n_prompts * request->n;
     if (request->n_sequences > SERVE_MOST_SEQUENCES) {
@@ -314,7 +318,8 @@ bool dpe_serve_request_parse(const struct dpe_serve_world *world, enum dpe_serve
     request->add_special = dpe_serve_flag(body, "add_special_tokens", true, refusal);
     parse_values(body, request, refusal);
     request->plan = parse_plan(world, body, refusal);
-    request->ids = kind == SERVE_COMPLETION && dpe_serve_flag(body, "return_token_ids", false, refusal);
+    request->ids =
+        kind == SERVE_COMPLETION && dpe_serve_flag(body, "return_token_ids", false, refusal);
     const char *stops = kind == SERVE_RULER ? "stop_words_list" : "stop";
     const json_t *given = json_object_get(body, stops);
     json_t *words = kind == SERVE_RULER && json_is_string(given)
@@ -345,10 +350,12 @@ uint64_t dpe_serve_request_bytes(const struct dpe_serve_request *request)
     }
     for (int64_t i = 0; i < request->n_sequences && request->sequences != NULL; i++) {
         const struct dpe_serve_sequence *sequence = &request->sequences[i];
-        int64_t prompt = request->echo && sequence->prompt != NULL ? (int64_t)sequence->prompt->n : 0;
+        int64_t prompt =
+            request->echo && sequence->prompt != NULL ? (int64_t)sequence->prompt->n : 0;
         bytes += sizeof *sequence->out * (uint64_t)sequence->max_new;
         if (request->scored) {
-            bytes += (uint64_t)(prompt + sequence->max_new) * (uint64_t)(request->top + 1) * SERVE_SCORE_BYTES;
+            bytes += (uint64_t)(prompt + sequence->max_new) * (uint64_t)(request->top + 1) *
+                     SERVE_SCORE_BYTES;
         }
     }
     return bytes;

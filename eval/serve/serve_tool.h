@@ -10,7 +10,7 @@
 #include "eval/serve/engine/serve_engine.h"
 
 enum {
-    SERVE_MOST_SEQUENCES = 128, /* prompts times n of one request */
+    SERVE_MOST_SEQUENCES = 128,  /* prompts times n of one request */
     SERVE_STOP_BYTES = 1024,     /* of one stop string */
     SERVE_MOST_TOP = 20,         /* alternatives of a token in logprobs */
     SERVE_MOST_SCORES = 1 << 22, /* log-probabilities in an answer */
@@ -52,8 +52,8 @@ bool dpe_serve_ids(const struct dpe_serve_world *world, const json_t *list, cons
 bool dpe_serve_encode(const struct dpe_serve_world *world, const json_t *text, const char *key,
                       bool special, struct dpe_tokens *ids, struct dpe_serve_refusal *refusal);
 
-/** A request from its JSON; false with a refusal. Free it in both cases. `memory` bounds the log-probabilities of its
- *  answer. */
+/** A request from its JSON; false with a refusal. Free it in both cases. `memory` bounds the
+ * log-probabilities of its answer. */
 bool dpe_serve_request_parse(const struct dpe_serve_world *world, enum dpe_serve_kind kind,
                              const json_t *body, uint64_t memory, struct dpe_serve_request *request,
                              struct dpe_serve_refusal *refusal);
@@ -80,7 +80,8 @@ struct dpe_serve_counted {
     int64_t characters;
     struct dpe_text waiting; /**< bytes of a character that is not whole */
 };
-/** How far the tokens with log-probabilities were given to the client, and where the next one begins. */
+/** How far the tokens with log-probabilities were given to the client, and where the next one
+ * begins. */
 struct dpe_serve_places {
     int64_t n;      /**< tokens */
     int64_t prompt; /**< characters of the prompt that is echoed */
@@ -88,10 +89,10 @@ struct dpe_serve_places {
     bool begun;
 };
 void dpe_serve_places_free(struct dpe_serve_places *places);
-/** The log-probabilities of the tokens from places->n to end−1 of a sequence, which moves the places on; null when they
- *  were not asked for.
- *  A token whose bytes are no text by themselves (part of a character) is written "bytes:\\xf0\\x9f";
- *  text_offset counts characters of the text of the choice. */
+/** The log-probabilities of the tokens from places->n to end−1 of a sequence, which moves the
+ * places on; null when they were not asked for. A token whose bytes are no text by themselves (part
+ * of a character) is written "bytes:\\xf0\\x9f"; text_offset counts characters of the text of the
+ * choice. */
 json_t *dpe_serve_logprobs(const struct dpe_serve_world *world,
                            const struct dpe_serve_sequence *sequence,
                            struct dpe_serve_places *places, int64_t end);

@@ -44,8 +44,10 @@ static dpe_status open_engine(struct dpe_job *job, struct dpe_error *err)
     }
     const struct dpe_remote_about *about = dpe_remote_about(job->remote);
     if (about->plans && strcmp(about->tokenizer, dpe_tokenizer_fingerprint(job->tokenizer)) != 0) {
-        return dpe_fail(err, DPE_BAD_DATA, "%s: expected the tokenizer of %s (%.16s), found another one (%.16s)", options->engine,
-                        options->model, dpe_tokenizer_fingerprint(job->tokenizer), about->tokenizer);
+        return dpe_fail(err, DPE_BAD_DATA,
+                        "%s: expected the tokenizer of %s (%.16s), found another one (%.16s)",
+                        options->engine, options->model, dpe_tokenizer_fingerprint(job->tokenizer),
+                        about->tokenizer);
     }
     dpe_log_info("engine %s: %s, model %s%s", options->engine, about->engine, about->name,
                  about->plans ? "" : ", under the one plan that it has");
@@ -55,7 +57,8 @@ static dpe_status open_engine(struct dpe_job *job, struct dpe_error *err)
 static dpe_status open_inputs(struct dpe_job *job, bool config_only, struct dpe_error *err)
 {
     const struct dpe_job_options *options = job->options;
-    const struct dpe_model_options model_options = {.config_only = config_only || options->engine != NULL};
+    const struct dpe_model_options model_options = {.config_only =
+                                                        config_only || options->engine != NULL};
     const struct dpe_corpus_options corpus_options = {.split = options->split};
     dpe_status status = options->output != NULL && options->tool.force
                             ? dpe_job_check_replaced(options, options->output, err)
@@ -273,8 +276,10 @@ dpe_status dpe_job_check_plan(const struct dpe_job *job, const struct dpe_plan *
         int64_t most = dpe_remote_about(job->remote)->length;
         return most == 0 || length <= most
                    ? DPE_OK
-                   : dpe_fail(err, DPE_USAGE, "%s: expected texts of at most %lld tokens (its --length), found %lld",
-                              job->options->engine, (long long)most, (long long)length);
+                   : dpe_fail(
+                         err, DPE_USAGE,
+                         "%s: expected texts of at most %lld tokens (its --length), found %lld",
+                         job->options->engine, (long long)most, (long long)length);
     }
     return dpe_session_estimate(dpe_model_config(job->model), plan, &options, &needs, err);
 }
@@ -350,7 +355,8 @@ static const char *format_count(double count, char text[32])
 
 const char *dpe_job_fingerprint(const struct dpe_job *job)
 {
-    const struct dpe_remote_about *about = job->remote != NULL ? dpe_remote_about(job->remote) : NULL;
+    const struct dpe_remote_about *about =
+        job->remote != NULL ? dpe_remote_about(job->remote) : NULL;
     return about != NULL && about->plans ? about->model : dpe_model_fingerprint(job->model);
 }
 
@@ -439,10 +445,11 @@ dpe_status dpe_job_session(struct dpe_job *job, const struct dpe_plan *plan, int
         status = dpe_session_set_plan(job->session, plan, err);
     } else {
         const struct dpe_session_options options = dpe_job_session_options(job, capacity);
-        status = job->remote != NULL
-                     ? dpe_session_create_remote(job->model, plan, &options,
-                                                 dpe_remote_session(job->remote), &job->session, err)
-                     : dpe_session_create(job->model, plan, &options, &job->session, err);
+        status =
+            job->remote != NULL
+                ? dpe_session_create_remote(job->model, plan, &options,
+                                            dpe_remote_session(job->remote), &job->session, err)
+                : dpe_session_create(job->model, plan, &options, &job->session, err);
         if (status == DPE_OK) {
             dpe_session_set_poll(job->session, dpe_job_poll, job);
             dpe_log_file(job->session, &job->options->tool);

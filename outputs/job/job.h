@@ -60,8 +60,8 @@ struct dpe_job_options {
     int argc;
     char **argv;
 };
-/** --engine, --engine-key-file and --in-flight, of tools that can use another program as their engine; input struct
- *  dpe_job_options. */
+/** --engine, --engine-key-file and --in-flight, of tools that can use another program as their
+ * engine; input struct dpe_job_options. */
 extern const struct argp dpe_job_engine_argp;
 /** The option --dry-run of a tool that has no words of its own for it. */
 extern const struct argp dpe_job_dry_run_argp;

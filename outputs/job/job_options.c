@@ -225,10 +225,13 @@ const struct argp dpe_job_prompt_argp = {.options = prompt_table, .parser = pars
 
 static const struct argp_option engine_table[] = {
     {"engine", KEY_ENGINE, "URL", 0,
-     "Have this server run the model: dpe-serve, under each plan in turn, or another one of OpenAI's interface as it is "
-     "(--method rope then stands for what it does). --model gives config.json and the tokenizer; its weights are not read",
+     "Have this server run the model: dpe-serve, under each plan in turn, or another one of "
+     "OpenAI's interface as it is "
+     "(--method rope then stands for what it does). --model gives config.json and the tokenizer; "
+     "its weights are not read",
      1},
-    {"engine-key-file", KEY_ENGINE_KEY, "FILE", 0, "File with the key of --engine in its first line", 1},
+    {"engine-key-file", KEY_ENGINE_KEY, "FILE", 0,
+     "File with the key of --engine in its first line", 1},
     {"in-flight", KEY_IN_FLIGHT, "N", 0, "Requests to --engine at once (default 32)", 1},
     {0},
 };

@@ -39,7 +39,8 @@ dpe_status dpe_job_identity(const struct dpe_job *job, const struct dpe_job_iden
                             struct dpe_identity *identity, struct dpe_error *err)
 {
     const struct dpe_job_options *options = job->options;
-    const struct dpe_remote_about *about = job->remote != NULL ? dpe_remote_about(job->remote) : NULL;
+    const struct dpe_remote_about *about =
+        job->remote != NULL ? dpe_remote_about(job->remote) : NULL;
     char ends[16 * 21];
     end_tokens(dpe_model_config(job->model), ends, sizeof ends);
     const char *const first[][2] = {
@@ -47,7 +48,7 @@ dpe_status dpe_job_identity(const struct dpe_job *job, const struct dpe_job_iden
         {"suite", own->suite},
         {"engine", about != NULL ? about->engine : NULL},
         {"engine_numbers", about != NULL && about->numbers[0] != '\0' ? about->numbers : NULL},
-        {"model", about == NULL ? dpe_model_fingerprint(job->model)
+        {"model", about == NULL  ? dpe_model_fingerprint(job->model)
                   : about->plans ? about->model
                                  : about->name},
         {"tensor_types", about == NULL ? dpe_model_types(job->model) : NULL},
@@ -59,7 +60,9 @@ dpe_status dpe_job_identity(const struct dpe_job *job, const struct dpe_job_iden
         /* Not which of several devices, nor its generation: they round alike to no more and no less
          * than processors of different widths do. */
         {"device", about == NULL ? job->device_info.kind : NULL},
-        {"dtype", about != NULL ? NULL : dtype_name(dpe_device_dtype(job->device, dpe_model_config(job->model)))},
+        {"dtype", about != NULL
+                      ? NULL
+                      : dtype_name(dpe_device_dtype(job->device, dpe_model_config(job->model)))},
         {"angle", "f32"},
         /* None for f32, so that runs of versions without the option continue. */
         {"kv_cache_dtype", job->options->tool.kv_type != DPE_KV_F32
@@ -127,10 +130,10 @@ static dpe_status describe(const struct dpe_job *job, struct dpe_identity *info,
     char variables[2048];
     environment(variables, sizeof variables);
     const char *const texts[][2] = {
-        {"model_folder", args->model},  {"corpus_path", args->corpus},
-        {"environment", variables},     {"device", job->device},
-        {"engine", job->options->engine},
-        {"gpu", job->device_info.name}, {"driver", job->device_info.driver}};
+        {"model_folder", args->model},      {"corpus_path", args->corpus},
+        {"environment", variables},         {"device", job->device},
+        {"engine", job->options->engine},   {"gpu", job->device_info.name},
+        {"driver", job->device_info.driver}};
     for (size_t i = 0; i < sizeof texts / sizeof texts[0] && status == DPE_OK; i++) {
         if (texts[i][1] != NULL && texts[i][1][0] != '\0') {
             status = dpe_run_info_add(info, texts[i][0], texts[i][1], err);

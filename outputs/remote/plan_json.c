@@ -15,32 +15,40 @@ enum { MOST_PAIRS = 1 << 12, MOST_LAYERS = 1 << 12, MOST_HEADS = 1 << 12, MOST_M
 static const struct {
     const char *key;
     size_t at;
-} reals[] = {
-    {"logit_factor", offsetof(struct dpe_plan, logit_factor)},
-    {"log_n_length", offsetof(struct dpe_plan, log_n_length)},
-    {"log_n_power", offsetof(struct dpe_plan, log_n_power)},
-    {"log_n_decay", offsetof(struct dpe_plan, log_n_decay)},
-    {"still_factor", offsetof(struct dpe_plan, still_factor)},
-    {"attention_multiplier", offsetof(struct dpe_plan, attention_multiplier)},
-    {"attention_cap", offsetof(struct dpe_plan, attention_cap)},
-    {"query_growth", offsetof(struct dpe_plan, query_growth)},
-    {"query_length", offsetof(struct dpe_plan, query_length)},
-}, map_reals[] = {
-    {"period", offsetof(struct dpe_position_map, period)},
-    {"cap", offsetof(struct dpe_position_map, cap)},
+} reals[] =
+    {
+        {"logit_factor", offsetof(struct dpe_plan, logit_factor)},
+        {"log_n_length", offsetof(struct dpe_plan, log_n_length)},
+        {"log_n_power", offsetof(struct dpe_plan, log_n_power)},
+        {"log_n_decay", offsetof(struct dpe_plan, log_n_decay)},
+        {"still_factor", offsetof(struct dpe_plan, still_factor)},
+        {"attention_multiplier", offsetof(struct dpe_plan, attention_multiplier)},
+        {"attention_cap", offsetof(struct dpe_plan, attention_cap)},
+        {"query_growth", offsetof(struct dpe_plan, query_growth)},
+        {"query_length", offsetof(struct dpe_plan, query_length)},
+},
+  map_reals[] = {
+      {"period", offsetof(struct dpe_position_map, period)},
+      {"cap", offsetof(struct dpe_position_map, cap)},
 };
 static const struct {
     const char *key;
     size_t at;
-} wholes[] = {
-    {"n_still", offsetof(struct dpe_plan, n_still)},
-    {"chunk", offsetof(struct dpe_plan, chunk)},
-}, selection_wholes[] = {
-    {"block", offsetof(struct dpe_selection, block)},       {"sinks", offsetof(struct dpe_selection, sinks)},
-    {"local", offsetof(struct dpe_selection, local)},       {"k", offsetof(struct dpe_selection, k)},
-    {"refresh", offsetof(struct dpe_selection, refresh)},   {"attended", offsetof(struct dpe_selection, attended)},
-    {"last", offsetof(struct dpe_selection, last)},         {"slashes", offsetof(struct dpe_selection, slashes)},
-    {"first", offsetof(struct dpe_selection, first)},
+} wholes[] =
+    {
+        {"n_still", offsetof(struct dpe_plan, n_still)},
+        {"chunk", offsetof(struct dpe_plan, chunk)},
+},
+  selection_wholes[] = {
+      {"block", offsetof(struct dpe_selection, block)},
+      {"sinks", offsetof(struct dpe_selection, sinks)},
+      {"local", offsetof(struct dpe_selection, local)},
+      {"k", offsetof(struct dpe_selection, k)},
+      {"refresh", offsetof(struct dpe_selection, refresh)},
+      {"attended", offsetof(struct dpe_selection, attended)},
+      {"last", offsetof(struct dpe_selection, last)},
+      {"slashes", offsetof(struct dpe_selection, slashes)},
+      {"first", offsetof(struct dpe_selection, first)},
 };
 static const struct {
     const char *key;
@@ -89,9 +97,10 @@ static json_t *write_bands(const struct dpe_plan *plan)
     json_t *bands = json_array();
     for (int b = 0; b < plan->n_bands; b++) {
         const struct dpe_band *band = &plan->bands[b];
-        json_array_append_new(bands, json_pack("{s:i,s:I,s:I,s:b,s:o,s:o}", "kind", (int)band->kind, "lo",
-                                               (json_int_t)band->lo, "hi", (json_int_t)band->hi, "per_head",
-                                               band->per_head, "q", write_map(&band->q, plan->n_pairs), "k",
+        json_array_append_new(bands, json_pack("{s:i,s:I,s:I,s:b,s:o,s:o}", "kind", (int)band->kind,
+                                               "lo", (json_int_t)band->lo, "hi",
+                                               (json_int_t)band->hi, "per_head", band->per_head,
+                                               "q", write_map(&band->q, plan->n_pairs), "k",
                                                write_map(&band->k, plan->n_pairs)));
     }
     return bands;
@@ -127,9 +136,10 @@ static json_t *write_selection(const struct dpe_selection *selection)
 
 json_t *dpe_plan_to_json(const struct dpe_plan *plan)
 {
-    json_t *made = json_pack("{s:s,s:I,s:I,s:I,s:b,s:i}", "name", plan->name, "n_pairs",
-                             (json_int_t)plan->n_pairs, "n_layers", (json_int_t)plan->n_layers, "n_heads",
-                             (json_int_t)plan->n_heads, "exact", plan->exact, "angle", (int)plan->angle);
+    json_t *made =
+        json_pack("{s:s,s:I,s:I,s:I,s:b,s:i}", "name", plan->name, "n_pairs",
+                  (json_int_t)plan->n_pairs, "n_layers", (json_int_t)plan->n_layers, "n_heads",
+                  (json_int_t)plan->n_heads, "exact", plan->exact, "angle", (int)plan->angle);
     for (size_t i = 0; i < sizeof reals / sizeof reals[0]; i++) {
         double value;
         memcpy(&value, (const char *)plan + reals[i].at, sizeof value);
@@ -182,7 +192,8 @@ static void read_field(struct dpe_json_reader *reader, const char *key, void *to
     memcpy(to, &value, sizeof value);
 }
 
-static void read_whole(struct dpe_json_reader *reader, const char *key, int64_t low, int64_t high, void *to)
+static void read_whole(struct dpe_json_reader *reader, const char *key, int64_t low, int64_t high,
+                       void *to)
 {
     int64_t value = dpe_json_integer(reader, key, low, high, low - 1);
     memcpy(to, &value, sizeof value);
@@ -191,7 +202,8 @@ static void read_whole(struct dpe_json_reader *reader, const char *key, int64_t 
 static void read_map(struct dpe_json_reader *parent, const char *key, int64_t n_pairs,
                      struct dpe_position_map *map)
 {
-    struct dpe_json_reader reader = {parent->file, "bands.", dpe_json_object(parent, key), parent->err, parent->status};
+    struct dpe_json_reader reader = {parent->file, "bands.", dpe_json_object(parent, key),
+                                     parent->err, parent->status};
     map->floored = dpe_json_bool(&reader, "floored", false);
     for (size_t i = 0; i < sizeof map_reals / sizeof map_reals[0]; i++) {
         read_field(&reader, map_reals[i].key, (char *)map + map_reals[i].at);
@@ -211,7 +223,8 @@ static void read_bands(struct dpe_json_reader *parent, struct dpe_plan *plan)
     }
     plan->n_bands = (int)n;
     for (size_t b = 0; b < n && parent->status == DPE_OK; b++) {
-        struct dpe_json_reader reader = {parent->file, "bands.", json_array_get(bands, b), parent->err, parent->status};
+        struct dpe_json_reader reader = {parent->file, "bands.", json_array_get(bands, b),
+                                         parent->err, parent->status};
         struct dpe_band *band = &plan->bands[b];
         band->kind = (enum dpe_band_kind)dpe_json_integer(&reader, "kind", 0, DPE_BAND_KEY, -1);
         read_whole(&reader, "lo", 0, INT64_MAX, &band->lo);
@@ -231,7 +244,8 @@ static void read_mask(struct dpe_json_reader *reader, struct dpe_plan *plan)
         return;
     }
     const char *digits = json_string_value(value);
-    if (n > MOST_MASK || digits == NULL || json_string_length(value) != n || strspn(digits, "01") != n) {
+    if (n > MOST_MASK || digits == NULL || json_string_length(value) != n ||
+        strspn(digits, "01") != n) {
         dpe_json_expected(reader, "mask", "a 0 or 1 for each pair of each head of each layer");
         return;
     }
@@ -249,13 +263,16 @@ static void read_mask(struct dpe_json_reader *reader, struct dpe_plan *plan)
 
 static void read_selection(struct dpe_json_reader *parent, struct dpe_selection *selection)
 {
-    struct dpe_json_reader reader = {parent->file, "selection.", dpe_json_object(parent, "selection"), parent->err,
+    struct dpe_json_reader reader = {parent->file, "selection.",
+                                     dpe_json_object(parent, "selection"), parent->err,
                                      parent->status};
     for (size_t i = 0; i < sizeof selection_wholes / sizeof selection_wholes[0]; i++) {
-        read_whole(&reader, selection_wholes[i].key, 0, INT64_MAX, (char *)selection + selection_wholes[i].at);
+        read_whole(&reader, selection_wholes[i].key, 0, INT64_MAX,
+                   (char *)selection + selection_wholes[i].at);
     }
     for (size_t i = 0; i < sizeof selection_words / sizeof selection_words[0]; i++) {
-        int value = (int)dpe_json_integer(&reader, selection_words[i].key, 0, selection_words[i].most, -1);
+        int value =
+            (int)dpe_json_integer(&reader, selection_words[i].key, 0, selection_words[i].most, -1);
         memcpy((char *)selection + selection_words[i].at, &value, sizeof value);
     }
     parent->status = reader.status;
@@ -278,7 +295,8 @@ dpe_status dpe_plan_from_json(const json_t *value, struct dpe_plan *plan, struct
     }
     snprintf(plan->name, sizeof plan->name, "%s", name);
     plan->exact = dpe_json_bool(&reader, "exact", false);
-    plan->angle = (enum dpe_angle_precision)dpe_json_integer(&reader, "angle", 0, DPE_ANGLE_F64, -1);
+    plan->angle =
+        (enum dpe_angle_precision)dpe_json_integer(&reader, "angle", 0, DPE_ANGLE_F64, -1);
     for (size_t i = 0; i < sizeof reals / sizeof reals[0]; i++) {
         read_field(&reader, reals[i].key, (char *)plan + reals[i].at);
     }
@@ -293,5 +311,6 @@ dpe_status dpe_plan_from_json(const json_t *value, struct dpe_plan *plan, struct
     if (status != DPE_OK) {
         dpe_plan_free(plan);
     }
-    return status == DPE_USAGE ? (err != NULL ? (err->status = DPE_BAD_DATA) : DPE_BAD_DATA) : status;
+    return status == DPE_USAGE ? (err != NULL ? (err->status = DPE_BAD_DATA) : DPE_BAD_DATA)
+                               : status;
 }

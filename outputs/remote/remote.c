@@ -11,7 +11,8 @@
 #include "outputs/remote/remote_internal.h"
 
 enum {
-    ANSWER_BYTES = 1 << 20,   /* of any answer, and for each token or log-probability that was asked for: */
+    ANSWER_BYTES =
+        1 << 20, /* of any answer, and for each token or log-probability that was asked for: */
     BYTES_OF_TOKEN = 1024,
     KEY_BYTES = 4096,
 };
@@ -50,8 +51,12 @@ static dpe_status read_answer(const struct dpe_http *http, const struct dpe_http
     bool theirs = exchange->status >= 400 && exchange->status < 500;
     char text[400];
     dpe_printable(message, text, sizeof text);
-    dpe_fail(err, nonfinite ? DPE_NONFINITE : theirs ? DPE_BAD_DATA : DPE_IO, "%s%s: refused with status %ld: %s",
-             http->url, exchange->path, exchange->status, text);
+    dpe_fail(err,
+             nonfinite ? DPE_NONFINITE
+             : theirs  ? DPE_BAD_DATA
+                       : DPE_IO,
+             "%s%s: refused with status %ld: %s", http->url, exchange->path, exchange->status,
+             text);
     if (nonfinite && err != NULL) {
         err->layer = -1;
         err->position = -1;
@@ -63,17 +68,21 @@ static dpe_status read_answer(const struct dpe_http *http, const struct dpe_http
     return nonfinite ? DPE_NONFINITE : theirs ? DPE_BAD_DATA : DPE_IO;
 }
 
-static dpe_status wrong(const struct dpe_remote_engine *engine, const char *what, struct dpe_error *err)
+static dpe_status wrong(const struct dpe_remote_engine *engine, const char *what,
+                        struct dpe_error *err)
 {
-    return dpe_fail(err, DPE_BAD_DATA, "the answer of %s: expected %s, found something else", engine->http.url, what);
+    return dpe_fail(err, DPE_BAD_DATA, "the answer of %s: expected %s, found something else",
+                    engine->http.url, what);
 }
 
 /* One request and its JSON. */
-static dpe_status ask(const struct dpe_remote_engine *engine, const char *path, const json_t *body, json_t **value,
-                      long *http_status, struct dpe_error *err)
+static dpe_status ask(const struct dpe_remote_engine *engine, const char *path, const json_t *body,
+                      json_t **value, long *http_status, struct dpe_error *err)
 {
     struct dpe_http_exchange exchange = {
-        .path = path, .body = body != NULL ? json_dumps(body, JSON_COMPACT | JSON_REAL_PRECISION(17)) : NULL, .most = ANSWER_BYTES};
+        .path = path,
+        .body = body != NULL ? json_dumps(body, JSON_COMPACT | JSON_REAL_PRECISION(17)) : NULL,
+        .most = ANSWER_BYTES};
     if (body != NULL && exchange.body == NULL) {
         return dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory for a request", engine->http.url);
     }
@@ -117,10 +126,13 @@ static dpe_status take_plan(void *user, const struct dpe_plan *plan, struct dpe_
         const char *got = json_string_value(json_object_get(answer, "plan"));
         const char *model = json_string_value(json_object_get(answer, "model"));
         if (got == NULL || strcmp(got, wanted) != 0) {
-            status = dpe_fail(err, DPE_BAD_DATA, "the answer of %s: expected plan %.16s, found %.16s", engine->http.url,
-                              wanted, got != NULL ? got : "none");
+            status =
+                dpe_fail(err, DPE_BAD_DATA, "the answer of %s: expected plan %.16s, found %.16s",
+                         engine->http.url, wanted, got != NULL ? got : "none");
         } else if (model == NULL || strcmp(model, engine->about.model) != 0) {
-            status = dpe_fail(err, DPE_BAD_DATA, "%s: its model has changed since it was asked first", engine->http.url);
+            status =
+                dpe_fail(err, DPE_BAD_DATA, "%s: its model has changed since it was asked first",
+                         engine->http.url);
         }
     }
     if (status == DPE_OK) {
@@ -143,11 +155,12 @@ static json_t *write_ids(const int32_t *ids, int64_t n)
     return list;
 }
 
-static char *write_request(const struct dpe_remote_engine *engine, const int32_t *ids, int64_t n, int64_t max_new,
-                           bool ignore_eos, bool likelihood)
+static char *write_request(const struct dpe_remote_engine *engine, const int32_t *ids, int64_t n,
+                           int64_t max_new, bool ignore_eos, bool likelihood)
 {
-    json_t *body = json_pack("{s:s,s:o,s:I,s:i}", "model", engine->about.name, "prompt", write_ids(ids, n), "max_tokens",
-                             (json_int_t)max_new, "temperature", 0);
+    json_t *body =
+        json_pack("{s:s,s:o,s:I,s:i}", "model", engine->about.name, "prompt", write_ids(ids, n),
+                  "max_tokens", (json_int_t)max_new, "temperature", 0);
     if (likelihood) {
         json_object_set_new(body, "echo", json_true());
         json_object_set_new(body, "logprobs", json_integer(0));
@@ -164,8 +177,10 @@ static char *write_request(const struct dpe_remote_engine *engine, const int32_t
     return text;
 }
 
-/* The one choice of an answer, which must be under the plan that was asked for. Borrowed; NULL with an error. */
-static const json_t *choice_of(const struct dpe_remote_engine *engine, const json_t *answer, struct dpe_error *err)
+/* The one choice of an answer, which must be under the plan that was asked for. Borrowed; NULL with
+ * an error. */
+static const json_t *choice_of(const struct dpe_remote_engine *engine, const json_t *answer,
+                               struct dpe_error *err)
 {
     const json_t *choices = json_object_get(answer, "choices");
     const json_t *choice = json_array_get(choices, 0);
@@ -175,22 +190,24 @@ static const json_t *choice_of(const struct dpe_remote_engine *engine, const jso
         return NULL;
     }
     if (engine->about.plans && (plan == NULL || strcmp(plan, engine->plan) != 0)) {
-        dpe_fail(err, DPE_BAD_DATA, "the answer of %s: expected one under plan %.16s, found %.16s", engine->http.url,
-                 engine->plan, plan != NULL ? plan : "none");
+        dpe_fail(err, DPE_BAD_DATA, "the answer of %s: expected one under plan %.16s, found %.16s",
+                 engine->http.url, engine->plan, plan != NULL ? plan : "none");
         return NULL;
     }
     return choice;
 }
 
-/* The ids of a text that a server without ids gave: they decode to it, if not always as the server had them. */
-static dpe_status ids_of_text(const struct dpe_remote_engine *engine, const json_t *text, struct dpe_tokens *out,
-                              struct dpe_error *err)
+/* The ids of a text that a server without ids gave: they decode to it, if not always as the server
+ * had them. */
+static dpe_status ids_of_text(const struct dpe_remote_engine *engine, const json_t *text,
+                              struct dpe_tokens *out, struct dpe_error *err)
 {
     const struct dpe_encode_options options = {.special = DPE_SPECIAL_PARSE};
     if (!json_is_string(text)) {
         return wrong(engine, "the text of a choice", err);
     }
-    return dpe_tokenizer_encode(engine->tokenizer, json_string_value(text), json_string_length(text), &options, out, err);
+    return dpe_tokenizer_encode(engine->tokenizer, json_string_value(text),
+                                json_string_length(text), &options, out, err);
 }
 
 static dpe_status take_continuation(const struct dpe_remote_engine *engine, const json_t *answer,
@@ -205,28 +222,38 @@ static dpe_status take_continuation(const struct dpe_remote_engine *engine, cons
     }
     const json_t *ids = json_object_get(choice, "token_ids");
     size_t n = json_array_size(ids);
-    dpe_status status = json_is_array(ids) && n <= (size_t)text->max_new ? DPE_OK : wrong(engine, "token_ids, as many as were asked for", err);
+    dpe_status status = json_is_array(ids) && n <= (size_t)text->max_new
+                            ? DPE_OK
+                            : wrong(engine, "token_ids, as many as were asked for", err);
     for (size_t i = 0; i < n && status == DPE_OK; i++) {
         const json_t *id = json_array_get(ids, i);
         int32_t value = (int32_t)json_integer_value(id);
-        status = json_is_integer(id) && json_integer_value(id) >= 0 && json_integer_value(id) == value
-                     ? dpe_tokens_append(text->out, &value, 1, err)
-                     : wrong(engine, "token_ids from 0 on", err);
+        status =
+            json_is_integer(id) && json_integer_value(id) >= 0 && json_integer_value(id) == value
+                ? dpe_tokens_append(text->out, &value, 1, err)
+                : wrong(engine, "token_ids from 0 on", err);
     }
     return status;
 }
 
-static dpe_status generate(void *user, const struct dpe_remote_text *texts, int64_t n, struct dpe_error *err)
+static dpe_status generate(void *user, const struct dpe_remote_text *texts, int64_t n,
+                           struct dpe_error *err)
 {
     const struct dpe_remote_engine *engine = user;
     struct dpe_http_exchange *exchanges = dpe_alloc_zero((size_t)n, sizeof *exchanges);
-    dpe_status status = exchanges != NULL ? DPE_OK : dpe_fail(err, DPE_NO_MEMORY, "out of memory for %lld requests", (long long)n);
+    dpe_status status =
+        exchanges != NULL
+            ? DPE_OK
+            : dpe_fail(err, DPE_NO_MEMORY, "out of memory for %lld requests", (long long)n);
     for (int64_t i = 0; i < n && status == DPE_OK; i++) {
         const struct dpe_remote_text *text = &texts[i];
         exchanges[i].path = "/v1/completions";
         exchanges[i].most = ANSWER_BYTES + BYTES_OF_TOKEN * (size_t)text->max_new;
-        exchanges[i].body = write_request(engine, text->ids, text->n, text->max_new, text->ignore_eos, false);
-        status = exchanges[i].body != NULL ? DPE_OK : dpe_fail(err, DPE_NO_MEMORY, "out of memory for a request");
+        exchanges[i].body =
+            write_request(engine, text->ids, text->n, text->max_new, text->ignore_eos, false);
+        status = exchanges[i].body != NULL
+                     ? DPE_OK
+                     : dpe_fail(err, DPE_NO_MEMORY, "out of memory for a request");
     }
     if (status == DPE_OK) {
         status = dpe_http_run(&engine->http, exchanges, n, err);
@@ -248,15 +275,17 @@ static dpe_status generate(void *user, const struct dpe_remote_text *texts, int6
 }
 
 /* nll[i] = −ln p(ids[first + i]) for the ids from `first` on. */
-static dpe_status likelihood(void *user, const int32_t *ids, int64_t n, int64_t first, double *nll, struct dpe_error *err)
+static dpe_status likelihood(void *user, const int32_t *ids, int64_t n, int64_t first, double *nll,
+                             struct dpe_error *err)
 {
     const struct dpe_remote_engine *engine = user;
     struct dpe_http_exchange exchange = {.path = "/v1/completions",
                                          .most = ANSWER_BYTES + BYTES_OF_TOKEN * (size_t)n,
                                          .body = write_request(engine, ids, n, 0, false, true)};
     json_t *answer = NULL;
-    dpe_status status = exchange.body != NULL ? dpe_http_run(&engine->http, &exchange, 1, err)
-                                              : dpe_fail(err, DPE_NO_MEMORY, "out of memory for a request");
+    dpe_status status = exchange.body != NULL
+                            ? dpe_http_run(&engine->http, &exchange, 1, err)
+                            : dpe_fail(err, DPE_NO_MEMORY, "out of memory for a request");
     if (status == DPE_OK) {
         status = read_answer(&engine->http, &exchange, &answer, err);
     }
@@ -266,7 +295,8 @@ static dpe_status likelihood(void *user, const int32_t *ids, int64_t n, int64_t 
     }
     const json_t *scores = json_object_get(json_object_get(choice, "logprobs"), "token_logprobs");
     if (status == DPE_OK && (!json_is_array(scores) || (int64_t)json_array_size(scores) < n)) {
-        status = wrong(engine, "a log-probability for each token of the prompt (echo with logprobs)", err);
+        status = wrong(engine,
+                       "a log-probability for each token of the prompt (echo with logprobs)", err);
     }
     for (int64_t i = first; i < n && status == DPE_OK; i++) {
         const json_t *score = json_array_get(scores, (size_t)i);
@@ -307,7 +337,8 @@ static dpe_status find_out(struct dpe_remote_engine *engine, struct dpe_error *e
         copy_text(answer, "tokenizer", about->tokenizer, sizeof about->tokenizer);
         copy_text(answer, "numbers", about->numbers, sizeof about->numbers);
         about->length = json_integer_value(json_object_get(answer, "length"));
-        if (about->engine[0] == '\0' || about->model[0] == '\0' || about->tokenizer[0] == '\0' || about->length < 1) {
+        if (about->engine[0] == '\0' || about->model[0] == '\0' || about->tokenizer[0] == '\0' ||
+            about->length < 1) {
             status = wrong(engine, "engine, model, tokenizer and length", err);
         }
     } else if (code == 404 || code == 405) {
@@ -335,10 +366,15 @@ static dpe_status read_key(const char *path, char **key, struct dpe_error *err)
     (*key)[strcspn(*key, "\r\n")] = '\0';
     for (const char *c = *key; *c != '\0'; c++) {
         if (!isgraph((unsigned char)*c)) {
-            return dpe_fail(err, DPE_BAD_DATA, "%s: expected a key of printable ASCII characters without white space in its first line", path);
+            return dpe_fail(err, DPE_BAD_DATA,
+                            "%s: expected a key of printable ASCII characters without white space "
+                            "in its first line",
+                            path);
         }
     }
-    return (*key)[0] != '\0' ? DPE_OK : dpe_fail(err, DPE_BAD_DATA, "%s: expected a key in its first line, found none", path);
+    return (*key)[0] != '\0' ? DPE_OK
+                             : dpe_fail(err, DPE_BAD_DATA,
+                                        "%s: expected a key in its first line, found none", path);
 }
 
 static void start_curl(void)
@@ -346,13 +382,15 @@ static void start_curl(void)
     curl_global_init(CURL_GLOBAL_DEFAULT);
 }
 
-dpe_status dpe_remote_open(const struct dpe_remote_options *options, struct dpe_remote_engine **engine,
-                           struct dpe_error *err)
+dpe_status dpe_remote_open(const struct dpe_remote_options *options,
+                           struct dpe_remote_engine **engine, struct dpe_error *err)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, start_curl);
     if (strncmp(options->url, "http://", 7) != 0 && strncmp(options->url, "https://", 8) != 0) {
-        return dpe_fail(err, DPE_USAGE, "--engine: expected a URL such as http://127.0.0.1:8080, found '%s'", options->url);
+        return dpe_fail(err, DPE_USAGE,
+                        "--engine: expected a URL such as http://127.0.0.1:8080, found '%s'",
+                        options->url);
     }
     struct dpe_remote_engine *made = dpe_alloc_zero(1, sizeof *made);
     char *url = strdup(options->url);
@@ -375,7 +413,8 @@ dpe_status dpe_remote_open(const struct dpe_remote_options *options, struct dpe_
                                    .poll_user = options->poll_user};
     made->tokenizer = options->tokenizer;
     made->session = (struct dpe_session_remote){made, take_plan, generate, likelihood};
-    dpe_status status = options->key_file != NULL ? read_key(options->key_file, &made->http.key, err) : DPE_OK;
+    dpe_status status =
+        options->key_file != NULL ? read_key(options->key_file, &made->http.key, err) : DPE_OK;
     if (status == DPE_OK) {
         status = find_out(made, err);
     }

@@ -1,14 +1,16 @@
 /**
  * @file remote.h
- * A model that another program runs: dpe-serve, which takes plans, or any server of OpenAI's interface, which runs what
- * it runs. A session that is made with dpe_session_create_remote uses it in place of this process's own arithmetic.
+ * A model that another program runs: dpe-serve, which takes plans, or any server of OpenAI's
+ * interface, which runs what it runs. A session that is made with dpe_session_create_remote uses it
+ * in place of this process's own arithmetic.
  *
  * The protocol is OpenAI's completions with token ids as prompts, and of dpe-serve
  *  - GET /v1/dpe: who it is (struct dpe_remote_about);
- *  - POST /v1/dpe/plan with a plan (dpe_plan_to_json): answers {"plan": DIGEST, "model": FINGERPRINT};
- *  - in a completion "dpe_plan": DIGEST, under which it runs, and "return_token_ids": true; the "dpe" of the answer
- *    names the digest again.
- * Every answer is that of a stranger: what is of another type, truncated, too long, or under another digest is refused.
+ *  - POST /v1/dpe/plan with a plan (dpe_plan_to_json): answers {"plan": DIGEST, "model":
+ * FINGERPRINT};
+ *  - in a completion "dpe_plan": DIGEST, under which it runs, and "return_token_ids": true; the
+ * "dpe" of the answer names the digest again. Every answer is that of a stranger: what is of
+ * another type, truncated, too long, or under another digest is refused.
  */
 #ifndef DPE_REMOTE_H
 #define DPE_REMOTE_H
@@ -26,13 +28,13 @@ dpe_status dpe_plan_from_json(const json_t *value, struct dpe_plan *plan, struct
 
 /** What a server says of itself; "" and 0: nothing. */
 struct dpe_remote_about {
-    bool plans;           /**< it takes plans (dpe-serve); else it has one, which it does not tell */
-    char engine[96];      /**< "dpe-serve"; of others "openai" */
-    char name[256];       /**< of the model, as clients call it */
-    char model[80];       /**< fingerprint of the weights */
-    char tokenizer[80];   /**< fingerprint */
-    char numbers[96];     /**< types of weights and cache, device */
-    int64_t length;       /**< the most tokens of a text */
+    bool plans;         /**< it takes plans (dpe-serve); else it has one, which it does not tell */
+    char engine[96];    /**< "dpe-serve"; of others "openai" */
+    char name[256];     /**< of the model, as clients call it */
+    char model[80];     /**< fingerprint of the weights */
+    char tokenizer[80]; /**< fingerprint */
+    char numbers[96];   /**< types of weights and cache, device */
+    int64_t length;     /**< the most tokens of a text */
 };
 
 struct dpe_remote_options {
@@ -41,18 +43,19 @@ struct dpe_remote_options {
     int64_t in_flight;    /**< requests at once, ≥ 1 */
     double patience;      /**< seconds for which a server that is busy or gone is tried again */
     const struct dpe_tokenizer *tokenizer; /**< borrowed */
-    dpe_poll poll;        /**< called about ten times a second; NULL: none */
+    dpe_poll poll;                         /**< called about ten times a second; NULL: none */
     void *poll_user;
 };
 
 struct dpe_remote_engine;
-/** Ask the server who it is. DPE_USAGE: no such URL; DPE_NO_INPUT: it does not answer; DPE_BAD_DATA: it answers otherwise. */
-dpe_status dpe_remote_open(const struct dpe_remote_options *options, struct dpe_remote_engine **engine,
-                           struct dpe_error *err);
+/** Ask the server who it is. DPE_USAGE: no such URL; DPE_NO_INPUT: it does not answer;
+ * DPE_BAD_DATA: it answers otherwise. */
+dpe_status dpe_remote_open(const struct dpe_remote_options *options,
+                           struct dpe_remote_engine **engine, struct dpe_error *err);
 void dpe_remote_close(struct dpe_remote_engine *engine);
 const struct dpe_remote_about *dpe_remote_about(const struct dpe_remote_engine *engine);
-/** What a session needs of it; valid until it is closed. To a server without plans every plan is a name
- *  for the one that it runs: tools see to it that only one is asked for. */
+/** What a session needs of it; valid until it is closed. To a server without plans every plan is a
+ * name for the one that it runs: tools see to it that only one is asked for. */
 const struct dpe_session_remote *dpe_remote_session(const struct dpe_remote_engine *engine);
 
 #endif

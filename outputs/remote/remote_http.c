@@ -10,7 +10,8 @@
 enum { POLL_MS = 100 };
 static const double first_pause = 0.25, most_pause = 15.0; /* seconds */
 static const long connect_seconds = 20;
-static const long silent_seconds = 3600; /* a prompt may be read for as long before the first byte */
+static const long silent_seconds =
+    3600; /* a prompt may be read for as long before the first byte */
 
 /* One exchange on its way. */
 struct flight {
@@ -93,7 +94,8 @@ static bool is_busy(long status)
 static bool may_pass(CURLcode code)
 {
     return code == CURLE_COULDNT_CONNECT || code == CURLE_GOT_NOTHING || code == CURLE_RECV_ERROR ||
-           code == CURLE_SEND_ERROR || code == CURLE_PARTIAL_FILE || code == CURLE_OPERATION_TIMEDOUT;
+           code == CURLE_SEND_ERROR || code == CURLE_PARTIAL_FILE ||
+           code == CURLE_OPERATION_TIMEDOUT;
 }
 
 /* The server asked for a pause, or each is twice the one before. */
@@ -107,8 +109,8 @@ static double pause_of(const struct flight *flight)
 }
 
 /* A transfer has ended: it is done, is tried again, or its failure is one of the whole. */
-static dpe_status land(const struct dpe_http *http, struct flight *flight, CURLcode code, double *last,
-                       struct dpe_error *err)
+static dpe_status land(const struct dpe_http *http, struct flight *flight, CURLcode code,
+                       double *last, struct dpe_error *err)
 {
     struct dpe_http_exchange *exchange = flight->exchange;
     curl_easy_getinfo(flight->easy, CURLINFO_RESPONSE_CODE, &exchange->status);
@@ -119,21 +121,24 @@ static dpe_status land(const struct dpe_http *http, struct flight *flight, CURLc
     }
     const char *reason = flight->reason[0] != '\0' ? flight->reason : curl_easy_strerror(code);
     if (flight->too_long) {
-        return dpe_fail(err, DPE_BAD_DATA, "%s%s: expected an answer of at most %zu bytes, found a longer one",
+        return dpe_fail(err, DPE_BAD_DATA,
+                        "%s%s: expected an answer of at most %zu bytes, found a longer one",
                         http->url, exchange->path, exchange->most);
     }
     if (code != CURLE_OK && !may_pass(code)) {
-        return dpe_fail(err, code == CURLE_URL_MALFORMAT || code == CURLE_UNSUPPORTED_PROTOCOL ||
-                                     code == CURLE_COULDNT_RESOLVE_HOST
-                                 ? DPE_USAGE
-                                 : DPE_IO,
+        return dpe_fail(err,
+                        code == CURLE_URL_MALFORMAT || code == CURLE_UNSUPPORTED_PROTOCOL ||
+                                code == CURLE_COULDNT_RESOLVE_HOST
+                            ? DPE_USAGE
+                            : DPE_IO,
                         "%s%s: %s", http->url, exchange->path, reason);
     }
     double pause = pause_of(flight);
     if (dpe_clock() + pause - *last > http->patience) {
         return code == CURLE_OK
-                   ? dpe_fail(err, DPE_IO, "%s%s: the server has no room for %.0f seconds (status %ld)", http->url,
-                              exchange->path, http->patience, exchange->status)
+                   ? dpe_fail(err, DPE_IO,
+                              "%s%s: the server has no room for %.0f seconds (status %ld)",
+                              http->url, exchange->path, http->patience, exchange->status)
                    : dpe_fail(err, DPE_IO, "%s%s: %s", http->url, exchange->path, reason);
     }
     flight->again = dpe_clock() + pause;
@@ -157,8 +162,8 @@ static dpe_status fill(const struct dpe_http *http, CURLM *multi, struct flight 
     return DPE_OK;
 }
 
-static dpe_status run_all(const struct dpe_http *http, CURLM *multi, struct flight *flights, int64_t n,
-                          struct dpe_error *err)
+static dpe_status run_all(const struct dpe_http *http, CURLM *multi, struct flight *flights,
+                          int64_t n, struct dpe_error *err)
 {
     int64_t running = 0;
     int64_t left = n;
@@ -170,7 +175,8 @@ static dpe_status run_all(const struct dpe_http *http, CURLM *multi, struct flig
         if (status == DPE_OK && curl_multi_perform(multi, &count) != CURLM_OK) {
             status = dpe_fail(err, DPE_IO, "%s: requests cannot be sent", http->url);
         }
-        for (CURLMsg *message; status == DPE_OK && (message = curl_multi_info_read(multi, &count)) != NULL;) {
+        for (CURLMsg *message;
+             status == DPE_OK && (message = curl_multi_info_read(multi, &count)) != NULL;) {
             struct flight *flight = NULL;
             CURLcode code = message->data.result;
             curl_easy_getinfo(message->easy_handle, CURLINFO_PRIVATE, (char **)&flight);
@@ -197,8 +203,8 @@ dpe_status dpe_http_run(const struct dpe_http *http, struct dpe_http_exchange *e
     CURLM *multi = curl_multi_init();
     dpe_status status = flights != NULL && multi != NULL
                             ? DPE_OK
-                            : dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory for %lld requests", http->url,
-                                       (long long)n);
+                            : dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory for %lld requests",
+                                       http->url, (long long)n);
     for (int64_t i = 0; i < n && flights != NULL; i++) {
         flights[i].exchange = &exchanges[i];
     }

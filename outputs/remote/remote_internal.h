@@ -9,8 +9,8 @@
 
 /** Where requests go, and how long for. */
 struct dpe_http {
-    char *url;  /**< without a slash at its end */
-    char *key;  /**< NULL: none */
+    char *url; /**< without a slash at its end */
+    char *key; /**< NULL: none */
     int64_t in_flight;
     double patience;
     dpe_poll poll;
@@ -20,14 +20,15 @@ struct dpe_http {
 /** A request and its answer. */
 struct dpe_http_exchange {
     const char *path;
-    char *body;       /**< JSON, owned by the caller; NULL: GET */
-    size_t most;      /**< bytes that the answer may have */
-    long status;      /**< of HTTP */
+    char *body;             /**< JSON, owned by the caller; NULL: GET */
+    size_t most;            /**< bytes that the answer may have */
+    long status;            /**< of HTTP */
     struct dpe_text answer; /**< free it */
 };
-/** Run all, so many at a time. Those that a busy or broken server does not answer are tried again, with growing pauses, for
- *  http->patience seconds after the last success. An answer other than 429, 500, 502, 503 and 504 is taken as it is. DPE_IO: no answer; DPE_BAD_DATA:
- *  one that is too long; the status of the poll. */
+/** Run all, so many at a time. Those that a busy or broken server does not answer are tried again,
+ * with growing pauses, for http->patience seconds after the last success. An answer other than 429,
+ * 500, 502, 503 and 504 is taken as it is. DPE_IO: no answer; DPE_BAD_DATA: one that is too long;
+ * the status of the poll. */
 dpe_status dpe_http_run(const struct dpe_http *http, struct dpe_http_exchange *exchanges, int64_t n,
                         struct dpe_error *err);
 

@@ -288,8 +288,8 @@ static dpe_status set_plan(struct dpe_serve_engine *engine, int64_t plan, struct
         return DPE_OK;
     }
     engine->plan = -1;
-    dpe_status status =
-        dpe_session_set_plan(engine->session, &dpe_serve_world_plan(engine->world, plan)->plan, err);
+    dpe_status status = dpe_session_set_plan(engine->session,
+                                             &dpe_serve_world_plan(engine->world, plan)->plan, err);
     if (status == DPE_OK) {
         status = dpe_session_branch(engine->session, engine->n_slots, engine->world->length, err);
     }
@@ -372,7 +372,8 @@ static uint64_t memory_for_slots(const struct dpe_tool_options *tool)
     return dpe_cuda_is_name(tool->device) ? available - available / 10 : available / 2;
 }
 
-/* Bytes that requests need so that one with a text of the full length, as token ids in JSON, can be read. */
+/* Bytes that requests need so that one with a text of the full length, as token ids in JSON, can be
+ * read. */
 static uint64_t least_for_requests(const struct dpe_serve_world *world)
 {
     enum { ANY = 1 << 20, OF_TOKEN = 128 };

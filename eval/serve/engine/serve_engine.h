@@ -26,8 +26,8 @@ enum {
     SERVE_MOST_STOPS = 16,
     SERVE_MOST_SLOTS = 256,
     SERVE_MOST_TAKEN = 4096, /* plans */
-    SERVE_MOST_NAMES = 32, /* of hosts, of origins */
-    SERVE_STACK = 8 << 20, /* of a thread, whatever `ulimit -s` is: JSON and templates nest */
+    SERVE_MOST_NAMES = 32,   /* of hosts, of origins */
+    SERVE_STACK = 8 << 20,   /* of a thread, whatever `ulimit -s` is: JSON and templates nest */
 };
 
 /* ---------------------------------------------------------------------------- what is served */
@@ -83,13 +83,16 @@ struct dpe_serve_world {
 dpe_status dpe_serve_world_open(const struct dpe_serve_arguments *args,
                                 struct dpe_serve_world *world, struct dpe_error *err);
 void dpe_serve_world_close(struct dpe_serve_world *world);
-const struct dpe_serve_plan *dpe_serve_world_plan(const struct dpe_serve_world *world, int64_t index);
+const struct dpe_serve_plan *dpe_serve_world_plan(const struct dpe_serve_world *world,
+                                                  int64_t index);
 /** The index of the plan with this digest, −1: there is none. */
 int64_t dpe_serve_world_find(const struct dpe_serve_world *world, const char *digest);
-dpe_status dpe_serve_plan_digest(const struct dpe_plan *plan, char digest[65], struct dpe_error *err);
-/** Keep a copy of the plan unless it is there; its digest. DPE_BAD_DATA: it is of a model of another shape. */
-dpe_status dpe_serve_taken_add(const struct dpe_serve_world *world, const struct dpe_plan *plan, char digest[65],
-                               struct dpe_error *err);
+dpe_status dpe_serve_plan_digest(const struct dpe_plan *plan, char digest[65],
+                                 struct dpe_error *err);
+/** Keep a copy of the plan unless it is there; its digest. DPE_BAD_DATA: it is of a model of
+ * another shape. */
+dpe_status dpe_serve_taken_add(const struct dpe_serve_world *world, const struct dpe_plan *plan,
+                               char digest[65], struct dpe_error *err);
 void dpe_serve_taken_free(struct dpe_serve_taken *taken);
 /** The index of the plan that a text of so many tokens is run with. */
 int64_t dpe_serve_world_choose(const struct dpe_serve_world *world, int64_t tokens);
@@ -152,8 +155,8 @@ struct dpe_serve_request {
     double temperature, top_p;
     uint64_t seed;
     uint64_t share[2]; /**< caches are shared by requests in which this is the same */
-    int64_t plan; /**< that the client named; −1: by its length */
-    bool ids;     /**< the ids of new tokens are part of the answer */
+    int64_t plan;      /**< that the client named; −1: by its length */
+    bool ids;          /**< the ids of new tokens are part of the answer */
     bool echo, stream, usage, scored, ignore_eos;
     bool add_special; /**< to prompts that are texts: what the tokenizer adds (BOS) */
     int64_t top; /**< alternatives in logprobs */

@@ -137,10 +137,11 @@ static dpe_status add_key(struct dpe_serve_world *world, const char *line, size_
     }
     for (size_t i = 0; i < n; i++) {
         if (line[i] <= ' ' || line[i] > '~') {
-            return dpe_fail(err, DPE_BAD_DATA,
-                            "%s: expected a key of printable ASCII characters without white space, which "
-                            "a client can send in a header",
-                            world->args->key_file);
+            return dpe_fail(
+                err, DPE_BAD_DATA,
+                "%s: expected a key of printable ASCII characters without white space, which "
+                "a client can send in a header",
+                world->args->key_file);
         }
     }
     if (n == 0) {
@@ -165,7 +166,8 @@ static dpe_status read_keys(struct dpe_serve_world *world, struct dpe_error *err
     size_t size = 0;
     dpe_status status = path != NULL ? dpe_read_file(path, MOST_BYTES, &text, &size, err) : DPE_OK;
     if (status == DPE_OK && path != NULL && strlen(text) < size) {
-        status = dpe_fail(err, DPE_BAD_DATA, "%s: expected a key of printable ASCII characters, found NUL", path);
+        status = dpe_fail(err, DPE_BAD_DATA,
+                          "%s: expected a key of printable ASCII characters, found NUL", path);
     }
     for (const char *at = text; status == DPE_OK && at != NULL && *at != '\0';) {
         size_t n = strcspn(at, "\n");

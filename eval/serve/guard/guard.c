@@ -78,7 +78,8 @@ unsigned dpe_guard_form(const struct dpe_guard_head *head, const char **why)
                (old || head->encodings > 1 || strcasecmp(head->encoding, "chunked") != 0)) {
         *why = "expected Transfer-Encoding: chunked, in HTTP/1.1, or none";
     } else if (*why == NULL && head->lengths > 0 &&
-               (head->length[0] == '\0' || head->length[strspn(head->length, "0123456789")] != '\0')) {
+               (head->length[0] == '\0' ||
+                head->length[strspn(head->length, "0123456789")] != '\0')) {
         *why = "expected Content-Length in digits";
     }
     if (*why != NULL) {
@@ -146,7 +147,8 @@ static bool name_of(const char *host, const char **name, size_t *n)
         *n = strcspn(host, ":");
         end = host + *n;
     }
-    return *n > 0 && (*end == '\0' || (*end == ':' && end[1 + strspn(end + 1, "0123456789")] == '\0'));
+    return *n > 0 &&
+           (*end == '\0' || (*end == ':' && end[1 + strspn(end + 1, "0123456789")] == '\0'));
 }
 
 static bool host_may(const struct dpe_guard_rules *rules, const char *host)
@@ -173,10 +175,12 @@ static bool is_own(const char *origin, const char *host)
     return name != NULL && host != NULL && strcasecmp(name + 3, host) == 0;
 }
 
-const char *dpe_guard_foreign(const struct dpe_guard_rules *rules, const struct dpe_guard_head *head)
+const char *dpe_guard_foreign(const struct dpe_guard_rules *rules,
+                              const struct dpe_guard_head *head)
 {
     for (int64_t i = 0; i < rules->n_origins && head->origin != NULL; i++) {
-        if (strcmp(rules->origins[i], "*") == 0 || strcasecmp(rules->origins[i], head->origin) == 0) {
+        if (strcmp(rules->origins[i], "*") == 0 ||
+            strcasecmp(rules->origins[i], head->origin) == 0) {
             return is_own(head->origin, head->host) ? NULL : head->origin;
         }
     }

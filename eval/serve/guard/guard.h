@@ -1,7 +1,8 @@
 /**
  * @file guard.h
- * What dpe-serve looks at before it reads a request: whether every proxy would read its head in the same way, whether
- * a page of another site sends it, and how much memory its body may come to. It knows no HTTP library.
+ * What dpe-serve looks at before it reads a request: whether every proxy would read its head in the
+ * same way, whether a page of another site sends it, and how much memory its body may come to. It
+ * knows no HTTP library.
  */
 #ifndef DPE_SERVE_GUARD_H
 #define DPE_SERVE_GUARD_H
@@ -10,7 +11,8 @@
 
 /* ---------------------------------------------------------------------------------------- head */
 
-/** What counts of the head of a request. Texts are borrowed; NULL: the request has no such header. */
+/** What counts of the head of a request. Texts are borrowed; NULL: the request has no such header.
+ */
 struct dpe_guard_head {
     const char *method, *version; /**< "POST", "HTTP/1.1" */
     const char *host, *origin, *length, *encoding;
@@ -21,27 +23,31 @@ struct dpe_guard_head {
 };
 /** Take one header; `ends` tells whether its line ended with CR LF and had no NUL. */
 void dpe_guard_add(struct dpe_guard_head *head, const char *name, const char *value, bool ends);
-/** 0, or the status of the refusal with its reason: 400 where others may read the request in another way, 411 where a
- *  body has no length. The connection must end then: what follows may be no request. */
+/** 0, or the status of the refusal with its reason: 400 where others may read the request in
+ * another way, 411 where a body has no length. The connection must end then: what follows may be no
+ * request. */
 unsigned dpe_guard_form(const struct dpe_guard_head *head, const char **why);
-/** Whether a body in chunks follows. Their ends are read by the library, more loosely than by others, so the
- *  connection should end after the answer. */
+/** Whether a body in chunks follows. Their ends are read by the library, more loosely than by
+ * others, so the connection should end after the answer. */
 bool dpe_guard_chunked(const struct dpe_guard_head *head);
 
 /** Who may ask. */
 struct dpe_guard_rules {
-    bool local;                 /**< the server listens on a loopback address: names of this machine alone are hosts */
+    bool local; /**< the server listens on a loopback address: names of this machine alone are hosts
+                 */
     const char *address;        /**< --host */
     const char *const *hosts;   /**< [n_hosts] further names */
     const char *const *origins; /**< [n_origins] of pages that may ask, "*": of all */
     int64_t n_hosts, n_origins;
 };
-/** 0, or the status of the refusal with its reason: 403 for the name of another machine (a page whose name was made to
- *  mean this address), or a page of another site; 415 for a content that a page may send to any site without asking. */
+/** 0, or the status of the refusal with its reason: 403 for the name of another machine (a page
+ * whose name was made to mean this address), or a page of another site; 415 for a content that a
+ * page may send to any site without asking. */
 unsigned dpe_guard_who(const struct dpe_guard_rules *rules, const struct dpe_guard_head *head,
                        const char **why);
 /** The origin that an answer is for, when it is that of another site that may ask; else NULL. */
-const char *dpe_guard_foreign(const struct dpe_guard_rules *rules, const struct dpe_guard_head *head);
+const char *dpe_guard_foreign(const struct dpe_guard_rules *rules,
+                              const struct dpe_guard_head *head);
 /** Whether a text is an address of this machine alone: 127.0.0.0/8 or ::1. */
 bool dpe_guard_is_loopback(const char *address);
 
@@ -49,8 +55,9 @@ bool dpe_guard_is_loopback(const char *address);
 
 enum { DPE_GUARD_DEPTH = 128 /* of nested lists and objects */ };
 
-/** Bytes that jansson may take for the n bytes of a JSON text, at most, with the text's copies of its parser; for a text that
- *  is no JSON, of what comes before the mistake. UINT64_MAX: it nests deeper than DPE_GUARD_DEPTH. */
+/** Bytes that jansson may take for the n bytes of a JSON text, at most, with the text's copies of
+ * its parser; for a text that is no JSON, of what comes before the mistake. UINT64_MAX: it nests
+ * deeper than DPE_GUARD_DEPTH. */
 uint64_t dpe_guard_cost(const char *bytes, size_t n);
 
 #endif

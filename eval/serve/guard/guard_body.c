@@ -1,8 +1,9 @@
 /* The memory of a JSON text, before it is parsed. */
 #include "eval/serve/guard/guard.h"
 
-/* Bytes of jansson's values on a machine of 64 bits, rounded up (2.14): an object with its first table, a list with its
- * first places, a member's pair, and a place in a list that doubles when it is full. */
+/* Bytes of jansson's values on a machine of 64 bits, rounded up (2.14): an object with its first
+ * table, a list with its first places, a member's pair, and a place in a list that doubles when it
+ * is full. */
 enum { OBJECT = 256, LIST = 160, TEXT = 96, NUMBER = 48, PAIR = 112, PLACE = 32 };
 
 /* The end of the string that begins at bytes[i]. */
@@ -31,7 +32,11 @@ uint64_t dpe_guard_cost(const char *bytes, size_t n)
         if (depth > DPE_GUARD_DEPTH) {
             return UINT64_MAX;
         }
-        cost += c == '{' ? OBJECT : c == '[' ? LIST : c == ':' ? PAIR : c == ',' ? PLACE + NUMBER : 0;
+        cost += c == '{'   ? OBJECT
+                : c == '[' ? LIST
+                : c == ':' ? PAIR
+                : c == ',' ? PLACE + NUMBER
+                           : 0;
         i++;
     }
     return cost + NUMBER;

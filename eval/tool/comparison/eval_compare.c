@@ -338,9 +338,10 @@ dpe_status dpe_eval_fit_batch(struct comparison *comparison, const struct dpe_pl
                               struct dpe_error *err)
 {
     int64_t batch = together_at_once(comparison);
-    return batch > 1 || comparison->job.remote != NULL ? dpe_job_fit_batch(&comparison->job, plan,
-                                         comparison->lengths[comparison->n_lengths - 1], batch, err)
-                     : DPE_OK;
+    return batch > 1 || comparison->job.remote != NULL
+               ? dpe_job_fit_batch(&comparison->job, plan,
+                                   comparison->lengths[comparison->n_lengths - 1], batch, err)
+               : DPE_OK;
 }
 
 static void announce(const struct comparison *comparison)

@@ -102,9 +102,11 @@ dpe_status dpe_eval_comparison_methods(struct comparison *comparison, struct dpe
     const struct eval_arguments *args = comparison->args;
     const struct dpe_remote_engine *engine = comparison->job.remote;
     if (engine != NULL && !dpe_remote_about(engine)->plans &&
-        (args->what != NULL || args->n_methods != 1 || args->is_table[0] || strcmp(args->methods[0], "rope") != 0)) {
+        (args->what != NULL || args->n_methods != 1 || args->is_table[0] ||
+         strcmp(args->methods[0], "rope") != 0)) {
         return dpe_fail(err, DPE_USAGE,
-                        "%s takes no plans (it is no dpe-serve) and has the one that it runs: expected --method rope alone, "
+                        "%s takes no plans (it is no dpe-serve) and has the one that it runs: "
+                        "expected --method rope alone, "
                         "which stands for that",
                         args->job.engine);
     }
@@ -140,8 +142,7 @@ static dpe_status make_plan(const struct comparison *comparison, const struct ev
     if (method->step != NULL) {
         return dpe_ablation_plan(&comparison->ablation, method->step, &context, plan, err);
     }
-    const char *fingerprint =
-        args->other_model ? NULL : dpe_job_fingerprint(&comparison->job);
+    const char *fingerprint = args->other_model ? NULL : dpe_job_fingerprint(&comparison->job);
     return method->table != NULL
                ? dpe_plan_of_table_file(method->table, &context, fingerprint, plan, NULL, err)
                : dpe_plan_of_spec(method->spec, &context, fingerprint, plan, NULL, err);

@@ -16,7 +16,8 @@ static struct dpe_guard_head head_of(const char *method, const char *version, ch
 {
     struct dpe_guard_head head = {.method = method, .version = version};
     char *rest = NULL;
-    for (char *line = strtok_r(lines, "\n", &rest); line != NULL; line = strtok_r(NULL, "\n", &rest)) {
+    for (char *line = strtok_r(lines, "\n", &rest); line != NULL;
+         line = strtok_r(NULL, "\n", &rest)) {
         size_t n = strlen(line);
         bool ends = line[n - 1] != '!';
         line[n - 1] = ends ? line[n - 1] : '\0';
@@ -58,7 +59,8 @@ static void heads_have_one_meaning(void **state)
         {"GET", "HTTP/1.1", "Host: a\nTransfer-Encoding: identity", 400},
         {"POST", "HTTP/1.1", "Host: a\nTransfer-Encoding: gzip, chunked", 400},
         {"POST", "HTTP/1.1", "Host: a\nTransfer-Encoding: xchunked", 400},
-        {"POST", "HTTP/1.1", "Host: a\nTransfer-Encoding: chunked\nTransfer-Encoding: chunked", 400},
+        {"POST", "HTTP/1.1", "Host: a\nTransfer-Encoding: chunked\nTransfer-Encoding: chunked",
+         400},
         {"POST", "HTTP/1.0", "Host: a\nTransfer-Encoding: chunked", 400},
         {"POST", "HTTP/1.1", "Host: a", 411},
         {"PUT", "HTTP/1.0", "Host: a", 411},
@@ -84,7 +86,12 @@ static void pages_of_others_may_not_ask(void **state)
     const struct dpe_guard_rules rules[] = {
         {.local = true, .address = "127.0.0.1"},
         {.address = "0.0.0.0"},
-        {.local = true, .address = "::1", .hosts = hosts, .n_hosts = 1, .origins = origins, .n_origins = 2},
+        {.local = true,
+         .address = "::1",
+         .hosts = hosts,
+         .n_hosts = 1,
+         .origins = origins,
+         .n_origins = 2},
         {.local = true, .address = "127.0.0.1", .origins = all, .n_origins = 1},
     };
     static const struct {
@@ -108,15 +115,20 @@ static void pages_of_others_may_not_ask(void **state)
         {0, 403, "GET", "Host:"},
         {0, 403, "GET", "Host: box.example"},
         {0, 0, "POST", "Host: localhost\nContent-Type: text/plain"},
-        {0, 0, "POST", "Host: localhost\nOrigin: http://localhost\nContent-Type: application/json; charset=utf-8"},
+        {0, 0, "POST",
+         "Host: localhost\nOrigin: http://localhost\nContent-Type: application/json; "
+         "charset=utf-8"},
         {0, 415, "POST", "Host: localhost\nOrigin: http://localhost\nContent-Type: text/plain"},
-        {0, 415, "POST", "Host: localhost\nOrigin: http://localhost\nContent-Type: application/jsonp"},
+        {0, 415, "POST",
+         "Host: localhost\nOrigin: http://localhost\nContent-Type: application/jsonp"},
         {0, 415, "PUT", "Host: localhost\nSec-Fetch-Site: same-origin"},
         {0, 403, "POST", "Host: localhost\nOrigin: http://evil\nContent-Type: application/json"},
         {0, 403, "POST", "Host: localhost\nOrigin: null\nContent-Type: application/json"},
-        {0, 403, "POST", "Host: localhost\nOrigin: http://localhost:80\nContent-Type: application/json"},
+        {0, 403, "POST",
+         "Host: localhost\nOrigin: http://localhost:80\nContent-Type: application/json"},
         {0, 403, "GET", "Host: localhost\nOrigin: http://evil"},
-        {0, 403, "POST", "Host: localhost\nSec-Fetch-Site: cross-site\nContent-Type: application/json"},
+        {0, 403, "POST",
+         "Host: localhost\nSec-Fetch-Site: cross-site\nContent-Type: application/json"},
         {0, 0, "GET", "Host: localhost\nSec-Fetch-Site: cross-site"}, /* a link to the page */
         {1, 0, "GET", "Host: any.example"},
         {1, 403, "GET", "Host: any.example\nOrigin: http://other.example"},
@@ -137,7 +149,8 @@ static void pages_of_others_may_not_ask(void **state)
         struct dpe_guard_head head = head_of(cases[i].method, "HTTP/1.1", lines);
         unsigned status = dpe_guard_who(&rules[cases[i].rules], &head, &why);
         if (status != cases[i].status) {
-            fail_msg("%d %s: expected %u, found %u", cases[i].rules, cases[i].lines, cases[i].status, status);
+            fail_msg("%d %s: expected %u, found %u", cases[i].rules, cases[i].lines,
+                     cases[i].status, status);
         }
     }
     char lines[] = "Host: localhost\nOrigin: http://evil";
@@ -201,7 +214,8 @@ static void bodies_cost_no_more(void **state)
         assert_non_null(value);
         uint64_t cost = dpe_guard_cost(text, n);
         if (cost < most || cost > 6 * most + 4096) {
-            fail_msg("%s: costs %zu, %llu were expected", forms[i].again, most, (unsigned long long)cost);
+            fail_msg("%s: costs %zu, %llu were expected", forms[i].again, most,
+                     (unsigned long long)cost);
         }
         json_decref(value);
         free(text);

@@ -1,4 +1,5 @@
-/* Plans as JSON: every method comes back with the same digest; what is no plan is refused by name. */
+/* Plans as JSON: every method comes back with the same digest; what is no plan is refused by name.
+ */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -64,15 +65,18 @@ static void same(struct dpe_plan *plan)
 
 static void every_method_comes_back(void **state)
 {
-    static const char *const more[] = {"yarn:infoscale=64,logit-scale=1.25", "self-extend:window=8,group=3,exact=1",
-                                       "dpe:window=16,scales=1/2/4.5/8", "select:k=4,block=8,over=yarn"};
+    static const char *const more[] = {
+        "yarn:infoscale=64,logit-scale=1.25", "self-extend:window=8,group=3,exact=1",
+        "dpe:window=16,scales=1/2/4.5/8", "select:k=4,block=8,over=yarn"};
     struct dpe_plan plan;
     int made = 0;
     (void)state;
     for (size_t i = 0; dpe_plan_method(i) != NULL; i++) {
         char name[64];
-        snprintf(name, sizeof name, "%.*s", (int)strcspn(dpe_plan_method(i), "\t"), dpe_plan_method(i));
-        if (dpe_plan_make(name, &context, &plan, NULL) == DPE_OK) { /* some need a file or a value */
+        snprintf(name, sizeof name, "%.*s", (int)strcspn(dpe_plan_method(i), "\t"),
+                 dpe_plan_method(i));
+        if (dpe_plan_make(name, &context, &plan, NULL) ==
+            DPE_OK) { /* some need a file or a value */
             same(&plan);
             made++;
         }
@@ -86,7 +90,8 @@ static void every_method_comes_back(void **state)
     for (size_t i = 0; i < sizeof mask; i++) {
         mask[i] = i % 3 == 0;
     }
-    assert_int_equal(dpe_plan_make("dpe:window=16,scales=1/2/4.5/8", &context, &plan, NULL), DPE_OK);
+    assert_int_equal(dpe_plan_make("dpe:window=16,scales=1/2/4.5/8", &context, &plan, NULL),
+                     DPE_OK);
     assert_int_equal(dpe_plan_set_mask(&plan, mask, NULL), DPE_OK);
     plan.bands[plan.n_bands - 1].per_head = true;
     same(&plan);

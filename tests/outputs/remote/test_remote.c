@@ -18,8 +18,8 @@
 #include "engine/plan/methods/methods.h"
 #include "outputs/remote/remote.h"
 
-/* A server whose answers are given: the text after the status line, for a path. "@D" stands for the digest of the plan that was
- * sent last. */
+/* A server whose answers are given: the text after the status line, for a path. "@D" stands for the
+ * digest of the plan that was sent last. */
 struct reply {
     const char *path, *text;
     int times; /* so many, then the next one for the path; 0: always */
@@ -110,7 +110,8 @@ static void *serve(void *user)
             json_t *value = json_loads(body, 0, &wrong);
             struct dpe_plan plan = {0};
             uint8_t digest[32];
-            if (value != NULL && dpe_plan_from_json(value, &plan, NULL) == DPE_OK && dpe_plan_digest(&plan, digest, NULL) == DPE_OK) {
+            if (value != NULL && dpe_plan_from_json(value, &plan, NULL) == DPE_OK &&
+                dpe_plan_digest(&plan, digest, NULL) == DPE_OK) {
                 for (int i = 0; i < 32; i++) {
                     snprintf(server->digest + 2 * i, 3, "%02x", digest[i]);
                 }
@@ -149,7 +150,8 @@ static void stop(struct server *server)
 }
 
 #define JSON "200 OK\r\nConnection: close\r\nContent-Type: application/json\r\n\r\n"
-static const char about[] = JSON "{\"engine\":\"dpe-serve\",\"name\":\"m\",\"model\":\"f00d\",\"tokenizer\":\"t\",\"numbers\":\"f32\",\"length\":512}";
+static const char about[] = JSON "{\"engine\":\"dpe-serve\",\"name\":\"m\",\"model\":\"f00d\","
+                                 "\"tokenizer\":\"t\",\"numbers\":\"f32\",\"length\":512}";
 static const char taken[] = JSON "{\"plan\":\"@D\",\"model\":\"f00d\"}";
 
 static struct dpe_plan some_plan(void)
@@ -164,7 +166,8 @@ static struct dpe_plan some_plan(void)
     return plan;
 }
 
-static dpe_status open_engine(const struct server *server, struct dpe_remote_engine **engine, struct dpe_error *err)
+static dpe_status open_engine(const struct server *server, struct dpe_remote_engine **engine,
+                              struct dpe_error *err)
 {
     char url[64];
     snprintf(url, sizeof url, "http://127.0.0.1:%d/v1/", server->port);
@@ -172,8 +175,10 @@ static dpe_status open_engine(const struct server *server, struct dpe_remote_eng
     return dpe_remote_open(&options, engine, err);
 }
 
-/* What becomes of a request for three new tokens after two, and of likelihoods; `first` false: of the opening. */
-static void expect(const struct reply *replies, dpe_status wanted, const char *words, bool likelihood)
+/* What becomes of a request for three new tokens after two, and of likelihoods; `first` false: of
+ * the opening. */
+static void expect(const struct reply *replies, dpe_status wanted, const char *words,
+                   bool likelihood)
 {
     struct server server;
     struct dpe_remote_engine *engine = NULL;
@@ -197,7 +202,8 @@ static void expect(const struct reply *replies, dpe_status wanted, const char *w
         }
     }
     if (status != wanted || (words != NULL && strstr(err.text, words) == NULL)) {
-        fail_msg("expected %d '%s', found %d '%s'", wanted, words != NULL ? words : "", status, err.text);
+        fail_msg("expected %d '%s', found %d '%s'", wanted, words != NULL ? words : "", status,
+                 err.text);
     }
     if (status == DPE_OK && !likelihood) {
         for (int i = 0; i < 4; i++) {
@@ -215,8 +221,17 @@ static void expect(const struct reply *replies, dpe_status wanted, const char *w
     stop(&server);
 }
 
-#define GOOD JSON "{\"choices\":[{\"token_ids\":[8,9],\"logprobs\":{\"token_logprobs\":[null,-0.5,-2]}}],\"dpe\":{\"digest\":\"@D\"}}"
-#define WITH(text) (const struct reply[]){{"/v1/dpe", about, 0}, {"/v1/dpe/plan", taken, 0}, {"/v1/completions", text, 0}, {0}}
+#define GOOD                                                                                       \
+    JSON "{\"choices\":[{\"token_ids\":[8,9],\"logprobs\":{\"token_logprobs\":[null,-0.5,-2]}}],"  \
+         "\"dpe\":{\"digest\":\"@D\"}}"
+#define WITH(text)                                                                                 \
+    (const struct reply[])                                                                         \
+    {                                                                                              \
+        {"/v1/dpe", about, 0}, {"/v1/dpe/plan", taken, 0}, {"/v1/completions", text, 0},           \
+        {                                                                                          \
+            0                                                                                      \
+        }                                                                                          \
+    }
 
 static void answers_are_read(void **state)
 {
@@ -228,22 +243,35 @@ static void answers_are_read(void **state)
 static void wrong_answers_are_refused(void **state)
 {
     static const char *const choices[] = {
-        "{}", "[]", "null", "{\"choices\":5,\"dpe\":{\"digest\":\"@D\"}}", "{\"choices\":[],\"dpe\":{\"digest\":\"@D\"}}",
-        "{\"choices\":[1],\"dpe\":{\"digest\":\"@D\"}}", "{\"choices\":[{},{}],\"dpe\":{\"digest\":\"@D\"}}",
-        "{\"choices\":[{\"token_ids\":[8,9]}]}", "{\"choices\":[{\"token_ids\":[8,9]}],\"dpe\":{\"digest\":\"00\"}}",
+        "{}",
+        "[]",
+        "null",
+        "{\"choices\":5,\"dpe\":{\"digest\":\"@D\"}}",
+        "{\"choices\":[],\"dpe\":{\"digest\":\"@D\"}}",
+        "{\"choices\":[1],\"dpe\":{\"digest\":\"@D\"}}",
+        "{\"choices\":[{},{}],\"dpe\":{\"digest\":\"@D\"}}",
+        "{\"choices\":[{\"token_ids\":[8,9]}]}",
+        "{\"choices\":[{\"token_ids\":[8,9]}],\"dpe\":{\"digest\":\"00\"}}",
         "{\"choices\":[{\"token_ids\":\"8\"}],\"dpe\":{\"digest\":\"@D\"}}",
         "{\"choices\":[{\"token_ids\":[8,9,1,2]}],\"dpe\":{\"digest\":\"@D\"}}",
         "{\"choices\":[{\"token_ids\":[-1]}],\"dpe\":{\"digest\":\"@D\"}}",
         "{\"choices\":[{\"token_ids\":[1.5]}],\"dpe\":{\"digest\":\"@D\"}}",
         "{\"choices\":[{\"token_ids\":[99999999999]}],\"dpe\":{\"digest\":\"@D\"}}",
-        "{\"choices\":[{\"text\":\"a\"}],\"dpe\":{\"digest\":\"@D\"}}", "{\"choices\":[{\"token_ids\":[8", "\xff\xfe", "",
+        "{\"choices\":[{\"text\":\"a\"}],\"dpe\":{\"digest\":\"@D\"}}",
+        "{\"choices\":[{\"token_ids\":[8",
+        "\xff\xfe",
+        "",
     };
     static const char *const scores[] = {
         "{\"choices\":[{\"logprobs\":null}],\"dpe\":{\"digest\":\"@D\"}}",
-        "{\"choices\":[{\"logprobs\":{\"token_logprobs\":[null,-0.5]}}],\"dpe\":{\"digest\":\"@D\"}}",
-        "{\"choices\":[{\"logprobs\":{\"token_logprobs\":[null,null,-1]}}],\"dpe\":{\"digest\":\"@D\"}}",
-        "{\"choices\":[{\"logprobs\":{\"token_logprobs\":[null,\"-1\",-1]}}],\"dpe\":{\"digest\":\"@D\"}}",
-        "{\"choices\":[{\"logprobs\":{\"token_logprobs\":[null,3,-1]}}],\"dpe\":{\"digest\":\"@D\"}}",
+        "{\"choices\":[{\"logprobs\":{\"token_logprobs\":[null,-0.5]}}],\"dpe\":{\"digest\":\"@D\"}"
+        "}",
+        "{\"choices\":[{\"logprobs\":{\"token_logprobs\":[null,null,-1]}}],\"dpe\":{\"digest\":\"@"
+        "D\"}}",
+        "{\"choices\":[{\"logprobs\":{\"token_logprobs\":[null,\"-1\",-1]}}],\"dpe\":{\"digest\":"
+        "\"@D\"}}",
+        "{\"choices\":[{\"logprobs\":{\"token_logprobs\":[null,3,-1]}}],\"dpe\":{\"digest\":\"@D\"}"
+        "}",
     };
     (void)state;
     char text[1024];
@@ -256,42 +284,69 @@ static void wrong_answers_are_refused(void **state)
         expect(WITH(text), DPE_BAD_DATA, "expected", true);
     }
     expect(WITH("200 OK\r\nX-Endless: y\r\n\r\n"), DPE_BAD_DATA, "found a longer one", false);
-    expect(WITH("400 No\r\nConnection: close\r\n\r\n{\"error\":{\"message\":\"too long, says it\"}}"), DPE_BAD_DATA, "too long, says it", false);
-    expect(WITH("500 No\r\nConnection: close\r\n\r\n{\"error\":{\"message\":\"it fell\",\"code\":null}}"), DPE_IO, "it fell", false);
-    expect(WITH("500 No\r\nConnection: close\r\n\r\n{\"error\":{\"message\":\"NaN\",\"code\":\"not_finite\"}}"), DPE_NONFINITE, "NaN", false);
-    expect(WITH("302 Go\r\nLocation: http://127.0.0.1:1/\r\nConnection: close\r\n\r\n"), DPE_IO, "status 302", false);
-    expect(WITH("401 No\r\nConnection: close\r\n\r\n{\"error\":{\"message\":\"the key \\u001b[31m\"}}"), DPE_BAD_DATA, "the key \\x1b", false);
+    expect(
+        WITH("400 No\r\nConnection: close\r\n\r\n{\"error\":{\"message\":\"too long, says it\"}}"),
+        DPE_BAD_DATA, "too long, says it", false);
+    expect(WITH("500 No\r\nConnection: close\r\n\r\n{\"error\":{\"message\":\"it "
+                "fell\",\"code\":null}}"),
+           DPE_IO, "it fell", false);
+    expect(WITH("500 No\r\nConnection: "
+                "close\r\n\r\n{\"error\":{\"message\":\"NaN\",\"code\":\"not_finite\"}}"),
+           DPE_NONFINITE, "NaN", false);
+    expect(WITH("302 Go\r\nLocation: http://127.0.0.1:1/\r\nConnection: close\r\n\r\n"), DPE_IO,
+           "status 302", false);
+    expect(
+        WITH(
+            "401 No\r\nConnection: close\r\n\r\n{\"error\":{\"message\":\"the key \\u001b[31m\"}}"),
+        DPE_BAD_DATA, "the key \\x1b", false);
 }
 
 static void wrong_engines_are_refused(void **state)
 {
     (void)state;
-    expect((const struct reply[]){{"/v1/dpe", JSON "{}", 0}, {0}}, DPE_BAD_DATA, "expected engine, model", false);
-    expect((const struct reply[]){{"/v1/dpe", JSON "{\"engine\":\"x\",\"model\":\"f\",\"tokenizer\":\"t\",\"length\":-4}", 0}, {0}}, DPE_BAD_DATA,
+    expect((const struct reply[]){{"/v1/dpe", JSON "{}", 0}, {0}}, DPE_BAD_DATA,
            "expected engine, model", false);
-    expect((const struct reply[]){{"/v1/models", JSON "{\"data\":[]}", 0}, {0}}, DPE_BAD_DATA, "a list of models", false);
-    expect((const struct reply[]){{"/v1/dpe", about, 0}, {"/v1/dpe/plan", JSON "{\"plan\":\"12\",\"model\":\"f00d\"}", 0}, {0}}, DPE_BAD_DATA,
-           "expected plan", false);
-    expect((const struct reply[]){{"/v1/dpe", about, 0}, {"/v1/dpe/plan", JSON "{\"plan\":\"@D\",\"model\":\"beef\"}", 0}, {0}}, DPE_BAD_DATA,
-           "its model has changed", false);
+    expect(
+        (const struct reply[]){
+            {"/v1/dpe", JSON "{\"engine\":\"x\",\"model\":\"f\",\"tokenizer\":\"t\",\"length\":-4}",
+             0},
+            {0}},
+        DPE_BAD_DATA, "expected engine, model", false);
+    expect((const struct reply[]){{"/v1/models", JSON "{\"data\":[]}", 0}, {0}}, DPE_BAD_DATA,
+           "a list of models", false);
+    expect((const struct reply[]){{"/v1/dpe", about, 0},
+                                  {"/v1/dpe/plan", JSON "{\"plan\":\"12\",\"model\":\"f00d\"}", 0},
+                                  {0}},
+           DPE_BAD_DATA, "expected plan", false);
+    expect((const struct reply[]){{"/v1/dpe", about, 0},
+                                  {"/v1/dpe/plan", JSON "{\"plan\":\"@D\",\"model\":\"beef\"}", 0},
+                                  {0}},
+           DPE_BAD_DATA, "its model has changed", false);
     struct dpe_remote_engine *engine = NULL;
     struct dpe_error err = {0};
     const struct dpe_remote_options options = {.url = "ftp://x", .in_flight = 1, .patience = 1.0};
     assert_int_equal(dpe_remote_open(&options, &engine, &err), DPE_USAGE);
-    const struct dpe_remote_options nobody = {.url = "http://127.0.0.1:1", .in_flight = 1, .patience = 0.6};
+    const struct dpe_remote_options nobody = {
+        .url = "http://127.0.0.1:1", .in_flight = 1, .patience = 0.6};
     assert_int_equal(dpe_remote_open(&nobody, &engine, &err), DPE_IO);
 }
 
 #define BUSY(status) status "\r\nConnection: close\r\nRetry-After: 0\r\n\r\n{}"
 
-/* Busy servers, and connections that break off, are tried again; what was answered is not asked for again. */
+/* Busy servers, and connections that break off, are tried again; what was answered is not asked for
+ * again. */
 static void requests_are_tried_again(void **state)
 {
     (void)state;
-    expect((const struct reply[]){{"/v1/dpe", about, 0}, {"/v1/dpe/plan", BUSY("503 Busy"), 1}, {"/v1/dpe/plan", taken, 0},
-                                  {"/v1/completions", BUSY("503 Busy"), 2}, {"/v1/completions", BUSY("429 Busy"), 1},
-                                  {"/v1/completions", "", 1}, {"/v1/completions", "200 OK\r\nContent-Length: 900\r\n\r\n{", 1},
-                                  {"/v1/completions", GOOD, 0}, {0}},
+    expect((const struct reply[]){{"/v1/dpe", about, 0},
+                                  {"/v1/dpe/plan", BUSY("503 Busy"), 1},
+                                  {"/v1/dpe/plan", taken, 0},
+                                  {"/v1/completions", BUSY("503 Busy"), 2},
+                                  {"/v1/completions", BUSY("429 Busy"), 1},
+                                  {"/v1/completions", "", 1},
+                                  {"/v1/completions", "200 OK\r\nContent-Length: 900\r\n\r\n{", 1},
+                                  {"/v1/completions", GOOD, 0},
+                                  {0}},
            DPE_OK, NULL, false);
     expect(WITH(BUSY("503 Busy")), DPE_IO, "no room", false);
     expect(WITH(""), DPE_IO, "/v1/completions", false);
