@@ -81,6 +81,7 @@ struct dpe_detect_report {
     struct dpe_session_work work; /**< of this session's processes, for /run */
     /* what the run was about, for /model, /tokenizer, /corpus and /detect */
     const struct dpe_model *model;
+    const char *fingerprint; /**< of the weights, where another program has them; NULL: the model's */
     const struct dpe_tokenizer *tokenizer;
     const struct dpe_corpus *corpus;
     const char *niah_spec, *niah_template; /**< spec, hash of the templates; NULL = none */

@@ -451,7 +451,8 @@ static void put_model(struct table_writer *w, const struct dpe_detect_report *re
     const struct table_entry entry = {
         "/config_json", DPE_COL_STRING, &json, "config.json as read", "1", NULL};
     const struct text_attribute texts[] = {
-        {"fingerprint", dpe_model_fingerprint(report->model)},
+        {"fingerprint", report->fingerprint != NULL ? report->fingerprint
+                                                    : dpe_model_fingerprint(report->model)},
         {"fingerprint_rule", "SHA-256 over config.json and, of every shard, name, size, header and "
                              "256 evenly spaced blocks of 4 KiB"},
         {"model_type", config->model_type},

@@ -339,6 +339,10 @@ dpe_status dpe_detect_inputs_open(struct detect_inputs *inputs, const struct det
     dpe_status (*const steps[])(struct detect_inputs *, struct dpe_error *) = {
         dpe_detect_inputs_key_pairs, make_grid, check_against, add_niah, add_ppl};
     dpe_status status = dpe_job_open(&inputs->job, &args->job, args->job.dry_run, err);
+    if (status == DPE_OK && inputs->job.remote != NULL && !dpe_remote_about(inputs->job.remote)->plans) {
+        return dpe_fail(err, DPE_USAGE, "%s takes no plans (it is no dpe-serve), so its lengths cannot be found by trying",
+                        args->job.engine);
+    }
     for (size_t i = 0; i < sizeof steps / sizeof steps[0] && status == DPE_OK; i++) {
         status = steps[i](inputs, err);
     }
@@ -595,6 +599,7 @@ void dpe_detect_inputs_report(const struct detect_inputs *inputs, struct dpe_det
         .seed = inputs->args->job.seed,
         .validation_seed = inputs->validation_seed,
         .model = inputs->job.model,
+        .fingerprint = dpe_job_fingerprint(&inputs->job),
         .tokenizer = inputs->job.tokenizer,
         .corpus = inputs->job.corpus,
         .niah_spec = inputs->args->use_niah ? inputs->niah_spec : NULL,

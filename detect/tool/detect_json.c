@@ -81,7 +81,7 @@ dpe_status dpe_detect_print_result(const struct detect_inputs *inputs,
     const struct dpe_detect_params *params = &inputs->grid.params;
     struct dpe_result *out = dpe_result_begin("dpe-detect");
     dpe_result_text(out, "model", inputs->args->job.model);
-    dpe_result_text(out, "fingerprint", dpe_model_fingerprint(inputs->job.model));
+    dpe_result_text(out, "fingerprint", dpe_job_fingerprint(&inputs->job));
     dpe_result_text(out, "table", inputs->args->job.output);
     dpe_result_whole(out, "trained_length", params->trained_length);
     dpe_result_whole(out, "length", params->length);

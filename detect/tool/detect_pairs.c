@@ -57,7 +57,7 @@ dpe_status dpe_detect_inputs_key_pairs(struct detect_inputs *inputs, struct dpe_
         return status;
     }
     /* Without its weights, in a dry run, a model has another fingerprint. */
-    const char *fingerprint = args->job.dry_run ? NULL : dpe_model_fingerprint(inputs->job.model);
+    const char *fingerprint = args->job.dry_run ? NULL : dpe_job_fingerprint(&inputs->job);
     const struct dpe_profile_model model = {fingerprint, config->n_layers, config->n_heads,
                                             n_pairs};
     struct dpe_profile profile;

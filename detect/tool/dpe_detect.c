@@ -337,7 +337,7 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
     struct detect_arguments *args = state->input;
     switch (key) {
     case ARGP_KEY_INIT:
-        for (int i = 0; i < 3; i++) {
+        for (int i = 0; i < 4; i++) {
             state->child_inputs[i] = &args->job;
         }
         return 0;
@@ -409,6 +409,7 @@ int main(int argc, char **argv)
     static const struct argp_child children[] = {{&dpe_job_argp, 0, NULL, 0},
                                                  {&dpe_job_prompt_argp, 0, NULL, 0},
                                                  {&dpe_job_rows_argp, 0, NULL, 0},
+                                                 {&dpe_job_engine_argp, 0, NULL, 0},
                                                  {0}};
     static const struct argp argp = {
         .options = options_table,

@@ -1,4 +1,4 @@
-"""serve_engine.py BIN ROOT: dpe-eval with another program as its engine: dpe-serve gives the rows that this process would make;
+"""serve_engine.py BIN ROOT: dpe-eval and dpe-detect with another program as its engine: dpe-serve gives the rows that this process would make;
 a server that stops in the middle costs no row; one of OpenAI's interface without plans is measured as it is."""
 
 import http.client
@@ -50,6 +50,21 @@ def test_same():
         assert not os.path.exists(os.path.join(work, "long.h5"))
         error = evaluate("niah", "other.h5", "--engine", "x", "-l", "256", *METHODS, code=64)
         assert "expected a URL" in error, error
+
+
+def test_detect():
+    """A sweep through dpe-serve finds what one in this process finds, and its table names the server's weights."""
+    options = ["-l", "512", "--samples", "2", "--groups", "2", "--lengths", "128,512"]
+    with serve("-l", "512") as server:
+        said = []
+        for output, more, folder in (("d1.h5", ["--threads", "2"], model),
+                                     ("d2.h5", ["--engine", f"http://127.0.0.1:{server.port}"], bare)):
+            ran = subprocess.run([f"{bin_folder}/dpe-detect", "-m", folder, *TEXTS, *options, *more, "--json", "-o",
+                                  os.path.join(work, output)], capture_output=True, text=True, check=True)
+            said.append(json.loads(ran.stdout))
+        for result in said:
+            del result["model"], result["table"]
+        assert said[0] == said[1] and said[0]["fingerprint"], said
 
 
 def test_stop():
