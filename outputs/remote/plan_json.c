@@ -30,6 +30,9 @@ static const struct {
   map_reals[] = {
       {"period", offsetof(struct dpe_position_map, period)},
       {"cap", offsetof(struct dpe_position_map, cap)},
+      {"group_most", offsetof(struct dpe_position_map, group_most)},
+      {"group_rate", offsetof(struct dpe_position_map, group_rate)},
+      {"group_from", offsetof(struct dpe_position_map, group_from)},
 };
 static const struct {
     const char *key;
@@ -136,10 +139,10 @@ static json_t *write_selection(const struct dpe_selection *selection)
 
 json_t *dpe_plan_to_json(const struct dpe_plan *plan)
 {
-    json_t *made =
-        json_pack("{s:s,s:I,s:I,s:I,s:b,s:i}", "name", plan->name, "n_pairs",
-                  (json_int_t)plan->n_pairs, "n_layers", (json_int_t)plan->n_layers, "n_heads",
-                  (json_int_t)plan->n_heads, "exact", plan->exact, "angle", (int)plan->angle);
+    json_t *made = json_pack("{s:s,s:I,s:I,s:I,s:b,s:b,s:i}", "name", plan->name, "n_pairs",
+                             (json_int_t)plan->n_pairs, "n_layers", (json_int_t)plan->n_layers,
+                             "n_heads", (json_int_t)plan->n_heads, "always", plan->always, "exact",
+                             plan->exact, "angle", (int)plan->angle);
     for (size_t i = 0; i < sizeof reals / sizeof reals[0]; i++) {
         double value;
         memcpy(&value, (const char *)plan + reals[i].at, sizeof value);
@@ -294,6 +297,7 @@ dpe_status dpe_plan_from_json(const json_t *value, struct dpe_plan *plan, struct
         return status;
     }
     snprintf(plan->name, sizeof plan->name, "%s", name);
+    plan->always = dpe_json_bool(&reader, "always", false);
     plan->exact = dpe_json_bool(&reader, "exact", false);
     plan->angle =
         (enum dpe_angle_precision)dpe_json_integer(&reader, "angle", 0, DPE_ANGLE_F64, -1);
