@@ -130,6 +130,7 @@ static dpe_status select_lengths(struct dpe_detect_report *report, const struct 
                                             &report->selection, err);
     case DPE_DETECT_JOINTLY:
         return dpe_detect_select_point(params, report->search.point.at, &report->selection, err);
+    case DPE_DETECT_READY: /* nothing is ranked: every group stays in the base */
     case DPE_DETECT_PAPER:
         break;
     }
@@ -400,6 +401,24 @@ static dpe_status find_ceiling(const struct dpe_detect_report *report,
     return status;
 }
 
+/* Of methods that are ready the table holds the best of those that it can hold. */
+static dpe_status keep_best(const struct dpe_detect_report *report,
+                            struct dpe_detect_result *result, int *kept, struct dpe_error *err)
+{
+    struct dpe_detect_validation *v = &result->validation;
+    const char *keys[DPE_DETECT_MOST_VALIDATED];
+    bool tables[DPE_DETECT_MOST_VALIDATED];
+    dpe_status status = find_tables(report, tables, err);
+    *kept = DPE_DETECT_JOINT;
+    for (int i = 0; i < report->n_validated && status == DPE_OK; i++) {
+        keys[i] = report->keys[i];
+        *kept = tables[i] && v->value[i].mean > v->value[*kept].mean ? i : *kept;
+    }
+    return status == DPE_OK
+               ? dpe_detect_validate_keep(&result->validate_scores, keys, *kept, v, err)
+               : status;
+}
+
 /* A plan that is shown to be better on the task that the user named comes first; where that shows
  * none, what the search's task shows. Both validations are then of that plan. */
 static dpe_status settle_kept(struct dpe_detect_report *report, int *kept, struct dpe_error *err)
@@ -408,6 +427,9 @@ static dpe_status settle_kept(struct dpe_detect_report *report, int *kept, struc
         report->results[0].used ? &report->results[0] : &report->results[1];
     const char *keys[DPE_DETECT_MOST_VALIDATED];
     *kept = deciding->validation.kept;
+    if (report->rule == DPE_DETECT_READY) {
+        return keep_best(report, deciding, kept, err);
+    }
     if (!report->users.validated) {
         return DPE_OK;
     }

@@ -17,9 +17,10 @@ enum dpe_detect_rule {
     DPE_DETECT_GUARDED, /**< L0/2, except where a paired test shows that another length is better */
     DPE_DETECT_SEQUENTIAL, /**< group after group, those before it at their chosen lengths */
     DPE_DETECT_JOINTLY,    /**< the search of search.h */
+    DPE_DETECT_READY,      /**< no sweep and no search: methods that are ready, in minutes */
 };
 /** "paper", "guarded", "sequential", "joint". */
-extern const char *const dpe_detect_rule_names[5]; /**< NULL ends them */
+extern const char *const dpe_detect_rule_names[]; /**< NULL ends them */
 
 /** Level of the tests of the guarded rule. */
 #define DPE_DETECT_GUARD_LEVEL 0.05

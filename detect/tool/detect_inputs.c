@@ -150,6 +150,13 @@ dpe_status dpe_detect_inputs_niah(struct detect_inputs *inputs, const char *name
     return open_niah(inputs, &inputs->niah, inputs->args->job.length, name, seed, task, err);
 }
 
+dpe_status dpe_detect_inputs_niah_trained(struct detect_inputs *inputs, const char *name,
+                                          struct dpe_task *task, struct dpe_error *err)
+{
+    return open_niah(inputs, &inputs->niah, inputs->grid.params.trained_length, name,
+                     inputs->args->job.seed, task, err);
+}
+
 void dpe_detect_inputs_set_users(struct detect_inputs *inputs)
 {
     inputs->niah = inputs->users_niah;
@@ -182,12 +189,12 @@ dpe_status dpe_detect_inputs_reopen(struct detect_inputs *inputs, struct dpe_err
 static bool searches_needles(const struct detect_inputs *inputs)
 {
     return inputs->args->use_niah && !inputs->args->use_ppl &&
-           inputs->args->rule == DPE_DETECT_JOINTLY;
+           (inputs->args->rule == DPE_DETECT_JOINTLY || inputs->args->rule == DPE_DETECT_READY);
 }
 
 int64_t dpe_detect_inputs_held(const struct detect_inputs *inputs)
 {
-    int64_t users = inputs->args->auto_task
+    int64_t users = inputs->args->auto_task && inputs->args->rule == DPE_DETECT_JOINTLY
                         ? inputs->args->job.samples * dpe_detect_inputs_validated(inputs)
                         : 0;
     return searches_needles(inputs) ? users + 2 * DETECT_CEILING_SAMPLES : 0;
@@ -204,7 +211,8 @@ dpe_status dpe_detect_inputs_hold(struct detect_inputs *inputs, struct dpe_error
     for (int i = 0; i < DETECT_N_HELD && status == DPE_OK && searches_needles(inputs); i++) {
         struct detect_held *held = &inputs->held[i];
         const bool ceiling = i != DETECT_USERS;
-        if (held->opened || (i != DETECT_CEILING && !differs)) {
+        bool ready = inputs->args->rule == DPE_DETECT_READY; /* minutes are for one task */
+        if (held->opened || (i != DETECT_CEILING && (ready || !differs))) {
             continue;
         }
         int64_t asked = tasks[i]->asked;
@@ -237,14 +245,14 @@ static int64_t sweep_samples(const struct detect_inputs *inputs, int64_t samples
  * something. */
 void dpe_detect_inputs_set_samples(struct detect_inputs *inputs)
 {
-    enum { LEAST_CONTEXTS = 8 };
+    const int64_t least_contexts = inputs->args->rule == DPE_DETECT_READY ? 2 : 8;
     int64_t wanted = inputs->args->job.samples;
     int64_t together = dpe_detect_inputs_together(inputs);
     inputs->samples = wanted;
     inputs->n_validated[0] = wanted;
     if (inputs->args->auto_task && together > 1) {
         int64_t contexts = (wanted + together - 1) / together;
-        int64_t least = wanted < LEAST_CONTEXTS ? wanted : LEAST_CONTEXTS;
+        int64_t least = wanted < least_contexts ? wanted : least_contexts;
         inputs->samples = together * (contexts > least ? contexts : least);
         inputs->n_validated[0] = inputs->samples;
     }
@@ -567,7 +575,8 @@ struct dpe_detect_search_options dpe_detect_inputs_searching(const struct detect
         .together = dpe_detect_inputs_together(inputs),
         .criterion = args->use_niah ? DPE_DETECT_RECALL : DPE_DETECT_PERPLEXITY,
     };
-    return options.temperature || options.joint ? options : (struct dpe_detect_search_options){0};
+    bool searches = args->rule != DPE_DETECT_READY && (options.temperature || options.joint);
+    return searches ? options : (struct dpe_detect_search_options){0};
 }
 
 int64_t dpe_detect_inputs_searched(const struct detect_inputs *inputs)

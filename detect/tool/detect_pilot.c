@@ -16,6 +16,8 @@ enum { RUNGS = sizeof rungs / sizeof rungs[0], RUNGS_FIRST = 3, PLANS = 6, GOOD 
 /* A plan that finds less, or more, of every task cannot be told from another. */
 static const double least = 0.02;
 static const double most = 0.98;
+/* That a model should find in its trained length of what methods are compared with beyond it. */
+static const double possible = 0.7;
 
 /* The plans of a pilot, those first that usually find most, and what its rungs showed. */
 struct pilot {
@@ -34,6 +36,12 @@ struct pilot {
 int64_t dpe_detect_pilot_most_rows(const struct detect_inputs *inputs)
 {
     int64_t rows = 0;
+    for (int i = 0; i <= RUNGS_FIRST && inputs->args->rule == DPE_DETECT_READY; i++) {
+        rows += (int64_t)DETECT_CEILING_CONTEXTS * rungs[i].asked;
+    }
+    if (inputs->args->rule == DPE_DETECT_READY) {
+        return rows;
+    }
     for (int i = 0; i < RUNGS && inputs->args->auto_task; i++) {
         rows += (int64_t)PLANS * DETECT_PILOT_CONTEXTS * rungs[i].asked;
     }
@@ -231,6 +239,81 @@ static dpe_status climb(struct pilot *pilot, int *chosen, struct dpe_error *err)
     return status;
 }
 
+/* ---------------------------------------------------------------------------------------- ceiling
+ */
+
+/* What the model as it is finds of a rung in its trained length; opens: there is room for the needles. */
+static dpe_status run_ceiling(struct sweep *sweep, int at, double *mean, bool *opens,
+                              struct dpe_error *err)
+{
+    struct detect_inputs *inputs = sweep->inputs;
+    const struct dpe_plan_context context = dpe_detect_inputs_context(inputs);
+    const int64_t first[2] = {0, 0};
+    const int64_t samples[2] = {(int64_t)DETECT_CEILING_CONTEXTS * rungs[at].asked, 0};
+    struct dpe_plan plan = {0};
+    struct dpe_task task = {0};
+    struct dpe_detect_scores scores = {0};
+    const struct dpe_plan *plans[1] = {&plan};
+    char key[33], name[32];
+    const char *keys[1] = {key};
+    snprintf(name, sizeof name, "possible-%d-%d", rungs[at].keys, rungs[at].values);
+    set_rung(inputs, at);
+    dpe_status status = dpe_detect_inputs_niah_trained(inputs, name, &task, err);
+    *opens = status == DPE_OK;
+    if (status != DPE_OK) {
+        return status == DPE_USAGE ? DPE_OK : status;
+    }
+    status = dpe_plan_make("rope", &context, &plan, err);
+    status = status == DPE_OK ? dpe_plan_key(&plan, key, err) : status;
+    int64_t later[2] = {0, 0};
+    dpe_detect_stage_validated(sweep, later);
+    const struct stage stage = {.name = "pilot",
+                                .n_tasks = 1,
+                                .tasks = &task,
+                                .first = first,
+                                .n_samples = samples,
+                                .n_plans = 1,
+                                .plans = plans,
+                                .keys = keys,
+                                .later = later};
+    sweep->planned[0] += samples[0];
+    status = status == DPE_OK ? dpe_detect_stage_run(sweep, &stage, err) : status;
+    if (status == DPE_OK) {
+        status = dpe_detect_collect(inputs->job.run, name, keys, 1, 0, samples[0],
+                                    rungs[at].asked, &scores, err);
+    }
+    *mean = status == DPE_OK ? dpe_detect_interval(&scores, 0, DPE_DETECT_RECALL).mean : 0.0;
+    dpe_detect_scores_free(&scores);
+    dpe_task_close(&task);
+    dpe_plan_free(&plan);
+    return status;
+}
+
+/* For methods that are ready: the hardest task, from the usual one down, of which the model finds most in
+ * its trained length. */
+static dpe_status descend(struct sweep *sweep, int *chosen, struct dpe_error *err)
+{
+    struct detect_inputs *inputs = sweep->inputs;
+    dpe_status status = DPE_OK;
+    double mean = 0.0;
+    for (int at = RUNGS_FIRST; at >= 0 && mean < possible && status == DPE_OK; at--) {
+        bool opens = false;
+        status = run_ceiling(sweep, at, &mean, &opens, err);
+        *chosen = at;
+        if (opens && status == DPE_OK) {
+            size_t used = strlen(inputs->pilot);
+            snprintf(inputs->pilot + used, sizeof inputs->pilot - used, "%skeys=%d,values=%d: %.3f",
+                     used > 0 ? "; " : "", rungs[at].keys, rungs[at].values, mean);
+        }
+    }
+    if (status == DPE_OK) {
+        set_rung(inputs, *chosen);
+        dpe_log_info("pilot: in %lld tokens the model finds %s; methods are compared on the last",
+                     (long long)inputs->grid.params.trained_length, inputs->pilot);
+    }
+    return status;
+}
+
 /* ----------------------------------------------------------------------------------------- result
  */
 
@@ -277,8 +360,9 @@ dpe_status dpe_detect_stage_pilot(struct sweep *sweep, struct dpe_error *err)
     if (!inputs->args->auto_task) {
         return DPE_OK;
     }
-    dpe_status status = make_plans(&pilot, err);
-    if (status == DPE_OK) {
+    const bool ready = inputs->args->rule == DPE_DETECT_READY;
+    dpe_status status = ready ? descend(sweep, &chosen, err) : make_plans(&pilot, err);
+    if (status == DPE_OK && !ready) {
         status = climb(&pilot, &chosen, err);
     }
     for (int i = 0; i < pilot.n; i++) {
@@ -286,7 +370,9 @@ dpe_status dpe_detect_stage_pilot(struct sweep *sweep, struct dpe_error *err)
     }
     if (status == DPE_OK) {
         int64_t pilots = sweep->planned[0];
-        settle(&pilot, chosen);
+        if (!ready) {
+            settle(&pilot, chosen);
+        }
         status = dpe_detect_inputs_reopen(inputs, err);
         dpe_detect_stage_plan(sweep);
         sweep->planned[0] += pilots - before;

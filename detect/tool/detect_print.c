@@ -114,7 +114,9 @@ static dpe_status cost_of(const struct detect_inputs *inputs, int task, const st
     *cost = (struct row_cost){
         .name = inputs->tasks[task].name,
         .prompt = inputs->args->job.length,
-        .rows = inputs->n_samples[task] * inputs->grid.n_configs +
+        .rows = (inputs->args->rule != DPE_DETECT_READY
+                     ? inputs->n_samples[task] * inputs->grid.n_configs
+                     : 0) +
                 inputs->n_validated[task] * dpe_detect_inputs_validated(inputs),
         .read = 1.0,
         .pairs = 1.0,
@@ -261,7 +263,7 @@ static dpe_status dry_run(struct detect_inputs *inputs, const struct dpe_niah *n
            products, attention);
     char memory[DPE_JOB_MEMORY];
     printf("memory           %s\n", dpe_job_memory_text(&inputs->job, &needs, memory));
-    if (niah != NULL) {
+    if (niah != NULL && inputs->args->rule != DPE_DETECT_READY) {
         dpe_detect_print_savings(inputs, &answering);
     }
     fflush(stdout);
@@ -462,6 +464,38 @@ void dpe_detect_suggest(const struct detect_inputs *inputs)
     dpe_tool_next("dpe-report %s -o report.html", table);
 }
 
+/* What the search would take at most, by the time of the rows that are there. */
+static void tell_cost(const struct detect_inputs *inputs, const struct dpe_detect_result *result)
+{
+    enum { SAMPLES = 16 };
+    const struct dpe_detect_scores *scores = &result->validate_scores;
+    const struct dpe_detect_search_options options = {.temperature = true,
+                                                      .joint = true,
+                                                      .rounds = DPE_DETECT_SEARCH_ROUNDS,
+                                                      .n_samples = 2 * SAMPLES,
+                                                      .per_round = 4,
+                                                      .together = 4,
+                                                      .criterion = DPE_DETECT_RECALL};
+    double rows = (double)(dpe_detect_search_most_rows(&options, &inputs->grid.params) +
+                           4 * inputs->grid.n_configs);
+    double seconds = 0.0;
+    double n = 0.0;
+    if (dpe_detect_advise(&result->validation, &result->ceiling).what !=
+        DPE_DETECT_ADVICE_CALIBRATE) {
+        return;
+    }
+    for (int64_t at = 0; at < scores->n_cells * scores->n_samples; at++) {
+        seconds += isfinite(scores->seconds[at]) ? scores->seconds[at] : 0.0;
+        n += isfinite(scores->seconds[at]) ? 1.0 : 0.0;
+    }
+    if (n > 0.0) {
+        double minutes = fmax(1.0, ceil(rows * seconds / n / 60.0));
+        printf("dpe-calibrate --samples %d searches for at most %.*f %s here.\n", SAMPLES,
+               minutes < 90.0 ? 0 : 1, minutes < 90.0 ? minutes : minutes / 60.0,
+               minutes < 90.0 ? "minutes" : "hours");
+    }
+}
+
 dpe_status dpe_detect_print(const struct detect_inputs *inputs,
                             const struct dpe_detect_report *report, struct dpe_error *err)
 {
@@ -482,6 +516,15 @@ dpe_status dpe_detect_print(const struct detect_inputs *inputs,
                                       "noise\n";
     dpe_status status =
         report->rule == DPE_DETECT_JOINTLY ? dpe_detect_lead(report, &text, err) : DPE_OK;
+    if (report->rule == DPE_DETECT_READY) {
+        status = dpe_detect_ready(report, &text, err);
+        if (status == DPE_OK) {
+            fwrite(text.bytes, 1, text.n, stdout);
+            tell_cost(inputs, deciding);
+            printf("\ntable: %s\n", inputs->args->job.output);
+        }
+        goto done;
+    }
     if (status == DPE_OK) {
         status = append_text(&text, title, err);
     }

@@ -302,7 +302,8 @@ void dpe_detect_stage_plan(struct sweep *sweep)
 {
     const struct detect_inputs *inputs = sweep->inputs;
     for (int i = 0; i < inputs->n_tasks; i++) {
-        sweep->planned[i] = inputs->n_samples[i] * inputs->grid.n_configs +
+        bool sweeps = inputs->args->rule != DPE_DETECT_READY;
+        sweep->planned[i] = (sweeps ? inputs->n_samples[i] * inputs->grid.n_configs : 0) +
                             inputs->n_validated[i] * dpe_detect_inputs_validated(inputs);
     }
     sweep->planned[0] += dpe_detect_inputs_steps(inputs) * inputs->n_samples[0];
@@ -335,7 +336,8 @@ static dpe_status sweep_prepare(struct sweep *sweep, struct dpe_error *err)
 static dpe_status run_task(struct sweep *sweep, struct dpe_error *err)
 {
     struct dpe_detect_report *report = sweep->report;
-    const struct dpe_run *run = sweep->inputs->job.run;
+    const struct detect_inputs *inputs = sweep->inputs;
+    const struct dpe_run *run = inputs->job.run;
     dpe_status status = dpe_detect_inputs_hold(sweep->inputs, err);
     if (status != DPE_OK) {
         return status;
@@ -344,7 +346,7 @@ static dpe_status run_task(struct sweep *sweep, struct dpe_error *err)
     dpe_detect_inputs_report(sweep->inputs, report);
     if ((status = dpe_detect_stage_search(sweep, err)) != DPE_OK ||
         (status = dpe_detect_stage_warm(sweep, err)) != DPE_OK ||
-        (status = sweep_stage(sweep, err)) != DPE_OK) {
+        (inputs->args->rule != DPE_DETECT_READY && (status = sweep_stage(sweep, err)) != DPE_OK)) {
         return status;
     }
     report->swept = true;

@@ -11,7 +11,7 @@
 #include "eval/task/task.h"
 #include "outputs/job/job.h"
 
-enum { DETECT_MOST_AGAINST = 8, DETECT_PILOT_CONTEXTS = 3, DETECT_CEILING_SAMPLES = 32 };
+enum { DETECT_MOST_AGAINST = 8, DETECT_PILOT_CONTEXTS = 3, DETECT_READY_SAMPLES = 8, DETECT_CEILING_SAMPLES = 32, DETECT_CEILING_CONTEXTS = 2 };
 
 /** The command line. Zero means "not given" where a default is computed. */
 struct detect_arguments {
@@ -130,6 +130,9 @@ int64_t dpe_detect_inputs_race_needs(const struct detect_inputs *inputs);
 /** Open the needles of inputs->niah as a stream of this name and seed. */
 dpe_status dpe_detect_inputs_niah(struct detect_inputs *inputs, const char *name, uint64_t seed,
                                   struct dpe_task *task, struct dpe_error *err);
+/** The same in the trained length. */
+dpe_status dpe_detect_inputs_niah_trained(struct detect_inputs *inputs, const char *name,
+                                          struct dpe_task *task, struct dpe_error *err);
 /** Open the needles of the search and of the validation, in place of those that are open. */
 dpe_status dpe_detect_inputs_reopen(struct detect_inputs *inputs, struct dpe_error *err);
 /** Let the search measure with the task that --niah names. */

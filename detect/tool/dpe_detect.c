@@ -77,7 +77,8 @@ static const struct argp_option options_table[] = {
      "joint (default): search temperature, lengths, window and groups, each change only where a "
      "paired test shows that it helps; the sweep then has an eighth of the samples. paper: the "
      "best length of each group. guarded: L0/2 unless a paired test shows that another is better. "
-     "sequential: group after group, the others at their chosen lengths",
+     "sequential: group after group, the others at their chosen lengths. ready: no sweep; in minutes, "
+     "what the model does alone and with five methods that are ready, what is possible, and what to do",
      4},
     {"rounds", KEY_ROUNDS, "R", 0,
      "sequential, joint: go over everything R times, or until nothing changes (default 1)", 4},
@@ -233,7 +234,8 @@ static const char *asked_for(const struct detect_arguments *args)
 static bool wants_pilot(const struct detect_arguments *args)
 {
     enum { LEAST_SAMPLES = 8 };
-    return args->rule == DPE_DETECT_JOINTLY && args->job.samples >= LEAST_SAMPLES &&
+    bool searches = args->rule == DPE_DETECT_JOINTLY && args->job.samples >= LEAST_SAMPLES;
+    return (searches || args->rule == DPE_DETECT_READY) &&
            args->keys_per_context == 0 && args->shared == 0 && asked_for(args) == NULL;
 }
 
@@ -269,6 +271,10 @@ static void check_frequencies(struct argp_state *state, const struct detect_argu
 
 static void check_together(struct argp_state *state, const struct detect_arguments *args)
 {
+    if (args->rule == DPE_DETECT_READY && (args->use_ppl || args->race)) {
+        argp_error(state, "--select ready compares methods on needles, without a sweep; leave out %s",
+                   args->race ? "--race" : "--task (dpe-eval ppl compares perplexities)");
+    }
     check_niah(state, args);
     check_frequencies(state, args);
     check_auto(state, args);
@@ -320,15 +326,20 @@ static void add_against(struct argp_state *state, const char *method, struct det
     }
 }
 
-/* What the joint search is held against unless something else is asked for. */
+/* What the joint search is held against unless something else is asked for, and what is ready. */
 static void default_against(struct detect_arguments *args)
 {
-    static const char *const usual[] = {"yarn", "self-extend", "leaky-rerope"};
-    if (args->rule != DPE_DETECT_JOINTLY || args->n_against > 0 || args->no_against) {
-        return;
-    }
-    for (size_t i = 0; i < sizeof usual / sizeof usual[0]; i++) {
-        args->against[args->n_against++] = usual[i];
+    static const char *const usual[] = {"yarn", "self-extend", "leaky-rerope", NULL};
+    static const char *const ready[] = {"yarn",  "mrrope", "self-extend:logit-scale=1.2",
+                                        "lampe", "jet-long", NULL};
+    const char *const *names = args->rule == DPE_DETECT_READY     ? ready
+                               : args->rule == DPE_DETECT_JOINTLY ? usual
+                                                                  : NULL;
+    for (size_t i = 0; names != NULL && names[i] != NULL; i++) {
+        if (args->n_against > (int)i || args->no_against) {
+            return;
+        }
+        args->against[args->n_against++] = names[i];
     }
 }
 
@@ -390,6 +401,9 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
         argp_error(state, "unexpected argument '%s' (the model is --model DIR)", arg);
         return 0;
     case ARGP_KEY_END:
+        if (args->rule == DPE_DETECT_READY && !args->job.samples_given) {
+            args->job.samples = DETECT_READY_SAMPLES;
+        }
         if (!args->task_given) {
             args->auto_task = wants_pilot(args);
         }

@@ -49,6 +49,7 @@ struct dpe_job_options {
     int n_lengths, most_lengths;      /**< most: how many a tool takes, set by it; 0 means 1 */
     int64_t trained_length;           /**< tokens, 0 = of the model */
     int64_t samples;
+    bool samples_given;
     uint64_t seed;
     double rank_timeout; /**< longest silence of a rank, set by dpe_job_argp */
     int tensor_parallel; /**< processes that hold the model together, ≥ 1, set by dpe_job_argp */

@@ -118,6 +118,7 @@ static error_t parse_rows(int key, char *arg, struct argp_state *state)
         return 0;
     case KEY_SAMPLES:
         options->samples = dpe_parse_count(state, "--samples", arg, 1, 1000000);
+        options->samples_given = true;
         return 0;
     case KEY_SEED:
         options->seed = (uint64_t)dpe_parse_count(state, "--seed", arg, 0, DPE_MOST_COUNT);

@@ -174,6 +174,20 @@ same "$work/auto.h5" "$work/killed2.h5"
 search $pilot --window 4 -o "$work/auto.h5"
 [ $? = 78 ] || fail "a pilot with another window continued: $(cat "$work/err")"
 
+# Methods that are ready: stopped and continued it is the undisturbed run, and it ends with what to do.
+ready="--select ready --task auto --samples 8 --against yarn --against self-extend:group=4,window=32 --against jet-long"
+# shellcheck disable=SC2086 # several words
+search $ready -o "$work/ready.h5" || fail "--select ready: $(cat "$work/err")"
+grep -q "^  jet-long  *[01]\." "$work/out" && grep -q "^  unchanged  *[01]\." "$work/out" || fail "--select ready: $(cat "$work/out")"
+grep -qE "^(Of these take|Take|You need nothing|Needles say little)" "$work/out" || fail "no advice: $(cat "$work/out")"
+h5dump -a /select/rule "$work/ready.h5" | grep -q '"ready"' || fail "the rule is not ready"
+# shellcheck disable=SC2086 # several words
+search $ready -o "$work/killed3.h5" --time-budget 0.5
+# shellcheck disable=SC2086 # several words
+search $ready -o "$work/killed3.h5" || fail "--select ready again: $(cat "$work/err")"
+same "$work/ready.h5" "$work/killed3.h5"
+"$bin/dpe-report" "$work/ready.h5" -o "$work/ready.html" >"$work/out" 2>"$work/err" || fail "dpe-report: $(cat "$work/err")"
+
 # The report shows the search.
 "$bin/dpe-report" "$work/killed.h5" -o "$work/report.html" >"$work/out" 2>"$work/err" || fail "dpe-report: $(cat "$work/err")"
 for words in "with the plan that the search below found" "The search ended with the attention temperature" "Step 1: temperature, round 1"; do

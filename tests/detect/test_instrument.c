@@ -118,6 +118,35 @@ static void test_best(void **state)
     dpe_detect_scores_free(&scores);
 }
 
+/* What follows from recalls of rope, base, joint plan and two methods. */
+static void test_advice(void **state)
+{
+    (void)state;
+    static const struct {
+        double mean[5], ceiling;
+        int what, plan;
+        double gain;
+    } cases[] = {
+        {{0.90, 0.20, 0.20, 0.50, 0.40}, 0.94, DPE_DETECT_ADVICE_NOTHING, 3, 0.44},
+        {{0.00, 0.20, 0.20, 0.50, 0.91}, 0.94, DPE_DETECT_ADVICE_TAKE, 4, 0.03},
+        {{0.00, 0.60, 0.60, 0.50, 0.40}, 0.94, DPE_DETECT_ADVICE_CALIBRATE, DPE_DETECT_BASE, 0.34},
+        {{0.00, 0.20, 0.20, 0.22, 0.10}, 0.22, DPE_DETECT_ADVICE_TASK, 3, 0.0},
+        {{0.00, 0.97, 0.97, 0.50, 0.40}, NAN, DPE_DETECT_ADVICE_TAKE, DPE_DETECT_BASE, 0.03},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct dpe_detect_validation validation = {.n_plans = 5};
+        const struct dpe_interval ceiling = {.mean = cases[i].ceiling,
+                                             .n = isnan(cases[i].ceiling) ? 0 : 32};
+        for (int v = 0; v < 5; v++) {
+            validation.value[v].mean = cases[i].mean[v];
+        }
+        const struct dpe_detect_advice advice = dpe_detect_advise(&validation, &ceiling);
+        assert_int_equal(advice.what, cases[i].what);
+        assert_int_equal(advice.plan, cases[i].plan);
+        assert_true(fabs(advice.gain - cases[i].gain) < 1e-9);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -125,6 +154,7 @@ int main(void)
         cmocka_unit_test(test_floor),
         cmocka_unit_test(test_order),
         cmocka_unit_test(test_best),
+        cmocka_unit_test(test_advice),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
