@@ -5,8 +5,10 @@
                                                        (numpy, gguf; no vocabulary)
     rope_forms.py transformers FOLDER IDS CONTEXT      mean -ln p of ids in windows of CONTEXT (torch, transformers)
     rope_forms.py llama MODEL.gguf IDS CONTEXT         the same through llama.cpp (llama-cpp-python)
+    rope_forms.py vllm FOLDER IDS CONTEXT [CONFIG]     the same through vLLM; CONFIG: the exported config.json, whose rotation is
+                                                       given as --hf-overrides to the model in FOLDER as it is
 
-IDS is a file of token ids, as `dpe-run --tokenize --raw` prints them. rope_forms.sh runs all of it and compares. The engine
+IDS is a file of token ids, as `dpe-run --tokenize --raw` prints them. rope_forms_check.py runs all of it and compares. The engine
 is not used here: the numbers are those of the other runtime alone.
 """
 import json
@@ -114,11 +116,35 @@ def of_llama(path, ids_path, context):
     return total / count
 
 
+def of_vllm(folder, path, context, config=None):
+    import os
+    os.environ.update(VLLM_ENABLE_V1_MULTIPROCESSING="0", VLLM_LOGGING_LEVEL="ERROR", HF_HUB_OFFLINE="1")
+    os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")
+    os.environ.pop("DPE_TABLE", None)
+    # A window and one token that is generated, and not looked at.
+    os.environ["VLLM_ALLOW_LONG_MAX_MODEL_LEN"] = "1"
+    from vllm import LLM, SamplingParams
+    overrides = {}
+    if config is not None:
+        values = json.loads(pathlib.Path(config).read_text())
+        overrides = {name: values[name] for name in ("rope_parameters", "max_position_embeddings",
+                                                     "original_max_position_embeddings")}
+    model = LLM(model=str(folder), dtype="float32", enforce_eager=True, max_model_len=context + 1, block_size=32,
+                hf_overrides=overrides)
+    total = count = 0
+    for ids in windows(path, context):
+        answer = model.generate([{"prompt_token_ids": ids}], SamplingParams(max_tokens=1, prompt_logprobs=0), use_tqdm=False)[0]
+        scores = [step[token].logprob for step, token in zip(answer.prompt_logprobs[1:], ids[1:])]
+        total, count = total - sum(scores), count + len(scores)
+    return total / count
+
+
 def main(what, *args):
     if what == "make-gguf":
         make_gguf(*args)
     else:
-        print(f"{ {'transformers': of_transformers, 'llama': of_llama}[what](args[0], args[1], int(args[2])):.9f}")
+        of = {"transformers": of_transformers, "llama": of_llama, "vllm": of_vllm}[what]
+        print(f"{of(args[0], args[1], int(args[2]), *args[3:]):.9f}")
 
 
 if __name__ == "__main__":

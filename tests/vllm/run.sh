@@ -39,7 +39,7 @@ check methods served methods ${METHODS:-rope yarn ntk cope rerope leaky-rerope s
 check methods-64 env DPE_TEST_CHUNK=64 "$DPE_VLLM_PYTHON" "$here/served.py" "$bin" "$model" "$work" "$text" methods self-extend dca
 check table-512 served table 512
 check table-64 served table 64
-check preemption served table preemption
+check preemption served preemption
 check native-write served native write
 check native served native compare
 check refusals served refusals
