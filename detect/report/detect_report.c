@@ -261,7 +261,7 @@ bool dpe_detect_report_static(const struct dpe_detect_report *report)
     const struct dpe_config *config = report->context->config;
     const struct dpe_temperature *temperature = &report->kept.temperature;
     bool partial = 2 * dpe_config_pairs(config) < config->head_dim;
-    bool still = report->kept.inv_freq != NULL && temperature->log_n_length == 0.0 &&
+    bool still = report->kept.inv_freq != NULL && report->kept.n_bands == 0 && temperature->log_n_length == 0.0 &&
                  !(partial && temperature->logit_scale != 1.0);
     for (int64_t layer = 0; layer < config->n_layers; layer++) {
         still = still && dpe_config_moves(config, layer);
@@ -277,13 +277,18 @@ static dpe_status keep_other(struct dpe_detect_report *report, int plan, struct 
 {
     const struct dpe_detect_params *params = &report->grid->params;
     struct dpe_detect_kept *kept = &report->kept;
-    struct dpe_detect_values values = {.scale = kept->scale};
+    kept->bands = dpe_alloc_zero(dpe_detect_band_numbers(report->grid), sizeof *kept->bands);
+    if (kept->bands == NULL) {
+        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for bands");
+    }
+    struct dpe_detect_values values = {.scale = kept->scale, .bands = kept->bands};
     bool holds = false;
     dpe_status status = dpe_detect_holds(report->grid, report->context, &report->plans[plan],
                                          &values, &holds, err);
     kept->temperature = values.temperature;
     kept->window = values.window;
     kept->unrounded = values.unrounded;
+    kept->n_bands = values.n_bands;
     kept->mask = NULL;
     if (status == DPE_OK && values.inv_freq != NULL) {
         size_t n = (size_t)report->grid->n_pairs;
@@ -317,6 +322,9 @@ static dpe_status keep(struct dpe_detect_report *report, int plan, struct dpe_er
     kept->unrounded = false;
     free(kept->inv_freq);
     kept->inv_freq = NULL;
+    free(kept->bands);
+    kept->bands = NULL;
+    kept->n_bands = 0;
     for (size_t g = 0; g < n; g++) {
         kept->scale[g] = plan == DPE_DETECT_ROPE ? 1.0 : report->scale[g];
         kept->length[g] = plan == DPE_DETECT_ROPE ? params->length : report->selected[g];
@@ -342,9 +350,11 @@ static dpe_status find_tables(const struct dpe_detect_report *report, bool *tabl
                               struct dpe_error *err)
 {
     struct dpe_detect_values values = {
-        .scale = dpe_alloc((size_t)report->grid->params.n_groups, sizeof *values.scale)};
-    dpe_status status =
-        values.scale == NULL ? dpe_fail(err, DPE_NO_MEMORY, "out of memory for scales") : DPE_OK;
+        .scale = dpe_alloc((size_t)report->grid->params.n_groups, sizeof *values.scale),
+        .bands = dpe_alloc_zero(dpe_detect_band_numbers(report->grid), sizeof *values.bands)};
+    dpe_status status = values.scale == NULL || values.bands == NULL
+                            ? dpe_fail(err, DPE_NO_MEMORY, "out of memory for scales")
+                            : DPE_OK;
     int ours = DPE_DETECT_N_VALIDATED + dpe_detect_report_chooses(report);
     for (int v = 0; v < report->n_validated && status == DPE_OK; v++) {
         tables[v] = v < ours;
@@ -354,6 +364,7 @@ static dpe_status find_tables(const struct dpe_detect_report *report, bool *tabl
         }
     }
     free(values.scale);
+    free(values.bands);
     return status;
 }
 
@@ -487,6 +498,7 @@ void dpe_detect_report_free(struct dpe_detect_report *report)
     free(report->kept.scale);
     free(report->kept.length);
     free(report->kept.inv_freq);
+    free(report->kept.bands);
     report->kept = (struct dpe_detect_kept){0};
     free(report->scale);
     free(report->selected);

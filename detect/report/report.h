@@ -49,6 +49,8 @@ struct dpe_detect_kept {
     const uint8_t *mask; /**< pairs that move, as dpe_detect_params; borrowed */
     bool unrounded;         /**< of --against: far positions are not rounded */
     double *inv_freq;       /**< of --against: [n_pairs] frequencies of its own; NULL: the model's */
+    double *bands;          /**< of --against: dpe_detect_values; NULL: not one of these */
+    int64_t n_bands;
 };
 
 /** Everything that the table and the terminal show. `grid`, `context` and names are borrowed; the

@@ -236,6 +236,11 @@ dpe_status dpe_detect_joint_plan(const struct dpe_detect_grid *grid,
     return dpe_plan_make_dpe(&dpe, context, plan, err);
 }
 
+size_t dpe_detect_band_numbers(const struct dpe_detect_grid *grid)
+{
+    return 2 * DPE_TABLE_MOST_BANDS * (DPE_TABLE_BAND_NUMBERS + 2 * (size_t)grid->n_pairs);
+}
+
 dpe_status dpe_detect_holds(const struct dpe_detect_grid *grid,
                             const struct dpe_plan_context *context, const struct dpe_plan *plan,
                             struct dpe_detect_values *values, bool *holds, struct dpe_error *err)
@@ -254,11 +259,12 @@ dpe_status dpe_detect_holds(const struct dpe_detect_grid *grid,
     if (held.inv_freq == NULL) {
         return dpe_fail(err, DPE_NO_MEMORY, "out of memory for frequencies");
     }
-    dpe_status status = dpe_table_of_plan(plan, context, &held, holds, err);
+    dpe_status status = dpe_table_of_plan(plan, context, values->bands, &held, holds, err);
     values->window = held.window;
     values->temperature = dpe_table_temperature(&held);
     values->unrounded = held.unrounded != 0;
     values->inv_freq = held.applied_inv_freq;
+    values->n_bands = held.n_bands;
     free(held.inv_freq);
     return status;
 }

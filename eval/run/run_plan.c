@@ -12,7 +12,7 @@
 static const char *const band_kinds[] = {"distance", "chunk", "key"};
 
 struct map_names {
-    const char *floored, *period, *cap, *scale, *offset;
+    const char *floored, *period, *cap, *scale, *offset, *groups;
 };
 
 /* What is infinite is null. */
@@ -24,14 +24,16 @@ static void add_map(struct dpe_result *result, const struct map_names *names,
     dpe_result_number(result, names->cap, map->cap);
     dpe_result_numbers(result, names->scale, map->scale, n_pairs);
     dpe_result_numbers(result, names->offset, map->offset, n_pairs);
+    const double groups[3] = {map->group_most, map->group_rate, map->group_from};
+    dpe_result_numbers(result, names->groups, groups, 3);
 }
 
 static void add_bands(struct dpe_result *result, const struct dpe_plan *plan)
 {
     const struct map_names query = {"query_floored", "query_period", "query_cap", "query_scale",
-                                    "query_offset"};
+                                    "query_offset", "query_groups"};
     const struct map_names key = {"key_floored", "key_period", "key_cap", "key_scale",
-                                  "key_offset"};
+                                  "key_offset", "key_groups"};
     size_t n_pairs = (size_t)plan->n_pairs;
     for (int b = 0; b < plan->n_bands; b++) {
         const struct dpe_band *band = &plan->bands[b];

@@ -51,8 +51,10 @@ static const struct argp_option options_table[] = {
     {"import-yaml", KEY_IMPORT_YAML, "FILE", 0,
      "Make a table from a YAML of the paper's code (needs --model and --length)", 1},
     {"method", KEY_METHOD, "METHOD", 0,
-     "Make a table that is the plan of a method (dpe-run --method help), as dpe-eval tune or your own "
-     "measurements chose it: dpe, self-extend, leaky-rerope, or one that changes frequencies alone, such as "
+     "Make a table that is the plan of a method (dpe-run --method help), as dpe-eval tune or your "
+     "own "
+     "measurements chose it: dpe, self-extend, leaky-rerope, or one that changes frequencies "
+     "alone, such as "
      "yarn (needs --model and --length)",
      1},
     {"trained-length", KEY_TRAINED, "L0", 0,
@@ -68,10 +70,13 @@ static const struct argp_option options_table[] = {
     {"output", 'o', "FILE", DPE_BASIC, "File to write; - is standard output (needs --format)", 2},
     {"format", KEY_FORMAT, "F", DPE_BASIC,
      "h5, json, yaml, pt, hf, safetensors or csv; of a table of frequencies (dpe-detect --move "
-     "frequencies, --method yarn) longrope: a config.json, or gguf-rope: a copy of --gguf (default: by "
-     "the name of FILE)",
+     "frequencies, --method yarn) longrope: a config.json, gguf-rope: a copy of --gguf, or the "
+     "options of a "
+     "runtime's command line: vllm-flags, sglang-flags, llama.cpp-flags (default: by the name of "
+     "FILE)",
      2},
-    {"model", 'm', "DIR", DPE_BASIC, "Model folder: for hf, longrope, --check, --method and --import-yaml", 2},
+    {"model", 'm', "DIR", DPE_BASIC,
+     "Model folder: for hf, longrope, --check, --method and --import-yaml", 2},
     {"gguf", KEY_GGUF, "MODEL.gguf", 0, "File that gguf-rope copies with the table's factors", 2},
     {"name", KEY_NAME, "NAME", 0,
      "Name of the model in a YAML (default: the last part of --model, else the model type)", 2},
@@ -84,8 +89,8 @@ static const struct argp_option options_table[] = {
     {"check-options", KEY_CHECK_OPTIONS, NULL, OPTION_HIDDEN, NULL, 2},
     {NULL, 0, NULL, 0, "Inspect one:", 3},
     {"show", KEY_SHOW, NULL, DPE_BASIC, "Print a summary of TABLE", 3},
-    {"check", KEY_CHECK, NULL, DPE_BASIC, "Check that TABLE was made for --model DIR (exit code 65 if not)",
-     3},
+    {"check", KEY_CHECK, NULL, DPE_BASIC,
+     "Check that TABLE was made for --model DIR (exit code 65 if not)", 3},
     {0},
 };
 
@@ -126,7 +131,9 @@ static error_t parse_values(int key, char *arg, struct argp_state *state,
         return 0;
     case KEY_FORMAT:
         if (dpe_export_format_of(arg) == FORMAT_UNKNOWN) {
-            static const char known[] = "h5, json, yaml, pt, hf, safetensors, csv, longrope, gguf-rope";
+            static const char known[] =
+                "h5, json, yaml, pt, hf, safetensors, csv, longrope, gguf-rope, "
+                "vllm-flags, sglang-flags, llama.cpp-flags";
             char meant[96];
             argp_error(state, "--format: unknown format '%s'; formats: %s%s", arg, known,
                        dpe_suggest(arg, known, meant));
@@ -232,6 +239,11 @@ static bool is_yaml_name(const char *name, size_t n)
     return n <= 255 && dpe_utf8_check(name, n) == n;
 }
 
+static bool is_flags(enum export_format format)
+{
+    return format >= FORMAT_FLAGS && format <= FORMAT_FLAGS_LAST;
+}
+
 /* The message for options that would have no effect, or NULL. */
 static const char *check_together(const struct export_arguments *args)
 {
@@ -256,6 +268,8 @@ static const char *check_together(const struct export_arguments *args)
                ? "--format gguf-rope needs --gguf MODEL.gguf, which it copies"
            : args->model == NULL && format == FORMAT_LONGROPE
                ? "--format longrope needs --model DIR for its config.json"
+           : args->model == NULL && is_flags(format)
+               ? "options of a runtime need --model: the folder or GGUF file that it will run"
            : args->scores != NULL && format != FORMAT_YAML ? "--scores needs --format yaml"
            : args->drop_temperature && format != FORMAT_YAML && format != FORMAT_CSV
                ? "--drop-temperature needs --format yaml or csv; the other formats have the "
@@ -397,10 +411,11 @@ static dpe_status check_kind(enum export_format format, const struct dpe_table *
     if (format == FORMAT_H5 || format == FORMAT_JSON || format == FORMAT_PT) {
         return DPE_OK;
     }
-    if (values->frequencies == 0 && (format == FORMAT_HF || format == FORMAT_SAFETENSORS)) {
+    const bool tensors = format == FORMAT_SAFETENSORS && !dpe_export_bands(values);
+    if (values->frequencies == 0 && (format == FORMAT_HF || tensors)) {
         return DPE_OK;
     }
-    bool factors = format == FORMAT_LONGROPE || format == FORMAT_GGUF_ROPE;
+    bool factors = format == FORMAT_LONGROPE || format == FORMAT_GGUF_ROPE || is_flags(format);
     dpe_status status = check_single(table, err);
     if (status != DPE_OK) {
         return status;
@@ -461,6 +476,10 @@ static dpe_status render(const struct export_arguments *args, enum export_format
     case FORMAT_GGUF_ROPE:
     case FORMAT_UNKNOWN:
     default:
+        if (is_flags(format)) {
+            return dpe_export_flags(values, args->model, (enum dpe_flags_of)(format - FORMAT_FLAGS),
+                                    out, err);
+        }
         return dpe_fail(err, DPE_INTERNAL, "format %d is not a text format", (int)format);
     }
 }
@@ -499,7 +518,8 @@ static dpe_status write_output(const struct export_arguments *args,
     }
     const struct dpe_table_values *values = dpe_table_values(table->table);
     struct dpe_short_text short_text = {0};
-    const bool factors = format == FORMAT_GGUF_ROPE || format == FORMAT_LONGROPE;
+    const bool factors =
+        format == FORMAT_GGUF_ROPE || format == FORMAT_LONGROPE || is_flags(format);
     if (factors) {
         const char *model = format == FORMAT_GGUF_ROPE ? args->gguf : args->model;
         status = dpe_short_text_measure(values, model, &short_text, err);
@@ -518,7 +538,7 @@ static dpe_status write_output(const struct export_arguments *args,
     }
     dpe_text_free(&out);
     if (status == DPE_OK && factors) {
-        dpe_short_text_log(values, &short_text);
+        dpe_short_text_log(values, &short_text, is_flags(format) ? "set of options" : "file");
     }
     return status;
 }
@@ -585,20 +605,23 @@ int main(int argc, char **argv)
         .children = children,
         .parser = parse_option,
         .args_doc = "DETECT.h5 [NORMS.h5]\nTABLE\n--join TABLE...\n--method METHOD",
-        .doc = "Make a DPE table from a detection and a profile, and write it in the formats that "
-               "other runtimes read.\v"
-               "Every format has the field adapter_required: DPE scales far positions differently "
-               "for each group of pairs and each head, which a runtime's rope_scaling cannot "
-               "express. The exception are tables of frequencies, a factor for each pair, which "
-               "runtimes read as longrope (of dpe-detect --move frequencies, or of YaRN and the "
-               "like).\n\n"
-               "Examples:\n"
-               "  dpe-export detect.h5 norms.h5 --top-k 0.75 -o table.h5\n"
-               "  dpe-export table.h5 -o table.json\n"
-               "  dpe-export frequencies.h5 -m DIR --format longrope -o config.json\n"
-               "  dpe-export --method yarn:scale=4 -m DIR --length 32k --format longrope -o config.json\n"
-               "  dpe-export --join 1024.h5 2048.h5 4096.h5 -o table.h5\n"
-               "  dpe-export --show table.h5",
+        .doc =
+            "Make a DPE table from a detection and a profile, and write it in the formats that "
+            "other runtimes read.\v"
+            "Every format has the field adapter_required: DPE scales far positions differently "
+            "for each group of pairs and each head, which a runtime's rope_scaling cannot "
+            "express. The exception are tables of frequencies, a factor for each pair, which "
+            "runtimes read as longrope (of dpe-detect --move frequencies, or of YaRN and the "
+            "like).\n\n"
+            "Examples:\n"
+            "  dpe-export detect.h5 norms.h5 --top-k 0.75 -o table.h5\n"
+            "  dpe-export table.h5 -o table.json\n"
+            "  dpe-export frequencies.h5 -m DIR --format longrope -o config.json\n"
+            "  dpe-export --method yarn:scale=4 -m DIR --length 32k --format longrope -o "
+            "config.json\n"
+            "  dpe-export --method yarn -m MODEL.gguf --length 32k --format llama.cpp-flags -o -\n"
+            "  dpe-export --join 1024.h5 2048.h5 4096.h5 -o table.h5\n"
+            "  dpe-export --show table.h5",
     };
     dpe_tool_start(argv);
     struct export_arguments args = {.argc = argc, .argv = argv};

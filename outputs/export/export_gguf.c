@@ -57,8 +57,9 @@ static dpe_status find_architecture(struct source *source, struct dpe_error *err
     char quoted[96];
     return dpe_fail(err, DPE_BAD_DATA,
                     "%s: llama.cpp reads no factors of frequencies for the architecture %s: it "
-                    "does for llama, mistral3 and granite; write --format longrope for another "
-                    "runtime",
+                    "does for llama, mistral3 and granite; write --format llama.cpp-flags, its "
+                    "options for YaRN, "
+                    "one scale or another base, or longrope for another runtime",
                     source->gguf->path, dpe_json_quote(quoted, text, n));
 }
 

@@ -130,6 +130,7 @@ static dpe_status put_entries(struct dpe_h5 *file, const struct dpe_table *table
 {
     int64_t n = dpe_table_count(table);
     const bool methods = dpe_export_methods(dpe_table_values(table));
+    const bool bands = dpe_export_bands(dpe_table_values(table));
     int64_t lengths[DPE_TABLE_ENTRIES];
     for (int64_t i = 0; i < n; i++) {
         lengths[i] = dpe_table_values(dpe_table_entry(table, i))->length;
@@ -153,7 +154,10 @@ static dpe_status put_entries(struct dpe_h5 *file, const struct dpe_table *table
         }
     }
     return status == DPE_OK
-               ? dpe_h5_set_version(file, methods ? DPE_SCHEMA_METHODS : DPE_SCHEMA_ENTRIES, err)
+               ? dpe_h5_set_version(file, bands     ? DPE_SCHEMA_BANDS
+                                          : methods ? DPE_SCHEMA_METHODS
+                                                    : DPE_SCHEMA_ENTRIES,
+                                    err)
                : status;
 }
 

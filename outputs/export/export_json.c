@@ -97,6 +97,9 @@ static void add_entry(json_t *entry, const struct dpe_table_values *values, bool
         json_object_set_new(entry, "applied_inv_freq",
                             doubles(applied != NULL ? applied : values->inv_freq, values->n_pairs));
     }
+    if (dpe_export_bands(values)) {
+        json_object_set_new(entry, "bands", doubles(values->bands, dpe_export_band_count(values)));
+    }
 }
 
 /* The table and its model. NULL: out of memory. */

@@ -18,10 +18,12 @@ dpe_status dpe_rope_check_form(const struct dpe_table_values *values, const char
     if (!factors && values->frequencies == 0 && dpe_table_has_method(values) != 0) {
         return dpe_fail(err, DPE_USAGE,
                         "--format %s holds DPE, and this table holds the plan of another method (%s): "
-                        "write h5, json, hf or safetensors",
+                        "write h5, json%s",
                         form,
-                        values->unrounded != 0 ? "far positions are not rounded"
-                                               : "frequencies of its own");
+                        values->n_bands > 0      ? "bands of its own"
+                        : values->unrounded != 0 ? "far positions are not rounded"
+                                                 : "frequencies of its own",
+                        values->n_bands > 0 ? " or hf" : ", hf or safetensors");
     }
     if (!factors && values->frequencies != 0) {
         return dpe_fail(err, DPE_USAGE,
@@ -31,6 +33,12 @@ dpe_status dpe_rope_check_form(const struct dpe_table_values *values, const char
     }
     if (!factors || dpe_table_needs_adapter(values) == 0) {
         return DPE_OK;
+    }
+    if (values->n_bands > 0) {
+        return dpe_fail(err, DPE_USAGE,
+                        "--format %s has one factor for each pair, at every distance: the %lld bands of this "
+                        "table would be lost; write h5, json or hf",
+                        form, (long long)values->n_bands);
     }
     return dpe_fail(err, DPE_USAGE,
                     "--format %s has one factor for each pair, at every distance: of this DPE table "
@@ -94,8 +102,9 @@ static json_t *numbers(const double *values, int64_t n)
 
 /* NULL: out of memory. short_mscale and long_mscale are what vLLM reads in place of
  * attention_factor. */
-static json_t *block(const struct dpe_table_values *values, const struct dpe_config *config,
-                     const struct dpe_rope_factors *factors)
+json_t *dpe_rope_longrope_block(const struct dpe_table_values *values,
+                                const struct dpe_config *config,
+                                const struct dpe_rope_factors *factors)
 {
     json_t *made =
         json_pack("{s:s, s:s, s:f, s:f, s:f, s:f, s:f, s:I, s:o, s:o}", "rope_type", "longrope",
@@ -113,8 +122,9 @@ static json_t *block(const struct dpe_table_values *values, const struct dpe_con
     return made;
 }
 
-static dpe_status check_model(const struct dpe_table_values *values, const struct dpe_config *config,
-                              const char *model, struct dpe_error *err)
+dpe_status dpe_rope_check_model(const struct dpe_table_values *values,
+                                const struct dpe_config *config, const char *model, bool some,
+                                struct dpe_error *err)
 {
     if (config->n_layers != values->n_layers || config->n_heads != values->n_heads ||
         config->head_dim != values->head_dim) {
@@ -125,7 +135,7 @@ static dpe_status check_model(const struct dpe_table_values *values, const struc
                         (long long)values->head_dim, (long long)config->n_layers,
                         (long long)config->n_heads, (long long)config->head_dim);
     }
-    for (int64_t layer = 0; layer < config->n_layers; layer++) {
+    for (int64_t layer = 0; layer < config->n_layers && !some; layer++) {
         if (!dpe_config_moves(config, layer)) {
             return dpe_fail(err, DPE_BAD_DATA,
                             "%s: layer %lld has a window or a rotation of its own, which a table "
@@ -163,12 +173,12 @@ dpe_status dpe_export_longrope(const struct dpe_table_values *values, const char
         goto done;
     }
     const struct dpe_config *config = dpe_model_config(opened);
-    status = check_model(values, config, model, err);
+    status = dpe_rope_check_model(values, config, model, false, err);
     if (status != DPE_OK ||
         (status = dpe_rope_factors_make(values, config->rope.theta, &factors, err)) != DPE_OK) {
         goto done;
     }
-    rope = block(values, config, &factors);
+    rope = dpe_rope_longrope_block(values, config, &factors);
     /* The top-level names are what transformers 4 reads beside rope_scaling. */
     if (rope == NULL || json_object_set(root, "rope_scaling", rope) != 0 ||
         json_object_set(root, "rope_parameters", rope) != 0 ||

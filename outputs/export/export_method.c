@@ -25,7 +25,7 @@ static int64_t find_groups(const struct dpe_plan *plan, int32_t *edges)
 /* The buffers that the values point to. */
 struct buffers {
     int32_t *edges;
-    double *scale, *effective, *inv_freq;
+    double *scale, *effective, *inv_freq, *bands;
     uint8_t *mask;
 };
 
@@ -39,9 +39,11 @@ static bool make_buffers(const struct dpe_config *config, struct buffers *buffer
         .effective = dpe_alloc(pairs, sizeof *buffers->effective),
         .inv_freq = dpe_alloc(pairs, sizeof *buffers->inv_freq),
         .mask = dpe_alloc(cells, 1),
+        .bands = dpe_alloc_zero(2 * DPE_TABLE_MOST_BANDS * (DPE_TABLE_BAND_NUMBERS + 2 * pairs),
+                                sizeof *buffers->bands),
     };
     bool made = buffers->edges != NULL && buffers->scale != NULL && buffers->effective != NULL &&
-                buffers->inv_freq != NULL && buffers->mask != NULL;
+                buffers->inv_freq != NULL && buffers->mask != NULL && buffers->bands != NULL;
     if (made) {
         memset(buffers->mask, 1, cells);
     }
@@ -55,6 +57,7 @@ static void free_buffers(struct buffers *buffers)
     free(buffers->effective);
     free(buffers->inv_freq);
     free(buffers->mask);
+    free(buffers->bands);
 }
 
 static dpe_status make_table(const struct export_arguments *args, const struct dpe_plan *plan,
@@ -76,13 +79,17 @@ static dpe_status make_table(const struct export_arguments *args, const struct d
         .inv_freq = buffers->inv_freq,
         .mask = buffers->mask,
     };
-    dpe_status status = dpe_table_of_plan(plan, context, &values, &holds, err);
+    dpe_status status = dpe_table_of_plan(plan, context, buffers->bands, &values, &holds, err);
     if (status == DPE_OK && !holds) {
         status = dpe_fail(err, DPE_USAGE,
-                          "--method %s: a table holds plans of DPE's kind, leaky-rerope and methods that "
-                          "change frequencies alone, and this one is another; dpe-run, dpe-eval and "
-                          "dpe-serve take it as --method",
+                          "--method %s: a table holds plans that move all pairs of all heads, and of these no "
+                          "selection of keys, no exact=1 and no pair that stops rotating; dpe-run, dpe-eval and dpe-serve "
+                          "take it as --method",
                           args->method);
+    }
+    if (values.n_bands > 0) {
+        values.n_groups = 1; /* bands know no groups */
+        buffers->edges[1] = (int32_t)plan->n_pairs;
     }
     for (int64_t g = 0; g < values.n_groups && status == DPE_OK; g++) {
         values.effective_length[g] = fmax(1.0, (double)values.length / values.scale_factor[g]);

@@ -25,6 +25,9 @@ static const struct {
     {"csv", ".csv", FORMAT_CSV},
     {"gguf-rope", ".gguf", FORMAT_GGUF_ROPE},
     {"longrope", NULL, FORMAT_LONGROPE},
+    {"vllm-flags", NULL, FORMAT_FLAGS},
+    {"sglang-flags", NULL, (enum export_format)(FORMAT_FLAGS + 1)},
+    {"llama.cpp-flags", NULL, FORMAT_FLAGS_LAST},
 };
 enum { FORMATS = sizeof formats / sizeof formats[0] };
 

@@ -27,7 +27,7 @@ static void show_entry(const struct dpe_table_values *values)
     printf("evaluated length   %lld\n", (long long)values->length);
     if (values->frequencies != 0) {
         printf("moves              frequencies: each is divided by its group's scale\n");
-    } else if (dpe_table_needs_adapter(values) != 0) {
+    } else if (dpe_table_needs_adapter(values) != 0 && values->n_bands == 0) {
         printf("window             %lld (nearer keys keep their distance)\n",
                (long long)values->window);
         printf("key pairs          %lld of %lld of each head\n", (long long)values->top_k,
@@ -35,6 +35,9 @@ static void show_entry(const struct dpe_table_values *values)
     }
     if (values->unrounded != 0) {
         printf("far positions      not rounded, as Leaky ReRoPE has them\n");
+    }
+    if (values->n_bands > 0) {
+        printf("bands              %lld, in place of a window and scales\n", (long long)values->n_bands);
     }
     if (values->applied_inv_freq != NULL) {
         printf("frequencies        of the table in place of the model's own\n");

@@ -27,6 +27,8 @@ enum export_format {
     FORMAT_CSV,
     FORMAT_LONGROPE,
     FORMAT_GGUF_ROPE,
+    FORMAT_FLAGS, /**< the first of those of enum dpe_flags_of, in its order */
+    FORMAT_FLAGS_LAST = FORMAT_FLAGS + 2,
 };
 /** By its name, and by the ending of a path ("config.json" is hf). */
 enum export_format dpe_export_format_of(const char *name);

@@ -125,20 +125,20 @@ dpe_status dpe_short_text_measure(const struct dpe_table_values *values, const c
     return DPE_OK;
 }
 
-void dpe_short_text_log(const struct dpe_table_values *values, const struct dpe_short_text *text)
+void dpe_short_text_log(const struct dpe_table_values *values, const struct dpe_short_text *text,
+                        const char *what)
 {
     if (text->tokens == 0) {
-        dpe_log_info("what texts of up to %lld tokens lose with this file was not measured: %s",
-                     (long long)values->trained_length, text->why);
+        dpe_log_info("what texts of up to %lld tokens lose with the %s was not measured: %s",
+                     (long long)values->trained_length, what, text->why);
         return;
     }
-    dpe_log_warning("this file changes texts of up to %lld tokens too: on one of %lld tokens the "
-                    "mean -ln p is %.3f "
-                    "with the model as it is, %.3f with the file's factors, which vLLM and "
-                    "llama.cpp apply to every "
-                    "text, and %.3f with the factor on the logits alone, as in transformers; keep "
-                    "the old file for "
-                    "such texts",
-                    (long long)values->trained_length, (long long)text->tokens, text->own,
+    dpe_log_warning("the %s changes texts of up to %lld tokens too: on one of %lld tokens the mean "
+                    "-ln p is %.3f "
+                    "with the model as it is, %.3f with its factors, which vLLM and llama.cpp "
+                    "apply to every text, "
+                    "and %.3f with the factor on the logits alone, as in transformers; run such "
+                    "texts without it",
+                    what, (long long)values->trained_length, (long long)text->tokens, text->own,
                     text->applied, text->factor);
 }

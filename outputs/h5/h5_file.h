@@ -15,10 +15,11 @@
  * that would leave it out refuse it, one of several entries version 3, one whose scales divide
  * frequencies version 4, and one that holds the plan of another method version 5; all others are
  * written as version 1. */
-#define DPE_SCHEMA_MAJOR       5
+#define DPE_SCHEMA_MAJOR       6
 #define DPE_SCHEMA_VERSION     "1.1.0"
 #define DPE_SCHEMA_ENTRIES     "3.0.0"
 #define DPE_SCHEMA_METHODS     "5.0.0"
+#define DPE_SCHEMA_BANDS       "6.0.0"
 
 /** An empty table in memory. */
 dpe_status dpe_h5_create(struct dpe_h5 **table, struct dpe_error *err);

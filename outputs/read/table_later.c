@@ -1,5 +1,7 @@
 /* What schema versions after 1 add to a DPE table: the attention temperature, and the plan of another
  * method. */
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "engine/plan/plan.h"
@@ -63,12 +65,50 @@ static dpe_status put_method(struct dpe_h5 *table, const char *folder,
     return status == DPE_OK ? dpe_h5_table_put(table, folder, &rotations, &pairs, 1, err) : status;
 }
 
+/* With an axis of its own: entries differ in their number of bands. */
+static dpe_status put_bands(struct dpe_h5 *table, const char *folder,
+                            const struct dpe_table_values *values, struct dpe_error *err)
+{
+    char path[128];
+    const int64_t n = 2 * values->n_bands * (DPE_TABLE_BAND_NUMBERS + 2 * values->n_pairs);
+    if (n == 0) {
+        return DPE_OK;
+    }
+    int64_t *numbers = dpe_alloc((size_t)n, sizeof *numbers);
+    if (numbers == NULL) {
+        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for an axis");
+    }
+    for (int64_t i = 0; i < n; i++) {
+        numbers[i] = i;
+    }
+    snprintf(path, sizeof path, "%s/band_number", folder);
+    const struct dpe_column scale = {.path = path,
+                                     .type = DPE_COL_I64,
+                                     .rank = 1,
+                                     .dims = {n},
+                                     .data = numbers,
+                                     .long_name = "number in the rows of bands",
+                                     .units = "1",
+                                     .is_scale = true};
+    const struct table_entry bands = {
+        "/bands", DPE_COL_F64, values->bands,
+        "for each band a row for queries and one for keys: 10 numbers, a scale and an offset of each pair", "1",
+        NULL};
+    const struct table_axis axis = {path, n};
+    dpe_status status = dpe_h5_put(table, &scale, err);
+    free(numbers);
+    return status == DPE_OK ? dpe_h5_table_put(table, folder, &bands, &axis, 1, err) : status;
+}
+
 dpe_status dpe_h5_put_later_in(struct dpe_h5 *table, const char *folder,
                                const struct dpe_table_values *values, bool methods,
                                struct dpe_error *err)
 {
     dpe_status status = put_temperature(table, folder, values, err);
-    return status == DPE_OK && methods ? put_method(table, folder, values, err) : status;
+    if (status == DPE_OK && methods) {
+        status = put_method(table, folder, values, err);
+    }
+    return status == DPE_OK && methods ? put_bands(table, folder, values, err) : status;
 }
 
 dpe_status dpe_h5_put_later(struct dpe_h5 *table, const struct dpe_table_values *values,
@@ -79,6 +119,6 @@ dpe_status dpe_h5_put_later(struct dpe_h5 *table, const struct dpe_table_values 
         return DPE_OK;
     }
     dpe_status status =
-        dpe_h5_put_later_in(table, "/table", values, strncmp(version, "5.", 2) == 0, err);
+        dpe_h5_put_later_in(table, "/table", values, dpe_table_has_method(values) != 0, err);
     return status == DPE_OK ? dpe_h5_set_version(table, version, err) : status;
 }

@@ -84,6 +84,76 @@ static dpe_status check_frequencies(const struct dpe_table_values *values,
     return status;
 }
 
+static void fill_map(const double *row, int64_t n_pairs, struct dpe_position_map *map)
+{
+    map->floored = row[DPE_TABLE_MAP_FLOOR] != 0.0;
+    map->period = row[DPE_TABLE_MAP_PERIOD] > 0.0 ? row[DPE_TABLE_MAP_PERIOD] : (double)INFINITY;
+    map->cap = row[DPE_TABLE_MAP_CAP] > 0.0 ? row[DPE_TABLE_MAP_CAP] : (double)INFINITY;
+    map->group_most = row[DPE_TABLE_MAP_GROUP_MOST];
+    map->group_rate = row[DPE_TABLE_MAP_GROUP_RATE];
+    map->group_from = row[DPE_TABLE_MAP_GROUP_FROM];
+    for (int64_t j = 0; j < n_pairs; j++) {
+        double scale = row[DPE_TABLE_BAND_NUMBERS + j];
+        map->scale[j] = scale > 0.0 ? scale : (double)INFINITY;
+        map->offset[j] = row[DPE_TABLE_BAND_NUMBERS + n_pairs + j];
+    }
+}
+
+/* The plan of a table of bands, in place of the model's own, which `plan` is. */
+static dpe_status fill_bands(const struct dpe_table_values *values,
+                             const struct dpe_temperature *temperature, struct dpe_plan *plan,
+                             struct dpe_error *err)
+{
+    static const enum dpe_band_kind kinds[] = {DPE_BAND_DISTANCE, DPE_BAND_CHUNK, DPE_BAND_KEY};
+    const int64_t n = DPE_TABLE_BAND_NUMBERS + 2 * values->n_pairs;
+    plan->n_bands = (int)values->n_bands;
+    for (int64_t b = 0; b < values->n_bands; b++) {
+        const double *row = values->bands + 2 * b * n;
+        struct dpe_band *band = &plan->bands[b];
+        band->kind = kinds[(int)row[DPE_TABLE_BAND_BY]];
+        band->lo = (int64_t)row[DPE_TABLE_BAND_LOW];
+        band->hi = row[DPE_TABLE_BAND_HIGH] > 0.0 ? (int64_t)row[DPE_TABLE_BAND_HIGH] : INT64_MAX;
+        if (band->kind == DPE_BAND_CHUNK) {
+            plan->chunk = (int64_t)row[DPE_TABLE_BAND_CHUNK];
+        }
+        fill_map(row, values->n_pairs, &band->q);
+        fill_map(row + n, values->n_pairs, &band->k);
+    }
+    if (values->applied_inv_freq != NULL) {
+        memcpy(plan->inv_freq, values->applied_inv_freq,
+               (size_t)values->n_pairs * sizeof *plan->inv_freq);
+    }
+    char text[160];
+    dpe_temperature_text(temperature, text);
+    snprintf(plan->name, sizeof plan->name, "bands:n=%d%s%s", plan->n_bands,
+             dpe_temperature_is_none(temperature) ? "" : ",",
+             dpe_temperature_is_none(temperature) ? "" : text);
+    dpe_status status = dpe_plan_set_temperature(plan, temperature, err);
+    return status == DPE_OK ? dpe_plan_check(plan, err) : status;
+}
+
+static dpe_status make_of_bands(const struct dpe_table_values *values,
+                                const struct dpe_temperature *temperature,
+                                const struct dpe_plan_context *made_for, struct dpe_plan *plan,
+                                struct dpe_error *err)
+{
+    struct dpe_plan_context bare = *made_for;
+    bare.select = NULL;
+    bare.text = 0;
+    dpe_status status = dpe_plan_make("rope", &bare, plan, err);
+    if (status != DPE_OK) {
+        return status;
+    }
+    status = fill_bands(values, temperature, plan, err);
+    if (status == DPE_OK && made_for->select != NULL) {
+        status = dpe_plan_select(plan, made_for->select, made_for, err);
+    }
+    if (status != DPE_OK) {
+        dpe_plan_free(plan);
+    }
+    return status;
+}
+
 dpe_status dpe_plan_of_table(const struct dpe_table_values *values,
                              const struct dpe_plan_context *context, struct dpe_plan *plan,
                              struct dpe_error *err)
@@ -115,7 +185,9 @@ dpe_status dpe_plan_of_table(const struct dpe_table_values *values,
     made_for.length = values->length;
     made_for.trained_length = values->trained_length;
     struct dpe_error why = {0};
-    dpe_status status = dpe_plan_make_dpe(&params, &made_for, plan, &why);
+    dpe_status status = values->n_bands > 0
+                            ? make_of_bands(values, &temperature, &made_for, plan, &why)
+                            : dpe_plan_make_dpe(&params, &made_for, plan, &why);
     if (status != DPE_OK) {
         /* The value is in the file, not on the command line. */
         return dpe_fail(err, status == DPE_USAGE ? DPE_BAD_DATA : status, "%s", why.text);
@@ -162,21 +234,61 @@ static dpe_status guess_values(const struct dpe_plan *plan, const struct dpe_pla
     return DPE_OK;
 }
 
-dpe_status dpe_table_of_plan(const struct dpe_plan *plan, const struct dpe_plan_context *context,
-                             struct dpe_table_values *values, bool *holds, struct dpe_error *err)
+/* Numbers that a file can hold in place of no end and no scale. */
+static double finite_or_zero(double x)
+{
+    return isfinite(x) ? x : 0.0;
+}
+
+static void store_map(const struct dpe_band *band, int64_t chunk, const struct dpe_position_map *map,
+                      int64_t n_pairs, double *row)
+{
+    row[DPE_TABLE_BAND_BY] = band->kind == DPE_BAND_DISTANCE ? 0.0
+                             : band->kind == DPE_BAND_CHUNK  ? 1.0
+                                                             : 2.0;
+    row[DPE_TABLE_BAND_LOW] = (double)band->lo;
+    row[DPE_TABLE_BAND_HIGH] = band->hi == INT64_MAX ? 0.0 : (double)band->hi;
+    row[DPE_TABLE_BAND_CHUNK] = band->kind == DPE_BAND_CHUNK ? (double)chunk : 0.0;
+    row[DPE_TABLE_MAP_FLOOR] = map->floored ? 1.0 : 0.0;
+    row[DPE_TABLE_MAP_PERIOD] = finite_or_zero(map->period);
+    row[DPE_TABLE_MAP_CAP] = finite_or_zero(map->cap);
+    row[DPE_TABLE_MAP_GROUP_MOST] = map->group_most;
+    row[DPE_TABLE_MAP_GROUP_RATE] = map->group_rate;
+    row[DPE_TABLE_MAP_GROUP_FROM] = map->group_from;
+    for (int64_t j = 0; j < n_pairs; j++) {
+        row[DPE_TABLE_BAND_NUMBERS + j] = finite_or_zero(map->scale[j]);
+        row[DPE_TABLE_BAND_NUMBERS + n_pairs + j] = map->offset[j];
+    }
+}
+
+/* The plan's bands as those of the table, where guess_values was not it. */
+static void store_bands(const struct dpe_plan *plan, double *bands, struct dpe_table_values *values)
+{
+    const int64_t n = DPE_TABLE_BAND_NUMBERS + 2 * plan->n_pairs;
+    values->n_bands = plan->n_bands;
+    values->bands = bands;
+    values->unrounded = 0;
+    values->window = 1; /* which says nothing beside bands */
+    for (int64_t g = 0; g < values->n_groups; g++) {
+        values->scale_factor[g] = 1.0;
+    }
+    for (int64_t b = 0; b < plan->n_bands; b++) {
+        const struct dpe_band *band = &plan->bands[b];
+        store_map(band, plan->chunk, &band->q, plan->n_pairs, bands + 2 * b * n);
+        store_map(band, plan->chunk, &band->k, plan->n_pairs, bands + (2 * b + 1) * n);
+    }
+}
+
+/* Whether dpe_plan_of_table makes the plan again. */
+static dpe_status check_held(const struct dpe_plan *plan, const struct dpe_plan_context *context,
+                             const struct dpe_table_values *values, bool *holds,
+                             struct dpe_error *err)
 {
     char wanted[33];
     char key[33];
     struct dpe_plan held = {0};
     struct dpe_error why = {0};
-    *holds = false;
-    if (plan->n_bands < 1 || plan->n_bands > 2) {
-        return DPE_OK;
-    }
-    dpe_status status = guess_values(plan, context, values, err);
-    if (status != DPE_OK) {
-        return status;
-    }
+    dpe_status status = DPE_OK;
     for (int64_t j = 0; j < plan->n_pairs; j++) {
         if (!(plan->inv_freq[j] > 0.0) && values->inv_freq[j] > 0.0) {
             return DPE_OK; /* a pair that no longer rotates: CoPE */
@@ -194,6 +306,25 @@ dpe_status dpe_table_of_plan(const struct dpe_plan *plan, const struct dpe_plan_
     status = status == DPE_OK ? dpe_plan_key(&held, key, err) : status;
     *holds = status == DPE_OK && strcmp(wanted, key) == 0;
     dpe_plan_free(&held);
+    return status;
+}
+
+dpe_status dpe_table_of_plan(const struct dpe_plan *plan, const struct dpe_plan_context *context,
+                             double *bands, struct dpe_table_values *values, bool *holds,
+                             struct dpe_error *err)
+{
+    *holds = false;
+    if (plan->n_bands < 1 || (plan->n_bands > 2 && bands == NULL)) {
+        return DPE_OK;
+    }
+    dpe_status status = guess_values(plan, context, values, err);
+    if (status == DPE_OK && plan->n_bands <= 2) {
+        status = check_held(plan, context, values, holds, err);
+    }
+    if (status == DPE_OK && !*holds && bands != NULL) {
+        store_bands(plan, bands, values);
+        status = check_held(plan, context, values, holds, err);
+    }
     return status;
 }
 

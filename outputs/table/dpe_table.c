@@ -115,12 +115,17 @@ bool dpe_table_version_has_frequencies(const char *version)
 
 bool dpe_table_version_has_methods(const char *version)
 {
-    return strncmp(version, "5.", 2) == 0;
+    return strncmp(version, "5.", 2) == 0 || dpe_table_version_has_bands(version);
+}
+
+bool dpe_table_version_has_bands(const char *version)
+{
+    return strncmp(version, "6.", 2) == 0;
 }
 
 int dpe_table_has_method(const struct dpe_table_values *values)
 {
-    bool other = values->unrounded != 0;
+    bool other = values->unrounded != 0 || values->n_bands > 0;
     for (int64_t j = 0; values->applied_inv_freq != NULL && j < values->n_pairs; j++) {
         other = other || values->applied_inv_freq[j] != values->inv_freq[j];
     }
@@ -134,7 +139,8 @@ int dpe_table_has_temperature(const struct dpe_table_values *values)
 
 int dpe_table_needs_adapter(const struct dpe_table_values *values)
 {
-    bool moves = values->log_n_length != 0.0 || dpe_table_has_method(values) == 0;
+    bool moves = values->log_n_length != 0.0 || dpe_table_has_method(values) == 0 ||
+                 values->n_bands > 0;
     /* Runtimes have the factor on the pairs that rotate alone. */
     moves = moves || (values->inv_freq[values->n_pairs - 1] == 0.0 && values->logit_scale != 1.0);
     for (int64_t g = 0; g < values->n_groups; g++) {
@@ -146,6 +152,7 @@ int dpe_table_needs_adapter(const struct dpe_table_values *values)
 const char *dpe_table_version_needed(const struct dpe_table_values *values)
 {
     return values->frequencies != 0            ? "4.0.0"
+           : values->n_bands > 0               ? DPE_TABLE_VERSION_OF_BANDS
            : dpe_table_has_method(values) != 0 ? DPE_TABLE_VERSION_OF_METHODS
            : dpe_table_has_temperature(values) ? "2.0.0"
                                                : "1.1.0";
@@ -309,6 +316,7 @@ int dpe_table_check(const struct dpe_table_values *values, char *message)
     error = check_temperature(values, message);
     error = error != DPE_TABLE_OK ? error : check_frequencies(values, message);
     error = error != DPE_TABLE_OK ? error : check_method(values, message);
+    error = error != DPE_TABLE_OK ? error : dpe_table_check_bands(values, message);
     return error != DPE_TABLE_OK ? error : check_mask(values, message);
 }
 
@@ -323,6 +331,7 @@ void dpe_table_values_free(struct dpe_table_values *values)
     free(values->inv_freq);
     free(values->applied_inv_freq);
     free(values->mask);
+    free(values->bands);
     *values = (struct dpe_table_values){0};
 }
 
@@ -390,6 +399,7 @@ int dpe_table_make(const struct dpe_table_values *values, struct dpe_table **tab
     }
     struct dpe_table_values copy = *values;
     copy.applied_inv_freq = NULL;
+    copy.bands = NULL;
     size_t groups = (size_t)values->n_groups;
     size_t pairs = (size_t)values->n_pairs;
     copy.schema_version = copy_bytes(values->schema_version, strlen(values->schema_version) + 1);
@@ -406,9 +416,14 @@ int dpe_table_make(const struct dpe_table_values *values, struct dpe_table **tab
             copy_bytes(values->applied_inv_freq, pairs * sizeof *copy.applied_inv_freq);
     }
     copy.mask = copy_bytes(values->mask, (size_t)(values->n_layers * values->n_heads) * pairs);
+    if (values->bands != NULL) {
+        copy.bands =
+            copy_bytes(values->bands, (size_t)dpe_table_band_count(values) * sizeof *copy.bands);
+    }
     if (copy.schema_version == NULL || copy.model_type == NULL || copy.model_fingerprint == NULL ||
         copy.group_edge == NULL || copy.effective_length == NULL || copy.scale_factor == NULL ||
         copy.inv_freq == NULL || copy.mask == NULL ||
+        (copy.bands == NULL) != (values->bands == NULL) ||
         (copy.applied_inv_freq == NULL) != (values->applied_inv_freq == NULL)) {
         dpe_table_values_free(&copy);
         return dpe_table_fail(message, DPE_TABLE_MEMORY, "out of memory");
@@ -468,6 +483,10 @@ double dpe_table_position(const struct dpe_table *table, int64_t layer, int64_t 
                           enum dpe_table_band band, enum dpe_table_side side, int64_t position)
 {
     bool frequencies = table->values.frequencies != 0;
+    if (table->values.n_bands > 0) {
+        return dpe_table_band_position(&table->values, (int)band, side == DPE_TABLE_KEY, pair,
+                                       position);
+    }
     double scale = band == DPE_TABLE_FAR || frequencies ? dpe_table_scale(table, layer, head, pair)
                                                         : 1.0;
     if (scale == 1.0 || frequencies) {

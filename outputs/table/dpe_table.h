@@ -39,11 +39,23 @@
  * ReRoPE `unrounded`, which leaves out every floor above; of YaRN, NTK, PI and the like
  * `applied_inv_freq`, by which the pairs rotate in near and in far positions.
  *
+ * Any other plan of bands and position maps (LaMPE, DCA, STRING, ReRoPE, Jet-Long, SELF, StreamingLLM …)
+ * is a table with `bands` in place of window and scales. Query m meets key n in the first band whose
+ * range holds what the band goes by: m − n, floor(m / chunk) − floor(n / chunk), or n. Where there is
+ * none, m does not see n. There a token at x is rotated, for pair j, at
+ *
+ *     min(f((g(x) mod period) / scale_j) + offset_j, cap)
+ *
+ * by the band's map for queries or that for keys: f is floor or nothing, a scale of 0 leaves offset_j
+ * alone, and g(x) = x, or where group_most C is not 0 the number of x's group: from group_from on, group i
+ * (0, 1, …) has floor(C / (1 + (C − 1) exp(−group_rate i))) tokens, at most C − 1; earlier tokens are in
+ * group 0.
+ *
  * A table with a temperature (logit_scale other than 1, or log_n_length above 0) has schema version
  * 2: readers from before there were temperatures refuse it. One without stays version 1. A table of
  * several entries has version 3, which readers of one entry refuse. One of frequencies has version 4,
  * which readers of positions refuse, and one entry. One with the plan of another method has version
- * 5, and one entry or several.
+ * 5, and one entry or several; one with bands has version 6.
  *
  * Functions return 0, or one of enum dpe_table_error with a sentence in `message` (NULL allowed).
  * A table is immutable once opened and may be used by many threads.
@@ -96,6 +108,27 @@ struct dpe_table_values {
     double log_n_power;       /**< G in (0, 64]; 1 when log_n_length is 0 */
     double log_n_decay;       /**< B in [0, 64]; 0: the logarithm itself */
     uint8_t *mask;            /**< [n_layers][n_heads][n_pairs], 1 = key pair */
+    int64_t n_bands;          /**< 0: the two of window and scale_factor; else these, all pairs moving,
+                                   every scale 1, and a window that says nothing */
+    double *bands;            /**< [n_bands][2: query, key][DPE_TABLE_BAND_NUMBERS + 2 n_pairs]: numbers
+                                   by enum dpe_table_band_number (the first four alike for both
+                                   sides), then scale_j [n_pairs] and offset_j [n_pairs]; NULL: none */
+};
+
+enum { DPE_TABLE_MOST_BANDS = 4 };
+/** The numbers of a band's row before its scales. */
+enum dpe_table_band_number {
+    DPE_TABLE_BAND_BY,    /**< 0: m − n, 1: the chunks' difference, 2: n */
+    DPE_TABLE_BAND_LOW,   /**< the range is low ≤ x < high */
+    DPE_TABLE_BAND_HIGH,  /**< 0: no end */
+    DPE_TABLE_BAND_CHUNK, /**< tokens, where the band goes by chunks; else 0 */
+    DPE_TABLE_MAP_FLOOR,  /**< 1: f is floor */
+    DPE_TABLE_MAP_PERIOD, /**< tokens; 0: none */
+    DPE_TABLE_MAP_CAP,    /**< > 0; 0: none */
+    DPE_TABLE_MAP_GROUP_MOST, /**< C; 0: no groups */
+    DPE_TABLE_MAP_GROUP_RATE,
+    DPE_TABLE_MAP_GROUP_FROM,
+    DPE_TABLE_BAND_NUMBERS,
 };
 
 struct dpe_table;
@@ -140,7 +173,10 @@ double dpe_table_scale(const struct dpe_table *table, int64_t layer, int64_t hea
  */
 double dpe_table_query_scale(const struct dpe_table *table, int64_t position);
 
+/** The bands of a table without `bands`; of one with them, (enum dpe_table_band)i is band i. */
 enum dpe_table_band { DPE_TABLE_NEAR, DPE_TABLE_FAR };
+/** The band in which query m meets key n, 0 ≤ n ≤ m; −1: m does not see n. */
+int dpe_table_band_of(const struct dpe_table *table, int64_t m, int64_t n);
 enum dpe_table_side { DPE_TABLE_QUERY, DPE_TABLE_KEY };
 /** The position at which a token at `position` is rotated. */
 double dpe_table_position(const struct dpe_table *table, int64_t layer, int64_t head, int64_t pair,

@@ -194,10 +194,12 @@ int dpe_table_join(const struct dpe_table *const *tables, int64_t n, struct dpe_
 {
     int64_t total = 0;
     bool methods = false;
+    bool bands = false;
     for (int64_t t = 0; t < n; t++) {
         total += dpe_table_count(tables[t]);
         for (int64_t i = 0; i < dpe_table_count(tables[t]); i++) {
             methods = methods || dpe_table_has_method(&dpe_table_entry(tables[t], i)->values) != 0;
+            bands = bands || dpe_table_entry(tables[t], i)->values.n_bands > 0;
         }
     }
     if (total < 1 || total > DPE_TABLE_ENTRIES) {
@@ -222,6 +224,7 @@ int dpe_table_join(const struct dpe_table *const *tables, int64_t n, struct dpe_
         for (int64_t i = 0; i < dpe_table_count(tables[t]) && error == DPE_TABLE_OK; i++) {
             struct dpe_table_values values = dpe_table_entry(tables[t], i)->values;
             const char *version = total == 1 ? dpe_table_version_needed(&values)
+                                  : bands    ? DPE_TABLE_VERSION_OF_BANDS
                                   : methods  ? DPE_TABLE_VERSION_OF_METHODS
                                              : DPE_TABLE_VERSION_OF_ENTRIES;
             values.schema_version = strdup(version);

@@ -368,6 +368,27 @@ static void expect_whole(struct reader *reader, const char *name)
     }
 }
 
+/* The rows of all bands; an entry without bands has none. */
+static void read_bands(struct reader *reader, struct dpe_table_values *values)
+{
+    if (reader->error != DPE_TABLE_OK || !has_object(reader, "bands")) {
+        return;
+    }
+    if (!dpe_table_version_has_bands(values->schema_version)) {
+        bad_in_entry(reader, "bands", "none in a table of a schema version before 6");
+        return;
+    }
+    const int64_t row = dpe_table_band_row(values);
+    const int64_t n = read_extent(reader, "bands");
+    const hsize_t count[1] = {(hsize_t)n};
+    if (reader->error == DPE_TABLE_OK &&
+        (n < 1 || n % (2 * row) != 0 || n / (2 * row) > DPE_TABLE_MOST_BANDS)) {
+        bad_in_entry(reader, "bands", "the numbers of 1 to 4 bands");
+    }
+    values->bands = read_array(reader, "bands", H5T_NATIVE_DOUBLE, sizeof(double), 1, count);
+    values->n_bands = values->bands != NULL ? n / (2 * row) : 0;
+}
+
 /* What only version 5 has. */
 static void read_method(struct reader *reader, struct dpe_table_values *values)
 {
@@ -464,6 +485,7 @@ static void read_values(struct reader *reader, struct dpe_table_values *values)
         read_array(reader, "effective_length", H5T_NATIVE_DOUBLE, sizeof(double), 1, groups);
     values->inv_freq = read_array(reader, "inv_freq", H5T_NATIVE_DOUBLE, sizeof(double), 1, pairs);
     read_method(reader, values);
+    read_bands(reader, values);
     read_mask(reader, values);
 }
 

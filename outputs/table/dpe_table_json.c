@@ -195,6 +195,26 @@ static void read_temperature(struct reader *reader, const json_t *root,
     }
 }
 
+/* One list of the rows of all bands, one after another; a list of none of an entry without bands. */
+static void read_bands(struct reader *reader, const json_t *root, struct dpe_table_values *values)
+{
+    const json_t *list = json_object_get(root, "bands");
+    if (values->schema_version == NULL || !dpe_table_version_has_bands(values->schema_version)) {
+        if (list != NULL) {
+            bad(reader, "bands", "none in a table of a schema version before 6");
+        }
+        return;
+    }
+    int64_t row = 2 * dpe_table_band_row(values);
+    int64_t n = (int64_t)json_array_size(list);
+    if (!json_is_array(list) || n % row != 0 || n / row > DPE_TABLE_MOST_BANDS) {
+        bad(reader, "bands", "a list of the numbers of at most 4 bands");
+    } else if (n > 0) {
+        values->n_bands = n / row;
+        values->bands = get_list(reader, root, "bands", n, false);
+    }
+}
+
 /* What only version 5 has. */
 static void read_method(struct reader *reader, const json_t *root, struct dpe_table_values *values)
 {
@@ -250,6 +270,7 @@ static void read_values(struct reader *reader, const json_t *root, struct dpe_ta
     values->effective_length = get_list(reader, root, "effective_length", values->n_groups, false);
     values->inv_freq = get_list(reader, root, "inv_freq", values->n_pairs, false);
     read_method(reader, root, values);
+    read_bands(reader, root, values);
     get_mask(reader, root, values);
 }
 

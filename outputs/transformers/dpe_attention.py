@@ -13,7 +13,8 @@ table is `unrounded` (Leaky ReRoPE), every floor is left out. Pairs rotate by ap
 and far; it differs from the model's own inv_freq where the table holds YaRN or the like. The
 logits of query m are multiplied by attention_scaling^2 logit_scale f(m) / sqrt(head_dim), f(m) =
 max(1, ln(m + 1) / ln(log_n_length))^log_n_power, or 1 when log_n_length is 0; a log_n_decay B above
-0 puts 1 - x^-B in the place of ln x. Where a part of the head rotates, the last pairs have the
+0 puts 1 - x^-B in the place of ln x. A table with `bands` (LaMPE, DCA, Jet-Long …) has these in the place of window
+and scales; dpe_table.h has their numbers. Where a part of the head rotates, the last pairs have the
 frequency 0: they do not, and attention_scaling is not for them.
 """
 import io
@@ -26,7 +27,7 @@ import struct
 import numpy as np
 import torch
 
-from dpe_plan import CHUNK, DISTANCE, KEY, NO_END, Band, Map, Plan, plan_of_table
+from dpe_plan import CHUNK, DISTANCE, KEY, NO_END, Band, Map, Plan, good_groups, plan_of_table
 
 
 class TableError(ValueError):
@@ -38,6 +39,7 @@ CONVENTIONS = {"near_rule": "distance < local_window", "rounding": "separable",
 MODEL_SIZES = ("n_layers", "n_heads", "n_kv_heads", "head_dim")
 TABLE_SIZES = ("trained_length", "evaluated_length", "local_window", "top_k")
 TEMPERATURE = {"logit_scale": 1.0, "log_n_length": 0.0, "log_n_power": 1.0, "log_n_decay": 0.0}
+BAND_NUMBERS, MOST_BANDS = 10, 4
 LISTS = ("group_edge", "scale_factor", "effective_length", "inv_freq")
 MOST_ENTRIES = 64
 MOST_NUMBERS = 1 << 26  # of one dataset
@@ -46,7 +48,8 @@ MOST_NUMBERS = 1 << 26  # of one dataset
 class Table:
     """What a table says, checked. Attributes: those of the JSON form; the lists are float64 arrays
     (group_edge int64); mask is bool [n_layers, n_heads, n_pairs], None when all pairs are key pairs.
-    Tables of versions before 5 have unrounded False and applied_inv_freq equal to inv_freq.
+    Tables of versions before 5 have unrounded False and applied_inv_freq equal to inv_freq, those before 6 no
+    bands (None; else float64 [n_bands, 2, 10 + 2 n_pairs]).
     `entries` are its entries by increasing length, each a Table of one entry. The attributes of a
     table of several are those of the longest.
     """
@@ -61,6 +64,29 @@ class Table:
         self._check_method()
         self._check_temperature()
         self._check_mask()
+        self._check_bands()
+
+    def _check_bands(self):
+        if self.bands is None:
+            return
+        row = BAND_NUMBERS + 2 * self.n_pairs
+        if not 0 < self.bands.size <= 2 * MOST_BANDS * row or self.bands.size % (2 * row):
+            raise TableError(f"bands holds {self.bands.size} numbers, expected two rows of {row} for 1 to {MOST_BANDS} bands")
+        self.bands = self.bands.reshape(-1, 2, row)
+        if self.unrounded or self.mask is not None or (self.scale_factor != 1).any():
+            raise TableError("a table of bands moves all pairs by them alone: expected scales of 1, unrounded 0 "
+                             f"and top_k {self.n_pairs}")
+        _expect_all("bands", self.bands.ravel(), np.abs(self.bands.ravel()) <= 2.0 ** 40, "at most 2^40")
+        for band, side in np.ndindex(self.bands.shape[:2]):
+            numbers, scale = self.bands[band, side, :BAND_NUMBERS], self.bands[band, side, BAND_NUMBERS:][:self.n_pairs]
+            by, low, high, chunk, floor, period, cap, most, rate, first = numbers
+            good = not (np.delete(numbers, (6, 8)) % 1).any() and by in (0, 1, 2) and low >= 0 and (high == 0 or high > low) and \
+                (numbers[:4] == self.bands[band, 0, :4]).all() and (chunk > 0) == (by == 1) and chunk >= 0 and \
+                floor in (0, 1) and period >= 0 and cap >= 0 and good_groups(most, rate, first) and \
+                ((scale == 0) | (scale >= 1)).all()
+            if not good:
+                raise TableError(f"bands: band {band}, {'keys' if side else 'queries'}: expected a range, a map and scales "
+                                 f"from 1 on, found {numbers.tolist()}")
 
     def _check_sizes(self):
         self._check_model()
@@ -296,8 +322,8 @@ def _check_header(name, version):
     if isinstance(version, str) and version.startswith("4."):
         raise TableError("is a table of frequencies, which needs no adapter: dpe-export --format longrope writes it "
                          "as a config.json that transformers reads")
-    if not isinstance(version, str) or not version.startswith(("1.", "2.", "3.", "5.")):
-        raise TableError(f"schema version {version}, this adapter reads 1.x, 2.x, 3.x and 5.x")
+    if not isinstance(version, str) or not version.startswith(("1.", "2.", "3.", "5.", "6.")):
+        raise TableError(f"schema version {version}, this adapter reads 1.x, 2.x, 3.x, 5.x and 6.x")
 
 
 def _temperature(parent, version, number):
@@ -313,12 +339,18 @@ def _temperature(parent, version, number):
 
 def _method(parent, version, flag, numbers, inv_freq):
     """Version 5 has all of the plan of another method, earlier ones, whose readers apply DPE, none of it."""
-    if version.startswith("5."):
-        return {"unrounded": flag("unrounded"), "applied_inv_freq": numbers("applied_inv_freq")}
+    bands = None
+    if "bands" in parent:
+        if not version.startswith("6."):
+            raise TableError("bands: expected none in a table of a schema version before 6")
+        bands = numbers("bands")
+        bands = bands if bands.size else None
+    if version.startswith(("5.", "6.")):
+        return {"unrounded": flag("unrounded"), "applied_inv_freq": numbers("applied_inv_freq"), "bands": bands}
     for name in ("unrounded", "applied_inv_freq"):
         if name in parent:
             raise TableError(f"{name}: expected none in a table of a schema version before 5")
-    return {"unrounded": False, "applied_inv_freq": inv_freq}
+    return {"unrounded": False, "applied_inv_freq": inv_freq, "bands": None}
 
 
 def _distinct(pairs):
@@ -359,7 +391,7 @@ def _read_json(data):
     shared = {name: _member(model, name, *text) for name in ("model_type", "fingerprint")}
     shared.update((name, _member(model, name, (int,), "a whole number")) for name in MODEL_SIZES)
     shared["schema_version"] = version
-    if not version.startswith(("3.", "5.")) and "entries" in root:
+    if not version.startswith(("3.", "5.", "6.")) and "entries" in root:
         raise TableError('"entries": expected none in a table of schema version 1 or 2')
     if not version.startswith("3.") and "entries" not in root:
         return [dict(shared, **_json_entry(root, shared))]
@@ -451,7 +483,10 @@ def _read_band(band, pairs, chunk, first):
                 math.isfinite(period) and period != math.floor(period) or not -2.0 ** 40 <= cap:
             raise TableError(f"a map of a band's {side} side: expected scales of 1 or more, offsets and a cap of at most "
                              "2^40 tokens, a whole period")
-        maps.append(Map(scale, offset, _member(band, side + "_floored", (bool,), "true or false"), period, cap))
+        groups = _numbers(band, side + "_groups", 3)
+        if not good_groups(*groups):
+            raise TableError(f"{side}_groups: expected a most, a rate and a token, or three zeros, found {groups.tolist()}")
+        maps.append(Map(scale, offset, _member(band, side + "_floored", (bool,), "true or false"), period, cap, groups))
     return Band(kind, low, high, per_head, *maps)
 
 
@@ -585,7 +620,7 @@ def _read_h5(data):
                   "fingerprint": _h5_text(model, "fingerprint")}
         for name in MODEL_SIZES:
             shared[name] = _h5_scalar(model[name.replace("n_", "", 1)], name, "iu")
-        if not version.startswith(("3.", "5.")) and _h5_has(table, "length"):
+        if not version.startswith(("3.", "5.", "6.")) and _h5_has(table, "length"):
             raise TableError("/table/length: expected none in a table of schema version 1 or 2")
         if not version.startswith("3.") and not _h5_has(table, "length"):
             return [dict(shared, **_h5_entry(table, shared))]

@@ -4,7 +4,9 @@ A plan says which *band* a query m and a key n lie in, and at which positions ea
 band that matches wins, and a pair that lies in none is not seen. It is struct dpe_plan of engine/plan/plan.h:
 bands by distance, by chunk and by key, and maps
 
-    position_j(x) = min(f((x mod period) / scale_j) + offset_j, cap),   f = floor or nothing.
+    position_j(x) = min(f((g(x) mod period) / scale_j) + offset_j, cap),   f = floor or nothing,
+
+g(x) = x, or the number of x's group, where groups grow along a curve (Map.groups).
 
 Logits of query m are multiplied by logit_factor f(m), f(m) = max(1, ln(m + 1) / ln(log_n_length))^log_n_power,
 or 1 when log_n_length is 0; a log_n_decay B above 0 puts 1 - x^-B in the place of ln x.
@@ -21,23 +23,49 @@ DISTANCE, CHUNK, KEY = "distance", "chunk", "key"
 NO_END = 1 << 62
 
 
-class Map:
-    """Positions of tokens on one side of a band. scale, offset [n_pairs]; scale may be infinite."""
+def good_groups(most, rate, first):
+    """Whether the three are groups, or none (all 0)."""
+    if most == 0:
+        return rate == first == 0
+    return 2 <= most <= 2 ** 20 and most % 1 == 0 and 0 < rate <= 1e6 and 0 <= first <= 2 ** 40 and first % 1 == 0
 
-    def __init__(self, scale, offset, floored=False, period=math.inf, cap=math.inf):
+
+class Map:
+    """Positions of tokens on one side of a band. scale, offset [n_pairs]; scale may be infinite. groups: none, or C, r and
+    z: from token z on, group i (0, 1, …) has floor(C / (1 + (C - 1) exp(-r i))) tokens, at most C - 1; earlier tokens are in
+    group 0."""
+
+    def __init__(self, scale, offset, floored=False, period=math.inf, cap=math.inf, groups=(0, 0, 0)):
+        self.groups = tuple(float(x) for x in groups)
         self.scale, self.offset = np.asarray(scale, np.float64), np.asarray(offset, np.float64)
         self.floored, self.period, self.cap = bool(floored), float(period), float(cap)
 
     def positions(self, first, last):
         """Of tokens first ... last - 1 [last - first, n_pairs], float64."""
         x = np.arange(first, last, dtype=np.float64)[:, None]
+        x = self._group_of(x) if self.groups[0] else x
         x = np.mod(x, self.period) if math.isfinite(self.period) else x
         x = x / self.scale
         return np.minimum((np.floor(x) if self.floored else x) + self.offset, self.cap)
 
+    def _group_of(self, x):
+        """Groups of k tokens end before the first that the curve gives k + 1."""
+        most, rate, start = self.groups
+        left = np.maximum(x - start, 0)
+        number, begin, tokens = np.zeros_like(left), 0.0, 0.0
+        for k in range(1, int(most)):
+            end = math.ceil(math.log((k + 1) * (most - 1) / (most - k - 1)) / rate) if k < most - 1 else math.inf
+            inside = left >= tokens
+            number[inside] = begin + np.floor((left[inside] - tokens) / k)
+            tokens += max(0.0, end - begin) * k
+            begin = max(begin, end)
+            if tokens > left.max():
+                break
+        return number
+
     def content(self):
         """Equal for maps that give equal positions."""
-        return (self.floored, self.period, self.cap, self.scale.tobytes(), self.offset.tobytes())
+        return (self.groups, self.floored, self.period, self.cap, self.scale.tobytes(), self.offset.tobytes())
 
 
 class Band:
@@ -153,11 +181,29 @@ def plan_of_table(entry):
     pairs, window = len(scale), entry.local_window
     true = Map(np.ones(pairs), np.zeros(pairs))
     bands = [Band(DISTANCE, 0, NO_END, False, true, true)]
-    if (scale != 1).any():
+    chunk = 0
+    if entry.bands is not None:
+        bands, chunk = _bands_of(entry.bands)
+    elif (scale != 1).any():
         shift = window - (window / scale if entry.unrounded else np.floor(window / scale))
         far = [Map(scale, offset, not entry.unrounded) for offset in (shift, np.zeros(pairs))]
         bands = [Band(DISTANCE, 0, window, False, true, true), Band(DISTANCE, window, NO_END, True, *far)]
     return Plan(bands, entry.applied_inv_freq, (entry.n_layers, entry.n_heads, entry.n_kv_heads, entry.head_dim),
                 entry.attention_scaling ** 2 * entry.logit_scale, entry.log_n_length, entry.log_n_power,
                 entry.log_n_decay, pairs - entry.rotating_pairs(), 1 / entry.attention_scaling,
-                mask=entry.mask if len(bands) > 1 else None)
+                chunk=chunk, mask=entry.mask if len(bands) > 1 else None)
+
+
+def _bands_of(rows):
+    """Of a table with bands [n_bands, 2, 10 + 2 n_pairs] (dpe_table.h): its bands, and their chunk."""
+    bands, chunk, pairs = [], 0, (rows.shape[2] - 10) // 2
+    for both in rows:
+        kind, low, high, of_chunk = (int(x) for x in both[0, :4])
+        chunk = max(chunk, of_chunk)
+        maps = []
+        for _, _, _, _, floored, period, cap, most, rate, first, *values in both:
+            scale = np.array(values[:pairs])
+            maps.append(Map(np.where(scale == 0, np.inf, scale), values[pairs:], floored, period or math.inf,
+                            cap or math.inf, (most, rate, first)))
+        bands.append(Band((DISTANCE, CHUNK, KEY)[kind], low, high or NO_END, False, *maps))
+    return bands, chunk

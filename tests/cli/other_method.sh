@@ -89,7 +89,8 @@ done
 cmp "$work/config.json" "$work/exported/config.json" || fail "longrope of an entry"
 
 # A method by name is the same table without a detection, in every form that can hold it.
-for method in $yarn leaky-rerope:window=16,scale=4 self-extend:group=8 dpe:window=4,scales=2/16,log-n=32 ntk:log-n=32; do
+for method in $yarn leaky-rerope:window=16,scale=4 self-extend:group=8 dpe:window=4,scales=2/16,log-n=32 ntk:log-n=32 \
+    lampe:log-n=9 dca jet-long self; do
     "$bin/dpe-export" --method $method --model "$model" --length 512 $trained --force -o "$work/named.h5" 2>"$work/err" ||
         fail "--method $method: $(cat "$work/err")"
     rm -f "$work/e-named.h5"
@@ -101,9 +102,27 @@ done
 "$bin/dpe-export" --method $yarn --model "$model" --length 512 $trained --format longrope -o - >"$work/config.json" 2>"$work/err" ||
     fail "--method $yarn --format longrope: $(cat "$work/err")"
 cmp "$work/config.json" "$work/exported/config.json" || fail "config.json of a method is another than that of the detection"
-for method in lampe dca string cope rope select:k=8; do
+for method in cope dope select:k=8 select:over=lampe; do
     refused "--method $method: a table holds" "$bin/dpe-export" --method $method --model "$model" --length 512 -o "$work/no.h5"
 done
+# Options of runtimes, where these can say the frequencies.
+# flags METHOD FORMAT LINE
+flags() {
+    line=$("$bin/dpe-export" --method "$1" --model "$model" --length 1k --format "$2" -o - 2>"$work/err") || fail "$1 as $2: $(cat "$work/err")"
+    [ "$line" = "$3" ] || fail "$1 as $2: $line"
+}
+flags yarn llama.cpp-flags "--ctx-size 1024 --rope-scaling yarn --rope-scale 4 --yarn-orig-ctx 256"
+flags yarn:scale=6,beta_fast=8,logit-scale=1.21 llama.cpp-flags \
+    "--ctx-size 1024 --rope-scaling yarn --rope-scale 6 --yarn-orig-ctx 256 --yarn-beta-fast 8 --yarn-attn-factor 1.1"
+flags pi:scale=3 llama.cpp-flags "--ctx-size 1024 --rope-scaling linear --rope-scale 3"
+flags yarn vllm-flags "--max-model-len 1024 --hf-overrides '{\"rope_parameters\":{\"rope_theta\":10000.0,\"rope_type\":\"yarn\",\
+\"factor\":4.0,\"original_max_position_embeddings\":256},\"max_position_embeddings\":1024}'"
+"$bin/dpe-export" --method mrrope --model "$model" --length 1k --format sglang-flags -o - 2>"$work/err" |
+    grep -q '^--context-length 1024 .*longrope' || fail "mrrope as sglang-flags: $(cat "$work/err")"
+refused "this table has factors of its own" "$bin/dpe-export" --method mrrope --model "$model" --length 1k --format llama.cpp-flags -o -
+refused "this table has a factor on the logits" "$bin/dpe-export" --method pi:logit-scale=2 --model "$model" --length 1k \
+    --format llama.cpp-flags -o -
+refused "the 3 bands of this table would be lost" "$bin/dpe-export" --method lampe --model "$model" --length 1k --format vllm-flags -o -
 refused "expected more than the trained length" "$bin/dpe-export" --method yarn --model "$model" --length 256 -o "$work/no.h5"
 refused "--method needs --model DIR and --length L" "$bin/dpe-export" --method yarn --model "$model" -o "$work/no.h5"
 refused "--method makes a table from nothing else" "$bin/dpe-export" --method yarn --model "$model" --length 512 -o "$work/no.h5" \

@@ -59,6 +59,25 @@ def yarn():
     return method(warm(table(scales=ONES, top_k=PAIRS), log_n_length=0), base=1e6)
 
 
+def band(by, low, high, query, key=(), chunk=0):
+    """Two rows of a band. query, key: scale, offset and further numbers by name."""
+    places = {"floor": 4, "period": 5, "cap": 6, "most": 7, "rate": 8, "start": 9}
+    rows = []
+    for scale, offset, *rest in (query, key or query):
+        row = [by, low, high, chunk] + [0] * 6
+        for name, value in (rest[0] if rest else {}).items():
+            row[places[name]] = value
+        rows += row + [scale * (1 + 0.25 * j) if scale else 0 for j in range(PAIRS)] + [offset + j % 3 for j in range(PAIRS)]
+    return [float(x) for x in rows]
+
+
+def banded(*bands, **changes):
+    """A table of bands, which is version 6."""
+    value = method(warm(table(top_k=PAIRS, **changes)))
+    return dict(value, schema_version="6.0.0", group_edge=[0, PAIRS], effective_length=[512.0], scale_factor=[1.0],
+                bands=[number for one in bands for number in one])
+
+
 def table(window=9, scales=(2.0, 3.5, 8.0), top_k=5, scaling=1.0):
     """A valid table in the JSON form; heads have different key pairs."""
     pairs = [[sorted((layer + 3 * head + 5 * i) % PAIRS for i in range(top_k))
@@ -72,6 +91,19 @@ def table(window=9, scales=(2.0, 3.5, 8.0), top_k=5, scaling=1.0):
             "effective_length": [256.0, 64.0, -1.0], "scale_factor": list(scales),
             "attention_scaling": scaling,
             "inv_freq": [10000.0 ** (-j / PAIRS) for j in range(PAIRS)], "key_pairs": pairs}
+
+
+NEAR = band(0, 0, 9, (1, 0))
+BANDED = {
+    "distances": banded(NEAR, band(0, 9, 30, (3, 5, {"floor": 1})), band(0, 30, 0, (1, -4), (1, 0))),
+    "chunks": banded(band(1, 0, 1, (1, 0, {"period": 8}), chunk=8), band(1, 1, 2, (1, 8, {"period": 8, "cap": 12}),
+                                                                      (1, 0, {"period": 8}), chunk=8),
+                     band(1, 2, 0, (0, 11), (1, 0, {"period": 8}), chunk=8)),
+    "sinks, and keys that are not seen": banded(NEAR, band(2, 0, 3, (1, 0, {"cap": 12}))),
+    "groups that grow": banded(NEAR, band(0, 9, 0, (1, 9, {"most": 5, "rate": 0.125, "start": 10}),
+                                           (1, 0, {"most": 5, "rate": 0.125, "start": 1})), scaling=1.2),
+    "keys at the end alone": banded(band(2, 20, 0, (1, 0)), band(0, 0, 1, (1, 0))),
+}
 
 
 def write(folder, value, name="table.json"):
@@ -137,6 +169,8 @@ def test_attention(folder):
     check_attention(folder, "YaRN, no pairs", method(table(scales=ONES), base=1e6), 40)
     check_attention(folder, "unrounded, masks per head", method(table(), unrounded=True), 60)
     check_attention(folder, "frequencies, masks per head", method(table(scaling=1.3), base=1e6), 60)
+    for name, value in BANDED.items():
+        check_attention(folder, name, value, 60)
     check_attention(folder, "all of it", method(warm(table()), unrounded=True, base=1e6), 60)
 
 
@@ -175,7 +209,7 @@ def plain(value, layer, q, k, v, scaling, softcap, sinks):
 
 METHODS = ("rope", "yarn", "cope", "rerope:window=20", "leaky-rerope:window=16,scale=7", "self-extend:window=16,group=5",
            "dpe:window=16,scales=2/3/4/5/6/7/8/9", "dca:chunk=24,local=7", "string:shift=31,window=6",
-           "lampe:window=16,tail=9,map=40", "streaming-llm:sinks=3,window=21", "lm-infinite:sinks=3,window=21",
+           "lampe:window=16,tail=9,map=40", "self:window=9,group=5,rate=0.2", "streaming-llm:sinks=3,window=21", "lm-infinite:sinks=3,window=21",
            "hirope:window=16", "adagrope:first=9", "dope", "dca:chunk=24,local=7,log-n=30")
 
 
@@ -233,7 +267,9 @@ def refused_plans(folder, path):
                          (dict(good, heads=[]), "key_pairs"), (dict(good, trained_length=0), "trained_length"),
                          (band(kind="ring"), "'ring'"), (band(low=5, high=5), "from 5 to 5"), (band(low=-1), "from -1"),
                          (band(query_scale=[0.5] * pairs), "query side"), (band(key_offset=[1e300] * pairs), "key side"),
-                         (band(query_period=1.5), "query side"), (band(key_scale=[1.0]), "key_scale")):
+                         (band(query_period=1.5), "query side"), (band(key_scale=[1.0]), "key_scale"),
+                         (band(query_groups=[1.0, 0.1, 0.0]), "query_groups"), (band(key_groups=[4.0, 0.0, 0.0]), "key_groups"),
+                         (band(key_groups=[0.0]), "key_groups")):
         refused(write(folder, value, "bad.json"), words)
 
 
@@ -362,11 +398,12 @@ def changed(path, value):
 
 HOSTILE = [
     (("schema_name",), "other", "schema_name"), (("schema_name",), None, "schema_name"),
-    (("schema_version",), "6.0.0", "6.0.0, this adapter reads 1.x, 2.x, 3.x and 5.x"), (("schema_version",), "5.0.0", "logit_scale"),
+    (("schema_version",), "7.0.0", "7.0.0, this adapter reads 1.x, 2.x, 3.x, 5.x and 6.x"), (("schema_version",), "5.0.0", "logit_scale"),
     (("schema_version",), "4.0.0", "adapter"), (("schema_version",), "3.0.0", "entries"),
     (("entries",), [], "none in a table of schema version 1 or 2"), (("schema_version",), 1, "schema_version"),
     (("schema_version",), "2.0.0", "logit_scale"),
     (("log_n_length",), 256, "log_n_length: expected none in a table of schema version 1"),
+    (("bands",), [], "bands: expected none in a table of a schema version before 6"),
     (("unrounded",), False, "unrounded: expected none in a table of a schema version before 5"),
     (("applied_inv_freq",), table()["inv_freq"], "applied_inv_freq: expected none"),
     (("logit_scale",), 1.0, "logit_scale: expected none"),
@@ -468,6 +505,32 @@ def test_hostile_methods(folder):
         refused(write(folder, dict(factors, **{name: yarn()[name]})), "needs no adapter")
 
 
+def test_hostile_bands(folder):
+    """Each number of a row outside of what it may be, in JSON and in HDF5."""
+    row = 10 + 2 * PAIRS
+    for good in BANDED.values():
+        assert load_table(write(folder, good)).schema_version == "6.0.0"
+        subprocess.run([PROBE, "check", write(folder, good)], check=True)
+        for version in ("1.1.0", "2.0.0", "5.0.0"):
+            refused(write(folder, dict(good, schema_version=version)), "bands" if version == "5.0.0" else "")
+        for change, words in (({"bands": good["bands"][:-1]}, "bands"), ({"bands": good["bands"] * 5}, "bands"),
+                              ({"bands": 1.0}, "bands"), ({"bands": ["1"] * len(good["bands"])}, "bands"),
+                              ({"unrounded": True}, "bands"), ({"scale_factor": [2.0]}, "bands"),
+                              ({"group_edge": [0, 3, PAIRS], "scale_factor": [1.0, 3.0], "effective_length": [9.0, 9.0]}, "bands")):
+            refused(write(folder, dict(good, **change)), words)
+        for place, wrong in ((0, 3), (0, 0.5), (0, -1), (1, -1), (1, 0.5), (2, 0.5), (2, -2), (3, -1), (3, 2.5), (4, 2), (4, 0.5),
+                             (5, -1), (5, 0.5), (6, -1), (7, 1), (7, -3), (7, 3.5), (8, -1), (9, -1), (9, 0.5), (10, 0.5),
+                             (10, -2), (10, 2.0 ** 41), (10 + PAIRS, 2.0 ** 41), (row, 3), (row + 1, -1)):
+            bands = list(good["bands"])
+            bands[place] = wrong
+            refused(write(folder, dict(good, bands=bands)), "bands")
+            if place in (1, 8, 10):
+                for odd in (math.nan, math.inf):
+                    bands[place] = odd
+                    refused(write_h5(folder, good, bands=np.array(bands)), "bands")
+    assert load_table(write(folder, dict(leaky(), schema_version="6.0.0", bands=[]))).bands is None
+
+
 def test_hostile_json(folder):
     assert load_table(write(folder, table())).top_k == 5
     for path, value, words in HOSTILE:
@@ -508,6 +571,8 @@ def write_h5(folder, value, skip=(), **exchange):
     sets.update({name: value[name] for name in TEMPERATURE if name in value})
     if "unrounded" in value:
         sets.update(unrounded=np.uint8(value["unrounded"]), applied_inv_freq=np.array(value["applied_inv_freq"]))
+    if value.get("bands"):
+        sets.update(bands=np.array(value["bands"]))
     sets.update(exchange)
     with h5py.File(path, "w") as file:
         file.attrs["schema_name"] = "dpe-table"
@@ -528,7 +593,7 @@ def write_h5(folder, value, skip=(), **exchange):
 
 
 def test_hdf5(folder):
-    for good in (table(), warm(table()), leaky(), yarn(), method(table(), unrounded=True, base=1e6)):
+    for good in (table(), warm(table()), leaky(), yarn(), method(table(), unrounded=True, base=1e6), *BANDED.values()):
         from_json = load_table(write(folder, good))
         path = write_h5(folder, good)
         from_h5 = load_table(path)
@@ -561,9 +626,9 @@ def test_hdf5(folder):
         refused(path, "is damaged")
     path = write_h5(folder, table())
     with h5py.File(path, "r+") as file:
-        file.attrs["schema_version"] = "6.0.0"
+        file.attrs["schema_version"] = "7.0.0"
     add_checksum(path)
-    refused(path, "6.0.0")
+    refused(path, "7.0.0")
     path = write_h5(folder, table())
     with open(path, "r+b") as file:
         file.truncate(os.path.getsize(path) // 2)

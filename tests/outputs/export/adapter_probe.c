@@ -28,6 +28,7 @@
 #include "engine/tokenizer/tokenizer.h"
 #include "eval/niah/niah.h"
 #include "eval/task/task.h"
+#include "outputs/read/read.h"
 #include "outputs/table/dpe_table.h"
 
 /* The plan of a table for a model; frequencies and logit factor are the table's own. */
@@ -47,6 +48,12 @@ static dpe_status make_plan(const struct dpe_table_values *values, const struct 
         .unrounded = values->unrounded != 0,
         .inv_freq = values->applied_inv_freq,
     };
+    if (values->n_bands > 0) {
+        struct dpe_table_values banded = *values;
+        banded.logit_scale *= values->attention_scaling * values->attention_scaling;
+        banded.attention_scaling = 1.0; /* the model's */
+        return dpe_plan_of_table(&banded, &context, plan, err);
+    }
     const double *inv_freq =
         values->applied_inv_freq != NULL ? values->applied_inv_freq : values->inv_freq;
     dpe_status status = dpe_plan_make_dpe(&params, &context, plan, err);

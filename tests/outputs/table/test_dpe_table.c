@@ -223,6 +223,102 @@ static void a_table_is_the_plan_of_a_method(void **state)
     }
 }
 
+/* Every plan of bands is a table of bands, and what the library says of it is what the engine does.
+ */
+static void a_table_is_a_plan_of_bands(void **state)
+{
+    (void)state;
+    const struct dpe_config config = {.model_type = "llama",
+                                      .n_layers = LAYERS,
+                                      .n_heads = HEADS,
+                                      .n_kv_heads = KV_HEADS,
+                                      .head_dim = 2 * PAIRS,
+                                      .max_position = 256,
+                                      .rope = {.theta = 10000.0, .partial_rotary_factor = 1.0}};
+    const struct dpe_plan_context context = {
+        .config = &config, .trained_length = 256, .length = 2048, .official = true};
+    static const char *const specs[] = {"lampe",
+                                        "dca",
+                                        "dca:chunk=30,local=7,log-n=99",
+                                        "string",
+                                        "rerope:logit-scale=1.3",
+                                        "jet-long",
+                                        "jetlong_freq",
+                                        "self",
+                                        "streaming-llm",
+                                        "lm-infinite",
+                                        "adagrope",
+                                        "rope:infoscale=256"};
+    static const char *const none[] = {"cope", "dope:from=3", "select:k=4", "self-extend:exact=1"};
+    enum { ROW = DPE_TABLE_BAND_NUMBERS + 2 * PAIRS, N_HELD = sizeof specs / sizeof specs[0] };
+    for (size_t i = 0; i < (sizeof specs + sizeof none) / sizeof specs[0]; i++) {
+        bool can = i < N_HELD;
+        const char *spec = can ? specs[i] : none[i - N_HELD];
+        double bands[2 * DPE_TABLE_MOST_BANDS * ROW];
+        double scale[PAIRS];
+        double own[PAIRS];
+        int32_t edge[PAIRS + 1] = {0, PAIRS};
+        uint8_t all[sizeof mask];
+        struct dpe_error err = {0};
+        struct dpe_plan plan;
+        struct dpe_plan again;
+        struct dpe_table *table = NULL;
+        char want[33];
+        char found[33];
+        bool holds = false;
+        if (dpe_plan_make(spec, &context, &plan, &err) != DPE_OK) {
+            fail_msg("%s: %s", spec, err.text);
+        }
+        struct dpe_table_values v = other();
+        memset(all, 1, sizeof all);
+        v.mask = all;
+        v.top_k = PAIRS;
+        v.n_groups = 1;
+        v.group_edge = edge;
+        v.scale_factor = scale;
+        v.inv_freq = own;
+        v.window = 32;
+        assert_int_equal(dpe_table_of_plan(&plan, &context, bands, &v, &holds, &err), DPE_OK);
+        if (holds != can) {
+            fail_msg("%s: %s", spec, holds ? "a table" : "no table");
+        }
+        v.schema_version = (char *)(uintptr_t)dpe_table_version_needed(&v);
+        if (!can) {
+            dpe_plan_free(&plan);
+            continue;
+        }
+        char why[DPE_TABLE_MESSAGE] = "";
+        if (dpe_table_make(&v, &table, why) != DPE_TABLE_OK) {
+            fail_msg("%s: %s", spec, why);
+        }
+        assert_string_equal(v.schema_version, "6.0.0");
+        assert_int_equal(dpe_table_needs_adapter(dpe_table_values(table)), 1);
+        assert_int_equal(dpe_plan_of_table(dpe_table_values(table), &context, &again, &err),
+                         DPE_OK);
+        assert_int_equal(dpe_plan_key(&plan, want, &err), DPE_OK);
+        assert_int_equal(dpe_plan_key(&again, found, &err), DPE_OK);
+        assert_string_equal(want, found);
+        for (int64_t m = 0; m < 2048; m += 1 + m / 9) {
+            for (int64_t n = 0; n <= m; n += 1 + n / 7) {
+                struct dpe_rel rel = dpe_plan_position(&plan, 1, 2, 5, m, n);
+                int band = dpe_table_band_of(table, m, n);
+                assert_int_equal(band, rel.band);
+                if (band >= 0) {
+                    enum dpe_table_band b = (enum dpe_table_band)band;
+                    assert_true(dpe_table_position(table, 1, 2, 5, b, DPE_TABLE_QUERY, m) ==
+                                rel.pq);
+                    assert_true(dpe_table_position(table, 1, 2, 5, b, DPE_TABLE_KEY, n) == rel.pk);
+                }
+            }
+            assert_true(fabs(dpe_table_query_scale(table, m) - dpe_plan_query_scale(&plan, m)) <
+                        1e-15);
+        }
+        dpe_table_close(table);
+        dpe_plan_free(&again);
+        dpe_plan_free(&plan);
+    }
+}
+
 /* The engine's plan of the same numbers is the oracle. */
 static void positions_are_the_engines(void **state)
 {
@@ -380,6 +476,7 @@ int main(void)
         cmocka_unit_test(every_broken_rule_is_named),
         cmocka_unit_test(broken_plans_of_other_methods_are_named),
         cmocka_unit_test(a_table_is_the_plan_of_a_method),
+        cmocka_unit_test(a_table_is_a_plan_of_bands),
         cmocka_unit_test(positions_are_the_engines),
         cmocka_unit_test(the_length_of_the_text_chooses_the_entry),
         cmocka_unit_test(entries_that_disagree_are_refused_by_name),

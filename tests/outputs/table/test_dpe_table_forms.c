@@ -131,8 +131,8 @@ static void other_versions_and_conventions_are_refused(void **state)
     struct dpe_text out = {0};
     write_form(dpe_export_json, &v, &out);
     const char *text = out.bytes;
-    expect_json_refused(text, "1.0.0", "6.0.0", DPE_TABLE_VERSION,
-                        "expected schema version 1.x, 2.x, 3.x, 4.x or 5.x, found 6.0.0");
+    expect_json_refused(text, "1.0.0", "7.0.0", DPE_TABLE_VERSION,
+                        "expected schema version 1.x, 2.x, 3.x, 4.x, 5.x or 6.x, found 7.0.0");
     expect_json_refused(text, "1.0.0", "5.0.0", DPE_TABLE_BAD_FILE, "\"logit_scale\": expected");
     expect_json_refused(text, "\"top_k\": 5", "\"unrounded\": true, \"top_k\": 5", DPE_TABLE_BAD_FILE,
                         "none in a table of a schema version before 5");
@@ -188,7 +188,7 @@ static void entries_read_back_equal(void **state)
     } wrong[] = {
         {"3.0.0", "2.0.0", DPE_TABLE_BAD_FILE, "none in a table of schema version 1, 2 or 4"},
         {"3.0.0", "5.0.0", DPE_TABLE_BAD_FILE, "\"entries[0].unrounded\": expected true or false"},
-        {"3.0.0", "6.0.0", DPE_TABLE_VERSION, "5.x, found 6.0.0"},
+        {"3.0.0", "7.0.0", DPE_TABLE_VERSION, "6.x, found 7.0.0"},
         {"\"evaluated_length\": 2048", "\"evaluated_length\": 1024", DPE_TABLE_BAD_FILE,
          "two entries for 1024 tokens"},
         {"\"evaluated_length\": 2048", "\"evaluated_length\": 200", DPE_TABLE_BAD_FILE,
