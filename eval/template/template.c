@@ -290,7 +290,7 @@ static struct value apply_filters(struct render *render, const struct node *node
     }
     struct value inner = apply_filters(render, node->a, value);
     const struct args *args = dpe_template_args(render, node->list);
-    return args != NULL ? dpe_template_apply(render, node->filter, inner, args) : inner;
+    return args != NULL ? dpe_template_apply_node(render, node, inner, args) : inner;
 }
 
 static void run_set(struct render *render, const struct node *node)

@@ -211,6 +211,18 @@ bool dpe_template_arg_bool(const struct args *args, size_t i, bool fallback)
     return value != NULL ? dpe_template_truth(*value) : fallback;
 }
 
+struct value dpe_template_apply_node(struct render *render, const struct node *node,
+                                     struct value of, const struct args *args)
+{
+    bool test = node->kind == NODE_TEST;
+    if (test ? node->test == NULL : node->filter == NULL) {
+        return dpe_template_fail(render, "the %s '%.*s' is not supported", test ? "test" : "filter",
+                                 dpe_template_shown(node->name.n), node->name.s);
+    }
+    return test ? dpe_template_bool(dpe_template_holds(render, node->test, of, args))
+                : dpe_template_apply(render, node->filter, of, args);
+}
+
 static struct value cycle(struct render *render, const struct loop *loop, const struct args *args)
 {
     return args->n > 0 ? args->at[loop->index % args->n]

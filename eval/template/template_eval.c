@@ -9,219 +9,6 @@ static struct value nothing(void)
     return dpe_template_undefined(dpe_span_of(""));
 }
 
-/* -------------------------------------------------------------------------------------- members */
-
-static struct value loop_member(struct render *render, const struct loop *loop,
-                                struct dpe_span name)
-{
-    int64_t index = (int64_t)loop->index;
-    int64_t n = (int64_t)loop->over->n;
-    const struct {
-        const char *name;
-        int64_t number;
-    } numbers[] = {{"index", index + 1},       {"index0", index},
-                   {"revindex", n - index},    {"length", n},
-                   {"depth", loop->depth},     {"revindex0", n - index - 1},
-                   {"depth0", loop->depth - 1}};
-    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
-        if (dpe_span_equal(name, dpe_span_of(numbers[i].name))) {
-            return dpe_template_int(numbers[i].number);
-        }
-    }
-    if (dpe_span_equal(name, dpe_span_of("first")) || dpe_span_equal(name, dpe_span_of("last"))) {
-        return dpe_template_bool(name.s[0] == 'f' ? index == 0 : index == n - 1);
-    }
-    if (dpe_span_equal(name, dpe_span_of("previtem"))) {
-        return index > 0 ? loop->over->at[index - 1] : dpe_template_undefined(name);
-    }
-    if (dpe_span_equal(name, dpe_span_of("nextitem"))) {
-        return index + 1 < n ? loop->over->at[index + 1] : dpe_template_undefined(name);
-    }
-    return dpe_template_fail(render, "loop.%.*s is not supported", dpe_template_shown(name.n),
-                             name.s);
-}
-
-static struct value bind(struct render *render, struct value self, const struct method *method)
-{
-    struct bound *bound = dpe_template_get(render, sizeof *bound);
-    if (bound == NULL) {
-        return nothing();
-    }
-    *bound = (struct bound){self, method};
-    return (struct value){.kind = KIND_METHOD, .bound = bound};
-}
-
-struct value dpe_template_member(struct render *render, struct value of, struct dpe_span name)
-{
-    if (of.kind == KIND_UNDEFINED) {
-        return dpe_template_fail(render, "'%.*s' is not defined, so that it has no '%.*s'",
-                                 dpe_template_shown(of.text.n), of.text.s,
-                                 dpe_template_shown(name.n), name.s);
-    }
-    if (of.kind == KIND_LOOP) {
-        return dpe_span_equal(name, dpe_span_of("cycle")) ? bind(render, of, NULL)
-                                                          : loop_member(render, of.loop, name);
-    }
-    const struct method *method = dpe_template_find_method(of.kind, name);
-    if (method != NULL) {
-        return bind(render, of, method);
-    }
-    if (of.kind == KIND_DICT || of.kind == KIND_NAMESPACE) {
-        const struct value *value =
-            dpe_template_dict_get(render, of.pairs, dpe_template_string(name));
-        return value != NULL ? *value : dpe_template_undefined(name);
-    }
-    return dpe_template_undefined(name);
-}
-
-/* A character or an item; undefined when there is none. */
-static struct value by_index(struct render *render, struct value of, int64_t index)
-{
-    int64_t n = of.kind == KIND_STRING ? (int64_t)dpe_template_characters(render, of.text)
-                                       : (int64_t)of.items->n;
-    index += index < 0 ? n : 0;
-    if (index < 0 || index >= n) {
-        return dpe_template_undefined(dpe_span_of("an item that is not there"));
-    }
-    if (of.kind != KIND_STRING) {
-        return of.items->at[index];
-    }
-    size_t end = dpe_template_offset(render, of.text, (size_t)index + 1);
-    size_t start = dpe_template_offset(render, of.text, (size_t)index);
-    return dpe_template_string((struct dpe_span){of.text.s + start, end - start});
-}
-
-struct value dpe_template_attribute(struct render *render, struct value of, struct value path)
-{
-    if (path.kind == KIND_INT) {
-        return dpe_template_item(render, of, path);
-    }
-    struct dpe_span rest = path.text;
-    if (path.kind != KIND_STRING) {
-        return path.kind == KIND_NONE
-                   ? of
-                   : dpe_template_fail(render, "expected the name of an attribute");
-    }
-    while (rest.n > 0 && render->status == DPE_OK) {
-        const char *dot = memchr(rest.s, '.', rest.n);
-        struct dpe_span name = {rest.s, dot != NULL ? (size_t)(dot - rest.s) : rest.n};
-        size_t digits = 0;
-        while (digits < name.n && name.s[digits] >= '0' && name.s[digits] <= '9') {
-            digits++;
-        }
-        of = dpe_template_item(render, of,
-                               digits > 0 && digits == name.n
-                                   ? dpe_template_digits(render, name.s, name.n)
-                                   : dpe_template_string(name));
-        size_t used = name.n + (dot != NULL);
-        rest.s += used;
-        rest.n -= used;
-    }
-    return of;
-}
-
-struct value dpe_template_item(struct render *render, struct value of, struct value key)
-{
-    if (of.kind == KIND_DICT) {
-        const struct value *value = dpe_template_dict_get(render, of.pairs, key);
-        if (value != NULL) {
-            return *value;
-        }
-    }
-    bool ordered = of.kind == KIND_STRING || of.kind == KIND_LIST || of.kind == KIND_TUPLE;
-    if (ordered && (key.kind == KIND_INT || key.kind == KIND_BOOL)) {
-        return by_index(render, of, key.kind == KIND_INT ? key.integer : key.truth);
-    }
-    if (key.kind == KIND_STRING) {
-        return dpe_template_member(render, of, key.text);
-    }
-    if (of.kind == KIND_UNDEFINED) {
-        return dpe_template_fail(render, "'%.*s' is not defined, so that it has no items",
-                                 dpe_template_shown(of.text.n), of.text.s);
-    }
-    return dpe_template_undefined(dpe_span_of("an item that is not there"));
-}
-
-/* Where a slice's bound lies: from the end when it is negative, within low … high. */
-static int64_t clamp(int64_t at, int64_t n, int64_t low, int64_t high)
-{
-    at += at < 0 ? n : 0;
-    return at < low ? low : at > high ? high : at;
-}
-
-static bool slice_bound(struct render *render, const struct node *node, int64_t *at)
-{
-    if (node == NULL) {
-        return false;
-    }
-    struct value value = dpe_template_eval(render, node);
-    if (value.kind == KIND_NONE || render->status != DPE_OK) {
-        return false;
-    }
-    if (value.kind == KIND_BOOL) {
-        value = dpe_template_int(value.truth);
-    } else if (value.kind == KIND_DIGITS) {
-        value = dpe_template_int(value.text.s[0] == '-' ? INT64_MIN : INT64_MAX);
-    }
-    if (value.kind != KIND_INT) {
-        dpe_template_fail(render, "expected an integer in a slice, found %s",
-                          dpe_template_kind_name(value));
-        return false;
-    }
-    /* Far beyond any text; so that sums of bounds fit. */
-    const int64_t far = INT64_C(1) << 40;
-    *at = value.integer > far ? far : value.integer < -far ? -far : value.integer;
-    return true;
-}
-
-static struct value slice(struct render *render, struct value of, const struct node *node)
-{
-    bool text = of.kind == KIND_STRING;
-    if (!text && of.kind != KIND_LIST && of.kind != KIND_TUPLE) {
-        return of.kind == KIND_UNDEFINED
-                   ? dpe_template_fail(render, "'%.*s' is not defined, so that it has no items",
-                                       dpe_template_shown(of.text.n), of.text.s)
-                   : dpe_template_fail(render, "%s has no slices", dpe_template_kind_name(of));
-    }
-    int64_t n = text ? (int64_t)dpe_template_characters(render, of.text) : (int64_t)of.items->n;
-    int64_t step = 1;
-    int64_t start = 0;
-    int64_t stop = 0;
-    slice_bound(render, node->c, &step);
-    if (step == 0) {
-        return dpe_template_fail(render, "the step of a slice is 0");
-    }
-    bool has_start = slice_bound(render, node->a, &start);
-    bool has_stop = slice_bound(render, node->b, &stop);
-    if (step > 0) {
-        start = has_start ? clamp(start, n, 0, n) : 0;
-        stop = has_stop ? clamp(stop, n, 0, n) : n;
-    } else {
-        start = has_start ? clamp(start, n, -1, n - 1) : n - 1;
-        stop = has_stop ? clamp(stop, n, -1, n - 1) : -1;
-    }
-    if (render->status != DPE_OK) {
-        return nothing();
-    }
-    if (text && step == 1) {
-        size_t from = dpe_template_offset(render, of.text, (size_t)start);
-        size_t to = stop > start ? dpe_template_offset(render, of.text, (size_t)stop) : from;
-        return dpe_template_string((struct dpe_span){of.text.s + from, to - from});
-    }
-    struct items all = dpe_template_items(render, of);
-    struct value kept = dpe_template_list(render, text ? KIND_LIST : of.kind, all.n);
-    struct builder built = {0};
-    for (int64_t i = start; render->status == DPE_OK && (step > 0 ? i < stop : i > stop);
-         i += step) {
-        if (text) {
-            dpe_template_put_span(render, &built, all.at[i].text);
-        } else {
-            kept.items->at[kept.items->n++] = all.at[i];
-        }
-    }
-    return render->status != DPE_OK ? nothing() : text ? dpe_template_built(&built) : kept;
-}
-
 /* ----------------------------------------------------------------------------------- arithmetic */
 
 static struct value wrong(struct render *render, const char *what, struct value a, struct value b)
@@ -239,9 +26,14 @@ static struct value joined(struct render *render, struct value a, struct value b
 {
     if (a.kind == KIND_STRING) {
         struct builder built = {0};
+        bool markup = a.markup || b.markup;
+        a = markup ? dpe_template_escape(render, a) : a;
+        b = markup ? dpe_template_escape(render, b) : b;
         dpe_template_put_span(render, &built, a.text);
         dpe_template_put_span(render, &built, b.text);
-        return dpe_template_built(&built);
+        struct value sum = dpe_template_built(&built);
+        sum.markup = markup;
+        return sum;
     }
     struct value list = dpe_template_list(render, a.kind, a.items->n + b.items->n);
     for (size_t i = 0; list.kind == a.kind && i < a.items->n; i++) {
@@ -521,12 +313,14 @@ static struct value apply(struct render *render, const struct node *node)
     if (args == NULL) {
         return nothing();
     }
+    if (node->kind == NODE_CALL && of.kind == KIND_UNDEFINED && node->a->kind == NODE_MEMBER) {
+        return dpe_template_fail(render, "the method '%.*s' is not supported",
+                                 dpe_template_shown(node->a->name.n), node->a->name.s);
+    }
     if (node->kind == NODE_CALL) {
         return dpe_template_call(render, of, args);
     }
-    return node->kind == NODE_TEST
-               ? dpe_template_bool(dpe_template_holds(render, node->test, of, args))
-               : dpe_template_apply(render, node->filter, of, args);
+    return dpe_template_apply_node(render, node, of, args);
 }
 
 static struct value choose(struct render *render, const struct node *node)
@@ -553,7 +347,7 @@ static struct value item(struct render *render, const struct node *node)
         return nothing();
     }
     if (node->b->kind == NODE_SLICE) {
-        return slice(render, of, node->b);
+        return dpe_template_slice(render, of, node->b);
     }
     struct value key = dpe_template_eval(render, node->b);
     return render->status == DPE_OK ? dpe_template_item(render, of, key) : nothing();

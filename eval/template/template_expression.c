@@ -222,10 +222,6 @@ static struct node *call(struct parse *parse, struct node *callee)
     if (node == NULL || !deeper(parse)) {
         return node;
     }
-    if (callee->kind == NODE_MEMBER && !dpe_template_knows_method(callee->name)) {
-        dpe_template_refuse(parse, callee->line, "the method '%.*s' is not supported",
-                            dpe_template_shown(callee->name.n), callee->name.s);
-    }
     dpe_template_arguments(parse, node);
     parse->depth--;
     return node;
@@ -301,7 +297,7 @@ static struct node *filter(struct parse *parse, struct node *inner)
     node->a = inner;
     node->name = token->text;
     node->filter = dpe_template_find_filter(token->text);
-    if (node->filter == NULL || is_operator(parse, ".")) {
+    if ((node->filter == NULL && parse->soft == 0) || is_operator(parse, ".")) {
         return dpe_template_refuse(parse, token->line, "the filter '%.*s' is not supported",
                                    dpe_template_shown(token->text.n), token->text.s);
     }
@@ -353,8 +349,9 @@ static struct node *test(struct parse *parse, struct node *of)
         return NULL;
     }
     node->a = of;
+    node->name = token->text;
     node->test = dpe_template_find_test(token->text);
-    if (node->test == NULL || is_operator(parse, ".")) {
+    if ((node->test == NULL && parse->soft == 0) || is_operator(parse, ".")) {
         return dpe_template_refuse(parse, token->line, "the test '%.*s' is not supported",
                                    dpe_template_shown(token->text.n), token->text.s);
     }

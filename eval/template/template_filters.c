@@ -13,11 +13,12 @@ static struct value do_trim(struct render *render, struct value of, const struct
 {
     struct dpe_span text = dpe_template_str(render, of);
     const struct value *given = dpe_template_arg(args, 0);
-    if (given == NULL || given->kind == KIND_NONE) {
-        return dpe_template_strip(render, text, NULL, true, true);
-    }
-    struct dpe_span set = dpe_template_arg_text(render, args, 0, "chars", NULL);
-    return dpe_template_strip(render, text, &set, true, true);
+    bool all = given == NULL || given->kind == KIND_NONE;
+    struct dpe_span set =
+        all ? dpe_span_of("") : dpe_template_arg_text(render, args, 0, "chars", NULL);
+    struct value kept = dpe_template_strip(render, text, all ? NULL : &set, true, true);
+    kept.markup = of.kind == KIND_STRING && of.markup;
+    return kept;
 }
 
 static struct value do_upper(struct render *render, struct value of, const struct args *args)
@@ -87,7 +88,7 @@ static struct value do_replace(struct render *render, struct value of, const str
 static struct value do_string(struct render *render, struct value of, const struct args *args)
 {
     (void)args;
-    return dpe_template_string(dpe_template_str(render, of));
+    return of.kind == KIND_STRING ? of : dpe_template_string(dpe_template_str(render, of));
 }
 
 /* Lines after the first begin with `width` spaces (or that text), empty ones only with `blank`. */
@@ -132,8 +133,16 @@ static struct value do_indent(struct render *render, struct value of, const stru
 
 static struct value do_safe(struct render *render, struct value of, const struct args *args)
 {
+    struct value text = dpe_template_string(dpe_template_str(render, of));
     (void)args;
-    return dpe_template_string(dpe_template_str(render, of));
+    text.markup = true;
+    return text;
+}
+
+static struct value do_center(struct render *render, struct value of, const struct args *args)
+{
+    int64_t width = dpe_template_arg_int(render, args, 0, "width", 80);
+    return dpe_template_pad(render, dpe_template_str(render, of), width, dpe_span_of(" "), 'c');
 }
 
 /* -------------------------------------------------------------------------------------- numbers */
@@ -322,6 +331,7 @@ static const struct filter filters[] = {
     {"string", "", do_string},
     {"indent", "width= first= blank=", do_indent},
     {"safe", "", do_safe},
+    {"center", "width=", do_center},
     {"int", "default= base=", do_int},
     {"float", "default=", do_float},
     {"abs", "", do_abs},

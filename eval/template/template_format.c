@@ -498,19 +498,15 @@ static struct value do_format(struct render *render, struct value of, const stru
     return render->status == DPE_OK ? dpe_template_percent(render, text, values) : values;
 }
 
-static struct value do_center(struct render *render, struct value of, const struct args *args)
-{
-    int64_t width = dpe_template_arg_int(render, args, 0, "width", 80);
-    return dpe_template_pad(render, dpe_template_str(render, of), width, dpe_span_of(" "), 'c');
-}
-
-static struct value do_escape(struct render *render, struct value of, const struct args *args)
+struct value dpe_template_escape(struct render *render, struct value of)
 {
     static const char from[] = "&<>'\"";
     static const char *const to[] = {"&amp;", "&lt;", "&gt;", "&#39;", "&#34;"};
     struct dpe_span text = dpe_template_str(render, of);
     struct builder built = {0};
-    (void)args;
+    if (of.kind == KIND_STRING && of.markup) {
+        return of;
+    }
     for (size_t i = 0; i < text.n && dpe_template_step(render, 1); i++) {
         const char *known = text.s[i] != '\0' ? strchr(from, text.s[i]) : NULL;
         if (known != NULL) {
@@ -519,7 +515,21 @@ static struct value do_escape(struct render *render, struct value of, const stru
             dpe_template_put(render, &built, text.s + i, 1);
         }
     }
-    return dpe_template_built(&built);
+    struct value escaped = dpe_template_built(&built);
+    escaped.markup = true;
+    return escaped;
+}
+
+static struct value do_escape(struct render *render, struct value of, const struct args *args)
+{
+    (void)args;
+    return dpe_template_escape(render, of);
+}
+
+static struct value do_forceescape(struct render *render, struct value of, const struct args *args)
+{
+    (void)args;
+    return dpe_template_escape(render, dpe_template_string(dpe_template_str(render, of)));
 }
 
 /* Runs of letters, digits and '_'. */
@@ -566,13 +576,9 @@ static struct value do_truncate(struct render *render, struct value of, const st
 }
 
 static const struct filter filters[] = {
-    {"format", NULL, do_format},
-    {"center", "width=", do_center},
-    {"e", "", do_escape},
-    {"escape", "", do_escape},
-    {"forceescape", "", do_escape},
-    {"wordcount", "", do_wordcount},
-    {"truncate", "length= killwords= end= leeway=", do_truncate},
+    {"format", NULL, do_format},     {"e", "", do_escape},
+    {"escape", "", do_escape},       {"forceescape", "", do_forceescape},
+    {"wordcount", "", do_wordcount}, {"truncate", "length= killwords= end= leeway=", do_truncate},
 };
 
 const struct filter *dpe_template_format_filter(struct dpe_span name)

@@ -329,6 +329,9 @@ static struct value do_map(struct render *render, struct value of, const struct 
 {
     const struct value *path = NULL;
     const struct value *fallback = NULL;
+    if (!dpe_template_truth(of)) {
+        return dpe_template_iterator(render, (struct items){0}, NULL);
+    }
     for (size_t i = 0; i < args->n_named && args->n == 0; i++) {
         struct dpe_span key = args->named[i].key.text;
         bool attribute = dpe_span_equal(key, dpe_span_of("attribute"));
@@ -367,6 +370,10 @@ static struct value do_map(struct render *render, struct value of, const struct 
 static struct value choose(struct render *render, struct value of, const struct args *args,
                            bool by_attribute, bool wanted)
 {
+    /* jinja2 looks at nothing else where the value is false: none, too, has no items then. */
+    if (!dpe_template_truth(of)) {
+        return dpe_template_iterator(render, (struct items){0}, NULL);
+    }
     struct items items = dpe_template_items(render, of);
     struct value list = dpe_template_list(render, KIND_LIST, items.n);
     size_t used = by_attribute;

@@ -3,139 +3,6 @@
 
 #include <string.h>
 
-static bool one_of(struct dpe_span character, const struct dpe_span *set)
-{
-    size_t n = 0;
-    for (size_t i = 0; i < set->n; i += n) {
-        dpe_py_next(set->s + i, set->s + set->n, &n);
-        if (n == character.n && memcmp(set->s + i, character.s, n) == 0) {
-            return true;
-        }
-    }
-    return false;
-}
-
-static bool stripped(struct dpe_span character, const struct dpe_span *set)
-{
-    return set != NULL ? one_of(character, set)
-                       : dpe_py_space(character.s, character.s + character.n) > 0;
-}
-
-struct value dpe_template_strip(struct render *render, struct dpe_span text,
-                                const struct dpe_span *characters, bool left, bool right)
-{
-    size_t cost = characters != NULL ? characters->n / 16 + 1 : 0;
-    dpe_template_step(render, text.n / 64);
-    while (left && text.n > 0 && dpe_template_step(render, cost)) {
-        size_t n = 0;
-        dpe_py_next(text.s, text.s + text.n, &n);
-        if (!stripped((struct dpe_span){text.s, n}, characters)) {
-            break;
-        }
-        text.s += n;
-        text.n -= n;
-    }
-    while (right && text.n > 0 && dpe_template_step(render, cost)) {
-        const char *last = dpe_py_before(text.s, text.s + text.n);
-        size_t n = (size_t)(text.s + text.n - last);
-        if (!stripped((struct dpe_span){last, n}, characters)) {
-            break;
-        }
-        text.n -= n;
-    }
-    return dpe_template_string(text);
-}
-
-/* text.replace("", to): before each character and at the end. */
-static struct value spread(struct render *render, struct dpe_span text, struct dpe_span to,
-                           int64_t most)
-{
-    struct builder built = {0};
-    size_t n = 0;
-    for (int64_t i = 0; (most < 0 || i < most) && dpe_template_step(render, 1); i++) {
-        dpe_template_put_span(render, &built, to);
-        if (text.n == 0) {
-            break;
-        }
-        dpe_py_next(text.s, text.s + text.n, &n);
-        dpe_template_put(render, &built, text.s, n);
-        text.s += n;
-        text.n -= n;
-    }
-    dpe_template_put_span(render, &built, text);
-    return dpe_template_built(&built);
-}
-
-struct value dpe_template_replace(struct render *render, struct dpe_span text, struct dpe_span from,
-                                  struct dpe_span to, int64_t most)
-{
-    struct builder built = {0};
-    dpe_template_step(render, text.n / 16);
-    if (from.n == 0) {
-        return spread(render, text, to, most);
-    }
-    for (int64_t i = 0; (most < 0 || i < most) && dpe_template_step(render, 1); i++) {
-        size_t at = dpe_span_find(text, from);
-        if (at == SIZE_MAX) {
-            break;
-        }
-        dpe_template_put(render, &built, text.s, at);
-        dpe_template_put_span(render, &built, to);
-        text.s += at + from.n;
-        text.n -= at + from.n;
-    }
-    dpe_template_put_span(render, &built, text);
-    return dpe_template_built(&built);
-}
-
-/* A text made outside, kept within the rendering's memory. */
-static struct value keep(struct render *render, dpe_status status, struct dpe_text *text)
-{
-    struct builder built = {0};
-    if (status != DPE_OK) {
-        dpe_text_free(text);
-        return dpe_template_fail(render, "out of memory");
-    }
-    dpe_template_put(render, &built, text->bytes, text->n);
-    dpe_text_free(text);
-    return dpe_template_built(&built);
-}
-
-struct value dpe_template_case(struct render *render, struct dpe_span text, bool upper)
-{
-    struct dpe_text out = {0};
-    dpe_template_step(render, text.n / 16);
-    return keep(render, upper ? dpe_py_upper(text, &out) : dpe_py_lower(text, &out), &out);
-}
-
-struct value dpe_template_title(struct render *render, struct dpe_span text, bool once)
-{
-    struct dpe_text out = {0};
-    dpe_template_step(render, text.n / 16);
-    return keep(render, dpe_py_title(text, once, &out), &out);
-}
-
-struct value dpe_template_pad(struct render *render, struct dpe_span text, int64_t width,
-                              struct dpe_span fill, char side)
-{
-    int64_t n = (int64_t)dpe_template_characters(render, text);
-    int64_t lacking = width > n ? width - n : 0;
-    /* str.center gives the odd one to the left where the width is odd. */
-    int64_t left = side == '<'   ? 0
-                   : side == '>' ? lacking
-                   : side == '^' ? lacking / 2
-                                 : lacking / 2 + (lacking & width & 1);
-    struct builder built = {0};
-    for (int64_t i = 0; i < left && dpe_template_step(render, 1); i++) {
-        dpe_template_put_span(render, &built, fill);
-    }
-    dpe_template_put_span(render, &built, text);
-    for (int64_t i = left; i < lacking && dpe_template_step(render, 1); i++) {
-        dpe_template_put_span(render, &built, fill);
-    }
-    return dpe_template_built(&built);
-}
-
 /* -------------------------------------------------------------------------------------- strings */
 
 static struct value strip_sides(struct render *render, struct value self, const struct args *args,
@@ -510,10 +377,8 @@ static struct value do_zfill(struct render *render, struct value self, const str
 
 static struct value do_swapcase(struct render *render, struct value self, const struct args *args)
 {
-    struct dpe_text out = {0};
     (void)args;
-    dpe_template_step(render, self.text.n / 16);
-    return keep(render, dpe_py_swapcase(self.text, &out), &out);
+    return dpe_template_swapcase(render, self.text);
 }
 
 static struct value do_count(struct render *render, struct value self, const struct args *args)
@@ -538,109 +403,6 @@ static struct value do_removesuffix(struct render *render, struct value self,
     struct dpe_span part = dpe_template_arg_text(render, args, 0, "suffix", NULL);
     size_t n = ends(self.text, part) ? part.n : 0;
     return dpe_template_string((struct dpe_span){self.text.s, self.text.n - n});
-}
-
-static struct value do_isspace(struct render *render, struct value self, const struct args *args)
-{
-    (void)args;
-    return dpe_template_bool(self.text.n > 0 &&
-                             dpe_template_strip(render, self.text, NULL, true, true).text.n == 0);
-}
-
-/* Whether there are characters, and all of them are of the kind. */
-static struct value all_are(struct render *render, struct value self, bool (*is)(uint32_t point))
-{
-    bool all = self.text.n > 0;
-    dpe_template_step(render, self.text.n / 16);
-    for (size_t i = 0, n = 0; i < self.text.n && all; i += n) {
-        all = is(dpe_py_next(self.text.s + i, self.text.s + self.text.n, &n));
-    }
-    return dpe_template_bool(all);
-}
-
-static bool is_decimal(uint32_t point)
-{
-    return dpe_py_digit(point) >= 0;
-}
-
-static bool is_digit(uint32_t point)
-{
-    return is_decimal(point) || dpe_unicode_has(&dpe_case_other_digits, point);
-}
-
-static bool is_numeric(uint32_t point)
-{
-    return is_digit(point) || dpe_unicode_has(&dpe_case_other_numbers, point);
-}
-
-static bool is_letter(uint32_t point)
-{
-    return dpe_unicode_has(&dpe_case_letters, point);
-}
-
-static bool is_alnum(uint32_t point)
-{
-    return point != '_' && dpe_py_word(point);
-}
-
-static bool is_ascii(uint32_t point)
-{
-    return point < 0x80;
-}
-
-static struct value do_isdigit(struct render *render, struct value self, const struct args *args)
-{
-    (void)args;
-    return all_are(render, self, is_digit);
-}
-
-static struct value do_isdecimal(struct render *render, struct value self, const struct args *args)
-{
-    (void)args;
-    return all_are(render, self, is_decimal);
-}
-
-static struct value do_isnumeric(struct render *render, struct value self, const struct args *args)
-{
-    (void)args;
-    return all_are(render, self, is_numeric);
-}
-
-static struct value do_isalpha(struct render *render, struct value self, const struct args *args)
-{
-    (void)args;
-    return all_are(render, self, is_letter);
-}
-
-static struct value do_isalnum(struct render *render, struct value self, const struct args *args)
-{
-    (void)args;
-    return all_are(render, self, is_alnum);
-}
-
-static struct value do_isprintable(struct render *render, struct value self,
-                                   const struct args *args)
-{
-    (void)args;
-    return self.text.n == 0 ? dpe_template_bool(true) : all_are(render, self, dpe_py_printable);
-}
-
-static struct value do_isascii(struct render *render, struct value self, const struct args *args)
-{
-    (void)args;
-    return self.text.n == 0 ? dpe_template_bool(true) : all_are(render, self, is_ascii);
-}
-
-static struct value do_islower(struct render *render, struct value self, const struct args *args)
-{
-    return dpe_template_bool(
-        dpe_template_find_test(dpe_span_of("lower"))->holds(render, self, args));
-}
-
-static struct value do_isupper(struct render *render, struct value self, const struct args *args)
-{
-    return dpe_template_bool(
-        dpe_template_find_test(dpe_span_of("upper"))->holds(render, self, args));
 }
 
 static struct value do_format(struct render *render, struct value self, const struct args *args)
@@ -753,16 +515,6 @@ static const struct method methods[] = {
     {"zfill", KIND_STRING, "/width", do_zfill},
     {"removeprefix", KIND_STRING, "/prefix", do_removeprefix},
     {"removesuffix", KIND_STRING, "/suffix", do_removesuffix},
-    {"isspace", KIND_STRING, "", do_isspace},
-    {"isdigit", KIND_STRING, "", do_isdigit},
-    {"isdecimal", KIND_STRING, "", do_isdecimal},
-    {"isnumeric", KIND_STRING, "", do_isnumeric},
-    {"isalpha", KIND_STRING, "", do_isalpha},
-    {"isalnum", KIND_STRING, "", do_isalnum},
-    {"isascii", KIND_STRING, "", do_isascii},
-    {"isprintable", KIND_STRING, "", do_isprintable},
-    {"islower", KIND_STRING, "", do_islower},
-    {"isupper", KIND_STRING, "", do_isupper},
     {"index", KIND_LIST, "/value", do_item_index},
     {"count", KIND_LIST, "/value", do_item_count},
     {"index", KIND_TUPLE, "/value", do_item_index},
@@ -781,13 +533,5 @@ const struct method *dpe_template_find_method(enum kind kind, struct dpe_span na
             return &methods[i];
         }
     }
-    return NULL;
-}
-
-bool dpe_template_knows_method(struct dpe_span name)
-{
-    return dpe_span_equal(name, dpe_span_of("cycle")) ||
-           dpe_template_find_method(KIND_STRING, name) != NULL ||
-           dpe_template_find_method(KIND_LIST, name) != NULL ||
-           dpe_template_find_method(KIND_DICT, name) != NULL;
+    return kind == KIND_STRING ? dpe_template_class_method(name) : NULL;
 }

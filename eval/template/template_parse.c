@@ -185,6 +185,7 @@ static void parse_if(struct parse *parse, struct node *node)
     static const char *const after_else[] = {"endif", NULL};
     struct node **end = &node->list;
     bool last = false;
+    parse->soft++;
     while (parse->status == DPE_OK) {
         struct node *branch = dpe_template_node(parse, NODE_BRANCH, node->line);
         if (branch == NULL) {
@@ -202,6 +203,7 @@ static void parse_if(struct parse *parse, struct node *node)
         last = dpe_template_is(parse, TOKEN_NAME, "else");
         parse->at++;
     }
+    parse->soft--;
     end_tag(parse);
 }
 

@@ -48,6 +48,7 @@ enum kind {
 
 struct value {
     enum kind kind;
+    bool markup; /**< of a string: it passed "safe" or "e", and what is added to it is escaped */
     union {
         bool truth;
         int64_t integer;
@@ -118,8 +119,9 @@ enum node_kind {
     NODE_CALL,   /**< a(list) */
     NODE_STAR,   /**< *a among arguments */
     NODE_STARS,  /**< **a among arguments */
-    NODE_FILTER, /**< a | filter(list); a NULL: what the block holds */
-    NODE_TEST,   /**< a is test(list) */
+    NODE_FILTER, /**< a | filter(list); a NULL: what the block holds; without a filter: an unknown
+                    one */
+    NODE_TEST,   /**< a is test(list); without a test: an unknown one */
     /* statements */
     NODE_DATA,
     NODE_PRINT,  /**< a */
@@ -205,6 +207,7 @@ struct parse {
     size_t n_tokens, capacity, at;
     int depth, in_loop;
     unsigned reads; /**< READS_… so far */
+    int soft;       /**< within {% if %}: what is not known is refused where it runs */
 };
 /** Records "WHERE: line N: …" unless something failed before; returns NULL. */
 void *dpe_template_refuse(struct parse *parse, int line, const char *format, ...)
@@ -321,6 +324,8 @@ struct value dpe_template_member(struct render *render, struct value of, struct 
 struct value dpe_template_item(struct render *render, struct value of, struct value key);
 struct value dpe_template_binary(struct render *render, enum op op, struct value a, struct value b);
 struct value dpe_template_eval(struct render *render, const struct node *node);
+/** of[start:stop:step], whose bounds are the expressions of `node`. */
+struct value dpe_template_slice(struct render *render, struct value of, const struct node *node);
 /** A member or item by a path: names and indices with dots between, or an integer. */
 struct value dpe_template_attribute(struct render *render, struct value of, struct value path);
 struct args *dpe_template_args(struct render *render, const struct node *list);
@@ -370,6 +375,9 @@ struct method {
 /** With arguments bound. */
 struct value dpe_template_apply(struct render *render, const struct filter *filter, struct value of,
                                 const struct args *args);
+/** The filter or the test of a node, which fails where it is not known. */
+struct value dpe_template_apply_node(struct render *render, const struct node *node,
+                                     struct value of, const struct args *args);
 bool dpe_template_holds(struct render *render, const struct test *test, struct value of,
                         const struct args *args);
 const struct filter *dpe_template_find_filter(struct dpe_span name);
@@ -380,8 +388,8 @@ const struct test *dpe_template_find_test(struct dpe_span name);
 const struct function *dpe_template_find_function(struct dpe_span name);
 /** The method of a value of that kind. */
 const struct method *dpe_template_find_method(enum kind kind, struct dpe_span name);
-/** Whether a value of any kind has that method. */
-bool dpe_template_knows_method(struct dpe_span name);
+/** Of the table of template_classes.c. */
+const struct method *dpe_template_class_method(struct dpe_span name);
 
 /** Texts as Python's methods make them. */
 struct value dpe_template_strip(struct render *render, struct dpe_span text,
@@ -391,9 +399,12 @@ struct value dpe_template_replace(struct render *render, struct dpe_span text, s
 struct value dpe_template_case(struct render *render, struct dpe_span text, bool upper);
 /** str.title(), or str.capitalize() where `once`. */
 struct value dpe_template_title(struct render *render, struct dpe_span text, bool once);
+struct value dpe_template_swapcase(struct render *render, struct dpe_span text);
 /** text.format(…), whose fields are read from the arguments. */
 struct value dpe_template_format(struct render *render, struct dpe_span text,
                                  const struct args *args);
+/** The text with HTML's characters as entities, marked; itself where it is marked already. */
+struct value dpe_template_escape(struct render *render, struct value text);
 /** text % value */
 struct value dpe_template_percent(struct render *render, struct dpe_span text, struct value value);
 /** A text among spaces (or another character) of that many characters: '<', '>' or '^'. */

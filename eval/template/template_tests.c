@@ -227,9 +227,8 @@ static bool is_test(struct render *render, struct value of, const struct args *a
 static bool is_escaped(struct render *render, struct value of, const struct args *args)
 {
     (void)render;
-    (void)of;
     (void)args;
-    return false;
+    return of.kind == KIND_STRING && of.markup;
 }
 
 static const struct test tests[] = {

@@ -133,4 +133,15 @@ SLICES = [(f"{{{{ x[{bounds}] }}}}", {"x": x}) for x in (None, 5, 1.5, True, {"a
     ("{% for m in m %}{{ m.content[:3] }}{% endfor %}", USERS), ("{{ none[0] }}|{{ 5['a'] }}|{{ true.x }}", {}), ("{{ [1, 2, 3][1:][0] }}{{ 'abc'[1:][1:] }}", {}),
 ]
 
+CONSTRUCTS += [("{% if 0 %}{{ m.append(1) }}{{ x.nope() }}{% endif %}{{ m|length }}", USERS), ("{{ m.append(1) }}", USERS), ("{{ 'a'.nope() }}", {}),
+               ("{{ d.update(a=1) }}", D), ("{{ d.nope }}|{{ 'a'.nope }}", D)]
+
+CONSTRUCTS += [("{% if x %}{{ x|from_json }}{% elif x is prime %}{% endif %}y", {"x": 0}), ("{% if x %}{{ x|from_json }}{% endif %}y", {"x": 1})]
+ITERATORS += [("{{ none|selectattr('a', 'eq', 1)|list }}{{ none|map('upper')|list }}{{ ''|select|list }}{{ 0|reject('no')|list }}{{ no|map(foo=1)|list }}", {}),
+              ("{{ 5|select|list }}", {}), ("{{ none|list }}", {}), ("{{ none|join }}", {}), ("{{ none|sort }}", {})]
+
+CONSTRUCTS += [("{{ '<a>'|safe + '<b>' + x }}|{{ x + '<'|safe }}|{{ '<a>'|e + '<b>' }}|{{ '<a>'|e|e }}|{{ '<a>'|e|forceescape }}|{{ '<'|safe ~ '<' }}", {"x": "&'"}),
+               ("{{ '<'|safe|trim + '<' }}|{{ '<'|safe|string + '<' }}|{{ ['<'|safe, '<']|join }}|{{ '<'|safe is escaped }}|{{ {'a': '<'|safe}|tojson }}|{{ '<'|safe == '<' }}", {}),
+               ("{% set a = '<'|safe %}{{ a + '>' }}{% macro f() %}<{{ a }}{% endmacro %}{{ f() + '<' }}", {})]
+
 KINDS = ARGUMENTS + ITERATORS + TEXT + CONSTRUCTS + SLICES
