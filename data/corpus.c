@@ -3,6 +3,7 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -14,8 +15,12 @@ struct dpe_corpus {
     char *path;
     struct dpe_book *books;
     size_t n, capacity;
+    uint64_t bytes; /* of all texts */
     char fingerprint[65];
 };
+
+/* Of several splits together. */
+static const uint64_t MOST_BYTES = UINT64_C(2) << 30;
 
 static dpe_status out_of_memory(const char *path, struct dpe_error *err)
 {
@@ -56,6 +61,7 @@ static dpe_status add_book(struct dpe_corpus *corpus, const char *id, const char
         return status;
     }
     corpus->books[corpus->n++] = (struct dpe_book){own_id, own_title, text, n, n_words};
+    corpus->bytes += n;
     return DPE_OK;
 }
 
@@ -71,25 +77,86 @@ static bool exists(const char *path)
     return stat(path, &info) == 0 || errno != ENOENT;
 }
 
-/* Add the book of one row of metadata.csv if its text is in the split's folder. */
-static dpe_status add_listed(struct dpe_corpus *corpus, const char *folder,
+static const char *const splits[] = {"test", "validation", "train"};
+enum { SPLITS = sizeof splits / sizeof splits[0] };
+
+/* The folders of the split, or (NULL) of all that are there. */
+struct folders {
+    char *path[SPLITS];
+    int n;
+};
+
+static dpe_status find_folders(const struct dpe_corpus *corpus, const char *split,
+                               struct folders *folders, struct dpe_error *err)
+{
+    for (int i = 0; i < SPLITS; i++) {
+        if (split != NULL && strcmp(split, splits[i]) != 0) {
+            continue;
+        }
+        char *path = dpe_textfile_join(corpus->path, splits[i]);
+        if (path == NULL) {
+            return out_of_memory(corpus->path, err);
+        }
+        if (is_folder(path)) {
+            folders->path[folders->n++] = path;
+            continue;
+        }
+        dpe_status status = split == NULL
+                                ? DPE_OK
+                                : dpe_fail(err, DPE_NO_INPUT,
+                                           "%s: expected the split's folder of <book_id>.txt, "
+                                           "found none",
+                                           path);
+        free(path);
+        if (status != DPE_OK) {
+            return status;
+        }
+    }
+    return folders->n > 0
+               ? DPE_OK
+               : dpe_fail(err, DPE_NO_INPUT,
+                          "%s: expected a folder test, validation or train of <book_id>.txt "
+                          "beside metadata.csv, found none",
+                          corpus->path);
+}
+
+/* The text of a row of metadata.csv, owned; "" when none of the folders has it: rows are also of
+ * other splits. NULL: no memory. */
+static char *find_text(const struct folders *folders, const struct dpe_metadata_row *row)
+{
+    char name[128];
+    snprintf(name, sizeof name, "%s.txt", row->id);
+    for (int i = 0; i < folders->n; i++) {
+        char *file = dpe_textfile_join(folders->path[i], name);
+        if (file == NULL || exists(file)) {
+            return file;
+        }
+        free(file);
+    }
+    return dpe_textfile_join("", NULL);
+}
+
+/* Add the book of one row of metadata.csv if its text is there. Without --split, the books are not
+ * more than fit into memory: PG-19 as a whole has 11 GB. */
+static dpe_status add_listed(struct dpe_corpus *corpus, const struct folders *folders,
                              const struct dpe_metadata_row *row, bool replace_invalid,
                              struct dpe_error *err)
 {
-    char name[128];
-    size_t n = strlen(row->id);
-    memcpy(name, row->id, n);
-    memcpy(name + n, ".txt", 5);
-    char *file = dpe_textfile_join(folder, name);
+    char *file = find_text(folders, row);
     if (file == NULL) {
         return out_of_memory(corpus->path, err);
     }
     dpe_status status = DPE_OK;
-    /* Rows without a text are those of other splits. */
-    if (exists(file)) {
+    if (file[0] != '\0') {
         status = add_book(corpus, row->id, row->title, file, replace_invalid, err);
     }
     free(file);
+    if (status == DPE_OK && folders->n > 1 && corpus->bytes > MOST_BYTES) {
+        status = dpe_fail(
+            err, DPE_USAGE,
+            "%s: all its splits together are more than %d GiB of text; choose one: --split test",
+            corpus->path, (int)(MOST_BYTES >> 30));
+    }
     return status;
 }
 
@@ -97,33 +164,22 @@ static dpe_status open_pg19(struct dpe_corpus *corpus, const char *csv, const ch
                             bool replace_invalid, struct dpe_error *err)
 {
     struct dpe_metadata metadata = {0};
-    char *folder = NULL;
+    struct folders folders = {.n = 0};
     dpe_status status = dpe_metadata_read(csv, &metadata, err);
-    if (status != DPE_OK) {
-        goto done;
-    }
-    folder = dpe_textfile_join(corpus->path, split);
-    if (folder == NULL) {
-        status = out_of_memory(corpus->path, err);
-        goto done;
-    }
-    if (!is_folder(folder)) {
-        status = dpe_fail(err, DPE_NO_INPUT,
-                          "%s: expected the split's folder of <book_id>.txt, "
-                          "found none",
-                          folder);
-        goto done;
+    if (status == DPE_OK) {
+        status = find_folders(corpus, split, &folders, err);
     }
     for (size_t i = 0; i < metadata.n && status == DPE_OK; i++) {
-        status = add_listed(corpus, folder, &metadata.rows[i], replace_invalid, err);
+        status = add_listed(corpus, &folders, &metadata.rows[i], replace_invalid, err);
     }
     if (status == DPE_OK && corpus->n == 0) {
         status = dpe_fail(err, DPE_BAD_DATA,
-                          "%s: expected texts of the %zu books that %s lists, found none", folder,
-                          metadata.n, csv);
+                          "%s: expected texts of the %zu books that %s lists, found none",
+                          folders.n == 1 ? folders.path[0] : corpus->path, metadata.n, csv);
     }
-done:
-    free(folder);
+    for (int i = 0; i < folders.n; i++) {
+        free(folders.path[i]);
+    }
     dpe_metadata_free(&metadata);
     return status;
 }
@@ -229,7 +285,7 @@ static dpe_status open_any(struct dpe_corpus *corpus, const struct dpe_corpus_op
     dpe_status status = DPE_OK;
     bool folder = is_folder(corpus->path);
     if (folder && exists(csv)) {
-        status = open_pg19(corpus, csv, split == NULL ? "test" : split, replace_invalid, err);
+        status = open_pg19(corpus, csv, split, replace_invalid, err);
     } else if (split != NULL) {
         status =
             dpe_fail(err, DPE_USAGE, "%s: --split %s needs a PG-19 folder, found no metadata.csv",

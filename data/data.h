@@ -14,8 +14,8 @@
 struct dpe_corpus;
 
 struct dpe_corpus_options {
-    const char *split;    /**< PG-19: "train", "validation" or "test"; NULL = "test". Given for
-                               anything but a PG-19 folder it is DPE_USAGE */
+    const char *split; /**< PG-19: "train", "validation" or "test"; NULL: all that are there, up to
+                            2 GiB. Given for anything but a PG-19 folder it is DPE_USAGE */
     bool replace_invalid; /**< invalid UTF-8 → U+FFFD instead of an error with the byte offset */
 };
 

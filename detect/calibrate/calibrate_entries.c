@@ -18,7 +18,7 @@ dpe_status dpe_calibrate_entries(struct batch *batch, int64_t trained_length, st
     for (int i = 0; i < job->n_lengths; i++) {
         struct entry *entry = &batch->entries[i];
         entry->length = job->lengths[i];
-        if (job->n_lengths == 1) {
+        if (job->n_lengths == 1 && (entry->length >= trained_length || job->tool.force)) {
             break;
         }
         if (entry->length <= trained_length) {

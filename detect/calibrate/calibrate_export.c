@@ -111,8 +111,9 @@ bool dpe_calibrate_export_argv(const struct batch *batch, int i, struct argv *ar
     if (form->frequency != NULL && form->frequency[0] != '\0') {
         dpe_calibrate_argv_add_pair(argv, "--format", form->frequency);
     }
-    if (form->scores) {
-        dpe_calibrate_argv_add_path(argv, "--scores", args->job.output, "scores.pt");
+    if (form->scores) { /* from the file's own folder: all of DIR can be moved */
+        bool below = file.entry != NULL && file.entry->folder[0] != '\0';
+        dpe_calibrate_argv_add_pair(argv, "--scores", below ? "../scores.pt" : "scores.pt");
     }
     if (form->drop) {
         dpe_calibrate_argv_add(argv, "--drop-temperature");

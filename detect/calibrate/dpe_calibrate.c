@@ -373,7 +373,7 @@ static dpe_status check_model(struct batch *batch, struct dpe_error *err)
     if (status == DPE_OK) {
         int64_t given = args->job.trained_length;
         const struct dpe_config *config = dpe_model_config(model);
-        status = dpe_calibrate_entries(batch, given > 0 ? given : config->max_position, err);
+        status = dpe_calibrate_entries(batch, given > 0 ? given : dpe_config_trained(config), err);
     }
     if (status == DPE_OK) {
         const struct dpe_config *config = dpe_model_config(model);
@@ -608,7 +608,11 @@ static dpe_status work(struct batch *batch, struct dpe_error *err)
                         "--launch 'mpirun -n %d'",
                         peers, peers, peers);
     }
-    dpe_status status = check_model(batch, err);
+    dpe_status status =
+        args->job.output != NULL ? dpe_tool_check_folder(args->job.output, err) : DPE_OK;
+    if (status == DPE_OK) {
+        status = check_model(batch, err);
+    }
     if (status == DPE_OK) {
         status = dpe_calibrate_tools_folder(&batch->tools, err);
     }

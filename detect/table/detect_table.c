@@ -270,7 +270,7 @@ static void put_validation(struct table_writer *w, const struct dpe_detect_repor
         n[i] = v->value[i].n;
     }
     char scale[64];
-    snprintf(scale, sizeof scale, "%s/sample", folder);
+    snprintf(scale, sizeof scale, "%s/validated_sample", folder);
     dpe_detect_put_count(w, scale, result->n_validated, "sample of the validation");
     const struct table_axis axes[] = {{"/validated_plan", v->n_plans},
                                       {scale, result->n_validated}};

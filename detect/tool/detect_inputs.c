@@ -59,6 +59,13 @@ static dpe_status make_grid(struct detect_inputs *inputs, struct dpe_error *err)
     const struct dpe_config *config = dpe_model_config(inputs->job.model);
     inputs->context = dpe_job_context(&inputs->job, args->job.length);
     inputs->context.select = args->selection;
+    if (args->job.length < inputs->job.trained_length && !args->job.tool.force) {
+        return dpe_fail(
+            err, DPE_USAGE,
+            "--length %lld is below the trained length, %lld tokens, up to which the model "
+            "needs nothing; give a larger one (--force measures this one all the same)",
+            (long long)args->job.length, (long long)inputs->job.trained_length);
+    }
     if (args->groups > dpe_config_pairs(config)) {
         return dpe_fail(err, DPE_USAGE,
                         "--groups: expected 1 to %lld (the model's pairs), found "

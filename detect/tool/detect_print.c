@@ -53,6 +53,13 @@ static void warn_of_length(const struct dpe_detect_params *params)
     }
 }
 
+static const char *trained_source(const struct detect_inputs *inputs)
+{
+    return inputs->args->job.trained_length > 0
+               ? "--trained-length"
+               : dpe_config_trained_key(dpe_model_config(inputs->job.model));
+}
+
 void dpe_detect_announce(const struct detect_inputs *inputs)
 {
     const struct dpe_detect_params *params = &inputs->grid.params;
@@ -62,9 +69,7 @@ void dpe_detect_announce(const struct detect_inputs *inputs)
     char window[64];
     window_text(params, window);
     dpe_log_info("trained length %lld (%s), evaluated length %lld, %s",
-                 (long long)params->trained_length,
-                 inputs->args->job.trained_length > 0 ? "--trained-length"
-                                                      : "max_position_embeddings",
+                 (long long)params->trained_length, trained_source(inputs),
                  (long long)params->length, window);
     warn_of_length(params);
     dpe_log_info("detecting lengths %s%s", lengths, skipped_text(inputs));
@@ -202,7 +207,7 @@ static void print_grid(const struct detect_inputs *inputs)
     list_lengths(params, lengths, sizeof lengths);
     printf("model            %s\n", inputs->args->job.model);
     printf("trained length   %lld (%s)\n", (long long)params->trained_length,
-           inputs->args->job.trained_length > 0 ? "--trained-length" : "max_position_embeddings");
+           trained_source(inputs));
     char window[64];
     window_text(params, window);
     printf("length           %lld, %s\n", (long long)params->length, window);

@@ -43,13 +43,16 @@ static size_t distance(const char *a, size_t n, const char *b, size_t m)
 size_t dpe_nearest(const char *word, size_t n, const char *list, const char **name)
 {
     size_t best = 0;
-    size_t best_distance = least(n / 3 + 1, 3) + 1;
+    /* One slip in a short word, which begins as the name does, two in a longer one: with more,
+     * words that have nothing in common are near. */
+    size_t best_distance = (n < 8 ? 1 : n < 12 ? 2 : 3) + 1;
     for (const char *at = list; n > 0 && n <= MOST && *at != '\0';) {
         size_t m = strcspn(at, "=, ");
         size_t edits = m <= MOST ? distance(word, n, at, m) : MOST;
         /* The beginning of a name counts as one edit, a name with nothing of the word never. */
         edits = n >= 2 && n < m && strncmp(word, at, n) == 0 ? 1 : edits;
-        if (m > 0 && edits < best_distance && edits < n) {
+        bool begins = n >= 8 || word[0] == at[0];
+        if (m > 0 && begins && edits < best_distance && edits < n) {
             *name = at;
             best = m;
             best_distance = edits;

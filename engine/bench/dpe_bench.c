@@ -449,7 +449,7 @@ static dpe_status one(const struct dpe_model *model, const struct arguments *a, 
     const struct dpe_config *c = dpe_model_config(model);
     const struct dpe_plan_context context = {
         .config = c,
-        .trained_length = a->trained_length > 0 ? a->trained_length : c->max_position,
+        .trained_length = a->trained_length > 0 ? a->trained_length : dpe_config_trained(c),
         .length = length + a->new_tokens + 1,
         .official = true};
     struct dpe_plan plan;
@@ -496,7 +496,7 @@ static dpe_status check_room(const struct arguments *a, const struct dpe_config 
     }
     struct dpe_plan plan;
     const struct dpe_plan_context context = {
-        .config = config, .trained_length = config->max_position, .length = length};
+        .config = config, .trained_length = dpe_config_trained(config), .length = length};
     const struct dpe_session_options options = session_options(a, length);
     struct dpe_session_needs needs = {0};
     dpe_status status = dpe_plan_make("rope", &context, &plan, err);

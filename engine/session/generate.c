@@ -1,17 +1,8 @@
-/* Greedy generation, of one branch or of several as one batch. */
+/* Generation, of one branch or of several as one batch. */
 #include "engine/session/session_internal.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
-
-static int32_t argmax(const float *logits, int64_t vocab)
-{
-    int64_t best = 0;
-    for (int64_t i = 1; i < vocab; i++) {
-        best = logits[i] > logits[best] ? i : best;
-    }
-    return (int32_t)best;
-}
 
 static bool ends_sequence(const struct dpe_config *config, int32_t token)
 {
@@ -43,13 +34,25 @@ static dpe_status check_continuation(const struct dpe_session *s, int64_t branch
     return DPE_OK;
 }
 
-/* Take the largest logit as the next token; *next < 0 when the continuation has ended. */
+/* The next token by its logits. −1: out of memory. */
+static int32_t choose(const struct dpe_session *s, const struct growing *growing,
+                      const float *logits)
+{
+    const struct dpe_sampling *sampling = growing->item->options.sampling;
+    return sampling != NULL ? dpe_sample(logits, s->config->vocab, sampling)
+                            : dpe_sample_likeliest(logits, s->config->vocab);
+}
+
+/* Take the token as the next one; *next < 0 when the continuation has ended. */
 static dpe_status grow(const struct dpe_session *s, struct growing *growing, int32_t token,
                        int32_t *next, struct dpe_error *err)
 {
     const struct dpe_generate_options *options = &growing->item->options;
     struct dpe_tokens *out = growing->item->out;
     *next = -1;
+    if (token < 0) {
+        return dpe_fail(err, DPE_NO_MEMORY, "session: out of memory for drawing a token");
+    }
     if (!options->ignore_eos && ends_sequence(s->config, token)) {
         return DPE_OK;
     }
@@ -83,7 +86,7 @@ static dpe_status feed_prompts(struct dpe_session *s, const struct dpe_continuat
         status = dpe_session_branch_feed(s, b, items[b].prompt, items[b].n, more ? s->logits : NULL,
                                          err);
         if (status == DPE_OK && more) {
-            status = grow(s, &front->all[b], argmax(s->logits, s->config->vocab), &next, err);
+            status = grow(s, &front->all[b], choose(s, &front->all[b], s->logits), &next, err);
         }
         if (next >= 0) {
             front->branches[front->n] = b;
@@ -97,6 +100,9 @@ static dpe_status step_front(struct dpe_session *s, struct front *front, struct 
 {
     int64_t n = front->n;
     bool on_device = s->ops->best != NULL;
+    for (int64_t i = 0; i < n; i++) {
+        on_device = on_device && front->all[front->branches[i]].item->options.sampling == NULL;
+    }
     dpe_status status =
         on_device ? dpe_session_step_best(s, n, front->branches, front->tokens, front->best, err)
                   : dpe_session_step(s, n, front->branches, front->tokens, s->logits, err);
@@ -104,8 +110,8 @@ static dpe_status step_front(struct dpe_session *s, struct front *front, struct 
     for (int64_t i = 0; i < n && status == DPE_OK; i++) {
         int64_t b = front->branches[i];
         int32_t next = -1;
-        int32_t token =
-            on_device ? front->best[i] : argmax(s->logits + i * s->config->vocab, s->config->vocab);
+        int32_t token = on_device ? front->best[i]
+                                  : choose(s, &front->all[b], s->logits + i * s->config->vocab);
         status = grow(s, &front->all[b], token, &next, err);
         if (next >= 0) {
             front->branches[front->n] = b;

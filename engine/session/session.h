@@ -25,6 +25,7 @@
 #include "engine/model/model.h"
 #include "engine/ops/options.h"
 #include "engine/plan/plan.h"
+#include "engine/session/sample.h"
 
 struct dpe_session;
 
@@ -217,11 +218,12 @@ struct dpe_generate_options {
     dpe_stop stop; /**< NULL: only end of sequence and max_new */
     void *user;
     bool ignore_eos;
+    const struct dpe_sampling *sampling; /**< how tokens are drawn; NULL: the likeliest, always */
 };
-/** Greedy: feed the prompt, then append argmax tokens (ties to the lower id) to `out` until
- *  an end-of-sequence id of the model (not appended), `stop`, or max_new. The cache must have room
- *  for the prompt (n ≥ 1) and max_new − 1 tokens; afterwards it holds the prompt and the new tokens
- *  but the last. On failure `out` may hold some of them. */
+/** Feed the prompt, then append tokens (the likeliest, ties to the lower id, or drawn ones) to
+ * `out` until an end-of-sequence id of the model (not appended), `stop`, or max_new. The cache must
+ * have room for the prompt (n ≥ 1) and max_new − 1 tokens; afterwards it holds the prompt and the
+ * new tokens but the last. On failure `out` may hold some of them. */
 dpe_status dpe_session_generate(struct dpe_session *session, const int32_t *prompt, int64_t n,
                                 const struct dpe_generate_options *options, struct dpe_tokens *out,
                                 struct dpe_error *err);

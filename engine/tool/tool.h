@@ -78,6 +78,12 @@ void dpe_tool_set_rank(int rank);
 const char *dpe_tool_path(const struct argp_state *state, const char *option, const char *arg);
 /** The folder that --model means (dpe_folder_find), kept until the process ends. */
 const char *dpe_tool_model(const char *arg);
+/** The table that --table means: of a folder its table.h5, which dpe-calibrate writes, or else a
+ *  config.json that holds a table. Kept until the process ends. */
+const char *dpe_tool_table(const char *arg);
+/** Before any work, for a file or folder to be made: DPE_CANNOT_CREATE when the folder that it is
+ * to be in is not there. */
+dpe_status dpe_tool_check_folder(const char *path, struct dpe_error *err);
 /** Before any work, for a file to be written: DPE_CANNOT_CREATE when `path` exists and is not a
  *  regular file (a folder, a FIFO, a device, a circle of links), which is never opened;
  *  DPE_MISMATCH when the file exists, unless `force`. */

@@ -21,6 +21,9 @@ struct dpe_option_list {
 /** All options and headers of a parser and its children, sorted as help prints them. False when out
  *  of memory. */
 bool dpe_tool_list_options(const struct argp *argp, struct dpe_option_list *list);
+/** The option of the list that other programs call by the `n` bytes of `name`; NULL: none is known.
+ */
+const char *dpe_tool_foreign(const struct dpe_option_list *list, const char *name, size_t n);
 /** Print the help of the tool that is parsed to stdout: what it does, an example and the options of
  *  DPE_BASIC, or all options and the whole text. A tool without such options always prints all. */
 void dpe_tool_print_help(const struct argp_state *state, bool all);

@@ -140,12 +140,16 @@ double dpe_parse_top_k(const struct argp_state *state, const char *option, const
                        const char *also)
 {
     double value = 1.0;
+    if (strcmp(text, "all") == 0) {
+        return nextafter(1.0, 0.0); /* the largest share */
+    }
     if (!dpe_parse_real(text, 0.0, 65536.0, &value) || !(value > 0.0) ||
         (value >= 1.0 && strspn(text, "0123456789") != strlen(text))) {
-        argp_error(state,
-                   "%s: expected %s%sa count of pairs of at least 1, or a share above 0 and below 1, "
-                   "found '%s'",
-                   option, also != NULL ? also : "", also != NULL ? ", " : "", text);
+        argp_error(
+            state,
+            "%s: expected %s%sall, a count of pairs of at least 1, or a share above 0 and below 1, "
+            "found '%s'",
+            option, also != NULL ? also : "", also != NULL ? ", " : "", text);
     }
     return value;
 }

@@ -122,11 +122,21 @@ static void refuse_word(const struct argp *argp, const struct dpe_option_list *l
             break;
         }
     }
-    const char *name = NULL;
-    size_t n = names.n > 0 ? dpe_nearest(word + 2, strcspn(word + 2, "="), names.bytes, &name) : 0;
+    size_t given = strcspn(word + 2, "=");
+    const char *name = dpe_tool_foreign(list, word + 2, given);
+    const bool known = name != NULL;
+    size_t n = known         ? strlen(name)
+               : names.n > 0 ? dpe_nearest(word + 2, given, names.bytes, &name)
+                             : 0;
     char text[256];
     snprintf(text, sizeof text, "unrecognized option '%.80s'%s%.*s%s", word,
-             n > 0 ? "; did you mean '--" : "", (int)n, n > 0 ? name : "", n > 0 ? "'?" : "");
+             known   ? "; here it is '--"
+             : n > 0 ? "; did you mean '--"
+                     : "",
+             (int)n, n > 0 ? name : "",
+             known   ? "'"
+             : n > 0 ? "'?"
+                     : "");
     dpe_text_free(&names);
     dpe_tool_refuse_as(argp, program, text);
 }

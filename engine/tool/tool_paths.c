@@ -1,8 +1,10 @@
 /* What an output may replace: never an input, and only a regular file. */
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "engine/system/folder.h"
 #include "engine/tool/tool.h"
@@ -22,6 +24,36 @@ const char *dpe_tool_model(const char *arg)
     free(found);
     found = folder;
     return found;
+}
+
+/* FOLDER/NAME, owned; NULL without memory. */
+static char *in_folder(const char *folder, const char *name)
+{
+    size_t n = strlen(folder) + strlen(name) + 2;
+    char *path = malloc(n);
+    if (path != NULL) {
+        snprintf(path, n, "%s%s%s", folder,
+                 folder[0] != '\0' && folder[strlen(folder) - 1] == '/' ? "" : "/", name);
+    }
+    return path;
+}
+
+const char *dpe_tool_table(const char *arg)
+{
+    enum { MOST = 64 };
+    static char *found[MOST];
+    static int n;
+    struct stat info;
+    if (n == MOST || stat(arg, &info) != 0 || !S_ISDIR(info.st_mode)) {
+        return arg;
+    }
+    char *table = in_folder(arg, "table.h5");
+    char *config = in_folder(arg, "config.json");
+    bool other =
+        table != NULL && config != NULL && access(table, F_OK) != 0 && access(config, F_OK) == 0;
+    found[n] = other ? config : table;
+    free(other ? table : config);
+    return found[n] != NULL ? found[n++] : arg;
 }
 
 /* Whether `path` is `input` or lies below it; both resolved. */
@@ -98,6 +130,29 @@ dpe_status dpe_tool_check_words(const char *output, int argc, char *const *argv,
         }
     }
     return DPE_OK;
+}
+
+dpe_status dpe_tool_check_folder(const char *path, struct dpe_error *err)
+{
+    struct stat info;
+    size_t n = strlen(path);
+    while (n > 1 && path[n - 1] == '/') {
+        n--;
+    }
+    while (n > 0 && path[n - 1] != '/') {
+        n--;
+    }
+    char *folder = n > 0 ? strndup(path, n) : NULL;
+    dpe_status status = DPE_OK;
+    if (n > 0 && folder == NULL) {
+        status = dpe_fail(err, DPE_NO_MEMORY, "out of memory for a path");
+    } else if (folder != NULL && stat(folder, &info) != 0 &&
+               (errno == ENOENT || errno == ENOTDIR)) {
+        status = dpe_fail(err, DPE_CANNOT_CREATE,
+                          "%s: cannot be created: the folder %s is not there", path, folder);
+    }
+    free(folder);
+    return status;
 }
 
 dpe_status dpe_tool_check_new(const char *path, bool force, struct dpe_error *err)

@@ -8,6 +8,7 @@
 #include "engine/tokenizer/tokenizer.h"
 #include "eval/run/run_tool.h"
 #include "outputs/read/read.h"
+#include "outputs/table/dpe_table.h"
 
 enum option_key {
     KEY_TOKENIZE = DPE_KEY_PROGRAM,
@@ -33,6 +34,8 @@ enum option_key {
     KEY_CHAT,
     KEY_SYSTEM,
     KEY_CHAT_TEMPLATE,
+    KEY_TEMPERATURE,
+    KEY_TOP_P,
 };
 
 static const struct argp_option options_table[] = {
@@ -42,10 +45,9 @@ static const struct argp_option options_table[] = {
     {"method", KEY_METHOD, "NAME[:K=V,...]", DPE_BASIC,
      "Position method, e.g. rope (default), self-extend:window=32, or help to list them", 1},
     {"table", KEY_TABLE, "FILE", DPE_BASIC,
-     "Run with a DPE table (of dpe-detect or dpe-export) instead of --method: with its entry for "
-     "prompt and --max-new together (--nll: --context), or for --length. Up to the trained length "
-     "the "
-     "model runs unchanged, as with --method",
+     "Run with a DPE table (of dpe-detect or dpe-export, or a folder of dpe-calibrate) instead of "
+     "--method: with its entry for prompt and --max-new together (--nll: --context), or for --length. "
+     "Up to the trained length the model runs unchanged, as with --method",
      1},
     {"other-model", KEY_OTHER_MODEL, NULL, 0,
      "Apply a table that was measured on other weights of the same shape", 1},
@@ -70,7 +72,15 @@ static const struct argp_option options_table[] = {
     {"show", KEY_SHOW, NULL, DPE_BASIC,
      "Hide a secret in a long text of --corpus, and ask for it unchanged and with the table", 2},
     {"corpus", KEY_CORPUS, "PATH", 0, "With --show: the text, as dpe-eval takes it", 2},
-    {"seed", KEY_SEED, "S", 0, "With --show: which text and secret (default 0)", 2},
+    {"temperature", KEY_TEMPERATURE, "T", DPE_BASIC,
+     "Draw tokens at random, from logits that are divided by T (default 0: always the likeliest "
+     "token)",
+     2},
+    {"top-p", KEY_TOP_P, "P", 0,
+     "With --temperature: of the likeliest tokens that have the share P (default 1: all)", 2},
+    {"seed", KEY_SEED, "S", 0,
+     "With --show: which text and secret; with --temperature: which tokens are drawn (default 0)",
+     2},
     {"tokenize", KEY_TOKENIZE, NULL, 0, "Print the token ids of the prompt", 2},
     {"nll", KEY_NLL, "FILE", DPE_BASIC, "Perplexity of FILE in windows of --context tokens", 2},
     {"context", 'c', "C", DPE_BASIC, "Tokens of a window (default: the trained length)", 2},
@@ -83,6 +93,17 @@ static const struct argp_option options_table[] = {
     {"raw", KEY_RAW, NULL, 0, "Do not add the tokenizer's special tokens (BOS)", 2},
     {0},
 };
+
+static double parse_real(struct argp_state *state, const char *option, const char *text, double low,
+                         double high)
+{
+    double value = 0.0;
+    if (!dpe_parse_real(text, low, high, &value)) {
+        argp_error(state, "%s: expected a number from %g to %g, found '%s'", option, low, high,
+                   text);
+    }
+    return value;
+}
 
 static error_t parse_values(int key, char *arg, struct argp_state *state, struct arguments *args)
 {
@@ -117,6 +138,14 @@ static error_t parse_values(int key, char *arg, struct argp_state *state, struct
         return 0;
     case KEY_CORPUS:
         args->corpus = arg;
+        return 0;
+    case KEY_TEMPERATURE:
+        args->temperature = parse_real(state, "--temperature", arg, 0.0, 100.0);
+        args->temperature_given = true;
+        return 0;
+    case KEY_TOP_P:
+        args->top_p = parse_real(state, "--top-p", arg, 1e-9, 1.0);
+        args->top_p_given = true;
         return 0;
     case KEY_SEED:
         args->seed = dpe_parse_count(state, "--seed", arg, 0, DPE_MOST_COUNT);
@@ -156,7 +185,7 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
         args->method = arg;
         return 0;
     case KEY_TABLE:
-        args->table = arg;
+        args->table = dpe_tool_table(arg);
         return 0;
     case KEY_TOKENIZE:
         choose_mode(state, args, MODE_TOKENIZE);
@@ -207,8 +236,9 @@ static dpe_status run_open(struct run *run, const struct arguments *args, struct
         if (status != DPE_OK) {
             return status;
         }
-        run->trained_length = args->trained_length > 0 ? args->trained_length
-                                                       : dpe_model_config(run->model)->max_position;
+        run->trained_length = args->trained_length > 0
+                                  ? args->trained_length
+                                  : dpe_config_trained(dpe_model_config(run->model));
     }
     if (args->mode == MODE_SHOW_PLAN || args->mode == MODE_INFO) {
         return DPE_OK;
@@ -349,8 +379,10 @@ static dpe_status generate(const struct run *run, struct dpe_error *err)
         goto done;
     }
     struct stream stream = {.tokenizer = run->tokenizer, .deadline = run->deadline};
-    const struct dpe_generate_options options = {
-        .max_new = args->max_new, .stop = dpe_run_tool_token, .user = &stream};
+    const struct dpe_generate_options options = {.max_new = args->max_new,
+                                                 .stop = dpe_run_tool_token,
+                                                 .user = &stream,
+                                                 .sampling = run->sampling};
     double begin = dpe_clock();
     status = dpe_session_generate(session, prompt.ids, (int64_t)prompt.n, &options, &out, err);
     if (status == DPE_OK) {
@@ -463,12 +495,31 @@ done:
     return status;
 }
 
+/* The length of the plan that is shown: --length, else the table's, else four times the trained
+ * one. */
+static dpe_status shown_length(const struct run *run, int64_t *length, struct dpe_error *err)
+{
+    const char *path = dpe_run_tool_table(run->args);
+    struct dpe_table *table = NULL;
+    dpe_status status = DPE_OK;
+    *length = run->args->length > 0 ? run->args->length : 4 * run->trained_length;
+    if (path != NULL && run->args->length <= 0) {
+        status = dpe_table_load(path, &table, err);
+        *length = status == DPE_OK ? dpe_table_values(table)->length : 0;
+        dpe_table_close(table);
+    }
+    return status;
+}
+
 static dpe_status show_plan(const struct run *run, struct dpe_error *err)
 {
     struct dpe_plan plan;
-    int64_t length = run->args->length > 0 ? run->args->length : 4 * run->trained_length;
+    int64_t length = 0;
     char note[DPE_TABLE_NOTE];
-    dpe_status status = make_plan(run, length, &plan, note, err);
+    dpe_status status = shown_length(run, &length, err);
+    if (status == DPE_OK) {
+        status = make_plan(run, length, &plan, note, err);
+    }
     if (status != DPE_OK) {
         return status;
     }
@@ -511,7 +562,11 @@ int main(int argc, char **argv)
     args.method = args.method != NULL ? args.method : "rope";
     args.max_new = args.max_new > 0 ? args.max_new : args.chat ? 512 : 64;
     dpe_signals_install();
-    struct run run = {0};
+    struct dpe_rng rng;
+    dpe_rng_seed(&rng, (uint64_t)args.seed, 0);
+    const struct dpe_sampling sampling = {args.temperature, args.top_p_given ? args.top_p : 1.0,
+                                          &rng};
+    struct run run = {.sampling = args.temperature > 0.0 ? &sampling : NULL};
     dpe_status status = run_open(&run, &args, &err);
     if (status == DPE_OK) {
         switch (args.mode) {

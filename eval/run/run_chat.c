@@ -155,8 +155,10 @@ static dpe_status answer(struct chat *chat, struct dpe_error *err)
     const struct run *run = chat->run;
     struct stream stream = {
         .tokenizer = run->tokenizer, .deadline = run->deadline, .ends = chat->ends};
-    const struct dpe_generate_options options = {
-        .max_new = run->args->max_new, .stop = dpe_run_tool_token, .user = &stream};
+    const struct dpe_generate_options options = {.max_new = run->args->max_new,
+                                                 .stop = dpe_run_tool_token,
+                                                 .user = &stream,
+                                                 .sampling = run->sampling};
     struct dpe_tokens prompt = {0};
     struct dpe_tokens out = {0};
     struct dpe_text text = {0};
@@ -234,6 +236,33 @@ static bool wait_line(void)
     return true;
 }
 
+/* The conversation begins anew, after the system message. */
+static void forget(struct chat *chat)
+{
+    size_t first = chat->run->args->system != NULL ? 1 : 0;
+    while (json_array_size(chat->messages) > first) {
+        json_array_remove(chat->messages, json_array_size(chat->messages) - 1);
+    }
+}
+
+/* A line that is for dpe-run and no message; *ends: it ends the conversation. */
+static bool is_command(struct chat *chat, const char *line, bool *ends)
+{
+    const char *text = strcmp(line, "/help") == 0    ? "/clear begins a new conversation, /exit or "
+                                                       "Ctrl-D ends; every other line is a message"
+                       : strcmp(line, "/clear") == 0 ? "a new conversation"
+                       : strcmp(line, "/exit") == 0  ? ""
+                                                     : NULL;
+    *ends = text != NULL && text[0] == '\0';
+    if (text != NULL && !*ends) {
+        dpe_log_info("%s", text);
+    }
+    if (strcmp(line, "/clear") == 0) {
+        forget(chat);
+    }
+    return text != NULL;
+}
+
 /* Every line that is not empty is a message, until the end of standard input. */
 static dpe_status converse(struct chat *chat, struct dpe_error *err)
 {
@@ -243,7 +272,7 @@ static dpe_status converse(struct chat *chat, struct dpe_error *err)
     size_t turns = 0;
     dpe_status status = DPE_OK;
     if (terminal) {
-        dpe_log_info("every line is a message; Ctrl-D ends");
+        dpe_log_info("every line is a message; /help lists commands, Ctrl-D ends");
     }
     while (status == DPE_OK && !ferror(stdout)) {
         if (terminal && isatty(STDOUT_FILENO) == 1) {
@@ -260,7 +289,13 @@ static dpe_status converse(struct chat *chat, struct dpe_error *err)
         }
         n -= n > 0 && line[n - 1] == '\n';
         n -= n > 0 && line[n - 1] == '\r';
-        if (n == 0) {
+        line[n] = '\0';
+        bool ends = false;
+        if (n == 0 || is_command(chat, line, &ends)) {
+            turns += n > 0;
+            if (ends) {
+                break;
+            }
             continue;
         }
         if (terminal && check_text(chat, line, (size_t)n, err) != DPE_OK) {

@@ -163,7 +163,7 @@ dpe_status dpe_run_tool_info(const struct run *run, struct dpe_error *err)
         printf("runtimes differ %s\n", config->rope_differs);
     }
     printf("trained length  %lld (%s)\n", (long long)run->trained_length,
-           run->args->trained_length > 0 ? "--trained-length" : "max_position_embeddings");
+           run->args->trained_length > 0 ? "--trained-length" : dpe_config_trained_key(config));
     printf("KV cache        %s per token (f32)\n",
            dpe_format_bytes((uint64_t)cache_bytes(config), buffer));
     return DPE_OK;

@@ -21,8 +21,10 @@ struct arguments {
     bool special_given;
     int64_t context, max_new, trained_length, length, chunk;
     const char *corpus; /**< --show: where the text comes from */
-    int64_t seed;       /**< --show: which text */
+    int64_t seed;       /**< --show: which text; of a temperature: which draws */
     bool seed_given;
+    double temperature, top_p; /**< of an answer; 0 and 1: the likeliest token, always */
+    bool temperature_given, top_p_given;
     bool raw, other_model;
     bool chat;                          /**< generate: answer the messages of a conversation */
     const char *system, *chat_template; /**< of a conversation */
@@ -36,6 +38,7 @@ struct run {
     struct dpe_tokenizer *tokenizer;
     int64_t trained_length;
     double deadline;
+    const struct dpe_sampling *sampling; /**< of answers; NULL: the likeliest token, always */
 };
 
 /** A session for prompts and answers of up to `capacity` tokens, under the plan of --method or

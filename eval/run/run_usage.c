@@ -19,7 +19,9 @@ static const char *check_modes(const struct arguments *args)
         {args->score != NULL, 1U << MODE_NLL, "--score goes with --nll"},
         {args->max_new > 0, 1U << MODE_GENERATE, "--max-new goes with a prompt"},
         {args->corpus != NULL, show, "--corpus goes with --show"},
-        {args->seed_given, show, "--seed goes with --show"},
+        {args->seed_given && !args->temperature_given, show,
+         "--seed goes with --show or --temperature"},
+        {args->temperature_given, 1U << MODE_GENERATE, "--temperature goes with a prompt"},
         {args->chunk > 0, run | show, "--chunk goes with a prompt, --nll and --show"},
         {args->result != DPE_RESULT_TEXT, 1U << MODE_INFO | 1U << MODE_NLL | 1U << MODE_SHOW_PLAN,
          "--json goes with --info, --nll and --show-plan"},
@@ -93,6 +95,9 @@ void dpe_run_tool_check(const struct arguments *args, const struct argp *argp)
             "--table and --trained-length exclude each other: the table holds the trained length";
     } else if (dpe_run_tool_table(args) == NULL && args->other_model) {
         missing = "--other-model goes with --table";
+    } else if (args->top_p_given && !(args->temperature > 0.0)) {
+        missing =
+            "--top-p needs --temperature T, above 0: without one the likeliest token is taken";
     } else if (args->context > 0 && args->context < 4) {
         missing = "--context: expected 4 or more tokens";
     }

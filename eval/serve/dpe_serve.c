@@ -36,8 +36,8 @@ static const struct argp_option options_table[] = {
      "rope)",
      1},
     {"table", KEY_TABLE, "FILE", DPE_BASIC,
-     "DPE table (of dpe-detect or dpe-export) instead of --method: each request runs with the "
-     "entry "
+     "DPE table (of dpe-detect or dpe-export, or a folder of dpe-calibrate) instead of --method: "
+     "each request runs with the entry "
      "for its prompt and max_tokens together; up to the trained length the model runs unchanged",
      1},
     {"answer-room", KEY_ANSWER_ROOM, "N", 0,
@@ -170,7 +170,7 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
         args->method = arg;
         return 0;
     case KEY_TABLE:
-        args->table = arg;
+        args->table = dpe_tool_table(arg);
         return 0;
     case KEY_OTHER_MODEL:
         args->other_model = true;

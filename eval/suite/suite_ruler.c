@@ -185,6 +185,30 @@ static dpe_status identify_questions(const struct opening *opening, struct dpe_e
     return status;
 }
 
+/* The option without which the task has nothing to be made of; NULL: it can be run. Of a task that
+ * was asked for that is an error. */
+static const char *lacking(const struct opening *opening, size_t i)
+{
+    const struct dpe_ruler_kind *kind = dpe_ruler_kind(i);
+    if (opening->options->tasks != NULL || opening->ruler == NULL) {
+        return NULL;
+    }
+    if (kind->draw == dpe_ruler_qa_draw) {
+        return opening->ruler->qa[kind->dataset].n_questions > 0 ? NULL
+               : kind->dataset == 0                              ? "--squad FILE"
+                                                                 : "--hotpotqa FILE";
+    }
+    bool texts = kind->draw == dpe_ruler_niah_draw && kind->haystack == RULER_ESSAY;
+    return texts && opening->options->corpus == NULL ? "--corpus PATH" : NULL;
+}
+
+static void note_lack(struct dpe_suite *suite, size_t i, const char *option)
+{
+    size_t used = strlen(suite->lacks);
+    snprintf(suite->lacks + used, sizeof suite->lacks - used, "%s%s without %s",
+             used > 0 ? ", " : "", dpe_ruler_kind(i)->name, option);
+}
+
 dpe_status dpe_suite_open_ruler(const struct dpe_suite_options *options, struct dpe_suite *suite,
                                 struct dpe_error *err)
 {
@@ -201,7 +225,12 @@ dpe_status dpe_suite_open_ruler(const struct dpe_suite_options *options, struct 
     }
     for (size_t l = 0; l < options->n_lengths && status == DPE_OK; l++) {
         for (size_t i = 0; dpe_ruler_kind(i) != NULL && status == DPE_OK; i++) {
-            if (dpe_suite_task_listed(options->tasks, dpe_score_task("ruler", i))) {
+            const char *option = lacking(&opening, i);
+            if (option != NULL && l == 0) {
+                note_lack(suite, i, option);
+            }
+            if (option == NULL &&
+                dpe_suite_task_listed(options->tasks, dpe_score_task("ruler", i))) {
                 status = add_task(&opening, i, options->lengths[l], err);
             }
         }

@@ -48,6 +48,7 @@ static const struct command commands[] = {
      "Compare position methods on the 13 tasks of RULER, generated from your texts or read from "
      "official data.\v"
      "Generated samples need --corpus for their essays; qa_1 needs --squad, qa_2 needs --hotpotqa. "
+     "Without --tasks, a task whose input is not given is left out, with a warning. "
      "Use --tasks to leave tasks out.\n\n"
      "Example:\n"
      "  dpe-eval ruler -m DIR --corpus pg19 -l 131072 --squad dev-v2.0.json --hotpotqa "
@@ -74,7 +75,8 @@ static const struct command commands[] = {
     {"compare",
      "Compare position methods on the same samples of one or more suites.\v"
      "Example:\n"
-     "  dpe-eval compare -m data/reference --corpus data/sample --suite niah,ppl -l 512,1k --method rope "
+     "  dpe-eval compare -m data/reference --corpus data/sample --suite niah,ppl -l 512,1k "
+     "--method rope "
      "--method yarn --method self-extend --table detect.h5 -o compare.h5",
      NULL,
      {{&dpe_eval_method_argp, 0, NULL, 0},
@@ -96,7 +98,8 @@ static const struct command commands[] = {
      "L0/2 and L0; with --norms, each of them with every k. The default length is that of the "
      "detection, the default suite is niah.\n\n"
      "Example:\n"
-     "  dpe-eval ablate -m data/reference --corpus data/sample --table detect.h5 --what rank -o rank.h5\n"
+     "  dpe-eval ablate -m data/reference --corpus data/sample --table detect.h5 --what rank -o "
+     "rank.h5\n"
      "  dpe-eval ablate -m data/reference --corpus data/sample --table detect.h5 --norms norms.h5 "
      "--what top-k -o top.h5",
      NULL,

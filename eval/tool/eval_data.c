@@ -321,7 +321,7 @@ static dpe_status write_data(const struct data_arguments *args, struct dpe_error
     struct dpe_ruler *ruler = NULL;
     const struct dpe_corpus_options corpus_options = {.split = args->split};
     dpe_status status = dpe_suite_check_tasks("ruler", args->tasks, err);
-    if (status != DPE_OK) {
+    if (status != DPE_OK || (status = dpe_tool_check_folder(args->output, err)) != DPE_OK) {
         goto done;
     }
     status = dpe_tokenizer_open(args->model, &tokenizer, err);

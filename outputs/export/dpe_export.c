@@ -199,7 +199,7 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
             argp_error(state, "unexpected argument '%s': more than %d inputs", arg,
                        DPE_TABLE_ENTRIES);
         }
-        args->inputs[args->n_inputs++] = arg;
+        args->inputs[args->n_inputs++] = dpe_tool_table(arg);
         return 0;
     default:
         return parse_values(key, arg, state, args);
@@ -488,8 +488,10 @@ static dpe_status render(const struct export_arguments *args, enum export_format
  * place would otherwise replace /dev/null or a named pipe. */
 static dpe_status check_output(const struct export_arguments *args, struct dpe_error *err)
 {
-    dpe_status status =
-        to_stdout(args) ? DPE_OK : dpe_tool_check_new(args->output, args->force, err);
+    dpe_status status = to_stdout(args) ? DPE_OK : dpe_tool_check_folder(args->output, err);
+    if (status == DPE_OK && !to_stdout(args)) {
+        status = dpe_tool_check_new(args->output, args->force, err);
+    }
     if (status != DPE_OK || to_stdout(args)) {
         return status;
     }

@@ -187,6 +187,7 @@ dpe_status dpe_export_longrope(const struct dpe_table_values *values, const char
                             json_integer(values->trained_length)) != 0 ||
         json_object_set_new(root, "max_position_embeddings", json_integer(values->length)) != 0 ||
         !put_short_text(root, short_text) ||
+        json_object_set_new(root, DPE_TRAINED_KEY, json_integer(values->trained_length)) != 0 ||
         (text = json_dumps(root, JSON_INDENT(2) | JSON_REAL_PRECISION(17))) == NULL) {
         status = dpe_fail(err, DPE_NO_MEMORY, "out of memory for JSON");
         goto done;

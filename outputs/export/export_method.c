@@ -136,7 +136,7 @@ dpe_status dpe_export_method(const struct export_arguments *args, struct export_
     const struct dpe_config *config = dpe_model_config(model);
     const struct dpe_plan_context context = {
         .config = config,
-        .trained_length = args->trained > 0 ? args->trained : config->max_position,
+        .trained_length = args->trained > 0 ? args->trained : dpe_config_trained(config),
         .length = args->length,
         .official = true,
     };

@@ -40,7 +40,8 @@ struct dpe_column {
  *  Attributes long_name, units, flag_values and flag_meanings, and _FillValue (NaN; −1) on floats
  *  and signed integers that are not scales. Scales are put before what uses them, into a folder
  *  above it (datasets in /run: one in /run). Errors:
- *  DPE_INTERNAL (a path that exists, a scale that is missing or has another length), DPE_NO_MEMORY.
+ *  DPE_INTERNAL (a path that exists, a scale that is missing or has another length, also than one
+ * of its name in a folder above), DPE_NO_MEMORY.
  */
 dpe_status dpe_h5_put(struct dpe_h5 *table, const struct dpe_column *column, struct dpe_error *err);
 /** A scale of n values, and 0, 1, 2, … as one. Errors as dpe_h5_put. */

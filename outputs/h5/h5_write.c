@@ -410,6 +410,46 @@ static dpe_status check_strings(const struct dpe_h5 *table, const struct dpe_col
     return DPE_OK;
 }
 
+/* Length of the scale at `path`; -1 when there is none. */
+static int64_t scale_length(const struct dpe_h5 *table, const char *path)
+{
+    enum dpe_inside found = DPE_INSIDE_UNKNOWN;
+    hid_t dataset = dpe_inside_open(table->file, path, &found);
+    bool scale = dataset >= 0 && H5Iget_type(dataset) == H5I_DATASET && H5DSis_scale(dataset) > 0;
+    hid_t space = scale ? H5Dget_space(dataset) : -1;
+    int64_t n = space >= 0 ? H5Sget_simple_extent_npoints(space) : -1;
+    if (space >= 0) {
+        H5Sclose(space);
+    }
+    if (dataset >= 0) {
+        H5Oclose(dataset);
+    }
+    return n;
+}
+
+/* Readers of trees, such as xarray.open_datatree, take a dimension to be the one of its name in a
+ * folder above, and refuse a file in which the two have not one length. */
+static dpe_status check_above(const struct dpe_h5 *table, const struct dpe_column *column,
+                              struct dpe_error *err)
+{
+    const char *path = column->path;
+    const char *name = strrchr(path, '/');
+    for (const char *end = name; column->is_scale && end != NULL && end > path;) {
+        do {
+            end--;
+        } while (end > path && *end != '/');
+        char above[256];
+        int length = snprintf(above, sizeof above, "%.*s%s", (int)(end - path), path, name);
+        int64_t n = length < (int)sizeof above ? scale_length(table, above) : -1;
+        if (n >= 0 && n != column->dims[0]) {
+            return dpe_fail(err, DPE_INTERNAL,
+                            "%s: %s: has %lld values, the scale %s has %lld: name it differently",
+                            table->path, path, (long long)column->dims[0], above, (long long)n);
+        }
+    }
+    return DPE_OK;
+}
+
 dpe_status dpe_h5_put(struct dpe_h5 *table, const struct dpe_column *column, struct dpe_error *err)
 {
     dpe_inside_listen();
@@ -420,6 +460,9 @@ dpe_status dpe_h5_put(struct dpe_h5 *table, const struct dpe_column *column, str
     }
     if (status == DPE_OK && !table->writing) {
         status = dpe_fail(err, DPE_INTERNAL, "%s: is open for reading", table->path);
+    }
+    if (status == DPE_OK) {
+        status = check_above(table, column, err);
     }
     if (status == DPE_OK) {
         status = make_groups(table, column->path, false, err);

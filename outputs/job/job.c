@@ -70,8 +70,9 @@ static dpe_status open_inputs(struct dpe_job *job, bool config_only, struct dpe_
     if (status != DPE_OK) {
         return status;
     }
-    job->trained_length = options->trained_length > 0 ? options->trained_length
-                                                      : dpe_model_config(job->model)->max_position;
+    job->trained_length = options->trained_length > 0
+                              ? options->trained_length
+                              : dpe_config_trained(dpe_model_config(job->model));
     status = dpe_tokenizer_open(options->model, &job->tokenizer, err);
     if (status != DPE_OK) {
         return status;
@@ -181,7 +182,10 @@ dpe_status dpe_job_open(struct dpe_job *job, const struct dpe_job_options *optio
     if (status != DPE_OK) {
         return status;
     }
-    status = find_device(job, err);
+    status = options->output != NULL ? dpe_tool_check_folder(options->output, err) : DPE_OK;
+    if (status == DPE_OK) {
+        status = find_device(job, err);
+    }
     if (status == DPE_OK && (status = find_peers(job, err)) == DPE_OK) {
         status = open_inputs(job, config_only, err);
     }
@@ -360,6 +364,21 @@ const char *dpe_job_fingerprint(const struct dpe_job *job)
     return about != NULL && about->plans ? about->model : dpe_model_fingerprint(job->model);
 }
 
+/* What was read of the texts. */
+static void log_corpus(const struct dpe_job *job)
+{
+    const struct dpe_event event = {"corpus", (double)NAN, (double)NAN, (double)NAN, (double)NAN};
+    const char *split = job->options->split;
+    size_t n = dpe_corpus_size(job->corpus);
+    double bytes = 0.0;
+    for (size_t i = 0; i < n; i++) {
+        bytes += (double)dpe_corpus_book(job->corpus, i)->n;
+    }
+    dpe_log_event(&event, "corpus %s: %zu book%s%s%s, %.3g MB of text",
+                  dpe_corpus_path(job->corpus), n, n == 1 ? "" : "s",
+                  split != NULL ? " of the split " : "", split != NULL ? split : "", bytes * 1e-6);
+}
+
 void dpe_job_header(const struct dpe_job *job)
 {
     const struct dpe_config *config = dpe_model_config(job->model);
@@ -374,6 +393,9 @@ void dpe_job_header(const struct dpe_job *job)
                   config->model_type, format_count((double)dpe_config_parameters(config), count),
                   job->device, threads, threads == 1 ? "" : "s",
                   job->ranks->size > 1 ? " in each of several processes" : "");
+    if (job->corpus != NULL) {
+        log_corpus(job);
+    }
 }
 
 /* Physical memory, to decide whether weights can be read without pushing everything else out. */

@@ -36,7 +36,7 @@ enum { DPE_JOB_LENGTHS = 16 };
 struct dpe_job_options {
     struct dpe_tool_options tool;
     const char *model, *corpus;
-    const char *split;         /**< NULL: the corpus's default */
+    const char *split;         /**< NULL: all */
     const char *chat_template; /**< "auto", "none" or a file; NULL: not given */
     const char *output;
     const char *engine;        /**< URL of the program that runs the model; NULL: this one */

@@ -22,11 +22,12 @@ enum option_key {
 /* ------------------------------------------------------------------------------ model and texts */
 
 static const struct argp_option inputs_table[] = {
-    {"model", 'm', "DIR", DPE_BASIC, "Hugging Face folder (config.json, safetensors, tokenizer.json) or GGUF file", 1},
+    {"model", 'm', "DIR", DPE_BASIC,
+     "Hugging Face folder (config.json, safetensors, tokenizer.json) or GGUF file", 1},
     {"corpus", KEY_CORPUS, "PATH", DPE_BASIC,
      "Texts: a PG-19 folder (with metadata.csv), a folder of .txt files, or a text file", 1},
     {"split", KEY_SPLIT, "test|validation|train", 0,
-     "Split of a PG-19 folder (default: test)", 1},
+     "Split of a PG-19 folder (default: all that are there)", 1},
     {"trained-length", KEY_TRAINED_LENGTH, "L0", 0,
      "Trained length in tokens (default: max_position_embeddings)", 1},
     {"tensor-parallel", KEY_TENSOR_PARALLEL, "T", 0,

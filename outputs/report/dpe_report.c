@@ -142,7 +142,8 @@ static dpe_status check_output(const struct arguments *args, struct dpe_error *e
 {
     struct stat info;
     char begin[1024] = "";
-    dpe_status status = dpe_tool_check_new(args->output, true, err);
+    dpe_status status = dpe_tool_check_folder(args->output, err);
+    status = status == DPE_OK ? dpe_tool_check_new(args->output, true, err) : status;
     if (status != DPE_OK || stat(args->output, &info) != 0) {
         return status;
     }

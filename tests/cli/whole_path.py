@@ -25,12 +25,22 @@ NARROW = {"num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads
 REAL = {"num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 1, "head_dim": 128}
 
 
-def tool(name, *words, code=0):
+def run(name, *words, code=0):
     ran = subprocess.run([os.path.join(BIN, name), *map(str, words)], capture_output=True, check=False, timeout=600,
                          stdin=subprocess.DEVNULL, env={**os.environ, "OMP_NUM_THREADS": "1"})
     said = ran.stderr.decode(errors="replace")
     assert ran.returncode == code, (name, words, ran.returncode, said)
-    return said
+    return ran.stdout.decode(errors="replace"), said
+
+
+def tool(*words, **kind):
+    """What the tool says."""
+    return run(*words, **kind)[1]
+
+
+def output(*words):
+    """What it prints."""
+    return run(*words)[0]
 
 
 # ---------------------------------------------------------------------------------------------- models
@@ -144,8 +154,10 @@ def use(model, table):
 def positions(work, model, out, *words):
     """The table of DPE, and every form of it that can be read."""
     calibrate(work, model, out, *PROFILE, *words)
-    for form in ("table.h5", "table.json", "config.json", "detect.h5"):
+    for form in ("table.h5", "table.json", "config.json", "detect.h5", ""):
         use(model, out / form)
+    assert "selected_dim_path: scores.pt" in (out / "table.yaml").read_text().replace('"', "").replace("'", ""), out
+    assert f"length          {LENGTH}\n" in output("dpe-run", "-m", model, "--table", out, "--show-plan"), out
     back = work / (out.name + "-back.h5")
     for form in ("table.h5", "table.json", "config.json", "table.safetensors"):
         tool("dpe-export", out / form, "-o", back, "--force")
@@ -187,13 +199,24 @@ def too_late(work, model):
     assert "name of the model in a YAML" in said and not (work / "short").exists(), said
 
 
+def trained(model):
+    return json.loads(output("dpe-run", "-m", model, "--info", "--json"))["trained_length"]
+
+
 def exports(work, model, gguf):
-    """A method's own table in every form that holds it."""
+    """A method's own table in every form that holds it; a model made longer by one still knows its trained length."""
     for form in ("h5", "json", "longrope"):
         tool("dpe-export", "--method", "yarn:scale=2", "-m", model, "--length", LENGTH, "--format", form, "-o", work / "yarn", "--force")
+    made = work / "longrope"
+    shutil.rmtree(made, ignore_errors=True)
+    if model.is_dir():
+        shutil.copytree(model, made)
+        shutil.copyfile(work / "yarn", made / "config.json")
+        assert trained(made) == trained(model) == 64, model
     if gguf:
         tool("dpe-export", "--method", "yarn:scale=2", "-m", model, "--length", LENGTH, "--gguf", model, "-o", work / "copy.gguf", "--force")
         tool("dpe-run", "-m", work / "copy.gguf", "-p", "Once upon a time", "-n", "2", "--threads", "1")
+        assert trained(work / "copy.gguf") == 64
 
 
 def main():

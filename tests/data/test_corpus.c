@@ -232,6 +232,12 @@ static void splits(void **state)
     struct dpe_corpus *corpus = opened(folder, &train);
     assert_string_equal(dpe_corpus_book(corpus, 0)->text, "found here");
     dpe_corpus_close(corpus);
+    puts_into("metadata.csv", "7,t,1,u\n8,s,2,v\n");
+    corpus = opened(folder, NULL);
+    assert_int_equal(dpe_corpus_size(corpus), 2);
+    assert_string_equal(dpe_corpus_book(corpus, 0)->text, "found here");
+    assert_string_equal(dpe_corpus_book(corpus, 1)->text, "not listed");
+    dpe_corpus_close(corpus);
     const struct dpe_corpus_options wrong = {.split = "Test"};
     REFUSED(folder, &wrong, DPE_USAGE, "Test", "train, validation or test");
     REFUSED(at("train"), &train, DPE_USAGE, "no metadata.csv");
@@ -367,7 +373,11 @@ static void real_metadata(void **state)
         print_message("skipped: no PG-19 excerpt (DPE_SHARED_DATA)\n");
         skip();
     }
+    const struct dpe_corpus_options test = {.split = "test"};
     struct dpe_corpus *corpus = opened(path, NULL);
+    assert_int_equal(dpe_corpus_size(corpus), 10);
+    dpe_corpus_close(corpus);
+    corpus = opened(path, &test);
     assert_int_equal(dpe_corpus_size(corpus), 2);
     /* Words: len(text.split()) in Python. */
     assert_string_equal(dpe_corpus_book(corpus, 0)->id, "6941");

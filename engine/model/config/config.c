@@ -156,6 +156,7 @@ static void read_sizes(struct dpe_json_reader *top, struct dpe_config *config)
     config->vocab = dpe_json_integer(top, "vocab_size", 1, MAX_VOCAB, defaults->vocab);
     config->max_position =
         dpe_json_integer(top, "max_position_embeddings", 2, max_positions, defaults->max_position);
+    config->made_longer = dpe_json_integer(top, DPE_TRAINED_KEY, 0, config->max_position, 0);
     /* null means "as many as query heads" everywhere; an absent key means that in Llama only (the
      * others default to a number of their own). */
     json_t *kv_heads = json_object_get(top->from, names->kv_heads);
@@ -449,6 +450,16 @@ void dpe_config_release(struct dpe_config *config)
     dpe_rope_config_release(&config->local_rope);
     free(config->layer_kinds);
     config->layer_kinds = NULL;
+}
+
+int64_t dpe_config_trained(const struct dpe_config *config)
+{
+    return config->made_longer > 0 ? config->made_longer : config->max_position;
+}
+
+const char *dpe_config_trained_key(const struct dpe_config *config)
+{
+    return config->made_longer > 0 ? DPE_TRAINED_KEY : "max_position_embeddings";
 }
 
 int64_t dpe_config_pairs(const struct dpe_config *config)

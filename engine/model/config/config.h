@@ -93,6 +93,8 @@ struct dpe_config {
     int64_t head_dim;      /**< even */
     int64_t vocab;         /**< rows of the embedding */
     int64_t max_position;  /**< max_position_embeddings */
+    int64_t made_longer;   /**< DPE_TRAINED_KEY: what it was trained at before dpe-export made
+                                max_position longer; 0: not there */
     double rms_eps;        /**< of all norms (a residual multiplier is in it, config.c) */
     bool qkv_bias;         /**< Qwen2 */
     bool o_bias, mlp_bias; /**< Llama attention_bias / mlp_bias */
@@ -151,6 +153,13 @@ int64_t dpe_config_parameters(const struct dpe_config *config);
 struct dpe_layer_kind dpe_config_layer(const struct dpe_config *config, int64_t layer);
 /** Whether a position plan moves the layer: full attention, with `rope`. */
 bool dpe_config_moves(const struct dpe_config *config, int64_t layer);
+/** The key of a config.json by which dpe-export keeps the trained length of a model whose
+ *  max_position_embeddings it replaces. */
+#define DPE_TRAINED_KEY "dpe_trained_length"
+/** Tokens that the model was trained at. */
+int64_t dpe_config_trained(const struct dpe_config *config);
+/** The key of config.json that says so. */
+const char *dpe_config_trained_key(const struct dpe_config *config);
 /** Pairs of a head that rotate: the first of its head_dim/2 pairs (the engine puts those that stay
  *  behind them, whatever the checkpoint's order). */
 int64_t dpe_config_pairs(const struct dpe_config *config);

@@ -419,6 +419,17 @@ static void put_scaling(struct maker *maker, const struct rotation *of)
     put(maker, "rope_scaling", scaling);
 }
 
+/* With divisors for all lengths and no scaling the original length is the trained one of the file that
+ * dpe-export copied. */
+static void put_trained(struct maker *maker, const struct rotation *of)
+{
+    int64_t length = json_integer_value(json_object_get(maker->out, "max_position_embeddings"));
+    bool copied = of->few != NULL && of->few == of->many && !of->yarn && of->scale == 1.0;
+    if (copied && of->original < length) {
+        put(maker, DPE_TRAINED_KEY, json_integer(of->original));
+    }
+}
+
 static void put_rope(struct maker *maker)
 {
     char key[128];
@@ -443,6 +454,7 @@ static void put_rope(struct maker *maker)
         dpe_gguf_number(&maker->in, key_of(maker, "rope.scaling.attn_factor", key), 1.0);
     read_scale(maker, &rotation);
     read_divisors(maker, &rotation);
+    put_trained(maker, &rotation);
     put_scaling(maker, &rotation);
     json_decref(rotation.few);
     json_decref(rotation.many);

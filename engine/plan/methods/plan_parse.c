@@ -275,7 +275,13 @@ static double temperature_number(struct dpe_spec *spec, const char *key, double 
     }
     const char *text = find(spec, key);
     double value = fallback;
-    bool good = read_number(&text, 0, &value) && value <= high;
+    int64_t tokens = 0;
+    bool good = read_number(&text, 0, &value);
+    if (!good && off && dpe_parse_length(text, 0, INT64_MAX, &tokens)) { /* 8k */
+        good = true;
+        value = (double)tokens;
+    }
+    good = good && value <= high;
     if (!good || !(off ? value == 0.0 || value > 1.0 : value > 0.0)) {
         char expected[96];
         snprintf(expected, sizeof expected,

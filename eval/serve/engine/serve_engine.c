@@ -41,10 +41,10 @@ static int32_t draw(const struct dpe_serve_engine *engine, const struct dpe_serv
 {
     struct dpe_serve_sequence *sequence = slot->sequence;
     const struct dpe_serve_request *request = sequence->request;
+    const struct dpe_sampling sampling = {request->temperature, request->top_p, &sequence->rng};
     return sequence->n_out == sequence->max_new
                ? NO_TOKEN
-               : dpe_serve_sample(logits, dpe_model_config(engine->world->model)->vocab,
-                                  request->temperature, request->top_p, &sequence->rng);
+               : dpe_sample(logits, dpe_model_config(engine->world->model)->vocab, &sampling);
 }
 
 /* Add a token that was drawn from the logits and show it to the client. */

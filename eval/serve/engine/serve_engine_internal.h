@@ -26,10 +26,6 @@ struct dpe_serve_slot *dpe_serve_slot_take(struct dpe_serve_engine *engine,
                                            struct dpe_serve_sequence *sequence,
                                            struct dpe_error *err);
 
-/** The next token: the likeliest when temperature is 0 (ties to the lower id), else drawn. −1: out
- * of memory. */
-int32_t dpe_serve_sample(const float *logits, int64_t vocab, double temperature, double top_p,
-                         struct dpe_rng *rng);
 /** Append the score of `id` and its alternatives. */
 void dpe_serve_score_add(struct dpe_serve_sequence *sequence, const float *logits, int64_t vocab,
                          int32_t id);

@@ -91,9 +91,11 @@ static dpe_status join_same(struct dpe_serve_world *world, struct dpe_error *err
 static dpe_status add_method(struct dpe_serve_world *world, struct dpe_error *err)
 {
     const struct dpe_serve_arguments *args = world->args;
-    int64_t most = dpe_model_config(world->model)->max_position;
-    int64_t trained = args->trained_length > 0 ? args->trained_length : most;
-    world->length = args->length > 0 ? args->length : trained;
+    const struct dpe_config *config = dpe_model_config(world->model);
+    int64_t given = args->trained_length;
+    int64_t trained = given > 0 ? given : dpe_config_trained(config);
+    int64_t most = given > 0 ? given : config->max_position;
+    world->length = args->length > 0 ? args->length : most;
     world->plans = dpe_alloc_zero(2, sizeof *world->plans);
     if (world->plans == NULL) {
         return dpe_fail(err, DPE_NO_MEMORY, "out of memory");

@@ -172,7 +172,7 @@ static error_t parse_piece(int key, char *arg, struct argp_state *state)
         return 0;
     case KEY_METHOD:
     case KEY_TABLE:
-        add_method(state, args, arg, key == KEY_TABLE);
+        add_method(state, args, key == KEY_TABLE ? dpe_tool_table(arg) : arg, key == KEY_TABLE);
         return 0;
     case KEY_OFFICIAL:
         args->official =
@@ -248,7 +248,9 @@ static const struct argp_option method_table[] = {
     {"method", KEY_METHOD, "NAME[:K=V,...]", DPE_BASIC,
      "Position method; repeat it for more (dpe-run --method help lists them)", 1},
     {"table", KEY_TABLE, "FILE", DPE_BASIC,
-     "A DPE table (of dpe-detect or dpe-export) as a method; repeat it for more", 1},
+     "A DPE table (of dpe-detect or dpe-export, or a folder of dpe-calibrate) as a method; repeat "
+     "it for more",
+     1},
     OTHER_MODEL,
     LENGTHS,
     {"official", KEY_OFFICIAL, "0|1", 0,

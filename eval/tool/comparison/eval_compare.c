@@ -84,6 +84,9 @@ dpe_status dpe_eval_open_suites(struct comparison *comparison, struct dpe_error 
                                               comparison->args->job.model, told, sizeof told)) {
             dpe_log_info("%s: %s", suite->name, told);
         }
+        if (status == DPE_OK && suite->lacks[0] != '\0') {
+            dpe_log_warning("%s: left out: %s", suite->name, suite->lacks);
+        }
         if (status == DPE_OK && suite->skipped > 0 && !suite->perplexity) {
             dpe_log_warning("%s: left out %lld line%s of data that %s; first: %s", suite->name,
                             (long long)suite->skipped, suite->skipped == 1 ? "" : "s",

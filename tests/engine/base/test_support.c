@@ -146,6 +146,8 @@ static void near_names_are_suggested(void **state)
     suggest("self", methods, "; did you mean 'self-extend'?");
     suggest("yran", methods, "; did you mean 'yarn'?");
     suggest("frobnicate", methods, "");
+    suggest("seed", "need, speed-up, node", "");
+    suggest("ctx-size", "context, samples, size", "");
     suggest("x", methods, "");
     suggest("", methods, "");
     suggest("widow=3", "window=min(1024;L0/8) scales=2L/L0", "; did you mean 'window'?");

@@ -249,6 +249,7 @@ static void temperatures_have_one_text(void **state)
         {"log-n=256", "log-n=256"},
         {"logit-scale=1.4,log-n=256,log-n-power=1", "log-n=256,logit-scale=1.4"},
         {"log-n=0.1e4,log-n-power=0.1", "log-n=1000,log-n-power=0.1"},
+        {"log-n=8k,log-n-power=0.5", "log-n=8192,log-n-power=0.5"},
         {"infoscale=512", "log-n=512,log-n-power=0.5,log-n-decay=0.015625"},
     };
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {

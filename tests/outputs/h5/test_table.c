@@ -446,6 +446,30 @@ static void equal_values_are_read_whatever_their_number(void **state)
     free(ones);
 }
 
+static dpe_status fill_nested(void *user, struct dpe_h5 *table, struct dpe_error *err)
+{
+    const int64_t *n = user;
+    dpe_status status = dpe_h5_put_count(table, "/sample", n[0], "samples", err);
+    return status == DPE_OK ? dpe_h5_put_count(table, "/a/b/sample", n[1], "other samples", err)
+                            : status;
+}
+
+/* Readers of trees take a dimension for the one of its name in a folder above. */
+static void a_scale_has_the_length_of_its_namesake_above(void **state)
+{
+    struct scratch *scratch = *state;
+    struct dpe_run *run = NULL;
+    struct dpe_error err = {0};
+    int64_t n[2] = {4, 4};
+    dpe_h5_close(write_and_open(scratch, fill_nested, n));
+    n[1] = 5;
+    scratch_clear(scratch);
+    assert_int_equal(fixture_open(scratch, 1, NULL, &run, &err), DPE_OK);
+    assert_int_equal(dpe_run_snapshot(run, true, fill_nested, n, &err), DPE_INTERNAL);
+    assert_non_null(strstr(err.text, "/a/b/sample: has 5 values, the scale /sample has 4"));
+    dpe_run_close(run, &err);
+}
+
 /* What another program made room for and did not write: the values are there, as fill values. */
 static void values_that_were_never_written_are_read(void **state)
 {
@@ -558,6 +582,7 @@ int main(void)
         WITH_SCRATCH(readers_refuse_what_is_not_a_table),
         WITH_SCRATCH(a_dataset_larger_than_its_file_is_refused),
         WITH_SCRATCH(equal_values_are_read_whatever_their_number),
+        WITH_SCRATCH(a_scale_has_the_length_of_its_namesake_above),
         WITH_SCRATCH(values_that_were_never_written_are_read),
         WITH_SCRATCH(equal_runs_give_equal_tables),
         WITH_SCRATCH(the_table_follows_the_schema),
