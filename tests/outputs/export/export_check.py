@@ -41,6 +41,7 @@ def has_type(value, name):
 
 
 METHOD = {"unrounded", "applied_inv_freq"}  # what schema version 5 adds to an entry
+BANDS = {"bands"}  # and version 6
 
 
 RULES = {
@@ -98,7 +99,7 @@ def check_json(folder, schema_path, table):
           not list(problems(data, schema)))
     temperature = set(schema["else"]["then"]["required"])
     check("the schema lists every member",
-          set(data) | temperature | METHOD | {"entries", "moves"} == set(schema["properties"]))
+          set(data) | temperature | METHOD | BANDS | {"entries", "moves"} == set(schema["properties"]))
     # A temperature goes with version 2, and with all of it.
     with_one = {**data, "schema_version": "2.0.0", "logit_scale": 1.5, "log_n_length": 256,
                 "log_n_power": 1, "log_n_decay": 0}
@@ -121,7 +122,7 @@ def check_json(folder, schema_path, table):
               list(problems({**of_frequencies, name: value}, schema)))
     check("the schema refuses moves in a table of positions", list(problems({**data, "moves": "frequencies"}, schema)))
     # Several entries are version 3: what an entry has is in the list and nowhere else.
-    own = set(schema["then"]["properties"]) - METHOD
+    own = set(schema["then"]["properties"]) - METHOD - BANDS
     entry = {name: with_one[name] for name in own}
     several = {name: value for name, value in data.items() if name not in own}
     several.update(schema_version="3.0.0", entries=[entry, {**entry, "evaluated_length": 1 << 20}])
