@@ -71,40 +71,44 @@ static enum foreign foreign_token(const char *bytes, size_t n)
     return isinf(strtod(bytes, NULL)) ? FOREIGN_REAL : FOREIGN_NONE;
 }
 
-/* A copy in which such tokens are strings: a number's text, behind the mark where `exact`. Else an
- * integer becomes the nearest real number in its place: the last two of its digits, which no double
- * holds, turn into "e2" (transformers gives a tokenizer without a limit "model_max_length":
- * 1000000000000000019884624838656). *foreign: there was one. */
-static char *write_foreign_as_known(const char *bytes, size_t n, bool exact, bool *foreign)
+/* Writes the text with such tokens as strings: a number's text, behind the mark where `exact`. Else
+ * an integer becomes the nearest real number in its place: the last two of its digits, which no
+ * double holds, turn into "e2" (transformers gives a tokenizer without a limit "model_max_length":
+ * 1000000000000000019884624838656). `out` NULL: only counts. The bytes written; *foreign: tokens.
+ */
+static size_t write_known(const char *bytes, size_t n, bool exact, char *out, size_t *foreign)
 {
-    char *out = noticing_malloc(6 * n + 16); /* "NaN," becomes its text, a mark and two quotes */
+    static const char mark[] = DPE_JSON_EXACT_MARK;
+    const size_t n_mark = exact ? sizeof mark - 1 : 0;
     size_t m = 0;
     size_t length = 0;
-    *foreign = false;
-    for (size_t i = 0; i < n && out != NULL; i += length) {
+    *foreign = 0;
+    for (size_t i = 0; i < n; i += length) {
         bool text = bytes[i] == '"';
         length = text ? skip_string(bytes, n, i) - i : token_length(bytes + i);
         length = length > n - i ? n - i : length;
         enum foreign kind = text ? FOREIGN_NONE : foreign_token(bytes + i, length);
         bool quoted = kind == FOREIGN_REAL || (kind == FOREIGN_INTEGER && exact);
-        *foreign = *foreign || kind != FOREIGN_NONE;
-        if (quoted) {
-            out[m++] = '"';
-            memcpy(out + m, DPE_JSON_EXACT_MARK, exact ? sizeof DPE_JSON_EXACT_MARK - 1 : 0);
-            m += exact ? sizeof DPE_JSON_EXACT_MARK - 1 : 0;
+        *foreign += kind != FOREIGN_NONE;
+        if (out != NULL) {
+            char *at = out + m;
+            if (quoted) {
+                *at++ = '"';
+                memcpy(at, mark, n_mark);
+                at += n_mark;
+            }
+            memcpy(at, bytes + i, length);
+            memcpy(at + length - (kind == FOREIGN_INTEGER && !exact ? 2 : 0),
+                   quoted                              ? "\""
+                   : kind == FOREIGN_INTEGER && !exact ? "e2"
+                                                       : "",
+                   quoted                    ? 1
+                   : kind == FOREIGN_INTEGER ? 2
+                                             : 0);
         }
-        memcpy(out + m, bytes + i, length);
-        m += length;
-        if (quoted) {
-            out[m++] = '"';
-        } else if (kind == FOREIGN_INTEGER) {
-            memcpy(out + m - 2, "e2", 2);
-        }
+        m += length + (quoted ? 2 + n_mark : 0);
     }
-    if (out != NULL) {
-        out[m] = '\0';
-    }
-    return out;
+    return m;
 }
 
 /* As json_loadb, and again with foreign tokens in another form when they are what it refuses. */
@@ -119,14 +123,16 @@ static json_t *load(const char *bytes, size_t n, bool exact, json_error_t *error
     }
     char *ended = noticing_malloc(n + 1);
     char *known = NULL;
-    bool foreign = false;
+    size_t foreign = 0;
     if (ended != NULL) {
         memcpy(ended, bytes, n);
         ended[n] = '\0';
-        known = write_foreign_as_known(ended, n, exact, &foreign);
-    }
-    if (known != NULL && foreign) {
-        root = json_loadb(known, strlen(known), flags, error);
+        size_t size = write_known(ended, n, exact, NULL, &foreign);
+        known = foreign > 0 ? noticing_malloc(size + 1) : NULL;
+        if (known != NULL) {
+            write_known(ended, n, exact, known, &foreign);
+            root = json_loadb(known, size, flags, error);
+        }
     }
     free(ended);
     free(known);

@@ -118,7 +118,7 @@ json_t *dpe_serve_body_json(struct dpe_serve_exchange *exchange)
                          "the request: expected lists and objects in at most %d levels",
                          DPE_GUARD_DEPTH);
     } else if (hold(exchange, exchange->n + cost) &&
-               dpe_json_parse("the request", text, exchange->n, &body, &err) != DPE_OK) {
+               dpe_json_parse_exact("the request", text, exchange->n, &body, &err) != DPE_OK) {
         dpe_serve_refuse_error(&exchange->refusal, "", &err);
     }
     forget_text(exchange);

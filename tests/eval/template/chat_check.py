@@ -2,6 +2,7 @@
 """chat_check.py BIN SOURCE: chat templates in the tools, with the bundled model and a template of our own; what people
 give as a model: an id of the hub, a folder of its cache, a GGUF file; tables in config.json, and of runs that
 are not finished."""
+import json
 import os
 import subprocess
 import sys
@@ -99,6 +100,24 @@ with tempfile.TemporaryDirectory() as work:
     table = os.path.join(work, "t.h5")
     expect("hf", tool("dpe-export", table, "--format", "hf", "-m", reference, "-o", config), 0)
     expect("hf, its rotation", tool("dpe-run", "-m", exported, "--info"), 0, out="native; config.json holds a DPE table too")
+    # Of two blocks the native one of the exported file is what both give.
+    twice = os.path.join(work, "twice")
+    os.mkdir(twice)
+    for name in os.listdir(reference):
+        if name.endswith((".json", ".safetensors")) and name != "config.json":
+            os.symlink(os.path.join(reference, name), os.path.join(twice, name))
+    with open(os.path.join(reference, "config.json"), encoding="utf-8") as f:
+        two = {**json.load(f), "rope_scaling": {"type": "linear", "factor": 2}, "rope_parameters": {"factor": 2.0, "rope_theta": 20000.0}}
+    with open(os.path.join(twice, "config.json"), "w", encoding="utf-8") as f:
+        json.dump(two, f)
+    expect("two blocks", tool("dpe-run", "-m", twice, "--info"), 0, out="runtimes differ transformers and vLLM read rope_scaling alone")
+    expect("two blocks, hf", tool("dpe-export", table, "--format", "hf", "-m", twice, "-o", os.path.join(work, "two.json")), 0)
+    with open(os.path.join(work, "two.json"), encoding="utf-8") as f:
+        written = json.load(f)
+    native = written.get("rope_parameters", {}).get("native")
+    if native != {"type": "linear", "factor": 2, "rope_theta": 20000.0} or "rope_scaling" in written:
+        failures += 1
+        print("the native block is of both:", native)
     plain = tool("dpe-run", "-m", reference, "-p", "Once", "-n", "4", "--quiet")
     expect("hf, run", tool("dpe-run", "-m", exported, "-p", "Once", "-n", "4", "--quiet"), 0, out=plain[1])
     expect("hf, its table", tool("dpe-run", "-m", exported, "--table", config, "--other-model", "-p", "Once", "-n", "4"), 0)

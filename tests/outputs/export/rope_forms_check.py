@@ -162,6 +162,21 @@ def check_gguf(folder, path):
         run("dpe-export", path, "--gguf", new, "--force", "-o", again)
         assert again.read_bytes() == new.read_bytes()
         new = again
+    # Whatever scales the source, whose base need not be the table's then, is not in the copy.
+    for change in ({"rope.scaling.factor": 4.0}, {"rope.scale_linear": 4.0}, {"rope.scaling.factor": 2.0, "rope.scaling.yarn_ext_factor": 1.0,
+                   "rope.scaling.yarn_attn_factor": 1.5, "rope.scaling.yarn_log_multiplier": 1.0}):
+        write_gguf(old, *small(**{f"llama.{key}": (6, value) for key, value in change.items()}, **{"llama.rope.freq_base": (6, 5e5)}))
+        run("dpe-export", path, "--gguf", old, "--force", "-o", new)
+        left = {key: value for key, value in read_gguf(new)[0].items() if ".rope.scal" in key}
+        assert left == {key: value for key, value in own.items() if ".rope.scal" in key}, left
+    # mistral3's queries grow by steps of the original length: that stays.
+    values, tensors = small(**{"general.architecture": (8, "mistral3")})
+    values = {key.replace("llama.", "mistral3."): value for key, value in values.items()}
+    values.update({"mistral3.attention.temperature_scale": (6, 0.1), "mistral3.rope.scaling.original_context_length": (4, 64)})
+    write_gguf(old, values, tensors)
+    run("dpe-export", path, "--gguf", old, "--force", "-o", new)
+    assert read_gguf(new)[0]["mistral3.rope.scaling.original_context_length"] == 64
+    write_gguf(old, *small())
     good = old.read_bytes()
     bad = folder / "bad.gguf"
     wrong = [
