@@ -7,7 +7,7 @@
 #   joint-1024 joint-2048 joint-4096      what the plans chosen by all these find, on fresh samples
 #   savings                               small sweeps with each saving
 #   select                                the rules of --select, over SEEDS (default 101 … 105)
-#   temperature newer selections          the methods with and without temperature, those of 2024 to 2026, selections
+#   temperature newer of-2026 selections  the methods with and without temperature, those of 2024 to 2026, selections
 #   tuned tuned-others tuned-keys frequencies kv-types
 #                                         what tuned.sh, frequencies.sh and kv_types.py measure
 #   model plans-1024 plans-2048 plans-4096 plans-8192
@@ -24,7 +24,7 @@ root=$(cd "$here/../.." && pwd)
 bin=$1 out=$2
 shift 2
 [ $# -gt 0 ] || set -- detect-1024 detect-2048 detect-4096 compare ablate ablate-4096 \
-    lookup pairs-1024 pairs-2048 joint-1024 joint-2048 joint-4096 savings select temperature newer selections \
+    lookup pairs-1024 pairs-2048 joint-1024 joint-2048 joint-4096 savings select temperature newer of-2026 selections \
     tuned tuned-others tuned-keys frequencies kv-types model plans-1024 plans-2048 plans-4096 plans-8192 \
     groups-1024 groups-2048 groups-4096 groups-8192 groups-16384 ladder
 mkdir -p "$out"
@@ -172,6 +172,10 @@ for part in "$@"; do
         newer)
             methods newer niah 1024,4096 "--samples 16 --details" rope self-extend self-extend:logit-scale=1.2 yarn leaky-rerope \
                 lampe cope hirope adagrope dope
+            ;;
+        of-2026)
+            methods of-2026 niah 1024,4096 "--samples 24 --seed 9001 --details" rope yarn mrrope mrrope:form=uni jet-long \
+                jet-long:log-n=256 jetlong_freq self self:log-n=256 lampe
             ;;
         selections)
             d=dpe:window=32,log-n=256
