@@ -117,6 +117,31 @@ static void perplexity_runs_what_there_is(void **state)
     dpe_suite_close(&suite);
 }
 
+/* What is not asked for by name and cannot be made is left out; what is asked for is an error. */
+static void ruler_runs_what_can_be_run(void **state)
+{
+    (void)state;
+    struct dpe_suite_options options = usual();
+    const int64_t long_enough[] = {8192, 16384};
+    options.lengths = long_enough;
+    struct dpe_suite suite = open_suite("ruler", &options);
+    assert_int_equal(suite.n_tasks, 2 * 11);
+    assert_string_equal(suite.lacks, "qa_1 without --squad FILE, qa_2 without --hotpotqa FILE");
+    dpe_suite_close(&suite);
+    options.corpus = NULL;
+    suite = open_suite("ruler", &options);
+    assert_non_null(strstr(suite.lacks, "niah_single_2 without --corpus PATH, "));
+    for (size_t i = 0; i < suite.n_tasks; i++) {
+        assert_null(strstr(suite.lacks, suite.tasks[i].label));
+    }
+    dpe_suite_close(&suite);
+    options.tasks = "vt";
+    suite = open_suite("ruler", &options);
+    assert_int_equal(suite.n_tasks, 2);
+    assert_string_equal(suite.lacks, "");
+    dpe_suite_close(&suite);
+}
+
 static void refuse(const char *name, const struct dpe_suite_options *options, const char *words)
 {
     struct dpe_suite suite;
@@ -155,6 +180,7 @@ int main(void)
         cmocka_unit_test(needles_have_a_task_per_length),
         cmocka_unit_test(a_grid_has_a_task_per_depth_and_length),
         cmocka_unit_test(perplexity_runs_what_there_is),
+        cmocka_unit_test(ruler_runs_what_can_be_run),
         cmocka_unit_test(what_cannot_work_is_refused),
     };
     return cmocka_run_group_tests(tests, open_inputs, close_inputs);
