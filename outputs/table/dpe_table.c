@@ -75,10 +75,12 @@ static int check_groups(const struct dpe_table_values *values, char *message)
                                   edge[g + 1]);
         }
         double scale = values->scale_factor[g];
-        if (!(scale >= 1.0) || !isfinite(scale)) {
-            return dpe_table_fail(message, DPE_TABLE_BAD_FILE,
-                                  "scale_factor[%lld] is %g, expected a number of 1 or more",
-                                  (long long)g, scale);
+        if (!(scale >= 1.0 && scale <= 0x1p40)) {
+            return dpe_table_fail(
+                message, DPE_TABLE_BAD_FILE,
+                "scale_factor[%lld] is %g, expected a number of 1 or more, at most "
+                "2^40",
+                (long long)g, scale);
         }
         double effective = values->effective_length[g];
         if (!(effective >= 1.0 || effective == -1.0) || !isfinite(effective)) {

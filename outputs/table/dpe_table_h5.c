@@ -105,6 +105,14 @@ static hid_t open_attribute(struct reader *reader, const char *object, const cha
     return attribute;
 }
 
+/* Whether HDF5 converts what is stored without losing any of it: it would make 32 of 32.9. Numbers
+ * that a type cannot hold become its largest, which the checks refuse. */
+static bool converts_whole(hid_t stored, hid_t type)
+{
+    H5T_class_t from = stored < 0 ? H5T_NO_CLASS : H5Tget_class(stored);
+    return from == H5T_INTEGER || (from == H5T_FLOAT && H5Tget_class(type) == H5T_FLOAT);
+}
+
 /* A numeric dataset of the entry, of exactly these dimensions, converted to `type`; NULL after a
  * failure. */
 static void *read_array(struct reader *reader, const char *name, hid_t type, size_t size, int rank,
@@ -121,17 +129,19 @@ static void *read_array(struct reader *reader, const char *name, hid_t type, siz
         }
     }
     char expected[96];
-    snprintf(expected, sizeof expected, "a dataset of rank %d with %llu elements", rank,
-             (unsigned long long)count);
+    snprintf(expected, sizeof expected, "a dataset of rank %d with %llu %snumbers", rank,
+             (unsigned long long)count, H5Tget_class(type) == H5T_INTEGER ? "whole " : "");
     hsize_t found[8] = {0};
     enum dpe_inside read = DPE_INSIDE_UNKNOWN;
     hid_t set = open_set(reader, name, expected);
     hid_t space = set >= 0 ? H5Dget_space(set) : -1;
+    hid_t stored = set >= 0 ? H5Dget_type(set) : -1;
     int found_rank = space >= 0 ? H5Sget_simple_extent_ndims(space) : -1;
     bool fits = found_rank == rank && H5Sget_simple_extent_dims(space, found, NULL) == rank;
     for (int i = 0; i < rank && fits; i++) {
         fits = found[i] == dims[i];
     }
+    fits = fits && converts_whole(stored, type);
     void *data = fits ? malloc(count * size) : NULL;
     if (!fits) {
         bad_in_entry(reader, name, expected);
@@ -143,6 +153,9 @@ static void *read_array(struct reader *reader, const char *name, hid_t type, siz
         not_read(reader, path, read);
         free(data);
         data = NULL;
+    }
+    if (stored >= 0) {
+        H5Tclose(stored);
     }
     if (space >= 0) {
         H5Sclose(space);
@@ -190,9 +203,13 @@ static void read_number(struct reader *reader, const char *object, const char *n
     }
     hid_t attribute = open_attribute(reader, object, name);
     hid_t space = attribute >= 0 ? H5Aget_space(attribute) : -1;
-    if (space < 0 || H5Sget_simple_extent_npoints(space) != 1 ||
+    hid_t stored = attribute >= 0 ? H5Aget_type(attribute) : -1;
+    if (space < 0 || H5Sget_simple_extent_npoints(space) != 1 || !converts_whole(stored, type) ||
         H5Aread(attribute, type, value) < 0) {
         bad(reader, object, name);
+    }
+    if (stored >= 0) {
+        H5Tclose(stored);
     }
     if (space >= 0) {
         H5Sclose(space);
@@ -352,22 +369,6 @@ static void read_temperature(struct reader *reader, struct dpe_table_values *val
     }
 }
 
-/* HDF5 would convert 0.5 to 0. */
-static void expect_whole(struct reader *reader, const char *name)
-{
-    hid_t set = open_set(reader, name, "a whole number");
-    hid_t type = set >= 0 ? H5Dget_type(set) : -1;
-    if (type >= 0 && H5Tget_class(type) != H5T_INTEGER) {
-        bad_in_entry(reader, name, "a whole number");
-    }
-    if (type >= 0) {
-        H5Tclose(type);
-    }
-    if (set >= 0) {
-        H5Dclose(set);
-    }
-}
-
 /* The rows of all bands; an entry without bands has none. */
 static void read_bands(struct reader *reader, struct dpe_table_values *values)
 {
@@ -399,7 +400,6 @@ static void read_method(struct reader *reader, struct dpe_table_values *values)
     }
     if (dpe_table_version_has_methods(values->schema_version)) {
         int64_t unrounded = 0;
-        expect_whole(reader, names[0]);
         read_scalar(reader, names[0], H5T_NATIVE_INT64, &unrounded);
         values->unrounded = unrounded >= 0 && unrounded < INT32_MAX ? (int)unrounded : -1;
         values->applied_inv_freq =
@@ -499,6 +499,11 @@ static void read_entries(struct reader *reader, const struct dpe_table_values *h
     }
     const hsize_t dims[1] = {(hsize_t)n};
     int64_t *lengths = read_array(reader, "length", H5T_NATIVE_INT64, sizeof *lengths, 1, dims);
+    for (int64_t i = 1; i < n && reader->error == DPE_TABLE_OK; i++) {
+        if (lengths[i] <= lengths[i - 1]) {
+            bad(reader, "/table/length", "lengths that increase");
+        }
+    }
     for (int64_t i = 0; i < n && reader->error == DPE_TABLE_OK; i++) {
         struct dpe_table_values *values = &list->values[i];
         snprintf(reader->entry, sizeof reader->entry, "/table/%lld", (long long)lengths[i]);

@@ -119,7 +119,8 @@ class Table:
         if edge[0] != 0 or edge[-1] != self.n_pairs or (np.diff(edge) <= 0).any():
             raise TableError(f"group_edge is {edge.tolist()}, expected to increase from 0 to "
                              f"{self.n_pairs}")
-        _expect_all("scale_factor", self.scale_factor, self.scale_factor >= 1, "1 or more")
+        _expect_all("scale_factor", self.scale_factor, (self.scale_factor >= 1) & (self.scale_factor <= 2 ** 40),
+                    "1 or more, at most 2^40")
         lengths = self.effective_length
         _expect_all("effective_length", lengths, (lengths >= 1) | (lengths == -1), "1 or more, or -1")
         moving = np.arange(self.n_pairs) < self.rotating_pairs()
@@ -170,6 +171,10 @@ class Table:
                     raise TableError(f"{pair} disagree on {name}")
             if (a.group_edge != b.group_edge).any():
                 raise TableError(f"{pair} disagree on group_edge")
+            # Pairs do not rotate faster in a longer text; slower where the model's scaling depends on the length.
+            slower = (b.inv_freq <= a.inv_freq * (1 + 1e-9)) & ((a.inv_freq == 0) == (b.inv_freq == 0))
+            if not slower.all() or b.inv_freq[0] < a.inv_freq[0] * (1 - 1e-9):
+                raise TableError(f"{pair} disagree on inv_freq")
             if a.evaluated_length == b.evaluated_length:
                 raise TableError(f"there are two entries for {a.evaluated_length} tokens")
         if entries[0].evaluated_length <= entries[0].trained_length:
@@ -626,6 +631,8 @@ def _read_h5(data):
             return [dict(shared, **_h5_entry(table, shared))]
         lengths = _h5_array(table, "length", 1, "iu")[:MOST_ENTRIES + 1].tolist()
         entries = [dict(shared, **_h5_entry(_h5_get(table, str(length)), shared)) for length in lengths]
+        if any(after <= before for before, after in zip(lengths, lengths[1:])):
+            raise TableError(f"/table/length is {lengths}, expected lengths that increase")
         for length, entry in zip(lengths, entries):
             if entry["evaluated_length"] != length:
                 raise TableError(f"/table/{length}/evaluated_length is {entry['evaluated_length']}, "

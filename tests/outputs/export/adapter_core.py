@@ -608,7 +608,9 @@ def test_hdf5(folder):
                             ({"inv_freq": np.full(PAIRS, np.inf)}, "inv_freq[0]"),
                             ({"mask": bad[:, 1:]}, "mask"), ({"mask": bad}, "marks 8"),
                             ({"mask": bad * 2}, ""), ({"top_k": np.int64(9)}, "top_k is 9"),
-                            ({"local_window": np.int64(0)}, "window"),
+                            ({"local_window": np.int64(0)}, "window"), ({"local_window": np.float64(9.9)}, "local_window"),
+                            ({"mask": bad * 0.7}, "mask"), ({"group_edge": np.array([0, 2.5, 5, PAIRS])}, "group_edge"),
+                            ({"scale_factor": np.array([1, 1e308, 2])}, "scale_factor[1]"),
                             ({"local_window": np.arange(2)}, "local_window"),
                             ({"scale_factor": np.float64(2)}, "scale_factor")):
         refused(write_h5(folder, table(), **exchange), words)
@@ -887,6 +889,8 @@ def test_entries_that_disagree(folder):
             (first, lambda file: file["table/256/evaluated_length"].__setitem__((), 300), "evaluated_length"),
             (first, lambda file: file["table/length"].__setitem__(1, -5), "-5"),
             (first, lambda file: file["table/256/group_edge"].__setitem__(1, 1), "group_edge"),
+            (first, lambda file: file["table/length"].__setitem__(0, 300), ""),
+            (first, lambda file: file["table/512/inv_freq"].__setitem__(1, 0.9), "disagree on inv_freq"),
             (first, version("2.0.0"), "length"), (first, version("5.0.0"), "unrounded"),
             (methods, version("3.0.0"), "unrounded: expected none in a table of a schema version before 5"),
             (methods, lambda file: file.__delitem__("table/256/unrounded"), "unrounded"),

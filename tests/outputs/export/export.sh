@@ -107,7 +107,7 @@ grep -q 1e+300 "$work/far.json" || fail "no scale of 1e300"
 run_() {
     "$bin/dpe-run" -m "$root/data/reference" "$@" >"$work/out" 2>"$work/err"
 }
-refused 65 "far.json: dpe: group 0: expected a scale from 1 to" run_ --table "$work/far.json" -p a
+refused 65 "far.json: scale_factor[0] is 1e+300" run_ --table "$work/far.json" -p a
 refused 64 "--format pt writes the scores" export_ "$all/table.h5" -o "$work/no.pt"
 refused 78 "exists already" export_ "$all/table.h5" -o "$all/table.json"
 head -c 5000 "$all/table.h5" >"$work/short.h5"

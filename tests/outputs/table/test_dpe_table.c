@@ -92,6 +92,7 @@ static void every_broken_rule_is_named(void **state)
     } numbers[] = {
         {0.5, 100.0, "scale_factor[1] is 0.5"}, {NAN, 100.0, "scale_factor[1]"},
         {INFINITY, 100.0, "scale_factor[1]"},   {2.0, NAN, "effective_length[1]"},
+        {1e308, 100.0, "scale_factor[1] is 1e+308"},
         {2.0, 0.0, "effective_length[1] is 0"},
     };
     for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
@@ -465,6 +466,30 @@ static void entries_that_disagree_are_refused_by_name(void **state)
             fail_msg("expected '%s' in '%s'", words, why);
         }
         assert_null(joined);
+        dpe_table_close(second);
+    }
+    /* Of one model the first pair rotates alike, and none rotates faster in a longer text. */
+    static const struct {
+        int pair;
+        double factor;
+        int error;
+    } rotations[] = {{0, 1.5, DPE_TABLE_BAD_FILE},  {0, 0.9, DPE_TABLE_BAD_FILE},
+                     {3, 1.01, DPE_TABLE_BAD_FILE}, {7, 0.0, DPE_TABLE_BAD_FILE},
+                     {3, 0.7, DPE_TABLE_OK},        {7, 1.0, DPE_TABLE_OK}};
+    for (size_t i = 0; i < sizeof rotations / sizeof rotations[0]; i++) {
+        double own[PAIRS];
+        struct dpe_table *second = NULL;
+        struct dpe_table *joined = NULL;
+        char why[DPE_TABLE_MESSAGE] = "disagree on inv_freq";
+        v = good();
+        memcpy(own, inv_freq, sizeof own);
+        own[rotations[i].pair] *= rotations[i].factor;
+        v.inv_freq = own;
+        assert_int_equal(dpe_table_make(&v, &second, NULL), DPE_TABLE_OK);
+        const struct dpe_table *const both[] = {first, second};
+        assert_int_equal(dpe_table_join(both, 2, &joined, why), rotations[i].error);
+        assert_non_null(strstr(why, "disagree on inv_freq"));
+        dpe_table_close(joined);
         dpe_table_close(second);
     }
     dpe_table_close(first);
