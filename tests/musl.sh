@@ -18,6 +18,7 @@ for folder in "$@"; do
         yaml zconf zip zipconf zlib; do
         [ ! -e "$folder/$name.h" ] || ln -sf "$folder/$name.h" "$work/include/"
     done
+    [ ! -e "$folder/curl/curl.h" ] || ln -sfn "$folder/curl" "$work/include/curl"
     for file in "$folder"/openssl/*.h "$folder"/H5*.h "$folder"/hdf5_hl.h; do
         [ ! -e "$file" ] || case $file in
         */openssl/*) ln -sf "$file" "$work/include/openssl/" ;;
