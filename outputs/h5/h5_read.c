@@ -2,6 +2,7 @@
 #include "outputs/h5/h5_internal.h"
 
 #include <errno.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -384,10 +385,16 @@ static char **copy_strings(char *const *from, size_t n)
 }
 
 /* What strings may still take: together no more than their file, in which each has its own bytes.
- * One that a thousand elements refer to could otherwise fill the memory. */
+ * One that a thousand elements refer to could otherwise fill the memory. The blocks are kept in a
+ * list: after a read that fails HDF5 no longer knows all of them. */
+struct block {
+    struct block *next;
+    max_align_t bytes[];
+};
 struct budget {
     hsize_t left;
     bool spent;
+    struct block *blocks;
 };
 
 static void *budget_alloc(size_t n, void *user)
@@ -395,13 +402,29 @@ static void *budget_alloc(size_t n, void *user)
     struct budget *budget = user;
     budget->spent = budget->spent || n > budget->left;
     budget->left -= budget->spent ? 0 : n;
-    return budget->spent ? NULL : malloc(n);
+    struct block *block = budget->spent ? NULL : malloc(sizeof *block + n);
+    if (block == NULL) {
+        return NULL;
+    }
+    block->next = budget->blocks;
+    budget->blocks = block;
+    return block->bytes;
 }
 
-static void budget_free(void *block, void *user)
+/* All at once, by free_blocks. */
+static void budget_free(void *bytes, void *user)
 {
+    (void)bytes;
     (void)user;
-    free(block);
+}
+
+static void free_blocks(struct budget *budget)
+{
+    while (budget->blocks != NULL) {
+        struct block *next = budget->blocks->next;
+        free(budget->blocks);
+        budget->blocks = next;
+    }
 }
 
 /* The transfer of strings within a budget; negative without memory. */
@@ -423,10 +446,9 @@ static dpe_status copy_elements(struct dpe_h5 *table, hid_t dataset, const char 
 {
     struct budget budget = {0};
     hid_t type = dpe_hdf5_type(DPE_COL_STRING);
-    hid_t space = H5Dget_space(dataset);
     hid_t transfer = within_budget(table, &budget);
     dpe_status status = DPE_OK;
-    if (type < 0 || space < 0 || transfer < 0) {
+    if (type < 0 || transfer < 0) {
         status = dpe_fail(err, DPE_NO_MEMORY, "%s: %s: out of memory", table->path, path);
     } else if (n > 0) {
         status = read_status(table, path, dpe_inside_read(dataset, type, transfer, raw), err);
@@ -438,13 +460,8 @@ static dpe_status copy_elements(struct dpe_h5 *table, hid_t dataset, const char 
     if (status == DPE_OK && (*strings = copy_strings(raw, n)) == NULL) {
         status = dpe_fail(err, DPE_NO_MEMORY, "%s: %s: out of memory", table->path, path);
     }
-    if (n > 0 && type >= 0 && space >= 0 && transfer >= 0) {
-        H5Dvlen_reclaim(type, space, transfer, raw);
-    }
+    free_blocks(&budget);
     dpe_hdf5_close_type(DPE_COL_STRING, type);
-    if (space >= 0) {
-        H5Sclose(space);
-    }
     if (transfer >= 0) {
         H5Pclose(transfer);
     }
