@@ -7,11 +7,21 @@
 #include <stdio.h>
 #include <string.h>
 
+/* Two names of one plan: only then has a difference of 0 no width. */
+static bool is_same(const struct dpe_interval *d)
+{
+    return d->n > 0 && d->mean == 0.0 && d->low == 0.0 && d->high == 0.0;
+}
+
 static void put_difference(struct dpe_detect_page *page, const char *name,
                            const struct dpe_interval *d, double p, int width)
 {
     if (d->n == 0) {
         dpe_detect_put(page, "%s: no valid pair\n", name);
+        return;
+    }
+    if (is_same(d)) {
+        dpe_detect_put(page, "%-13s the same plan\n", name);
         return;
     }
     char value[DPE_P_TEXT], bounds[48] = "";
@@ -38,6 +48,10 @@ static void put_indistinct(struct dpe_detect_page *page,
                            const struct dpe_detect_validation *validation)
 {
     const char *what = validation->criterion == DPE_DETECT_RECALL ? "samples" : "books";
+    if (is_same(&validation->minus[DPE_DETECT_BASE])) {
+        dpe_detect_put(page, "The joint plan and the base are the same plan.\n");
+        return;
+    }
     dpe_detect_put(page, "The joint plan is not distinguishable from the base with %lld %s.\n",
                    (long long)validation->minus[DPE_DETECT_BASE].n, what);
     if (validation->needed == 0) {

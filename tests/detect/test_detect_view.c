@@ -257,6 +257,11 @@ static void validation_reports_when_it_did_not_help(void **state)
     assert_int_equal(dpe_detect_validation_table(&validation, NULL, base, 80, &text, NULL), DPE_OK);
     assert_null(strstr(text.bytes, "About"));
     text.n = 0;
+    validation.minus[DPE_DETECT_BASE] = (struct dpe_interval){0.0, 0.0, 0.0, 16};
+    assert_int_equal(dpe_detect_validation_table(&validation, NULL, base, 80, &text, NULL), DPE_OK);
+    assert_non_null(strstr(text.bytes, "The joint plan and the base are the same plan."));
+    assert_null(strstr(text.bytes, "not distinguishable"));
+    text.n = 0;
     validation.too_easy = true;
     assert_int_equal(dpe_detect_validation_table(&validation, NULL, base, 80, &text, NULL), DPE_OK);
     assert_non_null(strstr(text.bytes, "too easy at this length"));
