@@ -225,6 +225,13 @@ const char *dpe_model_fingerprint(const struct dpe_model *model)
     return model->fingerprint;
 }
 
+const char *dpe_model_warning(const struct dpe_model *model)
+{
+    return model->config.own_head ? "tie_word_embeddings is set, and lm_head differs from the "
+                                    "embedding: the head of the file is used"
+                                  : NULL;
+}
+
 dpe_status dpe_model_verify(const struct dpe_model *model, struct dpe_error *err)
 {
     for (int i = 0; i < model->n_shards; i++) {

@@ -46,6 +46,8 @@ const char *dpe_model_config_json(const struct dpe_model *model);
  *  Opened with config_only: over config.json alone, so it
  *  differs from the fingerprint of the same folder with weights. */
 const char *dpe_model_fingerprint(const struct dpe_model *model);
+/** What a user should know of a model that opened, one line without its folder; NULL: nothing. */
+const char *dpe_model_warning(const struct dpe_model *model);
 /** Check that no mapped shard shrank since it was opened (a shrunken mapping would be a SIGBUS);
  *  DPE_IO names the file. Sessions call it before every prefill. */
 dpe_status dpe_model_verify(const struct dpe_model *model, struct dpe_error *err);

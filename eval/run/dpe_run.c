@@ -236,6 +236,9 @@ static dpe_status run_open(struct run *run, const struct arguments *args, struct
         if (status != DPE_OK) {
             return status;
         }
+        if (dpe_model_warning(run->model) != NULL) {
+            dpe_log_warning("%s: %s", args->model, dpe_model_warning(run->model));
+        }
         run->trained_length = args->trained_length > 0
                                   ? args->trained_length
                                   : dpe_config_trained(dpe_model_config(run->model));

@@ -134,9 +134,8 @@ dpe_status dpe_run_tool_info(const struct run *run, struct dpe_error *err)
     printf("fingerprint     %s\n", dpe_model_fingerprint(run->model));
     printf("architecture    %s%s%s\n", config->model_type, config->qkv_bias ? ", QKV bias" : "",
            config->tied_embeddings ? ", tied embeddings" : "");
-    if (config->own_head) {
-        printf("head            lm_head of the file, though tie_word_embeddings is set: it differs "
-               "from the embedding\n");
+    if (dpe_model_warning(run->model) != NULL) {
+        printf("head            %s\n", dpe_model_warning(run->model));
     }
     const char *types = dpe_model_types(run->model);
     printf("weights         %lld, %s%s on disk\n", (long long)dpe_config_parameters(config),

@@ -122,12 +122,15 @@ static bool refuse_unknown(struct render *render, const char *what, const char *
 bool dpe_template_bind(struct render *render, const char *what, const char *name,
                        const char *params, const struct args *given, struct args *bound)
 {
-    enum { MOST = 8 };
+    size_t parameters = 1;
     *bound = *given;
     if (params == NULL) {
         return true;
     }
-    *bound = (struct args){.at = dpe_template_get(render, MOST * sizeof *bound->at)};
+    for (const char *at = params; *at != '\0'; at++) {
+        parameters += *at == ' ';
+    }
+    *bound = (struct args){.at = dpe_template_get(render, parameters * sizeof *bound->at)};
     size_t named = 0;
     for (const char *at = params; *at != '\0' && bound->at != NULL; bound->n++) {
         size_t n = strcspn(at, " ");

@@ -495,6 +495,22 @@ static void compare_with_old(const struct dpe_json_reader *top, json_t *old,
     dpe_rope_config_release(&other.rope);
 }
 
+/* Of yarn and dynamic: what vLLM (0.32) does otherwise than transformers. */
+static void compare_vllm(struct dpe_config *config)
+{
+    const struct dpe_rope_config *rope = &config->rope;
+    const char *says = "";
+    if (rope->type == DPE_ROPE_YARN && isnan(rope->factor)) {
+        says = "vLLM refuses a factor of null; transformers takes the ratio of the two lengths";
+    } else if (rope->type == DPE_ROPE_DYNAMIC && rope->factor > 1.0) {
+        says = "vLLM rotates as for a text of factor times max_position_embeddings at any length; "
+               "transformers grows with the text";
+    }
+    if (config->rope_differs[0] == '\0') {
+        snprintf(config->rope_differs, sizeof config->rope_differs, "%s", says);
+    }
+}
+
 /* The logit factor of longrope: vLLM has short_mscale and long_mscale, else the formula of the two
  * lengths; transformers has attention_factor, else the formula of `factor`. */
 static void compare_mscales(struct dpe_config *config)
@@ -557,6 +573,7 @@ void dpe_config_parse_rope(struct dpe_json_reader *top, struct dpe_config *confi
     }
     if (top->status == DPE_OK) {
         compare_mscales(config);
+        compare_vllm(config);
     }
     if (local && top->status == DPE_OK) {
         read_local(top, json_object_get(new, "sliding_attention") != NULL ? new : old, config);

@@ -271,7 +271,7 @@ static bool are_llama3(const json_t *list, double theta, int64_t head_dim, doubl
  * b^(-2j/d) / divisor_j / scale, cosines and sines times `attention`; YaRN keeps the scale from the
  * pairs that turn often. */
 struct rotation {
-    bool yarn, longrope;
+    bool yarn;
     double theta, scale, attention;
     int64_t original;   /* the length up to which `few` holds, and which YaRN counts turns in */
     json_t *few, *many; /* divisors of the pairs for short and for long texts; NULL: 1 */
@@ -294,7 +294,6 @@ static void read_scale(struct maker *maker, struct rotation *out)
         return;
     }
     out->yarn = strcmp(found, "yarn") == 0;
-    out->longrope = strcmp(found, "longrope") == 0;
     if (dpe_gguf_find(maker->in.file, key_of(maker, "rope.scaling.factor", key)) == NULL) {
         key_of(maker, "rope.scale_linear", key);
     }
@@ -409,7 +408,10 @@ static void put_scaling(struct maker *maker, const struct rotation *of)
     json_t *scaling = of->yarn ? yarn_scaling(maker, of) : scaling_without_yarn(maker, of);
     double growth =
         dpe_gguf_number(&maker->in, key_of(maker, "attention.temperature_scale", key), 0.0);
-    if (json_object_get(scaling, "original_max_position_embeddings") == NULL) {
+    const char *type = json_string_value(json_object_get(scaling, "rope_type"));
+    bool by_length = strcmp(type, "default") != 0 && strcmp(type, "linear") != 0;
+    if ((by_length || growth != 0.0) &&
+        json_object_get(scaling, "original_max_position_embeddings") == NULL) {
         json_object_set_new(scaling, "original_max_position_embeddings",
                             json_integer(of->original));
     }

@@ -260,6 +260,9 @@ dpe_status dpe_serve_world_open(const struct dpe_serve_arguments *args,
         (status = read_template(world, err)) != DPE_OK) {
         return status;
     }
+    if (dpe_model_warning(world->model) != NULL) {
+        dpe_log_warning("%s: %s", args->model, dpe_model_warning(world->model));
+    }
     return args->table != NULL ? add_table(world, err) : add_method(world, err);
 }
 

@@ -470,7 +470,7 @@ static void two_blocks_are_one_rotation(void **state)
          7000.0, 2.0, NULL, "their base is 10000"},
         {"{\"type\":\"dynamic\",\"factor\":3,\"finetuned\":true,\"beta_fast\":9}",
          "{\"type\":\"dynamic\",\"rope_type\":\"dynamic\",\"factor\":3,\"finetuned\":false}", NULL,
-         DPE_ROPE_DYNAMIC, 10000.0, 3.0, NULL, NULL},
+         DPE_ROPE_DYNAMIC, 10000.0, 3.0, NULL, "transformers grows with the text"},
         {"{\"type\":\"yarn\",\"factor\":null,\"original_max_position_embeddings\":8}",
          "{\"rope_type\":\"yarn\",\"factor\":4,\"beta_fast\":32}", NULL, DPE_ROPE_YARN, 10000.0,
          4.0, NULL, "leave out factor"},
@@ -631,6 +631,7 @@ static void factors_that_follow_the_length(void **state)
         double a = 0.0;
         assert_int_equal(dpe_rope_native(&config, 100, inv_freq, &a, NULL), DPE_OK);
         assert_true(fabs(a - (0.1 * log(4.0) + 1.0)) < 1e-12);
+        assert_non_null(strstr(config.rope_differs, "vLLM refuses a factor of null"));
     }
     const struct config_member none = {"rope_scaling", "{\"rope_type\":\"yarn\",\"factor\":null}"};
     write_config(&folder, &none, 1);

@@ -214,6 +214,7 @@ static void expect_head(const struct model_folder *folder, const char *row, bool
     }
     const struct dpe_config *config = dpe_model_config(model);
     const struct dpe_weights *weights = dpe_model_weights(model);
+    assert_true((dpe_model_warning(model) != NULL) == own);
     if (config->tied_embeddings != tied || config->own_head != own ||
         (weights->lm_head.data == weights->embedding.data) != tied) {
         fail_msg("%s: tied %d, own %d", row, config->tied_embeddings, config->own_head);
