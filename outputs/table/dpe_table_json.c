@@ -199,6 +199,9 @@ static void read_temperature(struct reader *reader, const json_t *root,
 static void read_bands(struct reader *reader, const json_t *root, struct dpe_table_values *values)
 {
     const json_t *list = json_object_get(root, "bands");
+    if (reader->error != DPE_TABLE_OK) { /* the number of pairs may be no number of a model */
+        return;
+    }
     if (values->schema_version == NULL || !dpe_table_version_has_bands(values->schema_version)) {
         if (list != NULL) {
             bad(reader, "bands", "none in a table of a schema version before 6");

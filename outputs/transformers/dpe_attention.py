@@ -331,13 +331,18 @@ def _check_header(name, version):
         raise TableError(f"schema version {version}, this adapter reads 1.x, 2.x, 3.x, 5.x and 6.x")
 
 
+def _has(parent, name):
+    """Whether an entry has the member: of HDF5 also a link that leads nowhere, which reading it refuses."""
+    return name in parent if isinstance(parent, dict) else _h5_has(parent, name)
+
+
 def _temperature(parent, version, number):
     """Versions from 2 on have all of a temperature, version 1, which readers apply without one, none of
     it."""
     if not version.startswith("1."):
         return {name: float(number(name)) for name in TEMPERATURE}
     for name in TEMPERATURE:
-        if name in parent:
+        if _has(parent, name):
             raise TableError(f"{name}: expected none in a table of schema version 1")
     return dict(TEMPERATURE)
 
@@ -345,7 +350,7 @@ def _temperature(parent, version, number):
 def _method(parent, version, flag, numbers, inv_freq):
     """Version 5 has all of the plan of another method, earlier ones, whose readers apply DPE, none of it."""
     bands = None
-    if "bands" in parent:
+    if _has(parent, "bands"):
         if not version.startswith("6."):
             raise TableError("bands: expected none in a table of a schema version before 6")
         bands = numbers("bands")
@@ -353,7 +358,7 @@ def _method(parent, version, flag, numbers, inv_freq):
     if version.startswith(("5.", "6.")):
         return {"unrounded": flag("unrounded"), "applied_inv_freq": numbers("applied_inv_freq"), "bands": bands}
     for name in ("unrounded", "applied_inv_freq"):
-        if name in parent:
+        if _has(parent, name):
             raise TableError(f"{name}: expected none in a table of a schema version before 5")
     return {"unrounded": False, "applied_inv_freq": inv_freq, "bands": None}
 

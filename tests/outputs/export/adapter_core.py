@@ -676,6 +676,12 @@ def test_what_lies_elsewhere_is_refused(folder):
             way(file, name)
         add_checksum(path)
         refused(path, "points to another file")
+    # What a table can do without is not left out where its link leads nowhere.
+    path = write_h5(folder, dict(leaky(), schema_version="6.0.0"))
+    with h5py.File(path, "r+") as file:
+        file["table/bands"] = h5py.ExternalLink(os.path.join(folder, "nowhere.h5"), "table/bands")
+    add_checksum(path)
+    refused(path, "points to another file")
 
 
 def test_chunks_that_dpe_does_not_write_are_refused(folder):

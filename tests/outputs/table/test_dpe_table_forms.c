@@ -158,6 +158,25 @@ static void other_versions_and_conventions_are_refused(void **state)
     dpe_text_free(&out);
 }
 
+/* Twice the numbers of a row of bands would be 2^64, or overflow. */
+static void bands_of_impossible_heads_are_refused(void **state)
+{
+    (void)state;
+    static const char *const sizes[] = {"9223372036854775798", "9223372036854775806",
+                                        "4611686018427387884", "-22"};
+    struct dpe_table_values v = other();
+    struct dpe_text out = {0};
+    v.schema_version = (char *)(uintptr_t) "6.0.0";
+    write_form(dpe_export_json, &v, &out);
+    assert_non_null(strstr(out.bytes, "\"bands\": []"));
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+        char to[64];
+        snprintf(to, sizeof to, "\"head_dim\":%s", sizes[i]);
+        expect_json_refused(out.bytes, "\"head_dim\":16", to, DPE_TABLE_BAD_FILE, "positive counts");
+    }
+    dpe_text_free(&out);
+}
+
 static void entries_read_back_equal(void **state)
 {
     (void)state;
@@ -377,6 +396,7 @@ int main(void)
         cmocka_unit_test(json_and_safetensors_read_back_equal),
         cmocka_unit_test(readers_of_version_1_refuse_a_temperature),
         cmocka_unit_test(other_versions_and_conventions_are_refused),
+        cmocka_unit_test(bands_of_impossible_heads_are_refused),
         cmocka_unit_test(entries_read_back_equal),
         cmocka_unit_test(other_methods_read_back_equal),
         cmocka_unit_test(missing_files_are_reported),
