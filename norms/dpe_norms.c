@@ -13,7 +13,7 @@ enum option_key {
     KEY_DRY_RUN,
 };
 
-static const struct argp_option options_table[] = {
+static const struct dpe_option options_table[] = {
     {NULL, 0, NULL, 0, "What to measure:", 1},
     {"contribution", KEY_CONTRIBUTION, "NAME", 0,
      "product-of-means (default, the paper) or mean-of-products (its released code)", 1},
@@ -27,11 +27,11 @@ static const struct argp_option options_table[] = {
     {0},
 };
 
-static error_t parse_option(int key, char *arg, struct argp_state *state)
+static int parse_option(int key, char *arg, struct dpe_command_line *state)
 {
     struct arguments *args = state->input;
     switch (key) {
-    case ARGP_KEY_INIT:
+    case DPE_LINE_BEGIN:
         state->child_inputs[0] = &args->job;
         state->child_inputs[1] = &args->job;
         return 0;
@@ -40,10 +40,10 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
         return 0;
     case KEY_CONTRIBUTION:
         if (!dpe_contribution_parse(arg, &args->contribution)) {
-            argp_error(state,
-                       "--contribution: expected product-of-means or mean-of-products, "
-                       "found '%s'",
-                       arg);
+            dpe_line_error(state,
+                           "--contribution: expected product-of-means or mean-of-products, "
+                           "found '%s'",
+                           arg);
         }
         return 0;
     case KEY_SPECIAL:
@@ -53,14 +53,14 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
     case KEY_DRY_RUN:
         args->job.dry_run = true;
         return 0;
-    case ARGP_KEY_ARG:
-        argp_error(state, "unexpected argument '%s'", arg);
+    case DPE_LINE_WORD:
+        dpe_line_error(state, "unexpected argument '%s'", arg);
         return 0;
-    case ARGP_KEY_END:
+    case DPE_LINE_END:
         dpe_job_require(state, &args->job, false, "-o OUT.h5");
         return 0;
     default:
-        return ARGP_ERR_UNKNOWN;
+        return DPE_LINE_UNKNOWN;
     }
 }
 
@@ -359,9 +359,9 @@ static dpe_status run_profile(struct profile *profile, struct dpe_error *err)
 
 int main(int argc, char **argv)
 {
-    static const struct argp_child children[] = {
-        {&dpe_job_argp, 0, NULL, 0}, {&dpe_job_rows_argp, 0, NULL, 0}, {0}};
-    static const struct argp argp = {
+    static const struct dpe_option_set *const children[] = {&dpe_job_option_set,
+                                                            &dpe_job_rows_option_set, NULL};
+    static const struct dpe_option_set options = {
         .options = options_table,
         .parser = parse_option,
         .doc = "Measure which pairs of each head carry its logits (2-norms of queries and keys).\v"
@@ -377,7 +377,7 @@ int main(int argc, char **argv)
                                      .knobs = {.length = "--lengths"},
                                      .argc = argc,
                                      .argv = argv}};
-    dpe_tool_parse(&argp, argc, argv, 0, &args);
+    dpe_tool_parse(&options, argc, argv, 0, &args);
     dpe_tool_configure(&args.job.tool);
     dpe_signals_install();
     struct dpe_error err = {0};

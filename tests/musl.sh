@@ -3,7 +3,7 @@
 # declarations that musl lacks, or has in another form, are errors. SYSTEM is musl, or apple: then what platform.c has for
 # macOS is compiled, and headers and functions of musl's that macOS lacks (C11 threads, Linux's own) are errors. INCLUDE are
 # folders with the headers of other libraries, which this machine has for its own C library: nothing is linked and
-# nothing runs. argp.h, which neither system has in its C library (argp-standalone), is the GNU one.
+# nothing runs.
 set -eu
 system=$1
 cc=$2
@@ -12,9 +12,9 @@ shift 3
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 # Only these headers of the other C library's folders.
-mkdir -p "$work/include/openssl" "$work/include/bits"
+mkdir -p "$work/include/openssl"
 for folder in "$@"; do
-    for name in argp cblas csv hdf5 jansson jansson_config microhttpd openblas_config pcre2 png pngconf pnglibconf utf8proc \
+    for name in cblas csv hdf5 jansson jansson_config microhttpd openblas_config pcre2 png pngconf pnglibconf utf8proc \
         yaml zconf zip zipconf zlib; do
         [ ! -e "$folder/$name.h" ] || ln -sf "$folder/$name.h" "$work/include/"
     done
@@ -27,7 +27,6 @@ for folder in "$@"; do
     done
 done
 ln -s "$("$cc" -print-file-name=include)/omp.h" "$work/include/omp.h"
-echo '#define __LDOUBLE_REDIRECTS_TO_FLOAT128_ABI 0' >"$work/include/bits/floatn.h" # argp.h asks for it
 as=
 if [ "$system" = apple ]; then
     mkdir "$work/include/mach-o" "$work/lacks"
@@ -62,7 +61,7 @@ for file in $(find engine data outputs norms eval detect -name '*.c' ! -path '*/
     read=$((read + 1))
     # shellcheck disable=SC2086 # lists of words
     "$cc" -std=c17 $set -c -o "$work/object" -fopenmp -Wall $errors -I. $as -idirafter "$work/include" -D_POSIX_C_SOURCE=200809L \
-        -D_DEFAULT_SOURCE -D__THROW= -D__BEGIN_DECLS= -D__END_DECLS= -DDPE_SIMD_PORTABLE -DDPE_KERNELS_NAME=kernels \
+        -D_DEFAULT_SOURCE -DDPE_SIMD_PORTABLE -DDPE_KERNELS_NAME=kernels \
         -DDPE_KERNELS_LABEL='""' -DDPE_VERSION='""' -DDPE_GIT='""' -DDPE_OPENBLAS='""' -DDPE_LIBDIR='""' "$file" || {
         wrong=$((wrong + 1))
         continue

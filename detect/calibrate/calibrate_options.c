@@ -74,28 +74,30 @@ static const struct handed {
     {"--special-in-text", NULL, CALIBRATE_PROFILE, TEXT},
 };
 
-static const struct argp_option options_table[] = {
+static const struct dpe_option options_table[] = {
     {NULL, 0, NULL, 0, "What to calibrate:", 1},
     {"top-k", KEY_TOP_K, "K", DPE_BASIC,
      "Key pairs of each head: auto (default: the fewest that are shown to keep 97 % of the "
      "recall), a count, or a share (the paper's is 0.75)",
      1},
-    {"output", 'o', "DIR", DPE_BASIC, "Folder for all results; run the same command to continue", 1},
+    {"output", 'o', "DIR", DPE_BASIC, "Folder for all results; run the same command to continue",
+     1},
     {"start", KEY_START, "shorter|scratch", 0,
      "Detecting lengths and temperatures that a longer entry tries: those near the ones that the "
      "shorter entry chose (default), or all",
      1},
     {"launch", KEY_LAUNCH, "COMMAND", 0,
      "Start the measuring tools as several ranks, e.g. --launch 'mpirun -n 8'", 1},
-    {"dry-run", KEY_DRY_RUN, NULL, DPE_BASIC, "Print what the measuring tools would cost, and run nothing",
-     1},
+    {"dry-run", KEY_DRY_RUN, NULL, DPE_BASIC,
+     "Print what the measuring tools would cost, and run nothing", 1},
     {NULL, 0, NULL, 0, "Sweep (dpe-detect):", 2},
     {"task", KEY_TASK, "TASK", 0,
      "auto (default: as hard as tells good plans apart), user, niah, ppl or both", 2},
     {"niah", KEY_NIAH, "K=V,...", 0, "Settings of the needles (see dpe-detect --help)", 2},
     {"samples", KEY_SAMPLES, "N", DPE_BASIC, "Samples per configuration (default 100)", 2},
     {"move", KEY_MOVE, "WHAT", 0,
-     "positions (default): DPE. frequencies: a factor for each pair and a temperature, which runtimes "
+     "positions (default): DPE. frequencies: a factor for each pair and a temperature, which "
+     "runtimes "
      "read without an adapter (see dpe-detect --help); no profile and no key pairs, one length",
      2},
     {"groups", KEY_GROUPS, "C", 0, "Equal groups of frequency pairs (default 8)", 2},
@@ -110,24 +112,27 @@ static const struct argp_option options_table[] = {
      "How the plan is chosen: joint (default), paper, guarded, sequential", 2},
     {"rounds", KEY_ROUNDS, "R", 0, "sequential, joint: passes over everything", 2},
     {"against", KEY_AGAINST, "METHOD", 0,
-     "Hold the sweep's result against this method (once; see dpe-detect --help); tuned: against yarn, "
+     "Hold the sweep's result against this method (once; see dpe-detect --help); tuned: against "
+     "yarn, "
      "self-extend, leaky-rerope and lampe with the settings that dpe-eval tune finds for them",
      2},
     {"tune-budget", KEY_TUNE_BUDGET, "ROWS", 0,
-     "--against tuned: samples that the settings of each method may take (default: as dpe-eval tune, "
+     "--against tuned: samples that the settings of each method may take (default: as dpe-eval "
+     "tune, "
      "400)",
      2},
     {"batch", KEY_BATCH, "N", 0, "Samples decoded together (default 4)", 2},
     {"haystack", KEY_HAYSTACK, "own|shared[=N]", 0,
      "shared: N samples share the first half of their context", 2},
-    {"keys-per-context", KEY_KEYS, "M", DPE_BASIC, "M keys in each context; each is a sample of its own",
-     2},
+    {"keys-per-context", KEY_KEYS, "M", DPE_BASIC,
+     "M keys in each context; each is a sample of its own", 2},
     {"race", KEY_RACE, NULL, DPE_BASIC, "Stop sampling lengths that cannot become rank 1", 2},
     {"race-level", KEY_RACE_LEVEL, "P", 0, "Level of that test (default 0.05)", 2},
     {"race-indifference", KEY_RACE_INDIFFERENCE, "D", 0,
      "Drop a length also when it is not better by D (default 0)", 2},
     {"seed", KEY_SEED, "S", 0,
-     "Seed of sweep and profile (default: 0 for the sweep, 1 for the profile); --against tuned adds "
+     "Seed of sweep and profile (default: 0 for the sweep, 1 for the profile); --against tuned "
+     "adds "
      "500 to it, the check 1000, --top-k auto 2000",
      2},
     {NULL, 0, NULL, 0, "Profile (dpe-norms):", 3},
@@ -141,8 +146,8 @@ static const struct argp_option options_table[] = {
     {0},
 };
 
-static error_t parse_handed(struct argp_state *state, int key, const char *arg,
-                            struct calibrate_arguments *args)
+static int parse_handed(struct dpe_command_line *state, int key, const char *arg,
+                        struct calibrate_arguments *args)
 {
     const struct handed *option = &handed_on[key - KEY_HANDED];
     if (option->least >= 0) {
@@ -151,13 +156,13 @@ static error_t parse_handed(struct argp_state *state, int key, const char *arg,
                 ? dpe_parse_tokens(state, option->name, arg, option->least, DPE_MOST_COUNT)
                 : dpe_parse_count(state, option->name, arg, option->least, DPE_MOST_COUNT);
         if (key == KEY_TUNE_BUDGET && value > MOST_BUDGET) {
-            argp_error(state, "--tune-budget: expected at most %lld, found '%s'",
-                       (long long)MOST_BUDGET, arg);
+            dpe_line_error(state, "--tune-budget: expected at most %lld, found '%s'",
+                           (long long)MOST_BUDGET, arg);
         }
         /* The parts after the sweep add to it, and would refuse the sum. */
         if (key == KEY_SEED && value > MOST_SEED) {
-            argp_error(state, "--seed: expected at most %lld, found '%s'", (long long)MOST_SEED,
-                       arg);
+            dpe_line_error(state, "--seed: expected at most %lld, found '%s'", (long long)MOST_SEED,
+                           arg);
         }
     }
     bool tunes = key == KEY_AGAINST && strcmp(arg, "tuned") == 0;
@@ -169,19 +174,20 @@ static error_t parse_handed(struct argp_state *state, int key, const char *arg,
 }
 
 /* Tuning comes before the sweep, and knows needles alone. */
-static void check_tuning(struct argp_state *state, const struct calibrate_arguments *args)
+static void check_tuning(struct dpe_command_line *state, const struct calibrate_arguments *args)
 {
     const char *task = dpe_calibrate_value(args, "--task");
     if (args->tunes && !dpe_calibrate_needles(args)) {
-        argp_error(state, "--against tuned needs a task of needles, found '%s'", task);
+        dpe_line_error(state, "--against tuned needs a task of needles, found '%s'", task);
     }
     if (!args->tunes && dpe_calibrate_value(args, "--tune-budget") != NULL) {
-        argp_error(state, "--tune-budget needs --against tuned");
+        dpe_line_error(state, "--tune-budget needs --against tuned");
     }
 }
 
 /* What only positions have. */
-static void check_frequencies(struct argp_state *state, const struct calibrate_arguments *args)
+static void check_frequencies(struct dpe_command_line *state,
+                              const struct calibrate_arguments *args)
 {
     const char *given = args->top_k != NULL ? "--top-k" : NULL;
     for (int i = 0; i < CALIBRATE_HANDED && given == NULL; i++) {
@@ -189,28 +195,30 @@ static void check_frequencies(struct argp_state *state, const struct calibrate_a
         given = of_profile && args->handed[i] != NULL ? handed_on[i].name : NULL;
     }
     if (given != NULL) {
-        argp_error(state, "--move frequencies has no profile of the heads and no key pairs: a "
-                          "frequency holds for every head; leave out %s",
-                   given);
+        dpe_line_error(state,
+                       "--move frequencies has no profile of the heads and no key pairs: a "
+                       "frequency holds for every head; leave out %s",
+                       given);
     }
     if (args->job.n_lengths > 1) {
-        argp_error(state, "--move frequencies takes one length: runtimes read one list of factors; "
-                          "run it once for each length, with a folder of its own");
+        dpe_line_error(state,
+                       "--move frequencies takes one length: runtimes read one list of factors; "
+                       "run it once for each length, with a folder of its own");
     }
 }
 
-static error_t parse_option(int key, char *arg, struct argp_state *state)
+static int parse_option(int key, char *arg, struct dpe_command_line *state)
 {
     struct calibrate_arguments *args = state->input;
     switch (key) {
-    case ARGP_KEY_INIT:
+    case DPE_LINE_BEGIN:
         state->child_inputs[0] = &args->job;
         state->child_inputs[1] = &args->job;
         state->child_inputs[2] = &args->job.tool;
         return 0;
     case 'o':
         if (strcmp(arg, "-") == 0) {
-            argp_error(state, "--output: expected a folder, found '-'");
+            dpe_line_error(state, "--output: expected a folder, found '-'");
         }
         args->job.output = dpe_tool_path(state, "--output", arg);
         return 0;
@@ -230,10 +238,10 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
         args->scratch = dpe_parse_choice(state, "--start", arg,
                                          (const char *[]){"shorter", "scratch", NULL}) == 1;
         return 0;
-    case ARGP_KEY_ARG:
-        argp_error(state, "unexpected argument '%s' (the model is --model DIR)", arg);
+    case DPE_LINE_WORD:
+        dpe_line_error(state, "unexpected argument '%s' (the model is --model DIR)", arg);
         return 0;
-    case ARGP_KEY_END:
+    case DPE_LINE_END:
         dpe_job_require(state, &args->job, true, "--output DIR");
         if (dpe_calibrate_frequencies(args)) {
             check_frequencies(state, args);
@@ -243,7 +251,7 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
         return 0;
     default:
         return key >= KEY_HANDED && key < KEY_END ? parse_handed(state, key, arg, args)
-                                                  : ARGP_ERR_UNKNOWN;
+                                                  : DPE_LINE_UNKNOWN;
     }
 }
 
@@ -283,32 +291,34 @@ void dpe_calibrate_argv_add_handed(struct argv *argv, const struct calibrate_arg
     }
 }
 
-static const struct argp_child children[] = {{&dpe_job_argp, 0, NULL, 0},
-                                             {&dpe_job_prompt_argp, 0, NULL, 0},
-                                             {&dpe_tool_output_argp, 0, NULL, 0},
-                                             {0}};
-const struct argp dpe_calibrate_argp = {
+static const struct dpe_option_set *const children[] = {
+    &dpe_job_option_set, &dpe_job_prompt_option_set, &dpe_tool_output_option_set, NULL};
+const struct dpe_option_set dpe_calibrate_option_set = {
     .options = options_table,
     .parser = parse_option,
-    .doc = "Calibrate a RoPE language model for one or several lengths (-l 2k,4k,8k): effective "
-           "lengths, key pairs, and the DPE table that a runtime loads.\v"
-           "Into DIR: with --against tuned tune.h5 (dpe-eval), detect.h5 (dpe-detect), norms.h5 (dpe-norms), with --top-k auto ablate.h5 "
-           "(dpe-eval), table.h5 and its forms "
-           "table.json, table.yaml with scores.pt, table.safetensors, config.json, table.csv "
-           "(dpe-export), check.h5 with what the table finds (dpe-eval), report.html "
-           "(dpe-report). With several lengths the table has an entry for each, and a runtime "
-           "chooses by the length of the text: then DIR/LENGTH has tune.h5, detect.h5, ablate.h5, table.h5, "
-           "table.yaml and table.csv of its entry, and everything else is in DIR once. With --move "
-           "frequencies: detect.h5, table.h5, table.json, config.json (longrope), check.h5 and "
-           "report.html. A table that holds another method than DPE, because that one is shown to be "
-           "better, has no ablate.h5, table.yaml and table.csv; one of frequencies alone has the "
-           "config.json of longrope. Finished "
-           "parts are kept: after a kill, a signal or a full disk, run the "
-           "same command to continue. Signals are passed on to the running tool; "
-           "--time-budget covers all parts together.\n\n"
-           "Exit status: 0 complete, 75 stopped and resumable, else that of the tool that failed, "
-           "as in dpe-detect --help.\n\n"
-           "Example:\n"
-           "  dpe-calibrate -m data/reference -l 2k --corpus data/sample --keys-per-context 4 --race -o calibrated",
+    .doc =
+        "Calibrate a RoPE language model for one or several lengths (-l 2k,4k,8k): effective "
+        "lengths, key pairs, and the DPE table that a runtime loads.\v"
+        "Into DIR: with --against tuned tune.h5 (dpe-eval), detect.h5 (dpe-detect), norms.h5 "
+        "(dpe-norms), with --top-k auto ablate.h5 "
+        "(dpe-eval), table.h5 and its forms "
+        "table.json, table.yaml with scores.pt, table.safetensors, config.json, table.csv "
+        "(dpe-export), check.h5 with what the table finds (dpe-eval), report.html "
+        "(dpe-report). With several lengths the table has an entry for each, and a runtime "
+        "chooses by the length of the text: then DIR/LENGTH has tune.h5, detect.h5, ablate.h5, "
+        "table.h5, "
+        "table.yaml and table.csv of its entry, and everything else is in DIR once. With --move "
+        "frequencies: detect.h5, table.h5, table.json, config.json (longrope), check.h5 and "
+        "report.html. A table that holds another method than DPE, because that one is shown to be "
+        "better, has no ablate.h5, table.yaml and table.csv; one of frequencies alone has the "
+        "config.json of longrope. Finished "
+        "parts are kept: after a kill, a signal or a full disk, run the "
+        "same command to continue. Signals are passed on to the running tool; "
+        "--time-budget covers all parts together.\n\n"
+        "Exit status: 0 complete, 75 stopped and resumable, else that of the tool that failed, "
+        "as in dpe-detect --help.\n\n"
+        "Example:\n"
+        "  dpe-calibrate -m data/reference -l 2k --corpus data/sample --keys-per-context 4 --race "
+        "-o calibrated",
     .children = children,
 };

@@ -35,7 +35,8 @@ struct calibrate_arguments {
      * that takes none. */
     const char *handed[CALIBRATE_HANDED];
 };
-extern const struct argp dpe_calibrate_argp; /**< its input: struct calibrate_arguments */
+extern const struct dpe_option_set
+    dpe_calibrate_option_set; /**< its input: struct calibrate_arguments */
 
 /** A command line that owns its arguments; items[n] is NULL. Zero-initialise. */
 struct argv {

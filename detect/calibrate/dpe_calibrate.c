@@ -641,7 +641,7 @@ int main(int argc, char **argv)
     dpe_tool_start(argv);
     struct batch batch = {.begin = dpe_clock()};
     struct calibrate_arguments args = {.job.most_lengths = DPE_JOB_LENGTHS};
-    dpe_tool_parse(&dpe_calibrate_argp, argc, argv, 0, &args);
+    dpe_tool_parse(&dpe_calibrate_option_set, argc, argv, 0, &args);
     dpe_tool_configure(&args.job.tool);
     dpe_child_forward_signals();
     setenv("DPE_PART", "dpe-calibrate", 1); /* its tools do not suggest what to type next */

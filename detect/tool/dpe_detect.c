@@ -28,14 +28,15 @@ enum option_key {
     KEY_RACE_INDIFFERENCE,
 };
 
-static const struct argp_option options_table[] = {
+static const struct dpe_option options_table[] = {
     {NULL, 0, NULL, 0, "What to sweep:", 1},
     {"dry-run", KEY_DRY_RUN, NULL, DPE_BASIC,
      "Print configurations, tokens, operations, memory and time, and run nothing", 1},
     {NULL, 0, NULL, 0, "Task:", 2},
     {"task", KEY_TASK, "TASK", DPE_BASIC,
      "auto (default where --niah names no keys): needles in a haystack, as many keys and values as "
-     "tell good plans apart, found by a pilot; user, niah: as --niah says; ppl: perplexity of books; "
+     "tell good plans apart, found by a pilot; user, niah: as --niah says; ppl: perplexity of "
+     "books; "
      "both: niah decides",
      2},
     {"niah", KEY_NIAH, "K=V,...", 0,
@@ -77,8 +78,10 @@ static const struct argp_option options_table[] = {
      "joint (default): search temperature, lengths, window and groups, each change only where a "
      "paired test shows that it helps; the sweep then has an eighth of the samples. paper: the "
      "best length of each group. guarded: L0/2 unless a paired test shows that another is better. "
-     "sequential: group after group, the others at their chosen lengths. ready: no sweep; in minutes, "
-     "what the model does alone and with five methods that are ready, what is possible, and what to do",
+     "sequential: group after group, the others at their chosen lengths. ready: no sweep; in "
+     "minutes, "
+     "what the model does alone and with five methods that are ready, what is possible, and what "
+     "to do",
      4},
     {"rounds", KEY_ROUNDS, "R", 0,
      "sequential, joint: go over everything R times, or until nothing changes (default 1)", 4},
@@ -111,7 +114,8 @@ static const struct argp_option options_table[] = {
     {0},
 };
 
-static void parse_task(struct argp_state *state, const char *text, struct detect_arguments *args)
+static void parse_task(struct dpe_command_line *state, const char *text,
+                       struct detect_arguments *args)
 {
     bool both = strcmp(text, "both") == 0;
     args->task_given = true;
@@ -119,31 +123,31 @@ static void parse_task(struct argp_state *state, const char *text, struct detect
     args->use_niah = both || args->auto_task || strcmp(text, "niah") == 0 || strcmp(text, "user") == 0;
     args->use_ppl = both || strcmp(text, "ppl") == 0;
     if (!args->use_niah && !args->use_ppl) {
-        argp_error(state, "--task: expected auto, user, niah, ppl or both, found '%s'", text);
+        dpe_line_error(state, "--task: expected auto, user, niah, ppl or both, found '%s'", text);
     }
 }
 
-static double parse_level(struct argp_state *state, const char *text)
+static double parse_level(struct dpe_command_line *state, const char *text)
 {
     double value = 0.0;
     if (!dpe_parse_real(text, 0.0, 0.5, &value) || !(value > 0.0 && value < 0.5)) {
-        argp_error(state, "--race-level: expected a number above 0 and below 0.5, found '%s'",
-                   text);
+        dpe_line_error(state, "--race-level: expected a number above 0 and below 0.5, found '%s'",
+                       text);
     }
     return value;
 }
 
-static double parse_indifference(struct argp_state *state, const char *text)
+static double parse_indifference(struct dpe_command_line *state, const char *text)
 {
     double value = 0.0;
     if (!dpe_parse_real(text, 0.0, 100.0, &value) || !(value < 100.0)) {
-        argp_error(state, "--race-indifference: expected a number from 0 to below 100, found '%s'",
-                   text);
+        dpe_line_error(
+            state, "--race-indifference: expected a number from 0 to below 100, found '%s'", text);
     }
     return value;
 }
 
-static int64_t parse_haystack(struct argp_state *state, const char *text)
+static int64_t parse_haystack(struct dpe_command_line *state, const char *text)
 {
     if (strcmp(text, "own") == 0) {
         return 1;
@@ -152,14 +156,14 @@ static int64_t parse_haystack(struct argp_state *state, const char *text)
         return 4;
     }
     if (strncmp(text, "shared=", 7) != 0) {
-        argp_error(state, "--haystack: expected own, shared or shared=N up to 256, found '%s'",
-                   text);
+        dpe_line_error(state, "--haystack: expected own, shared or shared=N up to 256, found '%s'",
+                       text);
     }
     return dpe_parse_count(state, "--haystack shared", text + 7, 1, 256);
 }
 
 /* Options that save computation. */
-static error_t parse_saving(int key, char *arg, struct argp_state *state)
+static int parse_saving(int key, char *arg, struct dpe_command_line *state)
 {
     struct detect_arguments *args = state->input;
     switch (key) {
@@ -184,12 +188,12 @@ static error_t parse_saving(int key, char *arg, struct argp_state *state)
         args->batch = dpe_parse_count(state, "--batch", arg, 1, 256);
         return 0;
     default:
-        return ARGP_ERR_UNKNOWN;
+        return DPE_LINE_UNKNOWN;
     }
 }
 
 /* Settings of --niah that other options set too, or that the task does not have. */
-static void check_niah(struct argp_state *state, const struct detect_arguments *args)
+static void check_niah(struct dpe_command_line *state, const struct detect_arguments *args)
 {
     static const char *const keys[] = {"keys",  "values", "queries", "digits",  "depth",
                                        "asked", "shared", "repeat",  "template"};
@@ -197,23 +201,24 @@ static void check_niah(struct argp_state *state, const struct detect_arguments *
     size_t n = 0;
     for (size_t i = 0; i < sizeof keys / sizeof keys[0] && !args->use_niah; i++) {
         if (dpe_niah_find(niah, keys[i], &n) != NULL) {
-            argp_error(state, "--niah %s= needs --task niah or both", keys[i]);
+            dpe_line_error(state, "--niah %s= needs --task niah or both", keys[i]);
         }
     }
     if (args->shared > 0 && dpe_niah_find(niah, "shared", &n) != NULL) {
-        argp_error(state, "--haystack and --niah shared= cannot be combined; leave one out");
+        dpe_line_error(state, "--haystack and --niah shared= cannot be combined; leave one out");
     }
     if (args->keys_per_context > 0 && dpe_niah_find(niah, "asked", &n) != NULL) {
-        argp_error(state, "--keys-per-context and --niah asked= cannot be combined; leave one out");
+        dpe_line_error(state,
+                       "--keys-per-context and --niah asked= cannot be combined; leave one out");
     }
     const char *own = dpe_niah_find(niah, "keys", &n);
     const char *digits = own;
     int64_t own_keys = 0;
     if (own != NULL && dpe_scan_int(&digits, 0, INT64_MAX, &own_keys) &&
         own_keys < args->keys_per_context && args->keys_per_context > 1) {
-        argp_error(state,
-                   "--keys-per-context %lld needs at least as many keys, found --niah keys=%.*s",
-                   (long long)args->keys_per_context, (int)n, own);
+        dpe_line_error(
+            state, "--keys-per-context %lld needs at least as many keys, found --niah keys=%.*s",
+            (long long)args->keys_per_context, (int)n, own);
     }
 }
 
@@ -240,87 +245,94 @@ static bool wants_pilot(const struct detect_arguments *args)
 }
 
 /* What the pilot chooses must not be given. */
-static void check_auto(struct argp_state *state, const struct detect_arguments *args)
+static void check_auto(struct dpe_command_line *state, const struct detect_arguments *args)
 {
     if (args->auto_task && asked_for(args) != NULL) {
-        argp_error(state, "--task auto chooses keys and values; leave out --niah %s=",
-                   asked_for(args));
+        dpe_line_error(
+            state, "--task auto chooses keys and values; leave out --niah %s=", asked_for(args));
     }
     if (args->auto_task && args->keys_per_context > 0) {
-        argp_error(state, "--task auto and --keys-per-context cannot be combined; leave one out");
+        dpe_line_error(state,
+                       "--task auto and --keys-per-context cannot be combined; leave one out");
     }
 }
 
 /* What only positions have. */
-static void check_frequencies(struct argp_state *state, const struct detect_arguments *args)
+static void check_frequencies(struct dpe_command_line *state, const struct detect_arguments *args)
 {
     if (!args->frequencies) {
         return;
     }
     if (args->window > 0 || args->scale_pairs != NULL) {
-        argp_error(state,
-                   "--move frequencies has no near window and no key pairs: a frequency "
-                   "holds for every distance and head; leave out --window and --scale-pairs");
+        dpe_line_error(state,
+                       "--move frequencies has no near window and no key pairs: a frequency "
+                       "holds for every distance and head; leave out --window and --scale-pairs");
     }
     if (args->rule == DPE_DETECT_GUARDED || args->rule == DPE_DETECT_SEQUENTIAL) {
-        argp_error(state, "--move frequencies needs --select joint or paper: the other rules begin "
-                          "with every group at half the trained length, where frequencies find "
-                          "nothing");
+        dpe_line_error(state,
+                       "--move frequencies needs --select joint or paper: the other rules begin "
+                       "with every group at half the trained length, where frequencies find "
+                       "nothing");
     }
 }
 
-static void check_together(struct argp_state *state, const struct detect_arguments *args)
+static void check_together(struct dpe_command_line *state, const struct detect_arguments *args)
 {
     if (args->rule == DPE_DETECT_READY && (args->use_ppl || args->race)) {
-        argp_error(state, "--select ready compares methods on needles, without a sweep; leave out %s",
-                   args->race ? "--race" : "--task (dpe-eval ppl compares perplexities)");
+        dpe_line_error(state,
+                       "--select ready compares methods on needles, without a sweep; leave out %s",
+                       args->race ? "--race" : "--task (dpe-eval ppl compares perplexities)");
     }
     check_niah(state, args);
     check_frequencies(state, args);
     check_auto(state, args);
     dpe_job_require(state, &args->job, true, "--output OUT.h5");
     if (args->scale_pairs == NULL && args->top_k > 0.0) {
-        argp_error(state, "--top-k needs --scale-pairs NORMS.h5, which says which pairs those are");
+        dpe_line_error(state,
+                       "--top-k needs --scale-pairs NORMS.h5, which says which pairs those are");
     }
     if (args->scale_pairs != NULL && args->top_k <= 0.0 && args->rule != DPE_DETECT_JOINTLY) {
-        argp_error(state, "--scale-pairs needs --top-k K; only --select joint searches the number "
-                          "of key pairs");
+        dpe_line_error(state,
+                       "--scale-pairs needs --top-k K; only --select joint searches the number "
+                       "of key pairs");
     }
     if (args->race && args->use_niah && args->use_ppl) {
-        argp_error(state, "--race needs one task: --task niah or ppl");
+        dpe_line_error(state, "--race needs one task: --task niah or ppl");
     }
     if (args->race_settings && !args->race) {
-        argp_error(state, "--race-level and --race-indifference need --race");
+        dpe_line_error(state, "--race-level and --race-indifference need --race");
     }
     if ((args->shared > 1 || args->keys_per_context > 1) && !args->use_niah) {
-        argp_error(state, "--haystack shared and --keys-per-context need --task niah or both");
+        dpe_line_error(state, "--haystack shared and --keys-per-context need --task niah or both");
     }
     if (args->job.chat_template != NULL && strcmp(args->job.chat_template, "none") != 0 &&
         !args->use_niah) {
-        argp_error(state, "--chat-template needs --task niah or both");
+        dpe_line_error(state, "--chat-template needs --task niah or both");
     }
     if (args->race && args->rule == DPE_DETECT_SEQUENTIAL) {
-        argp_error(state, "--select sequential compares all lengths on all samples; leave out "
-                          "--race");
+        dpe_line_error(state, "--select sequential compares all lengths on all samples; leave out "
+                              "--race");
     }
     if (args->rounds > 0 && args->rule != DPE_DETECT_SEQUENTIAL &&
         args->rule != DPE_DETECT_JOINTLY) {
-        argp_error(state, "--rounds needs --select sequential or joint");
+        dpe_line_error(state, "--rounds needs --select sequential or joint");
     }
     if (args->n_against > 0 && args->no_against) {
-        argp_error(state, "--against none cannot be combined with a method; leave one out");
+        dpe_line_error(state, "--against none cannot be combined with a method; leave one out");
     }
 }
 
-static void add_against(struct argp_state *state, const char *method, struct detect_arguments *args)
+static void add_against(struct dpe_command_line *state, const char *method,
+                        struct detect_arguments *args)
 {
     if (strcmp(method, "none") == 0) {
         args->no_against = true;
     } else if (strcmp(method, "tuned") == 0) {
-        argp_error(state, "--against tuned is for dpe-calibrate; give the table of dpe-eval tune, "
-                          "--against TUNED.h5");
+        dpe_line_error(state,
+                       "--against tuned is for dpe-calibrate; give the table of dpe-eval tune, "
+                       "--against TUNED.h5");
     } else if (args->n_against == DETECT_MOST_AGAINST) {
-        argp_error(state, "--against: expected at most %d methods", DETECT_MOST_AGAINST);
+        dpe_line_error(state, "--against: expected at most %d methods", DETECT_MOST_AGAINST);
     } else {
         args->against[args->n_against++] = method;
     }
@@ -343,11 +355,11 @@ static void default_against(struct detect_arguments *args)
     }
 }
 
-static error_t parse_option(int key, char *arg, struct argp_state *state)
+static int parse_option(int key, char *arg, struct dpe_command_line *state)
 {
     struct detect_arguments *args = state->input;
     switch (key) {
-    case ARGP_KEY_INIT:
+    case DPE_LINE_BEGIN:
         for (int i = 0; i < 4; i++) {
             state->child_inputs[i] = &args->job;
         }
@@ -397,10 +409,10 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
     case KEY_ROUNDS:
         args->rounds = dpe_parse_count(state, "--rounds", arg, 1, 100);
         return 0;
-    case ARGP_KEY_ARG:
-        argp_error(state, "unexpected argument '%s' (the model is --model DIR)", arg);
+    case DPE_LINE_WORD:
+        dpe_line_error(state, "unexpected argument '%s' (the model is --model DIR)", arg);
         return 0;
-    case ARGP_KEY_END:
+    case DPE_LINE_END:
         if (args->rule == DPE_DETECT_READY && !args->job.samples_given) {
             args->job.samples = DETECT_READY_SAMPLES;
         }
@@ -420,12 +432,10 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
 
 int main(int argc, char **argv)
 {
-    static const struct argp_child children[] = {{&dpe_job_argp, 0, NULL, 0},
-                                                 {&dpe_job_prompt_argp, 0, NULL, 0},
-                                                 {&dpe_job_rows_argp, 0, NULL, 0},
-                                                 {&dpe_job_engine_argp, 0, NULL, 0},
-                                                 {0}};
-    static const struct argp argp = {
+    static const struct dpe_option_set *const children[] = {
+        &dpe_job_option_set, &dpe_job_prompt_option_set, &dpe_job_rows_option_set,
+        &dpe_job_engine_option_set, NULL};
+    static const struct dpe_option_set options = {
         .options = options_table,
         .parser = parse_option,
         .doc = "Find the effective length of every frequency group of a RoPE language model.\v"
@@ -454,7 +464,7 @@ int main(int argc, char **argv)
         .groups = 8,
         .race_level = 0.05,
         .use_niah = true};
-    dpe_tool_parse(&argp, argc, argv, 0, &args);
+    dpe_tool_parse(&options, argc, argv, 0, &args);
     dpe_tool_configure(&args.job.tool);
     dpe_signals_install();
     struct dpe_error err = {0};

@@ -52,7 +52,7 @@ enum {
     KEY_TRAINED
 };
 
-static const struct argp_option options_table[] = {
+static const struct dpe_option options_table[] = {
     {0, 0, 0, 0, "What to measure:", 1},
     {"shape", KEY_SHAPE, "SHAPE", DPE_BASIC,
      "llama3-8b, llama3-70b-layer, mistral-7b, qwen2.5-7b (with random weights), or a model folder",
@@ -75,12 +75,12 @@ static const struct argp_option options_table[] = {
     {0},
 };
 
-static error_t parse_option(int key, char *arg, struct argp_state *state)
+static int parse_option(int key, char *arg, struct dpe_command_line *state)
 {
     struct arguments *a = state->input;
     struct dpe_config known;
     switch (key) {
-    case ARGP_KEY_INIT:
+    case DPE_LINE_BEGIN:
         state->child_inputs[0] = &a->tool;
         return 0;
     case KEY_SHAPE:
@@ -88,14 +88,14 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
         return 0;
     case 'l':
         if (a->n_lengths == MOST_LENGTHS) {
-            argp_error(state, "--length: expected at most %d lengths", MOST_LENGTHS);
+            dpe_line_error(state, "--length: expected at most %d lengths", MOST_LENGTHS);
         }
         a->lengths[a->n_lengths++] =
             dpe_parse_tokens(state, "--length", arg, 1, INT64_C(1) << 30);
         return 0;
     case KEY_METHOD:
         if (a->n_methods == MOST_METHODS) {
-            argp_error(state, "--method: expected at most %d methods", MOST_METHODS);
+            dpe_line_error(state, "--method: expected at most %d methods", MOST_METHODS);
         }
         a->methods[a->n_methods++] = arg;
         return 0;
@@ -126,22 +126,22 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
     case KEY_FORCE:
         a->tool.force = true;
         return 0;
-    case ARGP_KEY_ARG:
-        argp_error(state, "unexpected argument '%s'", arg);
+    case DPE_LINE_WORD:
+        dpe_line_error(state, "unexpected argument '%s'", arg);
         return 0;
-    case ARGP_KEY_END:
+    case DPE_LINE_END:
         if (a->shape == NULL) {
-            argp_error(state, "--shape is missing");
+            dpe_line_error(state, "--shape is missing");
         }
         if (a->layers > 0 && !dpe_known_shape(a->shape, &known)) {
-            argp_error(state, "--layers needs a named shape, found --shape %s", a->shape);
+            dpe_line_error(state, "--layers needs a named shape, found --shape %s", a->shape);
         }
         if (a->json != NULL && a->csv != NULL && strcmp(a->json, a->csv) == 0) {
-            argp_error(state, "--json and --csv name the same file %s", a->json);
+            dpe_line_error(state, "--json and --csv name the same file %s", a->json);
         }
         return 0;
     default:
-        return ARGP_ERR_UNKNOWN;
+        return DPE_LINE_UNKNOWN;
     }
 }
 
@@ -619,15 +619,16 @@ done:
 
 int main(int argc, char **argv)
 {
-    static const struct argp_child children[] = {{&dpe_tool_argp, 0, NULL, 0}, {0}};
-    const struct argp argp = {.options = options_table,
-                              .parser = parse_option,
-                              .doc = "Measure prefill, attention and decoding of a model's shape.",
-                              .children = children};
+    static const struct dpe_option_set *const children[] = {&dpe_tool_option_set, NULL};
+    const struct dpe_option_set options = {
+        .options = options_table,
+        .parser = parse_option,
+        .doc = "Measure prefill, attention and decoding of a model's shape.",
+        .children = children};
     struct arguments a = {.repeats = 3, .new_tokens = 16, .branches = 1};
     struct dpe_error err = {0};
     dpe_tool_start(argv);
-    dpe_tool_parse(&argp, argc, argv, 0, &a);
+    dpe_tool_parse(&options, argc, argv, 0, &a);
     dpe_tool_configure(&a.tool);
     dpe_signals_install();
     a.deadline = a.tool.time_budget > 0.0 ? dpe_clock() + a.tool.time_budget : HUGE_VAL;

@@ -7,14 +7,13 @@
 #ifndef DPE_TOOL_RESULT_H
 #define DPE_TOOL_RESULT_H
 
-#include <argp.h>
-
 #include "engine/base/base.h"
+#include "engine/tool/options.h"
 
 /** How a result is printed. */
 enum dpe_result_format { DPE_RESULT_TEXT, DPE_RESULT_JSON, DPE_RESULT_CSV };
-/** argp child parsers with the input enum dpe_result_format: --json, and --json and --csv. */
-extern const struct argp dpe_result_json_argp, dpe_result_argp;
+/** Options for `children` with the input enum dpe_result_format: --json, and --json and --csv. */
+extern const struct dpe_option_set dpe_result_json_option_set, dpe_result_option_set;
 
 /** A result that is being made. Failures for lack of memory are reported by dpe_result_print. */
 struct dpe_result;

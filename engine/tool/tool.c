@@ -82,81 +82,7 @@ static bool finish_output(void)
     return false;
 }
 
-/* argp writes its errors to standard error as they are, with the user's text in them, and ends the
- * process. They go through a pipe until the command line is read, and are printed at the end:
- * escaped, or as one object with --log-format json. */
-static struct {
-    bool open;
-    int from;  /* where they are read */
-    int error; /* standard error itself */
-} usage;
-
-static void catch_usage(void)
-{
-    int ends[2];
-    int error = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 3);
-    if (error < 0) {
-        return;
-    }
-    if (pipe(ends) != 0) { /* too many open files: argp's text stays as it is */
-        close(error);
-        return;
-    }
-    fcntl(ends[0], F_SETFL, O_NONBLOCK);
-    fcntl(ends[1], F_SETFL, O_NONBLOCK);
-    usage.open = dup2(ends[1], STDERR_FILENO) >= 0;
-    close(ends[1]);
-    usage.from = ends[0];
-    usage.error = error;
-}
-
-/* Print what argp wrote, `text` without its last newline; `clean` has room for it escaped. */
-static void print_usage(char *text, char *clean, size_t size)
-{
-    if (messages.json) {
-        for (char *at = text; (at = strchr(at, '\n')) != NULL;) {
-            *at = ' ';
-        }
-        dpe_log_error("%s", text);
-        return;
-    }
-    for (char *line = text; line != NULL;) {
-        char *end = strchr(line, '\n');
-        if (end != NULL) {
-            *end = '\0';
-        }
-        fprintf(stderr, "%s\n", dpe_printable(line, clean, size));
-        line = end != NULL ? end + 1 : NULL;
-    }
-}
-
-/* Standard error is itself again. */
-static void release_usage(void)
-{
-    if (!usage.open) {
-        return;
-    }
-    enum { MOST = 65536 }; /* a pipe holds so much */
-    char *text = malloc(MOST + 1);
-    char *clean = malloc(4 * MOST + 1);
-    fflush(stderr);
-    ssize_t n = text != NULL ? read(usage.from, text, MOST) : 0;
-    usage.open = false;
-    dup2(usage.error, STDERR_FILENO);
-    close(usage.error);
-    close(usage.from);
-    while (n > 0 && text[n - 1] == '\n') {
-        n--;
-    }
-    if (n > 0 && clean != NULL) {
-        text[n] = '\0';
-        print_usage(text, clean, 4 * MOST + 1);
-    }
-    free(text);
-    free(clean);
-}
-
-/* Whether the command line asks for JSON, before argp reads it. */
+/* Whether the command line asks for JSON, before it is read: its errors are printed so too. */
 static bool asks_json(char *const *argv)
 {
     bool json = false;
@@ -170,11 +96,10 @@ static bool asks_json(char *const *argv)
     return json;
 }
 
-/* argp ends the process itself after --help, --usage and --version. Later libgomp does, with code
- * 1, when the system has no more threads for it. */
-static void end_of_argp(void)
+/* --help and --version end the process where the line is read. Later libgomp does, with code 1,
+ * when the system has no more threads for it. */
+static void at_end(void)
 {
-    release_usage();
     if (messages.running && !messages.ended) {
         _exit(DPE_NO_MEMORY);
     }
@@ -189,60 +114,83 @@ void dpe_tool_start(char **argv)
     wait_briefly(argv);
     const char *slash = strrchr(argv[0], '/');
     messages.name = slash != NULL ? slash + 1 : argv[0];
-    argp_err_exit_status = DPE_USAGE;
     /* Numbers in files and messages are the same everywhere; text may be any language's. */
     setlocale(LC_CTYPE, "");
     setlocale(LC_NUMERIC, "C");
-    const char *format = getenv("ARGP_HELP_FMT");
-    char clean[256];
-    if (format != NULL && strcmp(format, dpe_printable(format, clean, sizeof clean)) != 0) {
-        unsetenv("ARGP_HELP_FMT"); /* argp would print it */
-    }
     /* Tables are replaced, never changed: HDF5's locks protect nothing, and fail on some file
      * systems. */
     setenv("HDF5_USE_FILE_LOCKING", "FALSE", 1);
     signal(SIGPIPE, SIG_IGN);
     signal(SIGXFSZ, SIG_IGN);
-    atexit(end_of_argp);
-    catch_usage();
-    messages.json = usage.open && asks_json(argv);
+    atexit(at_end);
+    messages.json = asks_json(argv);
 }
 
-const char *dpe_tool_path(const struct argp_state *state, const char *option, const char *arg)
+const char *dpe_tool_path(const struct dpe_command_line *state, const char *option, const char *arg)
 {
     if (arg[0] == '\0') {
         char typed[64];
-        argp_error(state, "%s: expected a name, found an empty one",
-                   dpe_tool_typed(state, option, arg, typed));
+        dpe_line_error(state, "%s: expected a name, found an empty one",
+                       dpe_tool_typed(state, option, typed));
     }
     return arg;
 }
 
-void dpe_tool_refuse_as(const struct argp *argp, const char *name, const char *why)
+/* Each line of `text` on its own, `before` before the first, and what is not printable escaped;
+ * `clean` has room. */
+static void print_lines(const char *before, char *text, char *clean, size_t size)
 {
-    char own[64];
-    messages.running = false;
-    release_usage();
-    if (messages.json) {
-        dpe_log_error("%s", why);
-        exit(DPE_USAGE);
+    for (char *line = text; line != NULL;) {
+        char *end = strchr(line, '\n');
+        if (end != NULL) {
+            *end = '\0';
+        }
+        fprintf(stderr, "%s%s\n", line == text ? before : "", dpe_printable(line, clean, size));
+        line = end != NULL ? end + 1 : NULL;
     }
+}
+
+void dpe_tool_fail_as(const char *name, const char *why)
+{
     const char *slash = strrchr(name, '/');
-    snprintf(own, sizeof own, "%s", slash != NULL ? slash + 1 : name);
-    char clean[4096];
-    fprintf(stderr, "%s: %s\n", own, dpe_printable(why, clean, sizeof clean));
-    argp_help(argp, stderr, ARGP_HELP_SEE, own);
+    char before[128];
+    size_t size = 4 * strlen(why) + 1;
+    char *text = strdup(why);
+    char *clean = malloc(size);
+    messages.running = false;
+    snprintf(before, sizeof before, "%.120s: ", slash != NULL ? slash + 1 : name);
+    if (text == NULL || clean == NULL) {
+        fprintf(stderr, "%sout of memory\n", before);
+    } else if (messages.json) {
+        for (char *at = text; (at = strchr(at, '\n')) != NULL;) {
+            *at = ' ';
+        }
+        dpe_log_error("%s", text);
+    } else {
+        print_lines(before, text, clean, size);
+    }
+    free(text);
+    free(clean);
+}
+
+void dpe_tool_refuse_as(const char *name, const char *why)
+{
+    dpe_tool_fail_as(name, why);
+    if (!messages.json) {
+        const char *slash = strrchr(name, '/');
+        const char *own = slash != NULL ? slash + 1 : name;
+        fprintf(stderr, "Try `%s --help' or `%s --usage' for more information.\n", own, own);
+    }
     exit(DPE_USAGE);
 }
 
-void dpe_tool_refuse(const struct argp *argp, const char *why)
+void dpe_tool_refuse(const char *why)
 {
-    dpe_tool_refuse_as(argp, messages.name, why);
+    dpe_tool_refuse_as(messages.name, why);
 }
 
 void dpe_tool_configure(const struct dpe_tool_options *options)
 {
-    release_usage();
     messages.quiet = options->quiet;
     messages.json = options->json;
     if (options->check_options) {

@@ -6,12 +6,12 @@
 #ifndef DPE_TOOL_H
 #define DPE_TOOL_H
 
-#include <argp.h>
 #include <stdio.h>
 
 #include "engine/base/base.h"
 #include "engine/kv/kv.h"
 #include "engine/session/session.h"
+#include "engine/tool/options.h"
 
 /** First keys of the options that have no letter, one range for each library that defines options.
  */
@@ -23,11 +23,7 @@ enum dpe_option_keys {
     DPE_KEY_HELP = 0x5000,      /**< help, version, completion */
     DPE_KEY_RESULT = 0x6000,    /**< engine/tool/result.h */
 };
-/** Flag of an argp_option that --help prints; the others are printed by --help=all alone. argp itself
- *  does not use this bit. */
-#define DPE_BASIC 0x1000
-
-/** Options of every long-running tool. Zero-initialise, then let dpe_tool_argp fill it. */
+/** Options of every long-running tool. Zero-initialise, then let dpe_tool_option_set fill it. */
 struct dpe_tool_options {
     const char *device;  /**< after parsing: a backend's name, "auto" resolved */
     bool bf16;           /**< --dtype bf16; `device` says so too */
@@ -48,10 +44,10 @@ struct dpe_tool_options {
 /** dpe_session_options.kv_dir that the options mean: the folder that was given, else $TMPDIR, else
  *  /var/tmp; NULL for "none". */
 const char *dpe_tool_kv_dir(const struct dpe_tool_options *options);
-/** argp child parsers; their input is a struct dpe_tool_options. dpe_tool_argp has the options of
- * all tools, dpe_tool_output_argp the further ones of tools with a resumable output (`force` to
- *  `force_unlock`). */
-extern const struct argp dpe_tool_argp, dpe_tool_output_argp;
+/** Options for `children`; their input is a struct dpe_tool_options. dpe_tool_option_set has the
+ * options of all tools, dpe_tool_output_option_set the further ones of tools with a resumable
+ * output (`force` to `force_unlock`). */
+extern const struct dpe_option_set dpe_tool_option_set, dpe_tool_output_option_set;
 
 /** First call of main. Waiting OpenMP threads spin for 50 µs and then sleep (unless OMP_WAIT_POLICY
  *  or GOMP_SPINCOUNT is set; the process starts itself again for this), usage errors end with 64,
@@ -59,23 +55,17 @@ extern const struct argp dpe_tool_argp, dpe_tool_output_argp;
  *  `ulimit -f` become write errors instead of signals. When --help or --version cannot be printed,
  *  the process ends with 74. */
 void dpe_tool_start(char **argv);
-/** In place of argp_parse: the same, with -h, --help (the options of DPE_BASIC and the text's examples),
- *  --help=all, -v, --version, and the list that shells complete from. An unknown option is refused with
- *  the nearest one. The option tables are the only source of all of these, and of the manual pages. */
-void dpe_tool_parse(const struct argp *argp, int argc, char **argv, unsigned flags, void *input);
-/** How the option with the argument `arg` was typed: "-l", or `option` itself. Returns `text`. */
-const char *dpe_tool_typed(const struct argp_state *state, const char *option, const char *arg,
-                           char text[64]);
-/** Print a usage error found after parsing, in the form of argp's own, and end the process with 64.
- */
-void dpe_tool_refuse(const struct argp *argp, const char *why) __attribute__((noreturn));
+/** Print a usage error found after parsing, in the form of dpe_line_error, and end the process
+ * with 64. */
+void dpe_tool_refuse(const char *why) __attribute__((noreturn));
 /** After parsing: the form of messages. With check_options the process ends here. */
 void dpe_tool_configure(const struct dpe_tool_options *options);
 /** Above 0: standard output, progress, warnings and the error at the end are left to rank 0; what
  *  this process still logs, as an error or by dpe_log_rank, names its rank. 0 changes nothing. */
 void dpe_tool_set_rank(int rank);
-/** The path `arg` that an option was given; argp_error (64) when it is empty. */
-const char *dpe_tool_path(const struct argp_state *state, const char *option, const char *arg);
+/** The path `arg` that an option was given; dpe_line_error (64) when it is empty. */
+const char *dpe_tool_path(const struct dpe_command_line *state, const char *option,
+                          const char *arg);
 /** The folder that --model means (dpe_folder_find), kept until the process ends. */
 const char *dpe_tool_model(const char *arg);
 /** The table that --table means: of a folder its table.h5, which dpe-calibrate writes, or else a
@@ -113,14 +103,14 @@ bool dpe_parse_seconds(const char *text, double *seconds);
  * pairs from 1 to 65536, or a share above 0 and below 1. `also` is another value that the caller
  * accepts
  *  ("auto"), for the message, or NULL. */
-int64_t dpe_parse_count(const struct argp_state *state, const char *option, const char *text,
+int64_t dpe_parse_count(const struct dpe_command_line *state, const char *option, const char *text,
                         int64_t low, int64_t high);
 /** A number of tokens, as dpe_parse_length reads it ("16k"). */
-int64_t dpe_parse_tokens(const struct argp_state *state, const char *option, const char *text,
+int64_t dpe_parse_tokens(const struct dpe_command_line *state, const char *option, const char *text,
                          int64_t low, int64_t high);
-int dpe_parse_choice(const struct argp_state *state, const char *option, const char *text,
+int dpe_parse_choice(const struct dpe_command_line *state, const char *option, const char *text,
                      const char *const *choices);
-double dpe_parse_top_k(const struct argp_state *state, const char *option, const char *text,
+double dpe_parse_top_k(const struct dpe_command_line *state, const char *option, const char *text,
                        const char *also);
 /** The policies of --special-in-text for dpe_parse_choice, in the order of dpe_special_policy. */
 extern const char *const dpe_special_names[];

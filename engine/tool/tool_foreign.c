@@ -54,25 +54,27 @@ static const struct {
     {"api-key", {"api-key-file"}},
 };
 
-static bool has(const struct dpe_option_list *list, const char *name)
+static bool has(const struct dpe_command_line *line, const char *name)
 {
-    for (size_t i = 0; i < list->n; i++) {
-        const struct argp_option *option = list->at[i].option;
-        if (option->name != NULL && strcmp(option->name, name) == 0) {
-            return true;
+    for (int i = 0; i < line->n_sets; i++) {
+        for (const struct dpe_option *at = line->sets[i].set->options;
+             at != NULL && (at->key != 0 || at->name != NULL || at->doc != NULL); at++) {
+            if (at->name != NULL && strcmp(at->name, name) == 0) {
+                return true;
+            }
         }
     }
     return false;
 }
 
-const char *dpe_tool_foreign(const struct dpe_option_list *list, const char *name, size_t n)
+const char *dpe_tool_foreign(const struct dpe_command_line *line, const char *name, size_t n)
 {
     for (size_t i = 0; i < sizeof foreign / sizeof foreign[0]; i++) {
         if (strlen(foreign[i].theirs) != n || strncmp(foreign[i].theirs, name, n) != 0) {
             continue;
         }
         for (size_t k = 0; k < 3 && foreign[i].ours[k] != NULL; k++) {
-            if (has(list, foreign[i].ours[k])) {
+            if (has(line, foreign[i].ours[k])) {
                 return foreign[i].ours[k];
             }
         }

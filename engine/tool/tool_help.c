@@ -1,4 +1,5 @@
-/* Help and completion, printed from the option tables. */
+/* The options of every tool that print: help, completion and the version, from the option tables.
+ */
 #include "engine/tool/tool_internal.h"
 
 #include <ctype.h>
@@ -16,34 +17,7 @@ enum {
 /* ------------------------------------------------------------------------------------------- list
  */
 
-static bool add_options(const struct argp *argp, struct dpe_option_list *list)
-{
-    int group = 0;
-    for (const struct argp_option *at = argp->options;
-         at != NULL && (at->key != 0 || at->name != NULL || at->doc != NULL || at->group != 0);
-         at++) {
-        if (list->n == list->capacity) {
-            size_t capacity = 2 * list->capacity + 64;
-            struct dpe_listed_option *grown = realloc(list->at, capacity * sizeof *grown);
-            if (grown == NULL) {
-                return false;
-            }
-            list->at = grown;
-            list->capacity = capacity;
-        }
-        group = at->group != 0 ? at->group : at->name == NULL && at->key == 0 ? group + 1 : group;
-        list->at[list->n++] = (struct dpe_listed_option){at, argp, group < 0 ? INT_MAX : group};
-    }
-    for (const struct argp_child *child = argp->children; child != NULL && child->argp != NULL;
-         child++) {
-        if (!add_options(child->argp, list)) {
-            return false;
-        }
-    }
-    return true;
-}
-
-static bool is_header(const struct argp_option *option)
+static bool is_header(const struct dpe_option *option)
 {
     return option->name == NULL && option->key == 0;
 }
@@ -63,13 +37,19 @@ static int by_group_and_name(const void *a, const void *b)
     return strcmp(of_x, of_y);
 }
 
-bool dpe_tool_list_options(const struct argp *argp, struct dpe_option_list *list)
+static void list_options(const struct dpe_command_line *line, struct dpe_option_list *list)
 {
-    if (!add_options(argp, list)) {
-        return false;
+    list->n = 0;
+    for (int i = 0; i < line->n_sets; i++) {
+        int group = 0;
+        for (const struct dpe_option *at = line->sets[i].set->options;
+             at != NULL && (at->key != 0 || at->name != NULL || at->doc != NULL); at++) {
+            group = at->group != 0 ? at->group : is_header(at) ? group + 1 : group;
+            list->at[list->n++] =
+                (struct dpe_listed_option){at, &line->sets[i], group < 0 ? INT_MAX : group};
+        }
     }
-    qsort(list->at, list->n, sizeof *list->at, by_group_and_name);
-    return true;
+    qsort(list->at, list->n, sizeof list->at[0], by_group_and_name);
 }
 
 /* ------------------------------------------------------------------------------------------- text
@@ -160,24 +140,20 @@ static void print_text(const char *text, int width)
 /* ------------------------------------------------------------------------------------------- help
  */
 
-/* What the filter of a parser makes of a text: owned by the caller, NULL: nothing to print. The C
- * library does not tell a parser's input to others: filters get NULL. */
-static char *filtered(const struct argp *argp, int key, const char *text)
+enum { ROOM = 2048 };
+
+/* The text as the set wants it printed: itself, or made in `room`. */
+static const char *told(const struct dpe_line_set *set, int key, const char *text, char room[ROOM])
 {
-    char *result = NULL;
-    if (argp->help_filter != NULL) {
-        result = argp->help_filter(key, text, NULL);
-        return result == text && text != NULL ? strdup(text) : result;
-    }
-    return text != NULL ? strdup(text) : NULL;
+    return set->set->about != NULL ? set->set->about(key, text, set->input, room, ROOM) : text;
 }
 
 static void print_option(const struct dpe_listed_option *listed, int width)
 {
-    const struct argp_option *option = listed->option;
+    const struct dpe_option *option = listed->option;
     char left[256] = "";
     bool letter = option->key > ' ' && option->key < 127;
-    bool optional = (option->flags & OPTION_ARG_OPTIONAL) != 0;
+    bool optional = (option->flags & DPE_OPTIONAL) != 0;
     if (letter && option->name != NULL) {
         snprintf(left, sizeof left, "  -%c, --%s", option->key, option->name);
     } else if (letter) {
@@ -189,7 +165,8 @@ static void print_option(const struct dpe_listed_option *listed, int width)
         size_t used = strlen(left);
         snprintf(left + used, sizeof left - used, optional ? "[=%s]" : "=%s", option->arg);
     }
-    char *doc = filtered(listed->argp, option->key, option->doc);
+    char room[ROOM];
+    const char *doc = told(listed->set, option->key, option->doc, room);
     int at = columns(left, strlen(left));
     fputs(left, stdout);
     if (doc != NULL) {
@@ -201,12 +178,11 @@ static void print_option(const struct dpe_listed_option *listed, int width)
         print_words(doc, strlen(doc), DOC_COLUMN, DOC_COLUMN, width, false);
     }
     putchar('\n');
-    free(doc);
 }
 
-static bool is_shown(const struct argp_option *option, bool all)
+static bool is_shown(const struct dpe_option *option, bool all)
 {
-    return (option->flags & OPTION_HIDDEN) == 0 && (all || (option->flags & DPE_BASIC) != 0);
+    return (option->flags & DPE_HIDDEN) == 0 && (all || (option->flags & DPE_BASIC) != 0);
 }
 
 /* Options by group, under the headers of groups that have any. Returns how many were left out. */
@@ -217,14 +193,14 @@ static int print_options(const struct dpe_option_list *list, bool all, int width
     int group = 0;
     int left_out = 0;
     for (size_t i = 0; i < list->n; i++) {
-        const struct argp_option *option = list->at[i].option;
+        const struct dpe_option *option = list->at[i].option;
         if (is_header(option)) {
             header = option->doc;
             header_group = list->at[i].group;
             continue;
         }
         if (!is_shown(option, all)) {
-            left_out += (option->flags & OPTION_HIDDEN) == 0;
+            left_out += (option->flags & DPE_HIDDEN) == 0;
             continue;
         }
         if (list->at[i].group != group) {
@@ -249,26 +225,40 @@ static const char *find_examples(const char *text)
     return at;
 }
 
-void dpe_tool_print_help(const struct argp_state *state, bool all)
+static void print_usage(const struct dpe_command_line *line)
 {
-    const struct argp *tool = state->root_argp->children[0].argp;
-    struct dpe_option_list list = {0};
-    if (!dpe_tool_list_options(state->root_argp, &list)) {
-        argp_failure(state, DPE_NO_MEMORY, 0, "out of memory");
+    const struct dpe_option_set *tool = line->sets[0].set;
+    printf("Usage: %s [OPTION...]%s%s\n", line->name, tool->args_doc != NULL ? " " : "",
+           tool->args_doc != NULL ? tool->args_doc : "");
+}
+
+/* Whether there are options that --help prints, besides those of help itself. */
+static bool has_basics(const struct dpe_option_list *list)
+{
+    for (size_t i = 0; i < list->n; i++) {
+        if (list->at[i].set->set != &dpe_tool_help_option_set &&
+            is_shown(list->at[i].option, false)) {
+            return true;
+        }
     }
-    bool basics = false;
-    for (size_t i = 0; i < list.n; i++) {
-        basics = basics || (list.at[i].argp != state->root_argp->children[1].argp &&
-                            is_shown(list.at[i].option, false));
-    }
-    all = all || !basics;
+    return false;
+}
+
+/* What the tool does, an example and the options of DPE_BASIC, or all options and the whole text. A
+ * tool without such options always prints all. */
+static void print_help(const struct dpe_command_line *line, bool all)
+{
+    const struct dpe_option_set *tool = line->sets[0].set;
+    struct dpe_option_list list;
+    list_options(line, &list);
+    all = all || !has_basics(&list);
     int width = page_width();
     const char *doc = tool->doc != NULL ? tool->doc : "";
     const char *more = strchr(doc, '\v');
     char *before = strndup(doc, more != NULL ? (size_t)(more - doc) : strlen(doc));
-    char *after = filtered(tool, ARGP_KEY_HELP_POST_DOC, more != NULL ? more + 1 : NULL);
-    printf("Usage: %s [OPTION...]%s%s\n", state->name, tool->args_doc != NULL ? " " : "",
-           tool->args_doc != NULL ? tool->args_doc : "");
+    char room[ROOM];
+    const char *after = told(&line->sets[0], DPE_LINE_AFTER, more != NULL ? more + 1 : NULL, room);
+    print_usage(line);
     print_text(before != NULL ? before : "", width);
     if (!all && find_examples(after) != NULL) {
         putchar('\n');
@@ -276,21 +266,19 @@ void dpe_tool_print_help(const struct argp_state *state, bool all)
     }
     int left_out = print_options(&list, all, width);
     if (left_out > 0) {
-        printf("\n%d more options: %s --help=all\n", left_out, state->name);
+        printf("\n%d more options: %s --help=all\n", left_out, line->name);
     } else if (after != NULL && after[0] != '\0') {
         putchar('\n');
         print_text(after, width);
     }
     free(before);
-    free(after);
-    free(list.at);
 }
 
 /* ------------------------------------------------------------------------------------- completion
  */
 
 /* A line for each of the choices "a|b|c" of an argument. Other texts are names of what is given. */
-static void print_choices(const struct argp_option *option)
+static void print_choices(const struct dpe_option *option)
 {
     const char *at = option->arg;
     while (at != NULL && strchr(option->arg, '|') != NULL && *at != '\0') {
@@ -307,22 +295,66 @@ static void print_choices(const struct argp_option *option)
     }
 }
 
-void dpe_tool_print_completion(const struct argp_state *state)
+/* A line for each option, its word, a tab, and what it does. An option with an argument ends with
+ * '='; one with the choices "a|b" has a line for each of them. */
+static void print_completion(const struct dpe_command_line *line)
 {
-    struct dpe_option_list list = {0};
-    if (!dpe_tool_list_options(state->root_argp, &list)) {
-        argp_failure(state, DPE_NO_MEMORY, 0, "out of memory");
-    }
+    struct dpe_option_list list;
+    list_options(line, &list);
     for (size_t i = 0; i < list.n; i++) {
-        const struct argp_option *option = list.at[i].option;
-        if (option->name == NULL || (option->flags & OPTION_HIDDEN) != 0) {
+        const struct dpe_option *option = list.at[i].option;
+        if (option->name == NULL || (option->flags & DPE_HIDDEN) != 0) {
             continue;
         }
-        char *doc = filtered(list.at[i].argp, option->key, option->doc);
-        bool argument = option->arg != NULL && (option->flags & OPTION_ARG_OPTIONAL) == 0;
+        char room[ROOM];
+        const char *doc = told(list.at[i].set, option->key, option->doc, room);
+        bool argument = option->arg != NULL && (option->flags & DPE_OPTIONAL) == 0;
         printf("--%s%s\t%s\n", option->name, argument ? "=" : "", doc != NULL ? doc : "");
         print_choices(option);
-        free(doc);
     }
-    free(list.at);
 }
+
+/* --------------------------------------------------------------------------------- the options
+ */
+
+enum option_key { KEY_USAGE = DPE_KEY_HELP, KEY_COMPLETION };
+
+static const struct dpe_option help_table[] = {
+    {"help", 'h', "all", DPE_OPTIONAL | DPE_BASIC,
+     "Print the most used options; --help=all prints all options", -1},
+    {"usage", KEY_USAGE, NULL, DPE_HIDDEN, NULL, -1},
+    {NULL, '?', NULL, DPE_HIDDEN, NULL, -1},
+    {"version", 'v', NULL, DPE_BASIC, "Print the version", -1},
+    {NULL, 'V', NULL, DPE_HIDDEN, NULL, -1},
+    {"completion", KEY_COMPLETION, NULL, DPE_HIDDEN, NULL, -1},
+    {0},
+};
+
+static int parse_help(int key, char *arg, struct dpe_command_line *state)
+{
+    switch (key) {
+    case 'h':
+    case '?':
+        if (arg != NULL && strcmp(arg, "all") != 0) {
+            dpe_line_error(state, "--help: expected all or nothing, found '%s'", arg);
+        }
+        print_help(state, arg != NULL);
+        break;
+    case 'v':
+    case 'V':
+        puts(dpe_version());
+        break;
+    case KEY_USAGE:
+        print_usage(state);
+        break;
+    case KEY_COMPLETION:
+        print_completion(state);
+        break;
+    default:
+        return DPE_LINE_UNKNOWN;
+    }
+    exit(0);
+}
+
+const struct dpe_option_set dpe_tool_help_option_set = {.options = help_table,
+                                                        .parser = parse_help};

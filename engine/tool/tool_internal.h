@@ -7,34 +7,28 @@
 
 #include "engine/tool/tool.h"
 
-/** An option, and the parser whose table has it. */
+/** An option, and the set that has it. */
 struct dpe_listed_option {
-    const struct argp_option *option; /**< borrowed */
-    const struct argp *argp;
+    const struct dpe_option *option; /**< borrowed */
+    const struct dpe_line_set *set;  /**< borrowed */
     int group; /**< as it is printed: 1, 2, …, then the group -1 of help; headers of the same group
                 * come before its options */
 };
+/** All options and headers of a tool, sorted as help prints them. */
 struct dpe_option_list {
-    struct dpe_listed_option *at; /**< owned by the caller */
-    size_t n, capacity;
+    struct dpe_listed_option at[DPE_LINE_MOST_OPTIONS + DPE_LINE_MOST_SETS];
+    size_t n;
 };
-/** All options and headers of a parser and its children, sorted as help prints them. False when out
- *  of memory. */
-bool dpe_tool_list_options(const struct argp *argp, struct dpe_option_list *list);
-/** The option of the list that other programs call by the `n` bytes of `name`; NULL: none is known.
- */
-const char *dpe_tool_foreign(const struct dpe_option_list *list, const char *name, size_t n);
-/** Print the help of the tool that is parsed to stdout: what it does, an example and the options of
- *  DPE_BASIC, or all options and the whole text. A tool without such options always prints all. */
-void dpe_tool_print_help(const struct argp_state *state, bool all);
-/** Print the options for a shell's completion: a line for each, its word, a tab, and what it does. An
- *  option with an argument ends with '='; one with the choices "a|b" has a line for each of them. */
-void dpe_tool_print_completion(const struct argp_state *state);
+/** -h, -v, completion: the last set of every tool. */
+extern const struct dpe_option_set dpe_tool_help_option_set;
+/** The option of the line that other programs call by the `n` bytes of `name`; NULL: none is known. */
+const char *dpe_tool_foreign(const struct dpe_command_line *line, const char *name, size_t n);
 /** Text that may not be UTF-8, a path for example, with \xHH for each invalid byte; owned by the
  *  caller, NULL when out of memory. */
 char *dpe_tool_show_bytes(const char *text);
 /** dpe_tool_refuse for the program (or command) that is called `name`. */
-void dpe_tool_refuse_as(const struct argp *argp, const char *name, const char *why)
-    __attribute__((noreturn));
+void dpe_tool_refuse_as(const char *name, const char *why) __attribute__((noreturn));
+/** Print "NAME: WHY" on standard error, as JSON where that is asked for. */
+void dpe_tool_fail_as(const char *name, const char *why);
 
 #endif

@@ -70,21 +70,23 @@ bool dpe_parse_seconds(const char *text, double *seconds)
 }
 
 /* Refuse what is no number from `low` to `high`. `also`: what else can be written. */
-static int64_t refuse_number(const struct argp_state *state, const char *option, const char *text,
-                             int64_t low, int64_t high, const char *also, bool too_large)
+static int64_t refuse_number(const struct dpe_command_line *state, const char *option,
+                             const char *text, int64_t low, int64_t high, const char *also,
+                             bool too_large)
 {
     char typed[64];
-    dpe_tool_typed(state, option, text, typed);
+    dpe_tool_typed(state, option, typed);
     if (too_large) {
-        argp_error(state, "%s: expected at most %lld, found '%s'", typed, (long long)high, text);
+        dpe_line_error(state, "%s: expected at most %lld, found '%s'", typed, (long long)high,
+                       text);
     } else {
-        argp_error(state, "%s: expected a whole number of at least %lld%s, found '%s'", typed,
-                   (long long)low, also, text);
+        dpe_line_error(state, "%s: expected a whole number of at least %lld%s, found '%s'", typed,
+                       (long long)low, also, text);
     }
     return low;
 }
 
-int64_t dpe_parse_count(const struct argp_state *state, const char *option, const char *text,
+int64_t dpe_parse_count(const struct dpe_command_line *state, const char *option, const char *text,
                         int64_t low, int64_t high)
 {
     int64_t value = low;
@@ -98,7 +100,7 @@ int64_t dpe_parse_count(const struct argp_state *state, const char *option, cons
                          digits && !dpe_parse_int(text, 0, low - 1, &value));
 }
 
-int64_t dpe_parse_tokens(const struct argp_state *state, const char *option, const char *text,
+int64_t dpe_parse_tokens(const struct dpe_command_line *state, const char *option, const char *text,
                          int64_t low, int64_t high)
 {
     int64_t value = low;
@@ -114,7 +116,7 @@ int64_t dpe_parse_tokens(const struct argp_state *state, const char *option, con
 
 const char *const dpe_special_names[] = {"error", "literal", "parse", NULL};
 
-int dpe_parse_choice(const struct argp_state *state, const char *option, const char *text,
+int dpe_parse_choice(const struct dpe_command_line *state, const char *option, const char *text,
                      const char *const *choices)
 {
     char names[256] = "";
@@ -131,12 +133,12 @@ int dpe_parse_choice(const struct argp_state *state, const char *option, const c
     }
     char typed[64];
     char meant[96];
-    argp_error(state, "%s: expected %s, found '%s'%s", dpe_tool_typed(state, option, text, typed),
-               names, text, dpe_suggest(text, list, meant));
+    dpe_line_error(state, "%s: expected %s, found '%s'%s", dpe_tool_typed(state, option, typed),
+                   names, text, dpe_suggest(text, list, meant));
     return 0;
 }
 
-double dpe_parse_top_k(const struct argp_state *state, const char *option, const char *text,
+double dpe_parse_top_k(const struct dpe_command_line *state, const char *option, const char *text,
                        const char *also)
 {
     double value = 1.0;
@@ -145,7 +147,7 @@ double dpe_parse_top_k(const struct argp_state *state, const char *option, const
     }
     if (!dpe_parse_real(text, 0.0, 65536.0, &value) || !(value > 0.0) ||
         (value >= 1.0 && strspn(text, "0123456789") != strlen(text))) {
-        argp_error(
+        dpe_line_error(
             state,
             "%s: expected %s%sall, a count of pairs of at least 1, or a share above 0 and below 1, "
             "found '%s'",

@@ -23,7 +23,7 @@ enum option_key {
     KEY_CHECK_OPTIONS,
 };
 
-static const struct argp_option options_table[] = {
+static const struct dpe_option options_table[] = {
     {NULL, 0, NULL, 0, "Running:", 50},
     {"device", KEY_DEVICE, "auto|cpu|cuda|cuda:N|reference", 0,
      "auto (default): cuda if this machine has one, otherwise cpu. reference is slow; the other "
@@ -37,11 +37,13 @@ static const struct argp_option options_table[] = {
     {"max-memory", KEY_MAX_MEMORY, "BYTES", 0,
      "Use at most this much memory, e.g. 8G (default: the free memory)", 50},
     {"kv-cache-dtype", KEY_KV_TYPE, "f32|bf16|int8", 0,
-     "Type of keys and values in the cache of device cpu (default: f32). Results of different types "
+     "Type of keys and values in the cache of device cpu (default: f32). Results of different "
+     "types "
      "are different runs",
      50},
     {"kv-cache-dir", KEY_KV_DIR, "DIR|none", 0,
-     "Folder of the file for keys and values that do not fit into --max-memory on device cpu (default: "
+     "Folder of the file for keys and values that do not fit into --max-memory on device cpu "
+     "(default: "
      "$TMPDIR or /var/tmp; none: refuse them)",
      50},
     {"time-budget", KEY_TIME_BUDGET, "TIME", DPE_BASIC,
@@ -51,11 +53,11 @@ static const struct argp_option options_table[] = {
     {"log-format", KEY_LOG_FORMAT, "text|json", 0, "Format of the lines on stderr (default: text)",
      50},
     {"quiet", KEY_QUIET, NULL, 0, "Print only warnings and errors on stderr", 50},
-    {"check-options", KEY_CHECK_OPTIONS, NULL, OPTION_HIDDEN, NULL, 50},
+    {"check-options", KEY_CHECK_OPTIONS, NULL, DPE_HIDDEN, NULL, 50},
     {0},
 };
 
-static const struct argp_option output_table[] = {
+static const struct dpe_option output_table[] = {
     {NULL, 0, NULL, 0, "Output:", 60},
     {"force", KEY_FORCE, NULL, DPE_BASIC, "Replace an output of another run", 60},
     {"salvage", KEY_SALVAGE, NULL, 0,
@@ -66,8 +68,8 @@ static const struct argp_option output_table[] = {
     {0},
 };
 
-static error_t parse_messages(int key, const char *arg, struct argp_state *state,
-                              struct dpe_tool_options *options)
+static int parse_messages(int key, const char *arg, struct dpe_command_line *state,
+                          struct dpe_tool_options *options)
 {
     switch (key) {
     case KEY_LOG_FORMAT:
@@ -81,11 +83,11 @@ static error_t parse_messages(int key, const char *arg, struct argp_state *state
         options->check_options = true;
         return 0;
     default:
-        return ARGP_ERR_UNKNOWN;
+        return DPE_LINE_UNKNOWN;
     }
 }
 
-static error_t parse_output(int key, char *arg, struct argp_state *state)
+static int parse_output(int key, char *arg, struct dpe_command_line *state)
 {
     struct dpe_tool_options *options = state->input;
     (void)arg;
@@ -103,11 +105,11 @@ static error_t parse_output(int key, char *arg, struct argp_state *state)
         options->force_unlock = true;
         return 0;
     default:
-        return ARGP_ERR_UNKNOWN;
+        return DPE_LINE_UNKNOWN;
     }
 }
 
-static error_t parse_common(int key, char *arg, struct argp_state *state)
+static int parse_common(int key, char *arg, struct dpe_command_line *state)
 {
     struct dpe_tool_options *options = state->input;
     switch (key) {
@@ -118,20 +120,22 @@ static error_t parse_common(int key, char *arg, struct argp_state *state)
         options->bf16 =
             dpe_parse_choice(state, "--dtype", arg, (const char *[]){"f32", "bf16", NULL}) == 1;
         return 0;
-    case ARGP_KEY_END:
+    case DPE_LINE_END:
         /* What is recorded with results is the device that made them. */
         if (options->device == NULL || strcmp(options->device, "auto") == 0) {
             dpe_device_resolve("auto", &options->device, NULL);
         }
         if (options->kv_dir != NULL && strcmp(options->kv_dir, "none") != 0 &&
             options->device != NULL && strncmp(options->device, "cpu", 3) != 0) {
-            argp_error(state, "--kv-cache-dir: only device cpu keeps keys and values in a file, found "
-                              "--device %s",
-                       options->device);
+            dpe_line_error(state,
+                           "--kv-cache-dir: only device cpu keeps keys and values in a file, found "
+                           "--device %s",
+                           options->device);
         }
         if (options->bf16 && strcmp(options->device, "cpu") != 0 &&
             strcmp(options->device, "cpu-bf16") != 0) {
-            argp_error(state, "--dtype bf16: expected --device cpu, found '%s'", options->device);
+            dpe_line_error(state, "--dtype bf16: expected --device cpu, found '%s'",
+                           options->device);
         }
         options->device = options->bf16 ? "cpu-bf16" : options->device;
         return 0;
@@ -140,7 +144,7 @@ static error_t parse_common(int key, char *arg, struct argp_state *state)
         return 0;
     case KEY_MAX_MEMORY:
         if (!dpe_parse_bytes(arg, &options->max_memory)) {
-            argp_error(state, "--max-memory: expected bytes such as 8G, found '%s'", arg);
+            dpe_line_error(state, "--max-memory: expected bytes such as 8G, found '%s'", arg);
         }
         return 0;
     case KEY_KV_TYPE:
@@ -152,8 +156,8 @@ static error_t parse_common(int key, char *arg, struct argp_state *state)
         return 0;
     case KEY_TIME_BUDGET:
         if (!dpe_parse_seconds(arg, &options->time_budget)) {
-            argp_error(state, "--time-budget: expected a time such as 90, 30m or 2h, found '%s'",
-                       arg);
+            dpe_line_error(state,
+                           "--time-budget: expected a time such as 90, 30m or 2h, found '%s'", arg);
         }
         return 0;
     default:
@@ -181,8 +185,10 @@ void dpe_log_file(const struct dpe_session *session, const struct dpe_tool_optio
     }
 }
 
-const struct argp dpe_tool_argp = {.options = options_table, .parser = parse_common};
-const struct argp dpe_tool_output_argp = {.options = output_table, .parser = parse_output};
+const struct dpe_option_set dpe_tool_option_set = {.options = options_table,
+                                                   .parser = parse_common};
+const struct dpe_option_set dpe_tool_output_option_set = {.options = output_table,
+                                                          .parser = parse_output};
 
 void dpe_log_chunk(const struct dpe_session *session, int64_t *reported)
 {

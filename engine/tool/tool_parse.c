@@ -1,195 +1,313 @@
-/* A command line against the option tables of a tool: argp, with help of our own (tool_help.c), -h and
- * -v, and suggestions for options that no table has. */
+/* A command line against the option tables of a tool, read by getopt_long. */
 #include "engine/tool/tool_internal.h"
 
+#include <getopt.h>
+#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum option_key {
-    KEY_USAGE = DPE_KEY_HELP,
-    KEY_COMPLETION,
-};
+enum { FIRST_VALUE = 0x100 /* of long options: behind the letters */ };
 
-static const struct argp_option help_table[] = {
-    {"help", 'h', "all", OPTION_ARG_OPTIONAL | DPE_BASIC,
-     "Print the most used options; --help=all prints all options", -1},
-    {"usage", KEY_USAGE, NULL, OPTION_HIDDEN, NULL, -1},
-    {NULL, '?', NULL, OPTION_HIDDEN, NULL, -1},
-    {"version", 'v', NULL, DPE_BASIC, "Print the version", -1},
-    {NULL, 'V', NULL, OPTION_HIDDEN, NULL, -1},
-    {"completion", KEY_COMPLETION, NULL, OPTION_HIDDEN, NULL, -1},
-    {0},
-};
-
-struct root {
-    void *input; /* of the tool's own argp */
-};
-
-static void print_and_end(const struct argp_state *state, bool all)
-{
-    dpe_tool_print_help(state, all);
-    exit(0);
-}
-
-static error_t parse_help(int key, char *arg, struct argp_state *state)
-{
-    switch (key) {
-    case 'h':
-    case '?':
-        if (arg != NULL && strcmp(arg, "all") != 0) {
-            argp_error(state, "--help: expected all or nothing, found '%s'", arg);
-        }
-        print_and_end(state, arg != NULL);
-        return 0;
-    case 'v':
-    case 'V':
-        puts(dpe_version());
-        exit(0);
-    case KEY_USAGE:
-        argp_state_help(state, stdout, ARGP_HELP_USAGE | ARGP_HELP_EXIT_OK);
-        return 0;
-    case KEY_COMPLETION:
-        dpe_tool_print_completion(state);
-        exit(0);
-    default:
-        return ARGP_ERR_UNKNOWN;
-    }
-}
-
-static error_t parse_root(int key, char *arg, struct argp_state *state)
-{
-    (void)arg;
-    if (key == ARGP_KEY_INIT) {
-        const struct root *root = state->input;
-        state->child_inputs[0] = root->input;
-    }
-    return key == ARGP_KEY_INIT ? 0 : ARGP_ERR_UNKNOWN;
-}
-
-static const struct argp help_argp = {.options = help_table, .parser = parse_help};
-
-/* -------------------------------------------------------------------------------- unknown options
+/* The options of all sets as getopt_long takes them. `option` of an index is that of its long one.
  */
+struct spelled {
+    struct option longs[DPE_LINE_MOST_OPTIONS + 1];
+    char letters[2 * DPE_LINE_MOST_OPTIONS + 3];
+    const struct dpe_option *options[DPE_LINE_MOST_OPTIONS]; /* all, also those without a name */
+    const struct dpe_line_set *sets[DPE_LINE_MOST_OPTIONS];
+    int n, n_longs;
+};
 
-/* The option that the word "--name" or "--name=…" is, or one that it begins, which getopt refuses if
- * there are several; NULL: none. */
-static const struct argp_option *find_long(const struct dpe_option_list *list, const char *word)
+static bool is_letter(int key)
 {
-    size_t n = strcspn(word + 2, "=");
-    const struct argp_option *found = NULL;
-    for (size_t i = 0; i < list->n; i++) {
-        const char *name = list->at[i].option->name;
-        if (name == NULL || strncmp(name, word + 2, n) != 0) {
-            continue;
-        }
-        if (name[n] == '\0') {
-            return list->at[i].option;
-        }
-        found = list->at[i].option;
+    return key > ' ' && key < 127 && key != '?'; /* getopt answers '?' to what it does not know */
+}
+
+static void spell_option(struct spelled *spelled, const struct dpe_option *option,
+                         const struct dpe_line_set *set)
+{
+    int at = spelled->n;
+    if (at == DPE_LINE_MOST_OPTIONS) {
+        abort(); /* a constant is too small: any run of the tool shows it */
     }
-    return found;
+    spelled->options[at] = option;
+    spelled->sets[at] = set;
+    spelled->n++;
+    int takes = option->arg == NULL                   ? no_argument
+                : (option->flags & DPE_OPTIONAL) != 0 ? optional_argument
+                                                      : required_argument;
+    if (option->name != NULL) {
+        spelled->longs[spelled->n_longs++] =
+            (struct option){option->name, takes, NULL, FIRST_VALUE + at};
+    }
+    if (is_letter(option->key)) {
+        size_t n = strlen(spelled->letters);
+        spelled->letters[n++] = (char)option->key;
+        if (takes == required_argument) {
+            spelled->letters[n++] = ':';
+        }
+        spelled->letters[n] = '\0';
+    }
 }
 
-static bool takes_argument(const struct argp_option *option)
+/* Errors are ours (':'); words come last, or end the options (`flags`). */
+static void spell(struct spelled *spelled, const struct dpe_command_line *line, unsigned flags)
 {
-    return option->arg != NULL && (option->flags & OPTION_ARG_OPTIONAL) == 0;
-}
-
-/* Whether the word "-abc" leaves its argument to the next word. */
-static bool short_takes_next(const struct dpe_option_list *list, const char *word)
-{
-    for (const char *at = word + 1; *at != '\0'; at++) {
-        for (size_t i = 0; i < list->n; i++) {
-            const struct argp_option *option = list->at[i].option;
-            if (option->key == (unsigned char)*at && takes_argument(option)) {
-                return at[1] == '\0';
+    *spelled = (struct spelled){0};
+    strcpy(spelled->letters, (flags & DPE_LINE_IN_ORDER) != 0 ? "+:" : ":");
+    for (int i = 0; i < line->n_sets; i++) {
+        for (const struct dpe_option *at = line->sets[i].set->options;
+             at != NULL && (at->key != 0 || at->name != NULL || at->doc != NULL); at++) {
+            if (at->key != 0 || at->name != NULL) {
+                spell_option(spelled, at, &line->sets[i]);
             }
         }
     }
-    return false;
 }
 
-/* End with the nearest name: no table has the long option `word`. */
-static void refuse_word(const struct argp *argp, const struct dpe_option_list *list,
-                        const char *program, const char *word)
+/* What getopt_long returned as an index of `options`; -1: none. */
+static int find_option(const struct spelled *spelled, int value)
+{
+    if (value >= FIRST_VALUE && value < FIRST_VALUE + spelled->n) {
+        return value - FIRST_VALUE;
+    }
+    for (int i = 0; i < spelled->n; i++) {
+        if (spelled->options[i]->key == value) {
+            return i;
+        }
+    }
+    return -1;
+}
+
+/* ------------------------------------------------------------------------------------------ errors
+ */
+
+void dpe_line_error(const struct dpe_command_line *state, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    int n = vsnprintf(NULL, 0, format, args);
+    va_end(args);
+    char *text = n >= 0 ? malloc((size_t)n + 1) : NULL;
+    va_start(args, format);
+    if (text != NULL) {
+        vsnprintf(text, (size_t)n + 1, format, args);
+    }
+    va_end(args);
+    dpe_tool_refuse_as(state->name, text != NULL ? text : format);
+}
+
+void dpe_line_failure(const struct dpe_command_line *state, int code, const char *why)
+{
+    dpe_tool_fail_as(state->name, why);
+    exit(code);
+}
+
+/* How many names begin with the first n bytes of `word`; 1 where one is the whole of it. */
+static int count_meant(const struct spelled *spelled, const char *word, size_t n)
+{
+    int count = 0;
+    for (int i = 0; i < spelled->n_longs; i++) {
+        if (strncmp(spelled->longs[i].name, word, n) == 0) {
+            if (spelled->longs[i].name[n] == '\0') {
+                return 1;
+            }
+            count++;
+        }
+    }
+    return count;
+}
+
+/* The nearest name: no table has the long option `word`. */
+static void refuse_unknown(const struct spelled *spelled, const struct dpe_command_line *line,
+                           const char *word)
 {
     struct dpe_text names = {0};
-    for (size_t i = 0; i < list->n; i++) {
-        const struct argp_option *option = list->at[i].option;
-        if (option->name != NULL && (option->flags & OPTION_HIDDEN) == 0 &&
+    for (int i = 0; i < spelled->n; i++) {
+        const struct dpe_option *option = spelled->options[i];
+        if (option->name != NULL && (option->flags & DPE_HIDDEN) == 0 &&
             (dpe_text_append(&names, option->name, strlen(option->name), NULL) != DPE_OK ||
              dpe_text_append(&names, " ", 1, NULL) != DPE_OK)) {
             break;
         }
     }
     size_t given = strcspn(word + 2, "=");
-    const char *name = dpe_tool_foreign(list, word + 2, given);
+    const char *name = dpe_tool_foreign(line, word + 2, given);
     const bool known = name != NULL;
     size_t n = known         ? strlen(name)
                : names.n > 0 ? dpe_nearest(word + 2, given, names.bytes, &name)
                              : 0;
-    char text[256];
-    snprintf(text, sizeof text, "unrecognized option '%.80s'%s%.*s%s", word,
-             known   ? "; here it is '--"
-             : n > 0 ? "; did you mean '--"
-                     : "",
-             (int)n, n > 0 ? name : "",
-             known   ? "'"
-             : n > 0 ? "'?"
-                     : "");
-    dpe_text_free(&names);
-    dpe_tool_refuse_as(argp, program, text);
+    dpe_line_error(line, "unrecognized option '%.80s'%s%.*s%s", word,
+                   known   ? "; here it is '--"
+                   : n > 0 ? "; did you mean '--"
+                           : "",
+                   (int)n, n > 0 ? name : "",
+                   known   ? "'"
+                   : n > 0 ? "'?"
+                           : "");
 }
 
-static void refuse_unknown(const struct argp *argp, const struct dpe_option_list *list, int argc,
-                           char **argv, unsigned flags)
+static void refuse_ambiguous(const struct spelled *spelled, const struct dpe_command_line *line,
+                             const char *word)
 {
-    for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++) {
-        const char *word = argv[i];
-        if (strncmp(word, "--", 2) == 0) {
-            const struct argp_option *option = find_long(list, word);
-            if (option == NULL) {
-                refuse_word(argp, list, argv[0], word);
-            }
-            i += takes_argument(option) && strchr(word, '=') == NULL;
-        } else if (word[0] == '-' && word[1] != '\0') {
-            i += short_takes_next(list, word);
-        } else if ((flags & ARGP_IN_ORDER) != 0) {
-            break; /* a command; what follows are its own options */
+    char list[1024] = "";
+    size_t n = strcspn(word + 2, "=");
+    for (int i = 0; i < spelled->n_longs; i++) {
+        size_t used = strlen(list);
+        if (strncmp(spelled->longs[i].name, word + 2, n) == 0) {
+            snprintf(list + used, sizeof list - used, " '--%s'", spelled->longs[i].name);
+        }
+    }
+    dpe_line_error(line, "option '%.80s' is ambiguous; possibilities:%s", word, list);
+}
+
+/* getopt_long has answered '?' or ':' to the word before argv[optind], or to a letter in it. */
+static void refuse_option(const struct spelled *spelled, const struct dpe_command_line *line,
+                          int answer)
+{
+    const char *word = line->argv[optind - 1];
+    int found = find_option(spelled, optopt);
+    if (answer == ':' && optopt >= FIRST_VALUE && found >= 0) {
+        dpe_line_error(line, "option '--%s' requires an argument", spelled->options[found]->name);
+    } else if (answer == ':') {
+        dpe_line_error(line, "option requires an argument -- '%c'", optopt);
+    } else if (optopt >= FIRST_VALUE && found >= 0) {
+        dpe_line_error(line, "option '--%s' doesn't allow an argument",
+                       spelled->options[found]->name);
+    } else if (optopt != 0) {
+        dpe_line_error(line, "invalid option -- '%c'", optopt);
+    } else if (count_meant(spelled, word + 2, strcspn(word + 2, "=")) > 1) {
+        refuse_ambiguous(spelled, line, word);
+    }
+    refuse_unknown(spelled, line, word);
+}
+
+/* ----------------------------------------------------------------------------------------- reading
+ */
+
+static int call(struct dpe_command_line *line, int i, int key, char *arg)
+{
+    struct dpe_line_set *set = &line->sets[i];
+    line->input = set->input;
+    line->child_inputs = set->child_inputs;
+    return set->set->parser != NULL ? set->set->parser(key, arg, line) : DPE_LINE_UNKNOWN;
+}
+
+/* Append a set, and behind it its children. */
+static void add_set(struct dpe_command_line *line, const struct dpe_option_set *set, int parent,
+                    int child)
+{
+    if (line->n_sets == DPE_LINE_MOST_SETS) {
+        abort(); /* as above */
+    }
+    int at = line->n_sets++;
+    line->sets[at] = (struct dpe_line_set){.set = set, .parent = parent, .child = child};
+    for (int i = 0; set->children != NULL && set->children[i] != NULL; i++) {
+        add_set(line, set->children[i], at, i);
+    }
+}
+
+static void begin(struct dpe_command_line *line)
+{
+    for (int i = 0; i < line->n_sets; i++) {
+        struct dpe_line_set *set = &line->sets[i];
+        if (set->parent >= 0) {
+            set->input = line->sets[set->parent].child_inputs[set->child];
+        }
+        call(line, i, DPE_LINE_BEGIN, NULL);
+    }
+}
+
+/* The next option, or -1 where the words begin; `*typed` is its letter, or 0. */
+static int next_option(const struct spelled *spelled, const struct dpe_command_line *line,
+                       char *typed)
+{
+    int long_index = -1;
+    optopt = 0;
+    int value = getopt_long(line->argc, line->argv, spelled->letters, spelled->longs, &long_index);
+    *typed = (char)(long_index < 0 && value > 0 && value < FIRST_VALUE ? value : 0);
+    return value;
+}
+
+/* Long options that no table has are refused before anything is done. */
+static void check_names(const struct spelled *spelled, struct dpe_command_line *line)
+{
+    char typed = 0;
+    int value = 0;
+    opterr = 0;
+    optind = 0; /* from the beginning, also in a second command line of this process */
+    while ((value = next_option(spelled, line, &typed)) != -1) {
+        const char *word = line->argv[optind - 1];
+        if (value == '?' && optopt == 0 &&
+            count_meant(spelled, word + 2, strcspn(word + 2, "=")) == 0) {
+            refuse_unknown(spelled, line, word);
         }
     }
 }
 
-void dpe_tool_parse(const struct argp *argp, int argc, char **argv, unsigned flags, void *input)
+static void read_options(const struct spelled *spelled, struct dpe_command_line *line)
 {
-    const struct argp_child children[] = {{argp, 0, NULL, 0}, {&help_argp, 0, NULL, -1}, {0}};
-    const struct argp whole = {.parser = parse_root,
-                               .args_doc = argp->args_doc,
-                               .children = children};
-    struct dpe_option_list list = {0};
-    struct root root = {.input = input};
-    if (dpe_tool_list_options(&whole, &list)) {
-        refuse_unknown(argp, &list, argc, argv, flags);
+    int value = 0;
+    optind = 0;
+    while ((value = next_option(spelled, line, &line->letter)) != -1) {
+        if (value == '?' && optopt == '?') {
+            optopt = 0; /* the letter itself, which is one of help */
+        } else if (value == '?' || value == ':') {
+            refuse_option(spelled, line, value);
+        }
+        int found = find_option(spelled, value);
+        const struct dpe_line_set *set = spelled->sets[found];
+        call(line, (int)(set - line->sets), spelled->options[found]->key, optarg);
     }
-    free(list.at);
-    argp_parse(&whole, argc, argv, flags | ARGP_NO_HELP, NULL, &root);
+    line->letter = 0;
 }
 
-/* ---------------------------------------------------------------------------------- as it is typed
- */
-
-const char *dpe_tool_typed(const struct argp_state *state, const char *option, const char *arg,
-                           char text[64])
+/* A word goes to the first set that takes it. */
+static void read_words(struct dpe_command_line *line)
 {
-    const char *word = state->next > 0 ? state->argv[state->next - 1] : "";
-    if (word == arg && state->next > 1) {
-        word = state->argv[state->next - 2];
+    bool took[DPE_LINE_MOST_SETS] = {false};
+    for (line->next = optind; line->next < line->argc;) {
+        char *word = line->argv[line->next++];
+        int i = 0;
+        while (i < line->n_sets && call(line, i, DPE_LINE_WORD, word) == DPE_LINE_UNKNOWN) {
+            i++;
+        }
+        if (i == line->n_sets) {
+            dpe_line_error(line, "Too many arguments");
+        }
+        took[i] = true;
     }
-    bool letter = word[0] == '-' && word[1] != '-' && word[1] != '\0';
-    if (letter && word + 2 <= arg && arg <= word + strlen(word)) {
-        snprintf(text, 64, "-%c", arg[-1]); /* -l16 */
-    } else if (letter) {
-        snprintf(text, 64, "-%c", word[strlen(word) - 1]);
+    for (int i = 0; i < line->n_sets; i++) {
+        if (!took[i]) {
+            call(line, i, DPE_LINE_NO_WORD, NULL);
+        }
+    }
+}
+
+void dpe_tool_parse(const struct dpe_option_set *tool, int argc, char **argv, unsigned flags,
+                    void *input)
+{
+    const char *slash = strrchr(argv[0], '/');
+    struct dpe_command_line line = {
+        .name = slash != NULL ? slash + 1 : argv[0], .argc = argc, .argv = argv};
+    struct spelled spelled;
+    add_set(&line, tool, -1, 0);
+    line.sets[0].input = input;
+    add_set(&line, &dpe_tool_help_option_set, -1, 0);
+    spell(&spelled, &line, flags);
+    check_names(&spelled, &line);
+    begin(&line);
+    read_options(&spelled, &line);
+    read_words(&line);
+    for (int i = line.n_sets - 1; i >= 0; i--) {
+        call(&line, i, DPE_LINE_END, NULL);
+    }
+}
+
+const char *dpe_tool_typed(const struct dpe_command_line *state, const char *option, char text[64])
+{
+    if (state->letter != 0) {
+        snprintf(text, 64, "-%c", state->letter);
     } else {
         snprintf(text, 64, "%s", option);
     }

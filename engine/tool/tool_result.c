@@ -16,27 +16,28 @@ enum option_key { KEY_JSON = DPE_KEY_RESULT, KEY_CSV };
     {                                                                                              \
         "json", KEY_JSON, NULL, 0, "Print the result as one JSON document", 60                     \
     }
-static const struct argp_option json_table[] = {JSON_OPTION, {0}};
-static const struct argp_option both_table[] = {
+static const struct dpe_option json_table[] = {JSON_OPTION, {0}};
+static const struct dpe_option both_table[] = {
     JSON_OPTION, {"csv", KEY_CSV, NULL, 0, "Print the result's table as CSV", 60}, {0}};
 
-static error_t parse_format(int key, char *arg, struct argp_state *state)
+static int parse_format(int key, char *arg, struct dpe_command_line *state)
 {
     enum dpe_result_format *format = state->input;
     (void)arg;
     if (key != KEY_JSON && key != KEY_CSV) {
-        return ARGP_ERR_UNKNOWN;
+        return DPE_LINE_UNKNOWN;
     }
     enum dpe_result_format wanted = key == KEY_JSON ? DPE_RESULT_JSON : DPE_RESULT_CSV;
     if (*format != DPE_RESULT_TEXT && *format != wanted) {
-        argp_error(state, "--json and --csv exclude each other");
+        dpe_line_error(state, "--json and --csv exclude each other");
     }
     *format = wanted;
     return 0;
 }
 
-const struct argp dpe_result_json_argp = {.options = json_table, .parser = parse_format};
-const struct argp dpe_result_argp = {.options = both_table, .parser = parse_format};
+const struct dpe_option_set dpe_result_json_option_set = {.options = json_table,
+                                                          .parser = parse_format};
+const struct dpe_option_set dpe_result_option_set = {.options = both_table, .parser = parse_format};
 
 /* ----------------------------------------------------------------------------------------- fields
  */

@@ -38,7 +38,7 @@ enum option_key {
     KEY_TOP_P,
 };
 
-static const struct argp_option options_table[] = {
+static const struct dpe_option options_table[] = {
     {NULL, 0, NULL, 0, "What to run:", 1},
     {"model", 'm', "DIR", DPE_BASIC,
      "Hugging Face folder (config.json, safetensors, tokenizer.json) or GGUF file", 1},
@@ -94,18 +94,18 @@ static const struct argp_option options_table[] = {
     {0},
 };
 
-static double parse_real(struct argp_state *state, const char *option, const char *text, double low,
+static double parse_real(struct dpe_command_line *state, const char *option, const char *text, double low,
                          double high)
 {
     double value = 0.0;
     if (!dpe_parse_real(text, low, high, &value)) {
-        argp_error(state, "%s: expected a number from %g to %g, found '%s'", option, low, high,
+        dpe_line_error(state, "%s: expected a number from %g to %g, found '%s'", option, low, high,
                    text);
     }
     return value;
 }
 
-static error_t parse_values(int key, char *arg, struct argp_state *state, struct arguments *args)
+static int parse_values(int key, char *arg, struct dpe_command_line *state, struct arguments *args)
 {
     switch (key) {
     case 'n':
@@ -152,23 +152,24 @@ static error_t parse_values(int key, char *arg, struct argp_state *state, struct
         args->seed_given = true;
         return 0;
     default:
-        return ARGP_ERR_UNKNOWN;
+        return DPE_LINE_UNKNOWN;
     }
 }
 
-static void choose_mode(struct argp_state *state, struct arguments *args, enum mode mode)
+static void choose_mode(struct dpe_command_line *state, struct arguments *args, enum mode mode)
 {
     if (args->mode != MODE_GENERATE && args->mode != mode) {
-        argp_error(state, "--tokenize, --nll, --info, --show and --show-plan exclude each other");
+        dpe_line_error(state,
+                       "--tokenize, --nll, --info, --show and --show-plan exclude each other");
     }
     args->mode = mode;
 }
 
-static error_t parse_option(int key, char *arg, struct argp_state *state)
+static int parse_option(int key, char *arg, struct dpe_command_line *state)
 {
     struct arguments *args = state->input;
     switch (key) {
-    case ARGP_KEY_INIT:
+    case DPE_LINE_BEGIN:
         state->child_inputs[0] = &args->tool;
         state->child_inputs[1] = &args->result;
         return 0;
@@ -215,8 +216,8 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
     case KEY_CHAT_TEMPLATE:
         args->chat_template = arg;
         return 0;
-    case ARGP_KEY_ARG:
-        argp_error(state, "unexpected argument '%s' (the model is --model DIR)", arg);
+    case DPE_LINE_WORD:
+        dpe_line_error(state, "unexpected argument '%s' (the model is --model DIR)", arg);
         return 0;
     default:
         return parse_values(key, arg, state, args);
@@ -537,9 +538,9 @@ static dpe_status show_plan(const struct run *run, struct dpe_error *err)
 
 int main(int argc, char **argv)
 {
-    static const struct argp_child children[] = {
-        {&dpe_tool_argp, 0, NULL, 0}, {&dpe_result_json_argp, 0, NULL, 0}, {0}};
-    static const struct argp argp = {
+    static const struct dpe_option_set *const children[] = {&dpe_tool_option_set,
+                                                            &dpe_result_json_option_set, NULL};
+    static const struct dpe_option_set options = {
         .options = options_table,
         .parser = parse_option,
         .doc = "Run a RoPE language model with a position method.\v"
@@ -554,14 +555,14 @@ int main(int argc, char **argv)
     };
     dpe_tool_start(argv);
     struct arguments args = {0};
-    dpe_tool_parse(&argp, argc, argv, 0, &args);
+    dpe_tool_parse(&options, argc, argv, 0, &args);
     dpe_tool_configure(&args.tool);
     struct dpe_error err = {0};
     if (args.method != NULL && strcmp(args.method, "help") == 0) {
         dpe_run_tool_methods();
         return dpe_tool_end(DPE_OK, &err);
     }
-    dpe_run_tool_check(&args, &argp);
+    dpe_run_tool_check(&args);
     args.method = args.method != NULL ? args.method : "rope";
     args.max_new = args.max_new > 0 ? args.max_new : args.chat ? 512 : 64;
     dpe_signals_install();

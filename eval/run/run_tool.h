@@ -79,7 +79,7 @@ static inline const char *dpe_run_tool_table(const struct arguments *args)
 /** The position methods and their keys, as a table for people. */
 void dpe_run_tool_methods(void);
 /** Refuse options that do not go together, or lack something. */
-void dpe_run_tool_check(const struct arguments *args, const struct argp *argp);
+void dpe_run_tool_check(const struct arguments *args);
 /** Hide a secret in a text as long as the table is for, ask for it with the model unchanged and with
  *  --table or --method, and print both answers. */
 dpe_status dpe_run_tool_show(const struct run *run, struct dpe_error *err);

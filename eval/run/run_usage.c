@@ -67,7 +67,7 @@ static const char *check_chat(const struct arguments *args)
     return NULL;
 }
 
-void dpe_run_tool_check(const struct arguments *args, const struct argp *argp)
+void dpe_run_tool_check(const struct arguments *args)
 {
     const char *missing = check_modes(args);
     missing = missing != NULL ? missing : check_chat(args);
@@ -102,6 +102,6 @@ void dpe_run_tool_check(const struct arguments *args, const struct argp *argp)
         missing = "--context: expected 4 or more tokens";
     }
     if (missing != NULL) {
-        dpe_tool_refuse(argp, missing);
+        dpe_tool_refuse(missing);
     }
 }

@@ -27,7 +27,7 @@ enum option_key {
     KEY_ALLOW_ORIGIN,
 };
 
-static const struct argp_option options_table[] = {
+static const struct dpe_option options_table[] = {
     {NULL, 0, NULL, 0, "What to serve:", 1},
     {"model", 'm', "DIR", DPE_BASIC,
      "Hugging Face folder (config.json, safetensors, tokenizer.json) or GGUF file", 1},
@@ -93,8 +93,8 @@ static const struct argp_option options_table[] = {
     {0},
 };
 
-static error_t parse_numbers(int key, char *arg, struct argp_state *state,
-                             struct dpe_serve_arguments *args)
+static int parse_numbers(int key, char *arg, struct dpe_command_line *state,
+                         struct dpe_serve_arguments *args)
 {
     enum { MOST_PORT = 65535, MOST_QUEUE = 1 << 20, MOST_SECONDS = 86400 };
     switch (key) {
@@ -130,36 +130,36 @@ static error_t parse_numbers(int key, char *arg, struct argp_state *state,
         args->client_timeout = dpe_parse_count(state, "--client-timeout", arg, 1, MOST_SECONDS);
         return 0;
     default:
-        return ARGP_ERR_UNKNOWN;
+        return DPE_LINE_UNKNOWN;
     }
 }
 
-static void add_name(const struct argp_state *state, const char *option, const char *name,
+static void add_name(const struct dpe_command_line *state, const char *option, const char *name,
                      const char **names, int64_t *n)
 {
     if (*n == SERVE_MOST_NAMES) {
-        argp_error(state, "%s: expected at most %d", option, SERVE_MOST_NAMES);
+        dpe_line_error(state, "%s: expected at most %d", option, SERVE_MOST_NAMES);
     }
     names[(*n)++] = dpe_tool_path(state, option, name);
 }
 
 /* As browsers send it: a scheme, a host, a port, no path. */
-static void check_origin(const struct argp_state *state, const char *origin)
+static void check_origin(const struct dpe_command_line *state, const char *origin)
 {
     const char *name = strstr(origin, "://");
     if (strcmp(origin, "*") != 0 && strcmp(origin, "null") != 0 &&
         (name == NULL || name == origin || name[3] == '\0' || strpbrk(name + 3, "/ ?#") != NULL)) {
-        argp_error(state,
-                   "--allow-origin: expected an origin such as https://app.example, found '%s'",
-                   origin);
+        dpe_line_error(state,
+                       "--allow-origin: expected an origin such as https://app.example, found '%s'",
+                       origin);
     }
 }
 
-static error_t parse_option(int key, char *arg, struct argp_state *state)
+static int parse_option(int key, char *arg, struct dpe_command_line *state)
 {
     struct dpe_serve_arguments *args = state->input;
     switch (key) {
-    case ARGP_KEY_INIT:
+    case DPE_LINE_BEGIN:
         state->child_inputs[0] = &args->tool;
         return 0;
     case 'm':
@@ -194,19 +194,20 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
     case KEY_CHAT_TEMPLATE:
         args->chat_template = arg;
         return 0;
-    case ARGP_KEY_ARG:
-        argp_error(state, "unexpected argument '%s' (the model is --model DIR)", arg);
+    case DPE_LINE_WORD:
+        dpe_line_error(state, "unexpected argument '%s' (the model is --model DIR)", arg);
         return 0;
     default:
         return parse_numbers(key, arg, state, args);
     }
 }
 
-static void check_usage(const struct dpe_serve_arguments *args, const struct argp *argp)
+static void check_usage(const struct dpe_serve_arguments *args)
 {
     if (args->tool.kv_dir != NULL) {
-        dpe_tool_refuse(argp, "--kv-cache-dir: a server keeps the keys and values of its slots in memory; "
-                              "a smaller --length, --slots or --kv-cache-dtype needs less");
+        dpe_tool_refuse(
+            "--kv-cache-dir: a server keeps the keys and values of its slots in memory; "
+            "a smaller --length, --slots or --kv-cache-dtype needs less");
     }
     const char *wrong = NULL;
     bool table = args->table != NULL ||
@@ -226,7 +227,7 @@ static void check_usage(const struct dpe_serve_arguments *args, const struct arg
         wrong = "--name: expected UTF-8, the encoding of JSON";
     }
     if (wrong != NULL) {
-        dpe_tool_refuse(argp, wrong);
+        dpe_tool_refuse(wrong);
     }
 }
 
@@ -274,15 +275,17 @@ static dpe_status run(const struct dpe_serve_arguments *args, struct dpe_error *
 
 int main(int argc, char **argv)
 {
-    static const struct argp_child children[] = {{&dpe_tool_argp, 0, NULL, 0}, {0}};
-    static const struct argp argp = {
+    static const struct dpe_option_set *const children[] = {&dpe_tool_option_set, NULL};
+    static const struct dpe_option_set options = {
         .options = options_table,
         .parser = parse_option,
-        .doc = "Serve a RoPE language model with a position method over HTTP, in the form of OpenAI's API.\v"
+        .doc = "Serve a RoPE language model with a position method over HTTP, in the form of "
+               "OpenAI's API.\v"
                "Examples:\n"
                "  dpe-serve -m data/reference --method yarn -l 4k\n"
                "  dpe-serve -m MODEL --table table.h5 --port 8000 --api-key-file key.txt\n"
-               "  curl http://127.0.0.1:8080/v1/completions -d '{\"prompt\": \"Once\", \"max_tokens\": 8}'",
+               "  curl http://127.0.0.1:8080/v1/completions -d '{\"prompt\": \"Once\", "
+               "\"max_tokens\": 8}'",
         .children = children,
     };
     dpe_tool_start(argv);
@@ -292,9 +295,9 @@ int main(int argc, char **argv)
                                        .chunk = 512,
                                        .client_timeout = 60,
                                        .stop_timeout = 30};
-    dpe_tool_parse(&argp, argc, argv, 0, &args);
+    dpe_tool_parse(&options, argc, argv, 0, &args);
     dpe_tool_configure(&args.tool);
-    check_usage(&args, &argp);
+    check_usage(&args);
     args.method = args.method != NULL ? args.method : "rope";
     args.answer_room = args.answer_room > 0 ? args.answer_room : 512;
     dpe_signals_install();

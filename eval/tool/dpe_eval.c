@@ -16,7 +16,7 @@ enum { MAX_PIECES = 10 };
 struct command {
     const char *name, *doc;
     const char *suite;                    /* NULL: --suite names it */
-    struct argp_child pieces[MAX_PIECES]; /* of input struct eval_arguments */
+    const struct dpe_option_set *pieces[MAX_PIECES]; /* of input struct eval_arguments */
 };
 
 static const struct command commands[] = {
@@ -29,10 +29,8 @@ static const struct command commands[] = {
      "  dpe-eval niah --grid -m data/reference --corpus data/sample -l 256,512 --samples 10 "
      "--method rope -o grid.h5",
      "niah",
-     {{&dpe_eval_method_argp, 0, NULL, 0},
-      {&dpe_eval_needle_argp, 0, NULL, 0},
-      {&dpe_eval_grid_argp, 0, NULL, 0},
-      {&dpe_eval_depth_argp, 0, NULL, 0}}},
+     {&dpe_eval_method_option_set, &dpe_eval_needle_option_set, &dpe_eval_grid_option_set,
+      &dpe_eval_depth_option_set}},
     {"ppl",
      "Compare position methods by the perplexity of books, by token, by word and by position.\v"
      "Example:\n"
@@ -41,9 +39,7 @@ static const struct command commands[] = {
      "  dpe-eval ppl -m data/reference --corpus data/sample -l 256 --stride 128 --max-tokens 2k "
      "--method rope -o sliding.h5",
      "ppl",
-     {{&dpe_eval_method_argp, 0, NULL, 0},
-      {&dpe_eval_book_argp, 0, NULL, 0},
-      {&dpe_eval_special_argp, 0, NULL, 0}}},
+     {&dpe_eval_method_option_set, &dpe_eval_book_option_set, &dpe_eval_special_option_set}},
     {"ruler",
      "Compare position methods on the 13 tasks of RULER, generated from your texts or read from "
      "official data.\v"
@@ -56,11 +52,8 @@ static const struct command commands[] = {
      "  dpe-eval ruler -m DIR --data ruler-131072 -l 131072 --tasks NIAH,vt --method rope -o "
      "ruler.h5",
      "ruler",
-     {{&dpe_eval_method_argp, 0, NULL, 0},
-      {&dpe_eval_special_argp, 0, NULL, 0},
-      {&dpe_eval_chat_argp, 0, NULL, 0},
-      {&dpe_eval_benchmark_argp, 0, NULL, 0},
-      {&dpe_eval_ruler_argp, 0, NULL, 0}}},
+     {&dpe_eval_method_option_set, &dpe_eval_special_option_set, &dpe_eval_chat_option_set,
+      &dpe_eval_benchmark_option_set, &dpe_eval_ruler_option_set}},
     {"infinitebench",
      "Compare position methods on 8 tasks of InfiniteBench, read from its official files. Prompts "
      "that are too long keep their first and last half.\v"
@@ -68,10 +61,8 @@ static const struct command commands[] = {
      "  dpe-eval infinitebench -m DIR --data InfiniteBench -l 131072 --method rope --table "
      "detect.h5 -o infinitebench.h5",
      "infinitebench",
-     {{&dpe_eval_method_argp, 0, NULL, 0},
-      {&dpe_eval_chat_argp, 0, NULL, 0},
-      {&dpe_eval_benchmark_argp, 0, NULL, 0},
-      {&dpe_eval_infinitebench_argp, 0, NULL, 0}}},
+     {&dpe_eval_method_option_set, &dpe_eval_chat_option_set, &dpe_eval_benchmark_option_set,
+      &dpe_eval_infinitebench_option_set}},
     {"compare",
      "Compare position methods on the same samples of one or more suites.\v"
      "Example:\n"
@@ -79,15 +70,10 @@ static const struct command commands[] = {
      "--method rope "
      "--method yarn --method self-extend --table detect.h5 -o compare.h5",
      NULL,
-     {{&dpe_eval_method_argp, 0, NULL, 0},
-      {&dpe_eval_suite_argp, 0, NULL, 0},
-      {&dpe_eval_needle_argp, 0, NULL, 0},
-      {&dpe_eval_depth_argp, 0, NULL, 0},
-      {&dpe_eval_book_argp, 0, NULL, 0},
-      {&dpe_eval_special_argp, 0, NULL, 0},
-      {&dpe_eval_benchmark_argp, 0, NULL, 0},
-      {&dpe_eval_ruler_argp, 0, NULL, 0},
-      {&dpe_eval_infinitebench_argp, 0, NULL, 0}}},
+     {&dpe_eval_method_option_set, &dpe_eval_suite_option_set, &dpe_eval_needle_option_set,
+      &dpe_eval_depth_option_set, &dpe_eval_book_option_set, &dpe_eval_special_option_set,
+      &dpe_eval_benchmark_option_set, &dpe_eval_ruler_option_set,
+      &dpe_eval_infinitebench_option_set}},
     {"ablate",
      "Vary the settings of a detection one at a time, and compare them with the unchanged model "
      "(rope) and with every group at half the trained length (base).\v"
@@ -103,14 +89,9 @@ static const struct command commands[] = {
      "  dpe-eval ablate -m data/reference --corpus data/sample --table detect.h5 --norms norms.h5 "
      "--what top-k -o top.h5",
      NULL,
-     {{&dpe_eval_ablate_argp, 0, NULL, 0},
-      {&dpe_eval_suite_argp, 0, NULL, 0},
-      {&dpe_eval_needle_argp, 0, NULL, 0},
-      {&dpe_eval_book_argp, 0, NULL, 0},
-      {&dpe_eval_special_argp, 0, NULL, 0},
-      {&dpe_eval_benchmark_argp, 0, NULL, 0},
-      {&dpe_eval_ruler_argp, 0, NULL, 0},
-      {&dpe_eval_infinitebench_argp, 0, NULL, 0}}},
+     {&dpe_eval_ablate_option_set, &dpe_eval_suite_option_set, &dpe_eval_needle_option_set,
+      &dpe_eval_book_option_set, &dpe_eval_special_option_set, &dpe_eval_benchmark_option_set,
+      &dpe_eval_ruler_option_set, &dpe_eval_infinitebench_option_set}},
     {"tune",
      "Find a setting for each method on needles in a haystack, with the same number of rows for "
      "each, and compare what was chosen on fresh samples.\v"
@@ -122,11 +103,11 @@ static const struct command commands[] = {
      "  dpe-eval tune -m DIR --corpus pg19 -l 32768 --method yarn --method self-extend --method "
      "lampe:window=256/512,map=4096/6144 --temperature grid -o tune.h5 --dry-run",
      "niah",
-     {{&dpe_eval_tune_argp, 0, NULL, 0}, {&dpe_eval_needle_argp, 0, NULL, 0}}},
+     {&dpe_eval_tune_option_set, &dpe_eval_needle_option_set}},
 };
 enum { N_COMMANDS = sizeof commands / sizeof commands[0] };
 
-static void require(struct argp_state *state, const struct eval_arguments *args)
+static void require(struct dpe_command_line *state, const struct eval_arguments *args)
 {
     bool ablate = args->what != NULL;
     bool corpus = false;
@@ -144,21 +125,21 @@ static void require(struct argp_state *state, const struct eval_arguments *args)
                           : args->job.output == NULL && !args->job.dry_run ? "-o OUT.h5"
                                                                            : NULL;
     if (missing != NULL) {
-        argp_error(state, "%s is missing", missing);
+        dpe_line_error(state, "%s is missing", missing);
     }
 }
 
 /* What a command line comes to once all of it was read. */
-static void complete(struct argp_state *state, struct eval_arguments *args,
+static void complete(struct dpe_command_line *state, struct eval_arguments *args,
                      const struct command *command)
 {
     bool ablate = strcmp(command->name, "ablate") == 0;
     args->tune = strcmp(command->name, "tune") == 0;
     if (ablate && args->what == NULL) {
-        argp_error(state, "--what rank, top-k, last-k, window or scaled-length is missing");
+        dpe_line_error(state, "--what rank, top-k, last-k, window or scaled-length is missing");
     }
     if (ablate && args->n_methods > 1) {
-        argp_error(state, "--table is given twice; an ablation varies one detection");
+        dpe_line_error(state, "--table is given twice; an ablation varies one detection");
     }
     if (command->suite != NULL) {
         dpe_eval_add_suite(state, args, args->grid ? "niah_grid" : command->suite);
@@ -186,11 +167,11 @@ struct parse {
     int n_pieces;
 };
 
-static error_t parse_command(int key, char *arg, struct argp_state *state)
+static int parse_command(int key, char *arg, struct dpe_command_line *state)
 {
     struct parse *parse = state->input;
     switch (key) {
-    case ARGP_KEY_INIT:
+    case DPE_LINE_BEGIN:
         for (int i = 0; i < parse->n_pieces; i++) {
             state->child_inputs[i] = parse->args;
         }
@@ -199,14 +180,14 @@ static error_t parse_command(int key, char *arg, struct argp_state *state)
         state->child_inputs[parse->n_pieces + 2] = &parse->args->job;
         state->child_inputs[parse->n_pieces + 3] = &parse->args->job;
         return 0;
-    case ARGP_KEY_ARG:
-        argp_error(state, "unexpected argument '%s' (the model is --model DIR)", arg);
+    case DPE_LINE_WORD:
+        dpe_line_error(state, "unexpected argument '%s' (the model is --model DIR)", arg);
         return 0;
-    case ARGP_KEY_END:
+    case DPE_LINE_END:
         complete(state, parse->args, parse->command);
         return 0;
     default:
-        return ARGP_ERR_UNKNOWN;
+        return DPE_LINE_UNKNOWN;
     }
 }
 
@@ -214,18 +195,19 @@ static void run_command(const struct command *command, int argc, char **argv,
                         struct eval_arguments *args)
 {
     struct parse parse = {.command = command, .args = args};
-    struct argp_child children[MAX_PIECES + 5] = {{0}};
-    while (parse.n_pieces < MAX_PIECES && command->pieces[parse.n_pieces].argp != NULL) {
+    const struct dpe_option_set *children[MAX_PIECES + 5] = {NULL};
+    while (parse.n_pieces < MAX_PIECES && command->pieces[parse.n_pieces] != NULL) {
         children[parse.n_pieces] = command->pieces[parse.n_pieces];
         parse.n_pieces++;
     }
-    children[parse.n_pieces].argp = &dpe_job_argp;
-    children[parse.n_pieces + 1].argp = &dpe_job_rows_argp;
-    children[parse.n_pieces + 2].argp = &dpe_job_dry_run_argp;
-    children[parse.n_pieces + 3].argp = &dpe_job_engine_argp;
+    children[parse.n_pieces] = &dpe_job_option_set;
+    children[parse.n_pieces + 1] = &dpe_job_rows_option_set;
+    children[parse.n_pieces + 2] = &dpe_job_dry_run_option_set;
+    children[parse.n_pieces + 3] = &dpe_job_engine_option_set;
     args->job.dry_run_result = strcmp(command->name, "tune") == 0;
-    const struct argp argp = {.parser = parse_command, .doc = command->doc, .children = children};
-    dpe_tool_parse(&argp, argc, argv, 0, &parse);
+    const struct dpe_option_set options = {
+        .parser = parse_command, .doc = command->doc, .children = children};
+    dpe_tool_parse(&options, argc, argv, 0, &parse);
 }
 
 /* -------------------------------------------------------------------------------------- dpe-eval
@@ -239,12 +221,12 @@ struct top {
 static const char command_names[] =
     "niah, ppl, ruler, infinitebench, compare, ablate, tune, score, data";
 
-static error_t parse_top(int key, char *arg, struct argp_state *state)
+static int parse_top(int key, char *arg, struct dpe_command_line *state)
 {
     struct top *top = state->input;
     char meant[96];
     switch (key) {
-    case ARGP_KEY_ARG:
+    case DPE_LINE_WORD:
         for (int i = 0; i < N_COMMANDS; i++) {
             if (strcmp(commands[i].name, arg) == 0) {
                 *top = (struct top){&commands[i], state->next - 1};
@@ -252,40 +234,39 @@ static error_t parse_top(int key, char *arg, struct argp_state *state)
                 return 0;
             }
         }
-        argp_error(state, "unknown command '%s'; commands: %s%s", arg, command_names,
-                   dpe_suggest(arg, command_names, meant));
+        dpe_line_error(state, "unknown command '%s'; commands: %s%s", arg, command_names,
+                       dpe_suggest(arg, command_names, meant));
         return 0;
-    case ARGP_KEY_NO_ARGS:
-        argp_error(
+    case DPE_LINE_NO_WORD:
+        dpe_line_error(
             state,
             "a command is missing: niah, ppl, ruler, infinitebench, compare, ablate, tune, score "
             "or data");
         return 0;
     default:
-        return ARGP_ERR_UNKNOWN;
+        return DPE_LINE_UNKNOWN;
     }
 }
 
-static char *list_suites(int key, const char *text, void *input)
+static const char *list_suites(int key, const char *text, const void *input, char *room,
+                               size_t size)
 {
     (void)input;
-    char list[1024] = "Suites of compare and ablate:";
-    for (size_t i = 0; key == ARGP_KEY_HELP_POST_DOC && dpe_suite_kind(i) != NULL; i++) {
-        size_t n = strlen(list);
-        snprintf(list + n, sizeof list - n, "\n  %-14s %s", dpe_suite_kind(i)->name,
+    if (key != DPE_LINE_AFTER) {
+        return text;
+    }
+    snprintf(room, size, "Suites of compare and ablate:");
+    for (size_t i = 0; dpe_suite_kind(i) != NULL; i++) {
+        size_t n = strlen(room);
+        snprintf(room + n, size - n, "\n  %-14s %s", dpe_suite_kind(i)->name,
                  dpe_suite_kind(i)->about);
     }
-    /* argp frees what is not `text` itself. */
-    union {
-        const char *from;
-        char *to;
-    } same = {.from = text};
-    return key == ARGP_KEY_HELP_POST_DOC ? strdup(list) : same.to;
+    return room;
 }
 
 static void parse_commands(int argc, char **argv, struct eval_arguments *args)
 {
-    static const struct argp argp = {
+    static const struct dpe_option_set options = {
         .parser = parse_top,
         .args_doc = "COMMAND [OPTION...]",
         .doc = "Compare position methods on the same samples. Commands:\n\n"
@@ -301,11 +282,11 @@ static void parse_commands(int argc, char **argv, struct eval_arguments *args)
                "dpe-eval COMMAND --help lists the options of a command. If a run is stopped, run "
                "the same command to continue; if methods, lengths or samples are added, only "
                "those run.\v",
-        .help_filter = list_suites,
+        .about = list_suites,
     };
     struct top top = {0};
     /* Options before the command are those of dpe-eval itself. */
-    dpe_tool_parse(&argp, argc, argv, ARGP_IN_ORDER, &top);
+    dpe_tool_parse(&options, argc, argv, DPE_LINE_IN_ORDER, &top);
     /* Usage and errors name the command; argv itself is kept for the record. */
     int rest = argc - top.at;
     char name[64];

@@ -29,16 +29,18 @@ enum option_key {
     KEY_SPECIAL,
 };
 
-static const struct argp_option options_table[] = {
+static const struct dpe_option options_table[] = {
     {"model", 'm', "DIR", DPE_BASIC, "Folder with tokenizer.json, or that file", 1},
     {"length", 'l', "L", DPE_BASIC, "Length in tokens, prompt and answer together", 1},
     {"output", 'o', "DIR", DPE_BASIC, "Folder to write TASK/validation.jsonl into", 1},
-    {"corpus", KEY_CORPUS, "PATH", DPE_BASIC, "PG-19 folder, folder of .txt files, or one text file", 1},
+    {"corpus", KEY_CORPUS, "PATH", DPE_BASIC,
+     "PG-19 folder, folder of .txt files, or one text file", 1},
     {"split", KEY_SPLIT, "NAME", 0, "PG-19: train, validation or test (default)", 1},
     {"chat-template", KEY_CHAT, "auto|none|FILE", 0,
      "Chat template to wrap prompts in (default none; auto: the model's own)", 1},
     {"template", KEY_TEMPLATE, "FILE", 0, "Words of the prompts (default: eval/templates)", 1},
-    {"tasks", KEY_TASKS, "NAME[,NAME...]", DPE_BASIC, "Only these tasks, or categories (default: all)", 1},
+    {"tasks", KEY_TASKS, "NAME[,NAME...]", DPE_BASIC,
+     "Only these tasks, or categories (default: all)", 1},
     {"special-in-text", KEY_SPECIAL, "WHAT", 0,
      "Spelling of a special token in the text: error (default), literal or parse", 1},
     {"squad", KEY_SQUAD, "FILE", 0, "qa_1: questions in the format of SQuAD", 1},
@@ -58,7 +60,7 @@ struct data_arguments {
     bool force;
 };
 
-static error_t parse_number(int key, char *arg, struct argp_state *state)
+static int parse_number(int key, char *arg, struct dpe_command_line *state)
 {
     struct data_arguments *args = state->input;
     switch (key) {
@@ -81,26 +83,26 @@ static error_t parse_number(int key, char *arg, struct argp_state *state)
     case KEY_FORCE:
         args->force = true;
         return 0;
-    case ARGP_KEY_ARG:
-        argp_error(state, "unexpected argument '%s' (the model is --model DIR)", arg);
+    case DPE_LINE_WORD:
+        dpe_line_error(state, "unexpected argument '%s' (the model is --model DIR)", arg);
         return 0;
-    case ARGP_KEY_END:
+    case DPE_LINE_END:
         if (args->model == NULL || args->output == NULL || args->length == 0) {
-            argp_error(state, "%s is missing",
-                       args->model == NULL    ? "--model DIR"
-                       : args->output == NULL ? "-o DIR"
-                                              : "--length L");
+            dpe_line_error(state, "%s is missing",
+                           args->model == NULL    ? "--model DIR"
+                           : args->output == NULL ? "-o DIR"
+                                                  : "--length L");
         }
         if (args->split != NULL && args->corpus == NULL) {
-            argp_error(state, "--split goes with --corpus");
+            dpe_line_error(state, "--split goes with --corpus");
         }
         return 0;
     default:
-        return ARGP_ERR_UNKNOWN;
+        return DPE_LINE_UNKNOWN;
     }
 }
 
-static error_t parse_option(int key, char *arg, struct argp_state *state)
+static int parse_option(int key, char *arg, struct dpe_command_line *state)
 {
     struct data_arguments *args = state->input;
     const struct {
@@ -357,7 +359,7 @@ done:
 
 int dpe_eval_data_main(int argc, char **argv)
 {
-    static const struct argp argp = {
+    static const struct dpe_option_set options = {
         .options = options_table,
         .parser = parse_option,
         .doc = "Generate RULER's tasks and write them as JSON lines in the official format (index, "
@@ -370,7 +372,7 @@ int dpe_eval_data_main(int argc, char **argv)
     argv[0] = name;
     struct data_arguments args = {.samples = 100};
     struct dpe_error err = {0};
-    dpe_tool_parse(&argp, argc, argv, 0, &args);
+    dpe_tool_parse(&options, argc, argv, 0, &args);
     dpe_signals_install();
     dpe_status status = write_data(&args, &err);
     return dpe_tool_end(status, &err);

@@ -36,7 +36,7 @@ enum option_key {
     KEY_ENTRY,
 };
 
-static const struct argp_option options_table[] = {
+static const struct dpe_option options_table[] = {
     {NULL, 0, NULL, 0, "Make a table:", 1},
     {"rank", KEY_RANK, "N", 0,
      "Use each group's length of rank N (default: the lengths that the detection selected; with "
@@ -86,7 +86,7 @@ static const struct argp_option options_table[] = {
      "express",
      2},
     {"force", KEY_FORCE, NULL, DPE_BASIC, "Replace FILE if it exists", 2},
-    {"check-options", KEY_CHECK_OPTIONS, NULL, OPTION_HIDDEN, NULL, 2},
+    {"check-options", KEY_CHECK_OPTIONS, NULL, DPE_HIDDEN, NULL, 2},
     {NULL, 0, NULL, 0, "Inspect one:", 3},
     {"show", KEY_SHOW, NULL, DPE_BASIC, "Print a summary of TABLE", 3},
     {"check", KEY_CHECK, NULL, DPE_BASIC,
@@ -94,11 +94,11 @@ static const struct argp_option options_table[] = {
     {0},
 };
 
-static void take_k(struct argp_state *state, const char *option, const char *text, bool last,
+static void take_k(struct dpe_command_line *state, const char *option, const char *text, bool last,
                    struct export_arguments *args)
 {
     if (args->has_k && args->last != last) {
-        argp_error(state, "--top-k and --last-k exclude each other");
+        dpe_line_error(state, "--top-k and --last-k exclude each other");
     }
     /* A share is kept negative until the number of pairs is known. */
     double k = dpe_parse_top_k(state, option, text, NULL);
@@ -107,8 +107,8 @@ static void take_k(struct argp_state *state, const char *option, const char *tex
     args->last = last;
 }
 
-static error_t parse_values(int key, char *arg, struct argp_state *state,
-                            struct export_arguments *args)
+static int parse_values(int key, char *arg, struct dpe_command_line *state,
+                        struct export_arguments *args)
 {
     switch (key) {
     case KEY_RANK:
@@ -135,21 +135,21 @@ static error_t parse_values(int key, char *arg, struct argp_state *state,
                 "h5, json, yaml, pt, hf, safetensors, csv, longrope, gguf-rope, "
                 "vllm-flags, sglang-flags, llama.cpp-flags";
             char meant[96];
-            argp_error(state, "--format: unknown format '%s'; formats: %s%s", arg, known,
-                       dpe_suggest(arg, known, meant));
+            dpe_line_error(state, "--format: unknown format '%s'; formats: %s%s", arg, known,
+                           dpe_suggest(arg, known, meant));
         }
         args->format = arg;
         return 0;
     default:
-        return ARGP_ERR_UNKNOWN;
+        return DPE_LINE_UNKNOWN;
     }
 }
 
-static error_t parse_option(int key, char *arg, struct argp_state *state)
+static int parse_option(int key, char *arg, struct dpe_command_line *state)
 {
     struct export_arguments *args = state->input;
     switch (key) {
-    case ARGP_KEY_INIT:
+    case DPE_LINE_BEGIN:
         state->child_inputs[0] = &args->result;
         return 0;
     case 'o':
@@ -194,10 +194,10 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
     case KEY_METHOD:
         args->method = arg;
         return 0;
-    case ARGP_KEY_ARG:
+    case DPE_LINE_WORD:
         if (args->n_inputs == DPE_TABLE_ENTRIES) {
-            argp_error(state, "unexpected argument '%s': more than %d inputs", arg,
-                       DPE_TABLE_ENTRIES);
+            dpe_line_error(state, "unexpected argument '%s': more than %d inputs", arg,
+                           DPE_TABLE_ENTRIES);
         }
         args->inputs[args->n_inputs++] = dpe_tool_table(arg);
         return 0;
@@ -284,7 +284,7 @@ static bool is_utf8(const char *text)
     return text == NULL || dpe_utf8_check(text, strlen(text)) == strlen(text);
 }
 
-static void check_usage(const struct export_arguments *args, const struct argp *argp)
+static void check_usage(const struct export_arguments *args)
 {
     const char *wrong = NULL;
     const bool made = args->method != NULL;
@@ -332,7 +332,7 @@ static void check_usage(const struct export_arguments *args, const struct argp *
         wrong = check_together(args);
     }
     if (wrong != NULL) {
-        dpe_tool_refuse(argp, wrong);
+        dpe_tool_refuse(wrong);
     }
 }
 
@@ -601,8 +601,8 @@ static dpe_status check_model(const char *folder, const struct dpe_table_values 
 
 int main(int argc, char **argv)
 {
-    static const struct argp_child children[] = {{&dpe_result_json_argp, 0, NULL, 0}, {0}};
-    static const struct argp argp = {
+    static const struct dpe_option_set *const children[] = {&dpe_result_json_option_set, NULL};
+    static const struct dpe_option_set options = {
         .options = options_table,
         .children = children,
         .parser = parse_option,
@@ -627,8 +627,8 @@ int main(int argc, char **argv)
     };
     dpe_tool_start(argv);
     struct export_arguments args = {.argc = argc, .argv = argv};
-    dpe_tool_parse(&argp, argc, argv, 0, &args);
-    check_usage(&args, &argp);
+    dpe_tool_parse(&options, argc, argv, 0, &args);
+    check_usage(&args);
     const struct dpe_tool_options talk = {.check_options = args.check_options};
     dpe_tool_configure(&talk);
     dpe_signals_install();

@@ -4,11 +4,11 @@
  * options, the opening of model, tokenizer and corpus, the run of the output, and the one loop
  * that fills it.
  *
- * One story. A tool parses its command line (dpe_job_argp and its two companions), opens the job,
- * derives its plans and tasks, and starts the run: an identity, the output's journal, a session
- * that fits into memory. Then it hands the loop one or more lists of items, each in the order in
- * which they shall run; after a list is done every row of it is known. dpe_job_finish writes the
- * table, dpe_job_close gives everything back.
+ * One story. A tool parses its command line (dpe_job_option_set and its two companions), opens the
+ * job, derives its plans and tasks, and starts the run: an identity, the output's journal, a
+ * session that fits into memory. Then it hands the loop one or more lists of items, each in the
+ * order in which they shall run; after a list is done every row of it is known. dpe_job_finish
+ * writes the table, dpe_job_close gives everything back.
  */
 #ifndef DPE_JOB_H
 #define DPE_JOB_H
@@ -32,7 +32,7 @@
 /** The most lengths that a tool can take. */
 enum { DPE_JOB_LENGTHS = 16 };
 
-/** The common part of a command line; set the defaults, then let argp fill it. */
+/** The common part of a command line; set the defaults, then let the options fill it. */
 struct dpe_job_options {
     struct dpe_tool_options tool;
     const char *model, *corpus;
@@ -51,31 +51,34 @@ struct dpe_job_options {
     int64_t samples;
     bool samples_given;
     uint64_t seed;
-    double rank_timeout; /**< longest silence of a rank, set by dpe_job_argp */
-    int tensor_parallel; /**< processes that hold the model together, ≥ 1, set by dpe_job_argp */
+    double rank_timeout; /**< longest silence of a rank, set by dpe_job_option_set */
+    int tensor_parallel; /**< processes that hold the model together, ≥ 1, set by dpe_job_option_set
+                          */
     bool dry_run;        /**< the tool's own option */
     bool dry_run_result; /**< it has a result for scripts too, set by the tool */
     enum dpe_result_format result; /**< what goes to standard output */
-    struct dpe_session_knobs knobs; /**< set by dpe_job_argp; a tool changes what it calls otherwise
-                                     */
+    struct dpe_session_knobs
+        knobs; /**< set by dpe_job_option_set; a tool changes what it calls otherwise
+                */
     int argc;
     char **argv;
 };
 /** --engine, --engine-key-file and --in-flight, of tools that can use another program as their
  * engine; input struct dpe_job_options. */
-extern const struct argp dpe_job_engine_argp;
+extern const struct dpe_option_set dpe_job_engine_option_set;
 /** The option --dry-run of a tool that has no words of its own for it. */
-extern const struct argp dpe_job_dry_run_argp;
-/** Parsers for `children` of a tool's argp, input struct dpe_job_options. Their options lie in the
- *  groups 1 (what) and 2 (on what) of the tool. dpe_job_argp: --model --corpus --split
+extern const struct dpe_option_set dpe_job_dry_run_option_set;
+/** Options for `children` of a tool's, input struct dpe_job_options. Their options lie in the
+ *  groups 1 (what) and 2 (on what) of the tool. dpe_job_option_set: --model --corpus --split
  *  --trained-length and the options of tool.h (all but those about the output).
- *  dpe_job_rows_argp: --samples --seed -o and tool.h's options about the output; help
- *  shows the defaults that are set. dpe_job_prompt_argp: --length --chat-template. */
-extern const struct argp dpe_job_argp, dpe_job_rows_argp, dpe_job_prompt_argp;
-/** At ARGP_KEY_END: ends with a usage error when --model, --length (if `prompts`), --corpus or the
+ *  dpe_job_rows_option_set: --samples --seed -o and tool.h's options about the output; help
+ *  shows the defaults that are set. dpe_job_prompt_option_set: --length --chat-template. */
+extern const struct dpe_option_set dpe_job_option_set, dpe_job_rows_option_set,
+    dpe_job_prompt_option_set;
+/** At DPE_LINE_END: ends with a usage error when --model, --length (if `prompts`), --corpus or the
  *  output (`output` is how it is called; not in a dry run) is missing. */
-void dpe_job_require(struct argp_state *state, const struct dpe_job_options *options, bool prompts,
-                     const char *output);
+void dpe_job_require(struct dpe_command_line *state, const struct dpe_job_options *options,
+                     bool prompts, const char *output);
 
 /* ------------------------------------------------------------------------------ opening, closing
  */

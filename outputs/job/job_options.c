@@ -21,7 +21,7 @@ enum option_key {
 
 /* ------------------------------------------------------------------------------ model and texts */
 
-static const struct argp_option inputs_table[] = {
+static const struct dpe_option inputs_table[] = {
     {"model", 'm', "DIR", DPE_BASIC,
      "Hugging Face folder (config.json, safetensors, tokenizer.json) or GGUF file", 1},
     {"corpus", KEY_CORPUS, "PATH", DPE_BASIC,
@@ -39,11 +39,11 @@ static const struct argp_option inputs_table[] = {
     {0},
 };
 
-static error_t parse_inputs(int key, char *arg, struct argp_state *state)
+static int parse_inputs(int key, char *arg, struct dpe_command_line *state)
 {
     struct dpe_job_options *options = state->input;
     switch (key) {
-    case ARGP_KEY_INIT:
+    case DPE_LINE_BEGIN:
         state->child_inputs[0] = &options->tool;
         options->rank_timeout = 1800.0;
         options->tensor_parallel = 1;
@@ -65,10 +65,11 @@ static error_t parse_inputs(int key, char *arg, struct argp_state *state)
     case KEY_RANK_TIMEOUT:
         /* A busy rank sends a message once a second: a shorter limit would end a healthy job. */
         if (!dpe_parse_seconds(arg, &options->rank_timeout) || options->rank_timeout < 1.0) {
-            argp_error(state,
-                       "--rank-timeout: expected a time of at least a second such as 90, 30m or "
-                       "2h, found '%s'",
-                       arg);
+            dpe_line_error(
+                state,
+                "--rank-timeout: expected a time of at least a second such as 90, 30m or "
+                "2h, found '%s'",
+                arg);
         }
         return 0;
     case KEY_TENSOR_PARALLEL:
@@ -79,41 +80,38 @@ static error_t parse_inputs(int key, char *arg, struct argp_state *state)
             dpe_parse_tokens(state, "--trained-length", arg, 2, DPE_MOST_TRAINED);
         return 0;
     default:
-        return ARGP_ERR_UNKNOWN;
+        return DPE_LINE_UNKNOWN;
     }
 }
 
-static const struct argp_child tool_child[] = {{&dpe_tool_argp, 0, NULL, 0}, {0}};
-const struct argp dpe_job_argp = {
+static const struct dpe_option_set *const tool_child[] = {&dpe_tool_option_set, NULL};
+const struct dpe_option_set dpe_job_option_set = {
     .options = inputs_table, .parser = parse_inputs, .children = tool_child};
 
 /* ----------------------------------------------------------------------------------------- rows */
 
-static const struct argp_option rows_table[] = {
-    {"output", 'o', "OUT.h5", DPE_BASIC, "Table to write; if it is unfinished, the run continues it", 1},
-    {"samples", KEY_SAMPLES, "N", DPE_BASIC, "Number of samples (books, excerpts) of each configuration",
-     2},
+static const struct dpe_option rows_table[] = {
+    {"output", 'o', "OUT.h5", DPE_BASIC,
+     "Table to write; if it is unfinished, the run continues it", 1},
+    {"samples", KEY_SAMPLES, "N", DPE_BASIC,
+     "Number of samples (books, excerpts) of each configuration", 2},
     {"seed", KEY_SEED, "S", 0, "Seed of all random choices", 2},
     {0},
 };
 
-/* Whose defaults help shows: set when parsing begins, since argp tells filters of help only NULL
- * outside of its own help. */
-static const struct dpe_job_options *defaults;
-
-static error_t parse_rows(int key, char *arg, struct argp_state *state)
+static int parse_rows(int key, char *arg, struct dpe_command_line *state)
 {
     struct dpe_job_options *options = state->input;
     switch (key) {
-    case ARGP_KEY_INIT:
+    case DPE_LINE_BEGIN:
         state->child_inputs[0] = &options->tool;
         state->child_inputs[1] = &options->result;
-        defaults = options;
         return 0;
     case 'o':
         if (strcmp(arg, "-") == 0) {
-            argp_error(state, "--output: a table cannot go to standard output; give a file's name "
-                              "(./- is a file named -)");
+            dpe_line_error(state,
+                           "--output: a table cannot go to standard output; give a file's name "
+                           "(./- is a file named -)");
         }
         options->output = dpe_tool_path(state, "--output", arg);
         return 0;
@@ -124,50 +122,46 @@ static error_t parse_rows(int key, char *arg, struct argp_state *state)
     case KEY_SEED:
         options->seed = (uint64_t)dpe_parse_count(state, "--seed", arg, 0, DPE_MOST_COUNT);
         return 0;
-    case ARGP_KEY_END:
+    case DPE_LINE_END:
         if (options->dry_run && !options->dry_run_result && options->result != DPE_RESULT_TEXT) {
-            argp_error(state, "--%s prints a result, and --dry-run has none: leave one of the two",
-                       options->result == DPE_RESULT_JSON ? "json" : "csv");
+            dpe_line_error(state,
+                           "--%s prints a result, and --dry-run has none: leave one of the two",
+                           options->result == DPE_RESULT_JSON ? "json" : "csv");
         }
         return 0;
     default:
-        return ARGP_ERR_UNKNOWN;
+        return DPE_LINE_UNKNOWN;
     }
 }
 
 /* Append the defaults of the tool to the texts. */
-static char *show_defaults(int key, const char *text, void *input)
+static const char *show_defaults(int key, const char *text, const void *input, char *room,
+                                 size_t size)
 {
-    char line[160];
-    (void)input;
-    if (defaults != NULL && key == KEY_SAMPLES) {
-        snprintf(line, sizeof line, "%s (default %lld)", text, (long long)defaults->samples);
-        return strdup(line);
+    const struct dpe_job_options *options = input;
+    if (key == KEY_SAMPLES) {
+        snprintf(room, size, "%s (default %lld)", text, (long long)options->samples);
+        return room;
     }
-    if (defaults != NULL && key == KEY_SEED) {
-        snprintf(line, sizeof line, "%s (default %llu)", text, (unsigned long long)defaults->seed);
-        return strdup(line);
+    if (key == KEY_SEED) {
+        snprintf(room, size, "%s (default %llu)", text, (unsigned long long)options->seed);
+        return room;
     }
-    /* argp frees what is not `text` itself. */
-    union {
-        const char *from;
-        char *to;
-    } same = {.from = text};
-    return same.to;
+    return text;
 }
 
-static const struct argp_child output_children[] = {
-    {&dpe_tool_output_argp, 0, NULL, 0}, {&dpe_result_argp, 0, NULL, 0}, {0}};
-const struct argp dpe_job_rows_argp = {.options = rows_table,
-                                       .parser = parse_rows,
-                                       .children = output_children,
-                                       .help_filter = show_defaults};
+static const struct dpe_option_set *const output_children[] = {&dpe_tool_output_option_set,
+                                                               &dpe_result_option_set, NULL};
+const struct dpe_option_set dpe_job_rows_option_set = {.options = rows_table,
+                                                       .parser = parse_rows,
+                                                       .children = output_children,
+                                                       .about = show_defaults};
 
 /* -------------------------------------------------------------------------------------- prompts */
 
-static const struct argp_option prompt_table[] = {
-    {"length", 'l', "L", DPE_BASIC,
-     "Length in tokens, prompt and answer together: 16384, 16k, 1M", 1},
+static const struct dpe_option prompt_table[] = {
+    {"length", 'l', "L", DPE_BASIC, "Length in tokens, prompt and answer together: 16384, 16k, 1M",
+     1},
     {"chat-template", KEY_CHAT_TEMPLATE, "auto|none|FILE", 0,
      "Chat template to wrap prompts in (auto, the default: the model's own, if it has one)", 2},
     {0},
@@ -181,7 +175,7 @@ static int by_value(const void *a, const void *b)
 }
 
 /* One length, or several of them separated by commas for a tool that takes them. */
-static void parse_lengths(struct argp_state *state, const char *arg,
+static void parse_lengths(struct dpe_command_line *state, const char *arg,
                           struct dpe_job_options *options)
 {
     int most = options->most_lengths > 0 ? options->most_lengths : 1;
@@ -191,7 +185,7 @@ static void parse_lengths(struct argp_state *state, const char *arg,
         size_t length = most > 1 ? strcspn(at, ",") : strlen(at);
         char word[32];
         if (n == most) {
-            argp_error(state, "--length: expected at most %d lengths, found '%s'", most, arg);
+            dpe_line_error(state, "--length: expected at most %d lengths, found '%s'", most, arg);
         }
         snprintf(word, sizeof word, "%.*s", (int)(length < 31 ? length : 31), at);
         lengths[n] =
@@ -201,14 +195,14 @@ static void parse_lengths(struct argp_state *state, const char *arg,
     qsort(lengths, (size_t)n, sizeof *lengths, by_value);
     for (int i = 1; i < n; i++) {
         if (lengths[i] == lengths[i - 1]) {
-            argp_error(state, "--length: %lld is given twice", (long long)lengths[i]);
+            dpe_line_error(state, "--length: %lld is given twice", (long long)lengths[i]);
         }
     }
     options->n_lengths = n;
     options->length = lengths[n - 1];
 }
 
-static error_t parse_prompt(int key, char *arg, struct argp_state *state)
+static int parse_prompt(int key, char *arg, struct dpe_command_line *state)
 {
     struct dpe_job_options *options = state->input;
     switch (key) {
@@ -219,13 +213,14 @@ static error_t parse_prompt(int key, char *arg, struct argp_state *state)
         options->chat_template = arg;
         return 0;
     default:
-        return ARGP_ERR_UNKNOWN;
+        return DPE_LINE_UNKNOWN;
     }
 }
 
-const struct argp dpe_job_prompt_argp = {.options = prompt_table, .parser = parse_prompt};
+const struct dpe_option_set dpe_job_prompt_option_set = {.options = prompt_table,
+                                                         .parser = parse_prompt};
 
-static const struct argp_option engine_table[] = {
+static const struct dpe_option engine_table[] = {
     {"engine", KEY_ENGINE, "URL", 0,
      "Have this server run the model: dpe-serve, under each plan in turn, or another one of "
      "OpenAI's interface as it is "
@@ -238,11 +233,11 @@ static const struct argp_option engine_table[] = {
     {0},
 };
 
-static error_t parse_engine(int key, char *arg, struct argp_state *state)
+static int parse_engine(int key, char *arg, struct dpe_command_line *state)
 {
     struct dpe_job_options *options = state->input;
     switch (key) {
-    case ARGP_KEY_INIT:
+    case DPE_LINE_BEGIN:
         options->in_flight = 32;
         return 0;
     case KEY_ENGINE:
@@ -254,27 +249,28 @@ static error_t parse_engine(int key, char *arg, struct argp_state *state)
     case KEY_IN_FLIGHT:
         options->in_flight = dpe_parse_count(state, "--in-flight", arg, 1, 1024);
         return 0;
-    case ARGP_KEY_END:
+    case DPE_LINE_END:
         if (options->engine != NULL && options->tensor_parallel > 1) {
-            argp_error(state, "--engine and --tensor-parallel exclude each other");
+            dpe_line_error(state, "--engine and --tensor-parallel exclude each other");
         } else if (options->engine == NULL && options->engine_key != NULL) {
-            argp_error(state, "--engine-key-file goes with --engine");
+            dpe_line_error(state, "--engine-key-file goes with --engine");
         }
         return 0;
     default:
-        return ARGP_ERR_UNKNOWN;
+        return DPE_LINE_UNKNOWN;
     }
 }
 
-const struct argp dpe_job_engine_argp = {.options = engine_table, .parser = parse_engine};
+const struct dpe_option_set dpe_job_engine_option_set = {.options = engine_table,
+                                                         .parser = parse_engine};
 
-static const struct argp_option dry_run_table[] = {
-    {"dry-run", KEY_DRY_RUN, NULL, DPE_BASIC, "Print samples, tokens, memory and time, and run nothing",
-     1},
+static const struct dpe_option dry_run_table[] = {
+    {"dry-run", KEY_DRY_RUN, NULL, DPE_BASIC,
+     "Print samples, tokens, memory and time, and run nothing", 1},
     {0},
 };
 
-static error_t parse_dry_run(int key, char *arg, struct argp_state *state)
+static int parse_dry_run(int key, char *arg, struct dpe_command_line *state)
 {
     struct dpe_job_options *options = state->input;
     (void)arg;
@@ -282,13 +278,14 @@ static error_t parse_dry_run(int key, char *arg, struct argp_state *state)
         options->dry_run = true;
         return 0;
     }
-    return ARGP_ERR_UNKNOWN;
+    return DPE_LINE_UNKNOWN;
 }
 
-const struct argp dpe_job_dry_run_argp = {.options = dry_run_table, .parser = parse_dry_run};
+const struct dpe_option_set dpe_job_dry_run_option_set = {.options = dry_run_table,
+                                                          .parser = parse_dry_run};
 
-void dpe_job_require(struct argp_state *state, const struct dpe_job_options *options, bool prompts,
-                     const char *output)
+void dpe_job_require(struct dpe_command_line *state, const struct dpe_job_options *options,
+                     bool prompts, const char *output)
 {
     const char *missing = options->model == NULL                         ? "--model DIR"
                           : prompts && options->length == 0              ? "--length L"
@@ -296,6 +293,6 @@ void dpe_job_require(struct argp_state *state, const struct dpe_job_options *opt
                           : options->output == NULL && !options->dry_run ? output
                                                                          : NULL;
     if (missing != NULL) {
-        argp_error(state, "%s is missing", missing);
+        dpe_line_error(state, "%s is missing", missing);
     }
 }

@@ -42,7 +42,7 @@ struct arguments {
     bool no_figures, mixed, force, quiet, unchecked, check_options;
 };
 
-static const struct argp_option options_table[] = {
+static const struct dpe_option options_table[] = {
     {NULL, 0, NULL, 0, "What to write:", 1},
     {"output", 'o', "FILE", DPE_BASIC, "The page, one self-contained HTML file", 1},
     {"figures", KEY_FIGURES, "DIR", DPE_BASIC,
@@ -61,7 +61,7 @@ static const struct argp_option options_table[] = {
     {"force", KEY_FORCE, NULL, DPE_BASIC,
      "Replace FILE even if it is not a report, and existing figure files", 1},
     {"quiet", KEY_QUIET, NULL, 0, "Only warnings and errors on stderr", 1},
-    {"check-options", KEY_CHECK_OPTIONS, NULL, OPTION_HIDDEN, NULL, 1},
+    {"check-options", KEY_CHECK_OPTIONS, NULL, DPE_HIDDEN, NULL, 1},
     {0},
 };
 
@@ -69,13 +69,13 @@ static const struct argp_option options_table[] = {
  */
 
 /* A share is kept negative until the number of pairs is known. */
-static double parse_k(struct argp_state *state, const char *text)
+static double parse_k(struct dpe_command_line *state, const char *text)
 {
     double value = dpe_parse_top_k(state, "--top-k", text, NULL);
     return value < 1.0 ? -value : value;
 }
 
-static error_t parse_option(int key, char *arg, struct argp_state *state)
+static int parse_option(int key, char *arg, struct dpe_command_line *state)
 {
     struct arguments *args = state->input;
     switch (key) {
@@ -109,28 +109,28 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
     case KEY_CHECK_OPTIONS:
         args->check_options = true;
         return 0;
-    case ARGP_KEY_ARG:
+    case DPE_LINE_WORD:
         if (args->n == MAX_INPUTS) {
-            argp_error(state, "expected at most %d tables", MAX_INPUTS);
+            dpe_line_error(state, "expected at most %d tables", MAX_INPUTS);
         }
         args->inputs[args->n++] = arg;
         return 0;
-    case ARGP_KEY_END:
+    case DPE_LINE_END:
         if (args->n == 0) {
-            argp_error(state, "nothing to read: give RESULT.h5");
+            dpe_line_error(state, "nothing to read: give RESULT.h5");
         }
         if (args->output == NULL) {
-            argp_error(state, "nothing to write: give -o FILE");
+            dpe_line_error(state, "nothing to write: give -o FILE");
         }
         if (strcmp(args->output, "-") == 0) {
-            argp_error(state, "the page cannot go to standard output; give -o FILE");
+            dpe_line_error(state, "the page cannot go to standard output; give -o FILE");
         }
         if (args->no_figures && args->figures != NULL) {
-            argp_error(state, "--figures DIR and --no-figures exclude each other");
+            dpe_line_error(state, "--figures DIR and --no-figures exclude each other");
         }
         return 0;
     default:
-        return ARGP_ERR_UNKNOWN;
+        return DPE_LINE_UNKNOWN;
     }
 }
 
@@ -413,7 +413,7 @@ static dpe_status work(const struct arguments *args, struct report *report, stru
 
 int main(int argc, char **argv)
 {
-    static const struct argp argp = {
+    static const struct dpe_option_set options = {
         .options = options_table,
         .parser = parse_option,
         .args_doc = "RESULT.h5...",
@@ -432,7 +432,7 @@ int main(int argc, char **argv)
     };
     dpe_tool_start(argv);
     struct arguments args = {0};
-    dpe_tool_parse(&argp, argc, argv, 0, &args);
+    dpe_tool_parse(&options, argc, argv, 0, &args);
     const struct dpe_tool_options talk = {.quiet = args.quiet, .check_options = args.check_options};
     dpe_tool_configure(&talk);
     dpe_signals_install();

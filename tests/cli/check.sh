@@ -15,7 +15,7 @@ failed=0
 run="$bin/$tool"
 [ -x "$run" ] || run="$bin/${tool%-*} ${tool##*-}"
 
-export COLUMNS=80 LC_ALL=C ARGP_HELP_FMT=
+export COLUMNS=80 LC_ALL=C
 $run --help >"$work/help" 2>"$work/err" || { echo "$tool --help failed"; failed=1; }
 $run --help=all >"$work/all" 2>>"$work/err" || { echo "$tool --help=all failed"; failed=1; }
 [ -s "$work/err" ] && { echo "$tool --help wrote to stderr"; failed=1; }

@@ -165,7 +165,7 @@ def test_closed_streams(work):
 
 def test_no_threads(work):
     """libgomp ends a process for which it gets no threads: with the code of too little memory."""
-    ran = subprocess.run([os.path.join(sys.argv[1], "dpe-run"), "-m", work + "/model", "-p", "hello", "-n", "4", "--threads", "2"],
+    ran = subprocess.run([os.path.join(sys.argv[1], "dpe-run"), "-m", ROOT + "/data/reference", "-p", "hello", "-n", "4", "--threads", "2"],
                          env={**os.environ, "OMP_STACKSIZE": "200000G"}, capture_output=True, check=False)
     assert ran.returncode == 71 and b"Thread creation failed" in ran.stderr, ran
 

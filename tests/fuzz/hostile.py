@@ -51,7 +51,7 @@ def around(draw, kind, world):
         if draw.random() < 0.5:
             del env["OMP_WAIT_POLICY"]
         for key in draw.sample(["LC_ALL", "TERM", "COLUMNS", "TMPDIR", "HOME", "PATH", "OMP_NUM_THREADS", "OMP_WAIT_POLICY", "NO_COLOR",
-                                "POSIXLY_CORRECT", "ARGP_HELP_FMT", "TZ", "GOMP_SPINCOUNT", "LANG", "HDF5_PLUGIN_PATH", "HDF5_USE_FILE_LOCKING"],
+                                "POSIXLY_CORRECT", "TZ", "GOMP_SPINCOUNT", "LANG", "HDF5_PLUGIN_PATH", "HDF5_USE_FILE_LOCKING"],
                                draw.choice([1, 2, 4])):
             env[key] = draw.choice(["", "x", "-1", "0", "1", "99999", "/nowhere", "dumb", "de_DE.UTF-8", "\x1b[2J", "y" * 9000, "UTC", "FALSE"])
             if key == "OMP_NUM_THREADS" and env[key] == "99999":

@@ -523,7 +523,7 @@ def read_options(bin_folder):
     """The options that --help of every tool shows, with whether they take a value."""
     for words in TOOLS:
         text = subprocess.run([os.path.join(bin_folder, words[0]), *words[1:], "--help=all"], capture_output=True,
-                              check=True, env=dict(os.environ, ARGP_HELP_FMT="", COLUMNS="200")).stdout.decode()
+                              check=True, env=dict(os.environ, COLUMNS="200")).stdout.decode()
         found = re.findall(r"^\s+(?:-\w, )?(--[a-z-]+)(\[?=)?", text, re.M)
         OPTIONS[" ".join(words)] = sorted({(name, bool(value)) for name, value in found
                                            if name not in ("--launch", "--device", "--force")})

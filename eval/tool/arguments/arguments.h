@@ -61,18 +61,21 @@ struct eval_arguments {
 };
 
 /** Pieces of the command line; input struct eval_arguments. */
-extern const struct argp dpe_eval_method_argp, dpe_eval_suite_argp, dpe_eval_needle_argp,
-    dpe_eval_grid_argp, dpe_eval_depth_argp, dpe_eval_book_argp, dpe_eval_special_argp,
-    dpe_eval_ablate_argp, dpe_eval_chat_argp, dpe_eval_benchmark_argp, dpe_eval_ruler_argp,
-    dpe_eval_infinitebench_argp, dpe_eval_tune_argp;
+extern const struct dpe_option_set dpe_eval_method_option_set, dpe_eval_suite_option_set,
+    dpe_eval_needle_option_set, dpe_eval_grid_option_set, dpe_eval_depth_option_set,
+    dpe_eval_book_option_set, dpe_eval_special_option_set, dpe_eval_ablate_option_set,
+    dpe_eval_chat_option_set, dpe_eval_benchmark_option_set, dpe_eval_ruler_option_set,
+    dpe_eval_infinitebench_option_set, dpe_eval_tune_option_set;
 
 /** Read `--suite NAME,…` or `--suite NAME:KEY=VALUE,…`; ends the process when it makes no sense.
  *  dpe_eval_suites_free frees what was added. */
-void dpe_eval_add_suites(struct argp_state *state, struct eval_arguments *args, const char *text);
-void dpe_eval_add_suite(struct argp_state *state, struct eval_arguments *args, const char *name);
+void dpe_eval_add_suites(struct dpe_command_line *state, struct eval_arguments *args,
+                         const char *text);
+void dpe_eval_add_suite(struct dpe_command_line *state, struct eval_arguments *args,
+                        const char *name);
 void dpe_eval_suites_free(struct eval_arguments *args);
 /** End the process on options that would be ignored. */
-void dpe_eval_check_suites(struct argp_state *state, const struct eval_arguments *args);
+void dpe_eval_check_suites(struct dpe_command_line *state, const struct eval_arguments *args);
 /** A suite's own keys and, for what they leave open, the options. `niah` is the suite's own if it
  *  has one; the needle parameters of both count (general first). */
 struct eval_overrides dpe_eval_overrides_of(const struct eval_arguments *args, int suite);

@@ -47,8 +47,8 @@ static int compare_numbers(const void *a, const void *b)
 }
 
 /* Numbers separated by commas; sorted, each once. */
-static int parse_list(struct argp_state *state, const char *option, const char *text, double low,
-                      double high, bool whole, double *values, int size)
+static int parse_list(struct dpe_command_line *state, const char *option, const char *text,
+                      double low, double high, bool whole, double *values, int size)
 {
     int n = 0;
     const char *at = text;
@@ -60,12 +60,12 @@ static int parse_list(struct argp_state *state, const char *option, const char *
             whole ? dpe_scan_length(&end, 0, INT64_MAX, &count) : dpe_scan_real(&end, &value);
         value = whole ? (double)count : value;
         if (!read || (*end != ',' && *end != '\0') || !(value >= low && value <= high)) {
-            argp_error(state,
-                       "%s: expected %snumbers from %g to %g, separated by commas, found '%s'",
-                       option, whole ? "whole " : "", low, high, text);
+            dpe_line_error(state,
+                           "%s: expected %snumbers from %g to %g, separated by commas, found '%s'",
+                           option, whole ? "whole " : "", low, high, text);
         }
         if (n == size) {
-            argp_error(state, "%s: more than %d numbers", option, size);
+            dpe_line_error(state, "%s: more than %d numbers", option, size);
         }
         values[n++] = value + 0.0; /* no -0, which would name another task */
         if (*end == '\0') {
@@ -83,7 +83,8 @@ static int parse_list(struct argp_state *state, const char *option, const char *
     return kept;
 }
 
-static void parse_lengths(struct argp_state *state, const char *text, struct eval_arguments *args)
+static void parse_lengths(struct dpe_command_line *state, const char *text,
+                          struct eval_arguments *args)
 {
     double values[EVAL_MAX_LENGTHS];
     args->n_lengths =
@@ -94,23 +95,24 @@ static void parse_lengths(struct argp_state *state, const char *text, struct eva
 }
 
 /* Depths carry names of tasks: four decimals. */
-static void parse_depths(struct argp_state *state, const char *text, struct eval_arguments *args)
+static void parse_depths(struct dpe_command_line *state, const char *text,
+                         struct eval_arguments *args)
 {
     args->n_depths =
         parse_list(state, "--depths", text, 0.0, 1.0, false, args->depths, EVAL_MAX_DEPTHS);
     for (int i = 0; i < args->n_depths; i++) {
         double rounded = (double)(int64_t)(args->depths[i] * 1e4 + 0.5) / 1e4;
         if (rounded != args->depths[i]) {
-            argp_error(state, "--depths: at most four decimals, found '%s'", text);
+            dpe_line_error(state, "--depths: at most four decimals, found '%s'", text);
         }
     }
 }
 
-static void add_method(struct argp_state *state, struct eval_arguments *args, const char *spec,
-                       bool table)
+static void add_method(struct dpe_command_line *state, struct eval_arguments *args,
+                       const char *spec, bool table)
 {
     if (args->n_methods == EVAL_MAX_METHODS) {
-        argp_error(state, "more than %d methods", EVAL_MAX_METHODS);
+        dpe_line_error(state, "more than %d methods", EVAL_MAX_METHODS);
     }
     args->methods[args->n_methods] = spec;
     args->is_table[args->n_methods++] = table;
@@ -162,8 +164,8 @@ static bool keep(int key, const char *arg, struct eval_arguments *args)
     return false;
 }
 
-/* The parser of every piece: argp passes on only the keys of the piece's own table. */
-static error_t parse_piece(int key, char *arg, struct argp_state *state)
+/* The parser of every piece: it gets only the keys of the piece's own table. */
+static int parse_piece(int key, char *arg, struct dpe_command_line *state)
 {
     struct eval_arguments *args = state->input;
     switch (key) {
@@ -197,9 +199,9 @@ static error_t parse_piece(int key, char *arg, struct argp_state *state)
         return 0;
     case KEY_WHAT:
         if (dpe_ablation_find(arg) < 0) {
-            argp_error(state,
-                       "--what: expected rank, top-k, last-k, window or scaled-length, found '%s'",
-                       arg);
+            dpe_line_error(
+                state, "--what: expected rank, top-k, last-k, window or scaled-length, found '%s'",
+                arg);
         }
         args->what = arg;
         return 0;
@@ -215,7 +217,7 @@ static error_t parse_piece(int key, char *arg, struct argp_state *state)
                                                   (const char *[]){"off", "grid", NULL}) == 1;
         return 0;
     default:
-        return keep(key, arg, args) ? 0 : ARGP_ERR_UNKNOWN;
+        return keep(key, arg, args) ? 0 : DPE_LINE_UNKNOWN;
     }
 }
 
@@ -243,7 +245,7 @@ static error_t parse_piece(int key, char *arg, struct argp_state *state)
             2                                                                                      \
     }
 
-static const struct argp_option method_table[] = {
+static const struct dpe_option method_table[] = {
     {NULL, 0, NULL, 0, "What to compare:", 1},
     {"method", KEY_METHOD, "NAME[:K=V,...]", DPE_BASIC,
      "Position method; repeat it for more (dpe-run --method help lists them)", 1},
@@ -259,30 +261,30 @@ static const struct argp_option method_table[] = {
     DETAILS,
     {0},
 };
-static const struct argp_option suite_table[] = {
+static const struct dpe_option suite_table[] = {
     {"suite", KEY_SUITE, "NAME[:K=V,...]", DPE_BASIC,
      "Suite to run (see dpe-eval --help); repeat it for more, or NAME,NAME. K=V: tasks=T/T, "
      "samples, template, data and other options below, for this suite alone",
      2},
     {0},
 };
-static const struct argp_option needle_table[] = {
+static const struct dpe_option needle_table[] = {
     {"niah", KEY_NIAH, "K=V,...", DPE_BASIC, "Parameters of the needle task, as in dpe-detect", 2},
     CHAT_TEMPLATE,
     {0},
 };
-static const struct argp_option grid_table[] = {
+static const struct dpe_option grid_table[] = {
     {"grid", KEY_GRID, NULL, DPE_BASIC,
      "One needle by depth and length instead of the needle task (--samples is for each cell: "
      "begin with 10)",
      2},
     {0},
 };
-static const struct argp_option depth_table[] = {
+static const struct dpe_option depth_table[] = {
     {"depths", KEY_DEPTHS, "D[,D...]", 0, "Depths of the grid, 0 ... 1 (default 0,0.1,...,1)", 2},
     {0},
 };
-static const struct argp_option book_table[] = {
+static const struct dpe_option book_table[] = {
     {"stride", KEY_STRIDE, "S", 0,
      "Slide a window of --length tokens over whole books, S tokens at a time, and score the "
      "tokens that are new (default: the first --length tokens of each book)",
@@ -290,12 +292,12 @@ static const struct argp_option book_table[] = {
     {"max-tokens", KEY_MAX_TOKENS, "N", 0, "With --stride: at most N tokens of a book", 2},
     {0},
 };
-static const struct argp_option special_table[] = {
+static const struct dpe_option special_table[] = {
     {"special-in-text", KEY_SPECIAL, "WHAT", 0,
      "Spelling of a special token in the text: error (default), literal or parse", 2},
     {0},
 };
-static const struct argp_option ablate_table[] = {
+static const struct dpe_option ablate_table[] = {
     {NULL, 0, NULL, 0, "What to vary:", 1},
     {"table", KEY_TABLE, "FILE", DPE_BASIC, "Finished detection of dpe-detect", 1},
     {"what", KEY_WHAT, "WHAT", DPE_BASIC, "rank, top-k, last-k, window or scaled-length", 1},
@@ -315,7 +317,7 @@ static const struct argp_option ablate_table[] = {
     {0},
 };
 
-static const struct argp_option tune_table[] = {
+static const struct dpe_option tune_table[] = {
     {NULL, 0, NULL, 0, "What to tune:", 1},
     {"method", KEY_METHOD, "NAME[:K=V/V,...]", DPE_BASIC,
      "Position method and the values of its keys to try, in all combinations (a list, as in "
@@ -335,25 +337,34 @@ static const struct argp_option tune_table[] = {
      1},
     {0},
 };
-const struct argp dpe_eval_tune_argp = {.options = tune_table, .parser = parse_piece};
+const struct dpe_option_set dpe_eval_tune_option_set = {.options = tune_table,
+                                                        .parser = parse_piece};
 
-const struct argp dpe_eval_method_argp = {.options = method_table, .parser = parse_piece};
-const struct argp dpe_eval_suite_argp = {.options = suite_table, .parser = parse_piece};
-const struct argp dpe_eval_needle_argp = {.options = needle_table, .parser = parse_piece};
-const struct argp dpe_eval_grid_argp = {.options = grid_table, .parser = parse_piece};
-const struct argp dpe_eval_depth_argp = {.options = depth_table, .parser = parse_piece};
-const struct argp dpe_eval_book_argp = {.options = book_table, .parser = parse_piece};
-const struct argp dpe_eval_special_argp = {.options = special_table, .parser = parse_piece};
-const struct argp dpe_eval_ablate_argp = {.options = ablate_table, .parser = parse_piece};
+const struct dpe_option_set dpe_eval_method_option_set = {.options = method_table,
+                                                          .parser = parse_piece};
+const struct dpe_option_set dpe_eval_suite_option_set = {.options = suite_table,
+                                                         .parser = parse_piece};
+const struct dpe_option_set dpe_eval_needle_option_set = {.options = needle_table,
+                                                          .parser = parse_piece};
+const struct dpe_option_set dpe_eval_grid_option_set = {.options = grid_table,
+                                                        .parser = parse_piece};
+const struct dpe_option_set dpe_eval_depth_option_set = {.options = depth_table,
+                                                         .parser = parse_piece};
+const struct dpe_option_set dpe_eval_book_option_set = {.options = book_table,
+                                                        .parser = parse_piece};
+const struct dpe_option_set dpe_eval_special_option_set = {.options = special_table,
+                                                           .parser = parse_piece};
+const struct dpe_option_set dpe_eval_ablate_option_set = {.options = ablate_table,
+                                                          .parser = parse_piece};
 
 /* ------------------------------------------------------------------------------------- benchmarks
  */
 
-static const struct argp_option chat_table[] = {
+static const struct dpe_option chat_table[] = {
     CHAT_TEMPLATE,
     {0},
 };
-static const struct argp_option benchmark_table[] = {
+static const struct dpe_option benchmark_table[] = {
     {"tasks", KEY_TASKS, "NAME[,NAME...]", DPE_BASIC,
      "Only these tasks, or categories (default: all)", 2},
     {"data", KEY_DATA, "DIR", DPE_BASIC,
@@ -367,21 +378,24 @@ static const struct argp_option benchmark_table[] = {
      2},
     {0},
 };
-static const struct argp_option ruler_table[] = {
+static const struct dpe_option ruler_table[] = {
     {"squad", KEY_SQUAD, "FILE", 0, "qa_1, generated: questions in the format of SQuAD", 2},
     {"hotpotqa", KEY_HOTPOTQA, "FILE", 0, "qa_2, generated: questions in the format of HotpotQA",
      2},
     {0},
 };
-static const struct argp_option infinitebench_table[] = {
+static const struct dpe_option infinitebench_table[] = {
     {"scorer", KEY_SCORER, "NAME", 0,
      "infinitebench: official (default: the script of June 2024, 88b3daa), official-2024-08 "
      "(En.Dia as since 214808d) or string, looser",
      2},
     {0},
 };
-const struct argp dpe_eval_chat_argp = {.options = chat_table, .parser = parse_piece};
-const struct argp dpe_eval_benchmark_argp = {.options = benchmark_table, .parser = parse_piece};
-const struct argp dpe_eval_ruler_argp = {.options = ruler_table, .parser = parse_piece};
-const struct argp dpe_eval_infinitebench_argp = {.options = infinitebench_table,
-                                                 .parser = parse_piece};
+const struct dpe_option_set dpe_eval_chat_option_set = {.options = chat_table,
+                                                        .parser = parse_piece};
+const struct dpe_option_set dpe_eval_benchmark_option_set = {.options = benchmark_table,
+                                                             .parser = parse_piece};
+const struct dpe_option_set dpe_eval_ruler_option_set = {.options = ruler_table,
+                                                         .parser = parse_piece};
+const struct dpe_option_set dpe_eval_infinitebench_option_set = {.options = infinitebench_table,
+                                                                 .parser = parse_piece};

@@ -120,7 +120,7 @@ static bool is_parameter(const char *item)
 }
 
 /* Names the keys that a suite takes. */
-static void refuse_key(struct argp_state *state, const char *suite, const char *item)
+static void refuse_key(struct dpe_command_line *state, const char *suite, const char *item)
 {
     bool needles = (taken_by(suite) & DPE_SUITE_NEEDLES) != 0;
     struct eval_overrides none = {0};
@@ -137,14 +137,14 @@ static void refuse_key(struct argp_state *state, const char *suite, const char *
     char names[512];
     char meant[96];
     snprintf(names, sizeof names, "%s, %s", known, needles ? dpe_niah_keys : "");
-    argp_error(state, "--suite: %s takes %s%s%s%s; found '%s'%s", suite, known,
-               needles ? " and the keys of --niah (" : "", needles ? dpe_niah_keys : "",
-               needles ? ")" : "", item, dpe_suggest(item, names, meant));
+    dpe_line_error(state, "--suite: %s takes %s%s%s%s; found '%s'%s", suite, known,
+                   needles ? " and the keys of --niah (" : "", needles ? dpe_niah_keys : "",
+                   needles ? ")" : "", item, dpe_suggest(item, names, meant));
 }
 
 /* One KEY=VALUE of a suite. What is not an option of dpe-eval may be a parameter of the needle
  * task, which checks its own: those are joined in suite->parameters. */
-static void read_item(struct argp_state *state, struct eval_suite *suite, char *item)
+static void read_item(struct dpe_command_line *state, struct eval_suite *suite, char *item)
 {
     struct entry entries[MAX_ENTRIES];
     size_t n = list_overrides(&suite->own, entries);
@@ -157,7 +157,7 @@ static void read_item(struct argp_state *state, struct eval_suite *suite, char *
             continue;
         }
         if (given(entry)) {
-            argp_error(state, "--suite: %s: %s is given twice", suite->name, entry->name);
+            dpe_line_error(state, "--suite: %s: %s is given twice", suite->name, entry->name);
         }
         if (entry->text != NULL) {
             *entry->text = equals + 1;
@@ -166,8 +166,8 @@ static void read_item(struct argp_state *state, struct eval_suite *suite, char *
             snprintf(option, sizeof option, "--suite: %s: %s", suite->name, entry->name);
             *entry->number = dpe_parse_tokens(state, option, equals + 1, 1, DPE_MOST_COUNT);
             if (*entry->number > EVAL_MAX_SAMPLES && entry->number == &suite->own.samples) {
-                argp_error(state, "%s: at most %d, found '%s'", option, EVAL_MAX_SAMPLES,
-                           equals + 1);
+                dpe_line_error(state, "%s: at most %d, found '%s'", option, EVAL_MAX_SAMPLES,
+                               equals + 1);
             }
         }
         return;
@@ -181,39 +181,40 @@ static void read_item(struct argp_state *state, struct eval_suite *suite, char *
     suite->own.niah = suite->parameters;
 }
 
-static struct eval_suite *add_suite(struct argp_state *state, struct eval_arguments *args,
+static struct eval_suite *add_suite(struct dpe_command_line *state, struct eval_arguments *args,
                                     const char *text, size_t n)
 {
     if (args->n_suites == EVAL_MAX_SUITES) {
-        argp_error(state, "--suite: more than %d suites", EVAL_MAX_SUITES);
+        dpe_line_error(state, "--suite: more than %d suites", EVAL_MAX_SUITES);
     }
     struct eval_suite *suite = &args->suites[args->n_suites];
     suite->text = strndup(text, n);
     suite->parameters = dpe_alloc_zero(n + 1, 1);
     if (suite->text == NULL || suite->parameters == NULL) {
-        argp_failure(state, DPE_NO_MEMORY, 0, "out of memory");
+        dpe_line_failure(state, DPE_NO_MEMORY, "out of memory");
     }
     suite->name = suite->text;
     args->n_suites++;
     return suite;
 }
 
-static void refuse_twice(struct argp_state *state, const struct eval_arguments *args)
+static void refuse_twice(struct dpe_command_line *state, const struct eval_arguments *args)
 {
     const char *last = args->suites[args->n_suites - 1].name;
     for (int i = 0; i + 1 < args->n_suites; i++) {
         if (strcmp(args->suites[i].name, last) == 0) {
-            argp_error(state, "--suite: %s is given twice", last);
+            dpe_line_error(state, "--suite: %s is given twice", last);
         }
     }
 }
 
 /* NAME:KEY=VALUE,...; the name is `n` bytes long. */
-static void add_with_overrides(struct argp_state *state, struct eval_arguments *args,
+static void add_with_overrides(struct dpe_command_line *state, struct eval_arguments *args,
                                const char *text, size_t n)
 {
     if (memchr(text, ',', n) != NULL) {
-        argp_error(state, "--suite: a suite with ':' needs a --suite of its own, found '%s'", text);
+        dpe_line_error(state, "--suite: a suite with ':' needs a --suite of its own, found '%s'",
+                       text);
     }
     struct eval_suite *suite = add_suite(state, args, text, strlen(text));
     suite->text[n] = '\0';
@@ -229,7 +230,8 @@ static void add_with_overrides(struct argp_state *state, struct eval_arguments *
     }
 }
 
-void dpe_eval_add_suites(struct argp_state *state, struct eval_arguments *args, const char *text)
+void dpe_eval_add_suites(struct dpe_command_line *state, struct eval_arguments *args,
+                         const char *text)
 {
     const char *colon = strchr(text, ':');
     if (colon != NULL) {
@@ -246,7 +248,8 @@ void dpe_eval_add_suites(struct argp_state *state, struct eval_arguments *args, 
     }
 }
 
-void dpe_eval_add_suite(struct argp_state *state, struct eval_arguments *args, const char *name)
+void dpe_eval_add_suite(struct dpe_command_line *state, struct eval_arguments *args,
+                        const char *name)
 {
     add_suite(state, args, name, strlen(name));
 }
@@ -276,15 +279,15 @@ static bool has_parameter(const char *niah)
 }
 
 /* Two options for all suites about the same thing. */
-static void refuse_contradictions(struct argp_state *state, const struct eval_arguments *args)
+static void refuse_contradictions(struct dpe_command_line *state, const struct eval_arguments *args)
 {
     size_t n = 0;
     const char *own =
         args->general.niah != NULL ? dpe_niah_find(args->general.niah, "special", &n) : NULL;
     const char *general = args->special_text;
     if (own != NULL && general != NULL && (strlen(general) != n || memcmp(own, general, n) != 0)) {
-        argp_error(state, "--special-in-text %s and --niah special=%.*s contradict each other",
-                   general, (int)n, own);
+        dpe_line_error(state, "--special-in-text %s and --niah special=%.*s contradict each other",
+                       general, (int)n, own);
     }
     bool table = false;
     for (int i = 0; i < args->n_methods; i++) {
@@ -292,19 +295,19 @@ static void refuse_contradictions(struct argp_state *state, const struct eval_ar
                 (args->methods[i] != NULL && dpe_plan_table_of_spec(args->methods[i]) != NULL);
     }
     if (args->other_model && !table) {
-        argp_error(state, "--other-model goes with --table");
+        dpe_line_error(state, "--other-model goes with --table");
     }
     if (args->job.split != NULL && args->job.corpus == NULL) {
-        argp_error(state, "--split goes with --corpus");
+        dpe_line_error(state, "--split goes with --corpus");
     }
     if (args->norms != NULL && args->what != NULL &&
         (strcmp(args->what, "rank") == 0 || strcmp(args->what, "window") == 0)) {
-        argp_error(state, "--norms goes with --what top-k, last-k and scaled-length");
+        dpe_line_error(state, "--norms goes with --what top-k, last-k and scaled-length");
     }
 }
 
 /* General options that none of the suites takes. */
-static void refuse_unused(struct argp_state *state, const struct eval_arguments *args)
+static void refuse_unused(struct dpe_command_line *state, const struct eval_arguments *args)
 {
     unsigned any = taken_by_any(args);
     struct eval_overrides general = args->general;
@@ -314,13 +317,13 @@ static void refuse_unused(struct argp_state *state, const struct eval_arguments 
     for (size_t i = 0; i < n; i++) {
         const struct entry *entry = &entries[i];
         if (given(entry) && entry->takes != EVERY && (any & (unsigned)entry->takes) == 0) {
-            argp_error(state, "--%s goes with %s", entry->name,
-                       takers((unsigned)entry->takes, text));
+            dpe_line_error(state, "--%s goes with %s", entry->name,
+                           takers((unsigned)entry->takes, text));
         }
     }
     if (args->n_depths > 0 && (any & DPE_SUITE_DEPTHS) == 0) {
-        argp_error(state, "--depths goes with --grid (or --suite %s)",
-                   takers(DPE_SUITE_DEPTHS, text));
+        dpe_line_error(state, "--depths goes with --grid (or --suite %s)",
+                       takers(DPE_SUITE_DEPTHS, text));
     }
     bool predictions = false;
     for (int i = 0; i < args->n_suites; i++) {
@@ -328,7 +331,7 @@ static void refuse_unused(struct argp_state *state, const struct eval_arguments 
         predictions = predictions || (kind != NULL && kind->predictions);
     }
     if (args->predictions != NULL && !predictions) {
-        argp_error(state, "--predictions goes with %s", takers(DPE_SUITE_TASKS, text));
+        dpe_line_error(state, "--predictions goes with %s", takers(DPE_SUITE_TASKS, text));
     }
 }
 
@@ -344,35 +347,37 @@ static bool words_data(const struct eval_arguments *args)
 }
 
 /* What one suite cannot use, of its own keys and of the options. */
-static void refuse_overrides(struct argp_state *state, const struct eval_arguments *args, int suite)
+static void refuse_overrides(struct dpe_command_line *state, const struct eval_arguments *args,
+                             int suite)
 {
     const struct eval_overrides all = dpe_eval_overrides_of(args, suite);
     const struct eval_overrides *own = &args->suites[suite].own;
     const struct dpe_suite_kind *kind = dpe_suite_find(args->suites[suite].name);
     if (kind != NULL && (kind->takes & DPE_SUITE_DEPTHS) != 0 &&
         (has_parameter(own->niah) || (args->n_suites == 1 && has_parameter(args->general.niah)))) {
-        argp_error(state, "--niah: a grid has one needle at the depths of --depths, found '%s'",
-                   has_parameter(own->niah) ? own->niah : args->general.niah);
+        dpe_line_error(state, "--niah: a grid has one needle at the depths of --depths, found '%s'",
+                       has_parameter(own->niah) ? own->niah : args->general.niah);
     }
     if (all.max_tokens == 1) {
-        argp_error(state, "--max-tokens: expected a whole number of at least 2, found '1'");
+        dpe_line_error(state, "--max-tokens: expected a whole number of at least 2, found '1'");
     }
     if (all.max_tokens > 0 && all.stride == 0) {
-        argp_error(state, "--max-tokens goes with --stride");
+        dpe_line_error(state, "--max-tokens goes with --stride");
     }
     if (kind != NULL && kind->generates && all.data != NULL) {
         if (all.squad != NULL || all.hotpotqa != NULL) {
-            argp_error(state, "--%s goes with a generated %s, without --data",
-                       all.squad != NULL ? "squad" : "hotpotqa", kind->name);
+            dpe_line_error(state, "--%s goes with a generated %s, without --data",
+                           all.squad != NULL ? "squad" : "hotpotqa", kind->name);
         }
         if (own->template_file != NULL || (all.template_file != NULL && !words_data(args))) {
-            argp_error(state, "--template words generated prompts; the prompts of --data are used "
-                              "as they are: leave one of the two");
+            dpe_line_error(state,
+                           "--template words generated prompts; the prompts of --data are used "
+                           "as they are: leave one of the two");
         }
     }
 }
 
-void dpe_eval_check_suites(struct argp_state *state, const struct eval_arguments *args)
+void dpe_eval_check_suites(struct dpe_command_line *state, const struct eval_arguments *args)
 {
     bool data = false;
     refuse_unused(state, args);
@@ -382,6 +387,6 @@ void dpe_eval_check_suites(struct argp_state *state, const struct eval_arguments
         data = data || dpe_eval_overrides_of(args, i).data != NULL;
     }
     if (args->skip_bad && !data) {
-        argp_error(state, "--skip-bad goes with --data");
+        dpe_line_error(state, "--skip-bad goes with --data");
     }
 }

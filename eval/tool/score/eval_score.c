@@ -21,7 +21,7 @@ enum {
 };
 enum { MAX_TASKS = 16 };
 
-static const struct argp_option options_table[] = {
+static const struct dpe_option options_table[] = {
     {"suite", KEY_SUITE, "NAME", DPE_BASIC, "niah, ruler or infinitebench", 1},
     {"predictions", KEY_PREDICTIONS, "FILE|DIR", DPE_BASIC,
      "JSON lines, or a folder of .jsonl files, also in folders of models and tasks", 1},
@@ -45,7 +45,7 @@ struct score_arguments {
 };
 
 /* Ends the process unless the suite has rules for predictions. */
-static void check_suite(struct argp_state *state, const char *name)
+static void check_suite(struct dpe_command_line *state, const char *name)
 {
     char known[128] = "";
     if (dpe_suite_find(name) != NULL && dpe_score_task(name, 0) != NULL) {
@@ -58,14 +58,14 @@ static void check_suite(struct argp_state *state, const char *name)
             snprintf(known + n, sizeof known - n, "%s%s", n == 0 ? "" : ", ", other);
         }
     }
-    argp_error(state, "--suite: expected one of %s; found '%s'", known, name);
+    dpe_line_error(state, "--suite: expected one of %s; found '%s'", known, name);
 }
 
-static error_t parse_option(int key, char *arg, struct argp_state *state)
+static int parse_option(int key, char *arg, struct dpe_command_line *state)
 {
     struct score_arguments *args = state->input;
     switch (key) {
-    case ARGP_KEY_INIT:
+    case DPE_LINE_BEGIN:
         state->child_inputs[0] = &args->result;
         return 0;
     case KEY_SUITE:
@@ -87,17 +87,18 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
     case KEY_THREADS:
         args->threads = dpe_parse_count(state, "--threads", arg, 1, 4096);
         return 0;
-    case ARGP_KEY_ARG:
-        argp_error(state, "unexpected argument '%s' (the file or folder is --predictions)", arg);
+    case DPE_LINE_WORD:
+        dpe_line_error(state, "unexpected argument '%s' (the file or folder is --predictions)",
+                       arg);
         return 0;
-    case ARGP_KEY_END:
+    case DPE_LINE_END:
         if (args->suite == NULL || args->predictions == NULL) {
-            argp_error(state, "%s is missing",
-                       args->suite == NULL ? "--suite NAME" : "--predictions FILE|DIR");
+            dpe_line_error(state, "%s is missing",
+                           args->suite == NULL ? "--suite NAME" : "--predictions FILE|DIR");
         }
         return 0;
     default:
-        return ARGP_ERR_UNKNOWN;
+        return DPE_LINE_UNKNOWN;
     }
 }
 
@@ -413,8 +414,8 @@ static dpe_status score(const struct score_arguments *args, struct dpe_error *er
 
 int dpe_eval_score_main(int argc, char **argv)
 {
-    static const struct argp_child children[] = {{&dpe_result_argp, 0, NULL, 0}, {0}};
-    static const struct argp argp = {
+    static const struct dpe_option_set *const children[] = {&dpe_result_option_set, NULL};
+    static const struct dpe_option_set options = {
         .options = options_table,
         .parser = parse_option,
         .children = children,
@@ -429,7 +430,7 @@ int dpe_eval_score_main(int argc, char **argv)
     argv[0] = name;
     struct score_arguments args = {0};
     struct dpe_error err = {0};
-    dpe_tool_parse(&argp, argc, argv, 0, &args);
+    dpe_tool_parse(&options, argc, argv, 0, &args);
     dpe_status status = score(&args, &err);
     return dpe_tool_end(status, &err);
 }
