@@ -20,6 +20,14 @@ grep -rIl -e "$root" -e "$work/prefix" "$work/dpe" && fail "these files contain 
 for tool in run detect norms export calibrate eval report; do
     "$work/dpe/bin/dpe-$tool" --version >/dev/null || fail "dpe-$tool does not run"
 done
+# An overrun ends them: arrays on the stack are watched, addresses of functions cannot be written.
+for file in "$work"/dpe/bin/dpe-*; do
+    head -c 4 "$file" | grep -q ELF && command -v readelf >/dev/null || continue
+    grep -q __asan_init "$file" && continue
+    readelf -dW "$file" | grep -q -e BIND_NOW -e "Flags:.* NOW" || fail "$file binds functions when they are called"
+    readelf -lW "$file" | grep -q GNU_RELRO || fail "$file has no read-only relocations"
+    readelf -sW --dyn-syms "$file" | grep -q __stack_chk_fail || fail "$file does not watch its stack"
+done
 for file in dpe/templates/ruler.json dpe/SCHEMA.md dpe/gguf_to_hf.py dpe/transformers/dpe_attention.py \
     dpe/transformers/dpe_plan.py dpe/transformers/pyproject.toml dpe/vllm/dpe_vllm/backend.py dpe/vllm/pyproject.toml dpe/example/CMakeLists.txt doc/dpe/README.md doc/dpe/LICENSE; do
     [ -s "$work/dpe/share/$file" ] || fail "share/$file is missing"
