@@ -1,5 +1,5 @@
 # cmake -D ROOMS=FILE -D ROOT=FOLDER -P rooms.cmake: checks that every include line outside tests/ is one that the table
-# of rooms allows (FILE, written by the configuration: "ROOM: ROOM;ROOM"), and that README.md names every room. Fails and
+# of rooms allows (FILE, written by the configuration: "ROOM: ROOM;ROOM"), and that tests/README.md names every room. Fails and
 # lists the other lines.
 cmake_minimum_required(VERSION 3.25)
 file(STRINGS ${ROOMS} table)
@@ -36,14 +36,14 @@ foreach(file IN LISTS files)
         endif()
     endforeach()
 endforeach()
-# README.md's table names every room in the row of its folder.
+# tests/README.md's table names every room in the row of its folder.
 foreach(room IN LISTS rooms)
     string(REGEX MATCH "^[^/]+" folder ${room})
     string(REPLACE "^${folder}/" "" name "^${room}")
     string(REPLACE "^" "" name ${name})
-    file(STRINGS ${ROOT}/README.md row ENCODING UTF-8 REGEX "^[|] \\[${folder}\\]")
+    file(STRINGS ${ROOT}/tests/README.md row ENCODING UTF-8 REGEX "^[|] \\[${folder}\\]")
     if(NOT row MATCHES "[|,] ${name}( [|]|,)")
-        string(APPEND wrong "README.md, Rooms: the row of ${folder} lacks ${name}\n")
+        string(APPEND wrong "tests/README.md, Rooms: the row of ${folder} lacks ${name}\n")
     endif()
 endforeach()
 list(LENGTH files n)
