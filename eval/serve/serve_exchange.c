@@ -98,7 +98,8 @@ static void wait_for_news(struct dpe_serve_exchange *exchange)
                  "the request was not finished after %lld seconds (--request-timeout)",
                  (long long)exchange->http->world->args->request_timeout);
         dpe_serve_engine_cancel(engine, request, &late);
-    } else if (result == ETIMEDOUT && hung_up(exchange->connection)) {
+    } else if (exchange->http->stopped ||
+               (result == ETIMEDOUT && hung_up(exchange->connection))) {
         dpe_serve_engine_cancel(engine, request, NULL);
     }
 }

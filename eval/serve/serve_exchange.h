@@ -24,6 +24,7 @@ struct dpe_serve_http {
         held; /* of them: bodies, what is parsed from them, and what is asked for in them */
     atomic_int answering; /* requests from their first line to their last byte */
     atomic_bool draining;
+    atomic_bool stopped; /* what is still being answered is cancelled: its time is up */
     struct dpe_serve_clients clients;
 };
 

@@ -489,6 +489,8 @@ static void wait_for_answers(struct dpe_serve_http *http)
                 (long long)http->world->args->stop_timeout);
             told = true;
         }
+        /* A client's socket says nothing to an answer that has no text yet. */
+        http->stopped = true;
         dpe_serve_clients_end_all(&http->clients);
     }
 }
