@@ -241,8 +241,10 @@ static dpe_status keep(const struct dpe_dataset *dataset, void *result, void *va
     return DPE_OK;
 }
 
+/* An axis whose scale is not in the file (`known`) is as long as the first dataset that has it says. */
 static dpe_status get(const struct dpe_dataset_kind *kind, const struct dpe_dataset *dataset,
-                      void *result, const char *folder, struct dpe_h5 *table, struct dpe_error *err)
+                      void *result, const char *folder, bool known[DPE_DATASET_AXES],
+                      struct dpe_h5 *table, struct dpe_error *err)
 {
     int64_t *extents = result;
     char path[MAX_PATH];
@@ -263,7 +265,11 @@ static dpe_status get(const struct dpe_dataset_kind *kind, const struct dpe_data
     int64_t n = 1;
     bool fits = rank == found_rank || dataset->type == DPE_COL_STRING;
     for (int i = 0; i < rank; i++) {
-        expected[i] = is_axis(dataset) ? found[0] : extents[axes[i]];
+        if (!known[axes[i]] && i < found_rank) {
+            extents[axes[i]] = found[i];
+            known[axes[i]] = true;
+        }
+        expected[i] = extents[axes[i]];
         n *= expected[i];
         fits = fits && (dataset->type == DPE_COL_STRING || expected[i] == found[i]);
     }
@@ -274,9 +280,6 @@ static dpe_status get(const struct dpe_dataset_kind *kind, const struct dpe_data
                         shape_text(expected, rank, texts[0]),
                         shape_text(found, found_rank, texts[1]));
     }
-    if (is_axis(dataset)) {
-        extents[dataset - kind->datasets] = n;
-    }
     return keep(dataset, result, values, n, path, err);
 }
 
@@ -286,9 +289,10 @@ static bool is_there(const struct dpe_dataset_kind *kind, const struct dpe_datas
 {
     const struct dpe_dataset *first = kind->datasets;
     char path[MAX_PATH];
-    while (first->array != dataset->array) {
+    while (dataset->array != DPE_DATASET_COUNT && first->array != dataset->array) {
         first++;
     }
+    first = dataset->array == DPE_DATASET_COUNT ? dataset : first;
     return dpe_h5_has(table, path_of(folder, first->name, path));
 }
 
@@ -309,16 +313,17 @@ dpe_status dpe_datasets_get(const struct dpe_dataset_kind *kind, void *result, c
                             const char *names, struct dpe_h5 *table, struct dpe_error *err)
 {
     dpe_status status = DPE_OK;
+    bool known[DPE_DATASET_AXES] = {false};
     for (size_t i = 0; i < kind->n && status == DPE_OK; i++) {
         const struct dpe_dataset *dataset = &kind->datasets[i];
         bool wanted = names == NULL || has_word(names, dataset->name) ||
                       (is_axis(dataset) && needed(kind, dataset, names));
-        if (wanted && dataset->optional) {
+        if (wanted && (dataset->optional || dataset->array == DPE_DATASET_COUNT)) {
             wanted = is_there(kind, dataset, folder, table);
             status = dpe_h5_answered(table, err);
         }
         if (wanted && status == DPE_OK) {
-            status = get(kind, dataset, result, folder, table, err);
+            status = get(kind, dataset, result, folder, known, table, err);
         }
     }
     return status;

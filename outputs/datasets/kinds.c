@@ -123,7 +123,12 @@ const struct dpe_dataset_kind dpe_race_kind = {race, COUNT(race)};
 /* "score" and its like are what dpe_suite_datasets says in a suite's own words. */
 static const struct dpe_dataset suite[] = {
     SCALE(SUITE, method, "/method", TEXT, method_text, "1"),
-    SCALE(SUITE, task, "task", TEXT, "name of the task in /tasks/task", "1"),
+    {.name = "task",
+     .type = TEXT,
+     DPE_IN_ARRAY(SUITE, task),
+     .long_name = "name of the task in /tasks/task",
+     .units = "1",
+     .optional = true},
     COUNTED("sample", "index of the sample"),
     {.name = "position",
      .type = I64,

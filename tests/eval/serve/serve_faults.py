@@ -143,7 +143,7 @@ def test_unsupported():
                        # Members that are on no list, and those whose value that changes nothing is not the empty one.
                        {"max_new_tokens": 0}, {"n_predict": -1}, {"max_length": 20}, {"num_beams": 2}, {"min_length": 3},
                        {"do_sample": False}, {"enable_thinking": False}, {"think": True}, {"n_probs": 5}, {"tfs_z": 0.9},
-                       {"return_token_ids": True}, {"options": {"num_ctx": 4096}}, {"beam_width": 3}, {"never seen": 1},
+                       {"return_tokens_as_token_ids": True}, {"options": {"num_ctx": 4096}}, {"beam_width": 3}, {"never seen": 1},
                        {"skip_special_tokens": False}, {"messages": [{}]}, {"max_completion_tokens": 0}, {"random_seed": 0},
                        {"top_logprobs": 3}, {"stream_options": {"continuous_usage_stats": True}}, {"verbosity": "high"},
                        {"response_format": {"type": "json_object"}}, {"logit_bias": {"5": 1}}, {"presence_penalty": 0.5},
