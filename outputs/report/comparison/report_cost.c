@@ -182,7 +182,8 @@ dpe_status dpe_comparison_suite_cost(struct report *report, const struct suite *
         return dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory", s->input->path);
     }
     /* With one length there is no line, and the table of times says the same. */
-    if (s->n_tasks > 1 && dpe_h5_has(s->input->table, "/run/seconds")) {
+    if (s->n_tasks > 1 && s->r.plan != NULL && s->r.task != NULL &&
+        dpe_h5_has(s->input->table, "/run/seconds")) {
         status = read_seconds(s, costs, err);
         status = status == DPE_OK ? add_figure(report, s, &of_time, costs, err) : status;
     }

@@ -202,8 +202,8 @@ expect 65 "/detect/rank: expected the shape [8, 8], found [2, 2]" shape.h5 -o ba
 expect 65 "/rows: row 0 points beyond the plans or buckets" beyond.h5 -o bad.html --no-figures
 expect 0 "is written" noplan.h5 -o odd.html --figures odd
 grep -q '^"3","256","1","NaN"' odd/detect-positions.csv || { echo "a cell without rows has a value"; failed=1; }
-expect 65 "/ablate/axis: expected 10 names, found 1" steps.h5 -o bad.html --no-figures
-expect 65 "/eval/niah/mean: expected the shape [1, 4], found [8, 4]" methods.h5 -o bad.html --no-figures
+expect 65 "/ablate/axis: expected the shape [10], found [1]" steps.h5 -o bad.html --no-figures
+expect 65 "/eval/niah/plan: expected the shape [1, 4], found [32]" methods.h5 -o bad.html --no-figures
 head -c 3000 norms.h5 >cut.h5
 expect 65 "cut.h5" cut.h5 -o bad.html --no-figures
 [ -e bad.html ] && { echo "a bad table became a report"; failed=1; }
