@@ -7,26 +7,6 @@
 
 enum { MAX_RANK = 5, MAX_PATH = 128 };
 
-static size_t size_of(enum dpe_column_type type)
-{
-    switch (type) {
-    case DPE_COL_F64:
-    case DPE_COL_I64:
-    case DPE_COL_U64:
-        return 8;
-    case DPE_COL_F32:
-    case DPE_COL_I32:
-        return 4;
-    case DPE_COL_U16:
-        return 2;
-    case DPE_COL_U8:
-        return 1;
-    case DPE_COL_STRING:
-        break;
-    }
-    return sizeof(char *);
-}
-
 static bool is_axis(const struct dpe_dataset *dataset)
 {
     return dataset->axes == NULL;
@@ -105,7 +85,7 @@ static dpe_status axes_of(const struct dpe_dataset_kind *kind, const struct dpe_
 /* Values that lie apart, side by side; counted ones made. NULL without memory. */
 static void *gather(const struct dpe_dataset *dataset, const void *result, int64_t n)
 {
-    size_t size = size_of(dataset->type);
+    size_t size = dpe_hdf5_size(dataset->type);
     char *values = dpe_alloc((size_t)n, size);
     for (int64_t i = 0; values != NULL && i < n; i++) {
         const void *from =
@@ -143,7 +123,7 @@ static dpe_status put(const struct dpe_dataset_kind *kind, const struct dpe_data
         return status;
     }
     void *gathered = NULL;
-    if (dataset->array == DPE_DATASET_COUNT || dataset->stride != size_of(dataset->type)) {
+    if (dataset->array == DPE_DATASET_COUNT || dataset->stride != dpe_hdf5_size(dataset->type)) {
         gathered = gather(dataset, result, n);
         if (gathered == NULL) {
             return dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory for %lld values", path,
@@ -215,7 +195,7 @@ static void free_values(const struct dpe_dataset *dataset, void *values, int64_t
 static dpe_status keep(const struct dpe_dataset *dataset, void *result, void *values, int64_t n,
                        const char *path, struct dpe_error *err)
 {
-    size_t size = size_of(dataset->type);
+    size_t size = dpe_hdf5_size(dataset->type);
     char **array = dataset->array == DPE_DATASET_COUNT ? NULL : array_of(dataset, result);
     if (array == NULL) {
         free(values);

@@ -21,6 +21,8 @@ enum dpe_column_type {
     DPE_COL_U8,
     DPE_COL_STRING, /**< UTF-8, variable length */
 };
+/** Bytes of an element in memory; of a string those of its pointer. */
+size_t dpe_hdf5_size(enum dpe_column_type type);
 
 /** One dataset: dense, row-major. */
 struct dpe_column {
