@@ -135,7 +135,7 @@ static void summarize(struct dpe_results *results, int method, int task, uint64_
     size_t n = (size_t)results->n_samples;
     size_t first = at * n;
     const double *score = results->score + first;
-    const double *against = results->score + cell(results, 0, task) * n;
+    const double *against = results->score + cell(results, results->against, task) * n;
     const struct dpe_interval none = {NAN, NAN, NAN, 0};
     const struct dpe_resampling how = {results->suite->tasks[task].task.together, level, ROUNDS,
                                        seed};
@@ -156,16 +156,17 @@ static void summarize(struct dpe_results *results, int method, int task, uint64_
     }
 }
 
-dpe_status dpe_results_collect(struct dpe_results *results, const struct dpe_suite *suite,
-                               const char *const *method_names, int n_methods,
-                               const char *const *keys, const struct dpe_run *run, uint64_t seed,
-                               struct dpe_error *err)
+dpe_status dpe_results_collect(struct dpe_results *results, const struct dpe_compared *compared,
+                               const struct dpe_run *run, struct dpe_error *err)
 {
+    const struct dpe_suite *suite = compared->suite;
+    const int n_methods = compared->n_methods;
     *results = (struct dpe_results){.suite = suite,
-                                    .method_names = method_names,
-                                    .keys = keys,
+                                    .method_names = compared->method_names,
+                                    .keys = compared->keys,
                                     .n_methods = n_methods,
-                                    .n_tasks = (int)suite->n_tasks};
+                                    .n_tasks = (int)suite->n_tasks,
+                                    .against = compared->against};
     for (int t = 0; t < results->n_tasks; t++) {
         int64_t n = suite->tasks[t].n_samples;
         results->n_samples = n > results->n_samples ? n : results->n_samples;
@@ -186,7 +187,7 @@ dpe_status dpe_results_collect(struct dpe_results *results, const struct dpe_sui
     }
     for (int m = 0; m < n_methods; m++) {
         for (int t = 0; t < results->n_tasks; t++) {
-            summarize(results, m, t, seed);
+            summarize(results, m, t, compared->seed);
         }
     }
     return DPE_OK;

@@ -18,6 +18,7 @@ struct dpe_results {
     const char *const *method_names; /**< borrowed [n_methods] */
     const char *const *keys;         /**< borrowed [m][t]: row keys of the plans */
     int n_methods, n_tasks;
+    int against;                     /**< the method that differences are relative to */
     int64_t n_samples;               /**< of the task that has most */
     int64_t n_rows;                  /**< that are there */
     int32_t *status;                 /**< [m][t][s] enum dpe_row_status, −1 = not run */
@@ -30,7 +31,7 @@ struct dpe_results {
     double *bucket_nll;              /**< [m][t][s][b] nats */
     struct dpe_interval *mean;       /**< [m][t] of the score; perplexity by token */
     struct dpe_interval *word;       /**< [m][t] perplexity by word */
-    struct dpe_interval *difference; /**< [m][t] score − score of the first method, paired */
+    struct dpe_interval *difference; /**< [m][t] score − score of method `against`, paired */
     double *half_mean;               /**< [m][t] */
     double *p_value;                 /**< [m][t] sign-flip test of that difference */
     double *position_mean;           /**< [m][t][b] perplexity of a bucket's tokens */
@@ -38,12 +39,19 @@ struct dpe_results {
                           the caller makes it, or NULL */
 };
 
+/** What is compared on a suite; all borrowed, as long as the results live. */
+struct dpe_compared {
+    const struct dpe_suite *suite;
+    const char *const *method_names; /**< [n_methods] */
+    const char *const *keys;         /**< [m][t]: row keys of the plans */
+    int n_methods;
+    int against;   /**< the method that differences are relative to */
+    uint64_t seed; /**< of the resampling */
+};
 /** Collect the rows of `run` and compute everything. Zero-initialise `results`, free it after
- *  failures too. `seed` is of the resampling. DPE_NO_MEMORY. */
-dpe_status dpe_results_collect(struct dpe_results *results, const struct dpe_suite *suite,
-                               const char *const *method_names, int n_methods,
-                               const char *const *keys, const struct dpe_run *run, uint64_t seed,
-                               struct dpe_error *err);
+ *  failures too. DPE_NO_MEMORY. */
+dpe_status dpe_results_collect(struct dpe_results *results, const struct dpe_compared *compared,
+                               const struct dpe_run *run, struct dpe_error *err);
 void dpe_results_free(struct dpe_results *results);
 
 /** Categories of a suite in the order of their first task, "overall" last (alone where tasks have

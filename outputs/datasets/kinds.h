@@ -75,7 +75,7 @@ struct dpe_suite_result {
     int64_t *n_tokens, *n_words;     /**< [m][t][s] */
     struct dpe_interval *mean;       /**< [m][t] */
     struct dpe_interval *word;       /**< [m][t] perplexity by word */
-    struct dpe_interval *difference; /**< [m][t] score − score of the first method, paired */
+    struct dpe_interval *difference; /**< [m][t] score − score of /eval@against, paired */
     double *half_mean;               /**< [m][t] */
     double *p_value;                 /**< [m][t] sign-flip test of that difference */
     int64_t *position;               /**< first position of each bucket, tokens */

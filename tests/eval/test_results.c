@@ -108,13 +108,23 @@ static void open_world(struct world *world)
     dpe_identity_free(&identity);
 }
 
-static void collect(struct world *world)
+static void collect_against(struct world *world, int against)
 {
+    const struct dpe_compared compared = {.suite = &world->suite,
+                                          .method_names = methods,
+                                          .keys = world->keys,
+                                          .n_methods = METHODS,
+                                          .against = against,
+                                          .seed = 5};
     struct dpe_error err = {0};
-    if (dpe_results_collect(&world->results, &world->suite, methods, METHODS, world->keys,
-                            world->run, 5, &err) != DPE_OK) {
+    if (dpe_results_collect(&world->results, &compared, world->run, &err) != DPE_OK) {
         fail_msg("%s", err.text);
     }
+}
+
+static void collect(struct world *world)
+{
+    collect_against(world, 0);
 }
 
 static void close_world(struct world *world)
@@ -165,6 +175,22 @@ static void arrays_hold_the_rows(void **state)
     assert_true(isnan(results->mean[TASKS + 4].mean));
     assert_int_equal(results->mean[TASKS + 4].n, 0);
     assert_true(results->p_value[0] == 1.0);
+    close_world(&world);
+}
+
+static void differences_are_to_the_method_that_is_asked_for(void **state)
+{
+    (void)state;
+    struct world world;
+    open_world(&world);
+    add_rows(world.run, &world.suite);
+    collect_against(&world, 1);
+    const struct dpe_results *results = &world.results;
+    double difference = mean_of(0, 0, 1, SAMPLES) - mean_of(1, 0, 1, SAMPLES);
+    assert_int_equal(results->against, 1);
+    assert_true(difference != 0.0);
+    assert_true(fabs(results->difference[0].mean - difference) < 1e-12);
+    assert_true(results->difference[TASKS].mean == 0.0 && results->p_value[TASKS] == 1.0);
     close_world(&world);
 }
 
@@ -285,6 +311,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(arrays_hold_the_rows),
+        cmocka_unit_test(differences_are_to_the_method_that_is_asked_for),
         cmocka_unit_test(categories_are_means_of_tasks),
         cmocka_unit_test(the_table_holds_them),
         cmocka_unit_test(missing_rows_are_not_zeros),

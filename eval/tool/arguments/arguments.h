@@ -41,6 +41,7 @@ struct eval_arguments {
     int n_methods;
     int64_t lengths[EVAL_MAX_LENGTHS]; /**< ascending, distinct */
     int n_lengths;
+    const char *against; /**< NULL: the last table, or else the first method */
     bool official, other_model, details;
     struct eval_overrides general; /**< options: for every suite that takes them */
     enum dpe_special_policy special;

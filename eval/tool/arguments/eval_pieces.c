@@ -10,6 +10,7 @@ enum option_key {
     KEY_METHOD = DPE_KEY_PROGRAM,
     KEY_TABLE,
     KEY_OTHER_MODEL,
+    KEY_AGAINST,
     KEY_OFFICIAL,
     KEY_CHAT_TEMPLATE,
     KEY_NIAH,
@@ -136,6 +137,7 @@ static const struct place texts[] = {
     {KEY_HOTPOTQA, offsetof(struct eval_arguments, general.hotpotqa)},
     {KEY_SCORER, offsetof(struct eval_arguments, general.scorer)},
     {KEY_PREDICTIONS, offsetof(struct eval_arguments, predictions)},
+    {KEY_AGAINST, offsetof(struct eval_arguments, against)},
     {KEY_NORMS, offsetof(struct eval_arguments, norms)},
     {KEY_TEMPERATURE, offsetof(struct eval_arguments, temperature)},
 };
@@ -252,6 +254,10 @@ static const struct dpe_option method_table[] = {
     {"table", KEY_TABLE, "FILE", DPE_BASIC,
      "A DPE table (of dpe-detect or dpe-export, or a folder of dpe-calibrate) as a method; repeat "
      "it for more",
+     1},
+    {"against", KEY_AGAINST, "NAME", 0,
+     "Method that differences are relative to, as the result names it (default: the last --table, "
+     "without one the first --method)",
      1},
     OTHER_MODEL,
     LENGTHS,

@@ -25,6 +25,7 @@ struct comparison {
     struct eval_method methods[EVAL_MAX_METHODS];
     const char *labels[EVAL_MAX_METHODS];
     int n_methods;
+    int against; /**< the method that differences are relative to */
     int64_t lengths[EVAL_MAX_LENGTHS];
     int n_lengths;
     struct dpe_suite suites[EVAL_MAX_SUITES];

@@ -197,7 +197,8 @@ static dpe_status put_methods(const struct comparison *comparison, struct dpe_h5
         status = dpe_h5_attr_i64(table, "/eval", numbers[i].name, numbers[i].value, err);
     }
     return status == DPE_OK
-               ? dpe_h5_attr_text(table, "/eval", "against", comparison->labels[0], err)
+               ? dpe_h5_attr_text(table, "/eval", "against",
+                                  comparison->labels[comparison->against], err)
                : status;
 }
 
@@ -237,9 +238,13 @@ static dpe_status each_suite(const struct comparison *comparison, use_results us
     for (int i = 0; i < comparison->n_suites && status == DPE_OK; i++) {
         struct dpe_results results = {0};
         const struct dpe_suite *suite = &comparison->suites[i];
-        status = dpe_results_collect(&results, suite, comparison->labels, comparison->n_methods,
-                                     comparison->cells[i], comparison->job.run,
-                                     comparison->args->job.seed, err);
+        const struct dpe_compared compared = {.suite = suite,
+                                              .method_names = comparison->labels,
+                                              .keys = comparison->cells[i],
+                                              .n_methods = comparison->n_methods,
+                                              .against = comparison->against,
+                                              .seed = comparison->args->job.seed};
+        status = dpe_results_collect(&results, &compared, comparison->job.run, err);
         if (status == DPE_OK && table != NULL) {
             status = dpe_eval_count_memory(comparison, &results, err);
         }

@@ -97,6 +97,33 @@ static dpe_status open_ablation(struct comparison *comparison, struct dpe_error 
     return status;
 }
 
+/* Differences are relative to a table of the user's, or else to the first method; an ablation's to the
+ * unchanged model, its first step. */
+static dpe_status choose_against(struct comparison *comparison, struct dpe_error *err)
+{
+    const char *name = comparison->args->against;
+    for (int m = 0; m < comparison->n_methods; m++) {
+        const struct eval_method *method = &comparison->methods[m];
+        bool named = name != NULL && (strcmp(method->label, name) == 0 ||
+                                      (method->table != NULL && strcmp(method->table, name) == 0));
+        if (named || (name == NULL && method->table != NULL)) {
+            comparison->against = m;
+        }
+        if (named) {
+            return DPE_OK;
+        }
+    }
+    if (name == NULL) {
+        return DPE_OK;
+    }
+    char names[512] = "";
+    for (int m = 0; m < comparison->n_methods; m++) {
+        size_t n = strlen(names);
+        snprintf(names + n, sizeof names - n, "%s%s", m > 0 ? ", " : "", comparison->labels[m]);
+    }
+    return dpe_fail(err, DPE_USAGE, "--against %s: expected one of the methods, %s", name, names);
+}
+
 dpe_status dpe_eval_comparison_methods(struct comparison *comparison, struct dpe_error *err)
 {
     const struct eval_arguments *args = comparison->args;
@@ -130,7 +157,7 @@ dpe_status dpe_eval_comparison_methods(struct comparison *comparison, struct dpe
             status = add(comparison, &method, err);
         }
     }
-    return status;
+    return status == DPE_OK ? choose_against(comparison, err) : status;
 }
 
 static dpe_status make_plan(const struct comparison *comparison, const struct eval_method *method,

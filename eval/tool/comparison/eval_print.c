@@ -33,10 +33,11 @@ static double value_of(const struct dpe_results *results, int method, const stru
                : results->mean[at].mean;
 }
 
-/* '+': better than the first method beyond noise, '-': worse, ' ': neither, or not tested. */
+/* '+': better than the method `against` beyond noise, '-': worse, ' ': neither, or not tested. */
 static char mark_of(const struct dpe_results *results, int method, const struct column *column)
 {
-    if (column->category != NULL || column->bucket >= 0 || method == 0) {
+    if (column->category != NULL || column->bucket >= 0 ||
+        method == results->against) {
         return ' ';
     }
     size_t at = cell(results, method, column->task);
@@ -202,11 +203,14 @@ static void print_details(const struct dpe_results *results, int task)
                (long long)suite_task->task.together);
     }
     printf(")\n");
+    if (results->n_methods > 1) {
+        printf("differences are to %s\n", results->method_names[results->against]);
+    }
     printf("%10s  %20s  %10s  %26s  %7s  method\n", ppl ? "perplexity" : "score", "interval",
            ppl                    ? "by word"
            : results->suite->half ? "half found"
                                   : "",
-           ppl ? "nats/token to the first" : "difference to the first", "p");
+           ppl ? "difference, nats/token" : "difference", "p");
     for (int m = 0; m < results->n_methods; m++) {
         size_t at = cell(results, m, task);
         const struct dpe_interval *mean = &results->mean[at];
@@ -221,7 +225,7 @@ static void print_details(const struct dpe_results *results, int task)
         } else {
             printf("%10s  ", "");
         }
-        if (m == 0) {
+        if (m == results->against) {
             printf("%26s  %7s", "", "");
         } else {
             printf("%+8.3f ", difference->mean);
@@ -250,9 +254,9 @@ void dpe_eval_print(const struct dpe_results *results, bool details)
 {
     print_overview(results);
     if (results->n_methods > 1) {
-        printf("+ better, - worse than %s: p < %g in a sign-flip test on the same samples, not "
+        printf("+ better, - worse than %s: p < %g in a sign-flip test on the same\nsamples, not "
                "corrected for the number of tests\n",
-               results->method_names[0], significant);
+               results->method_names[results->against], significant);
     }
     print_gaps(results);
     for (int t = 0; t < results->n_tasks && (details || results->n_tasks == 1); t++) {

@@ -12,7 +12,7 @@ void dpe_eval_result_begin(const struct comparison *comparison, struct dpe_resul
     dpe_result_text(*out, "table", args->job.output);
     dpe_result_whole(*out, "trained_length", comparison->job.trained_length);
     dpe_result_whole(*out, "seed", (int64_t)args->job.seed);
-    dpe_result_text(*out, "against", comparison->labels[0]);
+    dpe_result_text(*out, "against", comparison->labels[comparison->against]);
     dpe_result_text(*out, "ablation", args->what);
 }
 
@@ -42,8 +42,8 @@ void dpe_eval_result_add(struct dpe_result *out, const struct dpe_results *resul
                             results->suite->perplexity ? "perplexity" : results->suite->score);
             dpe_result_whole(out, "samples", results->mean[at].n);
             add_interval(out, &results->mean[at], mean);
-            add_interval(out, m == 0 ? &none : &results->difference[at], difference);
-            dpe_result_number(out, "p_value", m == 0 ? (double)NAN : results->p_value[at]);
+            add_interval(out, m == results->against ? &none : &results->difference[at], difference);
+            dpe_result_number(out, "p_value", m == results->against ? (double)NAN : results->p_value[at]);
         }
     }
 }

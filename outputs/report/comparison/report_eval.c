@@ -94,14 +94,17 @@ static void add_lead(struct report *report, const struct suite *s)
     free(order);
 }
 
-/* How many differences to the first method are not distinguishable from 0: the interval contains 0,
+/* How many differences to the method `against` are not distinguishable from 0: the interval contains 0,
  * or the sign-flip test does not reject it. */
 static void add_noise(struct report *report, const struct suite *s)
 {
     size_t compared = 0;
     size_t noise = 0;
     bool tested = s->r.difference != NULL && s->r.p_value != NULL;
-    for (size_t i = s->n_tasks; tested && i < s->n_methods * s->n_tasks; i++) {
+    for (size_t i = 0; tested && i < s->n_methods * s->n_tasks; i++) {
+        if (i / s->n_tasks == s->against) {
+            continue;
+        }
         bool inside =
             s->r.difference[i].low <= 0.0 && s->r.difference[i].high >= 0.0;
         compared += s->r.p_value[i] >= 0.0;
@@ -113,11 +116,11 @@ static void add_noise(struct report *report, const struct suite *s)
     dpe_draw_add_text(
         &report->document, BLOCK_NOTE,
         dpe_draw_format_text(
-            "Of %zu differences to the first method, %zu %s not distinguishable from 0: the "
+            "Of %zu differences to %s, %zu %s not distinguishable from 0: the "
             "95\u00a0%% interval contains 0, or p\u00a0≥\u00a00.05 in a sign-flip test over the "
             "same %s. Where methods do not differ, p is below 0.05 in one of twenty comparisons; "
             "the values are not corrected for that.",
-            compared, noise, noise == 1 ? "is" : "are",
+            compared, s->r.method[s->against], noise, noise == 1 ? "is" : "are",
             s->together > 1    ? "contexts"
             : s->low_is_better ? "books"
                                : "samples"));
@@ -222,7 +225,8 @@ static void add_differences(struct report *report, const struct suite *s)
     }
     char *id = dpe_comparison_suite_id(report, s, "differences");
     char *title =
-        dpe_draw_format_text("%s: difference to the first method%s", dpe_comparison_suite_title(s),
+        dpe_draw_format_text("%s: difference to %s%s", dpe_comparison_suite_title(s),
+                             s->r.method[s->against],
                              s->low_is_better ? ", nats per token (negative is better)" : "");
     struct sheet *sheet = id == NULL || title == NULL ? NULL : dpe_draw_sheet_new(id, title);
     dpe_draw_sheet_column(sheet, "method", COLUMN_TEXT, 0);
@@ -233,7 +237,10 @@ static void add_differences(struct report *report, const struct suite *s)
                           COLUMN_INTERVAL, s->low_is_better ? 3 : 1);
     dpe_draw_sheet_column(sheet, "p", COLUMN_NUMBER, 4);
     dpe_draw_sheet_column(sheet, "pairs", COLUMN_NUMBER, 0);
-    for (size_t i = s->n_tasks; i < s->n_methods * s->n_tasks; i++) {
+    for (size_t i = 0; i < s->n_methods * s->n_tasks; i++) {
+        if (i / s->n_tasks == s->against) {
+            continue;
+        }
         dpe_draw_sheet_text(sheet, s->r.method[i / s->n_tasks]);
         dpe_draw_sheet_mark(sheet, MARK_SERIES);
         dpe_draw_sheet_text(sheet, s->r.task_label[i % s->n_tasks]);

@@ -17,6 +17,7 @@ struct suite {
     struct dpe_suite_result r;
     size_t n_methods, n_tasks, n_positions, n_categories, n_category_lengths; /**< as in r.n */
     double *positions, *category_lengths; /**< of r as numbers for an axis */
+    size_t against;                       /**< the method that differences are relative to */
     int64_t together;                     /**< samples in a row that count as one */
     bool low_is_better;                   /**< a perplexity; else a share, shown in percent */
 };

@@ -57,6 +57,18 @@ static dpe_status take_axes(struct suite *s, struct dpe_error *err)
                : dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory", s->input->path);
 }
 
+/* Tables of other programs may not say it: the first. */
+static size_t find_against(const struct suite *s)
+{
+    char *against = dpe_input_read_words(s->input, "/eval", "against");
+    size_t found = 0;
+    for (size_t m = 0; against != NULL && m < s->n_methods; m++) {
+        found = strcmp(s->r.method[m], against) == 0 ? m : found;
+    }
+    free(against);
+    return found;
+}
+
 dpe_status dpe_comparison_suite_read(const struct input *input, const char *name, struct suite *s,
                                      struct dpe_error *err)
 {
@@ -81,6 +93,7 @@ dpe_status dpe_comparison_suite_read(const struct input *input, const char *name
         s->title = dpe_input_read_words(input, folder, "title");
         s->unit = dpe_input_read_words(input, folder, "unit");
         s->explanation = dpe_input_read_words(input, folder, "explanation");
+        s->against = find_against(s);
         s->together = dpe_input_read_whole(input, folder, "samples_together", 1);
     }
     free(folder);
