@@ -339,10 +339,12 @@ static dpe_status poll(void *user, struct dpe_error *err)
                      "the time budget was used up before all measurements; raise --time-budget");
 }
 
-static dpe_status measure(struct dpe_session *s, const struct dpe_config *c,
+static dpe_status measure(struct dpe_session *s, const struct dpe_model *model,
                           const struct arguments *a, int64_t length, struct result *r,
                           struct dpe_error *err)
 {
+    const struct dpe_config *c = dpe_model_config(model);
+    const struct dpe_weights *weights = dpe_model_weights(model);
     double prefill[MOST_REPEATS];
     double attention[MOST_REPEATS];
     double token[MOST_REPEATS];
@@ -378,17 +380,17 @@ static dpe_status measure(struct dpe_session *s, const struct dpe_config *c,
         return status;
     }
     double e = (double)dpe_session_memory(s).element;
-    double cache = 2.0 * (double)(c->n_layers * c->n_kv_heads * c->head_dim) * e;
-    double own = (double)(a->branches * a->new_tokens) / 2.0;
+    /* A key and a value of a layer, and the keys that all layers see in the middle of decoding; of
+     * several branches those that each has of its own. */
+    double cache = 2.0 * (double)(c->n_kv_heads * c->head_dim) * e;
+    double keys = dpe_config_seen(c, length + a->new_tokens / 2, 1) +
+                  (double)(c->n_layers * (a->branches - 1) * a->new_tokens) / 2.0;
     r->prefill = median(prefill, a->repeats);
     r->attention = median(attention, a->repeats);
     r->token = median(token, a->repeats);
     dpe_config_flops(c, 0, length, 1, &r->product_flops, &r->attention_flops);
-    /* Every weight but the embedding's table once, every cached key and value once. */
-    r->token_bytes = ((double)dpe_config_parameters(c) -
-                      (c->tied_embeddings ? 0.0 : (double)(c->vocab * c->hidden))) *
-                         (c->dtype == DPE_F32 ? 4.0 : 2.0) +
-                     cache * ((double)length + own);
+    r->token_bytes =
+        dpe_weights_step_bytes(c, weights, dpe_cuda_is_name(a->tool.device)) + cache * keys;
     r->memory = dpe_session_memory(s).total;
     return DPE_OK;
 }
@@ -468,7 +470,7 @@ static dpe_status one(const struct dpe_model *model, const struct arguments *a, 
         dpe_log_chunk(session, &reported);
         double deadline = a->deadline;
         dpe_session_set_poll(session, poll, &deadline);
-        status = measure(session, dpe_model_config(model), a, length, &result, err);
+        status = measure(session, model, a, length, &result, err);
     }
     if (status == DPE_OK) {
         uint64_t after = dpe_device_memory(a->tool.device);

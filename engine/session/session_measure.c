@@ -6,12 +6,11 @@
 
 #include "engine/session/session_internal.h"
 
-dpe_status dpe_session_measure_attention(struct dpe_session *s, int64_t length, double *seconds,
-                                         struct dpe_error *err)
+/* One layer's attention of a whole prefill. */
+static dpe_status measure_layer(struct dpe_session *s, int64_t layer, int64_t length,
+                                double *seconds, struct dpe_error *err)
 {
-    const struct dpe_config *c = s->config;
     int64_t chunk = s->options.prefill_chunk;
-    int64_t layer = c->n_layers - 1;
     int64_t ignored_layer = -1;
     int64_t ignored_row = -1;
     dpe_status status = s->ops->finish(s->backend, &ignored_layer, &ignored_row, err);
@@ -26,7 +25,29 @@ dpe_status dpe_session_measure_attention(struct dpe_session *s, int64_t length, 
     if (status == DPE_OK) {
         status = s->ops->finish(s->backend, &ignored_layer, &ignored_row, err);
     }
-    *seconds = (dpe_clock() - start) * (double)c->n_layers;
+    *seconds = dpe_clock() - start;
+    return status;
+}
+
+dpe_status dpe_session_measure_attention(struct dpe_session *s, int64_t length, double *seconds,
+                                         struct dpe_error *err)
+{
+    const struct dpe_config *c = s->config;
+    int kinds = c->layer_kinds != NULL ? c->n_kinds : 1;
+    dpe_status status = DPE_OK;
+    *seconds = 0.0;
+    for (int kind = 0; kind < kinds && status == DPE_OK; kind++) {
+        int64_t last = -1;
+        double layers = 0.0;
+        double one = 0.0;
+        for (int64_t i = 0; i < c->n_layers; i++) {
+            bool same = c->layer_kinds == NULL || c->layer_kinds[i] == kind;
+            last = same ? i : last;
+            layers += same;
+        }
+        status = last >= 0 ? measure_layer(s, last, length, &one, err) : DPE_OK;
+        *seconds += layers * one;
+    }
     return status;
 }
 

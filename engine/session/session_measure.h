@@ -8,8 +8,8 @@
 #include "engine/session/session.h"
 
 /** *seconds: attention of a whole prefill of `length` tokens, over what the last one left in the
- *  cache, in all layers. One layer is run and its time multiplied. Rotation of queries and keys is
- *  part of it. Errors as dpe_session_feed. */
+ *  cache, in all layers. One layer of each kind is run and its time multiplied. Rotation of queries
+ * and keys is part of it. Errors as dpe_session_feed. */
 dpe_status dpe_session_measure_attention(struct dpe_session *session, int64_t length,
                                          double *seconds, struct dpe_error *err);
 /** *seconds: one step of `branches` branches as generation makes it; the mean of n steps after a

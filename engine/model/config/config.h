@@ -164,6 +164,9 @@ const char *dpe_config_trained_key(const struct dpe_config *config);
  *  behind them, whatever the checkpoint's order). */
 int64_t dpe_config_pairs(const struct dpe_config *config);
 
+/** Pairs of a query and a key that it sees, over all layers and one query head, of `length` tokens
+ *  after `start` cached ones: windows and branches see fewer than all. */
+double dpe_config_seen(const struct dpe_config *config, int64_t start, int64_t length);
 /** Floating-point operations of a prefill of `length` tokens after `start` cached ones (multiply
  * and add count 2 each): matrix products and attention apart; the LM head on `logit_rows` rows. An
  * upper bound: what the last layer computes only for rows that are looked at is counted in full. */

@@ -3,6 +3,8 @@
 
 #include "engine/model/config/family.h"
 
+#include <math.h>
+
 /* clang-format off */
 const struct dpe_layer_tensor dpe_layer_tensors[DPE_WEIGHTS_PER_LAYER] = {
 #define LINE(id, name, rows, cols, present, bias, sliced)                                          \
@@ -141,8 +143,62 @@ void dpe_config_flops(const struct dpe_config *config, int64_t start, int64_t le
     /* gate, up and down of the experts that a token goes through */
     layer += 3.0 * (double)config->experts_per_token * h * (double)config->intermediate;
     double n = (double)length;
-    double layers = (double)config->n_layers;
-    *products = 2.0 * (n * layers * layer + (double)logit_rows * h * (double)config->vocab);
-    /* Query and key pairs: each new token sees the cached ones, those before it, and itself. */
-    *attention = 4.0 * layers * q * (n * (double)start + n * (n + 1.0) / 2.0);
+    *products = 2.0 * (n * (double)config->n_layers * layer +
+                       (double)logit_rows * h * (double)config->vocab);
+    *attention = 4.0 * q * dpe_config_seen(config, start, length);
+}
+
+/* Of `n` queries after `start` keys, the pairs of query and key when a query sees at most `most`.
+ */
+static double pairs(double start, double n, double most)
+{
+    double growing = fmin(n, fmax(0.0, most - start));
+    return growing * start + growing * (growing + 1.0) / 2.0 + (n - growing) * most;
+}
+
+double dpe_config_seen(const struct dpe_config *config, int64_t start, int64_t length)
+{
+    const double from = (double)start;
+    const double n = (double)length;
+    const double all = pairs(from, n, from + n);
+    double sum = 0.0;
+    for (int64_t i = 0; i < config->n_layers; i++) {
+        const struct dpe_layer_kind kind = dpe_config_layer(config, i);
+        sum += kind.window > 0 ? pairs(from, n, (double)kind.window) : all;
+    }
+    if (config->branch_block > 0) {
+        /* the means of blocks, the keys of the blocks that they choose, and the window */
+        const double chosen = pairs(from, n, (double)(config->branch_block * config->branch_count));
+        const double window =
+            config->n_kinds > 1 ? pairs(from, n, (double)config->kinds[1].window) : 0.0;
+        sum = (double)config->n_layers * (all / (double)config->branch_block + chosen + window);
+    }
+    return sum;
+}
+
+static double bytes_of(const struct dpe_config *config, const struct dpe_tensor *tensor,
+                       bool unpacked)
+{
+    const int64_t n = tensor->rows * tensor->cols;
+    const bool blocks = dpe_block_types[tensor->dtype].elements > 1;
+    return (double)dpe_dtype_bytes(unpacked && blocks ? dpe_config_unpacked(config) : tensor->dtype,
+                                   n);
+}
+
+double dpe_weights_step_bytes(const struct dpe_config *config, const struct dpe_weights *weights,
+                              bool unpacked)
+{
+    double sum = bytes_of(config, &weights->lm_head, unpacked);
+    for (int64_t i = 0; i < config->n_layers; i++) {
+        const struct dpe_layer_weights *layer = &weights->layers[i];
+        for (int which = 0; which < DPE_WEIGHTS_PER_LAYER; which++) {
+            sum += bytes_of(config, &layer->weight[which], unpacked);
+        }
+        for (int64_t e = 0; layer->experts != NULL && e < config->experts_per_token; e++) {
+            sum += bytes_of(config, &layer->experts[e].gate, unpacked) +
+                   bytes_of(config, &layer->experts[e].up, unpacked) +
+                   bytes_of(config, &layer->experts[e].down, unpacked);
+        }
+    }
+    return sum;
 }

@@ -130,6 +130,12 @@ const char *dpe_layer_name(const struct dpe_config *config, enum dpe_weight whic
 const struct dpe_tensor *dpe_norm_weight(const struct dpe_weights *weights, enum dpe_weight which,
                                          int64_t layer);
 
+/** Bytes of weights that decoding a token reads at least: every matrix and vector of the layers
+ * once, of experts as many as a token takes, and the head. `unpacked`: blocks are on a device that
+ * holds them unpacked. */
+double dpe_weights_step_bytes(const struct dpe_config *config, const struct dpe_weights *weights,
+                              bool unpacked);
+
 /** Elements from a row of a tensor to the next. */
 static inline int64_t dpe_tensor_stride(const struct dpe_tensor *tensor)
 {

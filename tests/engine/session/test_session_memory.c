@@ -231,11 +231,53 @@ static void flops_are_counted(void **state)
     assert_true(fabs((first[1] + rest[1]) / attention - 1.0) < 1e-12);
 }
 
+/* Layers that see a window: each query counts the keys that it sees, one by one. */
+static void windows_are_counted(void **state)
+{
+    (void)state;
+    uint8_t kinds[] = {1, 0, 1, 2, 1};
+    const struct dpe_config config = {
+        .n_layers = 5, .n_kinds = 3, .kinds = {{0, 0}, {7, 1}, {30, -1}}, .layer_kinds = kinds};
+    static const int64_t from_to[][2] = {{0, 5}, {0, 100}, {3, 9}, {29, 2}, {500, 1}};
+    for (size_t i = 0; i < sizeof from_to / sizeof from_to[0]; i++) {
+        double sum = 0.0;
+        for (int64_t query = from_to[i][0]; query < from_to[i][0] + from_to[i][1]; query++) {
+            for (int64_t layer = 0; layer < config.n_layers; layer++) {
+                const int64_t window = config.kinds[kinds[layer]].window;
+                sum += (double)(window > 0 && window < query + 1 ? window : query + 1);
+            }
+        }
+        assert_true(dpe_config_seen(&config, from_to[i][0], from_to[i][1]) == sum);
+    }
+}
+
+/* What decoding reads of a model in the file's own type is all of it but what the head shares. */
+static void a_step_reads_the_weights_as_they_are_stored(void **state)
+{
+    (void)state;
+    const struct dpe_tensor none = {.dtype = DPE_F32};
+    struct dpe_layer_weights layer = {.experts = NULL};
+    for (int which = 0; which < DPE_WEIGHTS_PER_LAYER; which++) {
+        layer.weight[which] = none;
+    }
+    layer.weight[DPE_WEIGHT_Q] = (struct dpe_tensor){.dtype = DPE_Q8_0, .rows = 3, .cols = 64};
+    layer.weight[DPE_WEIGHT_Q_NORM] = (struct dpe_tensor){.dtype = DPE_F32, .rows = 1, .cols = 16};
+    const struct dpe_weights weights = {.embedding = {.dtype = DPE_BF16, .rows = 1000, .cols = 64},
+                                        .layers = &layer,
+                                        .lm_head = {.dtype = DPE_BF16, .rows = 10, .cols = 64}};
+    const struct dpe_config config = {.n_layers = 1, .blocks = true};
+    const double others = 4.0 * 16.0 + 2.0 * 640.0;
+    assert_true(dpe_weights_step_bytes(&config, &weights, false) == others + 3.0 * 2.0 * 34.0);
+    assert_true(dpe_weights_step_bytes(&config, &weights, true) == others + 3.0 * 64.0 * 2.0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_estimate_is_what_is_allocated),
         cmocka_unit_test(what_does_not_fit_is_refused),
+        cmocka_unit_test(windows_are_counted),
+        cmocka_unit_test(a_step_reads_the_weights_as_they_are_stored),
         cmocka_unit_test(a_change_of_plans_stays_within_the_limit),
         cmocka_unit_test(refusals_name_what_can_be_changed),
         cmocka_unit_test(flops_are_counted),
