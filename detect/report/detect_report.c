@@ -430,30 +430,80 @@ static dpe_status keep_best(const struct dpe_detect_report *report,
                : status;
 }
 
+/* Where in the texts a plan predicts how well. */
+static void find_positions(struct dpe_detect_report *report, const struct dpe_run *run, int plan)
+{
+    double nll[DPE_DETECT_POSITIONS] = {0.0};
+    double tokens[DPE_DETECT_POSITIONS] = {0.0};
+    for (int64_t s = 0; s < report->texts.n_validated; s++) {
+        const struct dpe_row *row =
+            dpe_run_find(run, report->texts.validate_task, report->keys[plan], s);
+        const bool there = row != NULL && row->status == DPE_ROW_OK;
+        for (int b = 0; there && b < row->n_buckets && b < DPE_DETECT_POSITIONS; b++) {
+            double first = ldexp(1.0, b);
+            nll[b] += row->buckets[b];
+            tokens[b] += fmax(0.0, fmin((double)row->n_tokens, 2.0 * first - 1.0) - first + 1.0);
+        }
+    }
+    for (int b = 0; b < DPE_DETECT_POSITIONS; b++) {
+        report->positions[plan][b] = tokens[b] > 0.0 ? exp(nll[b] / tokens[b]) : (double)NAN;
+    }
+}
+
+/* The comparisons of all validations are of the plan that is kept. */
+static dpe_status keep_everywhere(struct dpe_detect_report *report, int kept, struct dpe_error *err)
+{
+    struct dpe_detect_result *const results[] = {report->results[0].used ? &report->results[0]
+                                                                         : &report->results[1],
+                                                 &report->users, &report->texts};
+    const char *keys[DPE_DETECT_MOST_VALIDATED];
+    dpe_status status = DPE_OK;
+    for (int v = 0; v < report->n_validated; v++) {
+        keys[v] = report->keys[v];
+    }
+    for (size_t i = 0; i < sizeof results / sizeof results[0] && status == DPE_OK; i++) {
+        if (results[i]->validated) {
+            status = dpe_detect_validate_keep(&results[i]->validate_scores, keys, kept,
+                                              &results[i]->validation, err);
+        }
+    }
+    return status;
+}
+
+/* What texts make of the plan that needles chose. */
+static dpe_status guard_kept(struct dpe_detect_report *report, int *kept, struct dpe_error *err)
+{
+    const struct dpe_detect_validation *const needles[2] = {
+        &report->results[0].validation, report->users.validated ? &report->users.validation : NULL};
+    bool tables[DPE_DETECT_MOST_VALIDATED];
+    if (!report->texts.validated) {
+        return DPE_OK;
+    }
+    dpe_status status = find_tables(report, tables, err);
+    if (status == DPE_OK) {
+        report->guard =
+            dpe_detect_guard(needles, &report->texts.validation, tables, report->guard_share);
+        *kept = report->guard.kept;
+        status = keep_everywhere(report, *kept, err);
+    }
+    return status;
+}
+
 /* A plan that is shown to be better on the task that the user named comes first; where that shows
- * none, what the search's task shows. Both validations are then of that plan. */
+ * none, what the search's task shows; then the guard. */
 static dpe_status settle_kept(struct dpe_detect_report *report, int *kept, struct dpe_error *err)
 {
     struct dpe_detect_result *deciding =
         report->results[0].used ? &report->results[0] : &report->results[1];
-    const char *keys[DPE_DETECT_MOST_VALIDATED];
     *kept = deciding->validation.kept;
     if (report->rule == DPE_DETECT_READY) {
         return keep_best(report, deciding, kept, err);
     }
-    if (!report->users.validated) {
-        return DPE_OK;
+    if (report->users.validated && report->users.validation.kept != DPE_DETECT_JOINT) {
+        *kept = report->users.validation.kept;
     }
-    *kept =
-        report->users.validation.kept != DPE_DETECT_JOINT ? report->users.validation.kept : *kept;
-    for (int v = 0; v < report->n_validated; v++) {
-        keys[v] = report->keys[v];
-    }
-    dpe_status status = dpe_detect_validate_keep(&report->users.validate_scores, keys, *kept,
-                                                 &report->users.validation, err);
-    return status == DPE_OK ? dpe_detect_validate_keep(&deciding->validate_scores, keys, *kept,
-                                                       &deciding->validation, err)
-                            : status;
+    dpe_status status = keep_everywhere(report, *kept, err);
+    return status == DPE_OK ? guard_kept(report, kept, err) : status;
 }
 
 bool dpe_detect_report_disagrees(const struct dpe_detect_report *report)
@@ -467,7 +517,7 @@ dpe_status dpe_detect_report_validation(struct dpe_detect_report *report, const 
                                         struct dpe_error *err)
 {
     struct dpe_detect_result *const results[] = {&report->results[0], &report->results[1],
-                                                 &report->users};
+                                                 &report->users, &report->texts};
     dpe_status status = DPE_OK;
     int kept = DPE_DETECT_JOINT;
     for (size_t i = 0; i < sizeof results / sizeof results[0] && status == DPE_OK; i++) {
@@ -477,6 +527,9 @@ dpe_status dpe_detect_report_validation(struct dpe_detect_report *report, const 
         if (results[i]->used && status == DPE_OK) {
             status = find_ceiling(report, results[i], run, err);
         }
+    }
+    for (int v = 0; v < report->n_validated && report->texts.validated; v++) {
+        find_positions(report, run, v);
     }
     if (status == DPE_OK) {
         status = settle_kept(report, &kept, err);
@@ -492,6 +545,7 @@ void dpe_detect_report_free(struct dpe_detect_report *report)
         dpe_detect_ranking_free(&report->results[i].ranking);
     }
     dpe_detect_scores_free(&report->users.validate_scores);
+    dpe_detect_scores_free(&report->texts.validate_scores);
     dpe_detect_selection_free(&report->selection);
     dpe_race_free(&report->race);
     dpe_detect_search_free(&report->search);

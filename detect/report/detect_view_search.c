@@ -257,6 +257,15 @@ static void put_users(struct dpe_detect_page *page, const struct dpe_detect_repo
     }
 }
 
+static void put_guard(struct dpe_detect_page *page, const struct dpe_detect_report *report)
+{
+    char words[1024];
+    dpe_detect_guard_words(report, words, sizeof words);
+    if (words[0] != '\0') {
+        dpe_detect_put(page, "  Guard: %s\n", words);
+    }
+}
+
 dpe_status dpe_detect_lead(const struct dpe_detect_report *report, struct dpe_text *out,
                            struct dpe_error *err)
 {
@@ -290,6 +299,7 @@ dpe_status dpe_detect_lead(const struct dpe_detect_report *report, struct dpe_te
         }
     }
     put_users(page, report);
+    put_guard(page, report);
     put_worth(page, report);
     dpe_detect_put(page, "\n");
     return page->status;

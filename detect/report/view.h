@@ -43,6 +43,11 @@ dpe_status dpe_detect_search_table(const struct dpe_detect_report *report, struc
  *  Nothing otherwise. DPE_NO_MEMORY. */
 dpe_status dpe_detect_kept_line(const struct dpe_detect_report *report, struct dpe_text *out,
                                 struct dpe_error *err);
+/** What the guard did, and perplexities of the validated plans by position. Nothing without one. */
+dpe_status dpe_detect_guard_table(const struct dpe_detect_report *report, struct dpe_text *out,
+                                  struct dpe_error *err);
+/** The same in a sentence without a line's end; "" where there is nothing to say. */
+void dpe_detect_guard_words(const struct dpe_detect_report *report, char *text, size_t size);
 /** First lines of a search's result: what the table holds, how well it does, and against what. */
 dpe_status dpe_detect_lead(const struct dpe_detect_report *report, struct dpe_text *out,
                            struct dpe_error *err);

@@ -158,4 +158,26 @@ dpe_status dpe_detect_validate_keep(const struct dpe_detect_scores *scores, cons
 bool dpe_detect_disagree(const struct dpe_detect_validation *a,
                          const struct dpe_detect_validation *b);
 
+/* --------------------------------------------------------------------------------------- guard */
+
+/** Needles alone choose plans that predict badly: what a guard on perplexity makes of a choice. */
+struct dpe_detect_guard {
+    int chosen; /**< by needles */
+    int kept;   /**< with the guard */
+    int best;   /**< plan with the least perplexity; −1: no plan has one, and the guard is off */
+    int found;  /**< where `traded`: of the plans within the guard the one that finds most; −1: no
+                   table  can hold one */
+    double loss; /**< perplexity of the kept plan over that of the best − 1 */
+    bool traded; /**< the kept plan loses more than the share, because it is shown to find more */
+};
+/** needles: validations of the same plans on needles, with `chosen` kept
+ * (dpe_detect_validate_keep); the first one orders plans, NULL: there is but one. `texts`: their
+ * perplexity. A plan is within the guard if its perplexity is at most 1 + share times the least of
+ * all plans. If the chosen plan is not, the plan within it that finds most and that a table can
+ * hold takes its place, unless the chosen one is shown to find more than each of them on one of the
+ * tasks: then it stays, and has traded perplexity for needles. */
+struct dpe_detect_guard dpe_detect_guard(const struct dpe_detect_validation *const needles[2],
+                                         const struct dpe_detect_validation *texts,
+                                         const bool *tables, double share);
+
 #endif

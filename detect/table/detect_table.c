@@ -2,6 +2,7 @@
  * outputs/SCHEMA.md is the contract. */
 #include "detect/table/detect_table.h"
 #include "data/data.h"
+#include "detect/report/view.h"
 #include "detect/table/detect_table_internal.h"
 #include "engine/plan/rope.h"
 #include "engine/tokenizer/tokenizer.h"
@@ -321,6 +322,47 @@ static void put_validated_plans(struct table_writer *w, const struct dpe_detect_
     }
 }
 
+/* What the guard decided, and perplexities by position. */
+static void put_guard(struct table_writer *w, const struct dpe_detect_report *report)
+{
+    static const char folder[] = "/validate/guard";
+    int64_t position[DPE_DETECT_POSITIONS];
+    double perplexity[DPE_DETECT_MOST_VALIDATED * DPE_DETECT_POSITIONS];
+    const struct dpe_detect_guard *guard = &report->guard;
+    int n = 0;
+    while (n < DPE_DETECT_POSITIONS && (INT64_C(1) << n) < report->grid->params.length) {
+        position[n] = INT64_C(1) << n;
+        n++;
+    }
+    for (int at = 0; at < report->n_validated * n; at++) {
+        perplexity[at] = report->positions[at / n][at % n];
+    }
+    dpe_detect_put_scale(w, "/validate/guard/position", DPE_COL_I64, position, n,
+                         "first position of a range that ends before the next power of two",
+                         "tokens");
+    const struct table_axis axes[] = {{"/validated_plan", report->n_validated},
+                                      {"/validate/guard/position", n}};
+    const struct table_entry entry = {"/perplexity_at",
+                                      DPE_COL_F64,
+                                      perplexity,
+                                      "exp(sum of NLL / tokens) of the tokens in the range",
+                                      "1",
+                                      NULL};
+    dpe_detect_put_entry(w, folder, &entry, axes, 2);
+    char words[1024];
+    dpe_detect_guard_words(report, words, sizeof words);
+    const struct text_attribute texts[] = {
+        {"chosen", report->names[guard->chosen]},
+        {"kept", report->names[guard->kept]},
+        {"best", guard->best >= 0 ? report->names[guard->best] : NULL},
+        {"traded", guard->traded ? "yes" : "no"},
+        {"words", words},
+    };
+    put_texts(w, folder, texts, COUNT(texts));
+    dpe_detect_put_f64(w, folder, "share", report->guard_share);
+    dpe_detect_put_f64(w, folder, "loss", guard->loss);
+}
+
 /* ------------------------------------------------------------------------- table, model and texts
  */
 
@@ -520,6 +562,10 @@ dpe_status dpe_detect_write(const struct dpe_detect_report *report, bool complet
     if (report->users.validated) {
         put_validation(w, report, &report->users, "/validate/user");
         dpe_detect_put_text(w, "/validate/user", "task", report->users_spec);
+    }
+    if (report->texts.validated) {
+        put_validation(w, report, &report->texts, "/validate/guard");
+        put_guard(w, report);
     }
     if (validated) {
         put_validated_plans(w, report);

@@ -199,23 +199,30 @@ static bool searches_needles(const struct detect_inputs *inputs)
            (inputs->args->rule == DPE_DETECT_JOINTLY || inputs->args->rule == DPE_DETECT_READY);
 }
 
+static bool guards(const struct detect_inputs *inputs)
+{
+    return searches_needles(inputs) && inputs->args->rule == DPE_DETECT_JOINTLY &&
+           inputs->args->guard > 0.0;
+}
+
 int64_t dpe_detect_inputs_held(const struct detect_inputs *inputs)
 {
     int64_t users = inputs->args->auto_task && inputs->args->rule == DPE_DETECT_JOINTLY
                         ? inputs->args->job.samples * dpe_detect_inputs_validated(inputs)
                         : 0;
-    return searches_needles(inputs) ? users + 2 * DETECT_CEILING_SAMPLES : 0;
+    int64_t texts = guards(inputs) ? DETECT_GUARD_BOOKS * dpe_detect_inputs_validated(inputs) : 0;
+    return searches_needles(inputs) ? users + 2 * DETECT_CEILING_SAMPLES + texts : 0;
 }
 
 dpe_status dpe_detect_inputs_hold(struct detect_inputs *inputs, struct dpe_error *err)
 {
-    const struct dpe_niah_params *const tasks[DETECT_N_HELD] = {&inputs->users_niah, &inputs->niah,
-                                                                &inputs->users_niah};
-    static const char *const names[DETECT_N_HELD] = {"validate-user", "ceiling-niah",
-                                                     "ceiling-user"};
+    const struct dpe_niah_params *const tasks[DETECT_GUARD] = {&inputs->users_niah, &inputs->niah,
+                                                               &inputs->users_niah};
+    static const char *const names[DETECT_GUARD] = {"validate-user", "ceiling-niah",
+                                                    "ceiling-user"};
     const bool differs = strcmp(inputs->niah_spec, inputs->users_spec) != 0;
     dpe_status status = DPE_OK;
-    for (int i = 0; i < DETECT_N_HELD && status == DPE_OK && searches_needles(inputs); i++) {
+    for (int i = 0; i < DETECT_GUARD && status == DPE_OK && searches_needles(inputs); i++) {
         struct detect_held *held = &inputs->held[i];
         const bool ceiling = i != DETECT_USERS;
         bool ready = inputs->args->rule == DPE_DETECT_READY; /* minutes are for one task */
@@ -344,6 +351,29 @@ static dpe_status add_ppl(struct detect_inputs *inputs, struct dpe_error *err)
     return DPE_OK;
 }
 
+/* The texts that plans are held against; only a guard that was asked for needs them. */
+static dpe_status add_texts(struct detect_inputs *inputs, struct dpe_error *err)
+{
+    struct detect_held *held = &inputs->held[DETECT_GUARD];
+    const int64_t length = inputs->args->job.length;
+    int64_t short_books = 0;
+    if (!guards(inputs)) {
+        return DPE_OK;
+    }
+    dpe_status status = dpe_task_ppl("guard-ppl", inputs->job.corpus, inputs->job.tokenizer, length,
+                                     inputs->niah.special, &held->task, &short_books, err);
+    held->opened = status == DPE_OK;
+    held->n = held->opened && held->task.n_samples > DETECT_GUARD_BOOKS ? DETECT_GUARD_BOOKS
+                                                                        : held->task.n_samples;
+    if (status != DPE_OK && inputs->args->guard_given) {
+        return dpe_fail_prefix(err, "--guard needs texts of --length tokens (--guard 0: no guard)");
+    }
+    if (status != DPE_OK) {
+        dpe_log_warning("no guard on perplexity: %s", err->text);
+    }
+    return DPE_OK;
+}
+
 dpe_status dpe_detect_inputs_open(struct detect_inputs *inputs, const struct detect_arguments *args,
                                   struct dpe_error *err)
 {
@@ -352,7 +382,7 @@ dpe_status dpe_detect_inputs_open(struct detect_inputs *inputs, const struct det
                                .validation_seed = seed_of_validation(args->job.seed),
                                .samples = args->job.samples};
     dpe_status (*const steps[])(struct detect_inputs *, struct dpe_error *) = {
-        dpe_detect_inputs_key_pairs, make_grid, check_against, add_niah, add_ppl};
+        dpe_detect_inputs_key_pairs, make_grid, check_against, add_niah, add_ppl, add_texts};
     dpe_status status = dpe_job_open(&inputs->job, &args->job, args->job.dry_run, err);
     if (status == DPE_OK && inputs->job.remote != NULL && !dpe_remote_about(inputs->job.remote)->plans) {
         return dpe_fail(err, DPE_USAGE, "%s takes no plans (it is no dpe-serve), so its lengths cannot be found by trying",
@@ -648,6 +678,17 @@ void dpe_detect_inputs_report(const struct detect_inputs *inputs, struct dpe_det
                                                    .n_validated = users->n,
                                                    .fresh = true};
         put_ceiling(&inputs->held[DETECT_USERS_CEILING], &report->users);
+    }
+    const struct detect_held *texts = &inputs->held[DETECT_GUARD];
+    report->guard_share = inputs->args->guard;
+    if (texts->opened) {
+        report->texts = (struct dpe_detect_result){.used = true,
+                                                   .criterion = DPE_DETECT_PERPLEXITY,
+                                                   .task = "guard",
+                                                   .validate_task = texts->task.name,
+                                                   .together = 1,
+                                                   .n_validated = texts->n,
+                                                   .fresh = true};
     }
     put_ceiling(&inputs->held[inputs->users_search ? DETECT_USERS_CEILING : DETECT_CEILING],
                 &report->results[0]);

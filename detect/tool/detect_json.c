@@ -69,6 +69,18 @@ static void add_validation(struct dpe_result *out, const struct dpe_detect_repor
     }
 }
 
+static void add_guard(struct dpe_result *out, const struct dpe_detect_report *report)
+{
+    const struct dpe_detect_guard *guard = &report->guard;
+    dpe_result_row(out, "guard");
+    dpe_result_number(out, "share", report->guard_share);
+    dpe_result_text(out, "chosen", report->names[guard->chosen]);
+    dpe_result_text(out, "kept", report->names[guard->kept]);
+    dpe_result_text(out, "best", guard->best >= 0 ? report->names[guard->best] : NULL);
+    dpe_result_number(out, "loss", guard->loss);
+    dpe_result_flag(out, "traded", guard->traded);
+}
+
 static const char *verdict(const struct dpe_detect_report *report)
 {
     const struct dpe_detect_result *result = dpe_detect_deciding(report);
@@ -110,6 +122,10 @@ dpe_status dpe_detect_print_result(const struct detect_inputs *inputs,
     }
     if (report->users.validated) {
         add_validation(out, report, &report->users);
+    }
+    if (report->texts.validated) {
+        add_validation(out, report, &report->texts);
+        add_guard(out, report);
     }
     return dpe_result_print(out, inputs->args->job.result, err);
 }

@@ -555,6 +555,9 @@ dpe_status dpe_detect_print(const struct detect_inputs *inputs,
             }
         }
     }
+    if ((status = dpe_detect_guard_table(report, &text, err)) != DPE_OK) {
+        goto done;
+    }
     if (report->search.n_steps > 0) {
         status = append_text(&text, "\n", err);
         if (status != DPE_OK || (status = dpe_detect_search_table(report, &text, err)) != DPE_OK) {

@@ -188,7 +188,8 @@ static dpe_status make_validated(struct sweep *sweep, struct dpe_error *err)
 static dpe_status run_held(struct sweep *sweep, const struct stage *validation,
                            struct dpe_error *err)
 {
-    static const char *const names[DETECT_N_HELD] = {"validate user's", "ceiling", "ceiling"};
+    static const char *const names[DETECT_N_HELD] = {"validate user's", "ceiling", "ceiling",
+                                                     "guard"};
     static const int64_t first[2] = {0, 0};
     dpe_status status = DPE_OK;
     for (int i = 0; i < DETECT_N_HELD && status == DPE_OK; i++) {
@@ -200,7 +201,8 @@ static dpe_status run_held(struct sweep *sweep, const struct stage *validation,
         stage.tasks = &held->task;
         stage.first = first;
         stage.n_samples = samples;
-        stage.n_plans = i == DETECT_USERS ? validation->n_plans : 1; /* the first is rope */
+        const bool ceiling = i == DETECT_CEILING || i == DETECT_USERS_CEILING;
+        stage.n_plans = ceiling ? 1 : validation->n_plans; /* the first is rope */
         for (int v = 0; v < stage.n_plans && held->opened; v++) {
             sweep->planned[0] += stage.live[v] != 0 ? held->n : 0;
         }

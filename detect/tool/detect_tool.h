@@ -11,7 +11,14 @@
 #include "eval/task/task.h"
 #include "outputs/job/job.h"
 
-enum { DETECT_MOST_AGAINST = 8, DETECT_PILOT_CONTEXTS = 3, DETECT_READY_SAMPLES = 8, DETECT_CEILING_SAMPLES = 32, DETECT_CEILING_CONTEXTS = 2 };
+enum {
+    DETECT_MOST_AGAINST = 8,
+    DETECT_PILOT_CONTEXTS = 3,
+    DETECT_READY_SAMPLES = 8,
+    DETECT_CEILING_SAMPLES = 32,
+    DETECT_CEILING_CONTEXTS = 2,
+    DETECT_GUARD_BOOKS = 4 /**< of the texts, at most */
+};
 
 /** The command line. Zero means "not given" where a default is computed. */
 struct detect_arguments {
@@ -37,6 +44,9 @@ struct detect_arguments {
     int64_t shared, keys_per_context; /**< 0 = not given */
     bool race, race_settings;         /**< given; given level or indifference */
     double race_level, race_indifference;
+    double
+        guard; /**< perplexity that the table's plan may lose, as a share; 0: there is no guard */
+    bool guard_given;
 };
 
 /** Replace the tables of dpe-eval tune among `against` by the settings that they chose for the
@@ -51,6 +61,7 @@ enum detect_holding {
                        another */
     DETECT_CEILING, /**< the unchanged model on the search's task, in L0 tokens */
     DETECT_USERS_CEILING, /**< and on the user's */
+    DETECT_GUARD,         /**< the validated plans on texts */
     DETECT_N_HELD,
 };
 
@@ -81,8 +92,8 @@ struct detect_inputs {
     struct dpe_task tasks[2], validate_tasks[2];
     bool own_validate_task[2]; /**< it is not a copy of another task */
     int64_t n_samples[2], first_validated[2], n_validated[2];
-    /** Beside the validation: the task that the user named, and what the unchanged model finds of
-     * both tasks at its trained length. */
+    /** Beside the validation: the task that the user named, what the unchanged model finds of both
+     * tasks at its trained length, and texts. */
     struct detect_held {
         bool opened;
         struct dpe_task task;

@@ -20,6 +20,7 @@ enum option_key {
     KEY_SELECT,
     KEY_ROUNDS,
     KEY_AGAINST,
+    KEY_GUARD,
     KEY_BATCH,
     KEY_HAYSTACK,
     KEY_KEYS,
@@ -90,6 +91,13 @@ static const struct dpe_option options_table[] = {
      "shown to be better and a table can hold it; may be repeated. A table of dpe-eval tune stands "
      "for the settings that it chose (joint: default yarn, self-extend and leaky-rerope; none: no "
      "method)",
+     4},
+    {"guard", KEY_GUARD, "SHARE", 0,
+     "joint, needles: the table's plan may lose this share of perplexity to the best of the "
+     "validated "
+     "plans, on up to four texts of --length tokens (default 0.05; 0: no guard). A plan that loses "
+     "more "
+     "is kept only where it is shown to find more than all that do not, and the result says so",
      4},
     {NULL, 0, NULL, 0, "Savings:", 5},
     {"batch", KEY_BATCH, "N", 0,
@@ -276,8 +284,24 @@ static void check_frequencies(struct dpe_command_line *state, const struct detec
     }
 }
 
+static double parse_guard(struct dpe_command_line *state, const char *text)
+{
+    double value = 0.0;
+    if (!dpe_parse_real(text, 0.0, 100.0, &value)) {
+        dpe_line_error(state, "--guard: expected a share of perplexity from 0 to 100, found '%s'",
+                       text);
+    }
+    return value;
+}
+
 static void check_together(struct dpe_command_line *state, const struct detect_arguments *args)
 {
+    if (args->guard_given && args->guard > 0.0 &&
+        (args->rule != DPE_DETECT_JOINTLY || args->use_ppl || !args->use_niah)) {
+        dpe_line_error(
+            state, "--guard watches over plans that needles choose: it needs --select joint (the "
+                   "default) and a task of needles alone");
+    }
     if (args->rule == DPE_DETECT_READY && (args->use_ppl || args->race)) {
         dpe_line_error(state,
                        "--select ready compares methods on needles, without a sweep; leave out %s",
@@ -406,6 +430,10 @@ static int parse_option(int key, char *arg, struct dpe_command_line *state)
     case KEY_AGAINST:
         add_against(state, arg, args);
         return 0;
+    case KEY_GUARD:
+        args->guard = parse_guard(state, arg);
+        args->guard_given = true;
+        return 0;
     case KEY_ROUNDS:
         args->rounds = dpe_parse_count(state, "--rounds", arg, 1, 100);
         return 0;
@@ -463,6 +491,7 @@ int main(int argc, char **argv)
         .rule = DPE_DETECT_JOINTLY,
         .groups = 8,
         .race_level = 0.05,
+        .guard = 0.05,
         .use_niah = true};
     dpe_tool_parse(&options, argc, argv, 0, &args);
     dpe_tool_configure(&args.job.tool);

@@ -354,6 +354,17 @@ static void name_table(const struct report *report, const struct detection *d,
     free(name);
 }
 
+/* What the plan loses in predicting texts, and what it was traded for. */
+static void add_guard(struct report *report, const struct detection *d)
+{
+    char *words = dpe_input_read_words(d->input, "/validate/guard", "words");
+    if (words != NULL && words[0] != '\0') {
+        dpe_draw_add_text(&report->document, BLOCK_TEXT,
+                          dpe_draw_format_text("Texts beside needles: %s.", words));
+    }
+    free(words);
+}
+
 dpe_status dpe_detection_answer(struct report *report, const struct detection *d,
                                 struct dpe_error *err)
 {
@@ -375,6 +386,7 @@ dpe_status dpe_detection_answer(struct report *report, const struct detection *d
     if (status == DPE_OK && all[decides].mean.n > 0) {
         add_lead(report, d, &all[decides]);
         add_verdict(report, &all[decides]);
+        add_guard(report, d);
     } else if (status == DPE_OK) {
         dpe_draw_add_text(
             document, BLOCK_LEAD,

@@ -411,7 +411,9 @@ static dpe_status write_plans(struct report *report, const struct detection *d,
         status = dpe_input_read_names(d->input, "/validate/plan", (int64_t)names.n, &keys, err);
     }
     if (status == DPE_OK && keys.n > 0 && keys.n <= sizeof plan / sizeof plan[0]) {
-        status = read_buckets(d->input, "validate-ppl", &buckets, err);
+        const char *task =
+            dpe_h5_has(d->input->table, "/validate/guard") ? "guard-ppl" : "validate-ppl";
+        status = read_buckets(d->input, task, &buckets, err);
     }
     if (status == DPE_OK && buckets.n > 0) {
         for (size_t i = 0; i < keys.n; i++) {

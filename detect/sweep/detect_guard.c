@@ -1,0 +1,65 @@
+/* A guard on perplexity for plans that needles chose. */
+#include "detect/sweep/ranking.h"
+
+#include <math.h>
+
+static double perplexity_of(const struct dpe_detect_validation *texts, int plan)
+{
+    const struct dpe_interval *value = &texts->value[plan];
+    return value->n > 0 && isfinite(value->mean) ? value->mean : (double)INFINITY;
+}
+
+/* Whether the kept plan is shown to find more than this one. */
+static bool finds_less(const struct dpe_detect_validation *const needles[2], int plan)
+{
+    bool less = false;
+    for (int i = 0; i < 2; i++) {
+        const struct dpe_detect_validation *v = needles[i];
+        less = less || (v != NULL && dpe_detect_judge(&v->kept_minus[plan], v->kept_p[plan],
+                                                      v->criterion) == DPE_DETECT_BETTER);
+    }
+    return less;
+}
+
+/* Of the plans within the guard that a table can hold the one that finds most; `any`: also of those
+ * that are shown to find less than the chosen one. −1: none. */
+static int find_within(const struct dpe_detect_validation *const needles[2],
+                       const struct dpe_detect_validation *texts, const bool *tables, double most,
+                       bool any)
+{
+    int found = -1;
+    for (int v = 0; v < texts->n_plans; v++) {
+        if (tables[v] && perplexity_of(texts, v) <= most && (any || !finds_less(needles, v)) &&
+            (found < 0 || needles[0]->value[v].mean > needles[0]->value[found].mean)) {
+            found = v;
+        }
+    }
+    return found;
+}
+
+struct dpe_detect_guard dpe_detect_guard(const struct dpe_detect_validation *const needles[2],
+                                         const struct dpe_detect_validation *texts,
+                                         const bool *tables, double share)
+{
+    const int chosen = needles[0]->kept;
+    struct dpe_detect_guard guard = {.chosen = chosen, .kept = chosen, .best = -1, .found = -1};
+    for (int v = 0; v < texts->n_plans; v++) {
+        if (isfinite(perplexity_of(texts, v)) &&
+            (guard.best < 0 || perplexity_of(texts, v) < perplexity_of(texts, guard.best))) {
+            guard.best = v;
+        }
+    }
+    if (guard.best < 0) {
+        return guard;
+    }
+    const double least = perplexity_of(texts, guard.best);
+    const double most = (1.0 + share) * least;
+    if (perplexity_of(texts, chosen) > most) {
+        int within = find_within(needles, texts, tables, most, false);
+        guard.kept = within >= 0 ? within : chosen;
+        guard.traded = within < 0;
+        guard.found = within < 0 ? find_within(needles, texts, tables, most, true) : -1;
+    }
+    guard.loss = perplexity_of(texts, guard.kept) / least - 1.0;
+    return guard;
+}

@@ -1,0 +1,141 @@
+/* The guard on perplexity: which plan it keeps, and when it says that perplexity was traded. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+#include "detect_case.h"
+
+enum { PLANS = 4, SAMPLES = 40, BOOKS = 4 };
+
+/* Needles of four plans, each value the share of samples that is found; samples that are hard are
+ * hard for all. The chosen one is `kept`. */
+static struct dpe_detect_validation needles_of(const double found[PLANS], int kept)
+{
+    struct dpe_detect_validation validation;
+    struct dpe_detect_scores scores;
+    struct dpe_error err = {0};
+    scores_of(&scores, PLANS, SAMPLES);
+    for (int i = 0; i < PLANS; i++) {
+        for (int64_t s = 0; s < SAMPLES; s++) {
+            set_recall(&scores, i, s, (double)(s * 7 % SAMPLES) < found[i] * SAMPLES ? 1.0 : 0.0);
+        }
+    }
+    assert_int_equal(dpe_detect_validate(&scores, NULL, DPE_DETECT_RECALL, NULL, &validation, &err),
+                     DPE_OK);
+    assert_int_equal(dpe_detect_validate_keep(&scores, NULL, kept, &validation, &err), DPE_OK);
+    dpe_detect_scores_free(&scores);
+    return validation;
+}
+
+/* Perplexities; NaN: no valid text. */
+static struct dpe_detect_validation texts_of(const double perplexity[PLANS])
+{
+    struct dpe_detect_validation validation;
+    struct dpe_detect_scores scores;
+    struct dpe_error err = {0};
+    scores_of(&scores, PLANS, BOOKS);
+    for (int i = 0; i < PLANS; i++) {
+        for (int64_t s = 0; s < BOOKS && isfinite(perplexity[i]); s++) {
+            int64_t at = i * BOOKS + s;
+            scores.status[at] = DPE_ROW_OK;
+            scores.n_tokens[at] = 100;
+            scores.nll_sum[at] = 100.0 * log(perplexity[i]);
+        }
+    }
+    assert_int_equal(
+        dpe_detect_validate(&scores, NULL, DPE_DETECT_PERPLEXITY, NULL, &validation, &err), DPE_OK);
+    dpe_detect_scores_free(&scores);
+    return validation;
+}
+
+static struct dpe_detect_guard guard_of(const double found[PLANS], const double users[PLANS],
+                                        int kept, const double perplexity[PLANS],
+                                        const bool tables[PLANS], double share)
+{
+    static const double nothing[PLANS];
+    const struct dpe_detect_validation one = needles_of(found, kept);
+    const struct dpe_detect_validation two = needles_of(users != NULL ? users : nothing, kept);
+    const struct dpe_detect_validation texts = texts_of(perplexity);
+    const struct dpe_detect_validation *const needles[2] = {&one, users != NULL ? &two : NULL};
+    return dpe_detect_guard(needles, &texts, tables, share);
+}
+
+static const bool all[PLANS] = {true, true, true, true};
+
+/* 2.08 is 4 % over 2.00. */
+static void within_the_guard_needles_decide(void **state)
+{
+    (void)state;
+    const double found[PLANS] = {0.1, 0.6, 0.7, 0.6};
+    const double texts[PLANS] = {9.0, 2.0, 2.08, 2.5};
+    const struct dpe_detect_guard guard = guard_of(found, NULL, 2, texts, all, 0.05);
+    assert_int_equal(guard.kept, 2);
+    assert_int_equal(guard.best, 1);
+    assert_false(guard.traded);
+    assert_true(fabs(guard.loss - 0.04) < 1e-9);
+}
+
+/* 10 % over the best, and not shown to find more than plan 3: of the plans within, which are 1 and
+ * 3, 3 finds more. */
+static void a_plan_beyond_it_gives_way(void **state)
+{
+    (void)state;
+    const double found[PLANS] = {0.1, 0.5, 0.65, 0.6};
+    const double texts[PLANS] = {9.0, 2.0, 2.2, 2.06};
+    struct dpe_detect_guard guard = guard_of(found, NULL, 2, texts, all, 0.05);
+    assert_int_equal(guard.chosen, 2);
+    assert_int_equal(guard.kept, 3);
+    assert_false(guard.traded);
+    assert_true(fabs(guard.loss - 0.03) < 1e-9);
+    /* No table can hold plan 3, and plan 1 is shown to find less (6 of 40 samples, p = 2 / 64). */
+    const bool not_3[PLANS] = {true, true, true, false};
+    guard = guard_of(found, NULL, 2, texts, not_3, 0.05);
+    assert_int_equal(guard.kept, 2);
+    assert_true(guard.traded);
+    assert_int_equal(guard.found, 1);
+    /* With a wider guard there is nothing to do. */
+    guard = guard_of(found, NULL, 2, texts, all, 0.11);
+    assert_int_equal(guard.kept, 2);
+    assert_false(guard.traded);
+}
+
+/* Shown to find more on the user's task alone. */
+static void either_task_shows_it(void **state)
+{
+    (void)state;
+    const double found[PLANS] = {0.6, 0.6, 0.6, 0.6};
+    const double users[PLANS] = {0.3, 0.3, 0.8, 0.3};
+    const double texts[PLANS] = {2.0, 2.1, 3.0, 2.05};
+    const struct dpe_detect_guard guard = guard_of(found, users, 2, texts, all, 0.05);
+    assert_int_equal(guard.kept, 2);
+    assert_true(guard.traded);
+    assert_true(fabs(guard.loss - 0.5) < 1e-9);
+}
+
+static void without_perplexities_it_is_off(void **state)
+{
+    (void)state;
+    const double found[PLANS] = {0.1, 0.6, 0.7, 0.6};
+    const double none[PLANS] = {NAN, NAN, NAN, NAN};
+    const double others[PLANS] = {2.0, NAN, NAN, NAN};
+    struct dpe_detect_guard guard = guard_of(found, NULL, 2, none, all, 0.05);
+    assert_int_equal(guard.best, -1);
+    assert_int_equal(guard.kept, 2);
+    /* The chosen plan has none: that is beyond any guard; rope is shown to find less. */
+    guard = guard_of(found, NULL, 2, others, all, 0.05);
+    assert_int_equal(guard.kept, 2);
+    assert_true(guard.traded);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(within_the_guard_needles_decide),
+        cmocka_unit_test(a_plan_beyond_it_gives_way),
+        cmocka_unit_test(either_task_shows_it),
+        cmocka_unit_test(without_perplexities_it_is_off),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
