@@ -43,7 +43,7 @@ dpe_status dpe_norms_create(const struct dpe_config *config, enum dpe_contributi
         return dpe_fail(err, DPE_NO_MEMORY, "out of memory for the norm profile");
     }
     made->kind = kind;
-    made->n_threads = n_threads > 0 ? n_threads : omp_get_max_threads();
+    made->n_threads = n_threads > 0 ? n_threads : dpe_limit_processors(omp_get_max_threads());
     made->n_layers = config->n_layers;
     made->n_heads = config->n_heads;
     made->n_kv_heads = config->n_kv_heads;

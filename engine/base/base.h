@@ -107,9 +107,11 @@ size_t dpe_nearest(const char *word, size_t n, const char *list, const char **na
  */
 const char *dpe_suggest(const char *word, const char *list, char text[96]);
 
-/** Bytes of memory this process can still get: what the machine has available, or what is left of
- *  the container's limit if that is less. UINT64_MAX when neither can be read. */
+/** Bytes of memory this process can still get: what the machine has available, or what the control
+ *  groups of the process leave if that is less (limits.h). UINT64_MAX when neither can be read. */
 uint64_t dpe_memory_available(void);
+/** As many of `processors` as the control groups give time for, at least 1. */
+int dpe_limit_processors(int processors);
 
 /** SHA-256 in pieces (by libcrypto); hex has 64 digits and a NUL. */
 struct dpe_sha256;

@@ -302,7 +302,7 @@ static dpe_status measure_host(const struct arguments *a, struct outputs *out,
                                struct dpe_error *err)
 {
     const int64_t words = 32 << 20;
-    int threads = a->tool.threads > 0 ? a->tool.threads : omp_get_num_procs();
+    int threads = a->tool.threads > 0 ? a->tool.threads : dpe_limit_processors(omp_get_num_procs());
     uint64_t *memory = dpe_alloc_zero((size_t)words, sizeof *memory);
     if (memory == NULL) {
         return dpe_fail(err, DPE_NO_MEMORY, "out of memory for reads of 256 MiB");

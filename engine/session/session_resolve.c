@@ -60,7 +60,8 @@ dpe_status dpe_session_resolve(const struct dpe_session_options *options,
     int64_t chunk = options->prefill_chunk == 0 ? (*ops)->default_chunk : options->prefill_chunk;
     resolved->device = options->device == NULL ? (*ops)->name : options->device;
     resolved->prefill_chunk = chunk < resolved->positions ? chunk : resolved->positions;
-    resolved->n_threads = options->n_threads == 0 ? omp_get_num_procs() : options->n_threads;
+    resolved->n_threads =
+        options->n_threads == 0 ? dpe_limit_processors(omp_get_num_procs()) : options->n_threads;
     return DPE_OK;
 }
 

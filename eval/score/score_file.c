@@ -272,7 +272,9 @@ dpe_status dpe_score_file(const char *path, const struct dpe_score_options *opti
     if (pass.scores == NULL || pass.outcome == NULL) {
         status = dpe_fail(err, DPE_NO_MEMORY, "%s: no memory for %lld scores", path, (long long)n);
     } else {
-        score_lines(&pass, n, options->threads > 0 ? options->threads : omp_get_max_threads());
+        score_lines(&pass, n,
+                    options->threads > 0 ? options->threads
+                                         : dpe_limit_processors(omp_get_max_threads()));
         status = finish(&pass, n, sums, err);
     }
     free(pass.scores);

@@ -242,7 +242,8 @@ static dpe_status write_file(struct writing *writing, const char *path, int64_t 
     if (status != DPE_OK || (status = dpe_new_file_open(&file, path, NULL, err)) != DPE_OK) {
         return status;
     }
-    int threads = args->threads > 0 ? (int)args->threads : omp_get_max_threads();
+    int threads =
+        args->threads > 0 ? (int)args->threads : dpe_limit_processors(omp_get_max_threads());
     status = write_lines(writing, &file, n, threads, err);
     if (status == DPE_OK) {
         status = dpe_new_file_finish_over(&file, args->force, err);

@@ -391,7 +391,7 @@ void dpe_job_header(const struct dpe_job *job)
     const char *name = dpe_folder_name(dpe_model_folder(job->model), &n);
     int threads = job->options->tool.threads;
     threads = threads > 0 ? threads : job->ranks->threads;
-    threads = threads > 0 ? threads : omp_get_max_threads();
+    threads = threads > 0 ? threads : dpe_limit_processors(omp_get_num_procs());
     dpe_log_event(&event, "%.*s: %s, %s parameters; device %s, %d thread%s%s", n, name,
                   config->model_type, format_count((double)dpe_config_parameters(config), count),
                   job->device, threads, threads == 1 ? "" : "s",

@@ -104,7 +104,7 @@ static void look_around(struct dpe_ranks *ranks)
     char own[CORES_SIZE];
     read_cores(own);
     int sharing = compare(ranks->rank, own, &ranks->local_rank, &ranks->local_size);
-    int cores = omp_get_num_procs();
+    int cores = dpe_limit_processors(omp_get_num_procs());
     ranks->threads = sharing == 1 ? 0 : cores > sharing ? cores / sharing : 1;
 }
 

@@ -1,0 +1,310 @@
+/* How much memory and how many processors a process can get on this machine. */
+#include "engine/base/limits.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/types.h>
+#include <unistd.h>
+
+#include "engine/base/base.h"
+
+enum { PATH = 8192 };
+
+/* The number after `key` at the start of a line of a small kernel file; false when there is none.
+ */
+static bool read_key(const char *path, const char *key, uint64_t *value)
+{
+    FILE *file = fopen(path, "re");
+    if (file == NULL) {
+        return false;
+    }
+    char line[256];
+    bool found = false;
+    size_t n = strlen(key);
+    while (!found && fgets(line, sizeof line, file) != NULL) {
+        char *end = NULL;
+        if (strncmp(line, key, n) == 0) {
+            *value = strtoull(line + n, &end, 10);
+            found = end != line + n; /* "max" is not a number */
+        }
+    }
+    fclose(file);
+    return found;
+}
+
+/* ---------------------------------------------------------------------------- one group's files */
+
+/* The number of a file of a group; `otherwise` when there is none. */
+static uint64_t read_file(const char *group, const char *name, const char *key, uint64_t otherwise)
+{
+    char path[PATH];
+    uint64_t value = 0;
+    int n = snprintf(path, sizeof path, "%s/%s", group, name);
+    return n < (int)sizeof path && read_key(path, key, &value) ? value : otherwise;
+}
+
+static uint64_t least(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
+static void leave_memory(struct dpe_limits *limits, uint64_t most, uint64_t used, uint64_t cached)
+{
+    used = used > cached ? used - cached : 0;
+    limits->memory = least(limits->memory, most > used ? most - used : 0);
+}
+
+/* A quota in microseconds of each period; none when it is not above zero. */
+static void leave_processors(struct dpe_limits *limits, int64_t quota, int64_t period)
+{
+    if (quota > 0 && period > 0) {
+        int64_t whole = quota / period > 1 ? quota / period : 1;
+        limits->processors = whole < limits->processors ? whole : limits->processors;
+    }
+}
+
+/* Version 2 has the files of all controllers in one folder. */
+static bool read_unified(const char *group, bool is_own, struct dpe_limits *limits)
+{
+    (void)is_own;
+    uint64_t most = least(read_file(group, "memory.max", "", UINT64_MAX),
+                          read_file(group, "memory.high", "", UINT64_MAX));
+    if (most != UINT64_MAX) {
+        leave_memory(limits, most, read_file(group, "memory.current", "", 0),
+                     read_file(group, "memory.stat", "inactive_file ", 0));
+    }
+    char path[PATH];
+    int64_t quota = 0;
+    int64_t period = 0;
+    int n = snprintf(path, sizeof path, "%s/cpu.max", group);
+    FILE *file = n < (int)sizeof path ? fopen(path, "re") : NULL;
+    if (file != NULL && fscanf(file, "%" SCNd64 " %" SCNd64, &quota, &period) == 2) {
+        leave_processors(limits, quota, period);
+    }
+    if (file != NULL) {
+        fclose(file);
+    }
+    return true;
+}
+
+/* Version 1. Whether the group above binds this one too: before Linux 5.11 only where it says so.
+ */
+static bool read_memory(const char *group, bool is_own, struct dpe_limits *limits)
+{
+    uint64_t most = read_file(group, "memory.limit_in_bytes", "", UINT64_MAX);
+    if (is_own) {
+        /* This knows of limits above the part of the tree that a container sees. */
+        most =
+            least(most, read_file(group, "memory.stat", "hierarchical_memory_limit ", UINT64_MAX));
+    }
+    if (most != UINT64_MAX) {
+        leave_memory(limits, most, read_file(group, "memory.usage_in_bytes", "", 0),
+                     read_file(group, "memory.stat", "total_inactive_file ", 0));
+    }
+    char above[PATH];
+    int n = snprintf(above, sizeof above, "%s/..", group);
+    return n < (int)sizeof above && read_file(above, "memory.use_hierarchy", "", 1) != 0;
+}
+
+static bool read_processors(const char *group, bool is_own, struct dpe_limits *limits)
+{
+    (void)is_own;
+    leave_processors(limits, (int64_t)read_file(group, "cpu.cfs_quota_us", "", 0),
+                     (int64_t)read_file(group, "cpu.cfs_period_us", "", 0));
+    return true;
+}
+
+/* What a line of /proc/self/cgroup may stand for, and the kind of file system that shows it. */
+static const struct controller {
+    const char *name, *type;
+    bool (*read)(const char *group, bool is_own,
+                 struct dpe_limits *limits); /* whether to go on upwards */
+} controllers[] = {
+    {"", "cgroup2", read_unified},
+    {"memory", "cgroup", read_memory},
+    {"cpu", "cgroup", read_processors},
+};
+
+/* ------------------------------------------------------------------------ where the groups are */
+
+/* Whether a list that is separated by commas has the word; the empty list has the empty word. */
+static bool has_word(const char *list, const char *word)
+{
+    size_t n = strlen(word);
+    while (strncmp(list, word, n) != 0 || (list[n] != ',' && list[n] != '\0')) {
+        list += strcspn(list, ",");
+        if (*list == '\0') {
+            return false;
+        }
+        list++;
+    }
+    return true;
+}
+
+/* Reads `group`, a path below the folder `mount`, and every group above it as far as the mount
+ * shows them. False when there is no such group. */
+static bool climb(const char *root, const char *mount, const char *group,
+                  const struct controller *controller, struct dpe_limits *limits)
+{
+    char path[PATH];
+    int top = snprintf(path, sizeof path, "%s%s", root, mount);
+    int n = snprintf(path, sizeof path, "%s%s%s", root, mount, group);
+    if (n >= (int)sizeof path || access(path, F_OK) != 0) {
+        return false;
+    }
+    bool is_own = true;
+    while (controller->read(path, is_own, limits) && n > top) {
+        while (n > top && path[n - 1] != '/') {
+            n--;
+        }
+        while (n > top && path[n - 1] == '/') {
+            n--;
+        }
+        path[n] = '\0';
+        is_own = false;
+    }
+    return true;
+}
+
+/* Spaces, backslashes and the like are written as \040 in mountinfo. */
+static char *unescape(char *text)
+{
+    char *to = text;
+    for (const char *from = text; *from != '\0'; to++) {
+        bool is_octal = from[0] == '\\' && strspn(from + 1, "01234567") >= 3;
+        *to = (char)(is_octal ? (from[1] - '0') * 64 + (from[2] - '0') * 8 + from[3] - '0' : *from);
+        from += is_octal ? 4 : 1;
+    }
+    *to = '\0';
+    return text;
+}
+
+/* Where a line of mountinfo mounts the controller's groups: the group that stands at the mount
+ * point
+ * (`base`), and the point; both are cut out of the line. */
+static bool read_mount(char *line, const struct controller *controller, const char **base,
+                       char **point)
+{
+    char *fields[5] = {0};
+    char *rest = strstr(line, " - ");
+    if (rest == NULL) {
+        return false;
+    }
+    *rest = '\0';
+    char *type = strtok_r(rest + 3, " \n", &rest);
+    (void)strtok_r(NULL, " \n", &rest);
+    const char *options = strtok_r(NULL, " \n", &rest);
+    for (int i = 0; i < 5; i++) {
+        fields[i] = strtok_r(i == 0 ? line : NULL, " ", &rest);
+    }
+    if (fields[4] == NULL || options == NULL || strcmp(type, controller->type) != 0 ||
+        (controller->name[0] != '\0' && !has_word(options, controller->name))) {
+        return false;
+    }
+    *base = strcmp(fields[3], "/") == 0 ? "" : unescape(fields[3]);
+    *point = unescape(fields[4]);
+    return true;
+}
+
+/* What is left of the group's path below the mount; NULL when the mount shows other groups. */
+static const char *below(const char *group, const char *base)
+{
+    if (strncmp(base, "/..", 3) == 0) {
+        return ""; /* a group above the root of this namespace: which way leads down is not said */
+    }
+    size_t n = strlen(base);
+    return strncmp(group, base, n) == 0 && (group[n] == '/' || group[n] == '\0') ? group + n : NULL;
+}
+
+/* Reads the group in each place where it is mounted; `any`: the mount points instead, whatever
+ * group they show. Whether a place had it. */
+static bool search_mounts(const char *root, const char *group, bool any,
+                          const struct controller *controller, struct dpe_limits *limits)
+{
+    char path[PATH];
+    int n = snprintf(path, sizeof path, "%s/proc/self/mountinfo", root);
+    FILE *file = n < (int)sizeof path ? fopen(path, "re") : NULL;
+    if (file == NULL) {
+        return false;
+    }
+    bool found = false;
+    char *line = NULL;
+    size_t room = 0;
+    const char *base = NULL;
+    char *point = NULL;
+    while (getline(&line, &room, file) > 0) {
+        if (read_mount(line, controller, &base, &point)) {
+            const char *rest = any ? "" : below(group, base);
+            found = (rest != NULL && climb(root, point, rest, controller, limits)) || found;
+        }
+    }
+    free(line);
+    fclose(file);
+    return found;
+}
+
+static void read_group(const char *root, const char *group, const struct controller *controller,
+                       struct dpe_limits *limits)
+{
+    char place[64];
+    if (strncmp(group, "/..", 3) == 0) {
+        return; /* outside of this namespace, and what is mounted in it binds others */
+    }
+    snprintf(place, sizeof place, "/sys/fs/cgroup%s%s", controller->name[0] == '\0' ? "" : "/",
+             controller->name);
+    /* The list of mounts may not be readable, or say less than there is; and a container that was
+     * moved to another group still shows its own where it was. */
+    (void)(search_mounts(root, group, false, controller, limits) ||
+           climb(root, place, group, controller, limits) ||
+           search_mounts(root, group, true, controller, limits));
+}
+
+void dpe_limits_read(const char *root, struct dpe_limits *limits)
+{
+    *limits = (struct dpe_limits){.memory = UINT64_MAX, .processors = INT64_MAX};
+    char path[PATH];
+    int n = snprintf(path, sizeof path, "%s/proc/self/cgroup", root);
+    FILE *file = n < (int)sizeof path ? fopen(path, "re") : NULL;
+    char *line = NULL;
+    size_t room = 0;
+    while (file != NULL && getline(&line, &room, file) > 0) {
+        char *names = strchr(line, ':');
+        char *group = names != NULL ? strchr(names + 1, ':') : NULL;
+        if (group == NULL || group[1] != '/') {
+            continue;
+        }
+        *group++ = '\0';
+        group[strcspn(group, "\n")] = '\0';
+        for (size_t i = 0; i < sizeof controllers / sizeof *controllers; i++) {
+            if (has_word(names + 1, controllers[i].name)) {
+                read_group(root, strcmp(group, "/") == 0 ? "" : group, &controllers[i], limits);
+            }
+        }
+    }
+    free(line);
+    if (file != NULL) {
+        fclose(file);
+    }
+}
+
+/* ------------------------------------------------------------------------------------- the sums */
+
+uint64_t dpe_memory_available(void)
+{
+    struct dpe_limits limits;
+    dpe_limits_read("", &limits);
+    uint64_t kibibytes = 0;
+    if (read_key("/proc/meminfo", "MemAvailable:", &kibibytes)) {
+        limits.memory = least(limits.memory, kibibytes * 1024);
+    }
+    return limits.memory;
+}
+
+int dpe_limit_processors(int processors)
+{
+    struct dpe_limits limits;
+    dpe_limits_read("", &limits);
+    return limits.processors < processors ? (int)limits.processors : processors;
+}
