@@ -8,6 +8,7 @@
 #include "engine/tokenizer/tokenizer.h"
 #include "outputs/h5/h5_put.h"
 #include "outputs/read/read.h"
+#include "outputs/table/fields.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -366,126 +367,92 @@ static void put_guard(struct table_writer *w, const struct dpe_detect_report *re
 /* ------------------------------------------------------------------------- table, model and texts
  */
 
-/* The pairs that moved, where they are not all. */
-static void put_key_pairs(struct table_writer *w, const struct dpe_detect_report *report)
+/* What the kept plan is as a table's entry. `numbers` [2 n_pairs + n_groups] is for the model's
+ * frequencies, those that are applied, and the lengths. */
+static dpe_status values_of(const struct dpe_detect_report *report, double *numbers,
+                            struct dpe_table_values *values, struct dpe_error *err)
 {
     const struct dpe_detect_grid *grid = report->grid;
-    const struct dpe_config *config = report->context->config;
-    const uint8_t *mask = report->kept.mask;
-    if (mask == NULL) {
-        return;
-    }
-    int64_t top_k = 0;
-    for (int64_t j = 0; j < grid->n_pairs; j++) {
-        top_k += mask[j];
-    }
-    const struct table_axis axes[] = {
-        {"/layer", config->n_layers}, {"/head", config->n_heads}, {"/pair", grid->n_pairs}};
-    const struct table_entry entry = {
-        "/mask", DPE_COL_U8, mask, "whether a pair is a key pair of its head", "1", "no yes"};
-    const struct table_entry count = {"/top_k", DPE_COL_I64, &top_k, "key pairs of each head",
-                                      "1",      NULL};
-    dpe_detect_put_count(w, "/layer", config->n_layers, "layer");
-    dpe_detect_put_count(w, "/head", config->n_heads, "query head");
-    dpe_detect_put_entry(w, "/table", &entry, axes, 3);
-    dpe_detect_put_entry(w, "/table", &count, NULL, 0);
-}
-
-/* What decides the form of the table: its version, its conventions. `pairs` [2][n_pairs] is for the model's
- * frequencies and those that are applied. */
-static dpe_status form_of(const struct dpe_detect_report *report, double *pairs,
-                          struct dpe_table_values *values, struct dpe_error *err)
-{
-    const struct dpe_detect_grid *grid = report->grid;
+    const struct dpe_detect_params *params = &grid->params;
     const struct dpe_detect_kept *kept = &report->kept;
-    const bool frequencies = grid->params.frequencies;
+    const struct dpe_config *config = report->context->config;
     size_t n = (size_t)grid->n_pairs;
+    double scaled = params->temperature.logit_scale > 0.0 ? params->temperature.logit_scale : 1.0;
     double a = 1.0; /* of the model; plans of frequencies have others */
-    dpe_status status =
-        dpe_rope_native(report->context->config, report->context->length, pairs, &a, err);
+    dpe_status status = dpe_rope_native(config, report->context->length, numbers, &a, err);
     if (status == DPE_OK) {
-        memcpy(pairs + n, kept->inv_freq != NULL ? kept->inv_freq : pairs, n * sizeof *pairs);
+        memcpy(numbers + n, kept->inv_freq != NULL ? kept->inv_freq : numbers, n * sizeof *numbers);
+    }
+    for (int64_t g = 0; g < params->n_groups; g++) {
+        numbers[2 * n + (size_t)g] = (double)kept->length[g];
     }
     *values = (struct dpe_table_values){
+        .n_layers = config->n_layers,
+        .n_heads = config->n_heads,
         .n_pairs = grid->n_pairs,
-        .n_groups = grid->params.n_groups,
-        .frequencies = frequencies,
-        .window = frequencies ? 0 : kept->window,
+        .trained_length = params->trained_length,
+        .length = params->length,
+        .frequencies = params->frequencies,
+        .window = params->frequencies ? 0 : kept->window,
+        .n_groups = params->n_groups,
+        .group_edge = grid->edges,
+        .effective_length = numbers + 2 * n,
         .scale_factor = kept->scale,
-        .inv_freq = pairs,
-        .applied_inv_freq = pairs + n,
+        .inv_freq = numbers,
+        .applied_inv_freq = numbers + n,
         .unrounded = kept->unrounded,
+        .attention_scaling = sqrt(grid->configs[0].plan.logit_factor / scaled),
         .n_bands = kept->n_bands,
         .bands = kept->n_bands > 0 ? kept->bands : NULL,
         .logit_scale = kept->temperature.logit_scale,
         .log_n_length = kept->temperature.log_n_length,
         .log_n_power = kept->temperature.log_n_power,
         .log_n_decay = kept->temperature.log_n_decay,
+        .mask = (uint8_t *)(uintptr_t)kept->mask,
     };
+    for (size_t j = 0; kept->mask != NULL && j < n; j++) {
+        values->top_k += kept->mask[j];
+    }
     return status;
+}
+
+static void put_entry(struct table_writer *w, const struct dpe_detect_report *report,
+                      const struct dpe_table_values *values)
+{
+    const unsigned parts = dpe_table_parts(values, false);
+    if (values->mask != NULL) { /* the pairs that moved are not all */
+        dpe_detect_put_count(w, "/layer", values->n_layers, "layer");
+        dpe_detect_put_count(w, "/head", values->n_heads, "query head");
+    }
+    if (w->status == DPE_OK) {
+        w->status = dpe_h5_put_entry(w->table, "/table", values, parts, w->err);
+    }
+    if (w->status == DPE_OK) {
+        w->status = dpe_h5_put_conventions(w->table, values, parts, w->err);
+    }
+    dpe_detect_put_text(w, "/table", "key_pairs",
+                        values->mask != NULL ? "the top_k pairs of each head by 2-norm contribution"
+                                             : "all pairs of every head");
+    dpe_detect_put_text(w, "/table", "adapter_required",
+                        values->frequencies != 0 || dpe_detect_report_static(report) ? "false"
+                                                                                     : "true");
 }
 
 static void put_table(struct table_writer *w, const struct dpe_detect_report *report)
 {
     const struct dpe_detect_grid *grid = report->grid;
-    const struct dpe_detect_params *params = &grid->params;
-    const struct dpe_plan *plan = &grid->configs[0].plan;
-    double scaled = params->temperature.logit_scale > 0.0 ? params->temperature.logit_scale : 1.0;
-    double attention = sqrt(plan->logit_factor / scaled);
     struct dpe_table_values values = {0};
-    double *frequencies = dpe_alloc(2, (size_t)grid->n_pairs * sizeof *frequencies);
-    if (frequencies == NULL) {
+    double *numbers =
+        dpe_alloc((size_t)(2 * grid->n_pairs + grid->params.n_groups), sizeof *numbers);
+    if (numbers == NULL) {
         dpe_detect_put_no_memory(w, "pairs", (size_t)grid->n_pairs);
         return;
     }
     if (w->status == DPE_OK) {
-        w->status = form_of(report, frequencies, &values, w->err);
+        w->status = values_of(report, numbers, &values, w->err);
     }
-    const struct table_axis group = {"/group", params->n_groups};
-    const struct table_axis edge = {"/edge", params->n_groups + 1};
-    const struct table_axis pair = {"/pair", grid->n_pairs};
-    const struct table_entry groups[] = {
-        {"/scale_factor", DPE_COL_F64, report->kept.scale, "scale of the group's far positions",
-         "1", NULL},
-        {"/effective_length", DPE_COL_I64, report->kept.length,
-         "length selected for the group, -1 = none found, scale as during detection", "tokens",
-         NULL},
-    };
-    const struct table_entry edges = {"/group_edge", DPE_COL_I32,
-                                      grid->edges,   "group g holds pairs edge[g] to edge[g+1] - 1",
-                                      "1",           NULL};
-    const struct table_entry pairs = {"/inv_freq",          DPE_COL_F64,     values.inv_freq,
-                                      "rotation frequency", "radians/token", NULL};
-    const struct table_entry scalars[] = {
-        {"/local_window", DPE_COL_I64, &values.window, "keys nearer than this keep their distance",
-         "tokens", NULL},
-        {"/trained_length", DPE_COL_I64, &params->trained_length, "trained length", "tokens", NULL},
-        {"/evaluated_length", DPE_COL_I64, &params->length, "length that the table is for",
-         "tokens", NULL},
-        {"/attention_scaling", DPE_COL_F64, &attention,
-         "factor on queries and on keys; logits carry its square", "1", NULL},
-    };
-    const struct text_attribute texts[] = {
-        {"moves", params->frequencies ? "frequencies" : NULL},
-        {"near_rule", dpe_table_near_text(&values)},
-        {"rounding", dpe_table_rounding_text(&values, dpe_table_has_method(&values) != 0)},
-        {"angle_precision", "f32"},
-        {"pair_layout", "half-split: components j and j + head_dim/2; interleaved runtimes "
-                        "permute"},
-        {"key_pairs", report->kept.mask != NULL
-                          ? "the top_k pairs of each head by 2-norm contribution"
-                          : "all pairs of every head"},
-        {"adapter_required",
-         params->frequencies || dpe_detect_report_static(report) ? "false" : "true"},
-    };
-    dpe_detect_put_entries(w, "/table", groups, COUNT(groups), &group, 1);
-    dpe_detect_put_entry(w, "/table", &edges, &edge, 1);
-    dpe_detect_put_entry(w, "/table", &pairs, &pair, 1);
-    dpe_detect_put_entries(w, "/table", scalars, COUNT(scalars), NULL, 0);
-    dpe_detect_put_later(w, &values);
-    put_key_pairs(w, report);
-    put_texts(w, "/table", texts, COUNT(texts));
-    free(frequencies);
+    put_entry(w, report, &values);
+    free(numbers);
 }
 
 static void put_model(struct table_writer *w, const struct dpe_detect_report *report)

@@ -20,8 +20,7 @@ struct table_writer {
 };
 /** Fail with DPE_NO_MEMORY: "out of memory for N WHAT". */
 void dpe_detect_put_no_memory(struct table_writer *w, const char *what, size_t n);
-/** As dpe_h5_put_count, dpe_h5_put_scale, dpe_h5_table_put_all, dpe_h5_table_put, dpe_h5_attr_*,
- *  dpe_h5_put_later. */
+/** As dpe_h5_put_count, dpe_h5_put_scale, dpe_h5_table_put_all, dpe_h5_table_put, dpe_h5_attr_*. */
 void dpe_detect_put_count(struct table_writer *w, const char *path, int64_t n,
                           const char *long_name);
 void dpe_detect_put_scale(struct table_writer *w, const char *path, enum dpe_column_type type,
@@ -37,7 +36,6 @@ void dpe_detect_put_text(struct table_writer *w, const char *object, const char 
 void dpe_detect_put_i64(struct table_writer *w, const char *object, const char *name,
                         int64_t value);
 void dpe_detect_put_f64(struct table_writer *w, const char *object, const char *name, double value);
-void dpe_detect_put_later(struct table_writer *w, const struct dpe_table_values *values);
 
 /** The rule that selected the lengths, what it selected, and every comparison it made: /select. */
 void dpe_detect_put_selection(struct table_writer *w, const struct dpe_detect_report *report);

@@ -1,6 +1,5 @@
 /* One table is written by many calls; after the first that fails the others do nothing. */
 #include "detect/table/detect_table_internal.h"
-#include "outputs/read/read.h"
 
 void dpe_detect_put_no_memory(struct table_writer *w, const char *what, size_t n)
 {
@@ -61,12 +60,5 @@ void dpe_detect_put_f64(struct table_writer *w, const char *object, const char *
 {
     if (w->status == DPE_OK) {
         w->status = dpe_h5_attr_f64(w->table, object, name, value, w->err);
-    }
-}
-
-void dpe_detect_put_later(struct table_writer *w, const struct dpe_table_values *values)
-{
-    if (w->status == DPE_OK) {
-        w->status = dpe_h5_put_later(w->table, values, w->err);
     }
 }

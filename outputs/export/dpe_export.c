@@ -411,8 +411,7 @@ static dpe_status check_kind(enum export_format format, const struct dpe_table *
     if (format == FORMAT_H5 || format == FORMAT_JSON || format == FORMAT_PT) {
         return DPE_OK;
     }
-    const bool tensors = format == FORMAT_SAFETENSORS && !dpe_export_bands(values);
-    if (values->frequencies == 0 && (format == FORMAT_HF || tensors)) {
+    if (values->frequencies == 0 && (format == FORMAT_HF || format == FORMAT_SAFETENSORS)) {
         return DPE_OK;
     }
     bool factors = format == FORMAT_LONGROPE || format == FORMAT_GGUF_ROPE || is_flags(format);

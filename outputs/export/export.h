@@ -16,26 +16,6 @@
 /** JSON, complete (outputs/table/dpe_table.schema.json); dpe_table_open reads it back. */
 dpe_status dpe_export_json(const struct dpe_table *table, struct dpe_text *out,
                            struct dpe_error *err);
-/** Whether the table's form holds a temperature (its schema version is 2 or more). */
-static inline bool dpe_export_temperature(const struct dpe_table_values *values)
-{
-    return strncmp(values->schema_version, "1.", 2) != 0;
-}
-/** Whether it can hold bands (its schema version is 6). */
-static inline bool dpe_export_bands(const struct dpe_table_values *values)
-{
-    return strncmp(values->schema_version, "6.", 2) == 0;
-}
-/** Whether it holds the plan of another method (its schema version is 5 or 6). */
-static inline bool dpe_export_methods(const struct dpe_table_values *values)
-{
-    return strncmp(values->schema_version, "5.", 2) == 0 || dpe_export_bands(values);
-}
-/** How many numbers its bands are. */
-static inline int64_t dpe_export_band_count(const struct dpe_table_values *values)
-{
-    return 2 * values->n_bands * (DPE_TABLE_BAND_NUMBERS + 2 * values->n_pairs);
-}
 /** Whether a runtime needs an adapter: always for several entries. */
 static inline bool dpe_export_needs_adapter(const struct dpe_table *table)
 {

@@ -8,24 +8,29 @@
 
 #include "engine/json/json_strict.h"
 #include "engine/model/config/config_parse.h"
+#include "outputs/table/fields.h"
 
 /* Numbers that read back as the same double. */
 static const size_t json_flags = JSON_COMPACT | JSON_ENCODE_ANY | JSON_REAL_PRECISION(17);
 
-static json_t *doubles(const double *values, int64_t n)
+static json_t *number(const struct dpe_table_field *field, double value)
 {
-    json_t *list = json_array();
-    for (int64_t i = 0; i < n; i++) {
-        json_array_append_new(list, json_real(values[i]));
-    }
-    return list;
+    return field->type == DPE_FIELD_REAL   ? json_real(value)
+           : field->type == DPE_FIELD_FLAG ? json_boolean(value != 0.0)
+                                           : json_integer((json_int_t)value);
 }
 
-static json_t *edges(const struct dpe_table_values *values)
+/* A number, or a list of them. */
+static json_t *numbers(const struct dpe_table_field *field, const struct dpe_table_values *values)
 {
+    const void *data = dpe_field_data(field, values);
+    size_t n = dpe_field_count(field, values);
+    if (dpe_field_rank(field) == 0) {
+        return number(field, dpe_field_get(field, data, 0));
+    }
     json_t *list = json_array();
-    for (int64_t g = 0; g <= values->n_groups; g++) {
-        json_array_append_new(list, json_integer(values->group_edge[g]));
+    for (size_t i = 0; i < n; i++) {
+        json_array_append_new(list, number(field, dpe_field_get(field, data, i)));
     }
     return list;
 }
@@ -61,57 +66,42 @@ static void add_conventions(json_t *object, const struct dpe_table_values *value
     if (frequencies) {
         json_object_set_new(object, "moves", json_string("frequencies"));
     }
-    json_object_set_new(object, "near_rule",
-                        json_string(frequencies ? "none" : "distance < local_window"));
-    json_object_set_new(object, "rounding", json_string(frequencies ? "none" : "separable"));
-    json_object_set_new(object, "angle_precision", json_string("f32"));
-    json_object_set_new(object, "pair_layout", json_string("half-split"));
+    for (size_t i = 0; i < dpe_n_table_conventions; i++) {
+        json_object_set_new(
+            object, dpe_table_conventions[i].name,
+            json_string(dpe_table_convention(&dpe_table_conventions[i], frequencies)));
+    }
 }
 
-/* What an entry has but for its key pairs, appended to `entry`; `only`: it is the whole table, with
- * the conventions among its members. */
-static void add_entry(json_t *entry, const struct dpe_table_values *values, bool only)
+/* What an entry has but for its key pairs, appended to `entry`. */
+static void add_entry(json_t *entry, const struct dpe_table_values *values, unsigned parts)
 {
-    json_object_set_new(entry, "trained_length", json_integer(values->trained_length));
-    json_object_set_new(entry, "evaluated_length", json_integer(values->length));
-    json_object_set_new(entry, "local_window", json_integer(values->window));
-    json_object_set_new(entry, "top_k", json_integer(values->top_k));
-    if (only) {
-        add_conventions(entry, values);
-    }
-    json_object_set_new(entry, "group_edge", edges(values));
-    json_object_set_new(entry, "effective_length",
-                        doubles(values->effective_length, values->n_groups));
-    json_object_set_new(entry, "scale_factor", doubles(values->scale_factor, values->n_groups));
-    json_object_set_new(entry, "attention_scaling", json_real(values->attention_scaling));
-    if (dpe_export_temperature(values)) {
-        json_object_set_new(entry, "logit_scale", json_real(values->logit_scale));
-        json_object_set_new(entry, "log_n_length", json_real(values->log_n_length));
-        json_object_set_new(entry, "log_n_power", json_real(values->log_n_power));
-        json_object_set_new(entry, "log_n_decay", json_real(values->log_n_decay));
-    }
-    json_object_set_new(entry, "inv_freq", doubles(values->inv_freq, values->n_pairs));
-    if (dpe_export_methods(values)) {
-        const double *applied = values->applied_inv_freq;
-        json_object_set_new(entry, "unrounded", json_boolean(values->unrounded != 0));
-        json_object_set_new(entry, "applied_inv_freq",
-                            doubles(applied != NULL ? applied : values->inv_freq, values->n_pairs));
-    }
-    if (dpe_export_bands(values)) {
-        json_object_set_new(entry, "bands", doubles(values->bands, dpe_export_band_count(values)));
+    for (size_t i = 0; i < dpe_n_table_fields; i++) {
+        const struct dpe_table_field *field = &dpe_table_fields[i];
+        if (field->type != DPE_FIELD_MARKS && dpe_field_written(field, values, parts)) {
+            json_object_set_new(entry, field->name, numbers(field, values));
+        }
     }
 }
 
-/* The table and its model. NULL: out of memory. */
+/* The table, its model and its conventions. NULL: out of memory. */
 static json_t *header(const struct dpe_table *table)
 {
     const struct dpe_table_values *values = dpe_table_values(table);
-    return json_pack("{s:s, s:s, s:b, s:{s:s, s:s, s:I, s:I, s:I, s:I}}", "schema_name",
-                     "dpe-table", "schema_version", values->schema_version, "adapter_required",
-                     (int)dpe_export_needs_adapter(table), "model", "model_type", values->model_type, "fingerprint",
-                     values->model_fingerprint, "n_layers", (json_int_t)values->n_layers, "n_heads",
-                     (json_int_t)values->n_heads, "n_kv_heads", (json_int_t)values->n_kv_heads,
-                     "head_dim", (json_int_t)values->head_dim);
+    json_t *model = json_object();
+    for (size_t i = 0; i < dpe_n_model_fields; i++) {
+        const void *at = (const char *)values + dpe_model_fields[i].at;
+        json_object_set_new(model, dpe_model_fields[i].name,
+                            dpe_model_fields[i].text ? json_string(*(const char *const *)at)
+                                                     : json_integer(*(const int64_t *)at));
+    }
+    json_t *root = json_pack("{s:s, s:s, s:b, s:o}", "schema_name", "dpe-table", "schema_version",
+                             DPE_TABLE_SCHEMA, "adapter_required",
+                             (int)dpe_export_needs_adapter(table), "model", model);
+    if (root != NULL) {
+        add_conventions(root, values);
+    }
+    return root;
 }
 
 /** Text being written; after the first error nothing more is. */
@@ -179,7 +169,7 @@ static void put_entries(struct lines *lines, const struct dpe_table *table)
     for (int64_t i = 0; i < n; i++) {
         const struct dpe_table_values *values = dpe_table_values(dpe_table_entry(table, i));
         json_t *entry = json_object();
-        add_entry(entry, values, false);
+        add_entry(entry, values, dpe_table_parts_of(table));
         put_text(lines, "    {\n");
         put_members(lines, entry, "      ");
         put_key_pairs(lines, values, "      ");
@@ -200,11 +190,10 @@ dpe_status dpe_export_json(const struct dpe_table *table, struct dpe_text *out,
     }
     put_text(&lines, "{\n");
     if (dpe_table_count(table) > 1) {
-        add_conventions(root, values);
         put_members(&lines, root, "  ");
         put_entries(&lines, table);
     } else {
-        add_entry(root, values, true);
+        add_entry(root, values, dpe_table_parts_of(table));
         put_members(&lines, root, "  ");
         put_key_pairs(&lines, values, "  ");
     }
@@ -220,16 +209,15 @@ static json_t *block(const struct dpe_table *table)
     json_t *root = header(table);
     json_t *list = n > 1 ? json_array() : NULL;
     if (root != NULL && n == 1) {
-        add_entry(root, dpe_table_values(table), true);
+        add_entry(root, dpe_table_values(table), dpe_table_parts_of(table));
         json_object_set_new(root, "key_pairs", key_pairs(dpe_table_values(table)));
     } else if (root != NULL) {
-        add_conventions(root, dpe_table_values(table));
         json_object_set(root, "entries", list);
     }
     for (int64_t i = 0; i < n && list != NULL; i++) {
         const struct dpe_table_values *values = dpe_table_values(dpe_table_entry(table, i));
         json_t *entry = json_object();
-        add_entry(entry, values, false);
+        add_entry(entry, values, dpe_table_parts_of(table));
         json_object_set_new(entry, "key_pairs", key_pairs(values));
         json_array_append_new(list, entry);
     }

@@ -18,12 +18,11 @@ dpe_status dpe_rope_check_form(const struct dpe_table_values *values, const char
     if (!factors && values->frequencies == 0 && dpe_table_has_method(values) != 0) {
         return dpe_fail(err, DPE_USAGE,
                         "--format %s holds DPE, and this table holds the plan of another method (%s): "
-                        "write h5, json%s",
+                        "write h5, json, hf or safetensors",
                         form,
                         values->n_bands > 0      ? "bands of its own"
                         : values->unrounded != 0 ? "far positions are not rounded"
-                                                 : "frequencies of its own",
-                        values->n_bands > 0 ? " or hf" : ", hf or safetensors");
+                                                 : "frequencies of its own");
     }
     if (!factors && values->frequencies != 0) {
         return dpe_fail(err, DPE_USAGE,
@@ -37,7 +36,7 @@ dpe_status dpe_rope_check_form(const struct dpe_table_values *values, const char
     if (values->n_bands > 0) {
         return dpe_fail(err, DPE_USAGE,
                         "--format %s has one factor for each pair, at every distance: the %lld bands of this "
-                        "table would be lost; write h5, json or hf",
+                        "table would be lost; write h5, json, hf or safetensors",
                         form, (long long)values->n_bands);
     }
     return dpe_fail(err, DPE_USAGE,

@@ -94,7 +94,7 @@ static dpe_status make_table(const struct export_arguments *args, const struct d
     for (int64_t g = 0; g < values.n_groups && status == DPE_OK; g++) {
         values.effective_length[g] = fmax(1.0, (double)values.length / values.scale_factor[g]);
     }
-    values.schema_version = (char *)(uintptr_t)dpe_table_version_needed(&values);
+    values.schema_version = (char *)(uintptr_t)DPE_TABLE_SCHEMA;
     return status == DPE_OK && dpe_table_make(&values, table, why) != DPE_TABLE_OK
                ? dpe_fail(err, DPE_USAGE, "--method %s: %s", args->method, why)
                : status;

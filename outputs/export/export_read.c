@@ -10,6 +10,7 @@
 #include "outputs/h5/h5.h"
 #include "outputs/read/profile.h"
 #include "outputs/read/read.h"
+#include "outputs/table/fields.h"
 
 static const struct {
     const char *name, *ending;
@@ -338,7 +339,7 @@ static dpe_status settings_to_values(const struct export_arguments *args,
     size_t groups = (size_t)settings->n_groups;
     size_t cells = (size_t)(config->n_layers * config->n_heads * (config->head_dim / 2));
     *values = (struct dpe_table_values){
-        .schema_version = keep(gathered, strdup("1.0.0")),
+        .schema_version = keep(gathered, strdup(DPE_TABLE_SCHEMA)),
         .model_type = keep(gathered, strdup(config->model_type)),
         .model_fingerprint = keep(gathered, strdup(dpe_model_fingerprint(model))),
         .n_layers = config->n_layers,

@@ -3,6 +3,7 @@
 #include "outputs/h5/h5_file.h"
 #include "outputs/h5/h5_internal.h"
 #include "outputs/storage/storage.h"
+#include "outputs/table/fields.h"
 #include "outputs/table/inside.h"
 
 #include <errno.h>
@@ -59,7 +60,7 @@ static dpe_status put_root(struct dpe_h5 *table, const struct dpe_h5_common *com
     describe_source(common->identity, source);
     const char *const texts[][2] = {
         {"schema_name", DPE_SCHEMA_NAME},
-        {"schema_version", DPE_SCHEMA_VERSION},
+        {"schema_version", DPE_TABLE_SCHEMA},
         {"title", "Results of a DPE run"},
         {"source", source},
         {"software", "dpe"},

@@ -11,23 +11,10 @@
 #include "outputs/storage/durable.h"
 
 #define DPE_SCHEMA_NAME "dpe-table"
-/* Versions 1 to 5 are read. A table with an attention temperature is version 2, so that readers
- * that would leave it out refuse it, one of several entries version 3, one whose scales divide
- * frequencies version 4, and one that holds the plan of another method version 5; all others are
- * written as version 1. */
-#define DPE_SCHEMA_MAJOR       6
-#define DPE_SCHEMA_VERSION     "1.1.0"
-#define DPE_SCHEMA_ENTRIES     "3.0.0"
-#define DPE_SCHEMA_METHODS     "5.0.0"
-#define DPE_SCHEMA_BANDS       "6.0.0"
-
 /** An empty table in memory. */
 dpe_status dpe_h5_create(struct dpe_h5 **table, struct dpe_error *err);
 /** From here on dpe_h5_attr_* refuse to change attributes of the root, except title and source. */
 void dpe_h5_seal(struct dpe_h5 *table);
-/** The schema version that a reader of this table must support; root attributes may be sealed.
- * Errors as dpe_h5_attr_text. */
-dpe_status dpe_h5_set_version(struct dpe_h5 *table, const char *version, struct dpe_error *err);
 /** Close a table made by dpe_h5_create and write it into a new file: synced, reopened, every
  *  dataset compared with what was put. dpe_new_file_finish puts it in place. Frees the table
  *  always; on an error the file is dropped. */

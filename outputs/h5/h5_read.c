@@ -13,6 +13,7 @@
 #include "outputs/h5/h5_file.h"
 #include "outputs/h5/unchecked.h"
 #include "outputs/storage/storage.h"
+#include "outputs/table/fields.h"
 #include "outputs/table/inside.h"
 #include "outputs/table/trailer.h"
 
@@ -20,6 +21,27 @@
  * no room at all, and the key pairs of the largest models need half of it. Above, a filter does not
  * shrink numbers more than deflate can, 1032 to 1. */
 enum { MAX_RANK = 5, MOST_SHRINK = 1032, SMALL = 16 << 20, MUCH = 64 << 20 };
+
+/* A table of an earlier dpe is refused with the command that made it, which the first line of its
+ * history has. */
+static dpe_status check_version(struct dpe_h5 *table, const char *version, struct dpe_error *err)
+{
+    char why[DPE_TABLE_MESSAGE];
+    char *history = NULL;
+    struct dpe_error none = {0};
+    if (dpe_table_check_version(version, NULL, why) == DPE_TABLE_OK) {
+        return DPE_OK;
+    }
+    dpe_h5_get_attr_text(table, "/run", "history", &history, &none);
+    char *command = history != NULL ? strstr(history, ": ") : NULL;
+    if (command != NULL) {
+        command += 2;
+        command[strcspn(command, "\n")] = '\0';
+    }
+    dpe_table_check_version(version, command, why);
+    free(history);
+    return dpe_fail(err, DPE_BAD_DATA, "%s: %s", table->path, why);
+}
 
 static dpe_status check_schema(struct dpe_h5 *table, struct dpe_error *err)
 {
@@ -37,14 +59,7 @@ static dpe_status check_schema(struct dpe_h5 *table, struct dpe_error *err)
                           DPE_SCHEMA_NAME, name == NULL ? "none" : "\"", name == NULL ? "" : name,
                           name == NULL ? "" : "\"");
     } else {
-        char *end = NULL;
-        long major = strtol(version, &end, 10);
-        if (end == version || *end != '.' || major < 1 || major > DPE_SCHEMA_MAJOR) {
-            status = dpe_fail(err, DPE_BAD_DATA,
-                              "%s: expected schema_version 1.x to %d.x, found \"%s\"; use the "
-                              "dpe that wrote it",
-                              table->path, DPE_SCHEMA_MAJOR, version);
-        }
+        status = check_version(table, version, err);
     }
     free(name);
     free(version);

@@ -140,15 +140,6 @@ dpe_status dpe_h5_attr_text(struct dpe_h5 *table, const char *object, const char
     return status;
 }
 
-dpe_status dpe_h5_set_version(struct dpe_h5 *table, const char *version, struct dpe_error *err)
-{
-    bool sealed = table->sealed;
-    table->sealed = false;
-    dpe_status status = dpe_h5_attr_text(table, "/", "schema_version", version, err);
-    table->sealed = sealed;
-    return status;
-}
-
 dpe_status dpe_h5_attr_f64(struct dpe_h5 *table, const char *object, const char *name, double value,
                            struct dpe_error *err)
 {

@@ -17,19 +17,15 @@ struct dpe_table_values;
 dpe_status dpe_table_load(const char *path, struct dpe_table **table, struct dpe_error *err);
 /** The attention temperature of a table, which may change nothing. */
 struct dpe_temperature dpe_table_temperature(const struct dpe_table_values *values);
-/** Put what schema versions after 1 add to an entry (temperature, plan of another method) into a
- *  table of this one entry that is being written, and the version that goes with it: earlier readers,
- *  which would leave it out, refuse it. Nothing where version 1 says all. The axis /pair is there. */
-dpe_status dpe_h5_put_later(struct dpe_h5 *table, const struct dpe_table_values *values,
+/** Put the fields of these parts (fields.h) of an entry into a folder of a table that is being
+ * written ("/table",
+ *  "/table/LENGTH"); the axes are there. Errors as dpe_h5_put. */
+dpe_status dpe_h5_put_entry(struct dpe_h5 *file, const char *folder,
+                            const struct dpe_table_values *values, unsigned parts,
                             struct dpe_error *err);
-/** The same for an entry of several, in the entry's folder: also what changes nothing. `methods`: of
- *  schema version 5. */
-dpe_status dpe_h5_put_later_in(struct dpe_h5 *table, const char *folder,
-                               const struct dpe_table_values *values, bool methods,
-                               struct dpe_error *err);
-/** The attributes `near_rule` and `rounding` of /table, in its HDF5 form. `methods`: of schema version 5. */
-const char *dpe_table_near_text(const struct dpe_table_values *values);
-const char *dpe_table_rounding_text(const struct dpe_table_values *values, bool methods);
+/** The attributes of /table that say what a runtime has to do. */
+dpe_status dpe_h5_put_conventions(struct dpe_h5 *file, const struct dpe_table_values *values,
+                                  unsigned parts, struct dpe_error *err);
 enum { DPE_TABLE_SELECTION = 512 };
 /** The keys of `select` that a table was found under (dpe-detect --selection), of several entries those of
  *  the first that has any; "" without. Printable. Returns the buffer. */

@@ -66,13 +66,6 @@ static int check_row(const struct dpe_table_values *values, int64_t band, int64_
 
 int dpe_table_check_bands(const struct dpe_table_values *values, char *message)
 {
-    bool has = dpe_table_version_has_bands(values->schema_version);
-    bool listed = values->n_bands >= 1 && values->n_bands <= DPE_TABLE_MOST_BANDS && values->bands != NULL;
-    if ((values->n_bands != 0) != (values->bands != NULL) || (values->n_bands != 0 && !(listed && has))) {
-        return dpe_table_fail(message, DPE_TABLE_BAD_FILE,
-                              "bands: expected none, or in schema version 6.x 1 to %d; found %lld in version %.32s",
-                              DPE_TABLE_MOST_BANDS, (long long)values->n_bands, values->schema_version);
-    }
     if (values->n_bands == 0) {
         return DPE_TABLE_OK;
     }

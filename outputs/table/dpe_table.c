@@ -2,8 +2,8 @@
 #include "outputs/table/dpe_table_internal.h"
 
 #include <math.h>
-#include <stdbool.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,27 +19,69 @@ int dpe_table_fail(char *message, enum dpe_table_error error, const char *format
     return (int)error;
 }
 
-/* Sizes are bounded before they are multiplied or allocated. */
+/* What an element of a field may be, in words. */
+static void describe_range(const struct dpe_table_field *field, char text[96])
+{
+    int n = field->or_else < field->low || (field->above && field->or_else == field->low)
+                ? snprintf(text, 96, "%g or ", field->or_else)
+                : 0;
+    const char *kind = field->type == DPE_FIELD_REAL ? "a number" : "a whole number";
+    snprintf(text + n, 96 - (size_t)n,
+             field->above ? "%s above %.15g, at most %.15g" : "%s from %.15g to %.15g", kind,
+             field->low, field->high);
+}
+
+/* Every element within the field's range; NaN is within none. */
+static int check_range(const struct dpe_table_field *field, const struct dpe_table_values *values,
+                       char *message)
+{
+    const void *data = dpe_field_data(field, values);
+    size_t n = dpe_field_count(field, values);
+    for (size_t i = 0; i < n; i++) {
+        double value = dpe_field_get(field, data, i);
+        bool low = field->above ? value > field->low : value >= field->low;
+        if ((!low || !(value <= field->high)) && value != field->or_else) {
+            char expected[96];
+            char index[32] = "";
+            describe_range(field, expected);
+            if (dpe_field_rank(field) > 0) {
+                snprintf(index, sizeof index, "[%zu]", i);
+            }
+            return dpe_table_fail(message, DPE_TABLE_BAD_FILE, "%s%s is %.15g, expected %s",
+                                  field->name, index, value, expected);
+        }
+    }
+    return DPE_TABLE_OK;
+}
+
+static int check_ranges(const struct dpe_table_values *values, char *message)
+{
+    int error = DPE_TABLE_OK;
+    for (size_t i = 0; i < dpe_n_table_fields && error == DPE_TABLE_OK; i++) {
+        error = check_range(&dpe_table_fields[i], values, message);
+    }
+    return error;
+}
+
 static int check_shape(const struct dpe_table_values *values, char *message)
 {
     const struct {
         const char *name;
-        int64_t value, high;
+        int64_t value, low, high;
     } sizes[] = {
-        {"n_layers", values->n_layers, 1 << 16},
-        {"n_heads", values->n_heads, 1 << 16},
-        {"n_kv_heads", values->n_kv_heads, values->n_heads},
-        {"n_pairs", values->n_pairs, 1 << 15},
-        {"n_groups", values->n_groups, values->n_pairs},
-        {"trained_length", values->trained_length, INT64_C(1) << 40},
-        {"length", values->length, INT64_C(1) << 40},
-        /* A table of frequencies has no window. */
-        {"window", values->window + (values->frequencies != 0), values->length},
+        {"n_layers", values->n_layers, 1, 1 << 16},
+        {"n_heads", values->n_heads, 1, 1 << 16},
+        {"n_kv_heads", values->n_kv_heads, 1, values->n_heads},
+        {"n_pairs", values->n_pairs, 1, 1 << 15},
+        {"n_groups", values->n_groups, 1, values->n_pairs},
+        {"local_window", values->window, values->frequencies == 0, values->length},
+        {"top_k", values->top_k, 0, values->n_pairs},
+        {"n_bands", values->n_bands, 0, DPE_TABLE_MOST_BANDS},
     };
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
-        if (sizes[i].value < 1 || sizes[i].value > sizes[i].high) {
-            return dpe_table_fail(message, DPE_TABLE_BAD_FILE, "%s is %lld, expected 1 to %lld",
-                                  sizes[i].name, (long long)sizes[i].value,
+        if (sizes[i].value < sizes[i].low || sizes[i].value > sizes[i].high) {
+            return dpe_table_fail(message, DPE_TABLE_BAD_FILE, "%s is %lld, expected %lld to %lld",
+                                  sizes[i].name, (long long)sizes[i].value, (long long)sizes[i].low,
                                   (long long)sizes[i].high);
         }
     }
@@ -52,10 +94,6 @@ static int check_shape(const struct dpe_table_values *values, char *message)
         return dpe_table_fail(message, DPE_TABLE_BAD_FILE,
                               "expected a multiple of the %lld KV heads as query heads, found %lld",
                               (long long)values->n_kv_heads, (long long)values->n_heads);
-    }
-    if (values->top_k < 0 || values->top_k > values->n_pairs) {
-        return dpe_table_fail(message, DPE_TABLE_BAD_FILE, "top_k is %lld, expected 0 to %lld",
-                              (long long)values->top_k, (long long)values->n_pairs);
     }
     return DPE_TABLE_OK;
 }
@@ -74,55 +112,8 @@ static int check_groups(const struct dpe_table_values *values, char *message)
                                   "group_edge[%lld] = %d does not increase", (long long)g + 1,
                                   edge[g + 1]);
         }
-        double scale = values->scale_factor[g];
-        if (!(scale >= 1.0 && scale <= 0x1p40)) {
-            return dpe_table_fail(
-                message, DPE_TABLE_BAD_FILE,
-                "scale_factor[%lld] is %g, expected a number of 1 or more, at most "
-                "2^40",
-                (long long)g, scale);
-        }
-        double effective = values->effective_length[g];
-        if (!(effective >= 1.0 || effective == -1.0) || !isfinite(effective)) {
-            return dpe_table_fail(message, DPE_TABLE_BAD_FILE,
-                                  "effective_length[%lld] is %g, expected 1 or more, or -1",
-                                  (long long)g, effective);
-        }
     }
     return DPE_TABLE_OK;
-}
-
-/* ------------------------------------------------------------------------ version, temperature */
-
-bool dpe_table_knows_version(const char *version)
-{
-    return strncmp(version, "1.", 2) == 0 || dpe_table_version_has_temperature(version);
-}
-
-bool dpe_table_version_has_temperature(const char *version)
-{
-    return strncmp(version, "2.", 2) == 0 || dpe_table_version_has_entries(version) ||
-           dpe_table_version_has_frequencies(version) || dpe_table_version_has_methods(version);
-}
-
-bool dpe_table_version_has_entries(const char *version)
-{
-    return strncmp(version, "3.", 2) == 0;
-}
-
-bool dpe_table_version_has_frequencies(const char *version)
-{
-    return strncmp(version, "4.", 2) == 0;
-}
-
-bool dpe_table_version_has_methods(const char *version)
-{
-    return strncmp(version, "5.", 2) == 0 || dpe_table_version_has_bands(version);
-}
-
-bool dpe_table_version_has_bands(const char *version)
-{
-    return strncmp(version, "6.", 2) == 0;
 }
 
 int dpe_table_has_method(const struct dpe_table_values *values)
@@ -151,74 +142,17 @@ int dpe_table_needs_adapter(const struct dpe_table_values *values)
     return values->frequencies == 0 && moves;
 }
 
-const char *dpe_table_version_needed(const struct dpe_table_values *values)
-{
-    return values->frequencies != 0            ? "4.0.0"
-           : values->n_bands > 0               ? DPE_TABLE_VERSION_OF_BANDS
-           : dpe_table_has_method(values) != 0 ? DPE_TABLE_VERSION_OF_METHODS
-           : dpe_table_has_temperature(values) ? "2.0.0"
-                                               : "1.1.0";
-}
-
-void dpe_table_no_temperature(struct dpe_table_values *values)
-{
-    values->logit_scale = 1.0;
-    values->log_n_length = 0.0;
-    values->log_n_power = 1.0;
-    values->log_n_decay = 0.0;
-}
-
-static int check_temperature(const struct dpe_table_values *values, char *message)
-{
-    double n = values->log_n_length;
-    if (n != 0.0 && !(n > 1.0 && isfinite(n))) {
-        return dpe_table_fail(message, DPE_TABLE_BAD_FILE,
-                              "log_n_length is %g, expected 0 (off) or a number above 1", n);
-    }
-    const struct {
-        const char *name;
-        double value, high;
-        bool zero;
-    } numbers[] = {
-        {"logit_scale", values->logit_scale, 1024.0, false},
-        {"log_n_power", values->log_n_power, 64.0, false},
-        {"log_n_decay", values->log_n_decay, 64.0, true},
-    };
-    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
-        double value = numbers[i].value;
-        bool low = numbers[i].zero ? value >= 0.0 : value > 0.0;
-        if (!low || !(value <= numbers[i].high)) {
-            return dpe_table_fail(message, DPE_TABLE_BAD_FILE,
-                                  "%s is %g, expected a number %s 0, at most %g", numbers[i].name,
-                                  value, numbers[i].zero ? "not below" : "above", numbers[i].high);
-        }
-    }
-    if (dpe_table_has_temperature(values) &&
-        !dpe_table_version_has_temperature(values->schema_version)) {
-        return dpe_table_fail(
-            message, DPE_TABLE_BAD_FILE,
-            "schema version %.32s has no temperature (logit_scale, log_n_length), "
-            "expected 2.x: a reader of that version would leave it out",
-            values->schema_version);
-    }
-    return DPE_TABLE_OK;
-}
-
 /* What positions have and frequencies do not. */
 static int check_frequencies(const struct dpe_table_values *values, char *message)
 {
-    if ((values->frequencies != 0) != dpe_table_version_has_frequencies(values->schema_version)) {
-        return dpe_table_fail(message, DPE_TABLE_BAD_FILE,
-                              "schema version %.32s is %s table of frequencies",
-                              values->schema_version, values->frequencies != 0 ? "no" : "that of a");
-    }
     if (values->frequencies != 0 &&
-        (values->window != 0 || values->top_k != values->n_pairs || values->log_n_length != 0.0)) {
-        return dpe_table_fail(message, DPE_TABLE_BAD_FILE,
-                              "a table of frequencies has no near window, key pairs or log-n; found "
-                              "local_window %lld, top_k %lld, log_n_length %g",
-                              (long long)values->window, (long long)values->top_k,
-                              values->log_n_length);
+        (values->window != 0 || values->top_k != values->n_pairs || values->log_n_length != 0.0 ||
+         dpe_table_has_method(values) != 0)) {
+        return dpe_table_fail(
+            message, DPE_TABLE_BAD_FILE,
+            "a table of frequencies has no near window, key pairs, log-n or plan of "
+            "another method; found local_window %lld, top_k %lld, log_n_length %g",
+            (long long)values->window, (long long)values->top_k, values->log_n_length);
     }
     return DPE_TABLE_OK;
 }
@@ -227,56 +161,32 @@ static int check_frequencies(const struct dpe_table_values *values, char *messag
 static int check_rotations(const struct dpe_table_values *values, char *message)
 {
     for (int64_t j = 0; j < values->n_pairs; j++) {
-        bool still = j > 0 && values->inv_freq[j] == 0.0;
-        bool order = j == 0 || values->inv_freq[j - 1] > 0.0 || still;
-        if ((!still && !(values->inv_freq[j] > 0.0)) || !order || !isfinite(values->inv_freq[j])) {
+        bool still = values->inv_freq[j] == 0.0;
+        if (still ? j == 0 : j > 0 && values->inv_freq[j - 1] == 0.0) {
             return dpe_table_fail(message, DPE_TABLE_BAD_FILE,
                                   "inv_freq[%lld] is %g, expected a positive number (0 only for "
                                   "the last pairs, which do not rotate)",
                                   (long long)j, values->inv_freq[j]);
         }
-        double applied = values->applied_inv_freq != NULL ? values->applied_inv_freq[j]
-                                                          : values->inv_freq[j];
+        double applied =
+            values->applied_inv_freq != NULL ? values->applied_inv_freq[j] : values->inv_freq[j];
         double factor = values->inv_freq[j] / applied;
         if (still ? applied != 0.0 : !(factor >= 1e-9 && factor <= 1e9)) {
-            return dpe_table_fail(message, DPE_TABLE_BAD_FILE,
-                                  "applied_inv_freq[%lld] is %g, expected %s", (long long)j, applied,
-                                  still ? "0 as in inv_freq" : "1e-9 to 1e9 times inv_freq");
+            return dpe_table_fail(
+                message, DPE_TABLE_BAD_FILE, "applied_inv_freq[%lld] is %g, expected %s",
+                (long long)j, applied, still ? "0 as in inv_freq" : "1e-9 to 1e9 times inv_freq");
         }
     }
     return DPE_TABLE_OK;
 }
 
-/* What only version 5 has. */
-static int check_method(const struct dpe_table_values *values, char *message)
-{
-    if (values->unrounded != 0 && values->unrounded != 1) {
-        return dpe_table_fail(message, DPE_TABLE_BAD_FILE, "unrounded is %d, expected 0 or 1",
-                              values->unrounded);
-    }
-    if (dpe_table_has_method(values) != 0 && !dpe_table_version_has_methods(values->schema_version)) {
-        return dpe_table_fail(message, DPE_TABLE_BAD_FILE,
-                              "schema version %.32s has no plan of another method (unrounded, "
-                              "applied_inv_freq), expected 5.x: a reader of that version would apply it "
-                              "as DPE",
-                              values->schema_version);
-    }
-    return DPE_TABLE_OK;
-}
-
+/* As many key pairs in every head as top_k says. */
 static int check_mask(const struct dpe_table_values *values, char *message)
 {
     for (int64_t row = 0; row < values->n_layers * values->n_heads; row++) {
         int64_t count = 0;
         for (int64_t j = 0; j < values->n_pairs; j++) {
-            uint8_t bit = values->mask[row * values->n_pairs + j];
-            if (bit > 1) {
-                return dpe_table_fail(message, DPE_TABLE_BAD_FILE,
-                                      "mask of layer %lld, head %lld holds %d, expected 0 or 1",
-                                      (long long)(row / values->n_heads),
-                                      (long long)(row % values->n_heads), bit);
-            }
-            count += bit;
+            count += values->mask[row * values->n_pairs + j];
         }
         if (count != values->top_k) {
             return dpe_table_fail(message, DPE_TABLE_BAD_FILE,
@@ -289,52 +199,31 @@ static int check_mask(const struct dpe_table_values *values, char *message)
     return DPE_TABLE_OK;
 }
 
-int dpe_table_check(const struct dpe_table_values *values, char *message)
+static int check_presence(const struct dpe_table_values *values, char *message)
 {
-    int error = check_shape(values, message);
-    if (error != DPE_TABLE_OK) {
-        return error;
+    bool there = values->schema_version != NULL && values->model_type != NULL &&
+                 values->model_fingerprint != NULL;
+    for (size_t i = 0; i < dpe_n_table_fields; i++) {
+        const struct dpe_table_field *field = &dpe_table_fields[i];
+        there = there &&
+                (dpe_field_data(field, values) != NULL || dpe_field_count(field, values) == 0);
     }
-    if (values->group_edge == NULL || values->scale_factor == NULL ||
-        values->effective_length == NULL || values->inv_freq == NULL || values->mask == NULL ||
-        values->schema_version == NULL || values->model_type == NULL ||
-        values->model_fingerprint == NULL) {
-        return dpe_table_fail(message, DPE_TABLE_BAD_FILE,
-                              "the table is incomplete: an array is missing");
-    }
-    error = check_groups(values, message);
-    if (error != DPE_TABLE_OK) {
-        return error;
-    }
-    error = check_rotations(values, message);
-    if (error != DPE_TABLE_OK) {
-        return error;
-    }
-    if (!(values->attention_scaling > 0.0) || !isfinite(values->attention_scaling)) {
-        return dpe_table_fail(message, DPE_TABLE_BAD_FILE,
-                              "attention_scaling is %g, expected a positive number",
-                              values->attention_scaling);
-    }
-    error = check_temperature(values, message);
-    error = error != DPE_TABLE_OK ? error : check_frequencies(values, message);
-    error = error != DPE_TABLE_OK ? error : check_method(values, message);
-    error = error != DPE_TABLE_OK ? error : dpe_table_check_bands(values, message);
-    return error != DPE_TABLE_OK ? error : check_mask(values, message);
+    return there ? dpe_table_check_version(values->schema_version, NULL, message)
+                 : dpe_table_fail(message, DPE_TABLE_BAD_FILE,
+                                  "the table is incomplete: an array is missing");
 }
 
-void dpe_table_values_free(struct dpe_table_values *values)
+int dpe_table_check(const struct dpe_table_values *values, char *message)
 {
-    free(values->schema_version);
-    free(values->model_type);
-    free(values->model_fingerprint);
-    free(values->group_edge);
-    free(values->effective_length);
-    free(values->scale_factor);
-    free(values->inv_freq);
-    free(values->applied_inv_freq);
-    free(values->mask);
-    free(values->bands);
-    *values = (struct dpe_table_values){0};
+    static int (*const checks[])(const struct dpe_table_values *, char *) = {
+        check_shape,     check_presence,    check_ranges,          check_groups,
+        check_rotations, check_frequencies, dpe_table_check_bands, check_mask,
+    };
+    int error = DPE_TABLE_OK;
+    for (size_t i = 0; i < sizeof checks / sizeof checks[0] && error == DPE_TABLE_OK; i++) {
+        error = checks[i](values, message);
+    }
+    return error;
 }
 
 /* Which group a pair is in, so that questions need no search. */
@@ -393,6 +282,26 @@ static void *copy_bytes(const void *from, size_t n)
     return to;
 }
 
+/* Deep copies of arrays and texts in the place of what is borrowed. */
+static bool copy_values(struct dpe_table_values *copy)
+{
+    bool whole = true;
+    for (size_t i = 0; i < dpe_n_table_fields; i++) {
+        const struct dpe_table_field *field = &dpe_table_fields[i];
+        void **array = dpe_field_array(field, copy);
+        if (dpe_field_rank(field) > 0 && *array != NULL) {
+            *array = copy_bytes(*array, dpe_field_count(field, copy) * dpe_field_size(field));
+            whole = whole && *array != NULL;
+        }
+    }
+    char **const texts[] = {&copy->schema_version, &copy->model_type, &copy->model_fingerprint};
+    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
+        *texts[i] = copy_bytes(*texts[i], strlen(*texts[i]) + 1);
+        whole = whole && *texts[i] != NULL;
+    }
+    return whole;
+}
+
 int dpe_table_make(const struct dpe_table_values *values, struct dpe_table **table, char *message)
 {
     int error = dpe_table_check(values, message);
@@ -400,33 +309,7 @@ int dpe_table_make(const struct dpe_table_values *values, struct dpe_table **tab
         return error;
     }
     struct dpe_table_values copy = *values;
-    copy.applied_inv_freq = NULL;
-    copy.bands = NULL;
-    size_t groups = (size_t)values->n_groups;
-    size_t pairs = (size_t)values->n_pairs;
-    copy.schema_version = copy_bytes(values->schema_version, strlen(values->schema_version) + 1);
-    copy.model_type = copy_bytes(values->model_type, strlen(values->model_type) + 1);
-    copy.model_fingerprint =
-        copy_bytes(values->model_fingerprint, strlen(values->model_fingerprint) + 1);
-    copy.group_edge = copy_bytes(values->group_edge, (groups + 1) * sizeof *copy.group_edge);
-    copy.effective_length =
-        copy_bytes(values->effective_length, groups * sizeof *copy.effective_length);
-    copy.scale_factor = copy_bytes(values->scale_factor, groups * sizeof *copy.scale_factor);
-    copy.inv_freq = copy_bytes(values->inv_freq, pairs * sizeof *copy.inv_freq);
-    if (values->applied_inv_freq != NULL) {
-        copy.applied_inv_freq =
-            copy_bytes(values->applied_inv_freq, pairs * sizeof *copy.applied_inv_freq);
-    }
-    copy.mask = copy_bytes(values->mask, (size_t)(values->n_layers * values->n_heads) * pairs);
-    if (values->bands != NULL) {
-        copy.bands =
-            copy_bytes(values->bands, (size_t)dpe_table_band_count(values) * sizeof *copy.bands);
-    }
-    if (copy.schema_version == NULL || copy.model_type == NULL || copy.model_fingerprint == NULL ||
-        copy.group_edge == NULL || copy.effective_length == NULL || copy.scale_factor == NULL ||
-        copy.inv_freq == NULL || copy.mask == NULL ||
-        (copy.bands == NULL) != (values->bands == NULL) ||
-        (copy.applied_inv_freq == NULL) != (values->applied_inv_freq == NULL)) {
+    if (!copy_values(&copy)) {
         dpe_table_values_free(&copy);
         return dpe_table_fail(message, DPE_TABLE_MEMORY, "out of memory");
     }
@@ -489,8 +372,8 @@ double dpe_table_position(const struct dpe_table *table, int64_t layer, int64_t 
         return dpe_table_band_position(&table->values, (int)band, side == DPE_TABLE_KEY, pair,
                                        position);
     }
-    double scale = band == DPE_TABLE_FAR || frequencies ? dpe_table_scale(table, layer, head, pair)
-                                                        : 1.0;
+    double scale =
+        band == DPE_TABLE_FAR || frequencies ? dpe_table_scale(table, layer, head, pair) : 1.0;
     if (scale == 1.0 || frequencies) {
         return (double)position / scale;
     }

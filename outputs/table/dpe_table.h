@@ -31,9 +31,9 @@
  * position in its text, whatever the call that computes it holds. A static inv_freq cannot express
  * this: without an adapter that does the above the table must not be applied.
  *
- * A table of *frequencies* (dpe-detect --move frequencies) is of another kind: the scales divide the
- * frequencies of their groups at every distance, nothing is near or rounded, f is 1. A runtime needs
- * no adapter for it, only a factor for each pair and one for the logits.
+ * A table of *frequencies* (dpe-detect --move frequencies) is of another kind: the scales divide
+ * the frequencies of their groups at every distance, nothing is near or rounded, f is 1. A runtime
+ * needs no adapter for it, only a factor for each pair and one for the logits.
  *
  * A table can also hold the plan of another method, where that one is shown to be better: of Leaky
  * ReRoPE `unrounded`, which leaves out every floor above; of YaRN, NTK, PI and the like
@@ -51,11 +51,8 @@
  * (0, 1, …) has floor(C / (1 + (C − 1) exp(−group_rate i))) tokens, at most C − 1; earlier tokens are in
  * group 0.
  *
- * A table with a temperature (logit_scale other than 1, or log_n_length above 0) has schema version
- * 2: readers from before there were temperatures refuse it. One without stays version 1. A table of
- * several entries has version 3, which readers of one entry refuse. One of frequencies has version 4,
- * which readers of positions refuse, and one entry. One with the plan of another method has version
- * 5, and one entry or several; one with bands has version 6.
+ * Tables have schema version 7. Those of versions 1 to 6, from before the first release, are
+ * refused; the message has the command that makes them again.
  *
  * Functions return 0, or one of enum dpe_table_error with a sentence in `message` (NULL allowed).
  * A table is immutable once opened and may be used by many threads.
@@ -65,6 +62,9 @@
 
 #include <stddef.h>
 #include <stdint.h>
+
+/** The schema version of every table that is written, the only one that is read. */
+#define DPE_TABLE_SCHEMA "7.0.0"
 
 #ifdef __cplusplus
 extern "C" {
@@ -188,16 +188,14 @@ void dpe_table_cos_sin(const struct dpe_table *table, int64_t layer, int64_t hea
                        enum dpe_table_band band, enum dpe_table_side side, int64_t first,
                        int64_t count, float *cos, float *sin);
 
-/** Whether the values have a temperature, which needs schema version 2. */
+/** Whether the values have a temperature: logit_scale other than 1, or log_n_length above 0. */
 int dpe_table_has_temperature(const struct dpe_table_values *values);
 /** Whether they are the plan of another method than DPE (unrounded, or rotations other than
- *  inv_freq), which needs schema version 5. */
+ *  inv_freq). */
 int dpe_table_has_method(const struct dpe_table_values *values);
 /** Whether a runtime needs an adapter for them: no, where only a factor for each pair and a constant
  *  on the logits are left of what this header says (for a model whose layers all move). */
 int dpe_table_needs_adapter(const struct dpe_table_values *values);
-/** The schema version that a table of these values, as its one entry, is to be written with. */
-const char *dpe_table_version_needed(const struct dpe_table_values *values);
 /** Check values that come from elsewhere by the rules of dpe_table_open. */
 int dpe_table_check(const struct dpe_table_values *values, char *message);
 /** Wrap values (checked, deep-copied) as a table, as if they had been read. */

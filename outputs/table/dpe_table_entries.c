@@ -1,6 +1,7 @@
 /* Tables of several entries: what they must agree on, and which one a text is run with. */
 #include "outputs/table/dpe_table_internal.h"
 
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -208,14 +209,8 @@ int dpe_table_join(const struct dpe_table *const *tables, int64_t n, struct dpe_
                    char *message)
 {
     int64_t total = 0;
-    bool methods = false;
-    bool bands = false;
     for (int64_t t = 0; t < n; t++) {
         total += dpe_table_count(tables[t]);
-        for (int64_t i = 0; i < dpe_table_count(tables[t]); i++) {
-            methods = methods || dpe_table_has_method(&dpe_table_entry(tables[t], i)->values) != 0;
-            bands = bands || dpe_table_entry(tables[t], i)->values.n_bands > 0;
-        }
     }
     if (total < 1 || total > DPE_TABLE_ENTRIES) {
         return dpe_table_fail(message, DPE_TABLE_BAD_FILE, "expected 1 to %d entries, found %lld",
@@ -237,16 +232,8 @@ int dpe_table_join(const struct dpe_table *const *tables, int64_t n, struct dpe_
     }
     for (int64_t t = 0; t < n; t++) {
         for (int64_t i = 0; i < dpe_table_count(tables[t]) && error == DPE_TABLE_OK; i++) {
-            struct dpe_table_values values = dpe_table_entry(tables[t], i)->values;
-            const char *version = total == 1 ? dpe_table_version_needed(&values)
-                                  : bands    ? DPE_TABLE_VERSION_OF_BANDS
-                                  : methods  ? DPE_TABLE_VERSION_OF_METHODS
-                                             : DPE_TABLE_VERSION_OF_ENTRIES;
-            values.schema_version = strdup(version);
-            error = values.schema_version != NULL
-                        ? dpe_table_make(&values, &entries[made], message)
-                        : dpe_table_fail(message, DPE_TABLE_MEMORY, "out of memory");
-            free(values.schema_version);
+            const struct dpe_table_values *values = &dpe_table_entry(tables[t], i)->values;
+            error = dpe_table_make(values, &entries[made], message);
             made += error == DPE_TABLE_OK;
         }
     }

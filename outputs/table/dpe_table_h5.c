@@ -105,75 +105,78 @@ static hid_t open_attribute(struct reader *reader, const char *object, const cha
     return attribute;
 }
 
-/* Whether HDF5 converts what is stored without losing any of it: it would make 32 of 32.9. Numbers
- * that a type cannot hold become its largest, which the checks refuse. */
-static bool converts_whole(hid_t stored, hid_t type)
+/* The type in memory that HDF5 converts to, and whether the file must have whole numbers: HDF5
+ * would convert 32.9 to 32. */
+static hid_t memory_type(enum dpe_field_type type, bool *whole)
 {
-    H5T_class_t from = stored < 0 ? H5T_NO_CLASS : H5Tget_class(stored);
-    return from == H5T_INTEGER || (from == H5T_FLOAT && H5Tget_class(type) == H5T_FLOAT);
+    *whole = type != DPE_FIELD_REAL;
+    switch (type) {
+    case DPE_FIELD_WHOLE:
+        return H5T_NATIVE_INT64;
+    case DPE_FIELD_REAL:
+        return H5T_NATIVE_DOUBLE;
+    case DPE_FIELD_EDGE:
+        return H5T_NATIVE_INT32;
+    case DPE_FIELD_FLAG:
+        return H5T_NATIVE_INT;
+    case DPE_FIELD_MARKS:
+        return H5T_NATIVE_UINT8;
+    }
+    return -1;
 }
 
-/* A numeric dataset of the entry, of exactly these dimensions, converted to `type`; NULL after a
- * failure. */
-static void *read_array(struct reader *reader, const char *name, hid_t type, size_t size, int rank,
-                        const hsize_t *dims)
+static bool has_numbers(hid_t set, bool whole)
 {
-    if (reader->error != DPE_TABLE_OK) {
-        return NULL;
+    hid_t type = H5Dget_type(set);
+    H5T_class_t kind = type < 0 ? H5T_NO_CLASS : H5Tget_class(type);
+    if (type >= 0) {
+        H5Tclose(type);
     }
-    size_t count = 1;
-    for (int i = 0; i < rank; i++) {
-        if (__builtin_mul_overflow(count, (size_t)dims[i], &count) || count > SIZE_MAX / size) {
-            bad_in_entry(reader, name, "a size that fits into memory");
-            return NULL;
-        }
-    }
-    char expected[96];
-    snprintf(expected, sizeof expected, "a dataset of rank %d with %llu %snumbers", rank,
-             (unsigned long long)count, H5Tget_class(type) == H5T_INTEGER ? "whole " : "");
-    hsize_t found[8] = {0};
-    enum dpe_inside read = DPE_INSIDE_UNKNOWN;
-    hid_t set = open_set(reader, name, expected);
-    hid_t space = set >= 0 ? H5Dget_space(set) : -1;
-    hid_t stored = set >= 0 ? H5Dget_type(set) : -1;
-    int found_rank = space >= 0 ? H5Sget_simple_extent_ndims(space) : -1;
-    bool fits = found_rank == rank && H5Sget_simple_extent_dims(space, found, NULL) == rank;
+    return kind == H5T_INTEGER || (kind == H5T_FLOAT && !whole);
+}
+
+static bool has_shape(hid_t set, int rank, const hsize_t *dims)
+{
+    hsize_t found[H5S_MAX_RANK] = {0};
+    hid_t space = H5Dget_space(set);
+    bool fits = space >= 0 && H5Sget_simple_extent_type(space) != H5S_NULL &&
+                H5Sget_simple_extent_ndims(space) == rank &&
+                H5Sget_simple_extent_dims(space, found, NULL) == rank;
     for (int i = 0; i < rank && fits; i++) {
         fits = found[i] == dims[i];
-    }
-    fits = fits && converts_whole(stored, type);
-    void *data = fits ? malloc(count * size) : NULL;
-    if (!fits) {
-        bad_in_entry(reader, name, expected);
-    } else if (data == NULL) {
-        reader->error = dpe_table_fail(reader->message, DPE_TABLE_MEMORY, "out of memory");
-    } else if ((read = dpe_inside_read(set, type, H5P_DEFAULT, data)) != DPE_INSIDE_THERE) {
-        char path[96];
-        snprintf(path, sizeof path, "%s/%s", reader->entry, name);
-        not_read(reader, path, read);
-        free(data);
-        data = NULL;
-    }
-    if (stored >= 0) {
-        H5Tclose(stored);
     }
     if (space >= 0) {
         H5Sclose(space);
     }
-    if (set >= 0) {
-        H5Dclose(set);
-    }
-    return data;
+    return fits;
 }
 
-/* A scalar dataset of 8 bytes. */
-static void read_scalar(struct reader *reader, const char *name, hid_t type, void *value)
+/* A numeric dataset of the entry, of exactly these dimensions, into data. HDF5 takes numbers that a
+ * type cannot hold as its largest, which the checks refuse. */
+static void read_numbers(struct reader *reader, const char *name, enum dpe_field_type type,
+                         int rank, const hsize_t *dims, void *data)
 {
-    void *data = read_array(reader, name, type, sizeof(double), 0, NULL);
-    if (data != NULL) {
-        memcpy(value, data, sizeof(double));
-        free(data);
+    bool whole = false;
+    hid_t memory = memory_type(type, &whole);
+    char expected[128];
+    int n = snprintf(expected, sizeof expected, "%s", whole ? "whole numbers" : "numbers");
+    for (int i = 0; i < rank; i++) {
+        n += snprintf(expected + n, sizeof expected - (size_t)n, "%s%llu", i == 0 ? ", " : " x ",
+                      (unsigned long long)dims[i]);
     }
+    hid_t set = open_set(reader, name, expected);
+    if (set < 0) {
+        return;
+    }
+    char path[96];
+    snprintf(path, sizeof path, "%s/%s", reader->entry, name);
+    enum dpe_inside read = DPE_INSIDE_THERE;
+    if (!has_shape(set, rank, dims) || !has_numbers(set, whole)) {
+        bad(reader, path, expected);
+    } else if ((read = dpe_inside_read(set, memory, H5P_DEFAULT, data)) != DPE_INSIDE_THERE) {
+        not_read(reader, path, read);
+    }
+    H5Oclose(set);
 }
 
 /* The length of a dataset of rank 1. */
@@ -195,21 +198,17 @@ static int64_t read_extent(struct reader *reader, const char *name)
     return (int64_t)extent;
 }
 
-static void read_number(struct reader *reader, const char *object, const char *name, hid_t type,
-                        void *value)
+/* A whole number; false when the object has no such attribute. */
+static bool find_number(struct reader *reader, const char *object, const char *name, int64_t *value)
 {
-    if (reader->error != DPE_TABLE_OK) {
-        return;
-    }
     hid_t attribute = open_attribute(reader, object, name);
     hid_t space = attribute >= 0 ? H5Aget_space(attribute) : -1;
-    hid_t stored = attribute >= 0 ? H5Aget_type(attribute) : -1;
-    if (space < 0 || H5Sget_simple_extent_npoints(space) != 1 || !converts_whole(stored, type) ||
-        H5Aread(attribute, type, value) < 0) {
-        bad(reader, object, name);
-    }
-    if (stored >= 0) {
-        H5Tclose(stored);
+    hid_t type = attribute >= 0 ? H5Aget_type(attribute) : -1;
+    bool read = space >= 0 && type >= 0 && H5Sget_simple_extent_npoints(space) == 1 &&
+                H5Tget_class(type) == H5T_INTEGER &&
+                H5Aread(attribute, H5T_NATIVE_INT64, value) >= 0;
+    if (type >= 0) {
+        H5Tclose(type);
     }
     if (space >= 0) {
         H5Sclose(space);
@@ -217,6 +216,7 @@ static void read_number(struct reader *reader, const char *object, const char *n
     if (attribute >= 0) {
         H5Aclose(attribute);
     }
+    return read;
 }
 
 /* A UTF-8 string attribute, variable or fixed length; owned, NULL after a failure. */
@@ -259,53 +259,50 @@ static char *read_text(struct reader *reader, const char *object, const char *na
     return text;
 }
 
-/* A convention this library implements in one way only: anything else must not be half-applied.
- * What follows a colon explains. */
-static void expect_text(struct reader *reader, const char *name, const char *expected)
+/* Whether the table is one of frequencies. A convention is implemented in one way only: anything
+ * else must not be half-applied. What follows a colon explains. */
+static bool read_conventions(struct reader *reader)
 {
-    char *text = read_text(reader, "/table", name);
-    size_t n = strlen(expected);
-    if (text != NULL && (strncmp(text, expected, n) != 0 || (text[n] != '\0' && text[n] != ':'))) {
-        reader->error = dpe_table_fail(reader->message, DPE_TABLE_VERSION,
-                                       "%s: /table: %s is '%s', this library supports only '%s'",
-                                       reader->path, name, text, expected);
+    hid_t moves = open_attribute(reader, "/table", "moves");
+    bool frequencies = moves >= 0;
+    if (frequencies) {
+        H5Aclose(moves);
+        char *text = read_text(reader, "/table", "moves");
+        if (text != NULL && strcmp(text, "frequencies") != 0) {
+            bad(reader, "/table: moves", "'frequencies', or none");
+        }
+        free(text);
     }
-    free(text);
-}
-
-/* An integer on "/"; false when there is none. */
-static bool read_count(struct reader *reader, const char *name, long long *value)
-{
-    hid_t attribute = open_attribute(reader, "/", name);
-    hid_t space = attribute >= 0 ? H5Aget_space(attribute) : -1;
-    hid_t type = attribute >= 0 ? H5Aget_type(attribute) : -1;
-    bool read = space >= 0 && type >= 0 && H5Sget_simple_extent_npoints(space) == 1 &&
-                H5Tget_class(type) == H5T_INTEGER &&
-                H5Aread(attribute, H5T_NATIVE_LLONG, value) >= 0;
-    if (type >= 0) {
-        H5Tclose(type);
+    for (size_t i = 0; i < dpe_n_table_conventions && reader->error == DPE_TABLE_OK; i++) {
+        const struct dpe_table_convention *convention = &dpe_table_conventions[i];
+        const char *expected = dpe_table_convention(convention, frequencies);
+        char *text = read_text(reader, "/table", convention->name);
+        size_t n = strlen(expected);
+        if (text != NULL &&
+            (strncmp(text, expected, n) != 0 || (text[n] != '\0' && text[n] != ':'))) {
+            reader->error =
+                dpe_table_fail(reader->message, DPE_TABLE_VERSION,
+                               "%s: /table: %s is '%s', this library supports only '%s'",
+                               reader->path, convention->name, text, expected);
+        }
+        free(text);
     }
-    if (space >= 0) {
-        H5Sclose(space);
-    }
-    if (attribute >= 0) {
-        H5Aclose(attribute);
-    }
-    return read;
+    return frequencies;
 }
 
 /* A run that was stopped has rows and no /table yet. */
 static void refuse_unfinished(struct reader *reader)
 {
-    long long complete = 1, planned = 0, missing = 0;
+    int64_t complete = 1, planned = 0, missing = 0;
     if (reader->error != DPE_TABLE_OK || has_path(reader, "/table") ||
-        !read_count(reader, "complete", &complete) || complete != 0) {
+        !find_number(reader, "/", "complete", &complete) || complete != 0) {
         return;
     }
     char samples[96] = "";
-    if (read_count(reader, "n_planned", &planned) && read_count(reader, "n_missing", &missing) &&
-        missing >= 0 && planned >= missing) {
-        snprintf(samples, sizeof samples, "%lld of %lld samples; ", planned - missing, planned);
+    if (find_number(reader, "/", "n_planned", &planned) &&
+        find_number(reader, "/", "n_missing", &missing) && missing >= 0 && planned >= missing) {
+        snprintf(samples, sizeof samples, "%lld of %lld samples; ", (long long)(planned - missing),
+                 (long long)planned);
     }
     reader->error = dpe_table_fail(reader->message, DPE_TABLE_BAD_FILE,
                                    "%s: this run is not finished: %srun the same command to finish "
@@ -313,7 +310,19 @@ static void refuse_unfinished(struct reader *reader)
                                    reader->path, samples);
 }
 
-static void read_version(struct reader *reader, struct dpe_table_values *values)
+/* The command that made the file, after the time in the first line of its history; "" when it is
+ * not known. Owned, NULL without memory. */
+static char *read_command(const struct reader *reader)
+{
+    struct reader quiet = {.file = reader->file, .path = reader->path, .message = NULL};
+    char *history = has_path(&quiet, "/run") ? read_text(&quiet, "/run", "history") : NULL;
+    char *at = history != NULL ? strstr(history, ": ") : NULL;
+    char *command = at != NULL ? strndup(at + 2, strcspn(at + 2, "\n")) : strdup("");
+    free(history);
+    return command;
+}
+
+static void read_version(struct reader *reader, char **version)
 {
     char *schema = read_text(reader, "/", "schema_name");
     if (schema != NULL && strcmp(schema, "dpe-table") != 0) {
@@ -322,198 +331,112 @@ static void read_version(struct reader *reader, struct dpe_table_values *values)
                                        reader->path, schema);
     }
     free(schema);
-    values->schema_version = read_text(reader, "/", "schema_version");
-    if (values->schema_version != NULL && !dpe_table_knows_version(values->schema_version)) {
+    *version = read_text(reader, "/", "schema_version");
+    char *command = *version != NULL ? read_command(reader) : NULL;
+    char why[DPE_TABLE_MESSAGE];
+    if (*version != NULL && dpe_table_check_version(*version, command, why) != DPE_TABLE_OK) {
         reader->error =
-            dpe_table_fail(reader->message, DPE_TABLE_VERSION,
-                           "%s: expected schema version " DPE_TABLE_VERSIONS ", found %s",
-                           reader->path, values->schema_version);
+            dpe_table_fail(reader->message, DPE_TABLE_VERSION, "%s: %.400s", reader->path, why);
     }
+    free(command);
     refuse_unfinished(reader);
     if (reader->error == DPE_TABLE_OK && !has_path(reader, "/table")) {
         bad(reader, "/table", "a DPE table (a finished one of dpe-detect, or one of dpe-export)");
     }
-    bool frequencies = reader->error == DPE_TABLE_OK &&
-                       dpe_table_version_has_frequencies(values->schema_version);
-    if (frequencies) {
-        expect_text(reader, "moves", "frequencies");
-    }
-    expect_text(reader, "near_rule", frequencies ? DPE_TABLE_NO_RULE : "distance < local_window");
-    expect_text(reader, "rounding", frequencies ? DPE_TABLE_NO_RULE : "separable");
-    expect_text(reader, "angle_precision", "f32");
-    expect_text(reader, "pair_layout", "half-split");
 }
 
-/* Versions from 2 on have all of a temperature. In version 1, which readers apply without one, there
- * must be none of it. */
-static void read_temperature(struct reader *reader, struct dpe_table_values *values)
+static void read_model(struct reader *reader, struct dpe_table_values *values)
 {
-    const struct {
-        const char *name;
-        double *value;
-    } numbers[] = {
-        {"logit_scale", &values->logit_scale},
-        {"log_n_length", &values->log_n_length},
-        {"log_n_power", &values->log_n_power},
-        {"log_n_decay", &values->log_n_decay},
-    };
-    dpe_table_no_temperature(values);
-    bool has =
-        reader->error == DPE_TABLE_OK && dpe_table_version_has_temperature(values->schema_version);
-    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
-        if (has) {
-            read_scalar(reader, numbers[i].name, H5T_NATIVE_DOUBLE, numbers[i].value);
-        } else if (reader->error == DPE_TABLE_OK && has_object(reader, numbers[i].name)) {
-            bad_in_entry(reader, numbers[i].name, "none in a table of schema version 1");
+    for (size_t i = 0; i < dpe_n_model_fields && reader->error == DPE_TABLE_OK; i++) {
+        const struct dpe_model_field *field = &dpe_model_fields[i];
+        void *at = (char *)values + field->at;
+        if (field->text) {
+            *(char **)at = read_text(reader, "/model", field->attribute);
+        } else if (!find_number(reader, "/model", field->attribute, at)) {
+            bad(reader, "/model", field->attribute);
         }
     }
+    values->n_pairs = values->head_dim / 2;
 }
 
-/* The rows of all bands; an entry without bands has none. */
-static void read_bands(struct reader *reader, struct dpe_table_values *values)
+static int64_t count_field(void *self, const struct dpe_table_field *field)
 {
-    if (reader->error != DPE_TABLE_OK || !has_object(reader, "bands")) {
-        return;
-    }
-    if (!dpe_table_version_has_bands(values->schema_version)) {
-        bad_in_entry(reader, "bands", "none in a table of a schema version before 6");
-        return;
-    }
-    const int64_t row = dpe_table_band_row(values);
-    const int64_t n = read_extent(reader, "bands");
-    const hsize_t count[1] = {(hsize_t)n};
-    if (reader->error == DPE_TABLE_OK &&
-        (n < 1 || n % (2 * row) != 0 || n / (2 * row) > DPE_TABLE_MOST_BANDS)) {
-        bad_in_entry(reader, "bands", "the numbers of 1 to 4 bands");
-    }
-    values->bands = read_array(reader, "bands", H5T_NATIVE_DOUBLE, sizeof(double), 1, count);
-    values->n_bands = values->bands != NULL ? n / (2 * row) : 0;
+    return !has_object(self, field->name)                ? -1
+           : field->axes[0] != DPE_AXIS_BAND_NUMBER ? 1
+                                                         : read_extent(self, field->name);
 }
 
-/* What only version 5 has. */
-static void read_method(struct reader *reader, struct dpe_table_values *values)
+static int read_field(void *self, const struct dpe_table_field *field,
+                      const struct dpe_table_values *values, void *data, size_t n)
 {
-    static const char *const names[] = {"unrounded", "applied_inv_freq"};
-    const hsize_t pairs[1] = {(hsize_t)values->n_pairs};
-    if (reader->error != DPE_TABLE_OK) {
-        return;
+    struct reader *reader = self;
+    hsize_t dims[DPE_FIELD_RANK] = {0};
+    (void)n;
+    for (int i = 0; i < DPE_FIELD_RANK; i++) {
+        dims[i] = (hsize_t)dpe_field_extent(field->axes[i], values);
     }
-    if (dpe_table_version_has_methods(values->schema_version)) {
-        int64_t unrounded = 0;
-        read_scalar(reader, names[0], H5T_NATIVE_INT64, &unrounded);
-        values->unrounded = unrounded >= 0 && unrounded < INT32_MAX ? (int)unrounded : -1;
-        values->applied_inv_freq =
-            read_array(reader, names[1], H5T_NATIVE_DOUBLE, sizeof(double), 1, pairs);
-        return;
-    }
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
-        if (has_object(reader, names[i])) {
-            bad_in_entry(reader, names[i], "none in a table of a schema version before 5");
-        }
-    }
-}
-
-/* Without a mask (a detection of all pairs) every pair of every head is a key pair. */
-static void read_mask(struct reader *reader, struct dpe_table_values *values)
-{
-    const hsize_t dims[3] = {(hsize_t)values->n_layers, (hsize_t)values->n_heads,
-                             (hsize_t)values->n_pairs};
-    if (reader->error != DPE_TABLE_OK) {
-        return;
-    }
-    if (has_object(reader, "mask")) {
-        read_scalar(reader, "top_k", H5T_NATIVE_INT64, &values->top_k);
-        values->mask = read_array(reader, "mask", H5T_NATIVE_UINT8, 1, 3, dims);
-        return;
-    }
-    size_t count = 0;
-    if (dims[0] > 1 << 16 || dims[1] > 1 << 16 || dims[2] > 1 << 15 ||
-        __builtin_mul_overflow((size_t)(dims[0] * dims[1]), (size_t)dims[2], &count)) {
-        bad(reader, "/model", "counts that a model can have");
-        return;
-    }
-    values->top_k = values->n_pairs;
-    values->mask = malloc(count);
-    if (values->mask == NULL) {
-        reader->error = dpe_table_fail(reader->message, DPE_TABLE_MEMORY, "out of memory");
-        return;
-    }
-    memset(values->mask, 1, count);
+    read_numbers(reader, field->name, field->type, dpe_field_rank(field), dims, data);
+    return reader->error;
 }
 
 /* An entry: reader->entry of the file, and the model. */
-static void read_values(struct reader *reader, struct dpe_table_values *values)
+static void read_values(struct reader *reader, bool frequencies, struct dpe_table_values *values)
 {
-    values->model_type = read_text(reader, "/model", "model_type");
-    values->model_fingerprint = read_text(reader, "/model", "fingerprint");
-    const struct {
-        const char *object, *name;
-        int64_t *value;
-    } numbers[] = {
-        {"/model", "layers", &values->n_layers},
-        {"/model", "heads", &values->n_heads},
-        {"/model", "kv_heads", &values->n_kv_heads},
-        {"/model", "head_dim", &values->head_dim},
-    };
-    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
-        read_number(reader, numbers[i].object, numbers[i].name, H5T_NATIVE_INT64, numbers[i].value);
-    }
-    read_scalar(reader, "trained_length", H5T_NATIVE_INT64, &values->trained_length);
-    read_scalar(reader, "evaluated_length", H5T_NATIVE_INT64, &values->length);
-    read_scalar(reader, "local_window", H5T_NATIVE_INT64, &values->window);
-    values->frequencies = values->schema_version != NULL &&
-                          dpe_table_version_has_frequencies(values->schema_version);
-    read_scalar(reader, "attention_scaling", H5T_NATIVE_DOUBLE, &values->attention_scaling);
-    read_temperature(reader, values);
-    if (reader->error != DPE_TABLE_OK) {
-        return;
-    }
-    values->n_pairs = values->head_dim / 2;
+    const struct dpe_field_source source = {reader, count_field, read_field};
+    char why[DPE_TABLE_MESSAGE] = "";
+    char *message = reader->message;
+    values->frequencies = frequencies;
+    read_model(reader, values);
     values->n_groups = read_extent(reader, "scale_factor");
-    if (values->n_layers < 1 || values->n_heads < 1 || values->n_pairs < 1 ||
-        values->n_groups < 1) {
-        bad(reader, "/model", "positive counts of layers, heads, pairs and groups");
+    if (reader->error == DPE_TABLE_OK) {
+        reader->message = why;
+        int error = dpe_table_read_fields(&source, values, why);
+        reader->message = message;
+        /* What names its file already came from here. */
+        bool named = reader->error != DPE_TABLE_OK;
+        reader->error = error == DPE_TABLE_OK
+                            ? error
+                            : dpe_table_fail(message, (enum dpe_table_error)error, "%s%s%.400s",
+                                             named ? "" : reader->path, named ? "" : ": ", why);
     }
-    const hsize_t groups[1] = {(hsize_t)values->n_groups};
-    const hsize_t edges[1] = {(hsize_t)values->n_groups + 1};
-    const hsize_t pairs[1] = {(hsize_t)values->n_pairs};
-    values->group_edge =
-        read_array(reader, "group_edge", H5T_NATIVE_INT32, sizeof(int32_t), 1, edges);
-    values->scale_factor =
-        read_array(reader, "scale_factor", H5T_NATIVE_DOUBLE, sizeof(double), 1, groups);
-    values->effective_length =
-        read_array(reader, "effective_length", H5T_NATIVE_DOUBLE, sizeof(double), 1, groups);
-    values->inv_freq = read_array(reader, "inv_freq", H5T_NATIVE_DOUBLE, sizeof(double), 1, pairs);
-    read_method(reader, values);
-    read_bands(reader, values);
-    read_mask(reader, values);
 }
 
-/* The lengths of a table's entries, whose groups are called by them. */
-static void read_entries(struct reader *reader, const struct dpe_table_values *header,
-                         struct dpe_table_list *list)
+/* The lengths of a table's entries, whose groups are called by them; owned. */
+static int64_t *read_lengths(struct reader *reader, struct dpe_table_list *list)
 {
     int64_t n = read_extent(reader, "length");
     if (reader->error == DPE_TABLE_OK) {
         reader->error = dpe_table_list_make(list, n, reader->path, reader->message);
     }
     const hsize_t dims[1] = {(hsize_t)n};
-    int64_t *lengths = read_array(reader, "length", H5T_NATIVE_INT64, sizeof *lengths, 1, dims);
+    int64_t *lengths = reader->error == DPE_TABLE_OK ? calloc((size_t)n, sizeof *lengths) : NULL;
+    if (lengths != NULL) {
+        read_numbers(reader, "length", DPE_FIELD_WHOLE, 1, dims, lengths);
+    } else if (reader->error == DPE_TABLE_OK) {
+        reader->error = dpe_table_fail(reader->message, DPE_TABLE_MEMORY, "out of memory");
+    }
     for (int64_t i = 1; i < n && reader->error == DPE_TABLE_OK; i++) {
         if (lengths[i] <= lengths[i - 1]) {
             bad(reader, "/table/length", "lengths that increase");
         }
     }
-    for (int64_t i = 0; i < n && reader->error == DPE_TABLE_OK; i++) {
+    return lengths;
+}
+
+static void read_entries(struct reader *reader, bool frequencies, const char *version,
+                         struct dpe_table_list *list)
+{
+    int64_t *lengths = read_lengths(reader, list);
+    for (int64_t i = 0; i < list->n && reader->error == DPE_TABLE_OK; i++) {
         struct dpe_table_values *values = &list->values[i];
         snprintf(reader->entry, sizeof reader->entry, "/table/%lld", (long long)lengths[i]);
-        values->schema_version = strdup(header->schema_version);
+        values->schema_version = strdup(version);
         if (values->schema_version == NULL) {
             reader->error = dpe_table_fail(reader->message, DPE_TABLE_MEMORY, "out of memory");
         } else if (!has_path(reader, reader->entry)) {
             bad(reader, reader->entry, "the entry that /table/length lists");
         } else {
-            read_values(reader, values);
+            read_values(reader, frequencies, values);
         }
         if (reader->error == DPE_TABLE_OK && values->length != lengths[i]) {
             bad_in_entry(reader, "evaluated_length", "the length in the name of its group");
@@ -524,24 +447,20 @@ static void read_entries(struct reader *reader, const struct dpe_table_values *h
 
 static void read_table(struct reader *reader, struct dpe_table_list *list)
 {
-    struct dpe_table_values header = {0};
-    read_version(reader, &header);
-    if (reader->error != DPE_TABLE_OK) {
-        /* reported */
-    } else if (dpe_table_version_has_entries(header.schema_version) ||
-               (dpe_table_version_has_methods(header.schema_version) && has_object(reader, "length"))) {
-        read_entries(reader, &header, list);
-    } else if (has_object(reader, "length")) {
-        bad_in_entry(reader, "length", "none in a table of schema version 1, 2 or 4");
-    } else {
+    char *version = NULL;
+    read_version(reader, &version);
+    bool frequencies = reader->error == DPE_TABLE_OK && read_conventions(reader);
+    if (reader->error == DPE_TABLE_OK && has_object(reader, "length")) {
+        read_entries(reader, frequencies, version, list);
+    } else if (reader->error == DPE_TABLE_OK) {
         reader->error = dpe_table_list_make(list, 1, reader->path, reader->message);
         if (reader->error == DPE_TABLE_OK) {
-            list->values[0] = header;
-            header = (struct dpe_table_values){0};
-            read_values(reader, &list->values[0]);
+            list->values[0].schema_version = version;
+            version = NULL;
+            read_values(reader, frequencies, &list->values[0]);
         }
     }
-    dpe_table_values_free(&header);
+    free(version);
 }
 
 /* HDF5 must not see a damaged file: see trailer.h. */

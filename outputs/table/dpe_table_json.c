@@ -37,16 +37,6 @@ static int64_t get_int(struct reader *reader, const json_t *object, const char *
     return json_integer_value(value);
 }
 
-static double get_double(struct reader *reader, const json_t *object, const char *name)
-{
-    const json_t *value = json_object_get(object, name);
-    if (!json_is_number(value)) {
-        bad(reader, name, "a number");
-        return 0.0;
-    }
-    return json_number_value(value);
-}
-
 static char *get_text(struct reader *reader, const json_t *object, const char *name)
 {
     const char *text = json_string_value(json_object_get(object, name));
@@ -73,212 +63,153 @@ static void expect_text(struct reader *reader, const json_t *root, const char *n
     }
 }
 
-/* Numbers of a list of exactly n, as doubles or 32-bit integers; owned, NULL after a failure. */
-static void *get_list(struct reader *reader, const json_t *root, const char *name, int64_t n,
-                      bool whole)
+/* One number of a field. */
+static void get_number(struct reader *reader, const struct dpe_table_field *field,
+                       const json_t *value, void *data, size_t i)
 {
-    const json_t *list = json_object_get(root, name);
-    if (reader->error != DPE_TABLE_OK) {
-        return NULL;
-    }
-    if (!json_is_array(list) || (int64_t)json_array_size(list) != n) {
-        char expected[64];
-        snprintf(expected, sizeof expected, "a list of %lld numbers", (long long)n);
-        bad(reader, name, expected);
-        return NULL;
-    }
-    size_t size = whole ? sizeof(int32_t) : sizeof(double);
-    void *data = calloc((size_t)n, size);
-    if (data == NULL) {
-        reader->error = dpe_table_fail(reader->message, DPE_TABLE_MEMORY, "out of memory");
-        return NULL;
-    }
-    for (int64_t i = 0; i < n; i++) {
-        const json_t *value = json_array_get(list, (size_t)i);
-        json_int_t integer = json_integer_value(value);
-        if (whole ? !json_is_integer(value) || integer < 0 || integer > INT32_MAX
-                  : !json_is_number(value)) {
-            bad(reader, name, whole ? "whole numbers" : "numbers");
-        } else if (whole) {
-            ((int32_t *)data)[i] = (int32_t)integer;
-        } else {
-            ((double *)data)[i] = json_number_value(value);
+    json_int_t whole = json_integer_value(value);
+    if (field->type == DPE_FIELD_FLAG) {
+        dpe_field_set(field, data, i, json_is_true(value));
+        if (!json_is_boolean(value)) {
+            bad(reader, field->name, "true or false");
         }
+    } else if (field->type == DPE_FIELD_REAL) {
+        dpe_field_set(field, data, i, json_number_value(value));
+        if (!json_is_number(value)) {
+            bad(reader, field->name, dpe_field_rank(field) == 0 ? "a number" : "numbers");
+        }
+    } else if (!json_is_integer(value) || whole < INT32_MIN ||
+               whole > (field->type == DPE_FIELD_EDGE ? INT32_MAX : INT64_C(1) << 53)) {
+        bad(reader, field->name, dpe_field_rank(field) == 0 ? "a whole number" : "whole numbers");
+    } else {
+        dpe_field_set(field, data, i, (double)whole);
     }
-    return data;
 }
 
 /* "key_pairs": [layer][head] = pair indices. */
-static void get_mask(struct reader *reader, const json_t *root, struct dpe_table_values *values)
+static void get_marks(struct reader *reader, const struct dpe_table_values *values,
+                      const json_t *layers, uint8_t *mask)
 {
-    const json_t *layers = json_object_get(root, "key_pairs");
-    if (reader->error != DPE_TABLE_OK) {
-        return;
-    }
     if ((int64_t)json_array_size(layers) != values->n_layers) {
         bad(reader, "key_pairs", "one list for each layer");
         return;
     }
-    values->mask = calloc((size_t)(values->n_layers * values->n_heads), (size_t)values->n_pairs);
-    if (values->mask == NULL) {
-        reader->error = dpe_table_fail(reader->message, DPE_TABLE_MEMORY, "out of memory");
-        return;
-    }
-    for (int64_t layer = 0; layer < values->n_layers; layer++) {
-        const json_t *heads = json_array_get(layers, (size_t)layer);
+    for (int64_t row = 0; row < values->n_layers * values->n_heads; row++) {
+        const json_t *heads = json_array_get(layers, (size_t)(row / values->n_heads));
         if ((int64_t)json_array_size(heads) != values->n_heads) {
             bad(reader, "key_pairs", "one list for each head of each layer");
             return;
         }
-        for (int64_t head = 0; head < values->n_heads; head++) {
-            const json_t *pairs = json_array_get(heads, (size_t)head);
-            uint8_t *row = values->mask + (layer * values->n_heads + head) * values->n_pairs;
-            for (size_t i = 0; i < json_array_size(pairs); i++) {
-                const json_t *pair = json_array_get(pairs, i);
-                json_int_t j = json_integer_value(pair);
-                if (!json_is_integer(pair) || j < 0 || j >= values->n_pairs || row[j] != 0) {
-                    bad(reader, "key_pairs", "distinct pair indices below head_dim / 2");
-                    return;
-                }
-                row[j] = 1;
+        const json_t *pairs = json_array_get(heads, (size_t)(row % values->n_heads));
+        uint8_t *marks = mask + row * values->n_pairs;
+        for (size_t i = 0; i < json_array_size(pairs); i++) {
+            const json_t *pair = json_array_get(pairs, i);
+            json_int_t j = json_integer_value(pair);
+            if (!json_is_integer(pair) || j < 0 || j >= values->n_pairs || marks[j] != 0) {
+                bad(reader, "key_pairs", "distinct pair indices below head_dim / 2");
+                return;
             }
+            marks[j] = 1;
         }
     }
 }
 
-static void read_conventions(struct reader *reader, const json_t *root,
-                             struct dpe_table_values *values)
+/* An entry being read, for fields.h. */
+struct entry {
+    struct reader *reader;
+    const json_t *object;
+};
+
+static const json_t *member(const struct entry *entry, const struct dpe_table_field *field)
 {
-    expect_text(reader, root, "schema_name", "dpe-table");
-    values->schema_version = get_text(reader, root, "schema_version");
-    if (values->schema_version != NULL && !dpe_table_knows_version(values->schema_version)) {
-        reader->error =
-            dpe_table_fail(reader->message, DPE_TABLE_VERSION,
-                           "%s: expected schema version " DPE_TABLE_VERSIONS ", found %s",
-                           reader->path, values->schema_version);
+    return json_object_get(entry->object, field->json != NULL ? field->json : field->name);
+}
+
+static int64_t count_field(void *self, const struct dpe_table_field *field)
+{
+    const json_t *value = member(self, field);
+    return value == NULL ? -1 : json_is_array(value) ? (int64_t)json_array_size(value) : 1;
+}
+
+static int read_field(void *self, const struct dpe_table_field *field,
+                      const struct dpe_table_values *values, void *data, size_t n)
+{
+    struct entry *entry = self;
+    const json_t *value = member(entry, field);
+    char expected[64];
+    snprintf(expected, sizeof expected, "a list of %zu numbers", n);
+    if (field->type == DPE_FIELD_MARKS) {
+        get_marks(entry->reader, values, value, data);
+    } else if (dpe_field_rank(field) == 0) {
+        get_number(entry->reader, field, value, data, 0);
+    } else if (!json_is_array(value) || json_array_size(value) != n) {
+        bad(entry->reader, field->name, expected);
+    } else {
+        for (size_t i = 0; i < n; i++) {
+            get_number(entry->reader, field, json_array_get(value, i), data, i);
+        }
     }
-    bool frequencies = values->schema_version != NULL &&
-                       dpe_table_version_has_frequencies(values->schema_version);
+    return entry->reader->error;
+}
+
+/* The version, and whether the table is one of frequencies. */
+static bool read_conventions(struct reader *reader, const json_t *root, char **version)
+{
+    char why[DPE_TABLE_MESSAGE];
+    expect_text(reader, root, "schema_name", "dpe-table");
+    *version = get_text(reader, root, "schema_version");
+    if (*version != NULL && reader->error == DPE_TABLE_OK &&
+        dpe_table_check_version(*version, NULL, why) != DPE_TABLE_OK) {
+        reader->error =
+            dpe_table_fail(reader->message, DPE_TABLE_VERSION, "%s: %.400s", reader->path, why);
+    }
+    bool frequencies = json_object_get(root, "moves") != NULL;
     if (frequencies) {
         expect_text(reader, root, "moves", "frequencies");
     }
-    expect_text(reader, root, "near_rule",
-                frequencies ? DPE_TABLE_NO_RULE : "distance < local_window");
-    expect_text(reader, root, "rounding", frequencies ? DPE_TABLE_NO_RULE : "separable");
-    expect_text(reader, root, "angle_precision", "f32");
-    expect_text(reader, root, "pair_layout", "half-split");
-}
-
-/* Versions from 2 on have all of a temperature. In version 1, which readers apply without one, there
- * must be none of it. */
-static void read_temperature(struct reader *reader, const json_t *root,
-                             struct dpe_table_values *values)
-{
-    const struct {
-        const char *name;
-        double *value;
-    } numbers[] = {
-        {"logit_scale", &values->logit_scale},
-        {"log_n_length", &values->log_n_length},
-        {"log_n_power", &values->log_n_power},
-        {"log_n_decay", &values->log_n_decay},
-    };
-    dpe_table_no_temperature(values);
-    bool has =
-        values->schema_version != NULL && dpe_table_version_has_temperature(values->schema_version);
-    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
-        if (has) {
-            *numbers[i].value = get_double(reader, root, numbers[i].name);
-        } else if (json_object_get(root, numbers[i].name) != NULL) {
-            bad(reader, numbers[i].name, "none in a table of schema version 1");
-        }
+    for (size_t i = 0; i < dpe_n_table_conventions; i++) {
+        expect_text(reader, root, dpe_table_conventions[i].name,
+                    dpe_table_convention(&dpe_table_conventions[i], frequencies));
     }
-}
-
-/* One list of the rows of all bands, one after another; a list of none of an entry without bands. */
-static void read_bands(struct reader *reader, const json_t *root, struct dpe_table_values *values)
-{
-    const json_t *list = json_object_get(root, "bands");
-    if (reader->error != DPE_TABLE_OK) { /* the number of pairs may be no number of a model */
-        return;
-    }
-    if (values->schema_version == NULL || !dpe_table_version_has_bands(values->schema_version)) {
-        if (list != NULL) {
-            bad(reader, "bands", "none in a table of a schema version before 6");
-        }
-        return;
-    }
-    int64_t row = 2 * dpe_table_band_row(values);
-    int64_t n = (int64_t)json_array_size(list);
-    if (!json_is_array(list) || n % row != 0 || n / row > DPE_TABLE_MOST_BANDS) {
-        bad(reader, "bands", "a list of the numbers of at most 4 bands");
-    } else if (n > 0) {
-        values->n_bands = n / row;
-        values->bands = get_list(reader, root, "bands", n, false);
-    }
-}
-
-/* What only version 5 has. */
-static void read_method(struct reader *reader, const json_t *root, struct dpe_table_values *values)
-{
-    static const char *const names[] = {"unrounded", "applied_inv_freq"};
-    if (values->schema_version != NULL && dpe_table_version_has_methods(values->schema_version)) {
-        const json_t *unrounded = json_object_get(root, names[0]);
-        values->unrounded = json_is_true(unrounded);
-        if (!json_is_boolean(unrounded)) {
-            bad(reader, names[0], "true or false");
-        }
-        values->applied_inv_freq = get_list(reader, root, names[1], values->n_pairs, false);
-        return;
-    }
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
-        if (json_object_get(root, names[i]) != NULL) {
-            bad(reader, names[i], "none in a table of a schema version before 5");
-        }
-    }
+    return frequencies;
 }
 
 static void read_model(struct reader *reader, const json_t *model, struct dpe_table_values *values)
 {
-    values->model_type = get_text(reader, model, "model_type");
-    values->model_fingerprint = get_text(reader, model, "fingerprint");
-    values->n_layers = get_int(reader, model, "n_layers");
-    values->n_heads = get_int(reader, model, "n_heads");
-    values->n_kv_heads = get_int(reader, model, "n_kv_heads");
-    values->head_dim = get_int(reader, model, "head_dim");
+    for (size_t i = 0; i < dpe_n_model_fields; i++) {
+        void *at = (char *)values + dpe_model_fields[i].at;
+        if (dpe_model_fields[i].text) {
+            *(char **)at = get_text(reader, model, dpe_model_fields[i].name);
+        } else {
+            *(int64_t *)at = get_int(reader, model, dpe_model_fields[i].name);
+        }
+    }
     values->n_pairs = values->head_dim / 2;
 }
 
 /* An entry, after its model. */
-static void read_values(struct reader *reader, const json_t *root, struct dpe_table_values *values)
+static void read_values(struct reader *reader, const json_t *root, bool frequencies,
+                        struct dpe_table_values *values)
 {
-    values->trained_length = get_int(reader, root, "trained_length");
-    values->length = get_int(reader, root, "evaluated_length");
-    values->window = get_int(reader, root, "local_window");
-    values->frequencies = values->schema_version != NULL &&
-                          dpe_table_version_has_frequencies(values->schema_version);
-    values->top_k = get_int(reader, root, "top_k");
-    values->attention_scaling = get_double(reader, root, "attention_scaling");
-    read_temperature(reader, root, values);
+    struct entry entry = {reader, root};
+    const struct dpe_field_source source = {&entry, count_field, read_field};
+    char why[DPE_TABLE_MESSAGE] = "";
+    values->frequencies = frequencies;
     values->n_groups = (int64_t)json_array_size(json_object_get(root, "scale_factor"));
     if (values->n_groups < 1) {
         bad(reader, "scale_factor", "a list of one number or more");
     }
-    if (values->n_layers < 1 || values->n_layers > 1 << 16 || values->n_heads < 1 ||
-        values->n_heads > 1 << 16 || values->n_pairs < 1 || values->n_pairs > 1 << 15) {
-        bad(reader, "model", "positive counts of layers, heads and pairs");
+    if (reader->error == DPE_TABLE_OK) {
+        int error = dpe_table_read_fields(&source, values, why);
+        if (error != DPE_TABLE_OK && reader->error == DPE_TABLE_OK) {
+            reader->error = dpe_table_fail(reader->message, (enum dpe_table_error)error,
+                                           "%s: %.400s", reader->path, why);
+        }
     }
-    values->group_edge = get_list(reader, root, "group_edge", values->n_groups + 1, true);
-    values->scale_factor = get_list(reader, root, "scale_factor", values->n_groups, false);
-    values->effective_length = get_list(reader, root, "effective_length", values->n_groups, false);
-    values->inv_freq = get_list(reader, root, "inv_freq", values->n_pairs, false);
-    read_method(reader, root, values);
-    read_bands(reader, root, values);
-    get_mask(reader, root, values);
 }
 
-/* The table itself: of a config.json made by `dpe-export --format hf` the block of type "dpe", which is
- * in text_config where the model has one. */
+/* The table itself: of a config.json made by `dpe-export --format hf` the block of type "dpe",
+ * which is in text_config where the model has one. */
 static json_t *table_of(json_t *root)
 {
     static const char *const names[] = {"rope_parameters", "rope_scaling"};
@@ -294,15 +225,16 @@ static json_t *table_of(json_t *root)
 }
 
 static void read_entries(struct reader *reader, const json_t *root, const char *version,
-                         struct dpe_table_list *list)
+                         bool frequencies, struct dpe_table_list *list)
 {
     const json_t *entries = json_object_get(root, "entries");
-    if (!json_is_array(entries)) {
+    const bool several = entries != NULL;
+    if (several && !json_is_array(entries)) {
         bad(reader, "entries", "a list");
         return;
     }
-    reader->error =
-        dpe_table_list_make(list, (int64_t)json_array_size(entries), reader->path, reader->message);
+    reader->error = dpe_table_list_make(list, several ? (int64_t)json_array_size(entries) : 1,
+                                        reader->path, reader->message);
     for (int64_t i = 0; i < list->n && reader->error == DPE_TABLE_OK; i++) {
         list->values[i].schema_version = strdup(version);
         if (list->values[i].schema_version == NULL) {
@@ -310,33 +242,22 @@ static void read_entries(struct reader *reader, const json_t *root, const char *
         }
         reader->entry[0] = '\0';
         read_model(reader, json_object_get(root, "model"), &list->values[i]);
-        snprintf(reader->entry, sizeof reader->entry, "entries[%lld].", (long long)i);
-        read_values(reader, json_array_get(entries, (size_t)i), &list->values[i]);
+        if (several) {
+            snprintf(reader->entry, sizeof reader->entry, "entries[%lld].", (long long)i);
+        }
+        read_values(reader, several ? json_array_get(entries, (size_t)i) : root, frequencies,
+                    &list->values[i]);
     }
 }
 
 static void read_table(struct reader *reader, const json_t *root, struct dpe_table_list *list)
 {
-    struct dpe_table_values header = {0};
-    read_conventions(reader, root, &header);
-    if (reader->error != DPE_TABLE_OK) {
-        /* reported */
-    } else if (dpe_table_version_has_entries(header.schema_version) ||
-               (dpe_table_version_has_methods(header.schema_version) &&
-                json_object_get(root, "entries") != NULL)) {
-        read_entries(reader, root, header.schema_version, list);
-    } else if (json_object_get(root, "entries") != NULL) {
-        bad(reader, "entries", "none in a table of schema version 1, 2 or 4");
-    } else {
-        reader->error = dpe_table_list_make(list, 1, reader->path, reader->message);
-        if (reader->error == DPE_TABLE_OK) {
-            list->values[0] = header;
-            header = (struct dpe_table_values){0};
-            read_model(reader, json_object_get(root, "model"), &list->values[0]);
-            read_values(reader, root, &list->values[0]);
-        }
+    char *version = NULL;
+    bool frequencies = read_conventions(reader, root, &version);
+    if (reader->error == DPE_TABLE_OK) {
+        read_entries(reader, root, version, frequencies, list);
     }
-    dpe_table_values_free(&header);
+    free(version);
 }
 
 int dpe_table_read_json(const char *path, struct dpe_table_list *list, char *message)

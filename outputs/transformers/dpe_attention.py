@@ -37,10 +37,30 @@ class TableError(ValueError):
 CONVENTIONS = {"near_rule": "distance < local_window", "rounding": "separable",
                "angle_precision": "f32", "pair_layout": "half-split"}
 MODEL_SIZES = ("n_layers", "n_heads", "n_kv_heads", "head_dim")
-TABLE_SIZES = ("trained_length", "evaluated_length", "local_window", "top_k")
-TEMPERATURE = {"logit_scale": 1.0, "log_n_length": 0.0, "log_n_power": 1.0, "log_n_decay": 0.0}
+SCHEMA = "7.0.0"
+# The fields of an entry, as outputs/table/fields.c describes them (the test table_fields compares): kind, part, axes, the
+# lowest and the highest that an element is, whether the lowest is excluded, what it is besides, and the number where
+# the part is not there.
+FIELDS = {
+    "trained_length": ("whole", "core", "", 1, 2 ** 40, False, 1, 0),
+    "evaluated_length": ("whole", "core", "", 1, 2 ** 40, False, 1, 0),
+    "local_window": ("whole", "core", "", 0, 2 ** 40, False, 0, 0),
+    "top_k": ("whole", "keys", "", 0, 2 ** 15, False, 0, 0),
+    "group_edge": ("edge", "core", "edge", 0, 2 ** 15, False, 0, 0),
+    "effective_length": ("real", "core", "group", 1, 2 ** 40, False, -1, 0),
+    "scale_factor": ("real", "core", "group", 1, 2 ** 40, False, 1, 0),
+    "attention_scaling": ("real", "core", "", 0, 2 ** 20, True, 1, 0),
+    "logit_scale": ("real", "temperature", "", 0, 1024, True, 1, 1),
+    "log_n_length": ("real", "temperature", "", 1, 2 ** 40, True, 0, 0),
+    "log_n_power": ("real", "temperature", "", 0, 64, True, 1, 1),
+    "log_n_decay": ("real", "temperature", "", 0, 64, False, 0, 0),
+    "inv_freq": ("real", "core", "pair", 0, 1e9, False, 0, 0),
+    "mask": ("marks", "keys", "layer, head, pair", 0, 1, False, 0, 0),
+    "unrounded": ("flag", "method", "", 0, 1, False, 0, 0),
+    "applied_inv_freq": ("real", "method", "pair", 0, 1e18, False, 0, 0),
+    "bands": ("real", "bands", "band_number", -2 ** 40, 2 ** 40, False, -2 ** 40, 0),
+}
 BAND_NUMBERS, MOST_BANDS = 10, 4
-LISTS = ("group_edge", "scale_factor", "effective_length", "inv_freq")
 MOST_ENTRIES = 64
 MOST_NUMBERS = 1 << 26  # of one dataset
 
@@ -48,8 +68,8 @@ MOST_NUMBERS = 1 << 26  # of one dataset
 class Table:
     """What a table says, checked. Attributes: those of the JSON form; the lists are float64 arrays
     (group_edge int64); mask is bool [n_layers, n_heads, n_pairs], None when all pairs are key pairs.
-    Tables of versions before 5 have unrounded False and applied_inv_freq equal to inv_freq, those before 6 no
-    bands (None; else float64 [n_bands, 2, 10 + 2 n_pairs]).
+    Without the plan of another method unrounded is False and applied_inv_freq equal to inv_freq; bands are None, else float64
+    [n_bands, 2, 10 + 2 n_pairs].
     `entries` are its entries by increasing length, each a Table of one entry. The attributes of a
     table of several are those of the longest.
     """
@@ -60,9 +80,9 @@ class Table:
         self.n_pairs = self.head_dim // 2
         self.n_groups = len(self.scale_factor)
         self._check_sizes()
+        self._check_fields()
         self._check_groups()
         self._check_method()
-        self._check_temperature()
         self._check_mask()
         self._check_bands()
 
@@ -76,7 +96,6 @@ class Table:
         if self.unrounded or self.mask is not None or (self.scale_factor != 1).any():
             raise TableError("a table of bands moves all pairs by them alone: expected scales of 1, unrounded 0 "
                              f"and top_k {self.n_pairs}")
-        _expect_all("bands", self.bands.ravel(), np.abs(self.bands.ravel()) <= 2.0 ** 40, "at most 2^40")
         for band, side in np.ndindex(self.bands.shape[:2]):
             numbers, scale = self.bands[band, side, :BAND_NUMBERS], self.bands[band, side, BAND_NUMBERS:][:self.n_pairs]
             by, low, high, chunk, floor, period, cap, most, rate, first = numbers
@@ -109,43 +128,39 @@ class Table:
             raise TableError(f"expected a multiple of the {self.n_kv_heads} KV heads as query "
                              f"heads, found {self.n_heads}")
 
+    def _check_fields(self):
+        """Every element within the field's range; NaN is within none."""
+        for name, (kind, _, axes, low, high, above, besides, _) in FIELDS.items():
+            if kind == "marks" or getattr(self, name) is None:
+                continue  # bool, and an entry without bands
+            values = np.atleast_1d(np.asarray(getattr(self, name), np.float64))
+            if axes and values.shape != (self._extent(axes),):
+                raise TableError(f"{name} has shape {values.shape}, expected {self._extent(axes)}")
+            good = ((values > low if above else values >= low) & (values <= high)) | (values == besides)
+            if not good.all():
+                i = int(np.argmin(good))
+                where = f"{name}[{i}]" if axes else name
+                raise TableError(f"{where} is {values[i]}, expected {'more than ' if above else ''}{low} to {high}"
+                                 f"{'' if low <= besides <= high else f', or {besides}'}")
+
+    def _extent(self, axis):
+        return {"group": self.n_groups, "edge": self.n_groups + 1, "pair": self.n_pairs,
+                "band_number": np.size(self.bands)}[axis]
+
     def _check_groups(self):
-        counts = {"group_edge": self.n_groups + 1, "effective_length": self.n_groups,
-                  "inv_freq": self.n_pairs, "applied_inv_freq": self.n_pairs}
-        for name, count in counts.items():
-            if getattr(self, name).shape != (count,):
-                raise TableError(f"{name} has shape {getattr(self, name).shape}, expected {count}")
         edge = self.group_edge
         if edge[0] != 0 or edge[-1] != self.n_pairs or (np.diff(edge) <= 0).any():
             raise TableError(f"group_edge is {edge.tolist()}, expected to increase from 0 to "
                              f"{self.n_pairs}")
-        _expect_all("scale_factor", self.scale_factor, (self.scale_factor >= 1) & (self.scale_factor <= 2 ** 40),
-                    "1 or more, at most 2^40")
-        lengths = self.effective_length
-        _expect_all("effective_length", lengths, (lengths >= 1) | (lengths == -1), "1 or more, or -1")
         moving = np.arange(self.n_pairs) < self.rotating_pairs()
         _expect_all("inv_freq", self.inv_freq, np.where(moving, self.inv_freq > 0, self.inv_freq == 0),
                     "positive numbers, and behind them zeros")
-        if not (self.attention_scaling > 0 and math.isfinite(self.attention_scaling)):
-            raise TableError(f"attention_scaling is {self.attention_scaling}, expected a positive "
-                             "number")
 
     def _check_method(self):
         applied, own = self.applied_inv_freq, self.inv_freq
         near = (applied >= 1e-9 * own) & (applied <= 1e9 * own)  # 0 where inv_freq is 0
         _expect_all("applied_inv_freq", applied, near, "1e-9 to 1e9 times inv_freq")
-        if self.unrounded not in (0, 1):
-            raise TableError(f"unrounded is {self.unrounded}, expected 0 or 1")
         self.unrounded = bool(self.unrounded)
-
-    def _check_temperature(self):
-        length = self.log_n_length
-        if length != 0 and not (length > 1 and math.isfinite(length)):
-            raise TableError(f"log_n_length is {length}, expected 0 (off) or a number above 1")
-        for name, high in (("logit_scale", 1024), ("log_n_power", 64), ("log_n_decay", 64)):
-            value = getattr(self, name)
-            if not (value > 0 or name == "log_n_decay" and value == 0) or not value <= high:
-                raise TableError(f"{name} is {value}, expected a number above 0, at most {high}")
 
     def _check_mask(self):
         if self.mask is None:
@@ -324,43 +339,33 @@ def _table_of(values, n_entries):
 def _check_header(name, version):
     if name != "dpe-table":
         raise TableError(f"schema_name is {name!r}, expected 'dpe-table'")
-    if isinstance(version, str) and version.startswith("4."):
+    if not isinstance(version, str) or not version.startswith(SCHEMA.partition(".")[0] + "."):
+        raise TableError(f"schema version {version}, this adapter reads {SCHEMA}; make the table again with the dpe that "
+                         "this adapter came with")
+
+
+def _check_moves(moves):
+    if moves is not None:
         raise TableError("is a table of frequencies, which needs no adapter: dpe-export --format longrope writes it "
                          "as a config.json that transformers reads")
-    if not isinstance(version, str) or not version.startswith(("1.", "2.", "3.", "5.", "6.")):
-        raise TableError(f"schema version {version}, this adapter reads 1.x, 2.x, 3.x, 5.x and 6.x")
 
 
-def _has(parent, name):
-    """Whether an entry has the member: of HDF5 also a link that leads nowhere, which reading it refuses."""
-    return name in parent if isinstance(parent, dict) else _h5_has(parent, name)
-
-
-def _temperature(parent, version, number):
-    """Versions from 2 on have all of a temperature, version 1, which readers apply without one, none of
-    it."""
-    if not version.startswith("1."):
-        return {name: float(number(name)) for name in TEMPERATURE}
-    for name in TEMPERATURE:
-        if _has(parent, name):
-            raise TableError(f"{name}: expected none in a table of schema version 1")
-    return dict(TEMPERATURE)
-
-
-def _method(parent, version, flag, numbers, inv_freq):
-    """Version 5 has all of the plan of another method, earlier ones, whose readers apply DPE, none of it."""
-    bands = None
-    if _has(parent, "bands"):
-        if not version.startswith("6."):
-            raise TableError("bands: expected none in a table of a schema version before 6")
-        bands = numbers("bands")
-        bands = bands if bands.size else None
-    if version.startswith(("5.", "6.")):
-        return {"unrounded": flag("unrounded"), "applied_inv_freq": numbers("applied_inv_freq"), "bands": bands}
-    for name in ("unrounded", "applied_inv_freq"):
-        if _has(parent, name):
-            raise TableError(f"{name}: expected none in a table of a schema version before 5")
-    return {"unrounded": False, "applied_inv_freq": inv_freq, "bands": None}
+def _entry(shared, has, read):
+    """The fields of an entry: all of a part of which there is one."""
+    parts = {"core"} | {part for name, (_, part, *_) in FIELDS.items() if has(name)}
+    values = {}
+    for name, (kind, part, axes, *_, absent) in FIELDS.items():
+        if part in parts:
+            values[name] = read(name, kind, axes, dict(shared, **values))
+        else:
+            values[name] = None if axes else absent
+    if values["mask"] is None:  # a detection alone knows no key pairs: then all are
+        values["top_k"] = shared["head_dim"] // 2
+    if values["applied_inv_freq"] is None:
+        values["applied_inv_freq"] = values["inv_freq"]
+    if values["bands"] is not None and not values["bands"].size:
+        values["bands"] = None
+    return values
 
 
 def _distinct(pairs):
@@ -395,15 +400,14 @@ def _read_json(data):
     if name == "dpe-plan":
         return [_read_plan(root)]
     _check_header(name, version)
+    _check_moves(root.get("moves"))
     for name, expected in CONVENTIONS.items():
         _check_convention(name, _member(root, name, *text), (expected,))
     model = _member(root, "model", (dict,), "an object")
     shared = {name: _member(model, name, *text) for name in ("model_type", "fingerprint")}
     shared.update((name, _member(model, name, (int,), "a whole number")) for name in MODEL_SIZES)
     shared["schema_version"] = version
-    if not version.startswith(("3.", "5.", "6.")) and "entries" in root:
-        raise TableError('"entries": expected none in a table of schema version 1 or 2')
-    if not version.startswith("3.") and "entries" not in root:
+    if "entries" not in root:
         return [dict(shared, **_json_entry(root, shared))]
     entries = _member(root, "entries", (list,), "a list")
     return [dict(shared, **_json_entry(entry, shared)) for entry in entries[:MOST_ENTRIES + 1]]
@@ -422,18 +426,14 @@ def rope_block(root):
 
 
 def _json_entry(root, shared):
-    number = ((int, float), "a number")
-    values = {name: _member(root, name, (int,), "a whole number") for name in TABLE_SIZES}
-    values["attention_scaling"] = float(_member(root, "attention_scaling", *number))
-    values.update(_temperature(root, shared["schema_version"],
-                               lambda name: _member(root, name, *number)))
-    values.update((name, _json_list(root, name)) for name in LISTS)
-    values.update(_method(root, shared["schema_version"],
-                          lambda name: _member(root, name, (bool,), "true or false"),
-                          lambda name: _json_list(root, name), values["inv_freq"]))
-    values["mask"] = _mask_of_lists(_member(root, "key_pairs", (list,), "a list"),
-                                    dict(shared, **values))
-    return values
+    expected = {"whole": ((int,), "a whole number"), "real": ((int, float), "a number"), "flag": ((bool,), "true or false")}
+
+    def read(name, kind, axes, values):
+        if kind == "marks":
+            return _mask_of_lists(_member(root, "key_pairs", (list,), "a list"), values)
+        return _json_list(root, name) if axes else _member(root, name, *expected[kind])
+
+    return _entry(shared, lambda name: isinstance(root, dict) and ("key_pairs" if name == "mask" else name) in root, read)
 
 
 def _read_plan(root):
@@ -623,6 +623,7 @@ def _read_h5(data):
         if not _h5_has(file, "table") or not _h5_has(file, "model"):
             raise TableError("holds no /table and /model: make a DPE table with dpe-export")
         table, model = _h5_get(file, "table"), _h5_get(file, "model").attrs
+        _check_moves(table.attrs.get("moves"))
         for name, expected in CONVENTIONS.items():
             # What follows a colon explains.
             _check_convention(name, _h5_text(table.attrs, name).partition(":")[0], (expected,))
@@ -630,14 +631,12 @@ def _read_h5(data):
                   "fingerprint": _h5_text(model, "fingerprint")}
         for name in MODEL_SIZES:
             shared[name] = _h5_scalar(model[name.replace("n_", "", 1)], name, "iu")
-        if not version.startswith(("3.", "5.", "6.")) and _h5_has(table, "length"):
-            raise TableError("/table/length: expected none in a table of schema version 1 or 2")
-        if not version.startswith("3.") and not _h5_has(table, "length"):
+        if not _h5_has(table, "length"):
             return [dict(shared, **_h5_entry(table, shared))]
         lengths = _h5_array(table, "length", 1, "iu")[:MOST_ENTRIES + 1].tolist()
-        entries = [dict(shared, **_h5_entry(_h5_get(table, str(length)), shared)) for length in lengths]
         if any(after <= before for before, after in zip(lengths, lengths[1:])):
             raise TableError(f"/table/length is {lengths}, expected lengths that increase")
+        entries = [dict(shared, **_h5_entry(_h5_get(table, str(length)), shared)) for length in lengths]
         for length, entry in zip(lengths, entries):
             if entry["evaluated_length"] != length:
                 raise TableError(f"/table/{length}/evaluated_length is {entry['evaluated_length']}, "
@@ -646,21 +645,12 @@ def _read_h5(data):
 
 
 def _h5_entry(table, shared):
-    values = {name: _h5_scalar(_h5_get(table, name), name, "iu") for name in TABLE_SIZES[:3]}
-    values["attention_scaling"] = float(_h5_scalar(_h5_get(table, "attention_scaling"),
-                                                   "attention_scaling", "iuf"))
-    values.update(_temperature(table, shared["schema_version"],
-                               lambda name: _h5_scalar(_h5_get(table, name), name, "iuf")))
-    values.update((name, _h5_list(table, name)) for name in LISTS)
-    values.update(_method(table, shared["schema_version"],
-                          lambda name: _h5_scalar(_h5_get(table, name), name, "iu"),
-                          lambda name: _h5_list(table, name), values["inv_freq"]))
-    values["top_k"], values["mask"] = shared["head_dim"] // 2, None
-    # The detection alone knows no key pairs: then all are.
-    if _h5_has(table, "mask"):
-        values["top_k"] = _h5_scalar(_h5_get(table, "top_k"), "top_k", "iu")
-        values["mask"] = _h5_mask(table, dict(shared, **values))
-    return values
+    def read(name, kind, axes, values):
+        if kind == "marks":
+            return _h5_mask(table, values)
+        return _h5_list(table, name) if axes else _h5_scalar(_h5_get(table, name), name, "iuf" if kind == "real" else "iu")
+
+    return _entry(shared, lambda name: _h5_has(table, name), read)
 
 
 def _h5_list(table, name):

@@ -175,7 +175,6 @@ cat >"$work/other_table.py" <<'END'
 import sys, h5py
 with h5py.File(sys.argv[1], "r+") as file:
     file["table/local_window"][()] = 60
-    file.attrs["schema_version"] = "2.0.0"
     for name, value in (("logit_scale", 1.25), ("log_n_length", 64.0), ("log_n_power", 0.5), ("log_n_decay", 0.0)):
         file["table"].require_dataset(name, (), "f8")[()] = value
 END

@@ -39,7 +39,7 @@ struct object {
 
 static const struct object objects[] = {
     {"/", "schema_name", "dpe-table", 0, {0}, 0, 0},
-    {"/", "schema_version", "1.0.0", 0, {0}, 0, 0},
+    {"/", "schema_version", "7.0.0", 0, {0}, 0, 0},
     {"/model", "model_type", "llama", 0, {0}, 0, 0},
     {"/model", "fingerprint", "00ff", 0, {0}, 0, 0},
     {"/model", "layers", NULL, 0, {0}, 1, 0},

@@ -46,7 +46,7 @@ def make_table(path, model, length, window, scales, share, trained=None, rotatio
     frequencies, scaling = rotation or \
         ([config.rope_parameters["rope_theta"] ** (-2.0 * j / dim) for j in range(pairs)], 1.0)
     moving = sum(frequency > 0 for frequency in frequencies)
-    table = {"schema_name": "dpe-table", "schema_version": "1.0.0", "adapter_required": True,
+    table = {"schema_name": "dpe-table", "schema_version": "7.0.0", "adapter_required": True,
              "model": {"model_type": config.model_type, "fingerprint": "0",
                        "n_layers": config.num_hidden_layers, "n_heads": config.num_attention_heads,
                        "n_kv_heads": config.num_key_value_heads, "head_dim": dim},
@@ -60,7 +60,7 @@ def make_table(path, model, length, window, scales, share, trained=None, rotatio
                             for _ in range(config.num_attention_heads)]
                            for _ in range(config.num_hidden_layers)]}
     if stretch is not None:
-        table.update(schema_version="5.0.0", logit_scale=1.25, log_n_length=0.0, log_n_power=1.0, log_n_decay=0.0,
+        table.update(logit_scale=1.25, log_n_length=0.0, log_n_power=1.0, log_n_decay=0.0,
                      unrounded=unrounded, applied_inv_freq=[frequency / stretch ** (j / (moving - 1))
                                                             for j, frequency in enumerate(frequencies)])
     with open(path, "w", encoding="utf-8") as file:
@@ -155,7 +155,6 @@ def join(paths, out):
               "pair_layout")
     none = {"logit_scale": 1.0, "log_n_length": 0.0, "log_n_power": 1.0, "log_n_decay": 0.0}
     root = {name: tables[0][name] for name in shared}
-    root["schema_version"] = "3.0.0"
     root["entries"] = [dict(none, **{name: value for name, value in table.items()
                                      if name not in shared and name != "schema_version"})
                        for table in tables]

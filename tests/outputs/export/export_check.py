@@ -40,14 +40,15 @@ def has_type(value, name):
     return isinstance(value, TYPES[name])
 
 
-METHOD = {"unrounded", "applied_inv_freq"}  # what schema version 5 adds to an entry
-BANDS = {"bands"}  # and version 6
+METHOD = {"unrounded", "applied_inv_freq"}  # the plan of another method
+BANDS = {"bands"}
 
 
 RULES = {
     "type": has_type,
     # 0.0 is the number 0, but true is not the number 1.
     "const": lambda value, want: isinstance(value, bool) is isinstance(want, bool) and value == want,
+    "enum": lambda value, wanted: value in wanted,
     "required": lambda value, names: all(name in value for name in names),
     "pattern": lambda value, text: re.search(text, value) is not None,
     "minLength": lambda value, n: len(value) >= n,
@@ -59,7 +60,7 @@ RULES = {
     "minItems": lambda value, n: len(value) >= n,
     "uniqueItems": lambda value, yes: len(set(value)) == len(value),
 }
-WORDS = {"$schema", "title", "description", "properties", "items", "if", "then", "else", "$ref"}
+WORDS = {"$schema", "$defs", "title", "description", "properties", "items", "if", "then", "else", "$ref"}
 
 
 def problems(value, schema, where="$", whole=None):
@@ -97,63 +98,61 @@ def check_json(folder, schema_path, table):
     data = json.loads(text)
     check(f"table.json against the schema: {list(problems(data, schema))[:3]}",
           not list(problems(data, schema)))
-    temperature = set(schema["else"]["then"]["required"])
+    temperature = {"logit_scale", "log_n_length", "log_n_power", "log_n_decay"}
+    entry_of = schema["$defs"]["entry"]
     check("the schema lists every member",
-          set(data) | temperature | METHOD | BANDS | {"entries", "moves"} == set(schema["properties"]))
-    # A temperature goes with version 2, and with all of it.
-    with_one = {**data, "schema_version": "2.0.0", "logit_scale": 1.5, "log_n_length": 256,
+          set(data) | temperature | METHOD | BANDS | {"entries", "moves"} == set(schema["properties"]) | set(entry_of["properties"]))
+    # All of a temperature, or nothing of it.
+    with_one = {**data, "logit_scale": 1.5, "log_n_length": 256,
                 "log_n_power": 1, "log_n_decay": 0}
     check("the schema takes a temperature", not list(problems(with_one, schema)))
-    for name, value in (("schema_version", "1.1.0"), ("log_n_length", 1), ("logit_scale", 0),
+    for name, value in (("schema_version", "5.0.0"), ("log_n_length", 1), ("logit_scale", 0),
                         ("log_n_power", 0), ("log_n_decay", -1), ("log_n_power", 65)):
         check(f"the schema refuses {name} = {value} in a temperature",
               list(problems({**with_one, name: value}, schema)))
     for name in temperature:
-        check(f"the schema refuses version 1 with {name}",
+        check(f"the schema refuses {name} alone",
               list(problems({**data, name: with_one[name]}, schema)))
-    # Frequencies are version 4, and have nothing that only positions have.
-    of_frequencies = {**with_one, "schema_version": "4.0.0", "moves": "frequencies", "near_rule": "none",
+    # Frequencies have nothing that only positions have.
+    of_frequencies = {**with_one, "moves": "frequencies", "near_rule": "none",
                       "rounding": "none", "local_window": 0, "adapter_required": False, "log_n_length": 0}
     check("the schema takes a table of frequencies", not list(problems(of_frequencies, schema)))
-    for name, value in (("schema_version", "2.0.0"), ("moves", "positions"), ("near_rule", data["near_rule"]),
+    for name, value in (("moves", "positions"), ("near_rule", data["near_rule"]),
                         ("rounding", data["rounding"]), ("local_window", 32), ("adapter_required", True),
                         ("log_n_length", 256)):
         check(f"the schema refuses {name} = {value} in a table of frequencies",
               list(problems({**of_frequencies, name: value}, schema)))
     check("the schema refuses moves in a table of positions", list(problems({**data, "moves": "frequencies"}, schema)))
-    # Several entries are version 3: what an entry has is in the list and nowhere else.
-    own = set(schema["then"]["properties"]) - METHOD - BANDS
+    # What an entry has is in the list and nowhere else.
+    own = set(entry_of["properties"]) - METHOD - BANDS
     entry = {name: with_one[name] for name in own}
     several = {name: value for name, value in data.items() if name not in own}
-    several.update(schema_version="3.0.0", entries=[entry, {**entry, "evaluated_length": 1 << 20}])
+    several.update(entries=[entry, {**entry, "evaluated_length": 1 << 20}])
     check("the schema takes several entries", not list(problems(several, schema)))
     for what, changed in (
-            ("version 2", {**several, "schema_version": "2.0.0"}),
-            ("no list", {**data, "schema_version": "3.0.0"}),
+            ("an earlier version", {**several, "schema_version": "3.0.0"}),
+            ("a list that is none", {**several, "entries": {}}),
             ("an empty list", {**several, "entries": []}),
             ("a member beside the list", {**several, "top_k": data["top_k"]}),
             ("an entry of another type", {**several, "entries": [{**entry, "top_k": "1"}]}),
-            ("version 1 with a list", {**data, "entries": several["entries"]})):
+            ("a list beside one entry", {**data, "entries": several["entries"]})):
         check(f"the schema refuses several entries with {what}", list(problems(changed, schema)))
     for name in own:
         cut = {key: value for key, value in entry.items() if key != name}
         check(f"the schema refuses an entry without {name}",
               list(problems({**several, "entries": [cut]}, schema)))
-    # The plan of another method is version 5, with all of a temperature, in one entry or in several.
+    # The plan of another method, in one entry or in several.
     method = {"unrounded": True, "applied_inv_freq": data["inv_freq"]}
-    other = {**with_one, **method, "schema_version": "5.0.0"}
-    in_entries = {**several, "schema_version": "5.0.0", "entries": [{**entry, **method}]}
+    other = {**with_one, **method}
+    in_entries = {**several, "entries": [{**entry, **method}]}
     for what, good in (("one entry", other), ("no adapter", {**other, "adapter_required": False}),
                        ("several entries", in_entries)):
         check(f"the schema takes another method, {what}", not list(problems(good, schema)))
     for what, changed in [(f"without {name}", {key: value for key, value in other.items() if key != name})
                           for name in METHOD | temperature] + [
-            ("with version 2", {**other, "schema_version": "2.0.0"}),
-            ("with version 3", {**in_entries, "schema_version": "3.0.0"}),
             ("with moves", {**other, "moves": "frequencies"}),
             ("with unrounded 1", {**other, "unrounded": 1}),
             ("with a negative frequency", {**other, "applied_inv_freq": [-1]}),
-            ("with entries without it", {**in_entries, "entries": [entry]}),
             ("beside its entries", {**in_entries, **method})]:
         check(f"the schema refuses another method {what}", list(problems(changed, schema)))
     # The check can fail: each of these is caught.

@@ -43,7 +43,7 @@ def table(folder):
     config = json.loads((MODEL / "config.json").read_text())
     pairs, groups = config["head_dim"] // 2, len(SCALES)
     data = {
-        "schema_name": "dpe-table", "schema_version": "4.0.0", "adapter_required": False,
+        "schema_name": "dpe-table", "schema_version": "7.0.0", "adapter_required": False,
         "model": {"model_type": "llama", "fingerprint": info["fingerprint"], "n_layers": config["num_hidden_layers"],
                   "n_heads": config["num_attention_heads"], "n_kv_heads": config["num_key_value_heads"],
                   "head_dim": config["head_dim"]},
@@ -240,7 +240,7 @@ def main(folder):
     # Forms of the other kind, and a DPE table in these: refused, with what would be lost.
     for form, options in (("yaml", ()), ("csv", ()), ("safetensors", ()), ("hf", ("-m", MODEL))):
         run("dpe-export", h5, "--format", form, *options, "-o", folder / "never", code=64, says=["table of frequencies"])
-    dpe = {**data, "schema_version": "2.0.0", "local_window": 32, "near_rule": "distance < local_window",
+    dpe = {**data, "local_window": 32, "near_rule": "distance < local_window",
            "rounding": "separable", "adapter_required": True}
     dpe.pop("moves")
     (folder / "dpe.json").write_text(json.dumps(dpe))

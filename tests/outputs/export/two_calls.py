@@ -26,10 +26,10 @@ PAIRS = DIM // 2
 
 
 def table(folder, window, scales, top_k, temperature, unrounded=None, base=10000.0):
-    """`unrounded` given: of version 5, the plan of another method; `base`: of the frequencies that it applies."""
+    """`unrounded` given: the plan of another method; `base`: of the frequencies that it applies."""
     pairs = [[sorted((layer + 3 * head + 5 * i) % PAIRS for i in range(top_k)) for head in range(HEADS)]
              for layer in range(LAYERS)]
-    value = {"schema_name": "dpe-table", "schema_version": "2.0.0", "adapter_required": True,
+    value = {"schema_name": "dpe-table", "schema_version": "7.0.0", "adapter_required": True,
              "model": {"model_type": "llama", "fingerprint": "00ff", "n_layers": LAYERS, "n_heads": HEADS,
                        "n_kv_heads": KV_HEADS, "head_dim": DIM},
              "trained_length": 64, "evaluated_length": 512, "local_window": window, "top_k": top_k,
@@ -39,7 +39,7 @@ def table(folder, window, scales, top_k, temperature, unrounded=None, base=10000
              "log_n_length": 11.0 if temperature != 1.0 else 0.0, "log_n_decay": 0.0,
              "inv_freq": [10000.0 ** (-j / PAIRS) for j in range(PAIRS)], "key_pairs": pairs}
     if unrounded is not None:
-        value.update(schema_version="5.0.0", unrounded=unrounded,
+        value.update(unrounded=unrounded,
                      applied_inv_freq=[base ** (-j / PAIRS) for j in range(PAIRS)])
     path = os.path.join(folder, "table.json")
     with open(path, "w", encoding="utf-8") as file:

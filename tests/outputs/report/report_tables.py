@@ -31,7 +31,7 @@ HOSTILE = [
 def start(path, kind, model=MODEL, complete=1, **fields):
     file = h5py.File(path, "w", libver=("earliest", "v108"))
     for name, value in {
-        "schema_name": "dpe-table", "schema_version": "1.1.0", "title": "Synthetic", "source": "test",
+        "schema_name": "dpe-table", "schema_version": "7.0.0", "title": "Synthetic", "source": "test",
         "software": "dpe", "software_version": "0", "git": "", "identity": "f" * 64,
     }.items():
         file.attrs.create(name, value, dtype=TEXT)
@@ -302,7 +302,6 @@ def table(path, layers=3, heads=4, pairs=32):
 def several(path, lengths=(512, 2048), layers=3, heads=4, pairs=32):
     rng = np.random.default_rng(8)
     file = start(path, "table")
-    file.attrs.create("schema_version", "3.0.0", dtype=TEXT)
     put(file, "/table/length", lengths, np.int64)
     for i, length in enumerate(lengths):
         mask = np.zeros((layers, heads, pairs), np.uint8)

@@ -79,30 +79,29 @@ static void json_and_safetensors_read_back_equal(void **state)
     read_back_equal(v);
 }
 
-/* A table without a temperature is what it was; of one with a temperature, what readers of version
- * 1 look at has changed: the version, and in safetensors, where they look at none, the adapter. */
-static void readers_of_version_1_refuse_a_temperature(void **state)
+/* What says nothing is left out; every form has the one version. */
+static void what_says_nothing_is_left_out(void **state)
 {
     (void)state;
-    struct dpe_table_values v = good();
-    assert_string_equal(dpe_table_version_needed(&v), "1.1.0");
-    struct dpe_text out = {0};
-    write_form(dpe_export_json, &v, &out);
-    assert_null(strstr(out.bytes, "log_n"));
-    assert_null(strstr(out.bytes, "logit_scale"));
-    dpe_text_free(&out);
-    write_form(dpe_export_safetensors, &v, &out);
-    assert_non_null(strstr(out.bytes + 8, "\"adapter_required\":\"true\""));
-    assert_null(strstr(out.bytes + 8, "log_n"));
-    dpe_text_free(&out);
-    v = warm();
-    assert_string_equal(dpe_table_version_needed(&v), "2.0.0");
-    write_form(dpe_export_safetensors, &v, &out);
-    assert_null(strstr(out.bytes + 8, "\"adapter_required\":\"true\""));
-    dpe_text_free(&out);
-    write_form(dpe_export_json, &v, &out);
-    assert_non_null(strstr(out.bytes, "\"schema_version\": \"2.0.0\""));
-    dpe_text_free(&out);
+    static dpe_status (*const forms[])(const struct dpe_table *, struct dpe_text *,
+                                       struct dpe_error *) = {dpe_export_json,
+                                                              dpe_export_safetensors};
+    for (size_t i = 0; i < sizeof forms / sizeof forms[0]; i++) {
+        struct dpe_text out = {0};
+        struct dpe_table_values v = good();
+        write_form(forms[i], &v, &out);
+        const char *text = out.bytes + 8; /* the length of a safetensors header is before it */
+        assert_non_null(strstr(text, DPE_TABLE_SCHEMA));
+        assert_null(strstr(text, "log_n"));
+        assert_null(strstr(text, "logit_scale"));
+        assert_null(strstr(text, "unrounded"));
+        dpe_text_free(&out);
+        v = other();
+        write_form(forms[i], &v, &out);
+        assert_non_null(strstr(out.bytes + 8, "log_n_decay"));
+        assert_non_null(strstr(out.bytes + 8, "unrounded"));
+        dpe_text_free(&out);
+    }
 }
 
 /* Text with `from` replaced by `to` is refused with an error that holds `words`. */
@@ -131,20 +130,19 @@ static void other_versions_and_conventions_are_refused(void **state)
     struct dpe_text out = {0};
     write_form(dpe_export_json, &v, &out);
     const char *text = out.bytes;
-    expect_json_refused(text, "1.0.0", "7.0.0", DPE_TABLE_VERSION,
-                        "expected schema version 1.x, 2.x, 3.x, 4.x, 5.x or 6.x, found 7.0.0");
-    expect_json_refused(text, "1.0.0", "5.0.0", DPE_TABLE_BAD_FILE, "\"logit_scale\": expected");
-    expect_json_refused(text, "\"top_k\": 5", "\"unrounded\": true, \"top_k\": 5", DPE_TABLE_BAD_FILE,
-                        "none in a table of a schema version before 5");
+    expect_json_refused(text, DPE_TABLE_SCHEMA, "8.0.0", DPE_TABLE_VERSION,
+                        "expected schema version " DPE_TABLE_SCHEMA ", found '8.0.0'");
+    expect_json_refused(text, DPE_TABLE_SCHEMA, "2.0.0", DPE_TABLE_VERSION, "make it again");
+    expect_json_refused(text, "\"top_k\": 5", "\"unrounded\": true, \"top_k\": 5",
+                        DPE_TABLE_BAD_FILE, "\"applied_inv_freq\": expected a list of 8 numbers");
     expect_json_refused(text, "\"top_k\": 5", "\"applied_inv_freq\": [], \"top_k\": 5",
-                        DPE_TABLE_BAD_FILE, "none in a table of a schema version before 5");
-    expect_json_refused(text, "1.0.0", "4.0.0", DPE_TABLE_VERSION, "\"moves\" is 'missing'");
-    expect_json_refused(text, "1.0.0", "3.0.0", DPE_TABLE_BAD_FILE, "\"entries\": expected a list");
+                        DPE_TABLE_BAD_FILE, "\"unrounded\": expected true or false");
     expect_json_refused(text, "\"top_k\": 5", "\"entries\": [], \"top_k\": 5", DPE_TABLE_BAD_FILE,
-                        "none in a table of schema version 1, 2 or 4");
-    expect_json_refused(text, "1.0.0", "2.0.0", DPE_TABLE_BAD_FILE, "\"logit_scale\": expected");
+                        "expected 1 to 64 entries");
     expect_json_refused(text, "\"top_k\": 5", "\"log_n_length\": 256, \"top_k\": 5",
-                        DPE_TABLE_BAD_FILE, "none in a table of schema version 1");
+                        DPE_TABLE_BAD_FILE, "\"logit_scale\": expected a number");
+    expect_json_refused(text, "\"local_window\": 30", "\"local_window\": 30.5", DPE_TABLE_BAD_FILE,
+                        "\"local_window\": expected a whole number");
     expect_json_refused(text, "separable", "exact", DPE_TABLE_VERSION, "separable");
     expect_json_refused(text, "half-split", "interleaved", DPE_TABLE_VERSION, "half-split");
     expect_json_refused(text, "dpe-table", "other", DPE_TABLE_VERSION, "dpe-table");
@@ -166,13 +164,23 @@ static void bands_of_impossible_heads_are_refused(void **state)
                                         "4611686018427387884", "-22"};
     struct dpe_table_values v = other();
     struct dpe_text out = {0};
-    v.schema_version = (char *)(uintptr_t) "6.0.0";
+    double bands[2 * (DPE_TABLE_BAND_NUMBERS + 2 * PAIRS)] = {0};
+    double scale[GROUPS] = {1.0, 1.0, 1.0};
+    uint8_t all[sizeof mask];
+    memset(all, 1, sizeof all);
+    v.unrounded = 0;
+    v.scale_factor = scale;
+    v.mask = all;
+    v.top_k = PAIRS;
+    v.n_bands = 1;
+    v.bands = bands;
     write_form(dpe_export_json, &v, &out);
-    assert_non_null(strstr(out.bytes, "\"bands\": []"));
+    assert_non_null(strstr(out.bytes, "\"bands\": [0.0"));
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
         char to[64];
         snprintf(to, sizeof to, "\"head_dim\":%s", sizes[i]);
-        expect_json_refused(out.bytes, "\"head_dim\":16", to, DPE_TABLE_BAD_FILE, "positive counts");
+        expect_json_refused(out.bytes, "\"head_dim\":16", to, DPE_TABLE_BAD_FILE,
+                            "counts that a model can have");
     }
     dpe_text_free(&out);
 }
@@ -187,7 +195,7 @@ static void entries_read_back_equal(void **state)
     char path[64];
     char why[DPE_TABLE_MESSAGE] = "";
     assert_int_equal(dpe_export_json(table, &out, NULL), DPE_OK);
-    assert_non_null(strstr(out.bytes, "\"schema_version\": \"3.0.0\""));
+    assert_non_null(strstr(out.bytes, "\"schema_version\": \"" DPE_TABLE_SCHEMA "\""));
     write_file(path, out.bytes, out.n);
     if (dpe_table_open(path, &back, why) != DPE_TABLE_OK) {
         fail_msg("%s", why);
@@ -205,9 +213,6 @@ static void entries_read_back_equal(void **state)
         enum dpe_table_error error;
         const char *words;
     } wrong[] = {
-        {"3.0.0", "2.0.0", DPE_TABLE_BAD_FILE, "none in a table of schema version 1, 2 or 4"},
-        {"3.0.0", "5.0.0", DPE_TABLE_BAD_FILE, "\"entries[0].unrounded\": expected true or false"},
-        {"3.0.0", "7.0.0", DPE_TABLE_VERSION, "6.x, found 7.0.0"},
         {"\"evaluated_length\": 2048", "\"evaluated_length\": 1024", DPE_TABLE_BAD_FILE,
          "two entries for 1024 tokens"},
         {"\"evaluated_length\": 2048", "\"evaluated_length\": 200", DPE_TABLE_BAD_FILE,
@@ -216,10 +221,10 @@ static void entries_read_back_equal(void **state)
          "disagree on the trained length"},
         {"[0,2,5,8]", "[0,2,6,8]", DPE_TABLE_BAD_FILE, "disagree on group_edge"},
         {"\"local_window\": 31", "\"local_window\": 0", DPE_TABLE_BAD_FILE,
-         "the entry for 2048 tokens: window is 0"},
+         "the entry for 2048 tokens: local_window is 0"},
         {"\"log_n_power\"", "\"log_n_powers\"", DPE_TABLE_BAD_FILE,
          "\"entries[0].log_n_power\": expected a number"},
-        {"\"entries\"", "\"entry\"", DPE_TABLE_BAD_FILE, "\"entries\": expected a list"},
+        {"\"entries\"", "\"entry\"", DPE_TABLE_BAD_FILE, "\"scale_factor\": expected a list"},
     };
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
         expect_json_refused(out.bytes, wrong[i].from, wrong[i].to, wrong[i].error, wrong[i].words);
@@ -232,8 +237,6 @@ static void entries_read_back_equal(void **state)
     }
     expect_ladder(back);
     dpe_table_close(back);
-    /* Readers of earlier versions look at this word. */
-    assert_non_null(strstr(out.bytes + 8, "\"adapter_required\":\"entries\""));
     for (size_t n = 0; n < out.n; n += 37) {
         assert_int_equal(dpe_import_safetensors("memory", out.bytes, n, &back, &err), DPE_BAD_DATA);
     }
@@ -249,7 +252,7 @@ static void entries_read_back_equal(void **state)
     dpe_table_close(table);
 }
 
-/* Of version 5 in every form: single ones that are damaged, and several entries of which one holds
+/* In every form: single ones that are damaged, and several entries of which one holds
  * another method. */
 static void other_methods_read_back_equal(void **state)
 {
@@ -263,7 +266,6 @@ static void other_methods_read_back_equal(void **state)
     static const struct {
         const char *from, *to, *words;
     } wrong[] = {
-        {"5.0.0", "2.0.0", "none in a table of a schema version before 5"},
         {"\"unrounded\": true", "\"unrounded\": 1", "\"unrounded\": expected true or false"},
         {"\"unrounded\"", "\"rounded\"", "\"unrounded\": expected true or false"},
         {"\"applied_inv_freq\"", "\"applied\"", "\"applied_inv_freq\": expected a list of 8"},
@@ -285,7 +287,6 @@ static void other_methods_read_back_equal(void **state)
         fail_msg("%s", why);
     }
     const struct dpe_table_values *first = dpe_table_values(dpe_table_entry(joined, 0));
-    assert_string_equal(first->schema_version, "5.0.0");
     assert_true(first->unrounded == 0 && first->applied_inv_freq == NULL);
     for (int form = 0; form < 2; form++) {
         assert_int_equal((form == 0 ? dpe_export_json : dpe_export_safetensors)(joined, &out, NULL), DPE_OK);
@@ -295,8 +296,6 @@ static void other_methods_read_back_equal(void **state)
             unlink(path);
         } else if (dpe_import_safetensors("memory", out.bytes, out.n, &back, &err) != DPE_OK) {
             fail_msg("%s", err.text);
-        } else {
-            assert_non_null(strstr(out.bytes + 8, "\"adapter_required\":\"methods\""));
         }
         assert_int_equal(dpe_table_count(back), 2);
         for (int e = 0; e < 2; e++) {
@@ -306,10 +305,6 @@ static void other_methods_read_back_equal(void **state)
         dpe_table_close(back);
         dpe_text_free(&out);
     }
-    /* Without the entry that needs it the version is an earlier one. */
-    const struct dpe_table *one = dpe_table_entry(joined, 0);
-    assert_int_equal(dpe_table_join(&one, 1, &tables[2], why), DPE_TABLE_OK);
-    assert_string_equal(dpe_table_values(tables[2])->schema_version, "1.1.0");
     for (int i = 0; i < 3; i++) {
         dpe_table_close(tables[i]);
     }
@@ -394,7 +389,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(json_and_safetensors_read_back_equal),
-        cmocka_unit_test(readers_of_version_1_refuse_a_temperature),
+        cmocka_unit_test(what_says_nothing_is_left_out),
         cmocka_unit_test(other_versions_and_conventions_are_refused),
         cmocka_unit_test(bands_of_impossible_heads_are_refused),
         cmocka_unit_test(entries_read_back_equal),

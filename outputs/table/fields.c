@@ -1,0 +1,474 @@
+/* The fields of a DPE table, and what follows from their descriptions alone. */
+#include "outputs/table/fields.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define AT(member) offsetof(struct dpe_table_values, member)
+#define LONGEST    0x1p40 /* tokens */
+
+const struct dpe_table_field dpe_table_fields[] = {
+    {.name = "trained_length",
+     .type = DPE_FIELD_WHOLE,
+     .at = AT(trained_length),
+     .low = 1,
+     .or_else = 1,
+     .high = LONGEST,
+     .units = "tokens",
+     .long_name = "trained length",
+     .what = "L0; the same in every entry"},
+    {.name = "evaluated_length",
+     .type = DPE_FIELD_WHOLE,
+     .at = AT(length),
+     .low = 1,
+     .or_else = 1,
+     .high = LONGEST,
+     .units = "tokens",
+     .long_name = "length that the table is for",
+     .what = "L, for which the scales were chosen"},
+    {.name = "local_window",
+     .type = DPE_FIELD_WHOLE,
+     .at = AT(window),
+     .low = 0,
+     .high = LONGEST,
+     .units = "tokens",
+     .long_name = "keys nearer than this keep their distance",
+     .what = "w, at most L; 0 in a table of frequencies"},
+    {.name = "top_k",
+     .type = DPE_FIELD_WHOLE,
+     .part = DPE_PART_KEYS,
+     .at = AT(top_k),
+     .low = 0,
+     .high = 0x1p15,
+     .units = "1",
+     .long_name = "key pairs of each head",
+     .what = "key pairs of each head"},
+    {.name = "group_edge",
+     .type = DPE_FIELD_EDGE,
+     .axes = {DPE_AXIS_EDGE},
+     .at = AT(group_edge),
+     .low = 0,
+     .high = 0x1p15,
+     .units = "1",
+     .long_name = "group g holds pairs edge[g] to edge[g+1] - 1",
+     .what = "group g holds pairs edge[g] to edge[g+1] - 1; the same in every entry"},
+    {.name = "effective_length",
+     .type = DPE_FIELD_REAL,
+     .axes = {DPE_AXIS_GROUP},
+     .at = AT(effective_length),
+     .low = 1,
+     .or_else = -1,
+     .high = LONGEST,
+     .whole_in_h5 = true,
+     .units = "tokens",
+     .long_name = "effective length of the group, -1 = none found",
+     .what = "the length that was chosen for the group; -1 = none was found"},
+    {.name = "scale_factor",
+     .type = DPE_FIELD_REAL,
+     .axes = {DPE_AXIS_GROUP},
+     .at = AT(scale_factor),
+     .low = 1,
+     .or_else = 1,
+     .high = LONGEST,
+     .units = "1",
+     .long_name = "scale of the group's far positions",
+     .what = "what the group's far positions are divided by"},
+    {.name = "attention_scaling",
+     .type = DPE_FIELD_REAL,
+     .at = AT(attention_scaling),
+     .low = 0,
+     .high = 0x1p20,
+     .or_else = 1,
+     .above = true,
+     .units = "1",
+     .long_name = "factor on queries and on keys; logits carry its square",
+     .what = "factor of the model on queries and on keys; logits carry its square"},
+    {.name = "logit_scale",
+     .type = DPE_FIELD_REAL,
+     .part = DPE_PART_TEMPERATURE,
+     .at = AT(logit_scale),
+     .low = 0,
+     .high = 1024,
+     .or_else = 1,
+     .above = true,
+     .absent = 1,
+     .units = "1",
+     .long_name = "factor on all logits besides attention_scaling squared",
+     .what = "A: factor on all logits besides attention_scaling squared; 1 = none"},
+    {.name = "log_n_length",
+     .type = DPE_FIELD_REAL,
+     .part = DPE_PART_TEMPERATURE,
+     .at = AT(log_n_length),
+     .low = 1,
+     .high = LONGEST,
+     .above = true,
+     .or_else = 0,
+     .units = "tokens",
+     .long_name = "N: the logits of query m carry max(1, ln(m + 1) / ln N) to log_n_power; 0 = off",
+     .what =
+         "N: the logits of query m (0, 1, ...) carry max(1, ln(m + 1) / ln N)^G besides; 0 = off"},
+    {.name = "log_n_power",
+     .type = DPE_FIELD_REAL,
+     .part = DPE_PART_TEMPERATURE,
+     .at = AT(log_n_power),
+     .low = 0,
+     .high = 64,
+     .or_else = 1,
+     .above = true,
+     .absent = 1,
+     .units = "1",
+     .long_name = "exponent of the log-n factor",
+     .what = "G"},
+    {.name = "log_n_decay",
+     .type = DPE_FIELD_REAL,
+     .part = DPE_PART_TEMPERATURE,
+     .at = AT(log_n_decay),
+     .low = 0,
+     .high = 64,
+     .units = "1",
+     .long_name = "B: above 0, 1 - x^-B takes the place of ln x",
+     .what = "B: above 0, 1 - x^-B takes the place of ln x"},
+    {.name = "inv_freq",
+     .type = DPE_FIELD_REAL,
+     .axes = {DPE_AXIS_PAIR},
+     .at = AT(inv_freq),
+     .low = 0,
+     .high = 1e9,
+     .units = "radians/token",
+     .long_name = "rotation frequency",
+     .what =
+         "of the model, its own scaling applied; 0 for the last pairs where they do not rotate"},
+    {.name = "mask",
+     .json = "key_pairs",
+     .type = DPE_FIELD_MARKS,
+     .part = DPE_PART_KEYS,
+     .axes = {DPE_AXIS_LAYER, DPE_AXIS_HEAD, DPE_AXIS_PAIR},
+     .at = AT(mask),
+     .low = 0,
+     .high = 1,
+     .units = "1",
+     .long_name = "whether a pair is a key pair of its head",
+     .what = "yes: a key pair of its head, moved in far positions; no: it keeps its true position"},
+    {.name = "unrounded",
+     .type = DPE_FIELD_FLAG,
+     .part = DPE_PART_METHOD,
+     .at = AT(unrounded),
+     .low = 0,
+     .high = 1,
+     .units = "1",
+     .long_name = "whether far positions are real numbers, without floor",
+     .what =
+         "yes: far positions are x/s, a query's with w - w/s added, real numbers; no: with floor"},
+    {.name = "applied_inv_freq",
+     .type = DPE_FIELD_REAL,
+     .part = DPE_PART_METHOD,
+     .axes = {DPE_AXIS_PAIR},
+     .at = AT(applied_inv_freq),
+     .low = 0,
+     .high = 1e18,
+     .units = "radians/token",
+     .long_name = "rotation frequency that is applied in place of the model's own",
+     .what = "what the pairs rotate by at every distance, in place of inv_freq; 1e-9 to 1e9 times "
+             "that, 0 where that is 0"},
+    {.name = "bands",
+     .type = DPE_FIELD_REAL,
+     .part = DPE_PART_BANDS,
+     .axes = {DPE_AXIS_BAND_NUMBER},
+     .at = AT(bands),
+     .low = -LONGEST,
+     .or_else = -LONGEST,
+     .high = LONGEST,
+     .units = "1",
+     .long_name = "for each band a row for queries and one for keys: 10 numbers, a scale and an "
+                  "offset of each pair",
+     .what = "rows of numbers, below"},
+};
+const size_t dpe_n_table_fields = sizeof dpe_table_fields / sizeof dpe_table_fields[0];
+
+const struct dpe_model_field dpe_model_fields[] = {
+    {"model_type", "model_type", "model_type", true, AT(model_type), "as in config.json"},
+    {"fingerprint", "fingerprint", "model_fingerprint", true, AT(model_fingerprint),
+     "SHA-256 of the model that the table was measured on"},
+    {"n_layers", "layers", "n_layers", false, AT(n_layers), "layers"},
+    {"n_heads", "heads", "n_heads", false, AT(n_heads), "query heads of a layer"},
+    {"n_kv_heads", "kv_heads", "n_kv_heads", false, AT(n_kv_heads), "KV heads of a layer"},
+    {"head_dim", "head_dim", "head_dim", false, AT(head_dim), "twice the pairs of a head"},
+};
+const size_t dpe_n_model_fields = sizeof dpe_model_fields / sizeof dpe_model_fields[0];
+
+const struct dpe_table_convention dpe_table_conventions[] = {
+    {"near_rule", "distance < local_window", "none", NULL, false},
+    {"rounding", "separable", "none", ": floor(m/s) - floor(n/s) + w - floor(w/s)", true},
+    {"angle_precision", "f32", "f32", NULL, false},
+    {"pair_layout", "half-split", "half-split",
+     ": components j and j + head_dim/2; interleaved runtimes permute", false},
+};
+const size_t dpe_n_table_conventions =
+    sizeof dpe_table_conventions / sizeof dpe_table_conventions[0];
+
+const char *dpe_table_convention(const struct dpe_table_convention *convention, bool frequencies)
+{
+    return frequencies ? convention->frequencies : convention->positions;
+}
+
+int dpe_field_rank(const struct dpe_table_field *field)
+{
+    int rank = 0;
+    while (rank < DPE_FIELD_RANK && field->axes[rank] != DPE_AXIS_NONE) {
+        rank++;
+    }
+    return rank;
+}
+
+int64_t dpe_field_extent(enum dpe_field_axis axis, const struct dpe_table_values *values)
+{
+    const int64_t extents[DPE_AXES] = {
+        [DPE_AXIS_NONE] = 1,
+        [DPE_AXIS_GROUP] = values->n_groups,
+        [DPE_AXIS_EDGE] = values->n_groups + 1,
+        [DPE_AXIS_PAIR] = values->n_pairs,
+        [DPE_AXIS_LAYER] = values->n_layers,
+        [DPE_AXIS_HEAD] = values->n_heads,
+        [DPE_AXIS_BAND_NUMBER] = 2 * values->n_bands * dpe_table_band_row(values),
+    };
+    return extents[axis];
+}
+
+size_t dpe_field_count(const struct dpe_table_field *field, const struct dpe_table_values *values)
+{
+    size_t n = 1;
+    for (int i = 0; i < DPE_FIELD_RANK; i++) {
+        n *= (size_t)dpe_field_extent(field->axes[i], values);
+    }
+    return n;
+}
+
+size_t dpe_field_size(const struct dpe_table_field *field)
+{
+    static const size_t sizes[] = {
+        [DPE_FIELD_WHOLE] = sizeof(int64_t), [DPE_FIELD_REAL] = sizeof(double),
+        [DPE_FIELD_EDGE] = sizeof(int32_t),  [DPE_FIELD_FLAG] = sizeof(int),
+        [DPE_FIELD_MARKS] = sizeof(uint8_t),
+    };
+    return sizes[field->type];
+}
+
+void **dpe_field_array(const struct dpe_table_field *field, struct dpe_table_values *values)
+{
+    return (void **)(void *)((char *)values + field->at);
+}
+
+const void *dpe_field_data(const struct dpe_table_field *field,
+                           const struct dpe_table_values *values)
+{
+    const void *at = (const char *)values + field->at;
+    if (dpe_field_rank(field) == 0) {
+        return at;
+    }
+    const void *data = *(const void *const *)at;
+    return data == NULL && field->part == DPE_PART_METHOD ? values->inv_freq : data;
+}
+
+double dpe_field_get(const struct dpe_table_field *field, const void *data, size_t i)
+{
+    switch (field->type) {
+    case DPE_FIELD_WHOLE:
+        return (double)((const int64_t *)data)[i];
+    case DPE_FIELD_REAL:
+        return ((const double *)data)[i];
+    case DPE_FIELD_EDGE:
+        return ((const int32_t *)data)[i];
+    case DPE_FIELD_FLAG:
+        return ((const int *)data)[i];
+    case DPE_FIELD_MARKS:
+        return ((const uint8_t *)data)[i];
+    }
+    return 0.0;
+}
+
+void dpe_field_set(const struct dpe_table_field *field, void *data, size_t i, double value)
+{
+    switch (field->type) {
+    case DPE_FIELD_WHOLE:
+        ((int64_t *)data)[i] = (int64_t)value;
+        break;
+    case DPE_FIELD_REAL:
+        ((double *)data)[i] = value;
+        break;
+    case DPE_FIELD_EDGE:
+        ((int32_t *)data)[i] = (int32_t)value;
+        break;
+    case DPE_FIELD_FLAG:
+        ((int *)data)[i] = (int)value;
+        break;
+    case DPE_FIELD_MARKS:
+        ((uint8_t *)data)[i] = (uint8_t)value;
+        break;
+    }
+}
+
+/* ---------------------------------------------------------------------------------------- parts */
+
+/* A table of one entry leaves out what says nothing; one of several, or of frequencies, has every
+ * temperature. */
+unsigned dpe_table_parts(const struct dpe_table_values *values, bool several)
+{
+    bool method = dpe_table_has_method(values) != 0;
+    bool temperature =
+        several || method || values->frequencies != 0 || dpe_table_has_temperature(values) != 0;
+    return 1u << DPE_PART_CORE | (values->mask != NULL ? 1u << DPE_PART_KEYS : 0) |
+           (temperature ? 1u << DPE_PART_TEMPERATURE : 0) | (method ? 1u << DPE_PART_METHOD : 0) |
+           (values->n_bands > 0 ? 1u << DPE_PART_BANDS : 0);
+}
+
+bool dpe_field_written(const struct dpe_table_field *field, const struct dpe_table_values *values,
+                       unsigned parts)
+{
+    return (parts >> field->part & 1) != 0 && dpe_field_count(field, values) > 0;
+}
+
+unsigned dpe_table_parts_of(const struct dpe_table *table)
+{
+    unsigned parts = 0;
+    int64_t n = dpe_table_count(table);
+    for (int64_t i = 0; i < n; i++) {
+        parts |= dpe_table_parts(dpe_table_values(dpe_table_entry(table, i)), n > 1);
+    }
+    return parts;
+}
+
+/* -------------------------------------------------------------------------------------- reading */
+
+/* Before any product of counts, and any memory for one. */
+static int check_counts(const struct dpe_table_values *values, char *message)
+{
+    enum { MOST_LAYERS = 1 << 16, MOST_PAIRS = 1 << 15, MOST_MARKS = 1 << 26 };
+    bool fits = values->n_layers >= 1 && values->n_layers <= MOST_LAYERS && values->n_heads >= 1 &&
+                values->n_heads <= MOST_LAYERS && values->n_pairs >= 1 &&
+                values->n_pairs <= MOST_PAIRS && values->n_groups >= 1 &&
+                values->n_groups <= values->n_pairs &&
+                values->n_layers * values->n_heads <= MOST_MARKS / values->n_pairs;
+    return fits ? DPE_TABLE_OK
+                : dpe_table_fail(
+                      message, DPE_TABLE_BAD_FILE,
+                      "expected counts that a model can have, found %lld layers, %lld heads, "
+                      "%lld pairs, %lld groups",
+                      (long long)values->n_layers, (long long)values->n_heads,
+                      (long long)values->n_pairs, (long long)values->n_groups);
+}
+
+/* Only how many bands there are says how long their list is. */
+static int count_bands(const struct dpe_field_source *source, const struct dpe_table_field *field,
+                       struct dpe_table_values *values, char *message)
+{
+    int64_t n = source->count(source->self, field);
+    int64_t band = 2 * dpe_table_band_row(values);
+    if (n < 0 || n % band != 0 || n / band > DPE_TABLE_MOST_BANDS) {
+        return dpe_table_fail(message, DPE_TABLE_BAD_FILE,
+                              "%s: expected two rows of %lld numbers for each of at most %d bands, "
+                              "found %lld numbers",
+                              field->name, (long long)(band / 2), DPE_TABLE_MOST_BANDS,
+                              (long long)n);
+    }
+    values->n_bands = n / band;
+    return DPE_TABLE_OK;
+}
+
+static int read_field(const struct dpe_field_source *source, const struct dpe_table_field *field,
+                      struct dpe_table_values *values, char *message)
+{
+    int error = field->axes[0] == DPE_AXIS_BAND_NUMBER ? count_bands(source, field, values, message)
+                                                       : DPE_TABLE_OK;
+    size_t n = error == DPE_TABLE_OK ? dpe_field_count(field, values) : 0;
+    if (n == 0) {
+        return error;
+    }
+    void *data = (char *)values + field->at;
+    if (dpe_field_rank(field) > 0) {
+        data = *dpe_field_array(field, values) = calloc(n, dpe_field_size(field));
+        if (data == NULL) {
+            return dpe_table_fail(message, DPE_TABLE_MEMORY, "out of memory for %s", field->name);
+        }
+    }
+    return source->read(source->self, field, values, data, n);
+}
+
+/* Without key pairs (a detection of all pairs) every pair of every head is one. */
+static int all_pairs(struct dpe_table_values *values, char *message)
+{
+    size_t n = (size_t)(values->n_layers * values->n_heads * values->n_pairs);
+    values->top_k = values->n_pairs;
+    values->mask = malloc(n);
+    if (values->mask == NULL) {
+        return dpe_table_fail(message, DPE_TABLE_MEMORY, "out of memory for key pairs");
+    }
+    memset(values->mask, 1, n);
+    return DPE_TABLE_OK;
+}
+
+/* The parts of which the entry has a field. */
+static unsigned parts_there(const struct dpe_field_source *source)
+{
+    unsigned parts = 1u << DPE_PART_CORE;
+    for (size_t i = 0; i < dpe_n_table_fields; i++) {
+        const struct dpe_table_field *field = &dpe_table_fields[i];
+        if ((parts >> field->part & 1) == 0 && source->count(source->self, field) >= 0) {
+            parts |= 1u << field->part;
+        }
+    }
+    return parts;
+}
+
+int dpe_table_read_fields(const struct dpe_field_source *source, struct dpe_table_values *values,
+                          char *message)
+{
+    int error = check_counts(values, message);
+    unsigned parts = error == DPE_TABLE_OK ? parts_there(source) : 0;
+    for (size_t i = 0; i < dpe_n_table_fields && error == DPE_TABLE_OK; i++) {
+        const struct dpe_table_field *field = &dpe_table_fields[i];
+        if ((parts >> field->part & 1) != 0) {
+            error = read_field(source, field, values, message);
+        } else if (dpe_field_rank(field) == 0) {
+            dpe_field_set(field, (char *)values + field->at, 0, field->absent);
+        }
+    }
+    if (error == DPE_TABLE_OK && (parts >> DPE_PART_KEYS & 1) == 0) {
+        error = all_pairs(values, message);
+    }
+    return error;
+}
+
+void dpe_table_values_free(struct dpe_table_values *values)
+{
+    free(values->schema_version);
+    free(values->model_type);
+    free(values->model_fingerprint);
+    for (size_t i = 0; i < dpe_n_table_fields; i++) {
+        if (dpe_field_rank(&dpe_table_fields[i]) > 0) {
+            free(*dpe_field_array(&dpe_table_fields[i], values));
+        }
+    }
+    *values = (struct dpe_table_values){0};
+}
+
+int dpe_table_check_version(const char *version, const char *command, char *message)
+{
+    static const char own[] = DPE_TABLE_SCHEMA;
+    char *end = NULL;
+    long major = strtol(version, &end, 10);
+    if (end != version && *end == '.' && major == strtol(own, NULL, 10)) {
+        return DPE_TABLE_OK;
+    }
+    if (end == version || *end != '.' || major < 1 || major > strtol(own, NULL, 10)) {
+        return dpe_table_fail(
+            message, DPE_TABLE_VERSION,
+            "expected schema version %s, found '%.32s'; use the dpe that wrote it", own, version);
+    }
+    bool known = command != NULL && command[0] != '\0';
+    return dpe_table_fail(
+        message, DPE_TABLE_VERSION,
+        "expected schema version %s, found %.32s of an earlier dpe, which is no longer "
+        "read; make it again%s%.200s",
+        own, version, known ? ": " : " with the command that wrote it", known ? command : "");
+}

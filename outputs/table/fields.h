@@ -1,0 +1,143 @@
+/**
+ * @file fields.h
+ * The fields of a DPE table's entry, each described once; not installed.
+ *
+ * The writers and readers of HDF5, JSON and safetensors, the checks, and the tables of SCHEMA.md
+ * and dpe_table.schema.json follow from this list. A new field is a member of struct
+ * dpe_table_values, an entry here, and an entry of FIELDS in the adapter
+ * (outputs/transformers/dpe_attention.py); the test table_fields holds the documents to them and
+ * writes their lines.
+ */
+#ifndef DPE_TABLE_FIELDS_H
+#define DPE_TABLE_FIELDS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "outputs/table/dpe_table.h"
+
+/** What a field is in memory, and in the forms. */
+enum dpe_field_type {
+    DPE_FIELD_WHOLE, /**< int64_t */
+    DPE_FIELD_REAL,  /**< double */
+    DPE_FIELD_EDGE,  /**< int32_t */
+    DPE_FIELD_FLAG,  /**< int, 0 or 1; uint8 in HDF5, true or false in JSON */
+    DPE_FIELD_MARKS, /**< uint8_t, 0 or 1; in JSON the indices along the last axis that have 1 */
+};
+enum dpe_field_axis {
+    DPE_AXIS_NONE,
+    DPE_AXIS_GROUP,
+    DPE_AXIS_EDGE,
+    DPE_AXIS_PAIR,
+    DPE_AXIS_LAYER,
+    DPE_AXIS_HEAD,
+    DPE_AXIS_BAND_NUMBER, /**< of all rows of bands; an entry may have none */
+    DPE_AXES,
+};
+/** What a table can do without: all fields of a part are there, or none. */
+enum dpe_field_part {
+    DPE_PART_CORE,        /**< in every table */
+    DPE_PART_KEYS,        /**< key pairs; without, all pairs are */
+    DPE_PART_TEMPERATURE, /**< without, there is none */
+    DPE_PART_METHOD,      /**< the plan of another method; without, it is DPE's */
+    DPE_PART_BANDS,       /**< in place of window and scales; without, these are the plan */
+    DPE_PARTS,
+};
+enum { DPE_FIELD_RANK = 3 };
+
+struct dpe_table_field {
+    const char *name; /**< of the dataset, the tensor, the metadata */
+    const char *json; /**< in JSON; NULL: the same */
+    enum dpe_field_type type;
+    enum dpe_field_part part;
+    enum dpe_field_axis axes[DPE_FIELD_RANK]; /**< none: one number */
+    size_t at; /**< of the number, or of the pointer to an array, in struct dpe_table_values */
+    double low, high; /**< every element is in [low, high], */
+    bool above;       /**< in (low, high], */
+    double or_else;   /**< or is this; `low` where there is nothing else */
+    double absent;    /**< the number where its part is not there; an array is NULL then */
+    bool whole_in_h5; /**< doubles that are int64 in HDF5 */
+    const char *long_name, *units; /**< attributes in HDF5 */
+    const char *what;              /**< for the documents */
+};
+extern const struct dpe_table_field dpe_table_fields[];
+extern const size_t dpe_n_table_fields;
+
+/** What a table says of its model: attributes of /model, the object "model" in JSON. */
+struct dpe_model_field {
+    const char *name;      /**< in JSON */
+    const char *attribute; /**< in HDF5 */
+    const char *metadata;  /**< in safetensors */
+    bool text;             /**< char *; else int64_t, at least 1 */
+    size_t at;
+    const char *what;
+};
+extern const struct dpe_model_field dpe_model_fields[];
+extern const size_t dpe_n_model_fields;
+
+/** What a runtime has to do as it is said here. */
+struct dpe_table_convention {
+    const char *name, *positions, *frequencies;
+    const char *explained; /**< behind the word, in HDF5; NULL: nothing */
+    bool floors;           /**< it is about rounding */
+};
+extern const struct dpe_table_convention dpe_table_conventions[];
+extern const size_t dpe_n_table_conventions;
+/** The word of a convention for a table of that kind. */
+const char *dpe_table_convention(const struct dpe_table_convention *convention, bool frequencies);
+
+/** Number of axes, elements along one, elements, bytes of one in memory. */
+int dpe_field_rank(const struct dpe_table_field *field);
+int64_t dpe_field_extent(enum dpe_field_axis axis, const struct dpe_table_values *values);
+size_t dpe_field_count(const struct dpe_table_field *field, const struct dpe_table_values *values);
+size_t dpe_field_size(const struct dpe_table_field *field);
+/** Its elements, borrowed; of an array that is NULL, those that it stands for, or NULL. */
+const void *dpe_field_data(const struct dpe_table_field *field,
+                           const struct dpe_table_values *values);
+/** Where the pointer to an array is. */
+void **dpe_field_array(const struct dpe_table_field *field, struct dpe_table_values *values);
+/** Element i as a double; set it. */
+double dpe_field_get(const struct dpe_table_field *field, const void *data, size_t i);
+void dpe_field_set(const struct dpe_table_field *field, void *data, size_t i, double value);
+
+/** Numbers in a row of bands. */
+static inline int64_t dpe_table_band_row(const struct dpe_table_values *values)
+{
+    return DPE_TABLE_BAND_NUMBERS + 2 * values->n_pairs;
+}
+
+/** The parts that a table is written with, as bits 1 << part. Of one entry's values; `several`: of
+ * one of many. */
+unsigned dpe_table_parts(const struct dpe_table_values *values, bool several);
+/** Whether an entry of a table of these parts is written with the field. */
+bool dpe_field_written(const struct dpe_table_field *field, const struct dpe_table_values *values,
+                       unsigned parts);
+/** Of all entries of a table. */
+unsigned dpe_table_parts_of(const struct dpe_table *table);
+
+/** How a form is read. */
+struct dpe_field_source {
+    void *self;
+    /** Negative: the entry does not have the field. Else, of a list along DPE_AXIS_BAND_NUMBER, its
+     * length. */
+    int64_t (*count)(void *self, const struct dpe_table_field *field);
+    /** Fill data [n] from the file, whole numbers only where the field has them; an error has its
+     * message. */
+    int (*read)(void *self, const struct dpe_table_field *field,
+                const struct dpe_table_values *values, void *data, size_t n);
+};
+/** Read all fields of an entry whose model and n_groups are known. Free with dpe_table_values_free,
+ * also on failure. DPE_TABLE_BAD_FILE: counts that no model has, a part that is not complete. */
+int dpe_table_read_fields(const struct dpe_field_source *source, struct dpe_table_values *values,
+                          char *message);
+/** Free every array and text and forget it. */
+void dpe_table_values_free(struct dpe_table_values *values);
+/** A sentence into message[DPE_TABLE_MESSAGE] (NULL allowed); returns the error. */
+int dpe_table_fail(char *message, enum dpe_table_error error, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+/** DPE_TABLE_VERSION with what to do, unless it is DPE_TABLE_SCHEMA's major version. `command`:
+ * what made the file, NULL or "" when that is not known. */
+int dpe_table_check_version(const char *version, const char *command, char *message);
+
+#endif
