@@ -371,7 +371,7 @@ int main(int argc, char **argv)
                "  dpe-norms -m data/reference --corpus data/sample -o norms.h5",
         .children = children,
     };
-    dpe_tool_start(argv);
+    dpe_tool_start(&argc, &argv);
     struct arguments args = {.job = {.samples = 10,
                                      .seed = 1,
                                      .knobs = {.length = "--lengths"},

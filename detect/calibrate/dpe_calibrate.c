@@ -638,7 +638,7 @@ static dpe_status work(struct batch *batch, struct dpe_error *err)
 
 int main(int argc, char **argv)
 {
-    dpe_tool_start(argv);
+    dpe_tool_start(&argc, &argv);
     struct batch batch = {.begin = dpe_clock()};
     struct calibrate_arguments args = {.job.most_lengths = DPE_JOB_LENGTHS};
     dpe_tool_parse(&dpe_calibrate_option_set, argc, argv, 0, &args);

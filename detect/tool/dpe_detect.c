@@ -483,7 +483,7 @@ int main(int argc, char **argv)
                "--race -o detect.h5",
         .children = children,
     };
-    dpe_tool_start(argv);
+    dpe_tool_start(&argc, &argv);
     struct detect_arguments args = {
         .job = {.samples = 100, .knobs = {.branches = "--batch"}, .argc = argc, .argv = argv},
         .lengths = "auto",

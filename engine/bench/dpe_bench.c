@@ -629,7 +629,7 @@ int main(int argc, char **argv)
         .children = children};
     struct arguments a = {.repeats = 3, .new_tokens = 16, .branches = 1};
     struct dpe_error err = {0};
-    dpe_tool_start(argv);
+    dpe_tool_start(&argc, &argv);
     dpe_tool_parse(&options, argc, argv, 0, &a);
     dpe_tool_configure(&a.tool);
     dpe_signals_install();

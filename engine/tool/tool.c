@@ -108,12 +108,12 @@ static void at_end(void)
     }
 }
 
-void dpe_tool_start(char **argv)
+void dpe_tool_start(int *argc, char ***argv)
 {
     open_standard_streams();
-    wait_briefly(argv);
-    const char *slash = strrchr(argv[0], '/');
-    messages.name = slash != NULL ? slash + 1 : argv[0];
+    wait_briefly(*argv);
+    const char *slash = strrchr((*argv)[0], '/');
+    messages.name = slash != NULL ? slash + 1 : (*argv)[0];
     /* Numbers in files and messages are the same everywhere; text may be any language's. */
     setlocale(LC_CTYPE, "");
     setlocale(LC_NUMERIC, "C");
@@ -123,7 +123,9 @@ void dpe_tool_start(char **argv)
     signal(SIGPIPE, SIG_IGN);
     signal(SIGXFSZ, SIG_IGN);
     atexit(at_end);
-    messages.json = asks_json(argv);
+    messages.json = asks_json(*argv);
+    dpe_tool_expand(argc, argv);
+    messages.json = asks_json(*argv);
 }
 
 const char *dpe_tool_path(const struct dpe_command_line *state, const char *option, const char *arg)

@@ -51,10 +51,11 @@ extern const struct dpe_option_set dpe_tool_option_set, dpe_tool_output_option_s
 
 /** First call of main. Waiting OpenMP threads spin for 50 µs and then sleep (unless OMP_WAIT_POLICY
  *  or GOMP_SPINCOUNT is set; the process starts itself again for this), usage errors end with 64,
- *  numbers are in the C locale, and there is `--version`. A broken pipe and a file that reaches
- *  `ulimit -f` become write errors instead of signals. When --help or --version cannot be printed,
- *  the process ends with 74. */
-void dpe_tool_start(char **argv);
+ *  numbers are in the C locale, and there is `--version`. `--options FILE` is replaced by the
+ * options in FILE, so that what is recorded is the whole line. A broken pipe and a file that
+ * reaches `ulimit -f` become write errors instead of signals. When --help or --version cannot be
+ * printed, the process ends with 74. */
+void dpe_tool_start(int *argc, char ***argv);
 /** Print a usage error found after parsing, in the form of dpe_line_error, and end the process
  * with 64. */
 void dpe_tool_refuse(const char *why) __attribute__((noreturn));

@@ -28,6 +28,8 @@ const char *dpe_tool_foreign(const struct dpe_command_line *line, const char *na
 char *dpe_tool_show_bytes(const char *text);
 /** dpe_tool_refuse for the program (or command) that is called `name`. */
 void dpe_tool_refuse_as(const char *name, const char *why) __attribute__((noreturn));
+/** Replace each --options FILE by the options in FILE; ends the process with an error. */
+void dpe_tool_expand(int *argc, char ***argv);
 /** Print "NAME: WHY" on standard error, as JSON where that is asked for. */
 void dpe_tool_fail_as(const char *name, const char *why);
 

@@ -553,7 +553,7 @@ int main(int argc, char **argv)
                "  dpe-run --method help",
         .children = children,
     };
-    dpe_tool_start(argv);
+    dpe_tool_start(&argc, &argv);
     struct arguments args = {0};
     dpe_tool_parse(&options, argc, argv, 0, &args);
     dpe_tool_configure(&args.tool);

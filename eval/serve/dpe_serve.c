@@ -288,7 +288,7 @@ int main(int argc, char **argv)
                "\"max_tokens\": 8}'",
         .children = children,
     };
-    dpe_tool_start(argv);
+    dpe_tool_start(&argc, &argv);
     struct dpe_serve_arguments args = {.host = "127.0.0.1",
                                        .port = 8080,
                                        .queue = 128,

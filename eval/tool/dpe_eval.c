@@ -303,7 +303,7 @@ static void parse_commands(int argc, char **argv, struct eval_arguments *args)
 
 int main(int argc, char **argv)
 {
-    dpe_tool_start(argv);
+    dpe_tool_start(&argc, &argv);
     if (argc > 1 && strcmp(argv[1], "score") == 0) {
         return dpe_eval_score_main(argc - 1, argv + 1);
     }

@@ -624,7 +624,7 @@ int main(int argc, char **argv)
             "  dpe-export --join 1024.h5 2048.h5 4096.h5 -o table.h5\n"
             "  dpe-export --show table.h5",
     };
-    dpe_tool_start(argv);
+    dpe_tool_start(&argc, &argv);
     struct export_arguments args = {.argc = argc, .argv = argv};
     dpe_tool_parse(&options, argc, argv, 0, &args);
     check_usage(&args);

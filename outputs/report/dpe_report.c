@@ -430,7 +430,7 @@ int main(int argc, char **argv)
             "  dpe-report detect.h5 norms.h5 compare.h5 -o report.html\n"
             "  dpe-report norms.h5 -o norms.html --figures figures",
     };
-    dpe_tool_start(argv);
+    dpe_tool_start(&argc, &argv);
     struct arguments args = {0};
     dpe_tool_parse(&options, argc, argv, 0, &args);
     const struct dpe_tool_options talk = {.quiet = args.quiet, .check_options = args.check_options};

@@ -41,6 +41,11 @@ printf 'not json' >"$work/world/config.json"
 printf 'some words\n' >"$work/text.txt"
 printf 'no table' >"$work/norms.h5"
 printf 'a <|bos|> b\n' >"$work/special.txt"
+printf '# no model\n\n  --prompt = hello you \nn 3\n' >"$work/options"
+printf 'chat\n--=3\n' >"$work/options-1"
+printf 'options x\n' >"$work/options-2"
+printf 'chats' >"$work/options-3"
+printf 'm %s/empty\r\nprompt hello' "$work" >"$work/options-4"
 if [ -f "$here/$tool.errors" ]; then
     while IFS='|' read -r code words arguments; do
         case $code in '' | '#'*) continue ;; esac

@@ -129,8 +129,6 @@ dpe_status dpe_sections_provenance(struct report *report, struct dpe_error *err)
             "and machines, which may differ between such runs, are listed separately. A share in "
             "which all samples agree has a Wilson score interval, because a bootstrap interval "
             "would have no width."));
-    add_files(report);
-    add_identities(report);
     struct sheet *sheet = dpe_draw_sheet_new("sessions", "Commands and machines");
     dpe_draw_sheet_column(sheet, "file", COLUMN_TEXT, 0);
     dpe_draw_sheet_column(sheet, "started", COLUMN_TEXT, 0);
@@ -141,5 +139,7 @@ dpe_status dpe_sections_provenance(struct report *report, struct dpe_error *err)
         status = add_sessions_of(&report->inputs[i], sheet, err);
     }
     dpe_draw_add_sheet(&report->document, sheet);
+    add_files(report);
+    add_identities(report);
     return status;
 }
