@@ -517,8 +517,8 @@ dpe_status dpe_detect_print(const struct detect_inputs *inputs,
              n, name, (long long)inputs->grid.params.length,
              (long long)inputs->grid.params.trained_length);
     const char *legend = width < 60 ? "\n* best of its group\n? no difference\n"
-                                    : "\n* best of its group   ? lengths do not differ beyond "
-                                      "noise\n";
+                                    : "\n* best of its group   p: that its best and worst length "
+                                      "do not differ (?: p >= 0.05)\n";
     dpe_status status =
         report->rule == DPE_DETECT_JOINTLY ? dpe_detect_lead(report, &text, err) : DPE_OK;
     if (report->rule == DPE_DETECT_READY) {

@@ -275,10 +275,10 @@ static dpe_status compose(const struct arguments *args, struct report *report,
                           struct dpe_error *err)
 {
     dpe_status (*const sections[])(struct report *, struct dpe_error *) = {
-        dpe_detection_answers,  dpe_comparison_glances,   dpe_comparison_sections,
-        dpe_comparison_tunings, dpe_detection_sections,   dpe_comparison_ablations,
-        dpe_comparison_grids,   dpe_sections_norms,       dpe_sections_tables,
-        dpe_sections_time,      dpe_sections_provenance};
+        dpe_comparison_headline,  dpe_detection_answers,  dpe_comparison_glances,
+        dpe_comparison_sections,  dpe_comparison_tunings, dpe_detection_sections,
+        dpe_comparison_ablations, dpe_comparison_grids,   dpe_sections_norms,
+        dpe_sections_tables,      dpe_sections_time,      dpe_sections_provenance};
     dpe_status status = DPE_OK;
     name_document(args, report);
     for (size_t i = 0; i < sizeof sections / sizeof sections[0] && status == DPE_OK; i++) {
@@ -436,7 +436,7 @@ int main(int argc, char **argv)
     const struct dpe_tool_options talk = {.quiet = args.quiet, .check_options = args.check_options};
     dpe_tool_configure(&talk);
     dpe_signals_install();
-    struct report report = {.top_k = args.top_k, .headline = dpe_comparison_headline};
+    struct report report = {.top_k = args.top_k};
     struct dpe_error err = {0};
     if (args.unchecked && !dpe_h5_is_unchecked()) {
         int code = 0;

@@ -47,9 +47,21 @@ bool dpe_comparison_method_is_dpe(const char *name);
  *  best, one of a table at a length beyond those that it was made for. */
 unsigned dpe_comparison_suite_marks(const struct report *report, const struct suite *suite,
                                     size_t method, size_t task);
-/** The first screen's figure: recall over lengths of the model alone, of the table that the report is
- *  about, and of the best other method; nothing when no input has the needle task. */
+/** What the first screen shows of a suite with a table: indices of the model alone, of the table
+ * that the report is about and of the best other method, −1: there is none. */
+enum { DPE_SHOWN_ALONE, DPE_SHOWN_TABLE, DPE_SHOWN_OTHER, DPE_SHOWN, DPE_SHOWN_LENGTHS = 32 };
+struct dpe_headline {
+    int64_t method[DPE_SHOWN];
+    size_t order[DPE_SHOWN_LENGTHS]; /**< tasks, by length */
+    size_t n;                        /**< of them */
+};
+/** The head of the page: what the table is worth in a few sentences, how it is used, and a figure;
+ *  nothing when no input compares a table. */
 dpe_status dpe_comparison_headline(struct report *report, struct dpe_error *err);
+
+/** Its sentences. */
+void dpe_comparison_short(struct report *report, const struct suite *suite,
+                          const struct dpe_headline *shown);
 
 /** Figures and tables of one suite. */
 void dpe_comparison_suite_figures(struct report *report, const struct suite *suite);

@@ -6,6 +6,7 @@
 #include "outputs/report/input/input.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -74,24 +75,23 @@ unsigned dpe_comparison_suite_marks(const struct report *report, const struct su
 /* ---------------------------------------------------------------------------------------- headline
  */
 
-enum { ALONE, TABLE, OTHER, SHOWN };
-
 /* The methods of the figure, -1: there is none. */
-static void choose_methods(const struct suite *s, int64_t chosen[SHOWN])
+static void choose_methods(const struct suite *s, int64_t chosen[DPE_SHOWN])
 {
     double longest = dpe_comparison_suite_longest(s);
     int64_t task = dpe_comparison_suite_task(s, s->r.task_label[0], longest);
-    double best = -1.0;
-    chosen[ALONE] = chosen[TABLE] = chosen[OTHER] = -1;
+    double best = (double)NAN;
+    chosen[DPE_SHOWN_ALONE] = chosen[DPE_SHOWN_TABLE] = chosen[DPE_SHOWN_OTHER] = -1;
     for (size_t m = 0; m < s->n_methods && task >= 0; m++) {
         double value = s->r.mean[m * s->n_tasks + (size_t)task].mean;
         if (strcmp(s->r.method[m], "rope") == 0) {
-            chosen[ALONE] = (int64_t)m;
+            chosen[DPE_SHOWN_ALONE] = (int64_t)m;
         } else if (dpe_comparison_method_is_dpe(s->r.method[m])) {
-            chosen[TABLE] = (int64_t)m; /* the last: a finished table stands behind its detection */
-        } else if (value > best) {
+            chosen[DPE_SHOWN_TABLE] =
+                (int64_t)m; /* the last: a finished table stands behind its detection */
+        } else if (isnan(best) || (s->low_is_better ? value < best : value > best)) {
             best = value;
-            chosen[OTHER] = (int64_t)m;
+            chosen[DPE_SHOWN_OTHER] = (int64_t)m;
         }
     }
 }
@@ -111,13 +111,13 @@ static size_t sort_tasks(const struct suite *s, size_t *order, size_t size)
 }
 
 static struct sheet *headline_sheet(const struct suite *s, const char *id, const char *title,
-                                    const int64_t chosen[SHOWN], const size_t *order, size_t n)
+                                    const int64_t chosen[DPE_SHOWN], const size_t *order, size_t n)
 {
     struct sheet *sheet = dpe_draw_sheet_new(id, title);
     dpe_draw_sheet_column(sheet, "method", COLUMN_TEXT, 0);
     dpe_draw_sheet_column(sheet, "length", COLUMN_NUMBER, 0);
     dpe_draw_sheet_column(sheet, "recall, %", COLUMN_INTERVAL, 1);
-    for (int c = 0; c < SHOWN; c++) {
+    for (int c = 0; c < DPE_SHOWN; c++) {
         for (size_t i = 0; i < n && chosen[c] >= 0; i++) {
             size_t at = (size_t)chosen[c] * s->n_tasks + order[i];
             dpe_draw_sheet_text(sheet, s->r.method[chosen[c]]);
@@ -132,15 +132,15 @@ static struct sheet *headline_sheet(const struct suite *s, const char *id, const
 }
 
 static void draw_headline(struct figure *figure, const struct suite *s,
-                          const int64_t chosen[SHOWN], const size_t *order, size_t n,
+                          const int64_t chosen[DPE_SHOWN], const size_t *order, size_t n,
                           double (*numbers)[4][32])
 {
-    struct curve all[SHOWN];
-    const char *names[SHOWN];
-    double dots[3][SHOWN];
-    unsigned char strong[SHOWN];
+    struct curve all[DPE_SHOWN];
+    const char *names[DPE_SHOWN];
+    double dots[3][DPE_SHOWN];
+    unsigned char strong[DPE_SHOWN];
     size_t k = 0;
-    for (int c = 0; c < SHOWN; c++) {
+    for (int c = 0; c < DPE_SHOWN; c++) {
         if (chosen[c] < 0) {
             continue;
         }
@@ -152,7 +152,7 @@ static void draw_headline(struct figure *figure, const struct suite *s,
             numbers[k][3][i] = 100.0 * s->r.mean[at].high;
         }
         names[k] = s->r.method[chosen[c]];
-        strong[k] = c == TABLE;
+        strong[k] = c == DPE_SHOWN_TABLE;
         for (int p = 0; p < 3; p++) {
             dots[p][k] = numbers[k][p + 1][0];
         }
@@ -162,7 +162,7 @@ static void draw_headline(struct figure *figure, const struct suite *s,
                                 .y = numbers[k][1],
                                 .low = numbers[k][2],
                                 .high = numbers[k][3],
-                                .strong = c == TABLE};
+                                .strong = c == DPE_SHOWN_TABLE};
         k++;
     }
     if (n == 1) {
@@ -193,75 +193,87 @@ static void draw_headline(struct figure *figure, const struct suite *s,
     dpe_draw_curves(figure, &curves);
 }
 
-static void add_headline(struct report *report, const struct suite *s)
+static void add_figure(struct report *report, const struct suite *s,
+                       const struct dpe_headline *shown)
 {
-    enum { MOST = 32 };
-    size_t order[MOST];
-    double numbers[SHOWN][4][MOST];
-    int64_t chosen[SHOWN];
+    double numbers[DPE_SHOWN][4][DPE_SHOWN_LENGTHS];
+    const int64_t *chosen = shown->method;
     char tokens[32];
-    size_t n = sort_tasks(s, order, MOST);
-    choose_methods(s, chosen);
-    if (n == 0 || chosen[TABLE] < 0) {
-        return;
-    }
-    dpe_draw_length_text((double)s->r.task_length[order[0]], tokens);
-    char *title = n > 1 ? dpe_draw_format_text("Needles found, by length")
-                        : dpe_draw_format_text("Needles found at %s tokens", tokens);
+    dpe_draw_length_text((double)s->r.task_length[shown->order[0]], tokens);
+    char *title = shown->n > 1 ? dpe_draw_format_text("Needles found, by length")
+                               : dpe_draw_format_text("Needles found at %s tokens", tokens);
     char *caption = dpe_draw_format_text(
         "%s%s%s, on samples of their own, with 95\u00a0%% intervals.",
-        chosen[ALONE] >= 0 ? "The model alone (rope) and the calibrated table (" : "The table (",
-        s->r.method[chosen[TABLE]],
-        chosen[OTHER] >= 0 ? "), beside the best of the other methods" : ")");
-    struct figure *figure =
-        title == NULL ? NULL
-                      : dpe_draw_figure_new(
-                            "headline", title, caption,
-                            headline_sheet(s, "headline", title, chosen, order, n));
+        chosen[DPE_SHOWN_ALONE] >= 0 ? "The model alone (rope) and the calibrated table ("
+                                     : "The table (",
+        s->r.method[chosen[DPE_SHOWN_TABLE]],
+        chosen[DPE_SHOWN_OTHER] >= 0 ? "), beside the best of the other methods" : ")");
+    struct figure *figure = title == NULL
+                                ? NULL
+                                : dpe_draw_figure_new("headline", title, caption,
+                                                      headline_sheet(s, "headline", title, chosen,
+                                                                     shown->order, shown->n));
     if (figure != NULL) {
-        draw_headline(figure, s, chosen, order, n, numbers);
+        draw_headline(figure, s, chosen, shown->order, shown->n, numbers);
     }
     dpe_draw_add_figure(&report->document, figure);
     free(title);
 }
 
-/* The needles of an input under a table, at how many lengths; 0: it has none. */
-static dpe_status count_lengths(const struct input *input, size_t *n, struct dpe_error *err)
+/* What an input shows of a table, at how many lengths: n 0, nothing. `s` is to be freed. */
+static dpe_status read_shown(const struct input *input, const char *name, struct suite *s,
+                             struct dpe_headline *shown, struct dpe_error *err)
 {
-    *n = 0;
-    if (!dpe_h5_has(input->table, "/eval/niah/task_label") ||
-        dpe_h5_has(input->table, "/ablate")) {
+    char path[64];
+    snprintf(path, sizeof path, "/eval/%s/task_label", name);
+    *s = (struct suite){0};
+    shown->n = 0;
+    if (!dpe_h5_has(input->table, path) || dpe_h5_has(input->table, "/ablate")) {
         return DPE_OK;
     }
-    struct suite s;
-    int64_t chosen[SHOWN];
-    dpe_status status = dpe_comparison_suite_read(input, "niah", &s, err);
-    if (status == DPE_OK && s.n_methods > 0 && s.n_tasks > 0) {
-        choose_methods(&s, chosen);
-        *n = chosen[TABLE] >= 0 ? s.n_tasks : 0;
+    dpe_status status = dpe_comparison_suite_read(input, name, s, err);
+    if (status == DPE_OK && s->n_methods > 0 && s->n_tasks > 0) {
+        choose_methods(s, shown->method);
+        shown->n = shown->method[DPE_SHOWN_TABLE] >= 0
+                       ? sort_tasks(s, shown->order, DPE_SHOWN_LENGTHS)
+                       : 0;
     }
-    dpe_comparison_suite_free(&s);
+    /* An unfinished run may have nothing of the table yet. */
+    if (shown->n > 0 && !isfinite(s->r.mean[(size_t)shown->method[DPE_SHOWN_TABLE] * s->n_tasks +
+                                            shown->order[shown->n - 1]]
+                                      .mean)) {
+        shown->n = 0;
+    }
     return status;
 }
 
 dpe_status dpe_comparison_headline(struct report *report, struct dpe_error *err)
 {
+    static const char *const names[] = {"niah", "ppl"};
     dpe_status status = DPE_OK;
     const struct input *widest = NULL;
+    const char *name = NULL;
     size_t most = 0;
-    for (size_t i = 0; i < report->n && status == DPE_OK; i++) {
-        size_t n = 0;
-        status = count_lengths(&report->inputs[i], &n, err);
-        if (n > most) {
-            widest = &report->inputs[i];
-            most = n;
+    struct suite s;
+    struct dpe_headline shown;
+    for (size_t k = 0; k < 2 && most == 0; k++) {
+        for (size_t i = 0; i < report->n && status == DPE_OK; i++) {
+            status = read_shown(&report->inputs[i], names[k], &s, &shown, err);
+            dpe_comparison_suite_free(&s);
+            if (shown.n > most) {
+                widest = &report->inputs[i];
+                name = names[k];
+                most = shown.n;
+            }
         }
     }
     if (status == DPE_OK && widest != NULL) {
-        struct suite s;
-        status = dpe_comparison_suite_read(widest, "niah", &s, err);
-        if (status == DPE_OK) {
-            add_headline(report, &s);
+        status = read_shown(widest, name, &s, &shown, err);
+        if (status == DPE_OK && shown.n > 0) {
+            dpe_comparison_short(report, &s, &shown);
+            if (!s.low_is_better) {
+                add_figure(report, &s, &shown);
+            }
         }
         dpe_comparison_suite_free(&s);
     }

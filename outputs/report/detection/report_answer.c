@@ -163,12 +163,12 @@ static void add_lead(struct report *report, const struct detection *d, const str
     kept_words(d, v, kept, sizeof kept);
     dpe_draw_add_text(
         &report->document, BLOCK_LEAD,
-        dpe_draw_format_text(v->recall ? "At %s tokens%s the model finds %s of the needles with "
-                                         "%s. Unchanged, it finds %s; with %s, %s."
-                                       : "At %s tokens%s the model has a perplexity of %s with %s. "
-                                         "Unchanged, it has %s; with %s, %s.",
-                             length, times, values[JOINT], kept, values[ROPE],
-                             dpe_detection_base(d), values[BASE]));
+        dpe_draw_format_text(
+            v->recall ? "Validated at %s tokens%s the model finds %s of the needles with "
+                        "%s. Unchanged, it finds %s; with %s, %s."
+                      : "Validated at %s tokens%s the model has a perplexity of %s with %s. "
+                        "Unchanged, it has %s; with %s, %s.",
+            length, times, values[JOINT], kept, values[ROPE], dpe_detection_base(d), values[BASE]));
     if (v->recall && d->task[0] != '\0') {
         dpe_draw_add_text(
             &report->document, BLOCK_TEXT,
@@ -212,9 +212,15 @@ static char *verdict_text(const struct validation *v)
                              : " Use half the trained length for every group, or choose again with "
                                "dpe-detect's --select joint, which ends with the better plan.");
     }
+    bool outside = v->difference_low.values[BASE] > 0.0 || v->difference_high.values[BASE] < 0.0;
     return dpe_draw_format_text(
-        "The chosen lengths are not distinguishable from %s with %.0f %s%s.", base, n,
-        v->recall ? "sample" : "book", n == 1.0 ? "" : "s");
+        "The chosen lengths are not distinguishable from %s with %.0f %s%s%s.", base, n,
+        v->recall ? "sample" : "book", n == 1.0 ? "" : "s",
+        outside
+            ? ": the interval of the difference leaves 0 out, but drawing so few again and again "
+              "varies less than new ones would, and the sign-flip test does not reject that "
+              "there is none"
+            : "");
 }
 
 /* "+12", "-3.14", and "0" for what rounds to it. */
@@ -398,10 +404,6 @@ dpe_status dpe_detection_answer(struct report *report, const struct detection *d
     }
     if (status == DPE_OK) {
         name_table(report, d, &all[decides]);
-    }
-    if (status == DPE_OK && report->headline != NULL) {
-        status = report->headline(report, err);
-        report->headline = NULL;
     }
     if (status == DPE_OK) {
         dpe_detection_recall_map(report, d);

@@ -73,6 +73,12 @@ static void add_lengths(struct report *report, const struct detection *d)
         dpe_draw_sheet_text(sheet, pairs);
     }
     dpe_draw_add_sheet(&report->document, sheet);
+    if (d->informative.n > 0) {
+        dpe_draw_add_text(&report->document, BLOCK_TEXT,
+                          dpe_draw_format_text(
+                              "p is of a permutation test that the best and the worst length of "
+                              "a group do not differ; not of the chosen length against another."));
+    }
     free(id);
 }
 

@@ -74,8 +74,6 @@ struct report {
     size_t n;
     double top_k; /**< count, minus a share, 0 = by the tables */
     struct document document;
-    /** Adds the figure that stands below the first result; NULL: there is none (any more). */
-    dpe_status (*headline)(struct report *report, struct dpe_error *err);
 };
 
 /** A note that a run is unfinished, if it is. */

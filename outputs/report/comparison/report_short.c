@@ -1,0 +1,208 @@
+/* The head of a report with a comparison of a DPE table: what the table is worth at its longest
+ * length, in a few sentences, and how it is used. */
+#include "engine/base/base.h"
+#include "engine/base/p_text.h"
+#include "outputs/datasets/uses.h"
+#include "outputs/h5/h5.h"
+#include "outputs/report/comparison/report_eval.h"
+#include "outputs/report/draw/page.h"
+#include "outputs/report/input/input.h"
+#include "outputs/rows/rows.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* A comparison that has a table at its longest length. */
+struct worth {
+    const struct suite *s;
+    const struct dpe_headline *shown;
+    size_t task;
+    double trained, length, ceiling; /* NaN: unknown */
+};
+
+static const struct dpe_interval *value_of(const struct worth *w, int64_t method)
+{
+    return &w->s->r.mean[(size_t)method * w->s->n_tasks + w->task];
+}
+
+/* "94 % (88 to 98 %)", or a perplexity. */
+static void value_text(const struct worth *w, int64_t method, char *text, size_t size)
+{
+    const struct dpe_interval *v = value_of(w, method);
+    if (w->s->low_is_better) {
+        snprintf(text, size, "%.2f (%.2f\u00a0to\u00a0%.2f)", v->mean, v->low, v->high);
+    } else {
+        snprintf(text, size, "%.0f\u00a0%% (%.0f\u00a0to\u00a0%.0f\u00a0%%)", 100.0 * v->mean,
+                 100.0 * v->low, 100.0 * v->high);
+    }
+}
+
+/* What the model finds of such needles within its trained length, by the detection for this length.
+ */
+static double find_ceiling(const struct report *report, double length)
+{
+    double found = (double)NAN;
+    for (size_t i = 0; i < report->n; i++) {
+        const struct input *input = &report->inputs[i];
+        const char *own = dpe_identity_get(&input->identity, "length");
+        const char *path = dpe_h5_has(input->table, "/validate/user") ? "/validate/user/ceiling"
+                                                                      : "/validate/niah/ceiling";
+        struct numbers ceiling = {0};
+        const int64_t none[] = {0};
+        if (own != NULL && strtod(own, NULL) == length && dpe_h5_has(input->table, path) &&
+            dpe_input_read_numbers(input, path, 0, none, &ceiling, NULL) == DPE_OK) {
+            found = ceiling.values[0];
+        }
+        dpe_input_numbers_free(&ceiling);
+    }
+    return found;
+}
+
+/* "table:FILE" is FILE. */
+static const char *table_name(const struct worth *w)
+{
+    const char *name = w->s->r.method[w->shown->method[DPE_SHOWN_TABLE]];
+    return strncmp(name, "table:", 6) == 0 ? name + 6 : name;
+}
+
+static void add_lead(struct report *report, const struct worth *w)
+{
+    char table[96], alone[96], length[32], times[64] = "", possible[128] = "";
+    const int64_t *methods = w->shown->method;
+    value_text(w, methods[DPE_SHOWN_TABLE], table, sizeof table);
+    dpe_draw_length_text(w->length, length);
+    if (w->trained > 0.0) {
+        snprintf(times, sizeof times, ", %.3g times its trained length,", w->length / w->trained);
+    }
+    if (isfinite(w->ceiling) && !w->s->low_is_better) {
+        snprintf(possible, sizeof possible,
+                 " %.0f\u00a0%% are possible: what it finds of such needles at its trained length.",
+                 100.0 * w->ceiling);
+    }
+    if (methods[DPE_SHOWN_ALONE] >= 0) {
+        value_text(w, methods[DPE_SHOWN_ALONE], alone, sizeof alone);
+    }
+    dpe_draw_add_text(&report->document, BLOCK_LEAD,
+                      dpe_draw_format_text(
+                          w->s->low_is_better
+                              ? "At %s tokens%s the model has a perplexity of %s with %s%s%s.%s"
+                              : "At %s tokens%s the model finds %s of the needles with %s%s%s.%s",
+                          length, times, table, table_name(w),
+                          methods[DPE_SHOWN_ALONE] >= 0 ? ", and as it is " : "",
+                          methods[DPE_SHOWN_ALONE] >= 0 ? alone : "", possible));
+}
+
+/* The best of the other methods, and whether the table was worth it. */
+static void add_rival(struct report *report, const struct worth *w)
+{
+    const int64_t rival = w->shown->method[DPE_SHOWN_OTHER];
+    if (rival < 0) {
+        return;
+    }
+    const size_t at = (size_t)rival * w->s->n_tasks + w->task;
+    const char *name = w->s->r.method[rival];
+    char value[96], p[DPE_P_TEXT];
+    char verdict[384] = ".";
+    value_text(w, rival, value, sizeof value);
+    if ((int64_t)w->s->against == w->shown->method[DPE_SHOWN_TABLE] && w->s->r.p_value != NULL) {
+        const double difference = w->s->r.difference[at].mean * (w->s->low_is_better ? -1.0 : 1.0);
+        const bool real = w->s->r.p_value[at] < 0.05;
+        dpe_p_text(w->s->r.p_value[at], p);
+        snprintf(verdict, sizeof verdict,
+                 !real            ? ", which is not shown to differ (%s): --method %.200s needs no "
+                                    "calibration."
+                 : difference < 0 ? ": the table is better (%s).%.0s"
+                                  : ": it is better than the table (%s). Use --method %.200s.",
+                 p, name);
+    }
+    dpe_draw_add_text(
+        &report->document, BLOCK_TEXT,
+        dpe_draw_format_text("The best of the other methods, %s, has %s%s", name, value, verdict));
+}
+
+/* Whether an input is a finished table; `*frequencies`: one of factors. */
+static const struct input *find_table(const struct report *report, bool *frequencies)
+{
+    const struct input *found = NULL;
+    for (size_t i = 0; i < report->n; i++) {
+        const struct input *input = &report->inputs[i];
+        if ((dpe_h5_has(input->table, "/table/mask") ||
+             dpe_h5_has(input->table, "/table/length")) &&
+            !dpe_h5_has(input->table, "/detect")) {
+            char *moves = dpe_input_read_words(input, "/table", "moves");
+            *frequencies = moves != NULL && strcmp(moves, "frequencies") == 0;
+            free(moves);
+            found = input;
+        }
+    }
+    return found;
+}
+
+/* The command with the table's name in place of TABLE; owned. */
+static char *command_text(const char *command, const char *table)
+{
+    struct writer out = {0};
+    for (const char *at = command; *at != '\0';) {
+        const char *next = strstr(at, "TABLE");
+        bool word = next != NULL && next[5] != '='; /* DPE_TABLE= stays */
+        size_t n = next == NULL ? strlen(at) : (size_t)(next - at) + (word ? 0 : 5);
+        dpe_draw_put_bytes(&out, at, n);
+        if (next != NULL && word) {
+            dpe_draw_put(&out, "%s", table);
+        }
+        at += n + (next != NULL && word ? 5 : 0);
+    }
+    return out.failed ? NULL : out.text.bytes;
+}
+
+static void add_uses(struct report *report, const struct worth *w)
+{
+    bool frequencies = false;
+    const struct input *table = find_table(report, &frequencies);
+    if (table == NULL) {
+        return;
+    }
+    dpe_draw_add_text(
+        &report->document, BLOCK_TEXT,
+        dpe_draw_format_text(
+            "Texts of up to %.0f tokens run unchanged with the table, so they lose nothing.%s To "
+            "see "
+            "it on a text: dpe-run -m MODEL --table %s --show --corpus TEXTS",
+            w->trained,
+            frequencies
+                ? " Runtimes without an adapter apply the factors to every text; dpe-export "
+                  "measures what short ones lose."
+                : "",
+            table->name));
+    struct sheet *sheet = dpe_draw_sheet_new("uses", "Which file for which runtime");
+    dpe_draw_sheet_column(sheet, "runtime", COLUMN_TEXT, 0);
+    dpe_draw_sheet_column(sheet, "command", COLUMN_TEXT, 0);
+    for (int i = 0; i < DPE_USES; i++) {
+        if (dpe_uses[i].factors && !frequencies) {
+            continue;
+        }
+        char *command = command_text(dpe_uses[i].command, table->name);
+        dpe_draw_sheet_text(sheet, dpe_uses[i].runtime);
+        dpe_draw_sheet_text(sheet, command != NULL ? command : dpe_uses[i].command);
+        free(command);
+    }
+    dpe_draw_add_sheet(&report->document, sheet);
+}
+
+void dpe_comparison_short(struct report *report, const struct suite *s,
+                          const struct dpe_headline *shown)
+{
+    struct worth w = {.s = s,
+                      .shown = shown,
+                      .task = shown->order[shown->n - 1],
+                      .trained =
+                          (double)dpe_input_read_whole(s->input, "/eval", "trained_length", -1)};
+    w.length = (double)s->r.task_length[w.task];
+    w.ceiling = find_ceiling(report, w.length);
+    dpe_draw_add_text(&report->document, BLOCK_SECTION, dpe_draw_format_text("In short"));
+    add_lead(report, &w);
+    add_rival(report, &w);
+    add_uses(report, &w);
+}
