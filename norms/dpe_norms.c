@@ -6,24 +6,22 @@
 #include "engine/plan/methods/methods.h"
 #include "norms/norms_tool.h"
 
-enum option_key {
-    KEY_LENGTHS = DPE_KEY_PROGRAM,
-    KEY_CONTRIBUTION,
-    KEY_SPECIAL,
-    KEY_DRY_RUN,
-};
+enum option_key { KEY_CONTRIBUTION = DPE_KEY_PROGRAM };
 
 static const struct dpe_option options_table[] = {
     {NULL, 0, NULL, 0, "What to measure:", 1},
     {"contribution", KEY_CONTRIBUTION, "NAME", 0,
      "product-of-means (default, the paper) or mean-of-products (its released code)", 1},
-    {"dry-run", KEY_DRY_RUN, NULL, DPE_BASIC,
-     "Print the cost (tokens, operations, memory, time) and run nothing", 1},
+    {"dry-run", 0, NULL, DPE_BASIC,
+     "Print the cost (tokens, operations, memory, time) and run nothing", 1,
+     DPE_SWITCH(struct arguments, job.dry_run)},
     {NULL, 0, NULL, 0, "Excerpts:", 2},
-    {"lengths", KEY_LENGTHS, "A,B,...", DPE_BASIC,
-     "Tokens of an excerpt (default auto: powers of two from min(2048, L0/4) to L0)", 2},
-    {"special-in-text", KEY_SPECIAL, "WHAT", 0,
-     "Special tokens spelled out in the text: error (default) or literal", 2},
+    {"lengths", 0, "A,B,...", DPE_BASIC,
+     "Tokens of an excerpt (default auto: powers of two from min(2048, L0/4) to L0)", 2,
+     DPE_TEXT(struct arguments, lengths)},
+    {"special-in-text", 0, "error|literal", 0,
+     "Special tokens spelled out in the text (default: error)", 2,
+     DPE_CHOICE(struct arguments, special, NULL)},
     {0},
 };
 
@@ -35,9 +33,6 @@ static int parse_option(int key, char *arg, struct dpe_command_line *state)
         state->child_inputs[0] = &args->job;
         state->child_inputs[1] = &args->job;
         return 0;
-    case KEY_LENGTHS:
-        args->lengths = arg;
-        return 0;
     case KEY_CONTRIBUTION:
         if (!dpe_contribution_parse(arg, &args->contribution)) {
             dpe_line_error(state,
@@ -45,16 +40,6 @@ static int parse_option(int key, char *arg, struct dpe_command_line *state)
                            "found '%s'",
                            arg);
         }
-        return 0;
-    case KEY_SPECIAL:
-        args->special = (enum dpe_special_policy)dpe_parse_choice(
-            state, "--special-in-text", arg, (const char *[]){"error", "literal", NULL});
-        return 0;
-    case KEY_DRY_RUN:
-        args->job.dry_run = true;
-        return 0;
-    case DPE_LINE_WORD:
-        dpe_line_error(state, "unexpected argument '%s'", arg);
         return 0;
     case DPE_LINE_END:
         dpe_job_require(state, &args->job, false, "-o OUT.h5");

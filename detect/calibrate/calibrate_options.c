@@ -7,9 +7,6 @@
 
 enum option_key {
     KEY_TOP_K = DPE_KEY_PROGRAM,
-    KEY_DRY_RUN,
-    KEY_LAUNCH,
-    KEY_START,
     KEY_HANDED, /* and the following: handed_on[key - KEY_HANDED] */
     KEY_TASK = KEY_HANDED,
     KEY_NIAH,
@@ -82,14 +79,15 @@ static const struct dpe_option options_table[] = {
      1},
     {"output", 'o', "DIR", DPE_BASIC, "Folder for all results; run the same command to continue",
      1},
-    {"start", KEY_START, "shorter|scratch", 0,
+    {"start", 0, "shorter|scratch", 0,
      "Detecting lengths and temperatures that a longer entry tries: those near the ones that the "
      "shorter entry chose (default), or all",
-     1},
-    {"launch", KEY_LAUNCH, "COMMAND", 0,
-     "Start the measuring tools as several ranks, e.g. --launch 'mpirun -n 8'", 1},
-    {"dry-run", KEY_DRY_RUN, NULL, DPE_BASIC,
-     "Print what the measuring tools would cost, and run nothing", 1},
+     1, DPE_CHOICE(struct calibrate_arguments, scratch, NULL)},
+    {"launch", 0, "COMMAND", 0,
+     "Start the measuring tools as several ranks, e.g. --launch 'mpirun -n 8'", 1,
+     DPE_TEXT(struct calibrate_arguments, launch)},
+    {"dry-run", 0, NULL, DPE_BASIC, "Print what the measuring tools would cost, and run nothing", 1,
+     DPE_SWITCH(struct calibrate_arguments, job.dry_run)},
     {NULL, 0, NULL, 0, "Sweep (dpe-detect):", 2},
     {"task", KEY_TASK, "TASK", 0,
      "auto (default: as hard as tells good plans apart), user, niah, ppl or both", 2},
@@ -222,24 +220,11 @@ static int parse_option(int key, char *arg, struct dpe_command_line *state)
         }
         args->job.output = dpe_tool_path(state, "--output", arg);
         return 0;
-    case KEY_DRY_RUN:
-        args->job.dry_run = true;
-        return 0;
     case KEY_TOP_K:
         if (strcmp(arg, CALIBRATE_AUTO) != 0) {
             dpe_parse_top_k(state, "--top-k", arg, CALIBRATE_AUTO);
         }
         args->top_k = arg;
-        return 0;
-    case KEY_LAUNCH:
-        args->launch = arg;
-        return 0;
-    case KEY_START:
-        args->scratch = dpe_parse_choice(state, "--start", arg,
-                                         (const char *[]){"shorter", "scratch", NULL}) == 1;
-        return 0;
-    case DPE_LINE_WORD:
-        dpe_line_error(state, "unexpected argument '%s' (the model is --model DIR)", arg);
         return 0;
     case DPE_LINE_END:
         dpe_job_require(state, &args->job, true, "--output DIR");

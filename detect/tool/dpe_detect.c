@@ -7,32 +7,18 @@
 
 enum option_key {
     KEY_TASK = DPE_KEY_PROGRAM,
-    KEY_NIAH,
-    KEY_MOVE,
-    KEY_GROUPS,
-    KEY_LENGTHS,
-    KEY_WINDOW,
-    KEY_TEMPERATURE,
-    KEY_SELECTION,
-    KEY_SCALE_PAIRS,
     KEY_TOP_K,
-    KEY_DRY_RUN,
-    KEY_SELECT,
-    KEY_ROUNDS,
     KEY_AGAINST,
-    KEY_GUARD,
-    KEY_BATCH,
     KEY_HAYSTACK,
-    KEY_KEYS,
-    KEY_RACE,
     KEY_RACE_LEVEL,
     KEY_RACE_INDIFFERENCE,
 };
 
 static const struct dpe_option options_table[] = {
     {NULL, 0, NULL, 0, "What to sweep:", 1},
-    {"dry-run", KEY_DRY_RUN, NULL, DPE_BASIC,
-     "Print configurations, tokens, operations, memory and time, and run nothing", 1},
+    {"dry-run", 0, NULL, DPE_BASIC,
+     "Print configurations, tokens, operations, memory and time, and run nothing", 1,
+     DPE_SWITCH(struct detect_arguments, job.dry_run)},
     {NULL, 0, NULL, 0, "Task:", 2},
     {"task", KEY_TASK, "TASK", DPE_BASIC,
      "auto (default where --niah names no keys): needles in a haystack, as many keys and values as "
@@ -40,42 +26,44 @@ static const struct dpe_option options_table[] = {
      "books; "
      "both: niah decides",
      2},
-    {"niah", KEY_NIAH, "K=V,...", 0,
+    {"niah", 0, "K=V,...", 0,
      "keys=1, values=4, queries=1, digits=7, depth=, template=FILE, repeat=0, special=error|literal"
      "|parse",
-     2},
+     2, DPE_TEXT(struct detect_arguments, niah)},
     {NULL, 0, NULL, 0, "Grid:", 3},
-    {"move", KEY_MOVE, "WHAT", 0,
+    {"move", 0, "positions|frequencies", 0,
      "positions (default): DPE, which scales far positions and needs an adapter. frequencies: the "
      "length t of a group divides its frequencies by L/t at every distance, so the table is a "
      "factor for each pair and a temperature, which runtimes read as longrope (dpe-export --format "
      "longrope, gguf-rope)",
-     3},
-    {"groups", KEY_GROUPS, "C", 0, "Equal groups of frequency pairs (default 8)", 3},
-    {"lengths", KEY_LENGTHS, "LIST", 0,
+     3, DPE_CHOICE(struct detect_arguments, frequencies, NULL)},
+    {"groups", 0, "C", 0, "Equal groups of frequency pairs (default 8)", 3,
+     DPE_COUNT(struct detect_arguments, groups, 1, DPE_MOST_COUNT)},
+    {"lengths", 0, "LIST", 0,
      "Detecting lengths a,b,... or auto (default): L/128 ... L by powers of two, none shorter than "
      "the window (--move frequencies: than L0/4)",
-     3},
-    {"window", KEY_WINDOW, "W", 0,
-     "Keys nearer than W tokens keep their distance (default min(1024, L0/8))", 3},
-    {"temperature", KEY_TEMPERATURE, "auto[:K=V,...]|off|K=V,...", 0,
+     3, DPE_TEXT(struct detect_arguments, lengths)},
+    {"window", 0, "W", 0, "Keys nearer than W tokens keep their distance (default min(1024, L0/8))",
+     3, DPE_TOKENS(struct detect_arguments, window, 1, DPE_MOST_COUNT)},
+    {"temperature", 0, "auto[:K=V,...]|off|K=V,...", 0,
      "Attention temperature of every plan but rope, in the table too. auto (default): searched; "
      "auto:K=V,...: searched around one that suits a shorter length; off: none, as the paper; "
      "log-n=N, log-n-power=G, log-n-decay=B, infoscale=N, logit-scale=A (dpe-run --method help)",
-     3},
-    {"selection", KEY_SELECTION, "K=V,...", 0,
+     3, DPE_TEXT(struct detect_arguments, temperature)},
+    {"selection", 0, "K=V,...", 0,
      "A query of every plan of the sweep meets only the keys that the method select chooses with "
      "these keys (dpe-run --method help), so the table is one for them; use it as --method "
      "select:K=V,...,over=table:FILE",
-     3},
-    {"scale-pairs", KEY_SCALE_PAIRS, "NORMS.h5", 0,
-     "Move only the key pairs of a profile by dpe-norms (default: all pairs, as the paper)", 3},
+     3, DPE_TEXT(struct detect_arguments, selection)},
+    {"scale-pairs", 0, "NORMS.h5", 0,
+     "Move only the key pairs of a profile by dpe-norms (default: all pairs, as the paper)", 3,
+     DPE_TEXT(struct detect_arguments, scale_pairs)},
     {"top-k", KEY_TOP_K, "K", 0,
      "Key pairs of each head: a count, or a share such as 0.75 (default with --scale-pairs and "
      "--select joint: searched)",
      3},
     {NULL, 0, NULL, 0, "Choice of the joint plan:", 4},
-    {"select", KEY_SELECT, "RULE", 0,
+    {"select", 0, "RULE", 0,
      "joint (default): search temperature, lengths, window and groups, each change only where a "
      "paired test shows that it helps; the sweep then has an eighth of the samples. paper: the "
      "best length of each group. guarded: L0/2 unless a paired test shows that another is better. "
@@ -83,39 +71,41 @@ static const struct dpe_option options_table[] = {
      "minutes, "
      "what the model does alone and with five methods that are ready, what is possible, and what "
      "to do",
-     4},
-    {"rounds", KEY_ROUNDS, "R", 0,
-     "sequential, joint: go over everything R times, or until nothing changes (default 1)", 4},
+     4, DPE_CHOICE(struct detect_arguments, rule, dpe_detect_rule_names)},
+    {"rounds", 0, "R", 0,
+     "sequential, joint: go over everything R times, or until nothing changes (default 1)", 4,
+     DPE_COUNT(struct detect_arguments, rounds, 1, 100)},
     {"against", KEY_AGAINST, "METHOD", 0,
      "Hold the result against this method too, on the validation's samples, and take it if it is "
      "shown to be better and a table can hold it; may be repeated. A table of dpe-eval tune stands "
      "for the settings that it chose (joint: default yarn, self-extend and leaky-rerope; none: no "
      "method)",
      4},
-    {"guard", KEY_GUARD, "SHARE", 0,
+    {"guard", 0, "SHARE", 0,
      "joint, needles: the table's plan may lose this share of perplexity to the best of the "
      "validated "
      "plans, on up to four texts of --length tokens (default 0.05; 0: no guard). A plan that loses "
      "more "
      "is kept only where it is shown to find more than all that do not, and the result says so",
-     4},
+     4, DPE_REAL(struct detect_arguments, guard, 0.0, 100.0),
+     DPE_GIVEN(struct detect_arguments, guard_given)},
     {NULL, 0, NULL, 0, "Savings:", 5},
-    {"batch", KEY_BATCH, "N", 0,
+    {"batch", 0, "N", 0,
      "Samples decoded together; what their prompts share is read once. The answers stay the same. "
      "Default: 4, or as many as share a context; 1: one by one; --race: at most one round",
-     5},
+     5, DPE_COUNT(struct detect_arguments, batch, 1, 256)},
     {"haystack", KEY_HAYSTACK, "own|shared[=N]", 0,
      "shared: N samples in a row (default 4) share the first half of their context, which is read "
      "once for those that are decoded together. Such samples differ less from each other",
      5},
-    {"keys-per-context", KEY_KEYS, "M", DPE_BASIC,
+    {"keys-per-context", 0, "M", DPE_BASIC,
      "M keys in each context; each is a sample of its own, and M samples share one reading. For "
      "models that look values up by key",
-     5},
-    {"race", KEY_RACE, NULL, DPE_BASIC,
+     5, DPE_COUNT(struct detect_arguments, keys_per_context, 1, 256)},
+    {"race", 0, NULL, DPE_BASIC,
      "Stop sampling a detecting length once a paired test shows that it can no longer be rank 1; "
      "tested after every round (4 samples, or as many as share a context)",
-     5},
+     5, DPE_SWITCH(struct detect_arguments, race)},
     {"race-level", KEY_RACE_LEVEL, "P", 0, "Level of that test, one-sided (default 0.05)", 5},
     {"race-indifference", KEY_RACE_INDIFFERENCE, "D", 0,
      "Drop a length also when it is not better by D (recall, or nats per token; default 0)", 5},
@@ -178,12 +168,6 @@ static int parse_saving(int key, char *arg, struct dpe_command_line *state)
     case KEY_HAYSTACK:
         args->shared = parse_haystack(state, arg);
         return 0;
-    case KEY_KEYS:
-        args->keys_per_context = dpe_parse_count(state, "--keys-per-context", arg, 1, 256);
-        return 0;
-    case KEY_RACE:
-        args->race = true;
-        return 0;
     case KEY_RACE_LEVEL:
         args->race_level = parse_level(state, arg);
         args->race_settings = true;
@@ -191,9 +175,6 @@ static int parse_saving(int key, char *arg, struct dpe_command_line *state)
     case KEY_RACE_INDIFFERENCE:
         args->race_indifference = parse_indifference(state, arg);
         args->race_settings = true;
-        return 0;
-    case KEY_BATCH:
-        args->batch = dpe_parse_count(state, "--batch", arg, 1, 256);
         return 0;
     default:
         return DPE_LINE_UNKNOWN;
@@ -282,16 +263,6 @@ static void check_frequencies(struct dpe_command_line *state, const struct detec
                        "with every group at half the trained length, where frequencies find "
                        "nothing");
     }
-}
-
-static double parse_guard(struct dpe_command_line *state, const char *text)
-{
-    double value = 0.0;
-    if (!dpe_parse_real(text, 0.0, 100.0, &value)) {
-        dpe_line_error(state, "--guard: expected a share of perplexity from 0 to 100, found '%s'",
-                       text);
-    }
-    return value;
 }
 
 static void check_together(struct dpe_command_line *state, const struct detect_arguments *args)
@@ -391,54 +362,11 @@ static int parse_option(int key, char *arg, struct dpe_command_line *state)
     case KEY_TASK:
         parse_task(state, arg, args);
         return 0;
-    case KEY_NIAH:
-        args->niah = arg;
-        return 0;
-    case KEY_DRY_RUN:
-        args->job.dry_run = true;
-        return 0;
-    case KEY_MOVE: {
-        static const char *const kinds[] = {"positions", "frequencies", NULL};
-        args->frequencies = dpe_parse_choice(state, "--move", arg, kinds) == 1;
-        return 0;
-    }
-    case KEY_GROUPS:
-        args->groups = dpe_parse_count(state, "--groups", arg, 1, DPE_MOST_COUNT);
-        return 0;
-    case KEY_LENGTHS:
-        args->lengths = arg;
-        return 0;
-    case KEY_WINDOW:
-        args->window = dpe_parse_tokens(state, "--window", arg, 1, DPE_MOST_COUNT);
-        return 0;
-    case KEY_TEMPERATURE:
-        args->temperature = arg;
-        return 0;
-    case KEY_SELECTION:
-        args->selection = arg;
-        return 0;
-    case KEY_SCALE_PAIRS:
-        args->scale_pairs = arg;
-        return 0;
     case KEY_TOP_K:
         args->top_k = dpe_parse_top_k(state, "--top-k", arg, NULL);
         return 0;
-    case KEY_SELECT:
-        args->rule =
-            (enum dpe_detect_rule)dpe_parse_choice(state, "--select", arg, dpe_detect_rule_names);
-        return 0;
     case KEY_AGAINST:
         add_against(state, arg, args);
-        return 0;
-    case KEY_GUARD:
-        args->guard = parse_guard(state, arg);
-        args->guard_given = true;
-        return 0;
-    case KEY_ROUNDS:
-        args->rounds = dpe_parse_count(state, "--rounds", arg, 1, 100);
-        return 0;
-    case DPE_LINE_WORD:
-        dpe_line_error(state, "unexpected argument '%s' (the model is --model DIR)", arg);
         return 0;
     case DPE_LINE_END:
         if (args->rule == DPE_DETECT_READY && !args->job.samples_given) {

@@ -38,40 +38,37 @@ struct arguments {
     double deadline; /* dpe_clock() */
 };
 
-enum {
-    KEY_SHAPE = DPE_KEY_PROGRAM,
-    KEY_METHOD,
-    KEY_REPEATS,
-    KEY_NEW,
-    KEY_LAYERS,
-    KEY_CHUNK,
-    KEY_JSON,
-    KEY_CSV,
-    KEY_FORCE,
-    KEY_BRANCHES,
-    KEY_TRAINED
-};
+enum { KEY_METHOD = DPE_KEY_PROGRAM };
 
 static const struct dpe_option options_table[] = {
     {0, 0, 0, 0, "What to measure:", 1},
-    {"shape", KEY_SHAPE, "SHAPE", DPE_BASIC,
+    {"shape", 0, "SHAPE", DPE_BASIC,
      "llama3-8b, llama3-70b-layer, mistral-7b, qwen2.5-7b (with random weights), or a model folder",
-     1},
+     1, DPE_TEXT(struct arguments, shape)},
     {"length", 'l', "TOKENS", DPE_BASIC,
      "Length of a prompt, e.g. 8192 or 8k; may be repeated (default 8k)", 1},
     {"method", KEY_METHOD, "NAME[:K=V,...]", DPE_BASIC,
      "Position method; may be repeated (default: rope, and dpe with 48 of 64 pairs in its masks)",
      1},
-    {"new", KEY_NEW, "N", 0, "Tokens to decode after a prompt (default 16)", 1},
-    {"branches", KEY_BRANCHES, "B", 0, "Number of branches to decode as one batch (default 1)", 1},
-    {"repeats", KEY_REPEATS, "N", 0, "Number of runs; the median is reported (default 3)", 1},
-    {"layers", KEY_LAYERS, "N", 0, "Use only the first N layers of the shape", 1},
-    {"chunk", KEY_CHUNK, "N", 0, "Tokens in a prefill chunk", 1},
-    {"trained-length", KEY_TRAINED, "L0", 0, "Trained length (default: that of the shape)", 1},
+    {"new", 0, "N", 0, "Tokens to decode after a prompt (default 16)", 1,
+     DPE_COUNT(struct arguments, new_tokens, 1, 1 << 20)},
+    {"branches", 0, "B", 0, "Number of branches to decode as one batch (default 1)", 1,
+     DPE_COUNT(struct arguments, branches, 1, DPE_MAX_BRANCHES)},
+    {"repeats", 0, "N", 0, "Number of runs; the median is reported (default 3)", 1,
+     DPE_COUNT(struct arguments, repeats, 1, MOST_REPEATS)},
+    {"layers", 0, "N", 0, "Use only the first N layers of the shape", 1,
+     DPE_COUNT(struct arguments, layers, 1, 1 << 20)},
+    {"chunk", 0, "N", 0, "Tokens in a prefill chunk", 1,
+     DPE_TOKENS(struct arguments, chunk, 1, 1 << 30)},
+    {"trained-length", 0, "L0", 0, "Trained length (default: that of the shape)", 1,
+     DPE_TOKENS(struct arguments, trained_length, 2, DPE_MOST_TRAINED)},
     {0, 0, 0, 0, "Files for the results, in addition to stdout:", 2},
-    {"json", KEY_JSON, "FILE", 0, "Write one JSON object per line to FILE", 2},
-    {"csv", KEY_CSV, "FILE", 0, "Write a table with a header line to FILE", 2},
-    {"force", KEY_FORCE, NULL, 0, "Replace these files if they exist", 2},
+    {"json", 0, "FILE", 0, "Write one JSON object per line to FILE", 2,
+     DPE_PATH(struct arguments, json)},
+    {"csv", 0, "FILE", 0, "Write a table with a header line to FILE", 2,
+     DPE_PATH(struct arguments, csv)},
+    {"force", 0, NULL, 0, "Replace these files if they exist", 2,
+     DPE_SWITCH(struct arguments, tool.force)},
     {0},
 };
 
@@ -82,9 +79,6 @@ static int parse_option(int key, char *arg, struct dpe_command_line *state)
     switch (key) {
     case DPE_LINE_BEGIN:
         state->child_inputs[0] = &a->tool;
-        return 0;
-    case KEY_SHAPE:
-        a->shape = arg;
         return 0;
     case 'l':
         if (a->n_lengths == MOST_LENGTHS) {
@@ -98,36 +92,6 @@ static int parse_option(int key, char *arg, struct dpe_command_line *state)
             dpe_line_error(state, "--method: expected at most %d methods", MOST_METHODS);
         }
         a->methods[a->n_methods++] = arg;
-        return 0;
-    case KEY_REPEATS:
-        a->repeats = dpe_parse_count(state, "--repeats", arg, 1, MOST_REPEATS);
-        return 0;
-    case KEY_NEW:
-        a->new_tokens = dpe_parse_count(state, "--new", arg, 1, 1 << 20);
-        return 0;
-    case KEY_LAYERS:
-        a->layers = dpe_parse_count(state, "--layers", arg, 1, 1 << 20);
-        return 0;
-    case KEY_CHUNK:
-        a->chunk = dpe_parse_tokens(state, "--chunk", arg, 1, 1 << 30);
-        return 0;
-    case KEY_BRANCHES:
-        a->branches = dpe_parse_count(state, "--branches", arg, 1, DPE_MAX_BRANCHES);
-        return 0;
-    case KEY_TRAINED:
-        a->trained_length = dpe_parse_tokens(state, "--trained-length", arg, 2, DPE_MOST_TRAINED);
-        return 0;
-    case KEY_JSON:
-        a->json = dpe_tool_path(state, "--json", arg);
-        return 0;
-    case KEY_CSV:
-        a->csv = dpe_tool_path(state, "--csv", arg);
-        return 0;
-    case KEY_FORCE:
-        a->tool.force = true;
-        return 0;
-    case DPE_LINE_WORD:
-        dpe_line_error(state, "unexpected argument '%s'", arg);
         return 0;
     case DPE_LINE_END:
         if (a->shape == NULL) {

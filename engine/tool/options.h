@@ -14,14 +14,83 @@ enum dpe_option_flags {
     DPE_OPTIONAL = 2, /**< its argument may be left out: --help[=all] */
     DPE_BASIC = 4,    /**< --help prints it; the others are printed by --help=all alone */
 };
+/** What the value of an option is. */
+enum dpe_value_type {
+    DPE_VALUE_OWN,     /**< the parser of the set takes it */
+    DPE_VALUE_SWITCH,  /**< bool, true when the option is given; it has no argument */
+    DPE_VALUE_TEXT,    /**< const char *, the argument as it is */
+    DPE_VALUE_PATH,    /**< the same, not empty */
+    DPE_VALUE_MODEL,   /**< the same, the folder of dpe_tool_model */
+    DPE_VALUE_TABLE,   /**< the same, the file of dpe_tool_table */
+    DPE_VALUE_COUNT,   /**< a whole number from `low` to `high`, in any type of 4 or 8 bytes */
+    DPE_VALUE_TOKENS,  /**< the same, also as 16k or 1M */
+    DPE_VALUE_REAL,    /**< double from `low` to `high` */
+    DPE_VALUE_SECONDS, /**< double, above 0, or of at least a second where `low` is 1: 90, 30m, 2h
+                        */
+    DPE_VALUE_BYTES,   /**< uint64_t: 8G */
+    DPE_VALUE_CHOICE,  /**< index of the word in `choices`: an enum, an int, or a bool where there
+                          are  two */
+};
+/** What dpe_tool_parse reads and where in the set's input it keeps it. Write it by the macros
+ * below.
+ */
+struct dpe_value {
+    enum dpe_value_type type;
+    size_t at, size; /**< of the member, in bytes */
+    double low, high;
+    const char *const *choices; /**< NULL ends them; NULL: the words of the option's `arg` */
+};
+#define DPE_VALUE_PLACE(kind, type, member)                                                        \
+    .value = {(kind), offsetof(type, member), sizeof(((type *)0)->member)
+#define DPE_SWITCH(type, member)                                                                   \
+    DPE_VALUE_PLACE(DPE_VALUE_SWITCH, type, member)                                                \
+    }
+#define DPE_TEXT(type, member)                                                                     \
+    DPE_VALUE_PLACE(DPE_VALUE_TEXT, type, member)                                                  \
+    }
+#define DPE_PATH(type, member)                                                                     \
+    DPE_VALUE_PLACE(DPE_VALUE_PATH, type, member)                                                  \
+    }
+#define DPE_MODEL(type, member)                                                                    \
+    DPE_VALUE_PLACE(DPE_VALUE_MODEL, type, member)                                                 \
+    }
+#define DPE_TABLE(type, member)                                                                    \
+    DPE_VALUE_PLACE(DPE_VALUE_TABLE, type, member)                                                 \
+    }
+#define DPE_COUNT(type, member, low, high)                                                         \
+    DPE_VALUE_PLACE(DPE_VALUE_COUNT, type, member), (double)(low), (double)(high)                  \
+    }
+#define DPE_TOKENS(type, member, low, high)                                                        \
+    DPE_VALUE_PLACE(DPE_VALUE_TOKENS, type, member), (double)(low), (double)(high)                 \
+    }
+#define DPE_REAL(type, member, low, high)                                                          \
+    DPE_VALUE_PLACE(DPE_VALUE_REAL, type, member), (low), (high)                                   \
+    }
+#define DPE_SECONDS(type, member, low)                                                             \
+    DPE_VALUE_PLACE(DPE_VALUE_SECONDS, type, member), (low)                                        \
+    }
+#define DPE_BYTES(type, member)                                                                    \
+    DPE_VALUE_PLACE(DPE_VALUE_BYTES, type, member)                                                 \
+    }
+/** `words`: the choices; NULL: those of the option's `arg`, "a|b|c". */
+#define DPE_CHOICE(type, member, words)                                                            \
+    DPE_VALUE_PLACE(DPE_VALUE_CHOICE, type, member), 0.0, 0.0, (words)                             \
+    }
+/** Behind one of them: the bool that says that the option was given. */
+#define DPE_GIVEN(type, member) .given = offsetof(type, member)
+
 /** An option, or the header of a group: `name` NULL, `key` 0 and the header as `doc`. */
 struct dpe_option {
     const char *name; /**< without "--"; NULL: it has a letter alone */
-    int key;          /**< what its parser gets: the letter, or a number above those of letters */
+    /** The letter, or else the number by which the set's parser and its `about` know the option; 0
+     * where neither does. */
+    int key;
     const char *arg;  /**< what help calls its argument; "a|b" are all that there are. NULL: none */
     int flags;        /**< of dpe_option_flags */
     const char *doc;  /**< what it does */
     int group;        /**< help prints group after group; 0: that of the option before */
+    struct dpe_value value; /**< all zeros: the set's parser takes the option */
+    size_t given;           /**< place in the input of a bool that becomes true as well; 0: none */
 };
 
 /** What a parser gets besides keys of options. */
@@ -63,8 +132,8 @@ struct dpe_command_line {
  * tools have. */
 struct dpe_option_set {
     const struct dpe_option *options; /**< an entry of zeros ends them; NULL: none */
-    /** Take the option `key`, or an event. Ends the process by dpe_line_error when a value is
-     * wrong. Returns 0 or DPE_LINE_UNKNOWN. */
+    /** Take the option `key` of DPE_VALUE_OWN, or an event. Ends the process by dpe_line_error when
+     * a value is wrong. Returns 0 or DPE_LINE_UNKNOWN. */
     int (*parser)(int key, char *arg, struct dpe_command_line *state);
     const char *args_doc; /**< words after the options in the usage, or NULL */
     const char *doc;      /**< what the tool does, and after '\v' the text after the options */

@@ -6,163 +6,82 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum option_key {
-    KEY_DEVICE = DPE_KEY_TOOL,
-    KEY_DTYPE,
-    KEY_THREADS,
-    KEY_MAX_MEMORY,
-    KEY_KV_TYPE,
-    KEY_KV_DIR,
-    KEY_TIME_BUDGET,
-    KEY_LOG_FORMAT,
-    KEY_QUIET,
-    KEY_FORCE,
-    KEY_SALVAGE,
-    KEY_KEEP_JOURNAL,
-    KEY_FORCE_UNLOCK,
-    KEY_CHECK_OPTIONS,
-};
-
 static const struct dpe_option options_table[] = {
     {NULL, 0, NULL, 0, "Running:", 50},
-    {"device", KEY_DEVICE, "auto|cpu|cuda|cuda:N|reference", 0,
+    {"device", 0, "auto|cpu|cuda|cuda:N|reference", 0,
      "auto (default): cuda if this machine has one, otherwise cpu. reference is slow; the other "
      "devices are tested against it",
-     50},
-    {"dtype", KEY_DTYPE, "f32|bf16", 0,
+     50, DPE_TEXT(struct dpe_tool_options, device)},
+    {"dtype", 0, "f32|bf16", 0,
      "What the CPU multiplies in (default: f32). bf16 rounds weights and activations; it is "
      "faster on processors with AVX512-BF16, and its results are recorded as device cpu-bf16",
-     50},
-    {"threads", KEY_THREADS, "N", DPE_BASIC, "Threads to use (default: all cores)", 50},
-    {"max-memory", KEY_MAX_MEMORY, "BYTES", 0,
-     "Use at most this much memory, e.g. 8G (default: the free memory)", 50},
-    {"kv-cache-dtype", KEY_KV_TYPE, "f32|bf16|int8", 0,
+     50, DPE_CHOICE(struct dpe_tool_options, bf16, NULL)},
+    {"threads", 0, "N", DPE_BASIC, "Threads to use (default: all cores)", 50,
+     DPE_COUNT(struct dpe_tool_options, threads, 1, 4096)},
+    {"max-memory", 0, "BYTES", 0,
+     "Use at most this much memory, e.g. 8G (default: the free memory)", 50,
+     DPE_BYTES(struct dpe_tool_options, max_memory)},
+    {"kv-cache-dtype", 0, "f32|bf16|int8", 0,
      "Type of keys and values in the cache of device cpu (default: f32). Results of different "
      "types "
      "are different runs",
-     50},
-    {"kv-cache-dir", KEY_KV_DIR, "DIR|none", 0,
+     50, DPE_CHOICE(struct dpe_tool_options, kv_type, dpe_kv_type_names)},
+    {"kv-cache-dir", 0, "DIR|none", 0,
      "Folder of the file for keys and values that do not fit into --max-memory on device cpu "
      "(default: "
      "$TMPDIR or /var/tmp; none: refuse them)",
-     50},
-    {"time-budget", KEY_TIME_BUDGET, "TIME", DPE_BASIC,
+     50, DPE_PATH(struct dpe_tool_options, kv_dir)},
+    {"time-budget", 0, "TIME", DPE_BASIC,
      "Stop after this time, e.g. 90, 30m, 2h, with exit code 75; if the tool writes a table, run "
      "the same command to continue",
-     50},
-    {"log-format", KEY_LOG_FORMAT, "text|json", 0, "Format of the lines on stderr (default: text)",
-     50},
-    {"quiet", KEY_QUIET, NULL, 0, "Print only warnings and errors on stderr", 50},
-    {"check-options", KEY_CHECK_OPTIONS, NULL, DPE_HIDDEN, NULL, 50},
+     50, DPE_SECONDS(struct dpe_tool_options, time_budget, 0.0)},
+    {"log-format", 0, "text|json", 0, "Format of the lines on stderr (default: text)", 50,
+     DPE_CHOICE(struct dpe_tool_options, json, NULL)},
+    {"quiet", 0, NULL, 0, "Print only warnings and errors on stderr", 50,
+     DPE_SWITCH(struct dpe_tool_options, quiet)},
+    {"check-options", 0, NULL, DPE_HIDDEN, NULL, 50,
+     DPE_SWITCH(struct dpe_tool_options, check_options)},
     {0},
 };
 
 static const struct dpe_option output_table[] = {
     {NULL, 0, NULL, 0, "Output:", 60},
-    {"force", KEY_FORCE, NULL, DPE_BASIC, "Replace an output of another run", 60},
-    {"salvage", KEY_SALVAGE, NULL, 0,
-     "Continue after a damaged journal record; the tool reports what is lost", 60},
-    {"keep-journal", KEY_KEEP_JOURNAL, NULL, 0, "Keep the journal next to the finished table", 60},
-    {"force-unlock", KEY_FORCE_UNLOCK, NULL, 0,
-     "Take over the lock of a run on another host that has ended", 60},
+    {"force", 0, NULL, DPE_BASIC, "Replace an output of another run", 60,
+     DPE_SWITCH(struct dpe_tool_options, force)},
+    {"salvage", 0, NULL, 0,
+     "Continue after a damaged journal record; the tool reports what is lost", 60,
+     DPE_SWITCH(struct dpe_tool_options, salvage)},
+    {"keep-journal", 0, NULL, 0, "Keep the journal next to the finished table", 60,
+     DPE_SWITCH(struct dpe_tool_options, keep_journal)},
+    {"force-unlock", 0, NULL, 0, "Take over the lock of a run on another host that has ended", 60,
+     DPE_SWITCH(struct dpe_tool_options, force_unlock)},
     {0},
 };
 
-static int parse_messages(int key, const char *arg, struct dpe_command_line *state,
-                          struct dpe_tool_options *options)
-{
-    switch (key) {
-    case KEY_LOG_FORMAT:
-        options->json = dpe_parse_choice(state, "--log-format", arg,
-                                         (const char *[]){"text", "json", NULL}) == 1;
-        return 0;
-    case KEY_QUIET:
-        options->quiet = true;
-        return 0;
-    case KEY_CHECK_OPTIONS:
-        options->check_options = true;
-        return 0;
-    default:
-        return DPE_LINE_UNKNOWN;
-    }
-}
-
-static int parse_output(int key, char *arg, struct dpe_command_line *state)
+static int check_device(int key, char *arg, struct dpe_command_line *state)
 {
     struct dpe_tool_options *options = state->input;
     (void)arg;
-    switch (key) {
-    case KEY_FORCE:
-        options->force = true;
-        return 0;
-    case KEY_SALVAGE:
-        options->salvage = true;
-        return 0;
-    case KEY_KEEP_JOURNAL:
-        options->keep_journal = true;
-        return 0;
-    case KEY_FORCE_UNLOCK:
-        options->force_unlock = true;
-        return 0;
-    default:
+    if (key != DPE_LINE_END) {
         return DPE_LINE_UNKNOWN;
     }
-}
-
-static int parse_common(int key, char *arg, struct dpe_command_line *state)
-{
-    struct dpe_tool_options *options = state->input;
-    switch (key) {
-    case KEY_DEVICE:
-        options->device = arg;
-        return 0;
-    case KEY_DTYPE:
-        options->bf16 =
-            dpe_parse_choice(state, "--dtype", arg, (const char *[]){"f32", "bf16", NULL}) == 1;
-        return 0;
-    case DPE_LINE_END:
-        /* What is recorded with results is the device that made them. */
-        if (options->device == NULL || strcmp(options->device, "auto") == 0) {
-            dpe_device_resolve("auto", &options->device, NULL);
-        }
-        if (options->kv_dir != NULL && strcmp(options->kv_dir, "none") != 0 &&
-            options->device != NULL && strncmp(options->device, "cpu", 3) != 0) {
-            dpe_line_error(state,
-                           "--kv-cache-dir: only device cpu keeps keys and values in a file, found "
-                           "--device %s",
-                           options->device);
-        }
-        if (options->bf16 && strcmp(options->device, "cpu") != 0 &&
-            strcmp(options->device, "cpu-bf16") != 0) {
-            dpe_line_error(state, "--dtype bf16: expected --device cpu, found '%s'",
-                           options->device);
-        }
-        options->device = options->bf16 ? "cpu-bf16" : options->device;
-        return 0;
-    case KEY_THREADS:
-        options->threads = (int)dpe_parse_count(state, "--threads", arg, 1, 4096);
-        return 0;
-    case KEY_MAX_MEMORY:
-        if (!dpe_parse_bytes(arg, &options->max_memory)) {
-            dpe_line_error(state, "--max-memory: expected bytes such as 8G, found '%s'", arg);
-        }
-        return 0;
-    case KEY_KV_TYPE:
-        options->kv_type =
-            (enum dpe_kv_type)dpe_parse_choice(state, "--kv-cache-dtype", arg, dpe_kv_type_names);
-        return 0;
-    case KEY_KV_DIR:
-        options->kv_dir = dpe_tool_path(state, "--kv-cache-dir", arg);
-        return 0;
-    case KEY_TIME_BUDGET:
-        if (!dpe_parse_seconds(arg, &options->time_budget)) {
-            dpe_line_error(state,
-                           "--time-budget: expected a time such as 90, 30m or 2h, found '%s'", arg);
-        }
-        return 0;
-    default:
-        return parse_messages(key, arg, state, options);
+    /* What is recorded with results is the device that made them. */
+    if (options->device == NULL || strcmp(options->device, "auto") == 0) {
+        dpe_device_resolve("auto", &options->device, NULL);
     }
+    if (options->kv_dir != NULL && strcmp(options->kv_dir, "none") != 0 &&
+        options->device != NULL && strncmp(options->device, "cpu", 3) != 0) {
+        dpe_line_error(state,
+                       "--kv-cache-dir: only device cpu keeps keys and values in a file, found "
+                       "--device %s",
+                       options->device);
+    }
+    if (options->bf16 && strcmp(options->device, "cpu") != 0 &&
+        strcmp(options->device, "cpu-bf16") != 0) {
+        dpe_line_error(state, "--dtype bf16: expected --device cpu, found '%s'", options->device);
+    }
+    options->device = options->bf16 ? "cpu-bf16" : options->device;
+    return 0;
 }
 
 const char *dpe_tool_kv_dir(const struct dpe_tool_options *options)
@@ -186,9 +105,8 @@ void dpe_log_file(const struct dpe_session *session, const struct dpe_tool_optio
 }
 
 const struct dpe_option_set dpe_tool_option_set = {.options = options_table,
-                                                   .parser = parse_common};
-const struct dpe_option_set dpe_tool_output_option_set = {.options = output_table,
-                                                          .parser = parse_output};
+                                                   .parser = check_device};
+const struct dpe_option_set dpe_tool_output_option_set = {.options = output_table};
 
 void dpe_log_chunk(const struct dpe_session *session, int64_t *reported)
 {

@@ -182,6 +182,113 @@ static void refuse_option(const struct spelled *spelled, const struct dpe_comman
     refuse_unknown(spelled, line, word);
 }
 
+/* ------------------------------------------------------------------------------------------ values
+ */
+
+enum { MOST_CHOICES = 16, MOST_CHOICE_BYTES = 256 };
+
+/* The index of `text` in the choices, or in the words of the option's argument. */
+static int64_t read_choice(const struct dpe_command_line *line, const struct dpe_option *option,
+                           const char *typed, const char *text)
+{
+    char words[MOST_CHOICE_BYTES];
+    const char *choices[MOST_CHOICES + 1] = {NULL};
+    if (option->value.choices != NULL) {
+        return dpe_parse_choice(line, typed, text, option->value.choices);
+    }
+    snprintf(words, sizeof words, "%s", option->arg);
+    int n = 0;
+    for (char *word = strtok(words, "|"); word != NULL && n < MOST_CHOICES;
+         word = strtok(NULL, "|")) {
+        choices[n++] = word;
+    }
+    return dpe_parse_choice(line, typed, text, choices);
+}
+
+static int64_t read_whole(const struct dpe_command_line *line, const struct dpe_option *option,
+                          const char *typed, const char *text)
+{
+    int64_t low = (int64_t)option->value.low;
+    int64_t high = (int64_t)option->value.high;
+    return option->value.type == DPE_VALUE_SWITCH   ? 1
+           : option->value.type == DPE_VALUE_COUNT  ? dpe_parse_count(line, typed, text, low, high)
+           : option->value.type == DPE_VALUE_TOKENS ? dpe_parse_tokens(line, typed, text, low, high)
+                                                    : read_choice(line, option, typed, text);
+}
+
+static const char *read_text(const struct dpe_command_line *line, const struct dpe_option *option,
+                             const char *typed, const char *text)
+{
+    return option->value.type == DPE_VALUE_PATH    ? dpe_tool_path(line, typed, text)
+           : option->value.type == DPE_VALUE_MODEL ? dpe_tool_model(text)
+           : option->value.type == DPE_VALUE_TABLE ? dpe_tool_table(text)
+                                                   : text;
+}
+
+static double read_number(const struct dpe_command_line *line, const struct dpe_option *option,
+                          const char *typed, const char *text)
+{
+    double value = 0.0;
+    double low = option->value.low; /* of a time: 0 or 1 */
+    bool seconds = option->value.type == DPE_VALUE_SECONDS;
+    if (seconds && (!dpe_parse_seconds(text, &value) || value < low)) {
+        dpe_line_error(line, "%s: expected a time%s such as 90, 30m or 2h, found '%s'", typed,
+                       low > 0.0 ? " of at least a second" : "", text);
+    } else if (!seconds && !dpe_parse_real(text, low, option->value.high, &value)) {
+        dpe_line_error(line, "%s: expected a number from %g to %g, found '%s'", typed, low,
+                       option->value.high, text);
+    }
+    return value;
+}
+
+static void put_whole(void *at, size_t size, int64_t value)
+{
+    if (size == sizeof(bool)) {
+        *(bool *)at = value != 0;
+    } else if (size == sizeof(int)) {
+        *(int *)at = (int)value;
+    } else {
+        *(int64_t *)at = value;
+    }
+}
+
+/* Read the argument of an option that has a place, into its place. */
+static void put_value(const struct dpe_command_line *line, const struct dpe_option *option,
+                      const char *text)
+{
+    void *at = (char *)line->input + option->value.at;
+    char typed[80];
+    snprintf(typed, sizeof typed, "--%s", option->name);
+    switch (option->value.type) {
+    case DPE_VALUE_OWN:
+        return;
+    case DPE_VALUE_SWITCH:
+    case DPE_VALUE_COUNT:
+    case DPE_VALUE_TOKENS:
+    case DPE_VALUE_CHOICE:
+        put_whole(at, option->value.size, read_whole(line, option, typed, text));
+        break;
+    case DPE_VALUE_TEXT:
+    case DPE_VALUE_PATH:
+    case DPE_VALUE_MODEL:
+    case DPE_VALUE_TABLE:
+        *(const char **)at = read_text(line, option, typed, text);
+        break;
+    case DPE_VALUE_REAL:
+    case DPE_VALUE_SECONDS:
+        *(double *)at = read_number(line, option, typed, text);
+        break;
+    case DPE_VALUE_BYTES:
+        if (!dpe_parse_bytes(text, at)) {
+            dpe_line_error(line, "%s: expected bytes such as 8G, found '%s'", typed, text);
+        }
+        break;
+    }
+    if (option->given != 0) {
+        *((bool *)line->input + option->given) = true;
+    }
+}
+
 /* ----------------------------------------------------------------------------------------- reading
  */
 
@@ -256,14 +363,29 @@ static void read_options(const struct spelled *spelled, struct dpe_command_line 
             refuse_option(spelled, line, value);
         }
         int found = find_option(spelled, value);
+        const struct dpe_option *option = spelled->options[found];
         const struct dpe_line_set *set = spelled->sets[found];
-        call(line, (int)(set - line->sets), spelled->options[found]->key, optarg);
+        if (option->value.type == DPE_VALUE_OWN) {
+            call(line, (int)(set - line->sets), option->key, optarg);
+        } else {
+            line->input = set->input;
+            put_value(line, option, optarg);
+        }
     }
     line->letter = 0;
 }
 
+static bool find_name(const struct spelled *spelled, const char *name)
+{
+    int i = 0;
+    while (i < spelled->n_longs && strcmp(spelled->longs[i].name, name) != 0) {
+        i++;
+    }
+    return i < spelled->n_longs;
+}
+
 /* A word goes to the first set that takes it. */
-static void read_words(struct dpe_command_line *line)
+static void read_words(const struct spelled *spelled, struct dpe_command_line *line)
 {
     bool took[DPE_LINE_MOST_SETS] = {false};
     for (line->next = optind; line->next < line->argc;) {
@@ -273,7 +395,8 @@ static void read_words(struct dpe_command_line *line)
             i++;
         }
         if (i == line->n_sets) {
-            dpe_line_error(line, "Too many arguments");
+            dpe_line_error(line, "unexpected argument '%s'%s", word,
+                           find_name(spelled, "model") ? " (the model is --model DIR)" : "");
         }
         took[i] = true;
     }
@@ -298,7 +421,7 @@ void dpe_tool_parse(const struct dpe_option_set *tool, int argc, char **argv, un
     check_names(&spelled, &line);
     begin(&line);
     read_options(&spelled, &line);
-    read_words(&line);
+    read_words(&spelled, &line);
     for (int i = line.n_sets - 1; i >= 0; i--) {
         call(&line, i, DPE_LINE_END, NULL);
     }

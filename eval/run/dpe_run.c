@@ -16,145 +16,80 @@ enum option_key {
     KEY_INFO,
     KEY_SHOW_PLAN,
     KEY_SHOW,
-    KEY_CORPUS,
-    KEY_SEED,
-    KEY_PROMPT,
-    KEY_PROMPT_FILE,
-    KEY_METHOD,
-    KEY_TABLE,
-    KEY_OTHER_MODEL,
-    KEY_MAX_NEW,
-    KEY_CONTEXT,
-    KEY_SCORE,
-    KEY_TRAINED_LENGTH,
-    KEY_LENGTH,
-    KEY_CHUNK,
-    KEY_SPECIAL,
-    KEY_RAW,
-    KEY_CHAT,
-    KEY_SYSTEM,
-    KEY_CHAT_TEMPLATE,
-    KEY_TEMPERATURE,
-    KEY_TOP_P,
 };
 
 static const struct dpe_option options_table[] = {
     {NULL, 0, NULL, 0, "What to run:", 1},
     {"model", 'm', "DIR", DPE_BASIC,
-     "Hugging Face folder (config.json, safetensors, tokenizer.json) or GGUF file", 1},
-    {"method", KEY_METHOD, "NAME[:K=V,...]", DPE_BASIC,
-     "Position method, e.g. rope (default), self-extend:window=32, or help to list them", 1},
-    {"table", KEY_TABLE, "FILE", DPE_BASIC,
+     "Hugging Face folder (config.json, safetensors, tokenizer.json) or GGUF file", 1,
+     DPE_MODEL(struct arguments, model)},
+    {"method", 0, "NAME[:K=V,...]", DPE_BASIC,
+     "Position method, e.g. rope (default), self-extend:window=32, or help to list them", 1,
+     DPE_TEXT(struct arguments, method)},
+    {"table", 0, "FILE", DPE_BASIC,
      "Run with a DPE table (of dpe-detect or dpe-export, or a folder of dpe-calibrate) instead of "
-     "--method: with its entry for prompt and --max-new together (--nll: --context), or for --length. "
+     "--method: with its entry for prompt and --max-new together (--nll: --context), or for "
+     "--length. "
      "Up to the trained length the model runs unchanged, as with --method",
-     1},
-    {"other-model", KEY_OTHER_MODEL, NULL, 0,
-     "Apply a table that was measured on other weights of the same shape", 1},
-    {"trained-length", KEY_TRAINED_LENGTH, "L0", 0,
-     "Trained length (default: max_position_embeddings)", 1},
-    {"length", KEY_LENGTH, "L", 0,
+     1, DPE_TABLE(struct arguments, table)},
+    {"other-model", 0, NULL, 0,
+     "Apply a table that was measured on other weights of the same shape", 1,
+     DPE_SWITCH(struct arguments, other_model)},
+    {"trained-length", 0, "L0", 0, "Trained length (default: max_position_embeddings)", 1,
+     DPE_TOKENS(struct arguments, trained_length, 2, DPE_MOST_TRAINED)},
+    {"length", 0, "L", 0,
      "Evaluated length that a method scales for, once prompt and --max-new pass the trained length "
      "(default: what this run needs)",
-     1},
-    {"chunk", KEY_CHUNK, "N", 0, "Tokens of a prefill chunk", 1},
+     1, DPE_TOKENS(struct arguments, length, 1, DPE_MOST_COUNT)},
+    {"chunk", 0, "N", 0, "Tokens of a prefill chunk", 1,
+     DPE_TOKENS(struct arguments, chunk, 1, DPE_MOST_COUNT)},
     {NULL, 0, NULL, 0, "What to do (default: generate from a prompt):", 2},
-    {"prompt", 'p', "TEXT", DPE_BASIC, "Prompt to continue", 2},
-    {"prompt-file", KEY_PROMPT_FILE, "FILE", DPE_BASIC,
-     "Prompt to continue, from a file (-: standard input)", 2},
-    {"chat", KEY_CHAT, NULL, DPE_BASIC,
-     "Answer as an instruct model: the prompt, or each line of standard input, is a message", 2},
-    {"system", KEY_SYSTEM, "TEXT", 0, "With --chat: the system message", 2},
-    {"chat-template", KEY_CHAT_TEMPLATE, "auto|FILE", 0,
-     "With --chat: the template of the turns (auto, the default: the model's own)", 2},
+    {"prompt", 'p', "TEXT", DPE_BASIC, "Prompt to continue", 2, DPE_TEXT(struct arguments, prompt)},
+    {"prompt-file", 0, "FILE", DPE_BASIC, "Prompt to continue, from a file (-: standard input)", 2,
+     DPE_TEXT(struct arguments, prompt_file)},
+    {"chat", 0, NULL, DPE_BASIC,
+     "Answer as an instruct model: the prompt, or each line of standard input, is a message", 2,
+     DPE_SWITCH(struct arguments, chat)},
+    {"system", 0, "TEXT", 0, "With --chat: the system message", 2,
+     DPE_TEXT(struct arguments, system)},
+    {"chat-template", 0, "auto|FILE", 0,
+     "With --chat: the template of the turns (auto, the default: the model's own)", 2,
+     DPE_TEXT(struct arguments, chat_template)},
     {"max-new", 'n', "N", DPE_BASIC,
-     "Generate at most N tokens (default 64; with --chat 512 an answer)", 2},
+     "Generate at most N tokens (default 64; with --chat 512 an answer)", 2,
+     DPE_TOKENS(struct arguments, max_new, 1, DPE_MOST_COUNT)},
     {"show", KEY_SHOW, NULL, DPE_BASIC,
      "Hide a secret in a long text of --corpus, and ask for it unchanged and with the table", 2},
-    {"corpus", KEY_CORPUS, "PATH", 0, "With --show: the text, as dpe-eval takes it", 2},
-    {"temperature", KEY_TEMPERATURE, "T", DPE_BASIC,
+    {"corpus", 0, "PATH", 0, "With --show: the text, as dpe-eval takes it", 2,
+     DPE_TEXT(struct arguments, corpus)},
+    {"temperature", 0, "T", DPE_BASIC,
      "Draw tokens at random, from logits that are divided by T (default 0: always the likeliest "
      "token)",
-     2},
-    {"top-p", KEY_TOP_P, "P", 0,
-     "With --temperature: of the likeliest tokens that have the share P (default 1: all)", 2},
-    {"seed", KEY_SEED, "S", 0,
+     2, DPE_REAL(struct arguments, temperature, 0.0, 100.0),
+     DPE_GIVEN(struct arguments, temperature_given)},
+    {"top-p", 0, "P", 0,
+     "With --temperature: of the likeliest tokens that have the share P (default 1: all)", 2,
+     DPE_REAL(struct arguments, top_p, 1e-9, 1.0), DPE_GIVEN(struct arguments, top_p_given)},
+    {"seed", 0, "S", 0,
      "With --show: which text and secret; with --temperature: which tokens are drawn (default 0)",
-     2},
+     2, DPE_COUNT(struct arguments, seed, 0, DPE_MOST_COUNT),
+     DPE_GIVEN(struct arguments, seed_given)},
     {"tokenize", KEY_TOKENIZE, NULL, 0, "Print the token ids of the prompt", 2},
     {"nll", KEY_NLL, "FILE", DPE_BASIC, "Perplexity of FILE in windows of --context tokens", 2},
-    {"context", 'c', "C", DPE_BASIC, "Tokens of a window (default: the trained length)", 2},
-    {"score", KEY_SCORE, "WHICH", 0,
-     "Tokens of a window that are scored: second-half (default) or all", 2},
+    {"context", 'c', "C", DPE_BASIC, "Tokens of a window (default: the trained length)", 2,
+     DPE_TOKENS(struct arguments, context, 1, DPE_MOST_COUNT)},
+    {"score", 0, "second-half|all", 0, "Tokens of a window that are scored (default: second-half)",
+     2, DPE_CHOICE(struct arguments, score_all, NULL), DPE_GIVEN(struct arguments, score_given)},
     {"info", KEY_INFO, NULL, DPE_BASIC, "Describe the model", 2},
     {"show-plan", KEY_SHOW_PLAN, NULL, DPE_BASIC, "Describe the method's position plan", 2},
-    {"special-in-text", KEY_SPECIAL, "WHAT", 0,
-     "Spelling of a special token in the text: error (default), literal or parse", 2},
-    {"raw", KEY_RAW, NULL, 0, "Do not add the tokenizer's special tokens (BOS)", 2},
+    {"special-in-text", 0, "WHAT", 0,
+     "Spelling of a special token in the text: error (default), literal or parse", 2,
+     DPE_CHOICE(struct arguments, special, dpe_special_names),
+     DPE_GIVEN(struct arguments, special_given)},
+    {"raw", 0, NULL, 0, "Do not add the tokenizer's special tokens (BOS)", 2,
+     DPE_SWITCH(struct arguments, raw)},
     {0},
 };
-
-static double parse_real(struct dpe_command_line *state, const char *option, const char *text, double low,
-                         double high)
-{
-    double value = 0.0;
-    if (!dpe_parse_real(text, low, high, &value)) {
-        dpe_line_error(state, "%s: expected a number from %g to %g, found '%s'", option, low, high,
-                   text);
-    }
-    return value;
-}
-
-static int parse_values(int key, char *arg, struct dpe_command_line *state, struct arguments *args)
-{
-    switch (key) {
-    case 'n':
-        args->max_new = dpe_parse_tokens(state, "--max-new", arg, 1, DPE_MOST_COUNT);
-        return 0;
-    case 'c':
-        args->context = dpe_parse_tokens(state, "--context", arg, 1, DPE_MOST_COUNT);
-        return 0;
-    case KEY_TRAINED_LENGTH:
-        args->trained_length =
-            dpe_parse_tokens(state, "--trained-length", arg, 2, DPE_MOST_TRAINED);
-        return 0;
-    case KEY_LENGTH:
-        args->length = dpe_parse_tokens(state, "--length", arg, 1, DPE_MOST_COUNT);
-        return 0;
-    case KEY_CHUNK:
-        args->chunk = dpe_parse_tokens(state, "--chunk", arg, 1, DPE_MOST_COUNT);
-        return 0;
-    case KEY_SCORE:
-        dpe_parse_choice(state, "--score", arg, (const char *[]){"second-half", "all", NULL});
-        args->score = arg;
-        return 0;
-    case KEY_SPECIAL:
-        args->special = (enum dpe_special_policy)dpe_parse_choice(state, "--special-in-text", arg,
-                                                                  dpe_special_names);
-        args->special_given = true;
-        return 0;
-    case KEY_OTHER_MODEL:
-        args->other_model = true;
-        return 0;
-    case KEY_CORPUS:
-        args->corpus = arg;
-        return 0;
-    case KEY_TEMPERATURE:
-        args->temperature = parse_real(state, "--temperature", arg, 0.0, 100.0);
-        args->temperature_given = true;
-        return 0;
-    case KEY_TOP_P:
-        args->top_p = parse_real(state, "--top-p", arg, 1e-9, 1.0);
-        args->top_p_given = true;
-        return 0;
-    case KEY_SEED:
-        args->seed = dpe_parse_count(state, "--seed", arg, 0, DPE_MOST_COUNT);
-        args->seed_given = true;
-        return 0;
-    default:
-        return DPE_LINE_UNKNOWN;
-    }
-}
 
 static void choose_mode(struct dpe_command_line *state, struct arguments *args, enum mode mode)
 {
@@ -173,21 +108,6 @@ static int parse_option(int key, char *arg, struct dpe_command_line *state)
         state->child_inputs[0] = &args->tool;
         state->child_inputs[1] = &args->result;
         return 0;
-    case 'm':
-        args->model = dpe_tool_model(arg);
-        return 0;
-    case 'p':
-        args->prompt = arg;
-        return 0;
-    case KEY_PROMPT_FILE:
-        args->prompt_file = arg;
-        return 0;
-    case KEY_METHOD:
-        args->method = arg;
-        return 0;
-    case KEY_TABLE:
-        args->table = dpe_tool_table(arg);
-        return 0;
     case KEY_TOKENIZE:
         choose_mode(state, args, MODE_TOKENIZE);
         return 0;
@@ -204,23 +124,8 @@ static int parse_option(int key, char *arg, struct dpe_command_line *state)
     case KEY_SHOW:
         choose_mode(state, args, MODE_SHOW);
         return 0;
-    case KEY_RAW:
-        args->raw = true;
-        return 0;
-    case KEY_CHAT:
-        args->chat = true;
-        return 0;
-    case KEY_SYSTEM:
-        args->system = arg;
-        return 0;
-    case KEY_CHAT_TEMPLATE:
-        args->chat_template = arg;
-        return 0;
-    case DPE_LINE_WORD:
-        dpe_line_error(state, "unexpected argument '%s' (the model is --model DIR)", arg);
-        return 0;
     default:
-        return parse_values(key, arg, state, args);
+        return DPE_LINE_UNKNOWN;
     }
 }
 
@@ -421,8 +326,7 @@ static dpe_status nll_windows(const struct run *run, struct dpe_session *session
                               struct dpe_error *err)
 {
     int64_t bos = dpe_model_config(run->model)->bos_id;
-    int64_t first =
-        run->args->score != NULL && strcmp(run->args->score, "all") == 0 ? 1 : context / 2 + 1;
+    int64_t first = run->args->score_all ? 1 : context / 2 + 1;
     int64_t n_windows = (int64_t)tokens->n / context;
     struct nll_result result = {
         .tokens = tokens->n, .context = context, .scored = context - first, .n = n_windows};

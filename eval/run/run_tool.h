@@ -16,7 +16,8 @@ enum mode { MODE_GENERATE, MODE_TOKENIZE, MODE_NLL, MODE_INFO, MODE_SHOW, MODE_S
 struct arguments {
     struct dpe_tool_options tool;
     enum mode mode;
-    const char *model, *prompt, *prompt_file, *nll_file, *method, *table, *score;
+    const char *model, *prompt, *prompt_file, *nll_file, *method, *table;
+    bool score_all, score_given;
     enum dpe_special_policy special;
     bool special_given;
     int64_t context, max_new, trained_length, length, chunk;

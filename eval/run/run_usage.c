@@ -16,7 +16,7 @@ static const char *check_modes(const struct arguments *args)
         const char *wrong;
     } options[] = {
         {args->context > 0, 1U << MODE_NLL, "--context goes with --nll"},
-        {args->score != NULL, 1U << MODE_NLL, "--score goes with --nll"},
+        {args->score_given, 1U << MODE_NLL, "--score goes with --nll"},
         {args->max_new > 0, 1U << MODE_GENERATE, "--max-new goes with a prompt"},
         {args->corpus != NULL, show, "--corpus goes with --show"},
         {args->seed_given && !args->temperature_given, show,

@@ -6,62 +6,50 @@
 #include "eval/serve/serve_tool.h"
 #include "outputs/read/read.h"
 
-enum option_key {
-    KEY_NAME = DPE_KEY_PROGRAM,
-    KEY_METHOD,
-    KEY_TABLE,
-    KEY_OTHER_MODEL,
-    KEY_TRAINED_LENGTH,
-    KEY_CHUNK,
-    KEY_HOST,
-    KEY_PORT,
-    KEY_API_KEY_FILE,
-    KEY_SLOTS,
-    KEY_QUEUE,
-    KEY_CHAT_TEMPLATE,
-    KEY_CLIENT_TIMEOUT,
-    KEY_REQUEST_TIMEOUT,
-    KEY_ANSWER_ROOM,
-    KEY_STOP_TIMEOUT,
-    KEY_ALLOW_HOST,
-    KEY_ALLOW_ORIGIN,
-};
+enum option_key { KEY_ALLOW_HOST = DPE_KEY_PROGRAM, KEY_ALLOW_ORIGIN };
+enum { MOST_PORT = 65535, MOST_QUEUE = 1 << 20, MOST_SECONDS = 86400 };
 
 static const struct dpe_option options_table[] = {
     {NULL, 0, NULL, 0, "What to serve:", 1},
     {"model", 'm', "DIR", DPE_BASIC,
      "Hugging Face folder (config.json, safetensors, tokenizer.json) or GGUF file", 1},
-    {"method", KEY_METHOD, "NAME[:K=V,...]", DPE_BASIC,
+    {"method", 0, "NAME[:K=V,...]", DPE_BASIC,
      "Position method, made for --length, for requests that may pass the trained length (default: "
      "rope)",
-     1},
-    {"table", KEY_TABLE, "FILE", DPE_BASIC,
+     1, DPE_TEXT(struct dpe_serve_arguments, method)},
+    {"table", 0, "FILE", DPE_BASIC,
      "DPE table (of dpe-detect or dpe-export, or a folder of dpe-calibrate) instead of --method: "
      "each request runs with the entry "
      "for its prompt and max_tokens together; up to the trained length the model runs unchanged",
-     1},
-    {"answer-room", KEY_ANSWER_ROOM, "N", 0,
+     1, DPE_TABLE(struct dpe_serve_arguments, table)},
+    {"answer-room", 0, "N", 0,
      "With --table: a chat without max_tokens runs with the entry for its prompt and N tokens "
      "together, "
      "and its answer may fill that entry's length (default 512)",
-     1},
-    {"other-model", KEY_OTHER_MODEL, NULL, 0,
-     "Apply a table that was measured on other weights of the same shape", 1},
-    {"trained-length", KEY_TRAINED_LENGTH, "L0", 0,
-     "Trained length (default: max_position_embeddings)", 1},
+     1, DPE_TOKENS(struct dpe_serve_arguments, answer_room, 1, DPE_MOST_COUNT)},
+    {"other-model", 0, NULL, 0,
+     "Apply a table that was measured on other weights of the same shape", 1,
+     DPE_SWITCH(struct dpe_serve_arguments, other_model)},
+    {"trained-length", 0, "L0", 0, "Trained length (default: max_position_embeddings)", 1,
+     DPE_TOKENS(struct dpe_serve_arguments, trained_length, 2, DPE_MOST_TRAINED)},
     {"length", 'l', "L", DPE_BASIC,
      "Most tokens of a prompt and its answer (default: the longest entry of the table, else the "
      "trained length)",
-     1},
-    {"chat-template", KEY_CHAT_TEMPLATE, "FILE", 0,
-     "Template for chats, as for dpe-eval: auto (default) is that of the model's folder", 1},
-    {"name", KEY_NAME, "TEXT", 0, "Name of the model for clients (default: that of the folder)", 1},
+     1, DPE_TOKENS(struct dpe_serve_arguments, length, 2, DPE_MOST_COUNT)},
+    {"chat-template", 0, "FILE", 0,
+     "Template for chats, as for dpe-eval: auto (default) is that of the model's folder", 1,
+     DPE_TEXT(struct dpe_serve_arguments, chat_template)},
+    {"name", 0, "TEXT", 0, "Name of the model for clients (default: that of the folder)", 1,
+     DPE_PATH(struct dpe_serve_arguments, name)},
     {NULL, 0, NULL, 0, "How to serve it:", 2},
-    {"host", KEY_HOST, "ADDRESS", DPE_BASIC,
-     "Address to listen on (default 127.0.0.1: this machine alone)", 2},
-    {"port", KEY_PORT, "N", DPE_BASIC, "Port to listen on (default 8080; 0: a free one)", 2},
-    {"api-key-file", KEY_API_KEY_FILE, "FILE", DPE_BASIC,
-     "File with the keys, one a line, of which clients have to send one", 2},
+    {"host", 0, "ADDRESS", DPE_BASIC,
+     "Address to listen on (default 127.0.0.1: this machine alone)", 2,
+     DPE_TEXT(struct dpe_serve_arguments, host)},
+    {"port", 0, "N", DPE_BASIC, "Port to listen on (default 8080; 0: a free one)", 2,
+     DPE_COUNT(struct dpe_serve_arguments, port, 0, MOST_PORT)},
+    {"api-key-file", 0, "FILE", DPE_BASIC,
+     "File with the keys, one a line, of which clients have to send one", 2,
+     DPE_TEXT(struct dpe_serve_arguments, key_file)},
     {"allow-host", KEY_ALLOW_HOST, "NAME", 0,
      "A name by which clients may call the server, besides --host and the names of this machine "
      "alone; may be "
@@ -72,67 +60,29 @@ static const struct dpe_option options_table[] = {
      "own page; * for "
      "all; may be given several times",
      2},
-    {"slots", KEY_SLOTS, "N", DPE_BASIC,
+    {"slots", 0, "N", DPE_BASIC,
      "Sequences that run at once, each with a cache of --length tokens (default: as many as fit "
      "into half of the free memory, or nine tenths of a CUDA device's, at most 8)",
-     2},
-    {"queue", KEY_QUEUE, "N", 0,
+     2, DPE_COUNT(struct dpe_serve_arguments, slots, 1, SERVE_MOST_SLOTS)},
+    {"queue", 0, "N", 0,
      "Sequences that may wait, besides --slots that run; a request beyond them is refused with 503 "
      "(default 128)",
-     2},
-    {"client-timeout", KEY_CLIENT_TIMEOUT, "SECONDS", 0,
+     2, DPE_COUNT(struct dpe_serve_arguments, queue, 1, MOST_QUEUE)},
+    {"client-timeout", 0, "SECONDS", 0,
      "Time that a client has to send its request, and between two parts of an answer that it takes "
      "(default 60)",
-     2},
-    {"stop-timeout", KEY_STOP_TIMEOUT, "SECONDS", 0,
-     "After a signal, time for what is being answered; then it is ended (default 30)", 2},
-    {"request-timeout", KEY_REQUEST_TIMEOUT, "SECONDS", 0,
-     "Time for a request, its wait included; then it is ended with 504 (default: no limit)", 2},
-    {"chunk", KEY_CHUNK, "N", 0,
-     "Prompt tokens that are read between two steps of the running sequences (default 512)", 2},
+     2, DPE_COUNT(struct dpe_serve_arguments, client_timeout, 1, MOST_SECONDS)},
+    {"stop-timeout", 0, "SECONDS", 0,
+     "After a signal, time for what is being answered; then it is ended (default 30)", 2,
+     DPE_COUNT(struct dpe_serve_arguments, stop_timeout, 1, MOST_SECONDS)},
+    {"request-timeout", 0, "SECONDS", 0,
+     "Time for a request, its wait included; then it is ended with 504 (default: no limit)", 2,
+     DPE_COUNT(struct dpe_serve_arguments, request_timeout, 1, MOST_SECONDS)},
+    {"chunk", 0, "N", 0,
+     "Prompt tokens that are read between two steps of the running sequences (default 512)", 2,
+     DPE_TOKENS(struct dpe_serve_arguments, chunk, 1, DPE_MOST_COUNT)},
     {0},
 };
-
-static int parse_numbers(int key, char *arg, struct dpe_command_line *state,
-                         struct dpe_serve_arguments *args)
-{
-    enum { MOST_PORT = 65535, MOST_QUEUE = 1 << 20, MOST_SECONDS = 86400 };
-    switch (key) {
-    case KEY_TRAINED_LENGTH:
-        args->trained_length = dpe_parse_tokens(state, "--trained-length", arg, 2, DPE_MOST_TRAINED);
-        return 0;
-    case 'l':
-        args->length = dpe_parse_tokens(state, "--length", arg, 2, DPE_MOST_COUNT);
-        return 0;
-    case KEY_CHUNK:
-        args->chunk = dpe_parse_tokens(state, "--chunk", arg, 1, DPE_MOST_COUNT);
-        return 0;
-    case KEY_ANSWER_ROOM:
-        args->answer_room = dpe_parse_tokens(state, "--answer-room", arg, 1, DPE_MOST_COUNT);
-        return 0;
-    case KEY_PORT:
-        args->port = dpe_parse_count(state, "--port", arg, 0, MOST_PORT);
-        return 0;
-    case KEY_SLOTS:
-        args->slots = dpe_parse_count(state, "--slots", arg, 1, SERVE_MOST_SLOTS);
-        return 0;
-    case KEY_QUEUE:
-        args->queue = dpe_parse_count(state, "--queue", arg, 1, MOST_QUEUE);
-        return 0;
-    case KEY_REQUEST_TIMEOUT:
-        args->request_timeout =
-            dpe_parse_count(state, "--request-timeout", arg, 1, MOST_SECONDS);
-        return 0;
-    case KEY_STOP_TIMEOUT:
-        args->stop_timeout = dpe_parse_count(state, "--stop-timeout", arg, 1, MOST_SECONDS);
-        return 0;
-    case KEY_CLIENT_TIMEOUT:
-        args->client_timeout = dpe_parse_count(state, "--client-timeout", arg, 1, MOST_SECONDS);
-        return 0;
-    default:
-        return DPE_LINE_UNKNOWN;
-    }
-}
 
 static void add_name(const struct dpe_command_line *state, const char *option, const char *name,
                      const char **names, int64_t *n)
@@ -166,24 +116,6 @@ static int parse_option(int key, char *arg, struct dpe_command_line *state)
         args->model = dpe_tool_model(arg);
         args->given = arg;
         return 0;
-    case KEY_METHOD:
-        args->method = arg;
-        return 0;
-    case KEY_TABLE:
-        args->table = dpe_tool_table(arg);
-        return 0;
-    case KEY_OTHER_MODEL:
-        args->other_model = true;
-        return 0;
-    case KEY_NAME:
-        args->name = dpe_tool_path(state, "--name", arg);
-        return 0;
-    case KEY_HOST:
-        args->host = arg;
-        return 0;
-    case KEY_API_KEY_FILE:
-        args->key_file = arg;
-        return 0;
     case KEY_ALLOW_HOST:
         add_name(state, "--allow-host", arg, args->hosts, &args->n_hosts);
         return 0;
@@ -191,14 +123,8 @@ static int parse_option(int key, char *arg, struct dpe_command_line *state)
         check_origin(state, arg);
         add_name(state, "--allow-origin", arg, args->origins, &args->n_origins);
         return 0;
-    case KEY_CHAT_TEMPLATE:
-        args->chat_template = arg;
-        return 0;
-    case DPE_LINE_WORD:
-        dpe_line_error(state, "unexpected argument '%s' (the model is --model DIR)", arg);
-        return 0;
     default:
-        return parse_numbers(key, arg, state, args);
+        return DPE_LINE_UNKNOWN;
     }
 }
 

@@ -14,44 +14,6 @@
 #include "outputs/storage/durable.h"
 #include "outputs/storage/storage.h"
 
-enum option_key {
-    KEY_CORPUS = DPE_KEY_PROGRAM,
-    KEY_SPLIT,
-    KEY_CHAT,
-    KEY_TASKS,
-    KEY_TEMPLATE,
-    KEY_SQUAD,
-    KEY_HOTPOTQA,
-    KEY_SAMPLES,
-    KEY_SEED,
-    KEY_THREADS,
-    KEY_FORCE,
-    KEY_SPECIAL,
-};
-
-static const struct dpe_option options_table[] = {
-    {"model", 'm', "DIR", DPE_BASIC, "Folder with tokenizer.json, or that file", 1},
-    {"length", 'l', "L", DPE_BASIC, "Length in tokens, prompt and answer together", 1},
-    {"output", 'o', "DIR", DPE_BASIC, "Folder to write TASK/validation.jsonl into", 1},
-    {"corpus", KEY_CORPUS, "PATH", DPE_BASIC,
-     "PG-19 folder, folder of .txt files, or one text file", 1},
-    {"split", KEY_SPLIT, "NAME", 0, "PG-19: train, validation or test (default)", 1},
-    {"chat-template", KEY_CHAT, "auto|none|FILE", 0,
-     "Chat template to wrap prompts in (default none; auto: the model's own)", 1},
-    {"template", KEY_TEMPLATE, "FILE", 0, "Words of the prompts (default: eval/templates)", 1},
-    {"tasks", KEY_TASKS, "NAME[,NAME...]", DPE_BASIC,
-     "Only these tasks, or categories (default: all)", 1},
-    {"special-in-text", KEY_SPECIAL, "WHAT", 0,
-     "Spelling of a special token in the text: error (default), literal or parse", 1},
-    {"squad", KEY_SQUAD, "FILE", 0, "qa_1: questions in the format of SQuAD", 1},
-    {"hotpotqa", KEY_HOTPOTQA, "FILE", 0, "qa_2: questions in the format of HotpotQA", 1},
-    {"samples", KEY_SAMPLES, "N", DPE_BASIC, "Samples of each task (default 100)", 1},
-    {"seed", KEY_SEED, "S", 0, "Seed of all random choices (default 0)", 1},
-    {"threads", KEY_THREADS, "N", 0, "Threads to use (default: all cores)", 1},
-    {"force", KEY_FORCE, NULL, 0, "Replace existing files", 1},
-    {0},
-};
-
 struct data_arguments {
     const char *model, *output, *corpus, *split, *chat_template, *template_file, *tasks, *squad,
         *hotpotqa;
@@ -60,33 +22,48 @@ struct data_arguments {
     bool force;
 };
 
-static int parse_number(int key, char *arg, struct dpe_command_line *state)
+static const struct dpe_option options_table[] = {
+    {"model", 'm', "DIR", DPE_BASIC, "Folder with tokenizer.json, or that file", 1,
+     DPE_MODEL(struct data_arguments, model)},
+    {"length", 'l', "L", DPE_BASIC, "Length in tokens, prompt and answer together", 1,
+     DPE_TOKENS(struct data_arguments, length, 16, DPE_MOST_COUNT)},
+    {"output", 'o', "DIR", DPE_BASIC, "Folder to write TASK/validation.jsonl into", 1,
+     DPE_PATH(struct data_arguments, output)},
+    {"corpus", 0, "PATH", DPE_BASIC, "PG-19 folder, folder of .txt files, or one text file", 1,
+     DPE_TEXT(struct data_arguments, corpus)},
+    {"split", 0, "NAME", 0, "PG-19: train, validation or test (default)", 1,
+     DPE_TEXT(struct data_arguments, split)},
+    {"chat-template", 0, "auto|none|FILE", 0,
+     "Chat template to wrap prompts in (default none; auto: the model's own)", 1,
+     DPE_TEXT(struct data_arguments, chat_template)},
+    {"template", 0, "FILE", 0, "Words of the prompts (default: eval/templates)", 1,
+     DPE_TEXT(struct data_arguments, template_file)},
+    {"tasks", 0, "NAME[,NAME...]", DPE_BASIC, "Only these tasks, or categories (default: all)", 1,
+     DPE_TEXT(struct data_arguments, tasks)},
+    {"special-in-text", 0, "WHAT", 0,
+     "Spelling of a special token in the text: error (default), literal or parse", 1,
+     DPE_CHOICE(struct data_arguments, special, dpe_special_names)},
+    {"squad", 0, "FILE", 0, "qa_1: questions in the format of SQuAD", 1,
+     DPE_TEXT(struct data_arguments, squad)},
+    {"hotpotqa", 0, "FILE", 0, "qa_2: questions in the format of HotpotQA", 1,
+     DPE_TEXT(struct data_arguments, hotpotqa)},
+    {"samples", 0, "N", DPE_BASIC, "Samples of each task (default 100)", 1,
+     DPE_COUNT(struct data_arguments, samples, 1, DPE_MOST_COUNT)},
+    {"seed", 0, "S", 0, "Seed of all random choices (default 0)", 1,
+     DPE_COUNT(struct data_arguments, seed, 0, DPE_MOST_COUNT)},
+    {"threads", 0, "N", 0, "Threads to use (default: all cores)", 1,
+     DPE_COUNT(struct data_arguments, threads, 1, 4096)},
+    {"force", 0, NULL, 0, "Replace existing files", 1, DPE_SWITCH(struct data_arguments, force)},
+    {0},
+};
+
+static int check_arguments(int key, char *arg, struct dpe_command_line *state)
 {
     struct data_arguments *args = state->input;
-    switch (key) {
-    case 'l':
-        args->length = dpe_parse_tokens(state, "--length", arg, 16, DPE_MOST_COUNT);
-        return 0;
-    case KEY_SAMPLES:
-        args->samples = dpe_parse_count(state, "--samples", arg, 1, DPE_MOST_COUNT);
-        return 0;
-    case KEY_SEED:
-        args->seed = dpe_parse_count(state, "--seed", arg, 0, DPE_MOST_COUNT);
-        return 0;
-    case KEY_THREADS:
-        args->threads = dpe_parse_count(state, "--threads", arg, 1, 4096);
-        return 0;
-    case KEY_SPECIAL:
-        args->special = (enum dpe_special_policy)dpe_parse_choice(state, "--special-in-text", arg,
-                                                                  dpe_special_names);
-        return 0;
-    case KEY_FORCE:
-        args->force = true;
-        return 0;
-    case DPE_LINE_WORD:
-        dpe_line_error(state, "unexpected argument '%s' (the model is --model DIR)", arg);
-        return 0;
-    case DPE_LINE_END:
+    (void)arg;
+    if (key != DPE_LINE_END) {
+        return DPE_LINE_UNKNOWN;
+    }
         if (args->model == NULL || args->output == NULL || args->length == 0) {
             dpe_line_error(state, "%s is missing",
                            args->model == NULL    ? "--model DIR"
@@ -97,37 +74,6 @@ static int parse_number(int key, char *arg, struct dpe_command_line *state)
             dpe_line_error(state, "--split goes with --corpus");
         }
         return 0;
-    default:
-        return DPE_LINE_UNKNOWN;
-    }
-}
-
-static int parse_option(int key, char *arg, struct dpe_command_line *state)
-{
-    struct data_arguments *args = state->input;
-    const struct {
-        int key;
-        const char **to;
-    } texts[] = {
-        {'m', &args->model},
-        {'o', &args->output},
-        {KEY_CORPUS, &args->corpus},
-        {KEY_SPLIT, &args->split},
-        {KEY_CHAT, &args->chat_template},
-        {KEY_TEMPLATE, &args->template_file},
-        {KEY_TASKS, &args->tasks},
-        {KEY_SQUAD, &args->squad},
-        {KEY_HOTPOTQA, &args->hotpotqa},
-    };
-    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
-        if (texts[i].key == key) {
-            *texts[i].to = key == 'o'   ? dpe_tool_path(state, "--output", arg)
-                           : key == 'm' ? dpe_tool_model(arg)
-                                        : arg;
-            return 0;
-        }
-    }
-    return parse_number(key, arg, state);
 }
 
 /* ------------------------------------------------------------------------------------- writing */
@@ -362,7 +308,7 @@ int dpe_eval_data_main(int argc, char **argv)
 {
     static const struct dpe_option_set options = {
         .options = options_table,
-        .parser = parse_option,
+        .parser = check_arguments,
         .doc = "Generate RULER's tasks and write them as JSON lines in the official format (index, "
                "input, outputs, length), which dpe-eval ruler --data and other evaluators read.\v"
                "Example:\n"

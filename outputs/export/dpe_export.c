@@ -15,59 +15,49 @@
 #include "outputs/storage/storage.h"
 
 enum option_key {
-    KEY_RANK = DPE_KEY_PROGRAM,
-    KEY_TOP_K,
+    KEY_TOP_K = DPE_KEY_PROGRAM,
     KEY_LAST_K,
-    KEY_LENGTH,
     KEY_FORMAT,
-    KEY_NAME,
-    KEY_GGUF,
-    KEY_SCORES,
-    KEY_SHOW,
-    KEY_CHECK,
-    KEY_IMPORT_YAML,
-    KEY_METHOD,
-    KEY_TRAINED,
-    KEY_FORCE,
-    KEY_DROP_TEMPERATURE,
-    KEY_UNCHECKED,
-    KEY_CHECK_OPTIONS,
-    KEY_JOIN,
-    KEY_ENTRY,
 };
 
 static const struct dpe_option options_table[] = {
     {NULL, 0, NULL, 0, "Make a table:", 1},
-    {"rank", KEY_RANK, "N", 0,
+    {"rank", 0, "N", 0,
      "Use each group's length of rank N (default: the lengths that the detection selected; with "
      "the paper's rule, those of rank 1)",
-     1},
+     1, DPE_COUNT(struct export_arguments, rank, 1, 1000)},
     {"top-k", KEY_TOP_K, "K", DPE_BASIC,
      "Key pairs of each head, from NORMS.h5: a count, or a share such as 0.75 (default: all)", 1},
     {"last-k", KEY_LAST_K, "K", 0,
      "As --top-k, with the K pairs that contribute least (for ablations)", 1},
-    {"length", KEY_LENGTH, "L", 0,
-     "Target length in tokens, which sets the scales (default: the detection's)", 1},
-    {"import-yaml", KEY_IMPORT_YAML, "FILE", 0,
-     "Make a table from a YAML of the paper's code (needs --model and --length)", 1},
-    {"method", KEY_METHOD, "METHOD", 0,
+    {"length", 0, "L", 0,
+     "Target length in tokens, which sets the scales (default: the detection's)", 1,
+     DPE_TOKENS(struct export_arguments, length, 1, DPE_MOST_TRAINED)},
+    {"import-yaml", 0, "FILE", 0,
+     "Make a table from a YAML of the paper's code (needs --model and --length)", 1,
+     DPE_TEXT(struct export_arguments, yaml)},
+    {"method", 0, "METHOD", 0,
      "Make a table that is the plan of a method (dpe-run --method help), as dpe-eval tune or your "
      "own "
      "measurements chose it: dpe, self-extend, leaky-rerope, or one that changes frequencies "
      "alone, such as "
      "yarn (needs --model and --length)",
-     1},
-    {"trained-length", KEY_TRAINED, "L0", 0,
-     "Trained length that --method is made for (default: max_position_embeddings)", 1},
-    {"join", KEY_JOIN, NULL, 0,
+     1, DPE_TEXT(struct export_arguments, method)},
+    {"trained-length", 0, "L0", 0,
+     "Trained length that --method is made for (default: max_position_embeddings)", 1,
+     DPE_TOKENS(struct export_arguments, trained, 1, DPE_MOST_TRAINED)},
+    {"join", 0, NULL, 0,
      "Put the entries of every TABLE into one table: of one model and the same groups, each for "
      "another length. A runtime chooses the entry by the length of the text",
-     1},
-    {"entry", KEY_ENTRY, "L", 0, "Use only the entry for L tokens of a table that has several", 1},
-    {"unchecked", KEY_UNCHECKED, NULL, 0,
-     "Read inputs without a checksum, which other programs wrote, in a child process", 1},
+     1, DPE_SWITCH(struct export_arguments, join)},
+    {"entry", 0, "L", 0, "Use only the entry for L tokens of a table that has several", 1,
+     DPE_TOKENS(struct export_arguments, entry, 1, DPE_MOST_COUNT)},
+    {"unchecked", 0, NULL, 0,
+     "Read inputs without a checksum, which other programs wrote, in a child process", 1,
+     DPE_SWITCH(struct export_arguments, unchecked)},
     {NULL, 0, NULL, 0, "Write it:", 2},
-    {"output", 'o', "FILE", DPE_BASIC, "File to write; - is standard output (needs --format)", 2},
+    {"output", 'o', "FILE", DPE_BASIC, "File to write; - is standard output (needs --format)", 2,
+     DPE_PATH(struct export_arguments, output)},
     {"format", KEY_FORMAT, "F", DPE_BASIC,
      "h5, json, yaml, pt, hf, safetensors or csv; of a table of frequencies (dpe-detect --move "
      "frequencies, --method yarn) longrope: a config.json, gguf-rope: a copy of --gguf, or the "
@@ -76,21 +66,28 @@ static const struct dpe_option options_table[] = {
      "FILE)",
      2},
     {"model", 'm', "DIR", DPE_BASIC,
-     "Model folder: for hf, longrope, --check, --method and --import-yaml", 2},
-    {"gguf", KEY_GGUF, "MODEL.gguf", 0, "File that gguf-rope copies with the table's factors", 2},
-    {"name", KEY_NAME, "NAME", 0,
-     "Name of the model in a YAML (default: the last part of --model, else the model type)", 2},
-    {"scores", KEY_SCORES, "FILE.pt", 0, "Path of the score tensor to name in a YAML", 2},
-    {"drop-temperature", KEY_DROP_TEMPERATURE, NULL, 0,
+     "Model folder: for hf, longrope, --check, --method and --import-yaml", 2,
+     DPE_MODEL(struct export_arguments, model)},
+    {"gguf", 0, "MODEL.gguf", 0, "File that gguf-rope copies with the table's factors", 2,
+     DPE_TEXT(struct export_arguments, gguf)},
+    {"name", 0, "NAME", 0,
+     "Name of the model in a YAML (default: the last part of --model, else the model type)", 2,
+     DPE_TEXT(struct export_arguments, name)},
+    {"scores", 0, "FILE.pt", 0, "Path of the score tensor to name in a YAML", 2,
+     DPE_TEXT(struct export_arguments, scores)},
+    {"drop-temperature", 0, NULL, 0,
      "Write yaml or csv without the table's attention temperature, which these formats cannot "
      "express",
-     2},
-    {"force", KEY_FORCE, NULL, DPE_BASIC, "Replace FILE if it exists", 2},
-    {"check-options", KEY_CHECK_OPTIONS, NULL, DPE_HIDDEN, NULL, 2},
+     2, DPE_SWITCH(struct export_arguments, drop_temperature)},
+    {"force", 0, NULL, DPE_BASIC, "Replace FILE if it exists", 2,
+     DPE_SWITCH(struct export_arguments, force)},
+    {"check-options", 0, NULL, DPE_HIDDEN, NULL, 2,
+     DPE_SWITCH(struct export_arguments, check_options)},
     {NULL, 0, NULL, 0, "Inspect one:", 3},
-    {"show", KEY_SHOW, NULL, DPE_BASIC, "Print a summary of TABLE", 3},
-    {"check", KEY_CHECK, NULL, DPE_BASIC,
-     "Check that TABLE was made for --model DIR (exit code 65 if not)", 3},
+    {"show", 0, NULL, DPE_BASIC, "Print a summary of TABLE", 3,
+     DPE_SWITCH(struct export_arguments, show)},
+    {"check", 0, NULL, DPE_BASIC, "Check that TABLE was made for --model DIR (exit code 65 if not)",
+     3, DPE_SWITCH(struct export_arguments, check)},
     {0},
 };
 
@@ -111,18 +108,6 @@ static int parse_values(int key, char *arg, struct dpe_command_line *state,
                         struct export_arguments *args)
 {
     switch (key) {
-    case KEY_RANK:
-        args->rank = dpe_parse_count(state, "--rank", arg, 1, 1000);
-        return 0;
-    case KEY_TRAINED:
-        args->trained = dpe_parse_tokens(state, "--trained-length", arg, 1, DPE_MOST_TRAINED);
-        return 0;
-    case KEY_LENGTH:
-        args->length = dpe_parse_tokens(state, "--length", arg, 1, DPE_MOST_TRAINED);
-        return 0;
-    case KEY_ENTRY:
-        args->entry = dpe_parse_tokens(state, "--entry", arg, 1, DPE_MOST_COUNT);
-        return 0;
     case KEY_TOP_K:
         take_k(state, "--top-k", arg, false, args);
         return 0;
@@ -151,48 +136,6 @@ static int parse_option(int key, char *arg, struct dpe_command_line *state)
     switch (key) {
     case DPE_LINE_BEGIN:
         state->child_inputs[0] = &args->result;
-        return 0;
-    case 'o':
-        args->output = dpe_tool_path(state, "--output", arg);
-        return 0;
-    case 'm':
-        args->model = dpe_tool_model(arg);
-        return 0;
-    case KEY_NAME:
-        args->name = arg;
-        return 0;
-    case KEY_GGUF:
-        args->gguf = arg;
-        return 0;
-    case KEY_SCORES:
-        args->scores = arg;
-        return 0;
-    case KEY_SHOW:
-        args->show = true;
-        return 0;
-    case KEY_UNCHECKED:
-        args->unchecked = true;
-        return 0;
-    case KEY_CHECK_OPTIONS:
-        args->check_options = true;
-        return 0;
-    case KEY_JOIN:
-        args->join = true;
-        return 0;
-    case KEY_CHECK:
-        args->check = true;
-        return 0;
-    case KEY_FORCE:
-        args->force = true;
-        return 0;
-    case KEY_DROP_TEMPERATURE:
-        args->drop_temperature = true;
-        return 0;
-    case KEY_IMPORT_YAML:
-        args->yaml = arg;
-        return 0;
-    case KEY_METHOD:
-        args->method = arg;
         return 0;
     case DPE_LINE_WORD:
         if (args->n_inputs == DPE_TABLE_ENTRIES) {

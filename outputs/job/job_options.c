@@ -4,44 +4,37 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum option_key {
-    KEY_CORPUS = DPE_KEY_JOB,
-    KEY_SPLIT,
-    KEY_TRAINED_LENGTH,
-    KEY_RANK_TIMEOUT,
-    KEY_TENSOR_PARALLEL,
-    KEY_SAMPLES,
-    KEY_SEED,
-    KEY_CHAT_TEMPLATE,
-    KEY_DRY_RUN,
-    KEY_ENGINE,
-    KEY_ENGINE_KEY,
-    KEY_IN_FLIGHT,
-};
+enum option_key { KEY_SAMPLES = DPE_KEY_JOB, KEY_SEED };
 
 /* ------------------------------------------------------------------------------ model and texts */
 
 static const struct dpe_option inputs_table[] = {
     {"model", 'm', "DIR", DPE_BASIC,
-     "Hugging Face folder (config.json, safetensors, tokenizer.json) or GGUF file", 1},
-    {"corpus", KEY_CORPUS, "PATH", DPE_BASIC,
-     "Texts: a PG-19 folder (with metadata.csv), a folder of .txt files, or a text file", 1},
-    {"split", KEY_SPLIT, "test|validation|train", 0,
-     "Split of a PG-19 folder (default: all that are there)", 1},
-    {"trained-length", KEY_TRAINED_LENGTH, "L0", 0,
-     "Trained length in tokens (default: max_position_embeddings)", 1},
-    {"tensor-parallel", KEY_TENSOR_PARALLEL, "T", 0,
+     "Hugging Face folder (config.json, safetensors, tokenizer.json) or GGUF file", 1,
+     DPE_MODEL(struct dpe_job_options, model)},
+    {"corpus", 0, "PATH", DPE_BASIC,
+     "Texts: a PG-19 folder (with metadata.csv), a folder of .txt files, or a text file", 1,
+     DPE_TEXT(struct dpe_job_options, corpus)},
+    {"split", 0, "test|validation|train", 0,
+     "Split of a PG-19 folder (default: all that are there)", 1,
+     DPE_TEXT(struct dpe_job_options, split)},
+    {"trained-length", 0, "L0", 0, "Trained length in tokens (default: max_position_embeddings)", 1,
+     DPE_TOKENS(struct dpe_job_options, trained_length, 2, DPE_MOST_TRAINED)},
+    {"tensor-parallel", 0, "T", 0,
      "Under mpirun, for a model that does not fit on one device: T processes share it, each with "
      "a part of the heads and MLP columns (default 1)",
-     50},
-    {"rank-timeout", KEY_RANK_TIMEOUT, "TIME", 0,
-     "Under mpirun: end the job when a rank sends nothing for this long (default 30m)", 50},
+     50, DPE_COUNT(struct dpe_job_options, tensor_parallel, 1, 256)},
+    /* A busy rank sends a message once a second: a shorter limit would end a healthy job. */
+    {"rank-timeout", 0, "TIME", 0,
+     "Under mpirun: end the job when a rank sends nothing for this long (default 30m)", 50,
+     DPE_SECONDS(struct dpe_job_options, rank_timeout, 1.0)},
     {0},
 };
 
 static int parse_inputs(int key, char *arg, struct dpe_command_line *state)
 {
     struct dpe_job_options *options = state->input;
+    (void)arg;
     switch (key) {
     case DPE_LINE_BEGIN:
         state->child_inputs[0] = &options->tool;
@@ -52,32 +45,6 @@ static int parse_inputs(int key, char *arg, struct dpe_command_line *state)
         }
         options->knobs.peers = "--tensor-parallel (under mpirun)";
         options->knobs.max_memory = "--max-memory";
-        return 0;
-    case 'm':
-        options->model = dpe_tool_model(arg);
-        return 0;
-    case KEY_CORPUS:
-        options->corpus = arg;
-        return 0;
-    case KEY_SPLIT:
-        options->split = arg;
-        return 0;
-    case KEY_RANK_TIMEOUT:
-        /* A busy rank sends a message once a second: a shorter limit would end a healthy job. */
-        if (!dpe_parse_seconds(arg, &options->rank_timeout) || options->rank_timeout < 1.0) {
-            dpe_line_error(
-                state,
-                "--rank-timeout: expected a time of at least a second such as 90, 30m or "
-                "2h, found '%s'",
-                arg);
-        }
-        return 0;
-    case KEY_TENSOR_PARALLEL:
-        options->tensor_parallel = (int)dpe_parse_count(state, "--tensor-parallel", arg, 1, 256);
-        return 0;
-    case KEY_TRAINED_LENGTH:
-        options->trained_length =
-            dpe_parse_tokens(state, "--trained-length", arg, 2, DPE_MOST_TRAINED);
         return 0;
     default:
         return DPE_LINE_UNKNOWN;
@@ -94,8 +61,11 @@ static const struct dpe_option rows_table[] = {
     {"output", 'o', "OUT.h5", DPE_BASIC,
      "Table to write; if it is unfinished, the run continues it", 1},
     {"samples", KEY_SAMPLES, "N", DPE_BASIC,
-     "Number of samples (books, excerpts) of each configuration", 2},
-    {"seed", KEY_SEED, "S", 0, "Seed of all random choices", 2},
+     "Number of samples (books, excerpts) of each configuration", 2,
+     DPE_COUNT(struct dpe_job_options, samples, 1, 1000000),
+     DPE_GIVEN(struct dpe_job_options, samples_given)},
+    {"seed", KEY_SEED, "S", 0, "Seed of all random choices", 2,
+     DPE_COUNT(struct dpe_job_options, seed, 0, DPE_MOST_COUNT)},
     {0},
 };
 
@@ -114,13 +84,6 @@ static int parse_rows(int key, char *arg, struct dpe_command_line *state)
                            "(./- is a file named -)");
         }
         options->output = dpe_tool_path(state, "--output", arg);
-        return 0;
-    case KEY_SAMPLES:
-        options->samples = dpe_parse_count(state, "--samples", arg, 1, 1000000);
-        options->samples_given = true;
-        return 0;
-    case KEY_SEED:
-        options->seed = (uint64_t)dpe_parse_count(state, "--seed", arg, 0, DPE_MOST_COUNT);
         return 0;
     case DPE_LINE_END:
         if (options->dry_run && !options->dry_run_result && options->result != DPE_RESULT_TEXT) {
@@ -162,8 +125,9 @@ const struct dpe_option_set dpe_job_rows_option_set = {.options = rows_table,
 static const struct dpe_option prompt_table[] = {
     {"length", 'l', "L", DPE_BASIC, "Length in tokens, prompt and answer together: 16384, 16k, 1M",
      1},
-    {"chat-template", KEY_CHAT_TEMPLATE, "auto|none|FILE", 0,
-     "Chat template to wrap prompts in (auto, the default: the model's own, if it has one)", 2},
+    {"chat-template", 0, "auto|none|FILE", 0,
+     "Chat template to wrap prompts in (auto, the default: the model's own, if it has one)", 2,
+     DPE_TEXT(struct dpe_job_options, chat_template)},
     {0},
 };
 
@@ -209,9 +173,6 @@ static int parse_prompt(int key, char *arg, struct dpe_command_line *state)
     case 'l':
         parse_lengths(state, arg, options);
         return 0;
-    case KEY_CHAT_TEMPLATE:
-        options->chat_template = arg;
-        return 0;
     default:
         return DPE_LINE_UNKNOWN;
     }
@@ -221,33 +182,26 @@ const struct dpe_option_set dpe_job_prompt_option_set = {.options = prompt_table
                                                          .parser = parse_prompt};
 
 static const struct dpe_option engine_table[] = {
-    {"engine", KEY_ENGINE, "URL", 0,
+    {"engine", 0, "URL", 0,
      "Have this server run the model: dpe-serve, under each plan in turn, or another one of "
      "OpenAI's interface as it is "
      "(--method rope then stands for what it does). --model gives config.json and the tokenizer; "
      "its weights are not read",
-     1},
-    {"engine-key-file", KEY_ENGINE_KEY, "FILE", 0,
-     "File with the key of --engine in its first line", 1},
-    {"in-flight", KEY_IN_FLIGHT, "N", 0, "Requests to --engine at once (default 32)", 1},
+     1, DPE_TEXT(struct dpe_job_options, engine)},
+    {"engine-key-file", 0, "FILE", 0, "File with the key of --engine in its first line", 1,
+     DPE_TEXT(struct dpe_job_options, engine_key)},
+    {"in-flight", 0, "N", 0, "Requests to --engine at once (default 32)", 1,
+     DPE_COUNT(struct dpe_job_options, in_flight, 1, 1024)},
     {0},
 };
 
 static int parse_engine(int key, char *arg, struct dpe_command_line *state)
 {
     struct dpe_job_options *options = state->input;
+    (void)arg;
     switch (key) {
     case DPE_LINE_BEGIN:
         options->in_flight = 32;
-        return 0;
-    case KEY_ENGINE:
-        options->engine = arg;
-        return 0;
-    case KEY_ENGINE_KEY:
-        options->engine_key = arg;
-        return 0;
-    case KEY_IN_FLIGHT:
-        options->in_flight = dpe_parse_count(state, "--in-flight", arg, 1, 1024);
         return 0;
     case DPE_LINE_END:
         if (options->engine != NULL && options->tensor_parallel > 1) {
@@ -265,24 +219,12 @@ const struct dpe_option_set dpe_job_engine_option_set = {.options = engine_table
                                                          .parser = parse_engine};
 
 static const struct dpe_option dry_run_table[] = {
-    {"dry-run", KEY_DRY_RUN, NULL, DPE_BASIC,
-     "Print samples, tokens, memory and time, and run nothing", 1},
+    {"dry-run", 0, NULL, DPE_BASIC, "Print samples, tokens, memory and time, and run nothing", 1,
+     DPE_SWITCH(struct dpe_job_options, dry_run)},
     {0},
 };
 
-static int parse_dry_run(int key, char *arg, struct dpe_command_line *state)
-{
-    struct dpe_job_options *options = state->input;
-    (void)arg;
-    if (key == KEY_DRY_RUN) {
-        options->dry_run = true;
-        return 0;
-    }
-    return DPE_LINE_UNKNOWN;
-}
-
-const struct dpe_option_set dpe_job_dry_run_option_set = {.options = dry_run_table,
-                                                          .parser = parse_dry_run};
+const struct dpe_option_set dpe_job_dry_run_option_set = {.options = dry_run_table};
 
 void dpe_job_require(struct dpe_command_line *state, const struct dpe_job_options *options,
                      bool prompts, const char *output)

@@ -20,15 +20,7 @@
 #include "outputs/storage/storage.h"
 
 enum option_key {
-    KEY_FIGURES = DPE_KEY_PROGRAM,
-    KEY_NO_FIGURES,
-    KEY_TOP_K,
-    KEY_TITLE,
-    KEY_MIXED,
-    KEY_FORCE,
-    KEY_QUIET,
-    KEY_UNCHECKED,
-    KEY_CHECK_OPTIONS,
+    KEY_TOP_K = DPE_KEY_PROGRAM,
 };
 
 enum { MAX_INPUTS = 256 };
@@ -44,24 +36,30 @@ struct arguments {
 
 static const struct dpe_option options_table[] = {
     {NULL, 0, NULL, 0, "What to write:", 1},
-    {"output", 'o', "FILE", DPE_BASIC, "The page, one self-contained HTML file", 1},
-    {"figures", KEY_FIGURES, "DIR", DPE_BASIC,
+    {"output", 'o', "FILE", DPE_BASIC, "The page, one self-contained HTML file", 1,
+     DPE_PATH(struct arguments, output)},
+    {"figures", 0, "DIR", DPE_BASIC,
      "Also write each figure as ID.svg and its numbers as ID.csv; ID.png too if rsvg-convert is "
      "installed (Debian: librsvg2-bin)",
-     1},
-    {"no-figures", KEY_NO_FIGURES, NULL, 0, "Tables of numbers instead of figures", 1},
-    {"title", KEY_TITLE, "TEXT", 0, "Title of the page", 1},
+     1, DPE_PATH(struct arguments, figures)},
+    {"no-figures", 0, NULL, 0, "Tables of numbers instead of figures", 1,
+     DPE_SWITCH(struct arguments, no_figures)},
+    {"title", 0, "TEXT", 0, "Title of the page", 1, DPE_TEXT(struct arguments, title)},
     {"top-k", KEY_TOP_K, "K", 0,
      "Key pairs of each head to mark in a profile: a count, or a share such as 0.75 (default: "
      "the table's, else 0.75)",
      1},
-    {"mixed-models", KEY_MIXED, NULL, 0, "Accept tables of different models in one report", 1},
-    {"unchecked", KEY_UNCHECKED, NULL, 0,
-     "Read tables without a checksum, which other programs wrote, in a child process", 1},
-    {"force", KEY_FORCE, NULL, DPE_BASIC,
-     "Replace FILE even if it is not a report, and existing figure files", 1},
-    {"quiet", KEY_QUIET, NULL, 0, "Only warnings and errors on stderr", 1},
-    {"check-options", KEY_CHECK_OPTIONS, NULL, DPE_HIDDEN, NULL, 1},
+    {"mixed-models", 0, NULL, 0, "Accept tables of different models in one report", 1,
+     DPE_SWITCH(struct arguments, mixed)},
+    {"unchecked", 0, NULL, 0,
+     "Read tables without a checksum, which other programs wrote, in a child process", 1,
+     DPE_SWITCH(struct arguments, unchecked)},
+    {"force", 0, NULL, DPE_BASIC,
+     "Replace FILE even if it is not a report, and existing figure files", 1,
+     DPE_SWITCH(struct arguments, force)},
+    {"quiet", 0, NULL, 0, "Only warnings and errors on stderr", 1,
+     DPE_SWITCH(struct arguments, quiet)},
+    {"check-options", 0, NULL, DPE_HIDDEN, NULL, 1, DPE_SWITCH(struct arguments, check_options)},
     {0},
 };
 
@@ -79,35 +77,8 @@ static int parse_option(int key, char *arg, struct dpe_command_line *state)
 {
     struct arguments *args = state->input;
     switch (key) {
-    case 'o':
-        args->output = dpe_tool_path(state, "--output", arg);
-        return 0;
-    case KEY_FIGURES:
-        args->figures = dpe_tool_path(state, "--figures", arg);
-        return 0;
-    case KEY_NO_FIGURES:
-        args->no_figures = true;
-        return 0;
     case KEY_TOP_K:
         args->top_k = parse_k(state, arg);
-        return 0;
-    case KEY_TITLE:
-        args->title = arg;
-        return 0;
-    case KEY_MIXED:
-        args->mixed = true;
-        return 0;
-    case KEY_FORCE:
-        args->force = true;
-        return 0;
-    case KEY_UNCHECKED:
-        args->unchecked = true;
-        return 0;
-    case KEY_QUIET:
-        args->quiet = true;
-        return 0;
-    case KEY_CHECK_OPTIONS:
-        args->check_options = true;
         return 0;
     case DPE_LINE_WORD:
         if (args->n == MAX_INPUTS) {

@@ -60,7 +60,7 @@ def test_detect(work):
     assert all({"time", "level", "event"} <= line.keys() for line in lines), lines
     progress = [line for line in lines if line["level"] == "progress"]
     assert progress and all("message" not in line and line["done"] <= line["total"] for line in progress), progress
-    assert progress[-1]["event"] == "ceiling" and progress[-1]["done"] == progress[-1]["total"], progress
+    assert progress[-1]["event"] == "guard" and progress[-1]["done"] == progress[-1]["total"], progress
     begin = [line for line in lines if line["event"] == "begin"]
     assert len(begin) == 1 and begin[0]["done"] == 0 and begin[0]["total"] >= progress[-1]["total"], begin  # equal plans are validated once
     assert [line["event"] for line in lines][-1] == "next", lines

@@ -45,7 +45,7 @@ struct eval_arguments {
     bool official, other_model, details;
     struct eval_overrides general; /**< options: for every suite that takes them */
     enum dpe_special_policy special;
-    const char *special_text; /**< --special-in-text as it was given, or NULL */
+    bool special_given;
     bool grid;
     double depths[EVAL_MAX_DEPTHS]; /**< ascending, distinct */
     int n_depths;

@@ -9,33 +9,10 @@
 enum option_key {
     KEY_METHOD = DPE_KEY_PROGRAM,
     KEY_TABLE,
-    KEY_OTHER_MODEL,
-    KEY_AGAINST,
-    KEY_OFFICIAL,
-    KEY_CHAT_TEMPLATE,
-    KEY_NIAH,
-    KEY_GRID,
     KEY_DEPTHS,
-    KEY_STRIDE,
-    KEY_MAX_TOKENS,
-    KEY_SPECIAL,
     KEY_SUITE,
-    KEY_DETAILS,
     KEY_WHAT,
     KEY_VALUES,
-    KEY_NORMS,
-    KEY_ALONE,
-    KEY_TEMPERATURE,
-    KEY_TASKS,
-    KEY_DATA,
-    KEY_TEMPLATE,
-    KEY_SQUAD,
-    KEY_HOTPOTQA,
-    KEY_SCORER,
-    KEY_SKIP_BAD,
-    KEY_PREDICTIONS,
-    KEY_BUDGET,
-    KEY_TUNE_TEMPERATURE,
 };
 
 /* --------------------------------------------------------------------------------------- values */
@@ -122,50 +99,6 @@ static void add_method(struct dpe_command_line *state, struct eval_arguments *ar
 /* ---------------------------------------------------------------------------------------- pieces
  */
 
-/* Where an option is kept in struct eval_arguments: its text, or true for a switch. */
-struct place {
-    int key;
-    size_t at;
-};
-static const struct place texts[] = {
-    {KEY_CHAT_TEMPLATE, offsetof(struct eval_arguments, general.chat_template)},
-    {KEY_NIAH, offsetof(struct eval_arguments, general.niah)},
-    {KEY_TASKS, offsetof(struct eval_arguments, general.tasks)},
-    {KEY_DATA, offsetof(struct eval_arguments, general.data)},
-    {KEY_TEMPLATE, offsetof(struct eval_arguments, general.template_file)},
-    {KEY_SQUAD, offsetof(struct eval_arguments, general.squad)},
-    {KEY_HOTPOTQA, offsetof(struct eval_arguments, general.hotpotqa)},
-    {KEY_SCORER, offsetof(struct eval_arguments, general.scorer)},
-    {KEY_PREDICTIONS, offsetof(struct eval_arguments, predictions)},
-    {KEY_AGAINST, offsetof(struct eval_arguments, against)},
-    {KEY_NORMS, offsetof(struct eval_arguments, norms)},
-    {KEY_TEMPERATURE, offsetof(struct eval_arguments, temperature)},
-};
-static const struct place switches[] = {
-    {KEY_OTHER_MODEL, offsetof(struct eval_arguments, other_model)},
-    {KEY_DETAILS, offsetof(struct eval_arguments, details)},
-    {KEY_GRID, offsetof(struct eval_arguments, grid)},
-    {KEY_ALONE, offsetof(struct eval_arguments, alone)},
-    {KEY_SKIP_BAD, offsetof(struct eval_arguments, skip_bad)},
-};
-
-static bool keep(int key, const char *arg, struct eval_arguments *args)
-{
-    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
-        if (key == texts[i].key) {
-            *(const char **)(void *)((char *)args + texts[i].at) = arg;
-            return true;
-        }
-    }
-    for (size_t i = 0; i < sizeof switches / sizeof switches[0]; i++) {
-        if (key == switches[i].key) {
-            *(bool *)((char *)args + switches[i].at) = true;
-            return true;
-        }
-    }
-    return false;
-}
-
 /* The parser of every piece: it gets only the keys of the piece's own table. */
 static int parse_piece(int key, char *arg, struct dpe_command_line *state)
 {
@@ -178,26 +111,11 @@ static int parse_piece(int key, char *arg, struct dpe_command_line *state)
     case KEY_TABLE:
         add_method(state, args, key == KEY_TABLE ? dpe_tool_table(arg) : arg, key == KEY_TABLE);
         return 0;
-    case KEY_OFFICIAL:
-        args->official =
-            dpe_parse_choice(state, "--official", arg, (const char *[]){"0", "1", NULL}) == 1;
-        return 0;
     case KEY_SUITE:
         dpe_eval_add_suites(state, args, arg);
         return 0;
     case KEY_DEPTHS:
         parse_depths(state, arg, args);
-        return 0;
-    case KEY_STRIDE:
-        args->general.stride = dpe_parse_tokens(state, "--stride", arg, 1, DPE_MOST_COUNT);
-        return 0;
-    case KEY_MAX_TOKENS:
-        args->general.max_tokens = dpe_parse_tokens(state, "--max-tokens", arg, 2, DPE_MOST_COUNT);
-        return 0;
-    case KEY_SPECIAL:
-        args->special = (enum dpe_special_policy)dpe_parse_choice(state, "--special-in-text", arg,
-                                                                  dpe_special_names);
-        args->special_text = arg;
         return 0;
     case KEY_WHAT:
         if (dpe_ablation_find(arg) < 0) {
@@ -211,15 +129,8 @@ static int parse_piece(int key, char *arg, struct dpe_command_line *state)
         args->n_values =
             parse_list(state, "--values", arg, 0.0, 1e9, false, args->values, EVAL_MAX_METHODS);
         return 0;
-    case KEY_BUDGET:
-        args->budget = dpe_parse_count(state, "--budget", arg, 1, EVAL_MAX_SAMPLES);
-        return 0;
-    case KEY_TUNE_TEMPERATURE:
-        args->tune_temperature = dpe_parse_choice(state, "--temperature", arg,
-                                                  (const char *[]){"off", "grid", NULL}) == 1;
-        return 0;
     default:
-        return keep(key, arg, args) ? 0 : DPE_LINE_UNKNOWN;
+        return DPE_LINE_UNKNOWN;
     }
 }
 
@@ -229,22 +140,23 @@ static int parse_piece(int key, char *arg, struct dpe_command_line *state)
     }
 #define OTHER_MODEL                                                                                \
     {                                                                                              \
-        "other-model", KEY_OTHER_MODEL, NULL, 0,                                                   \
-            "Apply tables that were measured on other weights of the same shape", 1                \
+        "other-model", 0, NULL, 0,                                                                 \
+            "Apply tables that were measured on other weights of the same shape", 1,               \
+            DPE_SWITCH(struct eval_arguments, other_model)                                         \
     }
 #define CHAT_TEMPLATE                                                                              \
     {                                                                                              \
-        "chat-template", KEY_CHAT_TEMPLATE, "auto|none|FILE", 0,                                   \
+        "chat-template", 0, "auto|none|FILE", 0,                                                   \
             "Chat template to wrap prompts in (auto, the default: the model's own, if it has "     \
             "one)",                                                                                \
-            2                                                                                      \
+            2, DPE_TEXT(struct eval_arguments, general.chat_template)                              \
     }
 #define DETAILS                                                                                    \
     {                                                                                              \
-        "details", KEY_DETAILS, NULL, 0,                                                           \
+        "details", 0, NULL, 0,                                                                     \
             "Print intervals and paired differences of every task (a single task always has "      \
             "them)",                                                                               \
-            2                                                                                      \
+            2, DPE_SWITCH(struct eval_arguments, details)                                          \
     }
 
 static const struct dpe_option method_table[] = {
@@ -255,14 +167,15 @@ static const struct dpe_option method_table[] = {
      "A DPE table (of dpe-detect or dpe-export, or a folder of dpe-calibrate) as a method; repeat "
      "it for more",
      1},
-    {"against", KEY_AGAINST, "NAME", 0,
+    {"against", 0, "NAME", 0,
      "Method that differences are relative to, as the result names it (default: the last --table, "
      "without one the first --method)",
-     1},
+     1, DPE_TEXT(struct eval_arguments, against)},
     OTHER_MODEL,
     LENGTHS,
-    {"official", KEY_OFFICIAL, "0|1", 0,
-     "1 (default): with what the released code of a method adds to its paper; 0: without", 1},
+    {"official", 0, "0|1", 0,
+     "1 (default): with what the released code of a method adds to its paper; 0: without", 1,
+     DPE_CHOICE(struct eval_arguments, official, NULL)},
     {NULL, 0, NULL, 0, "On what:", 2},
     DETAILS,
     {0},
@@ -275,15 +188,16 @@ static const struct dpe_option suite_table[] = {
     {0},
 };
 static const struct dpe_option needle_table[] = {
-    {"niah", KEY_NIAH, "K=V,...", DPE_BASIC, "Parameters of the needle task, as in dpe-detect", 2},
+    {"niah", 0, "K=V,...", DPE_BASIC, "Parameters of the needle task, as in dpe-detect", 2,
+     DPE_TEXT(struct eval_arguments, general.niah)},
     CHAT_TEMPLATE,
     {0},
 };
 static const struct dpe_option grid_table[] = {
-    {"grid", KEY_GRID, NULL, DPE_BASIC,
+    {"grid", 0, NULL, DPE_BASIC,
      "One needle by depth and length instead of the needle task (--samples is for each cell: "
      "begin with 10)",
-     2},
+     2, DPE_SWITCH(struct eval_arguments, grid)},
     {0},
 };
 static const struct dpe_option depth_table[] = {
@@ -291,16 +205,19 @@ static const struct dpe_option depth_table[] = {
     {0},
 };
 static const struct dpe_option book_table[] = {
-    {"stride", KEY_STRIDE, "S", 0,
+    {"stride", 0, "S", 0,
      "Slide a window of --length tokens over whole books, S tokens at a time, and score the "
      "tokens that are new (default: the first --length tokens of each book)",
-     2},
-    {"max-tokens", KEY_MAX_TOKENS, "N", 0, "With --stride: at most N tokens of a book", 2},
+     2, DPE_TOKENS(struct eval_arguments, general.stride, 1, DPE_MOST_COUNT)},
+    {"max-tokens", 0, "N", 0, "With --stride: at most N tokens of a book", 2,
+     DPE_TOKENS(struct eval_arguments, general.max_tokens, 2, DPE_MOST_COUNT)},
     {0},
 };
 static const struct dpe_option special_table[] = {
-    {"special-in-text", KEY_SPECIAL, "WHAT", 0,
-     "Spelling of a special token in the text: error (default), literal or parse", 2},
+    {"special-in-text", 0, "error|literal|parse", 0,
+     "Spelling of a special token in the text (default: error)", 2,
+     DPE_CHOICE(struct eval_arguments, special, NULL),
+     DPE_GIVEN(struct eval_arguments, special_given)},
     {0},
 };
 static const struct dpe_option ablate_table[] = {
@@ -309,13 +226,15 @@ static const struct dpe_option ablate_table[] = {
     {"what", KEY_WHAT, "WHAT", DPE_BASIC, "rank, top-k, last-k, window or scaled-length", 1},
     {"values", KEY_VALUES, "V[,V...]", 0, "Ranks, pairs of a head, or tokens (default: see below)",
      1},
-    {"norms", KEY_NORMS, "FILE", DPE_BASIC,
-     "Table of dpe-norms: the ranking of key pairs, for top-k, last-k and scaled-length", 1},
-    {"alone", KEY_ALONE, NULL, 0, "Without rope and base beside the steps", 1},
-    {"temperature", KEY_TEMPERATURE, "off|K=V,...", 0,
+    {"norms", 0, "FILE", DPE_BASIC,
+     "Table of dpe-norms: the ranking of key pairs, for top-k, last-k and scaled-length", 1,
+     DPE_TEXT(struct eval_arguments, norms)},
+    {"alone", 0, NULL, 0, "Without rope and base beside the steps", 1,
+     DPE_SWITCH(struct eval_arguments, alone)},
+    {"temperature", 0, "off|K=V,...", 0,
      "Attention temperature of every step but rope: log-n=N, log-n-power=G, log-n-decay=B, "
      "infoscale=N, logit-scale=A (default: the detection's)",
-     1},
+     1, DPE_TEXT(struct eval_arguments, temperature)},
     OTHER_MODEL,
     LENGTHS,
     {NULL, 0, NULL, 0, "On what:", 2},
@@ -330,17 +249,18 @@ static const struct dpe_option tune_table[] = {
      "dpe:scales=2/4, is one value); NAME alone: its default grid. Repeat it for more; the first "
      "is what the others are compared with",
      1},
-    {"temperature", KEY_TUNE_TEMPERATURE, "off|grid", DPE_BASIC,
+    {"temperature", 0, "off|grid", DPE_BASIC,
      "grid: try every setting also with log-n=L0, logit-scale=1.25 and logit-scale=1.6, unless "
      "--method has temperature keys (default: off)",
-     1},
+     1, DPE_CHOICE(struct eval_arguments, tune_temperature, NULL)},
     LENGTHS,
-    {"official", KEY_OFFICIAL, "0|1", 0,
-     "1 (default): with what the released code of a method adds to its paper; 0: without", 1},
-    {"budget", KEY_BUDGET, "ROWS", DPE_BASIC,
+    {"official", 0, "0|1", 0,
+     "1 (default): with what the released code of a method adds to its paper; 0: without", 1,
+     DPE_CHOICE(struct eval_arguments, official, NULL)},
+    {"budget", 0, "ROWS", DPE_BASIC,
      "Rows (a sample under a setting) that the race of each method may run at each length "
      "(default: 100 rounds, 400 rows, more where more than 4 samples share a context)",
-     1},
+     1, DPE_COUNT(struct eval_arguments, budget, 1, EVAL_MAX_SAMPLES)},
     {0},
 };
 const struct dpe_option_set dpe_eval_tune_option_set = {.options = tune_table,
@@ -371,30 +291,33 @@ static const struct dpe_option chat_table[] = {
     {0},
 };
 static const struct dpe_option benchmark_table[] = {
-    {"tasks", KEY_TASKS, "NAME[,NAME...]", DPE_BASIC,
-     "Only these tasks, or categories (default: all)", 2},
-    {"data", KEY_DATA, "DIR", DPE_BASIC,
-     "Official samples, TASK.jsonl or TASK/validation.jsonl (ruler: instead of generated ones)", 2},
-    {"template", KEY_TEMPLATE, "FILE", 0, "Words of the prompts (default: eval/templates)", 2},
-    {"predictions", KEY_PREDICTIONS, "DIR", DPE_BASIC,
+    {"tasks", 0, "NAME[,NAME...]", DPE_BASIC, "Only these tasks, or categories (default: all)", 2,
+     DPE_TEXT(struct eval_arguments, general.tasks)},
+    {"data", 0, "DIR", DPE_BASIC,
+     "Official samples, TASK.jsonl or TASK/validation.jsonl (ruler: instead of generated ones)", 2,
+     DPE_TEXT(struct eval_arguments, general.data)},
+    {"template", 0, "FILE", 0, "Words of the prompts (default: eval/templates)", 2,
+     DPE_TEXT(struct eval_arguments, general.template_file)},
+    {"predictions", 0, "DIR", DPE_BASIC,
      "Also write every answer to DIR/METHOD-LENGTH/TASK.jsonl, which dpe-eval score and official "
      "scripts read",
-     2},
-    {"skip-bad", KEY_SKIP_BAD, NULL, 0, "Leave out and count lines of data that are not samples",
-     2},
+     2, DPE_TEXT(struct eval_arguments, predictions)},
+    {"skip-bad", 0, NULL, 0, "Leave out and count lines of data that are not samples", 2,
+     DPE_SWITCH(struct eval_arguments, skip_bad)},
     {0},
 };
 static const struct dpe_option ruler_table[] = {
-    {"squad", KEY_SQUAD, "FILE", 0, "qa_1, generated: questions in the format of SQuAD", 2},
-    {"hotpotqa", KEY_HOTPOTQA, "FILE", 0, "qa_2, generated: questions in the format of HotpotQA",
-     2},
+    {"squad", 0, "FILE", 0, "qa_1, generated: questions in the format of SQuAD", 2,
+     DPE_TEXT(struct eval_arguments, general.squad)},
+    {"hotpotqa", 0, "FILE", 0, "qa_2, generated: questions in the format of HotpotQA", 2,
+     DPE_TEXT(struct eval_arguments, general.hotpotqa)},
     {0},
 };
 static const struct dpe_option infinitebench_table[] = {
-    {"scorer", KEY_SCORER, "NAME", 0,
+    {"scorer", 0, "NAME", 0,
      "infinitebench: official (default: the script of June 2024, 88b3daa), official-2024-08 "
      "(En.Dia as since 214808d) or string, looser",
-     2},
+     2, DPE_TEXT(struct eval_arguments, general.scorer)},
     {0},
 };
 const struct dpe_option_set dpe_eval_chat_option_set = {.options = chat_table,

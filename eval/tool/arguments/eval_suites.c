@@ -284,7 +284,7 @@ static void refuse_contradictions(struct dpe_command_line *state, const struct e
     size_t n = 0;
     const char *own =
         args->general.niah != NULL ? dpe_niah_find(args->general.niah, "special", &n) : NULL;
-    const char *general = args->special_text;
+    const char *general = args->special_given ? dpe_special_names[args->special] : NULL;
     if (own != NULL && general != NULL && (strlen(general) != n || memcmp(own, general, n) != 0)) {
         dpe_line_error(state, "--special-in-text %s and --niah special=%.*s contradict each other",
                        general, (int)n, own);

@@ -13,35 +13,34 @@
 
 enum {
     KEY_SUITE = DPE_KEY_PROGRAM,
-    KEY_TASK,
-    KEY_SCORER,
-    KEY_SKIP_BAD,
-    KEY_PREDICTIONS,
-    KEY_THREADS
 };
 enum { MAX_TASKS = 16 };
-
-static const struct dpe_option options_table[] = {
-    {"suite", KEY_SUITE, "NAME", DPE_BASIC, "niah, ruler or infinitebench", 1},
-    {"predictions", KEY_PREDICTIONS, "FILE|DIR", DPE_BASIC,
-     "JSON lines, or a folder of .jsonl files, also in folders of models and tasks", 1},
-    {"task", KEY_TASK, "NAME", DPE_BASIC, "Task of the file (default: the one in its name)", 1},
-    {"scorer", KEY_SCORER, "NAME", 0,
-     "ruler: all or part; infinitebench: official (script of June 2024), official-2024-08 (En.Dia "
-     "as "
-     "since 214808d) or string (default: the task's own, official)",
-     1},
-    {"skip-bad", KEY_SKIP_BAD, NULL, 0,
-     "Leave out and count lines that are not predictions, count empty predictions", 1},
-    {"threads", KEY_THREADS, "N", 0, "Threads to use (default: all cores)", 1},
-    {0},
-};
 
 struct score_arguments {
     const char *suite, *predictions, *task, *scorer;
     bool skip_bad;
     int64_t threads;
     enum dpe_result_format result;
+};
+
+static const struct dpe_option options_table[] = {
+    {"suite", KEY_SUITE, "NAME", DPE_BASIC, "niah, ruler or infinitebench", 1},
+    {"predictions", 0, "FILE|DIR", DPE_BASIC,
+     "JSON lines, or a folder of .jsonl files, also in folders of models and tasks", 1,
+     DPE_TEXT(struct score_arguments, predictions)},
+    {"task", 0, "NAME", DPE_BASIC, "Task of the file (default: the one in its name)", 1,
+     DPE_TEXT(struct score_arguments, task)},
+    {"scorer", 0, "NAME", 0,
+     "ruler: all or part; infinitebench: official (script of June 2024), official-2024-08 (En.Dia "
+     "as "
+     "since 214808d) or string (default: the task's own, official)",
+     1, DPE_TEXT(struct score_arguments, scorer)},
+    {"skip-bad", 0, NULL, 0,
+     "Leave out and count lines that are not predictions, count empty predictions", 1,
+     DPE_SWITCH(struct score_arguments, skip_bad)},
+    {"threads", 0, "N", 0, "Threads to use (default: all cores)", 1,
+     DPE_COUNT(struct score_arguments, threads, 1, 4096)},
+    {0},
 };
 
 /* Ends the process unless the suite has rules for predictions. */
@@ -71,21 +70,6 @@ static int parse_option(int key, char *arg, struct dpe_command_line *state)
     case KEY_SUITE:
         check_suite(state, arg);
         args->suite = arg;
-        return 0;
-    case KEY_PREDICTIONS:
-        args->predictions = arg;
-        return 0;
-    case KEY_TASK:
-        args->task = arg;
-        return 0;
-    case KEY_SCORER:
-        args->scorer = arg;
-        return 0;
-    case KEY_SKIP_BAD:
-        args->skip_bad = true;
-        return 0;
-    case KEY_THREADS:
-        args->threads = dpe_parse_count(state, "--threads", arg, 1, 4096);
         return 0;
     case DPE_LINE_WORD:
         dpe_line_error(state, "unexpected argument '%s' (the file or folder is --predictions)",
