@@ -134,7 +134,10 @@ static dpe_status select_lengths(struct dpe_detect_report *report, const struct 
     case DPE_DETECT_PAPER:
         break;
     }
-    return dpe_detect_select_paper(params, &deciding->ranking, &report->selection, err);
+    dpe_status status =
+        dpe_detect_select_paper(params, &deciding->ranking, &report->selection, err);
+    report->selection.rule = report->rule;
+    return status;
 }
 
 static dpe_status searched_scores(void *user, const char *const *keys, int n,

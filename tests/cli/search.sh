@@ -10,7 +10,8 @@ root=$(cd "$here/../.." && pwd)
 
 # A trained length that is not the model's leaves something to find at a length that costs little.
 search="-m $root/data/reference -l 256 --corpus $root/data/sample --trained-length 64 --samples 24 --groups 2
-    --lengths 16,32,64,128 --seed 5 --temperature auto --select joint --task user --threads 1 --device cpu"
+    --lengths 16,32,64,128 --seed 5 --temperature auto --select joint --task user --guard 0 --threads 1
+    --device cpu"
 # shellcheck disable=SC2086 # several words
 search() {
     "$bin/dpe-detect" $search "$@" >"$work/out" 2>"$work/err"
@@ -87,7 +88,7 @@ fi
     -o "$work/norms.h5" >"$work/out" 2>"$work/err" || fail "dpe-norms: $(cat "$work/err")"
 # One short length for all pairs is worse than for most of them.
 pairs="-m $root/data/reference -l 256 --corpus $root/data/sample --trained-length 32 --samples 16 --groups 1 --lengths 16 --seed 5
-    --temperature off --niah keys=3,values=2 --against leaky-rerope --threads 1 --device cpu -o $work/pairs.h5"
+    --temperature off --niah keys=3,values=2 --against leaky-rerope --guard 0 --threads 1 --device cpu -o $work/pairs.h5"
 # shellcheck disable=SC2086 # several words
 "$bin/dpe-detect" $pairs --scale-pairs "$work/norms.h5" --dry-run >"$work/out" 2>"$work/err" ||
     fail "a dry run with key pairs: $(cat "$work/err")"
