@@ -1,58 +1,62 @@
 /* What a profile would cost, and how long it would take here. */
 #include "norms/norms_tool.h"
-#include "outputs/job/estimate.h"
+#include "outputs/job/price.h"
 
-/* Of a session that holds the longest excerpt. */
-static struct dpe_session_options session_options(const struct profile *profile)
+static dpe_status print_memory(const struct profile *profile, struct dpe_error *err)
 {
-    return dpe_job_session_options(&profile->job, profile->excerpts.length);
-}
-
-static void print_time(const struct profile *profile)
-{
-    double samples = (double)profile->args->job.samples;
-    struct dpe_job_speed speed = {0};
-    struct dpe_job_range range = {0};
-    struct dpe_error err = {0};
-    dpe_status status = dpe_job_measure_here(&profile->job, &profile->plan,
-                                             profile->excerpts.length, &speed, &err);
-    if (status != DPE_OK) {
-        printf("time             not measured: %s\n", err.text);
-        return;
-    }
-    for (int i = 0; i < profile->n_lengths; i++) {
-        double n = (double)profile->lengths[i];
-        dpe_job_range_add(&range, &speed, samples, n, n * n, 0.0, 0.0);
-    }
-    dpe_job_range_print(&range, &speed);
-}
-
-dpe_status dpe_norms_dry_run(const struct profile *profile, struct dpe_error *err)
-{
-    const struct dpe_config *config = dpe_model_config(profile->job.model);
-    const struct dpe_session_options options = session_options(profile);
+    const struct dpe_session_options options =
+        dpe_job_session_options(&profile->job, profile->excerpts.length);
     struct dpe_session_needs needs = {0};
-    dpe_status status = dpe_session_estimate(config, &profile->plan, &options, &needs, err);
-    if (status != DPE_OK) {
-        return status;
-    }
-    double samples = (double)profile->args->job.samples;
-    double tokens = 0.0;
-    double products = 0.0;
-    double attention = 0.0;
-    printf("norms            %lld excerpts of", (long long)profile->args->job.samples);
-    for (int i = 0; i < profile->n_lengths; i++) {
-        double one[2] = {0.0, 0.0};
-        dpe_config_flops(config, 0, profile->lengths[i], 0, &one[0], &one[1]);
-        tokens += samples * (double)profile->lengths[i];
-        products += samples * one[0];
-        attention += samples * one[1];
-        printf("%s %lld", i > 0 ? "," : "", (long long)profile->lengths[i]);
-    }
     char memory[DPE_JOB_MEMORY];
-    printf(" tokens\ntokens           %.4g\noperations       %.3g\n", tokens, products + attention);
-    printf("memory           %s\n", dpe_job_memory_text(&profile->job, &needs, memory));
-    fflush(stdout);
-    print_time(profile);
-    return DPE_OK;
+    dpe_status status = dpe_session_estimate(dpe_model_config(profile->job.model), &profile->plan,
+                                             &options, &needs, err);
+    if (status == DPE_OK) {
+        printf("memory           %s\n", dpe_job_memory_text(&profile->job, &needs, memory));
+        fflush(stdout);
+    }
+    return status;
+}
+
+/* Every excerpt at every length; speed->tokens 0: without the time. */
+static void add(const struct profile *profile, const struct dpe_job_speed *speed,
+                struct dpe_bill *bill)
+{
+    double samples = (double)profile->args->job.samples;
+    for (int i = 0; i < profile->n_lengths; i++) {
+        struct dpe_price price;
+        dpe_price_text(dpe_model_config(profile->job.model), profile->lengths[i], 1.0, false,
+                       &price);
+        dpe_bill_add(bill, &price, samples, samples, NULL, speed);
+    }
+}
+
+dpe_status dpe_norms_cost(const struct profile *profile, struct dpe_bill *sum,
+                          struct dpe_error *err)
+{
+    struct dpe_job_speed speed = {0};
+    struct dpe_bill bill = {0};
+    struct dpe_error why = {0};
+    const bool print = !profile->args->job.silent;
+    dpe_status status = DPE_OK;
+    add(profile, &speed, &bill);
+    if (print) {
+        printf("norms            %lld excerpts of", (long long)profile->args->job.samples);
+        for (int i = 0; i < profile->n_lengths; i++) {
+            printf("%s %lld", i > 0 ? "," : "", (long long)profile->lengths[i]);
+        }
+        printf(" tokens\n");
+        dpe_bill_print(&bill);
+        status = print_memory(profile, err);
+    }
+    dpe_status measured =
+        dpe_job_measure_here(&profile->job, &profile->plan, profile->excerpts.length, &speed, &why);
+    bill = (struct dpe_bill){0};
+    add(profile, &speed, &bill);
+    if (print && measured != DPE_OK) {
+        printf("time             not measured: %s\n", why.text);
+    } else if (print) {
+        dpe_bill_print_time(&bill);
+    }
+    dpe_bill_sum(sum, &bill);
+    return status;
 }

@@ -1,27 +1,18 @@
 /**
  * @file norms_tool.h
- * Shared by the files of dpe-norms; not a library.
+ * A profile at work.
  */
 #ifndef DPE_NORMS_TOOL_H
 #define DPE_NORMS_TOOL_H
 
-#include "norms/norms.h"
+#include "norms/profile.h"
 #include "outputs/datasets/kinds.h"
-#include "outputs/job/job.h"
 
 enum { MAX_LENGTHS = 32 };
 
-/** The command line. */
-struct arguments {
-    struct dpe_job_options job;
-    const char *lengths;
-    enum dpe_contribution contribution;
-    enum dpe_special_policy special;
-};
-
 /* Everything a profile needs, in the order in which it is opened. */
 struct profile {
-    const struct arguments *args;
+    const struct dpe_norms_arguments *args;
     struct dpe_job job;
     int n_lengths;
     int64_t lengths[MAX_LENGTHS]; /* ascending */
@@ -34,8 +25,9 @@ struct profile {
 /** Name of the sample stream of a length. */
 void dpe_norms_task_name(int64_t length, char name[32]);
 
-/** Print what the profile would cost. */
-dpe_status dpe_norms_dry_run(const struct profile *profile, struct dpe_error *err);
+/** Print what the profile would cost, unless it is silent, and add it to `sum` (NULL: not wanted). */
+dpe_status dpe_norms_cost(const struct profile *profile, struct dpe_bill *sum,
+                          struct dpe_error *err);
 
 /** Results of the rows so far; free with dpe_datasets_free, also after a failure. */
 dpe_status dpe_norms_summarize(const struct profile *profile, struct dpe_norms_result *result,

@@ -41,15 +41,13 @@ static dpe_status read_doubles(const struct check *check, const char *name, int 
                : status;
 }
 
-static dpe_status open_check(const struct batch *batch, struct check *check, struct dpe_error *err)
+static dpe_status open_check(struct batch *batch, struct check *check, struct dpe_error *err)
 {
-    char *path = dpe_calibrate_tools_path(batch->args->job.output, "check.h5");
+    const char *path = dpe_calibrate_path(batch, NULL, "check.h5");
     int64_t dims[5] = {0};
     int64_t flat[5] = {0};
-    check->suite = dpe_calibrate_needles(batch->args) ? "/eval/niah" : "/eval/ppl";
-    dpe_status status = path != NULL ? dpe_h5_open(path, &check->file, err)
-                                     : dpe_fail(err, DPE_NO_MEMORY, "out of memory for a path");
-    free(path);
+    check->suite = batch->needles ? "/eval/niah" : "/eval/ppl";
+    dpe_status status = dpe_h5_open(path, &check->file, err);
     if (status != DPE_OK ||
         (status = dpe_h5_get_strings(check->file, "/method", &check->methods, &check->n, err)) !=
             DPE_OK ||
@@ -91,17 +89,17 @@ static size_t cell(const struct check *check, size_t method)
 
 /* What the unchanged model finds of these needles in its trained length, measured by the longest
  * sweep. */
-static void find_ceiling(const struct batch *batch, struct check *check)
+static void find_ceiling(struct batch *batch, struct check *check)
 {
-    const struct entry *longest = &batch->entries[batch->n_entries - 1];
-    char *path = dpe_calibrate_entry_path(batch, longest, "detect.h5");
+    const struct entry *longest = &batch->state.entries[batch->state.n_entries - 1];
+    const char *path = dpe_calibrate_path(batch, longest, "detect.h5");
     struct dpe_h5 *sweep = NULL;
     void *value = NULL;
     char *spec = NULL;
     int rank = 0;
     int64_t dims[5] = {0};
     check->ceiling = (double)NAN;
-    if (path != NULL && dpe_h5_open(path, &sweep, NULL) == DPE_OK) {
+    if (dpe_h5_open(path, &sweep, NULL) == DPE_OK) {
         bool users = dpe_h5_has(sweep, "/validate/user");
         const char *from = users ? "/validate/user/ceiling" : "/validate/niah/ceiling";
         if (dpe_h5_has(sweep, from) &&
@@ -115,7 +113,6 @@ static void find_ceiling(const struct batch *batch, struct check *check)
     dpe_h5_close(sweep);
     free(value);
     free(spec);
-    free(path);
 }
 
 static void print_value(const struct check *check, size_t method)
@@ -153,9 +150,9 @@ static void print_rival(const struct check *check, size_t table, size_t rival)
 }
 
 /* Rope is the first method of a check, the table the last, and between them a rival may stand. */
-static void print_check(const struct batch *batch, const struct check *check)
+static void print_check(struct batch *batch, const struct check *check)
 {
-    const struct entry *longest = &batch->entries[batch->n_entries - 1];
+    const struct entry *longest = &batch->state.entries[batch->state.n_entries - 1];
     const size_t table = check->n - 1;
     printf("\nIn %lld tokens the model has ", (long long)longest->length);
     print_value(check, table);
@@ -176,7 +173,7 @@ static void print_check(const struct batch *batch, const struct check *check)
     printf("Texts up to the trained length run unchanged: they lose nothing.\n");
 }
 
-dpe_status dpe_calibrate_print_answer(const struct batch *batch, struct dpe_error *err)
+dpe_status dpe_calibrate_print_answer(struct batch *batch, struct dpe_error *err)
 {
     struct check check = {0};
     dpe_status status = open_check(batch, &check, err);
@@ -185,5 +182,6 @@ dpe_status dpe_calibrate_print_answer(const struct batch *batch, struct dpe_erro
         print_check(batch, &check);
     }
     close_check(&check);
+    dpe_calibrate_drop_paths(batch);
     return status;
 }

@@ -1,22 +1,26 @@
 /* What belongs to each length: its files, and where its sweep begins. */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "detect/calibrate/calibrate_tool.h"
+#include "detect/search/start.h"
 #include "detect/sweep/grid.h"
 #include "engine/plan/plan.h"
+#include "eval/niah/niah.h"
 #include "outputs/h5/h5.h"
 #include "outputs/read/read.h"
 #include "outputs/table/dpe_table.h"
 
-dpe_status dpe_calibrate_entries(struct batch *batch, int64_t trained_length, struct dpe_error *err)
+dpe_status dpe_calibrate_entries(struct batch *batch, struct dpe_error *err)
 {
-    const struct dpe_job_options *job = &batch->args->job;
-    batch->n_entries = job->n_lengths;
-    batch->entry = &batch->entries[0];
+    const struct dpe_job_options *job = &batch->args->detect.job;
+    const int64_t trained_length = batch->job.trained_length;
+    batch->state.n_entries = job->n_lengths;
+    batch->entry = &batch->state.entries[0];
     for (int i = 0; i < job->n_lengths; i++) {
-        struct entry *entry = &batch->entries[i];
+        struct entry *entry = &batch->state.entries[i];
         entry->length = job->lengths[i];
         if (job->n_lengths == 1 && (entry->length >= trained_length || job->tool.force)) {
             break;
@@ -32,35 +36,33 @@ dpe_status dpe_calibrate_entries(struct batch *batch, int64_t trained_length, st
     return DPE_OK;
 }
 
-char *dpe_calibrate_entry_path(const struct batch *batch, const struct entry *entry,
-                               const char *name)
+const char *dpe_calibrate_path(struct batch *batch, const struct entry *entry, const char *name)
 {
-    char full[96];
-    snprintf(full, sizeof full, "%s%s", entry->folder, name);
-    return dpe_calibrate_tools_path(batch->args->job.output, full);
+    const char *folder = batch->args->detect.job.output;
+    const char *own = entry != NULL ? entry->folder : "";
+    if (folder == NULL) {
+        return NULL;
+    }
+    size_t n = strlen(folder) + strlen(own) + strlen(name) + 2;
+    char *path = batch->n_paths < CALIBRATE_PATHS ? malloc(n) : NULL;
+    if (path == NULL) {
+        dpe_log_error("out of memory for a path");
+        exit(DPE_NO_MEMORY);
+    }
+    snprintf(path, n, "%s/%s%s", folder, own, name);
+    batch->paths[batch->n_paths++] = path;
+    return path;
 }
 
-void dpe_calibrate_argv_add_entry(struct argv *argv, const char *option, const struct batch *batch,
-                                  const struct entry *entry, const char *name)
+void dpe_calibrate_drop_paths(struct batch *batch)
 {
-    char full[96];
-    snprintf(full, sizeof full, "%s%s", entry->folder, name);
-    dpe_calibrate_argv_add_path(argv, option, batch->args->job.output, full);
+    while (batch->n_paths > 0) {
+        free(batch->paths[--batch->n_paths]);
+    }
 }
 
 /* ------------------------------------------------------------------------------ warm start
  */
-
-/* What the shorter entry's detection says. */
-struct shorter {
-    int64_t length;   /* that it is for */
-    int64_t trained;  /* L0 */
-    int64_t *chosen;  /* [n_groups], −1: none */
-    uint8_t *informs; /* [n_groups] */
-    int64_t n_groups;
-    struct dpe_temperature temperature; /* of its table */
-    bool other;                         /* its table holds the plan of another method */
-};
 
 static dpe_status get_list(struct dpe_h5 *table, const char *name, enum dpe_column_type type,
                            void **data, int64_t *n, struct dpe_error *err)
@@ -75,7 +77,8 @@ static dpe_status get_list(struct dpe_h5 *table, const char *name, enum dpe_colu
     return status;
 }
 
-static dpe_status read_choices(struct dpe_h5 *table, struct shorter *shorter, struct dpe_error *err)
+static dpe_status read_choices(struct dpe_h5 *table, struct dpe_detect_shorter *shorter,
+                               struct dpe_error *err)
 {
     void *chosen = NULL;
     void *informs = NULL;
@@ -95,7 +98,9 @@ static dpe_status read_choices(struct dpe_h5 *table, struct shorter *shorter, st
     return status;
 }
 
-static dpe_status read_shorter(const char *path, struct shorter *shorter, struct dpe_error *err)
+/* *other: its table holds the plan of another method. */
+static dpe_status read_shorter(const char *path, struct dpe_detect_shorter *shorter, bool *other,
+                               struct dpe_error *err)
 {
     struct dpe_table *plan = NULL;
     struct dpe_h5 *table = NULL;
@@ -104,75 +109,16 @@ static dpe_status read_shorter(const char *path, struct shorter *shorter, struct
         return status;
     }
     shorter->trained = dpe_table_values(plan)->trained_length;
-    shorter->other = dpe_table_has_method(dpe_table_values(plan)) != 0;
     shorter->temperature = dpe_table_temperature(dpe_table_values(plan));
+    *other = dpe_table_has_method(dpe_table_values(plan)) != 0;
     dpe_table_close(plan);
     status = dpe_h5_open(path, &table, err);
-    if (status != DPE_OK) {
-        return status;
+    if (status == DPE_OK) {
+        status = read_choices(table, shorter, err);
+        status = status == DPE_OK ? status : dpe_fail_prefix(err, "%s", path);
     }
-    status = read_choices(table, shorter, err);
     dpe_h5_close(table);
-    return status == DPE_OK ? status : dpe_fail_prefix(err, "%s", path);
-}
-
-/* Whether the longer entry tries a detecting length; `longest` is the length of that entry, at
- * which a group is not scaled. L0 and L0/2 are always tried, because the search begins with them:
- * where the shorter entry chose L0/2 alone, leaving L0 out cost the reference model 15 points at
- * 2048 tokens. Where a group's lengths differ beyond noise its neighbours are tried too. A choice
- * that may be chance is kept as it is: leaving it out cost 9 points. */
-static bool is_near(const struct shorter *shorter, int64_t length, int64_t longest)
-{
-    bool near = length == longest || (length <= shorter->trained && 2 * length >= shorter->trained);
-    for (int64_t g = 0; g < shorter->n_groups && !near; g++) {
-        int64_t chosen = shorter->chosen[g];
-        if (chosen > 0 && chosen < shorter->length) {
-            /* The squares of the ratio: 4, or 2 for the nearest of lengths that double. */
-            double ratio = (double)length / (double)chosen;
-            double most = shorter->informs[g] != 0 ? 4.0 : 2.0;
-            near = ratio * ratio <= most && most * ratio * ratio >= 1.0;
-        }
-    }
-    return near;
-}
-
-/* The grid of --lengths auto: the length and its halves, down to 1/128 of it and to the window that the
- * sweep begins with, which need not be the one that the shorter entry ended with. */
-static void limit_lengths(const struct calibrate_arguments *args, const struct shorter *shorter,
-                          struct entry *entry)
-{
-    const char *given = dpe_calibrate_value(args, "--window");
-    int64_t window = dpe_detect_default_window(shorter->trained);
-    if (given != NULL) {
-        (void)dpe_parse_length(given, 1, DPE_MOST_COUNT, &window); /* the options have checked it */
-    }
-    int n = 0;
-    entry->lengths[0] = '\0';
-    for (int halves = 7; halves >= 0; halves--) {
-        int64_t length = entry->length >> halves;
-        if (length >= window && length > 0 && is_near(shorter, length, entry->length)) {
-            size_t used = strlen(entry->lengths);
-            snprintf(entry->lengths + used, sizeof entry->lengths - used, "%s%lld",
-                     n++ > 0 ? "," : "", (long long)length);
-        }
-    }
-    if (n < 2) {
-        entry->lengths[0] = '\0';
-    }
-}
-
-/* Around the temperature that suits the shorter entry, where a search is asked for. */
-static void limit_temperature(const struct calibrate_arguments *args, const struct shorter *shorter,
-                              struct entry *entry)
-{
-    const char *given = dpe_calibrate_value(args, "--temperature");
-    char text[160];
-    entry->temperature[0] = '\0';
-    if ((given == NULL || strcmp(given, "auto") == 0) &&
-        !dpe_temperature_is_none(&shorter->temperature)) {
-        dpe_temperature_text(&shorter->temperature, text);
-        snprintf(entry->temperature, sizeof entry->temperature, "auto:%s", text);
-    }
+    return status;
 }
 
 /* Layers that rotate in several ways need several lists of factors; a runtime applies the factor on
@@ -184,57 +130,139 @@ static bool fits_longrope(const struct batch *batch, const struct dpe_table_valu
            (whole || values->logit_scale == 1.0);
 }
 
-dpe_status dpe_calibrate_look(const struct batch *batch, struct entry *entry, struct dpe_error *err)
+/* Of a task as text, which leaves out what is 1. */
+static int64_t number_of(const char *spec, const char *key)
 {
+    size_t n = 0;
+    const char *found = dpe_niah_find(spec, key, &n);
+    return found != NULL ? strtoll(found, NULL, 10) : 1;
+}
+
+/* "keys=K,values=V,asked=M" that the pilot chose; "" where there was no pilot. */
+static void look_at_task(struct dpe_h5 *table, struct entry *entry)
+{
+    char *spec = NULL;
+    char *pilot = NULL;
+    if (dpe_h5_get_attr_text(table, "/detect", "pilot", &pilot, NULL) == DPE_OK &&
+        dpe_h5_get_attr_text(table, "/detect", "niah_parameters", &spec, NULL) == DPE_OK) {
+        snprintf(entry->task, sizeof entry->task, "keys=%lld,values=%lld,asked=%lld",
+                 (long long)number_of(spec, "keys"), (long long)number_of(spec, "values"),
+                 (long long)number_of(spec, "asked"));
+    }
+    free(spec);
+    free(pilot);
+}
+
+/* Plans that a validation has of its own. */
+static bool is_own(const char *name)
+{
+    static const char *const own[] = {"rope", "base", "joint", "single"};
+    bool found = false;
+    for (size_t i = 0; i < sizeof own / sizeof own[0]; i++) {
+        found = found || strcmp(name, own[i]) == 0;
+    }
+    return found;
+}
+
+/* The method that the check holds the table against: the best of those that the validation did. */
+static void look_at_rival(struct dpe_h5 *table, bool needles, char method[CALIBRATE_METHOD])
+{
+    char **names = NULL;
+    void *data = NULL;
+    size_t n = 0;
+    int rank = 0;
+    int64_t dims[5] = {0};
+    double best = (double)NAN;
+    method[0] = '\0';
+    if (dpe_h5_has(table, "/validated_plan") &&
+        dpe_h5_get_strings(table, "/validated_plan", &names, &n, NULL) == DPE_OK &&
+        dpe_h5_get(table, needles ? "/validate/niah/recall_mean" : "/validate/ppl/perplexity",
+                   DPE_COL_F64, &data, &rank, dims, NULL) == DPE_OK &&
+        rank == 1 && dims[0] == (int64_t)n) {
+        const double *means = data;
+        for (size_t i = 0; i < n; i++) {
+            bool better = isnan(best) || (needles ? means[i] > best : means[i] < best);
+            /* A name that fills its place may have been cut. */
+            if (!is_own(names[i]) && isfinite(means[i]) && better &&
+                strlen(names[i]) < CALIBRATE_METHOD - 1) {
+                best = means[i];
+                snprintf(method, CALIBRATE_METHOD, "%s", names[i]);
+            }
+        }
+    }
+    dpe_strings_free(names, n);
+    free(data);
+}
+
+dpe_status dpe_calibrate_look(struct batch *batch, struct dpe_error *err)
+{
+    struct entry *entry = batch->entry;
     struct dpe_table *table = NULL;
-    char *path = dpe_calibrate_entry_path(batch, entry, "detect.h5");
+    struct dpe_h5 *file = NULL;
+    const char *path = dpe_calibrate_path(batch, entry, "detect.h5");
     dpe_status status = DPE_OK;
     entry->other = false;
+    entry->task[0] = '\0';
     entry->factors = batch->frequencies && batch->alike;
-    if (path == NULL) {
-        status = dpe_fail(err, DPE_NO_MEMORY, "out of memory for a path");
-    } else if (access(path, F_OK) == 0 && (status = dpe_table_load(path, &table, err)) == DPE_OK) {
+    if (access(path, F_OK) == 0 && (status = dpe_table_load(path, &table, err)) == DPE_OK) {
         entry->other = dpe_table_has_method(dpe_table_values(table)) != 0;
         entry->factors = fits_longrope(batch, dpe_table_values(table));
+        status = dpe_h5_open(path, &file, err);
+        if (status == DPE_OK) {
+            look_at_task(file, entry);
+        }
+        if (status == DPE_OK && entry == &batch->state.entries[batch->state.n_entries - 1]) {
+            look_at_rival(file, batch->needles, batch->state.rival);
+        }
     }
+    dpe_h5_close(file);
     dpe_table_close(table);
-    free(path);
+    dpe_calibrate_drop_paths(batch);
     return status;
 }
 
-dpe_status dpe_calibrate_start(struct batch *batch, struct dpe_error *err)
+/* What was not given is limited to what is near the shorter entry's. */
+static void limit(const struct detect_arguments *args, const struct dpe_detect_shorter *shorter,
+                  struct entry *entry)
 {
-    struct entry *entry = batch->entry;
-    const char *given = dpe_calibrate_value(batch->args, "--lengths");
-    if (entry == batch->entries || batch->args->scratch) {
-        return DPE_OK;
-    }
-    struct shorter shorter = {.length = entry[-1].length};
-    char *path = dpe_calibrate_entry_path(batch, entry - 1, "detect.h5");
-    dpe_status status = path != NULL ? read_shorter(path, &shorter, err)
-                                     : dpe_fail(err, DPE_NO_MEMORY, "out of memory for a path");
-    if (status == DPE_OK && shorter.other) {
-        dpe_log_info("%lld tokens: begun from scratch, the shorter entry holds another method",
-                     (long long)entry->length);
-        goto done;
-    }
-    if (status == DPE_OK) {
-        limit_temperature(batch->args, &shorter, entry);
-    }
-    if (status == DPE_OK && (given == NULL || strcmp(given, "auto") == 0)) {
-        limit_lengths(batch->args, &shorter, entry);
+    if (strcmp(args->lengths, "auto") == 0) {
+        dpe_detect_start_lengths(shorter, entry->length,
+                                 args->window > 0 ? args->window
+                                                  : dpe_detect_default_window(shorter->trained),
+                                 entry->lengths, sizeof entry->lengths);
         dpe_log_info("%lld tokens: detecting lengths %s (%s)", (long long)entry->length,
                      entry->lengths[0] != '\0' ? entry->lengths : "auto",
                      entry->lengths[0] != '\0' ? "near those that the shorter entry chose"
                                                : "the shorter entry has no choice");
     }
-    if (status == DPE_OK && entry->temperature[0] != '\0') {
+    if (strcmp(args->temperature, "auto") == 0) {
+        dpe_detect_start_temperature(shorter, entry->temperature);
+    }
+    if (entry->temperature[0] != '\0') {
         dpe_log_info("%lld tokens: temperature %s, the shorter entry's", (long long)entry->length,
                      entry->temperature);
     }
-done:
-    free(shorter.chosen);
-    free(shorter.informs);
-    free(path);
+}
+
+dpe_status dpe_calibrate_start(struct batch *batch, struct dpe_error *err)
+{
+    struct entry *entry = batch->entry;
+    const struct detect_arguments *args = &batch->args->detect;
+    if (entry == batch->state.entries || batch->args->scratch) {
+        return DPE_OK;
+    }
+    struct dpe_detect_shorter shorter = {.length = entry[-1].length};
+    bool other = false;
+    dpe_status status =
+        read_shorter(dpe_calibrate_path(batch, entry - 1, "detect.h5"), &shorter, &other, err);
+    if (status == DPE_OK && other) {
+        dpe_log_info("%lld tokens: begun from scratch, the shorter entry holds another method",
+                     (long long)entry->length);
+    } else if (status == DPE_OK) {
+        limit(args, &shorter, entry);
+    }
+    free((void *)(uintptr_t)shorter.chosen);
+    free((void *)(uintptr_t)shorter.informs);
+    dpe_calibrate_drop_paths(batch);
     return status;
 }

@@ -1,7 +1,10 @@
-/* The table and its forms: which there are, and the commands of dpe-export that write them. */
+/* The table and its forms: which there are, and what each is made from. */
+#include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "detect/calibrate/calibrate_tool.h"
+#include "outputs/export/export_work.h"
 
 /* Every form: written from those before it in `from`. With several entries the first of them is the
  * table of one entry, which the second joins; other forms hold one entry, and stand beside its
@@ -43,7 +46,7 @@ struct file {
 
 bool dpe_calibrate_factors(const struct batch *batch)
 {
-    return batch->n_entries == 1 && batch->entries[0].factors;
+    return batch->state.n_entries == 1 && batch->state.entries[0].factors;
 }
 
 /* A config.json for runtimes is of tables that longrope can hold, one for the adapter of the tables
@@ -55,18 +58,18 @@ static bool is_written(const struct batch *batch, const struct form *form)
     if (strcmp(form->name, "config.json") == 0) {
         ours = form->frequency != NULL ? factors : !factors && !batch->frequencies;
     }
-    return (ours || form->both) && (!form->several || batch->n_entries > 1);
+    return (ours || form->both) && (!form->several || batch->state.n_entries > 1);
 }
 
 /* File i of the batch, in the order in which they are written; false when there are fewer. */
 static bool find_file(const struct batch *batch, int i, struct file *file)
 {
     for (int f = 0; f < FORMS; f++) {
-        int n = !is_written(batch, &forms[f]) ? 0 : forms[f].each ? batch->n_entries : 1;
+        int n = !is_written(batch, &forms[f]) ? 0 : forms[f].each ? batch->state.n_entries : 1;
         for (int e = 0; e < n; e++) {
-            bool held = !forms[f].dpe || !batch->entries[e].other;
+            bool held = !forms[f].dpe || !batch->state.entries[e].other;
             if (held && i-- == 0) {
-                *file = (struct file){&forms[f], forms[f].each ? &batch->entries[e] : NULL};
+                *file = (struct file){&forms[f], forms[f].each ? &batch->state.entries[e] : NULL};
                 return true;
             }
         }
@@ -80,56 +83,51 @@ static void file_name(const struct file *file, char name[96])
 }
 
 /* An input: of the profile there is one, a detection is an entry's. */
-static void add_input(const struct batch *batch, const struct file *file, const char *name,
-                      struct argv *argv)
+static void add_input(struct batch *batch, const struct file *file, const char *name,
+                      struct export_arguments *args)
 {
     bool own =
         strcmp(name, "detect.h5") == 0 || (file->entry != NULL && strcmp(name, "norms.h5") != 0);
-    const struct entry *entry = file->entry != NULL ? file->entry : &batch->entries[0];
-    if (own) {
-        dpe_calibrate_argv_add_entry(argv, NULL, batch, entry, name);
-    } else {
-        dpe_calibrate_argv_add_path(argv, NULL, batch->args->job.output, name);
-    }
+    const struct entry *entry = file->entry != NULL ? file->entry : &batch->state.entries[0];
+    args->inputs[args->n_inputs++] = dpe_calibrate_path(batch, own ? entry : NULL, name);
 }
 
-/* Options come first in every command: with POSIXLY_CORRECT what stands after the first input is an
- * input. */
-bool dpe_calibrate_export_argv(const struct batch *batch, int i, struct argv *argv)
+/* A count of pairs, or a share, which an export takes as a negative number. */
+static void set_top_k(const char *text, struct export_arguments *args)
 {
-    const struct calibrate_arguments *args = batch->args;
-    struct file file;
-    char name[96];
-    if (!find_file(batch, i, &file)) {
-        return false;
+    const bool all = strcmp(text, "all") == 0;
+    const double k =
+        all ? nextafter(1.0, 0.0) : strtod(text, NULL); /* the options have checked it */
+    args->has_k = true;
+    args->k = k < 1.0 ? -k : k;
+}
+
+static void fill_export(struct batch *batch, const struct file *file, const char *name,
+                        struct export_arguments *args)
+{
+    const struct form *form = file->form;
+    *args = (struct export_arguments){.force = true,
+                                      .output = dpe_calibrate_path(batch, NULL, name),
+                                      .model = form->model ? batch->args->detect.job.model : NULL,
+                                      .drop_temperature = form->drop,
+                                      .join = form->several};
+    if (form->top_k) {
+        set_top_k(file->entry->k, args);
     }
-    const struct form *form = file.form;
-    file_name(&file, name);
-    dpe_calibrate_argv_add(argv, "dpe-export");
-    dpe_calibrate_argv_add_pair(argv, "--top-k", form->top_k ? file.entry->k : NULL);
-    dpe_calibrate_argv_add_pair(argv, "--model", form->model ? args->job.model : NULL);
     if (form->frequency != NULL && form->frequency[0] != '\0') {
-        dpe_calibrate_argv_add_pair(argv, "--format", form->frequency);
+        args->format = form->frequency;
     }
     if (form->scores) { /* from the file's own folder: all of DIR can be moved */
-        bool below = file.entry != NULL && file.entry->folder[0] != '\0';
-        dpe_calibrate_argv_add_pair(argv, "--scores", below ? "../scores.pt" : "scores.pt");
+        bool below = file->entry != NULL && file->entry->folder[0] != '\0';
+        args->scores = below ? "../scores.pt" : "scores.pt";
     }
-    if (form->drop) {
-        dpe_calibrate_argv_add(argv, "--drop-temperature");
-    }
-    if (form->several) {
-        dpe_calibrate_argv_add(argv, "--join");
-    }
-    dpe_calibrate_argv_add(argv, "--force");
-    dpe_calibrate_argv_add_path(argv, "--output", args->job.output, name);
-    for (int e = 0; e < batch->n_entries && form->several; e++) {
-        dpe_calibrate_argv_add_entry(argv, NULL, batch, &batch->entries[e], "table.h5");
+    for (int e = 0; e < batch->state.n_entries && form->several; e++) {
+        args->inputs[args->n_inputs++] =
+            dpe_calibrate_path(batch, &batch->state.entries[e], "table.h5");
     }
     for (int f = 0; f < 2 && form->from[f] != NULL; f++) {
-        add_input(batch, &file, form->from[f], argv);
+        add_input(batch, file, form->from[f], args);
     }
-    return true;
 }
 
 bool dpe_calibrate_has_form(const struct batch *batch, const char *name)
@@ -144,9 +142,7 @@ bool dpe_calibrate_has_form(const struct batch *batch, const char *name)
     return found;
 }
 
-dpe_status dpe_calibrate_export_each(const struct batch *batch,
-                                     dpe_status (*visit)(const struct batch *batch,
-                                                         const char *name, struct dpe_error *err),
+dpe_status dpe_calibrate_export_each(struct batch *batch, calibrate_visit visit,
                                      struct dpe_error *err)
 {
     struct file file;
@@ -155,26 +151,41 @@ dpe_status dpe_calibrate_export_each(const struct batch *batch,
     for (int i = 0; status == DPE_OK && find_file(batch, i, &file); i++) {
         file_name(&file, name);
         status = visit(batch, name, err);
+        dpe_calibrate_drop_paths(batch);
     }
     return status;
 }
 
-static dpe_status write_file(struct batch *batch, int i, const char *name, struct dpe_error *err)
+static dpe_status write_file(struct batch *batch, const struct file *file, const char *name,
+                             struct dpe_error *err)
 {
-    const struct dpe_job_options *job = &batch->args->job;
-    struct argv argv = {0};
+    struct export_arguments args;
     dpe_status status =
-        job->tool.force ? DPE_OK : dpe_calibrate_forms_check(job->output, name, err);
+        batch->args->detect.job.tool.force ? DPE_OK : dpe_calibrate_forms_check(batch, name, err);
     if (status == DPE_OK) {
-        status = dpe_calibrate_forms_drop(job->output, name, err);
+        status = dpe_calibrate_forms_drop(batch, name, err);
     }
-    if (status != DPE_OK) {
-        return status;
+    if (status == DPE_OK) {
+        fill_export(batch, file, name, &args);
+        status = dpe_export_do(&args, err);
     }
-    dpe_calibrate_export_argv(batch, i, &argv);
-    status = dpe_calibrate_run(batch, &argv, false, err);
-    return status == DPE_OK && batch->code == 0 ? dpe_calibrate_forms_add(job->output, name, err)
-                                                : status;
+    dpe_calibrate_drop_paths(batch);
+    return status == DPE_OK ? dpe_calibrate_forms_add(batch, name, err) : status;
+}
+
+dpe_status dpe_calibrate_check_exports(struct batch *batch, struct dpe_error *err)
+{
+    struct export_arguments args;
+    struct file file;
+    char name[96];
+    const char *wrong = NULL;
+    for (int i = 0; wrong == NULL && find_file(batch, i, &file); i++) {
+        file_name(&file, name);
+        fill_export(batch, &file, name, &args);
+        wrong = dpe_export_refusal(&args);
+        dpe_calibrate_drop_paths(batch);
+    }
+    return wrong == NULL ? DPE_OK : dpe_fail(err, DPE_USAGE, "%s: %s", name, wrong);
 }
 
 dpe_status dpe_calibrate_export(struct batch *batch, struct dpe_error *err)
@@ -185,12 +196,11 @@ dpe_status dpe_calibrate_export(struct batch *batch, struct dpe_error *err)
     if (batch->frequencies && batch->alike && !dpe_calibrate_factors(batch)) {
         dpe_log_info(
             "config.json is left out: the model rotates a part of each head, and longrope's factor "
-            "on "
-            "the logits would scale that part alone; table.h5 and table.json hold the table");
+            "on the logits would scale that part alone; table.h5 and table.json hold the table");
     }
-    for (int i = 0; status == DPE_OK && batch->code == 0 && find_file(batch, i, &file); i++) {
+    for (int i = 0; status == DPE_OK && find_file(batch, i, &file); i++) {
         file_name(&file, name);
-        status = write_file(batch, i, name, err);
+        status = write_file(batch, &file, name, err);
     }
     return status;
 }

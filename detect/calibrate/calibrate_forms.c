@@ -1,6 +1,8 @@
 /* DIR/forms.sha256: the hashes of the forms that dpe-calibrate wrote, so that a form which a user
- * edited is not replaced. An entry is dropped before its form is written and added after it: a form
- * without an entry was being written when the calibration was stopped. */
+ * edited is not replaced. A line is dropped before its form is written and added after it: a form
+ * without one was being written when the calibration was stopped. Once everything is finished it
+ * also has the hashes of all other files and, under the name "command", of what they were made
+ * from: then the same command again leaves everything as it is. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,30 +13,29 @@
 #include "outputs/storage/durable.h"
 #include "outputs/storage/storage.h"
 
-enum { MOST_FORMS = 96 };
+enum { MOST_FILES = 160 };
+static const char record_name[] = "forms.sha256";
+static const char of_command[] = "command";
 
 struct record {
-    char *path;
+    const char *path;
     int n;
     struct {
         char hex[65], name[64];
-    } entries[MOST_FORMS];
+    } files[MOST_FILES];
 };
 
-static dpe_status read_record(const char *folder, struct record *record, struct dpe_error *err)
+static dpe_status read_record(struct batch *batch, struct record *record, struct dpe_error *err)
 {
-    *record = (struct record){.path = dpe_calibrate_tools_path(folder, "forms.sha256")};
-    if (record->path == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for a path");
-    }
+    *record = (struct record){.path = dpe_calibrate_path(batch, NULL, record_name)};
     FILE *file = fopen(record->path, "re");
     if (file == NULL) {
         return errno == ENOENT ? DPE_OK
                                : dpe_fail_errno(err, errno, record->path, "cannot be read");
     }
-    while (record->n < MOST_FORMS &&
-           fscanf(file, "%64[0-9a-f]  %63s\n", record->entries[record->n].hex,
-                  record->entries[record->n].name) == 2) {
+    while (record->n < MOST_FILES &&
+           fscanf(file, "%64[0-9a-f]  %63s\n", record->files[record->n].hex,
+                  record->files[record->n].name) == 2) {
         record->n++;
     }
     bool failed = ferror(file) != 0;
@@ -45,11 +46,31 @@ static dpe_status read_record(const char *folder, struct record *record, struct 
 static int find(const struct record *record, const char *name)
 {
     for (int i = 0; i < record->n; i++) {
-        if (strcmp(record->entries[i].name, name) == 0) {
+        if (strcmp(record->files[i].name, name) == 0) {
             return i;
         }
     }
     return -1;
+}
+
+static void put(struct record *record, const char *name, const char *hex)
+{
+    int at = find(record, name);
+    if (at < 0 && record->n < MOST_FILES) {
+        at = record->n++;
+    }
+    if (at >= 0) {
+        snprintf(record->files[at].name, sizeof record->files[at].name, "%.63s", name);
+        snprintf(record->files[at].hex, sizeof record->files[at].hex, "%.64s", hex);
+    }
+}
+
+static void drop(struct record *record, const char *name)
+{
+    int at = find(record, name);
+    if (at >= 0) {
+        record->files[at] = record->files[--record->n];
+    }
 }
 
 static dpe_status write_record(const struct record *record, struct dpe_error *err)
@@ -58,8 +79,8 @@ static dpe_status write_record(const struct record *record, struct dpe_error *er
     dpe_status status = DPE_OK;
     for (int i = 0; i < record->n && status == DPE_OK; i++) {
         char line[160];
-        int n = snprintf(line, sizeof line, "%s  %s\n", record->entries[i].hex,
-                         record->entries[i].name);
+        int n =
+            snprintf(line, sizeof line, "%s  %s\n", record->files[i].hex, record->files[i].name);
         status = dpe_text_append(&text, line, (size_t)n, err);
     }
     if (status == DPE_OK) {
@@ -69,150 +90,339 @@ static dpe_status write_record(const struct record *record, struct dpe_error *er
     return status;
 }
 
-dpe_status dpe_calibrate_hash_file(const char *folder, const char *name, char hex[65],
-                                   struct dpe_error *err)
+/* SHA-256 of a file of DIR; "" when it does not exist. */
+static dpe_status hash_file(struct batch *batch, const char *name, char hex[65],
+                            struct dpe_error *err)
 {
     char bytes[1 << 14];
-    char *path = dpe_calibrate_tools_path(folder, name);
+    const char *path = dpe_calibrate_path(batch, NULL, name);
     struct dpe_sha256 *hash = dpe_sha256_new();
-    FILE *file = path != NULL ? fopen(path, "rbe") : NULL;
+    FILE *file = fopen(path, "rbe");
     int reason = errno;
     dpe_status status = DPE_OK;
     hex[0] = '\0';
-    if (path == NULL || hash == NULL) {
+    if (hash == NULL) {
         status = dpe_fail(err, DPE_NO_MEMORY, "out of memory for a checksum");
-        goto done;
+    } else if (file == NULL && reason != ENOENT) {
+        status = dpe_fail_errno(err, reason, path, "cannot be read");
     }
-    if (file == NULL) {
-        status = reason == ENOENT ? DPE_OK : dpe_fail_errno(err, reason, path, "cannot be read");
-        goto done;
-    }
-    for (size_t n; (n = fread(bytes, 1, sizeof bytes, file)) > 0;) {
+    for (size_t n;
+         status == DPE_OK && file != NULL && (n = fread(bytes, 1, sizeof bytes, file)) > 0;) {
         dpe_sha256_add(hash, bytes, n);
     }
-    if (ferror(file)) {
+    if (file != NULL && ferror(file)) {
         status = dpe_fail(err, DPE_IO, "%s: cannot be read", path);
-        goto done;
     }
-    dpe_sha256_finish(hash, hex);
-    hash = NULL;
-done:
     if (hash != NULL) {
-        char unused[65];
-        dpe_sha256_finish(hash, unused);
+        dpe_sha256_finish(hash, hex);
+    }
+    if (status != DPE_OK || file == NULL) {
+        hex[0] = '\0';
     }
     if (file != NULL) {
         fclose(file);
     }
-    free(path);
+    batch->n_paths--; /* the last one */
+    free(batch->paths[batch->n_paths]);
     return status;
 }
 
-dpe_status dpe_calibrate_forms_has(const char *folder, const char *name, bool *has,
+/* ------------------------------------------------------------------------------------------ forms
+ */
+
+dpe_status dpe_calibrate_forms_has(struct batch *batch, const char *name, bool *has,
                                    struct dpe_error *err)
 {
     struct record record;
-    dpe_status status = read_record(folder, &record, err);
+    dpe_status status = read_record(batch, &record, err);
     *has = status == DPE_OK && find(&record, name) >= 0;
-    free(record.path);
     return status;
 }
 
-dpe_status dpe_calibrate_forms_check(const char *folder, const char *name, struct dpe_error *err)
+dpe_status dpe_calibrate_forms_check(struct batch *batch, const char *name, struct dpe_error *err)
 {
     struct record record;
     char hex[65];
-    dpe_status status = read_record(folder, &record, err);
+    dpe_status status = read_record(batch, &record, err);
     int at = status == DPE_OK ? find(&record, name) : -1;
     if (at >= 0) {
-        status = dpe_calibrate_hash_file(folder, name, hex, err);
+        status = hash_file(batch, name, hex, err);
     }
-    if (status == DPE_OK && at >= 0 && hex[0] != '\0' && strcmp(hex, record.entries[at].hex) != 0) {
+    if (status == DPE_OK && at >= 0 && hex[0] != '\0' && strcmp(hex, record.files[at].hex) != 0) {
         status = dpe_fail(err, DPE_MISMATCH,
                           "%s/%s: was changed after dpe-calibrate wrote it; move it away and run "
                           "the same command again (--force replaces it and repeats the sweep)",
-                          folder, name);
+                          batch->args->detect.job.output, name);
     }
-    free(record.path);
     return status;
 }
 
-dpe_status dpe_calibrate_forms_drop(const char *folder, const char *name, struct dpe_error *err)
+dpe_status dpe_calibrate_forms_drop(struct batch *batch, const char *name, struct dpe_error *err)
 {
     struct record record;
-    dpe_status status = read_record(folder, &record, err);
-    int at = status == DPE_OK ? find(&record, name) : -1;
-    if (at >= 0) {
-        record.entries[at] = record.entries[--record.n];
+    dpe_status status = read_record(batch, &record, err);
+    if (status == DPE_OK && (find(&record, name) >= 0 || find(&record, of_command) >= 0)) {
+        drop(&record, name);
+        drop(&record, of_command);
         status = write_record(&record, err);
     }
-    free(record.path);
     return status;
 }
 
-/* A form in DIR itself, or in the folder of an entry that the batch has. */
-static bool is_of_batch(const struct batch *batch, const char *name)
+dpe_status dpe_calibrate_forms_add(struct batch *batch, const char *name, struct dpe_error *err)
 {
-    bool of_entry = strchr(name, '/') == NULL;
-    for (int e = 0; e < batch->n_entries && !of_entry; e++) {
-        const char *folder = batch->entries[e].folder;
+    struct record record;
+    char hex[65];
+    dpe_status status = read_record(batch, &record, err);
+    if (status == DPE_OK) {
+        status = hash_file(batch, name, hex, err);
+    }
+    if (status == DPE_OK) {
+        put(&record, name, hex);
+        status = write_record(&record, err);
+    }
+    dpe_calibrate_drop_paths(batch);
+    return status;
+}
+
+/* A form in DIR itself, or in the folder of an entry that the batch has; not what a study writes,
+ * or the report. */
+static bool is_form(const struct batch *batch, const char *name)
+{
+    const char *slash = strrchr(name, '/');
+    const char *last = slash != NULL ? slash + 1 : name;
+    const char *end = strrchr(last, '.');
+    bool form = end != NULL && strcmp(end, ".html") != 0 &&
+                (strcmp(end, ".h5") != 0 || strcmp(last, "table.h5") == 0);
+    bool of_entry = slash == NULL;
+    for (int e = 0; e < batch->state.n_entries && !of_entry; e++) {
+        const char *folder = batch->state.entries[e].folder;
         size_t n = strlen(folder);
         of_entry = n > 0 && strncmp(name, folder, n) == 0 && strchr(name + n, '/') == NULL;
     }
-    return of_entry;
+    return form && of_entry;
 }
 
-dpe_status dpe_calibrate_forms_tidy(const struct batch *batch, struct dpe_error *err)
+/* Remove a form that is none now; one that was edited stays. */
+static dpe_status remove_form(struct batch *batch, const char *name, const char *recorded,
+                              struct dpe_error *err)
 {
-    const char *folder = batch->args->job.output;
+    char hex[65];
+    dpe_status status = hash_file(batch, name, hex, err);
+    const char *path = dpe_calibrate_path(batch, NULL, name);
+    if (status == DPE_OK && strcmp(hex, recorded) == 0) {
+        status = unlink(path) == 0 ? DPE_OK : dpe_fail_errno(err, errno, path, "cannot be removed");
+        if (status == DPE_OK) {
+            dpe_log_info("%s: removed: it is not a form of what the table holds now", path);
+        }
+    } else if (status == DPE_OK && hex[0] != '\0') {
+        dpe_log_warning(
+            "%s: is of an earlier calibration and was changed after it; it is left as it "
+            "is, and is not a form of the table now",
+            path);
+    }
+    return status;
+}
+
+dpe_status dpe_calibrate_forms_tidy(struct batch *batch, struct dpe_error *err)
+{
     struct record record;
-    dpe_status status = read_record(folder, &record, err);
+    dpe_status status = read_record(batch, &record, err);
     int n = record.n;
     for (int i = n - 1; i >= 0 && status == DPE_OK; i--) {
-        const char *name = record.entries[i].name;
-        char *path = NULL;
-        char hex[65];
-        if (!is_of_batch(batch, name) || dpe_calibrate_has_form(batch, name)) {
+        const char *name = record.files[i].name;
+        if (!is_form(batch, name) || dpe_calibrate_has_form(batch, name)) {
             continue;
         }
-        status = dpe_calibrate_hash_file(folder, name, hex, err);
-        path = dpe_calibrate_tools_path(folder, name);
-        if (status == DPE_OK && path == NULL) {
-            status = dpe_fail(err, DPE_NO_MEMORY, "out of memory for a path");
-        } else if (status == DPE_OK && strcmp(hex, record.entries[i].hex) == 0) {
-            status = unlink(path) == 0 ? DPE_OK : dpe_fail_errno(err, errno, path, "cannot be removed");
-            if (status == DPE_OK) {
-                dpe_log_info("%s: removed: it is not a form of what the table holds now", path);
-            }
-        } else if (status == DPE_OK && hex[0] != '\0' && strcmp(hex, record.entries[i].hex) != 0) {
-            dpe_log_warning("%s: is of an earlier calibration and was changed after it; it is left as it "
-                            "is, and is not a form of the table now",
-                            path);
-        }
-        free(path);
+        status = remove_form(batch, name, record.files[i].hex, err);
         if (status == DPE_OK) {
-            record.entries[i] = record.entries[--record.n];
+            record.files[i] = record.files[--record.n];
         }
     }
     if (record.n < n && status == DPE_OK) {
         status = write_record(&record, err);
     }
-    free(record.path);
+    dpe_calibrate_drop_paths(batch);
     return status;
 }
 
-dpe_status dpe_calibrate_forms_add(const char *folder, const char *name, struct dpe_error *err)
+/* --------------------------------------------------------------------------------------- complete
+ */
+
+static void add_text(struct dpe_sha256 *hash, const char *text)
 {
-    struct record record;
-    dpe_status status = read_record(folder, &record, err);
-    if (status == DPE_OK && record.n < MOST_FORMS && find(&record, name) < 0) {
-        snprintf(record.entries[record.n].name, sizeof record.entries[0].name, "%s", name);
-        status = dpe_calibrate_hash_file(folder, name, record.entries[record.n].hex, err);
-        if (status == DPE_OK) {
-            record.n++;
-            status = write_record(&record, err);
+    text = text != NULL ? text : "";
+    dpe_sha256_add(hash, text, strlen(text) + 1);
+}
+
+static void add_numbers(struct dpe_sha256 *hash, const double *numbers, size_t n)
+{
+    dpe_sha256_add(hash, numbers, n * sizeof *numbers);
+}
+
+/* What a file that an option names holds. */
+static dpe_status add_content(struct dpe_sha256 *hash, const char *path, struct dpe_error *err)
+{
+    char *bytes = NULL;
+    size_t n = 0;
+    add_text(hash, path);
+    if (path == NULL || access(path, R_OK) != 0) {
+        return DPE_OK;
+    }
+    dpe_status status = dpe_read_file(path, UINT64_C(1) << 24, &bytes, &n, err);
+    if (status == DPE_OK) {
+        dpe_sha256_add(hash, bytes, n);
+    }
+    free(bytes);
+    return status;
+}
+
+/* Everything that decides a result: inputs by what is in them, options by their values. */
+static dpe_status hash_command(struct batch *batch, char hex[65], struct dpe_error *err)
+{
+    const struct calibrate_arguments *args = batch->args;
+    const struct detect_arguments *detect = &args->detect;
+    const struct dpe_job_options *job = &detect->job;
+    const char *const texts[] = {dpe_version(),
+                                 dpe_model_fingerprint(batch->job.model),
+                                 dpe_tokenizer_fingerprint(batch->job.tokenizer),
+                                 dpe_corpus_fingerprint(batch->job.corpus),
+                                 job->tool.device,
+                                 job->split,
+                                 args->top_k,
+                                 detect->niah,
+                                 detect->lengths,
+                                 detect->temperature,
+                                 args->norms.lengths};
+    const double numbers[] = {(double)job->trained_length,
+                              job->tensor_parallel,
+                              (double)job->tool.kv_type,
+                              (double)job->samples,
+                              (double)job->seed,
+                              args->seed_given,
+                              args->scratch,
+                              detect->use_niah,
+                              detect->use_ppl,
+                              detect->auto_task,
+                              detect->frequencies,
+                              (double)detect->window,
+                              (double)detect->groups,
+                              detect->rule,
+                              (double)detect->rounds,
+                              detect->against_tuned,
+                              (double)args->tune_budget,
+                              (double)detect->batch,
+                              (double)detect->shared,
+                              (double)detect->keys_per_context,
+                              detect->race,
+                              detect->race_level,
+                              detect->race_indifference,
+                              detect->guard,
+                              (double)args->norm_samples,
+                              args->norms.contribution,
+                              args->norms.special};
+    struct dpe_sha256 *hash = dpe_sha256_new();
+    if (hash == NULL) {
+        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for a checksum");
+    }
+    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
+        add_text(hash, texts[i]);
+    }
+    for (int i = 0; i < detect->n_against; i++) {
+        add_text(hash, detect->against[i]);
+    }
+    add_numbers(hash, numbers, sizeof numbers / sizeof numbers[0]);
+    dpe_sha256_add(hash, job->lengths, (size_t)job->n_lengths * sizeof *job->lengths);
+    dpe_status status = add_content(hash, args->chat_template, err);
+    dpe_sha256_finish(hash, hex);
+    return status;
+}
+
+/* The files that are no forms. */
+static dpe_status each_file(struct batch *batch, calibrate_visit visit, struct dpe_error *err)
+{
+    const struct {
+        const char *name;
+        bool made, each; /* there is one for each entry */
+    } files[] = {{"tune.h5", batch->args->detect.against_tuned, true},
+                 {"detect.h5", true, true},
+                 {"norms.h5", !batch->frequencies, false},
+                 {"ablate.h5", batch->chooses, true},
+                 {"check.h5", true, false},
+                 {"report.html", true, false}};
+    dpe_status status = DPE_OK;
+    for (size_t i = 0; i < sizeof files / sizeof files[0] && status == DPE_OK; i++) {
+        int n = !files[i].made ? 0 : files[i].each ? batch->state.n_entries : 1;
+        for (int e = 0; e < n && status == DPE_OK; e++) {
+            const struct entry *entry = &batch->state.entries[e];
+            char name[96];
+            snprintf(name, sizeof name, "%s%s", files[i].each ? entry->folder : "", files[i].name);
+            if (!entry->other || strcmp(files[i].name, "ablate.h5") != 0) {
+                status = visit(batch, name, err);
+            }
         }
     }
-    free(record.path);
+    return status;
+}
+
+/* DPE_MISMATCH: it is not as it was recorded. */
+static dpe_status check_file(struct batch *batch, const char *name, struct dpe_error *err)
+{
+    struct record record;
+    char hex[65];
+    dpe_status status = read_record(batch, &record, err);
+    int at = status == DPE_OK ? find(&record, name) : -1;
+    status = status == DPE_OK ? hash_file(batch, name, hex, err) : status;
+    dpe_calibrate_drop_paths(batch);
+    return status == DPE_OK && (at < 0 || strcmp(hex, record.files[at].hex) != 0)
+               ? dpe_fail(err, DPE_MISMATCH, "%s is not as it was", name)
+               : status;
+}
+
+/* The task may name files of its own, which are not looked into. */
+static bool can_tell(const struct batch *batch)
+{
+    const char *niah = batch->args->detect.niah;
+    return !batch->args->detect.job.tool.force &&
+           (niah == NULL || strstr(niah, "template=") == NULL);
+}
+
+dpe_status dpe_calibrate_is_done(struct batch *batch, struct dpe_error *err)
+{
+    struct record record;
+    char hex[65];
+    batch->state.done = false;
+    dpe_status status = read_record(batch, &record, err);
+    int at = status == DPE_OK ? find(&record, of_command) : -1;
+    dpe_calibrate_drop_paths(batch);
+    if (status != DPE_OK || at < 0 || !can_tell(batch)) {
+        return status;
+    }
+    status = hash_command(batch, hex, err);
+    if (status == DPE_OK && strcmp(hex, record.files[at].hex) == 0) {
+        status = each_file(batch, check_file, err);
+        status = status == DPE_OK ? dpe_calibrate_export_each(batch, check_file, err) : status;
+        batch->state.done = status == DPE_OK;
+        status = status == DPE_MISMATCH ? DPE_OK : status;
+    }
+    return status;
+}
+
+dpe_status dpe_calibrate_set_done(struct batch *batch, struct dpe_error *err)
+{
+    struct record record;
+    char hex[65];
+    dpe_status status = each_file(batch, dpe_calibrate_forms_add, err);
+    if (status == DPE_OK) {
+        status = read_record(batch, &record, err);
+    }
+    if (status == DPE_OK) {
+        status = hash_command(batch, hex, err);
+    }
+    if (status == DPE_OK) {
+        put(&record, of_command, hex);
+        status = write_record(&record, err);
+    }
+    dpe_calibrate_drop_paths(batch);
     return status;
 }

@@ -97,26 +97,25 @@ static dpe_status choose(struct batch *batch, const struct ablation *ablation,
         }
     }
     if (status == DPE_OK) {
-        status = dpe_detect_choose_top_k(
-            k, values, n, n_samples, dpe_calibrate_together(batch),
-            dpe_calibrate_needles(batch->args) ? DPE_DETECT_RECALL : DPE_DETECT_PERPLEXITY,
-            &batch->entry->pairs, err);
+        status = dpe_detect_choose_top_k(k, values, n, n_samples, dpe_calibrate_together(batch),
+                                         batch->needles ? DPE_DETECT_RECALL : DPE_DETECT_PERPLEXITY,
+                                         &batch->entry->pairs, err);
     }
     free(values);
     return status;
 }
 
-dpe_status dpe_calibrate_choose_pairs(struct batch *batch, const char *path, struct dpe_error *err)
+dpe_status dpe_calibrate_choose_pairs(struct batch *batch, struct dpe_error *err)
 {
+    const char *path = dpe_calibrate_path(batch, batch->entry, "ablate.h5");
     struct ablation ablation = {0};
     struct dpe_h5 *table = NULL;
     dpe_status status = dpe_h5_open(path, &table, err);
     if (status != DPE_OK) {
         return status;
     }
-    status = read_steps(table,
-                        dpe_calibrate_needles(batch->args) ? "/eval/niah/score" : "/eval/ppl/score",
-                        &ablation, err);
+    status =
+        read_steps(table, batch->needles ? "/eval/niah/score" : "/eval/ppl/score", &ablation, err);
     dpe_h5_close(table);
     if (status == DPE_OK) {
         status = choose(batch, &ablation, err);

@@ -7,9 +7,8 @@
 #include "engine/plan/methods/methods.h"
 #include "engine/system/folder.h"
 #include "eval/chat/chat.h"
-#include "outputs/job/estimate.h"
 
-static void list_lengths(const struct dpe_detect_params *params, char *text, size_t size)
+void dpe_detect_list_lengths(const struct dpe_detect_params *params, char *text, size_t size)
 {
     text[0] = '\0';
     for (int t = 0; t < params->n_lengths; t++) {
@@ -19,7 +18,7 @@ static void list_lengths(const struct dpe_detect_params *params, char *text, siz
     }
 }
 
-static void tell_template(const struct detect_inputs *inputs)
+void dpe_detect_tell_template(const struct detect_inputs *inputs)
 {
     const struct detect_arguments *args = inputs->args;
     char told[1200];
@@ -28,7 +27,7 @@ static void tell_template(const struct detect_inputs *inputs)
     }
 }
 
-static void window_text(const struct dpe_detect_params *params, char text[64])
+void dpe_detect_window_text(const struct dpe_detect_params *params, char text[64])
 {
     if (params->frequencies) {
         snprintf(text, 64, "frequencies move");
@@ -37,14 +36,14 @@ static void window_text(const struct dpe_detect_params *params, char text[64])
     }
 }
 
-static const char *skipped_text(const struct detect_inputs *inputs)
+const char *dpe_detect_skipped_text(const struct detect_inputs *inputs)
 {
     return inputs->skipped_lengths == 0        ? ""
            : inputs->grid.params.frequencies ? " (no shorter ones than a quarter of the trained one)"
                                              : " (shorter ones would lie inside the window)";
 }
 
-static void warn_of_length(const struct dpe_detect_params *params)
+void dpe_detect_warn_of_length(const struct dpe_detect_params *params)
 {
     if (params->length <= params->trained_length) {
         dpe_log_warning("--length %lld is not larger than the trained length %lld, so there may be "
@@ -53,7 +52,7 @@ static void warn_of_length(const struct dpe_detect_params *params)
     }
 }
 
-static const char *trained_source(const struct detect_inputs *inputs)
+const char *dpe_detect_trained_source(const struct detect_inputs *inputs)
 {
     return inputs->args->job.trained_length > 0
                ? "--trained-length"
@@ -64,15 +63,15 @@ void dpe_detect_announce(const struct detect_inputs *inputs)
 {
     const struct dpe_detect_params *params = &inputs->grid.params;
     char lengths[1024];
-    list_lengths(params, lengths, sizeof lengths);
+    dpe_detect_list_lengths(params, lengths, sizeof lengths);
     dpe_job_header(&inputs->job);
     char window[64];
-    window_text(params, window);
+    dpe_detect_window_text(params, window);
     dpe_log_info("trained length %lld (%s), evaluated length %lld, %s",
-                 (long long)params->trained_length, trained_source(inputs),
+                 (long long)params->trained_length, dpe_detect_trained_source(inputs),
                  (long long)params->length, window);
-    warn_of_length(params);
-    dpe_log_info("detecting lengths %s%s", lengths, skipped_text(inputs));
+    dpe_detect_warn_of_length(params);
+    dpe_log_info("detecting lengths %s%s", lengths, dpe_detect_skipped_text(inputs));
     if (!dpe_temperature_is_none(&params->temperature)) {
         char text[160];
         dpe_temperature_text(&params->temperature, text);
@@ -85,7 +84,7 @@ void dpe_detect_announce(const struct detect_inputs *inputs)
     }
     dpe_log_info("%d configurations for %d groups x %d lengths", inputs->grid.n_configs,
                  params->n_groups, params->n_lengths);
-    tell_template(inputs);
+    dpe_detect_tell_template(inputs);
     for (int i = 0; i < inputs->n_tasks; i++) {
         bool ppl = strcmp(inputs->tasks[i].name, "ppl") == 0;
         dpe_log_info("%s: %lld %s per configuration", inputs->tasks[i].name,
@@ -95,205 +94,6 @@ void dpe_detect_announce(const struct detect_inputs *inputs)
                             (long long)inputs->short_books, (long long)params->length);
         }
     }
-}
-
-/* ---------------------------------------------------------------------------------------- dry run
- */
-
-/* What one row of a task needs. */
-struct row_cost {
-    const char *name;
-    int64_t prompt, room, rows;
-    double read, pairs;         /* shares of the prompt that are read, and of its attention */
-    double products, attention; /* of what is read and of generation */
-    double head;                /* of reading: what the LM head adds, as a factor */
-    double steps, branches;     /* decode steps of a batch / its samples, and branches of a step */
-    double least_rows;          /* that a race can end with */
-};
-
-static dpe_status cost_of(const struct detect_inputs *inputs, int task, const struct dpe_niah *niah,
-                          const struct dpe_answering *answering, struct row_cost *cost,
-                          struct dpe_error *err)
-{
-    const struct dpe_config *config = dpe_model_config(inputs->job.model);
-    *cost = (struct row_cost){
-        .name = inputs->tasks[task].name,
-        .prompt = inputs->args->job.length,
-        .rows = (inputs->args->rule != DPE_DETECT_READY
-                     ? inputs->n_samples[task] * inputs->grid.n_configs
-                     : 0) +
-                inputs->n_validated[task] * dpe_detect_inputs_validated(inputs),
-        .read = 1.0,
-        .pairs = 1.0,
-        .head = 1.0,
-    };
-    cost->rows += task == 0
-                      ? dpe_detect_inputs_steps(inputs) * inputs->n_samples[0] +
-                            dpe_detect_inputs_searched(inputs) +
-                            dpe_detect_pilot_most_rows(inputs) + dpe_detect_inputs_held(inputs)
-                      : 0;
-    cost->least_rows = (double)cost->rows;
-    if (inputs->args->race) {
-        cost->least_rows -= (double)(inputs->n_samples[task] * inputs->grid.n_configs) -
-                            dpe_detect_least_rows(inputs, inputs->n_samples[task]);
-    }
-    bool generates = strcmp(cost->name, "niah") == 0;
-    double generated[2] = {0.0, 0.0};
-    if (generates) {
-        struct dpe_sample sample = {0};
-        dpe_status status = dpe_niah_sample(niah, 0, &sample, err);
-        if (status != DPE_OK) {
-            return status;
-        }
-        cost->prompt = (int64_t)sample.prompt.n;
-        cost->room = sample.max_new;
-        double prompt = (double)answering->prompts / (double)answering->samples;
-        cost->read = (double)answering->read / (double)answering->prompts;
-        cost->steps = (double)answering->steps / (double)answering->samples;
-        cost->branches = answering->steps > 0
-                             ? (double)answering->decoded / (double)answering->steps
-                             : 1.0;
-        cost->pairs =
-            fmin(1.0, answering->pairs / (0.5 * prompt * prompt * (double)answering->samples));
-        dpe_config_flops(config, cost->prompt, cost->room, cost->room, &generated[0],
-                         &generated[1]);
-        dpe_sample_free(&sample);
-    }
-    dpe_config_flops(config, 0, cost->prompt, generates ? 1 : cost->prompt, &cost->products,
-                     &cost->attention);
-    if (!generates) {
-        double reading[2] = {0.0, 0.0};
-        dpe_config_flops(config, 0, cost->prompt, 0, &reading[0], &reading[1]);
-        cost->head = cost->products / reading[0];
-    }
-    const struct dpe_selection *selection = &inputs->grid.configs[0].plan.selection;
-    if (dpe_selects(selection)) {
-        double n = (double)cost->prompt;
-        cost->pairs *= 2.0 * dpe_selection_work(selection, cost->prompt) / (n * (n + 1.0));
-    }
-    cost->products = cost->products * cost->read + generated[0];
-    cost->attention = cost->attention * cost->pairs + generated[1];
-    return DPE_OK;
-}
-
-/* The rows of a sweep, as few as a race can end with and all of them. */
-static void print_time(const struct detect_inputs *inputs, const struct row_cost *costs)
-{
-    struct dpe_job_speed speed = {0};
-    struct dpe_job_range range = {0};
-    struct dpe_error err = {0};
-    dpe_status status = dpe_job_measure_here(&inputs->job, &inputs->grid.configs[0].plan,
-                                             inputs->args->job.length, &speed, &err);
-    if (status != DPE_OK) {
-        printf("time             not measured: %s\n", err.text);
-        return;
-    }
-    for (int i = 0; i < inputs->n_tasks; i++) {
-        const struct row_cost *cost = &costs[i];
-        double prompt = (double)cost->prompt;
-        struct dpe_job_range one = {0};
-        dpe_job_range_add(&one, &speed, 1.0, prompt * cost->read * cost->head,
-                          prompt * prompt * cost->pairs, cost->steps, prompt * cost->branches);
-        range.low += one.low * fmin((double)cost->rows, cost->least_rows);
-        range.high += one.high * (double)cost->rows;
-    }
-    dpe_job_range_print(&range, &speed);
-}
-
-static void print_grid(const struct detect_inputs *inputs)
-{
-    const struct dpe_detect_params *params = &inputs->grid.params;
-    char lengths[1024];
-    list_lengths(params, lengths, sizeof lengths);
-    printf("model            %s\n", inputs->args->job.model);
-    printf("trained length   %lld (%s)\n", (long long)params->trained_length,
-           trained_source(inputs));
-    char window[64];
-    window_text(params, window);
-    printf("length           %lld, %s\n", (long long)params->length, window);
-    printf("lengths          %s%s\n", lengths, skipped_text(inputs));
-    printf("configurations   %d distinct of %d x %d cells\n", inputs->grid.n_configs,
-           params->n_groups, params->n_lengths);
-}
-
-static dpe_status dry_run(struct detect_inputs *inputs, const struct dpe_niah *niah,
-                          struct dpe_error *err)
-{
-    struct row_cost costs[2] = {{0}};
-    struct dpe_answering answering = {0};
-    double products = 0.0;
-    double attention = 0.0;
-    dpe_status status = niah != NULL ? dpe_detect_answering(inputs, niah, &answering, err) : DPE_OK;
-    struct dpe_session_needs needs = {0};
-    struct dpe_session_options options =
-        dpe_job_session_options(&inputs->job, inputs->args->job.length);
-    for (int i = 0; i < inputs->n_tasks && status == DPE_OK; i++) {
-        status = cost_of(inputs, i, niah, &answering, &costs[i], err);
-        products += (double)costs[i].rows * costs[i].products;
-        attention += (double)costs[i].rows * costs[i].attention;
-    }
-    if (status == DPE_OK) {
-        status =
-            dpe_session_estimate(dpe_model_config(inputs->job.model), &inputs->grid.configs[0].plan,
-                                 &options, &needs, err);
-    }
-    if (status != DPE_OK) {
-        return status;
-    }
-    print_grid(inputs);
-    for (int i = 0; i < inputs->n_tasks; i++) {
-        printf("%-16s %lld samples of %lld tokens", costs[i].name, (long long)costs[i].rows,
-               (long long)costs[i].prompt);
-        if (costs[i].room > 0) {
-            printf(" and at most %lld generated", (long long)costs[i].room);
-        }
-        printf("\n%-16s validation ", "");
-        if (i == 0 && dpe_detect_inputs_steps(inputs) > 0) {
-            printf("and at most %lld configurations of --select ",
-                   (long long)dpe_detect_inputs_steps(inputs));
-        }
-        if (i == 0 && dpe_detect_inputs_searched(inputs) > 0) {
-            printf("and at most %lld samples of the search ",
-                   (long long)dpe_detect_inputs_searched(inputs));
-        }
-        printf("included\n");
-    }
-    double tokens = 0.0;
-    for (int i = 0; i < inputs->n_tasks; i++) {
-        tokens += (double)costs[i].rows *
-                  ((double)costs[i].prompt * costs[i].read + (double)costs[i].room);
-    }
-    printf("tokens           %.4g\n", tokens);
-    printf("operations       %.3g (matrix products %.3g, attention %.3g)\n", products + attention,
-           products, attention);
-    char memory[DPE_JOB_MEMORY];
-    printf("memory           %s\n", dpe_job_memory_text(&inputs->job, &needs, memory));
-    if (niah != NULL && inputs->args->rule != DPE_DETECT_READY) {
-        dpe_detect_print_savings(inputs, &answering);
-    }
-    fflush(stdout);
-    print_time(inputs, costs);
-    return DPE_OK;
-}
-
-dpe_status dpe_detect_dry_run(struct detect_inputs *inputs, struct dpe_error *err)
-{
-    struct dpe_niah *niah = NULL;
-    dpe_status status = dpe_detect_inputs_fit_batch(inputs, err);
-    if (status == DPE_OK) {
-        warn_of_length(&inputs->grid.params);
-        tell_template(inputs);
-    }
-    if (status == DPE_OK && inputs->args->use_niah) {
-        status = dpe_niah_open(&inputs->niah, inputs->args->job.length, inputs->job.corpus,
-                               inputs->job.tokenizer, inputs->args->job.chat_template,
-                               inputs->args->job.seed, &niah, err);
-    }
-    if (status == DPE_OK) {
-        status = dry_run(inputs, niah, err);
-    }
-    dpe_niah_close(niah);
-    return status;
 }
 
 /* ----------------------------------------------------------------------------------------- result

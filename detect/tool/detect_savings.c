@@ -1,33 +1,5 @@
 /* What each saving saves, computed before anything runs (--dry-run). */
-#include <stdlib.h>
-
 #include "detect/tool/detect_tool.h"
-
-dpe_status dpe_detect_answering(const struct detect_inputs *inputs, const struct dpe_niah *niah,
-                                struct dpe_answering *answering, struct dpe_error *err)
-{
-    enum { MOST = 64 };
-    int64_t batch = inputs->job.batch > 1 ? inputs->job.batch : 1;
-    int64_t n =
-        dpe_detect_inputs_per_round(inputs) < MOST ? dpe_detect_inputs_per_round(inputs) : MOST;
-    n = n < inputs->n_samples[0] ? n : inputs->n_samples[0];
-    struct dpe_sample samples[MOST] = {{0}};
-    const struct dpe_session_limits limits = {.capacity = inputs->args->job.length * batch,
-                                              .positions = inputs->args->job.length,
-                                              .branches = batch};
-    dpe_status status = DPE_OK;
-    *answering = (struct dpe_answering){0};
-    for (int64_t i = 0; i < n && status == DPE_OK; i++) {
-        status = dpe_niah_sample(niah, i, &samples[i], err);
-    }
-    if (status == DPE_OK) {
-        status = dpe_answering_cost(samples, n, batch, &limits, answering, err);
-    }
-    for (int64_t i = 0; i < n; i++) {
-        dpe_sample_free(&samples[i]);
-    }
-    return status;
-}
 
 static void line(const char *what, double tokens, double before)
 {

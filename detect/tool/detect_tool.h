@@ -1,52 +1,23 @@
 /**
  * @file detect_tool.h
- * Inside of dpe-detect: what its files share. No library.
+ * A detection at work: what its files share.
  */
 #ifndef DPE_DETECT_TOOL_H
 #define DPE_DETECT_TOOL_H
 
 #include "detect/report/view.h"
+#include "detect/tool/detection.h"
 #include "engine/plan/methods/methods.h"
 #include "eval/niah/niah.h"
 #include "eval/task/task.h"
-#include "outputs/job/job.h"
+#include "outputs/job/price.h"
 
 enum {
-    DETECT_MOST_AGAINST = 8,
     DETECT_PILOT_CONTEXTS = 3,
     DETECT_READY_SAMPLES = 8,
     DETECT_CEILING_SAMPLES = 32,
     DETECT_CEILING_CONTEXTS = 2,
-    DETECT_GUARD_BOOKS = 4 /**< of the texts, at most */
-};
-
-/** The command line. Zero means "not given" where a default is computed. */
-struct detect_arguments {
-    struct dpe_job_options job;
-    const char *niah, *lengths;
-    const char *temperature; /**< "auto", "auto:" and one as dpe_temperature_parse, or one alone */
-    const char *selection;   /**< keys of the method select, or NULL */
-    const char *scale_pairs; /**< NORMS.h5: only the key pairs move */
-    double top_k;            /**< count, or a share below 1; 0 = not given */
-    bool use_niah, use_ppl;
-    bool task_given;
-    bool auto_task;   /**< --task auto: a pilot finds the task that the search measures with */
-    bool frequencies; /**< --move frequencies */
-    int64_t window, groups;
-    enum dpe_detect_rule rule;
-    int64_t rounds; /**< of the sequential rule or the joint search, 0 = not given */
-    int n_against;  /**< methods that the result is held against */
-    const char *against[DETECT_MOST_AGAINST];
-    int n_tuned;
-    char *tuned[DETECT_MOST_AGAINST]; /**< those of them that a table named; owned */
-    bool no_against;                  /**< --against none */
-    int64_t batch;                    /**< samples decoded together, 0 = not given */
-    int64_t shared, keys_per_context; /**< 0 = not given */
-    bool race, race_settings;         /**< given; given level or indifference */
-    double race_level, race_indifference;
-    double
-        guard; /**< perplexity that the table's plan may lose, as a share; 0: there is no guard */
-    bool guard_given;
+    DETECT_GUARD_BOOKS = 4, /**< of the texts, at most */
 };
 
 /** Replace the tables of dpe-eval tune among `against` by the settings that they chose for the
@@ -174,17 +145,22 @@ void dpe_detect_inputs_report(const struct detect_inputs *inputs, struct dpe_det
 dpe_status dpe_detect_run(struct detect_inputs *inputs, struct dpe_detect_report *report,
                           struct dpe_error *err);
 
-/** What answering the first round of a needle sweep (of a long one its first samples) under one
- *  configuration computes at most, in the sweep's batches; after dpe_job_fit_batch. */
-dpe_status dpe_detect_answering(const struct detect_inputs *inputs, const struct dpe_niah *niah,
-                                struct dpe_answering *answering, struct dpe_error *err);
 /** The fewest rows a race of that many samples can end with. */
 double dpe_detect_least_rows(const struct detect_inputs *inputs, int64_t samples);
 /** Print what each saving saves of the sweep. */
 void dpe_detect_print_savings(const struct detect_inputs *inputs,
                               const struct dpe_answering *answering);
-/** Print what a sweep would cost. */
-dpe_status dpe_detect_dry_run(struct detect_inputs *inputs, struct dpe_error *err);
+/** Print what a sweep would cost, unless it is silent, and add it to `sum` (NULL: not wanted). */
+dpe_status dpe_detect_cost(struct detect_inputs *inputs, struct dpe_bill *sum,
+                           struct dpe_error *err);
+/** Of a dry run: the length, where it is not larger than the trained one; the template of prompts. */
+void dpe_detect_warn_of_length(const struct dpe_detect_params *params);
+void dpe_detect_tell_template(const struct detect_inputs *inputs);
+/** Lengths of the grid, "window W" or what moves, where the trained length is from, and what was left out. */
+void dpe_detect_list_lengths(const struct dpe_detect_params *params, char *text, size_t size);
+void dpe_detect_window_text(const struct dpe_detect_params *params, char text[64]);
+const char *dpe_detect_trained_source(const struct detect_inputs *inputs);
+const char *dpe_detect_skipped_text(const struct detect_inputs *inputs);
 /** Log the planned work before it begins. */
 void dpe_detect_announce(const struct detect_inputs *inputs);
 /** Suggest what to do with the table. */

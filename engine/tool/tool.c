@@ -195,9 +195,6 @@ void dpe_tool_configure(const struct dpe_tool_options *options)
 {
     messages.quiet = options->quiet;
     messages.json = options->json;
-    if (options->check_options) {
-        exit(0);
-    }
     messages.running = true;
 }
 
@@ -367,7 +364,7 @@ void dpe_tool_next(const char *format, ...)
     static const struct dpe_event next = {"next", (double)NAN, (double)NAN, (double)NAN,
                                           (double)NAN};
     static bool begun = false;
-    if (messages.quiet || messages.rank > 0 || getenv("DPE_PART") != NULL) {
+    if (messages.quiet || messages.rank > 0) {
         return;
     }
     char command[2048];
@@ -446,6 +443,11 @@ void dpe_log_error(const char *format, ...)
     va_start(args, format);
     print_line("error", format, args);
     va_end(args);
+}
+
+void dpe_progress_begin(void)
+{
+    messages.printed = false;
 }
 
 bool dpe_progress_due(double done, double total)

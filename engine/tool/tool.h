@@ -22,6 +22,7 @@ enum dpe_option_keys {
     DPE_KEY_BENCHMARK = 0x4000, /**< what the benchmarks of dpe-eval share */
     DPE_KEY_HELP = 0x5000,      /**< help, version, completion */
     DPE_KEY_RESULT = 0x6000,    /**< engine/tool/result.h */
+    DPE_KEY_DETECT = 0x7000,    /**< detect/tool */
 };
 /** Options of every long-running tool. Zero-initialise, then let dpe_tool_option_set fill it. */
 struct dpe_tool_options {
@@ -38,8 +39,6 @@ struct dpe_tool_options {
     bool salvage;        /**< continue after a damaged record and report what is lost */
     bool keep_journal;
     bool force_unlock;
-    bool check_options; /**< dpe_tool_configure ends the process with 0: dpe-calibrate checks in
-                           this way the options of programs that it starts later */
 };
 /** dpe_session_options.kv_dir that the options mean: the folder that was given, else $TMPDIR, else
  *  /var/tmp; NULL for "none". */
@@ -59,7 +58,7 @@ void dpe_tool_start(int *argc, char ***argv);
 /** Print a usage error found after parsing, in the form of dpe_line_error, and end the process
  * with 64. */
 void dpe_tool_refuse(const char *why) __attribute__((noreturn));
-/** After parsing: the form of messages. With check_options the process ends here. */
+/** After parsing: the form of messages. */
 void dpe_tool_configure(const struct dpe_tool_options *options);
 /** Above 0: standard output, progress, warnings and the error at the end are left to rank 0; what
  *  this process still logs, as an error or by dpe_log_rank, names its rank. 0 changes nothing. */
@@ -168,7 +167,7 @@ struct dpe_event {
 void dpe_log_event(const struct dpe_event *event, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 /** Suggest what to type next, at the end of a tool: an info line "Next: …"; further ones begin below
- *  it. Nothing when another program runs this one as a part (the variable DPE_PART is set). */
+ *  it. */
 void dpe_tool_next(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /** A path as it is typed to a shell: in quotes where it needs them. Returns `text`. */
 const char *dpe_tool_quote(const char *path, char *text, size_t size);
@@ -176,6 +175,8 @@ const char *dpe_tool_quote(const char *path, char *text, size_t size);
  * plain line every 30 s or 1 % of the total, whichever is later; as JSON the event without a message.
  * `text` is the line without newline; the last call has done == total. */
 void dpe_progress(const struct dpe_event *event, const char *text);
+/** Something new begins: its first progress is printed. */
+void dpe_progress_begin(void);
 /** Whether dpe_progress would print now: lets a caller skip formatting. */
 bool dpe_progress_due(double done, double total);
 /** Remove the live line (before something else is printed). */

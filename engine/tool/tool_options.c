@@ -39,8 +39,6 @@ static const struct dpe_option options_table[] = {
      DPE_CHOICE(struct dpe_tool_options, json, NULL)},
     {"quiet", 0, NULL, 0, "Print only warnings and errors on stderr", 50,
      DPE_SWITCH(struct dpe_tool_options, quiet)},
-    {"check-options", 0, NULL, DPE_HIDDEN, NULL, 50,
-     DPE_SWITCH(struct dpe_tool_options, check_options)},
     {0},
 };
 

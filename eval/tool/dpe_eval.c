@@ -15,7 +15,7 @@ enum { MAX_PIECES = 10 };
 
 struct command {
     const char *name, *doc;
-    const char *suite;                    /* NULL: --suite names it */
+    const char *suite;                               /* NULL: --suite names it */
     const struct dpe_option_set *pieces[MAX_PIECES]; /* of input struct eval_arguments */
 };
 
@@ -147,11 +147,7 @@ static void complete(struct dpe_command_line *state, struct eval_arguments *args
         dpe_eval_add_suite(state, args, "niah");
     }
     dpe_eval_check_suites(state, args);
-    if (args->n_depths == 0) {
-        for (int i = 0; i <= 10; i++) {
-            args->depths[args->n_depths++] = i / 10.0;
-        }
-    }
+    dpe_eval_default_depths(args);
     require(state, args);
     for (int i = 0; i < args->n_suites; i++) {
         args->inputs[i] = dpe_eval_overrides_of(args, i).data;
@@ -310,25 +306,11 @@ int main(int argc, char **argv)
     if (argc > 1 && strcmp(argv[1], "data") == 0) {
         return dpe_eval_data_main(argc - 1, argv + 1);
     }
-    struct eval_arguments args = {
-        .job = {.samples = 100, .argc = argc, .argv = argv}, .official = true};
+    struct eval_arguments args = {.job = {.samples = 100, .argc = argc, .argv = argv},
+                                  .official = true};
     parse_commands(argc, argv, &args);
-    dpe_tool_configure(&args.job.tool);
-    dpe_signals_install();
-    struct dpe_error err = {0};
-    if (args.tune) {
-        dpe_status tuned = dpe_eval_tune(&args, &err);
-        dpe_eval_suites_free(&args);
-        return dpe_tool_end(tuned, &err);
-    }
-    struct comparison comparison = {0};
-    dpe_status status = dpe_eval_comparison_open(&comparison, &args, &err);
-    if (status == DPE_OK && args.job.dry_run) {
-        status = dpe_eval_dry_run(&comparison, &err);
-    } else if (status == DPE_OK) {
-        status = dpe_eval_comparison_run(&comparison, &err);
-    }
-    status = dpe_eval_comparison_close(&comparison, status, &err);
+    int code = dpe_study_main(args.tune ? &dpe_eval_tune_study : &dpe_eval_comparison_study, &args,
+                              &args.job);
     dpe_eval_suites_free(&args);
-    return dpe_tool_end(status, &err);
+    return code;
 }

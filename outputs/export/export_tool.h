@@ -1,6 +1,6 @@
 /**
  * @file export_tool.h
- * Shared by the files of dpe-export; not a library.
+ * Shared by the files of an export.
  */
 #ifndef DPE_EXPORT_TOOL_H
 #define DPE_EXPORT_TOOL_H
@@ -11,6 +11,7 @@
 #include "engine/tool/result.h"
 #include "engine/tool/tool.h"
 #include "outputs/export/export.h"
+#include "outputs/export/export_work.h"
 #include "outputs/h5/h5.h"
 #include "outputs/read/read.h"
 #include "outputs/rows/rows.h"
@@ -34,28 +35,6 @@ enum export_format {
 enum export_format dpe_export_format_of(const char *name);
 enum export_format dpe_export_format_of_path(const char *path);
 const char *dpe_export_format_name(enum export_format format);
-
-/** The command line. */
-struct export_arguments {
-    /** [n_inputs] DETECT.h5 [NORMS.h5], TABLE, or with --join TABLE … */
-    const char *inputs[DPE_TABLE_ENTRIES];
-    int n_inputs;
-    const char *yaml; /**< --import-yaml */
-    const char *method; /**< --method: its spec */
-    int64_t trained;    /**< L0 for --method; 0: max_position_embeddings */
-    const char *output, *format, *model, *name, *scores;
-    const char *gguf; /**< the file that gguf-rope copies */
-    int64_t rank;   /**< 0: the lengths that the detection selected */
-    int64_t length; /**< 0: the detection's */
-    int64_t entry;  /**< its length; 0: all */
-    bool join;
-    double k; /**< count, or minus a share */
-    bool has_k, last, show, check, force, unchecked, check_options;
-    enum dpe_result_format result; /**< of --check */
-    bool drop_temperature; /**< write it into a form that cannot carry it, without it */
-    int argc;
-    char **argv;
-};
 
 /** What was read: a checked table, where it came from, and the profile's scores. */
 struct export_table {

@@ -19,6 +19,7 @@ struct dpe_job_speed {
     double low, high; /**< of what was measured several times: fastest and slowest / median */
     int64_t tokens;   /**< of the longest text that was read */
     double seconds;   /**< that it took, the median */
+    int64_t when;     /**< it was measured by an earlier dry run, seconds since 1970; 0: just now */
 };
 /** Read a text of at most `most` tokens several times in `session` (its cache is emptied), fewer
  *  times on a slow machine, fit the two terms to the medians of its chunks, and then time steps of
@@ -48,10 +49,13 @@ void dpe_job_range_add(struct dpe_job_range *range, const struct dpe_job_speed *
                        double read, double pairs, double steps, double context);
 /** "6 to 8 days", "about 40 s": two digits, rounded outwards. Returns the buffer. */
 const char *dpe_job_range_text(const struct dpe_job_range *range, char text[64]);
-/** Print the line of a dry run, and hand the range to the program that runs this one as a part (a line
- *  of the file in the variable DPE_PART_TIMES). */
-void dpe_job_range_print(const struct dpe_job_range *range, const struct dpe_job_speed *speed);
-/** Sum the ranges of such a file; false when `parts` did not add theirs. */
-bool dpe_job_range_sum(const char *path, int parts, struct dpe_job_range *range);
+/** Speeds are kept between dry runs in a file of this path, a line each, for a week: $XDG_CACHE_HOME/dpe/speeds
+ *  or ~/.cache/dpe/speeds. False where neither folder is known. */
+bool dpe_job_speeds_path(char *path, size_t size);
+/** The speed that was kept under `key` (64 hexadecimal digits) in the file. False: none, or an old one. */
+bool dpe_job_speed_find(const char *path, const char *key, int64_t now, struct dpe_job_speed *speed);
+/** Keep one, in place of what the key had; nothing where the file cannot be written. */
+void dpe_job_speed_keep(const char *path, const char *key, int64_t now,
+                        const struct dpe_job_speed *speed);
 
 #endif

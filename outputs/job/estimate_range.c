@@ -1,7 +1,6 @@
 /* What something takes, as a range. */
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "outputs/job/estimate.h"
@@ -50,39 +49,4 @@ const char *dpe_job_range_text(const struct dpe_job_range *range, char text[64])
         snprintf(text, 64, "%s to %s %s", low, high, units[unit].name);
     }
     return text;
-}
-
-void dpe_job_range_print(const struct dpe_job_range *range, const struct dpe_job_speed *speed)
-{
-    char text[64];
-    printf("time             %s (%lld tokens were read in %.3g s, a decode step takes %.2g s)\n",
-           dpe_job_range_text(range, text), (long long)speed->tokens, speed->seconds,
-           speed->per_step);
-    const char *path = getenv("DPE_PART_TIMES");
-    FILE *file = path != NULL ? fopen(path, "a") : NULL;
-    if (file != NULL) {
-        fprintf(file, "%.6g %.6g\n", range->low, range->high);
-        fclose(file);
-    }
-}
-
-bool dpe_job_range_sum(const char *path, int parts, struct dpe_job_range *range)
-{
-    FILE *file = fopen(path, "r");
-    struct dpe_job_range one;
-    char line[128];
-    int n = 0;
-    *range = (struct dpe_job_range){0};
-    while (file != NULL && fgets(line, sizeof line, file) != NULL) {
-        const char *at = line;
-        if (dpe_scan_real(&at, &one.low) && *at++ == ' ' && dpe_scan_real(&at, &one.high)) {
-            range->low += one.low;
-            range->high += one.high;
-            n++;
-        }
-    }
-    if (file != NULL) {
-        fclose(file);
-    }
-    return n == parts;
 }

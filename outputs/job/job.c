@@ -2,7 +2,6 @@
 #include "engine/plan/methods/methods.h"
 #include "engine/system/folder.h"
 #include "engine/tokenizer/tokenizer.h"
-#include "outputs/job/estimate.h"
 #include "outputs/job/job_internal.h"
 
 #include <math.h>
@@ -22,6 +21,13 @@ dpe_status dpe_job_check_replaced(const struct dpe_job_options *options, const c
     }
     return status == DPE_OK ? dpe_tool_check_words(path, options->argc, options->argv, err)
                             : status;
+}
+
+static dpe_status check_forced(const struct dpe_job_options *options, struct dpe_error *err)
+{
+    return options->output != NULL && options->tool.force
+               ? dpe_job_check_replaced(options, options->output, err)
+               : DPE_OK;
 }
 
 /* Another program runs the model: it must read texts as this one does. */
@@ -60,9 +66,7 @@ static dpe_status open_inputs(struct dpe_job *job, bool config_only, struct dpe_
     const struct dpe_model_options model_options = {.config_only =
                                                         config_only || options->engine != NULL};
     const struct dpe_corpus_options corpus_options = {.split = options->split};
-    dpe_status status = options->output != NULL && options->tool.force
-                            ? dpe_job_check_replaced(options, options->output, err)
-                            : DPE_OK;
+    dpe_status status = check_forced(options, err);
     if (status != DPE_OK) {
         return status;
     }
@@ -89,11 +93,6 @@ static dpe_status open_inputs(struct dpe_job *job, bool config_only, struct dpe_
     return options->corpus == NULL
                ? DPE_OK
                : dpe_corpus_open(options->corpus, &corpus_options, &job->corpus, err);
-}
-
-bool dpe_job_launched(void)
-{
-    return dpe_ranks_launched();
 }
 
 /* The device of this process, and its share of the device's memory. "cuda" is the one that the rank
@@ -175,9 +174,40 @@ static dpe_status join(struct dpe_job *job, struct dpe_error *err)
     return status;
 }
 
+/* A part of another job: everything that is opened once is that one's. */
+static dpe_status open_within(struct dpe_job *job, const struct dpe_job_options *options,
+                              struct dpe_error *err)
+{
+    const struct dpe_job *within = options->within;
+    *job = (struct dpe_job){.options = options,
+                            .model = within->model,
+                            .tokenizer = within->tokenizer,
+                            .corpus = within->corpus,
+                            .trained_length = within->trained_length,
+                            .begin = dpe_clock(),
+                            .deadline = within->deadline,
+                            .device_info = within->device_info,
+                            .memory = within->memory,
+                            .remote = within->remote,
+                            .ranks = within->ranks,
+                            .peers = within->peers};
+    memcpy(job->device, within->device, sizeof job->device);
+    job->works = dpe_alloc_zero((size_t)job->ranks->size, sizeof *job->works);
+    dpe_status status = job->works != NULL ? DPE_OK : dpe_fail(err, DPE_NO_MEMORY, "out of memory");
+    if (status == DPE_OK && options->output != NULL) {
+        status = dpe_tool_check_folder(options->output, err);
+    }
+    status = status == DPE_OK ? check_forced(options, err) : status;
+    return dpe_ranks_barrier(job->ranks, DPE_BARRIER_OPEN, status, err);
+}
+
 dpe_status dpe_job_open(struct dpe_job *job, const struct dpe_job_options *options,
                         bool config_only, struct dpe_error *err)
 {
+    dpe_progress_begin();
+    if (options->within != NULL) {
+        return open_within(job, options, err);
+    }
     *job = (struct dpe_job){.options = options, .begin = dpe_clock()};
     job->deadline =
         options->tool.time_budget > 0.0 ? job->begin + options->tool.time_budget : (double)INFINITY;
@@ -198,6 +228,26 @@ dpe_status dpe_job_open(struct dpe_job *job, const struct dpe_job_options *optio
 bool dpe_job_leads(const struct dpe_job *job)
 {
     return job->ranks->rank == 0;
+}
+
+dpe_status dpe_job_meet(const struct dpe_job *job, dpe_status status, struct dpe_error *err)
+{
+    return dpe_ranks_barrier(job->ranks, DPE_BARRIER_MEET, status, err);
+}
+
+dpe_status dpe_job_tell(const struct dpe_job *job, void *bytes, size_t n, struct dpe_error *err)
+{
+    struct dpe_text text = {0};
+    dpe_status status = dpe_text_append(&text, bytes, n, err);
+    status = dpe_job_meet(job, status, err);
+    if (status == DPE_OK && job->ranks->size > 1) {
+        status = dpe_ranks_share(job->ranks, &text, err);
+        if (status == DPE_OK) {
+            memcpy(bytes, text.bytes, n);
+        }
+    }
+    dpe_text_free(&text);
+    return status;
 }
 
 struct dpe_plan_context dpe_job_context(const struct dpe_job *job, int64_t length)
@@ -399,55 +449,6 @@ void dpe_job_header(const struct dpe_job *job)
     if (job->corpus != NULL) {
         log_corpus(job);
     }
-}
-
-/* Physical memory, to decide whether weights can be read without pushing everything else out. */
-static uint64_t physical_memory(void)
-{
-    long pages = sysconf(_SC_PHYS_PAGES);
-    long size = sysconf(_SC_PAGESIZE);
-    return pages > 0 && size > 0 ? (uint64_t)pages * (uint64_t)size : 0;
-}
-
-dpe_status dpe_job_measure_here(const struct dpe_job *job, const struct dpe_plan *plan,
-                                int64_t length, struct dpe_job_speed *speed, struct dpe_error *err)
-{
-    enum { ROOM = 16 };
-    struct dpe_model *model = NULL;
-    struct dpe_session *session = NULL;
-    int64_t most = dpe_job_measured_length(length);
-    const char *times = getenv("DPE_PART_TIMES");
-    if (times != NULL && strcmp(times, "none") == 0) {
-        return dpe_fail(err, DPE_USAGE, "the program that started this one did not ask for it");
-    }
-    const struct dpe_session_options options =
-        dpe_job_session_options(job, most + ROOM < length ? most + ROOM : length);
-    struct dpe_session_needs needs = {0};
-    dpe_status status =
-        dpe_session_estimate(dpe_model_config(job->model), plan, &options, &needs, err);
-    if (status == DPE_OK && needs.weights > physical_memory() / 2) {
-        return dpe_fail(err, DPE_NO_MEMORY, "the weights would fill this machine's memory");
-    }
-    if (status == DPE_OK && job->remote != NULL) {
-        return dpe_fail(err, DPE_USAGE, "how fast --engine is shows when it runs");
-    }
-    if (status == DPE_OK && job->peers.size > 1) {
-        return dpe_fail(err, DPE_USAGE, "one process alone cannot run a shared model");
-    }
-    if (status == DPE_OK) {
-        status = dpe_model_open(job->options->model, NULL, &model, err);
-    }
-    if (status == DPE_OK) {
-        status = dpe_session_create(model, plan, &options, &session, err);
-    }
-    if (status == DPE_OK) {
-        dpe_session_set_poll(session, dpe_signals_poll, NULL);
-        status = dpe_job_measure(session, dpe_model_config(model), &plan->selection, most,
-                                 dpe_session_limits(session).branches, speed, err);
-    }
-    dpe_session_destroy(session);
-    dpe_model_close(model);
-    return status;
 }
 
 dpe_status dpe_job_poll(void *user, struct dpe_error *err)

@@ -44,6 +44,9 @@ struct dpe_job_options {
     int64_t in_flight;         /**< requests to it at once */
     const char *const *inputs; /**< [n_inputs] more folders and files that it reads, NULL ones too */
     size_t n_inputs;
+    const struct dpe_job *within; /**< an open job: its processes, device, deadline, model, tokenizer
+                                     and corpus are used, and it outlives this one; NULL: none */
+    bool silent;                  /**< the result is not printed */
     int64_t length;                   /**< tokens, 0 = not given; of several the largest */
     int64_t lengths[DPE_JOB_LENGTHS]; /**< [n_lengths] increasing */
     int n_lengths, most_lengths;      /**< most: how many a tool takes, set by it; 0 means 1 */
@@ -83,9 +86,6 @@ void dpe_job_require(struct dpe_command_line *state, const struct dpe_job_option
 /* ------------------------------------------------------------------------------ opening, closing
  */
 
-/** Whether a launcher (mpirun, srun) started this process as one of several. */
-bool dpe_job_launched(void);
-
 /** An open job. The fields are for reading; zero-initialise. */
 struct dpe_job {
     const struct dpe_job_options *options;
@@ -119,13 +119,18 @@ struct dpe_job {
  *  the other inputs', or one that the command line names. */
 dpe_status dpe_job_check_replaced(const struct dpe_job_options *options, const char *path,
                                   struct dpe_error *err);
-/** Open model, tokenizer and corpus (if one is given), all borrowed by others until dpe_job_close,
+/** Open model, tokenizer and corpus (if one is given), or with options->within take those of that
+ * job; all are borrowed by others until dpe_job_close,
  * and check what can be checked of the output, with --force as dpe_job_check_replaced. `config_only` leaves
  * the weights alone (dry runs). Errors of the openings. Close with dpe_job_close, after an error too. */
 dpe_status dpe_job_open(struct dpe_job *job, const struct dpe_job_options *options,
                         bool config_only, struct dpe_error *err);
 /** Whether this process is rank 0, which writes what a job has once: it holds all rows. */
 bool dpe_job_leads(const struct dpe_job *job);
+/** Wait for all processes of the job, `status` being how it went here; all go on with one status. */
+dpe_status dpe_job_meet(const struct dpe_job *job, dpe_status status, struct dpe_error *err);
+/** The n bytes of rank 0 go to all. */
+dpe_status dpe_job_tell(const struct dpe_job *job, void *bytes, size_t n, struct dpe_error *err);
 /** What plans of this job are made from. */
 struct dpe_plan_context dpe_job_context(const struct dpe_job *job, int64_t length);
 /** Options of a session for sequences of `capacity` tokens, as many as the job's batch. */
@@ -168,7 +173,8 @@ const char *dpe_job_memory_text(const struct dpe_job *job, const struct dpe_sess
                                 char text[DPE_JOB_MEMORY]);
 struct dpe_job_speed;
 /** How fast this machine runs texts of `length` tokens under `plan`, in the job's batches, for a dry run
- *  (estimate.h). Opens the weights itself. DPE_NO_MEMORY when they would fill the machine's memory,
+ *  (estimate.h): as kept from an earlier dry run with the same model, device, threads and types, else measured and
+ *  kept. Opens the weights itself. DPE_NO_MEMORY when they would fill the machine's memory,
  *  DPE_USAGE when this process alone cannot run the model; *err then has the reason. */
 dpe_status dpe_job_measure_here(const struct dpe_job *job, const struct dpe_plan *plan,
                                 int64_t length, struct dpe_job_speed *speed,

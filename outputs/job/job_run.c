@@ -310,12 +310,16 @@ dpe_status dpe_job_close(struct dpe_job *job, dpe_status status, struct dpe_erro
         status = dpe_fail(err, closed, "%s", closing.text);
     }
     dpe_session_destroy(job->session);
+    free(job->pace);
+    free(job->works);
+    if (job->options != NULL && job->options->within != NULL) {
+        *job = (struct dpe_job){0}; /* the rest is that job's */
+        return status;
+    }
     dpe_remote_close(job->remote);
     dpe_corpus_close(job->corpus);
     dpe_tokenizer_close(job->tokenizer);
     dpe_model_close(job->model);
-    free(job->pace);
-    free(job->works);
     if (job->ranks != NULL) {
         dpe_ranks_stop(job->ranks, status);
         free(job->ranks);

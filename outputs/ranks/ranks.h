@@ -70,6 +70,7 @@ enum dpe_barrier {
     DPE_BARRIER_ROWS_END,
     DPE_BARRIER_SHARE,
     DPE_BARRIER_FINISH,
+    DPE_BARRIER_MEET,
     DPE_BARRIER_CLOSE,
 };
 /** Wait for all ranks; they go on with one status: that of rank 0 if it failed, else of the lowest

@@ -1,5 +1,5 @@
 #!/bin/sh
-# calibrate.sh BIN: dpe-calibrate passes on every option of sweep and profile. Its tables are those that
+# calibrate.sh BIN: dpe-calibrate has every option of sweep and profile. Its tables are those that
 # dpe-detect, dpe-norms and dpe-eval make of the same options by themselves, the same command again changes
 # nothing outside /run, and it chooses the number of key pairs also when it is interrupted.
 set -u
@@ -84,34 +84,18 @@ calibrate raced $guarded --top-k 2 || fail "--top-k 2 again: $(cat "$work/err")"
 same "$work/given.h5" "$work/raced/table.h5"
 grep -q "Number of key pairs that are scaled" "$work/raced/report.html" && fail "the report shows a choice that was not made"
 
-# By perplexity, and killed while it measures: tools whose dpe-eval is killed with its first rows on disk.
-mkdir "$work/tools"
-cp "$bin/dpe-calibrate" "$work/tools"
-for tool in detect norms export report; do
-    ln -s "$bin/dpe-$tool" "$work/tools/dpe-$tool"
-done
-cat >"$work/tools/dpe-eval" <<END
-#!/bin/sh
-"$bin/dpe-eval" "\$@" &
-pid=\$!
-until [ -s "$work/killed/ablate.h5.journal/rank-0000.journal" ] || ! kill -0 \$pid 2>/dev/null; do :; done
-kill -9 \$pid
-wait \$pid
-kill -9 \$\$
-END
-chmod +x "$work/tools/dpe-eval"
+# By perplexity, and killed while it measures the number of pairs, with its first rows on disk.
 by_books="--length 96 --task ppl --niah special=literal --groups 2 --samples 9 --lengths 16,32 --window 16 --norm-lengths 32
     --norm-samples 2"
 # shellcheck disable=SC2086
-for name in whole killed; do
-    from=$bin
-    [ $name = whole ] || from=$work/tools
-    "$from/dpe-calibrate" $common $by_books -o "$work/$name" >"$work/out" 2>"$work/err"
-    code=$?
-    [ $name = whole ] && [ $code != 0 ] && fail "by perplexity: $code, $(cat "$work/err")"
-    [ $name = killed ] && { [ $code = 75 ] || fail "killed: expected 75, got $code: $(cat "$work/err")"; }
-    [ $name = killed ] && [ -e "$work/killed/table.h5" ] && fail "a table was made without a choice"
-done
+"$bin/dpe-calibrate" $common $by_books -o "$work/whole" >"$work/out" 2>"$work/err" || fail "by perplexity: $(cat "$work/err")"
+# shellcheck disable=SC2086
+"$bin/dpe-calibrate" $common $by_books -o "$work/killed" >"$work/out" 2>"$work/err" &
+pid=$!
+until [ -s "$work/killed/ablate.h5.journal/rank-0000.journal" ] || ! kill -0 $pid 2>/dev/null; do :; done
+kill -9 $pid
+wait $pid
+[ -e "$work/killed/table.h5" ] && fail "a table was made without a choice"
 # shellcheck disable=SC2086
 "$bin/dpe-calibrate" $common $by_books -o "$work/killed" >"$work/out" 2>"$work/err" ||
     fail "killed, and on: $(cat "$work/err")"
@@ -177,15 +161,9 @@ code=$?
 # shellcheck disable=SC2086
 (cd "$work" && "$bin/dpe-calibrate" $common $by_books --top-k 2 -o -x) >"$work/out" 2>"$work/err" ||
     fail "-o -x: $(cat "$work/err")"
-# A launcher that fails without a word, and one that starts nothing, are named.
-calibrate launched --launch false
+calibrate launched --launch 'mpirun -n 2'
 code=$?
-[ $code = 1 ] && grep -q -- "--launch 'false' ended with exit code 1 before .*detect.h5 was written" "$work/err" ||
-    fail "--launch false: exit $code, $(cat "$work/err")"
-calibrate launched --launch true
-code=$?
-[ $code = 73 ] && grep -q "detect.h5: expected to be there .*; check --launch 'true'" "$work/err" ||
-    fail "--launch true: exit $code, $(cat "$work/err")"
+[ $code = 64 ] && grep -q "like every tool: mpirun -n 2 dpe-calibrate" "$work/err" || fail "--launch: exit $code, $(cat "$work/err")"
 # What all of it would cost.
 calibrate none --dry-run || fail "--dry-run: $(cat "$work/err")"
 grep -q "^--top-k auto  *at most 60 samples of 1[0-9]* tokens and at most [0-9]* generated" "$work/out" &&

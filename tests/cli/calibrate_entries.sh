@@ -13,13 +13,12 @@ common="--model $work/model --corpus $work/corpus --seed 5 --threads 1 --quiet"
 sweep="--task ppl --niah special=literal --groups 2 --samples 9 --window 8"
 profile="--norm-lengths 32 --norm-samples 2 --special-in-text literal"
 
-# calibrate NAME OPTIONS: into $work/NAME; its output goes to out and err. from: the folder of the tools.
-from=$bin
+# calibrate NAME OPTIONS: into $work/NAME; its output goes to out and err.
 calibrate() {
     name=$1
     shift
     # shellcheck disable=SC2086 # lists of words
-    "$from/dpe-calibrate" $common $sweep $profile -o "$work/$name" "$@" >"$work/out" 2>"$work/err"
+    "$bin/dpe-calibrate" $common $sweep $profile -o "$work/$name" "$@" >"$work/out" 2>"$work/err"
 }
 refused() {
     words=$1
@@ -39,8 +38,7 @@ refused "expected shorter or scratch" -l 128,192 --start none
 # Lengths in any order; the number of pairs of every entry is measured.
 calibrate whole -l 192,96,128 || fail "three lengths: $(cat "$work/err")"
 (cd "$work/whole" && find . -type f | sort) >"$work/files"
-for file in norms.h5 table.h5 table.json table.safetensors config.json scores.pt check.h5 report.html forms.sha256 \
-    complete.sha256; do
+for file in norms.h5 table.h5 table.json table.safetensors config.json scores.pt check.h5 report.html forms.sha256; do
     grep -qx "./$file" "$work/files" || fail "$file is missing: $(cat "$work/files")"
 done
 for length in 96 128 192; do
@@ -48,7 +46,7 @@ for length in 96 128 192; do
         grep -qx "./$length/$file" "$work/files" || fail "$length/$file is missing"
     done
 done
-[ "$(wc -l <"$work/files")" = 25 ] || fail "files: $(cat "$work/files")"
+[ "$(wc -l <"$work/files")" = 24 ] || fail "files: $(cat "$work/files")"
 grep -q "^entries  *3, for 96, 128, 192 tokens\$" "$work/out" && [ "$(grep -c "^Key pairs of each head (" "$work/out")" = 3 ] ||
     fail "the summary: $(cat "$work/out")"
 grep -q "</svg>" "$work/whole/report.html" || fail "a report without figures"
@@ -110,32 +108,13 @@ calibrate given -l 96,128 --lengths 32,64 --top-k 8 || fail "--lengths: $(cat "$
 h5dump -d /length "$work/given/128/detect.h5" | tr -d ' \n' | grep -q "(0):32,64}" || fail "--lengths was not handed on"
 
 # Killed in the second entry's sweep, with its first rows on disk; and on.
-mkdir "$work/tools"
-cp "$bin/dpe-calibrate" "$work/tools"
-for tool in norms export report eval; do
-    ln -s "$bin/dpe-$tool" "$work/tools/dpe-$tool"
-done
-cat >"$work/tools/dpe-detect" <<END
-#!/bin/sh
-case "\$*" in
-*killed/128/*) ;;
-*) exec "$bin/dpe-detect" "\$@" ;;
-esac
-"$bin/dpe-detect" "\$@" &
-pid=\$!
-until [ -s "$work/killed/128/detect.h5.journal/rank-0000.journal" ] || ! kill -0 \$pid 2>/dev/null; do :; done
-kill -9 \$pid
-wait \$pid
-kill -9 \$\$
-END
-chmod +x "$work/tools/dpe-detect"
-from=$work/tools
-calibrate killed -l 96,128,192
-code=$?
-[ $code = 75 ] || fail "killed: expected 75, got $code: $(cat "$work/err")"
+calibrate killed -l 96,128,192 &
+pid=$!
+until [ -s "$work/killed/128/detect.h5.journal/rank-0000.journal" ] || ! kill -0 $pid 2>/dev/null; do :; done
+kill -9 "$(pgrep -P $pid)"
+wait $pid
 [ -e "$work/killed/96/detect.h5" ] && [ -d "$work/killed/128" ] && [ ! -e "$work/killed/192" ] && [ ! -e "$work/killed/table.h5" ] ||
     fail "killed: $(ls -R "$work/killed")"
-from=$bin
 calibrate killed -l 96,128,192 || fail "killed, and on: $(cat "$work/err")"
 for table in norms table check 96/detect 128/detect 192/detect 96/ablate 192/ablate 128/table; do
     same "$work/whole/$table.h5" "$work/killed/$table.h5"
@@ -144,7 +123,6 @@ cmp "$work/whole/table.json" "$work/killed/table.json" || fail "table.json of a 
 
 # A longer length is added: what was measured stays.
 calibrate grown -l 96,128 || fail "two lengths: $(cat "$work/err")"
-cp -r "$work/grown" "$work/moved"
 calibrate grown -l 96,128,192 || fail "a third: $(cat "$work/err")"
 for table in 96/detect 128/detect 192/detect norms; do
     same "$work/whole/$table.h5" "$work/grown/$table.h5"
@@ -168,42 +146,6 @@ code=$?
 [ $code = 73 ] && grep -q "given/192/table.csv: exists, but no calibration was begun in this folder for these" "$work/err" ||
     fail "a stranger's form in a new entry: $code, $(cat "$work/err")"
 [ "$(cat "$work/given/192/table.csv")" = mine ] || fail "a stranger's form was replaced"
-
-# The lengths of a longer sweep begin at its own window, not at the one that the shorter one ended with; its temperatures around
-# the shorter one's, from scratch and with --temperature they do not.
-cat >"$work/other_table.py" <<'END'
-import sys, h5py
-with h5py.File(sys.argv[1], "r+") as file:
-    file["table/local_window"][()] = 60
-    for name, value in (("logit_scale", 1.25), ("log_n_length", 64.0), ("log_n_power", 0.5), ("log_n_decay", 0.0)):
-        file["table"].require_dataset(name, (), "f8")[()] = value
-END
-cat >"$work/tools/dpe-detect" <<END
-#!/bin/sh
-"$bin/dpe-detect" "\$@" || exit
-for word in "\$@"; do
-    case \$word in
-    */128/detect.h5) "$python" "$work/other_table.py" "\$word" && "$python" "$here/../lib/checksum.py" "\$word" ;;
-    esac
-done
-END
-cp -r "$work/moved" "$work/scratched"
-cp -r "$work/moved" "$work/constant"
-from=$work/tools
-calibrate moved -l 96,128,192 || fail "a shorter entry with another window: $(cat "$work/err")"
-calibrate scratched -l 96,128,192 --start scratch || fail "the same from scratch: $(cat "$work/err")"
-calibrate constant -l 96,128,192 --temperature logit-scale=1.1 || fail "the same with a temperature: $(cat "$work/err")"
-from=$bin
-for path in whole/192 moved/192; do
-    h5dump -y -d /length "$work/$path/detect.h5" | grep -m 1 -A 1 "DATA {" >"$work/lengths.$(dirname "$path")"
-done
-h5dump -d /table/local_window "$work/moved/128/detect.h5" | grep -q "(0): 60" && cmp "$work/lengths.whole" "$work/lengths.moved" ||
-    fail "lengths after another window: $(cat "$work/lengths.moved")"
-h5dump -a /search/near "$work/moved/192/detect.h5" | grep -q '"log-n=64,log-n-power=0.5,logit-scale=1.25"' ||
-    fail "the search did not begin around the shorter entry's temperature: $(h5dump -a /search/near "$work/moved/192/detect.h5" 2>&1)"
-for path in whole/192 moved/128 scratched/192 constant/192; do
-    h5dump -a /search/near "$work/$path/detect.h5" >"$work/out" 2>&1 && fail "$path: a search around a temperature: $(cat "$work/out")"
-done
 
 # A form of an entry that was edited is not replaced, and a folder of another calibration is not mixed up.
 echo >>"$work/killed/128/table.csv"

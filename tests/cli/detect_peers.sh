@@ -85,9 +85,9 @@ if [ "$part" = tools ]; then
     h5diff --exclude-path=/run "$work/tune1.h5" "$work/tune3.h5" >"$work/diff" 2>&1 ||
         fail "tune, three ranks: $(head -5 "$work/diff")"
 
-    timeout -k 5 "$limit" "$bin/dpe-calibrate" --model "$work/model" --corpus "$work/corpus" --length 192 --groups 2 \
+    mpi 2 "$bin/dpe-calibrate" --model "$work/model" --corpus "$work/corpus" --length 192 --groups 2 \
         --samples 3 --lengths 8,64 --norm-lengths 32 --norm-samples 2 --threads 1 --tensor-parallel 2 \
-        --launch 'mpirun -n 2' -o "$work/calibrated" >"$work/out" 2>"$work/err" ||
+        -o "$work/calibrated" >"$work/out" 2>"$work/err" ||
         fail "dpe-calibrate: $(cat "$work/err")"
 
     # What is refused, and before anything is written.

@@ -157,7 +157,7 @@ with() {
     printf '%s\n' $other "$@" | sort | tr '\n' ' '
 }
 calibrate one -l 512 --lengths 16,512 --against $yarn || fail "one length: $(cat "$work/err")"
-other="check.h5 complete.sha256 config.json detect.h5 forms.sha256 norms.h5 report.html scores.pt table.h5 table.json table.safetensors "
+other="check.h5 config.json detect.h5 forms.sha256 norms.h5 report.html scores.pt table.h5 table.json table.safetensors "
 [ "$(files one)" = "$other" ] || fail "files: $(files one)"
 grep -q '"longrope"' "$work/one/config.json" || fail "config.json is not that of a table without an adapter"
 grep -q "Every key keeps its true distance" "$work/one/report.html" || fail "the report does not say what the table holds"

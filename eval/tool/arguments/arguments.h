@@ -53,6 +53,8 @@ struct eval_arguments {
     bool skip_bad;
     const char *what, *norms; /**< ablate; its table is methods[0] */
     bool alone;               /**< ablate: without rope and base */
+    const char *planned; /**< of a dry run: the name of a comparison whose methods are not there yet; or NULL */
+    int64_t planned_methods; /**< how many it will have; those of `methods` stand for them */
     const char *temperature;  /**< ablate: NULL: the detection's */
     double values[EVAL_MAX_METHODS];
     int n_values;
@@ -60,6 +62,9 @@ struct eval_arguments {
     int64_t budget;        /**< rows of a method's race at a length, 0: not given */
     bool tune_temperature; /**< its settings also with temperatures */
 };
+
+/** Set the depths of a grid, where none are given. */
+void dpe_eval_default_depths(struct eval_arguments *args);
 
 /** Pieces of the command line; input struct eval_arguments. */
 extern const struct dpe_option_set dpe_eval_method_option_set, dpe_eval_suite_option_set,

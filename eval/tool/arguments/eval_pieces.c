@@ -96,6 +96,13 @@ static void add_method(struct dpe_command_line *state, struct eval_arguments *ar
     args->is_table[args->n_methods++] = table;
 }
 
+void dpe_eval_default_depths(struct eval_arguments *args)
+{
+    for (int i = 0; i <= 10 && args->n_depths == i; i++) {
+        args->depths[args->n_depths++] = i / 10.0;
+    }
+}
+
 /* ---------------------------------------------------------------------------------------- pieces
  */
 

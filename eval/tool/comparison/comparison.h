@@ -8,7 +8,7 @@
 #include "eval/compare/ablation.h"
 #include "eval/compare/results.h"
 #include "eval/tool/arguments/arguments.h"
-#include "outputs/job/job.h"
+#include "outputs/job/study.h"
 
 /** A row of a comparison. */
 struct eval_method {
@@ -36,12 +36,11 @@ struct comparison {
     const char **cells[EVAL_MAX_SUITES]; /**< [n_methods][tasks of the suite]: keys */
     struct dpe_result *out;              /**< what is printed for scripts, while it is made */
 };
-dpe_status dpe_eval_comparison_open(struct comparison *comparison,
-                                    const struct eval_arguments *args, struct dpe_error *err);
-/** Run what is missing, write the table, print it. */
-dpe_status dpe_eval_comparison_run(struct comparison *comparison, struct dpe_error *err);
-/** Print what the comparison would cost, and run nothing. */
-dpe_status dpe_eval_dry_run(struct comparison *comparison, struct dpe_error *err);
+/** Its args: struct eval_arguments. */
+extern const struct dpe_study dpe_eval_comparison_study;
+/** Print what the comparison would cost, unless it is silent, and add it to `sum` (NULL: not wanted). */
+dpe_status dpe_eval_cost(struct comparison *comparison, struct dpe_bill *sum,
+                         struct dpe_error *err);
 /** That of two plans whose session needs more memory, `plan` when both need the same. */
 const struct dpe_plan *dpe_eval_larger_plan(const struct comparison *comparison,
                                             const struct dpe_plan *plan,
@@ -53,11 +52,11 @@ const struct dpe_plan *dpe_eval_largest_plan(const struct comparison *comparison
  *  results->memory. DPE_NO_MEMORY. */
 dpe_status dpe_eval_count_memory(const struct comparison *comparison, struct dpe_results *results,
                                  struct dpe_error *err);
-/** The lines of a dry run about samples, memory and time. `plan` is the one whose attention does most, NULL:
- *  of the comparison's own, those with a selection and those without measured apart; rows[t]: how many samples
- *  of task t of the only suite run, NULL = each sample of every suite under each method. */
-dpe_status dpe_eval_print_cost(const struct comparison *comparison, const struct dpe_plan *plan,
-                               const double *rows, struct dpe_error *err);
+/** The same of these rows. `plan` is the one whose attention does most, NULL: of the comparison's own, those with
+ *  a selection and those without measured apart; rows[t]: how many samples of task t of the only suite run,
+ *  NULL = each sample of every suite under each method. */
+dpe_status dpe_eval_add_cost(const struct comparison *comparison, const struct dpe_plan *plan,
+                             const double *rows, struct dpe_bill *sum, struct dpe_error *err);
 /** Make as many samples together as share a context and fit into memory under `plan`. */
 dpe_status dpe_eval_fit_batch(struct comparison *comparison, const struct dpe_plan *plan,
                               struct dpe_error *err);

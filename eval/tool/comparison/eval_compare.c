@@ -132,9 +132,10 @@ static dpe_status place_keys(struct comparison *comparison, struct dpe_error *er
     return DPE_OK;
 }
 
-dpe_status dpe_eval_comparison_open(struct comparison *comparison,
-                                    const struct eval_arguments *args, struct dpe_error *err)
+static dpe_status comparison_open(void *state, const void *asked, struct dpe_error *err)
 {
+    struct comparison *comparison = state;
+    const struct eval_arguments *args = asked;
     comparison->args = args;
     dpe_status status = dpe_job_open(&comparison->job, &args->job, false, err);
     if (status != DPE_OK) {
@@ -531,8 +532,25 @@ static dpe_status run_rows(struct comparison *comparison, struct dpe_error *err)
     return status;
 }
 
-dpe_status dpe_eval_comparison_run(struct comparison *comparison, struct dpe_error *err)
+static dpe_status print(struct comparison *comparison, struct dpe_error *err)
 {
+    const bool document = comparison->args->job.result != DPE_RESULT_TEXT;
+    if (document) {
+        dpe_eval_result_begin(comparison, &comparison->out);
+    }
+    dpe_status status = each_suite(comparison, print_results, NULL, err);
+    if (status == DPE_OK && document) {
+        status = dpe_result_print(comparison->out, comparison->args->job.result, err);
+    } else if (document) {
+        dpe_result_free(comparison->out);
+    }
+    comparison->out = NULL;
+    return status;
+}
+
+static dpe_status comparison_run(void *state, struct dpe_error *err)
+{
+    struct comparison *comparison = state;
     dpe_status status =
         dpe_eval_start(comparison, "eval", dpe_eval_largest_plan(comparison), err);
     if (status != DPE_OK) {
@@ -544,26 +562,36 @@ dpe_status dpe_eval_comparison_run(struct comparison *comparison, struct dpe_err
         dpe_job_leads(&comparison->job)) {
         status = dpe_eval_write_predictions(comparison, err);
     }
-    bool document = comparison->args->job.result != DPE_RESULT_TEXT;
-    if (status == DPE_OK && document) {
-        dpe_eval_result_begin(comparison, &comparison->out);
+    if (status == DPE_OK && !comparison->args->job.silent) {
+        status = print(comparison, err);
     }
-    if (status == DPE_OK) {
-        status = each_suite(comparison, print_results, NULL, err);
-    }
-    if (status == DPE_OK && document) {
-        status = dpe_result_print(comparison->out, comparison->args->job.result, err);
-    } else if (document) {
-        dpe_result_free(comparison->out);
-    }
-    comparison->out = NULL;
-    if (status == DPE_OK) {
-        status = each_suite(comparison, require_finite, NULL, err);
-    }
-    if (status == DPE_OK) {
-        char table[1024];
-        dpe_tool_next("dpe-report %s -o report.html",
-                      dpe_tool_quote(comparison->args->job.output, table, sizeof table));
-    }
-    return status;
+    return status == DPE_OK ? each_suite(comparison, require_finite, NULL, err) : status;
 }
+
+static dpe_status comparison_cost(void *state, struct dpe_bill *bill, struct dpe_error *err)
+{
+    return dpe_eval_cost(state, bill, err);
+}
+
+static void suggest(const void *state)
+{
+    const struct comparison *comparison = state;
+    char table[1024];
+    dpe_tool_next("dpe-report %s -o report.html",
+                  dpe_tool_quote(comparison->args->job.output, table, sizeof table));
+}
+
+static dpe_status comparison_close(void *state, dpe_status status, struct dpe_error *err)
+{
+    return dpe_eval_comparison_close(state, status, err);
+}
+
+const struct dpe_study dpe_eval_comparison_study = {
+    .tool = "dpe-eval",
+    .size = sizeof(struct comparison),
+    .open = comparison_open,
+    .cost = comparison_cost,
+    .run = comparison_run,
+    .suggest = suggest,
+    .close = comparison_close,
+};

@@ -1,114 +1,41 @@
 /* What a comparison would cost, and how long it would take here. */
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "eval/tool/comparison/comparison.h"
-#include "outputs/job/estimate.h"
-
-/* What a sample of a task costs, on average over those that are made together. */
-struct cost {
-    double prompt, read, pairs, room, steps, branches, head;
-};
-
-static dpe_status cost_of_answers(const struct comparison *comparison,
-                                  const struct dpe_suite_task *task, struct cost *cost,
-                                  struct dpe_error *err)
-{
-    enum { MOST = 64 };
-    struct dpe_sample samples[MOST] = {{0}};
-    struct dpe_answering answering = {0};
-    int64_t batch = comparison->job.batch > 1 ? comparison->job.batch : 1;
-    int64_t n = task->task.together < MOST ? task->task.together : MOST;
-    n = n < task->n_samples ? n : task->n_samples;
-    const struct dpe_session_limits limits = {
-        .capacity = task->length * batch, .positions = task->length, .branches = batch};
-    dpe_status status = DPE_OK;
-    for (int64_t i = 0; i < n && status == DPE_OK; i++) {
-        status = dpe_task_sample(&task->task, i, &samples[i], NULL, err);
-    }
-    if (status == DPE_OK) {
-        status = dpe_answering_cost(samples, n, batch, &limits, &answering, err);
-    }
-    if (status == DPE_OK) {
-        double share = 1.0 / (double)n;
-        *cost = (struct cost){.prompt = (double)answering.prompts * share,
-                              .read = (double)answering.read * share,
-                              .pairs = 2.0 * answering.pairs * share,
-                              .room = (double)samples[0].max_new,
-                              .steps = (double)answering.steps * share,
-                              .branches = (double)answering.decoded /
-                                          fmax((double)answering.steps, 1.0),
-                              .head = 1.0};
-    }
-    for (int64_t i = 0; i < n; i++) {
-        dpe_sample_free(&samples[i]);
-    }
-    return status;
-}
+#include "outputs/job/price.h"
 
 /* Books: every window is read whole, and its tokens go through the LM head. */
-static void cost_of_books(const struct comparison *comparison, const struct dpe_suite_task *task,
-                          struct cost *cost)
+static double windows_of(const struct comparison *comparison, const struct dpe_suite_task *task)
 {
     const struct eval_arguments *args = comparison->args;
-    double products[2] = {0.0, 0.0};
-    double attention[2] = {0.0, 0.0};
     double n = (double)task->length;
     double stride = (double)args->general.stride;
-    double windows = 1.0;
-    if (stride > 0.0) {
-        double most = args->general.max_tokens > 0 ? (double)args->general.max_tokens : 4.0 * n;
-        windows += fmax(ceil((most - n) / stride), 0.0);
-    }
-    dpe_config_flops(dpe_model_config(comparison->job.model), 0, task->length, 0, &products[0],
-                     &attention[0]);
-    dpe_config_flops(dpe_model_config(comparison->job.model), 0, task->length, task->length,
-                     &products[1], &attention[1]);
-    *cost = (struct cost){.prompt = n * windows,
-                          .read = n * windows,
-                          .pairs = n * n * windows,
-                          .head = products[1] / products[0]};
+    double most = args->general.max_tokens > 0 ? (double)args->general.max_tokens : 4.0 * n;
+    return stride > 0.0 ? 1.0 + fmax(ceil((most - n) / stride), 0.0) : 1.0;
 }
 
-static dpe_status cost_of_task(const struct comparison *comparison, const struct dpe_suite *suite,
-                               const struct dpe_suite_task *task, struct cost *cost,
-                               struct dpe_error *err)
+static dpe_status price_task(const struct comparison *comparison, const struct dpe_suite *suite,
+                             const struct dpe_suite_task *task, struct dpe_price *price,
+                             struct dpe_error *err)
 {
+    const struct dpe_config *config = dpe_model_config(comparison->job.model);
     if (suite->perplexity) {
-        cost_of_books(comparison, task, cost);
+        dpe_price_text(config, task->length, windows_of(comparison, task), true, price);
         return DPE_OK;
     }
-    return cost_of_answers(comparison, task, cost, err);
+    int64_t together =
+        task->task.together < task->n_samples ? task->task.together : task->n_samples;
+    return dpe_task_price(&task->task, together, task->length, comparison->job.batch, config, price,
+                          NULL, err);
 }
 
-/* Print `rows` samples of a task, or with `speed` add the time that they take. */
-static dpe_status take_task(const struct comparison *comparison, const struct dpe_suite *suite,
-                            const struct dpe_suite_task *task, double rows,
-                            const struct dpe_selection *selection,
-                            const struct dpe_job_speed *speed, struct dpe_job_range *range,
-                            struct dpe_error *err)
-{
-    struct cost cost = {0};
-    dpe_status status = cost_of_task(comparison, suite, task, &cost, err);
-    if (selection != NULL && dpe_selects(selection)) {
-        double n = fmax(cost.prompt, 1.0);
-        cost.pairs *= 2.0 * dpe_selection_work(selection, (int64_t)n) / (n * (n + 1.0));
-    }
-    if (status == DPE_OK && speed == NULL) {
-        printf("%-16s %.0f samples of %.0f tokens", task->task.name, rows, cost.prompt);
-        printf(cost.room > 0.0 ? " and at most %.0f generated\n" : "\n", cost.room);
-    } else if (status == DPE_OK) {
-        dpe_job_range_add(range, speed, rows, cost.read * cost.head, cost.pairs, cost.steps,
-                          cost.prompt * cost.branches);
-    }
-    return status;
-}
-
-/* rows: of each task of the first suite, the only one then; NULL: every sample under `share` of all
- * methods. */
+/* Add the rows of every task, or print them. rows: of each task of the first suite, the only one
+ * then; NULL: every sample under `share` of all methods. */
 static dpe_status each_task(const struct comparison *comparison, const double *rows, double share,
                             const struct dpe_selection *selection,
-                            const struct dpe_job_speed *speed, struct dpe_job_range *range,
+                            const struct dpe_job_speed *speed, struct dpe_bill *bill,
                             struct dpe_error *err)
 {
     dpe_status status = DPE_OK;
@@ -116,10 +43,16 @@ static dpe_status each_task(const struct comparison *comparison, const double *r
         const struct dpe_suite *suite = &comparison->suites[i];
         for (size_t t = 0; t < suite->n_tasks && status == DPE_OK; t++) {
             const struct dpe_suite_task *task = &suite->tasks[t];
-            double n = rows != NULL ? rows[t]
-                                    : (double)task->n_samples * (double)comparison->n_methods *
-                                          share;
-            status = take_task(comparison, suite, task, n, selection, speed, range, err);
+            struct dpe_price price = {0};
+            double n = rows != NULL
+                           ? rows[t]
+                           : (double)task->n_samples * (double)comparison->n_methods * share;
+            status = price_task(comparison, suite, task, &price, err);
+            if (status == DPE_OK && bill == NULL) {
+                dpe_price_print(task->task.name, n, false, &price);
+            } else if (status == DPE_OK) {
+                dpe_bill_add(bill, &price, n, n, selection, speed);
+            }
         }
     }
     return status;
@@ -132,8 +65,8 @@ static bool more_work(const struct dpe_plan *plan, const struct dpe_plan *than, 
                                          : plan->n_bands > than->n_bands;
 }
 
-/* The plan whose attention does most, of those that select blocks or of the others: that which meets
- * and scores most, or that with most bands. NULL: none; *share: of all plans. */
+/* The plan whose attention does most, of those that select blocks or of the others: that which
+ * meets and scores most, or that with most bands. NULL: none; *share: of all plans. */
 static const struct dpe_plan *slowest_plan(const struct comparison *comparison, bool selects,
                                            double *share)
 {
@@ -181,8 +114,8 @@ static int64_t sample_bytes(const struct comparison *comparison, const char *key
     for (int p = 0; p < comparison->n_plans && plan == NULL; p++) {
         plan = strcmp(comparison->keys[p], key) == 0 ? &comparison->plans[p] : NULL;
     }
-    if (plan == NULL || dpe_session_estimate(dpe_model_config(comparison->job.model), plan, &options,
-                                             &needs, NULL) != DPE_OK) {
+    if (plan == NULL || dpe_session_estimate(dpe_model_config(comparison->job.model), plan,
+                                             &options, &needs, NULL) != DPE_OK) {
         return -1;
     }
     bool on_device = strcmp(comparison->job.device_info.kind, "cuda") == 0; /* with the weights */
@@ -205,71 +138,111 @@ dpe_status dpe_eval_count_memory(const struct comparison *comparison, struct dpe
 static dpe_status print_memory(const struct comparison *comparison, const struct dpe_plan *plan,
                                struct dpe_error *err)
 {
-    const struct dpe_session_options options = dpe_job_session_options(
-        &comparison->job, comparison->lengths[comparison->n_lengths - 1]);
+    const struct dpe_session_options options =
+        dpe_job_session_options(&comparison->job, comparison->lengths[comparison->n_lengths - 1]);
     struct dpe_session_needs needs = {0};
     char memory[DPE_JOB_MEMORY];
-    dpe_status status = dpe_session_estimate(dpe_model_config(comparison->job.model), plan,
-                                             &options, &needs, err);
+    dpe_status status =
+        dpe_session_estimate(dpe_model_config(comparison->job.model), plan, &options, &needs, err);
     if (status == DPE_OK) {
-        printf("memory           %s\n",
-               dpe_job_memory_text(&comparison->job, &needs, memory));
+        printf("memory           %s\n", dpe_job_memory_text(&comparison->job, &needs, memory));
     }
     return status;
 }
 
-/* The time of the rows under one plan, added to the range. */
-static dpe_status add_time(const struct comparison *comparison, const struct dpe_plan *plan,
-                           const double *rows, double share, struct dpe_job_speed *speed,
-                           struct dpe_job_range *range, bool *measured, struct dpe_error *err)
-{
-    struct dpe_error why = {0};
-    *measured = dpe_job_measure_here(&comparison->job, plan,
-                                     comparison->lengths[comparison->n_lengths - 1], speed,
-                                     &why) == DPE_OK;
-    if (!*measured) {
-        printf("time             not measured: %s\n", why.text);
-        return DPE_OK;
-    }
-    return each_task(comparison, rows, share, &plan->selection, speed, range, err);
-}
-
-dpe_status dpe_eval_print_cost(const struct comparison *comparison, const struct dpe_plan *plan,
-                               const double *rows, struct dpe_error *err)
+/* The rows under one plan, with the time that they take where that is wanted. */
+static dpe_status add_rows(const struct comparison *comparison, const struct dpe_plan *plan,
+                           const double *rows, double share, bool timed, struct dpe_bill *bill,
+                           struct dpe_error *err)
 {
     struct dpe_job_speed speed = {0};
-    struct dpe_job_range range = {0};
-    double share = 1.0;
-    bool measured = true;
+    struct dpe_error why = {0};
+    const int64_t longest = comparison->lengths[comparison->n_lengths - 1];
+    dpe_status measured =
+        timed ? dpe_job_measure_here(&comparison->job, plan, longest, &speed, &why) : DPE_OK;
+    if (measured != DPE_OK && !bill->untimed && !comparison->args->job.silent) {
+        printf("time             not measured: %s\n", why.text);
+    }
+    return each_task(comparison, rows, share, &plan->selection, &speed, bill, err);
+}
+
+static dpe_status print_rows(const struct comparison *comparison, const struct dpe_plan *plan,
+                             const double *rows, struct dpe_error *err)
+{
     dpe_status status = each_task(comparison, rows, 1.0, NULL, NULL, NULL, err);
     if (status == DPE_OK) {
-        status = print_memory(comparison, plan != NULL ? plan : dpe_eval_largest_plan(comparison),
-                              err);
+        status =
+            print_memory(comparison, plan != NULL ? plan : dpe_eval_largest_plan(comparison), err);
     }
     fflush(stdout);
-    if (status == DPE_OK && plan != NULL) {
-        status = add_time(comparison, plan, rows, 1.0, &speed, &range, &measured, err);
-    }
-    for (int selects = 1; selects >= 0 && plan == NULL && status == DPE_OK && measured; selects--) {
-        const struct dpe_plan *slowest = slowest_plan(comparison, selects != 0, &share);
-        if (slowest != NULL) {
-            status = add_time(comparison, slowest, rows, share, &speed, &range, &measured, err);
-        }
-    }
-    if (status == DPE_OK && measured) {
-        dpe_job_range_print(&range, &speed);
-    }
     return status;
 }
 
-dpe_status dpe_eval_dry_run(struct comparison *comparison, struct dpe_error *err)
+dpe_status dpe_eval_add_cost(const struct comparison *comparison, const struct dpe_plan *plan,
+                             const double *rows, struct dpe_bill *sum, struct dpe_error *err)
 {
+    struct dpe_bill bill = {0};
+    const bool print = !comparison->args->job.silent;
+    const bool timed = print || sum != NULL;
+    double share = 1.0;
+    dpe_status status = print ? print_rows(comparison, plan, rows, err) : DPE_OK;
+    if (status == DPE_OK && plan != NULL) {
+        status = add_rows(comparison, plan, rows, 1.0, timed, &bill, err);
+    }
+    for (int selects = 1; selects >= 0 && plan == NULL && status == DPE_OK; selects--) {
+        const struct dpe_plan *slowest = slowest_plan(comparison, selects != 0, &share);
+        if (slowest != NULL) {
+            status = add_rows(comparison, slowest, rows, share, timed, &bill, err);
+        }
+    }
+    if (status == DPE_OK && print) {
+        dpe_bill_print(&bill);
+        dpe_bill_print_time(&bill);
+    }
+    dpe_bill_sum(sum, &bill);
+    return status;
+}
+
+/* A part of dpe-calibrate whose inputs are not there yet: so many rows of its only task, under a plan of its kind. */
+static dpe_status add_planned(const struct comparison *comparison, struct dpe_bill *sum,
+                              struct dpe_error *err)
+{
+    const struct eval_arguments *args = comparison->args;
+    const struct dpe_suite *suite = &comparison->suites[0];
+    const double rows = (double)(suite->tasks[0].n_samples * args->planned_methods);
+    const bool print = !args->job.silent;
+    struct dpe_price price = {0};
+    struct dpe_bill bill = {0};
+    dpe_status status = price_task(comparison, suite, &suite->tasks[0], &price, err);
+    if (status == DPE_OK && print) {
+        printf("\n");
+        dpe_price_print(args->planned, rows, true, &price);
+    }
+    if (status == DPE_OK) {
+        status = add_rows(comparison, dpe_eval_largest_plan(comparison), &rows, 1.0,
+                          print || sum != NULL, &bill, err);
+    }
+    if (status == DPE_OK && print) {
+        dpe_bill_print(&bill);
+        dpe_bill_print_time(&bill);
+    }
+    dpe_bill_sum(sum, &bill);
+    return status;
+}
+
+dpe_status dpe_eval_cost(struct comparison *comparison, struct dpe_bill *sum, struct dpe_error *err)
+{
+    const struct eval_arguments *args = comparison->args;
     dpe_status status = dpe_eval_fit_batch(comparison, dpe_eval_largest_plan(comparison), err);
+    if (status == DPE_OK && args->planned != NULL) {
+        return add_planned(comparison, sum, err);
+    }
     if (status != DPE_OK) {
         return status;
     }
-    printf("model            %s\n", comparison->args->job.model);
-    printf("%-16s %d\n", comparison->args->what != NULL ? "steps" : "methods",
-           comparison->n_methods);
-    return dpe_eval_print_cost(comparison, NULL, NULL, err);
+    if (!args->job.silent) {
+        printf("model            %s\n", args->job.model);
+        printf("%-16s %d\n", args->what != NULL ? "steps" : "methods", comparison->n_methods);
+    }
+    return dpe_eval_add_cost(comparison, NULL, NULL, sum, err);
 }

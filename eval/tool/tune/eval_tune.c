@@ -138,9 +138,10 @@ static dpe_status open_groups(struct tuning *tuning, struct dpe_error *err)
     return status == DPE_OK ? check_budget(tuning, err) : status;
 }
 
-static dpe_status open_tuning(struct tuning *tuning, const struct eval_arguments *args,
-                              struct dpe_error *err)
+static dpe_status tuning_open(void *state, const void *asked, struct dpe_error *err)
 {
+    struct tuning *tuning = state;
+    const struct eval_arguments *args = asked;
     struct comparison *comparison = &tuning->comparison;
     comparison->args = args;
     tuning->fresh = args->job.samples;
@@ -468,8 +469,10 @@ static const struct dpe_plan *largest_plan(const struct tuning *tuning)
     return largest;
 }
 
-static dpe_status run(struct tuning *tuning, struct dpe_error *err)
+static dpe_status tuning_run(void *state, struct dpe_error *err)
 {
+    struct tuning *tuning = state;
+    const bool silent = tuning->comparison.args->job.silent;
     dpe_status status = dpe_eval_start(&tuning->comparison, "tune", largest_plan(tuning), err);
     if (status != DPE_OK) {
         return status;
@@ -486,23 +489,33 @@ static dpe_status run(struct tuning *tuning, struct dpe_error *err)
     status = dpe_job_finish(&tuning->comparison.job, status, fill, tuning, err);
     if (status == DPE_OK) {
         /* Which `fill` did where this process leads. */
-        status = dpe_job_leads(&tuning->comparison.job) ? dpe_tune_print(tuning, err)
-                                                        : summarize(tuning, err);
+        status = !dpe_job_leads(&tuning->comparison.job) ? summarize(tuning, err)
+                 : silent                                ? DPE_OK
+                                                         : dpe_tune_print(tuning, err);
     }
     return status == DPE_OK ? require_finite(tuning, err) : status;
 }
 
-dpe_status dpe_eval_tune(const struct eval_arguments *args, struct dpe_error *err)
+static dpe_status tuning_cost(void *state, struct dpe_bill *bill, struct dpe_error *err)
 {
-    struct tuning tuning = {0};
-    dpe_status status = open_tuning(&tuning, args, err);
-    if (status == DPE_OK && args->job.dry_run) {
-        status = dpe_eval_fit_batch(&tuning.comparison, largest_plan(&tuning), err);
-        status = status == DPE_OK ? dpe_tune_print_cost(&tuning, err) : status;
-    } else if (status == DPE_OK) {
-        status = run(&tuning, err);
-    }
-    status = dpe_eval_comparison_close(&tuning.comparison, status, err);
-    free_groups(&tuning);
+    struct tuning *tuning = state;
+    dpe_status status = dpe_eval_fit_batch(&tuning->comparison, largest_plan(tuning), err);
+    return status == DPE_OK ? dpe_tune_cost(tuning, bill, err) : status;
+}
+
+static dpe_status tuning_close(void *state, dpe_status status, struct dpe_error *err)
+{
+    struct tuning *tuning = state;
+    status = dpe_eval_comparison_close(&tuning->comparison, status, err);
+    free_groups(tuning);
     return status;
 }
+
+const struct dpe_study dpe_eval_tune_study = {
+    .tool = "dpe-eval tune",
+    .size = sizeof(struct tuning),
+    .open = tuning_open,
+    .cost = tuning_cost,
+    .run = tuning_run,
+    .close = tuning_close,
+};

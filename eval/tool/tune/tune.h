@@ -74,10 +74,11 @@ int64_t dpe_tune_first_fresh(const struct tuning *tuning);
 dpe_status dpe_tune_put(const struct tuning *tuning, struct dpe_h5 *table, struct dpe_error *err);
 /** The result, as text or for scripts. */
 dpe_status dpe_tune_print(const struct tuning *tuning, struct dpe_error *err);
-/** What would run: settings, rows, tokens, and as text memory and time. */
-dpe_status dpe_tune_print_cost(const struct tuning *tuning, struct dpe_error *err);
+/** Print what would run, unless it is silent: settings, rows, tokens, and as text memory and time; and add it to
+ *  `sum` (NULL: not wanted). */
+dpe_status dpe_tune_cost(const struct tuning *tuning, struct dpe_bill *sum, struct dpe_error *err);
 
-/** The sub-command `tune`, from its inputs to the printed table. */
-dpe_status dpe_eval_tune(const struct eval_arguments *args, struct dpe_error *err);
+/** Settings of each method at each length, of samples of another seed. Its args: struct eval_arguments. */
+extern const struct dpe_study dpe_eval_tune_study;
 
 #endif

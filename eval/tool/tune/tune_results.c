@@ -211,7 +211,8 @@ static const struct dpe_plan *slowest_plan(const struct tuning *tuning)
     return slowest;
 }
 
-/* What a group may run at most: its race, and the default and the chosen setting on fresh samples. */
+/* What a group may run at most: its race, and the default and the chosen setting on fresh samples.
+ */
 static int64_t race_rows(const struct tuning *tuning, const struct tune_group *group)
 {
     return group->n_arms > 1 ? tuning->budget : 0;
@@ -222,8 +223,7 @@ static int64_t fresh_rows(const struct tuning *tuning, const struct tune_group *
     return (group->n_arms > 1 ? 2 : 1) * tuning->fresh;
 }
 
-static dpe_status print_cost_text(const struct tuning *tuning, const double *rows,
-                                  struct dpe_error *err)
+static void print_settings(const struct tuning *tuning)
 {
     const struct comparison *comparison = &tuning->comparison;
     printf("model            %s\n", comparison->args->job.model);
@@ -234,7 +234,6 @@ static dpe_status print_cost_text(const struct tuning *tuning, const double *row
                (long long)comparison->lengths[group->length], group->n_arms,
                (long long)race_rows(tuning, group), (long long)fresh_rows(tuning, group));
     }
-    return dpe_eval_print_cost(comparison, slowest_plan(tuning), rows, err);
 }
 
 static dpe_status print_cost_document(const struct tuning *tuning, struct dpe_error *err)
@@ -261,7 +260,7 @@ static dpe_status print_cost_document(const struct tuning *tuning, struct dpe_er
     return dpe_result_print(out, comparison->args->job.result, err);
 }
 
-dpe_status dpe_tune_print_cost(const struct tuning *tuning, struct dpe_error *err)
+dpe_status dpe_tune_cost(const struct tuning *tuning, struct dpe_bill *sum, struct dpe_error *err)
 {
     if (tuning->comparison.args->job.result != DPE_RESULT_TEXT) {
         return print_cost_document(tuning, err);
@@ -272,10 +271,13 @@ dpe_status dpe_tune_print_cost(const struct tuning *tuning, struct dpe_error *er
     }
     for (int g = 0; g < tuning->n_groups; g++) {
         const struct tune_group *group = &tuning->groups[g];
-        rows[group->length] +=
-            (double)race_rows(tuning, group) + (double)fresh_rows(tuning, group);
+        rows[group->length] += (double)race_rows(tuning, group) + (double)fresh_rows(tuning, group);
     }
-    dpe_status status = print_cost_text(tuning, rows, err);
+    if (!tuning->comparison.args->job.silent) {
+        print_settings(tuning);
+    }
+    dpe_status status =
+        dpe_eval_add_cost(&tuning->comparison, slowest_plan(tuning), rows, sum, err);
     free(rows);
     return status;
 }

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "outputs/job/estimate.h"
+#include "outputs/job/price.h"
 
 enum { CHUNKS = 8, SIZE = 256 };
 
@@ -102,20 +102,116 @@ static void ranges_have_two_digits(void **state)
     expect_text(0.0, NAN, "unknown");
 }
 
-static void parts_are_summed(void **state)
+static void bills_are_summed(void **state)
 {
-    char path[] = "/tmp/dpe-estimate-XXXXXX";
-    struct dpe_job_range range;
+    const struct dpe_price price = {.prompt = 1000,
+                                    .read = 500,
+                                    .pairs = 1e6,
+                                    .room = 20,
+                                    .steps = 5,
+                                    .branches = 4,
+                                    .head = 1,
+                                    .products = 7,
+                                    .attention = 3};
+    const struct dpe_job_speed speed = {
+        .per_token = 1e-3, .per_step = 1e-2, .low = 1, .high = 1, .tokens = 64};
+    const struct dpe_job_speed unknown = {.tokens = 0};
+    struct dpe_bill bill = {.rows = 0};
+    struct dpe_bill sum = {.rows = 0};
     (void)state;
-    int fd = mkstemp(path);
-    assert_true(fd >= 0);
-    assert_int_equal(write(fd, "1.5 2\n10 20.25\n", 15), 15);
-    close(fd);
-    assert_true(dpe_job_range_sum(path, 2, &range));
-    assert_true(range.low == 11.5 && range.high == 22.25);
-    assert_false(dpe_job_range_sum(path, 3, &range)); /* a part was not measured */
+    dpe_bill_add(&bill, &price, 4, 10, NULL, &speed);
+    dpe_bill_sum(&sum, &bill);
+    dpe_bill_sum(&sum, &bill);
+    dpe_bill_sum(NULL, &bill);
+    assert_true(sum.rows == 20 && sum.tokens == 20 * 520 && sum.products == 140 &&
+                sum.attention == 60);
+    /* 4 to 10 rows of half a second to read, and 50 ms to decode of which half may be left out. */
+    assert_true(fabs(sum.time.low - 2 * 4 * 0.9 * 0.525) < 1e-9);
+    assert_true(fabs(sum.time.high - 2 * 10 * 1.1 * 0.55) < 1e-9);
+    assert_false(sum.untimed);
+    bill = (struct dpe_bill){.rows = 0};
+    dpe_bill_add(&bill, &price, 0, 0, NULL, &unknown);
+    assert_false(bill.untimed); /* of no rows */
+    dpe_bill_add(&bill, &price, 1, 1, NULL, &unknown);
+    dpe_bill_sum(&sum, &bill);
+    assert_true(sum.untimed);
+}
+
+static void prices_are_of_one_row(void **state)
+{
+    const struct dpe_config config = {.hidden = 64,
+                                      .n_layers = 2,
+                                      .n_heads = 4,
+                                      .n_kv_heads = 2,
+                                      .head_dim = 16,
+                                      .intermediate = 128,
+                                      .vocab = 100};
+    /* 4 samples of 100 tokens that share all but 20 of each; 8 tokens each, in steps of 4. */
+    const struct dpe_price_answers answers = {.samples = 4,
+                                              .prompts = 400,
+                                              .read = 160,
+                                              .pairs = 8000,
+                                              .decoded = 32,
+                                              .steps = 8,
+                                              .room = 8};
+    struct dpe_price price;
+    struct dpe_price alone;
+    (void)state;
+    dpe_price_of_answers(&config, &answers, &price);
+    assert_true(price.prompt == 100 && price.read == 40 && price.pairs == 4000 && price.room == 8);
+    assert_true(price.steps == 2 && price.branches == 4 && price.head == 1);
+    dpe_price_text(&config, 100, 1.0, false, &alone);
+    assert_true(price.products < alone.products && price.attention < alone.attention);
+    dpe_price_text(&config, 100, 3.0, true, &price);
+    assert_true(price.prompt == 300 && price.pairs == 30000 && price.head > 1.0);
+    assert_true(price.products > 3 * alone.products);
+}
+
+static const char key_of_one[] = "00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff";
+
+static void speeds_are_kept_for_a_week(void **state)
+{
+    const int64_t now = 1000000;
+    char folder[] = "/tmp/dpe-speeds-XXXXXX";
+    char path[64];
+    char other[65];
+    struct dpe_job_speed speed = {.per_token = 1e-3,
+                                  .per_pair = 2e-9,
+                                  .per_step = 0.5,
+                                  .per_step_token = 1e-7,
+                                  .low = 0.9,
+                                  .high = 1.1,
+                                  .tokens = 4096,
+                                  .seconds = 11.5};
+    struct dpe_job_speed found;
+    (void)state;
+    assert_non_null(mkdtemp(folder));
+    snprintf(path, sizeof path, "%s/speeds", folder);
+    assert_false(dpe_job_speed_find(path, key_of_one, now, &found));
+    dpe_job_speed_keep(path, key_of_one, now, &speed);
+    assert_true(dpe_job_speed_find(path, key_of_one, now + 7 * 86400 - 1, &found));
+    assert_true(fabs(found.per_token - 1e-3) < 1e-12 && found.tokens == 4096 && found.when == now);
+    assert_true(fabs(found.per_pair - 2e-9) < 1e-15 && fabs(found.seconds - 11.5) < 1e-9);
+    assert_false(dpe_job_speed_find(path, key_of_one, now + 7 * 86400, &found));
+    assert_false(dpe_job_speed_find(path, key_of_one, now - 1, &found)); /* of the future */
+    /* Others stand beside it; the same is replaced; the oldest go. */
+    for (int i = 0; i < 70; i++) {
+        snprintf(other, sizeof other, "%064x", i);
+        dpe_job_speed_keep(path, other, now, &speed);
+    }
+    assert_false(dpe_job_speed_find(path, key_of_one, now, &found));
+    speed.per_token = 2e-3;
+    dpe_job_speed_keep(path, other, now, &speed);
+    assert_true(dpe_job_speed_find(path, other, now, &found) &&
+                fabs(found.per_token - 2e-3) < 1e-12);
+    /* A line that is none is passed over. */
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    fprintf(file, "%s 1 2\n%s 999999 4096 x\nabc\n", other, other);
+    fclose(file);
+    assert_false(dpe_job_speed_find(path, other, now, &found));
     unlink(path);
-    assert_false(dpe_job_range_sum(path, 1, &range));
+    rmdir(folder);
 }
 
 static void a_range_holds_half_the_writing(void **state)
@@ -145,7 +241,9 @@ int main(void)
         cmocka_unit_test(the_fit_knows_selections),
         cmocka_unit_test(terms_stay_physical),
         cmocka_unit_test(ranges_have_two_digits),
-        cmocka_unit_test(parts_are_summed),
+        cmocka_unit_test(bills_are_summed),
+        cmocka_unit_test(prices_are_of_one_row),
+        cmocka_unit_test(speeds_are_kept_for_a_week),
         cmocka_unit_test(a_range_holds_half_the_writing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

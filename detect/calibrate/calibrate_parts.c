@@ -1,0 +1,313 @@
+/* The studies of a calibration, and what each is asked for. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "detect/calibrate/calibrate_tool.h"
+#include "eval/niah/niah.h"
+#include "eval/tool/comparison/comparison.h"
+#include "eval/tool/tune/tune.h"
+
+/* Methods of --against tuned: what a table can hold, and what is strong without tuning. */
+static const char *const rivals[] = {"yarn", "self-extend", "leaky-rerope", "lampe"};
+enum { RIVALS = sizeof rivals / sizeof rivals[0], TUNE_ROUNDS = 100, LEAST_ROUND = 4 };
+
+static bool is_dry(enum calibrate_way way)
+{
+    return way != CALIBRATE_RUN && way != CALIBRATE_RUN_SILENT;
+}
+
+/* What all studies have. `name`: of the table, in the entry's folder. */
+static struct dpe_job_options job_of(struct batch *batch, enum calibrate_way way,
+                                     const struct entry *entry, const char *name)
+{
+    struct dpe_job_options job = batch->args->detect.job;
+    job.within = &batch->job;
+    job.output = is_dry(way) ? NULL : dpe_calibrate_path(batch, entry, name);
+    job.dry_run = is_dry(way);
+    job.silent = way != CALIBRATE_RUN && way != CALIBRATE_COST;
+    job.length = batch->entry->length;
+    job.lengths[0] = batch->entry->length;
+    job.n_lengths = 1;
+    return job;
+}
+
+/* Run the study, or price it. A table of another run must be moved away; --force would repeat
+ * everything. */
+static dpe_status work(struct batch *batch, const struct dpe_study *study, const void *args,
+                       const struct dpe_job_options *job, enum calibrate_way way,
+                       struct dpe_bill *bill, struct dpe_error *err)
+{
+    dpe_status status =
+        is_dry(way) ? dpe_study_cost(study, args, bill, err) : dpe_study_run(study, args, err);
+    if (!is_dry(way) && (status == DPE_CANNOT_CREATE || status == DPE_MISMATCH) &&
+        strstr(job->output, "detect.h5") == NULL) {
+        dpe_log_warning("move %s away and run the same command: it measures this part again and "
+                        "keeps the others (--force would repeat the sweep too)",
+                        job->output);
+    }
+    dpe_calibrate_drop_paths(batch);
+    return status;
+}
+
+dpe_status dpe_calibrate_sweep(struct batch *batch, enum calibrate_way way, struct dpe_bill *bill,
+                               struct dpe_error *err)
+{
+    struct detect_arguments args = batch->args->detect;
+    const struct entry *entry = batch->entry;
+    args.job = job_of(batch, way, entry, "detect.h5");
+    if (entry->lengths[0] != '\0') {
+        args.lengths = entry->lengths;
+    }
+    if (entry->temperature[0] != '\0') {
+        args.temperature = entry->temperature;
+    }
+    /* Before they are tuned there are no settings, and the methods cost the same. */
+    if (args.against_tuned && is_dry(way)) {
+        memcpy(args.against, rivals, sizeof rivals);
+        args.n_against = RIVALS;
+    } else if (args.against_tuned) {
+        args.against[args.n_against++] = dpe_calibrate_path(batch, entry, "tune.h5");
+    }
+    return work(batch, &dpe_detect_study, &args, &args.job, way, bill, err);
+}
+
+dpe_status dpe_calibrate_profile(struct batch *batch, enum calibrate_way way, struct dpe_bill *bill,
+                                 struct dpe_error *err)
+{
+    struct dpe_norms_arguments args = batch->args->norms;
+    const int64_t samples = batch->args->norm_samples;
+    args.job = job_of(batch, way, NULL, "norms.h5");
+    args.job.knobs = (struct dpe_session_knobs){.length = "--norm-lengths"};
+    args.job.samples = samples > 0 ? samples : DPE_NORMS_SAMPLES;
+    args.job.seed = batch->args->seed_given ? args.job.seed : DPE_NORMS_SEED;
+    return work(batch, &dpe_norms_study, &args, &args.job, way, bill, err);
+}
+
+/* ----------------------------------------------------------------------------------- of dpe-eval
+ */
+
+/* Settings of the needles of a part. What the sweep does with --keys-per-context the other parts
+ * do, but for the check, which asks what the user asks. */
+static void write_niah(const struct batch *batch, enum calibrate_part part,
+                       char spec[CALIBRATE_NIAH])
+{
+    const struct detect_arguments *detect = &batch->args->detect;
+    const char *chosen = part == CALIBRATE_PAIRS ? batch->entry->task : "";
+    const char *given = detect->niah != NULL ? detect->niah : "";
+    const long long several = part != CALIBRATE_CHECK ? (long long)detect->keys_per_context : 0;
+    size_t n = 0;
+    snprintf(spec, CALIBRATE_NIAH, "%.400s%s%s", given,
+             given[0] != '\0' && chosen[0] != '\0' ? "," : "", chosen);
+    if (several > 0) {
+        const bool keys = dpe_niah_find(given, "keys", &n) != NULL;
+        size_t used = strlen(spec);
+        snprintf(spec + used, CALIBRATE_NIAH - used, "%sasked=%lld", used > 0 ? "," : "", several);
+        used = strlen(spec);
+        if (!keys) {
+            snprintf(spec + used, CALIBRATE_NIAH - used, ",keys=%lld", several);
+        }
+    }
+}
+
+int64_t dpe_calibrate_together(const struct batch *batch)
+{
+    struct dpe_niah_params params;
+    struct dpe_error err = {0};
+    char spec[CALIBRATE_NIAH];
+    dpe_niah_defaults(&params);
+    write_niah(batch, CALIBRATE_PAIRS, spec);
+    if (batch->needles && spec[0] != '\0') {
+        (void)dpe_niah_parse(spec, &params, &err);
+    }
+    return dpe_niah_together(&params);
+}
+
+/* The samples of a part of dpe-eval, which no other part uses. `spec` holds the settings of its
+ * needles. */
+static void fill_questions(struct batch *batch, enum calibrate_part part,
+                           struct eval_arguments *args, char spec[CALIBRATE_NIAH])
+{
+    static const uint64_t seeds[] = {CALIBRATE_PAIRS_SEED, CALIBRATE_CHECK_SEED,
+                                     CALIBRATE_TUNE_SEED};
+    const struct dpe_job_options *given = &batch->args->detect.job;
+    args->official = true;
+    args->suites[0].name = batch->needles ? "niah" : "ppl";
+    args->n_suites = 1;
+    args->job.seed = given->seed + seeds[part];
+    args->job.knobs = (struct dpe_session_knobs){.length = "--length"};
+    dpe_eval_default_depths(args);
+    for (int i = 0; i < batch->state.n_entries; i++) {
+        const struct entry *entry = &batch->state.entries[i];
+        if (args->planned != NULL || part != CALIBRATE_CHECK ? entry == batch->entry : true) {
+            args->lengths[args->n_lengths++] = entry->length;
+        }
+    }
+    if (batch->needles) {
+        write_niah(batch, part, spec);
+        args->general.niah = spec[0] != '\0' ? spec : NULL;
+        args->general.chat_template = batch->args->chat_template;
+        return;
+    }
+    /* What the sweep does with special tokens in books. */
+    struct dpe_niah_params params;
+    dpe_niah_defaults(&params);
+    if (batch->args->detect.niah != NULL) {
+        (void)dpe_niah_parse(batch->args->detect.niah, &params, &(struct dpe_error){0});
+    }
+    args->special = params.special;
+}
+
+static void add_method(struct eval_arguments *args, const char *method, bool table)
+{
+    args->methods[args->n_methods] = method;
+    args->is_table[args->n_methods++] = table;
+}
+
+/* Before there are tables: so many plans of this kind. */
+static void plan_methods(const struct batch *batch, const char *name, int64_t n,
+                         struct eval_arguments *args)
+{
+    args->planned = name;
+    args->planned_methods = n;
+    add_method(args, batch->frequencies ? "rope" : "dpe", false);
+}
+
+/* Of a race; samples that share a context stay together. */
+static int64_t round_of_tune(const struct batch *batch)
+{
+    int64_t together = dpe_calibrate_together(batch);
+    return (LEAST_ROUND + together - 1) / together * together;
+}
+
+dpe_status dpe_calibrate_tune(struct batch *batch, enum calibrate_way way, struct dpe_bill *bill,
+                              struct dpe_error *err)
+{
+    const int64_t round = round_of_tune(batch);
+    const bool prices = way == CALIBRATE_COST || way == CALIBRATE_PRICE;
+    struct eval_arguments args = {.job = job_of(batch, way, batch->entry, "tune.h5")};
+    char spec[CALIBRATE_NIAH];
+    int64_t budget = batch->args->tune_budget;
+    if (prices) { /* all races and fresh samples, at most */
+        plan_methods(batch, "--against tuned", 1, &args);
+        budget = budget > 0 ? budget : TUNE_ROUNDS * round;
+        args.job.samples = RIVALS * (budget + 2 * round);
+    } else {
+        for (int i = 0; i < RIVALS; i++) {
+            add_method(&args, rivals[i], false);
+        }
+        args.tune = args.tune_temperature = true;
+        args.budget = budget;
+        args.job.samples = round;
+    }
+    fill_questions(batch, CALIBRATE_TUNE, &args, spec);
+    return work(batch, prices ? &dpe_eval_comparison_study : &dpe_eval_tune_study, &args, &args.job,
+                way, bill, err);
+}
+
+dpe_status dpe_calibrate_pairs(struct batch *batch, enum calibrate_way way, struct dpe_bill *bill,
+                               struct dpe_error *err)
+{
+    struct eval_arguments args = {.job = job_of(batch, way, batch->entry, "ablate.h5")};
+    int64_t k[DPE_DETECT_CANDIDATES];
+    const int n = dpe_detect_top_k_candidates(batch->n_pairs, k);
+    char spec[CALIBRATE_NIAH];
+    if (is_dry(way)) {
+        plan_methods(batch, "--top-k auto", n, &args);
+    } else {
+        add_method(&args, dpe_calibrate_path(batch, batch->entry, "detect.h5"), true);
+        args.norms = dpe_calibrate_path(batch, NULL, "norms.h5");
+        args.what = "top-k";
+        args.alone = true;
+        for (int i = 0; i < n; i++) {
+            args.values[args.n_values++] = (double)k[i];
+        }
+    }
+    fill_questions(batch, CALIBRATE_PAIRS, &args, spec);
+    return work(batch, &dpe_eval_comparison_study, &args, &args.job, way, bill, err);
+}
+
+/* How many methods the check will have. */
+static int64_t count_methods(const struct batch *batch)
+{
+    const struct detect_arguments *detect = &batch->args->detect;
+    return 2 + (detect->against_tuned || detect->n_against > 0) + !batch->frequencies;
+}
+
+dpe_status dpe_calibrate_check(struct batch *batch, enum calibrate_way way, struct dpe_bill *bill,
+                               struct dpe_error *err)
+{
+    const struct calibrate_state *state = &batch->state;
+    const struct entry *longest = &state->entries[state->n_entries - 1];
+    const bool several = state->n_entries > 1;
+    struct eval_arguments args = {.job = job_of(batch, way, NULL, "check.h5")};
+    char spec[CALIBRATE_NIAH];
+    if (is_dry(way)) {
+        plan_methods(batch, "check", count_methods(batch), &args);
+    } else {
+        add_method(&args, "rope", false);
+        if (state->rival[0] != '\0') {
+            add_method(&args, state->rival, false);
+        }
+        if (!batch->frequencies && (several || !longest->other)) {
+            add_method(&args,
+                       dpe_calibrate_path(batch, longest, several ? "table.h5" : "detect.h5"),
+                       true);
+        }
+        add_method(&args, dpe_calibrate_path(batch, NULL, "table.h5"), true);
+    }
+    fill_questions(batch, CALIBRATE_CHECK, &args, spec);
+    return work(batch, &dpe_eval_comparison_study, &args, &args.job, way, bill, err);
+}
+
+/* --------------------------------------------------------------------------------------- dry run
+ */
+
+/* What every entry has after its sweep. */
+static dpe_status price_entry(struct batch *batch, enum calibrate_way way, struct dpe_bill *sum,
+                              struct dpe_error *err)
+{
+    dpe_status status = DPE_OK;
+    if (batch->args->detect.against_tuned) {
+        status = dpe_calibrate_tune(batch, way, sum, err);
+    }
+    if (status == DPE_OK && batch->chooses) {
+        status = dpe_calibrate_pairs(batch, way, sum, err);
+    }
+    return status == DPE_OK ? dpe_calibrate_check(batch, way, sum, err) : status;
+}
+
+dpe_status dpe_calibrate_dry_run(struct batch *batch, struct dpe_error *err)
+{
+    struct calibrate_state *state = &batch->state;
+    struct dpe_bill sum = {0};
+    char text[64];
+    dpe_status status = DPE_OK;
+    for (int e = 0; e < state->n_entries && status == DPE_OK; e++) {
+        batch->entry = &state->entries[e];
+        if (batch->args->detect.against_tuned) { /* its settings; what it costs is printed below */
+            status = dpe_calibrate_tune(batch, CALIBRATE_TRY, NULL, err);
+        }
+        if (status == DPE_OK) {
+            status = dpe_calibrate_sweep(batch, CALIBRATE_COST, &sum, err);
+        }
+        if (status == DPE_OK) {
+            printf("\n");
+        }
+    }
+    if (status == DPE_OK && !batch->frequencies) {
+        status = dpe_calibrate_profile(batch, CALIBRATE_COST, &sum, err);
+    }
+    for (int e = 0; e < state->n_entries && status == DPE_OK; e++) {
+        batch->entry = &state->entries[e];
+        status = price_entry(batch, CALIBRATE_COST, &sum, err);
+    }
+    if (status == DPE_OK && !sum.untimed) {
+        printf("\ntotal            %s for all parts; exports, tables and the report take seconds\n",
+               dpe_job_range_text(&sum.time, text));
+    }
+    if (status == DPE_OK) {
+        printf("\nall parts        at most %.4g tokens, %.3g operations\n", sum.tokens,
+               sum.products + sum.attention);
+    }
+    return status;
+}

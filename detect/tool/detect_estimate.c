@@ -1,0 +1,154 @@
+/* What a sweep would cost, and how long it would take here. */
+#include <string.h>
+
+#include "detect/tool/detect_tool.h"
+
+/* What the rows of a task cost. */
+struct task_cost {
+    struct dpe_price price;
+    int64_t rows;      /* at most */
+    double least_rows; /* that a race can end with */
+};
+
+static void count_rows(const struct detect_inputs *inputs, int task, struct task_cost *cost)
+{
+    const bool sweeps = inputs->args->rule != DPE_DETECT_READY;
+    const int64_t swept = inputs->n_samples[task] * inputs->grid.n_configs;
+    cost->rows =
+        (sweeps ? swept : 0) + inputs->n_validated[task] * dpe_detect_inputs_validated(inputs);
+    if (task == 0) {
+        cost->rows += dpe_detect_inputs_steps(inputs) * inputs->n_samples[0] +
+                      dpe_detect_inputs_searched(inputs) + dpe_detect_pilot_most_rows(inputs) +
+                      dpe_detect_inputs_held(inputs);
+    }
+    cost->least_rows = (double)cost->rows;
+    if (inputs->args->race) {
+        cost->least_rows -= (double)swept - dpe_detect_least_rows(inputs, inputs->n_samples[task]);
+    }
+}
+
+/* By the first round of a needle sweep, of a long one by its first samples. */
+static dpe_status cost_of(const struct detect_inputs *inputs, int task,
+                          struct dpe_answering *answering, struct task_cost *cost,
+                          struct dpe_error *err)
+{
+    const struct dpe_config *config = dpe_model_config(inputs->job.model);
+    const int64_t length = inputs->args->job.length;
+    const int64_t round = dpe_detect_inputs_per_round(inputs);
+    count_rows(inputs, task, cost);
+    if (strcmp(inputs->tasks[task].name, "ppl") == 0) {
+        dpe_price_text(config, length, 1.0, true, &cost->price);
+        return DPE_OK;
+    }
+    return dpe_task_price(&inputs->tasks[task],
+                          round < inputs->n_samples[0] ? round : inputs->n_samples[0], length,
+                          inputs->job.batch, config, &cost->price, answering, err);
+}
+
+static void add(const struct detect_inputs *inputs, const struct task_cost *costs,
+                const struct dpe_job_speed *speed, struct dpe_bill *bill)
+{
+    for (int i = 0; i < inputs->n_tasks; i++) {
+        dpe_bill_add(bill, &costs[i].price, costs[i].least_rows, (double)costs[i].rows,
+                     &inputs->grid.configs[0].plan.selection, speed);
+    }
+}
+
+static void print_grid(const struct detect_inputs *inputs)
+{
+    const struct dpe_detect_params *params = &inputs->grid.params;
+    char lengths[1024];
+    char window[64];
+    dpe_detect_list_lengths(params, lengths, sizeof lengths);
+    printf("model            %s\n", inputs->args->job.model);
+    printf("trained length   %lld (%s)\n", (long long)params->trained_length,
+           dpe_detect_trained_source(inputs));
+    dpe_detect_window_text(params, window);
+    printf("length           %lld, %s\n", (long long)params->length, window);
+    printf("lengths          %s%s\n", lengths, dpe_detect_skipped_text(inputs));
+    printf("configurations   %d distinct of %d x %d cells\n", inputs->grid.n_configs,
+           params->n_groups, params->n_lengths);
+}
+
+static void print_rows(const struct detect_inputs *inputs, const struct task_cost *costs)
+{
+    for (int i = 0; i < inputs->n_tasks; i++) {
+        dpe_price_print(inputs->tasks[i].name, (double)costs[i].rows, false, &costs[i].price);
+        printf("%-16s validation ", "");
+        if (i == 0 && dpe_detect_inputs_steps(inputs) > 0) {
+            printf("and at most %lld configurations of --select ",
+                   (long long)dpe_detect_inputs_steps(inputs));
+        }
+        if (i == 0 && dpe_detect_inputs_searched(inputs) > 0) {
+            printf("and at most %lld samples of the search ",
+                   (long long)dpe_detect_inputs_searched(inputs));
+        }
+        printf("included\n");
+    }
+}
+
+static dpe_status print_cost(const struct detect_inputs *inputs, const struct task_cost *costs,
+                             const struct dpe_answering *answering, struct dpe_error *err)
+{
+    const struct dpe_job_speed unknown = {0};
+    const struct dpe_session_options options =
+        dpe_job_session_options(&inputs->job, inputs->args->job.length);
+    struct dpe_session_needs needs = {0};
+    struct dpe_bill bill = {0};
+    char memory[DPE_JOB_MEMORY];
+    dpe_status status = dpe_session_estimate(dpe_model_config(inputs->job.model),
+                                             &inputs->grid.configs[0].plan, &options, &needs, err);
+    if (status != DPE_OK) {
+        return status;
+    }
+    add(inputs, costs, &unknown, &bill);
+    print_grid(inputs);
+    print_rows(inputs, costs);
+    dpe_bill_print(&bill);
+    printf("memory           %s\n", dpe_job_memory_text(&inputs->job, &needs, memory));
+    if (inputs->args->use_niah && inputs->args->rule != DPE_DETECT_READY) {
+        dpe_detect_print_savings(inputs, answering);
+    }
+    fflush(stdout);
+    return DPE_OK;
+}
+
+static void take_time(const struct detect_inputs *inputs, const struct task_cost *costs,
+                      struct dpe_bill *sum)
+{
+    struct dpe_job_speed speed = {0};
+    struct dpe_bill bill = {0};
+    struct dpe_error why = {0};
+    dpe_status measured = dpe_job_measure_here(&inputs->job, &inputs->grid.configs[0].plan,
+                                               inputs->args->job.length, &speed, &why);
+    add(inputs, costs, &speed, &bill);
+    if (!inputs->args->job.silent && measured != DPE_OK) {
+        printf("time             not measured: %s\n", why.text);
+    } else if (!inputs->args->job.silent) {
+        dpe_bill_print_time(&bill);
+    }
+    dpe_bill_sum(sum, &bill);
+}
+
+dpe_status dpe_detect_cost(struct detect_inputs *inputs, struct dpe_bill *sum,
+                           struct dpe_error *err)
+{
+    struct task_cost costs[2] = {{.rows = 0}, {.rows = 0}};
+    struct dpe_answering answering = {0};
+    const bool print = !inputs->args->job.silent;
+    dpe_status status = dpe_detect_inputs_fit_batch(inputs, err);
+    if (status == DPE_OK && print) {
+        dpe_detect_warn_of_length(&inputs->grid.params);
+        dpe_detect_tell_template(inputs);
+    }
+    for (int i = 0; i < inputs->n_tasks && status == DPE_OK; i++) {
+        status = cost_of(inputs, i, &answering, &costs[i], err);
+    }
+    if (status == DPE_OK && print) {
+        status = print_cost(inputs, costs, &answering, err);
+    }
+    if (status == DPE_OK) {
+        take_time(inputs, costs, sum);
+    }
+    return status;
+}

@@ -1,0 +1,318 @@
+/* A profile from its inputs to its table. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/plan/methods/methods.h"
+#include "norms/norms_tool.h"
+
+static int by_value(const void *a, const void *b)
+{
+    int64_t x = *(const int64_t *)a;
+    int64_t y = *(const int64_t *)b;
+    return (x > y) - (x < y);
+}
+
+static dpe_status parse_lengths(struct profile *profile, struct dpe_error *err)
+{
+    const char *text = profile->args->lengths;
+    if (text == NULL || strcmp(text, "auto") == 0) {
+        int64_t first =
+            profile->job.trained_length / 4 < 2048 ? profile->job.trained_length / 4 : 2048;
+        int64_t length = 1;
+        while (length < first) {
+            length *= 2;
+        }
+        for (; length <= profile->job.trained_length && profile->n_lengths < MAX_LENGTHS;
+             length *= 2) {
+            profile->lengths[profile->n_lengths++] = length;
+        }
+        return DPE_OK;
+    }
+    while (*text != '\0' && profile->n_lengths < MAX_LENGTHS) {
+        const char *end = text;
+        int64_t length = 0;
+        if (!dpe_scan_length(&end, 2, DPE_MOST_COUNT, &length) || (*end != ',' && *end != '\0')) {
+            return dpe_fail(err, DPE_USAGE,
+                            "--lengths: expected auto or tokens such as 2048,4096, found '%s'",
+                            profile->args->lengths);
+        }
+        profile->lengths[profile->n_lengths++] = length;
+        text = *end == ',' ? end + 1 : end;
+    }
+    qsort(profile->lengths, (size_t)profile->n_lengths, sizeof profile->lengths[0], by_value);
+    for (int i = 1; i < profile->n_lengths; i++) {
+        if (profile->lengths[i] == profile->lengths[i - 1]) {
+            return dpe_fail(err, DPE_USAGE, "--lengths: %lld is given twice",
+                            (long long)profile->lengths[i]);
+        }
+    }
+    return *text == '\0'
+               ? DPE_OK
+               : dpe_fail(err, DPE_USAGE, "--lengths: expected at most %d lengths", MAX_LENGTHS);
+}
+
+static int64_t longest(const struct profile *profile)
+{
+    return profile->lengths[profile->n_lengths - 1];
+}
+
+static dpe_status profile_open(void *state, const void *asked, struct dpe_error *err)
+{
+    struct profile *profile = state;
+    const struct dpe_norms_arguments *args = asked;
+    profile->args = args;
+    dpe_status status = dpe_job_open(&profile->job, &args->job, args->job.dry_run, err);
+    if (status != DPE_OK || (status = parse_lengths(profile, err)) != DPE_OK) {
+        return status;
+    }
+    if (profile->n_lengths == 0) {
+        return dpe_fail(err, DPE_USAGE,
+                        "--lengths: a trained length of %lld is too short for auto; give lengths",
+                        (long long)profile->job.trained_length);
+    }
+    status = dpe_excerpts_make(profile->job.corpus, profile->job.tokenizer, longest(profile),
+                               args->job.samples, args->job.seed, args->special, &profile->excerpts,
+                               err);
+    if (status != DPE_OK) {
+        return status;
+    }
+    const struct dpe_plan_context context = dpe_job_context(&profile->job, longest(profile));
+    status = dpe_plan_make("rope", &context, &profile->plan, err);
+    if (status != DPE_OK) {
+        return status;
+    }
+    return dpe_plan_key(&profile->plan, profile->key, err);
+}
+
+static dpe_status profile_close(void *state, dpe_status status, struct dpe_error *err)
+{
+    struct profile *profile = state;
+    status = dpe_job_close(&profile->job, status, err);
+    dpe_norms_destroy(profile->norms);
+    dpe_plan_free(&profile->plan);
+    dpe_excerpts_free(&profile->excerpts);
+    return status;
+}
+
+/* What decides a row. Samples and lengths may grow: an excerpt does not depend on how many there
+ * are, only on the longest length, which all excerpts are cut to. */
+static dpe_status start(struct profile *profile, struct dpe_error *err)
+{
+    const struct dpe_norms_arguments *args = profile->args;
+    const char *const fields[][2] = {
+        {"contribution", dpe_contribution_name(args->contribution)},
+        {"special_in_text", args->special == DPE_SPECIAL_LITERAL ? "literal" : "error"},
+    };
+    const struct dpe_job_identity own = {.kind = "norms",
+                                         .own = fields,
+                                         .n_own = sizeof fields / sizeof fields[0],
+                                         .length_name = "excerpt_length",
+                                         .length = longest(profile)};
+    dpe_status status = dpe_norms_create(dpe_model_config(profile->job.model), args->contribution,
+                                         args->job.tool.threads, &profile->norms, err);
+    return status == DPE_OK
+               ? dpe_job_start(&profile->job, &own, &profile->plan, longest(profile), err)
+               : status;
+}
+
+/* One excerpt at one length (the item's task). Values that are not finite are recorded in the row
+ * and do not end the run. */
+static dpe_status make_row(void *user, const struct dpe_item *item, struct dpe_session *session,
+                           struct dpe_row *row, struct dpe_error *err)
+{
+    struct profile *profile = user;
+    int64_t length = profile->lengths[item->task];
+    const int32_t *ids = profile->excerpts.ids + item->sample * profile->excerpts.length;
+    dpe_norms_task_name(length, row->task);
+    memcpy(row->plan, profile->key, sizeof row->plan);
+    row->sample = item->sample;
+    row->prompt_tokens = length;
+    row->seed = profile->args->job.seed;
+    double begin = dpe_clock();
+    dpe_norms_attach(profile->norms, session);
+    dpe_norms_reset(profile->norms);
+    dpe_status status = dpe_session_cut(session, 0, err);
+    if (status == DPE_OK) {
+        status = dpe_session_feed(session, ids, length, NULL, err);
+    }
+    int64_t size = dpe_norms_size(profile->norms);
+    if (status == DPE_OK) {
+        row->buckets = dpe_alloc((size_t)size, sizeof *row->buckets);
+        row->n_buckets = (int32_t)size;
+        status = row->buckets != NULL ? dpe_norms_finish(profile->norms, row->buckets, err)
+                                      : dpe_fail(err, DPE_NO_MEMORY, "out of memory for a row");
+    }
+    if (status == DPE_NONFINITE) {
+        free(row->buckets);
+        row->buckets = NULL;
+        row->n_buckets = 0;
+        row->status = DPE_ROW_NONFINITE;
+        row->layer = err != NULL ? err->layer : -1;
+        row->position = err != NULL ? err->position : -1;
+        status = DPE_OK;
+    }
+    row->seconds = dpe_clock() - begin;
+    return status;
+}
+
+static dpe_status measure_rows(struct profile *profile, struct dpe_error *err)
+{
+    char names[MAX_LENGTHS][32];
+    const char *tasks[MAX_LENGTHS];
+    double cost[MAX_LENGTHS];
+    const struct dpe_plan *plan = &profile->plan;
+    const char *key = profile->key;
+    int64_t samples = profile->args->job.samples;
+    size_t n_items = 0;
+    struct dpe_item *items = dpe_alloc((size_t)samples, (size_t)profile->n_lengths * sizeof *items);
+    if (items == NULL) {
+        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for %lld excerpts", (long long)samples);
+    }
+    for (int i = 0; i < profile->n_lengths; i++) {
+        double products = 0.0;
+        double attention = 0.0;
+        dpe_norms_task_name(profile->lengths[i], names[i]);
+        tasks[i] = names[i];
+        dpe_config_flops(dpe_model_config(profile->job.model), 0, profile->lengths[i], 0, &products,
+                         &attention);
+        cost[i] = products + attention;
+    }
+    for (int64_t s = 0; s < samples; s++) {
+        for (int i = 0; i < profile->n_lengths; i++) {
+            items[n_items++] = (struct dpe_item){.task = i, .sample = s};
+        }
+    }
+    const struct dpe_work work = {
+        .name = "norms",
+        .n_tasks = profile->n_lengths,
+        .tasks = tasks,
+        .n_plans = 1,
+        .plans = &plan,
+        .keys = &key,
+        .items = items,
+        .n_items = n_items,
+        .capacity = longest(profile),
+        .user = profile,
+        .row = make_row,
+        .fill = dpe_norms_fill,
+        .tokens = profile->lengths,
+        .cost = cost,
+        .nonfinite_limit = 0.05,
+    };
+    dpe_status status = dpe_job_rows(&profile->job, &work, err);
+    free(items);
+    return status;
+}
+
+/* Entropy and shares, averaged over the heads of a layer. */
+static void print_layer(const struct dpe_norms_result *result, int64_t layer, int64_t n_heads)
+{
+    int64_t pairs = result->n[DPE_NORMS_PAIR];
+    double entropy = 0.0;
+    double shares[3] = {0.0, 0.0, 0.0};
+    for (int64_t head = 0; head < n_heads; head++) {
+        int64_t at = (layer * n_heads + head) * pairs;
+        entropy += dpe_norms_entropy(result->mean + at, pairs) / (double)n_heads;
+        for (int i = 0; i < 3; i++) {
+            shares[i] += dpe_norms_share(result->mean + at, result->ranking + at, pairs,
+                                         pairs * (i + 1) / 4) /
+                         (double)n_heads;
+        }
+    }
+    printf("%5lld  %8.3f  %8.1f %%  %8.1f %%  %8.1f %%\n", (long long)layer, entropy,
+           100.0 * shares[0], 100.0 * shares[1], 100.0 * shares[2]);
+}
+
+/* The heads whose best quarter of pairs holds most. */
+static void print_dominated(const struct dpe_norms_result *result, int64_t n_heads)
+{
+    int64_t n_rows = result->n[DPE_NORMS_LAYER] * n_heads;
+    int64_t pairs = result->n[DPE_NORMS_PAIR];
+    double last = 2.0;
+    printf("heads with the most concentrated contributions (share of their top 25 %% of pairs):");
+    for (int shown = 0; shown < 5; shown++) {
+        int64_t best = -1;
+        double best_share = -1.0;
+        for (int64_t row = 0; row < n_rows; row++) {
+            double share = dpe_norms_share(result->mean + row * pairs,
+                                           result->ranking + row * pairs, pairs, pairs / 4);
+            if (share < last && share > best_share) {
+                best = row;
+                best_share = share;
+            }
+        }
+        if (best < 0) {
+            break;
+        }
+        printf("  %lld.%lld (%.0f %%)", (long long)(best / n_heads), (long long)(best % n_heads),
+               100.0 * best_share);
+        last = best_share;
+    }
+    printf("\n");
+}
+
+static dpe_status print_summary(const struct profile *profile, struct dpe_error *err)
+{
+    const struct dpe_config *config = dpe_model_config(profile->job.model);
+    struct dpe_norms_result result = {0};
+    dpe_status status = dpe_norms_summarize(profile, &result, err);
+    if (status == DPE_OK && profile->args->job.result != DPE_RESULT_TEXT) {
+        status = dpe_norms_print_result(profile, &result, err);
+    } else if (status == DPE_OK) {
+        printf("2-norm contribution of the %lld pairs of each head (%s), %lld excerpts of %d "
+               "lengths\n",
+               (long long)result.n[DPE_NORMS_PAIR],
+               dpe_contribution_name(profile->args->contribution),
+               (long long)profile->args->job.samples, profile->n_lengths);
+        printf("layer   entropy  top 25 %%    top 50 %%    top 75 %% of the pairs hold\n");
+        for (int64_t layer = 0; layer < config->n_layers; layer++) {
+            print_layer(&result, layer, config->n_heads);
+        }
+        printf("entropy in bits; %.3f if all pairs contribute equally\n",
+               log2((double)result.n[DPE_NORMS_PAIR]));
+        print_dominated(&result, config->n_heads);
+    }
+    dpe_datasets_free(&dpe_norms_kind, &result);
+    return status;
+}
+
+static dpe_status profile_run(void *state, struct dpe_error *err)
+{
+    struct profile *profile = state;
+    dpe_status status = start(profile, err);
+    if (status == DPE_OK) {
+        status = dpe_run_plan(profile->job.run, profile->key, profile->plan.name, err);
+    }
+    if (status != DPE_OK) {
+        return status;
+    }
+    dpe_job_header(&profile->job);
+    status = measure_rows(profile, err);
+    status = dpe_job_finish(&profile->job, status, dpe_norms_fill, profile, err);
+    return status == DPE_OK && !profile->args->job.silent ? print_summary(profile, err) : status;
+}
+
+static dpe_status profile_cost(void *state, struct dpe_bill *bill, struct dpe_error *err)
+{
+    return dpe_norms_cost(state, bill, err);
+}
+
+static void suggest(const void *state)
+{
+    const struct profile *profile = state;
+    char table[1024];
+    dpe_tool_quote(profile->args->job.output, table, sizeof table);
+    dpe_tool_next("dpe-export DETECT.h5 %s --top-k 0.75 -o table.h5", table);
+    dpe_tool_next("dpe-report %s -o report.html", table);
+}
+
+const struct dpe_study dpe_norms_study = {
+    .tool = "dpe-norms",
+    .size = sizeof(struct profile),
+    .open = profile_open,
+    .cost = profile_cost,
+    .run = profile_run,
+    .suggest = suggest,
+    .close = profile_close,
+};

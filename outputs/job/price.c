@@ -1,0 +1,121 @@
+/* What rows cost. */
+#include "outputs/job/price.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <time.h>
+
+void dpe_price_text(const struct dpe_config *config, int64_t length, double windows, bool scored,
+                    struct dpe_price *price)
+{
+    double n = (double)length;
+    double reading = 0.0;
+    *price = (struct dpe_price){
+        .prompt = n * windows, .read = n * windows, .pairs = n * n * windows, .head = 1.0};
+    dpe_config_flops(config, 0, length, 0, &reading, &price->attention);
+    price->products = reading;
+    if (scored) {
+        dpe_config_flops(config, 0, length, length, &price->products, &price->attention);
+        price->head = price->products / reading;
+    }
+    price->products *= windows;
+    price->attention *= windows;
+}
+
+void dpe_price_of_answers(const struct dpe_config *config, const struct dpe_price_answers *answers,
+                          struct dpe_price *price)
+{
+    double share = 1.0 / fmax((double)answers->samples, 1.0);
+    double generated[2] = {0.0, 0.0};
+    *price = (struct dpe_price){
+        .prompt = (double)answers->prompts * share,
+        .read = (double)answers->read * share,
+        .pairs = 2.0 * answers->pairs * share,
+        .room = (double)answers->room,
+        .steps = (double)answers->steps * share,
+        .branches = (double)answers->decoded / fmax((double)answers->steps, 1.0),
+        .head = 1.0,
+    };
+    int64_t prompt = (int64_t)price->prompt;
+    dpe_config_flops(config, 0, prompt, 1, &price->products, &price->attention);
+    dpe_config_flops(config, prompt, answers->room, answers->room, &generated[0], &generated[1]);
+    double whole = fmax(price->prompt * price->prompt, 1.0);
+    price->products = price->products * price->read / fmax(price->prompt, 1.0) + generated[0];
+    price->attention = price->attention * fmin(1.0, price->pairs / whole) + generated[1];
+}
+
+/* Of all pairs, those that a query meets under a selection. */
+static double share_met(const struct dpe_price *price, const struct dpe_selection *selection)
+{
+    double n = fmax(price->prompt, 1.0);
+    return selection != NULL && dpe_selects(selection)
+               ? 2.0 * dpe_selection_work(selection, (int64_t)n) / (n * (n + 1.0))
+               : 1.0;
+}
+
+void dpe_bill_add(struct dpe_bill *bill, const struct dpe_price *price, double least, double rows,
+                  const struct dpe_selection *selection, const struct dpe_job_speed *speed)
+{
+    double met = share_met(price, selection);
+    bill->rows += rows;
+    bill->tokens += rows * (price->read + price->room);
+    bill->products += rows * price->products;
+    bill->attention += rows * price->attention * met;
+    bill->untimed = bill->untimed || (rows > 0.0 && speed->tokens == 0);
+    if (speed->tokens > 0) {
+        struct dpe_job_range one = {0};
+        dpe_job_range_add(&one, speed, 1.0, price->read * price->head, price->pairs * met,
+                          price->steps, price->prompt * price->branches);
+        bill->time.low += one.low * fmin(least, rows);
+        bill->time.high += one.high * rows;
+        bill->speed = *speed;
+    }
+}
+
+void dpe_bill_sum(struct dpe_bill *bill, const struct dpe_bill *more)
+{
+    if (bill != NULL) {
+        bill->rows += more->rows;
+        bill->tokens += more->tokens;
+        bill->products += more->products;
+        bill->attention += more->attention;
+        bill->time.low += more->time.low;
+        bill->time.high += more->time.high;
+        bill->untimed = bill->untimed || more->untimed;
+        bill->speed = more->speed.tokens > 0 ? more->speed : bill->speed;
+    }
+}
+
+void dpe_price_print(const char *name, double rows, bool most, const struct dpe_price *price)
+{
+    printf("%-16s %s%.0f samples of %.0f tokens", name, most ? "at most " : "", rows, price->prompt);
+    if (price->room > 0.0) {
+        printf(" and at most %.0f generated", price->room);
+    }
+    printf("\n");
+}
+
+void dpe_bill_print(const struct dpe_bill *bill)
+{
+    printf("tokens           %.4g\n", bill->tokens);
+    printf("operations       %.3g (matrix products %.3g, attention %.3g)\n",
+           bill->products + bill->attention, bill->products, bill->attention);
+}
+
+void dpe_bill_print_time(const struct dpe_bill *bill)
+{
+    char text[64];
+    char when[64] = "";
+    if (bill->untimed || bill->speed.tokens == 0) {
+        return;
+    }
+    if (bill->speed.when > 0) {
+        const time_t seconds = (time_t)bill->speed.when;
+        struct tm local;
+        localtime_r(&seconds, &local);
+        strftime(when, sizeof when, "; measured %Y-%m-%d %H:%M", &local);
+    }
+    printf("time             %s (%lld tokens were read in %.3g s, a decode step takes %.2g s%s)\n",
+           dpe_job_range_text(&bill->time, text), (long long)bill->speed.tokens,
+           bill->speed.seconds, bill->speed.per_step, when);
+}

@@ -1,0 +1,222 @@
+/* How fast this machine runs a model: measured once, and kept for later dry runs. */
+#include "outputs/job/estimate.h"
+#include "outputs/job/job_internal.h"
+
+#include <math.h>
+#include <omp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "outputs/storage/durable.h"
+
+enum { MOST_KEPT = 64, KEY = 64, LINE = 320 };
+static const int64_t keeps = 7 * 86400; /* seconds */
+
+/* ------------------------------------------------------------------------------------------- kept
+ */
+
+bool dpe_job_speeds_path(char *path, size_t size)
+{
+    const char *cache = getenv("XDG_CACHE_HOME");
+    const char *home = getenv("HOME");
+    bool known = cache != NULL && cache[0] == '/';
+    if (!known && (home == NULL || home[0] != '/')) {
+        return false;
+    }
+    int n = known ? snprintf(path, size, "%s/dpe/speeds", cache)
+                  : snprintf(path, size, "%s/.cache/dpe/speeds", home);
+    return n > 0 && (size_t)n < size;
+}
+
+/* A line: the key, when it was measured, and the numbers. */
+static bool read_line(const char *line, char key[KEY + 1], struct dpe_job_speed *speed)
+{
+    double *const numbers[] = {&speed->per_token, &speed->per_pair, &speed->per_step,
+                               &speed->per_step_token, &speed->low, &speed->high, &speed->seconds};
+    const char *at = line + KEY;
+    *speed = (struct dpe_job_speed){0};
+    if (strlen(line) <= KEY || strspn(line, "0123456789abcdef") != KEY || *at++ != ' ' ||
+        !dpe_scan_int(&at, 1, INT64_MAX, &speed->when) || *at++ != ' ' ||
+        !dpe_scan_int(&at, 1, INT64_MAX, &speed->tokens)) {
+        return false;
+    }
+    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
+        if (*at++ != ' ' || !dpe_scan_real(&at, numbers[i]) || !(*numbers[i] >= 0.0)) {
+            return false;
+        }
+    }
+    snprintf(key, KEY + 1, "%.64s", line);
+    return true;
+}
+
+bool dpe_job_speed_find(const char *path, const char *key, int64_t now, struct dpe_job_speed *speed)
+{
+    FILE *file = fopen(path, "re");
+    char line[LINE];
+    char found[KEY + 1];
+    bool has = false;
+    while (!has && file != NULL && fgets(line, sizeof line, file) != NULL) {
+        has = read_line(line, found, speed) && strcmp(found, key) == 0 && speed->when <= now &&
+              now - speed->when < keeps;
+    }
+    if (file != NULL) {
+        fclose(file);
+    }
+    return has;
+}
+
+void dpe_job_speed_keep(const char *path, const char *key, int64_t now,
+                        const struct dpe_job_speed *speed)
+{
+    struct dpe_text text = {0};
+    struct dpe_job_speed other;
+    char line[LINE];
+    char found[KEY + 1];
+    int n = snprintf(line, sizeof line, "%.64s %lld %lld %.9g %.9g %.9g %.9g %.6g %.6g %.6g\n", key,
+                     (long long)now, (long long)speed->tokens, speed->per_token, speed->per_pair,
+                     speed->per_step, speed->per_step_token, speed->low, speed->high,
+                     speed->seconds);
+    dpe_status status = dpe_text_append(&text, line, (size_t)n, NULL);
+    FILE *file = fopen(path, "re");
+    for (int i = 1; i < MOST_KEPT && file != NULL && fgets(line, sizeof line, file) != NULL; i++) {
+        if (read_line(line, found, &other) && strcmp(found, key) != 0 && status == DPE_OK) {
+            status = dpe_text_append(&text, line, strlen(line), NULL);
+        }
+    }
+    if (file != NULL) {
+        fclose(file);
+    }
+    if (status == DPE_OK) {
+        (void)dpe_replace_file(path, text.bytes, text.n, NULL); /* else it is measured again */
+    }
+    dpe_text_free(&text);
+}
+
+/* Make the folder of the file, and its folder. */
+static void make_folders(const char *path)
+{
+    char folder[4096];
+    snprintf(folder, sizeof folder, "%s", path);
+    *strrchr(folder, '/') = '\0';
+    char *slash = strrchr(folder, '/');
+    *slash = '\0';
+    (void)mkdir(folder, 0777);
+    *slash = '/';
+    (void)mkdir(folder, 0777);
+}
+
+static void add_text(struct dpe_sha256 *hash, const char *text)
+{
+    text = text != NULL ? text : "";
+    dpe_sha256_add(hash, text, strlen(text) + 1);
+}
+
+/* Everything that decides it. Of a plan's bands it is enough that there are several. */
+static bool find_key(const struct dpe_job *job, const char *fingerprint,
+                     const struct dpe_plan *plan, const struct dpe_session_options *options,
+                     char key[KEY + 1])
+{
+    char host[256] = "";
+    char selection[sizeof plan->name] = "";
+    const int64_t numbers[] = {
+        options->n_threads > 0 ? options->n_threads : omp_get_max_threads(), options->capacity,
+        options->positions, options->branches, (int64_t)options->kv_type, plan->n_bands > 1,
+        (int64_t)options->max_memory};
+    struct dpe_sha256 *hash = dpe_sha256_new();
+    if (hash == NULL) {
+        return false;
+    }
+    (void)gethostname(host, sizeof host - 1);
+    if (dpe_selects(&plan->selection)) {
+        dpe_plan_selection_text(plan, selection);
+    }
+    add_text(hash, dpe_version());
+    add_text(hash, host);
+    add_text(hash, fingerprint);
+    add_text(hash, job->device);
+    add_text(hash, job->device_info.name);
+    add_text(hash, selection);
+    dpe_sha256_add(hash, numbers, sizeof numbers);
+    dpe_sha256_finish(hash, key);
+    return true;
+}
+
+/* ---------------------------------------------------------------------------------------- measured
+ */
+
+/* Physical memory, to decide whether weights can be read without pushing everything else out. */
+static uint64_t physical_memory(void)
+{
+    long pages = sysconf(_SC_PHYS_PAGES);
+    long size = sysconf(_SC_PAGESIZE);
+    return pages > 0 && size > 0 ? (uint64_t)pages * (uint64_t)size : 0;
+}
+
+/* Why it cannot be measured here. */
+static dpe_status check(const struct dpe_job *job, const struct dpe_plan *plan,
+                        const struct dpe_session_options *options, struct dpe_error *err)
+{
+    struct dpe_session_needs needs = {0};
+    dpe_status status =
+        dpe_session_estimate(dpe_model_config(job->model), plan, options, &needs, err);
+    if (status == DPE_OK && needs.weights > physical_memory() / 2) {
+        return dpe_fail(err, DPE_NO_MEMORY, "the weights would fill this machine's memory");
+    }
+    if (status == DPE_OK && job->remote != NULL) {
+        return dpe_fail(err, DPE_USAGE, "how fast --engine is shows when it runs");
+    }
+    return status == DPE_OK && job->peers.size > 1
+               ? dpe_fail(err, DPE_USAGE, "one process alone cannot run a shared model")
+               : status;
+}
+
+static dpe_status measure(struct dpe_model *model, const struct dpe_plan *plan,
+                          const struct dpe_session_options *options, int64_t most,
+                          struct dpe_job_speed *speed, struct dpe_error *err)
+{
+    struct dpe_session *session = NULL;
+    dpe_status status = dpe_session_create(model, plan, options, &session, err);
+    if (status == DPE_OK) {
+        dpe_session_set_poll(session, dpe_signals_poll, NULL);
+        status = dpe_job_measure(session, dpe_model_config(model), &plan->selection, most,
+                                 dpe_session_limits(session).branches, speed, err);
+    }
+    dpe_session_destroy(session);
+    return status;
+}
+
+dpe_status dpe_job_measure_here(const struct dpe_job *job, const struct dpe_plan *plan,
+                                int64_t length, struct dpe_job_speed *speed, struct dpe_error *err)
+{
+    enum { ROOM = 16 };
+    struct dpe_model *model = NULL;
+    int64_t most = dpe_job_measured_length(length);
+    const struct dpe_session_options options =
+        dpe_job_session_options(job, most + ROOM < length ? most + ROOM : length);
+    char path[4096];
+    char key[KEY + 1];
+    int64_t now = (int64_t)time(NULL);
+    *speed = (struct dpe_job_speed){0};
+    dpe_status status = check(job, plan, &options, err);
+    if (status == DPE_OK) {
+        status = dpe_model_open(job->options->model, NULL, &model, err);
+    }
+    if (status != DPE_OK) {
+        return status;
+    }
+    bool keeps_it = dpe_job_speeds_path(path, sizeof path) &&
+                    find_key(job, dpe_model_fingerprint(model), plan, &options, key);
+    if (!keeps_it || !dpe_job_speed_find(path, key, now, speed)) {
+        status = measure(model, plan, &options, most, speed, err);
+        if (status == DPE_OK && keeps_it) {
+            make_folders(path);
+            dpe_job_speed_keep(path, key, now, speed);
+        }
+    }
+    dpe_model_close(model);
+    return status;
+}

@@ -1,0 +1,311 @@
+/* The page: its inputs, its sections, its files. */
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "engine/base/base.h"
+#include "engine/system/folder.h"
+#include "engine/tool/tool.h"
+#include "outputs/report/comparison/report_eval.h"
+#include "outputs/report/detection/report_detect.h"
+#include "outputs/report/draw/page.h"
+#include "outputs/report/input/input.h"
+#include "outputs/report/report_page.h"
+#include "outputs/report/sections/sections.h"
+#include "outputs/storage/durable.h"
+#include "outputs/storage/storage.h"
+
+/* --------------------------------------------------------------------------------- before any work
+ */
+
+/* An existing report is replaced; any other file at its path is kept. */
+static dpe_status check_output(const struct dpe_report_arguments *args, struct dpe_error *err)
+{
+    struct stat info;
+    char begin[1024] = "";
+    dpe_status status = dpe_tool_check_folder(args->output, err);
+    status = status == DPE_OK ? dpe_tool_check_new(args->output, true, err) : status;
+    if (status != DPE_OK || stat(args->output, &info) != 0) {
+        return status;
+    }
+    for (size_t i = 0; i < args->n; i++) {
+        struct stat input;
+        if (stat(args->inputs[i], &input) == 0 && input.st_dev == info.st_dev &&
+            input.st_ino == info.st_ino) {
+            return dpe_fail(err, DPE_CANNOT_CREATE,
+                            "%s is an input; give another name for the "
+                            "report",
+                            args->output);
+        }
+    }
+    FILE *file = fopen(args->output, "rb");
+    size_t n = file != NULL ? fread(begin, 1, sizeof begin - 1, file) : 0;
+    if (file != NULL) {
+        fclose(file);
+    }
+    begin[n] = '\0';
+    bool ours = strstr(begin, "content=\"dpe-report\"") != NULL;
+    return ours || args->force || info.st_size == 0
+               ? DPE_OK
+               : dpe_fail(
+                     err, DPE_MISMATCH,
+                     "%s: exists and is not a report; give another name, or --force to replace it",
+                     args->output);
+}
+
+static dpe_status check_models(const struct report *report, struct dpe_error *err)
+{
+    const struct input *first = NULL;
+    for (size_t i = 0; i < report->n; i++) {
+        const struct input *input = &report->inputs[i];
+        if (input->fingerprint == NULL) {
+            continue;
+        }
+        if (first == NULL) {
+            first = input;
+        } else if (strcmp(first->fingerprint, input->fingerprint) != 0) {
+            return dpe_fail(
+                err, DPE_MISMATCH,
+                "tables of different models: %s was measured on %.12s, %s on %.12s; give "
+                "tables of one model, or --mixed-models to accept them",
+                first->path, first->fingerprint, input->path, input->fingerprint);
+        }
+    }
+    return DPE_OK;
+}
+
+static dpe_status open_inputs(const struct dpe_report_arguments *args, struct report *report,
+                              struct dpe_error *err)
+{
+    dpe_status status = DPE_OK;
+    report->inputs = dpe_alloc_zero(args->n, sizeof *report->inputs);
+    if (report->inputs == NULL) {
+        return dpe_fail(err, DPE_NO_MEMORY, "out of memory");
+    }
+    for (size_t i = 0; i < args->n && status == DPE_OK; i++) {
+        status = dpe_input_open(&report->inputs[i], args->inputs[i], err);
+        report->n += status == DPE_OK;
+    }
+    if (status == DPE_OK && !args->mixed) {
+        status = check_models(report, err);
+    }
+    return status;
+}
+
+/* ------------------------------------------------------------------------------------------
+ * content
+ */
+
+/* The last part of the folder of the model, as the first table that knows it was made with; owned.
+ */
+static char *model_title(const struct report *report, const char *type)
+{
+    char *title = NULL;
+    for (size_t i = 0; i < report->n && title == NULL; i++) {
+        struct names folders;
+        if (dpe_input_read_names(&report->inputs[i], "/run/sessions/model_folder", -1, &folders,
+                                 NULL) == DPE_OK &&
+            folders.n > 0) {
+            int n = 0;
+            const char *name = dpe_folder_name(folders.names[folders.n - 1], &n);
+            title = n == 0 || (n == 1 && name[0] == '.')
+                        ? NULL
+                        : dpe_draw_format_text("%.*s: context extension", n, name);
+        }
+        dpe_input_names_free(&folders);
+    }
+    return title != NULL ? title : dpe_draw_format_text("Context extension of a %s model", type);
+}
+
+static void name_document(const struct dpe_report_arguments *args, struct report *report)
+{
+    const char *type = NULL;
+    char *found = NULL;
+    int64_t parameters = 0;
+    for (size_t i = 0; i < report->n && found == NULL; i++) {
+        found = dpe_input_read_words(&report->inputs[i], "/model", "model_type");
+        parameters = dpe_input_read_whole(&report->inputs[i], "/model", "parameters", 0);
+    }
+    char *type_name = found != NULL ? dpe_draw_clean_text(found, 40) : NULL;
+    type = type_name != NULL ? type_name : "language";
+    report->document.title =
+        args->title != NULL ? dpe_draw_clean_text(args->title, 0) : model_title(report, type);
+    char now[32];
+    dpe_time_text(now);
+    const char *model = "unknown";
+    for (size_t i = 0; i < report->n; i++) {
+        if (report->inputs[i].fingerprint != NULL) {
+            model = report->inputs[i].fingerprint;
+            break;
+        }
+    }
+    char size[64] = "";
+    if (parameters > 0) {
+        bool billions = parameters >= 1000000000;
+        snprintf(size, sizeof size, "%.3g %s parameters, ",
+                 (double)parameters / (billions ? 1e9 : 1e6), billions ? "billion" : "million");
+    }
+    report->document.subtitle =
+        dpe_draw_format_text("%s, %smodel fingerprint %.12s, %zu table%s, written %.10s", type,
+                             size, model, report->n, report->n == 1 ? "" : "s", now);
+    free(found);
+    free(type_name);
+}
+
+static dpe_status compose(const struct dpe_report_arguments *args, struct report *report,
+                          struct dpe_error *err)
+{
+    dpe_status (*const sections[])(struct report *, struct dpe_error *) = {
+        dpe_comparison_headline,  dpe_detection_answers,  dpe_comparison_glances,
+        dpe_comparison_sections,  dpe_comparison_tunings, dpe_detection_sections,
+        dpe_comparison_ablations, dpe_comparison_grids,   dpe_sections_norms,
+        dpe_sections_tables,      dpe_sections_time,      dpe_sections_provenance};
+    dpe_status status = DPE_OK;
+    name_document(args, report);
+    for (size_t i = 0; i < sizeof sections / sizeof sections[0] && status == DPE_OK; i++) {
+        status = sections[i](report, err);
+    }
+    struct document *document = &report->document;
+    bool failed = document->failed || document->title == NULL || document->subtitle == NULL;
+    return status == DPE_OK && failed ? dpe_fail(err, DPE_NO_MEMORY, "out of memory for the report")
+                                      : status;
+}
+
+/* Without figures the page shows the tables of their numbers. */
+static void drop_figures(struct document *document)
+{
+    for (size_t i = 0; i < document->n; i++) {
+        if (document->blocks[i].figure != NULL) {
+            dpe_text_free(&document->blocks[i].figure->body.text);
+        }
+    }
+}
+
+/* ------------------------------------------------------------------------------------------
+ * writing
+ */
+
+static dpe_status write_file(const struct dpe_report_arguments *args, const char *name,
+                             const char *ending, const struct writer *content,
+                             struct dpe_error *err)
+{
+    char *path =
+        content->failed ? NULL : dpe_draw_format_text("%s/%s%s", args->figures, name, ending);
+    dpe_status status =
+        path == NULL
+            ? dpe_fail(err, DPE_NO_MEMORY, "out of memory for %s%s", name, ending)
+            : dpe_extend_file(path, content->text.bytes, content->text.n, args->force, err);
+    free(path);
+    return status;
+}
+
+/* *png: whether PNG files are written; false from the first figure on that finds no converter. */
+static dpe_status write_figure(const struct dpe_report_arguments *args, const struct figure *figure,
+                               bool *png, struct dpe_error *err)
+{
+    struct writer svg = {0};
+    struct writer image = {0};
+    dpe_draw_put_svg(&svg, figure, true);
+    dpe_status status = write_file(args, figure->id, ".svg", &svg, err);
+    if (status != DPE_OK || !*png) {
+        goto done;
+    }
+    status = dpe_draw_figure_png(figure, &image.text, err);
+    if (status == DPE_NO_INPUT) {
+        dpe_log_warning("figures are written as SVG only: rsvg-convert is not installed; for PNG "
+                        "install it (Debian: librsvg2-bin)");
+        *png = false;
+        status = DPE_OK;
+    } else if (status == DPE_OK) {
+        status = write_file(args, figure->id, ".png", &image, err);
+    }
+done:
+    dpe_text_free(&svg.text);
+    dpe_text_free(&image.text);
+    return status;
+}
+
+static dpe_status write_sheet(const struct dpe_report_arguments *args, const struct sheet *sheet,
+                              struct dpe_error *err)
+{
+    struct writer csv = {0};
+    dpe_draw_sheet_csv(sheet, &csv);
+    dpe_status status = write_file(args, sheet->id, ".csv", &csv, err);
+    dpe_text_free(&csv.text);
+    return status;
+}
+
+static dpe_status write_figures(const struct dpe_report_arguments *args,
+                                const struct document *document, struct dpe_error *err)
+{
+    if (args->figures == NULL) {
+        return DPE_OK;
+    }
+    if (mkdir(args->figures, 0777) != 0 && errno != EEXIST) {
+        return dpe_fail_errno(err, errno, args->figures, "cannot be made");
+    }
+    dpe_status status = DPE_OK;
+    bool png = true;
+    for (size_t i = 0; i < document->n && status == DPE_OK; i++) {
+        const struct block *block = &document->blocks[i];
+        if (block->figure != NULL) {
+            status = write_figure(args, block->figure, &png, err);
+        }
+        const struct sheet *sheet = block->figure != NULL ? block->figure->numbers : block->sheet;
+        if (status == DPE_OK && sheet != NULL) {
+            status = write_sheet(args, sheet, err);
+        }
+    }
+    return status;
+}
+
+static dpe_status write_page(const struct dpe_report_arguments *args,
+                             const struct document *document, struct dpe_error *err)
+{
+    struct writer page = {0};
+    dpe_draw_document_html(document, &page);
+    dpe_status status = page.failed
+                            ? dpe_fail(err, DPE_NO_MEMORY, "out of memory for the page")
+                            : dpe_write_atomic(args->output, page.text.bytes, page.text.n, err);
+    dpe_text_free(&page.text);
+    return status;
+}
+
+static dpe_status work(const struct dpe_report_arguments *args, struct report *report,
+                       struct dpe_error *err)
+{
+    dpe_status status = check_output(args, err);
+    if (status == DPE_OK) {
+        status = open_inputs(args, report, err);
+    }
+    if (status == DPE_OK) {
+        status = compose(args, report, err);
+    }
+    /* A section is missing when its dataset is not there, not when HDF5 could not tell. */
+    for (size_t i = 0; i < report->n && status == DPE_OK; i++) {
+        status = dpe_h5_answered(report->inputs[i].table, err);
+    }
+    if (args->no_figures) {
+        drop_figures(&report->document);
+    }
+    if (status == DPE_OK) {
+        status = write_figures(args, &report->document, err);
+    }
+    return status == DPE_OK ? write_page(args, &report->document, err) : status;
+}
+
+dpe_status dpe_report_write(const struct dpe_report_arguments *args, struct dpe_error *err)
+{
+    struct report report = {.top_k = args->top_k};
+    dpe_status status = work(args, &report, err);
+    for (size_t i = 0; i < report.n; i++) {
+        dpe_input_close(&report.inputs[i]);
+    }
+    free(report.inputs);
+    dpe_draw_document_free(&report.document);
+    return status;
+}
