@@ -44,6 +44,7 @@ check native-write served native write
 check native served native compare
 check refusals served refusals
 check other served other
+for spec in yarn pi ntk mrrope; do check "flags-$spec" served flags "$spec"; done
 check two-calls served two_calls
 check two-calls-wrong served two_calls wrong
 check server "$here/server.sh" "$DPE_VLLM_PYTHON" "$here" "$bin" "$model" "$work" "$text"

@@ -334,6 +334,22 @@ def check_other():
     print("refused: the table of another model; taken with DPE_OTHER_MODEL=1", flush=True)
 
 
+def check_flags():
+    """The command line that dpe-export prints for a method: read by vLLM's own parser, without the plugin."""
+    import shlex
+    from vllm.engine.arg_utils import EngineArgs
+    from vllm.utils.argparse_utils import FlexibleArgumentParser
+
+    spec = NAMES[0]
+    line = tool("dpe-export", "--method", spec, "-m", MODEL, "--trained-length", str(TRAINED), "--length", str(LENGTH),
+                "--format", "vllm-flags", "-o", "-")
+    args = EngineArgs.add_cli_args(FlexibleArgumentParser()).parse_args(shlex.split(line))
+    engine = Engine(max_model_len=args.max_model_len, hf_overrides=args.hf_overrides)
+    path, ids = text_of(TOKENS)
+    answer = engine.answers([ids], likelihoods=True)[0]
+    same(answer, path, TOKENS, f"flags of {spec}", "--method", spec, "--length", str(LENGTH))
+
+
 def check_two_calls():
     """The way of CUDA with a kernel in plain PyTorch, and one that is wrong."""
     from vllm.v1.attention.backends.registry import AttentionBackendEnum, register_backend
