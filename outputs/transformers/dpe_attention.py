@@ -17,6 +17,7 @@ max(1, ln(m + 1) / ln(log_n_length))^log_n_power, or 1 when log_n_length is 0; a
 and scales; dpe_table.h has their numbers. Where a part of the head rotates, the last pairs have the
 frequency 0: they do not, and attention_scaling is not for them.
 """
+import hashlib
 import io
 import json
 import math
@@ -671,6 +672,36 @@ def _h5_mask(table, values):
 
 
 # ---------------------------------------------------------------------------------------- attention
+
+def fingerprint(folder):
+    """Of a Hugging Face folder, as the engine computes it: config.json, name, size and header of each safetensors file, and
+    256 blocks of 4096 bytes of its data (engine/model/model.c)."""
+    digest = hashlib.sha256()
+    with open(os.path.join(folder, "config.json"), "rb") as file:
+        digest.update(file.read())
+    index = os.path.join(folder, "model.safetensors.index.json")
+    names = ["model.safetensors"]
+    if os.path.exists(index) and not os.path.exists(os.path.join(folder, names[0])):
+        with open(index, encoding="utf-8") as file:
+            names = sorted(set(json.load(file)["weight_map"].values()))
+    shards = []
+    for name in names:
+        path = os.path.join(folder, name)
+        size = os.path.getsize(path)
+        with open(path, "rb") as file:
+            header = int.from_bytes(file.read(8), "little")
+            if header > size - 8:
+                raise TableError(f"{path}: a header of {header} bytes in a file of {size}")
+            digest.update(name.encode() + b"\0" + size.to_bytes(8, "little") + file.read(header))
+        shards.append((path, 8 + header, size))
+    for path, data, size in shards:
+        stride = max((size - data) // 256, 4096)
+        with open(path, "rb") as file:
+            for at in range(data, size, stride):
+                file.seek(at)
+                digest.update(file.read(4096))
+    return digest.hexdigest()
+
 
 class Rotations:
     """Cosines and sines [capacity, n_pairs] of each map of a plan, on one device; grown when a sequence is longer. They

@@ -32,7 +32,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageText
 from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.masking_utils import causal_mask_function
 
-from dpe_attention import Attention, Table, TableError, load_table, rope_block
+from dpe_attention import Attention, Table, TableError, fingerprint, load_table, rope_block
 
 NAME = "dpe"
 MODEL_TYPES = ("llama", "mistral", "qwen2", "qwen3", "qwen3_moe", "phi3", "olmo2", "olmo3", "granite",
@@ -315,12 +315,31 @@ def _switch(model):
     return getattr(model.base_model, "dpe_switch", None)
 
 
+def _check_weights(model, table):
+    """A table may hold on other weights of this shape, another quantisation or a fine-tune, and may not: a warning. A model
+    that comes from no folder of this machine is not compared."""
+    folder = getattr(model.config, "_name_or_path", None) or ""
+    try:
+        found = fingerprint(folder) if os.path.isdir(folder) else table.fingerprint
+    except OSError:
+        return  # not safetensors
+    if found != table.fingerprint:
+        warnings.warn(f"the table was made for a model with the fingerprint {table.fingerprint[:12]}, {folder} has {found[:12]}: "
+                      f"other weights of the same shape. dpe-eval check TABLE -m {folder} measures whether it holds there")
+
+
 def apply(model, table, **options):
     """Run `model` under `table` (a path, or a Table). TableError when the table is not valid or was
     made for another kind of model; then the model is unchanged. `options` go to Attention
     (query_block, key_block, compute). Returns the model. A cache filled before does not fit any more.
     """
     table = table if isinstance(table, Table) else load_table(table)
+    _apply(model, table, **options)
+    _check_weights(model, table)
+    return model
+
+
+def _apply(model, table, **options):
     order = _check_model(model, table)
     remove(model)
     AttentionInterface.register(NAME, dpe_attention_forward)
@@ -357,7 +376,8 @@ def from_pretrained(folder, **kwargs):
         text.sliding_window = None
     text_and_images = config.get_text_config() is not config
     auto = AutoModelForImageTextToText if text_and_images else AutoModelForCausalLM
-    return apply(auto.from_pretrained(folder, config=config, **kwargs), table)
+    model = auto.from_pretrained(folder, config=config, **kwargs)
+    return _apply(model, table)  # config.json is not the model's own
 
 
 def remove(model):

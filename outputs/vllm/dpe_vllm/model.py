@@ -7,9 +7,9 @@ from vllm.model_executor.layers.attention import Attention as AttentionLayer
 from vllm.model_executor.layers.rotary_embedding.base import RotaryEmbeddingBase
 from vllm.v1.attention.backend import AttentionType
 
-from dpe_attention import Attention, TableError
+from dpe_attention import Attention, TableError, fingerprint
 
-from dpe_vllm.serving import fingerprint, logger, serving
+from dpe_vllm.serving import logger, serving
 
 # Their frequencies depend on the length of the text, so there are none to compare with the table's.
 LENGTH_DEPENDENT = ("dynamic", "longrope")
@@ -147,8 +147,8 @@ def _check_fingerprint(model_config):
         raise TableError(f"{serving().path}: made for a model with the fingerprint {table.fingerprint[:12]}, {folder} has "
                          f"{found[:12]}: other weights of the same shape. DPE_OTHER_MODEL=1 runs it all the same")
     if found != table.fingerprint:
-        logger.warning("DPE: the table was made for other weights of this shape (fingerprint %.12s, here %.12s)",
-                       table.fingerprint, found)
+        logger.warning("DPE: the table was made for other weights of this shape (fingerprint %.12s, here %.12s); "
+                       "dpe-eval check TABLE -m FOLDER measures whether it holds there", table.fingerprint, found)
 
 
 def _check_rotation(config, rotary, head_dim):

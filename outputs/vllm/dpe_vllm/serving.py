@@ -1,11 +1,10 @@
 """The table that a server runs with, the same in each of its processes."""
 import collections
-import hashlib
 import logging
 import os
 import threading
 
-from dpe_attention import TableError, load_table
+from dpe_attention import load_table
 
 logger = logging.getLogger("vllm.dpe")
 MOST_REMEMBERED = 10000
@@ -62,35 +61,3 @@ def use(path):
     """Take another table from here on, in this process alone. Texts that are running must have ended."""
     _CURRENT[:] = [Serving(path)]
     return _CURRENT[0]
-
-
-def fingerprint(folder):
-    """Of a Hugging Face folder, as the engine computes it: config.json, name, size and header of each safetensors file, and
-    256 blocks of 4096 bytes of its data (engine/model/model.c)."""
-    import json
-
-    digest = hashlib.sha256()
-    with open(os.path.join(folder, "config.json"), "rb") as file:
-        digest.update(file.read())
-    index = os.path.join(folder, "model.safetensors.index.json")
-    names = ["model.safetensors"]
-    if os.path.exists(index) and not os.path.exists(os.path.join(folder, names[0])):
-        with open(index, encoding="utf-8") as file:
-            names = sorted(set(json.load(file)["weight_map"].values()))
-    shards = []
-    for name in names:
-        path = os.path.join(folder, name)
-        size = os.path.getsize(path)
-        with open(path, "rb") as file:
-            header = int.from_bytes(file.read(8), "little")
-            if header > size - 8:
-                raise TableError(f"{path}: a header of {header} bytes in a file of {size}")
-            digest.update(name.encode() + b"\0" + size.to_bytes(8, "little") + file.read(header))
-        shards.append((path, 8 + header, size))
-    for path, data, size in shards:
-        stride = max((size - data) // 256, 4096)
-        with open(path, "rb") as file:
-            for at in range(data, size, stride):
-                file.seek(at)
-                digest.update(file.read(4096))
-    return digest.hexdigest()
