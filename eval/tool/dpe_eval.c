@@ -74,6 +74,15 @@ static const struct command commands[] = {
       &dpe_eval_depth_option_set, &dpe_eval_book_option_set, &dpe_eval_special_option_set,
       &dpe_eval_benchmark_option_set, &dpe_eval_ruler_option_set,
       &dpe_eval_infinitebench_option_set}},
+    {"check",
+     "Hold a table against another model of the same shape, a quantisation or a fine-tune, with "
+     "few "
+     "samples: recall with the table and without it at its longest length, and what is possible.\v"
+     "Without -o the result goes to check.h5; without --samples there are 20.\n\n"
+     "Example:\n"
+     "  dpe-eval check calibrated/table.h5 -m data/reference --corpus data/sample",
+     "niah",
+     {&dpe_eval_check_option_set, &dpe_eval_needle_option_set}},
     {"ablate",
      "Vary the settings of a detection one at a time, and compare them with the unchanged model "
      "(rope) and with every group at half the trained length (base).\v"
@@ -115,11 +124,11 @@ static void require(struct dpe_command_line *state, const struct eval_arguments 
         const struct dpe_suite_kind *kind = dpe_suite_find(args->suites[i].name);
         corpus = corpus || (kind != NULL && kind->needs_corpus);
     }
-    const char *missing = args->job.model == NULL              ? "--model DIR"
-                          : args->n_suites == 0                ? "--suite NAME"
-                          : corpus && args->job.corpus == NULL ? "--corpus PATH"
-                          : !ablate && args->n_lengths == 0    ? "--length L"
-                          : ablate && args->n_methods == 0     ? "--table FILE"
+    const char *missing = args->job.model == NULL                           ? "--model DIR"
+                          : args->n_suites == 0                             ? "--suite NAME"
+                          : corpus && args->job.corpus == NULL              ? "--corpus PATH"
+                          : !ablate && !args->check && args->n_lengths == 0 ? "--length L"
+                          : ablate && args->n_methods == 0                  ? "--table FILE"
                           : args->n_methods == 0
                               ? (args->tune ? "--method NAME" : "--method NAME (or --table FILE)")
                           : args->job.output == NULL && !args->job.dry_run ? "-o OUT.h5"
@@ -135,6 +144,13 @@ static void complete(struct dpe_command_line *state, struct eval_arguments *args
 {
     bool ablate = strcmp(command->name, "ablate") == 0;
     args->tune = strcmp(command->name, "tune") == 0;
+    if (args->check && !args->is_table[args->n_methods - 1]) {
+        dpe_line_error(state, "TABLE is missing");
+    }
+    if (args->check) {
+        args->other_model = true;
+        args->job.output = args->job.output != NULL ? args->job.output : "check.h5";
+    }
     if (ablate && args->what == NULL) {
         dpe_line_error(state, "--what rank, top-k, last-k, window or scaled-length is missing");
     }
@@ -177,6 +193,10 @@ static int parse_command(int key, char *arg, struct dpe_command_line *state)
         state->child_inputs[parse->n_pieces + 3] = &parse->args->job;
         return 0;
     case DPE_LINE_WORD:
+        if (parse->args->check && !parse->args->is_table[parse->args->n_methods - 1]) {
+            dpe_eval_add_method(state, parse->args, dpe_tool_table(arg), true);
+            return 0;
+        }
         dpe_line_error(state, "unexpected argument '%s' (the model is --model DIR)", arg);
         return 0;
     case DPE_LINE_END:
@@ -200,6 +220,11 @@ static void run_command(const struct command *command, int argc, char **argv,
     children[parse.n_pieces + 1] = &dpe_job_rows_option_set;
     children[parse.n_pieces + 2] = &dpe_job_dry_run_option_set;
     children[parse.n_pieces + 3] = &dpe_job_engine_option_set;
+    args->check = strcmp(command->name, "check") == 0;
+    if (args->check) {
+        args->job.samples = 20;
+        args->methods[args->n_methods++] = "rope"; /* before what the line adds */
+    }
     args->job.dry_run_result = strcmp(command->name, "tune") == 0;
     const struct dpe_option_set options = {
         .parser = parse_command, .doc = command->doc, .children = children};
@@ -215,7 +240,7 @@ struct top {
 };
 
 static const char command_names[] =
-    "niah, ppl, ruler, infinitebench, compare, ablate, tune, score, data";
+    "niah, ppl, ruler, infinitebench, compare, check, ablate, tune, score, data";
 
 static int parse_top(int key, char *arg, struct dpe_command_line *state)
 {
@@ -234,10 +259,9 @@ static int parse_top(int key, char *arg, struct dpe_command_line *state)
                        dpe_suggest(arg, command_names, meant));
         return 0;
     case DPE_LINE_NO_WORD:
-        dpe_line_error(
-            state,
-            "a command is missing: niah, ppl, ruler, infinitebench, compare, ablate, tune, score "
-            "or data");
+        dpe_line_error(state, "a command is missing: niah, ppl, ruler, infinitebench, compare, "
+                              "check, ablate, tune, score "
+                              "or data");
         return 0;
     default:
         return DPE_LINE_UNKNOWN;
@@ -271,6 +295,7 @@ static void parse_commands(int argc, char **argv, struct eval_arguments *args)
                "  ruler          13 tasks of finding, following, counting and answering\n"
                "  infinitebench  8 tasks over 100K tokens\n"
                "  compare        one or more suites in one table\n"
+               "  check          a table on another quantisation or fine-tune\n"
                "  ablate         the settings of a detection, varied one at a time\n"
                "  tune           settings of each method, found with as many rows for each\n"
                "  score          score predictions of other programs by the benchmark's rules\n"

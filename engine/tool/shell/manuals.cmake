@@ -2,7 +2,7 @@
 # of dpe-eval, from what they print for --help=all.
 cmake_minimum_required(VERSION 3.25)
 set(pages dpe dpe-run dpe-bench dpe-detect dpe-norms dpe-export dpe-calibrate dpe-report dpe-eval
-    "dpe-eval niah" "dpe-eval ppl" "dpe-eval ruler" "dpe-eval infinitebench" "dpe-eval compare" "dpe-eval ablate"
+    "dpe-eval niah" "dpe-eval ppl" "dpe-eval ruler" "dpe-eval infinitebench" "dpe-eval compare" "dpe-eval check" "dpe-eval ablate"
     "dpe-eval tune" "dpe-eval score" "dpe-eval data")
 file(MAKE_DIRECTORY ${OUT})
 if(EXISTS ${BIN}/dpe-serve)

@@ -58,6 +58,7 @@ struct eval_arguments {
     const char *temperature;  /**< ablate: NULL: the detection's */
     double values[EVAL_MAX_METHODS];
     int n_values;
+    bool check; /**< the command is check: rope is the first method, its table the last */
     bool tune;             /**< the command is tune: */
     int64_t budget;        /**< rows of a method's race at a length, 0: not given */
     bool tune_temperature; /**< its settings also with temperatures */
@@ -71,8 +72,11 @@ extern const struct dpe_option_set dpe_eval_method_option_set, dpe_eval_suite_op
     dpe_eval_needle_option_set, dpe_eval_grid_option_set, dpe_eval_depth_option_set,
     dpe_eval_book_option_set, dpe_eval_special_option_set, dpe_eval_ablate_option_set,
     dpe_eval_chat_option_set, dpe_eval_benchmark_option_set, dpe_eval_ruler_option_set,
-    dpe_eval_infinitebench_option_set, dpe_eval_tune_option_set;
+    dpe_eval_infinitebench_option_set, dpe_eval_tune_option_set, dpe_eval_check_option_set;
 
+/** Add a method's spec, or the file of a table. */
+void dpe_eval_add_method(struct dpe_command_line *state, struct eval_arguments *args,
+                         const char *spec, bool table);
 /** Read `--suite NAME,…` or `--suite NAME:KEY=VALUE,…`; ends the process when it makes no sense.
  *  dpe_eval_suites_free frees what was added. */
 void dpe_eval_add_suites(struct dpe_command_line *state, struct eval_arguments *args,

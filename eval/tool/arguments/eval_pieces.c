@@ -86,8 +86,8 @@ static void parse_depths(struct dpe_command_line *state, const char *text,
     }
 }
 
-static void add_method(struct dpe_command_line *state, struct eval_arguments *args,
-                       const char *spec, bool table)
+void dpe_eval_add_method(struct dpe_command_line *state, struct eval_arguments *args,
+                         const char *spec, bool table)
 {
     if (args->n_methods == EVAL_MAX_METHODS) {
         dpe_line_error(state, "more than %d methods", EVAL_MAX_METHODS);
@@ -116,7 +116,8 @@ static int parse_piece(int key, char *arg, struct dpe_command_line *state)
         return 0;
     case KEY_METHOD:
     case KEY_TABLE:
-        add_method(state, args, key == KEY_TABLE ? dpe_tool_table(arg) : arg, key == KEY_TABLE);
+        dpe_eval_add_method(state, args, key == KEY_TABLE ? dpe_tool_table(arg) : arg,
+                            key == KEY_TABLE);
         return 0;
     case KEY_SUITE:
         dpe_eval_add_suites(state, args, arg);
@@ -270,6 +271,14 @@ static const struct dpe_option tune_table[] = {
      1, DPE_COUNT(struct eval_arguments, budget, 1, EVAL_MAX_SAMPLES)},
     {0},
 };
+static const struct dpe_option check_table[] = {
+    {NULL, 0, NULL, 0, "What to compare:", 1},
+    {"method", KEY_METHOD, "NAME[:K=V,...]", DPE_BASIC,
+     "Another method to hold the table against; repeat it for more", 1},
+    {0},
+};
+const struct dpe_option_set dpe_eval_check_option_set = {.options = check_table,
+                                                         .parser = parse_piece};
 const struct dpe_option_set dpe_eval_tune_option_set = {.options = tune_table,
                                                         .parser = parse_piece};
 

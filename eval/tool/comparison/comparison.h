@@ -88,6 +88,11 @@ void dpe_eval_print(const struct dpe_results *results, bool details);
 /** The same for scripts: begin a document in *out, and add a suite's rows to it. */
 void dpe_eval_result_begin(const struct comparison *comparison, struct dpe_result **out);
 void dpe_eval_result_add(struct dpe_result *out, const struct dpe_results *results);
+/** check: the lengths at which a table is held against the model as it is, the trained one and the
+ *  longest of the table, which is the last method. DPE_BAD_DATA when that is not longer. */
+dpe_status dpe_eval_check_lengths(struct comparison *comparison, struct dpe_error *err);
+/** Print what follows; the first method is the model as it is, and differences are to the table. */
+void dpe_eval_print_check(const struct dpe_results *results);
 /** Print a heat map of each method: depths by lengths. */
 void dpe_eval_print_grid(const struct dpe_results *results, const double *depths, int n_depths);
 

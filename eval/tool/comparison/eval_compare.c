@@ -10,14 +10,18 @@
 #include "outputs/h5/h5.h"
 
 /* The default length of an ablation is that of its detection. */
-static void choose_lengths(struct comparison *comparison)
+static dpe_status choose_lengths(struct comparison *comparison, struct dpe_error *err)
 {
     const struct eval_arguments *args = comparison->args;
     comparison->n_lengths = args->n_lengths;
     memcpy(comparison->lengths, args->lengths, sizeof comparison->lengths);
+    if (args->check) {
+        return dpe_eval_check_lengths(comparison, err);
+    }
     if (comparison->n_lengths == 0) {
         comparison->lengths[comparison->n_lengths++] = comparison->ablation.source.length;
     }
+    return DPE_OK;
 }
 
 /* Official files of RULER hold whole prompts, perhaps with the turn markers of a model: they are
@@ -145,8 +149,10 @@ static dpe_status comparison_open(void *state, const void *asked, struct dpe_err
     if (status != DPE_OK) {
         return status;
     }
-    choose_lengths(comparison);
-    status = dpe_eval_comparison_plans(comparison, err);
+    status = choose_lengths(comparison, err);
+    if (status == DPE_OK) {
+        status = dpe_eval_comparison_plans(comparison, err);
+    }
     if (status != DPE_OK) {
         return status;
     }
@@ -280,6 +286,9 @@ static dpe_status print_results(const struct comparison *comparison,
         dpe_eval_print_grid(results, args->depths, args->n_depths);
     } else {
         dpe_eval_print(results, args->details);
+        if (args->check) {
+            dpe_eval_print_check(results);
+        }
     }
     return DPE_OK;
 }

@@ -1,0 +1,82 @@
+/* dpe-eval check: whether a table holds on other weights than those that it was measured on. */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "engine/base/p_text.h"
+#include "eval/tool/comparison/comparison.h"
+#include "outputs/read/read.h"
+#include "outputs/table/dpe_table.h"
+
+dpe_status dpe_eval_check_lengths(struct comparison *comparison, struct dpe_error *err)
+{
+    const char *path = comparison->args->methods[comparison->args->n_methods - 1];
+    struct dpe_table *table = NULL;
+    dpe_status status = dpe_table_load(path, &table, err);
+    if (status != DPE_OK) {
+        return status;
+    }
+    const struct dpe_table_values *values = dpe_table_values(table);
+    const bool same = strcmp(values->model_fingerprint, dpe_job_fingerprint(&comparison->job)) == 0;
+    comparison->n_lengths = 0;
+    comparison->lengths[comparison->n_lengths++] = comparison->job.trained_length;
+    if (values->length > comparison->job.trained_length) {
+        comparison->lengths[comparison->n_lengths++] = values->length;
+    }
+    dpe_log_info("%s: made for %lld tokens, of %s", path, (long long)values->length,
+                 same ? "this very model" : "a model of other weights");
+    if (comparison->n_lengths < 2) {
+        status =
+            dpe_fail(err, DPE_BAD_DATA,
+                     "%s: made for %lld tokens; the model was trained at %lld and needs no "
+                     "table for them",
+                     path, (long long)values->length, (long long)comparison->job.trained_length);
+    }
+    dpe_table_close(table);
+    return status;
+}
+
+/* What follows from recall with the table, without it, and at the trained length. */
+static const char *verdict(const struct dpe_interval *with, const struct dpe_interval *without,
+                           double possible, double p)
+{
+    /* Of what the model finds at its trained length, a table that holds keeps most. */
+    static const double most = 0.8, significant = 0.05;
+    if (!isfinite(with->mean) || !isfinite(without->mean)) {
+        return "Nothing could be measured.";
+    }
+    if (possible < 0.5) {
+        return "The model does not find these needles at its trained length either: ask for easier "
+               "ones (--niah keys=1).";
+    }
+    if (p < significant && with->mean < without->mean) {
+        return "The table harms this model: calibrate it (dpe-calibrate).";
+    }
+    if (p < significant && with->mean >= most * possible) {
+        return "The table holds on this model.";
+    }
+    if (p < significant) {
+        return "The table helps this model, but less than it could: calibrating may gain more.";
+    }
+    return without->mean >= most * possible
+               ? "The model needs no table at this length."
+               : "The table is not shown to help this model: more --samples, or calibrate it.";
+}
+
+void dpe_eval_print_check(const struct dpe_results *results)
+{
+    char p[DPE_P_TEXT];
+    const size_t n = (size_t)results->n_tasks;
+    const size_t last = n - 1;
+    const size_t table = (size_t)results->against;
+    const struct dpe_interval *with = &results->mean[table * n + last];
+    const struct dpe_interval *without = &results->mean[last];
+    const double possible = results->mean[0].mean;
+    printf("In %lld tokens: %.0f %% (%.0f to %.0f) with the table, %.0f %% (%.0f to %.0f) without "
+           "(%s);\n%.0f %% in %lld tokens, which is what is possible.\n%s\n",
+           (long long)results->suite->tasks[last].length, 100.0 * with->mean, 100.0 * with->low,
+           100.0 * with->high, 100.0 * without->mean, 100.0 * without->low, 100.0 * without->high,
+           dpe_p_text(results->p_value[last], p), 100.0 * possible,
+           (long long)results->suite->tasks[0].length,
+           verdict(with, without, possible, results->p_value[last]));
+}
