@@ -416,6 +416,59 @@ static dpe_status values_of(const struct dpe_detect_report *report, double *numb
     return status;
 }
 
+/* The best validated method that is neither kept nor a plan of the search; -1: none. */
+static int find_rival(const struct dpe_detect_report *report,
+                      const struct dpe_detect_validation *v)
+{
+    const bool recall = v->criterion == DPE_DETECT_RECALL;
+    int rival = -1;
+    for (int i = DPE_DETECT_N_VALIDATED; i < v->n_plans; i++) {
+        bool other = i != report->kept.plan && strcmp(report->names[i], "single") != 0;
+        if (other && v->value[i].n > 0 &&
+            (rival < 0 || (recall ? v->value[i].mean > v->value[rival].mean
+                                  : v->value[i].mean < v->value[rival].mean))) {
+            rival = i;
+        }
+    }
+    return rival;
+}
+
+static double known(const struct dpe_interval *value)
+{
+    return value->n > 0 && isfinite(value->mean) ? value->mean : -1.0;
+}
+
+/* What validation measured under the kept plan; on the user's own task, where there is one. `task` is
+ * for its name. */
+static void add_evidence(const struct dpe_detect_report *report, char task[DPE_TASK_WORDS + 16],
+                         struct dpe_table_values *values)
+{
+    const bool users = report->users.validated;
+    const struct dpe_detect_result *result = users ? &report->users : dpe_detect_deciding(report);
+    const struct dpe_detect_validation *v = &result->validation;
+    if (!result->validated || v->value[report->kept.plan].n == 0 ||
+        !isfinite(v->value[report->kept.plan].mean)) {
+        return;
+    }
+    const struct dpe_interval *kept = &v->value[report->kept.plan];
+    const int rival = find_rival(report, v);
+    char words[DPE_TASK_WORDS];
+    dpe_identity_task_words(users ? report->users_spec : report->niah_spec, words);
+    snprintf(task, DPE_TASK_WORDS + 16, "needles%s%s", words[0] != '\0' ? ": " : "", words);
+    values->evidence_task =
+        v->criterion == DPE_DETECT_RECALL ? task : (char *)(uintptr_t) "perplexity";
+    values->evidence_score = kept->mean;
+    values->evidence_low = isfinite(kept->low) ? kept->low : -1.0;
+    values->evidence_high = isfinite(kept->low) ? kept->high : -1.0;
+    values->evidence_samples = kept->n;
+    values->evidence_unchanged =
+        known(&v->value[DPE_DETECT_ROPE]);
+    values->evidence_possible = known(&result->ceiling);
+    values->evidence_rival = (char *)(uintptr_t)(rival >= 0 ? report->names[rival] : "none");
+    values->evidence_rival_score = rival >= 0 ? known(&v->value[rival]) : -1.0;
+    values->evidence_short_loss = values->frequencies != 0 ? -1.0 : 0.0;
+}
+
 static void put_entry(struct table_writer *w, const struct dpe_detect_report *report,
                       const struct dpe_table_values *values)
 {
@@ -451,6 +504,8 @@ static void put_table(struct table_writer *w, const struct dpe_detect_report *re
     if (w->status == DPE_OK) {
         w->status = values_of(report, numbers, &values, w->err);
     }
+    char task[DPE_TASK_WORDS + 16];
+    add_evidence(report, task, &values);
     put_entry(w, report, &values);
     free(numbers);
 }

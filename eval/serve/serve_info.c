@@ -170,8 +170,13 @@ json_t *dpe_serve_state(const struct dpe_serve_world *world, const struct dpe_se
 {
     json_t *plans = json_array();
     for (int64_t i = 0; i < world->n_plans; i++) {
-        json_array_append_new(plans, json_pack("{s:s,s:I}", "plan", world->plans[i].plan.name,
-                                               "length", (json_int_t)world->plans[i].length));
+        const struct dpe_serve_plan *plan = &world->plans[i];
+        json_t *item = json_pack("{s:s,s:I}", "plan", plan->plan.name, "length",
+                                 (json_int_t)plan->length);
+        if (plan->evidence[0] != '\0') {
+            json_object_set_new(item, "evidence", json_string(plan->evidence));
+        }
+        json_array_append_new(plans, item);
     }
     return json_pack("{s:s,s:s,s:I,s:o,s:b,s:I,s:I}", "status", "ok", "model", world->name, "length",
                      (json_int_t)world->length, "plans", plans, "chat", world->chat != NULL,

@@ -16,6 +16,13 @@
 /** JSON, complete (outputs/table/dpe_table.schema.json); dpe_table_open reads it back. */
 dpe_status dpe_export_json(const struct dpe_table *table, struct dpe_text *out,
                            struct dpe_error *err);
+/** Put what dpe-eval niah or ppl measured under the last table of its methods into the entries of
+ * those lengths; *table becomes another one. What was possible stays as it is known. The results'
+ * identity is added to `origin` (NULL allowed). DPE_BAD_DATA: the file has no results of a table at
+ * the length of an entry. */
+struct dpe_identity;
+dpe_status dpe_export_evidence(const char *path, struct dpe_table **table,
+                               struct dpe_identity *origin, struct dpe_error *err);
 /** Whether a runtime needs an adapter: always for several entries. */
 static inline bool dpe_export_needs_adapter(const struct dpe_table *table)
 {

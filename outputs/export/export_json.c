@@ -25,6 +25,9 @@ static json_t *numbers(const struct dpe_table_field *field, const struct dpe_tab
 {
     const void *data = dpe_field_data(field, values);
     size_t n = dpe_field_count(field, values);
+    if (field->type == DPE_FIELD_TEXT) {
+        return json_string(data);
+    }
     if (dpe_field_rank(field) == 0) {
         return number(field, dpe_field_get(field, data, 0));
     }

@@ -155,6 +155,13 @@ static bool put_short_text(json_t *root, const struct dpe_short_text *text)
                                          "nll_attention_factor", text->factor)) == 0;
 }
 
+static bool put_evidence(json_t *root, const struct dpe_table_values *values)
+{
+    char evidence[DPE_TABLE_EVIDENCE];
+    return dpe_table_evidence(values, evidence)[0] == '\0' ||
+           json_object_set_new(root, "dpe_evidence", json_string(evidence)) == 0;
+}
+
 dpe_status dpe_export_longrope(const struct dpe_table_values *values, const char *model,
                                const char *config_json, const struct dpe_short_text *short_text,
                                struct dpe_text *out, struct dpe_error *err)
@@ -185,7 +192,7 @@ dpe_status dpe_export_longrope(const struct dpe_table_values *values, const char
         json_object_set_new(root, "original_max_position_embeddings",
                             json_integer(values->trained_length)) != 0 ||
         json_object_set_new(root, "max_position_embeddings", json_integer(values->length)) != 0 ||
-        !put_short_text(root, short_text) ||
+        !put_short_text(root, short_text) || !put_evidence(root, values) ||
         json_object_set_new(root, DPE_TRAINED_KEY, json_integer(values->trained_length)) != 0 ||
         (text = json_dumps(root, JSON_INDENT(2) | JSON_REAL_PRECISION(17))) == NULL) {
         status = dpe_fail(err, DPE_NO_MEMORY, "out of memory for JSON");

@@ -431,6 +431,19 @@ static dpe_status add_choices(const struct export_arguments *args, int64_t k,
     return status;
 }
 
+/* What was measured under other scales or key pairs is not evidence of these; what is possible is. */
+static void forget_evidence(const struct dpe_table_values *from, struct dpe_table_values *values)
+{
+    size_t groups = (size_t)values->n_groups * sizeof *values->scale_factor;
+    size_t marks = (size_t)(values->n_layers * values->n_heads * values->n_pairs);
+    if (values->length != from->length || values->scale_factor == NULL ||
+        memcmp(values->scale_factor, from->scale_factor, groups) != 0 ||
+        memcmp(values->mask, from->mask, marks) != 0) {
+        values->evidence_task = NULL;
+        values->evidence_rival = NULL;
+    }
+}
+
 static dpe_status read_detection(const struct export_arguments *args, struct dpe_h5 *file,
                                  struct export_table *table, struct dpe_error *err)
 {
@@ -446,6 +459,7 @@ static dpe_status read_detection(const struct export_arguments *args, struct dpe
     if (args->inputs[1] != NULL) {
         status = add_profile(args, &gathered, table, err);
     }
+    forget_evidence(dpe_table_values(base), &gathered.values);
     if (status != DPE_OK ||
         (status = make_table(&gathered, args->inputs[0], &table->table, err)) != DPE_OK) {
         goto done;
@@ -522,6 +536,9 @@ dpe_status dpe_export_read(const struct export_arguments *args, struct export_ta
         return dpe_export_method(args, table, err);
     }
     dpe_status status = args->join ? dpe_export_join(args, table, err) : read_one(args, table, err);
+    if (status == DPE_OK && args->evidence != NULL) {
+        status = dpe_export_evidence(args->evidence, &table->table, &table->origin, err);
+    }
     return status == DPE_OK && args->entry > 0
                ? dpe_export_choose_entry(args->inputs[0], args->entry, table, err)
                : status;

@@ -86,9 +86,9 @@ static void put_entry(json_t *object, const struct dpe_table_values *values, uns
     for (size_t i = 0; i < dpe_n_table_fields; i++) {
         const struct dpe_table_field *field = &dpe_table_fields[i];
         if (dpe_field_rank(field) == 0 && dpe_field_written(field, values, parts)) {
-            snprintf(text, sizeof text, "%.17g",
-                     dpe_field_get(field, dpe_field_data(field, values), 0));
-            put_text(object, prefix, field->name, text);
+            const void *data = dpe_field_data(field, values);
+            snprintf(text, sizeof text, "%.17g", dpe_field_get(field, data, 0));
+            put_text(object, prefix, field->name, field->type == DPE_FIELD_TEXT ? data : text);
         }
     }
 }
@@ -340,7 +340,12 @@ static int read_field(void *self, const struct dpe_table_field *field,
 {
     struct reader *reader = self;
     (void)n;
-    if (dpe_field_rank(field) > 0) {
+    if (field->type == DPE_FIELD_TEXT) {
+        *(char **)data = strdup(get_text(reader, field->name));
+        if (*(char **)data == NULL && reader->status == DPE_OK) {
+            reader->status = dpe_fail(reader->err, DPE_NO_MEMORY, "out of memory");
+        }
+    } else if (dpe_field_rank(field) > 0) {
         get_tensor(reader, &(struct part){field, values}, data);
     } else {
         get_number(reader, field, data);

@@ -49,6 +49,10 @@ static void show_entry(const struct dpe_table_values *values)
         dpe_temperature_text(&temperature, text);
         printf("temperature        %s\n", text);
     }
+    char evidence[DPE_TABLE_EVIDENCE];
+    if (dpe_table_evidence(values, evidence)[0] != '\0') {
+        printf("measured           %s\n", evidence);
+    }
     printf("%5s  %11s  %16s  %6s\n", "group", "pairs", "effective length", "scale");
     for (int64_t g = 0; g < values->n_groups; g++) {
         char pairs[32];

@@ -148,6 +148,10 @@ dpe_status dpe_export_yaml(const struct dpe_table_values *values, const char *mo
                "# trained length %lld, evaluated length %lld, top-k %lld of %lld pairs\n",
                values->schema_version, values->model_fingerprint, (long long)values->trained_length,
                (long long)values->length, (long long)values->top_k, (long long)values->n_pairs);
+    char evidence[DPE_TABLE_EVIDENCE];
+    if (status == DPE_OK && dpe_table_evidence(values, evidence)[0] != '\0') {
+        status = append(out, err, "# Measured with the key pairs and temperature of the table: %s\n", evidence);
+    }
     if (status == DPE_OK && !windows_divide(values)) {
         status = append(out, err,
                         "# A scale does not divide the window: that code's prefill and "

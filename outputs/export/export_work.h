@@ -15,6 +15,7 @@ struct export_arguments {
     const char *inputs[DPE_TABLE_ENTRIES];
     int n_inputs;
     const char *yaml;   /**< --import-yaml */
+    const char *evidence; /**< --evidence: results of dpe-eval */
     const char *method; /**< --method: its spec */
     int64_t trained;    /**< L0 for --method; 0: max_position_embeddings */
     const char *output, *format, *model, *name, *scores;

@@ -52,7 +52,7 @@ dpe_status dpe_plan_of_table(const struct dpe_table_values *values,
 dpe_status dpe_table_of_plan(const struct dpe_plan *plan, const struct dpe_plan_context *context,
                              double *bands, struct dpe_table_values *values, bool *holds,
                              struct dpe_error *err);
-enum { DPE_TABLE_NOTE = 256 };
+enum { DPE_TABLE_NOTE = 1024 };
 /** The lengths of a table's entries, "512, 1024, 2048", cut off with "…" where there are too many.
  *  Returns the buffer. */
 const char *dpe_table_lengths(const struct dpe_table *table, char text[DPE_TABLE_NOTE]);

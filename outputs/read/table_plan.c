@@ -377,6 +377,12 @@ static void describe_choice(const struct dpe_table *table, const struct dpe_tabl
                  (long long)dpe_table_values(entry)->length, dpe_table_lengths(table, lengths),
                  (long long)tokens);
     }
+    char evidence[DPE_TABLE_EVIDENCE];
+    if (entry != NULL && dpe_table_evidence(dpe_table_values(entry), evidence)[0] != '\0') {
+        size_t used = strlen(note);
+        snprintf(note + used, DPE_TABLE_NOTE - used, "; it %s%s",
+                 strncmp(evidence, "finds", 5) == 0 ? "" : "has ", evidence);
+    }
 }
 
 /* The entry for the lengths of the context, NULL for a text that is run unchanged. */

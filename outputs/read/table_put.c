@@ -19,7 +19,7 @@ static enum dpe_column_type column_of(const struct dpe_table_field *field)
     static const enum dpe_column_type types[] = {
         [DPE_FIELD_WHOLE] = DPE_COL_I64, [DPE_FIELD_REAL] = DPE_COL_F64,
         [DPE_FIELD_EDGE] = DPE_COL_I32,  [DPE_FIELD_FLAG] = DPE_COL_U8,
-        [DPE_FIELD_MARKS] = DPE_COL_U8,
+        [DPE_FIELD_MARKS] = DPE_COL_U8,  [DPE_FIELD_TEXT] = DPE_COL_STRING,
     };
     return field->whole_in_h5 ? DPE_COL_I64 : types[field->type];
 }
@@ -101,7 +101,13 @@ dpe_status dpe_h5_put_entry(struct dpe_h5 *file, const char *folder,
 {
     dpe_status status = DPE_OK;
     for (size_t i = 0; i < dpe_n_table_fields && status == DPE_OK; i++) {
-        if (dpe_field_written(&dpe_table_fields[i], values, parts)) {
+        const struct dpe_table_field *field = &dpe_table_fields[i];
+        if (!dpe_field_written(field, values, parts)) {
+            continue;
+        }
+        if (field->type == DPE_FIELD_TEXT) {
+            status = dpe_h5_attr_text(file, folder, field->name, dpe_field_data(field, values), err);
+        } else {
             status = put_field(file, folder, &dpe_table_fields[i], values, err);
         }
     }

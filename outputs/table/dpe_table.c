@@ -32,10 +32,27 @@ static void describe_range(const struct dpe_table_field *field, char text[96])
 }
 
 /* Every element within the field's range; NaN is within none. */
+/* Of a text that is there: it is printed by those that read the table. */
+static int check_text(const struct dpe_table_field *field, const char *text, char *message)
+{
+    size_t n = text != NULL ? strlen(text) : 1;
+    bool good = n >= 1 && n <= DPE_FIELD_MOST_TEXT;
+    for (size_t i = 0; text != NULL && i < n; i++) {
+        good = good && text[i] >= ' ' && text[i] <= '~';
+    }
+    return good ? DPE_TABLE_OK
+                : dpe_table_fail(message, DPE_TABLE_BAD_FILE,
+                                 "%s: expected 1 to %d printable ASCII characters", field->name,
+                                 DPE_FIELD_MOST_TEXT);
+}
+
 static int check_range(const struct dpe_table_field *field, const struct dpe_table_values *values,
                        char *message)
 {
     const void *data = dpe_field_data(field, values);
+    if (field->type == DPE_FIELD_TEXT) {
+        return check_text(field, data, message);
+    }
     size_t n = dpe_field_count(field, values);
     for (size_t i = 0; i < n; i++) {
         double value = dpe_field_get(field, data, i);
@@ -58,7 +75,9 @@ static int check_ranges(const struct dpe_table_values *values, char *message)
 {
     int error = DPE_TABLE_OK;
     for (size_t i = 0; i < dpe_n_table_fields && error == DPE_TABLE_OK; i++) {
-        error = check_range(&dpe_table_fields[i], values, message);
+        error = dpe_field_applies(&dpe_table_fields[i], values)
+                    ? check_range(&dpe_table_fields[i], values, message)
+                    : DPE_TABLE_OK;
     }
     return error;
 }
@@ -205,8 +224,7 @@ static int check_presence(const struct dpe_table_values *values, char *message)
                  values->model_fingerprint != NULL;
     for (size_t i = 0; i < dpe_n_table_fields; i++) {
         const struct dpe_table_field *field = &dpe_table_fields[i];
-        there = there &&
-                (dpe_field_data(field, values) != NULL || dpe_field_count(field, values) == 0);
+        there = there && (dpe_field_data(field, values) != NULL || !dpe_field_applies(field, values));
     }
     return there ? dpe_table_check_version(values->schema_version, NULL, message)
                  : dpe_table_fail(message, DPE_TABLE_BAD_FILE,
@@ -289,8 +307,10 @@ static bool copy_values(struct dpe_table_values *copy)
     for (size_t i = 0; i < dpe_n_table_fields; i++) {
         const struct dpe_table_field *field = &dpe_table_fields[i];
         void **array = dpe_field_array(field, copy);
-        if (dpe_field_rank(field) > 0 && *array != NULL) {
-            *array = copy_bytes(*array, dpe_field_count(field, copy) * dpe_field_size(field));
+        if (dpe_field_owned(field) && *array != NULL) {
+            size_t n = field->type == DPE_FIELD_TEXT ? strlen(*array) + 1
+                                                     : dpe_field_count(field, copy);
+            *array = copy_bytes(*array, n * dpe_field_size(field));
             whole = whole && *array != NULL;
         }
     }

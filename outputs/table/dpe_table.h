@@ -113,6 +113,17 @@ struct dpe_table_values {
     double *bands;            /**< [n_bands][2: query, key][DPE_TABLE_BAND_NUMBERS + 2 n_pairs]: numbers
                                    by enum dpe_table_band_number (the first four alike for both
                                    sides), then scale_j [n_pairs] and offset_j [n_pairs]; NULL: none */
+    char *evidence_task;      /**< what was measured under this entry, "needles: 4 keys of 4 values" or
+                                   "perplexity"; NULL: nothing, and the numbers below are 0 */
+    double evidence_score;    /**< share of the needles that was found, or perplexity */
+    double evidence_low, evidence_high; /**< its 95 % interval; −1: none */
+    int64_t evidence_samples;
+    double evidence_unchanged;   /**< the same of the model as it is; −1: not known */
+    double evidence_possible;    /**< and at the trained length; −1: not known */
+    char *evidence_rival;        /**< the best other method; "none" */
+    double evidence_rival_score; /**< the same of it; −1: none */
+    double evidence_short_loss;  /**< nats per token that a text up to the trained length loses; −1: not
+                                      known */
 };
 
 enum { DPE_TABLE_MOST_BANDS = 4 };
@@ -196,6 +207,10 @@ int dpe_table_has_method(const struct dpe_table_values *values);
 /** Whether a runtime needs an adapter for them: no, where only a factor for each pair and a constant
  *  on the logits are left of what this header says (for a model whose layers all move). */
 int dpe_table_needs_adapter(const struct dpe_table_values *values);
+enum { DPE_TABLE_EVIDENCE = 640 };
+/** The evidence of an entry as a line: what is found with it, of what is possible, without it and by the
+ *  best other method; "" without evidence. Returns the buffer. */
+const char *dpe_table_evidence(const struct dpe_table_values *values, char text[DPE_TABLE_EVIDENCE]);
 /** Check values that come from elsewhere by the rules of dpe_table_open. */
 int dpe_table_check(const struct dpe_table_values *values, char *message);
 /** Wrap values (checked, deep-copied) as a table, as if they had been read. */

@@ -121,6 +121,8 @@ static hid_t memory_type(enum dpe_field_type type, bool *whole)
         return H5T_NATIVE_INT;
     case DPE_FIELD_MARKS:
         return H5T_NATIVE_UINT8;
+    case DPE_FIELD_TEXT:
+        break;
     }
     return -1;
 }
@@ -361,6 +363,14 @@ static void read_model(struct reader *reader, struct dpe_table_values *values)
 
 static int64_t count_field(void *self, const struct dpe_table_field *field)
 {
+    if (field->type == DPE_FIELD_TEXT) {
+        struct reader *reader = self;
+        hid_t attribute = open_attribute(reader, reader->entry, field->name);
+        if (attribute >= 0) {
+            H5Aclose(attribute);
+        }
+        return attribute >= 0 ? 1 : -1;
+    }
     return !has_object(self, field->name)                ? -1
            : field->axes[0] != DPE_AXIS_BAND_NUMBER ? 1
                                                          : read_extent(self, field->name);
@@ -372,6 +382,10 @@ static int read_field(void *self, const struct dpe_table_field *field,
     struct reader *reader = self;
     hsize_t dims[DPE_FIELD_RANK] = {0};
     (void)n;
+    if (field->type == DPE_FIELD_TEXT) {
+        *(char **)data = read_text(reader, reader->entry, field->name);
+        return reader->error;
+    }
     for (int i = 0; i < DPE_FIELD_RANK; i++) {
         dims[i] = (hsize_t)dpe_field_extent(field->axes[i], values);
     }

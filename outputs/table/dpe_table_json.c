@@ -138,7 +138,9 @@ static int read_field(void *self, const struct dpe_table_field *field,
     const json_t *value = member(entry, field);
     char expected[64];
     snprintf(expected, sizeof expected, "a list of %zu numbers", n);
-    if (field->type == DPE_FIELD_MARKS) {
+    if (field->type == DPE_FIELD_TEXT) {
+        *(char **)data = get_text(entry->reader, entry->object, field->name);
+    } else if (field->type == DPE_FIELD_MARKS) {
         get_marks(entry->reader, values, value, data);
     } else if (dpe_field_rank(field) == 0) {
         get_number(entry->reader, field, value, data, 0);

@@ -183,6 +183,100 @@ const struct dpe_table_field dpe_table_fields[] = {
      .long_name = "for each band a row for queries and one for keys: 10 numbers, a scale and an "
                   "offset of each pair",
      .what = "rows of numbers, below"},
+    {.name = "evidence_task",
+     .type = DPE_FIELD_TEXT,
+     .part = DPE_PART_EVIDENCE,
+     .at = AT(evidence_task),
+     .units = "",
+     .long_name = "",
+     .what = "what was measured at the evaluated length under this entry: needles with their keys and values, or perplexity"},
+    {.name = "evidence_score",
+     .type = DPE_FIELD_REAL,
+     .part = DPE_PART_EVIDENCE,
+     .at = AT(evidence_score),
+     .low = 0,
+     .high = LONGEST,
+     .or_else = 0,
+     .units = "1",
+     .long_name = "share of needles found, or perplexity",
+     .what = "share of the needles that was found, or perplexity"},
+    {.name = "evidence_low",
+     .type = DPE_FIELD_REAL,
+     .part = DPE_PART_EVIDENCE,
+     .at = AT(evidence_low),
+     .low = 0,
+     .high = LONGEST,
+     .or_else = -1,
+     .units = "1",
+     .long_name = "lower end of its 95 % interval, -1 = none",
+     .what = "lower end of its 95 % interval; -1 = none, of too few samples"},
+    {.name = "evidence_high",
+     .type = DPE_FIELD_REAL,
+     .part = DPE_PART_EVIDENCE,
+     .at = AT(evidence_high),
+     .low = 0,
+     .high = LONGEST,
+     .or_else = -1,
+     .units = "1",
+     .long_name = "upper end of its 95 % interval, -1 = none",
+     .what = "upper end of its 95 % interval; -1 = none, of too few samples"},
+    {.name = "evidence_samples",
+     .type = DPE_FIELD_WHOLE,
+     .part = DPE_PART_EVIDENCE,
+     .at = AT(evidence_samples),
+     .low = 1,
+     .high = LONGEST,
+     .or_else = 1,
+     .units = "1",
+     .long_name = "samples it was measured on",
+     .what = "samples it was measured on"},
+    {.name = "evidence_unchanged",
+     .type = DPE_FIELD_REAL,
+     .part = DPE_PART_EVIDENCE,
+     .at = AT(evidence_unchanged),
+     .low = 0,
+     .high = LONGEST,
+     .or_else = -1,
+     .units = "1",
+     .long_name = "the same of the unchanged model, -1 = not known",
+     .what = "the same of the model as it is; -1 = not known"},
+    {.name = "evidence_possible",
+     .type = DPE_FIELD_REAL,
+     .part = DPE_PART_EVIDENCE,
+     .at = AT(evidence_possible),
+     .low = 0,
+     .high = LONGEST,
+     .or_else = -1,
+     .units = "1",
+     .long_name = "the same at the trained length, -1 = not known",
+     .what = "the same of the model as it is at the trained length: hardly more is possible; -1 = not known"},
+    {.name = "evidence_rival",
+     .type = DPE_FIELD_TEXT,
+     .part = DPE_PART_EVIDENCE,
+     .at = AT(evidence_rival),
+     .units = "",
+     .long_name = "",
+     .what = "the best other method on the same samples; none"},
+    {.name = "evidence_rival_score",
+     .type = DPE_FIELD_REAL,
+     .part = DPE_PART_EVIDENCE,
+     .at = AT(evidence_rival_score),
+     .low = 0,
+     .high = LONGEST,
+     .or_else = -1,
+     .units = "1",
+     .long_name = "the same of the best other method, -1 = none",
+     .what = "the same of it; -1 = none"},
+    {.name = "evidence_short_loss",
+     .type = DPE_FIELD_REAL,
+     .part = DPE_PART_EVIDENCE,
+     .at = AT(evidence_short_loss),
+     .low = 0,
+     .high = 64,
+     .or_else = -1,
+     .units = "nats/token",
+     .long_name = "what short texts lose, -1 = not known",
+     .what = "what a text of at most the trained length loses; 0 where it runs unchanged; -1 = not known"},
 };
 const size_t dpe_n_table_fields = sizeof dpe_table_fields / sizeof dpe_table_fields[0];
 
@@ -244,12 +338,17 @@ size_t dpe_field_count(const struct dpe_table_field *field, const struct dpe_tab
     return n;
 }
 
+bool dpe_field_owned(const struct dpe_table_field *field)
+{
+    return dpe_field_rank(field) > 0 || field->type == DPE_FIELD_TEXT;
+}
+
 size_t dpe_field_size(const struct dpe_table_field *field)
 {
     static const size_t sizes[] = {
         [DPE_FIELD_WHOLE] = sizeof(int64_t), [DPE_FIELD_REAL] = sizeof(double),
         [DPE_FIELD_EDGE] = sizeof(int32_t),  [DPE_FIELD_FLAG] = sizeof(int),
-        [DPE_FIELD_MARKS] = sizeof(uint8_t),
+        [DPE_FIELD_MARKS] = sizeof(uint8_t), [DPE_FIELD_TEXT] = 1,
     };
     return sizes[field->type];
 }
@@ -263,7 +362,7 @@ const void *dpe_field_data(const struct dpe_table_field *field,
                            const struct dpe_table_values *values)
 {
     const void *at = (const char *)values + field->at;
-    if (dpe_field_rank(field) == 0) {
+    if (!dpe_field_owned(field)) {
         return at;
     }
     const void *data = *(const void *const *)at;
@@ -283,6 +382,8 @@ double dpe_field_get(const struct dpe_table_field *field, const void *data, size
         return ((const int *)data)[i];
     case DPE_FIELD_MARKS:
         return ((const uint8_t *)data)[i];
+    case DPE_FIELD_TEXT:
+        break;
     }
     return 0.0;
 }
@@ -305,27 +406,53 @@ void dpe_field_set(const struct dpe_table_field *field, void *data, size_t i, do
     case DPE_FIELD_MARKS:
         ((uint8_t *)data)[i] = (uint8_t)value;
         break;
+    case DPE_FIELD_TEXT:
+        break;
     }
 }
 
 /* ---------------------------------------------------------------------------------------- parts */
 
-/* A table of one entry leaves out what says nothing; one of several, or of frequencies, has every
- * temperature. */
+static bool has_part(const struct dpe_table_values *values, enum dpe_field_part part)
+{
+    switch (part) {
+    case DPE_PART_KEYS:
+        return values->mask != NULL;
+    case DPE_PART_TEMPERATURE:
+        return values->frequencies != 0 || dpe_table_has_temperature(values) != 0 ||
+               dpe_table_has_method(values) != 0;
+    case DPE_PART_METHOD:
+        return dpe_table_has_method(values) != 0;
+    case DPE_PART_BANDS:
+        return values->n_bands > 0;
+    case DPE_PART_EVIDENCE:
+        return values->evidence_task != NULL;
+    case DPE_PART_CORE:
+    case DPE_PARTS:
+        break;
+    }
+    return true;
+}
+
+/* A table of one entry leaves out what says nothing; one of several has every temperature. */
 unsigned dpe_table_parts(const struct dpe_table_values *values, bool several)
 {
-    bool method = dpe_table_has_method(values) != 0;
-    bool temperature =
-        several || method || values->frequencies != 0 || dpe_table_has_temperature(values) != 0;
-    return 1u << DPE_PART_CORE | (values->mask != NULL ? 1u << DPE_PART_KEYS : 0) |
-           (temperature ? 1u << DPE_PART_TEMPERATURE : 0) | (method ? 1u << DPE_PART_METHOD : 0) |
-           (values->n_bands > 0 ? 1u << DPE_PART_BANDS : 0);
+    unsigned parts = several ? 1u << DPE_PART_TEMPERATURE : 0;
+    for (int part = 0; part < DPE_PARTS; part++) {
+        parts |= has_part(values, (enum dpe_field_part)part) ? 1u << part : 0;
+    }
+    return parts;
+}
+
+bool dpe_field_applies(const struct dpe_table_field *field, const struct dpe_table_values *values)
+{
+    return field->part < DPE_PART_BANDS || has_part(values, field->part);
 }
 
 bool dpe_field_written(const struct dpe_table_field *field, const struct dpe_table_values *values,
                        unsigned parts)
 {
-    return (parts >> field->part & 1) != 0 && dpe_field_count(field, values) > 0;
+    return (parts >> field->part & 1) != 0 && dpe_field_applies(field, values);
 }
 
 unsigned dpe_table_parts_of(const struct dpe_table *table)
@@ -429,7 +556,7 @@ int dpe_table_read_fields(const struct dpe_field_source *source, struct dpe_tabl
         const struct dpe_table_field *field = &dpe_table_fields[i];
         if ((parts >> field->part & 1) != 0) {
             error = read_field(source, field, values, message);
-        } else if (dpe_field_rank(field) == 0) {
+        } else if (!dpe_field_owned(field)) {
             dpe_field_set(field, (char *)values + field->at, 0, field->absent);
         }
     }
@@ -445,7 +572,7 @@ void dpe_table_values_free(struct dpe_table_values *values)
     free(values->model_type);
     free(values->model_fingerprint);
     for (size_t i = 0; i < dpe_n_table_fields; i++) {
-        if (dpe_field_rank(&dpe_table_fields[i]) > 0) {
+        if (dpe_field_owned(&dpe_table_fields[i])) {
             free(*dpe_field_array(&dpe_table_fields[i], values));
         }
     }

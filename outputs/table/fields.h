@@ -24,6 +24,8 @@ enum dpe_field_type {
     DPE_FIELD_EDGE,  /**< int32_t */
     DPE_FIELD_FLAG,  /**< int, 0 or 1; uint8 in HDF5, true or false in JSON */
     DPE_FIELD_MARKS, /**< uint8_t, 0 or 1; in JSON the indices along the last axis that have 1 */
+    DPE_FIELD_TEXT,  /**< char *, of 1 to DPE_FIELD_MOST_TEXT printable bytes, without axes; in HDF5 an
+                        attribute of the entry */
 };
 enum dpe_field_axis {
     DPE_AXIS_NONE,
@@ -35,16 +37,18 @@ enum dpe_field_axis {
     DPE_AXIS_BAND_NUMBER, /**< of all rows of bands; an entry may have none */
     DPE_AXES,
 };
-/** What a table can do without: all fields of a part are there, or none. */
+/** What a table can do without: all fields of a part are there, or none. From DPE_PART_BANDS on one
+ * entry of a table may have them and another not. */
 enum dpe_field_part {
     DPE_PART_CORE,        /**< in every table */
     DPE_PART_KEYS,        /**< key pairs; without, all pairs are */
     DPE_PART_TEMPERATURE, /**< without, there is none */
     DPE_PART_METHOD,      /**< the plan of another method; without, it is DPE's */
     DPE_PART_BANDS,       /**< in place of window and scales; without, these are the plan */
+    DPE_PART_EVIDENCE,    /**< what was measured under the entry; without, it is not known */
     DPE_PARTS,
 };
-enum { DPE_FIELD_RANK = 3 };
+enum { DPE_FIELD_RANK = 3, DPE_FIELD_MOST_TEXT = 200 };
 
 struct dpe_table_field {
     const char *name; /**< of the dataset, the tensor, the metadata */
@@ -52,7 +56,7 @@ struct dpe_table_field {
     enum dpe_field_type type;
     enum dpe_field_part part;
     enum dpe_field_axis axes[DPE_FIELD_RANK]; /**< none: one number */
-    size_t at; /**< of the number, or of the pointer to an array, in struct dpe_table_values */
+    size_t at; /**< of the number, or of the pointer to an array or text, in struct dpe_table_values */
     double low, high; /**< every element is in [low, high], */
     bool above;       /**< in (low, high], */
     double or_else;   /**< or is this; `low` where there is nothing else */
@@ -92,10 +96,12 @@ int dpe_field_rank(const struct dpe_table_field *field);
 int64_t dpe_field_extent(enum dpe_field_axis axis, const struct dpe_table_values *values);
 size_t dpe_field_count(const struct dpe_table_field *field, const struct dpe_table_values *values);
 size_t dpe_field_size(const struct dpe_table_field *field);
-/** Its elements, borrowed; of an array that is NULL, those that it stands for, or NULL. */
+/** Whether the member is a pointer: of arrays and texts. */
+bool dpe_field_owned(const struct dpe_table_field *field);
+/** Its elements or its text, borrowed; of an array that is NULL, those that it stands for, or NULL. */
 const void *dpe_field_data(const struct dpe_table_field *field,
                            const struct dpe_table_values *values);
-/** Where the pointer to an array is. */
+/** Where the pointer to an array or text is. */
 void **dpe_field_array(const struct dpe_table_field *field, struct dpe_table_values *values);
 /** Element i as a double; set it. */
 double dpe_field_get(const struct dpe_table_field *field, const void *data, size_t i);
@@ -110,6 +116,8 @@ static inline int64_t dpe_table_band_row(const struct dpe_table_values *values)
 /** The parts that a table is written with, as bits 1 << part. Of one entry's values; `several`: of
  * one of many. */
 unsigned dpe_table_parts(const struct dpe_table_values *values, bool several);
+/** Whether the field says anything of an entry: false of the bands and the evidence of one without. */
+bool dpe_field_applies(const struct dpe_table_field *field, const struct dpe_table_values *values);
 /** Whether an entry of a table of these parts is written with the field. */
 bool dpe_field_written(const struct dpe_table_field *field, const struct dpe_table_values *values,
                        unsigned parts);
@@ -122,8 +130,8 @@ struct dpe_field_source {
     /** Negative: the entry does not have the field. Else, of a list along DPE_AXIS_BAND_NUMBER, its
      * length. */
     int64_t (*count)(void *self, const struct dpe_table_field *field);
-    /** Fill data [n] from the file, whole numbers only where the field has them; an error has its
-     * message. */
+    /** Fill data [n] from the file, whole numbers only where the field has them; of a text, data is
+     * the char * of a copy. An error has its message. */
     int (*read)(void *self, const struct dpe_table_field *field,
                 const struct dpe_table_values *values, void *data, size_t n);
 };

@@ -22,6 +22,7 @@ import io
 import json
 import math
 import os
+import re
 import stat
 import struct
 
@@ -60,6 +61,16 @@ FIELDS = {
     "unrounded": ("flag", "method", "", 0, 1, False, 0, 0),
     "applied_inv_freq": ("real", "method", "pair", 0, 1e18, False, 0, 0),
     "bands": ("real", "bands", "band_number", -2 ** 40, 2 ** 40, False, -2 ** 40, 0),
+    "evidence_task": ("text", "evidence", "", 0, 0, False, 0, 0),
+    "evidence_score": ("real", "evidence", "", 0, 2 ** 40, False, 0, 0),
+    "evidence_low": ("real", "evidence", "", 0, 2 ** 40, False, -1, 0),
+    "evidence_high": ("real", "evidence", "", 0, 2 ** 40, False, -1, 0),
+    "evidence_samples": ("whole", "evidence", "", 1, 2 ** 40, False, 1, 0),
+    "evidence_unchanged": ("real", "evidence", "", 0, 2 ** 40, False, -1, 0),
+    "evidence_possible": ("real", "evidence", "", 0, 2 ** 40, False, -1, 0),
+    "evidence_rival": ("text", "evidence", "", 0, 0, False, 0, 0),
+    "evidence_rival_score": ("real", "evidence", "", 0, 2 ** 40, False, -1, 0),
+    "evidence_short_loss": ("real", "evidence", "", 0, 64, False, -1, 0),
 }
 BAND_NUMBERS, MOST_BANDS = 10, 4
 MOST_ENTRIES = 64
@@ -133,7 +144,11 @@ class Table:
         """Every element within the field's range; NaN is within none."""
         for name, (kind, _, axes, low, high, above, besides, _) in FIELDS.items():
             if kind == "marks" or getattr(self, name) is None:
-                continue  # bool, and an entry without bands
+                continue  # bool, and an entry without bands or evidence
+            if kind == "text":
+                if not re.fullmatch("[ -~]{1,200}", getattr(self, name)):
+                    raise TableError(f"{name}: expected 1 to 200 printable ASCII characters")
+                continue
             values = np.atleast_1d(np.asarray(getattr(self, name), np.float64))
             if axes and values.shape != (self._extent(axes),):
                 raise TableError(f"{name} has shape {values.shape}, expected {self._extent(axes)}")
@@ -143,6 +158,23 @@ class Table:
                 where = f"{name}[{i}]" if axes else name
                 raise TableError(f"{where} is {values[i]}, expected {'more than ' if above else ''}{low} to {high}"
                                  f"{'' if low <= besides <= high else f', or {besides}'}")
+
+    def evidence(self):
+        """What was measured under the entry, as the line of dpe_table_evidence; "" without."""
+        if getattr(self, "evidence_task", None) is None:
+            return ""
+        needles = self.evidence_task != "perplexity"
+
+        def score(value):
+            return f"{100 * value:.0f} %" if needles else f"{value:.4g}"
+        known = ((self.evidence_possible, "at the trained length"), (self.evidence_unchanged, "unchanged"),
+                 (self.evidence_rival_score, f"with {self.evidence_rival}"))
+        loss = self.evidence_short_loss
+        bounds = "" if self.evidence_low < 0 else f" ({score(self.evidence_low)} to {score(self.evidence_high)})"
+        return (f"{'finds' if needles else 'perplexity'} {score(self.evidence_score)}{bounds} at {self.evaluated_length} tokens" +
+                "".join(f", {score(value)} {words}" for value, words in known if value >= 0) +
+                ("" if loss < 0 else f"; short texts lose {loss:.3g} nats per token" if loss else "; short texts run unchanged") +
+                f" ({self.evidence_samples} samples{', ' + self.evidence_task if needles else ''})")
 
     def _extent(self, axis):
         return {"group": self.n_groups, "edge": self.n_groups + 1, "pair": self.n_pairs,
@@ -359,7 +391,7 @@ def _entry(shared, has, read):
         if part in parts:
             values[name] = read(name, kind, axes, dict(shared, **values))
         else:
-            values[name] = None if axes else absent
+            values[name] = None if axes or part == "evidence" else absent
     if values["mask"] is None:  # a detection alone knows no key pairs: then all are
         values["top_k"] = shared["head_dim"] // 2
     if values["applied_inv_freq"] is None:
@@ -427,7 +459,8 @@ def rope_block(root):
 
 
 def _json_entry(root, shared):
-    expected = {"whole": ((int,), "a whole number"), "real": ((int, float), "a number"), "flag": ((bool,), "true or false")}
+    expected = {"whole": ((int,), "a whole number"), "real": ((int, float), "a number"), "flag": ((bool,), "true or false"),
+                "text": ((str,), "a string")}
 
     def read(name, kind, axes, values):
         if kind == "marks":
@@ -649,9 +682,11 @@ def _h5_entry(table, shared):
     def read(name, kind, axes, values):
         if kind == "marks":
             return _h5_mask(table, values)
+        if kind == "text":
+            return _h5_text(table.attrs, name)
         return _h5_list(table, name) if axes else _h5_scalar(_h5_get(table, name), name, "iuf" if kind == "real" else "iu")
 
-    return _entry(shared, lambda name: _h5_has(table, name), read)
+    return _entry(shared, lambda name: _h5_has(table, name) or FIELDS[name][0] == "text" and name in table.attrs, read)
 
 
 def _h5_list(table, name):

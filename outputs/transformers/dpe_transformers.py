@@ -23,6 +23,7 @@ without positions) stay as transformers computes them. Three documented seams, n
 import copy
 import inspect
 import json
+import logging
 import os
 import sys
 import warnings
@@ -345,6 +346,9 @@ def _apply(model, table, **options):
     AttentionInterface.register(NAME, dpe_attention_forward)
     AttentionMaskInterface.register(NAME, keep_mask)
     model.base_model.dpe_switch = Switch(model, table, order, options)
+    for entry in table.entries:
+        if entry.evidence():
+            logging.getLogger("dpe_transformers").info("the table %s", entry.evidence())
     return model
 
 

@@ -21,6 +21,7 @@
 #include "engine/tokenizer/tokenizer.h"
 #include "engine/tool/tool.h"
 #include "eval/chat/chat.h"
+#include "outputs/table/dpe_table.h"
 
 enum {
     SERVE_MOST_STOPS = 16,
@@ -53,6 +54,7 @@ struct dpe_serve_plan {
     struct dpe_plan plan;
     int64_t length;
     char digest[65]; /**< of the plan, in hex */
+    char evidence[DPE_TABLE_EVIDENCE]; /**< what was measured under the table's entry; "": nothing */
 };
 
 /** Plans that clients gave while the server runs. They stay until its end. */

@@ -59,6 +59,8 @@ static dpe_status add_table(struct dpe_serve_world *world, struct dpe_error *err
         int64_t length = dpe_table_values(dpe_table_entry(table, i))->length;
         if (length > trained) {
             status = add_plan(world, trained, length, length, err);
+            dpe_table_evidence(dpe_table_values(dpe_table_entry(table, i)),
+                               world->plans[world->n_plans - 1].evidence);
         }
     }
     int64_t longest = dpe_table_values(table)->length;

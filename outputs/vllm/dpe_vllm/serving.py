@@ -18,6 +18,9 @@ class Serving:
         self.table = load_table(path)
         self.plans = {entry.evaluated_length: entry.plan for entry in self.table.entries}
         self.digests = {length: plan.digest() for length, plan in self.plans.items()}
+        for entry in self.table.entries:
+            if entry.evidence():
+                logger.info("DPE: %s: it %s", path, entry.evidence())
         self._answers, self._lock = collections.OrderedDict(), threading.Lock()
 
     def entry(self, prompt, new):
@@ -46,7 +49,8 @@ class Serving:
         return {"table": os.path.abspath(self.path), "schema_version": self.table.schema_version,
                 "model_type": self.table.model_type, "fingerprint": self.table.fingerprint,
                 "trained_length": self.table.trained_length,
-                "entries": [{"length": length, "digest": digest} for length, digest in sorted(self.digests.items())]}
+                "entries": [{"length": entry.evaluated_length, "digest": self.digests[entry.evaluated_length],
+                             "evidence": entry.evidence()} for entry in self.table.entries]}
 
 
 _CURRENT = []

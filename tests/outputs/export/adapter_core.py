@@ -519,6 +519,28 @@ def test_hostile_bands(folder):
     assert load_table(write(folder, dict(leaky(), schema_version="7.0.0", bands=[]))).bands is None
 
 
+def test_evidence(folder):
+    """The adapter says of a table what dpe-export says."""
+    needles = {"evidence_task": "needles: 2 keys of 3 values", "evidence_score": 0.875, "evidence_low": 0.8, "evidence_high": 0.951,
+               "evidence_samples": 17, "evidence_unchanged": 0.125, "evidence_possible": 0.99, "evidence_rival": "self-extend",
+               "evidence_rival_score": 0.5, "evidence_short_loss": 0.0}
+    nats = dict(needles, evidence_task="perplexity", evidence_score=12.3456, evidence_low=-1.0, evidence_high=-1.0,
+                evidence_unchanged=1e3, evidence_possible=-1.0, evidence_rival="none", evidence_rival_score=-1.0,
+                evidence_short_loss=0.03125)
+    assert load_table(write(folder, table())).evidence() == ""
+    for evidence in (needles, nats):
+        path = write(folder, dict(table(), **evidence))
+        shown = subprocess.run([EXPORT, "--show", path], check=True, stdout=subprocess.PIPE, text=True).stdout
+        assert load_table(path).evidence() and f" {load_table(path).evidence()}\n" in shown, (load_table(path).evidence(), shown)
+        again = os.path.join(folder, "measured.h5")
+        subprocess.run([EXPORT, path, "--force", "-o", again], check=True, stdout=subprocess.DEVNULL)
+        assert load_table(again).evidence() == load_table(path).evidence()
+    for name, wrong in (("evidence_task", "\x1b[31m"), ("evidence_rival", ""), ("evidence_rival", None), ("evidence_samples", 0),
+                        ("evidence_score", -1), ("evidence_short_loss", -2)):
+        refused(write(folder, dict(table(), **dict(needles, **{name: wrong}))), name)
+    refused(write(folder, dict(table(), evidence_task="perplexity")), "evidence_score")
+
+
 def test_hostile_json(folder):
     assert load_table(write(folder, table())).top_k == 5
     for path, value, words in HOSTILE:

@@ -100,8 +100,9 @@ def check_json(folder, schema_path, table):
           not list(problems(data, schema)))
     temperature = {"logit_scale", "log_n_length", "log_n_power", "log_n_decay"}
     entry_of = schema["$defs"]["entry"]
+    evidence = {name for name in entry_of["properties"] if name.startswith("evidence_")}
     check("the schema lists every member",
-          set(data) | temperature | METHOD | BANDS | {"entries", "moves"} == set(schema["properties"]) | set(entry_of["properties"]))
+          set(data) | evidence | temperature | METHOD | BANDS | {"entries", "moves"} == set(schema["properties"]) | set(entry_of["properties"]))
     # All of a temperature, or nothing of it.
     with_one = {**data, "logit_scale": 1.5, "log_n_length": 256,
                 "log_n_power": 1, "log_n_decay": 0}
@@ -124,7 +125,7 @@ def check_json(folder, schema_path, table):
               list(problems({**of_frequencies, name: value}, schema)))
     check("the schema refuses moves in a table of positions", list(problems({**data, "moves": "frequencies"}, schema)))
     # What an entry has is in the list and nowhere else.
-    own = set(entry_of["properties"]) - METHOD - BANDS
+    own = set(entry_of["properties"]) - METHOD - BANDS - evidence
     entry = {name: with_one[name] for name in own}
     several = {name: value for name, value in data.items() if name not in own}
     several.update(entries=[entry, {**entry, "evaluated_length": 1 << 20}])

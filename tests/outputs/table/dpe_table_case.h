@@ -74,6 +74,22 @@ static inline struct dpe_table_values warm(void)
     return v;
 }
 
+/* The same with what was measured. */
+static inline struct dpe_table_values measured(void)
+{
+    struct dpe_table_values v = warm();
+    v.evidence_task = (char *)(uintptr_t) "needles: 4 keys of one value";
+    v.evidence_score = 0.93;
+    v.evidence_low = 0.885;
+    v.evidence_high = 1.0 / 1.03;
+    v.evidence_samples = 40;
+    v.evidence_unchanged = 0.0;
+    v.evidence_possible = -1.0;
+    v.evidence_rival = (char *)(uintptr_t) "yarn:scale=4";
+    v.evidence_rival_score = 0.61;
+    return v;
+}
+
 /* With the plan of another method: both of what one can have. */
 static inline struct dpe_table_values other(void)
 {
@@ -105,6 +121,18 @@ static inline void expect_same(const struct dpe_table_values *a, const struct dp
     assert_memory_equal(a->inv_freq, b->inv_freq, sizeof inv_freq);
     assert_memory_equal(a->mask, b->mask, sizeof mask);
     assert_int_equal(a->unrounded, b->unrounded);
+    assert_int_equal(a->evidence_task == NULL, b->evidence_task == NULL);
+    if (a->evidence_task != NULL) {
+        assert_string_equal(a->evidence_task, b->evidence_task);
+        assert_string_equal(a->evidence_rival, b->evidence_rival);
+        assert_true(a->evidence_score == b->evidence_score && a->evidence_low == b->evidence_low &&
+                    a->evidence_high == b->evidence_high &&
+                    a->evidence_samples == b->evidence_samples &&
+                    a->evidence_unchanged == b->evidence_unchanged &&
+                    a->evidence_possible == b->evidence_possible &&
+                    a->evidence_rival_score == b->evidence_rival_score &&
+                    a->evidence_short_loss == b->evidence_short_loss);
+    }
     assert_int_equal(a->applied_inv_freq == NULL, b->applied_inv_freq == NULL);
     if (a->applied_inv_freq != NULL) {
         assert_memory_equal(a->applied_inv_freq, b->applied_inv_freq, sizeof inv_freq);
@@ -119,7 +147,7 @@ static inline void expect_same(const struct dpe_table_values *a, const struct dp
 static inline struct dpe_table *rung(int i)
 {
     static double own_scales[3][GROUPS] = {{1.0, 1.0, 2.0}, {1.0, 2.0, 4.0}, {1.0, 4.0, 7.0}};
-    struct dpe_table_values v = i == 1 ? warm() : good();
+    struct dpe_table_values v = i == 1 ? measured() : good();
     struct dpe_table *table = NULL;
     v.length = INT64_C(1024) << i;
     v.window = 30 + i;

@@ -11,17 +11,25 @@ import subprocess
 import sys
 
 COMPLETE = {"core": "complete", "keys": "exported, detection with --scale-pairs", "temperature": "temperature",
-            "method": "other method", "bands": "bands"}
-H5 = {"whole": "int64", "real": "float64", "edge": "int32", "flag": "uint8", "marks": "uint8"}
+            "method": "other method", "bands": "bands", "evidence": "evidence"}
+OWN = ("bands", "evidence")  # of an entry, whatever others of its table have
+H5 = {"whole": "int64", "real": "float64", "edge": "int32", "flag": "uint8", "marks": "uint8", "text": "string"}
 
 
 def rows(fields, folder, when):
     """The lines of SCHEMA.md for the fields of an entry in a folder."""
-    return [f"| `{folder}/{field['name']}` | {'int64' if field['whole_in_h5'] else H5[field['type']]} | {field['axes']} | "
-            f"{field['units']} | {when + (' with bands' if field['part'] == 'bands' else '') if when else COMPLETE[field['part']]} | {field['what']} |" for field in fields]
+    lines = []
+    for field in fields:
+        path = f"{folder}{'@' if field['type'] == 'text' else '/'}{field['name']}"
+        kind = "int64" if field["whole_in_h5"] else H5[field["type"]]
+        there = when + (f" with {field['part']}" if field["part"] in OWN else "") if when else COMPLETE[field["part"]]
+        lines.append(f"| `{path}` | {kind} | {field['axes']} | {field['units']} | {there} | {field['what']} |")
+    return lines
 
 
 def number(field):
+    if field["type"] == "text":
+        return {"type": "string", "pattern": "^[ -~]{1,200}$"}
     bounds = {"exclusiveMinimum" if field["above"] else "minimum": field["low"], "maximum": field["high"]}
     bounds = {name: int(value) for name, value in bounds.items()}
     kind = {"whole": "integer", "edge": "integer", "real": "number", "flag": "boolean"}[field["type"]]
@@ -108,6 +116,9 @@ def json_schema(described):
             "properties": dict(member(field) for field in fields),
             "anyOf": [case([], temperature + method + names["bands"]), case(temperature, method + names["bands"]),
                       case(method, temperature), case(temperature + method, [])],
+            "if": {"required": names["evidence"][:1]},
+            "then": {"required": names["evidence"]},
+            "else": case([], names["evidence"]),
         }},
     }
 

@@ -118,6 +118,61 @@ static void every_broken_rule_is_named(void **state)
     expect_refused(&v, "0 to 7, expected 0 to 8");
 }
 
+static void evidence_is_a_line(void **state)
+{
+    (void)state;
+    char line[DPE_TABLE_EVIDENCE];
+    struct dpe_table_values v = good();
+    assert_string_equal(dpe_table_evidence(&v, line), "");
+    v = measured();
+    assert_string_equal(dpe_table_evidence(&v, line),
+                        "finds 93 % (88 % to 97 %) at 4096 tokens, 0 % unchanged, 61 % with "
+                        "yarn:scale=4; short texts run unchanged (40 samples, needles: 4 keys of one "
+                        "value)");
+    v.evidence_low = v.evidence_high = -1.0;
+    v.evidence_possible = 0.98;
+    v.evidence_unchanged = v.evidence_rival_score = -1.0;
+    v.evidence_short_loss = 0.25;
+    assert_string_equal(dpe_table_evidence(&v, line),
+                        "finds 93 % at 4096 tokens, 98 % at the trained length; short texts lose "
+                        "0.25 nats per token (40 samples, needles: 4 keys of one value)");
+    v = measured();
+    v.evidence_task = (char *)(uintptr_t) "perplexity";
+    v.evidence_score = 12.3456;
+    v.evidence_low = 12.0;
+    v.evidence_high = 13.0;
+    v.evidence_rival_score = -1.0;
+    v.evidence_short_loss = -1.0;
+    assert_string_equal(dpe_table_evidence(&v, line),
+                        "perplexity 12.35 (12 to 13) at 4096 tokens, 0 unchanged (40 samples)");
+}
+
+static void broken_evidence_is_named(void **state)
+{
+    (void)state;
+    char *const texts[] = {NULL, (char *)(uintptr_t) "", (char *)(uintptr_t) "red \033[31m",
+                           (char *)(uintptr_t) "caf\303\251"};
+    char long_text[DPE_FIELD_MOST_TEXT + 2];
+    memset(long_text, 'x', sizeof long_text - 1);
+    long_text[sizeof long_text - 1] = '\0';
+    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
+        struct dpe_table_values v = measured();
+        v.evidence_rival = texts[i];
+        expect_refused(&v, texts[i] == NULL ? "missing" : "evidence_rival: expected 1 to 200");
+        v.evidence_rival = long_text;
+        expect_refused(&v, "evidence_rival");
+        v = measured();
+        v.evidence_samples = 0;
+        expect_refused(&v, "evidence_samples is 0");
+        v = measured();
+        v.evidence_score = NAN;
+        expect_refused(&v, "evidence_score");
+        v = measured();
+        v.evidence_possible = -0.5;
+        expect_refused(&v, "evidence_possible is -0.5");
+    }
+}
+
 static void broken_plans_of_other_methods_are_named(void **state)
 {
     (void)state;
@@ -496,6 +551,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_broken_rule_is_named),
+        cmocka_unit_test(evidence_is_a_line),
+        cmocka_unit_test(broken_evidence_is_named),
         cmocka_unit_test(broken_plans_of_other_methods_are_named),
         cmocka_unit_test(a_table_is_the_plan_of_a_method),
         cmocka_unit_test(a_table_is_a_plan_of_bands),

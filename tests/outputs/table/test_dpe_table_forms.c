@@ -70,6 +70,7 @@ static void json_and_safetensors_read_back_equal(void **state)
     (void)state;
     read_back_equal(good());
     read_back_equal(warm());
+    read_back_equal(measured());
     read_back_equal(other());
     struct dpe_table_values v = other();
     v.unrounded = 0;

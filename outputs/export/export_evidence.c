@@ -1,0 +1,182 @@
+/* What a check measured under a table, into the table. */
+#include "outputs/export/export.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "outputs/datasets/kinds.h"
+#include "outputs/h5/h5.h"
+#include "outputs/rows/rows.h"
+#include "outputs/table/fields.h"
+
+/* A check's results: of needles, else of perplexity. */
+struct check {
+    struct dpe_h5 *file;
+    struct dpe_dataset datasets[DPE_SUITE_DATASETS];
+    struct dpe_dataset_kind kind;
+    struct dpe_suite_result r;
+    bool needles;
+    char task[DPE_FIELD_MOST_TEXT + 1];
+};
+
+static void name_task(struct check *check)
+{
+    char words[DPE_TASK_WORDS];
+    char *parameters = NULL;
+    dpe_h5_get_attr_text(check->file, "/eval/niah", "parameters", &parameters, NULL);
+    const char *spec = parameters != NULL ? strstr(parameters, "keys=") : NULL;
+    dpe_identity_task_words(spec, words);
+    snprintf(check->task, sizeof check->task, "needles%s%s", words[0] != '\0' ? ": " : "", words);
+    free(parameters);
+}
+
+static dpe_status open_check(const char *path, struct check *check, struct dpe_error *err)
+{
+    dpe_status status = dpe_h5_open(path, &check->file, err);
+    if (status != DPE_OK) {
+        return status;
+    }
+    check->needles = dpe_h5_has(check->file, "/eval/niah");
+    if (!check->needles && !dpe_h5_has(check->file, "/eval/ppl")) {
+        return dpe_fail(err, DPE_BAD_DATA, "%s: expected results of dpe-eval niah or ppl", path);
+    }
+    check->kind = dpe_suite_datasets("score", !check->needles, check->datasets);
+    snprintf(check->task, sizeof check->task, "perplexity");
+    if (check->needles) {
+        name_task(check);
+    }
+    struct dpe_error why = {0};
+    status = dpe_datasets_get(&check->kind, &check->r, check->needles ? "/eval/niah" : "/eval/ppl",
+                              "method task_length mean ci_low ci_high n_valid", check->file, &why);
+    return status == DPE_OK ? DPE_OK : dpe_fail(err, status, "%s: %s", path, why.text);
+}
+
+/* The last method that is a table. */
+static int64_t find_table(const struct check *check)
+{
+    int64_t m = check->r.n[DPE_SUITE_METHOD] - 1;
+    while (m >= 0 && strncmp(check->r.method[m], "table:", 6) != 0) {
+        m--;
+    }
+    return m;
+}
+
+static const struct dpe_interval *value_of(const struct check *check, int64_t method, int64_t task)
+{
+    return &check->r.mean[method * check->r.n[DPE_SUITE_TASK] + task];
+}
+
+/* The best of the methods that are neither the model as it is nor a table; NULL: none. */
+static const char *find_rival(const struct check *check, int64_t task, double *score)
+{
+    const char *rival = NULL;
+    for (int64_t m = 0; m < check->r.n[DPE_SUITE_METHOD]; m++) {
+        const struct dpe_interval *value = value_of(check, m, task);
+        bool plain = strcmp(check->r.method[m], "rope") == 0;
+        if (plain || strncmp(check->r.method[m], "table:", 6) == 0 || value->n == 0 ||
+            !isfinite(value->mean)) {
+            continue;
+        }
+        if (rival == NULL || (check->needles ? value->mean > *score : value->mean < *score)) {
+            rival = check->r.method[m];
+            *score = value->mean;
+        }
+    }
+    return rival;
+}
+
+static double unchanged_score(const struct check *check, int64_t task)
+{
+    for (int64_t m = 0; m < check->r.n[DPE_SUITE_METHOD]; m++) {
+        if (strcmp(check->r.method[m], "rope") == 0 && value_of(check, m, task)->n > 0) {
+            double mean = value_of(check, m, task)->mean;
+            return isfinite(mean) ? mean : -1.0;
+        }
+    }
+    return -1.0;
+}
+
+/* Fill in what the check has for the length of an entry; the texts are borrowed. */
+static bool find_evidence(const struct check *check, int64_t method,
+                          struct dpe_table_values *values)
+{
+    int64_t task = 0;
+    while (task < check->r.n[DPE_SUITE_TASK] && check->r.task_length[task] != values->length) {
+        task++;
+    }
+    if (task == check->r.n[DPE_SUITE_TASK] || value_of(check, method, task)->n == 0 ||
+        !isfinite(value_of(check, method, task)->mean)) {
+        return false;
+    }
+    const struct dpe_interval *value = value_of(check, method, task);
+    const double possible = values->evidence_possible;
+    values->evidence_rival_score = -1.0;
+    const char *rival = find_rival(check, task, &values->evidence_rival_score);
+    values->evidence_task = (char *)(uintptr_t)check->task;
+    values->evidence_score = value->mean;
+    values->evidence_low = isfinite(value->low) ? value->low : -1.0;
+    values->evidence_high = isfinite(value->low) ? value->high : -1.0;
+    values->evidence_samples = value->n;
+    values->evidence_unchanged = unchanged_score(check, task);
+    values->evidence_possible = check->needles && possible > 0.0 ? possible : -1.0;
+    values->evidence_rival = (char *)(uintptr_t)(rival != NULL ? rival : "none");
+    values->evidence_short_loss = values->frequencies != 0 ? -1.0 : 0.0;
+    return true;
+}
+
+/* The same table with the evidence, in the place of the one that is given. */
+static dpe_status take_evidence(const struct check *check, const char *path,
+                                struct dpe_table **table, struct dpe_error *err)
+{
+    struct dpe_table *made[DPE_TABLE_ENTRIES] = {0};
+    struct dpe_table *joined = NULL;
+    const int64_t n = dpe_table_count(*table);
+    const int64_t method = find_table(check);
+    char why[DPE_TABLE_MESSAGE];
+    int64_t found = 0;
+    int error = DPE_TABLE_OK;
+    for (int64_t i = 0; i < n && error == DPE_TABLE_OK; i++) {
+        struct dpe_table_values values = *dpe_table_values(dpe_table_entry(*table, i));
+        found += method >= 0 && find_evidence(check, method, &values);
+        error = dpe_table_make(&values, &made[i], why);
+    }
+    if (error == DPE_TABLE_OK) {
+        error = dpe_table_join((const struct dpe_table *const *)made, n, &joined, why);
+    }
+    for (int64_t i = 0; i < n; i++) {
+        dpe_table_close(made[i]);
+    }
+    if (error != DPE_TABLE_OK) {
+        return dpe_fail(err, DPE_BAD_DATA, "%s: %s", path, why);
+    }
+    dpe_table_close(*table);
+    *table = joined;
+    return found > 0 ? DPE_OK
+                     : dpe_fail(err, DPE_BAD_DATA,
+                                "%s: expected results of a table (dpe-eval … --table TABLE) at the "
+                                "length of an entry",
+                                path);
+}
+
+dpe_status dpe_export_evidence(const char *path, struct dpe_table **table,
+                               struct dpe_identity *origin, struct dpe_error *err)
+{
+    struct check check = {0};
+    char *identity = NULL;
+    dpe_status status = open_check(path, &check, err);
+    if (status == DPE_OK) {
+        status = take_evidence(&check, path, table, err);
+    }
+    if (status == DPE_OK && origin != NULL) {
+        status = dpe_h5_get_attr_text(check.file, "/", "identity", &identity, err);
+    }
+    if (status == DPE_OK && origin != NULL) {
+        status = dpe_identity_add(origin, "evidence", identity, err);
+    }
+    free(identity);
+    dpe_datasets_free(&check.kind, &check.r);
+    dpe_h5_close(check.file);
+    return status;
+}
