@@ -104,6 +104,22 @@ static double residual_variance(const struct dpe_detect_scores *scores, const un
     return freedom > 0 ? sum / (double)freedom : 0.0;
 }
 
+/* Variance of the plans' means times the contexts of each: what noise alone would make, of a
+ * context. */
+static double variance_of_plans(const struct dpe_detect_scores *scores, const unsigned char *live,
+                                double mean)
+{
+    double plans = 0.0;
+    double sum = 0.0;
+    for (int i = 0; i < scores->n_cells; i++) {
+        double off = plan_mean(scores, i) - mean;
+        sum += live[i] != 0 ? off * off : 0.0;
+        plans += live[i] != 0 ? 1.0 : 0.0;
+    }
+    double contexts = (double)(scores->n_samples / scores->together);
+    return plans > 1.0 ? contexts * sum / (plans - 1.0) : 0.0;
+}
+
 void dpe_detect_read(const struct dpe_detect_scores *scores, const unsigned char *live, int values,
                      struct dpe_detect_reading *reading)
 {
@@ -125,6 +141,8 @@ void dpe_detect_read(const struct dpe_detect_scores *scores, const unsigned char
         reading->sensitivity /= plans;
         reading->noise = fmax(independent / plans, residual_variance(scores, live, reading->mean));
     }
+    const double of_plans = variance_of_plans(scores, live, reading->mean);
+    reading->reliability = of_plans > 0.0 ? fmax(0.0, 1.0 - reading->noise / of_plans) : 0.0;
     if (reading->noise > 0.0 && reading->tokens > 0) {
         reading->per_million = 1e6 * reading->sensitivity * reading->sensitivity / reading->noise /
                                (double)reading->tokens;

@@ -13,6 +13,7 @@ struct dpe_detect_reading {
     double sensitivity; /**< what it changes by when their skill does, in logits: p (1 − p) */
     double noise;       /**< variance of a context's recall that plans do not share */
     int64_t tokens;     /**< a context costs: those read, and those decoded weighed */
+    double reliability; /**< share of the variance of plans' means that is not noise, 0 … 1 */
     double per_million; /**< sensitivity² / noise for a million of these tokens */
 };
 /** The difference of two plans' recall that so many contexts show in four of five sets, by a

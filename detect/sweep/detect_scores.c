@@ -12,6 +12,7 @@ static void scores_clear(struct dpe_detect_scores *scores, size_t n)
         scores->status[i] = -1;
         scores->recall[i] = NAN;
         scores->at_least_half[i] = NAN;
+        scores->margin[i] = NAN;
         scores->nll_sum[i] = NAN;
         scores->n_tokens[i] = -1;
         scores->n_words[i] = -1;
@@ -35,6 +36,7 @@ dpe_status dpe_detect_scores_init(struct dpe_detect_scores *scores, int n_cells,
     scores->status = dpe_alloc(n, sizeof *scores->status);
     scores->recall = dpe_alloc(n, sizeof *scores->recall);
     scores->at_least_half = dpe_alloc(n, sizeof *scores->at_least_half);
+    scores->margin = dpe_alloc(n, sizeof *scores->margin);
     scores->nll_sum = dpe_alloc(n, sizeof *scores->nll_sum);
     scores->n_tokens = dpe_alloc(n, sizeof *scores->n_tokens);
     scores->n_words = dpe_alloc(n, sizeof *scores->n_words);
@@ -43,9 +45,9 @@ dpe_status dpe_detect_scores_init(struct dpe_detect_scores *scores, int n_cells,
     scores->seed = dpe_alloc(n, sizeof *scores->seed);
     scores->seconds = dpe_alloc(n, sizeof *scores->seconds);
     if (scores->status == NULL || scores->recall == NULL || scores->at_least_half == NULL ||
-        scores->nll_sum == NULL || scores->n_tokens == NULL || scores->n_words == NULL ||
-        scores->prompt_tokens == NULL || scores->new_tokens == NULL || scores->seed == NULL ||
-        scores->seconds == NULL) {
+        scores->margin == NULL || scores->nll_sum == NULL || scores->n_tokens == NULL ||
+        scores->n_words == NULL || scores->prompt_tokens == NULL || scores->new_tokens == NULL ||
+        scores->seed == NULL || scores->seconds == NULL) {
         dpe_detect_scores_free(scores);
         return dpe_fail(err, DPE_NO_MEMORY, "out of memory for %d x %lld scores", n_cells,
                         (long long)n_samples);
@@ -59,6 +61,7 @@ void dpe_detect_scores_free(struct dpe_detect_scores *scores)
     free(scores->status);
     free(scores->recall);
     free(scores->at_least_half);
+    free(scores->margin);
     free(scores->nll_sum);
     free(scores->n_tokens);
     free(scores->n_words);
@@ -72,8 +75,11 @@ void dpe_detect_scores_free(struct dpe_detect_scores *scores)
 double dpe_detect_value(const struct dpe_detect_scores *scores, enum dpe_detect_criterion criterion,
                         size_t at)
 {
+    static const double weight = 1e-6;
+    const double margin = scores->margin[at];
     if (criterion == DPE_DETECT_RECALL) {
-        return scores->recall[at];
+        return isfinite(margin) ? (scores->recall[at] + weight * margin) / (1.0 + weight)
+                                : scores->recall[at];
     }
     return scores->n_tokens[at] > 0 ? scores->nll_sum[at] / (double)scores->n_tokens[at]
                                     : (double)NAN;
@@ -85,6 +91,7 @@ static void scores_set(struct dpe_detect_scores *scores, size_t at, const struct
     scores->status[at] = row->status;
     scores->recall[at] = ok ? row->score : (double)NAN;
     scores->at_least_half[at] = ok ? row->at_least_half : (double)NAN;
+    scores->margin[at] = ok ? row->margin : (double)NAN;
     scores->nll_sum[at] = ok ? row->nll_sum : (double)NAN;
     scores->n_tokens[at] = row->n_tokens;
     scores->n_words[at] = row->n_words;

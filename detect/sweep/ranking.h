@@ -18,7 +18,8 @@ struct dpe_detect_scores {
     int64_t n_samples;
     int64_t together;                    /**< samples in a row that share a context, ≥ 1 */
     int32_t *status;                     /**< enum dpe_row_status, −1 = not run */
-    double *recall, *at_least_half;      /**< NIAH */
+    double *recall, *at_least_half; /**< NIAH; recall: share of steps where the score is by steps */
+    double *margin;                 /**< of steps, 0 … 1; NaN without */
     double *nll_sum;                     /**< nats */
     int64_t *n_tokens, *n_words;         /**< scored */
     int64_t *prompt_tokens, *new_tokens; /**< of the sample, generated */
@@ -43,7 +44,8 @@ enum dpe_detect_criterion {
     DPE_DETECT_RECALL,     /**< higher is better */
     DPE_DETECT_PERPLEXITY, /**< lower is better */
 };
-/** The value of a row that decides: recall, or nats per token; NaN when it is not valid. */
+/** The value of a row that decides: recall, or nats per token; NaN when it is not valid. Ties of a
+ * score by steps are broken by its margin, which weighs a millionth. */
 double dpe_detect_value(const struct dpe_detect_scores *scores, enum dpe_detect_criterion criterion,
                         size_t at);
 

@@ -294,6 +294,10 @@ static dpe_status add_niah(struct detect_inputs *inputs, struct dpe_error *err)
     dpe_niah_format(&inputs->niah, inputs->niah_spec, sizeof inputs->niah_spec);
     inputs->users_niah = inputs->niah;
     memcpy(inputs->users_spec, inputs->niah_spec, sizeof inputs->users_spec);
+    if (inputs->args->score == DETECT_SCORE_STEPS) {
+        inputs->niah.steps = true;
+        dpe_niah_format(&inputs->niah, inputs->niah_spec, sizeof inputs->niah_spec);
+    }
     if (inputs->args->auto_task) {
         status = dpe_detect_pilot_begin(inputs, err);
     }
@@ -441,9 +445,11 @@ dpe_status dpe_detect_inputs_start(struct detect_inputs *inputs, struct dpe_erro
     static const char *const specials[] = {"error", "literal", "parse"};
     /* What the pilot chooses follows from its rows and from these. */
     char pilot[512];
-    snprintf(pilot, sizeof pilot, "%d contexts, trained length %lld, window %lld, from %s",
-             DETECT_PILOT_CONTEXTS, (long long)inputs->grid.params.trained_length,
-             (long long)inputs->grid.params.window, inputs->users_spec);
+    static const char *const scores[] = {"", ", scored by recall", ", scored by steps"};
+    snprintf(pilot, sizeof pilot, "%d contexts%s, trained length %lld, window %lld, from %s",
+             DETECT_PILOT_CONTEXTS, scores[args->score],
+             (long long)inputs->grid.params.trained_length, (long long)inputs->grid.params.window,
+             inputs->users_spec);
     const char *fields[7][2] = {
         {"task", args->auto_task                   ? "auto"
                  : args->use_niah && args->use_ppl ? "both"

@@ -22,9 +22,15 @@ static const struct dpe_option options_table[] = {
      "both: niah decides",
      2},
     {"niah", 0, "K=V,...", 0,
-     "keys=1, values=4, queries=1, digits=7, depth=, template=FILE, repeat=0, special=error|literal"
-     "|parse",
+     "keys=1, values=4, queries=1, digits=7, depth=, template=FILE, repeat=0, score=recall|steps, "
+     "special=error|literal|parse",
      2, DPE_TEXT(struct detect_arguments, niah)},
+    {"score", 0, "auto|recall|steps", 0,
+     "What the search measures: recall of free answers, or steps: behind some of the values, is "
+     "another one named? Near the ceiling steps need a tenth of the samples; auto (default): steps "
+     "where the pilot finds that they tell more. What plans find of your own task is measured as "
+     "--niah score= says",
+     2, DPE_CHOICE(struct detect_arguments, score, NULL)},
     {NULL, 0, NULL, 0, "Grid:", 3},
     {"move", 0, "positions|frequencies", 0,
      "positions (default): DPE, which scales far positions and needs an adapter. frequencies: the "
@@ -169,7 +175,7 @@ static int parse_saving(int key, char *arg, struct dpe_command_line *state)
 static void check_niah(struct dpe_command_line *state, const struct detect_arguments *args)
 {
     static const char *const keys[] = {"keys",  "values", "queries", "digits",  "depth",
-                                       "asked", "shared", "repeat",  "template"};
+                                       "asked", "shared", "repeat",  "template", "score"};
     const char *niah = args->niah != NULL ? args->niah : "";
     size_t n = 0;
     for (size_t i = 0; i < sizeof keys / sizeof keys[0] && !args->use_niah; i++) {
@@ -261,6 +267,11 @@ static void check_together(struct dpe_command_line *state, const struct detect_a
         dpe_line_error(state,
                        "--select ready compares methods on needles, without a sweep; leave out %s",
                        args->race ? "--race" : "--task (dpe-eval ppl compares perplexities)");
+    }
+    if (args->score == DETECT_SCORE_STEPS &&
+        (!args->use_niah || args->rule == DPE_DETECT_PAPER || args->rule == DPE_DETECT_READY)) {
+        dpe_line_error(state, "--score steps needs needles and a search: leave out --task ppl and "
+                              "--select paper or ready (books and free text have no steps)");
     }
     check_niah(state, args);
     check_frequencies(state, args);

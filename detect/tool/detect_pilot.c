@@ -18,6 +18,9 @@ static const double least = 0.02;
 static const double most = 0.98;
 /* That a model should find in its trained length of what methods are compared with beyond it. */
 static const double possible = 0.7;
+/* Where good plans find as much, slips of free answers hide what they differ by: steps are tried.
+ */
+static const double near_ceiling = 0.8;
 
 /* The plans of a pilot, those first that usually find most, and what its rungs showed. */
 struct pilot {
@@ -30,7 +33,8 @@ struct pilot {
     struct rung {
         bool tried, opens;
         struct dpe_detect_reading reading;
-    } rungs[RUNGS];
+    } rungs[RUNGS], stepped; /* the chosen one by steps */
+    bool steps;              /* say more than recall */
 };
 
 int64_t dpe_detect_pilot_most_rows(const struct detect_inputs *inputs)
@@ -45,11 +49,16 @@ int64_t dpe_detect_pilot_most_rows(const struct detect_inputs *inputs)
     for (int i = 0; i < RUNGS && inputs->args->auto_task; i++) {
         rows += (int64_t)PLANS * DETECT_PILOT_CONTEXTS * rungs[i].asked;
     }
+    if (inputs->args->auto_task && inputs->args->score == DETECT_SCORE_AUTO) {
+        rows += (int64_t)GOOD * DETECT_PILOT_CONTEXTS * rungs[RUNGS - 1].asked;
+    }
     return rows;
 }
 
-static void set_rung(struct detect_inputs *inputs, int rung)
+static void set_rung(struct detect_inputs *inputs, int rung, bool steps)
 {
+    inputs->niah.steps =
+        steps || inputs->users_niah.steps || inputs->args->score == DETECT_SCORE_STEPS;
     inputs->niah.keys = rungs[rung].keys;
     inputs->niah.values = rungs[rung].values;
     inputs->niah.asked = rungs[rung].asked;
@@ -58,12 +67,13 @@ static void set_rung(struct detect_inputs *inputs, int rung)
 }
 
 /* Open the samples of a rung; *opens false where a context has no room for its needles. */
-static dpe_status open_rung(struct detect_inputs *inputs, int rung, struct dpe_task *task,
-                            bool *opens, struct dpe_error *err)
+static dpe_status open_rung(struct detect_inputs *inputs, int rung, bool steps,
+                            struct dpe_task *task, bool *opens, struct dpe_error *err)
 {
     char name[32];
-    snprintf(name, sizeof name, "pilot-%d-%d", rungs[rung].keys, rungs[rung].values);
-    set_rung(inputs, rung);
+    snprintf(name, sizeof name, "pilot-%d-%d%s", rungs[rung].keys, rungs[rung].values,
+             steps ? "-steps" : "");
+    set_rung(inputs, rung, steps);
     dpe_status status =
         dpe_detect_inputs_niah(inputs, name, inputs->args->job.seed, task, err);
     *opens = status == DPE_OK;
@@ -75,7 +85,7 @@ dpe_status dpe_detect_pilot_begin(struct detect_inputs *inputs, struct dpe_error
     for (int rung = RUNGS_FIRST; rung >= 0; rung--) {
         struct dpe_task task = {0};
         bool opens = false;
-        dpe_status status = open_rung(inputs, rung, &task, &opens, err);
+        dpe_status status = open_rung(inputs, rung, false, &task, &opens, err);
         dpe_task_close(&task);
         if (status != DPE_OK || opens) {
             return status;
@@ -161,14 +171,14 @@ static dpe_status make_plans(struct pilot *pilot, struct dpe_error *err)
  */
 
 /* Run a rung: its rows are made where they are missing. */
-static dpe_status run_rung(struct pilot *pilot, int at, struct dpe_error *err)
+static dpe_status run_rung(struct pilot *pilot, int at, bool steps, struct dpe_error *err)
 {
     struct sweep *sweep = pilot->sweep;
     struct detect_inputs *inputs = sweep->inputs;
-    struct rung *rung = &pilot->rungs[at];
+    struct rung *rung = steps ? &pilot->stepped : &pilot->rungs[at];
     struct dpe_task task = {0};
     rung->tried = true;
-    dpe_status status = open_rung(inputs, at, &task, &rung->opens, err);
+    dpe_status status = open_rung(inputs, at, steps, &task, &rung->opens, err);
     if (status != DPE_OK || !rung->opens) {
         return status;
     }
@@ -205,8 +215,9 @@ static dpe_status run_rung(struct pilot *pilot, int at, struct dpe_error *err)
             pilot->chosen_good || dpe_detect_reading_best(&scores, GOOD, pilot->live);
         dpe_detect_read(&scores, pilot->live, rungs[at].values, &rung->reading);
         size_t used = strlen(inputs->pilot);
-        snprintf(inputs->pilot + used, sizeof inputs->pilot - used, "%skeys=%d,values=%d: %.3f",
-                 used > 0 ? "; " : "", rungs[at].keys, rungs[at].values, rung->reading.mean);
+        snprintf(inputs->pilot + used, sizeof inputs->pilot - used, "%skeys=%d,values=%d%s: %.3f",
+                 used > 0 ? "; " : "", rungs[at].keys, rungs[at].values,
+                 steps ? ",score=steps" : "", rung->reading.mean);
     }
     dpe_detect_scores_free(&scores);
     dpe_task_close(&task);
@@ -219,9 +230,9 @@ static dpe_status climb(struct pilot *pilot, int *chosen, struct dpe_error *err)
 {
     int at = RUNGS_FIRST;
     int step = -1;
-    dpe_status status = run_rung(pilot, at, err);
+    dpe_status status = run_rung(pilot, at, false, err);
     while (status == DPE_OK && !pilot->rungs[at].opens && at > 0) {
-        status = run_rung(pilot, --at, err);
+        status = run_rung(pilot, --at, false, err);
     }
     *chosen = at;
     step = pilot->rungs[at].reading.mean > 0.5 ? 1 : -1;
@@ -229,13 +240,29 @@ static dpe_status climb(struct pilot *pilot, int *chosen, struct dpe_error *err)
     while (status == DPE_OK && better && at + step >= 0 && at + step < RUNGS &&
            !pilot->rungs[at + step].tried) {
         at += step;
-        status = run_rung(pilot, at, err);
+        status = run_rung(pilot, at, false, err);
         bool nothing = !pilot->chosen_good; /* no plan has found anything yet */
         better = status == DPE_OK && pilot->rungs[at].opens &&
                  (nothing || pilot->rungs[*chosen].reading.mean <= 0.0 ||
                   pilot->rungs[at].reading.per_million > pilot->rungs[*chosen].reading.per_million);
         *chosen = better ? at : *chosen;
     }
+    return status;
+}
+
+/* Where nothing harder is to be had and good plans find almost everything: the same task by steps,
+ * if these are the more reliable. */
+static dpe_status try_steps(struct pilot *pilot, int chosen, struct dpe_error *err)
+{
+    const struct rung *rung = &pilot->rungs[chosen];
+    const struct detect_inputs *inputs = pilot->sweep->inputs;
+    if (!rung->opens || rung->reading.mean < near_ceiling || inputs->users_niah.steps ||
+        inputs->args->score != DETECT_SCORE_AUTO || inputs->job.remote != NULL) {
+        return DPE_OK;
+    }
+    dpe_status status = run_rung(pilot, chosen, true, err);
+    pilot->steps = status == DPE_OK && pilot->stepped.opens &&
+                   pilot->stepped.reading.reliability > rung->reading.reliability;
     return status;
 }
 
@@ -257,7 +284,7 @@ static dpe_status run_ceiling(struct sweep *sweep, int at, double *mean, bool *o
     char key[33], name[32];
     const char *keys[1] = {key};
     snprintf(name, sizeof name, "possible-%d-%d", rungs[at].keys, rungs[at].values);
-    set_rung(inputs, at);
+    set_rung(inputs, at, false);
     dpe_status status = dpe_detect_inputs_niah_trained(inputs, name, &task, err);
     *opens = status == DPE_OK;
     if (status != DPE_OK) {
@@ -307,7 +334,7 @@ static dpe_status descend(struct sweep *sweep, int *chosen, struct dpe_error *er
         }
     }
     if (status == DPE_OK) {
-        set_rung(inputs, *chosen);
+        set_rung(inputs, *chosen, false);
         dpe_log_info("pilot: in %lld tokens the model finds %s; methods are compared on the last",
                      (long long)inputs->grid.params.trained_length, inputs->pilot);
     }
@@ -321,14 +348,15 @@ static dpe_status descend(struct sweep *sweep, int *chosen, struct dpe_error *er
 static void tell(const struct pilot *pilot, int chosen)
 {
     const struct detect_inputs *inputs = pilot->sweep->inputs;
-    const struct rung *rung = &pilot->rungs[chosen];
+    const struct rung *rung = pilot->steps ? &pilot->stepped : &pilot->rungs[chosen];
     double contexts = (double)inputs->samples / (double)rungs[chosen].asked;
     double shown = dpe_detect_reading_shows(&rung->reading, contexts);
     dpe_log_info("pilot: good plans find %s", inputs->pilot);
-    dpe_log_info("pilot: the search measures with keys=%d,values=%d, %d questions on each context; "
-                 "%lld samples will show differences of %.0f points",
-                 rungs[chosen].keys, rungs[chosen].values, rungs[chosen].asked,
-                 (long long)inputs->samples, 100.0 * shown);
+    dpe_log_info(
+        "pilot: the search measures with keys=%d,values=%d%s, %d questions on each context; "
+        "%lld samples will show differences of %.0f points",
+        rungs[chosen].keys, rungs[chosen].values, pilot->steps ? ",score=steps" : "",
+        rungs[chosen].asked, (long long)inputs->samples, 100.0 * shown);
 }
 
 /* The task of the rung, or the user's where no rung can tell plans apart. */
@@ -343,7 +371,7 @@ static void settle(const struct pilot *pilot, int chosen)
         dpe_detect_inputs_set_users(inputs);
         return;
     }
-    set_rung(inputs, chosen);
+    set_rung(inputs, chosen, pilot->steps);
     tell(pilot, chosen);
     if (rung->reading.mean > most) {
         dpe_log_warning("pilot: good plans find everything, also of the hardest task that fits; a "
@@ -364,6 +392,9 @@ dpe_status dpe_detect_stage_pilot(struct sweep *sweep, struct dpe_error *err)
     dpe_status status = ready ? descend(sweep, &chosen, err) : make_plans(&pilot, err);
     if (status == DPE_OK && !ready) {
         status = climb(&pilot, &chosen, err);
+    }
+    if (status == DPE_OK && !ready) {
+        status = try_steps(&pilot, chosen, err);
     }
     for (int i = 0; i < pilot.n; i++) {
         dpe_plan_free(&pilot.plans[i]);

@@ -19,6 +19,11 @@ struct detect_arguments {
     const char *scale_pairs; /**< NORMS.h5: only the key pairs move */
     double top_k;            /**< count, or a share below 1; 0 = not given */
     bool use_niah, use_ppl;
+    enum detect_score {
+        DETECT_SCORE_AUTO,   /**< recall, and steps where the pilot shows that they tell more */
+        DETECT_SCORE_RECALL, /**< of the search's task; the user's is measured as --niah says */
+        DETECT_SCORE_STEPS,
+    } score;
     bool task_given;
     bool auto_task;   /**< --task auto: a pilot finds the task that the search measures with */
     bool frequencies; /**< --move frequencies */

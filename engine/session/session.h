@@ -189,6 +189,8 @@ struct dpe_session_limits {
     int64_t chunk; /**< dpe_session_chunk */
     int threads;
 };
+/** How many logits a token has. */
+int64_t dpe_session_vocab(const struct dpe_session *session);
 struct dpe_session_limits dpe_session_limits(const struct dpe_session *session);
 
 /** What the session has computed since it was made. */

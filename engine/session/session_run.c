@@ -66,6 +66,11 @@ int64_t dpe_session_common(const struct dpe_session *s, const int32_t *tokens, i
     return common;
 }
 
+int64_t dpe_session_vocab(const struct dpe_session *s)
+{
+    return s->config->vocab;
+}
+
 struct dpe_session_limits dpe_session_limits(const struct dpe_session *s)
 {
     return (struct dpe_session_limits){s->options.capacity, s->options.positions,

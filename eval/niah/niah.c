@@ -8,6 +8,7 @@
 
 #include "eval/chat/chat.h"
 #include "eval/prompt/haystack.h"
+#include "eval/task/steps.h"
 
 /* Prompt + room lies in [L − SLACK, L]. */
 enum { SLACK = 16, MAX_PROBES = 200, LONG_WORD = 256, MAX_LENGTH = 100000000 };
@@ -318,6 +319,29 @@ static dpe_status find_size(struct fit *fit, struct dpe_error *err)
 
 /* ------------------------------------------------------------------------------------- samples */
 
+/* How an answer writes each reference; what leads over to it stands at the end of the prompt too.
+ */
+static dpe_status take_answers(const struct dpe_niah *niah, const struct dpe_niah_draw *draw,
+                               struct dpe_sample *sample, struct dpe_error *err)
+{
+    dpe_status status = DPE_OK;
+    sample->answers = dpe_alloc_zero(sample->n_references, sizeof *sample->answers);
+    sample->skip = dpe_alloc_zero(sample->n_references, sizeof *sample->skip);
+    if (sample->answers == NULL || sample->skip == NULL) {
+        return dpe_fail(err, DPE_NO_MEMORY, "niah: no memory for answers");
+    }
+    for (size_t i = 0; i < sample->n_references && status == DPE_OK; i++) {
+        struct dpe_text text = {0};
+        struct dpe_text first = {0};
+        status = dpe_niah_answer(niah, draw, (int)i, true, &first, err);
+        status = status == DPE_OK ? dpe_niah_answer(niah, draw, (int)i, false, &text, err) : status;
+        sample->answers[i] = text.bytes;
+        sample->skip[i] = text.n - first.n;
+        dpe_text_free(&first);
+    }
+    return status;
+}
+
 static dpe_status take_references(const struct dpe_niah *niah, const struct dpe_niah_draw *draw,
                                   struct dpe_sample *sample, struct dpe_error *err)
 {
@@ -415,6 +439,9 @@ static dpe_status attempt(const struct dpe_niah *niah, int64_t index, size_t res
         goto done;
     }
     status = take_references(niah, &draw, sample, err);
+    if (status == DPE_OK && niah->params.steps) {
+        status = take_answers(niah, &draw, sample, err);
+    }
     sample->prompt = fit.tokens;
     fit.tokens = (struct dpe_tokens){0};
     sample->max_new = draw.room;
@@ -464,6 +491,19 @@ static void close_niah(void *state)
     dpe_niah_close(state);
 }
 
+/* What has no steps is refused before any work. */
+static dpe_status check_steps(const struct dpe_niah *niah, const struct dpe_tokenizer *tokenizer,
+                              struct dpe_error *err)
+{
+    struct dpe_sample sample = {0};
+    dpe_status status = niah->params.steps ? dpe_niah_sample(niah, 0, &sample, err) : DPE_OK;
+    if (status == DPE_OK && niah->params.steps) {
+        status = dpe_steps_check(&sample, tokenizer, err);
+    }
+    dpe_sample_free(&sample);
+    return status;
+}
+
 dpe_status dpe_task_niah(const char *name, struct dpe_niah *niah,
                          const struct dpe_tokenizer *tokenizer, struct dpe_task *task,
                          struct dpe_error *err)
@@ -474,7 +514,13 @@ dpe_status dpe_task_niah(const char *name, struct dpe_niah *niah,
                                 .sample = sample_niah,
                                 .score = dpe_recall,
                                 .growing = true,
+                                .steps = niah->params.steps,
                                 .close = close_niah};
+    dpe_status status = check_steps(niah, tokenizer, err);
+    if (status != DPE_OK) {
+        dpe_source_close(&source);
+        return status;
+    }
     if (strlen(name) >= sizeof source.name) {
         dpe_source_close(&source);
         return dpe_fail(err, DPE_INTERNAL, "task name \"%s\" is too long", name);

@@ -11,7 +11,7 @@ enum { MAX_KEYS = 1024, MAX_NEEDLES = 1024, MAX_DIGITS = 18, MAX_SHARED = 256 };
 
 static const char *const specials[] = {"error", "literal", "parse"};
 const char dpe_niah_keys[] =
-    "keys, values, queries, digits, depth, asked, shared, template, repeat, special";
+    "keys, values, queries, digits, depth, asked, shared, template, repeat, score, special";
 
 void dpe_niah_defaults(struct dpe_niah_params *params)
 {
@@ -114,6 +114,13 @@ static dpe_status read_one(const char *name, const char *value, struct dpe_niah_
         params->repeat_haystack = value[0] == '1';
         return DPE_OK;
     }
+    if (strcmp(name, "score") == 0) {
+        params->steps = strcmp(value, "steps") == 0;
+        return params->steps || strcmp(value, "recall") == 0
+                   ? DPE_OK
+                   : dpe_fail(err, DPE_USAGE,
+                              "niah: score: expected recall or steps, found \"%.60s\"", value);
+    }
     if (strcmp(name, "depth") == 0) {
         if (!dpe_parse_real(value, -DBL_MAX, DBL_MAX, &params->depth)) {
             return dpe_fail(err, DPE_USAGE, "niah: depth: expected a number, found \"%.60s\"",
@@ -203,5 +210,9 @@ void dpe_niah_format(const struct dpe_niah_params *params, char *text, size_t n)
     }
     if (params->shared > 1) {
         snprintf(text + used, n - used, ",shared=%d", params->shared);
+        used = strlen(text);
+    }
+    if (params->steps) {
+        snprintf(text + used, n - used, ",score=steps");
     }
 }

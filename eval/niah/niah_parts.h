@@ -75,6 +75,10 @@ dpe_status dpe_niah_ask(struct dpe_niah_draw *draw, int key, struct dpe_error *e
 dpe_status dpe_niah_draw_half(const struct dpe_niah *niah, const struct dpe_text *haystack,
                               struct dpe_rng *rng, struct dpe_niah_draw *draw,
                               struct dpe_error *err);
+/** How an answer writes the n-th asked value, appended: behind the prompt where that is `first`,
+ * else behind another value. */
+dpe_status dpe_niah_answer(const struct dpe_niah *niah, const struct dpe_niah_draw *draw, int n,
+                           bool first, struct dpe_text *text, struct dpe_error *err);
 void dpe_niah_draw_free(struct dpe_niah_draw *draw);
 
 /** The finished text of a prompt with the first `n` bytes of a haystack. */

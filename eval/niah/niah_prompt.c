@@ -113,6 +113,20 @@ static bool fresh_value(const struct dpe_niah_draw *draw, int i, const struct dp
     return !occurs(haystack->bytes, haystack->n, draw->values[i]);
 }
 
+dpe_status dpe_niah_answer(const struct dpe_niah *niah, const struct dpe_niah_draw *draw, int n,
+                           bool first, struct dpe_text *text, struct dpe_error *err)
+{
+    int value = draw->first * niah->params.values + n;
+    const struct dpe_phrase_value values[] = {{"key", draw->keys[value / niah->params.values]},
+                                              {"value", draw->values[value]},
+                                              {"keys", draw->asked},
+                                              {NULL, NULL}};
+    dpe_status status =
+        first ? DPE_OK : dpe_phrases_fill(&niah->phrases, NIAH_ANSWER_PREFIX, values, text, err);
+    return status == DPE_OK ? dpe_phrases_fill(&niah->phrases, NIAH_ANSWER, values, text, err)
+                            : status;
+}
+
 /* The answers as the template expects them after the prompt's last word. */
 static dpe_status expected_answer(const struct dpe_niah *niah, const struct dpe_niah_draw *draw,
                                   struct dpe_text *text, struct dpe_error *err)
@@ -120,17 +134,7 @@ static dpe_status expected_answer(const struct dpe_niah *niah, const struct dpe_
     dpe_status status = DPE_OK;
     int n = niah->params.queries * niah->params.values;
     for (int i = 0; i < n && status == DPE_OK; i++) {
-        int value = draw->first * niah->params.values + i;
-        const struct dpe_phrase_value values[] = {{"key", draw->keys[value / niah->params.values]},
-                                                  {"value", draw->values[value]},
-                                                  {"keys", draw->asked},
-                                                  {NULL, NULL}};
-        if (i > 0) {
-            status = dpe_phrases_fill(&niah->phrases, NIAH_ANSWER_PREFIX, values, text, err);
-        }
-        if (status == DPE_OK) {
-            status = dpe_phrases_fill(&niah->phrases, NIAH_ANSWER, values, text, err);
-        }
+        status = dpe_niah_answer(niah, draw, i, i == 0, text, err);
     }
     return status;
 }

@@ -3,6 +3,7 @@
 #include "engine/session/session.h"
 #include "engine/tokenizer/tokenizer.h"
 #include "eval/task/batches.h"
+#include "eval/task/steps.h"
 #include "eval/task/task.h"
 #include "outputs/rows/rows.h"
 
@@ -128,13 +129,18 @@ static struct dpe_continuation rest_of(struct answer *answer, int64_t fed)
     };
 }
 
+/* What an earlier prompt has left; where it gives the same bits, cut at whole chunks. */
+static int64_t held_of(const struct dpe_session *session, const struct answer *answer, bool whole)
+{
+    const struct dpe_tokens *prompt = &answer->sample.prompt;
+    int64_t held = dpe_session_common(session, prompt->ids, (int64_t)prompt->n - 1);
+    return whole ? held - held % dpe_session_chunk(session) : held;
+}
+
 static dpe_status answer_alone(struct dpe_session *session, struct answer *answer,
                                struct dpe_error *err)
 {
-    /* What an earlier prompt has left, cut where that gives the same bits; one token is fed. */
-    const struct dpe_tokens *prompt = &answer->sample.prompt;
-    int64_t keep = dpe_session_common(session, prompt->ids, (int64_t)prompt->n - 1);
-    keep -= keep % dpe_session_chunk(session);
+    int64_t keep = held_of(session, answer, true);
     dpe_status status = dpe_session_cut(session, keep, err);
     if (status == DPE_OK) {
         struct dpe_continuation rest = rest_of(answer, keep);
@@ -143,15 +149,45 @@ static dpe_status answer_alone(struct dpe_session *session, struct answer *answe
     return status;
 }
 
+/* The steps of one sample. `held` tokens of its prompt may be kept from what the session holds. */
+static dpe_status step_alone(struct dpe_session *session, struct answer *answer, int64_t held,
+                             struct dpe_row *row, struct dpe_error *err)
+{
+    struct dpe_sample *sample = &answer->sample;
+    struct dpe_steps steps = {0};
+    struct dpe_text *text = &answer->reading.text;
+    dpe_status status = dpe_session_cut(session, held, err);
+    if (status == DPE_OK) {
+        status = dpe_steps_run(session, sample, (int64_t)sample->prompt.n - held,
+                               answer->reading.questions->tokenizer, &steps, text, err);
+    }
+    if (status != DPE_OK) {
+        return status;
+    }
+    row->seed = sample->seed;
+    row->prompt_tokens = (int64_t)sample->prompt.n;
+    row->new_tokens = steps.new_tokens;
+    row->score = steps.found;
+    row->at_least_half = row->score >= 0.5 ? 1.0 : 0.0;
+    row->margin = steps.margin;
+    row->text = keep_text(text);
+    return row->text != NULL ? DPE_OK
+                             : dpe_fail(err, DPE_NO_MEMORY, "%s: no memory for steps",
+                                        answer->reading.questions->source.name);
+}
+
 static dpe_status run_question(void *state, struct dpe_session *session, int64_t index,
                                struct dpe_row *row, struct dpe_error *err)
 {
+    const struct questions *questions = state;
     struct answer answer;
-    dpe_status status = answer_begin(state, index, &answer, err);
-    if (status == DPE_OK) {
+    dpe_status status = answer_begin(questions, index, &answer, err);
+    if (status == DPE_OK && questions->source.steps) {
+        status = step_alone(session, &answer, held_of(session, &answer, true), row, err);
+    } else if (status == DPE_OK) {
         status = answer_alone(session, &answer, err);
     }
-    if (status == DPE_OK) {
+    if (status == DPE_OK && !questions->source.steps) {
         status = answer_row(&answer, row, err);
     }
     answer_end(&answer);
@@ -202,9 +238,31 @@ static dpe_status answer_all(struct dpe_session *session, struct answer *answers
     return status;
 }
 
+/* Steps of several samples, one after another: what their prompts share is read once. */
+static dpe_status run_steps(const struct questions *questions, struct dpe_session *session,
+                            const int64_t *indices, int64_t n, struct dpe_row *rows,
+                            struct dpe_error *err)
+{
+    dpe_status status = DPE_OK;
+    for (int64_t i = 0; i < n && status == DPE_OK; i++) {
+        struct answer answer;
+        status = answer_begin(questions, indices[i], &answer, err);
+        if (status == DPE_OK) {
+            int64_t held = held_of(session, &answer, i == 0);
+            status = step_alone(session, &answer, held, &rows[i], err);
+        }
+        answer_end(&answer);
+    }
+    return status;
+}
+
 static dpe_status run_questions(void *state, struct dpe_session *session, const int64_t *indices,
                                 int64_t n, struct dpe_row *rows, struct dpe_error *err)
 {
+    const struct questions *questions = state;
+    if (questions->source.steps) {
+        return run_steps(questions, session, indices, n, rows, err);
+    }
     struct dpe_queue queue;
     struct answer *answers = NULL;
     dpe_status status = dpe_queue_init(&queue, n, err);
@@ -215,7 +273,7 @@ static dpe_status run_questions(void *state, struct dpe_session *session, const 
                      : dpe_fail(err, DPE_NO_MEMORY, "out of memory for %lld samples", (long long)n);
     }
     for (int64_t i = 0; i < n && status == DPE_OK; i++) {
-        status = answer_begin(state, indices[i], &answers[i], err);
+        status = answer_begin(questions, indices[i], &answers[i], err);
         queue.samples[i] = &answers[i].sample;
     }
     if (status == DPE_OK) {

@@ -33,8 +33,11 @@ void dpe_sample_free(struct dpe_sample *sample)
     dpe_tokens_free(&sample->prompt);
     for (size_t i = 0; i < sample->n_references; i++) {
         free(sample->references[i]);
+        free(sample->answers != NULL ? sample->answers[i] : NULL);
     }
     free(sample->references);
+    free(sample->answers);
+    free(sample->skip);
     *sample = (struct dpe_sample){0};
 }
 

@@ -20,6 +20,10 @@ struct dpe_sample {
     char **references;
     size_t n_references;
     int64_t max_new; /**< generation room */
+    char **answers;  /**< [n_references] how an answer writes each behind another one; NULL: the
+                        answer is  free text, which has no steps */
+    size_t *
+        skip; /**< [n_references] bytes of these that a prompt has at its end already; NULL: none */
 };
 void dpe_sample_free(struct dpe_sample *sample);
 /** Share of references that occur in text, ASCII-case-insensitive substrings; NaN when n is 0. */
@@ -56,6 +60,7 @@ struct dpe_source {
                          struct dpe_error *err);
     dpe_scorer score;
     bool growing; /**< more text never lowers the score: generation stops once it is 1 */
+    bool steps; /**< score by steps (eval/task/steps.h) in place of `score`; samples have answers */
     void (*close)(void *state); /**< NULL: nothing to close */
 };
 /** Also of a source that was never opened. */

@@ -283,6 +283,16 @@ done:
     return status;
 }
 
+/* Whether there is anything to write: an optional field may be one of no row. */
+static bool has_field(const struct dpe_h5_common *common, const struct dpe_row_field *field)
+{
+    bool has = !field->optional;
+    for (size_t i = 0; i < common->n_rows && !has; i++) {
+        has = dpe_row_has(common->rows[i], field);
+    }
+    return has;
+}
+
 static bool differs_between_runs(const struct dpe_row_field *field)
 {
     return strncmp(field->path, "/run/", 5) == 0;
@@ -313,7 +323,7 @@ dpe_status dpe_h5_write_rows(struct dpe_h5 *table, const struct dpe_h5_common *c
         return status;
     }
     for (size_t i = 0; status == DPE_OK && i < dpe_n_row_fields; i++) {
-        if (!differs_between_runs(&dpe_row_fields[i])) {
+        if (!differs_between_runs(&dpe_row_fields[i]) && has_field(common, &dpe_row_fields[i])) {
             status = put_field(table, common, &dpe_row_fields[i], row_path, err);
         }
     }
@@ -513,7 +523,10 @@ dpe_status dpe_h5_get_rows(struct dpe_h5 *table, struct dpe_row **rows, size_t *
         status = get_keys(table, true, got, n_rows, err);
     }
     for (size_t i = 0; status == DPE_OK && i < dpe_n_row_fields; i++) {
-        status = get_field(table, &dpe_row_fields[i], got, n_rows, err);
+        const struct dpe_row_field *field = &dpe_row_fields[i];
+        status = field->optional && !dpe_h5_has(table, field->path)
+                     ? DPE_OK
+                     : get_field(table, field, got, n_rows, err);
     }
     if (status != DPE_OK || (status = get_texts(table, got, n_rows, err)) != DPE_OK ||
         (status = get_buckets(table, got, n_rows, err)) != DPE_OK ||

@@ -98,8 +98,9 @@ const char *dpe_identity_task_words(const char *niah, char text[DPE_TASK_WORDS])
     if (queries != 1) {
         snprintf(at_once, sizeof at_once, ", %d asked for at once", queries);
     }
-    snprintf(text, DPE_TASK_WORDS, "%s key%s of %s value%s%s", n_keys, keys != 1 ? "s" : "", n_values,
-             values != 1 ? "s" : "", at_once);
+    snprintf(text, DPE_TASK_WORDS, "%s key%s of %s value%s%s%s", n_keys, keys != 1 ? "s" : "",
+             n_values, values != 1 ? "s" : "", at_once,
+             strstr(niah, ",score=steps") != NULL ? ", scored by steps" : "");
     return text;
 }
 

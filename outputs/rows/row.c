@@ -18,12 +18,13 @@ enum {
     TAG_SECONDS = 14,
     TAG_TEXT = 15,
     TAG_BUCKETS = 16,
+    TAG_MARGIN = 18,
     MAX_BUCKETS = 1 << 20,
 };
 
 #define FIELD(tag, kind, member, path, long_name, units, flags)                                    \
     {                                                                                              \
-        tag, kind, offsetof(struct dpe_row, member), path, long_name, units, flags                 \
+        tag, kind, offsetof(struct dpe_row, member), path, long_name, units, flags, false          \
     }
 
 const struct dpe_row_field dpe_row_fields[] = {
@@ -46,6 +47,10 @@ const struct dpe_row_field dpe_row_fields[] = {
           NULL),
     FIELD(17, DPE_ROW_I64, position, "/rows/position",
           "position of the first value that is not finite", "tokens", NULL),
+    {TAG_MARGIN, DPE_ROW_F64, offsetof(struct dpe_row, margin), "/rows/margin",
+     "of a score by steps: mean of 1 / (1 + exp(-m / 0.3)), m the least log-odds of the right "
+     "tokens",
+     "1", NULL, true},
     FIELD(TAG_SECONDS, DPE_ROW_F64, seconds, "/run/seconds", "time the sample took", "s", NULL),
 };
 const size_t dpe_n_row_fields = sizeof dpe_row_fields / sizeof dpe_row_fields[0];
@@ -63,8 +68,18 @@ void dpe_row_init(struct dpe_row *row)
         .new_tokens = -1,
         .layer = -1,
         .position = -1,
+        .margin = NAN,
         .seconds = NAN,
     };
+}
+
+bool dpe_row_has(const struct dpe_row *row, const struct dpe_row_field *field)
+{
+    double value = 0.0;
+    if (field->optional) {
+        memcpy(&value, (const char *)row + field->offset, sizeof value);
+    }
+    return !isnan(value);
 }
 
 void dpe_row_free(struct dpe_row *row)
@@ -233,7 +248,7 @@ dpe_status dpe_row_encode(const struct dpe_row *row, bool seconds, struct dpe_te
     }
     for (size_t i = 0; status == DPE_OK && i < dpe_n_row_fields; i++) {
         const struct dpe_row_field *field = &dpe_row_fields[i];
-        if (field->tag == TAG_SECONDS && !seconds) {
+        if ((field->tag == TAG_SECONDS && !seconds) || !dpe_row_has(row, field)) {
             continue;
         }
         unsigned char value[8];

@@ -29,6 +29,7 @@ struct dpe_row {
     uint64_t seed;      /**< of the sample */
     int32_t layer;      /**< DPE_ROW_NONFINITE: where */
     int64_t position;
+    double margin;   /**< of a score by steps: how clearly, 0 … 1 (eval/task/steps.h) */
     double seconds;  /**< differs between equal runs: goes to /run */
     char *text;      /**< the prediction, UTF-8, owned by the row; NULL when none */
     double *buckets; /**< NLL sums by position bucket (powers of two), owned; NULL when none */
@@ -79,7 +80,10 @@ struct dpe_row_field {
     enum dpe_row_kind kind;
     size_t offset;
     const char *path, *long_name, *units, *flag_meanings;
+    bool optional; /**< NaN is left out, so is the dataset when no row has it */
 };
+/** Whether this row has the field; only optional ones can be absent. */
+bool dpe_row_has(const struct dpe_row *row, const struct dpe_row_field *field);
 extern const struct dpe_row_field dpe_row_fields[];
 extern const size_t dpe_n_row_fields;
 

@@ -51,7 +51,35 @@ static void test_by_hand(void **state)
     near(reading.noise, 0.25);
     assert_int_equal(reading.tokens, PROMPT + 5 * 2 * ANSWER);
     near(reading.per_million, 1e6 * sensitivity * sensitivity / 0.25 / 1100.0);
+    near(reading.reliability, 0.0); /* 2 · (0.125² + 0.125²) = 0.0625 is less than noise makes */
     near(dpe_detect_reading_shows(&reading, 8.0), (1.96 + 0.8416) * sqrt(2.0 * 0.25 / 8.0));
+    dpe_detect_scores_free(&scores);
+}
+
+/* Two plans that differ by 0.6 in each of two contexts of 50 questions, of which what is left is
+ * ±0.1: of plans 2 · (0.3² + 0.3²) = 0.36, of noise 4 · 0.01 = 0.04. A margin breaks ties of steps,
+ * and weighs nothing beside them. */
+static void test_reliability(void **state)
+{
+    (void)state;
+    static double recall[200];
+    const double means[4] = {0.9, 0.7, 0.1, 0.3};
+    const unsigned char live[] = {1, 1};
+    struct dpe_detect_scores scores = {0};
+    struct dpe_detect_reading reading;
+    for (int i = 0; i < 200; i++) {
+        recall[i] = means[i / 50];
+    }
+    fill(&scores, 2, 100, 50, recall);
+    dpe_detect_read(&scores, live, 4, &reading);
+    near(reading.noise, 0.04);
+    near(reading.reliability, 1.0 - 0.04 / 0.36);
+    assert_true(dpe_detect_value(&scores, DPE_DETECT_RECALL, 0) == 0.9);
+    scores.margin[0] = 0.8;
+    scores.margin[1] = 0.7;
+    double more = dpe_detect_value(&scores, DPE_DETECT_RECALL, 0);
+    double less = dpe_detect_value(&scores, DPE_DETECT_RECALL, 1);
+    assert_true(more > less && more - less < 1e-6 && fabs(more - 0.9) < 1e-6);
     dpe_detect_scores_free(&scores);
 }
 
@@ -150,11 +178,9 @@ static void test_advice(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_by_hand),
-        cmocka_unit_test(test_floor),
-        cmocka_unit_test(test_order),
-        cmocka_unit_test(test_best),
-        cmocka_unit_test(test_advice),
+        cmocka_unit_test(test_by_hand), cmocka_unit_test(test_reliability),
+        cmocka_unit_test(test_floor),   cmocka_unit_test(test_order),
+        cmocka_unit_test(test_best),    cmocka_unit_test(test_advice),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

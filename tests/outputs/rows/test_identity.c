@@ -6,6 +6,9 @@
 
 #include <cmocka.h>
 
+#include <math.h>
+#include <stdio.h>
+
 #include "engine/base/base.h"
 #include "outputs/rows/rows.h"
 #include "outputs/run/run.h"
@@ -123,10 +126,40 @@ static void tasks_in_words(void **state)
     }
 }
 
+/* A field that most rows do not have changes neither their bytes nor their hash. */
+static void optional_fields_are_left_out(void **state)
+{
+    (void)state;
+    struct dpe_error err = {0};
+    struct dpe_text without = {0};
+    struct dpe_text with = {0};
+    struct dpe_row row, back;
+    dpe_row_init(&row);
+    snprintf(row.plan, sizeof row.plan, "a");
+    snprintf(row.task, sizeof row.task, "niah");
+    row.sample = 3;
+    assert_int_equal(dpe_row_encode(&row, true, &without, &err), DPE_OK);
+    row.margin = 0.75;
+    assert_int_equal(dpe_row_encode(&row, true, &with, &err), DPE_OK);
+    assert_int_equal(with.n, without.n + 14); /* tag, length, value */
+    assert_int_equal(dpe_row_decode((unsigned char *)without.bytes, without.n, &back, &err),
+                     DPE_OK);
+    assert_true(isnan(back.margin));
+    assert_string_equal(dpe_row_difference(&row, &back), "margin");
+    dpe_row_free(&back);
+    assert_int_equal(dpe_row_decode((unsigned char *)with.bytes, with.n, &back, &err), DPE_OK);
+    assert_true(back.margin == 0.75);
+    assert_null(dpe_row_difference(&row, &back));
+    dpe_row_free(&back);
+    dpe_text_free(&without);
+    dpe_text_free(&with);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(identities_are_strict),
+        cmocka_unit_test(optional_fields_are_left_out),
         WITH_SCRATCH(every_differing_field_is_listed),
         cmocka_unit_test(a_difference_in_the_middle_is_shown),
         WITH_SCRATCH(many_long_differences_are_still_named),

@@ -1,0 +1,392 @@
+/* A score by steps: which missing value does greedy decoding name next? */
+#include "eval/task/steps.h"
+
+#include "engine/base/base.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* A value as the tokens that an answer writes it with, and how many of them name it: behind the
+ * prompt, and behind another value. */
+struct value {
+    struct written {
+        struct dpe_tokens ids;
+        int64_t named;
+    } first, later;
+};
+
+/* The steps of a sample at work. */
+struct walk {
+    struct dpe_session *session;
+    const struct dpe_sample *sample;
+    const struct dpe_tokenizer *tokenizer;
+    struct value *values; /* [n_references] */
+    size_t *order;        /* [n_references] in which values are given */
+    bool first;           /* no value has been given yet */
+    float *logits;        /* [vocab] */
+    int32_t *right;       /* [n_references] */
+    int64_t vocab, begin; /* tokens before the step */
+    struct dpe_error *err;
+};
+
+/* ----------------------------------------------------------------------------------------- values
+ */
+
+/* The tokens of an answer behind a sentence: what encoding alone would put before a text is left
+ * out. */
+static dpe_status encode_answer(const struct dpe_tokenizer *tokenizer, const char *answer,
+                                struct dpe_tokens *ids, struct dpe_error *err)
+{
+    const struct dpe_encode_options options = {.special = DPE_SPECIAL_LITERAL};
+    struct dpe_tokens before = {0};
+    struct dpe_text text = {0};
+    dpe_status status = dpe_text_append(&text, ".", 1, err);
+    if (status == DPE_OK) {
+        status = dpe_text_append(&text, answer, strlen(answer), err);
+    }
+    if (status == DPE_OK) {
+        status = dpe_tokenizer_encode(tokenizer, ".", 1, &options, &before, err);
+    }
+    if (status == DPE_OK) {
+        status = dpe_tokenizer_encode(tokenizer, text.bytes, text.n, &options, ids, err);
+    }
+    bool behind = status == DPE_OK && ids->n > before.n &&
+                  memcmp(ids->ids, before.ids, before.n * sizeof *before.ids) == 0;
+    if (behind) {
+        ids->n -= before.n;
+        memmove(ids->ids, ids->ids + before.n, ids->n * sizeof *ids->ids);
+    } else if (status == DPE_OK) { /* a merge over the boundary */
+        ids->n = 0;
+        status = dpe_tokenizer_encode(tokenizer, answer, strlen(answer), &options, ids, err);
+    }
+    dpe_tokens_free(&before);
+    dpe_text_free(&text);
+    return status;
+}
+
+/* How many tokens it takes until the text holds the value; 0: it never does. */
+static dpe_status count_named(const struct dpe_tokenizer *tokenizer, const char *reference,
+                              struct written *value, struct dpe_error *err)
+{
+    struct dpe_text text = {0};
+    dpe_status status = DPE_OK;
+    char *const one[1] = {(char *)(uintptr_t)reference};
+    value->named = 0;
+    for (size_t n = 1; n <= value->ids.n && status == DPE_OK && value->named == 0; n++) {
+        text.n = 0;
+        status = dpe_tokenizer_decode(tokenizer, value->ids.ids, n, true, &text, err);
+        if (status == DPE_OK) {
+            status = dpe_text_append(&text, "", 0, err);
+        }
+        if (status == DPE_OK && dpe_recall(text.bytes, one, 1) >= 1.0) {
+            value->named = (int64_t)n;
+        }
+    }
+    dpe_text_free(&text);
+    return status;
+}
+
+static dpe_status check_texts(const struct dpe_sample *sample, struct dpe_error *err)
+{
+    const long long index = (long long)sample->index;
+    if (sample->n_references == 0) {
+        return dpe_fail(err, DPE_BAD_DATA, "steps: sample %lld has no value to ask for", index);
+    }
+    if (sample->answers == NULL) {
+        return dpe_fail(
+            err, DPE_USAGE,
+            "--score steps: the answer to sample %lld is free text, which has no steps; use "
+            "--score recall",
+            index);
+    }
+    for (size_t i = 0; i < sample->n_references; i++) {
+        for (size_t k = 0; k < sample->n_references; k++) {
+            char *const one[1] = {sample->references[k]};
+            if (sample->references[k][0] == '\0' ||
+                (i != k && dpe_recall(sample->references[i], one, 1) >= 1.0)) {
+                return dpe_fail(
+                    err, DPE_BAD_DATA,
+                    "steps: sample %lld: the value \"%.60s\" is part of \"%.60s\", so naming one "
+                    "names both; use --score recall",
+                    index, sample->references[k], sample->references[i]);
+            }
+        }
+    }
+    return DPE_OK;
+}
+
+static dpe_status open_written(const struct dpe_sample *sample, size_t i, size_t skip,
+                               const struct dpe_tokenizer *tokenizer, struct written *value,
+                               struct dpe_error *err)
+{
+    const char *answer = sample->answers[i] + skip;
+    dpe_status status = encode_answer(tokenizer, answer, &value->ids, err);
+    if (status == DPE_OK) {
+        status = count_named(tokenizer, sample->references[i], value, err);
+    }
+    if (status == DPE_OK && value->named == 0) {
+        status =
+            dpe_fail(err, DPE_BAD_DATA,
+                     "steps: sample %lld: the answer \"%.60s\" does not hold the value \"%.60s\"",
+                     (long long)sample->index, answer, sample->references[i]);
+    }
+    return status;
+}
+
+static dpe_status open_value(const struct dpe_sample *sample, size_t i,
+                             const struct dpe_tokenizer *tokenizer, struct value *value,
+                             struct dpe_error *err)
+{
+    size_t skip = sample->skip != NULL ? sample->skip[i] : 0;
+    dpe_status status = open_written(sample, i, skip, tokenizer, &value->first, err);
+    return status == DPE_OK ? open_written(sample, i, 0, tokenizer, &value->later, err) : status;
+}
+
+/* All values given one after another, however they are ordered. */
+static dpe_status check_room(const struct dpe_sample *sample, const struct value *values,
+                             struct dpe_error *err)
+{
+    int64_t need = 0;
+    for (size_t i = 0; i < sample->n_references; i++) {
+        const struct value *value = &values[i];
+        size_t n = i == 0 ? value->first.ids.n : value->later.ids.n;
+        need += (int64_t)n;
+    }
+    return need <= sample->max_new ? DPE_OK
+                                   : dpe_fail(err, DPE_BAD_DATA,
+                                              "steps: sample %lld: its %zu values take %lld "
+                                              "tokens, but there is room for %lld",
+                                              (long long)sample->index, sample->n_references,
+                                              (long long)need, (long long)sample->max_new);
+}
+
+static void free_values(struct value *values, size_t n)
+{
+    for (size_t i = 0; values != NULL && i < n; i++) {
+        dpe_tokens_free(&values[i].first.ids);
+        dpe_tokens_free(&values[i].later.ids);
+    }
+    free(values);
+}
+
+/* Freed by the caller, also after a failure. */
+static dpe_status open_values(const struct dpe_sample *sample,
+                              const struct dpe_tokenizer *tokenizer, struct value **values,
+                              struct dpe_error *err)
+{
+    dpe_status status = check_texts(sample, err);
+    if (status == DPE_OK) {
+        *values = dpe_alloc_zero(sample->n_references, sizeof **values);
+        status = *values != NULL ? DPE_OK
+                                 : dpe_fail(err, DPE_NO_MEMORY, "out of memory for %zu values",
+                                            sample->n_references);
+    }
+    for (size_t i = 0; i < sample->n_references && status == DPE_OK; i++) {
+        status = open_value(sample, i, tokenizer, &(*values)[i], err);
+    }
+    return status == DPE_OK ? check_room(sample, *values, err) : status;
+}
+
+dpe_status dpe_steps_check(const struct dpe_sample *sample, const struct dpe_tokenizer *tokenizer,
+                           struct dpe_error *err)
+{
+    struct value *values = NULL;
+    dpe_status status = open_values(sample, tokenizer, &values, err);
+    free_values(values, sample->n_references);
+    return status;
+}
+
+/* ------------------------------------------------------------------------------------------- looks
+ */
+
+static bool is_right(int64_t id, const int32_t *right, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) {
+        if (right[i] == id) {
+            return true;
+        }
+    }
+    return false;
+}
+
+int32_t dpe_steps_look(const float *logits, int64_t vocab, const int32_t *right, int64_t n,
+                       double *log_odds)
+{
+    int64_t best = 0;
+    double most = -INFINITY;
+    double wrong = -INFINITY;
+    for (int64_t id = 0; id < vocab; id++) {
+        double value = (double)logits[id];
+        best = value > (double)logits[best] ? id : best;
+        if (is_right(id, right, n)) {
+            most = fmax(most, value);
+        } else {
+            wrong = fmax(wrong, value);
+        }
+    }
+    double sum = 0.0;
+    for (int64_t i = 0; i < n; i++) {
+        bool first = !is_right(right[i], right, i);
+        sum += first ? exp((double)logits[right[i]] - most) : 0.0;
+    }
+    *log_odds = most + log(sum) - wrong;
+    return is_right(best, right, n) ? (int32_t)best : -1;
+}
+
+/* ------------------------------------------------------------------------------------------- steps
+ */
+
+static const struct written *value_of(const struct walk *walk, size_t i)
+{
+    return walk->first ? &walk->values[i].first : &walk->values[i].later;
+}
+
+/* Follow greedy decoding from the step's beginning. `live` are the missing values that begin with
+ * what is decoded; *decoded tokens are those of the path, as far as they belong to one. Returns
+ * through *found whether one was named. */
+static dpe_status follow(struct walk *walk, unsigned char *live, struct dpe_tokens *path,
+                         bool *found, double *margin)
+{
+    const size_t n = walk->sample->n_references;
+    dpe_status status = DPE_OK;
+    double least = INFINITY;
+    *found = false;
+    while (status == DPE_OK && !*found) {
+        int64_t n_right = 0;
+        double odds = 0.0;
+        for (size_t i = 0; i < n; i++) {
+            live[i] = live[i] != 0 && path->n < value_of(walk, i)->ids.n;
+            if (live[i] != 0) {
+                walk->right[n_right++] = value_of(walk, i)->ids.ids[path->n];
+            }
+        }
+        int32_t next = n_right > 0
+                           ? dpe_steps_look(walk->logits, walk->vocab, walk->right, n_right, &odds)
+                           : -1;
+        least = fmin(least, odds);
+        if (next < 0) {
+            break;
+        }
+        for (size_t i = 0; i < n; i++) {
+            live[i] = live[i] != 0 && value_of(walk, i)->ids.ids[path->n] == next;
+            *found = *found || (live[i] != 0 && (int64_t)path->n + 1 >= value_of(walk, i)->named);
+        }
+        status = dpe_tokens_append(path, &next, 1, walk->err);
+        if (status == DPE_OK && !*found) {
+            status = dpe_session_feed(walk->session, &next, 1, walk->logits, walk->err);
+        }
+    }
+    *margin = 1.0 / (1.0 + exp(-least / DPE_STEPS_SHARPNESS));
+    return status;
+}
+
+/* Give the value that is next in the order, behind what the session holds of it already. */
+static dpe_status give(struct walk *walk, size_t step, const struct dpe_tokens *path, bool found)
+{
+    const struct dpe_tokens *ids = &value_of(walk, walk->order[step])->ids;
+    size_t held =
+        path->n > 0 && found ? path->n - 1 : path->n; /* the last one of a value was not fed */
+    size_t common = 0;
+    while (common < held && common + 1 < ids->n && path->ids[common] == ids->ids[common]) {
+        common++;
+    }
+    dpe_status status = dpe_session_cut(walk->session, walk->begin + (int64_t)common, walk->err);
+    if (status == DPE_OK) {
+        status = dpe_session_feed(walk->session, ids->ids + common, (int64_t)(ids->n - common),
+                                  walk->logits, walk->err);
+    }
+    walk->begin += (int64_t)ids->n;
+    walk->first = false;
+    return status;
+}
+
+static dpe_status put_line(struct walk *walk, const struct dpe_tokens *path, bool found,
+                           struct dpe_text *text)
+{
+    dpe_status status = dpe_text_append(text, found ? "+" : "-", 1, walk->err);
+    if (status == DPE_OK && path->n > 0) {
+        status = dpe_tokenizer_decode(walk->tokenizer, path->ids, path->n, true, text, walk->err);
+    }
+    return status == DPE_OK ? dpe_text_append(text, "\n", 1, walk->err) : status;
+}
+
+static dpe_status run_step(struct walk *walk, size_t step, unsigned char *live,
+                           struct dpe_steps *steps, struct dpe_text *text)
+{
+    const size_t n = walk->sample->n_references;
+    struct dpe_tokens path = {0};
+    bool found = false;
+    double margin = 0.0;
+    memset(live, 1, n);
+    for (size_t i = 0; i < step; i++) {
+        live[walk->order[i]] = 0;
+    }
+    dpe_status status = follow(walk, live, &path, &found, &margin);
+    if (status == DPE_OK) {
+        status = put_line(walk, &path, found, text);
+    }
+    if (status == DPE_OK && step + 1 < n) {
+        status = give(walk, step, &path, found);
+    }
+    steps->found += found ? 1.0 / (double)n : 0.0;
+    steps->margin += margin / (double)n;
+    steps->new_tokens += (int64_t)path.n;
+    dpe_tokens_free(&path);
+    return status;
+}
+
+/* A permutation drawn for the sample. */
+static void draw_order(const struct dpe_sample *sample, size_t *order)
+{
+    struct dpe_rng rng;
+    dpe_rng_seed(&rng, sample->seed, (uint64_t)sample->index);
+    for (size_t i = 0; i < sample->n_references; i++) {
+        size_t k = (size_t)dpe_rng_below(&rng, (uint32_t)i + 1);
+        order[i] = order[k];
+        order[k] = i;
+    }
+}
+
+dpe_status dpe_steps_run(struct dpe_session *session, const struct dpe_sample *sample, int64_t rest,
+                         const struct dpe_tokenizer *tokenizer, struct dpe_steps *steps,
+                         struct dpe_text *text, struct dpe_error *err)
+{
+    const size_t n = sample->n_references;
+    const int64_t prompt = (int64_t)sample->prompt.n;
+    unsigned char *live = NULL;
+    struct walk walk = {.session = session,
+                        .sample = sample,
+                        .tokenizer = tokenizer,
+                        .vocab = dpe_session_vocab(session),
+                        .begin = prompt,
+                        .first = true,
+                        .err = err};
+    *steps = (struct dpe_steps){0};
+    dpe_status status = open_values(sample, tokenizer, &walk.values, err);
+    if (status != DPE_OK) {
+        goto done;
+    }
+    walk.order = dpe_alloc_zero(n, sizeof *walk.order);
+    walk.right = dpe_alloc(n, sizeof *walk.right);
+    walk.logits = dpe_alloc((size_t)walk.vocab, sizeof *walk.logits);
+    live = dpe_alloc(n, 1);
+    if (walk.order == NULL || walk.right == NULL || walk.logits == NULL || live == NULL) {
+        status = dpe_fail(err, DPE_NO_MEMORY, "out of memory for %zu steps", n);
+        goto done;
+    }
+    draw_order(sample, walk.order);
+    status =
+        dpe_session_feed(session, sample->prompt.ids + (prompt - rest), rest, walk.logits, err);
+    for (size_t step = 0; step < n && status == DPE_OK; step++) {
+        status = run_step(&walk, step, live, steps, text);
+    }
+    steps->found = fmin(steps->found, 1.0);
+done:
+    free_values(walk.values, n);
+    free(walk.order);
+    free(walk.right);
+    free(walk.logits);
+    free(live);
+    return status;
+}
