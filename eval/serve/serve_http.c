@@ -211,6 +211,7 @@ static const struct route {
     {"GET", "/tokenizer_info", tokenizer_info, false},
     {"GET", "/v1/dpe", about, false},
     {"POST", "/v1/dpe/plan", take_plan, false},
+    {"POST", "/v1/dpe/completions", completions, false},
     {"POST", "/tokenize", tokenize, false},
     {"POST", "/detokenize", detokenize, false},
     {"GET", "/health", health, true},

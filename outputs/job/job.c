@@ -335,7 +335,7 @@ dpe_status dpe_job_check_plan(const struct dpe_job *job, const struct dpe_plan *
                    ? DPE_OK
                    : dpe_fail(
                          err, DPE_USAGE,
-                         "%s: expected texts of at most %lld tokens (its --length), found %lld",
+                         "%s: expected texts of at most %lld tokens (its --length, less 1 of vLLM's --max-model-len), found %lld",
                          job->options->engine, (long long)most, (long long)length);
     }
     return dpe_session_estimate(dpe_model_config(job->model), plan, &options, &needs, err);

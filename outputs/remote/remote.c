@@ -155,6 +155,12 @@ static json_t *write_ids(const int32_t *ids, int64_t n)
     return list;
 }
 
+/* Of an engine that takes plans, and of any server of OpenAI's interface. */
+static const char *completions_path(const struct dpe_remote_engine *engine)
+{
+    return engine->about.plans ? "/v1/dpe/completions" : "/v1/completions";
+}
+
 static char *write_request(const struct dpe_remote_engine *engine, const int32_t *ids, int64_t n,
                            int64_t max_new, bool ignore_eos, bool likelihood)
 {
@@ -247,7 +253,7 @@ static dpe_status generate(void *user, const struct dpe_remote_text *texts, int6
             : dpe_fail(err, DPE_NO_MEMORY, "out of memory for %lld requests", (long long)n);
     for (int64_t i = 0; i < n && status == DPE_OK; i++) {
         const struct dpe_remote_text *text = &texts[i];
-        exchanges[i].path = "/v1/completions";
+        exchanges[i].path = completions_path(engine);
         exchanges[i].most = ANSWER_BYTES + BYTES_OF_TOKEN * (size_t)text->max_new;
         exchanges[i].body =
             write_request(engine, text->ids, text->n, text->max_new, text->ignore_eos, false);
@@ -279,7 +285,7 @@ static dpe_status likelihood(void *user, const int32_t *ids, int64_t n, int64_t 
                              struct dpe_error *err)
 {
     const struct dpe_remote_engine *engine = user;
-    struct dpe_http_exchange exchange = {.path = "/v1/completions",
+    struct dpe_http_exchange exchange = {.path = completions_path(engine),
                                          .most = ANSWER_BYTES + BYTES_OF_TOKEN * (size_t)n,
                                          .body = write_request(engine, ids, n, 0, false, true)};
     json_t *answer = NULL;

@@ -1,16 +1,18 @@
 /**
  * @file remote.h
- * A model that another program runs: dpe-serve, which takes plans, or any server of OpenAI's
- * interface, which runs what it runs. A session that is made with dpe_session_create_remote uses it
- * in place of this process's own arithmetic.
+ * A model that another program runs: an engine that takes plans (dpe-serve, vLLM with outputs/vllm and
+ * DPE_ENGINE=1), or any server of OpenAI's interface, which runs what it runs. A session that is made
+ * with dpe_session_create_remote uses it in place of this process's own arithmetic.
  *
- * The protocol is OpenAI's completions with token ids as prompts, and of dpe-serve
+ * The protocol of an engine:
  *  - GET /v1/dpe: who it is (struct dpe_remote_about);
  *  - POST /v1/dpe/plan with a plan (dpe_plan_to_json): answers {"plan": DIGEST, "model":
- * FINGERPRINT};
- *  - in a completion "dpe_plan": DIGEST, under which it runs, and "return_token_ids": true; the
- * "dpe" of the answer names the digest again. Every answer is that of a stranger: what is of
- * another type, truncated, too long, or under another digest is refused.
+ *    FINGERPRINT};
+ *  - POST /v1/dpe/completions: OpenAI's completions with token ids as a prompt, and besides "dpe_plan":
+ *    DIGEST, under which it runs, and "return_token_ids": true; the "dpe" of the answer names the digest
+ *    again. Another server is asked for /v1/completions.
+ * Every answer is that of a stranger: what is of another type, truncated, too long, or under another
+ * digest is refused.
  */
 #ifndef DPE_REMOTE_H
 #define DPE_REMOTE_H
@@ -28,8 +30,8 @@ dpe_status dpe_plan_from_json(const json_t *value, struct dpe_plan *plan, struct
 
 /** What a server says of itself; "" and 0: nothing. */
 struct dpe_remote_about {
-    bool plans;         /**< it takes plans (dpe-serve); else it has one, which it does not tell */
-    char engine[96];    /**< "dpe-serve"; of others "openai" */
+    bool plans;         /**< it takes plans; else it has one, which it does not tell */
+    char engine[96];    /**< "dpe-serve", "vllm 0.32.0"; of a server without plans "openai" */
     char name[256];     /**< of the model, as clients call it */
     char model[80];     /**< fingerprint of the weights */
     char tokenizer[80]; /**< fingerprint */

@@ -13,6 +13,8 @@ model=${2:-$root/data/reference}
 text=${3:-$root/data/sample/test/900000.txt}
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
+# The tree's own packages, whatever is installed.
+export PYTHONPATH=$root/outputs/transformers:$root/outputs/vllm
 export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1}
 failed=0
 
@@ -48,6 +50,7 @@ for spec in yarn pi ntk mrrope; do check "flags-$spec" served flags "$spec"; don
 check two-calls served two_calls
 check two-calls-wrong served two_calls wrong
 check server "$here/server.sh" "$DPE_VLLM_PYTHON" "$here" "$bin" "$model" "$work" "$text"
+check engine "$here/engine.sh" "$DPE_VLLM_PYTHON" "$here" "$bin" "$model" "$work"
 check throughput served throughput
 check throughput-dpe served throughput self-extend
 [ "$failed" = 0 ] && echo "all passed"

@@ -2,14 +2,15 @@
 
 The table decides for each text, from the tokens of its prompt and of what may be generated, once. Up to the trained length
 vLLM's own attention runs it; above, the layers that move run under the entry's plan, which dpe_attention computes.
+DPE_ENGINE=1: an engine of dpe-detect and other tools, whose plans run texts of any length.
 """
 import os
 
 
 def register():
     """The entry point vllm.general_plugins: called in every process of vLLM, before it reads its arguments. Without
-    DPE_TABLE the plugin changes nothing."""
-    if os.environ.get("DPE_TABLE"):
+    DPE_TABLE and DPE_ENGINE the plugin changes nothing."""
+    if os.environ.get("DPE_TABLE") or os.environ.get("DPE_ENGINE") == "1":
         from dpe_vllm import hooks
 
         hooks.install()

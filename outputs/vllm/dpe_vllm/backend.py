@@ -7,18 +7,20 @@ import dataclasses
 import torch
 from vllm.v1.attention.backends.cpu_attn import CPUAttentionBackend
 
-from dpe_vllm import hooks
+from dpe_vllm import hooks, norms
 from dpe_vllm.model import batch_of, prepare
 
 
 @dataclasses.dataclass
 class Text:
-    """A text under an entry: its rows of the batch, its tokens in all, and its blocks of the cache."""
-    entry: int
+    """A text under a plan: its digest, the text's rows of the batch, its tokens in all, its blocks of the cache, and the name and
+    kind of the norms that were asked for."""
+    plan: str
     begin: int
     end: int
     tokens: int
     blocks: torch.Tensor
+    norms: tuple = None
 
 
 @dataclasses.dataclass
@@ -87,9 +89,9 @@ class Builder:
         runner = self._runner()
         if runner is None:
             return metadata
-        entries = hooks.entries_of_batch(runner, common.num_reqs)
-        if any(entry is not None for entry in entries):
-            metadata.dpe = self._divide(common, entries, fast_build)
+        plans, asked = hooks.plans_of_batch(runner, common.num_reqs)
+        if any(plan is not None for plan in plans):
+            metadata.dpe = self._divide(common, plans, asked, fast_build)
         return metadata
 
     def _runner(self):
@@ -99,15 +101,16 @@ class Builder:
                 return runner
         return None
 
-    def _divide(self, common, entries, fast_build):
+    def _divide(self, common, plans, asked, fast_build):
         starts, tokens = common.query_start_loc_cpu.tolist(), common.seq_lens.tolist()
         size = self.kv_cache_spec.block_size
-        moved = [Text(entry, starts[i], starts[i + 1], tokens[i], common.block_table_tensor[i, :-(-tokens[i] // size)].long())
-                 for i, entry in enumerate(entries) if entry is not None and starts[i] < starts[i + 1]]
+        moved = [Text(plan, starts[i], starts[i + 1], tokens[i], common.block_table_tensor[i, :-(-tokens[i] // size)].long(),
+                      asked[i])
+                 for i, plan in enumerate(plans) if plan is not None and starts[i] < starts[i + 1]]
         device = common.slot_mapping.device
         batch = Batch(moved, torch.cat([torch.arange(text.begin, text.end) for text in moved]).to(device)
                       if moved else torch.zeros(0, dtype=torch.long, device=device))
-        native = [i for i, entry in enumerate(entries) if entry is None and starts[i] < starts[i + 1]]
+        native = [i for i, plan in enumerate(plans) if plan is None and starts[i] < starts[i + 1]]
         if native:
             part, batch.native_rows = select(common, native)
             batch.native = super().build(0, part, fast_build)
@@ -127,9 +130,7 @@ class Impl:
     def _moved(self, layer):
         """The batch and the layer's number, if this layer moves some of it."""
         batch = batch_of(layer.layer_name)
-        runner = next((one for one in hooks.RUNNERS
-                       if one.compilation_config.static_forward_context.get(layer.layer_name) is layer), None)
-        moved = getattr(runner, "dpe_moved", None)
+        moved = hooks.moved_of(layer)
         number = None if moved is None else moved.layers.get(layer.layer_name)
         return (None, None, None) if batch is None or number is None else (batch, moved, number)
 
@@ -147,7 +148,18 @@ class Impl:
         block, at = slots // keys.shape[2], slots % keys.shape[2]
         keys[block, :, at], values[block, :, at] = key[rows].to(keys.dtype), value[rows].to(values.dtype)
 
+    def _add_norms(self, layer, query, key):
+        """Of texts whose norms were asked for; in every layer, whether it moves or not."""
+        batch = batch_of(layer.layer_name)
+        asked = [] if batch is None else [text for text in batch.moved if text.norms is not None]
+        moved = hooks.moved_of(layer) if asked else None
+        for text in asked:
+            rows = slice(text.begin, text.end)
+            norms.TEXTS.of(*text.norms).add(moved.all_layers[layer.layer_name], text.tokens - (text.end - text.begin),
+                                            *(moved.in_order(x[rows]) for x in (query, key)))
+
     def forward(self, layer, query, key, value, kv_cache, attn_metadata, output, *args, **kwargs):
+        self._add_norms(layer, query, key)
         batch, moved, number = self._moved(layer)
         if batch is None:
             return super().forward(layer, query, key, value, self.own(kv_cache), attn_metadata, output, *args, **kwargs)
@@ -157,14 +169,14 @@ class Impl:
             super().forward(layer, query[rows], key[rows], value[rows], self.own(kv_cache), batch.native, part, *args, **kwargs)
             output[rows] = part
         for text in batch.moved:
-            if text.entry not in batch.together:
+            if text.plan not in batch.together:
                 output[text.begin:text.end] = self.attend(moved, number, query[text.begin:text.end], kv_cache, text)
         return output
 
     def attend(self, moved, number, query, kv_cache, text):
         """query [rows, heads, head_dim] of one text; the result has its shape."""
         pages = Pages(*self.views(kv_cache), text.blocks)
-        out = moved.attention(text.entry).attend(query.transpose(0, 1)[None], pages, text.tokens, number, self.scale,
+        out = moved.attention(text.plan).attend(query.transpose(0, 1)[None], pages, text.tokens, number, self.scale,
                                                  self.softcap(), self.sinks)
         return out[0].transpose(0, 1)
 

@@ -10,7 +10,7 @@ import os
 
 from dpe_attention import TableError
 
-from dpe_vllm.serving import logger, serving
+from dpe_vllm.serving import logger, plan_asked, serving
 
 RUNNERS = []  # of this process; more than one only where a test makes several engines
 TESTED = "0.32"
@@ -63,23 +63,33 @@ def _create_engine_config(original, args, *rest, **kwargs):
     state = serving()
     refuse_arguments(args)
     set_by_us = {}
-    if args.max_model_len is None:
+    if args.max_model_len is None and state.table is not None:
         args.max_model_len = set_by_us["max_model_len"] = state.table.evaluated_length
     if not args.enforce_eager:
         args.enforce_eager = set_by_us["enforce_eager"] = True
     if not current_platform.is_cpu() and args.attention_backend is None:
         args.attention_backend = set_by_us["attention_backend"] = "CUSTOM"
+    if state.engine:
+        args.worker_extension_cls = "dpe_vllm.worker.Worker"
     config = original(args, *rest, **kwargs)
     refuse_config(config)
-    lengths = ", ".join(str(length) for length in sorted(state.plans))
-    logger.info("DPE: table %s, entries for %s tokens, up to %d the model's own path; %s", state.path, lengths,
-                state.table.trained_length,
+    _announce(state, config, set_by_us)
+    return config
+
+
+def _announce(state, config, set_by_us):
+    parts = []
+    if state.table is not None:
+        lengths = ", ".join(str(length) for length in sorted(state.entries))
+        parts.append(f"table {state.path}, entries for {lengths} tokens, up to {state.table.trained_length} the model's own path")
+    if state.engine:
+        parts.append("an engine that takes the plans of tools")
+    logger.info("DPE: %s; %s", "; ".join(parts),
                 "set " + ", ".join(f"{name}={value}" for name, value in set_by_us.items())
                 if set_by_us else "no setting changed")
-    if config.model_config.max_model_len <= state.table.trained_length:
+    if state.table is not None and config.model_config.max_model_len <= state.table.trained_length:
         logger.warning("DPE: --max-model-len %d is within the trained length, %d: the table is never used",
                        config.model_config.max_model_len, state.table.trained_length)
-    return config
 
 
 def refuse_arguments(args):
@@ -88,6 +98,11 @@ def refuse_arguments(args):
     if dtype.startswith(("fp8", "int8", "nvfp4", "turboquant")):
         raise TableError(f"--kv-cache-dtype {dtype}: DPE keeps keys before rotation, to which the scales of a quantised cache "
                          "were not fitted: leave it at auto")
+    if serving().engine and args.data_parallel_size > 1:
+        raise TableError(f"--data-parallel-size {args.data_parallel_size}: a tool's plan goes to one engine (DPE_ENGINE=1): start "
+                         "a server for each")
+    if serving().engine and args.worker_extension_cls:
+        raise TableError(f"--worker-extension-cls {args.worker_extension_cls}: DPE_ENGINE=1 has one of its own")
 
 
 def refuse_config(config):
@@ -116,9 +131,10 @@ def _request(original, request, *args, **kwargs):
     names = inspect.signature(original).bind(request, *args, **kwargs).arguments
     ids, embeds = names.get("prompt_token_ids"), names.get("prompt_embeds")
     prompt = len(ids) if ids is not None else len(embeds)
-    entry = serving().entry(prompt, tokens_of(names.get("sampling_params"), names.get("pooling_params")))
+    params = names.get("sampling_params")
+    digest = serving().digest(prompt, tokens_of(params, names.get("pooling_params")), plan_asked(params))
     names.pop("self")
-    names["cache_salt"] = serving().salt(entry, names.get("cache_salt"))
+    names["cache_salt"] = serving().salt(digest, names.get("cache_salt"))
     original(request, **names)
 
 
@@ -127,6 +143,11 @@ def _process_inputs(original, *args, **kwargs):
     ids, embeds = request.prompt_token_ids, request.prompt_embeds
     prompt = len(ids) if ids is not None else len(embeds)
     new = tokens_of(request.sampling_params, request.pooling_params)
+    asked = plan_asked(request.sampling_params)
+    if asked is not None:
+        if asked not in serving().plans:
+            raise ValueError("dpe_plan: this server has no plan with that digest; give it with POST /v1/dpe/plan")
+        return request
     entry = serving().entry(prompt, new)
     serving().remember(request.request_id, entry)
     logger.debug("DPE: request %s of %d + %d tokens: %s", request.request_id, prompt, new or 0,
@@ -139,11 +160,22 @@ def _runner(original, runner, *args, **kwargs):
     RUNNERS.append(runner)
 
 
-def entries_of_batch(runner, count):
-    """Entry of each text of the batch, in its order; texts of a warm-up run are not known, and the model's own path runs
-    them."""
-    result = []
+def plans_of_batch(runner, count):
+    """Digest of the plan of each text of the batch, in its order, and what is asked of its norms (worker.py); texts of a warm-up
+    run are not known, and the model's own path runs them."""
+    plans, norms = [], []
     for name in runner.input_batch.req_ids[:count]:
         text = runner.requests[name]
-        result.append(serving().entry(text.num_prompt_tokens, tokens_of(text.sampling_params, text.pooling_params)))
-    return result + [None] * (count - len(result))
+        params = text.sampling_params
+        plans.append(serving().digest(text.num_prompt_tokens, tokens_of(params, text.pooling_params), plan_asked(params)))
+        norms.append((params.extra_args.get("dpe_norms"), params.extra_args.get("dpe_products"))
+                     if plan_asked(params) and params.extra_args.get("dpe_norms") else None)
+    none = [None] * (count - len(plans))
+    return plans + none, norms + none
+
+
+def moved_of(layer):
+    """model.Moved of the runner that the attention layer belongs to, None: it is not prepared."""
+    runner = next((one for one in RUNNERS
+                   if one.compilation_config.static_forward_context.get(layer.layer_name) is layer), None)
+    return getattr(runner, "dpe_moved", None)

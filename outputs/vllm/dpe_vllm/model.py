@@ -1,4 +1,5 @@
 """The loaded model under the table: which layers move, how a head rotates, and queries and keys that arrive unrotated."""
+import collections
 import os
 
 import torch
@@ -50,22 +51,29 @@ def batch_of(layer_name):
     return getattr(metadata, "dpe", None)
 
 
+MOST_KEPT = 8  # plans whose tables of cosines and sines are kept: a tool runs one after another
+
+
 class Moved:
-    """The moving layers of a model, by name, with their numbers; and attention under the entries of the table."""
+    """The moving layers of a model, by name, with their numbers, and all layers so; and attention under plans, by digest."""
 
-    def __init__(self, layers, order, rank, size):
-        self.layers, self.order, self.rank, self.size = layers, order, rank, size
-        self._attention = {}
+    def __init__(self, layers, all_layers, order, rank, size):
+        self.layers, self.all_layers, self.order, self.rank, self.size = layers, all_layers, order, rank, size
+        self._attention = collections.OrderedDict()
+        self.two_calls, self.compared = collections.OrderedDict(), set()  # two_calls.py
 
-    def attention(self, entry):
-        state = serving()
-        digest = state.digests[entry]
+    def attention(self, digest):
         if digest not in self._attention:
-            for old in set(self._attention) - set(state.digests.values()):
-                del self._attention[old]
-            self._attention[digest] = Attention(state.plans[entry].of_heads(self.rank, self.size), order=self.order,
+            self._attention[digest] = Attention(serving().plans[digest].of_heads(self.rank, self.size), order=self.order,
                                                 keep_keys=False)
+        self._attention.move_to_end(digest)
+        while len(self._attention) > MOST_KEPT:
+            self._attention.popitem(last=False)
         return self._attention[digest]
+
+    def in_order(self, x):
+        """x [..., head_dim] in the table's order of components."""
+        return x if self.order is None else x[..., self.order]
 
 
 def prepare(runner):
@@ -87,15 +95,42 @@ def _prepare(runner):
     one = next(iter(moving.values()))
     size = get_tensor_model_parallel_world_size()
     head_dim = one.attn.head_size
-    table.check_model(config.model_type, n_layers=config.num_hidden_layers, n_heads=config.num_attention_heads,
-                      n_kv_heads=getattr(config, "num_key_value_heads", config.num_attention_heads), head_dim=head_dim)
-    _check_fingerprint(runner.model_config)
-    order = _check_rotation(config, one.rotary_emb, head_dim)
+    if table is not None:
+        table.check_model(config.model_type, n_layers=config.num_hidden_layers, n_heads=config.num_attention_heads,
+                          n_kv_heads=getattr(config, "num_key_value_heads", config.num_attention_heads), head_dim=head_dim)
+        _check_fingerprint(runner.model_config)
+        _check_rotation(config, one.rotary_emb)
+    order = _order(one.rotary_emb, head_dim)
     _lengthen(parents, moving, runner.max_model_len)
+    numbers = {name: _number(name) for name in parents}
+    moved = Moved({name: numbers[name] for name in moving}, numbers, order, get_tensor_model_parallel_rank(), size)
+    moved.one, moved.still = one.attn, head_dim // 2 - one.rotary_emb.rotary_dim // 2
+    moved.factors = {name: _factor(parent.rotary_emb) for name, (parent, _) in parents.items()
+                     if name not in moving and isinstance(getattr(parent, "rotary_emb", None), RotaryEmbeddingBase)}
     for name, parent in moving.items():
         parent.rotary_emb = Unrotated(parent.rotary_emb, name)
-    numbers = {name: _number(name) for name in moving}
-    return Moved(numbers, order, get_tensor_model_parallel_rank(), size)
+    return moved
+
+
+def check_plan(moved, taken):
+    """TableError where a plan of a tool's (protocol.WirePlan) is not one of this model."""
+    impl = moved.one.impl
+    sizes = (len(moved.all_layers), impl.num_heads * moved.size, impl.head_size // 2)
+    if (taken.n_layers, taken.n_heads, taken.n_pairs) != sizes:
+        raise TableError(f"expected a plan of {sizes[0]} layers, {sizes[1]} heads and {sizes[2]} pairs, found one of "
+                         f"{taken.n_layers}, {taken.n_heads} and {taken.n_pairs}")
+    if taken.plan.n_still != moved.still:
+        raise TableError(f"expected a plan in which {moved.still} pairs of a head do not rotate, found {taken.plan.n_still}")
+    scale, cap = taken.multiplier or impl.head_size ** -0.5, getattr(impl, "logits_soft_cap", None) or 0.0
+    if abs(scale / impl.scale - 1) > 1e-6 or abs(taken.cap - cap) > 1e-6 * cap:
+        raise TableError(f"expected a plan whose logits have the factor {impl.scale:g} and the cap {cap:g} of this model, found "
+                         f"{scale:g} and {taken.cap:g}")
+
+
+def _factor(rotary):
+    """What a rotation multiplies the length of a pair by."""
+    cos, sin = rotary.cos_sin_cache[:2].double().cpu().chunk(2, dim=-1)
+    return float(torch.hypot(cos, sin).mean())
 
 
 def _attention_modules(model):
@@ -151,9 +186,8 @@ def _check_fingerprint(model_config):
                        "dpe-eval check TABLE -m FOLDER measures whether it holds there", table.fingerprint, found)
 
 
-def _check_rotation(config, rotary, head_dim):
-    """Order of a head's components (dpe_attention: pair j is j and j + head_dim / 2, those that do not rotate last), None:
-    the model has it. TableError where the model rotates otherwise than the table's."""
+def _check_rotation(config, rotary):
+    """TableError where the model rotates otherwise than the table's."""
     table, half = serving().table, rotary.rotary_dim // 2
     if half != table.rotating_pairs():
         raise TableError(f"the table was made for a model that rotates {table.rotating_pairs()} pairs of a head, this one "
@@ -163,6 +197,12 @@ def _check_rotation(config, rotary, head_dim):
     if kind not in LENGTH_DEPENDENT:
         cos, sin = rotary._compute_cos_sin_cache()[1].double().cpu().chunk(2)
         table.check_frequencies(torch.atan2(sin, cos).numpy(), float(torch.hypot(cos, sin).mean()))
+
+
+def _order(rotary, head_dim):
+    """Order of a head's components (dpe_attention: pair j is j and j + head_dim / 2, those that do not rotate last), None:
+    the model has it."""
+    half = rotary.rotary_dim // 2
     rotating, still = list(range(2 * half)), list(range(2 * half, head_dim))
     first, second = (rotating[:half], rotating[half:]) if rotary.is_neox_style else (rotating[::2], rotating[1::2])
     order = first + still[:len(still) // 2] + second + still[len(still) // 2:]

@@ -1,30 +1,191 @@
-"""GET /v1/dpe: which table a server runs with, and which entry an answer had. The entry point vllm.endpoint_plugins; vLLM
-attaches it only where VLLM_PLUGINS names dpe."""
-import os
+"""The routes of the plugin, the entry point vllm.endpoint_plugins; vLLM attaches it only where VLLM_PLUGINS names dpe.
 
-from dpe_vllm.serving import serving
+GET /v1/dpe: which table a server runs with, and which entry an answer had. With DPE_ENGINE=1 it also says what tools ask of an
+engine (outputs/remote/remote.h), and these run on it: POST /v1/dpe/plan, /v1/dpe/completions, /v1/dpe/norms."""
+import math
+import os
+import uuid
+
+from dpe_attention import TableError, fingerprint
+
+from dpe_vllm import norms
+from dpe_vllm.protocol import WirePlan
+from dpe_vllm.serving import file_digest, serving
+
+
+class Refusal(Exception):
+    def __init__(self, status, message, code=None):
+        super().__init__(message)
+        self.status, self.code = status, code
+
+
+class Engine:
+    """What tools ask. client: vLLM's EngineClient."""
+
+    def __init__(self, client, args):
+        from vllm import __version__
+        from vllm.platforms import current_platform
+
+        model = client.vllm_config.model_config
+        self.client, self.model, self.config = client, model, model.hf_text_config
+        folder = _folder(model)
+        names = args.served_model_name or [args.model]
+        self.about = {
+            "engine": f"vllm {__version__}", "name": names[0] if isinstance(names, list) else names,
+            "model": fingerprint(folder), "tokenizer": file_digest(os.path.join(folder, "tokenizer.json")),
+            "numbers": ", ".join([f"{str(model.dtype).rsplit('.', maxsplit=1)[-1]} weights"]
+                                 + ([model.quantization] if model.quantization else [])
+                                 + [f"{client.vllm_config.cache_config.cache_dtype} cache", current_platform.device_type]),
+            # A text without new tokens has one all the same in vLLM.
+            "length": model.max_model_len - 1}
+        self.ends = _end_tokens(model)
+
+    async def take_plan(self, body):
+        taken = WirePlan(body, 1)
+        answers = await self.client.collective_rpc("dpe_take_plan", args=(body,))
+        for reason, digest in answers:
+            if reason or digest != taken.digest:
+                raise TableError(reason or "the processes of this server read the plan in different ways")
+        serving().take(taken.digest, taken.plan)
+        return {"plan": taken.digest, "model": self.about["model"]}
+
+    async def complete(self, body):
+        """Greedy, as the tools' own engine does it: without the end of sequence."""
+        from vllm import SamplingParams
+
+        digest, ids = _plan_and_prompt(body)
+        scored, new = bool(body.get("echo")), body.get("max_tokens")
+        if type(new) is not int or new < 0 or body.get("temperature") != 0:
+            raise Refusal(400, "max_tokens, temperature: expected a whole number of tokens, and 0")
+        if not scored and new == 0:
+            raise Refusal(400, "max_tokens: expected at least 1, or echo")
+        params = SamplingParams(max_tokens=max(new, 1), temperature=0, ignore_eos=True, detokenize=False, logprobs=0,
+                                stop_token_ids=[] if body.get("ignore_eos") else self.ends,
+                                prompt_logprobs=0 if scored else None, extra_args={"dpe_plan": digest})
+        output = await self._run(ids, params)
+        made, logs = list(output.outputs[0].token_ids), [None] + [
+            step[token].logprob for step, token in zip((output.prompt_logprobs or [])[1:], ids[1:])]
+        of_made = [step[token].logprob for step, token in zip(output.outputs[0].logprobs, made)]
+        if not all(math.isfinite(one) for one in logs[1:] + of_made):
+            raise Refusal(500, "the model gave a logit that is not finite", "not_finite")
+        if new == 0:
+            made = []
+        elif output.outputs[0].finish_reason == "stop" and made and made[-1] in self.ends:
+            made.pop()
+        choice = {"index": 0, "token_ids": made, "finish_reason": output.outputs[0].finish_reason,
+                  "logprobs": {"token_logprobs": logs} if scored else None}
+        return {"object": "text_completion", "choices": [choice], "dpe": {"digest": digest},
+                "usage": {"prompt_tokens": len(ids), "completion_tokens": len(made)}}
+
+    async def sum_norms(self, body):
+        from vllm import SamplingParams
+
+        digest, ids = _plan_and_prompt(body)
+        products, name = bool(body.get("products")), uuid.uuid4().hex
+        params = SamplingParams(max_tokens=1, temperature=0, detokenize=False, skip_reading_prefix_cache=True,
+                                extra_args={"dpe_plan": digest, "dpe_norms": name, "dpe_products": products})
+        await self._run(ids, params)
+        parts = await self.client.collective_rpc("dpe_pop_norms", args=(name,))
+        config = self.config
+        if any(abs(factor - 1) > 1e-6 for _, factor, _ in parts):
+            raise Refusal(400, "norms: layers of this model rotate with a factor, which their norms would have")
+        rows, q, k = norms.join([(rank, lists) for rank, _, lists in parts], config.num_hidden_layers,
+                                config.num_attention_heads, getattr(config, "num_key_value_heads", config.num_attention_heads))
+        if not all(math.isfinite(one) for one in q + k):
+            raise Refusal(500, "a norm is not finite", "not_finite")
+        return {"rows": rows, "q": q, "k": k, "dpe": {"digest": digest}}
+
+    async def _run(self, ids, params):
+        last = None
+        async for output in self.client.generate({"prompt_token_ids": ids}, params, "dpe-" + uuid.uuid4().hex):
+            last = output
+        return last
+
+
+def _folder(model):
+    folder = model.model
+    if not os.path.isdir(folder):
+        from huggingface_hub import snapshot_download
+
+        folder = snapshot_download(folder, revision=model.revision, local_files_only=True)
+    return folder
+
+
+def _end_tokens(model):
+    """Those of config.json and generation_config.json, as the tools' engine reads them."""
+    found = []
+    for value in (getattr(model.hf_config, "eos_token_id", None), getattr(model.hf_text_config, "eos_token_id", None),
+                  model.try_get_generation_config().get("eos_token_id")):
+        found += value if isinstance(value, list) else [] if value is None else [value]
+    return sorted(set(found))
+
+
+def _plan_and_prompt(body):
+    digest, ids = body.get("dpe_plan"), body.get("prompt")
+    if digest not in serving().plans:
+        raise Refusal(404, "dpe_plan: this server has no plan with that digest; give it with POST /v1/dpe/plan",
+                      "plan_not_found")
+    if not isinstance(ids, list) or not ids or not all(type(one) is int and one >= 0 for one in ids):
+        raise Refusal(400, "prompt: expected a list of token ids")
+    return digest, ids
 
 
 class Routes:
     name = "dpe"
-    required_tasks = None
+    required_tasks = ("generate",)
 
     def attach_router(self, app):
         from fastapi import HTTPException
 
-        if not os.environ.get("DPE_TABLE"):
+        if not os.environ.get("DPE_TABLE") and not serving().engine:
             return
 
         @app.get("/v1/dpe")
         def dpe(id: str | None = None):  # pylint: disable=redefined-builtin
             if id is None:
-                return serving().describe()
+                return dict(serving().describe(), **(self.engine.about if serving().engine else {}))
             texts = serving().answers(id)
             if not texts:
                 raise HTTPException(404, f"no answer {id!r} among the last ones: expected the id of an answer of this server")
-            return {"id": id, "table": serving().describe()["table"],
-                    "texts": [{"id": name, "entry": entry, "digest": serving().digests.get(entry)}
+            return {"id": id, "table": serving().describe().get("table"),
+                    "texts": [{"id": name, "entry": entry, "digest": serving().entries.get(entry)}
                               for name, entry in texts.items()]}
 
+        if serving().engine:
+            self._attach_engine(app)
+
+    def _attach_engine(self, app):
+        from fastapi import Request
+        from fastapi.responses import JSONResponse
+        from vllm.entrypoints.serve.utils.api_utils import with_cancellation
+
+        @with_cancellation
+        async def answer(ask, raw_request, body):  # a client that leaves stops its text
+            try:
+                return JSONResponse(await ask(body))
+            except Refusal as error:
+                status, code = error.status, error.code
+                reason = str(error)
+            except (TableError, ValueError) as error:
+                status, code, reason = 400, None, str(error)
+            return JSONResponse({"error": {"message": reason, "code": code}}, status_code=status)
+
+        def route(path, method):
+            async def run(request: Request):
+                try:
+                    body = await request.json()
+                except ValueError:
+                    body = None
+                if not isinstance(body, dict):
+                    return JSONResponse({"error": {"message": "expected a JSON object", "code": None}}, status_code=400)
+                return await answer(getattr(self.engine, method), request, body)
+
+            app.post(path)(run)
+
+        route("/v1/dpe/plan", "take_plan")
+        route("/v1/dpe/completions", "complete")
+        route("/v1/dpe/norms", "sum_norms")
+
     async def init_state(self, engine_client, state, args):
-        """Nothing: the table is read from DPE_TABLE."""
+        if serving().engine:
+            self.engine = Engine(engine_client, args)

@@ -1,37 +1,55 @@
-"""The table that a server runs with, the same in each of its processes."""
+"""What a server runs texts under, in each of its processes: the entries of a table, and plans that tools gave (DPE_ENGINE=1)."""
 import collections
+import hashlib
 import logging
 import os
 import threading
 
-from dpe_attention import load_table
+from dpe_attention import TableError, load_table
 
 logger = logging.getLogger("vllm.dpe")
 MOST_REMEMBERED = 10000
+MOST_TAKEN = 4096  # plans
 
 
 class Serving:
-    """What DPE_TABLE names. Answers are remembered by the process that takes requests."""
+    """plans: by digest. entries: digests of the table's, by their lengths; none where DPE_TABLE names no table. Answers are
+    remembered by the process that takes requests."""
 
     def __init__(self, path):
-        self.path = path
-        self.table = load_table(path)
-        self.plans = {entry.evaluated_length: entry.plan for entry in self.table.entries}
-        self.digests = {length: plan.digest() for length, plan in self.plans.items()}
-        for entry in self.table.entries:
+        self.path, self.engine = path, os.environ.get("DPE_ENGINE") == "1"
+        self.table = load_table(path) if path else None
+        self.plans, self.entries = {}, {}
+        for entry in self.table.entries if path else ():
+            plan = entry.plan
+            self.entries[entry.evaluated_length] = plan.digest()
+            self.plans[plan.digest()] = plan
             if entry.evidence():
                 logger.info("DPE: %s: it %s", path, entry.evidence())
         self._answers, self._lock = collections.OrderedDict(), threading.Lock()
 
     def entry(self, prompt, new):
         """Length of the entry that runs a text of so many tokens, None: the model's own path."""
-        entry = self.table.choose(prompt + (new or 0))
+        entry = None if self.table is None else self.table.choose(prompt + (new or 0))
         return None if entry is None else entry.evaluated_length
 
-    def salt(self, entry, salt):
+    def digest(self, prompt, new, asked=None):
+        """Of the plan that runs such a text, None: the model's own path. asked: the request's own (plan_asked)."""
+        if asked is not None:
+            return asked
+        entry = self.entry(prompt, new)
+        return None if entry is None else self.entries[entry]
+
+    def salt(self, digest, salt):
         """What the prefix cache tells texts apart by. Beyond the first layer keys and values depend on the plan that ran, so
         those of one plan must not serve another; and keys that a plan moves are cached unrotated."""
-        return salt if entry is None else f"dpe-{self.digests[entry]}{'' if salt is None else ' ' + salt}"
+        return salt if digest is None else f"dpe-{digest}{'' if salt is None else ' ' + salt}"
+
+    def take(self, digest, plan):
+        """A plan of a tool's, until the server ends. TableError: there are too many."""
+        if digest not in self.plans and len(self.plans) >= MOST_TAKEN:
+            raise TableError(f"this server has taken {MOST_TAKEN} plans, the most it keeps; start it again")
+        self.plans.setdefault(digest, plan)
 
     def remember(self, name, entry):
         with self._lock:
@@ -46,11 +64,19 @@ class Serving:
                     if full == name or name in full and not full.replace(name, "", 1).strip("-_0123456789abcdef")}
 
     def describe(self):
+        if self.table is None:
+            return {}
         return {"table": os.path.abspath(self.path), "schema_version": self.table.schema_version,
                 "model_type": self.table.model_type, "fingerprint": self.table.fingerprint,
                 "trained_length": self.table.trained_length,
-                "entries": [{"length": entry.evaluated_length, "digest": self.digests[entry.evaluated_length],
+                "entries": [{"length": entry.evaluated_length, "digest": self.entries[entry.evaluated_length],
                              "evidence": entry.evidence()} for entry in self.table.entries]}
+
+
+def plan_asked(sampling_params):
+    """The digest of the plan that a request asks for, None: none."""
+    extra = getattr(sampling_params, "extra_args", None)
+    return extra.get("dpe_plan") if extra else None
 
 
 _CURRENT = []
@@ -58,10 +84,16 @@ _CURRENT = []
 
 def serving():
     """Of this process. TableError says what is wrong with the table."""
-    return _CURRENT[0] if _CURRENT else use(os.environ["DPE_TABLE"])
+    return _CURRENT[0] if _CURRENT else use(os.environ.get("DPE_TABLE"))
 
 
 def use(path):
     """Take another table from here on, in this process alone. Texts that are running must have ended."""
     _CURRENT[:] = [Serving(path)]
     return _CURRENT[0]
+
+
+def file_digest(path):
+    """Of a whole file; of tokenizer.json: the tokenizer's fingerprint."""
+    with open(path, "rb") as file:
+        return hashlib.sha256(file.read()).hexdigest()

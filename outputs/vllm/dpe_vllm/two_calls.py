@@ -15,17 +15,25 @@ from dpe_attention import TableError, Tokens
 
 from dpe_vllm import paged
 from dpe_vllm.backend import Builder, Impl
+from dpe_vllm.model import MOST_KEPT
 from dpe_vllm.serving import logger, serving
 
 # Of the largest difference over the spread of the result; measured with paged.plain_kernel, times 4.
 TOLERANCE = {torch.float32: 2e-5, torch.bfloat16: 4e-2, torch.float16: 5e-3}
 
 
-def fast_entries():
-    """Entries that two calls compute, by the plan alone."""
-    if os.environ.get("DPE_VLLM_EXACT") == "1":
-        return set()
-    return {length for length, plan in serving().plans.items() if paged.why_not(plan) is None}
+def exact_only():
+    return os.environ.get("DPE_VLLM_EXACT") == "1"
+
+
+def is_fast(digest):
+    """Whether two calls compute the plan."""
+    return not exact_only() and paged.why_not(serving().plans[digest]) is None
+
+
+def may_be_fast():
+    """Whether the cache needs a second key. The plans of an engine come later."""
+    return not exact_only() and (serving().engine or any(is_fast(digest) for digest in serving().plans))
 
 
 class TwoCallsBackend:
@@ -34,7 +42,7 @@ class TwoCallsBackend:
     @classmethod
     def customize_spec(cls, spec):
         spec = super().customize_spec(spec)
-        if not isinstance(spec, FullAttentionSpec) or spec.sliding_window is not None or not fast_entries():
+        if not isinstance(spec, FullAttentionSpec) or spec.sliding_window is not None or not may_be_fast():
             return spec
         if spec.state_content_bytes is not None:
             raise TableError("this attention backend packs its cache, so that a second key has no place: DPE_VLLM_EXACT=1")
@@ -76,16 +84,18 @@ class TwoCallsBuilder(Builder):
         if runner is not None:
             name = next(iter(runner.dpe_moved.layers))
             layer = self.vllm_config.compilation_config.static_forward_context[name]
-            for entry in sorted(serving().plans):
-                layer.impl.calls(runner.dpe_moved, entry, self.device, self.vllm_config.model_config.dtype)
+            for length, digest in serving().entries.items():
+                if not is_fast(digest):
+                    logger.info("DPE: entry for %d tokens: exact path (%s)", length,
+                                paged.why_not(serving().plans[digest]) or "DPE_VLLM_EXACT=1")
+                layer.impl.calls(runner.dpe_moved, digest, self.device, self.vllm_config.model_config.dtype)
 
-    def _divide(self, common, entries, fast_build):
-        batch = super()._divide(common, entries, fast_build)
-        fast = fast_entries()
+    def _divide(self, common, plans, asked, fast_build):
+        batch = super()._divide(common, plans, asked, fast_build)
         batch.together = {}
-        for entry in {text.entry for text in batch.moved} & fast:
-            batch.together[entry] = together([text for text in batch.moved if text.entry == entry],
-                                             common.slot_mapping.device)
+        for digest in {text.plan for text in batch.moved if is_fast(text.plan)}:
+            batch.together[digest] = together([text for text in batch.moved if text.plan == digest],
+                                              common.slot_mapping.device)
         return batch
 
 
@@ -101,21 +111,22 @@ class TwoCallsImpl(Impl):
     def own(self, kv_cache):
         return kv_cache[..., :2 * self.head_size]
 
-    def calls(self, moved, entry, device, dtype):
-        """paged.TwoCalls of an entry, checked; None: the exact path."""
-        known = moved.__dict__.setdefault("two_calls", {})
-        digest = serving().digests[entry]
-        if digest not in known:
-            plan = serving().plans[entry].of_heads(moved.rank, moved.size)
-            known[digest] = paged.TwoCalls(plan, self.kernel, moved.order) if entry in fast_entries() else None
-            if known[digest] is None:
-                logger.info("DPE: entry for %d tokens: exact path (%s)", entry,
-                            paged.why_not(plan) or "DPE_VLLM_EXACT=1")
-            else:
-                self.compare(known[digest], moved, entry, device, dtype)
-        return known[digest]
+    def calls(self, moved, digest, device, dtype):
+        """paged.TwoCalls of a plan, checked; None: the exact path."""
+        if not is_fast(digest):
+            return None
+        if digest not in moved.two_calls:
+            calls = paged.TwoCalls(serving().plans[digest].of_heads(moved.rank, moved.size), self.kernel, moved.order)
+            if digest not in moved.compared:
+                self.compare(calls, moved, digest, device, dtype)
+            moved.compared.add(digest)
+            moved.two_calls[digest] = calls
+        moved.two_calls.move_to_end(digest)
+        while len(moved.two_calls) > MOST_KEPT:
+            moved.two_calls.popitem(last=False)
+        return moved.two_calls[digest]
 
-    def compare(self, calls, moved, entry, device, dtype):
+    def compare(self, calls, moved, digest, device, dtype):
         """TableError with the difference where the kernel does not compute what the plan says."""
         window, size = calls.plan.bands[0].hi, 16
         tokens = [min(3 * window + 5, 4096) if window < 4096 else 300, 33, 1]
@@ -144,15 +155,15 @@ class TwoCallsImpl(Impl):
         found = calls(torch.cat([q for q, _, _ in texts]), keys, self._far(cache).transpose(1, 2), values, positions, starts,
                       max(rows), torch.tensor(tokens, dtype=torch.int32, device=device), max(tokens), blocks, self.scale,
                       self.softcap())
-        exact = torch.cat([moved.attention(entry).attend(
+        exact = torch.cat([moved.attention(digest).attend(
             q.transpose(0, 1)[None].float(), Tokens(*(x.transpose(0, 1)[None].float() for x in (k, v))), len(k),
             next(iter(moved.layers.values())), self.scale, self.softcap())[0].transpose(0, 1) for q, k, v in texts])
         difference = float((found.float() - exact).abs().max() / (exact.max() - exact.min()))
         if not difference <= TOLERANCE[dtype]:
-            raise TableError(f"entry for {entry} tokens: the attention kernel differs from the exact path by {difference:.3g} of "
+            raise TableError(f"plan {digest:.16}: the attention kernel differs from the exact path by {difference:.3g} of "
                              f"the spread, expected at most {TOLERANCE[dtype]:g} in {dtype}; DPE_VLLM_EXACT=1 runs the exact "
                              "path, which is slower")
-        logger.info("DPE: entry for %d tokens: two paged calls, which differ from the exact path by %.3g of the spread", entry,
+        logger.info("DPE: plan %.16s: two paged calls, which differ from the exact path by %.3g of the spread", digest,
                     difference)
 
     def do_kv_cache_update(self, layer, key, value, kv_cache, slot_mapping):
@@ -163,8 +174,8 @@ class TwoCallsImpl(Impl):
         # All rows as the exact path has them; those of two calls get their keys below.
         super().do_kv_cache_update(layer, key, value, kv_cache, slot_mapping)
         near_keys, far_keys = self.views(kv_cache)[0], self._far(kv_cache)
-        for entry, texts in batch.together.items():
-            calls = self.calls(moved, entry, key.device, key.dtype)
+        for digest, texts in batch.together.items():
+            calls = self.calls(moved, digest, key.device, key.dtype)
             near, far = calls.keys(key[texts.rows], texts.positions, texts.most)
             slots = slot_mapping[texts.rows].long()
             block, at = slots // near_keys.shape[2], slots % near_keys.shape[2]
@@ -174,8 +185,8 @@ class TwoCallsImpl(Impl):
         batch, moved, _ = self._moved(layer)
         if batch is not None and batch.together:
             keys, values = (part.transpose(1, 2) for part in self.views(kv_cache))
-            for entry, texts in batch.together.items():
-                calls = self.calls(moved, entry, query.device, query.dtype)
+            for digest, texts in batch.together.items():
+                calls = self.calls(moved, digest, query.device, query.dtype)
                 output[texts.rows] = calls(query[texts.rows], keys, self._far(kv_cache).transpose(1, 2), values,
                                            texts.positions, texts.starts, texts.longest, texts.lengths, texts.most,
                                            texts.blocks, self.scale, self.softcap()).to(output.dtype)

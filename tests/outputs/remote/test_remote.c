@@ -227,7 +227,7 @@ static void expect(const struct reply *replies, dpe_status wanted, const char *w
 #define WITH(text)                                                                                 \
     (const struct reply[])                                                                         \
     {                                                                                              \
-        {"/v1/dpe", about, 0}, {"/v1/dpe/plan", taken, 0}, {"/v1/completions", text, 0},           \
+        {"/v1/dpe", about, 0}, {"/v1/dpe/plan", taken, 0}, {"/v1/dpe/completions", text, 0},           \
         {                                                                                          \
             0                                                                                      \
         }                                                                                          \
@@ -341,15 +341,15 @@ static void requests_are_tried_again(void **state)
     expect((const struct reply[]){{"/v1/dpe", about, 0},
                                   {"/v1/dpe/plan", BUSY("503 Busy"), 1},
                                   {"/v1/dpe/plan", taken, 0},
-                                  {"/v1/completions", BUSY("503 Busy"), 2},
-                                  {"/v1/completions", BUSY("429 Busy"), 1},
-                                  {"/v1/completions", "", 1},
-                                  {"/v1/completions", "200 OK\r\nContent-Length: 900\r\n\r\n{", 1},
-                                  {"/v1/completions", GOOD, 0},
+                                  {"/v1/dpe/completions", BUSY("503 Busy"), 2},
+                                  {"/v1/dpe/completions", BUSY("429 Busy"), 1},
+                                  {"/v1/dpe/completions", "", 1},
+                                  {"/v1/dpe/completions", "200 OK\r\nContent-Length: 900\r\n\r\n{", 1},
+                                  {"/v1/dpe/completions", GOOD, 0},
                                   {0}},
            DPE_OK, NULL, false);
     expect(WITH(BUSY("503 Busy")), DPE_IO, "no room", false);
-    expect(WITH(""), DPE_IO, "/v1/completions", false);
+    expect(WITH(""), DPE_IO, "/v1/dpe/completions", false);
 }
 
 int main(void)

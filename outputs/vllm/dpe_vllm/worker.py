@@ -1,0 +1,31 @@
+"""What each worker of an engine does for tools (DPE_ENGINE=1): vLLM's --worker-extension-cls, called by collective_rpc."""
+from dpe_attention import TableError
+
+from dpe_vllm.model import check_plan
+from dpe_vllm.norms import TEXTS
+from dpe_vllm.protocol import WirePlan
+from dpe_vllm.serving import serving
+
+
+class Worker:
+    """Mixed into vLLM's worker."""
+
+    def dpe_take_plan(self, value):
+        """[reason, ""], what the plan is refused with, or ["", digest]."""
+        runner = self.model_runner
+        moved, impl = runner.dpe_moved, runner.dpe_moved.one.impl
+        try:
+            taken = WirePlan(value, impl.num_kv_heads * moved.size)
+            check_plan(moved, taken)
+            serving().take(taken.digest, taken.plan)
+            if hasattr(impl, "calls"):  # of cards: compare them before a text needs them
+                impl.calls(moved, taken.digest, self.device, runner.model_config.dtype)
+        except TableError as error:
+            return [str(error), ""]
+        return ["", taken.digest]
+
+    def dpe_pop_norms(self, name):
+        """[rank among those that divide the heads, factor of a layer that changes norms, lists]; no lists: no such text."""
+        moved, sums = self.model_runner.dpe_moved, TEXTS.pop(name)
+        factor = max(moved.factors.values(), key=lambda one: abs(one - 1), default=1.0)
+        return [moved.rank, factor, [] if sums is None else sums.lists()]

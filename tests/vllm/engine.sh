@@ -1,0 +1,36 @@
+#!/bin/bash
+# engine.sh PYTHON HERE BIN MODEL WORK: vLLM as the engine of the tools (DPE_ENGINE=1), against their own, row by row.
+set -u
+python=$1
+here=$2
+bin=$3
+model=$4
+work=$5
+corpus=$here/../../data/sample
+port=$((20000 + RANDOM % 20000))
+url=http://127.0.0.1:$port
+trained=${DPE_TEST_TRAINED:-256}
+export VLLM_CPU_KVCACHE_SPACE=1 HF_HUB_OFFLINE=1 VLLM_PLUGINS=dpe DPE_ENGINE=1
+"$python" -m vllm.entrypoints.openai.api_server --model "$model" --host 127.0.0.1 --port $port --dtype float32 \
+    --max-model-len $((4 * trained + 64)) >"$work/engine.log" 2>&1 &
+server=$!
+trap 'kill $server 2>/dev/null; wait $server 2>/dev/null' EXIT
+for _ in $(seq 300); do
+    curl -sf "$url/health" >/dev/null && break
+    kill -0 $server 2>/dev/null || { tail -n 20 "$work/engine.log"; exit 1; }
+    sleep 2
+done
+# both NAME COMMAND…: with the engine and without, and the rows of both compared.
+both() {
+    local name=$1 tool=$2
+    shift 2
+    "$bin/$tool" "$@" -m "$model" --trained-length "$trained" --corpus "$corpus" -o "$work/$name-engine.h5" --force --engine $url \
+        >"$work/$name.log" 2>&1 || { tail -n 5 "$work/$name.log"; exit 1; }
+    "$bin/$tool" "$@" -m "$model" --trained-length "$trained" --corpus "$corpus" -o "$work/$name-own.h5" --force \
+        >"$work/$name.log" 2>&1 || { tail -n 5 "$work/$name.log"; exit 1; }
+    "$python" "$here/same_rows.py" "$name" "$work/$name-engine.h5" "$work/$name-own.h5" || exit 1
+}
+both needles dpe-eval niah -l $((4 * trained)) --samples 4 --method rope --method self-extend --method dca --method yarn \
+    --method dpe:window=32,scales=2/3/4/6,groups=4,log-n=$trained
+both likelihoods dpe-eval ppl -l $((2 * trained)) --samples 2 --method rope --method rerope
+both detect dpe-detect -l $((2 * trained)) --samples 4 --groups 2 --select paper
