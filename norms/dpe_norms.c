@@ -27,6 +27,7 @@ static int parse_option(int key, char *arg, struct dpe_command_line *state)
     case DPE_LINE_BEGIN:
         state->child_inputs[0] = &args->job;
         state->child_inputs[1] = &args->job;
+        state->child_inputs[2] = &args->job;
         return 0;
     case KEY_CONTRIBUTION:
         if (!dpe_contribution_parse(arg, &args->contribution)) {
@@ -46,8 +47,8 @@ static int parse_option(int key, char *arg, struct dpe_command_line *state)
 
 int main(int argc, char **argv)
 {
-    static const struct dpe_option_set *const children[] = {&dpe_job_option_set,
-                                                            &dpe_job_rows_option_set, NULL};
+    static const struct dpe_option_set *const children[] = {
+        &dpe_job_option_set, &dpe_job_rows_option_set, &dpe_job_engine_option_set, NULL};
     static const struct dpe_option_set options = {
         .options = options_table,
         .parser = parse_option,

@@ -6,11 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <omp.h>
-
 struct dpe_norms {
     enum dpe_contribution kind;
-    int n_threads;
     int64_t n_layers, n_heads, n_kv_heads, n_pairs;
     int64_t rotating; /* the first so many pairs; the others have no part in positions: 0 */
     /* Sums over tokens: of ‖q‖ [layer][head][pair] and ‖k‖ [layer][kv_head][pair], or, for means of
@@ -36,14 +33,13 @@ bool dpe_contribution_parse(const char *name, enum dpe_contribution *kind)
 }
 
 dpe_status dpe_norms_create(const struct dpe_config *config, enum dpe_contribution kind,
-                            int n_threads, struct dpe_norms **norms, struct dpe_error *err)
+                            struct dpe_norms **norms, struct dpe_error *err)
 {
     struct dpe_norms *made = calloc(1, sizeof *made);
     if (made == NULL) {
         return dpe_fail(err, DPE_NO_MEMORY, "out of memory for the norm profile");
     }
     made->kind = kind;
-    made->n_threads = n_threads > 0 ? n_threads : dpe_limit_processors(omp_get_max_threads());
     made->n_layers = config->n_layers;
     made->n_heads = config->n_heads;
     made->n_kv_heads = config->n_kv_heads;
@@ -86,86 +82,11 @@ void dpe_norms_reset(struct dpe_norms *norms)
     memset(norms->tokens, 0, (size_t)norms->n_layers * sizeof *norms->tokens);
 }
 
-/* Square roots of eight pairs at once where the processor can: at the baseline's four they are the
- * larger part of what the profile adds to a prefill. Contraction is off, so both give the same
- * bits. */
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
-#define WIDE __attribute__((target_clones("avx2", "default")))
-#else
-#define WIDE
-#endif
-
-/* sum[j] += ‖x^(j)‖ over rows in their order; x is one head of the first row. The norm itself is a
- * float (its rounding averages out); the sum is not. */
-WIDE static void add_norms(const float *x, int64_t stride, int64_t rows, int64_t n_pairs,
-                           double *sum)
-{
-    for (int64_t t = 0; t < rows; t++) {
-        const float *low = x + t * stride;
-        const float *high = low + n_pairs;
-        for (int64_t j = 0; j < n_pairs; j++) {
-            sum[j] += (double)sqrtf(low[j] * low[j] + high[j] * high[j]);
-        }
-    }
-}
-
-/* sum[j] += ‖q^(j)‖·‖k^(j)‖ over rows in their order. */
-WIDE static void add_products(const float *q, int64_t q_stride, const float *k, int64_t k_stride,
-                              int64_t rows, int64_t n_pairs, double *sum)
-{
-    for (int64_t t = 0; t < rows; t++) {
-        const float *q_low = q + t * q_stride;
-        const float *q_high = q_low + n_pairs;
-        const float *k_low = k + t * k_stride;
-        const float *k_high = k_low + n_pairs;
-        for (int64_t j = 0; j < n_pairs; j++) {
-            float norm_q = sqrtf(q_low[j] * q_low[j] + q_high[j] * q_high[j]);
-            float norm_k = sqrtf(k_low[j] * k_low[j] + k_high[j] * k_high[j]);
-            sum[j] += (double)norm_q * (double)norm_k;
-        }
-    }
-}
-
-dpe_status dpe_norms_tap(void *user, int64_t layer, int64_t start, int64_t rows, const float *q,
-                         const float *k, struct dpe_error *err)
-{
-    (void)start, (void)err;
-    struct dpe_norms *norms = user;
-    int64_t n_pairs = norms->n_pairs;
-    int64_t head_dim = 2 * n_pairs;
-    int64_t n_heads = norms->n_heads;
-    int64_t n_kv_heads = norms->n_kv_heads;
-    int64_t group = n_heads / n_kv_heads;
-    bool products = norms->kind == DPE_MEAN_OF_PRODUCTS;
-    int64_t jobs = products ? n_heads : n_heads + n_kv_heads;
-    double *sum_q = norms->sum_q + layer * n_heads * n_pairs;
-    double *sum_k = norms->sum_k + layer * n_kv_heads * n_pairs;
-    /* Waking threads takes as long as some 100,000 norms. */
-    bool many = jobs * rows * n_pairs > 1 << 18;
-#pragma omp parallel for schedule(static) num_threads(norms->n_threads) if (many)
-    for (int64_t job = 0; job < jobs; job++) {
-        if (products) {
-            add_products(q + job * head_dim, n_heads * head_dim, k + job / group * head_dim,
-                         n_kv_heads * head_dim, rows, n_pairs, sum_q + job * n_pairs);
-        } else if (job < n_heads) {
-            add_norms(q + job * head_dim, n_heads * head_dim, rows, n_pairs, sum_q + job * n_pairs);
-        } else {
-            int64_t kv = job - n_heads;
-            add_norms(k + kv * head_dim, n_kv_heads * head_dim, rows, n_pairs,
-                      sum_k + kv * n_pairs);
-        }
-    }
-    norms->tokens[layer] += rows;
-    return DPE_OK;
-}
-
-void dpe_norms_attach(struct dpe_norms *norms, struct dpe_session *session)
+struct dpe_norm_sums dpe_norms_sums(struct dpe_norms *norms)
 {
     bool products = norms->kind == DPE_MEAN_OF_PRODUCTS;
-    const struct dpe_norm_sums sums = {products, norms->sum_q, products ? NULL : norms->sum_k,
-                                       norms->tokens};
-    bool by_itself = dpe_session_set_norm_sums(session, &sums);
-    dpe_session_set_tap(session, by_itself ? NULL : dpe_norms_tap, norms);
+    return (struct dpe_norm_sums){products, norms->sum_q, products ? NULL : norms->sum_k,
+                                  norms->tokens};
 }
 
 dpe_status dpe_norms_finish(const struct dpe_norms *norms, double *scores, struct dpe_error *err)

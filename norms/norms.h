@@ -4,8 +4,8 @@
  *
  * By Cauchy–Schwarz the share of pair j in a logit is at most ‖q^(j)‖·‖k^(j)‖, so pairs are ranked
  * by that product, averaged over tokens (the paper's section on key dimensions). The
- * sums are streamed from a session's tap: no q or k is kept, memory does not grow with length or
- * samples.
+ * sums are streamed by a session (dpe_session_norms): no q or k is kept, memory does not grow with
+ * length or samples.
  */
 #ifndef DPE_NORMS_H
 #define DPE_NORMS_H
@@ -29,16 +29,12 @@ bool dpe_contribution_parse(const char *name, enum dpe_contribution *kind);
 struct dpe_norms;
 /** For models of this configuration. The k-norm of a query head is that of its KV head. */
 dpe_status dpe_norms_create(const struct dpe_config *config, enum dpe_contribution kind,
-                            int n_threads, struct dpe_norms **norms, struct dpe_error *err);
+                            struct dpe_norms **norms, struct dpe_error *err);
 void dpe_norms_destroy(struct dpe_norms *norms);
 /** Forget all sums. */
 void dpe_norms_reset(struct dpe_norms *norms);
-/** The tap to set on a session, with the dpe_norms as its user. Sums run over tokens in their
- * order, so the bits do not depend on the number of threads. */
-dpe_status dpe_norms_tap(void *norms, int64_t layer, int64_t start, int64_t rows, const float *q,
-                         const float *k, struct dpe_error *err);
-/** Have a session add to the sums from now on: by itself where it can, else through the tap. */
-void dpe_norms_attach(struct dpe_norms *norms, struct dpe_session *session);
+/** The sums, for dpe_session_norms or dpe_norm_sums_add; borrowed. */
+struct dpe_norm_sums dpe_norms_sums(struct dpe_norms *norms);
 /** Number of scores: n_layers * n_heads * n_pairs. */
 int64_t dpe_norms_size(const struct dpe_norms *norms);
 /** The scores of the tokens seen since the reset, [n_layers][n_heads][n_pairs]. DPE_INTERNAL when

@@ -9,7 +9,7 @@ dpe_status dpe_norms_print_result(const struct profile *profile,
     const struct dpe_config *config = dpe_model_config(profile->job.model);
     struct dpe_result *out = dpe_result_begin("dpe-norms");
     dpe_result_text(out, "model", profile->args->job.model);
-    dpe_result_text(out, "fingerprint", dpe_model_fingerprint(profile->job.model));
+    dpe_result_text(out, "fingerprint", dpe_job_fingerprint(&profile->job));
     dpe_result_text(out, "table", profile->args->job.output);
     dpe_result_text(out, "contribution", dpe_contribution_name(profile->args->contribution));
     dpe_result_whole(out, "samples", profile->args->job.samples);

@@ -8,7 +8,10 @@
 #include "norms/profile.h"
 #include "outputs/datasets/kinds.h"
 
-enum { MAX_LENGTHS = 32 };
+enum {
+    MAX_LENGTHS = 32,
+    MOST_TOGETHER = 64, /* excerpts that an engine runs at once */
+};
 
 /* Everything a profile needs, in the order in which it is opened. */
 struct profile {
@@ -19,7 +22,7 @@ struct profile {
     struct dpe_excerpts excerpts; /* of the longest; shorter ones are their beginnings */
     struct dpe_plan plan;         /* the model's own rotation */
     char key[33];
-    struct dpe_norms *norms;
+    struct dpe_norms *norms[MOST_TOGETHER]; /* [job.batch], at least 1 */
 };
 
 /** Name of the sample stream of a length. */

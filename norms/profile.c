@@ -63,6 +63,9 @@ static dpe_status profile_open(void *state, const void *asked, struct dpe_error 
     const struct dpe_norms_arguments *args = asked;
     profile->args = args;
     dpe_status status = dpe_job_open(&profile->job, &args->job, args->job.dry_run, err);
+    if (status == DPE_OK) {
+        status = dpe_job_needs_plans(&profile->job, "it gives no norms", err);
+    }
     if (status != DPE_OK || (status = parse_lengths(profile, err)) != DPE_OK) {
         return status;
     }
@@ -89,7 +92,9 @@ static dpe_status profile_close(void *state, dpe_status status, struct dpe_error
 {
     struct profile *profile = state;
     status = dpe_job_close(&profile->job, status, err);
-    dpe_norms_destroy(profile->norms);
+    for (int i = 0; i < MOST_TOGETHER; i++) {
+        dpe_norms_destroy(profile->norms[i]);
+    }
     dpe_plan_free(&profile->plan);
     dpe_excerpts_free(&profile->excerpts);
     return status;
@@ -109,38 +114,29 @@ static dpe_status start(struct profile *profile, struct dpe_error *err)
                                          .n_own = sizeof fields / sizeof fields[0],
                                          .length_name = "excerpt_length",
                                          .length = longest(profile)};
-    dpe_status status = dpe_norms_create(dpe_model_config(profile->job.model), args->contribution,
-                                         args->job.tool.threads, &profile->norms, err);
-    return status == DPE_OK
-               ? dpe_job_start(&profile->job, &own, &profile->plan, longest(profile), err)
-               : status;
+    struct dpe_job *job = &profile->job;
+    dpe_status status = job->remote != NULL
+                            ? dpe_job_fit_batch(job, &profile->plan, longest(profile), 1, err)
+                            : DPE_OK;
+    job->batch = job->batch < MOST_TOGETHER ? job->batch : MOST_TOGETHER;
+    for (int64_t i = 0; (i == 0 || i < job->batch) && status == DPE_OK; i++) {
+        status = dpe_norms_create(dpe_model_config(profile->job.model), args->contribution,
+                                  &profile->norms[i], err);
+    }
+    return status == DPE_OK ? dpe_job_start(job, &own, &profile->plan, longest(profile), err)
+                            : status;
 }
 
-/* One excerpt at one length (the item's task). Values that are not finite are recorded in the row
- * and do not end the run. */
-static dpe_status make_row(void *user, const struct dpe_item *item, struct dpe_session *session,
-                           struct dpe_row *row, struct dpe_error *err)
+/* The scores of an excerpt. Values that are not finite are recorded in the row and do not end the
+ * run. */
+static dpe_status fill_row(const struct dpe_norms *norms, dpe_status status, struct dpe_row *row,
+                           struct dpe_error *err)
 {
-    struct profile *profile = user;
-    int64_t length = profile->lengths[item->task];
-    const int32_t *ids = profile->excerpts.ids + item->sample * profile->excerpts.length;
-    dpe_norms_task_name(length, row->task);
-    memcpy(row->plan, profile->key, sizeof row->plan);
-    row->sample = item->sample;
-    row->prompt_tokens = length;
-    row->seed = profile->args->job.seed;
-    double begin = dpe_clock();
-    dpe_norms_attach(profile->norms, session);
-    dpe_norms_reset(profile->norms);
-    dpe_status status = dpe_session_cut(session, 0, err);
-    if (status == DPE_OK) {
-        status = dpe_session_feed(session, ids, length, NULL, err);
-    }
-    int64_t size = dpe_norms_size(profile->norms);
+    int64_t size = dpe_norms_size(norms);
     if (status == DPE_OK) {
         row->buckets = dpe_alloc((size_t)size, sizeof *row->buckets);
         row->n_buckets = (int32_t)size;
-        status = row->buckets != NULL ? dpe_norms_finish(profile->norms, row->buckets, err)
+        status = row->buckets != NULL ? dpe_norms_finish(norms, row->buckets, err)
                                       : dpe_fail(err, DPE_NO_MEMORY, "out of memory for a row");
     }
     if (status == DPE_NONFINITE) {
@@ -152,7 +148,42 @@ static dpe_status make_row(void *user, const struct dpe_item *item, struct dpe_s
         row->position = err != NULL ? err->position : -1;
         status = DPE_OK;
     }
-    row->seconds = dpe_clock() - begin;
+    return status;
+}
+
+/* Excerpts at one length (the items' task); an engine runs them at once. */
+static dpe_status make_rows(void *user, const struct dpe_item *items, int64_t n,
+                            struct dpe_session *session, struct dpe_row *rows,
+                            struct dpe_error *err)
+{
+    struct profile *profile = user;
+    int64_t length = profile->lengths[items[0].task];
+    struct dpe_norm_text texts[MOST_TOGETHER];
+    double begin = dpe_clock();
+    for (int64_t i = 0; i < n; i++) {
+        dpe_norms_reset(profile->norms[i]);
+        texts[i] = (struct dpe_norm_text){profile->excerpts.ids +
+                                              items[i].sample * profile->excerpts.length,
+                                          length, dpe_norms_sums(profile->norms[i])};
+    }
+    dpe_status status = dpe_session_norms(session, texts, n, err);
+    if (status == DPE_NONFINITE && n > 1) { /* which one is not */
+        status = DPE_OK;
+        for (int64_t i = 0; i < n && status == DPE_OK; i++) {
+            status = make_rows(user, items + i, 1, session, rows + i, err);
+        }
+        return status;
+    }
+    for (int64_t i = 0; i < n && (status == DPE_OK || status == DPE_NONFINITE); i++) {
+        struct dpe_row *row = &rows[i];
+        dpe_norms_task_name(length, row->task);
+        memcpy(row->plan, profile->key, sizeof row->plan);
+        row->sample = items[i].sample;
+        row->prompt_tokens = length;
+        row->seed = profile->args->job.seed;
+        status = fill_row(profile->norms[i], status, row, err);
+        row->seconds = (dpe_clock() - begin) / (double)n;
+    }
     return status;
 }
 
@@ -194,7 +225,7 @@ static dpe_status measure_rows(struct profile *profile, struct dpe_error *err)
         .n_items = n_items,
         .capacity = longest(profile),
         .user = profile,
-        .row = make_row,
+        .rows = make_rows,
         .fill = dpe_norms_fill,
         .tokens = profile->lengths,
         .cost = cost,

@@ -388,9 +388,8 @@ dpe_status dpe_detect_inputs_open(struct detect_inputs *inputs, const struct det
     dpe_status (*const steps[])(struct detect_inputs *, struct dpe_error *) = {
         dpe_detect_inputs_key_pairs, make_grid, check_against, add_niah, add_ppl, add_texts};
     dpe_status status = dpe_job_open(&inputs->job, &args->job, args->job.dry_run, err);
-    if (status == DPE_OK && inputs->job.remote != NULL && !dpe_remote_about(inputs->job.remote)->plans) {
-        return dpe_fail(err, DPE_USAGE, "%s takes no plans (it is no dpe-serve), so its lengths cannot be found by trying",
-                        args->job.engine);
+    if (status == DPE_OK) {
+        status = dpe_job_needs_plans(&inputs->job, "its lengths cannot be found by trying", err);
     }
     for (size_t i = 0; i < sizeof steps / sizeof steps[0] && status == DPE_OK; i++) {
         status = steps[i](inputs, err);

@@ -61,6 +61,24 @@ dpe_status dpe_session_create(const struct dpe_model *model, const struct dpe_pl
                               const struct dpe_session_options *options,
                               struct dpe_session **session, struct dpe_error *err);
 void dpe_session_destroy(struct dpe_session *session);
+/** Sums over tokens of the 2-norms of the pairs of q and k before rotation. The caller sets them to
+ *  zero and keeps them alive. */
+struct dpe_norm_sums {
+    bool products; /**< of ‖q^(j)‖·‖k^(j)‖ (in q alone, k NULL), else of each */
+    double *q;     /**< [n_layers][n_heads][n_pairs] */
+    double *k;     /**< [n_layers][n_kv_heads][n_pairs] */
+    int64_t *rows; /**< [n_layers] tokens that were added */
+};
+/** Add the rows of one layer, as a tap has them, in their order: the bits do not depend on
+ * n_threads. */
+void dpe_norm_sums_add(const struct dpe_norm_sums *sums, const struct dpe_config *config,
+                       int n_threads, int64_t layer, int64_t rows, const float *q, const float *k);
+/** A text, and where its sums are added. */
+struct dpe_norm_text {
+    const int32_t *ids; /**< [n] */
+    int64_t n;
+    struct dpe_norm_sums sums;
+};
 /** A prompt for another program to continue. */
 struct dpe_remote_text {
     const int32_t *ids; /**< [n] */
@@ -79,10 +97,13 @@ struct dpe_session_remote {
     /** nll[i] = −ln p(ids[first + i] | those before), i = 0 … n − first − 1; first ≥ 1. */
     dpe_status (*likelihood)(void *user, const int32_t *ids, int64_t n, int64_t first, double *nll,
                              struct dpe_error *err);
+    /** Add the norms of n texts of a model of this configuration, at once where it can. */
+    dpe_status (*norms)(void *user, const struct dpe_config *config,
+                        const struct dpe_norm_text *texts, int64_t n, struct dpe_error *err);
 };
 /** A session whose model another program runs; `remote` is borrowed for its life. The model is here
  * for its configuration, opened with config_only perhaps. It feeds, cuts, branches, generates and
- * has likelihoods of branch 0; logits, steps, norms and taps are DPE_USAGE or never called.
+ * has likelihoods of branch 0 and norms; logits, steps and taps are DPE_USAGE or never called.
  * Generation stops by `stop` after all tokens were made. */
 dpe_status dpe_session_create_remote(const struct dpe_model *model, const struct dpe_plan *plan,
                                      const struct dpe_session_options *options,
@@ -98,17 +119,13 @@ void dpe_session_hand_over(void);
 dpe_status dpe_session_set_plan(struct dpe_session *session, const struct dpe_plan *plan,
                                 struct dpe_error *err);
 void dpe_session_set_tap(struct dpe_session *session, dpe_tap tap, void *user);
-/** Sums over tokens of the 2-norms of the pairs of q and k before rotation, which a session adds to
- *  by itself: no q and k leave the device. The caller sets them to zero and keeps them alive. */
-struct dpe_norm_sums {
-    bool products; /**< of ‖q^(j)‖·‖k^(j)‖ (in q alone, k NULL), else of each */
-    double *q;     /**< [n_layers][n_heads][n_pairs] */
-    double *k;     /**< [n_layers][n_kv_heads][n_pairs] */
-    int64_t *rows; /**< [n_layers] tokens that were added */
-};
-/** Add to these sums from now on, NULL: to none. False where the backend cannot, or several
- *  processes hold the model; a tap can. */
+/** Add to these sums from now on, by the backend itself: no q and k leave the device. NULL: to
+ * none. False where the backend cannot, or several processes hold the model; a tap can. */
 bool dpe_session_set_norm_sums(struct dpe_session *session, const struct dpe_norm_sums *sums);
+/** Run each of n texts from position 0 on and add its norms to its sums, wherever the model runs.
+ * The cache then holds the last one, or anything. On failure some texts may have been added. */
+dpe_status dpe_session_norms(struct dpe_session *session, const struct dpe_norm_text *texts,
+                             int64_t n, struct dpe_error *err);
 /** Called before every layer of every chunk or token; NULL: no call. Any status other than DPE_OK
  *  stops the pass with that status. Unlike a tap it does not copy q and k. */
 typedef dpe_status (*dpe_poll)(void *user, struct dpe_error *err);

@@ -102,9 +102,36 @@ static json_t *ruler_answer(const struct dpe_serve_world *world,
     return json_pack("{s:o,s:o}", "text", texts, "dpe", plans);
 }
 
+static json_t *list_of(const double *values, int64_t n)
+{
+    json_t *list = json_array();
+    for (int64_t i = 0; i < n && values != NULL; i++) {
+        json_array_append_new(list, json_real(values[i]));
+    }
+    return list;
+}
+
+static json_t *norms_answer(const struct dpe_serve_world *world,
+                            const struct dpe_serve_request *request)
+{
+    const struct dpe_config *config = dpe_model_config(world->model);
+    int64_t pairs = config->n_layers * config->head_dim / 2;
+    json_t *rows = json_array();
+    for (int64_t layer = 0; layer < config->n_layers; layer++) {
+        json_array_append_new(rows, json_integer(request->norms.rows[layer]));
+    }
+    return json_pack("{s:o,s:o,s:o,s:o}", "rows", rows, "q",
+                     list_of(request->norms.q, config->n_heads * pairs), "k",
+                     list_of(request->norms.k, config->n_kv_heads * pairs), "dpe",
+                     plan_of(world, &request->sequences[0]));
+}
+
 json_t *dpe_serve_answer(const struct dpe_serve_world *world,
                          const struct dpe_serve_request *request)
 {
+    if (request->kind == SERVE_NORMS) {
+        return norms_answer(world, request);
+    }
     if (request->kind == SERVE_RULER || request->kind == SERVE_RULER_ONE) {
         return ruler_answer(world, request);
     }

@@ -113,6 +113,11 @@ static enum MHD_Result generate(struct dpe_serve_exchange *exchange)
     return answer_text(exchange, SERVE_RULER);
 }
 
+static enum MHD_Result sum_norms(struct dpe_serve_exchange *exchange)
+{
+    return answer_text(exchange, SERVE_NORMS);
+}
+
 static enum MHD_Result models(struct dpe_serve_exchange *exchange)
 {
     return dpe_serve_reply_json(exchange, 200, dpe_serve_models(exchange->http->world));
@@ -212,6 +217,7 @@ static const struct route {
     {"GET", "/v1/dpe", about, false},
     {"POST", "/v1/dpe/plan", take_plan, false},
     {"POST", "/v1/dpe/completions", completions, false},
+    {"POST", "/v1/dpe/norms", sum_norms, false},
     {"POST", "/tokenize", tokenize, false},
     {"POST", "/detokenize", detokenize, false},
     {"GET", "/health", health, true},

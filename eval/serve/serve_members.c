@@ -10,6 +10,7 @@ enum {
     CHAT = 1 << SERVE_CHAT,
     RULER = 1 << SERVE_RULER,
     RULER_ONE = 1 << SERVE_RULER_ONE,
+    NORMS = 1 << SERVE_NORMS,
     TOKENIZE = 1 << SERVE_TOKENIZE,
     DETOKENIZE = 1 << SERVE_DETOKENIZE,
     TEXT = COMPLETION | CHAT | RULER | RULER_ONE,
@@ -20,14 +21,15 @@ static const struct {
     const char *key;
     unsigned by;
 } members_read[] = {
-    {"prompt", COMPLETION | RULER_ONE | TOKENIZE},
+    {"prompt", COMPLETION | RULER_ONE | NORMS | TOKENIZE},
     {"prompts", RULER},
     {"messages", CHAT | TOKENIZE},
     {"tokens", DETOKENIZE},
     {"add_generation_prompt", CHAT | TOKENIZE},
-    {"add_special_tokens", COMPLETION | RULER | RULER_ONE | TOKENIZE},
+    {"add_special_tokens", COMPLETION | RULER | RULER_ONE | NORMS | TOKENIZE},
     {"cache_salt", TEXT},
-    {"dpe_plan", TEXT},
+    {"dpe_plan", TEXT | NORMS},
+    {"products", NORMS},
     {"return_token_ids", COMPLETION},
     {"chat_template_kwargs", CHAT | TOKENIZE},
     {"tools", CHAT | TOKENIZE},

@@ -181,7 +181,10 @@ static void parse_values(const json_t *body, struct dpe_serve_request *request, 
         random = (int64_t)time(NULL);
     }
     request->max_new = dpe_serve_whole(body, "max_tokens", 0, most,
-                                       request->kind == SERVE_CHAT ? -1 : 16, refusal);
+                                       request->kind == SERVE_CHAT    ? -1
+                                       : request->kind == SERVE_NORMS ? 0
+                                                                      : 16,
+                                       refusal);
     if (request->kind == SERVE_CHAT) {
         request->max_new =
             dpe_serve_whole(body, "max_completion_tokens", 0, most, request->max_new, refusal);
@@ -301,11 +304,33 @@ static bool make_sequences(const struct dpe_serve_world *world, uint64_t memory,
     return good;
 }
 
+/* Sums that are zero. */
+static bool make_norms(const struct dpe_serve_world *world, const json_t *body,
+                       struct dpe_serve_request *request, refusal_t *refusal)
+{
+    const struct dpe_config *config = dpe_model_config(world->model);
+    struct dpe_norm_sums *norms = &request->norms;
+    size_t layers = (size_t)config->n_layers;
+    size_t pairs = layers * (size_t)config->head_dim / 2;
+    if (request->n_prompts != 1 || request->plan < 0) {
+        return dpe_serve_refuse(refusal, 400, "prompt", "expected one prompt, and a dpe_plan");
+    }
+    norms->products = dpe_serve_flag(body, "products", false, refusal);
+    norms->q = dpe_alloc_zero((size_t)config->n_heads * pairs, sizeof *norms->q);
+    norms->k = norms->products
+                   ? NULL
+                   : dpe_alloc_zero((size_t)config->n_kv_heads * pairs, sizeof *norms->k);
+    norms->rows = dpe_alloc_zero(layers, sizeof *norms->rows);
+    bool good = norms->q != NULL && norms->rows != NULL && (norms->products || norms->k != NULL);
+    return refusal->status == 0 &&
+           (good || dpe_serve_refuse(refusal, 503, "", "out of memory for this request"));
+}
+
 bool dpe_serve_request_parse(const struct dpe_serve_world *world, enum dpe_serve_kind kind,
                              const json_t *body, uint64_t memory, struct dpe_serve_request *request,
                              struct dpe_serve_refusal *refusal)
 {
-    static const char *const prefixes[] = {"cmpl", "chatcmpl", "ruler", "ruler"};
+    static const char *const prefixes[] = {"cmpl", "chatcmpl", "ruler", "ruler", "norms"};
     uint64_t random = 0;
     *request = (struct dpe_serve_request){.kind = kind, .created = (int64_t)time(NULL)};
     dpe_condition_init(&request->changed);
@@ -337,6 +362,9 @@ bool dpe_serve_request_parse(const struct dpe_serve_world *world, enum dpe_serve
     } else {
         const char *key = prompt_key(kind);
         good = parse_prompts(world, json_object_get(body, key), key, request, refusal);
+    }
+    if (good && kind == SERVE_NORMS) {
+        good = make_norms(world, body, request, refusal);
     }
     return good && make_sequences(world, memory, request, refusal);
 }
@@ -381,6 +409,9 @@ void dpe_serve_request_free(struct dpe_serve_request *request)
     for (int64_t i = 0; i < request->n_stops; i++) {
         free(request->stops[i]);
     }
+    free(request->norms.q);
+    free(request->norms.k);
+    free(request->norms.rows);
     free(request->sequences);
     free(request->prompts);
     free(request->texts);

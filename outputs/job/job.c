@@ -333,12 +333,23 @@ dpe_status dpe_job_check_plan(const struct dpe_job *job, const struct dpe_plan *
         int64_t most = dpe_remote_about(job->remote)->length;
         return most == 0 || length <= most
                    ? DPE_OK
-                   : dpe_fail(
-                         err, DPE_USAGE,
-                         "%s: expected texts of at most %lld tokens (its --length, less 1 of vLLM's --max-model-len), found %lld",
-                         job->options->engine, (long long)most, (long long)length);
+                   : dpe_fail(err, DPE_USAGE,
+                              "%s: expected texts of at most %lld tokens (--length of dpe-serve, "
+                              "--max-model-len of vLLM less 1), "
+                              "found %lld",
+                              job->options->engine, (long long)most, (long long)length);
     }
     return dpe_session_estimate(dpe_model_config(job->model), plan, &options, &needs, err);
+}
+
+dpe_status dpe_job_needs_plans(const struct dpe_job *job, const char *so, struct dpe_error *err)
+{
+    return job->remote == NULL || dpe_remote_about(job->remote)->plans
+               ? DPE_OK
+               : dpe_fail(err, DPE_USAGE,
+                          "%s takes no plans (it is neither dpe-serve nor vLLM with DPE_ENGINE=1), "
+                          "so %s",
+                          job->options->engine, so);
 }
 
 static struct dpe_session_needs needs_of(const struct dpe_job *job, const struct dpe_plan *plan,

@@ -164,6 +164,9 @@ dpe_status dpe_job_fit_batch(struct dpe_job *job, const struct dpe_plan *plan, i
  *  what it lacks. */
 dpe_status dpe_job_check_plan(const struct dpe_job *job, const struct dpe_plan *plan, int64_t length,
                               struct dpe_error *err);
+/** DPE_USAGE where --engine takes no plans, with what that means for the tool: "it gives no norms".
+ */
+dpe_status dpe_job_needs_plans(const struct dpe_job *job, const char *so, struct dpe_error *err);
 /** Whether a session of `length` tokens under `plan` needs more memory than one under the other plan. */
 bool dpe_job_needs_more(const struct dpe_job *job, const struct dpe_plan *plan,
                         const struct dpe_plan *than, int64_t length);

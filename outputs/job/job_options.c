@@ -183,8 +183,9 @@ const struct dpe_option_set dpe_job_prompt_option_set = {.options = prompt_table
 
 static const struct dpe_option engine_table[] = {
     {"engine", 0, "URL", 0,
-     "Have this server run the model: dpe-serve, under each plan in turn, or another one of "
-     "OpenAI's interface as it is "
+     "Have this server run the model: dpe-serve, or vLLM with DPE_ENGINE=1, under each plan in "
+     "turn; "
+     "or, with dpe-eval, another one of OpenAI's interface as it is "
      "(--method rope then stands for what it does). --model gives config.json and the tokenizer; "
      "its weights are not read",
      1, DPE_TEXT(struct dpe_job_options, engine)},

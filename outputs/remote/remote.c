@@ -183,24 +183,29 @@ static char *write_request(const struct dpe_remote_engine *engine, const int32_t
     return text;
 }
 
-/* The one choice of an answer, which must be under the plan that was asked for. Borrowed; NULL with
- * an error. */
+/* Whether an answer is under the plan that was asked for. */
+static dpe_status check_plan(const struct dpe_remote_engine *engine, const json_t *answer,
+                             struct dpe_error *err)
+{
+    const char *plan = json_string_value(json_object_get(json_object_get(answer, "dpe"), "digest"));
+    return !engine->about.plans || (plan != NULL && strcmp(plan, engine->plan) == 0)
+               ? DPE_OK
+               : dpe_fail(err, DPE_BAD_DATA,
+                          "the answer of %s: expected one under plan %.16s, found %.16s",
+                          engine->http.url, engine->plan, plan != NULL ? plan : "none");
+}
+
+/* The one choice of an answer. Borrowed; NULL with an error. */
 static const json_t *choice_of(const struct dpe_remote_engine *engine, const json_t *answer,
                                struct dpe_error *err)
 {
     const json_t *choices = json_object_get(answer, "choices");
     const json_t *choice = json_array_get(choices, 0);
-    const char *plan = json_string_value(json_object_get(json_object_get(answer, "dpe"), "digest"));
     if (json_array_size(choices) != 1 || !json_is_object(choice)) {
         wrong(engine, "one choice", err);
         return NULL;
     }
-    if (engine->about.plans && (plan == NULL || strcmp(plan, engine->plan) != 0)) {
-        dpe_fail(err, DPE_BAD_DATA, "the answer of %s: expected one under plan %.16s, found %.16s",
-                 engine->http.url, engine->plan, plan != NULL ? plan : "none");
-        return NULL;
-    }
-    return choice;
+    return check_plan(engine, answer, err) == DPE_OK ? choice : NULL;
 }
 
 /* The ids of a text that a server without ids gave: they decode to it, if not always as the server
@@ -217,8 +222,9 @@ static dpe_status ids_of_text(const struct dpe_remote_engine *engine, const json
 }
 
 static dpe_status take_continuation(const struct dpe_remote_engine *engine, const json_t *answer,
-                                    const struct dpe_remote_text *text, struct dpe_error *err)
+                                    const void *texts, int64_t at, struct dpe_error *err)
 {
+    const struct dpe_remote_text *text = (const struct dpe_remote_text *)texts + at;
     const json_t *choice = choice_of(engine, answer, err);
     if (choice == NULL) {
         return DPE_BAD_DATA;
@@ -242,21 +248,15 @@ static dpe_status take_continuation(const struct dpe_remote_engine *engine, cons
     return status;
 }
 
-static dpe_status generate(void *user, const struct dpe_remote_text *texts, int64_t n,
-                           struct dpe_error *err)
+/* Send n requests, whose bodies are given to this function, and have each answer taken. */
+static dpe_status
+ask_all(const struct dpe_remote_engine *engine, struct dpe_http_exchange *exchanges, int64_t n,
+        dpe_status (*take)(const struct dpe_remote_engine *engine, const json_t *answer,
+                           const void *user, int64_t i, struct dpe_error *err),
+        const void *user, struct dpe_error *err)
 {
-    const struct dpe_remote_engine *engine = user;
-    struct dpe_http_exchange *exchanges = dpe_alloc_zero((size_t)n, sizeof *exchanges);
-    dpe_status status =
-        exchanges != NULL
-            ? DPE_OK
-            : dpe_fail(err, DPE_NO_MEMORY, "out of memory for %lld requests", (long long)n);
+    dpe_status status = DPE_OK;
     for (int64_t i = 0; i < n && status == DPE_OK; i++) {
-        const struct dpe_remote_text *text = &texts[i];
-        exchanges[i].path = completions_path(engine);
-        exchanges[i].most = ANSWER_BYTES + BYTES_OF_TOKEN * (size_t)text->max_new;
-        exchanges[i].body =
-            write_request(engine, text->ids, text->n, text->max_new, text->ignore_eos, false);
         status = exchanges[i].body != NULL
                      ? DPE_OK
                      : dpe_fail(err, DPE_NO_MEMORY, "out of memory for a request");
@@ -268,16 +268,43 @@ static dpe_status generate(void *user, const struct dpe_remote_text *texts, int6
         json_t *answer = NULL;
         status = read_answer(&engine->http, &exchanges[i], &answer, err);
         if (status == DPE_OK) {
-            status = take_continuation(engine, answer, &texts[i], err);
+            status = take(engine, answer, user, i, err);
         }
         json_decref(answer);
     }
-    for (int64_t i = 0; i < n && exchanges != NULL; i++) {
+    for (int64_t i = 0; i < n; i++) {
         free(exchanges[i].body);
         dpe_text_free(&exchanges[i].answer);
     }
     free(exchanges);
     return status;
+}
+
+static struct dpe_http_exchange *make_exchanges(int64_t n, struct dpe_error *err)
+{
+    struct dpe_http_exchange *made = dpe_alloc_zero((size_t)n, sizeof *made);
+    if (made == NULL) {
+        dpe_fail(err, DPE_NO_MEMORY, "out of memory for %lld requests", (long long)n);
+    }
+    return made;
+}
+
+static dpe_status generate(void *user, const struct dpe_remote_text *texts, int64_t n,
+                           struct dpe_error *err)
+{
+    const struct dpe_remote_engine *engine = user;
+    struct dpe_http_exchange *exchanges = make_exchanges(n, err);
+    if (exchanges == NULL) {
+        return DPE_NO_MEMORY;
+    }
+    for (int64_t i = 0; i < n; i++) {
+        const struct dpe_remote_text *text = &texts[i];
+        exchanges[i].path = completions_path(engine);
+        exchanges[i].most = ANSWER_BYTES + BYTES_OF_TOKEN * (size_t)text->max_new;
+        exchanges[i].body =
+            write_request(engine, text->ids, text->n, text->max_new, text->ignore_eos, false);
+    }
+    return ask_all(engine, exchanges, n, take_continuation, texts, err);
 }
 
 /* nll[i] = −ln p(ids[first + i]) for the ids from `first` on. */
@@ -315,6 +342,93 @@ static dpe_status likelihood(void *user, const int32_t *ids, int64_t n, int64_t 
     free(exchange.body);
     dpe_text_free(&exchange.answer);
     return status;
+}
+
+/* --------------------------------------------------------------------------------------- norms */
+
+/* What norms are asked for. */
+struct norms {
+    const struct dpe_norm_text *texts;
+    size_t n_layers, n_q, n_k;
+};
+
+/* Add a list of `n` sums. */
+static dpe_status add_sums(const struct dpe_remote_engine *engine, const json_t *answer,
+                           const char *key, size_t n, double *sums, struct dpe_error *err)
+{
+    const json_t *list = json_object_get(answer, key);
+    dpe_status status =
+        json_is_array(list) && json_array_size(list) == n
+            ? DPE_OK
+            : wrong(engine, "a sum of 2-norms for each pair of each head of each layer", err);
+    for (size_t i = 0; i < n && status == DPE_OK; i++) {
+        const json_t *sum = json_array_get(list, i);
+        status = json_is_number(sum) && json_number_value(sum) >= 0.0
+                     ? DPE_OK
+                     : wrong(engine, "sums of 2-norms, numbers from 0 on", err);
+        sums[i] += json_number_value(sum);
+    }
+    return status;
+}
+
+static dpe_status take_norms(const struct dpe_remote_engine *engine, const json_t *answer,
+                             const void *user, int64_t at, struct dpe_error *err)
+{
+    const struct norms *norms = user;
+    const struct dpe_norm_text *text = &norms->texts[at];
+    const struct dpe_norm_sums *sums = &text->sums;
+    const json_t *rows = json_object_get(answer, "rows");
+    dpe_status status = check_plan(engine, answer, err);
+    if (status == DPE_OK) {
+        status = add_sums(engine, answer, "q", norms->n_q, sums->q, err);
+    }
+    if (status == DPE_OK && !sums->products) {
+        status = add_sums(engine, answer, "k", norms->n_k, sums->k, err);
+    }
+    for (size_t layer = 0; layer < norms->n_layers && status == DPE_OK; layer++) {
+        const json_t *row = json_array_get(rows, layer);
+        status = json_is_integer(row) && json_integer_value(row) == text->n
+                     ? DPE_OK
+                     : wrong(engine, "rows, for each layer the tokens of the prompt", err);
+        sums->rows[layer] += text->n;
+    }
+    return status;
+}
+
+static char *write_norms_request(const struct dpe_remote_engine *engine,
+                                 const struct dpe_norm_text *text)
+{
+    json_t *body = json_pack("{s:s,s:o,s:s,s:b}", "model", engine->about.name, "prompt",
+                             write_ids(text->ids, text->n), "dpe_plan", engine->plan, "products",
+                             text->sums.products);
+    char *made = body != NULL ? json_dumps(body, JSON_COMPACT) : NULL;
+    json_decref(body);
+    return made;
+}
+
+static dpe_status sum_norms(void *user, const struct dpe_config *config,
+                            const struct dpe_norm_text *texts, int64_t n, struct dpe_error *err)
+{
+    enum { BYTES_OF_SUM = 32 };
+    const struct dpe_remote_engine *engine = user;
+    size_t layers = (size_t)config->n_layers;
+    size_t pairs = layers * (size_t)config->head_dim / 2;
+    const struct norms norms = {texts, layers, (size_t)config->n_heads * pairs,
+                                (size_t)config->n_kv_heads * pairs};
+    if (!engine->about.plans) {
+        return dpe_fail(err, DPE_USAGE, "%s takes no plans, so it gives no norms",
+                        engine->http.url);
+    }
+    struct dpe_http_exchange *exchanges = make_exchanges(n, err);
+    if (exchanges == NULL) {
+        return DPE_NO_MEMORY;
+    }
+    for (int64_t i = 0; i < n; i++) {
+        exchanges[i].path = "/v1/dpe/norms";
+        exchanges[i].most = ANSWER_BYTES + BYTES_OF_SUM * (norms.n_q + norms.n_k + layers);
+        exchanges[i].body = write_norms_request(engine, &texts[i]);
+    }
+    return ask_all(engine, exchanges, n, take_norms, &norms, err);
 }
 
 /* ------------------------------------------------------------------------------------- opening */
@@ -418,7 +532,7 @@ dpe_status dpe_remote_open(const struct dpe_remote_options *options,
                                    .poll = options->poll,
                                    .poll_user = options->poll_user};
     made->tokenizer = options->tokenizer;
-    made->session = (struct dpe_session_remote){made, take_plan, generate, likelihood};
+    made->session = (struct dpe_session_remote){made, take_plan, generate, likelihood, sum_norms};
     dpe_status status =
         options->key_file != NULL ? read_key(options->key_file, &made->http.key, err) : DPE_OK;
     if (status == DPE_OK) {

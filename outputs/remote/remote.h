@@ -1,18 +1,20 @@
 /**
  * @file remote.h
- * A model that another program runs: an engine that takes plans (dpe-serve, vLLM with outputs/vllm and
- * DPE_ENGINE=1), or any server of OpenAI's interface, which runs what it runs. A session that is made
- * with dpe_session_create_remote uses it in place of this process's own arithmetic.
+ * A model that another program runs: an engine that takes plans (dpe-serve, vLLM with outputs/vllm
+ * and DPE_ENGINE=1), or any server of OpenAI's interface, which runs what it runs. A session that
+ * is made with dpe_session_create_remote uses it in place of this process's own arithmetic.
  *
  * The protocol of an engine:
  *  - GET /v1/dpe: who it is (struct dpe_remote_about);
  *  - POST /v1/dpe/plan with a plan (dpe_plan_to_json): answers {"plan": DIGEST, "model":
  *    FINGERPRINT};
- *  - POST /v1/dpe/completions: OpenAI's completions with token ids as a prompt, and besides "dpe_plan":
- *    DIGEST, under which it runs, and "return_token_ids": true; the "dpe" of the answer names the digest
- *    again. Another server is asked for /v1/completions.
- * Every answer is that of a stranger: what is of another type, truncated, too long, or under another
- * digest is refused.
+ *  - POST /v1/dpe/completions: OpenAI's completions with token ids as a prompt, and besides
+ * "dpe_plan": DIGEST, under which it runs, and "return_token_ids": true; the "dpe" of the answer
+ * names the digest again. Another server is asked for /v1/completions;
+ *  - POST /v1/dpe/norms with "prompt": token ids, "dpe_plan": DIGEST and "products": answers the
+ * sums of struct dpe_norm_sums as flat lists "q" and "k", the tokens of each layer as "rows", and
+ * "dpe". Every answer is that of a stranger: what is of another type, truncated, too long, or under
+ * another digest is refused.
  */
 #ifndef DPE_REMOTE_H
 #define DPE_REMOTE_H

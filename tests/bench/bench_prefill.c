@@ -104,9 +104,7 @@ static struct side side_make(const struct work *work, const struct kind *kind, i
     make_plan(kind->dpe, config, length, &plan);
     must(dpe_session_create(work->model, &plan, &options, &side.session, &err), &err);
     if (kind->norms) {
-        must(dpe_norms_create(config, DPE_PRODUCT_OF_MEANS, work->threads, &side.norms, &err),
-             &err);
-        dpe_session_set_tap(side.session, dpe_norms_tap, side.norms);
+        must(dpe_norms_create(config, DPE_PRODUCT_OF_MEANS, &side.norms, &err), &err);
     }
     dpe_plan_free(&plan);
     return side;
@@ -119,7 +117,12 @@ static void run(struct side *side, const int32_t *tokens, int64_t length, int th
     must(dpe_session_cut(side->session, 0, &err), &err);
     double wall = clock_of(CLOCK_MONOTONIC);
     double cpu = clock_of(CLOCK_PROCESS_CPUTIME_ID);
-    must(dpe_session_feed(side->session, tokens, length, logits, &err), &err);
+    if (side->norms != NULL) {
+        const struct dpe_norm_text text = {tokens, length, dpe_norms_sums(side->norms)};
+        must(dpe_session_norms(side->session, &text, 1, &err), &err);
+    } else {
+        must(dpe_session_feed(side->session, tokens, length, logits, &err), &err);
+    }
     cpu = (clock_of(CLOCK_PROCESS_CPUTIME_ID) - cpu) / threads;
     wall = clock_of(CLOCK_MONOTONIC) - wall;
     double token = clock_of(CLOCK_MONOTONIC);

@@ -59,14 +59,14 @@ static double direct(enum dpe_contribution kind, int layer, int head, int pair)
 static void profile(enum dpe_contribution kind, int threads, int64_t chunk, double *scores)
 {
     struct dpe_norms *norms = NULL;
-    assert_int_equal(dpe_norms_create(&config, kind, threads, &norms, NULL), DPE_OK);
+    assert_int_equal(dpe_norms_create(&config, kind, &norms, NULL), DPE_OK);
+    const struct dpe_norm_sums sums = dpe_norms_sums(norms);
     assert_int_equal(dpe_norms_finish(norms, scores, NULL), DPE_INTERNAL);
     for (int64_t start = 0; start < TOKENS; start += chunk) {
         int64_t rows = start + chunk <= TOKENS ? chunk : TOKENS - start;
         for (int64_t layer = 0; layer < LAYERS; layer++) {
-            assert_int_equal(dpe_norms_tap(norms, layer, start, rows, &q_data[layer][start][0][0],
-                                           &k_data[layer][start][0][0], NULL),
-                             DPE_OK);
+            dpe_norm_sums_add(&sums, &config, threads, layer, rows, &q_data[layer][start][0][0],
+                              &k_data[layer][start][0][0]);
         }
     }
     assert_int_equal(dpe_norms_finish(norms, scores, NULL), DPE_OK);
@@ -114,10 +114,11 @@ static void not_finite_is_an_error_with_its_layer(void **state)
     q_data[1][3][2][4] = NAN;
     struct dpe_norms *norms = NULL;
     struct dpe_error err = {0};
-    assert_int_equal(dpe_norms_create(&config, DPE_PRODUCT_OF_MEANS, 1, &norms, NULL), DPE_OK);
+    assert_int_equal(dpe_norms_create(&config, DPE_PRODUCT_OF_MEANS, &norms, NULL), DPE_OK);
+    const struct dpe_norm_sums sums = dpe_norms_sums(norms);
     for (int64_t layer = 0; layer < LAYERS; layer++) {
-        dpe_norms_tap(norms, layer, 0, TOKENS, &q_data[layer][0][0][0], &k_data[layer][0][0][0],
-                      NULL);
+        dpe_norm_sums_add(&sums, &config, 1, layer, TOKENS, &q_data[layer][0][0][0],
+                          &k_data[layer][0][0][0]);
     }
     assert_int_equal(dpe_norms_finish(norms, scores, &err), DPE_NONFINITE);
     assert_int_equal(err.layer, 1);

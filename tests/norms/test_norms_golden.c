@@ -28,9 +28,9 @@ static void compare(const char *name, const struct dpe_model *model, const int32
     struct dpe_norms *norms = NULL;
     TINY_OK(dpe_plan_make("rope", &context, &plan, &err), err);
     TINY_OK(dpe_session_create(model, &plan, &options, &session, &err), err);
-    TINY_OK(dpe_norms_create(config, kind, 2, &norms, &err), err);
-    dpe_session_set_tap(session, dpe_norms_tap, norms);
-    TINY_OK(dpe_session_feed(session, tokens, n, NULL, &err), err);
+    TINY_OK(dpe_norms_create(config, kind, &norms, &err), err);
+    const struct dpe_norm_text text = {tokens, n, dpe_norms_sums(norms)};
+    TINY_OK(dpe_session_norms(session, &text, 1, &err), err);
     size_t size = (size_t)dpe_norms_size(norms);
     double *scores = malloc(size * sizeof *scores);
     assert_non_null(scores);

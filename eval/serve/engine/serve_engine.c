@@ -281,6 +281,49 @@ static void drop_cancelled(struct dpe_serve_engine *engine)
     }
 }
 
+/* -------------------------------------------------------------------------------------- norms */
+
+struct norms_run {
+    struct dpe_serve_engine *engine;
+    const struct dpe_serve_sequence *sequence;
+};
+
+static dpe_status stop_norms(void *user, struct dpe_error *err)
+{
+    const struct norms_run *run = user;
+    pthread_mutex_lock(&run->engine->lock);
+    bool gone = run->sequence->request->cancelled;
+    pthread_mutex_unlock(&run->engine->lock);
+    return gone ? dpe_fail(err, DPE_INCOMPLETE, "the client is gone") : DPE_OK;
+}
+
+/* A prompt whose norms are asked for has the session to itself, and the caches are empty
+ * afterwards. */
+static void run_norms(struct dpe_serve_engine *engine, struct dpe_serve_sequence *sequence)
+{
+    struct dpe_session *session = engine->session;
+    struct dpe_error err = {0};
+    struct dpe_error again = {0};
+    const struct dpe_norm_text text = {sequence->prompt->ids, (int64_t)sequence->prompt->n,
+                                       sequence->request->norms};
+    struct norms_run norms_run = {engine, sequence};
+    dpe_session_set_poll(session, stop_norms, &norms_run);
+    dpe_status status = dpe_session_norms(session, &text, 1, &err);
+    dpe_session_set_poll(session, NULL, NULL);
+    if (dpe_session_cut(session, 0, &again) != DPE_OK ||
+        dpe_session_branch(session, engine->n_slots, engine->world->length, &again) != DPE_OK) {
+        engine->plan = -1; /* the next text sets its plan, which makes the branches */
+    }
+    for (int64_t i = 0; i < engine->n_slots; i++) {
+        engine->slots[i].n = 0;
+    }
+    pthread_mutex_lock(&engine->lock);
+    engine->counts.prompt_tokens += text.n;
+    pthread_mutex_unlock(&engine->lock);
+    dpe_serve_queue_finish(engine, sequence, status == DPE_OK ? "length" : "error",
+                           status == DPE_OK ? NULL : &err);
+}
+
 /* A session has one plan. The cache does not outlive it. */
 static dpe_status set_plan(struct dpe_serve_engine *engine, int64_t plan, struct dpe_error *err)
 {
@@ -308,6 +351,10 @@ static void begin(struct dpe_serve_engine *engine, struct dpe_serve_sequence *se
         dpe_serve_queue_finish(engine, sequence, "error", &err);
         return;
     }
+    if (sequence->request->kind == SERVE_NORMS) {
+        run_norms(engine, sequence);
+        return;
+    }
     if (dpe_serve_slot_take(engine, sequence, &err) == NULL) {
         dpe_serve_queue_finish(engine, sequence, "error", &err);
         return;
@@ -326,8 +373,8 @@ static void admit(struct dpe_serve_engine *engine)
         pthread_mutex_lock(&engine->lock);
         struct dpe_serve_sequence *next = engine->head;
         bool now = next != NULL && n < engine->n_slots &&
-                   (n == 0 ||
-                    (next->plan == engine->plan && !dpe_serve_slot_waits(engine, next)));
+                   (n == 0 || (next->plan == engine->plan && next->request->kind != SERVE_NORMS &&
+                               !dpe_serve_slot_waits(engine, next)));
         next = now ? dpe_serve_queue_pop(engine) : NULL;
         pthread_mutex_unlock(&engine->lock);
         if (next == NULL) {

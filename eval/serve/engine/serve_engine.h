@@ -111,7 +111,8 @@ enum dpe_serve_kind {
     SERVE_CHAT,
     SERVE_RULER,
     SERVE_RULER_ONE,
-    SERVE_TOKENIZE, /**< these two are answered without the engine */
+    SERVE_NORMS,    /**< sums of 2-norms of one prompt, for tools (outputs/remote/remote.h) */
+    SERVE_TOKENIZE, /**< the last two are answered without the engine */
     SERVE_DETOKENIZE
 };
 
@@ -166,6 +167,7 @@ struct dpe_serve_request {
     int64_t n_stops;
     struct dpe_serve_sequence *sequences; /**< [n_prompts · n] */
     int64_t n_sequences;
+    struct dpe_norm_sums norms; /**< of SERVE_NORMS */
     /* Under the engine's lock. */
     int64_t unfinished;
     double deadline; /**< on dpe_clock; 0: none */

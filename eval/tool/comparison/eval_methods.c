@@ -132,7 +132,8 @@ dpe_status dpe_eval_comparison_methods(struct comparison *comparison, struct dpe
         (args->what != NULL || args->n_methods != 1 || args->is_table[0] ||
          strcmp(args->methods[0], "rope") != 0)) {
         return dpe_fail(err, DPE_USAGE,
-                        "%s takes no plans (it is no dpe-serve) and has the one that it runs: "
+                        "%s takes no plans (it is neither dpe-serve nor vLLM with DPE_ENGINE=1) "
+                        "and has the one that it runs: "
                         "expected --method rope alone, "
                         "which stands for that",
                         args->job.engine);

@@ -1,4 +1,4 @@
-"""serve_engine.py BIN ROOT: dpe-eval and dpe-detect with another program as its engine: dpe-serve gives the rows that this process would make;
+"""serve_engine.py BIN ROOT: dpe-eval, dpe-detect and dpe-norms with another program as its engine: dpe-serve gives the rows that this process would make;
 a server that stops in the middle costs no row; one of OpenAI's interface without plans is measured as it is."""
 
 import http.client
@@ -67,6 +67,25 @@ def test_detect():
         assert said[0] == said[1] and said[0]["fingerprint"], said
 
 
+def test_norms():
+    """The same sums, and then texts again: the server's caches begin anew."""
+    with serve("-l", "512") as server:
+        engine = ["--engine", f"http://127.0.0.1:{server.port}"]
+        for kind in ("product-of-means", "mean-of-products"):
+            said = []
+            for output, more, folder in (("n1.h5", ["--threads", "2"], model), ("n2.h5", engine, bare)):
+                ran = subprocess.run([f"{bin_folder}/dpe-norms", "-m", folder, *TEXTS, "--samples", "3", "--lengths", "100,230",
+                                      "--contribution", kind, *more, "--json", "--force", "-o", os.path.join(work, output)],
+                                     capture_output=True, text=True, check=True)
+                said.append(json.loads(ran.stdout))
+            for result in said:
+                del result["model"], result["table"]
+            assert said[0] == said[1], said
+            options = ["-l", "256", "--samples", "2", "--method", "rope"]
+            there = evaluate("niah", f"after-{kind}.h5", *engine, *options, folder=bare)
+            assert there == evaluate("niah", f"own-{kind}.h5", "--threads", "2", *options)
+
+
 def test_stop():
     """The server goes in the middle: what it answered is kept, and the same command asks for the rest alone."""
     options = ["-l", "256", "--samples", "40", "--in-flight", "2", "--method", "self-extend"]
@@ -129,6 +148,9 @@ def test_plain():
         assert [line.split()[1:] for line in there.split("\n")[2:3]] == [line.split()[1:] for line in here.split("\n")[2:3]], (here, there)
         error = evaluate("niah", "two.h5", *engine, *options, *METHODS, folder=bare, code=64)
         assert "takes no plans" in error, error
+        ran = subprocess.run([f"{bin_folder}/dpe-norms", "-m", bare, *TEXTS, *engine, "-o", os.path.join(work, "no.h5")],
+                             capture_output=True, text=True, check=False)
+        assert ran.returncode == 64 and "gives no norms" in ran.stderr and not os.path.exists(os.path.join(work, "no.h5")), ran
         plain.shutdown()
 
 

@@ -227,7 +227,7 @@ static void expect(const struct reply *replies, dpe_status wanted, const char *w
 #define WITH(text)                                                                                 \
     (const struct reply[])                                                                         \
     {                                                                                              \
-        {"/v1/dpe", about, 0}, {"/v1/dpe/plan", taken, 0}, {"/v1/dpe/completions", text, 0},           \
+        {"/v1/dpe", about, 0}, {"/v1/dpe/plan", taken, 0}, {"/v1/dpe/completions", text, 0},       \
         {                                                                                          \
             0                                                                                      \
         }                                                                                          \
@@ -331,6 +331,67 @@ static void wrong_engines_are_refused(void **state)
     assert_int_equal(dpe_remote_open(&nobody, &engine, &err), DPE_IO);
 }
 
+#define NORMS(rows, q, k)                                                                          \
+    JSON "{\"rows\":" rows ",\"q\":" q ",\"k\":" k ",\"dpe\":{\"digest\":\"@D\"}}"
+
+/* What becomes of a request for norms of three tokens, of 2 layers with 2 heads and 1 KV head of 2
+ * pairs. */
+static void expect_norms(const char *answer_text, bool products, dpe_status wanted,
+                         const char *words)
+{
+    static const struct dpe_config config = {
+        .n_layers = 2, .n_heads = 2, .n_kv_heads = 1, .head_dim = 4};
+    const struct reply replies[] = {
+        {"/v1/dpe", about, 0}, {"/v1/dpe/plan", taken, 0}, {"/v1/dpe/norms", answer_text, 0}, {0}};
+    struct server server;
+    struct dpe_remote_engine *engine = NULL;
+    struct dpe_error err = {0};
+    const int32_t ids[] = {5, 6, 7};
+    double sums[2][8] = {{1.0}, {2.0}};
+    int64_t rows[2] = {0};
+    struct dpe_plan plan = some_plan();
+    const struct dpe_norm_text text = {
+        ids, 3, {products, sums[0], products ? NULL : sums[1], rows}};
+    start(&server, replies);
+    assert_int_equal(open_engine(&server, &engine, &err), DPE_OK);
+    const struct dpe_session_remote *session = dpe_remote_session(engine);
+    assert_int_equal(session->take_plan(session->user, &plan, &err), DPE_OK);
+    dpe_status status = session->norms(session->user, &config, &text, 1, &err);
+    if (status != wanted || (words != NULL && strstr(err.text, words) == NULL)) {
+        fail_msg("expected %d '%s', found %d '%s'", wanted, words != NULL ? words : "", status,
+                 err.text);
+    }
+    if (status == DPE_OK) {
+        assert_true(sums[0][0] == 2.0 && sums[0][7] == 0.25 && rows[0] == 3 && rows[1] == 3);
+        assert_true(sums[1][0] == (products ? 2.0 : 2.5) && sums[1][3] == (products ? 0.0 : 4.0));
+    }
+    dpe_remote_close(engine);
+    dpe_plan_free(&plan);
+    stop(&server);
+}
+
+static void norms_are_added(void **state)
+{
+    static const char *const wrong_answers[] = {
+        JSON "{}",
+        NORMS("[3,3]", "[1,2,3,4,5,6,7]", "[0.5,2,3,4]"),
+        NORMS("[3,3]", "[1,2,3,4,5,6,7,-1]", "[0.5,2,3,4]"),
+        NORMS("[3,3]", "[1,2,3,4,5,6,7,\"8\"]", "[0.5,2,3,4]"),
+        NORMS("[3,3]", "[1,2,3,4,5,6,7,0.25]", "[0.5,2,3]"),
+        NORMS("[3,3]", "[1,2,3,4,5,6,7,0.25]", "null"),
+        NORMS("[3,2]", "[1,2,3,4,5,6,7,0.25]", "[0.5,2,3,4]"),
+        NORMS("3", "[1,2,3,4,5,6,7,0.25]", "[0.5,2,3,4]"),
+        JSON "{\"rows\":[3,3],\"q\":[1,2,3,4,5,6,7,8],\"k\":[1,2,3,4],\"dpe\":{\"digest\":\"00\"}}",
+    };
+    (void)state;
+    expect_norms(NORMS("[3,3]", "[1,2,3,4,5,6,7,0.25]", "[0.5,2,3,4]"), false, DPE_OK, NULL);
+    expect_norms(NORMS("[3,3]", "[1,2,3,4,5,6,7,0.25]", "[]"), true, DPE_OK, NULL);
+    for (size_t i = 0; i < sizeof wrong_answers / sizeof wrong_answers[0]; i++) {
+        expect_norms(wrong_answers[i], false, DPE_BAD_DATA, "expected");
+    }
+    expect_norms("200 OK\r\nX-Endless: y\r\n\r\n", false, DPE_BAD_DATA, "found a longer one");
+}
+
 #define BUSY(status) status "\r\nConnection: close\r\nRetry-After: 0\r\n\r\n{}"
 
 /* Busy servers, and connections that break off, are tried again; what was answered is not asked for
@@ -338,16 +399,17 @@ static void wrong_engines_are_refused(void **state)
 static void requests_are_tried_again(void **state)
 {
     (void)state;
-    expect((const struct reply[]){{"/v1/dpe", about, 0},
-                                  {"/v1/dpe/plan", BUSY("503 Busy"), 1},
-                                  {"/v1/dpe/plan", taken, 0},
-                                  {"/v1/dpe/completions", BUSY("503 Busy"), 2},
-                                  {"/v1/dpe/completions", BUSY("429 Busy"), 1},
-                                  {"/v1/dpe/completions", "", 1},
-                                  {"/v1/dpe/completions", "200 OK\r\nContent-Length: 900\r\n\r\n{", 1},
-                                  {"/v1/dpe/completions", GOOD, 0},
-                                  {0}},
-           DPE_OK, NULL, false);
+    expect(
+        (const struct reply[]){{"/v1/dpe", about, 0},
+                               {"/v1/dpe/plan", BUSY("503 Busy"), 1},
+                               {"/v1/dpe/plan", taken, 0},
+                               {"/v1/dpe/completions", BUSY("503 Busy"), 2},
+                               {"/v1/dpe/completions", BUSY("429 Busy"), 1},
+                               {"/v1/dpe/completions", "", 1},
+                               {"/v1/dpe/completions", "200 OK\r\nContent-Length: 900\r\n\r\n{", 1},
+                               {"/v1/dpe/completions", GOOD, 0},
+                               {0}},
+        DPE_OK, NULL, false);
     expect(WITH(BUSY("503 Busy")), DPE_IO, "no room", false);
     expect(WITH(""), DPE_IO, "/v1/dpe/completions", false);
 }
@@ -355,9 +417,8 @@ static void requests_are_tried_again(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(answers_are_read),
-        cmocka_unit_test(wrong_answers_are_refused),
-        cmocka_unit_test(wrong_engines_are_refused),
+        cmocka_unit_test(answers_are_read),          cmocka_unit_test(wrong_answers_are_refused),
+        cmocka_unit_test(wrong_engines_are_refused), cmocka_unit_test(norms_are_added),
         cmocka_unit_test(requests_are_tried_again),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,4 +1,5 @@
-/* wire_plans MODEL TRAINED LENGTH SPEC…: a line of JSON for each method: its digest and its plan as engines are given it. */
+/* wire_plans MODEL TRAINED LENGTH SPEC…: a line of JSON for each method: its digest and its plan as
+ * engines are given it. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -6,7 +7,8 @@
 #include "engine/plan/methods/methods.h"
 #include "outputs/remote/remote.h"
 
-static dpe_status print_plan(const struct dpe_plan_context *context, const char *spec, struct dpe_error *err)
+static dpe_status print_plan(const struct dpe_plan_context *context, const char *spec,
+                             struct dpe_error *err)
 {
     struct dpe_plan plan = {0};
     uint8_t digest[32] = {0};
