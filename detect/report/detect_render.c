@@ -43,6 +43,11 @@ void dpe_detect_interval_text(enum dpe_detect_criterion criterion, double mean, 
     }
 }
 
+bool dpe_detect_leaves_zero(const struct dpe_interval *difference)
+{
+    return difference->low > 0.0 || difference->high < 0.0;
+}
+
 void dpe_detect_difference_text(const struct dpe_interval *difference, double p, char *text,
                                 size_t size)
 {

@@ -142,6 +142,9 @@ static void put_against(struct dpe_detect_page *page, const struct dpe_detect_re
     dpe_detect_difference_text(&v->kept_minus[plan], v->kept_p[plan], difference,
                                sizeof difference);
     dpe_detect_put(page, "  %s %s: %s", words[verdict], name_of(report, plan), difference);
+    if (verdict == DPE_DETECT_INDISTINCT && dpe_detect_leaves_zero(&v->kept_minus[plan])) {
+        dpe_detect_put(page, " (the interval leaves 0 out, but of so few contexts only p decides)");
+    }
     if (v->kept_needed[plan] > 0) {
         dpe_detect_put(page, "; about %lld %s would show it",
                        (long long)dpe_detect_two_digits(v->kept_needed[plan]),

@@ -54,10 +54,8 @@ static void put_indistinct(struct dpe_detect_page *page,
     }
     dpe_detect_put(page, "The joint plan is not distinguishable from the base with %lld %s.\n",
                    (long long)validation->minus[DPE_DETECT_BASE].n, what);
-    const struct dpe_interval *minus = &validation->minus[DPE_DETECT_BASE];
-    if (minus->low > 0.0 || minus->high < 0.0) {
-        dpe_detect_put(page, "The interval leaves 0 out, but of so few it is too narrow: the test "
-                             "(p) decides.\n");
+    if (dpe_detect_leaves_zero(&validation->minus[DPE_DETECT_BASE])) {
+        dpe_detect_put(page, "The interval leaves 0 out, but of so few contexts only p decides.\n");
     }
     if (validation->needed == 0) {
         return;

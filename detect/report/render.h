@@ -23,6 +23,8 @@ void dpe_detect_interval_text(enum dpe_detect_criterion criterion, double mean, 
                               double high, bool with_bounds, char *text, size_t size);
 /** A number of samples in two digits, rounded up: more would be more than is known. */
 int64_t dpe_detect_two_digits(int64_t n);
+/** Whether an interval of a difference has both ends on one side of 0. */
+bool dpe_detect_leaves_zero(const struct dpe_interval *difference);
 /** "+0.042 [+0.000, +0.125], p = 1.000". */
 void dpe_detect_difference_text(const struct dpe_interval *difference, double p, char *text,
                                 size_t size);

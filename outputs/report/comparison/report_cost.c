@@ -134,8 +134,13 @@ static dpe_status add_figure(struct report *report, const struct suite *s, const
         struct figure *figure = dpe_draw_figure_new(
             id, title,
             dpe_draw_format_text(
-                "One line for each method (of more than eight, for the eight that are best at the last "
-                "length), one point for each length: %s, and what was found. %s is better. %s",
+                s->n_tasks > 1 ? "One line for each method%s, one point for each length: %s, and "
+                                 "what was found. %s is better. %s"
+                               : "One point for each method%s: %s, and what was found. %s is "
+                                 "better. %s",
+                s->n_methods <= MANY ? ""
+                : s->n_tasks > 1     ? " of the eight that are best at the last length"
+                                     : " of the eight best",
                 cost->what,
                 s->low_is_better ? "Further left and further down" : "Further left and further up",
                 cost->note),
@@ -169,6 +174,18 @@ static const struct cost of_memory = {
     .digits = 1,
 };
 
+/* The largest over the smallest of those that are known. */
+static double spread(const double *costs, size_t n)
+{
+    double low = (double)INFINITY;
+    double high = 0.0;
+    for (size_t i = 0; i < n; i++) {
+        low = costs[i] > 0.0 ? fmin(low, costs[i]) : low;
+        high = costs[i] > 0.0 ? fmax(high, costs[i]) : high;
+    }
+    return low > 0.0 ? high / low : 1.0;
+}
+
 dpe_status dpe_comparison_suite_cost(struct report *report, const struct suite *s,
                                      struct dpe_error *err)
 {
@@ -192,7 +209,10 @@ dpe_status dpe_comparison_suite_cost(struct report *report, const struct suite *
             double bytes = (double)s->r.memory[i];
             costs[i] = bytes > 0.0 ? bytes / 0x1p20 : (double)NAN;
         }
-        status = add_figure(report, s, &of_memory, costs, err);
+        /* Methods that need the same differ in nothing here. */
+        if (s->n_tasks > 1 || spread(costs, cells) > 1.05) {
+            status = add_figure(report, s, &of_memory, costs, err);
+        }
     }
     free(costs);
     return status;

@@ -18,13 +18,28 @@ struct frame {
     double height;                   /**< of the figure */
 };
 
+/* What of a title has room beside few rows: all of it, without what is in brackets, or its last
+ * word. */
+static const char *fitting(const char *title, double room, char text[64])
+{
+    if (dpe_svg_text_width(title, 12, 0) <= room) {
+        return title;
+    }
+    const char *bracket = strstr(title, " (");
+    snprintf(text, 64, "%.*s", bracket != NULL ? (int)(bracket - title) : 63, title);
+    const char *space = strrchr(text, ' ');
+    return dpe_svg_text_width(text, 12, 0) <= room || space == NULL ? text : space + 1;
+}
+
 static void put_titles(struct writer *out, const struct frame *frame, const char *x_title,
                        const char *y_title)
 {
     dpe_svg_text(out, (frame->left + frame->right) / 2.0, frame->height - 9.0, 0.0, DPE_SVG_MIDDLE,
                  12, DPE_QUIET, x_title, 0);
-    dpe_svg_text(out, 10.0, (frame->top + frame->bottom) / 2.0, -90.0, DPE_SVG_MIDDLE, 12,
-                 DPE_QUIET, y_title, 0);
+    char room[64];
+    const double middle = (frame->top + frame->bottom) / 2.0;
+    dpe_svg_text(out, 10.0, middle, -90.0, DPE_SVG_MIDDLE, 12, DPE_QUIET,
+                 fitting(y_title, 2.0 * fmin(middle, frame->height - middle), room), 0);
 }
 
 /* The colour scale as a strip with its ends named, above the cells. */
