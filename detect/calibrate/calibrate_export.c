@@ -111,6 +111,9 @@ static void fill_export(struct batch *batch, const struct file *file, const char
                                       .model = form->model ? batch->args->detect.job.model : NULL,
                                       .drop_temperature = form->drop,
                                       .join = form->several};
+    if (batch->checked && strcmp(form->name, "table.h5") == 0 && !form->several) {
+        args->evidence = dpe_calibrate_path(batch, NULL, "check.h5");
+    }
     if (form->top_k) {
         set_top_k(file->entry->k, args);
     }
@@ -193,7 +196,7 @@ dpe_status dpe_calibrate_export(struct batch *batch, struct dpe_error *err)
     struct file file;
     char name[96];
     dpe_status status = dpe_calibrate_forms_tidy(batch, err);
-    if (batch->frequencies && batch->alike && !dpe_calibrate_factors(batch)) {
+    if (batch->frequencies && batch->alike && !dpe_calibrate_factors(batch) && !batch->checked) {
         dpe_log_info(
             "config.json is left out: the model rotates a part of each head, and longrope's factor "
             "on the logits would scale that part alone; table.h5 and table.json hold the table");

@@ -150,6 +150,13 @@ static dpe_status check(struct batch *batch, struct dpe_error *err)
     return dpe_calibrate_check(batch, CALIBRATE_RUN, NULL, err);
 }
 
+/* The check reads the table, so what it says comes into the forms after it. */
+static dpe_status keep_evidence(struct batch *batch, struct dpe_error *err)
+{
+    batch->checked = true;
+    return lead(batch, dpe_calibrate_export, err);
+}
+
 static void add_table(struct batch *batch, const struct entry *entry, const char *name,
                       struct dpe_report_arguments *args)
 {
@@ -292,7 +299,8 @@ static dpe_status calibrate(struct batch *batch, struct dpe_error *err)
         dpe_status (*step)(struct batch *, struct dpe_error *);
         bool each; /* for each entry, the shortest first */
     } steps[] = {{tune, true},          {sweep, true},  {profile, false},      {choose_pairs, true},
-                 {export_forms, false}, {check, false}, {write_report, false}, {show, false}};
+                 {export_forms, false}, {check, false}, {keep_evidence, false}, {write_report, false},
+                 {show, false}};
     dpe_status status = lead(batch, look_around, err);
     if (status != DPE_OK || batch->state.done) {
         return status == DPE_OK ? show_again(batch, err) : status;

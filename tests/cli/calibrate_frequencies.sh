@@ -45,7 +45,7 @@ grep -q '"rope"' "$work/methods" && grep -q '"table:table.h5"' "$work/methods" &
 "$bin/dpe-detect" $common $sweep --quiet -o "$work/detect.h5" >"$work/out" 2>"$work/err" ||
     fail "dpe-detect: $(cat "$work/err")"
 same "$work/detect.h5" "$work/factors/detect.h5"
-"$bin/dpe-export" "$work/factors/detect.h5" -o "$work/table.h5" 2>"$work/err" || fail "dpe-export: $(cat "$work/err")"
+"$bin/dpe-export" "$work/factors/detect.h5" --evidence "$work/factors/check.h5" -o "$work/table.h5" 2>"$work/err" || fail "dpe-export: $(cat "$work/err")"
 same "$work/table.h5" "$work/factors/table.h5"
 mkdir "$work/exported"
 cp "$work/model"/* "$work/exported"

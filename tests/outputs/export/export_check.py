@@ -106,6 +106,7 @@ def check_json(folder, schema_path, table):
     # All of a temperature, or nothing of it.
     with_one = {**data, "logit_scale": 1.5, "log_n_length": 256,
                 "log_n_power": 1, "log_n_decay": 0}
+    check("the calibration's check is in its table", evidence <= set(data) and "needles" in data["evidence_task"])
     check("the schema takes a temperature", not list(problems(with_one, schema)))
     for name, value in (("schema_version", "5.0.0"), ("log_n_length", 1), ("logit_scale", 0),
                         ("log_n_power", 0), ("log_n_decay", -1), ("log_n_power", 65)):
@@ -127,7 +128,7 @@ def check_json(folder, schema_path, table):
     # What an entry has is in the list and nowhere else.
     own = set(entry_of["properties"]) - METHOD - BANDS - evidence
     entry = {name: with_one[name] for name in own}
-    several = {name: value for name, value in data.items() if name not in own}
+    several = {name: value for name, value in data.items() if name not in own | evidence}
     several.update(entries=[entry, {**entry, "evaluated_length": 1 << 20}])
     check("the schema takes several entries", not list(problems(several, schema)))
     for what, changed in (
