@@ -284,7 +284,7 @@ static dpe_status hash_command(struct batch *batch, char hex[65], struct dpe_err
     const struct detect_arguments *detect = &args->detect;
     const struct dpe_job_options *job = &detect->job;
     const char *const texts[] = {dpe_version(),
-                                 dpe_model_fingerprint(batch->job.model),
+                                 dpe_job_fingerprint(&batch->job),
                                  dpe_tokenizer_fingerprint(batch->job.tokenizer),
                                  dpe_corpus_fingerprint(batch->job.corpus),
                                  job->tool.device,

@@ -162,7 +162,8 @@ static int parse_option(int key, char *arg, struct dpe_command_line *state)
         state->child_inputs[0] = &args->detect;
         state->child_inputs[1] = job;
         state->child_inputs[2] = job;
-        state->child_inputs[3] = &job->tool;
+        state->child_inputs[3] = job;
+        state->child_inputs[4] = &job->tool;
         return 0;
     case 'o':
         if (strcmp(arg, "-") == 0) {
@@ -199,6 +200,7 @@ static int parse_option(int key, char *arg, struct dpe_command_line *state)
 
 static const struct dpe_option_set *const children[] = {&dpe_detect_option_set, &dpe_job_option_set,
                                                         &dpe_job_prompt_option_set,
+                                                        &dpe_job_engine_option_set,
                                                         &dpe_tool_output_option_set, NULL};
 const struct dpe_option_set dpe_calibrate_option_set = {
     .options = options_table,

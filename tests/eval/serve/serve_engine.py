@@ -1,4 +1,4 @@
-"""serve_engine.py BIN ROOT: dpe-eval, dpe-detect and dpe-norms with another program as its engine: dpe-serve gives the rows that this process would make;
+"""serve_engine.py BIN ROOT: dpe-eval, dpe-detect, dpe-norms and dpe-calibrate with another program as its engine: dpe-serve gives the rows that this process would make;
 a server that stops in the middle costs no row; one of OpenAI's interface without plans is measured as it is."""
 
 import http.client
@@ -84,6 +84,20 @@ def test_norms():
             options = ["-l", "256", "--samples", "2", "--method", "rope"]
             there = evaluate("niah", f"after-{kind}.h5", *engine, *options, folder=bare)
             assert there == evaluate("niah", f"own-{kind}.h5", "--threads", "2", *options)
+
+
+def test_calibrate():
+    """All studies over one server: the table of this process, byte for byte in its JSON form."""
+    options = ["-l", "512", "--samples", "2", "--groups", "1", "--lengths", "128,512", "--norm-samples", "1", "--temperature", "off"]
+    with serve("-l", "512") as server:
+        tables = []
+        for output, more, folder in (("c1", ["--threads", "2"], model),
+                                     ("c2", ["--engine", f"http://127.0.0.1:{server.port}"], bare)):
+            subprocess.run([f"{bin_folder}/dpe-calibrate", "-m", folder, *TEXTS, *options, *more, "-o", os.path.join(work, output)],
+                           capture_output=True, text=True, check=True)
+            with open(os.path.join(work, output, "table.json"), "rb") as file:
+                tables.append(file.read())
+        assert tables[0] == tables[1], tables
 
 
 def test_stop():
