@@ -42,7 +42,8 @@ NEXT_WORD = b'"status"'
 # ------------------------------------------------------------------------------------------ answers
 
 def send(port, data, pieces=1, wait=20.0):
-    """What comes back for these bytes until the server closes the connection."""
+    """What comes back for these bytes until the server closes the connection; None: nothing for so long. A server that closes
+    with bytes unread makes the system forget what was not yet read here: b"RESET"."""
     got = b""
     with socket.create_connection(("127.0.0.1", port)) as client:
         client.settimeout(wait)
@@ -56,7 +57,7 @@ def send(port, data, pieces=1, wait=20.0):
         except TimeoutError:
             return None
         except OSError:
-            pass
+            got = got or b"RESET"
     return got
 
 
@@ -158,7 +159,7 @@ def make_form(draw):
 def judge_form(got, wanted):
     if got is None:
         return "HANG"
-    found = answers(got)
+    found = answers(got) if got != b"RESET" else []
     statuses = [status for status, _ in found]
     if 0 in statuses:
         return "NO ANSWER OF HTTP"
@@ -167,6 +168,8 @@ def judge_form(got, wanted):
     refused = not statuses or statuses[0] >= 400 and len(statuses) == 1 and NEXT_WORD not in got
     if wanted == "none" or refused and wanted.startswith("loose"):
         return "ok" if refused else f"WRONG ACCEPTED {statuses}"
+    if got == b"RESET" and wanted.endswith("first"):
+        return "ok"
     right = [200, 200] if wanted.endswith("both") else [200]  # after chunks and HTTP/1.0 the connection ends
     return "ok" if statuses == right and (NEXT_WORD in got) == (len(right) == 2) else f"GOOD REFUSED {statuses}"
 
@@ -198,7 +201,7 @@ def make_who(draw):
 
 def make_text(draw):
     """A JSON text that takes more than its bytes to read."""
-    n = draw.choice([1, 30, 1000, 100000, 1000000])
+    n = draw.choice([1, 30, 30, 1000, 1000, 1000, 30000, 30000, 100000 if draw.random() < 0.7 else 1000000])
     piece = draw.choice(["{},", "[],", '"",', "[[[{}]]],", "1,", '{"a":1},', "1e300,", "null,", '"\\u0000",', '"\\ud83d\\ude00",', "-0.0,", '{"":{"":{}}},'])
     text = "x" * n
     value = draw.choice([
@@ -236,7 +239,7 @@ def status_of(server, name):
 def judge_body(server, got, base):
     if got is None:
         return "HANG"
-    found = answers(got)
+    found = answers(got) if got != b"RESET" else []
     if any(status not in (200, 400, 404, 413, 422, 503) for status, _ in found) or len(found) > 1:
         return f"STATUS {[status for status, _ in found]}"
     memory = status_of(server, "RssAnon")
@@ -269,7 +272,7 @@ def one(server, index, base):
         verdict = "THE SERVER ENDED"
     elif verdict == "ok" and index % 100 == 0 and server.raw("POST", "/tokenize", BODY)[0] != 200:
         verdict = "NO SERVICE AFTERWARDS"
-    found = answers(got) if got else []
+    found = answers(got) if got and got != b"RESET" else []
     text = ascii(data[:160].decode("latin-1")) + (f"[{len(data)} bytes]" if len(data) > 160 else "")
     last = ascii(found[0][1][:100].decode("latin-1")) if found else ""
     return "\t".join([verdict, kind, f"{ARGS.seed}:{index}", text, str(found[0][0] if found else "closed"), last, f"{time.monotonic() - begin:.2f}"])
