@@ -153,6 +153,21 @@ static void look_at_task(struct dpe_h5 *table, struct entry *entry)
     free(pilot);
 }
 
+/* What the unchanged model finds of the search's needles in its trained length. */
+static void look_at_ceiling(struct dpe_h5 *table, double *ceiling)
+{
+    static const char from[] = "/validate/niah/ceiling";
+    void *value = NULL;
+    int rank = 0;
+    int64_t dims[5] = {0};
+    *ceiling = (double)NAN;
+    if (dpe_h5_has(table, from) &&
+        dpe_h5_get(table, from, DPE_COL_F64, &value, &rank, dims, NULL) == DPE_OK && rank == 0) {
+        *ceiling = *(double *)value;
+    }
+    free(value);
+}
+
 /* Plans that a validation has of its own. */
 static bool is_own(const char *name)
 {
@@ -201,6 +216,7 @@ dpe_status dpe_calibrate_look(struct batch *batch, struct dpe_error *err)
     struct dpe_h5 *file = NULL;
     const char *path = dpe_calibrate_path(batch, entry, "detect.h5");
     dpe_status status = DPE_OK;
+    batch->state.texts = dpe_calibrate_is_there(batch, NULL, "needles.h5");
     entry->other = false;
     entry->task[0] = '\0';
     entry->factors = batch->frequencies && batch->alike;
@@ -212,6 +228,7 @@ dpe_status dpe_calibrate_look(struct batch *batch, struct dpe_error *err)
             look_at_task(file, entry);
         }
         if (status == DPE_OK && entry == &batch->state.entries[batch->state.n_entries - 1]) {
+            look_at_ceiling(file, &batch->state.ceiling);
             look_at_rival(file, batch->needles, batch->state.rival);
         }
     }

@@ -280,8 +280,8 @@ static dpe_status add_content(struct dpe_sha256 *hash, const char *path, struct 
 /* Everything that decides a result: inputs by what is in them, options by their values. */
 static dpe_status hash_command(struct batch *batch, char hex[65], struct dpe_error *err)
 {
-    const struct calibrate_arguments *args = batch->args;
-    const struct detect_arguments *detect = &args->detect;
+    const struct calibrate_arguments *args = batch->line;
+    const struct detect_arguments *detect = &args->asked;
     const struct dpe_job_options *job = &detect->job;
     const char *const texts[] = {dpe_version(),
                                  dpe_job_fingerprint(&batch->job),
@@ -320,7 +320,9 @@ static dpe_status hash_command(struct batch *batch, char hex[65], struct dpe_err
                               detect->guard,
                               (double)args->norm_samples,
                               args->norms.contribution,
-                              args->norms.special};
+                              args->norms.special,
+                              args->budget_seconds,
+                              args->budget_tokens};
     struct dpe_sha256 *hash = dpe_sha256_new();
     if (hash == NULL) {
         return dpe_fail(err, DPE_NO_MEMORY, "out of memory for a checksum");

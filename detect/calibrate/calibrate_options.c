@@ -10,6 +10,7 @@ enum option_key {
     KEY_SEED,
     KEY_TUNE_BUDGET,
     KEY_CONTRIBUTION,
+    KEY_BUDGET,
 };
 
 static const int64_t most_budget = 1000000; /* of dpe-eval tune */
@@ -27,10 +28,15 @@ static const struct dpe_option options_table[] = {
      "Detecting lengths and temperatures that a longer entry tries: those near the ones that the "
      "shorter entry chose (default), or all",
      1, DPE_CHOICE(struct calibrate_arguments, scratch, NULL)},
+    {"budget", KEY_BUDGET, "TIME|TOKENS", DPE_BASIC,
+     "End within this time (20m, 2h) or with at most so many tokens (500ktok, 20Mtok): samples, "
+     "groups, --select, key pairs, excerpts and --dtype are chosen for it, and what differences "
+     "they can show is said before; options that are given stay",
+     1},
     {"launch", KEY_LAUNCH, "COMMAND", DPE_HIDDEN, NULL, 1},
     {"dry-run", 0, NULL, DPE_BASIC,
      "Print what every part would cost, and run nothing. How fast the model runs here is measured "
-     "once and kept for a week in ~/.cache/dpe/speeds ($XDG_CACHE_HOME)",
+     "once and kept for a day in ~/.cache/dpe/speeds ($XDG_CACHE_HOME)",
      1, DPE_SWITCH(struct calibrate_arguments, detect.job.dry_run)},
     {"samples", 0, "N", DPE_BASIC, "Samples per configuration (default 100)", 2,
      DPE_COUNT(struct calibrate_arguments, detect.job.samples, 1, 1000000),
@@ -109,6 +115,28 @@ static void check_frequencies(struct dpe_command_line *state,
     }
 }
 
+/* "20m": seconds; "500ktok", "20Mtok": tokens. */
+static void parse_budget(const char *arg, struct dpe_command_line *state,
+                         struct calibrate_arguments *args)
+{
+    char *end = NULL;
+    double value = strtod(arg, &end);
+    const double unit = strcmp(end, "tok") == 0    ? 1.0
+                        : strcmp(end, "ktok") == 0 ? 1e3
+                        : strcmp(end, "Mtok") == 0 ? 1e6
+                        : strcmp(end, "Gtok") == 0 ? 1e9
+                                                   : 0.0;
+    args->budget_seconds = args->budget_tokens = 0.0;
+    if (unit > 0.0 && value > 0.0 && value < 1e12) {
+        args->budget_tokens = value * unit;
+    } else if (unit > 0.0 || !dpe_parse_seconds(arg, &args->budget_seconds)) {
+        dpe_line_error(state,
+                       "--budget: expected a time such as 20m or 2h, or tokens such as 500ktok or "
+                       "20Mtok, found '%s'",
+                       arg);
+    }
+}
+
 static int parse_numbers(int key, const char *arg, struct dpe_command_line *state,
                          struct calibrate_arguments *args)
 {
@@ -148,8 +176,14 @@ static void complete(struct dpe_command_line *state, struct calibrate_arguments 
         check_frequencies(state, args);
     }
     check_tuning(state, args);
+    if ((args->budget_seconds > 0.0 || args->budget_tokens > 0.0) &&
+        args->detect.job.n_lengths > 1) {
+        dpe_line_error(state, "--budget takes one length; run it once for each");
+    }
     args->chat_template = args->detect.job.chat_template;
+    args->asked = args->detect;
     dpe_detect_complete(state, &args->detect);
+    args->top_k_given = args->top_k != NULL;
     args->top_k = args->top_k != NULL ? args->top_k : CALIBRATE_AUTO;
 }
 
@@ -180,6 +214,9 @@ static int parse_option(int key, char *arg, struct dpe_command_line *state)
     case KEY_LAUNCH:
         dpe_line_error(
             state, "--launch: dpe-calibrate is started like every tool: %s dpe-calibrate ...", arg);
+        return 0;
+    case KEY_BUDGET:
+        parse_budget(arg, state, args);
         return 0;
     case KEY_CONTRIBUTION:
         if (!dpe_contribution_parse(arg, &args->norms.contribution)) {

@@ -86,14 +86,21 @@ dpe_status dpe_calibrate_profile(struct batch *batch, enum calibrate_way way, st
 /* ----------------------------------------------------------------------------------- of dpe-eval
  */
 
+static bool is_budgeted(const struct batch *batch)
+{
+    return batch->args->budget_seconds > 0.0 || batch->args->budget_tokens > 0.0;
+}
+
 /* Settings of the needles of a part. What the sweep does with --keys-per-context the other parts
  * do, but for the check, which asks what the user asks. */
 static void write_niah(const struct batch *batch, enum calibrate_part part,
                        char spec[CALIBRATE_NIAH])
 {
     const struct detect_arguments *detect = &batch->args->detect;
-    const char *chosen = part == CALIBRATE_PAIRS ? batch->entry->task : "";
     const char *given = detect->niah != NULL ? detect->niah : "";
+    /* With a budget the task is one that the model can do, for the check too. */
+    const bool own = part == CALIBRATE_PAIRS || (part == CALIBRATE_CHECK && is_budgeted(batch));
+    const char *chosen = own ? batch->entry->task : "";
     const long long several = part != CALIBRATE_CHECK ? (long long)detect->keys_per_context : 0;
     size_t n = 0;
     snprintf(spec, CALIBRATE_NIAH, "%.400s%s%s", given,
@@ -230,17 +237,22 @@ dpe_status dpe_calibrate_pairs(struct batch *batch, enum calibrate_way way, stru
 static int64_t count_methods(const struct batch *batch)
 {
     const struct detect_arguments *detect = &batch->args->detect;
-    return 2 + (detect->against_tuned || detect->n_against > 0) + !batch->frequencies;
+    const bool ready = detect->rule == DPE_DETECT_READY; /* the table is that method, or the base */
+    return 2 + (ready || detect->against_tuned || detect->n_against > 0) +
+           (!batch->frequencies && !ready);
 }
 
-dpe_status dpe_calibrate_check(struct batch *batch, enum calibrate_way way, struct dpe_bill *bill,
-                               struct dpe_error *err)
+static dpe_status check(struct batch *batch, enum calibrate_way way, struct dpe_bill *bill,
+                        struct dpe_error *err)
 {
     const struct calibrate_state *state = &batch->state;
     const struct entry *longest = &state->entries[state->n_entries - 1];
     const bool several = state->n_entries > 1;
     struct eval_arguments args = {.job = job_of(batch, way, NULL, "check.h5")};
     char spec[CALIBRATE_NIAH];
+    if (batch->args->check_samples > 0) {
+        args.job.samples = batch->args->check_samples;
+    }
     if (is_dry(way)) {
         plan_methods(batch, "check", count_methods(batch), &args);
     } else {
@@ -257,6 +269,27 @@ dpe_status dpe_calibrate_check(struct batch *batch, enum calibrate_way way, stru
     }
     fill_questions(batch, CALIBRATE_CHECK, &args, spec);
     return work(batch, &dpe_eval_comparison_study, &args, &args.job, way, bill, err);
+}
+
+dpe_status dpe_calibrate_check(struct batch *batch, enum calibrate_way way, struct dpe_bill *bill,
+                               struct dpe_error *err)
+{
+    /* With a budget, before the pilot has chosen: tasks that it may choose, of which the first that
+     * has room counts. */
+    static const char *const stand_ins[] = {"keys=4,values=4,asked=4", "keys=4,values=1,asked=4",
+                                            "keys=1,values=1,asked=1"};
+    enum { STAND_INS = sizeof stand_ins / sizeof stand_ins[0] };
+    char *task = batch->entry->task;
+    if (!is_dry(way) || !is_budgeted(batch) || !batch->args->detect.auto_task || task[0] != '\0') {
+        return check(batch, way, bill, err);
+    }
+    dpe_status status = DPE_USAGE;
+    for (int i = 0; i < STAND_INS && status == DPE_USAGE; i++) {
+        snprintf(task, sizeof batch->entry->task, "%s", stand_ins[i]);
+        status = check(batch, way, bill, err);
+    }
+    task[0] = '\0';
+    return status;
 }
 
 /* --------------------------------------------------------------------------------------- dry run
@@ -276,31 +309,38 @@ static dpe_status price_entry(struct batch *batch, enum calibrate_way way, struc
     return status == DPE_OK ? dpe_calibrate_check(batch, way, sum, err) : status;
 }
 
-dpe_status dpe_calibrate_dry_run(struct batch *batch, struct dpe_error *err)
+dpe_status dpe_calibrate_price(struct batch *batch, enum calibrate_way way, struct dpe_bill *sum,
+                               struct dpe_error *err)
 {
     struct calibrate_state *state = &batch->state;
-    struct dpe_bill sum = {0};
-    char text[64];
     dpe_status status = DPE_OK;
     for (int e = 0; e < state->n_entries && status == DPE_OK; e++) {
         batch->entry = &state->entries[e];
-        if (batch->args->detect.against_tuned) { /* its settings; what it costs is printed below */
+        if (batch->args->detect.against_tuned) { /* its settings; what it costs is added below */
             status = dpe_calibrate_tune(batch, CALIBRATE_TRY, NULL, err);
         }
         if (status == DPE_OK) {
-            status = dpe_calibrate_sweep(batch, CALIBRATE_COST, &sum, err);
+            status = dpe_calibrate_sweep(batch, way, sum, err);
         }
-        if (status == DPE_OK) {
+        if (status == DPE_OK && way == CALIBRATE_COST) {
             printf("\n");
         }
     }
     if (status == DPE_OK && !batch->frequencies) {
-        status = dpe_calibrate_profile(batch, CALIBRATE_COST, &sum, err);
+        status = dpe_calibrate_profile(batch, way, sum, err);
     }
     for (int e = 0; e < state->n_entries && status == DPE_OK; e++) {
         batch->entry = &state->entries[e];
-        status = price_entry(batch, CALIBRATE_COST, &sum, err);
+        status = price_entry(batch, way, sum, err);
     }
+    return status;
+}
+
+dpe_status dpe_calibrate_dry_run(struct batch *batch, struct dpe_error *err)
+{
+    struct dpe_bill sum = {0};
+    char text[64];
+    dpe_status status = dpe_calibrate_price(batch, CALIBRATE_COST, &sum, err);
     if (status == DPE_OK && !sum.untimed) {
         printf("\ntotal            %s for all parts; exports, tables and the report take seconds\n",
                dpe_job_range_text(&sum.time, text));
@@ -309,5 +349,5 @@ dpe_status dpe_calibrate_dry_run(struct batch *batch, struct dpe_error *err)
         printf("\nall parts        at most %.4g tokens, %.3g operations\n", sum.tokens,
                sum.products + sum.attention);
     }
-    return status;
+    return status == DPE_OK ? dpe_calibrate_print_settings(batch, err) : status;
 }

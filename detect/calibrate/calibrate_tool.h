@@ -35,14 +35,17 @@ enum {
 
 /** The command line. */
 struct calibrate_arguments {
+    struct detect_arguments asked;  /**< as given: what follows from others is not set */
     struct detect_arguments detect; /**< its job: what all studies have; several lengths: a table
                                        with an entry for each */
     struct dpe_norms_arguments norms;
     int64_t norm_samples;      /**< 0: not given */
     const char *chat_template; /**< NULL: not given */
-    bool seed_given;
+    bool seed_given, top_k_given;
     const char *top_k;
-    int64_t tune_budget; /**< 0: not given */
+    int64_t tune_budget;                  /**< 0: not given */
+    double budget_seconds, budget_tokens; /**< --budget: at most one of them; 0: not given */
+    int64_t check_samples;                /**< of the check; 0: as many as the sweep's */
     bool scratch; /**< the sweep of a longer entry does not begin at the shorter one's result */
 };
 extern const struct dpe_option_set
@@ -67,15 +70,17 @@ struct entry {
 
 /** A batch: the arguments and what is derived from them. */
 struct batch {
-    const struct calibrate_arguments *args;
-    struct dpe_job job; /**< that all studies run in */
-    int64_t n_pairs;    /**< of a head, those that rotate */
-    int step;           /**< that was announced last */
-    bool frequencies;   /**< --move frequencies */
-    bool chooses;       /**< --top-k auto, of positions */
-    bool needles;       /**< needles decide; else perplexity */
-    bool alike;         /**< every layer moves: one list of factors is for all */
-    bool checked;       /**< check.h5 is there, and the tables keep what it says */
+    const struct calibrate_arguments *line; /**< the command line */
+    const struct calibrate_arguments *args; /**< the same, or `fitted` */
+    struct dpe_job job;                     /**< that all studies run in */
+    struct calibrate_arguments fitted;      /**< what --budget has made of the arguments */
+    int64_t n_pairs;                        /**< of a head, those that rotate */
+    int step;                               /**< that was announced last */
+    bool frequencies;                       /**< --move frequencies */
+    bool chooses;                           /**< --top-k auto, of positions */
+    bool needles;                           /**< needles decide; else perplexity */
+    bool alike;   /**< every layer moves: one list of factors is for all */
+    bool checked; /**< check.h5 is there, and the tables keep what it says */
     bool changed; /**< a part has changed a file, or a file is missing: there is something to do */
     char *paths[CALIBRATE_PATHS]; /**< [n_paths] of the part at work */
     int n_paths;
@@ -83,7 +88,9 @@ struct batch {
     struct calibrate_state {
         struct entry entries[DPE_JOB_LENGTHS]; /**< [n_entries] by increasing length */
         int n_entries;
-        bool done; /**< everything is there already */
+        bool done;      /**< everything is there already */
+        bool texts;     /**< needles say little of the model: DIR/needles.h5 is there */
+        double ceiling; /**< of needles, in the longest sweep; NaN: not known */
         char
             rival[CALIBRATE_METHOD]; /**< best method of the longest sweep's validation; "": none */
     } state;
@@ -144,8 +151,25 @@ dpe_status dpe_calibrate_check(struct batch *batch, enum calibrate_way way, stru
                                struct dpe_error *err);
 /** Samples in a row of CALIBRATE_PAIRS that share a context, or half of one. */
 int64_t dpe_calibrate_together(const struct batch *batch);
+/** What all parts of the batch cost, added to `sum`. */
+dpe_status dpe_calibrate_price(struct batch *batch, enum calibrate_way way, struct dpe_bill *sum,
+                               struct dpe_error *err);
 /** Print what every part would cost. */
 dpe_status dpe_calibrate_dry_run(struct batch *batch, struct dpe_error *err);
+
+/** --budget: choose samples, groups, rule, key pairs and type so that the whole ends in it, and say
+ * what differences that can show; batch->args is then what was chosen. Options that were given
+ * stay. DPE_USAGE when even the smallest setting does not fit. Nothing without --budget. */
+dpe_status dpe_calibrate_fit(struct batch *batch, struct dpe_error *err);
+/** Of a sweep that took a method that is ready (--budget): where the unchanged model finds less
+ * than half of the easiest needles in its own trained length, choose by the perplexity of texts
+ * instead, in what is left of the budget; the sweep becomes DIR/needles.h5. *again: the sweep is to
+ * be made, on texts. All ranks call it. */
+dpe_status dpe_calibrate_fall_back(struct batch *batch, bool *again, struct dpe_error *err);
+/** What is left of the budget goes into the check: as many samples as fit. All ranks call it. */
+dpe_status dpe_calibrate_fit_check(struct batch *batch, struct dpe_error *err);
+/** Of a dry run: three settings, what each would cost and can show. */
+dpe_status dpe_calibrate_print_settings(struct batch *batch, struct dpe_error *err);
 
 /** Choose the number of key pairs from the entry's ablate.h5, into entry->pairs and entry->k.
  * DPE_BAD_DATA when the file is not such a table, or not finished; as dpe_detect_choose_top_k. */

@@ -75,14 +75,24 @@ static dpe_status prepare_sweep(struct batch *batch, struct dpe_error *err)
     return status == DPE_OK ? dpe_calibrate_start(batch, err) : status;
 }
 
+static dpe_status run_sweep(struct batch *batch, struct dpe_error *err)
+{
+    dpe_status status = dpe_calibrate_sweep(batch, CALIBRATE_RUN, NULL, err);
+    return status == DPE_OK ? lead(batch, dpe_calibrate_look, err) : status;
+}
+
 static dpe_status sweep(struct batch *batch, struct dpe_error *err)
 {
+    bool again = false;
     announce_entry(batch, "sweep", "dpe-detect");
     dpe_status status = lead(batch, prepare_sweep, err);
-    if (status == DPE_OK) {
-        status = dpe_calibrate_sweep(batch, CALIBRATE_RUN, NULL, err);
+    if (status == DPE_OK && !batch->state.texts) {
+        status = run_sweep(batch, err);
     }
-    return status == DPE_OK ? lead(batch, dpe_calibrate_look, err) : status;
+    if (status == DPE_OK) {
+        status = dpe_calibrate_fall_back(batch, &again, err);
+    }
+    return status == DPE_OK && again ? run_sweep(batch, err) : status;
 }
 
 static dpe_status profile(struct batch *batch, struct dpe_error *err)
@@ -133,6 +143,10 @@ static dpe_status check(struct batch *batch, struct dpe_error *err)
 {
     const struct calibrate_state *state = &batch->state;
     batch->entry = &batch->state.entries[state->n_entries - 1];
+    dpe_status status = dpe_calibrate_fit_check(batch, err);
+    if (status != DPE_OK) {
+        return status;
+    }
     announce(batch, "what the table finds (dpe-eval)");
     printf("\n%s: ", batch->needles ? "On needles that no earlier part has used"
                                     : "On the corpus's books, some of which the sweep used");
@@ -447,6 +461,9 @@ static dpe_status open_job(struct batch *batch, struct dpe_job_options *options,
 static dpe_status work(struct batch *batch, struct dpe_error *err)
 {
     dpe_status status = prepare(batch, err);
+    if (status == DPE_OK) {
+        status = dpe_calibrate_fit(batch, err);
+    }
     if (status == DPE_OK && batch->args->detect.job.dry_run) {
         return dpe_calibrate_dry_run(batch, err);
     }
@@ -472,7 +489,7 @@ int main(int argc, char **argv)
     if (batch == NULL) {
         return dpe_tool_end(dpe_fail(&err, DPE_NO_MEMORY, "out of memory"), &err);
     }
-    batch->args = &args;
+    batch->line = batch->args = &args;
     dpe_status status = open_job(batch, &options, &err);
     if (status == DPE_OK) {
         status = work(batch, &err);

@@ -5,9 +5,8 @@
 #include <math.h>
 #include <string.h>
 
-/* Recall that a calibration is worth, and a ceiling below which needles say little. */
+/* Recall that a calibration is worth. */
 static const double worth = 0.05;
-static const double low_ceiling = 0.5;
 
 /* The plan with the best mean of those that are methods, or the base; the joint plan is the base. */
 static int best_method(const struct dpe_detect_validation *v)
@@ -26,7 +25,7 @@ struct dpe_detect_advice dpe_detect_advise(const struct dpe_detect_validation *v
     const double possible = ceiling->n > 0 ? ceiling->mean : 1.0;
     const double found = v->value[advice.plan].mean;
     advice.gain = fmax(0.0, possible - found);
-    advice.what = possible < low_ceiling                               ? DPE_DETECT_ADVICE_TASK
+    advice.what = possible < DPE_DETECT_LOW_CEILING                               ? DPE_DETECT_ADVICE_TASK
                   : possible - v->value[DPE_DETECT_ROPE].mean <= worth ? DPE_DETECT_ADVICE_NOTHING
                   : possible - found <= worth                          ? DPE_DETECT_ADVICE_TAKE
                                                                        : DPE_DETECT_ADVICE_CALIBRATE;

@@ -1,4 +1,5 @@
 /* What a sweep would cost, and how long it would take here. */
+#include <math.h>
 #include <string.h>
 
 #include "detect/tool/detect_tool.h"
@@ -8,23 +9,41 @@ struct task_cost {
     struct dpe_price price;
     int64_t rows;      /* at most */
     double least_rows; /* that a race can end with */
+    /* Beside them, of needles: rows of texts of L0 tokens, and whole texts. */
+    struct dpe_price shorter, text;
+    int64_t short_rows, text_rows;
 };
 
 static void count_rows(const struct detect_inputs *inputs, int task, struct task_cost *cost)
 {
-    const bool sweeps = inputs->args->rule != DPE_DETECT_READY;
-    const int64_t swept = inputs->n_samples[task] * inputs->grid.n_configs;
-    cost->rows =
-        (sweeps ? swept : 0) + inputs->n_validated[task] * dpe_detect_inputs_validated(inputs);
+    const bool ready = inputs->args->rule == DPE_DETECT_READY;
+    const int64_t swept = ready ? 0 : inputs->n_samples[task] * inputs->grid.n_configs;
+    /* Without a search the joint plan is the base. */
+    cost->rows = swept + inputs->n_validated[task] * (dpe_detect_inputs_validated(inputs) - ready);
     if (task == 0) {
+        const struct detect_held_rows held = dpe_detect_inputs_held(inputs);
+        const int64_t pilot = dpe_detect_pilot_most_rows(inputs);
         cost->rows += dpe_detect_inputs_steps(inputs) * inputs->n_samples[0] +
-                      dpe_detect_inputs_searched(inputs) + dpe_detect_pilot_most_rows(inputs) +
-                      dpe_detect_inputs_held(inputs);
+                      dpe_detect_inputs_searched(inputs) + (ready ? 0 : pilot) + held.users;
+        cost->short_rows = held.ceilings + (ready ? pilot : 0);
+        cost->text_rows = held.texts;
     }
     cost->least_rows = (double)cost->rows;
     if (inputs->args->race) {
         cost->least_rows -= (double)swept - dpe_detect_least_rows(inputs, inputs->n_samples[task]);
     }
+}
+
+/* The same rows in texts of L0 tokens. */
+static struct dpe_price shorten(const struct dpe_price *price, double share)
+{
+    struct dpe_price shorter = *price;
+    shorter.prompt *= share;
+    shorter.read *= share;
+    shorter.pairs *= share * share;
+    shorter.products *= share;
+    shorter.attention *= share * share;
+    return shorter;
 }
 
 /* By the first round of a needle sweep, of a long one by its first samples. */
@@ -40,17 +59,26 @@ static dpe_status cost_of(const struct detect_inputs *inputs, int task,
         dpe_price_text(config, length, 1.0, true, &cost->price);
         return DPE_OK;
     }
-    return dpe_task_price(&inputs->tasks[task],
-                          round < inputs->n_samples[0] ? round : inputs->n_samples[0], length,
-                          inputs->job.batch, config, &cost->price, answering, err);
+    dpe_status status = dpe_task_price(
+        &inputs->tasks[task], round < inputs->n_samples[0] ? round : inputs->n_samples[0], length,
+        inputs->job.batch, config, &cost->price, answering, err);
+    cost->shorter =
+        shorten(&cost->price, fmin(1.0, (double)inputs->job.trained_length / (double)length));
+    dpe_price_text(config, length, 1.0, true, &cost->text);
+    return status;
 }
 
 static void add(const struct detect_inputs *inputs, const struct task_cost *costs,
                 const struct dpe_job_speed *speed, struct dpe_bill *bill)
 {
     for (int i = 0; i < inputs->n_tasks; i++) {
-        dpe_bill_add(bill, &costs[i].price, costs[i].least_rows, (double)costs[i].rows,
-                     &inputs->grid.configs[0].plan.selection, speed);
+        const struct dpe_selection *selection = &inputs->grid.configs[0].plan.selection;
+        const double shorts = (double)costs[i].short_rows;
+        const double texts = (double)costs[i].text_rows;
+        dpe_bill_add(bill, &costs[i].price, costs[i].least_rows, (double)costs[i].rows, selection,
+                     speed);
+        dpe_bill_add(bill, &costs[i].shorter, 0.0, shorts, selection, speed);
+        dpe_bill_add(bill, &costs[i].text, 0.0, texts, selection, speed);
     }
 }
 
@@ -73,7 +101,9 @@ static void print_grid(const struct detect_inputs *inputs)
 static void print_rows(const struct detect_inputs *inputs, const struct task_cost *costs)
 {
     for (int i = 0; i < inputs->n_tasks; i++) {
-        dpe_price_print(inputs->tasks[i].name, (double)costs[i].rows, false, &costs[i].price);
+        dpe_price_print(inputs->tasks[i].name,
+                        (double)(costs[i].rows + costs[i].short_rows + costs[i].text_rows), false,
+                        &costs[i].price);
         printf("%-16s validation ", "");
         if (i == 0 && dpe_detect_inputs_steps(inputs) > 0) {
             printf("and at most %lld configurations of --select ",

@@ -205,13 +205,20 @@ static bool guards(const struct detect_inputs *inputs)
            inputs->args->guard > 0.0;
 }
 
-int64_t dpe_detect_inputs_held(const struct detect_inputs *inputs)
+struct detect_held_rows dpe_detect_inputs_held(const struct detect_inputs *inputs)
 {
-    int64_t users = inputs->args->auto_task && inputs->args->rule == DPE_DETECT_JOINTLY
-                        ? inputs->args->job.samples * dpe_detect_inputs_validated(inputs)
-                        : 0;
-    int64_t texts = guards(inputs) ? DETECT_GUARD_BOOKS * dpe_detect_inputs_validated(inputs) : 0;
-    return searches_needles(inputs) ? users + 2 * DETECT_CEILING_SAMPLES + texts : 0;
+    const bool ready = inputs->args->rule == DPE_DETECT_READY;
+    const int64_t samples = inputs->args->job.samples;
+    const int64_t few = samples < DETECT_CEILING_SAMPLES ? samples : DETECT_CEILING_SAMPLES;
+    const int64_t plans = dpe_detect_inputs_validated(inputs);
+    struct detect_held_rows rows = {0};
+    if (searches_needles(inputs)) {
+        rows.users = inputs->args->auto_task && !ready ? samples * plans : 0;
+        rows.ceilings = ready ? round_up(few, dpe_detect_inputs_together(inputs))
+                              : 2 * DETECT_CEILING_SAMPLES;
+        rows.texts = guards(inputs) ? DETECT_GUARD_BOOKS * plans : 0;
+    }
+    return rows;
 }
 
 dpe_status dpe_detect_inputs_hold(struct detect_inputs *inputs, struct dpe_error *err)
@@ -230,7 +237,7 @@ dpe_status dpe_detect_inputs_hold(struct detect_inputs *inputs, struct dpe_error
             continue;
         }
         int64_t asked = tasks[i]->asked;
-        int64_t samples = inputs->args->job.samples;
+        int64_t samples = inputs->says_little ? DETECT_READY_SAMPLES : inputs->args->job.samples;
         int64_t few = samples < DETECT_CEILING_SAMPLES ? samples : DETECT_CEILING_SAMPLES;
         held->n = ceiling ? round_up(few, asked) : samples;
         status = open_niah(inputs, tasks[i],
@@ -260,7 +267,9 @@ static int64_t sweep_samples(const struct detect_inputs *inputs, int64_t samples
 void dpe_detect_inputs_set_samples(struct detect_inputs *inputs)
 {
     const int64_t least_contexts = inputs->args->rule == DPE_DETECT_READY ? 2 : 8;
-    int64_t wanted = inputs->args->job.samples;
+    const int64_t asked = inputs->args->job.samples;
+    const bool few = inputs->says_little && asked > DETECT_READY_SAMPLES;
+    int64_t wanted = few ? DETECT_READY_SAMPLES : asked;
     int64_t together = dpe_detect_inputs_together(inputs);
     inputs->samples = wanted;
     inputs->n_validated[0] = wanted;

@@ -39,7 +39,8 @@ static const struct dpe_option options_table[] = {
      "longrope, gguf-rope)",
      3, DPE_CHOICE(struct detect_arguments, frequencies, NULL)},
     {"groups", 0, "C", 0, "Equal groups of frequency pairs (default 8)", 3,
-     DPE_COUNT(struct detect_arguments, groups, 1, DPE_MOST_COUNT)},
+     DPE_COUNT(struct detect_arguments, groups, 1, DPE_MOST_COUNT),
+     DPE_GIVEN(struct detect_arguments, groups_given)},
     {"lengths", 0, "LIST", 0,
      "Detecting lengths a,b,... or auto (default): L/128 ... L by powers of two, none shorter than "
      "the window (--move frequencies: than L0/4)",
@@ -60,7 +61,8 @@ static const struct dpe_option options_table[] = {
      "minutes, "
      "what the model does alone and with five methods that are ready, what is possible, and what "
      "to do",
-     4, DPE_CHOICE(struct detect_arguments, rule, dpe_detect_rule_names)},
+     4, DPE_CHOICE(struct detect_arguments, rule, dpe_detect_rule_names),
+     DPE_GIVEN(struct detect_arguments, rule_given)},
     {"rounds", 0, "R", 0,
      "sequential, joint: go over everything R times, or until nothing changes (default 1)", 4,
      DPE_COUNT(struct detect_arguments, rounds, 1, 100)},
@@ -275,7 +277,6 @@ static void check_together(struct dpe_command_line *state, const struct detect_a
     }
     check_niah(state, args);
     check_frequencies(state, args);
-    check_auto(state, args);
     if (args->scale_pairs == NULL && args->top_k > 0.0) {
         dpe_line_error(state,
                        "--top-k needs --scale-pairs NORMS.h5, which says which pairs those are");
@@ -357,7 +358,7 @@ static int parse_option(int key, char *arg, struct dpe_command_line *state)
     }
 }
 
-void dpe_detect_complete(struct dpe_command_line *state, struct detect_arguments *args)
+void dpe_detect_settle(struct detect_arguments *args)
 {
     if (args->rule == DPE_DETECT_READY && !args->job.samples_given) {
         args->job.samples = DETECT_READY_SAMPLES;
@@ -365,13 +366,19 @@ void dpe_detect_complete(struct dpe_command_line *state, struct detect_arguments
     if (!args->task_given) {
         args->auto_task = wants_pilot(args);
     }
-    check_together(state, args);
     if (!args->against_tuned) {
         default_against(args);
     }
     if (args->job.chat_template == NULL) {
         args->job.chat_template = "auto";
     }
+}
+
+void dpe_detect_complete(struct dpe_command_line *state, struct detect_arguments *args)
+{
+    check_together(state, args);
+    dpe_detect_settle(args);
+    check_auto(state, args);
 }
 
 void dpe_detect_defaults(struct detect_arguments *args)

@@ -334,6 +334,7 @@ static dpe_status descend(struct sweep *sweep, int *chosen, struct dpe_error *er
         }
     }
     if (status == DPE_OK) {
+        inputs->says_little = mean < DPE_DETECT_LOW_CEILING;
         set_rung(inputs, *chosen, false);
         dpe_log_info("pilot: in %lld tokens the model finds %s; methods are compared on the last",
                      (long long)inputs->grid.params.trained_length, inputs->pilot);

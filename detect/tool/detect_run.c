@@ -306,8 +306,9 @@ void dpe_detect_stage_plan(struct sweep *sweep)
         sweep->planned[i] = (sweeps ? inputs->n_samples[i] * inputs->grid.n_configs : 0) +
                             inputs->n_validated[i] * dpe_detect_inputs_validated(inputs);
     }
-    sweep->planned[0] += dpe_detect_inputs_steps(inputs) * inputs->n_samples[0] +
-                         dpe_detect_inputs_held(inputs);
+    const struct detect_held_rows held = dpe_detect_inputs_held(inputs);
+    sweep->planned[0] += dpe_detect_inputs_steps(inputs) * inputs->n_samples[0] + held.users +
+                         held.ceilings + held.texts;
 }
 
 static dpe_status sweep_prepare(struct sweep *sweep, struct dpe_error *err)

@@ -192,7 +192,8 @@ static dpe_status run_held(struct sweep *sweep, const struct stage *validation,
                                                      "guard"};
     static const int64_t first[2] = {0, 0};
     dpe_status status = DPE_OK;
-    sweep->planned[0] -= dpe_detect_inputs_held(sweep->inputs); /* the most; now what there is */
+    const struct detect_held_rows most = dpe_detect_inputs_held(sweep->inputs);
+    sweep->planned[0] -= most.users + most.ceilings + most.texts; /* now what there is */
     for (int i = 0; i < DETECT_N_HELD && status == DPE_OK; i++) {
         const struct detect_held *held = &sweep->inputs->held[i];
         const int64_t samples[2] = {held->n, 0};

@@ -53,6 +53,7 @@ struct detect_inputs {
     char niah_spec[256], niah_template[65]; /**< the hash covers the chat template */
     struct dpe_niah_params users_niah;      /**< what --niah names; with --task auto `niah` differs */
     char users_spec[256];
+    bool says_little;  /**< the unchanged model finds little of the easiest needles: few samples do */
     int64_t samples;   /**< of a configuration: --samples, with --task auto whole contexts */
     char pilot[512];   /**< of --task auto: what it tried and found, as text */
     const char **books;                     /**< [ppl samples] ids, borrowed from the corpus */
@@ -123,7 +124,10 @@ void dpe_detect_inputs_set_users(struct detect_inputs *inputs);
  * closed. */
 dpe_status dpe_detect_inputs_hold(struct detect_inputs *inputs, struct dpe_error *err);
 /** Rows of it at most. */
-int64_t dpe_detect_inputs_held(const struct detect_inputs *inputs);
+struct detect_held_rows {
+    int64_t users, ceilings, texts; /**< of --length, of L0, and of --length tokens */
+};
+struct detect_held_rows dpe_detect_inputs_held(const struct detect_inputs *inputs);
 /** With --task auto: set the task that its pilot begins with. */
 dpe_status dpe_detect_pilot_begin(struct detect_inputs *inputs, struct dpe_error *err);
 /** Set how many samples a configuration gets with inputs->niah. */

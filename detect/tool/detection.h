@@ -29,6 +29,7 @@ struct detect_arguments {
     bool frequencies; /**< --move frequencies */
     int64_t window, groups;
     enum dpe_detect_rule rule;
+    bool groups_given, rule_given;
     int64_t rounds; /**< of the sequential rule or the joint search, 0 = not given */
     int n_against;  /**< methods that the result is held against */
     const char *against[DETECT_MOST_AGAINST];
@@ -52,6 +53,8 @@ extern const struct dpe_option_set dpe_detect_option_set;
 /** At DPE_LINE_END, once `job` has what the caller parses: end with a usage error where options do not go
  *  together, and set what follows from others. */
 void dpe_detect_complete(struct dpe_command_line *state, struct detect_arguments *args);
+/** Only the latter. */
+void dpe_detect_settle(struct detect_arguments *args);
 
 /** Its args: struct detect_arguments. */
 extern const struct dpe_study dpe_detect_study;

@@ -28,6 +28,7 @@ enum dpe_option_keys {
 struct dpe_tool_options {
     const char *device;  /**< after parsing: a backend's name, "auto" resolved */
     bool bf16;           /**< --dtype bf16; `device` says so too */
+    bool dtype_given;
     int threads;         /**< 0: all cores */
     uint64_t max_memory; /**< bytes, 0: the free memory */
     enum dpe_kv_type kv_type;

@@ -15,7 +15,8 @@ static const struct dpe_option options_table[] = {
     {"dtype", 0, "f32|bf16", 0,
      "What the CPU multiplies in (default: f32). bf16 rounds weights and activations; it is "
      "faster on processors with AVX512-BF16, and its results are recorded as device cpu-bf16",
-     50, DPE_CHOICE(struct dpe_tool_options, bf16, NULL)},
+     50, DPE_CHOICE(struct dpe_tool_options, bf16, NULL),
+     DPE_GIVEN(struct dpe_tool_options, dtype_given)},
     {"threads", 0, "N", DPE_BASIC, "Threads to use (default: all cores)", 50,
      DPE_COUNT(struct dpe_tool_options, threads, 1, 4096)},
     {"max-memory", 0, "BYTES", 0,
@@ -63,7 +64,6 @@ static int check_device(int key, char *arg, struct dpe_command_line *state)
     if (key != DPE_LINE_END) {
         return DPE_LINE_UNKNOWN;
     }
-    dpe_memory_limit(options->max_memory);
     /* What is recorded with results is the device that made them. */
     if (options->device == NULL || strcmp(options->device, "auto") == 0) {
         dpe_device_resolve("auto", &options->device, NULL);

@@ -225,6 +225,17 @@ dpe_status dpe_job_open(struct dpe_job *job, const struct dpe_job_options *optio
     return dpe_ranks_barrier(job->ranks, DPE_BARRIER_OPEN, status, err);
 }
 
+dpe_status dpe_job_use_device(struct dpe_job *job, const char *device, struct dpe_error *err)
+{
+    struct dpe_device_info info = {0};
+    dpe_status status = dpe_device_describe(device, &info, err);
+    if (status == DPE_OK) {
+        snprintf(job->device, sizeof job->device, "%s", device);
+        job->device_info = info;
+    }
+    return status;
+}
+
 bool dpe_job_leads(const struct dpe_job *job)
 {
     return job->ranks->rank == 0;

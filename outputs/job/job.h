@@ -125,6 +125,8 @@ dpe_status dpe_job_check_replaced(const struct dpe_job_options *options, const c
  * the weights alone (dry runs). Errors of the openings. Close with dpe_job_close, after an error too. */
 dpe_status dpe_job_open(struct dpe_job *job, const struct dpe_job_options *options,
                         bool config_only, struct dpe_error *err);
+/** Use another device from here on: one that this process can have, as one process does. */
+dpe_status dpe_job_use_device(struct dpe_job *job, const char *device, struct dpe_error *err);
 /** Whether this process is rank 0, which writes what a job has once: it holds all rows. */
 bool dpe_job_leads(const struct dpe_job *job);
 /** Wait for all processes of the job, `status` being how it went here; all go on with one status. */

@@ -14,7 +14,7 @@
 #include "outputs/storage/durable.h"
 
 enum { MOST_KEPT = 64, KEY = 64, LINE = 320 };
-static const int64_t keeps = 7 * 86400; /* seconds */
+static const int64_t keeps = 86400; /* seconds */
 
 /* ------------------------------------------------------------------------------------------- kept
  */

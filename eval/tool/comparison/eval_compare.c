@@ -84,6 +84,9 @@ dpe_status dpe_eval_open_suites(struct comparison *comparison, struct dpe_error 
         char told[1200];
         status = open_suite(comparison, i, err);
         comparison->n_suites += status == DPE_OK;
+        if (comparison->args->job.silent) {
+            continue; /* what is only priced */
+        }
         if (status == DPE_OK && dpe_chat_told(chat_template_of(comparison->args, i),
                                               comparison->args->job.model, told, sizeof told)) {
             dpe_log_info("%s: %s", suite->name, told);

@@ -1,0 +1,359 @@
+/* --budget: the largest setting that ends in it, and what differences a setting can show. */
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "detect/calibrate/calibrate_tool.h"
+#include "outputs/storage/storage.h"
+
+/* What is chosen, from the cheapest upwards. Those without a sweep take the best of the methods
+ * that are ready; in their table all pairs move. */
+static const struct setting {
+    enum dpe_detect_rule rule;
+    int64_t samples, groups;
+    bool pairs;       /* --top-k auto; else all pairs move */
+    int64_t excerpts; /* of each length of the profile; 0: one, of the shortest length */
+    int64_t check;    /* samples of the check */
+} settings[] = {
+    {DPE_DETECT_READY, 8, 1, false, 0, 16},      {DPE_DETECT_READY, 8, 1, false, 0, 24},
+    {DPE_DETECT_READY, 16, 1, false, 0, 24},     {DPE_DETECT_READY, 24, 1, false, 0, 32},
+    {DPE_DETECT_READY, 32, 1, false, 0, 48},     {DPE_DETECT_READY, 64, 1, false, 0, 64},
+    {DPE_DETECT_JOINTLY, 16, 2, false, 1, 32},   {DPE_DETECT_JOINTLY, 32, 4, false, 2, 48},
+    {DPE_DETECT_JOINTLY, 48, 8, true, 5, 64},    {DPE_DETECT_JOINTLY, 100, 8, true, 10, 100},
+    {DPE_DETECT_JOINTLY, 200, 8, true, 10, 200}, {DPE_DETECT_JOINTLY, 400, 8, true, 10, 400},
+};
+enum {
+    SETTINGS = sizeof settings / sizeof settings[0],
+    QUICK = 1,
+    USUAL = 9,
+    THOROUGH = 11,
+    TOGETHER = 4
+};
+
+/* Of its estimate a budget is taken up to this share: exports and the report come on top. */
+static const double usable = 0.95;
+
+/* ------------------------------------------------------------------------------------- what shows
+ */
+
+/* The smallest difference of recall between two plans that so many samples show with p < 0.05 four
+ * times in five (a test of pairs, by context): 2.8 standard errors. Questions of four answered by
+ * chance alike have a difference of variance 0.44; those of a context share 0.3 of it. 1: none,
+ * because fewer than six contexts never have such a p. */
+static double difference(int64_t samples)
+{
+    enum { LEAST = 6 };
+    const double contexts = floor((double)samples / TOGETHER);
+    const double variance = 0.44 * (0.3 + 0.7 / TOGETHER);
+    return contexts < LEAST ? 1.0 : fmin(1.0, 2.8 * sqrt(variance / contexts));
+}
+
+static const char *difference_text(int64_t samples, char text[64])
+{
+    double least = difference(samples);
+    if (least >= 1.0) {
+        snprintf(text, 64, "none (too few contexts)");
+    } else {
+        snprintf(text, 64, "%.0f points of recall", ceil(100.0 * least));
+    }
+    return text;
+}
+
+/* ---------------------------------------------------------------------------------------- settings
+ */
+
+/* The arguments with a setting, where they were not given. */
+static void apply(const struct calibrate_arguments *given, const struct setting *setting,
+                  int64_t trained_length, struct calibrate_arguments *args)
+{
+    static char shortest[24];
+    *args = *given;
+    args->detect = given->asked;
+    struct detect_arguments *detect = &args->detect;
+    detect->rule = detect->rule_given || detect->frequencies || !detect->use_niah || detect->race ||
+                           detect->against_tuned
+                       ? detect->rule
+                       : setting->rule;
+    detect->groups = detect->groups_given ? detect->groups : setting->groups;
+    if (!detect->job.samples_given) {
+        detect->job.samples = setting->samples;
+        detect->job.samples_given = true;
+        args->check_samples = setting->check;
+    }
+    if (!args->top_k_given && !setting->pairs) {
+        args->top_k = "all";
+    }
+    if (args->norm_samples == 0) {
+        args->norm_samples = setting->excerpts > 0 ? setting->excerpts : 1;
+    }
+    if (args->norms.lengths == NULL && setting->excerpts == 0) {
+        snprintf(shortest, sizeof shortest, "%lld",
+                 (long long)(trained_length / 4 < 2048 ? trained_length / 4 : 2048));
+        args->norms.lengths = shortest;
+    }
+    dpe_detect_settle(detect);
+}
+
+/* What a setting costs; its arguments are the batch's afterwards. */
+static dpe_status price(struct batch *batch, const struct calibrate_arguments *given,
+                        const struct setting *setting, struct dpe_bill *bill, struct dpe_error *err)
+{
+    apply(given, setting, batch->job.trained_length, &batch->fitted);
+    batch->args = &batch->fitted;
+    batch->chooses = strcmp(batch->args->top_k, CALIBRATE_AUTO) == 0 && !batch->frequencies &&
+                     batch->args->detect.rule != DPE_DETECT_READY;
+    *bill = (struct dpe_bill){0};
+    return dpe_calibrate_price(batch, CALIBRATE_PRICE, bill, err);
+}
+
+static bool fits(const struct calibrate_arguments *given, const struct dpe_bill *bill)
+{
+    return given->budget_tokens > 0.0 ? bill->tokens <= given->budget_tokens
+                                      : bill->time.high <= usable * given->budget_seconds;
+}
+
+/* bfloat16 where this processor multiplies in it, so much faster that it is worth its rounding. */
+static dpe_status choose_dtype(struct batch *batch, struct dpe_error *err)
+{
+    static const double worth = 1.3;
+    const struct dpe_tool_options *tool = &batch->args->detect.job.tool;
+    struct dpe_job_speed speeds[2] = {{0}};
+    struct dpe_plan plan = {0};
+    const int64_t length = batch->state.entries[0].length;
+    const struct dpe_plan_context context = dpe_job_context(&batch->job, length);
+    if (tool->dtype_given || strcmp(batch->job.device, "cpu") != 0) {
+        return DPE_OK;
+    }
+    dpe_status status = dpe_plan_make(batch->frequencies ? "rope" : "dpe", &context, &plan, err);
+    for (int i = 0; i < 2 && status == DPE_OK; i++) {
+        status = dpe_job_use_device(&batch->job, i == 0 ? "cpu" : "cpu-bf16", err);
+        if (status == DPE_OK) {
+            (void)dpe_job_measure_here(&batch->job, &plan, length, &speeds[i], err);
+        }
+    }
+    const bool faster = speeds[0].tokens > 0 && speeds[1].tokens > 0 &&
+                        speeds[0].seconds > worth * speeds[1].seconds;
+    if (status == DPE_OK) {
+        status = dpe_job_use_device(&batch->job, faster ? "cpu-bf16" : "cpu", err);
+    }
+    if (status == DPE_OK && faster) {
+        batch->fitted.detect.job.tool.device = "cpu-bf16";
+        batch->fitted.detect.job.tool.bf16 = true;
+    }
+    dpe_plan_free(&plan);
+    return status;
+}
+
+static void tell(const struct batch *batch, const struct dpe_bill *bill)
+{
+    const struct calibrate_arguments *args = batch->args;
+    const int64_t samples = args->detect.job.samples;
+    const int64_t check = args->check_samples > 0 ? args->check_samples : samples;
+    const bool ready = args->detect.rule == DPE_DETECT_READY;
+    char time[64];
+    char sweep[64];
+    char shown[64];
+    dpe_log_info(
+        "--budget: --select %s, %lld samples%s, %s, %lld samples in the check; %s, at most "
+        "%.3g tokens",
+        dpe_detect_rule_names[args->detect.rule], (long long)samples,
+        args->detect.job.tool.bf16 ? ", --dtype bf16" : "",
+        ready            ? "the best of the methods that are ready becomes the table"
+        : batch->chooses ? "the number of key pairs is measured"
+                         : "all key pairs move",
+        (long long)check, bill->untimed ? "time not known" : dpe_job_range_text(&bill->time, time),
+        bill->tokens);
+    if (args->detect.use_niah) {
+        dpe_log_info(
+            "--budget: differences between plans that can be shown (p < 0.05, power 0.8): in "
+            "the sweep from %s, in the check from %s; smaller ones stay unshown",
+            difference_text(samples, sweep), difference_text(check, shown));
+    }
+}
+
+/* The dearest setting that fits, by halving: a dearer one never costs less. */
+static dpe_status search(struct batch *batch, const struct calibrate_arguments *given, int *chosen,
+                         struct dpe_error *err)
+{
+    struct dpe_bill bill = {0};
+    int low = -1;
+    int high = SETTINGS;
+    dpe_status status = DPE_OK;
+    while (high - low > 1 && status == DPE_OK) {
+        int middle = low + (high - low) / 2;
+        status = price(batch, given, &settings[middle], &bill, err);
+        if (status == DPE_OK && bill.untimed && given->budget_seconds > 0.0) {
+            status = dpe_fail(err, DPE_USAGE,
+                              "--budget: how fast this model runs here cannot be measured, so no "
+                              "time can be kept; give tokens (--budget 20Mtok)");
+        }
+        bool fit = fits(given, &bill); /* as rank 0 has measured it */
+        status = status == DPE_OK ? dpe_job_tell(&batch->job, &fit, sizeof fit, err) : status;
+        *(fit ? &low : &high) = middle;
+    }
+    if (status == DPE_OK && low < 0) {
+        char text[64];
+        status = price(batch, given, &settings[0], &bill, err);
+        return status != DPE_OK
+                   ? status
+                   : dpe_fail(err, DPE_USAGE,
+                              "--budget: the smallest calibration takes %s here, and %.3g tokens; "
+                              "give more, or see dpe-detect --select ready",
+                              dpe_job_range_text(&bill.time, text), bill.tokens);
+    }
+    *chosen = low;
+    return status;
+}
+
+dpe_status dpe_calibrate_fit(struct batch *batch, struct dpe_error *err)
+{
+    const struct calibrate_arguments *line = batch->args;
+    struct dpe_bill bill = {0};
+    int chosen = 0;
+    if (line->budget_seconds <= 0.0 && line->budget_tokens <= 0.0) {
+        return DPE_OK;
+    }
+    batch->fitted = *line;
+    dpe_status status = choose_dtype(batch, err);
+    struct calibrate_arguments given = *line;
+    given.asked.job.tool = batch->fitted.detect.job.tool;
+    if (status == DPE_OK) {
+        status = search(batch, &given, &chosen, err);
+    }
+    if (status == DPE_OK) {
+        status = price(batch, &given, &settings[chosen], &bill, err);
+    }
+    if (status == DPE_OK) {
+        tell(batch, &bill);
+    }
+    return status;
+}
+
+static dpe_status move_needles(struct batch *batch, struct dpe_error *err)
+{
+    const char *from = dpe_calibrate_path(batch, batch->entry, "detect.h5");
+    const char *to = dpe_calibrate_path(batch, NULL, "needles.h5");
+    return rename(from, to) == 0 ? DPE_OK : dpe_fail_errno(err, errno, from, "cannot be renamed");
+}
+
+/* The dearest setting on texts that fits into the rest; false: none does. */
+static dpe_status fit_texts(struct batch *batch, bool *fit, struct dpe_error *err)
+{
+    struct calibrate_arguments given = *batch->line;
+    struct dpe_bill bill = {0};
+    struct dpe_error why = {0};
+    const struct calibrate_arguments before = batch->fitted;
+    int chosen = 0;
+    given.asked.use_niah = given.asked.auto_task = false;
+    given.asked.use_ppl = given.asked.task_given = true;
+    given.asked.job.tool = before.detect.job.tool;
+    /* What was spent: such a sweep ends with few samples. */
+    batch->fitted.detect.job.samples = settings[0].samples;
+    dpe_status status = dpe_calibrate_sweep(batch, CALIBRATE_PRICE, &bill, &why);
+    if (given.budget_seconds > 0.0) {
+        given.budget_seconds -= dpe_clock() - batch->job.begin;
+    } else {
+        given.budget_tokens -= bill.tokens;
+    }
+    batch->needles = false;
+    status = status == DPE_OK ? search(batch, &given, &chosen, &why) : status;
+    *fit = status == DPE_OK;
+    if (status == DPE_OK) {
+        status = price(batch, &given, &settings[chosen], &bill, err);
+        batch->fitted.budget_seconds = batch->line->budget_seconds;
+        batch->fitted.budget_tokens = batch->line->budget_tokens;
+        tell(batch, &bill);
+        return status;
+    }
+    batch->needles = true;
+    batch->fitted = before;
+    if (status != DPE_USAGE && status != DPE_BAD_DATA && status != DPE_NO_INPUT) {
+        return dpe_fail(err, status, "%s", why.text);
+    }
+    dpe_log_warning("perplexity was not measured either (%s): the table is the best by the needles "
+                    "that were found",
+                    why.text);
+    return DPE_OK;
+}
+
+dpe_status dpe_calibrate_fall_back(struct batch *batch, bool *again, struct dpe_error *err)
+{
+    const double ceiling = batch->state.ceiling;
+    *again = false;
+    if (batch->args != &batch->fitted || !batch->needles || batch->args->detect.frequencies ||
+        (!batch->state.texts &&
+         !(batch->args->detect.rule == DPE_DETECT_READY && ceiling < DPE_DETECT_LOW_CEILING))) {
+        return DPE_OK;
+    }
+    if (!batch->state.texts) {
+        dpe_log_warning(
+            "needles say little of this model: in its own trained length it finds %.0f %% "
+            "of the easiest ones. The plan is chosen and checked by the perplexity of "
+            "texts instead, by position (needles.h5 has what was found)",
+            100.0 * ceiling);
+    }
+    dpe_status status = fit_texts(batch, again, err);
+    if (status == DPE_OK && *again && !batch->state.texts) {
+        status = dpe_job_leads(&batch->job) ? move_needles(batch, err) : DPE_OK;
+        dpe_calibrate_drop_paths(batch);
+        status = dpe_job_meet(&batch->job, status, err);
+    }
+    return status;
+}
+
+dpe_status dpe_calibrate_fit_check(struct batch *batch, struct dpe_error *err)
+{
+    enum { MOST = 400 };
+    struct calibrate_arguments *args = &batch->fitted;
+    struct dpe_bill bill = {0};
+    if (args->budget_seconds <= 0.0 || args->check_samples == 0) {
+        return DPE_OK;
+    }
+    const double left = usable * args->budget_seconds - (dpe_clock() - batch->job.begin);
+    const int64_t planned = args->check_samples;
+    args->check_samples = TOGETHER;
+    dpe_status status = dpe_calibrate_check(batch, CALIBRATE_PRICE, &bill, err);
+    args->check_samples = planned;
+    if (status == DPE_OK && bill.time.high > 0.0 && left > 0.0) {
+        int64_t contexts = (int64_t)fmin(floor(left / bill.time.high), MOST / TOGETHER);
+        args->check_samples = contexts * TOGETHER > planned ? contexts * TOGETHER : planned;
+    }
+    return status == DPE_OK
+               ? dpe_job_tell(&batch->job, &args->check_samples, sizeof args->check_samples, err)
+               : status;
+}
+
+dpe_status dpe_calibrate_print_settings(struct batch *batch, struct dpe_error *err)
+{
+    static const struct {
+        const char *name;
+        int setting;
+    } rows[] = {{"quick", QUICK}, {"default", USUAL}, {"thorough", THOROUGH}};
+    const struct calibrate_arguments *line = batch->args;
+    const bool chooses = batch->chooses;
+    struct calibrate_arguments given = *line;
+    dpe_status status = DPE_OK;
+    if (batch->state.n_entries > 1 || line->budget_seconds > 0.0 || line->budget_tokens > 0.0) {
+        return DPE_OK;
+    }
+    printf("\n%-16s %-22s %-12s %s\n", "--budget", "time", "tokens",
+           "shows differences from (p < 0.05, power 0.8)");
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0] && status == DPE_OK; i++) {
+        struct dpe_bill bill = {0};
+        char time[64];
+        char shown[64];
+        status = price(batch, &given, &settings[rows[i].setting], &bill, err);
+        if (status == DPE_OK) {
+            const int64_t samples = batch->args->detect.job.samples;
+            const int64_t check = batch->args->check_samples;
+            printf("%-16s %-22s %-12.3g %s\n", rows[i].name,
+                   bill.untimed ? "not measured" : dpe_job_range_text(&bill.time, time),
+                   bill.tokens, difference_text(check > samples ? check : samples, shown));
+        }
+    }
+    batch->args = line;
+    batch->chooses = chooses;
+    return status;
+}

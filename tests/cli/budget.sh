@@ -1,0 +1,58 @@
+#!/bin/sh
+# budget.sh BIN: dpe-calibrate --budget. It says what it chooses and what that can show, ends with a table, and the same
+# command again changes nothing; of a model that finds no needles it chooses by perplexity, also after a kill; a dry run
+# prints three settings, whose speeds it keeps.
+set -u
+bin=$(cd "$1" && pwd)
+here=$(cd "$(dirname "$0")" && pwd)
+root=$(cd "$here/../.." && pwd)
+. "$here/world.sh"
+XDG_CACHE_HOME=$work/cache
+export XDG_CACHE_HOME
+reference="--model $root/data/reference --corpus $root/data/sample --length 320 --threads 1 --dtype f32"
+
+# shellcheck disable=SC2086 # lists of words
+"$bin/dpe-calibrate" $reference --budget 60ktok -o "$work/ready" >"$work/out" 2>"$work/err" || fail "60ktok: $(cat "$work/err")"
+grep -q "^--budget: --select ready, [0-9]* samples, the best of the methods that are ready becomes the table, [0-9]* samples in the check; .* at most" \
+    "$work/err" && grep -q "that can be shown (p < 0.05, power 0.8): in the sweep from .*, in the check from [0-9]* points of recall" "$work/err" ||
+    fail "what was chosen: $(cat "$work/err")"
+grep -q "^In 320 tokens the model has .* with the table, .* without; .* are possible" "$work/out" || fail "the answer: $(tail -5 "$work/out")"
+(cd "$work/ready" && sha256sum ./*) >"$work/before"
+# shellcheck disable=SC2086
+"$bin/dpe-calibrate" $reference --budget 60ktok -o "$work/ready" >"$work/out" 2>"$work/err" || fail "again: $(cat "$work/err")"
+grep -q "nothing was changed" "$work/err" && (cd "$work/ready" && sha256sum ./*) | cmp - "$work/before" || fail "again: $(cat "$work/err")"
+# shellcheck disable=SC2086
+"$bin/dpe-calibrate" $reference --budget 1ktok -o "$work/none" >"$work/out" 2>"$work/err"
+code=$?
+[ $code = 64 ] && grep -q -- "--budget: the smallest calibration takes .* tokens; give more" "$work/err" && [ ! -e "$work/none" ] ||
+    fail "1ktok: exit $code, $(cat "$work/err")"
+
+# What is given stays, and more tokens buy a search.
+# shellcheck disable=SC2086
+"$bin/dpe-calibrate" $reference --budget 10Mtok --samples 8 --groups 3 --dry-run >"$work/out" 2>"$work/err" || fail "10Mtok: $(cat "$work/err")"
+grep -q "^--budget: --select joint, 8 samples, the number of key pairs is measured" "$work/err" && grep -q "^configurations .* of 3 x" "$work/out" || fail "10Mtok: $(cat "$work/out" "$work/err")"
+# shellcheck disable=SC2086
+"$bin/dpe-calibrate" $reference --dry-run >"$work/out" 2>"$work/err" || fail "--dry-run: $(cat "$work/err")"
+[ "$(grep -cE "^(quick|default|thorough) .* points of recall\$" "$work/out")" = 3 ] || fail "--dry-run: $(tail -5 "$work/out")"
+[ -s "$work/cache/dpe/speeds" ] || fail "no speed is kept"
+
+# A model that finds nothing. Killed while it measures texts, and on.
+make_model model
+weak="--model $work/model --corpus $work/corpus --length 192 --threads 1 --budget 90ktok --dtype f32"
+# shellcheck disable=SC2086
+"$bin/dpe-calibrate" $weak -o "$work/weak" >"$work/out" 2>"$work/err" || fail "a weak model: $(cat "$work/err")"
+grep -q "needles say little of this model: in its own trained length it finds 0 %" "$work/err" && [ -e "$work/weak/needles.h5" ] ||
+    fail "a weak model: $(cat "$work/err")"
+grep -q "^In 192 tokens the model has perplexity .* with the table" "$work/out" || fail "a weak model: $(tail -5 "$work/out")"
+# shellcheck disable=SC2086
+"$bin/dpe-calibrate" $weak -o "$work/killed" >"$work/out" 2>"$work/err" &
+pid=$!
+until [ -s "$work/killed/needles.h5" ] && [ -s "$work/killed/detect.h5.journal/rank-0000.journal" ] || ! kill -0 $pid 2>/dev/null; do :; done
+kill -9 $pid
+wait $pid
+# shellcheck disable=SC2086
+"$bin/dpe-calibrate" $weak -o "$work/killed" >"$work/out" 2>"$work/err" || fail "killed, and on: $(cat "$work/err")"
+for table in needles detect check table; do
+    same "$work/weak/$table.h5" "$work/killed/$table.h5"
+done
+exit $failed
