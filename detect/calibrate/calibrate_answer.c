@@ -9,6 +9,7 @@
 #include "detect/calibrate/calibrate_tool.h"
 #include "engine/base/p_text.h"
 #include "eval/task/stats.h"
+#include "outputs/datasets/uses.h"
 #include "outputs/h5/h5.h"
 #include "outputs/rows/rows.h"
 
@@ -149,6 +150,26 @@ static void print_rival(const struct check *check, size_t table, size_t rival)
     }
 }
 
+/* Which file for which runtime; the commands are in report.html. */
+static void print_uses(const struct batch *batch)
+{
+    const bool factors = batch->frequencies && dpe_calibrate_factors(batch);
+    size_t column = (size_t)printf("table.h5 is for");
+    for (int i = 0; i < DPE_USES; i++) {
+        if (!dpe_uses[i].factors) {
+            const size_t n = strlen(dpe_uses[i].runtime) + 2;
+            printf("%s%s,", column + n > 80 ? "\n  " : " ", dpe_uses[i].runtime);
+            column = column + n > 80 ? n + 1 : column + n;
+        }
+    }
+    printf(" by the commands in report.html.\n");
+    for (int i = 0; i < DPE_USES && factors; i++) {
+        if (dpe_uses[i].factors) {
+            printf("for %s: %s\n", dpe_uses[i].runtime, dpe_uses[i].command);
+        }
+    }
+}
+
 /* Rope is the first method of a check, the table the last, and between them a rival may stand. */
 static void print_check(struct batch *batch, const struct check *check)
 {
@@ -171,6 +192,7 @@ static void print_check(struct batch *batch, const struct check *check)
         }
     }
     printf("Texts up to the trained length run unchanged: they lose nothing.\n");
+    print_uses(batch);
 }
 
 dpe_status dpe_calibrate_print_answer(struct batch *batch, struct dpe_error *err)

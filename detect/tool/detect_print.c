@@ -71,7 +71,11 @@ void dpe_detect_announce(const struct detect_inputs *inputs)
                  (long long)params->trained_length, dpe_detect_trained_source(inputs),
                  (long long)params->length, window);
     dpe_detect_warn_of_length(params);
-    dpe_log_info("detecting lengths %s%s", lengths, dpe_detect_skipped_text(inputs));
+    const bool sweeps =
+        inputs->args->rule != DPE_DETECT_READY; /* ready methods alone have no lengths */
+    if (sweeps) {
+        dpe_log_info("detecting lengths %s%s", lengths, dpe_detect_skipped_text(inputs));
+    }
     if (!dpe_temperature_is_none(&params->temperature)) {
         char text[160];
         dpe_temperature_text(&params->temperature, text);
@@ -82,13 +86,16 @@ void dpe_detect_announce(const struct detect_inputs *inputs)
         dpe_plan_selection_text(&inputs->grid.configs[0].plan, text);
         dpe_log_info("selection %s in every plan of the sweep", text);
     }
-    dpe_log_info("%d configurations for %d groups x %d lengths", inputs->grid.n_configs,
-                 params->n_groups, params->n_lengths);
+    if (sweeps) {
+        dpe_log_info("%d configurations for %d groups x %d lengths", inputs->grid.n_configs,
+                     params->n_groups, params->n_lengths);
+    }
     dpe_detect_tell_template(inputs);
     for (int i = 0; i < inputs->n_tasks; i++) {
         bool ppl = strcmp(inputs->tasks[i].name, "ppl") == 0;
-        dpe_log_info("%s: %lld %s per configuration", inputs->tasks[i].name,
-                     (long long)inputs->n_samples[i], ppl ? "books" : "samples");
+        dpe_log_info(sweeps ? "%s: %lld %s per configuration" : "%s: %lld %s of each method",
+                     inputs->tasks[i].name, (long long)inputs->n_samples[i],
+                     ppl ? "books" : "samples");
         if (ppl && inputs->short_books > 0) {
             dpe_log_warning("%lld books have fewer than %lld tokens and are left out",
                             (long long)inputs->short_books, (long long)params->length);
