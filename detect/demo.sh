@@ -16,7 +16,7 @@ dpe_build "$dpe_root/build" -DCMAKE_BUILD_TYPE=Release -DDPE_TESTS=OFF
 
 out=$outdir/calibrated
 cat <<END
-Calibrating data/reference (trained length 256) for 4096 tokens: the search for the best plan with 16 samples, the
+Calibrating data/reference (trained length 256) for 4096 tokens: a search for the best plan with few samples, the
 profile of its heads, how many key pairs to move, the table, a check of it and a report. You can stop it at any time
 and run the same command to continue. The results go to $out; outputs/SCHEMA.md describes the .h5 files.
 
@@ -44,7 +44,8 @@ run() {
     [ $code = 0 ] || exit $code
 }
 run "$dpe_root/build/bin/dpe-calibrate" --model "$dpe_root/data/reference" \
-    --corpus "$dpe_root/data/sample" --length 4096 --samples 16 -o "$out"
+    --corpus "$dpe_root/data/sample" --length 4096 --samples 8 --groups 2 --lengths 64,128,256,512 --against yarn \
+    --task user -o "$out"
 cat <<END
 
 A text of 4096 tokens with a secret, read by the model as it is and with the table:
@@ -55,6 +56,6 @@ cat <<END
 Look at:
   $out/report.html                                    in any browser: what was found, with figures
   h5dump -d /detect/niah/recall_mean $out/detect.h5   (package hdf5-tools)
-  $dpe_root/build/bin/dpe-calibrate --help           your own model
+  $dpe_root/README.md                                 twenty minutes with your own model
   $dpe_root/build/bin/dpe-export --help              other forms and other key pairs
 END
