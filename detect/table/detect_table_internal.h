@@ -8,6 +8,7 @@
 #include "detect/report/report.h"
 #include "engine/base/base.h"
 #include "engine/plan/plan.h"
+#include "outputs/datasets/datasets.h"
 #include "outputs/h5/h5.h"
 #include "outputs/h5/h5_put.h"
 #include "outputs/table/dpe_table.h"
@@ -20,7 +21,8 @@ struct table_writer {
 };
 /** Fail with DPE_NO_MEMORY: "out of memory for N WHAT". */
 void dpe_detect_put_no_memory(struct table_writer *w, const char *what, size_t n);
-/** As dpe_h5_put_count, dpe_h5_put_scale, dpe_h5_table_put_all, dpe_h5_table_put, dpe_h5_attr_*. */
+/** As dpe_h5_put_count, dpe_h5_put_scale, dpe_h5_table_put_all, dpe_h5_table_put, dpe_datasets_put,
+ * dpe_h5_attr_*. */
 void dpe_detect_put_count(struct table_writer *w, const char *path, int64_t n,
                           const char *long_name);
 void dpe_detect_put_scale(struct table_writer *w, const char *path, enum dpe_column_type type,
@@ -31,6 +33,8 @@ void dpe_detect_put_entries(struct table_writer *w, const char *folder,
 void dpe_detect_put_entry(struct table_writer *w, const char *folder,
                           const struct table_entry *entry, const struct table_axis *axes,
                           int n_axes);
+void dpe_detect_put_kind(struct table_writer *w, const char *folder,
+                         const struct dpe_dataset_kind *kind, const void *result);
 void dpe_detect_put_text(struct table_writer *w, const char *object, const char *name,
                          const char *value);
 void dpe_detect_put_i64(struct table_writer *w, const char *object, const char *name,

@@ -41,6 +41,14 @@ void dpe_detect_put_entry(struct table_writer *w, const char *folder,
     dpe_detect_put_entries(w, folder, entry, 1, axes, n_axes);
 }
 
+void dpe_detect_put_kind(struct table_writer *w, const char *folder,
+                         const struct dpe_dataset_kind *kind, const void *result)
+{
+    if (w->status == DPE_OK) {
+        w->status = dpe_datasets_put(kind, result, folder, w->table, w->err);
+    }
+}
+
 void dpe_detect_put_text(struct table_writer *w, const char *object, const char *name,
                          const char *value)
 {

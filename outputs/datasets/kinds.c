@@ -112,6 +112,63 @@ static const struct dpe_dataset race[] = {
 };
 const struct dpe_dataset_kind dpe_race_kind = {race, COUNT(race)};
 
+/* ------------------------------------------------------------------------------------------ search
+ */
+
+/* Units of a score that a kind is asked for with: shares, or nats per token. */
+static const char by_score[] = "by score";
+static struct dpe_dataset_kind with_units(const struct dpe_dataset *from, size_t n, bool recall,
+                                          struct dpe_dataset *to)
+{
+    for (size_t i = 0; i < n; i++) {
+        to[i] = from[i];
+        if (to[i].units == by_score) {
+            to[i].units = recall ? "1" : "nats/token";
+        }
+    }
+    return (struct dpe_dataset_kind){to, n};
+}
+
+#define SEARCH struct dpe_search_result
+#define STEP(member, name, type, text)                                                             \
+    MEMBER(SEARCH, steps, struct dpe_searched_step, member, name, type, "step", text, "1")
+#define TRIED(member, name, type, text, units)                                                     \
+    {                                                                                              \
+        MEMBER(SEARCH, tried, struct dpe_searched_plan, member, name, type, "tried", text, units)  \
+    }
+static const struct dpe_dataset searched[] = {
+    COUNTED("step", "step of the search"),
+    COUNTED("tried", "plan of a step, its first one first"),
+    COUNTED("/group", "group"),
+    {STEP(move, "move", TEXT, "what the step varies")},
+    {STEP(round, "round", DPE_COL_I32, "round, from 0")},
+    {STEP(tested, "tested", DPE_COL_U8, "whether a test could show an improvement"),
+     .flag_meanings = "no yes"},
+    {STEP(chosen, "chosen", DPE_COL_I32, "plan that the step ends with: index of tried")},
+    {STEP(p, "p_value", F64, "of: the best change is not better than the first plan")},
+    TRIED(step, "tried_step", DPE_COL_I32, "step that tried the plan", "1"),
+    TRIED(temperature, "temperature", TEXT, "its attention temperature", "1"),
+    TRIED(window, "window", I64, "its near window", "tokens"),
+    TRIED(samples, "samples", I64, "samples it was run on", "1"),
+    TRIED(value.mean, "mean", F64, "recall, or nats per token, of those", by_score),
+    TRIED(value.low, "ci_low", F64, SHORT_LOW, by_score),
+    TRIED(value.high, "ci_high", F64, SHORT_HIGH, by_score),
+    TRIED(gain, "gain", F64, "mean paired improvement over the step's first plan", by_score),
+    TRIED(plan, "plan", TEXT, "its key in /rows", "1"),
+    {ARRAY(SEARCH, length, "length", I64, "tried /group", "length of each group, -1 = as in the base",
+           "tokens")},
+    {ARRAY(SEARCH, top_k, "top_k", I64, "tried", "key pairs of each head that move, -1 = all pairs",
+           "1"),
+     .optional = true},
+};
+_Static_assert(COUNT(searched) == DPE_SEARCH_DATASETS, "kinds.h says how many");
+
+struct dpe_dataset_kind dpe_search_datasets(bool recall,
+                                            struct dpe_dataset datasets[DPE_SEARCH_DATASETS])
+{
+    return with_units(searched, COUNT(searched), recall, datasets);
+}
+
 /* ------------------------------------------------------------------------------------------ suites
  */
 

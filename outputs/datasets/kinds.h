@@ -112,6 +112,33 @@ struct dpe_grid_result {
 enum dpe_grid_axis { DPE_GRID_METHOD, DPE_GRID_DEPTH, DPE_GRID_LENGTH, DPE_GRID_SAMPLE };
 extern const struct dpe_dataset_kind dpe_grid_kind;
 
+/** A step of a search for temperature and joint plan, and a plan that one tried, in /search. */
+struct dpe_searched_step {
+    const char *move;
+    int32_t round, chosen; /**< from 0; the tried plan that it ends with */
+    uint8_t tested;        /**< whether a test could show an improvement */
+    double p;              /**< of: the best change is not better than the first plan */
+};
+struct dpe_searched_plan {
+    const char *temperature, *plan; /**< plan: key in /plans/plan */
+    int32_t step;
+    int64_t window, samples;
+    struct dpe_interval value; /**< recall, or nats per token */
+    double gain;               /**< over the step's first plan, paired */
+};
+struct dpe_search_result {
+    int64_t n[DPE_DATASET_AXES]; /**< enum dpe_search_axis */
+    struct dpe_searched_step *steps;
+    struct dpe_searched_plan *tried;
+    int64_t *length; /**< [tried][group] −1: as in the base */
+    int64_t *top_k;  /**< [tried] pairs of each head that move, −1: all; NULL: all in every plan */
+};
+enum dpe_search_axis { DPE_SEARCH_STEP, DPE_SEARCH_TRIED, DPE_SEARCH_GROUP };
+enum { DPE_SEARCH_DATASETS = 19 };
+/** The declaration for a search by recall, or by nats per token. The kind points into `datasets`. */
+struct dpe_dataset_kind dpe_search_datasets(bool recall,
+                                            struct dpe_dataset datasets[DPE_SEARCH_DATASETS]);
+
 /** What the steps of an ablation vary, in /ablate; a step is a method. */
 struct dpe_ablate_result {
     int64_t n[DPE_DATASET_AXES];
