@@ -110,6 +110,9 @@ const char *dpe_suggest(const char *word, const char *list, char text[96]);
 /** Bytes of memory this process can still get: what the machine has available, or what the control
  *  groups of the process leave if that is less (limits.h). UINT64_MAX when neither can be read. */
 uint64_t dpe_memory_available(void);
+/** From now on dpe_memory_available is also within `bytes` for the whole process (--max-memory),
+ *  of which what it has allocated is taken. 0: no such limit. */
+void dpe_memory_limit(uint64_t bytes);
 /** As many of `processors` as the control groups give time for, at least 1. */
 int dpe_limit_processors(int processors);
 

@@ -291,6 +291,13 @@ void dpe_limits_read(const char *root, struct dpe_limits *limits)
 
 /* ------------------------------------------------------------------------------------- the sums */
 
+static _Atomic uint64_t allowed; /* 0: everything */
+
+void dpe_memory_limit(uint64_t bytes)
+{
+    allowed = bytes;
+}
+
 uint64_t dpe_memory_available(void)
 {
     struct dpe_limits limits;
@@ -298,6 +305,11 @@ uint64_t dpe_memory_available(void)
     uint64_t kibibytes = 0;
     if (read_key("/proc/meminfo", "MemAvailable:", &kibibytes)) {
         limits.memory = least(limits.memory, kibibytes * 1024);
+    }
+    if (allowed != 0) {
+        /* Pages of files are not counted: weights are mapped, and the kernel drops them. */
+        bool known = read_key("/proc/self/status", "RssAnon:", &kibibytes);
+        leave_memory(&limits, allowed, known ? kibibytes * 1024 : 0, 0);
     }
     return limits.memory;
 }

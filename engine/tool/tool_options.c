@@ -64,6 +64,7 @@ static int check_device(int key, char *arg, struct dpe_command_line *state)
     if (key != DPE_LINE_END) {
         return DPE_LINE_UNKNOWN;
     }
+    dpe_memory_limit(options->max_memory);
     /* What is recorded with results is the device that made them. */
     if (options->device == NULL || strcmp(options->device, "auto") == 0) {
         dpe_device_resolve("auto", &options->device, NULL);

@@ -61,6 +61,10 @@ bool dpe_serve_check_head(struct dpe_serve_exchange *exchange, const char *metho
     struct lines lines = {{.method = method, .version = version}, line_after(version)};
     const char *why = NULL;
     MHD_get_connection_values(exchange->connection, MHD_HEADER_KIND, add_header, &lines);
+    /* The line without text that ends the head follows. */
+    dpe_guard_end(
+        &lines.head,
+        follows(lines.next, lines.next[0] == '\0' && lines.next[1] == '\0' ? lines.next : NULL));
     struct dpe_guard_head head = lines.head;
     unsigned status = dpe_guard_form(&head, &why);
     exchange->close = status != 0 || dpe_guard_chunked(&head);

@@ -15,12 +15,13 @@
 #include "outputs/storage/storage.h"
 #include "outputs/table/fields.h"
 #include "outputs/table/inside.h"
+#include "outputs/table/inside_limit.h"
 #include "outputs/table/trailer.h"
 
 /* Up to SMALL bytes are read whatever the file stores of them: unwritten or equal values may take
  * no room at all, and the key pairs of the largest models need half of it. Above, a filter does not
  * shrink numbers more than deflate can, 1032 to 1. */
-enum { MAX_RANK = 5, MOST_SHRINK = 1032, SMALL = 16 << 20, MUCH = 64 << 20 };
+enum { MAX_RANK = 5, MOST_SHRINK = 1032, SMALL = 16 << 20 };
 
 /* A table of an earlier dpe is refused with the command that made it, which the first line of its
  * history has. */
@@ -225,10 +226,7 @@ static dpe_status read_shape(struct dpe_h5 *table, hid_t dataset, const char *pa
         return dpe_fail(err, DPE_BAD_DATA, "%s: %s: claims %zu bytes, the file stores %llu",
                         table->path, path, claimed, (unsigned long long)stored);
     }
-    if (bytes > MUCH && bytes > dpe_memory_available()) {
-        return dpe_fail(err, DPE_NO_MEMORY, "%s: %s: needs %zu bytes of memory, more than there is",
-                        table->path, path, bytes);
-    }
+    dpe_inside_limit(bytes > DPE_INSIDE_MUCH ? dpe_memory_available() : UINT64_MAX);
     return DPE_OK;
 }
 
@@ -261,7 +259,8 @@ static dpe_status read_status(const struct dpe_h5 *table, const char *path, enum
 {
     return found == DPE_INSIDE_THERE
                ? DPE_OK
-               : dpe_hdf5_fail(err, DPE_BAD_DATA, table, path, dpe_inside_text(found));
+               : dpe_hdf5_fail(err, found == DPE_INSIDE_LARGE ? DPE_NO_MEMORY : DPE_BAD_DATA, table,
+                               path, dpe_inside_text(found));
 }
 
 static dpe_status read_array(struct dpe_h5 *table, hid_t dataset, const char *path,

@@ -14,6 +14,7 @@
 #include "outputs/h5/unchecked.h"
 #include "outputs/read/read.h"
 #include "outputs/table/dpe_table.h"
+#include "outputs/table/inside_limit.h"
 
 /* HDF5 holds any bytes; JSON, which most forms of a table have inside, holds UTF-8. */
 static dpe_status check_texts(const char *path, struct dpe_table **table, struct dpe_error *err)
@@ -36,6 +37,7 @@ static dpe_status check_texts(const char *path, struct dpe_table **table, struct
 dpe_status dpe_table_load(const char *path, struct dpe_table **table, struct dpe_error *err)
 {
     char why[DPE_TABLE_MESSAGE];
+    dpe_inside_limit(dpe_memory_available());
     int error = dpe_h5_is_unchecked() ? dpe_table_open_unchecked(path, table, why)
                                       : dpe_table_open(path, table, why);
     if (error == DPE_TABLE_NO_FILE) {

@@ -36,10 +36,12 @@ static void not_read(struct reader *reader, const char *path, enum dpe_inside fo
 {
     const char *words = dpe_inside_words();
     if (reader->error == DPE_TABLE_OK) {
-        reader->error = dpe_table_fail(
-            reader->message, dpe_inside_no_memory() ? DPE_TABLE_MEMORY : DPE_TABLE_BAD_FILE,
-            "%s: %s: %s%s%s%s", reader->path, path, dpe_inside_text(found),
-            words[0] == '\0' ? "" : " (", words, words[0] == '\0' ? "" : ")");
+        reader->error =
+            dpe_table_fail(reader->message,
+                           found == DPE_INSIDE_LARGE || dpe_inside_no_memory() ? DPE_TABLE_MEMORY
+                                                                               : DPE_TABLE_BAD_FILE,
+                           "%s: %s: %s%s%s%s", reader->path, path, dpe_inside_text(found),
+                           words[0] == '\0' ? "" : " (", words, words[0] == '\0' ? "" : ")");
     }
 }
 

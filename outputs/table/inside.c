@@ -1,5 +1,6 @@
 /* Objects of an HDF5 file that lie in the file itself. */
 #include "outputs/table/inside.h"
+#include "outputs/table/inside_limit.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -64,9 +65,11 @@ const char *dpe_inside_text(enum dpe_inside found)
         [DPE_INSIDE_THERE] = "is there",
         [DPE_INSIDE_POINTS] = "points to another file or object, which is not followed; expected "
                               "the object itself",
-        [DPE_INSIDE_CHUNKS] = "expected chunks of at most 64 KiB with the filters shuffle, deflate "
-                              "and fletcher32, found others; h5repack -l CONTI -f NONE stores it "
-                              "without any",
+        [DPE_INSIDE_LARGE] = "needs more memory than there is, or than --max-memory leaves",
+        [DPE_INSIDE_CHUNKS] =
+            "expected chunks of at most 64 KiB, not thousands of small ones, with the filters "
+            "shuffle, deflate and fletcher32, found others; h5repack -l CONTI -f NONE stores it "
+            "without any",
     };
     return texts[found];
 }
@@ -202,28 +205,54 @@ static uint64_t most_stored(uint64_t bytes)
     return bytes + bytes / 64 + 64;
 }
 
-/* Whether every chunk takes at most that; the first one that does not is a bomb. */
+/* Whether the chunks are no more than what fills them needs: HDF5 keeps a kilobyte for each while
+ * it reads, stored or not. Every chunk of dpe has at least a quarter of DPE_INSIDE_CHUNK, or is
+ * alone. */
+static bool are_few(int rank, const hsize_t dims[], const hsize_t extent[], uint64_t element)
+{
+    enum { FEW = 4096, LEAST = DPE_INSIDE_CHUNK / 4 };
+    uint64_t chunks = 1;
+    uint64_t bytes = element;
+    for (int axis = 0; axis < rank; axis++) {
+        uint64_t along = dims[axis] / extent[axis] + (dims[axis] % extent[axis] != 0);
+        if (__builtin_mul_overflow(chunks, along, &chunks) ||
+            __builtin_mul_overflow(bytes, dims[axis], &bytes)) {
+            return false;
+        }
+    }
+    return chunks <= FEW || chunks / 2 <= bytes / LEAST;
+}
+
+/* Whether every chunk takes at most what it can; the first one that does not is a bomb. */
 static enum dpe_inside look_at_chunks(hid_t dataset, hid_t created)
 {
     hsize_t extent[H5S_MAX_RANK], dims[H5S_MAX_RANK] = {0}, at[H5S_MAX_RANK] = {0};
     int rank = 0;
-    uint64_t most = most_stored(chunk_bytes(dataset, created, &rank, extent));
+    uint64_t unpacked = chunk_bytes(dataset, created, &rank, extent);
     hid_t space = H5Dget_space(dataset);
     bool known = space >= 0 && H5Sget_simple_extent_dims(space, dims, NULL) == rank;
     if (space >= 0) {
         H5Sclose(space);
     }
-    if (!known) {
+    if (!known || unpacked == 0) {
         return DPE_INSIDE_UNKNOWN;
     }
+    uint64_t element = unpacked;
+    for (int axis = 0; axis < rank; axis++) {
+        element /= extent[axis];
+    }
+    if (!are_few(rank, dims, extent, element)) {
+        return DPE_INSIDE_CHUNKS;
+    }
     for (int axis = rank - 1; axis >= 0;) {
-        unsigned mask = 0;
-        haddr_t address = 0;
         hsize_t stored = 0;
-        if (H5Dget_chunk_info_by_coord(dataset, at, &mask, &address, &stored) < 0) {
-            return DPE_INSIDE_UNKNOWN;
+        /* HDF5 1.10 finds one chunk by its place in the tree, and by its number in all of them. It
+         * fails for a chunk that is not stored; where that is not the reason, so does reading. */
+        if (H5Dget_chunk_storage_size(dataset, at, &stored) < 0) {
+            forget();
+            stored = 0;
         }
-        if (stored > most) {
+        if (stored > most_stored(unpacked)) {
             return DPE_INSIDE_CHUNKS;
         }
         /* The next one, the last axis fastest. */
@@ -234,11 +263,44 @@ static enum dpe_inside look_at_chunks(hid_t dataset, hid_t created)
     return DPE_INSIDE_THERE;
 }
 
+/* What this thread's reads have taken, and may take. */
+static _Thread_local struct {
+    uint64_t taken, most;
+} memory = {0, UINT64_MAX};
+
+void dpe_inside_limit(uint64_t bytes)
+{
+    memory.taken = 0;
+    memory.most = bytes;
+}
+
+/* Whether there is memory for the elements. A chunk that is not stored, or packs well, takes next
+ * to nothing of the file. */
+static enum dpe_inside take_memory(hid_t dataset, hid_t type)
+{
+    hid_t space = H5Dget_space(dataset);
+    hssize_t n = space >= 0 ? H5Sget_simple_extent_npoints(space) : -1;
+    uint64_t bytes = 0;
+    if (space >= 0) {
+        H5Sclose(space);
+    }
+    if (n < 0 || __builtin_mul_overflow((uint64_t)n, H5Tget_size(type), &bytes) ||
+        __builtin_add_overflow(memory.taken, bytes, &bytes)) {
+        return DPE_INSIDE_UNKNOWN;
+    }
+    if (bytes > DPE_INSIDE_MUCH && bytes > memory.most) {
+        return DPE_INSIDE_LARGE;
+    }
+    memory.taken = bytes;
+    return DPE_INSIDE_THERE;
+}
+
 enum dpe_inside dpe_inside_read(hid_t dataset, hid_t type, hid_t transfer, void *data)
 {
     hid_t created = H5Dget_create_plist(dataset);
-    enum dpe_inside found = created < 0 ? DPE_INSIDE_UNKNOWN : DPE_INSIDE_THERE;
-    if (created >= 0 && H5Pget_layout(created) == H5D_CHUNKED && H5Dget_storage_size(dataset) > 0) {
+    enum dpe_inside found = created < 0 ? DPE_INSIDE_UNKNOWN : take_memory(dataset, type);
+    if (found == DPE_INSIDE_THERE && H5Pget_layout(created) == H5D_CHUNKED &&
+        H5Dget_storage_size(dataset) > 0) {
         found = look_at_chunks(dataset, created);
     }
     if (created >= 0) {

@@ -25,6 +25,7 @@ enum dpe_inside {
     DPE_INSIDE_THERE,
     DPE_INSIDE_POINTS, /**< a part of the path is no hard link, or the elements are not in the file
                         */
+    DPE_INSIDE_LARGE,  /**< more elements than there is memory for (inside_limit.h) */
     DPE_INSIDE_CHUNKS, /**< a dataset in larger chunks, or through filters that dpe does not write
                           with */
 };

@@ -3,12 +3,14 @@ a copy of it hostile, and the commands; all drawn from a random.Random."""
 
 import copy
 import json
+import math
 import os
 import re
 import shutil
 import struct
 import subprocess
 import sys
+import zlib
 
 sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib"))
 import world as world_py
@@ -378,6 +380,11 @@ def class_pointing(draw, world):
                 layout[...] = h5py.VirtualSource(draw.choice([whole, world + "/nowhere.h5"]), place, shape)
                 file.create_virtual_dataset(place, layout)
     add_checksum(path)
+    return any_reader(draw, world, path)
+
+
+def any_reader(draw, world, path):
+    """A command that reads the HDF5 table at `path`, or the one of another kind whose place it takes."""
     out = world + "/out/o"
     return draw.choice([["dpe-export", path, "-o", out + draw.choice([".h5", ".json", ".yaml", ".safetensors", ".csv", ".pt"])],
                         ["dpe-export", world + "/detect.h5", world + "/norms.h5", "-o", out + draw.choice([".h5", ".pt"])],
@@ -385,6 +392,72 @@ def class_pointing(draw, world):
                         ["dpe-run", "-m", world + "/model", "--table", path, "-p", "The fox", "-n", "2"],
                         sweep(world, out + ".h5", "--scale-pairs", world + "/norms.h5", "--top-k", "4"),
                         compare(world, out + ".h5", "--table", path)])
+
+
+ZEROS = {}  # by length: zeros that deflate has packed
+
+
+def packed(n):
+    if n not in ZEROS:
+        packer = zlib.compressobj(9)
+        ZEROS[n] = b"".join(packer.compress(bytes(min(1 << 20, n - at))) for at in range(0, n, 1 << 20)) + packer.flush()
+    return ZEROS[n]
+
+
+def put_bomb(draw, file, place, shape, dtype):
+    """A dataset at `place` that is small in the file and large, or of many parts, for its reader."""
+    many = draw.choice([1 << 12, 1 << 16, 1 << 20, 1 << 24, 1 << 27, 1 << 31, 1 << 40])
+    kind = draw.choice(["chunk", "chunk", "extent", "small", "contiguous", "filters", "strings", "rank"])
+    shape = shape if shape and 0 not in shape else (4,)
+    if kind == "strings":
+        file.create_dataset(place, (draw.choice([1, 3, many]),), h5py.string_dtype("utf-8", draw.choice([8, 1 << 16, 1 << 27])),
+                            chunks=(1,), compression=4)
+        return
+    if kind == "rank":
+        shape = (2,) * draw.choice([6, 20, 32])
+        file.create_dataset(place, shape, dtype, chunks=draw.choice([shape, (1,) * len(shape)]), compression=4)
+        return
+    large = shape[:-1] + (many,) if kind in ("extent", "small", "contiguous") else shape
+    if kind == "contiguous":
+        file.create_dataset(place, large, dtype)
+        return
+    chunk = {"chunk": tuple(min(draw.choice([1, 64, 4096, 1 << 20]) * n, (1 << 32) - 1) for n in shape),
+             "extent": (1,) * (len(large) - 1) + (min(many, draw.choice([1, 256, 8192, 1 << 20])),),
+             "small": (1,) * len(large), "filters": shape}[kind]
+    created = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+    created.set_chunk(chunk)
+    for _ in range(draw.choice([1, 2, 3]) if kind == "filters" else 1):
+        created.set_filter(h5py.h5z.FILTER_DEFLATE, 0, (4,))
+    dataset = h5py.h5d.create(file.id, place.encode(), h5py.h5t.py_create(dtype), h5py.h5s.create_simple(large, (h5py.h5s.UNLIMITED,) * len(large)),
+                              created)
+    right = math.prod(chunk) * dtype.itemsize
+    bytes_of = draw.choice([right, right, 1 << 20, 1 << 28]) if right <= 1 << 28 else 1 << 28
+    for i in range(draw.choice([0, 1, 3, 300]) if kind in ("extent", "small") else draw.choice([0, 1, 1])):
+        at = (0,) * (len(large) - 1) + (i * chunk[-1],)
+        if at[-1] < large[-1]:
+            dataset.write_direct_chunk(at, packed(bytes_of) if bytes_of <= 1 << 20 or i == 0 else packed(8))
+
+
+def class_bomb(draw, world):
+    """A table with a sound checksum whose datasets take far more memory or time than their file has bytes."""
+    name = draw.choice(["table.h5", "detect.h5", "norms.h5", "eval.h5", "ladder.h5", "kept.h5"])
+    path = f"{world}/{name}" if name != "kept.h5" else f"{world}/out/o.h5"
+    if name == "kept.h5":
+        shutil.copy(world + "/detect.h5", path)
+    with h5py.File(path, "r+") as file:
+        places = []
+        file.visititems(lambda place, item: places.append(place) if isinstance(item, h5py.Dataset) else None)
+        for place in draw.sample(places, draw.choice([1, 1, 2, len(places)])):
+            item = file[place]
+            shape, dtype = item.shape, item.dtype if item.dtype.kind in "iuf" else np.dtype(draw.choice(["f8", "i8", "u1"]))
+            del item, file[place]
+            try:
+                put_bomb(draw, file, place, shape, dtype)
+            except (ValueError, OSError):
+                pass  # HDF5 does not write this one: it is not there, or has no such chunk
+    add_checksum(path)
+    command = any_reader(draw, world, path) if name != "kept.h5" else sweep(world, path, *draw.choice([[], ["--force"], ["--samples", "2"]]))
+    return command + (draw.choice([[], ["--max-memory", "100M"]]) if command[0] in ("dpe-run", "dpe-detect", "dpe-eval") else [])
 
 
 def class_journal(draw, world):
@@ -565,8 +638,9 @@ def class_environment(draw, world):
 
 
 try:
-    import h5py  # python3-h5py, for the class pointing
+    import h5py  # python3-h5py, for the classes pointing and bomb
+    import numpy as np
 except ImportError:
-    del class_pointing
+    del class_pointing, class_bomb
 
 CLASSES = {name[6:]: made for name, made in sorted(globals().items()) if name.startswith("class_")}

@@ -24,6 +24,13 @@ static bool has_control(const char *text)
     return false;
 }
 
+void dpe_guard_end(struct dpe_guard_head *head, bool ends)
+{
+    if (!ends) {
+        head->wrong = "expected every line to end with CR LF and no NUL";
+    }
+}
+
 void dpe_guard_add(struct dpe_guard_head *head, const char *name, const char *value, bool ends)
 {
     const struct {
@@ -39,11 +46,10 @@ void dpe_guard_add(struct dpe_guard_head *head, const char *name, const char *va
         {"Sec-Fetch-Site", &head->site, NULL},
     };
     value = value != NULL ? value : "";
-    if (!ends) {
-        head->wrong = "expected every line to end with CR LF and no NUL";
-    } else if (!is_token(name)) {
+    dpe_guard_end(head, ends);
+    if (ends && !is_token(name)) {
         head->wrong = "expected the name of a header, a colon right behind it, and no folded lines";
-    } else if (has_control(value)) {
+    } else if (ends && has_control(value)) {
         head->wrong = "expected headers without control characters";
     }
     for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {

@@ -23,6 +23,8 @@ struct dpe_guard_head {
 };
 /** Take one header; `ends` tells whether its line ended with CR LF and had no NUL. */
 void dpe_guard_add(struct dpe_guard_head *head, const char *name, const char *value, bool ends);
+/** The head ends; `ends` tells whether its last line did so with CR LF. */
+void dpe_guard_end(struct dpe_guard_head *head, bool ends);
 /** 0, or the status of the refusal with its reason: 400 where others may read the request in
  * another way, 411 where a body has no length. The connection must end then: what follows may be no
  * request. */

@@ -110,7 +110,7 @@ def test_forms(server):
                   b"Content-Length: 32\r\nTransfer-Encoding: chunked\r\n\r\n" + chunks, b"X: y\nContent-Length: 32\r\n\r\n" + body,
                   b"X: a\0b\r\nContent-Length: 32\r\n\r\n" + body, b"Host: other\r\nContent-Length: 32\r\n\r\n" + body,
                   b"X: a\r\n b\r\nContent-Length: 32\r\n\r\n" + body, b"Transfer-Encoding: gzip, chunked\r\n\r\n" + chunks,
-                  b"Content-Length: 32, 32\r\n\r\n" + body, b"\r\n" + body):
+                  b"Content-Length: 32, 32\r\n\r\n" + body, b"Content-Length: 32\n\r\n" + body, b"\r\n" + body):
         got = until_closed(server, head + wrong + hidden)
         status = b" 411 " if wrong.startswith(b"\r\n") else b" 400 "
         assert got.startswith(b"HTTP/1.1" + status) and got.count(b"HTTP/1.1 ") <= 2 and b" 200 " not in got, (wrong, got)

@@ -18,6 +18,8 @@
 #include "outputs/h5/h5_file.h"
 #include "outputs/run/run.h"
 #include "outputs/table/dpe_table.h"
+#include "outputs/table/inside.h"
+#include "outputs/table/inside_limit.h"
 #include "outputs/table/trailer.h"
 #include "tests/outputs/outputs_fixture.h"
 
@@ -388,6 +390,106 @@ static void chunks_that_dpe_does_not_write_are_refused(void **state)
     }
 }
 
+/* A list of n bytes of zeros in the file, in chunks of so many, of which the first are stored. */
+static void add_list(const char *table, const char *name, hsize_t n, hsize_t chunk, hsize_t stored)
+{
+    static const uint8_t zeros[DPE_INSIDE_CHUNK] = {0};
+    hid_t file = H5Fopen(table, H5F_ACC_RDWR, H5P_DEFAULT);
+    hid_t space = H5Screate_simple(1, &n, NULL);
+    hid_t memory = H5Screate_simple(1, &chunk, NULL);
+    hid_t created = H5Pcreate(H5P_DATASET_CREATE);
+    H5Pset_chunk(created, 1, &chunk);
+    H5Pset_deflate(created, 1);
+    hid_t set = H5Dcreate2(file, name, H5T_NATIVE_UINT8, space, H5P_DEFAULT, created, H5P_DEFAULT);
+    assert_true(set >= 0);
+    for (hsize_t at = 0; at + chunk <= n && at < stored * chunk; at += chunk) {
+        H5Sselect_hyperslab(space, H5S_SELECT_SET, &at, NULL, &chunk, NULL);
+        assert_true(H5Dwrite(set, H5T_NATIVE_UINT8, memory, space, H5P_DEFAULT, zeros) >= 0);
+    }
+    H5Dclose(set);
+    H5Pclose(created);
+    H5Sclose(memory);
+    H5Sclose(space);
+    H5Fclose(file);
+}
+
+/* HDF5 keeps a record of every chunk while it reads, and looks for one in all of them. */
+static void thousands_of_small_chunks_are_refused(void **state)
+{
+    static const struct {
+        hsize_t n, chunk, stored;
+        dpe_status status;
+    } lists[] = {
+        {16 << 20, 1, 1, DPE_BAD_DATA}, {1 << 20, 16, 40000, DPE_BAD_DATA},
+        {4097, 1, 1, DPE_BAD_DATA},     {4096, 1, 4096, DPE_OK},
+        {300000, 100, 5, DPE_OK},       {1000, 1000, 1, DPE_OK},
+        {8 << 20, 16384, 3, DPE_OK},
+    };
+    struct scratch *scratch = *state;
+    char whole[160];
+    alarm(60);
+    for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) {
+        struct dpe_h5 *engine = NULL;
+        struct dpe_error err = {0};
+        make_table(scratch, whole);
+        add_list(scratch->table, "/list", lists[i].n, lists[i].chunk, lists[i].stored);
+        seal(scratch->table);
+        assert_int_equal(dpe_h5_open(scratch->table, &engine, &err), DPE_OK);
+        void *data = NULL;
+        int rank = 0;
+        int64_t dims[5] = {0};
+        dpe_status status = dpe_h5_get(engine, "/list", DPE_COL_U8, &data, &rank, dims, &err);
+        free(data);
+        dpe_h5_close(engine);
+        if (status != lists[i].status ||
+            (status != DPE_OK && strstr(err.text, "thousands of small ones") == NULL)) {
+            fail_msg("list %zu: %d %s", i, (int)status, err.text);
+        }
+    }
+    alarm(0);
+}
+
+/* Elements that are within the machine's memory and not within what the user allows. */
+static void the_limit_of_the_user_counts(void **state)
+{
+    enum { BYTES = DPE_INSIDE_MUCH + DPE_INSIDE_CHUNK, LEAST = 1 << 10 };
+    struct scratch *scratch = *state;
+    struct dpe_h5 *engine = NULL;
+    struct dpe_error err = {0};
+    char whole[160];
+    make_table(scratch, whole);
+    add_list(scratch->table, "/list", BYTES, DPE_INSIDE_CHUNK, BYTES / DPE_INSIDE_CHUNK);
+    seal(scratch->table);
+    assert_int_equal(dpe_h5_open(scratch->table, &engine, &err), DPE_OK);
+    for (int i = 0; i < 3; i++) {
+        void *data = NULL;
+        int rank = 0;
+        int64_t dims[5] = {0};
+        uint64_t limit = i == 1 ? DPE_INSIDE_MUCH : i == 2 ? 16ULL * BYTES : 0;
+        dpe_memory_limit(limit);
+        assert_true(limit == 0 || dpe_memory_available() < limit);
+        dpe_status status = dpe_h5_get(engine, "/list", DPE_COL_U8, &data, &rank, dims, &err);
+        dpe_memory_limit(0);
+        free(data);
+        assert_int_equal(status, i == 1 ? DPE_NO_MEMORY : DPE_OK);
+    }
+    assert_non_null(strstr(err.text, "--max-memory"));
+    dpe_h5_close(engine);
+    /* The library of tables keeps what it reads: its datasets together are limited. */
+    hid_t file = dpe_inside_file(scratch->table);
+    enum dpe_inside found = DPE_INSIDE_UNKNOWN;
+    hid_t set = dpe_inside_open(file, "/list", &found);
+    uint8_t *room = malloc(BYTES);
+    assert_non_null(room);
+    dpe_inside_limit(BYTES + LEAST);
+    assert_int_equal(dpe_inside_read(set, H5T_NATIVE_UINT8, H5P_DEFAULT, room), DPE_INSIDE_THERE);
+    assert_int_equal(dpe_inside_read(set, H5T_NATIVE_UINT8, H5P_DEFAULT, room), DPE_INSIDE_LARGE);
+    dpe_inside_limit(UINT64_MAX);
+    free(room);
+    H5Oclose(set);
+    H5Fclose(file);
+}
+
 enum { ELEMENTS = 100000, LENGTH = 1 << 20, REFERENCE = 16 };
 
 /* A dataset of one long and many short strings; where its references are in the file. */
@@ -487,6 +589,8 @@ int main(void)
         WITH_SCRATCH(what_lies_elsewhere_is_refused),
         WITH_SCRATCH(a_run_does_not_go_on_from_another_file),
         WITH_SCRATCH(chunks_that_dpe_does_not_write_are_refused),
+        WITH_SCRATCH(thousands_of_small_chunks_are_refused),
+        WITH_SCRATCH(the_limit_of_the_user_counts),
         WITH_SCRATCH(strings_that_share_their_bytes_are_refused),
         WITH_SCRATCH(no_lock_is_needed),
         WITH_SCRATCH(what_is_no_file_is_refused_at_once),
