@@ -189,7 +189,7 @@ static void assign_target(struct render *render, const struct node *target, stru
     dpe_template_dict_set(render, space->pairs, dpe_template_string(target->member), value);
 }
 
-static void assign(struct render *render, const struct node *target, struct value value)
+void dpe_template_assign_to(struct render *render, const struct node *target, struct value value)
 {
     if (target->kind != NODE_TUPLE) {
         assign_target(render, target, value);
@@ -199,7 +199,7 @@ static void assign(struct render *render, const struct node *target, struct valu
     size_t n = 0;
     for (const struct node *each = target->list; each != NULL; each = each->next, n++) {
         if (n < items.n && render->status == DPE_OK) {
-            assign(render, each, items.at[n]);
+            dpe_template_assign_to(render, each, items.at[n]);
         }
     }
     if (n != items.n) {
@@ -207,66 +207,7 @@ static void assign(struct render *render, const struct node *target, struct valu
     }
 }
 
-/* The items that pass a loop's condition. */
-static struct items loop_items(struct render *render, const struct node *node)
-{
-    struct items all = dpe_template_items(render, dpe_template_eval(render, node->a));
-    if (node->b == NULL || render->status != DPE_OK) {
-        return all;
-    }
-    struct value kept = dpe_template_list(render, KIND_LIST, all.n);
-    struct scope *outer = render->scope;
-    for (size_t i = 0; i < all.n && render->status == DPE_OK; i++) {
-        render->scope = dpe_template_scope(render, outer);
-        if (render->scope == NULL) {
-            break;
-        }
-        assign(render, node->c, all.at[i]);
-        if (dpe_template_truth(dpe_template_eval(render, node->b)) && render->status == DPE_OK) {
-            kept.items->at[kept.items->n++] = all.at[i];
-        }
-    }
-    render->scope = outer;
-    return render->status == DPE_OK ? *kept.items : (struct items){0};
-}
-
-static void run_for(struct render *render, const struct node *node)
-{
-    struct items *over = dpe_template_get(render, sizeof *over);
-    struct loop *loop = dpe_template_get(render, sizeof *loop);
-    struct scope *outer = render->scope;
-    if (over == NULL || loop == NULL) {
-        return;
-    }
-    *over = loop_items(render, node);
-    *loop = (struct loop){.over = over, .depth = 1};
-    render->loops++;
-    for (size_t i = 0; i < over->n && dpe_template_step(render, 1); i++) {
-        loop->index = i;
-        render->scope = dpe_template_scope(render, outer);
-        if (render->scope == NULL) {
-            break;
-        }
-        dpe_template_assign(render, dpe_span_of("loop"),
-                            (struct value){.kind = KIND_LOOP, .loop = loop});
-        assign(render, node->c, over->at[i]);
-        dpe_template_run(render, node->body);
-        bool stop = render->flow == FLOW_BREAK;
-        render->flow = FLOW_ON;
-        if (stop) {
-            break;
-        }
-    }
-    render->loops--;
-    render->scope = dpe_template_scope(render, outer);
-    if (over->n == 0 && render->scope != NULL) {
-        dpe_template_run(render, node->other);
-    }
-    render->scope = outer;
-}
-
-/* What a body writes, in a scope of its own. */
-static struct value capture(struct render *render, const struct node *body)
+struct value dpe_template_capture(struct render *render, const struct node *body)
 {
     struct builder built = {0};
     struct builder *out = render->out;
@@ -295,11 +236,11 @@ static struct value apply_filters(struct render *render, const struct node *node
 
 static void run_set(struct render *render, const struct node *node)
 {
-    struct value value = node->a != NULL
-                             ? dpe_template_eval(render, node->a)
-                             : apply_filters(render, node->b, capture(render, node->body));
+    struct value value =
+        node->a != NULL ? dpe_template_eval(render, node->a)
+                        : apply_filters(render, node->b, dpe_template_capture(render, node->body));
     if (render->status == DPE_OK) {
-        assign(render, node->c, value);
+        dpe_template_assign_to(render, node->c, value);
     }
 }
 
@@ -357,7 +298,7 @@ static void run_with(struct render *render, const struct node *node)
         struct value value = dpe_template_eval(render, each->a);
         render->scope = inner;
         if (render->status == DPE_OK) {
-            assign(render, each->c, value);
+            dpe_template_assign_to(render, each->c, value);
         }
         render->scope = outer;
     }
@@ -381,7 +322,7 @@ static void run_statement(struct render *render, const struct node *node)
         run_if(render, node);
         break;
     case NODE_FOR:
-        run_for(render, node);
+        dpe_template_run_for(render, node);
         break;
     case NODE_SET:
         run_set(render, node);
@@ -396,8 +337,9 @@ static void run_statement(struct render *render, const struct node *node)
         run_with(render, node);
         break;
     case NODE_SCOPE:
-        dpe_template_write(render, render->out,
-                           apply_filters(render, node->b, capture(render, node->body)));
+        dpe_template_write(
+            render, render->out,
+            apply_filters(render, node->b, dpe_template_capture(render, node->body)));
         break;
     case NODE_BREAK:
         render->flow = FLOW_BREAK;
@@ -513,7 +455,7 @@ struct value dpe_template_call_macro(struct render *render, const struct macro *
         bind_rest(render, node, args, taken, used);
     }
     render->flow = FLOW_ON;
-    struct value text = capture(render, node->body);
+    struct value text = dpe_template_capture(render, node->body);
     render->flow = flow;
     render->scope = outer;
     return text;

@@ -226,12 +226,6 @@ struct value dpe_template_apply_node(struct render *render, const struct node *n
                 : dpe_template_apply(render, node->filter, of, args);
 }
 
-static struct value cycle(struct render *render, const struct loop *loop, const struct args *args)
-{
-    return args->n > 0 ? args->at[loop->index % args->n]
-                       : dpe_template_fail(render, "loop.cycle needs an argument");
-}
-
 struct value dpe_template_call(struct render *render, struct value callee, const struct args *args)
 {
     if (!dpe_template_step(render, 1)) {
@@ -248,8 +242,8 @@ struct value dpe_template_call(struct render *render, struct value callee, const
         }
     } else if (callee.kind == KIND_MACRO) {
         result = dpe_template_call_macro(render, callee.macro, args);
-    } else if (callee.kind == KIND_METHOD && callee.bound->method == NULL) {
-        result = cycle(render, callee.bound->self.loop, args);
+    } else if (callee.kind == KIND_LOOP) {
+        result = dpe_template_call_loop(render, callee.loop, args);
     } else if (callee.kind == KIND_METHOD) {
         const struct method *method = callee.bound->method;
         if (dpe_template_bind(render, "the method", method->name, method->params, args, &bound)) {

@@ -321,7 +321,55 @@ static struct value do_default(struct render *render, struct value of, const str
     return given != NULL ? *given : dpe_template_text("");
 }
 
+/* Bytes that a URL takes as they are, or as %XX; a blank in a query is '+'. */
+static void put_quoted(struct render *render, struct builder *to, struct dpe_span text, bool query)
+{
+    static const char plain[] =
+        "-._~0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
+    for (size_t i = 0; i < text.n && dpe_template_step(render, 1); i++) {
+        char code[4];
+        bool kept =
+            memchr(plain, text.s[i], sizeof plain - 1) != NULL || (!query && text.s[i] == '/');
+        snprintf(code, sizeof code, "%%%02X", (unsigned)(unsigned char)text.s[i]);
+        bool blank = query && text.s[i] == ' ';
+        dpe_template_put(render, to, blank ? "+" : kept ? text.s + i : code, blank || kept ? 1 : 3);
+    }
+}
+
+/* A text, or the query of a mapping or of pairs. */
+static struct value do_urlencode(struct render *render, struct value of, const struct args *args)
+{
+    struct builder built = {0};
+    (void)args;
+    bool pairs = of.kind == KIND_DICT || of.kind == KIND_LIST || of.kind == KIND_TUPLE ||
+                 of.kind == KIND_ITERATOR;
+    if (!pairs) {
+        put_quoted(render, &built, dpe_template_str(render, of), false);
+        return dpe_template_built(&built);
+    }
+    struct items items =
+        of.kind == KIND_DICT ? (struct items){.n = of.pairs->n} : dpe_template_items(render, of);
+    for (size_t i = 0; i < items.n && render->status == DPE_OK; i++) {
+        struct items two = of.kind == KIND_DICT ? (struct items){&of.pairs->at[i].key, 2, false}
+                                                : dpe_template_items(render, items.at[i]);
+        if (two.n != 2) {
+            return dpe_template_fail(render, "urlencode: expected a text, a mapping or pairs");
+        }
+        dpe_template_put(render, &built, "&", i > 0);
+        put_quoted(render, &built,
+                   dpe_template_str(render, of.kind == KIND_DICT ? of.pairs->at[i].key : two.at[0]),
+                   true);
+        dpe_template_put(render, &built, "=", 1);
+        put_quoted(
+            render, &built,
+            dpe_template_str(render, of.kind == KIND_DICT ? of.pairs->at[i].value : two.at[1]),
+            true);
+    }
+    return dpe_template_built(&built);
+}
+
 static const struct filter filters[] = {
+    {"urlencode", "", do_urlencode},
     {"trim", "chars=", do_trim},
     {"upper", "", do_upper},
     {"lower", "", do_lower},

@@ -231,8 +231,47 @@ static bool is_name(char c)
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' || is_digit(c);
 }
 
+/* 0x1f, 0o17 and 0b11, with '_' between digits, as decimal digits; false when none begins here. */
+static bool based_token(struct lexer *lexer)
+{
+    static const char digits[] = "0123456789abcdef";
+    const char *s = lexer->s + lexer->at;
+    size_t n = lexer->n - lexer->at;
+    char letter = n > 2 && s[0] == '0' ? (char)(s[1] | 0x20) : '0';
+    uint64_t base = letter == 'x' ? 16 : letter == 'o' ? 8 : letter == 'b' ? 2 : 0;
+    uint64_t value = 0;
+    size_t i = 2;
+    for (size_t at = i; base > 0 && at < n; i = ++at) {
+        at += s[at] == '_' && at + 1 < n;
+        const char *found =
+            s[at] != '\0' ? strchr(digits, s[at] | (s[at] >= 'A' ? 0x20 : 0)) : NULL;
+        if (found == NULL || (uint64_t)(found - digits) >= base) {
+            break;
+        }
+        if (__builtin_mul_overflow(value, base, &value) ||
+            __builtin_add_overflow(value, (uint64_t)(found - digits), &value) ||
+            value > INT64_MAX) {
+            dpe_template_refuse(lexer->parse, lexer->line, "a number is larger than 64 bits");
+            return true;
+        }
+    }
+    char *text = i > 2 && (i == n || !is_name(s[i]))
+                     ? dpe_template_alloc(&lexer->parse->made->arena, 24)
+                     : NULL;
+    if (text == NULL) {
+        return false;
+    }
+    int length = snprintf(text, 24, "%llu", (unsigned long long)value);
+    add(lexer, TOKEN_INT, (struct dpe_span){text, (size_t)length});
+    lexer->at += i;
+    return true;
+}
+
 static void number_token(struct lexer *lexer)
 {
+    if (based_token(lexer)) {
+        return;
+    }
     const char *s = lexer->s;
     size_t i = lexer->at;
     bool real = false;

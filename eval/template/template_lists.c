@@ -207,6 +207,64 @@ static struct value do_sort(struct render *render, struct value of, const struct
                   reverse);
 }
 
+/* The item's member, or what stands for one that is not there. */
+static struct value grouper_of(struct render *render, struct value item, const struct args *args)
+{
+    struct value key = dpe_template_attribute(render, item, args->at[0]);
+    const struct value *missing = dpe_template_arg(args, 1);
+    return key.kind == KIND_UNDEFINED && missing != NULL ? *missing : key;
+}
+
+static bool same_group(struct render *render, struct value a, struct value b, bool folded)
+{
+    bool texts = folded && a.kind == KIND_STRING && b.kind == KIND_STRING;
+    return texts ? dpe_template_equal(render, dpe_template_case(render, a.text, false),
+                                      dpe_template_case(render, b.text, false))
+                 : dpe_template_equal(render, a, b);
+}
+
+/* (member, items that have it), sorted by it; texts that differ in case are one group, under the
+ * first one's text. */
+static struct value do_groupby(struct render *render, struct value of, const struct args *args)
+{
+    struct items items = dpe_template_items(render, of);
+    bool folded = !dpe_template_arg_bool(args, 2, false);
+    struct value keyed = dpe_template_list(render, KIND_LIST, items.n);
+    struct value groups = dpe_template_list(render, KIND_LIST, items.n);
+    for (size_t i = 0; i < items.n && render->status == DPE_OK; i++) {
+        struct value pair = dpe_template_list(render, KIND_TUPLE, 2);
+        struct value key = grouper_of(render, items.at[i], args);
+        if (render->status == DPE_OK) {
+            pair.items->at[pair.items->n++] = key;
+            pair.items->at[pair.items->n++] = items.at[i];
+            keyed.items->at[keyed.items->n++] = pair;
+        }
+    }
+    struct value first = dpe_template_int(0);
+    struct value in_order =
+        render->status == DPE_OK ? sorted(render, *keyed.items, &first, folded, false) : keyed;
+    for (size_t i = 0; render->status == DPE_OK && i < in_order.items->n; i++) {
+        const struct value *pair = in_order.items->at[i].items->at;
+        struct items *last =
+            groups.items->n > 0 ? groups.items->at[groups.items->n - 1].items : NULL;
+        if (last == NULL || !same_group(render, last->at[0], pair[0], folded)) {
+            struct value group = dpe_template_list(render, KIND_TUPLE, 2);
+            struct value list = dpe_template_list(render, KIND_LIST, in_order.items->n - i);
+            if (render->status != DPE_OK) {
+                break;
+            }
+            *group.items = (struct items){group.items->at, 2, true};
+            group.items->at[0] = pair[0];
+            group.items->at[1] = list;
+            groups.items->at[groups.items->n++] = group;
+            last = group.items;
+        }
+        struct items *list = last->at[1].items;
+        list->at[list->n++] = pair[1];
+    }
+    return groups;
+}
+
 static struct value do_dictsort(struct render *render, struct value of, const struct args *args)
 {
     bool exact = dpe_template_arg_bool(args, 0, false);
@@ -449,6 +507,7 @@ static const struct filter filters[] = {
     {"unique", "case_sensitive= attribute=", do_unique},
     {"items", "", do_items},
     {"sort", "reverse= case_sensitive= attribute=", do_sort},
+    {"groupby", "attribute default= case_sensitive=", do_groupby},
     {"dictsort", "case_sensitive= by= reverse=", do_dictsort},
     {"min", "case_sensitive= attribute=", do_min},
     {"max", "case_sensitive= attribute=", do_max},

@@ -56,8 +56,8 @@ struct value dpe_template_member(struct render *render, struct value of, struct 
                                  dpe_template_shown(name.n), name.s);
     }
     if (of.kind == KIND_LOOP) {
-        return dpe_span_equal(name, dpe_span_of("cycle")) ? bind(render, of, NULL)
-                                                          : loop_member(render, of.loop, name);
+        const struct method *method = dpe_template_loop_method(name);
+        return method != NULL ? bind(render, of, method) : loop_member(render, of.loop, name);
     }
     const struct method *method = dpe_template_find_method(of.kind, name);
     if (method != NULL) {
@@ -67,6 +67,17 @@ struct value dpe_template_member(struct render *render, struct value of, struct 
         const struct value *value =
             dpe_template_dict_get(render, of.pairs, dpe_template_string(name));
         return value != NULL ? *value : dpe_template_undefined(name);
+    }
+    if (of.kind == KIND_TUPLE && of.items->grouped) {
+        bool key = dpe_span_equal(name, dpe_span_of("grouper"));
+        return key || dpe_span_equal(name, dpe_span_of("list")) ? of.items->at[key ? 0 : 1]
+                                                                : dpe_template_undefined(name);
+    }
+    if (of.kind == KIND_MACRO) {
+        return dpe_span_equal(name, dpe_span_of("name"))
+                   ? dpe_template_string(of.macro->node->name)
+                   : dpe_template_fail(render, "macro.%.*s is not supported",
+                                       dpe_template_shown(name.n), name.s);
     }
     return dpe_template_undefined(name);
 }

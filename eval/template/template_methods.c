@@ -485,6 +485,16 @@ static struct value do_copy(struct render *render, struct value self, const stru
 }
 
 /* Python's own parameters; "/": it has no name for callers. */
+static struct value do_copy_list(struct render *render, struct value self, const struct args *args)
+{
+    struct value made = dpe_template_list(render, KIND_LIST, self.items->n);
+    (void)args;
+    for (size_t i = 0; i < self.items->n && render->status == DPE_OK; i++) {
+        made.items->at[made.items->n++] = self.items->at[i];
+    }
+    return made;
+}
+
 static const struct method methods[] = {
     {"strip", KIND_STRING, "/chars=", do_strip},
     {"lstrip", KIND_STRING, "/chars=", do_lstrip},
@@ -524,6 +534,7 @@ static const struct method methods[] = {
     {"values", KIND_DICT, "", do_values},
     {"items", KIND_DICT, "", do_items},
     {"copy", KIND_DICT, "", do_copy},
+    {"copy", KIND_LIST, "", do_copy_list},
 };
 
 const struct method *dpe_template_find_method(enum kind kind, struct dpe_span name)

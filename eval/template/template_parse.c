@@ -272,9 +272,7 @@ static void parse_for(struct parse *parse, struct node *node)
     if (take_word(parse, "if")) {
         node->b = dpe_template_expression(parse);
     }
-    if (dpe_template_is(parse, TOKEN_NAME, "recursive")) {
-        dpe_template_refuse(parse, node->line, "for … recursive is not supported");
-    }
+    node->recursive = take_word(parse, "recursive");
     end_tag(parse);
     parse->in_loop++;
     node->body = parse->status == DPE_OK ? body(parse, words, node->line) : NULL;

@@ -66,6 +66,8 @@ struct value {
 struct items {
     struct value *at;
     size_t n;
+    bool grouped; /**< of a tuple: groupby made it, so that its two have the names grouper and list
+                   */
 };
 struct pair {
     struct value key, value;
@@ -85,6 +87,10 @@ struct loop {
     const struct items *over;
     size_t index; /**< from 0 */
     int64_t depth;
+    const struct node *node;
+    struct scope *outer; /**< around the loop */
+    struct value last;   /**< what loop.changed was given last */
+    bool has_last;
 };
 struct macro {
     const struct node *node;
@@ -92,7 +98,7 @@ struct macro {
 };
 struct bound {
     struct value self;
-    const struct method *method; /**< NULL: loop.cycle */
+    const struct method *method;
 };
 
 /* ---------------------------------------------------------------------------------------- nodes */
@@ -127,7 +133,7 @@ enum node_kind {
     NODE_PRINT,  /**< a */
     NODE_IF,     /**< list: NODE_BRANCH */
     NODE_BRANCH, /**< a (NULL: else), body */
-    NODE_FOR,    /**< c: target; a, condition b (or NULL); body, other */
+    NODE_FOR,    /**< c: target; a, condition b (or NULL); body, other; recursive */
     NODE_SET,    /**< c: target; a, or NULL: body, then the filters b (or NULL) */
     NODE_MACRO,  /**< name, list: parameters (NODE_NAME with default a); body; reads */
     NODE_CALLER, /**< {% call(list) a %}: a macro of list and body, as `caller` of the call a */
@@ -166,6 +172,7 @@ struct node {
     const struct filter *filter;
     const struct test *test;
     unsigned reads; /**< of a macro: READS_… */
+    bool recursive; /**< of a loop: it may be called */
 };
 /** Names that a macro has only where its body reads them. */
 enum { READS_CALLER = 1, READS_VARARGS = 2, READS_KWARGS = 4 };
@@ -333,6 +340,14 @@ struct value dpe_template_call(struct render *render, struct value callee, const
 struct value dpe_template_call_macro(struct render *render, const struct macro *macro,
                                      const struct args *args);
 void dpe_template_run(struct render *render, const struct node *body);
+/** What a body writes, in a scope of its own. */
+struct value dpe_template_capture(struct render *render, const struct node *body);
+void dpe_template_run_for(struct render *render, const struct node *node);
+/** loop(values) */
+struct value dpe_template_call_loop(struct render *render, const struct loop *loop,
+                                    const struct args *args);
+/** A value to a target: a name, a member of a namespace, or several with commas between. */
+void dpe_template_assign_to(struct render *render, const struct node *target, struct value value);
 const struct value *dpe_template_lookup(const struct scope *scope, struct dpe_span name);
 void dpe_template_assign(struct render *render, struct dpe_span name, struct value value);
 struct scope *dpe_template_scope(struct render *render, struct scope *outer);
@@ -388,6 +403,8 @@ const struct test *dpe_template_find_test(struct dpe_span name);
 const struct function *dpe_template_find_function(struct dpe_span name);
 /** The method of a value of that kind. */
 const struct method *dpe_template_find_method(enum kind kind, struct dpe_span name);
+/** Of "loop". */
+const struct method *dpe_template_loop_method(struct dpe_span name);
 /** Of the table of template_classes.c. */
 const struct method *dpe_template_class_method(struct dpe_span name);
 

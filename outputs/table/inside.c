@@ -66,6 +66,7 @@ const char *dpe_inside_text(enum dpe_inside found)
         [DPE_INSIDE_POINTS] = "points to another file or object, which is not followed; expected "
                               "the object itself",
         [DPE_INSIDE_LARGE] = "needs more memory than there is, or than --max-memory leaves",
+        [DPE_INSIDE_HOLLOW] = "claims far more elements than the file stores",
         [DPE_INSIDE_CHUNKS] =
             "expected chunks of at most 64 KiB, not thousands of small ones, with the filters "
             "shuffle, deflate and fletcher32, found others; h5repack -l CONTI -f NONE stores it "
@@ -275,7 +276,7 @@ void dpe_inside_limit(uint64_t bytes)
 }
 
 /* Whether there is memory for the elements. A chunk that is not stored, or packs well, takes next
- * to nothing of the file. */
+ * to nothing of the file: above HOLLOW bytes every sixty-fourth must be stored. */
 static enum dpe_inside take_memory(hid_t dataset, hid_t type)
 {
     hid_t space = H5Dget_space(dataset);
@@ -287,6 +288,11 @@ static enum dpe_inside take_memory(hid_t dataset, hid_t type)
     if (n < 0 || __builtin_mul_overflow((uint64_t)n, H5Tget_size(type), &bytes) ||
         __builtin_add_overflow(memory.taken, bytes, &bytes)) {
         return DPE_INSIDE_UNKNOWN;
+    }
+    enum { HOLLOW = 256 << 20, MOST_SHRINK = 64 };
+    if (bytes - memory.taken > HOLLOW &&
+        (bytes - memory.taken) / MOST_SHRINK > H5Dget_storage_size(dataset)) {
+        return DPE_INSIDE_HOLLOW;
     }
     if (bytes > DPE_INSIDE_MUCH && bytes > memory.most) {
         return DPE_INSIDE_LARGE;

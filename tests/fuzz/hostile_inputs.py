@@ -356,9 +356,10 @@ def class_pointing(draw, world):
         places = []
         file.visititems(lambda place, item: places.append(place))
         for place in draw.sample(places, draw.choice([1, 1, 2])):
-            if place not in file:  # it went with its group
+            try:
+                item = file[place]
+            except (KeyError, RuntimeError):  # it went with its group, or its group points to itself
                 continue
-            item = file[place]
             numbers = isinstance(item, h5py.Dataset) and item.dtype.kind in "iuf"
             way = draw.choice(["soft", "external", "self", "storage", "virtual"] if numbers else ["soft", "external", "self"])
             shape, dtype = (item.shape, item.dtype) if numbers else (None, None)

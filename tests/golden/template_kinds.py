@@ -144,4 +144,22 @@ CONSTRUCTS += [("{{ '<a>'|safe + '<b>' + x }}|{{ x + '<'|safe }}|{{ '<a>'|e + '<
                ("{{ '<'|safe|trim + '<' }}|{{ '<'|safe|string + '<' }}|{{ ['<'|safe, '<']|join }}|{{ '<'|safe is escaped }}|{{ {'a': '<'|safe}|tojson }}|{{ '<'|safe == '<' }}", {}),
                ("{% set a = '<'|safe %}{{ a + '>' }}{% macro f() %}<{{ a }}{% endmacro %}{{ f() + '<' }}", {})]
 
+OBJECTS = {"o": [{"k": "b", "v": 2, "g": {"z": 1}}, {"k": "A", "v": 1, "g": {"z": 0}}, {"k": "B", "v": 3, "g": {"z": 2}}, {"v": 9}]}
+TREE = {"t": [{"n": "a", "c": [{"n": "b", "c": [{"n": "c", "c": []}]}, {"n": "d"}]}, {"n": "e", "c": []}]}
+CONSTRUCTS += [
+    ("{{ o[:3]|groupby('k')|list }}{{ o[:3]|groupby('k', case_sensitive=true)|list }}{{ o|groupby('k', default='z') }}{{ []|groupby('a') }}", OBJECTS),
+    ("{% for g in o[:3]|groupby('k') %}{{ g.grouper }}:{{ g.list|map(attribute='v')|join(',') }}:{{ g[0] }}{{ g.foo }};{% endfor %}", OBJECTS),
+    ("{% for k, v in o[:3]|groupby('g.z') %}{{ k }}{{ v|length }}{% endfor %}{{ o|groupby('v')|length }}", OBJECTS), ("{{ o|groupby('k') }}", OBJECTS),
+    ("{% for x in t recursive %}<{{ x.n }}{{ loop.depth }}{{ loop.index }}{% if x.c %}{{ loop(x.c) }}{% endif %}>{% endfor %}", TREE),
+    ("{% for x in t if x.n != 'd' recursive %}{{ x.n }}{{ loop.length }}({{ loop(x.c|default([])) }}){% else %}-{% endfor %}", TREE),
+    ("{% set o = 5 %}{% for x in t recursive %}{% set y = x.n %}{{ o }}{{ y }}{{ loop(x.c or []) }}{{ y }}{% for q in [1, 2] %}{{ loop.depth }}{% endfor %}{% endfor %}", TREE),
+    ("{% for x in t recursive %}{% if x.n == 'b' %}{% break %}{% endif %}{{ x.n }}{{ loop(x.c or []) }}{% endfor %}", TREE),
+    ("{% for x in t %}{{ loop(x.c) }}{% endfor %}", TREE), ("{% for x in [1] recursive %}{{ loop([1]) }}{% endfor %}", {}),
+    ("{% for x in [1, 1, 2, 2, 1] %}{{ loop.changed(x) }}{% endfor %}{% for x in [1, 1.0, true, '1'] %}{{ loop.changed(x, 1) }}{% endfor %}", {}),
+    ("{{ [3, 1].copy() }}{{ 0x1f }}{{ 0X1F }}{{ 0b101 }}{{ 0o17 }}{{ 0x_1f }}{{ 0x1_f + 1 }}{{ [5, 6][0x1] }}{{ 0x7fffffffffffffff }}", {}),
+    ("{{ 0xg }}", {}), ("{{ 0b2 }}", {}), ("{{ 0x1f_ }}", {}), ("{{ (1, 2).copy() }}", {}),
+    ("{{ 'a b/c?é~'|urlencode }}{{ {'a b': 'x/y&', 'é': 1}|urlencode }}{{ [('a', 'b c'), (1, none)]|urlencode }}{{ 5|urlencode }}{{ ''|urlencode }}", {}), ("{{ [1]|urlencode }}", {}),
+    ("{% macro m(a) %}{{ a }}{% endmacro %}{{ m.name }}{{ m(2) }}{% for recursive in [1] %}{{ recursive }}{% endfor %}", {}),
+]
+
 KINDS = ARGUMENTS + ITERATORS + TEXT + CONSTRUCTS + SLICES

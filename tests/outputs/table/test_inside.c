@@ -449,6 +449,35 @@ static void thousands_of_small_chunks_are_refused(void **state)
     alarm(0);
 }
 
+/* A megabyte in which deflate has packed more than a quarter of a gigabyte. */
+static void what_is_hollow_is_refused(void **state)
+{
+    enum { BYTES = 257 << 20, STORED = 300 };
+    static const uint8_t stored[STORED] = {0};
+    struct scratch *scratch = *state;
+    struct dpe_h5 *engine = NULL;
+    struct dpe_error err = {0};
+    char whole[160];
+    make_table(scratch, whole);
+    add_list(scratch->table, "/list", BYTES, DPE_INSIDE_CHUNK, 0);
+    hid_t file = H5Fopen(scratch->table, H5F_ACC_RDWR, H5P_DEFAULT);
+    hid_t set = H5Dopen2(file, "/list", H5P_DEFAULT);
+    for (hsize_t at = 0; at < BYTES; at += DPE_INSIDE_CHUNK) {
+        assert_true(H5Dwrite_chunk(set, H5P_DEFAULT, 0, &at, sizeof stored, stored) >= 0);
+    }
+    H5Dclose(set);
+    H5Fclose(file);
+    seal(scratch->table);
+    assert_int_equal(dpe_h5_open(scratch->table, &engine, &err), DPE_OK);
+    void *data = NULL;
+    int rank = 0;
+    int64_t dims[5] = {0};
+    assert_int_equal(dpe_h5_get(engine, "/list", DPE_COL_U8, &data, &rank, dims, &err),
+                     DPE_BAD_DATA);
+    assert_non_null(strstr(err.text, "claims far more"));
+    dpe_h5_close(engine);
+}
+
 /* Elements that are within the machine's memory and not within what the user allows. */
 static void the_limit_of_the_user_counts(void **state)
 {
@@ -590,6 +619,7 @@ int main(void)
         WITH_SCRATCH(a_run_does_not_go_on_from_another_file),
         WITH_SCRATCH(chunks_that_dpe_does_not_write_are_refused),
         WITH_SCRATCH(thousands_of_small_chunks_are_refused),
+        WITH_SCRATCH(what_is_hollow_is_refused),
         WITH_SCRATCH(the_limit_of_the_user_counts),
         WITH_SCRATCH(strings_that_share_their_bytes_are_refused),
         WITH_SCRATCH(no_lock_is_needed),
