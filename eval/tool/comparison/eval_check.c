@@ -25,6 +25,10 @@ dpe_status dpe_eval_check_lengths(struct comparison *comparison, struct dpe_erro
     }
     dpe_log_info("%s: made for %lld tokens, of %s", path, (long long)values->length,
                  same ? "this very model" : "a model of other weights");
+    char evidence[DPE_TABLE_EVIDENCE];
+    if (dpe_table_evidence(values, evidence)[0] != '\0') {
+        dpe_log_info("%s: there it %s", path, evidence);
+    }
     if (comparison->n_lengths < 2) {
         status =
             dpe_fail(err, DPE_BAD_DATA,
