@@ -255,7 +255,16 @@ static dpe_status render_joint(const struct detect_inputs *inputs,
     return append_text(text, "\n", err);
 }
 
-void dpe_detect_suggest(const struct detect_inputs *inputs)
+/* Whether ready methods were compared, and none is needed. */
+static bool is_unneeded(const struct dpe_detect_report *report)
+{
+    const struct dpe_detect_result *result = dpe_detect_deciding(report);
+    return report->rule == DPE_DETECT_READY && result != NULL &&
+           dpe_detect_advise(&result->validation, &result->ceiling).what ==
+               DPE_DETECT_ADVICE_NOTHING;
+}
+
+void dpe_detect_suggest(const struct detect_inputs *inputs, const struct dpe_detect_report *report)
 {
     char model[1024], table[1024], corpus[1024];
     dpe_tool_quote(inputs->args->job.corpus, corpus, sizeof corpus);
@@ -270,7 +279,7 @@ void dpe_detect_suggest(const struct detect_inputs *inputs)
         dpe_tool_next("dpe-run -m %s --method %s --length %lld --show --corpus %s", model,
                       dpe_tool_quote(spec, method, sizeof method),
                       (long long)inputs->args->job.length, corpus);
-    } else {
+    } else if (!is_unneeded(report)) {
         dpe_tool_next("dpe-run -m %s --table %s --show --corpus %s", model, table, corpus);
     }
     dpe_tool_next("dpe-report %s -o report.html", table);

@@ -168,7 +168,7 @@ const char *dpe_detect_skipped_text(const struct detect_inputs *inputs);
 /** Log the planned work before it begins. */
 void dpe_detect_announce(const struct detect_inputs *inputs);
 /** Suggest what to do with the table. */
-void dpe_detect_suggest(const struct detect_inputs *inputs);
+void dpe_detect_suggest(const struct detect_inputs *inputs, const struct dpe_detect_report *report);
 /** Print the result for scripts. */
 dpe_status dpe_detect_print_result(const struct detect_inputs *inputs,
                                    const struct dpe_detect_report *report, struct dpe_error *err);

@@ -39,7 +39,7 @@ static dpe_status detection_run(void *state, struct dpe_error *err)
 static void suggest(const void *state)
 {
     const struct detection *detection = state;
-    dpe_detect_suggest(&detection->inputs);
+    dpe_detect_suggest(&detection->inputs, &detection->report);
 }
 
 static dpe_status detection_close(void *state, dpe_status status, struct dpe_error *err)

@@ -133,12 +133,13 @@ void dpe_short_text_log(const struct dpe_table_values *values, const struct dpe_
                      (long long)values->trained_length, what, text->why);
         return;
     }
-    dpe_log_warning("the %s changes texts of up to %lld tokens too: on one of %lld tokens the mean "
-                    "-ln p is %.3f "
-                    "with the model as it is, %.3f with its factors, which vLLM and llama.cpp "
-                    "apply to every text, "
-                    "and %.3f with the factor on the logits alone, as in transformers; run such "
-                    "texts without it",
-                    what, (long long)values->trained_length, (long long)text->tokens, text->own,
-                    text->applied, text->factor);
+    dpe_log_warning(
+        "the %s changes texts of up to %lld tokens too: on a text of %lld tokens the mean "
+        "-ln p is %.3f "
+        "with the model as it is, %.3f with its factors, which vLLM and llama.cpp "
+        "apply to every text, "
+        "and %.3f with the factor on the logits alone, as in transformers; run such "
+        "texts without it",
+        what, (long long)values->trained_length, (long long)text->tokens, text->own, text->applied,
+        text->factor);
 }
