@@ -1,4 +1,5 @@
-/* What an output may replace: never an input, and only a regular file. */
+/* Paths that options mean, and what an output may replace: never an input, and only a regular file.
+ */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,9 +10,17 @@
 #include "engine/system/folder.h"
 #include "engine/tool/tool.h"
 
+/* Paths that were found, until the process ends; NULL where there is no room for another. */
+static char **keep_path(void)
+{
+    enum { MOST = 64 };
+    static char *kept[MOST];
+    static int n;
+    return n < MOST ? &kept[n++] : NULL;
+}
+
 const char *dpe_tool_model(const char *arg)
 {
-    static char *found;
     char *folder = dpe_folder_find(arg);
     if (folder == NULL) {
         return arg;
@@ -21,9 +30,13 @@ const char *dpe_tool_model(const char *arg)
                         "takes a GGUF file)",
                         arg);
     }
-    free(found);
-    found = folder;
-    return found;
+    char **kept = keep_path();
+    if (kept == NULL) {
+        free(folder);
+        return arg;
+    }
+    *kept = folder;
+    return folder;
 }
 
 /* FOLDER/NAME, owned; NULL without memory. */
@@ -40,20 +53,18 @@ static char *in_folder(const char *folder, const char *name)
 
 const char *dpe_tool_table(const char *arg)
 {
-    enum { MOST = 64 };
-    static char *found[MOST];
-    static int n;
     struct stat info;
-    if (n == MOST || stat(arg, &info) != 0 || !S_ISDIR(info.st_mode)) {
+    char **kept = stat(arg, &info) == 0 && S_ISDIR(info.st_mode) ? keep_path() : NULL;
+    if (kept == NULL) {
         return arg;
     }
     char *table = in_folder(arg, "table.h5");
     char *config = in_folder(arg, "config.json");
     bool other =
         table != NULL && config != NULL && access(table, F_OK) != 0 && access(config, F_OK) == 0;
-    found[n] = other ? config : table;
+    *kept = other ? config : table;
     free(other ? table : config);
-    return found[n] != NULL ? found[n++] : arg;
+    return *kept != NULL ? *kept : arg;
 }
 
 /* Whether `path` is `input` or lies below it; both resolved. */

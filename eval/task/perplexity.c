@@ -237,3 +237,9 @@ size_t dpe_task_ppl_book(const struct dpe_task *task, int64_t index)
     const struct ppl_task *state = task->state;
     return state->books[index].index;
 }
+
+const int32_t *dpe_task_ppl_tokens(const struct dpe_task *task, int64_t index)
+{
+    const struct ppl_task *state = task->state;
+    return state->books[index].ids;
+}

@@ -107,6 +107,8 @@ dpe_status dpe_task_ppl_sliding(const char *name, const struct dpe_corpus *corpu
 /** The corpus index of the book that is sample `index` (0 ≤ index < n_samples) of a task that
  *  dpe_task_ppl made. */
 size_t dpe_task_ppl_book(const struct dpe_task *task, int64_t index);
+/** Its tokens; borrowed, at least the task's length of them. */
+const int32_t *dpe_task_ppl_tokens(const struct dpe_task *task, int64_t index);
 void dpe_task_close(struct dpe_task *task);
 
 /** One row of `task` under the session's plan: runs the sample, times it, retries once on

@@ -5,6 +5,7 @@
 
 #include "eval/tool/comparison/comparison.h"
 #include "eval/tool/eval_data.h"
+#include "eval/tool/kld/eval_kld.h"
 #include "eval/tool/score/eval_score.h"
 #include "eval/tool/tune/tune.h"
 
@@ -101,6 +102,21 @@ static const struct command commands[] = {
      {&dpe_eval_ablate_option_set, &dpe_eval_suite_option_set, &dpe_eval_needle_option_set,
       &dpe_eval_book_option_set, &dpe_eval_special_option_set, &dpe_eval_benchmark_option_set,
       &dpe_eval_ruler_option_set, &dpe_eval_infinitebench_option_set}},
+    {"kld",
+     "Compare what a model expects next with what a base does, token by token and by position: "
+     "another position method, type of cache or product, or file of the model.\v"
+     "KL(base, method) is the Kullback-Leibler divergence of the two distributions of the next "
+     "token, in nats: 0 where they agree. The first --length tokens of each text are read once by "
+     "both.\n\n"
+     "Example:\n"
+     "  dpe-eval kld -m data/reference --corpus data/sample -l 1k --samples 4 --method yarn "
+     "--table "
+     "detect.h5 -o kld.h5\n"
+     "  dpe-eval kld -m model-Q4_K_M.gguf --base-model model-BF16.gguf --corpus pg19 -l 4k "
+     "--method "
+     "rope -o quant.h5",
+     NULL,
+     {&dpe_eval_method_option_set, &dpe_eval_kld_option_set, &dpe_eval_special_option_set}},
     {"tune",
      "Find a setting for each method on needles in a haystack, with the same number of rows for "
      "each, and compare what was chosen on fresh samples.\v"
@@ -119,13 +135,13 @@ enum { N_COMMANDS = sizeof commands / sizeof commands[0] };
 static void require(struct dpe_command_line *state, const struct eval_arguments *args)
 {
     bool ablate = args->what != NULL;
-    bool corpus = false;
+    bool corpus = args->kld;
     for (int i = 0; i < args->n_suites; i++) {
         const struct dpe_suite_kind *kind = dpe_suite_find(args->suites[i].name);
         corpus = corpus || (kind != NULL && kind->needs_corpus);
     }
     const char *missing = args->job.model == NULL                           ? "--model DIR"
-                          : args->n_suites == 0                             ? "--suite NAME"
+                          : args->n_suites == 0 && !args->kld               ? "--suite NAME"
                           : corpus && args->job.corpus == NULL              ? "--corpus PATH"
                           : !ablate && !args->check && args->n_lengths == 0 ? "--length L"
                           : ablate && args->n_methods == 0                  ? "--table FILE"
@@ -151,6 +167,7 @@ static void complete(struct dpe_command_line *state, struct eval_arguments *args
         args->other_model = true;
         args->job.output = args->job.output != NULL ? args->job.output : "check.h5";
     }
+    args->kld = strcmp(command->name, "kld") == 0;
     if (ablate && args->what == NULL) {
         dpe_line_error(state, "--what rank, top-k, last-k, window or scaled-length is missing");
     }
@@ -163,6 +180,10 @@ static void complete(struct dpe_command_line *state, struct eval_arguments *args
         dpe_eval_add_suite(state, args, "niah");
     }
     dpe_eval_check_suites(state, args);
+    if (args->kld && (args->against != NULL || args->details)) {
+        dpe_line_error(state, "%s: kld compares every method with --base",
+                       args->details ? "--details" : "--against");
+    }
     dpe_eval_default_depths(args);
     require(state, args);
     for (int i = 0; i < args->n_suites; i++) {
@@ -240,7 +261,7 @@ struct top {
 };
 
 static const char command_names[] =
-    "niah, ppl, ruler, infinitebench, compare, check, ablate, tune, score, data";
+    "niah, ppl, ruler, infinitebench, compare, check, ablate, tune, kld, score, data";
 
 static int parse_top(int key, char *arg, struct dpe_command_line *state)
 {
@@ -259,9 +280,7 @@ static int parse_top(int key, char *arg, struct dpe_command_line *state)
                        dpe_suggest(arg, command_names, meant));
         return 0;
     case DPE_LINE_NO_WORD:
-        dpe_line_error(state, "a command is missing: niah, ppl, ruler, infinitebench, compare, "
-                              "check, ablate, tune, score "
-                              "or data");
+        dpe_line_error(state, "a command is missing: %s", command_names);
         return 0;
     default:
         return DPE_LINE_UNKNOWN;
@@ -298,6 +317,7 @@ static void parse_commands(int argc, char **argv, struct eval_arguments *args)
                "  check          a table on another quantisation or fine-tune\n"
                "  ablate         the settings of a detection, varied one at a time\n"
                "  tune           settings of each method, found with as many rows for each\n"
+               "  kld            divergence of the next token from that of a base, by position\n"
                "  score          score predictions of other programs by the benchmark's rules\n"
                "  data           write the samples of ruler as JSON lines\n\n"
                "dpe-eval COMMAND --help lists the options of a command. If a run is stopped, run "
@@ -334,8 +354,10 @@ int main(int argc, char **argv)
     struct eval_arguments args = {.job = {.samples = 100, .argc = argc, .argv = argv},
                                   .official = true};
     parse_commands(argc, argv, &args);
-    int code = dpe_study_main(args.tune ? &dpe_eval_tune_study : &dpe_eval_comparison_study, &args,
-                              &args.job);
+    const struct dpe_study *study = args.tune  ? &dpe_eval_tune_study
+                                    : args.kld ? &dpe_eval_kld_study
+                                               : &dpe_eval_comparison_study;
+    int code = dpe_study_main(study, &args, &args.job);
     dpe_eval_suites_free(&args);
     return code;
 }

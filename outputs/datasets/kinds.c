@@ -312,3 +312,40 @@ static const struct dpe_dataset ablate[] = {
      .optional = true},
 };
 const struct dpe_dataset_kind dpe_ablate_kind = {ablate, COUNT(ablate)};
+
+/* -------------------------------------------------------------------------------------------- kld
+ */
+
+#define KLD struct dpe_kld_result
+#define KLD_NUMBER(array, prefix, axes, member, name, text, units)                                 \
+    {                                                                                              \
+        MEMBER(KLD, array, struct dpe_kld_cell, member, prefix name, F64, axes, text, units)       \
+    }
+/* Of all tokens, and the same of each bucket of positions. */
+#define KLD_CELL(array, prefix, axes)                                                              \
+    {MEMBER(KLD, array, struct dpe_kld_cell, n, prefix "n_tokens", I64, axes, "tokens", "1")},     \
+        KLD_NUMBER(array, prefix, axes, mean.mean, "mean", "mean of KL(base, other)", "nats"),     \
+        KLD_NUMBER(array, prefix, axes, mean.low, "ci_low", SHORT_LOW, "nats"),                    \
+        KLD_NUMBER(array, prefix, axes, mean.high, "ci_high", SHORT_HIGH, "nats"),                 \
+        KLD_NUMBER(array, prefix, axes, median, "median", "median over tokens", "nats"),           \
+        KLD_NUMBER(array, prefix, axes, p90, "p90", "90 % of the tokens have less", "nats"),       \
+        KLD_NUMBER(array, prefix, axes, p99, "p99", "99 % of the tokens have less", "nats"),       \
+        KLD_NUMBER(array, prefix, axes, p999, "p99_9", "99.9 % of the tokens have less", "nats"),  \
+        KLD_NUMBER(array, prefix, axes, most, "max", "largest of a token", "nats"),                \
+        KLD_NUMBER(array, prefix, axes, same_top, "same_top",                                      \
+                   "share of tokens before which both expect the same one most", "1"),             \
+        KLD_NUMBER(array, prefix, axes, change_mean, "change_mean",                                \
+                   "mean change of the probability of the token that follows", "1"),               \
+        KLD_NUMBER(array, prefix, axes, change_rms, "change_rms",                                  \
+                   "root mean square of that change", "1"),                                        \
+        KLD_NUMBER(array, prefix, axes, ratio.mean, "ratio", "perplexity, other / base", "1"),     \
+        KLD_NUMBER(array, prefix, axes, ratio.low, "ratio_ci_low", SHORT_LOW, "1"),                \
+        KLD_NUMBER(array, prefix, axes, ratio.high, "ratio_ci_high", SHORT_HIGH, "1")
+static const struct dpe_dataset kld[] = {
+    SCALE(KLD, method, "method", TEXT, method_text, "1"),
+    SCALE(KLD, position, "position", I64, "first position of a bucket", "tokens"),
+    {ARRAY(KLD, plan, "plan", TEXT, "method", plan_text, "1")},
+    KLD_CELL(whole, "", "method"),
+    KLD_CELL(at, "position_", "method position"),
+};
+const struct dpe_dataset_kind dpe_kld_kind = {kld, COUNT(kld)};

@@ -149,4 +149,26 @@ struct dpe_ablate_result {
 };
 extern const struct dpe_dataset_kind dpe_ablate_kind;
 
+/** How far what a model expects next is from what a base does, over tokens. KL(p‖q) of the base's
+ * distribution p and the other's q. */
+struct dpe_kld_cell {
+    int64_t n;                           /**< tokens */
+    struct dpe_interval mean;            /**< of KL(p‖q), nats; over texts */
+    double median, p90, p99, p999, most; /**< quantiles of KL(p‖q) over tokens, nats */
+    double same_top;                     /**< share of tokens whose likeliest is the same */
+    double change_mean, change_rms;      /**< of q(token) − p(token) */
+    struct dpe_interval ratio;           /**< perplexity, other / base */
+};
+/** In /kld; m = method. */
+struct dpe_kld_result {
+    int64_t n[DPE_DATASET_AXES]; /**< enum dpe_kld_axis */
+    const char *const *method;   /**< [m] as given */
+    int64_t *position;           /**< first position of each bucket, tokens */
+    const char **plan;           /**< [m] key in /plans/plan */
+    struct dpe_kld_cell *whole;  /**< [m] */
+    struct dpe_kld_cell *at;     /**< [m][position] */
+};
+enum dpe_kld_axis { DPE_KLD_METHOD, DPE_KLD_POSITION };
+extern const struct dpe_dataset_kind dpe_kld_kind;
+
 #endif

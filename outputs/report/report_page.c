@@ -162,8 +162,9 @@ static dpe_status compose(const struct dpe_report_arguments *args, struct report
     dpe_status (*const sections[])(struct report *, struct dpe_error *) = {
         dpe_comparison_headline,  dpe_detection_answers,  dpe_comparison_glances,
         dpe_comparison_sections,  dpe_comparison_tunings, dpe_detection_sections,
-        dpe_comparison_ablations, dpe_comparison_grids,   dpe_sections_norms,
-        dpe_sections_tables,      dpe_sections_time,      dpe_sections_provenance};
+        dpe_comparison_ablations, dpe_comparison_grids,   dpe_comparison_divergences,
+        dpe_sections_norms,       dpe_sections_tables,    dpe_sections_time,
+        dpe_sections_provenance};
     dpe_status status = DPE_OK;
     name_document(args, report);
     for (size_t i = 0; i < sizeof sections / sizeof sections[0] && status == DPE_OK; i++) {

@@ -415,6 +415,29 @@ def test_tables_of_other_models():
                 run(tool, *arguments, "--other-model")
 
 
+def test_kld():
+    """A method is not far from itself, and a cache in int8 not far; buckets add up; ratios are those of perplexities."""
+    small = ["-l", "300", "--samples", "3", "--method", "rope", "--method", "yarn"]
+    evaluate("kld", "kld.h5", *small)
+    evaluate("ppl", "kldppl.h5", *small)
+    evaluate("kld", "kldcache.h5", *small[:4], "--method", "self-extend", "--base", "self-extend", "--kv-cache-dtype", "int8")
+    with h5py.File(out("kld.h5")) as file, h5py.File(out("kldppl.h5")) as other:
+        group = file["/kld"]
+        assert not group["mean"][0] and not group["max"][0] and group["same_top"][0] == 1
+        assert list(group["position"]) == [1, 2, 4, 8, 16, 32, 64, 128, 256]
+        n = group["position_n_tokens"][1]
+        assert n.sum() == group["n_tokens"][1] == 3 * 299
+        for name in ("mean", "same_top", "change_mean"):
+            assert np.isclose((group["position_" + name][1] * n).sum() / n.sum(), group[name][1], rtol=1e-9), name
+        assert group["position_max"][1].max() == group["max"][1] and group["median"][1] <= group["p90"][1] <= group["p99"][1]
+        assert group["mean"][1] > 0.05, group["mean"][()]
+        assert group["ci_low"][1] < group["mean"][1] < group["ci_high"][1]
+        sums = other["/eval/ppl/nll_sum"][()].reshape(2, 3).sum(axis=1)
+        assert np.isclose(group["ratio"][1], np.exp((sums[1] - sums[0]) / (3 * 299)), rtol=1e-4)
+    with h5py.File(out("kldcache.h5")) as file:
+        assert 0 < file["/kld/mean"][0] < 1e-3 and file["/kld"].attrs["base"] == "self-extend"
+
+
 def test_a_model_of_nan():
     """A model that computes nothing gives no result: every tool ends with 70, a resumed one too."""
     folder = out("nan")
@@ -431,6 +454,7 @@ def test_a_model_of_nan():
         for tool, arguments, name in (("dpe-eval", ["compare", "--suite", "niah,ppl", "-l", "128", "--method", "rope"],
                                        "nan.h5"),
                                       ("dpe-eval", ["tune", "-l", "128", "--method", "pi:scale=1/2"], "nantune.h5"),
+                                      ("dpe-eval", ["kld", "-l", "128", "--method", "yarn"], "nankld.h5"),
                                       ("dpe-norms", ["--lengths", "64"], "nannorms.h5")):
             ran = run(tool, *arguments, *inputs, "-o", out(name), expect=70)
             assert "samples had NaN or infinity in their logits" in ran.stderr, ran.stderr
@@ -438,7 +462,7 @@ def test_a_model_of_nan():
 
 def main():
     tests = [test_memory, test_short, test_compare, test_what_is_added_runs_alone, test_contexts_that_are_shared,
-             test_stop_and_go_on, test_grid, test_sliding, test_tune, test_ablate,
+             test_stop_and_go_on, test_grid, test_sliding, test_tune, test_ablate, test_kld,
              test_tables_of_other_models, test_a_model_of_nan]
     try:
         for test in tests:

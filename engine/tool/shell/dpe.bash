@@ -10,7 +10,7 @@ _dpe() {
     fi
     if [[ ${1##*/} == dpe-eval ]]; then
         if [[ $COMP_CWORD -eq 1 && $cur != -* ]]; then
-            COMPREPLY=($(compgen -W $'niah\nppl\nruler\ninfinitebench\ncompare\ncheck\nablate\ntune\nscore\ndata' -- "$cur"))
+            COMPREPLY=($(compgen -W $'niah\nppl\nruler\ninfinitebench\ncompare\ncheck\nablate\ntune\nkld\nscore\ndata' -- "$cur"))
             return
         fi
         [[ ${COMP_WORDS[1]} == -* ]] || tool+=("${COMP_WORDS[1]}")

@@ -3,7 +3,7 @@
 cmake_minimum_required(VERSION 3.25)
 set(pages dpe dpe-run dpe-bench dpe-detect dpe-norms dpe-export dpe-calibrate dpe-report dpe-eval
     "dpe-eval niah" "dpe-eval ppl" "dpe-eval ruler" "dpe-eval infinitebench" "dpe-eval compare" "dpe-eval check" "dpe-eval ablate"
-    "dpe-eval tune" "dpe-eval score" "dpe-eval data")
+    "dpe-eval tune" "dpe-eval kld" "dpe-eval score" "dpe-eval data")
 file(MAKE_DIRECTORY ${OUT})
 if(EXISTS ${BIN}/dpe-serve)
     list(APPEND pages dpe-serve)

@@ -62,6 +62,10 @@ struct eval_arguments {
     bool tune;             /**< the command is tune: */
     int64_t budget;        /**< rows of a method's race at a length, 0: not given */
     bool tune_temperature; /**< its settings also with temperatures */
+    bool kld;              /**< the command is kld: what the methods are compared with */
+    const char *base, *base_model; /**< NULL: rope, that of --model */
+    bool base_bf16;
+    enum dpe_kv_type base_kv;
 };
 
 /** Set the depths of a grid, where none are given. */
@@ -72,7 +76,8 @@ extern const struct dpe_option_set dpe_eval_method_option_set, dpe_eval_suite_op
     dpe_eval_needle_option_set, dpe_eval_grid_option_set, dpe_eval_depth_option_set,
     dpe_eval_book_option_set, dpe_eval_special_option_set, dpe_eval_ablate_option_set,
     dpe_eval_chat_option_set, dpe_eval_benchmark_option_set, dpe_eval_ruler_option_set,
-    dpe_eval_infinitebench_option_set, dpe_eval_tune_option_set, dpe_eval_check_option_set;
+    dpe_eval_infinitebench_option_set, dpe_eval_tune_option_set, dpe_eval_check_option_set,
+    dpe_eval_kld_option_set;
 
 /** Add a method's spec, or the file of a table. */
 void dpe_eval_add_method(struct dpe_command_line *state, struct eval_arguments *args,

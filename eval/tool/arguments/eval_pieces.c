@@ -279,6 +279,24 @@ static const struct dpe_option check_table[] = {
 };
 const struct dpe_option_set dpe_eval_check_option_set = {.options = check_table,
                                                          .parser = parse_piece};
+
+static const struct dpe_option kld_table[] = {
+    {"base", 0, "NAME[:K=V,...]", DPE_BASIC,
+     "Position method of the base (default rope: the unchanged model)", 1,
+     DPE_TEXT(struct eval_arguments, base)},
+    {"base-model", 0, "DIR", DPE_BASIC,
+     "Model of the base: the same tokenizer, other weights, such as those that --model was "
+     "quantised from (default: --model)",
+     1, DPE_MODEL(struct eval_arguments, base_model)},
+    {"base-dtype", 0, "f32|bf16", 0, "What the base is multiplied in on device cpu (default: f32)",
+     1, DPE_CHOICE(struct eval_arguments, base_bf16, NULL)},
+    {"base-kv-cache-dtype", 0, "f32|bf16|int8", 0,
+     "Type of the base's keys and values in the cache (default: f32)", 1,
+     DPE_CHOICE(struct eval_arguments, base_kv, dpe_kv_type_names)},
+    {0},
+};
+const struct dpe_option_set dpe_eval_kld_option_set = {.options = kld_table};
+
 const struct dpe_option_set dpe_eval_tune_option_set = {.options = tune_table,
                                                         .parser = parse_piece};
 

@@ -80,5 +80,6 @@ dpe_status dpe_comparison_sections(struct report *report, struct dpe_error *err)
 dpe_status dpe_comparison_ablations(struct report *report, struct dpe_error *err);
 dpe_status dpe_comparison_grids(struct report *report, struct dpe_error *err);
 dpe_status dpe_comparison_tunings(struct report *report, struct dpe_error *err);
+dpe_status dpe_comparison_divergences(struct report *report, struct dpe_error *err);
 
 #endif

@@ -1,0 +1,123 @@
+/* Two sessions read a text in turn. */
+#include "eval/kld/kld.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* The likeliest id (ties to the lower one) and ln Σ exp of the logits; NaN when one is not finite.
+ */
+static double log_sum(const float *logits, int64_t vocab, int64_t *best)
+{
+    float most = -INFINITY;
+    bool finite = true;
+    *best = 0;
+    for (int64_t v = 0; v < vocab; v++) {
+        finite = finite && isfinite(logits[v]);
+        if (logits[v] > most) {
+            most = logits[v];
+            *best = v;
+        }
+    }
+    double sum = 0.0;
+    for (int64_t v = 0; v < vocab && finite; v++) {
+        sum += exp((double)logits[v] - (double)most);
+    }
+    return finite ? (double)most + log(sum) : (double)NAN;
+}
+
+struct dpe_kld_token dpe_kld_compare(const float *base, const float *other, int64_t vocab,
+                                     int32_t token)
+{
+    int64_t best[2];
+    const double base_sum = log_sum(base, vocab, &best[0]);
+    const double sum = log_sum(other, vocab, &best[1]);
+    double kl = 0.0;
+    for (int64_t v = 0; v < vocab; v++) {
+        double ln_p = (double)base[v] - base_sum;
+        double ln_q = (double)other[v] - sum;
+        kl += exp(ln_p) * (ln_p - ln_q);
+    }
+    const double base_nll = base_sum - (double)base[token];
+    const double nll = sum - (double)other[token];
+    return (struct dpe_kld_token){.kl = kl > 0.0 || isnan(kl) ? kl : 0.0, /* rounding */
+                                  .change = exp(-nll) - exp(-base_nll),
+                                  .base_nll = base_nll,
+                                  .nll = nll,
+                                  .same = best[0] == best[1] ? 1.0 : 0.0};
+}
+
+/* ---------------------------------------------------------------------------------------- reading
+ */
+
+struct piece {
+    int64_t vocab;
+    float *base; /* [piece][vocab] */
+    const int32_t *next;
+    struct dpe_kld_token *tokens;
+};
+
+static void keep(void *user, int64_t first, int64_t n, const float *logits)
+{
+    const struct piece *piece = user;
+    memcpy(piece->base + first * piece->vocab, logits, (size_t)(n * piece->vocab) * sizeof *logits);
+}
+
+static void compare(void *user, int64_t first, int64_t n, const float *logits)
+{
+    const struct piece *piece = user;
+#pragma omp parallel for schedule(static)
+    for (int64_t i = 0; i < n; i++) {
+        piece->tokens[first + i] =
+            dpe_kld_compare(piece->base + (first + i) * piece->vocab, logits + i * piece->vocab,
+                            piece->vocab, piece->next[first + i]);
+    }
+}
+
+static dpe_status check_finite(const struct dpe_kld_token *tokens, int64_t n, int64_t position,
+                               struct dpe_error *err)
+{
+    for (int64_t i = 0; i < n; i++) {
+        if (!isfinite(tokens[i].kl)) {
+            dpe_status status =
+                dpe_fail(err, DPE_NONFINITE, "NaN or infinity in the logits at position %lld",
+                         (long long)(position + i));
+            if (err != NULL) {
+                err->layer = -1;
+                err->position = position + i;
+            }
+            return status;
+        }
+    }
+    return DPE_OK;
+}
+
+dpe_status dpe_kld_read(struct dpe_session *base, struct dpe_session *other, int64_t vocab,
+                        const int32_t *ids, int64_t n, struct dpe_kld_token *tokens,
+                        struct dpe_error *err)
+{
+    enum { LEAST = 16 };
+    int64_t step = DPE_KLD_BYTES / (vocab * (int64_t)sizeof(float));
+    step = step > LEAST ? step : LEAST;
+    step = step < n - 1 ? step : n - 1;
+    struct piece piece = {.vocab = vocab,
+                          .base = dpe_alloc((size_t)step, (size_t)vocab * sizeof *piece.base)};
+    if (piece.base == NULL) {
+        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for the logits of %lld tokens",
+                        (long long)step);
+    }
+    dpe_status status = dpe_session_cut(base, 0, err);
+    status = status == DPE_OK ? dpe_session_cut(other, 0, err) : status;
+    for (int64_t at = 0; at < n - 1 && status == DPE_OK; at += step) {
+        const int64_t rows = step < n - 1 - at ? step : n - 1 - at;
+        piece.next = ids + at + 1;
+        piece.tokens = tokens + at;
+        status = dpe_session_branch_rows(base, 0, ids + at, rows, keep, &piece, err);
+        status = status == DPE_OK
+                     ? dpe_session_branch_rows(other, 0, ids + at, rows, compare, &piece, err)
+                     : status;
+        status = status == DPE_OK ? check_finite(tokens + at, rows, at, err) : status;
+    }
+    free(piece.base);
+    return status;
+}

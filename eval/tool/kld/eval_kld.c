@@ -1,0 +1,361 @@
+/* dpe-eval kld: opened, priced and run. */
+#include "eval/tool/kld/eval_kld.h"
+#include "outputs/job/price.h"
+#include "outputs/read/read.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static const char task_name[] = "kld";
+
+/* ---------------------------------------------------------------------------------------- opening
+ */
+
+static const struct dpe_model *base_model(const struct kld *kld)
+{
+    return kld->model != NULL ? kld->model : kld->comparison.job.model;
+}
+
+/* Another file must mean the same by a logit's place, and cut texts into the same tokens. */
+static dpe_status check_base(const struct kld *kld, struct dpe_error *err)
+{
+    const struct eval_arguments *args = kld->comparison.args;
+    const struct dpe_job *job = &kld->comparison.job;
+    const int64_t vocab = dpe_model_config(job->model)->vocab;
+    const int64_t base_vocab = dpe_model_config(kld->model)->vocab;
+    struct dpe_task texts = {0};
+    int64_t skipped = 0;
+    if (vocab != base_vocab) {
+        return dpe_fail(err, DPE_BAD_DATA,
+                        "%s: expected a vocabulary of %lld tokens as --model has, found %lld",
+                        args->base_model, (long long)vocab, (long long)base_vocab);
+    }
+    dpe_status status = dpe_task_ppl(task_name, job->corpus, kld->tokenizer, kld->length,
+                                     args->special, &texts, &skipped, err);
+    for (int64_t s = 0; s < kld->n_texts && status == DPE_OK; s++) {
+        const int32_t *ids = dpe_task_ppl_tokens(&kld->texts, s);
+        const int32_t *base = s < texts.n_samples ? dpe_task_ppl_tokens(&texts, s) : NULL;
+        int64_t at = 0;
+        while (at < kld->length && base != NULL && base[at] == ids[at]) {
+            at++;
+        }
+        if (at < kld->length) {
+            status =
+                dpe_fail(err, DPE_BAD_DATA,
+                         "%s: its tokenizer is another than that of --model: text %lld differs "
+                         "at token %lld; distributions can be compared for the same tokens only",
+                         args->base_model, (long long)s, (long long)at);
+        }
+    }
+    dpe_task_close(&texts);
+    return status;
+}
+
+static dpe_status open_base(struct kld *kld, struct dpe_error *err)
+{
+    const struct eval_arguments *args = kld->comparison.args;
+    const struct dpe_job *job = &kld->comparison.job;
+    dpe_status status = DPE_OK;
+    if (args->base_model != NULL) {
+        const struct dpe_model_options options = {.config_only = false};
+        status = dpe_model_open(args->base_model, &options, &kld->model, err);
+        if (status == DPE_OK) {
+            status = dpe_tokenizer_open(args->base_model, &kld->tokenizer, err);
+        }
+        status = status == DPE_OK ? check_base(kld, err) : status;
+    }
+    kld->device = args->base_bf16                        ? "cpu-bf16"
+                  : strcmp(job->device, "cpu-bf16") == 0 ? "cpu"
+                                                         : job->device;
+    if (status == DPE_OK && args->base_bf16 && strncmp(job->device, "cpu", 3) != 0) {
+        status = dpe_fail(err, DPE_USAGE, "--base-dtype bf16: expected --device cpu, found %s",
+                          job->device);
+    }
+    if (status == DPE_OK) {
+        struct dpe_plan_context context = dpe_job_context(job, kld->length);
+        context.config = dpe_model_config(base_model(kld));
+        context.official = args->official;
+        status = dpe_plan_of_spec(args->base != NULL ? args->base : "rope", &context,
+                                  args->other_model ? NULL : dpe_model_fingerprint(base_model(kld)),
+                                  &kld->plan, NULL, err);
+        if (status != DPE_OK) {
+            dpe_fail_prefix(err, "--base");
+        }
+    }
+    return status == DPE_OK ? dpe_plan_key(&kld->plan, kld->key, err) : status;
+}
+
+static dpe_status check_arguments(const struct kld *kld, struct dpe_error *err)
+{
+    enum { MOST_LENGTH = (1 << 20) / DPE_KLD_NUMBERS };
+    const struct eval_arguments *args = kld->comparison.args;
+    if (args->job.engine != NULL || args->job.tensor_parallel > 1) {
+        return dpe_fail(err, DPE_USAGE, "kld compares logits, which %s does not hand over",
+                        args->job.engine != NULL ? "--engine" : "--tensor-parallel");
+    }
+    if (args->n_lengths != 1 || args->lengths[0] < 2 || args->lengths[0] > MOST_LENGTH) {
+        return dpe_fail(
+            err, DPE_USAGE,
+            "--length: expected one length of 2 to %d tokens, found %d lengths%s; results "
+            "are told by position",
+            (int)MOST_LENGTH, args->n_lengths, args->n_lengths == 1 ? " outside of it" : "");
+    }
+    return DPE_OK;
+}
+
+static dpe_status kld_open(void *state, const void *asked, struct dpe_error *err)
+{
+    struct kld *kld = state;
+    struct comparison *comparison = &kld->comparison;
+    const struct eval_arguments *args = asked;
+    int64_t skipped = 0;
+    comparison->args = args;
+    dpe_status status = check_arguments(kld, err);
+    status = status == DPE_OK ? dpe_job_open(&comparison->job, &args->job, false, err) : status;
+    if (status != DPE_OK) {
+        return status;
+    }
+    kld->length = comparison->lengths[0] = args->lengths[0];
+    comparison->n_lengths = 1;
+    if ((status = dpe_eval_comparison_methods(comparison, err)) != DPE_OK ||
+        (status = dpe_eval_comparison_plans(comparison, err)) != DPE_OK) {
+        return status;
+    }
+    status = dpe_task_ppl(task_name, comparison->job.corpus, comparison->job.tokenizer, kld->length,
+                          args->special, &kld->texts, &skipped, err);
+    if (status != DPE_OK) {
+        return status;
+    }
+    kld->n_texts =
+        args->job.samples < kld->texts.n_samples ? args->job.samples : kld->texts.n_samples;
+    return open_base(kld, err);
+}
+
+static dpe_status kld_close(void *state, dpe_status status, struct dpe_error *err)
+{
+    struct kld *kld = state;
+    dpe_session_destroy(kld->base);
+    dpe_plan_free(&kld->plan);
+    dpe_task_close(&kld->texts);
+    dpe_tokenizer_close(kld->tokenizer);
+    dpe_model_close(kld->model);
+    return dpe_eval_comparison_close(&kld->comparison, status, err);
+}
+
+/* ------------------------------------------------------------------------------------------- rows
+ */
+
+static dpe_status base_session(struct kld *kld, struct dpe_error *err)
+{
+    struct dpe_session_options options = dpe_job_session_options(&kld->comparison.job, kld->length);
+    options.device = kld->device;
+    options.kv_type = kld->comparison.args->base_kv;
+    dpe_status status = dpe_session_create(base_model(kld), &kld->plan, &options, &kld->base, err);
+    if (status == DPE_OK) {
+        dpe_session_set_poll(kld->base, dpe_signals_poll, NULL);
+    } else {
+        dpe_fail_prefix(err, "the base's session");
+    }
+    return status;
+}
+
+/* A text under the item's plan and under the base. Values that are not finite are recorded in the
+ * row. */
+static dpe_status make_row(void *user, const struct dpe_item *item, struct dpe_session *session,
+                           struct dpe_row *row, struct dpe_error *err)
+{
+    struct kld *kld = user;
+    const int64_t n = kld->length - 1;
+    const double begin = dpe_clock();
+    memcpy(row->task, task_name, sizeof task_name);
+    memcpy(row->plan, kld->comparison.keys[item->plan], sizeof row->plan);
+    row->sample = item->sample;
+    row->seed = kld->comparison.args->job.seed;
+    row->prompt_tokens = kld->length;
+    dpe_status status = kld->base != NULL ? DPE_OK : base_session(kld, err);
+    struct dpe_kld_token *tokens = dpe_alloc((size_t)n, sizeof *tokens);
+    if (status == DPE_OK && tokens == NULL) {
+        status =
+            dpe_fail(err, DPE_NO_MEMORY, "out of memory for a row of %lld tokens", (long long)n);
+    }
+    if (status == DPE_OK) {
+        status =
+            dpe_kld_read(kld->base, session, dpe_model_config(base_model(kld))->vocab,
+                         dpe_task_ppl_tokens(&kld->texts, item->sample), kld->length, tokens, err);
+    }
+    if (status == DPE_OK) {
+        row->n_tokens = n;
+        row->nll_sum = 0.0;
+        for (int64_t i = 0; i < n; i++) {
+            row->nll_sum += tokens[i].nll;
+        }
+        row->buckets = (double *)tokens;
+        row->n_buckets = (int32_t)(n * DPE_KLD_NUMBERS);
+        tokens = NULL;
+    } else if (status == DPE_NONFINITE) {
+        row->status = DPE_ROW_NONFINITE;
+        row->layer = err != NULL ? err->layer : -1;
+        row->position = err != NULL ? err->position : -1;
+        status = DPE_OK;
+    }
+    free(tokens);
+    row->seconds = dpe_clock() - begin;
+    return status;
+}
+
+static dpe_status run_rows(struct kld *kld, struct dpe_error *err)
+{
+    const struct comparison *comparison = &kld->comparison;
+    const char *const tasks[] = {task_name};
+    const struct dpe_plan *plans[EVAL_MAX_METHODS];
+    const char *keys[EVAL_MAX_METHODS];
+    const size_t n_items = (size_t)(kld->n_texts * comparison->n_plans);
+    struct dpe_item *items = dpe_alloc(n_items, sizeof *items);
+    if (items == NULL) {
+        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for %zu texts", n_items);
+    }
+    for (int p = 0; p < comparison->n_plans; p++) {
+        plans[p] = &comparison->plans[p];
+        keys[p] = comparison->keys[p];
+        for (int64_t s = 0; s < kld->n_texts; s++) {
+            items[s * comparison->n_plans + p] = (struct dpe_item){.plan = p, .sample = s};
+        }
+    }
+    const struct dpe_work work = {.name = task_name,
+                                  .n_tasks = 1,
+                                  .tasks = tasks,
+                                  .n_plans = comparison->n_plans,
+                                  .plans = plans,
+                                  .keys = keys,
+                                  .items = items,
+                                  .n_items = n_items,
+                                  .capacity = kld->length,
+                                  .user = kld,
+                                  .row = make_row,
+                                  .fill = dpe_kld_fill,
+                                  .tokens = &kld->length};
+    dpe_status status = dpe_job_rows(&kld->comparison.job, &work, err);
+    free(items);
+    return status;
+}
+
+static dpe_status start(struct kld *kld, struct dpe_error *err)
+{
+    const struct eval_arguments *args = kld->comparison.args;
+    const char *const fields[][2] = {
+        {"base_plan", kld->key},
+        {"base_model", dpe_model_fingerprint(base_model(kld))},
+        {"base_device", kld->device},
+        {"base_kv_cache_dtype", dpe_kv_type_names[args->base_kv]},
+        {"special_in_text", dpe_special_names[args->special]},
+    };
+    const struct dpe_job_identity own = {.kind = task_name,
+                                         .own = fields,
+                                         .n_own = sizeof fields / sizeof fields[0],
+                                         .length_name = "length",
+                                         .length = kld->length};
+    return dpe_job_start(&kld->comparison.job, &own, dpe_eval_largest_plan(&kld->comparison),
+                         kld->length, err);
+}
+
+/* If no text has a number, the model does not compute: an error. */
+static dpe_status require_finite(const struct kld *kld, struct dpe_error *err)
+{
+    for (int m = 0; m < kld->comparison.n_methods; m++) {
+        for (int64_t s = 0; s < kld->n_texts; s++) {
+            const struct dpe_row *row =
+                dpe_run_find(kld->comparison.job.run, task_name, kld->comparison.keys[m], s);
+            if (row != NULL && row->status == DPE_ROW_OK) {
+                return DPE_OK;
+            }
+        }
+    }
+    return dpe_fail(
+        err, DPE_NONFINITE,
+        "all %lld samples had NaN or infinity in their logits; /rows of the table holds "
+        "the layer and the position",
+        (long long)kld->n_texts);
+}
+
+static dpe_status kld_run(void *state, struct dpe_error *err)
+{
+    struct kld *kld = state;
+    struct dpe_job *job = &kld->comparison.job;
+    dpe_status status = start(kld, err);
+    for (int m = 0; m < kld->comparison.n_methods && status == DPE_OK; m++) {
+        status =
+            dpe_run_plan(job->run, kld->comparison.keys[m], kld->comparison.plans[m].name, err);
+    }
+    if (status == DPE_OK) {
+        status = dpe_run_plan(job->run, kld->key, kld->plan.name, err);
+    }
+    if (status != DPE_OK) {
+        return status;
+    }
+    if (!job->options->silent) {
+        dpe_job_header(job);
+    }
+    status = run_rows(kld, err);
+    status = dpe_job_finish(job, status, dpe_kld_fill, kld, err);
+    if (status == DPE_OK && dpe_job_leads(job) && !job->options->silent) {
+        status = dpe_kld_print(kld, err);
+    }
+    return status == DPE_OK ? require_finite(kld, err) : status;
+}
+
+/* ------------------------------------------------------------------------------------------ price
+ */
+
+static dpe_status kld_cost(void *state, struct dpe_bill *sum, struct dpe_error *err)
+{
+    const struct kld *kld = state;
+    const struct dpe_job *job = &kld->comparison.job;
+    const struct dpe_plan *plan = dpe_eval_largest_plan(&kld->comparison);
+    const struct dpe_session_options options = dpe_job_session_options(job, kld->length);
+    const double rows = (double)(kld->n_texts * kld->comparison.n_plans);
+    struct dpe_session_needs needs = {0};
+    struct dpe_job_speed speed = {0};
+    struct dpe_error why = {0};
+    struct dpe_price price;
+    struct dpe_bill bill = {0};
+    dpe_status status =
+        dpe_session_estimate(dpe_model_config(job->model), plan, &options, &needs, err);
+    if (status != DPE_OK) {
+        return status;
+    }
+    dpe_status measured = dpe_job_measure_here(job, plan, kld->length, &speed, &why);
+    dpe_price_text(dpe_model_config(job->model), kld->length, 2.0, true, &price); /* and the base */
+    dpe_bill_add(&bill, &price, rows, rows, &plan->selection, &speed);
+    if (!job->options->silent) {
+        char memory[DPE_JOB_MEMORY];
+        printf("kld              %lld texts of %lld tokens under %d methods and the base\n",
+               (long long)kld->n_texts, (long long)kld->length, kld->comparison.n_plans);
+        dpe_bill_print(&bill);
+        printf("memory           twice %s\n", dpe_job_memory_text(job, &needs, memory));
+        if (measured == DPE_OK) {
+            dpe_bill_print_time(&bill);
+        } else {
+            printf("time             not measured: %s\n", why.text);
+        }
+    }
+    dpe_bill_sum(sum, &bill);
+    return DPE_OK;
+}
+
+static void suggest(const void *state)
+{
+    const struct kld *kld = state;
+    char table[1024];
+    dpe_tool_next("dpe-report %s -o report.html",
+                  dpe_tool_quote(kld->comparison.args->job.output, table, sizeof table));
+}
+
+const struct dpe_study dpe_eval_kld_study = {
+    .tool = "dpe-eval kld",
+    .size = sizeof(struct kld),
+    .open = kld_open,
+    .cost = kld_cost,
+    .run = kld_run,
+    .suggest = suggest,
+    .close = kld_close,
+};

@@ -1,0 +1,186 @@
+/* What dpe-eval kld found: its table, and what it prints. */
+#include "eval/tool/kld/eval_kld.h"
+#include "outputs/h5/h5.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+void dpe_kld_result_free(struct dpe_kld_result *result)
+{
+    free(result->position);
+    free(result->plan);
+    free(result->whole);
+    free(result->at);
+}
+
+/* The tokens of a method's texts, borrowed from the run; NULL where a row is missing or not finite.
+ */
+static void find_texts(const struct kld *kld, int method, const struct dpe_kld_token **texts)
+{
+    for (int64_t s = 0; s < kld->n_texts; s++) {
+        const struct dpe_row *row =
+            dpe_run_find(kld->comparison.job.run, kld->texts.name, kld->comparison.keys[method], s);
+        bool there = row != NULL && row->status == DPE_ROW_OK;
+        texts[s] = there ? (const struct dpe_kld_token *)(const void *)row->buckets : NULL;
+    }
+}
+
+static dpe_status fill_cells(const struct kld *kld, const struct dpe_kld_token **texts,
+                             struct dpe_kld_result *result, struct dpe_error *err)
+{
+    const uint64_t seed = kld->comparison.args->job.seed;
+    const int64_t n = kld->length - 1;
+    const int64_t buckets = result->n[DPE_KLD_POSITION];
+    dpe_status status = DPE_OK;
+    for (int m = 0; m < kld->comparison.n_methods && status == DPE_OK; m++) {
+        find_texts(kld, m, texts);
+        result->plan[m] = kld->comparison.keys[m];
+        status = dpe_kld_summarize(texts, kld->n_texts, n, 1, n + 1, seed, &result->whole[m], err);
+        for (int64_t b = 0; b < buckets && status == DPE_OK; b++) {
+            result->position[b] = INT64_C(1) << b;
+            status = dpe_kld_summarize(texts, kld->n_texts, n, INT64_C(1) << b, INT64_C(2) << b,
+                                       seed, &result->at[m * buckets + b], err);
+        }
+    }
+    return status;
+}
+
+dpe_status dpe_kld_result_of(const struct kld *kld, struct dpe_kld_result *result,
+                             struct dpe_error *err)
+{
+    const size_t methods = (size_t)kld->comparison.n_methods;
+    const int64_t buckets = dpe_kld_buckets(kld->length - 1);
+    const struct dpe_kld_token **texts = dpe_alloc((size_t)kld->n_texts, sizeof *texts);
+    *result =
+        (struct dpe_kld_result){.n = {kld->comparison.n_methods, buckets},
+                                .method = kld->comparison.labels,
+                                .position = dpe_alloc((size_t)buckets, sizeof *result->position),
+                                .plan = dpe_alloc(methods, sizeof *result->plan),
+                                .whole = dpe_alloc(methods, sizeof *result->whole),
+                                .at = dpe_alloc(methods, (size_t)buckets * sizeof *result->at)};
+    dpe_status status = texts != NULL && result->position != NULL && result->plan != NULL &&
+                                result->whole != NULL && result->at != NULL
+                            ? fill_cells(kld, texts, result, err)
+                            : dpe_fail(err, DPE_NO_MEMORY, "out of memory for results");
+    free(texts);
+    return status;
+}
+
+dpe_status dpe_kld_fill(void *user, struct dpe_h5 *table, struct dpe_error *err)
+{
+    const struct kld *kld = user;
+    const struct eval_arguments *args = kld->comparison.args;
+    struct dpe_kld_result result;
+    dpe_status status = dpe_kld_result_of(kld, &result, err);
+    if (status == DPE_OK) {
+        status = dpe_datasets_put(&dpe_kld_kind, &result, "/kld", table, err);
+    }
+    dpe_kld_result_free(&result);
+    const char *const texts[][2] = {
+        {"base", args->base != NULL ? args->base : "rope"},
+        {"base_plan", kld->key},
+        {"base_model", args->base_model != NULL ? args->base_model : args->job.model},
+        {"base_device", kld->device},
+        {"base_kv_cache_dtype", dpe_kv_type_names[args->base_kv]},
+    };
+    for (size_t i = 0; i < sizeof texts / sizeof texts[0] && status == DPE_OK; i++) {
+        status = dpe_h5_attr_text(table, "/kld", texts[i][0], texts[i][1], err);
+    }
+    if (status == DPE_OK) {
+        status = dpe_h5_attr_i64(table, "/kld", "length", kld->length, err);
+    }
+    return status == DPE_OK ? dpe_h5_attr_text(table, "/", "title",
+                                               "Divergence of the next token from a base's", err)
+                            : status;
+}
+
+/* ------------------------------------------------------------------------------------------- text
+ */
+
+static void print_cell(const struct dpe_kld_cell *cell)
+{
+    printf("%10.3g%10.3g%10.3g%10.3g%9.2f %%%9.2f %%%10.4f\n", cell->mean.mean, cell->median,
+           cell->p99, cell->most, 100.0 * cell->same_top, 100.0 * cell->change_rms,
+           cell->ratio.mean);
+}
+
+static void print_text(const struct kld *kld, const struct dpe_kld_result *result)
+{
+    const struct eval_arguments *args = kld->comparison.args;
+    const int64_t buckets = result->n[DPE_KLD_POSITION];
+    printf("KL(base, method) of the next token in nats; base: %s of %s on %s\n",
+           args->base != NULL ? args->base : "rope",
+           args->base_model != NULL ? args->base_model : args->job.model, kld->device);
+    for (int64_t m = 0; m < result->n[DPE_KLD_METHOD]; m++) {
+        const struct dpe_kld_cell *whole = &result->whole[m];
+        printf("\n%s: mean %.4g [%.4g, %.4g] over %lld texts, %lld tokens; perplexity %.4f of the "
+               "base's [%.4f, %.4f]\n",
+               result->method[m], whole->mean.mean, whole->mean.low, whole->mean.high,
+               (long long)whole->mean.n, (long long)whole->n, whole->ratio.mean, whole->ratio.low,
+               whole->ratio.high);
+        printf("%-10s%10s%10s%10s%10s%11s%11s%10s\n", "position", "mean", "median", "99 %", "max",
+               "same top", "RMS dp", "ppl");
+        for (int64_t b = 0; b < buckets; b++) {
+            printf("%-10lld", (long long)result->position[b]);
+            print_cell(&result->at[m * buckets + b]);
+        }
+        printf("%-10s", "all");
+        print_cell(whole);
+    }
+}
+
+/* The numbers of a cell by the names of their datasets. */
+static void add_cell(struct dpe_result *out, const struct dpe_kld_cell *cell)
+{
+    for (size_t i = 0; i < dpe_kld_kind.n; i++) {
+        const struct dpe_dataset *dataset = &dpe_kld_kind.datasets[i];
+        const void *value = (const char *)cell + dataset->at;
+        if (dataset->array != offsetof(struct dpe_kld_result, whole)) {
+            continue;
+        }
+        if (dataset->type == DPE_COL_I64) {
+            dpe_result_whole(out, dataset->name, *(const int64_t *)value);
+        } else {
+            dpe_result_number(out, dataset->name, *(const double *)value);
+        }
+    }
+}
+
+static dpe_status print_result(const struct kld *kld, const struct dpe_kld_result *result,
+                               struct dpe_error *err)
+{
+    const struct eval_arguments *args = kld->comparison.args;
+    const int64_t buckets = result->n[DPE_KLD_POSITION];
+    struct dpe_result *out = dpe_result_begin("dpe-eval kld");
+    dpe_result_text(out, "model", args->job.model);
+    dpe_result_text(out, "base", args->base != NULL ? args->base : "rope");
+    dpe_result_text(out, "base_model",
+                    args->base_model != NULL ? args->base_model : args->job.model);
+    dpe_result_whole(out, "length", kld->length);
+    dpe_result_text(out, "table", args->job.output);
+    for (int64_t m = 0; m < result->n[DPE_KLD_METHOD]; m++) {
+        dpe_result_row(out, "methods");
+        dpe_result_text(out, "method", result->method[m]);
+        add_cell(out, &result->whole[m]);
+    }
+    for (int64_t i = 0; i < result->n[DPE_KLD_METHOD] * buckets; i++) {
+        dpe_result_row(out, "positions");
+        dpe_result_text(out, "method", result->method[i / buckets]);
+        dpe_result_whole(out, "position", result->position[i % buckets]);
+        add_cell(out, &result->at[i]);
+    }
+    return dpe_result_print(out, args->job.result, err);
+}
+
+dpe_status dpe_kld_print(const struct kld *kld, struct dpe_error *err)
+{
+    struct dpe_kld_result result;
+    dpe_status status = dpe_kld_result_of(kld, &result, err);
+    if (status == DPE_OK && kld->comparison.args->job.result != DPE_RESULT_TEXT) {
+        status = print_result(kld, &result, err);
+    } else if (status == DPE_OK) {
+        print_text(kld, &result);
+    }
+    dpe_kld_result_free(&result);
+    return status;
+}

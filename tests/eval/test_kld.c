@@ -1,0 +1,178 @@
+/* Divergences of two sessions' next tokens: by hand, of a model from itself, and from itself under
+ * another plan, against logits that are held whole. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "eval/kld/kld.h"
+#include "tests/lib/reference_session.h"
+
+enum { LENGTH = 90 };
+static struct dpe_session *other;
+
+static int open_both(void **state)
+{
+    struct dpe_error err = {0};
+    struct dpe_plan plan = {0};
+    const struct dpe_session_options options = {.capacity = LENGTH};
+    if (open_reference(state, LENGTH) != 0) {
+        return -1;
+    }
+    const struct dpe_plan_context context = {
+        .config = dpe_model_config(model), .trained_length = 32, .length = LENGTH};
+    dpe_status status = dpe_plan_make("yarn:always=1", &context, &plan, &err);
+    status = status == DPE_OK ? dpe_session_create(model, &plan, &options, &other, &err) : status;
+    dpe_plan_free(&plan);
+    if (status != DPE_OK) {
+        print_error("%s\n", err.text);
+    }
+    return status == DPE_OK ? 0 : -1;
+}
+
+static int close_both(void **state)
+{
+    dpe_session_destroy(other);
+    return close_reference(state);
+}
+
+/* p = (1/2, 1/4, 1/4), q = (1/4, 1/2, 1/4): KL = 1/2 ln 2 − 1/4 ln 2. */
+static void three_words_by_hand(void **state)
+{
+    (void)state;
+    const float p[] = {(float)log(2.0), 0.0F, 0.0F};
+    const float q[] = {7.0F, 7.0F + (float)log(2.0), 7.0F};
+    const struct dpe_kld_token token = dpe_kld_compare(p, q, 3, 1);
+    assert_true(fabs(token.kl - 0.25 * log(2.0)) < 1e-6);
+    assert_true(fabs(token.change - 0.25) < 1e-6);
+    assert_true(fabs(token.base_nll - log(4.0)) < 1e-6);
+    assert_true(fabs(token.nll - log(2.0)) < 1e-6);
+    assert_true(token.same == 0.0);
+    const struct dpe_kld_token itself = dpe_kld_compare(q, q, 3, 0);
+    assert_true(itself.kl == 0.0 && itself.change == 0.0 && itself.same == 1.0);
+    const float broken[] = {1.0F, (float)NAN, 0.0F};
+    assert_true(isnan(dpe_kld_compare(p, broken, 3, 0).kl));
+    assert_true(isnan(dpe_kld_compare(broken, p, 3, 0).kl));
+}
+
+static void text_ids(int32_t *ids)
+{
+    for (int i = 0; i < LENGTH; i++) {
+        ids[i] = 40 + (i * 37 + i / 7) % 200;
+    }
+}
+
+struct whole {
+    float *logits;
+    int64_t vocab;
+};
+static void take(void *user, int64_t first, int64_t n, const float *logits)
+{
+    const struct whole *whole = user;
+    memcpy(whole->logits + first * whole->vocab, logits,
+           (size_t)(n * whole->vocab) * sizeof *logits);
+}
+
+static void pieces_are_the_whole(void **state)
+{
+    (void)state;
+    const int64_t vocab = dpe_model_config(model)->vocab;
+    int32_t ids[LENGTH];
+    struct dpe_kld_token tokens[LENGTH - 1];
+    struct dpe_error err = {0};
+    struct whole both[2];
+    text_ids(ids);
+    assert_int_equal(dpe_kld_read(session, other, vocab, ids, LENGTH, tokens, &err), DPE_OK);
+    for (int i = 0; i < 2; i++) {
+        struct dpe_session *reader = i == 0 ? session : other;
+        both[i] = (struct whole){malloc((size_t)(LENGTH * vocab) * sizeof(float)), vocab};
+        assert_non_null(both[i].logits);
+        assert_int_equal(dpe_session_cut(reader, 0, &err), DPE_OK);
+        assert_int_equal(dpe_session_branch_rows(reader, 0, ids, LENGTH - 1, take, &both[i], &err),
+                         DPE_OK);
+    }
+    double sum = 0.0;
+    for (int i = 0; i < LENGTH - 1; i++) {
+        const struct dpe_kld_token token = dpe_kld_compare(
+            both[0].logits + i * vocab, both[1].logits + i * vocab, vocab, ids[i + 1]);
+        assert_true(fabs(token.kl - tokens[i].kl) < 1e-5 * (1.0 + token.kl));
+        assert_true(fabs(token.nll - tokens[i].nll) < 1e-4);
+        sum += token.kl;
+    }
+    assert_true(sum > 0.1); /* another plan expects something else */
+    free(both[0].logits);
+    free(both[1].logits);
+    assert_int_equal(dpe_kld_read(session, session, vocab, ids, 2, tokens, &err), DPE_OK);
+}
+
+static void a_model_is_not_far_from_itself(void **state)
+{
+    (void)state;
+    const int64_t vocab = dpe_model_config(model)->vocab;
+    const struct dpe_session_options options = {.capacity = LENGTH};
+    const struct dpe_plan_context context = {
+        .config = dpe_model_config(model), .trained_length = 256, .length = LENGTH};
+    struct dpe_plan plan = {0};
+    struct dpe_session *twin = NULL;
+    int32_t ids[LENGTH];
+    struct dpe_kld_token tokens[LENGTH - 1];
+    struct dpe_error err = {0};
+    text_ids(ids);
+    assert_int_equal(dpe_plan_make("rope", &context, &plan, &err), DPE_OK);
+    assert_int_equal(dpe_session_create(model, &plan, &options, &twin, &err), DPE_OK);
+    assert_int_equal(dpe_kld_read(session, twin, vocab, ids, LENGTH, tokens, &err), DPE_OK);
+    for (int i = 0; i < LENGTH - 1; i++) {
+        assert_true(tokens[i].kl == 0.0 && tokens[i].change == 0.0 && tokens[i].same == 1.0);
+    }
+    dpe_session_destroy(twin);
+    dpe_plan_free(&plan);
+}
+
+/* Two texts of four tokens, the second of which is missing in another cell. */
+static void cells_over_texts(void **state)
+{
+    (void)state;
+    const struct dpe_kld_token a[] = {{.kl = 1.0, .change = 0.5, .same = 1.0},
+                                      {.kl = 3.0, .change = -0.5, .nll = log(2.0)},
+                                      {.kl = 5.0},
+                                      {.kl = 7.0, .same = 1.0}};
+    const struct dpe_kld_token b[] = {{.kl = 0.0}, {.kl = 2.0}, {.kl = 4.0}, {.kl = 10.0}};
+    const struct dpe_kld_token *texts[] = {a, b};
+    struct dpe_kld_cell cell;
+    struct dpe_error err = {0};
+    assert_int_equal(dpe_kld_buckets(1), 1);
+    assert_int_equal(dpe_kld_buckets(4), 3);
+    assert_int_equal(dpe_kld_buckets(7), 3);
+    assert_int_equal(dpe_kld_summarize(texts, 2, 4, 1, 5, 1, &cell, &err), DPE_OK);
+    assert_true(cell.n == 8 && cell.mean.n == 2 && fabs(cell.mean.mean - 4.0) < 1e-12);
+    assert_true(fabs(cell.median - 3.5) < 1e-12 && cell.most == 10.0);
+    assert_true(fabs(cell.same_top - 0.25) < 1e-12);
+    assert_true(fabs(cell.change_mean) < 1e-12 && fabs(cell.change_rms - 0.25) < 1e-12);
+    assert_true(fabs(cell.ratio.mean - exp(log(2.0) / 8.0)) < 1e-12);
+    /* The last bucket, 4 … 7, ends with the text. */
+    assert_int_equal(dpe_kld_summarize(texts, 2, 4, 4, 8, 1, &cell, &err), DPE_OK);
+    assert_true(cell.n == 2 && fabs(cell.mean.mean - 8.5) < 1e-12);
+    texts[1] = NULL;
+    assert_int_equal(dpe_kld_summarize(texts, 2, 4, 2, 4, 1, &cell, &err), DPE_OK);
+    assert_true(cell.n == 2 && cell.mean.n == 1 && fabs(cell.mean.mean - 4.0) < 1e-12);
+    texts[0] = NULL;
+    assert_int_equal(dpe_kld_summarize(texts, 2, 4, 1, 5, 1, &cell, &err), DPE_OK);
+    assert_true(cell.n == 0 && isnan(cell.mean.mean) && isnan(cell.median));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(three_words_by_hand),
+        cmocka_unit_test(pieces_are_the_whole),
+        cmocka_unit_test(a_model_is_not_far_from_itself),
+        cmocka_unit_test(cells_over_texts),
+    };
+    return cmocka_run_group_tests(tests, open_both, close_both);
+}
