@@ -195,6 +195,25 @@ static void print_check(struct batch *batch, const struct check *check)
     print_uses(batch);
 }
 
+/* Which of the two tables is for which runtime, and what an adapter is worth, at each length. */
+static void print_plain(struct batch *batch)
+{
+    for (int e = 0; e < batch->state.n_entries; e++) {
+        const struct entry *entry = &batch->state.entries[e];
+        struct dpe_h5 *sweep = NULL;
+        char *worth = NULL;
+        if (entry->plain[0] != '\0' &&
+            dpe_h5_open(dpe_calibrate_path(batch, entry, "detect.h5"), &sweep, NULL) == DPE_OK &&
+            dpe_h5_get_attr_text(sweep, "/validate", "adapter_worth", &worth, NULL) == DPE_OK) {
+            printf("\nAt %lld tokens, %sno-adapter.json (vLLM, SGLang, transformers) and "
+                   "no-adapter.h5:\n%s",
+                   (long long)entry->length, entry->folder, worth);
+        }
+        dpe_h5_close(sweep);
+        free(worth);
+    }
+}
+
 dpe_status dpe_calibrate_print_answer(struct batch *batch, struct dpe_error *err)
 {
     struct check check = {0};
@@ -202,6 +221,7 @@ dpe_status dpe_calibrate_print_answer(struct batch *batch, struct dpe_error *err
     if (status == DPE_OK) {
         find_ceiling(batch, &check);
         print_check(batch, &check);
+        print_plain(batch);
     }
     close_check(&check);
     dpe_calibrate_drop_paths(batch);

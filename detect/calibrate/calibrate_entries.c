@@ -209,6 +209,18 @@ static void look_at_rival(struct dpe_h5 *table, bool needles, char method[CALIBR
     free(data);
 }
 
+/* The method for runtimes as they are, which gets forms of its own where the table needs an
+ * adapter. */
+static void look_at_plain(struct dpe_h5 *table, struct entry *entry)
+{
+    char *method = NULL;
+    if (dpe_h5_get_attr_text(table, "/validate", "without_adapter", &method, NULL) == DPE_OK &&
+        strcmp(method, "rope") != 0 && strlen(method) < sizeof entry->plain && !entry->factors) {
+        snprintf(entry->plain, sizeof entry->plain, "%s", method);
+    }
+    free(method);
+}
+
 dpe_status dpe_calibrate_look(struct batch *batch, struct dpe_error *err)
 {
     struct entry *entry = batch->entry;
@@ -219,6 +231,7 @@ dpe_status dpe_calibrate_look(struct batch *batch, struct dpe_error *err)
     batch->state.texts = dpe_calibrate_is_there(batch, NULL, "needles.h5");
     entry->other = false;
     entry->task[0] = '\0';
+    entry->plain[0] = '\0';
     entry->factors = batch->frequencies && batch->alike;
     if (access(path, F_OK) == 0 && (status = dpe_table_load(path, &table, err)) == DPE_OK) {
         entry->other = dpe_table_has_method(dpe_table_values(table)) != 0;
@@ -226,6 +239,7 @@ dpe_status dpe_calibrate_look(struct batch *batch, struct dpe_error *err)
         status = dpe_h5_open(path, &file, err);
         if (status == DPE_OK) {
             look_at_task(file, entry);
+            look_at_plain(file, entry);
         }
         if (status == DPE_OK && entry == &batch->state.entries[batch->state.n_entries - 1]) {
             look_at_ceiling(file, &batch->state.ceiling);

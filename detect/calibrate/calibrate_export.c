@@ -16,8 +16,10 @@ static const struct form {
     bool top_k, model, scores;
     bool drop;             /* it cannot carry an attention temperature */
     bool dpe;              /* it holds plans of DPE alone */
+    bool longrope;         /* a config.json of another name */
     const char *frequency; /* of frequencies alone: its --format; "": the one of its name */
     bool both;             /* of positions and of frequencies */
+    bool plain;            /* of the method that needs no adapter */
 } forms[] = {
     {.name = "table.h5", .from = {"detect.h5", "norms.h5"}, .each = true, .top_k = true},
     {.name = "table.h5", .from = {"detect.h5"}, .frequency = ""},
@@ -34,6 +36,8 @@ static const struct form {
     {.name = "table.safetensors", .from = {"table.h5"}},
     {.name = "config.json", .from = {"table.h5"}, .model = true},
     {.name = "config.json", .from = {"table.h5"}, .model = true, .frequency = "longrope"},
+    {.name = "no-adapter.h5", .each = true, .model = true, .plain = true},
+    {.name = "no-adapter.json", .each = true, .model = true, .plain = true, .longrope = true},
     {.name = "table.csv", .from = {"table.h5"}, .each = true, .drop = true, .dpe = true},
 };
 enum { FORMS = sizeof forms / sizeof forms[0] };
@@ -67,7 +71,9 @@ static bool find_file(const struct batch *batch, int i, struct file *file)
     for (int f = 0; f < FORMS; f++) {
         int n = !is_written(batch, &forms[f]) ? 0 : forms[f].each ? batch->state.n_entries : 1;
         for (int e = 0; e < n; e++) {
-            bool held = !forms[f].dpe || !batch->state.entries[e].other;
+            const struct entry *entry = &batch->state.entries[e];
+            bool held =
+                (!forms[f].dpe || !entry->other) && (!forms[f].plain || entry->plain[0] != '\0');
             if (held && i-- == 0) {
                 *file = (struct file){&forms[f], forms[f].each ? &batch->state.entries[e] : NULL};
                 return true;
@@ -119,6 +125,14 @@ static void fill_export(struct batch *batch, const struct file *file, const char
     }
     if (form->frequency != NULL && form->frequency[0] != '\0') {
         args->format = form->frequency;
+    }
+    if (form->longrope) {
+        args->format = "longrope";
+    }
+    if (form->plain) {
+        args->method = file->entry->plain;
+        args->length = file->entry->length;
+        args->trained = batch->args->detect.job.trained_length;
     }
     if (form->scores) { /* from the file's own folder: all of DIR can be moved */
         bool below = file->entry != NULL && file->entry->folder[0] != '\0';

@@ -63,6 +63,8 @@ struct entry {
     char temperature[168]; /**< --temperature of it, around the shorter entry's; "": as given */
     char task[64]; /**< "keys=K,values=V,asked=M" that the pilot of its sweep chose; "": no pilot,
                       or no sweep yet */
+    char plain[CALIBRATE_METHOD]; /**< best method that needs no adapter, where its table needs one;
+                                     "": none */
     bool other;    /**< its sweep kept the plan of another method, which no YAML and CSV can hold */
     bool factors; /**< it needs no adapter, and longrope can hold it: a factor for each pair and one
                      on the logits. Of --move frequencies: so far as is known before the sweep */

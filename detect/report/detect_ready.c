@@ -28,7 +28,7 @@ struct dpe_detect_advice dpe_detect_advise(const struct dpe_detect_validation *v
     advice.what = possible < DPE_DETECT_LOW_CEILING                               ? DPE_DETECT_ADVICE_TASK
                   : possible - v->value[DPE_DETECT_ROPE].mean <= worth ? DPE_DETECT_ADVICE_NOTHING
                   : possible - found <= worth                          ? DPE_DETECT_ADVICE_TAKE
-                                                                       : DPE_DETECT_ADVICE_CALIBRATE;
+                                              : DPE_DETECT_ADVICE_CALIBRATE;
     return advice;
 }
 

@@ -259,20 +259,30 @@ struct dpe_detect_point dpe_detect_report_point(const struct dpe_detect_report *
                                        : report->search.point;
 }
 
-bool dpe_detect_report_static(const struct dpe_detect_report *report)
+/* Frequencies and a factor on the logits alone, in every layer. */
+static bool is_plain(const struct dpe_detect_report *report, const struct dpe_detect_values *values)
 {
     const struct dpe_config *config = report->context->config;
-    const struct dpe_temperature *temperature = &report->kept.temperature;
+    const struct dpe_temperature *temperature = &values->temperature;
     bool partial = 2 * dpe_config_pairs(config) < config->head_dim;
-    bool still = report->kept.inv_freq != NULL && report->kept.n_bands == 0 && temperature->log_n_length == 0.0 &&
-                 !(partial && temperature->logit_scale != 1.0);
+    bool plain = values->inv_freq != NULL && values->n_bands == 0 &&
+                 temperature->log_n_length == 0.0 && !(partial && temperature->logit_scale != 1.0);
     for (int64_t layer = 0; layer < config->n_layers; layer++) {
-        still = still && dpe_config_moves(config, layer);
+        plain = plain && dpe_config_moves(config, layer);
     }
     for (int g = 0; g < report->grid->params.n_groups; g++) {
-        still = still && report->kept.scale[g] == 1.0;
+        plain = plain && values->scale[g] == 1.0;
     }
-    return still;
+    return plain;
+}
+
+bool dpe_detect_report_static(const struct dpe_detect_report *report)
+{
+    const struct dpe_detect_values values = {.temperature = report->kept.temperature,
+                                             .inv_freq = report->kept.inv_freq,
+                                             .n_bands = report->kept.n_bands,
+                                             .scale = report->kept.scale};
+    return is_plain(report, &values);
 }
 
 /* A plan of --against. */
@@ -347,9 +357,10 @@ static dpe_status keep(struct dpe_detect_report *report, int plan, struct dpe_er
     return DPE_OK;
 }
 
-/* Which plans a table can hold: those that are ours, and of --against those that are the same as one of
- * ours could be. The paper's procedure keeps what it chose, whatever is shown. */
-static dpe_status find_tables(const struct dpe_detect_report *report, bool *tables,
+/* Which plans a table can hold: those that are ours, and of --against those that are the same as
+ * one of ours could be; and which of them (plain, NULL: not asked for) runtimes read without an
+ * adapter. The paper's procedure keeps what it chose, whatever is shown. */
+static dpe_status find_tables(const struct dpe_detect_report *report, bool *tables, bool *plain,
                               struct dpe_error *err)
 {
     struct dpe_detect_values values = {
@@ -361,10 +372,16 @@ static dpe_status find_tables(const struct dpe_detect_report *report, bool *tabl
     int ours = DPE_DETECT_N_VALIDATED + dpe_detect_report_chooses(report);
     for (int v = 0; v < report->n_validated && status == DPE_OK; v++) {
         tables[v] = v < ours;
+        double *const bands = values.bands;
         if (v >= ours && report->plans != NULL) {
             status = dpe_detect_holds(report->grid, report->context, &report->plans[v], &values,
                                       &tables[v], err);
         }
+        if (plain != NULL) {
+            plain[v] = v == DPE_DETECT_ROPE || (v >= ours && report->plans != NULL && tables[v] &&
+                                                is_plain(report, &values));
+        }
+        values = (struct dpe_detect_values){.scale = values.scale, .bands = bands};
     }
     free(values.scale);
     free(values.bands);
@@ -385,7 +402,7 @@ static dpe_status validate_task(struct dpe_detect_report *report, struct dpe_det
                                            result->first_validated, result->n_validated,
                                            result->together, &result->validate_scores, err);
     if (status == DPE_OK) {
-        status = find_tables(report, tables, err);
+        status = find_tables(report, tables, NULL, err);
     }
     if (status == DPE_OK) {
         status = dpe_detect_validate(&result->validate_scores, keys, result->criterion,
@@ -422,7 +439,7 @@ static dpe_status keep_best(const struct dpe_detect_report *report,
     struct dpe_detect_validation *v = &result->validation;
     const char *keys[DPE_DETECT_MOST_VALIDATED];
     bool tables[DPE_DETECT_MOST_VALIDATED];
-    dpe_status status = find_tables(report, tables, err);
+    dpe_status status = find_tables(report, tables, NULL, err);
     *kept = DPE_DETECT_JOINT;
     for (int i = 0; i < report->n_validated && status == DPE_OK; i++) {
         keys[i] = report->keys[i];
@@ -482,7 +499,7 @@ static dpe_status guard_kept(struct dpe_detect_report *report, int *kept, struct
     if (!report->texts.validated) {
         return DPE_OK;
     }
-    dpe_status status = find_tables(report, tables, err);
+    dpe_status status = find_tables(report, tables, NULL, err);
     if (status == DPE_OK) {
         report->guard =
             dpe_detect_guard(needles, &report->texts.validation, tables, report->guard_share);
@@ -516,6 +533,29 @@ bool dpe_detect_report_disagrees(const struct dpe_detect_report *report)
            dpe_detect_disagree(&deciding->validation, &report->users.validation);
 }
 
+/* The plan that finds most of those that need no adapter. */
+static dpe_status find_plain(struct dpe_detect_report *report, struct dpe_error *err)
+{
+    const struct dpe_detect_validation *v = &dpe_detect_deciding(report)->validation;
+    bool tables[DPE_DETECT_MOST_VALIDATED];
+    bool plain[DPE_DETECT_MOST_VALIDATED];
+    const bool recall = v->criterion == DPE_DETECT_RECALL;
+    report->plain = -1;
+    if (report->rule != DPE_DETECT_JOINTLY || report->grid->params.frequencies) {
+        return DPE_OK;
+    }
+    dpe_status status = find_tables(report, tables, plain, err);
+    for (int i = 0; i < report->n_validated && status == DPE_OK; i++) {
+        double mean = v->value[i].mean;
+        double best = report->plain >= 0 ? v->value[report->plain].mean : (double)NAN;
+        if (plain[i] && v->value[i].n > 0 &&
+            (report->plain < 0 || (recall ? mean > best : mean < best))) {
+            report->plain = i;
+        }
+    }
+    return status;
+}
+
 dpe_status dpe_detect_report_validation(struct dpe_detect_report *report, const struct dpe_run *run,
                                         struct dpe_error *err)
 {
@@ -536,6 +576,9 @@ dpe_status dpe_detect_report_validation(struct dpe_detect_report *report, const 
     }
     if (status == DPE_OK) {
         status = settle_kept(report, &kept, err);
+    }
+    if (status == DPE_OK) {
+        status = find_plain(report, err);
     }
     return status == DPE_OK ? keep(report, kept, err) : status;
 }

@@ -41,9 +41,14 @@ static void put_pairs(struct dpe_detect_page *page, const struct dpe_detect_para
 /* -------------------------------------------------------------------------------------- the steps
  */
 
-static const char *const titles[DPE_DETECT_N_MOVES] = {
-    "temperature",        "lengths of all groups", "near window",
-    "fast groups longer", "length of one group",   "key pairs"};
+static const char *const titles[DPE_DETECT_N_MOVES] = {"temperature",
+                                                       "lengths of all groups",
+                                                       "near window",
+                                                       "fast groups longer",
+                                                       "length of one group",
+                                                       "key pairs",
+                                                       "methods without an adapter",
+                                                       "other methods"};
 
 /* The steps that were not run, for one reason, in one line. */
 static void put_untested(struct dpe_detect_page *page, const struct dpe_detect_search *search,
@@ -70,7 +75,9 @@ static void put_step(struct dpe_detect_page *page, const struct dpe_detect_repor
     }
     char p[DPE_P_TEXT];
     dpe_detect_put(page, "\n%s, round %d", titles[step->move], step->round + 1);
-    if (step->chosen > 0) {
+    if (step->chosen > 0 && step->tried[step->chosen].point.family > 0) {
+        dpe_detect_put(page, ": the best of them (fresh samples decide)\n");
+    } else if (step->chosen > 0) {
         dpe_detect_put(page, ": changed (%s)\n", dpe_p_text(step->p, p));
     } else if (step->best > 0) {
         dpe_detect_put(page, ": unchanged, no change is shown to be better (%s)\n",
@@ -85,8 +92,14 @@ static void put_step(struct dpe_detect_page *page, const struct dpe_detect_repor
         lengths_text(params, &tried->point, lengths);
         dpe_detect_interval_text(report->searching.criterion, tried->value.mean, tried->value.low,
                                  tried->value.high, true, value, sizeof value);
+        char spec[DPE_DETECT_SPEC];
+        dpe_detect_point_spec(&tried->point, spec);
         dpe_detect_put(page, "%c %-24s %4lld samples  %s", i == step->chosen ? '*' : ' ', value,
-                       (long long)tried->samples, temperature);
+                       (long long)tried->samples, spec[0] != '\0' ? spec : temperature);
+        if (spec[0] != '\0') {
+            dpe_detect_put(page, "\n");
+            continue;
+        }
         if (!params->frequencies) {
             dpe_detect_put(page, ", window %lld", (long long)tried->point.window);
         }
@@ -304,6 +317,9 @@ dpe_status dpe_detect_lead(const struct dpe_detect_report *report, struct dpe_te
     put_users(page, report);
     put_guard(page, report);
     put_worth(page, report);
+    if (page->status == DPE_OK) {
+        page->status = dpe_detect_plain_text(report, page->out, page->err);
+    }
     dpe_detect_put(page, "\n");
     return page->status;
 }

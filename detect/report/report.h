@@ -88,6 +88,8 @@ struct dpe_detect_report {
     char keys[DPE_DETECT_MOST_VALIDATED][33];  /**< their row keys, "" = not known */
     const struct dpe_plan *plans; /**< [n_validated], borrowed; NULL: those of --against are not kept */
     struct dpe_detect_kept kept;               /**< what the table holds */
+    int plain; /**< validated plan that finds most of those that runtimes read without an adapter;
+                  −1 */
     uint64_t seed, validation_seed;
     struct dpe_session_work work; /**< of this session's processes, for /run */
     /* what the run was about, for /model, /tokenizer, /corpus and /detect */

@@ -48,6 +48,10 @@ dpe_status dpe_detect_guard_table(const struct dpe_detect_report *report, struct
                                   struct dpe_error *err);
 /** The same in a sentence without a line's end; "" where there is nothing to say. */
 void dpe_detect_guard_words(const struct dpe_detect_report *report, char *text, size_t size);
+/** Lines about the best plan that needs no adapter, and what an adapter adds to it; nothing where
+ * no such plan was validated. */
+dpe_status dpe_detect_plain_text(const struct dpe_detect_report *report, struct dpe_text *out,
+                                 struct dpe_error *err);
 /** First lines of a search's result: what the table holds, how well it does, and against what. */
 dpe_status dpe_detect_lead(const struct dpe_detect_report *report, struct dpe_text *out,
                            struct dpe_error *err);

@@ -3,10 +3,24 @@
 #include "engine/plan/methods/methods.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
-const char *const dpe_detect_move_names[DPE_DETECT_N_MOVES] = {"temperature", "lengths", "window",
-                                                               "split",       "group",   "pairs"};
+const char *const dpe_detect_move_names[DPE_DETECT_N_MOVES] = {
+    "temperature", "lengths", "window", "split", "group", "pairs", "plain", "family"};
+
+const char *const dpe_detect_families[DPE_DETECT_FAMILIES] = {
+    "yarn",
+    "mrrope",
+    "mrrope:form=uni",
+    "yarn:beta_fast=8",
+    "ntk-by-parts",
+    "leaky-rerope:official=0",
+    "jet-long",
+    "jetlong_freq:official=0",
+    "self",
+    "lampe:official=0",
+};
 
 /* ----------------------------------------------------------------------------------------- points
  */
@@ -23,11 +37,32 @@ void dpe_detect_point_base(const struct dpe_detect_params *params, struct dpe_de
     }
 }
 
+void dpe_detect_point_spec(const struct dpe_detect_point *point, char spec[DPE_DETECT_SPEC])
+{
+    char temperature[160];
+    spec[0] = '\0';
+    if (point->family == 0) {
+        return;
+    }
+    const char *family = dpe_detect_families[point->family - 1];
+    char join = strchr(family, ':') != NULL ? ',' : ':';
+    int n = snprintf(spec, DPE_DETECT_SPEC, "%s", family);
+    if (point->window > 0) {
+        n += snprintf(spec + n, (size_t)(DPE_DETECT_SPEC - n), "%cwindow=%lld", join,
+                      (long long)point->window);
+        join = ',';
+    }
+    if (!dpe_temperature_is_none(&point->temperature)) {
+        dpe_temperature_text(&point->temperature, temperature);
+        snprintf(spec + n, (size_t)(DPE_DETECT_SPEC - n), "%c%s", join, temperature);
+    }
+}
+
 void dpe_detect_point_lengths(const struct dpe_detect_params *params,
                               const struct dpe_detect_point *point, int64_t *length)
 {
     for (int g = 0; g < params->n_groups; g++) {
-        length[g] = point->at[g] < 0 ? -1 : params->lengths[point->at[g]];
+        length[g] = point->at[g] < 0 || point->family > 0 ? -1 : params->lengths[point->at[g]];
     }
 }
 
@@ -74,6 +109,11 @@ dpe_status dpe_detect_point_plan(const struct dpe_detect_grid *grid,
                                  const struct dpe_detect_point *point, struct dpe_plan *plan,
                                  struct dpe_error *err)
 {
+    char spec[DPE_DETECT_SPEC];
+    dpe_detect_point_spec(point, spec);
+    if (spec[0] != '\0') {
+        return dpe_plan_make(spec, context, plan, err);
+    }
     double scale[DPE_DETECT_MOST_GROUPS];
     dpe_detect_point_scales(&grid->params, point, scale);
     const struct dpe_dpe_params dpe = {
@@ -360,6 +400,64 @@ static void add_pairs(struct list *list, const struct dpe_detect_params *params)
     }
 }
 
+/* ---------------------------------------------------------------------------------------- families
+ */
+
+static struct dpe_detect_point *add_family(struct list *list, int family,
+                                           const struct dpe_temperature *temperature)
+{
+    struct dpe_detect_point *point = add(list);
+    point->family = (int16_t)(family + 1);
+    point->window = 0;
+    point->fewer = 0;
+    point->temperature = *temperature;
+    return point;
+}
+
+/* Their own factors, and larger ones. */
+static void add_plain(struct list *list, uint32_t families)
+{
+    static const double factors[] = {1.0, 1.2, 1.4};
+    for (int f = 0; f < DPE_DETECT_PLAIN_FAMILIES; f++) {
+        for (size_t i = 0; i < sizeof factors / sizeof factors[0] && (families >> f & 1U) != 0;
+             i++) {
+            const struct dpe_temperature temperature = {0.0, 1.0, 0.0, factors[i]};
+            add_family(list, f, &temperature);
+        }
+    }
+}
+
+/* Without a temperature, with the one of the plan so far, and with two usual ones. */
+static void add_families(struct list *list, const struct dpe_detect_params *params,
+                         uint32_t families)
+{
+    const struct dpe_temperature now = list->tried[0].point.temperature;
+    const struct dpe_temperature temperatures[] = {
+        dpe_temperature_none,
+        now,
+        {(double)params->trained_length, 1.0, 0.0, 1.0},
+        {0.0, 1.0, 0.0, yarn_factor(params)},
+    };
+    for (int f = DPE_DETECT_PLAIN_FAMILIES; f < DPE_DETECT_FAMILIES; f++) {
+        for (size_t i = 0; i < 4 && (families >> f & 1U) != 0; i++) {
+            add_family(list, f, &temperatures[i]);
+        }
+    }
+}
+
+/* Around the best of them: temperatures, and windows around the usual one of DPE. */
+static void add_family_neighbours(struct list *list, const struct dpe_detect_params *params,
+                                  bool windows)
+{
+    add_neighbours(list);
+    for (int i = -1; i <= 1 && windows; i++) {
+        int64_t window = i < 0 ? params->window / 2 : params->window << i;
+        if (window >= 1 && window < params->trained_length) {
+            add(list)->window = window;
+        }
+    }
+}
+
 int dpe_detect_candidates(const struct dpe_detect_params *params, int64_t head_dim,
                           const struct dpe_detect_ranking *ranking,
                           const struct dpe_detect_search_options *options,
@@ -393,6 +491,20 @@ int dpe_detect_candidates(const struct dpe_detect_params *params, int64_t head_d
         break;
     case DPE_DETECT_MOVE_PAIRS:
         add_pairs(&list, params);
+        break;
+    case DPE_DETECT_MOVE_PLAIN:
+        if (round == 0) {
+            add_plain(&list, options->families);
+        } else {
+            add_family_neighbours(&list, params, false);
+        }
+        break;
+    case DPE_DETECT_MOVE_FAMILY:
+        if (round == 0) {
+            add_families(&list, params, options->families);
+        } else {
+            add_family_neighbours(&list, params, true);
+        }
         break;
     case DPE_DETECT_N_MOVES:
         break;

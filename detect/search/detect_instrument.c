@@ -51,21 +51,21 @@ bool dpe_detect_reading_best(const struct dpe_detect_scores *scores, int n, unsi
     return finds;
 }
 
-/* The longest prompt of a context, and what its questions decode on average. */
-static int64_t tokens_of(const struct dpe_detect_scores *scores)
+/* The longest prompt, and tokens that a question decodes on average. */
+static int64_t tokens_of(const struct dpe_detect_scores *scores, double *decoded)
 {
     int64_t prompt = 0;
-    double decoded = 0.0;
     double n = 0.0;
+    *decoded = 0.0;
     for (int64_t row = 0; row < scores->n_cells * scores->n_samples; row++) {
         if (isfinite(scores->recall[row])) {
             prompt = scores->prompt_tokens[row] > prompt ? scores->prompt_tokens[row] : prompt;
-            decoded += (double)scores->new_tokens[row];
+            *decoded += (double)scores->new_tokens[row];
             n += 1.0;
         }
     }
-    decoded *= n > 0.0 ? (double)scores->together / n : 0.0;
-    return prompt + llround(DPE_DETECT_DECODED * decoded);
+    *decoded /= n > 0.0 ? n : 1.0;
+    return prompt;
 }
 
 /* Mean over the plans that count, of a context; context −1: of all. */
@@ -104,6 +104,62 @@ static double residual_variance(const struct dpe_detect_scores *scores, const un
     return freedom > 0 ? sum / (double)freedom : 0.0;
 }
 
+/* Mean recall of sample s of the plans that count; *n of them are valid. */
+static double mean_of_sample(const struct dpe_detect_scores *scores, const unsigned char *live,
+                             int64_t s, double *n)
+{
+    double sum = 0.0;
+    *n = 0.0;
+    for (int i = 0; i < scores->n_cells; i++) {
+        double value = scores->recall[i * scores->n_samples + s];
+        if (live[i] != 0 && isfinite(value)) {
+            sum += value;
+            *n += 1.0;
+        }
+    }
+    return *n > 0.0 ? sum / *n : 0.0;
+}
+
+/* What is left of questions after the means of plans in their context, and of questions. */
+static double variance_within(const struct dpe_detect_scores *scores, const unsigned char *live)
+{
+    const int64_t together = scores->together;
+    const int64_t contexts = scores->n_samples / together;
+    double sum = 0.0;
+    double plans = 0.0;
+    for (int i = 0; i < scores->n_cells; i++) {
+        plans += live[i] != 0 ? 1.0 : 0.0;
+        for (int64_t s = 0; s < contexts * together && live[i] != 0; s++) {
+            double n = 0.0;
+            int64_t context = s / together;
+            double value = scores->recall[i * scores->n_samples + s];
+            double left = value - mean_of(scores, i, context * together, together) -
+                          mean_of_sample(scores, live, s, &n) +
+                          mean_of_plans(scores, live, context);
+            sum += isfinite(left) ? left * left : 0.0;
+        }
+    }
+    double freedom = (plans - 1.0) * (double)(contexts * (together - 1));
+    return freedom > 0.0 ? sum / freedom : 0.0;
+}
+
+int dpe_detect_questions(const struct dpe_detect_reading *reading, int asked, int most)
+{
+    const double between = reading->noise - reading->within / (double)asked;
+    const double each = DPE_DETECT_DECODED * (double)reading->decoded;
+    const double context = (double)reading->tokens - (double)asked * each;
+    int n = 1;
+    if (!(reading->within > 0.0) || !(each > 0.0)) {
+        return asked < most ? asked : most;
+    }
+    double best = between > 0.0 ? sqrt(fmax(0.0, context) * reading->within / (each * between))
+                                : (double)INFINITY;
+    while (2 * n <= most && 1.5 * (double)n <= best) {
+        n *= 2;
+    }
+    return n;
+}
+
 /* Variance of the plans' means times the contexts of each: what noise alone would make, of a
  * context. */
 static double variance_of_plans(const struct dpe_detect_scores *scores, const unsigned char *live,
@@ -127,8 +183,12 @@ void dpe_detect_read(const struct dpe_detect_scores *scores, const unsigned char
     const double all = (double)(values * scores->n_samples);
     double independent = 0.0;
     double plans = 0.0;
-    *reading = (struct dpe_detect_reading){.mean = mean_of_plans(scores, live, -1),
-                                           .tokens = tokens_of(scores)};
+    double decoded = 0.0;
+    const int64_t prompt = tokens_of(scores, &decoded);
+    *reading = (struct dpe_detect_reading){
+        .mean = mean_of_plans(scores, live, -1),
+        .decoded = llround(decoded),
+        .tokens = prompt + llround(DPE_DETECT_DECODED * decoded * (double)scores->together)};
     for (int i = 0; i < scores->n_cells; i++) {
         if (live[i] != 0) {
             double p = (plan_mean(scores, i) * all + 1.0) / (all + 2.0);
@@ -141,6 +201,7 @@ void dpe_detect_read(const struct dpe_detect_scores *scores, const unsigned char
         reading->sensitivity /= plans;
         reading->noise = fmax(independent / plans, residual_variance(scores, live, reading->mean));
     }
+    reading->within = variance_within(scores, live);
     const double of_plans = variance_of_plans(scores, live, reading->mean);
     reading->reliability = of_plans > 0.0 ? fmax(0.0, 1.0 - reading->noise / of_plans) : 0.0;
     if (reading->noise > 0.0 && reading->tokens > 0) {

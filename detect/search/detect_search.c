@@ -89,6 +89,15 @@ int64_t dpe_detect_search_most_rows(const struct dpe_detect_search_options *opti
         rows += params->n_fewer > 0 ? dpe_detect_halving_rows(options, params->n_fewer) : 0;
         rows += options->temperature ? dpe_detect_halving_rows(options, NEIGHBOURS) : 0;
     }
+    if (options->families != 0 && options->joint) {
+        enum { AROUND = 3, WINDOWED = NEIGHBOURS + WINDOWS };
+        rows += 2 * options->n_samples; /* of yarn, and of the best other method */
+        rows += dpe_detect_halving_rows(options, 3 * DPE_DETECT_PLAIN_FAMILIES - 1);
+        rows += dpe_detect_halving_rows(options, AROUND);
+        rows +=
+            dpe_detect_halving_rows(options, 4 * (DPE_DETECT_FAMILIES - DPE_DETECT_PLAIN_FAMILIES));
+        rows += dpe_detect_halving_rows(options, WINDOWED);
+    }
     return rows;
 }
 
@@ -288,7 +297,8 @@ static dpe_status choose(struct trial *trial, struct dpe_error *err)
         .together = trial->options->together, .rounds = FLIPS, .seed = STATISTICS_SEED};
     /* One-sided: the gain is positive. */
     step->p = 0.5 * dpe_sign_flip(values, values + n, n, &how);
-    step->chosen = step->p < DPE_DETECT_SEARCH_LEVEL ? step->best : 0;
+    bool untested = step->move == DPE_DETECT_MOVE_PLAIN || step->move == DPE_DETECT_MOVE_FAMILY;
+    step->chosen = step->p < DPE_DETECT_SEARCH_LEVEL || untested ? step->best : 0;
     free(values);
     return DPE_OK;
 }
@@ -381,6 +391,9 @@ static dpe_status fill_keys(const struct walk *walk, struct dpe_detect_step *ste
             status = dpe_plan_key(&plan, tried->key, walk->err);
         }
         dpe_plan_free(&plan);
+        if (status == DPE_USAGE && tried->point.family > 0 && i > 0) {
+            continue; /* a setting that the method does not have */
+        }
         if (status != DPE_OK) {
             return status;
         }
@@ -443,7 +456,9 @@ static void align_single(const struct walk *walk)
         search->point.window <= length ? search->point.window : search->single.window;
 }
 
-static dpe_status take_step(struct walk *walk, enum dpe_detect_move move, int round)
+/* From *at on, which becomes the plan that the step ends with. */
+static dpe_status take_step(struct walk *walk, enum dpe_detect_move move, int round,
+                            struct dpe_detect_point *at)
 {
     struct dpe_detect_search *search = walk->search;
     struct dpe_detect_step *step = &search->steps[search->n_steps];
@@ -453,7 +468,7 @@ static dpe_status take_step(struct walk *walk, enum dpe_detect_move move, int ro
         return dpe_fail(walk->err, DPE_NO_MEMORY, "out of memory for a step of the search");
     }
     search->n_steps++;
-    step->tried[0].point = search->point;
+    step->tried[0].point = *at;
     /* The whole grid of temperatures is for the first step alone. */
     int nth = move == DPE_DETECT_MOVE_TEMPERATURE && search->n_steps > 1 ? round + 1 : round;
     step->n =
@@ -478,9 +493,39 @@ static dpe_status take_step(struct walk *walk, enum dpe_detect_move move, int ro
     }
     dpe_detect_scores_free(&trial.scores);
     if (status == DPE_OK && search->complete) {
-        search->point = step->tried[step->chosen].point;
+        *at = step->tried[step->chosen].point;
     }
     return status;
+}
+
+/* Methods that need no adapter, from yarn on, and then the others, from what the joint search found
+ * on. */
+static dpe_status families(struct walk *walk)
+{
+    enum { TWICE = 2 };
+    struct dpe_detect_search *search = walk->search;
+    const uint32_t wanted = search->options.families;
+    const uint32_t plain = (1U << DPE_DETECT_PLAIN_FAMILIES) - 1U;
+    struct dpe_detect_point best = search->point;
+    struct dpe_detect_point yarn = {.family = 1, .temperature = dpe_temperature_none};
+    dpe_status status = DPE_OK;
+    memcpy(yarn.at, search->start.at, sizeof yarn.at);
+    for (int round = 0; round < TWICE && (wanted & 1U) != 0; round++) {
+        status = take_step(walk, DPE_DETECT_MOVE_PLAIN, round, &yarn);
+        if (status != DPE_OK || !search->complete) {
+            return status;
+        }
+        search->plain = yarn;
+    }
+    for (int round = 0; round < TWICE && (wanted & ~plain) != 0 && (round == 0 || best.family > 0);
+         round++) {
+        status = take_step(walk, DPE_DETECT_MOVE_FAMILY, round, &best);
+        if (status != DPE_OK || !search->complete) {
+            return status;
+        }
+    }
+    search->family = best.family > 0 ? best : search->family;
+    return DPE_OK;
 }
 
 /* The window first: it costs least, and after a gain less is left to show for the others. */
@@ -500,7 +545,7 @@ static dpe_status joint_rounds(struct walk *walk)
                 (moves[i] == DPE_DETECT_MOVE_PAIRS && walk->grid->params.n_fewer == 0)) {
                 continue;
             }
-            status = take_step(walk, moves[i], round);
+            status = take_step(walk, moves[i], round, &search->point);
             if (status != DPE_OK || !search->complete) {
                 return status;
             }
@@ -529,7 +574,7 @@ static dpe_status search_init(struct dpe_detect_search *search,
         return dpe_fail(err, DPE_INTERNAL, "a search of %lld samples in %d rounds",
                         (long long)options->n_samples, options->rounds);
     }
-    search->most_steps = 1 + options->rounds * DPE_DETECT_N_MOVES;
+    search->most_steps = 1 + options->rounds * DPE_DETECT_N_MOVES + 4;
     search->steps = dpe_alloc_zero((size_t)search->most_steps, sizeof *search->steps);
     if (search->steps == NULL) {
         return dpe_fail(err, DPE_NO_MEMORY, "out of memory for a search of %d steps",
@@ -558,13 +603,16 @@ dpe_status dpe_detect_search_replay(const struct dpe_detect_search_options *opti
                         .err = err};
     dpe_status status = search_init(search, options, &grid->params, err);
     if (status == DPE_OK && options->temperature) {
-        status = take_step(&walk, DPE_DETECT_MOVE_TEMPERATURE, 0);
+        status = take_step(&walk, DPE_DETECT_MOVE_TEMPERATURE, 0, &search->point);
     }
     search->single = search->point;
     if (status == DPE_OK && search->complete && options->joint) {
         search->wants_sweep = ranking == NULL;
         search->complete = ranking != NULL;
         status = ranking != NULL ? joint_rounds(&walk) : DPE_OK;
+    }
+    if (status == DPE_OK && search->complete && options->joint && options->families != 0) {
+        status = families(&walk);
     }
     if (status == DPE_OK) {
         align_single(&walk);

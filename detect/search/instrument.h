@@ -12,6 +12,9 @@ struct dpe_detect_reading {
     double mean;        /**< recall of the plans that count */
     double sensitivity; /**< what it changes by when their skill does, in logits: p (1 − p) */
     double noise;       /**< variance of a context's recall that plans do not share */
+    double within; /**< variance of a question's recall beside the others of its context, that plans
+                      do not share; 0: one question each */
+    int64_t decoded;    /**< tokens that a question decodes on average */
     int64_t tokens;     /**< a context costs: those read, and those decoded weighed */
     double reliability; /**< share of the variance of plans' means that is not noise, 0 … 1 */
     double per_million; /**< sensitivity² / noise for a million of these tokens */
@@ -19,6 +22,13 @@ struct dpe_detect_reading {
 /** The difference of two plans' recall that so many contexts show in four of five sets, by a
  *  two-sided test of 5 %. */
 double dpe_detect_reading_shows(const struct dpe_detect_reading *reading, double contexts);
+
+/** How many questions on each context, a power of two of at most `most`, say most for the tokens
+ * they cost, when the reading is of contexts with `asked` of them. A context's mean has the
+ * variance b + w/m of m questions, b between contexts and w within them, and costs P + m·D tokens
+ * read and decoded, so m = √(P·w/(D·b)); b is what the noise is more than w/asked. `asked` where
+ * nothing was seen within contexts. */
+int dpe_detect_questions(const struct dpe_detect_reading *reading, int asked, int most);
 
 /** Of the plans with live[i], those with the `n` best means, ties to the earlier: live[i] becomes 0
  * for the others. False, and nothing changes, when no plan finds anything. */

@@ -19,6 +19,12 @@ enum {
     DPE_DETECT_SEARCH_ROUNDS = 1,    /**< by default */
 };
 
+/** Methods that a search tries beside plans of DPE: first those that change frequencies and a
+ * factor on the logits alone, which runtimes read without an adapter. As released, but without
+ * temperatures that official code carries silently: the search has its own. */
+enum { DPE_DETECT_FAMILIES = 10, DPE_DETECT_PLAIN_FAMILIES = 5 };
+extern const char *const dpe_detect_families[DPE_DETECT_FAMILIES];
+
 /** Level of the test that a change has to pass, one-sided. */
 #define DPE_DETECT_SEARCH_LEVEL 0.05
 
@@ -27,6 +33,8 @@ struct dpe_detect_point {
     struct dpe_temperature temperature;
     int64_t window;                     /**< tokens */
     int16_t at[DPE_DETECT_MOST_GROUPS]; /**< [n_groups] index of a length; −1: as in the base */
+    int16_t family; /**< 0: a plan of DPE; i: method i − 1 of dpe_detect_families, with this
+                       temperature and, where it is above 0, this window */
     int16_t fewer; /**< pairs that move: 0: those of the sweep; i: number i − 1 of `fewer` */
 };
 /** The base (dpe_detect_base_at), with the window and the temperature of `params`. */
@@ -44,7 +52,10 @@ struct dpe_detect_key_pairs dpe_detect_point_pairs(const struct dpe_detect_param
 /** Whether all groups have one length; of frequencies, all after the first ones that are kept. */
 bool dpe_detect_point_is_single(const struct dpe_detect_params *params,
                                 const struct dpe_detect_point *point);
-/** Its plan, freed by the caller. */
+/** The spec of a point of a family, as --method takes it; "" for a plan of DPE. */
+enum { DPE_DETECT_SPEC = 256 };
+void dpe_detect_point_spec(const struct dpe_detect_point *point, char spec[DPE_DETECT_SPEC]);
+/** Its plan, freed by the caller. DPE_USAGE: a family that this model cannot have. */
 dpe_status dpe_detect_point_plan(const struct dpe_detect_grid *grid,
                                  const struct dpe_plan_context *context,
                                  const struct dpe_detect_point *point, struct dpe_plan *plan,
@@ -56,14 +67,16 @@ enum dpe_detect_move {
     DPE_DETECT_MOVE_LENGTHS, /**< one length for all groups, or the lengths that the sweep ranks
                                   first */
     DPE_DETECT_MOVE_WINDOW,  /**< not of frequencies */
-    DPE_DETECT_MOVE_SPLIT, /**< the fastest groups at the longest length, the others at a short one
-                            */
-    DPE_DETECT_MOVE_GROUP, /**< the length of one group */
-    DPE_DETECT_MOVE_PAIRS, /**< how many key pairs move, where the parameters have smaller numbers
-                            */
+    DPE_DETECT_MOVE_SPLIT,  /**< the fastest groups at the longest length, the others at a short one
+                             */
+    DPE_DETECT_MOVE_GROUP,  /**< the length of one group */
+    DPE_DETECT_MOVE_PAIRS,  /**< how many key pairs move, where the parameters have smaller numbers
+                             */
+    DPE_DETECT_MOVE_PLAIN,  /**< methods that need no adapter, of which it keeps the best */
+    DPE_DETECT_MOVE_FAMILY, /**< the other methods, against the plan that the search has */
     DPE_DETECT_N_MOVES,
 };
-/** "temperature", "lengths", "window", "split", "group", "pairs". */
+/** "temperature", "lengths", "window", "split", "group", "pairs", "plain", "family". */
 extern const char *const dpe_detect_move_names[DPE_DETECT_N_MOVES];
 
 /** One plan of a step. */
@@ -95,6 +108,7 @@ struct dpe_detect_search_options {
     struct dpe_temperature near; /**< what suits a shorter length: the search begins around it, and
                                       not with the whole grid; logit_scale 0: none */
     bool joint;        /**< search the rest, after the sweep */
+    uint32_t families; /**< bit i: dpe_detect_families[i] is tried after the joint search */
     int rounds;        /**< of the joint search, ≥ 1 */
     int64_t n_samples; /**< of the deciding task */
     int64_t per_round; /**< the first samples of a step are a multiple of it, ≥ 1 */
@@ -118,6 +132,10 @@ struct dpe_detect_search {
     struct dpe_detect_point single;       /**< the best plan with one length for all groups
                                                (dpe_detect_point_is_single), under the temperature
                                                that suits it best */
+    /** Family 0: none. The best of the methods that need no adapter, and the best other method,
+     * where it did better than `point` on the search's samples. Validation decides what they are
+     * worth. */
+    struct dpe_detect_point plain, family;
     bool complete;                        /**< nothing is missing */
     bool wants_sweep;                     /**< the joint part waits for the ranks of the sweep */
     int64_t wanted; /**< the last step lacks rows of its `wanted` plans below this sample */
@@ -127,7 +145,9 @@ struct dpe_detect_search {
  *  Steps: temperature (if searched; around `near` where that is given) of every group at L0/2;
  * then, once `ranking` (of the sweep under that temperature; NULL: not yet) is there, in each round
  * window, lengths, split, group, pairs and temperature (around the one it has); a round that
- * changes nothing is the last.
+ * changes nothing is the last. Last come the families: those that need no adapter, from yarn on,
+ * and the others, from the plan that was found on; each once with usual temperatures, and the best
+ * again with temperatures and windows around it. There the best is kept without a test.
  *
  *  A step runs its first plan on all samples. Where a test could show an improvement, the changes
  * are run by sequential halving (Karnin, Koren and Somekh, ICML 2013): all on an eighth of the

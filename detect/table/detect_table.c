@@ -306,6 +306,21 @@ static void put_validation(struct table_writer *w, const struct dpe_detect_repor
     }
 }
 
+/* The plan for runtimes as they are. */
+static void put_plain(struct table_writer *w, const struct dpe_detect_report *report)
+{
+    struct dpe_text text = {0};
+    if (report->plain < 0 || w->status != DPE_OK) {
+        return;
+    }
+    dpe_detect_put_text(w, "/validate", "without_adapter", report->names[report->plain]);
+    w->status = dpe_detect_plain_text(report, &text, w->err);
+    if (text.n > 0) {
+        dpe_detect_put_text(w, "/validate", "adapter_worth", text.bytes);
+    }
+    dpe_text_free(&text);
+}
+
 static void put_validated_plans(struct table_writer *w, const struct dpe_detect_report *report)
 {
     const char *keys[DPE_DETECT_MOST_VALIDATED];
@@ -318,6 +333,7 @@ static void put_validated_plans(struct table_writer *w, const struct dpe_detect_
     dpe_detect_put_i64(w, "/validate", "seed", (int64_t)report->validation_seed);
     if (report->rule != DPE_DETECT_PAPER) {
         dpe_detect_put_text(w, "/validate", "kept", report->names[report->kept.plan]);
+        put_plain(w, report);
         dpe_detect_put_text(w, "/validate", "groups_add",
                             dpe_detect_worth_names[dpe_detect_report_worth(report)]);
     }

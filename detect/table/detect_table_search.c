@@ -16,6 +16,7 @@ static const char rule[] =
 struct searched {
     struct dpe_search_result r;
     char (*texts)[160];
+    char (*specs)[DPE_DETECT_SPEC];
 };
 
 static bool allocate(const struct dpe_detect_report *report, size_t plans, struct searched *s)
@@ -31,7 +32,8 @@ static bool allocate(const struct dpe_detect_report *report, size_t plans, struc
         .top_k = varies ? dpe_alloc(plans, sizeof *s->r.top_k) : NULL,
     };
     s->texts = dpe_alloc(plans, sizeof *s->texts);
-    return s->r.steps != NULL && s->r.tried != NULL && s->r.length != NULL && s->texts != NULL &&
+    s->specs = dpe_alloc(plans, sizeof *s->specs);
+    return s->r.steps != NULL && s->r.tried != NULL && s->r.length != NULL && s->texts != NULL && s->specs != NULL &&
            (s->r.top_k != NULL) == varies;
 }
 
@@ -41,6 +43,7 @@ static void fill_plan(const struct dpe_detect_params *params, const struct dpe_d
     s->r.tried[at] =
         (struct dpe_searched_plan){.temperature = s->texts[at],
                                    .plan = tried->key,
+                                   .method = s->specs[at],
                                    .step = step,
                                    .window = tried->point.window,
                                    .samples = tried->samples,
@@ -50,6 +53,7 @@ static void fill_plan(const struct dpe_detect_params *params, const struct dpe_d
         s->r.top_k[at] = dpe_detect_point_pairs(params, &tried->point).k;
     }
     dpe_temperature_text(&tried->point.temperature, s->texts[at]);
+    dpe_detect_point_spec(&tried->point, s->specs[at]);
     dpe_detect_point_lengths(params, &tried->point, s->r.length + at * (size_t)params->n_groups);
 }
 
@@ -110,4 +114,5 @@ void dpe_detect_put_search(struct table_writer *w, const struct dpe_detect_repor
     free(searched.r.length);
     free(searched.r.top_k);
     free(searched.texts);
+    free(searched.specs);
 }

@@ -137,6 +137,46 @@ static dpe_status check_against(struct detect_inputs *inputs, struct dpe_error *
     return status == DPE_OK ? DPE_OK : dpe_fail_prefix(err, "--against");
 }
 
+/* Families that the search tries: all that are plans of this model and that the device runs. */
+static dpe_status find_families(struct detect_inputs *inputs, struct dpe_error *err)
+{
+    const struct detect_arguments *args = inputs->args;
+    if (args->rule != DPE_DETECT_JOINTLY || args->frequencies || args->selection != NULL ||
+        args->no_against || !args->use_niah || args->use_ppl) {
+        return DPE_OK;
+    }
+    for (int f = 0; f < DPE_DETECT_FAMILIES; f++) {
+        struct dpe_error refused = {0};
+        struct dpe_plan plan = {0};
+        dpe_status status =
+            dpe_plan_make(dpe_detect_families[f], &inputs->context, &plan, &refused);
+        if (status == DPE_OK) {
+            status = dpe_job_check_plan(&inputs->job, &plan, args->job.length, &refused);
+        }
+        dpe_plan_free(&plan);
+        if (status == DPE_NO_MEMORY) {
+            return dpe_fail(err, status, "%s", refused.text);
+        }
+        inputs->families |= status == DPE_OK ? 1U << f : 0U;
+    }
+    return DPE_OK;
+}
+
+/* The methods of --against, and the families: the i-th spec, NULL: there are fewer. */
+static const char *rival_of(const struct detect_inputs *inputs, int i)
+{
+    if (i < inputs->args->n_against) {
+        return inputs->args->against[i];
+    }
+    i -= inputs->args->n_against;
+    for (int f = 0; f < DPE_DETECT_FAMILIES; f++) {
+        if ((inputs->families >> f & 1U) != 0 && i-- == 0) {
+            return dpe_detect_families[f];
+        }
+    }
+    return NULL;
+}
+
 static dpe_status open_niah(struct detect_inputs *inputs, const struct dpe_niah_params *params,
                             int64_t length, const char *name, uint64_t seed, struct dpe_task *task,
                             struct dpe_error *err)
@@ -394,8 +434,14 @@ dpe_status dpe_detect_inputs_open(struct detect_inputs *inputs, const struct det
         (struct detect_inputs){.args = args,
                                .validation_seed = seed_of_validation(args->job.seed),
                                .samples = args->job.samples};
-    dpe_status (*const steps[])(struct detect_inputs *, struct dpe_error *) = {
-        dpe_detect_inputs_key_pairs, make_grid, check_against, add_niah, add_ppl, add_texts};
+    dpe_status (*const steps[])(struct detect_inputs *,
+                                struct dpe_error *) = {dpe_detect_inputs_key_pairs,
+                                                       make_grid,
+                                                       check_against,
+                                                       find_families,
+                                                       add_niah,
+                                                       add_ppl,
+                                                       add_texts};
     dpe_status status = dpe_job_open(&inputs->job, &args->job, args->job.dry_run, err);
     if (status == DPE_OK) {
         status = dpe_job_needs_plans(&inputs->job, "its lengths cannot be found by trying", err);
@@ -431,10 +477,10 @@ static dpe_status find_largest(const struct detect_inputs *inputs, struct dpe_pl
 {
     const struct detect_arguments *args = inputs->args;
     dpe_status status = DPE_OK;
-    for (int i = 0; i < args->n_against && args->use_niah && status == DPE_OK; i++) {
+    for (int i = 0; rival_of(inputs, i) != NULL && args->use_niah && status == DPE_OK; i++) {
         struct dpe_plan plan = {0};
         const struct dpe_plan_context context = dpe_detect_inputs_rival(inputs);
-        status = dpe_plan_make(args->against[i], &context, &plan, err);
+        status = dpe_plan_make(rival_of(inputs, i), &context, &plan, err);
         if (status == DPE_OK &&
             dpe_job_needs_more(&inputs->job, &plan, *largest, args->job.length)) {
             dpe_plan_free(rival);
@@ -548,10 +594,10 @@ dpe_status dpe_detect_inputs_fit_batch(struct detect_inputs *inputs, struct dpe_
     dpe_status status = dpe_job_fit_batch(&inputs->job, &inputs->grid.configs[0].plan,
                                           args->job.length, batch, err);
     /* The validation decodes as many together, under plans that may need more. */
-    for (int i = 0; i < args->n_against && args->use_niah && status == DPE_OK; i++) {
+    for (int i = 0; rival_of(inputs, i) != NULL && args->use_niah && status == DPE_OK; i++) {
         struct dpe_plan plan = {0};
         const struct dpe_plan_context context = dpe_detect_inputs_rival(inputs);
-        status = dpe_plan_make(args->against[i], &context, &plan, err);
+        status = dpe_plan_make(rival_of(inputs, i), &context, &plan, err);
         if (status == DPE_OK) {
             status = dpe_job_fit_batch(&inputs->job, &plan, args->job.length, inputs->job.batch, err);
         }
@@ -608,8 +654,9 @@ int64_t dpe_detect_inputs_steps(const struct detect_inputs *inputs)
 
 int64_t dpe_detect_inputs_validated(const struct detect_inputs *inputs)
 {
+    enum { BEST_FAMILIES = 2 };
     return DPE_DETECT_N_VALIDATED + (inputs->args->rule == DPE_DETECT_JOINTLY) +
-           inputs->args->n_against;
+           (inputs->families != 0 ? BEST_FAMILIES : 0) + inputs->args->n_against;
 }
 
 struct dpe_detect_search_options dpe_detect_inputs_searching(const struct detect_inputs *inputs)
@@ -619,6 +666,7 @@ struct dpe_detect_search_options dpe_detect_inputs_searching(const struct detect
         .temperature = inputs->searches_temperature,
         .near = inputs->near,
         .joint = args->rule == DPE_DETECT_JOINTLY,
+        .families = inputs->families,
         .rounds = args->rounds > 0 ? (int)args->rounds : DPE_DETECT_SEARCH_ROUNDS,
         /* Books of the validation are others, where there are some. */
         .n_samples = args->use_niah ? inputs->samples : inputs->n_books,
@@ -647,6 +695,7 @@ static void put_ceiling(const struct detect_held *held, struct dpe_detect_result
 void dpe_detect_inputs_report(const struct detect_inputs *inputs, struct dpe_detect_report *report)
 {
     *report = (struct dpe_detect_report){
+        .plain = -1,
         .grid = &inputs->grid,
         .context = &inputs->context,
         .rule = inputs->args->rule,

@@ -107,6 +107,9 @@ dpe_status dpe_detect_print_result(const struct detect_inputs *inputs,
         dpe_temperature_text(&report->kept.temperature, temperature);
         dpe_result_text(out, "kept", report->names[report->kept.plan]);
         dpe_result_text(out, "temperature", temperature);
+        if (report->rule == DPE_DETECT_JOINTLY && report->plain >= 0) {
+            dpe_result_text(out, "without_adapter", report->names[report->plain]);
+        }
         dpe_result_text(out, "groups_add", dpe_detect_worth_names[dpe_detect_report_worth(report)]);
     }
     for (int i = 0; i < 2; i++) {

@@ -35,6 +35,7 @@ struct pilot {
         struct dpe_detect_reading reading;
     } rungs[RUNGS], stepped; /* the chosen one by steps */
     bool steps;              /* say more than recall */
+    int questions;           /* on each context */
 };
 
 int64_t dpe_detect_pilot_most_rows(const struct detect_inputs *inputs)
@@ -350,18 +351,21 @@ static void tell(const struct pilot *pilot, int chosen)
 {
     const struct detect_inputs *inputs = pilot->sweep->inputs;
     const struct rung *rung = pilot->steps ? &pilot->stepped : &pilot->rungs[chosen];
-    double contexts = (double)inputs->samples / (double)rungs[chosen].asked;
-    double shown = dpe_detect_reading_shows(&rung->reading, contexts);
+    double contexts = (double)inputs->samples / (double)pilot->questions;
+    struct dpe_detect_reading reading = rung->reading;
+    reading.noise = fmax(0.0, reading.noise - reading.within / (double)rungs[chosen].asked) +
+                    reading.within / (double)pilot->questions;
+    double shown = dpe_detect_reading_shows(&reading, contexts);
     dpe_log_info("pilot: good plans find %s", inputs->pilot);
     dpe_log_info(
         "pilot: the search measures with keys=%d,values=%d%s, %d questions on each context; "
         "%lld samples will show differences of %.0f points",
         rungs[chosen].keys, rungs[chosen].values, pilot->steps ? ",score=steps" : "",
-        rungs[chosen].asked, (long long)inputs->samples, 100.0 * shown);
+        pilot->questions, (long long)inputs->samples, 100.0 * shown);
 }
 
 /* The task of the rung, or the user's where no rung can tell plans apart. */
-static void settle(const struct pilot *pilot, int chosen)
+static void settle(struct pilot *pilot, int chosen)
 {
     struct detect_inputs *inputs = pilot->sweep->inputs;
     const struct rung *rung = &pilot->rungs[chosen];
@@ -372,7 +376,13 @@ static void settle(const struct pilot *pilot, int chosen)
         dpe_detect_inputs_set_users(inputs);
         return;
     }
+    const struct rung *measured = pilot->steps ? &pilot->stepped : rung;
     set_rung(inputs, chosen, pilot->steps);
+    pilot->questions =
+        dpe_detect_questions(&measured->reading, rungs[chosen].asked, rungs[chosen].keys);
+    inputs->niah.asked = pilot->questions;
+    dpe_niah_format(&inputs->niah, inputs->niah_spec, sizeof inputs->niah_spec);
+    dpe_detect_inputs_set_samples(inputs);
     tell(pilot, chosen);
     if (rung->reading.mean > most) {
         dpe_log_warning("pilot: good plans find everything, also of the hardest task that fits; a "

@@ -264,6 +264,20 @@ static bool is_unneeded(const struct dpe_detect_report *report)
                DPE_DETECT_ADVICE_NOTHING;
 }
 
+/* For runtimes as they are. */
+static void suggest_plain(const struct detect_inputs *inputs,
+                          const struct dpe_detect_report *report, const char *model)
+{
+    char method[DPE_DETECT_PLAN_NAME + 16];
+    const int plain = report->plain;
+    if (report->rule == DPE_DETECT_JOINTLY && plain > DPE_DETECT_ROPE &&
+        plain != report->kept.plan) {
+        dpe_tool_next("dpe-export --method %s -m %s --length %lld --format longrope -o config.json",
+                      dpe_tool_quote(report->names[plain], method, sizeof method), model,
+                      (long long)inputs->args->job.length);
+    }
+}
+
 void dpe_detect_suggest(const struct detect_inputs *inputs, const struct dpe_detect_report *report)
 {
     char model[1024], table[1024], corpus[1024];
@@ -282,6 +296,7 @@ void dpe_detect_suggest(const struct detect_inputs *inputs, const struct dpe_det
     } else if (!is_unneeded(report)) {
         dpe_tool_next("dpe-run -m %s --table %s --show --corpus %s", model, table, corpus);
     }
+    suggest_plain(inputs, report, model);
     dpe_tool_next("dpe-report %s -o report.html", table);
 }
 

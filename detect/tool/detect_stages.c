@@ -120,6 +120,23 @@ void dpe_detect_stage_validated(const struct sweep *sweep, int64_t later[2])
     }
 }
 
+/* The best methods that the search found, by their specs. */
+static dpe_status add_families(struct sweep *sweep, struct dpe_error *err)
+{
+    struct dpe_detect_report *report = sweep->report;
+    const struct dpe_detect_point *const points[] = {&report->search.plain, &report->search.family};
+    dpe_status status = DPE_OK;
+    for (int i = 0; i < 2 && status == DPE_OK; i++) {
+        if (points[i]->family > 0) {
+            int v = report->n_validated++;
+            dpe_detect_point_spec(points[i], report->names[v]);
+            status = dpe_detect_point_plan(&sweep->inputs->grid, &sweep->inputs->context, points[i],
+                                           &sweep->validated[v], err);
+        }
+    }
+    return status;
+}
+
 static dpe_status add_against(struct sweep *sweep, struct dpe_error *err)
 {
     const struct detect_arguments *args = sweep->inputs->args;
@@ -173,6 +190,9 @@ static dpe_status make_validated(struct sweep *sweep, struct dpe_error *err)
     } else if (status == DPE_OK) {
         status = dpe_detect_joint_plan(&inputs->grid, &inputs->context, report->scale,
                                        &plans[DPE_DETECT_JOINT], err);
+    }
+    if (status == DPE_OK) {
+        status = add_families(sweep, err);
     }
     if (status == DPE_OK) {
         status = add_against(sweep, err);

@@ -44,6 +44,7 @@ struct detect_inputs {
     struct dpe_detect_grid grid;
     int skipped_lengths;
     bool searches_temperature;
+    uint32_t families; /**< that the model and the device can have (dpe_detect_search_options) */
     struct dpe_temperature near; /**< of --temperature auto:K=V,…; logit_scale 0: none */
     uint8_t *mask; /**< key pairs that move, of each number of them; NULL = all pairs */
     int n_fewer;   /**< numbers of pairs in it that the search tries; 0: the only one moves */

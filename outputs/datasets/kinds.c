@@ -148,6 +148,7 @@ static const struct dpe_dataset searched[] = {
     {STEP(p, "p_value", F64, "of: the best change is not better than the first plan")},
     TRIED(step, "tried_step", DPE_COL_I32, "step that tried the plan", "1"),
     TRIED(temperature, "temperature", TEXT, "its attention temperature", "1"),
+    TRIED(method, "method", TEXT, "its method, empty for a plan of DPE", "1"),
     TRIED(window, "window", I64, "its near window", "tokens"),
     TRIED(samples, "samples", I64, "samples it was run on", "1"),
     TRIED(value.mean, "mean", F64, "recall, or nats per token, of those", by_score),

@@ -121,6 +121,7 @@ struct dpe_searched_step {
 };
 struct dpe_searched_plan {
     const char *temperature, *plan; /**< plan: key in /plans/plan */
+    const char *method;             /**< as --method takes it; "": a plan of DPE */
     int32_t step;
     int64_t window, samples;
     struct dpe_interval value; /**< recall, or nats per token */
@@ -134,7 +135,7 @@ struct dpe_search_result {
     int64_t *top_k;  /**< [tried] pairs of each head that move, −1: all; NULL: all in every plan */
 };
 enum dpe_search_axis { DPE_SEARCH_STEP, DPE_SEARCH_TRIED, DPE_SEARCH_GROUP };
-enum { DPE_SEARCH_DATASETS = 19 };
+enum { DPE_SEARCH_DATASETS = 20 };
 /** The declaration for a search by recall, or by nats per token. The kind points into `datasets`. */
 struct dpe_dataset_kind dpe_search_datasets(bool recall,
                                             struct dpe_dataset datasets[DPE_SEARCH_DATASETS]);

@@ -83,6 +83,35 @@ static void test_reliability(void **state)
     dpe_detect_scores_free(&scores);
 }
 
+/* Two plans on two contexts of two questions. Of questions is left: plan 0 (0.5, 1, 0, 0.5), plan 1
+ * (0, 0, 0.5, 0.5), context means 0.75, 0.25 and 0, 0.5; question means 0.25, 0.5, 0.25, 0.5. In
+ * the first context ±0.125 for both plans and questions, in the second the same: 8 · 0.125² / (1 ·
+ * 2 · 1). */
+static void test_questions(void **state)
+{
+    (void)state;
+    const double recall[] = {0.5, 1.0, 0.0, 0.5, 0.0, 0.0, 0.5, 0.5};
+    const unsigned char live[] = {1, 1};
+    struct dpe_detect_scores scores = {0};
+    struct dpe_detect_reading reading;
+    fill(&scores, 2, 4, 2, recall);
+    dpe_detect_read(&scores, live, 4, &reading);
+    near(reading.within, 8.0 * 0.125 * 0.125 / 2.0);
+    assert_int_equal(reading.decoded, ANSWER);
+    dpe_detect_scores_free(&scores);
+    /* b = 0.01, w = 0.04, P = 1000, D = 5 · 10: √(1000 · 0.04 / (50 · 0.01)) = 8.9. */
+    reading = (struct dpe_detect_reading){
+        .noise = 0.01 + 0.04 / 4.0, .within = 0.04, .decoded = 10, .tokens = 1000 + 4 * 50};
+    assert_int_equal(dpe_detect_questions(&reading, 4, 16), 8);
+    assert_int_equal(dpe_detect_questions(&reading, 4, 4), 4);
+    reading.noise = 1.0 + 0.04 / 4.0; /* contexts differ: √(0.8) */
+    assert_int_equal(dpe_detect_questions(&reading, 4, 16), 1);
+    reading.noise = 0.01; /* they do not */
+    assert_int_equal(dpe_detect_questions(&reading, 4, 16), 16);
+    reading.within = 0.0; /* nothing was seen */
+    assert_int_equal(dpe_detect_questions(&reading, 4, 16), 4);
+}
+
 /* The same answers of two plans have no residual: the noise is that of independent values. One plan
  * is left out, and its rows that were never run do not matter. */
 static void test_floor(void **state)
@@ -178,9 +207,10 @@ static void test_advice(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_by_hand), cmocka_unit_test(test_reliability),
-        cmocka_unit_test(test_floor),   cmocka_unit_test(test_order),
-        cmocka_unit_test(test_best),    cmocka_unit_test(test_advice),
+        cmocka_unit_test(test_by_hand),     cmocka_unit_test(test_questions),
+        cmocka_unit_test(test_reliability), cmocka_unit_test(test_floor),
+        cmocka_unit_test(test_order),       cmocka_unit_test(test_best),
+        cmocka_unit_test(test_advice),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -722,6 +722,55 @@ static void frequencies_find_how_many_groups_to_keep(void **state)
     close_world(&world);
 }
 
+/* Wants Jet-Long with a window of 16 without a temperature; of what needs no adapter MrRoPE with a
+ * factor of 1.1 · 1.2. */
+static double families(const struct dpe_detect_params *params, const struct dpe_detect_point *point)
+{
+    char spec[DPE_DETECT_SPEC];
+    (void)params;
+    dpe_detect_point_spec(point, spec);
+    double share = point->family == 0 ? 0.4 : 0.1;
+    share = strncmp(spec, "mrrope:logit-scale=1.2", 22) == 0 ? 0.4 : share;
+    share = strcmp(spec, "mrrope:logit-scale=1.32") == 0 ? 0.6 : share;
+    share = strcmp(spec, "jet-long") == 0 ? 0.7 : share;
+    return strcmp(spec, "jet-long:window=16") == 0 ? 0.9 : share;
+}
+
+static void other_methods_are_tried_last(void **state)
+{
+    (void)state;
+    static struct world world;
+    struct dpe_detect_search search;
+    char spec[DPE_DETECT_SPEC];
+    open_world(&world, families);
+    world.options.families = (1U << DPE_DETECT_FAMILIES) - 1U;
+    search_all(&world, false, &search);
+    dpe_detect_point_spec(&search.plain, spec);
+    assert_string_equal(spec, "mrrope:logit-scale=1.32");
+    dpe_detect_point_spec(&search.family, spec);
+    assert_string_equal(spec, "jet-long:window=16");
+    assert_int_equal(search.point.family, 0);
+    dpe_detect_point_spec(&search.point, spec);
+    assert_string_equal(spec, "");
+    assert_true(world.rows <= dpe_detect_search_most_rows(&world.options, &world.grid.params));
+    dpe_detect_search_free(&search);
+    close_world(&world);
+    /* A family that the model cannot have is not tried, and one that is not better is not kept. */
+    open_world(&world, flat);
+    world.options.families = 1U | 1U << (DPE_DETECT_FAMILIES - 1);
+    search_all(&world, false, &search);
+    assert_int_equal(search.family.family, 0);
+    assert_int_equal(search.plain.family, 1);
+    for (int i = 0; i < search.n_steps; i++) {
+        for (int k = 0; k < search.steps[i].n; k++) {
+            int family = search.steps[i].tried[k].point.family;
+            assert_true(family == 0 || family == 1 || family == DPE_DETECT_FAMILIES);
+        }
+    }
+    dpe_detect_search_free(&search);
+    close_world(&world);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -742,6 +791,7 @@ int main(void)
         cmocka_unit_test(finds_how_many_pairs_move),
         cmocka_unit_test(frequencies_begin_with_those_that_go_round),
         cmocka_unit_test(frequencies_find_how_many_groups_to_keep),
+        cmocka_unit_test(other_methods_are_tried_last),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -47,7 +47,7 @@ static void add_step(struct report *report, const struct detection *d, const str
     char *id = dpe_input_report_id(report, d->input, DETECTION, base);
     struct sheet *sheet = id == NULL ? NULL : dpe_draw_sheet_new(id, title);
     dpe_draw_sheet_column(sheet, "plan", COLUMN_TEXT, 0);
-    dpe_draw_sheet_column(sheet, "temperature", COLUMN_TEXT, 0);
+    dpe_draw_sheet_column(sheet, "temperature, or method", COLUMN_TEXT, 0);
     dpe_draw_sheet_column(sheet, "window", COLUMN_NUMBER, 0);
     dpe_draw_sheet_column(sheet, "lengths of groups", COLUMN_TEXT, 0);
     if (s->top_k != NULL) {
@@ -66,7 +66,8 @@ static void add_step(struct report *report, const struct detection *d, const str
         bool chosen = s->steps[step].chosen == (int32_t)i;
         lengths_text(d, s, i, lengths, sizeof lengths);
         dpe_draw_sheet_text(sheet, chosen ? "taken" : first ? "before" : "tried");
-        dpe_draw_sheet_text(sheet, tried->temperature);
+        const bool other = tried->method != NULL && tried->method[0] != '\0';
+        dpe_draw_sheet_text(sheet, other ? tried->method : tried->temperature);
         dpe_draw_sheet_number(sheet, (double)tried->window);
         dpe_draw_sheet_text(sheet, lengths);
         if (s->top_k != NULL) {
