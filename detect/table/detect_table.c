@@ -6,6 +6,7 @@
 #include "detect/table/detect_table_internal.h"
 #include "engine/plan/rope.h"
 #include "engine/tokenizer/tokenizer.h"
+#include "outputs/datasets/kinds.h"
 #include "outputs/h5/h5_put.h"
 #include "outputs/read/read.h"
 #include "outputs/table/fields.h"
@@ -14,8 +15,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-static const char row_status_meanings[] = "ok nonfinite failed";
 
 /* ---------------------------------------------------------------------------------------- scales
  */
@@ -59,76 +58,47 @@ static void put_scales(struct table_writer *w, const struct dpe_detect_report *r
 /* ---------------------------------------------------------------------------------------- detect
  */
 
-/* Scores of a task on the given axes, the last of which are its samples. */
-static void put_scores(struct table_writer *w, const char *folder,
-                       const struct dpe_detect_result *result,
-                       const struct dpe_detect_scores *scores, const struct table_axis *axes,
-                       int n_axes)
+/* What is stored of the scores of a task; of needles or of perplexity. */
+static struct dpe_scores_result scores_of(const struct dpe_detect_result *result,
+                                          const struct dpe_detect_scores *scores)
 {
-    const struct table_entry niah[] = {
-        {"/recall", DPE_COL_F64, scores->recall, "share of the values found in the answer", "1",
-         NULL},
-        {"/at_least_half", DPE_COL_F64, scores->at_least_half,
-         "1 when at least half of the values were found, else 0", "1", NULL},
-        {"/prompt_tokens", DPE_COL_I64, scores->prompt_tokens, "tokens of the prompt", "tokens",
-         NULL},
-        {"/new_tokens", DPE_COL_I64, scores->new_tokens, "generated tokens", "tokens", NULL},
-        {"/seed", DPE_COL_U64, scores->seed, "seed of the sample, 0 = not run", "1", NULL},
-    };
-    const struct table_entry ppl[] = {
-        {"/nll_sum", DPE_COL_F64, scores->nll_sum, "sum of negative log-likelihoods", "nats", NULL},
-        {"/n_tokens", DPE_COL_I64, scores->n_tokens, "scored tokens", "tokens", NULL},
-        {"/n_words", DPE_COL_I64, scores->n_words, "words of the scored text", "words", NULL},
-    };
-    const struct table_entry both = {
-        "/status", DPE_COL_I32,        scores->status, "what became of the row; -1 = not run",
-        "1",       row_status_meanings};
-    bool recall = result->criterion == DPE_DETECT_RECALL;
-    dpe_detect_put_entries(w, folder, recall ? niah : ppl, recall ? COUNT(niah) : COUNT(ppl), axes,
-                           n_axes);
-    dpe_detect_put_entry(w, folder, &both, axes, n_axes);
-}
-
-/* Ranks and what follows from them, in /detect of the deciding task and below the other one. */
-static void put_ranking(struct table_writer *w, const char *folder,
-                        const struct dpe_detect_ranking *ranking, const struct table_axis *axes)
-{
-    const struct table_entry cells[] = {{"/rank", DPE_COL_I32, ranking->rank,
-                                         "rank of the detecting length in its group, 1 = best", "1",
-                                         NULL}};
-    const struct table_entry groups[] = {
-        {"/effective_length", DPE_COL_I64, ranking->effective,
-         "detecting length of rank 1, -1 = none", "tokens", NULL},
-        {"/informative", DPE_COL_U8, ranking->informative,
-         "whether the lengths of the group differ beyond noise", "1", "no yes"},
-        {"/p_value", DPE_COL_F64, ranking->p_value,
-         "p-value of: the lengths of the group do not differ", "1", NULL},
-    };
-    dpe_detect_put_entries(w, folder, cells, COUNT(cells), axes, 2);
-    dpe_detect_put_entries(w, folder, groups, COUNT(groups), axes, 1);
+    struct dpe_scores_result out = {.status = scores->status};
+    if (result->criterion == DPE_DETECT_RECALL) {
+        out.recall = scores->recall;
+        out.half = scores->at_least_half;
+        out.prompt_tokens = scores->prompt_tokens;
+        out.new_tokens = scores->new_tokens;
+        out.seed = scores->seed;
+    } else {
+        out.nll_sum = scores->nll_sum;
+        out.n_tokens = scores->n_tokens;
+        out.n_words = scores->n_words;
+    }
+    return out;
 }
 
 static void put_result(struct table_writer *w, const struct dpe_detect_report *report,
                        const struct dpe_detect_result *result)
 {
-    bool recall = result->criterion == DPE_DETECT_RECALL;
+    const bool recall = result->criterion == DPE_DETECT_RECALL;
     const char *folder = recall ? "/detect/niah" : "/detect/ppl";
-    const struct dpe_detect_params *params = &report->grid->params;
-    const struct table_axis axes[] = {{"/group", params->n_groups},
-                                      {"/length", params->n_lengths},
-                                      {recall ? "/sample" : "/book", result->n_samples}};
     const struct dpe_detect_ranking *ranking = &result->ranking;
-    const struct table_entry cells[] = {
-        {recall ? "/recall_mean" : "/perplexity", DPE_COL_F64, ranking->mean,
-         recall ? "mean recall over valid samples"
-                : "exp(sum of NLL / tokens) over valid books, token level",
-         "1", NULL},
-        {"/ci_low", DPE_COL_F64, ranking->low, "lower end of its 95 % interval", "1", NULL},
-        {"/ci_high", DPE_COL_F64, ranking->high, "upper end of its 95 % interval", "1", NULL},
-        {"/n_valid", DPE_COL_I64, ranking->n_valid, "valid rows", "1", NULL},
-    };
-    put_scores(w, folder, result, &result->scores, axes, 3);
-    dpe_detect_put_entries(w, folder, cells, COUNT(cells), axes, 2);
+    const int64_t groups = report->grid->params.n_groups;
+    const int64_t lengths = report->grid->params.n_lengths;
+    struct dpe_scores_result out = scores_of(result, &result->scores);
+    const struct dpe_ranking_result ranks = {.n = {groups, lengths},
+                                             .rank = ranking->rank,
+                                             .effective = ranking->effective,
+                                             .informative = ranking->informative,
+                                             .p_value = ranking->p_value};
+    out.n[DPE_CELLS_GROUP] = groups;
+    out.n[DPE_CELLS_LENGTH] = lengths;
+    out.n[DPE_CELLS_SAMPLE] = result->n_samples;
+    *(recall ? &out.recall_mean : &out.perplexity) = ranking->mean;
+    out.low = ranking->low;
+    out.high = ranking->high;
+    out.n_valid = ranking->n_valid;
+    dpe_detect_put_kind(w, folder, recall ? &dpe_needle_cells_kind : &dpe_book_cells_kind, &out);
     dpe_detect_put_i64(w, folder, "samples_together", result->together);
     dpe_detect_put_text(
         w, folder, "interval_rule",
@@ -137,7 +107,7 @@ static void put_result(struct table_writer *w, const struct dpe_detect_report *r
               "Wilson score where all samples agree"
             : "delete-one-book jackknife of the log");
     bool decides = dpe_detect_deciding(report) == result;
-    put_ranking(w, decides ? "/detect" : folder, ranking, axes);
+    dpe_detect_put_kind(w, decides ? "/detect" : folder, &dpe_ranking_kind, &ranks);
 }
 
 struct text_attribute {
@@ -214,79 +184,67 @@ static const char *verdict_text(enum dpe_detect_verdict verdict)
     return texts[verdict];
 }
 
-static void put_differences(struct table_writer *w, const struct dpe_detect_report *report,
-                            const char *folder, const struct dpe_detect_validation *v)
-{
-    double difference[DPE_DETECT_MOST_VALIDATED];
-    double low[DPE_DETECT_MOST_VALIDATED];
-    double high[DPE_DETECT_MOST_VALIDATED];
+/* The other plans beside the joint one: how far it is from each. */
+struct compared {
+    const char *other[DPE_DETECT_MOST_VALIDATED];
+    struct dpe_interval difference[DPE_DETECT_MOST_VALIDATED];
     double p[DPE_DETECT_MOST_VALIDATED];
-    int64_t pairs[DPE_DETECT_MOST_VALIDATED];
-    const char *others[DPE_DETECT_MOST_VALIDATED];
-    int n = 0;
+    int64_t n;
+};
+
+static void fill_compared(const struct dpe_detect_report *report,
+                          const struct dpe_detect_validation *v, struct compared *compared)
+{
+    compared->n = 0;
     for (int i = 0; i < v->n_plans; i++) {
         if (i != DPE_DETECT_JOINT) {
-            difference[n] = v->minus[i].mean;
-            low[n] = v->minus[i].low;
-            high[n] = v->minus[i].high;
-            p[n] = v->p[i];
-            pairs[n] = v->minus[i].n;
-            others[n++] = report->names[i];
+            compared->other[compared->n] = report->names[i];
+            compared->difference[compared->n] = v->minus[i];
+            compared->p[compared->n++] = v->p[i];
         }
     }
-    bool recall = v->criterion == DPE_DETECT_RECALL;
-    char scale[64];
-    snprintf(scale, sizeof scale, "%s/compared_with", folder);
-    dpe_detect_put_scale(w, scale, DPE_COL_STRING, others, n,
-                         "plan that the joint one is compared with", "1");
-    const struct table_axis axis = {scale, n};
-    const struct table_entry entries[] = {
-        {"/difference", DPE_COL_F64, difference,
-         recall ? "mean paired difference of recall, joint - other"
-                : "mean paired difference, joint - other",
-         recall ? "1" : "nats/token", NULL},
-        {"/difference_low", DPE_COL_F64, low, "lower end of its 95 % bootstrap interval",
-         recall ? "1" : "nats/token", NULL},
-        {"/difference_high", DPE_COL_F64, high, "upper end of its 95 % bootstrap interval",
-         recall ? "1" : "nats/token", NULL},
-        {"/p_value", DPE_COL_F64, p,
-         "two-sided sign-flip test of: no difference (samples of one context are one)", "1", NULL},
-        {"/n_pairs", DPE_COL_I64, pairs, "samples valid under both", "1", NULL},
-    };
-    dpe_detect_put_entries(w, folder, entries, COUNT(entries), &axis, 1);
 }
 
-static void put_validation(struct table_writer *w, const struct dpe_detect_report *report,
-                           const struct dpe_detect_result *result, const char *folder)
+/* All numbers of a validation. */
+static void put_validated(struct table_writer *w, const struct dpe_detect_report *report,
+                          const struct dpe_detect_result *result, const char *folder)
 {
-    bool recall = result->criterion == DPE_DETECT_RECALL;
+    const bool recall = result->criterion == DPE_DETECT_RECALL;
     const struct dpe_detect_validation *v = &result->validation;
     double mean[DPE_DETECT_MOST_VALIDATED];
     double low[DPE_DETECT_MOST_VALIDATED];
     double high[DPE_DETECT_MOST_VALIDATED];
     int64_t n[DPE_DETECT_MOST_VALIDATED];
+    struct compared compared;
+    struct dpe_dataset datasets[DPE_VALIDATED_DATASETS];
+    const struct dpe_dataset_kind kind = dpe_validated_datasets(recall, datasets);
+    struct dpe_scores_result out = scores_of(result, &result->validate_scores);
     for (int i = 0; i < v->n_plans; i++) {
         mean[i] = v->value[i].mean;
         low[i] = v->value[i].low;
         high[i] = v->value[i].high;
         n[i] = v->value[i].n;
     }
-    char scale[64];
-    snprintf(scale, sizeof scale, "%s/validated_sample", folder);
-    dpe_detect_put_count(w, scale, result->n_validated, "sample of the validation");
-    const struct table_axis axes[] = {{"/validated_plan", v->n_plans},
-                                      {scale, result->n_validated}};
-    const struct table_entry plans[] = {
-        {recall ? "/recall_mean" : "/perplexity", DPE_COL_F64, mean,
-         recall ? "mean recall over valid samples" : "exp(sum of NLL / tokens), token level", "1",
-         NULL},
-        {"/ci_low", DPE_COL_F64, low, "lower end of its 95 % interval", "1", NULL},
-        {"/ci_high", DPE_COL_F64, high, "upper end of its 95 % interval", "1", NULL},
-        {"/n_valid", DPE_COL_I64, n, "valid rows", "1", NULL},
-    };
-    put_scores(w, folder, result, &result->validate_scores, axes, 2);
-    dpe_detect_put_entries(w, folder, plans, COUNT(plans), axes, 1);
-    put_differences(w, report, folder, v);
+    fill_compared(report, v, &compared);
+    out.n[DPE_VALIDATED_PLAN] = v->n_plans;
+    out.n[DPE_VALIDATED_SAMPLE] = result->n_validated;
+    out.n[DPE_VALIDATED_OTHER] = compared.n;
+    *(recall ? &out.recall_mean : &out.perplexity) = mean;
+    out.low = low;
+    out.high = high;
+    out.n_valid = n;
+    out.other = compared.other;
+    out.difference = compared.difference;
+    out.p = compared.p;
+    out.ceiling = result->ceiling.n > 0 ? &result->ceiling.mean : NULL;
+    dpe_detect_put_kind(w, folder, &kind, &out);
+}
+
+static void put_validation(struct table_writer *w, const struct dpe_detect_report *report,
+                           const struct dpe_detect_result *result, const char *folder)
+{
+    const struct dpe_detect_validation *v = &result->validation;
+    put_validated(w, report, result, folder);
     dpe_detect_put_text(w, folder, "joint_against_base", verdict_text(v->verdict));
     dpe_detect_put_i64(w, folder, "samples_needed", v->needed);
     dpe_detect_put_text(w, folder, "samples",
@@ -294,14 +252,6 @@ static void put_validation(struct table_writer *w, const struct dpe_detect_repor
     dpe_detect_put_i64(w, folder, "first_sample", result->first_validated);
     dpe_detect_put_i64(w, folder, "samples_together", result->together);
     if (result->ceiling.n > 0) {
-        const struct table_entry ceiling = {
-            "/ceiling",
-            DPE_COL_F64,
-            &result->ceiling.mean,
-            "mean recall of the model as it is on texts of the trained length",
-            "1",
-            NULL};
-        dpe_detect_put_entry(w, folder, &ceiling, NULL, 0);
         dpe_detect_put_i64(w, folder, "ceiling_samples", result->ceiling.n);
     }
 }

@@ -112,7 +112,7 @@ static const struct dpe_dataset race[] = {
 };
 const struct dpe_dataset_kind dpe_race_kind = {race, COUNT(race)};
 
-/* ------------------------------------------------------------------------------------------ search
+/* --------------------------------------------------------------------------------------- detection
  */
 
 /* Units of a score that a kind is asked for with: shares, or nats per token. */
@@ -128,6 +128,92 @@ static struct dpe_dataset_kind with_units(const struct dpe_dataset *from, size_t
     }
     return (struct dpe_dataset_kind){to, n};
 }
+
+#define SCORES struct dpe_scores_result
+#define EACH(member, name, type, axes, text, units)                                                \
+    {                                                                                              \
+        ARRAY(SCORES, member, name, type, axes, text, units), .optional = true                     \
+    }
+/* Of every sample of a cell, and of the cells. */
+#define SCORED(cell, sample, perplexity_text)                                                      \
+    EACH(recall, "recall", F64, sample, "share of the values found in the answer", "1"),           \
+        EACH(half, "at_least_half", F64, sample,                                                   \
+             "1 when at least half of the values were found, else 0", "1"),                        \
+        EACH(prompt_tokens, "prompt_tokens", I64, sample, "tokens of the prompt", "tokens"),       \
+        EACH(new_tokens, "new_tokens", I64, sample, "generated tokens", "tokens"),                 \
+        EACH(seed, "seed", DPE_COL_U64, sample, "seed of the sample, 0 = not run", "1"),           \
+        EACH(nll_sum, "nll_sum", F64, sample, "sum of negative log-likelihoods", "nats"),          \
+        EACH(n_tokens, "n_tokens", I64, sample, "scored tokens", "tokens"),                        \
+        EACH(n_words, "n_words", I64, sample, "words of the scored text", "words"),                \
+        {ARRAY(SCORES, status, "status", DPE_COL_I32, sample,                                      \
+               "what became of the row; -1 = not run", "1"),                                       \
+         .flag_meanings = "ok nonfinite failed", .optional = true},                                \
+        EACH(recall_mean, "recall_mean", F64, cell, "mean recall over valid samples", "1"),        \
+        EACH(perplexity, "perplexity", F64, cell, perplexity_text, "1"),                           \
+        EACH(low, "ci_low", F64, cell, SHORT_LOW, "1"),                                            \
+        EACH(high, "ci_high", F64, cell, SHORT_HIGH, "1"),                                         \
+        EACH(n_valid, "n_valid", I64, cell, "valid rows", "1")
+static const char of_books[] = "exp(sum of NLL / tokens) over valid books, token level";
+static const struct dpe_dataset needle_cells[] = {
+    COUNTED("/group", "group"),
+    SCALE(SCORES, length, "/length", I64, "detecting length", "tokens"),
+    COUNTED("/sample", "sample"),
+    SCORED("/group /length", "/group /length /sample", of_books),
+};
+const struct dpe_dataset_kind dpe_needle_cells_kind = {needle_cells, COUNT(needle_cells)};
+static const struct dpe_dataset book_cells[] = {
+    COUNTED("/group", "group"),
+    SCALE(SCORES, length, "/length", I64, "detecting length", "tokens"),
+    COUNTED("/book", "book"),
+    SCORED("/group /length", "/group /length /book", of_books),
+};
+const struct dpe_dataset_kind dpe_book_cells_kind = {book_cells, COUNT(book_cells)};
+
+#define COMPARED(member, name, type, text, units)                                                  \
+    {                                                                                              \
+        MEMBER(SCORES, difference, struct dpe_interval, member, name, type, "compared_with", text, \
+               units),                                                                             \
+            .optional = true                                                                       \
+    }
+static const struct dpe_dataset validated[] = {
+    SCALE(SCORES, plan, "/validated_plan", TEXT, "validated plan", "1"),
+    COUNTED("validated_sample", "sample of the validation"),
+    SCALE(SCORES, other, "compared_with", TEXT, "plan that the joint one is compared with", "1"),
+    SCORED("/validated_plan", "/validated_plan validated_sample",
+           "exp(sum of NLL / tokens), token level"),
+    COMPARED(mean, "difference", F64, "mean paired difference, joint - other", by_score),
+    COMPARED(low, "difference_low", F64, "lower end of its 95 % bootstrap interval", by_score),
+    COMPARED(high, "difference_high", F64, "upper end of its 95 % bootstrap interval", by_score),
+    EACH(p, "p_value", F64, "compared_with",
+         "two-sided sign-flip test of: no difference (samples of one context are one)", "1"),
+    COMPARED(n, "n_pairs", I64, "samples valid under both", "1"),
+    EACH(ceiling, "ceiling", F64, "",
+         "mean recall of the model as it is on texts of the trained length", "1"),
+};
+_Static_assert(COUNT(validated) == DPE_VALIDATED_DATASETS, "kinds.h says how many");
+
+struct dpe_dataset_kind dpe_validated_datasets(bool recall,
+                                               struct dpe_dataset datasets[DPE_VALIDATED_DATASETS])
+{
+    return with_units(validated, COUNT(validated), recall, datasets);
+}
+
+#define RANKING struct dpe_ranking_result
+static const struct dpe_dataset ranking[] = {
+    COUNTED("/group", "group"),
+    SCALE(RANKING, length, "/length", I64, "detecting length", "tokens"),
+    {ARRAY(RANKING, rank, "rank", DPE_COL_I32, "/group /length",
+           "rank of the detecting length in its group, 1 = best", "1")},
+    {ARRAY(RANKING, effective, "effective_length", I64, "/group",
+           "detecting length of rank 1, -1 = none", "tokens")},
+    {ARRAY(RANKING, informative, "informative", DPE_COL_U8, "/group",
+           "whether the lengths of the group differ beyond noise", "1"),
+     .flag_meanings = "no yes", .optional = true},
+    {ARRAY(RANKING, p_value, "p_value", F64, "/group",
+           "p-value of: the lengths of the group do not differ", "1"),
+     .optional = true},
+};
+const struct dpe_dataset_kind dpe_ranking_kind = {ranking, COUNT(ranking)};
 
 #define SEARCH struct dpe_search_result
 #define STEP(member, name, type, text)                                                             \

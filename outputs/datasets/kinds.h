@@ -112,6 +112,47 @@ struct dpe_grid_result {
 enum dpe_grid_axis { DPE_GRID_METHOD, DPE_GRID_DEPTH, DPE_GRID_LENGTH, DPE_GRID_SAMPLE };
 extern const struct dpe_dataset_kind dpe_grid_kind;
 
+/** Scores of a detection's task, in /detect/TASK and /validate/TASK; c = [group][length], or [plan]
+ * that was validated; s = sample. Of needles or of perplexity, the others are NULL. */
+struct dpe_scores_result {
+    int64_t n[DPE_DATASET_AXES]; /**< enum dpe_cells_axis, enum dpe_validated_axis */
+    const int64_t *length;
+    const char *const *plan;
+    const char *const *other;              /**< the plans that the joint one is compared with */
+    double *recall, *half;                 /**< [c][s] of the needles */
+    int64_t *prompt_tokens, *new_tokens;   /**< [c][s] */
+    uint64_t *seed;                        /**< [c][s] 0: not run */
+    double *nll_sum;                       /**< [c][s] nats */
+    int64_t *n_tokens, *n_words;           /**< [c][s] scored */
+    int32_t *status;                       /**< [c][s] enum dpe_row_status, −1: not run */
+    double *recall_mean, *perplexity;      /**< [c] */
+    double *low, *high;                    /**< [c] 95 % */
+    int64_t *n_valid;                      /**< [c] */
+    const struct dpe_interval *difference; /**< [other] joint − other, paired */
+    double *p;                             /**< [other] of that difference */
+    const double *ceiling;                 /**< recall at the trained length */
+};
+enum dpe_cells_axis { DPE_CELLS_GROUP, DPE_CELLS_LENGTH, DPE_CELLS_SAMPLE };
+enum dpe_validated_axis { DPE_VALIDATED_PLAN, DPE_VALIDATED_SAMPLE, DPE_VALIDATED_OTHER };
+/** Of a sweep by needles, and by perplexity. */
+extern const struct dpe_dataset_kind dpe_needle_cells_kind, dpe_book_cells_kind;
+enum { DPE_VALIDATED_DATASETS = 23 };
+/** The declaration for a validation; differences are of recall, or in nats per token. The kind
+ * points into `datasets`. */
+struct dpe_dataset_kind dpe_validated_datasets(bool recall,
+                                               struct dpe_dataset datasets[DPE_VALIDATED_DATASETS]);
+
+/** Ranks of the detecting lengths, in /detect of the task that decides, else in /detect/TASK. */
+struct dpe_ranking_result {
+    int64_t n[DPE_DATASET_AXES]; /**< the first two of enum dpe_cells_axis */
+    const int64_t *length;
+    int32_t *rank;        /**< [group][length] 1 = best, −1 = none */
+    int64_t *effective;   /**< [group] length of rank 1, −1 = none */
+    uint8_t *informative; /**< [group] whether its lengths differ beyond noise */
+    double *p_value;      /**< [group] of: they do not */
+};
+extern const struct dpe_dataset_kind dpe_ranking_kind;
+
 /** A step of a search for temperature and joint plan, and a plan that one tried, in /search. */
 struct dpe_searched_step {
     const char *move;

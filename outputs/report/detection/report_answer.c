@@ -18,49 +18,21 @@ struct validation {
     const char *folder; /**< /validate/niah or /validate/ppl */
     bool recall;
     bool frequencies; /* of the detection */
-    struct numbers mean, low, high;                             /**< [validated_plan] */
-    struct numbers difference, difference_low, difference_high; /**< [compared_with] */
-    struct numbers p_value, n_pairs, n_valid;
-    int64_t together; /* samples in a row that count as one */
-    int64_t needed;   /* samples that would show the difference; 0 = unknown */
+    struct dpe_dataset datasets[DPE_VALIDATED_DATASETS];
+    struct dpe_dataset_kind kind;
+    struct dpe_scores_result r;
+    const double *mean; /**< [plan] of r */
+    int64_t together;   /* samples in a row that count as one */
+    int64_t needed;     /* samples that would show the difference; 0 = unknown */
     char *samples;
-    struct names names; /* of the plans */
-    int n, kept;        /* plans; the one that the table holds */
+    int n, kept; /* plans; the one that the table holds */
 };
 
 static void validation_free(struct validation *v)
 {
-    struct numbers *const all[] = {&v->mean,           &v->low,
-                                   &v->high,           &v->difference,
-                                   &v->difference_low, &v->difference_high,
-                                   &v->p_value,        &v->n_pairs,
-                                   &v->n_valid};
-    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
-        dpe_input_numbers_free(all[i]);
-    }
+    dpe_datasets_free(&v->kind, &v->r);
     free(v->samples);
-    dpe_input_names_free(&v->names);
     *v = (struct validation){0};
-}
-
-/* How many plans there are, and which of them the table holds: the joint one unless it says so. */
-static dpe_status read_plans(const struct input *input, struct validation *v, struct dpe_error *err)
-{
-    dpe_status status = dpe_input_read_names(input, "/validated_plan", -1, &v->names, err);
-    bool fits = v->names.n >= VALIDATED && v->names.n <= MOST_VALIDATED;
-    if (status == DPE_OK && v->names.n > 0 && !fits) {
-        return dpe_fail(err, DPE_BAD_DATA,
-                        "%s: /validated_plan: expected %d to %d plans, found %zu", input->path,
-                        VALIDATED, MOST_VALIDATED, v->names.n);
-    }
-    v->n = v->names.n > 0 ? (int)v->names.n : VALIDATED;
-    v->kept = JOINT;
-    char *kept = dpe_input_read_words(input, "/validate", "kept");
-    for (size_t i = 0; kept != NULL && i < v->names.n; i++) {
-        v->kept = strcmp(v->names.names[i], kept) == 0 ? (int)i : v->kept;
-    }
-    free(kept);
-    return status;
 }
 
 static const char *plan_name(const struct validation *v, int plan)
@@ -70,8 +42,29 @@ static const char *plan_name(const struct validation *v, int plan)
                : v->frequencies && plan == JOINT ? "chosen factors"
                                                  : meaning[plan];
     }
-    return strcmp(v->names.names[plan], "single") == 0 ? "one length for all groups"
-                                                       : v->names.names[plan];
+    return strcmp(v->r.plan[plan], "single") == 0 ? "one length for all groups" : v->r.plan[plan];
+}
+
+/* How many plans there are, and which of them the table holds: the joint one unless it says so. */
+static dpe_status count_plans(const struct input *input, struct validation *v,
+                              struct dpe_error *err)
+{
+    const int64_t n = v->r.n[DPE_VALIDATED_PLAN];
+    if (n < VALIDATED || n > MOST_VALIDATED || v->r.n[DPE_VALIDATED_OTHER] != n - 1) {
+        return dpe_fail(
+            err, DPE_BAD_DATA,
+            "%s: %s: expected %d to %d plans, and the joint one compared with the others; "
+            "found %lld",
+            input->path, v->folder, VALIDATED, MOST_VALIDATED, (long long)n);
+    }
+    v->n = (int)n;
+    v->kept = JOINT;
+    char *kept = dpe_input_read_words(input, "/validate", "kept");
+    for (int i = 0; kept != NULL && i < v->n; i++) {
+        v->kept = strcmp(v->r.plan[i], kept) == 0 ? i : v->kept;
+    }
+    free(kept);
+    return DPE_OK;
 }
 
 static dpe_status read_validation(const struct detection *d, const char *folder, bool recall,
@@ -79,29 +72,21 @@ static dpe_status read_validation(const struct detection *d, const char *folder,
 {
     const struct input *input = d->input;
     *v = (struct validation){.folder = folder, .recall = recall, .frequencies = d->frequencies};
-    dpe_status status = read_plans(input, v, err);
-    const struct {
-        const char *name;
-        int64_t n;
-        struct numbers *into;
-    } list[] = {
-        {recall ? "recall_mean" : "perplexity", v->n, &v->mean},
-        {"ci_low", v->n, &v->low},
-        {"ci_high", v->n, &v->high},
-        {"n_valid", v->n, &v->n_valid},
-        {"difference", v->n - 1, &v->difference},
-        {"difference_low", v->n - 1, &v->difference_low},
-        {"difference_high", v->n - 1, &v->difference_high},
-        {"p_value", v->n - 1, &v->p_value},
-        {"n_pairs", v->n - 1, &v->n_pairs},
-    };
-    for (size_t i = 0; i < sizeof list / sizeof list[0] && status == DPE_OK; i++) {
-        char path[96];
-        snprintf(path, sizeof path, "%s/%s", folder, list[i].name);
-        const struct wanted wanted = {
-            path, 1, {list[i].n}, dpe_h5_has(input->table, folder), list[i].into};
-        status = dpe_input_read_wanted(input, &wanted, 1, err);
+    v->kind = dpe_validated_datasets(recall, v->datasets);
+    if (!dpe_h5_has(input->table, folder)) {
+        return dpe_h5_answered(input->table, err);
     }
+    dpe_status status =
+        dpe_input_get(input, &v->kind, &v->r, folder,
+                      "recall_mean perplexity ci_low ci_high n_valid difference difference_low "
+                      "difference_high p_value n_pairs",
+                      err);
+    v->mean = recall ? v->r.recall_mean : v->r.perplexity;
+    if (status == DPE_OK && (v->mean == NULL || v->r.low == NULL || v->r.high == NULL ||
+                             v->r.n_valid == NULL || v->r.difference == NULL || v->r.p == NULL)) {
+        status = dpe_fail(err, DPE_BAD_DATA, "%s: %s is not complete", input->path, folder);
+    }
+    status = status == DPE_OK ? count_plans(input, v, err) : status;
     v->samples = dpe_input_read_words(input, folder, "samples");
     v->together = dpe_input_read_whole(input, folder, "samples_together", 1);
     v->needed = dpe_input_read_whole(input, folder, "samples_needed", 0);
@@ -117,14 +102,14 @@ static void value_text(const struct validation *v, int plan, char *text, size_t 
     double scale = v->recall ? 100.0 : 1.0;
     const char *unit = v->recall ? "\u00a0%" : "";
     int digits = v->recall ? 0 : 2;
-    double mean = v->mean.values[plan] * scale;
+    double mean = v->mean[plan] * scale;
     if (isnan(mean)) {
         snprintf(text, size, "no valid sample");
-    } else if (isnan(v->low.values[plan])) {
+    } else if (isnan(v->r.low[plan])) {
         snprintf(text, size, "%.*f%s", digits, mean, unit);
     } else {
         snprintf(text, size, "%.*f%s (%.*f\u00a0to\u00a0%.*f%s)", digits, mean, unit, digits,
-                 v->low.values[plan] * scale, digits, v->high.values[plan] * scale, unit);
+                 v->r.low[plan] * scale, digits, v->r.high[plan] * scale, unit);
     }
 }
 
@@ -191,10 +176,10 @@ static void add_lead(struct report *report, const struct detection *d, const str
 static char *verdict_text(const struct validation *v)
 {
     static const double level = 0.05;
-    bool real = v->p_value.values[BASE] < level;
-    bool above = real && v->difference_low.values[BASE] > 0.0;
-    bool below = real && v->difference_high.values[BASE] < 0.0;
-    double n = v->n_pairs.values[BASE];
+    bool real = v->r.p[BASE] < level;
+    bool above = real && v->r.difference[BASE].low > 0.0;
+    bool below = real && v->r.difference[BASE].high < 0.0;
+    double n = (double)v->r.difference[BASE].n;
     const char *base = v->frequencies ? "the base" : "half the trained length for every group";
     if (!(n > 0.0)) {
         return dpe_draw_format_text("The chosen lengths could not be compared with %s: no sample "
@@ -212,7 +197,7 @@ static char *verdict_text(const struct validation *v)
                              : " Use half the trained length for every group, or choose again with "
                                "dpe-detect's --select joint, which ends with the better plan.");
     }
-    bool outside = v->difference_low.values[BASE] > 0.0 || v->difference_high.values[BASE] < 0.0;
+    bool outside = v->r.difference[BASE].low > 0.0 || v->r.difference[BASE].high < 0.0;
     return dpe_draw_format_text(
         "The chosen lengths are not distinguishable from %s with %.0f %s%s%s.", base, n,
         v->recall ? "sample" : "book", n == 1.0 ? "" : "s",
@@ -236,7 +221,7 @@ static void signed_text(double value, int digits, char text[32])
 static void advice(const struct validation *v, char *text, size_t size)
 {
     text[0] = '\0';
-    if (v->recall && v->mean.values[BASE] >= 1.0 && v->mean.values[JOINT] >= 1.0) {
+    if (v->recall && v->mean[BASE] >= 1.0 && v->mean[JOINT] >= 1.0) {
         snprintf(text, size,
                  " Both find every needle: the task is too easy at this length to compare lengths. "
                  "Make it harder with --niah keys=4,values=4, --keys-per-context 4 or a larger "
@@ -254,16 +239,16 @@ static void add_verdict(struct report *report, const struct validation *v)
     char p[32], difference[32], low[32], high[32], interval[128] = "", contexts[96] = "";
     char more[256];
     char *verdict = verdict_text(v);
-    if (verdict == NULL || !(v->n_pairs.values[BASE] > 0.0)) {
+    if (verdict == NULL || v->r.difference[BASE].n <= 0) {
         dpe_draw_add_text(&report->document, BLOCK_TEXT, verdict);
         return;
     }
-    dpe_p_text(v->p_value.values[BASE], p);
-    signed_text(v->difference.values[BASE] * scale, digits, difference);
-    signed_text(v->difference_low.values[BASE] * scale, digits, low);
-    signed_text(v->difference_high.values[BASE] * scale, digits, high);
+    dpe_p_text(v->r.p[BASE], p);
+    signed_text(v->r.difference[BASE].mean * scale, digits, difference);
+    signed_text(v->r.difference[BASE].low * scale, digits, low);
+    signed_text(v->r.difference[BASE].high * scale, digits, high);
     /* A single context has no interval. */
-    if (!isnan(v->difference_low.values[BASE])) {
+    if (!isnan(v->r.difference[BASE].low)) {
         snprintf(interval, sizeof interval, "95\u00a0%% interval %s to %s, ", low, high);
     }
     if (v->together > 1) {
@@ -272,16 +257,16 @@ static void add_verdict(struct report *report, const struct validation *v)
                  (long long)v->together);
     }
     advice(v, more, sizeof more);
-    dpe_draw_add_text(
-        &report->document, BLOCK_TEXT,
-        dpe_draw_format_text("%s On the same %.0f %s%s%s, the difference is %s %s (%s%s in a "
-                             "sign-flip test).%s%s%s%s",
-                             verdict, v->n_pairs.values[BASE], v->recall ? "sample" : "book",
-                             v->n_pairs.values[BASE] == 1.0 ? "" : "s", contexts, difference,
-                             v->recall ? "percentage points" : "nats per token", interval, p,
-                             v->samples != NULL ? " These samples are " : "",
-                             v->samples != NULL ? v->samples : "", v->samples != NULL ? "." : "",
-                             more));
+    dpe_draw_add_text(&report->document, BLOCK_TEXT,
+                      dpe_draw_format_text(
+                          "%s On the same %.0f %s%s%s, the difference is %s %s (%s%s in a "
+                          "sign-flip test).%s%s%s%s",
+                          verdict, (double)v->r.difference[BASE].n, v->recall ? "sample" : "book",
+                          (double)v->r.difference[BASE].n == 1.0 ? "" : "s", contexts, difference,
+                          v->recall ? "percentage points" : "nats per token", interval, p,
+                          v->samples != NULL ? " These samples are " : "",
+                          v->samples != NULL ? v->samples : "", v->samples != NULL ? "." : "",
+                          more));
     free(verdict);
 }
 
@@ -305,13 +290,13 @@ static void add_dots(struct report *report, const struct detection *d, const str
     strong[v->kept] = 1;
     for (int i = 0; i < v->n; i++) {
         names[i] = plan_name(v, i);
-        shown[0][i] = scale * v->mean.values[i];
-        shown[1][i] = scale * v->low.values[i];
-        shown[2][i] = scale * v->high.values[i];
+        shown[0][i] = scale * v->mean[i];
+        shown[1][i] = scale * v->r.low[i];
+        shown[2][i] = scale * v->r.high[i];
         dpe_draw_sheet_text(sheet, names[i]);
         dpe_draw_sheet_mark(sheet, MARK_SERIES);
         dpe_draw_sheet_interval(sheet, shown[0][i], shown[1][i], shown[2][i]);
-        dpe_draw_sheet_number(sheet, v->n_valid.values[i]);
+        dpe_draw_sheet_number(sheet, (double)v->r.n_valid[i]);
     }
     struct figure *figure = dpe_draw_figure_new(
         id, title,
@@ -389,7 +374,7 @@ dpe_status dpe_detection_answer(struct report *report, const struct detection *d
     } else {
         all[1] = (struct validation){0};
     }
-    if (status == DPE_OK && all[decides].mean.n > 0) {
+    if (status == DPE_OK && all[decides].mean != NULL) {
         add_lead(report, d, &all[decides]);
         add_verdict(report, &all[decides]);
         add_guard(report, d);
@@ -429,7 +414,7 @@ dpe_status dpe_detection_answer(struct report *report, const struct detection *d
         status = dpe_detection_search(report, d, err);
     }
     for (int i = 0; i < 2 && status == DPE_OK; i++) {
-        if (all[i].mean.n > 0) {
+        if (all[i].mean != NULL) {
             add_dots(report, d, &all[i]);
         }
     }

@@ -12,8 +12,7 @@
 
 /* Names of lengths, or of groups ("flat" where lengths are not distinguishable), owned: free the
  * result. NULL without memory. */
-static const char **make_names(int64_t n, const struct numbers *length,
-                               const struct numbers *signal)
+static const char **make_names(int64_t n, const int64_t *length, const uint8_t *signal)
 {
     size_t list = ((size_t)n + 1) * sizeof(char *);
     char *block = dpe_alloc_zero(1, list + (size_t)n * 32);
@@ -21,9 +20,9 @@ static const char **make_names(int64_t n, const struct numbers *length,
     for (int64_t i = 0; names != NULL && i < n; i++) {
         char *text = block + list + (size_t)i * 32;
         if (length != NULL) {
-            dpe_draw_length_text(length->values[i], text);
+            dpe_draw_length_text((double)length[i], text);
         } else {
-            bool flat = signal != NULL && signal->n > 0 && signal->values[i] <= 0.0;
+            bool flat = signal != NULL && signal[i] == 0;
             snprintf(text, 32, "%s%lld", flat ? "flat " : "", (long long)i);
         }
         names[i] = text;
@@ -31,10 +30,15 @@ static const char **make_names(int64_t n, const struct numbers *length,
     return names;
 }
 
+static const double *mean_of(const struct dpe_scores_result *measured)
+{
+    return measured->recall_mean != NULL ? measured->recall_mean : measured->perplexity;
+}
+
 /* One row for each cell: group, length, value with interval, rank. */
 static struct sheet *cells_sheet(const struct detection *d, const char *id, const char *title,
-                                 const char *what, const struct measured *measured,
-                                 const struct numbers *rank, double scale, int digits)
+                                 const char *what, const struct dpe_scores_result *measured,
+                                 const int32_t *rank, double scale, int digits)
 {
     struct sheet *sheet = dpe_draw_sheet_new(id, title);
     dpe_draw_sheet_column(sheet, "group", COLUMN_NUMBER, 0);
@@ -43,16 +47,15 @@ static struct sheet *cells_sheet(const struct detection *d, const char *id, cons
     dpe_draw_sheet_column(sheet, "rank", COLUMN_NUMBER, 0);
     dpe_draw_sheet_column(sheet, "samples", COLUMN_NUMBER, 0);
     for (int64_t i = 0; i < d->n_groups * d->n_lengths; i++) {
-        double place = rank->n > 0 ? rank->values[i] : (double)NAN;
+        int32_t place = rank != NULL ? rank[i] : 0;
         dpe_draw_sheet_number(sheet, (double)(i / d->n_lengths));
-        dpe_draw_sheet_number(sheet, d->length.values[i % d->n_lengths]);
-        dpe_draw_sheet_interval(
-            sheet, scale * measured->mean.values[i],
-            scale * (measured->low.n > 0 ? measured->low.values[i] : (double)NAN),
-            scale * (measured->high.n > 0 ? measured->high.values[i] : (double)NAN));
-        dpe_draw_sheet_number(sheet, place < 1.0 ? (double)NAN : place);
-        dpe_draw_sheet_number(sheet,
-                              measured->n_valid.n > 0 ? measured->n_valid.values[i] : (double)NAN);
+        dpe_draw_sheet_number(sheet, (double)d->ranking.length[i % d->n_lengths]);
+        dpe_draw_sheet_interval(sheet, scale * mean_of(measured)[i],
+                                scale * (measured->low != NULL ? measured->low[i] : (double)NAN),
+                                scale * (measured->high != NULL ? measured->high[i] : (double)NAN));
+        dpe_draw_sheet_number(sheet, place < 1 ? (double)NAN : (double)place);
+        dpe_draw_sheet_number(sheet, measured->n_valid != NULL ? (double)measured->n_valid[i]
+                                                               : (double)NAN);
     }
     return sheet;
 }
@@ -60,10 +63,10 @@ static struct sheet *cells_sheet(const struct detection *d, const char *id, cons
 /** One map of a detection. */
 struct map {
     const char *id, *title, *what, *bar;
-    const struct measured *measured; /**< for the sheet */
-    const double *value;             /**< [groups][lengths] */
-    const struct numbers *rank;      /**< its rank 1 is outlined */
-    const struct numbers *signal;    /**< [groups], 0 = flat; of the same task */
+    const struct dpe_scores_result *measured; /**< for the sheet */
+    const double *value;                      /**< [groups][lengths] */
+    const int32_t *rank;                      /**< its rank 1 is outlined; NULL: none */
+    const uint8_t *signal; /**< [groups], 0 = flat; of the same task; NULL: unknown */
     double low, high;
     bool log, low_is_good;
     int digits, sheet_digits;
@@ -74,7 +77,7 @@ static void add_map(struct report *report, const struct detection *d, const stru
                     char *caption)
 {
     const char **rows = make_names(d->n_groups, NULL, map->signal);
-    const char **columns = make_names(d->n_lengths, &d->length, NULL);
+    const char **columns = make_names(d->n_lengths, d->ranking.length, NULL);
     size_t n = (size_t)(d->n_groups * d->n_lengths);
     unsigned char *mark = calloc(n + 1, 1);
     char *id = dpe_input_report_id(report, d->input, DETECTION, map->id);
@@ -82,8 +85,8 @@ static void add_map(struct report *report, const struct detection *d, const stru
                                        : cells_sheet(d, id, map->title, map->what, map->measured,
                                                      map->rank, map->scale, map->sheet_digits);
     struct figure *figure = dpe_draw_figure_new(id, map->title, caption, numbers);
-    for (size_t i = 0; mark != NULL && i < n && map->rank->n > 0; i++) {
-        mark[i] = map->rank->values[i] == 1.0;
+    for (size_t i = 0; mark != NULL && i < n && map->rank != NULL; i++) {
+        mark[i] = map->rank[i] == 1;
     }
     if (figure != NULL && rows != NULL && columns != NULL && mark != NULL) {
         const struct heat heat = {.n_rows = d->n_groups,
@@ -112,22 +115,23 @@ static void add_map(struct report *report, const struct detection *d, const stru
 }
 
 /* Ranks with NaN for "none", owned. */
-static double *rank_values(const struct numbers *rank)
+static double *rank_values(const int32_t *rank, size_t n)
 {
-    double *values = dpe_alloc(rank->n + 1, sizeof *values);
-    for (size_t i = 0; values != NULL && i < rank->n; i++) {
-        values[i] = rank->values[i] < 1.0 ? (double)NAN : rank->values[i];
+    double *values = dpe_alloc(n + 1, sizeof *values);
+    for (size_t i = 0; values != NULL && i < n; i++) {
+        values[i] = rank[i] < 1 ? (double)NAN : (double)rank[i];
     }
     return values;
 }
 
 static void add_rank_map(struct report *report, const struct detection *d, const char *id,
-                         const char *title, const char *what, const struct measured *measured,
-                         const struct numbers *rank, const struct numbers *signal, bool decides)
+                         const char *title, const char *what,
+                         const struct dpe_scores_result *measured, const int32_t *rank,
+                         const uint8_t *signal, bool decides)
 {
-    double *values = rank->n > 0 ? rank_values(rank) : NULL;
+    double *values = rank != NULL ? rank_values(rank, (size_t)(d->n_groups * d->n_lengths)) : NULL;
     if (values == NULL) {
-        report->document.failed = report->document.failed || rank->n > 0;
+        report->document.failed = report->document.failed || rank != NULL;
         return;
     }
     const struct map map = {.id = id,
@@ -155,11 +159,11 @@ static void add_rank_map(struct report *report, const struct detection *d, const
 }
 
 /* Recall in percent, owned. */
-static double *percents(const struct numbers *share)
+static double *percents(const double *share, size_t n)
 {
-    double *values = dpe_alloc(share->n + 1, sizeof *values);
-    for (size_t i = 0; values != NULL && i < share->n; i++) {
-        values[i] = 100.0 * share->values[i];
+    double *values = dpe_alloc(n + 1, sizeof *values);
+    for (size_t i = 0; values != NULL && i < n; i++) {
+        values[i] = 100.0 * share[i];
     }
     return values;
 }
@@ -167,14 +171,16 @@ static double *percents(const struct numbers *share)
 void dpe_detection_recall_map(struct report *report, const struct detection *d)
 {
     char length[32];
-    double *values = d->recall.mean.n > 0 ? percents(&d->recall.mean) : NULL;
+    const size_t n = (size_t)(d->n_groups * d->n_lengths);
+    const uint8_t *informative = d->ranking.informative;
+    double *values = d->recall.recall_mean != NULL ? percents(d->recall.recall_mean, n) : NULL;
     bool flat = false;
-    for (size_t g = 0; g < d->informative.n; g++) {
-        flat = flat || d->informative.values[g] <= 0.0;
+    for (int64_t g = 0; informative != NULL && g < d->n_groups; g++) {
+        flat = flat || informative[g] == 0;
     }
     dpe_draw_length_text(dpe_detection_length(d), length);
     if (values == NULL) {
-        report->document.failed = report->document.failed || d->recall.mean.n > 0;
+        report->document.failed = report->document.failed || d->recall.recall_mean != NULL;
         return;
     }
     const struct map map = {.id = "detect-recall",
@@ -183,8 +189,8 @@ void dpe_detection_recall_map(struct report *report, const struct detection *d)
                             .bar = "needles found, %",
                             .measured = &d->recall,
                             .value = values,
-                            .rank = &d->rank,
-                            .signal = &d->informative,
+                            .rank = d->ranking.rank,
+                            .signal = informative,
                             .low = 0.0,
                             .high = 100.0,
                             .digits = 0,
@@ -204,21 +210,20 @@ void dpe_detection_recall_map(struct report *report, const struct detection *d)
 
 static void detection_maps(struct report *report, const struct detection *d)
 {
-    if (d->recall.mean.n > 0) {
+    if (d->recall.recall_mean != NULL) {
         add_rank_map(report, d, "detect-rank", "Ranks of the detecting lengths", "recall, %",
-                     &d->recall, &d->rank, &d->informative, d->by_recall);
+                     &d->recall, d->ranking.rank, d->ranking.informative, d->by_recall);
     }
-    if (d->perplexity.mean.n > 0) {
-        const struct numbers *rank = d->by_recall ? &d->perplexity.rank : &d->rank;
-        const struct numbers *signal = d->by_recall ? &d->perplexity.informative : &d->informative;
+    if (d->perplexity.perplexity != NULL) {
+        const struct dpe_ranking_result *ranking = d->by_recall ? &d->by_perplexity : &d->ranking;
         const struct map map = {.id = "detect-perplexity",
                                 .title = "Perplexity, by group and detecting length",
                                 .what = "perplexity",
                                 .bar = "perplexity",
                                 .measured = &d->perplexity,
-                                .value = d->perplexity.mean.values,
-                                .rank = rank,
-                                .signal = signal,
+                                .value = d->perplexity.perplexity,
+                                .rank = ranking->rank,
+                                .signal = ranking->informative,
                                 .low = (double)NAN,
                                 .high = (double)NAN,
                                 .log = true,
@@ -234,7 +239,7 @@ static void detection_maps(struct report *report, const struct detection *d)
                     "has a frame. Intervals are in the table of numbers.%s",
                     d->by_recall ? " The lengths are chosen by needles, not by perplexity." : ""));
         add_rank_map(report, d, "detect-perplexity-rank", "Ranks by perplexity", "perplexity",
-                     &d->perplexity, rank, signal, !d->by_recall);
+                     &d->perplexity, ranking->rank, ranking->informative, !d->by_recall);
     }
 }
 

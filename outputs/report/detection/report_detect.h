@@ -6,25 +6,21 @@
 #define DPE_REPORT_DETECT_H
 
 #include "engine/base/base.h"
+#include "outputs/datasets/kinds.h"
 #include "outputs/report/input/input.h"
 #include "outputs/rows/rows.h"
 
 /** The dataset that makes an input a detection. */
 #define DETECTION "/detect/effective_length"
 
-/** Mean with interval, [group][length]; n = 0 when it is not there. */
-struct measured {
-    struct numbers mean, low, high, n_valid, rank, informative;
-};
-
 struct detection {
     const struct input *input;
     int64_t n_groups, n_lengths;
-    struct numbers length, informative, p_value, rank;
-    struct numbers effective; /**< [group], rank 1 */
+    struct dpe_ranking_result ranking;           /**< by the task that decides */
+    struct dpe_scores_result recall, perplexity; /**< means and intervals; NULL: not there */
+    struct dpe_ranking_result by_perplexity;     /**< where needles decide; rank NULL: not there */
     struct numbers chosen;    /**< [group], by the rule of /select; n = 0 = rank 1 */
     struct numbers dropped;   /**< [group][length], a race's; n = 0 = none */
-    struct measured recall, perplexity;
     struct numbers inv_freq, edge, scale_factor, trained, evaluated;
     char *criterion, *rule, *rule_words;
     char task[DPE_TASK_WORDS]; /**< of needles, in words; "" = unknown */

@@ -6,66 +6,64 @@
 
 void dpe_detection_free(struct detection *detection)
 {
-    struct numbers *const all[] = {&detection->length,
-                                   &detection->effective,
-                                   &detection->informative,
-                                   &detection->p_value,
-                                   &detection->rank,
-                                   &detection->inv_freq,
-                                   &detection->edge,
-                                   &detection->scale_factor,
-                                   &detection->trained,
-                                   &detection->evaluated,
-                                   &detection->recall.mean,
-                                   &detection->recall.low,
-                                   &detection->recall.high,
-                                   &detection->perplexity.mean,
-                                   &detection->perplexity.low,
-                                   &detection->perplexity.high,
-                                   &detection->perplexity.rank,
-                                   &detection->perplexity.informative,
-                                   &detection->chosen,
-                                   &detection->dropped,
-                                   &detection->recall.n_valid,
-                                   &detection->perplexity.n_valid};
+    struct numbers *const all[] = {
+        &detection->inv_freq,  &detection->edge,   &detection->scale_factor, &detection->trained,
+        &detection->evaluated, &detection->chosen, &detection->dropped};
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
         dpe_input_numbers_free(all[i]);
     }
+    dpe_datasets_free(&dpe_ranking_kind, &detection->ranking);
+    dpe_datasets_free(&dpe_ranking_kind, &detection->by_perplexity);
+    dpe_datasets_free(&dpe_needle_cells_kind, &detection->recall);
+    dpe_datasets_free(&dpe_book_cells_kind, &detection->perplexity);
     free(detection->criterion);
     free(detection->rule);
     free(detection->rule_words);
     *detection = (struct detection){0};
 }
 
+/* Ranks and means of all tasks. */
+static dpe_status read_cells(const struct input *input, struct detection *d, struct dpe_error *err)
+{
+    dpe_status status = dpe_input_get(input, &dpe_ranking_kind, &d->ranking, "/detect", NULL, err);
+    if (status == DPE_OK) {
+        status = dpe_input_get(input, &dpe_needle_cells_kind, &d->recall, "/detect/niah",
+                               "recall_mean ci_low ci_high n_valid", err);
+    }
+    if (status == DPE_OK) {
+        status = dpe_input_get(input, &dpe_book_cells_kind, &d->perplexity, "/detect/ppl",
+                               "perplexity ci_low ci_high n_valid", err);
+    }
+    if (status == DPE_OK && dpe_h5_has(input->table, "/detect/ppl/rank")) {
+        status =
+            dpe_input_get(input, &dpe_ranking_kind, &d->by_perplexity, "/detect/ppl", NULL, err);
+    }
+    d->n_groups = d->ranking.n[DPE_CELLS_GROUP];
+    d->n_lengths = d->ranking.n[DPE_CELLS_LENGTH];
+    const int64_t *const others[] = {d->recall.n, d->perplexity.n, d->by_perplexity.n};
+    const bool there[] = {d->recall.recall_mean != NULL, d->perplexity.perplexity != NULL,
+                          d->by_perplexity.rank != NULL};
+    for (int i = 0; i < 3 && status == DPE_OK; i++) {
+        if (there[i] && (others[i][DPE_CELLS_GROUP] != d->n_groups ||
+                         others[i][DPE_CELLS_LENGTH] != d->n_lengths)) {
+            status = dpe_fail(err, DPE_BAD_DATA, "%s: /detect: expected %lld groups in every task",
+                              input->path, (long long)d->n_groups);
+        }
+    }
+    return status;
+}
+
 dpe_status dpe_detection_read(const struct input *input, struct detection *d, struct dpe_error *err)
 {
     *d = (struct detection){.input = input};
-    const struct wanted axes[] = {
-        {"/length", 1, {-1}, true, &d->length},
-        {"/detect/effective_length", 1, {-1}, true, &d->effective},
-    };
-    dpe_status status = dpe_input_read_wanted(input, axes, 2, err);
+    dpe_status status = read_cells(input, d, err);
     if (status != DPE_OK) {
         return status;
     }
-    int64_t groups = d->n_groups = d->effective.dims[0];
-    int64_t lengths = d->n_lengths = d->length.dims[0];
+    const int64_t groups = d->n_groups;
     const struct wanted rest[] = {
-        {"/detect/rank", 2, {groups, lengths}, true, &d->rank},
-        {"/detect/informative", 1, {groups}, false, &d->informative},
-        {"/detect/p_value", 1, {groups}, false, &d->p_value},
-        {"/detect/niah/recall_mean", 2, {groups, lengths}, false, &d->recall.mean},
-        {"/detect/niah/ci_low", 2, {groups, lengths}, false, &d->recall.low},
-        {"/detect/niah/ci_high", 2, {groups, lengths}, false, &d->recall.high},
-        {"/detect/ppl/perplexity", 2, {groups, lengths}, false, &d->perplexity.mean},
-        {"/detect/ppl/ci_low", 2, {groups, lengths}, false, &d->perplexity.low},
-        {"/detect/ppl/ci_high", 2, {groups, lengths}, false, &d->perplexity.high},
-        {"/detect/niah/n_valid", 2, {groups, lengths}, false, &d->recall.n_valid},
-        {"/detect/ppl/n_valid", 2, {groups, lengths}, false, &d->perplexity.n_valid},
-        {"/race/dropped_after", 2, {groups, lengths}, false, &d->dropped},
+        {"/race/dropped_after", 2, {groups, d->n_lengths}, false, &d->dropped},
         {"/table/effective_length", 1, {groups}, false, &d->chosen},
-        {"/detect/ppl/informative", 1, {groups}, false, &d->perplexity.informative},
-        {"/detect/ppl/rank", 2, {groups, lengths}, false, &d->perplexity.rank},
         {"/table/inv_freq", 1, {-1}, false, &d->inv_freq},
         {"/table/group_edge", 1, {groups + 1}, false, &d->edge},
         {"/table/scale_factor", 1, {groups}, false, &d->scale_factor},
@@ -102,7 +100,7 @@ double dpe_detection_length(const struct detection *d)
     const char *length = dpe_identity_get(&d->input->identity, "length");
     return d->evaluated.n == 1 ? d->evaluated.values[0]
            : length != NULL    ? strtod(length, NULL)
-                               : d->length.values[d->n_lengths - 1];
+                               : (double)d->ranking.length[d->n_lengths - 1];
 }
 
 double dpe_detection_trained(const struct detection *d)

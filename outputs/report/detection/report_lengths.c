@@ -34,7 +34,7 @@ static void add_lengths(struct report *report, const struct detection *d)
 {
     char *id = dpe_input_report_id(report, d->input, DETECTION, "effective-lengths");
     bool selected = dpe_detection_is_selected(d);
-    const struct numbers *chosen = selected ? &d->chosen : &d->effective;
+    const uint8_t *informative = d->ranking.informative;
     struct sheet *sheet = id == NULL ? NULL : dpe_draw_sheet_new(id, "The chosen lengths");
     dpe_draw_sheet_column(sheet, "group", COLUMN_NUMBER, 0);
     dpe_draw_sheet_column(sheet, selected ? "chosen length" : "effective length", COLUMN_NUMBER, 0);
@@ -55,25 +55,27 @@ static void add_lengths(struct report *report, const struct detection *d)
                      d->edge.values[g + 1] - 1.0);
         }
         turn_text(d, g, turns);
-        if (d->informative.n > 0) {
+        const double rank_1 = (double)d->ranking.effective[g];
+        const double chosen = selected ? d->chosen.values[g] : rank_1;
+        if (informative != NULL) {
+            const double *p_value = d->ranking.p_value;
             snprintf(signal, sizeof signal, "%s (%s)",
-                     d->informative.values[g] > 0.0 ? "yes" : "not distinguishable",
-                     d->p_value.n > 0 ? dpe_p_text(d->p_value.values[g], p) : "p unknown");
+                     informative[g] != 0 ? "yes" : "not distinguishable",
+                     p_value != NULL ? dpe_p_text(p_value[g], p) : "p unknown");
         }
         dpe_draw_sheet_number(sheet, (double)g);
-        dpe_draw_sheet_number(sheet, chosen->values[g] < 0.0 ? (double)NAN : chosen->values[g]);
+        dpe_draw_sheet_number(sheet, chosen < 0.0 ? (double)NAN : chosen);
         dpe_draw_sheet_number(sheet,
                               d->scale_factor.n > 0 ? d->scale_factor.values[g] : (double)NAN);
         if (selected) {
-            dpe_draw_sheet_number(sheet, d->effective.values[g] < 0.0 ? (double)NAN
-                                                                      : d->effective.values[g]);
+            dpe_draw_sheet_number(sheet, rank_1 < 0.0 ? (double)NAN : rank_1);
         }
         dpe_draw_sheet_text(sheet, signal);
         dpe_draw_sheet_text(sheet, turns);
         dpe_draw_sheet_text(sheet, pairs);
     }
     dpe_draw_add_sheet(&report->document, sheet);
-    if (d->informative.n > 0) {
+    if (informative != NULL) {
         dpe_draw_add_text(&report->document, BLOCK_TEXT,
                           dpe_draw_format_text(
                               "p is of a permutation test that the best and the worst length of "
@@ -94,13 +96,13 @@ static void add_noise(struct report *report, const struct detection *d)
 {
     int64_t *flat = dpe_alloc((size_t)d->n_groups, sizeof *flat);
     int64_t n = 0;
-    if (flat == NULL || d->informative.n == 0) {
+    if (flat == NULL || d->ranking.informative == NULL) {
         report->document.failed = report->document.failed || flat == NULL;
         free(flat);
         return;
     }
     for (int64_t g = 0; g < d->n_groups; g++) {
-        if (d->informative.values[g] <= 0.0) {
+        if (d->ranking.informative[g] == 0) {
             flat[n++] = g;
         }
     }

@@ -169,7 +169,7 @@ static struct sheet *positions_sheet(const struct cells *cells, const struct buc
         int64_t plan = index_of(&buckets->plans, cells->keys.names[i]);
         for (int b = 0; b < buckets->n; b++) {
             dpe_draw_sheet_number(sheet, (double)(i / d->n_lengths));
-            dpe_draw_sheet_number(sheet, d->length.values[i % d->n_lengths]);
+            dpe_draw_sheet_number(sheet, (double)d->ranking.length[i % d->n_lengths]);
             dpe_draw_sheet_number(sheet, ldexp(1.0, b));
             dpe_draw_sheet_number(sheet, perplexity_at(buckets, plan, b));
         }
@@ -191,7 +191,7 @@ static const char **name_rows(const struct cells *cells)
         char *text = block + (rows + 1) * sizeof(char *) + i * 64;
         char tokens[32] = "–";
         if (cells->best[i] >= 0) {
-            dpe_draw_length_text(d->length.values[cells->best[i]], tokens);
+            dpe_draw_length_text((double)d->ranking.length[cells->best[i]], tokens);
         }
         snprintf(text, 64, "%zu at %s", i, tokens);
         names[i] = text;
@@ -303,10 +303,10 @@ static dpe_status write_groups(struct report *report, const struct detection *d,
 {
     struct buckets buckets = {0};
     struct cells cells = {.detection = d, .base = -1};
-    const struct numbers *rank = d->by_recall ? &d->perplexity.rank : &d->rank;
+    const int32_t *rank = d->by_recall ? d->by_perplexity.rank : d->ranking.rank;
     dpe_status status = dpe_input_read_names(d->input, "/detect/plan", d->n_groups * d->n_lengths,
                                              &cells.keys, err);
-    if (status == DPE_OK && cells.keys.n > 0 && rank->n > 0) {
+    if (status == DPE_OK && cells.keys.n > 0 && rank != NULL) {
         status = read_buckets(d->input, "ppl", &buckets, err);
     }
     cells.best = dpe_alloc((size_t)d->n_groups, sizeof *cells.best);
@@ -319,10 +319,10 @@ static dpe_status write_groups(struct report *report, const struct detection *d,
             if (length == 0) {
                 cells.best[i / d->n_lengths] = -1;
             }
-            if (rank->values[i] == 1.0) {
+            if (rank[i] == 1) {
                 cells.best[i / d->n_lengths] = length;
             }
-            if (d->length.values[length] == dpe_detection_trained(d) / 2.0) {
+            if ((double)d->ranking.length[length] == dpe_detection_trained(d) / 2.0) {
                 cells.base = index_of(&buckets.plans, cells.keys.names[i]);
             }
         }
