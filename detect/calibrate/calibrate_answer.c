@@ -47,8 +47,9 @@ static dpe_status open_check(struct batch *batch, struct check *check, struct dp
     const char *path = dpe_calibrate_path(batch, NULL, "check.h5");
     int64_t dims[5] = {0};
     int64_t flat[5] = {0};
-    check->suite = batch->needles ? "/eval/niah" : "/eval/ppl";
     dpe_status status = dpe_h5_open(path, &check->file, err);
+    check->suite =
+        status == DPE_OK && dpe_h5_has(check->file, "/eval/niah") ? "/eval/niah" : "/eval/ppl";
     if (status != DPE_OK ||
         (status = dpe_h5_get_strings(check->file, "/method", &check->methods, &check->n, err)) !=
             DPE_OK ||

@@ -235,10 +235,9 @@ static int parse_option(int key, char *arg, struct dpe_command_line *state)
     }
 }
 
-static const struct dpe_option_set *const children[] = {&dpe_detect_option_set, &dpe_job_option_set,
-                                                        &dpe_job_prompt_option_set,
-                                                        &dpe_job_engine_option_set,
-                                                        &dpe_tool_output_option_set, NULL};
+static const struct dpe_option_set *const children[] = {
+    &dpe_detect_option_set,     &dpe_job_option_set,         &dpe_job_prompt_option_set,
+    &dpe_job_engine_option_set, &dpe_tool_output_option_set, NULL};
 const struct dpe_option_set dpe_calibrate_option_set = {
     .options = options_table,
     .parser = parse_option,

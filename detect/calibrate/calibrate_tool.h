@@ -91,6 +91,7 @@ struct batch {
         struct entry entries[DPE_JOB_LENGTHS]; /**< [n_entries] by increasing length */
         int n_entries;
         bool done;      /**< everything is there already */
+        bool pairs;     /**< and what was made chose a number of key pairs */
         bool texts;     /**< needles say little of the model: DIR/needles.h5 is there */
         double ceiling; /**< of needles, in the longest sweep; NaN: not known */
         char

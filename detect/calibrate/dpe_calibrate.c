@@ -290,6 +290,7 @@ static dpe_status show_again(struct batch *batch, struct dpe_error *err)
     dpe_status status = DPE_OK;
     dpe_log_info("complete: %s has all results of this command; nothing was changed",
                  batch->args->detect.job.output);
+    batch->chooses = batch->chooses && batch->state.pairs;
     for (int i = 0; i < batch->state.n_entries && batch->chooses && status == DPE_OK; i++) {
         batch->entry = &batch->state.entries[i];
         status = batch->entry->other ? DPE_OK : lead(batch, dpe_calibrate_choose_pairs, err);
@@ -312,13 +313,10 @@ static dpe_status calibrate(struct batch *batch, struct dpe_error *err)
     static const struct {
         dpe_status (*step)(struct batch *, struct dpe_error *);
         bool each; /* for each entry, the shortest first */
-    } steps[] = {{tune, true},          {sweep, true},  {profile, false},      {choose_pairs, true},
-                 {export_forms, false}, {check, false}, {keep_evidence, false}, {write_report, false},
-                 {show, false}};
-    dpe_status status = lead(batch, look_around, err);
-    if (status != DPE_OK || batch->state.done) {
-        return status == DPE_OK ? show_again(batch, err) : status;
-    }
+    } steps[] = {{tune, true},           {sweep, true},         {profile, false},
+                 {choose_pairs, true},   {export_forms, false}, {check, false},
+                 {keep_evidence, false}, {write_report, false}, {show, false}};
+    dpe_status status = DPE_OK;
     for (size_t i = 0; i < sizeof steps / sizeof steps[0]; i++) {
         int n = steps[i].each ? batch->state.n_entries : 1;
         for (int e = 0; e < n && status == DPE_OK; e++) {
@@ -460,11 +458,18 @@ static dpe_status open_job(struct batch *batch, struct dpe_job_options *options,
 
 static dpe_status work(struct batch *batch, struct dpe_error *err)
 {
+    const bool dry = batch->args->detect.job.dry_run;
     dpe_status status = prepare(batch, err);
+    if (status == DPE_OK && !dry) {
+        status = lead(batch, look_around, err);
+    }
+    if (status == DPE_OK && batch->state.done) {
+        return show_again(batch, err);
+    }
     if (status == DPE_OK) {
         status = dpe_calibrate_fit(batch, err);
     }
-    if (status == DPE_OK && batch->args->detect.job.dry_run) {
+    if (status == DPE_OK && dry) {
         return dpe_calibrate_dry_run(batch, err);
     }
     if (status == DPE_OK) {

@@ -45,6 +45,9 @@ grep -q "needles say little of this model: in its own trained length it finds 0 
     fail "a weak model: $(cat "$work/err")"
 grep -q "^In 192 tokens the model has perplexity .* with the table" "$work/out" || fail "a weak model: $(tail -5 "$work/out")"
 # shellcheck disable=SC2086
+"$bin/dpe-calibrate" $weak -o "$work/weak" >"$work/out" 2>"$work/err" || fail "a weak model again: $(cat "$work/err")"
+grep -q "nothing was changed" "$work/err" && grep -q "the model has perplexity .* with the table" "$work/out" || fail "a weak model again: $(cat "$work/err")"
+# shellcheck disable=SC2086
 "$bin/dpe-calibrate" $weak -o "$work/killed" >"$work/out" 2>"$work/err" &
 pid=$!
 until [ -s "$work/killed/needles.h5" ] && [ -s "$work/killed/detect.h5.journal/rank-0000.journal" ] || ! kill -0 $pid 2>/dev/null; do :; done
