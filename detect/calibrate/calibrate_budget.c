@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "detect/calibrate/calibrate_tool.h"
+#include "eval/task/stats.h"
 #include "outputs/storage/storage.h"
 
 /* What is chosen, from the cheapest upwards. Those without a sweep take the best of the methods
@@ -38,22 +39,18 @@ static const double usable = 0.95;
 /* ------------------------------------------------------------------------------------- what shows
  */
 
-/* The smallest difference of recall between two plans that so many samples show with p < 0.05 four
- * times in five (a test of pairs, by context): 2.8 standard errors. Questions of four answered by
- * chance alike have a difference of variance 0.44; those of a context share 0.3 of it. 1: none,
- * because fewer than six contexts never have such a p. */
+/* The smallest difference of recall between two plans that so many samples show. Questions of four
+ * answered by chance alike have a difference of variance 0.44; those of a context share 0.3 of it.
+ */
 static double difference(int64_t samples)
 {
-    enum { LEAST = 6 };
-    const double contexts = floor((double)samples / TOGETHER);
-    const double variance = 0.44 * (0.3 + 0.7 / TOGETHER);
-    return contexts < LEAST ? 1.0 : fmin(1.0, 2.8 * sqrt(variance / contexts));
+    return dpe_shown_difference(0.44 * (0.3 + 0.7 / TOGETHER), samples / TOGETHER);
 }
 
 static const char *difference_text(int64_t samples, char text[64])
 {
     double least = difference(samples);
-    if (least >= 1.0) {
+    if (!(least < 1.0)) {
         snprintf(text, 64, "none (too few contexts)");
     } else {
         snprintf(text, 64, "%.0f points of recall", ceil(100.0 * least));

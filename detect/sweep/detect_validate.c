@@ -56,11 +56,9 @@ static int64_t spread_of_contexts(const double *a, const double *b, int64_t n, i
     return contexts;
 }
 
-/* The usual size of a paired comparison at 5 %, two-sided, with a power of 80 %: (1.96 + 0.84)²
- * times variance over squared mean. Fewer than six contexts can never pass a sign-flip test. */
+/* Samples that would show the difference; more than there are, where these have not. */
 static int64_t needed_samples(const double *a, const double *b, int64_t n, int64_t together)
 {
-    enum { LEAST = 6 };
     double mean = 0.0;
     double variance = 0.0;
     together = together > 1 ? together : 1;
@@ -68,8 +66,7 @@ static int64_t needed_samples(const double *a, const double *b, int64_t n, int64
     if (contexts < 2 || fabs(mean) < 1e-9) {
         return 0;
     }
-    double needed = ceil(2.8 * 2.8 * variance / (mean * mean));
-    needed = fmax(needed, (double)(contexts < LEAST ? LEAST : contexts + 1));
+    double needed = fmax(dpe_showing_contexts(variance, mean), (double)(contexts + 1));
     return needed * (double)together < 1e9 ? (int64_t)needed * together : 0;
 }
 

@@ -278,6 +278,21 @@ static double t_inside(double t, int64_t freedom)
     return odd ? 2.0 / pi * (theta + sin(theta) * sum) : sin(theta) * sum;
 }
 
+/* Standard errors, and contexts below which no sign-flip test has p < 0.05. */
+static const double shown_errors = 2.8;
+enum { LEAST_SHOWING = 6 };
+
+double dpe_shown_difference(double variance, int64_t n)
+{
+    return n < LEAST_SHOWING ? (double)INFINITY : shown_errors * sqrt(variance / (double)n);
+}
+
+double dpe_showing_contexts(double variance, double mean)
+{
+    return fmax(ceil(shown_errors * shown_errors * variance / (mean * mean)),
+                (double)LEAST_SHOWING);
+}
+
 double dpe_student_quantile(double level, int64_t freedom)
 {
     if (freedom < 1 || !(level > 0.0 && level < 1.0)) {

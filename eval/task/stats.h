@@ -44,6 +44,11 @@ struct dpe_interval dpe_bootstrap_difference(const double *a, const double *b, s
  *  valid; exact for ≤ 16 contexts whose sum is not zero, else how->rounds random flips (+1 rule).
  *  1 when there is no difference at all. */
 double dpe_sign_flip(const double *a, const double *b, size_t n, const struct dpe_resampling *how);
+/** The usual size of a paired comparison at 5 %, two-sided, with a power of 80 % (1.96 + 0.84 standard errors):
+ *  the smallest mean difference that n contexts show whose differences have that variance; INFINITY below six
+ *  contexts, which never pass a sign-flip test. And the contexts that show a mean difference, at least six. */
+double dpe_shown_difference(double variance, int64_t n);
+double dpe_showing_contexts(double variance, double mean);
 /** The t with P(|T| ≤ t) = level of Student's t; NaN for no degree of freedom or a level outside
  *  (0, 1). */
 double dpe_student_quantile(double level, int64_t freedom);

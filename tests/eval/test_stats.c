@@ -296,6 +296,20 @@ static void perplexity_of_two_books(void **state)
     assert_true(got.n == 1 && isnan(got.low) && isnan(got.high));
 }
 
+static void contexts_that_show_a_difference(void **state)
+{
+    (void)state;
+    assert_true(isinf(dpe_shown_difference(0.25, 5)));
+    assert_true(fabs(dpe_shown_difference(0.25, 49) - 0.2) < 1e-12);
+    assert_true(dpe_showing_contexts(0.25, 0.21) == 45.0);
+    assert_true(dpe_showing_contexts(0.25, 0.9) == 6.0);
+    /* One is the other's inverse. */
+    for (int64_t n = 6; n < 100; n++) {
+        double shown = dpe_shown_difference(0.3, n) * (1.0 + 1e-9);
+        assert_true(dpe_showing_contexts(0.3, shown) == (double)n);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -313,6 +327,7 @@ int main(void)
         cmocka_unit_test(shares_that_agree_have_width),
         cmocka_unit_test(perplexity_as_numpy),
         cmocka_unit_test(perplexity_of_two_books),
+        cmocka_unit_test(contexts_that_show_a_difference),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
