@@ -30,8 +30,9 @@ static dpe_status read_record(struct batch *batch, struct record *record, struct
     *record = (struct record){.path = dpe_calibrate_path(batch, NULL, record_name)};
     FILE *file = fopen(record->path, "re");
     if (file == NULL) {
-        return errno == ENOENT ? DPE_OK
-                               : dpe_fail_errno(err, errno, record->path, "cannot be read");
+        return errno == ENOENT || errno == ENOTDIR
+                   ? DPE_OK
+                   : dpe_fail_errno(err, errno, record->path, "cannot be read");
     }
     while (record->n < MOST_FILES &&
            fscanf(file, "%64[0-9a-f]  %63s\n", record->files[record->n].hex,
