@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/base/p_text.h"
 #include "eval/tool/comparison/comparison.h"
 
 enum { MAX_LABEL = 40, MAX_COLUMNS = 128 };
@@ -186,9 +187,9 @@ static void print_positions(const struct dpe_results *results, int task)
 static void print_interval(const struct dpe_interval *interval, bool sign)
 {
     if (isnan(interval->low) || isnan(interval->high)) {
-        printf("%*s", sign ? 16 : 20, "");
+        printf("%*s", 16, "");
     } else {
-        printf(sign ? "[%+6.3f, %+6.3f]" : "[%8.4g, %8.4g]", interval->low, interval->high);
+        printf(sign ? "[%+6.3f, %+6.3f]" : "[%6.4g, %6.4g]", interval->low, interval->high);
     }
 }
 
@@ -206,33 +207,35 @@ static void print_details(const struct dpe_results *results, int task)
     if (results->n_methods > 1) {
         printf("differences are to %s\n", results->method_names[results->against]);
     }
-    printf("%10s  %20s  %10s  %26s  %7s  method\n", ppl ? "perplexity" : "score", "interval",
+    printf("%8s %16s %7s %23s %7s method\n", ppl ? "by token" : "score", "interval",
            ppl                    ? "by word"
-           : results->suite->half ? "half found"
+           : results->suite->half ? "half"
                                   : "",
            ppl ? "difference, nats/token" : "difference", "p");
     for (int m = 0; m < results->n_methods; m++) {
         size_t at = cell(results, m, task);
         const struct dpe_interval *mean = &results->mean[at];
         const struct dpe_interval *difference = &results->difference[at];
-        printf("%10.4g  ", mean->mean);
+        printf("%8.4g ", mean->mean);
         print_interval(mean, false);
-        printf("  ");
+        printf(" ");
         if (ppl) {
-            printf("%10.5g  ", results->word[at].mean);
+            printf("%7.5g ", results->word[at].mean);
         } else if (results->suite->half) {
-            printf("%10.4g  ", results->half_mean[at]);
+            printf("%7.4g ", results->half_mean[at]);
         } else {
-            printf("%10s  ", "");
+            printf("%7s ", "");
         }
         if (m == results->against) {
-            printf("%26s  %7s", "", "");
+            printf("%23s %7s", "", "");
         } else {
-            printf("%+8.3f ", difference->mean);
+            printf("%+6.3f ", difference->mean);
             print_interval(difference, true);
-            printf("  %7.4f", results->p_value[at]);
+            char p[DPE_P_TEXT];
+            dpe_p_text(results->p_value[at], p);
+            printf(" %7s", p + (p[2] == '=' ? 4 : 2)); /* the column says p */
         }
-        printf("  %s\n", results->method_names[m]);
+        printf(" %s\n", results->method_names[m]);
     }
 }
 
