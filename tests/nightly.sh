@@ -46,6 +46,8 @@ part tools-asan tests build-asan -L tool -LE nightly
 part fuzzers "$dpe_root/tests/fuzz/run.sh" "$seconds"
 part hostile python3 "$dpe_root/tests/fuzz/hostile.py" "$dpe_root/build-asan/bin" --seconds "$seconds" --seed "$seed" \
     --log "$log/hostile-$seed.log"
+part http python3 "$dpe_root/tests/fuzz/hostile_http.py" "$dpe_root/build-asan/bin" --runs $((seconds * 5)) --seed "$seed" \
+    --log "$log/http-$seed.log"
 part kills python3 "$dpe_root/tests/fuzz/kills.py" "$dpe_root/build/bin" --kills $((seconds / 2)) --seed "$seed" \
     --log "$log/kills-$seed.log"
 echo "All parts:"

@@ -245,7 +245,8 @@ static enum dpe_inside look_at_chunks(hid_t dataset, hid_t created)
     if (!are_few(rank, dims, extent, element)) {
         return DPE_INSIDE_CHUNKS;
     }
-    for (int axis = rank - 1; axis >= 0;) {
+    bool empty = H5Dget_storage_size(dataset) == 0;
+    for (int axis = empty ? -1 : rank - 1; axis >= 0;) {
         hsize_t stored = 0;
         /* HDF5 1.10 finds one chunk by its place in the tree, and by its number in all of them. It
          * fails for a chunk that is not stored; where that is not the reason, so does reading. */
@@ -305,8 +306,7 @@ enum dpe_inside dpe_inside_read(hid_t dataset, hid_t type, hid_t transfer, void 
 {
     hid_t created = H5Dget_create_plist(dataset);
     enum dpe_inside found = created < 0 ? DPE_INSIDE_UNKNOWN : take_memory(dataset, type);
-    if (found == DPE_INSIDE_THERE && H5Pget_layout(created) == H5D_CHUNKED &&
-        H5Dget_storage_size(dataset) > 0) {
+    if (found == DPE_INSIDE_THERE && H5Pget_layout(created) == H5D_CHUNKED) {
         found = look_at_chunks(dataset, created);
     }
     if (created >= 0) {

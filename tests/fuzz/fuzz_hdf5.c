@@ -1,8 +1,10 @@
 /* HDF5 tables with sound bytes and hostile content: the input is a program that writes the objects
  * of a table with types, shapes and values of its choice. The consumer library and the engine's
  * reader must refuse the file or read a table that dpe_table_check passes. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 
 #include <hdf5.h>
 
@@ -154,6 +156,85 @@ static void point_away(hid_t file, const char *name, unsigned way)
     H5Tclose(type);
 }
 
+/* What deflate makes of a megabyte of zeros, as HDF5 stores it. */
+static const struct packed {
+    size_t n;
+    unsigned char bytes[4096];
+} * packed_zeros(hid_t file)
+{
+    static struct packed packed;
+    const hsize_t n = 1 << 20;
+    const hsize_t first = 0;
+    hsize_t size = 0;
+    unsigned mask = 0;
+    hid_t created = packed.n == 0 ? H5Pcreate(H5P_DATASET_CREATE) : (hid_t)-1;
+    if (created < 0) {
+        return &packed;
+    }
+    static const unsigned char zeros[1 << 20] = {0};
+    hid_t space = H5Screate_simple(1, &n, NULL);
+    H5Pset_chunk(created, 1, &n);
+    H5Pset_deflate(created, 9);
+    hid_t set =
+        H5Dcreate2(file, "/packed", H5T_NATIVE_UINT8, space, H5P_DEFAULT, created, H5P_DEFAULT);
+    H5Dwrite(set, H5T_NATIVE_UINT8, H5S_ALL, H5S_ALL, H5P_DEFAULT, zeros);
+    H5Dflush(set);
+    fuzz_expect(H5Dget_chunk_storage_size(set, &first, &size) >= 0 && size <= sizeof packed.bytes &&
+                    H5Dread_chunk(set, H5P_DEFAULT, &first, &mask, packed.bytes) >= 0,
+                "a megabyte of zeros can be packed");
+    packed.n = size;
+    H5Dclose(set);
+    H5Sclose(space);
+    H5Pclose(created);
+    H5Ldelete(file, "/packed", H5P_DEFAULT);
+    return &packed;
+}
+
+/* A dataset in its place that is small in the file: of any extent, in chunks of any extent, through
+ * filters, of which some chunks are stored that unpack to more than they may. */
+static void put_bomb(hid_t file, const char *name, struct input *input)
+{
+    int rank = 1 + (int)(take(input) % 3);
+    hsize_t dims[3], chunk[3], at[3] = {0};
+    for (int i = 0; i < rank; i++) {
+        dims[i] = (hsize_t)1 << take(input) % 25;
+        chunk[i] = (hsize_t)1 << take(input) % 25;
+        dims[i] -= dims[i] > 1 && take(input) % 4 == 0;
+    }
+    static const hid_t *const types[] = {&H5T_NATIVE_UINT8_g, &H5T_NATIVE_DOUBLE_g,
+                                         &H5T_NATIVE_INT64_g};
+    const struct packed *packed = packed_zeros(file);
+    hid_t created = H5Pcreate(H5P_DATASET_CREATE);
+    hid_t space =
+        H5Screate_simple(rank, dims, (hsize_t[]){H5S_UNLIMITED, H5S_UNLIMITED, H5S_UNLIMITED});
+    hid_t contiguous = H5Screate_simple(rank, dims, NULL);
+    bool chunked = H5Pset_chunk(created, rank, chunk) >= 0 && take(input) % 8 != 0;
+    for (unsigned left = take(input) % 3; left > 0; left--) {
+        H5Pset_deflate(created, 4);
+    }
+    H5Ldelete(file, name, H5P_DEFAULT);
+    hid_t set = H5Dcreate2(file, name, *types[take(input) % 3], chunked ? space : contiguous,
+                           H5P_DEFAULT, chunked ? created : H5P_DEFAULT, H5P_DEFAULT);
+    for (unsigned left = chunked && set >= 0 ? take(input) : 0;
+         left > 0 && at[rank - 1] < dims[rank - 1]; left--) {
+        H5Dwrite_chunk(set, H5P_DEFAULT, 0, at, packed->n, packed->bytes);
+        at[rank - 1] += chunk[rank - 1];
+    }
+    if (set >= 0) {
+        H5Dclose(set);
+    }
+    H5Sclose(contiguous);
+    H5Sclose(space);
+    H5Pclose(created);
+}
+
+static unsigned long n_away, n_bombs;
+
+static void tell(void)
+{
+    printf("%lu tables that point elsewhere, %lu with bombs\n", n_away, n_bombs);
+}
+
 /* Whether the object lies elsewhere. */
 static bool write_object(hid_t file, const struct object *object, struct input *input)
 {
@@ -177,6 +258,10 @@ static bool write_object(hid_t file, const struct object *object, struct input *
     H5Oclose(place);
     if (away) {
         point_away(file, object->name, take(input) % 4);
+        n_away++;
+    } else if (how == 7 && object->parent == NULL) {
+        put_bomb(file, object->name, input);
+        n_bombs++;
     }
     return away;
 }
@@ -194,10 +279,26 @@ static bool add_trailer(const char *path)
     return file != NULL && fclose(file) == 0 && whole;
 }
 
+/* What this process has taken at most: 256 MiB may be read of a file that stores nothing, and
+ * converted numbers take eight times their bytes. */
+static void expect_little_memory(void)
+{
+#if !defined(__SANITIZE_ADDRESS__) && !defined(DPE_FUZZ)
+    struct rusage used;
+    fuzz_expect(getrusage(RUSAGE_SELF, &used) == 0 && used.ru_maxrss < 3 << 20,
+                "a table of some kilobytes is read within 3 GiB");
+#endif
+}
+
 /* How many inputs passed is not counted, but that the plain program gives a good table is. */
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
 {
     H5Eset_auto2(H5E_DEFAULT, NULL, NULL);
+    static bool began;
+    if (!began) {
+        atexit(tell);
+        began = true;
+    }
     struct input input = {bytes, n};
     const char *path = fuzz_file("table.h5", "", 0);
     hid_t file = H5Fcreate(path, H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
@@ -238,5 +339,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
         }
         dpe_h5_close(reader);
     }
+    expect_little_memory();
     return 0;
 }

@@ -420,9 +420,15 @@ static void thousands_of_small_chunks_are_refused(void **state)
         hsize_t n, chunk, stored;
         dpe_status status;
     } lists[] = {
-        {16 << 20, 1, 1, DPE_BAD_DATA}, {1 << 20, 16, 40000, DPE_BAD_DATA},
-        {4097, 1, 1, DPE_BAD_DATA},     {4096, 1, 4096, DPE_OK},
-        {300000, 100, 5, DPE_OK},       {1000, 1000, 1, DPE_OK},
+        {16 << 20, 1, 1, DPE_BAD_DATA},
+        {2 << 20, 1, 0, DPE_BAD_DATA},
+        {0, 16, 0, DPE_OK},
+        {4096, 1, 0, DPE_OK},
+        {1 << 20, 16, 40000, DPE_BAD_DATA},
+        {4097, 1, 1, DPE_BAD_DATA},
+        {4096, 1, 4096, DPE_OK},
+        {300000, 100, 5, DPE_OK},
+        {1000, 1000, 1, DPE_OK},
         {8 << 20, 16384, 3, DPE_OK},
     };
     struct scratch *scratch = *state;
