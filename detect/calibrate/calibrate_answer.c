@@ -11,7 +11,9 @@
 #include "eval/task/stats.h"
 #include "outputs/datasets/uses.h"
 #include "outputs/h5/h5.h"
+#include "outputs/read/read.h"
 #include "outputs/rows/rows.h"
+#include "outputs/table/dpe_table.h"
 
 enum { FLIPS = 4999, SEED = 1 };
 
@@ -143,7 +145,10 @@ static void print_rival(const struct check *check, size_t table, size_t rival)
     printf("%s has ", check->methods[rival]);
     print_value(check, rival);
     dpe_p_text(p, words);
-    if (p < 0.05) {
+    if (memcmp(of_table, of_rival, n * sizeof *of_table) == 0) {
+        printf(": the same in every sample; --method %s does without a calibration.\n",
+               check->methods[rival]);
+    } else if (p < 0.05) {
         printf(": the table is %s (%s).\n", gain > 0.0 ? "better" : "worse", words);
     } else {
         printf(": not shown to differ (%s); --method %s does without a calibration.\n", words,
@@ -151,10 +156,23 @@ static void print_rival(const struct check *check, size_t table, size_t rival)
     }
 }
 
-/* Which file for which runtime; the commands are in report.html. */
-static void print_uses(const struct batch *batch)
+/* Whether the table is one that runtimes read without an adapter. */
+static bool is_of_factors(struct batch *batch)
 {
-    const bool factors = batch->frequencies && dpe_calibrate_factors(batch);
+    struct dpe_table *table = NULL;
+    bool factors = false;
+    if (dpe_table_load(dpe_calibrate_path(batch, NULL, "table.h5"), &table, NULL) == DPE_OK) {
+        factors =
+            dpe_table_count(table) == 1 && dpe_table_needs_adapter(dpe_table_values(table)) == 0;
+        dpe_table_close(table);
+    }
+    return factors;
+}
+
+/* Which file for which runtime; the commands are in report.html. */
+static void print_uses(struct batch *batch)
+{
+    const bool factors = is_of_factors(batch);
     size_t column = (size_t)printf("table.h5 is for");
     for (int i = 0; i < DPE_USES; i++) {
         if (!dpe_uses[i].factors) {

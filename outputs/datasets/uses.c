@@ -8,6 +8,6 @@ const struct dpe_use dpe_uses[DPE_USES] = {
     {"transformers (outputs/transformers)", "dpe_transformers.apply(model, \"TABLE\")", false},
     {"C (outputs/table/dpe_table.h)", "dpe_table_open(\"TABLE\", &table, why)", false},
     {"vLLM, SGLang, transformers without an adapter",
-     "dpe-export TABLE --format longrope -o config.json", true},
+     "dpe-export TABLE -m MODEL --format longrope -o config.json", true},
     {"llama.cpp", "dpe-export TABLE --gguf MODEL -o NEW.gguf", true},
 };

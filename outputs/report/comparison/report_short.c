@@ -122,8 +122,8 @@ static void add_rival(struct report *report, const struct worth *w)
         dpe_draw_format_text("The best of the other methods, %s, has %s%s", name, value, verdict));
 }
 
-/* Whether an input is a finished table; `*frequencies`: one of factors. */
-static const struct input *find_table(const struct report *report, bool *frequencies)
+/* The finished table among the inputs; `*factors`: runtimes need no adapter for it. */
+static const struct input *find_table(const struct report *report, bool *factors)
 {
     const struct input *found = NULL;
     for (size_t i = 0; i < report->n; i++) {
@@ -131,9 +131,9 @@ static const struct input *find_table(const struct report *report, bool *frequen
         if ((dpe_h5_has(input->table, "/table/mask") ||
              dpe_h5_has(input->table, "/table/length")) &&
             !dpe_h5_has(input->table, "/detect")) {
-            char *moves = dpe_input_read_words(input, "/table", "moves");
-            *frequencies = moves != NULL && strcmp(moves, "frequencies") == 0;
-            free(moves);
+            char *adapter = dpe_input_read_words(input, "/table", "adapter_required");
+            *factors = adapter != NULL && strcmp(adapter, "false") == 0;
+            free(adapter);
             found = input;
         }
     }
@@ -159,8 +159,8 @@ static char *command_text(const char *command, const char *table)
 
 static void add_uses(struct report *report, const struct worth *w)
 {
-    bool frequencies = false;
-    const struct input *table = find_table(report, &frequencies);
+    bool factors = false;
+    const struct input *table = find_table(report, &factors);
     if (table == NULL) {
         return;
     }
@@ -171,16 +171,15 @@ static void add_uses(struct report *report, const struct worth *w)
             "see "
             "it on a text: dpe-run -m MODEL --table %s --show --corpus TEXTS",
             w->trained,
-            frequencies
-                ? " Runtimes without an adapter apply the factors to every text; dpe-export "
-                  "measures what short ones lose."
-                : "",
+            factors ? " Runtimes without an adapter apply the factors to every text; dpe-export "
+                      "measures what short ones lose."
+                    : "",
             table->name));
     struct sheet *sheet = dpe_draw_sheet_new("uses", "Which file for which runtime");
     dpe_draw_sheet_column(sheet, "runtime", COLUMN_TEXT, 0);
     dpe_draw_sheet_column(sheet, "command", COLUMN_TEXT, 0);
     for (int i = 0; i < DPE_USES; i++) {
-        if (dpe_uses[i].factors && !frequencies) {
+        if (dpe_uses[i].factors && !factors) {
             continue;
         }
         char *command = command_text(dpe_uses[i].command, table->name);
