@@ -83,7 +83,6 @@ struct batch {
     bool needles;                           /**< needles decide; else perplexity */
     bool alike;   /**< every layer moves: one list of factors is for all */
     bool checked; /**< check.h5 is there, and the tables keep what it says */
-    bool changed; /**< a part has changed a file, or a file is missing: there is something to do */
     char *paths[CALIBRATE_PATHS]; /**< [n_paths] of the part at work */
     int n_paths;
     /** What rank 0 has read from the tables, and tells the others: */

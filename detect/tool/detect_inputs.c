@@ -5,8 +5,6 @@
 #include "detect/tool/detect_tool.h"
 #include "engine/plan/methods/methods.h"
 
-enum { MOST_BATCH = 64, LEAST_ROUND = 4 };
-
 static int64_t round_up(int64_t n, int64_t unit)
 {
     return (n + unit - 1) / unit * unit;
@@ -163,7 +161,7 @@ static dpe_status find_families(struct detect_inputs *inputs, struct dpe_error *
 }
 
 /* The methods of --against, and the families: the i-th spec, NULL: there are fewer. */
-static const char *rival_of(const struct detect_inputs *inputs, int i)
+const char *dpe_detect_inputs_rival_of(const struct detect_inputs *inputs, int i)
 {
     if (i < inputs->args->n_against) {
         return inputs->args->against[i];
@@ -289,39 +287,6 @@ dpe_status dpe_detect_inputs_hold(struct detect_inputs *inputs, struct dpe_error
     return status;
 }
 
-/* The joint search takes only proposals from the sweep, which it then tests, so an eighth of the
- * samples do. */
-static int64_t sweep_samples(const struct detect_inputs *inputs, int64_t samples)
-{
-    enum { LEAST = 8, SEVERAL = 4 };
-    const int64_t together = dpe_detect_inputs_together(inputs);
-    const int64_t least = together >= SEVERAL ? together : LEAST;
-    int64_t some = round_up((samples + 7) / 8, dpe_detect_inputs_per_round(inputs));
-    some = some > least ? some : least;
-    return inputs->args->rule == DPE_DETECT_JOINTLY && some < samples ? some : samples;
-}
-
-/* --samples counts contexts' worth of reading where every sample has a context of its own. Questions
- * that share one cost less and say less: then there are at least so many contexts that a test can show
- * something. */
-void dpe_detect_inputs_set_samples(struct detect_inputs *inputs)
-{
-    const int64_t least_contexts = inputs->args->rule == DPE_DETECT_READY ? 2 : 8;
-    const int64_t asked = inputs->args->job.samples;
-    const bool few = inputs->says_little && asked > DETECT_READY_SAMPLES;
-    int64_t wanted = few ? DETECT_READY_SAMPLES : asked;
-    int64_t together = dpe_detect_inputs_together(inputs);
-    inputs->samples = wanted;
-    inputs->n_validated[0] = wanted;
-    if (inputs->args->auto_task && together > 1) {
-        int64_t contexts = (wanted + together - 1) / together;
-        int64_t least = wanted < least_contexts ? wanted : least_contexts;
-        inputs->samples = together * (contexts > least ? contexts : least);
-        inputs->n_validated[0] = inputs->samples;
-    }
-    inputs->n_samples[0] = sweep_samples(inputs, inputs->samples);
-}
-
 static dpe_status add_niah(struct detect_inputs *inputs, struct dpe_error *err)
 {
     dpe_niah_defaults(&inputs->niah);
@@ -392,7 +357,7 @@ static dpe_status add_ppl(struct detect_inputs *inputs, struct dpe_error *err)
     for (int64_t i = 0; i < used; i++) {
         inputs->books[i] = dpe_corpus_book(inputs->job.corpus, dpe_task_ppl_book(task, i))->id;
     }
-    inputs->n_samples[at] = sweep_samples(inputs, used);
+    inputs->n_samples[at] = dpe_detect_inputs_sweep_samples(inputs, used);
     inputs->validate_tasks[at] = *task;
     inputs->n_validated[at] = used;
     if (left > 0) {
@@ -477,10 +442,10 @@ static dpe_status find_largest(const struct detect_inputs *inputs, struct dpe_pl
 {
     const struct detect_arguments *args = inputs->args;
     dpe_status status = DPE_OK;
-    for (int i = 0; rival_of(inputs, i) != NULL && args->use_niah && status == DPE_OK; i++) {
+    for (int i = 0; dpe_detect_inputs_rival_of(inputs, i) != NULL && args->use_niah && status == DPE_OK; i++) {
         struct dpe_plan plan = {0};
         const struct dpe_plan_context context = dpe_detect_inputs_rival(inputs);
-        status = dpe_plan_make(rival_of(inputs, i), &context, &plan, err);
+        status = dpe_plan_make(dpe_detect_inputs_rival_of(inputs, i), &context, &plan, err);
         if (status == DPE_OK &&
             dpe_job_needs_more(&inputs->job, &plan, *largest, args->job.length)) {
             dpe_plan_free(rival);
@@ -544,144 +509,6 @@ dpe_status dpe_detect_inputs_start(struct detect_inputs *inputs, struct dpe_erro
     }
     dpe_plan_free(&rival);
     return status;
-}
-
-int64_t dpe_detect_inputs_together(const struct detect_inputs *inputs)
-{
-    return inputs->args->use_niah ? dpe_niah_together(&inputs->niah) : 1;
-}
-
-/* Contexts that share something stay in one round. */
-static int64_t least_round(const struct detect_inputs *inputs)
-{
-    return round_up(LEAST_ROUND, dpe_detect_inputs_together(inputs));
-}
-
-int64_t dpe_detect_inputs_batch(const struct detect_inputs *inputs)
-{
-    enum { USUAL = 4 };
-    int64_t together = dpe_detect_inputs_together(inputs);
-    int64_t batch = together > USUAL ? together : USUAL;
-    batch = batch < MOST_BATCH ? batch : MOST_BATCH;
-    batch = inputs->args->batch > 0 ? inputs->args->batch : batch;
-    int64_t most = inputs->samples;
-    if (inputs->args->race && least_round(inputs) < most) {
-        most = least_round(inputs);
-    }
-    /* Perplexities are computed one by one. */
-    return !inputs->args->use_niah ? 1 : batch < most ? batch : most;
-}
-
-dpe_status dpe_detect_inputs_fit_batch(struct detect_inputs *inputs, struct dpe_error *err)
-{
-    const struct detect_arguments *args = inputs->args;
-    int64_t batch = dpe_detect_inputs_batch(inputs);
-    if (args->batch > batch && !args->use_niah) {
-        dpe_log_info("--batch %lld: perplexities are computed one by one", (long long)args->batch);
-    } else if (args->batch > batch && args->race && batch < inputs->samples) {
-        dpe_log_info("--batch %lld: a race looks at its rows after every %lld samples, so it "
-                     "decodes no more than these together",
-                     (long long)args->batch, (long long)batch);
-    }
-    if (args->race && dpe_detect_inputs_race_needs(inputs) >= inputs->samples) {
-        dpe_log_warning(
-            "--race drops nothing: at level %g no test can drop a length before %lld "
-            "samples%s, but --samples is %lld",
-            args->race_level, (long long)dpe_detect_inputs_race_needs(inputs),
-            dpe_detect_inputs_together(inputs) > 1 ? " (those that share a context are one)" : "",
-            (long long)inputs->samples);
-    }
-    dpe_status status = dpe_job_fit_batch(&inputs->job, &inputs->grid.configs[0].plan,
-                                          args->job.length, batch, err);
-    /* The validation decodes as many together, under plans that may need more. */
-    for (int i = 0; rival_of(inputs, i) != NULL && args->use_niah && status == DPE_OK; i++) {
-        struct dpe_plan plan = {0};
-        const struct dpe_plan_context context = dpe_detect_inputs_rival(inputs);
-        status = dpe_plan_make(rival_of(inputs, i), &context, &plan, err);
-        if (status == DPE_OK) {
-            status = dpe_job_fit_batch(&inputs->job, &plan, args->job.length, inputs->job.batch, err);
-        }
-        dpe_plan_free(&plan);
-    }
-    return status;
-}
-
-int64_t dpe_detect_inputs_read(const struct detect_inputs *inputs, int task)
-{
-    int64_t length = inputs->args->job.length;
-    const struct dpe_niah_params *niah = &inputs->niah;
-    if (strcmp(inputs->tasks[task].name, "ppl") == 0) {
-        return length;
-    }
-    int64_t asked = niah->asked > 1 ? niah->asked : 1;
-    int64_t shared = niah->shared > 1 ? niah->shared : 1;
-    return (length / 2 + length / 2 / shared) / asked;
-}
-
-int64_t dpe_detect_inputs_per_round(const struct detect_inputs *inputs)
-{
-    int64_t together = dpe_detect_inputs_together(inputs);
-    int64_t batch = dpe_detect_inputs_batch(inputs);
-    if (inputs->args->race) {
-        return least_round(inputs);
-    }
-    /* Whole batches, where contexts allow it. */
-    return together == 1      ? round_up(LEAST_ROUND, batch)
-           : batch > together ? round_up(batch, together)
-                              : least_round(inputs);
-}
-
-int64_t dpe_detect_inputs_race_needs(const struct detect_inputs *inputs)
-{
-    int64_t contexts = 1; /* that all count against a length: p = 2^-contexts */
-    while (contexts < 60 && 1.0 / (double)((int64_t)1 << contexts) >= inputs->args->race_level) {
-        contexts++;
-    }
-    return round_up(contexts * dpe_detect_inputs_together(inputs),
-                    dpe_detect_inputs_per_round(inputs));
-}
-
-/* The first step's configurations are the sweep's, and each step has one that an earlier one had.
- */
-int64_t dpe_detect_inputs_steps(const struct detect_inputs *inputs)
-{
-    const struct dpe_detect_params *params = &inputs->grid.params;
-    int64_t rounds = inputs->args->rounds > 0 ? inputs->args->rounds : 1;
-    return inputs->args->rule == DPE_DETECT_SEQUENTIAL
-               ? (rounds * params->n_groups - 1) * (params->n_lengths - 1)
-               : 0;
-}
-
-int64_t dpe_detect_inputs_validated(const struct detect_inputs *inputs)
-{
-    enum { BEST_FAMILIES = 2 };
-    return DPE_DETECT_N_VALIDATED + (inputs->args->rule == DPE_DETECT_JOINTLY) +
-           (inputs->families != 0 ? BEST_FAMILIES : 0) + inputs->args->n_against;
-}
-
-struct dpe_detect_search_options dpe_detect_inputs_searching(const struct detect_inputs *inputs)
-{
-    const struct detect_arguments *args = inputs->args;
-    const struct dpe_detect_search_options options = {
-        .temperature = inputs->searches_temperature,
-        .near = inputs->near,
-        .joint = args->rule == DPE_DETECT_JOINTLY,
-        .families = inputs->families,
-        .rounds = args->rounds > 0 ? (int)args->rounds : DPE_DETECT_SEARCH_ROUNDS,
-        /* Books of the validation are others, where there are some. */
-        .n_samples = args->use_niah ? inputs->samples : inputs->n_books,
-        .per_round = dpe_detect_inputs_per_round(inputs),
-        .together = dpe_detect_inputs_together(inputs),
-        .criterion = args->use_niah ? DPE_DETECT_RECALL : DPE_DETECT_PERPLEXITY,
-    };
-    bool searches = args->rule != DPE_DETECT_READY && (options.temperature || options.joint);
-    return searches ? options : (struct dpe_detect_search_options){0};
-}
-
-int64_t dpe_detect_inputs_searched(const struct detect_inputs *inputs)
-{
-    const struct dpe_detect_search_options options = dpe_detect_inputs_searching(inputs);
-    return options.n_samples > 0 ? dpe_detect_search_most_rows(&options, &inputs->grid.params) : 0;
 }
 
 static void put_ceiling(const struct detect_held *held, struct dpe_detect_result *result)

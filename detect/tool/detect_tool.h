@@ -98,6 +98,8 @@ int64_t dpe_detect_inputs_together(const struct detect_inputs *inputs);
 struct dpe_plan_context dpe_detect_inputs_context(const struct detect_inputs *inputs);
 /** That of the methods of --against: as released, which is also dpe-eval's default. */
 struct dpe_plan_context dpe_detect_inputs_rival(const struct detect_inputs *inputs);
+/** Method i of those that the result is held against. */
+const char *dpe_detect_inputs_rival_of(const struct detect_inputs *inputs, int i);
 /** Samples decoded together: what was asked for, else 4, or as many as share something; never more
  *  than there are, nor than a race's round has. */
 int64_t dpe_detect_inputs_batch(const struct detect_inputs *inputs);
@@ -131,6 +133,8 @@ struct detect_held_rows {
 struct detect_held_rows dpe_detect_inputs_held(const struct detect_inputs *inputs);
 /** With --task auto: set the task that its pilot begins with. */
 dpe_status dpe_detect_pilot_begin(struct detect_inputs *inputs, struct dpe_error *err);
+/** Of so many samples, those that each configuration of the sweep gets. */
+int64_t dpe_detect_inputs_sweep_samples(const struct detect_inputs *inputs, int64_t samples);
 /** Set how many samples a configuration gets with inputs->niah. */
 void dpe_detect_inputs_set_samples(struct detect_inputs *inputs);
 /** Rows of the pilot at most. */
