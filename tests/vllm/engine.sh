@@ -6,6 +6,7 @@ here=$2
 bin=$3
 model=$4
 work=$5
+wire=$bin/../tests/wire_plans
 corpus=$here/../../data/sample
 port=$((20000 + RANDOM % 20000))
 url=http://127.0.0.1:$port
@@ -14,6 +15,7 @@ export VLLM_CPU_KVCACHE_SPACE=1 HF_HUB_OFFLINE=1 VLLM_PLUGINS=dpe DPE_ENGINE=1
 "$python" -m vllm.entrypoints.openai.api_server --model "$model" --host 127.0.0.1 --port $port --dtype float32 \
     --max-model-len $((4 * trained + 64)) >"$work/engine.log" 2>&1 &
 server=$!
+sleep 0
 trap 'kill $server 2>/dev/null; wait $server 2>/dev/null' EXIT
 for _ in $(seq 300); do
     curl -sf "$url/health" >/dev/null && break
@@ -34,3 +36,14 @@ both needles dpe-eval niah -l $((4 * trained)) --samples 4 --method rope --metho
     --method dpe:window=32,scales=2/3/4/6,groups=4,log-n=$trained
 both likelihoods dpe-eval ppl -l $((2 * trained)) --samples 2 --method rope --method rerope
 both detect dpe-detect -l $((2 * trained)) --samples 4 --groups 2 --select paper
+for kind in product-of-means mean-of-products; do
+    for side in engine own; do
+        more=()
+        [ $side = engine ] && more=(--engine $url)
+        "$bin/dpe-norms" -m "$model" --trained-length "$trained" --corpus "$corpus" --samples 3 --contribution $kind "${more[@]}" \
+            -o "$work/norms-$side.h5" --force >"$work/norms.log" 2>&1 || { tail -n 5 "$work/norms.log"; exit 1; }
+    done
+    "$python" "$here/same_norms.py" $kind "$work/norms-engine.h5" "$work/norms-own.h5" || exit 1
+done
+"$wire" "$model" "$trained" 1024 self-extend >"$work/wire.json" || exit 1
+"$python" "$here/hostile.py" $url "$model" "$work/wire.json"

@@ -69,8 +69,7 @@ def plan(spec):
 
 
 def table():
-    """A table of three entries: groups with key pairs by head and a temperature, Leaky ReRoPE, and frequencies of its own
-    (of version 5, in the JSON form; dpe-run reads it too)."""
+    """A table of three entries: groups with key pairs by head and a temperature, Leaky ReRoPE, and frequencies of its own."""
     parts = []
     for length, spec in ((TRAINED * 2, "dpe:window=32,scales=2/3/4/6,groups=4,log-n=200,log-n-power=0.7"),
                          (TRAINED * 3, "leaky-rerope:window=32,scale=5"), (LENGTH, "yarn:scale=8,log-n=300")):
@@ -113,11 +112,8 @@ def join_by_hand(parts, path):
             assert len(scales) == 1
             value.update(group_edge=edges, scale_factor=scales * (len(edges) - 1),
                          effective_length=value["effective_length"] * (len(edges) - 1))
-        for name, default in (("logit_scale", 1.0), ("log_n_length", 0.0), ("log_n_power", 1.0), ("log_n_decay", 0.0),
-                              ("unrounded", False), ("applied_inv_freq", value["inv_freq"])):
-            value.setdefault(name, default)
     root = {name: value for name, value in values[0].items() if name not in own}
-    root.update(schema_version="5.0.0", entries=[{name: value[name] for name in own} for value in values])
+    root["entries"] = [{name: value[name] for name in own if name in value} for value in values]
     with open(path, "w", encoding="utf-8") as file:
         json.dump(root, file)
 

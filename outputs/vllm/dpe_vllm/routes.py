@@ -59,6 +59,7 @@ class Engine:
             raise Refusal(400, "max_tokens, temperature: expected a whole number of tokens, and 0")
         if not scored and new == 0:
             raise Refusal(400, "max_tokens: expected at least 1, or echo")
+        self._check_length(len(ids) + max(new, 1))
         params = SamplingParams(max_tokens=max(new, 1), temperature=0, ignore_eos=True, detokenize=False, logprobs=0,
                                 stop_token_ids=[] if body.get("ignore_eos") else self.ends,
                                 prompt_logprobs=0 if scored else None, extra_args={"dpe_plan": digest})
@@ -82,6 +83,7 @@ class Engine:
 
         digest, ids = _plan_and_prompt(body)
         products, name = bool(body.get("products")), uuid.uuid4().hex
+        self._check_length(len(ids) + 1)
         params = SamplingParams(max_tokens=1, temperature=0, detokenize=False, skip_reading_prefix_cache=True,
                                 extra_args={"dpe_plan": digest, "dpe_norms": name, "dpe_products": products})
         await self._run(ids, params)
@@ -94,6 +96,12 @@ class Engine:
         if not all(math.isfinite(one) for one in q + k):
             raise Refusal(500, "a norm is not finite", "not_finite")
         return {"rows": rows, "q": q, "k": k, "dpe": {"digest": digest}}
+
+    def _check_length(self, tokens):
+        """vLLM makes answers shorter without a word."""
+        if tokens > self.model.max_model_len:
+            raise Refusal(400, f"expected at most {self.model.max_model_len} tokens (--max-model-len) of prompt and answer, found "
+                               f"{tokens}", "context_length_exceeded")
 
     async def _run(self, ids, params):
         last = None
