@@ -1,11 +1,15 @@
-"""The way of two_calls.py, which serves CUDA, on a processor: with a kernel in plain PyTorch in the place of FlashAttention's. For
-tests; DPE_TEST_KERNEL=wrong makes one whose window is off by one."""
+"""The way of cards on a processor: dpe_vllm.cuda with its calls of FlashAttention answered by flash.py, over the cache of CPU_ATTN. For
+tests; DPE_TEST_KERNEL=wrong makes the window of a call one key too long, DPE_TEST_KERNEL=none has the kernel refuse."""
 import os
 
+from vllm.v1.attention.backends import fa_utils
 from vllm.v1.attention.backends.cpu_attn import CPUAttentionBackend
 
-from dpe_vllm.paged import plain_kernel
-from dpe_vllm.two_calls import TwoCallsBackend, TwoCallsBuilder, TwoCallsImpl
+import flash
+
+fa_utils.flash_attn_varlen_func = flash.flash_attn_varlen_func
+from dpe_vllm.cuda import CudaImpl  # noqa: E402
+from dpe_vllm.two_calls import TwoCallsBackend, TwoCallsBuilder, TwoCallsImpl  # noqa: E402
 
 
 class Builder(TwoCallsBuilder, CPUAttentionBackend.get_builder_cls()):
@@ -13,13 +17,15 @@ class Builder(TwoCallsBuilder, CPUAttentionBackend.get_builder_cls()):
 
 
 class Impl(TwoCallsImpl, CPUAttentionBackend.get_impl_cls()):
-    def kernel(self, q, keys, values, starts, longest, lengths, most, blocks, scale, window, softcap):
-        if os.environ.get("DPE_TEST_KERNEL") == "wrong" and window >= 0:
-            window += 1
-        return plain_kernel(q, keys, values, starts, longest, lengths, most, blocks, scale, window, softcap)
+    vllm_flash_attn_version = 2
+    softcap = CudaImpl.softcap
 
-    def softcap(self):
-        return self.logits_soft_cap
+    def kernel(self, q, keys, values, starts, longest, lengths, most, blocks, scale, window, softcap):
+        asked = os.environ.get("DPE_TEST_KERNEL")
+        if asked == "none":
+            raise RuntimeError("no kernel for this head")
+        window += asked == "wrong" and window >= 0
+        return CudaImpl.kernel(self, q, keys, values, starts, longest, lengths, most, blocks, scale, window, softcap)
 
     def own(self, kv_cache):
         """The processor's kernels pack the keys of a block, then its values."""

@@ -49,6 +49,8 @@ check other served other
 for spec in yarn pi ntk mrrope; do check "flags-$spec" served flags "$spec"; done
 check two-calls served two_calls
 check two-calls-wrong served two_calls wrong
+check two-calls-none served two_calls none
+check taken served taken
 check server "$here/server.sh" "$DPE_VLLM_PYTHON" "$here" "$bin" "$model" "$work" "$text"
 check engine "$here/engine.sh" "$DPE_VLLM_PYTHON" "$here" "$bin" "$model" "$work"
 check throughput served throughput

@@ -346,24 +346,28 @@ def check_flags():
     same(answer, path, TOKENS, f"flags of {spec}", "--method", spec, "--length", str(LENGTH))
 
 
-def check_two_calls():
-    """The way of CUDA with a kernel in plain PyTorch, and one that is wrong."""
+def register_two_calls():
+    from vllm.plugins import load_general_plugins
     from vllm.v1.attention.backends.registry import AttentionBackendEnum, register_backend
+    import vllm.engine.arg_utils
 
     sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-    plans = {spec: plan(spec) for spec in ("self-extend", "leaky-rerope", "yarn", "dca")}
-    os.environ["DPE_TABLE"] = plans["self-extend"]
-    import vllm.engine.arg_utils
-    from vllm.plugins import load_general_plugins
-
     load_general_plugins()
     register_backend(AttentionBackendEnum.CPU_ATTN, "cpu_two_calls.Backend")
-    if NAMES == ["wrong"]:
-        os.environ["DPE_TEST_KERNEL"] = "wrong"
+
+
+def check_two_calls():
+    """The way of cards, with FlashAttention's calls answered in PyTorch; NAMES: "wrong", "none": by a kernel that is wrong, or refuses."""
+    plans = {spec: plan(spec) for spec in ("self-extend", "leaky-rerope", "yarn", "dca")}
+    os.environ["DPE_TABLE"] = plans["self-extend"]
+    register_two_calls()
+    if NAMES:
+        os.environ["DPE_TEST_KERNEL"] = NAMES[0]
+        words = {"wrong": "differs from the exact path by", "none": "no kernel for this head"}[NAMES[0]]
         try:
             Engine()
         except Exception as error:
-            assert "differs from the exact path by" in str(error) and "DPE_VLLM_EXACT" in str(error), error
+            assert words in str(error) and "DPE_VLLM_EXACT" in str(error), error
             print("refused:", str(error).splitlines()[-1], flush=True)
         else:
             raise AssertionError("a wrong kernel was accepted")
@@ -378,6 +382,32 @@ def check_two_calls():
         for (path, _, length), answer in zip(texts, answers):
             of_run = ("--method", spec, "--length", str(LENGTH)) if length + NEW > TRAINED else ("--method", "rope")
             same(answer, path, length, f"two calls, {spec}, {length} tokens", *of_run)
+
+
+def check_taken():
+    """A tool's plan is compared when it is taken, and refused where the kernel is wrong; right ones run beside each other."""
+    os.environ.update(DPE_ENGINE="1", DPE_TEST_KERNEL="wrong")
+    register_two_calls()
+    engine = Engine()
+    wire = os.path.join(BIN, "..", "tests", "wire_plans")
+    specs = ("self-extend", "dca", "leaky-rerope")
+    lines = [json.loads(line) for line in subprocess.run([wire, MODEL, str(TRAINED), str(LENGTH), *specs], check=True,
+                                                         stdout=subprocess.PIPE, text=True).stdout.splitlines()]
+    take = functools.partial(engine.llm.collective_rpc, "dpe_take_plan")
+    reason, digest = take(args=(lines[0]["plan"],))[0]
+    assert "differs from the exact path by" in reason and not digest, reason
+    print("refused:", reason, flush=True)
+    os.environ["DPE_TEST_KERNEL"] = ""
+    from vllm import SamplingParams
+
+    path, ids = text_of(TOKENS)
+    params = []
+    for line in lines:
+        assert take(args=(line["plan"],))[0] == ["", line["digest"]]
+        params.append(SamplingParams(max_tokens=2, temperature=0, prompt_logprobs=0, extra_args={"dpe_plan": line["digest"]}))
+    answers = engine.llm.generate([{"prompt_token_ids": ids}] * len(lines), params, use_tqdm=False)
+    for spec, answer in zip(specs, answers):
+        same(answer, path, TOKENS, f"taken, {spec}", "--method", spec, "--length", str(LENGTH))
 
 
 def check_throughput():

@@ -152,9 +152,13 @@ class TwoCallsImpl(Impl):
         starts = torch.tensor([0] + rows).cumsum(0).to(device, torch.int32)
         positions = torch.cat([torch.arange(count - row, count) for count, row in zip(tokens, rows)]).to(device)
         keys, values = (part.transpose(1, 2) for part in self.views(cache))
-        found = calls(torch.cat([q for q, _, _ in texts]), keys, self._far(cache).transpose(1, 2), values, positions, starts,
-                      max(rows), torch.tensor(tokens, dtype=torch.int32, device=device), max(tokens), blocks, self.scale,
-                      self.softcap())
+        try:
+            found = calls(torch.cat([q for q, _, _ in texts]), keys, self._far(cache).transpose(1, 2), values, positions, starts,
+                          max(rows), torch.tensor(tokens, dtype=torch.int32, device=device), max(tokens), blocks, self.scale,
+                          self.softcap())
+        except (RuntimeError, NotImplementedError, AssertionError, TypeError) as error:
+            raise TableError(f"plan {digest:.16}: the attention kernel cannot be called as two paged calls: {error}; "
+                             "DPE_VLLM_EXACT=1 runs the exact path, which is slower") from error
         exact = torch.cat([moved.attention(digest).attend(
             q.transpose(0, 1)[None].float(), Tokens(*(x.transpose(0, 1)[None].float() for x in (k, v))), len(k),
             next(iter(moved.layers.values())), self.scale, self.softcap())[0].transpose(0, 1) for q, k, v in texts])
