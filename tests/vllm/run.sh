@@ -53,6 +53,7 @@ check two-calls-none served two_calls none
 check taken served taken
 check server "$here/server.sh" "$DPE_VLLM_PYTHON" "$here" "$bin" "$model" "$work" "$text"
 check engine "$here/engine.sh" "$DPE_VLLM_PYTHON" "$here" "$bin" "$model" "$work"
+check plain "$here/plain.sh" "$DPE_VLLM_PYTHON" "$here" "$bin" "$model" "$work"
 check throughput served throughput
 check throughput-dpe served throughput self-extend
 [ "$failed" = 0 ] && echo "all passed"
