@@ -18,7 +18,7 @@ static const struct setting {
     int64_t excerpts; /* of each length of the profile; 0: one, of the shortest length */
     int64_t check;    /* samples of the check */
 } settings[] = {
-    {DPE_DETECT_READY, 8, 1, false, 0, 16},      {DPE_DETECT_READY, 8, 1, false, 0, 24},
+    {DPE_DETECT_READY, 8, 1, false, 0, 8},      {DPE_DETECT_READY, 8, 1, false, 0, 24},
     {DPE_DETECT_READY, 16, 1, false, 0, 24},     {DPE_DETECT_READY, 24, 1, false, 0, 32},
     {DPE_DETECT_READY, 32, 1, false, 0, 48},     {DPE_DETECT_READY, 64, 1, false, 0, 64},
     {DPE_DETECT_JOINTLY, 16, 2, false, 1, 32},   {DPE_DETECT_JOINTLY, 32, 4, false, 2, 48},
@@ -170,6 +170,28 @@ static void tell(const struct batch *batch, const struct dpe_bill *bill)
     }
 }
 
+/* None fits for certain: the smallest is taken where it may. */
+static dpe_status take_smallest(const struct batch *batch, const struct calibrate_arguments *given,
+                                const struct dpe_bill *bill, int *chosen, struct dpe_error *err)
+{
+    char text[64];
+    bool may = given->budget_seconds > 0.0 && bill->time.low <= given->budget_seconds;
+    dpe_status status =
+        dpe_job_tell(&batch->job, &may, sizeof may, err); /* as rank 0 has measured it */
+    dpe_job_range_text(&bill->time, text);
+    if (status == DPE_OK && !may) {
+        return dpe_fail(err, DPE_USAGE,
+                        "--budget: the smallest calibration takes %s here, and %.3g tokens; give "
+                        "more, or see dpe-detect --select ready",
+                        text, bill->tokens);
+    }
+    if (status == DPE_OK) {
+        dpe_log_warning("--budget: the smallest calibration takes %s here: it may end later", text);
+    }
+    *chosen = 0;
+    return status;
+}
+
 /* The dearest setting that fits, by halving: a dearer one never costs less. */
 static dpe_status search(struct batch *batch, const struct calibrate_arguments *given, int *chosen,
                          struct dpe_error *err)
@@ -191,14 +213,8 @@ static dpe_status search(struct batch *batch, const struct calibrate_arguments *
         *(fit ? &low : &high) = middle;
     }
     if (status == DPE_OK && low < 0) {
-        char text[64];
         status = price(batch, given, &settings[0], &bill, err);
-        return status != DPE_OK
-                   ? status
-                   : dpe_fail(err, DPE_USAGE,
-                              "--budget: the smallest calibration takes %s here, and %.3g tokens; "
-                              "give more, or see dpe-detect --select ready",
-                              dpe_job_range_text(&bill.time, text), bill.tokens);
+        return status == DPE_OK ? take_smallest(batch, given, &bill, chosen, err) : status;
     }
     *chosen = low;
     return status;
