@@ -58,6 +58,25 @@ void dpe_detect_point_spec(const struct dpe_detect_point *point, char spec[DPE_D
     }
 }
 
+void dpe_detect_point_dpe_spec(const struct dpe_detect_grid *grid,
+                               const struct dpe_detect_point *point, char *spec, size_t size)
+{
+    double scale[DPE_DETECT_MOST_GROUPS];
+    char temperature[160];
+    size_t n = (size_t)snprintf(spec, size, "dpe:window=%lld,scales=", (long long)point->window);
+    dpe_detect_point_scales(&grid->params, point, scale);
+    for (int g = 0; g < grid->params.n_groups && n < size; g++) {
+        n += (size_t)snprintf(spec + n, size - n, "%s%.10g", g > 0 ? "/" : "", scale[g]);
+    }
+    if (!dpe_temperature_is_none(&point->temperature) && n < size) {
+        dpe_temperature_text(&point->temperature, temperature);
+        n += (size_t)snprintf(spec + n, size - n, ",%s", temperature);
+    }
+    if (n >= size || point->fewer > 0 || grid->params.mask != NULL || grid->params.frequencies) {
+        spec[0] = '\0';
+    }
+}
+
 void dpe_detect_point_lengths(const struct dpe_detect_params *params,
                               const struct dpe_detect_point *point, int64_t *length)
 {

@@ -131,6 +131,24 @@ static int64_t most_asked(const struct dpe_detect_search *search, const char *ke
     return most;
 }
 
+int dpe_detect_search_finalists(const struct dpe_detect_search *search,
+                                struct dpe_detect_point *points, double *value, int most)
+{
+    const bool recall = search->options.criterion == DPE_DETECT_RECALL;
+    int n = 0;
+    for (int s = 0; s < search->n_steps; s++) {
+        for (int i = 0; i < search->steps[s].n && n < most; i++) {
+            const struct dpe_detect_tried *tried = &search->steps[s].tried[i];
+            if (tried->samples >= search->options.n_samples && isfinite(tried->value.mean) &&
+                !is_repeated(search, s, i)) {
+                points[n] = tried->point;
+                value[n++] = recall ? tried->value.mean : -tried->value.mean;
+            }
+        }
+    }
+    return n;
+}
+
 static bool is_swept(const struct dpe_detect_grid *grid, const char *key)
 {
     for (int c = 0; grid != NULL && c < grid->n_configs; c++) {

@@ -52,6 +52,9 @@ struct dpe_detect_key_pairs dpe_detect_point_pairs(const struct dpe_detect_param
 /** Whether all groups have one length; of frequencies, all after the first ones that are kept. */
 bool dpe_detect_point_is_single(const struct dpe_detect_params *params,
                                 const struct dpe_detect_point *point);
+/** A plan of DPE as the spec of --method; "" where it does not fit or only some pairs move. */
+void dpe_detect_point_dpe_spec(const struct dpe_detect_grid *grid,
+                               const struct dpe_detect_point *point, char *spec, size_t size);
 /** The spec of a point of a family, as --method takes it; "" for a plan of DPE. */
 enum { DPE_DETECT_SPEC = 256 };
 void dpe_detect_point_spec(const struct dpe_detect_point *point, char spec[DPE_DETECT_SPEC]);
@@ -165,6 +168,10 @@ dpe_status dpe_detect_search_replay(const struct dpe_detect_search_options *opti
                                     const struct dpe_detect_source *source,
                                     struct dpe_detect_search *search, struct dpe_error *err);
 void dpe_detect_search_free(struct dpe_detect_search *search);
+/** The plans that steps ran on all samples, each once: *points [n ≤ most] and their mean recall, or
+ * nats per token (negative, so that larger is better). Returns n. */
+int dpe_detect_search_finalists(const struct dpe_detect_search *search,
+                                struct dpe_detect_point *points, double *value, int most);
 /** Samples under any plan that a search of this grid reads at most, beside those of the sweep. */
 int64_t dpe_detect_search_most_rows(const struct dpe_detect_search_options *options,
                                     const struct dpe_detect_params *params);

@@ -3,22 +3,34 @@
 
 #include <math.h>
 
+int dpe_detect_guarded(const double *value, const double *nll, int n, double share)
+{
+    double least = INFINITY;
+    int best = -1;
+    for (int i = 0; i < n; i++) {
+        least = isfinite(nll[i]) ? fmin(least, nll[i]) : least;
+    }
+    for (int i = 0; i < n; i++) {
+        if (isfinite(nll[i]) && nll[i] <= least + log1p(share) + 1e-9 &&
+            (best < 0 || value[i] > value[best])) {
+            best = i;
+        }
+    }
+    return best;
+}
+
 static double perplexity_of(const struct dpe_detect_validation *texts, int plan)
 {
     const struct dpe_interval *value = &texts->value[plan];
     return value->n > 0 && isfinite(value->mean) ? value->mean : (double)INFINITY;
 }
 
-/* Whether the kept plan is shown to find more than this one. */
+/* Whether the kept plan is shown to find more than this one, on the task that counts. */
 static bool finds_less(const struct dpe_detect_validation *const needles[2], int plan)
 {
-    bool less = false;
-    for (int i = 0; i < 2; i++) {
-        const struct dpe_detect_validation *v = needles[i];
-        less = less || (v != NULL && dpe_detect_judge(&v->kept_minus[plan], v->kept_p[plan],
-                                                      v->criterion) == DPE_DETECT_BETTER);
-    }
-    return less;
+    const struct dpe_detect_validation *v = needles[1] != NULL ? needles[1] : needles[0];
+    return dpe_detect_judge(&v->kept_minus[plan], v->kept_p[plan], v->criterion) ==
+           DPE_DETECT_BETTER;
 }
 
 /* Of the plans within the guard that a table can hold the one that finds most; `any`: also of those

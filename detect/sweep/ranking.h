@@ -162,6 +162,9 @@ bool dpe_detect_disagree(const struct dpe_detect_validation *a,
 
 /* --------------------------------------------------------------------------------------- guard */
 
+/** Of n plans the one with the largest value among those whose nats per token are at most ln(1 +
+ * share) above the least; −1: none has any. NaN: not known. */
+int dpe_detect_guarded(const double *value, const double *nll, int n, double share);
 /** Needles alone choose plans that predict badly: what a guard on perplexity makes of a choice. */
 struct dpe_detect_guard {
     int chosen; /**< by needles */
@@ -173,11 +176,12 @@ struct dpe_detect_guard {
     bool traded; /**< the kept plan loses more than the share, because it is shown to find more */
 };
 /** needles: validations of the same plans on needles, with `chosen` kept
- * (dpe_detect_validate_keep); the first one orders plans, NULL: there is but one. `texts`: their
- * perplexity. A plan is within the guard if its perplexity is at most 1 + share times the least of
- * all plans. If the chosen plan is not, the plan within it that finds most and that a table can
- * hold takes its place, unless the chosen one is shown to find more than each of them on one of the
- * tasks: then it stays, and has traded perplexity for needles. */
+ * (dpe_detect_validate_keep): on the search's task, which orders plans, and on the user's, NULL:
+ * that is the search's. `texts`: their perplexity. A plan is within the guard if its perplexity is
+ * at most 1 + share times the least of all plans. If the chosen plan is not, the plan within it
+ * that finds most and that a table can hold takes its place, unless the chosen one is shown, on the
+ * user's task, to find more than each of them: then it stays, and has traded perplexity for
+ * needles. */
 struct dpe_detect_guard dpe_detect_guard(const struct dpe_detect_validation *const needles[2],
                                          const struct dpe_detect_validation *texts,
                                          const bool *tables, double share);

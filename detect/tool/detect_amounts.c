@@ -124,7 +124,8 @@ int64_t dpe_detect_inputs_validated(const struct detect_inputs *inputs)
 {
     enum { BEST_FAMILIES = 2 };
     return DPE_DETECT_N_VALIDATED + (inputs->args->rule == DPE_DETECT_JOINTLY) +
-           (inputs->families != 0 ? BEST_FAMILIES : 0) + inputs->args->n_against;
+           (inputs->families != 0 ? BEST_FAMILIES : 0) + dpe_detect_inputs_guards(inputs) +
+           inputs->args->n_against;
 }
 
 struct dpe_detect_search_options dpe_detect_inputs_searching(const struct detect_inputs *inputs)

@@ -237,7 +237,7 @@ static bool searches_needles(const struct detect_inputs *inputs)
            (inputs->args->rule == DPE_DETECT_JOINTLY || inputs->args->rule == DPE_DETECT_READY);
 }
 
-static bool guards(const struct detect_inputs *inputs)
+bool dpe_detect_inputs_guards(const struct detect_inputs *inputs)
 {
     return searches_needles(inputs) && inputs->args->rule == DPE_DETECT_JOINTLY &&
            inputs->args->guard > 0.0;
@@ -254,7 +254,7 @@ struct detect_held_rows dpe_detect_inputs_held(const struct detect_inputs *input
         rows.users = inputs->args->auto_task && !ready ? samples * plans : 0;
         rows.ceilings = ready ? round_up(few, dpe_detect_inputs_together(inputs))
                               : 2 * DETECT_CEILING_SAMPLES;
-        rows.texts = guards(inputs) ? DETECT_GUARD_BOOKS * plans : 0;
+        rows.texts = dpe_detect_inputs_guards(inputs) ? DETECT_GUARD_BOOKS * plans : 0;
     }
     return rows;
 }
@@ -375,7 +375,7 @@ static dpe_status add_texts(struct detect_inputs *inputs, struct dpe_error *err)
     struct detect_held *held = &inputs->held[DETECT_GUARD];
     const int64_t length = inputs->args->job.length;
     int64_t short_books = 0;
-    if (!guards(inputs)) {
+    if (!dpe_detect_inputs_guards(inputs)) {
         return DPE_OK;
     }
     dpe_status status = dpe_task_ppl("guard-ppl", inputs->job.corpus, inputs->job.tokenizer, length,

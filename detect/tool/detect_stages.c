@@ -1,4 +1,5 @@
 /* The stages around the sweep: the search for temperature and joint plan, and the validation. */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -137,6 +138,98 @@ static dpe_status add_families(struct sweep *sweep, struct dpe_error *err)
     return status;
 }
 
+/* Perplexity of finalists on the first of the guard's texts. */
+enum { FINALISTS = 32, FINALISTS_TEXTS = 2 };
+struct finalists {
+    int n;
+    struct dpe_detect_point points[FINALISTS];
+    struct dpe_plan plans[FINALISTS];
+    char keys[FINALISTS][33];
+    double value[FINALISTS], nll[FINALISTS];
+};
+
+static dpe_status read_finalists(struct sweep *sweep, struct finalists *all, struct dpe_error *err)
+{
+    const struct detect_held *held = &sweep->inputs->held[DETECT_GUARD];
+    const int64_t texts = held->n < FINALISTS_TEXTS ? held->n : FINALISTS_TEXTS;
+    const int64_t first[2] = {0, 0}, samples[2] = {texts, 0};
+    const struct dpe_plan *plans[FINALISTS];
+    const char *keys[FINALISTS];
+    struct dpe_detect_scores scores = {0};
+    dpe_status status = DPE_OK;
+    for (int i = 0; i < all->n && status == DPE_OK; i++) {
+        plans[i] = &all->plans[i];
+        keys[i] = all->keys[i];
+        status = dpe_detect_point_plan(&sweep->inputs->grid, &sweep->inputs->context,
+                                       &all->points[i], &all->plans[i], err);
+        status = status == DPE_OK ? dpe_plan_key(&all->plans[i], all->keys[i], err) : status;
+    }
+    int64_t later[2] = {0, 0};
+    dpe_detect_stage_validated(sweep, later);
+    const struct stage stage = {.name = "guard",
+                                .n_tasks = 1,
+                                .tasks = &held->task,
+                                .first = first,
+                                .n_samples = samples,
+                                .n_plans = all->n,
+                                .plans = plans,
+                                .keys = keys,
+                                .later = later};
+    sweep->planned[0] += texts * all->n;
+    status = status == DPE_OK ? dpe_detect_stage_run(sweep, &stage, err) : status;
+    if (status == DPE_OK) {
+        status = dpe_detect_collect(sweep->inputs->job.run, held->task.name, keys, all->n, 0, texts,
+                                    1, &scores, err);
+    }
+    for (int i = 0; i < all->n && status == DPE_OK; i++) {
+        all->nll[i] = log(dpe_detect_interval(&scores, i, DPE_DETECT_PERPLEXITY).mean);
+    }
+    dpe_detect_scores_free(&scores);
+    return status;
+}
+
+/* Of the plans that the search ran on all samples the one that finds most within the guard:
+ * validated beside those that needles alone chose. */
+static dpe_status add_guarded(struct sweep *sweep, struct dpe_error *err)
+{
+    struct dpe_detect_report *report = sweep->report;
+    const int v = report->n_validated;
+    if (!sweep->inputs->held[DETECT_GUARD].opened || report->search.n_steps == 0) {
+        return DPE_OK;
+    }
+    struct finalists *all = dpe_alloc_zero(1, sizeof *all); /* too large for a small stack */
+    if (all == NULL) {
+        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for finalists");
+    }
+    all->n = dpe_detect_search_finalists(&report->search, all->points, all->value, FINALISTS);
+    dpe_status status = read_finalists(sweep, all, err);
+    int best = dpe_detect_guarded(all->value, all->nll, all->n, report->guard_share);
+    bool known = false;
+    for (int i = 0; i < v && best >= 0 && status == DPE_OK; i++) {
+        char key[33];
+        status = dpe_plan_key(&sweep->validated[i], key, err);
+        known = known || strcmp(key, all->keys[best]) == 0;
+    }
+    if (status == DPE_OK && best >= 0 && !known) {
+        char *name = report->names[v];
+        dpe_detect_point_spec(&all->points[best], name);
+        if (name[0] == '\0') {
+            dpe_detect_point_dpe_spec(&sweep->inputs->grid, &all->points[best], name,
+                                      sizeof report->names[v]);
+        }
+        if (name[0] != '\0') {
+            sweep->validated[v] = all->plans[best];
+            all->plans[best] = (struct dpe_plan){0};
+            report->n_validated++;
+        }
+    }
+    for (int i = 0; i < all->n; i++) {
+        dpe_plan_free(&all->plans[i]);
+    }
+    free(all);
+    return status;
+}
+
 static dpe_status add_against(struct sweep *sweep, struct dpe_error *err)
 {
     const struct detect_arguments *args = sweep->inputs->args;
@@ -192,10 +285,13 @@ static dpe_status make_validated(struct sweep *sweep, struct dpe_error *err)
                                        &plans[DPE_DETECT_JOINT], err);
     }
     if (status == DPE_OK) {
+        status = add_against(sweep, err);
+    }
+    if (status == DPE_OK) {
         status = add_families(sweep, err);
     }
     if (status == DPE_OK) {
-        status = add_against(sweep, err);
+        status = add_guarded(sweep, err);
     }
     for (int v = 0; v < report->n_validated && status == DPE_OK; v++) {
         status = dpe_plan_key(&plans[v], report->keys[v], err);

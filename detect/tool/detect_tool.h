@@ -126,6 +126,8 @@ void dpe_detect_inputs_set_users(struct detect_inputs *inputs);
 /** Open what is held beside the validation; a ceiling that has no room for its needles stays
  * closed. */
 dpe_status dpe_detect_inputs_hold(struct detect_inputs *inputs, struct dpe_error *err);
+/** Whether there is to be a guard on perplexity. */
+bool dpe_detect_inputs_guards(const struct detect_inputs *inputs);
 /** Rows of it at most. */
 struct detect_held_rows {
     int64_t users, ceilings, texts; /**< of --length, of L0, and of --length tokens */

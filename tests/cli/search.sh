@@ -123,7 +123,7 @@ for l in 128 512; do
         >"$work/out" 2>"$work/err" || fail "dpe-eval tune: $(cat "$work/err")"
 done
 "$bin/dpe-detect" -m "$root/data/reference" -l 512 --corpus "$root/data/sample" --trained-length 64 --samples 24 --groups 2 \
-    --lengths 16,32,512 --seed 5 --task user --temperature off --threads 1 --device cpu --against "$work/tuned512.h5" --against yarn \
+    --lengths 16,32,512 --seed 5 --task user --temperature off --guard 0 --threads 1 --device cpu --against "$work/tuned512.h5" --against yarn \
     -o "$work/other.h5" >"$work/out" 2>"$work/err" || fail "--against a table: $(cat "$work/err")"
 chosen=$(h5dump -y -d /tune/chosen "$work/tuned512.h5" | sed -n 's/.*"\(self-extend[^"]*\)".*/\1/p')
 head -1 "$work/out" | grep -qF "The table holds $chosen: recall " || fail "$chosen is not kept: $(head -9 "$work/out")"

@@ -101,17 +101,32 @@ static void a_plan_beyond_it_gives_way(void **state)
     assert_false(guard.traded);
 }
 
-/* Shown to find more on the user's task alone. */
-static void either_task_shows_it(void **state)
+/* Where the search has another task, what it shows there is no reason to lose perplexity for. */
+static void the_users_task_shows_it(void **state)
 {
     (void)state;
-    const double found[PLANS] = {0.6, 0.6, 0.6, 0.6};
-    const double users[PLANS] = {0.3, 0.3, 0.8, 0.3};
+    const double same[PLANS] = {0.6, 0.6, 0.6, 0.6};
+    const double differs[PLANS] = {0.3, 0.3, 0.8, 0.3};
     const double texts[PLANS] = {2.0, 2.1, 3.0, 2.05};
-    const struct dpe_detect_guard guard = guard_of(found, users, 2, texts, all, 0.05);
+    struct dpe_detect_guard guard = guard_of(same, differs, 2, texts, all, 0.05);
     assert_int_equal(guard.kept, 2);
     assert_true(guard.traded);
     assert_true(fabs(guard.loss - 0.5) < 1e-9);
+    guard = guard_of(differs, same, 2, texts, all, 0.05);
+    assert_int_equal(guard.kept, 0);
+    assert_false(guard.traded);
+}
+
+static void the_best_within_the_guard(void **state)
+{
+    (void)state;
+    const double value[5] = {0.9, 0.7, 0.6, 0.8, 0.99};
+    const double nll[5] = {log(2.2), log(2.09), log(2.0), log(2.11), NAN};
+    const double none[2] = {NAN, NAN};
+    assert_int_equal(dpe_detect_guarded(value, nll, 5, 0.05), 1);
+    assert_int_equal(dpe_detect_guarded(value, nll, 5, 0.06), 3);
+    assert_int_equal(dpe_detect_guarded(value, nll, 5, 0.5), 0);
+    assert_int_equal(dpe_detect_guarded(value, none, 2, 0.5), -1);
 }
 
 static void without_perplexities_it_is_off(void **state)
@@ -134,7 +149,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(within_the_guard_needles_decide),
         cmocka_unit_test(a_plan_beyond_it_gives_way),
-        cmocka_unit_test(either_task_shows_it),
+        cmocka_unit_test(the_users_task_shows_it),
+        cmocka_unit_test(the_best_within_the_guard),
         cmocka_unit_test(without_perplexities_it_is_off),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

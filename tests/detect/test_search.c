@@ -736,6 +736,46 @@ static double families(const struct dpe_detect_params *params, const struct dpe_
     return strcmp(spec, "jet-long:window=16") == 0 ? 0.9 : share;
 }
 
+/* Every plan that was run on all samples, each once; the specs of DPE's plans make the same plans.
+ */
+static void check_finalists(const struct world *world, const struct dpe_detect_search *search)
+{
+    enum { MOST = 64 };
+    static struct dpe_detect_point points[MOST];
+    double value[MOST];
+    char keys[MOST][33];
+    struct dpe_error err = {0};
+    const int n = dpe_detect_search_finalists(search, points, value, MOST);
+    bool found = false;
+    assert_true(n > 3 && n < MOST);
+    assert_int_equal(dpe_detect_search_finalists(search, points, value, 2), 2);
+    assert_int_equal(dpe_detect_search_finalists(search, points, value, MOST), n);
+    for (int i = 0; i < n; i++) {
+        struct dpe_plan plan = {0};
+        char spec[DPE_DETECT_SPEC];
+        assert_int_equal(
+            dpe_detect_point_plan(&world->grid, &world->context, &points[i], &plan, &err), DPE_OK);
+        assert_int_equal(dpe_plan_key(&plan, keys[i], &err), DPE_OK);
+        dpe_plan_free(&plan);
+        for (int k = 0; k < i; k++) {
+            assert_string_not_equal(keys[k], keys[i]);
+        }
+        found = found || memcmp(&points[i], &search->point, sizeof points[i]) == 0;
+        double share = world->find(&world->grid.params, &points[i]);
+        assert_true(fabs(value[i] - share) <= 1.0 / SAMPLES);
+        dpe_detect_point_spec(&points[i], spec);
+        if (spec[0] == '\0') {
+            char key[33];
+            dpe_detect_point_dpe_spec(&world->grid, &points[i], spec, sizeof spec);
+            assert_int_equal(dpe_plan_make(spec, &world->context, &plan, &err), DPE_OK);
+            assert_int_equal(dpe_plan_key(&plan, key, &err), DPE_OK);
+            assert_string_equal(key, keys[i]);
+            dpe_plan_free(&plan);
+        }
+    }
+    assert_true(found);
+}
+
 static void other_methods_are_tried_last(void **state)
 {
     (void)state;
@@ -752,6 +792,7 @@ static void other_methods_are_tried_last(void **state)
     assert_int_equal(search.point.family, 0);
     dpe_detect_point_spec(&search.point, spec);
     assert_string_equal(spec, "");
+    check_finalists(&world, &search);
     assert_true(world.rows <= dpe_detect_search_most_rows(&world.options, &world.grid.params));
     dpe_detect_search_free(&search);
     close_world(&world);
