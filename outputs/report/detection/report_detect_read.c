@@ -36,7 +36,8 @@ static dpe_status read_cells(const struct input *input, struct detection *d, str
     }
     if (status == DPE_OK && dpe_h5_has(input->table, "/detect/ppl/rank")) {
         status =
-            dpe_input_get(input, &dpe_ranking_kind, &d->by_perplexity, "/detect/ppl", NULL, err);
+            dpe_input_get(input, &dpe_ranking_kind, &d->by_perplexity, "/detect/ppl",
+                               "rank informative", err);
     }
     d->n_groups = d->ranking.n[DPE_CELLS_GROUP];
     d->n_lengths = d->ranking.n[DPE_CELLS_LENGTH];

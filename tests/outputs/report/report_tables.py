@@ -244,6 +244,8 @@ def detect(path, flat=False, selected=False, against=None):
         put(file, "/table/effective_length", [128, 64, 128, 256, 128, 128, 512, 128], np.int64)
         put(file, "/race/dropped_after", np.where(rng.uniform(0, 1, shape) < 0.3, 4, -1), np.int64)
         put(file, "/detect/niah/n_valid", np.full(shape, 10), np.int64)
+    if "validated_plan" not in file:
+        put_text(file, "/validated_plan", ["rope", "base", "joint"])
     for folder, name, values in (("/validate/niah", "recall_mean", [0.0, 0.2, 0.6]),
                                  ("/validate/ppl", "perplexity", [40.0, 3.0, 2.5])):
         if selected and name == "recall_mean":
@@ -251,6 +253,7 @@ def detect(path, flat=False, selected=False, against=None):
         values = np.array(values)
         intervals(file, folder, values, 0.02 * values, name=name)
         put(file, f"{folder}/n_valid", [10] * 3, np.int64)
+        put_text(file, f"{folder}/compared_with", ["rope", "base"])
         # A flat detection: the interval of the difference to the base holds 0.
         intervals(file, folder, np.array([0.6, 0.05 if flat else 0.4]), 0.1, "difference_low",
                   "difference_high", "difference")
@@ -283,6 +286,21 @@ def norms(path, layers=3, heads=4, pairs=32):
     file.close()
 
 
+def complete(file, folders, layers, heads, pairs):
+    """What a table has besides the fields that a page shows."""
+    for name, word in (("near_rule", "distance < local_window"), ("rounding", "separable"), ("angle_precision", "f32"),
+                       ("pair_layout", "half-split")):
+        attr(file, "/table", name, word)
+    model = file.require_group("/model")
+    attr(file, "/model", "model_type", "llama")
+    attr(file, "/model", "fingerprint", MODEL)
+    for name, value in (("layers", layers), ("heads", heads), ("kv_heads", heads), ("head_dim", 2 * pairs)):
+        model.attrs[name] = np.int64(value)
+    for folder in folders:
+        put(file, f"{folder}/inv_freq", 10000.0 ** (-np.arange(pairs) / pairs))
+        put(file, f"{folder}/attention_scaling", 1.0)
+
+
 def table(path, layers=3, heads=4, pairs=32):
     rng = np.random.default_rng(6)
     file = start(path, "table")
@@ -296,6 +314,7 @@ def table(path, layers=3, heads=4, pairs=32):
     for name, value in (("local_window", 32), ("evaluated_length", 4096), ("trained_length", 256),
                         ("top_k", 24)):
         put(file, f"/table/{name}", value, np.int64)
+    complete(file, ["/table"], layers, heads, pairs)
     file.close()
 
 
@@ -314,6 +333,7 @@ def several(path, lengths=(512, 2048), layers=3, heads=4, pairs=32):
         for name, value in (("local_window", 32 + i), ("evaluated_length", length),
                             ("trained_length", 256), ("top_k", 16 + 8 * i)):
             put(file, f"/table/{length}/{name}", value, np.int64)
+    complete(file, [f"/table/{length}" for length in lengths], layers, heads, pairs)
     file.close()
 
 
