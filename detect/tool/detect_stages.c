@@ -121,16 +121,27 @@ void dpe_detect_stage_validated(const struct sweep *sweep, int64_t later[2])
     }
 }
 
-/* The best methods that the search found, by their specs. */
+static bool is_validated(const struct dpe_detect_report *report, const char *name)
+{
+    bool found = false;
+    for (int v = 0; v < report->n_validated; v++) {
+        found = found || strcmp(report->names[v], name) == 0;
+    }
+    return found;
+}
+
+/* The best methods that the search found, by their specs; those of --against are there already. */
 static dpe_status add_families(struct sweep *sweep, struct dpe_error *err)
 {
     struct dpe_detect_report *report = sweep->report;
     const struct dpe_detect_point *const points[] = {&report->search.plain, &report->search.family};
     dpe_status status = DPE_OK;
     for (int i = 0; i < 2 && status == DPE_OK; i++) {
-        if (points[i]->family > 0) {
+        char spec[DPE_DETECT_SPEC];
+        dpe_detect_point_spec(points[i], spec);
+        if (points[i]->family > 0 && !is_validated(report, spec)) {
             int v = report->n_validated++;
-            dpe_detect_point_spec(points[i], report->names[v]);
+            snprintf(report->names[v], sizeof report->names[v], "%s", spec);
             status = dpe_detect_point_plan(&sweep->inputs->grid, &sweep->inputs->context, points[i],
                                            &sweep->validated[v], err);
         }
