@@ -48,7 +48,7 @@ refused(400, "", "/v1/dpe/completions", dict(good, prompt=[1 << 40]))
 refused(400, "--max-model-len", "/v1/dpe/completions", dict(good, max_tokens=1 << 30))
 refused(400, "--max-model-len", "/v1/dpe/norms", dict(good, prompt=[5] * 100000))
 # A digest that nobody gave must not reach a worker by another way.
-refused(400, "", "/v1/completions", {"model": NAME, "prompt": [5, 6, 7], "max_tokens": 1, "vllm_xargs": {"dpe_plan": "00"}})
+refused(400, "no plan with that digest", "/v1/completions", {"model": NAME, "prompt": [5, 6, 7], "max_tokens": 1, "vllm_xargs": {"dpe_plan": "00"}})
 code, answer = ask("/v1/dpe/completions", good)
 assert code == 200 and len(answer["choices"][0]["token_ids"]) <= 2 and answer["dpe"]["digest"] == LINE["digest"], answer
 code, answer = ask("/v1/dpe/norms", good)

@@ -146,7 +146,9 @@ def _process_inputs(original, *args, **kwargs):
     asked = plan_asked(request.sampling_params)
     if asked is not None:
         if asked not in serving().plans:
-            raise ValueError("dpe_plan: this server has no plan with that digest; give it with POST /v1/dpe/plan")
+            from vllm.exceptions import VLLMValidationError
+
+            raise VLLMValidationError("dpe_plan: this server has no plan with that digest; give it with POST /v1/dpe/plan")
         return request
     entry = serving().entry(prompt, new)
     serving().remember(request.request_id, entry)
