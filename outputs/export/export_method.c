@@ -129,10 +129,13 @@ dpe_status dpe_export_method(const struct export_arguments *args, struct export_
     struct dpe_model *model = NULL;
     struct dpe_plan plan = {0};
     struct buffers buffers = {0};
-    dpe_status status = dpe_model_open(args->model, NULL, &model, err);
+    const struct dpe_model_options options = {.config_only = args->fingerprint != NULL};
+    dpe_status status = dpe_model_open(args->model, &options, &model, err);
     if (status != DPE_OK) {
         return status;
     }
+    const char *fingerprint =
+        args->fingerprint != NULL ? args->fingerprint : dpe_model_fingerprint(model);
     const struct dpe_config *config = dpe_model_config(model);
     const struct dpe_plan_context context = {
         .config = config,
@@ -150,11 +153,10 @@ dpe_status dpe_export_method(const struct export_arguments *args, struct export_
         status = dpe_fail(err, DPE_NO_MEMORY, "out of memory for a table");
     }
     if (status == DPE_OK) {
-        status = make_table(args, &plan, &context, dpe_model_fingerprint(model), &buffers,
-                            &table->table, err);
+        status = make_table(args, &plan, &context, fingerprint, &buffers, &table->table, err);
     }
     if (status == DPE_OK) {
-        status = add_origin(args, &context, dpe_model_fingerprint(model), &table->origin, err);
+        status = add_origin(args, &context, fingerprint, &table->origin, err);
     }
     free_buffers(&buffers);
     dpe_plan_free(&plan);

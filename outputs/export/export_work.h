@@ -11,6 +11,7 @@
 
 /** What is asked for: the command line of dpe-export. */
 struct export_arguments {
+    const char *fingerprint; /**< of the weights, where `model` does not have them; NULL: the model's */
     /** [n_inputs] DETECT.h5 [NORMS.h5], TABLE, or with --join TABLE … */
     const char *inputs[DPE_TABLE_ENTRIES];
     int n_inputs;
