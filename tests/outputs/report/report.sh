@@ -198,7 +198,7 @@ cp odd.h5 bare.h5
 expect 0 "is written" --unchecked bare.h5 -o bare.html --no-figures
 "$python" "$(dirname "$0")/../../lib/checksum.py" shape.h5 beyond.h5 noplan.h5 odd.h5 oddsteps.h5 steps.h5 methods.h5
 expect 0 "is written" odd.h5 oddsteps.h5 -o odd.html
-expect 65 "/detect/rank: expected the shape [8, 8], found [2, 2]" shape.h5 -o bad.html --no-figures
+expect 65 "/detect/rank: expected the shape [2, 8], found [2, 2]" shape.h5 -o bad.html --no-figures
 expect 65 "/rows: row 0 points beyond the plans or buckets" beyond.h5 -o bad.html --no-figures
 expect 0 "is written" noplan.h5 -o odd.html --figures odd
 grep -q '^"3","256","1","NaN"' odd/detect-positions.csv || { echo "a cell without rows has a value"; failed=1; }
