@@ -329,13 +329,13 @@ def test_command_lines_are_read_first(work):
 
 
 def test_limits_of_a_calibration(work):
-    """Few open files and a folder that may not be written: 71 and 77, with the reason."""
+    """Few open files and a folder that may not be written: 74 and 77, with the reason."""
     words = [os.path.join(BIN, "dpe-calibrate"), "--model", work + "/model", "--corpus",
              work + "/corpus", "--length", "192", "--threads", "1", "-o", work + "/limits"]
     for files in (4, 5):
         ran = subprocess.run(["sh", "-c", f'ulimit -n {files}; exec "$@"', "sh", *words],
                              capture_output=True, check=False, timeout=GENEROUS)
-        expect(ran, 71, "cannot be started", "Too many open files")
+        expect(ran, 74, "cannot be opened", "Too many open files")
     if os.geteuid() == 0:
         os.chmod(work, 0o755)
         os.mkdir(work + "/closed", 0o555)
