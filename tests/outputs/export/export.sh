@@ -194,28 +194,6 @@ for signal in KILL TERM KILL; do
         wait_until gone "$tool" || fail "SIG$signal: the tool below runs on"
     done
 done
-# A launcher that ignores signals, as mpirun of Open MPI 4.1 can when a rank died inside MPI_Init.
-cat >"$work/deaf" <<END
-#!/bin/sh
-trap "" TERM INT HUP
-echo heard
-while :; do sleep 0.2; done
-END
-chmod +x "$work/deaf"
-timeout -k 5 "$limit" "$bin/dpe-calibrate" -m "$root/data/reference" -l 512 --corpus "$root/data/sample" \
-    --norm-samples 1 --launch "$work/deaf" -o "$work/held" >"$work/out" 2>"$work/err" &
-pid=$!
-heard() {
-    grep -q heard "$work/out" || gone $pid
-}
-wait_until heard
-child=$(cat "/proc/$pid/task/$pid/children")
-kill -TERM $child
-sleep 0.2
-kill -TERM $child
-wait $pid
-code=$?
-[ $code = 75 ] || fail "a launcher that ignores signals: expected exit 75, got $code: $(cat "$work/err")"
 calibrate -o "$batch" --time-budget 0.001
 code=$?
 [ $code = 75 ] || [ $code = 0 ] || fail "--time-budget of the batch: exit $code: $(cat "$work/err")"
