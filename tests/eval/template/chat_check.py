@@ -85,11 +85,11 @@ with tempfile.TemporaryDirectory() as work:
     expect("auto", tool("dpe-eval", "niah", *compare), 0, err="niah: prompts stand in the chat template of")
     expect("none", tool("dpe-eval", "niah", *compare, "--chat-template", "none"), 78, err="niah_template")
     with open(template, "w", encoding="utf-8") as f:
-        f.write("\n{{ messages | groupby('role') }}")
+        f.write("\n{{ messages | wordwrap(9) }}")
     expect("unsupported", tool("dpe-run", "-m", model, "--chat", "-p", "x"), 65,
-           err="chat_template.jinja: line 2: the filter 'groupby' is not supported")
+           err="chat_template.jinja: line 2: the filter 'wordwrap' is not supported")
     expect("unsupported in a sweep", tool("dpe-detect", *sweep[:-1], os.path.join(work, "u.h5")), 65,
-           err="the filter 'groupby' is not supported")
+           err="the filter 'wordwrap' is not supported")
     # The hf form: a folder with a config.json of type "dpe", read with its own rotation, and as a table.
     exported = os.path.join(work, "exported")
     os.mkdir(exported)
