@@ -90,17 +90,15 @@ def main():
               f"sizeof {name}_special / sizeof {name}_special[0]}};\n")
     table("uint32_t", "zeros[]", zeros, lambda c: "%#x" % c)
     print("const struct dpe_case_zeros dpe_case_digits = {zeros, sizeof zeros / sizeof zeros[0]};\n")
-    letters = [c for c in ALL if chr(c).isalpha()]
     # Digits that are no decimals (superscripts), and other numbers.
     digits = [c for c in ALL if chr(c).isdigit() and not chr(c).isdecimal()]
     numeric = [c for c in ALL if chr(c).isnumeric() and not chr(c).isdigit()]
     hidden = [c for c in ALL if c > 0x7f and not chr(c).isprintable()]
     small = [c for c in ALL if chr(c).islower()]
     capital = [c for c in ALL if chr(c).isupper()]
-    titled = [c for c in ALL if chr(c).istitle() and not chr(c).isupper()]
-    for name, points in (("alnum", alnum), ("cased", cased), ("ignorable", ignorable), ("letters", letters),
+    for name, points in (("alnum", alnum), ("cased", cased), ("ignorable", ignorable),
                          ("other_digits", digits), ("other_numbers", numeric), ("hidden", hidden),
-                         ("small", small), ("capital", capital), ("titled", titled)):
+                         ("small", small), ("capital", capital)):
         rows = ranges(points)
         print(f"/* {len(points)} code points */")
         table("uint32_t", f"{name}_ranges[][2]", rows, lambda r: "{%#x, %#x}" % tuple(r))

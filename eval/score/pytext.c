@@ -228,7 +228,7 @@ static const struct dpe_case_special *special(const struct dpe_case_specials *li
 static bool is_cased(uint32_t point)
 {
     return dpe_unicode_has(&dpe_case_small, point) || dpe_unicode_has(&dpe_case_capital, point) ||
-           dpe_unicode_has(&dpe_case_titled, point);
+           dpe_unicode_has(&dpe_unicode_Lt, point);
 }
 
 /* The character at s as it begins a word. */

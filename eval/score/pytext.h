@@ -85,9 +85,9 @@ extern const struct dpe_case_zeros dpe_case_digits;
 extern const struct dpe_unicode_class dpe_case_alnum;
 /** For the final sigma: letters that have case, and characters that it looks past. */
 extern const struct dpe_unicode_class dpe_case_cased, dpe_case_ignorable;
-/** str.isalpha; digits that are no decimals, and numbers that are no digits; what is not printable
- *  beyond ASCII; lower case, upper case, and title case that is no upper case. */
-extern const struct dpe_unicode_class dpe_case_letters, dpe_case_other_digits,
-    dpe_case_other_numbers, dpe_case_hidden, dpe_case_small, dpe_case_capital, dpe_case_titled;
+/** Digits that are no decimals, and numbers that are no digits; what is not printable beyond ASCII;
+ *  lower case and upper case. Letters and title case are those of engine/unicode. */
+extern const struct dpe_unicode_class dpe_case_other_digits, dpe_case_other_numbers,
+    dpe_case_hidden, dpe_case_small, dpe_case_capital;
 
 #endif

@@ -36,7 +36,7 @@ static bool is_numeric(uint32_t point)
 
 static bool is_letter(uint32_t point)
 {
-    return dpe_unicode_has(&dpe_case_letters, point);
+    return dpe_unicode_has(&dpe_unicode_L, point);
 }
 
 static bool is_alnum(uint32_t point)

@@ -190,7 +190,7 @@ static bool in_case(struct render *render, struct value of, bool upper)
         uint32_t point = dpe_py_next(text.s + i, text.s + text.n, &n);
         bool small = dpe_unicode_has(&dpe_case_small, point);
         bool capital = dpe_unicode_has(&dpe_case_capital, point);
-        if ((upper ? small : capital) || dpe_unicode_has(&dpe_case_titled, point)) {
+        if ((upper ? small : capital) || dpe_unicode_has(&dpe_unicode_Lt, point)) {
             return false;
         }
         found = found || (upper ? capital : small);
