@@ -1,5 +1,5 @@
 /* dpe-norms: measure the 2-norm profile of every head on real text. */
-#include "norms/profile.h"
+#include "norms/norms_study.h"
 
 enum option_key { KEY_CONTRIBUTION = DPE_KEY_PROGRAM };
 

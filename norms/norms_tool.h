@@ -5,7 +5,7 @@
 #ifndef DPE_NORMS_TOOL_H
 #define DPE_NORMS_TOOL_H
 
-#include "norms/profile.h"
+#include "norms/norms_study.h"
 #include "outputs/datasets/kinds.h"
 
 enum {

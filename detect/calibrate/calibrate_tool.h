@@ -9,7 +9,7 @@
 #include "detect/search/select.h"
 #include "detect/tool/detection.h"
 #include "eval/tool/arguments/arguments.h"
-#include "norms/profile.h"
+#include "norms/norms_study.h"
 #include "outputs/job/price.h"
 #include "outputs/job/study.h"
 

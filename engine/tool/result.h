@@ -8,7 +8,7 @@
 #define DPE_TOOL_RESULT_H
 
 #include "engine/base/base.h"
-#include "engine/tool/options.h"
+#include "engine/tool/command_line.h"
 
 /** How a result is printed. */
 enum dpe_result_format { DPE_RESULT_TEXT, DPE_RESULT_JSON, DPE_RESULT_CSV };

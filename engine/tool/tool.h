@@ -11,7 +11,7 @@
 #include "engine/base/base.h"
 #include "engine/kv/kv.h"
 #include "engine/session/session.h"
-#include "engine/tool/options.h"
+#include "engine/tool/command_line.h"
 
 /** First keys of the options that have no letter, one range for each library that defines options.
  */

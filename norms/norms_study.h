@@ -1,9 +1,9 @@
 /**
- * @file profile.h
+ * @file norms_study.h
  * The study of dpe-norms: excerpts in, the profile of every head out.
  */
-#ifndef DPE_NORMS_PROFILE_H
-#define DPE_NORMS_PROFILE_H
+#ifndef DPE_NORMS_STUDY_H
+#define DPE_NORMS_STUDY_H
 
 #include "norms/norms.h"
 #include "outputs/job/study.h"

@@ -1,10 +1,10 @@
 /**
- * @file options.h
+ * @file command_line.h
  * Command lines. A tool says in tables which options it has; getopt_long reads the line, and help,
  * completion and manual pages are printed from the same tables.
  */
-#ifndef DPE_TOOL_OPTIONS_H
-#define DPE_TOOL_OPTIONS_H
+#ifndef DPE_COMMAND_LINE_H
+#define DPE_COMMAND_LINE_H
 
 #include <stddef.h>
 
@@ -85,10 +85,10 @@ struct dpe_option {
     /** The letter, or else the number by which the set's parser and its `about` know the option; 0
      * where neither does. */
     int key;
-    const char *arg;  /**< what help calls its argument; "a|b" are all that there are. NULL: none */
-    int flags;        /**< of dpe_option_flags */
-    const char *doc;  /**< what it does */
-    int group;        /**< help prints group after group; 0: that of the option before */
+    const char *arg; /**< what help calls its argument; "a|b" are all that there are. NULL: none */
+    int flags;       /**< of dpe_option_flags */
+    const char *doc; /**< what it does */
+    int group;       /**< help prints group after group; 0: that of the option before */
     struct dpe_value value; /**< all zeros: the set's parser takes the option */
     size_t given;           /**< place in the input of a bool that becomes true as well; 0: none */
 };
