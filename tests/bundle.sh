@@ -87,9 +87,7 @@ if [ "${5:-}" = gpu ] && [ -e "$place/gpu/decide.sh" ] && [ -e "$build/tests/lib
     expect "$work/decide/results.md" "^| 8B prefill, 8192 | – | ≤ 0.21 |"
     expect "$work/check.out" "^self-test: exit 0" "^sweep-f32: exit 0" "^agreement-f32: exit 0" "^sweep-bf16: exit 0" \
         "^agreement-bf16: exit 0" "^step-today: exit 0" "^step-graph: exit 0" "^step-early: exit 0" \
-        "^step-graph,early: exit 0" "^step-earlier-combine: exit 0" "^step-earlier-scores: exit 0" \
-        "^step-earlier-products: exit 0" "^step-earlier-launches: exit 0" "^step-earlier-stream: exit 0" \
-        "^step-small-today: exit 0" "^step-small-graph,early: exit 0" "^parity-earlier: exit 0" "^parity-trial: exit 0" \
+        "^step-graph,early: exit 0" "^step-small-today: exit 0" "^step-small-graph,early: exit 0" "^parity-trial: exit 0" \
         "^parity-golden: exit 0" "^parity-select: exit 0" "^attention-mma: exit 125"
     expect "$work/check/results.md" "rows equal, expected 99.5 %" "^| a token, dpe, graph,early | .* of today |"
     expect "$work/sanitize.out" "^instruct: exit 0" "^branches: exit 0" "^memcheck: exit \(124\|out-of-time\)"

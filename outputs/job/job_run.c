@@ -106,9 +106,9 @@ static void notice(void *user, const char *text)
 static void environment(char *text, size_t size)
 {
     static const char *const names[] = {
-        "DPE_CPU",         "DPE_CUDA_ATTENTION", "DPE_CUDA_EARLIER",
-        "DPE_CUDA_MODULE", "DPE_CUDA_PEERS",     "DPE_DEVICE_SELF_TEST",
-        "OMP_NUM_THREADS", "OPENBLAS_CORETYPE",  "OPENBLAS_NUM_THREADS"};
+        "DPE_CPU",         "DPE_CUDA_ATTENTION",   "DPE_CUDA_MODULE",
+        "DPE_CUDA_PEERS",  "DPE_DEVICE_SELF_TEST", "OMP_NUM_THREADS",
+        "OPENBLAS_CORETYPE", "OPENBLAS_NUM_THREADS"};
     text[0] = '\0';
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         const char *value = getenv(names[i]);

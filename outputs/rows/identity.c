@@ -35,7 +35,7 @@
  *                           tests show equal bits for them
  *
  * Environment
- *   DPE_CPU, DPE_CUDA_ATTENTION, DPE_CUDA_EARLIER, DPE_CUDA_MODULE, DPE_CUDA_PEERS,
+ *   DPE_CPU, DPE_CUDA_ATTENTION, DPE_CUDA_MODULE, DPE_CUDA_PEERS,
  *   OPENBLAS_CORETYPE       out, as the generation of a processor or card is: they choose among
  *                           ways that round differently by no more than those do. /run/sessions
  *                           records them

@@ -32,7 +32,6 @@
 #include "engine/cuda/ptx/device.cuh"
 #include "engine/cuda/runtime/launches.h"
 #include "engine/cuda/runtime/runtime.h"
-#include "engine/cuda/runtime/switches.h"
 
 namespace
 {
@@ -89,13 +88,6 @@ int run_late(void)
     int code = dpe_launches_each(&list, emulate_run);
     dpe_launches_free(&list);
     return code;
-}
-
-struct dpe_cuda_switches switches(void)
-{
-    struct dpe_cuda_switches found;
-    (void)dpe_cuda_switches_read(&found, NULL);
-    return found;
 }
 
 /* Whether a launch may be made in the middle of the next one, and is to be. */
@@ -370,8 +362,7 @@ int dpe_rt_graph_make(const struct dpe_launches *launches, struct dpe_rt_graph *
 {
     int code = reach();
     *graph = NULL;
-    /* The legacy default stream has none. */
-    if (code == 0 && (++counts.graphs == word("capture", 0) || switches().stream)) {
+    if (code == 0 && ++counts.graphs == word("capture", 0)) {
         return NO_CAPTURE;
     }
     struct dpe_rt_graph *made =

@@ -1,8 +1,7 @@
 #!/bin/sh
 # check.sh [-o RESULTS] [-s SECONDS] [-q]: whether everything is right on this GPU (parts.sh has the options): the
 # self-test, the backend against the reference, a sweep on the device beside the same on the CPU, the other variants and
-# kernels, and the time of a step with each version of decoding on trial (DPE_CUDA_TRIAL) and each earlier one
-# (DPE_CUDA_EARLIER).
+# kernels, and the time of a step with each version of decoding on trial (DPE_CUDA_TRIAL).
 . "$(dirname "$0")/parts.sh"
 
 # The sweep on the CPU runs during the checks, which measure no time, and for a third of the time at most.
@@ -14,7 +13,6 @@ check_kernels both
 # The check that every tool runs before its first session; it names a call that hangs after a minute.
 part self-test 75 $ours env DPE_DEVICE_SELF_TEST=$tokens "$bundle/bin/dpe-run" -m "$model" -p "a b c" -n 1 --device cuda
 part parity 80 $tests "$here/test_cuda"
-part parity-earlier 40 $tests env DPE_TEST_CUDA_SMALL=1 DPE_CUDA_EARLIER=combine,scores,products,launches,stream,logits "$here/test_cuda"
 part parity-trial 40 $tests "$here/test_cuda_steps"
 part parity-golden 20 $tests "$here/test_cuda_golden"
 part parity-select 20 $tests "$here/test_cuda_select"
@@ -41,9 +39,6 @@ version() {
 version today "$shape" DPE_CUDA_TRIAL=
 for trial in graph early graph,early; do
     version "$trial" "$shape" DPE_CUDA_TRIAL=$trial
-done
-for earlier in combine scores products launches stream; do
-    version "earlier-$earlier" "$shape" DPE_CUDA_EARLIER=$earlier
 done
 # What launches cost shows most where a step is short.
 step="--length 1K --new 64"

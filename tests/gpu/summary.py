@@ -83,8 +83,7 @@ def step(version):
     return found
 
 
-for today, versions in (("today", ("today", "graph", "early", "graph,early", "earlier-combine", "earlier-scores",
-                                   "earlier-products", "earlier-launches", "earlier-stream")),
+for today, versions in (("today", ("today", "graph", "early", "graph,early")),
                         ("small-today", ("small-today", "small-graph,early"))):
     for version in versions:
         for method in ("rope", "dpe"):

@@ -108,9 +108,6 @@ static dpe_status own_buffers(struct dpe_backend *b, const struct dpe_session_op
     rows = rows < options->branches ? options->branches : rows;
     b->batch_room = rows;
     b->logit_rows = dpe_cuda_logit_rows(b->config, rows);
-    if (b->switches.logits && b->logit_rows > DPE_CUDA_LEAST_LOGITS) {
-        b->logit_rows = DPE_CUDA_LEAST_LOGITS;
-    }
     struct {
         void **memory;
         uint64_t bytes;

@@ -153,8 +153,7 @@ enum {
     DPE_CUDA_FEW_ROWS = 4,       /**< of one branch: more go the way of a prefill */
     DPE_CUDA_MOST_UNITS = 256,   /**< that units aim at */
     DPE_CUDA_PROCESSORS = 160,   /**< for which a split walk has room in the workspace */
-    DPE_CUDA_LEAST_LOGITS = 256, /**< rows of logits at once, where memory is short or
-                                      DPE_CUDA_EARLIER has "logits" */
+    DPE_CUDA_LEAST_LOGITS = 256, /**< rows of logits at once, where memory is short */
 };
 
 /** The plan of a layer. */

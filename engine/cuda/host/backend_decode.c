@@ -226,8 +226,6 @@ void dpe_cuda_decode_call(struct dpe_backend *b, const struct dpe_attention *arg
     const struct dpe_cuda_plan *p = dpe_cuda_plan_of(b, args->layer);
     const struct dpe_plan *plan = p->plan;
     call->dealing = b->dealing;
-    call->serial_combine = b->switches.combine;
-    call->chained_scores = b->switches.scores;
     call->dtype = b->dtype;
     call->n_heads = args->n_heads;
     call->n_kv_heads = args->n_kv_heads;

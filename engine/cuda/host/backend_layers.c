@@ -29,7 +29,6 @@ void dpe_cuda_product(struct dpe_backend *b, const struct dpe_rt_product *p)
             .dtype = p->dtype,
             .out_float = p->out_float,
             .accumulate = p->accumulate,
-            .ahead = !b->switches.products,
             .x = p->x,
             .rows = p->rows,
             .k = p->k,
@@ -65,11 +64,10 @@ void dpe_cuda_linear(struct dpe_backend *b, int64_t layer, enum dpe_weight which
     }
 }
 
-/* Several products of few rows as one launch, unless an earlier version is asked for. */
+/* Whether several products are one launch. */
 static bool is_one_launch(const struct dpe_backend *b, int64_t rows)
 {
-    return rows <= DPE_FEW_ROWS && b->config->hidden % 8 == 0 && !b->switches.launches &&
-           !b->switches.products;
+    return rows <= DPE_FEW_ROWS && b->config->hidden % 8 == 0;
 }
 
 static struct dpe_few_weight few_weight(const struct dpe_backend *b, int64_t layer,
@@ -92,7 +90,6 @@ void dpe_cuda_project(struct dpe_backend *b, int64_t layer, dpe_mem x, int64_t r
     }
     const struct dpe_few_product few = {
         .dtype = b->dtype,
-        .ahead = true,
         .x = x,
         .rows = rows,
         .k = b->config->hidden,
@@ -114,7 +111,6 @@ void dpe_cuda_gate(struct dpe_backend *b, int64_t layer, dpe_mem x, int64_t rows
     }
     const struct dpe_few_product few = {
         .dtype = b->dtype,
-        .ahead = true,
         .x = x,
         .rows = rows,
         .k = b->config->hidden,

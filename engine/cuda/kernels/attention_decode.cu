@@ -54,13 +54,12 @@ __device__ __forceinline__ uint32_t in_band(const dpe_decode &call, const dpe_de
 
 /* Where a tile's table is staged, and the band that it belongs to. */
 struct staged_table {
-    const unsigned char *memory;
-    uint32_t address; /* of the same, in shared memory */
+    uint32_t address; /* in shared memory */
     int band;
 };
 
 /* Scores of a tile: of the one band that all of it has, or of each band where it holds. */
-template <class T, int D, bool CHAIN>
+template <class T, int D>
 __device__ __forceinline__ void tile_scores(const dpe_decode &call, const dpe_decode_unit &unit,
                                             const place &at, state<T, D> &st, int band,
                                             uint32_t keys, const staged_table &staged, int n0,
@@ -84,13 +83,7 @@ __device__ __forceinline__ void tile_scores(const dpe_decode &call, const dpe_de
                 ? NULL
                 : call.bands[b].table + static_cast<int64_t>(n0) * sizes<D>::pairs);
         float of_band[2][4];
-        if constexpr (CHAIN) {
-            scores_chain<T, D>(st.q, keys, global == NULL ? staged.memory : global,
-                               global == NULL ? sizes<D>::table_row : 4 * sizes<D>::pairs, last_row,
-                               at.lane, of_band);
-        } else {
-            scores<T, D>(st.q, keys, {staged.address, global, last_row}, at.lane, of_band);
-        }
+        scores<T, D>(st.q, keys, {staged.address, global, last_row}, at.lane, of_band);
 #pragma unroll
         for (int e = 0; e < 8; e++) {
             s[e / 4][e % 4] = (wanted >> e & 1U) != 0 ? of_band[e / 4][e % 4] : s[e / 4][e % 4];
@@ -201,7 +194,7 @@ __device__ void store_part(const dpe_decode_unit &unit, const place &at, state<T
     }
 }
 
-template <class T, int D, bool CHAIN>
+template <class T, int D>
 __global__ void __launch_bounds__(32 * WARPS, 1)
     decode(const __grid_constant__ dpe_decode call)
 {
@@ -268,15 +261,14 @@ __global__ void __launch_bounds__(32 * WARPS, 1)
         }
         uint32_t keys = at.stages + static_cast<uint32_t>(2 * stage * size::tile);
         const int table = (stage * dealt.turns + at.turn) * size::table;
-        const staged_table staged = {memory + tables + table,
-                                     at.tables + static_cast<uint32_t>(table),
+        const staged_table staged = {at.tables + static_cast<uint32_t>(table),
                                      table_of_tile(call, super_band)};
         stage = stage == STAGES - 1 ? 0 : stage + 1;
         if (band == NOTHING || n0 >= at.end) {
             continue;
         }
         float s[2][4];
-        tile_scores<T, D, CHAIN>(call, unit, at, st, band, keys, staged, n0, s);
+        tile_scores<T, D>(call, unit, at, st, band, keys, staged, n0, s);
         take_tile<T, D>(st, s, keys + size::tile, at.lane);
     }
     dpe_copy_async_wait<0>();
@@ -405,33 +397,6 @@ __global__ void __launch_bounds__(COMBINERS *D) combine(const __grid_constant__ 
     }
 }
 
-/* The same, one part after the other, each of which waits for its maximum. A block a row and head,
- * a thread an element. For comparison (DPE_CUDA_EARLIER=combine). */
-template <class T, int D>
-__global__ void __launch_bounds__(D) combine_serial(const __grid_constant__ dpe_decode call)
-{
-    dpe_let_next_start();
-    dpe_wait_for_earlier();
-    const row_parts<D> all = parts_of_row<D>(call, blockIdx.x, static_cast<int>(blockIdx.y));
-    float top = -INFINITY;
-    float sum = 0.0F;
-    float out = 0.0F;
-    for (int i = 0; i < all.n; i++) {
-        const part<D> &from = all.at(i);
-        const int row = all.row(i);
-        float most = fmaxf(top, from.top[row]);
-        if (most == -INFINITY) {
-            continue;
-        }
-        float old = dpe_exp2(top - most);
-        float fresh = dpe_exp2(from.top[row] - most);
-        sum = sum * old + from.sum[row] * fresh;
-        out = out * old + from.out[row][threadIdx.x] * fresh;
-        top = most;
-    }
-    store_row<T, D>(call, blockIdx.x, blockIdx.y, out, sum, top);
-}
-
 __global__ void fill_table(const float *cosine, const float *sine, const float *undo_cos,
                            const float *undo_sin, int64_t n, uint32_t *table)
 {
@@ -455,16 +420,13 @@ template <class T, int D> int launch(const dpe_decode *call, void *stream)
                                                    static_cast<size_t>(dealt.turns) * size::table);
     dim3 grid(static_cast<unsigned>(call->n_units),
               static_cast<unsigned>(call->n_kv_heads / dealt.heads));
-    auto kernel = call->chained_scores ? decode<T, D, true> : decode<T, D, false>;
-    int error =
-        dpe_launch_early(kernel, grid, static_cast<unsigned>(32 * warps), shared, stream, *call);
+    int error = dpe_launch_early(decode<T, D>, grid, static_cast<unsigned>(32 * warps), shared,
+                                 stream, *call);
     if (error != 0) {
         return error;
     }
     dim3 outs(static_cast<unsigned>(call->rows), static_cast<unsigned>(call->n_heads));
-    return call->serial_combine
-               ? dpe_launch_early(combine_serial<T, D>, outs, D, 0, stream, *call)
-               : dpe_launch_early(combine<T, D>, outs, COMBINERS * D, 0, stream, *call);
+    return dpe_launch_early(combine<T, D>, outs, COMBINERS * D, 0, stream, *call);
 }
 
 template <class T> int launch_of(const dpe_decode *call, void *stream)

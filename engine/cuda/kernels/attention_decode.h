@@ -68,9 +68,6 @@ struct dpe_decode {
     void *out;                            /**< [rows][n_heads][head_dim] */
     float *lse;                           /**< [rows][n_heads] or NULL */
     float scale;                          /**< as in struct dpe_flash */
-    /** Earlier versions, for comparison: parts are added one after the other; one chain of
-     * products for each eight keys. */
-    bool serial_combine, chained_scores;
     struct dpe_log_n log_n;
 };
 

@@ -355,58 +355,6 @@ __device__ __forceinline__ void scores(const queries<D> &q, uint32_t keys, const
     }
 }
 
-/* The same with the band's kind decided in the loop, through generic pointers, with one chain of
- * products for each eight keys. `table` is the row of the tile's first key, `table_row` bytes apart,
- * of which there are last_row + 1. For comparison (DPE_CUDA_EARLIER=scores). */
-template <class T, int D>
-__device__ __forceinline__ void scores_chain(const queries<D> &q, uint32_t keys,
-                                       const unsigned char *table, int table_row, int last_row,
-                                       int lane, float (&s)[2][4])
-{
-    using size = sizes<D>;
-    constexpr int half = D / 32; /* steps of a half */
-#pragma unroll
-    for (int j = 0; j < 2; j++) {
-        s[j][0] = s[j][1] = s[j][2] = s[j][3] = 0.0F;
-        /* Matrices: chunks 2i, 2i + 1 of 8 columns, and the same of the upper half. */
-        uint32_t from = keys + static_cast<uint32_t>((8 * j + lane % 8) * size::row +
-                                                     lane / 8 % 2 * 16 + lane / 16 * D);
-        const unsigned char *row =
-            table + min(8 * j + lane / 4, last_row) * table_row + lane % 4 * 8;
-#pragma unroll
-        for (int i = 0; i < half; i++) {
-            uint32_t b[4];
-            uint32_t some[4];
-            dpe_ldmatrix(b, from + 32U * i);
-            if (!q.has_rotated) {
-                dpe_mma(T{}, s[j], q.word[i], b[0], b[1]);
-                dpe_mma(T{}, s[j], q.word[i + half], b[2], b[3]);
-                continue;
-            }
-            if (q.has_plain) {
-#pragma unroll
-                for (int upper = 0; upper < 2; upper++) {
-#pragma unroll
-                    for (int e = 0; e < 4; e++) {
-                        some[e] = q.word[i + half * upper][e] & ~rotated_bits<D>(q, i, e);
-                    }
-                    dpe_mma(T{}, s[j], some, b[2 * upper], b[2 * upper + 1]);
-                }
-            }
-            rotate_pairs<T>(b[0], b[2], *reinterpret_cast<const uint2 *>(row + 64 * i));
-            rotate_pairs<T>(b[1], b[3], *reinterpret_cast<const uint2 *>(row + 64 * i + 32));
-#pragma unroll
-            for (int upper = 0; upper < 2; upper++) {
-#pragma unroll
-                for (int e = 0; e < 4; e++) {
-                    some[e] = q.word[i + half * upper][e] & rotated_bits<D>(q, i, e);
-                }
-                dpe_mma(T{}, s[j], some, b[2 * upper], b[2 * upper + 1]);
-            }
-        }
-    }
-}
-
 } // namespace
 
 #endif

@@ -55,9 +55,6 @@ struct dpe_few_product {
     enum dpe_dtype dtype; /**< of w and x */
     bool out_float;       /**< out is float; else of that dtype */
     bool accumulate;      /**< added to what is in out */
-    bool ahead; /**< several reads of weights under way in a warp, and several warps a column where
-                     columns are few; false: the earlier version (halves alone have it), for
-                     comparison */
     const void *x;   /**< 16-byte aligned */
     int64_t rows, k; /**< rows ≤ DPE_FEW_ROWS, k a multiple of 8 */
     int n_weights;
@@ -67,7 +64,7 @@ struct dpe_few_product {
  *  rows. */
 int dpe_kernel_product_few(const struct dpe_few_product *product);
 /** The same for an MLP: out of the first of two weights of as many columns = silu(its product) ·
- *  that of the second, whose out is not written. Of the model's dtype, not accumulated, `ahead`. */
+ *  that of the second, whose out is not written. Of the model's dtype, not accumulated. */
 int dpe_kernel_gated_few(const struct dpe_few_product *product);
 /** Numbers of about the normal distribution times `deviation`, a function of (seed, index). */
 int dpe_kernel_random(enum dpe_dtype dtype, void *out, int64_t n, float deviation, uint64_t seed);

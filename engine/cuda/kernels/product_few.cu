@@ -65,16 +65,14 @@ __device__ __forceinline__ void add_products(const T *const (&rows)[W], const T 
     const int64_t round = AHEAD * step;
     const int64_t last = end_of_rounds<AHEAD>(step, k);
     int64_t i = first;
-    if constexpr (AHEAD > 1) {
 #pragma unroll 1
-        for (; i < last; i += round) {
-            few_weights<T, W, AHEAD> next;
-            if (i + round < last) {
-                load_weights(rows, i + round, step, next);
-            }
-            add_weights<T, W, R, AHEAD>(a, x, i, step, k, sums);
-            a = next;
+    for (; i < last; i += round) {
+        few_weights<T, W, AHEAD> next;
+        if (i + round < last) {
+            load_weights(rows, i + round, step, next);
         }
+        add_weights<T, W, R, AHEAD>(a, x, i, step, k, sums);
+        a = next;
     }
 #pragma unroll 1
     for (; i < k; i += step) {
@@ -157,7 +155,7 @@ __global__ void __launch_bounds__(DPE_GRID_THREADS)
     }
     dpe_let_next_start();
     /* No kernel writes weights. */
-    if (AHEAD > 1 && column < weight.n && first < end_of_rounds<AHEAD>(step, call.k)) {
+    if (column < weight.n && first < end_of_rounds<AHEAD>(step, call.k)) {
         load_weights(rows, first, step, a);
     }
     dpe_wait_for_earlier();
@@ -195,7 +193,7 @@ unsigned deal_columns(const struct dpe_few_product *p, bool gated, few_rows<T, O
     call->k = p->k;
     call->accumulate = p->accumulate;
     call->n_weights = p->n_weights;
-    call->split = p->ahead ? split_of(all) : 1;
+    call->split = split_of(all);
     int64_t columns = DPE_GRID_THREADS / 32 / call->split;
     unsigned blocks = 0;
     for (int i = 0; i < p->n_weights; i++) {
@@ -209,14 +207,11 @@ unsigned deal_columns(const struct dpe_few_product *p, bool gated, few_rows<T, O
 }
 
 template <class T, class O, int R, bool GATED>
-int few_launch(const few_rows<T, O> &call, unsigned blocks, bool ahead)
+int few_launch(const few_rows<T, O> &call, unsigned blocks)
 {
     /* As many bytes of either kind. */
     constexpr int AHEAD = 8 / static_cast<int>(sizeof(T));
     auto kernel = product_few<T, O, R, AHEAD, GATED>;
-    if constexpr (!GATED && sizeof(T) == 2) {
-        kernel = ahead ? kernel : product_few<T, O, R, 1, GATED>;
-    }
     return dpe_launch_early(kernel, blocks, DPE_GRID_THREADS, 0, NULL, call);
 }
 
@@ -232,9 +227,9 @@ template <class T, class O, bool GATED> int few(const struct dpe_few_product *p)
         for (int i = 0; i < p->n_weights; i++) {
             call.weights[i].out = static_cast<O *>(p->weights[i].out) + r * p->weights[i].n;
         }
-        error = some == 4   ? few_launch<T, O, 4, GATED>(call, blocks, p->ahead)
-                : some == 2 ? few_launch<T, O, 2, GATED>(call, blocks, p->ahead)
-                            : few_launch<T, O, 1, GATED>(call, blocks, p->ahead);
+        error = some == 4   ? few_launch<T, O, 4, GATED>(call, blocks)
+                : some == 2 ? few_launch<T, O, 2, GATED>(call, blocks)
+                            : few_launch<T, O, 1, GATED>(call, blocks);
         r += some;
     }
     return error;
@@ -261,7 +256,7 @@ template <class T> int few_of(const struct dpe_few_product *p)
 template <class T> int gated_of(const struct dpe_few_product *p)
 {
     bool fits = few_fits<T>(p) && p->n_weights == 2 && p->weights[0].n == p->weights[1].n;
-    return fits && !p->out_float && !p->accumulate && p->ahead ? few<T, T, true>(p) : 1;
+    return fits && !p->out_float && !p->accumulate ? few<T, T, true>(p) : 1;
 }
 
 } // namespace

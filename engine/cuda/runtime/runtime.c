@@ -16,7 +16,6 @@
 
 #include "engine/cuda/runtime/launches.h"
 #include "engine/cuda/runtime/nccl_module.h"
-#include "engine/cuda/runtime/switches.h"
 
 int dpe_rt_versions(int *driver, int *runtime)
 {
@@ -59,7 +58,7 @@ enum { MOST_DEVICES = 64, PINNED = 256 << 10, SMALL = 32 << 10 };
 struct lane {
     bool opened;
     bool starts_early;   /* the card knows such launches (dpe_rt_set_early) */
-    cudaStream_t stream; /* NULL: the legacy default stream */
+    cudaStream_t stream;
     char *pinned;        /* NULL: none could be had */
     size_t used;         /* by copies that may not have happened yet */
 };
@@ -163,15 +162,13 @@ int dpe_rt_release(void *memory)
 /* Streams that do not wait for the legacy one. The current device's lane is opened once. */
 static cudaError_t open_lane(struct lane *made, int device)
 {
-    struct dpe_cuda_switches switches;
     int major = 0;
     if (made->opened) {
         return cudaSuccess;
     }
-    (void)dpe_cuda_switches_read(&switches, NULL); /* what is wrong in it the backend reports */
     cudaError_t code = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
     made->starts_early = major >= 9;
-    if (code == cudaSuccess && !switches.stream) {
+    if (code == cudaSuccess) {
         code = cudaStreamCreateWithFlags(&made->stream, cudaStreamNonBlocking);
         if (code == cudaSuccess && cudaMallocHost((void **)&made->pinned, PINNED) != cudaSuccess) {
             (void)cudaGetLastError();

@@ -3,8 +3,7 @@
  * The few calls of the CUDA runtime and of cuBLAS that the backend makes, under names of our own:
  * runtime.c is the real thing, tests/emulate/fake_runtime.cpp one that has its device in host
  * memory, runs kernels in the emulator, multiplies matrices in plain loops and fails where a test
- * wants it to. Everything runs on one stream of the device, in order (DPE_CUDA_EARLIER=stream: on
- * the legacy default stream). Calls return a CUDA error code, 0 = good.
+ * wants it to. Everything runs on one stream of the device, in order. Calls return a CUDA error code, 0 = good.
  */
 #ifndef DPE_RUNTIME_H
 #define DPE_RUNTIME_H

@@ -35,14 +35,7 @@ static dpe_status read_names(const char *variable, const char *expected, const s
 dpe_status dpe_cuda_switches_read(struct dpe_cuda_switches *s, struct dpe_error *err)
 {
     *s = (struct dpe_cuda_switches){0};
-    const struct named earlier[] = {{"combine", &s->combine},   {"scores", &s->scores},
-                                    {"products", &s->products}, {"launches", &s->launches},
-                                    {"stream", &s->stream},     {"logits", &s->logits}};
     const struct named trial[] = {{"graph", &s->graph}, {"early", &s->early}};
-    dpe_status first =
-        read_names("DPE_CUDA_EARLIER", "combine, scores, products, launches, stream or logits",
-                   earlier, sizeof earlier / sizeof earlier[0], err);
-    dpe_status second =
-        read_names("DPE_CUDA_TRIAL", "graph or early", trial, sizeof trial / sizeof trial[0], err);
-    return first != DPE_OK ? first : second;
+    return read_names("DPE_CUDA_TRIAL", "graph or early", trial, sizeof trial / sizeof trial[0],
+                      err);
 }

@@ -1,7 +1,7 @@
 /**
  * @file switches.h
- * Which versions of decoding run: what is to be compared on a card, and stays until one has shown
- * which is faster. Read from the environment, names divided by commas.
+ * What of decoding is on trial until a card has shown whether it is faster. Read from the
+ * environment, names divided by commas.
  */
 #ifndef DPE_SWITCHES_H
 #define DPE_SWITCHES_H
@@ -15,8 +15,6 @@ extern "C" {
 #endif
 
 struct dpe_cuda_switches {
-    /** DPE_CUDA_EARLIER: the version before today's. */
-    bool combine, scores, products, launches, stream, logits;
     /** DPE_CUDA_TRIAL: a step of decoding as one CUDA graph; kernels of a step that start before
      * the end of those before them (programmatic dependent launch). */
     bool graph, early;

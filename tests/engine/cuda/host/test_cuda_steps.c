@@ -78,14 +78,14 @@ static void same_as_launch_by_launch(void **state)
 {
     (void)state;
     static const struct {
-        const char *device, *earlier;
+        const char *device;
         int64_t heads, kv_heads, head_dim;
         enum dpe_dtype dtype;
         int plan_case, window, rows;
     } cases[] = {
-        {"capability=90", "", 4, 4, 64, DPE_BF16, 1, 33, 1},
-        {"capability=80,seed=3", "", 4, 4, 64, DPE_F16, 0, 9, 3},
-        {"capability=80", "combine,scores,products,launches", 2, 2, 64, DPE_BF16, 2, 30, 2},
+        {"capability=90", 4, 4, 64, DPE_BF16, 1, 33, 1},
+        {"capability=80,seed=3", 4, 4, 64, DPE_F16, 0, 9, 3},
+        {"capability=80", 2, 2, 64, DPE_BF16, 2, 30, 2},
     };
     static const char *const trials[] = {"graph", "early", "graph,early"};
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
@@ -94,7 +94,6 @@ static void same_as_launch_by_launch(void **state)
         struct dpe_plan plan;
         plan_case_make(cases[i].plan_case, cases[i].window, &wide.config, &plan);
         device(cases[i].device);
-        setenv("DPE_CUDA_EARLIER", cases[i].earlier, 1);
         unsetenv("DPE_CUDA_TRIAL");
         run_steps(&wide, &plan, cases[i].rows, &plain);
         for (size_t t = 0; t < sizeof trials / sizeof trials[0]; t++) {
@@ -120,7 +119,6 @@ static void same_as_launch_by_launch(void **state)
             assert_int_equal(runs, graph ? STEPS - 4 : 0);
         }
         unsetenv("DPE_CUDA_TRIAL");
-        unsetenv("DPE_CUDA_EARLIER");
         dpe_plan_free(&plan);
         dpe_model_close(wide.model);
     }
@@ -140,19 +138,15 @@ static void without_graphs(void **state)
     plan_case_make(1, 33, &wide.config, &plan);
     device("");
     run_steps(&wide, &plan, 2, &plain);
-    for (int i = 0; i < 2; i++) {
-        const struct fake_counts before = counts();
-        snprintf(words, sizeof words, "capture=%d", (int)before.graphs + 1);
-        device(i == 0 ? words : "");
-        setenv("DPE_CUDA_TRIAL", "graph", 1);
-        setenv("DPE_CUDA_EARLIER", i == 0 ? "" : "stream", 1);
-        run_steps(&wide, &plan, 2, &trial);
-        expect_same("without graphs");
-        assert_int_equal(counts().graphs - before.graphs, 1);
-        assert_int_equal(counts().graph_runs, before.graph_runs);
-    }
+    const struct fake_counts before = counts();
+    snprintf(words, sizeof words, "capture=%d", (int)before.graphs + 1);
+    device(words);
+    setenv("DPE_CUDA_TRIAL", "graph", 1);
+    run_steps(&wide, &plan, 2, &trial);
+    expect_same("without graphs");
+    assert_int_equal(counts().graphs - before.graphs, 1);
+    assert_int_equal(counts().graph_runs, before.graph_runs);
     unsetenv("DPE_CUDA_TRIAL");
-    unsetenv("DPE_CUDA_EARLIER");
     device("");
     dpe_plan_free(&plan);
     dpe_model_close(wide.model);
@@ -220,7 +214,6 @@ static void unknown_names(void **state)
     static const struct {
         const char *variable, *value, *words;
     } rows[] = {
-        {"DPE_CUDA_EARLIER", "combine,scorse", "DPE_CUDA_EARLIER: expected combine, scores"},
         {"DPE_CUDA_TRIAL", "graphs",
          "DPE_CUDA_TRIAL: expected graph or early, divided by commas, "
          "found graphs"},
@@ -254,7 +247,6 @@ int main(void)
         cmocka_unit_test(reads_in_the_middle),
         cmocka_unit_test(unknown_names),
     };
-    unsetenv("DPE_CUDA_EARLIER");
     unsetenv("DPE_CUDA_TRIAL");
     int status = cuda_begin();
     return status != 0 ? status : cuda_run(tests);

@@ -8,8 +8,7 @@ KERNELS is a pattern of mangled names. Checks, each of which every such kernel h
                    next to start (griddepcontrol.launch_dependents: PREEXIT)
     fetched>=N     loads of global memory in front of the first of them; fetched<=0: none
     stored<=N      writes to global memory there
-With ! before KERNELS each such kernel has to fail each check: earlier versions, which show that a check finds what it looks
-for. Exit 1 where one does not, or no kernel has the name."""
+With ! before KERNELS each such kernel has to fail each check, which shows that the check finds what it looks for. Exit 1 where one does not, or no kernel has the name."""
 import os
 import re
 import subprocess

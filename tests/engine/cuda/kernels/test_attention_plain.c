@@ -99,14 +99,12 @@ static void decode_make(const struct flash_case *c, struct decoding *d)
     }
 }
 
-/* The version that is used, and the earlier ones that a card is to be compared on. */
-static void decode_of(bool serial_combine, bool chained_scores)
+static void decode(void **state)
 {
+    (void)state;
     struct flash_case c = make_case(0, 149, 2);
     struct decoding d;
     decode_make(&c, &d);
-    d.call.serial_combine = serial_combine;
-    d.call.chained_scores = chained_scores;
     d.call.partial = flash_memory((int64_t)dpe_decode_partial_bytes(1, 64, d.call.n_units), 1);
     assert_int_equal(dpe_attention_decode(&d.call, NULL), 0);
     flash_case_check(&c, "decoding");
@@ -123,14 +121,6 @@ static void decode_of(bool serial_combine, bool chained_scores)
     assert_int_equal(near_oracle("beside a NaN", c.got, c.plain, c.want, 2 * 2 * 64), 0);
     free(d.call.partial);
     flash_case_free(&c);
-}
-
-static void decode(void **state)
-{
-    (void)state;
-    for (int version = 0; version < 4; version++) {
-        decode_of(version % 2 == 1, version >= 2);
-    }
 }
 
 int main(void)

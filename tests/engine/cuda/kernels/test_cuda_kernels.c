@@ -385,7 +385,7 @@ static uint64_t launches_of(int64_t rows)
 }
 
 /* Weights of different widths, whose ends share no block, with a bias and without. */
-static void product_case(enum dpe_dtype dtype, int64_t rows, int64_t k, int n_weights, bool ahead)
+static void product_case(enum dpe_dtype dtype, int64_t rows, int64_t k, int n_weights)
 {
     static const int64_t widths[] = {11, 5, 19};
     bool accumulate = rows % 2 == 1;
@@ -397,7 +397,6 @@ static void product_case(enum dpe_dtype dtype, int64_t rows, int64_t k, int n_we
     struct dpe_few_product product = {.dtype = dtype,
                                       .out_float = true,
                                       .accumulate = accumulate,
-                                      .ahead = ahead,
                                       .x = x,
                                       .rows = rows,
                                       .k = k,
@@ -435,8 +434,7 @@ static void products(void **state)
     (void)state;
     for (int64_t rows = 1; rows <= DPE_FEW_ROWS; rows++) {
         for (int i = 0; i < 9; i++) {
-            product_case(dtypes[i / 3], rows, lengths[i % 3], 1 + i % 3, true);
-            product_case(dtypes[i / 3], rows, lengths[i % 3], 1, false);
+            product_case(dtypes[i / 3], rows, lengths[i % 3], 1 + i % 3);
         }
     }
 }
@@ -454,7 +452,6 @@ static void wide_products(void **state)
         const struct dpe_few_product product = {
             .dtype = DPE_F32,
             .out_float = true,
-            .ahead = true,
             .x = x,
             .rows = 1,
             .k = K,
@@ -489,7 +486,6 @@ static void gated_products(void **state)
         void *out = make_small(dtype, rows * N, 3);
         struct dpe_few_product product = {
             .dtype = dtype,
-            .ahead = true,
             .x = x,
             .rows = rows,
             .k = K,
