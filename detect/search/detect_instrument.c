@@ -176,6 +176,12 @@ static double variance_of_plans(const struct dpe_detect_scores *scores, const un
     return plans > 1.0 ? contexts * sum / (plans - 1.0) : 0.0;
 }
 
+bool dpe_detect_reading_better(const struct dpe_detect_reading *tried,
+                               const struct dpe_detect_reading *now, bool easier)
+{
+    return (easier && now->mean < DPE_DETECT_FAINT) || tried->per_million > now->per_million;
+}
+
 void dpe_detect_read(const struct dpe_detect_scores *scores, const unsigned char *live, int values,
                      struct dpe_detect_reading *reading)
 {

@@ -23,6 +23,15 @@ struct dpe_detect_reading {
  *  two-sided test of 5 %. */
 double dpe_detect_reading_shows(const struct dpe_detect_reading *reading, double contexts);
 
+/** Below this good plans find too little: what is better and what is worse both end near nothing. */
+#define DPE_DETECT_FAINT 0.35
+
+/** Whether a search measures better with the task of `tried` than with that of `now`: it says more
+ * for its tokens, or it is `easier` and good plans find less than DPE_DETECT_FAINT of `now`, whatever
+ * the noise of a few contexts says. */
+bool dpe_detect_reading_better(const struct dpe_detect_reading *tried,
+                               const struct dpe_detect_reading *now, bool easier);
+
 /** How many questions on each context, a power of two of at most `most`, say most for the tokens
  * they cost, when the reading is of contexts with `asked` of them. A context's mean has the
  * variance b + w/m of m questions, b between contexts and w within them, and costs P + m·D tokens

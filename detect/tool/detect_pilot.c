@@ -225,8 +225,7 @@ static dpe_status run_rung(struct pilot *pilot, int at, bool steps, struct dpe_e
     return status;
 }
 
-/* From the first rung towards the middle of the scale, as long as a rung says more for its tokens than
- * the one before. */
+/* From the first rung towards the middle of the scale, as long as a rung is better than the one before. */
 static dpe_status climb(struct pilot *pilot, int *chosen, struct dpe_error *err)
 {
     int at = RUNGS_FIRST;
@@ -244,8 +243,8 @@ static dpe_status climb(struct pilot *pilot, int *chosen, struct dpe_error *err)
         status = run_rung(pilot, at, false, err);
         bool nothing = !pilot->chosen_good; /* no plan has found anything yet */
         better = status == DPE_OK && pilot->rungs[at].opens &&
-                 (nothing || pilot->rungs[*chosen].reading.mean <= 0.0 ||
-                  pilot->rungs[at].reading.per_million > pilot->rungs[*chosen].reading.per_million);
+                 (nothing || dpe_detect_reading_better(&pilot->rungs[at].reading,
+                                                       &pilot->rungs[*chosen].reading, step < 0));
         *chosen = better ? at : *chosen;
     }
     return status;
