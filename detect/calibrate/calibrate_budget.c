@@ -44,7 +44,7 @@ static const double usable = 0.95;
  */
 static double difference(int64_t samples)
 {
-    return dpe_shown_difference(0.44 * (0.3 + 0.7 / TOGETHER), samples / TOGETHER);
+    return dpe_shown_difference(0.44 * (0.3 + 0.7 / TOGETHER), samples / TOGETHER, TOGETHER);
 }
 
 static const char *difference_text(int64_t samples, char text[64])

@@ -509,8 +509,8 @@ static dpe_status guard_kept(struct dpe_detect_report *report, int *kept, struct
     return status;
 }
 
-/* A plan that is shown to be better on the task that the user named comes first; where that shows
- * none, what the search's task shows; then the guard. */
+/* A plan that does better on the task that the user named comes first; where that has none, what
+ * the search's task shows; then the guard. */
 static dpe_status settle_kept(struct dpe_detect_report *report, int *kept, struct dpe_error *err)
 {
     struct dpe_detect_result *deciding =
@@ -519,7 +519,8 @@ static dpe_status settle_kept(struct dpe_detect_report *report, int *kept, struc
     if (report->rule == DPE_DETECT_READY) {
         return keep_best(report, deciding, kept, err);
     }
-    if (report->users.validated && report->users.validation.kept != DPE_DETECT_JOINT) {
+    if (report->users.validated && (report->users.validation.kept != DPE_DETECT_JOINT ||
+                                    report->users.validation.minus[*kept].mean > 0.0)) {
         *kept = report->users.validation.kept;
     }
     dpe_status status = keep_everywhere(report, *kept, err);

@@ -226,7 +226,7 @@ dpe_status dpe_detect_kept_line(const struct dpe_detect_report *report, struct d
     int kept = dpe_detect_deciding(report)->validation.kept;
     if (report->rule != DPE_DETECT_JOINTLY && dpe_detect_deciding(report)->validated &&
         kept != DPE_DETECT_JOINT) {
-        dpe_detect_put(&page, "The table holds %s, which is shown to be better than the joint plan.\n",
+        dpe_detect_put(&page, "The table holds %s, which did better than the joint plan.\n",
                        name_of(report, kept));
     }
     return page.status;

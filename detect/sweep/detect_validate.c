@@ -6,9 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { BOOTSTRAP_ROUNDS = 2000, PERMUTATIONS = 1999, STATISTICS_SEED = 1 };
+enum { ROUNDS = 2000, STATISTICS_SEED = 1 };
 static const double level = 0.95;
 static const double verdict_p = 0.05;
+static const double error_p = 0.32; /* of a difference by its standard error */
 
 const char *const dpe_detect_validated_names[DPE_DETECT_N_VALIDATED] = {"rope", "base", "joint"};
 
@@ -66,7 +67,7 @@ static int64_t needed_samples(const double *a, const double *b, int64_t n, int64
     if (contexts < 2 || fabs(mean) < 1e-9) {
         return 0;
     }
-    double needed = fmax(dpe_showing_contexts(variance, mean), (double)(contexts + 1));
+    double needed = fmax(dpe_showing_contexts(variance, mean, together), (double)(contexts + 1));
     return needed * (double)together < 1e9 ? (int64_t)needed * together : 0;
 }
 
@@ -93,31 +94,25 @@ static const double *values_of(const struct values *values, int plan)
 /* Plan a − plan b: paired, with the test's p. */
 static struct dpe_interval compare(const struct values *values, int a, int b, double *p)
 {
-    size_t n = (size_t)values->scores->n_samples;
-    struct dpe_resampling how = {values->scores->together, level, BOOTSTRAP_ROUNDS,
-                                 STATISTICS_SEED};
-    struct dpe_interval minus =
-        values->criterion == DPE_DETECT_RECALL
-            ? dpe_bootstrap_difference(values_of(values, a), values_of(values, b), n, &how)
-            : dpe_bootstrap_paired(values_of(values, a), values_of(values, b), n, &how);
-    how.rounds = PERMUTATIONS;
-    *p = dpe_sign_flip(values_of(values, a), values_of(values, b), n, &how);
-    return minus;
+    const struct dpe_resampling how = {values->scores->together, level, ROUNDS, STATISTICS_SEED};
+    const struct dpe_difference difference =
+        dpe_compare(values_of(values, a), values_of(values, b), (size_t)values->scores->n_samples,
+                    values->criterion == DPE_DETECT_RECALL, &how);
+    *p = difference.p;
+    return difference.minus;
 }
 
-/* The joint plan; where others that a table can hold are shown to be better, the best of these. */
+/* The joint plan; where others that a table can hold find more, by more than the standard error of
+ * the difference, the best of these. */
 static int find_kept(const struct values *values, const struct dpe_detect_validation *validation,
                      const bool *tables)
 {
     const bool recall = values->criterion == DPE_DETECT_RECALL;
     int kept = DPE_DETECT_JOINT;
     for (int v = 0; v < validation->n_plans && tables != NULL; v++) {
-        double p = 1.0;
-        struct dpe_interval minus = compare(values, v, DPE_DETECT_JOINT, &p);
         double mean = validation->value[v].mean;
         double best = validation->value[kept].mean;
-        if (tables[v] && (recall ? mean > best : mean < best) &&
-            dpe_detect_judge(&minus, p, values->criterion) == DPE_DETECT_BETTER) {
+        if (tables[v] && validation->p[v] < error_p && (recall ? mean > best : mean < best)) {
             kept = v;
         }
     }

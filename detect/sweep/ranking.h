@@ -127,7 +127,7 @@ enum dpe_detect_verdict dpe_detect_judge(const struct dpe_interval *gain, double
                                          enum dpe_detect_criterion criterion);
 
 /** What validation on other samples shows. Differences are of recall, or of nats per token (then
- *  negative is better); paired bootstrap, 95 %; p of a sign-flip test. */
+ *  negative is better), with 95 % intervals and p of dpe_compare. */
 struct dpe_detect_validation {
     enum dpe_detect_criterion criterion;
     int n_plans;
@@ -138,7 +138,8 @@ struct dpe_detect_validation {
     int64_t needed; /**< indistinct: samples of which four in five sets would show a difference as
                          large as the measured one; 0 = unknown, or no difference was measured */
     bool too_easy;  /**< base and joint find every needle: lengths cannot be compared */
-    int kept; /**< the joint plan, or one that a table can hold and that is shown to be better */
+    int kept; /**< the joint plan, or the best of those that a table can hold and that do better by
+                 more than the standard error of the difference */
     struct dpe_interval kept_minus[DPE_DETECT_MOST_VALIDATED]; /**< kept − plan */
     double kept_p[DPE_DETECT_MOST_VALIDATED];
     int64_t kept_needed[DPE_DETECT_MOST_VALIDATED]; /**< as `needed`, of kept and plan */

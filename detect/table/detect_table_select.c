@@ -23,7 +23,7 @@ static const char *rule_text(enum dpe_detect_rule rule)
                                "groups one after another, "
                                "each change only where a paired test shows that it is better; the "
                                "table then holds this "
-                               "plan, or another validated one that is shown to be better"};
+                               "plan, or another validated one that did better than it"};
     return texts[rule];
 }
 

@@ -146,9 +146,9 @@ static void summarize(struct dpe_results *results, int method, int task, uint64_
             : dpe_bootstrap_share(score, n, &how);
     results->word[at] =
         ppl ? dpe_perplexity(results->nll_sum + first, results->n_words + first, n, level) : none;
-    results->difference[at] = ppl ? dpe_bootstrap_paired(score, against, n, &how)
-                                  : dpe_bootstrap_difference(score, against, n, &how);
-    results->p_value[at] = dpe_sign_flip(score, against, n, &how);
+    const struct dpe_difference difference = dpe_compare(score, against, n, !ppl, &how);
+    results->difference[at] = difference.minus;
+    results->p_value[at] = difference.p;
     results->half_mean[at] = dpe_bootstrap_mean(results->half + first, n, &mean_alone).mean;
     for (int b = 0; b < results->n_positions; b++) {
         results->position_mean[at * (size_t)results->n_positions + (size_t)b] =

@@ -37,9 +37,11 @@ static dpe_status put_attributes(const struct dpe_results *results, const char *
              ? "95 %, Student's t over the delete-one-book jackknife of nats per token"
              : "95 %, percentiles of 2000 bootstrap means; samples of one context are drawn "
                "together; Wilson score where all samples agree"},
-        {"difference_rule", "score - score of the method /eval@against over samples valid under "
-                            "both: 95 % of 2000 bootstrap means; two-sided sign-flip test, exact up to 16 "
-                            "differing contexts, else 2000 flips; not corrected for their number"},
+        {"difference_rule",
+         "score - score of the method /eval@against over samples valid under "
+         "both: 95 % of 2000 bootstrap means; two-sided sign-flip test, exact up to 16 "
+         "differing contexts, else 2000 flips; of fewer than 12 contexts of several questions "
+         "Student's t with a moderated variance; not corrected for their number"},
     };
     size_t n = sizeof texts / sizeof texts[0] - (differences ? 0 : 1);
     for (size_t i = 0; i < n && status == DPE_OK; i++) {

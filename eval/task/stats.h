@@ -44,11 +44,29 @@ struct dpe_interval dpe_bootstrap_difference(const double *a, const double *b, s
  *  valid; exact for ≤ 16 contexts whose sum is not zero, else how->rounds random flips (+1 rule).
  *  1 when there is no difference at all. */
 double dpe_sign_flip(const double *a, const double *b, size_t n, const struct dpe_resampling *how);
-/** The usual size of a paired comparison at 5 %, two-sided, with a power of 80 % (1.96 + 0.84 standard errors):
- *  the smallest mean difference that n contexts show whose differences have that variance; INFINITY below six
- *  contexts, which never pass a sign-flip test. And the contexts that show a mean difference, at least six. */
-double dpe_shown_difference(double variance, int64_t n);
-double dpe_showing_contexts(double variance, double mean);
+/** What plan a is better than plan b by. */
+struct dpe_difference {
+    struct dpe_interval minus; /**< mean(a − b), pairs */
+    double p;                  /**< two-sided, of no difference */
+};
+/** Compare two plans on the same samples. shares: values in [0, 1], as recall.
+ *
+ *  Usually the interval is a bootstrap over contexts, and p that of dpe_sign_flip. But fewer than
+ * twelve contexts of several questions each can show little that way (below six contexts nothing),
+ * although their questions say much. There both are Student's t over contexts, with a moderated
+ * variance (Smyth 2004): that of contexts, with n − 1 degrees of freedom, and the one that is
+ * expected from that of questions, σ² (0.3 + 0.7 / m) for m questions of which 0.3 is in common,
+ * with 4. So p < 0.05 is where the interval leaves 0 out. tests/eval/test_stats.c simulates how
+ * often it is wrong (at most 6 % where 0.3 is in common), and what it shows. */
+struct dpe_difference dpe_compare(const double *a, const double *b, size_t n, bool shares,
+                                  const struct dpe_resampling *how);
+/** The usual size of a paired comparison at 5 %, two-sided, with a power of 80 % (1.96 + 0.84
+ * standard errors): the smallest mean difference that n contexts of `together` questions show whose
+ * differences have that variance; INFINITY below six contexts of one question, which never pass a
+ * sign-flip test, and below two of several. And the contexts that show a mean difference, at least
+ * as many. */
+double dpe_shown_difference(double variance, int64_t n, int64_t together);
+double dpe_showing_contexts(double variance, double mean, int64_t together);
 /** The t with P(|T| ≤ t) = level of Student's t; NaN for no degree of freedom or a level outside
  *  (0, 1). */
 double dpe_student_quantile(double level, int64_t freedom);

@@ -299,20 +299,143 @@ static void perplexity_of_two_books(void **state)
 static void contexts_that_show_a_difference(void **state)
 {
     (void)state;
-    assert_true(isinf(dpe_shown_difference(0.25, 5)));
-    assert_true(fabs(dpe_shown_difference(0.25, 49) - 0.2) < 1e-12);
-    assert_true(dpe_showing_contexts(0.25, 0.21) == 45.0);
-    assert_true(dpe_showing_contexts(0.25, 0.9) == 6.0);
+    assert_true(isinf(dpe_shown_difference(0.25, 5, 1)));
+    assert_true(fabs(dpe_shown_difference(0.25, 49, 1) - 0.2) < 1e-12);
+    assert_true(dpe_showing_contexts(0.25, 0.21, 1) == 45.0);
+    assert_true(dpe_showing_contexts(0.25, 0.9, 1) == 6.0);
+    assert_true(isinf(dpe_shown_difference(0.25, 1, 4)) &&
+                isfinite(dpe_shown_difference(0.25, 2, 4)));
+    assert_true(dpe_showing_contexts(0.25, 0.9, 4) == 4.0);
     /* One is the other's inverse. */
     for (int64_t n = 6; n < 100; n++) {
-        double shown = dpe_shown_difference(0.3, n) * (1.0 + 1e-9);
-        assert_true(dpe_showing_contexts(0.3, shown) == (double)n);
+        double shown = dpe_shown_difference(0.3, n, 1) * (1.0 + 1e-9);
+        assert_true(dpe_showing_contexts(0.3, shown, 1) == (double)n);
     }
+}
+
+/* Two contexts of four questions that plan a answers and plan b does not: by hand. */
+static void few_contexts_by_hand(void **state)
+{
+    (void)state;
+    const double ones[8] = {1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0};
+    const double zeros[8] = {0.0};
+    struct dpe_difference got = dpe_compare(ones, zeros, 8, true, HOW(4, 0.95, 100, 1));
+    /* Of questions (8 + 2 - 64/10)/9 = 0.4, of a context 0.4 (0.3 + 0.7/4) = 0.19; none was seen,
+     * so 4/5 of it; t with 5 degrees of freedom. */
+    const double error = sqrt(0.19 * 0.8 / 2.0);
+    assert_true(fabs(got.minus.low - (1.0 - 2.570581836 * error)) < 1e-8);
+    assert_true(got.minus.high == 1.0 && got.minus.mean == 1.0 && got.minus.n == 8);
+    assert_true(fabs(got.p - 0.0151020067) < 1e-9);
+    /* The other way round, and of nothing. */
+    struct dpe_difference back = dpe_compare(zeros, ones, 8, true, HOW(4, 0.95, 100, 1));
+    assert_true(back.p == got.p && back.minus.high == -got.minus.low);
+    got = dpe_compare(ones, ones, 8, true, HOW(4, 0.95, 100, 1));
+    assert_true(got.p == 1.0 && got.minus.low == 0.0 && got.minus.high == 0.0);
+    const double copy[8] = {1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0};
+    got = dpe_compare(ones, copy, 8, true, HOW(4, 0.95, 100, 1));
+    assert_true(got.p > 0.999 && got.minus.low < 0.0 && got.minus.high > 0.0);
+    /* Values that are not there, and contexts without any. */
+    const double some[12] = {1.0, NAN, 1.0, 1.0, NAN, NAN, NAN, NAN, 1.0, 1.0, 1.0, NAN};
+    const double none[12] = {0.0};
+    got = dpe_compare(some, none, 12, true, HOW(4, 0.95, 100, 1));
+    assert_true(got.minus.n == 6 && got.p < 0.05 && got.p > 0.01);
+    /* Many contexts, single questions and what is no share: as ever. */
+    double a[48], b[48];
+    for (int i = 0; i < 48; i++) {
+        a[i] = i % 3 == 0 ? 0.0 : 1.0;
+        b[i] = i % 5 == 0 ? 1.0 : 0.0;
+    }
+    const struct dpe_resampling *hows[] = {HOW(4, 0.95, 500, 7), HOW(1, 0.95, 500, 7),
+                                           HOW(12, 0.95, 500, 7)};
+    for (int i = 0; i < 3; i++) {
+        got = dpe_compare(a, b, 48, i < 2, hows[i]);
+        struct dpe_interval minus = i < 2 ? dpe_bootstrap_difference(a, b, 48, hows[i])
+                                          : dpe_bootstrap_paired(a, b, 48, hows[i]);
+        assert_true(got.minus.low == minus.low && got.p == dpe_sign_flip(a, b, 48, hows[i]));
+    }
+}
+
+static double draw_normal(struct dpe_rng *rng)
+{
+    double radius = sqrt(-2.0 * log(1.0 - dpe_rng_unit(rng)));
+    return radius * cos(6.283185307179586 * dpe_rng_unit(rng));
+}
+
+/* Two plans that find these shares on average, on contexts that each likes or not (spread, in
+ * logits), of questions that are hard for both or not. */
+static void draw_plans(struct dpe_rng *rng, const double share[2], double spread, int contexts,
+                       int together, double *a, double *b)
+{
+    const double stretch = sqrt(1.0 + (spread * spread + 1.0) / 2.9);
+    double *const to[2] = {a, b};
+    for (int c = 0; c < contexts; c++) {
+        double taste[2] = {spread * draw_normal(rng), spread * draw_normal(rng)};
+        for (int q = 0; q < together; q++) {
+            double hard = draw_normal(rng);
+            for (int plan = 0; plan < 2; plan++) {
+                double logit =
+                    stretch * log(share[plan] / (1.0 - share[plan])) + hard + taste[plan];
+                to[plan][c * together + q] = dpe_rng_unit(rng) < 1.0 / (1.0 + exp(-logit));
+            }
+        }
+    }
+}
+
+/* How often a difference is found (p < 0.05), and by the sign-flip test alone. */
+static double share_found(double share_a, double share_b, double spread, int contexts, int together,
+                          double *flips)
+{
+    enum { SETS = 2000, MOST = 128 };
+    const double share[2] = {share_a, share_b};
+    double a[MOST], b[MOST];
+    struct dpe_rng rng;
+    int found = 0;
+    int flipped = 0;
+    dpe_rng_seed(&rng, 20, (uint64_t)(contexts * 100 + together));
+    for (int set = 0; set < SETS; set++) {
+        draw_plans(&rng, share, spread, contexts, together, a, b);
+        const size_t n = (size_t)contexts * (size_t)together;
+        const struct dpe_difference got = dpe_compare(a, b, n, true, HOW(together, 0.95, 2, 1));
+        found += got.p < 0.05;
+        flipped += dpe_sign_flip(a, b, n, HOW(together, 0.95, 2, 1)) < 0.05;
+        assert_true((got.p < 0.05) == (got.minus.low > 0.0 || got.minus.high < 0.0));
+    }
+    *flips = (double)flipped / SETS;
+    return (double)found / SETS;
+}
+
+/* Of two equal plans at most 5 % of sets show a difference, give or take what 2000 sets do, where
+ * questions of a context have up to 0.3 of the variance in common (spread 1.7); and few contexts
+ * show what is large. */
+static void few_contexts_show_what_is_there(void **state)
+{
+    (void)state;
+    double flips = 0.0;
+    for (int contexts = 2; contexts <= 8; contexts *= 2) {
+        for (int together = 4; together <= 16; together *= 2) {
+            for (int spread = 0; spread < 3; spread++) {
+                for (int share = 1; share < 10; share += 4) {
+                    double found = share_found(0.1 * share, 0.1 * share, 0.85 * spread, contexts,
+                                               together, &flips);
+                    if (found > 0.065) {
+                        fail_msg("%d contexts of %d, spread %.2f, share 0.%d: found in %.3f",
+                                 contexts, together, 0.85 * spread, share, found);
+                    }
+                }
+            }
+        }
+    }
+    assert_true(share_found(0.05, 0.62, 1.0, 4, 4, &flips) > 0.7 && flips == 0.0);
+    assert_true(share_found(0.05, 0.62, 1.0, 4, 16, &flips) > 0.93 && flips == 0.0);
+    assert_true(share_found(0.2, 0.8, 1.0, 2, 8, &flips) > 0.3 && flips == 0.0);
+    assert_true(share_found(0.2, 0.8, 1.0, 8, 4, &flips) > flips);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(few_contexts_by_hand),
+        cmocka_unit_test(few_contexts_show_what_is_there),
         cmocka_unit_test(bootstrap_as_numpy),
         cmocka_unit_test(contexts_as_numpy),
         cmocka_unit_test(repeated_samples_of_a_context_count_once),

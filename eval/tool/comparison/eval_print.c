@@ -257,7 +257,7 @@ void dpe_eval_print(const struct dpe_results *results, bool details)
 {
     print_overview(results);
     if (results->n_methods > 1) {
-        printf("+ better, - worse than %s: p < %g in a sign-flip test on the same\nsamples, not "
+        printf("+ better, - worse than %s: p < %g in a paired test on the same\nsamples, not "
                "corrected for the number of tests\n",
                results->method_names[results->against], significant);
     }

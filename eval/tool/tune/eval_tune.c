@@ -424,10 +424,12 @@ static dpe_status summarize(struct tuning *tuning, struct dpe_error *err)
         /* What a setting is compared with may be itself. */
         const double *plain = arms[0] == arms[1] ? scores + n : scores;
         const double *first = arms[2] == arms[1] ? scores + n : scores + 2 * n;
-        group->gain = dpe_bootstrap_difference(scores + n, plain, n, &how);
-        group->ahead = dpe_bootstrap_difference(scores + n, first, n, &how);
-        group->gain_p = dpe_sign_flip(scores + n, plain, n, &how);
-        group->ahead_p = dpe_sign_flip(scores + n, first, n, &how);
+        const struct dpe_difference gain = dpe_compare(scores + n, plain, n, true, &how);
+        const struct dpe_difference ahead = dpe_compare(scores + n, first, n, true, &how);
+        group->gain = gain.minus;
+        group->gain_p = gain.p;
+        group->ahead = ahead.minus;
+        group->ahead_p = ahead.p;
     }
     free(scores);
     return DPE_OK;

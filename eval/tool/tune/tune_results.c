@@ -194,7 +194,7 @@ dpe_status dpe_tune_print(const struct tuning *tuning, struct dpe_error *err)
     for (int l = 0; l < tuning->comparison.n_lengths; l++) {
         print_length(tuning, l);
     }
-    printf("p: sign-flip test on the same samples, not corrected for the number of tests\n");
+    printf("p: paired test on the same samples, not corrected for the number of tests\n");
     return DPE_OK;
 }
 

@@ -125,7 +125,7 @@ static void kept_words(const struct detection *d, const struct validation *v, ch
         snprintf(text, size, "%s",
                  joint ? "the plan that the search below found" : "the effective lengths chosen below");
     } else {
-        snprintf(text, size, "%s, which the table holds because it is shown to be better than what %s", what,
+        snprintf(text, size, "%s, which the table holds because it did better than what %s", what,
                  joint ? "the search found" : "was chosen");
     }
 }
@@ -203,7 +203,7 @@ static char *verdict_text(const struct validation *v)
         v->recall ? "sample" : "book", n == 1.0 ? "" : "s",
         outside
             ? ": the interval of the difference leaves 0 out, but drawing so few again and again "
-              "varies less than new ones would, and the sign-flip test does not reject that "
+              "varies less than new ones would, and the test does not reject that "
               "there is none"
             : "");
 }
