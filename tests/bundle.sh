@@ -86,10 +86,10 @@ if [ "${5:-}" = gpu ] && [ -e "$place/gpu/decide.sh" ] && [ -e "$build/tests/lib
         "^attention-wgmma: exit 125" "^bench: exit 0" "^bench-128k: exit 0"
     expect "$work/decide/results.md" "^| 8B prefill, 8192 | – | ≤ 0.21 |"
     expect "$work/check.out" "^self-test: exit 0" "^sweep-f32: exit 0" "^agreement-f32: exit 0" "^sweep-bf16: exit 0" \
-        "^agreement-bf16: exit 0" "^step-today: exit 0" "^step-graph: exit 0" "^step-early: exit 0" \
-        "^step-graph,early: exit 0" "^step-small-today: exit 0" "^step-small-graph,early: exit 0" "^parity-trial: exit 0" \
+        "^agreement-bf16: exit 0" "^step-today: exit 0" "^step-launches: exit 0" "^step-small-today: exit 0" \
+        "^step-small-launches: exit 0" "^parity-steps: exit 0" \
         "^parity-golden: exit 0" "^parity-select: exit 0" "^attention-mma: exit 125"
-    expect "$work/check/results.md" "rows equal, expected 99.5 %" "^| a token, dpe, graph,early | .* of today |"
+    expect "$work/check/results.md" "rows equal, expected 99.5 %" "^| a token, dpe, launches | .* of today |"
     expect "$work/sanitize.out" "^instruct: exit 0" "^branches: exit 0" "^memcheck: exit \(124\|out-of-time\)"
     [ "$failed" = 0 ] || cat "$work"/*.out "$work"/*/results.md
     # A kernel that hangs (timeout then exits with 124): the following parts do not use it.

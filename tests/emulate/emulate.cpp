@@ -59,7 +59,6 @@ struct fiber {
     const char *collective; /* NULL: in none */
     void *in, *out;
     void *fake_stack;
-    bool has_waited; /* for the launch before */
 };
 
 struct barrier {
@@ -83,7 +82,6 @@ const void *scheduler_stack;
 size_t scheduler_stack_bytes;
 bool from_scheduler; /* the last switch; else from another fiber */
 const struct dpe_kernel_launch *running;
-int (*before)(void); /* the launch before `running`, which has not been made; NULL: it has */
 uint64_t block_serial;
 bool failed;
 char story[4096];
@@ -173,10 +171,6 @@ void fiber_main(void)
     }
 #endif
     running->call(running->kernel, running->arguments);
-    if (running->early && !fibers[now.current].has_waited) {
-        emulate_fail(__FILE__, __LINE__,
-                     "ended without dpe_wait_for_earlier in a kernel that was launched early");
-    }
     fibers[now.current].now = DONE;
     to_scheduler(true);
     abort();
@@ -356,7 +350,6 @@ void run_block(void)
         fiber *f = &fibers[i];
         f->index = {i % blockDim.x, i / blockDim.x % blockDim.y, i / (blockDim.x * blockDim.y)};
         f->collective = NULL;
-        f->has_waited = false;
         if (!make_stack(f)) {
             snprintf(story, sizeof story, "no memory for the stacks of %u fibers", now.threads);
             failed = true;
@@ -701,61 +694,7 @@ uint64_t emulate_shuffle(enum emulate_shuffle kind, uint32_t mask, uint64_t valu
     return got;
 }
 
-/* Run `before` in the middle of a block whose threads all wait: with other fibers and other shared
- * memory, and everything as it was afterwards. */
-static bool run_before(void *)
-{
-    static fiber fibers_kept[MAX_THREADS];
-    static char *other_stacks[MAX_THREADS];
-    static unsigned char *other_memory;
-    if (before == NULL) {
-        return true;
-    }
-    int (*make)(void) = before;
-    const struct dpe_kernel_launch *launch = running;
-    const block block_kept = now;
-    const machine scheduler_kept = scheduler;
-    void *const fake_stack_kept = scheduler_fake_stack;
-    const uint3 index = blockIdx;
-    const uint64_t serial = block_serial;
-    memcpy(fibers_kept, fibers, sizeof fibers);
-    for (unsigned i = 0; i < MAX_THREADS; i++) {
-        fibers[i].stack = other_stacks[i];
-    }
-    unsigned char *memory = shared_memory;
-    shared_memory = other_memory;
-    before = NULL;
-    const int code = make();
-    for (unsigned i = 0; i < MAX_THREADS; i++) {
-        other_stacks[i] = fibers[i].stack;
-    }
-    memcpy(fibers, fibers_kept, sizeof fibers);
-    other_memory = shared_memory;
-    shared_memory = memory;
-    shared_bytes = launch->shared;
-    running = launch;
-    now = block_kept;
-    scheduler = scheduler_kept;
-    scheduler_fake_stack = fake_stack_kept;
-    blockIdx = index;
-    blockDim = {launch->block[0], launch->block[1], launch->block[2]};
-    gridDim = {launch->grid[0], launch->grid[1], launch->grid[2]};
-    block_serial = serial;
-    failed = code != 0;
-    return true;
-}
-
-void emulate_wait_for_earlier(const char *file, int line)
-{
-    fiber *f = &fibers[now.current];
-    f->has_waited = true;
-    if (before != NULL) {
-        f->ready = run_before;
-        pause("the launch before", file, line);
-    }
-}
-
-int emulate_run_after(const struct dpe_kernel_launch *launch, int (*make)(void))
+int emulate_run(const struct dpe_kernel_launch *launch)
 {
     enum { INVALID_CONFIGURATION = 9, LAUNCH_FAILURE = 719 };
     const dim3 block(launch->block[0], launch->block[1], launch->block[2]);
@@ -781,7 +720,6 @@ int emulate_run_after(const struct dpe_kernel_launch *launch, int (*make)(void))
     counts.launches++;
     failed = false;
     running = launch;
-    before = make;
     shared_bytes = launch->shared;
     now.threads = static_cast<unsigned>(threads);
     blockDim = block;
@@ -795,9 +733,4 @@ int emulate_run_after(const struct dpe_kernel_launch *launch, int (*make)(void))
         }
     }
     return failed ? LAUNCH_FAILURE : 0;
-}
-
-int emulate_run(const struct dpe_kernel_launch *launch)
-{
-    return emulate_run_after(launch, NULL);
 }

@@ -23,10 +23,6 @@ struct dpe_kernel_launch;
 void emulate_set_launch(int (*launch)(const struct dpe_kernel_launch *launch));
 /** Run all blocks; 0, or the code of cudaErrorInvalidConfiguration or cudaErrorLaunchFailure. */
 int emulate_run(const struct dpe_kernel_launch *launch);
-/** The same where the launch before this one has not been made: that is made (`before`) when all
- *  threads of the first block wait for it (dpe_wait_for_earlier), as late as a device may have it. */
-int emulate_run_after(const struct dpe_kernel_launch *launch, int (*before)(void));
-
 /** Launches, blocks and waits since the process started. */
 struct emulate_counts {
     uint64_t launches, blocks, waits;

@@ -118,26 +118,6 @@ __global__ void lanes(uint32_t *out)
     out[t * 6 + 5] = atomicAdd(&out[blockDim.x * 6], 1U);
 }
 
-__global__ void number(int *memory)
-{
-    memory[threadIdx.x] = static_cast<int>(threadIdx.x) + 1;
-}
-
-/* `memory` behind what the launch before wrote there. */
-__global__ void follow(const int *memory, int *seen, int kind)
-{
-    __shared__ int turned[64];
-    int value = kind == EMULATE_FOLLOW_TOO_SOON ? memory[threadIdx.x] : 0;
-    dpe_let_next_start();
-    if (kind != EMULATE_FOLLOW_NEVER || threadIdx.x != 3) {
-        dpe_wait_for_earlier();
-    }
-    value = kind == EMULATE_FOLLOW_TOO_SOON ? value : memory[threadIdx.x];
-    turned[blockDim.x - 1 - threadIdx.x] = value;
-    __syncthreads();
-    seen[blockIdx.x * blockDim.x + threadIdx.x] = turned[threadIdx.x];
-}
-
 __global__ void halves(const float *x, uint16_t *bf16, uint16_t *half, float *back)
 {
     unsigned i = blockIdx.x * blockDim.x + threadIdx.x;
@@ -184,15 +164,4 @@ int emulate_lanes(uint32_t *out)
 int emulate_halves(const float *x, int n, uint16_t *bf16, uint16_t *half, float *back)
 {
     return dpe_launch(halves, static_cast<unsigned>(n / 32), 32, 0, NULL, x, bf16, half, back);
-}
-
-int emulate_number(int *memory, int n)
-{
-    return dpe_launch(number, 1, static_cast<unsigned>(n), 0, NULL, memory);
-}
-
-int emulate_follow(const int *memory, int *seen, int blocks, int n, enum emulate_follow_kind kind)
-{
-    return dpe_launch_early(follow, static_cast<unsigned>(blocks), static_cast<unsigned>(n), 0, NULL,
-                            memory, seen, static_cast<int>(kind));
 }

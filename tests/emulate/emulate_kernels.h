@@ -27,15 +27,6 @@ int emulate_wrong(enum emulate_wrong_kind kind);
 int emulate_hand_over(int steps, int *seen);
 /** out [32 * 6 + 1] */
 int emulate_lanes(uint32_t *out);
-/** memory[i] = i + 1, n at most 64. */
-int emulate_number(int *memory, int n);
-enum emulate_follow_kind {
-    EMULATE_FOLLOW,          /**< waits for the launch before, then reads */
-    EMULATE_FOLLOW_TOO_SOON, /**< reads, then waits */
-    EMULATE_FOLLOW_NEVER,    /**< a thread does not wait */
-};
-/** An early launch: seen [blocks][n] = memory [n], backwards. */
-int emulate_follow(const int *memory, int *seen, int blocks, int n, enum emulate_follow_kind kind);
 /** n a multiple of 32; back [2n]: through bfloat16, through half. */
 int emulate_halves(const float *x, int n, uint16_t *bf16, uint16_t *half, float *back);
 

@@ -96,16 +96,6 @@ static inline uint32_t dpe_shared_address(const void *pointer, EMULATE_HERE)
     return emulate_shared_address(pointer, file, line);
 }
 
-/* Every thread of a kernel that is launched early has to wait (emulate.cpp). */
-void emulate_wait_for_earlier(const char *file, int line);
-static inline void dpe_wait_for_earlier(EMULATE_HERE)
-{
-    emulate_wait_for_earlier(file, line);
-}
-static inline void dpe_let_next_start(void)
-{
-}
-
 static inline void dpe_barrier_sync(int id, int threads, EMULATE_HERE)
 {
     emulate_barrier(id, static_cast<unsigned>(threads), true, file, line);

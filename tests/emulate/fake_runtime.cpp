@@ -1,7 +1,6 @@
 /* The runtime of engine/cuda/runtime/runtime.h with its device in host memory: kernels run in the
  * emulator, products in plain loops. Allocations are poisoned, have canaries on both sides and are
- * counted. With DPE_CUDA_TRIAL=early two of five launches are made in the middle of the launch that
- * follows them, as late as a device may make them.
+ * counted.
  *
  * DPE_FAKE_CUDA in the environment sets the kind of device and the faults, as words separated by
  * commas:
@@ -76,45 +75,8 @@ uint64_t word(const char *name, uint64_t fallback)
     return fallback;
 }
 
-/* A launch that has not been made yet. */
-struct dpe_launches late;
-uint64_t n_deferred;
-thread_local bool early;
-
-int run_late(void)
-{
-    struct dpe_launches list = late;
-    late = {};
-    int code = dpe_launches_each(&list, emulate_run);
-    dpe_launches_free(&list);
-    return code;
-}
-
-/* Whether a launch may be made in the middle of the next one, and is to be. */
-bool is_deferred(void)
-{
-    return early && n_deferred++ % 3 != 0;
-}
-
-int launch_now(const struct dpe_kernel_launch *launch)
-{
-    if (late.used > 0) {
-        counts.late += launch->early;
-        int code = launch->early ? emulate_run_after(launch, run_late) : run_late();
-        return code != 0 || launch->early ? code : emulate_run(launch);
-    }
-    if (!is_deferred()) {
-        return emulate_run(launch);
-    }
-    int code = 0;
-    dpe_launches_keep(&late);
-    (void)dpe_launches_take(launch, &code);
-    dpe_launches_keep(NULL);
-    return code;
-}
-
 /* Every call that reaches the device begins with one of these. */
-int reach_launch(void)
+int reach(void)
 {
     counts.calls++;
     uint64_t sticky = word("sticky", 0);
@@ -125,13 +87,6 @@ int reach_launch(void)
     }
     bool broken = static_cast<uint64_t>(current) == word("broken", UINT64_MAX);
     return broken || (sticky != 0 && counts.calls >= sticky) ? ILLEGAL : 0;
-}
-
-int reach(void)
-{
-    int code = run_late();
-    int reached = reach_launch();
-    return reached != 0 ? reached : code;
 }
 
 /* Those that wait for all before them learn of it. */
@@ -149,8 +104,8 @@ int launch_here(const struct dpe_kernel_launch *launch)
         return code;
     }
     counts.launches++;
-    code = reach_launch();
-    return code != 0 ? code : launch_now(launch);
+    code = reach();
+    return code != 0 ? code : emulate_run(launch);
 }
 
 const bool hooked = (emulate_set_launch(launch_here), true);
@@ -242,11 +197,6 @@ void dpe_rt_set_timeout(double seconds)
     timeout_seconds = seconds;
 }
 
-void dpe_rt_set_early(bool on)
-{
-    early = on;
-}
-
 int dpe_rt_memory(uint64_t *available, uint64_t *total)
 {
     *total = word("hidden", 0) != 0 ? 1ULL << 32 : word("memory", 1ULL << 32);
@@ -289,12 +239,11 @@ int dpe_rt_release(void *memory)
     }
     for (size_t i = 0; i < n_blocks; i++) {
         if (blocks[i].memory + CANARY == memory) {
-            int code = run_late();
             counts.damaged += !canaries_good(&blocks[i]);
             in_use[blocks[i].device] -= blocks[i].bytes;
             free(blocks[i].memory);
             blocks[i] = blocks[--n_blocks];
-            return code != 0 ? code : reach_end();
+            return reach_end();
         }
     }
     return INVALID;
@@ -382,7 +331,7 @@ int dpe_rt_graph_run(struct dpe_rt_graph *graph)
 {
     int code = reach();
     counts.graph_runs++;
-    return code != 0 ? code : dpe_launches_each(&graph->launches, launch_now);
+    return code != 0 ? code : dpe_launches_each(&graph->launches, emulate_run);
 }
 
 void dpe_rt_graph_free(struct dpe_rt_graph *graph)

@@ -19,7 +19,6 @@ struct fake_counts {
     uint64_t launches;    /**< of kernels, one by one */
     uint64_t graphs;      /**< of a step, tried to make */
     uint64_t graph_runs;
-    uint64_t late; /**< launches made in the middle of the one after them */
 };
 __attribute__((visibility("default"))) struct fake_counts fake_counts_read(void);
 

@@ -1,7 +1,7 @@
 #!/bin/sh
 # check.sh [-o RESULTS] [-s SECONDS] [-q]: whether everything is right on this GPU (parts.sh has the options): the
 # self-test, the backend against the reference, a sweep on the device beside the same on the CPU, the other variants and
-# kernels, and the time of a step with each version of decoding on trial (DPE_CUDA_TRIAL).
+# kernels, and the time of a step as a graph and launch by launch.
 . "$(dirname "$0")/parts.sh"
 
 # The sweep on the CPU runs during the checks, which measure no time, and for a third of the time at most.
@@ -13,7 +13,7 @@ check_kernels both
 # The check that every tool runs before its first session; it names a call that hangs after a minute.
 part self-test 75 $ours env DPE_DEVICE_SELF_TEST=$tokens "$bundle/bin/dpe-run" -m "$model" -p "a b c" -n 1 --device cuda
 part parity 80 $tests "$here/test_cuda"
-part parity-trial 40 $tests "$here/test_cuda_steps"
+part parity-steps 40 $tests "$here/test_cuda_steps"
 part parity-golden 20 $tests "$here/test_cuda_golden"
 part parity-select 20 $tests "$here/test_cuda_select"
 part kernels-variants 60 $ours "$here/test_attention_gpu" variants
@@ -36,15 +36,13 @@ step="--length 32K --repeats 1"
 version() {
     part "step-$1" 25 $ours "$3" "$bundle/bin/dpe-bench" --device cuda --json "$work/parts/step-$1.jsonl" --shape "$2" $step
 }
-version today "$shape" DPE_CUDA_TRIAL=
-for trial in graph early graph,early; do
-    version "$trial" "$shape" DPE_CUDA_TRIAL=$trial
-done
+version today "$shape" DPE_CUDA_GRAPHS=
+version launches "$shape" DPE_CUDA_GRAPHS=off
 # What launches cost shows most where a step is short.
 step="--length 1K --new 64"
 [ -n "$quick" ] && step=$short
-version small-today "$model" DPE_CUDA_TRIAL=
-version small-graph,early "$model" DPE_CUDA_TRIAL=graph,early
+version small-today "$model" DPE_CUDA_GRAPHS=
+version small-launches "$model" DPE_CUDA_GRAPHS=off
 hung "$mma" || part attention-mma 40 $ours "$here/bench_attention_cuda" mma 128 $lengths
 hung "$wgmma" || hung "$variants" || part attention-variants 40 $ours "$here/bench_attention_cuda" variants 128 $lengths
 finish

@@ -83,9 +83,8 @@ def step(version):
     return found
 
 
-for today, versions in (("today", ("today", "graph", "early", "graph,early")),
-                        ("small-today", ("small-today", "small-graph,early"))):
-    for version in versions:
+for today, other in (("today", "launches"), ("small-today", "small-launches")):
+    for version in (today, other):
         for method in ("rope", "dpe"):
             time, of_today = step(version).get(method), step(today).get(method)
             if time and of_today:

@@ -68,6 +68,5 @@ dpe_status dpe_cuda_own(struct dpe_backend *b, uint64_t bytes, void **memory, st
 void dpe_cuda_use(struct dpe_backend *b)
 {
     dpe_rt_set_timeout(b->timeout_seconds);
-    dpe_rt_set_early(b->switches.early);
     DPE_CUDA_TRY(b, dpe_rt_use(b->index));
 }

@@ -1,4 +1,4 @@
-/* Steps of decoding as CUDA graphs (DPE_CUDA_TRIAL=graph). The launches of a step are kept while
+/* Steps of decoding as CUDA graphs. The launches of a step are kept while
  * the slots run, and compared with those of steps before: what changes from token to token lies in
  * memory that is uploaded before, so the arguments stay the same until there are more units of
  * keys. A graph runs only in the place of launches that equal it byte by byte. */
@@ -21,14 +21,6 @@ void dpe_cuda_make_kept(struct dpe_backend *b)
 {
     b->steps.keeping = false;
     DPE_CUDA_TRY(b, dpe_launches_each(&b->steps.list, dpe_rt_launch));
-}
-
-/* No more graphs in this session. */
-static void give_up(struct dpe_backend *b, const char *why)
-{
-    fprintf(stderr, "cuda: no graphs of steps from here on (%s): kernels are launched one by one\n",
-            why);
-    b->steps.on = false;
 }
 
 /* What was kept of launches that equal these; NULL: nothing. */
@@ -77,10 +69,14 @@ void dpe_cuda_end_step(struct dpe_backend *b)
         int code = dpe_rt_graph_make(&step->launches, &step->graph);
         steps->n_made++;
         if (code != 0) {
-            give_up(b, dpe_rt_text(code));
-        } else if (steps->n_made >= 16 && steps->n_run < 4 * steps->n_made) {
-            give_up(b, "launches differ too often");
+            fprintf(stderr,
+                    "cuda: a step of decoding cannot become a graph (%s): from here on "
+                    "kernels are launched one by one\n",
+                    dpe_rt_text(code));
         }
+        /* Making a graph takes as long as several steps: not where launches differ too often. */
+        bool wasted = steps->n_made >= 16 && steps->n_run < 4 * steps->n_made;
+        steps->on = code == 0 && !wasted;
     }
     if (step->graph == NULL) {
         dpe_cuda_make_kept(b);
@@ -94,10 +90,6 @@ void dpe_cuda_end_step(struct dpe_backend *b)
 void dpe_cuda_free_steps(struct dpe_backend *b)
 {
     struct dpe_cuda_steps *steps = &b->steps;
-    if (steps->n_steps > 0) {
-        fprintf(stderr, "cuda: %lld of %lld steps ran as graphs, %lld graphs were made\n",
-                (long long)steps->n_run, (long long)steps->n_steps, (long long)steps->n_made);
-    }
     for (int i = 0; i < DPE_CUDA_STEPS; i++) {
         dpe_rt_graph_free(steps->steps[i].graph);
         dpe_launches_free(&steps->steps[i].launches);

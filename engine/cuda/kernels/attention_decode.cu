@@ -200,8 +200,6 @@ __global__ void __launch_bounds__(32 * WARPS, 1)
 {
     using size = sizes<D>;
     DPE_SHARED(unsigned char, memory);
-    dpe_let_next_start();
-    dpe_wait_for_earlier();
     const dpe_decode_dealing dealt = call.dealing;
     const dpe_decode_unit &unit = call.units[blockIdx.x];
     if (unit.n_rows == 0) {
@@ -346,8 +344,6 @@ __global__ void __launch_bounds__(COMBINERS *D) combine(const __grid_constant__ 
 {
     __shared__ float weights[MANY_PARTS];
     __shared__ float outs[COMBINERS][D];
-    dpe_let_next_start();
-    dpe_wait_for_earlier();
     const int thread = static_cast<int>(threadIdx.x);
     const int threads = COMBINERS * D;
     const row_parts<D> all = parts_of_row<D>(call, blockIdx.x, static_cast<int>(blockIdx.y));
@@ -420,13 +416,13 @@ template <class T, int D> int launch(const dpe_decode *call, void *stream)
                                                    static_cast<size_t>(dealt.turns) * size::table);
     dim3 grid(static_cast<unsigned>(call->n_units),
               static_cast<unsigned>(call->n_kv_heads / dealt.heads));
-    int error = dpe_launch_early(decode<T, D>, grid, static_cast<unsigned>(32 * warps), shared,
-                                 stream, *call);
+    int error =
+        dpe_launch(decode<T, D>, grid, static_cast<unsigned>(32 * warps), shared, stream, *call);
     if (error != 0) {
         return error;
     }
     dim3 outs(static_cast<unsigned>(call->rows), static_cast<unsigned>(call->n_heads));
-    return dpe_launch_early(combine<T, D>, outs, COMBINERS * D, 0, stream, *call);
+    return dpe_launch(combine<T, D>, outs, COMBINERS * D, 0, stream, *call);
 }
 
 template <class T> int launch_of(const dpe_decode *call, void *stream)

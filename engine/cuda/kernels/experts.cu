@@ -66,8 +66,6 @@ template <class T>
 __global__ void sinks(T *out, const float *lse, const float *sink, int64_t heads, int64_t n_heads,
                       int64_t head_dim)
 {
-    dpe_let_next_start();
-    dpe_wait_for_earlier();
     for (int64_t i = dpe_this_thread(); i < heads * head_dim; i += dpe_all_threads()) {
         int64_t head = i / head_dim;
         float share = 1.0f / (1.0f + expf(sink[head % n_heads] - lse[head]));
@@ -86,9 +84,8 @@ template <class T>
 int sinks_of(void *out, const float *lse, const float *sink, int64_t rows, int64_t n_heads,
              int64_t head_dim)
 {
-    return dpe_launch_early(sinks<T>, dpe_element_blocks(rows * n_heads * head_dim),
-                            DPE_GRID_THREADS, 0, NULL, static_cast<T *>(out), lse, sink,
-                            rows * n_heads, n_heads, head_dim);
+    return dpe_launch(sinks<T>, dpe_element_blocks(rows * n_heads * head_dim), DPE_GRID_THREADS, 0,
+                      NULL, static_cast<T *>(out), lse, sink, rows * n_heads, n_heads, head_dim);
 }
 
 } // namespace

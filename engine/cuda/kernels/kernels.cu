@@ -10,8 +10,6 @@ namespace
 template <class T, int N>
 __global__ void embed(const T *table, const int32_t *tokens, int64_t rows, int64_t width, float *x)
 {
-    dpe_let_next_start();
-    dpe_wait_for_earlier();
     int64_t steps = width / N;
     for (int64_t i = dpe_this_thread(); i < rows * steps; i += dpe_all_threads()) {
         float some[N];
@@ -26,8 +24,6 @@ template <class F, class T, int N>
 __global__ void rmsnorm(const F *x, const float *weight, int64_t rows, int64_t width, float eps,
                         T *out)
 {
-    dpe_let_next_start();
-    dpe_wait_for_earlier();
     for (int64_t r = blockIdx.x; r < rows; r += gridDim.x) {
         const F *row = x + r * width;
         float squares = 0.0f;
@@ -58,8 +54,6 @@ __global__ void rmsnorm(const F *x, const float *weight, int64_t rows, int64_t w
 template <class T, int N>
 __global__ void add_bias(T *out, const float *bias, int64_t rows, int64_t width)
 {
-    dpe_let_next_start();
-    dpe_wait_for_earlier();
     for (int64_t r = blockIdx.x; r < rows; r += gridDim.x) {
         for (int64_t i = threadIdx.x * N; i < width; i += blockDim.x * N) {
             float some[N];
@@ -78,8 +72,6 @@ __global__ void add_bias(T *out, const float *bias, int64_t rows, int64_t width)
 /* x += y, the stream and what a norm made. */
 template <class T, int N> __global__ void add(float *x, const T *y, int64_t n)
 {
-    dpe_let_next_start();
-    dpe_wait_for_earlier();
     for (int64_t i = dpe_this_thread() * N; i < n; i += dpe_all_threads() * N) {
         float some[N];
         float by[N];
@@ -95,8 +87,6 @@ template <class T, int N> __global__ void add(float *x, const T *y, int64_t n)
 
 __global__ void scale(float *x, int64_t n, float factor)
 {
-    dpe_let_next_start();
-    dpe_wait_for_earlier();
     for (int64_t i = dpe_this_thread(); i < n; i += dpe_all_threads()) {
         x[i] *= factor;
     }
@@ -105,8 +95,6 @@ __global__ void scale(float *x, int64_t n, float factor)
 /* The stream where no norm makes it what products read. */
 template <class T, int N> __global__ void narrow(const float *x, int64_t n, T *out)
 {
-    dpe_let_next_start();
-    dpe_wait_for_earlier();
     for (int64_t i = dpe_this_thread() * N; i < n; i += dpe_all_threads() * N) {
         float some[N];
         dpe_some<float, N>::load(x + i, some);
@@ -117,8 +105,6 @@ template <class T, int N> __global__ void narrow(const float *x, int64_t n, T *o
 template <class T, int N, enum dpe_activation KIND>
 __global__ void activate(T *gate, const T *up, int64_t n)
 {
-    dpe_let_next_start();
-    dpe_wait_for_earlier();
     for (int64_t i = dpe_this_thread() * N; i < n; i += dpe_all_threads() * N) {
         float g[N];
         float u[N];
@@ -135,8 +121,6 @@ __global__ void activate(T *gate, const T *up, int64_t n)
 __global__ void nonfinite(const float *x, int64_t n, int64_t width, unsigned long long layer,
                           unsigned long long *first)
 {
-    dpe_let_next_start();
-    dpe_wait_for_earlier();
     for (int64_t i = dpe_this_thread(); i < n; i += dpe_all_threads()) {
         if (dpe_not_finite(x[i])) {
             atomicMin(first, layer << 40 | static_cast<unsigned long long>(i / width));
@@ -169,11 +153,11 @@ int embed_of(const void *table, const int32_t *tokens, int64_t rows, int64_t wid
 {
     const T *from = static_cast<const T *>(table);
     if (dpe_by_eight<T>(width, table, x)) {
-        return dpe_launch_early(embed<T, 8>, dpe_element_blocks(rows * width / 8), DPE_GRID_THREADS,
-                                0, NULL, from, tokens, rows, width, x);
+        return dpe_launch(embed<T, 8>, dpe_element_blocks(rows * width / 8), DPE_GRID_THREADS, 0,
+                          NULL, from, tokens, rows, width, x);
     }
-    return dpe_launch_early(embed<T, 1>, dpe_element_blocks(rows * width), DPE_GRID_THREADS, 0,
-                            NULL, from, tokens, rows, width, x);
+    return dpe_launch(embed<T, 1>, dpe_element_blocks(rows * width), DPE_GRID_THREADS, 0, NULL,
+                      from, tokens, rows, width, x);
 }
 
 template <class F, class T>
@@ -183,35 +167,34 @@ int rmsnorm_of(const F *x, const float *weight, int64_t rows, int64_t width, flo
     auto kernel = dpe_by_eight<T>(width, x, out) && reinterpret_cast<uintptr_t>(weight) % 16 == 0
                       ? rmsnorm<F, T, 8>
                       : rmsnorm<F, T, 1>;
-    return dpe_launch_early(kernel, dpe_row_blocks(rows), DPE_GRID_THREADS, 0, NULL, x, weight,
-                            rows, width, eps, to);
+    return dpe_launch(kernel, dpe_row_blocks(rows), DPE_GRID_THREADS, 0, NULL, x, weight, rows,
+                      width, eps, to);
 }
 
 template <class T> int add_of(float *x, const void *y, int64_t n)
 {
     const T *from = static_cast<const T *>(y);
     if (dpe_by_eight<T>(n, x, y)) {
-        return dpe_launch_early(add<T, 8>, dpe_element_blocks(n / 8), DPE_GRID_THREADS, 0, NULL, x,
-                                from, n);
+        return dpe_launch(add<T, 8>, dpe_element_blocks(n / 8), DPE_GRID_THREADS, 0, NULL, x, from,
+                          n);
     }
-    return dpe_launch_early(add<T, 1>, dpe_element_blocks(n), DPE_GRID_THREADS, 0, NULL, x, from,
-                            n);
+    return dpe_launch(add<T, 1>, dpe_element_blocks(n), DPE_GRID_THREADS, 0, NULL, x, from, n);
 }
 
 template <class T> int bias_of(void *out, const float *bias, int64_t rows, int64_t width)
 {
     T *to = static_cast<T *>(out);
     auto kernel = dpe_by_eight<T>(width, out, bias) ? add_bias<T, 8> : add_bias<T, 1>;
-    return dpe_launch_early(kernel, dpe_row_blocks(rows), DPE_GRID_THREADS, 0, NULL, to, bias, rows,
-                            width);
+    return dpe_launch(kernel, dpe_row_blocks(rows), DPE_GRID_THREADS, 0, NULL, to, bias, rows,
+                      width);
 }
 
 template <class T, enum dpe_activation KIND> int activate_as(void *gate, const void *up, int64_t n)
 {
     const int64_t some = dpe_by_eight<T>(n, gate, up) ? 8 : 1;
     auto kernel = some == 8 ? activate<T, 8, KIND> : activate<T, 1, KIND>;
-    return dpe_launch_early(kernel, dpe_element_blocks(n / some), DPE_GRID_THREADS, 0, NULL,
-                            static_cast<T *>(gate), static_cast<const T *>(up), n);
+    return dpe_launch(kernel, dpe_element_blocks(n / some), DPE_GRID_THREADS, 0, NULL,
+                      static_cast<T *>(gate), static_cast<const T *>(up), n);
 }
 
 template <class T> int activate_of(enum dpe_activation kind, void *gate, const void *up, int64_t n)
@@ -231,8 +214,8 @@ template <class T> int narrow_of(const float *x, int64_t n, void *out)
 {
     const int64_t some = dpe_by_eight<T>(n, x, out) ? 8 : 1;
     auto kernel = some == 8 ? narrow<T, 8> : narrow<T, 1>;
-    return dpe_launch_early(kernel, dpe_element_blocks(n / some), DPE_GRID_THREADS, 0, NULL, x, n,
-                            static_cast<T *>(out));
+    return dpe_launch(kernel, dpe_element_blocks(n / some), DPE_GRID_THREADS, 0, NULL, x, n,
+                      static_cast<T *>(out));
 }
 
 } // namespace
@@ -268,7 +251,7 @@ int dpe_kernel_add(enum dpe_dtype dtype, float *x, const void *y, int64_t n)
 
 int dpe_kernel_scale(float *x, int64_t n, float factor)
 {
-    return dpe_launch_early(scale, dpe_element_blocks(n), DPE_GRID_THREADS, 0, NULL, x, n, factor);
+    return dpe_launch(scale, dpe_element_blocks(n), DPE_GRID_THREADS, 0, NULL, x, n, factor);
 }
 
 int dpe_kernel_activate(enum dpe_activation kind, enum dpe_dtype dtype, void *gate, const void *up,
@@ -286,8 +269,8 @@ int dpe_kernel_nonfinite(const float *x, int64_t rows, int64_t width, int64_t la
                          unsigned long long *first)
 {
     int64_t n = rows * width;
-    return dpe_launch_early(nonfinite, dpe_element_blocks(n), DPE_GRID_THREADS, 0, NULL, x, n,
-                            width, static_cast<unsigned long long>(layer), first);
+    return dpe_launch(nonfinite, dpe_element_blocks(n), DPE_GRID_THREADS, 0, NULL, x, n, width,
+                      static_cast<unsigned long long>(layer), first);
 }
 
 int dpe_kernel_random(enum dpe_dtype dtype, void *out, int64_t n, float deviation, uint64_t seed)

@@ -37,8 +37,6 @@ __device__ inline void take_better(float &value, int &index, int by)
 __global__ void __launch_bounds__(MANY_THREADS)
     argmax(const float *logits, int64_t vocab, int32_t *tokens)
 {
-    dpe_let_next_start();
-    dpe_wait_for_earlier();
     __shared__ float best_value[32];
     __shared__ int best_index[32];
     const float *row = logits + blockIdx.x * vocab;
@@ -123,8 +121,7 @@ __global__ void likelihood(const float *logits, const int32_t *targets, int64_t 
 int dpe_kernel_argmax(const float *logits, int64_t rows, int64_t vocab, int32_t *tokens)
 {
     const unsigned threads = vocab < 8192 ? unsigned{DPE_GRID_THREADS} : unsigned{MANY_THREADS};
-    return dpe_launch_early(argmax, static_cast<unsigned>(rows), threads, 0, NULL, logits, vocab,
-                            tokens);
+    return dpe_launch(argmax, static_cast<unsigned>(rows), threads, 0, NULL, logits, vocab, tokens);
 }
 
 int dpe_kernel_nll(const float *logits, const int32_t *targets, int64_t rows, int64_t vocab,

@@ -15,8 +15,6 @@ __global__ void __launch_bounds__(DPE_GRID_THREADS)
     merge(const T *gates, const T *compressed, const T *windowed, int64_t heads, int64_t head_dim,
           T *out)
 {
-    dpe_let_next_start();
-    dpe_wait_for_earlier();
     for (int64_t i = dpe_this_thread(); i < heads * head_dim; i += dpe_all_threads()) {
         const int64_t at = i / head_dim * 3;
         float sum =
@@ -32,10 +30,9 @@ template <class T>
 int launch(const void *gates, const void *compressed, const void *windowed, int64_t heads,
            int64_t head_dim, void *out)
 {
-    return dpe_launch_early(merge<T>, dpe_element_blocks(heads * head_dim), DPE_GRID_THREADS, 0,
-                            NULL, static_cast<const T *>(gates), static_cast<const T *>(compressed),
-                            static_cast<const T *>(windowed), heads, head_dim,
-                            static_cast<T *>(out));
+    return dpe_launch(merge<T>, dpe_element_blocks(heads * head_dim), DPE_GRID_THREADS, 0, NULL,
+                      static_cast<const T *>(gates), static_cast<const T *>(compressed),
+                      static_cast<const T *>(windowed), heads, head_dim, static_cast<T *>(out));
 }
 
 } // namespace

@@ -153,12 +153,9 @@ __global__ void __launch_bounds__(DPE_GRID_THREADS)
     for (int w = 0; w < W; w++) {
         rows[w] = (w == 0 ? weight.w : call.weights[1].w) + column * call.k;
     }
-    dpe_let_next_start();
-    /* No kernel writes weights. */
     if (column < weight.n && first < end_of_rounds<AHEAD>(step, call.k)) {
         load_weights(rows, first, step, a);
     }
-    dpe_wait_for_earlier();
     if (column < weight.n) {
         add_products<T, W, R, AHEAD>(rows, call.x, first, step, call.k, a, sums);
     }
@@ -212,7 +209,7 @@ int few_launch(const few_rows<T, O> &call, unsigned blocks)
     /* As many bytes of either kind. */
     constexpr int AHEAD = 8 / static_cast<int>(sizeof(T));
     auto kernel = product_few<T, O, R, AHEAD, GATED>;
-    return dpe_launch_early(kernel, blocks, DPE_GRID_THREADS, 0, NULL, call);
+    return dpe_launch(kernel, blocks, DPE_GRID_THREADS, 0, NULL, call);
 }
 
 template <class T, class O, bool GATED> int few(const struct dpe_few_product *p)

@@ -110,8 +110,6 @@ __global__ void __launch_bounds__(THREADS)
     rotate_rows(const __grid_constant__ struct dpe_rotated_rows a,
                 const __grid_constant__ struct rotations rotations, int together)
 {
-    dpe_let_next_start();
-    dpe_wait_for_earlier();
     int steps = static_cast<int>(a.head_dim / 2) / N;
     int of_row = static_cast<int>(a.n_heads) * steps;
     for (int64_t first = static_cast<int64_t>(blockIdx.x) * together; first < a.rows;
@@ -134,9 +132,9 @@ int launch(const struct dpe_rotated_rows *rows, const struct rotations &rotation
     const int64_t together = rows->rows < 1024 || of_row > AT_ONCE ? 1 : AT_ONCE / of_row;
     int64_t blocks = (rows->rows + together - 1) / together;
     blocks = blocks > MOST_BLOCKS ? MOST_BLOCKS : blocks;
-    return dpe_launch_early(rotations.n == 0 ? rotate_rows<T, N, false> : rotate_rows<T, N, true>,
-                            static_cast<unsigned>(blocks), THREADS, 0, NULL, *rows, rotations,
-                            static_cast<int>(together));
+    return dpe_launch(rotations.n == 0 ? rotate_rows<T, N, false> : rotate_rows<T, N, true>,
+                      static_cast<unsigned>(blocks), THREADS, 0, NULL, *rows, rotations,
+                      static_cast<int>(together));
 }
 
 template <class T>

@@ -46,10 +46,16 @@ template <class... P> struct dpe_emulated_call {
 };
 #endif
 
-/** A kernel launch as dpe_rt_launch makes it. */
+/** P, which an argument is converted to: P comes from the kernel alone. */
+template <class P> struct dpe_parameter {
+    using type = P;
+};
+template <class P> using dpe_same = typename dpe_parameter<P>::type;
+/** Launch a kernel (name a template instance through a variable or in parentheses); the CUDA error
+ *  code, 0 = launched. `stream` NULL: dpe_rt_stream. */
 template <class... P>
-static inline int dpe_launch_as(bool early, void (*kernel)(P...), dim3 grid, dim3 block,
-                                size_t shared, void *stream, const P &...arguments)
+static inline int dpe_launch(void (*kernel)(P...), dim3 grid, dim3 block, size_t shared,
+                             void *stream, const dpe_same<P> &...arguments)
 {
     const void *const pointers[] = {&arguments...};
     const uint32_t sizes[] = {static_cast<uint32_t>(sizeof arguments)...};
@@ -60,26 +66,10 @@ static inline int dpe_launch_as(bool early, void (*kernel)(P...), dim3 grid, dim
                                              {block.x, block.y, block.z},
                                              shared,
                                              stream,
-                                             early,
                                              static_cast<int32_t>(sizeof...(P)),
                                              pointers,
                                              sizes};
     return dpe_rt_launch(&launch);
-}
-/** Launch a kernel (name a template instance through a variable or in parentheses); the CUDA error
- *  code, 0 = launched. `stream` NULL: dpe_rt_stream. */
-template <class... P, class... A>
-static inline int dpe_launch(void (*kernel)(P...), dim3 grid, dim3 block, size_t shared,
-                             void *stream, const A &...arguments)
-{
-    return dpe_launch_as<P...>(false, kernel, grid, block, shared, stream, arguments...);
-}
-/** The same for a kernel of a step of decoding, each of whose threads calls dpe_wait_for_earlier. */
-template <class... P, class... A>
-static inline int dpe_launch_early(void (*kernel)(P...), dim3 grid, dim3 block, size_t shared,
-                                   void *stream, const A &...arguments)
-{
-    return dpe_launch_as<P...>(true, kernel, grid, block, shared, stream, arguments...);
 }
 
 /** @name Between float and what lies in memory; exact to float, nearest even from it. */

@@ -1,7 +1,7 @@
 /**
  * @file launch.h
  * A launch of a kernel as plain data, so that launches can be kept, compared and made again
- * (runtime/launches.h). dpe_launch and dpe_launch_early make one (device.cuh).
+ * (runtime/launches.h). dpe_launch makes one (device.cuh).
  */
 #ifndef DPE_LAUNCH_H
 #define DPE_LAUNCH_H
@@ -21,9 +21,6 @@ struct dpe_kernel_launch {
     uint32_t grid[3], block[3];
     uint64_t shared; /**< bytes of dynamic shared memory */
     void *stream;    /**< NULL: dpe_rt_stream() */
-    /** The kernel waits by itself (dpe_wait_for_earlier) before it uses memory that an earlier
-     *  launch writes or that it writes, so it may start before the launch before it has ended. */
-    bool early;
     int32_t n;
     const void *const *arguments; /**< [n], of `sizes` bytes each, aligned to at most 64 */
     const uint32_t *sizes;

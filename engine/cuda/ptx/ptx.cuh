@@ -94,22 +94,4 @@ __device__ static __forceinline__ void dpe_barrier_arrive(int id, int threads)
     asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
 
-/** Of kernels that are launched early (dpe_launch_early). The first: the launch after this one may
- *  start as soon as all blocks have called it or ended. The second: what every launch before this
- *  one wrote is there, and none of them reads any more; until then a kernel touches only memory that
- *  no kernel writes. Both do nothing in a kernel that started after the end of the one before, and
- *  before sm_90. */
-__device__ static __forceinline__ void dpe_let_next_start(void)
-{
-#if __CUDA_ARCH__ >= 900
-    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
-#endif
-}
-__device__ static __forceinline__ void dpe_wait_for_earlier(void)
-{
-#if __CUDA_ARCH__ >= 900
-    asm volatile("griddepcontrol.wait;" ::: "memory");
-#endif
-}
-
 #endif

@@ -62,7 +62,6 @@ static bool add(struct dpe_launches *list, const struct dpe_kernel_launch *launc
     memcpy(head->launch.block, launch->block, sizeof launch->block);
     head->launch.shared = launch->shared;
     head->launch.stream = launch->stream;
-    head->launch.early = launch->early;
     head->launch.n = launch->n;
     memcpy(head->sizes, launch->sizes, (size_t)launch->n * sizeof *launch->sizes);
     at += aligned(sizeof *head);

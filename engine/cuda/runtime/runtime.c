@@ -57,7 +57,6 @@ int dpe_rt_info(int device, struct dpe_cuda_info *info)
 enum { MOST_DEVICES = 64, PINNED = 256 << 10, SMALL = 32 << 10 };
 struct lane {
     bool opened;
-    bool starts_early;   /* the card knows such launches (dpe_rt_set_early) */
     cudaStream_t stream;
     char *pinned;        /* NULL: none could be had */
     size_t used;         /* by copies that may not have happened yet */
@@ -70,7 +69,6 @@ static const struct lane no_lane;
 static _Thread_local struct lane *lane;
 
 static _Thread_local double timeout_seconds;
-static _Thread_local bool early;
 static atomic_bool hangs;
 
 static void lanes_begin(void)
@@ -86,11 +84,6 @@ void *dpe_rt_stream(void)
 void dpe_rt_set_timeout(double seconds)
 {
     timeout_seconds = seconds;
-}
-
-void dpe_rt_set_early(bool on)
-{
-    early = on;
 }
 
 /* The process ends without what the driver would do at its end: that waits for the device. */
@@ -160,20 +153,15 @@ int dpe_rt_release(void *memory)
 }
 
 /* Streams that do not wait for the legacy one. The current device's lane is opened once. */
-static cudaError_t open_lane(struct lane *made, int device)
+static cudaError_t open_lane(struct lane *made)
 {
-    int major = 0;
     if (made->opened) {
         return cudaSuccess;
     }
-    cudaError_t code = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
-    made->starts_early = major >= 9;
-    if (code == cudaSuccess) {
-        code = cudaStreamCreateWithFlags(&made->stream, cudaStreamNonBlocking);
-        if (code == cudaSuccess && cudaMallocHost((void **)&made->pinned, PINNED) != cudaSuccess) {
-            (void)cudaGetLastError();
-            made->pinned = NULL;
-        }
+    cudaError_t code = cudaStreamCreateWithFlags(&made->stream, cudaStreamNonBlocking);
+    if (code == cudaSuccess && cudaMallocHost((void **)&made->pinned, PINNED) != cudaSuccess) {
+        (void)cudaGetLastError();
+        made->pinned = NULL;
     }
     made->opened = code == cudaSuccess;
     return code;
@@ -190,7 +178,7 @@ int dpe_rt_use(int device)
     }
     call_once(&lanes_once, lanes_begin);
     (void)mtx_lock(&lanes_lock);
-    code = open_lane(&lanes[device], device);
+    code = open_lane(&lanes[device]);
     (void)mtx_unlock(&lanes_lock);
     lane = &lanes[device];
     return (int)code;
@@ -289,15 +277,11 @@ static cudaError_t allow_shared(const struct dpe_kernel_launch *launch)
 
 static int launch_now(const struct dpe_kernel_launch *launch)
 {
-    cudaLaunchAttribute allowed = {.id = cudaLaunchAttributeProgrammaticStreamSerialization};
-    allowed.val.programmaticStreamSerializationAllowed = 1;
     const cudaLaunchConfig_t config = {
         .gridDim = {launch->grid[0], launch->grid[1], launch->grid[2]},
         .blockDim = {launch->block[0], launch->block[1], launch->block[2]},
         .dynamicSmemBytes = (size_t)launch->shared,
         .stream = launch->stream != NULL ? launch->stream : dpe_rt_stream(),
-        .attrs = &allowed,
-        .numAttrs = early && launch->early && lane != NULL && lane->starts_early ? 1 : 0,
     };
     void *arguments[DPE_MOST_ARGUMENTS];
     for (int i = 0; i < launch->n; i++) {

@@ -39,9 +39,6 @@ void *dpe_rt_stream(void);
  * of the driver may then not return; all of them return DPE_RT_HANGS at once. */
 void dpe_rt_set_timeout(double seconds);
 enum { DPE_RT_HANGS = 300000 };
-/** Whether launches of this thread that can start before the end of the one before do so
- *  (DPE_CUDA_TRIAL=early), on cards that have it: from 9.0 on. */
-void dpe_rt_set_early(bool on);
 int dpe_rt_memory(uint64_t *available, uint64_t *total);
 /** 256-byte aligned, bytes ≥ 1. A failure for lack of memory leaves the device in order. */
 int dpe_rt_allocate(void **memory, uint64_t bytes);
@@ -60,7 +57,7 @@ const char *dpe_rt_text(int code);
 /** Whether the code means out of memory. */
 bool dpe_rt_is_memory(int code);
 
-/** Several launches as one (a CUDA graph), for DPE_CUDA_TRIAL=graph. */
+/** Several launches as one: a CUDA graph. */
 struct dpe_launches;
 struct dpe_rt_graph;
 /** Nothing runs. An error leaves the stream in order and *graph NULL: the launches can be made one

@@ -1,7 +1,6 @@
 /**
  * @file switches.h
- * What of decoding is on trial until a card has shown whether it is faster. Read from the
- * environment, names divided by commas.
+ * What the environment says about the ways of the backend.
  */
 #ifndef DPE_SWITCHES_H
 #define DPE_SWITCHES_H
@@ -15,11 +14,9 @@ extern "C" {
 #endif
 
 struct dpe_cuda_switches {
-    /** DPE_CUDA_TRIAL: a step of decoding as one CUDA graph; kernels of a step that start before
-     * the end of those before them (programmatic dependent launch). */
-    bool graph, early;
+    bool graph; /**< steps of decoding as CUDA graphs; false: DPE_CUDA_GRAPHS=off */
 };
-/** DPE_USAGE: an unknown name. The names that are known are set in either case. */
+/** DPE_USAGE: an unknown word, which changes nothing. */
 dpe_status dpe_cuda_switches_read(struct dpe_cuda_switches *switches, struct dpe_error *err);
 
 #ifdef __cplusplus

@@ -127,7 +127,6 @@ static void branches(void **state)
     expect_clean();
 }
 
-/* Steps in halves, where kernels before and after those of the selection may start early. */
 static void run_steps(const struct wide *wide, const struct dpe_plan *plan, float *logits)
 {
     enum { PROMPT = 40, STEPS = 6, BRANCHES = 2 };
@@ -149,8 +148,8 @@ static void run_steps(const struct wide *wide, const struct dpe_plan *plan, floa
     dpe_session_destroy(session);
 }
 
-/* DPE_CUDA_TRIAL changes no bit, and steps under a selection do not become graphs. */
-static void under_trial(void **state)
+/* Steps under a selection do not become graphs. */
+static void no_graphs(void **state)
 {
     (void)state;
     struct wide wide = wide_open(4, 2, 64, DPE_BF16);
@@ -158,16 +157,11 @@ static void under_trial(void **state)
         .config = &wide.config, .trained_length = 64, .length = 64};
     struct dpe_plan plan;
     struct dpe_error err = {0};
-    float logits[2][2 * VOCAB];
+    float logits[2 * VOCAB];
     TINY_OK(dpe_plan_make("infllm:block=4,sinks=2,local=6,k=3,attended=2", &context, &plan, &err),
             err);
     device("capability=90");
-    for (int i = 0; i < 2; i++) {
-        setenv("DPE_CUDA_TRIAL", i == 0 ? "" : "graph,early", 1);
-        run_steps(&wide, &plan, logits[i]);
-    }
-    unsetenv("DPE_CUDA_TRIAL");
-    assert_memory_equal(logits[0], logits[1], sizeof logits[0]);
+    run_steps(&wide, &plan, logits);
     assert_true(cuda_is_real() || counts().graphs == 0);
     dpe_plan_free(&plan);
     dpe_model_close(wide.model);
@@ -184,7 +178,7 @@ int main(void)
         cmocka_unit_test(against_the_reference),
         cmocka_unit_test(in_halves),
         cmocka_unit_test(branches),
-        cmocka_unit_test(under_trial),
+        cmocka_unit_test(no_graphs),
     };
     return cuda_run(tests);
 }

@@ -1,6 +1,6 @@
-/* Steps of decoding as they run with DPE_CUDA_TRIAL: as one graph, with launches that start early,
- * and both, against the same steps launch by launch, bit by bit; and what happens where there are
- * no graphs. On the emulated device, or, with DPE_TEST_CUDA_MODULE, on the one of this machine. */
+/* Steps of decoding as graphs, against the same steps launch by launch (DPE_CUDA_GRAPHS=off), bit
+ * by bit; and what happens where there are no graphs. On the emulated device, or, with
+ * DPE_TEST_CUDA_MODULE, on the one of this machine. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -56,15 +56,15 @@ static void run_steps(const struct wide *wide, const struct dpe_plan *plan, int6
 }
 
 static struct outcome plain;
-static struct outcome trial;
+static struct outcome graphs;
 
 static void expect_same(const char *what)
 {
     for (int step = 0; step < STEPS; step++) {
-        if (memcmp(plain.logits[step], trial.logits[step], sizeof plain.logits[step]) != 0 ||
-            memcmp(plain.best[step], trial.best[step], sizeof plain.best[step]) != 0) {
+        if (memcmp(plain.logits[step], graphs.logits[step], sizeof plain.logits[step]) != 0 ||
+            memcmp(plain.best[step], graphs.best[step], sizeof plain.best[step]) != 0) {
             fail_msg("%s: step %d differs, by up to %.2e", what, step,
-                     worst(trial.logits[step][0], plain.logits[step][0], BRANCHES * VOCAB));
+                     worst(graphs.logits[step][0], plain.logits[step][0], BRANCHES * VOCAB));
         }
     }
 }
@@ -87,38 +87,26 @@ static void same_as_launch_by_launch(void **state)
         {"capability=80,seed=3", 4, 4, 64, DPE_F16, 0, 9, 3},
         {"capability=80", 2, 2, 64, DPE_BF16, 2, 30, 2},
     };
-    static const char *const trials[] = {"graph", "early", "graph,early"};
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         struct wide wide =
             wide_open(cases[i].heads, cases[i].kv_heads, cases[i].head_dim, cases[i].dtype);
         struct dpe_plan plan;
         plan_case_make(cases[i].plan_case, cases[i].window, &wide.config, &plan);
         device(cases[i].device);
-        unsetenv("DPE_CUDA_TRIAL");
+        setenv("DPE_CUDA_GRAPHS", "off", 1);
         run_steps(&wide, &plan, cases[i].rows, &plain);
-        for (size_t t = 0; t < sizeof trials / sizeof trials[0]; t++) {
-            const bool graph = strstr(trials[t], "graph") != NULL;
-            const struct fake_counts before = counts_if_emulated();
-            setenv("DPE_CUDA_TRIAL", trials[t], 1);
-            run_steps(&wide, &plan, cases[i].rows, &trial);
-            expect_same(trials[t]);
-            if (cuda_is_real()) {
-                continue;
-            }
-            const uint64_t made = counts().graphs - before.graphs;
-            const uint64_t runs = counts().graph_runs - before.graph_runs;
-            const uint64_t late = counts().late - before.late;
-            printf("%s, %d rows: %d graphs, run %d times, %d launches besides, %d launches late\n",
-                   trials[t], cases[i].rows, (int)made, (int)runs,
-                   (int)(counts().launches - before.launches), (int)late);
-            assert_int_equal(late > 0, strstr(trials[t], "early") != NULL);
+        unsetenv("DPE_CUDA_GRAPHS");
+        const struct fake_counts before = counts_if_emulated();
+        assert_true(cuda_is_real() || before.graphs == (uint64_t)(4 * i));
+        run_steps(&wide, &plan, cases[i].rows, &graphs);
+        expect_same("graphs");
+        if (!cuda_is_real()) {
             /* Steps with logits and with tokens; of each of them two kinds: of one row, before and
              * after 128 keys, of several rows, before and after the last branch has ended. Each
              * kind comes once launch by launch. */
-            assert_int_equal(made, graph ? 4 : 0);
-            assert_int_equal(runs, graph ? STEPS - 4 : 0);
+            assert_int_equal(counts().graphs - before.graphs, 4);
+            assert_int_equal(counts().graph_runs - before.graph_runs, STEPS - 4);
         }
-        unsetenv("DPE_CUDA_TRIAL");
         dpe_plan_free(&plan);
         dpe_model_close(wide.model);
     }
@@ -137,16 +125,16 @@ static void without_graphs(void **state)
     char words[64];
     plan_case_make(1, 33, &wide.config, &plan);
     device("");
+    setenv("DPE_CUDA_GRAPHS", "off", 1);
     run_steps(&wide, &plan, 2, &plain);
+    unsetenv("DPE_CUDA_GRAPHS");
     const struct fake_counts before = counts();
     snprintf(words, sizeof words, "capture=%d", (int)before.graphs + 1);
     device(words);
-    setenv("DPE_CUDA_TRIAL", "graph", 1);
-    run_steps(&wide, &plan, 2, &trial);
+    run_steps(&wide, &plan, 2, &graphs);
     expect_same("without graphs");
     assert_int_equal(counts().graphs - before.graphs, 1);
     assert_int_equal(counts().graph_runs, before.graph_runs);
-    unsetenv("DPE_CUDA_TRIAL");
     device("");
     dpe_plan_free(&plan);
     dpe_model_close(wide.model);
@@ -184,9 +172,7 @@ static void reads_in_the_middle(void **state)
             .device = "cuda", .n_threads = 1, .capacity = 40, .branches = 1};
         struct dpe_session *session = NULL;
         const int64_t branch = 0;
-        if (i == 1) {
-            setenv("DPE_CUDA_TRIAL", "graph,early", 1);
-        }
+        setenv("DPE_CUDA_GRAPHS", i == 0 ? "off" : "", 1);
         TINY_OK(dpe_session_create(wide.model, &plan, &options, &session, &err), err);
         TINY_OK(dpe_session_feed(session, wide.tokens, 20, NULL, &err), err);
         for (int step = 0; step < 9; step++) {
@@ -197,7 +183,7 @@ static void reads_in_the_middle(void **state)
         }
         dpe_session_destroy(session);
     }
-    unsetenv("DPE_CUDA_TRIAL");
+    unsetenv("DPE_CUDA_GRAPHS");
     assert_int_equal(seen[0].calls, 6); /* two layers */
     assert_int_equal(seen[1].calls, 6);
     assert_true(seen[0].sum == seen[1].sum);
@@ -207,33 +193,21 @@ static void reads_in_the_middle(void **state)
     expect_clean();
 }
 
-/* An unknown name is an error; the default is not taken in its place. */
-static void unknown_names(void **state)
+/* An unknown word is an error; the default is not taken in its place. */
+static void unknown_words(void **state)
 {
     (void)state;
-    static const struct {
-        const char *variable, *value, *words;
-    } rows[] = {
-        {"DPE_CUDA_TRIAL", "graphs",
-         "DPE_CUDA_TRIAL: expected graph or early, divided by commas, "
-         "found graphs"},
-    };
     struct wide wide = wide_open(2, 1, 64, DPE_BF16);
     struct dpe_plan plan;
     plan_case_make(1, 33, &wide.config, &plan);
     device("");
-    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        const struct dpe_session_options options = {.device = "cuda", .capacity = 8};
-        struct dpe_session *session = NULL;
-        struct dpe_error err = {0};
-        setenv(rows[i].variable, rows[i].value, 1);
-        assert_int_equal(dpe_session_create(wide.model, &plan, &options, &session, &err),
-                         DPE_USAGE);
-        unsetenv(rows[i].variable);
-        if (strstr(err.text, rows[i].words) == NULL) {
-            fail_msg("%s", err.text);
-        }
-    }
+    const struct dpe_session_options options = {.device = "cuda", .capacity = 8};
+    struct dpe_session *session = NULL;
+    struct dpe_error err = {0};
+    setenv("DPE_CUDA_GRAPHS", "no", 1);
+    assert_int_equal(dpe_session_create(wide.model, &plan, &options, &session, &err), DPE_USAGE);
+    unsetenv("DPE_CUDA_GRAPHS");
+    assert_string_equal(err.text, "DPE_CUDA_GRAPHS: expected off, found no");
     dpe_plan_free(&plan);
     dpe_model_close(wide.model);
     expect_clean();
@@ -245,9 +219,9 @@ int main(void)
         cmocka_unit_test(same_as_launch_by_launch),
         cmocka_unit_test(without_graphs),
         cmocka_unit_test(reads_in_the_middle),
-        cmocka_unit_test(unknown_names),
+        cmocka_unit_test(unknown_words),
     };
-    unsetenv("DPE_CUDA_TRIAL");
+    unsetenv("DPE_CUDA_GRAPHS");
     int status = cuda_begin();
     return status != 0 ? status : cuda_run(tests);
 }

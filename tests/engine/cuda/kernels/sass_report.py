@@ -4,10 +4,6 @@ KERNELS is a pattern of mangled names. Checks, each of which every such kernel h
     generic<=N     loads whose state space the compiler does not know (LD in place of LDG or LDS)
     ahead>=N       loads of global memory under way before the first result of them is used, at the best place
     chained<=N     percent of the products (HMMA) that add to the result of the product just before
-    waits>=N       waits for the launch before (griddepcontrol.wait: ACQBULK) that come after the permission for the
-                   next to start (griddepcontrol.launch_dependents: PREEXIT)
-    fetched>=N     loads of global memory in front of the first of them; fetched<=0: none
-    stored<=N      writes to global memory there
 With ! before KERNELS each such kernel has to fail each check, which shows that the check finds what it looks for. Exit 1 where one does not, or no kernel has the name."""
 import os
 import re
@@ -29,16 +25,10 @@ def measure(code):
     """Figures of a kernel's instructions, (opcode, operands) each."""
     under_way = []  # destinations of loads, oldest first
     last = None     # destination of the last product
-    figures = {"generic": 0, "ahead": 0, "waits": 0, "fetched": 0, "stored": 0}
+    figures = {"generic": 0, "ahead": 0}
     n_products = n_chained = 0
-    lets_next = False
     for opcode, operands in code:
         name = opcode.split(".")[0]
-        lets_next |= name == "PREEXIT"
-        figures["waits"] += name == "ACQBULK" and lets_next
-        if figures["waits"] == 0:
-            figures["fetched"] += name in ("LDG", "LD", "LDGSTS")
-            figures["stored"] += name in ("STG", "ST", "RED", "REDG", "ATOM", "ATOMG")
         # Stores and branches write no register; others do in their first operand.
         read = set()
         for operand in operands if name in ("STG", "STS", "ST", "RED", "BRA") else operands[1:]:

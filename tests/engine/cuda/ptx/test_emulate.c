@@ -192,47 +192,6 @@ static void rounds_halves(void **state)
     free(back);
 }
 
-enum { FOLLOWED = 64 };
-static int followed[FOLLOWED];
-
-static int make_first(void)
-{
-    emulate_set_launch(NULL);
-    return emulate_number(followed, FOLLOWED);
-}
-
-static int run_second(const struct dpe_kernel_launch *launch)
-{
-    return emulate_run_after(launch, make_first);
-}
-
-/* A kernel that starts before the one before it has ended: what it reads after the wait is there,
- * what it reads sooner is old, and a thread that does not wait is an error. */
-static void waits_for_the_launch_before(void **state)
-{
-    (void)state;
-    enum { BLOCKS = 2 };
-    int seen[BLOCKS * FOLLOWED];
-    for (int kind = EMULATE_FOLLOW; kind <= EMULATE_FOLLOW_NEVER; kind++) {
-        memset(followed, 0, sizeof followed);
-        emulate_clear_error();
-        emulate_set_seed((uint64_t)kind);
-        emulate_set_launch(run_second);
-        int code = emulate_follow(followed, seen, BLOCKS, FOLLOWED, (enum emulate_follow_kind)kind);
-        emulate_set_launch(NULL);
-        assert_int_equal(code == 0, kind != EMULATE_FOLLOW_NEVER);
-        assert_int_equal(strstr(emulate_error(), "without dpe_wait_for_earlier") != NULL,
-                         kind == EMULATE_FOLLOW_NEVER);
-        for (int i = 0; i < BLOCKS * FOLLOWED && code == 0; i++) {
-            /* The second block starts after that. */
-            bool old = kind == EMULATE_FOLLOW_TOO_SOON && i < FOLLOWED;
-            assert_int_equal(seen[i], old ? 0 : FOLLOWED - i % FOLLOWED);
-        }
-    }
-    emulate_clear_error();
-    emulate_set_seed(0);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -243,7 +202,6 @@ int main(void)
         cmocka_unit_test(hands_over_through_named_barriers),
         cmocka_unit_test(moves_values_between_lanes),
         cmocka_unit_test(rounds_halves),
-        cmocka_unit_test(waits_for_the_launch_before),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
