@@ -1,6 +1,6 @@
 #!/bin/sh
 # decide.sh [-o RESULTS] [-s SECONDS] [-q]: what decides, before everything else (parts.sh has the options): single
-# instructions, the attention kernel, its speed beside PyTorch's, prefill and decode of an 8B model at 8k and 128k,
+# instructions, the attention kernel, its speed beside PyTorch's, prefill and decode of an 8B model at 8k to 128k,
 # and, where ncu may be used, one launch of attention and every kernel of one layer of a step of decoding.
 . "$(dirname "$0")/parts.sh"
 
@@ -17,6 +17,10 @@ fi
 [ -n "$python" ] && part peers 60 "$python" -u "$here/peers.py" $lengths
 # The short one first: where the long one fails or hangs, there is this.
 bench bench 40 --shape "$shape" $short
+if [ -z "$quick" ]; then
+    bench bench-32k 30 --shape "$shape" --length 32K --repeats 1
+    bench bench-64k 40 --shape "$shape" --length 64K --repeats 1
+fi
 bench bench-128k 100 --shape "$shape" $long
 if command -v ncu >/dev/null; then
     part ncu-attention 40 $ours ncu --clock-control none --kernel-name-base demangled --kernel-name regex:attention --launch-skip 4 --launch-count 1 \

@@ -17,7 +17,6 @@ bench branches 40 --shape "$shape" ${long% --repeats 1} --repeats 1 --branches 4
 part instruct 75 env LD_LIBRARY_PATH="$libraries" "$here/instruct.sh" -m "${DPE_INSTRUCT_MODEL:-$here/data/reference}" \
     -c "${DPE_INSTRUCT_CORPUS:-$here/data/sample}" -d "$instruct_device" -n 4 -x 2 -s $((60 * slack)) -o "$out/instruct"
 if [ -z "$quick" ]; then
-    bench bench-32k 30 --shape "$shape" --length 32K
     [ -z "$best" ] && part mma 30 env DPE_CUDA_ATTENTION=mma $ours "$bundle/bin/dpe-bench" --device cuda --shape "$shape" \
         --length 8K --repeats 1
     for other in mistral-7b qwen2.5-7b llama3-70b-layer; do
