@@ -6,79 +6,40 @@
 namespace
 {
 
-/* Eight weights of a column of each of W matrices from each of AHEAD places. */
-template <class T, int W, int AHEAD> struct few_weights {
-    typename dpe_some<T, 8>::words eights[AHEAD][W];
-};
+enum { ROUND = 32 * 8 /* elements that the lanes of a warp read at once, eight each */ };
 
-/* Those from element `first` on, the places `step` apart. */
-template <class T, int W, int AHEAD>
-__device__ __forceinline__ void load_weights(const T *const (&rows)[W], int64_t first, int64_t step,
-                                             few_weights<T, W, AHEAD> &to)
+/* N times eight weights of a column of each of W matrices, ROUND apart, times R rows of x, added to the
+ * sums. All of the weights are under way before one is used. */
+template <class T, int W, int R, int N>
+__device__ __forceinline__ void add_products(const T *const (&rows)[W], const T *x, int at, int k,
+                                             float (&sums)[W][R])
 {
+    typename dpe_some<T, 8>::words eights[N][W];
 #pragma unroll
-    for (int i = 0; i < AHEAD * W; i++) {
-        dpe_some<T, 8>::load_once(rows[i % W] + first + i / W * step, to.eights[i / W][i % W]);
+    for (int i = 0; i < N * W; i++) {
+        dpe_some<T, 8>::load_once(rows[i % W] + at + i / W * ROUND, eights[i / W][i % W]);
     }
-}
-
-/* The same times R rows of x, added to the sums. */
-template <class T, int W, int R, int AHEAD>
-__device__ __forceinline__ void add_weights(const few_weights<T, W, AHEAD> &a, const T *x,
-                                            int64_t first, int64_t step, int64_t k,
-                                            float (&sums)[W][R])
-{
+    /* Else ptxas moves each read to where it is used, and waits for it there. At a column's end lanes
+     * are apart. */
+    if constexpr (N > 1) {
+        __syncwarp();
+    }
 #pragma unroll
-    for (int j = 0; j < AHEAD; j++) {
+    for (int i = 0; i < N; i++) {
 #pragma unroll
         for (int r = 0; r < R; r++) {
             float b[8];
-            dpe_some<T, 8>::load(x + r * k + first + j * step, b);
+            dpe_some<T, 8>::load(x + static_cast<int64_t>(r) * k + at + i * ROUND, b);
 #pragma unroll
             for (int w = 0; w < W; w++) {
                 float eight[8];
-                dpe_some<T, 8>::unpack(a.eights[j][w], eight);
+                dpe_some<T, 8>::unpack(eights[i][w], eight);
 #pragma unroll
                 for (int e = 0; e < 8; e++) {
                     sums[w][r] = fmaf(eight[e], b[e], sums[w][r]);
                 }
             }
         }
-    }
-}
-
-/* Element from which on no round of AHEAD reads begins. */
-template <int AHEAD> __device__ __forceinline__ int64_t end_of_rounds(int64_t step, int64_t k)
-{
-    return k - AHEAD * step + step;
-}
-
-/* A product's share of a warp: of every column from element `first` on, every `step`-th eight.
- * AHEAD reads of each are under way at once. The reads of a round are issued in the round before
- * it: of reads that are used in the same round ptxas issues one, waits for it, and issues the next.
- * `a`: what was read for the first round. */
-template <class T, int W, int R, int AHEAD>
-__device__ __forceinline__ void add_products(const T *const (&rows)[W], const T *x, int64_t first,
-                                             int64_t step, int64_t k, few_weights<T, W, AHEAD> &a,
-                                             float (&sums)[W][R])
-{
-    const int64_t round = AHEAD * step;
-    const int64_t last = end_of_rounds<AHEAD>(step, k);
-    int64_t i = first;
-#pragma unroll 1
-    for (; i < last; i += round) {
-        few_weights<T, W, AHEAD> next;
-        if (i + round < last) {
-            load_weights(rows, i + round, step, next);
-        }
-        add_weights<T, W, R, AHEAD>(a, x, i, step, k, sums);
-        a = next;
-    }
-#pragma unroll 1
-    for (; i < k; i += step) {
-        few_weights<T, W, 1> one;
-        load_weights(rows, i, step, one);
-        add_weights<T, W, R, 1>(one, x, i, step, k, sums);
     }
 }
 
@@ -126,10 +87,13 @@ __device__ __forceinline__ void add_lanes(float (&sums)[W][R], int split, float 
     }
 }
 
+/* Blocks that have the registers of a multiprocessor side by side. */
+template <class T, int R> constexpr int few_blocks = sizeof(T) == 4 || R == 4 ? 2 : (R == 1 ? 4 : 3);
+
 /* `split` warps an output column of one of the weights, R rows of x at once. GATED: a column of
  * each of two, gate and up, become one result. */
 template <class T, class O, int R, int AHEAD, bool GATED>
-__global__ void __launch_bounds__(DPE_GRID_THREADS)
+__global__ void __launch_bounds__(DPE_GRID_THREADS, few_blocks<T, R>)
     product_few(const __grid_constant__ few_rows<T, O> call)
 {
     constexpr int W = GATED ? 2 : 1;
@@ -143,21 +107,26 @@ __global__ void __launch_bounds__(DPE_GRID_THREADS)
     const auto &weight = call.weights[which];
     const int64_t columns = DPE_GRID_THREADS / 32 / call.split;
     const int64_t column = (blockIdx.x - weight.first_block) * columns + warp / call.split;
-    const int64_t first = (warp % call.split * 32 + lane) * 8;
-    const int64_t step = call.split * 32 * 8;
+    /* The warps of a column take turns with its elements, AHEAD rounds each. */
+    const int k = static_cast<int>(call.k);
+    const int first = warp % call.split * AHEAD * ROUND;
     float sums[W][R] = {};
     float totals[W];
     const T *rows[W];
-    few_weights<T, W, AHEAD> a;
 #pragma unroll
     for (int w = 0; w < W; w++) {
         rows[w] = (w == 0 ? weight.w : call.weights[1].w) + column * call.k;
     }
-    if (column < weight.n && first < end_of_rounds<AHEAD>(step, call.k)) {
-        load_weights(rows, first, step, a);
-    }
-    if (column < weight.n) {
-        add_products<T, W, R, AHEAD>(rows, call.x, first, step, call.k, a, sums);
+#pragma unroll 1
+    for (int turn = column < weight.n ? first : k; turn < k; turn += call.split * AHEAD * ROUND) {
+        if (turn + AHEAD * ROUND <= k) {
+            add_products<T, W, R, AHEAD>(rows, call.x, turn + lane * 8, k, sums);
+            continue;
+        }
+#pragma unroll 1
+        for (int at = turn + lane * 8; at < k; at += ROUND) {
+            add_products<T, W, R, 1>(rows, call.x, at, k, sums);
+        }
     }
     add_lanes<W, R>(sums, call.split, totals);
     if (column < weight.n && warp % call.split == 0 && lane < R) {
@@ -172,12 +141,21 @@ __global__ void __launch_bounds__(DPE_GRID_THREADS)
     }
 }
 
-/* Warps that share a column, so that a card has enough reads under way where there are few columns.
- */
-int split_of(int64_t n)
+/* Warps that share a column: so many that each has read its share at once, and more where there are
+ * few columns, so that a card has enough reads under way. A block of eight warps then has 32 KiB of
+ * weights under way and ends; as many as fit on a card take turns, each of them far shorter than the
+ * whole. `turn`: elements that a warp has under way. */
+int split_of(int64_t n, int64_t k, int64_t turn)
 {
-    return n <= 1024 ? 4 : (n <= 4096 ? 2 : 1);
+    int split = n <= 1024 ? 4 : (n <= 4096 ? 2 : 1);
+    while (split < DPE_GRID_THREADS / 32 && split * turn < k) {
+        split *= 2;
+    }
+    return split;
 }
+
+/* Eights of each of W columns that a lane has under way: 128 bytes in all. */
+template <class T, int W> constexpr int ahead_of = 16 / static_cast<int>(sizeof(T)) / W;
 
 /* How the columns are dealt to blocks, the weights one after the other; their number. */
 template <class T, class O>
@@ -190,7 +168,7 @@ unsigned deal_columns(const struct dpe_few_product *p, bool gated, few_rows<T, O
     call->k = p->k;
     call->accumulate = p->accumulate;
     call->n_weights = p->n_weights;
-    call->split = split_of(all);
+    call->split = split_of(all, p->k, ROUND * (gated ? ahead_of<T, 2> : ahead_of<T, 1>));
     int64_t columns = DPE_GRID_THREADS / 32 / call->split;
     unsigned blocks = 0;
     for (int i = 0; i < p->n_weights; i++) {
@@ -206,9 +184,7 @@ unsigned deal_columns(const struct dpe_few_product *p, bool gated, few_rows<T, O
 template <class T, class O, int R, bool GATED>
 int few_launch(const few_rows<T, O> &call, unsigned blocks)
 {
-    /* As many bytes of either kind. */
-    constexpr int AHEAD = 8 / static_cast<int>(sizeof(T));
-    auto kernel = product_few<T, O, R, AHEAD, GATED>;
+    auto kernel = product_few<T, O, R, ahead_of<T, GATED ? 2 : 1>, GATED>;
     return dpe_launch(kernel, blocks, DPE_GRID_THREADS, 0, NULL, call);
 }
 
@@ -235,7 +211,7 @@ template <class T, class O, bool GATED> int few(const struct dpe_few_product *p)
 /* Whether the kernel can read what it is given. */
 template <class T> bool few_fits(const struct dpe_few_product *p)
 {
-    bool fits = p->n_weights >= 1 && p->n_weights <= DPE_FEW_WEIGHTS;
+    bool fits = p->n_weights >= 1 && p->n_weights <= DPE_FEW_WEIGHTS && p->k < INT32_C(1) << 30;
     for (int i = 0; fits && i < p->n_weights; i++) {
         fits = dpe_by_eight<T>(p->k, p->weights[i].w, p->x);
     }

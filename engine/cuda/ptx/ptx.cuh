@@ -52,11 +52,11 @@ template <int PAIR> __device__ static __forceinline__ uint32_t dpe_spread_signs(
     return word;
 }
 
-/** 16 bytes that are not written while the kernel runs, read past level 1. */
+/** 16 bytes that are read once, past level 1. Not ld.global.nc, which ptxas moves over barriers. */
 __device__ static __forceinline__ uint4 dpe_load_once(const void *from)
 {
     uint4 x;
-    asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
+    asm volatile("ld.global.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
                  : "=r"(x.x), "=r"(x.y), "=r"(x.z), "=r"(x.w)
                  : "l"(from));
     return x;

@@ -430,7 +430,7 @@ static void product_case(enum dpe_dtype dtype, int64_t rows, int64_t k, int n_we
 static void products(void **state)
 {
     static const enum dpe_dtype dtypes[] = {DPE_F32, DPE_F16, DPE_BF16};
-    static const int64_t lengths[] = {40, 520, 4360};
+    static const int64_t lengths[] = {40, 2568, 17000};
     (void)state;
     for (int64_t rows = 1; rows <= DPE_FEW_ROWS; rows++) {
         for (int i = 0; i < 9; i++) {
