@@ -16,6 +16,7 @@ enum option_key {
     KEY_INFO,
     KEY_SHOW_PLAN,
     KEY_SHOW,
+    KEY_RUNTIMES,
 };
 
 static const struct dpe_option options_table[] = {
@@ -82,6 +83,13 @@ static const struct dpe_option options_table[] = {
      2, DPE_CHOICE(struct arguments, score_all, NULL), DPE_GIVEN(struct arguments, score_given)},
     {"info", KEY_INFO, NULL, DPE_BASIC, "Describe the model", 2},
     {"show-plan", KEY_SHOW_PLAN, NULL, DPE_BASIC, "Describe the method's position plan", 2},
+    {"runtimes", KEY_RUNTIMES, "WHICH", DPE_BASIC,
+     "What other runtimes compute from the model's configuration (a folder, config.json or GGUF "
+     "file), "
+     "and apply of --table, at --length: current, all (older versions too), or names joined by "
+     "commas. "
+     "The exit code is 1 where they do not agree",
+     2},
     {"special-in-text", 0, "WHAT", 0,
      "Spelling of a special token in the text: error (default), literal or parse", 2,
      DPE_CHOICE(struct arguments, special, dpe_special_names),
@@ -94,8 +102,9 @@ static const struct dpe_option options_table[] = {
 static void choose_mode(struct dpe_command_line *state, struct arguments *args, enum mode mode)
 {
     if (args->mode != MODE_GENERATE && args->mode != mode) {
-        dpe_line_error(state,
-                       "--tokenize, --nll, --info, --show and --show-plan exclude each other");
+        dpe_line_error(
+            state,
+            "--tokenize, --nll, --info, --show, --show-plan and --runtimes exclude each other");
     }
     args->mode = mode;
 }
@@ -123,6 +132,10 @@ static int parse_option(int key, char *arg, struct dpe_command_line *state)
         return 0;
     case KEY_SHOW:
         choose_mode(state, args, MODE_SHOW);
+        return 0;
+    case KEY_RUNTIMES:
+        choose_mode(state, args, MODE_RUNTIMES);
+        args->runtimes = arg;
         return 0;
     default:
         return DPE_LINE_UNKNOWN;
@@ -454,6 +467,7 @@ int main(int argc, char **argv)
                "  dpe-run -m DIR --chat --system \"Answer in one sentence.\"\n"
                "  dpe-run -m data/reference --nll README.md --context 1k --method self-extend\n"
                "  dpe-run -m data/reference --show-plan --method dpe:window=32 --length 4k\n"
+               "  dpe-run -m DIR/config.json --runtimes current --length 128k\n"
                "  dpe-run --method help",
         .children = children,
     };
@@ -467,6 +481,12 @@ int main(int argc, char **argv)
         return dpe_tool_end(DPE_OK, &err);
     }
     dpe_run_tool_check(&args);
+    if (args.mode == MODE_RUNTIMES) {
+        bool agree = false;
+        dpe_status told = dpe_run_tool_runtimes(&args, &agree, &err);
+        int code = dpe_tool_end(told, &err);
+        return code == 0 && !agree ? 1 : code;
+    }
     args.method = args.method != NULL ? args.method : "rope";
     args.max_new = args.max_new > 0 ? args.max_new : args.chat ? 512 : 64;
     dpe_signals_install();
@@ -495,6 +515,8 @@ int main(int argc, char **argv)
             break;
         case MODE_SHOW_PLAN:
             status = show_plan(&run, &err);
+            break;
+        case MODE_RUNTIMES: /* needs no model */
             break;
         }
     }

@@ -4,6 +4,7 @@
 
 #include "eval/run/run_tool.h"
 #include "eval/task/stats.h"
+#include "outputs/runtimes/runtimes.h"
 
 static const char *rope_name(enum dpe_rope_type type)
 {
@@ -99,8 +100,9 @@ static dpe_status info_json(const struct run *run, struct dpe_error *err)
     }
     dpe_result_text(result, "rope", rope_name(config->rope.type));
     dpe_result_number(result, "rope_base", config->rope.theta);
-    if (config->rope_differs[0] != '\0') {
-        dpe_result_text(result, "runtimes_differ", config->rope_differs);
+    char differ[DPE_RUNTIMES_DIFFER];
+    if (dpe_runtimes_differ(run->model, differ)[0] != '\0') {
+        dpe_result_text(result, "runtimes_differ", differ);
     }
     const struct {
         const char *name;
@@ -158,8 +160,9 @@ dpe_status dpe_run_tool_info(const struct run *run, struct dpe_error *err)
            config->rope.exported
                ? " (native; config.json holds a DPE table too: --table FOLDER/config.json)"
                : "");
-    if (config->rope_differs[0] != '\0') {
-        printf("runtimes differ %s\n", config->rope_differs);
+    char differ[DPE_RUNTIMES_DIFFER];
+    if (dpe_runtimes_differ(run->model, differ)[0] != '\0') {
+        printf("runtimes differ %s\n", differ);
     }
     printf("trained length  %lld (%s)\n", (long long)run->trained_length,
            run->args->trained_length > 0 ? "--trained-length" : dpe_config_trained_key(config));

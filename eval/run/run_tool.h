@@ -10,7 +10,15 @@
 #include "outputs/job/job.h"
 #include "outputs/read/read.h"
 
-enum mode { MODE_GENERATE, MODE_TOKENIZE, MODE_NLL, MODE_INFO, MODE_SHOW, MODE_SHOW_PLAN };
+enum mode {
+    MODE_GENERATE,
+    MODE_TOKENIZE,
+    MODE_NLL,
+    MODE_INFO,
+    MODE_SHOW,
+    MODE_SHOW_PLAN,
+    MODE_RUNTIMES
+};
 
 /** The command line; NULL or 0: not given. */
 struct arguments {
@@ -21,7 +29,8 @@ struct arguments {
     enum dpe_special_policy special;
     bool special_given;
     int64_t context, max_new, trained_length, length, chunk;
-    const char *corpus; /**< --show: where the text comes from */
+    const char *runtimes; /**< which are asked */
+    const char *corpus;   /**< --show: where the text comes from */
     int64_t seed;       /**< --show: which text; of a temperature: which draws */
     bool seed_given;
     double temperature, top_p; /**< of an answer; 0 and 1: the likeliest token, always */
@@ -84,6 +93,10 @@ void dpe_run_tool_check(const struct arguments *args);
 /** Hide a secret in a text as long as the table is for, ask for it with the model unchanged and with
  *  --table or --method, and print both answers. */
 dpe_status dpe_run_tool_show(const struct run *run, struct dpe_error *err);
+/** What other runtimes compute from the configuration of --model, and apply of --table, for a text
+ * of
+ *  --length tokens. *agree: all the same, and each runs such a text. */
+dpe_status dpe_run_tool_runtimes(const struct arguments *args, bool *agree, struct dpe_error *err);
 /** Describe the model. */
 dpe_status dpe_run_tool_info(const struct run *run, struct dpe_error *err);
 /** What --nll measured: sums over n windows of `context` tokens, of which `scored` each. */

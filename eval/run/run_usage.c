@@ -10,6 +10,7 @@ static const char *check_modes(const struct arguments *args)
     const unsigned run = 1U << MODE_GENERATE | 1U << MODE_NLL;
     const unsigned text = run | 1U << MODE_TOKENIZE;
     const unsigned plan = run | show | 1U << MODE_SHOW_PLAN;
+    const unsigned asked = 1U << MODE_RUNTIMES;
     const struct {
         bool given;
         unsigned modes;
@@ -23,14 +24,17 @@ static const char *check_modes(const struct arguments *args)
          "--seed goes with --show or --temperature"},
         {args->temperature_given, 1U << MODE_GENERATE, "--temperature goes with a prompt"},
         {args->chunk > 0, run | show, "--chunk goes with a prompt, --nll and --show"},
-        {args->result != DPE_RESULT_TEXT, 1U << MODE_INFO | 1U << MODE_NLL | 1U << MODE_SHOW_PLAN,
-         "--json goes with --info, --nll and --show-plan"},
+        {args->result != DPE_RESULT_TEXT,
+         1U << MODE_INFO | 1U << MODE_NLL | 1U << MODE_SHOW_PLAN | asked,
+         "--json goes with --info, --nll, --show-plan and --runtimes"},
         {args->raw, text, "--raw goes with a prompt, --tokenize and --nll"},
         {args->special_given, text | show,
          "--special-in-text goes with a prompt, --tokenize, --nll and --show"},
         {args->method != NULL, plan, "--method goes with a prompt, --nll, --show and --show-plan"},
-        {args->table != NULL, plan, "--table goes with a prompt, --nll, --show and --show-plan"},
-        {args->length > 0, plan, "--length goes with a prompt, --nll, --show and --show-plan"},
+        {args->table != NULL, plan | asked,
+         "--table goes with a prompt, --nll, --show, --show-plan and --runtimes"},
+        {args->length > 0, plan | asked,
+         "--length goes with a prompt, --nll, --show, --show-plan and --runtimes"},
         {args->trained_length > 0, plan | 1U << MODE_INFO,
          "--trained-length goes with a prompt, --nll, --show, --show-plan and --info"},
     };
@@ -77,8 +81,8 @@ void dpe_run_tool_check(const struct arguments *args)
     } else if (args->model == NULL) {
         missing = "--model DIR is missing";
     } else if (needs_prompt && !args->chat && args->prompt == NULL && args->prompt_file == NULL) {
-        missing =
-            "nothing to do: give --prompt, --prompt-file, --chat, --nll, --info, --show or --show-plan";
+        missing = "nothing to do: give --prompt, --prompt-file, --chat, --nll, --info, --show, "
+                  "--show-plan or --runtimes";
     } else if (args->prompt != NULL && args->prompt_file != NULL) {
         missing = "--prompt and --prompt-file exclude each other";
     } else if (!needs_prompt && (args->prompt != NULL || args->prompt_file != NULL)) {

@@ -104,8 +104,6 @@ struct dpe_config {
     bool own_head;       /**< config.json says tied, and the file has a head that is another */
     struct dpe_rope_config rope;       /**< of the layers that a position plan moves */
     struct dpe_rope_config local_rope; /**< of the layers whose kind says so */
-    char rope_differs[192]; /**< how runtimes read the rotation differently, a line; "": they agree
-                             */
     int64_t rotary_dim;                /**< components of a head that rotate, even; 0: head_dim */
     /* The kinds of layers. Kind 0 is a full-attention layer with `rope`: only these follow a
      * position plan. The others stay as they were trained. */

@@ -474,69 +474,6 @@ static void compare_blocks(struct dpe_json_reader *top, json_t *turned, struct d
     dpe_rope_config_release(&other.rope);
 }
 
-/* What transformers, and vLLM with it, leave out of the second block: they read rope_scaling alone
- * where the family has one rotation for all layers. */
-static void compare_with_old(const struct dpe_json_reader *top, json_t *old,
-                             struct dpe_config *config)
-{
-    struct dpe_error unread;
-    struct dpe_json_reader quiet = *top;
-    struct dpe_config other = *config;
-    quiet.err = &unread;
-    dpe_status status = read_again(&quiet, "rope_scaling", old, &other);
-    const char *member = status == DPE_OK ? difference(config, &other) : "what rope_scaling lacks";
-    if (member != NULL) {
-        bool base = strcmp(member, "rope_theta") == 0;
-        snprintf(config->rope_differs, sizeof config->rope_differs,
-                 "transformers and vLLM read rope_scaling alone and leave out %s of rope_parameters"
-                 "%s%.10g",
-                 member, base ? ": their base is " : "; base ", other.rope.theta);
-    }
-    dpe_rope_config_release(&other.rope);
-}
-
-/* Of yarn and dynamic: what vLLM (0.32) does otherwise than transformers. */
-static void compare_vllm(struct dpe_config *config)
-{
-    const struct dpe_rope_config *rope = &config->rope;
-    const char *says = "";
-    if (rope->type == DPE_ROPE_YARN && isnan(rope->factor)) {
-        says = "vLLM refuses a factor of null; transformers takes the ratio of the two lengths";
-    } else if (rope->type == DPE_ROPE_DYNAMIC && rope->factor > 1.0) {
-        says = "vLLM rotates as for a text of factor times max_position_embeddings at any length; "
-               "transformers grows with the text";
-    }
-    if (config->rope_differs[0] == '\0') {
-        snprintf(config->rope_differs, sizeof config->rope_differs, "%s", says);
-    }
-}
-
-/* The logit factor of longrope: vLLM has short_mscale and long_mscale, else the formula of the two
- * lengths; transformers has attention_factor, else the formula of `factor`. */
-static void compare_mscales(struct dpe_config *config)
-{
-    const struct dpe_rope_config *rope = &config->rope;
-    double original = isnan(rope->original_max_position) ? (double)config->max_position
-                                                         : rope->original_max_position;
-    if (rope->type != DPE_ROPE_LONGROPE || config->rope_differs[0] != '\0') {
-        return;
-    }
-    double ratio = (double)config->max_position / original;
-    double factor = isnan(rope->factor) ? ratio : rope->factor;
-    double of_lengths = ratio > 1.0 ? sqrt(1.0 + log(ratio) / log(original)) : 1.0;
-    double of_factor = factor > 1.0 ? sqrt(1.0 + log(factor) / log(original)) : 1.0;
-    double hf = isnan(rope->attention_factor) ? of_factor : rope->attention_factor;
-    double few = isnan(rope->short_mscale) ? of_lengths : rope->short_mscale;
-    double many = isnan(rope->long_mscale) ? of_lengths : rope->long_mscale;
-    if (fabs(few / hf - 1.0) > 1e-6 || fabs(many / hf - 1.0) > 1e-6) {
-        snprintf(
-            config->rope_differs, sizeof config->rope_differs,
-            "vLLM multiplies cosines and sines by %.6g (short) and %.6g (long), transformers by "
-            "%.6g at any length",
-            few, many, hf);
-    }
-}
-
 void dpe_config_parse_rope(struct dpe_json_reader *top, struct dpe_config *config)
 {
     const struct dpe_family *family = dpe_family_of(config);
@@ -567,13 +504,6 @@ void dpe_config_parse_rope(struct dpe_json_reader *top, struct dpe_config *confi
     read_rotation(top, &rope, config);
     if (turned != NULL && top->status == DPE_OK) {
         compare_blocks(top, turned, config);
-    }
-    if (turned != NULL && top->status == DPE_OK && !local) {
-        compare_with_old(top, old, config);
-    }
-    if (top->status == DPE_OK) {
-        compare_mscales(config);
-        compare_vllm(config);
     }
     if (local && top->status == DPE_OK) {
         read_local(top, json_object_get(new, "sliding_attention") != NULL ? new : old, config);

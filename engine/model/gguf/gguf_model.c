@@ -131,7 +131,6 @@ dpe_status dpe_model_open_gguf(struct dpe_model *model, bool config_only, struct
     }
     if (status == DPE_OK) {
         model->config.family = &model->own_family;
-        model->config.rope_differs[0] = '\0'; /* of runtimes that read config.json */
         dpe_sha256_add(hash, model->config_json, strlen(model->config_json));
         name_types(&set, model);
     }

@@ -110,7 +110,7 @@ with tempfile.TemporaryDirectory() as work:
         two = {**json.load(f), "rope_scaling": {"type": "linear", "factor": 2}, "rope_parameters": {"factor": 2.0, "rope_theta": 20000.0}}
     with open(os.path.join(twice, "config.json"), "w", encoding="utf-8") as f:
         json.dump(two, f)
-    expect("two blocks", tool("dpe-run", "-m", twice, "--info"), 0, out="runtimes differ transformers and vLLM read rope_scaling alone")
+    expect("two blocks", tool("dpe-run", "-m", twice, "--info"), 0, out="runtimes differ transformers, vLLM, SGLang, llama.cpp, MLX")
     expect("two blocks, hf", tool("dpe-export", table, "--format", "hf", "-m", twice, "-o", os.path.join(work, "two.json")), 0)
     with open(os.path.join(work, "two.json"), encoding="utf-8") as f:
         written = json.load(f)

@@ -1,0 +1,297 @@
+/* A configuration as every runtime reads it, and where they differ. */
+#include "outputs/runtimes/runtimes.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include <jansson.h>
+
+#include "engine/json/json_strict.h"
+#include "engine/model/model.h"
+#include "engine/plan/rope.h"
+#include "outputs/runtimes/runtime_read.h"
+
+enum { MOST_CONFIG = 1 << 26, MOST_HEAD_DIM = 1 << 11 };
+static const double MOST_POSITIONS = 0x1p40;
+
+/* Whether a list of names joined by commas has this one. */
+static bool listed(const char *which, const char *name)
+{
+    size_t n = strlen(name);
+    for (const char *word = which; word != NULL; word = strchr(word, ',')) {
+        word += *word == ',';
+        if (strncmp(word, name, n) == 0 && (word[n] == ',' || word[n] == '\0')) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool chosen(const char *which, const struct dpe_runtime *row)
+{
+    return strcmp(which, "all") == 0 || (strcmp(which, "current") == 0 && !row->older) ||
+           (!row->older && listed(which, row->name));
+}
+
+/* Every word of the list is a name. */
+static dpe_status check_names(const char *which, struct dpe_error *err)
+{
+    char known[160] = "";
+    if (strcmp(which, "all") == 0 || strcmp(which, "current") == 0) {
+        return DPE_OK;
+    }
+    for (size_t i = 0; dpe_runtime_at(i) != NULL; i++) {
+        size_t used = strlen(known);
+        if (!dpe_runtime_at(i)->older) {
+            snprintf(known + used, sizeof known - used, ", %s", dpe_runtime_at(i)->name);
+        }
+    }
+    for (const char *word = which; word != NULL; word = strchr(word, ',')) {
+        word += *word == ',';
+        bool found = false;
+        for (size_t i = 0; dpe_runtime_at(i) != NULL; i++) {
+            const char *name = dpe_runtime_at(i)->name;
+            found = found || (strncmp(name, word, strlen(name)) == 0 &&
+                              (word[strlen(name)] == ',' || word[strlen(name)] == '\0'));
+        }
+        if (!found) {
+            return dpe_fail(err, DPE_USAGE,
+                            "--runtimes: expected current, all, or names%s; found \"%.60s\"",
+                            known + 1, word);
+        }
+    }
+    return DPE_OK;
+}
+
+/* The components of a head that may rotate, 0: the file does not say. */
+static int64_t find_head_dim(const json_t *config)
+{
+    int64_t latent = json_integer_value(json_object_get(config, "qk_rope_head_dim"));
+    int64_t own = json_integer_value(json_object_get(config, "head_dim"));
+    int64_t hidden = json_integer_value(json_object_get(config, "hidden_size"));
+    int64_t heads = json_integer_value(json_object_get(config, "num_attention_heads"));
+    int64_t dim = latent > 0 ? latent : own > 0 ? own : heads > 0 ? hidden / heads : 0;
+    return dim > 0 && dim <= MOST_HEAD_DIM ? dim - dim % 2 : 0;
+}
+
+/* What all runtimes read from; config is borrowed. */
+static dpe_status find_source(const char *file, const json_t *root, int64_t length,
+                              struct dpe_runtime_source *source, struct dpe_error *err)
+{
+    const json_t *inner = json_object_get(root, "text_config");
+    const json_t *config = json_is_object(inner) && find_head_dim(inner) > 0 ? inner : root;
+    const json_t *position = json_object_get(config, "max_position_embeddings");
+    const char *type = json_string_value(json_object_get(config, "model_type"));
+    source->config = config;
+    source->model_type = type != NULL ? type : "";
+    source->head_dim = find_head_dim(config);
+    source->max_position = json_number_value(position);
+    if (source->head_dim < 2) {
+        return dpe_fail(
+            err, DPE_BAD_DATA,
+            "%s: expected head_dim, or hidden_size and num_attention_heads, of at most %d "
+            "components a head",
+            file, MOST_HEAD_DIM);
+    }
+    if (!(source->max_position >= 2.0 && source->max_position <= MOST_POSITIONS)) {
+        return dpe_fail(err, DPE_BAD_DATA,
+                        "%s: max_position_embeddings: expected a number of at least 2", file);
+    }
+    source->length = length > 0 ? length : (int64_t)source->max_position;
+    return DPE_OK;
+}
+
+static bool near(double a, double b)
+{
+    return a == b || fabs(a - b) <= 2e-6 * fmax(fabs(a), fabs(b));
+}
+
+/* Whether two runtimes compute the same for this text. */
+static bool same(const struct dpe_reading *a, const struct dpe_reading *b, int64_t n_pairs)
+{
+    bool equal = (a->refused[0] == '\0') == (b->refused[0] == '\0');
+    if (!equal || a->refused[0] != '\0') {
+        return equal;
+    }
+    bool grown = near(a->growth, b->growth) &&
+                 (a->growth == 0.0 || near(a->growth_length, b->growth_length));
+    equal = near(a->factor, b->factor) && grown;
+    for (int64_t j = 0; j < n_pairs && equal; j++) {
+        equal = near(a->inv_freq[j], b->inv_freq[j]);
+    }
+    return equal;
+}
+
+static void compare(struct dpe_readings *readings)
+{
+    readings->agree = true;
+    for (int i = 0; i < readings->n; i++) {
+        struct dpe_reading *reading = &readings->of[i];
+        int first = 0;
+        while (first < i && !same(&readings->of[first], reading, readings->n_pairs)) {
+            first++;
+        }
+        reading->kind = first < i ? readings->of[first].kind : readings->n_kinds++;
+        bool runs = reading->refused[0] == '\0' && (double)readings->length <= reading->longest;
+        readings->agree = readings->agree && runs && reading->kind == 0;
+    }
+}
+
+/* The readings of a configuration, `gguf` as in struct dpe_runtime_source. */
+static dpe_status read_all(const char *file, const json_t *root, const struct dpe_config *gguf,
+                           const char *which, int64_t length, struct dpe_readings *readings,
+                           struct dpe_error *err)
+{
+    struct dpe_runtime_source source = {.gguf = gguf};
+    dpe_status status = check_names(which, err);
+    status = status == DPE_OK ? find_source(file, root, length, &source, err) : status;
+    if (status != DPE_OK) {
+        return status;
+    }
+    int n = 0;
+    for (size_t i = 0; dpe_runtime_at(i) != NULL; i++) {
+        n += chosen(which, dpe_runtime_at(i));
+    }
+    readings->n_pairs = source.head_dim / 2;
+    readings->length = source.length;
+    readings->gguf = gguf != NULL;
+    readings->of = dpe_alloc_zero((size_t)n, sizeof *readings->of);
+    readings->numbers = dpe_alloc_zero((size_t)(n * readings->n_pairs), sizeof(double));
+    if (readings->of == NULL || readings->numbers == NULL) {
+        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for the readings of %d runtimes", n);
+    }
+    for (size_t i = 0; dpe_runtime_at(i) != NULL; i++) {
+        if (chosen(which, dpe_runtime_at(i))) {
+            struct dpe_reading *reading = &readings->of[readings->n];
+            reading->runtime = dpe_runtime_at(i);
+            reading->inv_freq = readings->numbers + readings->n * readings->n_pairs;
+            dpe_runtime_read(&source, reading);
+            readings->n++;
+        }
+    }
+    compare(readings);
+    return DPE_OK;
+}
+
+dpe_status dpe_readings_make(const char *file, const char *json, size_t n, const char *which,
+                             int64_t length, struct dpe_readings *readings, struct dpe_error *err)
+{
+    json_t *root = NULL;
+    *readings = (struct dpe_readings){0};
+    dpe_status status = dpe_json_parse(file, json, n, &root, err);
+    if (status == DPE_OK) {
+        status = read_all(file, root, NULL, which, length, readings, err);
+    }
+    json_decref(root);
+    return status;
+}
+
+/* A GGUF file as the config.json that says the same. */
+static dpe_status open_gguf(const char *path, const char *which, int64_t length,
+                            struct dpe_readings *readings, struct dpe_error *err)
+{
+    const struct dpe_model_options options = {.config_only = true};
+    struct dpe_model *model = NULL;
+    json_t *root = NULL;
+    dpe_status status = dpe_model_open(path, &options, &model, err);
+    if (status == DPE_OK) {
+        const char *json = dpe_model_config_json(model);
+        status = dpe_json_parse(path, json, strlen(json), &root, err);
+    }
+    if (status == DPE_OK) {
+        status = read_all(path, root, dpe_model_config(model), which, length, readings, err);
+    }
+    json_decref(root);
+    dpe_model_close(model);
+    return status;
+}
+
+dpe_status dpe_readings_open(const char *path, const char *which, int64_t length,
+                             struct dpe_readings *readings, struct dpe_error *err)
+{
+    char inside[4096];
+    struct stat found;
+    char *bytes = NULL;
+    size_t n = 0;
+    size_t end = strlen(path);
+    *readings = (struct dpe_readings){0};
+    bool folder = stat(path, &found) == 0 && S_ISDIR(found.st_mode);
+    if (!folder && end > 5 && strcmp(path + end - 5, ".gguf") == 0) {
+        return open_gguf(path, which, length, readings, err);
+    }
+    if (snprintf(inside, sizeof inside, "%s%s", path, folder ? "/config.json" : "") >=
+        (int)sizeof inside) {
+        return dpe_fail(err, DPE_USAGE, "%.200s...: the path is too long", path);
+    }
+    dpe_status status = dpe_read_file(inside, MOST_CONFIG, &bytes, &n, err);
+    if (status == DPE_OK) {
+        status = dpe_readings_make(inside, bytes, n, which, length, readings, err);
+    }
+    free(bytes);
+    return status;
+}
+
+void dpe_readings_free(struct dpe_readings *readings)
+{
+    free(readings->of);
+    free(readings->numbers);
+    *readings = (struct dpe_readings){0};
+}
+
+/* What the engine computes, as a reading to compare with. False: it computes nothing. */
+static bool read_own(const struct dpe_config *config, int64_t length, struct dpe_reading *own)
+{
+    own->growth = config->query_growth;
+    own->growth_length = config->query_length;
+    return dpe_rope_native(config, length, own->inv_freq, &own->factor, NULL) == DPE_OK;
+}
+
+/* Puts the names of those that differ from `own` at the end of `names`, once each. */
+static void name_others(const struct dpe_readings *readings, const struct dpe_reading *own,
+                        char names[128], char why[DPE_READING_TEXT])
+{
+    for (int i = 0; i < readings->n; i++) {
+        const struct dpe_reading *reading = &readings->of[i];
+        size_t used = strlen(names);
+        if (strstr(names, reading->runtime->name) != NULL ||
+            same(reading, own, readings->n_pairs)) {
+            continue;
+        }
+        snprintf(names + used, 128 - used, "%s%s", used > 0 ? ", " : "", reading->runtime->name);
+        if (why[0] == '\0') {
+            snprintf(why, DPE_READING_TEXT, "%.200s",
+                     reading->refused[0] != '\0' ? reading->refused
+                     : reading->n_notes > 0      ? reading->notes[0]
+                                                 : "computes other numbers");
+        }
+    }
+}
+
+const char *dpe_runtimes_differ(const struct dpe_model *model, char text[DPE_RUNTIMES_DIFFER])
+{
+    const struct dpe_config *config = dpe_model_config(model);
+    const char *json = dpe_model_config_json(model);
+    const int64_t lengths[] = {2, 4 * config->max_position};
+    char names[128] = "";
+    char why[DPE_READING_TEXT] = "";
+    struct dpe_reading own = {.inv_freq = dpe_alloc_zero((size_t)config->head_dim, sizeof(double))};
+    text[0] = '\0';
+    for (size_t i = 0; i < 2 && own.inv_freq != NULL && dpe_model_types(model) == NULL; i++) {
+        struct dpe_readings readings;
+        if (read_own(config, lengths[i], &own) &&
+            dpe_readings_make("config.json", json, strlen(json), "current", lengths[i], &readings,
+                              NULL) == DPE_OK) {
+            name_others(&readings, &own, names, why);
+            dpe_readings_free(&readings);
+        }
+    }
+    free(own.inv_freq);
+    if (names[0] != '\0') {
+        snprintf(text, DPE_RUNTIMES_DIFFER, "%s (the first: %s); --runtimes current shows it",
+                 names, why);
+    }
+    return text;
+}
