@@ -26,10 +26,10 @@ if command -v ncu >/dev/null; then
     part ncu-attention 40 $ours ncu --clock-control none --kernel-name-base demangled --kernel-name regex:attention --launch-skip 4 --launch-count 1 \
         --section SpeedOfLight --section ComputeWorkloadAnalysis --section WarpStateStats --section MemoryWorkloadAnalysis \
         "$bundle/bin/dpe-bench" --device cuda --shape "$shape" $short --method dpe
-    # A prefill launches fewer than 1500 of these, 40 steps of decoding more than 10000. A layer has 12.
-    part ncu-decode 40 $ours ncu --clock-control none --metrics gpu__time_duration.sum,dram__bytes_read.sum \
+    # A prefill launches fewer than 1500 of these, 40 steps of decoding more than 7000. A layer has 9.
+    part ncu-decode 40 $ours env DPE_CUDA_GRAPHS=off ncu --clock-control none --metrics gpu__time_duration.sum,dram__bytes_read.sum \
         --kernel-name "regex:embed|rmsnorm|product_few|add_bias|rotate|decode|combine|swiglu|nonfinite|argmax" \
-        --launch-skip 1500 --launch-count 14 \
+        --launch-skip 1500 --launch-count 11 \
         "$bundle/bin/dpe-bench" --device cuda --shape "$shape" $short --new 40 --repeats 1 --method dpe
 fi
 finish

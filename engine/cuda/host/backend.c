@@ -336,7 +336,8 @@ static void cuda_begin_batch(struct dpe_backend *b, const struct dpe_batch *batc
     dpe_cuda_use(b);
     b->units.rows = 0; /* positions differ */
     b->n_best = 0;
-    b->steps.keeping = false; /* what a pass kept that was broken off */
+    b->steps.keeping = false; /* what a pass kept that was broken off, and what it left */
+    b->pending = (struct dpe_cuda_pending){0};
     DPE_CUDA_TRY(b, dpe_rt_up(b->tokens, batch->tokens, rows * sizeof *b->tokens));
     if (batch->positions != NULL) {
         DPE_CUDA_TRY(b, dpe_rt_up(b->positions, batch->positions, rows * sizeof *b->positions));
@@ -357,7 +358,12 @@ static dpe_status cuda_begin_layer(struct dpe_backend *b, int64_t layer, int64_t
 static int64_t cuda_first_nonfinite(struct dpe_backend *b, int64_t layer, dpe_mem x, int64_t rows,
                                     int64_t width)
 {
-    DPE_CUDA_LAUNCH(b, dpe_kernel_nonfinite(x, rows, width, layer, b->nonfinite));
+    struct dpe_cuda_pending *p = &b->pending;
+    dpe_cuda_make_pending(b);
+    p->x = x;
+    p->rows = rows;
+    p->width = width;
+    p->layer = layer;
     return -1;
 }
 
@@ -366,6 +372,7 @@ static dpe_status cuda_finish(struct dpe_backend *b, int64_t *layer, int64_t *ro
 {
     unsigned long long first = ~0ULL;
     const uint64_t tokens = (uint64_t)b->n_best * sizeof *b->best;
+    dpe_cuda_make_pending(b);
     dpe_cuda_end_step(b);
     DPE_CUDA_TRY(b, dpe_rt_down(b->report_host, b->nonfinite, sizeof first + tokens));
     if (!b->failed) {

@@ -101,6 +101,15 @@ struct dpe_cuda_steps {
     int64_t n_steps, n_run, n_made; /**< steps so far, those that ran as graphs, graphs made */
 };
 
+/** What slots leave to the launch after them, which takes it along; every other call makes it
+ * before itself. Zeros: nothing. */
+struct dpe_cuda_pending {
+    const void *x; /**< rows of the stream whose first non-finite one is asked for, or NULL */
+    int64_t rows, width, layer;
+    struct dpe_rotated_rows rotated[DPE_ROTATED_AT_ONCE];
+    int n_rotated;
+};
+
 struct dpe_backend {
     const struct dpe_config *config;
     const struct dpe_weights *weights; /**< host */
@@ -129,6 +138,7 @@ struct dpe_backend {
     struct dpe_decode_dealing dealing;
     struct dpe_cuda_switches switches;
     struct dpe_cuda_steps steps;
+    struct dpe_cuda_pending pending;
     bool decodes; /**< few rows have a kernel of their own */
     struct dpe_cuda_units units;
 
@@ -175,9 +185,12 @@ void dpe_cuda_end_step(struct dpe_backend *backend);
 /** Make what was kept now, launch by launch; the rest of the pass is not kept. */
 void dpe_cuda_make_kept(struct dpe_backend *backend);
 void dpe_cuda_free_steps(struct dpe_backend *backend);
+/** Launch what is pending. */
+void dpe_cuda_make_pending(struct dpe_backend *backend);
 /** Whether a call can be made; launches that come before it have been. */
 static inline bool dpe_cuda_ready(struct dpe_backend *backend)
 {
+    dpe_cuda_make_pending(backend);
     if (backend->steps.keeping) {
         dpe_cuda_make_kept(backend);
     }
@@ -193,6 +206,7 @@ static inline bool dpe_cuda_ready(struct dpe_backend *backend)
 /** The same for calls that only launch kernels: a step keeps their launches. */
 #define DPE_CUDA_LAUNCH(backend, call)                                                             \
     do {                                                                                           \
+        dpe_cuda_make_pending(backend);                                                            \
         if (!(backend)->failed) {                                                                  \
             dpe_launches_keep((backend)->steps.keeping ? &(backend)->steps.list : NULL);           \
             int launched = call;                                                                   \

@@ -23,9 +23,10 @@ void dpe_cuda_store_kv(struct dpe_backend *b, const struct dpe_batch *batch,
 {
     const struct dpe_config *c = b->config;
     const struct dpe_cuda_plan *p = dpe_cuda_plan_of(b, args->layer);
-    const struct dpe_row_rotation rotation = base_rotation(p);
     struct dpe_rotated_rows rows = {
         .dtype = b->dtype,
+        .n_rotations = dpe_selects(&p->plan->selection) ? 0 : 1,
+        .rotations = {base_rotation(p)},
         .from = args->k,
         .from_row = c->n_kv_heads * c->head_dim,
         .from_head = c->head_dim,
@@ -43,17 +44,20 @@ void dpe_cuda_store_kv(struct dpe_backend *b, const struct dpe_batch *batch,
         rows.positions = b->positions;
         rows.to_offsets = b->offsets;
     }
-    const bool rotated = !dpe_selects(&p->plan->selection);
-    DPE_CUDA_LAUNCH(b, dpe_kernel_rotate(&rows, &rotation, rotated ? 1 : 0));
+    /* The launch that rotates queries takes these along. */
+    dpe_cuda_make_pending(b);
+    struct dpe_cuda_pending *pending = &b->pending;
+    pending->rotated[pending->n_rotated++] = rows;
+    rows.n_rotations = 0;
     rows.from = args->v;
     rows.to = args->cache_v;
-    DPE_CUDA_LAUNCH(b, dpe_kernel_rotate(&rows, NULL, 0));
+    pending->rotated[pending->n_rotated++] = rows;
     if (args->cache_q != NULL) {
         rows.from = args->q;
         rows.from_row = c->n_heads * c->head_dim;
         rows.to = args->cache_q;
         rows.n_heads = c->n_heads;
-        DPE_CUDA_LAUNCH(b, dpe_kernel_rotate(&rows, NULL, 0));
+        pending->rotated[pending->n_rotated++] = rows;
     }
 }
 
@@ -294,22 +298,15 @@ static void rotate_queries(struct dpe_backend *b, const struct run *run, struct 
 {
     const struct dpe_attention *args = run->args;
     const struct dpe_rotated_copies *copies = &run->plan->q_copies;
-    struct dpe_row_rotation rotations[DPE_MAX_BANDS];
-    char *to[DPE_MAX_BANDS];
-    for (int c = 0; c < copies->n; c++) {
-        rotations[c] = rotation_of(run->plan, copies, c, args->layer);
-        to[c] = take(room, args->n_heads, run->rows, args->head_dim, b->element);
-        q[c] = to[c];
-    }
-    const struct dpe_rotated_rows rows = {
+    char *to[DPE_MAX_BANDS] = {NULL};
+    struct dpe_rotated_rows rows = {
         .dtype = b->dtype,
+        .n_rotations = copies->n,
         .from = run->q,
         .from_row = args->n_heads * args->head_dim,
         .from_head = args->head_dim,
-        .to = to[0],
         .to_row = args->head_dim,
         .to_head = run->rows * args->head_dim,
-        .to_copy = copies->n > 1 ? (to[1] - to[0]) / (int64_t)b->element : 0,
         .rows = run->rows,
         .head_dim = args->head_dim,
         .n_heads = args->n_heads,
@@ -317,7 +314,17 @@ static void rotate_queries(struct dpe_backend *b, const struct run *run, struct 
         .first = run->start,
         .positions = run->positions,
     };
-    DPE_CUDA_LAUNCH(b, dpe_kernel_rotate(&rows, rotations, copies->n));
+    for (int c = 0; c < copies->n; c++) {
+        rows.rotations[c] = rotation_of(run->plan, copies, c, args->layer);
+        to[c] = take(room, args->n_heads, run->rows, args->head_dim, b->element);
+        q[c] = to[c];
+    }
+    rows.to = to[0];
+    rows.to_copy = copies->n > 1 ? (to[1] - to[0]) / (int64_t)b->element : 0;
+    /* With what goes into the cache. */
+    struct dpe_cuda_pending *pending = &b->pending;
+    pending->rotated[pending->n_rotated++] = rows;
+    dpe_cuda_make_pending(b);
 }
 
 /* Where a run's keys and values lie, key n at row n: the cache itself, unless a branch's own keys
@@ -359,7 +366,7 @@ static struct found find_keys(struct dpe_backend *b, const struct run *run, stru
                 .to_first = first,
             };
             if (rows.rows > 0) {
-                DPE_CUDA_LAUNCH(b, dpe_kernel_rotate(&rows, NULL, 0));
+                DPE_CUDA_LAUNCH(b, dpe_kernel_rotate(&rows, 1));
             }
         }
     }
@@ -397,6 +404,8 @@ static void rotate_keys(struct dpe_backend *b, const struct run *run, const stru
         rotation.undo_sin = base.sin;
         const struct dpe_rotated_rows rows = {
             .dtype = b->dtype,
+            .n_rotations = 1,
+            .rotations = {rotation},
             .from = found->k + at,
             .from_row = args->head_dim,
             .from_head = found->head_stride,
@@ -411,7 +420,7 @@ static void rotate_keys(struct dpe_backend *b, const struct run *run, const stru
             .to_first = first,
         };
         if (rows.rows > 0) {
-            DPE_CUDA_LAUNCH(b, dpe_kernel_rotate(&rows, &rotation, 1));
+            DPE_CUDA_LAUNCH(b, dpe_kernel_rotate(&rows, 1));
         }
         call->k[c] = to;
         call->k_head_stride[c] = keys * args->head_dim;
@@ -461,11 +470,12 @@ static void decode_run(struct dpe_backend *b, const struct run *run, int64_t r0)
     const struct dpe_attention *args = run->args;
     struct room room = {.memory = args->workspace};
     struct dpe_decode call = {0};
+    /* Before units are uploaded: that must not wait for what is pending. */
+    rotate_queries(b, run, &room, call.q);
     if (b->failed || !dpe_cuda_use_units(b, args, r0, run->rows)) {
         return;
     }
     dpe_cuda_decode_call(b, args, &call);
-    rotate_queries(b, run, &room, call.q);
     call.q_head_stride = run->rows * args->head_dim;
     call.rows = run->rows;
     call.out = run->out;

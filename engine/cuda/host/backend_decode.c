@@ -151,7 +151,8 @@ bool dpe_cuda_use_units(struct dpe_backend *b, const struct dpe_attention *args,
         units = dpe_alloc_zero((size_t)n_units, sizeof *units);
         if (units != NULL) {
             cut_pieces(pieces, n, length, units, parts);
-            /* Nothing that the step has launched so far reads or writes units, so this does not wait for it. */
+            /* Nothing that the step has launched so far reads or writes units, so this does not
+             * wait for it; nothing is pending (decode_run). */
             b->steps.keeping = false;
             upload_units(b, units, n_units, parts, rows);
             b->steps.keeping = keeping;

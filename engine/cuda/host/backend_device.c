@@ -70,3 +70,19 @@ void dpe_cuda_use(struct dpe_backend *b)
     dpe_rt_set_timeout(b->timeout_seconds);
     DPE_CUDA_TRY(b, dpe_rt_use(b->index));
 }
+
+void dpe_cuda_make_pending(struct dpe_backend *b)
+{
+    struct dpe_cuda_pending *p = &b->pending;
+    const void *const x = p->x;
+    const int n = p->n_rotated;
+    /* First, because a launch comes here before it is made. */
+    p->x = NULL;
+    p->n_rotated = 0;
+    if (n > 0) {
+        DPE_CUDA_LAUNCH(b, dpe_kernel_rotate(p->rotated, n));
+    }
+    if (x != NULL) {
+        DPE_CUDA_LAUNCH(b, dpe_kernel_nonfinite(x, p->rows, p->width, p->layer, b->nonfinite));
+    }
+}

@@ -17,8 +17,13 @@ void dpe_cuda_rmsnorm(struct dpe_backend *b, enum dpe_weight which, int64_t laye
         DPE_CUDA_LAUNCH(
             b, dpe_kernel_head_norm(b->dtype, out, weight, rows, width, (float)b->config->rms_eps));
     } else if (rows > 0) {
+        struct dpe_cuda_pending *p = &b->pending;
+        /* Whether the layer before asks for what is not finite in these rows. */
+        const bool asked = p->x == x && p->rows == rows && p->width == width;
+        p->x = asked ? NULL : p->x;
         DPE_CUDA_LAUNCH(b, dpe_kernel_rmsnorm(b->dtype, x, weight, rows, width,
-                                              (float)b->config->rms_eps, out));
+                                              (float)b->config->rms_eps, out, p->layer,
+                                              asked ? b->nonfinite : NULL));
     }
 }
 

@@ -275,121 +275,133 @@ __global__ void __launch_bounds__(32 * WARPS, 1)
     store_part<T, D>(unit, at, st, parts + slot * call.n_kv_heads + at.head);
 }
 
-/* The parts of a row: those of its units' turns, first of list a, then of b. */
+/* The parts of a row: those of its units' turns, first of list a, then of b. Offsets count floats
+ * and fit 32 bits: there are at most some thousand parts. */
 template <int D> struct row_parts {
-    const part<D> *parts; /* of the KV head */
-    int64_t stride;       /* from the part of one turn to that of the next */
-    int64_t a_first, b_first;
-    int n_a, n;
+    static_assert(sizeof(part<D>) == sizeof(float) * ROWS * (D + 2),
+                  "out, top and sum lie together");
+    const float *parts; /* of the KV head */
+    int step;           /* from the part of one turn to that of the next */
+    int a, b;           /* from `parts` to where part 0 of either list would lie */
     int a_row, b_row;
+    int n_a, n;
 
-    __device__ const part<D> &at(int i) const
+    __device__ const float *out(int i) const
     {
-        return parts[(i < n_a ? a_first + i : b_first + i - n_a) * stride];
+        return parts + (i * step + (i < n_a ? a + a_row * D : b + b_row * D));
     }
-    __device__ int row(int i) const
+    /* The largest logit; ROWS further the sum. */
+    __device__ const float *top(int i) const
     {
-        return i < n_a ? a_row : b_row;
+        return parts + (i * step + ROWS * D + (i < n_a ? a + a_row : b + b_row));
     }
 };
 
 template <int D> __device__ row_parts<D> parts_of_row(const dpe_decode &call, int64_t r, int head)
 {
+    constexpr int floats = ROWS * (D + 2);
     const dpe_decode_parts mine = call.parts[r];
     const int turns = call.dealing.turns;
     const int group = static_cast<int>(call.n_heads / call.n_kv_heads);
     row_parts<D> all;
-    all.parts = static_cast<const part<D> *>(call.partial) + head / group;
-    all.stride = call.n_kv_heads;
-    all.a_first = static_cast<int64_t>(mine.a_first) * turns;
-    all.b_first = static_cast<int64_t>(mine.b_first) * turns;
+    all.parts = static_cast<const float *>(call.partial) + head / group * floats;
+    all.step = static_cast<int>(call.n_kv_heads) * floats;
     all.n_a = (mine.a_end - mine.a_first) * turns;
     all.n = all.n_a + (mine.b_end - mine.b_first) * turns;
+    all.a = mine.a_first * turns * all.step;
+    all.b = (mine.b_first * turns - all.n_a) * all.step;
     all.a_row = mine.a_row * group + head % group;
     all.b_row = mine.b_row * group + head % group;
     return all;
 }
 
-/* Results of a row and head: of element threadIdx.x, from the sum under weights 2^(logit - top). */
-template <class T, int D>
-__device__ __forceinline__ void store_row(const dpe_decode &call, int64_t r, int64_t head,
-                                          float out, float sum, float top)
-{
-    int64_t at = r * call.n_heads + head;
-    static_cast<T *>(call.out)[at * D + threadIdx.x] = dpe_round<T>(sum == 0.0F ? 0.0F : out / sum);
-    if (call.lse != NULL && threadIdx.x == 0) {
-        call.lse[at] = (top + log2f(sum)) * 0.6931471805599453F;
-    }
-}
+/* A block SLICE elements of a row and head, COMBINERS times a thread an element. It takes
+ * MANY_PARTS at a time, of each of which a thread has the largest logit and the sum. */
+enum { SLICE = 32, COMBINERS = 16, MANY_PARTS = SLICE * COMBINERS, OUTS = 10 };
 
-/* A block a row and head, COMBINERS times a thread an element. The largest logit of all parts comes
- * first, so that no read of a part waits for another; weights are made of MANY_PARTS at a time. */
-enum { COMBINERS = 4, MANY_PARTS = 512, OUTS = 8 };
-
-/* A thread's element of the parts first + i and OUTS − 1 further ones; after the last that again. A
- * round of them is read before the round ahead of it is used, else ptxas reads one by one. */
+/* A thread's element of the parts first + i and OUTS − 1 further ones; after the last that again.
+ * They are used after a barrier or in the next round of a loop, else ptxas reads one by one. */
 template <int D>
 __device__ __forceinline__ void read_outs(const row_parts<D> &all, int first, int i, int some,
                                           float (&to)[OUTS])
 {
+    const int element =
+        static_cast<int>(blockIdx.z) * SLICE + static_cast<int>(threadIdx.x) % SLICE;
 #pragma unroll
     for (int k = 0; k < OUTS; k++) {
         const int at = first + min(i + k * COMBINERS, some - 1);
-        to[k] = all.at(at).out[all.row(at)][threadIdx.x % D];
+        to[k] = all.out(at)[element];
     }
 }
 
-template <class T, int D>
-__global__ void __launch_bounds__(COMBINERS *D) combine(const __grid_constant__ dpe_decode call)
+/* A thread's sum over parts first … first + some − 1 of their elements times their weights; `outs`
+ * has those of the first round. */
+template <int D>
+__device__ __forceinline__ float add_outs(const row_parts<D> &all, int first, int some,
+                                          const float *weights, float (&outs)[OUTS])
 {
+    float out = 0.0F;
+#pragma unroll 1
+    for (int i = static_cast<int>(threadIdx.x) / SLICE; i < some; i += OUTS * COMBINERS) {
+#pragma unroll
+        for (int k = 0; k < OUTS; k++) {
+            const int at = i + k * COMBINERS;
+            out += at < some ? outs[k] * weights[at] : 0.0F;
+        }
+        if (i + OUTS * COMBINERS < some) {
+            read_outs<D>(all, first, i + OUTS * COMBINERS, some, outs);
+        }
+    }
+    return out;
+}
+
+template <class T, int D>
+__global__ void __launch_bounds__(MANY_PARTS) combine(const __grid_constant__ dpe_decode call)
+{
+    static_assert(D % SLICE == 0, "slices are whole");
     __shared__ float weights[MANY_PARTS];
-    __shared__ float outs[COMBINERS][D];
+    __shared__ float shares[COMBINERS][SLICE];
     const int thread = static_cast<int>(threadIdx.x);
-    const int threads = COMBINERS * D;
     const row_parts<D> all = parts_of_row<D>(call, blockIdx.x, static_cast<int>(blockIdx.y));
     float top = -INFINITY;
-    for (int i = thread; i < all.n; i += threads) {
-        top = fmaxf(top, all.at(i).top[all.row(i)]);
-    }
-    top = dpe_block_max(top);
     float sum = 0.0F;
     float out = 0.0F;
+#pragma unroll 1
     for (int first = 0; first < all.n; first += MANY_PARTS) {
         const int some = min(MANY_PARTS, all.n - first);
-        for (int i = thread; i < some; i += threads) {
-            const part<D> &from = all.at(first + i);
-            const int row = all.row(first + i);
-            weights[i] = from.top[row] == -INFINITY ? 0.0F : dpe_exp2(from.top[row] - top);
-            sum += from.sum[row] * weights[i];
-        }
+        /* Threads without a part read the last one again. Nothing here waits for another read. */
+        const int mine = first + min(thread, some - 1);
+        const float of_mine = all.top(mine)[0];
+        const float sum_of_mine = all.top(mine)[ROWS];
+        float outs[OUTS];
+        read_outs<D>(all, first, thread / SLICE, some, outs);
+        const float most = fmaxf(top, dpe_block_max(of_mine));
+        const float old = top == -INFINITY ? 0.0F : dpe_exp2(top - most);
+        const float weight =
+            thread >= some || of_mine == -INFINITY ? 0.0F : dpe_exp2(of_mine - most);
+        weights[thread] = weight;
+        sum = sum * old + (thread < some ? sum_of_mine * weight : 0.0F);
+        top = most;
         __syncthreads();
-        float outs_of[OUTS];
-        read_outs<D>(all, first, thread / D, some, outs_of);
-#pragma unroll 1
-        for (int i = thread / D; i < some; i += OUTS * COMBINERS) {
-            float next[OUTS];
-            if (i + OUTS * COMBINERS < some) {
-                read_outs<D>(all, first, i + OUTS * COMBINERS, some, next);
-            }
-#pragma unroll
-            for (int k = 0; k < OUTS; k++) {
-                const int at = i + k * COMBINERS;
-                out += at < some ? outs_of[k] * weights[at] : 0.0F;
-                outs_of[k] = next[k];
-            }
-        }
+        out = out * old + add_outs<D>(all, first, some, weights, outs);
         __syncthreads();
     }
     sum = dpe_block_sum(sum);
-    outs[thread / D][thread % D] = out;
+    shares[thread / SLICE][thread % SLICE] = out;
     __syncthreads();
-    if (thread < D) {
-        out = outs[0][thread];
+    if (thread >= SLICE) {
+        return;
+    }
+    out = 0.0F;
 #pragma unroll
-        for (int i = 1; i < COMBINERS; i++) {
-            out += outs[i][thread];
-        }
-        store_row<T, D>(call, blockIdx.x, blockIdx.y, out, sum, top);
+    for (int i = 0; i < COMBINERS; i++) {
+        out += shares[i][thread];
+    }
+    const int64_t at = static_cast<int64_t>(blockIdx.x) * call.n_heads + blockIdx.y;
+    const int element = static_cast<int>(blockIdx.z) * SLICE + thread;
+    static_cast<T *>(call.out)[at * D + element] = dpe_round<T>(sum == 0.0F ? 0.0F : out / sum);
+    if (call.lse != NULL && element == 0) {
+        call.lse[at] = (top + log2f(sum)) * 0.6931471805599453F;
     }
 }
 
@@ -421,8 +433,8 @@ template <class T, int D> int launch(const dpe_decode *call, void *stream)
     if (error != 0) {
         return error;
     }
-    dim3 outs(static_cast<unsigned>(call->rows), static_cast<unsigned>(call->n_heads));
-    return dpe_launch(combine<T, D>, outs, COMBINERS * D, 0, stream, *call);
+    dim3 outs(static_cast<unsigned>(call->rows), static_cast<unsigned>(call->n_heads), D / SLICE);
+    return dpe_launch(combine<T, D>, outs, MANY_PARTS, 0, stream, *call);
 }
 
 template <class T> int launch_of(const dpe_decode *call, void *stream)

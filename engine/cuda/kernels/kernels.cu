@@ -19,15 +19,52 @@ __global__ void embed(const T *table, const int32_t *tokens, int64_t rows, int64
     }
 }
 
-/* A block a row. x may be out: a thread reads what it writes. */
+/* The first row that is not finite: *first = min(*first, mark | row). first NULL: nobody asks. */
+struct finite_check {
+    unsigned long long *first;
+    unsigned long long mark;
+};
+
+/* Note row r where an element from `row` on is not finite. */
+template <class F>
+__device__ void check_row(const struct finite_check check, const F *row, int64_t width, int64_t r)
+{
+#pragma unroll 1
+    for (int64_t i = threadIdx.x; i < width; i += blockDim.x) {
+        if (dpe_not_finite(dpe_float(row[i]))) {
+            atomicMin(check.first, check.mark | static_cast<unsigned long long>(r));
+            return;
+        }
+    }
+}
+
+/* A block a row, whose first elements, KEPT · N for each thread, are read once. x may be out: a
+ * thread reads what it writes. */
 template <class F, class T, int N>
 __global__ void rmsnorm(const F *x, const float *weight, int64_t rows, int64_t width, float eps,
-                        T *out)
+                        T *out, const struct finite_check check)
 {
+    enum { KEPT = 2 };
+    const int64_t step = blockDim.x * N;
+    const int64_t own = threadIdx.x * N;
     for (int64_t r = blockIdx.x; r < rows; r += gridDim.x) {
         const F *row = x + r * width;
+        float kept[KEPT][N] = {};
+        float by[KEPT][N] = {};
         float squares = 0.0f;
-        for (int64_t i = threadIdx.x * N; i < width; i += blockDim.x * N) {
+#pragma unroll
+        for (int j = 0; j < KEPT; j++) {
+            if (own + j * step < width) {
+                dpe_some<F, N>::load(row + own + j * step, kept[j]);
+                dpe_some<float, N>::load(weight + own + j * step, by[j]);
+#pragma unroll
+                for (int k = 0; k < N; k++) {
+                    squares += kept[j][k] * kept[j][k];
+                }
+            }
+        }
+#pragma unroll 1
+        for (int64_t i = own + KEPT * step; i < width; i += step) {
             float some[N];
             dpe_some<F, N>::load(row + i, some);
 #pragma unroll
@@ -35,15 +72,31 @@ __global__ void rmsnorm(const F *x, const float *weight, int64_t rows, int64_t w
                 squares += some[k] * some[k];
             }
         }
-        float scale = 1.0f / sqrtf(dpe_block_sum(squares) / static_cast<float>(width) + eps);
-        for (int64_t i = threadIdx.x * N; i < width; i += blockDim.x * N) {
+        squares = dpe_block_sum(squares);
+        /* What is not finite makes the sum so; squares that are too large do as well. */
+        if (check.first != NULL && dpe_not_finite(squares)) {
+            check_row(check, row, width, r);
+        }
+        const float scale = 1.0f / sqrtf(squares / static_cast<float>(width) + eps);
+#pragma unroll
+        for (int j = 0; j < KEPT; j++) {
+            if (own + j * step < width) {
+#pragma unroll
+                for (int k = 0; k < N; k++) {
+                    kept[j][k] *= scale * by[j][k];
+                }
+                dpe_some<T, N>::store(out + r * width + own + j * step, kept[j]);
+            }
+        }
+#pragma unroll 1
+        for (int64_t i = own + KEPT * step; i < width; i += step) {
             float some[N];
-            float by[N];
+            float by_some[N];
             dpe_some<F, N>::load(row + i, some);
-            dpe_some<float, N>::load(weight + i, by);
+            dpe_some<float, N>::load(weight + i, by_some);
 #pragma unroll
             for (int k = 0; k < N; k++) {
-                some[k] *= scale * by[k];
+                some[k] *= scale * by_some[k];
             }
             dpe_some<T, N>::store(out + r * width + i, some);
         }
@@ -118,12 +171,11 @@ __global__ void activate(T *gate, const T *up, int64_t n)
     }
 }
 
-__global__ void nonfinite(const float *x, int64_t n, int64_t width, unsigned long long layer,
-                          unsigned long long *first)
+__global__ void nonfinite(const float *x, int64_t n, int64_t width, const struct finite_check check)
 {
     for (int64_t i = dpe_this_thread(); i < n; i += dpe_all_threads()) {
         if (dpe_not_finite(x[i])) {
-            atomicMin(first, layer << 40 | static_cast<unsigned long long>(i / width));
+            atomicMin(check.first, check.mark | static_cast<unsigned long long>(i / width));
         }
     }
 }
@@ -160,15 +212,29 @@ int embed_of(const void *table, const int32_t *tokens, int64_t rows, int64_t wid
                       from, tokens, rows, width, x);
 }
 
+/* Threads of a block that norms rows of `width` elements, N at a time. */
+unsigned norm_threads(int64_t width, int n)
+{
+    const int64_t most = 512;
+    const int64_t threads = (width / n + 31) / 32 * 32;
+    return static_cast<unsigned>(threads > most ? most : (threads < 32 ? 32 : threads));
+}
+
+struct finite_check check_of(int64_t layer, unsigned long long *first)
+{
+    return {first, static_cast<unsigned long long>(layer) << 40};
+}
+
 template <class F, class T>
-int rmsnorm_of(const F *x, const float *weight, int64_t rows, int64_t width, float eps, void *out)
+int rmsnorm_of(const F *x, const float *weight, int64_t rows, int64_t width, float eps, void *out,
+               const struct finite_check &check)
 {
     T *to = static_cast<T *>(out);
-    auto kernel = dpe_by_eight<T>(width, x, out) && reinterpret_cast<uintptr_t>(weight) % 16 == 0
-                      ? rmsnorm<F, T, 8>
-                      : rmsnorm<F, T, 1>;
-    return dpe_launch(kernel, dpe_row_blocks(rows), DPE_GRID_THREADS, 0, NULL, x, weight, rows,
-                      width, eps, to);
+    const bool eight =
+        dpe_by_eight<T>(width, x, out) && reinterpret_cast<uintptr_t>(weight) % 16 == 0;
+    auto kernel = eight ? rmsnorm<F, T, 8> : rmsnorm<F, T, 1>;
+    return dpe_launch(kernel, dpe_row_blocks(rows), norm_threads(width, eight ? 8 : 1), 0, NULL, x,
+                      weight, rows, width, eps, to, check);
 }
 
 template <class T> int add_of(float *x, const void *y, int64_t n)
@@ -227,9 +293,11 @@ int dpe_kernel_embed(enum dpe_dtype dtype, const void *table, const int32_t *tok
 }
 
 int dpe_kernel_rmsnorm(enum dpe_dtype dtype, const float *x, const float *weight, int64_t rows,
-                       int64_t width, float eps, void *out)
+                       int64_t width, float eps, void *out, int64_t layer,
+                       unsigned long long *first)
 {
-    DPE_FOR_DTYPE(dtype, (rmsnorm_of<float, T>(x, weight, rows, width, eps, out)));
+    const struct finite_check check = check_of(layer, first);
+    DPE_FOR_DTYPE(dtype, (rmsnorm_of<float, T>(x, weight, rows, width, eps, out, check)));
 }
 
 int dpe_kernel_bias(enum dpe_dtype dtype, void *out, const float *bias, int64_t rows, int64_t width)
@@ -240,8 +308,8 @@ int dpe_kernel_bias(enum dpe_dtype dtype, void *out, const float *bias, int64_t 
 int dpe_kernel_head_norm(enum dpe_dtype dtype, void *x, const float *weight, int64_t rows,
                          int64_t width, float eps)
 {
-    DPE_FOR_DTYPE(dtype,
-                  (rmsnorm_of<T, T>(static_cast<const T *>(x), weight, rows, width, eps, x)));
+    DPE_FOR_DTYPE(dtype, (rmsnorm_of<T, T>(static_cast<const T *>(x), weight, rows, width, eps, x,
+                                           check_of(0, NULL))));
 }
 
 int dpe_kernel_add(enum dpe_dtype dtype, float *x, const void *y, int64_t n)
@@ -270,7 +338,7 @@ int dpe_kernel_nonfinite(const float *x, int64_t rows, int64_t width, int64_t la
 {
     int64_t n = rows * width;
     return dpe_launch(nonfinite, dpe_element_blocks(n), DPE_GRID_THREADS, 0, NULL, x, n, width,
-                      static_cast<unsigned long long>(layer), first);
+                      check_of(layer, first));
 }
 
 int dpe_kernel_random(enum dpe_dtype dtype, void *out, int64_t n, float deviation, uint64_t seed)

@@ -12,6 +12,7 @@
 #define DPE_KERNELS_H
 
 #include "engine/model/config/config.h"
+#include "engine/plan/plan.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -20,9 +21,11 @@ extern "C" {
 /** x [rows][width] = rows `tokens` of table [vocab][width]. */
 int dpe_kernel_embed(enum dpe_dtype dtype, const void *table, const int32_t *tokens, int64_t rows,
                      int64_t width, float *x);
-/** out [rows][width] = x / sqrt(mean(x²) + eps) * weight [width]. */
+/** out [rows][width] = x / sqrt(mean(x²) + eps) * weight [width]; and with `first` not NULL what
+ *  dpe_kernel_nonfinite does. */
 int dpe_kernel_rmsnorm(enum dpe_dtype dtype, const float *x, const float *weight, int64_t rows,
-                       int64_t width, float eps, void *out);
+                       int64_t width, float eps, void *out, int64_t layer,
+                       unsigned long long *first);
 /** The same for x [rows][width] of the model's dtype, in place. */
 int dpe_kernel_head_norm(enum dpe_dtype dtype, void *x, const float *weight, int64_t rows,
                          int64_t width, float eps);
@@ -96,9 +99,11 @@ struct dpe_row_rotation {
     const float *undo_cos, *undo_sin; /**< or NULL */
     const uint8_t *mask;              /**< [n_heads][n_pairs] of the layer, or NULL */
 };
-/** Where query or key rows lie, at which positions they stand, where rotated ones go. */
+/** Where query or key rows lie, at which positions they stand, where rotated ones go. Without
+ * padding, so that launches can be compared. */
 struct dpe_rotated_rows {
     enum dpe_dtype dtype;
+    int32_t n_rotations; /**< 0: the rows are copied as they are */
     const void *from;
     int64_t from_row, from_head; /**< strides in elements */
     void *to;
@@ -112,11 +117,12 @@ struct dpe_rotated_rows {
     /** Rows of `to` are those of `from` plus to_offset[r] + positions[r], or row r + to_first. */
     const int64_t *to_offsets;
     int64_t to_first;
+    struct dpe_row_rotation rotations[DPE_MAX_BANDS];
 };
-/** to[c][h][r] = R(rotation c at the row's position) from[h / group][r], c = 0 … n−1, n at most
- *  DPE_MAX_BANDS; n = 0: copied. */
-int dpe_kernel_rotate(const struct dpe_rotated_rows *rows, const struct dpe_row_rotation *rotations,
-                      int n);
+enum { DPE_ROTATED_AT_ONCE = 4 };
+/** to[c][h][r] = R(rotation c at the row's position) from[h / group][r], c = 0 … n_rotations−1, of
+ *  each of n calls, at most DPE_ROTATED_AT_ONCE of one dtype, in one launch. */
+int dpe_kernel_rotate(const struct dpe_rotated_rows *calls, int n);
 /** out [heads][head_dim] = Σ over branches of sigmoid(gate) · branch: of compressed [heads][head_dim],
  *  of what is in out, and of windowed, where there is one (not NULL); gates [heads][3] in this order. */
 int dpe_kernel_merge(enum dpe_dtype dtype, const void *gates, const void *compressed,

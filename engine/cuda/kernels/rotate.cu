@@ -59,15 +59,14 @@ __device__ __forceinline__ void load_rotation(const struct dpe_row_rotation &rot
     }
 }
 
-struct rotations {
-    struct dpe_row_rotation of[DPE_MAX_BANDS];
-    int n;
+struct rotated_calls {
+    struct dpe_rotated_rows of[DPE_ROTATED_AT_ONCE];
+    int32_t together[DPE_ROTATED_AT_ONCE]; /* rows that a block takes at a time */
 };
 
 /* N pairs of a head and row as they are, or under every rotation. */
-template <class T, int N, bool ROTATED>
-__device__ __forceinline__ void rotate_some(const struct dpe_rotated_rows &a,
-                                            const struct rotations &rotations, int64_t r, int h,
+template <class T, int N>
+__device__ __forceinline__ void rotate_some(const struct dpe_rotated_rows &a, int64_t r, int h,
                                             int j)
 {
     const int64_t n_pairs = a.head_dim / 2;
@@ -80,13 +79,13 @@ __device__ __forceinline__ void rotate_some(const struct dpe_rotated_rows &a,
     float y[N];
     dpe_some<T, N>::load(from, x);
     dpe_some<T, N>::load(from + n_pairs, y);
-    if (!ROTATED) {
+    if (a.n_rotations == 0) {
         dpe_some<T, N>::store(to, x);
         dpe_some<T, N>::store(to + n_pairs, y);
     }
 #pragma unroll 1
-    for (int copy = 0; ROTATED && copy < rotations.n; copy++, to += a.to_copy) {
-        const struct dpe_row_rotation &rotation = rotations.of[copy];
+    for (int copy = 0; copy < a.n_rotations; copy++, to += a.to_copy) {
+        const struct dpe_row_rotation &rotation = a.rotations[copy];
         float c[N];
         float s[N];
         float low[N];
@@ -103,13 +102,15 @@ __device__ __forceinline__ void rotate_some(const struct dpe_rotated_rows &a,
     }
 }
 
-/* A block takes `together` rows at a time, a thread N pairs of a head. What a thread looks for is
- * so found by divisions of 32 bits; heads of a row follow each other, they share the tables. */
-template <class T, int N, bool ROTATED>
+/* A block takes `together` rows of call blockIdx.y at a time, a thread N pairs of a head. What a
+ * thread looks for is so found by divisions of 32 bits; heads of a row follow each other, they
+ * share the tables. */
+template <class T, int N>
 __global__ void __launch_bounds__(THREADS)
-    rotate_rows(const __grid_constant__ struct dpe_rotated_rows a,
-                const __grid_constant__ struct rotations rotations, int together)
+    rotate_rows(const __grid_constant__ struct rotated_calls calls)
 {
+    const struct dpe_rotated_rows &a = calls.of[blockIdx.y];
+    const int together = calls.together[blockIdx.y];
     int steps = static_cast<int>(a.head_dim / 2) / N;
     int of_row = static_cast<int>(a.n_heads) * steps;
     for (int64_t first = static_cast<int64_t>(blockIdx.x) * together; first < a.rows;
@@ -118,52 +119,55 @@ __global__ void __launch_bounds__(THREADS)
             int64_t r = first + i / of_row;
             int item = i % of_row;
             if (r < a.rows) {
-                rotate_some<T, N, ROTATED>(a, rotations, r, item / steps, item % steps * N);
+                rotate_some<T, N>(a, r, item / steps, item % steps * N);
             }
         }
     }
 }
 
-template <class T, int N>
-int launch(const struct dpe_rotated_rows *rows, const struct rotations &rotations)
+template <class T, int N> int launch(struct rotated_calls *calls, int n)
 {
-    const int64_t of_row = rows->n_heads * (rows->head_dim / 2 / N);
-    /* Few rows are dealt to as many blocks as there can be. */
-    const int64_t together = rows->rows < 1024 || of_row > AT_ONCE ? 1 : AT_ONCE / of_row;
-    int64_t blocks = (rows->rows + together - 1) / together;
-    blocks = blocks > MOST_BLOCKS ? MOST_BLOCKS : blocks;
-    return dpe_launch(rotations.n == 0 ? rotate_rows<T, N, false> : rotate_rows<T, N, true>,
-                      static_cast<unsigned>(blocks), THREADS, 0, NULL, *rows, rotations,
-                      static_cast<int>(together));
+    int64_t most = 1;
+    for (int i = 0; i < n; i++) {
+        const struct dpe_rotated_rows *a = &calls->of[i];
+        const int64_t of_row = a->n_heads * (a->head_dim / 2 / N);
+        /* Few rows are dealt to as many blocks as there can be. */
+        const int64_t together = a->rows < 1024 || of_row > AT_ONCE ? 1 : AT_ONCE / of_row;
+        const int64_t blocks = (a->rows + together - 1) / together;
+        calls->together[i] = static_cast<int32_t>(together);
+        most = blocks > most ? blocks : most;
+    }
+    most = most > MOST_BLOCKS ? MOST_BLOCKS : most;
+    return dpe_launch(rotate_rows<T, N>,
+                      dim3(static_cast<unsigned>(most), static_cast<unsigned>(n)), THREADS, 0, NULL,
+                      *calls);
 }
 
-template <class T>
-int launch_of(const struct dpe_rotated_rows *rows, const struct rotations &rotations)
+/* Whether eight pairs can be taken at a time. */
+bool by_eight(const struct dpe_rotated_rows *a)
 {
-    int64_t strides = rows->from_row | rows->from_head | rows->to_row | rows->to_head;
-    uintptr_t addresses =
-        reinterpret_cast<uintptr_t>(rows->from) | reinterpret_cast<uintptr_t>(rows->to);
+    int64_t strides = a->from_row | a->from_head | a->to_row | a->to_head;
+    uintptr_t addresses = reinterpret_cast<uintptr_t>(a->from) | reinterpret_cast<uintptr_t>(a->to);
     uintptr_t masks = 0;
-    for (int i = 0; i < rotations.n; i++) {
-        masks |= reinterpret_cast<uintptr_t>(rotations.of[i].mask);
+    for (int i = 0; i < a->n_rotations; i++) {
+        masks |= reinterpret_cast<uintptr_t>(a->rotations[i].mask);
     }
-    strides |= rotations.n > 1 ? rows->to_copy : 0;
-    bool eight =
-        rows->head_dim % 16 == 0 && strides % 8 == 0 && addresses % 16 == 0 && masks % 8 == 0;
-    return eight ? launch<T, 8>(rows, rotations) : launch<T, 1>(rows, rotations);
+    strides |= a->n_rotations > 1 ? a->to_copy : 0;
+    return a->head_dim % 16 == 0 && strides % 8 == 0 && addresses % 16 == 0 && masks % 8 == 0;
 }
 
 } // namespace
 
-int dpe_kernel_rotate(const struct dpe_rotated_rows *rows, const struct dpe_row_rotation *rotations,
-                      int n)
+int dpe_kernel_rotate(const struct dpe_rotated_rows *calls, int n)
 {
-    struct rotations all = {};
-    if (n > DPE_MAX_BANDS) {
+    struct rotated_calls all = {};
+    bool eight = true;
+    if (n < 1 || n > DPE_ROTATED_AT_ONCE) {
         return 1;
     }
-    for (all.n = 0; all.n < n; all.n++) {
-        all.of[all.n] = rotations[all.n];
+    for (int i = 0; i < n; i++) {
+        all.of[i] = calls[i];
+        eight = eight && by_eight(&calls[i]);
     }
-    DPE_FOR_DTYPE(rows->dtype, launch_of<T>(rows, all));
+    DPE_FOR_DTYPE(calls->dtype, (eight ? launch<T, 8>(&all, n) : launch<T, 1>(&all, n)));
 }

@@ -301,6 +301,8 @@ static void rotate_case(const struct rotating *t)
                                                   .mask = t->masked ? mask : NULL},
                                                  {.cos = tables[4], .sin = tables[3]}};
     const struct dpe_rotated_rows rows = {.dtype = DPE_F32,
+                                          .n_rotations = 2,
+                                          .rotations = {rotation[0], rotation[1]},
                                           .from = from,
                                           .from_row = HEADS / GROUP * d,
                                           .from_head = d,
@@ -316,7 +318,30 @@ static void rotate_case(const struct rotating *t)
                                           .positions = t->scattered ? positions : NULL,
                                           .to_offsets = t->scattered ? offsets : NULL,
                                           .to_first = 3};
-    assert_int_equal(dpe_kernel_rotate(&rows, rotation, 2), 0);
+    /* A copy of the first rows is another call of the same launch. */
+    float *copied = make_numbers(HEADS / GROUP * 7 * d, 11);
+    const struct dpe_rotated_rows copy = {.dtype = DPE_F32,
+                                          .from = from,
+                                          .from_row = HEADS / GROUP * d,
+                                          .from_head = d,
+                                          .to = copied,
+                                          .to_row = d,
+                                          .to_head = 7 * d,
+                                          .rows = t->rows < 7 ? t->rows : 7,
+                                          .head_dim = d,
+                                          .n_heads = HEADS / GROUP,
+                                          .group = 1};
+    const struct dpe_rotated_rows calls[2] = {rows, copy};
+    const uint64_t launches = emulate_counts_read().launches;
+    assert_int_equal(dpe_kernel_rotate(calls, 2), 0);
+    assert_int_equal(emulate_counts_read().launches - launches, 1);
+    for (int64_t i = 0; i < HEADS / GROUP * copy.rows; i++) {
+        int64_t h = i / copy.rows;
+        int64_t r = i % copy.rows;
+        assert_memory_equal(copied + (h * 7 + r) * d, from + (r * HEADS / GROUP + h) * d,
+                            (size_t)d * sizeof *from);
+    }
+    free(copied);
     for (int64_t r = 0; r < t->rows; r++) {
         int64_t position = t->scattered ? positions[r] : 5 + r;
         int64_t to_row = t->scattered ? positions[r] + offsets[r] : 3 + r;
@@ -346,6 +371,52 @@ static void rotated_rows(void **state)
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         emulate_set_seed(i);
         rotate_case(&cases[i]);
+    }
+}
+
+/* Norms of rows that are kept whole and of longer ones, eight elements at a time and one by one;
+ * and which row is the first that is not finite: not one whose squares alone are too large. */
+static void norms(void **state)
+{
+    static const int64_t widths[] = {24, 1031, 4096, 9000};
+    (void)state;
+    enum { HUGE_ROW = 1, WRONG_ROW = 2 };
+    for (size_t w = 0; w < sizeof widths / sizeof widths[0]; w++) {
+        const int64_t width = widths[w];
+        float *x = make_numbers(ROWS * width, 3);
+        float *weight = make_numbers(width, 4);
+        float *out = make_numbers(ROWS * width, 5);
+        unsigned long long first = ~0ULL;
+        emulate_set_seed(w);
+        assert_int_equal(dpe_kernel_rmsnorm(DPE_F32, x, weight, ROWS, width, 1e-5f, out, 7, &first),
+                         0);
+        assert_true(first == ~0ULL);
+        for (int64_t r = 0; r < ROWS; r++) {
+            double squares = 0.0;
+            for (int64_t i = 0; i < width; i++) {
+                squares += (double)x[r * width + i] * (double)x[r * width + i];
+            }
+            const double scale = 1.0 / sqrt(squares / (double)width + 1e-5);
+            for (int64_t i = 0; i < width; i++) {
+                const double want = (double)x[r * width + i] * scale * (double)weight[i];
+                assert_true(fabs((double)out[r * width + i] - want) <= 1e-6 * (fabs(want) + 1.0));
+            }
+        }
+        x[HUGE_ROW * width] = 1e30f;
+        x[WRONG_ROW * width + width - 1] = -INFINITY;
+        x[(WRONG_ROW + 1) * width + width / 2] = NAN;
+        assert_int_equal(dpe_kernel_rmsnorm(DPE_F32, x, weight, ROWS, width, 1e-5f, out, 7, NULL),
+                         0);
+        assert_true(first == ~0ULL);
+        assert_int_equal(dpe_kernel_rmsnorm(DPE_F32, x, weight, ROWS, width, 1e-5f, out, 7, &first),
+                         0);
+        assert_true(first == (7ULL << 40 | WRONG_ROW));
+        first = ~0ULL;
+        assert_int_equal(dpe_kernel_nonfinite(x, ROWS, width, 7, &first), 0);
+        assert_true(first == (7ULL << 40 | WRONG_ROW));
+        free(x);
+        free(weight);
+        free(out);
     }
 }
 
@@ -518,11 +589,17 @@ static void gated_products(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(largest_logit), cmocka_unit_test(likelihood), cmocka_unit_test(bias),
-        cmocka_unit_test(rotated_rows),  cmocka_unit_test(products),
-        cmocka_unit_test(wide_products), cmocka_unit_test(gated_products),
-        cmocka_unit_test(activations),   cmocka_unit_test(experts_of_a_row),
+        cmocka_unit_test(largest_logit),
+        cmocka_unit_test(likelihood),
+        cmocka_unit_test(bias),
+        cmocka_unit_test(rotated_rows),
+        cmocka_unit_test(products),
+        cmocka_unit_test(wide_products),
+        cmocka_unit_test(gated_products),
+        cmocka_unit_test(activations),
+        cmocka_unit_test(experts_of_a_row),
         cmocka_unit_test(branches),
+        cmocka_unit_test(norms),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
