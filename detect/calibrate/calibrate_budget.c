@@ -18,23 +18,25 @@ static const struct setting {
     int64_t excerpts; /* of each length of the profile; 0: one, of the shortest length */
     int64_t check;    /* samples of the check */
 } settings[] = {
-    {DPE_DETECT_READY, 8, 1, false, 0, 8},      {DPE_DETECT_READY, 8, 1, false, 0, 24},
-    {DPE_DETECT_READY, 16, 1, false, 0, 24},     {DPE_DETECT_READY, 24, 1, false, 0, 32},
-    {DPE_DETECT_READY, 32, 1, false, 0, 48},     {DPE_DETECT_READY, 64, 1, false, 0, 64},
+    {DPE_DETECT_READY, 16, 1, false, 0, 8},      {DPE_DETECT_READY, 16, 1, false, 0, 16},
+    {DPE_DETECT_READY, 16, 1, false, 0, 32},     {DPE_DETECT_READY, 32, 1, false, 0, 48},
+    {DPE_DETECT_READY, 64, 1, false, 0, 64},     {DPE_DETECT_READY, 128, 1, false, 0, 128},
     {DPE_DETECT_JOINTLY, 16, 2, false, 1, 32},   {DPE_DETECT_JOINTLY, 32, 4, false, 2, 48},
     {DPE_DETECT_JOINTLY, 48, 8, true, 5, 64},    {DPE_DETECT_JOINTLY, 100, 8, true, 10, 100},
     {DPE_DETECT_JOINTLY, 200, 8, true, 10, 200}, {DPE_DETECT_JOINTLY, 400, 8, true, 10, 400},
 };
 enum {
     SETTINGS = sizeof settings / sizeof settings[0],
-    QUICK = 1,
+    QUICK = 2,
     USUAL = 9,
     THOROUGH = 11,
-    TOGETHER = 4
+    TOGETHER = 4,      /* questions of a context, of a search */
+    READY_TOGETHER = 8 /* of methods that are ready */
 };
 
-/* Of its estimate a budget is taken up to this share: exports and the report come on top. */
-static const double usable = 0.95;
+/* Of a budget the estimate may take this share: measuring the machine, exports and the report come
+ * on top. */
+static const double usable = 0.92;
 
 /* ------------------------------------------------------------------------------------- what shows
  */
@@ -42,14 +44,17 @@ static const double usable = 0.95;
 /* The smallest difference of recall between two plans that so many samples show. Questions of four
  * answered by chance alike have a difference of variance 0.44; those of a context share 0.3 of it.
  */
-static double difference(int64_t samples)
+static double difference(const struct calibrate_arguments *args, int64_t samples)
 {
-    return dpe_shown_difference(0.44 * (0.3 + 0.7 / TOGETHER), samples / TOGETHER, TOGETHER);
+    const int64_t together = args->detect.rule == DPE_DETECT_READY ? READY_TOGETHER : TOGETHER;
+    return dpe_shown_difference(0.44 * (0.3 + 0.7 / (double)together), samples / together,
+                                together);
 }
 
-static const char *difference_text(int64_t samples, char text[64])
+static const char *difference_text(const struct calibrate_arguments *args, int64_t samples,
+                                   char text[64])
 {
-    double least = difference(samples);
+    double least = difference(args, samples);
     if (!(least < 1.0)) {
         snprintf(text, 64, "none (too few contexts)");
     } else {
@@ -166,7 +171,7 @@ static void tell(const struct batch *batch, const struct dpe_bill *bill)
         dpe_log_info(
             "--budget: differences between plans that can be shown (p < 0.05, power 0.8): in "
             "the sweep from %s, in the check from %s; smaller ones stay unshown",
-            difference_text(samples, sweep), difference_text(check, shown));
+            difference_text(args, samples, sweep), difference_text(args, check, shown));
     }
 }
 
@@ -326,12 +331,14 @@ dpe_status dpe_calibrate_fit_check(struct batch *batch, struct dpe_error *err)
     }
     const double left = usable * args->budget_seconds - (dpe_clock() - batch->job.begin);
     const int64_t planned = args->check_samples;
-    args->check_samples = TOGETHER;
+    const int64_t together = dpe_calibrate_together(batch);
+    const int64_t unit = together > TOGETHER ? together : TOGETHER;
+    args->check_samples = unit;
     dpe_status status = dpe_calibrate_check(batch, CALIBRATE_PRICE, &bill, err);
     args->check_samples = planned;
     if (status == DPE_OK && bill.time.high > 0.0 && left > 0.0) {
-        int64_t contexts = (int64_t)fmin(floor(left / bill.time.high), MOST / TOGETHER);
-        args->check_samples = contexts * TOGETHER > planned ? contexts * TOGETHER : planned;
+        int64_t contexts = (int64_t)fmin(floor(left / bill.time.high), (double)(MOST / unit));
+        args->check_samples = contexts * unit > planned ? contexts * unit : planned;
     }
     return status == DPE_OK
                ? dpe_job_tell(&batch->job, &args->check_samples, sizeof args->check_samples, err)
@@ -363,7 +370,8 @@ dpe_status dpe_calibrate_print_settings(struct batch *batch, struct dpe_error *e
             const int64_t check = batch->args->check_samples;
             printf("%-16s %-22s %-12.3g %s\n", rows[i].name,
                    bill.untimed ? "not measured" : dpe_job_range_text(&bill.time, time),
-                   bill.tokens, difference_text(check > samples ? check : samples, shown));
+                   bill.tokens,
+                   difference_text(batch->args, check > samples ? check : samples, shown));
         }
     }
     batch->args = line;

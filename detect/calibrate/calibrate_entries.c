@@ -179,11 +179,32 @@ static bool is_own(const char *name)
     return found;
 }
 
+/* Plans that are in the final: a race drops those that have fewer valid samples than most. */
+static void find_final(struct dpe_h5 *table, bool needles, size_t n, bool *final)
+{
+    void *data = NULL;
+    int rank = 0;
+    int64_t dims[5] = {0};
+    dpe_status status =
+        dpe_h5_get(table, needles ? "/validate/niah/n_valid" : "/validate/ppl/n_valid", DPE_COL_I64,
+                   &data, &rank, dims, NULL);
+    const int64_t *valid = data;
+    int64_t most = 0;
+    for (size_t i = 0; i < n && status == DPE_OK && rank == 1 && dims[0] == (int64_t)n; i++) {
+        most = valid[i] > most ? valid[i] : most;
+    }
+    for (size_t i = 0; i < n; i++) {
+        final[i] = most == 0 || 4 * valid[i] > 3 * most;
+    }
+    free(data);
+}
+
 /* The method that the check holds the table against: the best of those that the validation did. */
 static void look_at_rival(struct dpe_h5 *table, bool needles, char method[CALIBRATE_METHOD])
 {
     char **names = NULL;
     void *data = NULL;
+    bool final[DPE_DETECT_MOST_VALIDATED];
     size_t n = 0;
     int rank = 0;
     int64_t dims[5] = {0};
@@ -193,12 +214,13 @@ static void look_at_rival(struct dpe_h5 *table, bool needles, char method[CALIBR
         dpe_h5_get_strings(table, "/validated_plan", &names, &n, NULL) == DPE_OK &&
         dpe_h5_get(table, needles ? "/validate/niah/recall_mean" : "/validate/ppl/perplexity",
                    DPE_COL_F64, &data, &rank, dims, NULL) == DPE_OK &&
-        rank == 1 && dims[0] == (int64_t)n) {
+        rank == 1 && dims[0] == (int64_t)n && n <= DPE_DETECT_MOST_VALIDATED) {
         const double *means = data;
+        find_final(table, needles, n, final);
         for (size_t i = 0; i < n; i++) {
             bool better = isnan(best) || (needles ? means[i] > best : means[i] < best);
             /* A name that fills its place may have been cut. */
-            if (!is_own(names[i]) && isfinite(means[i]) && better &&
+            if (!is_own(names[i]) && isfinite(means[i]) && final[i] && better &&
                 strlen(names[i]) < CALIBRATE_METHOD - 1) {
                 best = means[i];
                 snprintf(method, CALIBRATE_METHOD, "%s", names[i]);
@@ -243,7 +265,12 @@ dpe_status dpe_calibrate_look(struct batch *batch, struct dpe_error *err)
         }
         if (status == DPE_OK && entry == &batch->state.entries[batch->state.n_entries - 1]) {
             look_at_ceiling(file, &batch->state.ceiling);
+            char *kept = NULL;
             look_at_rival(file, batch->needles, batch->state.rival);
+            batch->state.rival_kept =
+                dpe_h5_get_attr_text(file, "/validate", "kept", &kept, NULL) == DPE_OK &&
+                strcmp(kept, batch->state.rival) == 0;
+            free(kept);
         }
     }
     dpe_h5_close(file);

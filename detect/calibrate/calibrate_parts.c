@@ -233,12 +233,14 @@ dpe_status dpe_calibrate_pairs(struct batch *batch, enum calibrate_way way, stru
     return work(batch, &dpe_eval_comparison_study, &args, &args.job, way, bill, err);
 }
 
-/* How many methods the check will have. */
+/* How many methods the check will have: the table of a ready method is that method. */
 static int64_t count_methods(const struct batch *batch)
 {
     const struct detect_arguments *detect = &batch->args->detect;
-    const bool ready = detect->rule == DPE_DETECT_READY; /* the table is that method, or the base */
-    return 2 + (ready || detect->against_tuned || detect->n_against > 0) +
+    const bool ready = detect->rule == DPE_DETECT_READY;
+    return 2 +
+           ((ready && !batch->state.rival_kept) || detect->against_tuned ||
+            (!ready && detect->n_against > 0)) +
            (!batch->frequencies && !ready);
 }
 
@@ -276,15 +278,16 @@ dpe_status dpe_calibrate_check(struct batch *batch, enum calibrate_way way, stru
 {
     /* With a budget, before the pilot has chosen: tasks that it may choose, of which the first that
      * has room counts. */
-    static const char *const stand_ins[] = {"keys=4,values=4,asked=4", "keys=4,values=1,asked=4",
-                                            "keys=1,values=1,asked=1"};
+    static const char *const stand_ins[] = {"keys=8,values=4,asked=8", "keys=4,values=4,asked=4",
+                                            "keys=4,values=1,asked=4", "keys=1,values=1,asked=1"};
     enum { STAND_INS = sizeof stand_ins / sizeof stand_ins[0] };
+    const int first = batch->args->detect.rule == DPE_DETECT_READY ? 0 : 1;
     char *task = batch->entry->task;
     if (!is_dry(way) || !is_budgeted(batch) || !batch->args->detect.auto_task || task[0] != '\0') {
         return check(batch, way, bill, err);
     }
     dpe_status status = DPE_USAGE;
-    for (int i = 0; i < STAND_INS && status == DPE_USAGE; i++) {
+    for (int i = first; i < STAND_INS && status == DPE_USAGE; i++) {
         snprintf(task, sizeof batch->entry->task, "%s", stand_ins[i]);
         status = check(batch, way, bill, err);
     }

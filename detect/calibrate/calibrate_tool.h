@@ -95,6 +95,7 @@ struct batch {
         double ceiling; /**< of needles, in the longest sweep; NaN: not known */
         char
             rival[CALIBRATE_METHOD]; /**< best method of the longest sweep's validation; "": none */
+        bool rival_kept;             /**< its table holds that one */
     } state;
     struct entry *entry; /**< that is being worked on */
 };

@@ -3,29 +3,81 @@
 #include "detect/report/view.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 /* Recall that a calibration is worth. */
 static const double worth = 0.05;
 
-/* The plan with the best mean of those that are methods, or the base; the joint plan is the base. */
-static int best_method(const struct dpe_detect_validation *v)
+int dpe_detect_ready_left(int plans, int64_t context, int64_t contexts)
 {
-    int best = DPE_DETECT_BASE;
-    for (int i = DPE_DETECT_N_VALIDATED; i < v->n_plans; i++) {
-        best = v->value[i].mean > v->value[best].mean ? i : best;
+    enum { FINALISTS = 2 };
+    const int some = context == 0                   ? plans
+                     : contexts > 2 && context == 1 ? (plans + 1) / 2
+                                                    : FINALISTS;
+    return some > FINALISTS ? some : plans < FINALISTS ? plans : FINALISTS;
+}
+
+void dpe_detect_ready_race(const struct dpe_detect_scores *scores, int64_t contexts,
+                           unsigned char *live)
+{
+    const int64_t done = scores->n_samples / scores->together;
+    double mean[DPE_DETECT_MOST_VALIDATED];
+    int plans = 0;
+    for (int i = 0; i < scores->n_cells; i++) {
+        plans += live[i];
+        mean[i] = live[i] != 0 ? dpe_detect_interval(scores, i, DPE_DETECT_RECALL).mean : 0.0;
+        mean[i] = isfinite(mean[i]) ? mean[i] : -1.0;
+    }
+    for (int left = dpe_detect_ready_left(plans, done, contexts); plans > left; plans--) {
+        int worst = -1;
+        for (int i = 0; i < scores->n_cells; i++) {
+            worst = live[i] != 0 && (worst < 0 || mean[i] <= mean[worst]) ? i : worst;
+        }
+        live[worst] = 0;
+    }
+}
+
+bool dpe_detect_in_final(const struct dpe_detect_validation *v, int plan)
+{
+    static const double most_lost = 0.25; /* samples that are not valid */
+    int64_t most = 0;
+    for (int i = 0; i < v->n_plans; i++) {
+        most = v->value[i].n > most ? v->value[i].n : most;
+    }
+    return most > 0 && (double)v->value[plan].n > (1.0 - most_lost) * (double)most;
+}
+
+/* Of the plans in the final with `may`, but not the joint plan, which is the base; -1: none. */
+static int best_of(const struct dpe_detect_validation *v, const bool *may, int first)
+{
+    const bool recall = v->criterion == DPE_DETECT_RECALL;
+    int best = -1;
+    for (int i = first; i < v->n_plans; i++) {
+        const double mean = v->value[i].mean;
+        if (i != DPE_DETECT_JOINT && (may == NULL || may[i]) && dpe_detect_in_final(v, i) &&
+            (best < 0 || (recall ? mean > v->value[best].mean : mean < v->value[best].mean))) {
+            best = i;
+        }
     }
     return best;
+}
+
+int dpe_detect_ready_kept(const struct dpe_detect_validation *v, const bool *tables)
+{
+    const int kept = best_of(v, tables, 0);
+    return kept < 0 ? DPE_DETECT_JOINT : kept;
 }
 
 struct dpe_detect_advice dpe_detect_advise(const struct dpe_detect_validation *v,
                                            const struct dpe_interval *ceiling)
 {
-    struct dpe_detect_advice advice = {.plan = best_method(v)};
+    const int best = best_of(v, NULL, DPE_DETECT_BASE);
+    struct dpe_detect_advice advice = {.plan = best < 0 ? DPE_DETECT_BASE : best};
     const double possible = ceiling->n > 0 ? ceiling->mean : 1.0;
     const double found = v->value[advice.plan].mean;
     advice.gain = fmax(0.0, possible - found);
-    advice.what = possible < DPE_DETECT_LOW_CEILING                               ? DPE_DETECT_ADVICE_TASK
+    advice.what = possible < DPE_DETECT_LOW_CEILING                    ? DPE_DETECT_ADVICE_TASK
                   : possible - v->value[DPE_DETECT_ROPE].mean <= worth ? DPE_DETECT_ADVICE_NOTHING
                   : possible - found <= worth                          ? DPE_DETECT_ADVICE_TAKE
                                               : DPE_DETECT_ADVICE_CALIBRATE;
@@ -39,7 +91,8 @@ static const char *name_of(const struct dpe_detect_report *report, int plan)
                                      : report->names[plan];
 }
 
-/* One line a plan, the best first; the joint plan is the base. */
+/* One line a plan, the best first, those in the final before the others; the joint plan is the
+ * base. */
 static void put_plans(struct dpe_detect_page *page, const struct dpe_detect_report *report,
                       const struct dpe_detect_validation *v)
 {
@@ -47,14 +100,48 @@ static void put_plans(struct dpe_detect_page *page, const struct dpe_detect_repo
     for (int n = 0; n < v->n_plans - 1; n++) {
         int best = -1;
         char value[64];
+        char few[48] = "";
         for (int i = 0; i < v->n_plans; i++) {
-            best = !told[i] && (best < 0 || v->value[i].mean > v->value[best].mean) ? i : best;
+            const bool before = best < 0 ||
+                                dpe_detect_in_final(v, i) > dpe_detect_in_final(v, best) ||
+                                (dpe_detect_in_final(v, i) == dpe_detect_in_final(v, best) &&
+                                 v->value[i].mean > v->value[best].mean);
+            best = !told[i] && v->value[i].n > 0 && before ? i : best;
+        }
+        if (best < 0) {
+            return;
         }
         told[best] = true;
         dpe_detect_interval_text(v->criterion, v->value[best].mean, v->value[best].low,
                                  v->value[best].high, true, value, sizeof value);
-        dpe_detect_put(page, "  %-28s %s\n", name_of(report, best), value);
+        if (!dpe_detect_in_final(v, best)) {
+            snprintf(few, sizeof few, "  after %lld samples", (long long)v->value[best].n);
+        }
+        dpe_detect_put(page, "  %-28s %s%s\n", name_of(report, best), value, few);
     }
+}
+
+/* What these samples show of the plan that the table holds, against the best other one in the
+ * final. */
+static void put_shown(struct dpe_detect_page *page, const struct dpe_detect_report *report,
+                      const struct dpe_detect_validation *v)
+{
+    int second = -1;
+    for (int i = 0; i < v->n_plans; i++) {
+        if (i != v->kept && i != DPE_DETECT_JOINT && dpe_detect_in_final(v, i) &&
+            (second < 0 || v->value[i].mean > v->value[second].mean)) {
+            second = i;
+        }
+    }
+    if (second < 0 || !dpe_detect_in_final(v, v->kept)) {
+        return;
+    }
+    char text[96];
+    dpe_detect_difference_text(&v->kept_minus[second], v->kept_p[second], text, sizeof text);
+    const bool shown = dpe_detect_judge(&v->kept_minus[second], v->kept_p[second], v->criterion) !=
+                       DPE_DETECT_INDISTINCT;
+    dpe_detect_put(page, "%s - %s:\n  %s%s\n", name_of(report, v->kept), name_of(report, second),
+                   text, shown ? "" : ": not shown to differ by so few samples");
 }
 
 static void put_advice(struct dpe_detect_page *page, const struct dpe_detect_report *report,
@@ -63,8 +150,9 @@ static void put_advice(struct dpe_detect_page *page, const struct dpe_detect_rep
     const char *name = name_of(report, advice->plan);
     switch (advice->what) {
     case DPE_DETECT_ADVICE_TASK:
-        dpe_detect_put(page, "Needles say little of this model: it finds less than half of the easiest ones "
-                             "in its own trained length. dpe-eval ppl compares perplexities.\n");
+        dpe_detect_put(
+            page, "Needles say little of this model: it finds less than a quarter of the easiest\n"
+                  "ones in its own trained length. dpe-eval ppl compares perplexities.\n");
         return;
     case DPE_DETECT_ADVICE_NOTHING:
         dpe_detect_put(page, "You need nothing: the model as it is finds what is possible.\n");
@@ -73,13 +161,13 @@ static void put_advice(struct dpe_detect_page *page, const struct dpe_detect_rep
         dpe_detect_put(page, "Take %s: it finds what is possible.%s\n", name,
                        report->kept.plan == advice->plan
                            ? " The table holds it."
-                           : " No table can hold it: --method of dpe-run and dpe-serve is it.");
+                           : "\nNo table can hold it: --method of dpe-run and dpe-serve is it.");
         return;
     case DPE_DETECT_ADVICE_CALIBRATE:
         break;
     }
-    dpe_detect_put(page, "Of these take %s%s. Calibrating may gain up to %.0f points more.\n", name,
-                   report->kept.plan == advice->plan ? " (the table holds it)" : "",
+    dpe_detect_put(page, "Of these take %s%s.\nCalibrating may gain up to %.0f points more.\n",
+                   name, report->kept.plan == advice->plan ? " (the table holds it)" : "",
                    100.0 * advice->gain);
 }
 
@@ -91,15 +179,20 @@ dpe_status dpe_detect_ready(const struct dpe_detect_report *report, struct dpe_t
     const struct dpe_detect_advice advice =
         dpe_detect_advise(&result->validation, &result->ceiling);
     char task[DPE_TASK_WORDS];
-    dpe_detect_put(&page, "Recall in %lld tokens of %s, %lld samples",
+    dpe_detect_put(&page, "Recall in %lld tokens of %s, %lld samples\n",
                    (long long)report->grid->params.length,
-                   dpe_identity_task_words(report->niah_spec, task), (long long)result->n_validated);
+                   dpe_identity_task_words(report->niah_spec, task),
+                   (long long)result->n_validated);
     if (result->ceiling.n > 0) {
-        dpe_detect_put(&page, "; %.2f are possible (unchanged, in %lld tokens)",
-                       result->ceiling.mean, (long long)report->grid->params.trained_length);
+        char trained[64], value[64];
+        snprintf(trained, sizeof trained, "possible (in %lld tokens)",
+                 (long long)report->grid->params.trained_length);
+        dpe_detect_interval_text(DPE_DETECT_RECALL, result->ceiling.mean, result->ceiling.low,
+                                 result->ceiling.high, true, value, sizeof value);
+        dpe_detect_put(&page, "  %-28s %s\n", trained, value);
     }
-    dpe_detect_put(&page, "\n");
     put_plans(&page, report, &result->validation);
+    put_shown(&page, report, &result->validation);
     put_advice(&page, report, &advice);
     return page.status;
 }

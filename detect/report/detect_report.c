@@ -357,11 +357,8 @@ static dpe_status keep(struct dpe_detect_report *report, int plan, struct dpe_er
     return DPE_OK;
 }
 
-/* Which plans a table can hold: those that are ours, and of --against those that are the same as
- * one of ours could be; and which of them (plain, NULL: not asked for) runtimes read without an
- * adapter. The paper's procedure keeps what it chose, whatever is shown. */
-static dpe_status find_tables(const struct dpe_detect_report *report, bool *tables, bool *plain,
-                              struct dpe_error *err)
+dpe_status dpe_detect_report_tables(const struct dpe_detect_report *report, bool *tables,
+                                    bool *plain, struct dpe_error *err)
 {
     struct dpe_detect_values values = {
         .scale = dpe_alloc((size_t)report->grid->params.n_groups, sizeof *values.scale),
@@ -402,12 +399,13 @@ static dpe_status validate_task(struct dpe_detect_report *report, struct dpe_det
                                            result->first_validated, result->n_validated,
                                            result->together, &result->validate_scores, err);
     if (status == DPE_OK) {
-        status = find_tables(report, tables, NULL, err);
+        status = dpe_detect_report_tables(report, tables, NULL, err);
     }
     if (status == DPE_OK) {
-        status = dpe_detect_validate(&result->validate_scores, keys, result->criterion,
-                                     report->rule == DPE_DETECT_PAPER ? NULL : tables,
-                                     &result->validation, err);
+        status = dpe_detect_validate(
+            &result->validate_scores, keys, result->criterion,
+            /* The paper's procedure keeps what it chose, whatever is shown. */
+            report->rule == DPE_DETECT_PAPER ? NULL : tables, &result->validation, err);
     }
     result->validated = status == DPE_OK;
     return status;
@@ -439,15 +437,15 @@ static dpe_status keep_best(const struct dpe_detect_report *report,
     struct dpe_detect_validation *v = &result->validation;
     const char *keys[DPE_DETECT_MOST_VALIDATED];
     bool tables[DPE_DETECT_MOST_VALIDATED];
-    dpe_status status = find_tables(report, tables, NULL, err);
-    *kept = DPE_DETECT_JOINT;
-    for (int i = 0; i < report->n_validated && status == DPE_OK; i++) {
+    dpe_status status = dpe_detect_report_tables(report, tables, NULL, err);
+    for (int i = 0; i < report->n_validated; i++) {
         keys[i] = report->keys[i];
-        *kept = tables[i] && v->value[i].mean > v->value[*kept].mean ? i : *kept;
     }
-    return status == DPE_OK
-               ? dpe_detect_validate_keep(&result->validate_scores, keys, *kept, v, err)
-               : status;
+    if (status != DPE_OK) {
+        return status;
+    }
+    *kept = dpe_detect_ready_kept(v, tables);
+    return dpe_detect_validate_keep(&result->validate_scores, keys, *kept, v, err);
 }
 
 /* Where in the texts a plan predicts how well. */
@@ -499,7 +497,7 @@ static dpe_status guard_kept(struct dpe_detect_report *report, int *kept, struct
     if (!report->texts.validated) {
         return DPE_OK;
     }
-    dpe_status status = find_tables(report, tables, NULL, err);
+    dpe_status status = dpe_detect_report_tables(report, tables, NULL, err);
     if (status == DPE_OK) {
         report->guard =
             dpe_detect_guard(needles, &report->texts.validation, tables, report->guard_share);
@@ -545,7 +543,7 @@ static dpe_status find_plain(struct dpe_detect_report *report, struct dpe_error 
     if (report->rule != DPE_DETECT_JOINTLY || report->grid->params.frequencies) {
         return DPE_OK;
     }
-    dpe_status status = find_tables(report, tables, plain, err);
+    dpe_status status = dpe_detect_report_tables(report, tables, plain, err);
     for (int i = 0; i < report->n_validated && status == DPE_OK; i++) {
         double mean = v->value[i].mean;
         double best = report->plain >= 0 ? v->value[report->plain].mean : (double)NAN;

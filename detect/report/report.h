@@ -136,6 +136,27 @@ dpe_status dpe_detect_report_validation(struct dpe_detect_report *report, const 
                                         struct dpe_error *err);
 /** Whether the user's task orders the validated plans otherwise than the search's, beyond noise. */
 bool dpe_detect_report_disagrees(const struct dpe_detect_report *report);
+/** Which validated plans a table can hold: those that are ours, and of --against those that are the
+ * same as one of ours could be; and which of them (plain, NULL: not asked for) runtimes read
+ * without an adapter. DPE_NO_MEMORY. */
+dpe_status dpe_detect_report_tables(const struct dpe_detect_report *report, bool *tables,
+                                    bool *plain, struct dpe_error *err);
+
+/* Methods that are ready are raced by point estimates, because the choice of one needs no proof:
+ * all of them read the first context, the better half of three or more also the second, two the
+ * rest. */
+
+/** How many of so many plans read context 0 … contexts − 1. */
+int dpe_detect_ready_left(int plans, int64_t context, int64_t contexts);
+/** After the contexts in `scores`, a cell for each plan: live[i] becomes 0 for those that do not
+ * read the next one; ties stay with the earlier plan. */
+void dpe_detect_ready_race(const struct dpe_detect_scores *scores, int64_t contexts,
+                           unsigned char *live);
+/** Whether the plan has nearly as many valid rows as any: it was not dropped. */
+bool dpe_detect_in_final(const struct dpe_detect_validation *validation, int plan);
+/** Which plan the table holds: the best in the final of those with `tables`; the joint plan where
+ * there is none. */
+int dpe_detect_ready_kept(const struct dpe_detect_validation *validation, const bool *tables);
 /** Free what was computed. */
 void dpe_detect_report_free(struct dpe_detect_report *report);
 

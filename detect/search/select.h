@@ -105,7 +105,7 @@ void dpe_detect_selected_scales(const struct dpe_detect_params *params,
 
 /** Recall of the easiest needles that the unchanged model has in its trained length below which needles say little
  * of it. */
-#define DPE_DETECT_LOW_CEILING 0.5
+#define DPE_DETECT_LOW_CEILING 0.25
 
 /* ------------------------------------------------------------------------------------ key pairs */
 

@@ -390,7 +390,7 @@ static int find_rival(const struct dpe_detect_report *report,
     int rival = -1;
     for (int i = DPE_DETECT_N_VALIDATED; i < v->n_plans; i++) {
         bool other = i != report->kept.plan && strcmp(report->names[i], "single") != 0;
-        if (other && v->value[i].n > 0 &&
+        if (other && dpe_detect_in_final(v, i) &&
             (rival < 0 || (recall ? v->value[i].mean > v->value[rival].mean
                                   : v->value[i].mean < v->value[rival].mean))) {
             rival = i;

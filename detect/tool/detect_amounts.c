@@ -128,6 +128,35 @@ int64_t dpe_detect_inputs_validated(const struct detect_inputs *inputs)
            inputs->args->n_against;
 }
 
+bool dpe_detect_inputs_races_ready(const struct detect_inputs *inputs)
+{
+    return inputs->args->rule == DPE_DETECT_READY && inputs->args->use_niah &&
+           !inputs->args->use_ppl;
+}
+
+bool dpe_detect_inputs_races_base(const struct detect_inputs *inputs)
+{
+    return !dpe_detect_inputs_races_ready(inputs) || !inputs->held_ready;
+}
+
+int64_t dpe_detect_inputs_validated_rows(const struct detect_inputs *inputs, int task)
+{
+    const int64_t samples = inputs->n_validated[task];
+    const int64_t together = dpe_detect_inputs_together(inputs);
+    const int64_t contexts = (samples + together - 1) / together;
+    if (!dpe_detect_inputs_races_ready(inputs)) {
+        return samples * dpe_detect_inputs_validated(inputs);
+    }
+    /* Rope, the methods, and the base; the joint plan is the base. */
+    const int plans = 1 + inputs->args->n_against + dpe_detect_inputs_races_base(inputs);
+    int64_t rows = 0;
+    for (int64_t c = 0; c < contexts; c++) {
+        const int64_t n = samples - c * together < together ? samples - c * together : together;
+        rows += n * dpe_detect_ready_left(plans, c, contexts);
+    }
+    return rows;
+}
+
 struct dpe_detect_search_options dpe_detect_inputs_searching(const struct detect_inputs *inputs)
 {
     const struct detect_arguments *args = inputs->args;
@@ -167,18 +196,21 @@ int64_t dpe_detect_inputs_sweep_samples(const struct detect_inputs *inputs, int6
 
 /* --samples counts contexts' worth of reading where every sample has a context of its own.
  * Questions that share one cost less and say less: then there are at least so many contexts that a
- * test can show something. */
+ * test can show something. Of ready methods eight samples are a context, as many as its task asks.
+ */
 void dpe_detect_inputs_set_samples(struct detect_inputs *inputs)
 {
-    const int64_t least_contexts = inputs->args->rule == DPE_DETECT_READY ? 2 : 8;
+    const bool ready = inputs->args->rule == DPE_DETECT_READY;
+    const int64_t least_contexts = ready ? 2 : 8;
     const int64_t asked = inputs->args->job.samples;
-    const bool few = inputs->says_little && asked > DETECT_READY_SAMPLES;
-    int64_t wanted = few ? DETECT_READY_SAMPLES : asked;
+    int64_t wanted =
+        inputs->says_little && asked > DETECT_READY_SAMPLES ? DETECT_READY_SAMPLES : asked;
     int64_t together = dpe_detect_inputs_together(inputs);
     inputs->samples = wanted;
     inputs->n_validated[0] = wanted;
     if (inputs->args->auto_task && together > 1) {
-        int64_t contexts = (wanted + together - 1) / together;
+        int64_t unit = ready ? DETECT_READY_ASKED : together;
+        int64_t contexts = (wanted + unit - 1) / unit;
         int64_t least = wanted < least_contexts ? wanted : least_contexts;
         inputs->samples = together * (contexts > least ? contexts : least);
         inputs->n_validated[0] = inputs->samples;

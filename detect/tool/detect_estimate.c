@@ -10,22 +10,22 @@ struct task_cost {
     int64_t rows;      /* at most */
     double least_rows; /* that a race can end with */
     /* Beside them, of needles: rows of texts of L0 tokens, and whole texts. */
-    struct dpe_price shorter, text;
-    int64_t short_rows, text_rows;
+    struct dpe_price shorter, shortest, text;
+    int64_t short_rows, shortest_rows, text_rows;
 };
 
 static void count_rows(const struct detect_inputs *inputs, int task, struct task_cost *cost)
 {
     const bool ready = inputs->args->rule == DPE_DETECT_READY;
     const int64_t swept = ready ? 0 : inputs->n_samples[task] * inputs->grid.n_configs;
-    /* Without a search the joint plan is the base. */
-    cost->rows = swept + inputs->n_validated[task] * (dpe_detect_inputs_validated(inputs) - ready);
+    cost->rows = swept + dpe_detect_inputs_validated_rows(inputs, task);
     if (task == 0) {
         const struct detect_held_rows held = dpe_detect_inputs_held(inputs);
-        const int64_t pilot = dpe_detect_pilot_most_rows(inputs);
+        const struct detect_pilot_rows pilot = dpe_detect_pilot_most_rows(inputs);
         cost->rows += dpe_detect_inputs_steps(inputs) * inputs->n_samples[0] +
-                      dpe_detect_inputs_searched(inputs) + (ready ? 0 : pilot) + held.users;
-        cost->short_rows = held.ceilings + (ready ? pilot : 0);
+                      dpe_detect_inputs_searched(inputs) + pilot.longs + held.users;
+        cost->short_rows = held.ceilings + pilot.shorts;
+        cost->shortest_rows = pilot.quarters;
         cost->text_rows = held.texts;
     }
     cost->least_rows = (double)cost->rows;
@@ -62,8 +62,9 @@ static dpe_status cost_of(const struct detect_inputs *inputs, int task,
     dpe_status status = dpe_task_price(
         &inputs->tasks[task], round < inputs->n_samples[0] ? round : inputs->n_samples[0], length,
         inputs->job.batch, config, &cost->price, answering, err);
-    cost->shorter =
-        shorten(&cost->price, fmin(1.0, (double)inputs->job.trained_length / (double)length));
+    const double trained = fmin(1.0, (double)inputs->job.trained_length / (double)length);
+    cost->shorter = shorten(&cost->price, trained);
+    cost->shortest = shorten(&cost->price, 0.25 * trained);
     dpe_price_text(config, length, 1.0, true, &cost->text);
     return status;
 }
@@ -78,6 +79,8 @@ static void add(const struct detect_inputs *inputs, const struct task_cost *cost
         dpe_bill_add(bill, &costs[i].price, costs[i].least_rows, (double)costs[i].rows, selection,
                      speed);
         dpe_bill_add(bill, &costs[i].shorter, 0.0, shorts, selection, speed);
+        dpe_bill_add(bill, &costs[i].shortest, 0.0, (double)costs[i].shortest_rows, selection,
+                     speed);
         dpe_bill_add(bill, &costs[i].text, 0.0, texts, selection, speed);
     }
 }
@@ -102,8 +105,9 @@ static void print_rows(const struct detect_inputs *inputs, const struct task_cos
 {
     for (int i = 0; i < inputs->n_tasks; i++) {
         dpe_price_print(inputs->tasks[i].name,
-                        (double)(costs[i].rows + costs[i].short_rows + costs[i].text_rows), false,
-                        &costs[i].price);
+                        (double)(costs[i].rows + costs[i].short_rows + costs[i].shortest_rows +
+                                 costs[i].text_rows),
+                        false, &costs[i].price);
         printf("%-16s validation ", "");
         if (i == 0 && dpe_detect_inputs_steps(inputs) > 0) {
             printf("and at most %lld configurations of --select ",

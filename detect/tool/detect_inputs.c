@@ -113,6 +113,24 @@ struct dpe_plan_context dpe_detect_inputs_rival(const struct detect_inputs *inpu
     return context;
 }
 
+/* Whether a table can hold this one. */
+static dpe_status find_held(struct detect_inputs *inputs, const struct dpe_plan *plan,
+                            struct dpe_error *err)
+{
+    struct dpe_detect_values values = {
+        .scale = dpe_alloc((size_t)inputs->grid.params.n_groups, sizeof *values.scale),
+        .bands = dpe_alloc_zero(dpe_detect_band_numbers(&inputs->grid), sizeof *values.bands)};
+    bool holds = false;
+    dpe_status status =
+        values.scale == NULL || values.bands == NULL
+            ? dpe_fail(err, DPE_NO_MEMORY, "out of memory for scales")
+            : dpe_detect_holds(&inputs->grid, &inputs->context, plan, &values, &holds, err);
+    inputs->held_ready = inputs->held_ready || holds;
+    free(values.scale);
+    free(values.bands);
+    return status;
+}
+
 /* Methods that the result is held against must be plans of this model that the device runs: the validation
  * needs them only at the end. */
 static dpe_status check_against(struct detect_inputs *inputs, struct dpe_error *err)
@@ -129,6 +147,9 @@ static dpe_status check_against(struct detect_inputs *inputs, struct dpe_error *
         status = dpe_plan_make(inputs->args->against[i], &context, &plan, err);
         if (status == DPE_OK) {
             status = dpe_job_check_plan(&inputs->job, &plan, inputs->args->job.length, err);
+        }
+        if (status == DPE_OK && inputs->args->rule == DPE_DETECT_READY) {
+            status = find_held(inputs, &plan, err);
         }
         dpe_plan_free(&plan);
     }
@@ -195,11 +216,10 @@ dpe_status dpe_detect_inputs_niah(struct detect_inputs *inputs, const char *name
     return open_niah(inputs, &inputs->niah, inputs->args->job.length, name, seed, task, err);
 }
 
-dpe_status dpe_detect_inputs_niah_trained(struct detect_inputs *inputs, const char *name,
-                                          struct dpe_task *task, struct dpe_error *err)
+dpe_status dpe_detect_inputs_niah_of(struct detect_inputs *inputs, int64_t length, const char *name,
+                                     uint64_t seed, struct dpe_task *task, struct dpe_error *err)
 {
-    return open_niah(inputs, &inputs->niah, inputs->grid.params.trained_length, name,
-                     inputs->args->job.seed, task, err);
+    return open_niah(inputs, &inputs->niah, length, name, seed, task, err);
 }
 
 void dpe_detect_inputs_set_users(struct detect_inputs *inputs)
@@ -247,24 +267,32 @@ struct detect_held_rows dpe_detect_inputs_held(const struct detect_inputs *input
 {
     const bool ready = inputs->args->rule == DPE_DETECT_READY;
     const int64_t samples = inputs->args->job.samples;
-    const int64_t few = samples < DETECT_CEILING_SAMPLES ? samples : DETECT_CEILING_SAMPLES;
     const int64_t plans = dpe_detect_inputs_validated(inputs);
     struct detect_held_rows rows = {0};
     if (searches_needles(inputs)) {
         rows.users = inputs->args->auto_task && !ready ? samples * plans : 0;
-        rows.ceilings = ready ? round_up(few, dpe_detect_inputs_together(inputs))
-                              : 2 * DETECT_CEILING_SAMPLES;
+        rows.ceilings = ready
+                            ? dpe_detect_inputs_ceiling(inputs, dpe_detect_inputs_together(inputs))
+                            : 2 * DETECT_CEILING_SAMPLES;
         rows.texts = dpe_detect_inputs_guards(inputs) ? DETECT_GUARD_BOOKS * plans : 0;
     }
     return rows;
+}
+
+int64_t dpe_detect_inputs_ceiling(const struct detect_inputs *inputs, int64_t asked)
+{
+    const bool ready = inputs->args->rule == DPE_DETECT_READY;
+    const int64_t samples = ready ? (inputs->args->job.samples + 1) / 2 : inputs->args->job.samples;
+    return round_up(samples < DETECT_CEILING_SAMPLES ? samples : DETECT_CEILING_SAMPLES, asked);
 }
 
 dpe_status dpe_detect_inputs_hold(struct detect_inputs *inputs, struct dpe_error *err)
 {
     const struct dpe_niah_params *const tasks[DETECT_GUARD] = {&inputs->users_niah, &inputs->niah,
                                                                &inputs->users_niah};
-    static const char *const names[DETECT_GUARD] = {"validate-user", "ceiling-niah",
-                                                    "ceiling-user"};
+    /* The pilot of ready methods has read the first of their ceiling. */
+    const char *ceilings = inputs->ceiling_name[0] != '\0' ? inputs->ceiling_name : "ceiling-niah";
+    const char *const names[DETECT_GUARD] = {"validate-user", ceilings, "ceiling-user"};
     const bool differs = strcmp(inputs->niah_spec, inputs->users_spec) != 0;
     dpe_status status = DPE_OK;
     for (int i = 0; i < DETECT_GUARD && status == DPE_OK && searches_needles(inputs); i++) {
@@ -275,9 +303,9 @@ dpe_status dpe_detect_inputs_hold(struct detect_inputs *inputs, struct dpe_error
             continue;
         }
         int64_t asked = tasks[i]->asked;
-        int64_t samples = inputs->says_little ? DETECT_READY_SAMPLES : inputs->args->job.samples;
-        int64_t few = samples < DETECT_CEILING_SAMPLES ? samples : DETECT_CEILING_SAMPLES;
-        held->n = ceiling ? round_up(few, asked) : samples;
+        held->n = !ceiling              ? inputs->args->job.samples
+                  : inputs->says_little ? asked
+                                        : dpe_detect_inputs_ceiling(inputs, asked);
         status = open_niah(inputs, tasks[i],
                            ceiling ? inputs->grid.params.trained_length : inputs->args->job.length,
                            names[i], inputs->validation_seed, &held->task, err);

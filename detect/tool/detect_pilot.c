@@ -13,11 +13,22 @@ static const struct {
     int keys, values, asked;
 } rungs[] = {{1, 1, 1}, {4, 1, 4}, {4, 2, 4}, {4, 4, 4}, {8, 4, 4}, {16, 4, 4}};
 enum { RUNGS = sizeof rungs / sizeof rungs[0], RUNGS_FIRST = 3, PLANS = 6, GOOD = 3 };
+/* Those of methods that are ready: a context has eight questions where it can. */
+static const struct {
+    int keys, values, asked;
+} ready_rungs[] = {{1, 1, 1}, {4, 1, 4}, {8, 1, 8}, {8, 2, 8}, {4, 4, 4}, {8, 4, 8}};
+/* One question a context, at index 0, is only for texts that are too short for more. */
+enum { READY_RUNGS = sizeof ready_rungs / sizeof ready_rungs[0], READY_EASIEST = 1 };
 /* A plan that finds less, or more, of every task cannot be told from another. */
 static const double least = 0.02;
 static const double most = 0.98;
-/* That a model should find in its trained length of what methods are compared with beyond it. */
-static const double possible = 0.7;
+/* That a model should find, of what methods are compared with beyond it, in a quarter of its
+ * trained length, and in the whole: many questions that it half answers tell plans apart better
+ * than one that it always does. */
+static const double possible_in_quarter = 0.5;
+static const double possible = 0.3;
+/* Texts below which a quarter saves nothing; ceilings that are tried at most. */
+enum { LEAST_QUARTER = 1024, MOST_CEILINGS = 3 };
 /* Where good plans find as much, slips of free answers hide what they differ by: steps are tried.
  */
 static const double near_ceiling = 0.8;
@@ -38,33 +49,42 @@ struct pilot {
     int questions;           /* on each context */
 };
 
-int64_t dpe_detect_pilot_most_rows(const struct detect_inputs *inputs)
+struct detect_pilot_rows dpe_detect_pilot_most_rows(const struct detect_inputs *inputs)
 {
-    int64_t rows = 0;
-    for (int i = 0; i <= RUNGS_FIRST && inputs->args->rule == DPE_DETECT_READY; i++) {
-        rows += (int64_t)DETECT_CEILING_CONTEXTS * rungs[i].asked;
-    }
-    if (inputs->args->rule == DPE_DETECT_READY) {
+    struct detect_pilot_rows rows = {0};
+    if (!inputs->args->auto_task) {
         return rows;
     }
-    for (int i = 0; i < RUNGS && inputs->args->auto_task; i++) {
-        rows += (int64_t)PLANS * DETECT_PILOT_CONTEXTS * rungs[i].asked;
+    for (int i = READY_EASIEST + 1; i < READY_RUNGS && inputs->args->rule == DPE_DETECT_READY;
+         i++) {
+        rows.quarters += ready_rungs[i].asked;
     }
-    if (inputs->args->auto_task && inputs->args->score == DETECT_SCORE_AUTO) {
-        rows += (int64_t)GOOD * DETECT_PILOT_CONTEXTS * rungs[RUNGS - 1].asked;
+    for (int i = 0; i < RUNGS && inputs->args->rule != DPE_DETECT_READY; i++) {
+        rows.longs += (int64_t)PLANS * DETECT_PILOT_CONTEXTS * rungs[i].asked;
+    }
+    if (inputs->args->rule == DPE_DETECT_READY) { /* beside the last one, which is held */
+        rows.shorts = (MOST_CEILINGS - 1) * dpe_detect_inputs_ceiling(inputs, DETECT_READY_ASKED);
+    } else if (inputs->args->score == DETECT_SCORE_AUTO) {
+        rows.longs += (int64_t)GOOD * DETECT_PILOT_CONTEXTS * rungs[RUNGS - 1].asked;
     }
     return rows;
 }
 
-static void set_rung(struct detect_inputs *inputs, int rung, bool steps)
+/* Ask so many questions of a context with that many keys and values. */
+static void set_task(struct detect_inputs *inputs, int keys, int values, int asked, bool steps)
 {
     inputs->niah.steps =
         steps || inputs->users_niah.steps || inputs->args->score == DETECT_SCORE_STEPS;
-    inputs->niah.keys = rungs[rung].keys;
-    inputs->niah.values = rungs[rung].values;
-    inputs->niah.asked = rungs[rung].asked;
+    inputs->niah.keys = keys;
+    inputs->niah.values = values;
+    inputs->niah.asked = asked;
     dpe_niah_format(&inputs->niah, inputs->niah_spec, sizeof inputs->niah_spec);
     dpe_detect_inputs_set_samples(inputs);
+}
+
+static void set_rung(struct detect_inputs *inputs, int rung, bool steps)
+{
+    set_task(inputs, rungs[rung].keys, rungs[rung].values, rungs[rung].asked, steps);
 }
 
 /* Open the samples of a rung; *opens false where a context has no room for its needles. */
@@ -81,12 +101,30 @@ static dpe_status open_rung(struct detect_inputs *inputs, int rung, bool steps,
     return status == DPE_USAGE ? DPE_OK : status;
 }
 
+/* Open the samples of a rung of ready methods, in so many tokens; *opens as before. */
+static dpe_status open_ready(struct detect_inputs *inputs, int rung, int64_t length,
+                             const char *what, struct dpe_task *task, bool *opens,
+                             struct dpe_error *err)
+{
+    char name[32];
+    snprintf(name, sizeof name, "%s-%d-%d", what, ready_rungs[rung].keys, ready_rungs[rung].values);
+    set_task(inputs, ready_rungs[rung].keys, ready_rungs[rung].values, ready_rungs[rung].asked,
+             false);
+    dpe_status status =
+        dpe_detect_inputs_niah_of(inputs, length, name, inputs->validation_seed, task, err);
+    *opens = status == DPE_OK;
+    return status == DPE_USAGE ? DPE_OK : status;
+}
+
 dpe_status dpe_detect_pilot_begin(struct detect_inputs *inputs, struct dpe_error *err)
 {
-    for (int rung = RUNGS_FIRST; rung >= 0; rung--) {
+    const bool ready = inputs->args->rule == DPE_DETECT_READY;
+    for (int rung = ready ? READY_RUNGS - 1 : RUNGS_FIRST; rung >= 0; rung--) {
         struct dpe_task task = {0};
         bool opens = false;
-        dpe_status status = open_rung(inputs, rung, false, &task, &opens, err);
+        dpe_status status =
+            ready ? open_ready(inputs, rung, inputs->args->job.length, "pilot", &task, &opens, err)
+                  : open_rung(inputs, rung, false, &task, &opens, err);
         dpe_task_close(&task);
         if (status != DPE_OK || opens) {
             return status;
@@ -269,26 +307,26 @@ static dpe_status try_steps(struct pilot *pilot, int chosen, struct dpe_error *e
 /* ---------------------------------------------------------------------------------------- ceiling
  */
 
-/* What the model as it is finds of a rung in its trained length; opens: there is room for the needles. */
-static dpe_status run_ceiling(struct sweep *sweep, int at, double *mean, bool *opens,
-                              struct dpe_error *err)
+/* What the model as it is finds of so many samples of a rung, in so many tokens; *opens as before.
+ */
+static dpe_status run_ceiling(struct sweep *sweep, int at, int64_t length, int64_t n, double *mean,
+                              bool *opens, struct dpe_error *err)
 {
     struct detect_inputs *inputs = sweep->inputs;
     const struct dpe_plan_context context = dpe_detect_inputs_context(inputs);
+    const bool whole = length == inputs->grid.params.trained_length;
     const int64_t first[2] = {0, 0};
-    const int64_t samples[2] = {(int64_t)DETECT_CEILING_CONTEXTS * rungs[at].asked, 0};
+    const int64_t samples[2] = {n, 0};
     struct dpe_plan plan = {0};
     struct dpe_task task = {0};
     struct dpe_detect_scores scores = {0};
     const struct dpe_plan *plans[1] = {&plan};
-    char key[33], name[32];
+    char key[33];
     const char *keys[1] = {key};
-    snprintf(name, sizeof name, "possible-%d-%d", rungs[at].keys, rungs[at].values);
-    set_rung(inputs, at, false);
-    dpe_status status = dpe_detect_inputs_niah_trained(inputs, name, &task, err);
-    *opens = status == DPE_OK;
-    if (status != DPE_OK) {
-        return status == DPE_USAGE ? DPE_OK : status;
+    dpe_status status =
+        open_ready(inputs, at, length, whole ? "ceiling" : "pilot", &task, opens, err);
+    if (status != DPE_OK || !*opens) {
+        return status;
     }
     status = dpe_plan_make("rope", &context, &plan, err);
     status = status == DPE_OK ? dpe_plan_key(&plan, key, err) : status;
@@ -303,41 +341,57 @@ static dpe_status run_ceiling(struct sweep *sweep, int at, double *mean, bool *o
                                 .plans = plans,
                                 .keys = keys,
                                 .later = later};
-    sweep->planned[0] += samples[0];
+    sweep->planned[0] += n;
     status = status == DPE_OK ? dpe_detect_stage_run(sweep, &stage, err) : status;
     if (status == DPE_OK) {
-        status = dpe_detect_collect(inputs->job.run, name, keys, 1, 0, samples[0],
-                                    rungs[at].asked, &scores, err);
+        status = dpe_detect_collect(inputs->job.run, task.name, keys, 1, 0, n,
+                                    ready_rungs[at].asked, &scores, err);
     }
-    *mean = status == DPE_OK ? dpe_detect_interval(&scores, 0, DPE_DETECT_RECALL).mean : 0.0;
+    if (status == DPE_OK) {
+        const size_t used = strlen(inputs->pilot);
+        *mean = dpe_detect_interval(&scores, 0, DPE_DETECT_RECALL).mean;
+        snprintf(inputs->pilot + used, sizeof inputs->pilot - used,
+                 "%skeys=%d,values=%d in %lld tokens: %.3f", used > 0 ? "; " : "",
+                 ready_rungs[at].keys, ready_rungs[at].values, (long long)length, *mean);
+        if (whole) {
+            memcpy(inputs->ceiling_name, task.name, sizeof inputs->ceiling_name);
+        }
+    }
     dpe_detect_scores_free(&scores);
     dpe_task_close(&task);
     dpe_plan_free(&plan);
     return status;
 }
 
-/* For methods that are ready: the hardest task, from the usual one down, of which the model finds most in
- * its trained length. */
-static dpe_status descend(struct sweep *sweep, int *chosen, struct dpe_error *err)
+/* For methods that are ready: the hardest task of which the model finds enough in its trained
+ * length. A text of a quarter of that shows first what it cannot do, for a quarter of the time or
+ * less. */
+static dpe_status descend(struct sweep *sweep, struct dpe_error *err)
 {
     struct detect_inputs *inputs = sweep->inputs;
+    const int64_t trained = inputs->grid.params.trained_length;
     dpe_status status = DPE_OK;
     double mean = 0.0;
-    for (int at = RUNGS_FIRST; at >= 0 && mean < possible && status == DPE_OK; at--) {
+    int ceilings = 0;
+    for (int at = READY_RUNGS - 1; at >= (ceilings > 0 ? READY_EASIEST : 0) && mean < possible &&
+                                   ceilings < MOST_CEILINGS && status == DPE_OK;
+         at--) {
         bool opens = false;
-        status = run_ceiling(sweep, at, &mean, &opens, err);
-        *chosen = at;
-        if (opens && status == DPE_OK) {
-            size_t used = strlen(inputs->pilot);
-            snprintf(inputs->pilot + used, sizeof inputs->pilot - used, "%skeys=%d,values=%d: %.3f",
-                     used > 0 ? "; " : "", rungs[at].keys, rungs[at].values, mean);
+        double first = 1.0;
+        if (at > READY_EASIEST && trained / 4 >= LEAST_QUARTER) {
+            status =
+                run_ceiling(sweep, at, trained / 4, ready_rungs[at].asked, &first, &opens, err);
+        }
+        if (status == DPE_OK && first >= possible_in_quarter) {
+            const int64_t n = dpe_detect_inputs_ceiling(inputs, ready_rungs[at].asked);
+            status = run_ceiling(sweep, at, trained, n, &mean, &opens, err);
+            ceilings += opens;
         }
     }
     if (status == DPE_OK) {
         inputs->says_little = mean < DPE_DETECT_LOW_CEILING;
-        set_rung(inputs, *chosen, false);
-        dpe_log_info("pilot: in %lld tokens the model finds %s; methods are compared on the last",
-                     (long long)inputs->grid.params.trained_length, inputs->pilot);
+        dpe_log_info("pilot: unchanged, the model finds %s; methods are compared on the last",
+                     inputs->pilot);
     }
     return status;
 }
@@ -399,7 +453,7 @@ dpe_status dpe_detect_stage_pilot(struct sweep *sweep, struct dpe_error *err)
         return DPE_OK;
     }
     const bool ready = inputs->args->rule == DPE_DETECT_READY;
-    dpe_status status = ready ? descend(sweep, &chosen, err) : make_plans(&pilot, err);
+    dpe_status status = ready ? descend(sweep, err) : make_plans(&pilot, err);
     if (status == DPE_OK && !ready) {
         status = climb(&pilot, &chosen, err);
     }

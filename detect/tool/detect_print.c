@@ -93,9 +93,15 @@ void dpe_detect_announce(const struct detect_inputs *inputs)
     dpe_detect_tell_template(inputs);
     for (int i = 0; i < inputs->n_tasks; i++) {
         bool ppl = strcmp(inputs->tasks[i].name, "ppl") == 0;
-        dpe_log_info(sweeps ? "%s: %lld %s per configuration" : "%s: %lld %s of each method",
-                     inputs->tasks[i].name, (long long)inputs->n_samples[i],
-                     ppl ? "books" : "samples");
+        if (dpe_detect_inputs_races_ready(inputs)) {
+            dpe_log_info("%s: every method reads a context, the best of them %lld",
+                         inputs->tasks[i].name,
+                         (long long)(inputs->n_validated[i] / dpe_detect_inputs_together(inputs)));
+        } else {
+            dpe_log_info(sweeps ? "%s: %lld %s per configuration" : "%s: %lld %s of each method",
+                         inputs->tasks[i].name, (long long)inputs->n_samples[i],
+                         ppl ? "books" : "samples");
+        }
         if (ppl && inputs->short_books > 0) {
             dpe_log_warning("%lld books have fewer than %lld tokens and are left out",
                             (long long)inputs->short_books, (long long)params->length);

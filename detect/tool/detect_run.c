@@ -304,7 +304,7 @@ void dpe_detect_stage_plan(struct sweep *sweep)
     for (int i = 0; i < inputs->n_tasks; i++) {
         bool sweeps = inputs->args->rule != DPE_DETECT_READY;
         sweep->planned[i] = (sweeps ? inputs->n_samples[i] * inputs->grid.n_configs : 0) +
-                            inputs->n_validated[i] * dpe_detect_inputs_validated(inputs);
+                            dpe_detect_inputs_validated_rows(inputs, i);
     }
     const struct detect_held_rows held = dpe_detect_inputs_held(inputs);
     sweep->planned[0] += dpe_detect_inputs_steps(inputs) * inputs->n_samples[0] + held.users +

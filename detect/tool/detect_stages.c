@@ -117,7 +117,7 @@ dpe_status dpe_detect_stage_warm(struct sweep *sweep, struct dpe_error *err)
 void dpe_detect_stage_validated(const struct sweep *sweep, int64_t later[2])
 {
     for (int i = 0; i < sweep->inputs->n_tasks; i++) {
-        later[i] = dpe_detect_inputs_validated(sweep->inputs) * sweep->inputs->n_validated[i];
+        later[i] = dpe_detect_inputs_validated_rows(sweep->inputs, i);
     }
 }
 
@@ -332,10 +332,50 @@ static dpe_status run_held(struct sweep *sweep, const struct stage *validation,
         stage.n_samples = samples;
         const bool ceiling = i == DETECT_CEILING || i == DETECT_USERS_CEILING;
         stage.n_plans = ceiling ? 1 : validation->n_plans; /* the first is rope */
+        stage.live = ceiling ? NULL : validation->live;
         for (int v = 0; v < stage.n_plans && held->opened; v++) {
-            sweep->planned[0] += stage.live[v] != 0 ? held->n : 0;
+            sweep->planned[0] += ceiling || stage.live[v] != 0 ? held->n : 0;
         }
         status = held->opened ? dpe_detect_stage_run(sweep, &stage, err) : DPE_OK;
+    }
+    return status;
+}
+
+/* Methods that are ready: contexts one after another, the later ones under what is left. */
+static dpe_status race_ready(struct sweep *sweep, const struct stage *all, unsigned char *live,
+                             struct dpe_error *err)
+{
+    const struct detect_inputs *inputs = sweep->inputs;
+    const int64_t samples = inputs->n_validated[0];
+    const int64_t together = dpe_detect_inputs_together(inputs);
+    const int64_t contexts = (samples + together - 1) / together;
+    int64_t first[2] = {0, 0};
+    int64_t n[2] = {0, 0};
+    /* What comes after the list at work, at most. */
+    int64_t later[2] = {
+        dpe_detect_inputs_validated_rows(inputs, 0) + dpe_detect_inputs_held(inputs).ceilings, 0};
+    struct stage stage = *all;
+    dpe_status status = DPE_OK;
+    stage.first = first;
+    stage.n_samples = n;
+    stage.live = live;
+    stage.later = later;
+    for (int64_t c = 0; c < contexts && status == DPE_OK; first[0] += n[0]) {
+        c = c < 2 ? c + 1 : contexts;
+        n[0] = (c * together < samples ? c * together : samples) - first[0];
+        for (int i = 0; i < all->n_plans; i++) {
+            later[0] -= live[i] != 0 ? n[0] : 0;
+        }
+        status = dpe_detect_stage_run(sweep, &stage, err);
+        struct dpe_detect_scores scores = {0};
+        if (status == DPE_OK && c < contexts) {
+            status = dpe_detect_collect(inputs->job.run, all->tasks[0].name, all->keys,
+                                        all->n_plans, 0, c * together, together, &scores, err);
+        }
+        if (status == DPE_OK && c < contexts) {
+            dpe_detect_ready_race(&scores, contexts, live);
+        }
+        dpe_detect_scores_free(&scores);
     }
     return status;
 }
@@ -351,6 +391,7 @@ dpe_status dpe_detect_stage_validate(struct sweep *sweep, struct dpe_error *err)
     const struct dpe_plan *plans[DPE_DETECT_MOST_VALIDATED];
     const char *keys[DPE_DETECT_MOST_VALIDATED];
     unsigned char live[DPE_DETECT_MOST_VALIDATED]; /* equal plans are run once */
+    const bool ready = dpe_detect_inputs_races_ready(inputs);
     for (int v = 0; v < report->n_validated; v++) {
         plans[v] = &sweep->validated[v];
         keys[v] = report->keys[v];
@@ -358,19 +399,23 @@ dpe_status dpe_detect_stage_validate(struct sweep *sweep, struct dpe_error *err)
         for (int known = 0; known < v; known++) {
             live[v] = live[v] != 0 && strcmp(keys[known], keys[v]) != 0;
         }
-        for (int i = 0; i < inputs->n_tasks && live[v] == 0; i++) {
+        for (int i = 0; i < inputs->n_tasks && live[v] == 0 && !ready; i++) {
             sweep->planned[i] -= inputs->n_validated[i];
         }
     }
-    const struct stage stage = {.name = "validate",
-                                .n_tasks = inputs->n_tasks,
-                                .tasks = inputs->validate_tasks,
-                                .first = inputs->first_validated,
-                                .n_samples = inputs->n_validated,
-                                .n_plans = report->n_validated,
-                                .plans = plans,
-                                .keys = keys,
-                                .live = live};
-    status = dpe_detect_stage_run(sweep, &stage, err);
+    struct stage stage = {.name = "validate",
+                          .n_tasks = inputs->n_tasks,
+                          .tasks = inputs->validate_tasks,
+                          .first = inputs->first_validated,
+                          .n_samples = inputs->n_validated,
+                          .n_plans = report->n_validated,
+                          .plans = plans,
+                          .keys = keys,
+                          .live = live};
+    if (!dpe_detect_inputs_races_base(inputs)) {
+        live[DPE_DETECT_BASE] = live[DPE_DETECT_JOINT] = 0;
+    }
+    status =
+        ready ? race_ready(sweep, &stage, live, err) : dpe_detect_stage_run(sweep, &stage, err);
     return status == DPE_OK ? run_held(sweep, &stage, err) : status;
 }

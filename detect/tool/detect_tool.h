@@ -14,9 +14,10 @@
 
 enum {
     DETECT_PILOT_CONTEXTS = 3,
-    DETECT_READY_SAMPLES = 8,
+    DETECT_READY_ASKED =
+        8, /**< questions on a context of ready methods, where the task has so many keys */
+    DETECT_READY_SAMPLES = 2 * DETECT_READY_ASKED,
     DETECT_CEILING_SAMPLES = 32,
-    DETECT_CEILING_CONTEXTS = 2,
     DETECT_GUARD_BOOKS = 4, /**< of the texts, at most */
 };
 
@@ -54,6 +55,7 @@ struct detect_inputs {
     char niah_spec[256], niah_template[65]; /**< the hash covers the chat template */
     struct dpe_niah_params users_niah;      /**< what --niah names; with --task auto `niah` differs */
     char users_spec[256];
+    bool held_ready;   /**< a table can hold one of --against */
     bool says_little;  /**< the unchanged model finds little of the easiest needles: few samples do */
     int64_t samples;   /**< of a configuration: --samples, with --task auto whole contexts */
     char pilot[512];   /**< of --task auto: what it tried and found, as text */
@@ -72,6 +74,7 @@ struct detect_inputs {
         struct dpe_task task;
         int64_t n; /**< samples */
     } held[DETECT_N_HELD];
+    char ceiling_name[32]; /**< of the samples of DETECT_CEILING */
     bool users_search; /**< the pilot's task orders plans otherwise: the search measures with the
                           user's */
     uint64_t validation_seed;
@@ -116,9 +119,9 @@ int64_t dpe_detect_inputs_race_needs(const struct detect_inputs *inputs);
 /** Open the needles of inputs->niah as a stream of this name and seed. */
 dpe_status dpe_detect_inputs_niah(struct detect_inputs *inputs, const char *name, uint64_t seed,
                                   struct dpe_task *task, struct dpe_error *err);
-/** The same in the trained length. */
-dpe_status dpe_detect_inputs_niah_trained(struct detect_inputs *inputs, const char *name,
-                                          struct dpe_task *task, struct dpe_error *err);
+/** Of another length. */
+dpe_status dpe_detect_inputs_niah_of(struct detect_inputs *inputs, int64_t length, const char *name,
+                                     uint64_t seed, struct dpe_task *task, struct dpe_error *err);
 /** Open the needles of the search and of the validation, in place of those that are open. */
 dpe_status dpe_detect_inputs_reopen(struct detect_inputs *inputs, struct dpe_error *err);
 /** Let the search measure with the task that --niah names. */
@@ -139,10 +142,20 @@ dpe_status dpe_detect_pilot_begin(struct detect_inputs *inputs, struct dpe_error
 int64_t dpe_detect_inputs_sweep_samples(const struct detect_inputs *inputs, int64_t samples);
 /** Set how many samples a configuration gets with inputs->niah. */
 void dpe_detect_inputs_set_samples(struct detect_inputs *inputs);
-/** Rows of the pilot at most. */
-int64_t dpe_detect_pilot_most_rows(const struct detect_inputs *inputs);
-/** Plans of the validation. */
+/** Rows of the pilot at most: of --length tokens, of L0, and of a quarter of that. */
+struct detect_pilot_rows {
+    int64_t longs, shorts, quarters;
+};
+struct detect_pilot_rows dpe_detect_pilot_most_rows(const struct detect_inputs *inputs);
+/** Questions of the ceiling: of ready methods half as many as of these. */
+int64_t dpe_detect_inputs_ceiling(const struct detect_inputs *inputs, int64_t asked);
+/** Plans of the validation; and its rows of a task at most: ready methods are raced. */
 int64_t dpe_detect_inputs_validated(const struct detect_inputs *inputs);
+int64_t dpe_detect_inputs_validated_rows(const struct detect_inputs *inputs, int task);
+/** Whether ready methods are raced; and whether against every group at L0/2 too: only where a table
+ * can hold none of them. */
+bool dpe_detect_inputs_races_ready(const struct detect_inputs *inputs);
+bool dpe_detect_inputs_races_base(const struct detect_inputs *inputs);
 /** How the search is made; n_samples 0: there is none. */
 struct dpe_detect_search_options dpe_detect_inputs_searching(const struct detect_inputs *inputs);
 /** Samples that the search reads at most, beside the sweep's. */

@@ -212,6 +212,7 @@ static void test_advice(void **state)
                                              .n = isnan(cases[i].ceiling) ? 0 : 32};
         for (int v = 0; v < 5; v++) {
             validation.value[v].mean = cases[i].mean[v];
+            validation.value[v].n = 16;
         }
         const struct dpe_detect_advice advice = dpe_detect_advise(&validation, &ceiling);
         assert_int_equal(advice.what, cases[i].what);
@@ -220,13 +221,74 @@ static void test_advice(void **state)
     }
 }
 
+/* A method that was dropped after few samples is not advised, whatever it found of these; nor kept.
+ */
+static void test_final(void **state)
+{
+    (void)state;
+    const double mean[6] = {0.0, NAN, NAN, 0.9, 0.6, 0.5};
+    const int64_t n[6] = {8, 0, 0, 8, 16, 15};
+    bool tables[6] = {true, true, true, true, true, true};
+    struct dpe_detect_validation validation = {.n_plans = 6};
+    const struct dpe_interval ceiling = {.mean = 0.95, .n = 8};
+    for (int v = 0; v < 6; v++) {
+        validation.value[v].mean = mean[v];
+        validation.value[v].n = n[v];
+    }
+    for (int v = 0; v < 6; v++) {
+        assert_true(dpe_detect_in_final(&validation, v) == (v >= 4));
+    }
+    assert_int_equal(dpe_detect_advise(&validation, &ceiling).plan, 4);
+    assert_int_equal(dpe_detect_ready_kept(&validation, tables), 4);
+    tables[4] = false;
+    assert_int_equal(dpe_detect_ready_kept(&validation, tables), 5);
+    tables[5] = false;
+    assert_int_equal(dpe_detect_ready_kept(&validation, tables), DPE_DETECT_JOINT);
+}
+
+/* All plans read a context, the better half of them another one where there are more, two the rest.
+ */
+static void test_race_of_ready(void **state)
+{
+    (void)state;
+    static const int left[][4] = {/* plans, contexts: that read the first, second, third one */
+                                  {6, 6, 2, 2},
+                                  {7, 7, 2, 2},
+                                  {2, 2, 2, 2},
+                                  {1, 1, 1, 1}};
+    for (int i = 0; i < 4; i++) {
+        for (int64_t c = 0; c < 3; c++) {
+            assert_int_equal(dpe_detect_ready_left(left[i][0], c, 2), left[i][c + 1]);
+        }
+    }
+    assert_int_equal(dpe_detect_ready_left(7, 1, 3), 4);
+    assert_int_equal(dpe_detect_ready_left(7, 2, 3), 2);
+    assert_int_equal(dpe_detect_ready_left(3, 1, 8), 2);
+
+    /* Six plans on a context of four questions; the second is not run. */
+    static const double recall[] = {0, 0, 0, 0.25, /**/ 1, 1, 1, 1, /**/ 0.5,  0.5, 0.5, 0.5,
+                                    1, 1, 0, 0,    /**/ 1, 0, 1, 0, /**/ 0.25, 0,   0,   0};
+    struct dpe_detect_scores scores;
+    unsigned char live[6] = {1, 0, 1, 1, 1, 1};
+    fill(&scores, 6, 4, 4, recall);
+    dpe_detect_ready_race(&scores, 2, live);
+    const unsigned char two[6] = {0, 0, 1, 1, 0, 0}; /* of a tie the earlier ones */
+    assert_memory_equal(live, two, sizeof live);
+    unsigned char many[6] = {1, 0, 1, 1, 1, 1};
+    dpe_detect_ready_race(&scores, 8, many);
+    const unsigned char three[6] = {0, 0, 1, 1, 1, 0};
+    assert_memory_equal(many, three, sizeof many);
+    dpe_detect_scores_free(&scores);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_by_hand),     cmocka_unit_test(test_questions),
-        cmocka_unit_test(test_reliability), cmocka_unit_test(test_faint), cmocka_unit_test(test_floor),
-        cmocka_unit_test(test_order),       cmocka_unit_test(test_best),
-        cmocka_unit_test(test_advice),
+        cmocka_unit_test(test_reliability), cmocka_unit_test(test_faint),
+        cmocka_unit_test(test_floor),       cmocka_unit_test(test_order),
+        cmocka_unit_test(test_best),        cmocka_unit_test(test_advice),
+        cmocka_unit_test(test_final),       cmocka_unit_test(test_race_of_ready),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -148,12 +148,20 @@ static void add_lead(struct report *report, const struct detection *d, const str
     kept_words(d, v, kept, sizeof kept);
     dpe_draw_add_text(
         &report->document, BLOCK_LEAD,
-        dpe_draw_format_text(
-            v->recall ? "Validated at %s tokens%s the model finds %s of the needles with "
-                        "%s. Unchanged, it finds %s; with %s, %s."
-                      : "Validated at %s tokens%s the model has a perplexity of %s with %s. "
-                        "Unchanged, it has %s; with %s, %s.",
-            length, times, values[JOINT], kept, values[ROPE], dpe_detection_base(d), values[BASE]));
+        dpe_detection_is_ready(d)
+            ? dpe_draw_format_text(
+                  "At %s tokens%s the model finds %s of the needles with %s, the best of the "
+                  "methods that the table can hold. Unchanged, it finds %s. A method that finds "
+                  "least in the "
+                  "first texts reads no more of them.",
+                  length, times, values[JOINT], plan_name(v, v->kept), values[ROPE])
+            : dpe_draw_format_text(
+                  v->recall ? "Validated at %s tokens%s the model finds %s of the needles with "
+                              "%s. Unchanged, it finds %s; with %s, %s."
+                            : "Validated at %s tokens%s the model has a perplexity of %s with %s. "
+                              "Unchanged, it has %s; with %s, %s.",
+                  length, times, values[JOINT], kept, values[ROPE], dpe_detection_base(d),
+                  values[BASE]));
     if (v->recall && d->task[0] != '\0') {
         dpe_draw_add_text(
             &report->document, BLOCK_TEXT,
@@ -287,27 +295,33 @@ static void add_dots(struct report *report, const struct detection *d, const str
     dpe_draw_sheet_column(sheet, "valid samples", COLUMN_NUMBER, 0);
     const char *names[MOST_VALIDATED];
     unsigned char strong[MOST_VALIDATED] = {0};
-    strong[v->kept] = 1;
+    size_t n = 0;
     for (int i = 0; i < v->n; i++) {
-        names[i] = plan_name(v, i);
-        shown[0][i] = scale * v->mean[i];
-        shown[1][i] = scale * v->r.low[i];
-        shown[2][i] = scale * v->r.high[i];
-        dpe_draw_sheet_text(sheet, names[i]);
+        if (dpe_detection_is_ready(d) && v->r.n_valid[i] == 0) {
+            continue; /* the base, where another plan can be the table */
+        }
+        names[n] = plan_name(v, i);
+        strong[n] = i == v->kept;
+        shown[0][n] = scale * v->mean[i];
+        shown[1][n] = scale * v->r.low[i];
+        shown[2][n] = scale * v->r.high[i];
+        dpe_draw_sheet_text(sheet, names[n]);
         dpe_draw_sheet_mark(sheet, MARK_SERIES);
-        dpe_draw_sheet_interval(sheet, shown[0][i], shown[1][i], shown[2][i]);
+        dpe_draw_sheet_interval(sheet, shown[0][n], shown[1][n], shown[2][n]);
         dpe_draw_sheet_number(sheet, (double)v->r.n_valid[i]);
+        n++;
     }
     struct figure *figure = dpe_draw_figure_new(
         id, title,
         dpe_draw_format_text(
             "The plans on the same samples of %s tokens, with 95\u00a0%% intervals%s. "
-            "Whether two plans differ is not visible from these intervals; the paired test above "
-            "compares them sample by sample.",
-            length, v->recall ? "" : " (lower is better)"),
+            "Whether two plans differ is not visible from these intervals%s.",
+            length, v->recall ? "" : " (lower is better)",
+            dpe_detection_is_ready(d) ? ""
+                                      : "; the paired test above compares them sample by sample"),
         sheet);
     if (figure != NULL) {
-        const struct dots dots = {.n = (size_t)v->n,
+        const struct dots dots = {.n = n,
                                   .names = names,
                                   .value = shown[0],
                                   .low = shown[1],
@@ -318,8 +332,8 @@ static void add_dots(struct report *report, const struct detection *d, const str
                                   .x_high = v->recall ? 100.0 : (double)NAN,
                                   .log = !v->recall,
                                   .digits = v->recall ? 1 : 2,
-                                  .x_title = v->recall ? "needles found, %"
-                                                       : "perplexity per token"};
+                                  .x_title =
+                                      v->recall ? "needles found, %" : "perplexity per token"};
         dpe_draw_dots(figure, &dots);
     }
     dpe_draw_add_figure(&report->document, figure);
@@ -376,7 +390,9 @@ dpe_status dpe_detection_answer(struct report *report, const struct detection *d
     }
     if (status == DPE_OK && all[decides].mean != NULL) {
         add_lead(report, d, &all[decides]);
-        add_verdict(report, &all[decides]);
+        if (!dpe_detection_is_ready(d)) { /* there is no plan that was chosen by lengths */
+            add_verdict(report, &all[decides]);
+        }
         add_guard(report, d);
     } else if (status == DPE_OK) {
         dpe_draw_add_text(
@@ -390,7 +406,7 @@ dpe_status dpe_detection_answer(struct report *report, const struct detection *d
     if (status == DPE_OK) {
         name_table(report, d, &all[decides]);
     }
-    if (status == DPE_OK) {
+    if (status == DPE_OK && !dpe_detection_is_ready(d)) {
         dpe_detection_recall_map(report, d);
         dpe_draw_add_text(
             document, BLOCK_TEXT,

@@ -289,6 +289,10 @@ static dpe_status write_maps(struct report *report, const struct detection *dete
                              struct dpe_error *err)
 {
     char length[32];
+    if (dpe_detection_is_ready(detection)) {
+        dpe_input_add_unfinished(report, detection->input);
+        return DPE_OK;
+    }
     dpe_draw_length_text(dpe_detection_length(detection), length);
     dpe_draw_add_text(&report->document, BLOCK_SECTION,
                       dpe_input_section_title(report, detection->input, DETECTION,

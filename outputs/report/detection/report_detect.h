@@ -38,6 +38,8 @@ double dpe_detection_trained(const struct detection *detection);
 const char *dpe_detection_base(const struct detection *detection);
 /** Whether the chosen lengths may be others than those of rank 1. */
 bool dpe_detection_is_selected(const struct detection *detection);
+/** Methods that are ready were compared: no length was detected. */
+bool dpe_detection_is_ready(const struct detection *detection);
 /** The map of the needles found. */
 void dpe_detection_recall_map(struct report *report, const struct detection *detection);
 /** The section "Result": how the chosen lengths score, and which they are. */

@@ -96,6 +96,11 @@ bool dpe_detection_is_selected(const struct detection *d)
     return d->chosen.n > 0 && d->rule != NULL && strcmp(d->rule, "paper") != 0;
 }
 
+bool dpe_detection_is_ready(const struct detection *d)
+{
+    return d->rule != NULL && strcmp(d->rule, "ready") == 0;
+}
+
 double dpe_detection_length(const struct detection *d)
 {
     const char *length = dpe_identity_get(&d->input->identity, "length");
