@@ -1,5 +1,6 @@
 /* Two sessions read a text in turn. */
 #include "eval/kld/kld.h"
+#include "eval/kld/kld_saved.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -52,7 +53,8 @@ struct dpe_kld_token dpe_kld_compare(const float *base, const float *other, int6
 
 struct piece {
     int64_t vocab;
-    float *base; /* [piece][vocab] */
+    float *base;   /* [piece][vocab] */
+    double *known; /* [piece] −ln p of the next token where a file has it, else NaN */
     const int32_t *next;
     struct dpe_kld_token *tokens;
 };
@@ -68,9 +70,14 @@ static void compare(void *user, int64_t first, int64_t n, const float *logits)
     const struct piece *piece = user;
 #pragma omp parallel for schedule(static)
     for (int64_t i = 0; i < n; i++) {
-        piece->tokens[first + i] =
+        struct dpe_kld_token token =
             dpe_kld_compare(piece->base + (first + i) * piece->vocab, logits + i * piece->vocab,
                             piece->vocab, piece->next[first + i]);
+        if (!isnan(piece->known[first + i])) {
+            token.base_nll = piece->known[first + i];
+            token.change = exp(-token.nll) - exp(-token.base_nll);
+        }
+        piece->tokens[first + i] = token;
     }
 }
 
@@ -92,7 +99,24 @@ static dpe_status check_finite(const struct dpe_kld_token *tokens, int64_t n, in
     return DPE_OK;
 }
 
-dpe_status dpe_kld_read(struct dpe_session *base, struct dpe_session *other, int64_t vocab,
+/* The base's logits of rows tokens from `at` on into piece->base; `there`: the file has them. */
+static dpe_status read_base(const struct dpe_kld_base *base, bool there, const int32_t *ids,
+                            int64_t at, int64_t rows, struct piece *piece, struct dpe_error *err)
+{
+    for (int64_t i = 0; i < rows; i++) {
+        piece->known[i] = (double)NAN;
+    }
+    if (there) {
+        return dpe_kld_saved_get(base->saved, base->text, at, rows, piece->base, piece->known, err);
+    }
+    dpe_status status = dpe_session_branch_rows(base->session, 0, ids + at, rows, keep, piece, err);
+    return status != DPE_OK || base->saved == NULL
+               ? status
+               : dpe_kld_saved_put(base->saved, base->text, at, rows, piece->next, piece->base,
+                                   piece->known, err);
+}
+
+dpe_status dpe_kld_read(const struct dpe_kld_base *base, struct dpe_session *other, int64_t vocab,
                         const int32_t *ids, int64_t n, struct dpe_kld_token *tokens,
                         struct dpe_error *err)
 {
@@ -101,23 +125,35 @@ dpe_status dpe_kld_read(struct dpe_session *base, struct dpe_session *other, int
     step = step > LEAST ? step : LEAST;
     step = step < n - 1 ? step : n - 1;
     struct piece piece = {.vocab = vocab,
-                          .base = dpe_alloc((size_t)step, (size_t)vocab * sizeof *piece.base)};
-    if (piece.base == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for the logits of %lld tokens",
-                        (long long)step);
+                          .base = dpe_alloc((size_t)step, (size_t)vocab * sizeof *piece.base),
+                          .known = dpe_alloc((size_t)step, sizeof *piece.known)};
+    bool there = false;
+    dpe_status status = DPE_OK;
+    if (piece.base == NULL || piece.known == NULL) {
+        status = dpe_fail(err, DPE_NO_MEMORY, "out of memory for the logits of %lld tokens",
+                          (long long)step);
     }
-    dpe_status status = dpe_session_cut(base, 0, err);
+    if (status == DPE_OK && base->saved != NULL) {
+        status = dpe_kld_saved_has(base->saved, base->text, ids, &there, err);
+    }
+    if (status == DPE_OK && !there) {
+        status = dpe_session_cut(base->session, 0, err);
+    }
     status = status == DPE_OK ? dpe_session_cut(other, 0, err) : status;
     for (int64_t at = 0; at < n - 1 && status == DPE_OK; at += step) {
         const int64_t rows = step < n - 1 - at ? step : n - 1 - at;
         piece.next = ids + at + 1;
         piece.tokens = tokens + at;
-        status = dpe_session_branch_rows(base, 0, ids + at, rows, keep, &piece, err);
+        status = read_base(base, there, ids, at, rows, &piece, err);
         status = status == DPE_OK
                      ? dpe_session_branch_rows(other, 0, ids + at, rows, compare, &piece, err)
                      : status;
         status = status == DPE_OK ? check_finite(tokens + at, rows, at, err) : status;
     }
+    if (status == DPE_OK && base->saved != NULL && !there) {
+        status = dpe_kld_saved_end(base->saved, base->text, ids, err);
+    }
+    free(piece.known);
     free(piece.base);
     return status;
 }

@@ -23,11 +23,20 @@ enum { DPE_KLD_NUMBERS = sizeof(struct dpe_kld_token) / sizeof(double) };
 /** Compare the logits [vocab] of both before `token`. NaN or infinity in them gives NaN. */
 struct dpe_kld_token dpe_kld_compare(const float *base, const float *other, int64_t vocab,
                                      int32_t token);
-/** Both sessions, whose caches are emptied, read ids [n], n ≥ 2, in turn and a piece at a time, so
- *  that never more than DPE_KLD_BYTES of logits are held: tokens[i] is about ids[i + 1],
- *  i = 0 … n − 2. Their models have a vocabulary of the same size. DPE_NONFINITE with the position
- *  (the layer is −1 where it was in the logits); errors of the sessions. */
-dpe_status dpe_kld_read(struct dpe_session *base, struct dpe_session *other, int64_t vocab,
+struct dpe_kld_saved;
+/** Where the base's logits come from: a session, a file that has the text, or both: then the
+ * session reads the text and the file keeps it. What a file rounds is the same in both cases. */
+struct dpe_kld_base {
+    struct dpe_session *session;
+    struct dpe_kld_saved *saved; /**< NULL: the session alone */
+    int64_t text;                /**< number of the text in the file */
+};
+/** The base, and another session, whose caches are emptied, read ids [n], n ≥ 2, in turn and a
+ * piece at a time, so that never more than DPE_KLD_BYTES of logits are held: tokens[i] is about
+ * ids[i + 1], i = 0 … n − 2. Their models have a vocabulary of the same size. DPE_NONFINITE with
+ * the position (the layer is −1 where it was in the logits); errors of the sessions and of the
+ * file. */
+dpe_status dpe_kld_read(const struct dpe_kld_base *base, struct dpe_session *other, int64_t vocab,
                         const int32_t *ids, int64_t n, struct dpe_kld_token *tokens,
                         struct dpe_error *err);
 enum { DPE_KLD_BYTES = 64 << 20 };

@@ -427,6 +427,13 @@ def test_kld():
     evaluate("kld", "kld.h5", *small)
     evaluate("ppl", "kldppl.h5", *small)
     evaluate("kld", "kldcache.h5", *small[:4], "--method", "self-extend", "--base", "self-extend", "--kv-cache-dtype", "int8")
+    # A base that is kept is read once, and again by another command; what it rounds is small and told.
+    for name in ("kldkept.h5", "kldagain.h5"):
+        evaluate("kld", name, *small, "--save-base", out("base.logits"))
+    with h5py.File(out("kld.h5")) as file, h5py.File(out("kldkept.h5")) as kept, h5py.File(out("kldagain.h5")) as again:
+        assert np.allclose(kept["/kld/mean"], file["/kld/mean"], rtol=1e-4, atol=1e-6)
+        assert np.array_equal(kept["/kld/mean"], again["/kld/mean"]) and np.allclose(kept["/kld/ratio"], file["/kld/ratio"], rtol=1e-9)
+        assert 0 < kept["/kld"].attrs["base_rounding_mean"] < kept["/kld"].attrs["base_rounding_max"] < 1e-6
     with h5py.File(out("kld.h5")) as file, h5py.File(out("kldppl.h5")) as other:
         group = file["/kld"]
         assert not group["mean"][0] and not group["max"][0] and group["same_top"][0] == 1

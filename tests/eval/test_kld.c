@@ -8,10 +8,13 @@
 #include <cmocka.h>
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "eval/kld/kld.h"
+#include "eval/kld/kld_saved.h"
 #include "tests/lib/reference_session.h"
 
 enum { LENGTH = 90 };
@@ -88,7 +91,9 @@ static void pieces_are_the_whole(void **state)
     struct dpe_error err = {0};
     struct whole both[2];
     text_ids(ids);
-    assert_int_equal(dpe_kld_read(session, other, vocab, ids, LENGTH, tokens, &err), DPE_OK);
+    assert_int_equal(dpe_kld_read(&(struct dpe_kld_base){.session = session}, other, vocab, ids,
+                                  LENGTH, tokens, &err),
+                     DPE_OK);
     for (int i = 0; i < 2; i++) {
         struct dpe_session *reader = i == 0 ? session : other;
         both[i] = (struct whole){malloc((size_t)(LENGTH * vocab) * sizeof(float)), vocab};
@@ -108,7 +113,9 @@ static void pieces_are_the_whole(void **state)
     assert_true(sum > 0.1); /* another plan expects something else */
     free(both[0].logits);
     free(both[1].logits);
-    assert_int_equal(dpe_kld_read(session, session, vocab, ids, 2, tokens, &err), DPE_OK);
+    assert_int_equal(dpe_kld_read(&(struct dpe_kld_base){.session = session}, session, vocab, ids,
+                                  2, tokens, &err),
+                     DPE_OK);
 }
 
 static void a_model_is_not_far_from_itself(void **state)
@@ -126,7 +133,9 @@ static void a_model_is_not_far_from_itself(void **state)
     text_ids(ids);
     assert_int_equal(dpe_plan_make("rope", &context, &plan, &err), DPE_OK);
     assert_int_equal(dpe_session_create(model, &plan, &options, &twin, &err), DPE_OK);
-    assert_int_equal(dpe_kld_read(session, twin, vocab, ids, LENGTH, tokens, &err), DPE_OK);
+    assert_int_equal(dpe_kld_read(&(struct dpe_kld_base){.session = session}, twin, vocab, ids,
+                                  LENGTH, tokens, &err),
+                     DPE_OK);
     for (int i = 0; i < LENGTH - 1; i++) {
         assert_true(tokens[i].kl == 0.0 && tokens[i].change == 0.0 && tokens[i].same == 1.0);
     }
@@ -166,6 +175,98 @@ static void cells_over_texts(void **state)
     assert_true(cell.n == 0 && isnan(cell.mean.mean) && isnan(cell.median));
 }
 
+/* ------------------------------------------------------------------------------ a base in a file
+ */
+
+static void a_kept_base_is_read_once(void **state)
+{
+    (void)state;
+    const int64_t vocab = dpe_model_config(model)->vocab;
+    char path[] = "/tmp/dpe_kld_XXXXXX";
+    struct dpe_kld_saved_name name = {vocab, LENGTH, "a plan", "a model", "cpu", "f32"};
+    struct dpe_kld_saved *saved = NULL;
+    struct dpe_kld_rounding rounding;
+    struct dpe_error err = {0};
+    struct dpe_kld_token exact[LENGTH - 1];
+    struct dpe_kld_token kept[2][LENGTH - 1];
+    int32_t ids[LENGTH];
+    bool there = true;
+    close(mkstemp(path));
+    text_ids(ids);
+    assert_int_equal(dpe_kld_read(&(struct dpe_kld_base){.session = session}, other, vocab, ids,
+                                  LENGTH, exact, &err),
+                     DPE_OK);
+    assert_int_equal(dpe_kld_saved_open(path, &name, &saved, &err), DPE_OK);
+    assert_int_equal(dpe_kld_saved_has(saved, 3, ids, &there, &err), DPE_OK);
+    assert_false(there);
+    /* With the session, then from the file alone: the same. */
+    for (int i = 0; i < 2; i++) {
+        const struct dpe_kld_base base = {i == 0 ? session : NULL, saved, 3};
+        assert_int_equal(dpe_kld_read(&base, other, vocab, ids, LENGTH, kept[i], &err), DPE_OK);
+    }
+    assert_memory_equal(kept[0], kept[1], sizeof kept[0]);
+    assert_int_equal(dpe_kld_saved_rounding(saved, 4, &rounding, &err), DPE_OK);
+    assert_true(rounding.tokens == LENGTH - 1 && rounding.mean > 0.0 && rounding.most < 1e-6);
+    for (int i = 0; i < LENGTH - 1; i++) {
+        assert_true(fabs(kept[0][i].kl - exact[i].kl) < 2e-4 * (1.0 + exact[i].kl));
+        assert_true(kept[0][i].same == exact[i].same && kept[0][i].nll == exact[i].nll);
+        assert_true(fabs(kept[0][i].base_nll - exact[i].base_nll) < 1e-9);
+    }
+    ids[5] ^= 1;
+    assert_int_equal(dpe_kld_saved_has(saved, 3, ids, &there, &err), DPE_MISMATCH);
+    dpe_kld_saved_close(saved);
+    const struct {
+        struct dpe_kld_saved_name name;
+        const char *says;
+    } wrong[] = {{{vocab + 1, LENGTH, "a plan", "a model", "cpu", "f32"}, "vocabulary"},
+                 {{vocab, LENGTH - 1, "a plan", "a model", "cpu", "f32"}, "tokens"},
+                 {{vocab, LENGTH, "a plan", "a mode", "cpu", "f32"}, "another model"},
+                 {{vocab, LENGTH, "a plan2", "a model", "cpu", "f32"}, "another plan"},
+                 {{vocab, LENGTH, "a plan", "a model", "cpu", "int8"}, "keys and values"}};
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+        assert_int_equal(dpe_kld_saved_open(path, &wrong[i].name, &saved, &err), DPE_MISMATCH);
+        assert_non_null(strstr(err.text, wrong[i].says));
+    }
+    FILE *file = fopen(path, "w");
+    fputs("something else", file);
+    fclose(file);
+    assert_int_equal(dpe_kld_saved_open(path, &name, &saved, &err), DPE_BAD_DATA);
+    remove(path);
+    assert_int_equal(dpe_kld_saved_open("/nowhere/file", &name, &saved, &err), DPE_CANNOT_CREATE);
+}
+
+/* Rows of strange numbers: flat, far apart, not finite. */
+static void strange_rows_are_kept(void **state)
+{
+    (void)state;
+    enum { VOCAB = 5, ROWS = 4 };
+    char path[] = "/tmp/dpe_kld_XXXXXX";
+    const struct dpe_kld_saved_name name = {VOCAB, ROWS + 1, "p", "m", "d", "k"};
+    float logits[ROWS][VOCAB] = {{3, 3, 3, 3, 3},
+                                 {0, -1000, 50, 49.9999F, -3e30F},
+                                 {1, (float)NAN, 0, 0, 0},
+                                 {-2, 7, 7, 0, 1}};
+    float again[ROWS][VOCAB];
+    double nll[2][ROWS];
+    const int32_t next[ROWS] = {2, 3, 0, 4};
+    const int32_t ids[ROWS + 1] = {0};
+    struct dpe_kld_saved *saved = NULL;
+    struct dpe_error err = {0};
+    close(mkstemp(path));
+    assert_int_equal(dpe_kld_saved_open(path, &name, &saved, &err), DPE_OK);
+    assert_int_equal(dpe_kld_saved_put(saved, 0, 0, ROWS, next, &logits[0][0], nll[0], &err),
+                     DPE_OK);
+    assert_int_equal(dpe_kld_saved_end(saved, 0, ids, &err), DPE_OK);
+    assert_int_equal(dpe_kld_saved_get(saved, 0, 0, ROWS, &again[0][0], nll[1], &err), DPE_OK);
+    assert_memory_equal(logits, again, sizeof logits);
+    assert_true(fabs((double)again[0][4] + log(5.0)) < 1e-6 && fabs(nll[0][0] - log(5.0)) < 1e-6);
+    assert_true(again[1][2] > again[1][3] && again[1][1] < -23.0F && again[1][4] < -23.0F);
+    assert_true(isnan(again[2][0]) && isnan(nll[1][2]));
+    assert_true(again[3][1] > again[3][2] && fabsf(again[3][1] - again[3][2]) < 1e-5F);
+    dpe_kld_saved_close(saved);
+    remove(path);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -173,6 +274,8 @@ int main(void)
         cmocka_unit_test(pieces_are_the_whole),
         cmocka_unit_test(a_model_is_not_far_from_itself),
         cmocka_unit_test(cells_over_texts),
+        cmocka_unit_test(a_kept_base_is_read_once),
+        cmocka_unit_test(strange_rows_are_kept),
     };
     return cmocka_run_group_tests(tests, open_both, close_both);
 }

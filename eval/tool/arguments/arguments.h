@@ -53,17 +53,19 @@ struct eval_arguments {
     bool skip_bad;
     const char *what, *norms; /**< ablate; its table is methods[0] */
     bool alone;               /**< ablate: without rope and base */
-    const char *planned; /**< of a dry run: the name of a comparison whose methods are not there yet; or NULL */
+    const char *planned;     /**< of a dry run: the name of a comparison whose methods are not there
+                                yet; or NULL */
     int64_t planned_methods; /**< how many it will have; those of `methods` stand for them */
-    const char *temperature;  /**< ablate: NULL: the detection's */
+    const char *temperature; /**< ablate: NULL: the detection's */
     double values[EVAL_MAX_METHODS];
     int n_values;
-    bool check; /**< the command is check: rope is the first method, its table the last */
-    bool tune;             /**< the command is tune: */
-    int64_t budget;        /**< rows of a method's race at a length, 0: not given */
-    bool tune_temperature; /**< its settings also with temperatures */
-    bool kld;              /**< the command is kld: what the methods are compared with */
+    bool check;     /**< the command is check: rope is the first method, its table the last */
+    bool tune;      /**< the command is tune: */
+    int64_t budget; /**< rows of a method's race at a length, 0: not given */
+    bool tune_temperature;         /**< its settings also with temperatures */
+    bool kld;                      /**< the command is kld: what the methods are compared with */
     const char *base, *base_model; /**< NULL: rope, that of --model */
+    const char *save_base;         /**< the file that keeps the base's logits, NULL: none */
     bool base_bf16;
     enum dpe_kv_type base_kv;
 };

@@ -293,6 +293,10 @@ static const struct dpe_option kld_table[] = {
     {"base-kv-cache-dtype", 0, "f32|bf16|int8", 0,
      "Type of the base's keys and values in the cache (default: f32)", 1,
      DPE_CHOICE(struct eval_arguments, base_kv, dpe_kv_type_names)},
+    {"save-base", 0, "FILE", 0,
+     "Keep the base's logits in FILE, in 16 bits, and read them from there where FILE has them: the "
+     "base reads each text once for all methods, and for later commands",
+     1, DPE_PATH(struct eval_arguments, save_base)},
     {0},
 };
 const struct dpe_option_set dpe_eval_kld_option_set = {.options = kld_table};

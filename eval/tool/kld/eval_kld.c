@@ -85,6 +85,22 @@ static dpe_status open_base(struct kld *kld, struct dpe_error *err)
     return status == DPE_OK ? dpe_plan_key(&kld->plan, kld->key, err) : status;
 }
 
+static dpe_status open_saved(struct kld *kld, struct dpe_error *err)
+{
+    const struct eval_arguments *args = kld->comparison.args;
+    const struct dpe_kld_saved_name name = {
+        .vocab = dpe_model_config(base_model(kld))->vocab,
+        .length = kld->length,
+        .plan = kld->key,
+        .model = dpe_model_fingerprint(base_model(kld)),
+        .device = kld->device,
+        .kv_type = dpe_kv_type_names[args->base_kv],
+    };
+    return args->save_base == NULL || args->job.dry_run
+               ? DPE_OK
+               : dpe_kld_saved_open(args->save_base, &name, &kld->saved, err);
+}
+
 static dpe_status check_arguments(const struct kld *kld, struct dpe_error *err)
 {
     enum { MOST_LENGTH = (1 << 20) / DPE_KLD_NUMBERS };
@@ -128,12 +144,14 @@ static dpe_status kld_open(void *state, const void *asked, struct dpe_error *err
     }
     kld->n_texts =
         args->job.samples < kld->texts.n_samples ? args->job.samples : kld->texts.n_samples;
-    return open_base(kld, err);
+    status = open_base(kld, err);
+    return status == DPE_OK ? open_saved(kld, err) : status;
 }
 
 static dpe_status kld_close(void *state, dpe_status status, struct dpe_error *err)
 {
     struct kld *kld = state;
+    dpe_kld_saved_close(kld->saved);
     dpe_session_destroy(kld->base);
     dpe_plan_free(&kld->plan);
     dpe_task_close(&kld->texts);
@@ -172,16 +190,22 @@ static dpe_status make_row(void *user, const struct dpe_item *item, struct dpe_s
     row->sample = item->sample;
     row->seed = kld->comparison.args->job.seed;
     row->prompt_tokens = kld->length;
-    dpe_status status = kld->base != NULL ? DPE_OK : base_session(kld, err);
+    const int32_t *ids = dpe_task_ppl_tokens(&kld->texts, item->sample);
+    bool there = false;
+    dpe_status status =
+        kld->saved == NULL ? DPE_OK : dpe_kld_saved_has(kld->saved, item->sample, ids, &there, err);
+    if (status == DPE_OK && !there && kld->base == NULL) {
+        status = base_session(kld, err);
+    }
     struct dpe_kld_token *tokens = dpe_alloc((size_t)n, sizeof *tokens);
     if (status == DPE_OK && tokens == NULL) {
         status =
             dpe_fail(err, DPE_NO_MEMORY, "out of memory for a row of %lld tokens", (long long)n);
     }
     if (status == DPE_OK) {
-        status =
-            dpe_kld_read(kld->base, session, dpe_model_config(base_model(kld))->vocab,
-                         dpe_task_ppl_tokens(&kld->texts, item->sample), kld->length, tokens, err);
+        const struct dpe_kld_base base = {kld->base, kld->saved, item->sample};
+        status = dpe_kld_read(&base, session, dpe_model_config(base_model(kld))->vocab, ids,
+                              kld->length, tokens, err);
     }
     if (status == DPE_OK) {
         row->n_tokens = n;
@@ -247,6 +271,7 @@ static dpe_status start(struct kld *kld, struct dpe_error *err)
         {"base_model", dpe_model_fingerprint(base_model(kld))},
         {"base_device", kld->device},
         {"base_kv_cache_dtype", dpe_kv_type_names[args->base_kv]},
+        {"base_kept", args->save_base != NULL ? "16 bits" : "as computed"},
         {"special_in_text", dpe_special_names[args->special]},
     };
     const struct dpe_job_identity own = {.kind = task_name,
@@ -324,7 +349,9 @@ static dpe_status kld_cost(void *state, struct dpe_bill *sum, struct dpe_error *
         return status;
     }
     dpe_status measured = dpe_job_measure_here(job, plan, kld->length, &speed, &why);
-    dpe_price_text(dpe_model_config(job->model), kld->length, 2.0, true, &price); /* and the base */
+    const bool once = kld->comparison.args->save_base != NULL;
+    const double base = once ? (double)kld->n_texts / rows : 1.0;
+    dpe_price_text(dpe_model_config(job->model), kld->length, 1.0 + base, true, &price);
     dpe_bill_add(&bill, &price, rows, rows, &plan->selection, &speed);
     if (!job->options->silent) {
         char memory[DPE_JOB_MEMORY];
@@ -332,6 +359,12 @@ static dpe_status kld_cost(void *state, struct dpe_bill *sum, struct dpe_error *
                (long long)kld->n_texts, (long long)kld->length, kld->comparison.n_plans);
         dpe_bill_print(&bill);
         printf("memory           twice %s\n", dpe_job_memory_text(job, &needs, memory));
+        if (once) {
+            int64_t text =
+                dpe_kld_saved_bytes(dpe_model_config(base_model(kld))->vocab, kld->length);
+            printf("--save-base      %s\n",
+                   dpe_format_bytes((uint64_t)(text * kld->n_texts), memory));
+        }
         if (measured == DPE_OK) {
             dpe_bill_print_time(&bill);
         } else {

@@ -6,6 +6,7 @@
 #define DPE_EVAL_KLD_H
 
 #include "eval/kld/kld.h"
+#include "eval/kld/kld_saved.h"
 #include "eval/tool/comparison/comparison.h"
 #include "outputs/job/study.h"
 
@@ -18,8 +19,9 @@ struct kld {
     char key[33];
     const char *device; /**< that the base runs on */
     struct dpe_task texts;
-    int64_t n_texts, length;  /**< texts of so many tokens */
-    struct dpe_session *base; /**< NULL until it is needed */
+    int64_t n_texts, length;     /**< texts of so many tokens */
+    struct dpe_session *base;    /**< NULL until it is needed */
+    struct dpe_kld_saved *saved; /**< of --save-base, or NULL */
 };
 extern const struct dpe_study dpe_eval_kld_study;
 

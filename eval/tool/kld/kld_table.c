@@ -86,6 +86,18 @@ dpe_status dpe_kld_fill(void *user, struct dpe_h5 *table, struct dpe_error *err)
     for (size_t i = 0; i < sizeof texts / sizeof texts[0] && status == DPE_OK; i++) {
         status = dpe_h5_attr_text(table, "/kld", texts[i][0], texts[i][1], err);
     }
+    struct dpe_kld_rounding rounding = {0};
+    if (status == DPE_OK) {
+        status = kld->saved == NULL
+                     ? DPE_OK
+                     : dpe_kld_saved_rounding(kld->saved, kld->n_texts, &rounding, err);
+        status = status == DPE_OK
+                     ? dpe_h5_attr_f64(table, "/kld", "base_rounding_mean", rounding.mean, err)
+                     : status;
+        status = status == DPE_OK
+                     ? dpe_h5_attr_f64(table, "/kld", "base_rounding_max", rounding.most, err)
+                     : status;
+    }
     if (status == DPE_OK) {
         status = dpe_h5_attr_i64(table, "/kld", "length", kld->length, err);
     }
@@ -175,11 +187,20 @@ static dpe_status print_result(const struct kld *kld, const struct dpe_kld_resul
 dpe_status dpe_kld_print(const struct kld *kld, struct dpe_error *err)
 {
     struct dpe_kld_result result;
+    struct dpe_kld_rounding rounding = {0};
     dpe_status status = dpe_kld_result_of(kld, &result, err);
+    if (status == DPE_OK && kld->saved != NULL) {
+        status = dpe_kld_saved_rounding(kld->saved, kld->n_texts, &rounding, err);
+    }
     if (status == DPE_OK && kld->comparison.args->job.result != DPE_RESULT_TEXT) {
         status = print_result(kld, &result, err);
     } else if (status == DPE_OK) {
         print_text(kld, &result);
+        if (kld->saved != NULL) {
+            printf("\nthe base is kept in %s: a divergence of %.3g from what was computed, at most "
+                   "%.3g\n",
+                   kld->comparison.args->save_base, rounding.mean, rounding.most);
+        }
     }
     dpe_kld_result_free(&result);
     return status;
