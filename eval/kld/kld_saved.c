@@ -13,7 +13,7 @@
 
 enum { HEADER = 4096, MOST_STEP = UINT16_MAX };
 static const char magic[16] = "dpe base logits";
-static const double range = 24.0; /* nats below the likeliest token */
+static const double range = 32.0; /* nats below the likeliest token */
 
 /* Little-endian, as every machine that dpe runs on; `one` is 1. */
 struct header {

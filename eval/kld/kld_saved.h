@@ -3,7 +3,7 @@
  * A base's distributions kept in a file, so that many methods are compared with one reading of it.
  *
  * A token's row holds ln p of the vocabulary in steps of 16 bits, from the likeliest token down to
- * where p is exp(−24) of its probability (about 4e-11); what is less likely stands at that. Which
+ * where p is exp(−32) of its probability (about 1e-14); what is less likely stands at that. Which
  * token is the likeliest, and p of the token that follows, are kept exactly. The rounding is
  * measured when a row is written. Texts stand at places of their own, so that processes may write
  * different ones, and two that write the same write the same bytes. A text counts when it is
