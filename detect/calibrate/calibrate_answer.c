@@ -25,6 +25,9 @@ struct check {
     size_t n;
     double *score, *mean, *low, *high;
     int64_t tasks, samples, together;
+    /* With those of the validation, where that had the same task and plans: [methods][all]. */
+    double *pooled;
+    int64_t all, validated;
     double ceiling; /* NaN: unknown */
     char words[DPE_TASK_WORDS];
 };
@@ -82,6 +85,7 @@ static void close_check(struct check *check)
     free(check->mean);
     free(check->low);
     free(check->high);
+    free(check->pooled);
     dpe_h5_close(check->file);
 }
 
@@ -119,6 +123,105 @@ static void find_ceiling(struct batch *batch, struct check *check)
     free(spec);
 }
 
+/* A validation: recall [plans][samples] of plans with these keys. */
+struct validated {
+    char **keys;
+    size_t n;
+    double *recall;
+    int64_t samples, together;
+};
+
+static void validated_free(struct validated *v)
+{
+    dpe_strings_free(v->keys, v->n);
+    free(v->recall);
+}
+
+/* Of the check's own task, whose samples are others; false: there is none. */
+static bool read_validated(struct dpe_h5 *sweep, const struct check *check, struct validated *v)
+{
+    const bool users = dpe_h5_has(sweep, "/validate/user");
+    const char *folder = users ? "/validate/user" : "/validate/niah";
+    char *spec = NULL, *parameters = NULL;
+    char path[64];
+    void *recall = NULL;
+    int rank = 0;
+    int64_t dims[5] = {0};
+    snprintf(path, sizeof path, "%s/recall", folder);
+    bool there =
+        dpe_h5_get_attr_text(sweep, users ? folder : "/detect", users ? "task" : "niah_parameters",
+                             &spec, NULL) == DPE_OK &&
+        dpe_h5_get_attr_text(check->file, check->suite, "parameters", &parameters, NULL) == DPE_OK;
+    if (there) {
+        const char *found = strstr(parameters, spec);
+        there = found != NULL && strchr(" ", found[strlen(spec)]) != NULL;
+    }
+    there = there && dpe_h5_get_strings(sweep, "/validate/plan", &v->keys, &v->n, NULL) == DPE_OK &&
+            dpe_h5_get_attr_i64(sweep, folder, "samples_together", &v->together, NULL) == DPE_OK &&
+            dpe_h5_get(sweep, path, DPE_COL_F64, &recall, &rank, dims, NULL) == DPE_OK;
+    v->recall = recall;
+    v->samples = dims[1];
+    free(spec);
+    free(parameters);
+    return there && rank == 2 && dims[0] == (int64_t)v->n && v->together == check->together &&
+           dims[1] % v->together == 0;
+}
+
+/* The samples of the validation before those of the check, under the same plans. */
+static void put_pooled(const struct validated *v, char **keys, struct check *check)
+{
+    const size_t n = (size_t)check->samples;
+    const size_t all = (size_t)v->samples + n;
+    check->pooled = dpe_alloc(check->n * all, sizeof(double));
+    for (size_t m = 0; m < check->n && check->pooled != NULL; m++) {
+        const size_t at = cell(check, m);
+        double *to = check->pooled + m * all;
+        for (int64_t s = 0; s < v->samples; s++) {
+            to[s] = (double)NAN;
+            for (size_t p = 0; p < v->n; p++) {
+                if (strcmp(v->keys[p], keys[at]) == 0) {
+                    to[s] = v->recall[p * (size_t)v->samples + (size_t)s];
+                }
+            }
+            check->validated += m == check->n - 1 && isfinite(to[s]);
+        }
+        memcpy(to + v->samples, check->score + at * n, n * sizeof *to);
+    }
+    check->all = (int64_t)all;
+}
+
+/* Pool the check with the validation of the longest sweep; not where its plan was another one. */
+static void pool(struct batch *batch, struct check *check)
+{
+    const struct entry *longest = &batch->state.entries[batch->state.n_entries - 1];
+    struct dpe_h5 *sweep = NULL;
+    struct validated v = {0};
+    char **keys = NULL;
+    size_t n = 0;
+    char path[64];
+    snprintf(path, sizeof path, "%s/plan", check->suite);
+    if (strcmp(check->suite, "/eval/niah") == 0 &&
+        dpe_h5_open(dpe_calibrate_path(batch, longest, "detect.h5"), &sweep, NULL) == DPE_OK &&
+        read_validated(sweep, check, &v) &&
+        dpe_h5_get_strings(check->file, path, &keys, &n, NULL) == DPE_OK &&
+        n == check->n * (size_t)check->tasks) {
+        put_pooled(&v, keys, check);
+    }
+    dpe_strings_free(keys, n);
+    validated_free(&v);
+    dpe_h5_close(sweep);
+    const struct dpe_resampling how = {
+        .together = check->together, .rounds = FLIPS, .seed = SEED, .level = 0.95};
+    for (size_t m = 0; m < check->n && check->validated > 0; m++) {
+        const size_t at = cell(check, m);
+        const struct dpe_interval value =
+            dpe_bootstrap_share(check->pooled + m * (size_t)check->all, (size_t)check->all, &how);
+        check->mean[at] = value.mean;
+        check->low[at] = value.low;
+        check->high[at] = value.high;
+    }
+}
+
 static void print_value(const struct check *check, size_t method)
 {
     size_t at = cell(check, method);
@@ -139,19 +242,21 @@ static void print_rival(const struct check *check, size_t table, size_t rival)
     const bool lower = strcmp(check->suite, "/eval/ppl") == 0;
     const struct dpe_resampling how = {
         .together = check->together, .rounds = FLIPS, .seed = SEED, .level = 0.95};
-    double p = dpe_sign_flip(of_table, of_rival, n, &how);
-    double gain = dpe_bootstrap_paired(of_table, of_rival, n, &how).mean * (lower ? -1.0 : 1.0);
+    /* On fresh samples alone: by the others one of the two was chosen. */
+    const struct dpe_difference difference = dpe_compare(of_table, of_rival, n, !lower, &how);
+    const double gain = difference.minus.mean * (lower ? -1.0 : 1.0);
+    const double p = difference.p;
     char words[DPE_P_TEXT];
     printf("%s has ", check->methods[rival]);
     print_value(check, rival);
     dpe_p_text(p, words);
     if (memcmp(of_table, of_rival, n * sizeof *of_table) == 0) {
-        printf(": the same in every sample; --method %s does without a calibration.\n",
+        printf(": the same in every sample;\n  --method %s does without a calibration.\n",
                check->methods[rival]);
     } else if (p < 0.05) {
         printf(": the table is %s (%s).\n", gain > 0.0 ? "better" : "worse", words);
     } else {
-        printf(": not shown to differ (%s); --method %s does without a calibration.\n", words,
+        printf(": not shown to differ (%s);\n  --method %s does without a calibration.\n", words,
                check->methods[rival]);
     }
 }
@@ -184,9 +289,21 @@ static void print_uses(struct batch *batch)
     printf(" by the commands in report.html.\n");
     for (int i = 0; i < DPE_USES && factors; i++) {
         if (dpe_uses[i].factors) {
-            printf("for %s: %s\n", dpe_uses[i].runtime, dpe_uses[i].command);
+            printf("for %s:\n  %s\n", dpe_uses[i].runtime, dpe_uses[i].command);
         }
     }
+}
+
+/* How sure the difference of the table to the model as it is is. */
+static const char *gain_text(const struct check *check, size_t table, char text[DPE_P_TEXT])
+{
+    const bool pooled = check->validated > 0;
+    const size_t n = (size_t)(pooled ? check->all : check->samples);
+    const double *a = pooled ? check->pooled + table * n : check->score + cell(check, table) * n;
+    const double *b = pooled ? check->pooled : check->score + cell(check, 0) * n;
+    const struct dpe_resampling how = {
+        .together = check->together, .rounds = FLIPS, .seed = SEED, .level = 0.95};
+    return dpe_p_text(dpe_compare(a, b, n, strcmp(check->suite, "/eval/niah") == 0, &how).p, text);
 }
 
 /* Rope is the first method of a check, the table the last, and between them a rival may stand. */
@@ -194,17 +311,22 @@ static void print_check(struct batch *batch, const struct check *check)
 {
     const struct entry *longest = &batch->state.entries[batch->state.n_entries - 1];
     const size_t table = check->n - 1;
+    char p[DPE_P_TEXT];
     printf("\nIn %lld tokens the model has ", (long long)longest->length);
     print_value(check, table);
-    printf(" with the table, ");
+    printf(" with the table,\n  ");
     print_value(check, 0);
-    printf(" without");
+    printf(" without (%s)", gain_text(check, table, p));
     if (isfinite(check->ceiling)) {
         printf("; %.0f %% are possible", 100.0 * check->ceiling);
     }
-    printf(".\n  %lld %s%s%s\n", (long long)check->samples,
+    printf(".\n  %lld %s%s%s", (long long)check->samples,
            strcmp(check->suite, "/eval/ppl") == 0 ? "books" : "samples",
            check->words[0] != '\0' ? ", " : "", check->words);
+    if (check->validated > 0) {
+        printf("; with the %lld of the validation", (long long)check->validated);
+    }
+    printf("\n");
     for (size_t i = 1; i < table; i++) {
         if (strncmp(check->methods[i], "table:", 6) != 0) {
             print_rival(check, table, i);
@@ -239,6 +361,7 @@ dpe_status dpe_calibrate_print_answer(struct batch *batch, struct dpe_error *err
     dpe_status status = open_check(batch, &check, err);
     if (status == DPE_OK) {
         find_ceiling(batch, &check);
+        pool(batch, &check);
         print_check(batch, &check);
         print_plain(batch);
     }

@@ -139,10 +139,16 @@ bool dpe_detect_inputs_races_base(const struct detect_inputs *inputs)
     return !dpe_detect_inputs_races_ready(inputs) || !inputs->held_ready;
 }
 
+int64_t dpe_detect_inputs_ready_round(const struct detect_inputs *inputs)
+{
+    enum { LEAST = 4 };
+    return round_up(LEAST, dpe_detect_inputs_together(inputs));
+}
+
 int64_t dpe_detect_inputs_validated_rows(const struct detect_inputs *inputs, int task)
 {
     const int64_t samples = inputs->n_validated[task];
-    const int64_t together = dpe_detect_inputs_together(inputs);
+    const int64_t together = dpe_detect_inputs_ready_round(inputs);
     const int64_t contexts = (samples + together - 1) / together;
     if (!dpe_detect_inputs_races_ready(inputs)) {
         return samples * dpe_detect_inputs_validated(inputs);

@@ -94,9 +94,9 @@ void dpe_detect_announce(const struct detect_inputs *inputs)
     for (int i = 0; i < inputs->n_tasks; i++) {
         bool ppl = strcmp(inputs->tasks[i].name, "ppl") == 0;
         if (dpe_detect_inputs_races_ready(inputs)) {
-            dpe_log_info("%s: every method reads a context, the best of them %lld",
-                         inputs->tasks[i].name,
-                         (long long)(inputs->n_validated[i] / dpe_detect_inputs_together(inputs)));
+            dpe_log_info("%s: %lld samples of every method, %lld of the best",
+                         inputs->tasks[i].name, (long long)dpe_detect_inputs_ready_round(inputs),
+                         (long long)inputs->n_validated[i]);
         } else {
             dpe_log_info(sweeps ? "%s: %lld %s per configuration" : "%s: %lld %s of each method",
                          inputs->tasks[i].name, (long long)inputs->n_samples[i],

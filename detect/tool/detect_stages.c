@@ -347,7 +347,7 @@ static dpe_status race_ready(struct sweep *sweep, const struct stage *all, unsig
 {
     const struct detect_inputs *inputs = sweep->inputs;
     const int64_t samples = inputs->n_validated[0];
-    const int64_t together = dpe_detect_inputs_together(inputs);
+    const int64_t together = dpe_detect_inputs_ready_round(inputs);
     const int64_t contexts = (samples + together - 1) / together;
     int64_t first[2] = {0, 0};
     int64_t n[2] = {0, 0};

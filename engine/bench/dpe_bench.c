@@ -187,13 +187,13 @@ static void print_result(const struct outputs *out, const struct arguments *a,
                          const struct result *r)
 {
     double rate = (r->product_flops + r->attention_flops) / r->prefill;
-    printf(
-        "%-12.12s %8" PRId64 "  prefill %10.1f ms %7.1f TFLOP/s %5.1f %% of the floor   attention "
-        "%10.1f ms %7.1f TFLOP/s   token %8.3f ms %7.1f GB/s %5.1f %%   %6.1f GiB\n",
-        r->method, r->length, 1e3 * r->prefill, 1e-12 * rate,
-        100.0 * prefill_floor(out, r) / r->prefill, 1e3 * r->attention,
-        1e-12 * r->attention_flops / r->attention, 1e3 * r->token, 1e-9 * r->token_bytes / r->token,
-        100.0 * token_floor(out, r) / r->token, (double)r->memory / 0x1p30);
+    printf("%s, %" PRId64 " tokens, %.1f GiB\n", r->method, r->length, (double)r->memory / 0x1p30);
+    printf("  prefill   %10.1f ms %8.3f TFLOP/s %6.1f %% of the floor\n", 1e3 * r->prefill,
+           1e-12 * rate, 100.0 * prefill_floor(out, r) / r->prefill);
+    printf("  attention %10.1f ms %8.3f TFLOP/s\n", 1e3 * r->attention,
+           1e-12 * r->attention_flops / r->attention);
+    printf("  a token   %10.3f ms %8.1f GB/s    %6.1f %% of the floor\n", 1e3 * r->token,
+           1e-9 * r->token_bytes / r->token, 100.0 * token_floor(out, r) / r->token);
     fflush(stdout);
     if (out->json != NULL) {
         write_json(out, a, r);

@@ -37,7 +37,7 @@ struct dpe_session_knobs {
 
 struct dpe_session_options {
     const char *device;     /**< "cpu" (default when NULL), "cpu-bf16", "reference", "cuda", "cuda:N", "auto" */
-    int n_threads;          /**< 0 = all cores of this process */
+    int n_threads;          /**< 0 = all cores that the process may use */
     int64_t capacity;       /**< most tokens the KV cache holds; required, ≥ 1 */
     int64_t positions;      /**< most tokens of one sequence, ≤ capacity; 0 = capacity. Less only
                                  makes sense with branches: tables and workspace are as long */

@@ -333,12 +333,16 @@ static void print_event(const char *level, const struct dpe_event *event, const 
     } else {
         char clean[2 * sizeof text];
         dpe_printable(text, clean, sizeof clean);
-        if (strcmp(level, "info") == 0) {
+        int at = 0;
+        if (strcmp(level, "notice") == 0) {
+            at = fprintf(stderr, "%s: ", messages.name);
+        } else if (strcmp(level, "info") != 0) {
+            at = fprintf(stderr, "%s: %s: ", messages.name, level);
+        }
+        if (strcmp(event->name, "next") == 0) { /* a command is pasted as it is */
             fprintf(stderr, "%s\n", clean);
-        } else if (strcmp(level, "notice") == 0) {
-            fprintf(stderr, "%s: %s\n", messages.name, clean);
         } else {
-            fprintf(stderr, "%s: %s: %s\n", messages.name, level, clean);
+            dpe_tool_line(stderr, clean, at, 2);
         }
     }
 }

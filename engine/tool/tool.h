@@ -29,7 +29,7 @@ struct dpe_tool_options {
     const char *device;  /**< after parsing: a backend's name, "auto" resolved */
     bool bf16;           /**< --dtype bf16; `device` says so too */
     bool dtype_given;
-    int threads;         /**< 0: all cores */
+    int threads;         /**< 0: all that the process may use */
     uint64_t max_memory; /**< bytes, 0: the free memory */
     enum dpe_kv_type kv_type;
     const char *kv_dir;  /**< NULL: not given; see dpe_tool_kv_dir */
@@ -188,5 +188,8 @@ bool dpe_terminal_color(FILE *file);
 /** Columns of the terminal that `file` is, 80 when it is not a terminal. Read again at each call
  *  (SIGWINCH). */
 int dpe_terminal_width(FILE *file);
+/** Print a line of which `at` columns are there already. Where the file is a terminal it is broken
+ * between words, and what follows begins at column `indent`; elsewhere it is one line, for grep. */
+void dpe_tool_line(FILE *file, const char *text, int at, int indent);
 
 #endif

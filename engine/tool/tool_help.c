@@ -55,16 +55,6 @@ static void list_options(const struct dpe_command_line *line, struct dpe_option_
 /* ------------------------------------------------------------------------------------------- text
  */
 
-/* Columns of the first n bytes: characters, for those of Latin and the like. */
-static int columns(const char *text, size_t n)
-{
-    int count = 0;
-    for (size_t i = 0; i < n; i++) {
-        count += ((unsigned char)text[i] & 0xC0U) != 0x80U;
-    }
-    return count;
-}
-
 static int page_width(void)
 {
     int64_t columns = 0;
@@ -74,44 +64,6 @@ static int page_width(void)
         columns = columns > MOST_COLUMNS ? MOST_COLUMNS : columns;
     }
     return columns < 41 ? 40 : (int)columns - 1;
-}
-
-/* Print words from column `at` on, up to `width`; further lines begin at `indent`. Words of a command
- * are broken before an option, with a backslash, so that the text can be pasted. */
-static void print_words(const char *text, size_t n, int at, int indent, int width, bool command)
-{
-    const char *end = text + n;
-    bool first = true;
-    while (text < end) {
-        size_t spaces = strspn(text, " ");
-        text += spaces;
-        size_t word = 0;
-        while (text + word < end && text[word] != ' ') {
-            word++;
-        }
-        /* An option of a command and its value stay together. */
-        size_t unit = word;
-        bool option = command && text[0] == '-';
-        if (option && text + word + 1 < end && text[word + 1] != '-') {
-            size_t value = word + 1;
-            while (text + value < end && text[value] != ' ') {
-                value++;
-            }
-            unit = value;
-        }
-        if (!first && at + 1 + columns(text, unit) + (command ? 2 : 0) > width &&
-            (!command || option)) {
-            printf(command ? " \\\n%*s" : "\n%*s", indent, "");
-            at = indent;
-        } else if (!first) {
-            putchar(' ');
-            at++;
-        }
-        fwrite(text, 1, word, stdout);
-        at += columns(text, word);
-        text += word;
-        first = false;
-    }
 }
 
 /* Print a text with its lines; one that begins with spaces is a command or a row of a list. */
@@ -127,10 +79,11 @@ static void print_text(const char *text, int width)
             int name = (int)(gap - text);
             int doc = name + (int)strspn(gap, " ");
             printf("%.*s", doc, text);
-            print_words(text + doc, n - (size_t)doc, doc, doc, width, false);
+            dpe_tool_put_words(stdout, text + doc, n - (size_t)doc, doc, doc, width, false);
         } else {
             printf("%*s", spaces, "");
-            print_words(text + spaces, n - (size_t)spaces, spaces, hang, width, command);
+            dpe_tool_put_words(stdout, text + spaces, n - (size_t)spaces, spaces, hang, width,
+                               command);
         }
         putchar('\n');
         text += n + (text[n] == '\n');
@@ -167,7 +120,7 @@ static void print_option(const struct dpe_listed_option *listed, int width)
     }
     char room[ROOM];
     const char *doc = told(listed->set, option->key, option->doc, room);
-    int at = columns(left, strlen(left));
+    int at = dpe_tool_columns(left, strlen(left));
     fputs(left, stdout);
     if (doc != NULL) {
         if (at + 1 > DOC_COLUMN) {
@@ -175,7 +128,7 @@ static void print_option(const struct dpe_listed_option *listed, int width)
             at = 0;
         }
         printf("%*s", DOC_COLUMN - at, "");
-        print_words(doc, strlen(doc), DOC_COLUMN, DOC_COLUMN, width, false);
+        dpe_tool_put_words(stdout, doc, strlen(doc), DOC_COLUMN, DOC_COLUMN, width, false);
     }
     putchar('\n');
 }

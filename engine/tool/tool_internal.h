@@ -26,6 +26,12 @@ const char *dpe_tool_foreign(const struct dpe_command_line *line, const char *na
 /** Text that may not be UTF-8, a path for example, with \xHH for each invalid byte; owned by the
  *  caller, NULL when out of memory. */
 char *dpe_tool_show_bytes(const char *text);
+/** Columns of the first n bytes: characters, for those of Latin and the like. */
+int dpe_tool_columns(const char *text, size_t n);
+/** Print words from column `at` on, up to `width`; further lines begin at `indent`. Words of a
+ * command are broken before an option, with a backslash, so that the text can be pasted. */
+void dpe_tool_put_words(FILE *file, const char *text, size_t n, int at, int indent, int width,
+                        bool command);
 /** dpe_tool_refuse for the program (or command) that is called `name`. */
 void dpe_tool_refuse_as(const char *name, const char *why) __attribute__((noreturn));
 /** Replace each --options FILE by the options in FILE; ends the process with an error. */

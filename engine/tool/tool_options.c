@@ -17,7 +17,7 @@ static const struct dpe_option options_table[] = {
      "faster on processors with AVX512-BF16, and its results are recorded as device cpu-bf16",
      50, DPE_CHOICE(struct dpe_tool_options, bf16, NULL),
      DPE_GIVEN(struct dpe_tool_options, dtype_given)},
-    {"threads", 0, "N", DPE_BASIC, "Threads to use (default: all cores)", 50,
+    {"threads", 0, "N", DPE_BASIC, "Threads to use (default: the cores it may use)", 50,
      DPE_COUNT(struct dpe_tool_options, threads, 1, 4096)},
     {"max-memory", 0, "BYTES", 0,
      "Use at most this much memory, e.g. 8G (default: the free memory)", 50,

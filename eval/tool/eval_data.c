@@ -51,7 +51,7 @@ static const struct dpe_option options_table[] = {
      DPE_COUNT(struct data_arguments, samples, 1, DPE_MOST_COUNT)},
     {"seed", 0, "S", 0, "Seed of all random choices (default 0)", 1,
      DPE_COUNT(struct data_arguments, seed, 0, DPE_MOST_COUNT)},
-    {"threads", 0, "N", 0, "Threads to use (default: all cores)", 1,
+    {"threads", 0, "N", 0, "Threads to use (default: the cores it may use)", 1,
      DPE_COUNT(struct data_arguments, threads, 1, 4096)},
     {"force", 0, NULL, 0, "Replace existing files", 1, DPE_SWITCH(struct data_arguments, force)},
     {0},

@@ -51,7 +51,8 @@ static void show_entry(const struct dpe_table_values *values)
     }
     char evidence[DPE_TABLE_EVIDENCE];
     if (dpe_table_evidence(values, evidence)[0] != '\0') {
-        printf("measured           %s\n", evidence);
+        printf("measured           ");
+        dpe_tool_line(stdout, evidence, 19, 19);
     }
     printf("%5s  %11s  %16s  %6s\n", "group", "pairs", "effective length", "scale");
     for (int64_t g = 0; g < values->n_groups; g++) {

@@ -97,6 +97,18 @@ def test_narrow(work):
         assert widest <= columns, f"the live line is {widest} wide on {columns} columns"
 
 
+def test_words(work):
+    """Messages are broken between words; commands to paste, which are not, stand behind Next."""
+    columns = 50
+    shown, code = on_terminal(command(work, "words"), columns=columns, both=False)
+    assert code == 0, shown
+    said = [line.decode() for line in lines(shown) if b"samples/s" not in line]
+    said = [line for line in said if not line.startswith(("Next: ", "      "))]
+    assert any(line.startswith("  ") for line in said), "some message is longer than the terminal is wide"
+    for line in said:
+        assert len(line) <= columns or " " not in line.strip(), f"{len(line)} columns: {line}"
+
+
 def test_no_terminal(work):
     ran = subprocess.run(command(work, "none"), capture_output=True, check=False)
     assert ran.returncode == 0, ran.stderr

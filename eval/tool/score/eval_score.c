@@ -38,7 +38,7 @@ static const struct dpe_option options_table[] = {
     {"skip-bad", 0, NULL, 0,
      "Leave out and count lines that are not predictions, count empty predictions", 1,
      DPE_SWITCH(struct score_arguments, skip_bad)},
-    {"threads", 0, "N", 0, "Threads to use (default: all cores)", 1,
+    {"threads", 0, "N", 0, "Threads to use (default: the cores it may use)", 1,
      DPE_COUNT(struct score_arguments, threads, 1, 4096)},
     {0},
 };

@@ -235,7 +235,7 @@ static void add_differences(struct report *report, const struct suite *s)
     double scale = s->low_is_better ? 1.0 : 100.0;
     dpe_draw_sheet_column(sheet, s->low_is_better ? "difference" : "difference, percentage points",
                           COLUMN_INTERVAL, s->low_is_better ? 3 : 1);
-    dpe_draw_sheet_column(sheet, "p", COLUMN_NUMBER, 4);
+    dpe_draw_sheet_column(sheet, "p", COLUMN_P, 4);
     dpe_draw_sheet_column(sheet, "pairs", COLUMN_NUMBER, 0);
     for (size_t i = 0; i < s->n_methods * s->n_tasks; i++) {
         if (i / s->n_tasks == s->against) {

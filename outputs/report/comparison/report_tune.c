@@ -37,7 +37,7 @@ static void add_sheet(struct report *report, const struct input *input,
     dpe_draw_sheet_column(sheet, "defaults", COLUMN_INTERVAL, 1);
     dpe_draw_sheet_column(sheet, "tuned", COLUMN_INTERVAL, 1);
     dpe_draw_sheet_column(sheet, "tuned - defaults", COLUMN_INTERVAL, 1);
-    dpe_draw_sheet_column(sheet, "p", COLUMN_NUMBER, 4);
+    dpe_draw_sheet_column(sheet, "p", COLUMN_P, 4);
     dpe_draw_sheet_column(sheet, "rows of the race", COLUMN_NUMBER, 0);
     for (int64_t i = 0; i < t->n[0]; i++) {
         const struct dpe_tuned *tuned = &t->tuned[i];

@@ -32,6 +32,7 @@ void dpe_draw_same_method(const char *name, const char *other);
 enum column_kind {
     COLUMN_TEXT,
     COLUMN_NUMBER,   /**< one number a cell */
+    COLUMN_P,        /**< a number that is a p-value: in HTML as everywhere, "0.012" or "< 0.001" */
     COLUMN_INTERVAL, /**< three: value, low, high; CSV has NAME, NAME_low, NAME_high */
 };
 

@@ -1,4 +1,5 @@
 /* Sheets of numbers: for the eye in HTML, for programs in CSV. */
+#include "engine/base/p_text.h"
 #include "outputs/report/draw/page.h"
 #include "outputs/report/draw/report_svg.h"
 
@@ -204,7 +205,13 @@ static void put_cell(struct writer *out, const struct sheet_column *column,
         dpe_draw_put(out, "<td class=\"n%s%s\">%s", (cell->mark & MARK_BEST) != 0 ? " best" : "",
                      (cell->mark & MARK_OUTSIDE) != 0 ? " outside" : "",
                      (cell->mark & MARK_TIED) != 0 ? "≈\u00a0" : "");
-        put_shown(out, cell->number[0], column->digits);
+        if (column->kind == COLUMN_P && cell->number[0] >= 0.0) {
+            char p[DPE_P_TEXT];
+            dpe_p_text(cell->number[0], p);
+            dpe_draw_put_html(out, p + (p[2] == '=' ? 4 : 2)); /* the column says p */
+        } else {
+            put_shown(out, cell->number[0], column->digits);
+        }
     }
     if (column->kind == COLUMN_INTERVAL && !isnan(cell->number[1])) {
         dpe_draw_put(out, " <small>");

@@ -132,6 +132,29 @@ static void test_html_table(void **state)
     dpe_draw_sheet_free(sheet);
 }
 
+/* P-values look as everywhere in HTML, and are numbers in CSV. */
+static void test_p_column(void **state)
+{
+    (void)state;
+    struct sheet *sheet = dpe_draw_sheet_new("p", "p");
+    dpe_draw_sheet_column(sheet, "p", COLUMN_P, 0);
+    const double p[] = {0.0004, 0.0123, 1.0, (double)NAN};
+    for (int i = 0; i < 4; i++) {
+        dpe_draw_sheet_number(sheet, p[i]);
+    }
+    struct writer out = {0};
+    dpe_draw_sheet_html(sheet, &out);
+    assert_non_null(strstr(out.text.bytes, ">&lt; 0.001<"));
+    assert_non_null(strstr(out.text.bytes, ">0.012<"));
+    assert_non_null(strstr(out.text.bytes, ">1.000<"));
+    dpe_text_free(&out.text);
+    out = (struct writer){0};
+    dpe_draw_sheet_csv(sheet, &out);
+    assert_non_null(strstr(out.text.bytes, "\"0.01"));
+    dpe_text_free(&out.text);
+    dpe_draw_sheet_free(sheet);
+}
+
 /* ---------------------------------------------------------------------------------------- colours
  */
 
@@ -379,12 +402,13 @@ static void test_heat(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_clean),        cmocka_unit_test(test_escapes),
-        cmocka_unit_test(test_numbers),      cmocka_unit_test(test_csv),
-        cmocka_unit_test(test_html_table),   cmocka_unit_test(test_colors),
-        cmocka_unit_test(test_palette),      cmocka_unit_test(test_ticks),
-        cmocka_unit_test(test_length_ticks), cmocka_unit_test(test_svg),
-        cmocka_unit_test(test_curves),       cmocka_unit_test(test_heat),
+        cmocka_unit_test(test_clean),      cmocka_unit_test(test_escapes),
+        cmocka_unit_test(test_numbers),    cmocka_unit_test(test_csv),
+        cmocka_unit_test(test_html_table), cmocka_unit_test(test_p_column),
+        cmocka_unit_test(test_colors),     cmocka_unit_test(test_palette),
+        cmocka_unit_test(test_ticks),      cmocka_unit_test(test_length_ticks),
+        cmocka_unit_test(test_svg),        cmocka_unit_test(test_curves),
+        cmocka_unit_test(test_heat),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
