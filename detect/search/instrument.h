@@ -27,8 +27,8 @@ double dpe_detect_reading_shows(const struct dpe_detect_reading *reading, double
 #define DPE_DETECT_FAINT 0.35
 
 /** Whether a search measures better with the task of `tried` than with that of `now`: it says more
- * for its tokens, or it is `easier` and good plans find less than DPE_DETECT_FAINT of `now`, whatever
- * the noise of a few contexts says. */
+ * for its tokens, or it is `easier`, with as many questions on a context, and good plans find less
+ * than DPE_DETECT_FAINT of `now`, whatever the noise of a few contexts says. */
 bool dpe_detect_reading_better(const struct dpe_detect_reading *tried,
                                const struct dpe_detect_reading *now, bool easier);
 

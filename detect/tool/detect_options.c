@@ -176,8 +176,8 @@ static int parse_saving(int key, char *arg, struct dpe_command_line *state)
 /* Settings of --niah that other options set too, or that the task does not have. */
 static void check_niah(struct dpe_command_line *state, const struct detect_arguments *args)
 {
-    static const char *const keys[] = {"keys",  "values", "queries", "digits",  "depth",
-                                       "asked", "shared", "repeat",  "template", "score"};
+    static const char *const keys[] = {"keys",   "values", "queries", "digits",   "depth", "asked",
+                                       "shared", "spare",  "repeat",  "template", "score"};
     const char *niah = args->niah != NULL ? args->niah : "";
     size_t n = 0;
     for (size_t i = 0; i < sizeof keys / sizeof keys[0] && !args->use_niah; i++) {

@@ -12,6 +12,9 @@
 static const struct {
     int keys, values, asked;
 } rungs[] = {{1, 1, 1}, {4, 1, 4}, {4, 2, 4}, {4, 4, 4}, {8, 4, 4}, {16, 4, 4}};
+/* A plan that does not find the value goes on talking: tokens for what stands around one are
+ * enough. */
+enum { SPARE = 32 };
 enum { RUNGS = sizeof rungs / sizeof rungs[0], RUNGS_FIRST = 3, PLANS = 6, GOOD = 3 };
 /* Those of methods that are ready: a context has eight questions where it can. */
 static const struct {
@@ -281,8 +284,9 @@ static dpe_status climb(struct pilot *pilot, int *chosen, struct dpe_error *err)
         status = run_rung(pilot, at, false, err);
         bool nothing = !pilot->chosen_good; /* no plan has found anything yet */
         better = status == DPE_OK && pilot->rungs[at].opens &&
-                 (nothing || dpe_detect_reading_better(&pilot->rungs[at].reading,
-                                                       &pilot->rungs[*chosen].reading, step < 0));
+                 (nothing || dpe_detect_reading_better(
+                                 &pilot->rungs[at].reading, &pilot->rungs[*chosen].reading,
+                                 step < 0 && rungs[at].asked == rungs[*chosen].asked));
         *chosen = better ? at : *chosen;
     }
     return status;

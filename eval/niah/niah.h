@@ -23,6 +23,8 @@ struct dpe_niah_params {
                 */
     int shared; /**< contexts in a row that share their first half, haystack and needles, so that
                      it is read once (default 1: none do) */
+    int spare;  /**< an answer may take at most so many tokens beside what the values need; 0
+                   (default): room 128 from L = 4096 on, as the paper, what they need + 8 below */
     bool steps; /**< score=steps: a score by steps (eval/task/steps.h) in place of recall */
     bool repeat_haystack; /**< a corpus that is too short is repeated instead of refused */
     enum dpe_special_policy special; /**< special-token text inside the corpus (default: refused) */
@@ -30,7 +32,8 @@ struct dpe_niah_params {
 /** The names that dpe_niah_parse knows, separated by ", ". */
 extern const char dpe_niah_keys[];
 void dpe_niah_defaults(struct dpe_niah_params *params);
-/** Read "keys=1,values=4,queries=1,digits=7,depth=…,asked=1,shared=1,template=FILE,repeat=0|1,
+/** Read
+ * "keys=1,values=4,queries=1,digits=7,depth=…,asked=1,shared=1,spare=0,template=FILE,repeat=0|1,
  *  score=recall|steps,special=error|literal|parse" over what is in params. Unknown keys, numbers
  * out of range and invalid combinations are DPE_USAGE, and so are keys given twice. */
 dpe_status dpe_niah_parse(const char *spec, struct dpe_niah_params *params, struct dpe_error *err);

@@ -7,11 +7,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_KEYS = 1024, MAX_NEEDLES = 1024, MAX_DIGITS = 18, MAX_SHARED = 256 };
+enum { MAX_KEYS = 1024, MAX_NEEDLES = 1024, MAX_DIGITS = 18, MAX_SHARED = 256, MAX_SPARE = 128 };
 
 static const char *const specials[] = {"error", "literal", "parse"};
 const char dpe_niah_keys[] =
-    "keys, values, queries, digits, depth, asked, shared, template, repeat, score, special";
+    "keys, values, queries, digits, depth, asked, shared, spare, template, repeat, score, special";
 
 void dpe_niah_defaults(struct dpe_niah_params *params)
 {
@@ -46,6 +46,10 @@ dpe_status dpe_niah_check(const struct dpe_niah_params *params, struct dpe_error
     if (params->shared < 1 || params->shared > MAX_SHARED) {
         return dpe_fail(err, DPE_USAGE, "niah: expected shared in 1 … %d, found %d", MAX_SHARED,
                         params->shared);
+    }
+    if (params->spare < 0 || params->spare > MAX_SPARE) {
+        return dpe_fail(err, DPE_USAGE, "niah: expected spare in 0 … %d, found %d", MAX_SPARE,
+                        params->spare);
     }
     if (params->digits < 1 || params->digits > MAX_DIGITS) {
         return dpe_fail(err, DPE_USAGE, "niah: expected digits in 1 … %d, found %d", MAX_DIGITS,
@@ -97,7 +101,8 @@ static dpe_status read_one(const char *name, const char *value, struct dpe_niah_
         int *to;
     } numbers[] = {{"keys", &params->keys},       {"values", &params->values},
                    {"queries", &params->queries}, {"digits", &params->digits},
-                   {"asked", &params->asked},     {"shared", &params->shared}};
+                   {"asked", &params->asked},     {"shared", &params->shared},
+                   {"spare", &params->spare}};
     for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
         if (strcmp(name, numbers[i].name) == 0) {
             return read_int(name, value, numbers[i].to, err);
@@ -210,6 +215,10 @@ void dpe_niah_format(const struct dpe_niah_params *params, char *text, size_t n)
     }
     if (params->shared > 1) {
         snprintf(text + used, n - used, ",shared=%d", params->shared);
+        used = strlen(text);
+    }
+    if (params->spare > 0) {
+        snprintf(text + used, n - used, ",spare=%d", params->spare);
         used = strlen(text);
     }
     if (params->steps) {

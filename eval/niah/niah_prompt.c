@@ -142,7 +142,7 @@ static dpe_status expected_answer(const struct dpe_niah *niah, const struct dpe_
 static dpe_status compute_room(const struct dpe_niah *niah, struct dpe_niah_draw *draw,
                                struct dpe_error *err)
 {
-    if (niah->length >= PAPER_LENGTH) {
+    if (niah->length >= PAPER_LENGTH && niah->params.spare == 0) {
         draw->room = PAPER_ROOM;
         return DPE_OK;
     }
@@ -153,7 +153,9 @@ static dpe_status compute_room(const struct dpe_niah *niah, struct dpe_niah_draw
     if (status == DPE_OK) {
         status = dpe_tokenizer_encode(niah->tokenizer, text.bytes, text.n, &options, &tokens, err);
     }
-    int64_t need = (int64_t)tokens.n + SPARE_TOKENS;
+    const bool paper = niah->length >= PAPER_LENGTH;
+    const bool given = niah->params.spare > 0 && (paper || niah->params.spare < SPARE_TOKENS);
+    const int64_t need = (int64_t)tokens.n + (given ? niah->params.spare : SPARE_TOKENS);
     draw->room = need < PAPER_ROOM ? need : PAPER_ROOM;
     dpe_tokens_free(&tokens);
     dpe_text_free(&text);

@@ -175,6 +175,29 @@ static void fixed_depth(void **state)
     }
 }
 
+/* spare= takes room from answers of long texts, and gives none to those of short ones. */
+static void spare_is_a_limit(void **state)
+{
+    (void)state;
+    const struct {
+        const char *spec;
+        int64_t length, more;
+    } cases[] = {
+        {"spare=32", 4096, 24}, {"spare=40", 512, 0}, {"spare=3", 512, -5}, {"spare=3", 4096, -5}};
+    struct dpe_niah *short_one = opened("", 512, 2);
+    struct dpe_sample expected = sample_of(short_one, 0);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct dpe_niah *niah = opened(cases[i].spec, cases[i].length, 2);
+        struct dpe_sample sample = sample_of(niah, 0);
+        assert_in_range(sample.max_new, expected.max_new + cases[i].more - 3,
+                        expected.max_new + cases[i].more + 3); /* another key, other digits */
+        dpe_sample_free(&sample);
+        dpe_niah_close(niah);
+    }
+    dpe_sample_free(&expected);
+    dpe_niah_close(short_one);
+}
+
 /* A trained length of 256 has room for haystack beside the four needles. */
 static void shipped_template_is_short(void **state)
 {
@@ -502,6 +525,7 @@ int main(void)
         cmocka_unit_test(fixed_depth),
         cmocka_unit_test(shipped_template_is_short),
         cmocka_unit_test(room_is_for_the_answers),
+        cmocka_unit_test(spare_is_a_limit),
         cmocka_unit_test(samples_follow_seed_and_index),
         cmocka_unit_test(digits_must_survive),
         IN_FOLDER(short_texts),

@@ -47,7 +47,12 @@ static void parameters(void **state)
     dpe_niah_format(&params, text, sizeof text);
     assert_string_equal(text,
                         "keys=1,values=1,queries=1,digits=7,depth=0.5,repeat=0,special=error");
+    params = params_of("spare=32");
+    dpe_niah_format(&params, text, sizeof text);
+    assert_string_equal(
+        text, "keys=1,values=4,queries=1,digits=7,depth=drawn,repeat=0,special=error,spare=32");
     const char *const wrong[] = {
+        "spare=129",
         "keys",
         "keys=",
         "keys=x",
