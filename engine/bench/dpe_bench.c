@@ -19,6 +19,7 @@
 #include "engine/ops/options.h"
 #include "engine/plan/methods/methods.h"
 #include "engine/plan/plan.h"
+#include "engine/session/ladder.h"
 #include "engine/session/session.h"
 #include "engine/session/session_measure.h"
 #include "engine/tool/tool.h"
@@ -593,6 +594,9 @@ int main(int argc, char **argv)
         .children = children};
     struct arguments a = {.repeats = 3, .new_tokens = 16, .branches = 1};
     struct dpe_error err = {0};
+    if (argc == 2 && strcmp(argv[1], DPE_DEVICE_CHILD) == 0) {
+        return dpe_device_child();
+    }
     dpe_tool_start(&argc, &argv);
     dpe_tool_parse(&options, argc, argv, 0, &a);
     dpe_tool_configure(&a.tool);

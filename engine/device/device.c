@@ -23,6 +23,7 @@ enum { PATH_ROOM = 4096 };
 
 static const struct dpe_cuda_module *loaded; /* NULL: none, for this reason */
 static char reason[512];
+static char digest[65]; /* of the module's file, "" where the loader searched for it */
 
 /* The folder of the running program, with the slash. */
 static bool own_folder(char *folder, size_t n)
@@ -38,6 +39,27 @@ static bool own_folder(char *folder, size_t n)
     return true;
 }
 
+/* The file is read in pieces: it holds machine code for several cards. */
+static void find_digest(const char *path)
+{
+    unsigned char piece[1 << 16];
+    struct dpe_sha256 *hash = dpe_sha256_new();
+    FILE *file = hash != NULL ? fopen(path, "re") : NULL;
+    size_t n = 0;
+    while (file != NULL && (n = fread(piece, 1, sizeof piece, file)) > 0) {
+        dpe_sha256_add(hash, piece, n);
+    }
+    if (hash != NULL) {
+        dpe_sha256_finish(hash, digest);
+    }
+    if (file == NULL || ferror(file)) {
+        digest[0] = '\0';
+    }
+    if (file != NULL) {
+        fclose(file);
+    }
+}
+
 static void *open_library(void)
 {
     static const char *const places[] = {"", "../lib/", "../" DPE_LIBDIR "/", "../lib/dpe/"};
@@ -49,6 +71,8 @@ static void *open_library(void)
         library = dlopen(named, RTLD_NOW | RTLD_LOCAL);
         if (library == NULL) {
             snprintf(reason, sizeof reason, "DPE_CUDA_MODULE: %s", dlerror());
+        } else {
+            find_digest(named);
         }
         return library;
     }
@@ -62,6 +86,7 @@ static void *open_library(void)
                     snprintf(reason, sizeof reason, "%s", dlerror());
                     return NULL;
                 }
+                find_digest(path);
             }
         }
     }
@@ -140,7 +165,11 @@ dpe_status dpe_device_describe(const char *device, struct dpe_device_info *info,
     dpe_status status = dpe_device_resolve(device, &name, err);
     if (status == DPE_OK && dpe_cuda_is_name(name)) {
         status = dpe_cuda_load(&found, err);
-        return status != DPE_OK ? status : found->describe(name, info, err);
+        status = status == DPE_OK ? found->describe(name, info, err) : status;
+        if (status == DPE_OK) {
+            snprintf(info->module, sizeof info->module, "%s", digest);
+        }
+        return status;
     }
     *info = (struct dpe_device_info){.count = 1};
     if (status == DPE_OK) {

@@ -185,6 +185,10 @@ struct dpe_ops {
     /** Backends opened for one thread work in several threads at once. */
     bool side_by_side;
 
+    /** Name of a way of a part (dpe_ways) for models of this configuration; NULL: there are no
+     * more. The slot is NULL where a device has one way for everything. */
+    const char *(*way)(const struct dpe_config *config, const char *device, enum dpe_part part,
+                       int way);
     /** Bytes of an element of the cache and of all activations but the residual stream x, which is
      *  float everywhere. */
     uint64_t (*element_bytes)(const struct dpe_config *config);

@@ -35,6 +35,21 @@ struct dpe_session_knobs {
     const char *max_memory;                /**< what max_memory came from */
 };
 
+/** What a device may have several ways for: the fastest first, and what is left when that fails. */
+enum dpe_part {
+    DPE_PART_ATTENTION, /**< of many rows */
+    DPE_PART_SPLIT,     /**< of some rows over so many keys that these are taken in parts */
+    DPE_PART_DECODING,  /**< attention of few rows */
+    DPE_PART_PRODUCTS,  /**< of few rows */
+    DPE_PART_STEPS,     /**< launches of a step of decoding */
+    DPE_WAY_PARTS
+};
+/** A way for each part: 0 is the fastest that there is for a model on a device (dpe_ops.way). One
+ * that there is not stands for the last. */
+struct dpe_ways {
+    uint8_t way[DPE_WAY_PARTS];
+};
+
 struct dpe_session_options {
     const char *device;     /**< "cpu" (default when NULL), "cpu-bf16", "reference", "cuda", "cuda:N", "auto" */
     int n_threads;          /**< 0 = all cores that the process may use */
@@ -51,6 +66,8 @@ struct dpe_session_options {
                              refused */
     double timeout_seconds; /**< a device that does not answer for so many seconds has failed; 0 =
                                no limit */
+    bool each_call; /**< with a time limit: wait after each call, so that a failure names it */
+    struct dpe_ways ways; /**< zeros: the fastest. dpe_session_create finds those that are right */
     const struct dpe_peers *peers;  /**< the processes with the rest of the model, borrowed for the
                                          session's life; NULL: all of it is here. An estimate uses
                                        only index and size */
@@ -65,6 +82,7 @@ struct dpe_device_info {
     char driver[16]; /**< newest CUDA version that the driver supports, "13.0"; "" without one */
     char id[64];     /**< the same for two processes that use the same device of a machine */
     int count;       /**< devices of the kind on this machine */
+    char module[65]; /**< SHA-256 of the file with its kernels; "" where it is not known */
 };
 
 #endif

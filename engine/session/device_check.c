@@ -1,335 +1,207 @@
-/* Compares a device with the CPU before its first session.
- *
- * A small random model with the head dimension, the dtype and the query heads per KV head of the
- * model at hand runs on both, in float on the processors: a prefill in two chunks, tokens one by
- * one, a few and many after a cache, branches, each under one band, two bands with key pairs, and
- * three bands, with logits that hang on few keys. So the kernels and products of a session are held
- * against other code, all but the largest logit's index and the profile's sums. */
+/* Tests a device before its first session, and remembers by which ways it was right: in this
+ * process, and in a file for those after it. */
+#include "engine/session/device_check.h"
 #include "engine/device/device.h"
 #include "engine/device/device_ops.h"
-#include "engine/plan/methods/methods.h"
-#include "engine/session/session_internal.h"
+#include "engine/session/ladder.h"
 
-#include <math.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <pthread.h>
 
-#include "engine/model/random_model.h"
+enum { LEAST_TOKENS = 24, MOST_TOKENS = 1 << 16, SUBJECTS = 64 };
 
-enum {
-    LAYERS = 2,
-    KV_HEADS = 2,
-    HIDDEN = 256,
-    INTERMEDIATE = 256,
-    VOCAB = 256,
-    LEAST_TOKENS = 24,
-    MOST_TOKENS = 1 << 16,
-    FEW = 3,   /* rows that decoding takes at once */
-    MANY = 40, /* rows after a cache that go the way of a prefill */
-    BRANCHES = 3,
-    STEPS = 2,
-    BEHIND = 1 + FEW + MANY, /* tokens of the first branch after the prefill */
-    ROOM = BEHIND + BRANCHES * STEPS,
-    ANSWERS = 3 + BRANCHES * STEPS,
-};
-
-/* Logits of the small model spread with a deviation of about 1. On the emulated device rounding
- * made of them at most 7e-6, 0.008 and 0.07 (the largest answer's rms, all kernels), one head of
- * eight whose output was zero 0.5 to 0.9. */
-static double tolerance(enum dpe_dtype dtype)
-{
-    return dtype == DPE_F32 ? 1e-3 : dtype == DPE_F16 ? 0.05 : 0.2;
-}
-
-/* Far longer than a working device needs for these few tokens. */
-static const double TIMEOUT_SECONDS = 60.0;
-
-struct test {
-    const struct dpe_session_options *options;
-    struct dpe_config config;
-    struct dpe_model *model;
-    int64_t n; /* tokens of the prefill */
-    int32_t *tokens;
-};
-
-struct answers {
-    double *nll;                   /* [n − 1] */
-    float logits[ANSWERS * VOCAB]; /* of what names[] says */
-};
-static const char *const names[] = {"one token", "a few tokens", "many tokens", "branches"};
-
-static struct dpe_config small_config(const struct dpe_config *config)
-{
-    struct dpe_config small = {
-        .n_layers = LAYERS,
-        .hidden = HIDDEN,
-        .intermediate = INTERMEDIATE,
-        .n_heads = KV_HEADS * (config->n_heads / config->n_kv_heads),
-        .n_kv_heads = KV_HEADS,
-        .head_dim = config->head_dim,
-        .vocab = VOCAB,
-        .max_position = MOST_TOKENS,
-        .rms_eps = 1e-5,
-        .qkv_bias = config->qkv_bias,
-        .family = config->family,
-        .qk_norm = config->qk_norm,
-        .embedding_multiplier = config->embedding_multiplier,
-        .bos_id = -1,
-        .dtype = dpe_config_unpacked(config),
-        .rope = {.type = DPE_ROPE_DEFAULT,
-                 .theta = 1e4,
-                 .factor = (double)NAN,
-                 .original_max_position = (double)NAN,
-                 .attention_factor = (double)NAN,
-                 .partial_rotary_factor = 1.0},
-    };
-    snprintf(small.model_type, sizeof small.model_type, "llama");
-    return small;
-}
-
-/* ------------------------------------------------------------------------------------- the plans
- */
-
-enum { PLANS = 3 };
-
-/* Key pairs: every head has others. */
-static dpe_status add_mask(struct dpe_plan *plan, struct dpe_error *err)
-{
-    int64_t n = plan->n_layers * plan->n_heads * plan->n_pairs;
-    plan->mask = dpe_alloc((size_t)n, 1);
-    if (plan->mask == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "out of memory");
-    }
-    for (int64_t i = 0; i < n; i++) {
-        plan->mask[i] = (uint8_t)((uint64_t)(i + 1) * 0x9e3779b97f4a7c15U >> 63);
-    }
-    plan->bands[1].per_head = true;
-    return DPE_OK;
-}
-
-static dpe_status make_plan(const struct test *test, int which, struct dpe_plan *plan,
-                            struct dpe_error *err)
-{
-    char spec[96];
-    int window = (int)(test->n * 2 / 9);
-    /* Edges at a multiple of every tile where there is room, and at odd places. */
-    window = window >= 128 ? window / 128 * 128 : window;
-    switch (which) {
-    case 0:
-        snprintf(spec, sizeof spec, "rope");
-        break;
-    case 1:
-        snprintf(spec, sizeof spec, "dpe:window=%d,scales=1/2/3.5/8,log-n=%d,log-n-power=0.8",
-                 window, (int)(test->n / 4 + 2));
-        break;
-    default:
-        snprintf(spec, sizeof spec, "dca:chunk=%d,local=%d", window + 11, window / 3);
-    }
-    const struct dpe_plan_context context = {
-        .config = &test->config, .trained_length = test->n / 2 + 1, .length = test->n + ROOM};
-    dpe_status status = dpe_plan_make(spec, &context, plan, err);
-    if (status != DPE_OK) {
-        return status;
-    }
-    /* Else random queries look at all keys alike, and no single one matters. */
-    plan->logit_factor *= 4.0;
-    if (which == 1 && (status = add_mask(plan, err)) != DPE_OK) {
-        dpe_plan_free(plan);
-    }
-    return status;
-}
-
-/* ----------------------------------------------------------------------------------- the answers
- */
-
-static dpe_status ask_branches(struct dpe_session *s, const int32_t *tokens, float *logits,
-                               struct dpe_error *err)
-{
-    static const int64_t which[BRANCHES] = {1, 2, 0};
-    dpe_status status = dpe_session_branch(s, BRANCHES, STEPS, err);
-    for (int step = 0; step < STEPS && status == DPE_OK; step++) {
-        status = dpe_session_step(s, BRANCHES, which, tokens + (ptrdiff_t)step * BRANCHES,
-                                  logits + (ptrdiff_t)step * BRANCHES * VOCAB, err);
-    }
-    return status;
-}
-
-static dpe_status ask(struct dpe_session *s, const struct test *test, struct answers *answers,
-                      struct dpe_error *err)
-{
-    static const int64_t feeds[] = {1, FEW, MANY};
-    dpe_status status = dpe_session_nll(s, test->tokens, test->n, answers->nll, err);
-    const int32_t *next = test->tokens + test->n;
-    for (int i = 0; i < 3 && status == DPE_OK; i++) {
-        status = dpe_session_feed(s, next, feeds[i], answers->logits + (ptrdiff_t)i * VOCAB, err);
-        next += feeds[i];
-    }
-    return status != DPE_OK ? status
-                            : ask_branches(s, next, answers->logits + (ptrdiff_t)3 * VOCAB, err);
-}
-
-/* Root of the mean square; INFINITY when a value is not a number. */
-static double root_mean(double sum, int64_t n)
-{
-    return isfinite(sum) ? sqrt(sum / (double)n) : (double)INFINITY;
-}
-
-/* The largest error, and what of. */
-static double compare(const struct test *test, const struct answers *got,
-                      const struct answers *want, const char **what)
-{
-    double sum = 0.0;
-    for (int64_t i = 0; i < test->n - 1; i++) {
-        sum += (got->nll[i] - want->nll[i]) * (got->nll[i] - want->nll[i]);
-    }
-    double worst = root_mean(sum, test->n - 1);
-    *what = "a prefill";
-    for (int a = 0; a < ANSWERS; a++) {
-        sum = 0.0;
-        for (int64_t i = (int64_t)a * VOCAB; i < (int64_t)(a + 1) * VOCAB; i++) {
-            double difference = (double)got->logits[i] - (double)want->logits[i];
-            sum += difference * difference;
-        }
-        double error = root_mean(sum, VOCAB);
-        if (error > worst) {
-            worst = error;
-            *what = names[a < 3 ? a : 3];
-        }
-    }
-    return worst;
-}
-
-static dpe_status open_session(const struct test *test, const char *device,
-                               const struct dpe_plan *plan, struct dpe_session **session,
-                               struct dpe_error *err)
-{
-    const struct dpe_session_options options = {
-        .device = device,
-        .n_threads = test->options->n_threads,
-        .capacity = test->n + ROOM,
-        .branches = BRANCHES,
-        .prefill_chunk = test->n * 3 / 4,
-        .timeout_seconds = TIMEOUT_SECONDS,
-        .knobs = {.length = "DPE_DEVICE_SELF_TEST"},
-    };
-    return dpe_session_create_untested(test->model, plan, &options, session, err);
-}
-
-static dpe_status refuse(const struct test *test, struct dpe_error *err)
-{
-    dpe_fail_prefix(err, "device %s failed its self-test and is not used; use --device cpu%s",
-                    test->options->device,
-                    test->config.dtype != DPE_F32
-                        ? ", or set DPE_CUDA_ATTENTION=mma or =plain for a simpler kernel"
-                        : "");
-    if (err != NULL) {
-        err->status = DPE_NO_DEVICE;
-    }
-    return DPE_NO_DEVICE;
-}
-
-/* One plan on both. */
-static dpe_status test_plan(const struct test *test, const struct dpe_plan *plan,
-                            struct answers answers[2], struct dpe_error *err)
-{
-    const char *device = test->options->device;
-    const char *const devices[2] = {"cpu", device};
-    dpe_status status = DPE_OK;
-    for (int d = 0; d < 2 && status == DPE_OK; d++) {
-        struct dpe_session *session = NULL;
-        status = open_session(test, devices[d], plan, &session, err);
-        if (status == DPE_OK) {
-            status = ask(session, test, &answers[d], err);
-        }
-        dpe_session_destroy(session);
-        /* What the processors cannot do is not the device's fault, nor is want of memory. */
-        if (d == 1 && (status == DPE_INCOMPLETE || status == DPE_NONFINITE)) {
-            return refuse(test, err);
-        }
-    }
-    if (status != DPE_OK) {
-        return dpe_fail_prefix(err, "self-test of device %s", device);
-    }
-    const char *what = NULL;
-    double most = tolerance(test->config.dtype);
-    double error = compare(test, &answers[1], &answers[0], &what);
-    if (!(error <= most)) {
-        dpe_fail(
-            err, DPE_NO_DEVICE,
-            "%s under %s: expected the logits of the CPU within %.2g (rms), found a difference of "
-            "%.2g",
-            what, plan->name, most, error);
-        return refuse(test, err);
-    }
-    return DPE_OK;
-}
-
-static dpe_status run_test(const struct dpe_config *config,
-                           const struct dpe_session_options *options, int64_t tokens,
-                           struct dpe_error *err)
-{
-    struct test test = {.options = options, .config = small_config(config), .n = tokens};
-    struct answers answers[2] = {{.nll = NULL}, {.nll = NULL}};
-    dpe_status status = dpe_random_model(&test.config, true, 1, &test.model, err);
-    test.tokens = dpe_alloc((size_t)(tokens + ROOM), sizeof *test.tokens);
-    answers[0].nll = dpe_alloc((size_t)tokens, sizeof(double));
-    answers[1].nll = dpe_alloc((size_t)tokens, sizeof(double));
-    if (status == DPE_OK &&
-        (test.tokens == NULL || answers[0].nll == NULL || answers[1].nll == NULL)) {
-        status =
-            dpe_fail(err, DPE_NO_MEMORY, "self-test of device %s: out of memory", options->device);
-    }
-    struct dpe_rng rng;
-    dpe_rng_seed(&rng, 2, 1);
-    for (int64_t i = 0; i < tokens + ROOM && test.tokens != NULL; i++) {
-        test.tokens[i] = (int32_t)dpe_rng_below(&rng, VOCAB);
-    }
-    for (int i = 0; i < PLANS && status == DPE_OK; i++) {
-        struct dpe_plan plan;
-        status = make_plan(&test, i, &plan, err);
-        if (status == DPE_OK) {
-            status = test_plan(&test, &plan, answers, err);
-            dpe_plan_free(&plan);
-        }
-    }
-    free(answers[0].nll);
-    free(answers[1].nll);
-    free(test.tokens);
-    dpe_model_close(test.model);
-    return status;
-}
-
-/* ------------------------------------------------------------------------------------------ once
- */
-
-/* What a test was about. */
+/* What a test was about, and the ways that were right. */
 struct subject {
     char device[64];
-    int64_t head_dim, group;
-    enum dpe_dtype dtype;
-    bool qkv_bias;
+    char kind[512];
+    struct dpe_ways ways;
 };
-enum { SUBJECTS = 16 };
 static struct subject passed[SUBJECTS];
 static size_t n_passed;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static void (*told)(const char *text);
 
-static bool is_same(const struct subject *a, const struct subject *b)
+void dpe_device_set_notice(void (*notice)(const char *text))
 {
-    return strcmp(a->device, b->device) == 0 && a->head_dim == b->head_dim &&
-           a->group == b->group && a->dtype == b->dtype && a->qkv_bias == b->qkv_bias;
+    told = notice;
 }
 
-static bool has_passed(const struct subject *subject)
+/* ----------------------------------------------------------------------------------- in words */
+
+static const char *const part_words[DPE_WAY_PARTS] = {
+    "attention", "attention of rows whose keys are taken in parts", "attention of few rows",
+    "products of few rows", "a step of decoding"};
+
+/* One word each, for a list. */
+static const char *const part_names[DPE_WAY_PARTS] = {"attention", "split", "decoding", "products",
+                                                      "steps"};
+
+static const char *outcome_words(const struct dpe_device_result *result)
 {
-    for (size_t i = 0; i < n_passed; i++) {
-        if (is_same(&passed[i], subject)) {
-            return true;
+    return result->outcome == DPE_DEVICE_WRONG    ? "wrong"
+           : result->outcome == DPE_DEVICE_FAILED ? "failing"
+                                                  : "hanging";
+}
+
+static void tell_step(const struct dpe_ladder *l, const struct dpe_device_step *step)
+{
+    char text[1024];
+    const char *const *names = l->names[step->part];
+    snprintf(text, sizeof text, "cuda: %s by %s is %s on this card, %s is used (%.600s)",
+             part_words[step->part], names[step->from], outcome_words(&step->why), names[step->to],
+             step->why.text);
+    if (told != NULL) {
+        told(text);
+    }
+}
+
+static dpe_status refuse(const struct dpe_device_request *request,
+                         const struct dpe_device_result *result, struct dpe_error *err)
+{
+    if (result->outcome == DPE_DEVICE_UNTESTED) {
+        return dpe_fail(err, result->status, "self-test of device %s: %s", request->device,
+                        result->text);
+    }
+    return dpe_fail(err, DPE_NO_DEVICE,
+                    "device %s failed its self-test and is not used; %suse --device cpu, or let "
+                    "dpe-bench --gpu-report FILE write what to report: %s",
+                    request->device,
+                    result->needs_reset ? "not even a session can be opened any more, so the card "
+                                          "needs a reset (nvidia-smi --gpu-reset, or a restart); "
+                                        : "",
+                    result->text);
+}
+
+/* ---------------------------------------------------------------------------------- the ladder */
+
+static void test_ways(void *user, const struct dpe_ways *ways, int plan,
+                      struct dpe_device_result *result)
+{
+    struct dpe_device_request request = *(const struct dpe_device_request *)user;
+    request.ways = *ways;
+    request.plan = plan;
+    dpe_device_test_apart(&request, result);
+}
+
+void dpe_ladder_names(struct dpe_ladder *ladder, const struct dpe_ops *ops,
+                      const struct dpe_config *config, const char *device)
+{
+    for (int part = 0; part < DPE_WAY_PARTS && ops->way != NULL; part++) {
+        const char **names = ladder->names[part];
+        for (int way = 0; way < 3; way++) {
+            names[way] = ops->way(config, device, (enum dpe_part)part, way);
+            if (names[way] == NULL) {
+                break;
+            }
         }
     }
-    return false;
+}
+
+dpe_status dpe_device_go_down(struct dpe_device_request *request, const struct dpe_ops *ops,
+                              struct dpe_error *err)
+{
+    struct dpe_ladder ladder = {.test = test_ways, .user = request};
+    dpe_ladder_names(&ladder, ops, &request->config, request->device);
+    dpe_ladder_run(&ladder);
+    for (int i = 0; i < ladder.n_steps; i++) {
+        tell_step(&ladder, &ladder.steps[i]);
+    }
+    request->ways = ladder.ways;
+    return ladder.last.outcome == DPE_DEVICE_RIGHT ? DPE_OK : refuse(request, &ladder.last, err);
+}
+
+/* ----------------------------------------------------------------------------------- verdicts */
+
+/* What a verdict holds for: "" where a later process could not tell. */
+static void find_key(const struct dpe_device_info *info, const char *kind, char key[65])
+{
+    static const char *const variables[] = {"DPE_CUDA_ATTENTION", "DPE_CUDA_GRAPHS"};
+    const char *const texts[] = {dpe_version(), info->name, info->driver, info->module, kind};
+    struct dpe_sha256 *hash = info->module[0] != '\0' ? dpe_sha256_new() : NULL;
+    key[0] = '\0';
+    if (hash == NULL) {
+        return;
+    }
+    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
+        dpe_sha256_add(hash, texts[i], strlen(texts[i]) + 1);
+    }
+    for (size_t i = 0; i < sizeof variables / sizeof variables[0]; i++) {
+        const char *value = getenv(variables[i]);
+        value = value != NULL ? value : "";
+        dpe_sha256_add(hash, value, strlen(value) + 1);
+    }
+    dpe_sha256_finish(hash, key);
+}
+
+static bool uses_first(const struct dpe_ways *ways)
+{
+    static const struct dpe_ways first;
+    return memcmp(ways, &first, sizeof first) == 0;
+}
+
+static void tell_kept(const struct dpe_config *config, const char *device)
+{
+    char text[512];
+    char kernels[256];
+    dpe_device_kernels(config, device, kernels);
+    snprintf(text, sizeof text, "cuda: %s, as faster kernels failed their test on this card before",
+             kernels);
+    if (told != NULL && kernels[0] != '\0') {
+        told(text);
+    }
+}
+
+/* A card that was right once is tested here: that takes less than a child. */
+static dpe_status test_again(struct dpe_device_request *request, const struct dpe_ops *ops,
+                             const char *key, struct dpe_error *err)
+{
+    struct dpe_device_result result;
+    dpe_device_test(request, &result);
+    if (result.outcome == DPE_DEVICE_RIGHT || result.outcome == DPE_DEVICE_UNTESTED) {
+        return result.outcome == DPE_DEVICE_RIGHT ? DPE_OK : refuse(request, &result, err);
+    }
+    dpe_verdict_keep(key, NULL);
+    if (result.outcome == DPE_DEVICE_WRONG) {
+        request->ways = (struct dpe_ways){{0}};
+        return dpe_device_go_down(request, ops, err);
+    }
+    /* This process cannot use the device any more. */
+    return dpe_fail(
+        err, DPE_NO_DEVICE,
+        "device %s, which was right before, failed its self-test; the same command again "
+        "tests every kernel anew and goes on without those that fail: %s",
+        request->device, result.text);
+}
+
+static dpe_status find_ways(struct subject *subject, struct dpe_device_request *request,
+                            const struct dpe_device_info *info, const struct dpe_ops *ops,
+                            bool *kept, struct dpe_error *err)
+{
+    char key[65];
+    find_key(info, subject->kind, key);
+    const bool known = key[0] != '\0' && dpe_verdict_find(key, &request->ways);
+    *kept = known && !uses_first(&request->ways);
+    dpe_status status =
+        known ? test_again(request, ops, key, err) : dpe_device_go_down(request, ops, err);
+    subject->ways = request->ways;
+    if (status == DPE_OK && key[0] != '\0') {
+        dpe_verdict_keep(key, &subject->ways);
+    }
+    return status;
+}
+
+/* --------------------------------------------------------------------------------------- once */
+
+static const struct subject *find_passed(const char *device, const char *kind)
+{
+    for (size_t i = 0; i < n_passed; i++) {
+        if (strcmp(passed[i].device, device) == 0 && strcmp(passed[i].kind, kind) == 0) {
+            return &passed[i];
+        }
+    }
+    return NULL;
 }
 
 /* The environment's tokens, else those given. */
@@ -358,27 +230,75 @@ static dpe_status find_tokens(int64_t *tokens, struct dpe_error *err)
 
 dpe_status dpe_session_check_device(const struct dpe_config *config,
                                     const struct dpe_session_options *options, int64_t tokens,
-                                    struct dpe_error *err)
+                                    struct dpe_ways *ways, struct dpe_error *err)
 {
     struct dpe_device_info info;
+    struct dpe_device_request request;
+    struct subject subject;
+    const struct dpe_ops *ops = NULL;
     dpe_status status = find_tokens(&tokens, err);
     if (status != DPE_OK || tokens == 0 ||
-        (status = dpe_device_describe(options->device, &info, err)) != DPE_OK) {
+        (status = dpe_device_describe(options->device, &info, err)) != DPE_OK ||
+        (status = dpe_ops_find(options->device, &ops, err)) != DPE_OK) {
         return status;
     }
-    struct subject subject = {.head_dim = config->head_dim,
-                              .group = config->n_heads / config->n_kv_heads,
-                              .dtype = dpe_config_unpacked(config),
-                              .qkv_bias = config->qkv_bias};
+    memset(&subject, 0, sizeof subject);
+    dpe_device_request_make(config, options, tokens, &request);
+    dpe_device_kind(&request, subject.kind);
     snprintf(subject.device, sizeof subject.device, "%s", info.id);
     /* Who comes while the device is tested waits for the answer. */
     (void)pthread_mutex_lock(&lock);
-    if (!has_passed(&subject)) {
-        status = run_test(config, options, tokens, err);
+    const struct subject *known = find_passed(subject.device, subject.kind);
+    bool kept = false;
+    if (known == NULL) {
+        status = find_ways(&subject, &request, &info, ops, &kept, err);
         if (status == DPE_OK && n_passed < SUBJECTS) {
             passed[n_passed++] = subject;
         }
     }
+    *ways = known != NULL ? known->ways : subject.ways;
     (void)pthread_mutex_unlock(&lock);
+    if (status == DPE_OK && kept) {
+        tell_kept(config, options->device);
+    }
     return status;
+}
+
+void dpe_device_kernels(const struct dpe_config *config, const char *device, char text[256])
+{
+    const struct dpe_session_options options = {.device = device};
+    struct dpe_ladder ladder = {.user = NULL};
+    struct dpe_device_info info;
+    struct dpe_device_request request;
+    struct dpe_ways ways = {{0}};
+    const struct dpe_ops *ops = NULL;
+    char kind[512];
+    char key[65];
+    text[0] = '\0';
+    if (dpe_ops_find(device, &ops, NULL) != DPE_OK || ops->way == NULL ||
+        dpe_device_describe(device, &info, NULL) != DPE_OK) {
+        return;
+    }
+    int64_t tokens = ops->self_test_tokens;
+    (void)find_tokens(&tokens, NULL);
+    dpe_device_request_make(config, &options, tokens, &request);
+    dpe_device_kind(&request, kind);
+    (void)pthread_mutex_lock(&lock);
+    const struct subject *known = find_passed(info.id, kind);
+    find_key(&info, kind, key);
+    if (known != NULL) {
+        ways = known->ways;
+    } else if (key[0] != '\0' && tokens > 0) {
+        (void)dpe_verdict_find(key, &ways);
+    }
+    (void)pthread_mutex_unlock(&lock);
+    dpe_ladder_names(&ladder, ops, config, device);
+    for (int part = 0; part < DPE_WAY_PARTS; part++) {
+        const char *name = ladder.names[part][ways.way[part]];
+        size_t used = strlen(text);
+        if (name != NULL) {
+            snprintf(text + used, 256 - used, "%s%s %s", used > 0 ? ", " : "", part_names[part],
+                     name);
+        }
+    }
 }

@@ -15,11 +15,13 @@ dpe_status dpe_session_create(const struct dpe_model *model, const struct dpe_pl
                    (ops->reads_kv || options->kv_type == DPE_KV_F32);
     int64_t tokens = carried ? ops->self_test_tokens : 0;
     dpe_status status = DPE_OK;
+    struct dpe_session_options with = *options;
     if (tokens > 0) {
-        status = dpe_session_check_device(dpe_model_config(model), options, tokens, err);
+        status =
+            dpe_session_check_device(dpe_model_config(model), options, tokens, &with.ways, err);
     }
     if (status != DPE_OK) {
         return peers == NULL ? status : peers->meet(peers->user, NULL, 0, status, err);
     }
-    return dpe_session_create_untested(model, plan, options, session, err);
+    return dpe_session_create_untested(model, plan, &with, session, err);
 }

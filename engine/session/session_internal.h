@@ -195,10 +195,11 @@ dpe_status dpe_session_row_logits(struct dpe_session *session, int64_t rows,
                                   struct dpe_error *err);
 
 /** Test the device of `options` with `tokens` tokens, on a small model of the kind of `config`,
- * unless it has passed in this process. DPE_NO_DEVICE when its results differ from the CPU's. */
+ *  unless it has passed in this process: `ways` are those that are right. DPE_NO_DEVICE where a
+ * part has none. */
 dpe_status dpe_session_check_device(const struct dpe_config *config,
                                     const struct dpe_session_options *options, int64_t tokens,
-                                    struct dpe_error *err);
+                                    struct dpe_ways *ways, struct dpe_error *err);
 
 /** Where the rows of a layer's cache are. */
 struct dpe_store dpe_session_store(const struct dpe_session *session, int64_t layer);

@@ -1,5 +1,6 @@
 /* Options of tools that run a model, and of tools with a resumable output. */
 #include "engine/device/device.h"
+#include "engine/session/ladder.h"
 #include "engine/session/session.h"
 #include "engine/tool/tool.h"
 
@@ -57,6 +58,11 @@ static const struct dpe_option output_table[] = {
     {0},
 };
 
+static void warn(const char *text)
+{
+    dpe_log_warning("%s", text);
+}
+
 static int check_device(int key, char *arg, struct dpe_command_line *state)
 {
     struct dpe_tool_options *options = state->input;
@@ -65,6 +71,7 @@ static int check_device(int key, char *arg, struct dpe_command_line *state)
         return DPE_LINE_UNKNOWN;
     }
     dpe_memory_limit(options->max_memory);
+    dpe_device_set_notice(warn);
     /* What is recorded with results is the device that made them. */
     if (options->device == NULL || strcmp(options->device, "auto") == 0) {
         dpe_device_resolve("auto", &options->device, NULL);

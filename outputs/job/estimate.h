@@ -49,9 +49,9 @@ void dpe_job_range_add(struct dpe_job_range *range, const struct dpe_job_speed *
                        double read, double pairs, double steps, double context);
 /** "6 to 8 days", "about 40 s": two digits, rounded outwards. Returns the buffer. */
 const char *dpe_job_range_text(const struct dpe_job_range *range, char text[64]);
-/** Speeds are kept between dry runs in a file of this path, a line each, for a day: $XDG_CACHE_HOME/dpe/speeds
- *  or ~/.cache/dpe/speeds. False where neither folder is known. */
-bool dpe_job_speeds_path(char *path, size_t size);
+/* Speeds are kept between dry runs in a file, "speeds" of dpe_cache_path, a line each, for a day.
+ */
+
 /** The speed that was kept under `key` (64 hexadecimal digits) in the file. False: none, or an old one. */
 bool dpe_job_speed_find(const char *path, const char *key, int64_t now, struct dpe_job_speed *speed);
 /** Keep one, in place of what the key had; nothing where the file cannot be written. */

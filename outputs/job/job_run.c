@@ -12,6 +12,7 @@
 #include "engine/device/device.h"
 #include "engine/model/model.h"
 #include "engine/plan/plan.h"
+#include "engine/session/ladder.h"
 #include "engine/session/session.h"
 #include "engine/tokenizer/tokenizer.h"
 #include "engine/tool/tool.h"
@@ -128,12 +129,14 @@ static dpe_status describe(const struct dpe_job *job, struct dpe_identity *info,
     const struct dpe_job_options *args = job->options;
     dpe_status status = dpe_run_info(info, args->argc, args->argv, args->tool.threads, err);
     char variables[2048];
+    char kernels[256];
     environment(variables, sizeof variables);
+    dpe_device_kernels(dpe_model_config(job->model), job->device, kernels);
     const char *const texts[][2] = {
-        {"model_folder", args->model},      {"corpus_path", args->corpus},
-        {"environment", variables},         {"device", job->device},
-        {"engine", job->options->engine},   {"gpu", job->device_info.name},
-        {"driver", job->device_info.driver}};
+        {"model_folder", args->model},       {"corpus_path", args->corpus},
+        {"environment", variables},          {"device", job->device},
+        {"engine", job->options->engine},    {"gpu", job->device_info.name},
+        {"driver", job->device_info.driver}, {"kernels", kernels}};
     for (size_t i = 0; i < sizeof texts / sizeof texts[0] && status == DPE_OK; i++) {
         if (texts[i][1] != NULL && texts[i][1][0] != '\0') {
             status = dpe_run_info_add(info, texts[i][0], texts[i][1], err);

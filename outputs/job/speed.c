@@ -1,4 +1,5 @@
 /* How fast this machine runs a model: measured once, and kept for later dry runs. */
+#include "engine/system/cache.h"
 #include "outputs/job/estimate.h"
 #include "outputs/job/job_internal.h"
 
@@ -7,7 +8,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -18,19 +18,6 @@ static const int64_t keeps = 86400; /* seconds */
 
 /* ------------------------------------------------------------------------------------------- kept
  */
-
-bool dpe_job_speeds_path(char *path, size_t size)
-{
-    const char *cache = getenv("XDG_CACHE_HOME");
-    const char *home = getenv("HOME");
-    bool known = cache != NULL && cache[0] == '/';
-    if (!known && (home == NULL || home[0] != '/')) {
-        return false;
-    }
-    int n = known ? snprintf(path, size, "%s/dpe/speeds", cache)
-                  : snprintf(path, size, "%s/.cache/dpe/speeds", home);
-    return n > 0 && (size_t)n < size;
-}
 
 /* A line: the key, when it was measured, and the numbers. */
 static bool read_line(const char *line, char key[KEY + 1], struct dpe_job_speed *speed)
@@ -94,19 +81,6 @@ void dpe_job_speed_keep(const char *path, const char *key, int64_t now,
         (void)dpe_replace_file(path, text.bytes, text.n, NULL); /* else it is measured again */
     }
     dpe_text_free(&text);
-}
-
-/* Make the folder of the file, and its folder. */
-static void make_folders(const char *path)
-{
-    char folder[4096];
-    snprintf(folder, sizeof folder, "%s", path);
-    *strrchr(folder, '/') = '\0';
-    char *slash = strrchr(folder, '/');
-    *slash = '\0';
-    (void)mkdir(folder, 0777);
-    *slash = '/';
-    (void)mkdir(folder, 0777);
 }
 
 static void add_text(struct dpe_sha256 *hash, const char *text)
@@ -208,12 +182,12 @@ dpe_status dpe_job_measure_here(const struct dpe_job *job, const struct dpe_plan
     if (status != DPE_OK) {
         return status;
     }
-    bool keeps_it = dpe_job_speeds_path(path, sizeof path) &&
+    bool keeps_it = dpe_cache_path("speeds", path, sizeof path) &&
                     find_key(job, dpe_model_fingerprint(model), plan, &options, key);
     if (!keeps_it || !dpe_job_speed_find(path, key, now, speed)) {
         status = measure(model, plan, &options, most, speed, err);
         if (status == DPE_OK && keeps_it) {
-            make_folders(path);
+            dpe_cache_make_folders(path);
             dpe_job_speed_keep(path, key, now, speed);
         }
     }

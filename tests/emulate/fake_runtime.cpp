@@ -20,13 +20,17 @@
  * - broken=N: every call that reaches device N fails
  * - capture=N: the N-th graph of a step cannot be made (1 = first)
  * - devices=N: how many there are (2), each with its own memory; calls that reach for the memory of
- *   another device than the thread's fail */
+ *   another device than the thread's fail
+ *
+ * DPE_FAKE_FAULT plants a fault into one kernel (fake_faults.h). */
 #include "tests/emulate/fake_runtime.h"
+#include "tests/emulate/fake_faults.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "engine/cuda/ptx/device.cuh"
 #include "engine/cuda/runtime/launches.h"
@@ -75,12 +79,83 @@ uint64_t word(const char *name, uint64_t fallback)
     return fallback;
 }
 
+int planted; /* the code of a fault that stays */
+
+/* What a fault does before its launch or product is made. */
+int begin_fault(enum fake_fault fault)
+{
+    const bool limited = timeout_seconds > 0.0;
+    planted = fault == FAKE_FAILS              ? LAUNCH
+              : fault == FAKE_HANGS && limited ? DPE_RT_HANGS
+                                               : planted;
+    while (fault == FAKE_STUCK) {
+        pause();
+    }
+    return planted;
+}
+
+/* A copy of what this device holds. */
+unsigned char *copy_memory()
+{
+    uint64_t bytes = 0;
+    for (size_t i = 0; i < n_blocks; i++) {
+        bytes += blocks[i].bytes;
+    }
+    unsigned char *copy = static_cast<unsigned char *>(malloc(bytes));
+    unsigned char *to = copy;
+    for (size_t i = 0; copy != NULL && i < n_blocks; i++) {
+        memcpy(to, blocks[i].memory + CANARY, blocks[i].bytes);
+        to += blocks[i].bytes;
+    }
+    return copy;
+}
+
+/* Of what was written in each allocation since, the first half is as it was. */
+void undo_half(unsigned char *copy)
+{
+    const unsigned char *was = copy;
+    for (size_t i = 0; copy != NULL && i < n_blocks; i++) {
+        unsigned char *is = blocks[i].memory + CANARY;
+        uint64_t changed = 0;
+        for (uint64_t b = 0; b < blocks[i].bytes; b++) {
+            changed += is[b] != was[b];
+        }
+        for (uint64_t b = 0, undone = 0; undone < (changed + 1) / 2; b++) {
+            undone += is[b] != was[b];
+            is[b] = was[b];
+        }
+        was += blocks[i].bytes;
+    }
+    free(copy);
+}
+
+/* Make it, with the fault that was planted into it. */
+int run_faulty(enum fake_fault fault, const struct dpe_kernel_launch *launch)
+{
+    int code = begin_fault(fault);
+    unsigned char *before = code == 0 && fault == FAKE_WRONG ? copy_memory() : NULL;
+    code = code != 0 ? code : emulate_run(launch);
+    undo_half(before);
+    return code;
+}
+
+int launch_now(const struct dpe_kernel_launch *launch)
+{
+    const enum fake_fault fault = fake_fault_of_launch(launch);
+    return fault != FAKE_RIGHT ? run_faulty(fault, launch) : emulate_run(launch);
+}
+
 /* Every call that reaches the device begins with one of these. */
 int reach(void)
 {
     counts.calls++;
     uint64_t sticky = word("sticky", 0);
     uint64_t hung = word("hangs", 0);
+    const char *faults = getenv("DPE_FAKE_FAULT");
+    planted = faults == NULL || *faults == '\0' ? 0 : planted;
+    if (planted != 0) {
+        return planted;
+    }
     hung_at = hung_at == hung || (timeout_seconds > 0.0 && counts.calls >= hung) ? hung : 0;
     if (hung_at != 0) {
         return DPE_RT_HANGS;
@@ -105,7 +180,7 @@ int launch_here(const struct dpe_kernel_launch *launch)
     }
     counts.launches++;
     code = reach();
-    return code != 0 ? code : emulate_run(launch);
+    return code != 0 ? code : launch_now(launch);
 }
 
 const bool hooked = (emulate_set_launch(launch_here), true);
@@ -327,11 +402,34 @@ int dpe_rt_graph_make(const struct dpe_launches *launches, struct dpe_rt_graph *
     return 0;
 }
 
+static int n_launches; /* that are counted, or still to be made */
+
+static int count_launch(const struct dpe_kernel_launch *launch)
+{
+    (void)launch;
+    n_launches++;
+    return 0;
+}
+
+static int launch_counted(const struct dpe_kernel_launch *launch)
+{
+    return n_launches-- > 0 ? launch_now(launch) : 0;
+}
+
 int dpe_rt_graph_run(struct dpe_rt_graph *graph)
 {
     int code = reach();
+    const enum fake_fault fault = fake_fault_of("graph");
+    code = code != 0 ? code : begin_fault(fault);
     counts.graph_runs++;
-    return code != 0 ? code : dpe_launches_each(&graph->launches, emulate_run);
+    n_launches = 0;
+    if (fault == FAKE_WRONG) { /* without its second half */
+        (void)dpe_launches_each(&graph->launches, count_launch);
+        n_launches = (n_launches + 1) / 2;
+    }
+    return code != 0 ? code
+                     : dpe_launches_each(&graph->launches,
+                                         fault == FAKE_WRONG ? launch_counted : launch_now);
 }
 
 void dpe_rt_graph_free(struct dpe_rt_graph *graph)
@@ -421,9 +519,12 @@ int dpe_rt_product(struct dpe_rt_blas *blas, const struct dpe_rt_product *p)
          !inside(p->out, static_cast<uint64_t>(p->rows * p->n) * out))) {
         return INVALID;
     }
+    const enum fake_fault fault = fake_fault_of("product");
+    code = code != 0 ? code : begin_fault(fault);
     if (code != 0) {
         return code;
     }
+    unsigned char *before = fault == FAKE_WRONG ? copy_memory() : NULL;
     switch (p->dtype) {
     case DPE_F32:
         multiply<float>(p);
@@ -435,7 +536,8 @@ int dpe_rt_product(struct dpe_rt_blas *blas, const struct dpe_rt_product *p)
         multiply<dpe_bf16>(p);
         break;
     default:
-        return INVALID;
+        code = INVALID;
     }
-    return 0;
+    undo_half(before);
+    return code;
 }

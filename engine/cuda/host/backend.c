@@ -156,17 +156,16 @@ static dpe_status cuda_open(const struct dpe_model *model,
     b->dtype = dpe_config_unpacked(b->config);
     b->element = b->dtype == DPE_F32 ? 4 : 2;
     b->timeout_seconds = options->timeout_seconds;
+    b->each_call = options->timeout_seconds > 0.0 && options->each_call;
     b->switches = switches;
-    b->steps.on = switches.graph;
     /* Failures are the named device's. */
     int code = dpe_rt_info(b->index, &b->info);
+    b->ways = dpe_cuda_ways(b->config, &b->info, &switches);
+    dpe_cuda_ways_take(&b->ways, &options->ways);
+    b->steps.on = b->ways.graph;
     dpe_cuda_use(b);
     DPE_CUDA_NOTE(b, code, "dpe_rt_info");
-    b->kernel = dpe_cuda_choose(&b->info, b->dtype, b->config->head_dim);
     b->dealing = dpe_decode_deal(b->config->n_kv_heads, b->config->head_dim, b->info.shared);
-    b->decodes = b->dealing.heads > 0 && b->kernel != DPE_KERNEL_PLAIN &&
-                 dpe_decode_supports(b->dtype, b->config->head_dim, b->config->n_heads,
-                                     b->config->n_kv_heads);
     status = dpe_cuda_status(b, err);
     if (status != DPE_OK || (status = dpe_rt_blas_open(&b->blas, err)) != DPE_OK ||
         (status = own_buffers(b, options, err)) != DPE_OK ||
@@ -395,7 +394,10 @@ const struct dpe_ops *dpe_cuda_ops(void)
         /* Far keys are rotated again for every chunk; the buffers of a chunk take memory. */
         .default_chunk = 32768,
         .smallest_chunk = 512,
-        .self_test_tokens = 1200,
+        /* So many that rows after them are taken in four parts, from which on Hopper splits a walk.
+         */
+        .self_test_tokens = 2100,
+        .way = dpe_cuda_way,
         .element_bytes = cuda_element_bytes,
         .memory_available = cuda_memory_available,
         .open = cuda_open,

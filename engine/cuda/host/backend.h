@@ -29,12 +29,24 @@
 #include "engine/plan/plan.h"
 #include "engine/plan/segments.h"
 
-/** Which attention kernel. The fastest that the card, dtype and head dimension have is taken;
- *  DPE_CUDA_ATTENTION=plain, mma or wgmma in the environment asks for one (tests, comparisons), and
- *  is heeded where that one can run. */
+/** Which attention kernel. The card, dtype and head dimension have some; DPE_CUDA_ATTENTION=plain,
+ * mma or wgmma in the environment leaves out those that are faster (tests, comparisons). */
 enum dpe_cuda_kernel { DPE_KERNEL_PLAIN, DPE_KERNEL_MMA, DPE_KERNEL_WGMMA };
-enum dpe_cuda_kernel dpe_cuda_choose(const struct dpe_cuda_info *info, enum dpe_dtype dtype,
-                                     int64_t head_dim);
+
+/** The ways of a model on a card, as dpe_ops.way names them. */
+struct dpe_cuda_ways {
+    enum dpe_cuda_kernel attention[3]; /**< the fastest first, n_attention ≥ 1 */
+    int n_attention;
+    bool splits, decodes, few, graph; /**< there is a way before the last */
+};
+struct dpe_cuda_ways dpe_cuda_ways(const struct dpe_config *config,
+                                   const struct dpe_cuda_info *info,
+                                   const struct dpe_cuda_switches *switches);
+/** The same without the ways before those that a session takes. */
+void dpe_cuda_ways_take(struct dpe_cuda_ways *ways, const struct dpe_ways *taken);
+/** The slot. */
+const char *dpe_cuda_way(const struct dpe_config *config, const char *device, enum dpe_part part,
+                         int way);
 
 /** A matrix of an expert, or the router. */
 struct dpe_cuda_matrix {
@@ -115,12 +127,13 @@ struct dpe_backend {
     const struct dpe_weights *weights; /**< host */
     int index;                         /**< of the device */
     double timeout_seconds;            /**< as dpe_rt_set_timeout */
+    bool each_call;                    /**< with it: wait after each call */
     const struct dpe_peers *peers;
     bool joined;  /**< it is settled how sums over peers are made */
     void *sums;   /**< NCCL's, or NULL: through the host */
     float *stage; /**< host, [batch_room][hidden] for the latter, or NULL */
     struct dpe_cuda_info info;
-    enum dpe_cuda_kernel kernel; /**< of attention over many rows */
+    struct dpe_cuda_ways ways;   /**< that are taken */
     enum dpe_dtype dtype;        /**< of weights, activations and cache */
     uint64_t element;
     struct dpe_rt_blas *blas;
@@ -139,7 +152,6 @@ struct dpe_backend {
     struct dpe_cuda_switches switches;
     struct dpe_cuda_steps steps;
     struct dpe_cuda_pending pending;
-    bool decodes; /**< few rows have a kernel of their own */
     struct dpe_cuda_units units;
 
     int64_t batch_room; /**< rows that the next three hold */

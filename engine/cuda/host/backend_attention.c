@@ -140,31 +140,15 @@ uint64_t dpe_cuda_attention_workspace(const struct dpe_config *config, const str
 
 /* --------------------------------------------------------------------------------------- kernel */
 
-enum dpe_cuda_kernel dpe_cuda_choose(const struct dpe_cuda_info *info, enum dpe_dtype dtype,
-                                     int64_t head_dim)
-{
-    const char *asked = getenv("DPE_CUDA_ATTENTION");
-    bool half = dtype != DPE_F32;
-    bool wgmma = half && info->major == 9 && dpe_attention_wgmma_shape(head_dim, 0).rows > 0;
-    bool mma = half && dpe_attention_mma_shape(head_dim).rows > 0;
-    if (asked != NULL && strcmp(asked, "plain") == 0) {
-        return DPE_KERNEL_PLAIN;
-    }
-    if (mma && (!wgmma || (asked != NULL && strcmp(asked, "mma") == 0))) {
-        return DPE_KERNEL_MMA;
-    }
-    return wgmma ? DPE_KERNEL_WGMMA : DPE_KERNEL_PLAIN;
-}
-
 /* A cap is the plain kernel's alone. */
 static enum dpe_cuda_kernel kernel_of(const struct dpe_backend *b, const struct dpe_plan *plan)
 {
-    return plan->attention_cap > 0.0 ? DPE_KERNEL_PLAIN : b->kernel;
+    return plan->attention_cap > 0.0 ? DPE_KERNEL_PLAIN : b->ways.attention[0];
 }
 
 static bool decodes(const struct dpe_backend *b, const struct dpe_plan *plan)
 {
-    return b->decodes && plan->attention_cap == 0.0;
+    return b->ways.decodes && plan->attention_cap == 0.0;
 }
 
 /* Into how many parts to split the walk of few rows over many keys, so that they fill the card. The
@@ -174,7 +158,7 @@ static int32_t parts_of(const struct dpe_backend *b, const struct dpe_plan *plan
                         int64_t rows)
 {
     const enum dpe_cuda_kernel kernel = kernel_of(b, plan);
-    if (kernel == DPE_KERNEL_PLAIN) {
+    if (kernel == DPE_KERNEL_PLAIN || !b->ways.splits) {
         return 1;
     }
     const struct dpe_config *c = b->config;
@@ -201,18 +185,25 @@ static struct dpe_tile_shape shape_of(const struct dpe_backend *b, const struct 
     return dpe_attention_plain_shape(b->config->head_dim);
 }
 
-static int launch(const struct dpe_backend *b, const struct dpe_plan *plan,
-                  const struct dpe_flash *call)
+static void launch(struct dpe_backend *b, const struct dpe_plan *plan, const struct dpe_flash *call)
 {
-    switch (call->parts > 1 ? DPE_KERNEL_MMA : kernel_of(b, plan)) {
+    if (call->parts > 1 && dpe_cuda_ready(b)) {
+        DPE_CUDA_NOTE(b, dpe_attention_mma(call, NULL), "dpe_attention_mma_parts");
+    }
+    if (call->parts > 1) {
+        return;
+    }
+    switch (kernel_of(b, plan)) {
     case DPE_KERNEL_WGMMA:
-        return dpe_attention_wgmma(call, 0, b->counters, NULL);
+        DPE_CUDA_TRY(b, dpe_attention_wgmma(call, 0, b->counters, NULL));
+        return;
     case DPE_KERNEL_MMA:
-        return dpe_attention_mma(call, NULL);
+        DPE_CUDA_TRY(b, dpe_attention_mma(call, NULL));
+        return;
     case DPE_KERNEL_PLAIN:
         break;
     }
-    return dpe_attention_plain(call, NULL);
+    DPE_CUDA_TRY(b, dpe_attention_plain(call, NULL));
 }
 
 /* ----------------------------------------------------------------------------------------- walk */
@@ -461,7 +452,7 @@ static void attend_run(struct dpe_backend *b, const struct run *run)
     rotate_keys(b, run, &found, &room, &call);
     call.parts = walk->parts;
     call.partial = call.parts > 1 ? take(&room, 1, 1, 1, split_bytes(b->config)) : NULL;
-    DPE_CUDA_TRY(b, launch(b, plan, &call));
+    launch(b, plan, &call);
 }
 
 /* Few rows over many keys; `r0` is the run's first row among those of the call. */

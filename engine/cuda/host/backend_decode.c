@@ -181,7 +181,7 @@ dpe_status dpe_cuda_make_differences(struct dpe_backend *b, struct dpe_cuda_plan
         made += copies->copies[c].table != copies->base_table;
         p->difference[c] = NULL;
     }
-    if (!b->decodes || made == 0 || dpe_selects(&p->plan->selection)) {
+    if (!b->ways.decodes || made == 0 || dpe_selects(&p->plan->selection)) {
         return dpe_cuda_status(b, err);
     }
     void *memory = NULL;

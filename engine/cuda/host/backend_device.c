@@ -13,7 +13,7 @@ void dpe_cuda_note(struct dpe_backend *backend, int code, const char *call, cons
     }
     /* A kernel's first launch loads it, and may wait for those before it for ever. This wait does
      * not, and tells which call failed. */
-    if (code == 0 && backend->timeout_seconds > 0.0) {
+    if (code == 0 && backend->each_call) {
         code = dpe_rt_wait();
     }
     if (code == 0) {

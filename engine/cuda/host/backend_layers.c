@@ -29,7 +29,7 @@ void dpe_cuda_rmsnorm(struct dpe_backend *b, enum dpe_weight which, int64_t laye
 
 void dpe_cuda_product(struct dpe_backend *b, const struct dpe_rt_product *p)
 {
-    if (p->rows <= DPE_FEW_ROWS && p->k % 8 == 0) {
+    if (b->ways.few && p->rows <= DPE_FEW_ROWS && p->k % 8 == 0) {
         const struct dpe_few_product few = {
             .dtype = p->dtype,
             .out_float = p->out_float,
@@ -72,7 +72,7 @@ void dpe_cuda_linear(struct dpe_backend *b, int64_t layer, enum dpe_weight which
 /* Whether several products are one launch. */
 static bool is_one_launch(const struct dpe_backend *b, int64_t rows)
 {
-    return rows <= DPE_FEW_ROWS && b->config->hidden % 8 == 0;
+    return b->ways.few && rows <= DPE_FEW_ROWS && b->config->hidden % 8 == 0;
 }
 
 static struct dpe_few_weight few_weight(const struct dpe_backend *b, int64_t layer,

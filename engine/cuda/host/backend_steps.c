@@ -9,11 +9,10 @@
 void dpe_cuda_begin_step(struct dpe_backend *b, const struct dpe_batch *batch)
 {
     struct dpe_cuda_steps *steps = &b->steps;
-    /* With a time limit the host waits after each launch, to name the one that hangs. What a
-     * selection launches changes from token to token. */
-    steps->keeping = steps->on && b->decodes && batch->positions != NULL &&
-                     batch->rows <= DPE_FEW_ROWS && b->peers->size == 1 &&
-                     b->timeout_seconds <= 0.0 && !dpe_selects(&b->plans[0].plan->selection);
+    /* What a selection launches changes from token to token. */
+    steps->keeping = steps->on && b->ways.decodes && batch->positions != NULL &&
+                     batch->rows <= DPE_FEW_ROWS && b->peers->size == 1 && !b->each_call &&
+                     !dpe_selects(&b->plans[0].plan->selection);
     steps->list.used = 0;
 }
 

@@ -84,8 +84,8 @@ static dpe_status add_sessions_of(const struct input *input, struct sheet *sheet
                                   struct dpe_error *err)
 {
     static const char *const fields[] = {
-        "started", "command", "software",     "device", "gpu",      "driver", "cpu",
-        "threads", "cores",   "memory_bytes", "os",     "compiler", "hdf5"};
+        "started", "command", "software", "device",       "gpu", "driver",   "kernels",
+        "cpu",     "threads", "cores",    "memory_bytes", "os",  "compiler", "hdf5"};
     enum { FIELDS = sizeof fields / sizeof fields[0] };
     char **values[FIELDS] = {0};
     size_t n[FIELDS] = {0};

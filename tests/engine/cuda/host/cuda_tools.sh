@@ -23,7 +23,7 @@ expect() {
     fi
 }
 
-export DPE_CUDA_MODULE="$build/tests/libdpe_cuda_emulated.so"
+export DPE_CUDA_MODULE="$build/tests/libdpe_cuda_emulated.so" XDG_CACHE_HOME="$work/cache"
 # A device that computes wrong results is not used.
 export DPE_FAKE_CUDA=wrong=16 DPE_DEVICE_SELF_TEST=40
 expect 69 "device cuda failed its self-test and is not used; use --device cpu" --device cuda
@@ -58,8 +58,23 @@ export DPE_FAKE_CUDA=sticky=160
 expect 75 "the device (emulated device 0) failed in" --device cuda
 export DPE_FAKE_CUDA=memory=60000000
 expect 71 "a smaller --length, --new or --chunk needs less" --device cuda
-# Halved chunks are reported.
+# A kernel that fails is left out, by this command and the next.
+rm -r "$work/cache"
+export DPE_DEVICE_SELF_TEST=24 DPE_FAKE_CUDA= DPE_FAKE_FAULT=fails:product_few
+expect 0 "products of few rows by product_few is failing on this card, cublas is used (the device" --device cuda
+expect 0 "products cublas.*, as faster kernels failed their test on this card before" --device cuda
+# What was right before and fails now: this process cannot go on, the next one can.
+DPE_FAKE_FAULT=fails:rmsnorm expect 69 "which was right before, failed its self-test; the same command again" --device cuda
+DPE_FAKE_FAULT= expect 0 "^rope  *20  prefill" --device cuda
+# The table says by which kernels it was computed.
 python3 "$source/tests/cli/tiny_model.py" "$source/data/reference/tokenizer.json" "$work/model"
+rm -r "$work/cache"
+"$build/bin/dpe-norms" --model "$work/model" --corpus "$source/data/sample" --length 48 --samples 2 --device cuda \
+    -o "$work/kernels.h5" >"$work/out" 2>&1 || { echo "FAILED: dpe-norms: $(cat "$work/out")"; failed=1; }
+h5dump -d /run/sessions/kernels "$work/kernels.h5" | grep -q "attention plain.*products cublas" ||
+    { echo "FAILED: no kernels in the table: $(h5dump -d /run/sessions/kernels "$work/kernels.h5")"; failed=1; }
+export DPE_DEVICE_SELF_TEST=off DPE_FAKE_FAULT=
+# Halved chunks are reported.
 DPE_FAKE_CUDA= "$build/bin/dpe-run" -m "$work/model" -p "a b" -n 3000 --time-budget 1 --device cuda \
     --max-memory 206M >"$work/out" 2>"$work/err"
 grep -q "device memory is short: prefill chunks have 1024 tokens instead of 3003" "$work/err" ||

@@ -1,0 +1,423 @@
+/* One test of a device: a small random model with the head dimension, the dtype and the query heads
+ * per KV head of the model at hand runs on it and on the processors, in float on these: a prefill
+ * in two chunks, tokens one by one, a few and many after a cache, branches, each under one band,
+ * two bands with key pairs, and three bands, with logits that hang on few keys. So the kernels and
+ * products of a session are held against other code, all but the largest logit's index and the
+ * profile's sums. */
+#include "engine/plan/methods/methods.h"
+#include "engine/session/device_check.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/model/config/family.h"
+#include "engine/model/random_model.h"
+
+enum {
+    LAYERS = 2,
+    KV_HEADS = 2,
+    WIDE = 256, /* the stream, the MLP, the vocabulary; of short tests NARROW */
+    NARROW = 64,
+    LONG = 256, /* tokens of a test that is not short */
+    MOST_TOKENS = 1 << 17,
+    FEW = 3,   /* rows that decoding takes at once */
+    MANY = 40, /* rows after a cache that go the way of a prefill */
+    BRANCHES = 3,
+    STEPS = 2,
+    STEPS_IN_USE = 4,        /* so many that their launches become a graph, which then runs */
+    BEHIND = 1 + FEW + MANY, /* tokens of the first branch after the prefill */
+    ROOM = BEHIND + BRANCHES * STEPS_IN_USE,
+    ROWS = 3 + BRANCHES * (STEPS + STEPS_IN_USE),
+    USED_PLAN = 1, /* steps as they are in use are asked under this one */
+};
+
+/* Logits of the small model spread with a deviation of about 1. On the emulated device rounding
+ * made of them at most 7e-6, 0.008 and 0.07 (the largest answer's rms, all kernels), one head of
+ * eight whose output was zero 0.5 to 0.9. */
+static double tolerance(enum dpe_dtype dtype)
+{
+    return dtype == DPE_F32 ? 1e-3 : dtype == DPE_F16 ? 0.05 : 0.2;
+}
+
+const char *const dpe_device_questions[DPE_QUESTIONS] = {
+    "a prefill", "one token", "a few tokens", "many tokens", "branches", "steps as in use"};
+
+/* Where the logits of each question are among those of all; a prefill has likelihoods. */
+static const struct {
+    int first, rows;
+} parts[DPE_QUESTIONS] = {{0, 0},
+                          {0, 1},
+                          {1, 1},
+                          {2, 1},
+                          {3, BRANCHES *STEPS},
+                          {3 + BRANCHES * STEPS, BRANCHES *STEPS_IN_USE}};
+
+struct test {
+    const struct dpe_device_request *request;
+    struct dpe_config config;
+    struct dpe_model *model;
+    int64_t n; /* tokens of the prefill */
+    int32_t *tokens;
+};
+
+struct answers {
+    double *nll;   /* [n − 1] */
+    float *logits; /* [ROWS][vocab] */
+};
+
+/* ------------------------------------------------------------------------------------ the model */
+
+static void small_config(const struct dpe_config *config, int64_t tokens, struct dpe_config *small)
+{
+    const int64_t wide = tokens < LONG ? NARROW : WIDE;
+    memset(small, 0, sizeof *small); /* what is between fields too: it is compared as bytes */
+    snprintf(small->model_type, sizeof small->model_type, "%s",
+             config->family != NULL ? config->family->model_type : "llama");
+    small->n_layers = LAYERS;
+    small->hidden = wide;
+    small->intermediate = wide;
+    small->n_heads = KV_HEADS * (config->n_heads / config->n_kv_heads);
+    small->n_kv_heads = KV_HEADS;
+    small->head_dim = config->head_dim;
+    small->vocab = wide;
+    small->max_position = MOST_TOKENS;
+    small->rms_eps = 1e-5;
+    small->qkv_bias = config->qkv_bias;
+    small->qk_norm = config->qk_norm;
+    small->embedding_multiplier = config->embedding_multiplier;
+    small->bos_id = -1;
+    small->dtype = dpe_config_unpacked(config);
+    small->rope.type = DPE_ROPE_DEFAULT;
+    small->rope.theta = 1e4;
+    small->rope.factor = small->rope.original_max_position = (double)NAN;
+    small->rope.attention_factor = (double)NAN;
+    small->rope.partial_rotary_factor = 1.0;
+}
+
+void dpe_device_request_make(const struct dpe_config *config,
+                             const struct dpe_session_options *options, int64_t tokens,
+                             struct dpe_device_request *request)
+{
+    memset(request, 0, sizeof *request);
+    snprintf(request->device, sizeof request->device, "%s", options->device);
+    small_config(config, tokens, &request->config);
+    request->tokens = tokens;
+    request->n_threads = options->n_threads;
+    request->plan = DPE_DEVICE_ALL;
+    request->timeout_seconds =
+        60.0; /* far longer than a working device needs for these few tokens */
+}
+
+void dpe_device_kind(const struct dpe_device_request *request, char text[512])
+{
+    static const char *const norms[] = {"no norm", "norm of heads", "norm of all"};
+    const struct dpe_config *c = &request->config;
+    snprintf(text, 512, "%s, %s, head dimension %lld, %lld heads for a KV head, %s%s",
+             c->model_type,
+             c->dtype == DPE_F32   ? "float"
+             : c->dtype == DPE_F16 ? "float16"
+                                   : "bfloat16",
+             (long long)c->head_dim, (long long)(c->n_heads / c->n_kv_heads), norms[c->qk_norm],
+             c->qkv_bias ? ", biases" : "");
+}
+
+/* ------------------------------------------------------------------------------------- the plans
+ */
+
+/* Key pairs: every head has others. */
+static dpe_status add_mask(struct dpe_plan *plan, struct dpe_error *err)
+{
+    int64_t n = plan->n_layers * plan->n_heads * plan->n_pairs;
+    plan->mask = dpe_alloc((size_t)n, 1);
+    if (plan->mask == NULL) {
+        return dpe_fail(err, DPE_NO_MEMORY, "out of memory");
+    }
+    for (int64_t i = 0; i < n; i++) {
+        plan->mask[i] = (uint8_t)((uint64_t)(i + 1) * 0x9e3779b97f4a7c15U >> 63);
+    }
+    plan->bands[1].per_head = true;
+    return DPE_OK;
+}
+
+static dpe_status make_plan(const struct test *test, int which, struct dpe_plan *plan,
+                            struct dpe_error *err)
+{
+    char spec[96];
+    int window = (int)(test->n * 2 / 9);
+    /* Edges at a multiple of every tile where there is room, and at odd places. */
+    window = window >= 128 ? window / 128 * 128 : window;
+    switch (which) {
+    case 0:
+        snprintf(spec, sizeof spec, "rope");
+        break;
+    case 1:
+        snprintf(spec, sizeof spec, "dpe:window=%d,scales=1/2/3.5/8,log-n=%d,log-n-power=0.8",
+                 window, (int)(test->n / 4 + 2));
+        break;
+    default:
+        snprintf(spec, sizeof spec, "dca:chunk=%d,local=%d", window + 11, window / 3);
+    }
+    const struct dpe_plan_context context = {
+        .config = &test->config, .trained_length = test->n / 2 + 1, .length = test->n + ROOM};
+    dpe_status status = dpe_plan_make(spec, &context, plan, err);
+    if (status != DPE_OK) {
+        return status;
+    }
+    /* Else random queries look at all keys alike, and no single one matters. */
+    plan->logit_factor *= 4.0;
+    if (which == 1 && (status = add_mask(plan, err)) != DPE_OK) {
+        dpe_plan_free(plan);
+    }
+    return status;
+}
+
+/* ----------------------------------------------------------------------------------- the answers
+ */
+
+static dpe_status open_session(const struct test *test, const char *device, bool each_call,
+                               const struct dpe_plan *plan, struct dpe_session **session,
+                               struct dpe_error *err)
+{
+    const struct dpe_session_options options = {
+        .device = device,
+        .n_threads = test->request->n_threads,
+        .capacity = test->n + ROOM,
+        .branches = BRANCHES,
+        .prefill_chunk = test->n * 3 / 4,
+        .timeout_seconds = test->request->timeout_seconds,
+        .each_call = each_call,
+        .ways = test->request->ways,
+        .knobs = {.length = "DPE_DEVICE_SELF_TEST"},
+    };
+    return dpe_session_create_untested(test->model, plan, &options, session, err);
+}
+
+static dpe_status ask_steps(struct dpe_session *s, const int32_t *tokens, int steps, float *logits,
+                            int64_t vocab, struct dpe_error *err)
+{
+    static const int64_t which[BRANCHES] = {1, 2, 0};
+    dpe_status status = dpe_session_branch(s, BRANCHES, steps, err);
+    for (int step = 0; step < steps && status == DPE_OK; step++) {
+        status = dpe_session_step(s, BRANCHES, which, tokens + (ptrdiff_t)step * BRANCHES,
+                                  logits + (ptrdiff_t)step * BRANCHES * vocab, err);
+    }
+    return status;
+}
+
+static dpe_status ask(struct dpe_session *s, const struct test *test,
+                      enum dpe_device_question question, struct answers *answers,
+                      struct dpe_error *err)
+{
+    static const int64_t feeds[] = {1, FEW, MANY};
+    const int64_t vocab = test->config.vocab;
+    const int32_t *next = test->tokens + test->n;
+    float *logits = answers->logits + (ptrdiff_t)parts[question].first * vocab;
+    dpe_status status = DPE_OK;
+    switch (question) {
+    case DPE_ASK_PREFILL:
+        return dpe_session_nll(s, test->tokens, test->n, answers->nll, err);
+    case DPE_ASK_BRANCHES:
+        return ask_steps(s, next + BEHIND, STEPS, logits, vocab, err);
+    case DPE_ASK_STEPS:
+        status = dpe_session_feed(s, test->tokens, test->n, NULL, err);
+        return status == DPE_OK ? ask_steps(s, next, STEPS_IN_USE, logits, vocab, err) : status;
+    default:
+        for (int i = DPE_ASK_ONE; i < (int)question; i++) {
+            next += feeds[i - DPE_ASK_ONE];
+        }
+        return dpe_session_feed(s, next, feeds[(int)question - DPE_ASK_ONE], logits, err);
+    }
+}
+
+/* All questions of a plan; *question is the one that failed. */
+static dpe_status ask_all(const struct test *test, const char *device, const struct dpe_plan *plan,
+                          bool steps, struct answers *answers, int *question, struct dpe_error *err)
+{
+    struct dpe_session *session = NULL;
+    dpe_status status = DPE_OK;
+    for (int q = 0; q < (steps ? DPE_QUESTIONS : DPE_ASK_STEPS) && status == DPE_OK; q++) {
+        const bool in_use = q == DPE_ASK_STEPS;
+        *question = q;
+        if (q == 0 || in_use) {
+            dpe_session_destroy(session);
+            session = NULL;
+            status = open_session(test, device, !in_use, plan, &session, err);
+        }
+        status = status == DPE_OK ? ask(session, test, (enum dpe_device_question)q, answers, err)
+                                  : status;
+    }
+    dpe_session_destroy(session);
+    return status;
+}
+
+/* ---------------------------------------------------------------------------------- comparing */
+
+struct difference {
+    double sum, largest;
+    int64_t n, at;
+};
+
+static void add(struct difference *d, double got, double want)
+{
+    double difference = fabs(got - want);
+    d->sum += difference * difference;
+    if (!(difference <= d->largest)) {
+        d->largest = difference;
+        d->at = d->n;
+    }
+    d->n++;
+}
+
+static struct difference compare(const struct test *test, const struct answers *got,
+                                 const struct answers *want, int question)
+{
+    struct difference d = {0};
+    const int64_t vocab = test->config.vocab;
+    const int64_t first = parts[question].first * vocab;
+    for (int64_t i = 0; question == DPE_ASK_PREFILL && i < test->n - 1; i++) {
+        add(&d, got->nll[i], want->nll[i]);
+    }
+    for (int64_t i = first; i < first + parts[question].rows * vocab; i++) {
+        add(&d, (double)got->logits[i], (double)want->logits[i]);
+    }
+    return d;
+}
+
+/* Root of the mean square; INFINITY when a value is not a number. */
+static double root_mean(const struct difference *d)
+{
+    return isfinite(d->sum) ? sqrt(d->sum / (double)d->n) : (double)INFINITY;
+}
+
+static void compare_all(const struct test *test, const struct dpe_plan *plan, int which, bool steps,
+                        const struct answers answers[2], struct dpe_device_result *result)
+{
+    for (int q = 0; q < (steps ? DPE_QUESTIONS : DPE_ASK_STEPS); q++) {
+        const struct difference d = compare(test, &answers[1], &answers[0], q);
+        const int64_t row = q == DPE_ASK_PREFILL ? 1 : test->config.vocab;
+        const double rms = root_mean(&d);
+        result->rms[which][q] = rms;
+        if (rms <= result->most || result->outcome != DPE_DEVICE_RIGHT) {
+            continue;
+        }
+        result->outcome = DPE_DEVICE_WRONG;
+        result->plan = which;
+        result->question = (enum dpe_device_question)q;
+        result->difference = rms;
+        result->largest = d.largest;
+        result->token = d.at / row;
+        result->at = d.at % row;
+        snprintf(
+            result->text, sizeof result->text,
+            "%s under %s: expected the logits of the CPU within %.2g (rms), found a difference of "
+            "%.2g, the largest %.2g at row %lld, place %lld",
+            dpe_device_questions[q], plan->name, result->most, rms, d.largest,
+            (long long)result->token, (long long)result->at);
+    }
+}
+
+/* ------------------------------------------------------------------------------------- one test */
+
+/* The device did not get through. */
+static void note_failure(dpe_status status, const struct dpe_error *err, int plan, int question,
+                         struct dpe_device_result *result)
+{
+    result->plan = plan;
+    result->question = (enum dpe_device_question)question;
+    result->status = status;
+    result->outcome = status == DPE_NONFINITE ? DPE_DEVICE_WRONG
+                      : status != DPE_INCOMPLETE
+                          ? DPE_DEVICE_UNTESTED /* want of memory is not the device's fault */
+                      : strstr(err->text, "no answer in time") != NULL ? DPE_DEVICE_HANGS
+                                                                       : DPE_DEVICE_FAILED;
+    result->difference = status == DPE_NONFINITE ? (double)INFINITY : 0.0;
+    snprintf(result->text, sizeof result->text, "%.500s", err->text);
+}
+
+static void test_plan(const struct test *test, int which, struct answers answers[2],
+                      struct dpe_device_result *result)
+{
+    const char *const devices[2] = {"cpu", test->request->device};
+    const bool steps = which == USED_PLAN;
+    const bool opens = test->request->plan == DPE_DEVICE_OPEN;
+    struct dpe_error err = {0};
+    struct dpe_plan plan;
+    dpe_status status = make_plan(test, which, &plan, &err);
+    int question = 0;
+    if (status != DPE_OK) {
+        note_failure(DPE_INTERNAL, &err, which, 0, result);
+        return;
+    }
+    snprintf(result->plans[which], sizeof result->plans[which], "%.63s", plan.name);
+    if (opens) {
+        struct dpe_session *session = NULL;
+        status = open_session(test, devices[1], true, &plan, &session, &err);
+        dpe_session_destroy(session);
+        if (status != DPE_OK) {
+            note_failure(status, &err, which, question, result);
+        }
+    }
+    for (int d = 0; d < 2 && status == DPE_OK && !opens; d++) {
+        status = ask_all(test, devices[d], &plan, steps, &answers[d], &question, &err);
+        if (status != DPE_OK) { /* what the processors cannot do is not the device's fault */
+            note_failure(d == 0 && status == DPE_INCOMPLETE ? DPE_INTERNAL : status, &err, which,
+                         question, result);
+        }
+    }
+    if (status == DPE_OK && !opens) {
+        compare_all(test, &plan, which, steps, answers, result);
+    }
+    dpe_plan_free(&plan);
+}
+
+static dpe_status make_test(struct test *test, struct answers answers[2], struct dpe_error *err)
+{
+    const int64_t n = test->n;
+    dpe_status status = dpe_random_model(&test->config, true, 1, &test->model, err);
+    test->tokens = dpe_alloc((size_t)(n + ROOM), sizeof *test->tokens);
+    for (int d = 0; d < 2; d++) {
+        answers[d].nll = dpe_alloc((size_t)n, sizeof(double));
+        answers[d].logits = dpe_alloc((size_t)(ROWS * test->config.vocab), sizeof(float));
+        if (status == DPE_OK &&
+            (test->tokens == NULL || answers[d].nll == NULL || answers[d].logits == NULL)) {
+            status = dpe_fail(err, DPE_NO_MEMORY, "out of memory");
+        }
+    }
+    struct dpe_rng rng;
+    dpe_rng_seed(&rng, 2, 1);
+    for (int64_t i = 0; i < n + ROOM && test->tokens != NULL; i++) {
+        test->tokens[i] = (int32_t)dpe_rng_below(&rng, (uint32_t)test->config.vocab);
+    }
+    return status;
+}
+
+void dpe_device_test(const struct dpe_device_request *request, struct dpe_device_result *result)
+{
+    struct test test = {.request = request, .config = request->config, .n = request->tokens};
+    struct answers answers[2] = {{NULL, NULL}, {NULL, NULL}};
+    struct dpe_error err = {0};
+    test.config.family = dpe_family_find(request->config.model_type);
+    memset(result, 0, sizeof *result);
+    result->most = tolerance(test.config.dtype);
+    for (int i = 0; i < DPE_DEVICE_PLANS * DPE_QUESTIONS; i++) {
+        result->rms[i / DPE_QUESTIONS][i % DPE_QUESTIONS] = (double)NAN;
+    }
+    dpe_status status = make_test(&test, answers, &err);
+    if (status != DPE_OK) {
+        note_failure(status, &err, 0, 0, result);
+    }
+    for (int i = 0; i < DPE_DEVICE_PLANS && result->outcome == DPE_DEVICE_RIGHT; i++) {
+        if (request->plan == i || request->plan == DPE_DEVICE_ALL ||
+            (request->plan == DPE_DEVICE_OPEN && i == 0)) {
+            test_plan(&test, i, answers, result);
+        }
+    }
+    for (int d = 0; d < 2; d++) {
+        free(answers[d].nll);
+        free(answers[d].logits);
+    }
+    free(test.tokens);
+    dpe_model_close(test.model);
+}
