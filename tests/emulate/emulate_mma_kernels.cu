@@ -84,24 +84,6 @@ extern "C" int emulate_reads(const uint32_t *from, uint32_t *seen)
     return dpe_launch(read_once, dim3(1), dim3(32), 0, NULL, from, seen);
 }
 
-/* Sums [n], then differences. */
-__global__ void add_products(bool half, const uint32_t *a, const uint32_t *b, const uint32_t *c,
-                             uint32_t *out)
-{
-    unsigned i = threadIdx.x;
-    unsigned n = blockDim.x;
-    out[i] = half ? dpe_add_product_half(a[i], b[i], c[i]) : dpe_add_product_bf16(a[i], b[i], c[i]);
-    out[n + i] =
-        half ? dpe_less_product_half(a[i], b[i], c[i]) : dpe_less_product_bf16(a[i], b[i], c[i]);
-}
-
-extern "C" int emulate_add_products(bool half, const uint32_t *a, const uint32_t *b,
-                                    const uint32_t *c, int n, uint32_t *out)
-{
-    return dpe_launch(add_products, dim3(1), dim3(static_cast<unsigned>(n)), 0, NULL, half, a, b, c,
-                      out);
-}
-
 __global__ void strided(int stride)
 {
     DPE_SHARED(unsigned char, shared);

@@ -23,9 +23,6 @@ int emulate_product(bool half, const uint16_t *a, const uint16_t *b, const uint1
 int emulate_copies(const uint32_t *from, uint32_t *seen);
 /** 32 lanes read 16 bytes each past level 1; seen [128] are the words that came. */
 int emulate_reads(const uint32_t *from, uint32_t *seen);
-/** out [2][n]: a · b + c and a · b − c of two halves or bfloat16 a word, n at most 1024. */
-int emulate_add_products(bool half, const uint32_t *a, const uint32_t *b, const uint32_t *c, int n,
-                         uint32_t *out);
 /** One ldmatrix from rows `stride` bytes apart. */
 int emulate_strided(int stride);
 

@@ -68,47 +68,6 @@ static inline uint32_t dpe_pack_half(float low, float high)
     return static_cast<uint32_t>(dpe_half_bits(high)) << 16 | dpe_half_bits(low);
 }
 
-/* a · b + c of halves, to odd in float: so that the rounding to sixteen bits is the only one. */
-static inline float emulate_add_product(float a, float b, float c)
-{
-    const double sum = static_cast<double>(a) * static_cast<double>(b) + static_cast<double>(c);
-    float odd = static_cast<float>(sum);
-    if (static_cast<double>(odd) != sum && odd - odd == 0.0f) {
-        odd = fabs(static_cast<double>(odd)) > fabs(sum) ? nextafterf(odd, 0.0f) : odd;
-        odd = __uint_as_float(__float_as_uint(odd) | 1U);
-    }
-    return odd;
-}
-static inline float emulate_bf16_float(uint32_t bits)
-{
-    return __uint_as_float(bits << 16);
-}
-static inline uint32_t dpe_add_product_bf16(uint32_t a, uint32_t b, uint32_t c)
-{
-    return dpe_pack_bf16(
-        emulate_add_product(emulate_bf16_float(a), emulate_bf16_float(b), emulate_bf16_float(c)),
-        emulate_add_product(emulate_bf16_float(a >> 16), emulate_bf16_float(b >> 16),
-                            emulate_bf16_float(c >> 16)));
-}
-static inline uint32_t dpe_less_product_bf16(uint32_t a, uint32_t b, uint32_t c)
-{
-    return dpe_add_product_bf16(a, b, c ^ 0x80008000U);
-}
-static inline uint32_t dpe_add_product_half(uint32_t a, uint32_t b, uint32_t c)
-{
-    float sums[2];
-    for (int i = 0; i < 2; i++) {
-        sums[i] = emulate_add_product(dpe_half_float(static_cast<uint16_t>(a >> 16 * i)),
-                                      dpe_half_float(static_cast<uint16_t>(b >> 16 * i)),
-                                      dpe_half_float(static_cast<uint16_t>(c >> 16 * i)));
-    }
-    return dpe_pack_half(sums[0], sums[1]);
-}
-static inline uint32_t dpe_less_product_half(uint32_t a, uint32_t b, uint32_t c)
-{
-    return dpe_add_product_half(a, b, c ^ 0x80008000U);
-}
-
 static inline uint4 dpe_load_once(const void *from, EMULATE_HERE)
 {
     if (reinterpret_cast<uintptr_t>(from) % 16 != 0) {

@@ -200,9 +200,9 @@ dpe_status dpe_cuda_make_differences(struct dpe_backend *b, struct dpe_cuda_plan
         if (table != copies->base_table) {
             p->difference[c] = next;
             next += n;
-            DPE_CUDA_TRY(b, dpe_decode_table(b->dtype, p->cos[table], p->sin[table],
-                                             p->cos[copies->base_table], p->sin[copies->base_table],
-                                             n, p->difference[c]));
+            DPE_CUDA_TRY(b,
+                         dpe_decode_table(p->cos[table], p->sin[table], p->cos[copies->base_table],
+                                          p->sin[copies->base_table], n, p->difference[c]));
         }
     }
     return dpe_cuda_status(b, err);

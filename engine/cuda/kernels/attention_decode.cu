@@ -219,8 +219,6 @@ __global__ void __launch_bounds__(32 * WARPS, 1)
     at.to = static_cast<uint32_t>(at.lane / size::lanes * size::row + at.lane % size::lanes * 16);
     at.first = static_cast<int>(unit.first);
     at.end = static_cast<int>(unit.end);
-    /* While positions are read. */
-    copy_keys<T, D>(call, at, at.first, 0);
     at.lowest = at.highest = static_cast<int>(call.parts[unit.row_first].position);
     for (int r = 1; r < unit.n_rows; r++) {
         int m = static_cast<int>(call.parts[unit.row_first + r].position);
@@ -230,8 +228,6 @@ __global__ void __launch_bounds__(32 * WARPS, 1)
     state<T, D> st;
     begin_rows<T, D>(call, unit, at, st);
     const int step = KEYS * dealt.turns;
-    /* A warp's keys and values are its own. */
-    const bool tables_are_shared = table_of_tile(call, MIXED) >= 0;
     static_assert(STAGES == 3, "two tiles are ahead of the one at hand");
     int next_band = NOTHING;
     int later_band = NOTHING;
@@ -239,32 +235,20 @@ __global__ void __launch_bounds__(32 * WARPS, 1)
     for (int i = 0; i < STAGES - 1; i++) {
         next_band = later_band;
         if (at.first + i * step < at.end) {
-            if (i > 0) {
-                copy_keys<T, D>(call, at, at.first + i * step, i);
-            }
-            later_band = copy_table<D>(call, at, at.first + i * step, i);
+            later_band = copy_tile<T, D>(call, at, at.first + i * step, i);
         }
         dpe_copy_async_commit();
-    }
-    if (next_band >= 0) {
-        /* On their way with the first tile. */
-        load_queries<T, D>(call, unit, at, next_band, st.q);
     }
     int stage = 0;
 #pragma unroll 1
     for (int super = at.first; super < at.end; super += step) {
         dpe_copy_async_wait<STAGES - 2>();
-        if (tables_are_shared) {
-            __syncthreads();
-        } else {
-            __syncwarp();
-        }
+        __syncthreads();
         int next = stage == 0 ? STAGES - 1 : stage - 1;
         int super_band = next_band;
         next_band = later_band;
         if (super + (STAGES - 1) * step < at.end) {
-            copy_keys<T, D>(call, at, super + (STAGES - 1) * step, next);
-            later_band = copy_table<D>(call, at, super + (STAGES - 1) * step, next);
+            later_band = copy_tile<T, D>(call, at, super + (STAGES - 1) * step, next);
         }
         dpe_copy_async_commit();
         int n0 = super + at.turn * KEYS;
@@ -421,28 +405,17 @@ __global__ void __launch_bounds__(MANY_PARTS) combine(const __grid_constant__ dp
     }
 }
 
-/* Of pairs 2i and 2i + 1 a word of cosines, then one of sines. */
-template <class T>
 __global__ void fill_table(const float *cosine, const float *sine, const float *undo_cos,
                            const float *undo_sin, int64_t n, uint32_t *table)
 {
     int64_t stride = static_cast<int64_t>(gridDim.x) * blockDim.x;
-    for (int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < n / 2;
+    for (int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < n;
          i += stride) {
-        float c[2];
-        float s[2];
-#pragma unroll
-        for (int e = 0; e < 2; e++) {
-            const int64_t at = 2 * i + e;
-            /* The device contracts: what rounds off would be left of a difference of nothing. */
-            bool same = cosine[at] == undo_cos[at] && sine[at] == undo_sin[at];
-            float by_c = cosine[at] * undo_cos[at] + sine[at] * undo_sin[at];
-            float by_s = sine[at] * undo_cos[at] - cosine[at] * undo_sin[at];
-            c[e] = same ? 1.0F : by_c;
-            s[e] = same ? 0.0F : by_s;
-        }
-        table[2 * i] = dpe_pack(c[0], c[1], T{});
-        table[2 * i + 1] = dpe_pack(s[0], s[1], T{});
+        float c = cosine[i] * undo_cos[i] + sine[i] * undo_sin[i];
+        float s = sine[i] * undo_cos[i] - cosine[i] * undo_sin[i];
+        /* The device contracts: what rounds off would be left of a difference of nothing. */
+        bool same = cosine[i] == undo_cos[i] && sine[i] == undo_sin[i];
+        table[i] = same ? dpe_pack_half(1.0F, 0.0F) : dpe_pack_half(c, s);
     }
 }
 
@@ -542,12 +515,11 @@ int dpe_attention_decode(const struct dpe_decode *call, void *stream)
     }
 }
 
-int dpe_decode_table(enum dpe_dtype dtype, const float *cos, const float *sin,
-                     const float *undo_cos, const float *undo_sin, int64_t n, uint32_t *table)
+int dpe_decode_table(const float *cos, const float *sin, const float *undo_cos,
+                     const float *undo_sin, int64_t n, uint32_t *table)
 {
-    int64_t blocks = (n / 2 + 255) / 256;
+    int64_t blocks = (n + 255) / 256;
     blocks = blocks > 65536 ? 65536 : blocks;
-    auto kernel = dtype == DPE_F16 ? fill_table<dpe_f16> : fill_table<dpe_bf16>;
-    return dpe_launch(kernel, static_cast<unsigned>(blocks), 256, 0, NULL, cos, sin, undo_cos,
+    return dpe_launch(fill_table, static_cast<unsigned>(blocks), 256, 0, NULL, cos, sin, undo_cos,
                       undo_sin, n, table);
 }

@@ -36,9 +36,9 @@ struct dpe_decode_band {
     int32_t kind; /**< enum dpe_band_kind */
     int32_t q_copy;
     int32_t lo, hi; /**< cut to 2^30 */
-    const uint32_t *table; /**< [positions][head_dim / 2] of what rotates a key of the cache on, in
-                              its dtype: of pairs 2i and 2i + 1 a word of their cosines, then one of
-                              their sines; NULL: the cache has what is needed */
+    const uint32_t
+        *table;    /**< [positions][head_dim / 2] cosine (lower half) and sine of what rotates
+                        a key of the cache on, as half; NULL: the cache has what is needed */
     bool per_head; /**< only the pairs of the query head's mask are rotated further */
 };
 
@@ -84,10 +84,10 @@ int64_t dpe_decode_step(struct dpe_decode_dealing dealing);
 uint64_t dpe_decode_partial_bytes(int64_t n_kv_heads, int64_t head_dim, int64_t n_units);
 /** Asynchronous on `stream`; the CUDA error code of the launches. */
 int dpe_attention_decode(const struct dpe_decode *call, void *stream);
-/** table [n] as dpe_decode_band.table, n even, for a cache of this dtype: rotated by (cos, sin),
- *  rotated back by (undo_cos, undo_sin). */
-int dpe_decode_table(enum dpe_dtype dtype, const float *cos, const float *sin,
-                     const float *undo_cos, const float *undo_sin, int64_t n, uint32_t *table);
+/** table [n] as dpe_decode_band.table: rotated by (cos, sin), rotated back by (undo_cos, undo_sin).
+ */
+int dpe_decode_table(const float *cos, const float *sin, const float *undo_cos,
+                     const float *undo_sin, int64_t n, uint32_t *table);
 
 #ifdef __cplusplus
 }

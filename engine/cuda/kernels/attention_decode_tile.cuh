@@ -137,23 +137,16 @@ __device__ __forceinline__ void copy_rows(const void *tensor, const place &at, i
     }
 }
 
-/* Start copying the warp's keys and values. */
+/* Start copying the warp's keys and values and its part of the tables; the band that the whole
+ * block's tile has. */
 template <class T, int D>
-__device__ __forceinline__ void copy_keys(const dpe_decode &call, const place &at, int super,
-                                          int stage)
+__device__ int copy_tile(const dpe_decode &call, const place &at, int super, int stage)
 {
     using size = sizes<D>;
-    const int first = super + at.turn * KEYS;
-    const uint32_t to = at.stages + static_cast<uint32_t>(2 * stage * size::tile) + at.to;
+    int first = super + at.turn * KEYS;
+    uint32_t to = at.stages + static_cast<uint32_t>(2 * stage * size::tile) + at.to;
     copy_rows<T, D>(call.k, at, first, to);
     copy_rows<T, D>(call.v, at, first, to + static_cast<uint32_t>(size::tile));
-}
-
-/* Start copying the warp's part of the tables; the band that the whole block's tile has. */
-template <int D>
-__device__ int copy_table(const dpe_decode &call, const place &at, int super, int stage)
-{
-    using size = sizes<D>;
     int turns = call.dealing.turns;
     int last = super + turns * KEYS;
     int band = band_of_tile(call, at, super, last < at.end ? last : at.end);
@@ -197,39 +190,34 @@ __device__ void load_queries(const dpe_decode &call, const dpe_decode_unit &unit
     q.has_rotated = band.table != NULL;
     q.has_plain = !q.has_rotated || band.per_head;
     const T *from = static_cast<const T *>(call.q[band.q_copy]);
-    constexpr int half = sizes<D>::steps / 2;
-    const bool both = q.has_plain && q.has_rotated;
-    uint32_t masks[half][4];
 #pragma unroll
-    for (int e = 0; e < 4; e++) {
-        const int row = at.lane / 4 + (e % 2) * 8;
-        const int column = at.lane % 4 * 2 + e / 2 * 8;
-        const bool real = row < at.group * unit.n_rows;
-        const int64_t head = static_cast<int64_t>(at.head) * at.group + row % at.group;
-        const int64_t r = unit.row_first + row / at.group;
-        const T *words = from + head * call.q_head_stride + r * D + column;
-        const uint8_t *bytes = call.mask + head * sizes<D>::pairs + column;
+    for (int i = 0; i < sizes<D>::steps; i++) {
+        q.rotated[i / 2][i % 2] = q.has_plain ? 0 : 0x80808080U;
+    }
 #pragma unroll
-        for (int i = 0; i < sizes<D>::steps; i++) {
-            q.word[i][e] = real ? *reinterpret_cast<const uint32_t *>(words + 16 * i) : 0;
-        }
+    for (int i = 0; i < sizes<D>::steps; i++) {
 #pragma unroll
-        for (int i = 0; i < half; i++) {
-            masks[i][e] = real && both ? *reinterpret_cast<const uint16_t *>(bytes + 16 * i) : 0;
+        for (int e = 0; e < 4; e++) {
+            int row = at.lane / 4 + (e % 2) * 8;
+            int column = 16 * i + at.lane % 4 * 2 + e / 2 * 8;
+            bool real = row < at.group * unit.n_rows;
+            int64_t head = static_cast<int64_t>(at.head) * at.group + row % at.group;
+            q.word[i][e] = 0;
+            if (!real) {
+                continue;
+            }
+            int64_t r = unit.row_first + row / at.group;
+            q.word[i][e] = *reinterpret_cast<const uint32_t *>(from + head * call.q_head_stride +
+                                                               r * D + column);
+            if (q.has_plain && q.has_rotated && i < D / 32) {
+                const uint8_t *mask = call.mask + head * sizes<D>::pairs + column;
+                uint32_t signs = (mask[0] != 0 ? 0x80U : 0U) | (mask[1] != 0 ? 0x8000U : 0U);
+                q.rotated[i % (D / 32)][e / 2] |= signs << 16 * (e % 2);
+            }
         }
     }
-    /* Else ptxas waits for each read before it issues the next. */
+    /* Lanes without a real row were elsewhere: matrix instructions want all of them together. */
     __syncwarp();
-#pragma unroll
-    for (int i = 0; i < half; i++) {
-#pragma unroll
-        for (int e = 0; e < 4; e += 2) {
-            /* The sign of a byte says whether it is one. */
-            uint32_t bytes = masks[i][e] | masks[i][e + 1] << 16;
-            bytes = (((bytes & 0x7f7f7f7fU) + 0x7f7f7f7fU) | bytes) & 0x80808080U;
-            q.rotated[i][e / 2] = q.has_plain ? bytes : 0x80808080U;
-        }
-    }
 }
 
 /* Which bits of word e of step i, of either half of a head, meet rotated keys. */
@@ -239,17 +227,24 @@ template <int D> __device__ __forceinline__ uint32_t rotated_bits(const queries<
     return e % 2 == 0 ? dpe_spread_signs<0>(bytes) : dpe_spread_signs<1>(bytes);
 }
 
-/* Rotate the pairs (x, y) of two neighbouring columns each, in the dtype: with what `table` and a
- * product round off besides, logits err by a quarter more than from a rotation in float, in a fifth
- * of the instructions. */
+/* Rotate the pairs (x, y) of two neighbouring columns each. */
 template <class T>
 __device__ __forceinline__ void rotate_pairs(uint32_t &x, uint32_t &y, uint2 table)
 {
-    const uint32_t none = 0x80008000U; /* -0 and -0 */
-    const uint32_t turned_y = dpe_add_product(y, table.y, none, T{});
-    const uint32_t kept_y = dpe_add_product(y, table.x, none, T{});
-    y = dpe_add_product(x, table.y, kept_y, T{});
-    x = dpe_less_product(x, table.x, turned_y, T{});
+    float xs[2];
+    float ys[2];
+    float cs[2];
+    float sn[2];
+    xs[0] = dpe_float(T{static_cast<uint16_t>(x & 0xffffU)});
+    xs[1] = dpe_float(T{static_cast<uint16_t>(x >> 16)});
+    ys[0] = dpe_float(T{static_cast<uint16_t>(y & 0xffffU)});
+    ys[1] = dpe_float(T{static_cast<uint16_t>(y >> 16)});
+    cs[0] = dpe_half_float(static_cast<uint16_t>(table.x & 0xffffU));
+    sn[0] = dpe_half_float(static_cast<uint16_t>(table.x >> 16));
+    cs[1] = dpe_half_float(static_cast<uint16_t>(table.y & 0xffffU));
+    sn[1] = dpe_half_float(static_cast<uint16_t>(table.y >> 16));
+    x = dpe_pack(xs[0] * cs[0] - ys[0] * sn[0], xs[1] * cs[1] - ys[1] * sn[1], T{});
+    y = dpe_pack(xs[0] * sn[0] + ys[0] * cs[0], xs[1] * sn[1] + ys[1] * cs[1], T{});
 }
 
 /* Which keys a band's scores meet: as they are in the cache, rotated further, or, under a mask, each
@@ -264,7 +259,7 @@ struct tile_table {
     int last_row;
 };
 
-/* Cosines, then sines of two neighbouring pairs of key `row`, for columns 16 step and for those 8
+/* Cosines and sines of two neighbouring pairs of key `row`, for columns 16 step and for those 8
  * further on. */
 template <int D, bool STAGED>
 __device__ __forceinline__ void load_table(const tile_table &table, int row, int step, int lane,

@@ -43,36 +43,6 @@ __device__ static __forceinline__ uint32_t dpe_pack_half(float low, float high)
     return packed;
 }
 
-/** a · b + c and a · b − c of two bfloat16 (…_bf16) or halves in a word each, rounded once. */
-__device__ static __forceinline__ uint32_t dpe_add_product_bf16(uint32_t a, uint32_t b, uint32_t c)
-{
-    uint32_t sum;
-    asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(sum) : "r"(a), "r"(b), "r"(c));
-    return sum;
-}
-__device__ static __forceinline__ uint32_t dpe_less_product_bf16(uint32_t a, uint32_t b, uint32_t c)
-{
-    uint32_t sum;
-    asm("{ .reg .b32 less; neg.bf16x2 less, %3; fma.rn.bf16x2 %0, %1, %2, less; }"
-        : "=r"(sum)
-        : "r"(a), "r"(b), "r"(c));
-    return sum;
-}
-__device__ static __forceinline__ uint32_t dpe_add_product_half(uint32_t a, uint32_t b, uint32_t c)
-{
-    uint32_t sum;
-    asm("fma.rn.f16x2 %0, %1, %2, %3;" : "=r"(sum) : "r"(a), "r"(b), "r"(c));
-    return sum;
-}
-__device__ static __forceinline__ uint32_t dpe_less_product_half(uint32_t a, uint32_t b, uint32_t c)
-{
-    uint32_t sum;
-    asm("{ .reg .b32 less; neg.f16x2 less, %3; fma.rn.f16x2 %0, %1, %2, less; }"
-        : "=r"(sum)
-        : "r"(a), "r"(b), "r"(c));
-    return sum;
-}
-
 /** A word of the signs of two bytes of `bytes`: its lower half repeats that of byte 2 · PAIR, its
  *  upper half that of the next. */
 template <int PAIR> __device__ static __forceinline__ uint32_t dpe_spread_signs(uint32_t bytes)

@@ -35,24 +35,6 @@ __device__ static inline uint32_t dpe_pack(float low, float high, dpe_f16)
     return dpe_pack_half(low, high);
 }
 
-/** a · b + c, and less c, of the two elements of each word. */
-__device__ static inline uint32_t dpe_add_product(uint32_t a, uint32_t b, uint32_t c, dpe_bf16)
-{
-    return dpe_add_product_bf16(a, b, c);
-}
-__device__ static inline uint32_t dpe_add_product(uint32_t a, uint32_t b, uint32_t c, dpe_f16)
-{
-    return dpe_add_product_half(a, b, c);
-}
-__device__ static inline uint32_t dpe_less_product(uint32_t a, uint32_t b, uint32_t c, dpe_bf16)
-{
-    return dpe_less_product_bf16(a, b, c);
-}
-__device__ static inline uint32_t dpe_less_product(uint32_t a, uint32_t b, uint32_t c, dpe_f16)
-{
-    return dpe_less_product_half(a, b, c);
-}
-
 /** N = 8: as above; N = 1: one element, any alignment. load_once, unpack: what is read
  *  once and not written while the kernel runs, N = 8; the first does not wait for what it reads. */
 template <class T, int N> struct dpe_some {
