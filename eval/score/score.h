@@ -21,6 +21,18 @@ double dpe_score_all(const char *prediction, char *const *references, size_t n);
 /** 1 when it holds any of them. */
 double dpe_score_part(const char *prediction, char *const *references, size_t n);
 
+/* RULER v2: of a reference that the prediction does not hold, 1 less the share of its words that
+ * would have to change to make one of the other, at least 0. */
+/** Mean over the references. */
+double dpe_score_near_all(const char *prediction, char *const *references, size_t n);
+/** The same of what follows the last empty line. */
+double dpe_score_near_last(const char *prediction, char *const *references, size_t n);
+/** Best over the references, documents that were copied left out. */
+double dpe_score_near_part(const char *prediction, char *const *references, size_t n);
+/** 1 where the letter in the last \boxed{}, else after the last "Answer:", is the first reference.
+ */
+double dpe_score_multichoice(const char *prediction, char *const *references, size_t n);
+
 /* InfiniteBench, in both sets. */
 /** Best token F1 over the references, normalised as for SQuAD. */
 double dpe_score_f1(const char *prediction, char *const *references, size_t n);
@@ -50,6 +62,7 @@ enum dpe_references {
 enum dpe_record_format {
     DPE_RECORD_RULER,         /**< input, outputs; predictions in pred */
     DPE_RECORD_INFINITEBENCH, /**< context, input, answer; predictions in prediction */
+    DPE_RECORD_RULER2,        /**< question, expected_answer; predictions in generation */
 };
 
 /** A task that can be scored. */
@@ -74,8 +87,8 @@ const struct dpe_score_task *dpe_score_task(const char *suite, size_t i);
 dpe_rule dpe_score_rule(const struct dpe_score_task *task, const char *scorer, const char **name);
 /** The sets of rules that a task's suite has, for messages: "all and part". Returns `text`. */
 const char *dpe_score_sets(const struct dpe_score_task *task, char text[80]);
-/** The task whose name stands in a file's name (between characters that are neither letters nor
- *  digits; the longest one), NULL if the name holds none. */
+/** The task whose name stands in a file's name (between characters that are
+ * neither letters nor digits; the longest one), NULL if the name holds none. */
 const struct dpe_score_task *dpe_score_task_of_file(const char *suite, const char *path);
 
 struct dpe_score_options {

@@ -13,9 +13,21 @@ enum { BLOCK = 16 };
 enum outcome { SCORED, EMPTY, NO_OBJECT, BAD, FAILED };
 
 /* Fields in the order in which they are preferred. */
-enum { PRED, PREDICTION, OUTPUTS, NEEDLE, GROUND_TRUTH, LABEL, ANSWER, N_FIELDS };
-static const char *const field_names[N_FIELDS] = {"pred",         "prediction", "outputs", "needle",
-                                                  "ground_truth", "label",      "answer"};
+enum {
+    PRED,
+    PREDICTION,
+    OUTPUTS,
+    NEEDLE,
+    GROUND_TRUTH,
+    LABEL,
+    ANSWER,
+    GENERATION,
+    EXPECTED,
+    N_FIELDS
+};
+static const char *const field_names[N_FIELDS] = {"pred",   "prediction",   "outputs",
+                                                  "needle", "ground_truth", "label",
+                                                  "answer", "generation",   "expected_answer"};
 
 /* What a thread reuses for every line. */
 struct reader {
@@ -117,7 +129,10 @@ static enum outcome score_line(struct reader *reader, const struct dpe_score_opt
     static const int other_predictions[] = {PREDICTION, PRED};
     static const int ruler_references[] = {OUTPUTS, NEEDLE, GROUND_TRUTH, ANSWER, LABEL};
     static const int other_references[] = {GROUND_TRUTH, LABEL, ANSWER, OUTPUTS, NEEDLE};
+    static const int newer_predictions[] = {GENERATION, PRED, PREDICTION};
+    static const int newer_references[] = {EXPECTED, OUTPUTS, ANSWER};
     bool infinite = options->task->format == DPE_RECORD_INFINITEBENCH;
+    bool newer = options->task->format == DPE_RECORD_RULER2;
     enum dpe_jsonl_problem problem = DPE_JSONL_GOOD;
     dpe_status status = dpe_jsonl_object(reader->line.bytes, reader->line.n, reader->fields,
                                          N_FIELDS, &problem, err);
@@ -125,14 +140,19 @@ static enum outcome score_line(struct reader *reader, const struct dpe_score_opt
         return status != DPE_BAD_DATA ? FAILED : problem == DPE_JSONL_NO_OBJECT ? NO_OBJECT : BAD;
     }
     const struct dpe_json_field *prediction =
-        first_of(reader, infinite ? other_predictions : ruler_predictions, 2);
+        newer ? first_of(reader, newer_predictions, 3)
+              : first_of(reader, infinite ? other_predictions : ruler_predictions, 2);
     const struct dpe_json_field *references =
-        first_of(reader, infinite ? other_references : ruler_references, 5);
+        newer ? first_of(reader, newer_references, 3)
+              : first_of(reader, infinite ? other_references : ruler_references, 5);
     if (prediction == NULL || references == NULL) {
         dpe_fail(err, DPE_BAD_DATA, "expected a %s, found none",
-                 prediction == NULL ? "prediction in \"pred\" or \"prediction\""
-                                    : "reference in \"outputs\", \"needle\", \"ground_truth\", "
-                                      "\"label\" or \"answer\"");
+                 newer                ? prediction == NULL
+                                            ? "prediction in \"generation\", \"pred\" or \"prediction\""
+                                            : "reference in \"expected_answer\", \"outputs\" or \"answer\""
+                 : prediction == NULL ? "prediction in \"pred\" or \"prediction\""
+                                      : "reference in \"outputs\", \"needle\", \"ground_truth\", "
+                                        "\"label\" or \"answer\"");
         return BAD;
     }
     if (prediction->value.kind != DPE_JSON_STRING) {

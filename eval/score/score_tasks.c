@@ -17,6 +17,11 @@ static const char later[] = "official-2024-08";
     }
 #define RULER_ALL(name, category)  RULER(name, category, all, dpe_score_all, part, dpe_score_part)
 #define RULER_PART(name, category) RULER(name, category, part, dpe_score_part, all, dpe_score_all)
+#define RULER2(name, category, scorer, rule)                                                       \
+    {                                                                                              \
+        "ruler2", name, category, DPE_RECORD_RULER2, DPE_REFERENCES_TEXTS, rule, scorer, "", NULL, \
+            NULL, NULL                                                                             \
+    }
 #define INFINITE_LATER(name, references, rule, other_rule, later_rule)                             \
     {                                                                                              \
         "infinitebench", name, "", DPE_RECORD_INFINITEBENCH, references, rule, official, loose,    \
@@ -39,6 +44,18 @@ static const struct dpe_score_task tasks[] = {
     RULER_ALL("fwe", "Aggregation"),
     RULER_PART("qa_1", "QA"),
     RULER_PART("qa_2", "QA"),
+    RULER2("mk_niah_basic", "mk_niah", all, dpe_score_near_all),
+    RULER2("mk_niah_easy", "mk_niah", all, dpe_score_near_all),
+    RULER2("mk_niah_medium", "mk_niah", "multichoice", dpe_score_multichoice),
+    RULER2("mk_niah_hard", "mk_niah", "multichoice", dpe_score_multichoice),
+    RULER2("mv_niah_basic", "mv_niah", all, dpe_score_near_all),
+    RULER2("mv_niah_easy", "mv_niah", all, dpe_score_near_all),
+    RULER2("mv_niah_medium", "mv_niah", "2steps", dpe_score_near_last),
+    RULER2("mv_niah_hard", "mv_niah", all, dpe_score_near_all),
+    RULER2("qa_basic", "qa", part, dpe_score_near_part),
+    RULER2("qa_easy", "qa", part, dpe_score_near_part),
+    RULER2("qa_medium", "qa", part, dpe_score_near_part),
+    RULER2("qa_hard", "qa", part, dpe_score_near_part),
     INFINITE("longbook_qa_eng", DPE_REFERENCES_TEXTS, dpe_score_f1, dpe_score_f1),
     INFINITE("longbook_choice_eng", DPE_REFERENCES_PAIR, dpe_score_choice, dpe_score_choice_string),
     INFINITE_LATER("longdialogue_qa_eng", DPE_REFERENCES_TEXTS, dpe_score_dialogue,
@@ -82,8 +99,9 @@ dpe_rule dpe_score_rule(const struct dpe_score_task *task, const char *scorer, c
 
 const char *dpe_score_sets(const struct dpe_score_task *task, char text[80])
 {
-    snprintf(text, 80, "%s%s%s and %s", task->scorer, task->later != NULL ? ", " : "",
-             task->later != NULL ? task->later : "", task->other);
+    snprintf(text, 80, "%s%s%s%s%s", task->scorer, task->later != NULL ? ", " : "",
+             task->later != NULL ? task->later : "", task->other[0] != '\0' ? " and " : "",
+             task->other);
     return text;
 }
 

@@ -15,12 +15,13 @@ struct official {
     struct dpe_jsonl *jsonl;
     int64_t *lines; /* [n] good ones */
     int64_t n;
-    bool ruler;
+    bool ruler, second; /**< a whole prompt; of RULER v2 */
 };
 
-enum { INPUT, CONTEXT, CONTENT, OUTPUTS, ANSWER, OPTIONS, PREFIX, N_FIELDS };
-static const char *const names[N_FIELDS] = {"input",  "context", "content",      "outputs",
-                                            "answer", "options", "answer_prefix"};
+enum { INPUT, CONTEXT, CONTENT, OUTPUTS, ANSWER, OPTIONS, PREFIX, QUESTION, EXPECTED, N_FIELDS };
+static const char *const names[N_FIELDS] = {"input",         "context",  "content",
+                                            "outputs",       "answer",   "options",
+                                            "answer_prefix", "question", "expected_answer"};
 
 /* A line that was read. */
 struct record {
@@ -50,9 +51,18 @@ static const struct dpe_json_field *references(const struct official *official,
                                                const struct record *record)
 {
     const struct dpe_json_field *fields = record->fields;
+    if (official->second) {
+        return fields + EXPECTED;
+    }
     bool other = fields[OUTPUTS].value.kind == DPE_JSON_ABSENT &&
                  fields[ANSWER].value.kind != DPE_JSON_ABSENT;
     return fields + (official->ruler && !other ? OUTPUTS : ANSWER);
+}
+
+static const struct dpe_json_field *input(const struct official *official,
+                                          const struct record *record)
+{
+    return record->fields + (official->second ? QUESTION : INPUT);
 }
 
 static const struct dpe_json_field *context(const struct record *record)
@@ -121,12 +131,13 @@ static dpe_status check_prompt(const struct official *official, const struct rec
                                struct dpe_error *err)
 {
     const struct dpe_json_field *fields = record->fields;
-    dpe_status status = want_string(fields + INPUT, err);
+    dpe_status status = want_string(input(official, record), err);
     if (status != DPE_OK || !official->ruler) {
         return status == DPE_OK ? want_string(context(record), err) : status;
     }
-    if (fields[INPUT].value.text[0] == '\0') {
-        return dpe_fail(err, DPE_BAD_DATA, "\"input\": expected a prompt, found \"\"");
+    if (input(official, record)->value.text[0] == '\0') {
+        return dpe_fail(err, DPE_BAD_DATA, "\"%s\": expected a prompt, found \"\"",
+                        input(official, record)->name);
     }
     return fields[PREFIX].value.kind != DPE_JSON_ABSENT ? want_string(fields + PREFIX, err)
                                                         : DPE_OK;
@@ -205,8 +216,9 @@ static dpe_status write_prompt(const struct official *official, const struct rec
     const struct dpe_official_options *options = &official->options;
     const struct dpe_json_field *fields = record->fields;
     if (official->ruler) {
-        const char *const parts[] = {options->shared->before, fields[INPUT].value.text,
-                                     options->shared->after, fields[PREFIX].value.text};
+        const char *const parts[] = {options->shared->before, input(official, record)->value.text,
+                                     options->shared->after,
+                                     official->second ? "" : fields[PREFIX].value.text};
         dpe_status status = DPE_OK;
         for (size_t i = 0; i < sizeof parts / sizeof parts[0] && status == DPE_OK; i++) {
             status = append(text, parts[i], err);
@@ -315,7 +327,7 @@ static dpe_status sample_official(void *state, int64_t index, struct dpe_sample 
         (status = take_references(official, &record, &made, err)) != DPE_OK) {
         goto done;
     }
-    if (official->ruler) {
+    if (official->ruler && !official->second) {
         status =
             dpe_ruler_room(official->options.tokenizer, official->options.kind, made.references,
                            made.n_references, official->options.length, &made.max_new, err);
@@ -544,7 +556,8 @@ dpe_status dpe_official_source(const struct dpe_official_options *options,
         return dpe_fail(err, DPE_NO_MEMORY, "no memory for a task");
     }
     official->options = *options;
-    official->ruler = options->task->format == DPE_RECORD_RULER;
+    official->second = options->task->format == DPE_RECORD_RULER2;
+    official->ruler = official->second || options->task->format == DPE_RECORD_RULER;
     options->shared->users++;
     dpe_status status = open_file(official, file, err);
     if (status != DPE_OK) {

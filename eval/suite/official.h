@@ -36,7 +36,7 @@ struct dpe_official_options {
     const struct dpe_score_task *task;
     const struct dpe_tokenizer *tokenizer;
     int64_t length;                    /**< tokens, prompt and answer together */
-    int64_t room;                      /**< infinitebench: tokens to generate */
+    int64_t room;                      /**< infinitebench, ruler2: tokens to generate */
     const struct dpe_ruler_kind *kind; /**< ruler: gives the room */
     size_t phrase; /**< infinitebench: the task's; the next one is how its answer begins */
     dpe_scorer score;

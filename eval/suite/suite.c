@@ -59,6 +59,20 @@ static const struct dpe_suite_kind kinds[] = {
      .per_cent = true,
      .predictions = true,
      .open = dpe_suite_open_ruler},
+    {.name = "ruler2",
+     .title = "RULER v2",
+     .about = "12 tasks of copying, finding and solving among many, from official --data",
+     .explanation = "RULER v2 asks for one of many questions or documents: to copy it, to find all "
+                    "of a name, or to "
+                    "solve it, in four steps of difficulty. Scores are shares of the expected "
+                    "answers, or of their "
+                    "words, on the same samples for all methods.",
+     .unit = "score (1 = all right)",
+     .score = "share of the expected answers",
+     .takes = DPE_SUITE_CHAT_TEMPLATE | DPE_SUITE_TASKS,
+     .per_cent = true,
+     .predictions = true,
+     .open = dpe_suite_open_ruler2},
     {.name = "infinitebench",
      .title = "InfiniteBench",
      .about = "8 tasks over 100K tokens, from official --data",

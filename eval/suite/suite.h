@@ -93,8 +93,8 @@ struct dpe_suite {
     char score[64];                    /**< what a score is: "recall of the needles" */
     struct dpe_suite_task *tasks;      /**< [n_tasks]: by length, then in the suite's own order */
     size_t n_tasks;
-    int64_t skipped;                /**< books that are too short, at the largest length; lines of
-                                         data that were left out */
+    int64_t skipped; /**< books that are too short, at the largest length; lines of
+                          data that were left out */
     char lacks[512]; /**< "qa_1 without --squad FILE, …": tasks that were left out, because their
                         input was not given and neither were they; "": none */
     char first_skipped[1024];       /**< lines of data: file, line and reason of the first */

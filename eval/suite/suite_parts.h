@@ -29,6 +29,8 @@ dpe_status dpe_suite_open_ppl(const struct dpe_suite_options *options, struct dp
 
 dpe_status dpe_suite_open_ruler(const struct dpe_suite_options *options, struct dpe_suite *suite,
                                 struct dpe_error *err);
+dpe_status dpe_suite_open_ruler2(const struct dpe_suite_options *options, struct dpe_suite *suite,
+                                 struct dpe_error *err);
 dpe_status dpe_suite_open_infinitebench(const struct dpe_suite_options *options,
                                         struct dpe_suite *suite, struct dpe_error *err);
 

@@ -55,6 +55,15 @@ static const struct command commands[] = {
      "ruler",
      {&dpe_eval_method_option_set, &dpe_eval_special_option_set, &dpe_eval_chat_option_set,
       &dpe_eval_benchmark_option_set, &dpe_eval_ruler_option_set}},
+    {"ruler2",
+     "Compare position methods on the 12 tasks of RULER v2, read from the files that "
+     "NVIDIA-NeMo/Skills prepares. Its prompts have the length that it was given; --length is that "
+     "and the tokens of an answer, up to 1024.\v"
+     "Example:\n"
+     "  dpe-eval ruler2 -m DIR --data ruler2/model_32768 -l 33792 --tasks mk_niah,qa_hard --method "
+     "rope --table detect.h5 -o ruler2.h5",
+     "ruler2",
+     {&dpe_eval_method_option_set, &dpe_eval_chat_option_set, &dpe_eval_benchmark_option_set}},
     {"infinitebench",
      "Compare position methods on 8 tasks of InfiniteBench, read from its official files. Prompts "
      "that are too long keep their first and last half.\v"
@@ -261,7 +270,7 @@ struct top {
 };
 
 static const char command_names[] =
-    "niah, ppl, ruler, infinitebench, compare, check, ablate, tune, kld, score, data";
+    "niah, ppl, ruler, ruler2, infinitebench, compare, check, ablate, tune, kld, score, data";
 
 static int parse_top(int key, char *arg, struct dpe_command_line *state)
 {

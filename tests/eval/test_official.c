@@ -6,6 +6,7 @@
 
 #include <cmocka.h>
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -44,8 +45,9 @@ static int close_inputs(void **state)
 {
     (void)state;
     static const char *const names[] = {
-        "vt.jsonl",         "passkey.jsonl", "t.json",          "math_find.jsonl",
-        "code_debug.jsonl", "chat.txt",      "qa_1/test.jsonl", "longbook_choice_eng.jsonl"};
+        "qa_hard.jsonl", "vt.jsonl",        "passkey.jsonl",
+        "t.json",        "math_find.jsonl", "code_debug.jsonl",
+        "chat.txt",      "qa_1/test.jsonl", "longbook_choice_eng.jsonl"};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         unlink(path_of(names[i]));
     }
@@ -156,6 +158,37 @@ static void ruler_lines_are_prompts(void **state)
     dpe_sample_free(&sample);
     dpe_source_close(&source);
     dpe_official_release(shared);
+}
+
+static void ruler2_questions_are_prompts(void **state)
+{
+    (void)state;
+    write_file(
+        "qa_hard.jsonl",
+        "{\"index\": 0, \"question\": \"Say it.\", \"expected_answer\": [\"a b c d\", \"x\"], "
+        "\"length\": 9}\n");
+    struct dpe_suite_options options = usual("qa_hard");
+    struct dpe_suite suite;
+    struct dpe_sample sample = {0};
+    struct dpe_error err = {0};
+    assert_int_equal(dpe_suite_open("ruler2", &options, &suite, &err), DPE_OK);
+    assert_int_equal(suite.n_tasks, 1);
+    assert_string_equal(suite.tasks[0].category, "qa");
+    assert_int_equal(dpe_task_sample(&suite.tasks[0].task, 0, &sample, NULL, &err), DPE_OK);
+    check_prompt(&sample, "Say it.");
+    assert_true(sample.n_references == 2 && sample.max_new == 128);
+    dpe_sample_free(&sample);
+    dpe_suite_close(&suite);
+    char words[] = "a b c d";
+    char *const wanted[] = {words};
+    assert_true(fabs(dpe_score_task("ruler2", 11)->rule("a X c e", wanted, 1) - 0.5) < 1e-12);
+    write_file("qa_hard.jsonl", "{\"question\": \"Say it.\", \"outputs\": [\"a\"]}\n");
+    assert_int_equal(dpe_suite_open("ruler2", &options, &suite, &err), DPE_BAD_DATA);
+    assert_non_null(strstr(err.text, "expected_answer"));
+    dpe_suite_close(&suite);
+    options.data = NULL;
+    assert_int_equal(dpe_suite_open("ruler2", &options, &suite, &err), DPE_USAGE);
+    dpe_suite_close(&suite);
 }
 
 static const struct dpe_phrase_field one_field[] = {
@@ -343,7 +376,7 @@ static void suites_refuse(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(ruler_lines_are_prompts),  cmocka_unit_test(long_prompts_keep_both_ends),
+        cmocka_unit_test(ruler_lines_are_prompts), cmocka_unit_test(ruler2_questions_are_prompts),  cmocka_unit_test(long_prompts_keep_both_ends),
         cmocka_unit_test(options_get_their_letter), cmocka_unit_test(suites_open),
         cmocka_unit_test(wrong_lines_are_named),    cmocka_unit_test(suites_refuse),
     };

@@ -124,6 +124,47 @@ def number(pred, refs, loose):
         return 0.0
 
 
+def apart(a, b):
+    """Words to put in, leave out or replace between two lists."""
+    row = list(range(len(b) + 1))
+    for i, x in enumerate(a):
+        corner, row[0] = row[0], i + 1
+        for j, y in enumerate(b):
+            corner, row[j + 1] = row[j + 1], min(corner + (x != y), row[j] + 1, row[j + 1] + 1)
+    return row[-1]
+
+
+def near(pred, ref):
+    if ref.lower() in pred.lower():
+        return 1.0
+    wanted = ref.lower().split()
+    return max(0.0, 1 - apart(pred.lower().split(), wanted) / len(wanted)) if wanted else 0.0
+
+
+def ruler2(pred, refs, how):
+    if how == "2steps":
+        pred = pred.split("\n\n")[-1]
+    if how == "part":
+        pred = re.sub(r"Document \d+:(?:.*\n)+?\n", "", pred)
+        return max(near(pred, ref) for ref in refs)
+    return sum(near(pred, ref) for ref in refs) / len(refs)
+
+
+def multichoice(pred, refs):
+    at = pred.rfind("\\boxed")
+    said, depth = None, 0
+    for i in range(at, len(pred)) if at >= 0 else ():
+        depth += (pred[i] == "{") - (pred[i] == "}")
+        if pred[i] == "}" and depth == 0:
+            said = pred[at + 7:i] if pred.startswith("\\boxed{", at) else None
+            break
+    if said is not None and len(said) != 1:
+        said = (re.findall(r"\b[A-J]\b", said) or [said])[-1]
+    if said is None:
+        said = (re.findall(r"(?i)[*_]{0,2}Answer[*_]{0,2}\s*:[\s*_]{0,2}\s*([A-Z])(?![a-zA-Z0-9])", pred) or [None])[-1]
+    return float(said == refs[0])
+
+
 RULES = {
     ("ruler", "vt", "all"): lambda p, r: ruler(p, r, True),
     ("ruler", "qa_1", "part"): lambda p, r: ruler(p, r, False),
@@ -139,6 +180,14 @@ for scorer, loose in (("official", False), ("string", True)):
         ("infinitebench", "code_debug", scorer): lambda p, r, l=loose: debug(p, r, l),
         ("infinitebench", "math_find", scorer): lambda p, r, l=loose: number(p, r, l),
     })
+RULES.update({
+    ("ruler2", "mv_niah_easy", "all"): lambda p, r: ruler2(p, r, "all"),
+    ("ruler2", "mv_niah_medium", "2steps"): lambda p, r: ruler2(p, r, "2steps"),
+    ("ruler2", "qa_medium", "part"): lambda p, r: ruler2(p, r, "part"),
+    ("ruler2", "mk_niah_hard", "multichoice"): multichoice,
+})
+SECOND = ["\n\n", "\n", " ", "Document 12:", "Document \u0663:", "Document 7: text", "Document x:", "\\boxed{A}", "\\boxed{(B) it}",
+          "\\boxed{AB}", "\\boxed{{C}", "}", "{", "\\boxed C", "Answer: A", "**answer** : _b", "Answer:", "answer:  C1", "A", "D", "of the"]
 
 # What texts are made of: words the rules look for, near misses, white space of every kind, letters whose
 # case is special, digits of other scripts, half a surrogate pair.
@@ -159,7 +208,17 @@ def text(rng, most):
     return rng.choice(["", " "]).join(pieces)
 
 
+def second(rng, most):
+    """Texts for RULER v2."""
+    return "".join(rng.choice([rng.choice(SECOND), text(rng, 3), rng.choice([" ", "\n"])]) for _ in range(rng.randint(0, most)))
+
+
 def references(rng, task):
+    if task == "mk_niah_hard":
+        return [rng.choice("ABCD")]
+    if task.startswith(("mv_", "qa_m")):
+        return [rng.choice([second(rng, 4), " ".join(rng.choice(["the", "of", "A", "king", "12"]) for _ in range(6))])
+                for _ in range(rng.randint(1, 4))]
     if task in ("longbook_choice_eng", "code_debug"):
         return [text(rng, 2), rng.choice("ABCDJ")]
     if task == "math_find":
@@ -176,7 +235,9 @@ def references(rng, task):
 def case(rng, key):
     suite, task, scorer = key
     refs = references(rng, task)
-    pred = text(rng, 12)
+    pred = second(rng, 12) if suite == "ruler2" else text(rng, 12)
+    if suite == "ruler2" and rng.random() < 0.4:  # near misses
+        pred += "\n" + " ".join(w for w in rng.choice(refs).split() if rng.random() < 0.8)
     if rng.random() < 0.5:  # make hits likely
         ref = str(rng.choice(refs))
         if key[1] in ("longbook_choice_eng", "code_debug") and rng.random() < 0.7:

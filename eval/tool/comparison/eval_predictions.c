@@ -54,6 +54,15 @@ static json_t *ruler_line(const struct file *file, const struct dpe_row *row,
                      (json_int_t)((int64_t)sample->prompt.n + sample->max_new));
 }
 
+/* RULER v2: what its evaluation reads of a generation. */
+static json_t *ruler2_line(const struct file *file, const struct dpe_row *row,
+                           const struct dpe_sample *sample)
+{
+    return json_pack("{s:I, s:s, s:o, s:I}", "index", (json_int_t)row->sample, "generation",
+                     row->text == NULL ? "" : row->text, "expected_answer",
+                     references(file, sample), "length", (json_int_t)sample->prompt.n);
+}
+
 static json_t *infinitebench_line(const struct file *file, const struct dpe_row *row,
                                   const struct dpe_sample *sample)
 {
@@ -70,9 +79,11 @@ static dpe_status write_row(const struct file *file, const struct dpe_row *row,
     dpe_status status =
         dpe_task_sample(&file->task->task, row->sample, &sample, ruler ? &prompt : NULL, err);
     if (status == DPE_OK) {
+        bool second = file->format == DPE_RECORD_RULER2;
         status = dpe_jsonl_append(&line,
-                                  ruler ? ruler_line(file, row, &sample, &prompt)
-                                        : infinitebench_line(file, row, &sample),
+                                  ruler    ? ruler_line(file, row, &sample, &prompt)
+                                  : second ? ruler2_line(file, row, &sample)
+                                           : infinitebench_line(file, row, &sample),
                                   err);
     }
     if (status == DPE_OK) {
@@ -167,9 +178,11 @@ static dpe_status write_suite(const struct comparison *comparison, int i, struct
                 .task = &suite->tasks[t],
                 .format = task->format,
                 .numbers = task->references == DPE_REFERENCES_NUMBER,
-                .many = task->format == DPE_RECORD_RULER ||
-                        task->references == DPE_REFERENCES_PAIR || task->rule == dpe_score_f1 ||
-                        task->rule == dpe_score_dialogue,
+                .many =
+                    task->format == DPE_RECORD_RULER ||
+                    (task->format == DPE_RECORD_RULER2 && task->rule != dpe_score_multichoice) ||
+                    task->references == DPE_REFERENCES_PAIR || task->rule == dpe_score_f1 ||
+                    task->rule == dpe_score_dialogue,
             };
             status = write_task(comparison, &file, comparison->labels[m],
                                 comparison->cells[i][(size_t)m * suite->n_tasks + t], err);
@@ -207,8 +220,8 @@ static dpe_status check_folder(const char *path, struct dpe_error *err)
 }
 
 /* A run that begins has no answers yet, so a file that is there holds those of another one: refused
- * before the work that would be done for it, unless --force replaces it; never one that is read. A run
- * that goes on compares when it writes. */
+ * before the work that would be done for it, unless --force replaces it; never one that is read. A
+ * run that goes on compares when it writes. */
 static dpe_status check_files(const struct comparison *comparison, struct dpe_error *err)
 {
     const char *output = comparison->args->job.output;

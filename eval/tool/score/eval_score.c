@@ -24,7 +24,7 @@ struct score_arguments {
 };
 
 static const struct dpe_option options_table[] = {
-    {"suite", KEY_SUITE, "NAME", DPE_BASIC, "niah, ruler or infinitebench", 1},
+    {"suite", KEY_SUITE, "NAME", DPE_BASIC, "niah, ruler, ruler2 or infinitebench", 1},
     {"predictions", 0, "FILE|DIR", DPE_BASIC,
      "JSON lines, or a folder of .jsonl files, also in folders of models and tasks", 1,
      DPE_TEXT(struct score_arguments, predictions)},
