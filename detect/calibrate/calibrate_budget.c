@@ -56,9 +56,9 @@ static const char *difference_text(const struct calibrate_arguments *args, int64
 {
     double least = difference(args, samples);
     if (!(least < 1.0)) {
-        snprintf(text, 64, "none (too few contexts)");
+        snprintf(text, 64, "none, of so few contexts");
     } else {
-        snprintf(text, 64, "%.0f points of recall", ceil(100.0 * least));
+        snprintf(text, 64, "from %.0f points of recall", ceil(100.0 * least));
     }
     return text;
 }
@@ -170,7 +170,7 @@ static void tell(const struct batch *batch, const struct dpe_bill *bill)
     if (args->detect.use_niah) {
         dpe_log_info(
             "--budget: differences between plans that can be shown (p < 0.05, power 0.8): in "
-            "the sweep from %s, in the check from %s; smaller ones stay unshown",
+            "the sweep %s, in the check %s; smaller ones stay unshown",
             difference_text(args, samples, sweep), difference_text(args, check, shown));
     }
 }
@@ -359,7 +359,7 @@ dpe_status dpe_calibrate_print_settings(struct batch *batch, struct dpe_error *e
         return DPE_OK;
     }
     printf("\n%-16s %-22s %-12s %s\n", "--budget", "time", "tokens",
-           "shows differences from (p < 0.05, power 0.8)");
+           "shows differences (p < 0.05, power 0.8)");
     for (size_t i = 0; i < sizeof rows / sizeof rows[0] && status == DPE_OK; i++) {
         struct dpe_bill bill = {0};
         char time[64];
