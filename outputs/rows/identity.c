@@ -39,7 +39,8 @@
  *   OPENBLAS_CORETYPE       out, as the generation of a processor or card is: they choose among
  *                           ways that round differently by no more than those do. /run/sessions
  *                           records them
- *   DPE_DEVICE_SELF_TEST, OMP_*, OPENBLAS_NUM_THREADS  out: how long it takes, not what comes out
+ *   DPE_DEVICE_SELF_TEST, DPE_CUDA_GRAPHS, OMP_*, OPENBLAS_NUM_THREADS  out: how long it takes,
+ *                           not what comes out
  *   LANG, LC_*              out: numbers are read and written as in C everywhere
  *   TERM, COLORTERM, NO_COLOR, COLUMNS  out: the terminal
  *   OMPI_*, PMI*, SLURM_*   out: which ranks there are

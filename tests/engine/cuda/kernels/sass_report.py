@@ -32,7 +32,7 @@ def measure(code):
         # Stores and branches write no register; others do in their first operand.
         read = set()
         for operand in operands if name in ("STG", "STS", "ST", "RED", "BRA") else operands[1:]:
-            for register in re.findall(r"R(\d+)", operand):
+            for register in re.findall(r"(?<!U)R(\d+)", operand):
                 read.add(int(register))
         waits = [i for i, to in enumerate(under_way) if to & read]
         if waits:

@@ -501,11 +501,11 @@ static void product_case(enum dpe_dtype dtype, int64_t rows, int64_t k, int n_we
 static void products(void **state)
 {
     static const enum dpe_dtype dtypes[] = {DPE_F32, DPE_F16, DPE_BF16};
-    static const int64_t lengths[] = {40, 2568, 17000};
+    static const int64_t lengths[] = {40, 1288, 2568, 3072, 17000};
     (void)state;
     for (int64_t rows = 1; rows <= DPE_FEW_ROWS; rows++) {
-        for (int i = 0; i < 9; i++) {
-            product_case(dtypes[i / 3], rows, lengths[i % 3], 1 + i % 3);
+        for (int i = 0; i < 15; i++) {
+            product_case(dtypes[i / 5], rows, lengths[i % 5], 1 + i % 3);
         }
     }
 }
@@ -544,7 +544,7 @@ static void wide_products(void **state)
 static void gated_products(void **state)
 {
     (void)state;
-    enum { N = 21, K = 136 };
+    enum { N = 21, K = 2184 };
     static const float deviation[] = {1e-6f, 1e-3f, 8e-3f};
     static const enum dpe_dtype dtypes[] = {DPE_F32, DPE_F16, DPE_BF16};
     float *bias = make_numbers(N, 5);
