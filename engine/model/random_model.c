@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/model/config/family.h"
 #include "engine/model/weights/opened.h"
 
 /* Shapes from their config.json files. */
@@ -114,6 +115,34 @@ static dpe_status make(struct maker *maker, int64_t rows, int64_t cols, struct d
     return DPE_OK;
 }
 
+static dpe_status make_experts(struct maker *maker, struct dpe_layer_weights *layer)
+{
+    const struct dpe_config *c = &maker->model->config;
+    const int64_t h = c->hidden;
+    const int64_t m = c->intermediate;
+    layer->experts = dpe_alloc_zero((size_t)c->n_experts, sizeof *layer->experts);
+    if (layer->experts == NULL) {
+        return dpe_fail(maker->err, DPE_NO_MEMORY, "random weights: out of memory");
+    }
+    dpe_status status = DPE_OK;
+    for (int64_t e = 0; e < c->n_experts; e++) {
+        struct dpe_expert *x = &layer->experts[e];
+        const struct {
+            struct dpe_tensor *weight, *bias;
+            int64_t rows, cols;
+        } parts[] = {{&x->gate, &x->gate_bias, m, h},
+                     {&x->up, &x->up_bias, m, h},
+                     {&x->down, &x->down_bias, h, m}};
+        for (size_t i = 0; i < sizeof parts / sizeof parts[0] && status == DPE_OK; i++) {
+            status = make(maker, parts[i].rows, parts[i].cols, parts[i].weight);
+            if (status == DPE_OK && dpe_family_of(c)->experts_biased) {
+                status = make(maker, 1, parts[i].rows, parts[i].bias);
+            }
+        }
+    }
+    return status;
+}
+
 static dpe_status make_layer(struct maker *maker, struct dpe_layer_weights *layer)
 {
     dpe_status status = DPE_OK;
@@ -127,7 +156,24 @@ static dpe_status make_layer(struct maker *maker, struct dpe_layer_weights *laye
             status = make(maker, 1, shape.bias, &layer->bias[which]);
         }
     }
-    return status;
+    return status == DPE_OK && maker->model->config.n_experts > 0 ? make_experts(maker, layer)
+                                                                  : status;
+}
+
+/* Kinds of layers are the model's own. */
+static dpe_status copy_kinds(const struct dpe_config *config, struct dpe_model *made,
+                             struct dpe_error *err)
+{
+    const size_t n = (size_t)config->n_layers;
+    if (config->layer_kinds == NULL) {
+        return DPE_OK;
+    }
+    made->config.layer_kinds = dpe_alloc(n, 1);
+    if (made->config.layer_kinds == NULL) {
+        return dpe_fail(err, DPE_NO_MEMORY, "random weights: out of memory");
+    }
+    memcpy(made->config.layer_kinds, config->layer_kinds, n);
+    return DPE_OK;
 }
 
 dpe_status dpe_random_model(const struct dpe_config *config, bool on_host, uint64_t seed,
@@ -150,6 +196,7 @@ dpe_status dpe_random_model(const struct dpe_config *config, bool on_host, uint6
     dpe_status status = w->layers != NULL && made->folder != NULL
                             ? make(&maker, config->vocab, config->hidden, &w->embedding)
                             : dpe_fail(err, DPE_NO_MEMORY, "random weights: out of memory");
+    status = status == DPE_OK ? copy_kinds(config, made, err) : status;
     for (int64_t i = 0; i < config->n_layers && status == DPE_OK; i++) {
         status = make_layer(&maker, &w->layers[i]);
     }

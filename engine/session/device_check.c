@@ -175,29 +175,30 @@ static dpe_status test_again(struct dpe_device_request *request, const struct dp
         request->device, result.text);
 }
 
-static dpe_status find_ways(struct subject *subject, struct dpe_device_request *request,
+static dpe_status find_ways(const char *kind, struct dpe_device_request *request,
                             const struct dpe_device_info *info, const struct dpe_ops *ops,
                             bool *kept, struct dpe_error *err)
 {
     char key[65];
-    find_key(info, subject->kind, key);
+    find_key(info, kind, key);
     const bool known = key[0] != '\0' && dpe_verdict_find(key, &request->ways);
     *kept = known && !uses_first(&request->ways);
     dpe_status status =
         known ? test_again(request, ops, key, err) : dpe_device_go_down(request, ops, err);
-    subject->ways = request->ways;
     if (status == DPE_OK && key[0] != '\0') {
-        dpe_verdict_keep(key, &subject->ways);
+        dpe_verdict_keep(key, &request->ways);
     }
     return status;
 }
 
 /* --------------------------------------------------------------------------------------- once */
 
-static const struct subject *find_passed(const char *device, const char *kind)
+/* `any`: under whatever selection, which stands at the end of the kind. */
+static const struct subject *find_passed(const char *device, const char *kind, bool any)
 {
+    const size_t n = strlen(kind) + (any ? 0 : 1);
     for (size_t i = 0; i < n_passed; i++) {
-        if (strcmp(passed[i].device, device) == 0 && strcmp(passed[i].kind, kind) == 0) {
+        if (strcmp(passed[i].device, device) == 0 && strncmp(passed[i].kind, kind, n) == 0) {
             return &passed[i];
         }
     }
@@ -228,35 +229,53 @@ static dpe_status find_tokens(int64_t *tokens, struct dpe_error *err)
     return DPE_OK;
 }
 
+/* Test it unless it has passed in this process. */
+static dpe_status check_once(struct dpe_device_request *request, const struct dpe_device_info *info,
+                             const struct dpe_ops *ops, bool *kept, struct dpe_error *err)
+{
+    struct subject subject;
+    memset(&subject, 0, sizeof subject);
+    dpe_device_kind(request, subject.kind);
+    snprintf(subject.device, sizeof subject.device, "%s", info->id);
+    const struct subject *known = find_passed(subject.device, subject.kind, false);
+    *kept = false;
+    if (known != NULL) {
+        request->ways = known->ways;
+        return DPE_OK;
+    }
+    dpe_status status = find_ways(subject.kind, request, info, ops, kept, err);
+    subject.ways = request->ways;
+    if (status == DPE_OK && n_passed < SUBJECTS) {
+        passed[n_passed++] = subject;
+    }
+    return status;
+}
+
 dpe_status dpe_session_check_device(const struct dpe_config *config,
+                                    const struct dpe_selection *selection,
                                     const struct dpe_session_options *options, int64_t tokens,
                                     struct dpe_ways *ways, struct dpe_error *err)
 {
     struct dpe_device_info info;
     struct dpe_device_request request;
-    struct subject subject;
     const struct dpe_ops *ops = NULL;
+    bool kept = false;
+    bool other = false;
     dpe_status status = find_tokens(&tokens, err);
     if (status != DPE_OK || tokens == 0 ||
         (status = dpe_device_describe(options->device, &info, err)) != DPE_OK ||
         (status = dpe_ops_find(options->device, &ops, err)) != DPE_OK) {
         return status;
     }
-    memset(&subject, 0, sizeof subject);
-    dpe_device_request_make(config, options, tokens, &request);
-    dpe_device_kind(&request, subject.kind);
-    snprintf(subject.device, sizeof subject.device, "%s", info.id);
     /* Who comes while the device is tested waits for the answer. */
     (void)pthread_mutex_lock(&lock);
-    const struct subject *known = find_passed(subject.device, subject.kind);
-    bool kept = false;
-    if (known == NULL) {
-        status = find_ways(&subject, &request, &info, ops, &kept, err);
-        if (status == DPE_OK && n_passed < SUBJECTS) {
-            passed[n_passed++] = subject;
-        }
+    if (dpe_device_chooses(config, selection) && dpe_config_unpacked(config) != DPE_F32) {
+        dpe_device_request_make(config, options, selection, tokens, true, &request);
+        status = check_once(&request, &info, ops, &other, err);
     }
-    *ways = known != NULL ? known->ways : subject.ways;
+    dpe_device_request_make(config, options, selection, tokens, false, &request);
+    status = status == DPE_OK ? check_once(&request, &info, ops, &kept, err) : status;
+    *ways = request.ways;
     (void)pthread_mutex_unlock(&lock);
     if (status == DPE_OK && kept) {
         tell_kept(config, options->device);
@@ -281,10 +300,10 @@ void dpe_device_kernels(const struct dpe_config *config, const char *device, cha
     }
     int64_t tokens = ops->self_test_tokens;
     (void)find_tokens(&tokens, NULL);
-    dpe_device_request_make(config, &options, tokens, &request);
+    dpe_device_request_make(config, &options, NULL, tokens, false, &request);
     dpe_device_kind(&request, kind);
     (void)pthread_mutex_lock(&lock);
-    const struct subject *known = find_passed(info.id, kind);
+    const struct subject *known = find_passed(info.id, kind, true);
     find_key(&info, kind, key);
     if (known != NULL) {
         ways = known->ways;

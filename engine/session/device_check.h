@@ -43,6 +43,7 @@ struct dpe_device_request {
     int32_t plan;           /**< this plan alone, or one of the next */
     double timeout_seconds; /**< of each call that waits for the device */
     struct dpe_ways ways;
+    struct dpe_selection selection; /**< block 0: none */
 };
 enum dpe_device_outcome {
     DPE_DEVICE_RIGHT,
@@ -68,9 +69,15 @@ struct dpe_device_result {
     char text[512];                              /**< what failed, in words */
 };
 
-/** The request for a model, its device, and this many tokens of its prefill; the fastest ways. */
+/** Whether a model, or a plan's selection (NULL: none), chooses keys or experts by their scores. In
+ *  halves rounding may choose others than the processors do: a request in halves takes all of them,
+ * and one in float tests the choice. */
+bool dpe_device_chooses(const struct dpe_config *config, const struct dpe_selection *selection);
+/** The request for a model, a selection (NULL: none), its device, and this many tokens of its
+ * prefill; the fastest ways. */
 void dpe_device_request_make(const struct dpe_config *config,
-                             const struct dpe_session_options *options, int64_t tokens,
+                             const struct dpe_session_options *options,
+                             const struct dpe_selection *selection, int64_t tokens, bool in_float,
                              struct dpe_device_request *request);
 /** The kind of the small model in a line of ASCII: what differs between two requests' models. */
 void dpe_device_kind(const struct dpe_device_request *request, char text[512]);

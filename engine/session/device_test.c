@@ -30,7 +30,8 @@ enum {
     BEHIND = 1 + FEW + MANY, /* tokens of the first branch after the prefill */
     ROOM = BEHIND + BRANCHES * STEPS_IN_USE,
     ROWS = 3 + BRANCHES * (STEPS + STEPS_IN_USE),
-    USED_PLAN = 1, /* steps as they are in use are asked under this one */
+    USED_PLAN = 1,  /* steps as they are in use are asked under this one */
+    EXACT_PLAN = 2, /* has no selection, unless the model has */
 };
 
 /* Logits of the small model spread with a deviation of about 1. On the emulated device rounding
@@ -69,7 +70,57 @@ struct answers {
 
 /* ------------------------------------------------------------------------------------ the model */
 
-static void small_config(const struct dpe_config *config, int64_t tokens, struct dpe_config *small)
+/* Keys that a window of a small model has: fewer than the text, and no multiple of a tile. */
+static int64_t small_window(int64_t window, int64_t tokens)
+{
+    const int64_t most = tokens / 3 + 5;
+    return window < most ? window : most;
+}
+
+/* Layers whose keys are seen in several ways: one of each, or the window of attention's branches.
+ */
+static void small_kinds(const struct dpe_config *config, int64_t tokens, struct dpe_config *small)
+{
+    small->n_kinds = config->n_kinds;
+    for (int i = 0; i < config->n_kinds; i++) {
+        small->kinds[i].window = small_window(config->kinds[i].window, tokens);
+        small->kinds[i].rope = config->kinds[i].rope;
+    }
+    if (config->layer_kinds != NULL && config->n_kinds > LAYERS) {
+        small->n_layers = config->n_kinds;
+    }
+}
+
+/* Where keys, or experts, are chosen by their scores, rounding may choose others. So in halves all
+ * are chosen, and a test in float shows that the choice is right. */
+static void small_choices(const struct dpe_config *config, int64_t tokens, struct dpe_config *small)
+{
+    const bool all = small->dtype != DPE_F32;
+    const int64_t most = tokens / 12 + 2;
+    small->n_experts = config->n_experts < 4 ? config->n_experts : 4;
+    small->experts_per_token = all || config->experts_per_token > small->n_experts
+                                   ? small->n_experts
+                                   : config->experts_per_token;
+    small->experts_per_token =
+        !all && small->experts_per_token == small->n_experts && small->n_experts > 1
+            ? small->n_experts - 1
+            : small->experts_per_token;
+    small->experts_normalised = config->experts_normalised;
+    if (config->branch_block > 0) {
+        small->branch_block = config->branch_block < most ? config->branch_block : most;
+        small->branch_count = all ? tokens + ROOM : 4;
+    }
+}
+
+static struct dpe_rope_config plain_rope(const struct dpe_rope_config *rope)
+{
+    struct dpe_rope_config plain = dpe_rope_plain;
+    plain.partial_rotary_factor = rope->partial_rotary_factor;
+    return plain;
+}
+
+static void small_config(const struct dpe_config *config, int64_t tokens, bool in_float,
+                         struct dpe_config *small)
 {
     const int64_t wide = tokens < LONG ? NARROW : WIDE;
     memset(small, 0, sizeof *small); /* what is between fields too: it is compared as bytes */
@@ -84,25 +135,63 @@ static void small_config(const struct dpe_config *config, int64_t tokens, struct
     small->vocab = wide;
     small->max_position = MOST_TOKENS;
     small->rms_eps = 1e-5;
-    small->qkv_bias = config->qkv_bias;
-    small->qk_norm = config->qk_norm;
-    small->embedding_multiplier = config->embedding_multiplier;
     small->bos_id = -1;
-    small->dtype = dpe_config_unpacked(config);
-    small->rope.type = DPE_ROPE_DEFAULT;
-    small->rope.theta = 1e4;
-    small->rope.factor = small->rope.original_max_position = (double)NAN;
-    small->rope.attention_factor = (double)NAN;
-    small->rope.partial_rotary_factor = 1.0;
+    small->dtype = in_float ? DPE_F32 : dpe_config_unpacked(config);
+    small->qkv_bias = config->qkv_bias;
+    small->o_bias = config->o_bias;
+    small->mlp_bias = config->mlp_bias;
+    small->qk_norm = config->qk_norm;
+    small->activation = config->activation;
+    small->embedding_multiplier = config->embedding_multiplier;
+    small->logits_multiplier = config->logits_multiplier;
+    small->attention_multiplier = config->attention_multiplier;
+    small->attention_cap = config->attention_cap;
+    small->logit_cap = config->logit_cap;
+    small->sinks = config->sinks;
+    small->rotary_dim = config->rotary_dim;
+    small->rope = plain_rope(&config->rope);
+    small->local_rope = plain_rope(&config->local_rope);
+    small_kinds(config, tokens, small);
+    small_choices(config, tokens, small);
+}
+
+/* The selection at hand over so few keys, as small_choices has it. */
+static void small_selection(const struct dpe_selection *selection, int64_t tokens,
+                            struct dpe_device_request *request)
+{
+    struct dpe_selection *s = &request->selection;
+    const bool all = request->config.dtype != DPE_F32;
+    const int64_t most = tokens / 12 + 2;
+    if (selection == NULL || !dpe_selects(selection) || request->config.branch_block > 0) {
+        return;
+    }
+    *s = *selection;
+    s->block = s->block < most ? s->block : most;
+    s->local = s->local < most ? s->local : most;
+    s->sinks = s->sinks < 4 ? s->sinks : 4;
+    s->refresh = s->refresh < 8 ? s->refresh : 8;
+    s->last = s->last < 8 ? s->last : 8;
+    s->attended = s->attended < s->block ? s->attended : s->block;
+    s->k = all ? tokens + ROOM : s->k < 4 ? s->k : 4;
+    s->first = s->first < s->k ? s->first : s->k;
+    s->slashes = s->slashes == 0 ? 0 : all ? tokens + ROOM : s->slashes < 4 ? s->slashes : 4;
+}
+
+bool dpe_device_chooses(const struct dpe_config *config, const struct dpe_selection *selection)
+{
+    return config->n_experts > 0 || config->branch_block > 0 ||
+           (selection != NULL && dpe_selects(selection));
 }
 
 void dpe_device_request_make(const struct dpe_config *config,
-                             const struct dpe_session_options *options, int64_t tokens,
+                             const struct dpe_session_options *options,
+                             const struct dpe_selection *selection, int64_t tokens, bool in_float,
                              struct dpe_device_request *request)
 {
     memset(request, 0, sizeof *request);
     snprintf(request->device, sizeof request->device, "%s", options->device);
-    small_config(config, tokens, &request->config);
+    small_config(config, tokens, in_float, &request->config);
+    small_selection(selection, tokens, request);
     request->tokens = tokens;
     request->n_threads = options->n_threads;
     request->plan = DPE_DEVICE_ALL;
@@ -112,15 +201,48 @@ void dpe_device_request_make(const struct dpe_config *config,
 
 void dpe_device_kind(const struct dpe_device_request *request, char text[512])
 {
-    static const char *const norms[] = {"no norm", "norm of heads", "norm of all"};
+    static const char *const norms[] = {"", ", norm of heads", ", norm of all heads"};
+    static const char *const activations[] = {"", ", GeGLU", ", clamped SwiGLU"};
     const struct dpe_config *c = &request->config;
-    snprintf(text, 512, "%s, %s, head dimension %lld, %lld heads for a KV head, %s%s",
-             c->model_type,
-             c->dtype == DPE_F32   ? "float"
-             : c->dtype == DPE_F16 ? "float16"
-                                   : "bfloat16",
-             (long long)c->head_dim, (long long)(c->n_heads / c->n_kv_heads), norms[c->qk_norm],
-             c->qkv_bias ? ", biases" : "");
+    int used = snprintf(
+        text, 512, "%s, %s, head dimension %lld (%lld rotate), %lld heads for a KV head%s%s",
+        c->model_type,
+        c->dtype == DPE_F32   ? "float"
+        : c->dtype == DPE_F16 ? "float16"
+                              : "bfloat16",
+        (long long)c->head_dim, (long long)(2 * dpe_config_pairs(c)),
+        (long long)(c->n_heads / c->n_kv_heads), norms[c->qk_norm], activations[c->activation]);
+    const struct {
+        const char *words;
+        double value; /* 0: not there */
+    } words[] = {{"biases %g", c->qkv_bias + 2 * c->o_bias + 4 * c->mlp_bias},
+                 {"embeddings times %.4g", c->embedding_multiplier},
+                 {"logits times %.4g", c->logits_multiplier},
+                 {"attention times %.4g", c->attention_multiplier},
+                 {"attention's cap %.4g", c->attention_cap},
+                 {"logits' cap %.4g", c->logit_cap},
+                 {"sinks", c->sinks ? 1 : 0},
+                 {"experts %g", (double)c->n_experts},
+                 {"of which %g are chosen", (double)c->experts_per_token},
+                 {"weights sum to 1", c->experts_normalised ? 1 : 0},
+                 {"branches with blocks of %g", (double)c->branch_block}};
+    for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) {
+        char part[64];
+        snprintf(part, sizeof part, words[i].words, words[i].value);
+        used += words[i].value != 0.0 && used < 400
+                    ? snprintf(text + used, 512 - (size_t)used, ", %s", part)
+                    : 0;
+    }
+    for (int i = 0; i < c->n_kinds && used < 440; i++) {
+        used += snprintf(text + used, 512 - (size_t)used, ", window %lld (rope %d)",
+                         (long long)c->kinds[i].window, c->kinds[i].rope);
+    }
+    if (dpe_selects(&request->selection) && used < 440) { /* at the end (find_passed) */
+        const struct dpe_selection *s = &request->selection;
+        (void)snprintf(text + used, 512 - (size_t)used, ", selection %lld/%d/%d/%d/%d",
+                       (long long)s->block, (int)s->representative, (int)s->unit, (int)s->positions,
+                       (int)s->scored);
+    }
 }
 
 /* ------------------------------------------------------------------------------------- the plans
@@ -167,6 +289,9 @@ static dpe_status make_plan(const struct test *test, int which, struct dpe_plan 
     }
     /* Else random queries look at all keys alike, and no single one matters. */
     plan->logit_factor *= 4.0;
+    if (which != EXACT_PLAN && dpe_selects(&test->request->selection)) {
+        plan->selection = test->request->selection;
+    }
     if (which == 1 && (status = add_mask(plan, err)) != DPE_OK) {
         dpe_plan_free(plan);
     }
@@ -398,6 +523,12 @@ void dpe_device_test(const struct dpe_device_request *request, struct dpe_device
     struct test test = {.request = request, .config = request->config, .n = request->tokens};
     struct answers answers[2] = {{NULL, NULL}, {NULL, NULL}};
     struct dpe_error err = {0};
+    uint8_t kinds[DPE_MAX_LAYER_KINDS + LAYERS];
+    for (int64_t i = 0; i < test.config.n_layers; i++) {
+        kinds[i] = (uint8_t)(test.config.n_kinds > 1 ? i % test.config.n_kinds : 0);
+    }
+    test.config.layer_kinds =
+        test.config.n_kinds > 1 && test.config.branch_block == 0 ? kinds : NULL;
     test.config.family = dpe_family_find(request->config.model_type);
     memset(result, 0, sizeof *result);
     result->most = tolerance(test.config.dtype);

@@ -17,8 +17,8 @@ dpe_status dpe_session_create(const struct dpe_model *model, const struct dpe_pl
     dpe_status status = DPE_OK;
     struct dpe_session_options with = *options;
     if (tokens > 0) {
-        status =
-            dpe_session_check_device(dpe_model_config(model), options, tokens, &with.ways, err);
+        status = dpe_session_check_device(dpe_model_config(model), &plan->selection, options,
+                                          tokens, &with.ways, err);
     }
     if (status != DPE_OK) {
         return peers == NULL ? status : peers->meet(peers->user, NULL, 0, status, err);

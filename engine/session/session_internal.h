@@ -194,10 +194,11 @@ dpe_status dpe_session_row_logits(struct dpe_session *session, int64_t rows,
                                   const int64_t *positions, int64_t position, float *logits,
                                   struct dpe_error *err);
 
-/** Test the device of `options` with `tokens` tokens, on a small model of the kind of `config`,
- *  unless it has passed in this process: `ways` are those that are right. DPE_NO_DEVICE where a
- * part has none. */
+/** Test the device of `options` with `tokens` tokens, on a small model of the kind of `config`
+ * under such a selection, unless it has passed in this process: `ways` are those that are right.
+ * DPE_NO_DEVICE where a part has none. */
 dpe_status dpe_session_check_device(const struct dpe_config *config,
+                                    const struct dpe_selection *selection,
                                     const struct dpe_session_options *options, int64_t tokens,
                                     struct dpe_ways *ways, struct dpe_error *err);
 

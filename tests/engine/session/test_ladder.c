@@ -125,7 +125,7 @@ static struct dpe_device_request request_of(int64_t tokens)
     struct wide wide = wide_config(1, 1, 64, DPE_BF16);
     const struct dpe_session_options options = {.device = "cuda", .n_threads = 1};
     struct dpe_device_request request;
-    dpe_device_request_make(&wide.config, &options, tokens, &request);
+    dpe_device_request_make(&wide.config, &options, NULL, tokens, false, &request);
     return request;
 }
 

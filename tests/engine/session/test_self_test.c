@@ -39,7 +39,7 @@ static struct dpe_device_result test_here(const struct wide *wide, int plan)
     const struct dpe_session_options options = {.device = "cuda", .n_threads = 1};
     struct dpe_device_request request;
     struct dpe_device_result result;
-    dpe_device_request_make(&wide->config, &options, 48, &request);
+    dpe_device_request_make(&wide->config, &options, NULL, 48, false, &request);
     request.plan = plan;
     dpe_device_test(&request, &result);
     return result;
@@ -76,6 +76,122 @@ static void good_devices_pass(void **state)
         expect_clean();
     }
     cuda_use_kernel(NULL);
+}
+
+/* The parts of the families: windows, sinks, caps, experts, partial rotation, layers without
+ * positions, norms, branches. In their dtype, in float, and without one product of an expert, a
+ * window or a cap it is another model. */
+static void kinds_of_models_pass(void **state)
+{
+    (void)state;
+    static const char *const all[] = {"families/gemma2",    "families/gemma3", "families/gpt_oss",
+                                      "families/qwen3_moe", "families/glm4",   "families/olmo3",
+                                      "families/smollm3",   "families/nsa",    "families/phi3"};
+    const struct dpe_session_options options = {.device = "cuda", .n_threads = 1};
+    device("capability=90");
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
+        struct tiny tiny = tiny_open(all[i]);
+        const struct dpe_config *config = dpe_model_config(tiny.model);
+        for (int in_float = 0; in_float < 2; in_float++) {
+            struct dpe_device_request request;
+            struct dpe_device_result result;
+            char kind[512];
+            dpe_device_request_make(config, &options, NULL, 48, in_float == 1, &request);
+            request.plan = (int)i % 2;
+            dpe_device_kind(&request, kind);
+            dpe_device_test(&request, &result);
+            printf("%s: a prefill %.1e of %.1e %s\n", kind,
+                   result.rms[request.plan][DPE_ASK_PREFILL], result.most, result.text);
+            assert_int_equal(result.outcome, DPE_DEVICE_RIGHT);
+            expect_clean();
+        }
+        tiny_close(&tiny);
+    }
+    device("");
+}
+
+/* Selections of every representative and place: all keys chosen in halves, the choice in float. */
+static void selections_pass(void **state)
+{
+    (void)state;
+    static const char *const all[] = {
+        "select:k=2,block=4,sinks=2,local=5,refresh=3,representative=extremes",
+        "moba:block=64,k=3",
+        "longheads:block=32,k=2",
+        "infllm:block=30,sinks=20,local=60,k=2,attended=2",
+        "vertical-slash:sinks=10,local=40,columns=3,slashes=4,last=50,refresh=60",
+        "select:k=1,block=2,sinks=1,local=3,positions=packed,unit=layer"};
+    const struct dpe_session_options options = {.device = "cuda", .n_threads = 1};
+    struct wide wide = wide_config(2, 1, 64, DPE_BF16);
+    const struct dpe_plan_context context = {
+        .config = &wide.config, .trained_length = 64, .length = 4096};
+    device("capability=80");
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
+        struct dpe_error err = {0};
+        struct dpe_plan plan;
+        TINY_OK(dpe_plan_make(all[i], &context, &plan, &err), err);
+        assert_true(dpe_device_chooses(&wide.config, &plan.selection));
+        for (int in_float = 0; in_float < 2; in_float++) {
+            struct dpe_device_request request;
+            struct dpe_device_result result;
+            dpe_device_request_make(&wide.config, &options, &plan.selection, 48, in_float == 1,
+                                    &request);
+            request.plan = (int)i % 2;
+            dpe_device_test(&request, &result);
+            printf("%s: a prefill %.1e of %.1e %s\n", all[i],
+                   result.rms[request.plan][DPE_ASK_PREFILL], result.most, result.text);
+            assert_int_equal(result.outcome, DPE_DEVICE_RIGHT);
+        }
+        dpe_plan_free(&plan);
+        expect_clean();
+    }
+    device("");
+}
+
+/* Half of what a kernel writes is missing, of those that only such models and selections have. */
+static void parts_of_models_are_tested(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *folder, *select, *kernel;
+    } all[] = {
+        {"families/gemma2", NULL, "plain"},
+        {"families/gpt_oss", NULL, "sinks"},
+        {"families/gpt_oss", NULL, "gather"},
+        {"families/gpt_oss", NULL, "scatter"},
+        {"families/qwen3_moe", NULL, "choose"},
+        {"families/nsa", NULL, "merge"},
+        {"families/nsa", NULL, "compress"},
+        {"families/nsa", NULL, "represent"},
+        {"llama", "moba:block=4,k=2", "attend"},
+        {"llama", "moba:block=4,k=2", "choose"},
+        {"llama", "moba:block=4,k=2", "score"},
+        {"llama", "vertical-slash", "sum_keys"},
+        {"llama", "vertical-slash", "add_keys"},
+        {"llama", "infllm:block=3,sinks=2,local=6,k=2,attended=2", "represent"},
+    };
+    const struct dpe_session_options options = {.device = "cuda", .n_threads = 1};
+    device("capability=90");
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
+        struct tiny tiny = tiny_open(all[i].folder);
+        struct dpe_plan plan =
+            tiny_plan(&tiny, all[i].select != NULL ? all[i].select : "rope", tiny.n);
+        struct dpe_device_request request;
+        struct dpe_device_result result;
+        char fault[64];
+        dpe_device_request_make(dpe_model_config(tiny.model), &options, &plan.selection, 48, true,
+                                &request);
+        request.plan = 0;
+        snprintf(fault, sizeof fault, "wrong:%s", all[i].kernel);
+        setenv("DPE_FAKE_FAULT", fault, 1);
+        dpe_device_test(&request, &result);
+        printf("%s, %s: %s\n", all[i].folder, all[i].kernel, result.text);
+        assert_int_equal(result.outcome, DPE_DEVICE_WRONG);
+        setenv("DPE_FAKE_FAULT", "", 1);
+        dpe_plan_free(&plan);
+        tiny_close(&tiny);
+    }
+    device("");
 }
 
 /* What is right is remembered for its kind of model; what is refused is not. */
@@ -165,9 +281,9 @@ static void environment_says_how_long(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(good_devices_pass),
-        cmocka_unit_test(wrong_devices_are_refused),
-        cmocka_unit_test(the_call_that_fails_is_named),
+        cmocka_unit_test(good_devices_pass),         cmocka_unit_test(kinds_of_models_pass),
+        cmocka_unit_test(selections_pass),           cmocka_unit_test(parts_of_models_are_tested),
+        cmocka_unit_test(wrong_devices_are_refused), cmocka_unit_test(the_call_that_fails_is_named),
         cmocka_unit_test(environment_says_how_long),
     };
     char folder[] = "/tmp/dpe-self-test-XXXXXX";
