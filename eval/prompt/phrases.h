@@ -57,6 +57,7 @@ dpe_status dpe_phrases_fill(const struct dpe_phrases *phrases, size_t field,
 /** Whether the vocabulary can write digits, which the answers consist of. DPE_BAD_DATA. */
 dpe_status dpe_phrases_check_digits(const struct dpe_tokenizer *tokenizer, struct dpe_error *err);
 
-extern const struct dpe_builtin dpe_builtin_niah, dpe_builtin_ruler, dpe_builtin_infinitebench;
+extern const struct dpe_builtin dpe_builtin_niah, dpe_builtin_ruler, dpe_builtin_ruler2,
+    dpe_builtin_infinitebench;
 
 #endif

@@ -6,18 +6,20 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "eval/tool/eval_data.h"
 #include "eval/ruler/ruler.h"
+#include "eval/ruler/ruler2_niah.h"
 #include "eval/score/jsonl.h"
 #include "eval/suite/suite.h"
 #include "eval/tool/arguments/arguments.h"
+#include "eval/tool/eval_data.h"
 #include "outputs/storage/durable.h"
 #include "outputs/storage/storage.h"
 
 struct data_arguments {
     const char *model, *output, *corpus, *split, *chat_template, *template_file, *tasks, *squad,
-        *hotpotqa;
+        *hotpotqa, *words;
     int64_t length, samples, seed, threads;
+    bool seed_given;
     enum dpe_special_policy special;
     bool force;
 };
@@ -49,8 +51,14 @@ static const struct dpe_option options_table[] = {
      DPE_TEXT(struct data_arguments, hotpotqa)},
     {"samples", 0, "N", DPE_BASIC, "Samples of each task (default 100)", 1,
      DPE_COUNT(struct data_arguments, samples, 1, DPE_MOST_COUNT)},
-    {"seed", 0, "S", 0, "Seed of all random choices (default 0)", 1,
-     DPE_COUNT(struct data_arguments, seed, 0, DPE_MOST_COUNT)},
+    {"words", 0, "DIR", 0,
+     "RULER v2's mk_niah_basic and mv_niah_basic in place of RULER's tasks, of the words in "
+     "DIR/nounlist.txt and DIR/adjectivelist.txt: with those of wonderwords, and its sentences as "
+     "--template, the samples of its own generator. --length is that of prompts then",
+     1, DPE_PATH(struct data_arguments, words)},
+    {"seed", 0, "S", 0, "Seed of all random choices (default 0; with --words 42)", 1,
+     DPE_COUNT(struct data_arguments, seed, 0, DPE_MOST_COUNT),
+     DPE_GIVEN(struct data_arguments, seed_given)},
     {"threads", 0, "N", 0, "Threads to use (default: the cores it may use)", 1,
      DPE_COUNT(struct data_arguments, threads, 1, 4096)},
     {"force", 0, NULL, 0, "Replace existing files", 1, DPE_SWITCH(struct data_arguments, force)},
@@ -64,16 +72,19 @@ static int check_arguments(int key, char *arg, struct dpe_command_line *state)
     if (key != DPE_LINE_END) {
         return DPE_LINE_UNKNOWN;
     }
-        if (args->model == NULL || args->output == NULL || args->length == 0) {
-            dpe_line_error(state, "%s is missing",
-                           args->model == NULL    ? "--model DIR"
-                           : args->output == NULL ? "-o DIR"
-                                                  : "--length L");
-        }
-        if (args->split != NULL && args->corpus == NULL) {
-            dpe_line_error(state, "--split goes with --corpus");
-        }
-        return 0;
+    if (args->model == NULL || args->output == NULL || args->length == 0) {
+        dpe_line_error(state, "%s is missing",
+                       args->model == NULL    ? "--model DIR"
+                       : args->output == NULL ? "-o DIR"
+                                              : "--length L");
+    }
+    if (args->words != NULL && args->seed > UINT32_MAX) {
+        dpe_line_error(state, "--seed: expected at most 4294967295 with --words");
+    }
+    if (args->split != NULL && args->corpus == NULL) {
+        dpe_line_error(state, "--split goes with --corpus");
+    }
+    return 0;
 }
 
 /* ------------------------------------------------------------------------------------- writing */
@@ -148,9 +159,9 @@ static dpe_status write_lines(struct writing *writing, struct dpe_new_file *file
             status = dpe_new_file_write(file, lines[i].bytes, lines[i].n, err);
         }
         if (status == DPE_OK && dpe_signals_asked() != DPE_STOP_NONE) {
-            status =
-                dpe_fail(err, DPE_INCOMPLETE,
-                         "interrupted while writing %s; run the same command to continue", file->target);
+            status = dpe_fail(err, DPE_INCOMPLETE,
+                              "interrupted while writing %s; run the same command to continue",
+                              file->target);
         }
     }
     for (int i = 0; i < BATCH; i++) {
@@ -170,8 +181,8 @@ static dpe_status make_folder(const char *path, struct dpe_error *err)
 static dpe_status check_new(const struct data_arguments *args, const char *path,
                             struct dpe_error *err)
 {
-    const char *inputs[] = {args->model,         args->corpus, args->chat_template,
-                            args->template_file, args->squad,  args->hotpotqa};
+    const char *inputs[] = {args->model, args->corpus,   args->chat_template, args->template_file,
+                            args->squad, args->hotpotqa, args->words};
     dpe_status status = dpe_tool_check_new(path, args->force, err);
     return status == DPE_OK
                ? dpe_tool_check_output(path, inputs, sizeof inputs / sizeof inputs[0], err)
@@ -263,6 +274,99 @@ static dpe_status write_tasks(const struct data_arguments *args, const struct dp
     return status;
 }
 
+/* --------------------------------------------------------------------------------------- RULER v2
+ */
+
+struct taking {
+    struct dpe_new_file file;
+    int values;
+};
+
+/* {"index": …, "question": …, "expected_answer": […], "length": …} and a newline. */
+static dpe_status take_sample(void *user, int64_t index, const struct dpe_ruler2_sample *sample,
+                              struct dpe_error *err)
+{
+    struct taking *taking = user;
+    struct dpe_text line = {0};
+    json_t *answers = json_array();
+    for (int v = 0; v < taking->values; v++) {
+        json_array_append_new(answers, json_string(sample->values[v]));
+    }
+    dpe_status status =
+        dpe_jsonl_append(&line,
+                         json_pack("{s:I, s:s%, s:o, s:I}", "index", (json_int_t)index, "question",
+                                   sample->prompt.bytes, sample->prompt.n, "expected_answer",
+                                   answers, "length", (json_int_t)sample->tokens),
+                         err);
+    if (status == DPE_OK) {
+        status = dpe_new_file_write(&taking->file, line.bytes, line.n, err);
+    }
+    dpe_text_free(&line);
+    return status == DPE_OK ? dpe_signals_poll(NULL, err) : status;
+}
+
+static dpe_status write_ruler2_task(const struct data_arguments *args, const char *name,
+                                    const struct dpe_ruler2_niah *niah, struct dpe_error *err)
+{
+    struct taking taking = {.file = {.fd = -1}, .values = niah->values};
+    char folder[4096], path[4160];
+    if (snprintf(folder, sizeof folder, "%s/%s", args->output, name) >= (int)sizeof folder) {
+        return dpe_fail(err, DPE_USAGE, "%s: the path is too long", args->output);
+    }
+    snprintf(path, sizeof path, "%s/test.jsonl", folder);
+    dpe_status status = check_new(args, path, err);
+    status = status == DPE_OK ? make_folder(args->output, err) : status;
+    status = status == DPE_OK ? make_folder(folder, err) : status;
+    status = status == DPE_OK ? dpe_new_file_open(&taking.file, path, NULL, err) : status;
+    if (status != DPE_OK) {
+        return status;
+    }
+    status = dpe_ruler2_niah_draw(niah, args->samples, take_sample, &taking, err);
+    if (status == DPE_OK) {
+        status = dpe_new_file_finish_over(&taking.file, args->force, err);
+    }
+    dpe_new_file_drop(&taking.file);
+    if (status == DPE_OK) {
+        printf("%s  %lld samples\n", path, (long long)args->samples);
+    }
+    return status;
+}
+
+static dpe_status write_ruler2(const struct data_arguments *args, struct dpe_error *err)
+{
+    static const struct {
+        const char *name;
+        int values;
+    } kinds[] = {{"mk_niah_basic", 1}, {"mv_niah_basic", 4}};
+    struct dpe_ruler2_words words = {0};
+    struct dpe_tokenizer *tokenizer = NULL;
+    struct dpe_phrases phrases = {0};
+    dpe_status status = dpe_suite_check_tasks("ruler2", args->tasks, err);
+    status = status == DPE_OK ? dpe_tool_check_folder(args->output, err) : status;
+    status = status == DPE_OK ? dpe_tokenizer_open(args->model, &tokenizer, err) : status;
+    status = status == DPE_OK ? dpe_ruler2_phrases(args->template_file, &phrases, err) : status;
+    status = status == DPE_OK ? dpe_ruler2_words_open(args->words, &words, err) : status;
+    for (size_t i = 0; i < 2 && status == DPE_OK; i++) {
+        const struct dpe_ruler2_niah niah = {.phrases = &phrases,
+                                             .words = &words,
+                                             .tokenizer = tokenizer,
+                                             .length = args->length,
+                                             .values = kinds[i].values,
+                                             .seed = args->seed_given ? (uint32_t)args->seed : 42U};
+        for (size_t t = 0; dpe_score_task("ruler2", t) != NULL; t++) {
+            const struct dpe_score_task *task = dpe_score_task("ruler2", t);
+            if (strcmp(task->name, kinds[i].name) == 0 && status == DPE_OK &&
+                dpe_suite_task_listed(args->tasks, task)) {
+                status = write_ruler2_task(args, task->name, &niah, err);
+            }
+        }
+    }
+    dpe_ruler2_words_free(&words);
+    dpe_phrases_free(&phrases);
+    dpe_tokenizer_close(tokenizer);
+    return status;
+}
+
 static dpe_status write_data(const struct data_arguments *args, struct dpe_error *err)
 {
     struct dpe_tokenizer *tokenizer = NULL;
@@ -321,6 +425,6 @@ int dpe_eval_data_main(int argc, char **argv)
     struct dpe_error err = {0};
     dpe_tool_parse(&options, argc, argv, 0, &args);
     dpe_signals_install();
-    dpe_status status = write_data(&args, &err);
+    dpe_status status = args.words != NULL ? write_ruler2(&args, &err) : write_data(&args, &err);
     return dpe_tool_end(status, &err);
 }
