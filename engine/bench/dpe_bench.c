@@ -31,7 +31,7 @@ enum { MOST_LENGTHS = 16, MOST_METHODS = 16, MOST_REPEATS = 25 };
 
 struct arguments {
     struct dpe_tool_options tool;
-    const char *shape, *json, *csv;
+    const char *shape, *json, *csv, *gpu_report;
     int64_t lengths[MOST_LENGTHS];
     const char *methods[MOST_METHODS];
     int n_lengths, n_methods;
@@ -68,6 +68,11 @@ static const struct dpe_option options_table[] = {
      DPE_PATH(struct arguments, json)},
     {"csv", 0, "FILE", 0, "Write a table with a header line to FILE", 2,
      DPE_PATH(struct arguments, csv)},
+    {"gpu-report", 0, "FILE", 0,
+     "Measure nothing, but test every kernel of --device cuda in a process of its own, for --shape "
+     "or else for "
+     "all kinds of models, and write the results to FILE, to be attached to a report of an error",
+     2, DPE_PATH(struct arguments, gpu_report)},
     {"force", 0, NULL, 0, "Replace these files if they exist", 2,
      DPE_SWITCH(struct arguments, tool.force)},
     {0},
@@ -95,7 +100,7 @@ static int parse_option(int key, char *arg, struct dpe_command_line *state)
         a->methods[a->n_methods++] = arg;
         return 0;
     case DPE_LINE_END:
-        if (a->shape == NULL) {
+        if (a->shape == NULL && a->gpu_report == NULL) {
             dpe_line_error(state, "--shape is missing");
         }
         if (a->layers > 0 && !dpe_known_shape(a->shape, &known)) {
@@ -584,6 +589,36 @@ done:
     return status == DPE_OK ? closed : status;
 }
 
+/* Exit code 69 where a test is not right: the file says which. */
+static dpe_status report_device(const struct arguments *a, struct dpe_error *err)
+{
+    struct dpe_text text = {0};
+    struct dpe_model *model = NULL;
+    FILE *file = NULL;
+    bool made = false;
+    int n_bad = 0;
+    dpe_status status = open_output(a, a->gpu_report, &file, &made, err);
+    status = status == DPE_OK && a->shape != NULL ? open_model(a, true, &model, err) : status;
+    if (status == DPE_OK) {
+        status = dpe_device_report(model != NULL ? dpe_model_config(model) : NULL, a->tool.device,
+                                   a->tool.threads, &text, &n_bad, err);
+    }
+    const bool written = status == DPE_OK && ftruncate(fileno(file), 0) == 0 &&
+                         fwrite(text.bytes, 1, text.n, file) == text.n;
+    dpe_status closed =
+        close_output(a->gpu_report, file, made && !written, status == DPE_OK ? err : NULL);
+    if (status == DPE_OK && closed == DPE_OK) {
+        printf("%s: %s\n", a->gpu_report,
+               n_bad == 0 ? "all tests are right" : "some tests are not right");
+        status = n_bad == 0 ? DPE_OK
+                            : dpe_fail(err, DPE_NO_DEVICE, "%d tests are not right: %s says which",
+                                       n_bad, a->gpu_report);
+    }
+    dpe_text_free(&text);
+    dpe_model_close(model);
+    return status != DPE_OK ? status : closed;
+}
+
 int main(int argc, char **argv)
 {
     static const struct dpe_option_set *const children[] = {&dpe_tool_option_set, NULL};
@@ -602,6 +637,9 @@ int main(int argc, char **argv)
     dpe_tool_configure(&a.tool);
     dpe_signals_install();
     a.deadline = a.tool.time_budget > 0.0 ? dpe_clock() + a.tool.time_budget : HUGE_VAL;
+    if (a.gpu_report != NULL) {
+        return dpe_tool_end(report_device(&a, &err), &err);
+    }
     if (a.n_lengths == 0) {
         a.lengths[a.n_lengths++] = 8192;
     }

@@ -189,6 +189,9 @@ struct dpe_ops {
      * more. The slot is NULL where a device has one way for everything. */
     const char *(*way)(const struct dpe_config *config, const char *device, enum dpe_part part,
                        int way);
+    /** The code that ran last on this thread, "machine code of sm_90, PTX of 9.0"; "": not known. NULL as
+     *  `way`. */
+    void (*code)(struct dpe_backend *backend, char text[64]);
     /** Bytes of an element of the cache and of all activations but the residual stream x, which is
      *  float everywhere. */
     uint64_t (*element_bytes)(const struct dpe_config *config);

@@ -205,8 +205,7 @@ static const struct subject *find_passed(const char *device, const char *kind, b
     return NULL;
 }
 
-/* The environment's tokens, else those given. */
-static dpe_status find_tokens(int64_t *tokens, struct dpe_error *err)
+dpe_status dpe_device_tokens(int64_t *tokens, struct dpe_error *err)
 {
     const char *words = getenv("DPE_DEVICE_SELF_TEST");
     if (*tokens == 0 || words == NULL || words[0] == '\0') {
@@ -261,7 +260,7 @@ dpe_status dpe_session_check_device(const struct dpe_config *config,
     const struct dpe_ops *ops = NULL;
     bool kept = false;
     bool other = false;
-    dpe_status status = find_tokens(&tokens, err);
+    dpe_status status = dpe_device_tokens(&tokens, err);
     if (status != DPE_OK || tokens == 0 ||
         (status = dpe_device_describe(options->device, &info, err)) != DPE_OK ||
         (status = dpe_ops_find(options->device, &ops, err)) != DPE_OK) {
@@ -299,7 +298,7 @@ void dpe_device_kernels(const struct dpe_config *config, const char *device, cha
         return;
     }
     int64_t tokens = ops->self_test_tokens;
-    (void)find_tokens(&tokens, NULL);
+    (void)dpe_device_tokens(&tokens, NULL);
     dpe_device_request_make(config, &options, NULL, tokens, false, &request);
     dpe_device_kind(&request, kind);
     (void)pthread_mutex_lock(&lock);

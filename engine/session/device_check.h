@@ -67,6 +67,7 @@ struct dpe_device_result {
     double rms[DPE_DEVICE_PLANS][DPE_QUESTIONS]; /**< NaN: not asked */
     char plans[DPE_DEVICE_PLANS][64];            /**< their names */
     char text[512];                              /**< what failed, in words */
+    char code[64];                               /**< what ran (dpe_ops.code) */
 };
 
 /** Whether a model, or a plan's selection (NULL: none), chooses keys or experts by their scores. In
@@ -79,6 +80,9 @@ void dpe_device_request_make(const struct dpe_config *config,
                              const struct dpe_session_options *options,
                              const struct dpe_selection *selection, int64_t tokens, bool in_float,
                              struct dpe_device_request *request);
+/** The tokens of DPE_DEVICE_SELF_TEST, 0 where that is "off", in place of those given. DPE_USAGE.
+ */
+dpe_status dpe_device_tokens(int64_t *tokens, struct dpe_error *err);
 /** The kind of the small model in a line of ASCII: what differs between two requests' models. */
 void dpe_device_kind(const struct dpe_device_request *request, char text[512]);
 /** Test in this process. */

@@ -101,12 +101,15 @@ static bool step_together(struct dpe_ladder *l, const enum dpe_part *suspects, i
     }
     l->last = result;
     for (int i = n - 1; i >= 0; i--) {
+        const enum dpe_part part = suspects[i];
         struct dpe_ways with = ways;
-        with.way[suspects[i]] = l->ways.way[suspects[i]];
-        l->test(l->user, &with, why->plan, &result);
-        if (rank(&result) >= rank(&l->last)) {
-            ways = with;
+        bool back = false;
+        for (uint8_t way = l->ways.way[part]; way < ways.way[part] && !back; way++) {
+            with.way[part] = way;
+            l->test(l->user, &with, why->plan, &result);
+            back = rank(&result) >= rank(&l->last);
         }
+        ways = back ? with : ways;
     }
     record(l, &ways, why);
     return true;

@@ -224,7 +224,7 @@ void dpe_device_kind(const struct dpe_device_request *request, char text[512])
                  {"sinks", c->sinks ? 1 : 0},
                  {"experts %g", (double)c->n_experts},
                  {"of which %g are chosen", (double)c->experts_per_token},
-                 {"weights sum to 1", c->experts_normalised ? 1 : 0},
+                 {"weights sum to 1", c->n_experts > 0 && c->experts_normalised ? 1 : 0},
                  {"branches with blocks of %g", (double)c->branch_block}};
     for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) {
         char part[64];
@@ -358,7 +358,8 @@ static dpe_status ask(struct dpe_session *s, const struct test *test,
 
 /* All questions of a plan; *question is the one that failed. */
 static dpe_status ask_all(const struct test *test, const char *device, const struct dpe_plan *plan,
-                          bool steps, struct answers *answers, int *question, struct dpe_error *err)
+                          bool steps, struct answers *answers, int *question, char *code,
+                          struct dpe_error *err)
 {
     struct dpe_session *session = NULL;
     dpe_status status = DPE_OK;
@@ -372,6 +373,13 @@ static dpe_status ask_all(const struct test *test, const char *device, const str
         }
         status = status == DPE_OK ? ask(session, test, (enum dpe_device_question)q, answers, err)
                                   : status;
+        if (session != NULL && code != NULL && session->ops->code != NULL) {
+            char ran[64];
+            char known[64];
+            snprintf(known, sizeof known, "%s", code);
+            session->ops->code(session->backend, ran);
+            snprintf(code, sizeof ran, "%s", ran[0] != '\0' ? ran : known);
+        }
     }
     dpe_session_destroy(session);
     return status;
@@ -485,7 +493,8 @@ static void test_plan(const struct test *test, int which, struct answers answers
         }
     }
     for (int d = 0; d < 2 && status == DPE_OK && !opens; d++) {
-        status = ask_all(test, devices[d], &plan, steps, &answers[d], &question, &err);
+        status = ask_all(test, devices[d], &plan, steps, &answers[d], &question,
+                         d == 1 ? result->code : NULL, &err);
         if (status != DPE_OK) { /* what the processors cannot do is not the device's fault */
             note_failure(d == 0 && status == DPE_INCOMPLETE ? DPE_INTERNAL : status, &err, which,
                          question, result);

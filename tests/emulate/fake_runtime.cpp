@@ -455,6 +455,11 @@ const char *dpe_rt_text(int code)
     return text;
 }
 
+void dpe_rt_code(int *machine, int *ptx)
+{
+    *machine = *ptx = counts.launches > 0 ? static_cast<int>(word("capability", 80)) : 0;
+}
+
 bool dpe_rt_is_memory(int code)
 {
     return code == MEMORY;

@@ -398,6 +398,7 @@ const struct dpe_ops *dpe_cuda_ops(void)
          */
         .self_test_tokens = 2100,
         .way = dpe_cuda_way,
+        .code = dpe_cuda_code,
         .element_bytes = cuda_element_bytes,
         .memory_available = cuda_memory_available,
         .open = cuda_open,

@@ -44,7 +44,8 @@ struct dpe_cuda_ways dpe_cuda_ways(const struct dpe_config *config,
                                    const struct dpe_cuda_switches *switches);
 /** The same without the ways before those that a session takes. */
 void dpe_cuda_ways_take(struct dpe_cuda_ways *ways, const struct dpe_ways *taken);
-/** The slot. */
+/** The slots. */
+void dpe_cuda_code(struct dpe_backend *backend, char text[64]);
 const char *dpe_cuda_way(const struct dpe_config *config, const char *device, enum dpe_part part,
                          int way);
 

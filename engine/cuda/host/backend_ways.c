@@ -2,6 +2,7 @@
  * called. What is not here has one way alone. */
 #include "engine/cuda/host/backend.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -84,4 +85,17 @@ const char *dpe_cuda_way(const struct dpe_config *config, const char *device, en
                                        [DPE_PART_STEPS] = ways.graph};
     const int at = way + (first[part] ? 0 : 1);
     return at < 2 ? names[part][at] : NULL;
+}
+
+void dpe_cuda_code(struct dpe_backend *b, char text[64])
+{
+    int machine = 0;
+    int ptx = 0;
+    text[0] = '\0';
+    if (!b->failed) {
+        dpe_rt_code(&machine, &ptx);
+    }
+    if (machine > 0) {
+        snprintf(text, 64, "machine code of sm_%d, PTX of %d.%d", machine, ptx / 10, ptx % 10);
+    }
 }

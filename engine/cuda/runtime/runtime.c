@@ -275,8 +275,21 @@ static cudaError_t allow_shared(const struct dpe_kernel_launch *launch)
                                       cudaSharedmemCarveoutMaxShared);
 }
 
+static _Thread_local const void *last_kernel;
+
+void dpe_rt_code(int *machine, int *ptx)
+{
+    struct cudaFuncAttributes found;
+    const bool known = last_kernel != NULL && !atomic_load(&hangs) &&
+                       cudaFuncGetAttributes(&found, last_kernel) == cudaSuccess;
+    (void)cudaGetLastError();
+    *machine = known ? found.binaryVersion : 0;
+    *ptx = known ? found.ptxVersion : 0;
+}
+
 static int launch_now(const struct dpe_kernel_launch *launch)
 {
+    last_kernel = launch->kernel;
     const cudaLaunchConfig_t config = {
         .gridDim = {launch->grid[0], launch->grid[1], launch->grid[2]},
         .blockDim = {launch->block[0], launch->block[1], launch->block[2]},

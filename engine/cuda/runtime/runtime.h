@@ -54,6 +54,9 @@ int dpe_rt_fill(void *at, int byte, uint64_t bytes);
 int dpe_rt_wait(void);
 /** "cudaErrorIllegalAddress: an illegal memory access was encountered". */
 const char *dpe_rt_text(int code);
+/** What the kernel is that this thread launched last: ten times the architecture of its machine code, and of
+ *  the PTX that this was made from; 0, 0: none, or not known. */
+void dpe_rt_code(int *machine, int *ptx);
 /** Whether the code means out of memory. */
 bool dpe_rt_is_memory(int code);
 

@@ -20,7 +20,8 @@
 struct made_up {
     unsigned bad[DPE_WAY_PARTS];
     int tests, hangs;
-    bool dies; /* after a failure */
+    bool dies;    /* after a failure */
+    bool at_once; /* every part is used by the first question */
     enum dpe_device_outcome outcome;
 };
 
@@ -43,8 +44,9 @@ static void test_made_up(void *user, const struct dpe_ways *ways, int plan,
     result->question = DPE_QUESTIONS;
     device->tests++;
     for (int part = 0; part < DPE_WAY_PARTS; part++) {
-        if (device->bad[part] >> ways->way[part] & 1U && first_use[part] < result->question) {
-            result->question = first_use[part];
+        const enum dpe_device_question use = device->at_once ? DPE_ASK_PREFILL : first_use[part];
+        if (device->bad[part] >> ways->way[part] & 1U && use < result->question) {
+            result->question = use;
             result->outcome = device->outcome;
             result->needs_reset = device->dies;
             snprintf(result->text, sizeof result->text, "the call dpe_%s failed",
@@ -96,6 +98,17 @@ static void two_rungs_and_none(void **state)
     assert_int_equal(ladder.ways.way[DPE_PART_ATTENTION], 2);
     assert_int_equal(ladder.ways.way[DPE_PART_DECODING], 1);
     assert_int_equal(ladder.ways.way[DPE_PART_PRODUCTS], 0);
+    /* Two at once, one of which has a way between: what can come back does. */
+    struct made_up two = {
+        .bad = {[DPE_PART_ATTENTION] = 1, [DPE_PART_SPLIT] = 1, [DPE_PART_PRODUCTS] = 1},
+        .outcome = DPE_DEVICE_WRONG,
+        .at_once = true};
+    ladder = run_made_up(&two);
+    assert_int_equal(ladder.last.outcome, DPE_DEVICE_RIGHT);
+    assert_int_equal(ladder.ways.way[DPE_PART_ATTENTION], 1);
+    assert_int_equal(ladder.ways.way[DPE_PART_SPLIT], 1);
+    assert_int_equal(ladder.ways.way[DPE_PART_DECODING], 0);
+    assert_int_equal(ladder.ways.way[DPE_PART_PRODUCTS], 1);
     /* Nothing helps where the last way fails too. */
     struct made_up none = {.bad = {[DPE_PART_ATTENTION] = 7}, .outcome = DPE_DEVICE_HANGS};
     ladder = run_made_up(&none);

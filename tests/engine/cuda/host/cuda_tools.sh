@@ -65,7 +65,19 @@ expect 0 "products of few rows by product_few is failing on this card, cublas is
 expect 0 "products cublas.*, as faster kernels failed their test on this card before" --device cuda
 # What was right before and fails now: this process cannot go on, the next one can.
 DPE_FAKE_FAULT=fails:rmsnorm expect 69 "which was right before, failed its self-test; the same command again" --device cuda
-DPE_FAKE_FAULT= expect 0 "^rope  *20  prefill" --device cuda
+DPE_FAKE_FAULT= expect 0 "^rope, 20 tokens" --device cuda
+# Every kernel by itself, in a text for others.
+"$build/bin/dpe-bench" --gpu-report "$work/report.txt" --shape "$source/tests/golden/llama_bf16" --device cuda \
+    >"$work/out" 2>"$work/err"
+[ $? = 69 ] && grep -q "1 tests are not right: $work/report.txt says which" "$work/err" &&
+    grep -q "product_few is left out, cublas is used: the device (emulated device 0) failed in dpe_kernel" "$work/report.txt" &&
+    grep -q "plain whole attention product_few graph: FAILS" "$work/report.txt" &&
+    grep -q "plain whole attention cublas launches: right, .*machine code of sm_80" "$work/report.txt" &&
+    grep -q "^card: emulated device 0" "$work/report.txt" ||
+    { echo "FAILED: --gpu-report: $(cat "$work/out" "$work/err" "$work/report.txt")"; failed=1; }
+expect 78 "report.txt: exists already" --gpu-report "$work/report.txt" --device cuda
+"$build/bin/dpe-bench" --gpu-report "$work/none.txt" --device cpu >"$work/out" 2>"$work/err"
+[ $? = 64 ] && [ ! -e "$work/none.txt" ] || { echo "FAILED: a report of the CPU: $(cat "$work/err")"; failed=1; }
 # The table says by which kernels it was computed.
 python3 "$source/tests/cli/tiny_model.py" "$source/data/reference/tokenizer.json" "$work/model"
 rm -r "$work/cache"
