@@ -261,7 +261,7 @@ static void print_dominated(const struct dpe_norms_result *result, int64_t n_hea
     int64_t n_rows = result->n[DPE_NORMS_LAYER] * n_heads;
     int64_t pairs = result->n[DPE_NORMS_PAIR];
     double last = 2.0;
-    printf("heads with the most concentrated contributions (share of their top 25 %% of pairs):");
+    printf("heads with the most concentrated contributions (share of their top 25 %% of\npairs):");
     for (int shown = 0; shown < 5; shown++) {
         int64_t best = -1;
         double best_share = -1.0;
@@ -291,7 +291,7 @@ static dpe_status print_summary(const struct profile *profile, struct dpe_error 
     if (status == DPE_OK && profile->args->job.result != DPE_RESULT_TEXT) {
         status = dpe_norms_print_result(profile, &result, err);
     } else if (status == DPE_OK) {
-        printf("2-norm contribution of the %lld pairs of each head (%s), %lld excerpts of %d "
+        printf("2-norm contribution of the %lld pairs of each head (%s),\n%lld excerpts of %d "
                "lengths\n",
                (long long)result.n[DPE_NORMS_PAIR],
                dpe_contribution_name(profile->args->contribution),

@@ -262,7 +262,8 @@ static dpe_status check(struct batch *batch, enum calibrate_way way, struct dpe_
         if (state->rival[0] != '\0') {
             add_method(&args, state->rival, false);
         }
-        if (!batch->frequencies && (several || !longest->other)) {
+        if (!batch->frequencies && (several || !longest->other) &&
+            (several || batch->args->detect.rule != DPE_DETECT_READY)) {
             add_method(&args,
                        dpe_calibrate_path(batch, longest, several ? "table.h5" : "detect.h5"),
                        true);
@@ -345,7 +346,7 @@ dpe_status dpe_calibrate_dry_run(struct batch *batch, struct dpe_error *err)
     char text[64];
     dpe_status status = dpe_calibrate_price(batch, CALIBRATE_COST, &sum, err);
     if (status == DPE_OK && !sum.untimed) {
-        printf("\ntotal            %s for all parts; exports, tables and the report take seconds\n",
+        printf("\ntotal            %s for all parts; exports and the report take seconds\n",
                dpe_job_range_text(&sum.time, text));
     }
     if (status == DPE_OK) {

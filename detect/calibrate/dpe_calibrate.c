@@ -148,17 +148,19 @@ static dpe_status check(struct batch *batch, struct dpe_error *err)
         return status;
     }
     announce(batch, "what the table finds (dpe-eval)");
-    printf("\n%s: ", batch->needles ? "On needles that no earlier part has used"
-                                    : "On the corpus's books, some of which the sweep used");
-    if (batch->frequencies) {
+    printf("\n%s:\n", batch->needles ? "On needles that no earlier part has used"
+                                     : "On the corpus's books, some of which the sweep used");
+    if (batch->args->detect.rule == DPE_DETECT_READY) {
+        printf("table.h5 holds the best of the methods that are ready\n");
+    } else if (batch->frequencies) {
         printf("what the factors of table.h5 find\n");
     } else if (state->n_entries > 1) {
-        printf("table.h5 has an entry for each length, %stable.h5 is the longest one alone\n",
+        printf("table.h5 has an entry for each length, %stable.h5 is the longest alone\n",
                batch->entry->folder);
     } else if (batch->entry->other) {
         printf("table.h5 holds the plan of another method\n");
     } else {
-        printf("detect.h5 moves every pair, table.h5 the key pairs of each head (--top-k %s)\n",
+        printf("detect.h5 moves every pair, table.h5 the key pairs of each head\n(--top-k %s)\n",
                batch->entry->k);
     }
     return dpe_calibrate_check(batch, CALIBRATE_RUN, NULL, err);
@@ -222,7 +224,7 @@ static dpe_status print_name(struct batch *batch, const char *name, struct dpe_e
 static dpe_status print_files(struct batch *batch, struct dpe_error *err)
 {
     const struct calibrate_state *state = &batch->state;
-    printf("%s:", batch->args->detect.job.output);
+    printf("%s:\n ", batch->args->detect.job.output);
     for (int i = 0; i < state->n_entries; i++) {
         if (batch->args->detect.against_tuned) {
             printf(" %stune.h5", state->entries[i].folder);
@@ -235,7 +237,7 @@ static dpe_status print_files(struct batch *batch, struct dpe_error *err)
             printf(" %sablate.h5", state->entries[i].folder);
         }
     }
-    printf(" check.h5");
+    printf(" check.h5\n ");
     dpe_status status = dpe_calibrate_export_each(batch, print_name, err);
     printf(" report.html\n");
     return status;

@@ -29,7 +29,7 @@ static const double most = 0.98;
  * trained length, and in the whole: many questions that it half answers tell plans apart better
  * than one that it always does. */
 static const double possible_in_quarter = 0.5;
-static const double possible = 0.3;
+static const double possible = 0.4;
 /* Texts below which a quarter saves nothing; ceilings that are tried at most. */
 enum { LEAST_QUARTER = 1024, MOST_CEILINGS = 3 };
 /* Where good plans find as much, slips of free answers hide what they differ by: steps are tried.

@@ -67,7 +67,7 @@ void dpe_detect_print_savings(const struct detect_inputs *inputs,
         line("--race, at best",
              dpe_detect_least_rows(inputs, inputs->n_samples[0]) / samples * prompts * share, naive);
     } else {
-        printf("  %-38s not given: --race stops lengths that cannot win\n", "racing");
+        printf("  %-38s not given: --race drops lengths\n", "racing");
     }
     if (steps > 0.0) {
         line("--select sequential adds at most", steps * share, 0.0);

@@ -162,7 +162,8 @@ dpe_status dpe_run_tool_info(const struct run *run, struct dpe_error *err)
                : "");
     char differ[DPE_RUNTIMES_DIFFER];
     if (dpe_runtimes_differ(run->model, differ)[0] != '\0') {
-        printf("runtimes differ %s\n", differ);
+        printf("runtimes differ ");
+        dpe_tool_line(stdout, differ, 16, 16);
     }
     printf("trained length  %lld (%s)\n", (long long)run->trained_length,
            run->args->trained_length > 0 ? "--trained-length" : dpe_config_trained_key(config));

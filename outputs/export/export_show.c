@@ -90,10 +90,10 @@ void dpe_export_show(const struct dpe_table *table, const char *selection)
         before = values->length;
     }
     if (!dpe_export_needs_adapter(table)) {
-        printf("A runtime needs no adapter to apply this table: dpe-export --format longrope (a "
-               "config.json) or gguf-rope (a GGUF file).\n");
+        printf("A runtime needs no adapter to apply this table: dpe-export --format longrope\n"
+               "(a config.json) or gguf-rope (a GGUF file).\n");
         return;
     }
-    printf("Up to the trained length a runtime runs the model unchanged. Beyond it, it needs an "
+    printf("Up to the trained length a runtime runs the model unchanged. Beyond it, it needs an\n"
            "adapter to apply this table: see outputs/table/dpe_table.h.\n");
 }

@@ -1,6 +1,8 @@
 /* What rows cost. */
 #include "outputs/job/price.h"
 
+#include "engine/tool/tool.h"
+
 #include <math.h>
 #include <stdio.h>
 #include <time.h>
@@ -115,7 +117,11 @@ void dpe_bill_print_time(const struct dpe_bill *bill)
         localtime_r(&seconds, &local);
         strftime(when, sizeof when, "; measured %Y-%m-%d %H:%M", &local);
     }
-    printf("time             %s (%lld tokens were read in %.3g s, a decode step takes %.2g s%s)\n",
-           dpe_job_range_text(&bill->time, text), (long long)bill->speed.tokens,
-           bill->speed.seconds, bill->speed.per_step, when);
+    char line[256];
+    snprintf(line, sizeof line,
+             "%s (%lld tokens were read in %.3g s, a decode step takes %.2g s%s)",
+             dpe_job_range_text(&bill->time, text), (long long)bill->speed.tokens,
+             bill->speed.seconds, bill->speed.per_step, when);
+    printf("time             ");
+    dpe_tool_line(stdout, line, 17, 17);
 }

@@ -200,8 +200,7 @@ static void print_details(const struct dpe_results *results, int task)
     printf("%s, 95 %% intervals (%s: %lld", suite_task->task.name, ppl ? "books" : "samples",
            (long long)suite_task->n_samples);
     if (suite_task->task.together > 1) {
-        printf(", of which %lld share a context and count as one",
-               (long long)suite_task->task.together);
+        printf(", %lld of a context count as one", (long long)suite_task->task.together);
     }
     printf(")\n");
     if (results->n_methods > 1) {
