@@ -57,6 +57,7 @@ template <class T, class O> struct few_rows {
     int64_t k;
     bool accumulate;
     int split; /* warps that share a column: 1, 2, 4 or 8 */
+    int share; /* elements that one of them takes at a time: at most AHEAD rounds */
 };
 
 /* Sums of a warp's lanes, then of the `split` warps of a column in order; those of row r are in
@@ -88,7 +89,8 @@ __device__ __forceinline__ void add_lanes(float (&sums)[W][R], int split, float 
 }
 
 /* Blocks that have the registers of a multiprocessor side by side. */
-template <class T, int R> constexpr int few_blocks = sizeof(T) == 4 || R == 4 ? 2 : (R == 1 ? 4 : 3);
+template <class T, int R>
+constexpr int few_blocks = sizeof(T) == 4 ? (R == 4 ? 1 : 2) : (R == 4 ? 2 : (R == 2 ? 3 : 4));
 
 /* `split` warps an output column of one of the weights, R rows of x at once. GATED: a column of
  * each of two, gate and up, become one result. */
@@ -107,9 +109,7 @@ __global__ void __launch_bounds__(DPE_GRID_THREADS, few_blocks<T, R>)
     const auto &weight = call.weights[which];
     const int64_t columns = DPE_GRID_THREADS / 32 / call.split;
     const int64_t column = (blockIdx.x - weight.first_block) * columns + warp / call.split;
-    /* The warps of a column take turns with its elements, AHEAD rounds each. */
     const int k = static_cast<int>(call.k);
-    const int first = warp % call.split * AHEAD * ROUND;
     float sums[W][R] = {};
     float totals[W];
     const T *rows[W];
@@ -117,14 +117,22 @@ __global__ void __launch_bounds__(DPE_GRID_THREADS, few_blocks<T, R>)
     for (int w = 0; w < W; w++) {
         rows[w] = (w == 0 ? weight.w : call.weights[1].w) + column * call.k;
     }
+    /* The warps of a column take turns with its elements. */
+    const int first = column < weight.n ? warp % call.split * call.share : k;
 #pragma unroll 1
-    for (int turn = column < weight.n ? first : k; turn < k; turn += call.split * AHEAD * ROUND) {
-        if (turn + AHEAD * ROUND <= k) {
-            add_products<T, W, R, AHEAD>(rows, call.x, turn + lane * 8, k, sums);
+    for (int turn = first; turn < k; turn += call.split * call.share) {
+        const int end = min(turn + call.share, k);
+        int at = turn;
+        if (end - at == AHEAD * ROUND) {
+            add_products<T, W, R, AHEAD>(rows, call.x, at + lane * 8, k, sums);
             continue;
         }
 #pragma unroll 1
-        for (int at = turn + lane * 8; at < k; at += ROUND) {
+        for (; at + AHEAD / 2 * ROUND <= end; at += AHEAD / 2 * ROUND) {
+            add_products<T, W, R, AHEAD / 2>(rows, call.x, at + lane * 8, k, sums);
+        }
+#pragma unroll 1
+        for (at += lane * 8; at < end; at += ROUND) {
             add_products<T, W, R, 1>(rows, call.x, at, k, sums);
         }
     }
@@ -142,13 +150,15 @@ __global__ void __launch_bounds__(DPE_GRID_THREADS, few_blocks<T, R>)
 }
 
 /* Warps that share a column: so many that each has read its share at once, and more where there are
- * few columns, so that a card has enough reads under way. A block of eight warps then has 32 KiB of
- * weights under way and ends; as many as fit on a card take turns, each of them far shorter than the
- * whole. `turn`: elements that a warp has under way. */
-int split_of(int64_t n, int64_t k, int64_t turn)
+ * few columns, so that a card has enough reads under way. A block of eight warps then has at most
+ * 32 KiB of weights under way and ends; as many as fit on a card take turns, each of them far shorter
+ * than the whole. `ahead`: rounds that a warp has under way. */
+int split_of(int64_t n, int64_t rounds, int64_t ahead)
 {
     int split = n <= 1024 ? 4 : (n <= 4096 ? 2 : 1);
-    while (split < DPE_GRID_THREADS / 32 && split * turn < k) {
+    /* What is not all of `ahead` is read in halves of it. */
+    const int64_t at_once = rounds < ahead ? ahead / 2 : ahead;
+    while (split < DPE_GRID_THREADS / 32 && split * at_once < rounds) {
         split *= 2;
     }
     return split;
@@ -168,7 +178,11 @@ unsigned deal_columns(const struct dpe_few_product *p, bool gated, few_rows<T, O
     call->k = p->k;
     call->accumulate = p->accumulate;
     call->n_weights = p->n_weights;
-    call->split = split_of(all, p->k, ROUND * (gated ? ahead_of<T, 2> : ahead_of<T, 1>));
+    const int64_t ahead = gated ? ahead_of<T, 2> : ahead_of<T, 1>;
+    const int64_t rounds = (p->k + ROUND - 1) / ROUND;
+    call->split = split_of(all, rounds, ahead);
+    const int64_t even = (rounds + call->split - 1) / call->split;
+    call->share = static_cast<int>(rounds < ahead ? even : ahead) * ROUND;
     int64_t columns = DPE_GRID_THREADS / 32 / call->split;
     unsigned blocks = 0;
     for (int i = 0; i < p->n_weights; i++) {
