@@ -492,6 +492,49 @@ static void a_task_that_all_solve_is_too_easy(void **state)
     assert_false(validation.too_easy);
 }
 
+/* Which plan the table gets on four contexts of four questions, of which the joint plan finds one,
+ * and a rival as many as are given; the paper's procedure (no tables) keeps the joint plan. */
+static int kept_beside(int found, bool tables, struct dpe_detect_validation *validation)
+{
+    enum { N = 16, RIVAL = DPE_DETECT_N_VALIDATED, PLANS };
+    static const bool all[PLANS] = {true, true, true, true};
+    struct dpe_detect_scores scores;
+    struct dpe_error err = {0};
+    scores_of(&scores, PLANS, N);
+    scores.together = 4;
+    for (int s = 0; s < N; s++) {
+        for (int plan = 0; plan < PLANS; plan++) {
+            bool finds =
+                plan == RIVAL ? (s * 5 + 2) % N < found : plan != DPE_DETECT_ROPE && s == 5;
+            set_recall(&scores, plan, s, finds ? 1.0 : 0.0);
+        }
+    }
+    assert_int_equal(dpe_detect_validate(&scores, NULL, DPE_DETECT_RECALL, tables ? all : NULL,
+                                         validation, &err),
+                     DPE_OK);
+    dpe_detect_scores_free(&scores);
+    return validation->kept;
+}
+
+static void points_choose_and_tests_say_how_sure(void **state)
+{
+    (void)state;
+    const int rival = DPE_DETECT_N_VALIDATED;
+    struct dpe_detect_validation v;
+    /* 62 % against 6: taken, and shown, although no sign-flip test of four contexts shows anything.
+     */
+    assert_int_equal(kept_beside(10, true, &v), rival);
+    assert_int_equal(dpe_detect_judge(&v.minus[rival], v.p[rival], v.criterion), DPE_DETECT_WORSE);
+    /* 31 %: more by more than the standard error, so taken; not shown. */
+    assert_int_equal(kept_beside(5, true, &v), rival);
+    assert_true(v.p[rival] > 0.05 && v.p[rival] < 0.32);
+    assert_int_equal(dpe_detect_judge(&v.minus[rival], v.p[rival], v.criterion),
+                     DPE_DETECT_INDISTINCT);
+    /* 12 %: within it. */
+    assert_int_equal(kept_beside(2, true, &v), DPE_DETECT_JOINT);
+    assert_int_equal(kept_beside(10, false, &v), DPE_DETECT_JOINT);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -509,6 +552,7 @@ int main(void)
         cmocka_unit_test(informative_means_beyond_noise),
         cmocka_unit_test(verdicts_follow_the_paired_interval),
         cmocka_unit_test(worse_needs_interval_and_test),
+        cmocka_unit_test(points_choose_and_tests_say_how_sure),
         cmocka_unit_test(a_task_that_all_solve_is_too_easy),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
