@@ -21,6 +21,13 @@ if [ "$part" = logits ]; then
             mpi 2 "$build/tests/peers_mpi" 2 cuda >"$work/out" 2>&1 ||
             fail "emulated device: $(tail -40 "$work/out")"
         grep "spread" "$work/out" | sed "s/^/emulated: /"
+        # NCCL that cannot connect, or sums wrong numbers: in one line, and the same answers.
+        for fault in fails wrong; do
+            DPE_DEVICE_SELF_TEST=off DPE_CUDA_MODULE="$build/tests/libdpe_cuda_emulated.so" \
+                DPE_FAKE_FAULT=$fault:nccl mpi 2 "$build/tests/peers_mpi" 2 cuda >"$work/out" 2>&1 &&
+                grep -q "cuda: NCCL .*, sums over devices go through the host" "$work/out" ||
+                fail "emulated device, NCCL $fault: $(tail -40 "$work/out")"
+        done
     fi
     mpi 3 "$build/tests/peers_mpi" 2 >"$work/out" 2>&1
     code=$?

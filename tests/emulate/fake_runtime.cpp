@@ -34,6 +34,7 @@
 
 #include "engine/cuda/ptx/device.cuh"
 #include "engine/cuda/runtime/launches.h"
+#include "engine/cuda/runtime/nccl_module.h"
 #include "engine/cuda/runtime/runtime.h"
 
 namespace
@@ -470,9 +471,38 @@ struct dpe_rt_blas {
     int device;
 };
 
+/* NCCL with a fault; there is none that works. `fails`: peers cannot join; `wrong`: sums are those
+ * of one peer. */
+static int nccl_id(char *id)
+{
+    id[0] = 1;
+    return 0;
+}
+static int nccl_join(void **sums, const char *id, int index, int size)
+{
+    static int joined;
+    *sums = &joined;
+    return id[0] == 1 && index < size && fake_fault_of("nccl") == FAKE_WRONG ? 0 : 5;
+}
+static int nccl_sum(void *sums, float *x, uint64_t n, void *stream)
+{
+    (void)sums, (void)x, (void)n, (void)stream;
+    return 0;
+}
+static void nccl_leave(void *sums)
+{
+    (void)sums;
+}
+static const char *nccl_text(int code)
+{
+    return code == 5 ? "invalid usage" : "no error";
+}
+
 const struct dpe_nccl_module *dpe_rt_nccl(void)
 {
-    return NULL;
+    static const struct dpe_nccl_module module = {DPE_NCCL_VERSION, nccl_id,    nccl_join,
+                                                  nccl_sum,         nccl_leave, nccl_text};
+    return fake_fault_of("nccl") == FAKE_RIGHT ? NULL : &module;
 }
 
 dpe_status dpe_rt_blas_open(struct dpe_rt_blas **blas, struct dpe_error *err)

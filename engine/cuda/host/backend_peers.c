@@ -1,44 +1,104 @@
-/* Sums over the processes that hold one model together: through NCCL where all of them have it,
- * else through the host, in the order of their indices. DPE_CUDA_PEERS=host in the environment asks
- * for the latter (comparisons, several processes on one device, which NCCL refuses). */
+/* Sums over the processes that hold one model together: through NCCL where all of them have it and
+ * it sums right, else through the host, in the order of their indices. DPE_CUDA_PEERS=host in the
+ * environment asks for the latter (comparisons, several processes on one device, which NCCL
+ * refuses). */
 #include "engine/cuda/host/backend.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "engine/cuda/runtime/nccl_module.h"
 
-/* All peers come here at the same sum, the first of a session. */
-static dpe_status join(struct dpe_backend *b, struct dpe_error *err)
+/* Whether all peers say so; each of them gets the same answer. */
+static dpe_status all_do(struct dpe_backend *b, bool here, bool *all, struct dpe_error *err)
 {
     const struct dpe_peers *peers = b->peers;
-    const struct dpe_nccl_module *nccl = dpe_rt_nccl();
-    const char *asked = getenv("DPE_CUDA_PEERS");
-    float having = nccl != NULL && (asked == NULL || strcmp(asked, "host") != 0) ? 1.0f : 0.0f;
+    float count = here ? 1.0f : 0.0f;
+    dpe_status status = peers->meet(peers->user, &count, 1, dpe_cuda_status(b, err), err);
+    *all = status == DPE_OK && count == (float)peers->size;
+    return status;
+}
+
+/* Sum numbers whose sum is known. They lie where logits will, which nothing holds before the end of
+ * a pass. */
+static bool sums_right(struct dpe_backend *b, const struct dpe_nccl_module *nccl)
+{
+    enum { MOST = 256, SECONDS = 60 };
+    float x[MOST];
+    const int size = b->peers->size;
+    const uint64_t n = b->config->vocab < MOST ? (uint64_t)b->config->vocab : MOST;
+    for (uint64_t i = 0; i < n; i++) {
+        x[i] = (float)(i + 1) + (float)b->peers->index;
+    }
+    DPE_CUDA_TRY(b, dpe_rt_up(b->logits, x, n * sizeof *x));
+    int code = b->failed ? 1 : nccl->sum(b->sums, b->logits, n, dpe_rt_stream());
+    if (code == 0) {
+        dpe_rt_set_timeout(SECONDS); /* a device waits for ever for one that does not come */
+        DPE_CUDA_TRY(b, dpe_rt_down(x, b->logits, n * sizeof *x));
+        dpe_rt_set_timeout(b->timeout_seconds);
+    }
+    bool right = code == 0 && !b->failed;
+    for (uint64_t i = 0; i < n && right; i++) {
+        right = x[i] == (float)size * (float)(i + 1) + (float)(size * (size - 1) / 2);
+    }
+    return right;
+}
+
+/* Join through NCCL; *why: what of it does not work for all, NULL: nothing. */
+static dpe_status join_nccl(struct dpe_backend *b, const struct dpe_nccl_module *nccl,
+                            const char **why, struct dpe_error *err)
+{
+    const struct dpe_peers *peers = b->peers;
     char id[DPE_NCCL_ID] = {0};
-    dpe_status status = peers->meet(peers->user, &having, 1, dpe_cuda_status(b, err), err);
-    if (status != DPE_OK || having < (float)peers->size) {
-        b->joined = status == DPE_OK;
+    bool all = false;
+    *why = "does not start";
+    int code = peers->index == 0 ? nccl->id(id) : 0;
+    dpe_status status = all_do(b, code == 0, &all, err);
+    if (status != DPE_OK || !all) {
         return status;
     }
-    int code = peers->index == 0 ? nccl->id(id) : 0;
-    if (code != 0) {
-        status = dpe_fail(err, DPE_NO_DEVICE, "NCCL does not start: %s", nccl->text(code));
-    }
+    status = peers->share(peers->user, id, sizeof id, err);
     status = peers->meet(peers->user, NULL, 0, status, err);
-    if (status == DPE_OK) {
-        status = peers->share(peers->user, id, sizeof id, err);
-        status = peers->meet(peers->user, NULL, 0, status, err);
+    if (status != DPE_OK) {
+        return status;
     }
-    if (status == DPE_OK) {
-        code = nccl->join(&b->sums, id, peers->index, peers->size);
-        status = code == 0 ? DPE_OK
-                           : dpe_fail(err, DPE_NO_DEVICE,
-                                      "NCCL does not connect the devices of %d processes: %s; "
-                                      "set NCCL_DEBUG=INFO for details, or DPE_CUDA_PEERS=host to "
-                                      "run without NCCL",
-                                      peers->size, nccl->text(code));
-        status = peers->meet(peers->user, NULL, 0, status, err);
+    *why = "does not connect the devices";
+    code = nccl->join(&b->sums, id, peers->index, peers->size);
+    status = all_do(b, code == 0, &all, err);
+    if (status != DPE_OK || !all) {
+        return status;
+    }
+    *why = "sums wrong numbers";
+    status = all_do(b, sums_right(b, nccl), &all, err);
+    *why = all ? NULL : *why;
+    return status;
+}
+
+/* All peers come here at the same sum, the first of a session. What NCCL cannot do the host does.
+ */
+static dpe_status join(struct dpe_backend *b, struct dpe_error *err)
+{
+    const struct dpe_nccl_module *nccl = dpe_rt_nccl();
+    const char *asked = getenv("DPE_CUDA_PEERS");
+    const char *why = NULL;
+    bool all = false;
+    dpe_status status =
+        all_do(b, nccl != NULL && (asked == NULL || strcmp(asked, "host") != 0), &all, err);
+    if (status == DPE_OK && all) {
+        status = join_nccl(b, nccl, &why, err);
+    }
+    if (status == DPE_OK && why != NULL) {
+        if (b->sums != NULL) {
+            nccl->leave(b->sums);
+            b->sums = NULL;
+        }
+        if (b->peers->index == 0) {
+            fprintf(stderr,
+                    "cuda: NCCL %s, sums over devices go through the host (NCCL_DEBUG=INFO says "
+                    "more)\n",
+                    why);
+        }
     }
     b->joined = status == DPE_OK;
     return status;

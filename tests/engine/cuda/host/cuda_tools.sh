@@ -29,17 +29,17 @@ export DPE_FAKE_CUDA=wrong=16 DPE_DEVICE_SELF_TEST=40
 expect 69 "device cuda failed its self-test and is not used; use --device cpu" --device cuda
 expect 69 "device cuda failed its self-test" --device auto
 export DPE_FAKE_CUDA=
-expect 0 "^rope  *20  prefill" --device cuda
+expect 0 "^rope, 20 tokens" --device cuda
 DPE_DEVICE_SELF_TEST=1 expect 64 "DPE_DEVICE_SELF_TEST: expected off or a number of tokens" --device cuda
 export DPE_DEVICE_SELF_TEST=off
-expect 0 "^rope  *20  prefill" --device cuda --json "$work/json" --csv "$work/csv"
+expect 0 "^rope, 20 tokens" --device cuda --json "$work/json" --csv "$work/csv"
 [ "$(wc -l <"$work/csv")" = 2 ] || { echo "FAILED: expected two lines in the CSV file"; failed=1; }
 python3 -c 'import json, sys
 row = json.loads(open(sys.argv[1]).read())
 assert row["length"] == 20 and row["prefill_s"] > 0 and row["token_s"] > 0, row' "$work/json" || failed=1
 for device in cpu cuda; do
-    expect 0 "^moba:block=4 *20  prefill" --device $device --method moba:block=4,k=2
-    expect 0 "^vertical-sla *20  prefill" --device $device --method vertical-slash
+    expect 0 "^moba:block=4,k=2, 20 tokens" --device $device --method moba:block=4,k=2
+    expect 0 "^vertical-slash, 20 tokens" --device $device --method vertical-slash
 done
 expect 0 "emulated device" --device auto
 expect 0 "emulated device 1" --device cuda:1
