@@ -40,7 +40,7 @@ for dry in "" --dry-run; do
 done
 
 calibrate whole -l 96,128 --against tuned --tune-budget 160 || fail "two lengths: $(cat "$work/err")"
-grep -q "^$work/whole: 96/tune.h5 96/detect.h5 128/tune.h5 128/detect.h5 norms.h5 check.h5 " "$work/out" || fail "files: $(tail -1 "$work/out")"
+grep -q "^  96/tune.h5 96/detect.h5 128/tune.h5 128/detect.h5 norms.h5 check.h5$" "$work/out" && grep -q "^$work/whole:$" "$work/out" || fail "files: $(tail -5 "$work/out")"
 grep -q "tuned" "$work/whole/report.html" || fail "a report without the settings"
 for length in 96 128; do
     # shellcheck disable=SC2086
@@ -64,7 +64,7 @@ strings "$work/whole/96/detect.h5" /validated_plan | sed 1,3d | diff "$work/chos
 # The same command changes nothing; without its settings a sweep does not begin.
 cp "$work/whole/96/tune.h5" "$work/before.h5"
 calibrate whole -l 96,128 --against tuned --tune-budget 160 || fail "again: $(cat "$work/err")"
-grep -q "^$work/whole: 96/tune.h5 " "$work/out" && cmp -s "$work/before.h5" "$work/whole/96/tune.h5" || fail "again: $(cat "$work/out")"
+grep -q "^  96/tune.h5 " "$work/out" && cmp -s "$work/before.h5" "$work/whole/96/tune.h5" || fail "again: $(cat "$work/out")"
 mv "$work/whole/96/tune.h5" "$work/away.h5"
 calibrate whole -l 96,128 --against tuned --tune-budget 160 || fail "settings that were moved away: $(cat "$work/err")"
 same "$work/away.h5" "$work/whole/96/tune.h5"
