@@ -451,6 +451,71 @@ static void compare_all(const struct test *test, const struct dpe_plan *plan, in
     }
 }
 
+/* ------------------------------------------------------------------------------------ the place */
+
+/* Queries of every layer of a prefill, before rotation: the processors' are kept, the device's held
+ * against them. */
+struct trace {
+    float *q; /* [n_layers][n][width] */
+    int64_t n, width;
+    bool compares;
+    double value[DPE_MAX_LAYER_KINDS + LAYERS],
+        difference[DPE_MAX_LAYER_KINDS + LAYERS]; /* squares */
+};
+
+static dpe_status trace_layer(void *user, int64_t layer, int64_t start, int64_t rows,
+                              const float *q, const float *k, struct dpe_error *err)
+{
+    struct trace *t = user;
+    float *kept = t->q + (layer * t->n + start) * t->width;
+    (void)k, (void)err;
+    if (!t->compares) {
+        memcpy(kept, q, (size_t)(rows * t->width) * sizeof *q);
+    }
+    for (int64_t i = 0; t->compares && i < rows * t->width; i++) {
+        const double difference = (double)q[i] - (double)kept[i];
+        t->value[layer] += (double)kept[i] * (double)kept[i];
+        t->difference[layer] += difference * difference;
+    }
+    return DPE_OK;
+}
+
+/* In which part of the model a prefill goes wrong first, at the end of the text. */
+static void find_place(const struct test *test, const struct dpe_plan *plan,
+                       const char *const devices[2], double *nll, struct dpe_device_result *result)
+{
+    const struct dpe_config *c = &test->config;
+    struct trace trace = {.n = test->n, .width = c->n_heads * c->head_dim};
+    trace.q = dpe_alloc((size_t)(c->n_layers * trace.n * trace.width), sizeof *trace.q);
+    dpe_status status = trace.q != NULL ? DPE_OK : DPE_NO_MEMORY;
+    for (int d = 0; d < 2 && status == DPE_OK; d++) {
+        struct dpe_session *session = NULL;
+        trace.compares = d == 1;
+        status = open_session(test, devices[d], true, plan, &session, NULL);
+        if (status == DPE_OK) {
+            dpe_session_set_tap(session, trace_layer, &trace);
+            status = dpe_session_nll(session, test->tokens, test->n, nll, NULL);
+        }
+        dpe_session_destroy(session);
+    }
+    free(trace.q);
+    if (status != DPE_OK && status != DPE_NONFINITE) {
+        return;
+    }
+    int64_t layer = 0;
+    while (layer < c->n_layers &&
+           sqrt(trace.difference[layer] / trace.value[layer]) <= result->most / 2.0) {
+        layer++;
+    }
+    const size_t used = strlen(result->text);
+    snprintf(
+        result->text + used, sizeof result->text - used, "%s",
+        layer == 0 ? "; wrong from the first queries on: embedding, norm or products"
+        : layer < c->n_layers
+            ? "; the first queries are right, those of the next layer are not: attention or MLP"
+            : "; the queries of all layers are right: the last layer, the head or likelihoods");
+}
+
 /* ------------------------------------------------------------------------------------- one test */
 
 /* The device did not get through. */
@@ -502,6 +567,9 @@ static void test_plan(const struct test *test, int which, struct answers answers
     }
     if (status == DPE_OK && !opens) {
         compare_all(test, &plan, which, steps, answers, result);
+    }
+    if (result->outcome == DPE_DEVICE_WRONG && result->question == DPE_ASK_PREFILL) {
+        find_place(test, &plan, devices, answers[1].nll, result);
     }
     dpe_plan_free(&plan);
 }

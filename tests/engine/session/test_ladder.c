@@ -254,6 +254,31 @@ static void what_has_one_way_is_named(void **state)
     plant(NULL, NULL);
 }
 
+/* A wrong kernel of which no call fails: the part of the model is named. */
+static void a_wrong_kernel_has_a_place(void **state)
+{
+    (void)state;
+    static const char *const all[][2] = {
+        {"embed", "wrong from the first queries on: embedding, norm or products"},
+        {"product", "wrong from the first queries on: embedding, norm or products"},
+        {"activate",
+         "the first queries are right, those of the next layer are not: attention or MLP"},
+        {"likelihood",
+         "the queries of all layers are right: the last layer, the head or likelihoods"}};
+    device("capability=80");
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
+        struct dpe_device_request request = request_of(48);
+        struct dpe_device_result result;
+        request.plan = 0;
+        plant("wrong", all[i][0]);
+        dpe_device_test(&request, &result);
+        printf("%s: %s\n", all[i][0], result.text);
+        assert_int_equal(result.outcome, DPE_DEVICE_WRONG);
+        expect(result.text, all[i][1]);
+    }
+    plant(NULL, NULL);
+}
+
 /* The tool's way through: told in one line, and refused in words where there is no way. */
 static void steps_are_told(void **state)
 {
@@ -346,6 +371,7 @@ int main(void)
         cmocka_unit_test(two_rungs_and_none),
         cmocka_unit_test(planted_faults_go_down),
         cmocka_unit_test(what_has_one_way_is_named),
+        cmocka_unit_test(a_wrong_kernel_has_a_place),
         cmocka_unit_test(steps_are_told),
         cmocka_unit_test(a_stuck_call_ends),
         cmocka_unit_test(verdicts_are_kept),
