@@ -9,6 +9,8 @@
 #include "detect/calibrate/calibrate_tool.h"
 #include "engine/base/p_text.h"
 #include "eval/task/stats.h"
+#include "outputs/datasets/datasets.h"
+#include "outputs/datasets/kinds.h"
 #include "outputs/datasets/uses.h"
 #include "outputs/h5/h5.h"
 #include "outputs/read/read.h"
@@ -306,6 +308,51 @@ static const char *gain_text(const struct check *check, size_t table, char text[
     return dpe_p_text(dpe_compare(a, b, n, strcmp(check->suite, "/eval/niah") == 0, &how).p, text);
 }
 
+/* Of the whole of DIR/NAME, a divergence from the unchanged model. */
+static dpe_status read_divergence(struct batch *batch, const char *name, struct dpe_kld_cell *whole,
+                                  struct dpe_error *err)
+{
+    struct dpe_kld_result kld = {0};
+    struct dpe_h5 *file = NULL;
+    dpe_status status = dpe_h5_open(dpe_calibrate_path(batch, NULL, name), &file, err);
+    if (status == DPE_OK) {
+        status = dpe_datasets_get(&dpe_kld_kind, &kld, "/kld", NULL, file, err);
+    }
+    if (status == DPE_OK && kld.n[DPE_KLD_METHOD] != 1) {
+        status = dpe_fail(err, DPE_BAD_DATA, "%s: expected one method, found %lld", name,
+                          (long long)kld.n[DPE_KLD_METHOD]);
+    }
+    if (status == DPE_OK) {
+        *whole = kld.whole[0];
+    }
+    dpe_datasets_free(&dpe_kld_kind, &kld);
+    dpe_h5_close(file);
+    return status;
+}
+
+/* What the table does to texts that need none of it, and to those that it is for. */
+static dpe_status print_divergence(struct batch *batch, struct dpe_error *err)
+{
+    struct dpe_kld_cell trained = {0};
+    struct dpe_kld_cell whole = {0};
+    dpe_status status = read_divergence(batch, "kld-trained.h5", &trained, err);
+    if (status == DPE_OK) {
+        status = read_divergence(batch, "kld.h5", &whole, err);
+    }
+    if (status != DPE_OK) {
+        return status;
+    }
+    printf("\nDivergence of the next token from the unchanged model's, in nats (kld.h5):\n"
+           "  %.3g in a text of the trained length, %.3g in %lld tokens, where the\n"
+           "  likeliest token is the same in %.1f %%.\n",
+           trained.most, whole.mean.mean, (long long)batch->entry->length, 100.0 * whole.same_top);
+    if (trained.most != 0.0) {
+        dpe_log_warning("kld-trained.h5: the table changes texts up to the trained length, which "
+                        "should run unchanged; please report it");
+    }
+    return DPE_OK;
+}
+
 /* Rope is the first method of a check, the table the last, and between them a rival may stand. */
 static void print_check(struct batch *batch, const struct check *check)
 {
@@ -364,6 +411,8 @@ dpe_status dpe_calibrate_print_answer(struct batch *batch, struct dpe_error *err
         pool(batch, &check);
         print_check(batch, &check);
         print_plain(batch);
+        batch->entry = &batch->state.entries[batch->state.n_entries - 1];
+        status = batch->diverges ? print_divergence(batch, err) : DPE_OK;
     }
     close_check(&check);
     dpe_calibrate_drop_paths(batch);

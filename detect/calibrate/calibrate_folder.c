@@ -72,7 +72,12 @@ static dpe_status refuse_foreign_files(struct batch *batch, struct dpe_error *er
         snprintf(name, sizeof name, "%sablate.h5", batch->state.entries[e].folder);
         status = refuse_foreign(batch, name, err);
     }
-    return status == DPE_OK ? refuse_foreign(batch, "check.h5", err) : status;
+    const char *const names[] = {"check.h5", "kld-trained.h5", "kld.h5"};
+    const size_t n = batch->diverges ? 3 : 1;
+    for (size_t i = 0; i < n && status == DPE_OK; i++) {
+        status = refuse_foreign(batch, names[i], err);
+    }
+    return status;
 }
 
 dpe_status dpe_calibrate_make_folder(struct batch *batch, bool *made, struct dpe_error *err)

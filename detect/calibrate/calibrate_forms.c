@@ -352,6 +352,8 @@ static dpe_status each_file(struct batch *batch, calibrate_visit visit, struct d
                  {"norms.h5", !batch->frequencies, false},
                  {"ablate.h5", batch->chooses, true},
                  {"check.h5", true, false},
+                 {"kld-trained.h5", batch->diverges, false},
+                 {"kld.h5", batch->diverges, false},
                  {"report.html", true, false}};
     dpe_status status = DPE_OK;
     for (size_t i = 0; i < sizeof files / sizeof files[0] && status == DPE_OK; i++) {

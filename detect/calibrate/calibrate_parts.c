@@ -1,10 +1,12 @@
 /* The studies of a calibration, and what each is asked for. */
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "detect/calibrate/calibrate_tool.h"
 #include "eval/niah/niah.h"
 #include "eval/tool/comparison/comparison.h"
+#include "eval/tool/kld/eval_kld.h"
 #include "eval/tool/tune/tune.h"
 
 /* Methods of --against tuned: what a table can hold, and what is strong without tuning. */
@@ -296,6 +298,41 @@ dpe_status dpe_calibrate_check(struct batch *batch, enum calibrate_way way, stru
     return status;
 }
 
+dpe_status dpe_calibrate_kld(struct batch *batch, bool trained, enum calibrate_way way,
+                             struct dpe_bill *bill, struct dpe_error *err)
+{
+    enum { TEXTS = 2 }; /* an interval needs two; what must be 0 needs one */
+    struct eval_arguments args = {
+        .job = job_of(batch, way, NULL, trained ? "kld-trained.h5" : "kld.h5"),
+        .kld = true,
+        .official = true,
+        .n_lengths = 1};
+    args.lengths[0] = trained ? batch->job.trained_length : batch->entry->length;
+    args.job.length = args.job.lengths[0] = args.lengths[0];
+    args.job.samples = trained ? 1 : TEXTS;
+    args.job.seed += CALIBRATE_CHECK_SEED;
+    if (is_dry(way)) {
+        plan_methods(batch, "kld", 1, &args);
+    } else {
+        add_method(&args, dpe_calibrate_path(batch, NULL, "table.h5"), true);
+    }
+    return work(batch, &dpe_eval_kld_study, &args, &args.job, way, bill, err);
+}
+
+void dpe_calibrate_try_kld(struct batch *batch)
+{
+    struct stat model;
+    struct dpe_error why = {0};
+    batch->entry = &batch->state.entries[batch->state.n_entries - 1];
+    batch->diverges = stat(batch->args->detect.job.model, &model) == 0 && S_ISREG(model.st_mode);
+    for (int trained = 0; trained < 2 && batch->diverges; trained++) {
+        if (dpe_calibrate_kld(batch, trained, CALIBRATE_TRY, NULL, &why) != DPE_OK) {
+            dpe_log_info("no divergence from the unchanged model is measured: %s", why.text);
+            batch->diverges = false;
+        }
+    }
+}
+
 /* --------------------------------------------------------------------------------------- dry run
  */
 
@@ -336,6 +373,12 @@ dpe_status dpe_calibrate_price(struct batch *batch, enum calibrate_way way, stru
     for (int e = 0; e < state->n_entries && status == DPE_OK; e++) {
         batch->entry = &state->entries[e];
         status = price_entry(batch, way, sum, err);
+    }
+    for (int trained = 1; trained >= 0 && batch->diverges && status == DPE_OK; trained--) {
+        if (way == CALIBRATE_COST) {
+            printf("\n");
+        }
+        status = dpe_calibrate_kld(batch, trained, way, sum, err);
     }
     return status;
 }

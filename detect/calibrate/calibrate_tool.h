@@ -83,6 +83,7 @@ struct batch {
     bool needles;                           /**< needles decide; else perplexity */
     bool alike;   /**< every layer moves: one list of factors is for all */
     bool checked; /**< check.h5 is there, and the tables keep what it says */
+    bool diverges; /**< the model is one file, a GGUF, and texts are long enough: kld.h5 is made */
     char *paths[CALIBRATE_PATHS]; /**< [n_paths] of the part at work */
     int n_paths;
     /** What rank 0 has read from the tables, and tells the others: */
@@ -152,6 +153,13 @@ dpe_status dpe_calibrate_pairs(struct batch *batch, enum calibrate_way way, stru
  * used, perplexity of the corpus's books. At every length. */
 dpe_status dpe_calibrate_check(struct batch *batch, enum calibrate_way way, struct dpe_bill *bill,
                                struct dpe_error *err);
+/** Of a GGUF: how far the next token's distribution under the table is from that of the unchanged
+ * model, in texts of the longest length (kld.h5), and in one of the trained length, where it must be 0
+ * (kld-trained.h5). */
+dpe_status dpe_calibrate_kld(struct batch *batch, bool trained, enum calibrate_way way,
+                             struct dpe_bill *bill, struct dpe_error *err);
+/** Set batch->diverges; says why where a GGUF has none. */
+void dpe_calibrate_try_kld(struct batch *batch);
 /** Samples in a row of CALIBRATE_PAIRS that share a context, or half of one. */
 int64_t dpe_calibrate_together(const struct batch *batch);
 /** What all parts of the batch cost, added to `sum`. */

@@ -31,7 +31,7 @@ static dpe_status lead(struct batch *batch, dpe_status (*step)(struct batch *, s
 static void announce(struct batch *batch, const char *what)
 {
     int parts = (1 + batch->chooses + batch->args->detect.against_tuned) * batch->state.n_entries +
-                (batch->frequencies ? 3 : 4);
+                (batch->frequencies ? 3 : 4) + batch->diverges;
     dpe_log_info("%d of %d: %s", ++batch->step, parts, what);
 }
 
@@ -173,6 +173,21 @@ static dpe_status keep_evidence(struct batch *batch, struct dpe_error *err)
     return lead(batch, dpe_calibrate_export, err);
 }
 
+/* Of a GGUF, whose files are compared by it; before the check, which takes what is left of --budget. */
+static dpe_status diverge(struct batch *batch, struct dpe_error *err)
+{
+    dpe_status status = DPE_OK;
+    if (!batch->diverges) {
+        return DPE_OK;
+    }
+    announce(batch, "divergence from the unchanged model (dpe-eval kld)");
+    for (int trained = 1; trained >= 0 && status == DPE_OK; trained--) {
+        printf("\n");
+        status = dpe_calibrate_kld(batch, trained, CALIBRATE_RUN, NULL, err);
+    }
+    return status;
+}
+
 static void add_table(struct batch *batch, const struct entry *entry, const char *name,
                       struct dpe_report_arguments *args)
 {
@@ -192,6 +207,9 @@ static dpe_status make_report(struct batch *batch, struct dpe_error *err)
     }
     add_table(batch, NULL, "table.h5", &args);
     add_table(batch, NULL, "check.h5", &args);
+    if (batch->diverges) {
+        add_table(batch, NULL, "kld.h5", &args);
+    }
     for (int i = 0; i < state->n_entries && batch->args->detect.against_tuned; i++) {
         add_table(batch, &state->entries[i], "tune.h5", &args);
     }
@@ -237,7 +255,7 @@ static dpe_status print_files(struct batch *batch, struct dpe_error *err)
             printf(" %sablate.h5", state->entries[i].folder);
         }
     }
-    printf(" check.h5\n ");
+    printf(" check.h5%s\n ", batch->diverges ? " kld-trained.h5 kld.h5" : "");
     dpe_status status = dpe_calibrate_export_each(batch, print_name, err);
     printf(" report.html\n");
     return status;
@@ -316,8 +334,9 @@ static dpe_status calibrate(struct batch *batch, struct dpe_error *err)
         dpe_status (*step)(struct batch *, struct dpe_error *);
         bool each; /* for each entry, the shortest first */
     } steps[] = {{tune, true},           {sweep, true},         {profile, false},
-                 {choose_pairs, true},   {export_forms, false}, {check, false},
-                 {keep_evidence, false}, {write_report, false}, {show, false}};
+                 {choose_pairs, true},   {export_forms, false}, {diverge, false},
+                 {check, false},        {keep_evidence, false}, {write_report, false},
+                 {show, false}};
     dpe_status status = DPE_OK;
     for (size_t i = 0; i < sizeof steps / sizeof steps[0]; i++) {
         int n = steps[i].each ? batch->state.n_entries : 1;
@@ -355,6 +374,9 @@ static dpe_status prepare(struct batch *batch, struct dpe_error *err)
                      "table.h5 and table.json hold the table");
     }
     batch->chooses = automatic && !batch->frequencies;
+    if (status == DPE_OK) {
+        dpe_calibrate_try_kld(batch);
+    }
     if (status == DPE_OK && !automatic && strtod(args->top_k, NULL) > (double)batch->n_pairs) {
         status = dpe_fail(err, DPE_USAGE, "--top-k: a head has %lld pairs, found '%s'",
                           (long long)batch->n_pairs, args->top_k);

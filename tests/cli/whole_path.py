@@ -136,8 +136,12 @@ def calibrate(work, model, out, *words):
     said = tool(*command)
     for name in ("table.h5", "report.html"):
         (out / name).unlink()
+    is_file = model.is_file()
+    assert [(out / name).exists() for name in ("kld-trained.h5", "kld.h5")] == [is_file] * 2, out
     assert "nothing was changed" not in tool(*command), out
-    assert "nothing was changed" in tool(*command), out
+    printed, again = run(*command)
+    assert "nothing was changed" in again, out
+    assert ("in nats (kld.h5):\n  0 in a text of the trained length, " in printed) == is_file, printed
     return said
 
 

@@ -345,7 +345,7 @@ static dpe_status kld_cost(void *state, struct dpe_bill *sum, struct dpe_error *
     struct dpe_bill bill = {0};
     dpe_status status =
         dpe_session_estimate(dpe_model_config(job->model), plan, &options, &needs, err);
-    if (status != DPE_OK) {
+    if (status != DPE_OK || (job->options->silent && sum == NULL)) {
         return status;
     }
     dpe_status measured = dpe_job_measure_here(job, plan, kld->length, &speed, &why);
