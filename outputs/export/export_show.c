@@ -94,6 +94,6 @@ void dpe_export_show(const struct dpe_table *table, const char *selection)
                "(a config.json) or gguf-rope (a GGUF file).\n");
         return;
     }
-    printf("Up to the trained length a runtime runs the model unchanged. Beyond it, it needs an\n"
-           "adapter to apply this table: see outputs/table/dpe_table.h.\n");
+    printf("Up to the trained length a runtime runs the model unchanged. Beyond it, it\n"
+           "needs an adapter to apply this table: see outputs/table/dpe_table.h.\n");
 }
