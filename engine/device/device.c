@@ -42,7 +42,7 @@ static bool own_folder(char *folder, size_t n)
 /* The file is read in pieces: it holds machine code for several cards. */
 static void find_digest(const char *path)
 {
-    unsigned char piece[1 << 16];
+    unsigned char piece[4096];
     struct dpe_sha256 *hash = dpe_sha256_new();
     FILE *file = hash != NULL ? fopen(path, "re") : NULL;
     size_t n = 0;

@@ -11,6 +11,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "engine/system/platform.h"
+
 enum { HEADER = 4096, MOST_STEP = UINT16_MAX };
 static const char magic[16] = "dpe base logits";
 static const double range = 32.0; /* nats below the likeliest token */
@@ -223,7 +225,7 @@ dpe_status dpe_kld_saved_end(struct dpe_kld_saved *saved, int64_t text, const in
                                        .hash = hash_of(ids, saved->header.length),
                                        .rounding = saved->sum,
                                        .most = saved->most};
-    if (fdatasync(saved->fd) != 0) {
+    if (dpe_sync_data(saved->fd) != 0) {
         return dpe_fail(err, DPE_IO, "%s: cannot write: %s", saved->path, strerror(errno));
     }
     return put(saved, &header, (int64_t)sizeof header, place(saved, text), err);
