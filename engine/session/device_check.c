@@ -99,12 +99,19 @@ void dpe_ladder_names(struct dpe_ladder *ladder, const struct dpe_ops *ops,
     }
 }
 
+void dpe_ladder_descend(struct dpe_ladder *ladder, struct dpe_device_request *request,
+                        const struct dpe_ops *ops)
+{
+    *ladder = (struct dpe_ladder){.test = test_ways, .user = request};
+    dpe_ladder_names(ladder, ops, &request->config, request->device);
+    dpe_ladder_run(ladder);
+}
+
 dpe_status dpe_device_go_down(struct dpe_device_request *request, const struct dpe_ops *ops,
                               struct dpe_error *err)
 {
-    struct dpe_ladder ladder = {.test = test_ways, .user = request};
-    dpe_ladder_names(&ladder, ops, &request->config, request->device);
-    dpe_ladder_run(&ladder);
+    struct dpe_ladder ladder;
+    dpe_ladder_descend(&ladder, request, ops);
     for (int i = 0; i < ladder.n_steps; i++) {
         tell_step(&ladder, &ladder.steps[i]);
     }

@@ -118,6 +118,9 @@ void dpe_ladder_names(struct dpe_ladder *ladder, const struct dpe_ops *ops,
                       const struct dpe_config *config, const char *device);
 /** Test `ways`, and go down until the device is right or nothing is left. */
 void dpe_ladder_run(struct dpe_ladder *ladder);
+/** Both for the device of a request, each test in a child. */
+void dpe_ladder_descend(struct dpe_ladder *ladder, struct dpe_device_request *request,
+                        const struct dpe_ops *ops);
 
 /** The ladder of a request's device, each test in a child; request->ways are then those that are
  * right. Each step is told (dpe_device_set_notice). DPE_NO_DEVICE: a part has none; the message

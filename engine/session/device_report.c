@@ -138,15 +138,6 @@ static void say_result(struct report *r, const struct dpe_device_request *reques
     }
 }
 
-static void test_ways(void *user, const struct dpe_ways *ways, int plan,
-                      struct dpe_device_result *result)
-{
-    struct dpe_device_request request = *(const struct dpe_device_request *)user;
-    request.ways = *ways;
-    request.plan = plan;
-    dpe_device_test_apart(&request, result);
-}
-
 /* Each way of each part beside those that the ladder found. */
 static void report_all_ways(struct report *r, struct dpe_device_request *request,
                             const struct dpe_ladder *l)
@@ -170,11 +161,10 @@ static void report_all_ways(struct report *r, struct dpe_device_request *request
 static void report_request(struct report *r, struct dpe_device_request *request, bool in_all_ways)
 {
     char text[512];
-    struct dpe_ladder l = {.test = test_ways, .user = request};
+    struct dpe_ladder l;
     dpe_device_kind(request, text);
     say(r, "\n%s\n", text);
-    dpe_ladder_names(&l, r->ops, &request->config, request->device);
-    dpe_ladder_run(&l);
+    dpe_ladder_descend(&l, request, r->ops);
     for (int i = 0; i < l.n_steps; i++) {
         const struct dpe_device_step *step = &l.steps[i];
         say(r, "  %s is left out, %s is used: %s\n", l.names[step->part][step->from],

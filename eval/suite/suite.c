@@ -134,6 +134,18 @@ void dpe_suite_keep(struct dpe_suite *suite)
     }
 }
 
+dpe_status dpe_suite_keep_questions(struct dpe_suite *suite, struct dpe_suite_task *added,
+                                    struct dpe_source *source,
+                                    const struct dpe_tokenizer *tokenizer, struct dpe_error *err)
+{
+    memcpy(source->name, added->task.name, sizeof source->name);
+    dpe_status status = dpe_task_questions(source, tokenizer, &added->task, err);
+    if (status == DPE_OK) {
+        dpe_suite_keep(suite);
+    }
+    return status;
+}
+
 dpe_status dpe_suite_open(const char *name, const struct dpe_suite_options *options,
                           struct dpe_suite *suite, struct dpe_error *err)
 {

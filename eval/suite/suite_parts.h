@@ -18,6 +18,10 @@ struct dpe_suite_task *dpe_suite_add(struct dpe_suite *suite, const char *label,
                                      struct dpe_error *err);
 /** The task of the last dpe_suite_add is open: count it, and run at most what it has. */
 void dpe_suite_keep(struct dpe_suite *suite);
+/** The same of the questions of a source, which the task takes over. */
+dpe_status dpe_suite_keep_questions(struct dpe_suite *suite, struct dpe_suite_task *added,
+                                    struct dpe_source *source,
+                                    const struct dpe_tokenizer *tokenizer, struct dpe_error *err);
 
 /* Openers: `suite` has its name and nothing else, `err` is not NULL. */
 dpe_status dpe_suite_open_niah(const struct dpe_suite_options *options, struct dpe_suite *suite,

@@ -136,14 +136,9 @@ static dpe_status add_task(struct opening *opening, size_t i, int64_t length, st
                                                       .skip_bad = options->skip_bad};
         status = dpe_suite_official(&official, opening->suite, &source, err);
     }
-    if (status == DPE_OK) {
-        memcpy(source.name, added->task.name, sizeof source.name);
-        status = dpe_task_questions(&source, options->tokenizer, &added->task, err);
-    }
-    if (status == DPE_OK) {
-        dpe_suite_keep(opening->suite);
-    }
-    return status;
+    return status == DPE_OK
+               ? dpe_suite_keep_questions(opening->suite, added, &source, options->tokenizer, err)
+               : status;
 }
 
 static dpe_status open_generator(struct opening *opening, struct dpe_error *err)

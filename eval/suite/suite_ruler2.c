@@ -32,14 +32,9 @@ static dpe_status add_task(const struct dpe_suite_options *options, size_t i, in
                                                   .score = task->rule,
                                                   .skip_bad = options->skip_bad};
     dpe_status status = dpe_suite_official(&official, suite, &source, err);
-    if (status == DPE_OK) {
-        memcpy(source.name, added->task.name, sizeof source.name);
-        status = dpe_task_questions(&source, options->tokenizer, &added->task, err);
-    }
-    if (status == DPE_OK) {
-        dpe_suite_keep(suite);
-    }
-    return status;
+    return status == DPE_OK
+               ? dpe_suite_keep_questions(suite, added, &source, options->tokenizer, err)
+               : status;
 }
 
 dpe_status dpe_suite_open_ruler2(const struct dpe_suite_options *options, struct dpe_suite *suite,

@@ -5,6 +5,31 @@
 
 #define SEVEN " default linear dynamic yarn longrope llama3 proportional "
 
+/* What the versions of a runtime share. */
+// clang-format off
+#define VLLM \
+    .class_defaults = true, \
+    .types_agree = true, \
+    .phi3_names = true, \
+    .null_refused = true, \
+    .mscales = true, \
+    .of_lengths = true, \
+    .long_at_start = true, \
+    .dynamic = DPE_DYNAMIC_FLAT, \
+    .alpha = true, \
+    .proportional = true, \
+    .growth = DPE_GROWTH_OWN, \
+    .longest = DPE_LONGEST_VLLM
+#define EXLLAMAV3 \
+    .types = " default linear yarn longrope su llama3 proportional ", \
+    .outer_base_first = true, \
+    .inner_length_first = true, \
+    .fills_in = true, \
+    .ratio = true, \
+    .of_lengths = true, \
+    .long_by_model = true
+// clang-format on
+
 static const struct dpe_runtime runtimes[] = {
     {
         .name = "transformers",
@@ -38,18 +63,7 @@ static const struct dpe_runtime runtimes[] = {
         .known_by = "imported",
         .adapter = "dpe_vllm",
         .types = SEVEN "su deepseek_yarn telechat3-yarn ",
-        .class_defaults = true,
-        .types_agree = true,
-        .phi3_names = true,
-        .null_refused = true,
-        .mscales = true,
-        .of_lengths = true,
-        .long_at_start = true,
-        .dynamic = DPE_DYNAMIC_FLAT,
-        .alpha = true,
-        .proportional = true,
-        .growth = DPE_GROWTH_OWN,
-        .longest = DPE_LONGEST_VLLM,
+        VLLM,
     },
     {
         .name = "vLLM",
@@ -57,21 +71,10 @@ static const struct dpe_runtime runtimes[] = {
         .known_by = "vllm#46280 and #48621, read 2026-11-26: yarn; the rest as 0.32",
         .older = true,
         .types = SEVEN "su deepseek_yarn ",
-        .class_defaults = true,
-        .types_agree = true,
-        .phi3_names = true,
-        .null_refused = true,
+        VLLM,
         .no_attention_factor = true,
         .no_mscales = true,
         .attn_factor = true,
-        .mscales = true,
-        .of_lengths = true,
-        .long_at_start = true,
-        .dynamic = DPE_DYNAMIC_FLAT,
-        .alpha = true,
-        .proportional = true,
-        .growth = DPE_GROWTH_OWN,
-        .longest = DPE_LONGEST_VLLM,
     },
     {
         .name = "SGLang",
@@ -130,14 +133,8 @@ static const struct dpe_runtime runtimes[] = {
         .name = "exllamav3",
         .versions = "1.4.1",
         .known_by = "source at 4f8ad01 of 2026-08-08, read, and its rotation run, 2026-11-26",
-        .types = " default linear yarn longrope su llama3 proportional ",
-        .outer_base_first = true,
-        .inner_length_first = true,
-        .fills_in = true,
+        EXLLAMAV3,
         .no_mscales = true,
-        .ratio = true,
-        .of_lengths = true,
-        .long_by_model = true,
         .growth = DPE_GROWTH_YARN,
     },
     {
@@ -145,13 +142,7 @@ static const struct dpe_runtime runtimes[] = {
         .versions = "1.0 to 1.2.1",
         .known_by = "exllamav3#259, read 2026-11-26",
         .older = true,
-        .types = " default linear yarn longrope su llama3 proportional ",
-        .outer_base_first = true,
-        .inner_length_first = true,
-        .fills_in = true,
-        .ratio = true,
-        .of_lengths = true,
-        .long_by_model = true,
+        EXLLAMAV3,
         .growth = DPE_GROWTH_BLOCK,
     },
 };

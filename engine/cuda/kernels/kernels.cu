@@ -19,7 +19,7 @@ __global__ void embed(const T *table, const int32_t *tokens, int64_t rows, int64
     }
 }
 
-/* The first row that is not finite: *first = min(*first, mark | row). first NULL: nobody asks. */
+/* The first row that is not finite: *first = min(*first, mark | row). first NULL: the norm alone. */
 struct finite_check {
     unsigned long long *first;
     unsigned long long mark;
