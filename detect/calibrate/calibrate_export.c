@@ -112,14 +112,14 @@ static void fill_export(struct batch *batch, const struct file *file, const char
                         struct export_arguments *args)
 {
     const struct form *form = file->form;
-    *args = (struct export_arguments){.force = true,
-                                      .output = dpe_calibrate_path(batch, NULL, name),
-                                      .model = form->model ? batch->args->detect.job.model : NULL,
-                                      .fingerprint = batch->job.remote != NULL
-                                                         ? dpe_job_fingerprint(&batch->job)
-                                                         : NULL,
-                                      .drop_temperature = form->drop,
-                                      .join = form->several};
+    *args = (struct export_arguments){
+        .force = true,
+        .output = dpe_calibrate_path(batch, NULL, name),
+        .model = form->model ? batch->args->detect.job.model : NULL,
+        .fingerprint = batch->job.remote != NULL ? dpe_job_fingerprint(&batch->job) : NULL,
+        .drop_temperature = form->drop,
+        .quiet = batch->checked,
+        .join = form->several};
     if (batch->checked && strcmp(form->name, "table.h5") == 0 && !form->several) {
         args->evidence = dpe_calibrate_path(batch, NULL, "check.h5");
     }

@@ -307,6 +307,8 @@ dpe_status dpe_calibrate_kld(struct batch *batch, bool trained, enum calibrate_w
         .kld = true,
         .official = true,
         .n_lengths = 1};
+    /* Like with like: what bfloat16 rounds is no work of the table. */
+    args.base_bf16 = strcmp(batch->job.device, "cpu-bf16") == 0;
     args.lengths[0] = trained ? batch->job.trained_length : batch->entry->length;
     args.job.length = args.job.lengths[0] = args.lengths[0];
     args.job.samples = trained ? 1 : TEXTS;

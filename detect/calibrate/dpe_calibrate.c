@@ -32,6 +32,7 @@ static void announce(struct batch *batch, const char *what)
 {
     int parts = (1 + batch->chooses + batch->args->detect.against_tuned) * batch->state.n_entries +
                 (batch->frequencies ? 3 : 4) + batch->diverges;
+    (void)fflush(stdout); /* the part before is whole where both streams go to one file */
     dpe_log_info("%d of %d: %s", ++batch->step, parts, what);
 }
 

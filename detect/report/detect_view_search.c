@@ -55,9 +55,11 @@ static void put_untested(struct dpe_detect_page *page, const struct dpe_detect_s
                          bool nothing, const char *reason)
 {
     int n = 0;
+    bool told[DPE_DETECT_N_MOVES] = {0};
     for (int i = 0; i < search->n_steps; i++) {
         const struct dpe_detect_step *step = &search->steps[i];
-        if (!step->tested && (step->n < 2) == nothing) {
+        if (!step->tested && (step->n < 2) == nothing && !told[step->move]) {
+            told[step->move] = true;
             dpe_detect_put(page, "%s%s", n++ > 0 ? ", " : "\nnot tried: ", titles[step->move]);
         }
     }

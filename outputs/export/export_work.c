@@ -184,6 +184,9 @@ static dpe_status check_temperature(const struct export_arguments *args,
     const struct dpe_temperature temperature = dpe_table_temperature(values);
     char text[160];
     dpe_temperature_text(&temperature, text);
+    if (args->drop_temperature && args->quiet) {
+        return DPE_OK;
+    }
     if (args->drop_temperature) {
         dpe_log_warning("%s: written without the table's attention temperature (%s), so results with it differ",
                         args->output != NULL ? args->output : "standard output", text);
@@ -316,7 +319,7 @@ static dpe_status write_output(const struct export_arguments *args,
     if (format == FORMAT_H5) {
         return dpe_export_write_h5(table, args->output, err);
     }
-    if (table->selection[0] != '\0' && format != FORMAT_PT) {
+    if (table->selection[0] != '\0' && format != FORMAT_PT && !args->quiet) {
         dpe_log_warning("the table was found under the selection %s, which no form applies and %s does "
                         "not record",
                         table->selection, dpe_export_format_name(format));
@@ -342,7 +345,7 @@ static dpe_status write_output(const struct export_arguments *args,
         status = dpe_write_atomic(args->output, out.bytes, out.n, err);
     }
     dpe_text_free(&out);
-    if (status == DPE_OK && factors) {
+    if (status == DPE_OK && factors && !args->quiet) {
         dpe_short_text_log(values, &short_text, is_flags(format) ? "set of options" : "file");
     }
     return status;

@@ -29,6 +29,7 @@ struct export_arguments {
     bool has_k, last, show, check, force, unchecked;
     enum dpe_result_format result; /**< of --check */
     bool drop_temperature;         /**< write it into a form that cannot carry it, without it */
+    bool quiet;                    /**< what is lost was said when it was written before */
     int argc; /**< words of the command line, which may name files that are not to be replaced */
     char **argv;
 };

@@ -233,7 +233,7 @@ def main():
                   "fp8": make_folder(work / "fp8", NARROW, fp8=True), "gguf": make_gguf(work, "gguf", NARROW),
                   "split": make_gguf(work, "split", NARROW, parts=2), "real": make_gguf(work, "real", REAL)}
         for kind, model in models.items():
-            positions(work, model, work / ("of-" + kind), *(("--top-k", "0.75") if kind == "real" else ()))
+            positions(work, model, work / ("of-" + kind), *{"real": ("--top-k", "0.75"), "split": ("--dtype", "bf16")}.get(kind, ()))
             exports(work, model, kind in ("gguf", "real"))
             if kind in ("folder", "gguf"):
                 frequencies(work, model, work / ("frequencies-" + kind))
