@@ -180,9 +180,7 @@ static dpe_status compose(const struct dpe_report_arguments *args, struct report
 static void drop_figures(struct document *document)
 {
     for (size_t i = 0; i < document->n; i++) {
-        if (document->blocks[i].figure != NULL) {
-            dpe_text_free(&document->blocks[i].figure->body.text);
-        }
+        dpe_text_free(&document->blocks[i].figure.body.text);
     }
 }
 
@@ -205,13 +203,13 @@ static dpe_status write_file(const struct dpe_report_arguments *args, const char
 }
 
 /* *png: whether PNG files are written; false from the first figure on that finds no converter. */
-static dpe_status write_figure(const struct dpe_report_arguments *args, const struct figure *figure,
+static dpe_status write_figure(const struct dpe_report_arguments *args, const struct block *figure,
                                bool *png, struct dpe_error *err)
 {
     struct writer svg = {0};
     struct writer image = {0};
     dpe_draw_put_svg(&svg, figure, true);
-    dpe_status status = write_file(args, figure->id, ".svg", &svg, err);
+    dpe_status status = write_file(args, figure->sheet->id, ".svg", &svg, err);
     if (status != DPE_OK || !*png) {
         goto done;
     }
@@ -222,7 +220,7 @@ static dpe_status write_figure(const struct dpe_report_arguments *args, const st
         *png = false;
         status = DPE_OK;
     } else if (status == DPE_OK) {
-        status = write_file(args, figure->id, ".png", &image, err);
+        status = write_file(args, figure->sheet->id, ".png", &image, err);
     }
 done:
     dpe_text_free(&svg.text);
@@ -253,12 +251,11 @@ static dpe_status write_figures(const struct dpe_report_arguments *args,
     bool png = true;
     for (size_t i = 0; i < document->n && status == DPE_OK; i++) {
         const struct block *block = &document->blocks[i];
-        if (block->figure != NULL) {
-            status = write_figure(args, block->figure, &png, err);
+        if (block->kind == BLOCK_FIGURE) {
+            status = write_figure(args, block, &png, err);
         }
-        const struct sheet *sheet = block->figure != NULL ? block->figure->numbers : block->sheet;
-        if (status == DPE_OK && sheet != NULL) {
-            status = write_sheet(args, sheet, err);
+        if (status == DPE_OK && block->sheet != NULL) {
+            status = write_sheet(args, block->sheet, err);
         }
     }
     return status;

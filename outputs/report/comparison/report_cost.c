@@ -1,13 +1,9 @@
-/* A comparison's recall, or perplexity, over the time that a sample takes and over the memory that it
- * needs. */
-#include "engine/base/base.h"
-#include "outputs/h5/h5.h"
+/* A comparison's recall, or perplexity, over the time that a sample takes and over the memory that
+ * it needs. */
 #include "outputs/report/comparison/report_eval.h"
-#include "outputs/report/draw/page.h"
-#include "outputs/report/input/input.h"
-#include "outputs/rows/rows.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -50,110 +46,60 @@ struct cost {
     int digits;
 };
 
-static struct sheet *numbers(const struct suite *s, const char *id, const char *title,
-                             const struct cost *cost, const double *costs, double scale)
-{
-    struct sheet *sheet = id == NULL ? NULL : dpe_draw_sheet_new(id, title);
-    dpe_draw_sheet_column(sheet, "method", COLUMN_TEXT, 0);
-    dpe_draw_sheet_column(sheet, "length", COLUMN_NUMBER, 0);
-    dpe_draw_sheet_column(sheet, cost->column, COLUMN_NUMBER, cost->digits);
-    dpe_draw_sheet_column(sheet, s->low_is_better ? "perplexity" : "recall, %", COLUMN_INTERVAL,
-                          s->low_is_better ? 3 : 1);
-    for (size_t i = 0; i < s->n_methods * s->n_tasks; i++) {
-        dpe_draw_sheet_text(sheet, s->r.method[i / s->n_tasks]);
-        dpe_draw_sheet_number(sheet, (double)s->r.task_length[i % s->n_tasks]);
-        dpe_draw_sheet_number(sheet, costs[i]);
-        dpe_draw_sheet_interval(sheet, scale * s->r.mean[i].mean,
-                                scale * s->r.mean[i].low, scale * s->r.mean[i].high);
-    }
-    if (sheet != NULL) {
-        sheet->shown = 60;
-    }
-    return sheet;
-}
-
 /* Methods that are better at the last task; more lines than these cannot be distinguished. */
 enum { MANY = 8 };
 
-static size_t better(const struct suite *s, const double *value, size_t method)
+static size_t better(const struct suite *s, size_t method)
 {
     size_t last = s->n_tasks - 1;
-    double own = value[method * s->n_tasks + last];
+    double own = s->r.mean[method * s->n_tasks + last].mean;
     size_t n = 0;
     for (size_t m = 0; m < s->n_methods; m++) {
-        double other = value[m * s->n_tasks + last];
+        double other = s->r.mean[m * s->n_tasks + last].mean;
         bool above = s->low_is_better ? other < own : other > own;
         n += above || isnan(own) || (other == own && m < method);
     }
     return n;
 }
 
-/* One line for each method through its lengths. */
-static void draw(struct figure *figure, const struct suite *s, const struct cost *cost,
-                 const double *costs, const double *value, struct curve *all)
+/* The figure of costs [method][task]: one line for each method through its lengths. */
+static void add_figure(struct report *report, const struct suite *s, const struct cost *cost,
+                       const double *costs)
 {
-    size_t n = 0;
-    for (size_t m = 0; m < s->n_methods; m++) {
-        if (better(s, value, m) < MANY) {
-            all[n++] = (struct curve){.name = s->r.method[m],
-                                      .n = (int64_t)s->n_tasks,
-                                      .strong = dpe_comparison_method_is_dpe(s->r.method[m]),
-                                      .x = costs + m * s->n_tasks,
-                                      .y = value + m * s->n_tasks};
-        }
+    struct plot plot = dpe_comparison_suite_plot(s, PLOT_CURVES);
+    char columns[96];
+    plot.x = 2;
+    plot.bare = true;
+    plot.x_title = cost->column;
+    plot.x_line_title = NULL;
+    snprintf(columns, sizeof columns, "method:t|length:0|%s:%d|%s", cost->column, cost->digits,
+             s->low_is_better ? "perplexity:i3" : "recall, %:i1");
+    struct sheet *sheet =
+        dpe_report_sheet(report, cost->id, columns, "%s over %s",
+                         s->low_is_better ? "Perplexity" : "Needles found", cost->title);
+    for (size_t i = 0; i < s->n_methods * s->n_tasks; i++) {
+        const size_t m = i / s->n_tasks;
+        dpe_draw_row(sheet, dpe_text_cell(s->r.method[m]),
+                     dpe_number_cell((double)s->r.task_length[i % s->n_tasks]),
+                     dpe_number_cell(costs[i]), dpe_scaled_cell(&s->r.mean[i], s->scale));
+        dpe_draw_row_mark(sheet,
+                          (better(s, m) < MANY ? 0 : ROW_UNDRAWN) |
+                              (dpe_comparison_method_is_dpe(s->r.method[m]) ? ROW_STRONG : 0));
     }
-    const struct curves curves = {.curves = all,
-                                  .n = n,
-                                  .log_x = true,
-                                  .log_y = s->low_is_better,
-                                  .y_low = s->low_is_better ? (double)NAN : -2.0,
-                                  .y_high = s->low_is_better ? (double)NAN : 104.0,
-                                  .x_title = cost->column,
-                                  .y_title = s->low_is_better ? "perplexity per token" : "recall, %",
-                                  .x_line = (double)NAN};
-    dpe_draw_curves(figure, &curves);
-}
-
-/* The figure of costs [method][task], of which there is room for as many again. */
-static dpe_status add_figure(struct report *report, const struct suite *s, const struct cost *cost,
-                             double *costs, struct dpe_error *err)
-{
-    size_t cells = s->n_methods * s->n_tasks;
-    double scale = s->low_is_better ? 1.0 : 100.0;
-    struct curve *all = dpe_alloc_zero(s->n_methods, sizeof *all);
-    char *id = dpe_comparison_suite_id(report, s, cost->id);
-    char *title = dpe_draw_format_text("%s over %s",
-                                       s->low_is_better ? "Perplexity" : "Needles found", cost->title);
-    dpe_status status = all != NULL && id != NULL && title != NULL
-                            ? DPE_OK
-                            : dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory", s->input->path);
-    for (size_t i = 0; i < cells; i++) {
-        costs[cells + i] = scale * s->r.mean[i].mean;
+    if (sheet != NULL) {
+        sheet->shown = 60;
     }
-    if (status == DPE_OK) {
-        struct figure *figure = dpe_draw_figure_new(
-            id, title,
-            dpe_draw_format_text(
-                s->n_tasks > 1 ? "One line for each method%s, one point for each length: %s, and "
-                                 "what was found. %s is better. %s"
-                               : "One point for each method%s: %s, and what was found. %s is "
-                                 "better. %s",
-                s->n_methods <= MANY ? ""
-                : s->n_tasks > 1     ? " of the eight that are best at the last length"
-                                     : " of the eight best",
-                cost->what,
-                s->low_is_better ? "Further left and further down" : "Further left and further up",
-                cost->note),
-            numbers(s, id, title, cost, costs, scale));
-        if (figure != NULL) {
-            draw(figure, s, cost, costs, costs + cells, all);
-        }
-        dpe_draw_add_figure(&report->document, figure);
-    }
-    free(all);
-    free(id);
-    free(title);
-    return status;
+    dpe_report_figure(
+        report, sheet, &plot,
+        s->n_tasks > 1 ? "One line for each method%s, one point for each length: %s, and "
+                         "what was found. %s is better. %s"
+                       : "One point for each method%s: %s, and what was found. %s is better. %s",
+        s->n_methods <= MANY ? ""
+        : s->n_tasks > 1     ? " of the eight that are best at the last length"
+                             : " of the eight best",
+        cost->what,
+        s->low_is_better ? "Further left and further down" : "Further left and further up",
+        cost->note);
 }
 
 static const struct cost of_time = {
@@ -194,7 +140,7 @@ dpe_status dpe_comparison_suite_cost(struct report *report, const struct suite *
         return DPE_OK;
     }
     dpe_status status = DPE_OK;
-    double *costs = dpe_alloc(2 * cells, sizeof *costs);
+    double *costs = dpe_alloc(cells, sizeof *costs);
     if (costs == NULL) {
         return dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory", s->input->path);
     }
@@ -202,7 +148,9 @@ dpe_status dpe_comparison_suite_cost(struct report *report, const struct suite *
     if (s->n_tasks > 1 && s->r.plan != NULL && s->r.task != NULL &&
         dpe_h5_has(s->input->table, "/run/seconds")) {
         status = read_seconds(s, costs, err);
-        status = status == DPE_OK ? add_figure(report, s, &of_time, costs, err) : status;
+        if (status == DPE_OK) {
+            add_figure(report, s, &of_time, costs);
+        }
     }
     if (status == DPE_OK && s->r.memory != NULL) {
         for (size_t i = 0; i < cells; i++) {
@@ -211,7 +159,7 @@ dpe_status dpe_comparison_suite_cost(struct report *report, const struct suite *
         }
         /* Methods that need the same differ in nothing here. */
         if (s->n_tasks > 1 || spread(costs, cells) > 1.05) {
-            status = add_figure(report, s, &of_memory, costs, err);
+            add_figure(report, s, &of_memory, costs);
         }
     }
     free(costs);

@@ -15,16 +15,14 @@
 
 static void value_text(const struct suite *s, size_t at, char text[96])
 {
-    double scale = s->low_is_better ? 1.0 : 100.0;
+    const struct dpe_interval *v = &s->r.mean[at];
     int digits = s->low_is_better ? 2 : 0;
     const char *unit = s->low_is_better ? "" : "\u00a0%";
-    if (isnan(s->r.mean[at].low)) { /* a single context */
-        snprintf(text, 96, "%.*f%s", digits, s->r.mean[at].mean * scale, unit);
-        return;
+    int used = snprintf(text, 96, "%.*f%s", digits, v->mean * s->scale, unit);
+    if (!isnan(v->low) && used < 96) { /* not of a single context */
+        snprintf(text + used, 96 - (size_t)used, " (%.*f\u00a0to\u00a0%.*f%s)", digits,
+                 v->low * s->scale, digits, v->high * s->scale, unit);
     }
-    snprintf(text, 96, "%.*f%s (%.*f\u00a0to\u00a0%.*f%s)", digits,
-             s->r.mean[at].mean * scale, unit, digits, s->r.mean[at].low * scale,
-             digits, s->r.mean[at].high * scale, unit);
 }
 
 /* Methods by their value at a task, best first; those without one are left out. Owned, *n long. */
@@ -87,10 +85,9 @@ static void add_lead(struct report *report, const struct suite *s)
         }
     }
     dpe_draw_put(&out, ".");
-    dpe_draw_add_text(&report->document, BLOCK_LEAD, out.failed ? NULL : out.text.bytes);
-    if (out.failed) {
-        dpe_text_free(&out.text);
-    }
+    dpe_report_say(report, BLOCK_LEAD, "%s", out.text.bytes != NULL ? out.text.bytes : "");
+    report->document.failed = report->document.failed || out.failed;
+    dpe_text_free(&out.text);
     free(order);
 }
 
@@ -113,17 +110,16 @@ static void add_noise(struct report *report, const struct suite *s)
     if (compared == 0) {
         return;
     }
-    dpe_draw_add_text(
-        &report->document, BLOCK_NOTE,
-        dpe_draw_format_text(
-            "Of %zu differences to %s, %zu %s not distinguishable from 0: the "
-            "95\u00a0%% interval contains 0, or p\u00a0≥\u00a00.05 in a sign-flip test over the "
-            "same %s. Where methods do not differ, p is below 0.05 in one of twenty comparisons; "
-            "the values are not corrected for that.",
-            compared, s->r.method[s->against], noise, noise == 1 ? "is" : "are",
-            s->together > 1    ? "contexts"
-            : s->low_is_better ? "books"
-                               : "samples"));
+    dpe_report_say(
+        report, BLOCK_NOTE,
+        "Of %zu differences to %s, %zu %s not distinguishable from 0: the "
+        "95\u00a0%% interval contains 0, or p\u00a0≥\u00a00.05 in a sign-flip test over the "
+        "same %s. Where methods do not differ, p is below 0.05 in one of twenty comparisons; "
+        "the values are not corrected for that.",
+        compared, s->r.method[s->against], noise, noise == 1 ? "is" : "are",
+        s->together > 1    ? "contexts"
+        : s->low_is_better ? "books"
+                           : "samples");
 }
 
 /* ------------------------------------------------------------------------------------------ tables
@@ -139,44 +135,19 @@ static char *task_name(const struct suite *s, size_t task)
                : dpe_draw_format_text("%s at %s", s->r.task_label[task], tokens);
 }
 
-static void add_column(struct sheet *sheet, char *name, bool intervals, int digits)
-{
-    if (name != NULL) {
-        dpe_draw_sheet_column(sheet, name, intervals ? COLUMN_INTERVAL : COLUMN_NUMBER, digits);
-    } else if (sheet != NULL) {
-        sheet->failed = true;
-    }
-    free(name);
-}
-
-/* What the cells of a table carry besides their values, all together: for the words below it. */
-static unsigned add_cell(struct sheet *sheet, const struct report *report, const struct suite *s,
-                         size_t method, size_t task)
-{
-    size_t at = method * s->n_tasks + task;
-    double scale = s->low_is_better ? 1.0 : 100.0;
-    unsigned marks = dpe_comparison_suite_marks(report, s, method, task);
-    dpe_draw_sheet_interval(sheet, scale * s->r.mean[at].mean,
-                            scale * s->r.mean[at].low, scale * s->r.mean[at].high);
-    dpe_draw_sheet_mark(sheet, marks);
-    return marks;
-}
-
 /* The signs that occur. */
 static void explain_marks(struct report *report, unsigned marks)
 {
     if (marks != 0) {
-        dpe_draw_add_text(
-            &report->document, BLOCK_TEXT,
-            dpe_draw_format_text(
-                "%s%s%s", (marks & MARK_BEST) != 0 ? "Bold: the best method of a task." : "",
-                (marks & MARK_TIED) != 0
-                    ? " ≈: its interval overlaps that of the best; a paired test may still tell "
-                      "the two apart."
-                    : "",
-                (marks & MARK_OUTSIDE) != 0
-                    ? " Grey: a table at a length that it was not made for."
-                    : ""));
+        dpe_report_say(
+            report, BLOCK_TEXT, "%s%s%s",
+            (marks & MARK_BEST) != 0 ? "Bold: the best method of a task." : "",
+            (marks & MARK_TIED) != 0
+                ? " ≈: its interval overlaps that of the best; a paired test may still tell "
+                  "the two apart."
+                : "",
+            (marks & MARK_OUTSIDE) != 0 ? " Grey: a table at a length that it was not made for."
+                                        : "");
     }
 }
 
@@ -188,34 +159,35 @@ static void add_table(struct report *report, const struct suite *s)
     size_t columns = by_task ? s->n_methods : s->n_tasks;
     size_t rows = by_task ? s->n_tasks : s->n_methods;
     bool intervals = columns <= (by_task ? FEW : WIDE);
-    char *id = dpe_comparison_suite_id(report, s, "table");
-    char *title = dpe_draw_format_text(
-        "%s: %s by %s", dpe_comparison_suite_title(s),
-        s->low_is_better ? "perplexity" : "score in percent",
+    struct sheet *sheet = dpe_report_sheet(
+        report, "table", by_task ? "task:t" : "method:@", "%s: %s by %s",
+        dpe_comparison_suite_title(s), s->low_is_better ? "perplexity" : "score in percent",
         by_task                             ? "task and method"
         : dpe_comparison_suite_is_single(s) ? "method and length in tokens"
                                             : "method and task");
-    struct sheet *sheet = id == NULL || title == NULL ? NULL : dpe_draw_sheet_new(id, title);
+    const char *kind = s->low_is_better ? "i3" : "i1";
     unsigned marks = 0;
-    dpe_draw_sheet_column(sheet, by_task ? "task" : "method", COLUMN_TEXT, 0);
-    for (size_t c = 0; sheet != NULL && c < columns; c++) {
-        add_column(sheet,
-                   by_task ? dpe_draw_format_text("%s", s->r.method[c]) : task_name(s, c),
-                   intervals, s->low_is_better ? 3 : 1);
-    }
-    for (size_t r = 0; r < rows; r++) {
-        char *name = by_task ? task_name(s, r) : dpe_draw_format_text("%s", s->r.method[r]);
-        dpe_draw_sheet_text(sheet, name != NULL ? name : "");
-        dpe_draw_sheet_mark(sheet, by_task ? 0 : MARK_SERIES);
-        for (size_t c = 0; c < columns; c++) {
-            marks |= add_cell(sheet, report, s, by_task ? c : r, by_task ? r : c);
-        }
+    for (size_t c = 0; c < columns; c++) {
+        char *name = by_task ? NULL : task_name(s, c);
+        dpe_draw_sheet_column(sheet, name != NULL ? name : s->r.method[c],
+                              intervals ? kind : kind + 1);
         free(name);
     }
-    dpe_draw_add_sheet(&report->document, sheet);
+    for (size_t i = 0; i < rows * columns; i++) {
+        size_t method = by_task ? i % columns : i / columns;
+        size_t task = by_task ? i / columns : i % columns;
+        if (i % columns == 0) {
+            char *name = by_task ? task_name(s, task) : NULL;
+            dpe_draw_cell(sheet, dpe_text_cell(by_task ? name : s->r.method[method]));
+            free(name);
+        }
+        struct sheet_cell cell = dpe_scaled_cell(&s->r.mean[method * s->n_tasks + task], s->scale);
+        cell.mark = dpe_comparison_suite_marks(report, s, method, task);
+        marks |= cell.mark;
+        dpe_draw_cell(sheet, cell);
+    }
+    dpe_report_add(report, sheet);
     explain_marks(report, marks);
-    free(id);
-    free(title);
 }
 
 static void add_differences(struct report *report, const struct suite *s)
@@ -223,41 +195,27 @@ static void add_differences(struct report *report, const struct suite *s)
     if (s->n_methods < 2 || s->r.difference == NULL || s->r.p_value == NULL) {
         return;
     }
-    char *id = dpe_comparison_suite_id(report, s, "differences");
-    char *title =
-        dpe_draw_format_text("%s: difference to %s%s", dpe_comparison_suite_title(s),
-                             s->r.method[s->against],
-                             s->low_is_better ? ", nats per token (negative is better)" : "");
-    struct sheet *sheet = id == NULL || title == NULL ? NULL : dpe_draw_sheet_new(id, title);
-    dpe_draw_sheet_column(sheet, "method", COLUMN_TEXT, 0);
-    dpe_draw_sheet_column(sheet, "task", COLUMN_TEXT, 0);
-    dpe_draw_sheet_column(sheet, "length", COLUMN_NUMBER, 0);
-    double scale = s->low_is_better ? 1.0 : 100.0;
-    dpe_draw_sheet_column(sheet, s->low_is_better ? "difference" : "difference, percentage points",
-                          COLUMN_INTERVAL, s->low_is_better ? 3 : 1);
-    dpe_draw_sheet_column(sheet, "p", COLUMN_P, 4);
-    dpe_draw_sheet_column(sheet, "pairs", COLUMN_NUMBER, 0);
+    struct sheet *sheet = dpe_report_sheet(
+        report, "differences",
+        s->low_is_better ? "method:@|task:t|length:0|difference:i3|p:p|pairs:0"
+                         : "method:@|task:t|length:0|difference, percentage points:i1|p:p|pairs:0",
+        "%s: difference to %s%s", dpe_comparison_suite_title(s), s->r.method[s->against],
+        s->low_is_better ? ", nats per token (negative is better)" : "");
     for (size_t i = 0; i < s->n_methods * s->n_tasks; i++) {
-        if (i / s->n_tasks == s->against) {
-            continue;
+        if (i / s->n_tasks != s->against) {
+            dpe_draw_row(sheet, dpe_text_cell(s->r.method[i / s->n_tasks]),
+                         dpe_text_cell(s->r.task_label[i % s->n_tasks]),
+                         dpe_number_cell((double)s->r.task_length[i % s->n_tasks]),
+                         dpe_scaled_cell(&s->r.difference[i], s->scale),
+                         dpe_number_cell(s->r.p_value[i]),
+                         dpe_number_cell((double)s->r.difference[i].n));
         }
-        dpe_draw_sheet_text(sheet, s->r.method[i / s->n_tasks]);
-        dpe_draw_sheet_mark(sheet, MARK_SERIES);
-        dpe_draw_sheet_text(sheet, s->r.task_label[i % s->n_tasks]);
-        dpe_draw_sheet_number(sheet, (double)s->r.task_length[i % s->n_tasks]);
-        dpe_draw_sheet_interval(sheet, scale * s->r.difference[i].mean,
-                                scale * s->r.difference[i].low,
-                                scale * s->r.difference[i].high);
-        dpe_draw_sheet_number(sheet, s->r.p_value[i]);
-        dpe_draw_sheet_number(sheet, (double)s->r.difference[i].n);
     }
     if (sheet != NULL) {
         sheet->folded = sheet->n_cells > 12 * sheet->n_columns;
         sheet->shown = 200;
     }
-    dpe_draw_add_sheet(&report->document, sheet);
-    free(id);
-    free(title);
+    dpe_report_add(report, sheet);
 }
 
 /* ---------------------------------------------------------------------------------------- section
@@ -271,54 +229,35 @@ static const char *explanation(const struct suite *s)
                  "none is. All methods read the same samples.";
 }
 
-static dpe_status write_suite(struct report *report, const struct input *input, const char *name,
-                              struct dpe_error *err)
+static dpe_status write_suite(void *user, struct suite *s, struct dpe_error *err)
 {
-    struct suite s;
-    dpe_status status = dpe_comparison_suite_read(input, name, &s, err);
-    if (status == DPE_OK && s.n_methods > 0 && s.n_tasks > 0) {
-        char *has = dpe_draw_format_text("/eval/%s/mean", name);
-        dpe_draw_add_text(&report->document, BLOCK_SECTION,
-                          dpe_input_section_title(report, input, has != NULL ? has : "/",
-                                                  "%s: methods compared",
-                                                  dpe_comparison_suite_title(&s)));
-        free(has);
-        dpe_input_add_unfinished(report, input);
-        if (dpe_comparison_suite_is_single(&s)) {
-            add_lead(report, &s);
-        }
-        dpe_draw_add_text(&report->document, BLOCK_TEXT,
-                          dpe_draw_format_text("%s", explanation(&s)));
-        add_noise(report, &s);
-        dpe_comparison_suite_figures(report, &s);
-        status = dpe_comparison_suite_cost(report, &s, err);
-        add_table(report, &s);
-        add_differences(report, &s);
+    struct report *report = user;
+    if (s->n_methods == 0 || s->n_tasks == 0) {
+        return DPE_OK;
     }
-    dpe_comparison_suite_free(&s);
+    dpe_comparison_suite_about(report, s);
+    dpe_report_section(report, "%s: methods compared", dpe_comparison_suite_title(s));
+    dpe_report_unfinished(report);
+    if (dpe_comparison_suite_is_single(s)) {
+        add_lead(report, s);
+    }
+    dpe_report_say(report, BLOCK_TEXT, "%s", explanation(s));
+    add_noise(report, s);
+    dpe_comparison_suite_figures(report, s);
+    dpe_status status = dpe_comparison_suite_cost(report, s, err);
+    add_table(report, s);
+    add_differences(report, s);
     return status;
 }
 
+static dpe_status write_suites(struct report *report, const struct input *input,
+                               struct dpe_error *err)
+{
+    return dpe_comparison_suites(input, write_suite, report, err);
+}
+
+/* An ablation is a comparison as well, and has its own section. */
 dpe_status dpe_comparison_sections(struct report *report, struct dpe_error *err)
 {
-    dpe_status status = DPE_OK;
-    for (size_t i = 0; i < report->n && status == DPE_OK; i++) {
-        struct input *input = &report->inputs[i];
-        char **suites = NULL;
-        size_t n = 0;
-        /* An ablation is a comparison as well, and has its own section. */
-        bool wanted = dpe_h5_has(input->table, "/method") && !dpe_h5_has(input->table, "/ablate");
-        if (wanted) {
-            status = dpe_h5_list(input->table, "/eval", &suites, &n, err);
-        }
-        for (size_t s = 0; s < n && status == DPE_OK; s++) {
-            char *path = dpe_draw_format_text("/eval/%s/task_label", suites[s]);
-            if (path != NULL && dpe_h5_has(input->table, path)) {
-                status = write_suite(report, input, suites[s], err);
-            }
-            free(path);
-        }
-        dpe_strings_free(suites, n);
-    }
-    return status;
+    return dpe_report_each(report, "/method", "/ablate", write_suites, err);
 }

@@ -12,14 +12,15 @@
 struct suite {
     const struct input *input;
     char *name;                       /**< "niah" */
+    char *has;                        /**< the dataset that makes it one, "/eval/niah/mean" */
     char *title, *unit, *explanation; /**< "Needles", "recall …", what it measures; NULL: the table
                                            does not have it */
     struct dpe_suite_result r;
     size_t n_methods, n_tasks, n_positions, n_categories, n_category_lengths; /**< as in r.n */
-    double *positions, *category_lengths; /**< of r as numbers for an axis */
     size_t against;                       /**< the method that differences are relative to */
     int64_t together;                     /**< samples in a row that count as one */
     bool low_is_better;                   /**< a perplexity; else a share, shown in percent */
+    double scale;                         /**< what values are multiplied by: 100, or 1 */
 };
 dpe_status dpe_comparison_suite_read(const struct input *input, const char *name,
                                      struct suite *suite, struct dpe_error *err);
@@ -31,8 +32,6 @@ int64_t dpe_comparison_suite_task(const struct suite *suite, const char *label, 
 bool dpe_comparison_suite_is_single(const struct suite *suite);
 /** The longest length that has a value (of those in an unfinished run). */
 double dpe_comparison_suite_longest(const struct suite *suite);
-/** Whether task i is the first with its length. */
-bool dpe_comparison_suite_first_length(const struct suite *suite, size_t task);
 /** "recall" … what a value is, on axes and in headings. */
 const char *dpe_comparison_suite_unit(const struct suite *suite);
 /** Its first words alone: "recall" of "recall (share of needles found)". */
@@ -69,9 +68,15 @@ void dpe_comparison_suite_figures(struct report *report, const struct suite *sui
  *  one method. */
 dpe_status dpe_comparison_suite_cost(struct report *report, const struct suite *suite,
                                      struct dpe_error *err);
-/** An id made of suite and input; owned. */
-char *dpe_comparison_suite_id(const struct report *report, const struct suite *suite,
-                              const char *what);
+/** From now on it is what the report writes about. */
+void dpe_comparison_suite_about(struct report *report, const struct suite *suite);
+/** How its values are drawn: their axis, and the trained length as a line. */
+struct plot dpe_comparison_suite_plot(const struct suite *suite, enum plot_kind kind);
+/** Call `write` for every suite of an input. It may take what is in the suite over and leave zeros.
+ */
+typedef dpe_status (*dpe_suite_writer)(void *user, struct suite *suite, struct dpe_error *err);
+dpe_status dpe_comparison_suites(const struct input *input, dpe_suite_writer write, void *user,
+                                 struct dpe_error *err);
 
 /** Sections. Each adds what the inputs have, and nothing when they have nothing. Errors are those
  * of reading. */

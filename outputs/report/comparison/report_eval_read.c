@@ -24,25 +24,15 @@ void dpe_comparison_suite_free(struct suite *s)
     struct dpe_dataset datasets[DPE_SUITE_DATASETS];
     const struct dpe_dataset_kind kind = suite_kind(datasets);
     dpe_datasets_free(&kind, &s->r);
-    free(s->positions);
-    free(s->category_lengths);
     free(s->name);
+    free(s->has);
     free(s->title);
     free(s->unit);
     free(s->explanation);
     *s = (struct suite){0};
 }
 
-static double *as_numbers(const int64_t *values, size_t n)
-{
-    double *numbers = dpe_alloc(n + 1, sizeof *numbers);
-    for (size_t i = 0; numbers != NULL && i < n; i++) {
-        numbers[i] = (double)values[i];
-    }
-    return numbers;
-}
-
-static dpe_status take_axes(struct suite *s, struct dpe_error *err)
+static void take_axes(struct suite *s)
 {
     const int64_t *n = s->r.n;
     s->n_methods = (size_t)n[DPE_SUITE_METHOD];
@@ -50,11 +40,6 @@ static dpe_status take_axes(struct suite *s, struct dpe_error *err)
     s->n_positions = (size_t)n[DPE_SUITE_POSITION];
     s->n_categories = (size_t)n[DPE_SUITE_CATEGORY];
     s->n_category_lengths = (size_t)n[DPE_SUITE_CATEGORY_LENGTH];
-    s->positions = as_numbers(s->r.position, s->n_positions);
-    s->category_lengths = as_numbers(s->r.category_length, s->n_category_lengths);
-    return s->positions != NULL && s->category_lengths != NULL
-               ? DPE_OK
-               : dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory", s->input->path);
 }
 
 /* Tables of other programs may not say it: the first. */
@@ -78,17 +63,18 @@ dpe_status dpe_comparison_suite_read(const struct input *input, const char *name
         "position_mean category category_length category_mean";
     struct dpe_dataset datasets[DPE_SUITE_DATASETS];
     const struct dpe_dataset_kind kind = suite_kind(datasets);
-    *s = (struct suite){.input = input, .name = dpe_draw_clean_text(name, 0)};
+    *s = (struct suite){.input = input,
+                        .name = dpe_draw_clean_text(name, 0),
+                        .has = dpe_draw_format_text("/eval/%s/mean", name)};
     char *folder = dpe_draw_format_text("/eval/%s", name);
-    dpe_status status = s->name != NULL && folder != NULL
+    dpe_status status = s->name != NULL && s->has != NULL && folder != NULL
                             ? dpe_input_get(input, &kind, &s->r, folder, wanted, err)
                             : dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory", input->path);
     if (status == DPE_OK) {
-        status = take_axes(s, err);
-    }
-    if (status == DPE_OK) {
+        take_axes(s);
         char *better = dpe_input_read_words(input, folder, "better");
         s->low_is_better = better != NULL && strcmp(better, "lower") == 0;
+        s->scale = s->low_is_better ? 1.0 : 100.0;
         free(better);
         s->title = dpe_input_read_words(input, folder, "title");
         s->unit = dpe_input_read_words(input, folder, "unit");
@@ -111,16 +97,6 @@ int64_t dpe_comparison_suite_task(const struct suite *s, const char *label, doub
         }
     }
     return -1;
-}
-
-bool dpe_comparison_suite_first_length(const struct suite *s, size_t task)
-{
-    for (size_t t = 0; t < task; t++) {
-        if ((double)s->r.task_length[t] == (double)s->r.task_length[task]) {
-            return false;
-        }
-    }
-    return true;
 }
 
 bool dpe_comparison_suite_is_single(const struct suite *s)
@@ -175,21 +151,59 @@ void dpe_comparison_suite_measure(const struct suite *s, char *text, size_t size
     snprintf(text, size, "%.*s", bracket != NULL ? (int)(bracket - unit) : (int)strlen(unit), unit);
 }
 
-char *dpe_comparison_suite_id(const struct report *report, const struct suite *s, const char *what)
+void dpe_comparison_suite_about(struct report *report, const struct suite *s)
 {
-    struct writer safe = {0};
-    for (const char *c = s->name; *c != '\0'; c++) {
+    struct subject *about = &report->about;
+    *about = (struct subject){.input = s->input, .has = s->has};
+    snprintf(about->prefix, sizeof about->prefix, "%s", s->name);
+    for (char *c = about->prefix; *c != '\0'; c++) {
         bool plain = (*c >= 'a' && *c <= 'z') || (*c >= '0' && *c <= '9');
-        dpe_draw_put_bytes(&safe, plain ? c : "-", 1);
+        *c = (char)(plain ? *c : '-');
     }
-    char *base = safe.failed ? NULL : dpe_draw_format_text("%s-%s", safe.text.bytes, what);
-    char *has = dpe_draw_format_text("/eval/%s/mean", s->name);
-    char *id =
-        base == NULL || has == NULL ? NULL : dpe_input_report_id(report, s->input, has, base);
-    free(has);
-    free(base);
-    dpe_text_free(&safe.text);
-    return id;
+}
+
+struct plot dpe_comparison_suite_plot(const struct suite *s, enum plot_kind kind)
+{
+    const bool lines = kind == PLOT_CURVES;
+    return (struct plot){.kind = kind,
+                         .value = 3,
+                         .log_x = true,
+                         .log = s->low_is_better,
+                         .low_is_good = s->low_is_better,
+                         .low = s->low_is_better ? (double)NAN
+                                : lines          ? -2.0
+                                                 : 0.0,
+                         .high = s->low_is_better ? (double)NAN
+                                 : lines          ? 104.0
+                                                  : 100.0,
+                         .x_title = "length, tokens",
+                         .y_title = !lines             ? "method"
+                                    : s->low_is_better ? "perplexity per token"
+                                                       : "recall, %",
+                         .bar_title = s->low_is_better ? "perplexity" : "percent",
+                         .x_line =
+                             (double)dpe_input_read_whole(s->input, "/eval", "trained_length", -1),
+                         .x_line_title = "trained length"};
+}
+
+dpe_status dpe_comparison_suites(const struct input *input, dpe_suite_writer write, void *user,
+                                 struct dpe_error *err)
+{
+    char **names = NULL;
+    size_t n = 0;
+    dpe_status status = dpe_h5_list(input->table, "/eval", &names, &n, err);
+    for (size_t i = 0; i < n && status == DPE_OK; i++) {
+        struct suite suite = {0};
+        char *path = dpe_draw_format_text("/eval/%s/task_label", names[i]);
+        if (path != NULL && dpe_h5_has(input->table, path)) {
+            status = dpe_comparison_suite_read(input, names[i], &suite, err);
+            status = status == DPE_OK ? write(user, &suite, err) : status;
+            dpe_comparison_suite_free(&suite);
+        }
+        free(path);
+    }
+    dpe_strings_free(names, n);
+    return status;
 }
 
 bool dpe_comparison_method_is_dpe(const char *name)

@@ -1,13 +1,8 @@
 /* All benchmarks of a comparison in one table: a line for each method, a column for each suite. */
-#include "engine/base/base.h"
-#include "outputs/h5/h5.h"
 #include "outputs/report/comparison/report_eval.h"
-#include "outputs/report/draw/page.h"
-#include "outputs/report/input/input.h"
 
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 enum { MAX_SUITES = 16 };
 
@@ -17,31 +12,15 @@ struct glance {
     size_t n;
 };
 
-static void glance_free(struct glance *glance)
+static dpe_status take_suite(void *user, struct suite *suite, struct dpe_error *err)
 {
-    for (size_t i = 0; i < glance->n; i++) {
-        dpe_comparison_suite_free(&glance->suites[i]);
+    (void)err;
+    struct glance *glance = user;
+    if (glance->n < MAX_SUITES) {
+        glance->suites[glance->n++] = *suite;
+        *suite = (struct suite){0};
     }
-    glance->n = 0;
-}
-
-static dpe_status read_glance(const struct input *input, struct glance *glance,
-                              struct dpe_error *err)
-{
-    char **names = NULL;
-    size_t n = 0;
-    dpe_status status = dpe_h5_list(input->table, "/eval", &names, &n, err);
-    for (size_t i = 0; i < n && glance->n < MAX_SUITES && status == DPE_OK; i++) {
-        char *path = dpe_draw_format_text("/eval/%s/task_label", names[i]);
-        if (path != NULL && dpe_h5_has(input->table, path)) {
-            struct suite *suite = &glance->suites[glance->n];
-            status = dpe_comparison_suite_read(input, names[i], suite, err);
-            glance->n++; /* a failed read is freed as well */
-        }
-        free(path);
-    }
-    dpe_strings_free(names, n);
-    return status;
+    return DPE_OK;
 }
 
 /* Where the category "overall" of a length lies in category_mean of method 0; −1 = nowhere. */
@@ -58,37 +37,27 @@ static int64_t overall_at(const struct suite *s, double length)
 static void add_column(struct sheet *sheet, const struct suite *s)
 {
     char tokens[32];
-    dpe_draw_length_text(dpe_comparison_suite_longest(s), tokens);
-    char *name = dpe_draw_format_text("%s at %s%s", dpe_comparison_suite_title(s), tokens,
+    char *name = dpe_draw_format_text("%s at %s%s", dpe_comparison_suite_title(s),
+                                      dpe_draw_length_text(dpe_comparison_suite_longest(s), tokens),
                                       s->low_is_better ? "" : ", %");
-    if (name == NULL || sheet == NULL) {
-        free(name);
-        return;
-    }
-    dpe_draw_sheet_column(sheet, name, COLUMN_INTERVAL, s->low_is_better ? 2 : 1);
+    dpe_draw_sheet_column(sheet, name != NULL ? name : "", s->low_is_better ? "i2" : "i1");
     free(name);
 }
 
 /* The overall score where there is one (it has no interval), the only task's where there is one,
  * else the mean of the tasks. */
-static void add_value(struct sheet *sheet, const struct suite *s, size_t method)
+static struct sheet_cell value_cell(const struct suite *s, size_t method)
 {
     double length = dpe_comparison_suite_longest(s);
-    double scale = s->low_is_better ? 1.0 : 100.0;
     int64_t overall = overall_at(s, length);
     if (overall >= 0) {
         size_t each = s->n_categories * s->n_category_lengths;
-        dpe_draw_sheet_number(sheet,
-                              s->r.category_mean[method * each + (size_t)overall] * scale);
-        return;
+        return dpe_number_cell(s->r.category_mean[method * each + (size_t)overall] * s->scale);
     }
     if (dpe_comparison_suite_is_single(s)) {
         int64_t task = dpe_comparison_suite_task(s, s->r.task_label[0], length);
-        size_t at = method * s->n_tasks + (size_t)(task < 0 ? 0 : task);
-        dpe_draw_sheet_interval(sheet, s->r.mean[at].mean * scale,
-                                s->r.mean[at].low * scale,
-                                s->r.mean[at].high * scale);
-        return;
+        return dpe_scaled_cell(&s->r.mean[method * s->n_tasks + (size_t)(task < 0 ? 0 : task)],
+                               s->scale);
     }
     double sum = 0.0;
     double n = 0.0;
@@ -98,57 +67,51 @@ static void add_value(struct sheet *sheet, const struct suite *s, size_t method)
             n += 1.0;
         }
     }
-    dpe_draw_sheet_number(sheet, sum / n * scale);
+    return dpe_number_cell(sum / n * s->scale);
 }
 
-static void add_table(struct report *report, const struct input *input, const struct glance *glance)
+static void add_table(struct report *report, const struct glance *glance)
 {
-    char *id = dpe_input_report_id(report, input, "/method", "glance");
-    struct sheet *sheet = id == NULL ? NULL : dpe_draw_sheet_new(id, "Methods on all benchmarks");
-    dpe_draw_sheet_column(sheet, "method", COLUMN_TEXT, 0);
+    struct sheet *sheet =
+        dpe_report_sheet(report, "glance", "method:@", "Methods on all benchmarks");
     for (size_t i = 0; i < glance->n; i++) {
         add_column(sheet, &glance->suites[i]);
     }
-    for (size_t m = 0; sheet != NULL && m < glance->suites[0].n_methods; m++) {
-        dpe_draw_sheet_text(sheet, glance->suites[0].r.method[m]);
-        dpe_draw_sheet_mark(sheet, MARK_SERIES);
+    for (size_t m = 0; m < glance->suites[0].n_methods; m++) {
+        dpe_draw_cell(sheet, dpe_text_cell(glance->suites[0].r.method[m]));
         for (size_t i = 0; i < glance->n; i++) {
-            add_value(sheet, &glance->suites[i], m);
+            dpe_draw_cell(sheet, value_cell(&glance->suites[i], m));
         }
     }
-    dpe_draw_add_sheet(&report->document, sheet);
-    free(id);
+    dpe_report_add(report, sheet);
+}
+
+static dpe_status write_glance(struct report *report, const struct input *input,
+                               struct dpe_error *err)
+{
+    struct glance glance = {.n = 0};
+    dpe_status status = dpe_comparison_suites(input, take_suite, &glance, err);
+    bool whole = status == DPE_OK && glance.n > 1;
+    for (size_t s = 0; s < glance.n; s++) {
+        whole = whole && glance.suites[s].n_methods > 0 && glance.suites[s].n_tasks > 0;
+    }
+    if (whole) {
+        dpe_report_section(report, "Methods at a glance");
+        dpe_report_say(report, BLOCK_TEXT,
+                       "Each benchmark at the longest length that was measured, with its "
+                       "95\u00a0%% interval if it has one. Lower is better for "
+                       "perplexity, higher for the others. The sections below explain "
+                       "what each measures and how many differences are distinguishable "
+                       "from 0.");
+        add_table(report, &glance);
+    }
+    for (size_t s = 0; s < glance.n; s++) {
+        dpe_comparison_suite_free(&glance.suites[s]);
+    }
+    return status;
 }
 
 dpe_status dpe_comparison_glances(struct report *report, struct dpe_error *err)
 {
-    dpe_status status = DPE_OK;
-    for (size_t i = 0; i < report->n && status == DPE_OK; i++) {
-        struct input *input = &report->inputs[i];
-        if (!dpe_h5_has(input->table, "/method") || dpe_h5_has(input->table, "/ablate")) {
-            continue;
-        }
-        struct glance glance = {.n = 0};
-        status = read_glance(input, &glance, err);
-        bool same = glance.n > 1;
-        for (size_t s = 0; s < glance.n; s++) {
-            same = same && glance.suites[s].n_methods > 0 && glance.suites[s].n_tasks > 0;
-        }
-        if (status == DPE_OK && same) {
-            dpe_draw_add_text(
-                &report->document, BLOCK_SECTION,
-                dpe_input_section_title(report, input, "/method", "Methods at a glance"));
-            dpe_draw_add_text(
-                &report->document, BLOCK_TEXT,
-                dpe_draw_format_text(
-                    "Each benchmark at the longest length that was measured, with its "
-                    "95\u00a0%% interval if it has one. Lower is better for "
-                    "perplexity, higher for the others. The sections below explain "
-                    "what each measures and how many differences are distinguishable "
-                    "from 0."));
-            add_table(report, input, &glance);
-        }
-        glance_free(&glance);
-    }
-    return status;
+    return dpe_report_each(report, "/method", "/ablate", write_glance, err);
 }

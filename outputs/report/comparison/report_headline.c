@@ -1,13 +1,8 @@
 /* What a comparison says at a glance: its best values, and the figure of the first screen. */
-#include "engine/base/base.h"
-#include "outputs/h5/h5.h"
 #include "outputs/report/comparison/report_eval.h"
-#include "outputs/report/draw/page.h"
-#include "outputs/report/input/input.h"
 
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 /* ------------------------------------------------------------------------------------------- marks
@@ -21,23 +16,17 @@ static double made_for(const struct report *report, const char *method)
     file = slash != NULL ? slash + 1 : file;
     double longest = 0.0;
     for (size_t i = 0; i < report->n; i++) {
-        const struct input *input = &report->inputs[i];
-        struct numbers length;
-        const int64_t any[] = {-1};
-        if (strcmp(input->name, file) != 0) {
+        struct table_part part = {0};
+        if (strcmp(report->inputs[i].name, file) != 0 ||
+            dpe_input_table(&report->inputs[i], "length evaluated_length", &part, NULL) != DPE_OK) {
+            dpe_input_table_free(&part);
             continue;
         }
-        static const char *const paths[] = {"/table/evaluated_length", "/table/length"};
-        for (size_t p = 0; p < sizeof paths / sizeof paths[0]; p++) {
-            for (int rank = 0; rank < 2; rank++) {
-                if (dpe_input_read_numbers(input, paths[p], rank, any, &length, NULL) == DPE_OK) {
-                    for (size_t k = 0; k < length.n; k++) {
-                        longest = fmax(longest, length.values[k]);
-                    }
-                }
-                dpe_input_numbers_free(&length);
-            }
+        longest = part.evaluated_length != NULL ? fmax(longest, *part.evaluated_length) : longest;
+        for (int64_t k = 0; part.length != NULL && k < part.n[TABLE_ENTRY]; k++) {
+            longest = fmax(longest, part.length[k]);
         }
+        dpe_input_table_free(&part);
     }
     return longest;
 }
@@ -110,114 +99,38 @@ static size_t sort_tasks(const struct suite *s, size_t *order, size_t size)
     return n;
 }
 
-static struct sheet *headline_sheet(const struct suite *s, const char *id, const char *title,
-                                    const int64_t chosen[DPE_SHOWN], const size_t *order, size_t n)
-{
-    struct sheet *sheet = dpe_draw_sheet_new(id, title);
-    dpe_draw_sheet_column(sheet, "method", COLUMN_TEXT, 0);
-    dpe_draw_sheet_column(sheet, "length", COLUMN_NUMBER, 0);
-    dpe_draw_sheet_column(sheet, "recall, %", COLUMN_INTERVAL, 1);
-    for (int c = 0; c < DPE_SHOWN; c++) {
-        for (size_t i = 0; i < n && chosen[c] >= 0; i++) {
-            size_t at = (size_t)chosen[c] * s->n_tasks + order[i];
-            dpe_draw_sheet_text(sheet, s->r.method[chosen[c]]);
-            dpe_draw_sheet_mark(sheet, MARK_SERIES);
-            dpe_draw_sheet_number(sheet, (double)s->r.task_length[order[i]]);
-            dpe_draw_sheet_interval(sheet, 100.0 * s->r.mean[at].mean,
-                                    100.0 * s->r.mean[at].low,
-                                    100.0 * s->r.mean[at].high);
-        }
-    }
-    return sheet;
-}
-
-static void draw_headline(struct figure *figure, const struct suite *s,
-                          const int64_t chosen[DPE_SHOWN], const size_t *order, size_t n,
-                          double (*numbers)[4][32])
-{
-    struct curve all[DPE_SHOWN];
-    const char *names[DPE_SHOWN];
-    double dots[3][DPE_SHOWN];
-    unsigned char strong[DPE_SHOWN];
-    size_t k = 0;
-    for (int c = 0; c < DPE_SHOWN; c++) {
-        if (chosen[c] < 0) {
-            continue;
-        }
-        for (size_t i = 0; i < n; i++) {
-            size_t at = (size_t)chosen[c] * s->n_tasks + order[i];
-            numbers[k][0][i] = (double)s->r.task_length[order[i]];
-            numbers[k][1][i] = 100.0 * s->r.mean[at].mean;
-            numbers[k][2][i] = 100.0 * s->r.mean[at].low;
-            numbers[k][3][i] = 100.0 * s->r.mean[at].high;
-        }
-        names[k] = s->r.method[chosen[c]];
-        strong[k] = c == DPE_SHOWN_TABLE;
-        for (int p = 0; p < 3; p++) {
-            dots[p][k] = numbers[k][p + 1][0];
-        }
-        all[k] = (struct curve){.name = names[k],
-                                .n = (int64_t)n,
-                                .x = numbers[k][0],
-                                .y = numbers[k][1],
-                                .low = numbers[k][2],
-                                .high = numbers[k][3],
-                                .strong = c == DPE_SHOWN_TABLE};
-        k++;
-    }
-    if (n == 1) {
-        const struct dots one = {.n = k,
-                                 .names = names,
-                                 .value = dots[0],
-                                 .low = dots[1],
-                                 .high = dots[2],
-                                 .strong = strong,
-                                 .methods = true,
-                                 .x_low = 0.0,
-                                 .x_high = 100.0,
-                                 .digits = 1,
-                                 .x_title = "needles found, %"};
-        dpe_draw_dots(figure, &one);
-        return;
-    }
-    const struct curves curves = {
-        .curves = all,
-        .n = k,
-        .log_x = true,
-        .y_low = -2.0,
-        .y_high = 104.0,
-        .x_title = "length, tokens",
-        .y_title = "needles found, %",
-        .x_line = (double)dpe_input_read_whole(s->input, "/eval", "trained_length", -1),
-        .x_line_title = "trained length"};
-    dpe_draw_curves(figure, &curves);
-}
-
 static void add_figure(struct report *report, const struct suite *s,
                        const struct dpe_headline *shown)
 {
-    double numbers[DPE_SHOWN][4][DPE_SHOWN_LENGTHS];
     const int64_t *chosen = shown->method;
-    char tokens[32];
-    dpe_draw_length_text((double)s->r.task_length[shown->order[0]], tokens);
-    char *title = shown->n > 1 ? dpe_draw_format_text("Needles found, by length")
-                               : dpe_draw_format_text("Needles found at %s tokens", tokens);
-    char *caption = dpe_draw_format_text(
-        "%s%s%s, on samples of their own, with 95\u00a0%% intervals.",
+    struct plot plot = dpe_comparison_suite_plot(s, shown->n > 1 ? PLOT_CURVES : PLOT_DOTS);
+    char at[64] = ", by length", tokens[32];
+    if (shown->n == 1) {
+        snprintf(at, sizeof at, " at %s tokens",
+                 dpe_draw_length_text((double)s->r.task_length[shown->order[0]], tokens));
+        plot.x_title = "needles found, %";
+        plot.digits = 1;
+    }
+    plot.x = 1;
+    plot.value = 2;
+    plot.y_title = "needles found, %";
+    struct sheet *sheet = dpe_report_sheet(report, "headline", "method:@|length:0|recall, %:i1",
+                                           "Needles found%s", at);
+    for (int c = 0; c < DPE_SHOWN; c++) {
+        for (size_t i = 0; i < shown->n && chosen[c] >= 0; i++) {
+            const size_t task = shown->order[i];
+            dpe_draw_row(sheet, dpe_text_cell(s->r.method[chosen[c]]),
+                         dpe_number_cell((double)s->r.task_length[task]),
+                         dpe_scaled_cell(&s->r.mean[(size_t)chosen[c] * s->n_tasks + task], 100.0));
+            dpe_draw_row_mark(sheet, c == DPE_SHOWN_TABLE ? ROW_STRONG : 0);
+        }
+    }
+    dpe_report_figure(
+        report, sheet, &plot, "%s%s%s, on samples of their own, with 95\u00a0%% intervals.",
         chosen[DPE_SHOWN_ALONE] >= 0 ? "The model alone (rope) and the calibrated table ("
                                      : "The table (",
         s->r.method[chosen[DPE_SHOWN_TABLE]],
         chosen[DPE_SHOWN_OTHER] >= 0 ? "), beside the best of the other methods" : ")");
-    struct figure *figure = title == NULL
-                                ? NULL
-                                : dpe_draw_figure_new("headline", title, caption,
-                                                      headline_sheet(s, "headline", title, chosen,
-                                                                     shown->order, shown->n));
-    if (figure != NULL) {
-        draw_headline(figure, s, chosen, shown->order, shown->n, numbers);
-    }
-    dpe_draw_add_figure(&report->document, figure);
-    free(title);
 }
 
 /* What an input shows of a table, at how many lengths: n 0, nothing. `s` is to be freed. */

@@ -1,13 +1,8 @@
 /* The head of a report with a comparison of a DPE table: what the table is worth at its longest
  * length, in a few sentences, and how it is used. */
-#include "engine/base/base.h"
 #include "engine/base/p_text.h"
 #include "outputs/datasets/uses.h"
-#include "outputs/h5/h5.h"
 #include "outputs/report/comparison/report_eval.h"
-#include "outputs/report/draw/page.h"
-#include "outputs/report/input/input.h"
-#include "outputs/rows/rows.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -47,15 +42,17 @@ static double find_ceiling(const struct report *report, double length)
     for (size_t i = 0; i < report->n; i++) {
         const struct input *input = &report->inputs[i];
         const char *own = dpe_identity_get(&input->identity, "length");
-        const char *path = dpe_h5_has(input->table, "/validate/user") ? "/validate/user/ceiling"
-                                                                      : "/validate/niah/ceiling";
-        struct numbers ceiling = {0};
-        const int64_t none[] = {0};
-        if (own != NULL && strtod(own, NULL) == length && dpe_h5_has(input->table, path) &&
-            dpe_input_read_numbers(input, path, 0, none, &ceiling, NULL) == DPE_OK) {
-            found = ceiling.values[0];
+        const char *folder =
+            dpe_h5_has(input->table, "/validate/user") ? "/validate/user" : "/validate/niah";
+        struct dpe_dataset datasets[DPE_VALIDATED_DATASETS];
+        const struct dpe_dataset_kind kind = dpe_validated_datasets(true, datasets);
+        struct dpe_scores_result r = {0};
+        if (own != NULL && strtod(own, NULL) == length &&
+            dpe_input_get(input, &kind, &r, folder, "ceiling", NULL) == DPE_OK &&
+            r.ceiling != NULL) {
+            found = *r.ceiling;
         }
-        dpe_input_numbers_free(&ceiling);
+        dpe_datasets_free(&kind, &r);
     }
     return found;
 }
@@ -84,14 +81,12 @@ static void add_lead(struct report *report, const struct worth *w)
     if (methods[DPE_SHOWN_ALONE] >= 0) {
         value_text(w, methods[DPE_SHOWN_ALONE], alone, sizeof alone);
     }
-    dpe_draw_add_text(&report->document, BLOCK_LEAD,
-                      dpe_draw_format_text(
-                          w->s->low_is_better
-                              ? "At %s tokens%s the model has a perplexity of %s with %s%s%s.%s"
-                              : "At %s tokens%s the model finds %s of the needles with %s%s%s.%s",
-                          length, times, table, table_name(w),
-                          methods[DPE_SHOWN_ALONE] >= 0 ? ", and as it is " : "",
-                          methods[DPE_SHOWN_ALONE] >= 0 ? alone : "", possible));
+    dpe_report_say(
+        report, BLOCK_LEAD,
+        w->s->low_is_better ? "At %s tokens%s the model has a perplexity of %s with %s%s%s.%s"
+                            : "At %s tokens%s the model finds %s of the needles with %s%s%s.%s",
+        length, times, table, table_name(w), methods[DPE_SHOWN_ALONE] >= 0 ? ", and as it is " : "",
+        methods[DPE_SHOWN_ALONE] >= 0 ? alone : "", possible);
 }
 
 /* The best of the other methods, and whether the table was worth it. */
@@ -117,9 +112,8 @@ static void add_rival(struct report *report, const struct worth *w)
                                   : ": it is better than the table (%s). Use --method %.200s.",
                  p, name);
     }
-    dpe_draw_add_text(
-        &report->document, BLOCK_TEXT,
-        dpe_draw_format_text("The best of the other methods, %s, has %s%s", name, value, verdict));
+    dpe_report_say(report, BLOCK_TEXT, "The best of the other methods, %s, has %s%s", name, value,
+                   verdict);
 }
 
 /* The finished table among the inputs; `*factors`: runtimes need no adapter for it. */
@@ -164,30 +158,27 @@ static void add_uses(struct report *report, const struct worth *w)
     if (table == NULL) {
         return;
     }
-    dpe_draw_add_text(
-        &report->document, BLOCK_TEXT,
-        dpe_draw_format_text(
-            "Texts of up to %.0f tokens run unchanged with the table, so they lose nothing.%s To "
-            "see "
-            "it on a text: dpe-run -m MODEL --table %s --show --corpus TEXTS",
-            w->trained,
-            factors ? " Runtimes without an adapter apply the factors to every text; dpe-export "
-                      "measures what short ones lose."
-                    : "",
-            table->name));
-    struct sheet *sheet = dpe_draw_sheet_new("uses", "Which file for which runtime");
-    dpe_draw_sheet_column(sheet, "runtime", COLUMN_TEXT, 0);
-    dpe_draw_sheet_column(sheet, "command", COLUMN_TEXT, 0);
+    dpe_report_say(
+        report, BLOCK_TEXT,
+        "Texts of up to %.0f tokens run unchanged with the table, so they lose nothing.%s To "
+        "see "
+        "it on a text: dpe-run -m MODEL --table %s --show --corpus TEXTS",
+        w->trained,
+        factors ? " Runtimes without an adapter apply the factors to every text; dpe-export "
+                  "measures what short ones lose."
+                : "",
+        table->name);
+    struct sheet *sheet =
+        dpe_report_sheet(report, "uses", "runtime:t|command:t", "Which file for which runtime");
     for (int i = 0; i < DPE_USES; i++) {
         if (dpe_uses[i].factors && !factors) {
             continue;
         }
         char *command = command_text(dpe_uses[i].command, table->name);
-        dpe_draw_sheet_text(sheet, dpe_uses[i].runtime);
-        dpe_draw_sheet_text(sheet, command != NULL ? command : dpe_uses[i].command);
+        dpe_draw_row(sheet, dpe_text_cell(dpe_uses[i].runtime), dpe_text_cell(command));
         free(command);
     }
-    dpe_draw_add_sheet(&report->document, sheet);
+    dpe_report_add(report, sheet);
 }
 
 void dpe_comparison_short(struct report *report, const struct suite *s,
@@ -200,7 +191,7 @@ void dpe_comparison_short(struct report *report, const struct suite *s,
                           (double)dpe_input_read_whole(s->input, "/eval", "trained_length", -1)};
     w.length = (double)s->r.task_length[w.task];
     w.ceiling = find_ceiling(report, w.length);
-    dpe_draw_add_text(&report->document, BLOCK_SECTION, dpe_draw_format_text("In short"));
+    dpe_report_section(report, "In short");
     add_lead(report, &w);
     add_rival(report, &w);
     add_uses(report, &w);

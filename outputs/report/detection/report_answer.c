@@ -1,6 +1,5 @@
 /* The result of a detection: how the chosen lengths score at the target length. */
 #include "engine/base/p_text.h"
-#include "outputs/h5/h5.h"
 #include "outputs/report/detection/report_detect.h"
 
 #include <math.h>
@@ -146,36 +145,35 @@ static void add_lead(struct report *report, const struct detection *d, const str
     }
     dpe_draw_length_text(target, length);
     kept_words(d, v, kept, sizeof kept);
-    dpe_draw_add_text(
-        &report->document, BLOCK_LEAD,
-        dpe_detection_is_ready(d)
-            ? dpe_draw_format_text(
-                  "At %s tokens%s the model finds %s of the needles with %s, the best of the "
-                  "methods that the table can hold. Unchanged, it finds %s. A method that finds "
-                  "least in the "
-                  "first texts reads no more of them.",
-                  length, times, values[JOINT], plan_name(v, v->kept), values[ROPE])
-            : dpe_draw_format_text(
-                  v->recall ? "Validated at %s tokens%s the model finds %s of the needles with "
-                              "%s. Unchanged, it finds %s; with %s, %s."
-                            : "Validated at %s tokens%s the model has a perplexity of %s with %s. "
-                              "Unchanged, it has %s; with %s, %s.",
-                  length, times, values[JOINT], kept, values[ROPE], dpe_detection_base(d),
-                  values[BASE]));
+    if (dpe_detection_is_ready(d)) {
+        dpe_report_say(
+            report, BLOCK_LEAD,
+            "At %s tokens%s the model finds %s of the needles with %s, the best of the "
+            "methods that the table can hold. Unchanged, it finds %s. A method that finds "
+            "least in the first texts reads no more of them.",
+            length, times, values[JOINT], plan_name(v, v->kept), values[ROPE]);
+    } else {
+        dpe_report_say(
+            report, BLOCK_LEAD,
+            v->recall ? "Validated at %s tokens%s the model finds %s of the needles with "
+                        "%s. Unchanged, it finds %s; with %s, %s."
+                      : "Validated at %s tokens%s the model has a perplexity of %s with %s. "
+                        "Unchanged, it has %s; with %s, %s.",
+            length, times, values[JOINT], kept, values[ROPE], dpe_detection_base(d), values[BASE]);
+    }
     if (v->recall && d->task[0] != '\0') {
-        dpe_draw_add_text(
-            &report->document, BLOCK_TEXT,
-            dpe_draw_format_text("The texts have %s. On other tasks the plan may find less: dpe-eval niah "
-                                 "--table with another --niah measures it.",
-                                 d->task));
+        dpe_report_say(report, BLOCK_TEXT,
+                       "The texts have %s. On other tasks the plan may find less: dpe-eval niah "
+                       "--table with another --niah measures it.",
+                       d->task);
     }
     const char *selection = dpe_identity_get(&d->input->identity, "selection");
     if (selection != NULL) {
-        dpe_draw_add_text(
-            &report->document, BLOCK_TEXT,
-            dpe_draw_format_text("Every query met only the keys of the selection %s, but with the unchanged model. "
-                                 "The table alone does not apply it: --method select:%s,over=table:FILE does.",
-                                 selection, selection));
+        dpe_report_say(
+            report, BLOCK_TEXT,
+            "Every query met only the keys of the selection %s, but with the unchanged model. "
+            "The table alone does not apply it: --method select:%s,over=table:FILE does.",
+            selection, selection);
     }
 }
 
@@ -248,7 +246,8 @@ static void add_verdict(struct report *report, const struct validation *v)
     char more[256];
     char *verdict = verdict_text(v);
     if (verdict == NULL || v->r.difference[BASE].n <= 0) {
-        dpe_draw_add_text(&report->document, BLOCK_TEXT, verdict);
+        dpe_report_say(report, BLOCK_TEXT, "%s", verdict != NULL ? verdict : "");
+        free(verdict);
         return;
     }
     dpe_p_text(v->r.p[BASE], p);
@@ -265,79 +264,48 @@ static void add_verdict(struct report *report, const struct validation *v)
                  (long long)v->together);
     }
     advice(v, more, sizeof more);
-    dpe_draw_add_text(&report->document, BLOCK_TEXT,
-                      dpe_draw_format_text(
-                          "%s On the same %.0f %s%s%s, the difference is %s %s (%s%s in a "
-                          "sign-flip test).%s%s%s%s",
-                          verdict, (double)v->r.difference[BASE].n, v->recall ? "sample" : "book",
-                          (double)v->r.difference[BASE].n == 1.0 ? "" : "s", contexts, difference,
-                          v->recall ? "percentage points" : "nats per token", interval, p,
-                          v->samples != NULL ? " These samples are " : "",
-                          v->samples != NULL ? v->samples : "", v->samples != NULL ? "." : "",
-                          more));
+    dpe_report_say(
+        report, BLOCK_TEXT,
+        "%s On the same %.0f %s%s%s, the difference is %s %s (%s%s in a sign-flip test).%s%s%s%s",
+        verdict, (double)v->r.difference[BASE].n, v->recall ? "sample" : "book",
+        (double)v->r.difference[BASE].n == 1.0 ? "" : "s", contexts, difference,
+        v->recall ? "percentage points" : "nats per token", interval, p,
+        v->samples != NULL ? " These samples are " : "", v->samples != NULL ? v->samples : "",
+        v->samples != NULL ? "." : "", more);
     free(verdict);
 }
 
 static void add_dots(struct report *report, const struct detection *d, const struct validation *v)
 {
-    char *id = dpe_input_report_id(report, d->input, DETECTION,
-                                   v->recall ? "validation" : "validation-perplexity");
+    const bool ready = dpe_detection_is_ready(d);
+    const double scale = v->recall ? 100.0 : 1.0;
     char length[32];
-    dpe_draw_length_text(dpe_detection_length(d), length);
-    const char *title =
-        v->recall ? "Needles found at the target length" : "Perplexity at the target length";
-    struct sheet *sheet = id == NULL ? NULL : dpe_draw_sheet_new(id, title);
-    dpe_draw_sheet_column(sheet, "plan", COLUMN_TEXT, 0);
-    double scale = v->recall ? 100.0 : 1.0;
-    double shown[3][MOST_VALIDATED];
-    dpe_draw_sheet_column(sheet, v->recall ? "recall, %" : "perplexity", COLUMN_INTERVAL,
-                          v->recall ? 1 : 3);
-    dpe_draw_sheet_column(sheet, "valid samples", COLUMN_NUMBER, 0);
-    const char *names[MOST_VALIDATED];
-    unsigned char strong[MOST_VALIDATED] = {0};
-    size_t n = 0;
+    const struct plot plot = {.kind = PLOT_DOTS,
+                              .value = 1,
+                              .high = v->recall ? 100.0 : 0.0,
+                              .log = !v->recall,
+                              .digits = v->recall ? 1 : 2,
+                              .x_title = v->recall ? "needles found, %" : "perplexity per token"};
+    struct sheet *sheet = dpe_report_sheet(
+        report, v->recall ? "validation" : "validation-perplexity",
+        v->recall ? "plan:@|recall, %:i1|valid samples:0" : "plan:@|perplexity:i3|valid samples:0",
+        "%s at the target length", v->recall ? "Needles found" : "Perplexity");
     for (int i = 0; i < v->n; i++) {
-        if (dpe_detection_is_ready(d) && v->r.n_valid[i] == 0) {
+        if (ready && v->r.n_valid[i] == 0) {
             continue; /* the base, where another plan can be the table */
         }
-        names[n] = plan_name(v, i);
-        strong[n] = i == v->kept;
-        shown[0][n] = scale * v->mean[i];
-        shown[1][n] = scale * v->r.low[i];
-        shown[2][n] = scale * v->r.high[i];
-        dpe_draw_sheet_text(sheet, names[n]);
-        dpe_draw_sheet_mark(sheet, MARK_SERIES);
-        dpe_draw_sheet_interval(sheet, shown[0][n], shown[1][n], shown[2][n]);
-        dpe_draw_sheet_number(sheet, (double)v->r.n_valid[i]);
-        n++;
+        dpe_draw_row(
+            sheet, dpe_text_cell(plan_name(v, i)),
+            dpe_interval_cell(scale * v->mean[i], scale * v->r.low[i], scale * v->r.high[i]),
+            dpe_number_cell((double)v->r.n_valid[i]));
+        dpe_draw_row_mark(sheet, i == v->kept ? ROW_STRONG : 0);
     }
-    struct figure *figure = dpe_draw_figure_new(
-        id, title,
-        dpe_draw_format_text(
-            "The plans on the same samples of %s tokens, with 95\u00a0%% intervals%s. "
-            "Whether two plans differ is not visible from these intervals%s.",
-            length, v->recall ? "" : " (lower is better)",
-            dpe_detection_is_ready(d) ? ""
-                                      : "; the paired test above compares them sample by sample"),
-        sheet);
-    if (figure != NULL) {
-        const struct dots dots = {.n = n,
-                                  .names = names,
-                                  .value = shown[0],
-                                  .low = shown[1],
-                                  .high = shown[2],
-                                  .strong = strong,
-                                  .methods = true,
-                                  .x_low = v->recall ? 0.0 : (double)NAN,
-                                  .x_high = v->recall ? 100.0 : (double)NAN,
-                                  .log = !v->recall,
-                                  .digits = v->recall ? 1 : 2,
-                                  .x_title =
-                                      v->recall ? "needles found, %" : "perplexity per token"};
-        dpe_draw_dots(figure, &dots);
-    }
-    dpe_draw_add_figure(&report->document, figure);
-    free(id);
+    dpe_report_figure(report, sheet, &plot,
+                      "The plans on the same samples of %s tokens, with 95\u00a0%% intervals%s. "
+                      "Whether two plans differ is not visible from these intervals%s.",
+                      dpe_draw_length_text(dpe_detection_length(d), length),
+                      v->recall ? "" : " (lower is better)",
+                      ready ? "" : "; the paired test above compares them sample by sample");
 }
 
 /* ---------------------------------------------------------------------------------------- section
@@ -364,70 +332,69 @@ static void add_guard(struct report *report, const struct detection *d)
 {
     char *words = dpe_input_read_words(d->input, "/validate/guard", "words");
     if (words != NULL && words[0] != '\0') {
-        dpe_draw_add_text(&report->document, BLOCK_TEXT,
-                          dpe_draw_format_text("Texts beside needles: %s.", words));
+        dpe_report_say(report, BLOCK_TEXT, "Texts beside needles: %s.", words);
     }
     free(words);
+}
+
+/* How the lengths were chosen, and which they are. */
+static dpe_status add_lengths(struct report *report, const struct detection *d,
+                              struct dpe_error *err)
+{
+    char length[32];
+    dpe_detection_recall_map(report, d);
+    dpe_report_say(
+        report, BLOCK_TEXT,
+        "A rotary position embedding (RoPE) rotates each pair of a head's dimensions at its "
+        "own frequency. %s divided by the scale of the pair's frequency group, so that %s "
+        "tokens span no more than the group's effective length, a length at which these "
+        "pairs still work.",
+        d->frequencies ? "The frequency, and so every distance, is"
+                       : "The distances of far keys are",
+        dpe_draw_length_text(dpe_detection_length(d), length));
+    if (dpe_detection_is_selected(d)) {
+        dpe_report_say(report, BLOCK_TEXT, "The lengths were chosen by the rule \"%s\"%s%s.",
+                       d->rule, d->rule_words != NULL ? ": " : "",
+                       d->rule_words != NULL ? d->rule_words : "");
+    }
+    dpe_detection_lengths(report, d);
+    return dpe_detection_search(report, d, err);
+}
+
+static void add_validated(struct report *report, const struct detection *d,
+                          const struct validation *v)
+{
+    if (v->mean == NULL) {
+        dpe_report_say(report, BLOCK_LEAD,
+                       "The plan of all chosen lengths together was not measured (the run is "
+                       "%s), so how well it works is unknown.",
+                       dpe_input_read_whole(d->input, "/", "complete", 0) != 0 ? "complete"
+                                                                               : "unfinished");
+    } else {
+        add_lead(report, d, v);
+        if (!dpe_detection_is_ready(d)) { /* there is no plan that was chosen by lengths */
+            add_verdict(report, v);
+        }
+        add_guard(report, d);
+    }
+    name_table(report, d, v);
 }
 
 dpe_status dpe_detection_answer(struct report *report, const struct detection *d,
                                 struct dpe_error *err)
 {
     static const char *const folders[2] = {"/validate/niah", "/validate/ppl"};
-    struct document *document = &report->document;
     char length[32];
-    dpe_draw_length_text(dpe_detection_length(d), length);
-    dpe_draw_add_text(
-        document, BLOCK_SECTION,
-        dpe_input_section_title(report, d->input, DETECTION, "Result at %s tokens", length));
-    int decides = d->by_recall ? 0 : 1;
-    struct validation all[2];
+    dpe_report_section(report, "Result at %s tokens",
+                       dpe_draw_length_text(dpe_detection_length(d), length));
+    struct validation all[2] = {0};
     dpe_status status = read_validation(d, folders[0], true, &all[0], err);
+    status = status == DPE_OK ? read_validation(d, folders[1], false, &all[1], err) : status;
     if (status == DPE_OK) {
-        status = read_validation(d, folders[1], false, &all[1], err);
-    } else {
-        all[1] = (struct validation){0};
-    }
-    if (status == DPE_OK && all[decides].mean != NULL) {
-        add_lead(report, d, &all[decides]);
-        if (!dpe_detection_is_ready(d)) { /* there is no plan that was chosen by lengths */
-            add_verdict(report, &all[decides]);
-        }
-        add_guard(report, d);
-    } else if (status == DPE_OK) {
-        dpe_draw_add_text(
-            document, BLOCK_LEAD,
-            dpe_draw_format_text(
-                "The plan of all chosen lengths together was not measured (the run is "
-                "%s), so how well it works is unknown.",
-                dpe_input_read_whole(d->input, "/", "complete", 0) != 0 ? "complete"
-                                                                        : "unfinished"));
-    }
-    if (status == DPE_OK) {
-        name_table(report, d, &all[decides]);
+        add_validated(report, d, &all[d->by_recall ? 0 : 1]);
     }
     if (status == DPE_OK && !dpe_detection_is_ready(d)) {
-        dpe_detection_recall_map(report, d);
-        dpe_draw_add_text(
-            document, BLOCK_TEXT,
-            dpe_draw_format_text(
-                "A rotary position embedding (RoPE) rotates each pair of a head's dimensions at "
-                "its "
-                "own frequency. %s divided by the scale of the pair's frequency group, so that %s "
-                "tokens span no more than the group's effective length, a length at which these "
-                "pairs still work.",
-                d->frequencies ? "The frequency, and so every distance, is"
-                               : "The distances of far keys are",
-                length));
-        if (dpe_detection_is_selected(d)) {
-            dpe_draw_add_text(
-                document, BLOCK_TEXT,
-                dpe_draw_format_text("The lengths were chosen by the rule \"%s\"%s%s.", d->rule,
-                                     d->rule_words != NULL ? ": " : "",
-                                     d->rule_words != NULL ? d->rule_words : ""));
-        }
-        dpe_detection_lengths(report, d);
-        status = dpe_detection_search(report, d, err);
+        status = add_lengths(report, d, err);
     }
     for (int i = 0; i < 2 && status == DPE_OK; i++) {
         if (all[i].mean != NULL) {

@@ -19,9 +19,12 @@ struct detection {
     struct dpe_ranking_result ranking;           /**< by the task that decides */
     struct dpe_scores_result recall, perplexity; /**< means and intervals; NULL: not there */
     struct dpe_ranking_result by_perplexity;     /**< where needles decide; rank NULL: not there */
-    struct numbers chosen;    /**< [group], by the rule of /select; n = 0 = rank 1 */
-    struct numbers dropped;   /**< [group][length], a race's; n = 0 = none */
-    struct numbers inv_freq, edge, scale_factor, trained, evaluated;
+    struct table_part
+        table; /**< effective_length [group]: by the rule of /select; NULL: those of rank 1 */
+    struct dropped {
+        int64_t n[DPE_DATASET_AXES];
+        double *after; /**< [group][length] samples; −1: in the race at its end; NULL: no race */
+    } dropped;
     char *criterion, *rule, *rule_words;
     char task[DPE_TASK_WORDS]; /**< of needles, in words; "" = unknown */
     bool by_recall;   /**< needles decide */

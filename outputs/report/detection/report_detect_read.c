@@ -4,18 +4,25 @@
 #include <stdlib.h>
 #include <string.h>
 
+static const struct dpe_dataset drops[] = {
+    {.name = "/group", .type = DPE_COL_I64, .array = DPE_DATASET_COUNT},
+    {.name = "/length", .type = DPE_COL_I64, .array = DPE_DATASET_COUNT},
+    {.name = "dropped_after",
+     .type = DPE_COL_F64,
+     .axes = "/group /length",
+     DPE_IN_ARRAY(struct dropped, after),
+     .optional = true},
+};
+static const struct dpe_dataset_kind dropped_kind = {drops, sizeof drops / sizeof drops[0]};
+
 void dpe_detection_free(struct detection *detection)
 {
-    struct numbers *const all[] = {
-        &detection->inv_freq,  &detection->edge,   &detection->scale_factor, &detection->trained,
-        &detection->evaluated, &detection->chosen, &detection->dropped};
-    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
-        dpe_input_numbers_free(all[i]);
-    }
+    dpe_datasets_free(&dropped_kind, &detection->dropped);
     dpe_datasets_free(&dpe_ranking_kind, &detection->ranking);
     dpe_datasets_free(&dpe_ranking_kind, &detection->by_perplexity);
     dpe_datasets_free(&dpe_needle_cells_kind, &detection->recall);
     dpe_datasets_free(&dpe_book_cells_kind, &detection->perplexity);
+    dpe_input_table_free(&detection->table);
     free(detection->criterion);
     free(detection->rule);
     free(detection->rule_words);
@@ -39,14 +46,35 @@ static dpe_status read_cells(const struct input *input, struct detection *d, str
             dpe_input_get(input, &dpe_ranking_kind, &d->by_perplexity, "/detect/ppl",
                                "rank informative", err);
     }
+    if (status == DPE_OK) {
+        status = dpe_input_get(input, &dropped_kind, &d->dropped, "/race", NULL, err);
+    }
+    if (status == DPE_OK) {
+        status = dpe_input_table(input,
+                                 "effective_length scale_factor group_edge inv_freq trained_length "
+                                 "evaluated_length",
+                                 &d->table, err);
+    }
     d->n_groups = d->ranking.n[DPE_CELLS_GROUP];
     d->n_lengths = d->ranking.n[DPE_CELLS_LENGTH];
-    const int64_t *const others[] = {d->recall.n, d->perplexity.n, d->by_perplexity.n};
-    const bool there[] = {d->recall.recall_mean != NULL, d->perplexity.perplexity != NULL,
-                          d->by_perplexity.rank != NULL};
-    for (int i = 0; i < 3 && status == DPE_OK; i++) {
-        if (there[i] && (others[i][DPE_CELLS_GROUP] != d->n_groups ||
-                         others[i][DPE_CELLS_LENGTH] != d->n_lengths)) {
+    const struct {
+        int64_t found, expected;
+        bool there;
+    } extents[] = {
+        {d->recall.n[DPE_CELLS_GROUP], d->n_groups, d->recall.recall_mean != NULL},
+        {d->recall.n[DPE_CELLS_LENGTH], d->n_lengths, d->recall.recall_mean != NULL},
+        {d->perplexity.n[DPE_CELLS_GROUP], d->n_groups, d->perplexity.perplexity != NULL},
+        {d->perplexity.n[DPE_CELLS_LENGTH], d->n_lengths, d->perplexity.perplexity != NULL},
+        {d->by_perplexity.n[DPE_CELLS_GROUP], d->n_groups, d->by_perplexity.rank != NULL},
+        {d->by_perplexity.n[DPE_CELLS_LENGTH], d->n_lengths, d->by_perplexity.rank != NULL},
+        {d->dropped.n[DPE_CELLS_GROUP], d->n_groups, d->dropped.after != NULL},
+        {d->dropped.n[DPE_CELLS_LENGTH], d->n_lengths, d->dropped.after != NULL},
+        {d->table.n[TABLE_GROUP], d->n_groups,
+         d->table.effective_length != NULL || d->table.scale_factor != NULL},
+        {d->table.n[TABLE_EDGE], d->n_groups + 1, d->table.group_edge != NULL},
+    };
+    for (size_t i = 0; i < sizeof extents / sizeof extents[0] && status == DPE_OK; i++) {
+        if (extents[i].there && extents[i].found != extents[i].expected) {
             status = dpe_fail(err, DPE_BAD_DATA, "%s: /detect: expected %lld groups in every task",
                               input->path, (long long)d->n_groups);
         }
@@ -61,17 +89,6 @@ dpe_status dpe_detection_read(const struct input *input, struct detection *d, st
     if (status != DPE_OK) {
         return status;
     }
-    const int64_t groups = d->n_groups;
-    const struct wanted rest[] = {
-        {"/race/dropped_after", 2, {groups, d->n_lengths}, false, &d->dropped},
-        {"/table/effective_length", 1, {groups}, false, &d->chosen},
-        {"/table/inv_freq", 1, {-1}, false, &d->inv_freq},
-        {"/table/group_edge", 1, {groups + 1}, false, &d->edge},
-        {"/table/scale_factor", 1, {groups}, false, &d->scale_factor},
-        {"/table/trained_length", 0, {0}, false, &d->trained},
-        {"/table/evaluated_length", 0, {0}, false, &d->evaluated},
-    };
-    status = dpe_input_read_wanted(input, rest, sizeof rest / sizeof rest[0], err);
     d->criterion = dpe_input_read_words(input, "/detect", "criterion");
     char *niah = dpe_input_read_words(input, "/detect", "niah_parameters");
     dpe_identity_task_words(niah, d->task);
@@ -93,7 +110,7 @@ const char *dpe_detection_base(const struct detection *d)
 
 bool dpe_detection_is_selected(const struct detection *d)
 {
-    return d->chosen.n > 0 && d->rule != NULL && strcmp(d->rule, "paper") != 0;
+    return d->table.effective_length != NULL && d->rule != NULL && strcmp(d->rule, "paper") != 0;
 }
 
 bool dpe_detection_is_ready(const struct detection *d)
@@ -104,14 +121,14 @@ bool dpe_detection_is_ready(const struct detection *d)
 double dpe_detection_length(const struct detection *d)
 {
     const char *length = dpe_identity_get(&d->input->identity, "length");
-    return d->evaluated.n == 1 ? d->evaluated.values[0]
-           : length != NULL    ? strtod(length, NULL)
-                               : (double)d->ranking.length[d->n_lengths - 1];
+    return d->table.evaluated_length != NULL ? *d->table.evaluated_length
+           : length != NULL                  ? strtod(length, NULL)
+                                             : (double)d->ranking.length[d->n_lengths - 1];
 }
 
 double dpe_detection_trained(const struct detection *d)
 {
-    return d->trained.n == 1
-               ? d->trained.values[0]
+    return d->table.trained_length != NULL
+               ? *d->table.trained_length
                : (double)dpe_input_read_whole(d->input, "/model", "max_position_embeddings", 0);
 }

@@ -40,22 +40,15 @@ static void pairs_text(const struct dpe_search_result *s, size_t tried, char *te
 static void add_step(struct report *report, const struct detection *d, const struct dpe_search_result *s,
                      size_t step)
 {
-    char base[64], title[128], p[32];
-    snprintf(base, sizeof base, "search-%zu", step + 1);
+    char id[64], title[128], p[32], columns[160];
+    snprintf(id, sizeof id, "search-%zu", step + 1);
     snprintf(title, sizeof title, "Step %zu: %.40s, round %d", step + 1, s->steps[step].move,
              s->steps[step].round + 1);
-    char *id = dpe_input_report_id(report, d->input, DETECTION, base);
-    struct sheet *sheet = id == NULL ? NULL : dpe_draw_sheet_new(id, title);
-    dpe_draw_sheet_column(sheet, "plan", COLUMN_TEXT, 0);
-    dpe_draw_sheet_column(sheet, "temperature, or method", COLUMN_TEXT, 0);
-    dpe_draw_sheet_column(sheet, "window", COLUMN_NUMBER, 0);
-    dpe_draw_sheet_column(sheet, "lengths of groups", COLUMN_TEXT, 0);
-    if (s->top_k != NULL) {
-        dpe_draw_sheet_column(sheet, "pairs", COLUMN_TEXT, 0);
-    }
-    dpe_draw_sheet_column(sheet, d->by_recall ? "recall" : "nats per token", COLUMN_INTERVAL, 3);
-    dpe_draw_sheet_column(sheet, "samples", COLUMN_NUMBER, 0);
-    dpe_draw_sheet_column(sheet, "gain", COLUMN_NUMBER, 3);
+    snprintf(
+        columns, sizeof columns,
+        "plan:t|temperature, or method:t|window:0|lengths of groups:t|%s%s:i3|samples:0|gain:3",
+        s->top_k != NULL ? "pairs:t|" : "", d->by_recall ? "recall" : "nats per token");
+    struct sheet *sheet = dpe_report_sheet(report, id, columns, "%s", title);
     bool first = true;
     for (size_t i = 0; i < (size_t)s->n[DPE_SEARCH_TRIED]; i++) {
         const struct dpe_searched_plan *tried = &s->tried[i];
@@ -65,27 +58,28 @@ static void add_step(struct report *report, const struct detection *d, const str
         }
         bool chosen = s->steps[step].chosen == (int32_t)i;
         lengths_text(d, s, i, lengths, sizeof lengths);
-        dpe_draw_sheet_text(sheet, chosen ? "taken" : first ? "before" : "tried");
         const bool other = tried->method != NULL && tried->method[0] != '\0';
-        dpe_draw_sheet_text(sheet, other ? tried->method : tried->temperature);
-        dpe_draw_sheet_number(sheet, (double)tried->window);
-        dpe_draw_sheet_text(sheet, lengths);
+        dpe_draw_row(sheet,
+                     dpe_text_cell(chosen  ? "taken"
+                                   : first ? "before"
+                                           : "tried"),
+                     dpe_text_cell(other ? tried->method : tried->temperature),
+                     dpe_number_cell((double)tried->window), dpe_text_cell(lengths));
         if (s->top_k != NULL) {
             pairs_text(s, i, pairs, sizeof pairs);
-            dpe_draw_sheet_text(sheet, pairs);
+            dpe_draw_cell(sheet, dpe_text_cell(pairs));
         }
-        dpe_draw_sheet_interval(sheet, tried->value.mean, tried->value.low, tried->value.high);
-        dpe_draw_sheet_number(sheet, (double)tried->samples);
-        dpe_draw_sheet_number(sheet, tried->gain);
+        dpe_draw_row(sheet, dpe_scaled_cell(&tried->value, 1.0),
+                     dpe_number_cell((double)tried->samples), dpe_number_cell(tried->gain));
         first = false;
     }
-    dpe_draw_add_text(&report->document, BLOCK_TEXT,
-                      isnan(s->steps[step].p)
-                          ? dpe_draw_format_text("%s: no change was better on all samples.", title)
-                          : dpe_draw_format_text("%s: the best change has %s in a sign-flip test.",
-                                                 title, dpe_p_text(s->steps[step].p, p)));
-    dpe_draw_add_sheet(&report->document, sheet);
-    free(id);
+    if (isnan(s->steps[step].p)) {
+        dpe_report_say(report, BLOCK_TEXT, "%s: no change was better on all samples.", title);
+    } else {
+        dpe_report_say(report, BLOCK_TEXT, "%s: the best change has %s in a sign-flip test.", title,
+                       dpe_p_text(s->steps[step].p, p));
+    }
+    dpe_report_add(report, sheet);
 }
 
 /* What the table says of lengths of groups beside one length. */
@@ -114,9 +108,8 @@ static void add_result(struct report *report, const struct detection *d, const s
     }
     const struct dpe_searched_plan *found = &s->tried[at];
     if (d->rule == NULL || strcmp(d->rule, "joint") != 0) {
-        dpe_draw_add_text(&report->document, BLOCK_TEXT,
-                          dpe_draw_format_text("The search ended with the attention temperature %s. %s",
-                                               found->temperature, method));
+        dpe_report_say(report, BLOCK_TEXT, "The search ended with the attention temperature %s. %s",
+                       found->temperature, method);
         return;
     }
     lengths_text(d, s, (size_t)at, lengths, sizeof lengths);
@@ -127,11 +120,11 @@ static void add_result(struct report *report, const struct detection *d, const s
                  (long long)found->window);
     }
     char *adds = dpe_input_read_words(d->input, "/validate", "groups_add");
-    dpe_draw_add_text(
-        &report->document, BLOCK_TEXT,
-        dpe_draw_format_text("The search ended with the attention temperature %s%s%s%s and groups at %s.%s %s",
-                             found->temperature, window, pairs[0] != '\0' ? ", " : "", pairs,
-                             lengths, worth_words(adds), method));
+    dpe_report_say(
+        report, BLOCK_TEXT,
+        "The search ended with the attention temperature %s%s%s%s and groups at %s.%s %s",
+        found->temperature, window, pairs[0] != '\0' ? ", " : "", pairs, lengths, worth_words(adds),
+        method);
     free(adds);
 }
 
@@ -161,11 +154,10 @@ dpe_status dpe_detection_search(struct report *report, const struct detection *d
         }
     }
     if (left > 0) {
-        dpe_draw_add_text(
-            &report->document, BLOCK_TEXT,
-            dpe_draw_format_text("%lld of %lld steps were not run: the plan before them loses too "
-                                 "little for a test of these samples to show an improvement.",
-                                 (long long)left, (long long)steps));
+        dpe_report_say(report, BLOCK_TEXT,
+                       "%lld of %lld steps were not run: the plan before them loses too "
+                       "little for a test of these samples to show an improvement.",
+                       (long long)left, (long long)steps);
     }
     dpe_datasets_free(&kind, &s);
     return status;

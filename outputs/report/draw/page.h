@@ -5,6 +5,8 @@
 #ifndef DPE_PAGE_H
 #define DPE_PAGE_H
 
+#include <stdarg.h>
+
 #include "engine/base/base.h"
 
 /** A growable text that remembers that memory ran out. Zero-initialise, free text.bytes. */
@@ -24,6 +26,7 @@ char *dpe_draw_clean_text(const char *text, size_t columns);
 const char *dpe_draw_length_text(double tokens, char text[32]);
 /** printf into an owned string; NULL without memory. */
 char *dpe_draw_format_text(const char *format, ...) __attribute__((format(printf, 1, 2)));
+char *dpe_draw_format_list(const char *format, va_list args) __attribute__((format(printf, 1, 0)));
 
 /** One method has one colour and mark on the whole page, found by its name. From now on `name` is the method
  *  `other`; one pair, the last that was given. */
@@ -31,12 +34,14 @@ void dpe_draw_same_method(const char *name, const char *other);
 
 enum column_kind {
     COLUMN_TEXT,
+    COLUMN_METHOD,   /**< a text: the name of a method, in HTML with its colour beside it */
     COLUMN_NUMBER,   /**< one number a cell */
     COLUMN_P,        /**< a number that is a p-value: in HTML as everywhere, "0.012" or "< 0.001" */
     COLUMN_INTERVAL, /**< three: value, low, high; CSV has NAME, NAME_low, NAME_high */
 };
 
-/** Numbers of a figure, or a table of its own: shown in HTML, written as CSV. */
+/** Numbers of a figure, or a table of its own: shown in HTML, written as CSV. What takes one
+ * accepts NULL, a sheet for which there was no memory. */
 struct sheet {
     char *id, *title; /**< id: file name and anchor, [a-z0-9-]+ */
     struct sheet_column {
@@ -46,9 +51,9 @@ struct sheet {
     } * columns;
     size_t n_columns;
     struct sheet_cell {
-        char *text;
+        char *text; /**< of a number: what figures call it, NULL: as a length */
         double number[3];
-        unsigned mark; /**< in HTML, a set of enum sheet_mark */
+        unsigned mark; /**< a set of enum sheet_mark */
     } * cells; /**< [n_cells], row-major */
     size_t n_cells;
     size_t capacity;
@@ -56,21 +61,45 @@ struct sheet {
     bool folded;  /**< in HTML only its title is shown until it is opened */
     bool failed;
 };
-struct sheet *dpe_draw_sheet_new(const char *id, const char *title);
-void dpe_draw_sheet_column(struct sheet *sheet, const char *name, enum column_kind kind,
-                           int digits);
-void dpe_draw_sheet_text(struct sheet *sheet, const char *text);
-void dpe_draw_sheet_number(struct sheet *sheet, double value);
-void dpe_draw_sheet_interval(struct sheet *sheet, double value, double low, double high);
-/** How the last cell is shown in HTML. */
+/** Of a cell in HTML, and (ROW) of the row of which it is the first in a figure. */
 enum sheet_mark {
     MARK_BEST = 1,    /**< bold */
     MARK_TIED = 2,    /**< ≈: its interval overlaps that of the best */
     MARK_OUTSIDE = 4, /**< grey: not what it was made for */
-    MARK_SERIES = 8,  /**< a text: the name of a method, with its colour beside it */
+    ROW_UNDRAWN = 8,  /**< among the numbers only */
+    ROW_STRONG = 16,  /**< what the report is about: thicker, larger */
+    ROW_PLAIN =
+        32, /**< something to compare with: a thin dashed line; without x from side to side */
 };
-void dpe_draw_sheet_mark(struct sheet *sheet, unsigned marks);
+/** Columns are "NAME:KIND|NAME:KIND…". KIND is t (text), @ (method), p, decimals of a number ("0"),
+ * or i and decimals of an interval ("i1"). Takes id and title over; NULL when one of them is, or
+ * memory is out. */
+struct sheet *dpe_draw_sheet_new(char *id, char *title, const char *columns);
+/** One more column, whose name is not known before. */
+void dpe_draw_sheet_column(struct sheet *sheet, const char *name, const char *kind);
 void dpe_draw_sheet_free(struct sheet *sheet);
+
+/** Cells, to be put in the order of the columns; texts are copied, NULL is an empty one. */
+static inline struct sheet_cell dpe_text_cell(const char *text)
+{
+    return (struct sheet_cell){.text = (char *)(uintptr_t)(text != NULL ? text : "")};
+}
+static inline struct sheet_cell dpe_interval_cell(double value, double low, double high)
+{
+    return (struct sheet_cell){.number = {value, low, high}};
+}
+static inline struct sheet_cell dpe_number_cell(double value)
+{
+    return dpe_interval_cell(value, (double)__builtin_nan(""), (double)__builtin_nan(""));
+}
+void dpe_draw_cell(struct sheet *sheet, struct sheet_cell cell);
+void dpe_draw_cells(struct sheet *sheet, const struct sheet_cell *cells, size_t n);
+/** A row: dpe_draw_row(sheet, dpe_text_cell("rope"), dpe_number_cell(1024)). */
+#define dpe_draw_row(sheet, ...)                                                                   \
+    dpe_draw_cells(sheet, (const struct sheet_cell[]){__VA_ARGS__},                                \
+                   sizeof((const struct sheet_cell[]){__VA_ARGS__}) / sizeof(struct sheet_cell))
+/** Marks ROW_… of the last row. */
+void dpe_draw_row_mark(struct sheet *sheet, unsigned marks);
 /** RFC 4180 through libcsv. NaN is written as NaN. */
 void dpe_draw_sheet_csv(const struct sheet *sheet, struct writer *out);
 /** <table>…</table>. */
@@ -79,33 +108,39 @@ void dpe_draw_sheet_html(const struct sheet *sheet, struct writer *out);
 /** Logical pixels: one text line is 12 of them. A phone shows a figure at 0.85 of its size. */
 enum { FIGURE_WIDTH = 420 };
 
-/** One figure and the words around it. */
+/** What is painted: SVG elements (report_svg.h). */
 struct figure {
-    char *id;      /**< file name and anchor, [a-z0-9-]+ */
-    char *title;   /**< one line above it */
-    char *caption; /**< what it shows, for readers who do not know the paper */
     int width, height;
-    struct writer body; /**< SVG elements (report_svg.h); empty: the page has the numbers only */
-    struct sheet *numbers;
+    struct writer body;
 };
-/** Takes caption and numbers over; NULL without memory, also when one of them is NULL for that
- *  reason. */
-struct figure *dpe_draw_figure_new(const char *id, const char *title, char *caption,
-                                   struct sheet *numbers);
-void dpe_draw_figure_free(struct figure *figure);
 
-/** Cells of equal size, coloured by value and labelled with it. */
-struct heat {
-    int64_t n_rows, n_columns;
-    const double *value; /**< [n_rows][n_columns], NaN = missing */
-    double low, high;    /**< ends of the colour scale, NaN = those of the values */
-    bool log, low_is_good;
-    int digits; /**< decimals in the cells */
-    const char *const *row_names, *const *column_names;
-    const char *x_title, *y_title, *bar_title;
-    const unsigned char *mark; /**< [n_rows][n_columns], outlined; NULL = none */
+/** How a figure is drawn from the rows of a sheet, those marked ROW_UNDRAWN left out. */
+struct plot {
+    enum plot_kind {
+        PLOT_NONE,
+        PLOT_CURVES, /**< lines with bands or bars over a common x axis, with a legend above */
+        PLOT_DOTS,   /**< one dot with its interval per line, names at the left */
+        PLOT_HEAT,   /**< cells of equal size, coloured by value and labelled with it */
+    } kind;
+    int name, x,
+        value; /**< columns: the name of a line (which has one point at an x: another begins a line)
+                  or dot (of cells: of their row), x (of cells: of their column), value. Cells with
+                  numbers for names are in their order, else as they come */
+    int framed;       /**< a column: cells where it is 1 have a frame; 0 = none */
+    bool log_x, log;  /**< log: of values */
+    bool low_is_good; /**< of cells: low is bright */
+    bool bare;        /**< lines without their intervals */
+    bool sorted;        /**< points of a line in the order of x, not of the rows; several may then have one x */
+    int digits;       /**< decimals beside dots and in cells */
+    double low,
+        high;     /**< ends of values; NaN, and both when they are equal: as the values have them */
+    double least; /**< of a line: smaller values are not drawn; 0 = all are */
+    const char *x_title, *y_title, *bar_title; /**< bar: of the colour scale */
+    double x_line;                             /**< a vertical line, unless outside */
+    const char *x_line_title;                  /**< NULL = no line */
 };
-void dpe_draw_heat(struct figure *figure, const struct heat *heat);
+/** Draws nothing where there is nothing to draw. */
+void dpe_draw_plot(struct figure *figure, const struct sheet *data, const struct plot *plot);
 
 /** Rows × columns without labels (thousands of cells), as an image. */
 struct field {
@@ -121,54 +156,10 @@ struct field {
 };
 void dpe_draw_field(struct figure *figure, const struct field *field);
 
-/** One line with its band. */
-struct curve {
-    const char *name;
-    int64_t n;
-    const double *x, *y;
-    const double *low, *high; /**< NULL = no band; NaN = none at that point */
-    bool plain;               /**< something to compare with: a thin dashed line */
-    bool strong;              /**< what the report is about: a thicker line */
-};
-/** Curves over a common x axis, with a legend above. */
-struct curves {
-    const struct curve *curves;
-    size_t n;
-    bool log_x, log_y;
-    double y_low, y_high; /**< NaN = by the values */
-    const char *x_title, *y_title;
-    double x_line; /**< a vertical line, NaN or outside = none */
-    const char *x_line_title;
-};
-void dpe_draw_curves(struct figure *figure, const struct curves *curves);
-
-/** One dot with its interval per line, names at the left. */
-struct dots {
-    size_t n;
-    const char *const *names;
-    const double *value, *low, *high;
-    const unsigned char *strong; /**< drawn larger; NULL = all alike */
-    bool methods;                /**< names of methods: each in its colour; else all in one */
-    double x_low, x_high;        /**< NaN = by the values */
-    bool log;
-    int digits;
-    const char *x_title;
-};
-void dpe_draw_dots(struct figure *figure, const struct dots *dots);
-
 /** Points of the colour scale: 0 … 1 → 0xRRGGBB, dark to bright; NaN is a neutral grey. */
 unsigned dpe_draw_color_at(double share);
 /** Whether dark text is readable on that colour. */
 bool dpe_draw_color_is_bright(unsigned rgb);
-
-/** The figure as PNG, two pixels to a logical one, through rsvg-convert. DPE_NO_INPUT (that is not
- *  installed), DPE_IO (it failed or took too long; the message has its reason), DPE_INCOMPLETE (a
- *  signal), DPE_NO_MEMORY. */
-dpe_status dpe_draw_figure_png(const struct figure *figure, struct dpe_text *png,
-                               struct dpe_error *err);
-/** The figure for use inside a page (`standalone` false: the page has the style sheet) or as a file
- *  with a style sheet of its own. Both have the title as their text alternative. */
-void dpe_draw_put_svg(struct writer *out, const struct figure *figure, bool standalone);
 
 enum block_kind {
     BLOCK_SECTION, /**< a heading */
@@ -181,10 +172,20 @@ enum block_kind {
 
 struct block {
     enum block_kind kind;
-    char *text; /**< plain text; a section's title */
-    struct figure *figure;
-    struct sheet *sheet;
+    char *text; /**< plain text; a section's title; of a figure: what it shows, for readers who do
+                   not know the paper */
+    struct sheet *sheet;  /**< the numbers of a figure as well; it has a figure's id and title */
+    struct figure figure; /**< empty: the page has the numbers only */
 };
+
+/** The figure as PNG, two pixels to a logical one, through rsvg-convert. DPE_NO_INPUT (that is not
+ *  installed), DPE_IO (it failed or took too long; the message has its reason), DPE_INCOMPLETE (a
+ *  signal), DPE_NO_MEMORY. */
+dpe_status dpe_draw_figure_png(const struct block *figure, struct dpe_text *png,
+                               struct dpe_error *err);
+/** The figure for use inside a page (`standalone` false: the page has the style sheet) or as a file
+ *  with a style sheet of its own. Both have the title as their text alternative. */
+void dpe_draw_put_svg(struct writer *out, const struct block *figure, bool standalone);
 
 /** What is being written. */
 struct document {
@@ -193,11 +194,10 @@ struct document {
     size_t n, capacity;
     bool failed;
 };
-/** Append; `text` is owned by the document from then on, NULL means that memory ran out. */
-void dpe_draw_add_text(struct document *document, enum block_kind kind, char *text);
-/** Append and own; NULL likewise. */
-void dpe_draw_add_figure(struct document *document, struct figure *figure);
-void dpe_draw_add_sheet(struct document *document, struct sheet *sheet);
+/** Append a block, which owns text and sheet from then on. NULL for one that its kind has means
+ * that memory ran out. The block, for its figure, until the next is added; NULL without memory. */
+struct block *dpe_draw_add(struct document *document, enum block_kind kind, char *text,
+                           struct sheet *sheet);
 void dpe_draw_document_free(struct document *document);
 /** The page's style sheet (report.css). */
 extern const unsigned char dpe_draw_style[];

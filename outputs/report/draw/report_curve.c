@@ -17,8 +17,10 @@ struct frame {
  */
 
 /** Curves being drawn. */
-struct plot {
-    struct curves curves;
+struct canvas {
+    const struct plot *how;
+    const struct curve *curves;
+    size_t n;
     struct dpe_axis x, y;
     struct frame frame;
     double few[MAX_FEW]; /**< the x that occur, ascending, when they are few */
@@ -26,7 +28,7 @@ struct plot {
     bool dense; /**< more x than those: lines and bands, no marks and bars */
 };
 
-static void see_x(struct plot *plot, double x)
+static void see_x(struct canvas *plot, double x)
 {
     size_t at = 0;
     while (at < plot->n_few && plot->few[at] < x) {
@@ -53,17 +55,15 @@ static void see(struct dpe_axis *axis, double value)
     }
 }
 
-static void find_ranges(struct plot *plot)
+static void find_ranges(struct canvas *plot)
 {
-    const struct curves *curves = &plot->curves;
-    plot->x =
-        (struct dpe_axis){.low = (double)INFINITY, .high = -(double)INFINITY, .log = curves->log_x};
-    plot->y =
-        (struct dpe_axis){.low = (double)INFINITY, .high = -(double)INFINITY, .log = curves->log_y};
-    for (size_t c = 0; c < curves->n; c++) {
-        const struct curve *curve = &curves->curves[c];
+    const struct plot *how = plot->how;
+    plot->x = (struct dpe_axis){(double)INFINITY, -(double)INFINITY, how->log_x, 0.0, 0.0};
+    plot->y = (struct dpe_axis){(double)INFINITY, -(double)INFINITY, how->log, 0.0, 0.0};
+    for (size_t c = 0; c < plot->n; c++) {
+        const struct curve *curve = &plot->curves[c];
         for (int64_t i = 0; i < curve->n; i++) {
-            if (!dpe_axis_shows(curve->x[i], curves->log_x)) {
+            if (!dpe_axis_shows(curve->x[i], how->log_x)) {
                 continue;
             }
             see(&plot->x, curve->x[i]);
@@ -75,28 +75,28 @@ static void find_ranges(struct plot *plot)
             }
         }
     }
-    dpe_axis_widen(&plot->x.low, &plot->x.high, curves->log_x, 0.04);
-    dpe_axis_widen(&plot->y.low, &plot->y.high, curves->log_y, 0.06);
-    plot->y.low = isnan(curves->y_low) ? plot->y.low : curves->y_low;
-    plot->y.high = isnan(curves->y_high) ? plot->y.high : curves->y_high;
+    dpe_axis_widen(&plot->x.low, &plot->x.high, how->log_x, 0.04);
+    dpe_axis_widen(&plot->y.low, &plot->y.high, how->log, 0.06);
+    plot->y.low = isnan(how->low) ? plot->y.low : how->low;
+    plot->y.high = isnan(how->high) ? plot->y.high : how->high;
 }
 
-static const char *color_of(const struct plot *plot, size_t index)
+static const char *color_of(const struct canvas *plot, size_t index)
 {
-    const struct curve *curve = &plot->curves.curves[index];
+    const struct curve *curve = &plot->curves[index];
     return curve->plain ? DPE_QUIET : dpe_svg_series(dpe_svg_series_of(curve->name));
 }
 
 /* What is only compared with is dashed, each in its own way. */
-static const char *dashes_of(const struct plot *plot, size_t index)
+static const char *dashes_of(const struct canvas *plot, size_t index)
 {
     static const char *const dashes[] = {"stroke-dasharray=\"6 4\"", "stroke-dasharray=\"2 3\"",
                                          "stroke-dasharray=\"9 3 2 3\""};
     size_t before = 0;
     for (size_t c = 0; c < index; c++) {
-        before += plot->curves.curves[c].plain;
+        before += plot->curves[c].plain;
     }
-    return plot->curves.curves[index].plain ? dashes[before % 3] : "";
+    return plot->curves[index].plain ? dashes[before % 3] : "";
 }
 
 static double width_of(const struct curve *curve)
@@ -106,16 +106,16 @@ static double width_of(const struct curve *curve)
 
 /* Names with their lines above the plot, as many in a row as fit. Returns the height it takes;
  * paints it where `out` is given. */
-static double put_legend(struct writer *out, const struct plot *plot)
+static double put_legend(struct writer *out, const struct canvas *plot)
 {
     const double sample = 20.0;
     double x = 8.0;
     double y = 12.0;
-    if (plot->curves.n < 2) {
+    if (plot->n < 2) {
         return 8.0;
     }
-    for (size_t c = 0; c < plot->curves.n; c++) {
-        const struct curve *curve = &plot->curves.curves[c];
+    for (size_t c = 0; c < plot->n; c++) {
+        const struct curve *curve = &plot->curves[c];
         double need = sample + 6.0 + dpe_svg_text_width(curve->name, 11, NAME);
         if (x > 8.0 && x + need > FIGURE_WIDTH) {
             x = 8.0;
@@ -136,12 +136,13 @@ static double put_legend(struct writer *out, const struct plot *plot)
     return y + 14.0;
 }
 
-static bool has_line(const struct plot *plot)
+static bool has_line(const struct canvas *plot)
 {
-    return plot->curves.x_line >= plot->x.low && plot->curves.x_line <= plot->x.high;
+    return plot->how->x_line_title != NULL && plot->how->x_line >= plot->x.low &&
+           plot->how->x_line <= plot->x.high;
 }
 
-static void put_axes(struct writer *out, const struct plot *plot, int height,
+static void put_axes(struct writer *out, const struct canvas *plot, int height,
                      const struct dpe_ticks *y_ticks)
 {
     const struct frame *frame = &plot->frame;
@@ -161,49 +162,49 @@ static void put_axes(struct writer *out, const struct plot *plot, int height,
                      ticks.ticks[i].text, 0);
     }
     dpe_svg_text(out, (frame->left + frame->right) / 2.0, height - 10.0, 0.0, DPE_SVG_MIDDLE, 12,
-                 DPE_QUIET, plot->curves.x_title, 0);
+                 DPE_QUIET, plot->how->x_title, 0);
     dpe_svg_text(out, 10.0, (frame->top + frame->bottom) / 2.0, -90.0, DPE_SVG_MIDDLE, 12,
-                 DPE_QUIET, plot->curves.y_title, 0);
+                 DPE_QUIET, plot->how->y_title, 0);
     if (has_line(plot)) {
         /* Its name stands above the plot, where no curve is. */
-        double x = dpe_axis_at(&plot->x, plot->curves.x_line);
-        double half = dpe_svg_text_width(plot->curves.x_line_title, 11, NAME) / 2.0;
+        double x = dpe_axis_at(&plot->x, plot->how->x_line);
+        double half = dpe_svg_text_width(plot->how->x_line_title, 11, NAME) / 2.0;
         double at = fmin(fmax(x, frame->left + half), FIGURE_WIDTH - 2.0 - half);
         dpe_svg_line(out, x, frame->top - 3.0, x, frame->bottom, DPE_AXIS, 1.0,
                      "stroke-dasharray=\"5 4\"");
         dpe_svg_text(out, at, frame->top - 11.0, 0.0, DPE_SVG_MIDDLE, 11, DPE_QUIET,
-                     plot->curves.x_line_title, NAME);
+                     plot->how->x_line_title, NAME);
     }
 }
 
 /* Curves with bars stand beside each other, so that intervals do not hide each other. */
-static double x_of(const struct plot *plot, size_t index, int64_t i)
+static double x_of(const struct canvas *plot, size_t index, int64_t i)
 {
-    const struct curve *curve = &plot->curves.curves[index];
+    const struct curve *curve = &plot->curves[index];
     double x = dpe_axis_at(&plot->x, curve->x[i]);
     if (plot->dense || curve->low == NULL) {
         return x;
     }
-    double step = fmin(4.0, 24.0 / (double)plot->curves.n);
-    return x + ((double)index - ((double)plot->curves.n - 1.0) / 2.0) * step;
+    double step = fmin(4.0, 24.0 / (double)plot->n);
+    return x + ((double)index - ((double)plot->n - 1.0) / 2.0) * step;
 }
 
-static bool shows(const struct plot *plot, const struct curve *curve, int64_t i)
+static bool shows(const struct canvas *plot, const struct curve *curve, int64_t i)
 {
     return dpe_axis_shows(curve->x[i], plot->x.log) && dpe_axis_shows(curve->y[i], plot->y.log);
 }
 
 /* An end of an interval, or the value if it has no interval. */
-static double end_of(const struct plot *plot, const struct curve *curve, const double *ends,
+static double end_of(const struct canvas *plot, const struct curve *curve, const double *ends,
                      int64_t i)
 {
     return dpe_axis_at(&plot->y, dpe_axis_shows(ends[i], plot->y.log) ? ends[i] : curve->y[i]);
 }
 
 /* The interval at each point as an area; one for each stretch without a gap. */
-static void put_band(struct writer *out, const struct plot *plot, size_t index)
+static void put_band(struct writer *out, const struct canvas *plot, size_t index)
 {
-    const struct curve *curve = &plot->curves.curves[index];
+    const struct curve *curve = &plot->curves[index];
     dpe_draw_put(out, "<path class=\"%s\" fill=\"currentColor\" fill-opacity=\"0.2\" d=\"",
                  color_of(plot, index));
     for (int64_t first = 0; first < curve->n;) {
@@ -223,9 +224,9 @@ static void put_band(struct writer *out, const struct plot *plot, size_t index)
     dpe_draw_put(out, "\"/>\n");
 }
 
-static void put_bars(struct writer *out, const struct plot *plot, size_t index)
+static void put_bars(struct writer *out, const struct canvas *plot, size_t index)
 {
-    const struct curve *curve = &plot->curves.curves[index];
+    const struct curve *curve = &plot->curves[index];
     dpe_draw_put(out, "<path class=\"%s\" stroke=\"currentColor\" stroke-width=\"1.4\" d=\"",
                  color_of(plot, index));
     for (int64_t i = 0; i < curve->n; i++) {
@@ -239,9 +240,9 @@ static void put_bars(struct writer *out, const struct plot *plot, size_t index)
     dpe_draw_put(out, "\"/>\n");
 }
 
-static void put_curve(struct writer *out, const struct plot *plot, size_t index)
+static void put_curve(struct writer *out, const struct canvas *plot, size_t index)
 {
-    const struct curve *curve = &plot->curves.curves[index];
+    const struct curve *curve = &plot->curves[index];
     const char *color = color_of(plot, index);
     bool gap = true;
     if (curve->low != NULL && plot->dense) {
@@ -271,13 +272,13 @@ static void put_curve(struct writer *out, const struct plot *plot, size_t index)
     }
 }
 
-void dpe_draw_curves(struct figure *figure, const struct curves *all)
+void dpe_draw_curves(struct figure *figure, const struct plot *how, const struct curve *curves,
+                     size_t n)
 {
-    struct plot plot = {.curves = *all};
+    struct canvas plot = {.how = how, .curves = curves, .n = n > MAX_SERIES ? MAX_SERIES : n};
     struct writer *out = &figure->body;
     struct dpe_ticks ticks;
     double widest = 0.0;
-    plot.curves.n = all->n > MAX_SERIES ? MAX_SERIES : all->n;
     find_ranges(&plot);
     double top = put_legend(NULL, &plot) + (has_line(&plot) ? 14.0 : 0.0);
     figure->width = FIGURE_WIDTH;
@@ -295,8 +296,8 @@ void dpe_draw_curves(struct figure *figure, const struct curves *all)
     put_axes(out, &plot, figure->height, &ticks);
     /* What the figure is about lies on top. */
     for (int strong = 0; strong < 2; strong++) {
-        for (size_t c = 0; c < plot.curves.n; c++) {
-            if (plot.curves.curves[c].strong == (strong == 1)) {
+        for (size_t c = 0; c < plot.n; c++) {
+            if (plot.curves[c].strong == (strong == 1)) {
                 put_curve(out, &plot, c);
             }
         }
@@ -306,52 +307,51 @@ void dpe_draw_curves(struct figure *figure, const struct curves *all)
 /* ------------------------------------------------------------------------------------------- dots
  */
 
-static struct dpe_axis find_dots(const struct dots *dots)
+static struct dpe_axis find_dots(const struct plot *how, const struct dot *dots, size_t n)
 {
-    struct dpe_axis axis = {.low = (double)INFINITY, .high = -(double)INFINITY, .log = dots->log};
-    for (size_t i = 0; i < dots->n; i++) {
-        see(&axis, dots->value[i]);
-        see(&axis, dots->low[i]);
-        see(&axis, dots->high[i]);
+    struct dpe_axis axis = {.low = (double)INFINITY, .high = -(double)INFINITY, .log = how->log};
+    for (size_t i = 0; i < n; i++) {
+        see(&axis, dots[i].value);
+        see(&axis, dots[i].low);
+        see(&axis, dots[i].high);
     }
-    dpe_axis_widen(&axis.low, &axis.high, dots->log, 0.05);
-    axis.low = isnan(dots->x_low) ? axis.low : dots->x_low;
-    axis.high = isnan(dots->x_high) ? axis.high : dots->x_high;
+    dpe_axis_widen(&axis.low, &axis.high, how->log, 0.05);
+    axis.low = isnan(how->low) ? axis.low : how->low;
+    axis.high = isnan(how->high) ? axis.high : how->high;
     return axis;
 }
 
-static void put_dot(struct writer *out, const struct dots *dots, const struct dpe_axis *axis,
-                    size_t i, double y)
+static void put_dot(struct writer *out, const struct dot *dot, const struct dpe_axis *axis,
+                    double y)
 {
-    bool strong = dots->strong != NULL && dots->strong[i] != 0;
-    size_t series = dots->methods ? dpe_svg_series_of(dots->names[i]) : 0;
+    size_t series = dot->method ? dpe_svg_series_of(dot->name) : 0;
     const char *color = dpe_svg_series(series);
-    if (!dpe_axis_shows(dots->value[i], dots->log)) {
+    if (!dpe_axis_shows(dot->value, axis->log)) {
         return;
     }
-    if (dpe_axis_shows(dots->low[i], dots->log) && dpe_axis_shows(dots->high[i], dots->log)) {
+    if (dpe_axis_shows(dot->low, axis->log) && dpe_axis_shows(dot->high, axis->log)) {
         dpe_draw_put(
             out,
             "<path d=\"M%.5g %.5gv7m0 -3.5H%.5gm0 -3.5v7\" class=\"%s\" stroke=\"currentColor\" "
             "stroke-width=\"2\"/>\n",
-            dpe_axis_at(axis, dots->low[i]), y - 3.5, dpe_axis_at(axis, dots->high[i]), color);
+            dpe_axis_at(axis, dot->low), y - 3.5, dpe_axis_at(axis, dot->high), color);
     }
     /* Told apart by shape as well. */
-    dpe_svg_mark(out, dpe_axis_at(axis, dots->value[i]), y, strong ? 5.0 : 4.2, series, color);
+    dpe_svg_mark(out, dpe_axis_at(axis, dot->value), y, dot->strong ? 5.0 : 4.2, series, color);
 }
 
-void dpe_draw_dots(struct figure *figure, const struct dots *dots)
+void dpe_draw_dots(struct figure *figure, const struct plot *how, const struct dot *dots, size_t n)
 {
     const double row = 24.0;
     double names = 0.0;
     struct writer *out = &figure->body;
-    struct dpe_axis axis = find_dots(dots);
+    struct dpe_axis axis = find_dots(how, dots, n);
     struct dpe_ticks ticks;
-    for (size_t i = 0; i < dots->n; i++) {
-        names = fmax(names, dpe_svg_text_width(dots->names[i], 11, NAME));
+    for (size_t i = 0; i < n; i++) {
+        names = fmax(names, dpe_svg_text_width(dots[i].name, 11, NAME));
     }
     figure->width = FIGURE_WIDTH;
-    figure->height = (int)(12.0 + row * (double)dots->n + 44.0);
+    figure->height = (int)(12.0 + row * (double)n + 44.0);
     struct frame frame = {18.0 + names, FIGURE_WIDTH - 54.0, 10.0, figure->height - 46.0};
     axis.from = frame.left;
     axis.to = frame.right;
@@ -364,15 +364,15 @@ void dpe_draw_dots(struct figure *figure, const struct dots *dots)
     }
     dpe_svg_line(out, frame.left, frame.bottom, frame.right, frame.bottom, DPE_AXIS, 1.0, "");
     dpe_svg_text(out, (frame.left + frame.right) / 2.0, figure->height - 10.0, 0.0, DPE_SVG_MIDDLE,
-                 12, DPE_QUIET, dots->x_title, 0);
-    for (size_t i = 0; i < dots->n; i++) {
+                 12, DPE_QUIET, how->x_title, 0);
+    for (size_t i = 0; i < n; i++) {
         char text[32] = "–";
         double y = frame.top + row * ((double)i + 0.5);
-        if (isfinite(dots->value[i])) {
-            snprintf(text, sizeof text, "%.*f", dots->digits, dots->value[i]);
+        if (isfinite(dots[i].value)) {
+            snprintf(text, sizeof text, "%.*f", how->digits, dots[i].value);
         }
-        put_dot(out, dots, &axis, i, y);
-        dpe_svg_text(out, frame.left - 8.0, y, 0.0, DPE_SVG_END, 11, DPE_INK, dots->names[i], NAME);
+        put_dot(out, &dots[i], &axis, y);
+        dpe_svg_text(out, frame.left - 8.0, y, 0.0, DPE_SVG_END, 11, DPE_INK, dots[i].name, NAME);
         dpe_svg_text(out, frame.right + 8.0, y, 0.0, DPE_SVG_START, 11, DPE_INK, text, 0);
     }
 }

@@ -91,7 +91,7 @@ static void find_ends(const double *value, int64_t n, bool log, double *low, dou
 }
 
 /* Place on the scale, bright is good; NaN stays. */
-static double share_of(const struct heat *heat, double value, double low, double high)
+static double share_of(const struct plot *heat, double value, double low, double high)
 {
     if (!isfinite(value)) {
         return (double)NAN;
@@ -121,8 +121,8 @@ static void number_text(double value, int digits, int room, char text[32])
     }
 }
 
-static void put_cells(struct writer *out, const struct frame *frame, const struct heat *heat,
-                      double low, double high)
+static void put_cells(struct writer *out, const struct frame *frame, const struct plot *how,
+                      const struct heat *heat, double low, double high)
 {
     double width = (frame->right - frame->left) / (double)heat->n_columns;
     double height = (frame->bottom - frame->top) / (double)heat->n_rows;
@@ -131,8 +131,8 @@ static void put_cells(struct writer *out, const struct frame *frame, const struc
     for (int64_t i = 0; i < heat->n_rows * heat->n_columns; i++) {
         double x = frame->left + (double)(i % heat->n_columns) * width;
         double y = frame->top + (double)(i / heat->n_columns) * height;
-        double share = share_of(heat, heat->value[i], low, high);
-        bool marked = heat->mark != NULL && heat->mark[i] != 0;
+        double share = share_of(how, heat->value[i], low, high);
+        bool marked = heat->mark[i] != 0;
         double inset = gap / 2.0 + (marked ? 2.5 : 0.0);
         if (isnan(share)) {
             dpe_draw_put(
@@ -156,7 +156,7 @@ static void put_cells(struct writer *out, const struct frame *frame, const struc
         }
         char text[32] = "–";
         if (isfinite(heat->value[i])) {
-            number_text(heat->value[i], heat->digits, room, text);
+            number_text(heat->value[i], how->digits, room, text);
         }
         dpe_svg_text(out, x + width / 2.0, y + height / 2.0, 0.0, DPE_SVG_MIDDLE, 11,
                      isnan(share)                                         ? DPE_QUIET
@@ -217,7 +217,7 @@ static void put_names(struct writer *out, const struct frame *frame, const struc
     }
 }
 
-void dpe_draw_heat(struct figure *figure, const struct heat *heat)
+void dpe_draw_heat(struct figure *figure, const struct plot *how, const struct heat *heat)
 {
     double left = 30.0 + longest(heat->row_names, heat->n_rows);
     double cell_width = (FIGURE_WIDTH - 6.0 - left) / (double)heat->n_columns;
@@ -234,19 +234,19 @@ void dpe_draw_heat(struct figure *figure, const struct heat *heat)
                           .bottom = bottom,
                           .height = floor(bottom + 40.0 + names)};
     struct writer *out = &figure->body;
-    double low = heat->low;
-    double high = heat->high;
+    double low = how->low;
+    double high = how->high;
     char least[32];
     char most[32];
     figure->width = FIGURE_WIDTH;
     figure->height = (int)frame.height;
-    find_ends(heat->value, heat->n_rows * heat->n_columns, heat->log, &low, &high);
-    number_text(low, heat->digits, 8, least);
-    number_text(high, heat->digits, 8, most);
-    put_bar(out, &frame, heat->bar_title, least, most, heat->low_is_good);
-    put_titles(out, &frame, heat->x_title, heat->y_title);
+    find_ends(heat->value, heat->n_rows * heat->n_columns, how->log, &low, &high);
+    number_text(low, how->digits, 8, least);
+    number_text(high, how->digits, 8, most);
+    put_bar(out, &frame, how->bar_title, least, most, how->low_is_good);
+    put_titles(out, &frame, how->x_title, how->y_title);
     put_names(out, &frame, heat);
-    put_cells(out, &frame, heat, low, high);
+    put_cells(out, &frame, how, heat, low, high);
 }
 
 /* ----------------------------------------------------------------------------------------- images

@@ -7,64 +7,33 @@
 /* --------------------------------------------------------------------------------------- document
  */
 
-static struct block *add_block(struct document *document)
+struct block *dpe_draw_add(struct document *document, enum block_kind kind, char *text,
+                           struct sheet *sheet)
 {
-    if (document->n == document->capacity) {
+    bool whole = (text != NULL || kind == BLOCK_SHEET) && (sheet != NULL || kind < BLOCK_FIGURE);
+    if (whole && document->n == document->capacity) {
         size_t capacity = document->capacity == 0 ? 32 : document->capacity * 2;
         void *grown = realloc(document->blocks, capacity * sizeof *document->blocks);
-        if (grown == NULL) {
-            document->failed = true;
-            return NULL;
-        }
-        document->blocks = grown;
-        document->capacity = capacity;
+        whole = grown != NULL;
+        document->blocks = whole ? grown : document->blocks;
+        document->capacity = whole ? capacity : document->capacity;
     }
-    struct block *block = &document->blocks[document->n++];
-    *block = (struct block){0};
-    return block;
-}
-
-void dpe_draw_add_text(struct document *document, enum block_kind kind, char *text)
-{
-    struct block *block = text == NULL ? NULL : add_block(document);
-    if (block == NULL) {
+    if (!whole) {
         document->failed = true;
         free(text);
-        return;
-    }
-    block->kind = kind;
-    block->text = text;
-}
-
-void dpe_draw_add_figure(struct document *document, struct figure *figure)
-{
-    struct block *block = figure == NULL ? NULL : add_block(document);
-    if (block == NULL) {
-        document->failed = true;
-        dpe_draw_figure_free(figure);
-        return;
-    }
-    block->kind = BLOCK_FIGURE;
-    block->figure = figure;
-}
-
-void dpe_draw_add_sheet(struct document *document, struct sheet *sheet)
-{
-    struct block *block = sheet == NULL ? NULL : add_block(document);
-    if (block == NULL) {
-        document->failed = true;
         dpe_draw_sheet_free(sheet);
-        return;
+        return NULL;
     }
-    block->kind = BLOCK_SHEET;
-    block->sheet = sheet;
+    struct block *block = &document->blocks[document->n++];
+    *block = (struct block){.kind = kind, .text = text, .sheet = sheet};
+    return block;
 }
 
 void dpe_draw_document_free(struct document *document)
 {
     for (size_t i = 0; i < document->n; i++) {
         free(document->blocks[i].text);
-        dpe_draw_figure_free(document->blocks[i].figure);
+        dpe_text_free(&document->blocks[i].figure.body.text);
         dpe_draw_sheet_free(document->blocks[i].sheet);
     }
     free(document->blocks);
@@ -73,57 +42,24 @@ void dpe_draw_document_free(struct document *document)
     *document = (struct document){0};
 }
 
-struct figure *dpe_draw_figure_new(const char *id, const char *title, char *caption,
-                                   struct sheet *numbers)
-{
-    struct figure *figure = calloc(1, sizeof *figure);
-    if (figure != NULL && id != NULL) {
-        figure->id = dpe_draw_format_text("%s", id);
-        figure->title = dpe_draw_format_text("%s", title);
-    }
-    if (figure == NULL || figure->id == NULL || figure->title == NULL || caption == NULL ||
-        numbers == NULL) {
-        dpe_draw_figure_free(figure);
-        free(caption);
-        dpe_draw_sheet_free(numbers);
-        return NULL;
-    }
-    figure->caption = caption;
-    figure->numbers = numbers;
-    return figure;
-}
-
-void dpe_draw_figure_free(struct figure *figure)
-{
-    if (figure == NULL) {
-        return;
-    }
-    free(figure->id);
-    free(figure->title);
-    free(figure->caption);
-    dpe_text_free(&figure->body.text);
-    dpe_draw_sheet_free(figure->numbers);
-    free(figure);
-}
-
 /* ------------------------------------------------------------------------------------------- HTML
  */
 
 /* Figures that are not drawn leave their numbers. */
-static void put_figure(struct writer *out, const struct figure *figure)
+static void put_figure(struct writer *out, const struct block *figure)
 {
-    bool drawn = figure->body.text.n > 0;
-    dpe_draw_put(out, "<figure id=\"%s\">\n<h3>", figure->id);
-    dpe_draw_put_html(out, figure->title);
+    bool drawn = figure->figure.body.text.n > 0;
+    dpe_draw_put(out, "<figure id=\"%s\">\n<h3>", figure->sheet->id);
+    dpe_draw_put_html(out, figure->sheet->title);
     dpe_draw_put(out, "</h3>\n");
     if (drawn) {
         dpe_draw_put_svg(out, figure, false);
     }
     dpe_draw_put(out, "<figcaption><p>");
-    dpe_draw_put_html(out, figure->caption);
+    dpe_draw_put_html(out, figure->text);
     dpe_draw_put(out, "</p></figcaption>\n");
     dpe_draw_put(out, "%s", drawn ? "<details><summary>Numbers</summary>\n" : "");
-    dpe_draw_sheet_html(figure->numbers, out);
+    dpe_draw_sheet_html(figure->sheet, out);
     dpe_draw_put(out, "%s</figure>\n", drawn ? "</details>\n" : "");
 }
 
@@ -163,7 +99,7 @@ static void put_block(struct writer *out, const struct block *block, size_t inde
         dpe_draw_put(out, "</p>\n");
         break;
     case BLOCK_FIGURE:
-        put_figure(out, block->figure);
+        put_figure(out, block);
         break;
     case BLOCK_SHEET:
         put_sheet(out, block->sheet);

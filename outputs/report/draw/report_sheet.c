@@ -10,17 +10,51 @@
 
 #include <csv.h>
 
-struct sheet *dpe_draw_sheet_new(const char *id, const char *title)
+/* The column of name and kind as page.h spells them. */
+static void add_column(struct sheet *sheet, const char *name, size_t length, const char *kind)
+{
+    void *grown = sheet == NULL || sheet->failed
+                      ? NULL
+                      : realloc(sheet->columns, (sheet->n_columns + 1) * sizeof *sheet->columns);
+    if (grown == NULL) {
+        if (sheet != NULL) {
+            sheet->failed = true;
+        }
+        return;
+    }
+    sheet->columns = grown;
+    struct sheet_column *column = &sheet->columns[sheet->n_columns++];
+    *column = (struct sheet_column){.name = dpe_draw_format_text("%.*s", (int)length, name),
+                                    .kind = *kind == 't'   ? COLUMN_TEXT
+                                            : *kind == '@' ? COLUMN_METHOD
+                                            : *kind == 'p' ? COLUMN_P
+                                            : *kind == 'i' ? COLUMN_INTERVAL
+                                                           : COLUMN_NUMBER};
+    const char *digit = *kind == 'i' ? kind + 1 : kind;
+    column->digits = *digit >= '0' && *digit <= '9' ? *digit - '0' : 0;
+    sheet->failed = column->name == NULL;
+}
+
+void dpe_draw_sheet_column(struct sheet *sheet, const char *name, const char *kind)
+{
+    add_column(sheet, name, strlen(name), kind);
+}
+
+struct sheet *dpe_draw_sheet_new(char *id, char *title, const char *columns)
 {
     struct sheet *sheet = calloc(1, sizeof *sheet);
-    if (sheet == NULL) {
+    if (sheet == NULL || id == NULL || title == NULL) {
+        free(sheet);
+        free(id);
+        free(title);
         return NULL;
     }
-    sheet->id = dpe_draw_format_text("%s", id);
-    sheet->title = dpe_draw_format_text("%s", title);
-    if (sheet->id == NULL || sheet->title == NULL) {
-        dpe_draw_sheet_free(sheet);
-        return NULL;
+    *sheet = (struct sheet){.id = id, .title = title};
+    for (const char *at = columns; *at != '\0';) {
+        size_t name = strcspn(at, ":");
+        add_column(sheet, at, name, at + name + 1);
+        at += strcspn(at, "|");
+        at += *at == '|';
     }
     return sheet;
 }
@@ -43,73 +77,39 @@ void dpe_draw_sheet_free(struct sheet *sheet)
     free(sheet);
 }
 
-void dpe_draw_sheet_column(struct sheet *sheet, const char *name, enum column_kind kind, int digits)
+void dpe_draw_cell(struct sheet *sheet, struct sheet_cell cell)
 {
     if (sheet == NULL || sheet->failed) {
         return;
-    }
-    void *grown = realloc(sheet->columns, (sheet->n_columns + 1) * sizeof *sheet->columns);
-    if (grown != NULL) {
-        sheet->columns = grown;
-    }
-    char *copy = grown == NULL ? NULL : dpe_draw_format_text("%s", name);
-    if (copy == NULL) {
-        sheet->failed = true;
-        return;
-    }
-    sheet->columns[sheet->n_columns++] =
-        (struct sheet_column){.name = copy, .kind = kind, .digits = digits};
-}
-
-/* The next cell, NULL when memory is out. */
-static struct sheet_cell *add_cell(struct sheet *sheet)
-{
-    if (sheet == NULL || sheet->failed) {
-        return NULL;
     }
     if (sheet->n_cells == sheet->capacity) {
         size_t capacity = sheet->capacity == 0 ? 64 : sheet->capacity * 2;
         void *grown = realloc(sheet->cells, capacity * sizeof *sheet->cells);
         if (grown == NULL) {
             sheet->failed = true;
-            return NULL;
+            return;
         }
         sheet->cells = grown;
         sheet->capacity = capacity;
     }
-    struct sheet_cell *cell = &sheet->cells[sheet->n_cells++];
-    *cell = (struct sheet_cell){.number = {(double)NAN, (double)NAN, (double)NAN}};
-    return cell;
+    if (cell.text != NULL) {
+        cell.text = dpe_draw_clean_text(cell.text, 0);
+        sheet->failed = cell.text == NULL;
+    }
+    sheet->cells[sheet->n_cells++] = cell;
 }
 
-void dpe_draw_sheet_text(struct sheet *sheet, const char *text)
+void dpe_draw_cells(struct sheet *sheet, const struct sheet_cell *cells, size_t n)
 {
-    struct sheet_cell *cell = add_cell(sheet);
-    if (cell != NULL) {
-        cell->text = dpe_draw_clean_text(text, 0);
-        sheet->failed = cell->text == NULL;
+    for (size_t i = 0; i < n; i++) {
+        dpe_draw_cell(sheet, cells[i]);
     }
 }
 
-void dpe_draw_sheet_number(struct sheet *sheet, double value)
+void dpe_draw_row_mark(struct sheet *sheet, unsigned marks)
 {
-    dpe_draw_sheet_interval(sheet, value, (double)NAN, (double)NAN);
-}
-
-void dpe_draw_sheet_interval(struct sheet *sheet, double value, double low, double high)
-{
-    struct sheet_cell *cell = add_cell(sheet);
-    if (cell != NULL) {
-        cell->number[0] = value;
-        cell->number[1] = low;
-        cell->number[2] = high;
-    }
-}
-
-void dpe_draw_sheet_mark(struct sheet *sheet, unsigned marks)
-{
-    if (sheet != NULL && !sheet->failed && sheet->n_cells > 0) {
-        sheet->cells[sheet->n_cells - 1].mark |= marks;
+    if (sheet != NULL && !sheet->failed && sheet->n_cells >= sheet->n_columns) {
+        sheet->cells[sheet->n_cells - sheet->n_columns].mark |= marks;
     }
 }
 
@@ -163,7 +163,7 @@ void dpe_draw_sheet_csv(const struct sheet *sheet, struct writer *out)
         size_t c = i % sheet->n_columns;
         const struct sheet_cell *cell = &sheet->cells[i];
         bool last = c + 1 == sheet->n_columns;
-        if (sheet->columns[c].kind == COLUMN_TEXT) {
+        if (sheet->columns[c].kind <= COLUMN_METHOD) {
             put_field(out, cell->text != NULL ? cell->text : "", last);
             continue;
         }
@@ -192,11 +192,11 @@ static void put_shown(struct writer *out, double value, int digits)
 static void put_cell(struct writer *out, const struct sheet_column *column,
                      const struct sheet_cell *cell)
 {
-    if (column->kind == COLUMN_TEXT) {
+    if (column->kind <= COLUMN_METHOD) {
         /* Short texts do not wrap, long ones do: a phone then scrolls the table sideways. */
         const char *text = cell->text != NULL ? cell->text : "";
         dpe_draw_put(out, strlen(text) <= 32 ? "<td class=\"s\">" : "<td>");
-        if ((cell->mark & MARK_SERIES) != 0) {
+        if (column->kind == COLUMN_METHOD) {
             dpe_draw_put(out, "<span class=\"plot key\"><i class=\"%s\"></i></span>",
                          dpe_svg_series(dpe_svg_series_of(text)));
         }
@@ -232,7 +232,7 @@ void dpe_draw_sheet_html(const struct sheet *sheet, struct writer *out)
     dpe_draw_put(out, "\"><table>\n<thead><tr>");
     for (size_t c = 0; c < sheet->n_columns; c++) {
         dpe_draw_put(out, "<th scope=\"col\"%s>",
-                     sheet->columns[c].kind == COLUMN_TEXT ? "" : " class=\"n\"");
+                     sheet->columns[c].kind <= COLUMN_METHOD ? "" : " class=\"n\"");
         dpe_draw_put_html(out, sheet->columns[c].name);
         dpe_draw_put(out, "</th>");
     }

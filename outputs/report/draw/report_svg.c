@@ -253,8 +253,10 @@ static void put_style(struct writer *out)
     dpe_draw_put(out, "}\n</style>\n");
 }
 
-void dpe_draw_put_svg(struct writer *out, const struct figure *figure, bool standalone)
+void dpe_draw_put_svg(struct writer *out, const struct block *block, bool standalone)
 {
+    const struct figure *figure = &block->figure;
+    const char *id = block->sheet->id;
     if (standalone) {
         dpe_draw_put(out, "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n");
     }
@@ -262,13 +264,12 @@ void dpe_draw_put_svg(struct writer *out, const struct figure *figure, bool stan
                  "<svg xmlns=\"http://www.w3.org/2000/svg\" "
                  "class=\"plot\" width=\"%d\" height=\"%d\" viewBox=\"0 0 %d %d\" fill=\"none\" "
                  "role=\"img\" aria-labelledby=\"%s-title\">\n<title id=\"%s-title\">",
-                 figure->width, figure->height, figure->width, figure->height, figure->id,
-                 figure->id);
-    dpe_draw_put_html(out, figure->title);
+                 figure->width, figure->height, figure->width, figure->height, id, id);
+    dpe_draw_put_html(out, block->sheet->title);
     dpe_draw_put(out, "</title>\n");
     if (standalone) { /* in a page the caption follows */
         dpe_draw_put(out, "<desc>");
-        dpe_draw_put_html(out, figure->caption);
+        dpe_draw_put_html(out, block->text);
         dpe_draw_put(out, "</desc>\n");
         put_style(out);
     }

@@ -50,6 +50,36 @@ void dpe_svg_cell(struct writer *out, double x, double y, double width, double h
 void dpe_svg_mark(struct writer *out, double x, double y, double radius, size_t index,
                   const char *color);
 
+/* ---------------------------------------------------------------------------------------- figures
+ */
+
+/** One line with its band. */
+struct curve {
+    const char *name;
+    int64_t n;
+    double *x, *y;
+    double *low, *high; /**< NULL = no band; NaN = none at that point */
+    bool plain, strong; /**< ROW_PLAIN, ROW_STRONG */
+};
+void dpe_draw_curves(struct figure *figure, const struct plot *plot, const struct curve *curves,
+                     size_t n);
+
+struct dot {
+    const char *name;
+    double value, low, high;
+    bool strong, method; /**< method: in its colour; else all in one */
+};
+void dpe_draw_dots(struct figure *figure, const struct plot *plot, const struct dot *dots,
+                   size_t n);
+
+struct heat {
+    int64_t n_rows, n_columns;
+    const double *value; /**< [n_rows][n_columns], NaN = missing */
+    const char *const *row_names, *const *column_names;
+    const unsigned char *mark; /**< [n_rows][n_columns], outlined */
+};
+void dpe_draw_heat(struct figure *figure, const struct plot *plot, const struct heat *heat);
+
 /* ------------------------------------------------------------------------------------------- axes
  */
 

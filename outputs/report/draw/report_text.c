@@ -3,7 +3,6 @@
 #include "outputs/report/draw/page.h"
 
 #include <math.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,8 +14,7 @@ void dpe_draw_put_bytes(struct writer *out, const char *bytes, size_t n)
     }
 }
 
-static char *format_list(const char *format, va_list args) __attribute__((format(printf, 1, 0)));
-static char *format_list(const char *format, va_list args)
+char *dpe_draw_format_list(const char *format, va_list args)
 {
     va_list again;
     va_copy(again, args);
@@ -33,7 +31,7 @@ void dpe_draw_put(struct writer *out, const char *format, ...)
 {
     va_list args;
     va_start(args, format);
-    char *text = format_list(format, args);
+    char *text = dpe_draw_format_list(format, args);
     va_end(args);
     if (text == NULL) {
         out->failed = true;
@@ -47,7 +45,7 @@ char *dpe_draw_format_text(const char *format, ...)
 {
     va_list args;
     va_start(args, format);
-    char *text = format_list(format, args);
+    char *text = dpe_draw_format_list(format, args);
     va_end(args);
     return text;
 }

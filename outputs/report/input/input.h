@@ -9,6 +9,7 @@
 #include "outputs/datasets/datasets.h"
 #include "outputs/h5/h5.h"
 #include "outputs/report/draw/page.h"
+#include "outputs/rows/interval.h"
 #include "outputs/rows/rows.h"
 
 /** One input table. */
@@ -24,30 +25,20 @@ struct input {
 dpe_status dpe_input_open(struct input *input, const char *path, struct dpe_error *err);
 void dpe_input_close(struct input *input);
 
-/** Numbers of a dataset with its shape. */
-struct numbers {
-    double *values; /**< owned */
-    int rank;
-    int64_t dims[5];
-    size_t n;
+/** What a report needs of /table in any table that has one; NULL: not there. */
+struct table_part {
+    int64_t n[DPE_DATASET_AXES];                       /**< enum table_axis */
+    double *effective_length, *scale_factor;           /**< [group] */
+    double *group_edge;                                /**< [edge] */
+    double *inv_freq;                                  /**< [pair] */
+    double *length;                                    /**< [entry] */
+    double *evaluated_length, *trained_length, *top_k; /**< one number */
 };
-/** Read as double; DPE_OK with values NULL and n = 0 when the dataset is not there. `dims` [rank]
- *  is the shape expected, −1 for any length; another shape is DPE_BAD_DATA. Free with numbers_free.
- */
-dpe_status dpe_input_read_numbers(const struct input *input, const char *path, int rank,
-                                  const int64_t *dims, struct numbers *numbers,
-                                  struct dpe_error *err);
-void dpe_input_numbers_free(struct numbers *numbers);
-/** Several of them in order; a `required` one that is not there is DPE_BAD_DATA. */
-struct wanted {
-    const char *path;
-    int rank;
-    int64_t dims[5];
-    bool required;
-    struct numbers *into;
-};
-dpe_status dpe_input_read_wanted(const struct input *input, const struct wanted *wanted, size_t n,
-                                 struct dpe_error *err);
+enum table_axis { TABLE_GROUP, TABLE_EDGE, TABLE_PAIR, TABLE_ENTRY };
+/** Those of `names` ("top_k group_edge"); free with dpe_input_table_free after failures too. */
+dpe_status dpe_input_table(const struct input *input, const char *names, struct table_part *part,
+                           struct dpe_error *err);
+void dpe_input_table_free(struct table_part *part);
 /** dpe_datasets_get from an input: errors name the file, and texts are cleaned for a page. */
 dpe_status dpe_input_get(const struct input *input, const struct dpe_dataset_kind *kind, void *result,
                          const char *folder, const char *names, struct dpe_error *err);
@@ -74,18 +65,43 @@ struct report {
     size_t n;
     double top_k; /**< count, minus a share, 0 = by the tables */
     struct document document;
+    /** What is being written about. Ids of its sheets are PREFIX-ID-SUFFIX (without what is ""),
+     * with a number behind where several inputs have the dataset `has`. */
+    struct subject {
+        const struct input *input;
+        const char *has;
+        char prefix[96], suffix[32];
+    } about;
 };
 
-/** A note that a run is unfinished, if it is. */
-void dpe_input_add_unfinished(struct report *report, const struct input *input);
-/** An id that is unique among figures and sheets: `base`, with a number where several inputs have
- *  the dataset `has`. Owned; NULL without memory. */
-char *dpe_input_report_id(const struct report *report, const struct input *input, const char *has,
-                          const char *base);
-/** A title; where several inputs have the dataset `has`, followed by what this one differs in ("seed
- *  1000"), or by the file's name when nothing tells them apart. Owned. */
-char *dpe_input_section_title(const struct report *report, const struct input *input,
-                              const char *has, const char *format, ...)
+/** Call `write` for each input that has a dataset and not `unless` (NULL: whatever it has), as the
+ * subject. */
+typedef dpe_status (*dpe_report_writer)(struct report *report, const struct input *input,
+                                        struct dpe_error *err);
+dpe_status dpe_report_each(struct report *report, const char *has, const char *unless,
+                           dpe_report_writer write, struct dpe_error *err);
+/** A section's title; where several inputs have the subject's dataset, followed by what this one
+ * differs in ("seed 1000"), or by the file's name when nothing tells them apart. */
+void dpe_report_section(struct report *report, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+/** A note that the subject's run is unfinished, if it is. */
+void dpe_report_unfinished(struct report *report);
+/** A paragraph. */
+void dpe_report_say(struct report *report, enum block_kind kind, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+/** A sheet (page.h) about the subject, to be filled and then added alone or as a figure. */
+struct sheet *dpe_report_sheet(const struct report *report, const char *id, const char *columns,
+                               const char *title, ...) __attribute__((format(printf, 4, 5)));
+void dpe_report_add(struct report *report, struct sheet *sheet);
+/** A figure of a sheet's rows, with its caption. Returns what is painted, for what no plot paints
+ * (PLOT_NONE); NULL without memory. */
+struct figure *dpe_report_figure(struct report *report, struct sheet *sheet,
+                                 const struct plot *plot, const char *caption, ...)
     __attribute__((format(printf, 4, 5)));
+/** value × scale with its interval. */
+static inline struct sheet_cell dpe_scaled_cell(const struct dpe_interval *value, double scale)
+{
+    return dpe_interval_cell(scale * value->mean, scale * value->low, scale * value->high);
+}
 
 #endif

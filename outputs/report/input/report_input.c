@@ -82,81 +82,38 @@ void dpe_input_close(struct input *input)
 /* ---------------------------------------------------------------------------------------- reading
  */
 
-static bool fits(const struct numbers *numbers, int rank, const int64_t *dims)
+#define PART(member, rank_axes)                                                                    \
+    {                                                                                              \
+        .name = #member, .type = DPE_COL_F64, .axes = rank_axes,                                   \
+        DPE_IN_ARRAY(struct table_part, member), .optional = true                                  \
+    }
+static const struct dpe_dataset table_parts[] = {
+    {.name = "group", .type = DPE_COL_I64, .array = DPE_DATASET_COUNT},
+    {.name = "edge", .type = DPE_COL_I64, .array = DPE_DATASET_COUNT},
+    {.name = "pair", .type = DPE_COL_I64, .array = DPE_DATASET_COUNT},
+    {.name = "entry", .type = DPE_COL_I64, .array = DPE_DATASET_COUNT},
+    PART(effective_length, "group"),
+    PART(scale_factor, "group"),
+    PART(group_edge, "edge"),
+    PART(inv_freq, "pair"),
+    PART(length, "entry"),
+    PART(evaluated_length, ""),
+    PART(trained_length, ""),
+    PART(top_k, ""),
+};
+static const struct dpe_dataset_kind table_kind = {table_parts,
+                                                   sizeof table_parts / sizeof table_parts[0]};
+
+dpe_status dpe_input_table(const struct input *input, const char *names, struct table_part *part,
+                           struct dpe_error *err)
 {
-    if (numbers->rank != rank) {
-        return false;
-    }
-    for (int i = 0; i < rank; i++) {
-        if (dims[i] >= 0 && dims[i] != numbers->dims[i]) {
-            return false;
-        }
-    }
-    return true;
+    *part = (struct table_part){0};
+    return dpe_input_get(input, &table_kind, part, "/table", names, err);
 }
 
-/* "[8, 7]"; −1 is any. */
-static void shape_text(int rank, const int64_t *dims, char text[128])
+void dpe_input_table_free(struct table_part *part)
 {
-    size_t used = (size_t)snprintf(text, 128, "[");
-    for (int i = 0; i < rank && used < 100; i++) {
-        used += (size_t)(dims[i] < 0 ? snprintf(text + used, 128 - used, "%sany", i ? ", " : "")
-                                     : snprintf(text + used, 128 - used, "%s%lld", i ? ", " : "",
-                                                (long long)dims[i]));
-    }
-    snprintf(text + used, 128 - used, "]");
-}
-
-dpe_status dpe_input_read_numbers(const struct input *input, const char *path, int rank,
-                                  const int64_t *dims, struct numbers *numbers,
-                                  struct dpe_error *err)
-{
-    *numbers = (struct numbers){0};
-    if (!dpe_h5_has(input->table, path)) {
-        return DPE_OK;
-    }
-    void *values = NULL;
-    dpe_status status =
-        dpe_h5_get(input->table, path, DPE_COL_F64, &values, &numbers->rank, numbers->dims, err);
-    if (status != DPE_OK) {
-        return status;
-    }
-    numbers->values = values;
-    numbers->n = 1;
-    for (int i = 0; i < numbers->rank; i++) {
-        numbers->n *= (size_t)numbers->dims[i];
-    }
-    if (!fits(numbers, rank, dims)) {
-        char expected[128];
-        char found[128];
-        shape_text(rank, dims, expected);
-        shape_text(numbers->rank, numbers->dims, found);
-        dpe_input_numbers_free(numbers);
-        return dpe_fail(err, DPE_BAD_DATA, "%s: %s: expected the shape %s, found %s", input->path,
-                        path, expected, found);
-    }
-    return DPE_OK;
-}
-
-void dpe_input_numbers_free(struct numbers *numbers)
-{
-    free(numbers->values);
-    *numbers = (struct numbers){0};
-}
-
-dpe_status dpe_input_read_wanted(const struct input *input, const struct wanted *wanted, size_t n,
-                                 struct dpe_error *err)
-{
-    dpe_status status = DPE_OK;
-    for (size_t i = 0; i < n && status == DPE_OK; i++) {
-        status = dpe_input_read_numbers(input, wanted[i].path, wanted[i].rank, wanted[i].dims,
-                                        wanted[i].into, err);
-        if (status == DPE_OK && wanted[i].required && wanted[i].into->n == 0) {
-            status = dpe_fail(err, DPE_BAD_DATA, "%s: %s: expected numbers, found none",
-                              input->path, wanted[i].path);
-        }
-    }
-    return status;
+    dpe_datasets_free(&table_kind, part);
 }
 
 static dpe_status clean(void *user, char **text)
@@ -206,9 +163,10 @@ int64_t dpe_input_read_whole(const struct input *input, const char *object, cons
 
 /* Place of the input among those that have a dataset, from 0; *n = how many have. An ablation has
  * the same datasets as a comparison and does not count as one. */
-static size_t place_of(const struct report *report, const struct input *input, const char *has,
-                       size_t *n)
+static size_t place_of(const struct report *report, size_t *n)
 {
+    const struct input *input = report->about.input;
+    const char *has = report->about.has;
     size_t place = 0;
     bool ablation = dpe_h5_has(input->table, "/ablate");
     *n = 0;
@@ -220,15 +178,6 @@ static size_t place_of(const struct report *report, const struct input *input, c
         *n += dpe_h5_has(table, has) && dpe_h5_has(table, "/ablate") == ablation;
     }
     return place;
-}
-
-char *dpe_input_report_id(const struct report *report, const struct input *input, const char *has,
-                          const char *base)
-{
-    size_t n = 0;
-    size_t place = place_of(report, input, has, &n);
-    return place == 0 ? dpe_draw_format_text("%s", base)
-                      : dpe_draw_format_text("%s-%zu", base, place + 1);
 }
 
 /* The first thing in which the input differs from all others of its kind, in words: "seed 1000"; owned,
@@ -263,36 +212,104 @@ static char *difference(const struct report *report, const struct input *input, 
     return NULL;
 }
 
-char *dpe_input_section_title(const struct report *report, const struct input *input,
-                              const char *has, const char *format, ...)
+/* -------------------------------------------------------------------------------------- the page
+ */
+
+dpe_status dpe_report_each(struct report *report, const char *has, const char *unless,
+                           dpe_report_writer write, struct dpe_error *err)
 {
-    char text[256];
+    dpe_status status = DPE_OK;
+    for (size_t i = 0; i < report->n && status == DPE_OK; i++) {
+        const struct input *input = &report->inputs[i];
+        if (dpe_h5_has(input->table, has) &&
+            (unless == NULL || !dpe_h5_has(input->table, unless))) {
+            report->about = (struct subject){.input = input, .has = has};
+            status = write(report, input, err);
+        }
+    }
+    report->about = (struct subject){0};
+    return status;
+}
+
+void dpe_report_section(struct report *report, const char *format, ...)
+{
     size_t n = 0;
     va_list args;
     va_start(args, format);
-    vsnprintf(text, sizeof text, format, args);
+    char *title = dpe_draw_format_list(format, args);
     va_end(args);
-    place_of(report, input, has, &n);
-    if (n < 2) {
-        return dpe_draw_format_text("%s", text);
+    if (report->about.input != NULL) {
+        place_of(report, &n);
     }
-    char *what = difference(report, input, has);
-    char *title = dpe_draw_format_text("%s (%s)", text, what != NULL ? what : input->name);
-    free(what);
-    return title;
+    if (n > 1 && title != NULL) {
+        char *what = difference(report, report->about.input, report->about.has);
+        char *longer =
+            dpe_draw_format_text("%s (%s)", title, what != NULL ? what : report->about.input->name);
+        free(what);
+        free(title);
+        title = longer;
+    }
+    dpe_draw_add(&report->document, BLOCK_SECTION, title, NULL);
 }
 
-void dpe_input_add_unfinished(struct report *report, const struct input *input)
+void dpe_report_unfinished(struct report *report)
 {
+    const struct input *input = report->about.input;
     if (dpe_input_read_whole(input, "/", "complete", 1) == 0) {
-        dpe_draw_add_text(
-            &report->document, BLOCK_NOTE,
-            dpe_draw_format_text(
-                "The run that wrote %s is unfinished. The values shown are correct, but not all "
-                "samples are measured yet: a dash is a cell without samples, and intervals will "
-                "become narrower. Run the same command to continue.",
-                input->name));
+        dpe_report_say(
+            report, BLOCK_NOTE,
+            "The run that wrote %s is unfinished. The values shown are correct, but not all "
+            "samples are measured yet: a dash is a cell without samples, and intervals will "
+            "become narrower. Run the same command to continue.",
+            input->name);
     }
+}
+
+void dpe_report_say(struct report *report, enum block_kind kind, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    dpe_draw_add(&report->document, kind, dpe_draw_format_list(format, args), NULL);
+    va_end(args);
+}
+
+struct sheet *dpe_report_sheet(const struct report *report, const char *id, const char *columns,
+                               const char *title, ...)
+{
+    const struct subject *about = &report->about;
+    char number[24] = "";
+    size_t n = 0;
+    size_t place = about->input != NULL ? place_of(report, &n) : 0;
+    if (place > 0) {
+        snprintf(number, sizeof number, "-%zu", place + 1);
+    }
+    va_list args;
+    va_start(args, title);
+    struct sheet *sheet = dpe_draw_sheet_new(
+        dpe_draw_format_text("%s%s%s%s%s%s", about->prefix, about->prefix[0] != '\0' ? "-" : "", id,
+                             about->suffix[0] != '\0' ? "-" : "", about->suffix, number),
+        dpe_draw_format_list(title, args), columns);
+    va_end(args);
+    return sheet;
+}
+
+void dpe_report_add(struct report *report, struct sheet *sheet)
+{
+    dpe_draw_add(&report->document, BLOCK_SHEET, NULL, sheet);
+}
+
+struct figure *dpe_report_figure(struct report *report, struct sheet *sheet,
+                                 const struct plot *plot, const char *caption, ...)
+{
+    va_list args;
+    va_start(args, caption);
+    struct block *block =
+        dpe_draw_add(&report->document, BLOCK_FIGURE, dpe_draw_format_list(caption, args), sheet);
+    va_end(args);
+    if (block != NULL && plot->kind != PLOT_NONE) {
+        dpe_draw_plot(&block->figure, sheet, plot);
+    }
+    return block != NULL ? &block->figure : NULL;
 }
 
 void dpe_input_names_free(struct names *names)

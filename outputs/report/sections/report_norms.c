@@ -1,9 +1,5 @@
 /* A profile: which pairs carry the logits of each head, and the share of its top k. */
-#include "engine/base/base.h"
 #include "outputs/datasets/kinds.h"
-#include "outputs/h5/h5.h"
-#include "outputs/report/draw/page.h"
-#include "outputs/report/input/input.h"
 #include "outputs/report/sections/sections.h"
 
 #include <math.h>
@@ -22,13 +18,13 @@ struct profile {
     double *held;   /**< [k + 1][layer × head]: share of the first k */
     int64_t k;      /**< key pairs of each head */
     const char *k_source;
-    struct numbers edge; /**< group edges from a table beside it, for the axis */
+    struct table_part table; /**< group edges of a table beside it, for the axis */
 };
 
 static void profile_free(struct profile *p)
 {
     dpe_datasets_free(&dpe_norms_kind, &p->r);
-    dpe_input_numbers_free(&p->edge);
+    dpe_input_table_free(&p->table);
     free(p->share);
     free(p->sorted);
     free(p->order);
@@ -89,18 +85,18 @@ static dpe_status choose_k(const struct report *report, struct profile *p, struc
     p->k = (int64_t)llround(0.75 * (double)p->pairs);
     p->k_source = "three quarters, as in the paper";
     for (size_t i = 0; i < report->n && status == DPE_OK; i++) {
-        struct numbers k = {0};
-        const int64_t none[1] = {0};
-        const int64_t any[1] = {-1};
-        status = dpe_input_read_numbers(&report->inputs[i], "/table/top_k", 0, none, &k, err);
-        if (status == DPE_OK && k.n == 1 && k.values[0] >= 0.0 && k.values[0] <= (double)p->pairs) {
-            p->k = (int64_t)k.values[0];
+        struct table_part part;
+        status = dpe_input_table(&report->inputs[i], "top_k group_edge", &part, err);
+        if (status == DPE_OK && part.top_k != NULL && *part.top_k >= 0.0 &&
+            *part.top_k <= (double)p->pairs) {
+            p->k = (int64_t)*part.top_k;
             p->k_source = "the table's";
         }
-        dpe_input_numbers_free(&k);
-        if (status == DPE_OK && p->edge.n == 0) {
-            status = dpe_input_read_numbers(&report->inputs[i], "/table/group_edge", 1, any,
-                                            &p->edge, err);
+        if (status == DPE_OK && p->table.group_edge == NULL) {
+            dpe_input_table_free(&p->table);
+            p->table = part;
+        } else {
+            dpe_input_table_free(&part);
         }
     }
     if (report->top_k < 0.0) {
@@ -134,37 +130,27 @@ static dpe_status read_profile(const struct report *report, const struct input *
 /* ------------------------------------------------------------------------------------------ sheets
  */
 
-static struct sheet *map_sheet(const struct profile *p, const char *id, const char *title,
-                               bool ranked)
+static struct sheet *map_sheet(const struct report *report, const struct profile *p, bool ranked)
 {
-    struct sheet *sheet = dpe_draw_sheet_new(id, title);
-    dpe_draw_sheet_column(sheet, "layer", COLUMN_NUMBER, 0);
-    dpe_draw_sheet_column(sheet, "head", COLUMN_NUMBER, 0);
-    if (ranked) {
-        dpe_draw_sheet_column(sheet, "place", COLUMN_NUMBER, 0);
-    }
-    dpe_draw_sheet_column(sheet, "pair", COLUMN_NUMBER, 0);
-    dpe_draw_sheet_column(sheet, "share of the head", COLUMN_NUMBER, 5);
-    dpe_draw_sheet_column(sheet, ranked ? "share up to here" : "contribution", COLUMN_NUMBER, 5);
-    if (!ranked) {
-        dpe_draw_sheet_column(sheet, "standard error", COLUMN_NUMBER, 5);
-    }
-    int64_t rows = p->layers * p->heads;
+    struct sheet *sheet = dpe_report_sheet(
+        report, ranked ? "norms-ranked" : "norms",
+        ranked ? "layer:0|head:0|place:0|pair:0|share of the head:5|share up to here:5"
+               : "layer:0|head:0|pair:0|share of the head:5|contribution:5|standard error:5",
+        "%s",
+        ranked ? "Contributions of each head, largest first"
+               : "2-norm contributions by layer, head and pair");
+    const int64_t rows = p->layers * p->heads;
     for (int64_t i = 0; i < rows * p->pairs; i++) {
-        int64_t row = i / p->pairs;
-        int64_t place = i % p->pairs;
-        dpe_draw_sheet_number(sheet, (double)(row / p->heads));
-        dpe_draw_sheet_number(sheet, (double)(row % p->heads));
+        const int64_t row = i / p->pairs;
+        const int64_t place = i % p->pairs;
+        dpe_draw_row(sheet, dpe_number_cell((double)(row / p->heads)),
+                     dpe_number_cell((double)(row % p->heads)), dpe_number_cell((double)place));
         if (ranked) {
-            dpe_draw_sheet_number(sheet, (double)place);
-            dpe_draw_sheet_number(sheet, (double)p->order[i]);
-            dpe_draw_sheet_number(sheet, p->sorted[i]);
-            dpe_draw_sheet_number(sheet, p->held[(place + 1) * rows + row]);
+            dpe_draw_row(sheet, dpe_number_cell((double)p->order[i]), dpe_number_cell(p->sorted[i]),
+                         dpe_number_cell(p->held[(place + 1) * rows + row]));
         } else {
-            dpe_draw_sheet_number(sheet, (double)place);
-            dpe_draw_sheet_number(sheet, p->share[i]);
-            dpe_draw_sheet_number(sheet, p->r.mean[i]);
-            dpe_draw_sheet_number(sheet, p->r.sem != NULL ? p->r.sem[i] : (double)NAN);
+            dpe_draw_row(sheet, dpe_number_cell(p->share[i]), dpe_number_cell(p->r.mean[i]),
+                         dpe_number_cell(p->r.sem != NULL ? p->r.sem[i] : (double)NAN));
         }
     }
     if (sheet != NULL) {
@@ -203,30 +189,16 @@ static double quantile(double *values, int64_t n, double share)
     return values[i] + (at - (double)i) * (next - values[i]);
 }
 
-static char *map_caption(const struct profile *p, bool ranked)
-{
-    return ranked
-               ? dpe_draw_format_text(
-                     "The same contributions, sorted within each head. The vertical line follows "
-                     "the top %lld of %lld pairs (%s): to its left are the key pairs, whose far "
-                     "positions are scaled; the pairs to its right keep their true positions.",
-                     (long long)p->k, (long long)p->pairs, p->k_source)
-               : dpe_draw_format_text(
-                     "Each row is a query head (%lld in each layer), each column a pair of "
-                     "dimensions. The value bounds how much the pair can contribute to the "
-                     "head's logits: its mean query norm times its mean key norm, where 1 is an "
-                     "even share. Bright cells are the pairs that a head uses most.",
-                     (long long)p->heads);
-}
-
 enum { MOST_EDGES = 65 };
 
 /* Where the axis of pairs has its ticks: at the groups' edges, else at quarters. How many. */
 static int64_t axis_edges(const struct profile *p, bool ranked, int64_t edges[MOST_EDGES])
 {
     int64_t n = 0;
-    for (size_t e = 0; !ranked && e < p->edge.n && e < MOST_EDGES; e++) {
-        edges[n++] = (int64_t)p->edge.values[e];
+    for (size_t e = 0; !ranked && p->table.group_edge != NULL &&
+                       e < (size_t)p->table.n[TABLE_EDGE] && e < MOST_EDGES;
+         e++) {
+        edges[n++] = (int64_t)p->table.group_edge[e];
     }
     if (n == 0 || edges[n - 1] != p->pairs) {
         for (n = 0; n <= 4; n++) {
@@ -239,25 +211,32 @@ static int64_t axis_edges(const struct profile *p, bool ranked, int64_t edges[MO
 /* In units of the even share; the colours end at the largest percent, which few outliers fill. */
 static void add_map(struct report *report, const struct profile *p, bool ranked)
 {
-    int64_t n = p->layers * p->heads * p->pairs;
+    const struct plot none = {.kind = PLOT_NONE};
+    const int64_t n = p->layers * p->heads * p->pairs;
     double *value = dpe_alloc((size_t)n + 1, 2 * sizeof *value);
     int64_t edges[MOST_EDGES];
-    int64_t n_edges = axis_edges(p, ranked, edges);
     char cut[48];
-    char *id =
-        dpe_input_report_id(report, p->input, "/norms/mean", ranked ? "norms-ranked" : "norms");
-    const char *title = ranked ? "Contributions of each head, largest first"
-                               : "2-norm contributions by layer, head and pair";
-    struct figure *figure = id == NULL || value == NULL
-                                ? NULL
-                                : dpe_draw_figure_new(id, title, map_caption(p, ranked),
-                                                      map_sheet(p, id, title, ranked));
+    struct sheet *sheet = map_sheet(report, p, ranked);
+    struct figure *figure =
+        ranked ? dpe_report_figure(
+                     report, sheet, &none,
+                     "The same contributions, sorted within each head. The vertical line follows "
+                     "the top %lld of %lld pairs (%s): to its left are the key pairs, whose far "
+                     "positions are scaled; the pairs to its right keep their true positions.",
+                     (long long)p->k, (long long)p->pairs, p->k_source)
+               : dpe_report_figure(
+                     report, sheet, &none,
+                     "Each row is a query head (%lld in each layer), each column a pair of "
+                     "dimensions. The value bounds how much the pair can contribute to the "
+                     "head's logits: its mean query norm times its mean key norm, where 1 is an "
+                     "even share. Bright cells are the pairs that a head uses most.",
+                     (long long)p->heads);
     for (int64_t i = 0; value != NULL && i < n; i++) {
         value[i] = (ranked ? p->sorted[i] : p->share[i]) * (double)p->pairs;
         value[n + i] = value[i];
     }
     snprintf(cut, sizeof cut, "top %lld", (long long)p->k);
-    if (figure != NULL) {
+    if (figure != NULL && value != NULL) {
         double high = quantile(value + n, n, 0.99);
         const struct field field = {.n_rows = p->layers * p->heads,
                                     .n_columns = p->pairs,
@@ -272,169 +251,117 @@ static void add_map(struct report *report, const struct profile *p, bool ranked)
                                     .cut = ranked ? (double)p->k : (double)NAN,
                                     .cut_title = cut,
                                     .x_edges = edges,
-                                    .n_x_edges = n_edges};
+                                    .n_x_edges = axis_edges(p, ranked, edges)};
         dpe_draw_field(figure, &field);
     }
-    dpe_draw_add_figure(&report->document, figure);
+    report->document.failed = report->document.failed || value == NULL;
     free(value);
-    free(id);
 }
 
 /* Share that the top-k hold: a cell for each head. */
 static void add_held(struct report *report, const struct profile *p)
 {
-    int64_t rows = p->layers * p->heads;
-    const double *held = p->held + p->k * rows;
-    char *id = dpe_input_report_id(report, p->input, "/norms/mean", "norms-top-k");
-    int64_t most = p->layers > p->heads ? p->layers : p->heads;
-    char *block = dpe_alloc_zero((size_t)most, 24 + sizeof(char *));
-    const char **names = (const char **)(void *)block;
-    struct sheet *sheet = id == NULL ? NULL : dpe_draw_sheet_new(id, "Share of the key pairs");
-    dpe_draw_sheet_column(sheet, "layer", COLUMN_NUMBER, 0);
-    dpe_draw_sheet_column(sheet, "head", COLUMN_NUMBER, 0);
-    dpe_draw_sheet_column(sheet, "share of the top k", COLUMN_NUMBER, 4);
+    const int64_t rows = p->layers * p->heads;
+    struct sheet *sheet = dpe_report_sheet(
+        report, "norms-top-k", "layer:0|head:0|share of the top k:4", "Share of the key pairs");
+    const struct plot plot = {.kind = PLOT_HEAT,
+                              .x = 1,
+                              .value = 2,
+                              .digits = 3,
+                              .x_title = "query head",
+                              .y_title = "layer",
+                              .bar_title = "share"};
     for (int64_t r = 0; r < rows; r++) {
-        dpe_draw_sheet_number(sheet, (double)(r / p->heads));
-        dpe_draw_sheet_number(sheet, (double)(r % p->heads));
-        dpe_draw_sheet_number(sheet, held[r]);
+        dpe_draw_row(sheet, dpe_number_cell((double)(r / p->heads)),
+                     dpe_number_cell((double)(r % p->heads)),
+                     dpe_number_cell(p->held[p->k * rows + r]));
     }
-    for (int64_t i = 0; block != NULL && i < most; i++) {
-        char *text = block + (size_t)most * sizeof(char *) + (size_t)i * 24;
-        snprintf(text, 24, "%lld", (long long)i);
-        names[i] = text;
-    }
-    struct figure *figure = dpe_draw_figure_new(
-        id, "Share of the key pairs",
-        dpe_draw_format_text("The share of a head's total contribution that its top %lld of %lld "
-                             "pairs have; an even spread would be %.2f. Bright heads lose little "
-                             "when only their key pairs are scaled; dark heads spread their "
-                             "contribution evenly.",
-                             (long long)p->k, (long long)p->pairs, (double)p->k / (double)p->pairs),
-        sheet);
-    if (figure != NULL && names != NULL) {
-        const struct heat heat = {.n_rows = p->layers,
-                                  .n_columns = p->heads,
-                                  .value = held,
-                                  .low = (double)NAN,
-                                  .high = (double)NAN,
-                                  .digits = 3,
-                                  .row_names = names,
-                                  .column_names = names,
-                                  .x_title = "query head",
-                                  .y_title = "layer",
-                                  .bar_title = "share"};
-        dpe_draw_heat(figure, &heat);
-    }
-    report->document.failed = report->document.failed || names == NULL;
-    dpe_draw_add_figure(&report->document, figure);
-    free(block);
-    free(id);
+    dpe_report_figure(report, sheet, &plot,
+                      "The share of a head's total contribution that its top %lld of %lld "
+                      "pairs have; an even spread would be %.2f. Bright heads lose little "
+                      "when only their key pairs are scaled; dark heads spread their "
+                      "contribution evenly.",
+                      (long long)p->k, (long long)p->pairs, (double)p->k / (double)p->pairs);
 }
 
-/** Median and extremes over the heads, for each k. */
-struct spread {
-    double *k, *middle, *least, *most, *even;
-};
-
-static bool make_spread(const struct profile *p, struct spread *s, double *block)
-{
-    int64_t rows = p->layers * p->heads;
-    int64_t n = p->pairs + 1;
-    double *scratch = dpe_alloc((size_t)rows, sizeof *scratch);
-    if (scratch == NULL) {
-        return false;
-    }
-    *s = (struct spread){block, block + n, block + 2 * n, block + 3 * n, block + 4 * n};
-    for (int64_t k = 0; k < n; k++) {
-        memcpy(scratch, p->held + k * rows, (size_t)rows * sizeof *scratch);
-        s->k[k] = (double)k;
-        s->even[k] = (double)k / (double)p->pairs;
-        s->middle[k] = quantile(scratch, rows, 0.5);
-        s->least[k] = quantile(scratch, rows, 0.0);
-        s->most[k] = quantile(scratch, rows, 1.0);
-    }
-    free(scratch);
-    return true;
-}
-
+/* Median and extremes over the heads, for each k. */
 static void add_cumulative(struct report *report, const struct profile *p)
 {
-    int64_t n = p->pairs + 1;
-    double *block = dpe_alloc((size_t)n, 5 * sizeof *block);
-    struct spread s;
-    char *id = dpe_input_report_id(report, p->input, "/norms/mean", "norms-cumulative");
-    bool ok = block != NULL && id != NULL && make_spread(p, &s, block);
-    const char *title = "Share of the top k pairs";
-    struct sheet *sheet = ok ? dpe_draw_sheet_new(id, title) : NULL;
-    dpe_draw_sheet_column(sheet, "k", COLUMN_NUMBER, 0);
-    dpe_draw_sheet_column(sheet, "share, median and range of heads", COLUMN_INTERVAL, 4);
-    for (int64_t k = 0; ok && k < n; k++) {
-        dpe_draw_sheet_number(sheet, (double)k);
-        dpe_draw_sheet_interval(sheet, s.middle[k], s.least[k], s.most[k]);
+    const int64_t rows = p->layers * p->heads;
+    const struct plot none = {.kind = PLOT_NONE};
+    char line[48];
+    snprintf(line, sizeof line, "top %lld", (long long)p->k);
+    const struct plot plot = {.kind = PLOT_CURVES,
+                              .x = 1,
+                              .value = 2,
+                              .low = 0.0,
+                              .high = 1.02,
+                              .x_title = "k, pairs of a head",
+                              .y_title = "share of the total",
+                              .x_line = (double)p->k,
+                              .x_line_title = line};
+    double *heads = dpe_alloc((size_t)rows, sizeof *heads);
+    struct sheet *sheet =
+        dpe_report_sheet(report, "norms-cumulative", "k:0|share, median and range of heads:i4",
+                         "Share of the top k pairs");
+    struct sheet *drawn = dpe_report_sheet(report, "", "line:t|k:0|share:i4", "%s", "");
+    for (int64_t k = 0; heads != NULL && k <= p->pairs; k++) {
+        memcpy(heads, p->held + k * rows, (size_t)rows * sizeof *heads);
+        const double middle = quantile(heads, rows, 0.5);
+        const struct sheet_cell share =
+            dpe_interval_cell(middle, quantile(heads, rows, 0.0), quantile(heads, rows, 1.0));
+        dpe_draw_row(sheet, dpe_number_cell((double)k), share);
+        dpe_draw_row(drawn, dpe_text_cell("median head, range of heads"),
+                     dpe_number_cell((double)k), share);
     }
-    struct figure *figure = dpe_draw_figure_new(
-        ok ? id : NULL, title,
-        dpe_draw_format_text("The share of a head's total contribution that its k largest pairs "
-                             "have: the median head, and as a band all heads from the most even to "
-                             "the most concentrated. The further the curve is above the even "
-                             "spread, the more pairs can keep their true positions."),
-        sheet);
-    if (figure != NULL && ok) {
-        const struct curve all[] = {
-            {"median head, range of heads", n, s.k, s.middle, s.least, s.most, false, false},
-            {"even spread", n, s.k, s.even, NULL, NULL, true, false},
-        };
-        char line[48];
-        snprintf(line, sizeof line, "top %lld", (long long)p->k);
-        const struct curves curves = {.curves = all,
-                                      .n = 2,
-                                      .y_low = 0.0,
-                                      .y_high = 1.02,
-                                      .x_title = "k, pairs of a head",
-                                      .y_title = "share of the total",
-                                      .x_line = (double)p->k,
-                                      .x_line_title = line};
-        dpe_draw_curves(figure, &curves);
+    for (int64_t k = 0; k <= p->pairs; k++) {
+        dpe_draw_row(drawn, dpe_text_cell("even spread"), dpe_number_cell((double)k),
+                     dpe_number_cell((double)k / (double)p->pairs));
+        dpe_draw_row_mark(drawn, ROW_PLAIN);
     }
-    report->document.failed = report->document.failed || !ok;
-    dpe_draw_add_figure(&report->document, figure);
-    free(block);
-    free(id);
+    struct figure *figure =
+        dpe_report_figure(report, sheet, &none,
+                          "The share of a head's total contribution that its k largest pairs "
+                          "have: the median head, and as a band all heads from the most even to "
+                          "the most concentrated. The further the curve is above the even "
+                          "spread, the more pairs can keep their true positions.");
+    if (figure != NULL) {
+        dpe_draw_plot(figure, drawn, &plot);
+    }
+    report->document.failed =
+        report->document.failed || heads == NULL || drawn == NULL || drawn->failed;
+    dpe_draw_sheet_free(drawn);
+    free(heads);
 }
 
 /* ---------------------------------------------------------------------------------------- section
  */
 
+static dpe_status write_norms(struct report *report, const struct input *input,
+                              struct dpe_error *err)
+{
+    struct profile profile;
+    dpe_status status = read_profile(report, input, &profile, err);
+    if (status == DPE_OK) {
+        char *rule = dpe_input_read_words(input, "/norms", "contribution");
+        dpe_report_section(report, "Contribution of each pair");
+        dpe_report_say(report, BLOCK_TEXT,
+                       "Pairs that contribute little to a head's logits need no scaled "
+                       "positions. Contributions are averaged over excerpts of lengths "
+                       "up to the trained one (rule: %s). Their standard errors are in "
+                       "the CSV file; pairs whose contributions differ by less are ties.",
+                       rule != NULL ? rule : "unknown");
+        free(rule);
+        add_map(report, &profile, false);
+        add_map(report, &profile, true);
+        add_held(report, &profile);
+        add_cumulative(report, &profile);
+    }
+    profile_free(&profile);
+    return status;
+}
+
 dpe_status dpe_sections_norms(struct report *report, struct dpe_error *err)
 {
-    dpe_status status = DPE_OK;
-    for (size_t i = 0; i < report->n && status == DPE_OK; i++) {
-        struct input *input = &report->inputs[i];
-        if (!dpe_h5_has(input->table, "/norms/mean")) {
-            continue;
-        }
-        struct profile profile;
-        status = read_profile(report, input, &profile, err);
-        if (status == DPE_OK) {
-            char *rule = dpe_input_read_words(input, "/norms", "contribution");
-            dpe_draw_add_text(
-                &report->document, BLOCK_SECTION,
-                dpe_input_section_title(report, input, "/norms/mean", "Contribution of each pair"));
-            dpe_draw_add_text(
-                &report->document, BLOCK_TEXT,
-                dpe_draw_format_text(
-                    "Pairs that contribute little to a head's logits need no scaled "
-                    "positions. Contributions are averaged over excerpts of lengths "
-                    "up to the trained one (rule: %s). Their standard errors are in "
-                    "the CSV file; pairs whose contributions differ by less are ties.",
-                    rule != NULL ? rule : "unknown"));
-            free(rule);
-            add_map(report, &profile, false);
-            add_map(report, &profile, true);
-            add_held(report, &profile);
-            add_cumulative(report, &profile);
-        }
-        profile_free(&profile);
-    }
-    return status;
+    return dpe_report_each(report, "/norms/mean", NULL, write_norms, err);
 }

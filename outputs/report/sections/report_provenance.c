@@ -1,10 +1,5 @@
 /* Where the numbers come from: files, identities, models, commands, versions. */
-#include "engine/base/base.h"
-#include "outputs/h5/h5.h"
-#include "outputs/report/draw/page.h"
-#include "outputs/report/input/input.h"
 #include "outputs/report/sections/sections.h"
-#include "outputs/rows/rows.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,14 +7,9 @@
 
 static void add_files(struct report *report)
 {
-    struct sheet *sheet = dpe_draw_sheet_new("files", "Files");
-    dpe_draw_sheet_column(sheet, "file", COLUMN_TEXT, 0);
-    dpe_draw_sheet_column(sheet, "made by", COLUMN_TEXT, 0);
-    dpe_draw_sheet_column(sheet, "complete", COLUMN_TEXT, 0);
-    dpe_draw_sheet_column(sheet, "rows", COLUMN_NUMBER, 0);
-    dpe_draw_sheet_column(sheet, "software", COLUMN_TEXT, 0);
-    dpe_draw_sheet_column(sheet, "written", COLUMN_TEXT, 0);
-    dpe_draw_sheet_column(sheet, "identity", COLUMN_TEXT, 0);
+    struct sheet *sheet = dpe_report_sheet(
+        report, "files", "file:t|made by:t|complete:t|rows:0|software:t|written:t|identity:t",
+        "Files");
     for (size_t i = 0; i < report->n; i++) {
         const struct input *input = &report->inputs[i];
         char *version = dpe_input_read_words(input, "/", "software_version");
@@ -29,30 +19,26 @@ static void add_files(struct report *report)
         char *software = dpe_draw_format_text("dpe %s%s%s", version != NULL ? version : "?",
                                               git != NULL && git[0] != '\0' ? ", git " : "",
                                               git != NULL ? git : "");
-        dpe_draw_sheet_text(sheet, input->name);
-        dpe_draw_sheet_text(sheet, input->kind);
-        dpe_draw_sheet_text(
-            sheet, dpe_input_read_whole(input, "/", "complete", 0) != 0 ? "yes" : "no, unfinished");
-        dpe_draw_sheet_number(sheet, (double)dpe_input_read_whole(input, "/", "n_rows", 0));
-        dpe_draw_sheet_text(sheet, software != NULL ? software : "");
-        dpe_draw_sheet_text(sheet, written != NULL ? written : "–");
-        dpe_draw_sheet_text(sheet, identity != NULL ? identity : "–");
+        const bool complete = dpe_input_read_whole(input, "/", "complete", 0) != 0;
+        dpe_draw_row(sheet, dpe_text_cell(input->name), dpe_text_cell(input->kind),
+                     dpe_text_cell(complete ? "yes" : "no, unfinished"),
+                     dpe_number_cell((double)dpe_input_read_whole(input, "/", "n_rows", 0)),
+                     dpe_text_cell(software), dpe_text_cell(written != NULL ? written : "–"),
+                     dpe_text_cell(identity != NULL ? identity : "–"));
         free(version);
         free(git);
         free(written);
         free(identity);
         free(software);
     }
-    dpe_draw_add_sheet(&report->document, sheet);
+    dpe_report_add(report, sheet);
 }
 
 /* Fields that decide a result, one table for all files: equal values stand once. */
 static void add_identities(struct report *report)
 {
-    struct sheet *sheet = dpe_draw_sheet_new("identity", "Fields of the identity");
-    dpe_draw_sheet_column(sheet, "field", COLUMN_TEXT, 0);
-    dpe_draw_sheet_column(sheet, "value", COLUMN_TEXT, 0);
-    dpe_draw_sheet_column(sheet, "files", COLUMN_TEXT, 0);
+    struct sheet *sheet =
+        dpe_report_sheet(report, "identity", "field:t|value:t|files:t", "Fields of the identity");
     for (size_t i = 0; i < report->n; i++) {
         const struct dpe_identity *own = &report->inputs[i].identity;
         for (size_t f = 0; f < own->n; f++) {
@@ -68,15 +54,14 @@ static void add_identities(struct report *report)
                 dpe_draw_put(&files, "%s%s", files.text.n > 0 ? ", " : "", report->inputs[k].name);
             }
             if (first) {
-                dpe_draw_sheet_text(sheet, own->fields[f].name);
-                dpe_draw_sheet_text(sheet, own->fields[f].value);
-                dpe_draw_sheet_text(sheet, files.text.bytes != NULL ? files.text.bytes : "");
+                dpe_draw_row(sheet, dpe_text_cell(own->fields[f].name),
+                             dpe_text_cell(own->fields[f].value), dpe_text_cell(files.text.bytes));
             }
             report->document.failed = report->document.failed || files.failed;
             dpe_text_free(&files.text);
         }
     }
-    dpe_draw_add_sheet(&report->document, sheet);
+    dpe_report_add(report, sheet);
 }
 
 /* The processes of a run: their commands and machines. */
@@ -106,10 +91,9 @@ static dpe_status add_sessions_of(const struct input *input, struct sheet *sheet
                              value);
             }
         }
-        dpe_draw_sheet_text(sheet, input->name);
-        dpe_draw_sheet_text(sheet, values[0][s]);
-        dpe_draw_sheet_text(sheet, s < n[1] ? values[1][s] : "");
-        dpe_draw_sheet_text(sheet, machine.text.bytes != NULL ? machine.text.bytes : "");
+        dpe_draw_row(sheet, dpe_text_cell(input->name), dpe_text_cell(values[0][s]),
+                     dpe_text_cell(s < n[1] ? values[1][s] : ""),
+                     dpe_text_cell(machine.text.bytes));
         dpe_text_free(&machine.text);
     }
     for (int f = 0; f < FIELDS; f++) {
@@ -120,25 +104,21 @@ static dpe_status add_sessions_of(const struct input *input, struct sheet *sheet
 
 dpe_status dpe_sections_provenance(struct report *report, struct dpe_error *err)
 {
-    dpe_draw_add_text(&report->document, BLOCK_SECTION, dpe_draw_format_text("Origin of the numbers"));
-    dpe_draw_add_text(
-        &report->document, BLOCK_TEXT,
-        dpe_draw_format_text(
-            "The identity of a result is all that decides its numbers: model, tokenizer, corpus, "
-            "task and seed, among others. Equal identities give equal numbers, bit for bit. Times "
-            "and machines, which may differ between such runs, are listed separately. A share in "
-            "which all samples agree has a Wilson score interval, because a bootstrap interval "
-            "would have no width."));
-    struct sheet *sheet = dpe_draw_sheet_new("sessions", "Commands and machines");
-    dpe_draw_sheet_column(sheet, "file", COLUMN_TEXT, 0);
-    dpe_draw_sheet_column(sheet, "started", COLUMN_TEXT, 0);
-    dpe_draw_sheet_column(sheet, "command", COLUMN_TEXT, 0);
-    dpe_draw_sheet_column(sheet, "ran on", COLUMN_TEXT, 0);
+    dpe_report_section(report, "Origin of the numbers");
+    dpe_report_say(
+        report, BLOCK_TEXT,
+        "The identity of a result is all that decides its numbers: model, tokenizer, corpus, "
+        "task and seed, among others. Equal identities give equal numbers, bit for bit. Times "
+        "and machines, which may differ between such runs, are listed separately. A share in "
+        "which all samples agree has a Wilson score interval, because a bootstrap interval "
+        "would have no width.");
+    struct sheet *sheet = dpe_report_sheet(
+        report, "sessions", "file:t|started:t|command:t|ran on:t", "Commands and machines");
     dpe_status status = DPE_OK;
     for (size_t i = 0; i < report->n && status == DPE_OK; i++) {
         status = add_sessions_of(&report->inputs[i], sheet, err);
     }
-    dpe_draw_add_sheet(&report->document, sheet);
+    dpe_report_add(report, sheet);
     add_files(report);
     add_identities(report);
     return status;

@@ -1,9 +1,4 @@
 /* Time and memory of the runs. */
-
-#include "engine/base/base.h"
-#include "outputs/h5/h5.h"
-#include "outputs/report/draw/page.h"
-#include "outputs/report/input/input.h"
 #include "outputs/report/sections/sections.h"
 #include "outputs/rows/rows.h"
 
@@ -192,31 +187,31 @@ static int compare_doubles(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-static void add_table(struct report *report, struct buckets *all)
+/* Median and middle half. */
+static struct sheet_cell seconds_cell(const struct bucket *one)
 {
-    struct sheet *sheet = dpe_draw_sheet_new("time", "Time per sample");
-    dpe_draw_sheet_column(sheet, "file", COLUMN_TEXT, 0);
-    dpe_draw_sheet_column(sheet, "task", COLUMN_TEXT, 0);
-    dpe_draw_sheet_column(sheet, "method", COLUMN_TEXT, 0);
-    dpe_draw_sheet_column(sheet, "samples", COLUMN_NUMBER, 0);
-    dpe_draw_sheet_column(sheet, "median and middle half, s", COLUMN_INTERVAL, 3);
-    dpe_draw_sheet_column(sheet, "total, s", COLUMN_NUMBER, 1);
-    dpe_draw_sheet_column(sheet, "tokens read per s", COLUMN_NUMBER, 0);
+    return dpe_interval_cell(one->seconds[one->n / 2], one->seconds[one->n / 4],
+                             one->seconds[one->n - 1 - one->n / 4]);
+}
+
+static void add_table(struct report *report, const struct buckets *all)
+{
+    struct sheet *sheet = dpe_report_sheet(report, "time",
+                                           "file:t|task:t|method:t|samples:0|median and middle "
+                                           "half, s:i3|total, s:1|tokens read per s:0",
+                                           "Time per sample");
     for (size_t i = 0; i < all->n; i++) {
-        struct bucket *one = &all->buckets[i];
-        dpe_draw_sheet_text(sheet, one->input->name);
-        dpe_draw_sheet_text(sheet, one->task);
-        dpe_draw_sheet_text(sheet, one->method[0] != '\0' ? one->method : "all configurations");
-        dpe_draw_sheet_number(sheet, (double)one->n);
-        dpe_draw_sheet_interval(sheet, one->seconds[one->n / 2], one->seconds[one->n / 4],
-                                one->seconds[one->n - 1 - one->n / 4]);
-        dpe_draw_sheet_number(sheet, one->total);
-        dpe_draw_sheet_number(sheet, one->total > 0.0 ? one->prompt / one->total : (double)NAN);
+        const struct bucket *one = &all->buckets[i];
+        dpe_draw_row(sheet, dpe_text_cell(one->input->name), dpe_text_cell(one->task),
+                     dpe_text_cell(one->method[0] != '\0' ? one->method : "all configurations"),
+                     dpe_number_cell((double)one->n), seconds_cell(one),
+                     dpe_number_cell(one->total),
+                     dpe_number_cell(one->total > 0.0 ? one->prompt / one->total : (double)NAN));
     }
     if (sheet != NULL) {
         sheet->folded = all->n > 8;
     }
-    dpe_draw_add_sheet(&report->document, sheet);
+    dpe_report_add(report, sheet);
 }
 
 /* Seconds in order within each, and what took longest in all first. */
@@ -240,70 +235,38 @@ static void sort_buckets(struct buckets *all)
 static void add_dots(struct report *report, const struct buckets *all)
 {
     enum { SHOWN = 12 };
-    const char *names[SHOWN];
-    double block[3][SHOWN];
-    char *texts[SHOWN] = {0};
-    size_t n = 0;
-    for (size_t i = 0; i < all->n && n < SHOWN; i++) {
+    const struct plot plot = {
+        .kind = PLOT_DOTS, .value = 1, .high = (double)NAN, .digits = 2, .x_title = "seconds"};
+    struct sheet *sheet = dpe_report_sheet(
+        report, "time-samples", "what:t|seconds, median and middle half:i3", "Seconds per sample");
+    for (size_t i = 0; i < all->n && i < SHOWN; i++) {
         const struct bucket *one = &all->buckets[i];
-        texts[n] = one->method[0] != '\0'
-                       ? dpe_draw_format_text("%s %s", one->task, one->method)
-                       : dpe_draw_format_text("%s (%s)", one->task, one->input->kind);
-        names[n] = texts[n] != NULL ? texts[n] : "";
-        block[0][n] = one->seconds[one->n / 2];
-        block[1][n] = one->seconds[one->n / 4];
-        block[2][n] = one->seconds[one->n - 1 - one->n / 4];
-        n++;
+        char *name = one->method[0] != '\0'
+                         ? dpe_draw_format_text("%s %s", one->task, one->method)
+                         : dpe_draw_format_text("%s (%s)", one->task, one->input->kind);
+        dpe_draw_row(sheet, dpe_text_cell(name), seconds_cell(one));
+        free(name);
     }
-    struct sheet *sheet = dpe_draw_sheet_new("time-samples", "Seconds per sample");
-    dpe_draw_sheet_column(sheet, "what", COLUMN_TEXT, 0);
-    dpe_draw_sheet_column(sheet, "seconds, median and middle half", COLUMN_INTERVAL, 3);
-    for (size_t i = 0; i < n; i++) {
-        dpe_draw_sheet_text(sheet, names[i]);
-        dpe_draw_sheet_interval(sheet, block[0][i], block[1][i], block[2][i]);
-    }
-    struct figure *figure = dpe_draw_figure_new(
-        "time-samples", "Seconds per sample",
-        dpe_draw_format_text("The median time of a sample; the bar is the middle half of the "
-                             "samples. The twelve tasks with the largest total time are shown. "
-                             "Times depend on the machine and its load; they are not part of a "
-                             "result's identity."),
-        sheet);
-    if (figure != NULL) {
-        const struct dots dots = {.n = n,
-                                  .names = names,
-                                  .value = block[0],
-                                  .low = block[1],
-                                  .high = block[2],
-                                  .x_low = 0.0,
-                                  .x_high = (double)NAN,
-                                  .digits = 2,
-                                  .x_title = "seconds"};
-        dpe_draw_dots(figure, &dots);
-    }
-    dpe_draw_add_figure(&report->document, figure);
-    for (size_t i = 0; i < SHOWN; i++) {
-        free(texts[i]);
-    }
+    dpe_report_figure(report, sheet, &plot,
+                      "The median time of a sample; the bar is the middle half of the "
+                      "samples. The twelve tasks with the largest total time are shown. "
+                      "Times depend on the machine and its load; they are not part of a "
+                      "result's identity.");
 }
 
 static void add_memory(struct report *report)
 {
-    struct sheet *sheet =
-        dpe_draw_sheet_new("memory", "Memory of the process that wrote the table");
-    bool any = false;
-    dpe_draw_sheet_column(sheet, "file", COLUMN_TEXT, 0);
-    dpe_draw_sheet_column(sheet, "most resident, MiB", COLUMN_NUMBER, 0);
+    struct sheet *sheet = dpe_report_sheet(report, "memory", "file:t|most resident, MiB:0",
+                                           "Memory of the process that wrote the table");
     for (size_t i = 0; i < report->n; i++) {
         int64_t bytes = dpe_input_read_whole(&report->inputs[i], "/run", "peak_memory_bytes", 0);
         if (bytes > 0) {
-            dpe_draw_sheet_text(sheet, report->inputs[i].name);
-            dpe_draw_sheet_number(sheet, (double)bytes / 1048576.0);
-            any = true;
+            dpe_draw_row(sheet, dpe_text_cell(report->inputs[i].name),
+                         dpe_number_cell((double)bytes / 1048576.0));
         }
     }
-    if (any) {
-        dpe_draw_add_sheet(&report->document, sheet);
+    if (sheet == NULL || sheet->failed || sheet->n_cells > 0) {
+        dpe_report_add(report, sheet);
     } else {
         dpe_draw_sheet_free(sheet);
     }
@@ -319,8 +282,7 @@ dpe_status dpe_sections_time(struct report *report, struct dpe_error *err)
         }
     }
     if (status == DPE_OK && all.n > 0) {
-        dpe_draw_add_text(&report->document, BLOCK_SECTION,
-                          dpe_draw_format_text("Time and memory"));
+        dpe_report_section(report, "Time and memory");
         sort_buckets(&all);
         add_dots(report, &all);
         add_table(report, &all);

@@ -83,18 +83,22 @@ static void test_numbers(void **state)
 /* ----------------------------------------------------------------------------------------- sheets
  */
 
+static struct sheet *new_sheet(const char *id, const char *title, const char *columns)
+{
+    struct sheet *sheet = dpe_draw_sheet_new(dpe_draw_format_text("%s", id),
+                                             dpe_draw_format_text("%s", title), columns);
+    assert_non_null(sheet);
+    return sheet;
+}
+
 static struct sheet *example(void)
 {
-    struct sheet *sheet = dpe_draw_sheet_new("example", "An <example>");
-    dpe_draw_sheet_column(sheet, "name, \"quoted\"", COLUMN_TEXT, 0);
-    dpe_draw_sheet_column(sheet, "n", COLUMN_NUMBER, 1);
-    dpe_draw_sheet_column(sheet, "recall", COLUMN_INTERVAL, 2);
-    dpe_draw_sheet_text(sheet, "a,b\"c");
-    dpe_draw_sheet_number(sheet, 0.1);
-    dpe_draw_sheet_interval(sheet, 1.0 / 3.0, -0.25, 0.5);
-    dpe_draw_sheet_text(sheet, "<b>");
-    dpe_draw_sheet_number(sheet, (double)NAN);
-    dpe_draw_sheet_interval(sheet, (double)NAN, (double)NAN, (double)NAN);
+    const double nan_ = (double)NAN;
+    struct sheet *sheet = new_sheet("example", "An <example>", "name, \"quoted\":t|n:1|recall:i2");
+    dpe_draw_row(sheet, dpe_text_cell("a,b\"c"), dpe_number_cell(0.1),
+                 dpe_interval_cell(1.0 / 3.0, -0.25, 0.5));
+    dpe_draw_row(sheet, dpe_text_cell("<b>"), dpe_number_cell(nan_),
+                 dpe_interval_cell(nan_, nan_, nan_));
     return sheet;
 }
 
@@ -136,11 +140,10 @@ static void test_html_table(void **state)
 static void test_p_column(void **state)
 {
     (void)state;
-    struct sheet *sheet = dpe_draw_sheet_new("p", "p");
-    dpe_draw_sheet_column(sheet, "p", COLUMN_P, 0);
+    struct sheet *sheet = new_sheet("p", "p", "p:p");
     const double p[] = {0.0004, 0.0123, 1.0, (double)NAN};
     for (int i = 0; i < 4; i++) {
-        dpe_draw_sheet_number(sheet, p[i]);
+        dpe_draw_cell(sheet, dpe_number_cell(p[i]));
     }
     struct writer out = {0};
     dpe_draw_sheet_html(sheet, &out);
@@ -289,17 +292,8 @@ static void test_length_ticks(void **state)
 /* ---------------------------------------------------------------------------------------- figures
  */
 
-static struct figure *new_figure(void)
-{
-    struct figure *figure =
-        dpe_draw_figure_new("fig-1", "A <title>", dpe_draw_format_text("A \"caption\""),
-                            dpe_draw_sheet_new("fig-1", "numbers"));
-    assert_non_null(figure);
-    return figure;
-}
-
 /* What dpe_draw_put_svg writes; the caller frees it. */
-static char *svg_of(const struct figure *figure, bool standalone)
+static char *svg_of(const struct block *figure, bool standalone)
 {
     struct writer out = {0};
     dpe_draw_put_svg(&out, figure, standalone);
@@ -310,8 +304,12 @@ static char *svg_of(const struct figure *figure, bool standalone)
 static void test_svg(void **state)
 {
     (void)state;
-    struct figure *figure = new_figure();
-    dpe_svg_text(&figure->body, 10.0, 20.0, -90.0, DPE_SVG_MIDDLE, 11, DPE_INK, "<b>&\n", 0);
+    struct document document = {0};
+    struct block *figure =
+        dpe_draw_add(&document, BLOCK_FIGURE, dpe_draw_format_text("A \"caption\""),
+                     new_sheet("fig-1", "A <title>", "n:0"));
+    assert_non_null(figure);
+    dpe_svg_text(&figure->figure.body, 10.0, 20.0, -90.0, DPE_SVG_MIDDLE, 11, DPE_INK, "<b>&\n", 0);
     char *inside = svg_of(figure, false);
     assert_non_null(strstr(inside, "role=\"img\" aria-labelledby=\"fig-1-title\""));
     assert_non_null(strstr(inside, "<title id=\"fig-1-title\">A &lt;title&gt;</title>"));
@@ -322,7 +320,10 @@ static void test_svg(void **state)
     assert_non_null(strstr(file, "@media screen and (prefers-color-scheme:dark)"));
     free(inside);
     free(file);
-    dpe_draw_figure_free(figure);
+    /* A figure without its caption is a failure, not half a figure. */
+    assert_null(dpe_draw_add(&document, BLOCK_FIGURE, NULL, new_sheet("fig-2", "", "n:0")));
+    assert_true(document.failed);
+    dpe_draw_document_free(&document);
 }
 
 static size_t count(const char *text, const char *what)
@@ -334,81 +335,130 @@ static size_t count(const char *text, const char *what)
     return n;
 }
 
-/* A gap in a curve is a gap, an interval is a bar, and what cannot be shown is left out. */
+/* The sheet as it is drawn; frees both. The caller frees the text. */
+static char *drawn(struct sheet *sheet, const struct plot *plot)
+{
+    struct figure figure = {0};
+    dpe_draw_plot(&figure, sheet, plot);
+    assert_false(figure.body.failed);
+    assert_false(sheet->failed);
+    dpe_draw_sheet_free(sheet);
+    return figure.body.text.bytes;
+}
+
+/* A gap in a curve is a gap, an interval is a bar, what cannot be shown is left out, and so is a
+ * row that is for the numbers alone; the order of rows does not matter. */
 static void test_curves(void **state)
 {
     (void)state;
-    const double x[] = {512.0, 1024.0, 2048.0, 4096.0};
-    const double y[] = {1.0, (double)NAN, 3.0, (double)INFINITY};
-    const double low[] = {0.5, (double)NAN, 2.0, 0.0};
-    const double high[] = {1.5, (double)NAN, 4.0, 1e300};
-    const double level[] = {2.0, 2.0, 2.0, 2.0};
-    const struct curve curves[] = {{"one", 4, x, y, low, high, false, true},
-                                   {"level", 4, x, level, NULL, NULL, true, false}};
-    const struct curves all = {.curves = curves,
-                               .n = 2,
-                               .log_x = true,
-                               .log_y = true,
-                               .y_low = (double)NAN,
-                               .y_high = (double)NAN,
-                               .x_title = "length",
-                               .y_title = "value",
-                               .x_line = 1024.0,
-                               .x_line_title = "trained"};
-    struct figure *figure = new_figure();
-    dpe_draw_curves(figure, &all);
-    char *svg = svg_of(figure, false);
+    const double nan_ = (double)NAN;
+    const struct plot plot = {.kind = PLOT_CURVES,
+                              .x = 1,
+                              .value = 2,
+                              .log_x = true,
+                              .log = true,
+                              .sorted = true,
+                              .x_title = "length",
+                              .y_title = "value",
+                              .x_line = 1024.0,
+                              .x_line_title = "trained"};
+    struct sheet *sheet = new_sheet("c", "c", "name:t|x:0|y:i1");
+    const double points[][4] = {{512.0, 1.0, 0.5, 1.5},
+                                {2048.0, 3.0, 2.0, 4.0},
+                                {1024.0, nan_, nan_, nan_},
+                                {4096.0, (double)INFINITY, 0.0, 1e300}};
+    for (int i = 0; i < 4; i++) {
+        dpe_draw_row(sheet, dpe_text_cell("one"), dpe_number_cell(points[i][0]),
+                     dpe_interval_cell(points[i][1], points[i][2], points[i][3]));
+        dpe_draw_row_mark(sheet, ROW_STRONG);
+    }
+    dpe_draw_row(sheet, dpe_text_cell("two"), dpe_number_cell(512.0), dpe_number_cell(1.0));
+    dpe_draw_row_mark(sheet, ROW_UNDRAWN);
+    dpe_draw_row(sheet, dpe_text_cell("level"), dpe_number_cell(nan_), dpe_number_cell(2.0));
+    dpe_draw_row_mark(sheet, ROW_PLAIN);
+    char *svg = drawn(sheet, &plot);
     assert_int_equal(count(svg, "<circle "), 3);   /* two points, one in the legend */
     assert_int_equal(count(svg, "h5m-2.5 0V"), 2); /* error bars */
     assert_int_equal(count(svg, ">one</text>") + count(svg, ">level</text>"), 2);
     assert_int_equal(count(svg, ">trained</text>"), 1);
     assert_int_equal(count(svg, ">4k</text>"), 1);
+    assert_null(strstr(svg, ">two</text>"));
     assert_null(strstr(svg, "nan"));
     assert_null(strstr(svg, "inf"));
     free(svg);
-    dpe_draw_figure_free(figure);
 }
 
 static void test_heat(void **state)
 {
     (void)state;
-    const double value[] = {0.0, 1.0, (double)NAN, 0.5};
-    const unsigned char mark[] = {0, 1, 0, 0};
-    const char *const names[] = {"a", "b"};
-    const struct heat heat = {.n_rows = 2,
-                              .n_columns = 2,
-                              .value = value,
-                              .low = (double)NAN,
-                              .high = (double)NAN,
+    const struct plot plot = {.kind = PLOT_HEAT,
+                              .x = 1,
+                              .value = 2,
+                              .framed = 3,
                               .digits = 1,
-                              .row_names = names,
-                              .column_names = names,
                               .x_title = "x",
                               .y_title = "y",
-                              .bar_title = "bar",
-                              .mark = mark};
-    struct figure *figure = new_figure();
-    dpe_draw_heat(figure, &heat);
-    char *svg = svg_of(figure, false);
+                              .bar_title = "bar"};
+    struct sheet *sheet = new_sheet("h", "h", "row:t|column:0|value:1|first:0");
+    struct sheet_cell half = dpe_number_cell(1.0);
+    half.text = (char[]){"half"};
+    dpe_draw_row(sheet, dpe_text_cell("a"), dpe_number_cell(2048.0), dpe_number_cell(1.0),
+                 dpe_number_cell(1.0));
+    dpe_draw_row(sheet, dpe_text_cell("a"), half, dpe_number_cell(0.0), dpe_number_cell(2.0));
+    dpe_draw_row(sheet, dpe_text_cell("b"), dpe_number_cell(2048.0), dpe_number_cell(0.5),
+                 dpe_number_cell(2.0));
+    char *svg = drawn(sheet, &plot);
     assert_int_equal(count(svg, "class=\"on-dark\">0.0</text>"), 1);
     assert_int_equal(count(svg, "class=\"on-bright\">1.0</text>"), 1);
     assert_int_equal(count(svg, "class=\"quiet\">–</text>"), 1);
     assert_int_equal(count(svg, "class=\"missing\" fill"), 1);
     assert_int_equal(count(svg, "class=\"ink\" stroke=\"currentColor\" stroke-width=\"2\"/>"), 1);
+    /* Columns with numbers stand in their order, with names of their own. */
+    assert_true(strstr(svg, ">half</text>") < strstr(svg, ">2k</text>"));
     free(svg);
-    dpe_draw_figure_free(figure);
+}
+
+static void test_dots(void **state)
+{
+    (void)state;
+    const struct plot plot = {
+        .kind = PLOT_DOTS, .value = 1, .high = 100.0, .digits = 1, .x_title = "found"};
+    struct sheet *sheet = new_sheet("d", "d", "method:@|found, %:i1");
+    dpe_draw_row(sheet, dpe_text_cell("first"), dpe_interval_cell(50.0, 40.0, 60.0));
+    dpe_draw_row(sheet, dpe_text_cell("second"), dpe_number_cell((double)NAN));
+    char *svg = drawn(sheet, &plot);
+    assert_int_equal(count(svg, "v7m0 -3.5H"), 1); /* one interval */
+    assert_int_equal(count(svg, ">50.0</text>") + count(svg, ">–</text>"), 2);
+    assert_int_equal(count(svg, ">first</text>") + count(svg, ">second</text>"), 2);
+    free(svg);
+}
+
+/* A hundred lines of one point, none of which is drawn: nothing is. */
+static void test_nothing_drawn(void **state)
+{
+    (void)state;
+    for (int kind = PLOT_CURVES; kind <= PLOT_HEAT; kind++) {
+        const struct plot plot = {.kind = (enum plot_kind)kind, .x = 1, .value = 2};
+        struct sheet *sheet = new_sheet("n", "n", "name:t|x:0|y:0");
+        for (int i = 0; i < 100; i++) {
+            dpe_draw_row(sheet, dpe_text_cell("one"), dpe_number_cell(i), dpe_number_cell(i));
+            dpe_draw_row_mark(sheet, ROW_UNDRAWN);
+        }
+        assert_null(drawn(sheet, &plot));
+    }
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_clean),      cmocka_unit_test(test_escapes),
-        cmocka_unit_test(test_numbers),    cmocka_unit_test(test_csv),
-        cmocka_unit_test(test_html_table), cmocka_unit_test(test_p_column),
-        cmocka_unit_test(test_colors),     cmocka_unit_test(test_palette),
-        cmocka_unit_test(test_ticks),      cmocka_unit_test(test_length_ticks),
-        cmocka_unit_test(test_svg),        cmocka_unit_test(test_curves),
-        cmocka_unit_test(test_heat),
+        cmocka_unit_test(test_clean),         cmocka_unit_test(test_escapes),
+        cmocka_unit_test(test_numbers),       cmocka_unit_test(test_csv),
+        cmocka_unit_test(test_html_table),    cmocka_unit_test(test_p_column),
+        cmocka_unit_test(test_colors),        cmocka_unit_test(test_palette),
+        cmocka_unit_test(test_ticks),         cmocka_unit_test(test_length_ticks),
+        cmocka_unit_test(test_svg),           cmocka_unit_test(test_curves),
+        cmocka_unit_test(test_heat),          cmocka_unit_test(test_dots),
+        cmocka_unit_test(test_nothing_drawn),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

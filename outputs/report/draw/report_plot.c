@@ -1,0 +1,273 @@
+/* Figures from the rows of sheets: which of them are points of a line, dots, or cells. */
+#include "outputs/report/draw/report_svg.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const struct sheet_cell *cell_at(const struct sheet *sheet, size_t row, int column)
+{
+    return &sheet->cells[row * sheet->n_columns + (size_t)column];
+}
+
+/* The next row that is drawn; the number of rows when there is none. */
+static size_t next_row(const struct sheet *sheet, size_t row)
+{
+    const size_t n = sheet->n_cells / sheet->n_columns;
+    while (row < n && (cell_at(sheet, row, 0)->mark & ROW_UNDRAWN) != 0) {
+        row++;
+    }
+    return row;
+}
+
+/* What a cell is called on an axis; `room` is for one without a text. */
+static const char *label(const struct sheet_cell *cell, char room[32])
+{
+    return cell->text != NULL ? cell->text : dpe_draw_length_text(cell->number[0], room);
+}
+
+/* ----------------------------------------------------------------------------------------- curves
+ */
+
+/* The smallest and the largest x, for what is drawn from side to side. */
+static void find_sides(const struct sheet *data, const struct plot *plot, double sides[2])
+{
+    const size_t rows = data->n_cells / data->n_columns;
+    sides[0] = (double)INFINITY;
+    sides[1] = -(double)INFINITY;
+    for (size_t r = next_row(data, 0); r < rows; r = next_row(data, r + 1)) {
+        sides[0] = fmin(sides[0], cell_at(data, r, plot->x)->number[0]);
+        sides[1] = fmax(sides[1], cell_at(data, r, plot->x)->number[0]);
+    }
+}
+
+static void add_point(const struct plot *plot, struct curve *curve, double x, const double value[3])
+{
+    const double least = plot->least > 0.0 ? plot->least : -(double)INFINITY;
+    const bool there = !(value[0] < least);
+    const bool range = there && !(value[1] < least);
+    int64_t k = curve->n++;
+    for (; k > 0 && plot->sorted && curve->x[k - 1] > x; k--) {
+        curve->x[k] = curve->x[k - 1];
+        curve->y[k] = curve->y[k - 1];
+        curve->low[k] = curve->low[k - 1];
+        curve->high[k] = curve->high[k - 1];
+    }
+    curve->x[k] = x;
+    curve->y[k] = there ? value[0] : (double)NAN;
+    curve->low[k] = range ? value[1] : (double)NAN;
+    curve->high[k] = range ? value[2] : (double)NAN;
+}
+
+static bool has_x(const struct curve *curve, double x)
+{
+    bool has = false;
+    for (int64_t i = 0; i < curve->n; i++) {
+        has = has || curve->x[i] == x;
+    }
+    return has;
+}
+
+/* The line that goes on with a row: the last of its name, unless that has a point at its x; else a
+ * new one, of which *curves has one more. NULL without memory. */
+static struct curve *line_of(const struct sheet *data, const struct plot *plot, size_t row,
+                             struct curve **curves, size_t *n)
+{
+    const size_t rows = data->n_cells / data->n_columns;
+    const char *name = cell_at(data, row, plot->name)->text;
+    const unsigned marks = cell_at(data, row, 0)->mark;
+    size_t k = *n;
+    while (k > 0 && strcmp((*curves)[k - 1].name, name) != 0) {
+        k--;
+    }
+    if (k > 0 &&
+        (plot->sorted || !has_x(&(*curves)[k - 1], cell_at(data, row, plot->x)->number[0]))) {
+        return &(*curves)[k - 1];
+    }
+    void *grown = realloc(*curves, (*n + 1) * sizeof **curves);
+    double *room = grown != NULL ? dpe_alloc(rows, 8 * sizeof *room) : NULL;
+    *curves = grown != NULL ? grown : *curves;
+    if (room == NULL) {
+        return NULL;
+    }
+    (*curves)[*n] = (struct curve){.name = name,
+                                   .x = room,
+                                   .y = room + 2 * rows,
+                                   .low = room + 4 * rows,
+                                   .high = room + 6 * rows,
+                                   .plain = (marks & ROW_PLAIN) != 0,
+                                   .strong = (marks & ROW_STRONG) != 0};
+    return &(*curves)[(*n)++];
+}
+
+static void draw_curves(struct figure *figure, const struct sheet *data, const struct plot *plot)
+{
+    const size_t rows = data->n_cells / data->n_columns;
+    const bool interval = !plot->bare && data->columns[plot->value].kind == COLUMN_INTERVAL;
+    struct curve *curves = NULL;
+    double sides[2];
+    size_t n = 0;
+    bool any = false;
+    find_sides(data, plot, sides);
+    for (size_t r = next_row(data, 0); r < rows && !figure->body.failed;
+         r = next_row(data, r + 1)) {
+        const double x = cell_at(data, r, plot->x)->number[0];
+        const double *value = cell_at(data, r, plot->value)->number;
+        struct curve *curve = line_of(data, plot, r, &curves, &n);
+        const bool level = curve != NULL && curve->plain && isnan(x);
+        for (int side = 0; side < (level ? 2 : 1) && curve != NULL; side++) {
+            add_point(plot, curve, level ? sides[side] : x, value);
+        }
+        any = any || plot->least <= 0.0 || value[0] >= plot->least;
+        figure->body.failed = curve == NULL;
+    }
+    for (size_t k = 0; k < n; k++) {
+        if (!interval || curves[k].plain) {
+            curves[k].low = curves[k].high = NULL;
+        }
+    }
+    if (any && !figure->body.failed) {
+        dpe_draw_curves(figure, plot, curves, n);
+    }
+    for (size_t k = 0; k < n; k++) {
+        free(curves[k].x);
+    }
+    free(curves);
+}
+
+/* ------------------------------------------------------------------------------------------- dots
+ */
+
+static void draw_dots(struct figure *figure, const struct sheet *data, const struct plot *plot)
+{
+    const size_t rows = data->n_cells / data->n_columns;
+    struct dot *dots = dpe_alloc(rows, sizeof *dots);
+    size_t n = 0;
+    for (size_t r = next_row(data, 0); r < rows && dots != NULL; r = next_row(data, r + 1)) {
+        const double *value = cell_at(data, r, plot->value)->number;
+        dots[n++] = (struct dot){.name = cell_at(data, r, plot->name)->text,
+                                 .value = value[0],
+                                 .low = value[1],
+                                 .high = value[2],
+                                 .strong = (cell_at(data, r, 0)->mark & ROW_STRONG) != 0,
+                                 .method = data->columns[plot->name].kind == COLUMN_METHOD};
+    }
+    figure->body.failed = figure->body.failed || dots == NULL;
+    if (dots != NULL) {
+        dpe_draw_dots(figure, plot, dots, n);
+    }
+    free(dots);
+}
+
+/* ------------------------------------------------------------------------------------------ cells
+ */
+
+/** The different cells of a column: rows or columns of a map. */
+struct ends {
+    const struct sheet_cell **cells;
+    const char **names;
+    char (*rooms)[32];
+    size_t n;
+};
+
+static bool same_cell(const struct sheet_cell *a, const struct sheet_cell *b, bool text)
+{
+    return text ? strcmp(a->text, b->text) == 0 : a->number[0] == b->number[0];
+}
+
+static size_t find_end(const struct ends *ends, const struct sheet_cell *cell, bool text)
+{
+    size_t k = 0;
+    while (k < ends->n && !same_cell(ends->cells[k], cell, text)) {
+        k++;
+    }
+    return k;
+}
+
+static bool is_text(const struct sheet *data, int column)
+{
+    return data->columns[column].kind <= COLUMN_METHOD;
+}
+
+/* False without memory; ends_free in any case. */
+static bool find_ends(const struct sheet *data, int column, struct ends *ends)
+{
+    const size_t rows = data->n_cells / data->n_columns;
+    const bool text = is_text(data, column);
+    *ends = (struct ends){.cells = dpe_alloc(rows, sizeof *ends->cells),
+                          .names = dpe_alloc(rows, sizeof *ends->names),
+                          .rooms = dpe_alloc(rows, sizeof *ends->rooms)};
+    if (ends->cells == NULL || ends->names == NULL || ends->rooms == NULL) {
+        return false;
+    }
+    for (size_t r = next_row(data, 0); r < rows; r = next_row(data, r + 1)) {
+        const struct sheet_cell *cell = cell_at(data, r, column);
+        if (find_end(ends, cell, text) < ends->n) {
+            continue;
+        }
+        size_t k = ends->n++;
+        for (; k > 0 && !text && ends->cells[k - 1]->number[0] > cell->number[0]; k--) {
+            ends->cells[k] = ends->cells[k - 1];
+        }
+        ends->cells[k] = cell;
+    }
+    for (size_t k = 0; k < ends->n; k++) {
+        ends->names[k] = label(ends->cells[k], ends->rooms[k]);
+    }
+    return true;
+}
+
+static void ends_free(struct ends *ends)
+{
+    free(ends->cells);
+    free(ends->names);
+    free(ends->rooms);
+}
+
+static void draw_heat(struct figure *figure, const struct sheet *data, const struct plot *plot)
+{
+    const size_t rows = data->n_cells / data->n_columns;
+    struct ends down, across = {0};
+    bool ok = find_ends(data, plot->name, &down) && find_ends(data, plot->x, &across);
+    double *value = dpe_alloc(down.n * across.n + 1, sizeof *value);
+    unsigned char *framed = dpe_alloc_zero(down.n * across.n + 1, 1);
+    ok = ok && value != NULL && framed != NULL;
+    for (size_t i = 0; ok && i < down.n * across.n; i++) {
+        value[i] = (double)NAN;
+    }
+    for (size_t r = next_row(data, 0); ok && r < rows; r = next_row(data, r + 1)) {
+        size_t i =
+            find_end(&down, cell_at(data, r, plot->name), is_text(data, plot->name)) * across.n +
+            find_end(&across, cell_at(data, r, plot->x), is_text(data, plot->x));
+        value[i] = cell_at(data, r, plot->value)->number[0];
+        framed[i] = plot->framed != 0 && cell_at(data, r, plot->framed)->number[0] == 1.0;
+    }
+    figure->body.failed = figure->body.failed || !ok;
+    if (ok && down.n * across.n > 0) {
+        const struct heat heat = {.n_rows = (int64_t)down.n,
+                                  .n_columns = (int64_t)across.n,
+                                  .value = value,
+                                  .row_names = down.names,
+                                  .column_names = across.names,
+                                  .mark = framed};
+        dpe_draw_heat(figure, plot, &heat);
+    }
+    free(value);
+    free(framed);
+    ends_free(&down);
+    ends_free(&across);
+}
+
+void dpe_draw_plot(struct figure *figure, const struct sheet *data, const struct plot *plot)
+{
+    static void (*const draw[])(struct figure *, const struct sheet *, const struct plot *) = {
+        [PLOT_CURVES] = draw_curves, [PLOT_DOTS] = draw_dots, [PLOT_HEAT] = draw_heat};
+    struct plot ends = *plot;
+    if (data == NULL || data->failed || next_row(data, 0) * data->n_columns >= data->n_cells) {
+        return;
+    }
+    if (ends.low == ends.high) {
+        ends.low = ends.high = (double)NAN;
+    }
+    draw[plot->kind](figure, data, &ends);
+}
