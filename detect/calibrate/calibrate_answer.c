@@ -224,6 +224,32 @@ static void pool(struct batch *batch, struct check *check)
     }
 }
 
+dpe_status dpe_calibrate_pool(struct batch *batch, struct dpe_error *err)
+{
+    struct check check = {0};
+    dpe_status status = open_check(batch, &check, err);
+    if (status == DPE_OK) {
+        pool(batch, &check);
+    }
+    if (status == DPE_OK && check.validated > 0) {
+        struct dpe_interval *of = dpe_alloc(check.n, sizeof *of);
+        for (size_t m = 0; m < check.n && of != NULL; m++) {
+            const size_t at = cell(&check, m);
+            of[m] = (struct dpe_interval){check.mean[at], check.low[at], check.high[at], 0};
+            for (int64_t s = 0; s < check.all; s++) {
+                of[m].n += isfinite(check.pooled[m * (size_t)check.all + (size_t)s]);
+            }
+        }
+        free(batch->pooled.of);
+        batch->pooled =
+            (struct dpe_pooled){.length = batch->state.entries[batch->state.n_entries - 1].length,
+                                .n_methods = of != NULL ? (int64_t)check.n : 0,
+                                .of = of};
+    }
+    close_check(&check);
+    return status;
+}
+
 static void print_value(const struct check *check, size_t method)
 {
     size_t at = cell(check, method);

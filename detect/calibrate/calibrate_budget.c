@@ -190,7 +190,7 @@ static dpe_status take_smallest(const struct batch *batch, const struct calibrat
                         "more, or see dpe-detect --select ready",
                         text, bill->tokens);
     }
-    if (status == DPE_OK) {
+    if (status == DPE_OK && bill->time.high > given->budget_seconds) {
         dpe_log_warning("--budget: the smallest calibration takes %s here: it may end later", text);
     }
     *chosen = 0;

@@ -122,6 +122,7 @@ static void fill_export(struct batch *batch, const struct file *file, const char
         .join = form->several};
     if (batch->checked && strcmp(form->name, "table.h5") == 0 && !form->several) {
         args->evidence = dpe_calibrate_path(batch, NULL, "check.h5");
+        args->pooled = &batch->pooled;
     }
     if (form->top_k) {
         set_top_k(file->entry->k, args);

@@ -10,6 +10,7 @@
 #include "detect/tool/detection.h"
 #include "eval/tool/arguments/arguments.h"
 #include "norms/norms_study.h"
+#include "outputs/export/export.h"
 #include "outputs/job/price.h"
 #include "outputs/job/study.h"
 
@@ -82,6 +83,7 @@ struct batch {
     bool chooses;                           /**< --top-k auto, of positions */
     bool needles;                           /**< needles decide; else perplexity */
     bool alike;   /**< every layer moves: one list of factors is for all */
+    struct dpe_pooled pooled; /**< the check of the longest length with the validation's samples */
     bool checked; /**< check.h5 is there, and the tables keep what it says */
     bool diverges; /**< the model is one file, a GGUF, and texts are long enough: kld.h5 is made */
     char *paths[CALIBRATE_PATHS]; /**< [n_paths] of the part at work */
@@ -187,6 +189,9 @@ dpe_status dpe_calibrate_print_settings(struct batch *batch, struct dpe_error *e
 dpe_status dpe_calibrate_choose_pairs(struct batch *batch, struct dpe_error *err);
 /** The choice in words, on standard output. */
 void dpe_calibrate_print_pairs(const struct batch *batch);
+/** Fill batch->pooled from the finished check and the longest sweep, where that validated the check's
+ * task and plans. Errors of the check's table. */
+dpe_status dpe_calibrate_pool(struct batch *batch, struct dpe_error *err);
 /** What the model has at the longest length without and with the table, what is possible, and
  * whether a plain method does as well: on standard output, from the finished check. Errors of its
  * table. */

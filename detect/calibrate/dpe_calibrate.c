@@ -171,7 +171,8 @@ static dpe_status check(struct batch *batch, struct dpe_error *err)
 static dpe_status keep_evidence(struct batch *batch, struct dpe_error *err)
 {
     batch->checked = true;
-    return lead(batch, dpe_calibrate_export, err);
+    dpe_status status = lead(batch, dpe_calibrate_pool, err);
+    return status == DPE_OK ? lead(batch, dpe_calibrate_export, err) : status;
 }
 
 /* Of a GGUF, whose files are compared by it; before the check, which takes what is left of --budget. */
@@ -525,6 +526,7 @@ int main(int argc, char **argv)
         status = work(batch, &err);
     }
     status = dpe_job_close(&batch->job, status, &err);
+    free(batch->pooled.of);
     free(batch);
     return dpe_tool_end(status, &err);
 }

@@ -9,6 +9,7 @@
 #define DPE_EXPORT_H
 
 #include "engine/base/base.h"
+#include "outputs/rows/interval.h"
 #include "outputs/table/dpe_table.h"
 
 #include <string.h>
@@ -16,13 +17,19 @@
 /** JSON, complete (outputs/table/dpe_table.schema.json); dpe_table_open reads it back. */
 dpe_status dpe_export_json(const struct dpe_table *table, struct dpe_text *out,
                            struct dpe_error *err);
+/** What a check's samples of one length and others of the same plans found together. */
+struct dpe_pooled {
+    int64_t length, n_methods; /**< tokens; 0 methods: nothing was pooled */
+    struct dpe_interval *of;   /**< [n_methods], in the check's order */
+};
 /** Put what dpe-eval niah or ppl measured under the last table of its methods into the entries of
- * those lengths; *table becomes another one. What was possible stays as it is known. The results'
- * identity is added to `origin` (NULL allowed). DPE_BAD_DATA: the file has no results of a table at
- * the length of an entry. */
+ * those lengths; *table becomes another one. `pooled` (NULL: none) stands in place of the results of
+ * its length. What was possible stays as it is known. The results' identity is added to `origin`
+ * (NULL allowed). DPE_BAD_DATA: the file has no results of a table at the length of an entry. */
 struct dpe_identity;
-dpe_status dpe_export_evidence(const char *path, struct dpe_table **table,
-                               struct dpe_identity *origin, struct dpe_error *err);
+dpe_status dpe_export_evidence(const char *path, const struct dpe_pooled *pooled,
+                               struct dpe_table **table, struct dpe_identity *origin,
+                               struct dpe_error *err);
 /** Whether a runtime needs an adapter: always for several entries. */
 static inline bool dpe_export_needs_adapter(const struct dpe_table *table)
 {

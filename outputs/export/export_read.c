@@ -537,7 +537,7 @@ dpe_status dpe_export_read(const struct export_arguments *args, struct export_ta
     }
     dpe_status status = args->join ? dpe_export_join(args, table, err) : read_one(args, table, err);
     if (status == DPE_OK && args->evidence != NULL) {
-        status = dpe_export_evidence(args->evidence, &table->table, &table->origin, err);
+        status = dpe_export_evidence(args->evidence, args->pooled, &table->table, &table->origin, err);
     }
     return status == DPE_OK && args->entry > 0
                ? dpe_export_choose_entry(args->inputs[0], args->entry, table, err)

@@ -17,6 +17,7 @@ struct export_arguments {
     int n_inputs;
     const char *yaml;   /**< --import-yaml */
     const char *evidence; /**< --evidence: results of dpe-eval */
+    const struct dpe_pooled *pooled; /**< with `evidence`: in place of what it has of a length; NULL */
     const char *method; /**< --method: its spec */
     int64_t trained;    /**< L0 for --method; 0: max_position_embeddings */
     const char *output, *format, *model, *name, *scores;

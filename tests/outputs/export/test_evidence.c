@@ -73,7 +73,7 @@ static void results_go_into_their_entries(void **state)
     struct dpe_identity origin = {0};
     struct dpe_error err = {0};
     const char *path = write_results(*state, &results);
-    if (dpe_export_evidence(path, &table, &origin, &err) != DPE_OK) {
+    if (dpe_export_evidence(path, NULL, &table, &origin, &err) != DPE_OK) {
         fail_msg("%s", err.text);
     }
     assert_int_equal(dpe_table_count(table), 3);
@@ -93,6 +93,27 @@ static void results_go_into_their_entries(void **state)
     dpe_table_close(table);
 }
 
+/* What other samples of the same plans found too stands in place of one length's results. */
+static void pooled_values_take_the_place(void **state)
+{
+    struct results results = checked();
+    struct dpe_table *table = ladder();
+    struct dpe_error err = {0};
+    struct dpe_interval of[4] = {
+        {0.125, 0.0, 0.25, 30}, {0.75, 0.5, 1.0, 30}, {0.5, 0.25, 0.75, 17}, {0.6875, 0.5, 0.8125, 41}};
+    const struct dpe_pooled pooled = {.length = 4096, .n_methods = 4, .of = of};
+    assert_int_equal(
+        dpe_export_evidence(write_results(*state, &results), &pooled, &table, NULL, &err), DPE_OK);
+    const struct dpe_table_values *middle = dpe_table_values(dpe_table_entry(table, 1));
+    assert_true(middle->evidence_score == 0.875 && middle->evidence_unchanged == 0.25);
+    const struct dpe_table_values *last = dpe_table_values(dpe_table_entry(table, 2));
+    assert_true(last->evidence_score == 0.6875 && last->evidence_samples == 41);
+    assert_true(last->evidence_low == 0.5 && last->evidence_high == 0.8125);
+    assert_true(last->evidence_unchanged == 0.125 && last->evidence_rival_score == 0.75);
+    assert_string_equal(last->evidence_rival, "yarn");
+    dpe_table_close(table);
+}
+
 /* Of perplexity less is better; what was possible in needles says nothing of it. */
 static void perplexity_is_lower_the_better(void **state)
 {
@@ -100,7 +121,7 @@ static void perplexity_is_lower_the_better(void **state)
     struct dpe_table *table = ladder();
     struct dpe_error err = {0};
     results.folder = "/eval/ppl";
-    assert_int_equal(dpe_export_evidence(write_results(*state, &results), &table, NULL, &err), DPE_OK);
+    assert_int_equal(dpe_export_evidence(write_results(*state, &results), NULL, &table, NULL, &err), DPE_OK);
     const struct dpe_table_values *last = dpe_table_values(table);
     assert_string_equal(last->evidence_task, "perplexity");
     assert_string_equal(last->evidence_rival, "yarn");
@@ -114,7 +135,7 @@ static void results_of_something_else_are_refused(void **state)
     struct dpe_error err = {0};
     struct results results = checked();
     results.method[3] = "lampe";
-    assert_int_equal(dpe_export_evidence(write_results(*state, &results), &table, NULL, &err),
+    assert_int_equal(dpe_export_evidence(write_results(*state, &results), NULL, &table, NULL, &err),
                      DPE_BAD_DATA);
     assert_non_null(strstr(err.text, "results of a table"));
     dpe_table_close(table);
@@ -122,11 +143,11 @@ static void results_of_something_else_are_refused(void **state)
     results = checked();
     results.lengths[0] = 512;
     results.lengths[1] = 8192;
-    assert_int_equal(dpe_export_evidence(write_results(*state, &results), &table, NULL, &err),
+    assert_int_equal(dpe_export_evidence(write_results(*state, &results), NULL, &table, NULL, &err),
                      DPE_BAD_DATA);
     results = checked();
     results.folder = "/eval/ruler";
-    assert_int_equal(dpe_export_evidence(write_results(*state, &results), &table, NULL, &err),
+    assert_int_equal(dpe_export_evidence(write_results(*state, &results), NULL, &table, NULL, &err),
                      DPE_BAD_DATA);
     assert_non_null(strstr(err.text, "dpe-eval niah or ppl"));
     dpe_table_close(table);
@@ -136,6 +157,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         WITH_SCRATCH(results_go_into_their_entries),
+        WITH_SCRATCH(pooled_values_take_the_place),
         WITH_SCRATCH(perplexity_is_lower_the_better),
         WITH_SCRATCH(results_of_something_else_are_refused),
     };
