@@ -6,6 +6,7 @@
 #include "engine/model/model.h"
 #include "engine/plan/plan.h"
 #include "engine/plan/rope.h"
+#include "outputs/datasets/kinds.h"
 #include "outputs/export/export_tool.h"
 #include "outputs/h5/h5.h"
 #include "outputs/read/profile.h"
@@ -64,163 +65,71 @@ enum export_format dpe_export_format_of_path(const char *path)
     return FORMAT_UNKNOWN;
 }
 
-/* Owns copies of what a table's values point to while they are gathered. */
-struct gathered {
-    struct dpe_table_values values;
-    void *blocks[12]; /* to free */
-    int n_blocks;
-};
-
-static void *keep(struct gathered *gathered, void *block)
-{
-    if (block != NULL && gathered->n_blocks < 12) {
-        gathered->blocks[gathered->n_blocks++] = block;
-    }
-    return block;
-}
-
-static void gathered_free(struct gathered *gathered)
-{
-    for (int i = 0; i < gathered->n_blocks; i++) {
-        free(gathered->blocks[i]);
-    }
-}
-
 /* Check and wrap what was gathered. */
-static dpe_status make_table(const struct gathered *gathered, const char *path,
+static dpe_status make_table(const struct dpe_table_values *values, const char *path,
                              struct dpe_table **table, struct dpe_error *err)
 {
     char why[DPE_TABLE_MESSAGE];
-    int error = dpe_table_make(&gathered->values, table, why);
+    int error = dpe_table_make(values, table, why);
     return error == DPE_TABLE_OK ? DPE_OK : dpe_fail(err, DPE_BAD_DATA, "%s: %s", path, why);
 }
 
 /* ---------------------------------------------------------------- a detection */
 
-/* A whole numeric dataset of a given rank, owned by `gathered`. */
-static dpe_status get(struct gathered *gathered, struct dpe_h5 *file, const char *name,
-                      enum dpe_column_type type, int rank, void **data, int64_t dims[5],
-                      struct dpe_error *err)
-{
-    int found = 0;
-    dpe_status status = dpe_h5_get(file, name, type, data, &found, dims, err);
-    if (status != DPE_OK) {
-        return status;
-    }
-    keep(gathered, *data);
-    return found == rank
-               ? DPE_OK
-               : dpe_fail(err, DPE_BAD_DATA, "%s: expected rank %d, found %d", name, rank, found);
-}
-
-/* The lengths and scales that the detection selected; at another length, scales as it would have
- * made them. */
-static dpe_status keep_lengths(struct gathered *gathered, const struct dpe_table_values *from,
-                               struct dpe_error *err)
-{
-    size_t n = (size_t)from->n_groups;
-    double *effective = keep(gathered, dpe_alloc(n, sizeof *effective));
-    double *scale = keep(gathered, dpe_alloc(n, sizeof *scale));
-    if (effective == NULL || scale == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "out of memory");
-    }
-    memcpy(effective, from->effective_length, n * sizeof *effective);
-    memcpy(scale, from->scale_factor, n * sizeof *scale);
-    gathered->values.effective_length = effective;
-    gathered->values.scale_factor = scale;
-    return DPE_OK;
-}
-
 /* The length of rank `rank` in every group. */
-static dpe_status choose_lengths(struct gathered *gathered, struct dpe_h5 *file, int64_t rank,
+static dpe_status choose_lengths(struct dpe_table_values *values, struct dpe_h5 *file, int64_t rank,
                                  struct dpe_error *err)
 {
-    int64_t dims[5] = {0};
-    int64_t n_lengths[5] = {0};
-    void *ranks = NULL;
-    void *lengths = NULL;
-    dpe_status status = get(gathered, file, "/detect/rank", DPE_COL_I32, 2, &ranks, dims, err);
-    if (status != DPE_OK || (status = get(gathered, file, "/length", DPE_COL_I64, 1, &lengths,
-                                          n_lengths, err)) != DPE_OK) {
-        return status;
+    struct dpe_ranking_result r = {0};
+    dpe_status status = dpe_datasets_get(&dpe_ranking_kind, &r, "/detect", "rank", file, err);
+    const int64_t n = r.n[DPE_CELLS_LENGTH];
+    if (status == DPE_OK && r.n[DPE_CELLS_GROUP] != values->n_groups) {
+        status = dpe_fail(err, DPE_BAD_DATA, "/detect/rank: expected %lld groups, found %lld",
+                          (long long)values->n_groups, (long long)r.n[DPE_CELLS_GROUP]);
     }
-    int64_t groups = gathered->values.n_groups;
-    if (dims[0] != groups || dims[1] != n_lengths[0]) {
-        return dpe_fail(err, DPE_BAD_DATA, "/detect/rank: expected %lld groups and %lld lengths",
-                        (long long)groups, (long long)n_lengths[0]);
-    }
-    double *effective = dpe_alloc((size_t)groups, sizeof *effective);
-    if (keep(gathered, effective) == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "out of memory");
-    }
-    for (int64_t g = 0; g < groups; g++) {
-        effective[g] = -1.0;
+    for (int64_t g = 0; g < values->n_groups && status == DPE_OK; g++) {
+        double effective = -1.0;
         bool ranked = false;
-        for (int64_t t = 0; t < dims[1]; t++) {
-            int32_t place = ((const int32_t *)ranks)[g * dims[1] + t];
+        for (int64_t t = 0; t < n; t++) {
+            const int32_t place = r.rank[g * n + t];
             ranked = ranked || place > 0;
-            if (place == rank) {
-                effective[g] = (double)((const int64_t *)lengths)[t];
-            }
+            effective = place == rank ? (double)r.length[t] : effective;
         }
-        if (ranked && effective[g] < 0.0) {
-            return dpe_fail(err, DPE_USAGE,
-                            "--rank %lld: group %lld has fewer ranks; give a smaller N",
-                            (long long)rank, (long long)g);
+        if (ranked && effective < 0.0) {
+            status = dpe_fail(err, DPE_USAGE,
+                              "--rank %lld: group %lld has fewer ranks; give a smaller N",
+                              (long long)rank, (long long)g);
         }
+        values->effective_length[g] = effective;
     }
-    gathered->values.effective_length = effective;
-    return DPE_OK;
+    dpe_datasets_free(&dpe_ranking_kind, &r);
+    return status;
 }
 
 /* S_g = max(1, ⌊L / e_g⌋); a group in which nothing was found keeps the detection's 2L/L0. */
-static dpe_status make_scales(struct gathered *gathered, struct dpe_error *err)
+static void make_scales(struct dpe_table_values *values)
 {
-    struct dpe_table_values *values = &gathered->values;
     double length = (double)values->length;
-    values->scale_factor =
-        keep(gathered, dpe_alloc((size_t)values->n_groups, sizeof *values->scale_factor));
-    if (values->scale_factor == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "out of memory");
-    }
     for (int64_t g = 0; g < values->n_groups; g++) {
         double effective = values->effective_length[g];
         double scale = effective > 0.0 ? floor(length / effective)
                                        : 2.0 * length / (double)values->trained_length;
         values->scale_factor[g] = scale > 1.0 ? scale : 1.0;
     }
-    return DPE_OK;
 }
 
 /* The table a detection holds, with another rank or length where one is asked for. */
 static dpe_status from_detection(const struct export_arguments *args,
-                                 const struct dpe_table_values *from, struct gathered *gathered,
-                                 struct dpe_h5 *file, struct dpe_error *err)
+                                 const struct dpe_table_values *from,
+                                 struct dpe_table_values *values, struct dpe_h5 *file,
+                                 struct dpe_error *err)
 {
-    size_t pairs = (size_t)from->n_pairs;
-    size_t cells = (size_t)(from->n_layers * from->n_heads) * pairs;
-    gathered->values = *from;
-    struct dpe_table_values *values = &gathered->values;
-    values->schema_version = keep(gathered, strdup(from->schema_version));
-    values->model_type = keep(gathered, strdup(from->model_type));
-    values->model_fingerprint = keep(gathered, strdup(from->model_fingerprint));
-    values->group_edge =
-        keep(gathered, malloc((size_t)(from->n_groups + 1) * sizeof *from->group_edge));
-    values->inv_freq = keep(gathered, malloc(pairs * sizeof *from->inv_freq));
-    values->mask = keep(gathered, malloc(cells));
-    dpe_status status = DPE_OK;
-    if (values->group_edge == NULL || values->inv_freq == NULL || values->mask == NULL) {
-        status = dpe_fail(err, DPE_NO_MEMORY, "out of memory");
-    } else {
-        memcpy(values->group_edge, from->group_edge,
-               (size_t)(from->n_groups + 1) * sizeof *from->group_edge);
-        memcpy(values->inv_freq, from->inv_freq, pairs * sizeof *from->inv_freq);
-        memcpy(values->mask, from->mask, cells);
-        values->length = args->length > 0 ? args->length : from->length;
-        status = args->rank > 0 ? choose_lengths(gathered, file, args->rank, err)
-                                : keep_lengths(gathered, from, err);
+    if (!dpe_table_values_copy(from, values)) {
+        return dpe_fail(err, DPE_NO_MEMORY, "out of memory");
     }
+    values->length = args->length > 0 ? args->length : from->length;
     bool same = args->rank == 0 && values->length == from->length;
+    dpe_status status = args->rank > 0 ? choose_lengths(values, file, args->rank, err) : DPE_OK;
     /* The sweep had another window and temperature than the method that the table holds. */
     if (status == DPE_OK && !same && dpe_table_has_method(from) != 0) {
         return dpe_fail(err, DPE_USAGE,
@@ -229,7 +138,10 @@ static dpe_status from_detection(const struct export_arguments *args,
                         "rows that are there",
                         args->rank > 0 ? "--rank" : "--length", (long long)from->length);
     }
-    return status == DPE_OK && !same ? make_scales(gathered, err) : status;
+    if (status == DPE_OK && !same) {
+        make_scales(values);
+    }
+    return status;
 }
 
 /* ---------------------------------------------------------------- a profile */
@@ -287,10 +199,9 @@ dpe_status dpe_export_add_selection(struct dpe_h5 *file, const char *name,
     return dpe_identity_add(&table->origin, name, text, err);
 }
 
-static dpe_status add_profile(const struct export_arguments *args, struct gathered *gathered,
+static dpe_status add_profile(const struct export_arguments *args, struct dpe_table_values *values,
                               struct export_table *table, struct dpe_error *err)
 {
-    struct dpe_table_values *values = &gathered->values;
     const struct dpe_profile_model model = {values->model_fingerprint, values->n_layers,
                                             values->n_heads, values->n_pairs};
     struct dpe_profile profile;
@@ -329,42 +240,43 @@ done:
 
 /* ---------------------------------------------------------------- the paper's YAML */
 
+/* Takes the settings' arrays over. */
 static dpe_status settings_to_values(const struct export_arguments *args,
-                                     const struct dpe_yaml_settings *settings,
-                                     struct dpe_model *model, struct gathered *gathered,
-                                     struct dpe_error *err)
+                                     struct dpe_yaml_settings *settings, struct dpe_model *model,
+                                     struct dpe_table_values *values, struct dpe_error *err)
 {
     const struct dpe_config *config = dpe_model_config(model);
-    struct dpe_table_values *values = &gathered->values;
-    size_t groups = (size_t)settings->n_groups;
-    size_t cells = (size_t)(config->n_layers * config->n_heads * (config->head_dim / 2));
+    const int64_t pairs = config->head_dim / 2;
+    const size_t cells = (size_t)(config->n_layers * config->n_heads * pairs);
     *values = (struct dpe_table_values){
-        .schema_version = keep(gathered, strdup(DPE_TABLE_SCHEMA)),
-        .model_type = keep(gathered, strdup(config->model_type)),
-        .model_fingerprint = keep(gathered, strdup(dpe_model_fingerprint(model))),
+        .schema_version = strdup(DPE_TABLE_SCHEMA),
+        .model_type = strdup(config->model_type),
+        .model_fingerprint = strdup(dpe_model_fingerprint(model)),
         .n_layers = config->n_layers,
         .n_heads = config->n_heads,
         .n_kv_heads = config->n_kv_heads,
         .head_dim = config->head_dim,
-        .n_pairs = config->head_dim / 2,
+        .n_pairs = pairs,
         .trained_length = dpe_config_trained(config),
         .length = args->length,
         .window = settings->window,
-        .top_k = config->head_dim / 2,
+        .top_k = pairs,
         .logit_scale = 1.0,
         .log_n_power = 1.0,
         .n_groups = settings->n_groups,
         .group_edge = settings->edges,
         .scale_factor = settings->scale,
-        .effective_length = keep(gathered, malloc(groups * sizeof(double))),
-        .inv_freq = keep(gathered, malloc((size_t)(config->head_dim / 2) * sizeof(double))),
-        .mask = keep(gathered, malloc(cells)),
+        .effective_length = dpe_alloc((size_t)settings->n_groups, sizeof(double)),
+        .inv_freq = dpe_alloc((size_t)pairs, sizeof(double)),
+        .mask = dpe_alloc(cells, 1),
     };
+    settings->edges = NULL;
+    settings->scale = NULL;
     if (values->effective_length == NULL || values->inv_freq == NULL || values->mask == NULL) {
         return dpe_fail(err, DPE_NO_MEMORY, "out of memory");
     }
-    for (size_t g = 0; g < groups; g++) {
-        values->effective_length[g] = (double)args->length / settings->scale[g];
+    for (int64_t g = 0; g < values->n_groups; g++) {
+        values->effective_length[g] = (double)args->length / values->scale_factor[g];
     }
     memset(values->mask, 1, cells);
     return dpe_rope_native(config, args->length, values->inv_freq, &values->attention_scaling, err);
@@ -377,29 +289,14 @@ static dpe_status from_yaml(const struct export_arguments *args, struct export_t
     size_t n = 0;
     struct dpe_model *model = NULL;
     struct dpe_yaml_settings settings = {0};
-    struct gathered gathered = {0};
+    struct dpe_table_values values = {0};
     dpe_status status = dpe_read_file(args->yaml, 16 << 20, &bytes, &n, err);
-    if (status != DPE_OK) {
-        goto done;
-    }
-    status = dpe_import_yaml(args->yaml, bytes, n, args->name, &settings, err);
-    if (status != DPE_OK) {
-        goto done;
-    }
-    status = dpe_model_open(args->model, NULL, &model, err);
-    if (status != DPE_OK) {
-        goto done;
-    }
-    status = settings_to_values(args, &settings, model, &gathered, err);
-    if (status != DPE_OK) {
-        goto done;
-    }
-    status = make_table(&gathered, args->yaml, &table->table, err);
-    if (status != DPE_OK) {
-        goto done;
-    }
-    status = dpe_identity_add(&table->origin, "kind", "table", err);
-    if (status != DPE_OK) {
+    if (status != DPE_OK ||
+        (status = dpe_import_yaml(args->yaml, bytes, n, args->name, &settings, err)) != DPE_OK ||
+        (status = dpe_model_open(args->model, NULL, &model, err)) != DPE_OK ||
+        (status = settings_to_values(args, &settings, model, &values, err)) != DPE_OK ||
+        (status = make_table(&values, args->yaml, &table->table, err)) != DPE_OK ||
+        (status = dpe_identity_add(&table->origin, "kind", "table", err)) != DPE_OK) {
         goto done;
     }
     status = dpe_identity_add(&table->origin, "source", "settings of the paper's code", err);
@@ -409,7 +306,7 @@ static dpe_status from_yaml(const struct export_arguments *args, struct export_t
                         args->yaml, settings.selected);
     }
 done:
-    gathered_free(&gathered);
+    dpe_table_values_free(&values);
     dpe_yaml_settings_free(&settings);
     dpe_model_close(model);
     free(bytes);
@@ -439,6 +336,8 @@ static void forget_evidence(const struct dpe_table_values *from, struct dpe_tabl
     if (values->length != from->length || values->scale_factor == NULL ||
         memcmp(values->scale_factor, from->scale_factor, groups) != 0 ||
         memcmp(values->mask, from->mask, marks) != 0) {
+        free(values->evidence_task);
+        free(values->evidence_rival);
         values->evidence_task = NULL;
         values->evidence_rival = NULL;
     }
@@ -447,27 +346,27 @@ static void forget_evidence(const struct dpe_table_values *from, struct dpe_tabl
 static dpe_status read_detection(const struct export_arguments *args, struct dpe_h5 *file,
                                  struct export_table *table, struct dpe_error *err)
 {
-    struct gathered gathered = {0};
+    struct dpe_table_values values = {0};
     struct dpe_table *base = table->table;
     table->table = NULL;
-    dpe_status status = from_detection(args, dpe_table_values(base), &gathered, file, err);
+    dpe_status status = from_detection(args, dpe_table_values(base), &values, file, err);
     if (status != DPE_OK ||
         (status = dpe_identity_add(&table->origin, "kind", "table", err)) != DPE_OK ||
         (status = dpe_export_add_identity(file, "detection", table, err)) != DPE_OK) {
         goto done;
     }
     if (args->inputs[1] != NULL) {
-        status = add_profile(args, &gathered, table, err);
+        status = add_profile(args, &values, table, err);
     }
-    forget_evidence(dpe_table_values(base), &gathered.values);
+    forget_evidence(dpe_table_values(base), &values);
     if (status != DPE_OK ||
-        (status = make_table(&gathered, args->inputs[0], &table->table, err)) != DPE_OK) {
+        (status = make_table(&values, args->inputs[0], &table->table, err)) != DPE_OK) {
         goto done;
     }
-    status = add_choices(args, gathered.values.top_k, table, err);
+    status = add_choices(args, values.top_k, table, err);
 done:
     dpe_table_close(base);
-    gathered_free(&gathered);
+    dpe_table_values_free(&values);
     return status;
 }
 

@@ -291,46 +291,14 @@ int dpe_table_adopt(struct dpe_table_values *values, struct dpe_table **table, c
     return DPE_TABLE_OK;
 }
 
-static void *copy_bytes(const void *from, size_t n)
-{
-    void *to = malloc(n > 0 ? n : 1);
-    if (to != NULL) {
-        memcpy(to, from, n);
-    }
-    return to;
-}
-
-/* Deep copies of arrays and texts in the place of what is borrowed. */
-static bool copy_values(struct dpe_table_values *copy)
-{
-    bool whole = true;
-    for (size_t i = 0; i < dpe_n_table_fields; i++) {
-        const struct dpe_table_field *field = &dpe_table_fields[i];
-        void **array = dpe_field_array(field, copy);
-        if (dpe_field_owned(field) && *array != NULL) {
-            size_t n = field->type == DPE_FIELD_TEXT ? strlen(*array) + 1
-                                                     : dpe_field_count(field, copy);
-            *array = copy_bytes(*array, n * dpe_field_size(field));
-            whole = whole && *array != NULL;
-        }
-    }
-    char **const texts[] = {&copy->schema_version, &copy->model_type, &copy->model_fingerprint};
-    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
-        *texts[i] = copy_bytes(*texts[i], strlen(*texts[i]) + 1);
-        whole = whole && *texts[i] != NULL;
-    }
-    return whole;
-}
-
 int dpe_table_make(const struct dpe_table_values *values, struct dpe_table **table, char *message)
 {
     int error = dpe_table_check(values, message);
     if (error != DPE_TABLE_OK) {
         return error;
     }
-    struct dpe_table_values copy = *values;
-    if (!copy_values(&copy)) {
-        dpe_table_values_free(&copy);
+    struct dpe_table_values copy;
+    if (!dpe_table_values_copy(values, &copy)) {
         return dpe_table_fail(message, DPE_TABLE_MEMORY, "out of memory");
     }
     return dpe_table_adopt(&copy, table, message);

@@ -579,6 +579,40 @@ void dpe_table_values_free(struct dpe_table_values *values)
     *values = (struct dpe_table_values){0};
 }
 
+static bool copy_bytes(void **at, size_t n)
+{
+    const void *from = *at;
+    *at = from != NULL ? malloc(n > 0 ? n : 1) : NULL;
+    if (*at != NULL) {
+        memcpy(*at, from, n);
+    }
+    return from == NULL || *at != NULL;
+}
+
+bool dpe_table_values_copy(const struct dpe_table_values *from, struct dpe_table_values *copy)
+{
+    bool whole = true;
+    *copy = *from;
+    for (size_t i = 0; i < dpe_n_table_fields; i++) {
+        const struct dpe_table_field *field = &dpe_table_fields[i];
+        void **array = dpe_field_array(field, copy);
+        if (dpe_field_owned(field) && *array != NULL) {
+            size_t n =
+                field->type == DPE_FIELD_TEXT ? strlen(*array) + 1 : dpe_field_count(field, copy);
+            whole = copy_bytes(array, n * dpe_field_size(field)) && whole;
+        }
+    }
+    char **const texts[] = {&copy->schema_version, &copy->model_type, &copy->model_fingerprint};
+    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
+        whole =
+            copy_bytes((void **)texts[i], *texts[i] != NULL ? strlen(*texts[i]) + 1 : 0) && whole;
+    }
+    if (!whole) {
+        dpe_table_values_free(copy);
+    }
+    return whole;
+}
+
 int dpe_table_check_version(const char *version, const char *command, char *message)
 {
     static const char own[] = DPE_TABLE_SCHEMA;

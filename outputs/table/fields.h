@@ -139,6 +139,8 @@ struct dpe_field_source {
  * also on failure. DPE_TABLE_BAD_FILE: counts that no model has, a part that is not complete. */
 int dpe_table_read_fields(const struct dpe_field_source *source, struct dpe_table_values *values,
                           char *message);
+/** Deep copies of arrays and texts. False without memory: then nothing is left to free. */
+bool dpe_table_values_copy(const struct dpe_table_values *from, struct dpe_table_values *copy);
 /** Free every array and text and forget it. */
 void dpe_table_values_free(struct dpe_table_values *values);
 /** A sentence into message[DPE_TABLE_MESSAGE] (NULL allowed); returns the error. */
