@@ -2,6 +2,8 @@
  * it. */
 #include "eval/ruler/python_random.h"
 
+#include <stdlib.h>
+
 enum { N = 624, M = 397 };
 
 void dpe_python_seed(struct dpe_python_random *random, uint32_t seed)
@@ -89,28 +91,46 @@ void dpe_python_shuffle(struct dpe_python_random *random, size_t *places, size_t
     }
 }
 
-void dpe_python_sample(struct dpe_python_random *random, size_t n, size_t *chosen, size_t k)
+/* Up to so many things a list is drawn from, else a set says what was drawn. */
+static size_t pool_size(size_t k)
 {
-    enum {
-        POOL = 21
-    }; /* up to so many things a list is drawn from, else a set says what was drawn */
-    size_t pool[POOL];
-    for (size_t i = 0; i < n && n <= POOL; i++) {
+    size_t size = 21;
+    size_t power = 1;
+    while (k > 5 && power < 3 * k) {
+        power *= 4;
+    }
+    return k > 5 ? size + power : size;
+}
+
+static bool sample_pool(struct dpe_python_random *random, size_t n, size_t *chosen, size_t k)
+{
+    size_t *pool = dpe_alloc(n, sizeof *pool);
+    for (size_t i = 0; i < n && pool != NULL; i++) {
         pool[i] = i;
     }
-    for (size_t i = 0; i < k; i++) {
-        bool again = true;
-        while (n > POOL && again) {
-            chosen[i] = (size_t)dpe_python_below(random, n);
-            again = false;
-            for (size_t before = 0; before < i; before++) {
-                again = again || chosen[before] == chosen[i];
-            }
-        }
-        if (n <= POOL) {
-            size_t j = (size_t)dpe_python_below(random, n - i);
-            chosen[i] = pool[j];
-            pool[j] = pool[n - i - 1];
-        }
+    for (size_t i = 0; i < k && pool != NULL; i++) {
+        size_t j = (size_t)dpe_python_below(random, n - i);
+        chosen[i] = pool[j];
+        pool[j] = pool[n - i - 1];
     }
+    free(pool);
+    return pool != NULL;
+}
+
+static bool sample_set(struct dpe_python_random *random, size_t n, size_t *chosen, size_t k)
+{
+    bool *taken = dpe_alloc_zero(n, sizeof *taken);
+    for (size_t i = 0; i < k && taken != NULL; i++) {
+        do {
+            chosen[i] = (size_t)dpe_python_below(random, n);
+        } while (taken[chosen[i]]);
+        taken[chosen[i]] = true;
+    }
+    free(taken);
+    return taken != NULL;
+}
+
+bool dpe_python_sample(struct dpe_python_random *random, size_t n, size_t *chosen, size_t k)
+{
+    return n <= pool_size(k) ? sample_pool(random, n, chosen, k) : sample_set(random, n, chosen, k);
 }

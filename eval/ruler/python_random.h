@@ -22,7 +22,7 @@ uint32_t dpe_python_bits(struct dpe_python_random *random);
 uint64_t dpe_python_below(struct dpe_python_random *random, uint64_t n);
 /** random.shuffle(list(range(n))): places[i] is what stands at i. */
 void dpe_python_shuffle(struct dpe_python_random *random, size_t *places, size_t n);
-/** random.sample(range(n), k), k ≤ 5 and k ≤ n. */
-void dpe_python_sample(struct dpe_python_random *random, size_t n, size_t *chosen, size_t k);
+/** random.sample(range(n), k), k ≤ n. False: out of memory. */
+bool dpe_python_sample(struct dpe_python_random *random, size_t n, size_t *chosen, size_t k);
 
 #endif

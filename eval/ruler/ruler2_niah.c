@@ -1,24 +1,10 @@
 /* RULER v2's needles among needles. */
-#include "eval/ruler/ruler2_niah.h"
+#include "eval/ruler/ruler2_parts.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include "eval/ruler/python_random.h"
-
-enum { NEEDLE, INTRO_ONE, QUESTION_ONE, INTRO_MANY, QUESTION_MANY, N_FIELDS };
-static const struct dpe_phrase_field fields[N_FIELDS] = {
-    {"needle", "key value", "", NULL, false},  {"intro_one", "", "", NULL, false},
-    {"question_one", "key", "", NULL, false},  {"intro_many", "", "", NULL, false},
-    {"question_many", "key", "", NULL, false},
-};
-
-dpe_status dpe_ruler2_phrases(const char *file, struct dpe_phrases *phrases, struct dpe_error *err)
-{
-    return dpe_phrases_open(file, &dpe_builtin_ruler2, fields, N_FIELDS, phrases, err);
-}
 
 /* ------------------------------------------------------------------------------------------ words
  */
@@ -93,20 +79,21 @@ static dpe_status combine(char **nouns, size_t n_nouns, char **adjectives, size_
     return DPE_OK;
 }
 
-dpe_status dpe_ruler2_words_open(const char *folder, struct dpe_ruler2_words *words,
-                                 struct dpe_error *err)
+dpe_status dpe_ruler2_load_words(struct dpe_ruler2 *ruler2, struct dpe_error *err)
 {
     static const char *const names[] = {"nounlist.txt", "adjectivelist.txt"};
     char *text[2] = {NULL, NULL};
     char **lines[2] = {NULL, NULL};
     size_t n[2] = {0, 0};
-    *words = (struct dpe_ruler2_words){0};
     dpe_status status = DPE_OK;
+    if (ruler2->words.n > 0) {
+        return DPE_OK;
+    }
     for (int i = 0; i < 2 && status == DPE_OK; i++) {
-        status = read_lines(folder, names[i], &text[i], &lines[i], &n[i], err);
+        status = read_lines(ruler2->options.folder, names[i], &text[i], &lines[i], &n[i], err);
     }
     if (status == DPE_OK) {
-        status = combine(lines[0], n[0], lines[1], n[1], words, err);
+        status = combine(lines[0], n[0], lines[1], n[1], &ruler2->words, err);
     }
     for (int i = 0; i < 2; i++) {
         free(lines[i]);
@@ -115,112 +102,77 @@ dpe_status dpe_ruler2_words_open(const char *folder, struct dpe_ruler2_words *wo
     return status;
 }
 
-void dpe_ruler2_words_free(struct dpe_ruler2_words *words)
-{
-    free(words->text);
-    free(words->words);
-    *words = (struct dpe_ruler2_words){0};
-}
-
 /* ---------------------------------------------------------------------------------------- drawing
  */
 
-/* What the functions of this part work on. */
-struct draw {
-    const struct dpe_ruler2_niah *niah;
-    struct dpe_python_random random;
-    char (*keys)[128]; /* [most] of the haystack */
-    char (*values)[DPE_RULER2_VALUE];
-    size_t *order;
-    size_t most;
+enum { KEY = 128, VALUE = 11, MOST_VALUES = 4 };
+
+/* What one prompt is made of: n sentences around the needles. */
+struct scene {
+    struct dpe_ruler2_draw *draw;
+    size_t n, many;    /* sentences; numbers of the key that is asked for */
+    char (*keys)[KEY]; /* [n] */
+    char (*numbers)[VALUE];
+    size_t *order; /* [n] in which they stand */
+    char key[KEY]; /* that is asked for */
+    char values[MOST_VALUES][VALUE];
+    size_t needle[MOST_VALUES], places[MOST_VALUES]; /* their order; before which sentence */
 };
 
-static void draw_number(struct draw *draw, char number[DPE_RULER2_VALUE])
+static dpe_status open_scene(struct scene *scene, struct dpe_error *err)
+{
+    scene->keys = dpe_alloc(scene->n, sizeof *scene->keys);
+    scene->numbers = dpe_alloc(scene->n, sizeof *scene->numbers);
+    scene->order = dpe_alloc(scene->n, sizeof *scene->order);
+    return scene->keys != NULL && scene->numbers != NULL && scene->order != NULL
+               ? DPE_OK
+               : dpe_fail(err, DPE_NO_MEMORY, "out of memory for %zu needles", scene->n);
+}
+
+static void close_scene(struct scene *scene)
+{
+    free(scene->keys);
+    free(scene->numbers);
+    free(scene->order);
+}
+
+static void draw_number(struct scene *scene, char number[VALUE])
 {
     const uint64_t low = UINT64_C(1000000000);
-    snprintf(number, DPE_RULER2_VALUE, "%" PRIu64,
-             low + dpe_python_below(&draw->random, UINT64_C(9000000000)));
+    snprintf(number, VALUE, "%" PRIu64,
+             low + dpe_python_below(&scene->draw->random, UINT64_C(9000000000)));
 }
 
-static void draw_key(struct draw *draw, char key[128])
+static void draw_key(struct scene *scene, char key[KEY])
 {
-    const struct dpe_ruler2_words *words = draw->niah->words;
-    snprintf(key, 128, "%s", words->words[dpe_python_below(&draw->random, words->n)]);
+    const struct dpe_ruler2_words *words = &scene->draw->ruler2->words;
+    snprintf(key, KEY, "%s", words->words[dpe_python_below(&scene->draw->random, words->n)]);
 }
 
-static dpe_status grow(struct draw *draw, size_t n, struct dpe_error *err)
+/* Keys and numbers of the sentences around the needles, in the order in which they stand. */
+static void draw_haystack(struct scene *scene)
 {
-    if (n <= draw->most) {
-        return DPE_OK;
+    const size_t n = scene->n;
+    for (size_t i = 0; i < n && scene->many == 1; i++) {
+        draw_key(scene, scene->keys[i]);
+        draw_number(scene, scene->numbers[i]);
+        scene->order[i] = i;
     }
-    free(draw->keys);
-    free(draw->values);
-    free(draw->order);
-    draw->keys = dpe_alloc(n, sizeof *draw->keys);
-    draw->values = dpe_alloc(n, sizeof *draw->values);
-    draw->order = dpe_alloc(n, sizeof *draw->order);
-    draw->most = draw->keys != NULL && draw->values != NULL && draw->order != NULL ? n : 0;
-    return draw->most == n ? DPE_OK
-                           : dpe_fail(err, DPE_NO_MEMORY, "out of memory for %zu needles", n);
-}
-
-/* Keys and numbers of the n sentences around the needles, in the order in which they stand. */
-static void draw_haystack(struct draw *draw, size_t n)
-{
-    size_t many = (size_t)draw->niah->values;
-    for (size_t i = 0; i < n && many == 1; i++) {
-        draw_key(draw, draw->keys[i]);
-        draw_number(draw, draw->values[i]);
-        draw->order[i] = i;
-    }
-    if (many == 1) {
+    if (scene->many == 1) {
         return;
     }
     for (size_t i = 0; i < n; i++) {
-        draw_number(draw, draw->values[i]);
+        draw_number(scene, scene->numbers[i]);
     }
-    size_t different = (n + many - 1) / many;
+    size_t different = (n + scene->many - 1) / scene->many;
     for (size_t i = 0; i < n; i++) {
         if (i < different) {
-            draw_key(draw, draw->keys[i]);
+            draw_key(scene, scene->keys[i]);
         } else {
-            memcpy(draw->keys[i], draw->keys[i % different], sizeof draw->keys[i]);
+            memcpy(scene->keys[i], scene->keys[i % different], sizeof scene->keys[i]);
         }
     }
-    dpe_python_shuffle(&draw->random, draw->order, n);
-}
-
-static dpe_status add_line(const struct draw *draw, const char *key, const char *value, bool first,
-                           struct dpe_text *text, struct dpe_error *err)
-{
-    const struct dpe_phrase_value values[] = {{"key", key}, {"value", value}, {NULL, NULL}};
-    dpe_status status = first ? DPE_OK : dpe_text_append(text, "\n", 1, err);
-    return status == DPE_OK ? dpe_phrases_fill(draw->niah->phrases, NEEDLE, values, text, err)
-                            : status;
-}
-
-/* The sentences with the needles put before those at `places`, which descend. */
-static dpe_status write_context(const struct draw *draw, size_t n, const char *key,
-                                char values[][DPE_RULER2_VALUE], const size_t *needle,
-                                const size_t *places, struct dpe_text *text, struct dpe_error *err)
-{
-    int many = draw->niah->values;
-    bool first = true;
-    dpe_status status = DPE_OK;
-    for (size_t i = 0; i < n && status == DPE_OK; i++) {
-        for (int v = 0; v < many && status == DPE_OK; v++) {
-            if (places[v] == i) {
-                status = add_line(draw, key, values[needle[v]], first, text, err);
-                first = false;
-            }
-        }
-        size_t at = draw->order[i];
-        status = status == DPE_OK
-                     ? add_line(draw, draw->keys[at], draw->values[at], first, text, err)
-                     : status;
-        first = false;
-    }
-    return status;
+    dpe_python_shuffle(&scene->draw->random, scene->order, n);
 }
 
 static int descending(const void *a, const void *b)
@@ -230,106 +182,83 @@ static int descending(const void *a, const void *b)
     return (x < y) - (x > y);
 }
 
-/* A prompt with n sentences around the needles; every draw is made in the order of the original. */
-static dpe_status make(struct draw *draw, size_t n, struct dpe_ruler2_sample *sample,
-                       struct dpe_error *err)
+/* Every draw is made in the order of the original. */
+static dpe_status set_scene(struct scene *scene, struct dpe_error *err)
 {
+    struct dpe_python_random *random = &scene->draw->random;
     struct dpe_python_random own;
-    char key[128];
-    size_t needle[DPE_RULER2_MOST_VALUES];
-    size_t places[DPE_RULER2_MOST_VALUES];
     size_t one = 0;
-    const size_t many = (size_t)draw->niah->values;
-    const bool several = many > 1;
-    dpe_status status = grow(draw, n, err);
-    if (status != DPE_OK) {
-        return status;
+    draw_key(scene, scene->key);
+    for (size_t v = 0; v < scene->many; v++) {
+        draw_number(scene, scene->values[v]);
     }
-    draw_key(draw, key);
-    for (size_t v = 0; v < many; v++) {
-        draw_number(draw, sample->values[v]);
-    }
-    dpe_python_seed(&own, draw->niah->seed);
-    dpe_python_shuffle(&own, needle, many);
-    draw_haystack(draw, n);
-    dpe_python_sample(&draw->random, n, places, many);
-    qsort(places, many, sizeof *places, descending);
-    dpe_python_sample(&draw->random, 1, &one, 1); /* which key is asked for */
-    const struct dpe_phrase_value asked[] = {{"key", key}, {NULL, NULL}};
-    sample->prompt.n = 0;
-    status = dpe_phrases_fill(draw->niah->phrases, several ? INTRO_MANY : INTRO_ONE, asked + 1,
-                              &sample->prompt, err);
-    if (status == DPE_OK) {
-        status = write_context(draw, n, key, sample->values, needle, places, &sample->prompt, err);
-    }
-    if (status == DPE_OK) {
-        status = dpe_phrases_fill(draw->niah->phrases, several ? QUESTION_MANY : QUESTION_ONE,
-                                  asked, &sample->prompt, err);
-    }
-    if (status == DPE_OK) {
-        struct dpe_tokens tokens = {0};
-        status = dpe_tokenizer_encode(draw->niah->tokenizer, sample->prompt.bytes, sample->prompt.n,
-                                      NULL, &tokens, err);
-        sample->tokens = (int64_t)tokens.n;
-        dpe_tokens_free(&tokens);
-    }
-    return status;
+    dpe_python_seed(&own, scene->draw->ruler2->options.seed);
+    dpe_python_shuffle(&own, scene->needle, scene->many);
+    draw_haystack(scene);
+    bool there = dpe_python_sample(random, scene->n, scene->places, scene->many) &&
+                 dpe_python_sample(random, 1, &one, 1); /* which key is asked for */
+    qsort(scene->places, scene->many, sizeof *scene->places, descending);
+    return there ? DPE_OK : dpe_fail(err, DPE_NO_MEMORY, "out of memory for %zu needles", scene->n);
 }
 
-/* The largest number of sentences whose prompt fits, found with a prompt of each size. */
-static dpe_status find_size(struct draw *draw, size_t step, struct dpe_ruler2_sample *sample,
-                            size_t *size, struct dpe_error *err)
+static dpe_status add_line(const struct scene *scene, const char *key, const char *value,
+                           bool first, struct dpe_text *text, struct dpe_error *err)
 {
-    dpe_status status = make(draw, step, sample, err);
-    double each = (double)sample->tokens / (double)step;
-    int64_t low = (int64_t)step;
-    int64_t high = status == DPE_OK ? (int64_t)((double)draw->niah->length / each * 3.0) : 0;
-    high = high > 2 * low ? high : 2 * low;
-    *size = step;
-    while (low <= high && status == DPE_OK) {
-        int64_t middle = (low + high) / 2;
-        status = make(draw, (size_t)middle, sample, err);
-        if (sample->tokens <= draw->niah->length) {
-            *size = (size_t)middle;
-            low = middle + 1;
-        } else {
-            high = middle - 1;
-        }
-    }
-    return status;
+    const struct dpe_phrase_value values[] = {{"key", key}, {"value", value}, {NULL, NULL}};
+    dpe_status status = first ? DPE_OK : dpe_text_append(text, "\n", 1, err);
+    return status == DPE_OK ? dpe_ruler2_say(scene->draw, DPE_RULER2_NEEDLE, values, text, err)
+                            : status;
 }
 
-dpe_status dpe_ruler2_niah_draw(const struct dpe_ruler2_niah *niah, int64_t n,
-                                dpe_status (*take)(void *user, int64_t index,
-                                                   const struct dpe_ruler2_sample *sample,
-                                                   struct dpe_error *err),
-                                void *user, struct dpe_error *err)
+/* The sentences with the needles put before those at `places`, which descend. */
+static dpe_status write_context(const struct scene *scene, struct dpe_text *text,
+                                struct dpe_error *err)
 {
-    enum { STEP = 5 };
-    struct draw draw = {.niah = niah};
-    struct dpe_ruler2_sample sample = {0};
-    size_t size = 0;
-    dpe_python_seed(&draw.random, niah->seed);
-    dpe_status status = find_size(&draw, STEP, &sample, &size, err);
-    for (int64_t i = 0; i < n && status == DPE_OK; i++) {
-        size_t used = size;
-        status = make(&draw, used, &sample, err);
-        while (status == DPE_OK && sample.tokens > niah->length) {
-            if (used <= STEP) {
+    bool first = true;
+    dpe_status status = DPE_OK;
+    for (size_t i = 0; i < scene->n && status == DPE_OK; i++) {
+        for (size_t v = 0; v < scene->many && status == DPE_OK; v++) {
+            if (scene->places[v] == i) {
                 status =
-                    dpe_fail(err, DPE_USAGE,
-                             "length %lld is too short: a prompt of %d needles takes %lld tokens",
-                             (long long)niah->length, STEP, (long long)sample.tokens);
-                break;
+                    add_line(scene, scene->key, scene->values[scene->needle[v]], first, text, err);
+                first = false;
             }
-            used -= STEP;
-            status = make(&draw, used, &sample, err);
         }
-        status = status == DPE_OK ? take(user, i, &sample, err) : status;
+        size_t at = scene->order[i];
+        status = status == DPE_OK
+                     ? add_line(scene, scene->keys[at], scene->numbers[at], first, text, err)
+                     : status;
+        first = false;
     }
-    dpe_text_free(&sample.prompt);
-    free(draw.keys);
-    free(draw.values);
-    free(draw.order);
+    return status;
+}
+
+static dpe_status write_prompt(const struct scene *scene, struct dpe_text *out,
+                               struct dpe_error *err)
+{
+    const bool several = scene->many > 1;
+    const struct dpe_phrase_value asked[] = {{"key", scene->key}, {NULL, NULL}};
+    dpe_status status = dpe_ruler2_say(
+        scene->draw, several ? DPE_RULER2_INTRO_MANY : DPE_RULER2_INTRO_ONE, asked + 1, out, err);
+    status = status == DPE_OK ? write_context(scene, out, err) : status;
+    return status == DPE_OK
+               ? dpe_ruler2_say(scene->draw,
+                                several ? DPE_RULER2_QUESTION_MANY : DPE_RULER2_QUESTION_ONE, asked,
+                                out, err)
+               : status;
+}
+
+dpe_status dpe_ruler2_make_needles(struct dpe_ruler2_draw *draw, size_t index, size_t n,
+                                   struct dpe_ruler2_sample *sample, struct dpe_error *err)
+{
+    struct scene scene = {.draw = draw, .n = n, .many = (size_t)draw->task->values};
+    (void)index; /* every sample is drawn anew */
+    dpe_status status = open_scene(&scene, err);
+    status = status == DPE_OK ? set_scene(&scene, err) : status;
+    status = status == DPE_OK ? write_prompt(&scene, &sample->prompt, err) : status;
+    for (size_t v = 0; v < scene.many && status == DPE_OK; v++) {
+        status = dpe_ruler2_answer(sample, scene.values[v], err);
+    }
+    close_scene(&scene);
     return status;
 }

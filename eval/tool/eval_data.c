@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "eval/ruler/ruler.h"
-#include "eval/ruler/ruler2_niah.h"
+#include "eval/ruler/ruler2.h"
 #include "eval/score/jsonl.h"
 #include "eval/suite/suite.h"
 #include "eval/tool/arguments/arguments.h"
@@ -17,7 +17,7 @@
 
 struct data_arguments {
     const char *model, *output, *corpus, *split, *chat_template, *template_file, *tasks, *squad,
-        *hotpotqa, *words;
+        *hotpotqa, *ruler2;
     int64_t length, samples, seed, threads;
     bool seed_given;
     enum dpe_special_policy special;
@@ -51,12 +51,12 @@ static const struct dpe_option options_table[] = {
      DPE_TEXT(struct data_arguments, hotpotqa)},
     {"samples", 0, "N", DPE_BASIC, "Samples of each task (default 100)", 1,
      DPE_COUNT(struct data_arguments, samples, 1, DPE_MOST_COUNT)},
-    {"words", 0, "DIR", 0,
-     "RULER v2's mk_niah_basic and mv_niah_basic in place of RULER's tasks, of the words in "
-     "DIR/nounlist.txt and DIR/adjectivelist.txt: with those of wonderwords, and its sentences as "
-     "--template, the samples of its own generator. --length is that of prompts then",
-     1, DPE_PATH(struct data_arguments, words)},
-    {"seed", 0, "S", 0, "Seed of all random choices (default 0; with --words 42)", 1,
+    {"ruler2", 0, "DIR", 0,
+     "RULER v2's tasks in place of RULER's, of the words and sets in DIR (eval/README.md, \"RULER "
+     "v2\"): with the words and sentences (--template) of its own generator, its samples. --length "
+     "is that of prompts then",
+     1, DPE_PATH(struct data_arguments, ruler2)},
+    {"seed", 0, "S", 0, "Seed of all random choices (default 0; with --ruler2 42)", 1,
      DPE_COUNT(struct data_arguments, seed, 0, DPE_MOST_COUNT),
      DPE_GIVEN(struct data_arguments, seed_given)},
     {"threads", 0, "N", 0, "Threads to use (default: the cores it may use)", 1,
@@ -78,8 +78,8 @@ static int check_arguments(int key, char *arg, struct dpe_command_line *state)
                        : args->output == NULL ? "-o DIR"
                                               : "--length L");
     }
-    if (args->words != NULL && args->seed > UINT32_MAX) {
-        dpe_line_error(state, "--seed: expected at most 4294967295 with --words");
+    if (args->ruler2 != NULL && args->seed > UINT32_MAX) {
+        dpe_line_error(state, "--seed: expected at most 4294967295 with --ruler2");
     }
     if (args->split != NULL && args->corpus == NULL) {
         dpe_line_error(state, "--split goes with --corpus");
@@ -182,7 +182,7 @@ static dpe_status check_new(const struct data_arguments *args, const char *path,
                             struct dpe_error *err)
 {
     const char *inputs[] = {args->model, args->corpus,   args->chat_template, args->template_file,
-                            args->squad, args->hotpotqa, args->words};
+                            args->squad, args->hotpotqa, args->ruler2};
     dpe_status status = dpe_tool_check_new(path, args->force, err);
     return status == DPE_OK
                ? dpe_tool_check_output(path, inputs, sizeof inputs / sizeof inputs[0], err)
@@ -277,27 +277,29 @@ static dpe_status write_tasks(const struct data_arguments *args, const struct dp
 /* --------------------------------------------------------------------------------------- RULER v2
  */
 
+/* The samples of a task, into a file. */
 struct taking {
     struct dpe_new_file file;
-    int values;
 };
 
-/* {"index": …, "question": …, "expected_answer": […], "length": …} and a newline. */
-static dpe_status take_sample(void *user, int64_t index, const struct dpe_ruler2_sample *sample,
+/* {"index": …, "question": …, "expected_answer": […] or …, "length": …} and a newline. */
+static dpe_status take_sample(void *user, const struct dpe_ruler2_sample *sample,
                               struct dpe_error *err)
 {
     struct taking *taking = user;
     struct dpe_text line = {0};
-    json_t *answers = json_array();
-    for (int v = 0; v < taking->values; v++) {
-        json_array_append_new(answers, json_string(sample->values[v]));
+    json_t *answers = sample->one ? json_string(sample->answers.bytes) : json_array();
+    const char *answer = sample->answers.bytes;
+    for (size_t i = 0; i < sample->n_answers && !sample->one; i++) {
+        json_array_append_new(answers, json_string(answer));
+        answer += strlen(answer) + 1;
     }
-    dpe_status status =
-        dpe_jsonl_append(&line,
-                         json_pack("{s:I, s:s%, s:o, s:I}", "index", (json_int_t)index, "question",
-                                   sample->prompt.bytes, sample->prompt.n, "expected_answer",
-                                   answers, "length", (json_int_t)sample->tokens),
-                         err);
+    dpe_status status = dpe_jsonl_append(
+        &line,
+        json_pack("{s:I, s:s%, s:o, s:I}", "index", (json_int_t)sample->index, "question",
+                  sample->prompt.bytes, sample->prompt.n, "expected_answer", answers, "length",
+                  (json_int_t)sample->tokens),
+        err);
     if (status == DPE_OK) {
         status = dpe_new_file_write(&taking->file, line.bytes, line.n, err);
     }
@@ -306,10 +308,11 @@ static dpe_status take_sample(void *user, int64_t index, const struct dpe_ruler2
 }
 
 static dpe_status write_ruler2_task(const struct data_arguments *args, const char *name,
-                                    const struct dpe_ruler2_niah *niah, struct dpe_error *err)
+                                    struct dpe_ruler2 *ruler2, struct dpe_error *err)
 {
-    struct taking taking = {.file = {.fd = -1}, .values = niah->values};
+    struct taking taking = {.file = {.fd = -1}};
     char folder[4096], path[4160];
+    int64_t drawn = 0;
     if (snprintf(folder, sizeof folder, "%s/%s", args->output, name) >= (int)sizeof folder) {
         return dpe_fail(err, DPE_USAGE, "%s: the path is too long", args->output);
     }
@@ -321,48 +324,65 @@ static dpe_status write_ruler2_task(const struct data_arguments *args, const cha
     if (status != DPE_OK) {
         return status;
     }
-    status = dpe_ruler2_niah_draw(niah, args->samples, take_sample, &taking, err);
+    status = dpe_ruler2_draw(ruler2, name, args->samples, take_sample, &taking, &drawn, err);
     if (status == DPE_OK) {
         status = dpe_new_file_finish_over(&taking.file, args->force, err);
     }
     dpe_new_file_drop(&taking.file);
     if (status == DPE_OK) {
-        printf("%s  %lld samples\n", path, (long long)args->samples);
+        printf("%s  %lld samples\n", path, (long long)drawn);
     }
     return status;
 }
 
+/* The tasks of the list whose files are there; those that were named must be. */
+static dpe_status write_ruler2_tasks(const struct data_arguments *args, struct dpe_ruler2 *ruler2,
+                                     struct dpe_error *err)
+{
+    dpe_status status = DPE_OK;
+    int written = 0;
+    for (size_t t = 0; dpe_score_task("ruler2", t) != NULL && status == DPE_OK; t++) {
+        const struct dpe_score_task *task = dpe_score_task("ruler2", t);
+        const char *lacks = dpe_ruler2_lacks(ruler2, task->name);
+        if (!dpe_suite_task_listed(args->tasks, task)) {
+            continue;
+        }
+        if (lacks != NULL && args->tasks == NULL) {
+            dpe_log_info("%s is left out: %s/%s is not there", task->name, args->ruler2, lacks);
+            continue;
+        }
+        status = lacks == NULL ? write_ruler2_task(args, task->name, ruler2, err)
+                               : dpe_fail(err, DPE_NO_INPUT, "%s needs %s/%s, which is not there",
+                                          task->name, args->ruler2, lacks);
+        written++;
+    }
+    return status == DPE_OK && written == 0
+               ? dpe_fail(err, DPE_NO_INPUT,
+                          "%s: expected the words or sets of RULER v2 (eval/README.md), found none",
+                          args->ruler2)
+               : status;
+}
+
 static dpe_status write_ruler2(const struct data_arguments *args, struct dpe_error *err)
 {
-    static const struct {
-        const char *name;
-        int values;
-    } kinds[] = {{"mk_niah_basic", 1}, {"mv_niah_basic", 4}};
-    struct dpe_ruler2_words words = {0};
     struct dpe_tokenizer *tokenizer = NULL;
-    struct dpe_phrases phrases = {0};
+    struct dpe_ruler2 *ruler2 = NULL;
     dpe_status status = dpe_suite_check_tasks("ruler2", args->tasks, err);
     status = status == DPE_OK ? dpe_tool_check_folder(args->output, err) : status;
     status = status == DPE_OK ? dpe_tokenizer_open(args->model, &tokenizer, err) : status;
-    status = status == DPE_OK ? dpe_ruler2_phrases(args->template_file, &phrases, err) : status;
-    status = status == DPE_OK ? dpe_ruler2_words_open(args->words, &words, err) : status;
-    for (size_t i = 0; i < 2 && status == DPE_OK; i++) {
-        const struct dpe_ruler2_niah niah = {.phrases = &phrases,
-                                             .words = &words,
-                                             .tokenizer = tokenizer,
-                                             .length = args->length,
-                                             .values = kinds[i].values,
-                                             .seed = args->seed_given ? (uint32_t)args->seed : 42U};
-        for (size_t t = 0; dpe_score_task("ruler2", t) != NULL; t++) {
-            const struct dpe_score_task *task = dpe_score_task("ruler2", t);
-            if (strcmp(task->name, kinds[i].name) == 0 && status == DPE_OK &&
-                dpe_suite_task_listed(args->tasks, task)) {
-                status = write_ruler2_task(args, task->name, &niah, err);
-            }
-        }
+    if (status == DPE_OK) {
+        const struct dpe_tokenizer_limits limits = {.poll = dpe_signals_poll};
+        const struct dpe_ruler2_options options = {.folder = args->ruler2,
+                                                   .template_file = args->template_file,
+                                                   .tokenizer = tokenizer,
+                                                   .length = args->length,
+                                                   .seed = args->seed_given ? (uint32_t)args->seed
+                                                                            : 42U};
+        dpe_tokenizer_set_limits(tokenizer, &limits);
+        status = dpe_ruler2_open(&options, &ruler2, err);
     }
-    dpe_ruler2_words_free(&words);
-    dpe_phrases_free(&phrases);
+    status = status == DPE_OK ? write_ruler2_tasks(args, ruler2, err) : status;
+    dpe_ruler2_close(ruler2);
     dpe_tokenizer_close(tokenizer);
     return status;
 }
@@ -425,6 +445,6 @@ int dpe_eval_data_main(int argc, char **argv)
     struct dpe_error err = {0};
     dpe_tool_parse(&options, argc, argv, 0, &args);
     dpe_signals_install();
-    dpe_status status = args.words != NULL ? write_ruler2(&args, &err) : write_data(&args, &err);
+    dpe_status status = args.ruler2 != NULL ? write_ruler2(&args, &err) : write_data(&args, &err);
     return dpe_tool_end(status, &err);
 }

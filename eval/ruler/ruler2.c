@@ -1,0 +1,346 @@
+/* RULER v2's samples: how large prompts are, and the order in which they are drawn. */
+#include "eval/ruler/ruler2.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "engine/json/json_strict.h"
+#include "eval/ruler/ruler2_parts.h"
+#include "eval/score/jsonl.h"
+
+static const struct dpe_phrase_field fields[DPE_RULER2_PHRASES] = {
+    [DPE_RULER2_NEEDLE] = {"needle", "key value", "", NULL, false},
+    [DPE_RULER2_INTRO_ONE] = {"intro_one", "", "", NULL, false},
+    [DPE_RULER2_QUESTION_ONE] = {"question_one", "key", "", NULL, false},
+    [DPE_RULER2_INTRO_MANY] = {"intro_many", "", "", NULL, false},
+    [DPE_RULER2_QUESTION_MANY] = {"question_many", "key", "", NULL, false},
+    [DPE_RULER2_ITEM] = {"item", "number question", "", NULL, false},
+    [DPE_RULER2_COPY_INTRO] = {"copy_intro", "", "", NULL, false},
+    [DPE_RULER2_COPY] = {"copy", "order number", "", NULL, false},
+    [DPE_RULER2_COPY_TWICE] = {"copy_twice", "order number", "", NULL, false},
+    [DPE_RULER2_COPY_ALL_INTRO] = {"copy_all_intro", "", "", NULL, false},
+    [DPE_RULER2_COPY_ALL] = {"copy_all", "number", "", NULL, false},
+    [DPE_RULER2_ORDER] = {"order", "ordinal", "", NULL, false},
+    [DPE_RULER2_SOLVE_INTRO] = {"solve_intro", "", "", NULL, false},
+    [DPE_RULER2_SOLVE] = {"solve", "number", "", NULL, false},
+    [DPE_RULER2_SOLVE_COPIED] = {"solve_copied", "number", "", NULL, false},
+    [DPE_RULER2_SOLUTION] = {"solution", "answer", "", NULL, false},
+    [DPE_RULER2_EXAMPLES] = {"examples", "examples", "", NULL, false},
+    [DPE_RULER2_DOCUMENT] = {"document", "number text", "", NULL, false},
+    [DPE_RULER2_FIND_TEXT_INTRO] = {"find_text_intro", "", "", NULL, false},
+    [DPE_RULER2_FIND_TEXT] = {"find_text", "text", "", NULL, false},
+    [DPE_RULER2_FIND_INTRO] = {"find_intro", "", "", NULL, false},
+    [DPE_RULER2_FIND] = {"find", "question", "", NULL, false},
+    [DPE_RULER2_READ_INTRO] = {"read_intro", "", "", NULL, false},
+    [DPE_RULER2_READ] = {"read", "question", "", NULL, false},
+    [DPE_RULER2_READ_COPIED] = {"read_copied", "question", "", NULL, false},
+};
+
+#define NEEDLES(task, n)                                                                           \
+    {                                                                                              \
+        .name = (task), .files = {"nounlist.txt", "adjectivelist.txt"},                            \
+        .load = dpe_ruler2_load_words, .make = dpe_ruler2_make_needles, .step = 5, .values = (n)   \
+    }
+#define QUESTIONS(task, opening, asks, solved, alike, wants)                                       \
+    {                                                                                              \
+        .name = (task), .files = {"mmlu/test.jsonl", "mmlu/auxiliary_train.jsonl"},                \
+        .load = dpe_ruler2_load_questions, .make = dpe_ruler2_make_questions,                      \
+        .count = dpe_ruler2_count_questions, .step = 10, .drawn = true, .intro = (opening),        \
+        .problem = (asks), .examples = (solved), .same = (alike), .answer = (wants)                \
+    }
+#define DOCUMENTS(task, opening, asks, wants)                                                      \
+    {                                                                                              \
+        .name = (task), .files = {"hotpotqa/validation.jsonl", "hotpotqa/train.jsonl"},            \
+        .load = dpe_ruler2_load_documents, .make = dpe_ruler2_make_documents,                      \
+        .count = dpe_ruler2_count_documents, .step = 5, .intro = (opening), .problem = (asks),     \
+        .answer = (wants)                                                                          \
+    }
+
+static const struct dpe_ruler2_task tasks[] = {
+    NEEDLES("mk_niah_basic", 1),
+    QUESTIONS("mk_niah_easy", DPE_RULER2_COPY_INTRO, DPE_RULER2_COPY, 0, 0, DPE_RULER2_TEXT),
+    QUESTIONS("mk_niah_medium", DPE_RULER2_SOLVE_INTRO, DPE_RULER2_SOLVE_COPIED, 5, 0,
+              DPE_RULER2_LETTER),
+    QUESTIONS("mk_niah_hard", DPE_RULER2_SOLVE_INTRO, DPE_RULER2_SOLVE, 5, 0, DPE_RULER2_LETTER),
+    NEEDLES("mv_niah_basic", 4),
+    QUESTIONS("mv_niah_easy", DPE_RULER2_COPY_ALL_INTRO, DPE_RULER2_COPY_ALL, 0, 4,
+              DPE_RULER2_TEXTS),
+    QUESTIONS("mv_niah_medium", DPE_RULER2_COPY_INTRO, DPE_RULER2_COPY_TWICE, 0, 4,
+              DPE_RULER2_TEXT),
+    QUESTIONS("mv_niah_hard", DPE_RULER2_COPY_INTRO, DPE_RULER2_COPY, 0, 4, DPE_RULER2_TEXT),
+    DOCUMENTS("qa_basic", DPE_RULER2_FIND_TEXT_INTRO, DPE_RULER2_FIND_TEXT, DPE_RULER2_TEXT),
+    DOCUMENTS("qa_easy", DPE_RULER2_FIND_INTRO, DPE_RULER2_FIND, DPE_RULER2_TEXTS),
+    DOCUMENTS("qa_medium", DPE_RULER2_READ_INTRO, DPE_RULER2_READ_COPIED, DPE_RULER2_LETTER),
+    DOCUMENTS("qa_hard", DPE_RULER2_READ_INTRO, DPE_RULER2_READ, DPE_RULER2_LETTER),
+};
+
+static const struct dpe_ruler2_task *find_task(const char *name)
+{
+    size_t i = 0;
+    while (strcmp(tasks[i].name, name) != 0) {
+        i++;
+    }
+    return &tasks[i];
+}
+
+/* ------------------------------------------------------------------------------------------- parts
+ */
+
+dpe_status dpe_ruler2_texts_end(struct dpe_ruler2_texts *texts, struct dpe_error *err)
+{
+    size_t begin = texts->n == 0
+                       ? 0
+                       : texts->at[texts->n - 1] + strlen(dpe_ruler2_text(texts, texts->n - 1)) + 1;
+    if (texts->n == texts->capacity) {
+        size_t capacity = texts->capacity == 0 ? 64 : 2 * texts->capacity;
+        size_t *grown = realloc(texts->at, capacity * sizeof *grown);
+        if (grown == NULL) {
+            return dpe_fail(err, DPE_NO_MEMORY, "out of memory for %zu texts", capacity);
+        }
+        texts->at = grown;
+        texts->capacity = capacity;
+    }
+    dpe_status status = dpe_text_append(&texts->text, "", 1, err);
+    if (status == DPE_OK) {
+        texts->at[texts->n++] = begin;
+    }
+    return status;
+}
+
+void dpe_ruler2_texts_free(struct dpe_ruler2_texts *texts)
+{
+    dpe_text_free(&texts->text);
+    free(texts->at);
+    *texts = (struct dpe_ruler2_texts){0};
+}
+
+dpe_status dpe_ruler2_say(const struct dpe_ruler2_draw *draw, enum dpe_ruler2_phrase phrase,
+                          const struct dpe_phrase_value *values, struct dpe_text *out,
+                          struct dpe_error *err)
+{
+    return dpe_phrases_fill(&draw->ruler2->phrases, (size_t)phrase, values, out, err);
+}
+
+dpe_status dpe_ruler2_answer(struct dpe_ruler2_sample *sample, const char *text,
+                             struct dpe_error *err)
+{
+    sample->n_answers++;
+    return dpe_text_append(&sample->answers, text, strlen(text) + 1, err);
+}
+
+/* One line as a tree; what is wrong with it is said with its file and number. */
+static dpe_status read_line(const struct dpe_jsonl *lines, int64_t i, struct dpe_text *text,
+                            dpe_status (*read)(void *user, const json_t *line,
+                                               const char **expected, struct dpe_error *err),
+                            void *user, struct dpe_error *err)
+{
+    char where[4200];
+    const char *expected = "";
+    json_t *root = NULL;
+    snprintf(where, sizeof where, "%.4000s: line %lld", dpe_jsonl_path(lines),
+             (long long)dpe_jsonl_number(lines, i));
+    dpe_status status = dpe_jsonl_read(lines, i, text, err);
+    status = status == DPE_OK ? dpe_json_parse(where, text->bytes, text->n, &root, err) : status;
+    if (status == DPE_OK) {
+        status = read(user, root, &expected, err);
+    }
+    json_decref(root);
+    return status == DPE_BAD_DATA && expected[0] != '\0'
+               ? dpe_fail(err, DPE_BAD_DATA, "%s: expected %s", where, expected)
+               : status;
+}
+
+dpe_status dpe_ruler2_lines(const char *folder, const char *name,
+                            dpe_status (*read)(void *user, const json_t *line,
+                                               const char **expected, struct dpe_error *err),
+                            void *user, struct dpe_error *err)
+{
+    char path[4096];
+    struct dpe_jsonl *lines = NULL;
+    struct dpe_text text = {0};
+    snprintf(path, sizeof path, "%.3900s/%s", folder, name);
+    dpe_status status = dpe_jsonl_open(path, &lines, err);
+    int64_t n = status == DPE_OK ? dpe_jsonl_size(lines) : 0;
+    if (status == DPE_OK && n == 0) {
+        status = dpe_fail(err, DPE_BAD_DATA, "%s: expected a JSON object on each line, found none",
+                          path);
+    }
+    for (int64_t i = 0; i < n && status == DPE_OK; i++) {
+        status = read_line(lines, i, &text, read, user, err);
+    }
+    dpe_text_free(&text);
+    dpe_jsonl_close(lines);
+    return status;
+}
+
+/* ----------------------------------------------------------------------------------------- drawing
+ */
+
+/* A prompt and its tokens. */
+static dpe_status make(struct dpe_ruler2_draw *draw, size_t index, size_t n,
+                       struct dpe_ruler2_sample *sample, struct dpe_error *err)
+{
+    struct dpe_tokens tokens = {0};
+    sample->prompt.n = 0;
+    sample->answers.n = 0;
+    sample->n_answers = 0;
+    dpe_status status = draw->task->make(draw, index, n, sample, err);
+    if (status == DPE_OK) {
+        status = dpe_tokenizer_encode(draw->ruler2->options.tokenizer, sample->prompt.bytes,
+                                      sample->prompt.n, NULL, &tokens, err);
+    }
+    sample->tokens = (int64_t)tokens.n;
+    dpe_tokens_free(&tokens);
+    return status;
+}
+
+/* The largest number of things around whose prompt fits, found with a prompt of each size. */
+static dpe_status find_size(struct dpe_ruler2_draw *draw, struct dpe_ruler2_sample *sample,
+                            size_t *size, struct dpe_error *err)
+{
+    const size_t step = draw->task->step;
+    const int64_t length = draw->ruler2->options.length;
+    dpe_status status = make(draw, 0, step, sample, err);
+    double each = (double)sample->tokens / (double)step;
+    int64_t low = (int64_t)step;
+    int64_t high = status == DPE_OK ? (int64_t)((double)length / each * 3.0) : 0;
+    high = high > 2 * low ? high : 2 * low;
+    *size = step;
+    while (low <= high && status == DPE_OK) {
+        int64_t middle = (low + high) / 2;
+        status = make(draw, 0, (size_t)middle, sample, err);
+        if (sample->tokens <= length) {
+            *size = (size_t)middle;
+            low = middle + 1;
+        } else {
+            high = middle - 1;
+        }
+    }
+    return status;
+}
+
+/* A sample that fits: of the size, or of fewer where it is long by chance. */
+static dpe_status fit(struct dpe_ruler2_draw *draw, size_t index, size_t size,
+                      struct dpe_ruler2_sample *sample, struct dpe_error *err)
+{
+    const int64_t length = draw->ruler2->options.length;
+    dpe_status status = make(draw, index, size, sample, err);
+    while (status == DPE_OK && sample->tokens > length) {
+        if (size <= draw->task->step) {
+            return dpe_fail(err, DPE_USAGE,
+                            "%s: length %lld is too short: its smallest prompt takes %lld tokens",
+                            draw->task->name, (long long)length, (long long)sample->tokens);
+        }
+        size -= draw->task->step;
+        status = make(draw, index, size, sample, err);
+    }
+    return status;
+}
+
+/* The questions that are asked for, in turn; the caller frees them. */
+static dpe_status choose(struct dpe_ruler2_draw *draw, int64_t n, size_t **chosen,
+                         struct dpe_error *err)
+{
+    const struct dpe_ruler2_task *task = draw->task;
+    size_t *places = dpe_alloc((size_t)n, sizeof *places);
+    bool there = places != NULL;
+    for (size_t i = 0; there && i < (size_t)n; i++) {
+        places[i] = i;
+    }
+    if (there && task->drawn) {
+        there =
+            dpe_python_sample(&draw->random, (size_t)task->count(draw->ruler2), places, (size_t)n);
+    }
+    *chosen = places;
+    return there ? DPE_OK
+                 : dpe_fail(err, DPE_NO_MEMORY, "out of memory for %lld samples", (long long)n);
+}
+
+dpe_status dpe_ruler2_draw(struct dpe_ruler2 *ruler2, const char *task, int64_t n,
+                           dpe_status (*take)(void *user, const struct dpe_ruler2_sample *sample,
+                                              struct dpe_error *err),
+                           void *user, int64_t *drawn, struct dpe_error *err)
+{
+    struct dpe_ruler2_draw draw = {.ruler2 = ruler2, .task = find_task(task)};
+    struct dpe_ruler2_sample sample = {0};
+    size_t *chosen = NULL;
+    size_t size = 0;
+    *drawn = 0;
+    dpe_python_seed(&draw.random, ruler2->options.seed);
+    dpe_status status = draw.task->load(ruler2, err);
+    if (status == DPE_OK && draw.task->count != NULL && draw.task->count(ruler2) < n) {
+        n = draw.task->count(ruler2);
+    }
+    status = status == DPE_OK ? find_size(&draw, &sample, &size, err) : status;
+    status = status == DPE_OK ? choose(&draw, n, &chosen, err) : status;
+    for (int64_t i = 0; i < n && status == DPE_OK; i++) {
+        sample.index = (int64_t)chosen[i];
+        sample.one = draw.task->drawn && draw.task->answer == DPE_RULER2_LETTER;
+        status = fit(&draw, chosen[i], size, &sample, err);
+        status = status == DPE_OK ? take(user, &sample, err) : status;
+        *drawn += status == DPE_OK;
+    }
+    free(chosen);
+    dpe_text_free(&sample.prompt);
+    dpe_text_free(&sample.answers);
+    return status;
+}
+
+/* ----------------------------------------------------------------------------------------- opening
+ */
+
+dpe_status dpe_ruler2_open(const struct dpe_ruler2_options *options, struct dpe_ruler2 **ruler2,
+                           struct dpe_error *err)
+{
+    struct dpe_ruler2 *made = dpe_alloc_zero(1, sizeof *made);
+    *ruler2 = NULL;
+    if (made == NULL) {
+        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for RULER v2");
+    }
+    made->options = *options;
+    dpe_status status = dpe_phrases_open(options->template_file, &dpe_builtin_ruler2, fields,
+                                         DPE_RULER2_PHRASES, &made->phrases, err);
+    if (status == DPE_OK) {
+        *ruler2 = made;
+    } else {
+        dpe_ruler2_close(made);
+    }
+    return status;
+}
+
+void dpe_ruler2_close(struct dpe_ruler2 *ruler2)
+{
+    if (ruler2 == NULL) {
+        return;
+    }
+    for (int i = 0; i < 2; i++) {
+        dpe_ruler2_texts_free(&ruler2->questions.texts[i]);
+        dpe_ruler2_texts_free(&ruler2->questions.letters[i]);
+    }
+    dpe_ruler2_texts_free(&ruler2->documents.around);
+    dpe_ruler2_texts_free(&ruler2->documents.own);
+    dpe_ruler2_texts_free(&ruler2->documents.asked);
+    dpe_ruler2_texts_free(&ruler2->documents.answers);
+    free(ruler2->documents.first);
+    free(ruler2->documents.gold);
+    free(ruler2->documents.table);
+    free(ruler2->words.text);
+    free(ruler2->words.words);
+    dpe_phrases_free(&ruler2->phrases);
+    free(ruler2);
+}
+
+const char *dpe_ruler2_lacks(const struct dpe_ruler2 *ruler2, const char *task)
+{
+    const struct dpe_ruler2_task *found = find_task(task);
+    for (int i = 0; i < 2; i++) {
+        char path[4096];
+        snprintf(path, sizeof path, "%.3900s/%s", ruler2->options.folder, found->files[i]);
+        if (access(path, F_OK) != 0) {
+            return found->files[i];
+        }
+    }
+    return NULL;
+}

@@ -1,0 +1,337 @@
+/* RULER v2's questions of HotpotQA among documents of HotpotQA. */
+#include "eval/ruler/ruler2_parts.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ----------------------------------------------------------------------------------------- reading
+ */
+
+/* A paragraph of a line: of the hub's columns {"title": […], "sentences": [[…], …]}, or of its
+ * authors' lists [[title, [sentence, …]], …]. */
+static bool paragraph(const json_t *context, size_t i, const char **title, const json_t **sentences)
+{
+    const json_t *pair = json_array_get(context, i);
+    const bool lists = json_is_array(context);
+    *title = json_string_value(lists ? json_array_get(pair, 0)
+                                     : json_array_get(json_object_get(context, "title"), i));
+    *sentences =
+        lists ? json_array_get(pair, 1) : json_array_get(json_object_get(context, "sentences"), i);
+    return *title != NULL && json_is_array(*sentences);
+}
+
+static size_t n_paragraphs(const json_t *context)
+{
+    return json_array_size(json_is_array(context) ? context : json_object_get(context, "title"));
+}
+
+/* Title and sentences as the last text of `texts`. */
+static dpe_status add_document(struct dpe_ruler2_texts *texts, const char *title,
+                               const json_t *sentences, struct dpe_error *err)
+{
+    dpe_status status = dpe_text_append(&texts->text, title, strlen(title), err);
+    status = status == DPE_OK ? dpe_text_append(&texts->text, "\n", 1, err) : status;
+    for (size_t s = 0; s < json_array_size(sentences) && status == DPE_OK; s++) {
+        const char *sentence = json_string_value(json_array_get(sentences, s));
+        status = sentence == NULL ? DPE_BAD_DATA
+                                  : dpe_text_append(&texts->text, sentence, strlen(sentence), err);
+    }
+    return status == DPE_OK ? dpe_ruler2_texts_end(texts, err) : status;
+}
+
+static const char wanted[] = "\"question\", \"answer\", \"context\" and \"supporting_facts\" of at "
+                             "least one paragraph, as the hub's hotpotqa/hotpot_qa has them";
+
+/* FNV-1a. */
+static uint64_t hash_of(const char *text)
+{
+    uint64_t hash = UINT64_C(14695981039346656037);
+    for (; *text != '\0'; text++) {
+        hash = (hash ^ (unsigned char)*text) * UINT64_C(1099511628211);
+    }
+    return hash;
+}
+
+/* The slot of a text: where it is, or where it goes. Slots hold 1 + its number. */
+static size_t *slot_of(struct dpe_ruler2_documents *d, const char *text)
+{
+    size_t at = (size_t)hash_of(text) & (d->slots - 1);
+    while (d->table[at] != 0 && strcmp(dpe_ruler2_text(&d->around, d->table[at] - 1), text) != 0) {
+        at = (at + 1) & (d->slots - 1);
+    }
+    return &d->table[at];
+}
+
+static dpe_status grow_table(struct dpe_ruler2_documents *d, struct dpe_error *err)
+{
+    if (2 * (d->around.n + 1) <= d->slots) {
+        return DPE_OK;
+    }
+    free(d->table);
+    d->slots = d->slots == 0 ? 1024 : 2 * d->slots;
+    d->table = dpe_alloc_zero(d->slots, sizeof *d->table);
+    for (size_t i = 0; i < d->around.n && d->table != NULL; i++) {
+        *slot_of(d, dpe_ruler2_text(&d->around, i)) = i + 1;
+    }
+    return d->table != NULL
+               ? DPE_OK
+               : dpe_fail(err, DPE_NO_MEMORY, "out of memory for %zu documents", d->around.n);
+}
+
+/* The paragraphs of a line, each text once. */
+static dpe_status read_around(void *user, const json_t *line, const char **expected,
+                              struct dpe_error *err)
+{
+    struct dpe_ruler2_documents *d = user;
+    const json_t *context = json_object_get(line, "context");
+    dpe_status status = DPE_OK;
+    *expected = wanted;
+    for (size_t i = 0; i < n_paragraphs(context) && status == DPE_OK; i++) {
+        const char *title = NULL;
+        const json_t *sentences = NULL;
+        status = grow_table(d, err);
+        if (status == DPE_OK && !paragraph(context, i, &title, &sentences)) {
+            status = DPE_BAD_DATA;
+        }
+        status = status == DPE_OK ? add_document(&d->around, title, sentences, err) : status;
+        if (status == DPE_OK) {
+            const size_t last = d->around.n - 1;
+            size_t *slot = slot_of(d, dpe_ruler2_text(&d->around, last));
+            if (*slot != 0) {
+                d->around.text.n = d->around.at[last];
+                d->around.n = last;
+            } else {
+                *slot = last + 1;
+            }
+        }
+    }
+    return status == DPE_OK && n_paragraphs(context) == 0 ? DPE_BAD_DATA : status;
+}
+
+/* Whether a title is among the supporting facts: the hub's {"title": […]}, or [[title, n], …]. */
+static bool supports(const json_t *facts, const char *title)
+{
+    const bool lists = json_is_array(facts);
+    const json_t *titles = lists ? facts : json_object_get(facts, "title");
+    bool found = false;
+    for (size_t i = 0; i < json_array_size(titles) && !found; i++) {
+        const json_t *one = json_array_get(titles, i);
+        const char *name = json_string_value(lists ? json_array_get(one, 0) : one);
+        found = name != NULL && strcmp(name, title) == 0;
+    }
+    return found;
+}
+
+/* Room for the places of question n and its end. */
+static dpe_status grow_questions(struct dpe_ruler2_documents *d, struct dpe_error *err)
+{
+    if (d->asked.n + 1 < d->capacity) {
+        return DPE_OK;
+    }
+    size_t capacity = d->capacity == 0 ? 64 : 2 * d->capacity;
+    size_t *first = realloc(d->first, capacity * sizeof *first);
+    d->first = first != NULL ? first : d->first;
+    size_t *gold = first != NULL ? realloc(d->gold, capacity * sizeof *gold) : NULL;
+    d->gold = gold != NULL ? gold : d->gold;
+    d->capacity = gold != NULL ? capacity : d->capacity;
+    return gold != NULL ? DPE_OK
+                        : dpe_fail(err, DPE_NO_MEMORY, "out of memory for %zu questions", capacity);
+}
+
+/* The paragraphs that support the question, or the others. */
+static dpe_status add_own(struct dpe_ruler2_documents *d, const json_t *line, bool gold,
+                          struct dpe_error *err)
+{
+    const json_t *context = json_object_get(line, "context");
+    const json_t *facts = json_object_get(line, "supporting_facts");
+    dpe_status status = DPE_OK;
+    for (size_t i = 0; i < n_paragraphs(context) && status == DPE_OK; i++) {
+        const char *title = NULL;
+        const json_t *sentences = NULL;
+        if (!paragraph(context, i, &title, &sentences)) {
+            status = DPE_BAD_DATA;
+        } else if (supports(facts, title) == gold) {
+            status = add_document(&d->own, title, sentences, err);
+        }
+    }
+    return status;
+}
+
+static dpe_status read_question(void *user, const json_t *line, const char **expected,
+                                struct dpe_error *err)
+{
+    struct dpe_ruler2_documents *d = user;
+    const char *question = json_string_value(json_object_get(line, "question"));
+    const char *answer = json_string_value(json_object_get(line, "answer"));
+    const size_t first = d->own.n;
+    *expected = wanted;
+    dpe_status status = question != NULL && answer != NULL ? grow_questions(d, err) : DPE_BAD_DATA;
+    status = status == DPE_OK ? add_own(d, line, true, err) : status;
+    const size_t gold = d->own.n - first;
+    status = status == DPE_OK && gold == 0 ? DPE_BAD_DATA : status;
+    status = status == DPE_OK ? add_own(d, line, false, err) : status;
+    if (status != DPE_OK) {
+        return status;
+    }
+    d->first[d->asked.n] = first;
+    d->gold[d->asked.n] = gold;
+    d->first[d->asked.n + 1] = d->own.n;
+    status = dpe_text_append(&d->asked.text, question, strlen(question), err);
+    status = status == DPE_OK ? dpe_ruler2_texts_end(&d->asked, err) : status;
+    status =
+        status == DPE_OK ? dpe_text_append(&d->answers.text, answer, strlen(answer), err) : status;
+    return status == DPE_OK ? dpe_ruler2_texts_end(&d->answers, err) : status;
+}
+
+dpe_status dpe_ruler2_load_documents(struct dpe_ruler2 *ruler2, struct dpe_error *err)
+{
+    struct dpe_ruler2_documents *d = &ruler2->documents;
+    dpe_status status = DPE_OK;
+    if (d->around.n == 0) {
+        status =
+            dpe_ruler2_lines(ruler2->options.folder, "hotpotqa/train.jsonl", read_around, d, err);
+    }
+    if (status == DPE_OK && d->asked.n == 0) {
+        status = dpe_ruler2_lines(ruler2->options.folder, "hotpotqa/validation.jsonl",
+                                  read_question, d, err);
+    }
+    return status;
+}
+
+int64_t dpe_ruler2_count_documents(const struct dpe_ruler2 *ruler2)
+{
+    return (int64_t)ruler2->documents.asked.n;
+}
+
+/* ----------------------------------------------------------------------------------------- drawing
+ */
+
+/* A document in a prompt. */
+struct placed {
+    const char *text;
+    uint64_t number;
+};
+
+/* What one prompt is made of. */
+struct scene {
+    size_t index, n, own, gold; /* the question; documents around; its own; those that support it */
+    struct placed *placed;      /* [n + own]: around, then its own */
+    size_t *chosen, *order;     /* [n], [n + own] */
+};
+
+static dpe_status open_scene(const struct dpe_ruler2_documents *d, size_t index, size_t n,
+                             struct scene *scene, struct dpe_error *err)
+{
+    scene->index = index;
+    scene->n = n;
+    scene->own = d->first[index + 1] - d->first[index];
+    scene->gold = d->gold[index];
+    scene->placed = dpe_alloc(n + scene->own, sizeof *scene->placed);
+    scene->chosen = dpe_alloc(n, sizeof *scene->chosen);
+    scene->order = dpe_alloc(n + scene->own, sizeof *scene->order);
+    return scene->placed != NULL && scene->chosen != NULL && scene->order != NULL
+               ? DPE_OK
+               : dpe_fail(err, DPE_NO_MEMORY, "out of memory for %zu documents", n);
+}
+
+/* How many texts the question's own documents have. */
+static size_t distinct(const struct dpe_ruler2_documents *d, const struct scene *scene)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < scene->own; i++) {
+        const char *text = dpe_ruler2_text(&d->own, d->first[scene->index] + i);
+        size_t before = 0;
+        while (before < i &&
+               strcmp(text, dpe_ruler2_text(&d->own, d->first[scene->index] + before)) != 0) {
+            before++;
+        }
+        n += before == i;
+    }
+    return n;
+}
+
+/* Every draw is made in the order of the original. */
+static dpe_status set_scene(struct dpe_ruler2_draw *draw, struct scene *scene,
+                            struct dpe_error *err)
+{
+    const struct dpe_ruler2_documents *d = &draw->ruler2->documents;
+    const size_t own = distinct(d, scene);
+    const size_t n = scene->n;
+    if (d->around.n <= own) {
+        return dpe_fail(err, DPE_BAD_DATA,
+                        "%s/hotpotqa/train.jsonl: expected more documents than the %zu of a "
+                        "question, found %zu",
+                        draw->ruler2->options.folder, own, d->around.n);
+    }
+    const size_t rest = d->around.n - own;
+    const size_t repeats = n > rest ? (n + rest - 1) / rest : 1;
+    for (size_t i = 0; i < scene->own; i++) {
+        scene->placed[n + i] = (struct placed){dpe_ruler2_text(&d->own, d->first[scene->index] + i),
+                                               dpe_ruler2_number(&draw->random)};
+    }
+    if (!dpe_python_sample(&draw->random, d->around.n * repeats, scene->chosen, n)) {
+        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for %zu documents", n);
+    }
+    for (size_t i = 0; i < n; i++) {
+        scene->placed[i] = (struct placed){dpe_ruler2_text(&d->around, scene->chosen[i] / repeats),
+                                           dpe_ruler2_number(&draw->random)};
+    }
+    dpe_python_shuffle(&draw->random, scene->order, n + scene->own);
+    return DPE_OK;
+}
+
+static dpe_status write_prompt(const struct dpe_ruler2_draw *draw, const struct scene *scene,
+                               struct dpe_text *out, struct dpe_error *err)
+{
+    const struct dpe_ruler2_documents *d = &draw->ruler2->documents;
+    const struct dpe_phrase_value none[] = {{NULL, NULL}};
+    const struct dpe_phrase_value asked[] = {{"question", dpe_ruler2_text(&d->asked, scene->index)},
+                                             {"text", scene->placed[scene->n].text},
+                                             {NULL, NULL}};
+    dpe_status status = dpe_ruler2_say(draw, draw->task->intro, none, out, err);
+    for (size_t i = 0; i < scene->n + scene->own && status == DPE_OK; i++) {
+        const struct placed *placed = &scene->placed[scene->order[i]];
+        char number[DPE_RULER2_NUMBER];
+        snprintf(number, sizeof number, "%" PRIu64, placed->number);
+        const struct dpe_phrase_value values[] = {
+            {"number", number}, {"text", placed->text}, {NULL, NULL}};
+        status = dpe_text_append(out, "\n\n", 2, err);
+        status =
+            status == DPE_OK ? dpe_ruler2_say(draw, DPE_RULER2_DOCUMENT, values, out, err) : status;
+    }
+    status = status == DPE_OK ? dpe_text_append(out, "\n\n", 2, err) : status;
+    return status == DPE_OK ? dpe_ruler2_say(draw, draw->task->problem, asked, out, err) : status;
+}
+
+static dpe_status add_answers(const struct dpe_ruler2_draw *draw, const struct scene *scene,
+                              struct dpe_ruler2_sample *sample, struct dpe_error *err)
+{
+    const struct dpe_ruler2_documents *d = &draw->ruler2->documents;
+    const size_t numbers = draw->task->answer == DPE_RULER2_TEXTS ? scene->gold : 1;
+    dpe_status status = DPE_OK;
+    if (draw->task->answer == DPE_RULER2_LETTER) {
+        return dpe_ruler2_answer(sample, dpe_ruler2_text(&d->answers, scene->index), err);
+    }
+    for (size_t i = 0; i < numbers && status == DPE_OK; i++) {
+        char number[DPE_RULER2_NUMBER];
+        snprintf(number, sizeof number, "%" PRIu64, scene->placed[scene->n + i].number);
+        status = dpe_ruler2_answer(sample, number, err);
+    }
+    return status;
+}
+
+dpe_status dpe_ruler2_make_documents(struct dpe_ruler2_draw *draw, size_t index, size_t n,
+                                     struct dpe_ruler2_sample *sample, struct dpe_error *err)
+{
+    struct scene scene = {0};
+    dpe_status status = open_scene(&draw->ruler2->documents, index, n, &scene, err);
+    status = status == DPE_OK ? set_scene(draw, &scene, err) : status;
+    status = status == DPE_OK ? write_prompt(draw, &scene, &sample->prompt, err) : status;
+    status = status == DPE_OK ? add_answers(draw, &scene, sample, err) : status;
+    free(scene.placed);
+    free(scene.chosen);
+    free(scene.order);
+    return status;
+}

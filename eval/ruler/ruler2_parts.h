@@ -1,0 +1,152 @@
+/**
+ * @file ruler2_parts.h
+ * Inside of RULER v2's tasks: what they are made of, and how one prompt is made.
+ */
+#ifndef DPE_RULER2_PARTS_H
+#define DPE_RULER2_PARTS_H
+
+#include <jansson.h>
+
+#include "eval/prompt/phrases.h"
+#include "eval/ruler/python_random.h"
+#include "eval/ruler/ruler2.h"
+
+/** The sentences, in the order of `fields` in ruler2.c. */
+enum dpe_ruler2_phrase {
+    DPE_RULER2_NEEDLE,
+    DPE_RULER2_INTRO_ONE,
+    DPE_RULER2_QUESTION_ONE,
+    DPE_RULER2_INTRO_MANY,
+    DPE_RULER2_QUESTION_MANY,
+    DPE_RULER2_ITEM,
+    DPE_RULER2_COPY_INTRO,
+    DPE_RULER2_COPY,
+    DPE_RULER2_COPY_TWICE,
+    DPE_RULER2_COPY_ALL_INTRO,
+    DPE_RULER2_COPY_ALL,
+    DPE_RULER2_ORDER,
+    DPE_RULER2_SOLVE_INTRO,
+    DPE_RULER2_SOLVE,
+    DPE_RULER2_SOLVE_COPIED,
+    DPE_RULER2_SOLUTION,
+    DPE_RULER2_EXAMPLES,
+    DPE_RULER2_DOCUMENT,
+    DPE_RULER2_FIND_TEXT_INTRO,
+    DPE_RULER2_FIND_TEXT,
+    DPE_RULER2_FIND_INTRO,
+    DPE_RULER2_FIND,
+    DPE_RULER2_READ_INTRO,
+    DPE_RULER2_READ,
+    DPE_RULER2_READ_COPIED,
+    DPE_RULER2_PHRASES,
+};
+
+/** Words with which keys are made: every adjective with every noun, once each, in their order. */
+struct dpe_ruler2_words {
+    char *text;   /**< all of them, NUL-terminated */
+    char **words; /**< [n], sorted */
+    size_t n;
+};
+
+/** Texts one behind the other, each followed by a NUL. */
+struct dpe_ruler2_texts {
+    struct dpe_text text;
+    size_t *at; /**< [n] offsets */
+    size_t n, capacity;
+};
+static inline const char *dpe_ruler2_text(const struct dpe_ruler2_texts *texts, size_t i)
+{
+    return texts->text.bytes + texts->at[i];
+}
+/** The end of what was appended to texts->text is text n. */
+dpe_status dpe_ruler2_texts_end(struct dpe_ruler2_texts *texts, struct dpe_error *err);
+void dpe_ruler2_texts_free(struct dpe_ruler2_texts *texts);
+
+/** Questions with four choices: 0 those that are asked for, 1 those around them. */
+struct dpe_ruler2_questions {
+    struct dpe_ruler2_texts texts[2], letters[2];
+};
+
+/** Questions about documents. */
+struct dpe_ruler2_documents {
+    struct dpe_ruler2_texts around;  /**< each once, in the order in which they first stand */
+    struct dpe_ruler2_texts own;     /**< of the questions: those that support one before others */
+    struct dpe_ruler2_texts asked;   /**< [n] questions */
+    struct dpe_ruler2_texts answers; /**< [n] */
+    size_t *first, *gold;            /**< [n + 1], [n]: in `own`, and how many support it */
+    size_t capacity;                 /**< of these two */
+    size_t *table, slots;            /**< where texts of `around` are, for reading */
+};
+
+struct dpe_ruler2 {
+    struct dpe_ruler2_options options;
+    struct dpe_phrases phrases;
+    struct dpe_ruler2_words words;         /**< n 0: not read */
+    struct dpe_ruler2_questions questions; /**< likewise */
+    struct dpe_ruler2_documents documents;
+};
+
+struct dpe_ruler2_draw;
+/** A task: what it needs, how one of its prompts is made, and what `make` wants to know. */
+struct dpe_ruler2_task {
+    const char *name;
+    const char *files[2];
+    dpe_status (*load)(struct dpe_ruler2 *ruler2, struct dpe_error *err);
+    /** A prompt of question `index` with n things around what is asked for, and its answers. */
+    dpe_status (*make)(struct dpe_ruler2_draw *draw, size_t index, size_t n,
+                       struct dpe_ruler2_sample *sample, struct dpe_error *err);
+    int64_t (*count)(const struct dpe_ruler2 *ruler2); /**< questions of its set */
+    size_t step;                                       /**< the least n, and what it shrinks by */
+    bool drawn; /**< which questions is drawn too; else they are the first */
+    int values; /**< of the needles' key */
+    enum dpe_ruler2_phrase intro, problem;
+    size_t examples,
+        same; /**< solved before; questions of one number, 0: every number is another's */
+    enum dpe_ruler2_answer {
+        DPE_RULER2_TEXT,   /**< the question, or the document's number */
+        DPE_RULER2_TEXTS,  /**< all of that number, or those that support the question */
+        DPE_RULER2_LETTER, /**< the choice, or the answer */
+    } answer;
+};
+
+/** A task being drawn. */
+struct dpe_ruler2_draw {
+    const struct dpe_ruler2 *ruler2;
+    const struct dpe_ruler2_task *task;
+    struct dpe_python_random random;
+};
+
+/** Numbers of seven digits, as they are drawn. */
+enum { DPE_RULER2_NUMBER = 16 };
+static inline uint64_t dpe_ruler2_number(struct dpe_python_random *random)
+{
+    return UINT64_C(1000000) + dpe_python_below(random, UINT64_C(9000000));
+}
+/** Append a phrase; `values` ends with a NULL name. */
+dpe_status dpe_ruler2_say(const struct dpe_ruler2_draw *draw, enum dpe_ruler2_phrase phrase,
+                          const struct dpe_phrase_value *values, struct dpe_text *out,
+                          struct dpe_error *err);
+dpe_status dpe_ruler2_answer(struct dpe_ruler2_sample *sample, const char *text,
+                             struct dpe_error *err);
+/** Give every line of a file of the folder to `read`, which sets *expected where it returns
+ * DPE_BAD_DATA. */
+dpe_status dpe_ruler2_lines(const char *folder, const char *name,
+                            dpe_status (*read)(void *user, const json_t *line,
+                                               const char **expected, struct dpe_error *err),
+                            void *user, struct dpe_error *err);
+
+/* The kinds: needles (ruler2_niah.c), questions of MMLU (ruler2_questions.c), documents of HotpotQA
+ * (ruler2_documents.c). */
+dpe_status dpe_ruler2_load_words(struct dpe_ruler2 *ruler2, struct dpe_error *err);
+dpe_status dpe_ruler2_make_needles(struct dpe_ruler2_draw *draw, size_t index, size_t n,
+                                   struct dpe_ruler2_sample *sample, struct dpe_error *err);
+dpe_status dpe_ruler2_load_questions(struct dpe_ruler2 *ruler2, struct dpe_error *err);
+int64_t dpe_ruler2_count_questions(const struct dpe_ruler2 *ruler2);
+dpe_status dpe_ruler2_make_questions(struct dpe_ruler2_draw *draw, size_t index, size_t n,
+                                     struct dpe_ruler2_sample *sample, struct dpe_error *err);
+dpe_status dpe_ruler2_load_documents(struct dpe_ruler2 *ruler2, struct dpe_error *err);
+int64_t dpe_ruler2_count_documents(const struct dpe_ruler2 *ruler2);
+dpe_status dpe_ruler2_make_documents(struct dpe_ruler2_draw *draw, size_t index, size_t n,
+                                     struct dpe_ruler2_sample *sample, struct dpe_error *err);
+
+#endif

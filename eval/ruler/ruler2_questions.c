@@ -1,0 +1,305 @@
+/* RULER v2's questions of MMLU among questions of MMLU. */
+#include "eval/ruler/ruler2_parts.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "eval/score/pytext.h"
+
+enum { CHOICES = 4 };
+
+/* ----------------------------------------------------------------------------------------- reading
+ */
+
+/* Append with every stretch of white space as one space, as a sub of \s+ does. */
+static dpe_status append_spaced(struct dpe_text *out, const char *text, size_t n,
+                                struct dpe_error *err)
+{
+    const char *end = text + n;
+    dpe_status status = DPE_OK;
+    while (text < end && status == DPE_OK) {
+        const char *from = text;
+        while (text < end && dpe_py_space(text, end) == 0) {
+            text++;
+        }
+        status = dpe_text_append(out, from, (size_t)(text - from), err);
+        bool space = text < end;
+        while (text < end && dpe_py_space(text, end) > 0) {
+            text += dpe_py_space(text, end);
+        }
+        status = status == DPE_OK && space ? dpe_text_append(out, " ", 1, err) : status;
+    }
+    return status;
+}
+
+/* Where lines of a file go. */
+struct filling {
+    struct dpe_ruler2_texts *texts, *letters;
+};
+
+/* {"question": …, "choices": [four texts], "answer": 0 … 3}, as one text. */
+static dpe_status read_question(void *user, const json_t *line, const char **expected,
+                                struct dpe_error *err)
+{
+    struct filling *to = user;
+    struct dpe_text raw = {0};
+    const json_t *choices = json_object_get(line, "choices");
+    const json_t *answer = json_object_get(line, "answer");
+    const char *question = json_string_value(json_object_get(line, "question"));
+    const json_int_t right = json_is_integer(answer) ? json_integer_value(answer) : -1;
+    *expected =
+        "\"question\", four \"choices\" and an \"answer\" of 0 to 3, as the hub's cais/mmlu "
+        "has them";
+    if (question == NULL || json_array_size(choices) != CHOICES || right < 0 || right >= CHOICES) {
+        return DPE_BAD_DATA;
+    }
+    dpe_status status = dpe_text_append(&raw, question, strlen(question), err);
+    for (size_t c = 0; c < CHOICES && status == DPE_OK; c++) {
+        const char *choice = json_string_value(json_array_get(choices, c));
+        char before[8];
+        snprintf(before, sizeof before, "\n%c. ", (char)('A' + c));
+        status = choice == NULL ? DPE_BAD_DATA : dpe_text_append(&raw, before, 4, err);
+        status = status == DPE_OK ? dpe_text_append(&raw, choice, strlen(choice), err) : status;
+    }
+    if (status == DPE_OK) {
+        status = append_spaced(&to->texts->text, raw.bytes, raw.n, err);
+    }
+    dpe_text_free(&raw);
+    status = status == DPE_OK ? dpe_ruler2_texts_end(to->texts, err) : status;
+    const char letter = (char)('A' + right);
+    status = status == DPE_OK ? dpe_text_append(&to->letters->text, &letter, 1, err) : status;
+    return status == DPE_OK ? dpe_ruler2_texts_end(to->letters, err) : status;
+}
+
+dpe_status dpe_ruler2_load_questions(struct dpe_ruler2 *ruler2, struct dpe_error *err)
+{
+    static const char *const names[] = {"mmlu/test.jsonl", "mmlu/auxiliary_train.jsonl"};
+    struct dpe_ruler2_questions *questions = &ruler2->questions;
+    dpe_status status = DPE_OK;
+    for (int i = 0; i < 2 && status == DPE_OK && questions->texts[i].n == 0; i++) {
+        struct filling to = {&questions->texts[i], &questions->letters[i]};
+        status = dpe_ruler2_lines(ruler2->options.folder, names[i], read_question, &to, err);
+    }
+    return status;
+}
+
+int64_t dpe_ruler2_count_questions(const struct dpe_ruler2 *ruler2)
+{
+    return (int64_t)ruler2->questions.texts[0].n;
+}
+
+/* ----------------------------------------------------------------------------------------- drawing
+ */
+
+/* A question in a prompt. */
+struct placed {
+    const char *text, *letter;
+    uint64_t number;
+};
+
+/* What one prompt is made of. */
+struct scene {
+    struct placed *placed;        /* [n + 1], with the one that is asked for */
+    struct placed examples[8];    /* [task->examples] */
+    size_t n, asked;              /* things around; the place of the one asked for */
+    size_t *chosen, *order;       /* [n] scratch */
+    uint64_t *numbers, *shuffled; /* [n + 1], and more where several have one */
+    size_t n_numbers;
+};
+
+static dpe_status open_scene(const struct dpe_ruler2_task *task, size_t n, struct scene *scene,
+                             struct dpe_error *err)
+{
+    size_t alike = task->same == 0 ? 1 : task->same;
+    size_t different = (n + 1 + alike - 1) / alike;
+    scene->n = n;
+    scene->n_numbers = different * alike;
+    scene->placed = dpe_alloc(n + 1, sizeof *scene->placed);
+    scene->chosen = dpe_alloc(n, sizeof *scene->chosen);
+    scene->order = dpe_alloc(scene->n_numbers, sizeof *scene->order);
+    scene->numbers = dpe_alloc(different, sizeof *scene->numbers);
+    scene->shuffled = dpe_alloc(scene->n_numbers, sizeof *scene->shuffled);
+    return scene->placed != NULL && scene->chosen != NULL && scene->order != NULL &&
+                   scene->numbers != NULL && scene->shuffled != NULL
+               ? DPE_OK
+               : dpe_fail(err, DPE_NO_MEMORY, "out of memory for %zu questions", n);
+}
+
+static void close_scene(struct scene *scene)
+{
+    free(scene->placed);
+    free(scene->chosen);
+    free(scene->order);
+    free(scene->numbers);
+    free(scene->shuffled);
+}
+
+static struct placed question(const struct dpe_ruler2_questions *questions, int set, size_t i,
+                              uint64_t number)
+{
+    return (struct placed){dpe_ruler2_text(&questions->texts[set], i),
+                           dpe_ruler2_text(&questions->letters[set], i), number};
+}
+
+/* Every draw is made in the order of the original. */
+static dpe_status set_scene(struct dpe_ruler2_draw *draw, size_t index, struct scene *scene,
+                            struct dpe_error *err)
+{
+    const struct dpe_ruler2_questions *questions = &draw->ruler2->questions;
+    const size_t around = questions->texts[1].n;
+    const size_t n = scene->n;
+    const size_t repeats = n > around ? (n + around - 1) / around : 1;
+    const size_t alike = draw->task->same == 0 ? 1 : draw->task->same;
+    const size_t different = scene->n_numbers / alike;
+    size_t solved[8] = {0};
+    bool there = dpe_python_sample(&draw->random, around * repeats, scene->chosen, n);
+    for (size_t i = 0; i < different; i++) {
+        scene->numbers[i] = dpe_ruler2_number(&draw->random);
+    }
+    dpe_python_shuffle(&draw->random, scene->order, scene->n_numbers);
+    for (size_t i = 0; i < scene->n_numbers; i++) {
+        scene->shuffled[i] = scene->numbers[scene->order[i] % different];
+    }
+    dpe_python_shuffle(&draw->random, scene->order, n);
+    there = there && dpe_python_sample(&draw->random, n, solved, draw->task->examples);
+    scene->asked = (size_t)dpe_python_below(&draw->random, n + 1);
+    if (!there) {
+        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for %zu questions", n);
+    }
+    for (size_t i = 0; i < n; i++) {
+        size_t from = scene->order[i];
+        scene->placed[i + (i >= scene->asked)] =
+            question(questions, 1, scene->chosen[from] / repeats, scene->shuffled[from]);
+    }
+    scene->placed[scene->asked] = question(questions, 0, index, scene->shuffled[n]);
+    for (size_t e = 0; e < draw->task->examples; e++) {
+        scene->examples[e] = scene->placed[solved[e] + (solved[e] >= scene->asked)];
+    }
+    return DPE_OK;
+}
+
+static const char *number_text(uint64_t number, char text[DPE_RULER2_NUMBER])
+{
+    snprintf(text, DPE_RULER2_NUMBER, "%" PRIu64, number);
+    return text;
+}
+
+static dpe_status add_item(const struct dpe_ruler2_draw *draw, const struct placed *placed,
+                           struct dpe_text *out, struct dpe_error *err)
+{
+    char number[DPE_RULER2_NUMBER];
+    const struct dpe_phrase_value values[] = {
+        {"number", number_text(placed->number, number)}, {"question", placed->text}, {NULL, NULL}};
+    return dpe_ruler2_say(draw, DPE_RULER2_ITEM, values, out, err);
+}
+
+/* What is asked of a question, `order` in front of it. */
+static dpe_status add_problem(const struct dpe_ruler2_draw *draw, const struct placed *placed,
+                              const char *order, struct dpe_text *out, struct dpe_error *err)
+{
+    char number[DPE_RULER2_NUMBER];
+    const struct dpe_phrase_value values[] = {
+        {"number", number_text(placed->number, number)}, {"order", order}, {NULL, NULL}};
+    return dpe_ruler2_say(draw, draw->task->problem, values, out, err);
+}
+
+/* A question as it is to be answered. */
+static dpe_status add_example(const struct dpe_ruler2_draw *draw, const struct placed *placed,
+                              struct dpe_text *out, struct dpe_error *err)
+{
+    const struct dpe_phrase_value values[] = {{"answer", placed->letter}, {NULL, NULL}};
+    dpe_status status = add_problem(draw, placed, "", out, err);
+    if (status == DPE_OK && draw->task->problem == DPE_RULER2_SOLVE_COPIED) {
+        status = dpe_text_append(out, "\n", 1, err);
+        status = status == DPE_OK ? add_item(draw, placed, out, err) : status;
+    }
+    return status == DPE_OK ? dpe_ruler2_say(draw, DPE_RULER2_SOLUTION, values, out, err) : status;
+}
+
+static dpe_status add_examples(const struct dpe_ruler2_draw *draw, const struct scene *scene,
+                               struct dpe_text *out, struct dpe_error *err)
+{
+    struct dpe_text examples = {0};
+    dpe_status status = DPE_OK;
+    for (size_t e = 0; e < draw->task->examples && status == DPE_OK; e++) {
+        status = e > 0 ? dpe_text_append(&examples, "\n\n", 2, err) : DPE_OK;
+        status = status == DPE_OK ? add_example(draw, &scene->examples[e], &examples, err) : status;
+    }
+    if (status == DPE_OK && draw->task->examples > 0) {
+        const struct dpe_phrase_value values[] = {{"examples", examples.bytes}, {NULL, NULL}};
+        status = dpe_ruler2_say(draw, DPE_RULER2_EXAMPLES, values, out, err);
+    }
+    dpe_text_free(&examples);
+    return status;
+}
+
+/* "2nd" in the sentence for it: which one of its number the question is. "" where numbers differ.
+ */
+static dpe_status order_of(const struct dpe_ruler2_draw *draw, const struct scene *scene,
+                           struct dpe_text *order, struct dpe_error *err)
+{
+    static const char *const ends[] = {"th", "st", "nd", "rd"};
+    char ordinal[32];
+    size_t which = 0;
+    for (size_t i = 0; i <= scene->asked; i++) {
+        which += scene->placed[i].number == scene->placed[scene->asked].number;
+    }
+    bool teen = which % 100 / 10 == 1;
+    snprintf(ordinal, sizeof ordinal, "%zu%s", which,
+             ends[teen || which % 10 > 3 ? 0 : which % 10]);
+    const struct dpe_phrase_value values[] = {{"ordinal", ordinal}, {NULL, NULL}};
+    return draw->task->same == 0 ? dpe_text_append(order, "", 0, err)
+                                 : dpe_ruler2_say(draw, DPE_RULER2_ORDER, values, order, err);
+}
+
+static dpe_status write_prompt(const struct dpe_ruler2_draw *draw, const struct scene *scene,
+                               struct dpe_text *out, struct dpe_error *err)
+{
+    const struct dpe_phrase_value none[] = {{NULL, NULL}};
+    struct dpe_text order = {0};
+    dpe_status status = dpe_ruler2_say(draw, draw->task->intro, none, out, err);
+    for (size_t i = 0; i <= scene->n && status == DPE_OK; i++) {
+        status = dpe_text_append(out, "\n\n", 2, err);
+        status = status == DPE_OK ? add_item(draw, &scene->placed[i], out, err) : status;
+    }
+    status = status == DPE_OK ? dpe_text_append(out, "\n\n", 2, err) : status;
+    status = status == DPE_OK ? add_examples(draw, scene, out, err) : status;
+    status = status == DPE_OK ? order_of(draw, scene, &order, err) : status;
+    if (status == DPE_OK) {
+        status = add_problem(draw, &scene->placed[scene->asked],
+                             order.bytes != NULL ? order.bytes : "", out, err);
+    }
+    dpe_text_free(&order);
+    return status;
+}
+
+static dpe_status add_answers(const struct dpe_ruler2_draw *draw, const struct scene *scene,
+                              struct dpe_ruler2_sample *sample, struct dpe_error *err)
+{
+    const struct placed *asked = &scene->placed[scene->asked];
+    dpe_status status = DPE_OK;
+    if (draw->task->answer != DPE_RULER2_TEXTS) {
+        return dpe_ruler2_answer(
+            sample, draw->task->answer == DPE_RULER2_LETTER ? asked->letter : asked->text, err);
+    }
+    for (size_t i = 0; i <= scene->n && status == DPE_OK; i++) {
+        if (scene->placed[i].number == asked->number) {
+            status = dpe_ruler2_answer(sample, scene->placed[i].text, err);
+        }
+    }
+    return status;
+}
+
+dpe_status dpe_ruler2_make_questions(struct dpe_ruler2_draw *draw, size_t index, size_t n,
+                                     struct dpe_ruler2_sample *sample, struct dpe_error *err)
+{
+    struct scene scene = {0};
+    dpe_status status = open_scene(draw->task, n, &scene, err);
+    status = status == DPE_OK ? set_scene(draw, index, &scene, err) : status;
+    status = status == DPE_OK ? write_prompt(draw, &scene, &sample->prompt, err) : status;
+    status = status == DPE_OK ? add_answers(draw, &scene, sample, err) : status;
+    close_scene(&scene);
+    return status;
+}
