@@ -14,7 +14,7 @@
 struct dpe_corpus {
     char *path;
     struct dpe_book *books;
-    size_t n, capacity;
+    size_t n;
     uint64_t bytes; /* of all texts */
     char fingerprint[65];
 };
@@ -31,14 +31,8 @@ static dpe_status out_of_memory(const char *path, struct dpe_error *err)
 static dpe_status add_book(struct dpe_corpus *corpus, const char *id, const char *title,
                            const char *file, bool replace_invalid, struct dpe_error *err)
 {
-    if (corpus->n == corpus->capacity) {
-        size_t capacity = corpus->capacity == 0 ? 16 : 2 * corpus->capacity;
-        struct dpe_book *books = realloc(corpus->books, capacity * sizeof *books);
-        if (books == NULL) {
-            return out_of_memory(corpus->path, err);
-        }
-        corpus->books = books;
-        corpus->capacity = capacity;
+    if (!dpe_make_room(&corpus->books, corpus->n, sizeof *corpus->books)) {
+        return out_of_memory(corpus->path, err);
     }
     char *text = NULL;
     size_t n = 0;

@@ -19,7 +19,6 @@ struct reader {
     int expected;                /* columns */
     int id_column, title_column; /* −1: none */
     struct dpe_metadata *out;
-    size_t capacity;
     dpe_status status;
     struct dpe_error *err;
 };
@@ -99,14 +98,8 @@ static dpe_status add_row(struct reader *r)
                         r->path, (long long)r->line, id);
     }
     struct dpe_metadata *out = r->out;
-    if (out->n == r->capacity) {
-        size_t capacity = r->capacity == 0 ? 256 : 2 * r->capacity;
-        struct dpe_metadata_row *rows = realloc(out->rows, capacity * sizeof *rows);
-        if (rows == NULL) {
-            return dpe_fail(r->err, DPE_NO_MEMORY, "%s: no memory for its records", r->path);
-        }
-        out->rows = rows;
-        r->capacity = capacity;
+    if (!dpe_make_room(&out->rows, out->n, sizeof *out->rows)) {
+        return dpe_fail(r->err, DPE_NO_MEMORY, "%s: no memory for its records", r->path);
     }
     struct dpe_metadata_row row = {dpe_textfile_join(id, NULL),
                                    dpe_textfile_join(title == NULL ? "" : title, NULL), r->line};

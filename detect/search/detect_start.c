@@ -32,8 +32,7 @@ void dpe_detect_start_lengths(const struct dpe_detect_shorter *shorter, int64_t 
     for (int halves = HALVES; halves >= 0; halves--) {
         int64_t tried = length >> halves;
         if (tried >= window && tried > 0 && is_near(shorter, tried, length)) {
-            size_t used = strlen(text);
-            snprintf(text + used, size - used, "%s%lld", n++ > 0 ? "," : "", (long long)tried);
+            dpe_append(text, size, "%s%lld", n++ > 0 ? "," : "", (long long)tried);
         }
     }
     if (n < 2) {

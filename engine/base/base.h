@@ -64,6 +64,11 @@ void *dpe_alloc(size_t count, size_t size);
 /** dpe_alloc, cleared. */
 void *dpe_alloc_zero(size_t count, size_t size);
 
+/** Room for one more element of `size` bytes behind the n of a list that grows by this alone.
+ * `list` is the address of the pointer to it, NULL at first. Room doubles as n passes powers of
+ * two, so no capacity is kept. False without memory: the list is as it was. */
+bool dpe_make_room(void *list, size_t n, size_t size);
+
 /** A growable list of token ids; zero-initialise, free with dpe_tokens_free. */
 struct dpe_tokens {
     int32_t *ids;
@@ -81,6 +86,9 @@ struct dpe_text {
 dpe_status dpe_text_append(struct dpe_text *text, const char *bytes, size_t n,
                            struct dpe_error *err);
 void dpe_text_free(struct dpe_text *text);
+/** Append to the string in the `size` bytes of `text` what there is room for. */
+void dpe_append(char *text, size_t size, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
 
 /* -------------------------------------------------------------------------------------- numbers */
 
@@ -97,6 +105,12 @@ bool dpe_parse_real(const char *text, double low, double high, double *value);
  *  behind it: "16k" is 16384, "1M" is 1048576. */
 bool dpe_scan_length(const char **text, int64_t low, int64_t high, int64_t *value);
 bool dpe_parse_length(const char *text, int64_t low, int64_t high, int64_t *value);
+
+/** Numbers of tokens separated by commas, "2k,4096", into `lengths` in ascending order. Returns how
+ * many; 0, and the reason in err: something else, more than `most`, one twice. `also` stands before
+ * what is expected: "auto or ". */
+int dpe_parse_lengths(const char *text, int64_t low, int64_t high, const char *also,
+                      int64_t *lengths, int most, struct dpe_error *err);
 
 /** The name that the word of n bytes was probably meant to be, out of a list whose names are
  * separated by commas or spaces, each perhaps with '=' and a value. Returns its length, 0 when none

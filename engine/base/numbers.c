@@ -112,3 +112,38 @@ bool dpe_parse_real(const char *text, double low, double high, double *value)
     *value = read;
     return true;
 }
+
+static int by_value(const void *a, const void *b)
+{
+    const int64_t left = *(const int64_t *)a;
+    const int64_t right = *(const int64_t *)b;
+    return (left > right) - (left < right);
+}
+
+int dpe_parse_lengths(const char *text, int64_t low, int64_t high, const char *also,
+                      int64_t *lengths, int most, struct dpe_error *err)
+{
+    const char *at = text;
+    int n = 0;
+    for (bool more = true; more; at++) {
+        if (n == most) {
+            dpe_fail(err, DPE_USAGE, "expected at most %d lengths, found '%s'", most, text);
+            return 0;
+        }
+        if (!dpe_scan_length(&at, low, high, &lengths[n++]) || (*at != ',' && *at != '\0')) {
+            dpe_fail(err, DPE_USAGE,
+                     "expected %swhole numbers from %lld to %lld, separated by commas, found '%s'",
+                     also, (long long)low, (long long)high, text);
+            return 0;
+        }
+        more = *at == ',';
+    }
+    qsort(lengths, (size_t)n, sizeof *lengths, by_value);
+    for (int i = 1; i < n; i++) {
+        if (lengths[i] == lengths[i - 1]) {
+            dpe_fail(err, DPE_USAGE, "%lld is given twice", (long long)lengths[i]);
+            return 0;
+        }
+    }
+    return n;
+}

@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -38,6 +39,23 @@ static dpe_status grow(void **block, size_t used, size_t *capacity, size_t n, si
     *block = grown;
     *capacity = wanted;
     return DPE_OK;
+}
+
+bool dpe_make_room(void *list, size_t n, size_t size)
+{
+    enum { LEAST = 16 };
+    size_t bytes = 0;
+    void *block = NULL;
+    if (n != 0 && (n < LEAST || (n & (n - 1)) != 0)) {
+        return true;
+    }
+    memcpy(&block, list, sizeof block);
+    block =
+        __builtin_mul_overflow(n == 0 ? LEAST : n, 2 * size, &bytes) ? NULL : realloc(block, bytes);
+    if (block != NULL) {
+        memcpy(list, &block, sizeof block);
+    }
+    return block != NULL;
 }
 
 dpe_status dpe_tokens_append(struct dpe_tokens *tokens, const int32_t *ids, size_t n,
@@ -87,6 +105,15 @@ void dpe_text_free(struct dpe_text *text)
 {
     free(text->bytes);
     *text = (struct dpe_text){0};
+}
+
+void dpe_append(char *text, size_t size, const char *format, ...)
+{
+    const size_t used = strlen(text);
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text + used, size - used, format, args);
+    va_end(args);
 }
 
 /* A file may be there where it is the process or the disk that cannot open it. */

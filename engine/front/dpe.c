@@ -43,14 +43,12 @@ static const char *list_tools(int key, const char *text, const void *input, char
     }
     snprintf(room, size, "Tools:");
     for (int i = 0; i < N_TOOLS; i++) {
-        size_t n = strlen(room);
         /* a build may lack dpe-serve */
         if (tool_path(tools[i].name, path, sizeof path) && access(path, X_OK) == 0) {
-            snprintf(room + n, size - n, "\n  %-10s  %s", tools[i].name, tools[i].does);
+            dpe_append(room, size, "\n  %-10s  %s", tools[i].name, tools[i].does);
         }
     }
-    size_t n = strlen(room);
-    snprintf(room + n, size - n, "\n\nExample:\n  dpe run -m data/reference --info");
+    dpe_append(room, size, "\n\nExample:\n  dpe run -m data/reference --info");
     return room;
 }
 
@@ -61,8 +59,7 @@ static void start(struct dpe_command_line *state, const char *name, char **argv)
     char names[256] = "";
     char meant[96];
     for (int i = 0; i < N_TOOLS; i++) {
-        size_t n = strlen(names);
-        snprintf(names + n, sizeof names - n, "%s%s", i > 0 ? ", " : "", tools[i].name);
+        dpe_append(names, sizeof names, "%s%s", i > 0 ? ", " : "", tools[i].name);
         if (strcmp(tools[i].name, name) == 0 && tool_path(name, path, sizeof path)) {
             argv[0] = path;
             execv(path, argv);

@@ -37,9 +37,7 @@ static dpe_status bad_type(const struct dpe_gguf *gguf, const struct dpe_gguf_te
     char quoted[96];
     char list[160] = "";
     for (int i = 0; i < DPE_DTYPES; i++) {
-        size_t used = strlen(list);
-        snprintf(list + used, sizeof list - used, "%s%s", i > 0 ? ", " : "",
-                 dpe_block_types[i].name);
+        dpe_append(list, sizeof list, "%s%s", i > 0 ? ", " : "", dpe_block_types[i].name);
     }
     return dpe_fail(err, DPE_BAD_DATA, "%s: tensor %s: expected one of the types %s, found %s (%u)",
                     gguf->path, dpe_json_quote(quoted, tensor->name, strlen(tensor->name)), list,
@@ -130,16 +128,10 @@ static dpe_status take_tensor(struct dpe_gguf_cursor *cursor, struct dpe_gguf_te
 dpe_status dpe_gguf_take_tensors(struct dpe_gguf_cursor *cursor, uint64_t n)
 {
     struct dpe_gguf *gguf = cursor->gguf;
-    size_t capacity = 0;
     dpe_status status = DPE_OK;
     while (gguf->n_tensors < n && status == DPE_OK && !cursor->more) {
-        if (gguf->n_tensors == capacity) {
-            capacity = capacity == 0 ? 256 : 2 * capacity;
-            void *grown = realloc(gguf->tensors, capacity * sizeof *gguf->tensors);
-            if (grown == NULL) {
-                return dpe_fail(cursor->err, DPE_NO_MEMORY, "%s: out of memory", gguf->path);
-            }
-            gguf->tensors = grown;
+        if (!dpe_make_room(&gguf->tensors, gguf->n_tensors, sizeof *gguf->tensors)) {
+            return dpe_fail(cursor->err, DPE_NO_MEMORY, "%s: out of memory", gguf->path);
         }
         gguf->tensors[gguf->n_tensors] = (struct dpe_gguf_tensor){0};
         status = take_tensor(cursor, &gguf->tensors[gguf->n_tensors]);

@@ -100,13 +100,10 @@ static dpe_status make(struct maker *maker, int64_t rows, int64_t cols, struct d
         return DPE_OK;
     }
     void *data = dpe_alloc((size_t)(rows * cols), tensor->dtype == DPE_F32 ? 4 : 2);
-    void **grown =
-        data == NULL ? NULL : realloc(model->copies, (model->n_copies + 1) * sizeof *model->copies);
-    if (grown == NULL) {
+    if (data == NULL || !dpe_make_room(&model->copies, model->n_copies, sizeof *model->copies)) {
         free(data);
         return dpe_fail(maker->err, DPE_NO_MEMORY, "random weights: out of memory");
     }
-    model->copies = grown;
     model->copies[model->n_copies++] = data;
     bool vector = rows == 1;
     fill(maker, tensor, data, vector ? 1.0F : 0.0F,

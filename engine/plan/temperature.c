@@ -65,8 +65,7 @@ static void put(char text[160], const char *key, double value)
     if (strtod(number, NULL) != value) {
         snprintf(number, sizeof number, "%.17g", value);
     }
-    size_t used = strlen(text);
-    snprintf(text + used, 160 - used, "%s%s=%s", used > 0 ? "," : "", key, number);
+    dpe_append(text, 160, "%s%s=%s", text[0] != '\0' ? "," : "", key, number);
 }
 
 void dpe_temperature_text(const struct dpe_temperature *temperature, char text[160])

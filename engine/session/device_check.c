@@ -320,10 +320,8 @@ void dpe_device_kernels(const struct dpe_config *config, const char *device, cha
     dpe_ladder_names(&ladder, ops, config, device);
     for (int part = 0; part < DPE_WAY_PARTS; part++) {
         const char *name = ladder.names[part][ways.way[part]];
-        size_t used = strlen(text);
         if (name != NULL) {
-            snprintf(text + used, 256 - used, "%s%s %s", used > 0 ? ", " : "", part_names[part],
-                     name);
+            dpe_append(text, 256, "%s%s %s", text[0] != '\0' ? ", " : "", part_names[part], name);
         }
     }
 }

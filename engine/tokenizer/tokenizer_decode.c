@@ -10,7 +10,7 @@
 struct strings {
     struct dpe_text bytes;
     size_t *ends;
-    size_t n, capacity;
+    size_t n;
 };
 
 static void strings_free(struct strings *strings)
@@ -30,14 +30,8 @@ static const char *string_at(const struct strings *strings, size_t i, size_t *n)
 /* Ends the string that was being appended to strings->bytes. */
 static dpe_status end_string(struct strings *strings, struct dpe_error *err)
 {
-    if (strings->n == strings->capacity) {
-        size_t capacity = strings->capacity == 0 ? 64 : 2 * strings->capacity;
-        size_t *grown = realloc(strings->ends, capacity * sizeof *grown);
-        if (grown == NULL) {
-            return dpe_fail(err, DPE_NO_MEMORY, "no memory for decoding %zu tokens", strings->n);
-        }
-        strings->ends = grown;
-        strings->capacity = capacity;
+    if (!dpe_make_room(&strings->ends, strings->n, sizeof *strings->ends)) {
+        return dpe_fail(err, DPE_NO_MEMORY, "no memory for decoding %zu tokens", strings->n);
     }
     strings->ends[strings->n++] = strings->bytes.n;
     return DPE_OK;
@@ -275,7 +269,7 @@ static dpe_status decode_strings(const struct dpe_tokenizer *tokenizer, const in
                                  bool skip_special, bool inside, struct dpe_text *out,
                                  struct dpe_error *err)
 {
-    struct strings lists[2] = {{{0}, NULL, 0, 0}, {{0}, NULL, 0, 0}};
+    struct strings lists[2] = {{.n = 0}, {.n = 0}};
     struct strings *from = lists, *to = lists + 1;
     size_t n_before = out->n;
     dpe_status status = collect(tokenizer, ids, n, skip_special, from, err);

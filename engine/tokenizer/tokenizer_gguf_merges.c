@@ -25,7 +25,7 @@ struct deriver {
     uint32_t *slots; /* [mask + 1] id + 1 by hash, 0: empty */
     size_t mask;
     struct merge *merges;
-    size_t n_merges, capacity;
+    size_t n_merges;
 };
 
 static bool begins_character(char byte)
@@ -87,14 +87,8 @@ static bool index_pieces(struct deriver *d, const struct dpe_gguf_value *tokens,
 
 static bool add_merge(struct deriver *d, struct merge merge)
 {
-    if (d->n_merges == d->capacity) {
-        size_t wanted = d->capacity == 0 ? 4096 : 2 * d->capacity;
-        void *grown = realloc(d->merges, wanted * sizeof *d->merges);
-        if (grown == NULL) {
-            return false;
-        }
-        d->merges = grown;
-        d->capacity = wanted;
+    if (!dpe_make_room(&d->merges, d->n_merges, sizeof *d->merges)) {
+        return false;
     }
     d->merges[d->n_merges++] = merge;
     return true;

@@ -115,8 +115,7 @@ static void print_option(const struct dpe_listed_option *listed, int width)
         snprintf(left, sizeof left, "%*s--%s", LONG_COLUMN, "", option->name);
     }
     if (option->arg != NULL) {
-        size_t used = strlen(left);
-        snprintf(left + used, sizeof left - used, optional ? "[=%s]" : "=%s", option->arg);
+        dpe_append(left, sizeof left, optional ? "[=%s]" : "=%s", option->arg);
     }
     char room[ROOM];
     const char *doc = told(listed->set, option->key, option->doc, room);

@@ -126,10 +126,8 @@ int dpe_parse_choice(const struct dpe_command_line *state, const char *option, c
             return i;
         }
         const char *before = i == 0 ? "" : choices[i + 1] != NULL ? ", " : " or ";
-        size_t used = strlen(names);
-        snprintf(names + used, sizeof names - used, "%s%s", before, choices[i]);
-        used = strlen(list);
-        snprintf(list + used, sizeof list - used, "%s ", choices[i]);
+        dpe_append(names, sizeof names, "%s%s", before, choices[i]);
+        dpe_append(list, sizeof list, "%s ", choices[i]);
     }
     char typed[64];
     char meant[96];

@@ -153,9 +153,8 @@ static void refuse_ambiguous(const struct spelled *spelled, const struct dpe_com
     char list[1024] = "";
     size_t n = strcspn(word + 2, "=");
     for (int i = 0; i < spelled->n_longs; i++) {
-        size_t used = strlen(list);
         if (strncmp(spelled->longs[i].name, word + 2, n) == 0) {
-            snprintf(list + used, sizeof list - used, " '--%s'", spelled->longs[i].name);
+            dpe_append(list, sizeof list, " '--%s'", spelled->longs[i].name);
         }
     }
     dpe_line_error(line, "option '%.80s' is ambiguous; possibilities:%s", word, list);

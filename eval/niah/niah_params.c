@@ -208,20 +208,16 @@ void dpe_niah_format(const struct dpe_niah_params *params, char *text, size_t n)
              params->keys, params->values, params->queries, params->digits, depth,
              params->repeat_haystack ? 1 : 0, specials[params->special]);
     /* What most runs do not use is not part of their name. */
-    size_t used = strlen(text);
     if (params->asked > 1) {
-        snprintf(text + used, n - used, ",asked=%d", params->asked);
-        used = strlen(text);
+        dpe_append(text, n, ",asked=%d", params->asked);
     }
     if (params->shared > 1) {
-        snprintf(text + used, n - used, ",shared=%d", params->shared);
-        used = strlen(text);
+        dpe_append(text, n, ",shared=%d", params->shared);
     }
     if (params->spare > 0) {
-        snprintf(text + used, n - used, ",spare=%d", params->spare);
-        used = strlen(text);
+        dpe_append(text, n, ",spare=%d", params->spare);
     }
     if (params->steps) {
-        snprintf(text + used, n - used, ",score=steps");
+        dpe_append(text, n, ",score=steps");
     }
 }

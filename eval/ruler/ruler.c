@@ -379,13 +379,8 @@ dpe_status dpe_ruler_append(struct dpe_text *text, const char *string, struct dp
 dpe_status dpe_ruler_refer(struct dpe_ruler_draw *draw, const char *text, struct dpe_error *err)
 {
     size_t n = draw->n_references;
-    char **references = realloc(draw->references, (n + 1) * sizeof *references);
-    if (references == NULL) {
-        return dpe_ruler_no_memory(err);
-    }
-    draw->references = references;
-    references[n] = strdup(text);
-    if (references[n] == NULL) {
+    if (!dpe_make_room(&draw->references, n, sizeof *draw->references) ||
+        (draw->references[n] = strdup(text)) == NULL) {
         return dpe_ruler_no_memory(err);
     }
     draw->n_references++;

@@ -13,31 +13,16 @@ struct reading {
     const char *path;
     struct dpe_json_scan scan;
     struct dpe_qa *qa;
-    size_t documents, groups, answers, gold, questions; /* capacities */
     size_t *joined_at; /* HotpotQA: offset of each document in qa->joined */
-    size_t joined;     /* capacity */
     const char *lacks; /* what a member lacks, or NULL */
     bool memory;       /* false: out of memory */
 };
 
 /* Room for element n of a list whose pointer is at `list`. */
-static bool make_room(struct reading *reading, void *list, size_t n, size_t *capacity, size_t size)
+static bool make_room(struct reading *reading, void *list, size_t n, size_t size)
 {
-    if (n < *capacity) {
-        return true;
-    }
-    size_t wanted = *capacity == 0 ? 64 : 2 * *capacity;
-    size_t bytes = 0;
-    void *old = NULL;
-    memcpy(&old, list, sizeof old);
-    void *grown = __builtin_mul_overflow(wanted, size, &bytes) ? NULL : realloc(old, bytes);
-    if (grown == NULL) {
-        reading->memory = false;
-        return false;
-    }
-    memcpy(list, &grown, sizeof grown);
-    *capacity = wanted;
-    return true;
+    reading->memory = reading->memory && dpe_make_room(list, n, size);
+    return reading->memory;
 }
 
 static bool good(const struct reading *reading)
@@ -89,9 +74,8 @@ static void add_document(struct reading *reading, const char *text, size_t group
 {
     struct dpe_qa *qa = reading->qa;
     if (good(reading) &&
-        make_room(reading, &qa->documents, qa->n_documents, &reading->documents,
-                  sizeof *qa->documents) &&
-        make_room(reading, &qa->group, qa->n_documents, &reading->groups, sizeof *qa->group)) {
+        make_room(reading, &qa->documents, qa->n_documents, sizeof *qa->documents) &&
+        make_room(reading, &qa->group, qa->n_documents, sizeof *qa->group)) {
         qa->documents[qa->n_documents] = text;
         qa->group[qa->n_documents++] = group;
     }
@@ -101,7 +85,7 @@ static void add_answer(struct reading *reading, const char *text)
 {
     struct dpe_qa *qa = reading->qa;
     if (good(reading) && text != NULL &&
-        make_room(reading, &qa->answers, qa->n_answers, &reading->answers, sizeof *qa->answers)) {
+        make_room(reading, &qa->answers, qa->n_answers, sizeof *qa->answers)) {
         qa->answers[qa->n_answers++] = text;
     }
 }
@@ -109,8 +93,7 @@ static void add_answer(struct reading *reading, const char *text)
 static void add_gold(struct reading *reading, size_t document)
 {
     struct dpe_qa *qa = reading->qa;
-    if (good(reading) &&
-        make_room(reading, &qa->gold, qa->n_gold, &reading->gold, sizeof *qa->gold)) {
+    if (good(reading) && make_room(reading, &qa->gold, qa->n_gold, sizeof *qa->gold)) {
         qa->gold[qa->n_gold++] = document;
     }
 }
@@ -118,8 +101,8 @@ static void add_gold(struct reading *reading, size_t document)
 static void add_question(struct reading *reading, struct dpe_qa_question question)
 {
     struct dpe_qa *qa = reading->qa;
-    if (good(reading) && make_room(reading, &qa->questions, qa->n_questions, &reading->questions,
-                                   sizeof *qa->questions)) {
+    if (good(reading) &&
+        make_room(reading, &qa->questions, qa->n_questions, sizeof *qa->questions)) {
         qa->questions[qa->n_questions++] = question;
     }
 }
@@ -269,8 +252,7 @@ static void read_titled(struct reading *reading)
 {
     struct dpe_qa *qa = reading->qa;
     bool first = true, first_sentence = true;
-    if (!make_room(reading, &reading->joined_at, qa->n_documents, &reading->joined,
-                   sizeof *reading->joined_at)) {
+    if (!make_room(reading, &reading->joined_at, qa->n_documents, sizeof *reading->joined_at)) {
         return;
     }
     reading->joined_at[qa->n_documents] = qa->joined.n;

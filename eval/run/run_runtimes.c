@@ -136,8 +136,7 @@ static const char *join_notes(const struct dpe_reading *reading, char notes[NOTE
 {
     notes[0] = '\0';
     for (int k = 0; k < reading->n_notes; k++) {
-        size_t used = strlen(notes);
-        snprintf(notes + used, NOTES - used, "%s%s", k > 0 ? "; " : "", reading->notes[k]);
+        dpe_append(notes, NOTES, "%s%s", k > 0 ? "; " : "", reading->notes[k]);
     }
     return notes;
 }

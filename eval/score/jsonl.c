@@ -21,7 +21,7 @@ struct dpe_jsonl {
     char *path;
     int fd;
     struct line *lines;
-    size_t n, capacity;
+    size_t n;
 };
 
 /* ----------------------------------------------------------------------------------- the file */
@@ -33,17 +33,8 @@ static dpe_status no_memory(const char *path, struct dpe_error *err)
 
 static dpe_status add_line(struct dpe_jsonl *jsonl, struct line line, struct dpe_error *err)
 {
-    if (jsonl->n == jsonl->capacity) {
-        size_t capacity = jsonl->capacity == 0 ? 256 : 2 * jsonl->capacity;
-        size_t size = 0;
-        struct line *lines = __builtin_mul_overflow(capacity, sizeof *lines, &size)
-                                 ? NULL
-                                 : realloc(jsonl->lines, size);
-        if (lines == NULL) {
-            return no_memory(jsonl->path, err);
-        }
-        jsonl->lines = lines;
-        jsonl->capacity = capacity;
+    if (!dpe_make_room(&jsonl->lines, jsonl->n, sizeof *jsonl->lines)) {
+        return no_memory(jsonl->path, err);
     }
     jsonl->lines[jsonl->n++] = line;
     return DPE_OK;
@@ -292,17 +283,8 @@ static bool read_item(struct dpe_json_scan *scan, struct dpe_json_item *item, si
 
 static bool add_item(struct dpe_json_field *field, struct dpe_json_item item)
 {
-    if (field->n == field->capacity) {
-        size_t capacity = field->capacity == 0 ? 8 : 2 * field->capacity;
-        size_t size = 0;
-        struct dpe_json_item *items = __builtin_mul_overflow(capacity, sizeof *items, &size)
-                                          ? NULL
-                                          : realloc(field->items, size);
-        if (items == NULL) {
-            return false;
-        }
-        field->items = items;
-        field->capacity = capacity;
+    if (!dpe_make_room(&field->items, field->n, sizeof *field->items)) {
+        return false;
     }
     field->items[field->n++] = item;
     return true;

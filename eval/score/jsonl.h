@@ -54,7 +54,7 @@ struct dpe_json_field {
     const char *name;
     struct dpe_json_item value; /**< kind LIST: see items */
     struct dpe_json_item *items;
-    size_t n, capacity;
+    size_t n;
 };
 void dpe_json_field_free(struct dpe_json_field *field);
 /** "a string", "a list", … for messages. */

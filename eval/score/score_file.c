@@ -34,7 +34,7 @@ struct reader {
     struct dpe_text line;
     struct dpe_json_field fields[N_FIELDS];
     char **references;
-    size_t n_references, capacity;
+    size_t n_references;
 };
 
 static void reader_init(struct reader *reader)
@@ -72,17 +72,8 @@ static bool is_number(enum dpe_json_kind kind)
 
 static dpe_status take_reference(struct reader *reader, char *text, struct dpe_error *err)
 {
-    if (reader->n_references == reader->capacity) {
-        size_t capacity = reader->capacity == 0 ? 16 : 2 * reader->capacity;
-        size_t size = 0;
-        char **grown = __builtin_mul_overflow(capacity, sizeof *grown, &size)
-                           ? NULL
-                           : realloc(reader->references, size);
-        if (grown == NULL) {
-            return dpe_fail(err, DPE_NO_MEMORY, "no memory for references");
-        }
-        reader->references = grown;
-        reader->capacity = capacity;
+    if (!dpe_make_room(&reader->references, reader->n_references, sizeof *reader->references)) {
+        return dpe_fail(err, DPE_NO_MEMORY, "no memory for references");
     }
     reader->references[reader->n_references++] = text;
     return DPE_OK;

@@ -115,15 +115,12 @@ struct dpe_suite_task *dpe_suite_add(struct dpe_suite *suite, const char *label,
     }
     memcpy(made.label, label, strlen(label) + 1);
     memcpy(made.category, category, strlen(category) + 1);
-    struct dpe_suite_task *tasks =
-        realloc(suite->tasks, (suite->n_tasks + 1) * sizeof *suite->tasks);
-    if (tasks == NULL) {
+    if (!dpe_make_room(&suite->tasks, suite->n_tasks, sizeof *suite->tasks)) {
         dpe_fail(err, DPE_NO_MEMORY, "no memory for a task");
         return NULL;
     }
-    suite->tasks = tasks;
-    tasks[suite->n_tasks] = made;
-    return &tasks[suite->n_tasks];
+    suite->tasks[suite->n_tasks] = made;
+    return &suite->tasks[suite->n_tasks];
 }
 
 void dpe_suite_keep(struct dpe_suite *suite)
@@ -156,8 +153,7 @@ dpe_status dpe_suite_open(const char *name, const struct dpe_suite_options *opti
     if (kind == NULL) {
         char known[256] = "";
         for (size_t i = 0; i < N_KINDS; i++) {
-            size_t n = strlen(known);
-            snprintf(known + n, sizeof known - n, "%s%s", i == 0 ? "" : ", ", kinds[i].name);
+            dpe_append(known, sizeof known, "%s%s", i == 0 ? "" : ", ", kinds[i].name);
         }
         char meant[96];
         return dpe_fail(err, DPE_USAGE, "unknown suite '%s'; suites: %s%s", name, known,

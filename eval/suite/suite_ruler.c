@@ -33,18 +33,13 @@ static dpe_status refuse_task(const char *suite, const char *name, struct dpe_er
     char known[768] = "";
     const char *category = "";
     for (size_t i = 0; dpe_score_task(suite, i) != NULL; i++) {
-        size_t used = strlen(known);
-        snprintf(known + used, sizeof known - used, "%s%s", i == 0 ? "" : ", ",
-                 dpe_score_task(suite, i)->name);
+        dpe_append(known, sizeof known, "%s%s", i == 0 ? "" : ", ", dpe_score_task(suite, i)->name);
     }
-    size_t tasks = strlen(known);
-    snprintf(known + tasks, sizeof known - tasks, "; categories: ");
+    dpe_append(known, sizeof known, "; categories: ");
     for (size_t i = 0; dpe_score_task(suite, i) != NULL; i++) {
         const char *next = dpe_score_task(suite, i)->category;
-        size_t used = strlen(known);
         if (strcmp(next, category) != 0) {
-            snprintf(known + used, sizeof known - used, "%s%s", category[0] == '\0' ? "" : ", ",
-                     next);
+            dpe_append(known, sizeof known, "%s%s", category[0] == '\0' ? "" : ", ", next);
         }
         category = next;
     }
@@ -199,9 +194,8 @@ static const char *lacking(const struct opening *opening, size_t i)
 
 static void note_lack(struct dpe_suite *suite, size_t i, const char *option)
 {
-    size_t used = strlen(suite->lacks);
-    snprintf(suite->lacks + used, sizeof suite->lacks - used, "%s%s without %s",
-             used > 0 ? ", " : "", dpe_ruler_kind(i)->name, option);
+    dpe_append(suite->lacks, sizeof suite->lacks, "%s%s without %s",
+               suite->lacks[0] != '\0' ? ", " : "", dpe_ruler_kind(i)->name, option);
 }
 
 dpe_status dpe_suite_open_ruler(const struct dpe_suite_options *options, struct dpe_suite *suite,

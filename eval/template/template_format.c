@@ -124,8 +124,7 @@ static void put_real(struct render *render, struct builder *to, const struct for
         /* -Wformat-nonliteral: made above of one letter and perhaps '#'. */
         snprintf(digits, sizeof digits, pattern, places, size);
     }
-    size_t n = strlen(digits);
-    snprintf(digits + n, sizeof digits - n, "%s", form->type == '%' ? "%" : "");
+    dpe_append(digits, sizeof digits, "%s", form->type == '%' ? "%" : "");
     put_number(render, to, form, minus, "", digits);
 }
 

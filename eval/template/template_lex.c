@@ -31,15 +31,9 @@ static void add(struct lexer *lexer, enum token_kind kind, struct dpe_span text)
     if (parse->status != DPE_OK) {
         return;
     }
-    if (parse->n_tokens == parse->capacity) {
-        size_t capacity = parse->capacity == 0 ? 256 : parse->capacity * 2;
-        struct token *tokens = realloc(parse->tokens, capacity * sizeof *tokens);
-        if (tokens == NULL) {
-            parse->status = dpe_fail(parse->err, DPE_NO_MEMORY, "%s: out of memory", parse->where);
-            return;
-        }
-        parse->tokens = tokens;
-        parse->capacity = capacity;
+    if (!dpe_make_room(&parse->tokens, parse->n_tokens, sizeof *parse->tokens)) {
+        parse->status = dpe_fail(parse->err, DPE_NO_MEMORY, "%s: out of memory", parse->where);
+        return;
     }
     parse->tokens[parse->n_tokens++] = (struct token){kind, lexer->line, text};
 }

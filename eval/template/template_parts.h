@@ -211,7 +211,7 @@ struct parse {
     struct dpe_error *err;
     dpe_status status;
     struct token *tokens; /**< [n_tokens], the last is TOKEN_END */
-    size_t n_tokens, capacity, at;
+    size_t n_tokens, at;
     int depth, in_loop;
     unsigned reads; /**< READS_… so far */
     int soft;       /**< within {% if %}: what is not known is refused where it runs */

@@ -381,9 +381,8 @@ static void describe_choice(const struct dpe_table *table, const struct dpe_tabl
     }
     char evidence[DPE_TABLE_EVIDENCE];
     if (entry != NULL && dpe_table_evidence(dpe_table_values(entry), evidence)[0] != '\0') {
-        size_t used = strlen(note);
-        snprintf(note + used, DPE_TABLE_NOTE - used, "; it %s%s",
-                 strncmp(evidence, "finds", 5) == 0 ? "" : "has ", evidence);
+        dpe_append(note, DPE_TABLE_NOTE, "; it %s%s",
+                   strncmp(evidence, "finds", 5) == 0 ? "" : "has ", evidence);
     }
 }
 

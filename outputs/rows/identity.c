@@ -107,21 +107,9 @@ const char *dpe_identity_task_words(const char *niah, char text[DPE_TASK_WORDS])
 
 static dpe_status reserve(struct dpe_identity *identity, struct dpe_error *err)
 {
-    if (identity->n < identity->capacity) {
-        return DPE_OK;
-    }
-    size_t capacity = identity->capacity == 0 ? 16 : identity->capacity * 2;
-    size_t bytes = 0;
-    struct dpe_identity_field *fields = NULL;
-    if (!__builtin_mul_overflow(capacity, sizeof *fields, &bytes)) {
-        fields = realloc(identity->fields, bytes);
-    }
-    if (fields == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for %zu names", capacity);
-    }
-    identity->fields = fields;
-    identity->capacity = capacity;
-    return DPE_OK;
+    return dpe_make_room(&identity->fields, identity->n, sizeof *identity->fields)
+               ? DPE_OK
+               : dpe_fail(err, DPE_NO_MEMORY, "out of memory for %zu names", identity->n);
 }
 
 dpe_status dpe_identity_add(struct dpe_identity *identity, const char *name, const char *value,

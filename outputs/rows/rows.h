@@ -49,7 +49,7 @@ struct dpe_item {
 /** Named strings in a fixed order: what decides a result (an identity), or what a process is
  *  (/run). Names are unique and, like values, valid UTF-8. Zero-initialise. */
 struct dpe_identity {
-    size_t n, capacity;
+    size_t n;
     struct dpe_identity_field {
         char *name, *value;
     } * fields;
@@ -109,7 +109,7 @@ dpe_status dpe_rows_hash(const struct dpe_row *const *rows, size_t n, char hex[6
 /** Rows by key. */
 struct dpe_rowset {
     struct dpe_row *rows;
-    size_t n, capacity;
+    size_t n;
     size_t *slots; /**< [n_slots] index + 1 of a row, 0 = free */
     size_t n_slots;
 };

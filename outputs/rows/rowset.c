@@ -62,20 +62,9 @@ dpe_status dpe_rowset_reserve(struct dpe_rowset *set, struct dpe_error *err)
             return status;
         }
     }
-    if (set->n == set->capacity) {
-        size_t capacity = set->capacity == 0 ? 32 : set->capacity * 2;
-        size_t bytes = 0;
-        struct dpe_row *rows = NULL;
-        if (!__builtin_mul_overflow(capacity, sizeof *rows, &bytes)) {
-            rows = realloc(set->rows, bytes);
-        }
-        if (rows == NULL) {
-            return dpe_fail(err, DPE_NO_MEMORY, "out of memory for %zu rows", capacity);
-        }
-        set->rows = rows;
-        set->capacity = capacity;
-    }
-    return DPE_OK;
+    return dpe_make_room(&set->rows, set->n, sizeof *set->rows)
+               ? DPE_OK
+               : dpe_fail(err, DPE_NO_MEMORY, "out of memory for %zu rows", set->n);
 }
 
 void dpe_rowset_take(struct dpe_rowset *set, struct dpe_row *row)

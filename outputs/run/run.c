@@ -27,14 +27,8 @@ void dpe_run_notice(const struct dpe_run *run, const char *format, ...)
 dpe_status dpe_run_keep_session(struct dpe_run *run, struct dpe_identity *session,
                                 struct dpe_error *err)
 {
-    if (run->n_sessions == run->sessions_capacity) {
-        size_t capacity = run->sessions_capacity == 0 ? 8 : run->sessions_capacity * 2;
-        struct dpe_identity *sessions = realloc(run->sessions, capacity * sizeof *sessions);
-        if (sessions == NULL) {
-            return dpe_fail(err, DPE_NO_MEMORY, "out of memory for %zu sessions", capacity);
-        }
-        run->sessions = sessions;
-        run->sessions_capacity = capacity;
+    if (!dpe_make_room(&run->sessions, run->n_sessions, sizeof *run->sessions)) {
+        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for %zu sessions", run->n_sessions);
     }
     run->sessions[run->n_sessions++] = *session;
     *session = (struct dpe_identity){0};

@@ -136,7 +136,7 @@ static dpe_status all_records(const struct dpe_run *run, struct dpe_text *record
         status = put_list(records, n, DPE_RECORD_SESSION, &run->sessions[i], err);
     }
     for (size_t i = 0; i < run->plans.n && status == DPE_OK; i++) {
-        const struct dpe_identity pair = {.n = 1, .capacity = 1, .fields = &run->plans.fields[i]};
+        const struct dpe_identity pair = {.n = 1, .fields = &run->plans.fields[i]};
         status = put_list(records, n, DPE_RECORD_PLAN, &pair, err);
     }
     for (size_t i = 0; i < run->rows.n && status == DPE_OK; i++) {

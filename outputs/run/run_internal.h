@@ -28,7 +28,7 @@ struct dpe_run {
     struct dpe_rowset rows;
     struct dpe_identity plans; /**< key → name */
     struct dpe_identity *sessions;
-    size_t n_sessions, sessions_capacity;
+    size_t n_sessions;
     int64_t planned, missing; /**< samples, for tables that are not complete */
     bool made_folder;   /**< by this process */
     bool table_current; /**< the table on disk is complete and holds every row */

@@ -62,7 +62,7 @@ static dpe_status recover_plan(struct dpe_opening *opening, bool create,
     if (status != DPE_OK || !fresh) {
         return status;
     }
-    struct dpe_identity pair = {.n = 1, .capacity = 1, .fields = &(struct dpe_identity_field){0}};
+    struct dpe_identity pair = {.n = 1, .fields = &(struct dpe_identity_field){0}};
     pair.fields[0] = *plan;
     struct dpe_text bytes = {0};
     status = dpe_identity_encode(&pair, &bytes, err);

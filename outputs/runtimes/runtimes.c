@@ -44,9 +44,8 @@ static dpe_status check_names(const char *which, struct dpe_error *err)
         return DPE_OK;
     }
     for (size_t i = 0; dpe_runtime_at(i) != NULL; i++) {
-        size_t used = strlen(known);
         if (!dpe_runtime_at(i)->older) {
-            snprintf(known + used, sizeof known - used, ", %s", dpe_runtime_at(i)->name);
+            dpe_append(known, sizeof known, ", %s", dpe_runtime_at(i)->name);
         }
     }
     for (const char *word = which; word != NULL; word = strchr(word, ',')) {

@@ -113,10 +113,9 @@ static void note_lost(struct dpe_journal_scan *scan, size_t from, size_t to, uin
     static const char *const names[] = {"", ": the beginning", ": what a process was",
                                         ": a sample's row", ": the name of a plan"};
     const char *what = type < sizeof names / sizeof names[0] ? names[type] : "";
-    size_t used = strlen(scan->lost);
-    snprintf(scan->lost + used, sizeof scan->lost - used, "%sbytes %zu to %zu (%llu record%s%s%s)",
-             used == 0 ? "" : ", ", from, to, (unsigned long long)missing, missing == 1 ? "" : "s",
-             what, missing > 1 && what[0] != '\0' ? " and others" : "");
+    dpe_append(scan->lost, sizeof scan->lost, "%sbytes %zu to %zu (%llu record%s%s%s)",
+               scan->lost[0] == '\0' ? "" : ", ", from, to, (unsigned long long)missing,
+               missing == 1 ? "" : "s", what, missing > 1 && what[0] != '\0' ? " and others" : "");
 }
 
 /* Damage at `at` with a whole record at `next`: an error, or under salvage a note of what is lost.

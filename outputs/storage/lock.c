@@ -353,10 +353,9 @@ static void warn_once(const char *path, char *note)
 {
     static atomic_flag warned = ATOMIC_FLAG_INIT;
     if (!atomic_flag_test_and_set(&warned)) {
-        size_t n = strlen(note);
-        snprintf(note + n, 256 - n,
-                 "%s%s: this file system has no flock; the lock holds by its text alone",
-                 n > 0 ? "; " : "", path);
+        dpe_append(note, 256,
+                   "%s%s: this file system has no flock; the lock holds by its text alone",
+                   note[0] != '\0' ? "; " : "", path);
     }
 }
 

@@ -195,21 +195,10 @@ static dpe_status skip_metadata(struct header *header)
     return header->scan.problem == NULL ? DPE_OK : bad_json(header);
 }
 
-/* One more place, doubling. */
 static struct dpe_shard_tensor *append(struct dpe_shard_table *table)
 {
-    if (table->n == table->capacity) {
-        size_t wanted = table->capacity < 256 ? 256 : table->capacity * 2;
-        size_t bytes = 0;
-        void *grown = NULL;
-        if (!__builtin_mul_overflow(wanted, sizeof *table->tensors, &bytes)) {
-            grown = realloc(table->tensors, bytes);
-        }
-        if (grown == NULL) {
-            return NULL;
-        }
-        table->tensors = grown;
-        table->capacity = wanted;
+    if (!dpe_make_room(&table->tensors, table->n, sizeof *table->tensors)) {
+        return NULL;
     }
     struct dpe_shard_tensor *tensor = table->tensors + table->n++;
     *tensor = (struct dpe_shard_tensor){0};

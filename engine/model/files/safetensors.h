@@ -40,7 +40,7 @@ struct dpe_shard_tensor {
 /** All tensors of a model; zero-initialise, free tensors with free(), before the shards close. */
 struct dpe_shard_table {
     struct dpe_shard_tensor *tensors;
-    size_t n, capacity;
+    size_t n;
 };
 
 /** Open `folder`/`name`, check it, map it, append its tensors to *table as those of shard `index`,

@@ -25,7 +25,7 @@ struct index {
     char path[4096];
     char *text;
     struct placed *map; /* [n] */
-    size_t n, capacity;
+    size_t n;
     const char **shards; /* [n_shards], different, in name order, or {model.safetensors} */
     size_t n_shards;
     struct dpe_error *err;
@@ -33,14 +33,8 @@ struct index {
 
 static dpe_status add_placed(struct index *index, struct placed placed)
 {
-    if (index->n == index->capacity) {
-        size_t wanted = index->capacity < 256 ? 256 : index->capacity * 2;
-        void *grown = realloc(index->map, wanted * sizeof *index->map);
-        if (grown == NULL) {
-            return dpe_fail(index->err, DPE_NO_MEMORY, "%s: out of memory", index->path);
-        }
-        index->map = grown;
-        index->capacity = wanted;
+    if (!dpe_make_room(&index->map, index->n, sizeof *index->map)) {
+        return dpe_fail(index->err, DPE_NO_MEMORY, "%s: out of memory", index->path);
     }
     index->map[index->n++] = placed;
     return DPE_OK;

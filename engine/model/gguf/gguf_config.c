@@ -491,9 +491,7 @@ static const struct architecture *find_architecture(struct maker *maker)
         if (dpe_gguf_text_is(&maker->in, key, architectures[i].name)) {
             return &architectures[i];
         }
-        size_t used = strlen(known);
-        snprintf(known + used, sizeof known - used, "%s %s", i > 0 ? "," : "",
-                 architectures[i].name);
+        dpe_append(known, sizeof known, "%s %s", i > 0 ? "," : "", architectures[i].name);
     }
     dpe_gguf_expected(&maker->in, key, known);
     return NULL;

@@ -81,10 +81,10 @@ static void name_types(const struct dpe_gguf_set *set, struct dpe_model *model)
         }
     }
     for (int i = DPE_DTYPES - 1; i >= 0; i--) {
-        size_t used = strlen(model->types);
         if (count[i] > 0) {
-            snprintf(model->types + used, sizeof model->types - used, "%s%s %lld",
-                     used > 0 ? ", " : "", dpe_block_types[i].name, (long long)count[i]);
+            dpe_append(model->types, sizeof model->types, "%s%s %lld",
+                       model->types[0] != '\0' ? ", " : "", dpe_block_types[i].name,
+                       (long long)count[i]);
         }
     }
 }

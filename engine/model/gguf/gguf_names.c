@@ -85,14 +85,8 @@ static dpe_status add(struct collector *c, const struct dpe_gguf_tensor *from, c
                       int rank, uint64_t begin, uint64_t end)
 {
     struct dpe_shard_table *table = c->table;
-    if (table->n == table->capacity) {
-        size_t wanted = table->capacity < 256 ? 256 : 2 * table->capacity;
-        void *grown = realloc(table->tensors, wanted * sizeof *table->tensors);
-        if (grown == NULL) {
-            return no_memory(c);
-        }
-        table->tensors = grown;
-        table->capacity = wanted;
+    if (!dpe_make_room(&table->tensors, table->n, sizeof *table->tensors)) {
+        return no_memory(c);
     }
     struct dpe_shard_tensor *to = &table->tensors[table->n];
     *to = (struct dpe_shard_tensor){.name = strdup(name),

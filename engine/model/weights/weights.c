@@ -42,15 +42,12 @@ void *dpe_bind_copy(struct dpe_binder *binder, const char *name, size_t bytes)
 {
     struct dpe_model *model = binder->model;
     void *copy = dpe_alloc(bytes, 1);
-    void **grown =
-        copy == NULL ? NULL : realloc(model->copies, (model->n_copies + 1) * sizeof *model->copies);
-    if (grown == NULL) {
+    if (copy == NULL || !dpe_make_room(&model->copies, model->n_copies, sizeof *model->copies)) {
         free(copy);
         dpe_fail(binder->err, DPE_NO_MEMORY, "%s: tensor %s: no memory for a copy of %zu bytes",
                  model->folder, name, bytes);
         return NULL;
     }
-    model->copies = grown;
     model->copies[model->n_copies++] = copy;
     return copy;
 }

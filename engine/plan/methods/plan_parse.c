@@ -13,8 +13,7 @@
 
 static void note(struct dpe_spec *spec, const char *text)
 {
-    size_t used = strlen(spec->name);
-    snprintf(spec->name + used, sizeof spec->name - used, "%s", text);
+    dpe_append(spec->name, sizeof spec->name, "%s", text);
 }
 
 static void note_key(struct dpe_spec *spec, const char *key)
@@ -139,8 +138,7 @@ unsigned dpe_spec_word(struct dpe_spec *spec, const char *key, unsigned fallback
     unsigned value = fallback;
     char known[160] = "";
     for (size_t i = 0; i < n; i++) {
-        size_t used = strlen(known);
-        snprintf(known + used, sizeof known - used, "%s%s", i == 0 ? "" : ", ", words[i]);
+        dpe_append(known, sizeof known, "%s%s", i == 0 ? "" : ", ", words[i]);
         if (text != NULL && strcmp(text, words[i]) == 0) {
             value = (unsigned)i;
             text = NULL;
@@ -208,9 +206,8 @@ static const struct dpe_method *find_method(const char *name, struct dpe_error *
             return &dpe_methods[i];
         }
         const char *line = dpe_methods[i].line;
-        size_t used = strlen(known);
-        snprintf(known + used, sizeof known - used, "%s%.*s", i == 0 ? "" : ", ",
-                 (int)strcspn(line, "\t"), line);
+        dpe_append(known, sizeof known, "%s%.*s", i == 0 ? "" : ", ", (int)strcspn(line, "\t"),
+                   line);
     }
     char meant[96];
     dpe_fail(err, DPE_USAGE, "unknown method '%.64s'; methods: %s%s", name, known,

@@ -151,9 +151,9 @@ static dpe_status add_key(struct dpe_serve_world *world, const char *line, size_
     if (n == 0) {
         return DPE_OK;
     }
-    char **keys = realloc(world->keys, ((size_t)world->n_keys + 1) * sizeof *keys);
-    world->keys = keys != NULL ? keys : world->keys;
-    char *key = keys != NULL ? strndup(line, n) : NULL;
+    char *key = dpe_make_room(&world->keys, (size_t)world->n_keys, sizeof *world->keys)
+                    ? strndup(line, n)
+                    : NULL;
     if (key == NULL) {
         return dpe_fail(err, DPE_NO_MEMORY, "out of memory");
     }

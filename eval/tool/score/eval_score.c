@@ -52,9 +52,8 @@ static void check_suite(struct dpe_command_line *state, const char *name)
     }
     for (size_t i = 0; dpe_suite_kind(i) != NULL; i++) {
         const char *other = dpe_suite_kind(i)->name;
-        size_t n = strlen(known);
         if (dpe_score_task(other, 0) != NULL) {
-            snprintf(known + n, sizeof known - n, "%s%s", n == 0 ? "" : ", ", other);
+            dpe_append(known, sizeof known, "%s%s", known[0] == '\0' ? "" : ", ", other);
         }
     }
     dpe_line_error(state, "--suite: expected one of %s; found '%s'", known, name);

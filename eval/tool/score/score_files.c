@@ -55,14 +55,8 @@ static dpe_status add(struct walk *walk, const char *path, const struct dpe_scor
                       const char *label, size_t rest, struct dpe_error *err)
 {
     struct score_files *files = walk->files;
-    if (files->n == files->capacity) {
-        size_t capacity = files->capacity == 0 ? 64 : files->capacity * 2;
-        struct score_found *at = realloc(files->at, capacity * sizeof *at);
-        if (at == NULL) {
-            return no_memory(err);
-        }
-        files->at = at;
-        files->capacity = capacity;
+    if (!dpe_make_room(&files->at, files->n, sizeof *files->at)) {
+        return no_memory(err);
     }
     struct score_found found = {
         .path = strdup(path), .label = strdup(label), .task = task, .rest = rest};

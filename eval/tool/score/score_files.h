@@ -18,7 +18,7 @@ struct score_found {
 };
 struct score_files {
     struct score_found *at; /**< [n] by label, then path */
-    size_t n, capacity;
+    size_t n;
 };
 
 /** All .jsonl files below a folder: FOLDER/…TASK….jsonl, FOLDER/MODEL/…TASK….jsonl and

@@ -307,6 +307,64 @@ static void lists_grow(void **state)
     dpe_text_free(&text);
 }
 
+/* A list that grows by dpe_make_room keeps its elements, also where it was shortened and grows again. */
+static void test_make_room(void **state)
+{
+    int *list = NULL;
+    size_t n = 0;
+    (void)state;
+    for (int round = 0; round < 3; round++) {
+        for (; n < 1000 + 700 * (size_t)round; n++) {
+            assert_true(dpe_make_room(&list, n, sizeof *list));
+            list[n] = (int)n;
+        }
+        n = round == 1 ? 0 : n / 3;
+        for (size_t i = 0; i < n; i++) {
+            assert_int_equal(list[i], i);
+        }
+    }
+    int *before = list;
+    assert_false(dpe_make_room(&list, (size_t)1 << 60, sizeof *list));
+    assert_ptr_equal(list, before);
+    free(list);
+}
+
+static void test_append(void **state)
+{
+    char text[8] = "ab";
+    (void)state;
+    dpe_append(text, sizeof text, "%s%d", "c", 45);
+    assert_string_equal(text, "abc45");
+    dpe_append(text, sizeof text, "%s", "6789");
+    assert_string_equal(text, "abc4567");
+    dpe_append(text, sizeof text, "x");
+    assert_string_equal(text, "abc4567");
+}
+
+static void test_parse_lengths(void **state)
+{
+    static const struct {
+        const char *text, *why;
+    } wrong[] = {{"", "expected auto or whole numbers from 2 to 4096, separated by commas"},
+                 {"16,", "found '16,'"},
+                 {"16,,32", "found '16,,32'"},
+                 {"1", "from 2 to 4096"},
+                 {"8k", "from 2 to 4096"},
+                 {"16,32,16", "16 is given twice"},
+                 {"2,3,4,5", "at most 3 lengths"}};
+    int64_t lengths[3] = {0};
+    struct dpe_error err;
+    (void)state;
+    assert_int_equal(dpe_parse_lengths("2k,16,512", 2, 4096, "", lengths, 3, &err), 3);
+    assert_int_equal(lengths[0], 16);
+    assert_int_equal(lengths[1], 512);
+    assert_int_equal(lengths[2], 2048);
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+        assert_int_equal(dpe_parse_lengths(wrong[i].text, 2, 4096, "auto or ", lengths, 3, &err), 0);
+        assert_non_null(strstr(err.text, wrong[i].why));
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -325,6 +383,9 @@ int main(void)
         cmocka_unit_test(read_file_refuses_what_is_not_a_file),
         cmocka_unit_test(a_file_without_a_size_is_read),
         cmocka_unit_test(lists_grow),
+        cmocka_unit_test(test_make_room),
+        cmocka_unit_test(test_append),
+        cmocka_unit_test(test_parse_lengths),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
