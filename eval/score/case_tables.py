@@ -6,10 +6,23 @@
 The tables here are of Python 3.11 (Unicode 14). Scorers of benchmarks are Python programs, so their
 numbers are those of these tables.
 """
+import pathlib
+import re
 import sys
 import unicodedata
 
 ALL = [c for c in range(0x110000) if not 0xD800 <= c <= 0xDFFF]
+CLASSES = pathlib.Path(__file__).parents[2] / "engine/unicode/unicode_tables.c"
+
+
+def known(*names):
+    """Characters of the general categories that engine/unicode has, which are of Unicode 16."""
+    text, points = CLASSES.read_text(), set()
+    for name in names:
+        rows = re.search(rf"uint32_t {name}_ranges\[\]\[2\] = {{(.*?)}};", text, re.S).group(1)
+        for low, high in re.findall(r"{(\w+), (\w+)}", rows):
+            points.update(range(int(low, 16), int(high, 16) + 1))
+    return points
 
 
 def ranges(points):
@@ -64,9 +77,6 @@ def main():
     lower = {c: chr(c).lower() for c in ALL if chr(c).lower() != chr(c)}
     upper = {c: chr(c).upper() for c in ALL if chr(c).upper() != chr(c)}
     assert [c for c in lower if len(lower[c]) > 1] == [0x130]
-    ignorable = [c for c in ALL if is_ignorable(c)]
-    cased = [c for c in ALL if is_cased(c)]
-    alnum = [c for c in ALL if chr(c).isalnum()]
     zeros = [c for c in ALL if unicodedata.decimal(chr(c), -1) == 0]
     for c in ALL:
         value = unicodedata.decimal(chr(c), -1)
@@ -90,15 +100,28 @@ def main():
               f"sizeof {name}_special / sizeof {name}_special[0]}};\n")
     table("uint32_t", "zeros[]", zeros, lambda c: "%#x" % c)
     print("const struct dpe_case_zeros dpe_case_digits = {zeros, sizeof zeros / sizeof zeros[0]};\n")
-    # Digits that are no decimals (superscripts), and other numbers.
+    # Digits that are no decimals (superscripts).
     digits = [c for c in ALL if chr(c).isdigit() and not chr(c).isdecimal()]
-    numeric = [c for c in ALL if chr(c).isnumeric() and not chr(c).isdigit()]
-    hidden = [c for c in ALL if c > 0x7f and not chr(c).isprintable()]
+    numeric = [c for c in ALL if chr(c).isnumeric()]
+    # What engine/unicode knows and this Python does not, and what other classes have beside those.
+    new = [c for c in sorted(known("L", "M", "N", "P", "S")) if not chr(c).isprintable()]
     small = [c for c in ALL if chr(c).islower()]
     capital = [c for c in ALL if chr(c).isupper()]
-    for name, points in (("alnum", alnum), ("cased", cased), ("ignorable", ignorable),
-                         ("other_digits", digits), ("other_numbers", numeric), ("hidden", hidden),
-                         ("small", small), ("capital", capital)):
+    ignorable = [c for c in ALL if is_ignorable(c)]
+
+    def more(points, *names):
+        rest = set(points) - known(*names)
+        assert set(points) == known(*names) - set(new) | rest
+        return sorted(rest)
+
+    assert set(map(chr, ALL)) - set(filter(str.isprintable, map(chr, ALL))) == (
+        set(map(chr, ALL)) - set(map(chr, known("L", "M", "N", "P", "S") - set(new))) - {" "})
+    assert not more([c for c in ALL if chr(c).isalnum()], "L", "N")
+    cased = set(small) | set(capital) | set(known("Lt"))
+    assert {c for c in ALL if is_cased(c)} == cased - set(ignorable)
+    for name, points in (("other_digits", digits), ("other_numbers", more(numeric, "N")), ("new", new),
+                         ("other_small", more(small, "Ll")), ("other_capital", more(capital, "Lu")),
+                         ("ignorable", ignorable)):
         rows = ranges(points)
         print(f"/* {len(points)} code points */")
         table("uint32_t", f"{name}_ranges[][2]", rows, lambda r: "{%#x, %#x}" % tuple(r))

@@ -52,13 +52,34 @@ size_t dpe_py_space(const char *s, const char *end)
     return space ? n : 0;
 }
 
+bool dpe_py_is(const struct dpe_unicode_class *category, uint32_t point)
+{
+    return dpe_unicode_has(category, point) && !dpe_unicode_has(&dpe_case_new, point);
+}
+
 bool dpe_py_word(uint32_t point)
 {
     if (point < 0x80) {
         return point == '_' || (point >= '0' && point <= '9') || (point >= 'A' && point <= 'Z') ||
                (point >= 'a' && point <= 'z');
     }
-    return dpe_unicode_has(&dpe_case_alnum, point);
+    return dpe_py_is(&dpe_unicode_L, point) || dpe_py_is(&dpe_unicode_N, point);
+}
+
+bool dpe_py_small(uint32_t point)
+{
+    return dpe_py_is(&dpe_unicode_Ll, point) || dpe_unicode_has(&dpe_case_other_small, point);
+}
+
+bool dpe_py_capital(uint32_t point)
+{
+    return dpe_py_is(&dpe_unicode_Lu, point) || dpe_unicode_has(&dpe_case_other_capital, point);
+}
+
+/* Whether str.title() goes on in lower case behind the character. */
+static bool is_cased(uint32_t point)
+{
+    return dpe_py_small(point) || dpe_py_capital(point) || dpe_unicode_has(&dpe_unicode_Lt, point);
 }
 
 int dpe_py_digit(uint32_t point)
@@ -149,14 +170,14 @@ static bool ends_word(const char *start, const char *s, const char *end)
         point = dpe_py_next(at, end, &n);
         found = !dpe_unicode_has(&dpe_case_ignorable, point);
     }
-    if (!found || !dpe_unicode_has(&dpe_case_cased, point)) {
+    if (!found || !is_cased(point)) {
         return false;
     }
     dpe_py_next(s, end, &n);
     for (at = s + n; at < end; at += n) {
         point = dpe_py_next(at, end, &n);
         if (!dpe_unicode_has(&dpe_case_ignorable, point)) {
-            return !dpe_unicode_has(&dpe_case_cased, point);
+            return !is_cased(point);
         }
     }
     return true;
@@ -224,13 +245,6 @@ static const struct dpe_case_special *special(const struct dpe_case_specials *li
     return NULL;
 }
 
-/* Whether str.title() goes on in lower case behind the character. */
-static bool is_cased(uint32_t point)
-{
-    return dpe_unicode_has(&dpe_case_small, point) || dpe_unicode_has(&dpe_case_capital, point) ||
-           dpe_unicode_has(&dpe_unicode_Lt, point);
-}
-
 /* The character at s as it begins a word. */
 static dpe_status put_title(const char *s, size_t n, uint32_t point, struct dpe_text *out)
 {
@@ -268,9 +282,9 @@ dpe_status dpe_py_swapcase(struct dpe_span text, struct dpe_text *out)
         size_t n = 0;
         uint32_t point = dpe_py_next(s, end, &n);
         struct dpe_span one = {s, n};
-        status = dpe_unicode_has(&dpe_case_capital, point) ? lower_from(text, s, s + n, out)
-                 : dpe_unicode_has(&dpe_case_small, point) ? dpe_py_upper(one, out)
-                                                           : dpe_text_append(out, s, n, NULL);
+        status = dpe_py_capital(point) ? lower_from(text, s, s + n, out)
+                 : dpe_py_small(point) ? dpe_py_upper(one, out)
+                                       : dpe_text_append(out, s, n, NULL);
         s += n;
     }
     return status;
@@ -292,7 +306,10 @@ size_t dpe_py_line_end(const char *s, const char *end)
 
 bool dpe_py_printable(uint32_t point)
 {
-    return point < 0x80 ? point >= 0x20 && point < 0x7f : !dpe_unicode_has(&dpe_case_hidden, point);
+    return point < 0x80 ? point >= 0x20 && point < 0x7f
+                        : dpe_py_is(&dpe_unicode_L, point) || dpe_py_is(&dpe_unicode_M, point) ||
+                              dpe_py_is(&dpe_unicode_N, point) ||
+                              dpe_py_is(&dpe_unicode_P, point) || dpe_py_is(&dpe_unicode_S, point);
 }
 
 dpe_status dpe_py_upper(struct dpe_span text, struct dpe_text *out)

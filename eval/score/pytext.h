@@ -44,6 +44,11 @@ dpe_status dpe_py_swapcase(struct dpe_span text, struct dpe_text *out);
 size_t dpe_py_line_end(const char *s, const char *end);
 /** Whether repr() writes the character as it is. */
 bool dpe_py_printable(uint32_t point);
+/** Whether the character is in a category of engine/unicode, and Python's older tables know it. */
+bool dpe_py_is(const struct dpe_unicode_class *category, uint32_t point);
+/** str.islower() and str.isupper() of a character. */
+bool dpe_py_small(uint32_t point);
+bool dpe_py_capital(uint32_t point);
 
 /** Offset of the first (last) `part` in `text`, SIZE_MAX when it is not there; an empty part is at
  * 0 (at the end). O(text + part). */
@@ -82,12 +87,12 @@ extern const struct dpe_case_specials dpe_case_upper_special;
 /** Characters whose form at the start of a word is not their upper case. */
 extern const struct dpe_case_specials dpe_case_title_special;
 extern const struct dpe_case_zeros dpe_case_digits;
-extern const struct dpe_unicode_class dpe_case_alnum;
-/** For the final sigma: letters that have case, and characters that it looks past. */
-extern const struct dpe_unicode_class dpe_case_cased, dpe_case_ignorable;
-/** Digits that are no decimals, and numbers that are no digits; what is not printable beyond ASCII;
- *  lower case and upper case. Letters and title case are those of engine/unicode. */
-extern const struct dpe_unicode_class dpe_case_other_digits, dpe_case_other_numbers,
-    dpe_case_hidden, dpe_case_small, dpe_case_capital;
+/** Digits that are no decimals, and letters that are numbers. */
+extern const struct dpe_unicode_class dpe_case_other_digits, dpe_case_other_numbers;
+/** The rest is what engine/unicode says, but for characters that are newer than Python's tables, and
+ *  with characters of other categories that are small or capital. */
+extern const struct dpe_unicode_class dpe_case_new, dpe_case_other_small, dpe_case_other_capital;
+/** What the final sigma looks past. */
+extern const struct dpe_unicode_class dpe_case_ignorable;
 
 #endif

@@ -31,7 +31,7 @@ static bool is_digit(uint32_t point)
 
 static bool is_numeric(uint32_t point)
 {
-    return is_digit(point) || dpe_unicode_has(&dpe_case_other_numbers, point);
+    return dpe_py_is(&dpe_unicode_N, point) || dpe_unicode_has(&dpe_case_other_numbers, point);
 }
 
 static bool is_letter(uint32_t point)

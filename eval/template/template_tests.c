@@ -188,8 +188,8 @@ static bool in_case(struct render *render, struct value of, bool upper)
     bool found = false;
     for (size_t i = 0, n = 0; i < text.n; i += n) {
         uint32_t point = dpe_py_next(text.s + i, text.s + text.n, &n);
-        bool small = dpe_unicode_has(&dpe_case_small, point);
-        bool capital = dpe_unicode_has(&dpe_case_capital, point);
+        bool small = dpe_py_small(point);
+        bool capital = dpe_py_capital(point);
         if ((upper ? small : capital) || dpe_unicode_has(&dpe_unicode_Lt, point)) {
             return false;
         }
