@@ -5,51 +5,30 @@
 
 #include "engine/plan/methods/methods.h"
 #include "norms/norms_tool.h"
+#include "outputs/job/price.h"
 
-static int by_value(const void *a, const void *b)
-{
-    int64_t x = *(const int64_t *)a;
-    int64_t y = *(const int64_t *)b;
-    return (x > y) - (x < y);
-}
-
+/* Powers of two up to the trained length, unless others are given. */
 static dpe_status parse_lengths(struct profile *profile, struct dpe_error *err)
 {
     const char *text = profile->args->lengths;
-    if (text == NULL || strcmp(text, "auto") == 0) {
-        int64_t first =
-            profile->job.trained_length / 4 < 2048 ? profile->job.trained_length / 4 : 2048;
-        int64_t length = 1;
-        while (length < first) {
-            length *= 2;
-        }
-        for (; length <= profile->job.trained_length && profile->n_lengths < MAX_LENGTHS;
-             length *= 2) {
-            profile->lengths[profile->n_lengths++] = length;
-        }
-        return DPE_OK;
+    const int64_t trained = profile->job.trained_length;
+    if (text != NULL && strcmp(text, "auto") != 0) {
+        profile->n_lengths = dpe_parse_lengths(text, 2, DPE_MOST_COUNT, "auto or ",
+                                               profile->lengths, MAX_LENGTHS, err);
+        return profile->n_lengths > 0 ? DPE_OK : dpe_fail_prefix(err, "--lengths");
     }
-    while (*text != '\0' && profile->n_lengths < MAX_LENGTHS) {
-        const char *end = text;
-        int64_t length = 0;
-        if (!dpe_scan_length(&end, 2, DPE_MOST_COUNT, &length) || (*end != ',' && *end != '\0')) {
-            return dpe_fail(err, DPE_USAGE,
-                            "--lengths: expected auto or tokens such as 2048,4096, found '%s'",
-                            profile->args->lengths);
-        }
+    int64_t length = 1;
+    while (length < (trained / 4 < 2048 ? trained / 4 : 2048)) {
+        length *= 2;
+    }
+    for (; length <= trained && profile->n_lengths < MAX_LENGTHS; length *= 2) {
         profile->lengths[profile->n_lengths++] = length;
-        text = *end == ',' ? end + 1 : end;
     }
-    qsort(profile->lengths, (size_t)profile->n_lengths, sizeof profile->lengths[0], by_value);
-    for (int i = 1; i < profile->n_lengths; i++) {
-        if (profile->lengths[i] == profile->lengths[i - 1]) {
-            return dpe_fail(err, DPE_USAGE, "--lengths: %lld is given twice",
-                            (long long)profile->lengths[i]);
-        }
-    }
-    return *text == '\0'
+    return profile->n_lengths > 0
                ? DPE_OK
-               : dpe_fail(err, DPE_USAGE, "--lengths: expected at most %d lengths", MAX_LENGTHS);
+               : dpe_fail(err, DPE_USAGE,
+                          "--lengths: a trained length of %lld is too short for auto; give lengths",
+                          (long long)trained);
 }
 
 static int64_t longest(const struct profile *profile)
@@ -68,11 +47,6 @@ static dpe_status profile_open(void *state, const void *asked, struct dpe_error 
     }
     if (status != DPE_OK || (status = parse_lengths(profile, err)) != DPE_OK) {
         return status;
-    }
-    if (profile->n_lengths == 0) {
-        return dpe_fail(err, DPE_USAGE,
-                        "--lengths: a trained length of %lld is too short for auto; give lengths",
-                        (long long)profile->job.trained_length);
     }
     status = dpe_excerpts_make(profile->job.corpus, profile->job.tokenizer, longest(profile),
                                args->job.samples, args->job.seed, args->special, &profile->excerpts,
@@ -190,50 +164,28 @@ static dpe_status make_rows(void *user, const struct dpe_item *items, int64_t n,
 static dpe_status measure_rows(struct profile *profile, struct dpe_error *err)
 {
     char names[MAX_LENGTHS][32];
-    const char *tasks[MAX_LENGTHS];
-    double cost[MAX_LENGTHS];
-    const struct dpe_plan *plan = &profile->plan;
-    const char *key = profile->key;
-    int64_t samples = profile->args->job.samples;
-    size_t n_items = 0;
-    struct dpe_item *items = dpe_alloc((size_t)samples, (size_t)profile->n_lengths * sizeof *items);
-    if (items == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for %lld excerpts", (long long)samples);
-    }
+    struct dpe_wanted wanted = {0};
+    const struct dpe_work how = {.name = "norms",
+                                 .capacity = longest(profile),
+                                 .user = profile,
+                                 .rows = make_rows,
+                                 .fill = dpe_norms_fill,
+                                 .nonfinite_limit = 0.05};
+    dpe_wanted_plan(&wanted, &profile->plan, profile->key);
     for (int i = 0; i < profile->n_lengths; i++) {
         double products = 0.0;
         double attention = 0.0;
         dpe_norms_task_name(profile->lengths[i], names[i]);
-        tasks[i] = names[i];
         dpe_config_flops(dpe_model_config(profile->job.model), 0, profile->lengths[i], 0, &products,
                          &attention);
-        cost[i] = products + attention;
+        dpe_wanted_task(&wanted, names[i], profile->lengths[i], products + attention);
     }
-    for (int64_t s = 0; s < samples; s++) {
+    for (int64_t s = 0; s < profile->args->job.samples; s++) {
         for (int i = 0; i < profile->n_lengths; i++) {
-            items[n_items++] = (struct dpe_item){.task = i, .sample = s};
+            dpe_wanted_rows(&wanted, i, 0, s, 1);
         }
     }
-    const struct dpe_work work = {
-        .name = "norms",
-        .n_tasks = profile->n_lengths,
-        .tasks = tasks,
-        .n_plans = 1,
-        .plans = &plan,
-        .keys = &key,
-        .items = items,
-        .n_items = n_items,
-        .capacity = longest(profile),
-        .user = profile,
-        .rows = make_rows,
-        .fill = dpe_norms_fill,
-        .tokens = profile->lengths,
-        .cost = cost,
-        .nonfinite_limit = 0.05,
-    };
-    dpe_status status = dpe_job_rows(&profile->job, &work, err);
-    free(items);
-    return status;
+    return dpe_wanted_run(&wanted, &profile->job, &how, err);
 }
 
 /* Entropy and shares, averaged over the heads of a layer. */
@@ -324,9 +276,44 @@ static dpe_status profile_run(void *state, struct dpe_error *err)
     return status == DPE_OK && !profile->args->job.silent ? print_summary(profile, err) : status;
 }
 
-static dpe_status profile_cost(void *state, struct dpe_bill *bill, struct dpe_error *err)
+/* Every excerpt at every length. */
+static void add_rows(const struct profile *profile, const struct dpe_job_speed *speed,
+                     struct dpe_bill *bill)
 {
-    return dpe_norms_cost(state, bill, err);
+    double samples = (double)profile->args->job.samples;
+    for (int i = 0; i < profile->n_lengths; i++) {
+        struct dpe_price price;
+        dpe_price_text(dpe_model_config(profile->job.model), profile->lengths[i], 1.0, false,
+                       &price);
+        dpe_bill_add(bill, &price, samples, samples, NULL, speed);
+    }
+}
+
+static dpe_status profile_cost(void *state, struct dpe_bill *sum, struct dpe_error *err)
+{
+    const struct profile *profile = state;
+    const struct dpe_job *job = &profile->job;
+    struct dpe_job_speed speed = {0};
+    struct dpe_bill bill = {0};
+    dpe_status status = DPE_OK;
+    if (!job->options->silent) {
+        struct dpe_bill untimed = {0};
+        add_rows(profile, &speed, &untimed);
+        printf("norms            %lld excerpts of", (long long)job->options->samples);
+        for (int i = 0; i < profile->n_lengths; i++) {
+            printf("%s %lld", i > 0 ? "," : "", (long long)profile->lengths[i]);
+        }
+        printf(" tokens\n");
+        dpe_bill_print(&untimed);
+        status = dpe_price_print_memory(job, &profile->plan, longest(profile), "", err);
+    }
+    dpe_bill_measure(&bill, job, &profile->plan, longest(profile), &speed);
+    add_rows(profile, &speed, &bill);
+    if (!job->options->silent) {
+        dpe_bill_print_time(&bill);
+    }
+    dpe_bill_sum(sum, &bill);
+    return status;
 }
 
 static void suggest(const void *state)

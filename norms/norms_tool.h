@@ -7,6 +7,7 @@
 
 #include "norms/norms_study.h"
 #include "outputs/datasets/kinds.h"
+#include "outputs/job/wanted.h"
 
 enum {
     MAX_LENGTHS = 32,
@@ -27,10 +28,6 @@ struct profile {
 
 /** Name of the sample stream of a length. */
 void dpe_norms_task_name(int64_t length, char name[32]);
-
-/** Print what the profile would cost, unless it is silent, and add it to `sum` (NULL: not wanted). */
-dpe_status dpe_norms_cost(const struct profile *profile, struct dpe_bill *sum,
-                          struct dpe_error *err);
 
 /** Results of the rows so far; free with dpe_datasets_free, also after a failure. */
 dpe_status dpe_norms_summarize(const struct profile *profile, struct dpe_norms_result *result,

@@ -19,14 +19,13 @@
 
 enum { FLIPS = 4999, SEED = 1 };
 
-/* The check at the longest length: scores [methods][samples]. */
+/* The check, of which the longest length counts. */
 struct check {
     struct dpe_h5 *file;
     const char *suite; /* "/eval/niah" or "/eval/ppl" */
-    char **methods;
-    size_t n;
-    double *score, *mean, *low, *high;
-    int64_t tasks, samples, together;
+    struct dpe_suite_result result;
+    size_t n;                  /* methods */
+    int64_t samples, together; /* of a task */
     /* With those of the validation, where that had the same task and plans: [methods][all]. */
     double *pooled;
     int64_t all, validated;
@@ -34,59 +33,41 @@ struct check {
     char words[DPE_TASK_WORDS];
 };
 
-static dpe_status read_doubles(const struct check *check, const char *name, int rank, double **to,
-                               int64_t *dims, struct dpe_error *err)
+static struct dpe_dataset_kind kind_of(struct dpe_dataset datasets[DPE_SUITE_DATASETS])
 {
-    char path[64];
-    void *values = NULL;
-    int found = 0;
-    snprintf(path, sizeof path, "%s/%s", check->suite, name);
-    dpe_status status = dpe_h5_get(check->file, path, DPE_COL_F64, &values, &found, dims, err);
-    *to = values;
-    return status == DPE_OK && found != rank
-               ? dpe_fail(err, DPE_BAD_DATA, "check.h5: %s: expected %d axes, found %d", path, rank,
-                          found)
-               : status;
+    return dpe_suite_datasets("score", false, datasets);
 }
 
 static dpe_status open_check(struct batch *batch, struct check *check, struct dpe_error *err)
 {
-    const char *path = dpe_calibrate_path(batch, NULL, "check.h5");
-    int64_t dims[5] = {0};
-    int64_t flat[5] = {0};
-    dpe_status status = dpe_h5_open(path, &check->file, err);
-    check->suite =
-        status == DPE_OK && dpe_h5_has(check->file, "/eval/niah") ? "/eval/niah" : "/eval/ppl";
-    if (status != DPE_OK ||
-        (status = dpe_h5_get_strings(check->file, "/method", &check->methods, &check->n, err)) !=
-            DPE_OK ||
-        (status = read_doubles(check, "score", 3, &check->score, dims, err)) != DPE_OK ||
-        (status = read_doubles(check, "mean", 2, &check->mean, flat, err)) != DPE_OK ||
-        (status = read_doubles(check, "ci_low", 2, &check->low, flat, err)) != DPE_OK ||
-        (status = read_doubles(check, "ci_high", 2, &check->high, flat, err)) != DPE_OK) {
-        return status;
-    }
-    check->tasks = dims[1];
-    check->samples = dims[2];
-    status =
-        dpe_h5_get_attr_i64(check->file, check->suite, "samples_together", &check->together, err);
+    struct dpe_dataset datasets[DPE_SUITE_DATASETS];
+    const struct dpe_dataset_kind kind = kind_of(datasets);
+    struct dpe_suite_result *result = &check->result;
+    dpe_status status = dpe_h5_open(dpe_calibrate_path(batch, NULL, "check.h5"), &check->file, err);
     if (status != DPE_OK) {
         return status;
     }
-    if (dims[0] != (int64_t)check->n || flat[0] != dims[0] || flat[1] != dims[1] || dims[1] < 1) {
-        return dpe_fail(err, DPE_BAD_DATA, "check.h5: %s: expected %zu methods", check->suite,
-                        check->n);
+    check->suite = dpe_h5_has(check->file, "/eval/niah") ? "/eval/niah" : "/eval/ppl";
+    status = dpe_datasets_get(&kind, result, check->suite, "plan score mean ci_low ci_high",
+                              check->file, err);
+    if (status == DPE_OK &&
+        (result->score == NULL || result->plan == NULL || result->n[DPE_SUITE_TASK] < 1)) {
+        status = dpe_fail(err, DPE_BAD_DATA, "%s: expected plans and scores", check->suite);
     }
-    return DPE_OK;
+    if (status == DPE_OK) {
+        status = dpe_h5_get_attr_i64(check->file, check->suite, "samples_together",
+                                     &check->together, err);
+    }
+    check->n = (size_t)result->n[DPE_SUITE_METHOD];
+    check->samples = result->n[DPE_SUITE_SAMPLE];
+    return status == DPE_OK ? DPE_OK : dpe_fail_prefix(err, "check.h5");
 }
 
 static void close_check(struct check *check)
 {
-    dpe_strings_free(check->methods, check->n);
-    free(check->score);
-    free(check->mean);
-    free(check->low);
-    free(check->high);
+    struct dpe_dataset datasets[DPE_SUITE_DATASETS];
+    const struct dpe_dataset_kind kind = kind_of(datasets);
+    dpe_datasets_free(&kind, &check->result);
     free(check->pooled);
     dpe_h5_close(check->file);
 }
@@ -94,134 +75,107 @@ static void close_check(struct check *check)
 /* Of a method at the longest length. */
 static size_t cell(const struct check *check, size_t method)
 {
-    return method * (size_t)check->tasks + (size_t)check->tasks - 1;
+    return (method + 1) * (size_t)check->result.n[DPE_SUITE_TASK] - 1;
 }
 
-/* What the unchanged model finds of these needles in its trained length, measured by the longest
- * sweep. */
-static void find_ceiling(struct batch *batch, struct check *check)
-{
-    const struct entry *longest = &batch->state.entries[batch->state.n_entries - 1];
-    const char *path = dpe_calibrate_path(batch, longest, "detect.h5");
-    struct dpe_h5 *sweep = NULL;
-    void *value = NULL;
-    char *spec = NULL;
-    int rank = 0;
-    int64_t dims[5] = {0};
-    check->ceiling = (double)NAN;
-    if (dpe_h5_open(path, &sweep, NULL) == DPE_OK) {
-        bool users = dpe_h5_has(sweep, "/validate/user");
-        const char *from = users ? "/validate/user/ceiling" : "/validate/niah/ceiling";
-        if (dpe_h5_has(sweep, from) &&
-            dpe_h5_get(sweep, from, DPE_COL_F64, &value, &rank, dims, NULL) == DPE_OK) {
-            check->ceiling = *(double *)value;
-        }
-        dpe_status known = dpe_h5_get_attr_text(sweep, users ? "/validate/user" : "/detect",
-                                                users ? "task" : "niah_parameters", &spec, NULL);
-        dpe_identity_task_words(known == DPE_OK ? spec : NULL, check->words);
-    }
-    dpe_h5_close(sweep);
-    free(value);
-    free(spec);
-}
-
-/* A validation: recall [plans][samples] of plans with these keys. */
-struct validated {
-    char **keys;
-    size_t n;
-    double *recall;
-    int64_t samples, together;
-};
-
-static void validated_free(struct validated *v)
-{
-    dpe_strings_free(v->keys, v->n);
-    free(v->recall);
-}
-
-/* Of the check's own task, whose samples are others; false: there is none. */
-static bool read_validated(struct dpe_h5 *sweep, const struct check *check, struct validated *v)
+/* What the longest sweep has about the check's task: what the unchanged model finds of it in its
+ * trained length, and the task in words. */
+static void find_ceiling(struct dpe_h5 *sweep, const struct calibrate_validated *validated,
+                         struct check *check)
 {
     const bool users = dpe_h5_has(sweep, "/validate/user");
-    const char *folder = users ? "/validate/user" : "/validate/niah";
-    char *spec = NULL, *parameters = NULL;
-    char path[64];
-    void *recall = NULL;
-    int rank = 0;
-    int64_t dims[5] = {0};
-    snprintf(path, sizeof path, "%s/recall", folder);
-    bool there =
-        dpe_h5_get_attr_text(sweep, users ? folder : "/detect", users ? "task" : "niah_parameters",
-                             &spec, NULL) == DPE_OK &&
-        dpe_h5_get_attr_text(check->file, check->suite, "parameters", &parameters, NULL) == DPE_OK;
-    if (there) {
-        const char *found = strstr(parameters, spec);
-        there = found != NULL && strchr(" ", found[strlen(spec)]) != NULL;
+    char *spec = NULL;
+    if (validated->of.ceiling != NULL) {
+        check->ceiling = *validated->of.ceiling;
     }
-    there = there && dpe_h5_get_strings(sweep, "/validate/plan", &v->keys, &v->n, NULL) == DPE_OK &&
-            dpe_h5_get_attr_i64(sweep, folder, "samples_together", &v->together, NULL) == DPE_OK &&
-            dpe_h5_get(sweep, path, DPE_COL_F64, &recall, &rank, dims, NULL) == DPE_OK;
-    v->recall = recall;
-    v->samples = dims[1];
+    dpe_status known = dpe_h5_get_attr_text(sweep, users ? "/validate/user" : "/detect",
+                                            users ? "task" : "niah_parameters", &spec, NULL);
+    dpe_identity_task_words(known == DPE_OK ? spec : NULL, check->words);
+    free(spec);
+}
+
+/* Whether the validation is of the check's own task, with other samples. */
+static bool is_same_task(struct dpe_h5 *sweep, const char *folder, const struct check *check)
+{
+    const bool users = strcmp(folder, "/validate/user") == 0;
+    char *spec = NULL, *parameters = NULL;
+    int64_t together = 0;
+    bool same = dpe_h5_get_attr_text(sweep, users ? folder : "/detect",
+                                     users ? "task" : "niah_parameters", &spec, NULL) == DPE_OK &&
+                dpe_h5_get_attr_text(check->file, check->suite, "parameters", &parameters, NULL) ==
+                    DPE_OK &&
+                dpe_h5_get_attr_i64(sweep, folder, "samples_together", &together, NULL) == DPE_OK &&
+                together == check->together;
+    const char *found = same ? strstr(parameters, spec) : NULL;
+    same = found != NULL && strchr(" ", found[strlen(spec)]) != NULL;
     free(spec);
     free(parameters);
-    return there && rank == 2 && dims[0] == (int64_t)v->n && v->together == check->together &&
-           dims[1] % v->together == 0;
+    return same;
 }
 
 /* The samples of the validation before those of the check, under the same plans. */
-static void put_pooled(const struct validated *v, char **keys, struct check *check)
+static void put_pooled(const struct dpe_scores_result *validated, char *const *keys,
+                       struct check *check)
 {
     const size_t n = (size_t)check->samples;
-    const size_t all = (size_t)v->samples + n;
-    check->pooled = dpe_alloc(check->n * all, sizeof(double));
+    const size_t before = (size_t)validated->n[DPE_VALIDATED_SAMPLE];
+    check->all = check->samples + validated->n[DPE_VALIDATED_SAMPLE];
+    check->pooled = dpe_alloc(check->n * (before + n), sizeof(double));
     for (size_t m = 0; m < check->n && check->pooled != NULL; m++) {
         const size_t at = cell(check, m);
-        double *to = check->pooled + m * all;
-        for (int64_t s = 0; s < v->samples; s++) {
+        double *to = check->pooled + m * (before + n);
+        for (size_t s = 0; s < before; s++) {
             to[s] = (double)NAN;
-            for (size_t p = 0; p < v->n; p++) {
-                if (strcmp(v->keys[p], keys[at]) == 0) {
-                    to[s] = v->recall[p * (size_t)v->samples + (size_t)s];
+            for (size_t p = 0; p < (size_t)validated->n[DPE_VALIDATED_PLAN]; p++) {
+                if (strcmp(keys[p], check->result.plan[at]) == 0) {
+                    to[s] = validated->recall[p * before + s];
                 }
             }
             check->validated += m == check->n - 1 && isfinite(to[s]);
         }
-        memcpy(to + v->samples, check->score + at * n, n * sizeof *to);
+        memcpy(to + before, check->result.score + at * n, n * sizeof *to);
     }
-    check->all = (int64_t)all;
 }
 
 /* Pool the check with the validation of the longest sweep; not where its plan was another one. */
-static void pool(struct batch *batch, struct check *check)
+static void pool(struct dpe_h5 *sweep, const char *folder,
+                 const struct dpe_scores_result *validated, struct check *check)
 {
-    const struct entry *longest = &batch->state.entries[batch->state.n_entries - 1];
-    struct dpe_h5 *sweep = NULL;
-    struct validated v = {0};
     char **keys = NULL;
     size_t n = 0;
-    char path[64];
-    snprintf(path, sizeof path, "%s/plan", check->suite);
-    if (strcmp(check->suite, "/eval/niah") == 0 &&
-        dpe_h5_open(dpe_calibrate_path(batch, longest, "detect.h5"), &sweep, NULL) == DPE_OK &&
-        read_validated(sweep, check, &v) &&
-        dpe_h5_get_strings(check->file, path, &keys, &n, NULL) == DPE_OK &&
-        n == check->n * (size_t)check->tasks) {
-        put_pooled(&v, keys, check);
+    if (validated->recall != NULL && validated->n[DPE_VALIDATED_SAMPLE] % check->together == 0 &&
+        is_same_task(sweep, folder, check) &&
+        dpe_h5_get_strings(sweep, "/validate/plan", &keys, &n, NULL) == DPE_OK &&
+        (int64_t)n == validated->n[DPE_VALIDATED_PLAN]) {
+        put_pooled(validated, keys, check);
     }
     dpe_strings_free(keys, n);
-    validated_free(&v);
-    dpe_h5_close(sweep);
     const struct dpe_resampling how = {
         .together = check->together, .rounds = FLIPS, .seed = SEED, .level = 0.95};
     for (size_t m = 0; m < check->n && check->validated > 0; m++) {
-        const size_t at = cell(check, m);
-        const struct dpe_interval value =
+        check->result.mean[cell(check, m)] =
             dpe_bootstrap_share(check->pooled + m * (size_t)check->all, (size_t)check->all, &how);
-        check->mean[at] = value.mean;
-        check->low[at] = value.low;
-        check->high[at] = value.high;
     }
+}
+
+/* What the longest sweep adds to the check. */
+static void look_at_sweep(struct batch *batch, struct check *check)
+{
+    const struct entry *longest = &batch->state.entries[batch->state.n_entries - 1];
+    struct dpe_h5 *sweep = NULL;
+    struct calibrate_validated validated = {.of = {.recall = NULL}};
+    check->ceiling = (double)NAN;
+    if (dpe_h5_open(dpe_calibrate_path(batch, longest, "detect.h5"), &sweep, NULL) != DPE_OK) {
+        return;
+    }
+    const char *folder = dpe_h5_has(sweep, "/validate/user") ? "/validate/user" : "/validate/niah";
+    dpe_calibrate_read_validated(sweep, folder, &validated);
+    find_ceiling(sweep, &validated, check);
+    if (strcmp(check->suite, "/eval/niah") == 0) {
+        pool(sweep, folder, &validated.of, check);
+    }
+    dpe_datasets_free(&validated.kind, &validated.of);
+    dpe_h5_close(sweep);
 }
 
 dpe_status dpe_calibrate_pool(struct batch *batch, struct dpe_error *err)
@@ -229,16 +183,12 @@ dpe_status dpe_calibrate_pool(struct batch *batch, struct dpe_error *err)
     struct check check = {0};
     dpe_status status = open_check(batch, &check, err);
     if (status == DPE_OK) {
-        pool(batch, &check);
+        look_at_sweep(batch, &check);
     }
     if (status == DPE_OK && check.validated > 0) {
         struct dpe_interval *of = dpe_alloc(check.n, sizeof *of);
         for (size_t m = 0; m < check.n && of != NULL; m++) {
-            const size_t at = cell(&check, m);
-            of[m] = (struct dpe_interval){check.mean[at], check.low[at], check.high[at], 0};
-            for (int64_t s = 0; s < check.all; s++) {
-                of[m].n += isfinite(check.pooled[m * (size_t)check.all + (size_t)s]);
-            }
+            of[m] = check.result.mean[cell(&check, m)];
         }
         free(batch->pooled.of);
         batch->pooled =
@@ -252,12 +202,12 @@ dpe_status dpe_calibrate_pool(struct batch *batch, struct dpe_error *err)
 
 static void print_value(const struct check *check, size_t method)
 {
-    size_t at = cell(check, method);
+    const struct dpe_interval *value = &check->result.mean[cell(check, method)];
     if (strcmp(check->suite, "/eval/ppl") == 0) {
-        printf("perplexity %.2f (%.2f to %.2f)", check->mean[at], check->low[at], check->high[at]);
+        printf("perplexity %.2f (%.2f to %.2f)", value->mean, value->low, value->high);
     } else {
-        printf("%.0f %% (%.0f to %.0f)", 100.0 * check->mean[at], 100.0 * check->low[at],
-               100.0 * check->high[at]);
+        printf("%.0f %% (%.0f to %.0f)", 100.0 * value->mean, 100.0 * value->low,
+               100.0 * value->high);
     }
 }
 
@@ -265,8 +215,8 @@ static void print_value(const struct check *check, size_t method)
 static void print_rival(const struct check *check, size_t table, size_t rival)
 {
     const size_t n = (size_t)check->samples;
-    const double *of_table = check->score + cell(check, table) * n;
-    const double *of_rival = check->score + cell(check, rival) * n;
+    const double *of_table = check->result.score + cell(check, table) * n;
+    const double *of_rival = check->result.score + cell(check, rival) * n;
     const bool lower = strcmp(check->suite, "/eval/ppl") == 0;
     const struct dpe_resampling how = {
         .together = check->together, .rounds = FLIPS, .seed = SEED, .level = 0.95};
@@ -275,17 +225,17 @@ static void print_rival(const struct check *check, size_t table, size_t rival)
     const double gain = difference.minus.mean * (lower ? -1.0 : 1.0);
     const double p = difference.p;
     char words[DPE_P_TEXT];
-    printf("%s has ", check->methods[rival]);
+    printf("%s has ", check->result.method[rival]);
     print_value(check, rival);
     dpe_p_text(p, words);
     if (memcmp(of_table, of_rival, n * sizeof *of_table) == 0) {
         printf(": the same in every sample;\n  --method %s does without a calibration.\n",
-               check->methods[rival]);
+               check->result.method[rival]);
     } else if (p < 0.05) {
         printf(": the table is %s (%s).\n", gain > 0.0 ? "better" : "worse", words);
     } else {
         printf(": not shown to differ (%s);\n  --method %s does without a calibration.\n", words,
-               check->methods[rival]);
+               check->result.method[rival]);
     }
 }
 
@@ -327,8 +277,9 @@ static const char *gain_text(const struct check *check, size_t table, char text[
 {
     const bool pooled = check->validated > 0;
     const size_t n = (size_t)(pooled ? check->all : check->samples);
-    const double *a = pooled ? check->pooled + table * n : check->score + cell(check, table) * n;
-    const double *b = pooled ? check->pooled : check->score + cell(check, 0) * n;
+    const double *a =
+        pooled ? check->pooled + table * n : check->result.score + cell(check, table) * n;
+    const double *b = pooled ? check->pooled : check->result.score + cell(check, 0) * n;
     const struct dpe_resampling how = {
         .together = check->together, .rounds = FLIPS, .seed = SEED, .level = 0.95};
     return dpe_p_text(dpe_compare(a, b, n, strcmp(check->suite, "/eval/niah") == 0, &how).p, text);
@@ -401,7 +352,7 @@ static void print_check(struct batch *batch, const struct check *check)
     }
     printf("\n");
     for (size_t i = 1; i < table; i++) {
-        if (strncmp(check->methods[i], "table:", 6) != 0) {
+        if (strncmp(check->result.method[i], "table:", 6) != 0) {
             print_rival(check, table, i);
         }
     }
@@ -433,8 +384,7 @@ dpe_status dpe_calibrate_print_answer(struct batch *batch, struct dpe_error *err
     struct check check = {0};
     dpe_status status = open_check(batch, &check, err);
     if (status == DPE_OK) {
-        find_ceiling(batch, &check);
-        pool(batch, &check);
+        look_at_sweep(batch, &check);
         print_check(batch, &check);
         print_plain(batch);
         batch->entry = &batch->state.entries[batch->state.n_entries - 1];

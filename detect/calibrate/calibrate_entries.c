@@ -153,19 +153,14 @@ static void look_at_task(struct dpe_h5 *table, struct entry *entry)
     free(pilot);
 }
 
-/* What the unchanged model finds of the search's needles in its trained length. */
-static void look_at_ceiling(struct dpe_h5 *table, double *ceiling)
+void dpe_calibrate_read_validated(struct dpe_h5 *table, const char *folder,
+                                  struct calibrate_validated *validated)
 {
-    static const char from[] = "/validate/niah/ceiling";
-    void *value = NULL;
-    int rank = 0;
-    int64_t dims[5] = {0};
-    *ceiling = (double)NAN;
-    if (dpe_h5_has(table, from) &&
-        dpe_h5_get(table, from, DPE_COL_F64, &value, &rank, dims, NULL) == DPE_OK && rank == 0) {
-        *ceiling = *(double *)value;
+    validated->kind = dpe_validated_datasets(true, validated->datasets);
+    if (dpe_datasets_get(&validated->kind, &validated->of, folder,
+                         "recall recall_mean perplexity n_valid ceiling", table, NULL) != DPE_OK) {
+        dpe_datasets_free(&validated->kind, &validated->of);
     }
-    free(value);
 }
 
 /* Plans that a validation has of its own. */
@@ -179,56 +174,44 @@ static bool is_own(const char *name)
     return found;
 }
 
-/* Plans that are in the final: a race drops those that have fewer valid samples than most. */
-static void find_final(struct dpe_h5 *table, bool needles, size_t n, bool *final)
+/* The method that the check holds the table against: the best of those that the validation did. A
+ * race drops plans, which have fewer valid samples than most: they are not in the final. */
+static void find_rival(const struct dpe_scores_result *found, bool needles,
+                       char method[CALIBRATE_METHOD])
 {
-    void *data = NULL;
-    int rank = 0;
-    int64_t dims[5] = {0};
-    dpe_status status =
-        dpe_h5_get(table, needles ? "/validate/niah/n_valid" : "/validate/ppl/n_valid", DPE_COL_I64,
-                   &data, &rank, dims, NULL);
-    const int64_t *valid = data;
-    int64_t most = 0;
-    for (size_t i = 0; i < n && status == DPE_OK && rank == 1 && dims[0] == (int64_t)n; i++) {
-        most = valid[i] > most ? valid[i] : most;
-    }
-    for (size_t i = 0; i < n; i++) {
-        final[i] = most == 0 || 4 * valid[i] > 3 * most;
-    }
-    free(data);
-}
-
-/* The method that the check holds the table against: the best of those that the validation did. */
-static void look_at_rival(struct dpe_h5 *table, bool needles, char method[CALIBRATE_METHOD])
-{
-    char **names = NULL;
-    void *data = NULL;
-    bool final[DPE_DETECT_MOST_VALIDATED];
-    size_t n = 0;
-    int rank = 0;
-    int64_t dims[5] = {0};
+    const double *means = needles ? found->recall_mean : found->perplexity;
+    const int64_t n = means != NULL ? found->n[DPE_VALIDATED_PLAN] : 0;
     double best = (double)NAN;
+    int64_t most = 0;
     method[0] = '\0';
-    if (dpe_h5_has(table, "/validated_plan") &&
-        dpe_h5_get_strings(table, "/validated_plan", &names, &n, NULL) == DPE_OK &&
-        dpe_h5_get(table, needles ? "/validate/niah/recall_mean" : "/validate/ppl/perplexity",
-                   DPE_COL_F64, &data, &rank, dims, NULL) == DPE_OK &&
-        rank == 1 && dims[0] == (int64_t)n && n <= DPE_DETECT_MOST_VALIDATED) {
-        const double *means = data;
-        find_final(table, needles, n, final);
-        for (size_t i = 0; i < n; i++) {
-            bool better = isnan(best) || (needles ? means[i] > best : means[i] < best);
-            /* A name that fills its place may have been cut. */
-            if (!is_own(names[i]) && isfinite(means[i]) && final[i] && better &&
-                strlen(names[i]) < CALIBRATE_METHOD - 1) {
-                best = means[i];
-                snprintf(method, CALIBRATE_METHOD, "%s", names[i]);
-            }
+    for (int64_t i = 0; i < n && found->n_valid != NULL; i++) {
+        most = found->n_valid[i] > most ? found->n_valid[i] : most;
+    }
+    for (int64_t i = 0; i < n; i++) {
+        const char *name = found->plan[i];
+        bool final = most == 0 || 4 * found->n_valid[i] > 3 * most;
+        bool better = isnan(best) || (needles ? means[i] > best : means[i] < best);
+        /* A name that fills its place may have been cut. */
+        if (!is_own(name) && isfinite(means[i]) && final && better &&
+            strlen(name) < CALIBRATE_METHOD - 1) {
+            best = means[i];
+            snprintf(method, CALIBRATE_METHOD, "%s", name);
         }
     }
-    dpe_strings_free(names, n);
-    free(data);
+}
+
+/* What the longest sweep says of the model, in its trained length, and of other methods. */
+static void look_at_validation(struct dpe_h5 *table, bool needles, struct calibrate_state *state)
+{
+    struct calibrate_validated validated = {.of = {.recall = NULL}};
+    char *kept = NULL;
+    dpe_calibrate_read_validated(table, needles ? "/validate/niah" : "/validate/ppl", &validated);
+    state->ceiling = validated.of.ceiling != NULL ? *validated.of.ceiling : (double)NAN;
+    find_rival(&validated.of, needles, state->rival);
+    state->rival_kept = dpe_h5_get_attr_text(table, "/validate", "kept", &kept, NULL) == DPE_OK &&
+                        strcmp(kept, state->rival) == 0;
+    free(kept);
+    dpe_datasets_free(&validated.kind, &validated.of);
 }
 
 /* The method for runtimes as they are, which gets forms of its own where the table needs an
@@ -264,13 +247,7 @@ dpe_status dpe_calibrate_look(struct batch *batch, struct dpe_error *err)
             look_at_plain(file, entry);
         }
         if (status == DPE_OK && entry == &batch->state.entries[batch->state.n_entries - 1]) {
-            look_at_ceiling(file, &batch->state.ceiling);
-            char *kept = NULL;
-            look_at_rival(file, batch->needles, batch->state.rival);
-            batch->state.rival_kept =
-                dpe_h5_get_attr_text(file, "/validate", "kept", &kept, NULL) == DPE_OK &&
-                strcmp(kept, batch->state.rival) == 0;
-            free(kept);
+            look_at_validation(file, batch->needles, &batch->state);
         }
     }
     dpe_h5_close(file);

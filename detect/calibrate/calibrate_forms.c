@@ -341,8 +341,8 @@ static dpe_status hash_command(struct batch *batch, char hex[65], struct dpe_err
     return status;
 }
 
-/* The files that are no forms. */
-static dpe_status each_file(struct batch *batch, calibrate_visit visit, struct dpe_error *err)
+dpe_status dpe_calibrate_each_table(struct batch *batch, calibrate_visit visit,
+                                    struct dpe_error *err)
 {
     const struct {
         const char *name;
@@ -353,8 +353,7 @@ static dpe_status each_file(struct batch *batch, calibrate_visit visit, struct d
                  {"ablate.h5", batch->chooses, true},
                  {"check.h5", true, false},
                  {"kld-trained.h5", batch->diverges, false},
-                 {"kld.h5", batch->diverges, false},
-                 {"report.html", true, false}};
+                 {"kld.h5", batch->diverges, false}};
     dpe_status status = DPE_OK;
     for (size_t i = 0; i < sizeof files / sizeof files[0] && status == DPE_OK; i++) {
         int n = !files[i].made ? 0 : files[i].each ? batch->state.n_entries : 1;
@@ -424,7 +423,10 @@ dpe_status dpe_calibrate_set_done(struct batch *batch, struct dpe_error *err)
         }
     }
     if (status == DPE_OK && (status = write_record(&record, err)) == DPE_OK) {
-        status = each_file(batch, dpe_calibrate_forms_add, err);
+        status = dpe_calibrate_each_table(batch, dpe_calibrate_forms_add, err);
+    }
+    if (status == DPE_OK) {
+        status = dpe_calibrate_forms_add(batch, "report.html", err);
     }
     if (status == DPE_OK) {
         status = read_record(batch, &record, err);

@@ -6,7 +6,6 @@
 
 enum option_key {
     KEY_TOP_K = DPE_KEY_PROGRAM,
-    KEY_LAUNCH,
     KEY_SEED,
     KEY_TUNE_BUDGET,
     KEY_CONTRIBUTION,
@@ -33,7 +32,6 @@ static const struct dpe_option options_table[] = {
      "groups, --select, key pairs, excerpts and --dtype are chosen for it, and what differences "
      "they can show is said before; options that are given stay",
      1},
-    {"launch", KEY_LAUNCH, "COMMAND", DPE_HIDDEN, NULL, 1},
     {"dry-run", 0, NULL, DPE_BASIC,
      "Print what every part would cost, and run nothing. How fast the model runs here is measured "
      "once and kept for a day in ~/.cache/dpe/speeds ($XDG_CACHE_HOME)",
@@ -210,10 +208,6 @@ static int parse_option(int key, char *arg, struct dpe_command_line *state)
             dpe_parse_top_k(state, "--top-k", arg, CALIBRATE_AUTO);
         }
         args->top_k = arg;
-        return 0;
-    case KEY_LAUNCH:
-        dpe_line_error(
-            state, "--launch: dpe-calibrate is started like every tool: %s dpe-calibrate ...", arg);
         return 0;
     case KEY_BUDGET:
         parse_budget(arg, state, args);

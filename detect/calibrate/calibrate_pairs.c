@@ -4,71 +4,54 @@
 #include <string.h>
 
 #include "detect/calibrate/calibrate_tool.h"
+#include "outputs/datasets/kinds.h"
 #include "outputs/h5/h5.h"
 
-/* The table, as far as it is read. */
+/* The table, as far as it is read: a step is a method of the suite's only task. */
 struct ablation {
-    char **axis;   /* [n_steps] what a step varies */
-    int64_t *k;    /* [n_steps] */
-    double *score; /* [n_steps][1][n_samples] */
-    size_t n_steps;
-    int64_t n_samples;
+    struct dpe_ablate_result steps;
+    struct dpe_suite_result suite;
 };
+
+static dpe_status read_steps(struct dpe_h5 *table, const char *suite, struct ablation *ablation,
+                             struct dpe_error *err)
+{
+    struct dpe_dataset datasets[DPE_SUITE_DATASETS];
+    const struct dpe_dataset_kind kind = dpe_suite_datasets("score", false, datasets);
+    int64_t complete = 0;
+    dpe_status status = dpe_h5_get_attr_i64(table, "/", "complete", &complete, err);
+    if (status == DPE_OK && complete != 1) {
+        status = dpe_fail(err, DPE_BAD_DATA,
+                          "expected a finished table, found samples missing; run the same command "
+                          "to finish it");
+    }
+    if (status == DPE_OK) {
+        status =
+            dpe_datasets_get(&dpe_ablate_kind, &ablation->steps, "/ablate", "axis k", table, err);
+    }
+    if (status == DPE_OK) {
+        status = dpe_datasets_get(&kind, &ablation->suite, suite, "score", table, err);
+    }
+    return status != DPE_OK ||
+                   (ablation->suite.score != NULL && ablation->suite.n[DPE_SUITE_TASK] == 1)
+               ? status
+               : dpe_fail(err, DPE_BAD_DATA, "expected scores of one task of an ablation");
+}
 
 static void ablation_free(struct ablation *ablation)
 {
-    dpe_strings_free(ablation->axis, ablation->n_steps);
-    free(ablation->k);
-    free(ablation->score);
-    *ablation = (struct ablation){0};
-}
-
-static dpe_status read_steps(struct dpe_h5 *table, const char *scores, struct ablation *ablation,
-                             struct dpe_error *err)
-{
-    void *data = NULL;
-    int rank = 0;
-    int64_t dims[5] = {0};
-    int64_t complete = 0;
-    dpe_status status = dpe_h5_get_attr_i64(table, "/", "complete", &complete, err);
-    if (status != DPE_OK) {
-        return status;
-    }
-    if (complete != 1) {
-        return dpe_fail(err, DPE_BAD_DATA,
-                        "expected a finished table, found samples missing; run the same command "
-                        "to finish it");
-    }
-    status = dpe_h5_get_strings(table, "/ablate/axis", &ablation->axis, &ablation->n_steps, err);
-    if (status != DPE_OK) {
-        return status;
-    }
-    status = dpe_h5_get(table, "/ablate/k", DPE_COL_I64, &data, &rank, dims, err);
-    if (status != DPE_OK) {
-        return status;
-    }
-    ablation->k = data;
-    int64_t n = (int64_t)ablation->n_steps;
-    bool shaped = rank == 1 && dims[0] == n;
-    status = dpe_h5_get(table, scores, DPE_COL_F64, &data, &rank, dims, err);
-    if (status != DPE_OK) {
-        return status;
-    }
-    ablation->score = data;
-    if (!(shaped && rank == 3 && dims[0] == n && dims[1] == 1)) {
-        return dpe_fail(err, DPE_BAD_DATA, "expected one task and %lld steps of an ablation",
-                        (long long)n);
-    }
-    ablation->n_samples = dims[2];
-    return DPE_OK;
+    struct dpe_dataset datasets[DPE_SUITE_DATASETS];
+    const struct dpe_dataset_kind kind = dpe_suite_datasets("score", false, datasets);
+    dpe_datasets_free(&dpe_ablate_kind, &ablation->steps);
+    dpe_datasets_free(&kind, &ablation->suite);
 }
 
 /* The step that moves the k pairs that contribute most; NULL: there is none. */
 static const double *scores_of(const struct ablation *ablation, int64_t k)
 {
-    for (size_t i = 0; i < ablation->n_steps; i++) {
-        if (ablation->k[i] == k && strcmp(ablation->axis[i], "top-k") == 0) {
-            return ablation->score + (int64_t)i * ablation->n_samples;
+    for (int64_t i = 0; i < ablation->steps.n[0]; i++) {
+        if (ablation->steps.k[i] == k && strcmp(ablation->steps.axis[i], "top-k") == 0) {
+            return ablation->suite.score + i * ablation->suite.n[DPE_SUITE_SAMPLE];
         }
     }
     return NULL;
@@ -79,7 +62,7 @@ static dpe_status choose(struct batch *batch, const struct ablation *ablation,
 {
     int64_t k[DPE_DETECT_CANDIDATES];
     int n = dpe_detect_top_k_candidates(batch->n_pairs, k);
-    int64_t n_samples = ablation->n_samples;
+    int64_t n_samples = ablation->suite.n[DPE_SUITE_SAMPLE];
     double *values = dpe_alloc((size_t)n, (size_t)n_samples * sizeof *values);
     if (values == NULL) {
         return dpe_fail(err, DPE_NO_MEMORY, "out of memory for %lld samples", (long long)n_samples);
@@ -114,8 +97,7 @@ dpe_status dpe_calibrate_choose_pairs(struct batch *batch, struct dpe_error *err
     if (status != DPE_OK) {
         return status;
     }
-    status =
-        read_steps(table, batch->needles ? "/eval/niah/score" : "/eval/ppl/score", &ablation, err);
+    status = read_steps(table, batch->needles ? "/eval/niah" : "/eval/ppl", &ablation, err);
     dpe_h5_close(table);
     if (status == DPE_OK) {
         status = choose(batch, &ablation, err);

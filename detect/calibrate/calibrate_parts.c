@@ -109,11 +109,9 @@ static void write_niah(const struct batch *batch, enum calibrate_part part,
              given[0] != '\0' && chosen[0] != '\0' ? "," : "", chosen);
     if (several > 0) {
         const bool keys = dpe_niah_find(given, "keys", &n) != NULL;
-        size_t used = strlen(spec);
-        snprintf(spec + used, CALIBRATE_NIAH - used, "%sasked=%lld", used > 0 ? "," : "", several);
-        used = strlen(spec);
+        dpe_append(spec, CALIBRATE_NIAH, "%sasked=%lld", spec[0] != '\0' ? "," : "", several);
         if (!keys) {
-            snprintf(spec + used, CALIBRATE_NIAH - used, ",keys=%lld", several);
+            dpe_append(spec, CALIBRATE_NIAH, ",keys=%lld", several);
         }
     }
 }
@@ -204,7 +202,7 @@ dpe_status dpe_calibrate_tune(struct batch *batch, enum calibrate_way way, struc
         for (int i = 0; i < RIVALS; i++) {
             add_method(&args, rivals[i], false);
         }
-        args.tune = args.tune_temperature = true;
+        args.tune_temperature = true;
         args.budget = budget;
         args.job.samples = round;
     }
@@ -304,7 +302,6 @@ dpe_status dpe_calibrate_kld(struct batch *batch, bool trained, enum calibrate_w
     enum { TEXTS = 2 }; /* an interval needs two; what must be 0 needs one */
     struct eval_arguments args = {
         .job = job_of(batch, way, NULL, trained ? "kld-trained.h5" : "kld.h5"),
-        .kld = true,
         .official = true,
         .n_lengths = 1};
     /* Like with like: what bfloat16 rounds is no work of the table. */

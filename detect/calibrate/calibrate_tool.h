@@ -10,6 +10,7 @@
 #include "detect/tool/detection.h"
 #include "eval/tool/arguments/arguments.h"
 #include "norms/norms_study.h"
+#include "outputs/datasets/kinds.h"
 #include "outputs/export/export.h"
 #include "outputs/job/price.h"
 #include "outputs/job/study.h"
@@ -116,6 +117,15 @@ dpe_status dpe_calibrate_start(struct batch *batch, struct dpe_error *err);
 /** Look at what the table of the entry's sweep holds, if it is there: entry->other, ->factors,
  * ->task; of the longest one the rival. Errors of the table. */
 dpe_status dpe_calibrate_look(struct batch *batch, struct dpe_error *err);
+/** What a detection's validation found of one task; what is not there is NULL. */
+struct calibrate_validated {
+    struct dpe_dataset datasets[DPE_VALIDATED_DATASETS];
+    struct dpe_dataset_kind kind; /**< to free `of` with */
+    struct dpe_scores_result of;
+};
+/** Read recall, means, counts and ceiling from "/validate/TASK". */
+void dpe_calibrate_read_validated(struct dpe_h5 *table, const char *folder,
+                                  struct calibrate_validated *validated);
 /** Whether the table is written as longrope: there is one entry, and it is one of factors. */
 bool dpe_calibrate_factors(const struct batch *batch);
 
@@ -206,6 +216,9 @@ typedef dpe_status (*calibrate_visit)(struct batch *batch, const char *name, str
 dpe_status dpe_calibrate_export_each(struct batch *batch, calibrate_visit visit,
                                      struct dpe_error *err);
 bool dpe_calibrate_has_form(const struct batch *batch, const char *name);
+/** The same of the tables that its parts make. */
+dpe_status dpe_calibrate_each_table(struct batch *batch, calibrate_visit visit,
+                                    struct dpe_error *err);
 
 /** Whether the table of that name or its journal is there; entry NULL: in DIR itself. */
 bool dpe_calibrate_has_begun(struct batch *batch, const struct entry *entry, const char *name);

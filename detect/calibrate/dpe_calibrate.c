@@ -243,22 +243,10 @@ static dpe_status print_name(struct batch *batch, const char *name, struct dpe_e
 
 static dpe_status print_files(struct batch *batch, struct dpe_error *err)
 {
-    const struct calibrate_state *state = &batch->state;
     printf("%s:\n ", batch->args->detect.job.output);
-    for (int i = 0; i < state->n_entries; i++) {
-        if (batch->args->detect.against_tuned) {
-            printf(" %stune.h5", state->entries[i].folder);
-        }
-        printf(" %sdetect.h5", state->entries[i].folder);
-    }
-    printf("%s", batch->frequencies ? "" : " norms.h5");
-    for (int i = 0; i < state->n_entries && batch->chooses; i++) {
-        if (!state->entries[i].other) {
-            printf(" %sablate.h5", state->entries[i].folder);
-        }
-    }
-    printf(" check.h5%s\n ", batch->diverges ? " kld-trained.h5 kld.h5" : "");
-    dpe_status status = dpe_calibrate_export_each(batch, print_name, err);
+    dpe_status status = dpe_calibrate_each_table(batch, print_name, err);
+    printf("\n ");
+    status = status == DPE_OK ? dpe_calibrate_export_each(batch, print_name, err) : status;
     printf(" report.html\n");
     return status;
 }

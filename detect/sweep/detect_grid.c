@@ -29,42 +29,17 @@ static dpe_status check_far(const struct dpe_detect_params *params, struct dpe_e
     return DPE_OK;
 }
 
-static dpe_status add_length(struct dpe_detect_params *params, int64_t length,
-                             struct dpe_error *err)
-{
-    if (params->n_lengths == DPE_DETECT_MAX_LENGTHS) {
-        return dpe_fail(err, DPE_USAGE, "--lengths: expected at most %d lengths",
-                        DPE_DETECT_MAX_LENGTHS);
-    }
-    int at = params->n_lengths;
-    while (at > 0 && params->lengths[at - 1] > length) {
-        params->lengths[at] = params->lengths[at - 1];
-        at--;
-    }
-    if (at > 0 && params->lengths[at - 1] == length) {
-        return dpe_fail(err, DPE_USAGE, "--lengths: %lld is given twice", (long long)length);
-    }
-    params->lengths[at] = length;
-    params->n_lengths++;
-    return DPE_OK;
-}
-
-static dpe_status auto_lengths(struct dpe_detect_params *params, int *skipped,
-                               struct dpe_error *err)
+static void auto_lengths(struct dpe_detect_params *params, int *skipped)
 {
     for (int shift = 7; shift >= 0; shift--) {
         int64_t length = params->length >> shift;
         int64_t least = params->frequencies ? params->trained_length / 4 : params->window;
         if (length < 1 || length < least) {
             (*skipped)++;
-            continue;
-        }
-        dpe_status status = add_length(params, length, err);
-        if (status != DPE_OK) {
-            return status;
+        } else {
+            params->lengths[params->n_lengths++] = length;
         }
     }
-    return DPE_OK;
 }
 
 static dpe_status check_length(const struct dpe_detect_params *params, int64_t length,
@@ -93,27 +68,16 @@ dpe_status dpe_detect_parse_lengths(const char *spec, struct dpe_detect_params *
         return far;
     }
     if (strcmp(spec, "auto") == 0) {
-        return auto_lengths(params, skipped, err);
+        auto_lengths(params, skipped);
+        return DPE_OK;
     }
-    const char *at = spec;
-    for (;;) {
-        const char *end = at;
-        int64_t length = 0;
-        if (!dpe_scan_length(&end, 1, INT64_MAX, &length) || (*end != ',' && *end != '\0')) {
-            return dpe_fail(err, DPE_USAGE,
-                            "--lengths: expected auto or whole numbers separated by commas, found "
-                            "'%s'",
-                            spec);
-        }
-        dpe_status status = check_length(params, length, err);
-        if (status == DPE_OK) {
-            status = add_length(params, length, err);
-        }
-        if (status != DPE_OK || *end == '\0') {
-            return status;
-        }
-        at = end + 1;
+    params->n_lengths = dpe_parse_lengths(spec, 1, INT64_C(1) << 40, "auto or ", params->lengths,
+                                          DPE_DETECT_MAX_LENGTHS, err);
+    dpe_status status = params->n_lengths > 0 ? DPE_OK : dpe_fail_prefix(err, "--lengths");
+    for (int t = 0; t < params->n_lengths && status == DPE_OK; t++) {
+        status = check_length(params, params->lengths[t], err);
     }
+    return status;
 }
 
 static dpe_status check_params(const struct dpe_detect_params *params, struct dpe_error *err)

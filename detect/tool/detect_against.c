@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "detect/tool/detect_tool.h"
+#include "outputs/datasets/kinds.h"
 #include "outputs/h5/h5.h"
 
 /* A method's name or spec never ends like this, except that of a DPE table. */
@@ -30,26 +31,26 @@ static dpe_status take(struct detect_arguments *args, const char *setting, struc
 }
 
 /* The settings for this length; rope has none, and is validated anyway. */
-static dpe_status take_all(struct detect_arguments *args, const char *path, char *const *chosen,
-                           const int64_t *length, size_t n, struct dpe_error *err)
+static dpe_status take_all(struct detect_arguments *args, const struct dpe_tune_result *tune,
+                           struct dpe_error *err)
 {
     char there[256] = "";
     int before = args->n_against;
     dpe_status status = DPE_OK;
-    for (size_t i = 0; i < n && status == DPE_OK; i++) {
-        size_t used = strlen(there);
-        if (length[i] == args->job.length) {
-            status = strcmp(chosen[i], "rope") == 0 ? DPE_OK : take(args, chosen[i], err);
-        } else if ((i == 0 || length[i] != length[i - 1]) && used + 24 < sizeof there) {
-            snprintf(there + used, sizeof there - used, "%s%lld", used > 0 ? ", " : "",
-                     (long long)length[i]);
+    for (int64_t i = 0; i < tune->n[0] && status == DPE_OK; i++) {
+        const struct dpe_tuned *one = &tune->tuned[i];
+        if (one->length == args->job.length) {
+            status = strcmp(one->chosen, "rope") == 0 ? DPE_OK : take(args, one->chosen, err);
+        } else if (i == 0 || one->length != one[-1].length) {
+            dpe_append(there, sizeof there, "%s%lld", there[0] != '\0' ? ", " : "",
+                       (long long)one->length);
         }
     }
     if (status == DPE_OK && args->n_against == before) {
         return dpe_fail(err, DPE_USAGE,
-                        "%s: expected settings for --length %lld, found those for %s; run dpe-eval "
+                        "expected settings for --length %lld, found those for %s; run dpe-eval "
                         "tune at that length",
-                        path, (long long)args->job.length, there[0] != '\0' ? there : "rope alone");
+                        (long long)args->job.length, there[0] != '\0' ? there : "rope alone");
     }
     return status;
 }
@@ -57,34 +58,21 @@ static dpe_status take_all(struct detect_arguments *args, const char *path, char
 static dpe_status read_file(struct detect_arguments *args, const char *path, struct dpe_error *err)
 {
     struct dpe_h5 *table = NULL;
-    char **chosen = NULL;
-    void *length = NULL;
-    size_t n = 0;
-    int rank = 0;
-    int64_t dims[5] = {0};
+    struct dpe_tune_result tune = {0};
     dpe_status status = dpe_h5_open(path, &table, err);
-    if (status == DPE_OK && !dpe_h5_has(table, "/tune/chosen")) {
-        status = dpe_fail(err, DPE_BAD_DATA,
-                          "%s: expected a finished table of dpe-eval tune, found another", path);
+    if (status != DPE_OK) {
+        return status;
     }
+    status = !dpe_h5_has(table, "/tune/chosen")
+                 ? dpe_fail(err, DPE_BAD_DATA,
+                            "expected a finished table of dpe-eval tune, found another")
+                 : dpe_datasets_get(&dpe_tune_kind, &tune, "/tune", "chosen length", table, err);
     if (status == DPE_OK) {
-        status = dpe_h5_get_strings(table, "/tune/chosen", &chosen, &n, err);
+        status = take_all(args, &tune, err);
     }
-    if (status == DPE_OK) {
-        status = dpe_h5_get(table, "/tune/length", DPE_COL_I64, &length, &rank, dims, err);
-    }
-    if (status == DPE_OK && (rank != 1 || dims[0] != (int64_t)n)) {
-        status = dpe_fail(err, DPE_BAD_DATA,
-                          "%s: /tune/length: expected one for each of %zu methods, found %lld",
-                          path, n, (long long)dims[0]);
-    }
-    if (status == DPE_OK) {
-        status = take_all(args, path, chosen, length, n, err);
-    }
-    free(length);
-    dpe_strings_free(chosen, n);
+    dpe_datasets_free(&dpe_tune_kind, &tune);
     dpe_h5_close(table);
-    return status;
+    return status == DPE_OK ? DPE_OK : dpe_fail_prefix(err, "%s", path);
 }
 
 dpe_status dpe_detect_against_read(struct detect_arguments *args, struct dpe_error *err)
@@ -94,16 +82,8 @@ dpe_status dpe_detect_against_read(struct detect_arguments *args, struct dpe_err
     memcpy(given, args->against, sizeof given);
     args->n_against = 0;
     for (int i = 0; i < n; i++) {
-        dpe_status status = DPE_OK;
-        if (is_file(given[i])) {
-            status = read_file(args, given[i], err);
-        } else if (args->n_against < DETECT_MOST_AGAINST) {
-            args->against[args->n_against++] = given[i];
-        } else {
-            status =
-                dpe_fail(err, DPE_USAGE, "expected at most %d methods with those of its tables",
-                         DETECT_MOST_AGAINST);
-        }
+        dpe_status status =
+            is_file(given[i]) ? read_file(args, given[i], err) : take(args, given[i], err);
         if (status != DPE_OK) {
             return dpe_fail_prefix(err, "--against");
         }

@@ -125,26 +125,17 @@ static dpe_status print_cost(const struct detect_inputs *inputs, const struct ta
                              const struct dpe_answering *answering, struct dpe_error *err)
 {
     const struct dpe_job_speed unknown = {0};
-    const struct dpe_session_options options =
-        dpe_job_session_options(&inputs->job, inputs->args->job.length);
-    struct dpe_session_needs needs = {0};
     struct dpe_bill bill = {0};
-    char memory[DPE_JOB_MEMORY];
-    dpe_status status = dpe_session_estimate(dpe_model_config(inputs->job.model),
-                                             &inputs->grid.configs[0].plan, &options, &needs, err);
-    if (status != DPE_OK) {
-        return status;
-    }
     add(inputs, costs, &unknown, &bill);
     print_grid(inputs);
     print_rows(inputs, costs);
     dpe_bill_print(&bill);
-    printf("memory           %s\n", dpe_job_memory_text(&inputs->job, &needs, memory));
-    if (inputs->args->use_niah && inputs->args->rule != DPE_DETECT_READY) {
+    dpe_status status = dpe_price_print_memory(&inputs->job, &inputs->grid.configs[0].plan,
+                                               inputs->args->job.length, "", err);
+    if (status == DPE_OK && inputs->args->use_niah && inputs->args->rule != DPE_DETECT_READY) {
         dpe_detect_print_savings(inputs, answering);
     }
-    fflush(stdout);
-    return DPE_OK;
+    return status;
 }
 
 static void take_time(const struct detect_inputs *inputs, const struct task_cost *costs,
@@ -152,13 +143,10 @@ static void take_time(const struct detect_inputs *inputs, const struct task_cost
 {
     struct dpe_job_speed speed = {0};
     struct dpe_bill bill = {0};
-    struct dpe_error why = {0};
-    dpe_status measured = dpe_job_measure_here(&inputs->job, &inputs->grid.configs[0].plan,
-                                               inputs->args->job.length, &speed, &why);
+    dpe_bill_measure(&bill, &inputs->job, &inputs->grid.configs[0].plan, inputs->args->job.length,
+                     &speed);
     add(inputs, costs, &speed, &bill);
-    if (!inputs->args->job.silent && measured != DPE_OK) {
-        printf("time             not measured: %s\n", why.text);
-    } else if (!inputs->args->job.silent) {
+    if (!inputs->args->job.silent) {
         dpe_bill_print_time(&bill);
     }
     dpe_bill_sum(sum, &bill);

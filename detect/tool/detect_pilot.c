@@ -224,42 +224,33 @@ static dpe_status run_rung(struct pilot *pilot, int at, bool steps, struct dpe_e
     if (status != DPE_OK || !rung->opens) {
         return status;
     }
-    const int64_t first[2] = {0, 0};
-    const int64_t samples[2] = {(int64_t)DETECT_PILOT_CONTEXTS * rungs[at].asked, 0};
+    const int64_t samples = (int64_t)DETECT_PILOT_CONTEXTS * rungs[at].asked;
     const struct dpe_plan *plans[PLANS];
     const char *keys[PLANS];
     for (int i = 0; i < pilot->n; i++) {
         plans[i] = &pilot->plans[i];
         keys[i] = pilot->keys[i];
-        sweep->planned[0] += pilot->live[i] != 0 ? samples[0] : 0;
+        sweep->planned[0] += pilot->live[i] != 0 ? samples : 0;
     }
-    int64_t later[2] = {0, 0};
-    dpe_detect_stage_validated(sweep, later);
-    later[0] += inputs->n_samples[0] * inputs->grid.n_configs;
-    const struct stage stage = {.name = "pilot",
-                                .n_tasks = 1,
-                                .tasks = &task,
-                                .first = first,
-                                .n_samples = samples,
-                                .n_plans = pilot->n,
-                                .plans = plans,
-                                .keys = keys,
-                                .live = pilot->live,
-                                .later = later};
+    struct stage stage = dpe_detect_stage_of(sweep, "pilot", &task, samples);
+    stage.n_plans = pilot->n;
+    stage.plans = plans;
+    stage.keys = keys;
+    stage.live = pilot->live;
+    stage.later[0] += inputs->n_samples[0] * inputs->grid.n_configs;
     struct dpe_detect_scores scores = {0};
     status = dpe_detect_stage_run(sweep, &stage, err);
     if (status == DPE_OK) {
-        status = dpe_detect_collect(inputs->job.run, task.name, keys, pilot->n, 0, samples[0],
+        status = dpe_detect_collect(inputs->job.run, task.name, keys, pilot->n, 0, samples,
                                     rungs[at].asked, &scores, err);
     }
     if (status == DPE_OK) {
         pilot->chosen_good =
             pilot->chosen_good || dpe_detect_reading_best(&scores, GOOD, pilot->live);
         dpe_detect_read(&scores, pilot->live, rungs[at].values, &rung->reading);
-        size_t used = strlen(inputs->pilot);
-        snprintf(inputs->pilot + used, sizeof inputs->pilot - used, "%skeys=%d,values=%d%s: %.3f",
-                 used > 0 ? "; " : "", rungs[at].keys, rungs[at].values,
-                 steps ? ",score=steps" : "", rung->reading.mean);
+        dpe_append(inputs->pilot, sizeof inputs->pilot, "%skeys=%d,values=%d%s: %.3f",
+                   inputs->pilot[0] != '\0' ? "; " : "", rungs[at].keys, rungs[at].values,
+                   steps ? ",score=steps" : "", rung->reading.mean);
     }
     dpe_detect_scores_free(&scores);
     dpe_task_close(&task);
@@ -319,8 +310,6 @@ static dpe_status run_ceiling(struct sweep *sweep, int at, int64_t length, int64
     struct detect_inputs *inputs = sweep->inputs;
     const struct dpe_plan_context context = dpe_detect_inputs_context(inputs);
     const bool whole = length == inputs->grid.params.trained_length;
-    const int64_t first[2] = {0, 0};
-    const int64_t samples[2] = {n, 0};
     struct dpe_plan plan = {0};
     struct dpe_task task = {0};
     struct dpe_detect_scores scores = {0};
@@ -334,17 +323,10 @@ static dpe_status run_ceiling(struct sweep *sweep, int at, int64_t length, int64
     }
     status = dpe_plan_make("rope", &context, &plan, err);
     status = status == DPE_OK ? dpe_plan_key(&plan, key, err) : status;
-    int64_t later[2] = {0, 0};
-    dpe_detect_stage_validated(sweep, later);
-    const struct stage stage = {.name = "pilot",
-                                .n_tasks = 1,
-                                .tasks = &task,
-                                .first = first,
-                                .n_samples = samples,
-                                .n_plans = 1,
-                                .plans = plans,
-                                .keys = keys,
-                                .later = later};
+    struct stage stage = dpe_detect_stage_of(sweep, "pilot", &task, n);
+    stage.n_plans = 1;
+    stage.plans = plans;
+    stage.keys = keys;
     sweep->planned[0] += n;
     status = status == DPE_OK ? dpe_detect_stage_run(sweep, &stage, err) : status;
     if (status == DPE_OK) {
@@ -352,11 +334,10 @@ static dpe_status run_ceiling(struct sweep *sweep, int at, int64_t length, int64
                                     ready_rungs[at].asked, &scores, err);
     }
     if (status == DPE_OK) {
-        const size_t used = strlen(inputs->pilot);
         *mean = dpe_detect_interval(&scores, 0, DPE_DETECT_RECALL).mean;
-        snprintf(inputs->pilot + used, sizeof inputs->pilot - used,
-                 "%skeys=%d,values=%d in %lld tokens: %.3f", used > 0 ? "; " : "",
-                 ready_rungs[at].keys, ready_rungs[at].values, (long long)length, *mean);
+        dpe_append(inputs->pilot, sizeof inputs->pilot, "%skeys=%d,values=%d in %lld tokens: %.3f",
+                   inputs->pilot[0] != '\0' ? "; " : "", ready_rungs[at].keys,
+                   ready_rungs[at].values, (long long)length, *mean);
         if (whole) {
             memcpy(inputs->ceiling_name, task.name, sizeof inputs->ceiling_name);
         }

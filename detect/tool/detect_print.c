@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "detect/report/render.h"
 #include "detect/tool/detect_tool.h"
 #include "engine/plan/methods/methods.h"
 #include "engine/system/folder.h"
@@ -12,9 +13,7 @@ void dpe_detect_list_lengths(const struct dpe_detect_params *params, char *text,
 {
     text[0] = '\0';
     for (int t = 0; t < params->n_lengths; t++) {
-        size_t used = strlen(text);
-        snprintf(text + used, size - used, "%s%lld", t > 0 ? " " : "",
-                 (long long)params->lengths[t]);
+        dpe_append(text, size, "%s%lld", t > 0 ? " " : "", (long long)params->lengths[t]);
     }
 }
 
@@ -119,9 +118,7 @@ static void warn_uninformative(const struct dpe_detect_ranking *ranking, bool se
     int n = 0;
     for (int g = 0; g < ranking->n_groups; g++) {
         if (ranking->effective[g] > 0 && !ranking->informative[g]) {
-            size_t used = strlen(groups);
-            snprintf(groups + used, sizeof groups - used, "%s%d", n > 0 ? ", " : "", g);
-            n++;
+            dpe_append(groups, sizeof groups, "%s%d", n++ > 0 ? ", " : "", g);
         }
         if (ranking->effective[g] < 1) {
             dpe_log_warning("group %d has no valid sample and so no rank; it keeps the scale it "
@@ -148,66 +145,54 @@ static const char *name_samples(const struct dpe_detect_result *result, char *wo
     return words;
 }
 
-static dpe_status append_text(struct dpe_text *text, const char *words, struct dpe_error *err)
+/* The first failure stays. */
+static void took(struct dpe_detect_page *page, dpe_status status)
 {
-    return dpe_text_append(text, words, strlen(words), err);
+    page->status = page->status == DPE_OK ? status : page->status;
 }
 
-static dpe_status render_result(const struct detect_inputs *inputs,
-                                const struct dpe_detect_result *result, bool decides, int width,
-                                enum dpe_detect_colour colour, struct dpe_text *text,
-                                struct dpe_error *err)
+static void render_result(const struct detect_inputs *inputs,
+                          const struct dpe_detect_result *result, bool decides, int width,
+                          enum dpe_detect_colour colour, struct dpe_detect_page *page)
 {
-    bool recall = result->criterion == DPE_DETECT_RECALL;
-    char title[256], samples[96];
-    snprintf(title, sizeof title, "%s%s, %lld %s, 95 %% intervals%s\n\n", text->n > 0 ? "\n" : "",
-             recall ? "Recall of needles" : "Perplexity", (long long)result->n_samples,
-             name_samples(result, samples, sizeof samples), decides ? "" : " (does not decide)");
-    dpe_status status = append_text(text, title, err);
-    if (status != DPE_OK ||
-        (status = dpe_detect_heatmap(&inputs->grid, &result->ranking, width, colour, text, err)) !=
-            DPE_OK ||
-        (status = append_text(text, "\n", err)) != DPE_OK) {
-        return status;
-    }
-    return dpe_detect_rank_table(&inputs->grid, &result->ranking, width, text, err);
+    char samples[96];
+    dpe_detect_put(page, "%s%s, %lld %s, 95 %% intervals%s\n\n", page->out->n > 0 ? "\n" : "",
+                   result->criterion == DPE_DETECT_RECALL ? "Recall of needles" : "Perplexity",
+                   (long long)result->n_samples, name_samples(result, samples, sizeof samples),
+                   decides ? "" : " (does not decide)");
+    took(page,
+         dpe_detect_heatmap(&inputs->grid, &result->ranking, width, colour, page->out, page->err));
+    dpe_detect_put(page, "\n");
+    took(page, dpe_detect_rank_table(&inputs->grid, &result->ranking, width, page->out, page->err));
 }
 
-static dpe_status render_validation(const struct dpe_detect_report *report,
-                                    const struct dpe_detect_result *result, int width,
-                                    struct dpe_text *text, struct dpe_error *err)
+static void render_validation(const struct dpe_detect_report *report,
+                              const struct dpe_detect_result *result, int width,
+                              struct dpe_detect_page *page)
 {
-    char title[256], samples[96];
-    bool recall = result->criterion == DPE_DETECT_RECALL;
-    snprintf(title, sizeof title, "\nValidation, %s on %lld %s %s\n\n",
-             recall ? "recall" : "perplexity", (long long)result->n_validated,
-             result->fresh ? "other" : "of the same",
-             name_samples(result, samples, sizeof samples));
-    dpe_status status = append_text(text, title, err);
-    return status == DPE_OK
-               ? dpe_detect_validation_table(&result->validation, report->names,
-                                             dpe_detect_base_words(&report->grid->params), width,
-                                             text, err)
-               : status;
+    char samples[96];
+    dpe_detect_put(page, "\nValidation, %s on %lld %s %s\n\n",
+                   result->criterion == DPE_DETECT_RECALL ? "recall" : "perplexity",
+                   (long long)result->n_validated, result->fresh ? "other" : "of the same",
+                   name_samples(result, samples, sizeof samples));
+    took(page, dpe_detect_validation_table(&result->validation, report->names,
+                                           dpe_detect_base_words(&report->grid->params), width,
+                                           page->out, page->err));
 }
 
-static dpe_status append_lengths(const char *title, const int64_t *lengths, int n,
-                                 struct dpe_text *text, struct dpe_error *err)
+static void put_lengths(struct dpe_detect_page *page, const int64_t *lengths, int n)
 {
-    dpe_status status = append_text(text, title, err);
-    for (int g = 0; g < n && status == DPE_OK; g++) {
-        char number[32] = " -";
+    for (int g = 0; g < n; g++) {
         if (lengths[g] > 0) {
-            snprintf(number, sizeof number, " %lld", (long long)lengths[g]);
+            dpe_detect_put(page, " %lld", (long long)lengths[g]);
+        } else {
+            dpe_detect_put(page, " -");
         }
-        status = append_text(text, number, err);
     }
-    return status;
 }
 
 /* Means of dropped lengths are of other samples than their neighbours'. */
-static dpe_status render_race(const struct dpe_detect_report *report, struct dpe_text *text,
-                              struct dpe_error *err)
+static void render_race(const struct dpe_detect_report *report, struct dpe_detect_page *page)
 {
     const struct dpe_race *race = &report->race;
     int64_t first = INT64_MAX;
@@ -216,49 +201,35 @@ static dpe_status render_race(const struct dpe_detect_report *report, struct dpe
         first = race->drops[i].samples < first ? race->drops[i].samples : first;
         last = race->drops[i].samples > last ? race->drops[i].samples : last;
     }
-    char line[160] = "";
     char range[64];
     snprintf(range, sizeof range, "%lld", (long long)first);
     if (first < last) {
         snprintf(range, sizeof range, "%lld to %lld", (long long)first, (long long)last);
     }
     if (race->n_drops > 0) {
-        snprintf(line, sizeof line,
-                 "race: %d of %d cells were dropped after %s samples; their means are over those\n",
-                 race->n_drops, report->grid->params.n_groups * report->grid->params.n_lengths, range);
+        dpe_detect_put(
+            page,
+            "race: %d of %d cells were dropped after %s samples; their means are over those\n",
+            race->n_drops, report->grid->params.n_groups * report->grid->params.n_lengths, range);
     } else if (report->racing) {
-        snprintf(line, sizeof line, "race: no length was dropped before the end\n");
+        dpe_detect_put(page, "race: no length was dropped before the end\n");
     }
-    return append_text(text, line, err);
 }
 
-static dpe_status render_joint(const struct detect_inputs *inputs,
-                               const struct dpe_detect_report *report, struct dpe_text *text,
-                               struct dpe_error *err)
+static void render_joint(const struct dpe_detect_report *report, struct dpe_detect_page *page)
 {
-    dpe_status status =
-        append_lengths("\neffective lengths", dpe_detect_deciding(report)->ranking.effective,
-                       inputs->grid.params.n_groups, text, err);
-    if (status != DPE_OK) {
-        return status;
-    }
+    const int n = report->grid->params.n_groups;
+    dpe_detect_put(page, "\neffective lengths");
+    put_lengths(page, dpe_detect_deciding(report)->ranking.effective, n);
     if (report->rule != DPE_DETECT_PAPER) {
-        char title[64];
-        snprintf(title, sizeof title, "\n%-17s", dpe_detect_rule_names[report->rule]);
-        status = append_lengths(title, report->selected, inputs->grid.params.n_groups, text, err);
+        dpe_detect_put(page, "\n%-17s", dpe_detect_rule_names[report->rule]);
+        put_lengths(page, report->selected, n);
     }
-    if (status != DPE_OK || (status = append_text(text, "\nscales           ", err)) != DPE_OK) {
-        return status;
+    dpe_detect_put(page, "\nscales           ");
+    for (int g = 0; g < n; g++) {
+        dpe_detect_put(page, " %.10g", report->scale[g]);
     }
-    for (int g = 0; g < inputs->grid.params.n_groups && status == DPE_OK; g++) {
-        char number[32];
-        snprintf(number, sizeof number, " %.10g", report->scale[g]);
-        status = append_text(text, number, err);
-    }
-    if (status != DPE_OK) {
-        return status;
-    }
-    return append_text(text, "\n", err);
+    dpe_detect_put(page, "\n");
 }
 
 /* Whether ready methods were compared, and none is needed. */
@@ -338,73 +309,71 @@ static void tell_cost(const struct detect_inputs *inputs, const struct dpe_detec
     }
 }
 
-dpe_status dpe_detect_print(const struct detect_inputs *inputs,
-                            const struct dpe_detect_report *report, struct dpe_error *err)
+static void render(const struct detect_inputs *inputs, const struct dpe_detect_report *report,
+                   struct dpe_detect_page *page)
 {
     const struct dpe_detect_result *deciding = dpe_detect_deciding(report);
+    const struct dpe_detect_params *params = &inputs->grid.params;
     int width = dpe_terminal_width(stdout);
     width = width < 20 ? 20 : width;
     enum dpe_detect_colour colour = dpe_detect_colour_of(
         dpe_terminal_color(stdout), getenv("NO_COLOR"), getenv("TERM"), getenv("COLORTERM"));
-    struct dpe_text text = {0};
-    char title[512];
     int n = 0;
     const char *name = dpe_folder_name(inputs->args->job.model, &n);
-    snprintf(title, sizeof title, "Effective lengths of %.*s at %lld tokens (trained length %lld)\n",
-             n, name, (long long)inputs->grid.params.length,
-             (long long)inputs->grid.params.trained_length);
-    const char *legend = width < 60 ? "\n* best of its group\n? no difference\n"
-                                    : "\n* best of its group   p: that its best and worst length "
-                                      "do not differ (?: p >= 0.05)\n";
-    dpe_status status =
-        report->rule == DPE_DETECT_JOINTLY ? dpe_detect_lead(report, &text, err) : DPE_OK;
-    if (report->rule == DPE_DETECT_READY) {
-        status = dpe_detect_ready(report, &text, err);
-        if (status == DPE_OK) {
-            fwrite(text.bytes, 1, text.n, stdout);
-            tell_cost(inputs, deciding);
-            printf("\ntable: %s\n", inputs->args->job.output);
-        }
-        goto done;
+    if (report->rule == DPE_DETECT_JOINTLY) {
+        took(page, dpe_detect_lead(report, page->out, page->err));
     }
-    if (status == DPE_OK) {
-        status = append_text(&text, title, err);
-    }
-    for (int i = 0; i < 2 && status == DPE_OK; i++) {
-        if (report->results[i].used) {
-            status = render_result(inputs, &report->results[i], &report->results[i] == deciding,
-                                   width, colour, &text, err);
-        }
-    }
-    if (status != DPE_OK || (status = append_text(&text, legend, err)) != DPE_OK ||
-        (status = render_race(report, &text, err)) != DPE_OK ||
-        (status = render_joint(inputs, report, &text, err)) != DPE_OK) {
-        goto done;
-    }
+    dpe_detect_put(page, "Effective lengths of %.*s at %lld tokens (trained length %lld)\n", n,
+                   name, (long long)params->length, (long long)params->trained_length);
     for (int i = 0; i < 2; i++) {
-        if (report->results[i].used && report->results[i].validated) {
-            status = render_validation(report, &report->results[i], width, &text, err);
-            if (status == DPE_OK && &report->results[i] == deciding) {
-                status = dpe_detect_kept_line(report, &text, err);
-            }
-            if (status != DPE_OK) {
-                goto done;
+        const struct dpe_detect_result *result = &report->results[i];
+        if (result->used) {
+            render_result(inputs, result, result == deciding, width, colour, page);
+        }
+    }
+    dpe_detect_put(page, width < 60 ? "\n* best of its group\n? no difference\n"
+                                    : "\n* best of its group   p: that its best and worst length "
+                                      "do not differ (?: p >= 0.05)\n");
+    render_race(report, page);
+    render_joint(report, page);
+    for (int i = 0; i < 2; i++) {
+        const struct dpe_detect_result *result = &report->results[i];
+        if (result->used && result->validated) {
+            render_validation(report, result, width, page);
+            if (result == deciding) {
+                took(page, dpe_detect_kept_line(report, page->out, page->err));
             }
         }
     }
-    if ((status = dpe_detect_guard_table(report, &text, err)) != DPE_OK) {
-        goto done;
-    }
+    took(page, dpe_detect_guard_table(report, page->out, page->err));
     if (report->search.n_steps > 0) {
-        status = append_text(&text, "\n", err);
-        if (status != DPE_OK || (status = dpe_detect_search_table(report, &text, err)) != DPE_OK) {
-            goto done;
-        }
+        dpe_detect_put(page, "\n");
+        took(page, dpe_detect_search_table(report, page->out, page->err));
     }
-    fwrite(text.bytes, 1, text.n, stdout);
-    printf("\ntable: %s\n", inputs->args->job.output);
-    warn_uninformative(&deciding->ranking, report->rule == DPE_DETECT_JOINTLY);
-done:
+}
+
+dpe_status dpe_detect_print(const struct detect_inputs *inputs,
+                            const struct dpe_detect_report *report, struct dpe_error *err)
+{
+    const bool ready = report->rule == DPE_DETECT_READY;
+    struct dpe_text text = {0};
+    struct dpe_detect_page page = {&text, DPE_OK, err};
+    if (ready) {
+        took(&page, dpe_detect_ready(report, &text, err));
+    } else {
+        render(inputs, report, &page);
+    }
+    if (page.status == DPE_OK) {
+        fwrite(text.bytes, 1, text.n, stdout);
+        if (ready) {
+            tell_cost(inputs, dpe_detect_deciding(report));
+        }
+        printf("\ntable: %s\n", inputs->args->job.output);
+    }
+    if (page.status == DPE_OK && !ready) {
+        warn_uninformative(&dpe_detect_deciding(report)->ranking,
+                           report->rule == DPE_DETECT_JOINTLY);
+    }
     dpe_text_free(&text);
-    return status;
+    return page.status;
 }

@@ -122,6 +122,16 @@ static size_t fill_items(const struct stage *stage, int64_t per_round, struct dp
     return n;
 }
 
+struct stage dpe_detect_stage_of(const struct sweep *sweep, const char *name,
+                                 const struct dpe_task *task, int64_t n)
+{
+    struct stage stage = {.name = name, .n_tasks = 1, .tasks = task, .n_samples = {n}};
+    for (int i = 0; i < sweep->inputs->n_tasks; i++) {
+        stage.later[i] = dpe_detect_inputs_validated_rows(sweep->inputs, i);
+    }
+    return stage;
+}
+
 dpe_status dpe_detect_stage_run(struct sweep *sweep, const struct stage *stage,
                                 struct dpe_error *err)
 {
@@ -155,7 +165,7 @@ dpe_status dpe_detect_stage_run(struct sweep *sweep, const struct stage *stage,
         .tokens = tokens,
         .cost = sweep->cost,
         .planned = sweep->planned,
-        .later = stage->later,
+        .later = stage->last ? NULL : stage->later,
         .nonfinite_limit = nonfinite_limit,
     };
     sweep->first = stage->first;
@@ -192,12 +202,10 @@ static dpe_status race_rounds(struct sweep *sweep, struct stage *stage, unsigned
     const struct dpe_race *race = &sweep->report->race;
     dpe_status status = dpe_detect_report_race(sweep->report, run, err);
     while (status == DPE_OK && !race->complete) {
-        int64_t first = race->samples;
-        int64_t n = samples - first < per_round ? samples - first : per_round;
-        int64_t later = after + (samples - first - n) * find_live(sweep, live);
-        stage->first = &first;
-        stage->n_samples = &n;
-        stage->later = &later;
+        int64_t left = samples - race->samples;
+        stage->first[0] = race->samples;
+        stage->n_samples[0] = left < per_round ? left : per_round;
+        stage->later[0] = after + (left - stage->n_samples[0]) * find_live(sweep, live);
         stage->live = live;
         status = dpe_detect_stage_run(sweep, stage, err);
         if (status == DPE_OK) {
@@ -211,7 +219,6 @@ static dpe_status sweep_stage(struct sweep *sweep, struct dpe_error *err)
 {
     struct detect_inputs *inputs = sweep->inputs;
     const struct dpe_detect_grid *grid = &inputs->grid;
-    static const int64_t first[2] = {0, 0};
     size_t n = (size_t)grid->n_configs;
     const struct dpe_plan **plans = dpe_alloc(n, sizeof(void *));
     const char **keys = dpe_alloc(n, sizeof *keys);
@@ -225,18 +232,14 @@ static dpe_status sweep_stage(struct sweep *sweep, struct dpe_error *err)
         plans[c] = &grid->configs[c].plan;
         keys[c] = grid->configs[c].key;
     }
-    int64_t later[2] = {0, 0};
-    dpe_detect_stage_validated(sweep, later);
-    later[0] += dpe_detect_inputs_steps(inputs) * inputs->n_samples[0];
-    struct stage stage = {.name = inputs->args->race ? "race" : "sweep",
-                          .n_tasks = inputs->n_tasks,
-                          .tasks = inputs->tasks,
-                          .first = first,
-                          .n_samples = inputs->n_samples,
-                          .n_plans = grid->n_configs,
-                          .plans = plans,
-                          .keys = keys,
-                          .later = later};
+    struct stage stage = dpe_detect_stage_of(sweep, inputs->args->race ? "race" : "sweep",
+                                             inputs->tasks, inputs->n_samples[0]);
+    stage.n_tasks = inputs->n_tasks;
+    stage.n_samples[1] = inputs->n_samples[1];
+    stage.n_plans = grid->n_configs;
+    stage.plans = plans;
+    stage.keys = keys;
+    stage.later[0] += dpe_detect_inputs_steps(inputs) * inputs->n_samples[0];
     sweep->sweeping = true;
     status = inputs->args->race ? race_rounds(sweep, &stage, live, err)
                                 : dpe_detect_stage_run(sweep, &stage, err);
@@ -254,7 +257,6 @@ static dpe_status step_stage(struct sweep *sweep, struct dpe_error *err)
     struct detect_inputs *inputs = sweep->inputs;
     const struct dpe_detect_selection *selection = &sweep->report->selection;
     int n = inputs->grid.params.n_lengths;
-    static const int64_t first[2] = {0, 0};
     /* Too large for a small stack. */
     struct dpe_plan *plans = dpe_alloc_zero((size_t)n, sizeof *plans);
     char names[DPE_DETECT_MAX_LENGTHS][33];
@@ -270,23 +272,16 @@ static dpe_status step_stage(struct sweep *sweep, struct dpe_error *err)
         free(plans);
         return status;
     }
-    int64_t later[2] = {0, 0};
-    dpe_detect_stage_validated(sweep, later);
-    later[0] +=
-        (dpe_detect_inputs_steps(inputs) - selection->n_choices * (n - 1)) * inputs->n_samples[0];
     for (int t = 0; t < n; t++) {
         borrowed[t] = &plans[t];
         keys[t] = names[t];
     }
-    const struct stage stage = {.name = "select",
-                                .n_tasks = 1,
-                                .tasks = inputs->tasks,
-                                .first = first,
-                                .n_samples = inputs->n_samples,
-                                .n_plans = n,
-                                .plans = borrowed,
-                                .keys = keys,
-                                .later = later};
+    struct stage stage = dpe_detect_stage_of(sweep, "select", inputs->tasks, inputs->n_samples[0]);
+    stage.n_plans = n;
+    stage.plans = borrowed;
+    stage.keys = keys;
+    stage.later[0] +=
+        (dpe_detect_inputs_steps(inputs) - selection->n_choices * (n - 1)) * inputs->n_samples[0];
     status = dpe_detect_stage_run(sweep, &stage, err);
     for (int t = 0; t < n; t++) {
         dpe_plan_free(&plans[t]);

@@ -27,8 +27,6 @@ static dpe_status search_rows(struct sweep *sweep, struct dpe_error *err)
     struct detect_inputs *inputs = sweep->inputs;
     const struct dpe_detect_search *search = &sweep->report->search;
     const struct dpe_detect_step *step = &search->steps[search->n_steps - 1];
-    static const int64_t first[2] = {0, 0};
-    const int64_t samples[2] = {search->wanted, 0};
     const struct dpe_plan *borrowed[DPE_DETECT_MOST_CANDIDATES];
     const char *keys[DPE_DETECT_MOST_CANDIDATES];
     char copies[DPE_DETECT_MOST_CANDIDATES][33]; /* a table on the way replays the search */
@@ -49,21 +47,14 @@ static dpe_status search_rows(struct sweep *sweep, struct dpe_error *err)
                                            &plans[n++], err);
         }
     }
-    int64_t later[2] = {0, 0};
-    dpe_detect_stage_validated(sweep, later);
-    for (int i = 0; i < inputs->n_tasks && !sweep->report->swept; i++) {
-        later[i] += inputs->n_samples[i] * inputs->grid.n_configs;
-    }
     snprintf(name, sizeof name, "search %s", dpe_detect_move_names[step->move]);
-    const struct stage stage = {.name = name,
-                                .n_tasks = 1,
-                                .tasks = inputs->tasks,
-                                .first = first,
-                                .n_samples = samples,
-                                .n_plans = n,
-                                .plans = borrowed,
-                                .keys = keys,
-                                .later = later};
+    struct stage stage = dpe_detect_stage_of(sweep, name, inputs->tasks, search->wanted);
+    stage.n_plans = n;
+    stage.plans = borrowed;
+    stage.keys = keys;
+    for (int i = 0; i < inputs->n_tasks && !sweep->report->swept; i++) {
+        stage.later[i] += inputs->n_samples[i] * inputs->grid.n_configs;
+    }
     if (status == DPE_OK) {
         plan_searched(sweep);
         status = dpe_detect_stage_run(sweep, &stage, err);
@@ -114,13 +105,6 @@ dpe_status dpe_detect_stage_warm(struct sweep *sweep, struct dpe_error *err)
 /* -------------------------------------------------------------------------------------- validation
  */
 
-void dpe_detect_stage_validated(const struct sweep *sweep, int64_t later[2])
-{
-    for (int i = 0; i < sweep->inputs->n_tasks; i++) {
-        later[i] = dpe_detect_inputs_validated_rows(sweep->inputs, i);
-    }
-}
-
 static bool is_validated(const struct dpe_detect_report *report, const char *name)
 {
     bool found = false;
@@ -163,7 +147,6 @@ static dpe_status read_finalists(struct sweep *sweep, struct finalists *all, str
 {
     const struct detect_held *held = &sweep->inputs->held[DETECT_GUARD];
     const int64_t texts = held->n < FINALISTS_TEXTS ? held->n : FINALISTS_TEXTS;
-    const int64_t first[2] = {0, 0}, samples[2] = {texts, 0};
     const struct dpe_plan *plans[FINALISTS];
     const char *keys[FINALISTS];
     struct dpe_detect_scores scores = {0};
@@ -175,17 +158,10 @@ static dpe_status read_finalists(struct sweep *sweep, struct finalists *all, str
                                        &all->points[i], &all->plans[i], err);
         status = status == DPE_OK ? dpe_plan_key(&all->plans[i], all->keys[i], err) : status;
     }
-    int64_t later[2] = {0, 0};
-    dpe_detect_stage_validated(sweep, later);
-    const struct stage stage = {.name = "guard",
-                                .n_tasks = 1,
-                                .tasks = &held->task,
-                                .first = first,
-                                .n_samples = samples,
-                                .n_plans = all->n,
-                                .plans = plans,
-                                .keys = keys,
-                                .later = later};
+    struct stage stage = dpe_detect_stage_of(sweep, "guard", &held->task, texts);
+    stage.n_plans = all->n;
+    stage.plans = plans;
+    stage.keys = keys;
     sweep->planned[0] += texts * all->n;
     status = status == DPE_OK ? dpe_detect_stage_run(sweep, &stage, err) : status;
     if (status == DPE_OK) {
@@ -317,19 +293,18 @@ static dpe_status run_held(struct sweep *sweep, const struct stage *validation,
 {
     static const char *const names[DETECT_N_HELD] = {"validate user's", "ceiling", "ceiling",
                                                      "guard"};
-    static const int64_t first[2] = {0, 0};
     dpe_status status = DPE_OK;
     const struct detect_held_rows most = dpe_detect_inputs_held(sweep->inputs);
     sweep->planned[0] -= most.users + most.ceilings + most.texts; /* now what there is */
     for (int i = 0; i < DETECT_N_HELD && status == DPE_OK; i++) {
         const struct detect_held *held = &sweep->inputs->held[i];
-        const int64_t samples[2] = {held->n, 0};
-        struct stage stage = *validation;
-        stage.name = names[i];
-        stage.n_tasks = 1;
-        stage.tasks = &held->task;
-        stage.first = first;
-        stage.n_samples = samples;
+        struct stage stage = {.name = names[i],
+                              .n_tasks = 1,
+                              .tasks = &held->task,
+                              .n_samples = {held->n},
+                              .plans = validation->plans,
+                              .keys = validation->keys,
+                              .last = true};
         const bool ceiling = i == DETECT_CEILING || i == DETECT_USERS_CEILING;
         stage.n_plans = ceiling ? 1 : validation->n_plans; /* the first is rope */
         stage.live = ceiling ? NULL : validation->live;
@@ -349,22 +324,18 @@ static dpe_status race_ready(struct sweep *sweep, const struct stage *all, unsig
     const int64_t samples = inputs->n_validated[0];
     const int64_t together = dpe_detect_inputs_ready_round(inputs);
     const int64_t contexts = (samples + together - 1) / together;
-    int64_t first[2] = {0, 0};
-    int64_t n[2] = {0, 0};
-    /* What comes after the list at work, at most. */
-    int64_t later[2] = {
-        dpe_detect_inputs_validated_rows(inputs, 0) + dpe_detect_inputs_held(inputs).ceilings, 0};
     struct stage stage = *all;
     dpe_status status = DPE_OK;
-    stage.first = first;
-    stage.n_samples = n;
-    stage.live = live;
-    stage.later = later;
-    for (int64_t c = 0; c < contexts && status == DPE_OK; first[0] += n[0]) {
+    /* What comes after the list at work, at most. */
+    stage.later[0] =
+        dpe_detect_inputs_validated_rows(inputs, 0) + dpe_detect_inputs_held(inputs).ceilings;
+    stage.first[0] = stage.n_samples[0] = 0;
+    stage.last = false;
+    for (int64_t c = 0; c < contexts && status == DPE_OK; stage.first[0] += stage.n_samples[0]) {
         c = c < 2 ? c + 1 : contexts;
-        n[0] = (c * together < samples ? c * together : samples) - first[0];
+        stage.n_samples[0] = (c * together < samples ? c * together : samples) - stage.first[0];
         for (int i = 0; i < all->n_plans; i++) {
-            later[0] -= live[i] != 0 ? n[0] : 0;
+            stage.later[0] -= live[i] != 0 ? stage.n_samples[0] : 0;
         }
         status = dpe_detect_stage_run(sweep, &stage, err);
         struct dpe_detect_scores scores = {0};
@@ -406,12 +377,13 @@ dpe_status dpe_detect_stage_validate(struct sweep *sweep, struct dpe_error *err)
     struct stage stage = {.name = "validate",
                           .n_tasks = inputs->n_tasks,
                           .tasks = inputs->validate_tasks,
-                          .first = inputs->first_validated,
-                          .n_samples = inputs->n_validated,
+                          .first = {inputs->first_validated[0], inputs->first_validated[1]},
+                          .n_samples = {inputs->n_validated[0], inputs->n_validated[1]},
                           .n_plans = report->n_validated,
                           .plans = plans,
                           .keys = keys,
-                          .live = live};
+                          .live = live,
+                          .last = true};
     if (!dpe_detect_inputs_races_base(inputs)) {
         live[DPE_DETECT_BASE] = live[DPE_DETECT_JOINT] = 0;
     }

@@ -28,21 +28,23 @@ struct stage {
     const char *name;
     int n_tasks;
     const struct dpe_task *tasks;
-    const int64_t *first, *n_samples; /* per task */
+    int64_t first[2], n_samples[2]; /* per task */
     int n_plans;
     const struct dpe_plan *const *plans;
     const char *const *keys;
     const unsigned char *live; /* [n_plans] 0 = left out; NULL: none is */
-    const int64_t *later;      /* rows after it, per task */
+    int64_t later[2];          /* rows after it, per task */
+    bool last;                 /* there are none */
 };
+/** One of the first n samples of a task, with the validation after it; its plans are to be set. */
+struct stage dpe_detect_stage_of(const struct sweep *sweep, const char *name,
+                                 const struct dpe_task *task, int64_t n);
 
 /** Make the rows of a list that are missing, and append them to the run. Errors of dpe_job_rows. */
 dpe_status dpe_detect_stage_run(struct sweep *sweep, const struct stage *stage,
                                 struct dpe_error *err);
 /** Set how many rows the sweep and the validation have. */
 void dpe_detect_stage_plan(struct sweep *sweep);
-/** Rows of the validation, per task. */
-void dpe_detect_stage_validated(const struct sweep *sweep, int64_t later[2]);
 /** With --task auto: run the pilot and open the task that it chooses. */
 dpe_status dpe_detect_stage_pilot(struct sweep *sweep, struct dpe_error *err);
 /** Run the search until its rows are there, or until it waits for the sweep. */

@@ -26,11 +26,9 @@ int dpe_ablation_find(const char *name)
 static struct dpe_ablation_step *add_step(struct dpe_ablation *ablation, const char *axis,
                                           double value, double scale, struct dpe_error *err)
 {
-    struct dpe_ablation_step *steps =
-        realloc(ablation->steps, ((size_t)ablation->n_steps + 1) * sizeof *steps);
     double *scales = dpe_alloc((size_t)ablation->source.n_groups, sizeof *scales);
-    ablation->steps = steps != NULL ? steps : ablation->steps;
-    if (steps == NULL || scales == NULL) {
+    if (scales == NULL ||
+        !dpe_make_room(&ablation->steps, (size_t)ablation->n_steps, sizeof *ablation->steps)) {
         free(scales);
         dpe_fail(err, DPE_NO_MEMORY, "out of memory for steps");
         return NULL;
@@ -38,7 +36,7 @@ static struct dpe_ablation_step *add_step(struct dpe_ablation *ablation, const c
     for (int g = 0; g < ablation->source.n_groups; g++) {
         scales[g] = scale > 0.0 ? scale : ablation->source.scale[g];
     }
-    struct dpe_ablation_step *step = &steps[ablation->n_steps++];
+    struct dpe_ablation_step *step = &ablation->steps[ablation->n_steps++];
     *step = (struct dpe_ablation_step){
         .axis = axis, .value = value, .k = -1, .window = ablation->source.window, .scale = scales};
     if (isnan(value)) {
@@ -154,8 +152,7 @@ static dpe_status add_scaled(struct dpe_ablation *ablation, double value, struct
             return DPE_NO_MEMORY;
         }
         if (source->ranking != NULL) {
-            size_t n = strlen(step->label);
-            snprintf(step->label + n, sizeof step->label - n, " top-k %lld", (long long)k);
+            dpe_append(step->label, sizeof step->label, " top-k %lld", (long long)k);
             dpe_status status = choose_pairs(ablation, step, k, false, err);
             if (status != DPE_OK) {
                 return status;

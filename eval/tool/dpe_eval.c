@@ -15,13 +15,16 @@
 enum { MAX_PIECES = 10 };
 
 struct command {
-    const char *name, *doc;
+    const char *name, *about, *doc;
     const char *suite;                               /* NULL: --suite names it */
     const struct dpe_option_set *pieces[MAX_PIECES]; /* of input struct eval_arguments */
+    const struct dpe_study *study;                   /* NULL: that of comparisons */
+    int (*main)(int argc, char **argv);              /* in place of all but name and about */
 };
 
 static const struct command commands[] = {
     {"niah",
+     "needles in a haystack, or one needle by depth and length",
      "Compare position methods on needles in a haystack. The score is the share of the values of "
      "a key that the answer holds.\v"
      "Example:\n"
@@ -33,6 +36,7 @@ static const struct command commands[] = {
      {&dpe_eval_method_option_set, &dpe_eval_needle_option_set, &dpe_eval_grid_option_set,
       &dpe_eval_depth_option_set}},
     {"ppl",
+     "perplexity of books, their beginnings or a sliding window",
      "Compare position methods by the perplexity of books, by token, by word and by position.\v"
      "Example:\n"
      "  dpe-eval ppl -m data/reference --corpus data/sample -l 1k --method rope --method yarn "
@@ -42,6 +46,7 @@ static const struct command commands[] = {
      "ppl",
      {&dpe_eval_method_option_set, &dpe_eval_book_option_set, &dpe_eval_special_option_set}},
     {"ruler",
+     "13 tasks of finding, following, counting and answering",
      "Compare position methods on the 13 tasks of RULER, generated from your texts or read from "
      "official data.\v"
      "Generated samples need --corpus for their essays; qa_1 needs --squad, qa_2 needs --hotpotqa. "
@@ -56,6 +61,7 @@ static const struct command commands[] = {
      {&dpe_eval_method_option_set, &dpe_eval_special_option_set, &dpe_eval_chat_option_set,
       &dpe_eval_benchmark_option_set, &dpe_eval_ruler_option_set}},
     {"ruler2",
+     "12 tasks of copying, finding and solving among many",
      "Compare position methods on the 12 tasks of RULER v2, read from the files that "
      "NVIDIA-NeMo/Skills prepares. Its prompts have the length that it was given; --length is that "
      "and the tokens of an answer, up to 1024.\v"
@@ -65,6 +71,7 @@ static const struct command commands[] = {
      "ruler2",
      {&dpe_eval_method_option_set, &dpe_eval_chat_option_set, &dpe_eval_benchmark_option_set}},
     {"infinitebench",
+     "8 tasks over 100K tokens",
      "Compare position methods on 8 tasks of InfiniteBench, read from its official files. Prompts "
      "that are too long keep their first and last half.\v"
      "Example:\n"
@@ -74,6 +81,7 @@ static const struct command commands[] = {
      {&dpe_eval_method_option_set, &dpe_eval_chat_option_set, &dpe_eval_benchmark_option_set,
       &dpe_eval_infinitebench_option_set}},
     {"compare",
+     "one or more suites in one table",
      "Compare position methods on the same samples of one or more suites.\v"
      "Example:\n"
      "  dpe-eval compare -m data/reference --corpus data/sample --suite niah,ppl -l 512,1k "
@@ -85,6 +93,7 @@ static const struct command commands[] = {
       &dpe_eval_benchmark_option_set, &dpe_eval_ruler_option_set,
       &dpe_eval_infinitebench_option_set}},
     {"check",
+     "a table on another quantisation or fine-tune",
      "Hold a table against another model of the same shape, a quantisation or a fine-tune, with "
      "few "
      "samples: recall with the table and without it at its longest length, and what is possible.\v"
@@ -94,6 +103,7 @@ static const struct command commands[] = {
      "niah",
      {&dpe_eval_check_option_set, &dpe_eval_needle_option_set}},
     {"ablate",
+     "the settings of a detection, varied one at a time",
      "Vary the settings of a detection one at a time, and compare them with the unchanged model "
      "(rope) and with every group at half the trained length (base).\v"
      "rank: every group at its n-th best length, for every n. top-k, last-k: only the k key pairs "
@@ -111,7 +121,22 @@ static const struct command commands[] = {
      {&dpe_eval_ablate_option_set, &dpe_eval_suite_option_set, &dpe_eval_needle_option_set,
       &dpe_eval_book_option_set, &dpe_eval_special_option_set, &dpe_eval_benchmark_option_set,
       &dpe_eval_ruler_option_set, &dpe_eval_infinitebench_option_set}},
+    {"tune",
+     "settings of each method, found with as many rows for each",
+     "Find a setting for each method on needles in a haystack, with the same number of rows for "
+     "each, and compare what was chosen on fresh samples.\v"
+     "The settings of a method race: after each round of samples those that can no longer be the "
+     "best are dropped, until one is left or the budget is spent. The one with the best mean is "
+     "chosen. Then the method at its defaults and the chosen setting run on --samples fresh "
+     "samples.\n\n"
+     "Example:\n"
+     "  dpe-eval tune -m DIR --corpus pg19 -l 32768 --method yarn --method self-extend --method "
+     "lampe:window=256/512,map=4096/6144 --temperature grid -o tune.h5 --dry-run",
+     "niah",
+     {&dpe_eval_tune_option_set, &dpe_eval_needle_option_set},
+     &dpe_eval_tune_study},
     {"kld",
+     "divergence of the next token from that of a base, by position",
      "Compare what a model expects next with what a base does, token by token and by position: "
      "another position method, type of cache or product, or file of the model.\v"
      "KL(base, method) is the Kullback-Leibler divergence of the two distributions of the next "
@@ -125,37 +150,32 @@ static const struct command commands[] = {
      "--method "
      "rope -o quant.h5",
      NULL,
-     {&dpe_eval_method_option_set, &dpe_eval_kld_option_set, &dpe_eval_special_option_set}},
-    {"tune",
-     "Find a setting for each method on needles in a haystack, with the same number of rows for "
-     "each, and compare what was chosen on fresh samples.\v"
-     "The settings of a method race: after each round of samples those that can no longer be the "
-     "best are dropped, until one is left or the budget is spent. The one with the best mean is "
-     "chosen. Then the method at its defaults and the chosen setting run on --samples fresh "
-     "samples.\n\n"
-     "Example:\n"
-     "  dpe-eval tune -m DIR --corpus pg19 -l 32768 --method yarn --method self-extend --method "
-     "lampe:window=256/512,map=4096/6144 --temperature grid -o tune.h5 --dry-run",
-     "niah",
-     {&dpe_eval_tune_option_set, &dpe_eval_needle_option_set}},
+     {&dpe_eval_method_option_set, &dpe_eval_kld_option_set, &dpe_eval_special_option_set},
+     &dpe_eval_kld_study},
+    {"score", "score predictions of other programs by the benchmark's rules",
+     .main = dpe_eval_score_main},
+    {"data", "write the samples of ruler as JSON lines", .main = dpe_eval_data_main},
 };
 enum { N_COMMANDS = sizeof commands / sizeof commands[0] };
 
-static void require(struct dpe_command_line *state, const struct eval_arguments *args)
+static void require(struct dpe_command_line *state, const struct eval_arguments *args,
+                    const struct command *command)
 {
-    bool ablate = args->what != NULL;
-    bool corpus = args->kld;
+    const bool ablate = args->what != NULL;
+    const bool kld = command->study == &dpe_eval_kld_study;
+    const bool tune = command->study == &dpe_eval_tune_study;
+    bool corpus = kld;
     for (int i = 0; i < args->n_suites; i++) {
         const struct dpe_suite_kind *kind = dpe_suite_find(args->suites[i].name);
         corpus = corpus || (kind != NULL && kind->needs_corpus);
     }
     const char *missing = args->job.model == NULL                           ? "--model DIR"
-                          : args->n_suites == 0 && !args->kld               ? "--suite NAME"
+                          : args->n_suites == 0 && !kld                     ? "--suite NAME"
                           : corpus && args->job.corpus == NULL              ? "--corpus PATH"
                           : !ablate && !args->check && args->n_lengths == 0 ? "--length L"
                           : ablate && args->n_methods == 0                  ? "--table FILE"
                           : args->n_methods == 0
-                              ? (args->tune ? "--method NAME" : "--method NAME (or --table FILE)")
+                              ? (tune ? "--method NAME" : "--method NAME (or --table FILE)")
                           : args->job.output == NULL && !args->job.dry_run ? "-o OUT.h5"
                                                                            : NULL;
     if (missing != NULL) {
@@ -167,8 +187,7 @@ static void require(struct dpe_command_line *state, const struct eval_arguments 
 static void complete(struct dpe_command_line *state, struct eval_arguments *args,
                      const struct command *command)
 {
-    bool ablate = strcmp(command->name, "ablate") == 0;
-    args->tune = strcmp(command->name, "tune") == 0;
+    const bool ablate = strcmp(command->name, "ablate") == 0;
     if (args->check && !args->is_table[args->n_methods - 1]) {
         dpe_line_error(state, "TABLE is missing");
     }
@@ -176,7 +195,6 @@ static void complete(struct dpe_command_line *state, struct eval_arguments *args
         args->other_model = true;
         args->job.output = args->job.output != NULL ? args->job.output : "check.h5";
     }
-    args->kld = strcmp(command->name, "kld") == 0;
     if (ablate && args->what == NULL) {
         dpe_line_error(state, "--what rank, top-k, last-k, window or scaled-length is missing");
     }
@@ -189,18 +207,23 @@ static void complete(struct dpe_command_line *state, struct eval_arguments *args
         dpe_eval_add_suite(state, args, "niah");
     }
     dpe_eval_check_suites(state, args);
-    if (args->kld && (args->against != NULL || args->details)) {
+    if (command->study == &dpe_eval_kld_study && (args->against != NULL || args->details)) {
         dpe_line_error(state, "%s: kld compares every method with --base",
                        args->details ? "--details" : "--against");
     }
     dpe_eval_default_depths(args);
-    require(state, args);
+    require(state, args, command);
     for (int i = 0; i < args->n_suites; i++) {
         args->inputs[i] = dpe_eval_overrides_of(args, i).data;
     }
     args->job.inputs = args->inputs;
     args->job.n_inputs = (size_t)args->n_suites;
 }
+
+static const struct dpe_option_set *const of_job[] = {&dpe_job_option_set, &dpe_job_rows_option_set,
+                                                      &dpe_job_dry_run_option_set,
+                                                      &dpe_job_engine_option_set};
+enum { OF_JOB = sizeof of_job / sizeof of_job[0] };
 
 /* What every command's own parser is: it hands its input to the pieces. */
 struct parse {
@@ -217,10 +240,9 @@ static int parse_command(int key, char *arg, struct dpe_command_line *state)
         for (int i = 0; i < parse->n_pieces; i++) {
             state->child_inputs[i] = parse->args;
         }
-        state->child_inputs[parse->n_pieces] = &parse->args->job;
-        state->child_inputs[parse->n_pieces + 1] = &parse->args->job;
-        state->child_inputs[parse->n_pieces + 2] = &parse->args->job;
-        state->child_inputs[parse->n_pieces + 3] = &parse->args->job;
+        for (int i = 0; i < OF_JOB; i++) {
+            state->child_inputs[parse->n_pieces + i] = &parse->args->job;
+        }
         return 0;
     case DPE_LINE_WORD:
         if (parse->args->check && !parse->args->is_table[parse->args->n_methods - 1]) {
@@ -237,25 +259,22 @@ static int parse_command(int key, char *arg, struct dpe_command_line *state)
     }
 }
 
-static void run_command(const struct command *command, int argc, char **argv,
-                        struct eval_arguments *args)
+static void parse_options(const struct command *command, int argc, char **argv,
+                          struct eval_arguments *args)
 {
     struct parse parse = {.command = command, .args = args};
-    const struct dpe_option_set *children[MAX_PIECES + 5] = {NULL};
+    const struct dpe_option_set *children[MAX_PIECES + OF_JOB + 1] = {NULL};
     while (parse.n_pieces < MAX_PIECES && command->pieces[parse.n_pieces] != NULL) {
         children[parse.n_pieces] = command->pieces[parse.n_pieces];
         parse.n_pieces++;
     }
-    children[parse.n_pieces] = &dpe_job_option_set;
-    children[parse.n_pieces + 1] = &dpe_job_rows_option_set;
-    children[parse.n_pieces + 2] = &dpe_job_dry_run_option_set;
-    children[parse.n_pieces + 3] = &dpe_job_engine_option_set;
+    memcpy(children + parse.n_pieces, of_job, sizeof of_job);
     args->check = strcmp(command->name, "check") == 0;
     if (args->check) {
         args->job.samples = 20;
         args->methods[args->n_methods++] = "rope"; /* before what the line adds */
     }
-    args->job.dry_run_result = strcmp(command->name, "tune") == 0;
+    args->job.dry_run_result = command->study == &dpe_eval_tune_study;
     const struct dpe_option_set options = {
         .parser = parse_command, .doc = command->doc, .children = children};
     dpe_tool_parse(&options, argc, argv, 0, &parse);
@@ -269,31 +288,26 @@ struct top {
     int at; /* of the command in argv */
 };
 
-static const char command_names[] =
-    "niah, ppl, ruler, ruler2, infinitebench, compare, check, ablate, tune, kld, score, data";
-
 static int parse_top(int key, char *arg, struct dpe_command_line *state)
 {
     struct top *top = state->input;
+    char names[256] = "";
     char meant[96];
-    switch (key) {
-    case DPE_LINE_WORD:
-        for (int i = 0; i < N_COMMANDS; i++) {
-            if (strcmp(commands[i].name, arg) == 0) {
-                *top = (struct top){&commands[i], state->next - 1};
-                state->next = state->argc;
-                return 0;
-            }
+    for (int i = 0; i < N_COMMANDS; i++) {
+        if (key == DPE_LINE_WORD && strcmp(commands[i].name, arg) == 0) {
+            *top = (struct top){&commands[i], state->next - 1};
+            state->next = state->argc;
+            return 0;
         }
-        dpe_line_error(state, "unknown command '%s'; commands: %s%s", arg, command_names,
-                       dpe_suggest(arg, command_names, meant));
-        return 0;
-    case DPE_LINE_NO_WORD:
-        dpe_line_error(state, "a command is missing: %s", command_names);
-        return 0;
-    default:
-        return DPE_LINE_UNKNOWN;
+        dpe_append(names, sizeof names, "%s%s", i > 0 ? ", " : "", commands[i].name);
     }
+    if (key == DPE_LINE_WORD) {
+        dpe_line_error(state, "unknown command '%s'; commands: %s%s", arg, names,
+                       dpe_suggest(arg, names, meant));
+    } else if (key == DPE_LINE_NO_WORD) {
+        dpe_line_error(state, "a command is missing: %s", names);
+    }
+    return DPE_LINE_UNKNOWN;
 }
 
 static const char *list_suites(int key, const char *text, const void *input, char *room,
@@ -305,68 +319,58 @@ static const char *list_suites(int key, const char *text, const void *input, cha
     }
     snprintf(room, size, "Suites of compare and ablate:");
     for (size_t i = 0; dpe_suite_kind(i) != NULL; i++) {
-        size_t n = strlen(room);
-        snprintf(room + n, size - n, "\n  %-14s %s", dpe_suite_kind(i)->name,
-                 dpe_suite_kind(i)->about);
+        dpe_append(room, size, "\n  %-14s %s", dpe_suite_kind(i)->name, dpe_suite_kind(i)->about);
     }
     return room;
 }
 
-static void parse_commands(int argc, char **argv, struct eval_arguments *args)
+/* Options before the command are those of dpe-eval itself. */
+static struct top find_command(int argc, char **argv)
 {
-    static const struct dpe_option_set options = {
-        .parser = parse_top,
-        .args_doc = "COMMAND [OPTION...]",
-        .doc = "Compare position methods on the same samples. Commands:\n\n"
-               "  niah           needles in a haystack, or one needle by depth and length\n"
-               "  ppl            perplexity of books, their beginnings or a sliding window\n"
-               "  ruler          13 tasks of finding, following, counting and answering\n"
-               "  infinitebench  8 tasks over 100K tokens\n"
-               "  compare        one or more suites in one table\n"
-               "  check          a table on another quantisation or fine-tune\n"
-               "  ablate         the settings of a detection, varied one at a time\n"
-               "  tune           settings of each method, found with as many rows for each\n"
-               "  kld            divergence of the next token from that of a base, by position\n"
-               "  score          score predictions of other programs by the benchmark's rules\n"
-               "  data           write the samples of ruler as JSON lines\n\n"
-               "dpe-eval COMMAND --help lists the options of a command. If a run is stopped, run "
-               "the same command to continue; if methods, lengths or samples are added, only "
-               "those run.\v",
-        .about = list_suites,
-    };
+    char doc[2048] = "Compare position methods on the same samples. Commands:\n";
     struct top top = {0};
-    /* Options before the command are those of dpe-eval itself. */
+    const struct dpe_option_set options = {
+        .parser = parse_top, .args_doc = "COMMAND [OPTION...]", .doc = doc, .about = list_suites};
+    for (int i = 0; i < N_COMMANDS; i++) {
+        dpe_append(doc, sizeof doc, "\n  %-14s %s", commands[i].name, commands[i].about);
+    }
+    dpe_append(doc, sizeof doc,
+               "\n\ndpe-eval COMMAND --help lists the options of a command. If a run is stopped, "
+               "run the same command to continue; if methods, lengths or samples are added, only "
+               "those run.\v");
     dpe_tool_parse(&options, argc, argv, DPE_LINE_IN_ORDER, &top);
-    /* Usage and errors name the command; argv itself is kept for the record. */
-    int rest = argc - top.at;
+    return top;
+}
+
+/* Usage and errors name the command; argv itself is kept for the record. */
+static void parse_line(const struct top *top, int argc, char **argv, struct eval_arguments *args)
+{
+    const size_t rest = (size_t)(argc - top->at);
     char name[64];
-    char **own = dpe_alloc((size_t)rest + 1, sizeof *own);
+    char **own = dpe_alloc(rest + 1, sizeof *own);
     if (own == NULL) {
         exit(DPE_NO_MEMORY);
     }
-    memcpy(own, argv + top.at, ((size_t)rest + 1) * sizeof *own);
-    snprintf(name, sizeof name, "dpe-eval %s", top.command->name);
+    memcpy(own, argv + top->at, (rest + 1) * sizeof *own);
+    snprintf(name, sizeof name, "dpe-eval %s", top->command->name);
     own[0] = name;
-    run_command(top.command, rest, own, args);
+    parse_options(top->command, (int)rest, own, args);
     free(own);
 }
 
 int main(int argc, char **argv)
 {
     dpe_tool_start(&argc, &argv);
-    if (argc > 1 && strcmp(argv[1], "score") == 0) {
-        return dpe_eval_score_main(argc - 1, argv + 1);
-    }
-    if (argc > 1 && strcmp(argv[1], "data") == 0) {
-        return dpe_eval_data_main(argc - 1, argv + 1);
+    const struct top top = find_command(argc, argv);
+    if (top.command->main != NULL) {
+        return top.command->main(argc - top.at, argv + top.at);
     }
     struct eval_arguments args = {.job = {.samples = 100, .argc = argc, .argv = argv},
                                   .official = true};
-    parse_commands(argc, argv, &args);
-    const struct dpe_study *study = args.tune  ? &dpe_eval_tune_study
-                                    : args.kld ? &dpe_eval_kld_study
-                                               : &dpe_eval_comparison_study;
-    int code = dpe_study_main(study, &args, &args.job);
+    parse_line(&top, argc, argv, &args);
+    int code =
+        dpe_study_main(top.command->study != NULL ? top.command->study : &dpe_eval_comparison_study,
+                       &args, &args.job);
     dpe_eval_suites_free(&args);
     return code;
 }

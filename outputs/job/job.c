@@ -405,16 +405,14 @@ const char *dpe_job_memory_text(const struct dpe_job *job, const struct dpe_sess
         snprintf(text, DPE_JOB_MEMORY, "%s, and %s of weights mapped from disk; %s are %s: does not fit",
                  session_text, weights_text, free_text, kind);
     }
-    size_t used = strlen(text);
     if (needs->file > 0 && bytes <= most) {
         char file[32];
-        snprintf(text + used, DPE_JOB_MEMORY - used,
-                 "; %s of keys and values in a file in %.80s, which is slower",
-                 dpe_format_bytes(needs->file, file), dpe_tool_kv_dir(&job->options->tool));
-        used = strlen(text);
+        dpe_append(text, DPE_JOB_MEMORY,
+                   "; %s of keys and values in a file in %.80s, which is slower",
+                   dpe_format_bytes(needs->file, file), dpe_tool_kv_dir(&job->options->tool));
     }
     if (job->peers.size > 1) {
-        snprintf(text + used, DPE_JOB_MEMORY - used, ", in each of %d processes", job->peers.size);
+        dpe_append(text, DPE_JOB_MEMORY, ", in each of %d processes", job->peers.size);
     }
     return text;
 }

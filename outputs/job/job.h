@@ -200,6 +200,8 @@ dpe_status dpe_job_snapshot(struct dpe_job *job, bool complete, dpe_run_fill fil
  * of rows are safe. */
 dpe_status dpe_job_finish(struct dpe_job *job, dpe_status status, dpe_run_fill fill, void *user,
                           struct dpe_error *err);
+/** DPE_NONFINITE where the run has rows and none of them a number: the model does not compute. */
+dpe_status dpe_job_check_finite(const struct dpe_job *job, struct dpe_error *err);
 /** Close everything; returns `status`, or how closing the run failed if `status` is DPE_OK. */
 dpe_status dpe_job_close(struct dpe_job *job, dpe_status status, struct dpe_error *err);
 
@@ -226,12 +228,8 @@ struct dpe_work {
     size_t n_items;
     int64_t capacity; /**< tokens of the session */
     void *user;
-    /** Fill a row in a session that is under the item's plan (its cache may hold anything). `row`
-     *  is initialised. */
-    dpe_status (*row)(void *user, const struct dpe_item *item, struct dpe_session *session,
-                      struct dpe_row *row, struct dpe_error *err);
-    /** In place of `row`: fill n initialised rows (at most the job's batch) of items of one plan
-     *  and task, together. */
+    /** Fill n initialised rows (at most the job's batch) of items of one plan and task, together,
+     * in a session that is under that plan (its cache may hold anything). */
     dpe_status (*rows)(void *user, const struct dpe_item *items, int64_t n,
                        struct dpe_session *session, struct dpe_row *rows, struct dpe_error *err);
     /** Called with every row of the list once: those that existed, then each new one once it is

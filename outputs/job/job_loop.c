@@ -123,8 +123,7 @@ static void show(const struct dpe_loop *loop, const char *inside, double part, d
         plain_line(&progress, line, sizeof line);
     }
     if (room > 0) {
-        size_t used = strlen(line);
-        snprintf(line + used, sizeof line - used, "; %s", inside);
+        dpe_append(line, sizeof line, "; %s", inside);
     }
     const struct dpe_event event = {.name = work->name,
                                     .done = done / total * (double)loop->job->planned,
@@ -330,7 +329,7 @@ dpe_status dpe_group_init(struct dpe_group *group, const struct dpe_loop *loop,
                           struct dpe_error *err)
 {
     int64_t batch = loop->job->batch;
-    *group = (struct dpe_group){.capacity = loop->work->rows != NULL && batch > 1 ? batch : 1};
+    *group = (struct dpe_group){.capacity = batch > 1 ? batch : 1};
     size_t n = (size_t)group->capacity;
     group->at = dpe_alloc(n, sizeof *group->at);
     group->items = dpe_alloc(n, sizeof *group->items);
@@ -435,9 +434,7 @@ dpe_status dpe_loop_make(struct dpe_loop *loop, struct dpe_group *group, struct 
     }
     struct dpe_session *session = loop->job->session;
     if (status == DPE_OK) {
-        status = work->rows != NULL
-                     ? work->rows(work->user, group->items, group->n, session, group->rows, err)
-                     : work->row(work->user, group->items, session, group->rows, err);
+        status = work->rows(work->user, group->items, group->n, session, group->rows, err);
     }
     return dpe_ranks_sync_status(loop->job->ranks, status, err);
 }

@@ -1,7 +1,6 @@
 /* The options that tools share. */
 #include "outputs/job/job.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 enum option_key { KEY_SAMPLES = DPE_KEY_JOB, KEY_SEED };
@@ -131,39 +130,23 @@ static const struct dpe_option prompt_table[] = {
     {0},
 };
 
-static int by_value(const void *a, const void *b)
-{
-    int64_t left = *(const int64_t *)a;
-    int64_t right = *(const int64_t *)b;
-    return (left > right) - (left < right);
-}
-
 /* One length, or several of them separated by commas for a tool that takes them. */
 static void parse_lengths(struct dpe_command_line *state, const char *arg,
                           struct dpe_job_options *options)
 {
-    int most = options->most_lengths > 0 ? options->most_lengths : 1;
-    int64_t *lengths = options->lengths;
-    int n = 0;
-    for (const char *at = arg; at != NULL; n++) {
-        size_t length = most > 1 ? strcspn(at, ",") : strlen(at);
-        char word[32];
-        if (n == most) {
-            dpe_line_error(state, "--length: expected at most %d lengths, found '%s'", most, arg);
-        }
-        snprintf(word, sizeof word, "%.*s", (int)(length < 31 ? length : 31), at);
-        lengths[n] =
-            dpe_parse_tokens(state, "--length", at[length] == '\0' ? at : word, 1, DPE_MOST_COUNT);
-        at = at[length] == ',' ? at + length + 1 : NULL;
+    struct dpe_error err = {0};
+    int n = 1;
+    if (options->most_lengths > 1) {
+        n = dpe_parse_lengths(arg, 1, DPE_MOST_COUNT, "", options->lengths, options->most_lengths,
+                              &err);
+    } else {
+        options->lengths[0] = dpe_parse_tokens(state, "--length", arg, 1, DPE_MOST_COUNT);
     }
-    qsort(lengths, (size_t)n, sizeof *lengths, by_value);
-    for (int i = 1; i < n; i++) {
-        if (lengths[i] == lengths[i - 1]) {
-            dpe_line_error(state, "--length: %lld is given twice", (long long)lengths[i]);
-        }
+    if (n == 0) {
+        dpe_line_error(state, "--length: %s", err.text);
     }
     options->n_lengths = n;
-    options->length = lengths[n - 1];
+    options->length = options->lengths[n - 1];
 }
 
 static int parse_prompt(int key, char *arg, struct dpe_command_line *state)

@@ -294,6 +294,22 @@ dpe_status dpe_job_finish(struct dpe_job *job, dpe_status status, dpe_run_fill f
     return status == DPE_INCOMPLETE ? add_saved(job, status, err) : status;
 }
 
+dpe_status dpe_job_check_finite(const struct dpe_job *job, struct dpe_error *err)
+{
+    size_t n = 0;
+    const struct dpe_row *rows = dpe_run_rows(job->run, &n);
+    size_t nonfinite = 0;
+    while (nonfinite < n && rows[nonfinite].status == DPE_ROW_NONFINITE) {
+        nonfinite++;
+    }
+    return n == 0 || nonfinite < n
+               ? DPE_OK
+               : dpe_fail(err, DPE_NONFINITE,
+                          "all %zu samples had NaN or infinity in their logits; /rows of the table "
+                          "holds the layer and the position",
+                          n);
+}
+
 dpe_status dpe_job_close(struct dpe_job *job, dpe_status status, struct dpe_error *err)
 {
     struct dpe_error closing = {0};

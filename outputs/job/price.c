@@ -125,3 +125,32 @@ void dpe_bill_print_time(const struct dpe_bill *bill)
     printf("time             ");
     dpe_tool_line(stdout, line, 17, 17);
 }
+
+dpe_status dpe_price_print_memory(const struct dpe_job *job, const struct dpe_plan *plan,
+                                  int64_t capacity, const char *before, struct dpe_error *err)
+{
+    const struct dpe_session_options options = dpe_job_session_options(job, capacity);
+    struct dpe_session_needs needs = {0};
+    char text[DPE_JOB_MEMORY];
+    dpe_status status =
+        dpe_session_estimate(dpe_model_config(job->model), plan, &options, &needs, err);
+    if (status == DPE_OK) {
+        printf("memory           %s%s\n", before, dpe_job_memory_text(job, &needs, text));
+    }
+    return status;
+}
+
+void dpe_bill_measure(struct dpe_bill *bill, const struct dpe_job *job, const struct dpe_plan *plan,
+                      int64_t length, struct dpe_job_speed *speed)
+{
+    struct dpe_error why = {0};
+    fflush(stdout);
+    *speed = (struct dpe_job_speed){0};
+    if (dpe_job_measure_here(job, plan, length, speed, &why) != DPE_OK) {
+        if (!bill->untimed && !job->options->silent) {
+            printf("time             not measured: %s\n", why.text);
+        }
+        *speed = (struct dpe_job_speed){0};
+        bill->untimed = true;
+    }
+}

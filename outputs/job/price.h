@@ -7,6 +7,7 @@
 
 #include "engine/plan/selection.h"
 #include "outputs/job/estimate.h"
+#include "outputs/job/job.h"
 
 /** What one row costs, on average over those that are made together. */
 struct dpe_price {
@@ -50,5 +51,13 @@ void dpe_bill_sum(struct dpe_bill *bill, const struct dpe_bill *more);
 void dpe_price_print(const char *name, double rows, bool most, const struct dpe_price *price);
 void dpe_bill_print(const struct dpe_bill *bill);
 void dpe_bill_print_time(const struct dpe_bill *bill);
+/** The line of the memory that a session of `capacity` tokens under `plan` needs, "memory  BEFORE
+ * …". Errors of dpe_session_estimate. */
+dpe_status dpe_price_print_memory(const struct dpe_job *job, const struct dpe_plan *plan,
+                                  int64_t capacity, const char *before, struct dpe_error *err);
+/** dpe_job_measure_here for rows that the bill will get. Where it fails, speed->tokens is 0, the
+ * bill is untimed, and the reason is printed once unless the job is silent. */
+void dpe_bill_measure(struct dpe_bill *bill, const struct dpe_job *job, const struct dpe_plan *plan,
+                      int64_t length, struct dpe_job_speed *speed);
 
 #endif

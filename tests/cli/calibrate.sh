@@ -161,9 +161,6 @@ code=$?
 # shellcheck disable=SC2086
 (cd "$work" && "$bin/dpe-calibrate" $common $by_books --top-k 2 -o -x) >"$work/out" 2>"$work/err" ||
     fail "-o -x: $(cat "$work/err")"
-calibrate launched --launch 'mpirun -n 2'
-code=$?
-[ $code = 64 ] && grep -q "like every tool: mpirun -n 2 dpe-calibrate" "$work/err" || fail "--launch: exit $code, $(cat "$work/err")"
 # What all of it would cost.
 calibrate none --dry-run || fail "--dry-run: $(cat "$work/err")"
 grep -q "^--top-k auto  *at most 60 samples of 1[0-9]* tokens and at most [0-9]* generated" "$work/out" &&

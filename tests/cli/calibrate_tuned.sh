@@ -40,7 +40,7 @@ for dry in "" --dry-run; do
 done
 
 calibrate whole -l 96,128 --against tuned --tune-budget 160 || fail "two lengths: $(cat "$work/err")"
-grep -q "^  96/tune.h5 96/detect.h5 128/tune.h5 128/detect.h5 norms.h5 check.h5$" "$work/out" && grep -q "^$work/whole:$" "$work/out" || fail "files: $(tail -5 "$work/out")"
+grep -q "^  96/tune.h5 128/tune.h5 96/detect.h5 128/detect.h5 norms.h5 check.h5$" "$work/out" && grep -q "^$work/whole:$" "$work/out" || fail "files: $(tail -5 "$work/out")"
 grep -q "tuned" "$work/whole/report.html" || fail "a report without the settings"
 for length in 96 128; do
     # shellcheck disable=SC2086

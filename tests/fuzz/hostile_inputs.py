@@ -600,7 +600,7 @@ def read_options(bin_folder):
                               check=True, env=dict(os.environ, COLUMNS="200")).stdout.decode()
         found = re.findall(r"^\s+(?:-\w, )?(--[a-z-]+)(\[?=)?", text, re.M)
         OPTIONS[" ".join(words)] = sorted({(name, bool(value)) for name, value in found
-                                           if name not in ("--launch", "--device", "--force")})
+                                           if name not in ("--device", "--force")})
 
 
 def class_options(draw, world):

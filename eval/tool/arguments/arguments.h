@@ -60,11 +60,9 @@ struct eval_arguments {
     double values[EVAL_MAX_METHODS];
     int n_values;
     bool check;     /**< the command is check: rope is the first method, its table the last */
-    bool tune;      /**< the command is tune: */
-    int64_t budget; /**< rows of a method's race at a length, 0: not given */
+    int64_t budget; /**< tune: rows of a method's race at a length, 0: not given */
     bool tune_temperature;         /**< its settings also with temperatures */
-    bool kld;                      /**< the command is kld: what the methods are compared with */
-    const char *base, *base_model; /**< NULL: rope, that of --model */
+    const char *base, *base_model; /**< kld: what is compared with; NULL: rope, that of --model */
     const char *save_base;         /**< the file that keeps the base's logits, NULL: none */
     bool base_bf16;
     enum dpe_kv_type base_kv;

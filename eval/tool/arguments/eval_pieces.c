@@ -26,30 +26,23 @@ static int compare_numbers(const void *a, const void *b)
 
 /* Numbers separated by commas; sorted, each once. */
 static int parse_list(struct dpe_command_line *state, const char *option, const char *text,
-                      double low, double high, bool whole, double *values, int size)
+                      double high, double *values, int size)
 {
     int n = 0;
     const char *at = text;
-    for (;;) {
-        const char *end = at;
+    for (bool more = true; more; at++) {
         double value = 0.0;
-        int64_t count = 0;
-        bool read =
-            whole ? dpe_scan_length(&end, 0, INT64_MAX, &count) : dpe_scan_real(&end, &value);
-        value = whole ? (double)count : value;
-        if (!read || (*end != ',' && *end != '\0') || !(value >= low && value <= high)) {
+        if (!dpe_scan_real(&at, &value) || (*at != ',' && *at != '\0') ||
+            !(value >= 0.0 && value <= high)) {
             dpe_line_error(state,
-                           "%s: expected %snumbers from %g to %g, separated by commas, found '%s'",
-                           option, whole ? "whole " : "", low, high, text);
+                           "%s: expected numbers from 0 to %g, separated by commas, found '%s'",
+                           option, high, text);
         }
         if (n == size) {
             dpe_line_error(state, "%s: more than %d numbers", option, size);
         }
         values[n++] = value + 0.0; /* no -0, which would name another task */
-        if (*end == '\0') {
-            break;
-        }
-        at = end + 1;
+        more = *at == ',';
     }
     qsort(values, (size_t)n, sizeof *values, compare_numbers);
     int kept = 0;
@@ -64,11 +57,11 @@ static int parse_list(struct dpe_command_line *state, const char *option, const 
 static void parse_lengths(struct dpe_command_line *state, const char *text,
                           struct eval_arguments *args)
 {
-    double values[EVAL_MAX_LENGTHS];
+    struct dpe_error err = {0};
     args->n_lengths =
-        parse_list(state, "--length", text, 16.0, 1e9, true, values, EVAL_MAX_LENGTHS);
-    for (int i = 0; i < args->n_lengths; i++) {
-        args->lengths[i] = (int64_t)values[i];
+        dpe_parse_lengths(text, 16, INT64_C(1000000000), "", args->lengths, EVAL_MAX_LENGTHS, &err);
+    if (args->n_lengths == 0) {
+        dpe_line_error(state, "--length: %s", err.text);
     }
 }
 
@@ -76,8 +69,7 @@ static void parse_lengths(struct dpe_command_line *state, const char *text,
 static void parse_depths(struct dpe_command_line *state, const char *text,
                          struct eval_arguments *args)
 {
-    args->n_depths =
-        parse_list(state, "--depths", text, 0.0, 1.0, false, args->depths, EVAL_MAX_DEPTHS);
+    args->n_depths = parse_list(state, "--depths", text, 1.0, args->depths, EVAL_MAX_DEPTHS);
     for (int i = 0; i < args->n_depths; i++) {
         double rounded = (double)(int64_t)(args->depths[i] * 1e4 + 0.5) / 1e4;
         if (rounded != args->depths[i]) {
@@ -134,8 +126,7 @@ static int parse_piece(int key, char *arg, struct dpe_command_line *state)
         args->what = arg;
         return 0;
     case KEY_VALUES:
-        args->n_values =
-            parse_list(state, "--values", arg, 0.0, 1e9, false, args->values, EVAL_MAX_METHODS);
+        args->n_values = parse_list(state, "--values", arg, 1e9, args->values, EVAL_MAX_METHODS);
         return 0;
     default:
         return DPE_LINE_UNKNOWN;
@@ -277,9 +268,6 @@ static const struct dpe_option check_table[] = {
      "Another method to hold the table against; repeat it for more", 1},
     {0},
 };
-const struct dpe_option_set dpe_eval_check_option_set = {.options = check_table,
-                                                         .parser = parse_piece};
-
 static const struct dpe_option kld_table[] = {
     {"base", 0, "NAME[:K=V,...]", DPE_BASIC,
      "Position method of the base (default rope: the unchanged model)", 1,
@@ -294,33 +282,12 @@ static const struct dpe_option kld_table[] = {
      "Type of the base's keys and values in the cache (default: f32)", 1,
      DPE_CHOICE(struct eval_arguments, base_kv, dpe_kv_type_names)},
     {"save-base", 0, "FILE", 0,
-     "Keep the base's logits in FILE, in 16 bits, and read them from there where FILE has them: the "
+     "Keep the base's logits in FILE, in 16 bits, and read them from there where FILE has them: "
+     "the "
      "base reads each text once for all methods, and for later commands",
      1, DPE_PATH(struct eval_arguments, save_base)},
     {0},
 };
-const struct dpe_option_set dpe_eval_kld_option_set = {.options = kld_table};
-
-const struct dpe_option_set dpe_eval_tune_option_set = {.options = tune_table,
-                                                        .parser = parse_piece};
-
-const struct dpe_option_set dpe_eval_method_option_set = {.options = method_table,
-                                                          .parser = parse_piece};
-const struct dpe_option_set dpe_eval_suite_option_set = {.options = suite_table,
-                                                         .parser = parse_piece};
-const struct dpe_option_set dpe_eval_needle_option_set = {.options = needle_table,
-                                                          .parser = parse_piece};
-const struct dpe_option_set dpe_eval_grid_option_set = {.options = grid_table,
-                                                        .parser = parse_piece};
-const struct dpe_option_set dpe_eval_depth_option_set = {.options = depth_table,
-                                                         .parser = parse_piece};
-const struct dpe_option_set dpe_eval_book_option_set = {.options = book_table,
-                                                        .parser = parse_piece};
-const struct dpe_option_set dpe_eval_special_option_set = {.options = special_table,
-                                                           .parser = parse_piece};
-const struct dpe_option_set dpe_eval_ablate_option_set = {.options = ablate_table,
-                                                          .parser = parse_piece};
-
 /* ------------------------------------------------------------------------------------- benchmarks
  */
 
@@ -358,11 +325,22 @@ static const struct dpe_option infinitebench_table[] = {
      2, DPE_TEXT(struct eval_arguments, general.scorer)},
     {0},
 };
-const struct dpe_option_set dpe_eval_chat_option_set = {.options = chat_table,
-                                                        .parser = parse_piece};
-const struct dpe_option_set dpe_eval_benchmark_option_set = {.options = benchmark_table,
-                                                             .parser = parse_piece};
-const struct dpe_option_set dpe_eval_ruler_option_set = {.options = ruler_table,
-                                                         .parser = parse_piece};
-const struct dpe_option_set dpe_eval_infinitebench_option_set = {.options = infinitebench_table,
-                                                                 .parser = parse_piece};
+
+#define PIECE(name)                                                                                \
+    const struct dpe_option_set dpe_eval_##name##_option_set = {.options = name##_table,           \
+                                                                .parser = parse_piece}
+PIECE(method);
+PIECE(suite);
+PIECE(needle);
+PIECE(grid);
+PIECE(depth);
+PIECE(book);
+PIECE(special);
+PIECE(ablate);
+PIECE(chat);
+PIECE(benchmark);
+PIECE(ruler);
+PIECE(infinitebench);
+PIECE(tune);
+PIECE(check);
+PIECE(kld);

@@ -36,12 +36,7 @@ static const char *takers(unsigned takes, char text[128])
     }
     text[0] = '\0';
     for (size_t i = 0; i < n; i++) {
-        size_t used = strlen(text);
-        snprintf(text + used, 128 - used, "%s%s",
-                 i == 0       ? ""
-                 : i + 1 == n ? " and "
-                              : ", ",
-                 names[i]);
+        dpe_append(text, 128, "%s%s", i == 0 ? "" : i + 1 == n ? " and " : ", ", names[i]);
     }
     return text;
 }
@@ -128,10 +123,8 @@ static void refuse_key(struct dpe_command_line *state, const char *suite, const 
     char known[256] = "";
     size_t n = list_overrides(&none, entries);
     for (size_t i = 0; i < n; i++) {
-        size_t used = strlen(known);
         if (takes(suite, &entries[i]) && entries[i].text != &none.niah) {
-            snprintf(known + used, sizeof known - used, "%s%s=", used == 0 ? "" : ", ",
-                     entries[i].name);
+            dpe_append(known, sizeof known, "%s%s=", known[0] == '\0' ? "" : ", ", entries[i].name);
         }
     }
     char names[512];

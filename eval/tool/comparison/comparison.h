@@ -9,6 +9,7 @@
 #include "eval/compare/results.h"
 #include "eval/tool/arguments/arguments.h"
 #include "outputs/job/study.h"
+#include "outputs/job/wanted.h"
 
 /** A row of a comparison. */
 struct eval_method {
@@ -75,6 +76,8 @@ dpe_status dpe_eval_open_suites(struct comparison *comparison, struct dpe_error 
 dpe_status dpe_eval_comparison_methods(struct comparison *comparison, struct dpe_error *err);
 /** The plans of all methods at all lengths. */
 dpe_status dpe_eval_comparison_plans(struct comparison *comparison, struct dpe_error *err);
+/** Append them to a list of work. */
+void dpe_eval_want_plans(const struct comparison *comparison, struct dpe_wanted *wanted);
 
 /** Before anything runs: whether that folder can be written and each method has files of its own.
  *  DPE_USAGE, DPE_CANNOT_CREATE, DPE_PERMISSION. */

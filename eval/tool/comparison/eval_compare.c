@@ -316,29 +316,6 @@ static dpe_status fill(void *user, struct dpe_h5 *table, struct dpe_error *err)
                : status;
 }
 
-/* If no sample has a number, the model does not compute: an error. */
-static dpe_status require_finite(const struct comparison *comparison,
-                                 const struct dpe_results *results, bool grid, struct dpe_h5 *table,
-                                 struct dpe_error *err)
-{
-    size_t n = (size_t)results->n_methods * (size_t)results->n_tasks * (size_t)results->n_samples;
-    int64_t nonfinite = 0;
-    (void)comparison, (void)grid, (void)table;
-    for (size_t i = 0; i < n; i++) {
-        if (results->status[i] == DPE_ROW_OK) {
-            return DPE_OK;
-        }
-        nonfinite += results->status[i] == DPE_ROW_NONFINITE;
-    }
-    return nonfinite == 0
-               ? DPE_OK
-               : dpe_fail(
-                     err, DPE_NONFINITE,
-                     "all %lld samples had NaN or infinity in their logits; /rows of the table "
-                     "holds the layer and the position",
-                     (long long)nonfinite);
-}
-
 /* ----------------------------------------------------------------------------------------- rows */
 
 /* Samples that are made together: those that share a context, which is then read once. */
@@ -369,8 +346,7 @@ static void announce(const struct comparison *comparison)
 {
     char lengths[EVAL_MAX_LENGTHS * 21] = "";
     for (int i = 0; i < comparison->n_lengths; i++) {
-        size_t used = strlen(lengths);
-        snprintf(lengths + used, sizeof lengths - used, " %lld", (long long)comparison->lengths[i]);
+        dpe_append(lengths, sizeof lengths, " %lld", (long long)comparison->lengths[i]);
     }
     dpe_job_header(&comparison->job);
     dpe_log_info("trained length %lld; lengths%s; %d %s", (long long)comparison->job.trained_length,
@@ -389,8 +365,7 @@ dpe_status dpe_eval_start(struct comparison *comparison, const char *kind,
     size_t n = 0;
     for (int i = 0; i < comparison->n_suites; i++) {
         const struct dpe_suite *suite = &comparison->suites[i];
-        size_t used = strlen(suites);
-        snprintf(suites + used, sizeof suites - used, "%s%s", i == 0 ? "" : ",", suite->name);
+        dpe_append(suites, sizeof suites, "%s%s", i == 0 ? "" : ",", suite->name);
         if (suite->parameters.n > MAX_FIELDS - n) {
             return dpe_fail(err, DPE_INTERNAL, "suites have more than %d parameters", MAX_FIELDS);
         }
@@ -410,138 +385,57 @@ dpe_status dpe_eval_start(struct comparison *comparison, const char *kind,
                             : status;
 }
 
-/* Items of the work point to (suite, task) through this. */
-struct worklist {
-    const struct comparison *comparison;
-    const struct dpe_suite_task **tasks; /* [n_tasks] of all suites */
-    const char **names;
-    int64_t *read; /* that a sample reads */
-    double *cost;
-    const struct dpe_plan **plans; /* [n_plans] */
-    const char **keys;
-    struct dpe_item *items;
-    int n_tasks;
-    size_t n_items;
-};
-
-static void worklist_free(struct worklist *list)
+/* A task by its number among those of all suites. */
+static const struct dpe_suite_task *task_at(const struct comparison *comparison, size_t at)
 {
-    free(list->tasks);
-    free(list->names);
-    free(list->read);
-    free(list->cost);
-    free(list->plans);
-    free(list->keys);
-    free(list->items);
+    const struct dpe_suite *suite = comparison->suites;
+    for (; at >= suite->n_tasks; suite++) {
+        at -= suite->n_tasks;
+    }
+    return &suite->tasks[at];
 }
 
 static dpe_status make_rows(void *user, const struct dpe_item *items, int64_t n,
                             struct dpe_session *session, struct dpe_row *rows,
                             struct dpe_error *err)
 {
-    const struct worklist *list = user;
-    return dpe_task_rows_of_items(&list->tasks[items->task]->task, session,
-                                  list->comparison->keys[items->plan], items, n, rows, err);
-}
-
-static dpe_status fill_list(void *user, struct dpe_h5 *table, struct dpe_error *err)
-{
-    const struct worklist *list = user;
-    return fill((void *)(uintptr_t)list->comparison, table, err);
-}
-
-static dpe_status worklist_allocate(struct worklist *list, struct dpe_error *err)
-{
-    const struct comparison *comparison = list->comparison;
-    size_t n_tasks = 0;
-    size_t rows = 0;
-    for (int i = 0; i < comparison->n_suites; i++) {
-        n_tasks += comparison->suites[i].n_tasks;
-        for (size_t t = 0; t < comparison->suites[i].n_tasks; t++) {
-            rows += (size_t)comparison->suites[i].tasks[t].n_samples;
-        }
-    }
-    size_t n_plans = (size_t)comparison->n_plans;
-    list->tasks = dpe_alloc(n_tasks, sizeof *list->tasks);
-    list->names = dpe_alloc(n_tasks, sizeof *list->names);
-    list->read = dpe_alloc(n_tasks, sizeof *list->read);
-    list->cost = dpe_alloc(n_tasks, sizeof *list->cost);
-    list->plans = dpe_alloc(n_plans, sizeof *list->plans);
-    list->keys = dpe_alloc(n_plans, sizeof *list->keys);
-    list->items = dpe_alloc(rows, (size_t)comparison->n_methods * sizeof *list->items);
-    if (list->tasks == NULL || list->names == NULL || list->read == NULL || list->cost == NULL ||
-        list->plans == NULL || list->keys == NULL || list->items == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for %zu samples", rows);
-    }
-    return DPE_OK;
-}
-
-/* A sample and those that share its context, under every method. */
-static void worklist_add(struct worklist *list, int task, int length, int64_t first)
-{
-    const struct comparison *comparison = list->comparison;
-    int64_t end = list->tasks[task]->n_samples;
-    int64_t together = list->tasks[task]->task.together;
-    end = together < end - first ? first + together : end;
-    for (int m = 0; m < comparison->n_methods; m++) {
-        for (int64_t s = first; s < end; s++) {
-            list->items[list->n_items++] = (struct dpe_item){
-                .task = task, .plan = m * comparison->n_lengths + length, .sample = s};
-        }
-    }
+    const struct comparison *comparison = user;
+    return dpe_task_rows_of_items(&task_at(comparison, (size_t)items->task)->task, session,
+                                  comparison->keys[items->plan], items, n, rows, err);
 }
 
 /* Sample after sample under every method, so that a comparison that stops early is still one; those
  * that share a context stay in a row. */
-static void worklist_fill(struct worklist *list)
+static void want_task(const struct comparison *comparison, const struct dpe_suite_task *task,
+                      struct dpe_wanted *wanted)
 {
-    const struct comparison *comparison = list->comparison;
-    for (int p = 0; p < comparison->n_plans; p++) {
-        list->plans[p] = &comparison->plans[p];
-        list->keys[p] = comparison->keys[p];
-    }
-    for (int i = 0; i < comparison->n_suites; i++) {
-        for (size_t t = 0; t < comparison->suites[i].n_tasks; t++) {
-            const struct dpe_suite_task *task = &comparison->suites[i].tasks[t];
-            int at = list->n_tasks++;
-            list->tasks[at] = task;
-            list->names[at] = task->task.name;
-            list->read[at] = task->length / task->task.together;
-            list->cost[at] = (double)task->length;
-            int length = length_index(comparison, task->length);
-            for (int64_t s = 0; s < task->n_samples; s += task->task.together) {
-                worklist_add(list, at, length, s);
-            }
+    const int at = (int)wanted->n_tasks;
+    const int length = length_index(comparison, task->length);
+    const int64_t together = task->task.together;
+    dpe_wanted_task(wanted, task->task.name, task->length / together, (double)task->length);
+    for (int64_t s = 0; s < task->n_samples; s += together) {
+        int64_t n = together < task->n_samples - s ? together : task->n_samples - s;
+        for (int m = 0; m < comparison->n_methods; m++) {
+            dpe_wanted_rows(wanted, at, m * comparison->n_lengths + length, s, n);
         }
     }
 }
 
 static dpe_status run_rows(struct comparison *comparison, struct dpe_error *err)
 {
-    struct worklist list = {.comparison = comparison};
-    dpe_status status = worklist_allocate(&list, err);
-    if (status == DPE_OK) {
-        worklist_fill(&list);
-        const struct dpe_work work = {
-            .name = comparison->args->what != NULL ? "ablate" : "compare",
-            .n_tasks = list.n_tasks,
-            .tasks = list.names,
-            .n_plans = comparison->n_plans,
-            .plans = list.plans,
-            .keys = list.keys,
-            .items = list.items,
-            .n_items = list.n_items,
-            .capacity = comparison->lengths[comparison->n_lengths - 1],
-            .user = &list,
-            .rows = make_rows,
-            .fill = fill_list,
-            .tokens = list.read,
-            .cost = list.cost,
-        };
-        status = dpe_job_rows(&comparison->job, &work, err);
+    struct dpe_wanted wanted = {0};
+    const struct dpe_work how = {.name = comparison->args->what != NULL ? "ablate" : "compare",
+                                 .capacity = comparison->lengths[comparison->n_lengths - 1],
+                                 .user = comparison,
+                                 .rows = make_rows,
+                                 .fill = fill};
+    dpe_eval_want_plans(comparison, &wanted);
+    for (int i = 0; i < comparison->n_suites; i++) {
+        for (size_t t = 0; t < comparison->suites[i].n_tasks; t++) {
+            want_task(comparison, &comparison->suites[i].tasks[t], &wanted);
+        }
     }
-    worklist_free(&list);
-    return status;
+    return dpe_wanted_run(&wanted, &comparison->job, &how, err);
 }
 
 static dpe_status print(struct comparison *comparison, struct dpe_error *err)
@@ -577,7 +471,7 @@ static dpe_status comparison_run(void *state, struct dpe_error *err)
     if (status == DPE_OK && !comparison->args->job.silent) {
         status = print(comparison, err);
     }
-    return status == DPE_OK ? each_suite(comparison, require_finite, NULL, err) : status;
+    return status == DPE_OK ? dpe_job_check_finite(&comparison->job, err) : status;
 }
 
 static dpe_status comparison_cost(void *state, struct dpe_bill *bill, struct dpe_error *err)

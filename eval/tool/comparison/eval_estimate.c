@@ -135,33 +135,15 @@ dpe_status dpe_eval_count_memory(const struct comparison *comparison, struct dpe
                                    : dpe_fail(err, DPE_NO_MEMORY, "out of memory for results");
 }
 
-static dpe_status print_memory(const struct comparison *comparison, const struct dpe_plan *plan,
-                               struct dpe_error *err)
-{
-    const struct dpe_session_options options =
-        dpe_job_session_options(&comparison->job, comparison->lengths[comparison->n_lengths - 1]);
-    struct dpe_session_needs needs = {0};
-    char memory[DPE_JOB_MEMORY];
-    dpe_status status =
-        dpe_session_estimate(dpe_model_config(comparison->job.model), plan, &options, &needs, err);
-    if (status == DPE_OK) {
-        printf("memory           %s\n", dpe_job_memory_text(&comparison->job, &needs, memory));
-    }
-    return status;
-}
-
 /* The rows under one plan, with the time that they take where that is wanted. */
 static dpe_status add_rows(const struct comparison *comparison, const struct dpe_plan *plan,
                            const double *rows, double share, bool timed, struct dpe_bill *bill,
                            struct dpe_error *err)
 {
     struct dpe_job_speed speed = {0};
-    struct dpe_error why = {0};
-    const int64_t longest = comparison->lengths[comparison->n_lengths - 1];
-    dpe_status measured =
-        timed ? dpe_job_measure_here(&comparison->job, plan, longest, &speed, &why) : DPE_OK;
-    if (measured != DPE_OK && !bill->untimed && !comparison->args->job.silent) {
-        printf("time             not measured: %s\n", why.text);
+    if (timed) {
+        dpe_bill_measure(bill, &comparison->job, plan,
+                         comparison->lengths[comparison->n_lengths - 1], &speed);
     }
     return each_task(comparison, rows, share, &plan->selection, &speed, bill, err);
 }
@@ -170,11 +152,22 @@ static dpe_status print_rows(const struct comparison *comparison, const struct d
                              const double *rows, struct dpe_error *err)
 {
     dpe_status status = each_task(comparison, rows, 1.0, NULL, NULL, NULL, err);
-    if (status == DPE_OK) {
-        status =
-            print_memory(comparison, plan != NULL ? plan : dpe_eval_largest_plan(comparison), err);
+    return status == DPE_OK
+               ? dpe_price_print_memory(&comparison->job,
+                                        plan != NULL ? plan : dpe_eval_largest_plan(comparison),
+                                        comparison->lengths[comparison->n_lengths - 1], "", err)
+               : status;
+}
+
+/* What the rows come to, once all are added. */
+static dpe_status finish(const struct comparison *comparison, dpe_status status,
+                         const struct dpe_bill *bill, struct dpe_bill *sum)
+{
+    if (status == DPE_OK && !comparison->args->job.silent) {
+        dpe_bill_print(bill);
+        dpe_bill_print_time(bill);
     }
-    fflush(stdout);
+    dpe_bill_sum(sum, bill);
     return status;
 }
 
@@ -195,12 +188,7 @@ dpe_status dpe_eval_add_cost(const struct comparison *comparison, const struct d
             status = add_rows(comparison, slowest, rows, share, timed, &bill, err);
         }
     }
-    if (status == DPE_OK && print) {
-        dpe_bill_print(&bill);
-        dpe_bill_print_time(&bill);
-    }
-    dpe_bill_sum(sum, &bill);
-    return status;
+    return finish(comparison, status, &bill, sum);
 }
 
 /* A part of dpe-calibrate whose inputs are not there yet: so many rows of its only task, under a plan of its kind. */
@@ -222,12 +210,7 @@ static dpe_status add_planned(const struct comparison *comparison, struct dpe_bi
         status = add_rows(comparison, dpe_eval_largest_plan(comparison), &rows, 1.0,
                           print || sum != NULL, &bill, err);
     }
-    if (status == DPE_OK && print) {
-        dpe_bill_print(&bill);
-        dpe_bill_print_time(&bill);
-    }
-    dpe_bill_sum(sum, &bill);
-    return status;
+    return finish(comparison, status, &bill, sum);
 }
 
 dpe_status dpe_eval_cost(struct comparison *comparison, struct dpe_bill *sum, struct dpe_error *err)

@@ -118,8 +118,7 @@ static dpe_status choose_against(struct comparison *comparison, struct dpe_error
     }
     char names[512] = "";
     for (int m = 0; m < comparison->n_methods; m++) {
-        size_t n = strlen(names);
-        snprintf(names + n, sizeof names - n, "%s%s", m > 0 ? ", " : "", comparison->labels[m]);
+        dpe_append(names, sizeof names, "%s%s", m > 0 ? ", " : "", comparison->labels[m]);
     }
     return dpe_fail(err, DPE_USAGE, "--against %s: expected one of the methods, %s", name, names);
 }
@@ -207,4 +206,11 @@ dpe_status dpe_eval_comparison_plans(struct comparison *comparison, struct dpe_e
         }
     }
     return status;
+}
+
+void dpe_eval_want_plans(const struct comparison *comparison, struct dpe_wanted *wanted)
+{
+    for (int p = 0; p < comparison->n_plans; p++) {
+        dpe_wanted_plan(wanted, &comparison->plans[p], comparison->keys[p]);
+    }
 }

@@ -177,11 +177,12 @@ static dpe_status base_session(struct kld *kld, struct dpe_error *err)
     return status;
 }
 
-/* A text under the item's plan and under the base. Values that are not finite are recorded in the
- * row. */
-static dpe_status make_row(void *user, const struct dpe_item *item, struct dpe_session *session,
-                           struct dpe_row *row, struct dpe_error *err)
+/* A text under the item's plan and under the base; the job makes one at a time. Values that are not
+ * finite are recorded in the row. */
+static dpe_status make_rows(void *user, const struct dpe_item *item, int64_t one,
+                            struct dpe_session *session, struct dpe_row *row, struct dpe_error *err)
 {
+    (void)one;
     struct kld *kld = user;
     const int64_t n = kld->length - 1;
     const double begin = dpe_clock();
@@ -229,38 +230,20 @@ static dpe_status make_row(void *user, const struct dpe_item *item, struct dpe_s
 
 static dpe_status run_rows(struct kld *kld, struct dpe_error *err)
 {
-    const struct comparison *comparison = &kld->comparison;
-    const char *const tasks[] = {task_name};
-    const struct dpe_plan *plans[EVAL_MAX_METHODS];
-    const char *keys[EVAL_MAX_METHODS];
-    const size_t n_items = (size_t)(kld->n_texts * comparison->n_plans);
-    struct dpe_item *items = dpe_alloc(n_items, sizeof *items);
-    if (items == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for %zu texts", n_items);
-    }
-    for (int p = 0; p < comparison->n_plans; p++) {
-        plans[p] = &comparison->plans[p];
-        keys[p] = comparison->keys[p];
-        for (int64_t s = 0; s < kld->n_texts; s++) {
-            items[s * comparison->n_plans + p] = (struct dpe_item){.plan = p, .sample = s};
+    struct dpe_wanted wanted = {0};
+    const struct dpe_work how = {.name = task_name,
+                                 .capacity = kld->length,
+                                 .user = kld,
+                                 .rows = make_rows,
+                                 .fill = dpe_kld_fill};
+    dpe_wanted_task(&wanted, task_name, kld->length, 1.0);
+    dpe_eval_want_plans(&kld->comparison, &wanted);
+    for (int64_t s = 0; s < kld->n_texts; s++) {
+        for (int p = 0; p < kld->comparison.n_plans; p++) {
+            dpe_wanted_rows(&wanted, 0, p, s, 1);
         }
     }
-    const struct dpe_work work = {.name = task_name,
-                                  .n_tasks = 1,
-                                  .tasks = tasks,
-                                  .n_plans = comparison->n_plans,
-                                  .plans = plans,
-                                  .keys = keys,
-                                  .items = items,
-                                  .n_items = n_items,
-                                  .capacity = kld->length,
-                                  .user = kld,
-                                  .row = make_row,
-                                  .fill = dpe_kld_fill,
-                                  .tokens = &kld->length};
-    dpe_status status = dpe_job_rows(&kld->comparison.job, &work, err);
-    free(items);
-    return status;
+    return dpe_wanted_run(&wanted, &kld->comparison.job, &how, err);
 }
 
 static dpe_status start(struct kld *kld, struct dpe_error *err)
@@ -281,25 +264,6 @@ static dpe_status start(struct kld *kld, struct dpe_error *err)
                                          .length = kld->length};
     return dpe_job_start(&kld->comparison.job, &own, dpe_eval_largest_plan(&kld->comparison),
                          kld->length, err);
-}
-
-/* If no text has a number, the model does not compute: an error. */
-static dpe_status require_finite(const struct kld *kld, struct dpe_error *err)
-{
-    for (int m = 0; m < kld->comparison.n_methods; m++) {
-        for (int64_t s = 0; s < kld->n_texts; s++) {
-            const struct dpe_row *row =
-                dpe_run_find(kld->comparison.job.run, task_name, kld->comparison.keys[m], s);
-            if (row != NULL && row->status == DPE_ROW_OK) {
-                return DPE_OK;
-            }
-        }
-    }
-    return dpe_fail(
-        err, DPE_NONFINITE,
-        "all %lld samples had NaN or infinity in their logits; /rows of the table holds "
-        "the layer and the position",
-        (long long)kld->n_texts);
 }
 
 static dpe_status kld_run(void *state, struct dpe_error *err)
@@ -325,7 +289,7 @@ static dpe_status kld_run(void *state, struct dpe_error *err)
     if (status == DPE_OK && dpe_job_leads(job) && !job->options->silent) {
         status = dpe_kld_print(kld, err);
     }
-    return status == DPE_OK ? require_finite(kld, err) : status;
+    return status == DPE_OK ? dpe_job_check_finite(job, err) : status;
 }
 
 /* ------------------------------------------------------------------------------------------ price
@@ -336,43 +300,39 @@ static dpe_status kld_cost(void *state, struct dpe_bill *sum, struct dpe_error *
     const struct kld *kld = state;
     const struct dpe_job *job = &kld->comparison.job;
     const struct dpe_plan *plan = dpe_eval_largest_plan(&kld->comparison);
-    const struct dpe_session_options options = dpe_job_session_options(job, kld->length);
+    const struct dpe_config *config = dpe_model_config(job->model);
+    const bool once = kld->comparison.args->save_base != NULL;
+    const bool print = !job->options->silent;
     const double rows = (double)(kld->n_texts * kld->comparison.n_plans);
-    struct dpe_session_needs needs = {0};
     struct dpe_job_speed speed = {0};
-    struct dpe_error why = {0};
     struct dpe_price price;
     struct dpe_bill bill = {0};
-    dpe_status status =
-        dpe_session_estimate(dpe_model_config(job->model), plan, &options, &needs, err);
-    if (status != DPE_OK || (job->options->silent && sum == NULL)) {
+    dpe_status status = dpe_job_check_plan(job, plan, kld->length, err);
+    if (status != DPE_OK || (!print && sum == NULL)) {
         return status;
     }
-    dpe_status measured = dpe_job_measure_here(job, plan, kld->length, &speed, &why);
-    const bool once = kld->comparison.args->save_base != NULL;
-    const double base = once ? (double)kld->n_texts / rows : 1.0;
-    dpe_price_text(dpe_model_config(job->model), kld->length, 1.0 + base, true, &price);
-    dpe_bill_add(&bill, &price, rows, rows, &plan->selection, &speed);
-    if (!job->options->silent) {
-        char memory[DPE_JOB_MEMORY];
+    dpe_price_text(config, kld->length, 1.0 + (once ? (double)kld->n_texts / rows : 1.0), true,
+                   &price);
+    if (print) {
+        struct dpe_bill untimed = {0};
         printf("kld              %lld texts of %lld tokens under %d methods and the base\n",
                (long long)kld->n_texts, (long long)kld->length, kld->comparison.n_plans);
-        dpe_bill_print(&bill);
-        printf("memory           twice %s\n", dpe_job_memory_text(job, &needs, memory));
-        if (once) {
-            int64_t text =
-                dpe_kld_saved_bytes(dpe_model_config(base_model(kld))->vocab, kld->length);
-            printf("--save-base      %s\n",
-                   dpe_format_bytes((uint64_t)(text * kld->n_texts), memory));
-        }
-        if (measured == DPE_OK) {
-            dpe_bill_print_time(&bill);
-        } else {
-            printf("time             not measured: %s\n", why.text);
-        }
+        dpe_bill_add(&untimed, &price, rows, rows, &plan->selection, &speed);
+        dpe_bill_print(&untimed);
+        status = dpe_price_print_memory(job, plan, kld->length, "twice ", err);
+    }
+    if (print && once) {
+        char bytes[32];
+        int64_t text = dpe_kld_saved_bytes(dpe_model_config(base_model(kld))->vocab, kld->length);
+        printf("--save-base      %s\n", dpe_format_bytes((uint64_t)(text * kld->n_texts), bytes));
+    }
+    dpe_bill_measure(&bill, job, plan, kld->length, &speed);
+    dpe_bill_add(&bill, &price, rows, rows, &plan->selection, &speed);
+    if (print) {
+        dpe_bill_print_time(&bill);
     }
     dpe_bill_sum(sum, &bill);
-    return DPE_OK;
+    return status;
 }
 
 static void suggest(const void *state)

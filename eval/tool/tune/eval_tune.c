@@ -257,13 +257,8 @@ done:
 
 /* A list of rows: some arms of all groups on some samples. */
 struct batch {
-    const struct tuning *tuning;
-    const struct dpe_plan **plans;
-    const char **keys;
-    size_t *first; /* [n_plans] of its items, the first */
-    struct dpe_item *items;
-    int n_plans;
-    size_t n_items;
+    struct tuning *tuning;
+    struct dpe_wanted wanted;
 };
 
 static dpe_status make_rows(void *user, const struct dpe_item *items, int64_t n,
@@ -272,79 +267,43 @@ static dpe_status make_rows(void *user, const struct dpe_item *items, int64_t n,
 {
     const struct batch *batch = user;
     return dpe_task_rows_of_items(&dpe_tune_task(batch->tuning, items->task)->task, session,
-                                  batch->keys[items->plan], items, n, rows, err);
-}
-
-static dpe_status allocate(struct batch *batch, size_t samples, struct dpe_error *err)
-{
-    size_t arms = 0;
-    for (int g = 0; g < batch->tuning->n_groups; g++) {
-        arms += (size_t)batch->tuning->groups[g].n_arms;
-    }
-    batch->plans = dpe_alloc(arms, sizeof *batch->plans);
-    batch->keys = dpe_alloc(arms, sizeof *batch->keys);
-    batch->first = dpe_alloc(arms, sizeof *batch->first);
-    batch->items = dpe_alloc(arms, samples * sizeof *batch->items);
-    return batch->plans != NULL && batch->keys != NULL && batch->first != NULL &&
-                   batch->items != NULL
-               ? DPE_OK
-               : dpe_fail(err, DPE_NO_MEMORY, "out of memory for %zu rows", arms * samples);
+                                  batch->wanted.keys[items->plan], items, n, rows, err);
 }
 
 /* Rows of an arm, unless the list has them: methods may have a plan in common. */
 static void add_rows(struct batch *batch, const struct tune_group *group,
                      const struct tune_arm *arm, int64_t first, int64_t n)
 {
-    for (int i = 0; i < batch->n_plans; i++) {
-        const struct dpe_item *other = &batch->items[batch->first[i]];
-        if (strcmp(batch->keys[i], arm->key) == 0 && other->task == group->length &&
-            other->sample == first) {
+    struct dpe_wanted *wanted = &batch->wanted;
+    size_t plan = 0;
+    while (plan < wanted->n_plans && strcmp(wanted->keys[plan], arm->key) != 0) {
+        plan++;
+    }
+    for (size_t i = 0; i < wanted->n_items; i++) {
+        const struct dpe_item *item = &wanted->items[i];
+        if (item->plan == (int)plan && item->task == group->length && item->sample == first) {
             return;
         }
     }
-    batch->plans[batch->n_plans] = &arm->plan;
-    batch->keys[batch->n_plans] = arm->key;
-    batch->first[batch->n_plans] = batch->n_items;
-    for (int64_t s = first; s < first + n; s++) {
-        batch->items[batch->n_items++] =
-            (struct dpe_item){.task = group->length, .plan = batch->n_plans, .sample = s};
+    if (plan == wanted->n_plans) {
+        dpe_wanted_plan(wanted, &arm->plan, arm->key);
     }
-    batch->n_plans++;
+    dpe_wanted_rows(wanted, group->length, (int)plan, first, n);
 }
 
-static void batch_free(struct batch *batch)
+static dpe_status run_batch(struct batch *batch, const char *name, struct dpe_error *err)
 {
-    free(batch->plans);
-    free(batch->keys);
-    free(batch->first);
-    free(batch->items);
-}
-
-static dpe_status run_batch(struct tuning *tuning, const char *name, struct batch *batch,
-                            struct dpe_error *err)
-{
-    const struct comparison *comparison = &tuning->comparison;
-    const char *names[EVAL_MAX_LENGTHS];
-    double cost[EVAL_MAX_LENGTHS];
+    struct comparison *comparison = &batch->tuning->comparison;
     for (int l = 0; l < comparison->n_lengths; l++) {
-        names[l] = dpe_tune_task(tuning, l)->task.name;
-        cost[l] = (double)comparison->lengths[l];
+        const struct dpe_suite_task *task = dpe_tune_task(batch->tuning, l);
+        dpe_wanted_task(&batch->wanted, task->task.name, task->length / task->task.together,
+                        (double)task->length);
     }
-    const struct dpe_work work = {
-        .name = name,
-        .n_tasks = comparison->n_lengths,
-        .tasks = names,
-        .n_plans = batch->n_plans,
-        .plans = batch->plans,
-        .keys = batch->keys,
-        .items = batch->items,
-        .n_items = batch->n_items,
-        .capacity = comparison->lengths[comparison->n_lengths - 1],
-        .user = batch,
-        .rows = make_rows,
-        .cost = cost,
-    };
-    return dpe_job_rows(&tuning->comparison.job, &work, err);
+    const struct dpe_work how = {.name = name,
+                                 .capacity = comparison->lengths[comparison->n_lengths - 1],
+                                 .user = batch,
+                                 .rows = make_rows};
+    return dpe_wanted_run(&batch->wanted, &comparison->job, &how, err);
 }
 
 /* The next round of every group that goes on; *more: whether there is one. */
@@ -352,8 +311,7 @@ static dpe_status run_round(struct tuning *tuning, bool *more, struct dpe_error 
 {
     int64_t per_round = dpe_tune_per_round(tuning);
     struct batch batch = {.tuning = tuning};
-    dpe_status status = allocate(&batch, (size_t)per_round, err);
-    for (int g = 0; g < tuning->n_groups && status == DPE_OK; g++) {
+    for (int g = 0; g < tuning->n_groups; g++) {
         struct tune_group *group = &tuning->groups[g];
         for (int i = 0; i < group->n_arms && !group->done; i++) {
             if (group->arms[i].dropped < 0) {
@@ -361,14 +319,11 @@ static dpe_status run_round(struct tuning *tuning, bool *more, struct dpe_error 
             }
         }
     }
-    *more = batch.n_items > 0;
-    if (status == DPE_OK && *more) {
-        status = run_batch(tuning, "tune", &batch, err);
-    }
+    *more = batch.wanted.n_items > 0 || batch.wanted.failed;
+    dpe_status status = *more ? run_batch(&batch, "tune", err) : DPE_OK;
     for (int g = 0; g < tuning->n_groups && status == DPE_OK; g++) {
         status = tuning->groups[g].done ? DPE_OK : replay(tuning, &tuning->groups[g], err);
     }
-    batch_free(&batch);
     return status;
 }
 
@@ -376,24 +331,18 @@ static dpe_status run_fresh(struct tuning *tuning, struct dpe_error *err)
 {
     struct batch batch = {.tuning = tuning};
     int64_t first = dpe_tune_first_fresh(tuning);
-    dpe_status status = allocate(&batch, (size_t)tuning->fresh, err);
     /* Context after context under every plan, so that one that stops early is still a comparison.
      */
     int64_t together = dpe_tune_task(tuning, 0)->task.together;
-    for (int64_t s = 0; s < tuning->fresh && status == DPE_OK; s += together) {
+    for (int64_t s = 0; s < tuning->fresh; s += together) {
         int64_t n = together < tuning->fresh - s ? together : tuning->fresh - s;
-        batch.n_plans = 0;
         for (int g = 0; g < tuning->n_groups; g++) {
             const struct tune_group *group = &tuning->groups[g];
             add_rows(&batch, group, &group->arms[0], first + s, n);
             add_rows(&batch, group, &group->arms[group->chosen], first + s, n);
         }
     }
-    if (status == DPE_OK) {
-        status = run_batch(tuning, "fresh", &batch, err);
-    }
-    batch_free(&batch);
-    return status;
+    return run_batch(&batch, "fresh", err);
 }
 
 /* --------------------------------------------------------------------------------------- results
@@ -443,21 +392,6 @@ static dpe_status fill(void *user, struct dpe_h5 *table, struct dpe_error *err)
     return status == DPE_OK ? dpe_tune_put(tuning, table, err) : status;
 }
 
-/* If no fresh sample has a number, the model does not compute: an error. */
-static dpe_status require_finite(const struct tuning *tuning, struct dpe_error *err)
-{
-    for (int g = 0; g < tuning->n_groups; g++) {
-        if (tuning->groups[g].plain.n > 0 || tuning->groups[g].tuned.n > 0) {
-            return DPE_OK;
-        }
-    }
-    return dpe_fail(
-        err, DPE_NONFINITE,
-        "all %lld samples had NaN or infinity in their logits; /rows of the table holds the "
-        "layer and the position",
-        (long long)tuning->fresh);
-}
-
 /* The plan whose session needs most memory. */
 static const struct dpe_plan *largest_plan(const struct tuning *tuning)
 {
@@ -495,7 +429,7 @@ static dpe_status tuning_run(void *state, struct dpe_error *err)
                  : silent                                ? DPE_OK
                                                          : dpe_tune_print(tuning, err);
     }
-    return status == DPE_OK ? require_finite(tuning, err) : status;
+    return status == DPE_OK ? dpe_job_check_finite(&tuning->comparison.job, err) : status;
 }
 
 static dpe_status tuning_cost(void *state, struct dpe_bill *bill, struct dpe_error *err)

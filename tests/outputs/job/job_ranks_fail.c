@@ -101,10 +101,11 @@ dpe_status __wrap_dpe_ranks_send(struct dpe_ranks *ranks, int to, const struct d
                                    : __real_dpe_ranks_send(ranks, to, message, text, n, err);
 }
 
-static dpe_status make_row(void *user, const struct dpe_item *item, struct dpe_session *session,
-                           struct dpe_row *row, struct dpe_error *err)
+static dpe_status make_row(void *user, const struct dpe_item *item, int64_t one,
+                           struct dpe_session *session, struct dpe_row *row, struct dpe_error *err)
 {
     const char *key = user;
+    (void)one;
     snprintf(row->task, sizeof row->task, "task");
     memcpy(row->plan, key, strlen(key) + 1);
     row->sample = item->sample;
@@ -149,8 +150,9 @@ static dpe_status run(struct dpe_job *job, const struct dpe_job_options *options
                                   .n_items = ROWS,
                                   .capacity = LENGTH,
                                   .user = key,
-                                  .row = make_row};
+                                  .rows = make_row};
     comparing = true;
+    job->batch = 1;
     return dpe_job_rows(job, &work, err);
 }
 
