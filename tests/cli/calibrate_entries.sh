@@ -30,8 +30,6 @@ refused() {
 }
 refused "--length 64: up to the trained length, 64 tokens, the model is run unchanged and needs no entry" -l 64,128
 refused "--length: 128 is given twice" -l 128,192,128
-refused "expected a whole number of at least 1 (or 16k, 1M), found ''" -l 128,
-refused "expected a whole number of at least 1 (or 16k, 1M), found '1x'" -l 128,1x,192
 refused "expected at most 16 lengths" -l "$(seq -s, 101 117)"
 refused "expected shorter or scratch" -l 128,192 --start none
 
