@@ -50,6 +50,16 @@ dpe_status dpe_fail(struct dpe_error *err, dpe_status status, const char *format
 dpe_status dpe_fail_prefix(struct dpe_error *err, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
+/** Return the status of `call` from the calling function where it is not DPE_OK: for functions that
+ *  have nothing to release. */
+#define DPE_TRY(call)                                                                              \
+    do {                                                                                           \
+        const dpe_status dpe_tried = (call);                                                       \
+        if (dpe_tried != DPE_OK) {                                                                 \
+            return dpe_tried;                                                                      \
+        }                                                                                          \
+    } while (0)
+
 /** Copy `text` into `out` of `size` ≥ 32 bytes. When it does not fit, its first third and its end
  * stand there with "[...]" between: the reason of a message follows its paths. UTF-8 stays UTF-8.
  */

@@ -62,10 +62,7 @@ dpe_status dpe_tokens_append(struct dpe_tokens *tokens, const int32_t *ids, size
                              struct dpe_error *err)
 {
     void *block = tokens->ids;
-    dpe_status status = grow(&block, tokens->n, &tokens->capacity, n, sizeof *tokens->ids, err);
-    if (status != DPE_OK) {
-        return status;
-    }
+    DPE_TRY(grow(&block, tokens->n, &tokens->capacity, n, sizeof *tokens->ids, err));
     tokens->ids = block;
     if (n > 0) {
         memcpy(tokens->ids + tokens->n, ids, n * sizeof *ids);
@@ -88,10 +85,7 @@ dpe_status dpe_text_append(struct dpe_text *text, const char *bytes, size_t n,
         return dpe_fail(err, DPE_NO_MEMORY, "a text of %zu bytes overflows", n);
     }
     void *block = text->bytes;
-    dpe_status status = grow(&block, text->n, &text->capacity, room, 1, err);
-    if (status != DPE_OK) {
-        return status;
-    }
+    DPE_TRY(grow(&block, text->n, &text->capacity, room, 1, err));
     text->bytes = block;
     if (n > 0) {
         memcpy(text->bytes + text->n, bytes, n);

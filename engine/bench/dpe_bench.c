@@ -514,21 +514,16 @@ static dpe_status open_output(const struct arguments *a, const char *path, FILE 
     if (path == NULL) {
         return DPE_OK;
     }
-    dpe_status status = dpe_tool_check_output(path, &a->shape, 1, err);
-    if (status == DPE_OK) {
-        status = dpe_tool_check_new(path, a->tool.force, err);
-    }
-    if (status != DPE_OK) {
-        return status;
-    }
+    DPE_TRY(dpe_tool_check_output(path, &a->shape, 1, err));
+    DPE_TRY(dpe_tool_check_new(path, a->tool.force, err));
     *file = fopen(path, "wxe");
     *made = *file != NULL;
     if (!*made && (*file = fopen(path, "ae")) == NULL) {
         int code = errno;
-        status = dpe_fail(err, code == EACCES ? DPE_PERMISSION : DPE_CANNOT_CREATE, "%s: %s", path,
-                          strerror(code));
+        DPE_TRY(dpe_fail(err, code == EACCES ? DPE_PERMISSION : DPE_CANNOT_CREATE, "%s: %s", path,
+                         strerror(code)));
     }
-    return status;
+    return DPE_OK;
 }
 
 static dpe_status close_output(const char *path, FILE *file, bool unused, struct dpe_error *err)

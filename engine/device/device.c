@@ -153,8 +153,8 @@ dpe_status dpe_device_resolve(const char *device, const char **resolved, struct 
     if (*number == ':' && (digits < 1 || digits > 4 || number[1 + digits] != '\0')) {
         return dpe_fail(err, DPE_USAGE, "unknown device '%.64s'; expected cuda or cuda:N", device);
     }
-    dpe_status status = dpe_cuda_load(&found, err);
-    return status != DPE_OK ? status : found->available(device, err);
+    DPE_TRY(dpe_cuda_load(&found, err));
+    return found->available(device, err);
 }
 
 dpe_status dpe_device_describe(const char *device, struct dpe_device_info *info,

@@ -115,9 +115,9 @@ static dpe_status take_bytes(struct dpe_gguf_cursor *cursor, struct dpe_gguf_val
 static dpe_status take_value(struct dpe_gguf_cursor *cursor, struct dpe_gguf_value *value)
 {
     uint32_t type = 0;
-    dpe_status status = dpe_gguf_take_name(cursor, "a key", &value->key);
-    if (status != DPE_OK || !dpe_gguf_take_u32(cursor, &type)) {
-        return status;
+    DPE_TRY(dpe_gguf_take_name(cursor, "a key", &value->key));
+    if (!dpe_gguf_take_u32(cursor, &type)) {
+        return DPE_OK;
     }
     value->n = 1;
     value->array = type == DPE_GGUF_ARRAY;

@@ -109,13 +109,15 @@ static dpe_status take_shape(struct dpe_gguf_cursor *cursor, struct dpe_gguf_ten
 
 static dpe_status take_tensor(struct dpe_gguf_cursor *cursor, struct dpe_gguf_tensor *tensor)
 {
-    dpe_status status = dpe_gguf_take_name(cursor, "the name of a tensor", &tensor->name);
-    if (status == DPE_OK && !cursor->more) {
-        status = take_shape(cursor, tensor);
+    DPE_TRY(dpe_gguf_take_name(cursor, "the name of a tensor", &tensor->name));
+    if (!cursor->more) {
+        DPE_TRY(take_shape(cursor, tensor));
     }
-    if (status != DPE_OK || !dpe_gguf_take_u32(cursor, &tensor->type) ||
-        !dpe_gguf_take_u64(cursor, &tensor->begin)) {
-        return status;
+    if (!dpe_gguf_take_u32(cursor, &tensor->type)) {
+        return DPE_OK;
+    }
+    if (!dpe_gguf_take_u64(cursor, &tensor->begin)) {
+        return DPE_OK;
     }
     tensor->dtype = dpe_dtype_of_gguf(tensor->type);
     if (tensor->dtype == DPE_DTYPES) {

@@ -235,10 +235,7 @@ const char *dpe_model_warning(const struct dpe_model *model)
 dpe_status dpe_model_verify(const struct dpe_model *model, struct dpe_error *err)
 {
     for (int i = 0; i < model->n_shards; i++) {
-        dpe_status status = dpe_shard_verify(model->shards + i, err);
-        if (status != DPE_OK) {
-            return status;
-        }
+        DPE_TRY(dpe_shard_verify(model->shards + i, err));
     }
     return DPE_OK;
 }

@@ -121,7 +121,6 @@ static dpe_status make_experts(struct maker *maker, struct dpe_layer_weights *la
     if (layer->experts == NULL) {
         return dpe_fail(maker->err, DPE_NO_MEMORY, "random weights: out of memory");
     }
-    dpe_status status = DPE_OK;
     for (int64_t e = 0; e < c->n_experts; e++) {
         struct dpe_expert *x = &layer->experts[e];
         const struct {
@@ -130,14 +129,14 @@ static dpe_status make_experts(struct maker *maker, struct dpe_layer_weights *la
         } parts[] = {{&x->gate, &x->gate_bias, m, h},
                      {&x->up, &x->up_bias, m, h},
                      {&x->down, &x->down_bias, h, m}};
-        for (size_t i = 0; i < sizeof parts / sizeof parts[0] && status == DPE_OK; i++) {
-            status = make(maker, parts[i].rows, parts[i].cols, parts[i].weight);
-            if (status == DPE_OK && dpe_family_of(c)->experts_biased) {
-                status = make(maker, 1, parts[i].rows, parts[i].bias);
+        for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
+            DPE_TRY(make(maker, parts[i].rows, parts[i].cols, parts[i].weight));
+            if (dpe_family_of(c)->experts_biased) {
+                DPE_TRY(make(maker, 1, parts[i].rows, parts[i].bias));
             }
         }
     }
-    return status;
+    return DPE_OK;
 }
 
 static dpe_status make_layer(struct maker *maker, struct dpe_layer_weights *layer)

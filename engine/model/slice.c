@@ -98,10 +98,7 @@ dpe_status dpe_slice_make(const struct dpe_model *model, int index, int size,
 {
     size_t n_layers = (size_t)model->config.n_layers;
     *slice = (struct dpe_model){0};
-    dpe_status status = check_blocks(model, size, err);
-    if (status != DPE_OK) {
-        return status;
-    }
+    DPE_TRY(check_blocks(model, size, err));
     *slice = (struct dpe_model){.config = dpe_slice_config(&model->config, size),
                                 .weights = model->weights};
     slice->weights.layers = dpe_alloc(n_layers, sizeof *slice->weights.layers);

@@ -186,9 +186,9 @@ dpe_status dpe_plan_slice(const struct dpe_plan *plan, int index, int size, stru
     struct dpe_plan whole = *plan;
     whole.n_heads /= size;
     whole.mask = NULL;
-    dpe_status status = dpe_plan_copy(slice, &whole, err);
-    if (status != DPE_OK || plan->mask == NULL) {
-        return status;
+    DPE_TRY(dpe_plan_copy(slice, &whole, err));
+    if (plan->mask == NULL) {
+        return DPE_OK;
     }
     size_t from = (size_t)(plan->n_heads * plan->n_pairs);
     size_t to = (size_t)(slice->n_heads * plan->n_pairs);
@@ -307,8 +307,8 @@ static dpe_status check_band(const struct dpe_plan *plan, int b, struct dpe_erro
             "maps ⌊m/s⌋ + w − ⌊w/s⌋ and ⌊n/s⌋",
             b);
     }
-    dpe_status status = check_map(plan, b, "queries", &band->q, err);
-    return status != DPE_OK ? status : check_map(plan, b, "keys", &band->k, err);
+    DPE_TRY(check_map(plan, b, "queries", &band->q, err));
+    return check_map(plan, b, "keys", &band->k, err);
 }
 
 static dpe_status check_mask(const struct dpe_plan *plan, struct dpe_error *err)
@@ -531,9 +531,9 @@ dpe_status dpe_plan_digest(const struct dpe_plan *plan, uint8_t digest[32], stru
 dpe_status dpe_plan_key(const struct dpe_plan *plan, char key[33], struct dpe_error *err)
 {
     uint8_t digest[32] = {0};
-    dpe_status status = dpe_plan_digest(plan, digest, err);
-    for (int i = 0; status == DPE_OK && i < 16; i++) {
+    DPE_TRY(dpe_plan_digest(plan, digest, err));
+    for (int i = 0; i < 16; i++) {
         snprintf(key + 2 * i, 3, "%02x", digest[i]);
     }
-    return status;
+    return DPE_OK;
 }

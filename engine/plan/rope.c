@@ -67,15 +67,9 @@ static dpe_status yarn(const struct dpe_rope_config *rope, int64_t head_dim, dou
     double factor = factor_or_ratio(rope, original, max_position);
     double fast = isnan(rope->beta_fast) ? 32.0 : rope->beta_fast;
     double slow = isnan(rope->beta_slow) ? 1.0 : rope->beta_slow;
-    dpe_status status =
-        need(factor > 0.0 && isfinite(factor), "yarn expects a positive factor", factor, err);
-    if (status == DPE_OK) {
-        status = need(fast > 0.0 && slow > 0.0 && isfinite(fast) && isfinite(slow),
-                      "yarn expects positive betas", fast > 0.0 ? slow : fast, err);
-    }
-    if (status != DPE_OK) {
-        return status;
-    }
+    DPE_TRY(need(factor > 0.0 && isfinite(factor), "yarn expects a positive factor", factor, err));
+    DPE_TRY(need(fast > 0.0 && slow > 0.0 && isfinite(fast) && isfinite(slow),
+                 "yarn expects positive betas", fast > 0.0 ? slow : fast, err));
     double d = (double)head_dim;
     double low = correction_pair(fast, d, rope->theta, original);
     double high = correction_pair(slow, d, rope->theta, original);
@@ -109,10 +103,7 @@ static dpe_status longrope(const struct dpe_rope_config *rope, int64_t head_dim,
 {
     double factor = factor_or_ratio(rope, original, max_position);
     double mscale = many ? rope->long_mscale : rope->short_mscale;
-    dpe_status status = divide(rope, head_dim / 2, many, inv_freq, err);
-    if (status != DPE_OK) {
-        return status;
-    }
+    DPE_TRY(divide(rope, head_dim / 2, many, inv_freq, err));
     *attention_factor = 1.0;
     if (mscale > 0.0) {
         *attention_factor = mscale;
@@ -166,22 +157,19 @@ dpe_status dpe_rope_compute(const struct dpe_rope_config *rope, int64_t head_dim
     *attention_factor = 1.0;
     double original =
         isnan(rope->original_max_position) ? (double)max_position : rope->original_max_position;
-    dpe_status status = need(rope->theta > 1.0 && isfinite(rope->theta), "expected a base above 1",
-                             rope->theta, err);
+    DPE_TRY(need(rope->theta > 1.0 && isfinite(rope->theta), "expected a base above 1", rope->theta,
+                 err));
     bool needs_factor = rope->type == DPE_ROPE_LINEAR || rope->type == DPE_ROPE_DYNAMIC ||
                         rope->type == DPE_ROPE_LLAMA3;
     bool needs_original = rope->type == DPE_ROPE_YARN || rope->type == DPE_ROPE_LONGROPE ||
                           rope->type == DPE_ROPE_LLAMA3;
-    if (status == DPE_OK && needs_original) {
-        status = need(original > 1.0 && isfinite(original), "expected an original length above 1",
-                      original, err);
+    if (needs_original) {
+        DPE_TRY(need(original > 1.0 && isfinite(original), "expected an original length above 1",
+                     original, err));
     }
-    if (status == DPE_OK && needs_factor) {
-        status = need(rope->factor >= 1.0 && isfinite(rope->factor),
-                      "expected a factor of at least 1", rope->factor, err);
-    }
-    if (status != DPE_OK) {
-        return status;
+    if (needs_factor) {
+        DPE_TRY(need(rope->factor >= 1.0 && isfinite(rope->factor),
+                     "expected a factor of at least 1", rope->factor, err));
     }
     rope_base(rope->theta, head_dim, inv_freq);
     switch (rope->type) {

@@ -364,10 +364,7 @@ dpe_status dpe_walk_make(const struct dpe_plan *plan, const struct dpe_rotated_c
                          int64_t start, int64_t rows, struct dpe_walk *walk, struct dpe_error *err)
 {
     memset(walk, 0, sizeof *walk);
-    dpe_status status = check_request(plan, shape, start, rows, err);
-    if (status != DPE_OK) {
-        return status;
-    }
+    DPE_TRY(check_request(plan, shape, start, rows, err));
     struct builder builder = {.plan = plan, .q = q, .k = k, .shape = shape, .walk = walk};
     bool cut = plan->chunk >= shape.rows;
     for (int64_t row = 0; row < rows;) {

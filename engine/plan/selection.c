@@ -44,11 +44,11 @@ dpe_status dpe_selection_check(const struct dpe_selection *s, struct dpe_error *
         {"positions", (int64_t)s->positions, 0, DPE_PLACE_CONSTANT},
         {"scored", (int64_t)s->scored, 0, DPE_SCORE_CONSTANT},
     };
-    dpe_status status = DPE_OK;
-    for (size_t i = 0; i < sizeof fields / sizeof fields[0] && status == DPE_OK; i++) {
-        status = check_number(fields[i].name, fields[i].value, fields[i].least, fields[i].most, err);
+    for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++) {
+        DPE_TRY(
+            check_number(fields[i].name, fields[i].value, fields[i].least, fields[i].most, err));
     }
-    return status;
+    return DPE_OK;
 }
 
 /* ------------------------------------------------------------------------------------ choosing */

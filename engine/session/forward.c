@@ -239,9 +239,9 @@ static dpe_status finish(struct dpe_session *s, const struct dpe_batch *batch,
 {
     int64_t layer = -1;
     int64_t row = -1;
-    dpe_status status = s->ops->finish(s->backend, &layer, &row, err);
-    if (status != DPE_OK || layer < 0) {
-        return status;
+    DPE_TRY(s->ops->finish(s->backend, &layer, &row, err));
+    if (layer < 0) {
+        return DPE_OK;
     }
     int64_t first = layer == s->config->n_layers - 1 ? batch->rows - batch->wanted : 0;
     return report_nonfinite(s, layer, position_of(batch, first + row), err);
@@ -359,10 +359,7 @@ static dpe_status add_attention(struct dpe_session *s, const struct dpe_batch *b
     if (s->sums.q != NULL) {
         add_norms(s, layer, rows);
     }
-    dpe_status status = s->tap != NULL ? give_tap(s, layer, batch, err) : DPE_OK;
-    if (status != DPE_OK) {
-        return status;
-    }
+    DPE_TRY(s->tap != NULL ? give_tap(s, layer, batch, err) : DPE_OK);
     store.q = s->q;
     store.k = s->k;
     store.v = s->v;

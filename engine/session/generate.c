@@ -56,10 +56,7 @@ static dpe_status grow(const struct dpe_session *s, struct growing *growing, int
     if (!options->ignore_eos && ends_sequence(s->config, token)) {
         return DPE_OK;
     }
-    dpe_status status = dpe_tokens_append(out, &token, 1, err);
-    if (status != DPE_OK) {
-        return status;
-    }
+    DPE_TRY(dpe_tokens_append(out, &token, 1, err));
     size_t made = out->n - growing->first;
     bool stop =
         options->stop != NULL && options->stop(options->user, out->ids + growing->first, made);

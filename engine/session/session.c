@@ -43,8 +43,8 @@ static dpe_status not_allocated(struct dpe_session *s, struct dpe_error *err)
 {
     int64_t layer = -1;
     int64_t row = -1;
-    dpe_status status = s->ops->finish(s->backend, &layer, &row, err);
-    return status != DPE_OK ? status : dpe_session_out_of_memory(s, err);
+    DPE_TRY(s->ops->finish(s->backend, &layer, &row, err));
+    return dpe_session_out_of_memory(s, err);
 }
 
 /* What the plan's selection keeps of the layers that the plan moves. */
@@ -114,12 +114,11 @@ static void drop_cache(struct dpe_session *s)
 
 static dpe_status allocate(struct dpe_session *s, struct dpe_error *err)
 {
-    dpe_status status =
-        dpe_session_allocate_buffers(s) ? allocate_cache(s, err) : not_allocated(s, err);
-    if (status == DPE_OK && !allocate_selection(s)) {
-        status = not_allocated(s, err);
+    DPE_TRY(dpe_session_allocate_buffers(s) ? allocate_cache(s, err) : not_allocated(s, err));
+    if (!allocate_selection(s)) {
+        DPE_TRY(not_allocated(s, err));
     }
-    return status;
+    return DPE_OK;
 }
 
 static void release(struct dpe_session *s)
@@ -131,12 +130,12 @@ static void release(struct dpe_session *s)
 
 static dpe_status set_plans(struct dpe_session *s, struct dpe_error *err)
 {
-    dpe_status status = s->ops->set_plan(s->backend, 0, &s->plan, &s->rotation, err);
-    for (int kind = 1; kind < s->config->n_kinds && status == DPE_OK; kind++) {
-        status = s->ops->set_plan(s->backend, kind, &s->kind_plans[kind], &s->kind_rotations[kind],
-                                  err);
+    DPE_TRY(s->ops->set_plan(s->backend, 0, &s->plan, &s->rotation, err));
+    for (int kind = 1; kind < s->config->n_kinds; kind++) {
+        DPE_TRY(s->ops->set_plan(s->backend, kind, &s->kind_plans[kind], &s->kind_rotations[kind],
+                                 err));
     }
-    return status;
+    return DPE_OK;
 }
 
 /* Everything that lies where the backend computes. An estimate that fits may still not be there:
@@ -166,44 +165,33 @@ static dpe_status make_kinds(struct dpe_session *s, struct dpe_error *err)
 {
     const struct dpe_config *c = s->config;
     int64_t length = s->options.positions;
-    dpe_status status = DPE_OK;
-    for (int kind = 1; kind < c->n_kinds && status == DPE_OK; kind++) {
+    for (int kind = 1; kind < c->n_kinds; kind++) {
         struct dpe_plan *plan = &s->kind_plans[kind];
-        status = dpe_plan_make_layer(c, &c->kinds[kind], length, s->plan.angle, plan, err);
-        if (status == DPE_OK) {
-            status = dpe_rotation_make(plan, length, s->options.n_threads,
-                                       &s->kind_rotations[kind], err);
-        }
+        DPE_TRY(dpe_plan_make_layer(c, &c->kinds[kind], length, s->plan.angle, plan, err));
+        DPE_TRY(
+            dpe_rotation_make(plan, length, s->options.n_threads, &s->kind_rotations[kind], err));
     }
-    return status;
+    return DPE_OK;
 }
 
 /* A session whose options are resolved, but for what is checked here. */
 static dpe_status make(struct dpe_session *s, const struct dpe_plan *plan, struct dpe_error *err)
 {
     const struct dpe_peers *peers = s->options.peers;
-    dpe_status status =
-        dpe_session_check_plan(dpe_model_config(s->model), plan, s->ops, peers, err);
-    if (status != DPE_OK ||
-        (status = dpe_slice_check(dpe_model_config(s->model), peers->index, peers->size, err)) !=
-            DPE_OK ||
-        (status = dpe_slice_make(s->model, peers->index, peers->size, &s->slice, err)) != DPE_OK) {
-        return status;
-    }
+    DPE_TRY(dpe_session_check_plan(dpe_model_config(s->model), plan, s->ops, peers, err));
+    DPE_TRY(dpe_slice_check(dpe_model_config(s->model), peers->index, peers->size, err));
+    DPE_TRY(dpe_slice_make(s->model, peers->index, peers->size, &s->slice, err));
     s->config = &s->slice.config;
     s->weights = &s->slice.weights;
     s->element = s->ops->element_bytes(s->config);
     s->bytes = dpe_session_fit_bytes(s->config, plan, s->ops, s->halves, &s->options);
-    if ((status = dpe_session_check_fits(s->config, plan, &s->bytes, s->ops, &s->options, err)) !=
-            DPE_OK ||
-        (status = s->ops->open(&s->slice, &s->options, &s->backend, err)) != DPE_OK ||
-        (status = allocate_host(s, err)) != DPE_OK ||
-        (status = dpe_plan_slice(plan, peers->index, peers->size, &s->plan, err)) != DPE_OK ||
-        (status = dpe_rotation_make(&s->plan, s->options.positions, s->options.n_threads,
-                                    &s->rotation, err)) != DPE_OK ||
-        (status = make_kinds(s, err)) != DPE_OK) {
-        return status;
-    }
+    DPE_TRY(dpe_session_check_fits(s->config, plan, &s->bytes, s->ops, &s->options, err));
+    DPE_TRY(s->ops->open(&s->slice, &s->options, &s->backend, err));
+    DPE_TRY(allocate_host(s, err));
+    DPE_TRY(dpe_plan_slice(plan, peers->index, peers->size, &s->plan, err));
+    DPE_TRY(
+        dpe_rotation_make(&s->plan, s->options.positions, s->options.n_threads, &s->rotation, err));
+    DPE_TRY(make_kinds(s, err));
     return allocate_device(s, err);
 }
 

@@ -121,12 +121,12 @@ static dpe_status run_lane(const struct dpe_session *s, struct dpe_session *lane
     lane->room = s->room;
     lane->tap = NULL;
     lane->sums.q = NULL;
-    dpe_status status = dpe_forward(lane, &batch, err);
-    if (status == DPE_OK && logits != NULL) {
-        status = dpe_session_row_logits(lane, rows, batch.positions, 0,
-                                        logits + first * s->config->vocab, err);
+    DPE_TRY(dpe_forward(lane, &batch, err));
+    if (logits != NULL) {
+        DPE_TRY(dpe_session_row_logits(lane, rows, batch.positions, 0,
+                                       logits + first * s->config->vocab, err));
     }
-    return status;
+    return DPE_OK;
 }
 
 dpe_status dpe_session_run_lanes(struct dpe_session *s, const struct dpe_batch *batch, float *logits,

@@ -92,10 +92,7 @@ struct dpe_session_memory dpe_session_memory(const struct dpe_session *session)
 dpe_status dpe_session_measure_product(struct dpe_session *s, int64_t rows, double *seconds,
                                        struct dpe_error *err)
 {
-    dpe_status status = s->ops->begin_layer(s->backend, 0, rows, err);
-    if (status != DPE_OK) {
-        return status;
-    }
+    DPE_TRY(s->ops->begin_layer(s->backend, 0, rows, err));
     memset(s->normed, 0, (size_t)rows * (size_t)s->config->hidden * s->element);
     double start = dpe_clock();
     s->ops->linear(s->backend, 0, DPE_WEIGHT_GATE, s->normed, rows, s->gate, false);

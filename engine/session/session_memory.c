@@ -328,16 +328,9 @@ dpe_status dpe_session_estimate(const struct dpe_config *config, const struct dp
 {
     struct dpe_session_options resolved;
     const struct dpe_ops *ops = NULL;
-    dpe_status status = dpe_session_resolve(options, &resolved, &ops, err);
-    if (status == DPE_OK) {
-        status = dpe_session_check_plan(config, plan, ops, resolved.peers, err);
-    }
-    if (status == DPE_OK) {
-        status = dpe_slice_check(config, resolved.peers->index, resolved.peers->size, err);
-    }
-    if (status != DPE_OK) {
-        return status;
-    }
+    DPE_TRY(dpe_session_resolve(options, &resolved, &ops, err));
+    DPE_TRY(dpe_session_check_plan(config, plan, ops, resolved.peers, err));
+    DPE_TRY(dpe_slice_check(config, resolved.peers->index, resolved.peers->size, err));
     const struct dpe_config slice = dpe_slice_config(config, resolved.peers->size);
     const struct dpe_session_bytes all =
         dpe_session_fit_bytes(&slice, plan, ops, dpe_session_may_halve(options), &resolved);

@@ -115,9 +115,8 @@ dpe_status dpe_session_norms(struct dpe_session *session, const struct dpe_norm_
     if (session->remote != NULL) {
         return session->remote->norms(session->remote->user, session->config, texts, n, err);
     }
-    dpe_status status = DPE_OK;
-    for (int64_t i = 0; i < n && status == DPE_OK; i++) {
-        status = run_text(session, &texts[i], err);
+    for (int64_t i = 0; i < n; i++) {
+        DPE_TRY(run_text(session, &texts[i], err));
     }
-    return status;
+    return DPE_OK;
 }

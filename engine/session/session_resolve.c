@@ -32,10 +32,7 @@ dpe_status dpe_session_resolve(const struct dpe_session_options *options,
 {
     *resolved = *options;
     resolved->peers = peers_of(options);
-    dpe_status status = dpe_ops_find(options->device, ops, err);
-    if (status != DPE_OK) {
-        return status;
-    }
+    DPE_TRY(dpe_ops_find(options->device, ops, err));
     if (options->capacity < 1 || options->prefill_chunk < 0 || options->n_threads < 0) {
         return dpe_fail(
             err, DPE_USAGE,
@@ -70,10 +67,7 @@ dpe_status dpe_session_check_plan(const struct dpe_config *config, const struct 
                                   const struct dpe_ops *ops, const struct dpe_peers *peers,
                                   struct dpe_error *err)
 {
-    dpe_status status = dpe_plan_check(plan, err);
-    if (status != DPE_OK) {
-        return status;
-    }
+    DPE_TRY(dpe_plan_check(plan, err));
     if (plan->n_pairs * 2 != config->head_dim || plan->n_layers != config->n_layers ||
         plan->n_heads != config->n_heads) {
         return dpe_fail(err, DPE_USAGE,

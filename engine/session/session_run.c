@@ -183,12 +183,12 @@ static dpe_status lm_head(struct dpe_session *s, int64_t first, int64_t rows, fl
     int64_t row = -1;
     int64_t at = first * s->config->hidden * (int64_t)s->element;
     s->ops->logits(s->backend, (char *)s->normed + at, rows, logits);
-    dpe_status status = s->ops->finish(s->backend, &layer, &row, err);
+    DPE_TRY(s->ops->finish(s->backend, &layer, &row, err));
     double cap = s->config->logit_cap;
-    for (int64_t i = 0; cap > 0.0 && status == DPE_OK && i < rows * s->config->vocab; i++) {
+    for (int64_t i = 0; cap > 0.0 && i < rows * s->config->vocab; i++) {
         logits[i] = (float)(cap * tanh((double)logits[i] / cap));
     }
-    return status;
+    return DPE_OK;
 }
 
 /* piece_nll where the backend computes likelihoods itself. */
@@ -198,13 +198,13 @@ static dpe_status device_nll(struct dpe_session *s, const struct run *run, int64
     int64_t layer = -1;
     int64_t row = -1;
     s->ops->likelihood(s->backend, s->normed, with_next, run->tokens + done + 1, run->nll + done);
-    dpe_status status = s->ops->finish(s->backend, &layer, &row, err);
-    for (int64_t i = 0; i < with_next && status == DPE_OK; i++) {
+    DPE_TRY(s->ops->finish(s->backend, &layer, &row, err));
+    for (int64_t i = 0; i < with_next; i++) {
         if (!isfinite(run->nll[done + i])) {
-            status = logits_nonfinite(s, s->length[run->branch] + i, err);
+            DPE_TRY(logits_nonfinite(s, s->length[run->branch] + i, err));
         }
     }
-    return status;
+    return DPE_OK;
 }
 
 /* Likelihoods of the tokens that follow those of a piece, a block of LM-head rows at a time. */
@@ -245,10 +245,7 @@ static dpe_status piece_rows(struct dpe_session *s, const struct run *run, int64
     int64_t vocab = s->config->vocab;
     for (int64_t r = 0; r < rows; r += s->bytes.logit_rows) {
         int64_t n = rows - r < s->bytes.logit_rows ? rows - r : s->bytes.logit_rows;
-        dpe_status status = lm_head(s, r, n, s->logits, err);
-        if (status != DPE_OK) {
-            return status;
-        }
+        DPE_TRY(lm_head(s, r, n, s->logits, err));
         int64_t bad = first_nonfinite(s->logits, n * vocab);
         if (bad >= 0) {
             return logits_nonfinite(s, s->length[run->branch] + r + bad / vocab, err);
@@ -278,10 +275,7 @@ static int64_t first_bad_row(const struct dpe_session *s, int64_t rows, const fl
 dpe_status dpe_session_row_logits(struct dpe_session *s, int64_t rows, const int64_t *positions,
                                   int64_t position, float *logits, struct dpe_error *err)
 {
-    dpe_status status = lm_head(s, 0, rows, logits, err);
-    if (status != DPE_OK) {
-        return status;
-    }
+    DPE_TRY(lm_head(s, 0, rows, logits, err));
     int64_t bad = first_bad_row(s, rows, logits);
     return bad < 0 ? DPE_OK
                    : logits_nonfinite(s, positions != NULL ? positions[bad] : position, err);
@@ -366,22 +360,21 @@ dpe_status dpe_session_feed(struct dpe_session *session, const int32_t *tokens, 
 static dpe_status check_step(const struct dpe_session *s, int64_t n, const int64_t *branches,
                              struct dpe_error *err)
 {
-    dpe_status status = DPE_OK;
     if (n < 1 || n > s->n_branches) {
         return dpe_fail(err, DPE_USAGE,
                         "session: expected a step of 1 to %" PRId64 " branches, found %" PRId64,
                         s->n_branches, n);
     }
-    for (int64_t i = 0; i < n && status == DPE_OK; i++) {
-        status = check_branch(s, branches[i], 1, err);
-        for (int64_t j = 0; j < i && status == DPE_OK; j++) {
+    for (int64_t i = 0; i < n; i++) {
+        DPE_TRY(check_branch(s, branches[i], 1, err));
+        for (int64_t j = 0; j < i; j++) {
             if (branches[j] == branches[i]) {
-                status = dpe_fail(err, DPE_USAGE,
-                                  "session: a step contains branch %" PRId64 " twice", branches[i]);
+                DPE_TRY(dpe_fail(err, DPE_USAGE,
+                                 "session: a step contains branch %" PRId64 " twice", branches[i]));
             }
         }
     }
-    return status;
+    return DPE_OK;
 }
 
 /* The likeliest tokens after a step, which the backend found itself. */

@@ -67,35 +67,30 @@ static dpe_status check_growth(const struct dpe_tokenizer *t, struct dpe_error *
 static dpe_status check_decoder_growth(const struct dpe_tokenizer *t, struct dpe_error *err)
 {
     double growth = 1.0;
-    dpe_status status = DPE_OK;
-    for (size_t i = 0; i < t->n_decoders && status == DPE_OK; i++) {
+    for (size_t i = 0; i < t->n_decoders; i++) {
         const struct dpe_decoder *rule = t->decoders + i;
         if (rule->kind == DPE_DECODE_REPLACE) {
-            status = grow(&growth, growth_of_replace(&rule->pattern, &rule->content), "decoder", i,
-                          "Replace", err);
+            DPE_TRY(grow(&growth, growth_of_replace(&rule->pattern, &rule->content), "decoder", i,
+                         "Replace", err));
         }
     }
-    return status;
+    return DPE_OK;
 }
 
 static dpe_status load_parts(struct dpe_tokenizer *t, const json_t *root, struct dpe_error *err)
 {
     json_t *model = json_object_get(root, "model");
-    dpe_status status = DPE_OK;
     if (!json_is_object(model)) {
         return dpe_fail(err, DPE_BAD_DATA, "expected an object \"model\", found none");
     }
     /* ByteLevel among the pre-tokenizers decides how the vocabulary is read, normalisers how its
      * added tokens are. */
-    if ((status = dpe_load_pre_tokenizer(t, json_object_get(root, "pre_tokenizer"), 0, err)) !=
-            DPE_OK ||
-        (status = dpe_load_normalizer(t, json_object_get(root, "normalizer"), 0, err)) != DPE_OK ||
-        (status = check_growth(t, err)) != DPE_OK ||
-        (status = dpe_load_model(t, model, json_object_get(root, "added_tokens"), err)) != DPE_OK ||
-        (status = dpe_load_decoder(t, json_object_get(root, "decoder"), 0, err)) != DPE_OK ||
-        (status = check_decoder_growth(t, err)) != DPE_OK) {
-        return status;
-    }
+    DPE_TRY(dpe_load_pre_tokenizer(t, json_object_get(root, "pre_tokenizer"), 0, err));
+    DPE_TRY(dpe_load_normalizer(t, json_object_get(root, "normalizer"), 0, err));
+    DPE_TRY(check_growth(t, err));
+    DPE_TRY(dpe_load_model(t, model, json_object_get(root, "added_tokens"), err));
+    DPE_TRY(dpe_load_decoder(t, json_object_get(root, "decoder"), 0, err));
+    DPE_TRY(check_decoder_growth(t, err));
     return dpe_load_post_processor(t, json_object_get(root, "post_processor"), 0, err);
 }
 

@@ -310,10 +310,7 @@ static dpe_status encode_word(struct dpe_bpe *bpe, const char *word, size_t n, b
             return dpe_tokens_append(&bpe->symbols, &id, 1, err);
         }
     }
-    dpe_status status = to_symbols(bpe, word, n, err);
-    if (status != DPE_OK) {
-        return status;
-    }
+    DPE_TRY(to_symbols(bpe, word, n, err));
     if (bpe->symbols.n <= SHORT_WORD) {
         merge_short(bpe);
         return DPE_OK;

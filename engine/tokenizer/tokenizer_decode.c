@@ -40,8 +40,8 @@ static dpe_status end_string(struct strings *strings, struct dpe_error *err)
 static dpe_status add_string(struct strings *strings, const char *bytes, size_t n,
                              struct dpe_error *err)
 {
-    dpe_status status = dpe_text_append(&strings->bytes, bytes, n, err);
-    return status == DPE_OK ? end_string(strings, err) : status;
+    DPE_TRY(dpe_text_append(&strings->bytes, bytes, n, err));
+    return end_string(strings, err);
 }
 
 /* Each token whose characters are all of the alphabet gives bytes, others their own UTF-8. `inside`: see
@@ -182,17 +182,16 @@ static dpe_status decode_metaspace(const struct dpe_decoder *decoder, const char
                                    bool drop, struct dpe_text *out, struct dpe_error *err)
 {
     const struct dpe_text *mark = &decoder->content;
-    dpe_status status = DPE_OK;
-    for (size_t at = 0; at < n && status == DPE_OK;) {
+    for (size_t at = 0; at < n;) {
         bool hit = has_character(mark, token + at, n - at);
         if (!hit) {
-            status = dpe_text_append(out, token + at, 1, err);
+            DPE_TRY(dpe_text_append(out, token + at, 1, err));
         } else if (!drop) {
-            status = dpe_text_append(out, " ", 1, err);
+            DPE_TRY(dpe_text_append(out, " ", 1, err));
         }
         at += hit ? mark->n : 1;
     }
-    return status;
+    return DPE_OK;
 }
 
 static dpe_status decode_each(const struct dpe_decoder *decoder, bool inside,
@@ -244,23 +243,22 @@ static dpe_status collect(const struct dpe_tokenizer *t, const int32_t *ids, siz
                           bool skip_special, struct strings *out, struct dpe_error *err)
 {
     const struct dpe_vocab *vocab = &t->vocab;
-    dpe_status status = DPE_OK;
-    for (size_t i = 0; i < n && status == DPE_OK; i++) {
+    for (size_t i = 0; i < n; i++) {
         if (ids[i] < 0 || ids[i] >= vocab->n_ids || !vocab->known[ids[i]]) {
             return dpe_fail(err, DPE_BAD_DATA,
                             "token %zu has id %d, which is not in the vocabulary", i, (int)ids[i]);
         }
         const struct dpe_added_token *added = t->added_by_id[ids[i]];
         if (added != NULL) {
-            status = added->hide && skip_special
-                         ? DPE_OK
-                         : add_string(out, added->content.bytes, added->content.n, err);
+            DPE_TRY(added->hide && skip_special
+                        ? DPE_OK
+                        : add_string(out, added->content.bytes, added->content.n, err));
             continue;
         }
         struct dpe_span span = vocab->text[ids[i]];
-        status = add_string(out, vocab->arena + span.offset, span.n, err);
+        DPE_TRY(add_string(out, vocab->arena + span.offset, span.n, err));
     }
-    return status;
+    return DPE_OK;
 }
 
 /* `inside`: the ids stand inside a text, of whose other tokens nothing is known. A character may be

@@ -277,23 +277,20 @@ static dpe_status split_digits(struct cutter *c)
 {
     const struct piece *piece = c->piece;
     size_t done = 0;
-    dpe_status status = DPE_OK;
-    for (size_t at = 0, length = 0; at < piece->n && status == DPE_OK; at += length) {
+    for (size_t at = 0, length = 0; at < piece->n; at += length) {
         if (!is_numeric(piece->text + at, &length)) {
             continue;
         }
         if (done < at) {
-            status = cut(c, done, at, false);
+            DPE_TRY(cut(c, done, at, false));
         }
-        if (status == DPE_OK) {
-            status = cut(c, at, at + length, true);
-        }
+        DPE_TRY(cut(c, at, at + length, true));
         done = at + length;
     }
-    if (status == DPE_OK && done < piece->n) {
-        status = cut(c, done, piece->n, false);
+    if (done < piece->n) {
+        DPE_TRY(cut(c, done, piece->n, false));
     }
-    return status == DPE_OK ? flush(c) : status;
+    return flush(c);
 }
 
 static dpe_status prefix_space(struct encoder *e, size_t i, struct piece piece)
@@ -303,12 +300,10 @@ static dpe_status prefix_space(struct encoder *e, size_t i, struct piece piece)
     }
     struct dpe_text *out = e->step + i;
     out->n = 0;
-    dpe_status status = dpe_text_append(out, " ", 1, e->err);
-    if (status == DPE_OK) {
-        status = dpe_text_append(out, piece.text, piece.n, e->err);
-    }
+    DPE_TRY(dpe_text_append(out, " ", 1, e->err));
+    DPE_TRY(dpe_text_append(out, piece.text, piece.n, e->err));
     struct piece prefixed = {out->bytes, out->n, piece.inserted < 0 ? -1 : piece.inserted + 1};
-    return status == DPE_OK ? run_steps(e, i + 1, prefixed) : status;
+    return run_steps(e, i + 1, prefixed);
 }
 
 static dpe_status metaspace(struct encoder *e, size_t i, struct piece piece)
@@ -450,10 +445,10 @@ static dpe_status encode_raw(struct encoder *e, struct piece piece)
     const struct dpe_tokenizer *t = e->tokenizer;
     struct piece normal = {.inserted = -1};
     size_t inserted = 0;
-    dpe_status status = dpe_normalize(t, piece.text, piece.n, e->normal, &normal.text, &normal.n,
-                                      &inserted, &e->work, e->err);
-    if (status != DPE_OK || normal.n == 0) {
-        return status;
+    DPE_TRY(dpe_normalize(t, piece.text, piece.n, e->normal, &normal.text, &normal.n, &inserted,
+                          &e->work, e->err));
+    if (normal.n == 0) {
+        return DPE_OK;
     }
     normal.inserted = piece.inserted < 0 ? -1 : (int64_t)inserted;
     size_t offset = (size_t)(piece.text - e->text);

@@ -156,10 +156,9 @@ static dpe_status add_merge(struct dpe_vocab *vocab, const json_t *merge, size_t
 
 static dpe_status add_merges(struct dpe_vocab *vocab, const json_t *merges, struct dpe_error *err)
 {
-    dpe_status status = DPE_OK;
     uint32_t rank = 0;
     json_type form = json_array_size(merges) > 0 ? json_typeof(json_array_get(merges, 0)) : 0;
-    for (size_t i = 0; i < json_array_size(merges) && status == DPE_OK; i++) {
+    for (size_t i = 0; i < json_array_size(merges); i++) {
         const json_t *merge = json_array_get(merges, i);
         if (json_typeof(merge) != form) {
             return dpe_fail(
@@ -168,9 +167,9 @@ static dpe_status add_merges(struct dpe_vocab *vocab, const json_t *merges, stru
                 "%zu in the other form",
                 i);
         }
-        status = add_merge(vocab, merge, i, &rank, err);
+        DPE_TRY(add_merge(vocab, merge, i, &rank, err));
     }
-    return status;
+    return DPE_OK;
 }
 
 static dpe_status load_bpe(struct dpe_vocab *vocab, struct dpe_json_reader *model, json_t *tokens,
@@ -281,11 +280,7 @@ static dpe_status index_added(struct dpe_tokenizer *t, struct dpe_error *err)
                 tokens[n++] = t->added + i;
             }
         }
-        dpe_status status =
-            dpe_added_set_init(normalized == 1 ? &t->normalized : &t->raw, tokens, n, err);
-        if (status != DPE_OK) {
-            return status;
-        }
+        DPE_TRY(dpe_added_set_init(normalized == 1 ? &t->normalized : &t->raw, tokens, n, err));
     }
     /* The reference checks whether what a token decodes to is the text of a special token. */
     for (size_t i = 0; i < t->n_added; i++) {
@@ -306,11 +301,10 @@ static dpe_status load_added(struct dpe_tokenizer *t, const json_t *added, int64
         return dpe_fail(err, DPE_NO_MEMORY, "no memory for %zu added tokens", n);
     }
     int64_t next = n_model;
-    dpe_status status = DPE_OK;
-    for (size_t i = 0; i < n && status == DPE_OK; i++) {
-        status = add_token(t, json_array_get(added, i), &next, err);
+    for (size_t i = 0; i < n; i++) {
+        DPE_TRY(add_token(t, json_array_get(added, i), &next, err));
     }
-    return status == DPE_OK ? index_added(t, err) : status;
+    return index_added(t, err);
 }
 
 dpe_status dpe_load_model(struct dpe_tokenizer *t, json_t *model, json_t *added,

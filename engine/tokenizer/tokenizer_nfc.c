@@ -103,41 +103,37 @@ static dpe_status sort_run(int32_t *run, size_t n, struct dpe_error *err)
 
 static dpe_status sort_marks(struct points *points, struct dpe_error *err)
 {
-    dpe_status status = DPE_OK;
     size_t start = 0;
-    while (start < points->n && status == DPE_OK) {
+    while (start < points->n) {
         size_t end = start;
         while (end < points->n && combining_class(points->at[end]) != 0) {
             end++;
         }
         if (end - start > 1) {
-            status = sort_run(points->at + start, end - start, err);
+            DPE_TRY(sort_run(points->at + start, end - start, err));
         }
         start = end + 1;
     }
-    return status;
+    return DPE_OK;
 }
 
 /* One character that may begin a composition and the active ones after it. */
 static dpe_status compose(const struct form *form, const char *text, size_t n,
                           struct points *points, struct dpe_text *out, struct dpe_error *err)
 {
-    dpe_status status = DPE_OK;
     points->n = 0;
-    for (size_t at = 0, length = 0; at < n && status == DPE_OK; at += length) {
-        status = add_decomposed(form, points, dpe_utf8_next(text + at, &length), err);
+    for (size_t at = 0, length = 0; at < n; at += length) {
+        DPE_TRY(add_decomposed(form, points, dpe_utf8_next(text + at, &length), err));
     }
-    if (status != DPE_OK || (status = sort_marks(points, err)) != DPE_OK) {
-        return status;
-    }
+    DPE_TRY(sort_marks(points, err));
     utf8proc_ssize_t composed = utf8proc_normalize_utf32(points->at, (utf8proc_ssize_t)points->n,
                                                          UTF8PROC_COMPOSE | UTF8PROC_STABLE);
-    for (utf8proc_ssize_t i = 0; i < composed && status == DPE_OK; i++) {
+    for (utf8proc_ssize_t i = 0; i < composed; i++) {
         char bytes[4];
         size_t length = dpe_utf8_put((uint32_t)points->at[i], bytes);
-        status = dpe_text_append(out, bytes, length, err);
+        DPE_TRY(dpe_text_append(out, bytes, length, err));
     }
-    return status;
+    return DPE_OK;
 }
 
 dpe_status dpe_form(enum dpe_form which, const char *text, size_t n, struct dpe_text *out,

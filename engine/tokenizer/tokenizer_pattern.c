@@ -44,21 +44,20 @@ static dpe_status put_range(struct translation *t, uint32_t low, uint32_t high)
 static dpe_status put_ranges(struct translation *t, const struct dpe_unicode_class *set,
                              bool complement)
 {
-    dpe_status status = DPE_OK;
     uint32_t from = 0;
-    for (size_t i = 0; i < set->n && status == DPE_OK; i++) {
+    for (size_t i = 0; i < set->n; i++) {
         uint32_t low = set->ranges[i][0], high = set->ranges[i][1];
         if (!complement) {
-            status = put_range(t, low, high);
+            DPE_TRY(put_range(t, low, high));
         } else if (low > from) {
-            status = put_range(t, from, low - 1);
+            DPE_TRY(put_range(t, from, low - 1));
         }
         from = high + 1;
     }
-    if (status == DPE_OK && complement && from <= 0x10ffff) {
-        status = put_range(t, from, 0x10ffff);
+    if (complement && from <= 0x10ffff) {
+        DPE_TRY(put_range(t, from, 0x10ffff));
     }
-    return status;
+    return DPE_OK;
 }
 
 static dpe_status put_class(struct translation *t, const struct dpe_unicode_class *set,
@@ -70,11 +69,9 @@ static dpe_status put_class(struct translation *t, const struct dpe_unicode_clas
     if (t->in_class) {
         return put_ranges(t, set, complement);
     }
-    dpe_status status = put(t, complement ? "[^" : "[", complement ? 2 : 1);
-    if (status == DPE_OK) {
-        status = put_ranges(t, set, false);
-    }
-    return status == DPE_OK ? put(t, "]", 1) : status;
+    DPE_TRY(put(t, complement ? "[^" : "[", complement ? 2 : 1));
+    DPE_TRY(put_ranges(t, set, false));
+    return put(t, "]", 1);
 }
 
 /* \p{L}, \P{L}, \p{^L}; t->at stands after the p. */

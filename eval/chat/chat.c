@@ -356,11 +356,9 @@ static dpe_status render_plain(const struct dpe_chat *chat, const json_t *messag
                         "use a Jinja template for more",
                         chat->source);
     }
-    dpe_status status = dpe_text_append(out, chat->before, strlen(chat->before), err);
-    if (status == DPE_OK) {
-        status = dpe_text_append(out, text, strlen(text), err);
-    }
-    return status == DPE_OK ? dpe_text_append(out, chat->after, strlen(chat->after), err) : status;
+    DPE_TRY(dpe_text_append(out, chat->before, strlen(chat->before), err));
+    DPE_TRY(dpe_text_append(out, text, strlen(text), err));
+    return dpe_text_append(out, chat->after, strlen(chat->after), err);
 }
 
 /* The messages with each text as a list of one part; what a tool gave stays a text. */

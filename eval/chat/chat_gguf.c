@@ -66,10 +66,7 @@ dpe_status dpe_chat_gguf_config(const char *path, json_t **config, struct dpe_er
     if (!dpe_folder_is_gguf(path)) {
         return DPE_OK;
     }
-    dpe_status status = dpe_gguf_open(path, &gguf, err);
-    if (status != DPE_OK) {
-        return status;
-    }
+    DPE_TRY(dpe_gguf_open(path, &gguf, err));
     struct dpe_gguf_reader reader = {.file = gguf, .err = err};
     json_t *made = json_object();
     size_t n = 0;

@@ -96,10 +96,7 @@ static dpe_status hash_words(struct dpe_niah *niah, struct dpe_error *err)
 
 static dpe_status open_template(struct dpe_niah *niah, struct dpe_error *err)
 {
-    dpe_status status = dpe_niah_template_open(niah->params.template_file, &niah->phrases, err);
-    if (status != DPE_OK) {
-        return status;
-    }
+    DPE_TRY(dpe_niah_template_open(niah->params.template_file, &niah->phrases, err));
     const struct dpe_phrase_list *lists = niah->phrases.lists;
     size_t most = lists[NIAH_ADJECTIVES].n * lists[NIAH_NOUNS].n;
     return most >= (size_t)niah->params.keys
@@ -217,14 +214,8 @@ static dpe_status encode_prompt(struct fit *fit, struct dpe_error *err)
 static dpe_status probe(struct fit *fit, size_t n, bool *fits, struct dpe_error *err)
 {
     fit->size = n;
-    dpe_status status =
-        dpe_niah_assemble(fit->niah, fit->draw, fit->haystack->bytes, n, &fit->text, err);
-    if (status == DPE_OK) {
-        status = encode_prompt(fit, err);
-    }
-    if (status != DPE_OK) {
-        return status;
-    }
+    DPE_TRY(dpe_niah_assemble(fit->niah, fit->draw, fit->haystack->bytes, n, &fit->text, err));
+    DPE_TRY(encode_prompt(fit, err));
     int64_t tokens = (int64_t)fit->tokens.n;
     *fits = tokens >= fit->min && tokens <= fit->max;
     if (tokens < fit->min) {
@@ -383,21 +374,16 @@ static dpe_status make_own(struct fit *fit, struct dpe_niah_draw *draw, const st
                            struct dpe_error *err)
 {
     const struct dpe_niah *niah = fit->niah;
-    dpe_status status = DPE_OK;
     if (place->context != place->leader) {
         struct dpe_rng rng;
         dpe_rng_seed(&rng, niah->seed, (uint64_t)place->context);
-        status = dpe_niah_draw_half(niah, fit->haystack, &rng, draw, err);
+        DPE_TRY(dpe_niah_draw_half(niah, fit->haystack, &rng, draw, err));
     }
-    if (status == DPE_OK && place->key >= 0) {
-        status = dpe_niah_ask(draw, place->key, err);
+    if (place->key >= 0) {
+        DPE_TRY(dpe_niah_ask(draw, place->key, err));
     }
-    if (status != DPE_OK ||
-        (status = dpe_niah_assemble(niah, draw, fit->haystack->bytes, fit->size, &fit->text,
-                                    err)) != DPE_OK ||
-        (status = encode_prompt(fit, err)) != DPE_OK) {
-        return status;
-    }
+    DPE_TRY(dpe_niah_assemble(niah, draw, fit->haystack->bytes, fit->size, &fit->text, err));
+    DPE_TRY(encode_prompt(fit, err));
     int64_t n = (int64_t)fit->tokens.n;
     int64_t most = niah->length - draw->room;
     if (n > most || n < most - SLACK) {

@@ -121,22 +121,20 @@ dpe_status dpe_niah_answer(const struct dpe_niah *niah, const struct dpe_niah_dr
                                               {"value", draw->values[value]},
                                               {"keys", draw->asked},
                                               {NULL, NULL}};
-    dpe_status status =
-        first ? DPE_OK : dpe_phrases_fill(&niah->phrases, NIAH_ANSWER_PREFIX, values, text, err);
-    return status == DPE_OK ? dpe_phrases_fill(&niah->phrases, NIAH_ANSWER, values, text, err)
-                            : status;
+    DPE_TRY(first ? DPE_OK
+                  : dpe_phrases_fill(&niah->phrases, NIAH_ANSWER_PREFIX, values, text, err));
+    return dpe_phrases_fill(&niah->phrases, NIAH_ANSWER, values, text, err);
 }
 
 /* The answers as the template expects them after the prompt's last word. */
 static dpe_status expected_answer(const struct dpe_niah *niah, const struct dpe_niah_draw *draw,
                                   struct dpe_text *text, struct dpe_error *err)
 {
-    dpe_status status = DPE_OK;
     int n = niah->params.queries * niah->params.values;
-    for (int i = 0; i < n && status == DPE_OK; i++) {
-        status = dpe_niah_answer(niah, draw, i, i == 0, text, err);
+    for (int i = 0; i < n; i++) {
+        DPE_TRY(dpe_niah_answer(niah, draw, i, i == 0, text, err));
     }
-    return status;
+    return DPE_OK;
 }
 
 static dpe_status compute_room(const struct dpe_niah *niah, struct dpe_niah_draw *draw,
@@ -185,23 +183,21 @@ dpe_status dpe_niah_draw_values(const struct dpe_niah *niah, const struct dpe_te
                                 struct dpe_rng *rng, struct dpe_niah_draw *draw,
                                 struct dpe_error *err)
 {
-    dpe_status status = DPE_OK;
-    for (int i = 0; i < draw->n && status == DPE_OK; i++) {
-        status = draw_value(niah, haystack, i, rng, draw, err);
+    for (int i = 0; i < draw->n; i++) {
+        DPE_TRY(draw_value(niah, haystack, i, rng, draw, err));
     }
-    return status == DPE_OK ? compute_room(niah, draw, err) : status;
+    return compute_room(niah, draw, err);
 }
 
 dpe_status dpe_niah_draw_half(const struct dpe_niah *niah, const struct dpe_text *haystack,
                               struct dpe_rng *rng, struct dpe_niah_draw *draw,
                               struct dpe_error *err)
 {
-    dpe_status status = DPE_OK;
-    for (int i = (draw->n + 1) / 2; i < draw->n && status == DPE_OK; i++) {
+    for (int i = (draw->n + 1) / 2; i < draw->n; i++) {
         draw->depth[i] = dpe_rng_unit(rng);
-        status = draw_value(niah, haystack, draw->needle[i], rng, draw, err);
+        DPE_TRY(draw_value(niah, haystack, draw->needle[i], rng, draw, err));
     }
-    return status;
+    return DPE_OK;
 }
 
 void dpe_niah_draw_free(struct dpe_niah_draw *draw)
@@ -269,14 +265,10 @@ dpe_status dpe_niah_assemble(const struct dpe_niah *niah, const struct dpe_niah_
     const struct dpe_phrase_value values[] = {
         {"key", draw->keys[draw->first]}, {"keys", draw->asked}, {NULL, NULL}};
     text->n = 0;
-    dpe_status status = dpe_text_append(text, niah->chat_before, strlen(niah->chat_before), err);
-    if (status != DPE_OK ||
-        (status = dpe_phrases_fill(words, NIAH_INTRO, values, text, err)) != DPE_OK ||
-        (status = append_body(niah, draw, haystack, n, text, err)) != DPE_OK ||
-        (status = dpe_phrases_fill(words, NIAH_QUESTION, values, text, err)) != DPE_OK ||
-        (status = dpe_text_append(text, niah->chat_after, strlen(niah->chat_after), err)) !=
-            DPE_OK) {
-        return status;
-    }
+    DPE_TRY(dpe_text_append(text, niah->chat_before, strlen(niah->chat_before), err));
+    DPE_TRY(dpe_phrases_fill(words, NIAH_INTRO, values, text, err));
+    DPE_TRY(append_body(niah, draw, haystack, n, text, err));
+    DPE_TRY(dpe_phrases_fill(words, NIAH_QUESTION, values, text, err));
+    DPE_TRY(dpe_text_append(text, niah->chat_after, strlen(niah->chat_after), err));
     return dpe_phrases_fill(words, NIAH_ANSWER_PREFIX, values, text, err);
 }

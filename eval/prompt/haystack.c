@@ -161,21 +161,16 @@ static dpe_status around(const struct dpe_corpus *corpus, const size_t *order, s
 {
     size_t n = dpe_corpus_size(corpus);
     const struct dpe_book *own = dpe_corpus_book(corpus, order[first]);
-    dpe_status status = DPE_OK;
     if (start == 0) {
-        status = append(out, "\n\n", 2, reserve, err);
+        DPE_TRY(append(out, "\n\n", 2, reserve, err));
     }
-    if (status == DPE_OK) {
-        status = append(out, own->text + start, own->n - start, reserve, err);
-    }
-    for (size_t i = 1; i <= n && status == DPE_OK && out->n < reserve; i++) {
+    DPE_TRY(append(out, own->text + start, own->n - start, reserve, err));
+    for (size_t i = 1; i <= n && out->n < reserve; i++) {
         const struct dpe_book *book = dpe_corpus_book(corpus, order[(first + i) % n]);
-        status = append(out, "\n\n", 2, reserve, err);
-        if (status == DPE_OK) {
-            status = append(out, book->text, i < n ? book->n : start, reserve, err);
-        }
+        DPE_TRY(append(out, "\n\n", 2, reserve, err));
+        DPE_TRY(append(out, book->text, i < n ? book->n : start, reserve, err));
     }
-    return status;
+    return DPE_OK;
 }
 
 dpe_status dpe_haystack_make(const struct dpe_corpus *corpus, struct dpe_rng *rng, bool repeat,

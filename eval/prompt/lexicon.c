@@ -38,15 +38,13 @@ static dpe_status add_word(struct dpe_lexicon *lexicon, struct seen *seen, const
         }
         slot = (slot + 1) & seen->mask;
     }
-    dpe_status status = dpe_text_append(&lexicon->text, " ", 1, err);
+    DPE_TRY(dpe_text_append(&lexicon->text, " ", 1, err));
     size_t at = lexicon->text.n;
-    if (status != DPE_OK || (status = dpe_text_append(&lexicon->text, word, n, err)) != DPE_OK ||
-        (status = dpe_text_append(&lexicon->text, "", 1, err)) != DPE_OK) {
-        return status;
-    }
+    DPE_TRY(dpe_text_append(&lexicon->text, word, n, err));
+    DPE_TRY(dpe_text_append(&lexicon->text, "", 1, err));
     seen->slots[slot] = at + 1;
     lexicon->at[lexicon->n++] = at;
-    return status;
+    return DPE_OK;
 }
 
 static bool small_letter(char c)
@@ -64,8 +62,7 @@ static bool part_of_word(char c)
 static dpe_status take_words(const char *text, size_t size, size_t n, struct dpe_lexicon *lexicon,
                              struct seen *seen, struct dpe_error *err)
 {
-    dpe_status status = DPE_OK;
-    for (size_t i = 0; i < size && lexicon->n < n && status == DPE_OK;) {
+    for (size_t i = 0; i < size && lexicon->n < n;) {
         size_t start = i;
         bool small = true;
         while (i < size && part_of_word(text[i])) {
@@ -73,11 +70,11 @@ static dpe_status take_words(const char *text, size_t size, size_t n, struct dpe
             i++;
         }
         if (small && i - start >= MIN_LETTERS && i - start <= MAX_LETTERS) {
-            status = add_word(lexicon, seen, text + start, i - start, err);
+            DPE_TRY(add_word(lexicon, seen, text + start, i - start, err));
         }
         i += i == start;
     }
-    return status;
+    return DPE_OK;
 }
 
 static void shuffle(struct dpe_lexicon *lexicon)

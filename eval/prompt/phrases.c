@@ -210,8 +210,7 @@ dpe_status dpe_phrases_fill(const struct dpe_phrases *phrases, size_t field,
                             struct dpe_error *err)
 {
     const char *s = phrases->text[field];
-    dpe_status status = DPE_OK;
-    while (*s != '\0' && status == DPE_OK) {
+    while (*s != '\0') {
         size_t n = placeholder(s);
         const struct dpe_phrase_value *value = values;
         while (n > 0 && value->name != NULL &&
@@ -219,15 +218,15 @@ dpe_status dpe_phrases_fill(const struct dpe_phrases *phrases, size_t field,
             value++;
         }
         if (n > 0 && value->name != NULL) {
-            status = dpe_text_append(out, value->text, strlen(value->text), err);
+            DPE_TRY(dpe_text_append(out, value->text, strlen(value->text), err));
             s += n + 2;
         } else {
             size_t plain = 1 + strcspn(s + 1, "{");
-            status = dpe_text_append(out, s, plain, err);
+            DPE_TRY(dpe_text_append(out, s, plain, err));
             s += plain;
         }
     }
-    return status;
+    return DPE_OK;
 }
 
 /* A vocabulary that loses a digit would make every answer wrong without a word. */

@@ -256,10 +256,7 @@ dpe_status dpe_ruler_room(const struct dpe_tokenizer *tokenizer, const struct dp
     *room = kind->room;
     for (size_t i = 0; i < n && length < OFFICIAL_LENGTH; i++) {
         int64_t count = 0;
-        dpe_status status = count_answer(tokenizer, references[i], &count, err);
-        if (status != DPE_OK) {
-            return status;
-        }
+        DPE_TRY(count_answer(tokenizer, references[i], &count, err));
         /* 2 tokens for what separates two answers. For questions the longest answer counts. */
         sum = kind->score == dpe_score_all ? sum + count + 2 : count > sum ? count : sum;
     }
@@ -338,10 +335,7 @@ dpe_status dpe_ruler_source(struct dpe_ruler *ruler, const struct dpe_ruler_kind
                             int64_t length, struct dpe_source *source, struct dpe_error *err)
 {
     struct dpe_sample trial = {0};
-    dpe_status status = dpe_ruler_sample(ruler, kind, length, 0, &trial, NULL, err);
-    if (status != DPE_OK) {
-        return status;
-    }
+    DPE_TRY(dpe_ruler_sample(ruler, kind, length, 0, &trial, NULL, err));
     dpe_sample_free(&trial);
     struct state *state = dpe_alloc(1, sizeof *state);
     if (state == NULL) {

@@ -226,17 +226,17 @@ static dpe_status fit(struct dpe_ruler2_draw *draw, size_t index, size_t size,
                       struct dpe_ruler2_sample *sample, struct dpe_error *err)
 {
     const int64_t length = draw->ruler2->options.length;
-    dpe_status status = make(draw, index, size, sample, err);
-    while (status == DPE_OK && sample->tokens > length) {
+    DPE_TRY(make(draw, index, size, sample, err));
+    while (sample->tokens > length) {
         if (size <= draw->task->step) {
             return dpe_fail(err, DPE_USAGE,
                             "%s: length %lld is too short: its smallest prompt takes %lld tokens",
                             draw->task->name, (long long)length, (long long)sample->tokens);
         }
         size -= draw->task->step;
-        status = make(draw, index, size, sample, err);
+        DPE_TRY(make(draw, index, size, sample, err));
     }
-    return status;
+    return DPE_OK;
 }
 
 /* The questions that are asked for, in turn; the caller frees them. */

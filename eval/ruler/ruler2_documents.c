@@ -31,14 +31,14 @@ static size_t n_paragraphs(const json_t *context)
 static dpe_status add_document(struct dpe_ruler2_texts *texts, const char *title,
                                const json_t *sentences, struct dpe_error *err)
 {
-    dpe_status status = dpe_text_append(&texts->text, title, strlen(title), err);
-    status = status == DPE_OK ? dpe_text_append(&texts->text, "\n", 1, err) : status;
-    for (size_t s = 0; s < json_array_size(sentences) && status == DPE_OK; s++) {
+    DPE_TRY(dpe_text_append(&texts->text, title, strlen(title), err));
+    DPE_TRY(dpe_text_append(&texts->text, "\n", 1, err));
+    for (size_t s = 0; s < json_array_size(sentences); s++) {
         const char *sentence = json_string_value(json_array_get(sentences, s));
-        status = sentence == NULL ? DPE_BAD_DATA
-                                  : dpe_text_append(&texts->text, sentence, strlen(sentence), err);
+        DPE_TRY(sentence == NULL ? DPE_BAD_DATA
+                                 : dpe_text_append(&texts->text, sentence, strlen(sentence), err));
     }
-    return status == DPE_OK ? dpe_ruler2_texts_end(texts, err) : status;
+    return dpe_ruler2_texts_end(texts, err);
 }
 
 static const char wanted[] = "\"question\", \"answer\", \"context\" and \"supporting_facts\" of at "
@@ -146,17 +146,16 @@ static dpe_status add_own(struct dpe_ruler2_documents *d, const json_t *line, bo
 {
     const json_t *context = json_object_get(line, "context");
     const json_t *facts = json_object_get(line, "supporting_facts");
-    dpe_status status = DPE_OK;
-    for (size_t i = 0; i < n_paragraphs(context) && status == DPE_OK; i++) {
+    for (size_t i = 0; i < n_paragraphs(context); i++) {
         const char *title = NULL;
         const json_t *sentences = NULL;
         if (!paragraph(context, i, &title, &sentences)) {
-            status = DPE_BAD_DATA;
+            DPE_TRY(DPE_BAD_DATA);
         } else if (supports(facts, title) == gold) {
-            status = add_document(&d->own, title, sentences, err);
+            DPE_TRY(add_document(&d->own, title, sentences, err));
         }
     }
-    return status;
+    return DPE_OK;
 }
 
 static dpe_status read_question(void *user, const json_t *line, const char **expected,
@@ -188,16 +187,15 @@ static dpe_status read_question(void *user, const json_t *line, const char **exp
 dpe_status dpe_ruler2_load_documents(struct dpe_ruler2 *ruler2, struct dpe_error *err)
 {
     struct dpe_ruler2_documents *d = &ruler2->documents;
-    dpe_status status = DPE_OK;
     if (d->around.n == 0) {
-        status =
-            dpe_ruler2_lines(ruler2->options.folder, "hotpotqa/train.jsonl", read_around, d, err);
+        DPE_TRY(
+            dpe_ruler2_lines(ruler2->options.folder, "hotpotqa/train.jsonl", read_around, d, err));
     }
-    if (status == DPE_OK && d->asked.n == 0) {
-        status = dpe_ruler2_lines(ruler2->options.folder, "hotpotqa/validation.jsonl",
-                                  read_question, d, err);
+    if (d->asked.n == 0) {
+        DPE_TRY(dpe_ruler2_lines(ruler2->options.folder, "hotpotqa/validation.jsonl", read_question,
+                                 d, err));
     }
-    return status;
+    return DPE_OK;
 }
 
 int64_t dpe_ruler2_count_documents(const struct dpe_ruler2 *ruler2)
@@ -290,19 +288,18 @@ static dpe_status write_prompt(const struct dpe_ruler2_draw *draw, const struct 
     const struct dpe_phrase_value asked[] = {{"question", dpe_ruler2_text(&d->asked, scene->index)},
                                              {"text", scene->placed[scene->n].text},
                                              {NULL, NULL}};
-    dpe_status status = dpe_ruler2_say(draw, draw->task->intro, none, out, err);
-    for (size_t i = 0; i < scene->n + scene->own && status == DPE_OK; i++) {
+    DPE_TRY(dpe_ruler2_say(draw, draw->task->intro, none, out, err));
+    for (size_t i = 0; i < scene->n + scene->own; i++) {
         const struct placed *placed = &scene->placed[scene->order[i]];
         char number[DPE_RULER2_NUMBER];
         snprintf(number, sizeof number, "%" PRIu64, placed->number);
         const struct dpe_phrase_value values[] = {
             {"number", number}, {"text", placed->text}, {NULL, NULL}};
-        status = dpe_text_append(out, "\n\n", 2, err);
-        status =
-            status == DPE_OK ? dpe_ruler2_say(draw, DPE_RULER2_DOCUMENT, values, out, err) : status;
+        DPE_TRY(dpe_text_append(out, "\n\n", 2, err));
+        DPE_TRY(dpe_ruler2_say(draw, DPE_RULER2_DOCUMENT, values, out, err));
     }
-    status = status == DPE_OK ? dpe_text_append(out, "\n\n", 2, err) : status;
-    return status == DPE_OK ? dpe_ruler2_say(draw, draw->task->problem, asked, out, err) : status;
+    DPE_TRY(dpe_text_append(out, "\n\n", 2, err));
+    return dpe_ruler2_say(draw, draw->task->problem, asked, out, err);
 }
 
 static dpe_status add_answers(const struct dpe_ruler2_draw *draw, const struct scene *scene,
@@ -310,16 +307,15 @@ static dpe_status add_answers(const struct dpe_ruler2_draw *draw, const struct s
 {
     const struct dpe_ruler2_documents *d = &draw->ruler2->documents;
     const size_t numbers = draw->task->answer == DPE_RULER2_TEXTS ? scene->gold : 1;
-    dpe_status status = DPE_OK;
     if (draw->task->answer == DPE_RULER2_LETTER) {
         return dpe_ruler2_answer(sample, dpe_ruler2_text(&d->answers, scene->index), err);
     }
-    for (size_t i = 0; i < numbers && status == DPE_OK; i++) {
+    for (size_t i = 0; i < numbers; i++) {
         char number[DPE_RULER2_NUMBER];
         snprintf(number, sizeof number, "%" PRIu64, scene->placed[scene->n + i].number);
-        status = dpe_ruler2_answer(sample, number, err);
+        DPE_TRY(dpe_ruler2_answer(sample, number, err));
     }
-    return status;
+    return DPE_OK;
 }
 
 dpe_status dpe_ruler2_make_documents(struct dpe_ruler2_draw *draw, size_t index, size_t n,

@@ -17,10 +17,7 @@ static dpe_status read_lines(const char *folder, const char *name, char **text, 
     char path[4096];
     size_t bytes = 0;
     snprintf(path, sizeof path, "%.3900s/%s", folder, name);
-    dpe_status status = dpe_read_file(path, MOST, text, &bytes, err);
-    if (status != DPE_OK) {
-        return status;
-    }
+    DPE_TRY(dpe_read_file(path, MOST, text, &bytes, err));
     *lines = dpe_alloc(bytes + 1, sizeof **lines);
     if (*lines == NULL) {
         return dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory for its words", path);
@@ -205,9 +202,8 @@ static dpe_status add_line(const struct scene *scene, const char *key, const cha
                            bool first, struct dpe_text *text, struct dpe_error *err)
 {
     const struct dpe_phrase_value values[] = {{"key", key}, {"value", value}, {NULL, NULL}};
-    dpe_status status = first ? DPE_OK : dpe_text_append(text, "\n", 1, err);
-    return status == DPE_OK ? dpe_ruler2_say(scene->draw, DPE_RULER2_NEEDLE, values, text, err)
-                            : status;
+    DPE_TRY(first ? DPE_OK : dpe_text_append(text, "\n", 1, err));
+    return dpe_ruler2_say(scene->draw, DPE_RULER2_NEEDLE, values, text, err);
 }
 
 /* The sentences with the needles put before those at `places`, which descend. */
@@ -215,22 +211,19 @@ static dpe_status write_context(const struct scene *scene, struct dpe_text *text
                                 struct dpe_error *err)
 {
     bool first = true;
-    dpe_status status = DPE_OK;
-    for (size_t i = 0; i < scene->n && status == DPE_OK; i++) {
-        for (size_t v = 0; v < scene->many && status == DPE_OK; v++) {
+    for (size_t i = 0; i < scene->n; i++) {
+        for (size_t v = 0; v < scene->many; v++) {
             if (scene->places[v] == i) {
-                status =
-                    add_line(scene, scene->key, scene->values[scene->needle[v]], first, text, err);
+                DPE_TRY(
+                    add_line(scene, scene->key, scene->values[scene->needle[v]], first, text, err));
                 first = false;
             }
         }
         size_t at = scene->order[i];
-        status = status == DPE_OK
-                     ? add_line(scene, scene->keys[at], scene->numbers[at], first, text, err)
-                     : status;
+        DPE_TRY(add_line(scene, scene->keys[at], scene->numbers[at], first, text, err));
         first = false;
     }
-    return status;
+    return DPE_OK;
 }
 
 static dpe_status write_prompt(const struct scene *scene, struct dpe_text *out,
@@ -238,14 +231,11 @@ static dpe_status write_prompt(const struct scene *scene, struct dpe_text *out,
 {
     const bool several = scene->many > 1;
     const struct dpe_phrase_value asked[] = {{"key", scene->key}, {NULL, NULL}};
-    dpe_status status = dpe_ruler2_say(
-        scene->draw, several ? DPE_RULER2_INTRO_MANY : DPE_RULER2_INTRO_ONE, asked + 1, out, err);
-    status = status == DPE_OK ? write_context(scene, out, err) : status;
-    return status == DPE_OK
-               ? dpe_ruler2_say(scene->draw,
-                                several ? DPE_RULER2_QUESTION_MANY : DPE_RULER2_QUESTION_ONE, asked,
-                                out, err)
-               : status;
+    DPE_TRY(dpe_ruler2_say(scene->draw, several ? DPE_RULER2_INTRO_MANY : DPE_RULER2_INTRO_ONE,
+                           asked + 1, out, err));
+    DPE_TRY(write_context(scene, out, err));
+    return dpe_ruler2_say(scene->draw, several ? DPE_RULER2_QUESTION_MANY : DPE_RULER2_QUESTION_ONE,
+                          asked, out, err);
 }
 
 dpe_status dpe_ruler2_make_needles(struct dpe_ruler2_draw *draw, size_t index, size_t n,

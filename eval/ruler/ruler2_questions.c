@@ -77,12 +77,11 @@ dpe_status dpe_ruler2_load_questions(struct dpe_ruler2 *ruler2, struct dpe_error
 {
     static const char *const names[] = {"mmlu/test.jsonl", "mmlu/auxiliary_train.jsonl"};
     struct dpe_ruler2_questions *questions = &ruler2->questions;
-    dpe_status status = DPE_OK;
-    for (int i = 0; i < 2 && status == DPE_OK && questions->texts[i].n == 0; i++) {
+    for (int i = 0; i < 2 && questions->texts[i].n == 0; i++) {
         struct filling to = {&questions->texts[i], &questions->letters[i]};
-        status = dpe_ruler2_lines(ruler2->options.folder, names[i], read_question, &to, err);
+        DPE_TRY(dpe_ruler2_lines(ruler2->options.folder, names[i], read_question, &to, err));
     }
-    return status;
+    return DPE_OK;
 }
 
 int64_t dpe_ruler2_count_questions(const struct dpe_ruler2 *ruler2)
@@ -210,12 +209,12 @@ static dpe_status add_example(const struct dpe_ruler2_draw *draw, const struct p
                               struct dpe_text *out, struct dpe_error *err)
 {
     const struct dpe_phrase_value values[] = {{"answer", placed->letter}, {NULL, NULL}};
-    dpe_status status = add_problem(draw, placed, "", out, err);
-    if (status == DPE_OK && draw->task->problem == DPE_RULER2_SOLVE_COPIED) {
-        status = dpe_text_append(out, "\n", 1, err);
-        status = status == DPE_OK ? add_item(draw, placed, out, err) : status;
+    DPE_TRY(add_problem(draw, placed, "", out, err));
+    if (draw->task->problem == DPE_RULER2_SOLVE_COPIED) {
+        DPE_TRY(dpe_text_append(out, "\n", 1, err));
+        DPE_TRY(add_item(draw, placed, out, err));
     }
-    return status == DPE_OK ? dpe_ruler2_say(draw, DPE_RULER2_SOLUTION, values, out, err) : status;
+    return dpe_ruler2_say(draw, DPE_RULER2_SOLUTION, values, out, err);
 }
 
 static dpe_status add_examples(const struct dpe_ruler2_draw *draw, const struct scene *scene,
@@ -279,17 +278,16 @@ static dpe_status add_answers(const struct dpe_ruler2_draw *draw, const struct s
                               struct dpe_ruler2_sample *sample, struct dpe_error *err)
 {
     const struct placed *asked = &scene->placed[scene->asked];
-    dpe_status status = DPE_OK;
     if (draw->task->answer != DPE_RULER2_TEXTS) {
         return dpe_ruler2_answer(
             sample, draw->task->answer == DPE_RULER2_LETTER ? asked->letter : asked->text, err);
     }
-    for (size_t i = 0; i <= scene->n && status == DPE_OK; i++) {
+    for (size_t i = 0; i <= scene->n; i++) {
         if (scene->placed[i].number == asked->number) {
-            status = dpe_ruler2_answer(sample, scene->placed[i].text, err);
+            DPE_TRY(dpe_ruler2_answer(sample, scene->placed[i].text, err));
         }
     }
-    return status;
+    return DPE_OK;
 }
 
 dpe_status dpe_ruler2_make_questions(struct dpe_ruler2_draw *draw, size_t index, size_t n,

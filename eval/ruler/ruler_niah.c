@@ -125,9 +125,8 @@ static dpe_status ask(struct dpe_ruler_draw *draw, struct secrets *secrets, stru
         order[i] = order[j];
         order[j] = i;
     }
-    dpe_status status = DPE_OK;
     size_t at = 0;
-    for (size_t q = 0; q < (size_t)kind->queries && status == DPE_OK; q++) {
+    for (size_t q = 0; q < (size_t)kind->queries; q++) {
         bool last = q > 0 && q + 1 == (size_t)kind->queries;
         const char *separator = q == 0 ? ""
                                 : last ? draw->ruler->words.text[RULER_KEYS_LAST]
@@ -135,12 +134,12 @@ static dpe_status ask(struct dpe_ruler_draw *draw, struct secrets *secrets, stru
         int n = snprintf(draw->asked + at, sizeof draw->asked - at, "%.8s%s", separator,
                          secrets->keys[order[q]]);
         at += (size_t)n;
-        for (size_t v = 0; v < (size_t)kind->values && status == DPE_OK; v++) {
-            status =
-                dpe_ruler_refer(draw, secrets->values[order[q] * (size_t)kind->values + v], err);
+        for (size_t v = 0; v < (size_t)kind->values; v++) {
+            DPE_TRY(
+                dpe_ruler_refer(draw, secrets->values[order[q] * (size_t)kind->values + v], err));
         }
     }
-    return status;
+    return DPE_OK;
 }
 
 /* Write the needles' sentences in random order. */
@@ -155,12 +154,11 @@ static dpe_status write_needles(struct dpe_ruler_draw *draw, struct secrets *sec
         order[i] = order[j];
         order[j] = i;
     }
-    dpe_status status = DPE_OK;
-    for (size_t i = 0; i < draw->n_needles && status == DPE_OK; i++) {
-        status = append_needle(draw, secrets->keys[order[i] / values], secrets->values[order[i]],
-                               draw->needle + i, err);
+    for (size_t i = 0; i < draw->n_needles; i++) {
+        DPE_TRY(append_needle(draw, secrets->keys[order[i] / values], secrets->values[order[i]],
+                              draw->needle + i, err));
     }
-    return status;
+    return DPE_OK;
 }
 
 /* Write distractor lines until they exceed the length of the prompt: line i begins at unit[i]. */
@@ -255,11 +253,9 @@ static dpe_status draw_haystack(struct dpe_ruler_draw *draw, struct secrets *sec
 dpe_status dpe_ruler_niah_draw(struct dpe_ruler_draw *draw, struct dpe_error *err)
 {
     struct secrets secrets;
-    dpe_status status = draw_secrets(draw, &secrets, err);
-    if (status != DPE_OK || (status = ask(draw, &secrets, err)) != DPE_OK ||
-        (status = write_needles(draw, &secrets, err)) != DPE_OK) {
-        return status;
-    }
+    DPE_TRY(draw_secrets(draw, &secrets, err));
+    DPE_TRY(ask(draw, &secrets, err));
+    DPE_TRY(write_needles(draw, &secrets, err));
     dpe_ruler_places(draw);
     return draw_haystack(draw, &secrets, err);
 }
@@ -334,15 +330,10 @@ dpe_status dpe_ruler_niah_compose(struct dpe_ruler_draw *draw, int64_t n, struct
                                               {"one", phrase(draw, false)},
                                               {"many", phrase(draw, true)},
                                               {NULL, NULL}};
-    dpe_status status = dpe_phrases_fill(words, RULER_NIAH_INTRO, values, text, err);
-    if (status != DPE_OK || (status = append_haystack(draw, (size_t)n, text, err)) != DPE_OK) {
-        return status;
-    }
-    status = dpe_phrases_fill(words, many ? RULER_NIAH_QUESTION_MANY : RULER_NIAH_QUESTION_ONE,
-                              values, text, err);
-    if (status != DPE_OK) {
-        return status;
-    }
+    DPE_TRY(dpe_phrases_fill(words, RULER_NIAH_INTRO, values, text, err));
+    DPE_TRY(append_haystack(draw, (size_t)n, text, err));
+    DPE_TRY(dpe_phrases_fill(words, many ? RULER_NIAH_QUESTION_MANY : RULER_NIAH_QUESTION_ONE,
+                             values, text, err));
     return dpe_phrases_fill(words, many ? RULER_NIAH_ANSWER_MANY : RULER_NIAH_ANSWER_ONE, values,
                             answer, err);
 }
@@ -388,10 +379,8 @@ static dpe_status append_question(const struct dpe_ruler_draw *draw, const char 
     char count[16];
     snprintf(count, sizeof count, "%d", VT_HOPS + 1);
     const struct dpe_phrase_value values[] = {{"value", value}, {"count", count}, {NULL, NULL}};
-    dpe_status status = dpe_phrases_fill(&draw->ruler->words, RULER_VT_QUESTION, values, text, err);
-    return status == DPE_OK
-               ? dpe_phrases_fill(&draw->ruler->words, RULER_VT_ANSWER, values, answer, err)
-               : status;
+    DPE_TRY(dpe_phrases_fill(&draw->ruler->words, RULER_VT_QUESTION, values, text, err));
+    return dpe_phrases_fill(&draw->ruler->words, RULER_VT_ANSWER, values, answer, err);
 }
 
 /* Write a small chain with its answer, the example before the question, into draw->scratch. */
@@ -436,24 +425,19 @@ dpe_status dpe_ruler_vt_draw(struct dpe_ruler_draw *draw, struct dpe_error *err)
     draw->n_needles = VT_HOPS + 1;
     dpe_ruler_places(draw);
     snprintf(draw->asked, sizeof draw->asked, "%s", chain.value);
-    dpe_status status = write_example(draw, &example, err);
-    for (size_t i = 0; i <= VT_HOPS && status == DPE_OK; i++) {
-        status = append_statement(draw, &chain, i, draw->needle + i, err);
-        if (status == DPE_OK) {
-            status = dpe_ruler_refer(draw, chain.names[i], err);
-        }
+    DPE_TRY(write_example(draw, &example, err));
+    for (size_t i = 0; i <= VT_HOPS; i++) {
+        DPE_TRY(append_statement(draw, &chain, i, draw->needle + i, err));
+        DPE_TRY(dpe_ruler_refer(draw, chain.names[i], err));
     }
-    return status == DPE_OK ? draw_lines(draw, err) : status;
+    return draw_lines(draw, err);
 }
 
 dpe_status dpe_ruler_vt_compose(struct dpe_ruler_draw *draw, int64_t n, struct dpe_text *text,
                                 struct dpe_text *answer, struct dpe_error *err)
 {
-    dpe_status status = dpe_text_append(text, draw->scratch.bytes, draw->scratch.n, err);
-    if (status != DPE_OK ||
-        (status = dpe_ruler_append(text, draw->ruler->words.text[RULER_VT_INTRO], err)) != DPE_OK ||
-        (status = append_haystack(draw, (size_t)n, text, err)) != DPE_OK) {
-        return status;
-    }
+    DPE_TRY(dpe_text_append(text, draw->scratch.bytes, draw->scratch.n, err));
+    DPE_TRY(dpe_ruler_append(text, draw->ruler->words.text[RULER_VT_INTRO], err));
+    DPE_TRY(append_haystack(draw, (size_t)n, text, err));
     return append_question(draw, draw->asked, text, answer, err);
 }

@@ -73,21 +73,18 @@ static bool is_space(char c)
 static dpe_status append_spaced(const char *text, size_t n, struct dpe_text *out,
                                 struct dpe_error *err)
 {
-    dpe_status status = DPE_OK;
-    for (size_t i = 0; i < n && status == DPE_OK;) {
+    for (size_t i = 0; i < n;) {
         size_t start = i;
         while (i < n && !is_space(text[i])) {
             i++;
         }
         if (i > start) {
-            status = dpe_text_append(out, text + start, i - start, err);
-            if (status == DPE_OK) {
-                status = dpe_text_append(out, " ", 1, err);
-            }
+            DPE_TRY(dpe_text_append(out, text + start, i - start, err));
+            DPE_TRY(dpe_text_append(out, " ", 1, err));
         }
         i += i < n;
     }
-    return status;
+    return DPE_OK;
 }
 
 /* Find the ends of sentences; a sentence that is too long for one unit ends at a word. */
@@ -274,21 +271,16 @@ static dpe_status prepare(struct dpe_ruler *ruler, const struct dpe_ruler_option
         return dpe_fail(err, DPE_USAGE, "ruler: expected a length in 1 … %d, found %lld",
                         MAX_LENGTH, (long long)options->max_length);
     }
-    dpe_status status = dpe_phrases_open(options->template_file, &dpe_builtin_ruler, fields,
-                                         RULER_PHRASES, &ruler->words, err);
-    if (status != DPE_OK || (status = open_chat(ruler, options, err)) != DPE_OK ||
-        (status = hash_words(ruler, err)) != DPE_OK ||
-        (status = dpe_phrases_check_digits(ruler->tokenizer, err)) != DPE_OK ||
-        (status = dpe_lexicon_make(options->corpus, dpe_ruler_words(options->max_length),
-                                   &ruler->lexicon, err)) != DPE_OK ||
-        (status = count_words(ruler, err)) != DPE_OK) {
-        return status;
-    }
+    DPE_TRY(dpe_phrases_open(options->template_file, &dpe_builtin_ruler, fields, RULER_PHRASES,
+                             &ruler->words, err));
+    DPE_TRY(open_chat(ruler, options, err));
+    DPE_TRY(hash_words(ruler, err));
+    DPE_TRY(dpe_phrases_check_digits(ruler->tokenizer, err));
+    DPE_TRY(dpe_lexicon_make(options->corpus, dpe_ruler_words(options->max_length), &ruler->lexicon,
+                             err));
+    DPE_TRY(count_words(ruler, err));
     if (options->corpus != NULL) {
-        status = open_essay(ruler, options->corpus, options->max_length, err);
-    }
-    if (status != DPE_OK) {
-        return status;
+        DPE_TRY(open_essay(ruler, options->corpus, options->max_length, err));
     }
     return open_questions(ruler, options, err);
 }

@@ -133,12 +133,10 @@ dpe_status dpe_ruler_qa_compose(struct dpe_ruler_draw *draw, int64_t n, struct d
     const struct dpe_phrase_value values[] = {{"question", draw->question}, {NULL, NULL}};
     memcpy(draw->pick, draw->unit, (size_t)n * sizeof *draw->pick);
     dpe_ruler_shuffle(draw, draw->pick, (size_t)n);
-    dpe_status status = dpe_ruler_append(text, words->text[RULER_QA_INTRO], err);
-    for (size_t i = 0; i < (size_t)n && status == DPE_OK; i++) {
-        status = append_document(draw, i + 1, data(draw)->documents[draw->pick[i]], text, err);
+    DPE_TRY(dpe_ruler_append(text, words->text[RULER_QA_INTRO], err));
+    for (size_t i = 0; i < (size_t)n; i++) {
+        DPE_TRY(append_document(draw, i + 1, data(draw)->documents[draw->pick[i]], text, err));
     }
-    if (status == DPE_OK) {
-        status = dpe_phrases_fill(words, RULER_QA_QUESTION, values, text, err);
-    }
-    return status == DPE_OK ? dpe_ruler_append(answer, words->text[RULER_QA_ANSWER], err) : status;
+    DPE_TRY(dpe_phrases_fill(words, RULER_QA_QUESTION, values, text, err));
+    return dpe_ruler_append(answer, words->text[RULER_QA_ANSWER], err);
 }

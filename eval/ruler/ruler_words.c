@@ -80,9 +80,8 @@ static dpe_status append_asking(const struct dpe_ruler_draw *draw, int question,
     snprintf(number, sizeof number, "%d", count);
     const struct dpe_phrase_value values[] = {{"count", number}, {NULL, NULL}};
     const struct dpe_phrases *words = &draw->ruler->words;
-    dpe_status status = dpe_phrases_fill(words, (size_t)question, values, text, err);
-    return status == DPE_OK ? dpe_phrases_fill(words, (size_t)question + 1, values, answer, err)
-                            : status;
+    DPE_TRY(dpe_phrases_fill(words, (size_t)question, values, text, err));
+    return dpe_phrases_fill(words, (size_t)question + 1, values, answer, err);
 }
 
 /* Write a small list with its answer into draw->scratch. */
@@ -125,26 +124,22 @@ dpe_status dpe_ruler_cwe_draw(struct dpe_ruler_draw *draw, struct dpe_error *err
     }
     draw->min_units = COMMON + 1;
     draw->max_units = (int64_t)(n - repeats.example_words);
-    dpe_status status = write_example(draw, err);
-    for (size_t i = 0; i < COMMON && status == DPE_OK; i++) {
+    DPE_TRY(write_example(draw, err));
+    for (size_t i = 0; i < COMMON; i++) {
         size_t word = draw->unit[repeats.example_words + i];
-        status = dpe_ruler_refer(draw, dpe_lexicon_word(&draw->ruler->lexicon, word), err);
+        DPE_TRY(dpe_ruler_refer(draw, dpe_lexicon_word(&draw->ruler->lexicon, word), err));
     }
-    return status;
+    return DPE_OK;
 }
 
 dpe_status dpe_ruler_cwe_compose(struct dpe_ruler_draw *draw, int64_t n, struct dpe_text *text,
                                  struct dpe_text *answer, struct dpe_error *err)
 {
     struct repeats repeats = repeats_at(draw->length);
-    dpe_status status = dpe_text_append(text, draw->scratch.bytes, draw->scratch.n, err);
-    if (status != DPE_OK ||
-        (status = dpe_ruler_append(text, draw->ruler->words.text[RULER_CWE_INTRO], err)) !=
-            DPE_OK ||
-        (status = append_list(draw, draw->unit + repeats.example_words, (size_t)n, repeats.common,
-                              repeats.rest, text, err)) != DPE_OK) {
-        return status;
-    }
+    DPE_TRY(dpe_text_append(text, draw->scratch.bytes, draw->scratch.n, err));
+    DPE_TRY(dpe_ruler_append(text, draw->ruler->words.text[RULER_CWE_INTRO], err));
+    DPE_TRY(append_list(draw, draw->unit + repeats.example_words, (size_t)n, repeats.common,
+                        repeats.rest, text, err));
     return append_asking(draw, RULER_CWE_QUESTION, COMMON, text, answer, err);
 }
 
@@ -215,24 +210,22 @@ dpe_status dpe_ruler_fwe_draw(struct dpe_ruler_draw *draw, struct dpe_error *err
     draw->max_units = draw->length > draw->min_units ? draw->length : draw->min_units;
     size_t n = n_ranks(draw);
     draw->cost = dpe_alloc(n, sizeof *draw->cost);
-    dpe_status status = draw->cost == NULL ? dpe_ruler_no_memory(err) : DPE_OK;
-    for (size_t rank = 1; rank <= n && status == DPE_OK; rank++) {
+    DPE_TRY(draw->cost == NULL ? dpe_ruler_no_memory(err) : DPE_OK);
+    for (size_t rank = 1; rank <= n; rank++) {
         char code[CODE] = " ";
         do {
             for (int i = 1; i <= LETTERS; i++) {
                 code[i] = (char)('a' + (int)dpe_rng_below(&draw->rng, 26));
             }
         } while (!fresh_code(draw, code + 1));
-        status = dpe_text_append(&draw->scratch, code, CODE, err);
-        if (status == DPE_OK) {
-            status = dpe_ruler_count(draw->ruler, rank == 1 ? " ..." : code,
-                                     rank == 1 ? 4 : LETTERS + 1, draw->cost + rank - 1, err);
-        }
+        DPE_TRY(dpe_text_append(&draw->scratch, code, CODE, err));
+        DPE_TRY(dpe_ruler_count(draw->ruler, rank == 1 ? " ..." : code, rank == 1 ? 4 : LETTERS + 1,
+                                draw->cost + rank - 1, err));
     }
-    for (size_t rank = 2; rank < 2 + FREQUENT && status == DPE_OK; rank++) {
-        status = dpe_ruler_refer(draw, code_word(draw, rank), err);
+    for (size_t rank = 2; rank < 2 + FREQUENT; rank++) {
+        DPE_TRY(dpe_ruler_refer(draw, code_word(draw, rank), err));
     }
-    return status;
+    return DPE_OK;
 }
 
 static dpe_status append_codes(const struct dpe_ruler_draw *draw, int64_t total,
@@ -263,10 +256,7 @@ static dpe_status append_codes(const struct dpe_ruler_draw *draw, int64_t total,
 dpe_status dpe_ruler_fwe_compose(struct dpe_ruler_draw *draw, int64_t n, struct dpe_text *text,
                                  struct dpe_text *answer, struct dpe_error *err)
 {
-    dpe_status status = dpe_ruler_append(text, draw->ruler->words.text[RULER_FWE_INTRO], err);
-    if (status == DPE_OK) {
-        status = append_codes(draw, sound(n), text, err);
-    }
-    return status == DPE_OK ? append_asking(draw, RULER_FWE_QUESTION, FREQUENT, text, answer, err)
-                            : status;
+    DPE_TRY(dpe_ruler_append(text, draw->ruler->words.text[RULER_FWE_INTRO], err));
+    DPE_TRY(append_codes(draw, sound(n), text, err));
+    return append_asking(draw, RULER_FWE_QUESTION, FREQUENT, text, answer, err);
 }

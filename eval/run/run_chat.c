@@ -201,11 +201,9 @@ static dpe_status answer(struct chat *chat, struct dpe_error *err)
 
 static dpe_status say(struct chat *chat, const char *text, size_t n, struct dpe_error *err)
 {
-    dpe_status status = check_text(chat, text, n, err);
-    if (status == DPE_OK) {
-        status = add_message(chat, "user", text, n, err);
-    }
-    return status == DPE_OK ? answer(chat, err) : status;
+    DPE_TRY(check_text(chat, text, n, err));
+    DPE_TRY(add_message(chat, "user", text, n, err));
+    return answer(chat, err);
 }
 
 static dpe_status say_prompt(struct chat *chat, struct dpe_error *err)
@@ -322,10 +320,7 @@ static dpe_status open_chat(struct chat *chat, struct dpe_error *err)
     const char *what = args->chat_template != NULL ? args->chat_template : "auto";
     time_t now = time(NULL);
     localtime_r(&now, &chat->now);
-    dpe_status status = dpe_chat_open(what, args->model, &chat->template, err);
-    if (status != DPE_OK) {
-        return status;
-    }
+    DPE_TRY(dpe_chat_open(what, args->model, &chat->template, err));
     if (chat->template == NULL) {
         return dpe_fail(err, DPE_NO_INPUT,
                         "%s: has no chat template (chat_template.jinja, chat_template.json, or "
@@ -333,12 +328,9 @@ static dpe_status open_chat(struct chat *chat, struct dpe_error *err)
                         "out --chat, or give --chat-template FILE",
                         args->model);
     }
-    status = dpe_chat_find_ends(chat->template, chat->run->tokenizer, &chat->ends, err);
-    if (status == DPE_OK && table != NULL) {
-        status = dpe_table_load(table, &chat->table, err);
-    }
-    if (status != DPE_OK) {
-        return status;
+    DPE_TRY(dpe_chat_find_ends(chat->template, chat->run->tokenizer, &chat->ends, err));
+    if (table != NULL) {
+        DPE_TRY(dpe_table_load(table, &chat->table, err));
     }
     chat->trained_length = chat->table != NULL ? dpe_table_values(chat->table)->trained_length
                                                : chat->run->trained_length;
@@ -347,9 +339,8 @@ static dpe_status open_chat(struct chat *chat, struct dpe_error *err)
     if (chat->messages == NULL || args->system == NULL) {
         return chat->messages == NULL ? no_memory(err) : DPE_OK;
     }
-    status = check_text(chat, args->system, strlen(args->system), err);
-    return status == DPE_OK ? add_message(chat, "system", args->system, strlen(args->system), err)
-                            : status;
+    DPE_TRY(check_text(chat, args->system, strlen(args->system), err));
+    return add_message(chat, "system", args->system, strlen(args->system), err);
 }
 
 dpe_status dpe_run_tool_chat(const struct run *run, struct dpe_error *err)

@@ -260,10 +260,7 @@ static dpe_status read_exported(const struct arguments *args, int64_t length,
 static dpe_status read_table(const struct arguments *args, struct dpe_table **table,
                              struct applied *applied, struct dpe_error *err)
 {
-    dpe_status status = dpe_table_load(args->table, table, err);
-    if (status != DPE_OK) {
-        return status;
-    }
+    DPE_TRY(dpe_table_load(args->table, table, err));
     int64_t length = args->length > 0 ? args->length : dpe_table_values(*table)->length;
     const struct dpe_table *entry = dpe_table_choose(*table, length);
     if (entry == NULL) {

@@ -66,20 +66,13 @@ static dpe_status hide(const struct run *run, struct secret *secret, struct dpe_
     params.values = 1;
     params.special = run->args->special;
     params.repeat_haystack = true;
-    dpe_status status = find_length(run, &secret->length, err);
-    if (status == DPE_OK) {
-        status = dpe_corpus_open(run->args->corpus, NULL, &secret->corpus, err);
-    }
-    if (status == DPE_OK) {
-        status = dpe_niah_open(&params, secret->length, secret->corpus, run->tokenizer, template,
-                               (uint64_t)run->args->seed, &secret->niah, err);
-    }
-    if (status == DPE_OK) {
-        status = dpe_niah_sample(secret->niah, 0, &secret->sample, err);
-    }
-    return status == DPE_OK ? dpe_tokenizer_decode(run->tokenizer, secret->sample.prompt.ids,
-                                                   secret->sample.prompt.n, true, &secret->words, err)
-                            : status;
+    DPE_TRY(find_length(run, &secret->length, err));
+    DPE_TRY(dpe_corpus_open(run->args->corpus, NULL, &secret->corpus, err));
+    DPE_TRY(dpe_niah_open(&params, secret->length, secret->corpus, run->tokenizer, template,
+                          (uint64_t)run->args->seed, &secret->niah, err));
+    DPE_TRY(dpe_niah_sample(secret->niah, 0, &secret->sample, err));
+    return dpe_tokenizer_decode(run->tokenizer, secret->sample.prompt.ids, secret->sample.prompt.n,
+                                true, &secret->words, err);
 }
 
 static void secret_free(struct secret *secret)

@@ -234,18 +234,18 @@ static dpe_status take_continuation(const struct dpe_remote_engine *engine, cons
     }
     const json_t *ids = json_object_get(choice, "token_ids");
     size_t n = json_array_size(ids);
-    dpe_status status = json_is_array(ids) && n <= (size_t)text->max_new
-                            ? DPE_OK
-                            : wrong(engine, "token_ids, as many as were asked for", err);
-    for (size_t i = 0; i < n && status == DPE_OK; i++) {
+    DPE_TRY(json_is_array(ids) && n <= (size_t)text->max_new
+                ? DPE_OK
+                : wrong(engine, "token_ids, as many as were asked for", err));
+    for (size_t i = 0; i < n; i++) {
         const json_t *id = json_array_get(ids, i);
         int32_t value = (int32_t)json_integer_value(id);
-        status =
-            json_is_integer(id) && json_integer_value(id) >= 0 && json_integer_value(id) == value
-                ? dpe_tokens_append(text->out, &value, 1, err)
-                : wrong(engine, "token_ids from 0 on", err);
+        DPE_TRY(json_is_integer(id) && json_integer_value(id) >= 0 &&
+                        json_integer_value(id) == value
+                    ? dpe_tokens_append(text->out, &value, 1, err)
+                    : wrong(engine, "token_ids from 0 on", err));
     }
-    return status;
+    return DPE_OK;
 }
 
 /* Send n requests, whose bodies are given to this function, and have each answer taken. */
@@ -479,10 +479,7 @@ static dpe_status find_out(struct dpe_remote_engine *engine, struct dpe_error *e
 static dpe_status read_key(const char *path, char **key, struct dpe_error *err)
 {
     size_t n = 0;
-    dpe_status status = dpe_read_file(path, KEY_BYTES, key, &n, err);
-    if (status != DPE_OK) {
-        return status;
-    }
+    DPE_TRY(dpe_read_file(path, KEY_BYTES, key, &n, err));
     (*key)[strcspn(*key, "\r\n")] = '\0';
     for (const char *c = *key; *c != '\0'; c++) {
         if (!isgraph((unsigned char)*c)) {

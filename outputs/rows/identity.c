@@ -121,10 +121,7 @@ dpe_status dpe_identity_add(struct dpe_identity *identity, const char *name, con
     if (!is_utf8(name) || !is_utf8(value)) {
         return dpe_fail(err, DPE_BAD_DATA, "%s: expected UTF-8, found other bytes", name);
     }
-    dpe_status status = reserve(identity, err);
-    if (status != DPE_OK) {
-        return status;
-    }
+    DPE_TRY(reserve(identity, err));
     struct dpe_identity_field field = {dpe_join(name, "", ""), dpe_join(value, "", "")};
     if (field.name == NULL || field.value == NULL) {
         free(field.name);
@@ -190,21 +187,18 @@ static dpe_status put_string(struct dpe_text *out, const char *text, struct dpe_
     }
     unsigned char size[4];
     dpe_store_u64(size, n, sizeof size);
-    dpe_status status = dpe_text_append(out, (const char *)size, sizeof size, err);
-    return status != DPE_OK ? status : dpe_text_append(out, text, n, err);
+    DPE_TRY(dpe_text_append(out, (const char *)size, sizeof size, err));
+    return dpe_text_append(out, text, n, err);
 }
 
 dpe_status dpe_identity_encode(const struct dpe_identity *list, struct dpe_text *out,
                                struct dpe_error *err)
 {
-    dpe_status status = DPE_OK;
-    for (size_t i = 0; status == DPE_OK && i < list->n; i++) {
-        status = put_string(out, list->fields[i].name, err);
-        if (status == DPE_OK) {
-            status = put_string(out, list->fields[i].value, err);
-        }
+    for (size_t i = 0; i < list->n; i++) {
+        DPE_TRY(put_string(out, list->fields[i].name, err));
+        DPE_TRY(put_string(out, list->fields[i].value, err));
     }
-    return status;
+    return DPE_OK;
 }
 
 /* The string at *at, owned; NULL when it is not whole, holds a NUL, or memory is out. */

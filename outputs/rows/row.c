@@ -217,8 +217,8 @@ static dpe_status put_field(struct dpe_text *out, unsigned tag, const void *valu
     unsigned char head[6];
     dpe_store_u64(head, tag, 2);
     dpe_store_u64(head + 2, n, 4);
-    dpe_status status = dpe_text_append(out, (const char *)head, sizeof head, err);
-    return status != DPE_OK ? status : dpe_text_append(out, value, n, err);
+    DPE_TRY(dpe_text_append(out, (const char *)head, sizeof head, err));
+    return dpe_text_append(out, value, n, err);
 }
 
 static dpe_status put_buckets(const struct dpe_row *row, struct dpe_text *out,
@@ -242,26 +242,24 @@ static dpe_status put_buckets(const struct dpe_row *row, struct dpe_text *out,
 dpe_status dpe_row_encode(const struct dpe_row *row, bool seconds, struct dpe_text *out,
                           struct dpe_error *err)
 {
-    dpe_status status = put_field(out, TAG_PLAN, row->plan, strlen(row->plan), err);
-    if (status == DPE_OK) {
-        status = put_field(out, TAG_TASK, row->task, strlen(row->task), err);
-    }
-    for (size_t i = 0; status == DPE_OK && i < dpe_n_row_fields; i++) {
+    DPE_TRY(put_field(out, TAG_PLAN, row->plan, strlen(row->plan), err));
+    DPE_TRY(put_field(out, TAG_TASK, row->task, strlen(row->task), err));
+    for (size_t i = 0; i < dpe_n_row_fields; i++) {
         const struct dpe_row_field *field = &dpe_row_fields[i];
         if ((field->tag == TAG_SECONDS && !seconds) || !dpe_row_has(row, field)) {
             continue;
         }
         unsigned char value[8];
         dpe_store_u64(value, field_bits(row, field), 8);
-        status = put_field(out, field->tag, value, sizeof value, err);
+        DPE_TRY(put_field(out, field->tag, value, sizeof value, err));
     }
-    if (status == DPE_OK && row->text != NULL) {
-        status = put_field(out, TAG_TEXT, row->text, strlen(row->text), err);
+    if (row->text != NULL) {
+        DPE_TRY(put_field(out, TAG_TEXT, row->text, strlen(row->text), err));
     }
-    if (status == DPE_OK && row->n_buckets > 0) {
-        status = put_buckets(row, out, err);
+    if (row->n_buckets > 0) {
+        DPE_TRY(put_buckets(row, out, err));
     }
-    return status;
+    return DPE_OK;
 }
 
 /* A field of known size that was not as it should be. */

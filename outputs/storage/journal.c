@@ -43,11 +43,9 @@ dpe_status dpe_record_encode(struct dpe_text *out, unsigned type, uint64_t seque
     uint32_t crc = dpe_crc32c(0, header, HEADER - 4);
     dpe_store_u64(header + HEADER - 4, crc, 4);
     dpe_store_u64(trailer, dpe_crc32c(crc, payload, n), TRAILER);
-    dpe_status status = dpe_text_append(out, (const char *)header, HEADER, err);
-    if (status == DPE_OK) {
-        status = dpe_text_append(out, payload, n, err);
-    }
-    return status != DPE_OK ? status : dpe_text_append(out, (const char *)trailer, TRAILER, err);
+    DPE_TRY(dpe_text_append(out, (const char *)header, HEADER, err));
+    DPE_TRY(dpe_text_append(out, payload, n, err));
+    return dpe_text_append(out, (const char *)trailer, TRAILER, err);
 }
 
 /* -------------------------------------------------------------------------------------- reading */
@@ -226,8 +224,8 @@ dpe_status dpe_journal_create(struct dpe_journal *journal, const char *path,
                               struct dpe_error *err)
 {
     *journal = (struct dpe_journal){.fd = -1};
-    dpe_status status = dpe_replace_file(path, records->bytes, records->n, err);
-    return status != DPE_OK ? status : open_for_append(journal, path, sequence, err);
+    DPE_TRY(dpe_replace_file(path, records->bytes, records->n, err));
+    return open_for_append(journal, path, sequence, err);
 }
 
 dpe_status dpe_journal_set_aside(const char *path, uint64_t from, const char *kind, char **aside,

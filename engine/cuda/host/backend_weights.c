@@ -102,17 +102,15 @@ static dpe_status upload(struct dpe_backend *b, const struct dpe_tensor *tensor,
 {
     int64_t n = tensor->rows * tensor->cols;
     uint64_t size = dtype == DPE_F32 ? 4 : 2;
-    dpe_status status = dpe_cuda_own(b, (uint64_t)n * size, memory, err);
-    if (status != DPE_OK) {
-        return status;
-    }
+    DPE_TRY(dpe_cuda_own(b, (uint64_t)n * size, memory, err));
     if (tensor->data == NULL) {
         /* Norms near 1 and matrices that keep the size of what they multiply. */
         float deviation = tensor->rows == 1 ? 1.0f : 0.02f;
         DPE_CUDA_TRY(b, dpe_kernel_random(dtype, *memory, n, deviation, b->n_owned));
         return dpe_cuda_status(b, err);
     }
-    /* What differs from the type of the others becomes float; beside matrices in blocks, as these, bfloat16. */
+    /* What differs from the type of the others becomes float; beside matrices in blocks, as these,
+     * bfloat16. */
     if (tensor->dtype != dtype || dpe_tensor_stride(tensor) != tensor->cols) {
         return upload_rows(b, tensor, dtype, *memory, err);
     }
@@ -124,17 +122,16 @@ static dpe_status upload(struct dpe_backend *b, const struct dpe_tensor *tensor,
 static dpe_status upload_layer(struct dpe_backend *b, const struct dpe_layer_weights *from,
                                struct dpe_cuda_layer *to, struct dpe_error *err)
 {
-    dpe_status status = DPE_OK;
-    for (int i = 0; i < DPE_WEIGHTS_PER_LAYER && status == DPE_OK; i++) {
+    for (int i = 0; i < DPE_WEIGHTS_PER_LAYER; i++) {
         bool vector = dpe_layer_shape(b->config, (enum dpe_weight)i).vector;
         if (from->weight[i].cols > 0) {
-            status = upload(b, &from->weight[i], vector ? DPE_F32 : b->dtype, &to->weight[i], err);
+            DPE_TRY(upload(b, &from->weight[i], vector ? DPE_F32 : b->dtype, &to->weight[i], err));
         }
-        if (status == DPE_OK && from->bias[i].cols > 0) {
-            status = upload(b, &from->bias[i], DPE_F32, &to->bias[i], err);
+        if (from->bias[i].cols > 0) {
+            DPE_TRY(upload(b, &from->bias[i], DPE_F32, &to->bias[i], err));
         }
     }
-    return status;
+    return DPE_OK;
 }
 
 static dpe_status upload_experts(struct dpe_backend *b, const struct dpe_expert *from,
@@ -148,8 +145,7 @@ static dpe_status upload_experts(struct dpe_backend *b, const struct dpe_expert 
     if (to->experts == NULL) {
         return dpe_fail(err, DPE_NO_MEMORY, "cuda: out of host memory");
     }
-    dpe_status status = DPE_OK;
-    for (int64_t e = 0; e < n && status == DPE_OK; e++) {
+    for (int64_t e = 0; e < n; e++) {
         const struct {
             const struct dpe_tensor *weight, *bias;
             struct dpe_cuda_matrix *to;
@@ -158,14 +154,14 @@ static dpe_status upload_experts(struct dpe_backend *b, const struct dpe_expert 
             {&from[e].up, &from[e].up_bias, &to->experts[e].up},
             {&from[e].down, &from[e].down_bias, &to->experts[e].down},
         };
-        for (size_t i = 0; i < sizeof parts / sizeof parts[0] && status == DPE_OK; i++) {
-            status = upload(b, parts[i].weight, b->dtype, &parts[i].to->weight, err);
-            if (status == DPE_OK && parts[i].bias->cols > 0) {
-                status = upload(b, parts[i].bias, DPE_F32, &parts[i].to->bias, err);
+        for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
+            DPE_TRY(upload(b, parts[i].weight, b->dtype, &parts[i].to->weight, err));
+            if (parts[i].bias->cols > 0) {
+                DPE_TRY(upload(b, parts[i].bias, DPE_F32, &parts[i].to->bias, err));
             }
         }
     }
-    return status;
+    return DPE_OK;
 }
 
 dpe_status dpe_cuda_upload(struct dpe_backend *b, struct dpe_error *err)

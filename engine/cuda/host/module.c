@@ -69,15 +69,10 @@ dpe_status dpe_cuda_measure(const char *device, struct dpe_device_rates *rates,
     struct dpe_rt_blas *blas = NULL;
     void *a = NULL;
     void *b = NULL;
-    dpe_status status = dpe_cuda_available(device, err);
-    if (status != DPE_OK) {
-        return status;
-    }
-    int code = dpe_rt_use(index); /* cuBLAS stays with the device that it finds */
-    status = dpe_rt_blas_open(&blas, err);
-    if (status != DPE_OK) {
-        return status;
-    }
+    DPE_TRY(dpe_cuda_available(device, err));
+    int code = dpe_rt_use(index);
+    /* cuBLAS stays with the device that it finds */
+    DPE_TRY(dpe_rt_blas_open(&blas, err));
     code = code != 0 ? code : dpe_rt_info(index, &info);
     /* Many times the cache, and large enough for the full rate; a card that has no room for that
      * gets what tells that the code runs. */
@@ -109,10 +104,7 @@ dpe_status dpe_cuda_describe(const char *device, struct dpe_device_info *info,
     struct dpe_cuda_info found = {0};
     int driver = 0;
     int runtime = 0;
-    dpe_status status = dpe_cuda_available(device, err);
-    if (status != DPE_OK) {
-        return status;
-    }
+    DPE_TRY(dpe_cuda_available(device, err));
     *info = (struct dpe_device_info){.kind = "cuda"};
     int code = dpe_rt_versions(&driver, &runtime);
     code = code != 0 ? code : dpe_rt_count(&info->count);

@@ -349,13 +349,8 @@ dpe_status dpe_shard_open(const char *folder, const char *name, int index, struc
     }
     snprintf(shard->path, length, "%s/%s", folder, name);
     uint64_t n = 0;
-    dpe_status status = dpe_open_regular(shard->path, &shard->fd, &shard->size, err);
-    if (status == DPE_OK) {
-        status = read_header(shard, &n, err);
-    }
-    if (status != DPE_OK) {
-        return status;
-    }
+    DPE_TRY(dpe_open_regular(shard->path, &shard->fd, &shard->size, err));
+    DPE_TRY(read_header(shard, &n, err));
     add_to_hash(hash, shard);
     dpe_sha256_add(hash, shard->header, (size_t)n);
     struct header header = {.shard = shard,
@@ -364,10 +359,7 @@ dpe_status dpe_shard_open(const char *folder, const char *name, int index, struc
                             .index = index,
                             .scan = {.text = shard->header, .n = (size_t)n},
                             .err = err};
-    status = read_tensors(&header);
-    if (status != DPE_OK) {
-        return status;
-    }
+    DPE_TRY(read_tensors(&header));
     return dpe_shard_map(shard, err);
 }
 

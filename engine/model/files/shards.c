@@ -53,10 +53,9 @@ static dpe_status read_map(struct index *index, struct dpe_json_scan *scan)
     bool first = true;
     struct dpe_json_scan_text tensor;
     struct dpe_json_scan_text shard;
-    dpe_status status = DPE_OK;
     char quoted[96];
     dpe_json_scan_open(scan, '{');
-    while (status == DPE_OK && dpe_json_scan_key(scan, &first, &tensor)) {
+    while (dpe_json_scan_key(scan, &first, &tensor)) {
         if (!dpe_json_scan_string(scan, &shard)) {
             break;
         }
@@ -71,9 +70,9 @@ static dpe_status read_map(struct index *index, struct dpe_json_scan *scan)
                             "\"%s\"",
                             index->path, dpe_json_quote(quoted, shard.bytes, shard.n));
         }
-        status = add_placed(index, (struct placed){tensor.bytes, shard.bytes});
+        DPE_TRY(add_placed(index, (struct placed){tensor.bytes, shard.bytes}));
     }
-    return status;
+    return DPE_OK;
 }
 
 static dpe_status parse_index(struct index *index, size_t n)
@@ -203,14 +202,10 @@ static dpe_status find_files(struct index *index, const char *folder)
     }
     snprintf(index->path, sizeof index->path, "%s/%s", folder, index_file);
     size_t n = 0;
-    dpe_status status = dpe_read_file(index->path, max_index, &index->text, &n, index->err);
-    if (status == DPE_OK) {
-        status = parse_index(index, n);
-    }
-    if (status == DPE_OK) {
-        status = collect_shards(index);
-    }
-    return status == DPE_OK ? check_present(index, folder) : status;
+    DPE_TRY(dpe_read_file(index->path, max_index, &index->text, &n, index->err));
+    DPE_TRY(parse_index(index, n));
+    DPE_TRY(collect_shards(index));
+    return check_present(index, folder);
 }
 
 static const struct placed *find_placed(const struct index *index, const char *tensor)

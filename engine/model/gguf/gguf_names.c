@@ -128,15 +128,14 @@ static dpe_status add_experts(struct collector *c, const struct dpe_gguf_tensor 
                         (long long)c->config->n_experts, (long long)n);
     }
     const char *kind = strrchr(pattern, '.') + 1;
-    dpe_status status = DPE_OK;
-    for (int64_t e = 0; e < n && status == DPE_OK; e++) {
+    for (int64_t e = 0; e < n; e++) {
         char name[128];
         uint64_t begin = tensor->begin + (uint64_t)e * bytes;
         snprintf(name, sizeof name, "model.layers.%lld.mlp.experts.%lld.%s%s", (long long)layer,
                  (long long)e, kind, suffix);
-        status = add(c, tensor, name, tensor->rank - 1, begin, begin + bytes);
+        DPE_TRY(add(c, tensor, name, tensor->rank - 1, begin, begin + bytes));
     }
-    return status;
+    return DPE_OK;
 }
 
 static dpe_status add_layer_tensor(struct collector *c, const struct dpe_gguf_tensor *tensor)
@@ -193,13 +192,12 @@ dpe_status dpe_gguf_tensors(const struct dpe_gguf_set *set, const struct dpe_con
                             struct dpe_shard_table *table, struct dpe_error *err)
 {
     struct collector c = {.config = config, .table = table, .err = err};
-    dpe_status status = DPE_OK;
     for (int f = 0; f < set->n; f++) {
         c.file = set->files[f];
         c.shard = f;
-        for (size_t i = 0; i < c.file->n_tensors && status == DPE_OK; i++) {
-            status = add_tensor(&c, &c.file->tensors[i]);
+        for (size_t i = 0; i < c.file->n_tensors; i++) {
+            DPE_TRY(add_tensor(&c, &c.file->tensors[i]));
         }
     }
-    return status;
+    return DPE_OK;
 }

@@ -370,30 +370,26 @@ dpe_status dpe_model_bind(struct dpe_model *model, const struct dpe_shard_table 
     find_prefix(&binder);
     find_head_dim(&binder, config);
     char name[96];
-    snprintf(name, sizeof name, "%s%s.weight", binder.prefix, dpe_family_names_of(config)->embedding);
-    dpe_status status = bind(&binder, name, config->vocab, config->hidden, &weights->embedding);
-    for (int64_t i = 0; i < config->n_layers && status == DPE_OK; i++) {
-        status = bind_layer(&binder, i, weights->layers + i);
-    }
-    if (status != DPE_OK) {
-        return status;
+    snprintf(name, sizeof name, "%s%s.weight", binder.prefix,
+             dpe_family_names_of(config)->embedding);
+    DPE_TRY(bind(&binder, name, config->vocab, config->hidden, &weights->embedding));
+    for (int64_t i = 0; i < config->n_layers; i++) {
+        DPE_TRY(bind_layer(&binder, i, weights->layers + i));
     }
     /* A factor of the logits is one of what the head multiplies. */
     double factor = config->logits_multiplier > 0.0 ? config->logits_multiplier : 1.0;
     double shift = dpe_family_of(config)->norm_plus_one ? 1.0 : 0.0;
     snprintf(name, sizeof name, "%snorm.weight", binder.prefix);
-    if ((status = bind(&binder, name, 0, config->hidden, &weights->final_norm)) != DPE_OK ||
-        (status = dpe_bind_shift(&binder, name, shift, factor, &weights->final_norm)) != DPE_OK ||
-        (status = bind_head(&binder, weights)) != DPE_OK ||
-        (status = dpe_bind_clex(&binder)) != DPE_OK ||
-        (status = check_layers_end(&binder)) != DPE_OK) {
-        return status;
-    }
+    DPE_TRY(bind(&binder, name, 0, config->hidden, &weights->final_norm));
+    DPE_TRY(dpe_bind_shift(&binder, name, shift, factor, &weights->final_norm));
+    DPE_TRY(bind_head(&binder, weights));
+    DPE_TRY(dpe_bind_clex(&binder));
+    DPE_TRY(check_layers_end(&binder));
     if (binder.missing.n > 0) {
         return dpe_fail(err, DPE_BAD_DATA, "%s: %zu tensors are missing: %s", model->folder,
                         binder.missing.n, dpe_name_list_text(&binder.missing));
     }
     config->dtype = widest(config, weights);
     config->blocks = any_blocks(config, weights);
-    return status;
+    return DPE_OK;
 }

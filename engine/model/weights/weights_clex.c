@@ -33,11 +33,7 @@ dpe_status dpe_bind_clex(struct dpe_binder *binder)
     }
     clex->up = clex->inv_freq + pairs;
     clex->down = clex->up + pairs * clex->width;
-    dpe_status status = read_tensor(binder, "inv_freq", 0, pairs, clex->inv_freq);
-    if (status == DPE_OK) {
-        status = read_tensor(binder, "proj_func.ode_up_proj", pairs, clex->width, clex->up);
-    }
-    return status == DPE_OK
-               ? read_tensor(binder, "proj_func.ode_down_proj", clex->width, pairs, clex->down)
-               : status;
+    DPE_TRY(read_tensor(binder, "inv_freq", 0, pairs, clex->inv_freq));
+    DPE_TRY(read_tensor(binder, "proj_func.ode_up_proj", pairs, clex->width, clex->up));
+    return read_tensor(binder, "proj_func.ode_down_proj", clex->width, pairs, clex->down);
 }

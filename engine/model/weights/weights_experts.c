@@ -18,18 +18,17 @@ static dpe_status bind_expert(struct dpe_binder *binder, int64_t index, int64_t 
         {"up_proj", config->intermediate, config->hidden, &out->up, &out->up_bias},
         {"down_proj", config->hidden, config->intermediate, &out->down, &out->down_bias},
     };
-    dpe_status status = DPE_OK;
-    for (size_t i = 0; i < sizeof parts / sizeof parts[0] && status == DPE_OK; i++) {
+    for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
         char name[64];
         snprintf(name, sizeof name, "mlp.experts.%lld.%s", (long long)expert, parts[i].name);
-        status = dpe_bind_part(binder, index, name, ".weight", parts[i].rows, parts[i].cols, true,
-                               parts[i].tensor);
-        if (status == DPE_OK && dpe_family_of(config)->experts_biased) {
-            status =
-                dpe_bind_part(binder, index, name, ".bias", 0, parts[i].rows, true, parts[i].bias);
+        DPE_TRY(dpe_bind_part(binder, index, name, ".weight", parts[i].rows, parts[i].cols, true,
+                              parts[i].tensor));
+        if (dpe_family_of(config)->experts_biased) {
+            DPE_TRY(
+                dpe_bind_part(binder, index, name, ".bias", 0, parts[i].rows, true, parts[i].bias));
         }
     }
-    return status;
+    return DPE_OK;
 }
 
 /* Every `step`-th element from `first` on of a row of a stacked tensor, as a vector. */
@@ -129,9 +128,8 @@ dpe_status dpe_bind_experts(struct dpe_binder *binder, int64_t index,
     if (dpe_family_of(config)->experts == DPE_EXPERTS_STACKED) {
         return bind_stacked(binder, index, layer->experts);
     }
-    dpe_status status = DPE_OK;
-    for (int64_t e = 0; e < config->n_experts && status == DPE_OK; e++) {
-        status = bind_expert(binder, index, e, &layer->experts[e]);
+    for (int64_t e = 0; e < config->n_experts; e++) {
+        DPE_TRY(bind_expert(binder, index, e, &layer->experts[e]));
     }
-    return status;
+    return DPE_OK;
 }

@@ -92,10 +92,7 @@ dpe_status dpe_bind_fp8(struct dpe_binder *binder, const char *name,
     int64_t cols = found->shape[1];
     struct scales scales = {0};
     float values[256];
-    dpe_status status = read_scales(binder, name, rows, cols, &scales);
-    if (status != DPE_OK) {
-        return status;
-    }
+    DPE_TRY(read_scales(binder, name, rows, cols, &scales));
     uint16_t *copy = dpe_bind_copy(binder, name, (size_t)(rows * cols) * sizeof *copy);
     if (copy == NULL) {
         return DPE_NO_MEMORY;

@@ -353,16 +353,15 @@ static const char *cut_over(const struct dpe_method *method, char **rest)
 /* Take "key=value,key=value" apart; `rest` is written to and must live as long as the spec. */
 static dpe_status add_keys(struct dpe_spec *spec, const struct dpe_method *method, char *rest)
 {
-    dpe_status status = DPE_OK;
-    while (rest != NULL && status == DPE_OK) {
+    while (rest != NULL) {
         char *item = rest;
         rest = strchr(rest, ',');
         if (rest != NULL) {
             *rest++ = 0;
         }
-        status = add_key(spec, method, item);
+        DPE_TRY(add_key(spec, method, item));
     }
-    return status;
+    return DPE_OK;
 }
 
 dpe_status dpe_temperature_parse(const char *text, int64_t head_dim,

@@ -499,25 +499,20 @@ dpe_status dpe_serve_engine_start(const struct dpe_serve_world *world,
         .prefill_chunk = args->chunk < world->length ? args->chunk : world->length,
         .max_memory = args->tool.max_memory,
         .kv_type = args->tool.kv_type,
-        .knobs = {.length = "--length", .chunk = "--chunk", .branches = "--slots",
+        .knobs = {.length = "--length",
+                  .chunk = "--chunk",
+                  .branches = "--slots",
                   .max_memory = "--max-memory"},
     };
     engine->world = world;
     pthread_mutex_init(&engine->lock, NULL);
     pthread_cond_init(&engine->work, NULL);
-    dpe_status status = fit_slots(engine, &options, err);
-    if (status != DPE_OK) {
-        return status;
-    }
+    DPE_TRY(fit_slots(engine, &options, err));
     engine->n_slots = options.branches;
-    status = dpe_session_create(world->model, &world->plans[0].plan, &options, &engine->session,
-                                err);
-    if (status != DPE_OK ||
-        (status = dpe_session_branch(engine->session, engine->n_slots, world->length, err)) !=
-            DPE_OK ||
-        (status = make_slots(engine, err)) != DPE_OK) {
-        return status;
-    }
+    DPE_TRY(
+        dpe_session_create(world->model, &world->plans[0].plan, &options, &engine->session, err));
+    DPE_TRY(dpe_session_branch(engine->session, engine->n_slots, world->length, err));
+    DPE_TRY(make_slots(engine, err));
     dpe_session_hand_over();
     pthread_attr_t attributes;
     pthread_attr_init(&attributes);

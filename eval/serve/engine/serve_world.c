@@ -254,14 +254,11 @@ dpe_status dpe_serve_world_open(const struct dpe_serve_arguments *args,
         return dpe_fail(err, DPE_NO_MEMORY, "out of memory");
     }
     pthread_mutex_init(&world->taken->lock, NULL);
-    dpe_status status = read_keys(world, err);
-    if (status != DPE_OK ||
-        (status = dpe_model_open(args->model, NULL, &world->model, err)) != DPE_OK ||
-        (status = dpe_tokenizer_open(args->model, &world->tokenizer, err)) != DPE_OK ||
-        (status = read_tokenizer_config(world, err)) != DPE_OK ||
-        (status = read_template(world, err)) != DPE_OK) {
-        return status;
-    }
+    DPE_TRY(read_keys(world, err));
+    DPE_TRY(dpe_model_open(args->model, NULL, &world->model, err));
+    DPE_TRY(dpe_tokenizer_open(args->model, &world->tokenizer, err));
+    DPE_TRY(read_tokenizer_config(world, err));
+    DPE_TRY(read_template(world, err));
     if (dpe_model_warning(world->model) != NULL) {
         dpe_log_warning("%s: %s", args->model, dpe_model_warning(world->model));
     }
