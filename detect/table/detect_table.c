@@ -7,7 +7,6 @@
 #include "engine/plan/rope.h"
 #include "engine/tokenizer/tokenizer.h"
 #include "outputs/datasets/kinds.h"
-#include "outputs/h5/h5_put.h"
 #include "outputs/read/read.h"
 #include "outputs/table/fields.h"
 
@@ -20,7 +19,7 @@
  */
 
 /* Before the validation those that every one has. */
-static void put_validated_names(struct table_writer *w, const struct dpe_detect_report *report)
+static void put_validated_names(struct dpe_h5 *table, const struct dpe_detect_report *report)
 {
     const char *names[DPE_DETECT_MOST_VALIDATED];
     int n = report->n_validated > 0 ? report->n_validated : DPE_DETECT_N_VALIDATED;
@@ -31,27 +30,27 @@ static void put_validated_names(struct table_writer *w, const struct dpe_detect_
     snprintf(meaning, sizeof meaning,
              "rope: the model as it is; base: %s; joint: every group at its effective length",
              dpe_detect_base_words(&report->grid->params));
-    dpe_detect_put_scale(w, "/validated_plan", DPE_COL_STRING, names, n, meaning, "1");
+    dpe_h5_put_scale(table, "/validated_plan", DPE_COL_STRING, names, n, meaning, "1", NULL);
 }
 
-static void put_scales(struct table_writer *w, const struct dpe_detect_report *report)
+static void put_scales(struct dpe_h5 *table, const struct dpe_detect_report *report)
 {
     const struct dpe_detect_grid *grid = report->grid;
     const struct dpe_detect_params *params = &grid->params;
-    dpe_detect_put_count(w, "/group", params->n_groups, "frequency group, high to low");
-    dpe_detect_put_scale(w, "/length", DPE_COL_I64, params->lengths, params->n_lengths,
-                         "detecting length", "tokens");
-    dpe_detect_put_count(w, "/pair", grid->n_pairs, "pair of components j, j + head_dim/2");
-    dpe_detect_put_count(w, "/edge", params->n_groups + 1, "edge between groups");
-    put_validated_names(w, report);
+    dpe_h5_put_count(table, "/group", params->n_groups, "frequency group, high to low", NULL);
+    dpe_h5_put_scale(table, "/length", DPE_COL_I64, params->lengths, params->n_lengths,
+                     "detecting length", "tokens", NULL);
+    dpe_h5_put_count(table, "/pair", grid->n_pairs, "pair of components j, j + head_dim/2", NULL);
+    dpe_h5_put_count(table, "/edge", params->n_groups + 1, "edge between groups", NULL);
+    put_validated_names(table, report);
     const struct dpe_detect_result *niah = &report->results[0];
     const struct dpe_detect_result *ppl = &report->results[1];
     if (niah->used) {
-        dpe_detect_put_count(w, "/sample", niah->n_samples, "sample");
+        dpe_h5_put_count(table, "/sample", niah->n_samples, "sample", NULL);
     }
     if (ppl->used) {
-        dpe_detect_put_scale(w, "/book", DPE_COL_STRING, ppl->books, ppl->n_samples,
-                             "book with at least as many tokens as the evaluated length", "1");
+        dpe_h5_put_scale(table, "/book", DPE_COL_STRING, ppl->books, ppl->n_samples,
+                         "book with at least as many tokens as the evaluated length", "1", NULL);
     }
 }
 
@@ -77,7 +76,7 @@ static struct dpe_scores_result scores_of(const struct dpe_detect_result *result
     return out;
 }
 
-static void put_result(struct table_writer *w, const struct dpe_detect_report *report,
+static void put_result(struct dpe_h5 *table, const struct dpe_detect_report *report,
                        const struct dpe_detect_result *result)
 {
     const bool recall = result->criterion == DPE_DETECT_RECALL;
@@ -98,43 +97,44 @@ static void put_result(struct table_writer *w, const struct dpe_detect_report *r
     out.low = ranking->low;
     out.high = ranking->high;
     out.n_valid = ranking->n_valid;
-    dpe_detect_put_kind(w, folder, recall ? &dpe_needle_cells_kind : &dpe_book_cells_kind, &out);
-    dpe_detect_put_i64(w, folder, "samples_together", result->together);
-    dpe_detect_put_text(
-        w, folder, "interval_rule",
+    dpe_datasets_put(recall ? &dpe_needle_cells_kind : &dpe_book_cells_kind, &out, folder, table,
+                     NULL);
+    dpe_h5_attr_i64(table, folder, "samples_together", result->together, NULL);
+    dpe_h5_attr_text(
+        table, folder, "interval_rule",
         recall
             ? "percentile bootstrap over samples, those of one context together, 2000 resamples; "
               "Wilson score where all samples agree"
-            : "delete-one-book jackknife of the log");
+            : "delete-one-book jackknife of the log",
+        NULL);
     bool decides = dpe_detect_deciding(report) == result;
-    dpe_detect_put_kind(w, decides ? "/detect" : folder, &dpe_ranking_kind, &ranks);
+    dpe_datasets_put(&dpe_ranking_kind, &ranks, decides ? "/detect" : folder, table, NULL);
 }
 
 struct text_attribute {
     const char *name, *value;
 };
 
-static void put_texts(struct table_writer *w, const char *object,
-                      const struct text_attribute *texts, size_t n)
+static void put_texts(struct dpe_h5 *table, const char *object, const struct text_attribute *texts,
+                      size_t n)
 {
     for (size_t i = 0; i < n; i++) {
         if (texts[i].value != NULL) {
-            dpe_detect_put_text(w, object, texts[i].name, texts[i].value);
+            dpe_h5_attr_text(table, object, texts[i].name, texts[i].value, NULL);
         }
     }
 }
 
 /* Which plan each cell ran under, and the rules in words. */
-static void put_detect(struct table_writer *w, const struct dpe_detect_report *report)
+static void put_detect(struct dpe_h5 *table, const struct dpe_detect_report *report)
 {
     const struct dpe_detect_grid *grid = report->grid;
     const struct dpe_detect_params *params = &grid->params;
-    const struct table_axis axes[] = {{"/group", params->n_groups}, {"/length", params->n_lengths}};
     size_t n_cells = (size_t)params->n_groups * (size_t)params->n_lengths;
     const char **keys = dpe_alloc(n_cells, sizeof *keys);
     double scale[DPE_DETECT_MAX_LENGTHS];
     if (keys == NULL) {
-        dpe_detect_put_no_memory(w, "cells", n_cells);
+        dpe_h5_stop(table, DPE_NO_MEMORY, "out of memory for %zu cells", n_cells);
         return;
     }
     for (size_t c = 0; c < n_cells; c++) {
@@ -143,13 +143,9 @@ static void put_detect(struct table_writer *w, const struct dpe_detect_report *r
     for (int t = 0; t < params->n_lengths; t++) {
         scale[t] = (double)params->length / (double)params->lengths[t];
     }
-    const struct table_entry plan = {
-        "/plan", DPE_COL_STRING, keys, "plan of the cell: its key in /rows", "1", NULL};
-    const struct table_entry scales = {
-        "/scale", DPE_COL_F64, scale, "scale of the moving group, evaluated / detecting length",
-        "1",      NULL};
-    dpe_detect_put_entry(w, "/detect", &plan, axes, 2);
-    dpe_detect_put_entry(w, "/detect", &scales, &axes[1], 1);
+    const struct dpe_cells_result cells = {
+        .n = {params->n_groups, params->n_lengths}, .plan = keys, .scale = scale};
+    dpe_datasets_put(&dpe_cells_kind, &cells, "/detect", table, NULL);
     free(keys);
     bool recall = dpe_detect_deciding(report)->criterion == DPE_DETECT_RECALL;
     const struct text_attribute texts[] = {
@@ -167,9 +163,9 @@ static void put_detect(struct table_writer *w, const struct dpe_detect_report *r
         {"niah_templates_sha256", report->niah_template},
         {"pilot", report->pilot},
     };
-    put_texts(w, "/detect", texts, COUNT(texts));
-    dpe_detect_put_i64(w, "/detect", "configurations", grid->n_configs);
-    dpe_detect_put_i64(w, "/detect", "seed", (int64_t)report->seed);
+    put_texts(table, "/detect", texts, sizeof texts / sizeof texts[0]);
+    dpe_h5_attr_i64(table, "/detect", "configurations", grid->n_configs, NULL);
+    dpe_h5_attr_i64(table, "/detect", "seed", (int64_t)report->seed, NULL);
 }
 
 /* -------------------------------------------------------------------------------------- validate
@@ -206,7 +202,7 @@ static void fill_compared(const struct dpe_detect_report *report,
 }
 
 /* All numbers of a validation. */
-static void put_validated(struct table_writer *w, const struct dpe_detect_report *report,
+static void put_validated(struct dpe_h5 *table, const struct dpe_detect_report *report,
                           const struct dpe_detect_result *result, const char *folder)
 {
     const bool recall = result->criterion == DPE_DETECT_RECALL;
@@ -237,60 +233,61 @@ static void put_validated(struct table_writer *w, const struct dpe_detect_report
     out.difference = compared.difference;
     out.p = compared.p;
     out.ceiling = result->ceiling.n > 0 ? &result->ceiling.mean : NULL;
-    dpe_detect_put_kind(w, folder, &kind, &out);
+    dpe_datasets_put(&kind, &out, folder, table, NULL);
 }
 
-static void put_validation(struct table_writer *w, const struct dpe_detect_report *report,
+static void put_validation(struct dpe_h5 *table, const struct dpe_detect_report *report,
                            const struct dpe_detect_result *result, const char *folder)
 {
     const struct dpe_detect_validation *v = &result->validation;
-    put_validated(w, report, result, folder);
-    dpe_detect_put_text(w, folder, "joint_against_base", verdict_text(v->verdict));
-    dpe_detect_put_i64(w, folder, "samples_needed", v->needed);
-    dpe_detect_put_text(w, folder, "samples",
-                        result->fresh ? "not those of the sweep" : "those of the sweep");
-    dpe_detect_put_i64(w, folder, "first_sample", result->first_validated);
-    dpe_detect_put_i64(w, folder, "samples_together", result->together);
+    put_validated(table, report, result, folder);
+    dpe_h5_attr_text(table, folder, "joint_against_base", verdict_text(v->verdict), NULL);
+    dpe_h5_attr_i64(table, folder, "samples_needed", v->needed, NULL);
+    dpe_h5_attr_text(table, folder, "samples",
+                     result->fresh ? "not those of the sweep" : "those of the sweep", NULL);
+    dpe_h5_attr_i64(table, folder, "first_sample", result->first_validated, NULL);
+    dpe_h5_attr_i64(table, folder, "samples_together", result->together, NULL);
     if (result->ceiling.n > 0) {
-        dpe_detect_put_i64(w, folder, "ceiling_samples", result->ceiling.n);
+        dpe_h5_attr_i64(table, folder, "ceiling_samples", result->ceiling.n, NULL);
     }
 }
 
 /* The plan for runtimes as they are. */
-static void put_plain(struct table_writer *w, const struct dpe_detect_report *report)
+static void put_plain(struct dpe_h5 *table, const struct dpe_detect_report *report)
 {
     struct dpe_text text = {0};
-    if (report->plain < 0 || w->status != DPE_OK) {
+    if (report->plain < 0) {
         return;
     }
-    dpe_detect_put_text(w, "/validate", "without_adapter", report->names[report->plain]);
-    w->status = dpe_detect_plain_text(report, &text, w->err);
+    dpe_h5_attr_text(table, "/validate", "without_adapter", report->names[report->plain], NULL);
+    if (dpe_detect_plain_text(report, &text, NULL) != DPE_OK) {
+        dpe_h5_stop(table, DPE_NO_MEMORY, "out of memory for a line");
+    }
     if (text.n > 0) {
-        dpe_detect_put_text(w, "/validate", "adapter_worth", text.bytes);
+        dpe_h5_attr_text(table, "/validate", "adapter_worth", text.bytes, NULL);
     }
     dpe_text_free(&text);
 }
 
-static void put_validated_plans(struct table_writer *w, const struct dpe_detect_report *report)
+static void put_validated_plans(struct dpe_h5 *table, const struct dpe_detect_report *report)
 {
     const char *keys[DPE_DETECT_MOST_VALIDATED];
     for (int i = 0; i < report->n_validated; i++) {
         keys[i] = report->keys[i];
     }
-    const struct table_axis axis = {"/validated_plan", report->n_validated};
-    const struct table_entry plan = {"/plan", DPE_COL_STRING, keys, "its key in /rows", "1", NULL};
-    dpe_detect_put_entry(w, "/validate", &plan, &axis, 1);
-    dpe_detect_put_i64(w, "/validate", "seed", (int64_t)report->validation_seed);
+    const struct dpe_validated_result plans = {.n = {report->n_validated}, .plan = keys};
+    dpe_datasets_put(&dpe_validated_kind, &plans, "/validate", table, NULL);
+    dpe_h5_attr_i64(table, "/validate", "seed", (int64_t)report->validation_seed, NULL);
     if (report->rule != DPE_DETECT_PAPER) {
-        dpe_detect_put_text(w, "/validate", "kept", report->names[report->kept.plan]);
-        put_plain(w, report);
-        dpe_detect_put_text(w, "/validate", "groups_add",
-                            dpe_detect_worth_names[dpe_detect_report_worth(report)]);
+        dpe_h5_attr_text(table, "/validate", "kept", report->names[report->kept.plan], NULL);
+        put_plain(table, report);
+        dpe_h5_attr_text(table, "/validate", "groups_add",
+                         dpe_detect_worth_names[dpe_detect_report_worth(report)], NULL);
     }
 }
 
 /* What the guard decided, and perplexities by position. */
-static void put_guard(struct table_writer *w, const struct dpe_detect_report *report)
+static void put_guard(struct dpe_h5 *table, const struct dpe_detect_report *report)
 {
     static const char folder[] = "/validate/guard";
     int64_t position[DPE_DETECT_POSITIONS];
@@ -304,18 +301,9 @@ static void put_guard(struct table_writer *w, const struct dpe_detect_report *re
     for (int at = 0; at < report->n_validated * n; at++) {
         perplexity[at] = report->positions[at / n][at % n];
     }
-    dpe_detect_put_scale(w, "/validate/guard/position", DPE_COL_I64, position, n,
-                         "first position of a range that ends before the next power of two",
-                         "tokens");
-    const struct table_axis axes[] = {{"/validated_plan", report->n_validated},
-                                      {"/validate/guard/position", n}};
-    const struct table_entry entry = {"/perplexity_at",
-                                      DPE_COL_F64,
-                                      perplexity,
-                                      "exp(sum of NLL / tokens) of the tokens in the range",
-                                      "1",
-                                      NULL};
-    dpe_detect_put_entry(w, folder, &entry, axes, 2);
+    const struct dpe_validated_result at = {
+        .n = {report->n_validated, n}, .position = position, .perplexity = perplexity};
+    dpe_datasets_put(&dpe_validated_kind, &at, folder, table, NULL);
     char words[1024];
     dpe_detect_guard_words(report, words, sizeof words);
     const struct text_attribute texts[] = {
@@ -325,9 +313,9 @@ static void put_guard(struct table_writer *w, const struct dpe_detect_report *re
         {"traded", guard->traded ? "yes" : "no"},
         {"words", words},
     };
-    put_texts(w, folder, texts, COUNT(texts));
-    dpe_detect_put_f64(w, folder, "share", report->guard_share);
-    dpe_detect_put_f64(w, folder, "loss", guard->loss);
+    put_texts(table, folder, texts, sizeof texts / sizeof texts[0]);
+    dpe_h5_attr_f64(table, folder, "share", report->guard_share, NULL);
+    dpe_h5_attr_f64(table, folder, "loss", guard->loss, NULL);
 }
 
 /* ------------------------------------------------------------------------- table, model and texts
@@ -435,53 +423,53 @@ static void add_evidence(const struct dpe_detect_report *report, char task[DPE_T
     values->evidence_short_loss = values->frequencies != 0 ? -1.0 : 0.0;
 }
 
-static void put_entry(struct table_writer *w, const struct dpe_detect_report *report,
+static void put_entry(struct dpe_h5 *table, const struct dpe_detect_report *report,
                       const struct dpe_table_values *values)
 {
     const unsigned parts = dpe_table_parts(values, false);
     if (values->mask != NULL) { /* the pairs that moved are not all */
-        dpe_detect_put_count(w, "/layer", values->n_layers, "layer");
-        dpe_detect_put_count(w, "/head", values->n_heads, "query head");
+        dpe_h5_put_count(table, "/layer", values->n_layers, "layer", NULL);
+        dpe_h5_put_count(table, "/head", values->n_heads, "query head", NULL);
     }
-    if (w->status == DPE_OK) {
-        w->status = dpe_h5_put_entry(w->table, "/table", values, parts, w->err);
-    }
-    if (w->status == DPE_OK) {
-        w->status = dpe_h5_put_conventions(w->table, values, parts, w->err);
-    }
-    dpe_detect_put_text(w, "/table", "key_pairs",
-                        values->mask != NULL ? "the top_k pairs of each head by 2-norm contribution"
-                                             : "all pairs of every head");
-    dpe_detect_put_text(w, "/table", "adapter_required",
-                        values->frequencies != 0 || dpe_detect_report_static(report) ? "false"
-                                                                                     : "true");
+    dpe_h5_put_entry(table, "/table", values, parts, NULL);
+    dpe_h5_put_conventions(table, values, parts, NULL);
+    dpe_h5_attr_text(table, "/table", "key_pairs",
+                     values->mask != NULL ? "the top_k pairs of each head by 2-norm contribution"
+                                          : "all pairs of every head",
+                     NULL);
+    dpe_h5_attr_text(
+        table, "/table", "adapter_required",
+        values->frequencies != 0 || dpe_detect_report_static(report) ? "false" : "true", NULL);
 }
 
-static void put_table(struct table_writer *w, const struct dpe_detect_report *report)
+static void put_table(struct dpe_h5 *table, const struct dpe_detect_report *report)
 {
     const struct dpe_detect_grid *grid = report->grid;
     struct dpe_table_values values = {0};
     double *numbers =
         dpe_alloc((size_t)(2 * grid->n_pairs + grid->params.n_groups), sizeof *numbers);
     if (numbers == NULL) {
-        dpe_detect_put_no_memory(w, "pairs", (size_t)grid->n_pairs);
+        dpe_h5_stop(table, DPE_NO_MEMORY, "out of memory for %zu pairs", (size_t)grid->n_pairs);
         return;
     }
-    if (w->status == DPE_OK) {
-        w->status = values_of(report, numbers, &values, w->err);
+    struct dpe_error why = {0};
+    if (values_of(report, numbers, &values, &why) != DPE_OK) {
+        dpe_h5_stop(table, why.status, "%s", why.text);
     }
     char task[DPE_TASK_WORDS + 16];
     add_evidence(report, task, &values);
-    put_entry(w, report, &values);
+    put_entry(table, report, &values);
     free(numbers);
 }
 
-static void put_model(struct table_writer *w, const struct dpe_detect_report *report)
+static void put_model(struct dpe_h5 *table, const struct dpe_detect_report *report)
 {
     const struct dpe_config *config = dpe_model_config(report->model);
     const char *json = dpe_model_config_json(report->model);
-    const struct table_entry entry = {
-        "/config_json", DPE_COL_STRING, &json, "config.json as read", "1", NULL};
+    const struct dpe_column column = {.path = "/model/config_json",
+                                      .type = DPE_COL_STRING,
+                                      .data = &json,
+                                      .long_name = "config.json as read"};
     const struct text_attribute texts[] = {
         {"fingerprint", report->fingerprint != NULL ? report->fingerprint
                                                     : dpe_model_fingerprint(report->model)},
@@ -502,67 +490,66 @@ static void put_model(struct table_writer *w, const struct dpe_detect_report *re
         {"max_position_embeddings", config->max_position},
         {"parameters", dpe_config_parameters(config)},
     };
-    dpe_detect_put_entry(w, "/model", &entry, NULL, 0);
-    put_texts(w, "/model", texts, COUNT(texts));
-    for (size_t i = 0; i < COUNT(numbers); i++) {
-        dpe_detect_put_i64(w, "/model", numbers[i].name, numbers[i].value);
+    dpe_h5_put(table, &column, NULL);
+    put_texts(table, "/model", texts, sizeof texts / sizeof texts[0]);
+    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
+        dpe_h5_attr_i64(table, "/model", numbers[i].name, numbers[i].value, NULL);
     }
 }
 
-static void put_texts_of_run(struct table_writer *w, const struct dpe_detect_report *report)
+static void put_texts_of_run(struct dpe_h5 *table, const struct dpe_detect_report *report)
 {
-    dpe_detect_put_text(w, "/tokenizer", "sha256", dpe_tokenizer_fingerprint(report->tokenizer));
-    dpe_detect_put_i64(w, "/tokenizer", "size", dpe_tokenizer_size(report->tokenizer));
-    dpe_detect_put_text(w, "/corpus", "sha256", dpe_corpus_fingerprint(report->corpus));
-    dpe_detect_put_i64(w, "/corpus", "books", (int64_t)dpe_corpus_size(report->corpus));
+    dpe_h5_attr_text(table, "/tokenizer", "sha256", dpe_tokenizer_fingerprint(report->tokenizer),
+                     NULL);
+    dpe_h5_attr_i64(table, "/tokenizer", "size", dpe_tokenizer_size(report->tokenizer), NULL);
+    dpe_h5_attr_text(table, "/corpus", "sha256", dpe_corpus_fingerprint(report->corpus), NULL);
+    dpe_h5_attr_i64(table, "/corpus", "books", (int64_t)dpe_corpus_size(report->corpus), NULL);
 }
 
 /* What this process computed; another one that made the same table may have needed more. */
-static void put_work(struct table_writer *w, const struct dpe_session_work *work)
+static void put_work(struct dpe_h5 *table, const struct dpe_session_work *work)
 {
-    dpe_detect_put_i64(w, "/run", "tokens_read", work->fed);
-    dpe_detect_put_i64(w, "/run", "tokens_decoded", work->decoded);
-    dpe_detect_put_i64(w, "/run", "decode_steps", work->steps);
+    dpe_h5_attr_i64(table, "/run", "tokens_read", work->fed, NULL);
+    dpe_h5_attr_i64(table, "/run", "tokens_decoded", work->decoded, NULL);
+    dpe_h5_attr_i64(table, "/run", "decode_steps", work->steps, NULL);
 }
 
 dpe_status dpe_detect_write(const struct dpe_detect_report *report, bool complete,
                             struct dpe_h5 *table, struct dpe_error *err)
 {
-    struct table_writer writer = {table, DPE_OK, err};
-    struct table_writer *w = &writer;
-    dpe_detect_put_text(w, "/", "title", "Effective lengths of frequency groups");
-    put_scales(w, report);
-    put_detect(w, report);
-    dpe_detect_put_selection(w, report);
-    dpe_detect_put_search(w, report);
-    dpe_detect_put_race(w, report);
+    dpe_h5_attr_text(table, "/", "title", "Effective lengths of frequency groups", NULL);
+    put_scales(table, report);
+    put_detect(table, report);
+    dpe_detect_put_selection(table, report);
+    dpe_detect_put_search(table, report);
+    dpe_detect_put_race(table, report);
     bool validated = false;
     for (int i = 0; i < 2; i++) {
         const struct dpe_detect_result *result = &report->results[i];
         if (result->used) {
-            put_result(w, report, result);
+            put_result(table, report, result);
         }
         if (result->used && result->validated) {
             validated = true;
-            put_validation(w, report, result, i == 0 ? "/validate/niah" : "/validate/ppl");
+            put_validation(table, report, result, i == 0 ? "/validate/niah" : "/validate/ppl");
         }
     }
     if (report->users.validated) {
-        put_validation(w, report, &report->users, "/validate/user");
-        dpe_detect_put_text(w, "/validate/user", "task", report->users_spec);
+        put_validation(table, report, &report->users, "/validate/user");
+        dpe_h5_attr_text(table, "/validate/user", "task", report->users_spec, NULL);
     }
     if (report->texts.validated) {
-        put_validation(w, report, &report->texts, "/validate/guard");
-        put_guard(w, report);
+        put_validation(table, report, &report->texts, "/validate/guard");
+        put_guard(table, report);
     }
     if (validated) {
-        put_validated_plans(w, report);
+        put_validated_plans(table, report);
     }
     if (complete) {
-        put_table(w, report);
+        put_table(table, report);
     }
-    put_work(w, &report->work);
-    put_model(w, report);
-    put_texts_of_run(w, report);
-    return writer.status;
+    put_work(table, &report->work);
+    put_model(table, report);
+    put_texts_of_run(table, report);
+    return dpe_h5_failed(table, err);
 }

@@ -74,25 +74,25 @@ static void fill(const struct dpe_detect_report *report, struct searched *s)
     }
 }
 
-static void put(struct table_writer *w, const struct dpe_detect_report *report,
+static void put(struct dpe_h5 *table, const struct dpe_detect_report *report,
                 const struct searched *s)
 {
     const struct dpe_detect_search *search = &report->search;
     struct dpe_dataset datasets[DPE_SEARCH_DATASETS];
     const struct dpe_dataset_kind kind =
         dpe_search_datasets(search->options.criterion == DPE_DETECT_RECALL, datasets);
-    dpe_detect_put_kind(w, "/search", &kind, &s->r);
-    dpe_detect_put_text(w, "/search", "rule", rule);
-    dpe_detect_put_i64(w, "/search", "samples", search->options.n_samples);
-    dpe_detect_put_i64(w, "/search", "rounds", search->options.rounds);
+    dpe_datasets_put(&kind, &s->r, "/search", table, NULL);
+    dpe_h5_attr_text(table, "/search", "rule", rule, NULL);
+    dpe_h5_attr_i64(table, "/search", "samples", search->options.n_samples, NULL);
+    dpe_h5_attr_i64(table, "/search", "rounds", search->options.rounds, NULL);
     if (search->options.near.logit_scale > 0.0) {
         char near[160];
         dpe_temperature_text(&search->options.near, near);
-        dpe_detect_put_text(w, "/search", "near", near);
+        dpe_h5_attr_text(table, "/search", "near", near, NULL);
     }
 }
 
-void dpe_detect_put_search(struct table_writer *w, const struct dpe_detect_report *report)
+void dpe_detect_put_search(struct dpe_h5 *table, const struct dpe_detect_report *report)
 {
     const struct dpe_detect_search *search = &report->search;
     struct searched searched = {0};
@@ -105,9 +105,9 @@ void dpe_detect_put_search(struct table_writer *w, const struct dpe_detect_repor
     }
     if (allocate(report, plans, &searched)) {
         fill(report, &searched);
-        put(w, report, &searched);
+        put(table, report, &searched);
     } else {
-        dpe_detect_put_no_memory(w, "plans of a search", plans);
+        dpe_h5_stop(table, DPE_NO_MEMORY, "out of memory for %zu plans of a search", plans);
     }
     free(searched.r.steps);
     free(searched.r.tried);

@@ -1,9 +1,7 @@
 /* /select: which rule chose the joint plan's lengths, and on what grounds. */
-#include <math.h>
 #include <stdlib.h>
 
 #include "detect/table/detect_table_internal.h"
-#include "outputs/h5/h5_put.h"
 
 static const char *rule_text(enum dpe_detect_rule rule)
 {
@@ -27,122 +25,63 @@ static const char *rule_text(enum dpe_detect_rule rule)
     return texts[rule];
 }
 
-/* The columns of the comparisons, in one block each. */
-struct columns {
-    int64_t *from, *to;
-    int32_t *group, *round;
-    double *gain, *p;
-    const char **keys;
-};
-
-static void fill_columns(const struct dpe_detect_report *report, struct columns *columns)
+/* Every comparison: what each length gains over that which the group had. False without memory. */
+static bool fill_choices(const struct dpe_detect_report *report, struct dpe_choices_result *out)
 {
     const struct dpe_detect_selection *selection = &report->selection;
     const struct dpe_detect_params *params = &report->grid->params;
-    for (int i = 0; i < selection->n_choices; i++) {
-        const struct dpe_detect_choice *choice = &selection->choices[i];
-        columns->from[i] = params->lengths[choice->from];
-        columns->to[i] = params->lengths[choice->to];
-        columns->group[i] = choice->group;
-        columns->round[i] = choice->round;
-        for (int t = 0; t < params->n_lengths; t++) {
-            int cell = i * params->n_lengths + t;
-            columns->gain[cell] = choice->gain[t];
-            columns->p[cell] = choice->p[t];
-            columns->keys[cell] = choice->keys[t];
-        }
+    const size_t n = (size_t)selection->n_choices;
+    const size_t cells = n * (size_t)params->n_lengths;
+    out->choices = dpe_alloc(n, sizeof *out->choices);
+    out->gain = dpe_alloc(cells, sizeof *out->gain);
+    out->p = dpe_alloc(cells, sizeof *out->p);
+    out->plan = dpe_alloc(cells, sizeof *out->plan);
+    if (out->choices == NULL || out->gain == NULL || out->p == NULL || out->plan == NULL) {
+        return false;
     }
+    for (size_t c = 0; c < cells; c++) {
+        const struct dpe_detect_choice *choice = &selection->choices[c / (size_t)params->n_lengths];
+        const size_t t = c % (size_t)params->n_lengths;
+        out->choices[c / (size_t)params->n_lengths] = (struct dpe_compared_lengths){
+            choice->group, choice->round, params->lengths[choice->from],
+            params->lengths[choice->to]};
+        out->gain[c] = choice->gain[t];
+        out->p[c] = choice->p[t];
+        out->plan[c] = choice->keys[t];
+    }
+    return true;
 }
 
-static void put_columns(struct table_writer *w, const struct dpe_detect_report *report,
-                        const struct columns *columns)
+void dpe_detect_put_selection(struct dpe_h5 *table, const struct dpe_detect_report *report)
 {
-    const struct dpe_detect_params *params = &report->grid->params;
     const struct dpe_detect_selection *selection = &report->selection;
-    bool recall = dpe_detect_deciding(report)->criterion == DPE_DETECT_RECALL;
-    const struct table_axis axes[] = {{"/select/step", selection->n_choices},
-                                      {"/length", params->n_lengths}};
-    const struct table_entry steps[] = {
-        {"/group", DPE_COL_I32, columns->group, "group that was chosen for", "1", NULL},
-        {"/round", DPE_COL_I32, columns->round, "round, from 0", "1", NULL},
-        {"/from_length", DPE_COL_I64, columns->from, "length the group had", "tokens", NULL},
-        {"/to_length", DPE_COL_I64, columns->to, "length it got", "tokens", NULL},
-    };
-    const struct table_entry cells[] = {
-        {"/gain", DPE_COL_F64, columns->gain, "mean paired improvement over from_length",
-         recall ? "1" : "nats/token", NULL},
-        {"/p_value", DPE_COL_F64, columns->p,
-         "two-sided sign-flip test of: no difference, times the lengths compared", "1", NULL},
-    };
-    const struct table_entry plans = {
-        "/plan", DPE_COL_STRING, columns->keys, "configuration: its key in /rows", "1", NULL};
-    dpe_detect_put_count(w, "/select/step", selection->n_choices,
-                         "comparison of a group's lengths");
-    dpe_detect_put_entries(w, "/select", steps, COUNT(steps), axes, 1);
-    dpe_detect_put_entries(w, "/select", cells, COUNT(cells), axes, 2);
-    if (selection->rule == DPE_DETECT_SEQUENTIAL) {
-        dpe_detect_put_entry(w, "/select", &plans, axes, 2);
-    }
-}
-
-static void put_choices(struct table_writer *w, const struct dpe_detect_report *report)
-{
-    size_t n = (size_t)report->selection.n_choices;
-    size_t cells = n * (size_t)report->grid->params.n_lengths;
-    struct columns columns = {
-        .from = dpe_alloc(n, sizeof(int64_t)),
-        .to = dpe_alloc(n, sizeof(int64_t)),
-        .group = dpe_alloc(n, sizeof(int32_t)),
-        .round = dpe_alloc(n, sizeof(int32_t)),
-        .gain = dpe_alloc(cells, sizeof(double)),
-        .p = dpe_alloc(cells, sizeof(double)),
-        .keys = dpe_alloc(cells, sizeof(char *)),
-    };
-    if (columns.from == NULL || columns.to == NULL || columns.group == NULL ||
-        columns.round == NULL || columns.gain == NULL || columns.p == NULL ||
-        columns.keys == NULL) {
-        dpe_detect_put_no_memory(w, "comparisons", n);
+    const struct dpe_detect_params *params = &report->grid->params;
+    const bool recall = dpe_detect_deciding(report)->criterion == DPE_DETECT_RECALL;
+    const bool sequential = selection->rule == DPE_DETECT_SEQUENTIAL;
+    const bool compares =
+        (sequential || selection->rule == DPE_DETECT_GUARDED) && selection->n_choices > 0;
+    struct dpe_dataset datasets[DPE_CHOICES_DATASETS];
+    const struct dpe_dataset_kind kind = dpe_choices_datasets(recall, datasets);
+    struct dpe_choices_result out = {
+        .n = {params->n_groups, params->n_lengths, compares ? selection->n_choices : 0},
+        .selected = report->selected,
+        .order = sequential ? selection->order : NULL};
+    if (compares && !fill_choices(report, &out)) {
+        dpe_h5_stop(table, DPE_NO_MEMORY, "out of memory for %d comparisons", selection->n_choices);
     } else {
-        fill_columns(report, &columns);
-        put_columns(w, report, &columns);
+        const char **plan = out.plan;
+        out.plan =
+            sequential ? plan : NULL; /* the cells of the sweep have theirs in /detect/plan */
+        dpe_datasets_put(&kind, &out, "/select", table, NULL);
+        out.plan = plan;
     }
-    free(columns.from);
-    free(columns.to);
-    free(columns.group);
-    free(columns.round);
-    free(columns.gain);
-    free(columns.p);
-    free(columns.keys);
-}
-
-void dpe_detect_put_selection(struct table_writer *w, const struct dpe_detect_report *report)
-{
-    const struct dpe_detect_selection *selection = &report->selection;
-    const struct dpe_detect_params *params = &report->grid->params;
-    size_t n = (size_t)params->n_groups;
-    int32_t *order = dpe_alloc(n, sizeof *order);
-    if (order == NULL) {
-        dpe_detect_put_no_memory(w, "groups", n);
-        return;
-    }
-    for (size_t g = 0; g < n; g++) {
-        order[g] = selection->order[g];
-    }
-    const struct table_axis group = {"/group", params->n_groups};
-    const struct table_entry entries[] = {
-        {"/selected_length", DPE_COL_I64, report->selected,
-         "selected length of the group, -1 = none", "tokens", NULL},
-        {"/order", DPE_COL_I32, order, "group that was taken at this place", "1", NULL},
-    };
-    bool sequential = selection->rule == DPE_DETECT_SEQUENTIAL;
-    dpe_detect_put_entries(w, "/select", entries, sequential ? 2 : 1, &group, 1);
-    if (selection->rule == DPE_DETECT_GUARDED || sequential) {
-        put_choices(w, report);
-    }
-    dpe_detect_put_text(w, "/select", "rule", dpe_detect_rule_names[selection->rule]);
-    dpe_detect_put_text(w, "/select", "rule_in_words", rule_text(selection->rule));
+    dpe_h5_attr_text(table, "/select", "rule", dpe_detect_rule_names[selection->rule], NULL);
+    dpe_h5_attr_text(table, "/select", "rule_in_words", rule_text(selection->rule), NULL);
     if (sequential) {
-        dpe_detect_put_i64(w, "/select", "rounds", selection->rounds);
+        dpe_h5_attr_i64(table, "/select", "rounds", selection->rounds, NULL);
     }
-    free(order);
+    free(out.choices);
+    free(out.gain);
+    free(out.p);
+    free(out.plan);
 }

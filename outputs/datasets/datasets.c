@@ -97,56 +97,55 @@ static void *gather(const struct dpe_dataset *dataset, const void *result, int64
     return values;
 }
 
-static dpe_status put(const struct dpe_dataset_kind *kind, const struct dpe_dataset *dataset,
-                      const void *result, const char *folder, struct dpe_h5 *table,
-                      struct dpe_error *err)
+static void put(const struct dpe_dataset_kind *kind, const struct dpe_dataset *dataset,
+                const void *result, const char *folder, struct dpe_h5 *table)
 {
     const int64_t *extents = result;
+    const bool apart =
+        dataset->array == DPE_DATASET_COUNT || dataset->stride != dpe_hdf5_size(dataset->type);
     char path[MAX_PATH];
     char scales[MAX_RANK][MAX_PATH];
     size_t axes[MAX_RANK];
+    struct dpe_error why = {0};
     struct dpe_column column = {.path = path_of(folder, dataset->name, path),
                                 .type = dataset->type,
                                 .long_name = dataset->long_name,
                                 .units = dataset->units,
                                 .flag_meanings = dataset->flag_meanings,
                                 .is_scale = is_axis(dataset)};
-    dpe_status status = axes_of(kind, dataset, axes, &column.rank, err);
+    if (axes_of(kind, dataset, axes, &column.rank, &why) != DPE_OK) {
+        dpe_h5_stop(table, why.status, "%s", why.text);
+        return;
+    }
     int64_t n = 1;
-    for (int i = 0; i < column.rank && status == DPE_OK; i++) {
+    for (int i = 0; i < column.rank; i++) {
         column.dims[i] = extents[axes[i]];
         n *= column.dims[i];
         column.scales[i] =
             column.is_scale ? NULL : path_of(folder, kind->datasets[axes[i]].name, scales[i]);
     }
-    if (status != DPE_OK) {
-        return status;
+    void *gathered = apart ? gather(dataset, result, n) : NULL;
+    if (apart && gathered == NULL) {
+        dpe_h5_stop(table, DPE_NO_MEMORY, "%s: out of memory for %lld values", path, (long long)n);
     }
-    void *gathered = NULL;
-    if (dataset->array == DPE_DATASET_COUNT || dataset->stride != dpe_hdf5_size(dataset->type)) {
-        gathered = gather(dataset, result, n);
-        if (gathered == NULL) {
-            return dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory for %lld values", path,
-                            (long long)n);
-        }
-    }
-    column.data = gathered != NULL ? gathered : *array_of(dataset, result);
-    status = dpe_h5_put(table, &column, err);
+    column.data = apart ? gathered : *array_of(dataset, result);
+    dpe_h5_put(table, &column, NULL);
     free(gathered);
-    return status;
 }
 
 dpe_status dpe_datasets_put(const struct dpe_dataset_kind *kind, const void *result,
                             const char *folder, struct dpe_h5 *table, struct dpe_error *err)
 {
-    dpe_status status = DPE_OK;
-    for (size_t i = 0; i < kind->n && status == DPE_OK; i++) {
+    const int64_t *extents = result;
+    for (size_t i = 0; i < kind->n; i++) {
         const struct dpe_dataset *dataset = &kind->datasets[i];
-        bool left_out =
-            *dataset->name == '/' || (dataset->optional && *array_of(dataset, result) == NULL);
-        status = left_out ? DPE_OK : put(kind, dataset, result, folder, table, err);
+        const bool there = dataset->array == DPE_DATASET_COUNT ? extents[i] > 0
+                                                               : *array_of(dataset, result) != NULL;
+        if (*dataset->name != '/' && (there || !dataset->optional)) {
+            put(kind, dataset, result, folder, table);
+        }
     }
-    return status;
+    return dpe_h5_failed(table, err);
 }
 
 /* ---------------------------------------------------------------------------------------- reading

@@ -28,8 +28,8 @@ struct dpe_dataset {
     size_t stride,
         at; /**< bytes from one element to the next, and from its beginning to the value */
     const char *long_name, *units, *flag_meanings; /**< as in struct dpe_column */
-    bool optional; /**< NULL in the struct: not written; not in the file: stays NULL (of the members of
-                        records all or none) */
+    bool optional; /**< NULL in the struct (an axis that counts: extent 0): not written; not in the
+                      file: stays NULL (of the members of records all or none) */
 };
 /** In place of `array`: an axis that counts 0, 1, 2, …, of which only the extent is kept. */
 #define DPE_DATASET_COUNT SIZE_MAX

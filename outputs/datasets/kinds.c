@@ -214,6 +214,99 @@ static const struct dpe_dataset ranking[] = {
 };
 const struct dpe_dataset_kind dpe_ranking_kind = {ranking, COUNT(ranking)};
 
+static const struct dpe_dataset cells[] = {
+    COUNTED("/group", "group"),
+    COUNTED("/length", "detecting length"),
+    {ARRAY(struct dpe_cells_result, plan, "plan", TEXT, "/group /length",
+           "plan of the cell: its key in /rows", "1")},
+    {ARRAY(struct dpe_cells_result, scale, "scale", F64, "/length",
+           "scale of the moving group, evaluated / detecting length", "1")},
+};
+const struct dpe_dataset_kind dpe_cells_kind = {cells, COUNT(cells)};
+
+#define VALIDATED struct dpe_validated_result
+static const struct dpe_dataset validated_plans[] = {
+    SCALE(VALIDATED, name, "/validated_plan", TEXT, "validated plan", "1"),
+    {.name = "position",
+     .type = I64,
+     DPE_IN_ARRAY(VALIDATED, position),
+     .long_name = "first position of a range that ends before the next power of two",
+     .units = "tokens",
+     .optional = true},
+    {ARRAY(VALIDATED, plan, "plan", TEXT, "/validated_plan", "its key in /rows", "1"),
+     .optional = true},
+    {ARRAY(VALIDATED, perplexity, "perplexity_at", F64, "/validated_plan position",
+           "exp(sum of NLL / tokens) of the tokens in the range", "1"),
+     .optional = true},
+};
+const struct dpe_dataset_kind dpe_validated_kind = {validated_plans, COUNT(validated_plans)};
+
+#define DROPPED(member, name, type, text, units)                                                   \
+    {                                                                                              \
+        MEMBER(struct dpe_drops_result, drops, struct dpe_dropped, member, name, type, "drop",     \
+               text, units)                                                                        \
+    }
+static const struct dpe_dataset drops[] = {
+    COUNTED("/group", "group"),
+    COUNTED("/length", "detecting length"),
+    COUNTED("drop", "decision, in order"),
+    {ARRAY(struct dpe_drops_result, after, "dropped_after", I64, "/group /length",
+           "samples after which the length was dropped, -1 = never", "1"),
+     .optional = true},
+    DROPPED(group, "group", DPE_COL_I32, "group of the decision", "1"),
+    DROPPED(length, "dropped_length", I64, "length that was dropped", "tokens"),
+    DROPPED(leader, "leader_length", I64, "best length at that time", "tokens"),
+    DROPPED(samples, "samples", I64, "samples that both had been run on", "1"),
+    DROPPED(difference, "difference", F64, "mean paired advantage of the leader", by_score),
+    DROPPED(p, "p_value", F64,
+            "one-sided sign-flip test of: the dropped length is better by the indifference", "1"),
+};
+_Static_assert(COUNT(drops) == DPE_DROPS_DATASETS, "kinds.h says how many");
+
+struct dpe_dataset_kind dpe_drops_datasets(bool recall,
+                                           struct dpe_dataset datasets[DPE_DROPS_DATASETS])
+{
+    return with_units(drops, COUNT(drops), recall, datasets);
+}
+
+#define CHOICES struct dpe_choices_result
+#define CHOICE(member, name, type, text, units)                                                    \
+    {                                                                                              \
+        MEMBER(CHOICES, choices, struct dpe_compared_lengths, member, name, type, "step", text,    \
+               units),                                                                             \
+            .optional = true                                                                       \
+    }
+#define COMPARISON(member, name, type, text, units)                                                \
+    {                                                                                              \
+        ARRAY(CHOICES, member, name, type, "step /length", text, units), .optional = true          \
+    }
+static const struct dpe_dataset choices[] = {
+    COUNTED("/group", "group"),
+    COUNTED("/length", "detecting length"),
+    {"step", I64, NULL, DPE_DATASET_COUNT, 0, 0, "comparison of a group's lengths", "1", NULL,
+     true},
+    {ARRAY(CHOICES, selected, "selected_length", I64, "/group",
+           "selected length of the group, -1 = none", "tokens")},
+    {ARRAY(CHOICES, order, "order", DPE_COL_I32, "/group", "group that was taken at this place",
+           "1"),
+     .optional = true},
+    CHOICE(group, "group", DPE_COL_I32, "group that was chosen for", "1"),
+    CHOICE(round, "round", DPE_COL_I32, "round, from 0", "1"),
+    CHOICE(from, "from_length", I64, "length the group had", "tokens"),
+    CHOICE(to, "to_length", I64, "length it got", "tokens"),
+    COMPARISON(gain, "gain", F64, "mean paired improvement over from_length", by_score),
+    COMPARISON(p, "p_value", F64,
+               "two-sided sign-flip test of: no difference, times the lengths compared", "1"),
+    COMPARISON(plan, "plan", TEXT, "configuration: its key in /rows", "1"),
+};
+_Static_assert(COUNT(choices) == DPE_CHOICES_DATASETS, "kinds.h says how many");
+
+struct dpe_dataset_kind dpe_choices_datasets(bool recall,
+                                             struct dpe_dataset datasets[DPE_CHOICES_DATASETS])
+{
+    return with_units(choices, COUNT(choices), recall, datasets);
+}
+
 #define SEARCH struct dpe_search_result
 #define STEP(member, name, type, text)                                                             \
     MEMBER(SEARCH, steps, struct dpe_searched_step, member, name, type, "step", text, "1")

@@ -142,6 +142,18 @@ enum { DPE_VALIDATED_DATASETS = 23 };
 struct dpe_dataset_kind dpe_validated_datasets(bool recall,
                                                struct dpe_dataset datasets[DPE_VALIDATED_DATASETS]);
 
+/** Row keys of the validated plans, in /validate; and their perplexity by position, in
+ * /validate/guard. */
+struct dpe_validated_result {
+    int64_t n[DPE_DATASET_AXES]; /**< plans, positions */
+    const char *const *name;     /**< [plan], of the whole table */
+    const char **plan;           /**< [plan] key in /plans/plan; NULL in /validate/guard */
+    int64_t *
+        position; /**< first of a range that ends before the next power of two; NULL in /validate */
+    double *perplexity; /**< [plan][position] */
+};
+extern const struct dpe_dataset_kind dpe_validated_kind;
+
 /** Ranks of the detecting lengths, in /detect of the task that decides, else in /detect/TASK. */
 struct dpe_ranking_result {
     int64_t n[DPE_DATASET_AXES]; /**< the first two of enum dpe_cells_axis */
@@ -152,6 +164,50 @@ struct dpe_ranking_result {
     double *p_value;      /**< [group] of: they do not */
 };
 extern const struct dpe_dataset_kind dpe_ranking_kind;
+
+/** Which plan each cell of a sweep ran under, in /detect. */
+struct dpe_cells_result {
+    int64_t n[DPE_DATASET_AXES]; /**< the first two of enum dpe_cells_axis */
+    const char **plan;           /**< [group][length] key in /plans/plan */
+    double *scale;               /**< [length] of the moving group */
+};
+extern const struct dpe_dataset_kind dpe_cells_kind;
+
+/** What a race of lengths dropped, in /race. */
+struct dpe_dropped {
+    int32_t group;
+    int64_t length, leader; /**< tokens: what was dropped, and the best at that time */
+    int64_t samples;        /**< that both had been run on */
+    double difference, p;   /**< leader - dropped, paired; of: the dropped one is better */
+};
+struct dpe_drops_result {
+    int64_t n[DPE_DATASET_AXES]; /**< enum dpe_drops_axis */
+    int64_t *after;              /**< [group][length] samples, −1: never */
+    struct dpe_dropped *drops;   /**< in their order */
+};
+enum dpe_drops_axis { DPE_DROPS_GROUP, DPE_DROPS_LENGTH, DPE_DROPS_DROP };
+enum { DPE_DROPS_DATASETS = 10 };
+/** The declaration for a race by recall, or by nats per token. The kind points into `datasets`. */
+struct dpe_dataset_kind dpe_drops_datasets(bool recall,
+                                           struct dpe_dataset datasets[DPE_DROPS_DATASETS]);
+
+/** The lengths that a rule chose and the comparisons that it made, in /select; s = comparison. */
+struct dpe_compared_lengths {
+    int32_t group, round; /**< round: from 0 */
+    int64_t from, to;     /**< lengths in tokens */
+};
+struct dpe_choices_result {
+    int64_t n[DPE_DATASET_AXES];          /**< enum dpe_choices_axis */
+    int64_t *selected;                    /**< [group] −1 = none */
+    int32_t *order;                       /**< [place] group; NULL: the rule has no order */
+    struct dpe_compared_lengths *choices; /**< NULL, as the rest: the rule makes no comparisons */
+    double *gain, *p;                     /**< [s][length] over `from`, paired */
+    const char **plan;                    /**< [s][length] key in /plans/plan */
+};
+enum dpe_choices_axis { DPE_CHOICES_GROUP, DPE_CHOICES_LENGTH, DPE_CHOICES_STEP };
+enum { DPE_CHOICES_DATASETS = 12 };
+struct dpe_dataset_kind dpe_choices_datasets(bool recall,
+                                             struct dpe_dataset datasets[DPE_CHOICES_DATASETS]);
 
 /** A step of a search for temperature and joint plan, and a plan that one tried, in /search. */
 struct dpe_searched_step {

@@ -38,6 +38,13 @@ struct dpe_column {
         *flag_meanings; /**< "ok nonfinite failed" for coded integers 0, 1, 2, …; NULL else */
     bool is_scale;      /**< becomes an HDF5 dimension scale; name = last part of the path */
 };
+/** A table being written remembers its first failure: after it, the calls that write do nothing and
+ * fail with its status and message. So a writer may ignore what they return (and give them NULL for
+ * the error) until its last one, or until it asks: */
+dpe_status dpe_h5_failed(const struct dpe_h5 *table, struct dpe_error *err);
+/** Remember a failure of the writer's own, unless there was one. */
+void dpe_h5_stop(struct dpe_h5 *table, dpe_status status, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
 /** Write one dataset (chunked, shuffle, gzip 4, fletcher32; a scalar or an empty one contiguous).
  *  Attributes long_name, units, flag_values and flag_meanings, and _FillValue (NaN; −1) on floats
  *  and signed integers that are not scales. Scales are put before what uses them, into a folder

@@ -17,11 +17,10 @@
 
 static const char *const session_path = "/run/session";
 
-static dpe_status put_strings(struct dpe_h5 *table, const char *path, const char *const *texts,
-                              size_t n, const char *scale, const char *long_name,
-                              struct dpe_error *err)
+static void put_strings(struct dpe_h5 *table, const char *path, const char *const *texts, size_t n,
+                        const char *scale, const char *long_name)
 {
-    struct dpe_column column = {
+    const struct dpe_column column = {
         .path = path,
         .type = DPE_COL_STRING,
         .rank = 1,
@@ -32,7 +31,7 @@ static dpe_status put_strings(struct dpe_h5 *table, const char *path, const char
         .units = "1",
         .is_scale = scale == NULL,
     };
-    return dpe_h5_put(table, &column, err);
+    dpe_h5_put(table, &column, NULL);
 }
 
 /* What a result was made from, for people: what of its identity names an input, hashes cut to what
@@ -53,8 +52,7 @@ static void describe_source(const struct dpe_identity *identity, char source[256
     }
 }
 
-static dpe_status put_root(struct dpe_h5 *table, const struct dpe_h5_common *common,
-                           struct dpe_error *err)
+static void put_root(struct dpe_h5 *table, const struct dpe_h5_common *common)
 {
     char source[256];
     describe_source(common->identity, source);
@@ -68,140 +66,88 @@ static dpe_status put_root(struct dpe_h5 *table, const struct dpe_h5_common *com
         {"git", DPE_GIT},
         {"identity", common->hash},
     };
-    dpe_status status = DPE_OK;
-    for (size_t i = 0; status == DPE_OK && i < sizeof texts / sizeof texts[0]; i++) {
-        status = dpe_h5_attr_text(table, "/", texts[i][0], texts[i][1], err);
+    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
+        dpe_h5_attr_text(table, "/", texts[i][0], texts[i][1], NULL);
     }
-    if (status != DPE_OK ||
-        (status = dpe_h5_attr_i64(table, "/", "complete", common->complete, err)) != DPE_OK) {
-        return status;
+    dpe_h5_attr_i64(table, "/", "complete", common->complete, NULL);
+    dpe_h5_attr_i64(table, "/", "n_rows", (int64_t)common->n_rows, NULL);
+    if (!common->complete && common->planned != 0) {
+        dpe_h5_attr_i64(table, "/", "n_planned", common->planned, NULL);
+        dpe_h5_attr_i64(table, "/", "n_missing", common->missing, NULL);
     }
-    status = dpe_h5_attr_i64(table, "/", "n_rows", (int64_t)common->n_rows, err);
-    if (status != DPE_OK || common->complete || common->planned == 0) {
-        return status;
-    }
-    status = dpe_h5_attr_i64(table, "/", "n_planned", common->planned, err);
-    return status == DPE_OK ? dpe_h5_attr_i64(table, "/", "n_missing", common->missing, err)
-                            : status;
 }
 
-static dpe_status put_identity(struct dpe_h5 *table, const struct dpe_identity *identity,
-                               struct dpe_error *err)
+static void put_identity(struct dpe_h5 *table, const struct dpe_identity *identity)
 {
     const char **names = dpe_alloc(identity->n, sizeof *names);
     const char **values = dpe_alloc(identity->n, sizeof *values);
-    dpe_status status = DPE_OK;
     if (names == NULL || values == NULL) {
-        status = dpe_fail(err, DPE_NO_MEMORY, "out of memory for the identity of a table");
+        dpe_h5_stop(table, DPE_NO_MEMORY, "out of memory for the identity of a table");
     }
-    for (size_t i = 0; status == DPE_OK && i < identity->n; i++) {
+    for (size_t i = 0; i < identity->n && names != NULL && values != NULL; i++) {
         names[i] = identity->fields[i].name;
         values[i] = identity->fields[i].value;
     }
-    if (status != DPE_OK || (status = put_strings(table, "/identity/field", names, identity->n,
-                                                  NULL, "what decides a result", err)) != DPE_OK) {
-        goto done;
-    }
-    status = put_strings(table, "/identity/value", values, identity->n, "/identity/field",
-                         "its value", err);
-done:
+    put_strings(table, "/identity/field", names, identity->n, NULL, "what decides a result");
+    put_strings(table, "/identity/value", values, identity->n, "/identity/field", "its value");
     free(values);
     free(names);
-    return status;
 }
 
 /* ------------------------------------------------------------------------------------------ run */
 
-static dpe_status put_session_name(struct dpe_h5 *table, const struct dpe_h5_common *common,
-                                   const char *name, struct dpe_error *err)
+static void put_session_name(struct dpe_h5 *table, const struct dpe_h5_common *common,
+                             const char *name)
 {
     char *path = dpe_join("/run/sessions/", name, "");
     const char **values = dpe_alloc(common->n_sessions, sizeof *values);
-    dpe_status status = DPE_OK;
     if (path == NULL || values == NULL) {
-        status = dpe_fail(err, DPE_NO_MEMORY, "out of memory for /run");
+        dpe_h5_stop(table, DPE_NO_MEMORY, "out of memory for /run");
     }
-    for (size_t i = 0; status == DPE_OK && i < common->n_sessions; i++) {
+    for (size_t i = 0; i < common->n_sessions && values != NULL; i++) {
         values[i] = dpe_identity_get(&common->sessions[i], name);
     }
-    if (status == DPE_OK) {
-        status = put_strings(table, path, values, common->n_sessions, session_path, name, err);
-    }
+    put_strings(table, path, values, common->n_sessions, session_path, name);
     free(values);
     free(path);
-    return status;
 }
 
 /* Each name that any session has, where it is met first. */
-static dpe_status put_sessions(struct dpe_h5 *table, const struct dpe_h5_common *common,
-                               struct dpe_error *err)
+static void put_sessions(struct dpe_h5 *table, const struct dpe_h5_common *common)
 {
-    dpe_status status = DPE_OK;
     for (size_t i = 0; i < common->n_sessions; i++) {
         const struct dpe_identity *session = &common->sessions[i];
-        for (size_t k = 0; status == DPE_OK && k < session->n; k++) {
+        for (size_t k = 0; k < session->n; k++) {
             const char *name = session->fields[k].name;
             bool earlier = false;
             for (size_t j = 0; !earlier && j < i; j++) {
                 earlier = dpe_identity_get(&common->sessions[j], name) != NULL;
             }
             if (!earlier) {
-                status = put_session_name(table, common, name, err);
+                put_session_name(table, common, name);
             }
         }
     }
-    return status;
 }
 
-static dpe_status put_history(struct dpe_h5 *table, const struct dpe_h5_common *common,
-                              struct dpe_error *err)
+static void put_history(struct dpe_h5 *table, const struct dpe_h5_common *common)
 {
     struct dpe_text history = {0};
-    dpe_status status = DPE_OK;
+    dpe_status status = dpe_text_append(&history, "", 0, NULL);
     for (size_t i = 0; status == DPE_OK && i < common->n_sessions; i++) {
         const char *command = dpe_identity_get(&common->sessions[i], "command");
         const char *started = dpe_identity_get(&common->sessions[i], "started");
-        char *line = dpe_join(started == NULL ? "" : started, ": ", command == NULL ? "" : command);
-        if (line == NULL) {
-            status = dpe_fail(err, DPE_NO_MEMORY, "out of memory for the history");
-        } else if (i > 0) {
-            status = dpe_text_append(&history, "\n", 1, err);
+        const char *const parts[] = {i > 0 ? "\n" : "", started == NULL ? "" : started, ": ",
+                                     command == NULL ? "" : command};
+        for (size_t k = 0; k < 4 && status == DPE_OK; k++) {
+            status = dpe_text_append(&history, parts[k], strlen(parts[k]), NULL);
         }
-        if (status == DPE_OK) {
-            status = dpe_text_append(&history, line, strlen(line), err);
-        }
-        free(line);
     }
-    if (status == DPE_OK) {
-        status =
-            dpe_h5_attr_text(table, "/run", "history", history.n == 0 ? "" : history.bytes, err);
+    if (status != DPE_OK) {
+        dpe_h5_stop(table, status, "out of memory for the history");
     }
+    dpe_h5_attr_text(table, "/run", "history", status == DPE_OK ? history.bytes : "", NULL);
     dpe_text_free(&history);
-    return status;
-}
-
-static dpe_status put_session_scale(struct dpe_h5 *table, size_t n, struct dpe_error *err)
-{
-    int64_t *index = dpe_alloc(n, sizeof *index);
-    if (index == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for /run");
-    }
-    for (size_t i = 0; i < n; i++) {
-        index[i] = (int64_t)i;
-    }
-    struct dpe_column column = {
-        .path = session_path,
-        .type = DPE_COL_I64,
-        .rank = 1,
-        .dims = {(int64_t)n},
-        .data = index,
-        .long_name = "a process that worked on the run",
-        .units = "1",
-        .is_scale = true,
-    };
-    dpe_status status = dpe_h5_put(table, &column, err);
-    free(index);
-    return status;
 }
 
 /* What has the same size in equal runs comes first: object addresses, which dimension scales hold,
@@ -210,37 +156,31 @@ dpe_status dpe_h5_write_run(struct dpe_h5 *table, const struct dpe_h5_common *co
                             struct dpe_error *err)
 {
     char now[32];
+    struct rusage usage;
     dpe_time_text(now);
     const char *created =
         common->n_sessions == 0 ? NULL : dpe_identity_get(&common->sessions[0], "started");
-    dpe_status status = dpe_h5_write_run_rows(table, common, err);
-    if (status != DPE_OK ||
-        (status = put_session_scale(table, common->n_sessions, err)) != DPE_OK ||
-        (status = dpe_h5_attr_text(table, "/run", "created", created == NULL ? now : created,
-                                   err)) != DPE_OK ||
-        (status = dpe_h5_attr_text(table, "/run", "modified", now, err)) != DPE_OK) {
-        return status;
-    }
-    struct rusage usage;
+    dpe_h5_write_run_rows(table, common);
+    dpe_h5_put_count(table, session_path, (int64_t)common->n_sessions,
+                     "a process that worked on the run", NULL);
+    dpe_h5_attr_text(table, "/run", "created", created == NULL ? now : created, NULL);
+    dpe_h5_attr_text(table, "/run", "modified", now, NULL);
     if (getrusage(RUSAGE_SELF, &usage) == 0) {
-        status = dpe_h5_attr_i64(table, "/run", "peak_memory_bytes",
-                                 (int64_t)usage.ru_maxrss * 1024, err);
+        dpe_h5_attr_i64(table, "/run", "peak_memory_bytes", (int64_t)usage.ru_maxrss * 1024, NULL);
     }
-    if (status != DPE_OK || (status = put_history(table, common, err)) != DPE_OK) {
-        return status;
-    }
-    return put_sessions(table, common, err);
+    put_history(table, common);
+    put_sessions(table, common);
+    return dpe_h5_failed(table, err);
 }
 
 dpe_status dpe_h5_write_common(struct dpe_h5 *table, const struct dpe_h5_common *common,
                                struct dpe_error *err)
 {
-    dpe_status status = put_root(table, common, err);
-    if (status == DPE_OK) {
-        dpe_h5_seal(table);
-        status = put_identity(table, common->identity, err);
-    }
-    return status != DPE_OK ? status : dpe_h5_write_rows(table, common, err);
+    put_root(table, common);
+    dpe_h5_seal(table);
+    put_identity(table, common->identity);
+    dpe_h5_write_rows(table, common);
+    return dpe_h5_failed(table, err);
 }
 
 /* -------------------------------------------------------------------------------------- reading */

@@ -61,12 +61,10 @@ struct dpe_h5_common {
     bool complete;
     int64_t planned, missing; /**< of a run that is not complete: samples; planned 0: not known */
 };
-/** /tasks, /plans and /rows. */
-dpe_status dpe_h5_write_rows(struct dpe_h5 *table, const struct dpe_h5_common *common,
-                             struct dpe_error *err);
+/** /tasks, /plans and /rows. dpe_h5_failed tells whether these worked. */
+void dpe_h5_write_rows(struct dpe_h5 *table, const struct dpe_h5_common *common);
 /** What of the rows differs between equal runs: /run/seconds. */
-dpe_status dpe_h5_write_run_rows(struct dpe_h5 *table, const struct dpe_h5_common *common,
-                                 struct dpe_error *err);
+void dpe_h5_write_run_rows(struct dpe_h5 *table, const struct dpe_h5_common *common);
 /** The root attributes, /identity, /tasks, /plans, /rows: first in the file. */
 dpe_status dpe_h5_write_common(struct dpe_h5 *table, const struct dpe_h5_common *common,
                                struct dpe_error *err);

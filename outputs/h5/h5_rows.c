@@ -15,12 +15,16 @@ static dpe_status no_memory(struct dpe_error *err)
     return dpe_fail(err, DPE_NO_MEMORY, "out of memory for the rows of a table");
 }
 
-/* One dataset with one axis. */
-static dpe_status put_axis(struct dpe_h5 *table, const char *path, enum dpe_column_type type,
-                           const void *data, size_t n, const char *scale, const char *long_name,
-                           struct dpe_error *err)
+static void put_no_memory(struct dpe_h5 *table)
 {
-    struct dpe_column column = {
+    dpe_h5_stop(table, DPE_NO_MEMORY, "out of memory for the rows of a table");
+}
+
+/* One dataset with one axis, or (scale NULL) a scale. */
+static void put_axis(struct dpe_h5 *table, const char *path, enum dpe_column_type type,
+                     const void *data, size_t n, const char *scale, const char *long_name)
+{
+    const struct dpe_column column = {
         .path = path,
         .type = type,
         .rank = 1,
@@ -31,23 +35,7 @@ static dpe_status put_axis(struct dpe_h5 *table, const char *path, enum dpe_colu
         .units = "1",
         .is_scale = scale == NULL,
     };
-    return dpe_h5_put(table, &column, err);
-}
-
-/* A scale 0 … n − 1. */
-static dpe_status put_count(struct dpe_h5 *table, const char *path, size_t n, const char *long_name,
-                            struct dpe_error *err)
-{
-    int64_t *count = dpe_alloc(n, sizeof *count);
-    if (count == NULL) {
-        return no_memory(err);
-    }
-    for (size_t i = 0; i < n; i++) {
-        count[i] = (int64_t)i;
-    }
-    dpe_status status = put_axis(table, path, DPE_COL_I64, count, n, NULL, long_name, err);
-    free(count);
-    return status;
+    dpe_h5_put(table, &column, NULL);
 }
 
 /* ------------------------------------------------------------------------------ keys as indices */
@@ -92,65 +80,56 @@ static const char **distinct_keys(const struct dpe_h5_common *common, bool plan,
     return keys;
 }
 
-static dpe_status put_indices(struct dpe_h5 *table, const struct dpe_h5_common *common, bool plan,
-                              const char *const *keys, size_t n_keys, struct dpe_error *err)
+static void put_indices(struct dpe_h5 *table, const struct dpe_h5_common *common, bool plan,
+                        const char *const *keys, size_t n_keys)
 {
     int32_t *indices = dpe_alloc(common->n_rows, sizeof *indices);
     if (indices == NULL) {
-        return no_memory(err);
+        put_no_memory(table);
+        return;
     }
     for (size_t i = 0; i < common->n_rows; i++) {
         const char *key = key_of(common->rows[i], plan);
         const char *const *at = bsearch(&key, keys, n_keys, sizeof *keys, compare_texts);
         indices[i] = (int32_t)(at - keys);
     }
-    dpe_status status =
-        put_axis(table, plan ? "/rows/plan" : "/rows/task", DPE_COL_I32, indices, common->n_rows,
-                 row_path, plan ? "index into /plans/plan" : "index into /tasks/task", err);
+    put_axis(table, plan ? "/rows/plan" : "/rows/task", DPE_COL_I32, indices, common->n_rows,
+             row_path, plan ? "index into /plans/plan" : "index into /tasks/task");
     free(indices);
-    return status;
 }
 
-static dpe_status put_plans(struct dpe_h5 *table, const struct dpe_h5_common *common,
-                            struct dpe_error *err)
+static void put_plans(struct dpe_h5 *table, const struct dpe_h5_common *common)
 {
     size_t n = 0;
     const char **keys = distinct_keys(common, true, common->plans, &n);
     const char **names = dpe_alloc_zero(n, sizeof *names);
-    dpe_status status = keys == NULL || names == NULL ? no_memory(err) : DPE_OK;
-    for (size_t i = 0; status == DPE_OK && i < n; i++) {
-        names[i] = dpe_identity_get(common->plans, keys[i]);
+    if (keys == NULL || names == NULL) {
+        put_no_memory(table);
+    } else {
+        for (size_t i = 0; i < n; i++) {
+            names[i] = dpe_identity_get(common->plans, keys[i]);
+        }
+        put_axis(table, plans_path, DPE_COL_STRING, keys, n, NULL,
+                 "first 16 bytes of the plan's SHA-256, hex");
+        put_axis(table, "/plans/name", DPE_COL_STRING, names, n, plans_path,
+                 "the plan in words (method:key=value,...), empty when unknown");
+        put_indices(table, common, true, keys, n);
     }
-    if (status != DPE_OK ||
-        (status = put_axis(table, plans_path, DPE_COL_STRING, keys, n, NULL,
-                           "first 16 bytes of the plan's SHA-256, hex", err)) != DPE_OK ||
-        (status = put_axis(table, "/plans/name", DPE_COL_STRING, names, n, plans_path,
-                           "the plan in words (method:key=value,...), empty when unknown", err)) !=
-            DPE_OK) {
-        goto done;
-    }
-    status = put_indices(table, common, true, keys, n, err);
-done:
     free(names);
     free(keys);
-    return status;
 }
 
-static dpe_status put_tasks(struct dpe_h5 *table, const struct dpe_h5_common *common,
-                            struct dpe_error *err)
+static void put_tasks(struct dpe_h5 *table, const struct dpe_h5_common *common)
 {
     size_t n = 0;
     const char **keys = distinct_keys(common, false, NULL, &n);
-    dpe_status status = keys == NULL ? no_memory(err) : DPE_OK;
-    if (status == DPE_OK) {
-        status = put_axis(table, tasks_path, DPE_COL_STRING, keys, n, NULL,
-                          "name of a stream of samples", err);
+    if (keys == NULL) {
+        put_no_memory(table);
+        return;
     }
-    if (status == DPE_OK) {
-        status = put_indices(table, common, false, keys, n, err);
-    }
+    put_axis(table, tasks_path, DPE_COL_STRING, keys, n, NULL, "name of a stream of samples");
+    put_indices(table, common, false, keys, n);
     free(keys);
-    return status;
 }
 
 /* -------------------------------------------------------------------------------------- columns */
@@ -175,19 +154,19 @@ static enum dpe_column_type field_type(const struct dpe_row_field *field)
     return DPE_COL_F64;
 }
 
-static dpe_status put_field(struct dpe_h5 *table, const struct dpe_h5_common *common,
-                            const struct dpe_row_field *field, const char *scale,
-                            struct dpe_error *err)
+static void put_field(struct dpe_h5 *table, const struct dpe_h5_common *common,
+                      const struct dpe_row_field *field, const char *scale)
 {
     size_t size = field_size(field);
     char *values = dpe_alloc(common->n_rows, size);
     if (values == NULL) {
-        return no_memory(err);
+        put_no_memory(table);
+        return;
     }
     for (size_t i = 0; i < common->n_rows; i++) {
         memcpy(values + i * size, (const char *)common->rows[i] + field->offset, size);
     }
-    struct dpe_column column = {
+    const struct dpe_column column = {
         .path = field->path,
         .type = field_type(field),
         .rank = 1,
@@ -198,27 +177,23 @@ static dpe_status put_field(struct dpe_h5 *table, const struct dpe_h5_common *co
         .units = field->units,
         .flag_meanings = field->flag_meanings,
     };
-    dpe_status status = dpe_h5_put(table, &column, err);
+    dpe_h5_put(table, &column, NULL);
     free(values);
-    return status;
 }
 
-static dpe_status put_texts(struct dpe_h5 *table, const struct dpe_h5_common *common,
-                            struct dpe_error *err)
+static void put_texts(struct dpe_h5 *table, const struct dpe_h5_common *common)
 {
     size_t n = common->n_rows;
     const char **texts = dpe_alloc(n, sizeof *texts);
     uint8_t *present = dpe_alloc(n, 1);
-    dpe_status status = texts == NULL || present == NULL ? no_memory(err) : DPE_OK;
-    for (size_t i = 0; status == DPE_OK && i < n; i++) {
+    if (texts == NULL || present == NULL) {
+        put_no_memory(table);
+    }
+    for (size_t i = 0; i < n && texts != NULL && present != NULL; i++) {
         texts[i] = common->rows[i]->text;
         present[i] = texts[i] != NULL;
     }
-    if (status != DPE_OK || (status = put_axis(table, "/rows/text", DPE_COL_STRING, texts, n,
-                                               row_path, "generated text", err)) != DPE_OK) {
-        goto done;
-    }
-    struct dpe_column column = {
+    const struct dpe_column column = {
         .path = "/rows/text_present",
         .type = DPE_COL_U8,
         .rank = 1,
@@ -229,28 +204,28 @@ static dpe_status put_texts(struct dpe_h5 *table, const struct dpe_h5_common *co
         .units = "1",
         .flag_meanings = "no yes",
     };
-    status = dpe_h5_put(table, &column, err);
-done:
+    put_axis(table, "/rows/text", DPE_COL_STRING, texts, n, row_path, "generated text");
+    dpe_h5_put(table, &column, NULL);
     free(present);
     free(texts);
-    return status;
 }
 
-static dpe_status put_buckets(struct dpe_h5 *table, const struct dpe_h5_common *common,
-                              struct dpe_error *err)
+static void put_buckets(struct dpe_h5 *table, const struct dpe_h5_common *common)
 {
     size_t total = 0;
     for (size_t i = 0; i < common->n_rows; i++) {
         total += (size_t)common->rows[i]->n_buckets;
     }
     if (total == 0) {
-        return DPE_OK;
+        return;
     }
     int32_t *counts = dpe_alloc(common->n_rows, sizeof *counts);
     double *values = dpe_alloc(total, sizeof *values);
-    dpe_status status = counts == NULL || values == NULL ? no_memory(err) : DPE_OK;
+    if (counts == NULL || values == NULL) {
+        put_no_memory(table);
+    }
     size_t at = 0;
-    for (size_t i = 0; status == DPE_OK && i < common->n_rows; i++) {
+    for (size_t i = 0; i < common->n_rows && counts != NULL && values != NULL; i++) {
         const struct dpe_row *row = common->rows[i];
         counts[i] = row->n_buckets;
         if (row->n_buckets > 0) {
@@ -258,15 +233,7 @@ static dpe_status put_buckets(struct dpe_h5 *table, const struct dpe_h5_common *
             at += (size_t)row->n_buckets;
         }
     }
-    if (status != DPE_OK ||
-        (status = put_count(table, bucket_path, total, "index of a bucket over all rows", err)) !=
-            DPE_OK ||
-        (status = put_axis(table, "/rows/bucket_count", DPE_COL_I32, counts, common->n_rows,
-                           row_path, "elements of /rows/bucket_nll that belong to the row", err)) !=
-            DPE_OK) {
-        goto done;
-    }
-    struct dpe_column column = {
+    const struct dpe_column column = {
         .path = "/rows/bucket_nll",
         .type = DPE_COL_F64,
         .rank = 1,
@@ -276,11 +243,12 @@ static dpe_status put_buckets(struct dpe_h5 *table, const struct dpe_h5_common *
         .long_name = "negative log-likelihood by position bucket, rows one after the other",
         .units = "nats",
     };
-    status = dpe_h5_put(table, &column, err);
-done:
+    dpe_h5_put_count(table, bucket_path, (int64_t)total, "index of a bucket over all rows", NULL);
+    put_axis(table, "/rows/bucket_count", DPE_COL_I32, counts, common->n_rows, row_path,
+             "elements of /rows/bucket_nll that belong to the row");
+    dpe_h5_put(table, &column, NULL);
     free(values);
     free(counts);
-    return status;
 }
 
 /* Whether there is anything to write: an optional field may be one of no row. */
@@ -298,39 +266,34 @@ static bool differs_between_runs(const struct dpe_row_field *field)
     return strncmp(field->path, "/run/", 5) == 0;
 }
 
-dpe_status dpe_h5_write_run_rows(struct dpe_h5 *table, const struct dpe_h5_common *common,
-                                 struct dpe_error *err)
+void dpe_h5_write_run_rows(struct dpe_h5 *table, const struct dpe_h5_common *common)
 {
-    dpe_status status = put_count(table, "/run/row", common->n_rows, "index of a row", err);
-    for (size_t i = 0; status == DPE_OK && i < dpe_n_row_fields; i++) {
+    dpe_h5_put_count(table, "/run/row", (int64_t)common->n_rows, "index of a row", NULL);
+    for (size_t i = 0; i < dpe_n_row_fields; i++) {
         if (differs_between_runs(&dpe_row_fields[i])) {
-            status = put_field(table, common, &dpe_row_fields[i], "/run/row", err);
+            put_field(table, common, &dpe_row_fields[i], "/run/row");
         }
     }
-    return status;
 }
 
-dpe_status dpe_h5_write_rows(struct dpe_h5 *table, const struct dpe_h5_common *common,
-                             struct dpe_error *err)
+void dpe_h5_write_rows(struct dpe_h5 *table, const struct dpe_h5_common *common)
 {
-    char hex[65];
-    dpe_status status = dpe_rows_hash(common->rows, common->n_rows, hex, err);
-    if (status != DPE_OK ||
-        (status = dpe_h5_attr_text(table, "/rows", "sha256", hex, err)) != DPE_OK ||
-        (status = put_count(table, row_path, common->n_rows, "index of a row", err)) != DPE_OK ||
-        (status = put_tasks(table, common, err)) != DPE_OK ||
-        (status = put_plans(table, common, err)) != DPE_OK) {
-        return status;
+    char hex[65] = "";
+    struct dpe_error why = {0};
+    if (dpe_rows_hash(common->rows, common->n_rows, hex, &why) != DPE_OK) {
+        dpe_h5_stop(table, why.status, "%s", why.text);
     }
-    for (size_t i = 0; status == DPE_OK && i < dpe_n_row_fields; i++) {
+    dpe_h5_attr_text(table, "/rows", "sha256", hex, NULL);
+    dpe_h5_put_count(table, row_path, (int64_t)common->n_rows, "index of a row", NULL);
+    put_tasks(table, common);
+    put_plans(table, common);
+    for (size_t i = 0; i < dpe_n_row_fields; i++) {
         if (!differs_between_runs(&dpe_row_fields[i]) && has_field(common, &dpe_row_fields[i])) {
-            status = put_field(table, common, &dpe_row_fields[i], row_path, err);
+            put_field(table, common, &dpe_row_fields[i], row_path);
         }
     }
-    if (status != DPE_OK || (status = put_texts(table, common, err)) != DPE_OK) {
-        return status;
-    }
-    return put_buckets(table, common, err);
+    put_texts(table, common);
+    put_buckets(table, common);
 }
 
 /* -------------------------------------------------------------------------------------- reading */

@@ -6,6 +6,8 @@
 #include "outputs/table/inside.h"
 
 #include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,6 +16,26 @@ enum { GZIP_LEVEL = 4, MAX_RANK = 5 };
 void dpe_h5_seal(struct dpe_h5 *table)
 {
     table->sealed = true;
+}
+
+dpe_status dpe_h5_failed(const struct dpe_h5 *table, struct dpe_error *err)
+{
+    if (table->failure.status != DPE_OK && err != NULL) {
+        *err = table->failure;
+    }
+    return table->failure.status;
+}
+
+void dpe_h5_stop(struct dpe_h5 *table, dpe_status status, const char *format, ...)
+{
+    char text[sizeof table->failure.text];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    if (table->failure.status == DPE_OK) {
+        dpe_fail(&table->failure, status, "%s", text);
+    }
 }
 
 /* --------------------------------------------------------------------------------------- groups */
@@ -102,10 +124,9 @@ static bool write_text(hid_t object, const char *name, const char *value)
     return (type < 0 || H5Tclose(type) >= 0) && ok;
 }
 
-static dpe_status attribute_of(struct dpe_h5 *table, const char *object, const char *name,
-                               hid_t type, const void *value, struct dpe_error *err)
+static dpe_status put_attribute(struct dpe_h5 *table, const char *object, const char *name,
+                                hid_t type, const void *value, struct dpe_error *err)
 {
-    dpe_inside_listen();
     if (!table->writing) {
         return dpe_fail(err, DPE_INTERNAL, "%s: is open for reading", table->path);
     }
@@ -127,12 +148,22 @@ static dpe_status attribute_of(struct dpe_h5 *table, const char *object, const c
     return ok ? DPE_OK : dpe_hdf5_fail(err, DPE_INTERNAL, table, object, name);
 }
 
+static dpe_status attribute_of(struct dpe_h5 *table, const char *object, const char *name,
+                               hid_t type, const void *value, struct dpe_error *err)
+{
+    dpe_inside_listen();
+    if (table->failure.status == DPE_OK) {
+        table->failure.status = put_attribute(table, object, name, type, value, &table->failure);
+    }
+    return dpe_h5_failed(table, err);
+}
+
 dpe_status dpe_h5_attr_text(struct dpe_h5 *table, const char *object, const char *name,
                             const char *value, struct dpe_error *err)
 {
     if (dpe_utf8_check(value, strlen(value)) != strlen(value)) {
-        return dpe_fail(err, DPE_BAD_DATA, "%s: attribute %s of %s: expected UTF-8", table->path,
-                        name, object);
+        dpe_h5_stop(table, DPE_BAD_DATA, "%s: attribute %s of %s: expected UTF-8", table->path,
+                    name, object);
     }
     hid_t type = dpe_hdf5_type(DPE_COL_STRING);
     dpe_status status = attribute_of(table, object, name, type, &value, err);
@@ -441,9 +472,8 @@ static dpe_status check_above(const struct dpe_h5 *table, const struct dpe_colum
     return DPE_OK;
 }
 
-dpe_status dpe_h5_put(struct dpe_h5 *table, const struct dpe_column *column, struct dpe_error *err)
+static dpe_status put(struct dpe_h5 *table, const struct dpe_column *column, struct dpe_error *err)
 {
-    dpe_inside_listen();
     size_t n = 0;
     dpe_status status = count_elements(table, column, &n, err);
     if (status == DPE_OK) {
@@ -478,6 +508,15 @@ dpe_status dpe_h5_put(struct dpe_h5 *table, const struct dpe_column *column, str
     return status != DPE_OK ? status : remember_put(table, column, n, err);
 }
 
+dpe_status dpe_h5_put(struct dpe_h5 *table, const struct dpe_column *column, struct dpe_error *err)
+{
+    dpe_inside_listen();
+    if (table->failure.status == DPE_OK) {
+        table->failure.status = put(table, column, &table->failure);
+    }
+    return dpe_h5_failed(table, err);
+}
+
 dpe_status dpe_h5_put_scale(struct dpe_h5 *table, const char *path, enum dpe_column_type type,
                             const void *data, int64_t n, const char *long_name, const char *units,
                             struct dpe_error *err)
@@ -498,9 +537,9 @@ dpe_status dpe_h5_put_count(struct dpe_h5 *table, const char *path, int64_t n,
 {
     int64_t *numbers = dpe_alloc((size_t)n, sizeof *numbers);
     if (numbers == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for a scale of %lld", (long long)n);
+        dpe_h5_stop(table, DPE_NO_MEMORY, "out of memory for a scale of %lld", (long long)n);
     }
-    for (int64_t i = 0; i < n; i++) {
+    for (int64_t i = 0; i < n && numbers != NULL; i++) {
         numbers[i] = i;
     }
     dpe_status status = dpe_h5_put_scale(table, path, DPE_COL_I64, numbers, n, long_name, "1", err);

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 
 #include "engine/plan/plan.h"
-#include "outputs/h5/h5_put.h"
+#include "outputs/h5/h5.h"
 #include "outputs/read/read.h"
 #include "outputs/table/dpe_table.h"
 #include "outputs/table/fields.h"
@@ -25,19 +25,11 @@ static enum dpe_column_type column_of(const struct dpe_table_field *field)
 }
 
 /* The elements in the type of the column, where that is another than in memory; owned. */
-static dpe_status convert(const struct dpe_table_field *field, const void *data, size_t n,
-                          void **converted, struct dpe_error *err)
+static void *convert(const struct dpe_table_field *field, const void *data, size_t n)
 {
-    if (!field->whole_in_h5 && field->type != DPE_FIELD_FLAG) {
-        *converted = NULL;
-        return DPE_OK;
-    }
     int64_t *whole = dpe_alloc(n, sizeof *whole);
     uint8_t *flags = (uint8_t *)whole;
-    if (whole == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for %s", field->name);
-    }
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < n && whole != NULL; i++) {
         double value = dpe_field_get(field, data, i);
         if (field->whole_in_h5) {
             whole[i] = (int64_t)value;
@@ -45,21 +37,11 @@ static dpe_status convert(const struct dpe_table_field *field, const void *data,
             flags[i] = value != 0.0;
         }
     }
-    *converted = whole;
-    return DPE_OK;
+    return whole;
 }
 
-/* Entries differ in their number of bands, so each has an axis of its own, at *path. */
-static dpe_status put_band_numbers(struct dpe_h5 *file, const char *folder, int64_t n,
-                                   char path[128], struct dpe_error *err)
-{
-    snprintf(path, 128, "%s/band_number", folder);
-    return dpe_h5_put_count(file, path, n, "number in the rows of bands", err);
-}
-
-static dpe_status put_field(struct dpe_h5 *file, const char *folder,
-                            const struct dpe_table_field *field,
-                            const struct dpe_table_values *values, struct dpe_error *err)
+static void put_field(struct dpe_h5 *file, const char *folder, const struct dpe_table_field *field,
+                      const struct dpe_table_values *values)
 {
     static const char *const scales[DPE_AXES] = {
         [DPE_AXIS_GROUP] = "/group", [DPE_AXIS_EDGE] = "/edge", [DPE_AXIS_PAIR] = "/pair",
@@ -67,60 +49,57 @@ static dpe_status put_field(struct dpe_h5 *file, const char *folder,
     };
     const void *data = dpe_field_data(field, values);
     const bool flags = field->type == DPE_FIELD_FLAG || field->type == DPE_FIELD_MARKS;
-    struct table_axis axes[DPE_FIELD_RANK] = {{0}};
-    char name[64];
-    char own[128];
-    void *converted = NULL;
-    dpe_status status = convert(field, data, dpe_field_count(field, values), &converted, err);
-    if (status == DPE_OK && field->axes[0] == DPE_AXIS_BAND_NUMBER) {
-        status = put_band_numbers(file, folder, dpe_field_extent(field->axes[0], values), own, err);
+    const bool converts = field->whole_in_h5 || field->type == DPE_FIELD_FLAG;
+    void *converted = converts ? convert(field, data, dpe_field_count(field, values)) : NULL;
+    char path[128], numbers[128];
+    snprintf(path, sizeof path, "%s/%s", folder, field->name);
+    struct dpe_column column = {.path = path,
+                                .type = column_of(field),
+                                .rank = dpe_field_rank(field),
+                                .data = converts ? converted : data,
+                                .long_name = field->long_name,
+                                .units = field->units,
+                                .flag_meanings = flags ? "no yes" : NULL};
+    if (converts && converted == NULL) {
+        dpe_h5_stop(file, DPE_NO_MEMORY, "out of memory for %s", field->name);
     }
-    if (status != DPE_OK) {
-        free(converted);
-        return status;
+    for (int i = 0; i < column.rank; i++) {
+        column.dims[i] = dpe_field_extent(field->axes[i], values);
+        column.scales[i] = scales[field->axes[i]];
     }
-    for (int i = 0; i < DPE_FIELD_RANK; i++) {
-        axes[i] =
-            (struct table_axis){field->axes[i] == DPE_AXIS_BAND_NUMBER ? own : scales[field->axes[i]], dpe_field_extent(field->axes[i], values)};
+    /* Entries differ in their number of bands, so each has an axis of its own. */
+    if (field->axes[0] == DPE_AXIS_BAND_NUMBER) {
+        snprintf(numbers, sizeof numbers, "%s/band_number", folder);
+        dpe_h5_put_count(file, numbers, column.dims[0], "number in the rows of bands", NULL);
+        column.scales[0] = numbers;
     }
-    snprintf(name, sizeof name, "/%s", field->name);
-    const struct table_entry entry = {name,
-                                      column_of(field),
-                                      converted != NULL ? converted : data,
-                                      field->long_name,
-                                      field->units,
-                                      flags ? "no yes" : NULL};
-    status = dpe_h5_table_put(file, folder, &entry, axes, dpe_field_rank(field), err);
+    dpe_h5_put(file, &column, NULL);
     free(converted);
-    return status;
 }
 
 dpe_status dpe_h5_put_entry(struct dpe_h5 *file, const char *folder,
                             const struct dpe_table_values *values, unsigned parts,
                             struct dpe_error *err)
 {
-    dpe_status status = DPE_OK;
-    for (size_t i = 0; i < dpe_n_table_fields && status == DPE_OK; i++) {
+    for (size_t i = 0; i < dpe_n_table_fields; i++) {
         const struct dpe_table_field *field = &dpe_table_fields[i];
-        if (!dpe_field_written(field, values, parts)) {
-            continue;
-        }
-        if (field->type == DPE_FIELD_TEXT) {
-            status = dpe_h5_attr_text(file, folder, field->name, dpe_field_data(field, values), err);
-        } else {
-            status = put_field(file, folder, &dpe_table_fields[i], values, err);
+        if (dpe_field_written(field, values, parts) && field->type == DPE_FIELD_TEXT) {
+            dpe_h5_attr_text(file, folder, field->name, dpe_field_data(field, values), NULL);
+        } else if (dpe_field_written(field, values, parts)) {
+            put_field(file, folder, field, values);
         }
     }
-    return status;
+    return dpe_h5_failed(file, err);
 }
 
 dpe_status dpe_h5_put_conventions(struct dpe_h5 *file, const struct dpe_table_values *values,
                                   unsigned parts, struct dpe_error *err)
 {
     const bool frequencies = values->frequencies != 0;
-    dpe_status status =
-        frequencies ? dpe_h5_attr_text(file, "/table", "moves", "frequencies", err) : DPE_OK;
-    for (size_t i = 0; i < dpe_n_table_conventions && status == DPE_OK; i++) {
+    if (frequencies) {
+        dpe_h5_attr_text(file, "/table", "moves", "frequencies", NULL);
+    }
+    for (size_t i = 0; i < dpe_n_table_conventions; i++) {
         const struct dpe_table_convention *convention = &dpe_table_conventions[i];
         const char *word = dpe_table_convention(convention, frequencies);
         const bool explained =
@@ -129,7 +108,7 @@ dpe_status dpe_h5_put_conventions(struct dpe_h5 *file, const struct dpe_table_va
         char text[160];
         snprintf(text, sizeof text, "%s%s%s", word, explained ? convention->explained : "",
                  floors ? ", without floor where unrounded is 1" : "");
-        status = dpe_h5_attr_text(file, "/table", convention->name, text, err);
+        dpe_h5_attr_text(file, "/table", convention->name, text, NULL);
     }
-    return status;
+    return dpe_h5_failed(file, err);
 }

@@ -161,8 +161,8 @@ static void detection_maps(struct report *report, const struct detection *d)
 static void add_race(struct report *report, const struct detection *d)
 {
     int64_t dropped = 0;
-    for (int64_t i = 0; d->dropped.after != NULL && i < d->n_groups * d->n_lengths; i++) {
-        dropped += d->dropped.after[i] >= 0.0;
+    for (int64_t i = 0; d->race.after != NULL && i < d->n_groups * d->n_lengths; i++) {
+        dropped += d->race.after[i] >= 0.0;
     }
     if (dropped > 0) {
         dpe_report_say(report, BLOCK_NOTE,

@@ -21,10 +21,7 @@ struct detection {
     struct dpe_ranking_result by_perplexity;     /**< where needles decide; rank NULL: not there */
     struct table_part
         table; /**< effective_length [group]: by the rule of /select; NULL: those of rank 1 */
-    struct dropped {
-        int64_t n[DPE_DATASET_AXES];
-        double *after; /**< [group][length] samples; −1: in the race at its end; NULL: no race */
-    } dropped;
+    struct dpe_drops_result race; /**< its `after` alone; NULL: no race */
     char *criterion, *rule, *rule_words;
     char task[DPE_TASK_WORDS]; /**< of needles, in words; "" = unknown */
     bool by_recall;   /**< needles decide */

@@ -4,20 +4,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const struct dpe_dataset drops[] = {
-    {.name = "/group", .type = DPE_COL_I64, .array = DPE_DATASET_COUNT},
-    {.name = "/length", .type = DPE_COL_I64, .array = DPE_DATASET_COUNT},
-    {.name = "dropped_after",
-     .type = DPE_COL_F64,
-     .axes = "/group /length",
-     DPE_IN_ARRAY(struct dropped, after),
-     .optional = true},
-};
-static const struct dpe_dataset_kind dropped_kind = {drops, sizeof drops / sizeof drops[0]};
+/* The units of a declaration do not matter to a reader. */
+static struct dpe_dataset_kind race_kind(struct dpe_dataset datasets[DPE_DROPS_DATASETS])
+{
+    return dpe_drops_datasets(true, datasets);
+}
 
 void dpe_detection_free(struct detection *detection)
 {
-    dpe_datasets_free(&dropped_kind, &detection->dropped);
+    struct dpe_dataset datasets[DPE_DROPS_DATASETS];
+    const struct dpe_dataset_kind race = race_kind(datasets);
+    dpe_datasets_free(&race, &detection->race);
     dpe_datasets_free(&dpe_ranking_kind, &detection->ranking);
     dpe_datasets_free(&dpe_ranking_kind, &detection->by_perplexity);
     dpe_datasets_free(&dpe_needle_cells_kind, &detection->recall);
@@ -32,6 +29,8 @@ void dpe_detection_free(struct detection *detection)
 /* Ranks and means of all tasks. */
 static dpe_status read_cells(const struct input *input, struct detection *d, struct dpe_error *err)
 {
+    struct dpe_dataset datasets[DPE_DROPS_DATASETS];
+    const struct dpe_dataset_kind race = race_kind(datasets);
     dpe_status status = dpe_input_get(input, &dpe_ranking_kind, &d->ranking, "/detect", NULL, err);
     if (status == DPE_OK) {
         status = dpe_input_get(input, &dpe_needle_cells_kind, &d->recall, "/detect/niah",
@@ -47,7 +46,7 @@ static dpe_status read_cells(const struct input *input, struct detection *d, str
                                "rank informative", err);
     }
     if (status == DPE_OK) {
-        status = dpe_input_get(input, &dropped_kind, &d->dropped, "/race", NULL, err);
+        status = dpe_input_get(input, &race, &d->race, "/race", "dropped_after", err);
     }
     if (status == DPE_OK) {
         status = dpe_input_table(input,
@@ -67,8 +66,8 @@ static dpe_status read_cells(const struct input *input, struct detection *d, str
         {d->perplexity.n[DPE_CELLS_LENGTH], d->n_lengths, d->perplexity.perplexity != NULL},
         {d->by_perplexity.n[DPE_CELLS_GROUP], d->n_groups, d->by_perplexity.rank != NULL},
         {d->by_perplexity.n[DPE_CELLS_LENGTH], d->n_lengths, d->by_perplexity.rank != NULL},
-        {d->dropped.n[DPE_CELLS_GROUP], d->n_groups, d->dropped.after != NULL},
-        {d->dropped.n[DPE_CELLS_LENGTH], d->n_lengths, d->dropped.after != NULL},
+        {d->race.n[DPE_DROPS_GROUP], d->n_groups, d->race.after != NULL},
+        {d->race.n[DPE_DROPS_LENGTH], d->n_lengths, d->race.after != NULL},
         {d->table.n[TABLE_GROUP], d->n_groups,
          d->table.effective_length != NULL || d->table.scale_factor != NULL},
         {d->table.n[TABLE_EDGE], d->n_groups + 1, d->table.group_edge != NULL},
