@@ -201,6 +201,8 @@ static dpe_status make_report(struct batch *batch, struct dpe_error *err)
     struct dpe_report_arguments args = {.force = true, .quiet = true};
     const struct calibrate_state *state = &batch->state;
     args.output = dpe_calibrate_path(batch, NULL, "report.html");
+    args.runtimes = batch->args->detect.job.model;
+    args.length = state->entries[state->n_entries - 1].length;
     for (int i = 0; i < state->n_entries; i++) {
         add_table(batch, &state->entries[i], "detect.h5", &args);
     }

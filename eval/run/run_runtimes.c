@@ -1,22 +1,9 @@
 /* What other runtimes compute from a configuration, and what they apply of a table. */
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
-#include "engine/model/model.h"
 #include "eval/run/run_tool.h"
-#include "outputs/export/rope_forms.h"
-#include "outputs/runtimes/runtimes.h"
-#include "outputs/table/dpe_table.h"
-
-/* A table beside the configuration; readings are of the config.json that it is exported as. */
-struct applied {
-    const struct dpe_table_values *values; /* NULL: no table, or the text is run unchanged */
-    bool adapter;                          /* it needs one */
-    struct dpe_readings readings;
-    struct dpe_rope_factors factors; /* what all of it is, where it needs none */
-    double base;
-};
+#include "outputs/export/applied.h"
 
 static const char *text_of(double value, const char *none, char text[32])
 {
@@ -116,57 +103,9 @@ static void print_pairs(const struct dpe_readings *readings)
     }
 }
 
-/* Whether a reading is the table. */
-static bool is_table(const struct applied *applied, const struct dpe_reading *reading)
+static void print_table(const struct dpe_applied *applied, const char *path)
 {
-    const struct dpe_rope_factors *factors = &applied->factors;
-    double n = (double)factors->n;
-    bool equal = fabs(reading->factor / factors->attention_factor - 1.0) < 2e-6;
-    for (int64_t j = 0; j < factors->n && equal; j++) {
-        double want = pow(applied->base, -(double)j / n) / factors->long_factor[j];
-        equal = fabs(reading->inv_freq[j] / want - 1.0) < 2e-6;
-    }
-    return equal && (double)applied->readings.length <= reading->longest;
-}
-
-enum { NOTES = DPE_READING_NOTES * (DPE_READING_TEXT + 2) };
-
-/* The notes of a reading in one line. */
-static const char *join_notes(const struct dpe_reading *reading, char notes[NOTES])
-{
-    notes[0] = '\0';
-    for (int k = 0; k < reading->n_notes; k++) {
-        dpe_append(notes, NOTES, "%s%s", k > 0 ? "; " : "", reading->notes[k]);
-    }
-    return notes;
-}
-
-/* What runtime i of the table's readings does with the table. */
-static const char *applies(const struct applied *applied, int i, char text[NOTES + 80])
-{
-    const struct dpe_reading *reading = &applied->readings.of[i];
-    const char *adapter = reading->runtime->adapter;
-    char notes[NOTES];
-    if (applied->adapter) {
-        snprintf(text, NOTES + 80,
-                 adapter != NULL ? "all of it, through %s; without it nothing, as above"
-                                 : "nothing: it runs the model as above",
-                 adapter);
-    } else if (reading->refused[0] != '\0') {
-        snprintf(text, NOTES + 80, "refuses its config.json: %s", reading->refused);
-    } else if (is_table(applied, reading)) {
-        snprintf(text, NOTES + 80, "all of it, from its config.json");
-    } else {
-        snprintf(text, NOTES + 80, "other numbers: %s%s", join_notes(reading, notes),
-                 reading->runtime->reads_gguf ? "; a copy of dpe-export --gguf holds the table"
-                                              : "");
-    }
-    return text;
-}
-
-static void print_table(const struct applied *applied, const char *path)
-{
-    char text[NOTES + 80];
+    char text[DPE_APPLIED_TEXT];
     if (applied->values == NULL) {
         return;
     }
@@ -174,12 +113,12 @@ static void print_table(const struct applied *applied, const char *path)
            (long long)applied->values->length);
     for (int i = 0; i < applied->readings.n; i++) {
         const struct dpe_runtime *row = applied->readings.of[i].runtime;
-        printf("%-13s %-13s %s\n", row->name, row->versions, applies(applied, i, text));
+        printf("%-13s %-13s %s\n", row->name, row->versions, dpe_applied_text(applied, i, text));
     }
 }
 
 static void print_text(const struct arguments *args, const struct dpe_readings *readings,
-                       const struct applied *applied, bool agree)
+                       const struct dpe_applied *applied, bool agree)
 {
     printf("%s, a text of %lld tokens%s\n\n", args->model, (long long)readings->length,
            readings->gguf
@@ -194,9 +133,9 @@ static void print_text(const struct arguments *args, const struct dpe_readings *
 }
 
 static dpe_status print_json(const struct arguments *args, const struct dpe_readings *readings,
-                             const struct applied *applied, bool agree, struct dpe_error *err)
+                             const struct dpe_applied *applied, bool agree, struct dpe_error *err)
 {
-    char text[NOTES + 80];
+    char text[DPE_APPLIED_TEXT];
     struct dpe_result *result = dpe_result_begin("dpe-run");
     dpe_result_text(result, "model", args->model);
     dpe_result_whole(result, "length", readings->length);
@@ -204,7 +143,7 @@ static dpe_status print_json(const struct arguments *args, const struct dpe_read
     dpe_result_whole(result, "readings", readings->n_kinds);
     for (int i = 0; i < readings->n; i++) {
         const struct dpe_reading *reading = &readings->of[i];
-        char notes[NOTES];
+        char notes[DPE_READING_ALL_NOTES];
         bool refused = reading->refused[0] != '\0';
         dpe_result_row(result, "runtimes");
         dpe_result_text(result, "name", reading->runtime->name);
@@ -212,7 +151,7 @@ static dpe_status print_json(const struct arguments *args, const struct dpe_read
         dpe_result_text(result, "known_by", reading->runtime->known_by);
         dpe_result_whole(result, "reading", reading->kind);
         dpe_result_text(result, "refused", refused ? reading->refused : NULL);
-        dpe_result_text(result, "notes", join_notes(reading, notes));
+        dpe_result_text(result, "notes", dpe_reading_notes(reading, notes));
         dpe_result_text(result, "rotation", reading->type);
         dpe_result_number(result, "base", reading->base);
         dpe_result_number(result, "attention_factor", refused ? (double)NAN : reading->factor);
@@ -224,84 +163,40 @@ static dpe_status print_json(const struct arguments *args, const struct dpe_read
         dpe_result_numbers(result, "inv_freq", reading->inv_freq,
                            refused ? 0 : (size_t)readings->n_pairs);
         if (applied->values != NULL) {
-            dpe_result_text(result, "table", applies(applied, i, text));
+            dpe_result_text(result, "table", dpe_applied_text(applied, i, text));
         }
     }
     return dpe_result_print(result, args->result, err);
 }
 
-/* The readings of the config.json that a table of frequencies is exported as. */
-static dpe_status read_exported(const struct arguments *args, int64_t length,
-                                struct applied *applied, struct dpe_error *err)
-{
-    const struct dpe_model_options options = {.config_only = true};
-    const struct dpe_short_text none = {0};
-    struct dpe_model *model = NULL;
-    struct dpe_text config = {0};
-    dpe_status status = dpe_model_open(args->model, &options, &model, err);
-    if (status == DPE_OK) {
-        status = dpe_export_longrope(applied->values, args->model, dpe_model_config_json(model),
-                                     &none, &config, err);
-    }
-    if (status == DPE_OK) {
-        applied->base = dpe_model_config(model)->rope.theta;
-        status = dpe_rope_factors_make(applied->values, applied->base, &applied->factors, err);
-    }
-    if (status == DPE_OK) {
-        status = dpe_readings_make(args->table, config.bytes, config.n, args->runtimes, length,
-                                   &applied->readings, err);
-    }
-    dpe_text_free(&config);
-    dpe_model_close(model);
-    return status;
-}
-
-/* What is applied of --table; its values are of `table`, which the caller closes. */
-static dpe_status read_table(const struct arguments *args, struct dpe_table **table,
-                             struct applied *applied, struct dpe_error *err)
-{
-    DPE_TRY(dpe_table_load(args->table, table, err));
-    int64_t length = args->length > 0 ? args->length : dpe_table_values(*table)->length;
-    const struct dpe_table *entry = dpe_table_choose(*table, length);
-    if (entry == NULL) {
-        dpe_log_info("%s: a text of %lld tokens is run unchanged", args->table, (long long)length);
-        return DPE_OK;
-    }
-    applied->values = dpe_table_values(entry);
-    applied->adapter = dpe_table_needs_adapter(applied->values) != 0;
-    if (applied->adapter) {
-        return dpe_readings_open(args->model, args->runtimes, length, &applied->readings, err);
-    }
-    return read_exported(args, length, applied, err);
-}
-
-/* Whether all do the same with the table: the form without an adapter reaches them all. */
-static bool table_agrees(const struct applied *applied)
-{
-    return applied->values == NULL || (!applied->adapter && applied->readings.agree);
-}
-
 dpe_status dpe_run_tool_runtimes(const struct arguments *args, bool *agree, struct dpe_error *err)
 {
     struct dpe_readings readings;
-    struct applied applied = {0};
+    struct dpe_applied applied = {0};
     struct dpe_table *table = NULL;
     *agree = false;
     dpe_status status =
         dpe_readings_open(args->model, args->runtimes, args->length, &readings, err);
     if (status == DPE_OK && args->table != NULL) {
-        status = read_table(args, &table, &applied, err);
+        status = dpe_table_load(args->table, &table, err);
+    }
+    if (status == DPE_OK && table != NULL) {
+        status = dpe_applied_make(args->model, args->table, table, args->runtimes, args->length,
+                                  &applied, err);
+    }
+    if (status == DPE_OK && table != NULL && applied.values == NULL) {
+        dpe_log_info("%s: a text of %lld tokens is run unchanged", args->table,
+                     (long long)args->length);
     }
     if (status == DPE_OK) {
-        *agree = readings.agree && table_agrees(&applied);
+        *agree = readings.agree && dpe_applied_agree(&applied);
         if (args->result == DPE_RESULT_JSON) {
             status = print_json(args, &readings, &applied, *agree, err);
         } else {
             print_text(args, &readings, &applied, *agree);
         }
     }
-    dpe_rope_factors_free(&applied.factors);
-    dpe_readings_free(&applied.readings);
+    dpe_applied_free(&applied);
     dpe_readings_free(&readings);
     dpe_table_close(table);
     return status;

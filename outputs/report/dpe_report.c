@@ -24,6 +24,13 @@ static const struct dpe_option options_table[] = {
      "Key pairs of each head to mark in a profile: a count, or a share such as 0.75 (default: "
      "the table's, else 0.75)",
      1},
+    {"runtimes", 0, "MODEL", DPE_BASIC,
+     "Also show what other runtimes compute from MODEL's configuration (a folder, config.json or "
+     "GGUF file), and apply of a table among the inputs",
+     1, DPE_PATH(struct dpe_report_arguments, runtimes)},
+    {"length", 'l', "L", 0,
+     "Tokens of the text that --runtimes is about (default: the model's longest)", 1,
+     DPE_TOKENS(struct dpe_report_arguments, length, 1, DPE_MOST_COUNT)},
     {"mixed-models", 0, NULL, 0, "Accept tables of different models in one report", 1,
      DPE_SWITCH(struct dpe_report_arguments, mixed)},
     {"unchecked", 0, NULL, 0,
@@ -61,8 +68,11 @@ static int parse_option(int key, char *arg, struct dpe_command_line *state)
         args->inputs[args->n++] = arg;
         return 0;
     case DPE_LINE_END:
-        if (args->n == 0) {
-            dpe_line_error(state, "nothing to read: give RESULT.h5");
+        if (args->n == 0 && args->runtimes == NULL) {
+            dpe_line_error(state, "nothing to read: give RESULT.h5, or --runtimes MODEL");
+        }
+        if (args->length > 0 && args->runtimes == NULL) {
+            dpe_line_error(state, "--length goes with --runtimes");
         }
         if (args->output == NULL) {
             dpe_line_error(state, "nothing to write: give -o FILE");
@@ -84,7 +94,7 @@ int main(int argc, char **argv)
     static const struct dpe_option_set options = {
         .options = options_table,
         .parser = parse_option,
-        .args_doc = "RESULT.h5...",
+        .args_doc = "[RESULT.h5...]",
         .doc =
             "Make one HTML page from result tables: detections, profiles, comparisons and "
             "ablations, in any order.\v"
@@ -96,7 +106,8 @@ int main(int argc, char **argv)
             "FILE is not a report.\n\n"
             "Examples:\n"
             "  dpe-report detect.h5 norms.h5 compare.h5 -o report.html\n"
-            "  dpe-report norms.h5 -o norms.html --figures figures",
+            "  dpe-report norms.h5 -o norms.html --figures figures\n"
+            "  dpe-report --runtimes config.json --length 128k -o runtimes.html",
     };
     dpe_tool_start(&argc, &argv);
     struct dpe_report_arguments args = {0};

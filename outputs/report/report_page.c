@@ -32,10 +32,10 @@ static dpe_status check_output(const struct dpe_report_arguments *args, struct d
     if (status != DPE_OK || stat(args->output, &info) != 0) {
         return status;
     }
-    for (size_t i = 0; i < args->n; i++) {
+    for (size_t i = 0; i < args->n + (args->runtimes != NULL); i++) {
         struct stat input;
-        if (stat(args->inputs[i], &input) == 0 && input.st_dev == info.st_dev &&
-            input.st_ino == info.st_ino) {
+        if (stat(i < args->n ? args->inputs[i] : args->runtimes, &input) == 0 &&
+            input.st_dev == info.st_dev && input.st_ino == info.st_ino) {
             return dpe_fail(err, DPE_CANNOT_CREATE,
                             "%s is an input; give another name for the "
                             "report",
@@ -105,6 +105,9 @@ static dpe_status open_inputs(const struct dpe_report_arguments *args, struct re
 static char *model_title(const struct report *report, const char *type)
 {
     char *title = NULL;
+    if (report->n == 0) {
+        return dpe_draw_format_text("What runtimes compute");
+    }
     for (size_t i = 0; i < report->n && title == NULL; i++) {
         struct names folders;
         if (dpe_input_read_names(&report->inputs[i], "/run/sessions/model_folder", -1, &folders,
@@ -150,8 +153,10 @@ static void name_document(const struct dpe_report_arguments *args, struct report
                  (double)parameters / (billions ? 1e9 : 1e6), billions ? "billion" : "million");
     }
     report->document.subtitle =
-        dpe_draw_format_text("%s, %smodel fingerprint %.12s, %zu table%s, written %.10s", type,
-                             size, model, report->n, report->n == 1 ? "" : "s", now);
+        report->n == 0
+            ? dpe_draw_format_text("written %.10s", now)
+            : dpe_draw_format_text("%s, %smodel fingerprint %.12s, %zu table%s, written %.10s",
+                                   type, size, model, report->n, report->n == 1 ? "" : "s", now);
     free(found);
     free(type_name);
 }
@@ -163,8 +168,8 @@ static dpe_status compose(const struct dpe_report_arguments *args, struct report
         dpe_comparison_headline,  dpe_detection_answers,  dpe_comparison_glances,
         dpe_comparison_sections,  dpe_comparison_tunings, dpe_detection_sections,
         dpe_comparison_ablations, dpe_comparison_grids,   dpe_comparison_divergences,
-        dpe_sections_norms,       dpe_sections_tables,    dpe_sections_time,
-        dpe_sections_provenance};
+        dpe_sections_norms,       dpe_sections_tables,    dpe_sections_runtimes,
+        dpe_sections_time,        dpe_sections_provenance};
     dpe_status status = DPE_OK;
     name_document(args, report);
     for (size_t i = 0; i < sizeof sections / sizeof sections[0] && status == DPE_OK; i++) {
@@ -298,7 +303,8 @@ static dpe_status work(const struct dpe_report_arguments *args, struct report *r
 
 dpe_status dpe_report_write(const struct dpe_report_arguments *args, struct dpe_error *err)
 {
-    struct report report = {.top_k = args->top_k};
+    struct report report = {
+        .top_k = args->top_k, .runtimes = args->runtimes, .length = args->length};
     dpe_status status = work(args, &report, err);
     for (size_t i = 0; i < report.n; i++) {
         dpe_input_close(&report.inputs[i]);

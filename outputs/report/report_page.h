@@ -16,6 +16,9 @@ struct dpe_report_arguments {
     const char *output, *figures,
         *title;   /**< the page; a folder for figures, or NULL; NULL: a title of its own */
     double top_k; /**< key pairs to mark: count, or minus a share; 0: the table's */
+    const char
+        *runtimes;  /**< what other runtimes compute from: a folder, config.json or GGUF file */
+    int64_t length; /**< of the text that they read; 0: the model's longest */
     bool no_figures, mixed, force, quiet, unchecked;
 };
 

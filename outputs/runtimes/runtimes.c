@@ -233,6 +233,15 @@ dpe_status dpe_readings_open(const char *path, const char *which, int64_t length
     return status;
 }
 
+const char *dpe_reading_notes(const struct dpe_reading *reading, char text[DPE_READING_ALL_NOTES])
+{
+    text[0] = '\0';
+    for (int k = 0; k < reading->n_notes; k++) {
+        dpe_append(text, DPE_READING_ALL_NOTES, "%s%s", k > 0 ? "; " : "", reading->notes[k]);
+    }
+    return text;
+}
+
 void dpe_readings_free(struct dpe_readings *readings)
 {
     free(readings->of);

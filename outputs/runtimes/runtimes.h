@@ -118,6 +118,10 @@ struct dpe_reading {
     int kind;         /**< readings with the same numbers have the same, from 0 on */
 };
 
+enum { DPE_READING_ALL_NOTES = DPE_READING_NOTES * (DPE_READING_TEXT + 2) };
+/** The notes of a reading, joined by semicolons. Returns the buffer. */
+const char *dpe_reading_notes(const struct dpe_reading *reading, char text[DPE_READING_ALL_NOTES]);
+
 /** The readings of one configuration. */
 struct dpe_readings {
     int n;

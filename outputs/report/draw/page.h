@@ -156,6 +156,23 @@ struct field {
 };
 void dpe_draw_field(struct figure *figure, const struct field *field);
 
+/** One of several plots of the same points. */
+struct panel {
+    const char *name, *facts; /**< the two lines above it */
+    const double *y;          /**< [n_points], NaN = a gap; NULL = no plot */
+    bool marked;              /**< another than the reference, which is drawn beside it */
+};
+/** Plots below each other with the same axes, and what each is compared with. */
+struct panels {
+    const struct panel *panels;
+    size_t n;
+    int64_t n_points;        /**< at 0, 1, … */
+    const double *reference; /**< [n_points] */
+    bool log_y;
+    const char *x_title;
+};
+void dpe_draw_panels(struct figure *figure, const struct panels *panels);
+
 /** Points of the colour scale: 0 … 1 → 0xRRGGBB, dark to bright; NaN is a neutral grey. */
 unsigned dpe_draw_color_at(double share);
 /** Whether dark text is readable on that colour. */

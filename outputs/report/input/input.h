@@ -60,10 +60,11 @@ void dpe_input_names_free(struct names *names);
 
 /** The inputs and the document being written. */
 struct report {
-    const char *const *paths;
     struct input *inputs;
     size_t n;
     double top_k; /**< count, minus a share, 0 = by the tables */
+    const char *runtimes; /**< a folder, config.json or GGUF file that runtimes read, or NULL */
+    int64_t length;       /**< of the text that they read, 0 = the model's longest */
     struct document document;
     /** What is being written about. Ids of its sheets are PREFIX-ID-SUFFIX (without what is ""),
      * with a number behind where several inputs have the dataset `has`. */

@@ -104,6 +104,9 @@ static dpe_status add_sessions_of(const struct input *input, struct sheet *sheet
 
 dpe_status dpe_sections_provenance(struct report *report, struct dpe_error *err)
 {
+    if (report->n == 0) {
+        return DPE_OK;
+    }
     dpe_report_section(report, "Origin of the numbers");
     dpe_report_say(
         report, BLOCK_TEXT,

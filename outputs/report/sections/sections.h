@@ -12,7 +12,12 @@
  * of reading. */
 dpe_status dpe_sections_norms(struct report *report, struct dpe_error *err);
 dpe_status dpe_sections_tables(struct report *report, struct dpe_error *err);
+/** What other runtimes compute from report->runtimes, and apply of the tables among the inputs. */
+dpe_status dpe_sections_runtimes(struct report *report, struct dpe_error *err);
 dpe_status dpe_sections_time(struct report *report, struct dpe_error *err);
 dpe_status dpe_sections_provenance(struct report *report, struct dpe_error *err);
+
+/** Whether an input is a table that runtimes load; a detection of key pairs has a mask as well. */
+bool dpe_sections_has_table(const struct input *input);
 
 #endif

@@ -82,6 +82,26 @@ expect 0 "is written" compare.h5 detect.h5 -o first.html
     { echo "first figures: $(grep -o 'figure id="[a-z-]*"' first.html | head -2)"; failed=1; }
 grep -q 'class="n best"' first.html || { echo "no best value"; failed=1; }
 
+# What runtimes compute from a configuration: one reads another factor of the logits, and one refuses the type.
+cat >config.json <<'END'
+{"model_type": "llama", "hidden_size": 256, "num_attention_heads": 4, "max_position_embeddings": 4096, "rope_theta": 10000,
+ "rope_scaling": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 1024, "attention_factor": 1.0}}
+END
+expect 0 "is written" --runtimes config.json --length 2k -o runtimes.html --figures runtimes
+"$python" "$here/report_check.py" runtimes.html || failed=1
+grep -q 'for a text of 2048 tokens. They do not agree' runtimes.html && grep -q 'SGLang [^<]*: B ≠' runtimes.html ||
+    { echo "the page does not mark what differs"; failed=1; }
+grep -q 'fill-opacity' runtimes/runtimes.svg || { echo "the figure marks no difference"; failed=1; }
+[ "$(wc -l <runtimes/runtimes.csv)" = 33 ] && grep -q '"transformers"' runtimes/runtimes-list.csv ||
+    { echo "the numbers of the runtimes are missing"; failed=1; }
+expect 0 "is written" table.h5 --runtimes config.json -o runtimes.html
+grep -q 'What each applies of table.h5' runtimes.html && grep -q 'all of it, through' runtimes.html ||
+    { echo "the page does not say what is applied of the table"; failed=1; }
+expect 73 "is an input" --runtimes config.json -o config.json
+echo '{}' >empty.json
+expect 65 "expected head_dim" --runtimes empty.json -o r.html --no-figures
+[ -e r.html ] && { echo "a bad configuration became a report"; failed=1; }
+
 # Different models.
 expect 78 "different models" compare.h5 other.h5 -o mixed.html
 expect 78 "--mixed-models" compare.h5 other.h5 -o mixed.html

@@ -448,6 +448,38 @@ static void test_nothing_drawn(void **state)
     }
 }
 
+/* A panel without values has its two lines alone; what differs is filled and drawn with what it is
+ * compared with. */
+static void test_panels(void **state)
+{
+    (void)state;
+    const double plain[] = {1.0, 1.0, 1.0, (double)NAN};
+    const double other[] = {1.0, 0.5, 0.25, (double)NAN};
+    const struct panel panels[] = {{"one", "as it is", plain, false},
+                                   {"two", "another", other, true},
+                                   {"three", "refused", NULL, true}};
+    const struct panels all = {.panels = panels,
+                               .n = 3,
+                               .n_points = 4,
+                               .reference = plain,
+                               .log_y = true,
+                               .x_title = "pair"};
+    struct figure figure = {0};
+    dpe_draw_panels(&figure, &all);
+    const char *svg = figure.body.text.bytes;
+    assert_false(figure.body.failed);
+    assert_int_equal(count(svg, ">one</text>") + count(svg, ">another</text>") +
+                         count(svg, ">refused</text>"),
+                     3);
+    assert_int_equal(count(svg, "fill-opacity"), 1);
+    assert_int_equal(count(svg, "stroke-dasharray"), 1);
+    assert_int_equal(count(svg, ">pair</text>"), 1);
+    assert_null(strstr(svg, "nan"));
+    /* The last panel takes less room than the others. */
+    assert_int_equal(figure.height, 6 + 2 * (32 + 42 + 12) + 32 + 40 + 4);
+    dpe_text_free(&figure.body.text);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -458,7 +490,7 @@ int main(void)
         cmocka_unit_test(test_ticks),         cmocka_unit_test(test_length_ticks),
         cmocka_unit_test(test_svg),           cmocka_unit_test(test_curves),
         cmocka_unit_test(test_heat),          cmocka_unit_test(test_dots),
-        cmocka_unit_test(test_nothing_drawn),
+        cmocka_unit_test(test_nothing_drawn), cmocka_unit_test(test_panels),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

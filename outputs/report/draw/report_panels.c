@@ -1,0 +1,143 @@
+/* Small plots below each other, all with the same axes. */
+#include "outputs/report/draw/report_svg.h"
+
+#include <math.h>
+#include <stdio.h>
+
+enum { HEADING = 32, PLOT = 42, GAP = 12, AXES = 40, COLUMNS = 62 };
+
+/* Where the panels' points lie. */
+struct grid {
+    const struct panels *panels;
+    struct dpe_axis x, y; /* y.from is the lower edge of the panel being drawn */
+    double least, most;   /* of the values: where lines are */
+    double left, right;
+};
+
+static bool shows(const struct grid *grid, const double *y, int64_t i)
+{
+    return y != NULL && dpe_axis_shows(y[i], grid->panels->log_y);
+}
+
+static void find_range(struct grid *grid)
+{
+    const struct panels *all = grid->panels;
+    struct dpe_axis *y = &grid->y;
+    y->low = (double)INFINITY;
+    y->high = -(double)INFINITY;
+    for (size_t p = 0; p < all->n; p++) {
+        for (int64_t i = 0; i < all->n_points; i++) {
+            if (shows(grid, all->panels[p].y, i)) {
+                y->low = fmin(y->low, all->panels[p].y[i]);
+                y->high = fmax(y->high, all->panels[p].y[i]);
+            }
+        }
+    }
+    grid->least = y->low;
+    grid->most = y->high;
+    dpe_axis_widen(&y->low, &y->high, all->log_y, 0.12);
+}
+
+static void put_path(struct writer *out, const struct grid *grid, const double *y,
+                     const char *color, const char *more)
+{
+    bool gap = true;
+    dpe_draw_put(out, "<path class=\"%s\" stroke=\"currentColor\" stroke-width=\"1.75\" %s d=\"",
+                 color, more);
+    for (int64_t i = 0; i < grid->panels->n_points; i++) {
+        bool here = shows(grid, y, i);
+        if (here) {
+            dpe_draw_put(out, "%c%.5g %.5g", gap ? 'M' : 'L', dpe_axis_at(&grid->x, (double)i),
+                         dpe_axis_at(&grid->y, y[i]));
+        }
+        gap = !here;
+    }
+    dpe_draw_put(out, "\"/>\n");
+}
+
+/* The area between a curve and the one to compare with. */
+static void put_difference(struct writer *out, const struct grid *grid, const double *y,
+                           const char *color)
+{
+    const double *first = grid->panels->reference;
+    dpe_draw_put(out, "<path class=\"%s\" fill=\"currentColor\" fill-opacity=\"0.25\" d=\"", color);
+    for (int64_t i = 0; i + 1 < grid->panels->n_points; i++) {
+        if (shows(grid, y, i) && shows(grid, y, i + 1) && shows(grid, first, i) &&
+            shows(grid, first, i + 1)) {
+            double x0 = dpe_axis_at(&grid->x, (double)i);
+            double x1 = dpe_axis_at(&grid->x, (double)i + 1.0);
+            dpe_draw_put(out, "M%.5g %.5gL%.5g %.5gV%.5gL%.5g %.5gz", x0,
+                         dpe_axis_at(&grid->y, y[i]), x1, dpe_axis_at(&grid->y, y[i + 1]),
+                         dpe_axis_at(&grid->y, first[i + 1]), x0, dpe_axis_at(&grid->y, first[i]));
+        }
+    }
+    dpe_draw_put(out, "\"/>\n");
+}
+
+static void put_line(struct writer *out, const struct grid *grid, double value)
+{
+    char text[32];
+    double y = dpe_axis_at(&grid->y, value);
+    snprintf(text, sizeof text, "%.3g", value);
+    dpe_svg_line(out, grid->left, y, grid->right, y, DPE_GRID, 1.0, "");
+    dpe_svg_text(out, grid->left - 6.0, y, 0.0, DPE_SVG_END, 11, DPE_INK, text, 0);
+}
+
+static void put_panel(struct writer *out, struct grid *grid, const struct panel *panel, double top)
+{
+    const char *color = dpe_svg_series(panel->marked ? 1 : 0);
+    dpe_svg_text(out, 8.0, top + 8.0, 0.0, DPE_SVG_START, 12, panel->marked ? color : DPE_INK,
+                 panel->name, COLUMNS);
+    dpe_svg_text(out, 8.0, top + 23.0, 0.0, DPE_SVG_START, 11, DPE_QUIET, panel->facts, COLUMNS);
+    if (panel->y == NULL) {
+        return;
+    }
+    grid->y.to = top + HEADING;
+    grid->y.from = grid->y.to + PLOT;
+    put_line(out, grid, grid->most);
+    if (grid->least < grid->most) {
+        put_line(out, grid, grid->least);
+    }
+    if (panel->marked) {
+        put_difference(out, grid, panel->y, color);
+        put_path(out, grid, grid->panels->reference, DPE_QUIET, "stroke-dasharray=\"4 3\"");
+    }
+    put_path(out, grid, panel->y, color, "stroke-linejoin=\"round\"");
+}
+
+/* Below the last panel. */
+static void put_axis(struct writer *out, const struct grid *grid, double bottom)
+{
+    struct dpe_ticks ticks;
+    dpe_svg_line(out, grid->left, bottom, grid->right, bottom, DPE_AXIS, 1.0, "");
+    dpe_axis_ticks(&grid->x, 30.0, &ticks);
+    for (size_t i = 0; i < ticks.n; i++) {
+        double x = dpe_axis_at(&grid->x, ticks.ticks[i].value);
+        dpe_svg_line(out, x, bottom, x, bottom + 4.0, DPE_AXIS, 1.0, "");
+        dpe_svg_text(out, x, bottom + 13.0, 0.0, DPE_SVG_MIDDLE, 11, DPE_INK, ticks.ticks[i].text,
+                     0);
+    }
+    dpe_svg_text(out, (grid->left + grid->right) / 2.0, bottom + 30.0, 0.0, DPE_SVG_MIDDLE, 12,
+                 DPE_QUIET, grid->panels->x_title, 0);
+}
+
+void dpe_draw_panels(struct figure *figure, const struct panels *all)
+{
+    struct writer *out = &figure->body;
+    struct grid grid = {.panels = all, .y = {.log = all->log_y}};
+    double top = 6.0;
+    find_range(&grid);
+    grid.left = 46.0;
+    grid.right = FIGURE_WIDTH - 10.0;
+    grid.x = (struct dpe_axis){.low = 0.0,
+                               .high = fmax((double)all->n_points - 1.0, 1.0),
+                               .from = grid.left,
+                               .to = grid.right};
+    for (size_t p = 0; p < all->n; p++) {
+        put_panel(out, &grid, &all->panels[p], top);
+        top += HEADING + GAP + (all->panels[p].y != NULL ? PLOT : 0);
+    }
+    put_axis(out, &grid, top - GAP + 4.0);
+    figure->width = FIGURE_WIDTH;
+    figure->height = (int)top - GAP + AXES + 4;
+}

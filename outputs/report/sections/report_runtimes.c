@@ -1,0 +1,288 @@
+/* What other runtimes compute from a model's configuration, and what they apply of a table. */
+#include "outputs/export/applied.h"
+#include "outputs/read/read.h"
+#include "outputs/report/sections/sections.h"
+#include "outputs/runtimes/runtimes.h"
+#include "outputs/table/dpe_table.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { NAME = 64, FACTS = DPE_READING_TEXT + 16 };
+static const char which[] = "current";
+
+static bool refused(const struct dpe_reading *reading)
+{
+    return reading->refused[0] != '\0';
+}
+
+/* The first that runs the model, which the others are compared with; NULL: none does. */
+static const struct dpe_reading *find_first(const struct dpe_readings *readings)
+{
+    for (int i = 0; i < readings->n; i++) {
+        if (!refused(&readings->of[i]) && readings->of[i].base > 0.0) {
+            return &readings->of[i];
+        }
+    }
+    return NULL;
+}
+
+/* Not what the first runtime does, or too short for the text. */
+static bool departs(const struct dpe_readings *readings, const struct dpe_reading *reading)
+{
+    const struct dpe_reading *first = find_first(readings);
+    return !refused(reading) && first != NULL &&
+           (reading->kind != first->kind || (double)readings->length > reading->longest);
+}
+
+/* "A", or "B ≠" where it departs. */
+static void letter_of(const struct dpe_readings *readings, const struct dpe_reading *reading,
+                      char letter[8])
+{
+    snprintf(letter, 8, "%c%s", (char)('A' + reading->kind),
+             departs(readings, reading) ? " ≠" : "");
+    if (refused(reading)) {
+        snprintf(letter, 8, "–");
+    }
+}
+
+static void name_of(const struct dpe_readings *readings, const struct dpe_reading *reading,
+                    char name[NAME])
+{
+    char letter[8];
+    letter_of(readings, reading, letter);
+    snprintf(name, NAME, "%s %s%s%s", reading->runtime->name, reading->runtime->versions,
+             refused(reading) ? "" : ": ", refused(reading) ? "" : letter);
+}
+
+/* ------------------------------------------------------------------------------------------ sheets
+ */
+
+static void add_row(struct sheet *sheet, const struct dpe_readings *readings,
+                    const struct dpe_reading *reading)
+{
+    const double none = (double)NAN;
+    const bool runs = !refused(reading);
+    const bool switches = reading->switch_length > 0;
+    char letter[8];
+    char grow[64] = "";
+    char notes[DPE_READING_ALL_NOTES];
+    letter_of(readings, reading, letter);
+    if (reading->growth > 0.0) {
+        snprintf(grow, sizeof grow, "%.6g after %.0f", reading->growth, reading->growth_length);
+    }
+    dpe_draw_row(sheet, dpe_text_cell(reading->runtime->name),
+                 dpe_text_cell(reading->runtime->versions), dpe_text_cell(letter),
+                 dpe_text_cell(runs ? reading->type : "refused"),
+                 dpe_number_cell(runs ? reading->base : none),
+                 dpe_number_cell(runs ? reading->factor * reading->factor : none),
+                 dpe_number_cell(switches ? (double)reading->switch_length : none),
+                 dpe_number_cell(runs ? reading->longest : none), dpe_text_cell(grow),
+                 dpe_text_cell(runs ? dpe_reading_notes(reading, notes) : reading->refused),
+                 dpe_text_cell(reading->runtime->known_by));
+}
+
+static void add_list(struct report *report, const struct dpe_readings *readings)
+{
+    struct sheet *sheet = dpe_report_sheet(
+        report, "runtimes-list",
+        "runtime:t|version:t|reading:t|rotation:t|base:0|logits ×:4|switches after:0|"
+        "longest text:0|queries grow:t|where it departs:t|known by:t",
+        "What each runtime computes");
+    for (int i = 0; i < readings->n; i++) {
+        add_row(sheet, readings, &readings->of[i]);
+    }
+    dpe_report_add(report, sheet);
+}
+
+/* Radians a token, a row for each pair and a column for each runtime that runs the model. */
+static struct sheet *list_pairs(const struct report *report, const char *id, const char *title,
+                                const struct dpe_readings *readings)
+{
+    char name[NAME];
+    struct sheet *sheet = dpe_report_sheet(report, id, "pair:0", "%s", title);
+    for (int i = 0; i < readings->n; i++) {
+        name_of(readings, &readings->of[i], name);
+        if (!refused(&readings->of[i])) {
+            dpe_draw_sheet_column(sheet, name, "9");
+        }
+    }
+    for (int64_t j = 0; j < readings->n_pairs; j++) {
+        dpe_draw_cell(sheet, dpe_number_cell((double)j));
+        for (int i = 0; i < readings->n; i++) {
+            if (!refused(&readings->of[i])) {
+                dpe_draw_cell(sheet, dpe_number_cell(readings->of[i].inv_freq[j]));
+            }
+        }
+    }
+    return sheet;
+}
+
+/* ------------------------------------------------------------------------------------------ figure
+ */
+
+/* Frequencies over those of a plain rotation of the same base, by pair; NaN: it does not rotate. */
+static void relate(const struct dpe_reading *reading, double base, int64_t n_pairs, double *ratio)
+{
+    double rotating = 0.0;
+    for (int64_t j = 0; j < n_pairs; j++) {
+        rotating += reading->inv_freq[j] > 0.0;
+    }
+    for (int64_t j = 0; j < n_pairs; j++) {
+        double plain = pow(base, -(double)j / rotating);
+        ratio[j] = reading->inv_freq[j] > 0.0 ? reading->inv_freq[j] / plain : (double)NAN;
+    }
+}
+
+static void tell(const struct dpe_readings *readings, const struct dpe_reading *reading,
+                 char facts[FACTS])
+{
+    if (refused(reading)) {
+        snprintf(facts, FACTS, "refused: %s", reading->refused);
+        return;
+    }
+    int used = snprintf(facts, FACTS, "logits × %.4g", reading->factor * reading->factor);
+    if (reading->switch_length > 0) {
+        used += snprintf(facts + used, (size_t)(FACTS - used), ", switches after %lld tokens",
+                         (long long)reading->switch_length);
+    }
+    if (reading->growth > 0.0) {
+        used += snprintf(facts + used, (size_t)(FACTS - used), ", queries grow");
+    }
+    if ((double)readings->length > reading->longest) {
+        snprintf(facts + used, (size_t)(FACTS - used), ", texts to %.0f", reading->longest);
+    }
+}
+
+static void draw(struct figure *figure, const struct dpe_readings *readings)
+{
+    const size_t n = (size_t)readings->n;
+    const struct dpe_reading *first = find_first(readings);
+    struct panel *panels = dpe_alloc_zero(n, sizeof *panels);
+    double *ratios = dpe_alloc((n + 1) * (size_t)readings->n_pairs, sizeof *ratios);
+    char(*words)[NAME + FACTS] = dpe_alloc(n, sizeof *words);
+    bool there = figure != NULL && panels != NULL && ratios != NULL && words != NULL;
+    for (size_t i = 0; i < n && there && first != NULL; i++) {
+        const struct dpe_reading *reading = &readings->of[i];
+        double *ratio = ratios + (int64_t)i * readings->n_pairs;
+        name_of(readings, reading, words[i]);
+        tell(readings, reading, words[i] + NAME);
+        panels[i] = (struct panel){.name = words[i],
+                                   .facts = words[i] + NAME,
+                                   .marked = refused(reading) || departs(readings, reading)};
+        if (!refused(reading)) {
+            relate(reading, first->base, readings->n_pairs, ratio);
+            panels[i].y = ratio;
+        }
+    }
+    if (there && first != NULL) {
+        double *reference = ratios + (int64_t)n * readings->n_pairs;
+        relate(first, first->base, readings->n_pairs, reference);
+        const struct panels all = {.panels = panels,
+                                   .n = n,
+                                   .n_points = readings->n_pairs,
+                                   .reference = reference,
+                                   .log_y = true,
+                                   .x_title = "pair of head dimensions (0 turns fastest)"};
+        dpe_draw_panels(figure, &all);
+    }
+    free(panels);
+    free(ratios);
+    free(words);
+}
+
+static void add_figure(struct report *report, const char *id, const char *title,
+                       const struct dpe_readings *readings)
+{
+    const struct plot none = {.kind = PLOT_NONE};
+    struct figure *figure = dpe_report_figure(
+        report, list_pairs(report, id, title, readings), &none,
+        "The frequency of every pair over that of a plain rotation, in each runtime: 1 is the "
+        "model as it was before any extension, 0.25 turns a quarter as far with each token. The "
+        "same letter is the same rotation; ≠ marks what is not that of the first which runs the "
+        "model, dashed there.");
+    draw(figure, readings);
+}
+
+/* ----------------------------------------------------------------------------------------- section
+ */
+
+static void add_applied(struct report *report, const struct dpe_applied *applied)
+{
+    char text[DPE_APPLIED_TEXT];
+    struct sheet *sheet =
+        dpe_report_sheet(report, "runtimes-table", "runtime:t|version:t|applies:t",
+                         "What each applies of %s, entry of %lld tokens", report->about.input->name,
+                         (long long)applied->values->length);
+    for (int i = 0; i < applied->readings.n; i++) {
+        const struct dpe_runtime *runtime = applied->readings.of[i].runtime;
+        dpe_draw_row(sheet, dpe_text_cell(runtime->name), dpe_text_cell(runtime->versions),
+                     dpe_text_cell(dpe_applied_text(applied, i, text)));
+    }
+    dpe_report_add(report, sheet);
+    if (!applied->adapter) {
+        add_figure(report, "runtimes-exported", "Frequencies of the table's config.json",
+                   &applied->readings);
+    }
+}
+
+static dpe_status write_applied(struct report *report, const struct input *input,
+                                struct dpe_error *err)
+{
+    struct dpe_applied applied = {0};
+    struct dpe_table *table = NULL;
+    dpe_status status = dpe_table_load(input->path, &table, err);
+    if (status == DPE_OK) {
+        status = dpe_applied_make(report->runtimes, input->path, table, which, report->length,
+                                  &applied, err);
+    }
+    if (status == DPE_OK && applied.values != NULL) {
+        add_applied(report, &applied);
+    } else if (table != NULL && (status == DPE_BAD_DATA || status == DPE_USAGE)) {
+        /* It has no form without an adapter, or belongs to another model. */
+        dpe_report_say(report, BLOCK_NOTE, "%s", err->text);
+        status = DPE_OK;
+    }
+    dpe_applied_free(&applied);
+    dpe_table_close(table);
+    return status;
+}
+
+static void add_readings(struct report *report, const struct dpe_readings *readings)
+{
+    char *file = dpe_draw_clean_text(report->runtimes, 60);
+    dpe_report_section(report, "What runtimes compute");
+    dpe_report_say(report, BLOCK_TEXT,
+                   "The rotation that each runtime makes of %s for a text of %lld tokens%s. %s",
+                   file != NULL ? file : "the configuration", (long long)readings->length,
+                   readings->gguf ? " (llama.cpp reads the GGUF file; the others a config.json "
+                                    "that says the same)"
+                                  : "",
+                   readings->agree ? "All agree." : "They do not agree.");
+    add_figure(report, "runtimes", "Frequencies in each runtime", readings);
+    add_list(report, readings);
+    free(file);
+}
+
+dpe_status dpe_sections_runtimes(struct report *report, struct dpe_error *err)
+{
+    struct dpe_readings readings;
+    if (report->runtimes == NULL) {
+        return DPE_OK;
+    }
+    dpe_status status = dpe_readings_open(report->runtimes, which, report->length, &readings, err);
+    if (status == DPE_OK) {
+        add_readings(report, &readings);
+    }
+    for (size_t i = 0; i < report->n && status == DPE_OK; i++) {
+        if (dpe_sections_has_table(&report->inputs[i])) {
+            report->about = (struct subject){.input = &report->inputs[i], .has = "/table/mask"};
+            status = write_applied(report, &report->inputs[i], err);
+        }
+    }
+    report->about = (struct subject){0};
+    dpe_readings_free(&readings);
+    return status;
+}
