@@ -76,8 +76,9 @@ static dpe_status profile_close(void *state, dpe_status status, struct dpe_error
 
 /* What decides a row. Samples and lengths may grow: an excerpt does not depend on how many there
  * are, only on the longest length, which all excerpts are cut to. */
-static dpe_status start(struct profile *profile, struct dpe_error *err)
+static dpe_status start(void *state, struct dpe_error *err)
 {
+    struct profile *profile = state;
     const struct dpe_norms_arguments *args = profile->args;
     const char *const fields[][2] = {
         {"contribution", dpe_contribution_name(args->contribution)},
@@ -97,8 +98,16 @@ static dpe_status start(struct profile *profile, struct dpe_error *err)
         status = dpe_norms_create(dpe_model_config(profile->job.model), args->contribution,
                                   &profile->norms[i], err);
     }
-    return status == DPE_OK ? dpe_job_start(job, &own, &profile->plan, longest(profile), err)
-                            : status;
+    if (status == DPE_OK) {
+        status = dpe_job_start(job, &own, &profile->plan, longest(profile), err);
+    }
+    if (status == DPE_OK) {
+        status = dpe_run_plan(job->run, profile->key, profile->plan.name, err);
+    }
+    if (status == DPE_OK) {
+        dpe_job_header(job);
+    }
+    return status;
 }
 
 /* The scores of an excerpt. Values that are not finite are recorded in the row and do not end the
@@ -161,8 +170,9 @@ static dpe_status make_rows(void *user, const struct dpe_item *items, int64_t n,
     return status;
 }
 
-static dpe_status measure_rows(struct profile *profile, struct dpe_error *err)
+static dpe_status measure_rows(void *state, struct dpe_error *err)
 {
+    struct profile *profile = state;
     char names[MAX_LENGTHS][32];
     struct dpe_wanted wanted = {0};
     const struct dpe_work how = {.name = "norms",
@@ -235,8 +245,9 @@ static void print_dominated(const struct dpe_norms_result *result, int64_t n_hea
     printf("\n");
 }
 
-static dpe_status print_summary(const struct profile *profile, struct dpe_error *err)
+static dpe_status print_summary(void *state, struct dpe_error *err)
 {
+    const struct profile *profile = state;
     const struct dpe_config *config = dpe_model_config(profile->job.model);
     struct dpe_norms_result result = {0};
     dpe_status status = dpe_norms_summarize(profile, &result, err);
@@ -258,22 +269,6 @@ static dpe_status print_summary(const struct profile *profile, struct dpe_error 
     }
     dpe_datasets_free(&dpe_norms_kind, &result);
     return status;
-}
-
-static dpe_status profile_run(void *state, struct dpe_error *err)
-{
-    struct profile *profile = state;
-    dpe_status status = start(profile, err);
-    if (status == DPE_OK) {
-        status = dpe_run_plan(profile->job.run, profile->key, profile->plan.name, err);
-    }
-    if (status != DPE_OK) {
-        return status;
-    }
-    dpe_job_header(&profile->job);
-    status = measure_rows(profile, err);
-    status = dpe_job_finish(&profile->job, status, dpe_norms_fill, profile, err);
-    return status == DPE_OK && !profile->args->job.silent ? print_summary(profile, err) : status;
 }
 
 /* Every excerpt at every length. */
@@ -328,9 +323,13 @@ static void suggest(const void *state)
 const struct dpe_study dpe_norms_study = {
     .tool = "dpe-norms",
     .size = sizeof(struct profile),
+    .job = offsetof(struct profile, job),
     .open = profile_open,
     .cost = profile_cost,
-    .run = profile_run,
+    .start = start,
+    .rows = measure_rows,
+    .fill = dpe_norms_fill,
+    .print = print_summary,
     .suggest = suggest,
     .close = profile_close,
 };

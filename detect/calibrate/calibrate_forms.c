@@ -256,11 +256,6 @@ static void add_text(struct dpe_sha256 *hash, const char *text)
     dpe_sha256_add(hash, text, strlen(text) + 1);
 }
 
-static void add_numbers(struct dpe_sha256 *hash, const double *numbers, size_t n)
-{
-    dpe_sha256_add(hash, numbers, n * sizeof *numbers);
-}
-
 /* What a file that an option names holds. */
 static dpe_status add_content(struct dpe_sha256 *hash, const char *path, struct dpe_error *err)
 {
@@ -278,52 +273,13 @@ static dpe_status add_content(struct dpe_sha256 *hash, const char *path, struct 
     return status;
 }
 
-/* Everything that decides a result: inputs by what is in them, options by their values. */
+/* What decides a result: inputs by what is in them, options as they were typed. */
 static dpe_status hash_command(struct batch *batch, char hex[65], struct dpe_error *err)
 {
-    const struct calibrate_arguments *args = batch->line;
-    const struct detect_arguments *detect = &args->asked;
-    const struct dpe_job_options *job = &detect->job;
-    const char *const texts[] = {dpe_version(),
-                                 dpe_job_fingerprint(&batch->job),
+    const struct dpe_job_options *job = &batch->line->detect.job;
+    const char *const texts[] = {dpe_version(), dpe_job_fingerprint(&batch->job),
                                  dpe_tokenizer_fingerprint(batch->job.tokenizer),
-                                 dpe_corpus_fingerprint(batch->job.corpus),
-                                 job->tool.device,
-                                 job->split,
-                                 args->top_k,
-                                 detect->niah,
-                                 detect->lengths,
-                                 detect->temperature,
-                                 args->norms.lengths};
-    const double numbers[] = {(double)job->trained_length,
-                              job->tensor_parallel,
-                              (double)job->tool.kv_type,
-                              (double)job->samples,
-                              (double)job->seed,
-                              args->seed_given,
-                              args->scratch,
-                              detect->use_niah,
-                              detect->use_ppl,
-                              detect->auto_task,
-                              detect->frequencies,
-                              (double)detect->window,
-                              (double)detect->groups,
-                              detect->rule,
-                              (double)detect->rounds,
-                              detect->against_tuned,
-                              (double)args->tune_budget,
-                              (double)detect->batch,
-                              (double)detect->shared,
-                              (double)detect->keys_per_context,
-                              detect->race,
-                              detect->race_level,
-                              detect->race_indifference,
-                              detect->guard,
-                              (double)args->norm_samples,
-                              args->norms.contribution,
-                              args->norms.special,
-                              args->budget_seconds,
-                              args->budget_tokens};
+                                 dpe_corpus_fingerprint(batch->job.corpus), job->tool.device};
     struct dpe_sha256 *hash = dpe_sha256_new();
     if (hash == NULL) {
         return dpe_fail(err, DPE_NO_MEMORY, "out of memory for a checksum");
@@ -331,12 +287,10 @@ static dpe_status hash_command(struct batch *batch, char hex[65], struct dpe_err
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
         add_text(hash, texts[i]);
     }
-    for (int i = 0; i < detect->n_against; i++) {
-        add_text(hash, detect->against[i]);
+    for (int i = 1; i < job->argc; i++) {
+        add_text(hash, job->argv[i]);
     }
-    add_numbers(hash, numbers, sizeof numbers / sizeof numbers[0]);
-    dpe_sha256_add(hash, job->lengths, (size_t)job->n_lengths * sizeof *job->lengths);
-    dpe_status status = add_content(hash, args->chat_template, err);
+    dpe_status status = add_content(hash, batch->line->chat_template, err);
     dpe_sha256_finish(hash, hex);
     return status;
 }

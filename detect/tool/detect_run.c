@@ -388,28 +388,97 @@ static dpe_status run_stages(struct sweep *sweep, struct dpe_error *err)
     return status;
 }
 
-dpe_status dpe_detect_run(struct detect_inputs *inputs, struct dpe_detect_report *report,
-                          struct dpe_error *err)
+/* ------------------------------------------------------------------------------------------ study
+ */
+
+struct detection {
+    struct detect_arguments args; /* a copy: tables of dpe-eval tune become what they chose */
+    struct detect_inputs inputs;
+    struct dpe_detect_report report;
+    struct sweep sweep;
+};
+
+static dpe_status detection_open(void *state, const void *asked, struct dpe_error *err)
 {
-    struct sweep sweep = {.inputs = inputs, .report = report};
-    dpe_detect_inputs_report(inputs, report);
-    dpe_status status = sweep_prepare(&sweep, err);
-    if (status == DPE_OK) {
-        status = dpe_detect_inputs_start(inputs, err);
-    }
-    if (status == DPE_OK) {
-        status = run_stages(&sweep, err);
-        status = dpe_job_finish(&inputs->job, status, fill_table, &sweep, err);
-        dpe_log_info("%lld tokens were read, %lld decoded in %lld steps",
-                     (long long)report->work.fed, (long long)report->work.decoded,
-                     (long long)report->work.steps);
-    }
-    report->plans = NULL;
-    for (int v = 0; v < DPE_DETECT_MOST_VALIDATED; v++) {
-        dpe_plan_free(&sweep.validated[v]);
-    }
-    free(sweep.sum);
-    free(sweep.weight);
-    free(sweep.best);
+    struct detection *detection = state;
+    detection->args = *(const struct detect_arguments *)asked;
+    detection->sweep = (struct sweep){.inputs = &detection->inputs, .report = &detection->report};
+    dpe_status status = dpe_detect_against_read(&detection->args, err);
+    return status == DPE_OK ? dpe_detect_inputs_open(&detection->inputs, &detection->args, err)
+                            : status;
+}
+
+static dpe_status detection_cost(void *state, struct dpe_bill *bill, struct dpe_error *err)
+{
+    struct detection *detection = state;
+    return dpe_detect_cost(&detection->inputs, bill, err);
+}
+
+static dpe_status detection_start(void *state, struct dpe_error *err)
+{
+    struct detection *detection = state;
+    dpe_detect_announce(&detection->inputs);
+    dpe_detect_inputs_report(&detection->inputs, &detection->report);
+    dpe_status status = sweep_prepare(&detection->sweep, err);
+    return status == DPE_OK ? dpe_detect_inputs_start(&detection->inputs, err) : status;
+}
+
+static dpe_status detection_rows(void *state, struct dpe_error *err)
+{
+    struct detection *detection = state;
+    dpe_status status = run_stages(&detection->sweep, err);
+    const struct dpe_session_work work = dpe_job_work(&detection->inputs.job);
+    dpe_log_info("%lld tokens were read, %lld decoded in %lld steps", (long long)work.fed,
+                 (long long)work.decoded, (long long)work.steps);
     return status;
 }
+
+static dpe_status detection_fill(void *state, struct dpe_h5 *table, struct dpe_error *err)
+{
+    struct detection *detection = state;
+    return fill_table(&detection->sweep, table, err);
+}
+
+static dpe_status detection_print(void *state, struct dpe_error *err)
+{
+    struct detection *detection = state;
+    return detection->args.job.result != DPE_RESULT_TEXT
+               ? dpe_detect_print_result(&detection->inputs, &detection->report, err)
+               : dpe_detect_print(&detection->inputs, &detection->report, err);
+}
+
+static void suggest(const void *state)
+{
+    const struct detection *detection = state;
+    dpe_detect_suggest(&detection->inputs, &detection->report);
+}
+
+static dpe_status detection_close(void *state, dpe_status status, struct dpe_error *err)
+{
+    struct detection *detection = state;
+    struct sweep *sweep = &detection->sweep;
+    for (int v = 0; v < DPE_DETECT_MOST_VALIDATED; v++) {
+        dpe_plan_free(&sweep->validated[v]);
+    }
+    free(sweep->sum);
+    free(sweep->weight);
+    free(sweep->best);
+    dpe_detect_report_free(&detection->report);
+    status = dpe_detect_inputs_close(&detection->inputs, status, err);
+    dpe_detect_against_free(&detection->args);
+    return status;
+}
+
+const struct dpe_study dpe_detect_study = {
+    .tool = "dpe-detect",
+    .size = sizeof(struct detection),
+    .job = offsetof(struct detection, inputs.job),
+    .open = detection_open,
+    .cost = detection_cost,
+    .start = detection_start,
+    .rows = detection_rows,
+    .fill = detection_fill,
+    .print = detection_print,
+    .suggest = suggest,
+    .close = detection_close,
+};

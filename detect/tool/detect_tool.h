@@ -168,10 +168,6 @@ int64_t dpe_detect_inputs_steps(const struct detect_inputs *inputs);
 /** Empty report of these inputs. */
 void dpe_detect_inputs_report(const struct detect_inputs *inputs, struct dpe_detect_report *report);
 
-/** Sweep, validate, write the table; fills `report`. */
-dpe_status dpe_detect_run(struct detect_inputs *inputs, struct dpe_detect_report *report,
-                          struct dpe_error *err);
-
 /** The fewest rows a race of that many samples can end with. */
 double dpe_detect_least_rows(const struct detect_inputs *inputs, int64_t samples);
 /** Print what each saving saves of the sweep. */

@@ -5,6 +5,21 @@
 
 enum way { COST, RUN, RUN_AND_SUGGEST };
 
+static dpe_status run(const struct dpe_study *study, void *state, struct dpe_error *err)
+{
+    struct dpe_job *job = (void *)((char *)state + study->job);
+    dpe_status status = study->start(state, err);
+    if (status != DPE_OK) {
+        return status;
+    }
+    status = study->rows(state, err);
+    status = dpe_job_finish(job, status, study->fill, state, err);
+    if (status == DPE_OK && dpe_job_leads(job) && !job->options->silent) {
+        status = study->print(state, err);
+    }
+    return status == DPE_OK ? dpe_job_check_finite(job, err) : status;
+}
+
 static dpe_status work(const struct dpe_study *study, const void *args, enum way way,
                        struct dpe_bill *bill, struct dpe_error *err)
 {
@@ -16,7 +31,7 @@ static dpe_status work(const struct dpe_study *study, const void *args, enum way
     if (status == DPE_OK && way == COST) {
         status = study->cost(state, bill, err);
     } else if (status == DPE_OK) {
-        status = study->run(state, err);
+        status = run(study, state, err);
     }
     if (status == DPE_OK && way == RUN_AND_SUGGEST && study->suggest != NULL) {
         study->suggest(state);

@@ -15,13 +15,20 @@ struct dpe_bill;
 struct dpe_study {
     const char *tool; /**< that does it alone: "dpe-norms" */
     size_t size;
+    size_t job; /**< where the state has its struct dpe_job */
     /** Open the inputs and make every check that can be made before any work. */
     dpe_status (*open)(void *state, const void *args, struct dpe_error *err);
     /** Print what it would cost, unless it is silent, and add that to `bill` (NULL: not wanted). Silent and without
      *  a bill it only finds out whether everything is there, fits together and into memory. */
     dpe_status (*cost)(void *state, struct dpe_bill *bill, struct dpe_error *err);
-    /** Make the rows that are missing, write the table, print the result. */
-    dpe_status (*run)(void *state, struct dpe_error *err);
+    /** Say what begins, and open or continue the run (dpe_job_start). */
+    dpe_status (*start)(void *state, struct dpe_error *err);
+    /** Make the rows that are missing. */
+    dpe_status (*rows)(void *state, struct dpe_error *err);
+    /** The table of the rows so far; its user is the state. */
+    dpe_run_fill fill;
+    /** On rank 0, and not of a silent one: print the result. */
+    dpe_status (*print)(void *state, struct dpe_error *err);
     /** Suggest what to type next; NULL: nothing. */
     void (*suggest)(const void *state);
     /** Also after a failed open; returns what dpe_job_close does. */

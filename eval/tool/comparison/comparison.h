@@ -39,9 +39,9 @@ struct comparison {
 };
 /** Its args: struct eval_arguments. */
 extern const struct dpe_study dpe_eval_comparison_study;
-/** Print what the comparison would cost, unless it is silent, and add it to `sum` (NULL: not wanted). */
-dpe_status dpe_eval_cost(struct comparison *comparison, struct dpe_bill *sum,
-                         struct dpe_error *err);
+/** What its study does at `cost` and `close`; `state` is a struct comparison. */
+dpe_status dpe_eval_cost(void *state, struct dpe_bill *sum, struct dpe_error *err);
+dpe_status dpe_eval_comparison_close(void *state, dpe_status status, struct dpe_error *err);
 /** That of two plans whose session needs more memory, `plan` when both need the same. */
 const struct dpe_plan *dpe_eval_larger_plan(const struct comparison *comparison,
                                             const struct dpe_plan *plan,
@@ -65,9 +65,6 @@ dpe_status dpe_eval_fit_batch(struct comparison *comparison, const struct dpe_pl
  *  identity. `plan` is the one whose session needs most memory. */
 dpe_status dpe_eval_start(struct comparison *comparison, const char *kind,
                           const struct dpe_plan *plan, struct dpe_error *err);
-/** Also after a failed open; returns what dpe_job_close does. */
-dpe_status dpe_eval_comparison_close(struct comparison *comparison, dpe_status status,
-                                     struct dpe_error *err);
 
 /** Open the suites of the command line at comparison->lengths; job and args are set. */
 dpe_status dpe_eval_open_suites(struct comparison *comparison, struct dpe_error *err);

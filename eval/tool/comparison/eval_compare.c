@@ -166,9 +166,9 @@ static dpe_status comparison_open(void *state, const void *asked, struct dpe_err
     return status == DPE_OK ? place_keys(comparison, err) : status;
 }
 
-dpe_status dpe_eval_comparison_close(struct comparison *comparison, dpe_status status,
-                                     struct dpe_error *err)
+dpe_status dpe_eval_comparison_close(void *state, dpe_status status, struct dpe_error *err)
 {
+    struct comparison *comparison = state;
     for (int i = 0; i < comparison->n_plans; i++) {
         dpe_plan_free(&comparison->plans[i]);
     }
@@ -421,8 +421,9 @@ static void want_task(const struct comparison *comparison, const struct dpe_suit
     }
 }
 
-static dpe_status run_rows(struct comparison *comparison, struct dpe_error *err)
+static dpe_status run_rows(void *state, struct dpe_error *err)
 {
+    struct comparison *comparison = state;
     struct dpe_wanted wanted = {0};
     const struct dpe_work how = {.name = comparison->args->what != NULL ? "ablate" : "compare",
                                  .capacity = comparison->lengths[comparison->n_lengths - 1],
@@ -438,13 +439,21 @@ static dpe_status run_rows(struct comparison *comparison, struct dpe_error *err)
     return dpe_wanted_run(&wanted, &comparison->job, &how, err);
 }
 
-static dpe_status print(struct comparison *comparison, struct dpe_error *err)
+/* And write what was answered, where that is wanted. */
+static dpe_status print(void *state, struct dpe_error *err)
 {
+    struct comparison *comparison = state;
     const bool document = comparison->args->job.result != DPE_RESULT_TEXT;
+    dpe_status status = comparison->args->predictions != NULL
+                            ? dpe_eval_write_predictions(comparison, err)
+                            : DPE_OK;
+    if (status != DPE_OK) {
+        return status;
+    }
     if (document) {
         dpe_eval_result_begin(comparison, &comparison->out);
     }
-    dpe_status status = each_suite(comparison, print_results, NULL, err);
+    status = each_suite(comparison, print_results, NULL, err);
     if (status == DPE_OK && document) {
         status = dpe_result_print(comparison->out, comparison->args->job.result, err);
     } else if (document) {
@@ -454,29 +463,9 @@ static dpe_status print(struct comparison *comparison, struct dpe_error *err)
     return status;
 }
 
-static dpe_status comparison_run(void *state, struct dpe_error *err)
+static dpe_status comparison_start(void *state, struct dpe_error *err)
 {
-    struct comparison *comparison = state;
-    dpe_status status =
-        dpe_eval_start(comparison, "eval", dpe_eval_largest_plan(comparison), err);
-    if (status != DPE_OK) {
-        return status;
-    }
-    status = run_rows(comparison, err);
-    status = dpe_job_finish(&comparison->job, status, fill, comparison, err);
-    if (status == DPE_OK && comparison->args->predictions != NULL &&
-        dpe_job_leads(&comparison->job)) {
-        status = dpe_eval_write_predictions(comparison, err);
-    }
-    if (status == DPE_OK && !comparison->args->job.silent) {
-        status = print(comparison, err);
-    }
-    return status == DPE_OK ? dpe_job_check_finite(&comparison->job, err) : status;
-}
-
-static dpe_status comparison_cost(void *state, struct dpe_bill *bill, struct dpe_error *err)
-{
-    return dpe_eval_cost(state, bill, err);
+    return dpe_eval_start(state, "eval", dpe_eval_largest_plan(state), err);
 }
 
 static void suggest(const void *state)
@@ -487,17 +476,16 @@ static void suggest(const void *state)
                   dpe_tool_quote(comparison->args->job.output, table, sizeof table));
 }
 
-static dpe_status comparison_close(void *state, dpe_status status, struct dpe_error *err)
-{
-    return dpe_eval_comparison_close(state, status, err);
-}
-
 const struct dpe_study dpe_eval_comparison_study = {
     .tool = "dpe-eval",
     .size = sizeof(struct comparison),
+    .job = offsetof(struct comparison, job),
     .open = comparison_open,
-    .cost = comparison_cost,
-    .run = comparison_run,
+    .cost = dpe_eval_cost,
+    .start = comparison_start,
+    .rows = run_rows,
+    .fill = fill,
+    .print = print,
     .suggest = suggest,
-    .close = comparison_close,
+    .close = dpe_eval_comparison_close,
 };

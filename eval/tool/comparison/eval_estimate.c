@@ -213,8 +213,9 @@ static dpe_status add_planned(const struct comparison *comparison, struct dpe_bi
     return finish(comparison, status, &bill, sum);
 }
 
-dpe_status dpe_eval_cost(struct comparison *comparison, struct dpe_bill *sum, struct dpe_error *err)
+dpe_status dpe_eval_cost(void *state, struct dpe_bill *sum, struct dpe_error *err)
 {
+    struct comparison *comparison = state;
     const struct eval_arguments *args = comparison->args;
     dpe_status status = dpe_eval_fit_batch(comparison, dpe_eval_largest_plan(comparison), err);
     if (status == DPE_OK && args->planned != NULL) {

@@ -228,8 +228,9 @@ static dpe_status make_rows(void *user, const struct dpe_item *item, int64_t one
     return status;
 }
 
-static dpe_status run_rows(struct kld *kld, struct dpe_error *err)
+static dpe_status run_rows(void *state, struct dpe_error *err)
 {
+    struct kld *kld = state;
     struct dpe_wanted wanted = {0};
     const struct dpe_work how = {.name = task_name,
                                  .capacity = kld->length,
@@ -246,8 +247,10 @@ static dpe_status run_rows(struct kld *kld, struct dpe_error *err)
     return dpe_wanted_run(&wanted, &kld->comparison.job, &how, err);
 }
 
-static dpe_status start(struct kld *kld, struct dpe_error *err)
+static dpe_status start(void *state, struct dpe_error *err)
 {
+    struct kld *kld = state;
+    struct dpe_job *job = &kld->comparison.job;
     const struct eval_arguments *args = kld->comparison.args;
     const char *const fields[][2] = {
         {"base_plan", kld->key},
@@ -262,15 +265,8 @@ static dpe_status start(struct kld *kld, struct dpe_error *err)
                                          .n_own = sizeof fields / sizeof fields[0],
                                          .length_name = "length",
                                          .length = kld->length};
-    return dpe_job_start(&kld->comparison.job, &own, dpe_eval_largest_plan(&kld->comparison),
-                         kld->length, err);
-}
-
-static dpe_status kld_run(void *state, struct dpe_error *err)
-{
-    struct kld *kld = state;
-    struct dpe_job *job = &kld->comparison.job;
-    dpe_status status = start(kld, err);
+    dpe_status status =
+        dpe_job_start(job, &own, dpe_eval_largest_plan(&kld->comparison), kld->length, err);
     for (int m = 0; m < kld->comparison.n_methods && status == DPE_OK; m++) {
         status =
             dpe_run_plan(job->run, kld->comparison.keys[m], kld->comparison.plans[m].name, err);
@@ -278,18 +274,10 @@ static dpe_status kld_run(void *state, struct dpe_error *err)
     if (status == DPE_OK) {
         status = dpe_run_plan(job->run, kld->key, kld->plan.name, err);
     }
-    if (status != DPE_OK) {
-        return status;
-    }
-    if (!job->options->silent) {
+    if (status == DPE_OK && !job->options->silent) {
         dpe_job_header(job);
     }
-    status = run_rows(kld, err);
-    status = dpe_job_finish(job, status, dpe_kld_fill, kld, err);
-    if (status == DPE_OK && dpe_job_leads(job) && !job->options->silent) {
-        status = dpe_kld_print(kld, err);
-    }
-    return status == DPE_OK ? dpe_job_check_finite(job, err) : status;
+    return status;
 }
 
 /* ------------------------------------------------------------------------------------------ price
@@ -346,9 +334,13 @@ static void suggest(const void *state)
 const struct dpe_study dpe_eval_kld_study = {
     .tool = "dpe-eval kld",
     .size = sizeof(struct kld),
+    .job = offsetof(struct kld, comparison.job),
     .open = kld_open,
     .cost = kld_cost,
-    .run = kld_run,
+    .start = start,
+    .rows = run_rows,
+    .fill = dpe_kld_fill,
+    .print = dpe_kld_print,
     .suggest = suggest,
     .close = kld_close,
 };

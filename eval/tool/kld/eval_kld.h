@@ -25,13 +25,9 @@ struct kld {
 };
 extern const struct dpe_study dpe_eval_kld_study;
 
-/** The results of the rows so far; free with dpe_kld_result_free, after failures too. */
-dpe_status dpe_kld_result_of(const struct kld *kld, struct dpe_kld_result *result,
-                             struct dpe_error *err);
-void dpe_kld_result_free(struct dpe_kld_result *result);
 /** Fills the table of a run (dpe_run_fill); `user` is a struct kld. */
 dpe_status dpe_kld_fill(void *user, struct dpe_h5 *table, struct dpe_error *err);
-/** Print them, for people or scripts. */
-dpe_status dpe_kld_print(const struct kld *kld, struct dpe_error *err);
+/** Print them, for people or scripts; `state` is a struct kld. */
+dpe_status dpe_kld_print(void *state, struct dpe_error *err);
 
 #endif

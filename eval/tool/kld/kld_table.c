@@ -5,7 +5,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-void dpe_kld_result_free(struct dpe_kld_result *result)
+static void result_free(struct dpe_kld_result *result)
 {
     free(result->position);
     free(result->plan);
@@ -45,8 +45,9 @@ static dpe_status fill_cells(const struct kld *kld, const struct dpe_kld_token *
     return status;
 }
 
-dpe_status dpe_kld_result_of(const struct kld *kld, struct dpe_kld_result *result,
-                             struct dpe_error *err)
+/* The results of the rows so far; to be freed after failures too. */
+static dpe_status result_of(const struct kld *kld, struct dpe_kld_result *result,
+                            struct dpe_error *err)
 {
     const size_t methods = (size_t)kld->comparison.n_methods;
     const int64_t buckets = dpe_kld_buckets(kld->length - 1);
@@ -71,11 +72,11 @@ dpe_status dpe_kld_fill(void *user, struct dpe_h5 *table, struct dpe_error *err)
     const struct kld *kld = user;
     const struct eval_arguments *args = kld->comparison.args;
     struct dpe_kld_result result;
-    dpe_status status = dpe_kld_result_of(kld, &result, err);
+    dpe_status status = result_of(kld, &result, err);
     if (status == DPE_OK) {
         status = dpe_datasets_put(&dpe_kld_kind, &result, "/kld", table, err);
     }
-    dpe_kld_result_free(&result);
+    result_free(&result);
     const char *const texts[][2] = {
         {"base", args->base != NULL ? args->base : "rope"},
         {"base_plan", kld->key},
@@ -184,11 +185,12 @@ static dpe_status print_result(const struct kld *kld, const struct dpe_kld_resul
     return dpe_result_print(out, args->job.result, err);
 }
 
-dpe_status dpe_kld_print(const struct kld *kld, struct dpe_error *err)
+dpe_status dpe_kld_print(void *state, struct dpe_error *err)
 {
+    const struct kld *kld = state;
     struct dpe_kld_result result;
     struct dpe_kld_rounding rounding = {0};
-    dpe_status status = dpe_kld_result_of(kld, &result, err);
+    dpe_status status = result_of(kld, &result, err);
     if (status == DPE_OK && kld->saved != NULL) {
         status = dpe_kld_saved_rounding(kld->saved, kld->n_texts, &rounding, err);
     }
@@ -202,6 +204,6 @@ dpe_status dpe_kld_print(const struct kld *kld, struct dpe_error *err)
                    kld->comparison.args->save_base, rounding.mean, rounding.most);
         }
     }
-    dpe_kld_result_free(&result);
+    result_free(&result);
     return status;
 }

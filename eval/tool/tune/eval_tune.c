@@ -405,31 +405,23 @@ static const struct dpe_plan *largest_plan(const struct tuning *tuning)
     return largest;
 }
 
-static dpe_status tuning_run(void *state, struct dpe_error *err)
+static dpe_status tuning_start(void *state, struct dpe_error *err)
 {
     struct tuning *tuning = state;
-    const bool silent = tuning->comparison.args->job.silent;
-    dpe_status status = dpe_eval_start(&tuning->comparison, "tune", largest_plan(tuning), err);
-    if (status != DPE_OK) {
-        return status;
-    }
+    return dpe_eval_start(&tuning->comparison, "tune", largest_plan(tuning), err);
+}
+
+static dpe_status tuning_rows(void *state, struct dpe_error *err)
+{
+    struct tuning *tuning = state;
+    dpe_status status = DPE_OK;
     for (int g = 0; g < tuning->n_groups && status == DPE_OK; g++) {
         status = replay(tuning, &tuning->groups[g], err);
     }
     for (bool more = true; more && status == DPE_OK;) {
         status = run_round(tuning, &more, err);
     }
-    if (status == DPE_OK) {
-        status = run_fresh(tuning, err);
-    }
-    status = dpe_job_finish(&tuning->comparison.job, status, fill, tuning, err);
-    if (status == DPE_OK) {
-        /* Which `fill` did where this process leads. */
-        status = !dpe_job_leads(&tuning->comparison.job) ? summarize(tuning, err)
-                 : silent                                ? DPE_OK
-                                                         : dpe_tune_print(tuning, err);
-    }
-    return status == DPE_OK ? dpe_job_check_finite(&tuning->comparison.job, err) : status;
+    return status == DPE_OK ? run_fresh(tuning, err) : status;
 }
 
 static dpe_status tuning_cost(void *state, struct dpe_bill *bill, struct dpe_error *err)
@@ -450,8 +442,12 @@ static dpe_status tuning_close(void *state, dpe_status status, struct dpe_error 
 const struct dpe_study dpe_eval_tune_study = {
     .tool = "dpe-eval tune",
     .size = sizeof(struct tuning),
+    .job = offsetof(struct tuning, comparison.job),
     .open = tuning_open,
     .cost = tuning_cost,
-    .run = tuning_run,
+    .start = tuning_start,
+    .rows = tuning_rows,
+    .fill = fill,
+    .print = dpe_tune_print,
     .close = tuning_close,
 };

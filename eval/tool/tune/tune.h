@@ -72,8 +72,8 @@ int64_t dpe_tune_first_fresh(const struct tuning *tuning);
 /** What a finished tuning holds, as /tune (outputs/SCHEMA.md). A dpe_run_fill; `user` is a struct
  *  tuning whose groups are decided. */
 dpe_status dpe_tune_put(const struct tuning *tuning, struct dpe_h5 *table, struct dpe_error *err);
-/** The result, as text or for scripts. */
-dpe_status dpe_tune_print(const struct tuning *tuning, struct dpe_error *err);
+/** Print the result, as text or for scripts; `state` is a struct tuning. */
+dpe_status dpe_tune_print(void *state, struct dpe_error *err);
 /** Print what would run, unless it is silent: settings, rows, tokens, and as text memory and time; and add it to
  *  `sum` (NULL: not wanted). */
 dpe_status dpe_tune_cost(const struct tuning *tuning, struct dpe_bill *sum, struct dpe_error *err);

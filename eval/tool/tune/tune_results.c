@@ -186,8 +186,9 @@ static dpe_status print_document(const struct tuning *tuning, struct dpe_error *
     return dpe_result_print(out, tuning->comparison.args->job.result, err);
 }
 
-dpe_status dpe_tune_print(const struct tuning *tuning, struct dpe_error *err)
+dpe_status dpe_tune_print(void *state, struct dpe_error *err)
 {
+    const struct tuning *tuning = state;
     if (tuning->comparison.args->job.result != DPE_RESULT_TEXT) {
         return print_document(tuning, err);
     }
