@@ -59,6 +59,7 @@ struct maker {
     struct dpe_model *model;
     struct dpe_rng rng;
     bool on_host;
+    int next; /* the type of the last matrix */
     struct dpe_error *err;
 };
 
@@ -69,9 +70,10 @@ static uint16_t to_half(float value, enum dpe_dtype dtype)
     if (dtype == DPE_BF16) {
         return (uint16_t)(bits >> 16);
     }
-    /* Of normal halves; what is smaller becomes 0. */
+    /* Towards zero; of what is smaller than a normal half the fraction alone. */
     uint32_t size = bits & 0x7fffffffU;
-    uint32_t half = size < 0x38800000U ? 0 : (size - 0x38000000U) >> 13;
+    uint32_t half =
+        size < 0x38800000U ? (uint32_t)(fabsf(value) * 0x1p24F) : (size - 0x38000000U) >> 13;
     return (uint16_t)((bits >> 16 & 0x8000U) | half);
 }
 
@@ -92,22 +94,82 @@ static void fill(struct maker *maker, struct dpe_tensor *tensor, void *data, flo
     }
 }
 
+/* Where the scale of a block stands, and what is added to its numbers or, 0: nothing is; how large
+ * numbers of random bits are with a scale of 1, and the middle of what is scaled. */
+static const struct {
+    int scale, shift;
+    float size, middle;
+} block_fields[DPE_DTYPES] = {
+    [DPE_Q8_0] = {0, 0, 74.0F, 0.0F},   [DPE_Q4_0] = {0, 0, 4.6F, 0.0F},
+    [DPE_Q4_1] = {0, 2, 4.6F, -7.5F},   [DPE_Q5_0] = {0, 0, 9.2F, 0.0F},
+    [DPE_Q5_1] = {0, 2, 9.2F, -15.5F},  [DPE_Q4_K] = {0, 2, 260.0F, 7.5F},
+    [DPE_Q5_K] = {0, 2, 529.0F, 15.5F}, [DPE_Q6_K] = {208, 0, 1369.0F, 0.0F},
+    [DPE_MXFP4] = {0, 0, 2.9F, 0.0F},
+};
+
+static void put_half(unsigned char *at, float value)
+{
+    const uint16_t half = to_half(value, DPE_F16);
+    memcpy(at, &half, sizeof half);
+}
+
+/* Blocks of random bits, of about the same deviation. */
+static void fill_blocks(struct maker *maker, struct dpe_tensor *tensor, unsigned char *data,
+                        float deviation)
+{
+    const int64_t n = dpe_dtype_bytes(tensor->dtype, tensor->rows * tensor->cols);
+    const float scale = deviation / block_fields[tensor->dtype].size;
+    for (int64_t i = 0; i < n; i++) {
+        data[i] = (unsigned char)dpe_rng_below(&maker->rng, 256);
+    }
+    for (int64_t i = 0; i < n; i += dpe_block_types[tensor->dtype].bytes) {
+        unsigned char *at = data + i + block_fields[tensor->dtype].scale;
+        if (tensor->dtype == DPE_MXFP4) {
+            at[0] = (unsigned char)(127 + ilogbf(scale));
+            continue;
+        }
+        put_half(at, scale);
+        if (block_fields[tensor->dtype].shift > 0) {
+            put_half(data + i + block_fields[tensor->dtype].shift,
+                     scale * block_fields[tensor->dtype].middle);
+        }
+    }
+}
+
+/* What a matrix of so many columns is: of the model's types of blocks the next that fits. */
+static enum dpe_dtype dtype_of(struct maker *maker, int64_t rows, int64_t cols)
+{
+    const struct dpe_config *c = &maker->model->config;
+    for (int i = 0; i < DPE_DTYPES && rows > 1; i++) {
+        maker->next = (maker->next + 1) % DPE_DTYPES;
+        if ((c->blocks >> maker->next & 1U) != 0 &&
+            cols % dpe_block_types[maker->next].elements == 0) {
+            return (enum dpe_dtype)maker->next;
+        }
+    }
+    return c->dtype;
+}
+
 static dpe_status make(struct maker *maker, int64_t rows, int64_t cols, struct dpe_tensor *tensor)
 {
     struct dpe_model *model = maker->model;
-    *tensor = (struct dpe_tensor){.dtype = model->config.dtype, .rows = rows, .cols = cols};
+    *tensor = (struct dpe_tensor){.dtype = dtype_of(maker, rows, cols), .rows = rows, .cols = cols};
     if (!maker->on_host) {
         return DPE_OK;
     }
-    void *data = dpe_alloc((size_t)(rows * cols), tensor->dtype == DPE_F32 ? 4 : 2);
+    void *data = dpe_alloc((size_t)dpe_dtype_bytes(tensor->dtype, rows * cols), 1);
     if (data == NULL || !dpe_make_room(&model->copies, model->n_copies, sizeof *model->copies)) {
         free(data);
         return dpe_fail(maker->err, DPE_NO_MEMORY, "random weights: out of memory");
     }
     model->copies[model->n_copies++] = data;
-    bool vector = rows == 1;
-    fill(maker, tensor, data, vector ? 1.0F : 0.0F,
-         vector ? 0.1F : (float)(1.0 / sqrt((double)cols)));
+    const bool vector = rows == 1;
+    const float deviation = vector ? 0.1F : (float)(1.0 / sqrt((double)cols));
+    if (dpe_dtype_blocks(tensor->dtype)) {
+        fill_blocks(maker, tensor, data, deviation);
+    } else {
+        fill(maker, tensor, data, vector ? 1.0F : 0.0F, deviation);
+    }
     tensor->data = data;
     return DPE_OK;
 }

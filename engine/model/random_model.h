@@ -9,9 +9,9 @@
 #include "engine/model/model.h"
 
 /** A model of `config` (copied; longrope factors are not) whose weights are about normal with
- *  deviation 1/√cols, norms 1, drawn from `seed`. With `on_host` false no tensor has data: sessions
- *  of device cuda then draw them on the device, other devices must not be used. Close with
- *  dpe_model_close. DPE_NO_MEMORY. */
+ *  deviation 1/√cols, norms 1, drawn from `seed`; matrices in the config's types of blocks in turn,
+ * where these fit. With `on_host` false no tensor has data: sessions of device cuda then draw them
+ * on the device, other devices must not be used. Close with dpe_model_close. DPE_NO_MEMORY. */
 dpe_status dpe_random_model(const struct dpe_config *config, bool on_host, uint64_t seed,
                             struct dpe_model **model, struct dpe_error *err);
 

@@ -43,6 +43,8 @@ static const struct kind {
     int64_t head_dim, window;
     double cap;
     int64_t rotary, experts, block;
+    uint32_t weights; /* types of blocks */
+    double growth;    /* of queries */
     int rope; /* of the second kind of layers */
     enum dpe_activation activation;
     enum dpe_qk_norm norm;
@@ -53,12 +55,15 @@ static const struct kind {
     {"llama", DPE_F32, 128},
     {"phi3", DPE_BF16, 96},
     {"gemma2", DPE_BF16, 256, 4096, .cap = 50.0, .activation = DPE_GEGLU_TANH},
-    {"gemma3_text", DPE_BF16, 256, 1024, .rope = 1, .activation = DPE_GEGLU_TANH, .norm = DPE_QK_NORM_HEAD},
+    {"gemma3_text", DPE_BF16, 256, 1024, .rope = 1, .activation = DPE_GEGLU_TANH,
+     .norm = DPE_QK_NORM_HEAD},
     {"gpt_oss", DPE_BF16, 64, 128, .experts = 32, .activation = DPE_SWIGLU_CLAMPED},
     {"qwen3_moe", DPE_BF16, 128, .experts = 128, .norm = DPE_QK_NORM_HEAD},
     {"glm4", DPE_BF16, 128, .rotary = 64},
     {"olmo2", DPE_BF16, 128, .norm = DPE_QK_NORM_WHOLE},
     {"smollm3", DPE_BF16, 128, .rope = -1},
+    {"llama", DPE_F32, 128, .weights = 1U << DPE_Q4_0 | 1U << DPE_Q4_K | 1U << DPE_Q6_K},
+    {"mistral3", DPE_BF16, 128, .growth = 0.1},
     {"nsa", DPE_BF16, 128, 512, .block = 64},
     {"llama", DPE_BF16, 128, .select = "moba:block=512,k=3"},
     {"llama", DPE_BF16, 128, .select = "infllm"},
@@ -76,6 +81,9 @@ static struct dpe_config config_of(const struct kind *kind, uint8_t layers[])
     c.dtype = kind->dtype;
     c.head_dim = kind->head_dim;
     c.rotary_dim = kind->rotary;
+    c.blocks = kind->weights;
+    c.query_growth = kind->growth;
+    c.query_length = 8192.0;
     c.activation = kind->activation;
     c.qk_norm = kind->norm;
     c.attention_cap = c.logit_cap = kind->cap;

@@ -95,7 +95,7 @@ static void small_kinds(const struct dpe_config *config, int64_t tokens, struct 
  * are chosen, and a test in float shows that the choice is right. */
 static void small_choices(const struct dpe_config *config, int64_t tokens, struct dpe_config *small)
 {
-    const bool all = small->dtype != DPE_F32;
+    const bool all = dpe_config_unpacked(small) != DPE_F32;
     const int64_t most = tokens / 12 + 2;
     small->n_experts = config->n_experts < 4 ? config->n_experts : 4;
     small->experts_per_token = all || config->experts_per_token > small->n_experts
@@ -122,7 +122,7 @@ static struct dpe_rope_config plain_rope(const struct dpe_rope_config *rope)
 static void small_config(const struct dpe_config *config, int64_t tokens, bool in_float,
                          struct dpe_config *small)
 {
-    const int64_t wide = tokens < LONG ? NARROW : WIDE;
+    const int64_t wide = tokens < LONG && config->blocks == 0 ? NARROW : WIDE; /* of whole blocks */
     memset(small, 0, sizeof *small); /* what is between fields too: it is compared as bytes */
     snprintf(small->model_type, sizeof small->model_type, "%s",
              config->family != NULL ? config->family->model_type : "llama");
@@ -136,7 +136,8 @@ static void small_config(const struct dpe_config *config, int64_t tokens, bool i
     small->max_position = MOST_TOKENS;
     small->rms_eps = 1e-5;
     small->bos_id = -1;
-    small->dtype = in_float ? DPE_F32 : dpe_config_unpacked(config);
+    small->blocks = in_float ? 0 : config->blocks;
+    small->dtype = in_float ? DPE_F32 : config->dtype;
     small->qkv_bias = config->qkv_bias;
     small->o_bias = config->o_bias;
     small->mlp_bias = config->mlp_bias;
@@ -147,6 +148,9 @@ static void small_config(const struct dpe_config *config, int64_t tokens, bool i
     small->attention_multiplier = config->attention_multiplier;
     small->attention_cap = config->attention_cap;
     small->logit_cap = config->logit_cap;
+    small->query_growth = config->query_growth;
+    small->query_length = config->query_length < (double)tokens / 3.0 ? config->query_length
+                                                                      : floor((double)tokens / 3.0);
     small->sinks = config->sinks;
     small->rotary_dim = config->rotary_dim;
     small->rope = plain_rope(&config->rope);
@@ -160,7 +164,7 @@ static void small_selection(const struct dpe_selection *selection, int64_t token
                             struct dpe_device_request *request)
 {
     struct dpe_selection *s = &request->selection;
-    const bool all = request->config.dtype != DPE_F32;
+    const bool all = dpe_config_unpacked(&request->config) != DPE_F32;
     const int64_t most = tokens / 12 + 2;
     if (selection == NULL || !dpe_selects(selection) || request->config.branch_block > 0) {
         return;
@@ -204,12 +208,13 @@ void dpe_device_kind(const struct dpe_device_request *request, char text[512])
     static const char *const norms[] = {"", ", norm of heads", ", norm of all heads"};
     static const char *const activations[] = {"", ", GeGLU", ", clamped SwiGLU"};
     const struct dpe_config *c = &request->config;
+    const enum dpe_dtype dtype = dpe_config_unpacked(c);
     int used = snprintf(
         text, 512, "%s, %s, head dimension %lld (%lld rotate), %lld heads for a KV head%s%s",
         c->model_type,
-        c->dtype == DPE_F32   ? "float"
-        : c->dtype == DPE_F16 ? "float16"
-                              : "bfloat16",
+        dtype == DPE_F32   ? "float"
+        : dtype == DPE_F16 ? "float16"
+                           : "bfloat16",
         (long long)c->head_dim, (long long)(2 * dpe_config_pairs(c)),
         (long long)(c->n_heads / c->n_kv_heads), norms[c->qk_norm], activations[c->activation]);
     const struct {
@@ -219,6 +224,7 @@ void dpe_device_kind(const struct dpe_device_request *request, char text[512])
                  {"embeddings times %.4g", c->embedding_multiplier},
                  {"logits times %.4g", c->logits_multiplier},
                  {"attention times %.4g", c->attention_multiplier},
+                 {"queries grow by %.4g", c->query_growth},
                  {"attention's cap %.4g", c->attention_cap},
                  {"logits' cap %.4g", c->logit_cap},
                  {"sinks", c->sinks ? 1 : 0},
@@ -231,6 +237,11 @@ void dpe_device_kind(const struct dpe_device_request *request, char text[512])
         snprintf(part, sizeof part, words[i].words, words[i].value);
         used += words[i].value != 0.0 && used < 400
                     ? snprintf(text + used, 512 - (size_t)used, ", %s", part)
+                    : 0;
+    }
+    for (int type = 0; type < DPE_DTYPES && used < 430; type++) {
+        used += (c->blocks >> type & 1U) != 0
+                    ? snprintf(text + used, 512 - (size_t)used, ", %s", dpe_block_types[type].name)
                     : 0;
     }
     for (int i = 0; i < c->n_kinds && used < 440; i++) {
@@ -608,7 +619,7 @@ void dpe_device_test(const struct dpe_device_request *request, struct dpe_device
         test.config.n_kinds > 1 && test.config.branch_block == 0 ? kinds : NULL;
     test.config.family = dpe_family_find(request->config.model_type);
     memset(result, 0, sizeof *result);
-    result->most = tolerance(test.config.dtype);
+    result->most = tolerance(dpe_config_unpacked(&test.config));
     for (int i = 0; i < DPE_DEVICE_PLANS * DPE_QUESTIONS; i++) {
         result->rms[i / DPE_QUESTIONS][i % DPE_QUESTIONS] = (double)NAN;
     }

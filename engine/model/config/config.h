@@ -135,14 +135,14 @@ struct dpe_config {
                              they are blocks or mixed */
     int64_t fp8_block[2]; /**< rows and columns that a scale of F8_E4M3 weights is for; 0: by its
                              shape */
-    bool blocks;          /**< some matrices are in blocks (GGUF) */
+    uint32_t blocks;      /**< bit t: some matrices are in blocks of type t (GGUF) */
     int64_t weight_bytes; /**< of the weights in a GGUF file; 0: by the number and dtype */
 };
 
 /** What matrices are on a device that unpacks blocks. */
 static inline enum dpe_dtype dpe_config_unpacked(const struct dpe_config *config)
 {
-    return config->blocks ? DPE_BF16 : config->dtype;
+    return config->blocks != 0 ? DPE_BF16 : config->dtype;
 }
 
 /** Number of weights and their bytes on disk, computed from the configuration alone. */

@@ -320,21 +320,25 @@ static enum dpe_dtype widest(const struct dpe_config *config, const struct dpe_w
     return dtype;
 }
 
-static bool any_blocks(const struct dpe_config *config, const struct dpe_weights *weights)
+static uint32_t block_bit(const struct dpe_tensor *tensor)
 {
-    bool any =
-        dpe_dtype_blocks(weights->embedding.dtype) || dpe_dtype_blocks(weights->lm_head.dtype);
+    return dpe_dtype_blocks(tensor->dtype) ? UINT32_C(1) << tensor->dtype : 0;
+}
+
+/* dpe_config.blocks. */
+static uint32_t block_types(const struct dpe_config *config, const struct dpe_weights *weights)
+{
+    uint32_t types = block_bit(&weights->embedding) | block_bit(&weights->lm_head);
     for (int64_t i = 0; i < config->n_layers; i++) {
         for (int which = 0; which < DPE_WEIGHTS_PER_LAYER; which++) {
-            any = any || dpe_dtype_blocks(weights->layers[i].weight[which].dtype);
+            types |= block_bit(&weights->layers[i].weight[which]);
         }
         for (int64_t e = 0; e < config->n_experts; e++) {
             const struct dpe_expert *expert = &weights->layers[i].experts[e];
-            any =
-                any || dpe_dtype_blocks(expert->gate.dtype) || dpe_dtype_blocks(expert->down.dtype);
+            types |= block_bit(&expert->gate) | block_bit(&expert->down);
         }
     }
-    return any;
+    return types;
 }
 
 static dpe_status check_layers_end(const struct dpe_binder *binder)
@@ -390,6 +394,6 @@ dpe_status dpe_model_bind(struct dpe_model *model, const struct dpe_shard_table 
                         binder.missing.n, dpe_name_list_text(&binder.missing));
     }
     config->dtype = widest(config, weights);
-    config->blocks = any_blocks(config, weights);
+    config->blocks = block_types(config, weights);
     return DPE_OK;
 }

@@ -128,6 +128,45 @@ static int64_t elements(const struct dpe_tensor *tensor)
     return tensor->rows * tensor->cols;
 }
 
+/* Random matrices in every type of blocks, as large as those of floats are. */
+static void random_weights_come_in_blocks(void **state)
+{
+    (void)state;
+    for (int type = DPE_BF16 + 1; type < DPE_DTYPES; type++) {
+        struct dpe_config config = {.model_type = "llama",
+                                    .n_layers = 1,
+                                    .hidden = 256,
+                                    .intermediate = 256,
+                                    .n_heads = 2,
+                                    .n_kv_heads = 2,
+                                    .head_dim = 80, /* 160 columns: not of blocks of 256 */
+                                    .vocab = 64,
+                                    .max_position = 16,
+                                    .blocks = UINT32_C(1) << type,
+                                    .rope = {.theta = 1e4, .partial_rotary_factor = 1.0}};
+        struct dpe_model *model = NULL;
+        float numbers[256];
+        assert_int_equal(dpe_random_model(&config, true, 5, &model, NULL), DPE_OK);
+        const struct dpe_weights *w = dpe_model_weights(model);
+        const struct dpe_tensor *o = &w->layers[0].weight[DPE_WEIGHT_O];
+        const bool small = dpe_block_types[type].elements <= 32;
+        assert_int_equal(o->dtype, small ? (enum dpe_dtype)type : DPE_F32);
+        assert_int_equal(w->layers[0].weight[DPE_WEIGHT_ATTENTION_NORM].dtype, DPE_F32);
+        assert_int_equal(w->embedding.dtype, type);
+        double squares = 0.0;
+        for (int64_t row = 0; row < config.vocab; row++) {
+            dpe_dtype_read(w->embedding.dtype, w->embedding.data, row * 256, 256, numbers);
+            for (int i = 0; i < 256; i++) {
+                squares += (double)numbers[i] * (double)numbers[i];
+            }
+        }
+        const double deviation = sqrt(squares / (256.0 * (double)config.vocab)) * 16.0;
+        printf("%s: %.2f\n", dpe_block_types[type].name, deviation);
+        assert_true(deviation > 0.6 && deviation < 1.25);
+        dpe_model_close(model);
+    }
+}
+
 /* Every family's biases at once: what is counted is what there is, in the whole model and in the
  * slices that together are the model. */
 static void every_tensor_of_a_layer_is_counted_and_sliced(void **state)
@@ -185,6 +224,7 @@ int main(void)
         cmocka_unit_test(every_golden_folder_opens),
         cmocka_unit_test(rotation_is_read_from_both_schemas),
         cmocka_unit_test(end_ids_are_the_union_in_order),
+        cmocka_unit_test(random_weights_come_in_blocks),
         cmocka_unit_test(every_tensor_of_a_layer_is_counted_and_sliced),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

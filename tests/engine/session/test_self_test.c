@@ -8,6 +8,8 @@
 
 #include <cmocka.h>
 
+#include "engine/model/config/family.h"
+#include "engine/model/random_model.h"
 #include "engine/plan/methods/methods.h"
 #include "engine/session/device_check.h"
 #include "engine/session/ladder.h"
@@ -148,6 +150,102 @@ static void selections_pass(void **state)
     device("");
 }
 
+/* The types of a GGUF file: the small model has them too, and the device unpacks them. */
+static void weights_in_blocks_pass(void **state)
+{
+    (void)state;
+    static const struct {
+        uint32_t types;
+        const char *words;
+    } all[] = {{1U << DPE_Q8_0, ", Q8_0"},
+               {1U << DPE_Q4_0 | 1U << DPE_Q4_K | 1U << DPE_Q6_K, ", Q4_0, Q4_K, Q6_K"},
+               {1U << DPE_Q4_1 | 1U << DPE_Q5_0 | 1U << DPE_Q5_1, ", Q4_1, Q5_0, Q5_1"},
+               {1U << DPE_Q5_K | 1U << DPE_MXFP4, ", Q5_K, MXFP4"}};
+    const struct dpe_session_options options = {.device = "cuda", .n_threads = 1};
+    device("capability=80");
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
+        struct wide wide = wide_config(2, 1, 64, DPE_F32);
+        struct dpe_device_request request;
+        struct dpe_device_result result;
+        char kind[512];
+        wide.config.blocks = all[i].types;
+        dpe_device_request_make(&wide.config, &options, NULL, 48, false, &request);
+        request.plan = (int)i % 2;
+        dpe_device_kind(&request, kind);
+        assert_non_null(strstr(kind, "bfloat16"));
+        assert_non_null(strstr(kind, all[i].words));
+        dpe_device_test(&request, &result);
+        printf("%s: a prefill %.1e of %.1e %s\n", kind, result.rms[request.plan][DPE_ASK_PREFILL],
+               result.most, result.text);
+        assert_int_equal(result.outcome, DPE_DEVICE_RIGHT);
+        assert_true(result.rms[request.plan][DPE_ASK_PREFILL] <= result.most / 2.0);
+        expect_clean();
+    }
+    device("");
+}
+
+/* On the processors: −ln p of the text's last token under a request's model. */
+static double last_nll(const struct dpe_device_request *request, const int32_t *tokens)
+{
+    struct dpe_error err = {0};
+    struct dpe_config config = request->config;
+    struct dpe_model *model = NULL;
+    struct dpe_session *session = NULL;
+    struct dpe_plan plan;
+    double nll[47];
+    config.family = dpe_family_find(config.model_type);
+    TINY_OK(dpe_random_model(&config, true, 1, &model, &err), err);
+    const struct dpe_plan_context context = {.config = &config, .trained_length = 64, .length = 64};
+    const struct dpe_session_options options = {.device = "cpu", .n_threads = 1, .capacity = 48};
+    TINY_OK(dpe_plan_make("rope", &context, &plan, &err), err);
+    TINY_OK(dpe_session_create(model, &plan, &options, &session, &err), err);
+    TINY_OK(dpe_session_nll(session, tokens, 48, nll, &err), err);
+    dpe_session_destroy(session);
+    dpe_plan_free(&plan);
+    dpe_model_close(model);
+    return nll[46];
+}
+
+/* A query's growth begins within the small text, in every attention kernel, and is no small thing.
+ */
+static void growing_queries_pass(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *device, *kernel;
+        int64_t head_dim;
+        enum dpe_dtype dtype;
+    } all[] = {{"capability=90", "wgmma", 128, DPE_BF16},
+               {"capability=80", "mma", 64, DPE_F16},
+               {"capability=80", "plain", 32, DPE_F32}};
+    const struct dpe_session_options options = {.device = "cuda", .n_threads = 1};
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
+        struct wide wide = wide_config(2, 1, all[i].head_dim, all[i].dtype);
+        struct dpe_device_request request;
+        struct dpe_device_result result;
+        wide.config.query_growth = 0.5;
+        wide.config.query_length = 16384.0;
+        device(all[i].device);
+        cuda_use_kernel(all[i].kernel);
+        dpe_device_request_make(&wide.config, &options, NULL, 48, false, &request);
+        request.plan = (int)i % 2;
+        dpe_device_test(&request, &result);
+        printf("%s: a prefill %.1e of %.1e %s\n", all[i].kernel,
+               result.rms[request.plan][DPE_ASK_PREFILL], result.most, result.text);
+        assert_int_equal(result.outcome, DPE_DEVICE_RIGHT);
+        expect_clean();
+        if (all[i].dtype == DPE_F32) {
+            const double grown = last_nll(&request, wide.tokens);
+            request.config.query_growth = 0.0;
+            const double moved = fabs(last_nll(&request, wide.tokens) - grown);
+            printf("without growth the last likelihood moves by %.1e\n", moved);
+            assert_true(moved > 3.0 * result.most);
+        }
+    }
+    cuda_use_kernel(NULL);
+    device("");
+}
+
 /* Half of what a kernel writes is missing, of those that only such models and selections have. */
 static void parts_of_models_are_tested(void **state)
 {
@@ -282,7 +380,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(good_devices_pass),         cmocka_unit_test(kinds_of_models_pass),
-        cmocka_unit_test(selections_pass),           cmocka_unit_test(parts_of_models_are_tested),
+        cmocka_unit_test(selections_pass),           cmocka_unit_test(weights_in_blocks_pass),
+        cmocka_unit_test(growing_queries_pass),      cmocka_unit_test(parts_of_models_are_tested),
         cmocka_unit_test(wrong_devices_are_refused), cmocka_unit_test(the_call_that_fails_is_named),
         cmocka_unit_test(environment_says_how_long),
     };

@@ -265,7 +265,7 @@ static void a_step_reads_the_weights_as_they_are_stored(void **state)
     const struct dpe_weights weights = {.embedding = {.dtype = DPE_BF16, .rows = 1000, .cols = 64},
                                         .layers = &layer,
                                         .lm_head = {.dtype = DPE_BF16, .rows = 10, .cols = 64}};
-    const struct dpe_config config = {.n_layers = 1, .blocks = true};
+    const struct dpe_config config = {.n_layers = 1, .blocks = 1U << DPE_Q4_0};
     const double others = 4.0 * 16.0 + 2.0 * 640.0;
     assert_true(dpe_weights_step_bytes(&config, &weights, false) == others + 3.0 * 2.0 * 34.0);
     assert_true(dpe_weights_step_bytes(&config, &weights, true) == others + 3.0 * 64.0 * 2.0);

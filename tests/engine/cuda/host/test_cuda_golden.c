@@ -82,7 +82,7 @@ static void golden(const char *folder)
 {
     struct tiny tiny = tiny_open(folder);
     double plain = 0.0;
-    bool blocks = tiny.config->blocks;
+    bool blocks = tiny.config->blocks != 0;
     for (int64_t i = 0; i < tiny.n * VOCAB; i++) {
         plain = fmax(plain, near_error((double)tiny.logits[i], tiny.oracle[i]));
     }
@@ -99,7 +99,7 @@ static void golden(const char *folder)
         assert_true(error <= (tiny.config->n_experts > 0 ? experts : 1.0) * HALF_ROUNDING);
         /* The same weights in float, where rounding hides nothing. */
         tiny.model->config.dtype = DPE_F32;
-        tiny.model->config.blocks = false;
+        tiny.model->config.blocks = 0;
     }
     double error = fmax(golden_error(&tiny, 16), golden_error(&tiny, tiny.n));
     printf("%s: worst error %.2e, of transformers in float32 %.2e\n", folder, error, plain);
