@@ -288,7 +288,9 @@ static dpe_status hash_command(struct batch *batch, char hex[65], struct dpe_err
         add_text(hash, texts[i]);
     }
     for (int i = 1; i < job->argc; i++) {
-        add_text(hash, job->argv[i]);
+        if (strcmp(job->argv[i], "--quiet") != 0) {
+            add_text(hash, job->argv[i]);
+        }
     }
     dpe_status status = add_content(hash, batch->line->chat_template, err);
     dpe_sha256_finish(hash, hex);
