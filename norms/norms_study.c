@@ -41,24 +41,14 @@ static dpe_status profile_open(void *state, const void *asked, struct dpe_error 
     struct profile *profile = state;
     const struct dpe_norms_arguments *args = asked;
     profile->args = args;
-    dpe_status status = dpe_job_open(&profile->job, &args->job, args->job.dry_run, err);
-    if (status == DPE_OK) {
-        status = dpe_job_needs_plans(&profile->job, "it gives no norms", err);
-    }
-    if (status != DPE_OK || (status = parse_lengths(profile, err)) != DPE_OK) {
-        return status;
-    }
-    status = dpe_excerpts_make(profile->job.corpus, profile->job.tokenizer, longest(profile),
-                               args->job.samples, args->job.seed, args->special, &profile->excerpts,
-                               err);
-    if (status != DPE_OK) {
-        return status;
-    }
+    DPE_TRY(dpe_job_open(&profile->job, &args->job, args->job.dry_run, err));
+    DPE_TRY(dpe_job_needs_plans(&profile->job, "it gives no norms", err));
+    DPE_TRY(parse_lengths(profile, err));
+    DPE_TRY(dpe_excerpts_make(profile->job.corpus, profile->job.tokenizer, longest(profile),
+                              args->job.samples, args->job.seed, args->special, &profile->excerpts,
+                              err));
     const struct dpe_plan_context context = dpe_job_context(&profile->job, longest(profile));
-    status = dpe_plan_make("rope", &context, &profile->plan, err);
-    if (status != DPE_OK) {
-        return status;
-    }
+    DPE_TRY(dpe_plan_make("rope", &context, &profile->plan, err));
     return dpe_plan_key(&profile->plan, profile->key, err);
 }
 

@@ -79,9 +79,8 @@ static dpe_status put_texts(const struct profile *profile, struct dpe_h5 *table,
         {"/tokenizer", "sha256", dpe_tokenizer_fingerprint(profile->job.tokenizer)},
         {"/corpus", "sha256", dpe_corpus_fingerprint(profile->job.corpus)},
     };
-    dpe_status status = DPE_OK;
-    for (size_t i = 0; i < sizeof texts / sizeof texts[0] && status == DPE_OK; i++) {
-        status = dpe_h5_attr_text(table, texts[i].object, texts[i].name, texts[i].value, err);
+    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
+        DPE_TRY(dpe_h5_attr_text(table, texts[i].object, texts[i].name, texts[i].value, err));
     }
     const struct {
         const char *name;
@@ -92,10 +91,10 @@ static dpe_status put_texts(const struct profile *profile, struct dpe_h5 *table,
         {"kv_heads", config->n_kv_heads},
         {"head_dim", config->head_dim},
     };
-    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0] && status == DPE_OK; i++) {
-        status = dpe_h5_attr_i64(table, "/model", numbers[i].name, numbers[i].value, err);
+    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
+        DPE_TRY(dpe_h5_attr_i64(table, "/model", numbers[i].name, numbers[i].value, err));
     }
-    return status;
+    return DPE_OK;
 }
 
 dpe_status dpe_norms_fill(void *user, struct dpe_h5 *table, struct dpe_error *err)

@@ -312,13 +312,8 @@ static dpe_status print_divergence(struct batch *batch, struct dpe_error *err)
 {
     struct dpe_kld_cell trained = {0};
     struct dpe_kld_cell whole = {0};
-    dpe_status status = read_divergence(batch, "kld-trained.h5", &trained, err);
-    if (status == DPE_OK) {
-        status = read_divergence(batch, "kld.h5", &whole, err);
-    }
-    if (status != DPE_OK) {
-        return status;
-    }
+    DPE_TRY(read_divergence(batch, "kld-trained.h5", &trained, err));
+    DPE_TRY(read_divergence(batch, "kld.h5", &whole, err));
     printf("\nDivergence of the next token from the unchanged model's, in nats (kld.h5):\n"
            "  %.3g in a text of the trained length, %.3g in %lld tokens, where the\n"
            "  likeliest token is the same in %.1f %%.\n",

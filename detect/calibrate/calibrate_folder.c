@@ -66,18 +66,18 @@ static dpe_status refuse_foreign_files(struct batch *batch, struct dpe_error *er
     if (any_begun(batch)) {
         return dpe_calibrate_export_each(batch, refuse_in_new_entry, err);
     }
-    dpe_status status = dpe_calibrate_export_each(batch, refuse_foreign, err);
-    for (int e = 0; e < batch->state.n_entries && status == DPE_OK && batch->chooses; e++) {
+    DPE_TRY(dpe_calibrate_export_each(batch, refuse_foreign, err));
+    for (int e = 0; e < batch->state.n_entries && batch->chooses; e++) {
         char name[96];
         snprintf(name, sizeof name, "%sablate.h5", batch->state.entries[e].folder);
-        status = refuse_foreign(batch, name, err);
+        DPE_TRY(refuse_foreign(batch, name, err));
     }
     const char *const names[] = {"check.h5", "kld-trained.h5", "kld.h5"};
     const size_t n = batch->diverges ? 3 : 1;
-    for (size_t i = 0; i < n && status == DPE_OK; i++) {
-        status = refuse_foreign(batch, names[i], err);
+    for (size_t i = 0; i < n; i++) {
+        DPE_TRY(refuse_foreign(batch, names[i], err));
     }
-    return status;
+    return DPE_OK;
 }
 
 dpe_status dpe_calibrate_make_folder(struct batch *batch, bool *made, struct dpe_error *err)
@@ -105,7 +105,6 @@ dpe_status dpe_calibrate_make_folder(struct batch *batch, bool *made, struct dpe
     if (*made || job->tool.force) {
         return DPE_OK;
     }
-    dpe_status status = refuse_foreign_files(batch, err);
-    return status == DPE_OK ? dpe_calibrate_export_each(batch, dpe_calibrate_forms_check, err)
-                            : status;
+    DPE_TRY(refuse_foreign_files(batch, err));
+    return dpe_calibrate_export_each(batch, dpe_calibrate_forms_check, err);
 }

@@ -310,19 +310,18 @@ dpe_status dpe_calibrate_each_table(struct batch *batch, calibrate_visit visit,
                  {"check.h5", true, false},
                  {"kld-trained.h5", batch->diverges, false},
                  {"kld.h5", batch->diverges, false}};
-    dpe_status status = DPE_OK;
-    for (size_t i = 0; i < sizeof files / sizeof files[0] && status == DPE_OK; i++) {
+    for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
         int n = !files[i].made ? 0 : files[i].each ? batch->state.n_entries : 1;
-        for (int e = 0; e < n && status == DPE_OK; e++) {
+        for (int e = 0; e < n; e++) {
             const struct entry *entry = &batch->state.entries[e];
             char name[96];
             snprintf(name, sizeof name, "%s%s", files[i].each ? entry->folder : "", files[i].name);
             if (!entry->other || strcmp(files[i].name, "ablate.h5") != 0) {
-                status = visit(batch, name, err);
+                DPE_TRY(visit(batch, name, err));
             }
         }
     }
-    return status;
+    return DPE_OK;
 }
 
 /* The task may name files of its own, which are not looked into. */

@@ -339,14 +339,13 @@ void dpe_calibrate_try_kld(struct batch *batch)
 static dpe_status price_entry(struct batch *batch, enum calibrate_way way, struct dpe_bill *sum,
                               struct dpe_error *err)
 {
-    dpe_status status = DPE_OK;
     if (batch->args->detect.against_tuned) {
-        status = dpe_calibrate_tune(batch, way, sum, err);
+        DPE_TRY(dpe_calibrate_tune(batch, way, sum, err));
     }
-    if (status == DPE_OK && batch->chooses) {
-        status = dpe_calibrate_pairs(batch, way, sum, err);
+    if (batch->chooses) {
+        DPE_TRY(dpe_calibrate_pairs(batch, way, sum, err));
     }
-    return status == DPE_OK ? dpe_calibrate_check(batch, way, sum, err) : status;
+    return dpe_calibrate_check(batch, way, sum, err);
 }
 
 dpe_status dpe_calibrate_price(struct batch *batch, enum calibrate_way way, struct dpe_bill *sum,

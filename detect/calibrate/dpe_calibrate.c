@@ -65,21 +65,21 @@ static dpe_status tune(struct batch *batch, struct dpe_error *err)
         return DPE_OK;
     }
     announce_entry(batch, "settings of other methods", "dpe-eval");
-    dpe_status status = lead(batch, make_entry_folder, err);
-    return status == DPE_OK ? dpe_calibrate_tune(batch, CALIBRATE_RUN_SILENT, NULL, err) : status;
+    DPE_TRY(lead(batch, make_entry_folder, err));
+    return dpe_calibrate_tune(batch, CALIBRATE_RUN_SILENT, NULL, err);
 }
 
 /* A longer entry begins where the shorter one ended. */
 static dpe_status prepare_sweep(struct batch *batch, struct dpe_error *err)
 {
-    dpe_status status = make_entry_folder(batch, err);
-    return status == DPE_OK ? dpe_calibrate_start(batch, err) : status;
+    DPE_TRY(make_entry_folder(batch, err));
+    return dpe_calibrate_start(batch, err);
 }
 
 static dpe_status run_sweep(struct batch *batch, struct dpe_error *err)
 {
-    dpe_status status = dpe_calibrate_sweep(batch, CALIBRATE_RUN, NULL, err);
-    return status == DPE_OK ? lead(batch, dpe_calibrate_look, err) : status;
+    DPE_TRY(dpe_calibrate_sweep(batch, CALIBRATE_RUN, NULL, err));
+    return lead(batch, dpe_calibrate_look, err);
 }
 
 static dpe_status sweep(struct batch *batch, struct dpe_error *err)
@@ -130,8 +130,8 @@ static dpe_status choose_pairs(struct batch *batch, struct dpe_error *err)
     }
     announce_entry(batch, "number of key pairs", "dpe-eval");
     printf("\nDetected lengths, by number of key pairs of each head\n");
-    dpe_status status = dpe_calibrate_pairs(batch, CALIBRATE_RUN, NULL, err);
-    return status == DPE_OK ? lead(batch, dpe_calibrate_choose_pairs, err) : status;
+    DPE_TRY(dpe_calibrate_pairs(batch, CALIBRATE_RUN, NULL, err));
+    return lead(batch, dpe_calibrate_choose_pairs, err);
 }
 
 static dpe_status export_forms(struct batch *batch, struct dpe_error *err)
@@ -144,10 +144,7 @@ static dpe_status check(struct batch *batch, struct dpe_error *err)
 {
     const struct calibrate_state *state = &batch->state;
     batch->entry = &batch->state.entries[state->n_entries - 1];
-    dpe_status status = dpe_calibrate_fit_check(batch, err);
-    if (status != DPE_OK) {
-        return status;
-    }
+    DPE_TRY(dpe_calibrate_fit_check(batch, err));
     announce(batch, "what the table finds (dpe-eval)");
     printf("\n%s:\n", batch->needles ? "On needles that no earlier part has used"
                                      : "On the corpus's books, some of which the sweep used");
@@ -171,23 +168,22 @@ static dpe_status check(struct batch *batch, struct dpe_error *err)
 static dpe_status keep_evidence(struct batch *batch, struct dpe_error *err)
 {
     batch->checked = true;
-    dpe_status status = lead(batch, dpe_calibrate_pool, err);
-    return status == DPE_OK ? lead(batch, dpe_calibrate_export, err) : status;
+    DPE_TRY(lead(batch, dpe_calibrate_pool, err));
+    return lead(batch, dpe_calibrate_export, err);
 }
 
 /* Of a GGUF, whose files are compared by it; before the check, which takes what is left of --budget. */
 static dpe_status diverge(struct batch *batch, struct dpe_error *err)
 {
-    dpe_status status = DPE_OK;
     if (!batch->diverges) {
         return DPE_OK;
     }
     announce(batch, "divergence from the unchanged model (dpe-eval kld)");
-    for (int trained = 1; trained >= 0 && status == DPE_OK; trained--) {
+    for (int trained = 1; trained >= 0; trained--) {
         printf("\n");
-        status = dpe_calibrate_kld(batch, trained, CALIBRATE_RUN, NULL, err);
+        DPE_TRY(dpe_calibrate_kld(batch, trained, CALIBRATE_RUN, NULL, err));
     }
-    return status;
+    return DPE_OK;
 }
 
 static void add_table(struct batch *batch, const struct entry *entry, const char *name,
@@ -299,15 +295,14 @@ static dpe_status show(struct batch *batch, struct dpe_error *err)
 /* The choices are read from their tables again, for what is printed. */
 static dpe_status show_again(struct batch *batch, struct dpe_error *err)
 {
-    dpe_status status = DPE_OK;
     dpe_log_info("complete: %s has all results of this command; nothing was changed",
                  batch->args->detect.job.output);
     batch->chooses = batch->chooses && batch->state.pairs;
-    for (int i = 0; i < batch->state.n_entries && batch->chooses && status == DPE_OK; i++) {
+    for (int i = 0; i < batch->state.n_entries && batch->chooses; i++) {
         batch->entry = &batch->state.entries[i];
-        status = batch->entry->other ? DPE_OK : lead(batch, dpe_calibrate_choose_pairs, err);
+        DPE_TRY(batch->entry->other ? DPE_OK : lead(batch, dpe_calibrate_choose_pairs, err));
     }
-    return status == DPE_OK ? show(batch, err) : status;
+    return show(batch, err);
 }
 
 /* A sweep that has not ended, or is not ours, is looked at when it has. */
@@ -325,22 +320,20 @@ static dpe_status calibrate(struct batch *batch, struct dpe_error *err)
     static const struct {
         dpe_status (*step)(struct batch *, struct dpe_error *);
         bool each; /* for each entry, the shortest first */
-    } steps[] = {{tune, true},           {sweep, true},         {profile, false},
-                 {choose_pairs, true},   {export_forms, false}, {diverge, false},
-                 {check, false},        {keep_evidence, false}, {write_report, false},
-                 {show, false}};
-    dpe_status status = DPE_OK;
+    } steps[] = {{tune, true},          {sweep, true},    {profile, false}, {choose_pairs, true},
+                 {export_forms, false}, {diverge, false}, {check, false},   {keep_evidence, false},
+                 {write_report, false}, {show, false}};
     for (size_t i = 0; i < sizeof steps / sizeof steps[0]; i++) {
         int n = steps[i].each ? batch->state.n_entries : 1;
-        for (int e = 0; e < n && status == DPE_OK; e++) {
+        for (int e = 0; e < n; e++) {
             batch->entry = &batch->state.entries[e];
-            status = dpe_clock() < batch->job.deadline
-                         ? steps[i].step(batch, err)
-                         : dpe_fail(err, DPE_INCOMPLETE,
-                                    "the time budget is used up; run the same command to continue");
+            DPE_TRY(dpe_clock() < batch->job.deadline
+                        ? steps[i].step(batch, err)
+                        : dpe_fail(err, DPE_INCOMPLETE,
+                                   "the time budget is used up; run the same command to continue"));
         }
     }
-    return status == DPE_OK ? lead(batch, dpe_calibrate_set_done, err) : status;
+    return lead(batch, dpe_calibrate_set_done, err);
 }
 
 /* --------------------------------------------------------------------------------- before any work
@@ -400,16 +393,15 @@ static dpe_status try_entry(struct batch *batch, struct dpe_error *err)
 
 static dpe_status try_parts(struct batch *batch, struct dpe_error *err)
 {
-    dpe_status status = dpe_calibrate_check_exports(batch, err);
-    if (status == DPE_OK && !batch->frequencies &&
-        !dpe_calibrate_has_begun(batch, NULL, "norms.h5")) {
-        status = dpe_calibrate_profile(batch, CALIBRATE_TRY, NULL, err);
+    DPE_TRY(dpe_calibrate_check_exports(batch, err));
+    if (!batch->frequencies && !dpe_calibrate_has_begun(batch, NULL, "norms.h5")) {
+        DPE_TRY(dpe_calibrate_profile(batch, CALIBRATE_TRY, NULL, err));
     }
-    for (int e = 0; e < batch->state.n_entries && status == DPE_OK; e++) {
+    for (int e = 0; e < batch->state.n_entries; e++) {
         batch->entry = &batch->state.entries[e];
-        status = try_entry(batch, err);
+        DPE_TRY(try_entry(batch, err));
     }
-    return status;
+    return DPE_OK;
 }
 
 /* The folders that a refused calibration made: rmdir leaves those that hold anything. */
@@ -466,10 +458,10 @@ static dpe_status open_job(struct batch *batch, struct dpe_job_options *options,
 {
     *options = batch->args->detect.job;
     options->output = NULL; /* a folder, which is not touched */
-    dpe_status status = batch->args->detect.job.output != NULL
-                            ? dpe_tool_check_folder(batch->args->detect.job.output, err)
-                            : DPE_OK;
-    return status == DPE_OK ? dpe_job_open(&batch->job, options, options->dry_run, err) : status;
+    DPE_TRY(batch->args->detect.job.output != NULL
+                ? dpe_tool_check_folder(batch->args->detect.job.output, err)
+                : DPE_OK);
+    return dpe_job_open(&batch->job, options, options->dry_run, err);
 }
 
 static dpe_status work(struct batch *batch, struct dpe_error *err)

@@ -146,8 +146,8 @@ dpe_status dpe_detect_select_paper(const struct dpe_detect_params *params,
                                    const struct dpe_detect_ranking *ranking,
                                    struct dpe_detect_selection *selection, struct dpe_error *err)
 {
-    dpe_status status = selection_init(params, DPE_DETECT_PAPER, 0, selection, err);
-    for (int g = 0; status == DPE_OK && g < params->n_groups; g++) {
+    DPE_TRY(selection_init(params, DPE_DETECT_PAPER, 0, selection, err));
+    for (int g = 0; g < params->n_groups; g++) {
         selection->at[g] = -1;
         for (int t = 0; t < params->n_lengths; t++) {
             if (ranking->rank[g * params->n_lengths + t] == 1) {
@@ -155,17 +155,17 @@ dpe_status dpe_detect_select_paper(const struct dpe_detect_params *params,
             }
         }
     }
-    return status;
+    return DPE_OK;
 }
 
 dpe_status dpe_detect_select_point(const struct dpe_detect_params *params, const int16_t *at,
                                    struct dpe_detect_selection *selection, struct dpe_error *err)
 {
-    dpe_status status = selection_init(params, DPE_DETECT_JOINTLY, 0, selection, err);
-    for (int g = 0; status == DPE_OK && g < params->n_groups; g++) {
+    DPE_TRY(selection_init(params, DPE_DETECT_JOINTLY, 0, selection, err));
+    for (int g = 0; g < params->n_groups; g++) {
         selection->at[g] = at[g];
     }
-    return status;
+    return DPE_OK;
 }
 
 dpe_status dpe_detect_select_guarded(const struct dpe_detect_params *params,

@@ -106,10 +106,7 @@ dpe_status dpe_detect_collect(const struct dpe_run *run, const char *task, const
                               int64_t together, struct dpe_detect_scores *scores,
                               struct dpe_error *err)
 {
-    dpe_status status = dpe_detect_scores_init(scores, n_cells, n_samples, err);
-    if (status != DPE_OK) {
-        return status;
-    }
+    DPE_TRY(dpe_detect_scores_init(scores, n_cells, n_samples, err));
     scores->together = together > 1 ? together : 1;
     for (int c = 0; c < n_cells; c++) {
         for (int64_t s = 0; s < n_samples; s++) {

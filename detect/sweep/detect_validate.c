@@ -191,10 +191,7 @@ dpe_status dpe_detect_validate(const struct dpe_detect_scores *scores, const cha
         return dpe_fail(err, DPE_INTERNAL, "validation of %d plans", plans);
     }
     struct values values = {scores, keys, criterion, NULL};
-    dpe_status status = read_values(&values, err);
-    if (status != DPE_OK) {
-        return status;
-    }
+    DPE_TRY(read_values(&values, err));
     *validation = (struct dpe_detect_validation){.criterion = criterion, .n_plans = plans};
     for (int c = 0; c < plans; c++) {
         validation->value[c] = dpe_detect_interval(scores, c, criterion);
@@ -205,8 +202,8 @@ dpe_status dpe_detect_validate(const struct dpe_detect_scores *scores, const cha
     validation->verdict = dpe_detect_judge(&validation->minus[DPE_DETECT_BASE],
                                            validation->p[DPE_DETECT_BASE], criterion);
     validation->needed =
-        needed_of(&values, DPE_DETECT_JOINT, DPE_DETECT_BASE,
-                  &validation->minus[DPE_DETECT_BASE], validation->p[DPE_DETECT_BASE]);
+        needed_of(&values, DPE_DETECT_JOINT, DPE_DETECT_BASE, &validation->minus[DPE_DETECT_BASE],
+                  validation->p[DPE_DETECT_BASE]);
     validation->too_easy = criterion == DPE_DETECT_RECALL &&
                            validation->value[DPE_DETECT_BASE].mean >= 1.0 &&
                            validation->value[DPE_DETECT_JOINT].mean >= 1.0;

@@ -201,11 +201,8 @@ static dpe_status open_niah(struct detect_inputs *inputs, const struct dpe_niah_
                             struct dpe_error *err)
 {
     struct dpe_niah *niah = NULL;
-    dpe_status status = dpe_niah_open(params, length, inputs->job.corpus, inputs->job.tokenizer,
-                                      inputs->args->job.chat_template, seed, &niah, err);
-    if (status != DPE_OK) {
-        return status;
-    }
+    DPE_TRY(dpe_niah_open(params, length, inputs->job.corpus, inputs->job.tokenizer,
+                          inputs->args->job.chat_template, seed, &niah, err));
     memcpy(inputs->niah_template, dpe_niah_template_hash(niah), sizeof inputs->niah_template);
     return dpe_task_niah(name, niah, inputs->job.tokenizer, task, err);
 }
@@ -367,12 +364,8 @@ static dpe_status add_ppl(struct detect_inputs *inputs, struct dpe_error *err)
     }
     int at = inputs->n_tasks;
     struct dpe_task *task = &inputs->tasks[at];
-    dpe_status status =
-        dpe_task_ppl("ppl", inputs->job.corpus, inputs->job.tokenizer, inputs->args->job.length,
-                     inputs->niah.special, task, &inputs->short_books, err);
-    if (status != DPE_OK) {
-        return status;
-    }
+    DPE_TRY(dpe_task_ppl("ppl", inputs->job.corpus, inputs->job.tokenizer, inputs->args->job.length,
+                         inputs->niah.special, task, &inputs->short_books, err));
     inputs->n_tasks++;
     int64_t used =
         task->n_samples < inputs->args->job.samples ? task->n_samples : inputs->args->job.samples;
@@ -423,10 +416,9 @@ static dpe_status add_texts(struct detect_inputs *inputs, struct dpe_error *err)
 dpe_status dpe_detect_inputs_open(struct detect_inputs *inputs, const struct detect_arguments *args,
                                   struct dpe_error *err)
 {
-    *inputs =
-        (struct detect_inputs){.args = args,
-                               .validation_seed = seed_of_validation(args->job.seed),
-                               .samples = args->job.samples};
+    *inputs = (struct detect_inputs){.args = args,
+                                     .validation_seed = seed_of_validation(args->job.seed),
+                                     .samples = args->job.samples};
     dpe_status (*const steps[])(struct detect_inputs *,
                                 struct dpe_error *) = {dpe_detect_inputs_key_pairs,
                                                        make_grid,
@@ -435,14 +427,12 @@ dpe_status dpe_detect_inputs_open(struct detect_inputs *inputs, const struct det
                                                        add_niah,
                                                        add_ppl,
                                                        add_texts};
-    dpe_status status = dpe_job_open(&inputs->job, &args->job, args->job.dry_run, err);
-    if (status == DPE_OK) {
-        status = dpe_job_needs_plans(&inputs->job, "its lengths cannot be found by trying", err);
+    DPE_TRY(dpe_job_open(&inputs->job, &args->job, args->job.dry_run, err));
+    DPE_TRY(dpe_job_needs_plans(&inputs->job, "its lengths cannot be found by trying", err));
+    for (size_t i = 0; i < sizeof steps / sizeof steps[0]; i++) {
+        DPE_TRY(steps[i](inputs, err));
     }
-    for (size_t i = 0; i < sizeof steps / sizeof steps[0] && status == DPE_OK; i++) {
-        status = steps[i](inputs, err);
-    }
-    return status;
+    return DPE_OK;
 }
 
 dpe_status dpe_detect_inputs_close(struct detect_inputs *inputs, dpe_status status,

@@ -86,11 +86,11 @@ static dpe_status fill_table(void *user, struct dpe_h5 *table, struct dpe_error 
     struct sweep *sweep = user;
     const struct dpe_run *run = sweep->inputs->job.run;
     sweep->report->work = dpe_job_work(&sweep->inputs->job);
-    dpe_status status = dpe_detect_report_sweep(sweep->report, run, err);
-    if (status == DPE_OK && sweep->report->keys[DPE_DETECT_JOINT][0] != '\0') {
-        status = dpe_detect_report_validation(sweep->report, run, err);
+    DPE_TRY(dpe_detect_report_sweep(sweep->report, run, err));
+    if (sweep->report->keys[DPE_DETECT_JOINT][0] != '\0') {
+        DPE_TRY(dpe_detect_report_validation(sweep->report, run, err));
     }
-    return status == DPE_OK ? dpe_detect_write(sweep->report, sweep->complete, table, err) : status;
+    return dpe_detect_write(sweep->report, sweep->complete, table, err);
 }
 
 static dpe_status make_rows(void *user, const struct dpe_item *items, int64_t n,
@@ -200,19 +200,17 @@ static dpe_status race_rounds(struct sweep *sweep, struct stage *stage, unsigned
     const int64_t per_round = dpe_detect_inputs_per_round(sweep->inputs);
     const struct dpe_run *run = sweep->inputs->job.run;
     const struct dpe_race *race = &sweep->report->race;
-    dpe_status status = dpe_detect_report_race(sweep->report, run, err);
-    while (status == DPE_OK && !race->complete) {
+    DPE_TRY(dpe_detect_report_race(sweep->report, run, err));
+    while (!race->complete) {
         int64_t left = samples - race->samples;
         stage->first[0] = race->samples;
         stage->n_samples[0] = left < per_round ? left : per_round;
         stage->later[0] = after + (left - stage->n_samples[0]) * find_live(sweep, live);
         stage->live = live;
-        status = dpe_detect_stage_run(sweep, stage, err);
-        if (status == DPE_OK) {
-            status = dpe_detect_report_race(sweep->report, run, err);
-        }
+        DPE_TRY(dpe_detect_stage_run(sweep, stage, err));
+        DPE_TRY(dpe_detect_report_race(sweep->report, run, err));
     }
-    return status;
+    return DPE_OK;
 }
 
 static dpe_status sweep_stage(struct sweep *sweep, struct dpe_error *err)
@@ -403,9 +401,8 @@ static dpe_status detection_open(void *state, const void *asked, struct dpe_erro
     struct detection *detection = state;
     detection->args = *(const struct detect_arguments *)asked;
     detection->sweep = (struct sweep){.inputs = &detection->inputs, .report = &detection->report};
-    dpe_status status = dpe_detect_against_read(&detection->args, err);
-    return status == DPE_OK ? dpe_detect_inputs_open(&detection->inputs, &detection->args, err)
-                            : status;
+    DPE_TRY(dpe_detect_against_read(&detection->args, err));
+    return dpe_detect_inputs_open(&detection->inputs, &detection->args, err);
 }
 
 static dpe_status detection_cost(void *state, struct dpe_bill *bill, struct dpe_error *err)
@@ -419,8 +416,8 @@ static dpe_status detection_start(void *state, struct dpe_error *err)
     struct detection *detection = state;
     dpe_detect_announce(&detection->inputs);
     dpe_detect_inputs_report(&detection->inputs, &detection->report);
-    dpe_status status = sweep_prepare(&detection->sweep, err);
-    return status == DPE_OK ? dpe_detect_inputs_start(&detection->inputs, err) : status;
+    DPE_TRY(sweep_prepare(&detection->sweep, err));
+    return dpe_detect_inputs_start(&detection->inputs, err);
 }
 
 static dpe_status detection_rows(void *state, struct dpe_error *err)

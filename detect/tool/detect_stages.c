@@ -119,18 +119,17 @@ static dpe_status add_families(struct sweep *sweep, struct dpe_error *err)
 {
     struct dpe_detect_report *report = sweep->report;
     const struct dpe_detect_point *const points[] = {&report->search.plain, &report->search.family};
-    dpe_status status = DPE_OK;
-    for (int i = 0; i < 2 && status == DPE_OK; i++) {
+    for (int i = 0; i < 2; i++) {
         char spec[DPE_DETECT_SPEC];
         dpe_detect_point_spec(points[i], spec);
         if (points[i]->family > 0 && !is_validated(report, spec)) {
             int v = report->n_validated++;
             snprintf(report->names[v], sizeof report->names[v], "%s", spec);
-            status = dpe_detect_point_plan(&sweep->inputs->grid, &sweep->inputs->context, points[i],
-                                           &sweep->validated[v], err);
+            DPE_TRY(dpe_detect_point_plan(&sweep->inputs->grid, &sweep->inputs->context, points[i],
+                                          &sweep->validated[v], err));
         }
     }
-    return status;
+    return DPE_OK;
 }
 
 /* Perplexity of finalists on the first of the guard's texts. */
@@ -224,10 +223,7 @@ static dpe_status add_against(struct sweep *sweep, struct dpe_error *err)
     for (int i = 0; i < args->n_against; i++) {
         int v = report->n_validated++;
         const struct dpe_plan_context context = dpe_detect_inputs_rival(sweep->inputs);
-        dpe_status status = dpe_plan_make(args->against[i], &context, &sweep->validated[v], err);
-        if (status != DPE_OK) {
-            return status;
-        }
+        DPE_TRY(dpe_plan_make(args->against[i], &context, &sweep->validated[v], err));
         snprintf(report->names[v], sizeof report->names[v], "%s", args->against[i]);
     }
     return DPE_OK;
@@ -293,10 +289,9 @@ static dpe_status run_held(struct sweep *sweep, const struct stage *validation,
 {
     static const char *const names[DETECT_N_HELD] = {"validate user's", "ceiling", "ceiling",
                                                      "guard"};
-    dpe_status status = DPE_OK;
     const struct detect_held_rows most = dpe_detect_inputs_held(sweep->inputs);
     sweep->planned[0] -= most.users + most.ceilings + most.texts; /* now what there is */
-    for (int i = 0; i < DETECT_N_HELD && status == DPE_OK; i++) {
+    for (int i = 0; i < DETECT_N_HELD; i++) {
         const struct detect_held *held = &sweep->inputs->held[i];
         struct stage stage = {.name = names[i],
                               .n_tasks = 1,
@@ -311,9 +306,9 @@ static dpe_status run_held(struct sweep *sweep, const struct stage *validation,
         for (int v = 0; v < stage.n_plans && held->opened; v++) {
             sweep->planned[0] += ceiling || stage.live[v] != 0 ? held->n : 0;
         }
-        status = held->opened ? dpe_detect_stage_run(sweep, &stage, err) : DPE_OK;
+        DPE_TRY(held->opened ? dpe_detect_stage_run(sweep, &stage, err) : DPE_OK);
     }
-    return status;
+    return DPE_OK;
 }
 
 /* Methods that are ready: contexts one after another, the later ones under what is left. */
@@ -355,10 +350,7 @@ dpe_status dpe_detect_stage_validate(struct sweep *sweep, struct dpe_error *err)
 {
     struct detect_inputs *inputs = sweep->inputs;
     const struct dpe_detect_report *report = sweep->report;
-    dpe_status status = make_validated(sweep, err);
-    if (status != DPE_OK) {
-        return status;
-    }
+    DPE_TRY(make_validated(sweep, err));
     const struct dpe_plan *plans[DPE_DETECT_MOST_VALIDATED];
     const char *keys[DPE_DETECT_MOST_VALIDATED];
     unsigned char live[DPE_DETECT_MOST_VALIDATED]; /* equal plans are run once */
@@ -387,7 +379,7 @@ dpe_status dpe_detect_stage_validate(struct sweep *sweep, struct dpe_error *err)
     if (!dpe_detect_inputs_races_base(inputs)) {
         live[DPE_DETECT_BASE] = live[DPE_DETECT_JOINT] = 0;
     }
-    status =
-        ready ? race_ready(sweep, &stage, live, err) : dpe_detect_stage_run(sweep, &stage, err);
-    return status == DPE_OK ? run_held(sweep, &stage, err) : status;
+    DPE_TRY(ready ? race_ready(sweep, &stage, live, err)
+                  : dpe_detect_stage_run(sweep, &stage, err));
+    return run_held(sweep, &stage, err);
 }

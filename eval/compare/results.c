@@ -172,10 +172,7 @@ dpe_status dpe_results_collect(struct dpe_results *results, const struct dpe_com
         results->n_samples = n > results->n_samples ? n : results->n_samples;
     }
     measure(results, run);
-    dpe_status status = allocate(results, err);
-    if (status != DPE_OK) {
-        return status;
-    }
+    DPE_TRY(allocate(results, err));
     for (int m = 0; m < n_methods; m++) {
         for (int t = 0; t < results->n_tasks; t++) {
             for (int64_t s = 0; s < results->n_samples; s++) {

@@ -147,8 +147,8 @@ static dpe_status begin(struct dpe_kld_saved *saved, struct dpe_error *err)
     if (size.st_size == 0) {
         return put(saved, &saved->header, (int64_t)sizeof saved->header, 0, err);
     }
-    dpe_status status = get(saved, &found, (int64_t)sizeof found, 0, err);
-    return status == DPE_OK ? check_header(&found, &saved->header, saved->path, err) : status;
+    DPE_TRY(get(saved, &found, (int64_t)sizeof found, 0, err));
+    return check_header(&found, &saved->header, saved->path, err);
 }
 
 dpe_status dpe_kld_saved_open(const char *path, const struct dpe_kld_saved_name *name,
@@ -238,10 +238,7 @@ dpe_status dpe_kld_saved_rounding(struct dpe_kld_saved *saved, int64_t n_texts,
     *rounding = (struct dpe_kld_rounding){0};
     for (int64_t text = 0; text < n_texts; text++) {
         struct text_header header;
-        dpe_status status = get(saved, &header, (int64_t)sizeof header, place(saved, text), err);
-        if (status != DPE_OK) {
-            return status;
-        }
+        DPE_TRY(get(saved, &header, (int64_t)sizeof header, place(saved, text), err));
         if (header.complete == 1) {
             rounding->tokens += saved->header.length - 1;
             rounding->most = fmax(rounding->most, header.most);

@@ -195,11 +195,11 @@ static size_t ascii_run(const char *s, const char *end)
 
 static dpe_status append_ascii(const char *s, size_t n, char from, struct dpe_text *out)
 {
-    dpe_status status = dpe_text_append(out, s, n, NULL);
-    for (char *c = out->bytes + out->n - n; status == DPE_OK && c < out->bytes + out->n; c++) {
+    DPE_TRY(dpe_text_append(out, s, n, NULL));
+    for (char *c = out->bytes + out->n - n; c < out->bytes + out->n; c++) {
         *c = *c >= from && *c <= from + 25 ? (char)(*c ^ 0x20) : *c;
     }
-    return status;
+    return DPE_OK;
 }
 
 /* What stands from `from` on in lower case; the context of a sigma is the whole text. */
@@ -252,11 +252,10 @@ static dpe_status put_title(const char *s, size_t n, uint32_t point, struct dpe_
     if (own == NULL) {
         return dpe_py_upper((struct dpe_span){s, n}, out);
     }
-    dpe_status status = DPE_OK;
-    for (int i = 0; i < 3 && own->to[i] != 0 && status == DPE_OK; i++) {
-        status = put(own->to[i], out);
+    for (int i = 0; i < 3 && own->to[i] != 0; i++) {
+        DPE_TRY(put(own->to[i], out));
     }
-    return status;
+    return DPE_OK;
 }
 
 dpe_status dpe_py_title(struct dpe_span text, bool once, struct dpe_text *out)
@@ -277,17 +276,17 @@ dpe_status dpe_py_title(struct dpe_span text, bool once, struct dpe_text *out)
 dpe_status dpe_py_swapcase(struct dpe_span text, struct dpe_text *out)
 {
     const char *end = text.s + text.n;
-    dpe_status status = dpe_text_append(out, "", 0, NULL);
-    for (const char *s = text.s; s < end && status == DPE_OK;) {
+    DPE_TRY(dpe_text_append(out, "", 0, NULL));
+    for (const char *s = text.s; s < end;) {
         size_t n = 0;
         uint32_t point = dpe_py_next(s, end, &n);
         struct dpe_span one = {s, n};
-        status = dpe_py_capital(point) ? lower_from(text, s, s + n, out)
-                 : dpe_py_small(point) ? dpe_py_upper(one, out)
-                                       : dpe_text_append(out, s, n, NULL);
+        DPE_TRY(dpe_py_capital(point) ? lower_from(text, s, s + n, out)
+                : dpe_py_small(point) ? dpe_py_upper(one, out)
+                                      : dpe_text_append(out, s, n, NULL));
         s += n;
     }
-    return status;
+    return DPE_OK;
 }
 
 size_t dpe_py_line_end(const char *s, const char *end)

@@ -96,8 +96,7 @@ static dpe_status take_references(struct reader *reader, const struct dpe_json_f
                         "\"%s\": expected a list of the right option and its letter, found %s",
                         field->name, list ? "one entry" : dpe_json_kind_name(field->value.kind));
     }
-    dpe_status status = DPE_OK;
-    for (size_t i = 0; i < n && status == DPE_OK; i++) {
+    for (size_t i = 0; i < n; i++) {
         enum dpe_json_kind kind = items[i].kind;
         bool good = wanted == DPE_REFERENCES_NUMBER ? is_number(kind)
                                                     : kind == DPE_JSON_STRING || is_number(kind);
@@ -107,9 +106,9 @@ static dpe_status take_references(struct reader *reader, const struct dpe_json_f
                                                             : "a string or a list of strings",
                             dpe_json_kind_name(kind));
         }
-        status = take_reference(reader, items[i].text, err);
+        DPE_TRY(take_reference(reader, items[i].text, err));
     }
-    return status;
+    return DPE_OK;
 }
 
 /* Score the line in reader->line; messages do not include the file. */

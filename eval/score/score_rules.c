@@ -125,10 +125,7 @@ static int compare_words(const void *a, const void *b)
 static dpe_status normalized_words(const char *source, struct words *words)
 {
     struct dpe_text *text = &words->text;
-    dpe_status status = dpe_py_lower(dpe_span_of(source), text);
-    if (status != DPE_OK) {
-        return status;
-    }
+    DPE_TRY(dpe_py_lower(dpe_span_of(source), text));
     size_t kept = 0;
     for (size_t i = 0; i < text->n; i++) {
         if (!ascii_punctuation(text->bytes[i])) {

@@ -159,24 +159,19 @@ static dpe_status check_options(const struct record *record, struct dpe_error *e
         return dpe_fail(err, DPE_BAD_DATA, "\"options\": expected a list, found %s",
                         dpe_json_kind_name(options->value.kind));
     }
-    dpe_status status = want_texts(options, 4, err);
-    if (status == DPE_OK && right_letter(record) == '\0') {
-        status = dpe_fail(err, DPE_BAD_DATA, "\"answer\": expected one of the \"options\"");
+    DPE_TRY(want_texts(options, 4, err));
+    if (right_letter(record) == '\0') {
+        return dpe_fail(err, DPE_BAD_DATA, "\"answer\": expected one of the \"options\"");
     }
-    return status;
+    return DPE_OK;
 }
 
 static dpe_status check_record(const struct official *official, const struct record *record,
                                struct dpe_error *err)
 {
     enum dpe_references wanted = official->options.task->references;
-    dpe_status status = check_prompt(official, record, err);
-    if (status == DPE_OK) {
-        status = want_texts(references(official, record), 1, err);
-    }
-    if (status != DPE_OK) {
-        return status;
-    }
+    DPE_TRY(check_prompt(official, record, err));
+    DPE_TRY(want_texts(references(official, record), 1, err));
     return wanted == DPE_REFERENCES_NUMBER ? check_number(record, err)
            : wanted == DPE_REFERENCES_PAIR ? check_options(record, err)
                                            : DPE_OK;
@@ -261,11 +256,7 @@ static dpe_status encode(const struct official *official, int64_t line, int64_t 
 {
     const struct dpe_official_options *options = &official->options;
     const struct dpe_encode_options how = {.add_special = true, .special = DPE_SPECIAL_PARSE};
-    dpe_status status =
-        dpe_tokenizer_encode(options->tokenizer, text->bytes, text->n, &how, tokens, err);
-    if (status != DPE_OK) {
-        return status;
-    }
+    DPE_TRY(dpe_tokenizer_encode(options->tokenizer, text->bytes, text->n, &how, tokens, err));
     size_t prefix = (size_t)dpe_tokenizer_prefix_size(options->tokenizer);
     size_t bytes = prefix * sizeof *tokens->ids;
     if (prefix > 0 && tokens->n >= 2 * prefix &&
@@ -304,14 +295,13 @@ static dpe_status take_references(const struct official *official, const struct 
     bool pair = official->options.task->references == DPE_REFERENCES_PAIR;
     size_t n = pair ? 2 : is_list(field) ? field->n : 1;
     sample->references = dpe_alloc_zero(n, sizeof *sample->references);
-    dpe_status status = sample->references != NULL
-                            ? DPE_OK
-                            : dpe_fail(err, DPE_NO_MEMORY, "no memory for references");
-    for (size_t i = 0; i < n && status == DPE_OK; i++) {
+    DPE_TRY(sample->references != NULL ? DPE_OK
+                                       : dpe_fail(err, DPE_NO_MEMORY, "no memory for references"));
+    for (size_t i = 0; i < n; i++) {
         const char letter[2] = {pair ? right_letter(record) : '\0', '\0'};
-        status = add_reference(sample, pair && i == 1 ? letter : entry(field, i), err);
+        DPE_TRY(add_reference(sample, pair && i == 1 ? letter : entry(field, i), err));
     }
-    return status;
+    return DPE_OK;
 }
 
 static dpe_status sample_official(void *state, int64_t index, struct dpe_sample *sample,

@@ -11,11 +11,8 @@ static dpe_status open_needles(const struct dpe_suite_options *options,
     char name[sizeof task->name];
     struct dpe_niah *niah = NULL;
     snprintf(name, sizeof name, "%s", task->name);
-    dpe_status status = dpe_niah_open(params, length, options->corpus, options->tokenizer,
-                                      options->chat_template, options->seed, &niah, err);
-    if (status != DPE_OK) {
-        return status;
-    }
+    DPE_TRY(dpe_niah_open(params, length, options->corpus, options->tokenizer,
+                          options->chat_template, options->seed, &niah, err));
     snprintf(hash, 65, "%s", dpe_niah_template_hash(niah));
     return dpe_task_niah(name, niah, options->tokenizer, task, err);
 }
@@ -41,20 +38,19 @@ static dpe_status describe(struct dpe_suite *suite, const struct dpe_niah_params
 {
     char spec[256];
     dpe_niah_format(params, spec, sizeof spec);
-    dpe_status status = dpe_identity_add(&suite->parameters, "parameters", spec, err);
-    return status == DPE_OK ? dpe_identity_add(&suite->parameters, "template", hash, err) : status;
+    DPE_TRY(dpe_identity_add(&suite->parameters, "parameters", spec, err));
+    return dpe_identity_add(&suite->parameters, "template", hash, err);
 }
 
 dpe_status dpe_suite_open_niah(const struct dpe_suite_options *options, struct dpe_suite *suite,
                                struct dpe_error *err)
 {
     char hash[65] = "";
-    dpe_status status = DPE_OK;
-    for (size_t i = 0; i < options->n_lengths && status == DPE_OK; i++) {
-        status =
-            add_needles(options, &options->niah, "niah", options->lengths[i], suite, hash, err);
+    for (size_t i = 0; i < options->n_lengths; i++) {
+        DPE_TRY(
+            add_needles(options, &options->niah, "niah", options->lengths[i], suite, hash, err));
     }
-    return status == DPE_OK ? describe(suite, &options->niah, hash, err) : status;
+    return describe(suite, &options->niah, hash, err);
 }
 
 dpe_status dpe_suite_open_grid(const struct dpe_suite_options *options, struct dpe_suite *suite,

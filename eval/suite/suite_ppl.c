@@ -32,19 +32,12 @@ dpe_status dpe_suite_open_ppl(const struct dpe_suite_options *options, struct dp
                               struct dpe_error *err)
 {
     static const char *const specials[] = {"error", "literal", "parse"};
-    dpe_status status = DPE_OK;
-    for (size_t i = 0; i < options->n_lengths && status == DPE_OK; i++) {
-        status = add_books(options, options->lengths[i], suite, err);
+    for (size_t i = 0; i < options->n_lengths; i++) {
+        DPE_TRY(add_books(options, options->lengths[i], suite, err));
     }
-    if (status == DPE_OK) {
-        status = dpe_identity_addf(&suite->parameters, err, "stride", "%lld",
-                                   (long long)options->stride);
-    }
-    if (status == DPE_OK) {
-        status = dpe_identity_addf(&suite->parameters, err, "max_tokens", "%lld",
-                                   (long long)options->max_tokens);
-    }
-    return status == DPE_OK ? dpe_identity_add(&suite->parameters, "special",
-                                               specials[options->niah.special], err)
-                            : status;
+    DPE_TRY(
+        dpe_identity_addf(&suite->parameters, err, "stride", "%lld", (long long)options->stride));
+    DPE_TRY(dpe_identity_addf(&suite->parameters, err, "max_tokens", "%lld",
+                              (long long)options->max_tokens));
+    return dpe_identity_add(&suite->parameters, "special", specials[options->niah.special], err);
 }

@@ -81,10 +81,7 @@ dpe_status dpe_suite_official(const struct dpe_official_options *options, struct
 {
     char name[48];
     struct dpe_official_file file = {0};
-    dpe_status status = dpe_official_source(options, source, &file, err);
-    if (status != DPE_OK) {
-        return status;
-    }
+    DPE_TRY(dpe_official_source(options, source, &file, err));
     snprintf(name, sizeof name, "data_%s", options->task->name);
     for (size_t i = 0; i < suite->n_tasks; i++) {
         if (strcmp(suite->tasks[i].label, options->task->name) == 0) {
@@ -116,9 +113,8 @@ static dpe_status add_task(struct opening *opening, size_t i, int64_t length, st
     if (added == NULL) {
         return err->status;
     }
-    dpe_status status = DPE_OK;
     if (opening->ruler != NULL) {
-        status = dpe_ruler_source(opening->ruler, kind, length, &source, err);
+        DPE_TRY(dpe_ruler_source(opening->ruler, kind, length, &source, err));
     } else {
         const struct dpe_official_options official = {.shared = opening->shared,
                                                       .folder = options->data,
@@ -129,11 +125,9 @@ static dpe_status add_task(struct opening *opening, size_t i, int64_t length, st
                                                       .score = kind->score,
                                                       .growing = kind->growing,
                                                       .skip_bad = options->skip_bad};
-        status = dpe_suite_official(&official, opening->suite, &source, err);
+        DPE_TRY(dpe_suite_official(&official, opening->suite, &source, err));
     }
-    return status == DPE_OK
-               ? dpe_suite_keep_questions(opening->suite, added, &source, options->tokenizer, err)
-               : status;
+    return dpe_suite_keep_questions(opening->suite, added, &source, options->tokenizer, err);
 }
 
 static dpe_status open_generator(struct opening *opening, struct dpe_error *err)
@@ -151,28 +145,22 @@ static dpe_status open_generator(struct opening *opening, struct dpe_error *err)
         .max_length = options->lengths[options->n_lengths - 1],
     };
     static const char *const specials[] = {"error", "literal", "parse"};
-    dpe_status status = dpe_ruler_open(&ruler, &opening->ruler, err);
-    if (status == DPE_OK) {
-        status =
-            dpe_identity_add(&opening->suite->parameters, "template", opening->ruler->hash, err);
-    }
-    return status == DPE_OK ? dpe_identity_add(&opening->suite->parameters, "special",
-                                               specials[ruler.special], err)
-                            : status;
+    DPE_TRY(dpe_ruler_open(&ruler, &opening->ruler, err));
+    DPE_TRY(dpe_identity_add(&opening->suite->parameters, "template", opening->ruler->hash, err));
+    return dpe_identity_add(&opening->suite->parameters, "special", specials[ruler.special], err);
 }
 
 /* Files of questions decide rows as well. */
 static dpe_status identify_questions(const struct opening *opening, struct dpe_error *err)
 {
     static const char *const files[] = {"squad", "hotpotqa"};
-    dpe_status status = DPE_OK;
-    for (int d = 0; d < 2 && status == DPE_OK && opening->ruler != NULL; d++) {
+    for (int d = 0; d < 2 && opening->ruler != NULL; d++) {
         const char *hash = opening->ruler->qa[d].hash;
         if (hash[0] != '\0') {
-            status = dpe_identity_add(&opening->suite->parameters, files[d], hash, err);
+            DPE_TRY(dpe_identity_add(&opening->suite->parameters, files[d], hash, err));
         }
     }
-    return status;
+    return DPE_OK;
 }
 
 /* The option without which the task has nothing to be made of; NULL: it can be run. Of a task that

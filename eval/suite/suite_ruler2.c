@@ -31,10 +31,8 @@ static dpe_status add_task(const struct dpe_suite_options *options, size_t i, in
                                                   .room = rooms[i],
                                                   .score = task->rule,
                                                   .skip_bad = options->skip_bad};
-    dpe_status status = dpe_suite_official(&official, suite, &source, err);
-    return status == DPE_OK
-               ? dpe_suite_keep_questions(suite, added, &source, options->tokenizer, err)
-               : status;
+    DPE_TRY(dpe_suite_official(&official, suite, &source, err));
+    return dpe_suite_keep_questions(suite, added, &source, options->tokenizer, err);
 }
 
 dpe_status dpe_suite_open_ruler2(const struct dpe_suite_options *options, struct dpe_suite *suite,

@@ -158,10 +158,7 @@ dpe_status dpe_answering_cost(const struct dpe_sample *samples, int64_t n, int64
                               struct dpe_error *err)
 {
     struct dpe_queue queue;
-    dpe_status status = dpe_queue_init(&queue, n, err);
-    if (status != DPE_OK) {
-        return status;
-    }
+    DPE_TRY(dpe_queue_init(&queue, n, err));
     for (int64_t i = 0; i < n; i++) {
         queue.samples[i] = &samples[i];
     }

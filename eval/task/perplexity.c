@@ -83,13 +83,11 @@ static int bucket_of(int64_t position)
 static dpe_status run_window(struct dpe_session *session, const int32_t *ids, int64_t begin,
                              int64_t scored, int64_t end, double *nll, struct dpe_error *err)
 {
-    dpe_status status = dpe_session_cut(session, 0, err);
-    if (status == DPE_OK && scored - 1 > begin) {
-        status = dpe_session_feed(session, ids + begin, scored - 1 - begin, NULL, err);
+    DPE_TRY(dpe_session_cut(session, 0, err));
+    if (scored - 1 > begin) {
+        DPE_TRY(dpe_session_feed(session, ids + begin, scored - 1 - begin, NULL, err));
     }
-    return status == DPE_OK
-               ? dpe_session_nll(session, ids + scored - 1, end - scored + 1, nll + scored - 1, err)
-               : status;
+    return dpe_session_nll(session, ids + scored - 1, end - scored + 1, nll + scored - 1, err);
 }
 
 static dpe_status run_ppl(void *state, struct dpe_session *session, int64_t index,

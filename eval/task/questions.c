@@ -69,10 +69,7 @@ static char *keep_text(const struct dpe_text *text)
 static dpe_status take_answer(struct reading *reading, const struct dpe_tokens *tokens,
                               struct dpe_row *row, struct dpe_error *err)
 {
-    dpe_status status = decode_answer(reading, tokens->ids, tokens->n, err);
-    if (status != DPE_OK) {
-        return status;
-    }
+    DPE_TRY(decode_answer(reading, tokens->ids, tokens->n, err));
     row->text = keep_text(&reading->text);
     if (row->text == NULL) {
         return dpe_fail(err, DPE_NO_MEMORY, "%s: no memory for a prediction",
@@ -156,14 +153,9 @@ static dpe_status step_alone(struct dpe_session *session, struct answer *answer,
     struct dpe_sample *sample = &answer->sample;
     struct dpe_steps steps = {0};
     struct dpe_text *text = &answer->reading.text;
-    dpe_status status = dpe_session_cut(session, held, err);
-    if (status == DPE_OK) {
-        status = dpe_steps_run(session, sample, (int64_t)sample->prompt.n - held,
-                               answer->reading.questions->tokenizer, &steps, text, err);
-    }
-    if (status != DPE_OK) {
-        return status;
-    }
+    DPE_TRY(dpe_session_cut(session, held, err));
+    DPE_TRY(dpe_steps_run(session, sample, (int64_t)sample->prompt.n - held,
+                          answer->reading.questions->tokenizer, &steps, text, err));
     row->seed = sample->seed;
     row->prompt_tokens = (int64_t)sample->prompt.n;
     row->new_tokens = steps.new_tokens;
@@ -226,16 +218,15 @@ static dpe_status answer_all(struct dpe_session *session, struct answer *answers
                              const struct dpe_queue *queue, struct dpe_error *err)
 {
     const struct dpe_session_limits limits = dpe_session_limits(session);
-    dpe_status status = DPE_OK;
     struct dpe_batch batch;
-    for (int64_t i = 0; i < queue->n && status == DPE_OK; i += batch.n) {
+    for (int64_t i = 0; i < queue->n; i += batch.n) {
         const struct dpe_tokens *prompt = &answers[i].sample.prompt;
         int64_t held = dpe_session_common(session, prompt->ids, (int64_t)prompt->n - 1);
         batch = dpe_queue_fit(queue, i, queue->n, held, &limits);
-        status = batch.n > 1 ? answer_batch(session, &answers[i], &batch, err)
-                             : answer_alone(session, &answers[i], err);
+        DPE_TRY(batch.n > 1 ? answer_batch(session, &answers[i], &batch, err)
+                            : answer_alone(session, &answers[i], err));
     }
-    return status;
+    return DPE_OK;
 }
 
 /* Steps of several samples, one after another: what their prompts share is read once. */

@@ -121,17 +121,15 @@ static dpe_status open_written(const struct dpe_sample *sample, size_t i, size_t
                                struct dpe_error *err)
 {
     const char *answer = sample->answers[i] + skip;
-    dpe_status status = encode_answer(tokenizer, answer, &value->ids, err);
-    if (status == DPE_OK) {
-        status = count_named(tokenizer, sample->references[i], value, err);
+    DPE_TRY(encode_answer(tokenizer, answer, &value->ids, err));
+    DPE_TRY(count_named(tokenizer, sample->references[i], value, err));
+    if (value->named == 0) {
+        return dpe_fail(
+            err, DPE_BAD_DATA,
+            "steps: sample %lld: the answer \"%.60s\" does not hold the value \"%.60s\"",
+            (long long)sample->index, answer, sample->references[i]);
     }
-    if (status == DPE_OK && value->named == 0) {
-        status =
-            dpe_fail(err, DPE_BAD_DATA,
-                     "steps: sample %lld: the answer \"%.60s\" does not hold the value \"%.60s\"",
-                     (long long)sample->index, answer, sample->references[i]);
-    }
-    return status;
+    return DPE_OK;
 }
 
 static dpe_status open_value(const struct dpe_sample *sample, size_t i,
@@ -139,8 +137,8 @@ static dpe_status open_value(const struct dpe_sample *sample, size_t i,
                              struct dpe_error *err)
 {
     size_t skip = sample->skip != NULL ? sample->skip[i] : 0;
-    dpe_status status = open_written(sample, i, skip, tokenizer, &value->first, err);
-    return status == DPE_OK ? open_written(sample, i, 0, tokenizer, &value->later, err) : status;
+    DPE_TRY(open_written(sample, i, skip, tokenizer, &value->first, err));
+    return open_written(sample, i, 0, tokenizer, &value->later, err);
 }
 
 /* All values given one after another, however they are ordered. */
@@ -304,11 +302,11 @@ static dpe_status give(struct walk *walk, size_t step, const struct dpe_tokens *
 static dpe_status put_line(struct walk *walk, const struct dpe_tokens *path, bool found,
                            struct dpe_text *text)
 {
-    dpe_status status = dpe_text_append(text, found ? "+" : "-", 1, walk->err);
-    if (status == DPE_OK && path->n > 0) {
-        status = dpe_tokenizer_decode(walk->tokenizer, path->ids, path->n, true, text, walk->err);
+    DPE_TRY(dpe_text_append(text, found ? "+" : "-", 1, walk->err));
+    if (path->n > 0) {
+        DPE_TRY(dpe_tokenizer_decode(walk->tokenizer, path->ids, path->n, true, text, walk->err));
     }
-    return status == DPE_OK ? dpe_text_append(text, "\n", 1, walk->err) : status;
+    return dpe_text_append(text, "\n", 1, walk->err);
 }
 
 static dpe_status run_step(struct walk *walk, size_t step, unsigned char *live,

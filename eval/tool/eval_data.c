@@ -183,10 +183,8 @@ static dpe_status check_new(const struct data_arguments *args, const char *path,
 {
     const char *inputs[] = {args->model, args->corpus,   args->chat_template, args->template_file,
                             args->squad, args->hotpotqa, args->ruler2};
-    dpe_status status = dpe_tool_check_new(path, args->force, err);
-    return status == DPE_OK
-               ? dpe_tool_check_output(path, inputs, sizeof inputs / sizeof inputs[0], err)
-               : status;
+    DPE_TRY(dpe_tool_check_new(path, args->force, err));
+    return dpe_tool_check_output(path, inputs, sizeof inputs / sizeof inputs[0], err);
 }
 
 /* The file appears under its name when it is complete. */
@@ -253,25 +251,24 @@ static dpe_status check_task(const struct writing *writing, int64_t *n, struct d
 static dpe_status write_tasks(const struct data_arguments *args, const struct dpe_ruler *ruler,
                               struct dpe_error *err)
 {
-    dpe_status status = DPE_OK;
-    for (int pass = 0; pass < 2 && status == DPE_OK; pass++) {
-        for (size_t i = 0; dpe_ruler_kind(i) != NULL && status == DPE_OK; i++) {
+    for (int pass = 0; pass < 2; pass++) {
+        for (size_t i = 0; dpe_ruler_kind(i) != NULL; i++) {
             struct writing writing = {
                 .ruler = ruler, .kind = dpe_ruler_kind(i), .args = args, .failed = -1};
             int64_t n = 0;
             if (!dpe_suite_task_listed(args->tasks, dpe_score_task("ruler", i))) {
                 continue;
             }
-            status = check_task(&writing, &n, err);
-            if (status == DPE_OK && pass == 1) {
-                status = write_task(&writing, n, err);
+            DPE_TRY(check_task(&writing, &n, err));
+            if (pass == 1) {
+                DPE_TRY(write_task(&writing, n, err));
             }
         }
-        if (status == DPE_OK && pass == 0) {
-            status = make_folder(args->output, err);
+        if (pass == 0) {
+            DPE_TRY(make_folder(args->output, err));
         }
     }
-    return status;
+    return DPE_OK;
 }
 
 /* --------------------------------------------------------------------------------------- RULER v2

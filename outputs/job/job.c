@@ -15,12 +15,9 @@ dpe_status dpe_job_check_replaced(const struct dpe_job_options *options, const c
                                   struct dpe_error *err)
 {
     const char *inputs[2] = {options->model, options->corpus};
-    dpe_status status = dpe_tool_check_output(path, inputs, 2, err);
-    if (status == DPE_OK) {
-        status = dpe_tool_check_output(path, options->inputs, options->n_inputs, err);
-    }
-    return status == DPE_OK ? dpe_tool_check_words(path, options->argc, options->argv, err)
-                            : status;
+    DPE_TRY(dpe_tool_check_output(path, inputs, 2, err));
+    DPE_TRY(dpe_tool_check_output(path, options->inputs, options->n_inputs, err));
+    return dpe_tool_check_words(path, options->argc, options->argv, err);
 }
 
 static dpe_status check_forced(const struct dpe_job_options *options, struct dpe_error *err)
@@ -44,10 +41,7 @@ static dpe_status open_engine(struct dpe_job *job, struct dpe_error *err)
         .poll = dpe_job_poll,
         .poll_user = job,
     };
-    dpe_status status = dpe_remote_open(&remote, &job->remote, err);
-    if (status != DPE_OK) {
-        return status;
-    }
+    DPE_TRY(dpe_remote_open(&remote, &job->remote, err));
     const struct dpe_remote_about *about = dpe_remote_about(job->remote);
     if (about->plans && strcmp(about->tokenizer, dpe_tokenizer_fingerprint(job->tokenizer)) != 0) {
         return dpe_fail(err, DPE_BAD_DATA,

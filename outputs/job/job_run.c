@@ -76,25 +76,22 @@ dpe_status dpe_job_identity(const struct dpe_job *job, const struct dpe_job_iden
     } parts[] = {{first, sizeof first / sizeof first[0]},
                  {own->own, own->n_own},
                  {last, sizeof last / sizeof last[0]}};
-    dpe_status status = DPE_OK;
     for (size_t p = 0; p < sizeof parts / sizeof parts[0]; p++) {
-        for (size_t i = 0; i < parts[p].n && status == DPE_OK; i++) {
+        for (size_t i = 0; i < parts[p].n; i++) {
             if (parts[p].fields[i][1] != NULL) {
-                status =
-                    dpe_identity_add(identity, parts[p].fields[i][0], parts[p].fields[i][1], err);
+                DPE_TRY(
+                    dpe_identity_add(identity, parts[p].fields[i][0], parts[p].fields[i][1], err));
             }
         }
     }
-    if (status == DPE_OK && own->length_name != NULL) {
-        status = dpe_identity_addf(identity, err, own->length_name, "%lld", (long long)own->length);
+    if (own->length_name != NULL) {
+        DPE_TRY(dpe_identity_addf(identity, err, own->length_name, "%lld", (long long)own->length));
     }
     /* How many hold the model together rounds its sums. */
-    if (status == DPE_OK && job->peers.size > 1) {
-        status = dpe_identity_addf(identity, err, "tensor_parallel", "%d", job->peers.size);
+    if (job->peers.size > 1) {
+        DPE_TRY(dpe_identity_addf(identity, err, "tensor_parallel", "%d", job->peers.size));
     }
-    return status == DPE_OK
-               ? dpe_identity_addf(identity, err, "seed", "%llu", (unsigned long long)options->seed)
-               : status;
+    return dpe_identity_addf(identity, err, "seed", "%llu", (unsigned long long)options->seed);
 }
 
 static void notice(void *user, const char *text)

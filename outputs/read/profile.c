@@ -80,10 +80,7 @@ static dpe_status read_ranking(struct dpe_h5 *table, const char *path,
     void *data = NULL;
     int rank = 0;
     int64_t dims[5] = {0};
-    dpe_status status = dpe_h5_get(table, ranking_path, DPE_COL_U16, &data, &rank, dims, err);
-    if (status != DPE_OK) {
-        return status;
-    }
+    DPE_TRY(dpe_h5_get(table, ranking_path, DPE_COL_U16, &data, &rank, dims, err));
     profile->ranking = data;
     if (rank != 3 || dims[0] != model->n_layers || dims[1] != model->n_heads ||
         dims[2] != model->n_pairs) {
@@ -103,11 +100,7 @@ static dpe_status read_scores(struct dpe_h5 *table, const char *path,
     void *data = NULL;
     int rank = 0;
     int64_t *dims = profile->score_dims;
-    dpe_status status =
-        dpe_h5_get(table, "/norms/contribution", DPE_COL_F32, &data, &rank, dims, err);
-    if (status != DPE_OK) {
-        return status;
-    }
+    DPE_TRY(dpe_h5_get(table, "/norms/contribution", DPE_COL_F32, &data, &rank, dims, err));
     profile->scores = data;
     if (rank != 5 || dims[2] != model->n_layers || dims[3] != model->n_heads ||
         dims[4] != model->n_pairs) {

@@ -130,8 +130,8 @@ static dpe_status fill_bands(const struct dpe_table_values *values,
     snprintf(plan->name, sizeof plan->name, "bands:n=%d%s%s", plan->n_bands,
              dpe_temperature_is_none(temperature) ? "" : ",",
              dpe_temperature_is_none(temperature) ? "" : text);
-    dpe_status status = dpe_plan_set_temperature(plan, temperature, err);
-    return status == DPE_OK ? dpe_plan_check(plan, err) : status;
+    DPE_TRY(dpe_plan_set_temperature(plan, temperature, err));
+    return dpe_plan_check(plan, err);
 }
 
 static dpe_status make_of_bands(const struct dpe_table_values *values,
@@ -208,10 +208,7 @@ static dpe_status guess_values(const struct dpe_plan *plan, const struct dpe_pla
     const struct dpe_config *config = context->config;
     const struct dpe_band *far = plan->n_bands == 2 ? &plan->bands[1] : NULL;
     double a = 1.0;
-    dpe_status status = dpe_rope_native(config, context->length, values->inv_freq, &a, err);
-    if (status != DPE_OK) {
-        return status;
-    }
+    DPE_TRY(dpe_rope_native(config, context->length, values->inv_freq, &a, err));
     bool own = memcmp(values->inv_freq, plan->inv_freq,
                       (size_t)plan->n_pairs * sizeof *plan->inv_freq) == 0;
     values->n_layers = config->n_layers;

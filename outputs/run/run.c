@@ -282,11 +282,11 @@ static dpe_status fill_table(struct dpe_run *run, struct dpe_h5 *table,
         .planned = run->planned,
         .missing = run->missing,
     };
-    dpe_status status = dpe_h5_write_common(table, &common, err);
-    if (status == DPE_OK && fill != NULL) {
-        status = fill(user, table, err);
+    DPE_TRY(dpe_h5_write_common(table, &common, err));
+    if (fill != NULL) {
+        DPE_TRY(fill(user, table, err));
     }
-    return status != DPE_OK ? status : dpe_h5_write_run(table, &common, err);
+    return dpe_h5_write_run(table, &common, err);
 }
 
 void dpe_run_progress(struct dpe_run *run, int64_t planned, int64_t missing)

@@ -21,12 +21,12 @@ static dpe_status append_word(struct dpe_text *line, const char *word, struct dp
     if (word[0] != '\0' && word[strspn(word, plain)] == '\0') {
         return dpe_text_append(line, word, strlen(word), err);
     }
-    dpe_status status = dpe_text_append(line, "'", 1, err);
-    for (const char *c = word; status == DPE_OK && *c != '\0'; c++) {
+    DPE_TRY(dpe_text_append(line, "'", 1, err));
+    for (const char *c = word; *c != '\0'; c++) {
         const char *piece = *c == '\'' ? "'\\''" : c;
-        status = dpe_text_append(line, piece, *c == '\'' ? 4 : 1, err);
+        DPE_TRY(dpe_text_append(line, piece, *c == '\'' ? 4 : 1, err));
     }
-    return status != DPE_OK ? status : dpe_text_append(line, "'", 1, err);
+    return dpe_text_append(line, "'", 1, err);
 }
 
 dpe_status dpe_run_info_add(struct dpe_identity *info, const char *name, const char *text,
@@ -135,12 +135,8 @@ dpe_status dpe_run_info(struct dpe_identity *info, int argc, char *const *argv, 
 {
     char now[32];
     dpe_time_text(now);
-    dpe_status status = dpe_identity_add(info, "started", now, err);
-    if (status == DPE_OK) {
-        status = add_command(info, argc, argv, err);
-    }
-    if (status == DPE_OK) {
-        status = add_machine(info, n_threads, err);
-    }
-    return status != DPE_OK ? status : add_software(info, err);
+    DPE_TRY(dpe_identity_add(info, "started", now, err));
+    DPE_TRY(add_command(info, argc, argv, err));
+    DPE_TRY(add_machine(info, n_threads, err));
+    return add_software(info, err);
 }

@@ -89,8 +89,8 @@ static dpe_status start_over(struct dpe_opening *opening, struct dpe_error *err)
     opening->has_manifest = opening->has_begin = opening->has_own = false;
     opening->own = (struct dpe_journal_scan){0};
     opening->replace = true;
-    dpe_status status = dpe_run_clear_folder(run, err);
-    return status != DPE_OK ? status : begin_records(opening, err);
+    DPE_TRY(dpe_run_clear_folder(run, err));
+    return begin_records(opening, err);
 }
 
 /* ------------------------------------------------------------------------ reading what is there */
@@ -209,10 +209,7 @@ static dpe_status read_journal(struct dpe_opening *opening, const char *path, st
     struct dpe_journal_scan scan;
     opening->reading = path;
     opening->reading_own = strcmp(path, run->own) == 0;
-    dpe_status status = dpe_journal_read(path, run->options.salvage, visit, opening, &scan, err);
-    if (status != DPE_OK) {
-        return status;
-    }
+    DPE_TRY(dpe_journal_read(path, run->options.salvage, visit, opening, &scan, err));
     if (scan.damaged) {
         dpe_run_notice(run, "%s: lost because of damage: %s", path, scan.lost);
     }
@@ -227,17 +224,12 @@ static dpe_status read_journal(struct dpe_opening *opening, const char *path, st
 static dpe_status open_own_only(struct dpe_opening *opening, struct dpe_error *err)
 {
     struct dpe_run *run = opening->run;
-    dpe_status status = dpe_run_check_folder(run, err);
-    if (status != DPE_OK || (status = dpe_run_take_lock(run, err)) != DPE_OK ||
-        (status = read_manifest(opening, err)) != DPE_OK ||
-        (status = begin_records(opening, err)) != DPE_OK) {
-        return status;
-    }
+    DPE_TRY(dpe_run_check_folder(run, err));
+    DPE_TRY(dpe_run_take_lock(run, err));
+    DPE_TRY(read_manifest(opening, err));
+    DPE_TRY(begin_records(opening, err));
     if (access(run->own, F_OK) == 0) {
-        status = read_journal(opening, run->own, err);
-    }
-    if (status != DPE_OK) {
-        return status;
+        DPE_TRY(read_journal(opening, run->own, err));
     }
     return dpe_opening_journal(opening, err);
 }

@@ -93,17 +93,16 @@ static dpe_status recover_sessions(struct dpe_opening *opening, bool create, str
 static dpe_status recover_from_table(struct dpe_opening *opening, bool create,
                                      struct dpe_error *err)
 {
-    dpe_status status = DPE_OK;
     if (opening->run->n_sessions == 0) {
-        status = recover_sessions(opening, create, err);
+        DPE_TRY(recover_sessions(opening, create, err));
     }
-    for (size_t i = 0; status == DPE_OK && i < opening->table.plans.n; i++) {
-        status = recover_plan(opening, create, &opening->table.plans.fields[i], err);
+    for (size_t i = 0; i < opening->table.plans.n; i++) {
+        DPE_TRY(recover_plan(opening, create, &opening->table.plans.fields[i], err));
     }
-    for (size_t i = 0; status == DPE_OK && i < opening->table.n_rows; i++) {
-        status = recover_row(opening, create, &opening->table.rows[i], err);
+    for (size_t i = 0; i < opening->table.n_rows; i++) {
+        DPE_TRY(recover_row(opening, create, &opening->table.rows[i], err));
     }
-    return status;
+    return DPE_OK;
 }
 
 static dpe_status open_own(struct dpe_opening *opening, struct dpe_error *err)

@@ -67,13 +67,10 @@ static dpe_status open_suite(struct comparison *comparison, int i, struct dpe_er
     const char *niah[] = {needles ? args->general.niah : NULL, args->suites[i].own.niah};
     dpe_niah_defaults(&options.niah);
     options.niah.special = args->special;
-    dpe_status status = DPE_OK;
-    for (int k = 0; k < 2 && status == DPE_OK; k++) {
-        status = niah[k] != NULL ? dpe_niah_parse(niah[k], &options.niah, err) : DPE_OK;
+    for (int k = 0; k < 2; k++) {
+        DPE_TRY(niah[k] != NULL ? dpe_niah_parse(niah[k], &options.niah, err) : DPE_OK);
     }
-    return status == DPE_OK
-               ? dpe_suite_open(args->suites[i].name, &options, &comparison->suites[i], err)
-               : status;
+    return dpe_suite_open(args->suites[i].name, &options, &comparison->suites[i], err);
 }
 
 dpe_status dpe_eval_open_suites(struct comparison *comparison, struct dpe_error *err)
@@ -144,26 +141,15 @@ static dpe_status comparison_open(void *state, const void *asked, struct dpe_err
     struct comparison *comparison = state;
     const struct eval_arguments *args = asked;
     comparison->args = args;
-    dpe_status status = dpe_job_open(&comparison->job, &args->job, false, err);
-    if (status != DPE_OK) {
-        return status;
+    DPE_TRY(dpe_job_open(&comparison->job, &args->job, false, err));
+    DPE_TRY(dpe_eval_comparison_methods(comparison, err));
+    DPE_TRY(choose_lengths(comparison, err));
+    DPE_TRY(dpe_eval_comparison_plans(comparison, err));
+    DPE_TRY(dpe_eval_open_suites(comparison, err));
+    if (args->predictions != NULL) {
+        DPE_TRY(dpe_eval_check_predictions(comparison, err));
     }
-    status = dpe_eval_comparison_methods(comparison, err);
-    if (status != DPE_OK) {
-        return status;
-    }
-    status = choose_lengths(comparison, err);
-    if (status == DPE_OK) {
-        status = dpe_eval_comparison_plans(comparison, err);
-    }
-    if (status != DPE_OK) {
-        return status;
-    }
-    status = dpe_eval_open_suites(comparison, err);
-    if (status == DPE_OK && args->predictions != NULL) {
-        status = dpe_eval_check_predictions(comparison, err);
-    }
-    return status == DPE_OK ? place_keys(comparison, err) : status;
+    return place_keys(comparison, err);
 }
 
 dpe_status dpe_eval_comparison_close(void *state, dpe_status status, struct dpe_error *err)
@@ -196,20 +182,18 @@ static dpe_status put_methods(const struct comparison *comparison, struct dpe_h5
                                        .long_name = "method, as it was given",
                                        .units = "1",
                                        .is_scale = true};
-    dpe_status status = dpe_h5_put(table, &methods, err);
+    DPE_TRY(dpe_h5_put(table, &methods, err));
     const struct {
         const char *name;
         int64_t value;
     } numbers[] = {{"seed", (int64_t)args->job.seed},
                    {"trained_length", comparison->job.trained_length},
                    {"official", args->official}};
-    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0] && status == DPE_OK; i++) {
-        status = dpe_h5_attr_i64(table, "/eval", numbers[i].name, numbers[i].value, err);
+    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
+        DPE_TRY(dpe_h5_attr_i64(table, "/eval", numbers[i].name, numbers[i].value, err));
     }
-    return status == DPE_OK
-               ? dpe_h5_attr_text(table, "/eval", "against",
-                                  comparison->labels[comparison->against], err)
-               : status;
+    return dpe_h5_attr_text(table, "/eval", "against", comparison->labels[comparison->against],
+                            err);
 }
 
 static dpe_status put_ablation(const struct comparison *comparison, struct dpe_h5 *table,
@@ -301,19 +285,15 @@ static dpe_status fill(void *user, struct dpe_h5 *table, struct dpe_error *err)
 {
     const struct comparison *comparison = user;
     const struct eval_arguments *args = comparison->args;
-    dpe_status status = put_methods(comparison, table, err);
-    if (status == DPE_OK) {
-        status = each_suite(comparison, put_results, table, err);
+    DPE_TRY(put_methods(comparison, table, err));
+    DPE_TRY(each_suite(comparison, put_results, table, err));
+    if (args->what != NULL) {
+        DPE_TRY(put_ablation(comparison, table, err));
     }
-    if (status == DPE_OK && args->what != NULL) {
-        status = put_ablation(comparison, table, err);
-    }
-    return status == DPE_OK
-               ? dpe_h5_attr_text(table, "/", "title",
-                                  args->what != NULL ? "A detection, varied one thing at a time"
-                                                     : "Position methods on the same samples",
-                                  err)
-               : status;
+    return dpe_h5_attr_text(table, "/", "title",
+                            args->what != NULL ? "A detection, varied one thing at a time"
+                                               : "Position methods on the same samples",
+                            err);
 }
 
 /* ----------------------------------------------------------------------------------------- rows */
@@ -380,9 +360,8 @@ dpe_status dpe_eval_start(struct comparison *comparison, const char *kind,
         .kind = kind, .suite = suites, .own = (const char *const(*)[2])own, .n_own = n};
     int64_t capacity = comparison->lengths[comparison->n_lengths - 1];
     announce(comparison);
-    dpe_status status = dpe_eval_fit_batch(comparison, plan, err);
-    return status == DPE_OK ? dpe_job_start(&comparison->job, &identity, plan, capacity, err)
-                            : status;
+    DPE_TRY(dpe_eval_fit_batch(comparison, plan, err));
+    return dpe_job_start(&comparison->job, &identity, plan, capacity, err);
 }
 
 /* A task by its number among those of all suites. */

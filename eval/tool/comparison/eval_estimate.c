@@ -151,12 +151,10 @@ static dpe_status add_rows(const struct comparison *comparison, const struct dpe
 static dpe_status print_rows(const struct comparison *comparison, const struct dpe_plan *plan,
                              const double *rows, struct dpe_error *err)
 {
-    dpe_status status = each_task(comparison, rows, 1.0, NULL, NULL, NULL, err);
-    return status == DPE_OK
-               ? dpe_price_print_memory(&comparison->job,
-                                        plan != NULL ? plan : dpe_eval_largest_plan(comparison),
-                                        comparison->lengths[comparison->n_lengths - 1], "", err)
-               : status;
+    DPE_TRY(each_task(comparison, rows, 1.0, NULL, NULL, NULL, err));
+    return dpe_price_print_memory(&comparison->job,
+                                  plan != NULL ? plan : dpe_eval_largest_plan(comparison),
+                                  comparison->lengths[comparison->n_lengths - 1], "", err);
 }
 
 /* What the rows come to, once all are added. */

@@ -140,24 +140,21 @@ dpe_status dpe_eval_comparison_methods(struct comparison *comparison, struct dpe
     if (args->what != NULL) {
         return open_ablation(comparison, err);
     }
-    dpe_status status = DPE_OK;
-    for (int i = 0; i < args->n_methods && status == DPE_OK; i++) {
+    for (int i = 0; i < args->n_methods; i++) {
         struct eval_method method = {0};
         if (args->is_table[i]) {
             method.table = args->methods[i];
             name_table(comparison, &method);
         } else if (strlen(args->methods[i]) >= sizeof method.label) {
-            status = dpe_fail(err, DPE_USAGE, "--method %.40s…: longer than %zu characters",
-                              args->methods[i], sizeof method.label - 1);
+            return dpe_fail(err, DPE_USAGE, "--method %.40s…: longer than %zu characters",
+                            args->methods[i], sizeof method.label - 1);
         } else {
             method.spec = args->methods[i];
             memcpy(method.label, method.spec, strlen(method.spec) + 1);
         }
-        if (status == DPE_OK) {
-            status = add(comparison, &method, err);
-        }
+        DPE_TRY(add(comparison, &method, err));
     }
-    return status == DPE_OK ? choose_against(comparison, err) : status;
+    return choose_against(comparison, err);
 }
 
 static dpe_status make_plan(const struct comparison *comparison, const struct eval_method *method,
@@ -191,21 +188,16 @@ dpe_status dpe_eval_comparison_plans(struct comparison *comparison, struct dpe_e
             "measured",
             comparison->args->methods[0], (long long)source->length, (long long)longest);
     }
-    dpe_status status = DPE_OK;
-    for (int m = 0; m < comparison->n_methods && status == DPE_OK; m++) {
-        for (int l = 0; l < comparison->n_lengths && status == DPE_OK; l++) {
+    for (int m = 0; m < comparison->n_methods; m++) {
+        for (int l = 0; l < comparison->n_lengths; l++) {
             struct dpe_plan *plan = &comparison->plans[comparison->n_plans];
-            status =
-                make_plan(comparison, &comparison->methods[m], comparison->lengths[l], plan, err);
-            if (status == DPE_OK) {
-                status = dpe_plan_key(plan, comparison->keys[comparison->n_plans++], err);
-            }
-            if (status == DPE_OK) {
-                status = dpe_job_check_plan(&comparison->job, plan, comparison->lengths[l], err);
-            }
+            DPE_TRY(
+                make_plan(comparison, &comparison->methods[m], comparison->lengths[l], plan, err));
+            DPE_TRY(dpe_plan_key(plan, comparison->keys[comparison->n_plans++], err));
+            DPE_TRY(dpe_job_check_plan(&comparison->job, plan, comparison->lengths[l], err));
         }
     }
-    return status;
+    return DPE_OK;
 }
 
 void dpe_eval_want_plans(const struct comparison *comparison, struct dpe_wanted *wanted)

@@ -165,9 +165,8 @@ static dpe_status write_task(const struct comparison *comparison, const struct f
 static dpe_status write_suite(const struct comparison *comparison, int i, struct dpe_error *err)
 {
     const struct dpe_suite *suite = &comparison->suites[i];
-    dpe_status status = DPE_OK;
-    for (int m = 0; m < comparison->n_methods && status == DPE_OK; m++) {
-        for (size_t t = 0; t < suite->n_tasks && status == DPE_OK; t++) {
+    for (int m = 0; m < comparison->n_methods; m++) {
+        for (size_t t = 0; t < suite->n_tasks; t++) {
             const struct dpe_score_task *task =
                 dpe_score_task_of_file(suite->name, suite->tasks[t].label);
             if (task == NULL) {
@@ -184,11 +183,11 @@ static dpe_status write_suite(const struct comparison *comparison, int i, struct
                     task->references == DPE_REFERENCES_PAIR || task->rule == dpe_score_f1 ||
                     task->rule == dpe_score_dialogue,
             };
-            status = write_task(comparison, &file, comparison->labels[m],
-                                comparison->cells[i][(size_t)m * suite->n_tasks + t], err);
+            DPE_TRY(write_task(comparison, &file, comparison->labels[m],
+                               comparison->cells[i][(size_t)m * suite->n_tasks + t], err));
         }
     }
-    return status;
+    return DPE_OK;
 }
 
 /* A folder that exists, or whose parent can be written. */
@@ -274,17 +273,17 @@ dpe_status dpe_eval_check_predictions(const struct comparison *comparison, struc
     if (!dpe_job_leads(&comparison->job)) {
         return DPE_OK;
     }
-    dpe_status status = check_folder(path, err);
-    return status == DPE_OK ? check_files(comparison, err) : status;
+    DPE_TRY(check_folder(path, err));
+    return check_files(comparison, err);
 }
 
 dpe_status dpe_eval_write_predictions(const struct comparison *comparison, struct dpe_error *err)
 {
-    dpe_status status = make_folder(comparison->args->predictions, err);
-    for (int i = 0; i < comparison->n_suites && status == DPE_OK; i++) {
+    DPE_TRY(make_folder(comparison->args->predictions, err));
+    for (int i = 0; i < comparison->n_suites; i++) {
         if (comparison->suites[i].kind->predictions) {
-            status = write_suite(comparison, i, err);
+            DPE_TRY(write_suite(comparison, i, err));
         }
     }
-    return status;
+    return DPE_OK;
 }

@@ -126,26 +126,18 @@ static dpe_status kld_open(void *state, const void *asked, struct dpe_error *err
     const struct eval_arguments *args = asked;
     int64_t skipped = 0;
     comparison->args = args;
-    dpe_status status = check_arguments(kld, err);
-    status = status == DPE_OK ? dpe_job_open(&comparison->job, &args->job, false, err) : status;
-    if (status != DPE_OK) {
-        return status;
-    }
+    DPE_TRY(check_arguments(kld, err));
+    DPE_TRY(dpe_job_open(&comparison->job, &args->job, false, err));
     kld->length = comparison->lengths[0] = args->lengths[0];
     comparison->n_lengths = 1;
-    if ((status = dpe_eval_comparison_methods(comparison, err)) != DPE_OK ||
-        (status = dpe_eval_comparison_plans(comparison, err)) != DPE_OK) {
-        return status;
-    }
-    status = dpe_task_ppl(task_name, comparison->job.corpus, comparison->job.tokenizer, kld->length,
-                          args->special, &kld->texts, &skipped, err);
-    if (status != DPE_OK) {
-        return status;
-    }
+    DPE_TRY(dpe_eval_comparison_methods(comparison, err));
+    DPE_TRY(dpe_eval_comparison_plans(comparison, err));
+    DPE_TRY(dpe_task_ppl(task_name, comparison->job.corpus, comparison->job.tokenizer, kld->length,
+                         args->special, &kld->texts, &skipped, err));
     kld->n_texts =
         args->job.samples < kld->texts.n_samples ? args->job.samples : kld->texts.n_samples;
-    status = open_base(kld, err);
-    return status == DPE_OK ? open_saved(kld, err) : status;
+    DPE_TRY(open_base(kld, err));
+    return open_saved(kld, err);
 }
 
 static dpe_status kld_close(void *state, dpe_status status, struct dpe_error *err)

@@ -31,18 +31,17 @@ static dpe_status fill_cells(const struct kld *kld, const struct dpe_kld_token *
     const uint64_t seed = kld->comparison.args->job.seed;
     const int64_t n = kld->length - 1;
     const int64_t buckets = result->n[DPE_KLD_POSITION];
-    dpe_status status = DPE_OK;
-    for (int m = 0; m < kld->comparison.n_methods && status == DPE_OK; m++) {
+    for (int m = 0; m < kld->comparison.n_methods; m++) {
         find_texts(kld, m, texts);
         result->plan[m] = kld->comparison.keys[m];
-        status = dpe_kld_summarize(texts, kld->n_texts, n, 1, n + 1, seed, &result->whole[m], err);
-        for (int64_t b = 0; b < buckets && status == DPE_OK; b++) {
+        DPE_TRY(dpe_kld_summarize(texts, kld->n_texts, n, 1, n + 1, seed, &result->whole[m], err));
+        for (int64_t b = 0; b < buckets; b++) {
             result->position[b] = INT64_C(1) << b;
-            status = dpe_kld_summarize(texts, kld->n_texts, n, INT64_C(1) << b, INT64_C(2) << b,
-                                       seed, &result->at[m * buckets + b], err);
+            DPE_TRY(dpe_kld_summarize(texts, kld->n_texts, n, INT64_C(1) << b, INT64_C(2) << b,
+                                      seed, &result->at[m * buckets + b], err));
         }
     }
-    return status;
+    return DPE_OK;
 }
 
 /* The results of the rows so far; to be freed after failures too. */

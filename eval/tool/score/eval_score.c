@@ -159,8 +159,8 @@ static dpe_status score_file(struct scoring *scoring, const char *path,
     struct dpe_score_options options = {
         .task = task, .skip_bad = scoring->args->skip_bad, .threads = (int)scoring->args->threads};
     const char *name = NULL;
-    dpe_status status = pick_rule(task, scoring->args->scorer, &options.rule, &name, err);
-    return status == DPE_OK ? dpe_score_file(path, &options, sums, err) : status;
+    DPE_TRY(pick_rule(task, scoring->args->scorer, &options.rule, &name, err));
+    return dpe_score_file(path, &options, sums, err);
 }
 
 /* ------------------------------------------------------------------------------------ printing */

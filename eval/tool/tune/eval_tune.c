@@ -76,19 +76,16 @@ static dpe_status open_group(struct tuning *tuning, struct tune_group *group, st
     struct dpe_plan_context context =
         dpe_job_context(&tuning->comparison.job, tuning->comparison.lengths[group->length]);
     context.official = args->official;
-    dpe_status status =
-        dpe_tune_expand(group->method, &context, args->tune_temperature, &group->settings, err);
-    if (status != DPE_OK) {
-        return status;
-    }
+    DPE_TRY(
+        dpe_tune_expand(group->method, &context, args->tune_temperature, &group->settings, err));
     group->arms = dpe_alloc_zero((size_t)group->settings.n, sizeof *group->arms);
     if (group->arms == NULL) {
         return dpe_fail(err, DPE_NO_MEMORY, "out of memory for %d settings", group->settings.n);
     }
-    for (int i = 0; i < group->settings.n && status == DPE_OK; i++) {
-        status = add_arm(&tuning->comparison.job, group, i, &context, err);
+    for (int i = 0; i < group->settings.n; i++) {
+        DPE_TRY(add_arm(&tuning->comparison.job, group, i, &context, err));
     }
-    return status;
+    return DPE_OK;
 }
 
 /* Each setting takes part in the race's first round. The method that needs most is named. */
@@ -127,15 +124,14 @@ static dpe_status open_groups(struct tuning *tuning, struct dpe_error *err)
             }
         }
     }
-    dpe_status status = DPE_OK;
-    while (tuning->n_groups < n && status == DPE_OK) {
+    while (tuning->n_groups < n) {
         struct tune_group *group = &tuning->groups[tuning->n_groups];
         group->method = args->methods[tuning->n_groups % args->n_methods];
         group->length = tuning->n_groups / args->n_methods;
         tuning->n_groups++;
-        status = open_group(tuning, group, err);
+        DPE_TRY(open_group(tuning, group, err));
     }
-    return status == DPE_OK ? check_budget(tuning, err) : status;
+    return check_budget(tuning, err);
 }
 
 static dpe_status tuning_open(void *state, const void *asked, struct dpe_error *err)
@@ -320,11 +316,11 @@ static dpe_status run_round(struct tuning *tuning, bool *more, struct dpe_error 
         }
     }
     *more = batch.wanted.n_items > 0 || batch.wanted.failed;
-    dpe_status status = *more ? run_batch(&batch, "tune", err) : DPE_OK;
-    for (int g = 0; g < tuning->n_groups && status == DPE_OK; g++) {
-        status = tuning->groups[g].done ? DPE_OK : replay(tuning, &tuning->groups[g], err);
+    DPE_TRY(*more ? run_batch(&batch, "tune", err) : DPE_OK);
+    for (int g = 0; g < tuning->n_groups; g++) {
+        DPE_TRY(tuning->groups[g].done ? DPE_OK : replay(tuning, &tuning->groups[g], err));
     }
-    return status;
+    return DPE_OK;
 }
 
 static dpe_status run_fresh(struct tuning *tuning, struct dpe_error *err)
@@ -388,8 +384,8 @@ static dpe_status summarize(struct tuning *tuning, struct dpe_error *err)
 static dpe_status fill(void *user, struct dpe_h5 *table, struct dpe_error *err)
 {
     struct tuning *tuning = user;
-    dpe_status status = summarize(tuning, err);
-    return status == DPE_OK ? dpe_tune_put(tuning, table, err) : status;
+    DPE_TRY(summarize(tuning, err));
+    return dpe_tune_put(tuning, table, err);
 }
 
 /* The plan whose session needs most memory. */
@@ -414,21 +410,20 @@ static dpe_status tuning_start(void *state, struct dpe_error *err)
 static dpe_status tuning_rows(void *state, struct dpe_error *err)
 {
     struct tuning *tuning = state;
-    dpe_status status = DPE_OK;
-    for (int g = 0; g < tuning->n_groups && status == DPE_OK; g++) {
-        status = replay(tuning, &tuning->groups[g], err);
+    for (int g = 0; g < tuning->n_groups; g++) {
+        DPE_TRY(replay(tuning, &tuning->groups[g], err));
     }
-    for (bool more = true; more && status == DPE_OK;) {
-        status = run_round(tuning, &more, err);
+    for (bool more = true; more;) {
+        DPE_TRY(run_round(tuning, &more, err));
     }
-    return status == DPE_OK ? run_fresh(tuning, err) : status;
+    return run_fresh(tuning, err);
 }
 
 static dpe_status tuning_cost(void *state, struct dpe_bill *bill, struct dpe_error *err)
 {
     struct tuning *tuning = state;
-    dpe_status status = dpe_eval_fit_batch(&tuning->comparison, largest_plan(tuning), err);
-    return status == DPE_OK ? dpe_tune_cost(tuning, bill, err) : status;
+    DPE_TRY(dpe_eval_fit_batch(&tuning->comparison, largest_plan(tuning), err));
+    return dpe_tune_cost(tuning, bill, err);
 }
 
 static dpe_status tuning_close(void *state, dpe_status status, struct dpe_error *err)

@@ -177,8 +177,7 @@ static dpe_status combine(const char *made, const struct axis *axes, int n, int 
         return add(settings, made, err);
     }
     const struct axis *axis = &axes[at];
-    dpe_status status = DPE_OK;
-    for (int v = 0; v < (axis->n > 0 ? axis->n : 1) && status == DPE_OK; v++) {
+    for (int v = 0; v < (axis->n > 0 ? axis->n : 1); v++) {
         char longer[TUNE_MAX_SPEC];
         char item[sizeof axis->key + sizeof axis->values[0] + 1];
         snprintf(item, sizeof item, "%.63s=%.31s", axis->key, axis->values[v]);
@@ -186,9 +185,9 @@ static dpe_status combine(const char *made, const struct axis *axes, int n, int 
         if (!append(longer, axis->n > 0 ? item : axis->fixed)) {
             return too_long(made, err);
         }
-        status = combine(longer, axes, n, at + 1, settings, err);
+        DPE_TRY(combine(longer, axes, n, at + 1, settings, err));
     }
-    return status;
+    return DPE_OK;
 }
 
 /* Where the key of an item ends: at its '=', or in over=NAME:KEY=… at the second one. Then `method` becomes
@@ -245,7 +244,6 @@ static dpe_status add_temperatures(struct tune_settings *settings,
 {
     static const char *const scales[] = {NULL, "logit-scale=1.25", "logit-scale=1.6"};
     int n = settings->n;
-    dpe_status status = DPE_OK;
     for (size_t f = 0; f < sizeof scales / sizeof scales[0]; f++) {
         char text[64];
         if (scales[f] == NULL) {
@@ -253,16 +251,16 @@ static dpe_status add_temperatures(struct tune_settings *settings,
         } else {
             snprintf(text, sizeof text, "%s", scales[f]);
         }
-        for (int i = 0; i < n && status == DPE_OK; i++) {
+        for (int i = 0; i < n; i++) {
             char spec[TUNE_MAX_SPEC];
             memcpy(spec, settings->specs[i], sizeof spec);
             if (!append(spec, text)) {
                 return too_long(spec, err);
             }
-            status = add(settings, spec, err);
+            DPE_TRY(add(settings, spec, err));
         }
     }
-    return status;
+    return DPE_OK;
 }
 
 dpe_status dpe_tune_expand(const char *spec, const struct dpe_plan_context *context,
