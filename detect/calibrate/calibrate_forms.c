@@ -161,13 +161,13 @@ dpe_status dpe_calibrate_forms_check(struct batch *batch, const char *name, stru
 dpe_status dpe_calibrate_forms_drop(struct batch *batch, const char *name, struct dpe_error *err)
 {
     struct record record;
-    dpe_status status = read_record(batch, &record, err);
-    if (status == DPE_OK && (find(&record, name) >= 0 || find(&record, of_command) >= 0)) {
+    DPE_TRY(read_record(batch, &record, err));
+    if (find(&record, name) >= 0 || find(&record, of_command) >= 0) {
         drop(&record, name);
         drop(&record, of_command);
-        status = write_record(&record, err);
+        DPE_TRY(write_record(&record, err));
     }
-    return status;
+    return DPE_OK;
 }
 
 dpe_status dpe_calibrate_forms_add(struct batch *batch, const char *name, struct dpe_error *err)

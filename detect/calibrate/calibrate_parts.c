@@ -352,47 +352,43 @@ dpe_status dpe_calibrate_price(struct batch *batch, enum calibrate_way way, stru
                                struct dpe_error *err)
 {
     struct calibrate_state *state = &batch->state;
-    dpe_status status = DPE_OK;
-    for (int e = 0; e < state->n_entries && status == DPE_OK; e++) {
+    for (int e = 0; e < state->n_entries; e++) {
         batch->entry = &state->entries[e];
-        if (batch->args->detect.against_tuned) { /* its settings; what it costs is added below */
-            status = dpe_calibrate_tune(batch, CALIBRATE_TRY, NULL, err);
+        if (batch->args->detect.against_tuned) {
+            /* its settings; what it costs is added below */
+            DPE_TRY(dpe_calibrate_tune(batch, CALIBRATE_TRY, NULL, err));
         }
-        if (status == DPE_OK) {
-            status = dpe_calibrate_sweep(batch, way, sum, err);
-        }
-        if (status == DPE_OK && way == CALIBRATE_COST) {
-            printf("\n");
-        }
-    }
-    if (status == DPE_OK && !batch->frequencies) {
-        status = dpe_calibrate_profile(batch, way, sum, err);
-    }
-    for (int e = 0; e < state->n_entries && status == DPE_OK; e++) {
-        batch->entry = &state->entries[e];
-        status = price_entry(batch, way, sum, err);
-    }
-    for (int trained = 1; trained >= 0 && batch->diverges && status == DPE_OK; trained--) {
+        DPE_TRY(dpe_calibrate_sweep(batch, way, sum, err));
         if (way == CALIBRATE_COST) {
             printf("\n");
         }
-        status = dpe_calibrate_kld(batch, trained, way, sum, err);
     }
-    return status;
+    if (!batch->frequencies) {
+        DPE_TRY(dpe_calibrate_profile(batch, way, sum, err));
+    }
+    for (int e = 0; e < state->n_entries; e++) {
+        batch->entry = &state->entries[e];
+        DPE_TRY(price_entry(batch, way, sum, err));
+    }
+    for (int trained = 1; trained >= 0 && batch->diverges; trained--) {
+        if (way == CALIBRATE_COST) {
+            printf("\n");
+        }
+        DPE_TRY(dpe_calibrate_kld(batch, trained, way, sum, err));
+    }
+    return DPE_OK;
 }
 
 dpe_status dpe_calibrate_dry_run(struct batch *batch, struct dpe_error *err)
 {
     struct dpe_bill sum = {0};
     char text[64];
-    dpe_status status = dpe_calibrate_price(batch, CALIBRATE_COST, &sum, err);
-    if (status == DPE_OK && !sum.untimed) {
+    DPE_TRY(dpe_calibrate_price(batch, CALIBRATE_COST, &sum, err));
+    if (!sum.untimed) {
         printf("\ntotal            %s for all parts; exports and the report take seconds\n",
                dpe_job_range_text(&sum.time, text));
     }
-    if (status == DPE_OK) {
-        printf("\nall parts        at most %.4g tokens, %.3g operations\n", sum.tokens,
-               sum.products + sum.attention);
-    }
-    return status == DPE_OK ? dpe_calibrate_print_settings(batch, err) : status;
+    printf("\nall parts        at most %.4g tokens, %.3g operations\n", sum.tokens,
+           sum.products + sum.attention);
+    return dpe_calibrate_print_settings(batch, err);
 }

@@ -274,17 +274,11 @@ static dpe_status print_all(struct batch *batch, struct dpe_error *err)
     }
     printf("\n");
     args.inputs[0] = dpe_calibrate_path(batch, NULL, "table.h5");
-    dpe_status status = dpe_export_do(&args, err);
-    if (status == DPE_OK) {
-        status = print_files(batch, err);
-    }
-    if (status == DPE_OK) {
-        status = dpe_calibrate_print_answer(batch, err);
-    }
-    if (status == DPE_OK) {
-        suggest(batch);
-    }
-    return status;
+    DPE_TRY(dpe_export_do(&args, err));
+    DPE_TRY(print_files(batch, err));
+    DPE_TRY(dpe_calibrate_print_answer(batch, err));
+    suggest(batch);
+    return DPE_OK;
 }
 
 static dpe_status show(struct batch *batch, struct dpe_error *err)
@@ -467,23 +461,19 @@ static dpe_status open_job(struct batch *batch, struct dpe_job_options *options,
 static dpe_status work(struct batch *batch, struct dpe_error *err)
 {
     const bool dry = batch->args->detect.job.dry_run;
-    dpe_status status = prepare(batch, err);
-    if (status == DPE_OK && !dry) {
-        status = lead(batch, look_around, err);
+    DPE_TRY(prepare(batch, err));
+    if (!dry) {
+        DPE_TRY(lead(batch, look_around, err));
     }
-    if (status == DPE_OK && batch->state.done) {
+    if (batch->state.done) {
         return show_again(batch, err);
     }
-    if (status == DPE_OK) {
-        status = dpe_calibrate_fit(batch, err);
-    }
-    if (status == DPE_OK && dry) {
+    DPE_TRY(dpe_calibrate_fit(batch, err));
+    if (dry) {
         return dpe_calibrate_dry_run(batch, err);
     }
-    if (status == DPE_OK) {
-        status = dpe_job_meet(&batch->job, try_parts(batch, err), err);
-    }
-    return status == DPE_OK ? calibrate_alone(batch, err) : status;
+    DPE_TRY(dpe_job_meet(&batch->job, try_parts(batch, err), err));
+    return calibrate_alone(batch, err);
 }
 
 int main(int argc, char **argv)

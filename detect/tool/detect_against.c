@@ -36,23 +36,24 @@ static dpe_status take_all(struct detect_arguments *args, const struct dpe_tune_
 {
     char there[256] = "";
     int before = args->n_against;
-    dpe_status status = DPE_OK;
-    for (int64_t i = 0; i < tune->n[0] && status == DPE_OK; i++) {
+    for (int64_t i = 0; i < tune->n[0]; i++) {
         const struct dpe_tuned *one = &tune->tuned[i];
         if (one->length == args->job.length) {
-            status = strcmp(one->chosen, "rope") == 0 ? DPE_OK : take(args, one->chosen, err);
+            if (strcmp(one->chosen, "rope") != 0) {
+                DPE_TRY(take(args, one->chosen, err));
+            }
         } else if (i == 0 || one->length != one[-1].length) {
             dpe_append(there, sizeof there, "%s%lld", there[0] != '\0' ? ", " : "",
                        (long long)one->length);
         }
     }
-    if (status == DPE_OK && args->n_against == before) {
+    if (args->n_against == before) {
         return dpe_fail(err, DPE_USAGE,
                         "expected settings for --length %lld, found those for %s; run dpe-eval "
                         "tune at that length",
                         (long long)args->job.length, there[0] != '\0' ? there : "rope alone");
     }
-    return status;
+    return DPE_OK;
 }
 
 static dpe_status read_file(struct detect_arguments *args, const char *path, struct dpe_error *err)

@@ -130,12 +130,12 @@ static dpe_status print_cost(const struct detect_inputs *inputs, const struct ta
     print_grid(inputs);
     print_rows(inputs, costs);
     dpe_bill_print(&bill);
-    dpe_status status = dpe_price_print_memory(&inputs->job, &inputs->grid.configs[0].plan,
-                                               inputs->args->job.length, "", err);
-    if (status == DPE_OK && inputs->args->use_niah && inputs->args->rule != DPE_DETECT_READY) {
+    DPE_TRY(dpe_price_print_memory(&inputs->job, &inputs->grid.configs[0].plan,
+                                   inputs->args->job.length, "", err));
+    if (inputs->args->use_niah && inputs->args->rule != DPE_DETECT_READY) {
         dpe_detect_print_savings(inputs, answering);
     }
-    return status;
+    return DPE_OK;
 }
 
 static void take_time(const struct detect_inputs *inputs, const struct task_cost *costs,
@@ -158,19 +158,17 @@ dpe_status dpe_detect_cost(struct detect_inputs *inputs, struct dpe_bill *sum,
     struct task_cost costs[2] = {{.rows = 0}, {.rows = 0}};
     struct dpe_answering answering = {0};
     const bool print = !inputs->args->job.silent;
-    dpe_status status = dpe_detect_inputs_fit_batch(inputs, err);
-    if (status == DPE_OK && print) {
+    DPE_TRY(dpe_detect_inputs_fit_batch(inputs, err));
+    if (print) {
         dpe_detect_warn_of_length(&inputs->grid.params);
         dpe_detect_tell_template(inputs);
     }
-    for (int i = 0; i < inputs->n_tasks && status == DPE_OK; i++) {
-        status = cost_of(inputs, i, &answering, &costs[i], err);
+    for (int i = 0; i < inputs->n_tasks; i++) {
+        DPE_TRY(cost_of(inputs, i, &answering, &costs[i], err));
     }
-    if (status == DPE_OK && print) {
-        status = print_cost(inputs, costs, &answering, err);
+    if (print) {
+        DPE_TRY(print_cost(inputs, costs, &answering, err));
     }
-    if (status == DPE_OK) {
-        take_time(inputs, costs, sum);
-    }
-    return status;
+    take_time(inputs, costs, sum);
+    return DPE_OK;
 }

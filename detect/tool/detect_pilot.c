@@ -355,30 +355,27 @@ static dpe_status descend(struct sweep *sweep, struct dpe_error *err)
 {
     struct detect_inputs *inputs = sweep->inputs;
     const int64_t trained = inputs->grid.params.trained_length;
-    dpe_status status = DPE_OK;
     double mean = 0.0;
     int ceilings = 0;
-    for (int at = READY_RUNGS - 1; at >= (ceilings > 0 ? READY_EASIEST : 0) && mean < possible &&
-                                   ceilings < MOST_CEILINGS && status == DPE_OK;
+    for (int at = READY_RUNGS - 1;
+         at >= (ceilings > 0 ? READY_EASIEST : 0) && mean < possible && ceilings < MOST_CEILINGS;
          at--) {
         bool opens = false;
         double first = 1.0;
         if (at > READY_EASIEST && trained / 4 >= LEAST_QUARTER) {
-            status =
-                run_ceiling(sweep, at, trained / 4, ready_rungs[at].asked, &first, &opens, err);
+            DPE_TRY(
+                run_ceiling(sweep, at, trained / 4, ready_rungs[at].asked, &first, &opens, err));
         }
-        if (status == DPE_OK && first >= possible_in_quarter) {
+        if (first >= possible_in_quarter) {
             const int64_t n = dpe_detect_inputs_ceiling(inputs, ready_rungs[at].asked);
-            status = run_ceiling(sweep, at, trained, n, &mean, &opens, err);
+            DPE_TRY(run_ceiling(sweep, at, trained, n, &mean, &opens, err));
             ceilings += opens;
         }
     }
-    if (status == DPE_OK) {
-        inputs->says_little = mean < DPE_DETECT_LOW_CEILING;
-        dpe_log_info("pilot: unchanged, the model finds %s; methods are compared on the last",
-                     inputs->pilot);
-    }
-    return status;
+    inputs->says_little = mean < DPE_DETECT_LOW_CEILING;
+    dpe_log_info("pilot: unchanged, the model finds %s; methods are compared on the last",
+                 inputs->pilot);
+    return DPE_OK;
 }
 
 /* ----------------------------------------------------------------------------------------- result

@@ -70,17 +70,15 @@ dpe_status dpe_detect_stage_search(struct sweep *sweep, struct dpe_error *err)
 {
     struct dpe_detect_report *report = sweep->report;
     const struct dpe_run *run = sweep->inputs->job.run;
-    dpe_status status = dpe_detect_report_search(report, run, err);
-    while (status == DPE_OK && !report->search.complete && !report->search.wants_sweep) {
-        status = search_rows(sweep, err);
-        if (status == DPE_OK) {
-            status = dpe_detect_report_search(report, run, err);
-        }
+    DPE_TRY(dpe_detect_report_search(report, run, err));
+    while (!report->search.complete && !report->search.wants_sweep) {
+        DPE_TRY(search_rows(sweep, err));
+        DPE_TRY(dpe_detect_report_search(report, run, err));
     }
-    if (status == DPE_OK && report->search.complete) {
+    if (report->search.complete) {
         plan_searched(sweep); /* rows of steps that were there already, too */
     }
-    return status;
+    return DPE_OK;
 }
 
 dpe_status dpe_detect_stage_warm(struct sweep *sweep, struct dpe_error *err)
@@ -95,11 +93,9 @@ dpe_status dpe_detect_stage_warm(struct sweep *sweep, struct dpe_error *err)
     dpe_temperature_text(&params.temperature, text);
     dpe_log_info("attention temperature found: %s", text);
     dpe_detect_grid_free(&inputs->grid);
-    dpe_status status = dpe_detect_grid_make(&params, &inputs->context, &inputs->grid, err);
-    if (status == DPE_OK) {
-        plan_searched(sweep);
-    }
-    return status;
+    DPE_TRY(dpe_detect_grid_make(&params, &inputs->context, &inputs->grid, err));
+    plan_searched(sweep);
+    return DPE_OK;
 }
 
 /* -------------------------------------------------------------------------------------- validation

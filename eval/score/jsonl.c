@@ -185,9 +185,9 @@ dpe_status dpe_jsonl_read(const struct dpe_jsonl *jsonl, int64_t i, struct dpe_t
                         (unsigned long long)line->n);
     }
     size_t n = (size_t)line->n;
-    dpe_status status = make_room(text, n, jsonl->path, err);
+    DPE_TRY(make_room(text, n, jsonl->path, err));
     size_t done = 0;
-    while (status == DPE_OK && done < n) {
+    while (done < n) {
         ssize_t got = pread(jsonl->fd, text->bytes + done, n - done, (off_t)(line->offset + done));
         if (got < 0 && errno == EINTR) {
             continue;
@@ -199,11 +199,9 @@ dpe_status dpe_jsonl_read(const struct dpe_jsonl *jsonl, int64_t i, struct dpe_t
         }
         done += (size_t)got;
     }
-    if (status == DPE_OK) {
-        text->n = n;
-        text->bytes[n] = '\0';
-    }
-    return status;
+    text->n = n;
+    text->bytes[n] = '\0';
+    return DPE_OK;
 }
 
 /* ------------------------------------------------------------------------------------- a line */

@@ -143,16 +143,14 @@ double dpe_score_choice_string(const char *prediction, char *const *references, 
  */
 static dpe_status debug_text(struct dpe_span text, struct dpe_text *out)
 {
-    dpe_status status = dpe_score_spaced(text, "\n`'\"-*", out);
-    for (size_t i = 0; status == DPE_OK && i + 6 <= out->n; i++) {
+    DPE_TRY(dpe_score_spaced(text, "\n`'\"-*", out));
+    for (size_t i = 0; i + 6 <= out->n; i++) {
         if (memcmp(out->bytes + i, "Option", 6) == 0 || memcmp(out->bytes + i, "option", 6) == 0) {
             memset(out->bytes + i, ' ', 6);
         }
     }
-    if (status == DPE_OK) {
-        collapse(out);
-    }
-    return status;
+    collapse(out);
+    return DPE_OK;
 }
 
 static double debug(struct dpe_span text, char *const *references, size_t n, bool loose)

@@ -136,11 +136,9 @@ dpe_status dpe_suite_keep_questions(struct dpe_suite *suite, struct dpe_suite_ta
                                     const struct dpe_tokenizer *tokenizer, struct dpe_error *err)
 {
     memcpy(source->name, added->task.name, sizeof source->name);
-    dpe_status status = dpe_task_questions(source, tokenizer, &added->task, err);
-    if (status == DPE_OK) {
-        dpe_suite_keep(suite);
-    }
-    return status;
+    DPE_TRY(dpe_task_questions(source, tokenizer, &added->task, err));
+    dpe_suite_keep(suite);
+    return DPE_OK;
 }
 
 dpe_status dpe_suite_open(const char *name, const struct dpe_suite_options *options,

@@ -26,11 +26,9 @@ static dpe_status add_needles(const struct dpe_suite_options *options,
     if (added == NULL) {
         return err->status;
     }
-    dpe_status status = open_needles(options, params, length, &added->task, hash, err);
-    if (status == DPE_OK) {
-        dpe_suite_keep(suite);
-    }
-    return status;
+    DPE_TRY(open_needles(options, params, length, &added->task, hash, err));
+    dpe_suite_keep(suite);
+    return DPE_OK;
 }
 
 static dpe_status describe(struct dpe_suite *suite, const struct dpe_niah_params *params,

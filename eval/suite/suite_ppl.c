@@ -16,16 +16,13 @@ static dpe_status add_books(const struct dpe_suite_options *options, int64_t len
                                             .stride = options->stride,
                                             .max_tokens = options->max_tokens,
                                             .special = options->niah.special};
-    dpe_status status =
-        options->stride > 0
-            ? dpe_task_ppl_sliding(name, options->corpus, options->tokenizer, &sliding,
-                                   &added->task, &suite->skipped, err)
-            : dpe_task_ppl(name, options->corpus, options->tokenizer, length, options->niah.special,
-                           &added->task, &suite->skipped, err);
-    if (status == DPE_OK) {
-        dpe_suite_keep(suite);
-    }
-    return status;
+    DPE_TRY(options->stride > 0
+                ? dpe_task_ppl_sliding(name, options->corpus, options->tokenizer, &sliding,
+                                       &added->task, &suite->skipped, err)
+                : dpe_task_ppl(name, options->corpus, options->tokenizer, length,
+                               options->niah.special, &added->task, &suite->skipped, err));
+    dpe_suite_keep(suite);
+    return DPE_OK;
 }
 
 dpe_status dpe_suite_open_ppl(const struct dpe_suite_options *options, struct dpe_suite *suite,

@@ -138,12 +138,9 @@ static dpe_status answer_alone(struct dpe_session *session, struct answer *answe
                                struct dpe_error *err)
 {
     int64_t keep = held_of(session, answer, true);
-    dpe_status status = dpe_session_cut(session, keep, err);
-    if (status == DPE_OK) {
-        struct dpe_continuation rest = rest_of(answer, keep);
-        status = dpe_session_generate(session, rest.prompt, rest.n, &rest.options, rest.out, err);
-    }
-    return status;
+    DPE_TRY(dpe_session_cut(session, keep, err));
+    struct dpe_continuation rest = rest_of(answer, keep);
+    return dpe_session_generate(session, rest.prompt, rest.n, &rest.options, rest.out, err);
 }
 
 /* The steps of one sample. `held` tokens of its prompt may be kept from what the session holds. */

@@ -173,17 +173,15 @@ static dpe_status open_values(const struct dpe_sample *sample,
                               const struct dpe_tokenizer *tokenizer, struct value **values,
                               struct dpe_error *err)
 {
-    dpe_status status = check_texts(sample, err);
-    if (status == DPE_OK) {
-        *values = dpe_alloc_zero(sample->n_references, sizeof **values);
-        status = *values != NULL ? DPE_OK
-                                 : dpe_fail(err, DPE_NO_MEMORY, "out of memory for %zu values",
-                                            sample->n_references);
+    DPE_TRY(check_texts(sample, err));
+    *values = dpe_alloc_zero(sample->n_references, sizeof **values);
+    if (*values == NULL) {
+        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for %zu values", sample->n_references);
     }
-    for (size_t i = 0; i < sample->n_references && status == DPE_OK; i++) {
-        status = open_value(sample, i, tokenizer, &(*values)[i], err);
+    for (size_t i = 0; i < sample->n_references; i++) {
+        DPE_TRY(open_value(sample, i, tokenizer, &(*values)[i], err));
     }
-    return status == DPE_OK ? check_room(sample, *values, err) : status;
+    return check_room(sample, *values, err);
 }
 
 dpe_status dpe_steps_check(const struct dpe_sample *sample, const struct dpe_tokenizer *tokenizer,

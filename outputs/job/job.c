@@ -222,12 +222,10 @@ dpe_status dpe_job_open(struct dpe_job *job, const struct dpe_job_options *optio
 dpe_status dpe_job_use_device(struct dpe_job *job, const char *device, struct dpe_error *err)
 {
     struct dpe_device_info info = {0};
-    dpe_status status = dpe_device_describe(device, &info, err);
-    if (status == DPE_OK) {
-        snprintf(job->device, sizeof job->device, "%s", device);
-        job->device_info = info;
-    }
-    return status;
+    DPE_TRY(dpe_device_describe(device, &info, err));
+    snprintf(job->device, sizeof job->device, "%s", device);
+    job->device_info = info;
+    return DPE_OK;
 }
 
 bool dpe_job_leads(const struct dpe_job *job)
@@ -480,25 +478,19 @@ dpe_status dpe_job_poll(void *user, struct dpe_error *err)
 dpe_status dpe_job_session(struct dpe_job *job, const struct dpe_plan *plan, int64_t capacity,
                            struct dpe_error *err)
 {
-    dpe_status status = DPE_OK;
     if (job->session != NULL) {
-        status = dpe_session_set_plan(job->session, plan, err);
+        DPE_TRY(dpe_session_set_plan(job->session, plan, err));
     } else {
         const struct dpe_session_options options = dpe_job_session_options(job, capacity);
-        status =
-            job->remote != NULL
-                ? dpe_session_create_remote(job->model, plan, &options,
-                                            dpe_remote_session(job->remote), &job->session, err)
-                : dpe_session_create(job->model, plan, &options, &job->session, err);
-        if (status == DPE_OK) {
-            dpe_session_set_poll(job->session, dpe_job_poll, job);
-            dpe_log_file(job->session, &job->options->tool);
-        }
+        DPE_TRY(job->remote != NULL
+                    ? dpe_session_create_remote(job->model, plan, &options,
+                                                dpe_remote_session(job->remote), &job->session, err)
+                    : dpe_session_create(job->model, plan, &options, &job->session, err));
+        dpe_session_set_poll(job->session, dpe_job_poll, job);
+        dpe_log_file(job->session, &job->options->tool);
     }
-    if (status == DPE_OK) {
-        dpe_log_chunk(job->session, &job->told_chunk);
-    }
-    return status;
+    dpe_log_chunk(job->session, &job->told_chunk);
+    return DPE_OK;
 }
 
 struct dpe_session_work dpe_job_own_work(const struct dpe_job *job)

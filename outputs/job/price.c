@@ -132,12 +132,9 @@ dpe_status dpe_price_print_memory(const struct dpe_job *job, const struct dpe_pl
     const struct dpe_session_options options = dpe_job_session_options(job, capacity);
     struct dpe_session_needs needs = {0};
     char text[DPE_JOB_MEMORY];
-    dpe_status status =
-        dpe_session_estimate(dpe_model_config(job->model), plan, &options, &needs, err);
-    if (status == DPE_OK) {
-        printf("memory           %s%s\n", before, dpe_job_memory_text(job, &needs, text));
-    }
-    return status;
+    DPE_TRY(dpe_session_estimate(dpe_model_config(job->model), plan, &options, &needs, err));
+    printf("memory           %s%s\n", before, dpe_job_memory_text(job, &needs, text));
+    return DPE_OK;
 }
 
 void dpe_bill_measure(struct dpe_bill *bill, const struct dpe_job *job, const struct dpe_plan *plan,

@@ -316,15 +316,15 @@ dpe_status dpe_table_of_plan(const struct dpe_plan *plan, const struct dpe_plan_
     if (plan->n_bands < 1 || (plan->n_bands > 2 && bands == NULL)) {
         return DPE_OK;
     }
-    dpe_status status = guess_values(plan, context, values, err);
-    if (status == DPE_OK && plan->n_bands <= 2) {
-        status = check_held(plan, context, values, holds, err);
+    DPE_TRY(guess_values(plan, context, values, err));
+    if (plan->n_bands <= 2) {
+        DPE_TRY(check_held(plan, context, values, holds, err));
     }
-    if (status == DPE_OK && !*holds && bands != NULL) {
+    if (!*holds && bands != NULL) {
         store_bands(plan, bands, values);
-        status = check_held(plan, context, values, holds, err);
+        DPE_TRY(check_held(plan, context, values, holds, err));
     }
-    return status;
+    return DPE_OK;
 }
 
 static dpe_status check_fingerprint(const struct dpe_table_values *values, const char *fingerprint,

@@ -145,16 +145,14 @@ dpe_status dpe_opening_journal(struct dpe_opening *opening, struct dpe_error *er
     struct dpe_run *run = opening->run;
     bool create = !opening->has_own || opening->own.n_records == 0 || opening->own.damaged;
     size_t journal_rows = run->rows.n;
-    dpe_status status = create ? DPE_OK : open_own(opening, err);
-    if (status == DPE_OK) {
-        status = recover_from_table(opening, create, err);
+    DPE_TRY(create ? DPE_OK : open_own(opening, err));
+    DPE_TRY(recover_from_table(opening, create, err));
+    if (create) {
+        DPE_TRY(create_own(opening, err));
     }
-    if (status == DPE_OK && create) {
-        status = create_own(opening, err);
-    }
-    if (status == DPE_OK && opening->n_recovered > 0 && journal_rows > 0) {
+    if (opening->n_recovered > 0 && journal_rows > 0) {
         dpe_run_notice(run, "%s: %zu rows that the journal lacks are copied from the table",
                        run->path, opening->n_recovered);
     }
-    return status;
+    return DPE_OK;
 }

@@ -38,24 +38,23 @@ static dpe_status each_task(const struct comparison *comparison, const double *r
                             const struct dpe_job_speed *speed, struct dpe_bill *bill,
                             struct dpe_error *err)
 {
-    dpe_status status = DPE_OK;
     for (int i = 0; i < (rows != NULL ? 1 : comparison->n_suites); i++) {
         const struct dpe_suite *suite = &comparison->suites[i];
-        for (size_t t = 0; t < suite->n_tasks && status == DPE_OK; t++) {
+        for (size_t t = 0; t < suite->n_tasks; t++) {
             const struct dpe_suite_task *task = &suite->tasks[t];
             struct dpe_price price = {0};
             double n = rows != NULL
                            ? rows[t]
                            : (double)task->n_samples * (double)comparison->n_methods * share;
-            status = price_task(comparison, suite, task, &price, err);
-            if (status == DPE_OK && bill == NULL) {
+            DPE_TRY(price_task(comparison, suite, task, &price, err));
+            if (bill == NULL) {
                 dpe_price_print(task->task.name, n, false, &price);
-            } else if (status == DPE_OK) {
+            } else {
                 dpe_bill_add(bill, &price, n, n, selection, speed);
             }
         }
     }
-    return status;
+    return DPE_OK;
 }
 
 static bool more_work(const struct dpe_plan *plan, const struct dpe_plan *than, int64_t length)
@@ -215,12 +214,9 @@ dpe_status dpe_eval_cost(void *state, struct dpe_bill *sum, struct dpe_error *er
 {
     struct comparison *comparison = state;
     const struct eval_arguments *args = comparison->args;
-    dpe_status status = dpe_eval_fit_batch(comparison, dpe_eval_largest_plan(comparison), err);
-    if (status == DPE_OK && args->planned != NULL) {
+    DPE_TRY(dpe_eval_fit_batch(comparison, dpe_eval_largest_plan(comparison), err));
+    if (args->planned != NULL) {
         return add_planned(comparison, sum, err);
-    }
-    if (status != DPE_OK) {
-        return status;
     }
     if (!args->job.silent) {
         printf("model            %s\n", args->job.model);

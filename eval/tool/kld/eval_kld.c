@@ -257,19 +257,16 @@ static dpe_status start(void *state, struct dpe_error *err)
                                          .n_own = sizeof fields / sizeof fields[0],
                                          .length_name = "length",
                                          .length = kld->length};
-    dpe_status status =
-        dpe_job_start(job, &own, dpe_eval_largest_plan(&kld->comparison), kld->length, err);
-    for (int m = 0; m < kld->comparison.n_methods && status == DPE_OK; m++) {
-        status =
-            dpe_run_plan(job->run, kld->comparison.keys[m], kld->comparison.plans[m].name, err);
+    DPE_TRY(dpe_job_start(job, &own, dpe_eval_largest_plan(&kld->comparison), kld->length, err));
+    for (int m = 0; m < kld->comparison.n_methods; m++) {
+        DPE_TRY(
+            dpe_run_plan(job->run, kld->comparison.keys[m], kld->comparison.plans[m].name, err));
     }
-    if (status == DPE_OK) {
-        status = dpe_run_plan(job->run, kld->key, kld->plan.name, err);
-    }
-    if (status == DPE_OK && !job->options->silent) {
+    DPE_TRY(dpe_run_plan(job->run, kld->key, kld->plan.name, err));
+    if (!job->options->silent) {
         dpe_job_header(job);
     }
-    return status;
+    return DPE_OK;
 }
 
 /* ------------------------------------------------------------------------------------------ price

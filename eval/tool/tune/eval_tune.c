@@ -141,17 +141,13 @@ static dpe_status tuning_open(void *state, const void *asked, struct dpe_error *
     struct comparison *comparison = &tuning->comparison;
     comparison->args = args;
     tuning->fresh = args->job.samples;
-    dpe_status status = dpe_job_open(&comparison->job, &args->job, args->job.dry_run, err);
-    if (status == DPE_OK) {
-        comparison->n_lengths = args->n_lengths;
-        comparison->n_methods = args->n_methods;
-        memcpy(comparison->lengths, args->lengths, sizeof comparison->lengths);
-        status = dpe_eval_open_suites(comparison, err);
-    }
-    if (status == DPE_OK) {
-        tuning->budget = args->budget > 0 ? args->budget : USUAL_ROUNDS * dpe_tune_per_round(tuning);
-    }
-    return status == DPE_OK ? open_groups(tuning, err) : status;
+    DPE_TRY(dpe_job_open(&comparison->job, &args->job, args->job.dry_run, err));
+    comparison->n_lengths = args->n_lengths;
+    comparison->n_methods = args->n_methods;
+    memcpy(comparison->lengths, args->lengths, sizeof comparison->lengths);
+    DPE_TRY(dpe_eval_open_suites(comparison, err));
+    tuning->budget = args->budget > 0 ? args->budget : USUAL_ROUNDS * dpe_tune_per_round(tuning);
+    return open_groups(tuning, err);
 }
 
 static void free_groups(struct tuning *tuning)
