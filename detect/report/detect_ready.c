@@ -93,7 +93,7 @@ static const char *name_of(const struct dpe_detect_report *report, int plan)
 
 /* One line a plan, the best first, those in the final before the others; the joint plan is the
  * base. */
-static void put_plans(struct dpe_detect_page *page, const struct dpe_detect_report *report,
+static void put_plans(struct dpe_text *page, const struct dpe_detect_report *report,
                       const struct dpe_detect_validation *v)
 {
     bool told[DPE_DETECT_MOST_VALIDATED] = {[DPE_DETECT_JOINT] = true};
@@ -117,13 +117,13 @@ static void put_plans(struct dpe_detect_page *page, const struct dpe_detect_repo
         if (!dpe_detect_in_final(v, best)) {
             snprintf(few, sizeof few, "  after %lld samples", (long long)v->value[best].n);
         }
-        dpe_detect_put(page, "  %-28s %s%s\n", name_of(report, best), value, few);
+        dpe_text_put(page, "  %-28s %s%s\n", name_of(report, best), value, few);
     }
 }
 
 /* What these samples show of the plan that the table holds, against the best other one in the
  * final. */
-static void put_shown(struct dpe_detect_page *page, const struct dpe_detect_report *report,
+static void put_shown(struct dpe_text *page, const struct dpe_detect_report *report,
                       const struct dpe_detect_validation *v)
 {
     int second = -1;
@@ -140,59 +140,55 @@ static void put_shown(struct dpe_detect_page *page, const struct dpe_detect_repo
     dpe_detect_difference_text(&v->kept_minus[second], v->kept_p[second], text, sizeof text);
     const bool shown = dpe_detect_judge(&v->kept_minus[second], v->kept_p[second], v->criterion) !=
                        DPE_DETECT_INDISTINCT;
-    dpe_detect_put(page, "%s - %s:\n  %s%s\n", name_of(report, v->kept), name_of(report, second),
-                   text, shown ? "" : ": not shown to differ by so few samples");
+    dpe_text_put(page, "%s - %s:\n  %s%s\n", name_of(report, v->kept), name_of(report, second),
+                 text, shown ? "" : ": not shown to differ by so few samples");
 }
 
-static void put_advice(struct dpe_detect_page *page, const struct dpe_detect_report *report,
+static void put_advice(struct dpe_text *page, const struct dpe_detect_report *report,
                        const struct dpe_detect_advice *advice)
 {
     const char *name = name_of(report, advice->plan);
     switch (advice->what) {
     case DPE_DETECT_ADVICE_TASK:
-        dpe_detect_put(
+        dpe_text_put(
             page, "Needles say little of this model: it finds less than a quarter of the easiest\n"
                   "ones in its own trained length. dpe-eval ppl compares perplexities.\n");
         return;
     case DPE_DETECT_ADVICE_NOTHING:
-        dpe_detect_put(page, "You need nothing: the model as it is finds what is possible.\n");
+        dpe_text_put(page, "You need nothing: the model as it is finds what is possible.\n");
         return;
     case DPE_DETECT_ADVICE_TAKE:
-        dpe_detect_put(page, "Take %s: it finds what is possible.%s\n", name,
-                       report->kept.plan == advice->plan
-                           ? " The table holds it."
-                           : "\nNo table can hold it: --method of dpe-run and dpe-serve is it.");
+        dpe_text_put(page, "Take %s: it finds what is possible.%s\n", name,
+                     report->kept.plan == advice->plan
+                         ? " The table holds it."
+                         : "\nNo table can hold it: --method of dpe-run and dpe-serve is it.");
         return;
     case DPE_DETECT_ADVICE_CALIBRATE:
         break;
     }
-    dpe_detect_put(page, "Of these take %s%s.\nCalibrating may gain up to %.0f points more.\n",
-                   name, report->kept.plan == advice->plan ? " (the table holds it)" : "",
-                   100.0 * advice->gain);
+    dpe_text_put(page, "Of these take %s%s.\nCalibrating may gain up to %.0f points more.\n", name,
+                 report->kept.plan == advice->plan ? " (the table holds it)" : "",
+                 100.0 * advice->gain);
 }
 
-dpe_status dpe_detect_ready(const struct dpe_detect_report *report, struct dpe_text *out,
-                            struct dpe_error *err)
+void dpe_detect_ready(const struct dpe_detect_report *report, struct dpe_text *out)
 {
-    struct dpe_detect_page page = {out, DPE_OK, err};
     const struct dpe_detect_result *result = dpe_detect_deciding(report);
     const struct dpe_detect_advice advice =
         dpe_detect_advise(&result->validation, &result->ceiling);
     char task[DPE_TASK_WORDS];
-    dpe_detect_put(&page, "Recall in %lld tokens of %s, %lld samples\n",
-                   (long long)report->grid->params.length,
-                   dpe_identity_task_words(report->niah_spec, task),
-                   (long long)result->n_validated);
+    dpe_text_put(out, "Recall in %lld tokens of %s, %lld samples\n",
+                 (long long)report->grid->params.length,
+                 dpe_identity_task_words(report->niah_spec, task), (long long)result->n_validated);
     if (result->ceiling.n > 0) {
         char trained[64], value[64];
         snprintf(trained, sizeof trained, "possible (in %lld tokens)",
                  (long long)report->grid->params.trained_length);
         dpe_detect_interval_text(DPE_DETECT_RECALL, result->ceiling.mean, result->ceiling.low,
                                  result->ceiling.high, true, value, sizeof value);
-        dpe_detect_put(&page, "  %-28s %s\n", trained, value);
+        dpe_text_put(out, "  %-28s %s\n", trained, value);
     }
-    put_plans(&page, report, &result->validation);
-    put_shown(&page, report, &result->validation);
-    put_advice(&page, report, &advice);
-    return page.status;
+    put_plans(out, report, &result->validation);
+    put_shown(out, report, &result->validation);
+    put_advice(out, report, &advice);
 }

@@ -1,32 +1,9 @@
-/* Text that grows in memory, and how numbers look in it. */
+/* How numbers look in the texts of a report. */
 #include "detect/report/render.h"
 #include "engine/base/p_text.h"
 
 #include <math.h>
-#include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
-
-void dpe_detect_put(struct dpe_detect_page *page, const char *format, ...)
-{
-    if (page->status != DPE_OK) {
-        return;
-    }
-    va_list args;
-    va_start(args, format);
-    int n = vsnprintf(NULL, 0, format, args);
-    va_end(args);
-    char *text = n >= 0 ? dpe_alloc((size_t)n + 1, 1) : NULL;
-    if (text == NULL) {
-        page->status = dpe_fail(page->err, DPE_NO_MEMORY, "out of memory for a line");
-        return;
-    }
-    va_start(args, format);
-    vsnprintf(text, (size_t)n + 1, format, args);
-    va_end(args);
-    page->status = dpe_text_append(page->out, text, (size_t)n, page->err);
-    free(text);
-}
 
 void dpe_detect_interval_text(enum dpe_detect_criterion criterion, double mean, double low,
                               double high, bool with_bounds, char *text, size_t size)

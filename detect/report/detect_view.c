@@ -80,21 +80,21 @@ static int cube_level(double part, double *shown)
     return best;
 }
 
-static void put_colour(struct dpe_detect_page *page, enum dpe_detect_colour colour, double share,
+static void put_colour(struct dpe_text *page, enum dpe_detect_colour colour, double share,
                        bool best)
 {
     struct rgb back = ramp(share);
     const char *bold = best ? "1;" : "";
     if (colour == DPE_DETECT_TRUECOLOUR) {
         int grey = wants_white(back) ? 255 : 0;
-        dpe_detect_put(page, "\033[%s38;2;%d;%d;%d;48;2;%d;%d;%dm", bold, grey, grey, grey,
-                       (int)back.r, (int)back.g, (int)back.b);
+        dpe_text_put(page, "\033[%s38;2;%d;%d;%d;48;2;%d;%d;%dm", bold, grey, grey, grey,
+                     (int)back.r, (int)back.g, (int)back.b);
         return;
     }
     struct rgb shown;
     int cube = 16 + 36 * cube_level(back.r, &shown.r) + 6 * cube_level(back.g, &shown.g) +
                cube_level(back.b, &shown.b);
-    dpe_detect_put(page, "\033[%s38;5;%d;48;5;%dm", bold, wants_white(shown) ? 231 : 16, cube);
+    dpe_text_put(page, "\033[%s38;5;%d;48;5;%dm", bold, wants_white(shown) ? 231 : 16, cube);
 }
 
 /* --------------------------------------------------------------------------------------- heat map
@@ -198,10 +198,10 @@ static struct layout lay_out(const struct dpe_detect_grid *grid, int width)
     return layout;
 }
 
-static void put_header(struct dpe_detect_page *page, const struct dpe_detect_grid *grid,
+static void put_header(struct dpe_text *page, const struct dpe_detect_grid *grid,
                        const struct layout *layout)
 {
-    dpe_detect_put(page, "%-*s", layout->label, layout->label >= 8 ? "group" : "");
+    dpe_text_put(page, "%-*s", layout->label, layout->label >= 8 ? "group" : "");
     for (int t = 0; t < layout->columns; t++) {
         char text[24];
         dpe_detect_short_length(grid->params.lengths[t], text);
@@ -210,31 +210,28 @@ static void put_header(struct dpe_detect_page *page, const struct dpe_detect_gri
             snprintf(text, sizeof text, "%d", t % 10);
         }
         if (layout->cell <= 2) {
-            dpe_detect_put(page, "%s ", text);
+            dpe_text_put(page, "%s ", text);
         } else {
-            dpe_detect_put(page, "%*s ", layout->cell - 1, text);
+            dpe_text_put(page, "%*s ", layout->cell - 1, text);
         }
     }
     if (layout->columns < grid->params.n_lengths) {
-        dpe_detect_put(page, "+%d", grid->params.n_lengths - layout->columns);
+        dpe_text_put(page, "+%d", grid->params.n_lengths - layout->columns);
     }
-    dpe_detect_put(page, "\n");
+    dpe_text_put(page, "\n");
 }
 
-dpe_status dpe_detect_heatmap(const struct dpe_detect_grid *grid,
-                              const struct dpe_detect_ranking *ranking, int width,
-                              enum dpe_detect_colour colour, struct dpe_text *out,
-                              struct dpe_error *err)
+void dpe_detect_heatmap(const struct dpe_detect_grid *grid,
+                        const struct dpe_detect_ranking *ranking, int width,
+                        enum dpe_detect_colour colour, struct dpe_text *out)
 {
-    struct dpe_detect_page written = {out, DPE_OK, err};
-    struct dpe_detect_page *page = &written;
     struct layout layout = lay_out(grid, width);
     double low = 0.0;
     double high = 1.0;
     value_range(ranking, &low, &high);
-    put_header(page, grid, &layout);
+    put_header(out, grid, &layout);
     for (int g = 0; g < ranking->n_groups; g++) {
-        dpe_detect_put(page, "%-*d", layout.label, g);
+        dpe_text_put(out, "%-*d", layout.label, g);
         for (int t = 0; t < layout.columns; t++) {
             int c = g * ranking->n_lengths + t;
             char text[32];
@@ -242,13 +239,12 @@ dpe_status dpe_detect_heatmap(const struct dpe_detect_grid *grid,
             cell_text(ranking, c, layout.cell, share, text);
             bool coloured = colour != DPE_DETECT_MONO && isfinite(ranking->mean[c]);
             if (coloured) {
-                put_colour(page, colour, share, ranking->rank[c] == 1);
+                put_colour(out, colour, share, ranking->rank[c] == 1);
             }
-            dpe_detect_put(page, coloured ? "%s\033[0m" : "%s", text);
+            dpe_text_put(out, coloured ? "%s\033[0m" : "%s", text);
         }
-        dpe_detect_put(page, "\n");
+        dpe_text_put(out, "\n");
     }
-    return page->status;
 }
 
 /* ---------------------------------------------------------------------------------------- tables
@@ -279,7 +275,7 @@ static int rank_column(const struct dpe_detect_ranking *ranking)
     return most + 8;
 }
 
-static void put_ranks(struct dpe_detect_page *page, const struct dpe_detect_grid *grid,
+static void put_ranks(struct dpe_text *page, const struct dpe_detect_grid *grid,
                       const struct dpe_detect_ranking *ranking, int g, int columns, int column)
 {
     for (int r = 1; r <= columns; r++) {
@@ -291,12 +287,12 @@ static void put_ranks(struct dpe_detect_page *page, const struct dpe_detect_grid
             dpe_detect_interval_text(ranking->criterion, ranking->mean[c], ranking->low[c],
                                      ranking->high[c], true, value, sizeof value);
         }
-        dpe_detect_put(page, "  %5s %-*s", length, r == columns ? 0 : column - 8, value);
+        dpe_text_put(page, "  %5s %-*s", length, r == columns ? 0 : column - 8, value);
     }
 }
 
 /* Group, pairs and p-value, then the ranks; without room for these, the best length alone. */
-static void put_group(struct dpe_detect_page *page, const struct dpe_detect_grid *grid,
+static void put_group(struct dpe_text *page, const struct dpe_detect_grid *grid,
                       const struct dpe_detect_ranking *ranking, int g, int columns, int column)
 {
     char p[16] = "-";
@@ -307,38 +303,35 @@ static void put_group(struct dpe_detect_page *page, const struct dpe_detect_grid
     if (columns > 0) {
         char pairs[32];
         snprintf(pairs, sizeof pairs, "%d-%d", grid->edges[g], grid->edges[g + 1] - 1);
-        dpe_detect_put(page, "%-5d %-7s %5s%s", g, pairs, p, mark);
+        dpe_text_put(page, "%-5d %-7s %5s%s", g, pairs, p, mark);
         put_ranks(page, grid, ranking, g, columns, column);
-        dpe_detect_put(page, "\n");
+        dpe_text_put(page, "\n");
         return;
     }
     char length[24] = "-";
     if (ranking->effective[g] > 0) {
         dpe_detect_short_length(ranking->effective[g], length);
     }
-    dpe_detect_put(page, "%-5d %-6s %5s%s\n", g, length, p, mark);
+    dpe_text_put(page, "%-5d %-6s %5s%s\n", g, length, p, mark);
 }
 
-dpe_status dpe_detect_rank_table(const struct dpe_detect_grid *grid,
-                                 const struct dpe_detect_ranking *ranking, int width,
-                                 struct dpe_text *out, struct dpe_error *err)
+void dpe_detect_rank_table(const struct dpe_detect_grid *grid,
+                           const struct dpe_detect_ranking *ranking, int width,
+                           struct dpe_text *out)
 {
-    struct dpe_detect_page written = {out, DPE_OK, err};
-    struct dpe_detect_page *page = &written;
     enum { FIXED = 20, MOST = 4 };
     int column = rank_column(ranking);
     int columns = width < FIXED ? 0 : (width - FIXED) / column;
     columns = columns > MOST ? MOST : columns;
     columns = columns < ranking->n_lengths ? columns : ranking->n_lengths;
-    dpe_detect_put(page, columns > 0 ? "group pairs       p " : "group best       p");
+    dpe_text_put(out, columns > 0 ? "group pairs       p " : "group best       p");
     for (int r = 1; r <= columns; r++) {
-        dpe_detect_put(page, "  rank %-*d", r == columns ? 0 : column - 7, r);
+        dpe_text_put(out, "  rank %-*d", r == columns ? 0 : column - 7, r);
     }
-    dpe_detect_put(page, "\n");
+    dpe_text_put(out, "\n");
     for (int g = 0; g < ranking->n_groups; g++) {
-        put_group(page, grid, ranking, g, columns, column);
+        put_group(out, grid, ranking, g, columns, column);
     }
-    return page->status;
 }
 
 /* --------------------------------------------------------------------------------------- live line

@@ -61,46 +61,42 @@ static int first_range(const struct dpe_detect_report *report)
     return b;
 }
 
-static void put_value(struct dpe_detect_page *page, double value)
+static void put_value(struct dpe_text *page, double value)
 {
     if (isfinite(value) && value < 1e6) {
-        dpe_detect_put(page, " %9.4g", value);
+        dpe_text_put(page, " %9.4g", value);
     } else {
-        dpe_detect_put(page, " %9s", isfinite(value) ? "> 1e6" : "-");
+        dpe_text_put(page, " %9s", isfinite(value) ? "> 1e6" : "-");
     }
 }
 
-dpe_status dpe_detect_guard_table(const struct dpe_detect_report *report, struct dpe_text *out,
-                                  struct dpe_error *err)
+void dpe_detect_guard_table(const struct dpe_detect_report *report, struct dpe_text *out)
 {
-    struct dpe_detect_page page = {out, DPE_OK, err};
     const struct dpe_detect_validation *v = &report->texts.validation;
     char words[1024];
     dpe_detect_guard_words(report, words, sizeof words);
     if (words[0] == '\0') {
-        return DPE_OK;
+        return;
     }
     const int first = first_range(report);
     int last = first;
     for (int b = first; b < DPE_DETECT_POSITIONS; b++) {
         last = isfinite(report->positions[report->guard.best][b]) ? b : last;
     }
-    dpe_detect_put(&page,
-                   "\nPerplexity of %lld texts, of all tokens and from a position on; * kept\n",
-                   (long long)report->texts.n_validated);
-    dpe_detect_put(&page, "  %9s", "all");
+    dpe_text_put(out, "\nPerplexity of %lld texts, of all tokens and from a position on; * kept\n",
+                 (long long)report->texts.n_validated);
+    dpe_text_put(out, "  %9s", "all");
     for (int b = first; b <= last; b++) {
-        dpe_detect_put(&page, " %9.0f", ldexp(1.0, b));
+        dpe_text_put(out, " %9.0f", ldexp(1.0, b));
     }
-    dpe_detect_put(&page, "\n");
+    dpe_text_put(out, "\n");
     for (int plan = 0; plan < v->n_plans; plan++) {
-        dpe_detect_put(&page, "%c", plan == v->kept ? '*' : ' ');
-        put_value(&page, v->value[plan].mean);
+        dpe_text_put(out, "%c", plan == v->kept ? '*' : ' ');
+        put_value(out, v->value[plan].mean);
         for (int b = first; b <= last; b++) {
-            put_value(&page, report->positions[plan][b]);
+            put_value(out, report->positions[plan][b]);
         }
-        dpe_detect_put(&page, "  %s\n", report->names[plan]);
+        dpe_text_put(out, "  %s\n", report->names[plan]);
     }
-    dpe_detect_put(&page, "Guard: %s.\n", words);
-    return page.status;
+    dpe_text_put(out, "Guard: %s.\n", words);
 }

@@ -27,14 +27,13 @@ static void lengths_text(const struct dpe_detect_params *params,
 }
 
 /* How many pairs move, where the search chooses it. */
-static void put_pairs(struct dpe_detect_page *page, const struct dpe_detect_params *params,
+static void put_pairs(struct dpe_text *page, const struct dpe_detect_params *params,
                       const struct dpe_detect_point *point)
 {
     if (point->fewer > 0) {
-        dpe_detect_put(page, ", %lld key pairs",
-                       (long long)dpe_detect_point_pairs(params, point).k);
+        dpe_text_put(page, ", %lld key pairs", (long long)dpe_detect_point_pairs(params, point).k);
     } else if (params->n_fewer > 0) {
-        dpe_detect_put(page, ", all pairs");
+        dpe_text_put(page, ", all pairs");
     }
 }
 
@@ -51,7 +50,7 @@ static const char *const titles[DPE_DETECT_N_MOVES] = {"temperature",
                                                        "other methods"};
 
 /* The steps that were not run, for one reason, in one line. */
-static void put_untested(struct dpe_detect_page *page, const struct dpe_detect_search *search,
+static void put_untested(struct dpe_text *page, const struct dpe_detect_search *search,
                          bool nothing, const char *reason)
 {
     int n = 0;
@@ -60,15 +59,15 @@ static void put_untested(struct dpe_detect_page *page, const struct dpe_detect_s
         const struct dpe_detect_step *step = &search->steps[i];
         if (!step->tested && (step->n < 2) == nothing && !told[step->move]) {
             told[step->move] = true;
-            dpe_detect_put(page, "%s%s", n++ > 0 ? ", " : "\nnot tried: ", titles[step->move]);
+            dpe_text_put(page, "%s%s", n++ > 0 ? ", " : "\nnot tried: ", titles[step->move]);
         }
     }
     if (n > 0) {
-        dpe_detect_put(page, " (%s)\n", reason);
+        dpe_text_put(page, " (%s)\n", reason);
     }
 }
 
-static void put_step(struct dpe_detect_page *page, const struct dpe_detect_report *report,
+static void put_step(struct dpe_text *page, const struct dpe_detect_report *report,
                      const struct dpe_detect_step *step)
 {
     const struct dpe_detect_params *params = &report->grid->params;
@@ -76,16 +75,16 @@ static void put_step(struct dpe_detect_page *page, const struct dpe_detect_repor
         return;
     }
     char p[DPE_P_TEXT];
-    dpe_detect_put(page, "\n%s, round %d", titles[step->move], step->round + 1);
+    dpe_text_put(page, "\n%s, round %d", titles[step->move], step->round + 1);
     if (step->chosen > 0 && step->tried[step->chosen].point.family > 0) {
-        dpe_detect_put(page, ": the best of them (fresh samples decide)\n");
+        dpe_text_put(page, ": the best of them (fresh samples decide)\n");
     } else if (step->chosen > 0) {
-        dpe_detect_put(page, ": changed (%s)\n", dpe_p_text(step->p, p));
+        dpe_text_put(page, ": changed (%s)\n", dpe_p_text(step->p, p));
     } else if (step->best > 0) {
-        dpe_detect_put(page, ": unchanged, no change is shown to be better (%s)\n",
-                       dpe_p_text(step->p, p));
+        dpe_text_put(page, ": unchanged, no change is shown to be better (%s)\n",
+                     dpe_p_text(step->p, p));
     } else {
-        dpe_detect_put(page, ": unchanged, none was better on all samples\n");
+        dpe_text_put(page, ": unchanged, none was better on all samples\n");
     }
     for (int i = 0; i < step->n; i++) {
         const struct dpe_detect_tried *tried = &step->tried[i];
@@ -96,36 +95,33 @@ static void put_step(struct dpe_detect_page *page, const struct dpe_detect_repor
                                  tried->value.high, true, value, sizeof value);
         char spec[DPE_DETECT_SPEC];
         dpe_detect_point_spec(&tried->point, spec);
-        dpe_detect_put(page, "%c %-24s %4lld samples  %s", i == step->chosen ? '*' : ' ', value,
-                       (long long)tried->samples, spec[0] != '\0' ? spec : temperature);
+        dpe_text_put(page, "%c %-24s %4lld samples  %s", i == step->chosen ? '*' : ' ', value,
+                     (long long)tried->samples, spec[0] != '\0' ? spec : temperature);
         if (spec[0] != '\0') {
-            dpe_detect_put(page, "\n");
+            dpe_text_put(page, "\n");
             continue;
         }
         if (!params->frequencies) {
-            dpe_detect_put(page, ", window %lld", (long long)tried->point.window);
+            dpe_text_put(page, ", window %lld", (long long)tried->point.window);
         }
-        dpe_detect_put(page, ", %s", lengths);
+        dpe_text_put(page, ", %s", lengths);
         put_pairs(page, params, &tried->point);
-        dpe_detect_put(page, "\n");
+        dpe_text_put(page, "\n");
     }
 }
 
-dpe_status dpe_detect_search_table(const struct dpe_detect_report *report, struct dpe_text *out,
-                                   struct dpe_error *err)
+void dpe_detect_search_table(const struct dpe_detect_report *report, struct dpe_text *out)
 {
-    struct dpe_detect_page page = {out, DPE_OK, err};
     const struct dpe_detect_search *search = &report->search;
-    dpe_detect_put(&page, "Search, %s; * the plan that each step ends with\n",
-                   report->searching.criterion == DPE_DETECT_RECALL ? "recall of needles"
-                                                                    : "nats per token");
+    dpe_text_put(out, "Search, %s; * the plan that each step ends with\n",
+                 report->searching.criterion == DPE_DETECT_RECALL ? "recall of needles"
+                                                                  : "nats per token");
     for (int i = 0; i < search->n_steps; i++) {
-        put_step(&page, report, &search->steps[i]);
+        put_step(out, report, &search->steps[i]);
     }
-    put_untested(&page, search, true, "there is nothing else to try");
-    put_untested(&page, search, false,
+    put_untested(out, search, true, "there is nothing else to try");
+    put_untested(out, search, false,
                  "the plan so far loses too little for a test of these samples to show a gain");
-    return page.status;
 }
 
 /* ------------------------------------------------------------------------------------ first lines
@@ -144,7 +140,7 @@ static const char *name_of(const struct dpe_detect_report *report, int plan)
                : report->names[plan];
 }
 
-static void put_against(struct dpe_detect_page *page, const struct dpe_detect_report *report,
+static void put_against(struct dpe_text *page, const struct dpe_detect_report *report,
                         const struct dpe_detect_validation *v, int plan)
 {
     static const char *const words[] = {[DPE_DETECT_BETTER] = "better than",
@@ -156,23 +152,25 @@ static void put_against(struct dpe_detect_page *page, const struct dpe_detect_re
     char difference[96];
     dpe_detect_difference_text(&v->kept_minus[plan], v->kept_p[plan], difference,
                                sizeof difference);
-    dpe_detect_put(page, "  %s %s: %s", words[verdict], name_of(report, plan), difference);
+    dpe_text_put(page, "  %s %s: %s", words[verdict], name_of(report, plan), difference);
     if (verdict == DPE_DETECT_INDISTINCT && dpe_detect_leaves_zero(&v->kept_minus[plan])) {
-        dpe_detect_put(page, " (the interval leaves 0 out, but of so few contexts only p decides)");
+        dpe_text_put(page, " (the interval leaves 0 out, but of so few contexts only p decides)");
     }
     if (v->kept_needed[plan] > 0) {
-        dpe_detect_put(page, "; about %lld %s would show it",
-                       (long long)dpe_detect_two_digits(v->kept_needed[plan]),
-                       v->criterion == DPE_DETECT_RECALL ? "samples" : "books");
+        dpe_text_put(page, "; about %lld %s would show it",
+                     (long long)dpe_detect_two_digits(v->kept_needed[plan]),
+                     v->criterion == DPE_DETECT_RECALL ? "samples" : "books");
     }
-    dpe_detect_put(page, "\n");
+    dpe_text_put(page, "\n");
     if (verdict == DPE_DETECT_WORSE) {
-        dpe_detect_put(page, "    (a table cannot hold that plan: --method %s of dpe-run and dpe-eval is it)\n",
-                       report->names[plan]);
+        dpe_text_put(
+            page,
+            "    (a table cannot hold that plan: --method %s of dpe-run and dpe-eval is it)\n",
+            report->names[plan]);
     }
 }
 
-static void put_plan(struct dpe_detect_page *page, const struct dpe_detect_report *report, int plan)
+static void put_plan(struct dpe_text *page, const struct dpe_detect_report *report, int plan)
 {
     char temperature[160], lengths[LENGTHS_TEXT];
     if (plan == DPE_DETECT_ROPE) {
@@ -180,8 +178,9 @@ static void put_plan(struct dpe_detect_page *page, const struct dpe_detect_repor
     }
     if (plan > DPE_DETECT_SINGLE) { /* of --against: its name says it */
         if (dpe_detect_report_static(report)) {
-            dpe_detect_put(page, "  frequencies and a factor on the logits: dpe-export --format longrope or "
-                                 "gguf-rope writes them for runtimes without an adapter\n");
+            dpe_text_put(
+                page, "  frequencies and a factor on the logits: dpe-export --format longrope or "
+                      "gguf-rope writes them for runtimes without an adapter\n");
         }
         return;
     }
@@ -189,20 +188,19 @@ static void put_plan(struct dpe_detect_page *page, const struct dpe_detect_repor
     dpe_temperature_text(&point.temperature, temperature);
     lengths_text(&report->grid->params, &point, lengths);
     if (report->grid->params.frequencies) {
-        dpe_detect_put(page, "  temperature %s, frequencies of groups at %s\n", temperature,
-                       lengths);
+        dpe_text_put(page, "  temperature %s, frequencies of groups at %s\n", temperature, lengths);
         return;
     }
-    dpe_detect_put(
+    dpe_text_put(
         page, "  temperature %s, near window %lld, %s %s", temperature, (long long)point.window,
         dpe_detect_point_is_single(&report->grid->params, &point) ? "all groups at" : "groups at",
         lengths);
     put_pairs(page, &report->grid->params, &point);
-    dpe_detect_put(page, "\n");
+    dpe_text_put(page, "\n");
 }
 
 /* What detection by groups adds to one length for all of them. */
-static void put_worth(struct dpe_detect_page *page, const struct dpe_detect_report *report)
+static void put_worth(struct dpe_text *page, const struct dpe_detect_report *report)
 {
     static const char *const words[] = {
         [DPE_DETECT_WORTH_UNTRIED] = "  Lengths of groups of their own were not compared: the plan "
@@ -217,33 +215,30 @@ static void put_worth(struct dpe_detect_page *page, const struct dpe_detect_repo
     };
     const char *text = words[dpe_detect_report_worth(report)];
     if (text != NULL) {
-        dpe_detect_put(page, "%s", text);
+        dpe_text_put(page, "%s", text);
     }
 }
 
-dpe_status dpe_detect_kept_line(const struct dpe_detect_report *report, struct dpe_text *out,
-                                struct dpe_error *err)
+void dpe_detect_kept_line(const struct dpe_detect_report *report, struct dpe_text *out)
 {
-    struct dpe_detect_page page = {out, DPE_OK, err};
     int kept = dpe_detect_deciding(report)->validation.kept;
     if (report->rule != DPE_DETECT_JOINTLY && dpe_detect_deciding(report)->validated &&
         kept != DPE_DETECT_JOINT) {
-        dpe_detect_put(&page, "The table holds %s, which did better than the joint plan.\n",
-                       name_of(report, kept));
+        dpe_text_put(out, "The table holds %s, which did better than the joint plan.\n",
+                     name_of(report, kept));
     }
-    return page.status;
 }
 
 /* "0.391 [0.297, 0.484] of 0.96": what the unchanged model finds in its trained length. */
-static void put_ceiling(struct dpe_detect_page *page, const struct dpe_interval *ceiling)
+static void put_ceiling(struct dpe_text *page, const struct dpe_interval *ceiling)
 {
     if (ceiling->n > 0) {
-        dpe_detect_put(page, " of %.2f possible", ceiling->mean);
+        dpe_text_put(page, " of %.2f possible", ceiling->mean);
     }
 }
 
 /* What the kept plan finds on the task that the user named, against every other plan. */
-static void put_users(struct dpe_detect_page *page, const struct dpe_detect_report *report)
+static void put_users(struct dpe_text *page, const struct dpe_detect_report *report)
 {
     static const char *const words[] = {[DPE_DETECT_BETTER] = "better than",
                                         [DPE_DETECT_INDISTINCT] = "not distinguishable from",
@@ -256,72 +251,66 @@ static void put_users(struct dpe_detect_page *page, const struct dpe_detect_repo
     }
     dpe_detect_interval_text(v->criterion, v->value[v->kept].mean, v->value[v->kept].low,
                              v->value[v->kept].high, true, value, sizeof value);
-    dpe_detect_put(page, "  On texts with %s it finds %s",
-                   dpe_identity_task_words(report->users_spec, task), value);
+    dpe_text_put(page, "  On texts with %s it finds %s",
+                 dpe_identity_task_words(report->users_spec, task), value);
     put_ceiling(page, &report->users.ceiling);
-    dpe_detect_put(page, " on %lld fresh samples\n", (long long)v->value[v->kept].n);
+    dpe_text_put(page, " on %lld fresh samples\n", (long long)v->value[v->kept].n);
     for (int kind = DPE_DETECT_BETTER; kind <= DPE_DETECT_WORSE; kind++) {
         int n = 0;
         for (int plan = 0; plan < v->n_plans; plan++) {
             bool same = strcmp(report->keys[plan], report->keys[v->kept]) == 0;
             if (!same && (int)dpe_detect_judge(&v->kept_minus[plan], v->kept_p[plan],
                                                v->criterion) == kind) {
-                dpe_detect_put(page, "%s%s %s (%.3f)", n > 0 ? "" : "  ", n > 0 ? "," : words[kind],
-                               name_of(report, plan), v->value[plan].mean);
+                dpe_text_put(page, "%s%s %s (%.3f)", n > 0 ? "" : "  ", n > 0 ? "," : words[kind],
+                             name_of(report, plan), v->value[plan].mean);
                 n++;
             }
         }
-        dpe_detect_put(page, n > 0 ? "\n" : "");
+        dpe_text_put(page, n > 0 ? "\n" : "");
     }
 }
 
-static void put_guard(struct dpe_detect_page *page, const struct dpe_detect_report *report)
+static void put_guard(struct dpe_text *page, const struct dpe_detect_report *report)
 {
     char words[1024];
     dpe_detect_guard_words(report, words, sizeof words);
     if (words[0] != '\0') {
-        dpe_detect_put(page, "  Guard: %s\n", words);
+        dpe_text_put(page, "  Guard: %s\n", words);
     }
 }
 
-dpe_status dpe_detect_lead(const struct dpe_detect_report *report, struct dpe_text *out,
-                           struct dpe_error *err)
+void dpe_detect_lead(const struct dpe_detect_report *report, struct dpe_text *out)
 {
-    struct dpe_detect_page written = {out, DPE_OK, err};
-    struct dpe_detect_page *page = &written;
     const struct dpe_detect_result *deciding = dpe_detect_deciding(report);
     const struct dpe_detect_validation *v = &deciding->validation;
     bool recall = v->criterion == DPE_DETECT_RECALL;
     char value[64];
     char task[DPE_TASK_WORDS];
     if (!deciding->validated) {
-        return DPE_OK;
+        return;
     }
     dpe_detect_interval_text(v->criterion, v->value[v->kept].mean, v->value[v->kept].low,
                              v->value[v->kept].high, true, value, sizeof value);
-    dpe_detect_put(page, "The table holds %s: %s %s", name_of(report, v->kept),
-                   recall ? "recall" : "perplexity", value);
-    put_ceiling(page, &deciding->ceiling);
-    dpe_detect_put(page, " on %lld %s %s\n", (long long)v->value[v->kept].n,
-                   deciding->fresh ? "fresh" : "of the sweep's", recall ? "samples" : "books");
-    put_plan(page, report, v->kept);
+    dpe_text_put(out, "The table holds %s: %s %s", name_of(report, v->kept),
+                 recall ? "recall" : "perplexity", value);
+    put_ceiling(out, &deciding->ceiling);
+    dpe_text_put(out, " on %lld %s %s\n", (long long)v->value[v->kept].n,
+                 deciding->fresh ? "fresh" : "of the sweep's", recall ? "samples" : "books");
+    put_plan(out, report, v->kept);
     if (recall && dpe_identity_task_words(report->niah_spec, task)[0] != '\0') {
-        dpe_detect_put(page,
-                       "  measured on texts with %s; on other tasks it may find less (dpe-eval "
-                       "niah --table)\n",
-                       task);
+        dpe_text_put(out,
+                     "  measured on texts with %s; on other tasks it may find less (dpe-eval "
+                     "niah --table)\n",
+                     task);
     }
     for (int plan = 0; plan < v->n_plans; plan++) {
         if (plan != v->kept && strcmp(report->keys[plan], report->keys[v->kept]) != 0) {
-            put_against(page, report, v, plan);
+            put_against(out, report, v, plan);
         }
     }
-    put_users(page, report);
-    put_guard(page, report);
-    put_worth(page, report);
-    if (page->status == DPE_OK) {
-        page->status = dpe_detect_plain_text(report, page->out, page->err);
-    }
-    dpe_detect_put(page, "\n");
-    return page->status;
+    put_users(out, report);
+    put_guard(out, report);
+    put_worth(out, report);
+    dpe_detect_plain_text(report, out);
+    dpe_text_put(out, "\n");
 }

@@ -8,16 +8,6 @@
 #include "detect/sweep/ranking.h"
 #include "engine/base/base.h"
 
-/** What is rendered so far. After the first failure nothing more is appended. */
-struct dpe_detect_page {
-    struct dpe_text *out;
-    dpe_status status;
-    struct dpe_error *err;
-};
-/** Append formatted text. */
-void dpe_detect_put(struct dpe_detect_page *page, const char *format, ...)
-    __attribute__((format(printf, 2, 3)));
-
 /** A mean of recall or a perplexity, with its interval where it has one: "0.938 [0.900, 0.970]". */
 void dpe_detect_interval_text(enum dpe_detect_criterion criterion, double mean, double low,
                               double high, bool with_bounds, char *text, size_t size);

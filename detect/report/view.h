@@ -1,6 +1,7 @@
 /**
  * @file view.h
- * How the terminal shows a report.
+ * How the terminal shows a report. Texts are put at the end of `out`, which remembers when memory
+ * ran out.
  */
 #ifndef DPE_DETECT_VIEW_H
 #define DPE_DETECT_VIEW_H
@@ -22,39 +23,33 @@ void dpe_detect_short_length(int64_t length, char text[24]);
 /** The group × length heat map, the best of each group marked by '*', appended to `out`. Fits into
  *  `width` columns (≥ 20): cells shrink from 0.625 to 6, and from there whole columns are left out
  *  and counted. Colours set both fore- and background, so any terminal theme shows them. */
-dpe_status dpe_detect_heatmap(const struct dpe_detect_grid *grid,
-                              const struct dpe_detect_ranking *ranking, int width,
-                              enum dpe_detect_colour colour, struct dpe_text *out,
-                              struct dpe_error *err);
+void dpe_detect_heatmap(const struct dpe_detect_grid *grid,
+                        const struct dpe_detect_ranking *ranking, int width,
+                        enum dpe_detect_colour colour, struct dpe_text *out);
 /** A line per group: pairs, effective length, scale, and as many ranks with their intervals as fit
  *  into `width`. */
-dpe_status dpe_detect_rank_table(const struct dpe_detect_grid *grid,
-                                 const struct dpe_detect_ranking *ranking, int width,
-                                 struct dpe_text *out, struct dpe_error *err);
+void dpe_detect_rank_table(const struct dpe_detect_grid *grid,
+                           const struct dpe_detect_ranking *ranking, int width,
+                           struct dpe_text *out);
 /** The validated plans and the verdict in words; names [n_plans], NULL: there are but three; `base`
  *  says what the base is. */
-dpe_status dpe_detect_validation_table(const struct dpe_detect_validation *validation,
-                                       const char (*names)[DPE_DETECT_PLAN_NAME], const char *base, int width,
-                                       struct dpe_text *out, struct dpe_error *err);
+void dpe_detect_validation_table(const struct dpe_detect_validation *validation,
+                                 const char (*names)[DPE_DETECT_PLAN_NAME], const char *base,
+                                 int width, struct dpe_text *out);
 /** The steps of a search: its plans with recall (or nats per token), which was taken, and why. */
-dpe_status dpe_detect_search_table(const struct dpe_detect_report *report, struct dpe_text *out,
-                                   struct dpe_error *err);
+void dpe_detect_search_table(const struct dpe_detect_report *report, struct dpe_text *out);
 /** Where the rule has no first lines and another validated plan than the joint one is kept: which.
- *  Nothing otherwise. DPE_NO_MEMORY. */
-dpe_status dpe_detect_kept_line(const struct dpe_detect_report *report, struct dpe_text *out,
-                                struct dpe_error *err);
+ *  Nothing otherwise. */
+void dpe_detect_kept_line(const struct dpe_detect_report *report, struct dpe_text *out);
 /** What the guard did, and perplexities of the validated plans by position. Nothing without one. */
-dpe_status dpe_detect_guard_table(const struct dpe_detect_report *report, struct dpe_text *out,
-                                  struct dpe_error *err);
+void dpe_detect_guard_table(const struct dpe_detect_report *report, struct dpe_text *out);
 /** The same in a sentence without a line's end; "" where there is nothing to say. */
 void dpe_detect_guard_words(const struct dpe_detect_report *report, char *text, size_t size);
 /** Lines about the best plan that needs no adapter, and what an adapter adds to it; nothing where
  * no such plan was validated. */
-dpe_status dpe_detect_plain_text(const struct dpe_detect_report *report, struct dpe_text *out,
-                                 struct dpe_error *err);
+void dpe_detect_plain_text(const struct dpe_detect_report *report, struct dpe_text *out);
 /** First lines of a search's result: what the table holds, how well it does, and against what. */
-dpe_status dpe_detect_lead(const struct dpe_detect_report *report, struct dpe_text *out,
-                           struct dpe_error *err);
+void dpe_detect_lead(const struct dpe_detect_report *report, struct dpe_text *out);
 
 /** What follows from methods that are ready. */
 struct dpe_detect_advice {
@@ -72,8 +67,7 @@ struct dpe_detect_advice {
 struct dpe_detect_advice dpe_detect_advise(const struct dpe_detect_validation *validation,
                                            const struct dpe_interval *ceiling);
 /** The result of the rule `ready`: a line for each plan, and the advice. */
-dpe_status dpe_detect_ready(const struct dpe_detect_report *report, struct dpe_text *out,
-                            struct dpe_error *err);
+void dpe_detect_ready(const struct dpe_detect_report *report, struct dpe_text *out);
 
 /** What the live line shows. */
 struct dpe_detect_progress {

@@ -260,7 +260,8 @@ static void put_plain(struct dpe_h5 *table, const struct dpe_detect_report *repo
         return;
     }
     dpe_h5_attr_text(table, "/validate", "without_adapter", report->names[report->plain], NULL);
-    if (dpe_detect_plain_text(report, &text, NULL) != DPE_OK) {
+    dpe_detect_plain_text(report, &text);
+    if (text.failed) {
         dpe_h5_stop(table, DPE_NO_MEMORY, "out of memory for a line");
     }
     if (text.n > 0) {

@@ -145,54 +145,46 @@ static const char *name_samples(const struct dpe_detect_result *result, char *wo
     return words;
 }
 
-/* The first failure stays. */
-static void took(struct dpe_detect_page *page, dpe_status status)
-{
-    page->status = page->status == DPE_OK ? status : page->status;
-}
-
 static void render_result(const struct detect_inputs *inputs,
                           const struct dpe_detect_result *result, bool decides, int width,
-                          enum dpe_detect_colour colour, struct dpe_detect_page *page)
+                          enum dpe_detect_colour colour, struct dpe_text *page)
 {
     char samples[96];
-    dpe_detect_put(page, "%s%s, %lld %s, 95 %% intervals%s\n\n", page->out->n > 0 ? "\n" : "",
-                   result->criterion == DPE_DETECT_RECALL ? "Recall of needles" : "Perplexity",
-                   (long long)result->n_samples, name_samples(result, samples, sizeof samples),
-                   decides ? "" : " (does not decide)");
-    took(page,
-         dpe_detect_heatmap(&inputs->grid, &result->ranking, width, colour, page->out, page->err));
-    dpe_detect_put(page, "\n");
-    took(page, dpe_detect_rank_table(&inputs->grid, &result->ranking, width, page->out, page->err));
+    dpe_text_put(page, "%s%s, %lld %s, 95 %% intervals%s\n\n", page->n > 0 ? "\n" : "",
+                 result->criterion == DPE_DETECT_RECALL ? "Recall of needles" : "Perplexity",
+                 (long long)result->n_samples, name_samples(result, samples, sizeof samples),
+                 decides ? "" : " (does not decide)");
+    dpe_detect_heatmap(&inputs->grid, &result->ranking, width, colour, page);
+    dpe_text_put(page, "\n");
+    dpe_detect_rank_table(&inputs->grid, &result->ranking, width, page);
 }
 
 static void render_validation(const struct dpe_detect_report *report,
                               const struct dpe_detect_result *result, int width,
-                              struct dpe_detect_page *page)
+                              struct dpe_text *page)
 {
     char samples[96];
-    dpe_detect_put(page, "\nValidation, %s on %lld %s %s\n\n",
-                   result->criterion == DPE_DETECT_RECALL ? "recall" : "perplexity",
-                   (long long)result->n_validated, result->fresh ? "other" : "of the same",
-                   name_samples(result, samples, sizeof samples));
-    took(page, dpe_detect_validation_table(&result->validation, report->names,
-                                           dpe_detect_base_words(&report->grid->params), width,
-                                           page->out, page->err));
+    dpe_text_put(page, "\nValidation, %s on %lld %s %s\n\n",
+                 result->criterion == DPE_DETECT_RECALL ? "recall" : "perplexity",
+                 (long long)result->n_validated, result->fresh ? "other" : "of the same",
+                 name_samples(result, samples, sizeof samples));
+    dpe_detect_validation_table(&result->validation, report->names,
+                                dpe_detect_base_words(&report->grid->params), width, page);
 }
 
-static void put_lengths(struct dpe_detect_page *page, const int64_t *lengths, int n)
+static void put_lengths(struct dpe_text *page, const int64_t *lengths, int n)
 {
     for (int g = 0; g < n; g++) {
         if (lengths[g] > 0) {
-            dpe_detect_put(page, " %lld", (long long)lengths[g]);
+            dpe_text_put(page, " %lld", (long long)lengths[g]);
         } else {
-            dpe_detect_put(page, " -");
+            dpe_text_put(page, " -");
         }
     }
 }
 
 /* Means of dropped lengths are of other samples than their neighbours'. */
-static void render_race(const struct dpe_detect_report *report, struct dpe_detect_page *page)
+static void render_race(const struct dpe_detect_report *report, struct dpe_text *page)
 {
     const struct dpe_race *race = &report->race;
     int64_t first = INT64_MAX;
@@ -207,29 +199,29 @@ static void render_race(const struct dpe_detect_report *report, struct dpe_detec
         snprintf(range, sizeof range, "%lld to %lld", (long long)first, (long long)last);
     }
     if (race->n_drops > 0) {
-        dpe_detect_put(
+        dpe_text_put(
             page,
             "race: %d of %d cells were dropped after %s samples; their means are over those\n",
             race->n_drops, report->grid->params.n_groups * report->grid->params.n_lengths, range);
     } else if (report->racing) {
-        dpe_detect_put(page, "race: no length was dropped before the end\n");
+        dpe_text_put(page, "race: no length was dropped before the end\n");
     }
 }
 
-static void render_joint(const struct dpe_detect_report *report, struct dpe_detect_page *page)
+static void render_joint(const struct dpe_detect_report *report, struct dpe_text *page)
 {
     const int n = report->grid->params.n_groups;
-    dpe_detect_put(page, "\neffective lengths");
+    dpe_text_put(page, "\neffective lengths");
     put_lengths(page, dpe_detect_deciding(report)->ranking.effective, n);
     if (report->rule != DPE_DETECT_PAPER) {
-        dpe_detect_put(page, "\n%-17s", dpe_detect_rule_names[report->rule]);
+        dpe_text_put(page, "\n%-17s", dpe_detect_rule_names[report->rule]);
         put_lengths(page, report->selected, n);
     }
-    dpe_detect_put(page, "\nscales           ");
+    dpe_text_put(page, "\nscales           ");
     for (int g = 0; g < n; g++) {
-        dpe_detect_put(page, " %.10g", report->scale[g]);
+        dpe_text_put(page, " %.10g", report->scale[g]);
     }
-    dpe_detect_put(page, "\n");
+    dpe_text_put(page, "\n");
 }
 
 /* Whether ready methods were compared, and none is needed. */
@@ -310,7 +302,7 @@ static void tell_cost(const struct detect_inputs *inputs, const struct dpe_detec
 }
 
 static void render(const struct detect_inputs *inputs, const struct dpe_detect_report *report,
-                   struct dpe_detect_page *page)
+                   struct dpe_text *page)
 {
     const struct dpe_detect_result *deciding = dpe_detect_deciding(report);
     const struct dpe_detect_params *params = &inputs->grid.params;
@@ -321,19 +313,19 @@ static void render(const struct detect_inputs *inputs, const struct dpe_detect_r
     int n = 0;
     const char *name = dpe_folder_name(inputs->args->job.model, &n);
     if (report->rule == DPE_DETECT_JOINTLY) {
-        took(page, dpe_detect_lead(report, page->out, page->err));
+        dpe_detect_lead(report, page);
     }
-    dpe_detect_put(page, "Effective lengths of %.*s at %lld tokens (trained length %lld)\n", n,
-                   name, (long long)params->length, (long long)params->trained_length);
+    dpe_text_put(page, "Effective lengths of %.*s at %lld tokens (trained length %lld)\n", n, name,
+                 (long long)params->length, (long long)params->trained_length);
     for (int i = 0; i < 2; i++) {
         const struct dpe_detect_result *result = &report->results[i];
         if (result->used) {
             render_result(inputs, result, result == deciding, width, colour, page);
         }
     }
-    dpe_detect_put(page, width < 60 ? "\n* best of its group\n? no difference\n"
-                                    : "\n* best of its group   p: that its best and worst length "
-                                      "do not differ (?: p >= 0.05)\n");
+    dpe_text_put(page, width < 60 ? "\n* best of its group\n? no difference\n"
+                                  : "\n* best of its group   p: that its best and worst length "
+                                    "do not differ (?: p >= 0.05)\n");
     render_race(report, page);
     render_joint(report, page);
     for (int i = 0; i < 2; i++) {
@@ -341,14 +333,14 @@ static void render(const struct detect_inputs *inputs, const struct dpe_detect_r
         if (result->used && result->validated) {
             render_validation(report, result, width, page);
             if (result == deciding) {
-                took(page, dpe_detect_kept_line(report, page->out, page->err));
+                dpe_detect_kept_line(report, page);
             }
         }
     }
-    took(page, dpe_detect_guard_table(report, page->out, page->err));
+    dpe_detect_guard_table(report, page);
     if (report->search.n_steps > 0) {
-        dpe_detect_put(page, "\n");
-        took(page, dpe_detect_search_table(report, page->out, page->err));
+        dpe_text_put(page, "\n");
+        dpe_detect_search_table(report, page);
     }
 }
 
@@ -357,23 +349,23 @@ dpe_status dpe_detect_print(const struct detect_inputs *inputs,
 {
     const bool ready = report->rule == DPE_DETECT_READY;
     struct dpe_text text = {0};
-    struct dpe_detect_page page = {&text, DPE_OK, err};
     if (ready) {
-        took(&page, dpe_detect_ready(report, &text, err));
+        dpe_detect_ready(report, &text);
     } else {
-        render(inputs, report, &page);
+        render(inputs, report, &text);
     }
-    if (page.status == DPE_OK) {
+    const dpe_status status = dpe_text_done(&text, err);
+    if (status == DPE_OK) {
         fwrite(text.bytes, 1, text.n, stdout);
         if (ready) {
             tell_cost(inputs, dpe_detect_deciding(report));
         }
         printf("\ntable: %s\n", inputs->args->job.output);
     }
-    if (page.status == DPE_OK && !ready) {
+    if (status == DPE_OK && !ready) {
         warn_uninformative(&dpe_detect_deciding(report)->ranking,
                            report->rule == DPE_DETECT_JOINTLY);
     }
     dpe_text_free(&text);
-    return page.status;
+    return status;
 }

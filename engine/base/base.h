@@ -92,9 +92,17 @@ void dpe_tokens_free(struct dpe_tokens *tokens);
 struct dpe_text {
     char *bytes;
     size_t n, capacity;
+    bool failed; /**< a put was without memory: those after it did nothing */
 };
 dpe_status dpe_text_append(struct dpe_text *text, const char *bytes, size_t n,
                            struct dpe_error *err);
+/** For texts of many pieces, which are checked once at their end: after the first that fails
+ * nothing more is put. */
+void dpe_text_put(struct dpe_text *text, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+void dpe_text_put_bytes(struct dpe_text *text, const void *bytes, size_t n);
+/** DPE_NO_MEMORY when a put failed. */
+dpe_status dpe_text_done(const struct dpe_text *text, struct dpe_error *err);
 void dpe_text_free(struct dpe_text *text);
 /** Append to the string in the `size` bytes of `text` what there is room for. */
 void dpe_append(char *text, size_t size, const char *format, ...)

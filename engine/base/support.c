@@ -95,6 +95,34 @@ dpe_status dpe_text_append(struct dpe_text *text, const char *bytes, size_t n,
     return DPE_OK;
 }
 
+void dpe_text_put_bytes(struct dpe_text *text, const void *bytes, size_t n)
+{
+    text->failed = text->failed || dpe_text_append(text, bytes, n, NULL) != DPE_OK;
+}
+
+void dpe_text_put(struct dpe_text *text, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    int n = vsnprintf(NULL, 0, format, args);
+    va_end(args);
+    char *piece = n >= 0 && !text->failed ? malloc((size_t)n + 1) : NULL;
+    if (piece == NULL) {
+        text->failed = true;
+        return;
+    }
+    va_start(args, format);
+    vsnprintf(piece, (size_t)n + 1, format, args);
+    va_end(args);
+    dpe_text_put_bytes(text, piece, (size_t)n);
+    free(piece);
+}
+
+dpe_status dpe_text_done(const struct dpe_text *text, struct dpe_error *err)
+{
+    return text->failed ? dpe_fail(err, DPE_NO_MEMORY, "out of memory for a text") : DPE_OK;
+}
+
 void dpe_text_free(struct dpe_text *text)
 {
     free(text->bytes);

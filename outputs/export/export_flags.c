@@ -145,7 +145,6 @@ static dpe_status put_overrides(const struct dpe_table_values *values, const str
                                 const struct scaling *s, const struct dpe_rope_factors *factors,
                                 bool sglang, struct dpe_text *out, struct dpe_error *err)
 {
-    char words[160];
     json_t *block = block_of(values, config, s, factors);
     json_t *root = block != NULL ? json_pack("{s:O}", "rope_parameters", block) : NULL;
     if (root != NULL && sglang) {
@@ -160,13 +159,11 @@ static dpe_status put_overrides(const struct dpe_table_values *values, const str
     if (text == NULL) {
         return dpe_fail(err, DPE_NO_MEMORY, "out of memory for JSON");
     }
-    snprintf(words, sizeof words, "%s %lld %s '", sglang ? "--context-length" : "--max-model-len",
-             (long long)values->length, sglang ? "--json-model-override-args" : "--hf-overrides");
-    dpe_status status = dpe_text_append(out, words, strlen(words), err);
-    status = status == DPE_OK ? dpe_text_append(out, text, strlen(text), err) : status;
-    status = status == DPE_OK ? dpe_text_append(out, "'", 1, err) : status;
+    dpe_text_put(out, "%s %lld %s '%s'", sglang ? "--context-length" : "--max-model-len",
+                 (long long)values->length,
+                 sglang ? "--json-model-override-args" : "--hf-overrides", text);
     free(text);
-    return status;
+    return dpe_text_done(out, err);
 }
 
 /* The table's frequencies where it has none of its own. */
@@ -226,9 +223,7 @@ dpe_status dpe_export_flags(const struct dpe_table_values *values, const char *m
                            : put_overrides(values, config, &scaling, &factors,
                                            runtime == DPE_FLAGS_SGLANG, out, err);
     }
-    if (status == DPE_OK) {
-        status = dpe_text_append(out, "\n", 1, err);
-    }
+    dpe_text_put(out, "\n");
     free(full.applied_inv_freq);
     dpe_rope_factors_free(&factors);
     dpe_model_close(opened);

@@ -154,25 +154,11 @@ static dpe_status check_base(struct source *source, const struct dpe_rope_factor
 /* --------------------------------------------------------------------------------------- writing
  */
 
-/* What is written; a failure sticks. */
-struct sink {
-    struct dpe_text text;
-    struct dpe_error *err;
-    dpe_status status;
-};
-
-static void put(struct sink *out, const void *bytes, size_t n)
-{
-    if (out->status == DPE_OK) {
-        out->status = dpe_text_append(&out->text, bytes, n, out->err);
-    }
-}
-
-static void put_u64(struct sink *out, uint64_t value, size_t bytes)
+static void put_u64(struct dpe_text *out, uint64_t value, size_t bytes)
 {
     unsigned char stored[8];
     dpe_store_u64(stored, value, bytes);
-    put(out, stored, bytes);
+    dpe_text_put_bytes(out, stored, bytes);
 }
 
 /* n, or the next multiple of a power of two. */
@@ -181,13 +167,13 @@ static uint64_t align(uint64_t n, uint64_t alignment)
     return (n + alignment - 1) / alignment * alignment;
 }
 
-static void put_text(struct sink *out, const void *text, size_t n)
+static void put_text(struct dpe_text *out, const void *text, size_t n)
 {
     put_u64(out, n, 8);
-    put(out, text, n);
+    dpe_text_put_bytes(out, text, n);
 }
 
-static void put_key(struct sink *out, const char *key, uint64_t type)
+static void put_key(struct dpe_text *out, const char *key, uint64_t type)
 {
     put_text(out, key, strlen(key));
     put_u64(out, type, 4);
@@ -242,7 +228,7 @@ static double original_length(struct source *source, const struct dpe_table_valu
                            number_of(source, "context_length", length));
 }
 
-static void put_own_values(struct sink *out, struct source *source,
+static void put_own_values(struct dpe_text *out, struct source *source,
                            const struct dpe_table_values *values,
                            const struct dpe_rope_factors *factors)
 {
@@ -267,7 +253,7 @@ static void put_own_values(struct sink *out, struct source *source,
 }
 
 /* What a short text loses under these factors, which llama.cpp applies to every text. */
-static void put_short_text(struct sink *out, const struct dpe_short_text *text)
+static void put_short_text(struct dpe_text *out, const struct dpe_short_text *text)
 {
     const struct {
         const char *name;
@@ -286,7 +272,7 @@ static void put_short_text(struct sink *out, const struct dpe_short_text *text)
 }
 
 /* A value of the source as it was. */
-static void put_value(struct sink *out, const struct dpe_gguf_value *value)
+static void put_value(struct dpe_text *out, const struct dpe_gguf_value *value)
 {
     put_key(out, value->key, value->array ? DPE_GGUF_ARRAY : value->type);
     if (value->array) {
@@ -296,7 +282,7 @@ static void put_value(struct sink *out, const struct dpe_gguf_value *value)
     if (value->type == DPE_GGUF_STRING && !value->array) {
         put_text(out, value->bytes, value->n_bytes);
     } else {
-        put(out, value->bytes, value->n_bytes);
+        dpe_text_put_bytes(out, value->bytes, value->n_bytes);
     }
 }
 
@@ -308,12 +294,12 @@ static int by_place(const void *a, const void *b)
 }
 
 /* The values that stay, in the order of the source. */
-static void put_kept_values(struct sink *out, const struct source *source)
+static void put_kept_values(struct dpe_text *out, const struct source *source)
 {
     const struct dpe_gguf *gguf = source->gguf;
     const struct dpe_gguf_value **order = dpe_alloc(gguf->n_values, sizeof(void *));
     if (order == NULL) {
-        out->status = dpe_fail(out->err, DPE_NO_MEMORY, "out of memory");
+        out->failed = true;
         return;
     }
     for (size_t i = 0; i < gguf->n_values; i++) {
@@ -328,7 +314,7 @@ static void put_kept_values(struct sink *out, const struct source *source)
     free(order);
 }
 
-static void put_rope_tensor(struct sink *out, const struct source *source, int64_t n)
+static void put_rope_tensor(struct dpe_text *out, const struct source *source, int64_t n)
 {
     const uint64_t numbers[][2] = {
         {1, 4}, {(uint64_t)n, 8}, {0, 4}, {align(source->data_size, source->alignment), 8}};
@@ -338,7 +324,7 @@ static void put_rope_tensor(struct sink *out, const struct source *source, int64
     }
 }
 
-static void put_header(struct sink *out, struct source *source,
+static void put_header(struct dpe_text *out, struct source *source,
                        const struct dpe_table_values *values,
                        const struct dpe_rope_factors *factors,
                        const struct dpe_short_text *short_text)
@@ -349,19 +335,19 @@ static void put_header(struct sink *out, struct source *source,
     for (size_t i = 0; i < gguf->n_values; i++) {
         kept += !is_replaced(source, gguf->values[i].key);
     }
-    put(out, gguf->header, 8);
+    dpe_text_put_bytes(out, gguf->header, 8);
     put_u64(out, gguf->n_tensors + adds, 8);
     put_u64(out, kept + N_PUT + (short_text->tokens > 0 ? N_SHORT : 0), 8);
     put_kept_values(out, source);
     put_own_values(out, source, values, factors);
     put_short_text(out, short_text);
-    put(out, gguf->header + gguf->tensors_at, gguf->n_header - gguf->tensors_at);
+    dpe_text_put_bytes(out, gguf->header + gguf->tensors_at, gguf->n_header - gguf->tensors_at);
     if (adds) {
         put_rope_tensor(out, source, factors->n);
     }
-    size_t end = (size_t)align(out->text.n, source->alignment);
-    while (out->status == DPE_OK && out->text.n < end) {
-        put(out, "", 1);
+    size_t end = (size_t)align(out->n, source->alignment);
+    while (!out->failed && out->n < end) {
+        dpe_text_put_bytes(out, "", 1);
     }
 }
 
@@ -409,7 +395,7 @@ static dpe_status write_copy(struct source *source, const struct dpe_table_value
                              const struct dpe_short_text *short_text, struct dpe_error *err)
 {
     struct dpe_new_file written = {.fd = -1};
-    struct sink header = {.err = err};
+    struct dpe_text header = {0};
     char *target = NULL;
     unsigned char *bytes = dpe_alloc((size_t)factors->n, 4);
     dpe_status status = bytes == NULL ? dpe_fail(err, DPE_NO_MEMORY, "out of memory") : DPE_OK;
@@ -418,12 +404,12 @@ static dpe_status write_copy(struct source *source, const struct dpe_table_value
         goto done;
     }
     put_header(&header, source, values, factors, short_text);
-    status = header.status;
+    status = dpe_text_done(&header, err);
     for (int64_t j = 0; j < factors->n; j++) {
         dpe_store_u64(bytes + 4 * j, float_bits(factors->long_factor[j]), 4);
     }
     if (status == DPE_OK) {
-        status = dpe_new_file_write(&written, header.text.bytes, header.text.n, err);
+        status = dpe_new_file_write(&written, header.bytes, header.n, err);
     }
     if (status == DPE_OK) {
         status = copy_data(source, bytes, (size_t)factors->n * 4, &written, err);
@@ -433,7 +419,7 @@ static dpe_status write_copy(struct source *source, const struct dpe_table_value
     }
 done:
     dpe_new_file_drop(&written);
-    dpe_text_free(&header.text);
+    dpe_text_free(&header);
     free(target);
     free(bytes);
     return status;

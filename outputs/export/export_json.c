@@ -107,28 +107,13 @@ static json_t *header(const struct dpe_table *table)
     return root;
 }
 
-/** Text being written; after the first error nothing more is. */
-struct lines {
-    struct dpe_text *out;
-    dpe_status status;
-    struct dpe_error *err;
-};
-
-static void put_text(struct lines *lines, const char *text)
-{
-    if (lines->status == DPE_OK) {
-        lines->status = dpe_text_append(lines->out, text, strlen(text), lines->err);
-    }
-}
-
 /* Takes the value over. */
-static void put_json(struct lines *lines, json_t *value, size_t flags)
+static void put_json(struct dpe_text *out, json_t *value, size_t flags)
 {
-    char *dumped = value != NULL && lines->status == DPE_OK ? json_dumps(value, flags) : NULL;
+    char *dumped = value != NULL ? json_dumps(value, flags) : NULL;
+    out->failed = out->failed || dumped == NULL;
     if (dumped != NULL) {
-        put_text(lines, dumped);
-    } else if (lines->status == DPE_OK) {
-        lines->status = dpe_fail(lines->err, DPE_NO_MEMORY, "out of memory for JSON");
+        dpe_text_put_bytes(out, dumped, strlen(dumped));
     }
     free(dumped);
     json_decref(value);
@@ -136,73 +121,69 @@ static void put_json(struct lines *lines, json_t *value, size_t flags)
 
 /* A line for each member of an object and for each layer of its key pairs: readable, and short
  * enough for a diff. jansson's own layouts are one line for all, or one for each number. */
-static void put_members(struct lines *lines, json_t *object, const char *indent)
+static void put_members(struct dpe_text *out, json_t *object, const char *indent)
 {
     const char *key = NULL;
     json_t *value = NULL;
     json_object_foreach(object, key, value)
     {
-        put_text(lines, indent);
-        put_json(lines, json_string(key), json_flags);
-        put_text(lines, ": ");
-        put_json(lines, json_incref(value), json_flags);
-        put_text(lines, ",\n");
+        dpe_text_put(out, "%s", indent);
+        put_json(out, json_string(key), json_flags);
+        dpe_text_put(out, ": ");
+        put_json(out, json_incref(value), json_flags);
+        dpe_text_put(out, ",\n");
     }
 }
 
-static void put_key_pairs(struct lines *lines, const struct dpe_table_values *values,
+static void put_key_pairs(struct dpe_text *out, const struct dpe_table_values *values,
                           const char *indent)
 {
-    put_text(lines, indent);
-    put_text(lines, "\"key_pairs\": [\n");
+    dpe_text_put(out, "%s\"key_pairs\": [\n", indent);
     for (int64_t layer = 0; layer < values->n_layers; layer++) {
-        put_text(lines, indent);
-        put_text(lines, "  ");
-        put_json(lines, key_pairs_of_layer(values, layer), json_flags);
-        put_text(lines, layer + 1 < values->n_layers ? ",\n" : "\n");
+        dpe_text_put(out, "%s  ", indent);
+        put_json(out, key_pairs_of_layer(values, layer), json_flags);
+        dpe_text_put(out, "%s\n", layer + 1 < values->n_layers ? "," : "");
     }
-    put_text(lines, indent);
-    put_text(lines, "]\n");
+    dpe_text_put(out, "%s]\n", indent);
 }
 
-static void put_entries(struct lines *lines, const struct dpe_table *table)
+static void put_entries(struct dpe_text *out, const struct dpe_table *table)
 {
     int64_t n = dpe_table_count(table);
-    put_text(lines, "  \"entries\": [\n");
+    dpe_text_put(out, "  \"entries\": [\n");
     for (int64_t i = 0; i < n; i++) {
         const struct dpe_table_values *values = dpe_table_values(dpe_table_entry(table, i));
         json_t *entry = json_object();
         add_entry(entry, values, dpe_table_parts_of(table));
-        put_text(lines, "    {\n");
-        put_members(lines, entry, "      ");
-        put_key_pairs(lines, values, "      ");
-        put_text(lines, i + 1 < n ? "    },\n" : "    }\n");
+        dpe_text_put(out, "    {\n");
+        put_members(out, entry, "      ");
+        put_key_pairs(out, values, "      ");
+        dpe_text_put(out, "    }%s\n", i + 1 < n ? "," : "");
         json_decref(entry);
     }
-    put_text(lines, "  ]\n");
+    dpe_text_put(out, "  ]\n");
 }
 
 dpe_status dpe_export_json(const struct dpe_table *table, struct dpe_text *out,
                            struct dpe_error *err)
 {
     const struct dpe_table_values *values = dpe_table_values(table);
-    struct lines lines = {.out = out, .err = err};
     json_t *root = header(table);
     if (root == NULL) {
         return dpe_fail(err, DPE_NO_MEMORY, "out of memory for JSON");
     }
-    put_text(&lines, "{\n");
+    dpe_text_put(out, "{\n");
     if (dpe_table_count(table) > 1) {
-        put_members(&lines, root, "  ");
-        put_entries(&lines, table);
+        put_members(out, root, "  ");
+        put_entries(out, table);
     } else {
         add_entry(root, values, dpe_table_parts_of(table));
-        put_members(&lines, root, "  ");
-        put_key_pairs(&lines, values, "  ");
+        put_members(out, root, "  ");
+        put_key_pairs(out, values, "  ");
     }
-    put_text(&lines, "}\n");
+    dpe_text_put(out, "}\n");
     json_decref(root);
-    return lines.status;
+    return dpe_text_done(out, err);
 }
 
 /* The table as one block. */
@@ -254,11 +235,10 @@ dpe_status dpe_export_hf(const struct dpe_table *table, const char *config_json,
     if (status != DPE_OK) {
         return status;
     }
-    struct lines lines = {.out = out, .err = err};
     json_t *rope = block(table);
     if (rope == NULL) {
-        lines.status = dpe_fail(err, DPE_NO_MEMORY, "out of memory for JSON");
-        goto done;
+        json_decref(config);
+        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for JSON");
     }
     json_object_set_new(rope, "rope_type", json_string("dpe"));
     /* The checkpoint's own block is kept inside: the adapter restores it for what DPE leaves alone.
@@ -274,10 +254,9 @@ dpe_status dpe_export_hf(const struct dpe_table *table, const char *config_json,
     json_decref(both);
     json_object_del(model, "rope_scaling");
     json_object_set(model, name, rope);
-    put_json(&lines, json_incref(config), JSON_INDENT(2) | JSON_REAL_PRECISION(17));
-    put_text(&lines, "\n");
-done:
+    put_json(out, json_incref(config), JSON_INDENT(2) | JSON_REAL_PRECISION(17));
+    dpe_text_put(out, "\n");
     json_decref(rope);
     json_decref(config);
-    return lines.status;
+    return dpe_text_done(out, err);
 }

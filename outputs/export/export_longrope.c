@@ -198,10 +198,8 @@ dpe_status dpe_export_longrope(const struct dpe_table_values *values, const char
         status = dpe_fail(err, DPE_NO_MEMORY, "out of memory for JSON");
         goto done;
     }
-    status = dpe_text_append(out, text, strlen(text), err);
-    if (status == DPE_OK) {
-        status = dpe_text_append(out, "\n", 1, err);
-    }
+    dpe_text_put(out, "%s\n", text);
+    status = dpe_text_done(out, err);
 done:
     free(text);
     json_decref(rope);

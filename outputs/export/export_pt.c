@@ -11,40 +11,26 @@
 
 /* ---------------------------------------------------------------- the pickle, protocol 2 */
 
-/** A pickle being written; after the first failure nothing more is appended. */
-struct pickle {
-    struct dpe_text text;
-    dpe_status status;
-    struct dpe_error *err;
-};
-
-static void put(struct pickle *out, const void *bytes, size_t n)
-{
-    if (out->status == DPE_OK) {
-        out->status = dpe_text_append(&out->text, bytes, n, out->err);
-    }
-}
-
 /* LONG1: little-endian two's complement; nine bytes hold every int64. */
-static void put_int(struct pickle *out, int64_t value)
+static void put_int(struct dpe_text *out, int64_t value)
 {
     unsigned char code[10] = {0x8a, 8};
     dpe_store_u64(code + 2, (uint64_t)value, 8);
-    put(out, code, sizeof code);
+    dpe_text_put_bytes(out, code, sizeof code);
 }
 
-static void put_tuple(struct pickle *out, const int64_t *values, int n)
+static void put_tuple(struct dpe_text *out, const int64_t *values, int n)
 {
-    put(out, "(", 1);
+    dpe_text_put_bytes(out, "(", 1);
     for (int i = 0; i < n; i++) {
         put_int(out, values[i]);
     }
-    put(out, "t", 1);
+    dpe_text_put_bytes(out, "t", 1);
 }
 
 /* torch._utils._rebuild_tensor_v2(storage, 0, size, stride, False, OrderedDict()), where the
  * storage is named by a persistent id ("storage", torch.FloatStorage, "0", "cpu", count). */
-static void put_tensor(struct pickle *out, const int64_t *dims, const int64_t *strides,
+static void put_tensor(struct dpe_text *out, const int64_t *dims, const int64_t *strides,
                        int64_t count)
 {
     static const char begin[] = "\x80\x02"
@@ -59,13 +45,13 @@ static void put_tensor(struct pickle *out, const int64_t *dims, const int64_t *s
     static const char end[] = "\x89"
                               "ccollections\nOrderedDict\n)R"
                               "tR.";
-    put(out, begin, sizeof begin - 1);
+    dpe_text_put_bytes(out, begin, sizeof begin - 1);
     put_int(out, count);
-    put(out, "tQ", 2);
+    dpe_text_put_bytes(out, "tQ", 2);
     put_int(out, 0);
     put_tuple(out, dims, 5);
     put_tuple(out, strides, 5);
-    put(out, end, sizeof end - 1);
+    dpe_text_put_bytes(out, end, sizeof end - 1);
 }
 
 /* ---------------------------------------------------------------- the zip */
@@ -155,12 +141,12 @@ dpe_status dpe_export_pt(const float *scores, const int64_t dims[5], struct dpe_
                             (long long)dims[i]);
         }
     }
-    struct pickle pickle = {.err = err};
+    struct dpe_text pickle = {0};
     put_tensor(&pickle, dims, strides, count);
-    dpe_status status = pickle.status;
+    dpe_status status = dpe_text_done(&pickle, err);
     if (status == DPE_OK) {
-        status = write_zip(&pickle.text, scores, (size_t)count * sizeof *scores, out, err);
+        status = write_zip(&pickle, scores, (size_t)count * sizeof *scores, out, err);
     }
-    dpe_text_free(&pickle.text);
+    dpe_text_free(&pickle);
     return status;
 }

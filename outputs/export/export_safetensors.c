@@ -163,23 +163,9 @@ static char *header_text(const struct dpe_table *table)
     return text;
 }
 
-/* A file being written; after the first failure nothing more is appended. */
-struct sink {
-    struct dpe_text *out;
-    dpe_status status;
-    struct dpe_error *err;
-};
-
-static void put(struct sink *sink, const void *bytes, size_t n)
-{
-    if (sink->status == DPE_OK) {
-        sink->status = dpe_text_append(sink->out, bytes, n, sink->err);
-    }
-}
-
 static void put_part(const struct part *part, void *user)
 {
-    put(user, dpe_field_data(part->field, part->values), part_bytes(part));
+    dpe_text_put_bytes(user, dpe_field_data(part->field, part->values), part_bytes(part));
 }
 
 dpe_status dpe_export_safetensors(const struct dpe_table *table, struct dpe_text *out,
@@ -193,13 +179,12 @@ dpe_status dpe_export_safetensors(const struct dpe_table *table, struct dpe_text
     size_t padded = (n + 7) / 8 * 8;
     unsigned char length[8];
     dpe_store_u64(length, padded, sizeof length);
-    struct sink sink = {.out = out, .err = err};
-    put(&sink, length, sizeof length);
-    put(&sink, header, n);
-    put(&sink, "        ", padded - n);
-    for_parts(table, put_part, &sink);
+    dpe_text_put_bytes(out, length, sizeof length);
+    dpe_text_put_bytes(out, header, n);
+    dpe_text_put_bytes(out, "        ", padded - n);
+    for_parts(table, put_part, out);
     free(header);
-    return sink.status;
+    return dpe_text_done(out, err);
 }
 
 /* ---------------------------------------------------------------- reading back */

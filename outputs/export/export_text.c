@@ -1,7 +1,6 @@
 /* Text forms of a DPE table: the YAML of the paper's code through libyaml, CSV through libcsv. */
 #include "outputs/export/export.h"
 
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,19 +8,6 @@
 #include <csv.h>
 #include <math.h>
 #include <yaml.h>
-
-/* printf at the end of a text; 256 bytes are enough for every call here. */
-static dpe_status append(struct dpe_text *out, struct dpe_error *err, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
-static dpe_status append(struct dpe_text *out, struct dpe_error *err, const char *format, ...)
-{
-    char line[256];
-    va_list args;
-    va_start(args, format);
-    int n = vsnprintf(line, sizeof line, format, args);
-    va_end(args);
-    return dpe_text_append(out, line, n < (int)sizeof line ? (size_t)n : sizeof line - 1, err);
-}
 
 static bool windows_divide(const struct dpe_table_values *values)
 {
@@ -140,33 +126,31 @@ dpe_status dpe_export_yaml(const struct dpe_table_values *values, const char *mo
                            struct dpe_error *err)
 {
     struct yaml yaml = {0};
-    /* libyaml writes no comments. */
-    dpe_status status =
-        append(out, err,
-               "# DPE settings for the paper's released code. adapter_required: true\n"
-               "# schema_version: %.32s, model fingerprint: %.64s\n"
-               "# trained length %lld, evaluated length %lld, top-k %lld of %lld pairs\n",
-               values->schema_version, values->model_fingerprint, (long long)values->trained_length,
-               (long long)values->length, (long long)values->top_k, (long long)values->n_pairs);
     char evidence[DPE_TABLE_EVIDENCE];
-    if (status == DPE_OK && dpe_table_evidence(values, evidence)[0] != '\0') {
-        status = append(out, err, "# Measured with the key pairs and temperature of the table: %s\n", evidence);
+    /* libyaml writes no comments. */
+    dpe_text_put(out,
+                 "# DPE settings for the paper's released code. adapter_required: true\n"
+                 "# schema_version: %.32s, model fingerprint: %.64s\n"
+                 "# trained length %lld, evaluated length %lld, top-k %lld of %lld pairs\n",
+                 values->schema_version, values->model_fingerprint,
+                 (long long)values->trained_length, (long long)values->length,
+                 (long long)values->top_k, (long long)values->n_pairs);
+    if (dpe_table_evidence(values, evidence)[0] != '\0') {
+        dpe_text_put(out, "# Measured with the key pairs and temperature of the table: %s\n",
+                     evidence);
     }
-    if (status == DPE_OK && !windows_divide(values)) {
-        status = append(out, err,
-                        "# A scale does not divide the window: that code's prefill and "
-                        "decode differ by up to one position there.\n");
+    if (!windows_divide(values)) {
+        dpe_text_put(out, "# A scale does not divide the window: that code's prefill and "
+                          "decode differ by up to one position there.\n");
     }
-    if (status == DPE_OK && dpe_table_has_temperature(values)) {
-        status = append(
-            out, err,
+    if (dpe_table_has_temperature(values)) {
+        dpe_text_put(
+            out,
             "# Left out, because that code has none: the attention temperature logit-scale "
             "%.17g, log-n %.17g,\n# power %.17g, decay %.17g.\n",
             values->logit_scale, values->log_n_length, values->log_n_power, values->log_n_decay);
     }
-    if (status != DPE_OK) {
-        return status;
-    }
+    DPE_TRY(dpe_text_done(out, err));
     const char *const texts[] = {model, selected_dim_path};
     for (int i = 0; i < 2; i++) {
         if (dpe_utf8_check(texts[i], strlen(texts[i])) != strlen(texts[i])) {
@@ -184,32 +168,13 @@ dpe_status dpe_export_yaml(const struct dpe_table_values *values, const char *mo
     return dump(&yaml, out, err);
 }
 
-static dpe_status append_field(struct dpe_text *out, const char *text, bool last,
-                               struct dpe_error *err)
+/* None of these needs quotes inside; libcsv adds those around. */
+static void put_cell(struct dpe_text *out, const char *text, bool last)
 {
     char field[128];
     size_t n = csv_write(field, sizeof field, text, strlen(text));
-    dpe_status status = dpe_text_append(out, field, n < sizeof field ? n : sizeof field, err);
-    return status == DPE_OK ? append(out, err, "%s", last ? "\r\n" : ",") : status;
-}
-
-static dpe_status append_row(struct dpe_text *out, const struct dpe_table_values *values,
-                             int64_t row, int64_t pair, int64_t group, struct dpe_error *err)
-{
-    bool key_pair = values->mask[row * values->n_pairs + pair] != 0;
-    char fields[7][32];
-    snprintf(fields[0], sizeof fields[0], "%lld", (long long)(row / values->n_heads));
-    snprintf(fields[1], sizeof fields[1], "%lld", (long long)(row % values->n_heads));
-    snprintf(fields[2], sizeof fields[2], "%lld", (long long)pair);
-    snprintf(fields[3], sizeof fields[3], "%lld", (long long)group);
-    snprintf(fields[4], sizeof fields[4], "%d", key_pair);
-    snprintf(fields[5], sizeof fields[5], "%.17g", key_pair ? values->scale_factor[group] : 1.0);
-    snprintf(fields[6], sizeof fields[6], "%.17g", values->inv_freq[pair]);
-    dpe_status status = DPE_OK;
-    for (int i = 0; i < 7 && status == DPE_OK; i++) {
-        status = append_field(out, fields[i], i == 6, err);
-    }
-    return status;
+    dpe_text_put_bytes(out, field, n < sizeof field ? n : sizeof field);
+    dpe_text_put(out, "%s", last ? "\r\n" : ",");
 }
 
 dpe_status dpe_export_csv(const struct dpe_table_values *values, struct dpe_text *out,
@@ -217,17 +182,28 @@ dpe_status dpe_export_csv(const struct dpe_table_values *values, struct dpe_text
 {
     static const char *const names[] = {"layer",    "head",  "pair",    "group",
                                         "key_pair", "scale", "inv_freq"};
-    dpe_status status = DPE_OK;
-    for (int i = 0; i < 7 && status == DPE_OK; i++) {
-        status = append_field(out, names[i], i == 6, err);
+    enum { COLUMNS = sizeof names / sizeof names[0] };
+    for (int i = 0; i < COLUMNS; i++) {
+        put_cell(out, names[i], i + 1 == COLUMNS);
     }
-    for (int64_t row = 0; row < values->n_layers * values->n_heads; row++) {
-        for (int64_t g = 0; g < values->n_groups; g++) {
-            for (int64_t j = values->group_edge[g];
-                 j < values->group_edge[g + 1] && status == DPE_OK; j++) {
-                status = append_row(out, values, row, j, g, err);
-            }
+    int64_t g = 0;
+    for (int64_t at = 0; at < values->n_layers * values->n_heads * values->n_pairs; at++) {
+        const int64_t row = at / values->n_pairs;
+        const int64_t pair = at % values->n_pairs;
+        const bool moves = values->mask[at] != 0;
+        g = pair == 0 ? 0 : pair == values->group_edge[g + 1] ? g + 1 : g;
+        const double numbers[COLUMNS] = {(double)(row / values->n_heads),
+                                         (double)(row % values->n_heads),
+                                         (double)pair,
+                                         (double)g,
+                                         moves,
+                                         moves ? values->scale_factor[g] : 1.0,
+                                         values->inv_freq[pair]};
+        for (int i = 0; i < COLUMNS; i++) {
+            char text[32];
+            snprintf(text, sizeof text, "%.17g", numbers[i]);
+            put_cell(out, text, i + 1 == COLUMNS);
         }
     }
-    return status;
+    return dpe_text_done(out, err);
 }

@@ -232,6 +232,7 @@ dpe_status dpe_h5_finish(struct dpe_h5 *table, struct dpe_new_file *file, struct
     dpe_inside_listen();
     size_t n = 0;
     dpe_status status = close_image(table, &n, err);
+    status = table->failure.status != DPE_OK ? dpe_h5_failed(table, err) : status;
     if (status != DPE_OK || (status = add_trailer(table, &n, err)) != DPE_OK ||
         (status = dpe_new_file_write(file, table->image->bytes, n, err)) != DPE_OK ||
         (status = verify(table, file->path, n, err)) != DPE_OK) {

@@ -185,7 +185,7 @@ static dpe_status compose(const struct dpe_report_arguments *args, struct report
 static void drop_figures(struct document *document)
 {
     for (size_t i = 0; i < document->n; i++) {
-        dpe_text_free(&document->blocks[i].figure.body.text);
+        dpe_text_free(&document->blocks[i].figure.body);
     }
 }
 
@@ -194,15 +194,14 @@ static void drop_figures(struct document *document)
  */
 
 static dpe_status write_file(const struct dpe_report_arguments *args, const char *name,
-                             const char *ending, const struct writer *content,
+                             const char *ending, const struct dpe_text *content,
                              struct dpe_error *err)
 {
     char *path =
         content->failed ? NULL : dpe_draw_format_text("%s/%s%s", args->figures, name, ending);
-    dpe_status status =
-        path == NULL
-            ? dpe_fail(err, DPE_NO_MEMORY, "out of memory for %s%s", name, ending)
-            : dpe_extend_file(path, content->text.bytes, content->text.n, args->force, err);
+    dpe_status status = path == NULL
+                            ? dpe_fail(err, DPE_NO_MEMORY, "out of memory for %s%s", name, ending)
+                            : dpe_extend_file(path, content->bytes, content->n, args->force, err);
     free(path);
     return status;
 }
@@ -211,14 +210,14 @@ static dpe_status write_file(const struct dpe_report_arguments *args, const char
 static dpe_status write_figure(const struct dpe_report_arguments *args, const struct block *figure,
                                bool *png, struct dpe_error *err)
 {
-    struct writer svg = {0};
-    struct writer image = {0};
+    struct dpe_text svg = {0};
+    struct dpe_text image = {0};
     dpe_draw_put_svg(&svg, figure, true);
     dpe_status status = write_file(args, figure->sheet->id, ".svg", &svg, err);
     if (status != DPE_OK || !*png) {
         goto done;
     }
-    status = dpe_draw_figure_png(figure, &image.text, err);
+    status = dpe_draw_figure_png(figure, &image, err);
     if (status == DPE_NO_INPUT) {
         dpe_log_warning("figures are written as SVG only: rsvg-convert is not installed; for PNG "
                         "install it (Debian: librsvg2-bin)");
@@ -228,18 +227,18 @@ static dpe_status write_figure(const struct dpe_report_arguments *args, const st
         status = write_file(args, figure->sheet->id, ".png", &image, err);
     }
 done:
-    dpe_text_free(&svg.text);
-    dpe_text_free(&image.text);
+    dpe_text_free(&svg);
+    dpe_text_free(&image);
     return status;
 }
 
 static dpe_status write_sheet(const struct dpe_report_arguments *args, const struct sheet *sheet,
                               struct dpe_error *err)
 {
-    struct writer csv = {0};
+    struct dpe_text csv = {0};
     dpe_draw_sheet_csv(sheet, &csv);
     dpe_status status = write_file(args, sheet->id, ".csv", &csv, err);
-    dpe_text_free(&csv.text);
+    dpe_text_free(&csv);
     return status;
 }
 
@@ -269,12 +268,11 @@ static dpe_status write_figures(const struct dpe_report_arguments *args,
 static dpe_status write_page(const struct dpe_report_arguments *args,
                              const struct document *document, struct dpe_error *err)
 {
-    struct writer page = {0};
+    struct dpe_text page = {0};
     dpe_draw_document_html(document, &page);
-    dpe_status status = page.failed
-                            ? dpe_fail(err, DPE_NO_MEMORY, "out of memory for the page")
-                            : dpe_write_atomic(args->output, page.text.bytes, page.text.n, err);
-    dpe_text_free(&page.text);
+    dpe_status status = page.failed ? dpe_fail(err, DPE_NO_MEMORY, "out of memory for the page")
+                                    : dpe_write_atomic(args->output, page.bytes, page.n, err);
+    dpe_text_free(&page);
     return status;
 }
 

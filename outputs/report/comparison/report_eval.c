@@ -57,37 +57,37 @@ static void add_lead(struct report *report, const struct suite *s)
     int64_t task = dpe_comparison_suite_task(s, s->r.task_label[0], length);
     size_t n = 0;
     size_t *order = task < 0 ? NULL : best_first(s, (size_t)task, &n);
-    struct writer out = {0};
+    struct dpe_text out = {0};
     char tokens[32];
     dpe_draw_length_text(length, tokens);
-    dpe_draw_put(&out, "At %s tokens", tokens);
+    dpe_text_put(&out, "At %s tokens", tokens);
     for (size_t i = 0; order != NULL && i < n && i < 4; i++) {
         char value[96];
         char *name = dpe_draw_clean_text(s->r.method[order[i]], 40);
         value_text(s, order[i] * s->n_tasks + (size_t)task, value);
-        dpe_draw_put(&out, "%s%s ",
+        dpe_text_put(&out, "%s%s ",
                      i == 0                 ? ", "
                      : i + 1 == n || i == 3 ? " and "
                                             : ", ",
                      name != NULL ? name : "");
         if (i == 0) {
-            dpe_draw_put(&out, "has a %s of ", measure);
+            dpe_text_put(&out, "has a %s of ", measure);
         }
-        dpe_draw_put(&out, "%s", value);
+        dpe_text_put(&out, "%s", value);
         free(name);
     }
-    dpe_draw_put(&out, "%s", n == 0 ? " nothing was measured" : n > 4 ? "; the others follow" : "");
+    dpe_text_put(&out, "%s", n == 0 ? " nothing was measured" : n > 4 ? "; the others follow" : "");
     for (size_t i = 4; order != NULL && i < n; i++) {
         if (dpe_comparison_method_is_dpe(s->r.method[order[i]])) {
             char value[96];
             value_text(s, order[i] * s->n_tasks + (size_t)task, value);
-            dpe_draw_put(&out, ", %s with %s", s->r.method[order[i]], value);
+            dpe_text_put(&out, ", %s with %s", s->r.method[order[i]], value);
         }
     }
-    dpe_draw_put(&out, ".");
-    dpe_report_say(report, BLOCK_LEAD, "%s", out.text.bytes != NULL ? out.text.bytes : "");
+    dpe_text_put(&out, ".");
+    dpe_report_say(report, BLOCK_LEAD, "%s", out.bytes != NULL ? out.bytes : "");
     report->document.failed = report->document.failed || out.failed;
-    dpe_text_free(&out.text);
+    dpe_text_free(&out);
     free(order);
 }
 

@@ -137,18 +137,18 @@ static const struct input *find_table(const struct report *report, bool *factors
 /* The command with the table's name in place of TABLE; owned. */
 static char *command_text(const char *command, const char *table)
 {
-    struct writer out = {0};
+    struct dpe_text out = {0};
     for (const char *at = command; *at != '\0';) {
         const char *next = strstr(at, "TABLE");
         bool word = next != NULL && next[5] != '='; /* DPE_TABLE= stays */
         size_t n = next == NULL ? strlen(at) : (size_t)(next - at) + (word ? 0 : 5);
-        dpe_draw_put_bytes(&out, at, n);
+        dpe_text_put_bytes(&out, at, n);
         if (next != NULL && word) {
-            dpe_draw_put(&out, "%s", table);
+            dpe_text_put(&out, "%s", table);
         }
         at += n + (next != NULL && word ? 5 : 0);
     }
-    return out.failed ? NULL : out.text.bytes;
+    return out.failed ? NULL : out.bytes;
 }
 
 static void add_uses(struct report *report, const struct worth *w)

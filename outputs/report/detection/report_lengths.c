@@ -81,7 +81,7 @@ static void add_lengths(struct report *report, const struct detection *d)
 static void add_noise(struct report *report, const struct detection *d)
 {
     const uint8_t *informative = d->ranking.informative;
-    struct writer list = {0};
+    struct dpe_text list = {0};
     int64_t n = 0;
     int64_t flat = 0;
     for (int64_t g = 0; informative != NULL && g < d->n_groups; g++) {
@@ -89,7 +89,7 @@ static void add_noise(struct report *report, const struct detection *d)
     }
     for (int64_t g = 0; informative != NULL && g < d->n_groups; g++) {
         if (informative[g] == 0) {
-            dpe_draw_put(&list, "%s%lld",
+            dpe_text_put(&list, "%s%lld",
                          n == 0          ? ""
                          : n + 1 == flat ? " and "
                                          : ", ",
@@ -108,11 +108,11 @@ static void add_noise(struct report *report, const struct detection *d)
                        "In group%s %s the lengths are not distinguishable from each other: the "
                        "chosen length%s there may "
                        "be first by chance. In %lld of %lld groups the lengths differ.",
-                       n > 1 ? "s" : "", list.text.bytes, n > 1 ? "s" : "",
-                       (long long)(d->n_groups - n), (long long)d->n_groups);
+                       n > 1 ? "s" : "", list.bytes, n > 1 ? "s" : "", (long long)(d->n_groups - n),
+                       (long long)d->n_groups);
     }
     report->document.failed = report->document.failed || list.failed;
-    dpe_text_free(&list.text);
+    dpe_text_free(&list);
 }
 
 void dpe_detection_lengths(struct report *report, const struct detection *d)

@@ -9,17 +9,9 @@
 
 #include "engine/base/base.h"
 
-/** A growable text that remembers that memory ran out. Zero-initialise, free text.bytes. */
-struct writer {
-    struct dpe_text text;
-    bool failed;
-};
-void dpe_draw_put(struct writer *out, const char *format, ...)
-    __attribute__((format(printf, 2, 3)));
-void dpe_draw_put_bytes(struct writer *out, const char *bytes, size_t n);
 /** Text for HTML content and attributes in double quotes: & < > " ' escaped, control characters
  *  and invalid UTF-8 become U+FFFD, line breaks become spaces. */
-void dpe_draw_put_html(struct writer *out, const char *text);
+void dpe_draw_put_html(struct dpe_text *out, const char *text);
 /** One line of valid UTF-8 without control characters, owned by the caller; NULL without memory. */
 char *dpe_draw_clean_text(const char *text, size_t columns);
 /** Lengths are "512", "1000", "1k" (of 1024), "128k" in figures and titles. */
@@ -101,9 +93,9 @@ void dpe_draw_cells(struct sheet *sheet, const struct sheet_cell *cells, size_t 
 /** Marks ROW_… of the last row. */
 void dpe_draw_row_mark(struct sheet *sheet, unsigned marks);
 /** RFC 4180 through libcsv. NaN is written as NaN. */
-void dpe_draw_sheet_csv(const struct sheet *sheet, struct writer *out);
+void dpe_draw_sheet_csv(const struct sheet *sheet, struct dpe_text *out);
 /** <table>…</table>. */
-void dpe_draw_sheet_html(const struct sheet *sheet, struct writer *out);
+void dpe_draw_sheet_html(const struct sheet *sheet, struct dpe_text *out);
 
 /** Logical pixels: one text line is 12 of them. A phone shows a figure at 0.85 of its size. */
 enum { FIGURE_WIDTH = 420 };
@@ -111,7 +103,7 @@ enum { FIGURE_WIDTH = 420 };
 /** What is painted: SVG elements (report_svg.h). */
 struct figure {
     int width, height;
-    struct writer body;
+    struct dpe_text body;
 };
 
 /** How a figure is drawn from the rows of a sheet, those marked ROW_UNDRAWN left out. */
@@ -202,7 +194,7 @@ dpe_status dpe_draw_figure_png(const struct block *figure, struct dpe_text *png,
                                struct dpe_error *err);
 /** The figure for use inside a page (`standalone` false: the page has the style sheet) or as a file
  *  with a style sheet of its own. Both have the title as their text alternative. */
-void dpe_draw_put_svg(struct writer *out, const struct block *figure, bool standalone);
+void dpe_draw_put_svg(struct dpe_text *out, const struct block *figure, bool standalone);
 
 /** What is being written. */
 struct document {
@@ -220,6 +212,6 @@ void dpe_draw_document_free(struct document *document);
 extern const unsigned char dpe_draw_style[];
 extern const size_t dpe_draw_style_size;
 /** The whole page. */
-void dpe_draw_document_html(const struct document *document, struct writer *out);
+void dpe_draw_document_html(const struct document *document, struct dpe_text *out);
 
 #endif

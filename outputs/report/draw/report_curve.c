@@ -106,7 +106,7 @@ static double width_of(const struct curve *curve)
 
 /* Names with their lines above the plot, as many in a row as fit. Returns the height it takes;
  * paints it where `out` is given. */
-static double put_legend(struct writer *out, const struct canvas *plot)
+static double put_legend(struct dpe_text *out, const struct canvas *plot)
 {
     const double sample = 20.0;
     double x = 8.0;
@@ -142,7 +142,7 @@ static bool has_line(const struct canvas *plot)
            plot->how->x_line <= plot->x.high;
 }
 
-static void put_axes(struct writer *out, const struct canvas *plot, int height,
+static void put_axes(struct dpe_text *out, const struct canvas *plot, int height,
                      const struct dpe_ticks *y_ticks)
 {
     const struct frame *frame = &plot->frame;
@@ -202,45 +202,45 @@ static double end_of(const struct canvas *plot, const struct curve *curve, const
 }
 
 /* The interval at each point as an area; one for each stretch without a gap. */
-static void put_band(struct writer *out, const struct canvas *plot, size_t index)
+static void put_band(struct dpe_text *out, const struct canvas *plot, size_t index)
 {
     const struct curve *curve = &plot->curves[index];
-    dpe_draw_put(out, "<path class=\"%s\" fill=\"currentColor\" fill-opacity=\"0.2\" d=\"",
+    dpe_text_put(out, "<path class=\"%s\" fill=\"currentColor\" fill-opacity=\"0.2\" d=\"",
                  color_of(plot, index));
     for (int64_t first = 0; first < curve->n;) {
         int64_t end = first;
         while (end < curve->n && shows(plot, curve, end)) {
-            dpe_draw_put(out, "%c%.5g %.5g", end == first ? 'M' : 'L', x_of(plot, index, end),
+            dpe_text_put(out, "%c%.5g %.5g", end == first ? 'M' : 'L', x_of(plot, index, end),
                          end_of(plot, curve, curve->low, end));
             end++;
         }
         for (int64_t i = end; i-- > first;) {
-            dpe_draw_put(out, "L%.5g %.5g", x_of(plot, index, i),
+            dpe_text_put(out, "L%.5g %.5g", x_of(plot, index, i),
                          end_of(plot, curve, curve->high, i));
         }
-        dpe_draw_put(out, "%s", end > first ? "z" : "");
+        dpe_text_put(out, "%s", end > first ? "z" : "");
         first = end + 1;
     }
-    dpe_draw_put(out, "\"/>\n");
+    dpe_text_put(out, "\"/>\n");
 }
 
-static void put_bars(struct writer *out, const struct canvas *plot, size_t index)
+static void put_bars(struct dpe_text *out, const struct canvas *plot, size_t index)
 {
     const struct curve *curve = &plot->curves[index];
-    dpe_draw_put(out, "<path class=\"%s\" stroke=\"currentColor\" stroke-width=\"1.4\" d=\"",
+    dpe_text_put(out, "<path class=\"%s\" stroke=\"currentColor\" stroke-width=\"1.4\" d=\"",
                  color_of(plot, index));
     for (int64_t i = 0; i < curve->n; i++) {
         if (shows(plot, curve, i)) {
             double x = x_of(plot, index, i);
             double low = end_of(plot, curve, curve->low, i);
             double high = end_of(plot, curve, curve->high, i);
-            dpe_draw_put(out, "M%.5g %.5gh5m-2.5 0V%.5gm-2.5 0h5", x - 2.5, low, high);
+            dpe_text_put(out, "M%.5g %.5gh5m-2.5 0V%.5gm-2.5 0h5", x - 2.5, low, high);
         }
     }
-    dpe_draw_put(out, "\"/>\n");
+    dpe_text_put(out, "\"/>\n");
 }
 
-static void put_curve(struct writer *out, const struct canvas *plot, size_t index)
+static void put_curve(struct dpe_text *out, const struct canvas *plot, size_t index)
 {
     const struct curve *curve = &plot->curves[index];
     const char *color = color_of(plot, index);
@@ -250,7 +250,7 @@ static void put_curve(struct writer *out, const struct canvas *plot, size_t inde
     } else if (curve->low != NULL) {
         put_bars(out, plot, index);
     }
-    dpe_draw_put(
+    dpe_text_put(
         out,
         "<path class=\"%s\" stroke=\"currentColor\" stroke-width=\"%g\" stroke-linejoin=\"round\" "
         "%s d=\"",
@@ -258,12 +258,12 @@ static void put_curve(struct writer *out, const struct canvas *plot, size_t inde
     for (int64_t i = 0; i < curve->n; i++) {
         bool here = shows(plot, curve, i);
         if (here) {
-            dpe_draw_put(out, "%c%.5g %.5g", gap ? 'M' : 'L', x_of(plot, index, i),
+            dpe_text_put(out, "%c%.5g %.5g", gap ? 'M' : 'L', x_of(plot, index, i),
                          dpe_axis_at(&plot->y, curve->y[i]));
         }
         gap = !here;
     }
-    dpe_draw_put(out, "\"/>\n");
+    dpe_text_put(out, "\"/>\n");
     for (int64_t i = 0; i < curve->n && !plot->dense && !curve->plain; i++) {
         if (shows(plot, curve, i)) {
             dpe_svg_mark(out, x_of(plot, index, i), dpe_axis_at(&plot->y, curve->y[i]),
@@ -276,7 +276,7 @@ void dpe_draw_curves(struct figure *figure, const struct plot *how, const struct
                      size_t n)
 {
     struct canvas plot = {.how = how, .curves = curves, .n = n > MAX_SERIES ? MAX_SERIES : n};
-    struct writer *out = &figure->body;
+    struct dpe_text *out = &figure->body;
     struct dpe_ticks ticks;
     double widest = 0.0;
     find_ranges(&plot);
@@ -321,7 +321,7 @@ static struct dpe_axis find_dots(const struct plot *how, const struct dot *dots,
     return axis;
 }
 
-static void put_dot(struct writer *out, const struct dot *dot, const struct dpe_axis *axis,
+static void put_dot(struct dpe_text *out, const struct dot *dot, const struct dpe_axis *axis,
                     double y)
 {
     size_t series = dot->method ? dpe_svg_series_of(dot->name) : 0;
@@ -330,7 +330,7 @@ static void put_dot(struct writer *out, const struct dot *dot, const struct dpe_
         return;
     }
     if (dpe_axis_shows(dot->low, axis->log) && dpe_axis_shows(dot->high, axis->log)) {
-        dpe_draw_put(
+        dpe_text_put(
             out,
             "<path d=\"M%.5g %.5gv7m0 -3.5H%.5gm0 -3.5v7\" class=\"%s\" stroke=\"currentColor\" "
             "stroke-width=\"2\"/>\n",
@@ -344,7 +344,7 @@ void dpe_draw_dots(struct figure *figure, const struct plot *how, const struct d
 {
     const double row = 24.0;
     double names = 0.0;
-    struct writer *out = &figure->body;
+    struct dpe_text *out = &figure->body;
     struct dpe_axis axis = find_dots(how, dots, n);
     struct dpe_ticks ticks;
     for (size_t i = 0; i < n; i++) {

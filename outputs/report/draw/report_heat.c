@@ -31,7 +31,7 @@ static const char *fitting(const char *title, double room, char text[64])
     return dpe_svg_text_width(text, 12, 0) <= room || space == NULL ? text : space + 1;
 }
 
-static void put_titles(struct writer *out, const struct frame *frame, const char *x_title,
+static void put_titles(struct dpe_text *out, const struct frame *frame, const char *x_title,
                        const char *y_title)
 {
     dpe_svg_text(out, (frame->left + frame->right) / 2.0, frame->height - 9.0, 0.0, DPE_SVG_MIDDLE,
@@ -43,7 +43,7 @@ static void put_titles(struct writer *out, const struct frame *frame, const char
 }
 
 /* The colour scale as a strip with its ends named, above the cells. */
-static void put_bar(struct writer *out, const struct frame *frame, const char *title,
+static void put_bar(struct dpe_text *out, const struct frame *frame, const char *title,
                     const char *low, const char *high, bool reversed)
 {
     enum { STEPS = 40 };
@@ -121,7 +121,7 @@ static void number_text(double value, int digits, int room, char text[32])
     }
 }
 
-static void put_cells(struct writer *out, const struct frame *frame, const struct plot *how,
+static void put_cells(struct dpe_text *out, const struct frame *frame, const struct plot *how,
                       const struct heat *heat, double low, double high)
 {
     double width = (frame->right - frame->left) / (double)heat->n_columns;
@@ -135,7 +135,7 @@ static void put_cells(struct writer *out, const struct frame *frame, const struc
         bool marked = heat->mark[i] != 0;
         double inset = gap / 2.0 + (marked ? 2.5 : 0.0);
         if (isnan(share)) {
-            dpe_draw_put(
+            dpe_text_put(
                 out,
                 "<rect x=\"%.5g\" y=\"%.5g\" width=\"%.5g\" height=\"%.5g\" class=\"" DPE_MISSING
                 "\" fill=\"currentColor\"/>\n",
@@ -145,7 +145,7 @@ static void put_cells(struct writer *out, const struct frame *frame, const struc
                          dpe_draw_color_at(share));
         }
         if (marked) {
-            dpe_draw_put(
+            dpe_text_put(
                 out,
                 "<rect x=\"%.5g\" y=\"%.5g\" width=\"%.5g\" height=\"%.5g\" class=\"" DPE_INK
                 "\" stroke=\"currentColor\" stroke-width=\"2\"/>\n",
@@ -193,7 +193,7 @@ static bool is_slanted(const struct heat *heat, double cell)
     return most > 42.0 && most > cell;
 }
 
-static void put_names(struct writer *out, const struct frame *frame, const struct heat *heat)
+static void put_names(struct dpe_text *out, const struct frame *frame, const struct heat *heat)
 {
     double cell_x = (frame->right - frame->left) / (double)heat->n_columns;
     double cell_y = (frame->bottom - frame->top) / (double)heat->n_rows;
@@ -233,7 +233,7 @@ void dpe_draw_heat(struct figure *figure, const struct plot *how, const struct h
                           .top = 30.0,
                           .bottom = bottom,
                           .height = floor(bottom + 40.0 + names)};
-    struct writer *out = &figure->body;
+    struct dpe_text *out = &figure->body;
     double low = how->low;
     double high = how->high;
     char least[32];
@@ -285,7 +285,7 @@ static void *field_png(const struct field *field, size_t *n)
     return bytes;
 }
 
-static void put_image(struct writer *out, const struct frame *frame, const struct field *field)
+static void put_image(struct dpe_text *out, const struct frame *frame, const struct field *field)
 {
     size_t n = 0;
     unsigned char *png = field_png(field, &n);
@@ -296,19 +296,19 @@ static void put_image(struct writer *out, const struct frame *frame, const struc
         return;
     }
     int length = EVP_EncodeBlock(text, png, (int)n); /* base64 */
-    dpe_draw_put(out,
+    dpe_text_put(out,
                  "<image x=\"%.5g\" y=\"%.5g\" width=\"%.5g\" height=\"%.5g\" "
                  "preserveAspectRatio=\"none\" href=\"data:image/png;base64,",
                  frame->left, frame->top, frame->right - frame->left, frame->bottom - frame->top);
-    dpe_draw_put_bytes(out, (const char *)text, (size_t)length);
-    dpe_draw_put(out, "\"/>\n");
+    dpe_text_put_bytes(out, (const char *)text, (size_t)length);
+    dpe_text_put(out, "\"/>\n");
     free(text);
     free(png);
 }
 
 /* Lines that divide the rows, group edges under the image, and the cut. White lines lie on the
  * image, whose colours are the same everywhere. */
-static void put_marks(struct writer *out, const struct frame *frame, const struct field *field)
+static void put_marks(struct dpe_text *out, const struct frame *frame, const struct field *field)
 {
     double cell_x = (frame->right - frame->left) / (double)field->n_columns;
     double cell_y = (frame->bottom - frame->top) / (double)field->n_rows;
@@ -352,7 +352,7 @@ void dpe_draw_field(struct figure *figure, const struct field *field)
                           .top = top,
                           .bottom = top + height,
                           .height = floor(top + height + 42.0)};
-    struct writer *out = &figure->body;
+    struct dpe_text *out = &figure->body;
     char least[32];
     char most[32];
     figure->width = FIGURE_WIDTH;

@@ -33,7 +33,7 @@ void dpe_draw_document_free(struct document *document)
 {
     for (size_t i = 0; i < document->n; i++) {
         free(document->blocks[i].text);
-        dpe_text_free(&document->blocks[i].figure.body.text);
+        dpe_text_free(&document->blocks[i].figure.body);
         dpe_draw_sheet_free(document->blocks[i].sheet);
     }
     free(document->blocks);
@@ -46,39 +46,39 @@ void dpe_draw_document_free(struct document *document)
  */
 
 /* Figures that are not drawn leave their numbers. */
-static void put_figure(struct writer *out, const struct block *figure)
+static void put_figure(struct dpe_text *out, const struct block *figure)
 {
-    bool drawn = figure->figure.body.text.n > 0;
-    dpe_draw_put(out, "<figure id=\"%s\">\n<h3>", figure->sheet->id);
+    bool drawn = figure->figure.body.n > 0;
+    dpe_text_put(out, "<figure id=\"%s\">\n<h3>", figure->sheet->id);
     dpe_draw_put_html(out, figure->sheet->title);
-    dpe_draw_put(out, "</h3>\n");
+    dpe_text_put(out, "</h3>\n");
     if (drawn) {
         dpe_draw_put_svg(out, figure, false);
     }
-    dpe_draw_put(out, "<figcaption><p>");
+    dpe_text_put(out, "<figcaption><p>");
     dpe_draw_put_html(out, figure->text);
-    dpe_draw_put(out, "</p></figcaption>\n");
-    dpe_draw_put(out, "%s", drawn ? "<details><summary>Numbers</summary>\n" : "");
+    dpe_text_put(out, "</p></figcaption>\n");
+    dpe_text_put(out, "%s", drawn ? "<details><summary>Numbers</summary>\n" : "");
     dpe_draw_sheet_html(figure->sheet, out);
-    dpe_draw_put(out, "%s</figure>\n", drawn ? "</details>\n" : "");
+    dpe_text_put(out, "%s</figure>\n", drawn ? "</details>\n" : "");
 }
 
-static void put_sheet(struct writer *out, const struct sheet *sheet)
+static void put_sheet(struct dpe_text *out, const struct sheet *sheet)
 {
     enum { LONG = 12 }; /* rows: such a table may be cut by the end of a page */
     bool folded = sheet->folded;
     const char *kind = sheet->n_cells > LONG * sheet->n_columns ? "sheet long" : "sheet";
-    dpe_draw_put(out,
+    dpe_text_put(out,
                  folded ? "<details class=\"%s\" id=\"%s\">\n<summary>"
                         : "<div class=\"%s\" id=\"%s\">\n<h3>",
                  kind, sheet->id);
     dpe_draw_put_html(out, sheet->title);
-    dpe_draw_put(out, "%s", folded ? "</summary>\n" : "</h3>\n");
+    dpe_text_put(out, "%s", folded ? "</summary>\n" : "</h3>\n");
     dpe_draw_sheet_html(sheet, out);
-    dpe_draw_put(out, "%s", folded ? "</details>\n" : "</div>\n");
+    dpe_text_put(out, "%s", folded ? "</details>\n" : "</div>\n");
 }
 
-static void put_block(struct writer *out, const struct block *block, size_t index)
+static void put_block(struct dpe_text *out, const struct block *block, size_t index)
 {
     static const char *const opening[] = {
         [BLOCK_LEAD] = "<p class=\"lead\">",
@@ -87,16 +87,16 @@ static void put_block(struct writer *out, const struct block *block, size_t inde
     };
     switch (block->kind) {
     case BLOCK_SECTION:
-        dpe_draw_put(out, "<section id=\"s%zu\">\n<h2>", index);
+        dpe_text_put(out, "<section id=\"s%zu\">\n<h2>", index);
         dpe_draw_put_html(out, block->text);
-        dpe_draw_put(out, "</h2>\n");
+        dpe_text_put(out, "</h2>\n");
         break;
     case BLOCK_LEAD:
     case BLOCK_TEXT:
     case BLOCK_NOTE:
-        dpe_draw_put(out, "%s", opening[block->kind]);
+        dpe_text_put(out, "%s", opening[block->kind]);
         dpe_draw_put_html(out, block->text);
-        dpe_draw_put(out, "</p>\n");
+        dpe_text_put(out, "</p>\n");
         break;
     case BLOCK_FIGURE:
         put_figure(out, block);
@@ -107,10 +107,10 @@ static void put_block(struct writer *out, const struct block *block, size_t inde
     }
 }
 
-static void put_head(struct writer *out, const struct document *document)
+static void put_head(struct dpe_text *out, const struct document *document)
 {
     /* Nothing is fetched, and nothing in the page could: names in tables come from strangers. */
-    dpe_draw_put(out, "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
+    dpe_text_put(out, "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
                       "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; "
                       "style-src 'unsafe-inline'; img-src data:\">\n"
                       "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
@@ -118,32 +118,32 @@ static void put_head(struct writer *out, const struct document *document)
                       "<meta name=\"generator\" content=\"dpe-report\">\n"
                       "<link rel=\"icon\" href=\"data:,\">\n<title>");
     dpe_draw_put_html(out, document->title);
-    dpe_draw_put(out, "</title>\n<style>\n");
-    dpe_draw_put_bytes(out, (const char *)dpe_draw_style, dpe_draw_style_size);
+    dpe_text_put(out, "</title>\n<style>\n");
+    dpe_text_put_bytes(out, (const char *)dpe_draw_style, dpe_draw_style_size);
     dpe_svg_rules(out, ".plot", false);
-    dpe_draw_put(out, "@media screen and (prefers-color-scheme:dark){\n");
+    dpe_text_put(out, "@media screen and (prefers-color-scheme:dark){\n");
     dpe_svg_rules(out, ".plot", true);
-    dpe_draw_put(out, "}\n</style>\n</head>\n<body>\n");
+    dpe_text_put(out, "}\n</style>\n</head>\n<body>\n");
 }
 
-static void put_contents(struct writer *out, const struct document *document)
+static void put_contents(struct dpe_text *out, const struct document *document)
 {
-    dpe_draw_put(out, "<header>\n<h1>");
+    dpe_text_put(out, "<header>\n<h1>");
     dpe_draw_put_html(out, document->title);
-    dpe_draw_put(out, "</h1>\n<p class=\"subtitle\">");
+    dpe_text_put(out, "</h1>\n<p class=\"subtitle\">");
     dpe_draw_put_html(out, document->subtitle);
-    dpe_draw_put(out, "</p>\n<nav aria-label=\"Contents\"><ul>\n");
+    dpe_text_put(out, "</p>\n<nav aria-label=\"Contents\"><ul>\n");
     for (size_t i = 0; i < document->n; i++) {
         if (document->blocks[i].kind == BLOCK_SECTION) {
-            dpe_draw_put(out, "<li><a href=\"#s%zu\">", i);
+            dpe_text_put(out, "<li><a href=\"#s%zu\">", i);
             dpe_draw_put_html(out, document->blocks[i].text);
-            dpe_draw_put(out, "</a></li>\n");
+            dpe_text_put(out, "</a></li>\n");
         }
     }
-    dpe_draw_put(out, "</ul></nav>\n</header>\n<main>\n");
+    dpe_text_put(out, "</ul></nav>\n</header>\n<main>\n");
 }
 
-void dpe_draw_document_html(const struct document *document, struct writer *out)
+void dpe_draw_document_html(const struct document *document, struct dpe_text *out)
 {
     bool section = false;
     bool figures = false;
@@ -153,19 +153,19 @@ void dpe_draw_document_html(const struct document *document, struct writer *out)
         const struct block *block = &document->blocks[i];
         bool is_figure = block->kind == BLOCK_FIGURE;
         if (figures != is_figure) {
-            dpe_draw_put(out, "%s", is_figure ? "<div class=\"figures\">\n" : "</div>\n");
+            dpe_text_put(out, "%s", is_figure ? "<div class=\"figures\">\n" : "</div>\n");
             figures = is_figure;
         }
         if (block->kind == BLOCK_SECTION) {
-            dpe_draw_put(out, "%s", section ? "</section>\n" : "");
+            dpe_text_put(out, "%s", section ? "</section>\n" : "");
             section = true;
         }
         put_block(out, block, i);
     }
-    dpe_draw_put(out, "%s%s</main>\n<footer><p>Written by ", figures ? "</div>\n" : "",
+    dpe_text_put(out, "%s%s</main>\n<footer><p>Written by ", figures ? "</div>\n" : "",
                  section ? "</section>\n" : "");
     dpe_draw_put_html(out, dpe_version());
-    dpe_draw_put(
+    dpe_text_put(
         out, ". Everything shown is in this file; nothing is loaded from a network.</p></footer>\n"
              "</body>\n</html>\n");
     out->failed = out->failed || document->failed;

@@ -38,43 +38,43 @@ static void find_range(struct grid *grid)
     dpe_axis_widen(&y->low, &y->high, all->log_y, 0.12);
 }
 
-static void put_path(struct writer *out, const struct grid *grid, const double *y,
+static void put_path(struct dpe_text *out, const struct grid *grid, const double *y,
                      const char *color, const char *more)
 {
     bool gap = true;
-    dpe_draw_put(out, "<path class=\"%s\" stroke=\"currentColor\" stroke-width=\"1.75\" %s d=\"",
+    dpe_text_put(out, "<path class=\"%s\" stroke=\"currentColor\" stroke-width=\"1.75\" %s d=\"",
                  color, more);
     for (int64_t i = 0; i < grid->panels->n_points; i++) {
         bool here = shows(grid, y, i);
         if (here) {
-            dpe_draw_put(out, "%c%.5g %.5g", gap ? 'M' : 'L', dpe_axis_at(&grid->x, (double)i),
+            dpe_text_put(out, "%c%.5g %.5g", gap ? 'M' : 'L', dpe_axis_at(&grid->x, (double)i),
                          dpe_axis_at(&grid->y, y[i]));
         }
         gap = !here;
     }
-    dpe_draw_put(out, "\"/>\n");
+    dpe_text_put(out, "\"/>\n");
 }
 
 /* The area between a curve and the one to compare with. */
-static void put_difference(struct writer *out, const struct grid *grid, const double *y,
+static void put_difference(struct dpe_text *out, const struct grid *grid, const double *y,
                            const char *color)
 {
     const double *first = grid->panels->reference;
-    dpe_draw_put(out, "<path class=\"%s\" fill=\"currentColor\" fill-opacity=\"0.25\" d=\"", color);
+    dpe_text_put(out, "<path class=\"%s\" fill=\"currentColor\" fill-opacity=\"0.25\" d=\"", color);
     for (int64_t i = 0; i + 1 < grid->panels->n_points; i++) {
         if (shows(grid, y, i) && shows(grid, y, i + 1) && shows(grid, first, i) &&
             shows(grid, first, i + 1)) {
             double x0 = dpe_axis_at(&grid->x, (double)i);
             double x1 = dpe_axis_at(&grid->x, (double)i + 1.0);
-            dpe_draw_put(out, "M%.5g %.5gL%.5g %.5gV%.5gL%.5g %.5gz", x0,
+            dpe_text_put(out, "M%.5g %.5gL%.5g %.5gV%.5gL%.5g %.5gz", x0,
                          dpe_axis_at(&grid->y, y[i]), x1, dpe_axis_at(&grid->y, y[i + 1]),
                          dpe_axis_at(&grid->y, first[i + 1]), x0, dpe_axis_at(&grid->y, first[i]));
         }
     }
-    dpe_draw_put(out, "\"/>\n");
+    dpe_text_put(out, "\"/>\n");
 }
 
-static void put_line(struct writer *out, const struct grid *grid, double value)
+static void put_line(struct dpe_text *out, const struct grid *grid, double value)
 {
     char text[32];
     double y = dpe_axis_at(&grid->y, value);
@@ -83,7 +83,7 @@ static void put_line(struct writer *out, const struct grid *grid, double value)
     dpe_svg_text(out, grid->left - 6.0, y, 0.0, DPE_SVG_END, 11, DPE_INK, text, 0);
 }
 
-static void put_panel(struct writer *out, struct grid *grid, const struct panel *panel, double top)
+static void put_panel(struct dpe_text *out, struct grid *grid, const struct panel *panel, double top)
 {
     const char *color = dpe_svg_series(panel->marked ? 1 : 0);
     dpe_svg_text(out, 8.0, top + 8.0, 0.0, DPE_SVG_START, 12, panel->marked ? color : DPE_INK,
@@ -106,7 +106,7 @@ static void put_panel(struct writer *out, struct grid *grid, const struct panel 
 }
 
 /* Below the last panel. */
-static void put_axis(struct writer *out, const struct grid *grid, double bottom)
+static void put_axis(struct dpe_text *out, const struct grid *grid, double bottom)
 {
     struct dpe_ticks ticks;
     dpe_svg_line(out, grid->left, bottom, grid->right, bottom, DPE_AXIS, 1.0, "");
@@ -123,7 +123,7 @@ static void put_axis(struct writer *out, const struct grid *grid, double bottom)
 
 void dpe_draw_panels(struct figure *figure, const struct panels *all)
 {
-    struct writer *out = &figure->body;
+    struct dpe_text *out = &figure->body;
     struct grid grid = {.panels = all, .y = {.log = all->log_y}};
     double top = 6.0;
     find_range(&grid);

@@ -26,17 +26,16 @@ dpe_status dpe_draw_figure_png(const struct block *figure, struct dpe_text *png,
     char *const argv[] = {program, format, zoom, background, NULL};
     /* An end to a hang; a figure takes a tenth of a second. */
     const struct dpe_child_limits limits = {.seconds = 120.0, .poll = poll_signals};
-    struct writer svg = {0};
+    struct dpe_text svg = {0};
     dpe_draw_put_svg(&svg, figure, true);
-    dpe_status status = svg.failed
-                            ? dpe_fail(err, DPE_NO_MEMORY, "out of memory")
-                            : dpe_child_filter(argv, svg.text.bytes, svg.text.n, &limits, png, err);
+    dpe_status status = svg.failed ? dpe_fail(err, DPE_NO_MEMORY, "out of memory")
+                                   : dpe_child_filter(argv, svg.bytes, svg.n, &limits, png, err);
     if (status == DPE_OK &&
         (png->n < sizeof magic || memcmp(png->bytes, magic, sizeof magic) != 0)) {
         status = dpe_fail(err, DPE_IO, "expected a PNG from rsvg-convert, found %zu other bytes",
                           png->n);
     }
-    dpe_text_free(&svg.text);
+    dpe_text_free(&svg);
     if (status != DPE_OK && status != DPE_INCOMPLETE) {
         dpe_fail_prefix(err, "figure %s as PNG", figure->sheet->id);
     }

@@ -116,7 +116,7 @@ void dpe_draw_row_mark(struct sheet *sheet, unsigned marks)
 /* -------------------------------------------------------------------------------------------- CSV
  */
 
-static void put_field(struct writer *out, const char *text, bool last)
+static void put_field(struct dpe_text *out, const char *text, bool last)
 {
     size_t n = strlen(text);
     size_t need = csv_write(NULL, 0, text, n);
@@ -126,12 +126,12 @@ static void put_field(struct writer *out, const char *text, bool last)
         return;
     }
     csv_write(field, need, text, n);
-    dpe_draw_put_bytes(out, field, need);
-    dpe_draw_put(out, "%s", last ? "\r\n" : ",");
+    dpe_text_put_bytes(out, field, need);
+    dpe_text_put(out, "%s", last ? "\r\n" : ",");
     free(field);
 }
 
-static void put_number(struct writer *out, double value, bool last)
+static void put_number(struct dpe_text *out, double value, bool last)
 {
     char text[40];
     if (isnan(value)) {
@@ -142,7 +142,7 @@ static void put_number(struct writer *out, double value, bool last)
     put_field(out, text, last);
 }
 
-void dpe_draw_sheet_csv(const struct sheet *sheet, struct writer *out)
+void dpe_draw_sheet_csv(const struct sheet *sheet, struct dpe_text *out)
 {
     static const char *const ends[] = {"", "_low", "_high"};
     for (size_t c = 0; c < sheet->n_columns; c++) {
@@ -179,30 +179,30 @@ void dpe_draw_sheet_csv(const struct sheet *sheet, struct writer *out)
  */
 
 /* A minus sign as wide as a plus, and a dash for what was not measured. */
-static void put_shown(struct writer *out, double value, int digits)
+static void put_shown(struct dpe_text *out, double value, int digits)
 {
     if (!isfinite(value)) {
-        dpe_draw_put(out, "%s", isnan(value) ? "–" : value > 0.0 ? "∞" : "−∞");
+        dpe_text_put(out, "%s", isnan(value) ? "–" : value > 0.0 ? "∞" : "−∞");
         return;
     }
     double zero = 0.5 * pow(10.0, -digits);
-    dpe_draw_put(out, "%s%.*f", value <= -zero ? "−" : "", digits, fabs(value));
+    dpe_text_put(out, "%s%.*f", value <= -zero ? "−" : "", digits, fabs(value));
 }
 
-static void put_cell(struct writer *out, const struct sheet_column *column,
+static void put_cell(struct dpe_text *out, const struct sheet_column *column,
                      const struct sheet_cell *cell)
 {
     if (column->kind <= COLUMN_METHOD) {
         /* Short texts do not wrap, long ones do: a phone then scrolls the table sideways. */
         const char *text = cell->text != NULL ? cell->text : "";
-        dpe_draw_put(out, strlen(text) <= 32 ? "<td class=\"s\">" : "<td>");
+        dpe_text_put(out, strlen(text) <= 32 ? "<td class=\"s\">" : "<td>");
         if (column->kind == COLUMN_METHOD) {
-            dpe_draw_put(out, "<span class=\"plot key\"><i class=\"%s\"></i></span>",
+            dpe_text_put(out, "<span class=\"plot key\"><i class=\"%s\"></i></span>",
                          dpe_svg_series(dpe_svg_series_of(text)));
         }
         dpe_draw_put_html(out, text);
     } else {
-        dpe_draw_put(out, "<td class=\"n%s%s\">%s", (cell->mark & MARK_BEST) != 0 ? " best" : "",
+        dpe_text_put(out, "<td class=\"n%s%s\">%s", (cell->mark & MARK_BEST) != 0 ? " best" : "",
                      (cell->mark & MARK_OUTSIDE) != 0 ? " outside" : "",
                      (cell->mark & MARK_TIED) != 0 ? "≈\u00a0" : "");
         if (column->kind == COLUMN_P && cell->number[0] >= 0.0) {
@@ -214,39 +214,39 @@ static void put_cell(struct writer *out, const struct sheet_column *column,
         }
     }
     if (column->kind == COLUMN_INTERVAL && !isnan(cell->number[1])) {
-        dpe_draw_put(out, " <small>");
+        dpe_text_put(out, " <small>");
         put_shown(out, cell->number[1], column->digits);
-        dpe_draw_put(out, " to ");
+        dpe_text_put(out, " to ");
         put_shown(out, cell->number[2], column->digits);
-        dpe_draw_put(out, "</small>");
+        dpe_text_put(out, "</small>");
     }
-    dpe_draw_put(out, "</td>");
+    dpe_text_put(out, "</td>");
 }
 
-void dpe_draw_sheet_html(const struct sheet *sheet, struct writer *out)
+void dpe_draw_sheet_html(const struct sheet *sheet, struct dpe_text *out)
 {
     size_t rows = sheet->n_columns == 0 ? 0 : sheet->n_cells / sheet->n_columns;
     size_t shown = sheet->shown > 0 && sheet->shown < rows ? sheet->shown : rows;
-    dpe_draw_put(out, "<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"");
+    dpe_text_put(out, "<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"");
     dpe_draw_put_html(out, sheet->title);
-    dpe_draw_put(out, "\"><table>\n<thead><tr>");
+    dpe_text_put(out, "\"><table>\n<thead><tr>");
     for (size_t c = 0; c < sheet->n_columns; c++) {
-        dpe_draw_put(out, "<th scope=\"col\"%s>",
+        dpe_text_put(out, "<th scope=\"col\"%s>",
                      sheet->columns[c].kind <= COLUMN_METHOD ? "" : " class=\"n\"");
         dpe_draw_put_html(out, sheet->columns[c].name);
-        dpe_draw_put(out, "</th>");
+        dpe_text_put(out, "</th>");
     }
-    dpe_draw_put(out, "</tr></thead>\n<tbody>\n");
+    dpe_text_put(out, "</tr></thead>\n<tbody>\n");
     for (size_t r = 0; r < shown; r++) {
-        dpe_draw_put(out, "<tr>");
+        dpe_text_put(out, "<tr>");
         for (size_t c = 0; c < sheet->n_columns; c++) {
             put_cell(out, &sheet->columns[c], &sheet->cells[r * sheet->n_columns + c]);
         }
-        dpe_draw_put(out, "</tr>\n");
+        dpe_text_put(out, "</tr>\n");
     }
-    dpe_draw_put(out, "</tbody>\n</table></div>\n");
+    dpe_text_put(out, "</tbody>\n</table></div>\n");
     if (shown < rows) {
-        dpe_draw_put(out, "<p class=\"quiet\">%zu of %zu rows; the CSV file has all.</p>\n", shown,
+        dpe_text_put(out, "<p class=\"quiet\">%zu of %zu rows; the CSV file has all.</p>\n", shown,
                      rows);
     }
     out->failed = out->failed || sheet->failed;

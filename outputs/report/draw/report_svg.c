@@ -85,13 +85,13 @@ const char *dpe_svg_color(const char *name, bool dark)
 }
 
 /* Values and no variables, so that programs without a browser's CSS show them as well. */
-void dpe_svg_rules(struct writer *out, const char *selector, bool dark)
+void dpe_svg_rules(struct dpe_text *out, const char *selector, bool dark)
 {
     for (size_t i = 1; i < PALETTE; i++) {
-        dpe_draw_put(out, "%s .%s{color:%s}\n", selector, palette[i].name,
+        dpe_text_put(out, "%s .%s{color:%s}\n", selector, palette[i].name,
                      dark ? palette[i].dark : palette[i].light);
     }
-    dpe_draw_put(out, "%s .hollow{fill:%s}\n", selector, dpe_svg_color("page", dark));
+    dpe_text_put(out, "%s .hollow{fill:%s}\n", selector, dpe_svg_color("page", dark));
 }
 
 /* Dark blue over green to yellow, even steps of lightness (CIE L* 15 to 92) so that order is seen
@@ -157,7 +157,7 @@ double dpe_svg_text_width(const char *text, int size, size_t columns)
     return width * size;
 }
 
-void dpe_svg_text(struct writer *out, double x, double y, double degrees,
+void dpe_svg_text(struct dpe_text *out, double x, double y, double degrees,
                   enum dpe_svg_anchor anchor, int size, const char *color, const char *text,
                   size_t columns)
 {
@@ -170,34 +170,35 @@ void dpe_svg_text(struct writer *out, double x, double y, double degrees,
     /* Half of a digit's height below the middle: dominant-baseline is not understood everywhere. */
     double down = 0.36 * size;
     if (degrees == 0.0) {
-        dpe_draw_put(out, "<text x=\"%.5g\" y=\"%.5g\"", x, y + down);
+        dpe_text_put(out, "<text x=\"%.5g\" y=\"%.5g\"", x, y + down);
     } else {
-        dpe_draw_put(out, "<text transform=\"translate(%.5g %.5g) rotate(%g)\" y=\"%.3g\"", x, y,
+        dpe_text_put(out, "<text transform=\"translate(%.5g %.5g) rotate(%g)\" y=\"%.3g\"", x, y,
                      degrees, down);
     }
-    dpe_draw_put(out, " font-size=\"%d\"%s class=\"%s\">", size, anchors[anchor], color);
+    dpe_text_put(out, " font-size=\"%d\"%s class=\"%s\">", size, anchors[anchor], color);
     dpe_draw_put_html(out, clean);
-    dpe_draw_put(out, "</text>\n");
+    dpe_text_put(out, "</text>\n");
     free(clean);
 }
 
-void dpe_svg_line(struct writer *out, double x0, double y0, double x1, double y1, const char *color,
-                  double width, const char *more)
+void dpe_svg_line(struct dpe_text *out, double x0, double y0, double x1, double y1,
+                  const char *color, double width, const char *more)
 {
-    dpe_draw_put(out,
+    dpe_text_put(out,
                  "<path d=\"M%.5g %.5gL%.5g %.5g\" class=\"%s\" stroke=\"currentColor\" "
                  "stroke-width=\"%g\"%s%s/>\n",
                  x0, y0, x1, y1, color, width, more[0] != '\0' ? " " : "", more);
 }
 
-void dpe_svg_cell(struct writer *out, double x, double y, double width, double height, unsigned rgb)
+void dpe_svg_cell(struct dpe_text *out, double x, double y, double width, double height,
+                  unsigned rgb)
 {
-    dpe_draw_put(out,
+    dpe_text_put(out,
                  "<rect x=\"%.5g\" y=\"%.5g\" width=\"%.5g\" height=\"%.5g\" fill=\"#%06x\"/>\n", x,
                  y, width, height, rgb);
 }
 
-void dpe_svg_mark(struct writer *out, double x, double y, double radius, size_t index,
+void dpe_svg_mark(struct dpe_text *out, double x, double y, double radius, size_t index,
                   const char *color)
 {
     enum { CIRCLE, SQUARE, UP, DIAMOND, DOWN, SHAPES };
@@ -218,18 +219,18 @@ void dpe_svg_mark(struct writer *out, double x, double y, double radius, size_t 
     bool hollow = marks[index % DPE_SERIES_COLORS].hollow;
     const char *paint =
         hollow ? "stroke=\"currentColor\" stroke-width=\"1.4\"" : "fill=\"currentColor\"";
-    dpe_draw_put(out, "<g class=\"%s\">", color);
+    dpe_text_put(out, "<g class=\"%s\">", color);
     if (shape == CIRCLE) {
-        dpe_draw_put(out, "<circle cx=\"%.5g\" cy=\"%.5g\" r=\"%.3g\"", x, y, radius);
+        dpe_text_put(out, "<circle cx=\"%.5g\" cy=\"%.5g\" r=\"%.3g\"", x, y, radius);
     } else {
-        dpe_draw_put(out, "<path d=\"");
+        dpe_text_put(out, "<path d=\"");
         for (int i = 0; i < 4; i++) {
-            dpe_draw_put(out, "%c%.5g %.5g", i == 0 ? 'M' : 'L', x + radius * outlines[shape][i][0],
+            dpe_text_put(out, "%c%.5g %.5g", i == 0 ? 'M' : 'L', x + radius * outlines[shape][i][0],
                          y + radius * outlines[shape][i][1]);
         }
-        dpe_draw_put(out, "z\"");
+        dpe_text_put(out, "z\"");
     }
-    dpe_draw_put(out, "%s %s/></g>\n", hollow ? " class=\"hollow\"" : "", paint);
+    dpe_text_put(out, "%s %s/></g>\n", hollow ? " class=\"hollow\"" : "", paint);
 }
 
 /* ------------------------------------------------------------------------------------- the figure
@@ -237,9 +238,9 @@ void dpe_svg_mark(struct writer *out, double x, double y, double radius, size_t 
 
 /* A file has light and dark colours. The rules for dark screens come last; a program that does
  * not support the condition skips them. */
-static void put_style(struct writer *out)
+static void put_style(struct dpe_text *out)
 {
-    dpe_draw_put(out,
+    dpe_text_put(out,
                  "<style>\n"
                  ".plot text{fill:currentColor;font-family:system-ui,-apple-system,\"Segoe UI\","
                  "Roboto,\"Helvetica Neue\",Arial,sans-serif;font-variant-numeric:tabular-nums}\n"
@@ -247,33 +248,33 @@ static void put_style(struct writer *out)
                  ".plot .on-dark{color:#fff}\n.plot .on-bright{color:#000}\n"
                  ".plot{background:#fff}\n");
     dpe_svg_rules(out, ".plot", false);
-    dpe_draw_put(out, "@media screen and (prefers-color-scheme:dark){\n.plot{background:%s}\n",
+    dpe_text_put(out, "@media screen and (prefers-color-scheme:dark){\n.plot{background:%s}\n",
                  dpe_svg_color("page", true));
     dpe_svg_rules(out, ".plot", true);
-    dpe_draw_put(out, "}\n</style>\n");
+    dpe_text_put(out, "}\n</style>\n");
 }
 
-void dpe_draw_put_svg(struct writer *out, const struct block *block, bool standalone)
+void dpe_draw_put_svg(struct dpe_text *out, const struct block *block, bool standalone)
 {
     const struct figure *figure = &block->figure;
     const char *id = block->sheet->id;
     if (standalone) {
-        dpe_draw_put(out, "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n");
+        dpe_text_put(out, "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n");
     }
-    dpe_draw_put(out,
+    dpe_text_put(out,
                  "<svg xmlns=\"http://www.w3.org/2000/svg\" "
                  "class=\"plot\" width=\"%d\" height=\"%d\" viewBox=\"0 0 %d %d\" fill=\"none\" "
                  "role=\"img\" aria-labelledby=\"%s-title\">\n<title id=\"%s-title\">",
                  figure->width, figure->height, figure->width, figure->height, id, id);
     dpe_draw_put_html(out, block->sheet->title);
-    dpe_draw_put(out, "</title>\n");
+    dpe_text_put(out, "</title>\n");
     if (standalone) { /* in a page the caption follows */
-        dpe_draw_put(out, "<desc>");
+        dpe_text_put(out, "<desc>");
         dpe_draw_put_html(out, block->text);
-        dpe_draw_put(out, "</desc>\n");
+        dpe_text_put(out, "</desc>\n");
         put_style(out);
     }
-    dpe_draw_put_bytes(out, figure->body.text.bytes, figure->body.text.n);
-    dpe_draw_put(out, "</svg>\n");
+    dpe_text_put_bytes(out, figure->body.bytes, figure->body.n);
+    dpe_text_put(out, "</svg>\n");
     out->failed = out->failed || figure->body.failed;
 }

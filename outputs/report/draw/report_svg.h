@@ -29,25 +29,25 @@ size_t dpe_svg_series_of(const char *name);
  *  class. */
 const char *dpe_svg_color(const char *name, bool dark);
 /** Rules for figures in elements that match `selector`, light or dark. */
-void dpe_svg_rules(struct writer *out, const char *selector, bool dark);
+void dpe_svg_rules(struct dpe_text *out, const char *selector, bool dark);
 
 enum dpe_svg_anchor { DPE_SVG_START, DPE_SVG_MIDDLE, DPE_SVG_END };
 
 /** A text with the middle of its line at (x, y). `degrees` rotates it clockwise about that point.
  *  Longer than `columns` characters it is cut in its middle (0: never). */
-void dpe_svg_text(struct writer *out, double x, double y, double degrees,
+void dpe_svg_text(struct dpe_text *out, double x, double y, double degrees,
                   enum dpe_svg_anchor anchor, int size, const char *color, const char *text,
                   size_t columns);
 /** Estimated width of such a text in pixels, for a wide font. */
 double dpe_svg_text_width(const char *text, int size, size_t columns);
 /** `more`: further attributes, "" for none. */
-void dpe_svg_line(struct writer *out, double x0, double y0, double x1, double y1, const char *color,
-                  double width, const char *more);
+void dpe_svg_line(struct dpe_text *out, double x0, double y0, double x1, double y1,
+                  const char *color, double width, const char *more);
 /** A rectangle filled with 0xRRGGBB. */
-void dpe_svg_cell(struct writer *out, double x, double y, double width, double height,
+void dpe_svg_cell(struct dpe_text *out, double x, double y, double width, double height,
                   unsigned rgb);
 /** The mark of series `index`, `radius` about (x, y). Its shape differs from its neighbours'. */
-void dpe_svg_mark(struct writer *out, double x, double y, double radius, size_t index,
+void dpe_svg_mark(struct dpe_text *out, double x, double y, double radius, size_t index,
                   const char *color);
 
 /* ---------------------------------------------------------------------------------------- figures

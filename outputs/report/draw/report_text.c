@@ -7,13 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-void dpe_draw_put_bytes(struct writer *out, const char *bytes, size_t n)
-{
-    if (!out->failed && dpe_text_append(&out->text, bytes, n, NULL) != DPE_OK) {
-        out->failed = true;
-    }
-}
-
 char *dpe_draw_format_list(const char *format, va_list args)
 {
     va_list again;
@@ -25,20 +18,6 @@ char *dpe_draw_format_list(const char *format, va_list args)
         vsnprintf(text, (size_t)n + 1, format, args);
     }
     return text;
-}
-
-void dpe_draw_put(struct writer *out, const char *format, ...)
-{
-    va_list args;
-    va_start(args, format);
-    char *text = dpe_draw_format_list(format, args);
-    va_end(args);
-    if (text == NULL) {
-        out->failed = true;
-        return;
-    }
-    dpe_draw_put_bytes(out, text, strlen(text));
-    free(text);
 }
 
 char *dpe_draw_format_text(const char *format, ...)
@@ -84,17 +63,17 @@ static bool is_unwanted(const char *text, size_t length)
     return length == 3 && c[0] == 0xEF && c[1] == 0xBF && c[2] >= 0xBE;
 }
 
-static void put_clean(struct writer *out, const char *text)
+static void put_clean(struct dpe_text *out, const char *text)
 {
     size_t n = strlen(text);
     for (size_t i = 0; i < n;) {
         size_t length = character(text + i, n - i);
         if (length == 0 || is_unwanted(text + i, length)) {
             bool space = text[i] == '\n' || text[i] == '\t' || text[i] == '\r';
-            dpe_draw_put(out, "%s", space ? " " : replacement);
+            dpe_text_put(out, "%s", space ? " " : replacement);
             i += length == 0 ? 1 : length;
         } else {
-            dpe_draw_put_bytes(out, text + i, length);
+            dpe_text_put_bytes(out, text + i, length);
             i += length;
         }
     }
@@ -124,28 +103,28 @@ static size_t character_offset(const char *text, size_t index)
 
 char *dpe_draw_clean_text(const char *text, size_t columns)
 {
-    struct writer out = {0};
+    struct dpe_text out = {0};
     put_clean(&out, text);
-    dpe_draw_put_bytes(&out, "", 0); /* the empty text is one, too */
-    size_t n = out.failed ? 0 : count_characters(out.text.bytes);
+    dpe_text_put_bytes(&out, "", 0); /* the empty text is one, too */
+    size_t n = out.failed ? 0 : count_characters(out.bytes);
     if (!out.failed && columns > 2 && n > columns) {
         /* Names differ at their beginning more often than at their end. */
         size_t head = (columns - 1) * 2 / 3;
         size_t tail = columns - 1 - head;
-        struct writer cut = {0};
-        dpe_draw_put_bytes(&cut, out.text.bytes, character_offset(out.text.bytes, head));
-        dpe_draw_put(&cut, "…%s", out.text.bytes + character_offset(out.text.bytes, n - tail));
-        free(out.text.bytes);
+        struct dpe_text cut = {0};
+        dpe_text_put_bytes(&cut, out.bytes, character_offset(out.bytes, head));
+        dpe_text_put(&cut, "…%s", out.bytes + character_offset(out.bytes, n - tail));
+        free(out.bytes);
         out = cut;
     }
     if (out.failed) {
-        free(out.text.bytes);
+        free(out.bytes);
         return NULL;
     }
-    return out.text.bytes;
+    return out.bytes;
 }
 
-void dpe_draw_put_html(struct writer *out, const char *text)
+void dpe_draw_put_html(struct dpe_text *out, const char *text)
 {
     char *clean = dpe_draw_clean_text(text, 0);
     if (clean == NULL) {
@@ -160,9 +139,9 @@ void dpe_draw_put_html(struct writer *out, const char *text)
                              : *c == '\'' ? "&#39;"
                                           : NULL;
         if (entity != NULL) {
-            dpe_draw_put_bytes(out, entity, strlen(entity));
+            dpe_text_put_bytes(out, entity, strlen(entity));
         } else {
-            dpe_draw_put_bytes(out, c, 1);
+            dpe_text_put_bytes(out, c, 1);
         }
     }
     free(clean);

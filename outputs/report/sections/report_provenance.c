@@ -42,7 +42,7 @@ static void add_identities(struct report *report)
     for (size_t i = 0; i < report->n; i++) {
         const struct dpe_identity *own = &report->inputs[i].identity;
         for (size_t f = 0; f < own->n; f++) {
-            struct writer files = {0};
+            struct dpe_text files = {0};
             bool first = true;
             for (size_t k = 0; k < report->n; k++) {
                 const char *value =
@@ -51,14 +51,14 @@ static void add_identities(struct report *report)
                     continue;
                 }
                 first = first && k >= i;
-                dpe_draw_put(&files, "%s%s", files.text.n > 0 ? ", " : "", report->inputs[k].name);
+                dpe_text_put(&files, "%s%s", files.n > 0 ? ", " : "", report->inputs[k].name);
             }
             if (first) {
                 dpe_draw_row(sheet, dpe_text_cell(own->fields[f].name),
-                             dpe_text_cell(own->fields[f].value), dpe_text_cell(files.text.bytes));
+                             dpe_text_cell(own->fields[f].value), dpe_text_cell(files.bytes));
             }
             report->document.failed = report->document.failed || files.failed;
-            dpe_text_free(&files.text);
+            dpe_text_free(&files);
         }
     }
     dpe_report_add(report, sheet);
@@ -83,18 +83,16 @@ static dpe_status add_sessions_of(const struct input *input, struct sheet *sheet
         }
     }
     for (size_t s = 0; s < n[0] && status == DPE_OK; s++) {
-        struct writer machine = {0};
+        struct dpe_text machine = {0};
         for (int f = 2; f < FIELDS; f++) {
             const char *value = s < n[f] ? values[f][s] : "";
             if (value[0] != '\0' && strcmp(value, "0") != 0) {
-                dpe_draw_put(&machine, "%s%s: %s", machine.text.n > 0 ? "; " : "", fields[f],
-                             value);
+                dpe_text_put(&machine, "%s%s: %s", machine.n > 0 ? "; " : "", fields[f], value);
             }
         }
         dpe_draw_row(sheet, dpe_text_cell(input->name), dpe_text_cell(values[0][s]),
-                     dpe_text_cell(s < n[1] ? values[1][s] : ""),
-                     dpe_text_cell(machine.text.bytes));
-        dpe_text_free(&machine.text);
+                     dpe_text_cell(s < n[1] ? values[1][s] : ""), dpe_text_cell(machine.bytes));
+        dpe_text_free(&machine);
     }
     for (int f = 0; f < FIELDS; f++) {
         dpe_strings_free(values[f], n[f]);

@@ -304,7 +304,23 @@ static void lists_grow(void **state)
     assert_int_equal(dpe_text_append(&text, "ab", 2, NULL), DPE_OK);
     assert_int_equal(dpe_text_append(&text, "", 0, NULL), DPE_OK);
     assert_string_equal(text.bytes, "ab");
+    char long_piece[5000];
+    memset(long_piece, 'x', sizeof long_piece - 1);
+    long_piece[sizeof long_piece - 1] = '\0';
+    dpe_text_put(&text, "%d %s", 7, long_piece);
+    dpe_text_put_bytes(&text, "\0y", 2);
+    assert_int_equal(dpe_text_done(&text, NULL), DPE_OK);
+    assert_int_equal(text.n, 2 + 2 + sizeof long_piece - 1 + 2);
+    assert_memory_equal(text.bytes, "ab7 xxx", 7);
+    assert_memory_equal(text.bytes + text.n - 2, "\0y", 2);
+    /* After a failure nothing more is put. */
+    dpe_text_put_bytes(&text, "", SIZE_MAX);
+    const size_t n = text.n;
+    dpe_text_put(&text, "more");
+    assert_int_equal(text.n, n);
+    assert_int_equal(dpe_text_done(&text, NULL), DPE_NO_MEMORY);
     dpe_text_free(&text);
+    assert_false(text.failed);
 }
 
 /* A list that grows by dpe_make_room keeps its elements, also where it was shortened and grows again. */

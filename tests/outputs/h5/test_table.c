@@ -211,7 +211,11 @@ static dpe_status fill_refused(void *user, struct dpe_h5 *table, struct dpe_erro
 {
     const struct refusal *refusal = user;
     dpe_status status = fill_types(NULL, table, err);
-    return status != DPE_OK ? status : dpe_h5_put(table, &refusal->column, err);
+    dpe_h5_put(table, &refusal->column, NULL);
+    /* The first failure stays, and a writer that does not ask cannot get past it. */
+    assert_int_not_equal(dpe_h5_attr_text(table, "/a", "later", "too late", NULL), DPE_OK);
+    dpe_h5_stop(table, DPE_IO, "later still");
+    return status;
 }
 
 static void what_cannot_be_put_is_refused(void **state)

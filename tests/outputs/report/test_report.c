@@ -46,14 +46,14 @@ static void test_clean(void **state)
     assert_clean("ääääääääääää", 4, "ää…ä");
 }
 
-static void assert_put(void (*put_it)(struct writer *, const char *), const char *from,
+static void assert_put(void (*put_it)(struct dpe_text *, const char *), const char *from,
                        const char *to)
 {
-    struct writer out = {0};
+    struct dpe_text out = {0};
     put_it(&out, from);
     assert_false(out.failed);
-    assert_string_equal(out.text.bytes, to);
-    dpe_text_free(&out.text);
+    assert_string_equal(out.bytes, to);
+    dpe_text_free(&out);
 }
 
 static void test_escapes(void **state)
@@ -106,16 +106,15 @@ static void test_csv(void **state)
 {
     (void)state;
     struct sheet *sheet = example();
-    struct writer out = {0};
+    struct dpe_text out = {0};
     dpe_draw_sheet_csv(sheet, &out);
     assert_false(out.failed);
     assert_string_equal(
-        out.text.bytes,
-        "\"name, \"\"quoted\"\"\",\"n\",\"recall\",\"recall_low\",\"recall_high\"\r\n"
-        "\"a,b\"\"c\",\"0.10000000000000001\",\"0.33333333333333331\",\"-0.25\","
-        "\"0.5\"\r\n"
-        "\"<b>\",\"NaN\",\"NaN\",\"NaN\",\"NaN\"\r\n");
-    dpe_text_free(&out.text);
+        out.bytes, "\"name, \"\"quoted\"\"\",\"n\",\"recall\",\"recall_low\",\"recall_high\"\r\n"
+                   "\"a,b\"\"c\",\"0.10000000000000001\",\"0.33333333333333331\",\"-0.25\","
+                   "\"0.5\"\r\n"
+                   "\"<b>\",\"NaN\",\"NaN\",\"NaN\",\"NaN\"\r\n");
+    dpe_text_free(&out);
     dpe_draw_sheet_free(sheet);
 }
 
@@ -123,16 +122,16 @@ static void test_html_table(void **state)
 {
     (void)state;
     struct sheet *sheet = example();
-    struct writer out = {0};
+    struct dpe_text out = {0};
     sheet->shown = 1;
     dpe_draw_sheet_html(sheet, &out);
     assert_false(out.failed);
-    assert_non_null(strstr(out.text.bytes, "aria-label=\"An &lt;example&gt;\""));
-    assert_non_null(strstr(out.text.bytes, "a,b&quot;c"));
-    assert_non_null(strstr(out.text.bytes, "0.33 <small>−0.25 to 0.50</small>"));
-    assert_null(strstr(out.text.bytes, "&lt;b&gt;"));
-    assert_non_null(strstr(out.text.bytes, "1 of 2 rows"));
-    dpe_text_free(&out.text);
+    assert_non_null(strstr(out.bytes, "aria-label=\"An &lt;example&gt;\""));
+    assert_non_null(strstr(out.bytes, "a,b&quot;c"));
+    assert_non_null(strstr(out.bytes, "0.33 <small>−0.25 to 0.50</small>"));
+    assert_null(strstr(out.bytes, "&lt;b&gt;"));
+    assert_non_null(strstr(out.bytes, "1 of 2 rows"));
+    dpe_text_free(&out);
     dpe_draw_sheet_free(sheet);
 }
 
@@ -145,16 +144,16 @@ static void test_p_column(void **state)
     for (int i = 0; i < 4; i++) {
         dpe_draw_cell(sheet, dpe_number_cell(p[i]));
     }
-    struct writer out = {0};
+    struct dpe_text out = {0};
     dpe_draw_sheet_html(sheet, &out);
-    assert_non_null(strstr(out.text.bytes, ">&lt; 0.001<"));
-    assert_non_null(strstr(out.text.bytes, ">0.012<"));
-    assert_non_null(strstr(out.text.bytes, ">1.000<"));
-    dpe_text_free(&out.text);
-    out = (struct writer){0};
+    assert_non_null(strstr(out.bytes, ">&lt; 0.001<"));
+    assert_non_null(strstr(out.bytes, ">0.012<"));
+    assert_non_null(strstr(out.bytes, ">1.000<"));
+    dpe_text_free(&out);
+    out = (struct dpe_text){0};
     dpe_draw_sheet_csv(sheet, &out);
-    assert_non_null(strstr(out.text.bytes, "\"0.01"));
-    dpe_text_free(&out.text);
+    assert_non_null(strstr(out.bytes, "\"0.01"));
+    dpe_text_free(&out);
     dpe_draw_sheet_free(sheet);
 }
 
@@ -224,10 +223,10 @@ static void test_palette(void **state)
         }
     }
     assert_null(dpe_svg_color("s99", false));
-    struct writer out = {0};
+    struct dpe_text out = {0};
     dpe_svg_rules(&out, ".plot", true);
-    assert_non_null(strstr(out.text.bytes, ".plot .s0{color:#6cb6ff}"));
-    dpe_text_free(&out.text);
+    assert_non_null(strstr(out.bytes, ".plot .s0{color:#6cb6ff}"));
+    dpe_text_free(&out);
 }
 
 /* ------------------------------------------------------------------------------------------- axes
@@ -295,10 +294,10 @@ static void test_length_ticks(void **state)
 /* What dpe_draw_put_svg writes; the caller frees it. */
 static char *svg_of(const struct block *figure, bool standalone)
 {
-    struct writer out = {0};
+    struct dpe_text out = {0};
     dpe_draw_put_svg(&out, figure, standalone);
     assert_false(out.failed);
-    return out.text.bytes;
+    return out.bytes;
 }
 
 static void test_svg(void **state)
@@ -343,7 +342,7 @@ static char *drawn(struct sheet *sheet, const struct plot *plot)
     assert_false(figure.body.failed);
     assert_false(sheet->failed);
     dpe_draw_sheet_free(sheet);
-    return figure.body.text.bytes;
+    return figure.body.bytes;
 }
 
 /* A gap in a curve is a gap, an interval is a bar, what cannot be shown is left out, and so is a
@@ -466,7 +465,7 @@ static void test_panels(void **state)
                                .x_title = "pair"};
     struct figure figure = {0};
     dpe_draw_panels(&figure, &all);
-    const char *svg = figure.body.text.bytes;
+    const char *svg = figure.body.bytes;
     assert_false(figure.body.failed);
     assert_int_equal(count(svg, ">one</text>") + count(svg, ">another</text>") +
                          count(svg, ">refused</text>"),
@@ -477,7 +476,7 @@ static void test_panels(void **state)
     assert_null(strstr(svg, "nan"));
     /* The last panel takes less room than the others. */
     assert_int_equal(figure.height, 6 + 2 * (32 + 42 + 12) + 32 + 40 + 4);
-    dpe_text_free(&figure.body.text);
+    dpe_text_free(&figure.body);
 }
 
 int main(void)
