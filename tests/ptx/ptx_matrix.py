@@ -24,6 +24,12 @@ def float_bits(x):
 
 # ------------------------------------------------------------------------------------------- of one warp
 
+def matrix_elements(transposed):
+    """Rows and columns of the two elements of a matrix that each thread gets."""
+    first, two = np.repeat(GROUP[:, None], 2, axis=1), 2 * OF_GROUP[:, None] + np.arange(2)
+    return (two, first) if transposed else (first, two)
+
+
 @instruction("ldmatrix", kind="waits")
 def ldmatrix(t, ins, mods):
     """Threads 8i … 8i + 7 give the rows of matrix i; thread T gets of row T/4 the elements 2(T%4) and the next, or with .trans
@@ -33,7 +39,7 @@ def ldmatrix(t, ins, mods):
     puts, address = [t.target(o, "b32") for o in ins.operands[0]], t.address(ins.operands[1])
     if len(puts) != n:
         raise Unreadable("registers of ldmatrix")
-    row, column = GROUP[:, None], 2 * OF_GROUP[:, None] + np.arange(2)
+    row, column = matrix_elements("trans" in mods)
 
     def run(w, m):
         if not w.together(m):
@@ -42,15 +48,18 @@ def ldmatrix(t, ins, mods):
         shared.index(at, 16)
         matrices = shared.data[shared.bytes_at(at, 16)].view("<u2").reshape(n, 8, 8)
         for matrix, put in zip(matrices, puts):
-            two = matrix[column, row] if "trans" in mods else matrix[row, column]
-            put(w, np.ascontiguousarray(two).view("<u4").reshape(32).astype(u4), m)
+            put(w, np.ascontiguousarray(matrix[row, column]).view("<u4").reshape(32).astype(u4), m)
         return True
     return run
 
 
-# Of the A fragment of m16n8k16: word i of a thread has these rows and its first column.
+# Fragments of m16n8k16: word i of a thread has of A and B these rows and columns and the next column of A, row of B; element i
+# of C this row and column.
 A_ROW = np.stack([GROUP, GROUP + 8, GROUP, GROUP + 8])
 A_COLUMN = np.stack([2 * OF_GROUP, 2 * OF_GROUP, 2 * OF_GROUP + 8, 2 * OF_GROUP + 8])
+B_ROW, B_COLUMN = np.stack([2 * OF_GROUP, 2 * OF_GROUP + 8]), np.stack([GROUP, GROUP])
+C_ROW = np.stack([GROUP, GROUP, GROUP + 8, GROUP + 8])
+C_COLUMN = np.stack([2 * OF_GROUP, 2 * OF_GROUP + 1] * 2)
 
 
 def a_fragment(words, kind):
@@ -72,9 +81,6 @@ def mma(t, ins, mods):
     c = [t.source(o, "f32") for o in ins.operands[3]]
     if (len(d), len(a), len(b), len(c)) != (4, 4, 2, 4):
         raise Unreadable("registers of mma")
-    b_row, b_column = np.stack([2 * OF_GROUP, 2 * OF_GROUP + 8]), np.stack([GROUP, GROUP])
-    c_row = np.stack([GROUP, GROUP, GROUP + 8, GROUP + 8])
-    c_column = np.stack([2 * OF_GROUP, 2 * OF_GROUP + 1] * 2)
 
     def run(w, m):
         if not w.together(m):
@@ -82,9 +88,9 @@ def mma(t, ins, mods):
         left = a_fragment(np.stack([s(w) for s in a]), kind)
         right, sums = np.empty((16, 8), f4), np.empty((16, 8), f4)
         two = halves(np.stack([s(w) for s in b]), kind)
-        right[b_row, b_column], right[b_row + 1, b_column] = two[..., 0], two[..., 1]
-        sums[c_row, c_column] = np.stack([s(w) for s in c])
-        result = (left @ right + sums)[c_row, c_column]
+        right[B_ROW, B_COLUMN], right[B_ROW + 1, B_COLUMN] = two[..., 0], two[..., 1]
+        sums[C_ROW, C_COLUMN] = np.stack([s(w) for s in c])
+        result = (left @ right + sums)[C_ROW, C_COLUMN]
         for put, value in zip(d, result):
             put(w, np.ascontiguousarray(value), m)
         return True
