@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """tiny_model.py TOKENIZER_JSON OUT_DIR [KIND]: a Llama folder with random weights (seed 1), one layer
 wide enough for nothing but fast tests; no packages needed. KIND nan: a weight is not a number; KIND
-shared: heads that two processes can share; KIND huge: the configuration of a 70B model without any
+shared: heads that two processes can share; KIND tensor: a bfloat16 head of 64, which
+tensor cores have kernels for; KIND huge: the configuration of a 70B model without any
 weights."""
 
 import array
@@ -18,13 +19,13 @@ VOCAB, HIDDEN, HEADS, KV_HEADS, HEAD_DIM, MLP = 2560, 16, 2, 1, 16, 16
 def main():
     tokenizer, out = sys.argv[1:3]
     kind = sys.argv[3] if len(sys.argv) > 3 else ""
-    heads, kv_heads = (4, 2) if kind == "shared" else (HEADS, KV_HEADS)
+    heads, kv_heads, head_dim = {"shared": (4, 2, HEAD_DIM), "tensor": (1, 1, 64)}.get(kind, (HEADS, KV_HEADS, HEAD_DIM))
     os.makedirs(out)
     shutil.copyfile(tokenizer, os.path.join(out, "tokenizer.json"))
     config = {
         "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_act": "silu",
         "hidden_size": HIDDEN, "intermediate_size": MLP, "num_hidden_layers": 1,
-        "num_attention_heads": heads, "num_key_value_heads": kv_heads, "head_dim": HEAD_DIM,
+        "num_attention_heads": heads, "num_key_value_heads": kv_heads, "head_dim": head_dim,
         "max_position_embeddings": 64, "rope_theta": 10000.0, "rms_norm_eps": 1e-5,
         "vocab_size": VOCAB, "tie_word_embeddings": True, "torch_dtype": "float32",
     }
@@ -42,10 +43,10 @@ def main():
         "model.norm.weight": (HIDDEN,),
         layer + "input_layernorm.weight": (HIDDEN,),
         layer + "post_attention_layernorm.weight": (HIDDEN,),
-        layer + "self_attn.q_proj.weight": (heads * HEAD_DIM, HIDDEN),
-        layer + "self_attn.k_proj.weight": (kv_heads * HEAD_DIM, HIDDEN),
-        layer + "self_attn.v_proj.weight": (kv_heads * HEAD_DIM, HIDDEN),
-        layer + "self_attn.o_proj.weight": (HIDDEN, heads * HEAD_DIM),
+        layer + "self_attn.q_proj.weight": (heads * head_dim, HIDDEN),
+        layer + "self_attn.k_proj.weight": (kv_heads * head_dim, HIDDEN),
+        layer + "self_attn.v_proj.weight": (kv_heads * head_dim, HIDDEN),
+        layer + "self_attn.o_proj.weight": (HIDDEN, heads * head_dim),
         layer + "mlp.gate_proj.weight": (MLP, HIDDEN),
         layer + "mlp.up_proj.weight": (MLP, HIDDEN),
         layer + "mlp.down_proj.weight": (HIDDEN, MLP),
@@ -59,9 +60,12 @@ def main():
             values[0] = float("nan")
         if sys.byteorder == "big":
             values.byteswap()
-        header[name] = {"dtype": "F32", "shape": shape, "data_offsets": [at, at + 4 * n]}
-        blobs.append(values.tobytes())
-        at += 4 * n
+        blob, dtype = values.tobytes(), "F32"
+        if kind == "tensor":  # the upper halves
+            blob, dtype = b"".join(blob[i + 2:i + 4] for i in range(0, 4 * n, 4)), "BF16"
+        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [at, at + len(blob)]}
+        blobs.append(blob)
+        at += len(blob)
     text = json.dumps(header).encode()
     with open(os.path.join(out, "model.safetensors"), "wb") as file:
         file.write(struct.pack("<Q", len(text)) + text + b"".join(blobs))

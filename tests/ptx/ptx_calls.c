@@ -370,6 +370,7 @@ static void *random_memory(enum dpe_dtype dtype, int64_t n, struct dpe_rng *rng,
     float *values = flash_memory(n, sizeof *values);
     void *memory = flash_memory(n, size);
     flash_random(DPE_BF16, values, n, 1.0, rng);
+    values[0] = 7.5F; /* beyond a clamp */
     for (int64_t i = 0; i < n; i++) {
         const uint16_t bits = flash_bits(dtype, values[i]);
         memcpy((char *)memory + (size_t)i * size,
@@ -430,6 +431,54 @@ static void group_products(void)
     product(DPE_F32, false, 3, 1032, three, 2, true, true);
     product(DPE_F16, true, 2, 1024, two, 2, false, false);
     product(DPE_BF16, true, 4, 520, two, 2, false, false);
+}
+
+/* ----------------------------------------------------------------------------------- small kernels
+ */
+
+static void begin_small(const char *what, enum dpe_dtype dtype, int64_t rows, int64_t width)
+{
+    fprintf(out, "case %s: %s, %d rows of %d\n", what, dpe_block_types[dtype].name, (int)rows,
+            (int)width);
+    number("size", dtype == DPE_F32 ? 4 : 2);
+    number("bf16", dtype == DPE_BF16);
+    number("rows", (double)rows);
+    number("width", (double)width);
+    number(what, 1);
+}
+
+static void small(enum dpe_dtype dtype, int64_t rows, int64_t width)
+{
+    static const char *const activations[] = {"swiglu", "geglu", "clamped"};
+    const int64_t n = rows * width;
+    struct dpe_rng rng;
+    dpe_rng_seed(&rng, 6, (uint64_t)width);
+    begin_small("rmsnorm", dtype, rows, width);
+    const void *x = random_memory(DPE_F32, n, &rng, "a", false);
+    const void *by = random_memory(DPE_F32, width, &rng, "b", false);
+    void *to = random_memory(dtype, n, &rng, "to", true);
+    assert_int_equal(dpe_kernel_rmsnorm(dtype, x, by, rows, width, 1e-5F, to, 0, NULL), 0);
+    fprintf(out, "end\n");
+    begin_small("narrow", dtype, rows, width);
+    x = random_memory(DPE_F32, n, &rng, "a", false);
+    to = random_memory(dtype, n, &rng, "to", true);
+    assert_int_equal(dpe_kernel_narrow(dtype, x, n, to), 0);
+    fprintf(out, "end\n");
+    for (int kind = DPE_SWIGLU; kind <= DPE_SWIGLU_CLAMPED; kind++) {
+        begin_small(activations[kind], dtype, rows, width);
+        to = random_memory(dtype, n, &rng, "to", true);
+        by = random_memory(dtype, n, &rng, "b", false);
+        assert_int_equal(dpe_kernel_activate((enum dpe_activation)kind, dtype, to, by, n), 0);
+        fprintf(out, "end\n");
+    }
+}
+
+static void group_small(void)
+{
+    small(DPE_BF16, 5, 576);
+    small(DPE_F16, 3, 2048);
+    small(DPE_F32, 2, 40);
+    small(DPE_BF16, 3, 37); /* one element at a time */
 }
 
 /* --------------------------------------------------------------------------------------------
@@ -507,6 +556,7 @@ int main(int argc, char **argv)
                   {"decode", group_decode},
                   {"products", group_products},
                   {"rotate", group_rotate},
+                  {"small", group_small},
                   {"faults_mma", group_faults_mma},
                   {"faults_wgmma", group_faults_wgmma},
                   {"faults_decode", group_faults_decode}};

@@ -21,7 +21,8 @@ from ptx_faults import FAULTS, MAP_FAULTS, change, change_maps
 from ptx_read import Unreadable, kernel_texts, plain_name, read_kernel, shared_variables, without_comments
 
 SOURCES = {"mma": "prefill/attention_mma", "wgmma": "prefill/attention_wgmma", "decode": "kernels/attention_decode",
-           "products": "kernels/product_few", "rotate": "kernels/rotate"}
+           "products": "kernels/product_few", "small": "kernels/kernels",
+           "rotate": "kernels/rotate"}
 FAULTY = {"mma": "attention_mma", "wgmma": "attention_wgmma", "decode": "6decode"}  # the kernel that faults are planted into
 GUARD = 64  # elements around results that nothing may write
 
@@ -179,7 +180,32 @@ def check_rotation(case, memory):
     return within("to", got, want, np.abs(want) * 2.0 ** (-7 if case.bf16 else -10) + 1e-5)
 
 
+def sigmoid(x):
+    return 1 / (1 + np.exp(-x))
+
+
+# What a small kernel makes of a and b.
+SMALL = {"rmsnorm": lambda a, b: a / np.sqrt(np.mean(a * a, axis=1, keepdims=True) + 1e-5) * b, "narrow": lambda a, b: a,
+         "swiglu": lambda a, b: a * sigmoid(a) * b,
+         "geglu": lambda a, b: 0.5 * a * (1 + np.tanh(np.sqrt(2 / np.pi) * (a + 0.044715 * a ** 3))) * b,
+         "clamped": lambda a, b: np.minimum(a, 7) * sigmoid(1.702 * np.minimum(a, 7)) * (np.clip(b, -7, 7) + 1)}
+
+
+def check_small(case, memory):
+    def read(data, single):
+        return np.frombuffer(data, "<f4").astype(float) if single else floats(data, case.bf16)
+    what = next(name for name in SMALL if name in case.numbers)
+    single, shape = "a" in case.regions or case.size == 4, (case.rows, case.width)
+    a = read(case.regions["a" if "a" in case.regions else "to"][1], single).reshape(shape)
+    b = read(case.regions["b"][1], single) if "b" in case.regions else None
+    want = SMALL[what](a, b if what in ("rmsnorm", "narrow") else b.reshape(shape))
+    unit = 2.0 ** -20 if case.size == 4 else 2.0 ** (-8 if case.bf16 else -11)
+    return within("to", read(memory["to"].tobytes(), case.size == 4).reshape(shape), want, unit * np.abs(want) + 1e-5)
+
+
 def check(case, memory):
+    if any(name in case.numbers for name in SMALL):
+        return check_small(case, memory)
     if "x" in case.regions:
         return check_products(case, memory)
     return check_rotation(case, memory) if "to" in case.regions else check_attention(case, memory)
