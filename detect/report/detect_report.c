@@ -53,8 +53,8 @@ dpe_status dpe_detect_report_race(struct dpe_detect_report *report, const struct
                                   struct dpe_error *err)
 {
     struct dpe_detect_result *result = &report->results[report->results[0].used ? 0 : 1];
-    dpe_status status = collect_task(report, result, run, err);
-    return status == DPE_OK ? replay_race(report, result, err) : status;
+    DPE_TRY(collect_task(report, result, run, err));
+    return replay_race(report, result, err);
 }
 
 static dpe_status report_task(struct dpe_detect_report *report, struct dpe_detect_result *result,
@@ -521,8 +521,8 @@ static dpe_status settle_kept(struct dpe_detect_report *report, int *kept, struc
                                     report->users.validation.minus[*kept].mean > 0.0)) {
         *kept = report->users.validation.kept;
     }
-    dpe_status status = keep_everywhere(report, *kept, err);
-    return status == DPE_OK ? guard_kept(report, kept, err) : status;
+    DPE_TRY(keep_everywhere(report, *kept, err));
+    return guard_kept(report, kept, err);
 }
 
 bool dpe_detect_report_disagrees(const struct dpe_detect_report *report)

@@ -34,10 +34,7 @@ static void name_task(struct check *check)
 
 static dpe_status open_check(const char *path, struct check *check, struct dpe_error *err)
 {
-    dpe_status status = dpe_h5_open(path, &check->file, err);
-    if (status != DPE_OK) {
-        return status;
-    }
+    DPE_TRY(dpe_h5_open(path, &check->file, err));
     check->needles = dpe_h5_has(check->file, "/eval/niah");
     if (!check->needles && !dpe_h5_has(check->file, "/eval/ppl")) {
         return dpe_fail(err, DPE_BAD_DATA, "%s: expected results of dpe-eval niah or ppl", path);
@@ -48,8 +45,9 @@ static dpe_status open_check(const char *path, struct check *check, struct dpe_e
         name_task(check);
     }
     struct dpe_error why = {0};
-    status = dpe_datasets_get(&check->kind, &check->r, check->needles ? "/eval/niah" : "/eval/ppl",
-                              "method task_length mean ci_low ci_high n_valid", check->file, &why);
+    dpe_status status =
+        dpe_datasets_get(&check->kind, &check->r, check->needles ? "/eval/niah" : "/eval/ppl",
+                         "method task_length mean ci_low ci_high n_valid", check->file, &why);
     return status == DPE_OK ? DPE_OK : dpe_fail(err, status, "%s: %s", path, why.text);
 }
 

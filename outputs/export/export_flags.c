@@ -201,13 +201,10 @@ dpe_status dpe_export_flags(const struct dpe_table_values *values, const char *m
     struct dpe_model *opened = NULL;
     struct dpe_rope_factors factors = {0};
     struct dpe_table_values full = {0};
-    dpe_status status = dpe_model_open(model, &options, &opened, err);
-    if (status != DPE_OK) {
-        return status;
-    }
+    DPE_TRY(dpe_model_open(model, &options, &opened, err));
     const struct dpe_config *config = dpe_model_config(opened);
     const bool llama_cpp = runtime == DPE_FLAGS_LLAMA_CPP;
-    status = dpe_rope_check_model(values, config, model, llama_cpp, err);
+    dpe_status status = dpe_rope_check_model(values, config, model, llama_cpp, err);
     if (status == DPE_OK) {
         status = dpe_rope_factors_make(values, config->rope.theta, &factors, err);
     }

@@ -65,10 +65,7 @@ static dpe_status find_architecture(struct source *source, struct dpe_error *err
 
 static dpe_status open_source(const char *path, struct source *source, struct dpe_error *err)
 {
-    dpe_status status = dpe_gguf_open(path, &source->gguf, err);
-    if (status != DPE_OK) {
-        return status;
-    }
+    DPE_TRY(dpe_gguf_open(path, &source->gguf, err));
     source->reader = (struct dpe_gguf_reader){.file = source->gguf, .err = err};
     source->alignment = (uint64_t)dpe_gguf_whole(&source->reader, "general.alignment", 32);
     source->data_size =
@@ -85,8 +82,8 @@ static dpe_status open_source(const char *path, struct source *source, struct dp
             source->rope = &source->gguf->tensors[i];
         }
     }
-    status = source->reader.status;
-    return status == DPE_OK ? find_architecture(source, err) : status;
+    DPE_TRY(source->reader.status);
+    return find_architecture(source, err);
 }
 
 static dpe_status check_shape(struct source *source, const struct dpe_table_values *values,

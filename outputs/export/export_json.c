@@ -230,11 +230,7 @@ dpe_status dpe_export_hf(const struct dpe_table *table, const char *config_json,
                          struct dpe_text *out, struct dpe_error *err)
 {
     json_t *config = NULL;
-    dpe_status status =
-        dpe_json_parse("config.json", config_json, strlen(config_json), &config, err);
-    if (status != DPE_OK) {
-        return status;
-    }
+    DPE_TRY(dpe_json_parse("config.json", config_json, strlen(config_json), &config, err));
     json_t *rope = block(table);
     if (rope == NULL) {
         json_decref(config);

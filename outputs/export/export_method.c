@@ -105,22 +105,13 @@ static dpe_status add_origin(const struct export_arguments *args, const struct d
                              const char *fingerprint, struct dpe_identity *origin,
                              struct dpe_error *err)
 {
-    dpe_status status = dpe_identity_add(origin, "kind", "table", err);
-    if (status == DPE_OK) {
-        status = dpe_identity_add(origin, "source", "a method by name", err);
-    }
-    if (status == DPE_OK) {
-        status = dpe_identity_add(origin, "method", args->method, err);
-    }
-    if (status == DPE_OK) {
-        status = dpe_identity_add(origin, "model", fingerprint, err);
-    }
-    if (status == DPE_OK) {
-        status = dpe_identity_addf(origin, err, "length", "%lld", (long long)context->length);
-    }
-    return status == DPE_OK ? dpe_identity_addf(origin, err, "trained_length", "%lld",
-                                                (long long)context->trained_length)
-                            : status;
+    DPE_TRY(dpe_identity_add(origin, "kind", "table", err));
+    DPE_TRY(dpe_identity_add(origin, "source", "a method by name", err));
+    DPE_TRY(dpe_identity_add(origin, "method", args->method, err));
+    DPE_TRY(dpe_identity_add(origin, "model", fingerprint, err));
+    DPE_TRY(dpe_identity_addf(origin, err, "length", "%lld", (long long)context->length));
+    return dpe_identity_addf(origin, err, "trained_length", "%lld",
+                             (long long)context->trained_length);
 }
 
 dpe_status dpe_export_method(const struct export_arguments *args, struct export_table *table,
@@ -130,10 +121,7 @@ dpe_status dpe_export_method(const struct export_arguments *args, struct export_
     struct dpe_plan plan = {0};
     struct buffers buffers = {0};
     const struct dpe_model_options options = {.config_only = args->fingerprint != NULL};
-    dpe_status status = dpe_model_open(args->model, &options, &model, err);
-    if (status != DPE_OK) {
-        return status;
-    }
+    DPE_TRY(dpe_model_open(args->model, &options, &model, err));
     const char *fingerprint =
         args->fingerprint != NULL ? args->fingerprint : dpe_model_fingerprint(model);
     const struct dpe_config *config = dpe_model_config(model);
@@ -143,12 +131,13 @@ dpe_status dpe_export_method(const struct export_arguments *args, struct export_
         .length = args->length,
         .official = true,
     };
-    status = context.length > context.trained_length
-                 ? dpe_plan_make(args->method, &context, &plan, err)
-                 : dpe_fail(err, DPE_USAGE,
-                            "--length: expected more than the trained length, %lld tokens, up to which "
-                            "the model is run unchanged; found %lld",
-                            (long long)context.trained_length, (long long)context.length);
+    dpe_status status =
+        context.length > context.trained_length
+            ? dpe_plan_make(args->method, &context, &plan, err)
+            : dpe_fail(err, DPE_USAGE,
+                       "--length: expected more than the trained length, %lld tokens, up to which "
+                       "the model is run unchanged; found %lld",
+                       (long long)context.trained_length, (long long)context.length);
     if (status == DPE_OK && !make_buffers(config, &buffers)) {
         status = dpe_fail(err, DPE_NO_MEMORY, "out of memory for a table");
     }

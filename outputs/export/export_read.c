@@ -318,14 +318,11 @@ done:
 static dpe_status add_choices(const struct export_arguments *args, int64_t k,
                               struct export_table *table, struct dpe_error *err)
 {
-    dpe_status status = args->rank > 0 ? dpe_identity_addf(&table->origin, err, "rank", "%lld",
-                                                           (long long)args->rank)
-                                       : dpe_identity_add(&table->origin, "rank", "selected", err);
-    if (status == DPE_OK) {
-        status = dpe_identity_addf(&table->origin, err, args->last ? "last_k" : "top_k", "%lld",
-                                   (long long)k);
-    }
-    return status;
+    DPE_TRY(args->rank > 0
+                ? dpe_identity_addf(&table->origin, err, "rank", "%lld", (long long)args->rank)
+                : dpe_identity_add(&table->origin, "rank", "selected", err));
+    return dpe_identity_addf(&table->origin, err, args->last ? "last_k" : "top_k", "%lld",
+                             (long long)k);
 }
 
 /* What was measured under other scales or key pairs is not evidence of these; what is possible is. */

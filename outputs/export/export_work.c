@@ -222,10 +222,7 @@ static dpe_status check_kind(enum export_format format, const struct dpe_table *
         return DPE_OK;
     }
     bool factors = format == FORMAT_LONGROPE || format == FORMAT_GGUF_ROPE || is_flags(format);
-    dpe_status status = check_single(table, err);
-    if (status != DPE_OK) {
-        return status;
-    }
+    DPE_TRY(check_single(table, err));
     return dpe_rope_check_form(values, dpe_export_format_name(format), factors, err);
 }
 

@@ -33,7 +33,7 @@ struct dpe_h5 {
     dpe_status unanswered; /**< of the first question that dpe_h5_has could not answer */
     struct dpe_error failure; /**< writing: the first, status DPE_OK = none */
     struct dpe_h5_put *puts;
-    size_t n_puts, puts_capacity;
+    size_t n_puts;
 };
 
 /** Fail with the message of HDF5's last failure: "FILE: OBJECT: WHAT (words)". */

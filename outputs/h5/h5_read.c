@@ -111,11 +111,8 @@ static dpe_status check_file(const char *path, struct dpe_error *err)
 {
     int fd = -1;
     uint64_t size = 0;
-    dpe_status status = dpe_open_regular(path, &fd, &size, err);
-    if (status != DPE_OK) {
-        return status;
-    }
-    status = dpe_h5_check_trailer(fd, path, !dpe_h5_is_unchecked(), err);
+    DPE_TRY(dpe_open_regular(path, &fd, &size, err));
+    dpe_status status = dpe_h5_check_trailer(fd, path, !dpe_h5_is_unchecked(), err);
     close(fd);
     /* HDF5 1.10 crashes when it lacks memory while it starts and opens a file. */
     enum { STARTS = 8 << 20 };
@@ -303,12 +300,9 @@ dpe_status dpe_h5_get(struct dpe_h5 *table, const char *path, enum dpe_column_ty
 {
     dpe_inside_listen();
     hid_t dataset = -1;
-    dpe_status status = dpe_hdf5_open_dataset(table, path, &dataset, err);
-    if (status != DPE_OK) {
-        return status;
-    }
+    DPE_TRY(dpe_hdf5_open_dataset(table, path, &dataset, err));
     struct shape shape = {0};
-    status = read_array(table, dataset, path, type, data, &shape, err);
+    dpe_status status = read_array(table, dataset, path, type, data, &shape, err);
     H5Dclose(dataset);
     if (status == DPE_OK) {
         *rank = shape.rank;
@@ -486,13 +480,11 @@ static dpe_status read_strings(struct dpe_h5 *table, hid_t dataset, const char *
                                char ***strings, size_t *n, struct dpe_error *err)
 {
     struct shape shape = {0};
-    dpe_status status = read_shape(table, dataset, path, sizeof(char *), &shape, err);
-    if (status != DPE_OK) {
-        return status;
-    }
+    DPE_TRY(read_shape(table, dataset, path, sizeof(char *), &shape, err));
     char **raw = dpe_alloc_zero(shape.n, sizeof *raw);
-    status = raw == NULL ? dpe_fail(err, DPE_NO_MEMORY, "%s: %s: out of memory", table->path, path)
-                         : copy_elements(table, dataset, path, raw, shape.n, strings, err);
+    dpe_status status =
+        raw == NULL ? dpe_fail(err, DPE_NO_MEMORY, "%s: %s: out of memory", table->path, path)
+                    : copy_elements(table, dataset, path, raw, shape.n, strings, err);
     if (status == DPE_OK) {
         *n = shape.n;
     }
@@ -537,10 +529,7 @@ static dpe_status open_attribute(struct dpe_h5 *table, const char *object, const
                                  hid_t *attribute, struct dpe_error *err)
 {
     hid_t id = -1;
-    dpe_status status = dpe_hdf5_open(table, object, &id, err);
-    if (status != DPE_OK) {
-        return status;
-    }
+    DPE_TRY(dpe_hdf5_open(table, object, &id, err));
     *attribute = H5Aexists(id, name) > 0 ? H5Aopen(id, name, H5P_DEFAULT) : (hid_t)-1;
     H5Oclose(id);
     hid_t space = *attribute < 0 ? -1 : H5Aget_space(*attribute);
@@ -590,10 +579,7 @@ dpe_status dpe_h5_get_attr_i64(struct dpe_h5 *table, const char *object, const c
 {
     dpe_inside_listen();
     hid_t attribute = -1;
-    dpe_status status = open_attribute(table, object, name, &attribute, err);
-    if (status != DPE_OK) {
-        return status;
-    }
+    DPE_TRY(open_attribute(table, object, name, &attribute, err));
     hid_t stored = H5Aget_type(attribute);
     bool ok = stored >= 0 && H5Tget_class(stored) == H5T_INTEGER &&
               H5Aread(attribute, H5T_NATIVE_INT64, value) >= 0;

@@ -397,16 +397,9 @@ static dpe_status attach_scale(struct dpe_h5 *table, hid_t dataset, const struct
 static dpe_status remember_put(struct dpe_h5 *table, const struct dpe_column *column, size_t n,
                                struct dpe_error *err)
 {
-    if (table->n_puts == table->puts_capacity) {
-        size_t capacity = table->puts_capacity == 0 ? 64 : table->puts_capacity * 2;
-        struct dpe_h5_put *puts = realloc(table->puts, capacity * sizeof *puts);
-        if (puts == NULL) {
-            return dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory", table->path);
-        }
-        table->puts = puts;
-        table->puts_capacity = capacity;
-    }
-    char *path = dpe_join(column->path, "", "");
+    char *path = dpe_make_room(&table->puts, table->n_puts, sizeof *table->puts)
+                     ? dpe_join(column->path, "", "")
+                     : NULL;
     if (path == NULL) {
         return dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory", table->path);
     }

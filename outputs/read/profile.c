@@ -14,14 +14,11 @@ static dpe_status check_origin(struct dpe_h5 *table, const char *path,
     char *fingerprint = NULL;
     int64_t complete = 0;
     bool profile = dpe_h5_has(table, ranking_path);
-    dpe_status status = dpe_h5_answered(table, err);
-    if (status != DPE_OK) {
-        return status;
-    }
+    DPE_TRY(dpe_h5_answered(table, err));
     if (!profile) {
         return dpe_fail(err, DPE_BAD_DATA, "%s: expected a profile of dpe-norms, found none", path);
     }
-    status = dpe_h5_get_attr_text(table, "/model", "fingerprint", &fingerprint, err);
+    dpe_status status = dpe_h5_get_attr_text(table, "/model", "fingerprint", &fingerprint, err);
     if (status != DPE_OK) {
         return status;
     }
@@ -117,11 +114,8 @@ dpe_status dpe_profile_read(const char *path, const struct dpe_profile_model *mo
 {
     struct dpe_h5 *table = NULL;
     *profile = (struct dpe_profile){0};
-    dpe_status status = dpe_h5_open(path, &table, err);
-    if (status != DPE_OK) {
-        return status;
-    }
-    status = check_origin(table, path, model, err);
+    DPE_TRY(dpe_h5_open(path, &table, err));
+    dpe_status status = check_origin(table, path, model, err);
     if (status != DPE_OK) {
         goto done;
     }

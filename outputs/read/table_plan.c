@@ -142,11 +142,8 @@ static dpe_status make_of_bands(const struct dpe_table_values *values,
     struct dpe_plan_context bare = *made_for;
     bare.select = NULL;
     bare.text = 0;
-    dpe_status status = dpe_plan_make("rope", &bare, plan, err);
-    if (status != DPE_OK) {
-        return status;
-    }
-    status = fill_bands(values, temperature, plan, err);
+    DPE_TRY(dpe_plan_make("rope", &bare, plan, err));
+    dpe_status status = fill_bands(values, temperature, plan, err);
     if (status == DPE_OK && made_for->select != NULL) {
         status = dpe_plan_select(plan, made_for->select, made_for, err);
     }
@@ -400,11 +397,8 @@ static dpe_status plan_of_choice(const struct dpe_table *table,
 {
     const struct dpe_table *entry = choose(table, context);
     const struct dpe_table *checked = entry != NULL ? entry : dpe_table_entry(table, 0);
-    dpe_status status = dpe_plan_of_table(dpe_table_values(checked), context, plan, err);
-    if (status != DPE_OK) {
-        return status;
-    }
-    status = check_fingerprint(dpe_table_values(table), fingerprint, err);
+    DPE_TRY(dpe_plan_of_table(dpe_table_values(checked), context, plan, err));
+    dpe_status status = check_fingerprint(dpe_table_values(table), fingerprint, err);
     if (status != DPE_OK || entry == NULL) {
         dpe_plan_free(plan);
     }
@@ -416,10 +410,7 @@ dpe_status dpe_plan_of_table_file(const char *path, const struct dpe_plan_contex
                                   char note[DPE_TABLE_NOTE], struct dpe_error *err)
 {
     struct dpe_table *table = NULL;
-    dpe_status status = dpe_table_load(path, &table, err);
-    if (status != DPE_OK) {
-        return status;
-    }
+    DPE_TRY(dpe_table_load(path, &table, err));
     const int64_t made_for = dpe_table_values(table)->length;
     const struct dpe_table *entry = choose(table, context);
     if (entry != NULL && context->length > made_for) {
@@ -434,7 +425,7 @@ dpe_status dpe_plan_of_table_file(const char *path, const struct dpe_plan_contex
                         "for what was measured: --method select:%s,over=table:%s",
                         path, keys, keys, path);
     }
-    status = plan_of_choice(table, context, fingerprint, plan, err);
+    dpe_status status = plan_of_choice(table, context, fingerprint, plan, err);
     if (status == DPE_OK && note != NULL) {
         describe_choice(table, entry, context->length, note);
     }
@@ -477,10 +468,7 @@ dpe_status dpe_plan_of_spec(const char *spec, const struct dpe_plan_context *con
     struct dpe_plan_context selecting = *context;
     selecting.select = keys;
     /* Keys that no table could make good are the command's fault. */
-    dpe_status status = dpe_plan_make("rope", &selecting, plan, err);
-    if (status != DPE_OK) {
-        return status;
-    }
+    DPE_TRY(dpe_plan_make("rope", &selecting, plan, err));
     dpe_plan_free(plan);
     return dpe_plan_of_table_file(table, &selecting, fingerprint, plan, note, err);
 }

@@ -292,10 +292,7 @@ dpe_status dpe_plan_from_json(const json_t *value, struct dpe_plan *plan, struct
         return reader.status;
     }
     *plan = (struct dpe_plan){0};
-    dpe_status status = dpe_plan_init(plan, n_pairs, n_layers, n_heads, err);
-    if (status != DPE_OK) {
-        return status;
-    }
+    DPE_TRY(dpe_plan_init(plan, n_pairs, n_layers, n_heads, err));
     snprintf(plan->name, sizeof plan->name, "%s", name);
     plan->always = dpe_json_bool(&reader, "always", false);
     plan->exact = dpe_json_bool(&reader, "exact", false);
@@ -311,7 +308,7 @@ dpe_status dpe_plan_from_json(const json_t *value, struct dpe_plan *plan, struct
     read_bands(&reader, plan);
     read_mask(&reader, plan);
     read_selection(&reader, &plan->selection);
-    status = reader.status != DPE_OK ? reader.status : dpe_plan_check(plan, err);
+    dpe_status status = reader.status != DPE_OK ? reader.status : dpe_plan_check(plan, err);
     if (status != DPE_OK) {
         dpe_plan_free(plan);
     }

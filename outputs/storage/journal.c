@@ -190,12 +190,10 @@ dpe_status dpe_journal_read(const char *path, bool salvage, dpe_record_visit vis
     *scan = (struct dpe_journal_scan){0};
     char *bytes = NULL;
     size_t n = 0;
-    dpe_status status = dpe_read_file(path, INT64_MAX, &bytes, &n, err);
-    if (status != DPE_OK) {
-        return status;
-    }
+    DPE_TRY(dpe_read_file(path, INT64_MAX, &bytes, &n, err));
     scan->size = n;
-    status = scan_bytes(path, (const unsigned char *)bytes, n, salvage, visit, user, scan, err);
+    dpe_status status =
+        scan_bytes(path, (const unsigned char *)bytes, n, salvage, visit, user, scan, err);
     free(bytes);
     return status;
 }

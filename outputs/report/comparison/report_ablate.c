@@ -21,7 +21,7 @@ struct step {
 
 struct steps {
     struct step *steps;
-    size_t n, capacity;
+    size_t n;
     const struct dpe_ablate_result *varied; /**< of the input that is being read */
 };
 
@@ -58,21 +58,6 @@ static const struct axis {
 };
 enum { AXES = sizeof axes / sizeof axes[0] };
 
-static bool append(struct steps *steps, const struct step *step)
-{
-    if (steps->n == steps->capacity) {
-        size_t capacity = steps->capacity == 0 ? 64 : steps->capacity * 2;
-        void *grown = realloc(steps->steps, capacity * sizeof *steps->steps);
-        if (grown == NULL) {
-            return false;
-        }
-        steps->steps = grown;
-        steps->capacity = capacity;
-    }
-    steps->steps[steps->n++] = *step;
-    return true;
-}
-
 static dpe_status collect_suite(void *user, struct suite *suite, struct dpe_error *err)
 {
     struct steps *steps = user;
@@ -97,9 +82,10 @@ static dpe_status collect_suite(void *user, struct suite *suite, struct dpe_erro
         dpe_comparison_suite_measure(suite, step.measure, sizeof step.measure);
         snprintf(step.suite, sizeof step.suite, "%.63s", suite->name);
         snprintf(step.label, sizeof step.label, "%.63s", suite->r.task_label[t]);
-        if (!append(steps, &step)) {
+        if (!dpe_make_room(&steps->steps, steps->n, sizeof *steps->steps)) {
             return dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory", suite->input->path);
         }
+        steps->steps[steps->n++] = step;
     }
     return DPE_OK;
 }

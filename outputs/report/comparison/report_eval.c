@@ -10,21 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ------------------------------------------------------------------------------------------- words
- */
-
-static void value_text(const struct suite *s, size_t at, char text[96])
-{
-    const struct dpe_interval *v = &s->r.mean[at];
-    int digits = s->low_is_better ? 2 : 0;
-    const char *unit = s->low_is_better ? "" : "\u00a0%";
-    int used = snprintf(text, 96, "%.*f%s", digits, v->mean * s->scale, unit);
-    if (!isnan(v->low) && used < 96) { /* not of a single context */
-        snprintf(text + used, 96 - (size_t)used, " (%.*f\u00a0to\u00a0%.*f%s)", digits,
-                 v->low * s->scale, digits, v->high * s->scale, unit);
-    }
-}
-
 /* Methods by their value at a task, best first; those without one are left out. Owned, *n long. */
 static size_t *best_first(const struct suite *s, size_t task, size_t *n)
 {
@@ -64,7 +49,8 @@ static void add_lead(struct report *report, const struct suite *s)
     for (size_t i = 0; order != NULL && i < n && i < 4; i++) {
         char value[96];
         char *name = dpe_draw_clean_text(s->r.method[order[i]], 40);
-        value_text(s, order[i] * s->n_tasks + (size_t)task, value);
+        dpe_report_value(&s->r.mean[order[i] * s->n_tasks + (size_t)task], !s->low_is_better,
+                         value);
         dpe_text_put(&out, "%s%s ",
                      i == 0                 ? ", "
                      : i + 1 == n || i == 3 ? " and "
@@ -80,7 +66,8 @@ static void add_lead(struct report *report, const struct suite *s)
     for (size_t i = 4; order != NULL && i < n; i++) {
         if (dpe_comparison_method_is_dpe(s->r.method[order[i]])) {
             char value[96];
-            value_text(s, order[i] * s->n_tasks + (size_t)task, value);
+            dpe_report_value(&s->r.mean[order[i] * s->n_tasks + (size_t)task], !s->low_is_better,
+                             value);
             dpe_text_put(&out, ", %s with %s", s->r.method[order[i]], value);
         }
     }

@@ -22,18 +22,6 @@ static const struct dpe_interval *value_of(const struct worth *w, int64_t method
     return &w->s->r.mean[(size_t)method * w->s->n_tasks + w->task];
 }
 
-/* "94 % (88 to 98 %)", or a perplexity. */
-static void value_text(const struct worth *w, int64_t method, char *text, size_t size)
-{
-    const struct dpe_interval *v = value_of(w, method);
-    if (w->s->low_is_better) {
-        snprintf(text, size, "%.2f (%.2f\u00a0to\u00a0%.2f)", v->mean, v->low, v->high);
-    } else {
-        snprintf(text, size, "%.0f\u00a0%% (%.0f\u00a0to\u00a0%.0f\u00a0%%)", 100.0 * v->mean,
-                 100.0 * v->low, 100.0 * v->high);
-    }
-}
-
 /* What the model finds of such needles within its trained length, by the detection for this length.
  */
 static double find_ceiling(const struct report *report, double length)
@@ -68,7 +56,7 @@ static void add_lead(struct report *report, const struct worth *w)
 {
     char table[96], alone[96], length[32], times[64] = "", possible[128] = "";
     const int64_t *methods = w->shown->method;
-    value_text(w, methods[DPE_SHOWN_TABLE], table, sizeof table);
+    dpe_report_value(value_of(w, methods[DPE_SHOWN_TABLE]), !w->s->low_is_better, table);
     dpe_draw_length_text(w->length, length);
     if (w->trained > 0.0) {
         snprintf(times, sizeof times, ", %.3g times its trained length,", w->length / w->trained);
@@ -79,7 +67,7 @@ static void add_lead(struct report *report, const struct worth *w)
                  100.0 * w->ceiling);
     }
     if (methods[DPE_SHOWN_ALONE] >= 0) {
-        value_text(w, methods[DPE_SHOWN_ALONE], alone, sizeof alone);
+        dpe_report_value(value_of(w, methods[DPE_SHOWN_ALONE]), !w->s->low_is_better, alone);
     }
     dpe_report_say(
         report, BLOCK_LEAD,
@@ -100,7 +88,7 @@ static void add_rival(struct report *report, const struct worth *w)
     const char *name = w->s->r.method[rival];
     char value[96], p[DPE_P_TEXT];
     char verdict[384] = ".";
-    value_text(w, rival, value, sizeof value);
+    dpe_report_value(value_of(w, rival), !w->s->low_is_better, value);
     if ((int64_t)w->s->against == w->shown->method[DPE_SHOWN_TABLE] && w->s->r.p_value != NULL) {
         const double difference = w->s->r.difference[at].mean * (w->s->low_is_better ? -1.0 : 1.0);
         const bool real = w->s->r.p_value[at] < 0.05;

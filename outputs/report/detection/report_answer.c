@@ -95,23 +95,6 @@ static dpe_status read_validation(const struct detection *d, const char *folder,
 /* ------------------------------------------------------------------------------------------ words
  */
 
-/* "44 % (30 to 59 %)", or a perplexity. */
-static void value_text(const struct validation *v, int plan, char *text, size_t size)
-{
-    double scale = v->recall ? 100.0 : 1.0;
-    const char *unit = v->recall ? "\u00a0%" : "";
-    int digits = v->recall ? 0 : 2;
-    double mean = v->mean[plan] * scale;
-    if (isnan(mean)) {
-        snprintf(text, size, "no valid sample");
-    } else if (isnan(v->r.low[plan])) {
-        snprintf(text, size, "%.*f%s", digits, mean, unit);
-    } else {
-        snprintf(text, size, "%.*f%s (%.*f\u00a0to\u00a0%.*f%s)", digits, mean, unit, digits,
-                 v->r.low[plan] * scale, digits, v->r.high[plan] * scale, unit);
-    }
-}
-
 /* What the table holds. */
 static void kept_words(const struct detection *d, const struct validation *v, char *text, size_t size)
 {
@@ -138,7 +121,9 @@ static void add_lead(struct report *report, const struct detection *d, const str
     double trained = dpe_detection_trained(d);
     double target = dpe_detection_length(d);
     for (int i = 0; i < VALIDATED; i++) {
-        value_text(v, i == JOINT ? v->kept : i, values[i], sizeof values[i]);
+        const int plan = i == JOINT ? v->kept : i;
+        const struct dpe_interval value = {v->mean[plan], v->r.low[plan], v->r.high[plan], 0};
+        dpe_report_value(&value, v->recall, values[i]);
     }
     if (trained > 0.0) {
         snprintf(times, sizeof times, ", %.3g times its trained length,", target / trained);

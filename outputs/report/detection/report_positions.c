@@ -333,6 +333,6 @@ static dpe_status write_plans(struct report *report, const struct detection *d,
 dpe_status dpe_detection_positions(struct report *report, const struct detection *detection,
                                    struct dpe_error *err)
 {
-    dpe_status status = write_groups(report, detection, err);
-    return status == DPE_OK ? write_plans(report, detection, err) : status;
+    DPE_TRY(write_groups(report, detection, err));
+    return write_plans(report, detection, err);
 }

@@ -48,7 +48,6 @@ struct sheet {
         unsigned mark; /**< a set of enum sheet_mark */
     } * cells; /**< [n_cells], row-major */
     size_t n_cells;
-    size_t capacity;
     size_t shown; /**< rows in HTML at most, 0 = all; CSV has all */
     bool folded;  /**< in HTML only its title is shown until it is opened */
     bool failed;
@@ -200,7 +199,7 @@ void dpe_draw_put_svg(struct dpe_text *out, const struct block *figure, bool sta
 struct document {
     char *title, *subtitle;
     struct block *blocks;
-    size_t n, capacity;
+    size_t n;
     bool failed;
 };
 /** Append a block, which owns text and sheet from then on. NULL for one that its kind has means

@@ -11,13 +11,7 @@ struct block *dpe_draw_add(struct document *document, enum block_kind kind, char
                            struct sheet *sheet)
 {
     bool whole = (text != NULL || kind == BLOCK_SHEET) && (sheet != NULL || kind < BLOCK_FIGURE);
-    if (whole && document->n == document->capacity) {
-        size_t capacity = document->capacity == 0 ? 32 : document->capacity * 2;
-        void *grown = realloc(document->blocks, capacity * sizeof *document->blocks);
-        whole = grown != NULL;
-        document->blocks = whole ? grown : document->blocks;
-        document->capacity = whole ? capacity : document->capacity;
-    }
+    whole = whole && dpe_make_room(&document->blocks, document->n, sizeof *document->blocks);
     if (!whole) {
         document->failed = true;
         free(text);

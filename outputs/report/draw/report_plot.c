@@ -84,9 +84,8 @@ static struct curve *line_of(const struct sheet *data, const struct plot *plot, 
         (plot->sorted || !has_x(&(*curves)[k - 1], cell_at(data, row, plot->x)->number[0]))) {
         return &(*curves)[k - 1];
     }
-    void *grown = realloc(*curves, (*n + 1) * sizeof **curves);
-    double *room = grown != NULL ? dpe_alloc(rows, 8 * sizeof *room) : NULL;
-    *curves = grown != NULL ? grown : *curves;
+    double *room =
+        dpe_make_room(curves, *n, sizeof **curves) ? dpe_alloc(rows, 8 * sizeof *room) : NULL;
     if (room == NULL) {
         return NULL;
     }

@@ -13,16 +13,13 @@
 /* The column of name and kind as page.h spells them. */
 static void add_column(struct sheet *sheet, const char *name, size_t length, const char *kind)
 {
-    void *grown = sheet == NULL || sheet->failed
-                      ? NULL
-                      : realloc(sheet->columns, (sheet->n_columns + 1) * sizeof *sheet->columns);
-    if (grown == NULL) {
+    if (sheet == NULL || sheet->failed ||
+        !dpe_make_room(&sheet->columns, sheet->n_columns, sizeof *sheet->columns)) {
         if (sheet != NULL) {
             sheet->failed = true;
         }
         return;
     }
-    sheet->columns = grown;
     struct sheet_column *column = &sheet->columns[sheet->n_columns++];
     *column = (struct sheet_column){.name = dpe_draw_format_text("%.*s", (int)length, name),
                                     .kind = *kind == 't'   ? COLUMN_TEXT
@@ -82,15 +79,9 @@ void dpe_draw_cell(struct sheet *sheet, struct sheet_cell cell)
     if (sheet == NULL || sheet->failed) {
         return;
     }
-    if (sheet->n_cells == sheet->capacity) {
-        size_t capacity = sheet->capacity == 0 ? 64 : sheet->capacity * 2;
-        void *grown = realloc(sheet->cells, capacity * sizeof *sheet->cells);
-        if (grown == NULL) {
-            sheet->failed = true;
-            return;
-        }
-        sheet->cells = grown;
-        sheet->capacity = capacity;
+    if (!dpe_make_room(&sheet->cells, sheet->n_cells, sizeof *sheet->cells)) {
+        sheet->failed = true;
+        return;
     }
     if (cell.text != NULL) {
         cell.text = dpe_draw_clean_text(cell.text, 0);

@@ -99,6 +99,9 @@ void dpe_report_add(struct report *report, struct sheet *sheet);
 struct figure *dpe_report_figure(struct report *report, struct sheet *sheet,
                                  const struct plot *plot, const char *caption, ...)
     __attribute__((format(printf, 4, 5)));
+/** "44 % (30 to 59 %)" of a share, "2.31 (2.12 to 2.50)" of a perplexity; a single context has no
+ * interval. */
+void dpe_report_value(const struct dpe_interval *value, bool share, char text[96]);
 /** value × scale with its interval. */
 static inline struct sheet_cell dpe_scaled_cell(const struct dpe_interval *value, double scale)
 {

@@ -273,6 +273,19 @@ void dpe_report_say(struct report *report, enum block_kind kind, const char *for
     va_end(args);
 }
 
+void dpe_report_value(const struct dpe_interval *v, bool share, char text[96])
+{
+    const double scale = share ? 100.0 : 1.0;
+    const int digits = share ? 0 : 2;
+    const char *unit = share ? "\u00a0%" : "";
+    int used = isnan(v->mean) ? snprintf(text, 96, "no valid sample")
+                              : snprintf(text, 96, "%.*f%s", digits, v->mean * scale, unit);
+    if (!isnan(v->mean) && !isnan(v->low) && used < 96) {
+        snprintf(text + used, 96 - (size_t)used, " (%.*f\u00a0to\u00a0%.*f%s)", digits,
+                 v->low * scale, digits, v->high * scale, unit);
+    }
+}
+
 struct sheet *dpe_report_sheet(const struct report *report, const char *id, const char *columns,
                                const char *title, ...)
 {

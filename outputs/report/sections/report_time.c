@@ -12,13 +12,13 @@ struct bucket {
     const struct input *input;
     char task[32], method[96];
     double *seconds;
-    size_t n, capacity;
+    size_t n;
     double total, prompt;
 };
 
 struct buckets {
     struct bucket *buckets;
-    size_t n, capacity;
+    size_t n;
 };
 
 static void buckets_free(struct buckets *all)
@@ -39,14 +39,8 @@ static struct bucket *find_bucket(struct buckets *all, const struct input *input
             return one;
         }
     }
-    if (all->n == all->capacity) {
-        size_t capacity = all->capacity == 0 ? 32 : all->capacity * 2;
-        void *grown = realloc(all->buckets, capacity * sizeof *all->buckets);
-        if (grown == NULL) {
-            return NULL;
-        }
-        all->buckets = grown;
-        all->capacity = capacity;
+    if (!dpe_make_room(&all->buckets, all->n, sizeof *all->buckets)) {
+        return NULL;
     }
     struct bucket *one = &all->buckets[all->n++];
     *one = (struct bucket){.input = input};
@@ -57,15 +51,8 @@ static struct bucket *find_bucket(struct buckets *all, const struct input *input
 
 static bool add_row(struct bucket *bucket, const struct dpe_row *row)
 {
-    if (bucket == NULL || bucket->n == bucket->capacity) {
-        size_t capacity = bucket == NULL || bucket->capacity == 0 ? 64 : bucket->capacity * 2;
-        void *grown =
-            bucket == NULL ? NULL : realloc(bucket->seconds, capacity * sizeof *bucket->seconds);
-        if (grown == NULL) {
-            return false;
-        }
-        bucket->seconds = grown;
-        bucket->capacity = capacity;
+    if (bucket == NULL || !dpe_make_room(&bucket->seconds, bucket->n, sizeof *bucket->seconds)) {
+        return false;
     }
     bucket->seconds[bucket->n++] = row->seconds;
     bucket->total += row->seconds;
@@ -74,81 +61,55 @@ static bool add_row(struct bucket *bucket, const struct dpe_row *row)
     return true;
 }
 
-/** Plans by their keys, with the names given on the command line. */
+enum { MOST_SUITES = 32 };
+
+/** Plans by their keys, with the names given on the command line: lists of keys, as long as that of
+ * the names or a multiple of it. */
 struct plans {
-    struct names keys, words;
+    struct names words, keys[MOST_SUITES];
+    size_t n;
 };
 
 static void plans_free(struct plans *plans)
 {
-    dpe_input_names_free(&plans->keys);
     dpe_input_names_free(&plans->words);
+    for (size_t i = 0; i < plans->n; i++) {
+        dpe_input_names_free(&plans->keys[i]);
+    }
 }
 
-static bool add_name(struct names *names, const char *name)
-{
-    void *grown = realloc(names->names, (names->n + 1) * sizeof *names->names);
-    if (grown != NULL) {
-        names->names = grown;
-        names->names[names->n] = dpe_draw_format_text("%s", name);
-    }
-    if (grown == NULL || names->names[names->n] == NULL) {
-        return false;
-    }
-    names->n++;
-    return true;
-}
-
-/* A comparison has the plan of each method at each length. */
-static dpe_status add_methods(const struct input *input, const char *suite,
-                              const struct names *methods, struct plans *plans,
-                              struct dpe_error *err)
-{
-    struct names keys = {0};
-    char *path = dpe_draw_format_text("/eval/%s/plan", suite);
-    dpe_status status = path != NULL ? dpe_input_read_names(input, path, -1, &keys, err)
-                                     : dpe_fail(err, DPE_NO_MEMORY, "out of memory");
-    size_t each = methods->n > 0 ? keys.n / methods->n : 0;
-    for (size_t i = 0; i < each * methods->n && status == DPE_OK; i++) {
-        if (!add_name(&plans->keys, keys.names[i]) ||
-            !add_name(&plans->words, methods->names[i / each])) {
-            status = dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory", input->path);
-        }
-    }
-    dpe_input_names_free(&keys);
-    free(path);
-    return status;
-}
-
+/* A comparison has the plan of each method at each length, suite by suite. */
 static dpe_status read_plans(const struct input *input, struct plans *plans, struct dpe_error *err)
 {
-    struct names methods = {0};
     char **suites = NULL;
     size_t n = 0;
-    *plans = (struct plans){0};
-    dpe_status status = dpe_input_read_names(input, "/method", -1, &methods, err);
-    if (status == DPE_OK && methods.n == 0) {
-        status = dpe_input_read_names(input, "/plans/plan", -1, &plans->keys, err);
-        if (status == DPE_OK) {
-            status = dpe_input_read_names(input, "/plans/name", (int64_t)plans->keys.n,
-                                          &plans->words, err);
-        }
-    } else if (status == DPE_OK) {
-        status = dpe_h5_list(input->table, "/eval", &suites, &n, err);
+    DPE_TRY(dpe_input_read_names(input, "/method", -1, &plans->words, err));
+    if (plans->words.n == 0) {
+        DPE_TRY(dpe_input_read_names(input, "/plans/plan", -1, &plans->keys[0], err));
+        plans->n = 1;
+        return dpe_input_read_names(input, "/plans/name", (int64_t)plans->keys[0].n, &plans->words,
+                                    err);
     }
-    for (size_t s = 0; s < n && status == DPE_OK; s++) {
-        status = add_methods(input, suites[s], &methods, plans, err);
+    dpe_status status = dpe_h5_list(input->table, "/eval", &suites, &n, err);
+    for (size_t s = 0; s < n && plans->n < MOST_SUITES && status == DPE_OK; s++) {
+        char *path = dpe_draw_format_text("/eval/%s/plan", suites[s]);
+        status = path != NULL ? dpe_input_read_names(input, path, -1, &plans->keys[plans->n++], err)
+                              : dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory", input->path);
+        free(path);
     }
     dpe_strings_free(suites, n);
-    dpe_input_names_free(&methods);
     return status;
 }
 
 static const char *plan_words(const struct plans *plans, const char *plan)
 {
-    for (size_t i = 0; i < plans->keys.n && i < plans->words.n; i++) {
-        if (strcmp(plans->keys.names[i], plan) == 0) {
-            return plans->words.names[i];
+    for (size_t s = 0; s < plans->n; s++) {
+        const struct names *keys = &plans->keys[s];
+        const size_t each = plans->words.n > 0 ? keys->n / plans->words.n : 0;
+        for (size_t i = 0; i < each * plans->words.n; i++) {
+            if (strcmp(keys->names[i], plan) == 0) {
+                return plans->words.names[i / each];
+            }
         }
     }
     return "";
