@@ -1,11 +1,13 @@
 #!/bin/bash
-# engine.sh PYTHON HERE BIN MODEL WORK: vLLM as the engine of the tools (DPE_ENGINE=1), against their own, row by row.
+# engine.sh PYTHON HERE BIN MODEL WORK [OPTION...]: vLLM as the engine of the tools (DPE_ENGINE=1), against their own, row by row.
+# PARTS="needles likelihoods detect norms hostile" runs some alone.
 set -u
 python=$1
 here=$2
 bin=$3
 model=$4
 work=$5
+shift 5
 wire=$bin/../tests/wire_plans
 corpus=$here/../../data/sample
 port=$((20000 + RANDOM % 20000))
@@ -13,7 +15,7 @@ url=http://127.0.0.1:$port
 trained=${DPE_TEST_TRAINED:-256}
 export VLLM_CPU_KVCACHE_SPACE=1 HF_HUB_OFFLINE=1 VLLM_PLUGINS=dpe DPE_ENGINE=1
 "$python" -m vllm.entrypoints.openai.api_server --model "$model" --host 127.0.0.1 --port $port --dtype float32 \
-    --max-model-len $((4 * trained + 64)) >"$work/engine.log" 2>&1 &
+    --max-model-len $((4 * trained + 64)) "$@" >"$work/engine.log" 2>&1 &
 server=$!
 sleep 0
 trap 'kill $server 2>/dev/null; wait $server 2>/dev/null' EXIT
@@ -22,9 +24,13 @@ for _ in $(seq 300); do
     kill -0 $server 2>/dev/null || { tail -n 20 "$work/engine.log"; exit 1; }
     sleep 2
 done
+asked() {
+    case " ${PARTS:-$1} " in *" $1 "*) true ;; *) false ;; esac
+}
 # both NAME COMMAND…: with the engine and without, and the rows of both compared.
 both() {
     local name=$1 tool=$2
+    asked "$name" || return
     shift 2
     "$bin/$tool" "$@" -m "$model" --trained-length "$trained" --corpus "$corpus" -o "$work/$name-engine.h5" --force --engine $url \
         >"$work/$name.log" 2>&1 || { tail -n 5 "$work/$name.log"; exit 1; }
@@ -37,6 +43,7 @@ both needles dpe-eval niah -l $((4 * trained)) --samples 4 --method rope --metho
 both likelihoods dpe-eval ppl -l $((2 * trained)) --samples 2 --method rope --method rerope
 both detect dpe-detect -l $((2 * trained)) --samples 4 --groups 2 --select paper
 for kind in product-of-means mean-of-products; do
+    asked norms || break
     for side in engine own; do
         more=()
         [ $side = engine ] && more=(--engine $url)
@@ -45,5 +52,6 @@ for kind in product-of-means mean-of-products; do
     done
     "$python" "$here/same_norms.py" $kind "$work/norms-engine.h5" "$work/norms-own.h5" || exit 1
 done
+asked hostile || exit 0
 "$wire" "$model" "$trained" 1024 self-extend >"$work/wire.json" || exit 1
 "$python" "$here/hostile.py" $url "$model" "$work/wire.json"

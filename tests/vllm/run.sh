@@ -16,6 +16,8 @@ trap 'rm -rf "$work"' EXIT
 # The tree's own packages, whatever is installed.
 export PYTHONPATH=$root/outputs/transformers:$root/outputs/vllm
 export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1}
+# Two processes of vLLM share a machine with one memory node.
+export VLLM_CPU_OMP_THREADS_BIND=${VLLM_CPU_OMP_THREADS_BIND:-nobind}
 failed=0
 
 check() {
@@ -41,6 +43,7 @@ check methods served methods ${METHODS:-rope yarn ntk cope rerope leaky-rerope s
 check methods-64 env DPE_TEST_CHUNK=64 "$DPE_VLLM_PYTHON" "$here/served.py" "$bin" "$model" "$work" "$text" methods self-extend dca
 check table-512 served table 512
 check table-64 served table 64
+check table-tensor env DPE_TEST_TENSOR=2 "$DPE_VLLM_PYTHON" "$here/served.py" "$bin" "$model" "$work" "$text" table 512
 check preemption served preemption
 check native-write served native write
 check native served native compare
@@ -52,7 +55,9 @@ check two-calls-wrong served two_calls wrong
 check two-calls-none served two_calls none
 check taken served taken
 check server "$here/server.sh" "$DPE_VLLM_PYTHON" "$here" "$bin" "$model" "$work" "$text"
+check server-data "$here/server.sh" "$DPE_VLLM_PYTHON" "$here" "$bin" "$model" "$work" "$text" --data-parallel-size 2
 check engine "$here/engine.sh" "$DPE_VLLM_PYTHON" "$here" "$bin" "$model" "$work"
+check engine-tensor env PARTS="likelihoods norms" "$here/engine.sh" "$DPE_VLLM_PYTHON" "$here" "$bin" "$model" "$work" --tensor-parallel-size 2
 check plain "$here/plain.sh" "$DPE_VLLM_PYTHON" "$here" "$bin" "$model" "$work"
 check throughput served throughput
 check throughput-dpe served throughput self-extend
