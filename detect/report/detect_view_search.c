@@ -162,7 +162,8 @@ static void put_against(struct dpe_text *page, const struct dpe_detect_report *r
                      v->criterion == DPE_DETECT_RECALL ? "samples" : "books");
     }
     dpe_text_put(page, "\n");
-    if (verdict == DPE_DETECT_WORSE) {
+    /* A table can hold the search's own plans: another task, or the guard, has decided. */
+    if (verdict == DPE_DETECT_WORSE && plan >= DPE_DETECT_N_VALIDATED) {
         dpe_text_put(
             page,
             "    (a table cannot hold that plan: --method %s of dpe-run and dpe-eval is it)\n",
@@ -267,6 +268,10 @@ static void put_users(struct dpe_text *page, const struct dpe_detect_report *rep
             }
         }
         dpe_text_put(page, n > 0 ? "\n" : "");
+    }
+    if (dpe_detect_report_disagrees(report)) {
+        dpe_text_put(page, "  This task orders plans otherwise than the search's, beyond noise: it "
+                             "decides, and --task user searches with it\n");
     }
 }
 

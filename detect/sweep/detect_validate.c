@@ -172,10 +172,11 @@ dpe_status dpe_detect_validate_keep(const struct dpe_detect_scores *scores, cons
 bool dpe_detect_disagree(const struct dpe_detect_validation *a,
                          const struct dpe_detect_validation *b)
 {
+    const int n = a->n_plans < b->n_plans ? a->n_plans : b->n_plans;
     bool opposite = false;
-    for (int v = 0; v < a->n_plans && v < b->n_plans; v++) {
-        enum dpe_detect_verdict one = dpe_detect_judge(&a->minus[v], a->p[v], a->criterion);
-        enum dpe_detect_verdict other = dpe_detect_judge(&b->minus[v], b->p[v], b->criterion);
+    for (int v = 0; v < n; v++) {
+        enum dpe_detect_verdict one = dpe_detect_judge(&a->minus[v], n * a->p[v], a->criterion);
+        enum dpe_detect_verdict other = dpe_detect_judge(&b->minus[v], n * b->p[v], b->criterion);
         opposite = opposite || (one == DPE_DETECT_BETTER && other == DPE_DETECT_WORSE) ||
                    (one == DPE_DETECT_WORSE && other == DPE_DETECT_BETTER);
     }

@@ -157,7 +157,8 @@ dpe_status dpe_detect_validate_keep(const struct dpe_detect_scores *scores, cons
                                     int kept, struct dpe_detect_validation *validation,
                                     struct dpe_error *err);
 /** Whether two validations of the same plans, on two tasks, order them otherwise beyond noise: one
- * shows the joint plan to be better than some plan, and the other shows it to be worse. */
+ * shows the joint plan to be better than some plan, and the other shows it to be worse, each with
+ * p times the number of plans (Bonferroni) below 0.05. */
 bool dpe_detect_disagree(const struct dpe_detect_validation *a,
                          const struct dpe_detect_validation *b);
 

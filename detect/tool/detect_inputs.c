@@ -228,7 +228,6 @@ void dpe_detect_inputs_set_users(struct detect_inputs *inputs)
 
 dpe_status dpe_detect_inputs_reopen(struct detect_inputs *inputs, struct dpe_error *err)
 {
-    const bool users = inputs->users_search;
     for (int i = 0; i < inputs->n_tasks; i++) {
         dpe_task_close(&inputs->tasks[i]);
     }
@@ -237,12 +236,11 @@ dpe_status dpe_detect_inputs_reopen(struct detect_inputs *inputs, struct dpe_err
     }
     inputs->own_validate_task[0] = false;
     inputs->n_tasks = 0; /* of these two none is open while one fails to */
-    dpe_status status = dpe_detect_inputs_niah(inputs, users ? "niah-user" : "niah",
-                                               inputs->args->job.seed, &inputs->tasks[0], err);
+    dpe_status status = dpe_detect_inputs_niah(inputs, "niah", inputs->args->job.seed,
+                                               &inputs->tasks[0], err);
     if (status == DPE_OK) {
         inputs->n_tasks = 1;
-        status = dpe_detect_inputs_niah(inputs, users ? "validate-user" : "validate-niah",
-                                        inputs->validation_seed, &inputs->validate_tasks[0], err);
+        status = dpe_detect_inputs_niah(inputs, "validate-niah", inputs->validation_seed, &inputs->validate_tasks[0], err);
         inputs->own_validate_task[0] = status == DPE_OK;
     }
     return status;
@@ -576,7 +574,7 @@ void dpe_detect_inputs_report(const struct detect_inputs *inputs, struct dpe_det
         };
     }
     const struct detect_held *users = &inputs->held[DETECT_USERS];
-    if (users->opened && !inputs->users_search) {
+    if (users->opened) {
         report->users_spec = inputs->users_spec;
         report->users = (struct dpe_detect_result){.used = true,
                                                    .criterion = DPE_DETECT_RECALL,
@@ -598,6 +596,5 @@ void dpe_detect_inputs_report(const struct detect_inputs *inputs, struct dpe_det
                                                    .n_validated = texts->n,
                                                    .fresh = true};
     }
-    put_ceiling(&inputs->held[inputs->users_search ? DETECT_USERS_CEILING : DETECT_CEILING],
-                &report->results[0]);
+    put_ceiling(&inputs->held[DETECT_CEILING], &report->results[0]);
 }

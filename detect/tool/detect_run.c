@@ -360,27 +360,11 @@ static dpe_status run_task(struct sweep *sweep, struct dpe_error *err)
     return dpe_detect_report_validation(report, run, err);
 }
 
-/* The pilot's task, and the user's where the first orders plans otherwise. */
 static dpe_status run_stages(struct sweep *sweep, struct dpe_error *err)
 {
-    struct detect_inputs *inputs = sweep->inputs;
     dpe_status status = dpe_detect_stage_pilot(sweep, err);
     if (status == DPE_OK) {
         status = run_task(sweep, err);
-    }
-    if (status == DPE_OK && dpe_detect_report_disagrees(sweep->report)) {
-        dpe_log_warning(
-            "the search's task and yours (%s) order plans otherwise beyond noise, so the "
-            "search goes on with yours",
-            inputs->users_spec);
-        const int64_t before = sweep->planned[0];
-        inputs->users_search = true;
-        dpe_detect_inputs_set_users(inputs);
-        status = dpe_detect_inputs_reopen(inputs, err);
-        dpe_detect_stage_plan(sweep);
-        sweep->planned[0] += before;
-        sweep->searched = 0;
-        status = status == DPE_OK ? run_task(sweep, err) : status;
     }
     sweep->complete = status == DPE_OK;
     return status;

@@ -75,8 +75,6 @@ struct detect_inputs {
         int64_t n; /**< samples */
     } held[DETECT_N_HELD];
     char ceiling_name[32]; /**< of the samples of DETECT_CEILING */
-    bool users_search; /**< the pilot's task orders plans otherwise: the search measures with the
-                          user's */
     uint64_t validation_seed;
 };
 /** Open the job and its tasks and make the grid. A dry run leaves the weights alone. What was
