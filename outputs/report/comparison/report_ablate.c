@@ -171,7 +171,8 @@ static void add_level(struct sheet *sheet, const struct steps *steps, const stru
 static void add_axis(struct report *report, const struct steps *steps, const struct axis *axis,
                      const struct step *like, size_t number)
 {
-    enum { FEW = 3 }; /* lines that all are what the figure is about */
+    enum { FEW = 3, MOST_LINES = 16 }; /* fewer lines than FEW are all what the figure is about */
+    const bool few = line_at(steps, axis, like, FEW - 1) == NULL;
     char id[64], tokens[32], y_title[80];
     bool log = axis->log;
     snprintf(id, sizeof id, number == 0 ? "%s" : "%s-%zu", axis->id, number + 1);
@@ -182,12 +183,12 @@ static void add_axis(struct report *report, const struct steps *steps, const str
                                            "%s, %s at %s tokens", axis->title, like->label,
                                            dpe_draw_length_text(like->length, tokens));
     const struct step *line = NULL;
-    for (size_t k = 0; (line = line_at(steps, axis, like, k)) != NULL; k++) {
+    for (size_t k = 0; k < MOST_LINES && (line = line_at(steps, axis, like, k)) != NULL; k++) {
         for (const struct step *step = NULL; (step = next_on_line(steps, line, step)) != NULL;) {
             log = log && step->value > 0.0;
             dpe_draw_row(sheet, dpe_text_cell(step->line), dpe_number_cell(step->value),
                          dpe_scaled_cell(&step->mean, step->scale));
-            dpe_draw_row_mark(sheet, line_at(steps, axis, like, FEW - 1) == NULL ? ROW_STRONG : 0);
+            dpe_draw_row_mark(sheet, few ? ROW_STRONG : 0);
         }
     }
     add_level(sheet, steps, like, "base", "base: all groups at half");

@@ -171,7 +171,8 @@ struct ends {
 
 static bool same_cell(const struct sheet_cell *a, const struct sheet_cell *b, bool text)
 {
-    return text ? strcmp(a->text, b->text) == 0 : a->number[0] == b->number[0];
+    return text ? strcmp(a->text, b->text) == 0
+                : a->number[0] == b->number[0] || (isnan(a->number[0]) && isnan(b->number[0]));
 }
 
 static size_t find_end(const struct ends *ends, const struct sheet_cell *cell, bool text)

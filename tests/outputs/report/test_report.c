@@ -417,6 +417,28 @@ static void test_heat(void **state)
     free(svg);
 }
 
+/* Places that are no number, as a table of another program may have them, are one place. */
+static void test_heat_without_places(void **state)
+{
+    (void)state;
+    const struct plot plot = {.kind = PLOT_HEAT,
+                              .x = 1,
+                              .value = 2,
+                              .digits = 1,
+                              .x_title = "x",
+                              .y_title = "y",
+                              .bar_title = "bar"};
+    struct sheet *sheet = new_sheet("h", "h", "row:0|column:0|value:1");
+    const double places[] = {(double)NAN, 0.5, (double)NAN, (double)INFINITY};
+    for (int i = 0; i < 16; i++) {
+        dpe_draw_row(sheet, dpe_number_cell(places[i / 4]), dpe_number_cell(places[i % 4]),
+                     dpe_number_cell(i));
+    }
+    char *svg = drawn(sheet, &plot);
+    assert_int_equal(count(svg, "<rect ") - 40, 9); /* three places each way; 40 make the bar */
+    free(svg);
+}
+
 static void test_dots(void **state)
 {
     (void)state;
@@ -482,14 +504,23 @@ static void test_panels(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_clean),         cmocka_unit_test(test_escapes),
-        cmocka_unit_test(test_numbers),       cmocka_unit_test(test_csv),
-        cmocka_unit_test(test_html_table),    cmocka_unit_test(test_p_column),
-        cmocka_unit_test(test_colors),        cmocka_unit_test(test_palette),
-        cmocka_unit_test(test_ticks),         cmocka_unit_test(test_length_ticks),
-        cmocka_unit_test(test_svg),           cmocka_unit_test(test_curves),
-        cmocka_unit_test(test_heat),          cmocka_unit_test(test_dots),
-        cmocka_unit_test(test_nothing_drawn), cmocka_unit_test(test_panels),
+        cmocka_unit_test(test_clean),
+        cmocka_unit_test(test_escapes),
+        cmocka_unit_test(test_numbers),
+        cmocka_unit_test(test_csv),
+        cmocka_unit_test(test_html_table),
+        cmocka_unit_test(test_p_column),
+        cmocka_unit_test(test_colors),
+        cmocka_unit_test(test_palette),
+        cmocka_unit_test(test_ticks),
+        cmocka_unit_test(test_length_ticks),
+        cmocka_unit_test(test_svg),
+        cmocka_unit_test(test_curves),
+        cmocka_unit_test(test_heat),
+        cmocka_unit_test(test_dots),
+        cmocka_unit_test(test_heat_without_places),
+        cmocka_unit_test(test_nothing_drawn),
+        cmocka_unit_test(test_panels),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
