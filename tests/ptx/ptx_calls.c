@@ -29,6 +29,8 @@
 
 static FILE *out;
 
+enum { TEMPERED = 13 /* of plan_cases */ };
+
 /* ----------------------------------------------------------------------------------- what is
  * written */
 
@@ -124,6 +126,17 @@ static struct flash_shape shape_of(enum dpe_dtype dtype, int64_t heads, int64_t 
                                 .seed = 7};
 }
 
+/* The case of a plan with log-n: queries that also grow, and in bfloat16 a decay. */
+static void temper(struct flash_case *c, int plan_case)
+{
+    if (plan_case == TEMPERED) {
+        c->plan.query_growth = 0.4;
+        c->plan.query_length = 40.0;
+        c->plan.log_n_decay = c->shape.dtype == DPE_BF16 ? 0.3 : 0.0;
+        c->call.log_n = dpe_log_n_of(&c->plan);
+    }
+}
+
 /* variant −1: mma.sync; parts > 1: the keys of a query block are split. */
 static void prefill(const char *kernel, int variant, struct flash_shape shape, int plan_case,
                     int64_t window, int32_t parts)
@@ -132,6 +145,7 @@ static void prefill(const char *kernel, int variant, struct flash_shape shape, i
                                            ? dpe_attention_mma_shape(shape.head_dim)
                                            : dpe_attention_wgmma_shape(shape.head_dim, variant);
     struct flash_case c = flash_case_make(&shape, plan_case, window, tile);
+    temper(&c, plan_case);
     const size_t n = (size_t)(shape.rows * shape.n_heads), d = (size_t)shape.head_dim;
     int32_t *counters = dpe_alloc_zero(2, sizeof *counters);
     float *partial = NULL;
@@ -167,7 +181,8 @@ static void group_mma(void)
     prefill("mma", -1, shape_of(DPE_BF16, 1, 1, 96, 150, 20), 2, 30, 0);
     prefill("mma", -1, shape_of(DPE_F16, 1, 1, 96, 0, 70), 11, 20, 0);
     prefill("mma", -1, shape_of(DPE_BF16, 2, 2, 128, 20, 100), 12, 24, 0);
-    prefill("mma", -1, shape_of(DPE_F16, 2, 1, 128, 0, 80), 13, 40, 0);
+    prefill("mma", -1, shape_of(DPE_F16, 2, 1, 128, 0, 80), TEMPERED, 40, 0);
+    prefill("mma", -1, shape_of(DPE_BF16, 1, 1, 64, 60, 70), TEMPERED, 40, 0);
     prefill("mma, split", -1, shape_of(DPE_BF16, 2, 1, 64, 300, 3), 1, 90, 3);
 }
 
@@ -176,8 +191,16 @@ static void group_wgmma(void)
     static const int64_t dims[] = {128, 64};
     for (int i = 0; i < 2; i++) {
         for (int v = 0; dpe_attention_wgmma_shape(dims[i], v).rows > 0; v++) {
-            prefill("wgmma", v, shape_of(DPE_BF16, 2, 1, dims[i], 0, 150), v == 0 ? 1 : 0, 60, 0);
-            prefill("wgmma", v, shape_of(DPE_F16, 2, 2, dims[i], 190, 140), v == 0 ? 2 : 12, 50, 0);
+            prefill("wgmma", v, shape_of(DPE_BF16, 2, 1, dims[i], 0, 150),
+                    v == 0   ? 1
+                    : v == 1 ? TEMPERED
+                             : 0,
+                    60, 0);
+            prefill("wgmma", v, shape_of(DPE_F16, 2, 2, dims[i], 190, 140),
+                    v == 0   ? 2
+                    : v == 1 ? TEMPERED
+                             : 12,
+                    50, 0);
         }
     }
 }
@@ -280,6 +303,7 @@ static void decode(struct flash_shape shape, int plan_case, int64_t window, int6
     enum { MOST_UNITS = 64 };
     struct flash_case c =
         flash_case_make(&shape, plan_case, window, (struct dpe_tile_shape){128, 64});
+    temper(&c, plan_case);
     const int64_t keys = shape.start + shape.rows, d = shape.head_dim;
     uint16_t *cache = cache_of(&c);
     uint32_t *tables[DPE_MAX_BANDS] = {NULL};
@@ -354,6 +378,8 @@ static void group_decode(void)
     decode(shape_of(DPE_BF16, 4, 2, 64, 140, 3), 12, 24, 64);
     decode(shape_of(DPE_F16, 3, 3, 128, 120, 4), 12, 20, 256);
     decode(shape_of(DPE_BF16, 2, 1, 96, 130, 2), 15, 40, 64);
+    decode(shape_of(DPE_BF16, 4, 2, 64, 110, 2), TEMPERED, 40, 64);
+    decode(shape_of(DPE_F16, 2, 1, 64, 110, 1), TEMPERED, 40, 128);
 }
 static void group_faults_decode(void)
 {
