@@ -32,14 +32,18 @@ void dpe_comparison_suite_free(struct suite *s)
     *s = (struct suite){0};
 }
 
+/* Means and their axes are there together, or they are not shown. */
 static void take_axes(struct suite *s)
 {
     const int64_t *n = s->r.n;
+    const bool positions = s->r.position != NULL && s->r.position_mean != NULL;
+    const bool categories =
+        s->r.category != NULL && s->r.category_length != NULL && s->r.category_mean != NULL;
     s->n_methods = (size_t)n[DPE_SUITE_METHOD];
     s->n_tasks = (size_t)n[DPE_SUITE_TASK];
-    s->n_positions = (size_t)n[DPE_SUITE_POSITION];
-    s->n_categories = (size_t)n[DPE_SUITE_CATEGORY];
-    s->n_category_lengths = (size_t)n[DPE_SUITE_CATEGORY_LENGTH];
+    s->n_positions = positions ? (size_t)n[DPE_SUITE_POSITION] : 0;
+    s->n_categories = categories ? (size_t)n[DPE_SUITE_CATEGORY] : 0;
+    s->n_category_lengths = categories ? (size_t)n[DPE_SUITE_CATEGORY_LENGTH] : 0;
 }
 
 /* Tables of other programs may not say it: the first. */

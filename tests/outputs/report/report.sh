@@ -200,6 +200,9 @@ with h5py.File("odd.h5", "a") as f:
     f["/eval/ppl/mean"][...] = 1e300
     f["/eval/ppl/ci_high"][...] = float("inf")
     f["/eval/niah/mean"][...] = float("nan")
+shutil.copy("compare.h5", "parts.h5")
+with h5py.File("parts.h5", "a") as f:
+    del f["/eval/ruler/category"], f["/eval/ppl/position"]
 shutil.copy("topk.h5", "oddsteps.h5")
 with h5py.File("oddsteps.h5", "a") as f:
     f["/ablate/value"][...] = float("inf")
@@ -216,8 +219,9 @@ expect 65 "shape.h5: has no checksum" shape.h5 -o bad.html --no-figures
 expect 65 "/detect/rank: expected the shape" --unchecked shape.h5 -o bad.html --no-figures
 cp odd.h5 bare.h5
 expect 0 "is written" --unchecked bare.h5 -o bare.html --no-figures
-"$python" "$(dirname "$0")/../../lib/checksum.py" shape.h5 beyond.h5 noplan.h5 odd.h5 oddsteps.h5 steps.h5 methods.h5
+"$python" "$(dirname "$0")/../../lib/checksum.py" shape.h5 beyond.h5 noplan.h5 odd.h5 parts.h5 oddsteps.h5 steps.h5 methods.h5
 expect 0 "is written" odd.h5 oddsteps.h5 -o odd.html
+expect 0 "is written" parts.h5 -o parts.html --no-figures
 expect 65 "/detect/rank: expected the shape [2, 8], found [2, 2]" shape.h5 -o bad.html --no-figures
 expect 65 "/rows: row 0 points beyond the plans or buckets" beyond.h5 -o bad.html --no-figures
 expect 0 "is written" noplan.h5 -o odd.html --figures odd
