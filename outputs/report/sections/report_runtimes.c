@@ -242,7 +242,8 @@ static dpe_status write_applied(struct report *report, const struct input *input
         add_applied(report, &applied);
     } else if (table != NULL && (status == DPE_BAD_DATA || status == DPE_USAGE)) {
         /* It has no form without an adapter, or belongs to another model. */
-        dpe_report_say(report, BLOCK_NOTE, "%s", err->text);
+        dpe_report_say(report, BLOCK_NOTE, "What each applies of %s is not shown: %s", input->name,
+                       err->text);
         status = DPE_OK;
     }
     dpe_applied_free(&applied);
