@@ -181,20 +181,19 @@ static dpe_status take_smallest(const struct batch *batch, const struct calibrat
 {
     char text[64];
     bool may = given->budget_seconds > 0.0 && bill->time.low <= given->budget_seconds;
-    dpe_status status =
-        dpe_job_tell(&batch->job, &may, sizeof may, err); /* as rank 0 has measured it */
+    DPE_TRY(dpe_job_tell(&batch->job, &may, sizeof may, err)); /* as rank 0 has measured it */
     dpe_job_range_text(&bill->time, text);
-    if (status == DPE_OK && !may) {
+    if (!may) {
         return dpe_fail(err, DPE_USAGE,
                         "--budget: the smallest calibration takes %s here, and %.3g tokens; give "
                         "more, or see dpe-detect --select ready",
                         text, bill->tokens);
     }
-    if (status == DPE_OK && bill->time.high > given->budget_seconds) {
+    if (bill->time.high > given->budget_seconds) {
         dpe_log_warning("--budget: the smallest calibration takes %s here: it may end later", text);
     }
     *chosen = 0;
-    return status;
+    return DPE_OK;
 }
 
 /* The dearest setting that fits, by halving: a dearer one never costs less. */
@@ -204,25 +203,24 @@ static dpe_status search(struct batch *batch, const struct calibrate_arguments *
     struct dpe_bill bill = {0};
     int low = -1;
     int high = SETTINGS;
-    dpe_status status = DPE_OK;
-    while (high - low > 1 && status == DPE_OK) {
+    while (high - low > 1) {
         int middle = low + (high - low) / 2;
-        status = price(batch, given, &settings[middle], &bill, err);
-        if (status == DPE_OK && bill.untimed && given->budget_seconds > 0.0) {
-            status = dpe_fail(err, DPE_USAGE,
-                              "--budget: how fast this model runs here cannot be measured, so no "
-                              "time can be kept; give tokens (--budget 20Mtok)");
+        DPE_TRY(price(batch, given, &settings[middle], &bill, err));
+        if (bill.untimed && given->budget_seconds > 0.0) {
+            return dpe_fail(err, DPE_USAGE,
+                            "--budget: how fast this model runs here cannot be measured, so no "
+                            "time can be kept; give tokens (--budget 20Mtok)");
         }
         bool fit = fits(given, &bill); /* as rank 0 has measured it */
-        status = status == DPE_OK ? dpe_job_tell(&batch->job, &fit, sizeof fit, err) : status;
+        DPE_TRY(dpe_job_tell(&batch->job, &fit, sizeof fit, err));
         *(fit ? &low : &high) = middle;
     }
-    if (status == DPE_OK && low < 0) {
-        status = price(batch, given, &settings[0], &bill, err);
-        return status == DPE_OK ? take_smallest(batch, given, &bill, chosen, err) : status;
-    }
     *chosen = low;
-    return status;
+    if (low < 0) {
+        DPE_TRY(price(batch, given, &settings[0], &bill, err));
+        return take_smallest(batch, given, &bill, chosen, err);
+    }
+    return DPE_OK;
 }
 
 dpe_status dpe_calibrate_fit(struct batch *batch, struct dpe_error *err)
@@ -234,19 +232,13 @@ dpe_status dpe_calibrate_fit(struct batch *batch, struct dpe_error *err)
         return DPE_OK;
     }
     batch->fitted = *line;
-    dpe_status status = choose_dtype(batch, err);
+    DPE_TRY(choose_dtype(batch, err));
     struct calibrate_arguments given = *line;
     given.asked.job.tool = batch->fitted.detect.job.tool;
-    if (status == DPE_OK) {
-        status = search(batch, &given, &chosen, err);
-    }
-    if (status == DPE_OK) {
-        status = price(batch, &given, &settings[chosen], &bill, err);
-    }
-    if (status == DPE_OK) {
-        tell(batch, &bill);
-    }
-    return status;
+    DPE_TRY(search(batch, &given, &chosen, err));
+    DPE_TRY(price(batch, &given, &settings[chosen], &bill, err));
+    tell(batch, &bill);
+    return DPE_OK;
 }
 
 static dpe_status move_needles(struct batch *batch, struct dpe_error *err)
@@ -336,13 +328,12 @@ dpe_status dpe_calibrate_fit_check(struct batch *batch, struct dpe_error *err)
     args->check_samples = unit;
     dpe_status status = dpe_calibrate_check(batch, CALIBRATE_PRICE, &bill, err);
     args->check_samples = planned;
-    if (status == DPE_OK && bill.time.high > 0.0 && left > 0.0) {
+    DPE_TRY(status);
+    if (bill.time.high > 0.0 && left > 0.0) {
         int64_t contexts = (int64_t)fmin(floor(left / bill.time.high), (double)(MOST / unit));
         args->check_samples = contexts * unit > planned ? contexts * unit : planned;
     }
-    return status == DPE_OK
-               ? dpe_job_tell(&batch->job, &args->check_samples, sizeof args->check_samples, err)
-               : status;
+    return dpe_job_tell(&batch->job, &args->check_samples, sizeof args->check_samples, err);
 }
 
 dpe_status dpe_calibrate_print_settings(struct batch *batch, struct dpe_error *err)

@@ -181,17 +181,14 @@ static dpe_status write_file(struct batch *batch, const struct file *file, const
                              struct dpe_error *err)
 {
     struct export_arguments args;
-    dpe_status status =
-        batch->args->detect.job.tool.force ? DPE_OK : dpe_calibrate_forms_check(batch, name, err);
-    if (status == DPE_OK) {
-        status = dpe_calibrate_forms_drop(batch, name, err);
+    if (!batch->args->detect.job.tool.force) {
+        DPE_TRY(dpe_calibrate_forms_check(batch, name, err));
     }
-    if (status == DPE_OK) {
-        fill_export(batch, file, name, &args);
-        status = dpe_export_do(&args, err);
-    }
+    DPE_TRY(dpe_calibrate_forms_drop(batch, name, err));
+    fill_export(batch, file, name, &args);
+    DPE_TRY(dpe_export_do(&args, err));
     dpe_calibrate_drop_paths(batch);
-    return status == DPE_OK ? dpe_calibrate_forms_add(batch, name, err) : status;
+    return dpe_calibrate_forms_add(batch, name, err);
 }
 
 dpe_status dpe_calibrate_check_exports(struct batch *batch, struct dpe_error *err)

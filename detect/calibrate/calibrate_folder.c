@@ -51,9 +51,7 @@ static dpe_status refuse_in_new_entry(struct batch *batch, const char *name, str
         const char *folder = batch->state.entries[e].folder;
         if (folder[0] != '\0' && strncmp(name, folder, strlen(folder)) == 0 &&
             !dpe_calibrate_has_begun(batch, &batch->state.entries[e], "detect.h5")) {
-            bool recorded = false;
-            dpe_status status = dpe_calibrate_forms_has(batch, name, &recorded, err);
-            return status == DPE_OK && !recorded ? refuse_foreign(batch, name, err) : status;
+            return dpe_calibrate_forms_has(batch, name) ? DPE_OK : refuse_foreign(batch, name, err);
         }
     }
     return DPE_OK;

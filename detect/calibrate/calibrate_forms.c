@@ -4,6 +4,7 @@
  * also has the hashes of all other files and, under the name "command", of what they were made
  * from: then the same command again leaves everything as it is. */
 #include <errno.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,51 +14,49 @@
 #include "outputs/storage/durable.h"
 #include "outputs/storage/storage.h"
 
-enum { MOST_FILES = 160 };
 static const char record_name[] = "forms.sha256";
 static const char of_command[] = "command";
 
-struct record {
-    const char *path;
-    int n;
-    struct {
-        char hex[65], name[64];
-    } files[MOST_FILES];
-};
-
-static dpe_status read_record(struct batch *batch, struct record *record, struct dpe_error *err)
+static const char *path_of(const struct batch *batch, const char *name, char path[PATH_MAX])
 {
-    *record = (struct record){.path = dpe_calibrate_path(batch, NULL, record_name)};
-    FILE *file = fopen(record->path, "re");
+    snprintf(path, PATH_MAX, "%s/%s", batch->args->detect.job.output, name);
+    return path;
+}
+
+dpe_status dpe_calibrate_forms_read(struct batch *batch, struct dpe_error *err)
+{
+    struct calibrate_record *record = &batch->record;
+    char path[PATH_MAX];
+    record->n = 0;
+    FILE *file = fopen(path_of(batch, record_name, path), "re");
     if (file == NULL) {
         return errno == ENOENT || errno == ENOTDIR
                    ? DPE_OK
-                   : dpe_fail_errno(err, errno, record->path, "cannot be read");
+                   : dpe_fail_errno(err, errno, path, "cannot be read");
     }
-    while (record->n < MOST_FILES &&
+    while (record->n < CALIBRATE_FILES &&
            fscanf(file, "%64[0-9a-f]  %63s\n", record->files[record->n].hex,
                   record->files[record->n].name) == 2) {
         record->n++;
     }
     bool failed = ferror(file) != 0;
     fclose(file);
-    return failed ? dpe_fail(err, DPE_IO, "%s: cannot be read", record->path) : DPE_OK;
+    return failed ? dpe_fail(err, DPE_IO, "%s: cannot be read", path) : DPE_OK;
 }
 
-static int find(const struct record *record, const char *name)
+static int find(const struct calibrate_record *record, const char *name)
 {
-    for (int i = 0; i < record->n; i++) {
-        if (strcmp(record->files[i].name, name) == 0) {
-            return i;
-        }
+    int at = record->n - 1;
+    while (at >= 0 && strcmp(record->files[at].name, name) != 0) {
+        at--;
     }
-    return -1;
+    return at;
 }
 
-static void put(struct record *record, const char *name, const char *hex)
+static void put(struct calibrate_record *record, const char *name, const char *hex)
 {
     int at = find(record, name);
-    if (at < 0 && record->n < MOST_FILES) {
+    if (at < 0 && record->n < CALIBRATE_FILES) {
         at = record->n++;
     }
     if (at >= 0) {
@@ -66,124 +65,77 @@ static void put(struct record *record, const char *name, const char *hex)
     }
 }
 
-static void drop(struct record *record, const char *name)
+static bool drop(struct calibrate_record *record, const char *name)
 {
     int at = find(record, name);
     if (at >= 0) {
         record->files[at] = record->files[--record->n];
     }
+    return at >= 0;
 }
 
-static dpe_status write_record(const struct record *record, struct dpe_error *err)
+static dpe_status write_record(const struct batch *batch, struct dpe_error *err)
 {
-    struct dpe_text text = {0};
-    dpe_status status = DPE_OK;
-    for (int i = 0; i < record->n && status == DPE_OK; i++) {
-        char line[160];
-        int n =
-            snprintf(line, sizeof line, "%s  %s\n", record->files[i].hex, record->files[i].name);
-        status = dpe_text_append(&text, line, (size_t)n, err);
+    char text[CALIBRATE_FILES * 132] = "";
+    char path[PATH_MAX];
+    for (int i = 0; i < batch->record.n; i++) {
+        dpe_append(text, sizeof text, "%s  %s\n", batch->record.files[i].hex,
+                   batch->record.files[i].name);
     }
-    if (status == DPE_OK) {
-        status = dpe_replace_file(record->path, text.n > 0 ? text.bytes : "", text.n, err);
-    }
-    dpe_text_free(&text);
-    return status;
+    return dpe_replace_file(path_of(batch, record_name, path), text, strlen(text), err);
 }
 
 /* SHA-256 of a file of DIR; "" when it does not exist. */
-static dpe_status hash_file(struct batch *batch, const char *name, char hex[65],
+static dpe_status hash_file(const struct batch *batch, const char *name, char hex[65],
                             struct dpe_error *err)
 {
-    char bytes[1 << 14];
-    const char *path = dpe_calibrate_path(batch, NULL, name);
-    struct dpe_sha256 *hash = dpe_sha256_new();
-    FILE *file = fopen(path, "rbe");
-    int reason = errno;
-    dpe_status status = DPE_OK;
-    hex[0] = '\0';
-    if (hash == NULL) {
-        status = dpe_fail(err, DPE_NO_MEMORY, "out of memory for a checksum");
-    } else if (file == NULL && reason != ENOENT) {
-        status = dpe_fail_errno(err, reason, path, "cannot be read");
-    }
-    for (size_t n;
-         status == DPE_OK && file != NULL && (n = fread(bytes, 1, sizeof bytes, file)) > 0;) {
-        dpe_sha256_add(hash, bytes, n);
-    }
-    if (file != NULL && ferror(file)) {
-        status = dpe_fail(err, DPE_IO, "%s: cannot be read", path);
-    }
-    if (hash != NULL) {
-        dpe_sha256_finish(hash, hex);
-    }
-    if (status != DPE_OK || file == NULL) {
-        hex[0] = '\0';
-    }
-    if (file != NULL) {
-        fclose(file);
-    }
-    batch->n_paths--; /* the last one */
-    free(batch->paths[batch->n_paths]);
-    return status;
+    char path[PATH_MAX];
+    dpe_status status = dpe_sha256_file(path_of(batch, name, path), hex, err);
+    return status == DPE_NO_INPUT ? DPE_OK : status;
+}
+
+static dpe_status note_file(struct batch *batch, const char *name, struct dpe_error *err)
+{
+    char hex[65];
+    DPE_TRY(hash_file(batch, name, hex, err));
+    put(&batch->record, name, hex);
+    return DPE_OK;
 }
 
 /* ------------------------------------------------------------------------------------------ forms
  */
 
-dpe_status dpe_calibrate_forms_has(struct batch *batch, const char *name, bool *has,
-                                   struct dpe_error *err)
+bool dpe_calibrate_forms_has(const struct batch *batch, const char *name)
 {
-    struct record record;
-    dpe_status status = read_record(batch, &record, err);
-    *has = status == DPE_OK && find(&record, name) >= 0;
-    return status;
+    return find(&batch->record, name) >= 0;
 }
 
 dpe_status dpe_calibrate_forms_check(struct batch *batch, const char *name, struct dpe_error *err)
 {
-    struct record record;
-    char hex[65];
-    dpe_status status = read_record(batch, &record, err);
-    int at = status == DPE_OK ? find(&record, name) : -1;
+    char hex[65] = "";
+    int at = find(&batch->record, name);
     if (at >= 0) {
-        status = hash_file(batch, name, hex, err);
+        DPE_TRY(hash_file(batch, name, hex, err));
     }
-    if (status == DPE_OK && at >= 0 && hex[0] != '\0' && strcmp(hex, record.files[at].hex) != 0) {
-        status = dpe_fail(err, DPE_MISMATCH,
+    return hex[0] == '\0' || strcmp(hex, batch->record.files[at].hex) == 0
+               ? DPE_OK
+               : dpe_fail(err, DPE_MISMATCH,
                           "%s/%s: was changed after dpe-calibrate wrote it; move it away and run "
                           "the same command again (--force replaces it and repeats the sweep)",
                           batch->args->detect.job.output, name);
-    }
-    return status;
 }
 
 dpe_status dpe_calibrate_forms_drop(struct batch *batch, const char *name, struct dpe_error *err)
 {
-    struct record record;
-    DPE_TRY(read_record(batch, &record, err));
-    if (find(&record, name) >= 0 || find(&record, of_command) >= 0) {
-        drop(&record, name);
-        drop(&record, of_command);
-        DPE_TRY(write_record(&record, err));
-    }
-    return DPE_OK;
+    const bool form = drop(&batch->record, name);
+    const bool command = drop(&batch->record, of_command);
+    return form || command ? write_record(batch, err) : DPE_OK;
 }
 
 dpe_status dpe_calibrate_forms_add(struct batch *batch, const char *name, struct dpe_error *err)
 {
-    struct record record;
-    char hex[65];
-    dpe_status status = read_record(batch, &record, err);
-    if (status == DPE_OK) {
-        status = hash_file(batch, name, hex, err);
-    }
-    if (status == DPE_OK) {
-        put(&record, name, hex);
-        status = write_record(&record, err);
-    }
-    dpe_calibrate_drop_paths(batch);
-    return status;
+    DPE_TRY(note_file(batch, name, err));
+    return write_record(batch, err);
 }
 
 /* A form in DIR itself, or in the folder of an entry that the batch has; not what a study writes,
@@ -205,46 +157,38 @@ static bool is_form(const struct batch *batch, const char *name)
 }
 
 /* Remove a form that is none now; one that was edited stays. */
-static dpe_status remove_form(struct batch *batch, const char *name, const char *recorded,
+static dpe_status remove_form(const struct batch *batch, const char *name, const char *recorded,
                               struct dpe_error *err)
 {
-    char hex[65];
-    dpe_status status = hash_file(batch, name, hex, err);
-    const char *path = dpe_calibrate_path(batch, NULL, name);
-    if (status == DPE_OK && strcmp(hex, recorded) == 0) {
-        status = unlink(path) == 0 ? DPE_OK : dpe_fail_errno(err, errno, path, "cannot be removed");
-        if (status == DPE_OK) {
-            dpe_log_info("%s: removed: it is not a form of what the table holds now", path);
+    char hex[65], path[PATH_MAX];
+    DPE_TRY(hash_file(batch, name, hex, err));
+    path_of(batch, name, path);
+    if (strcmp(hex, recorded) == 0) {
+        if (unlink(path) != 0) {
+            return dpe_fail_errno(err, errno, path, "cannot be removed");
         }
-    } else if (status == DPE_OK && hex[0] != '\0') {
+        dpe_log_info("%s: removed: it is not a form of what the table holds now", path);
+    } else if (hex[0] != '\0') {
         dpe_log_warning(
             "%s: is of an earlier calibration and was changed after it; it is left as it "
             "is, and is not a form of the table now",
             path);
     }
-    return status;
+    return DPE_OK;
 }
 
 dpe_status dpe_calibrate_forms_tidy(struct batch *batch, struct dpe_error *err)
 {
-    struct record record;
-    dpe_status status = read_record(batch, &record, err);
-    int n = record.n;
-    for (int i = n - 1; i >= 0 && status == DPE_OK; i--) {
-        const char *name = record.files[i].name;
-        if (!is_form(batch, name) || dpe_calibrate_has_form(batch, name)) {
-            continue;
-        }
-        status = remove_form(batch, name, record.files[i].hex, err);
-        if (status == DPE_OK) {
-            record.files[i] = record.files[--record.n];
+    struct calibrate_record *record = &batch->record;
+    const int n = record->n;
+    for (int i = n - 1; i >= 0; i--) {
+        const char *name = record->files[i].name;
+        if (is_form(batch, name) && !dpe_calibrate_has_form(batch, name)) {
+            DPE_TRY(remove_form(batch, name, record->files[i].hex, err));
+            record->files[i] = record->files[--record->n];
         }
     }
-    if (record.n < n && status == DPE_OK) {
-        status = write_record(&record, err);
-    }
-    dpe_calibrate_drop_paths(batch);
-    return status;
+    return record->n < n ? write_record(batch, err) : DPE_OK;
 }
 
 /* --------------------------------------------------------------------------------------- complete
@@ -333,66 +277,47 @@ static bool can_tell(const struct batch *batch)
 }
 
 /* Whether every file is as it was recorded. */
-static dpe_status compare(struct batch *batch, const struct record *record, bool *same,
-                          struct dpe_error *err)
+static dpe_status compare(struct batch *batch, bool *same, struct dpe_error *err)
 {
-    dpe_status status = DPE_OK;
     *same = true;
-    for (int i = 0; i < record->n && *same && status == DPE_OK; i++) {
+    for (int i = 0; i < batch->record.n && *same; i++) {
         char hex[65];
-        const char *name = record->files[i].name;
+        const char *name = batch->record.files[i].name;
         if (strcmp(name, of_command) != 0) {
-            status = hash_file(batch, name, hex, err);
-            *same = status == DPE_OK && strcmp(hex, record->files[i].hex) == 0;
+            DPE_TRY(hash_file(batch, name, hex, err));
+            *same = strcmp(hex, batch->record.files[i].hex) == 0;
             batch->state.pairs = batch->state.pairs || strstr(name, "ablate.h5") != NULL;
         }
     }
-    return status;
+    return DPE_OK;
 }
 
 dpe_status dpe_calibrate_is_done(struct batch *batch, struct dpe_error *err)
 {
-    struct record record;
     char hex[65];
     batch->state.done = batch->state.pairs = false;
-    dpe_status status = read_record(batch, &record, err);
-    int at = status == DPE_OK ? find(&record, of_command) : -1;
-    if (status == DPE_OK && at >= 0 && can_tell(batch)) {
-        status = hash_command(batch, hex, err);
-        if (status == DPE_OK && strcmp(hex, record.files[at].hex) == 0) {
-            status = compare(batch, &record, &batch->state.done, err);
-        }
+    DPE_TRY(dpe_calibrate_forms_read(batch, err));
+    int at = find(&batch->record, of_command);
+    if (at < 0 || !can_tell(batch)) {
+        return DPE_OK;
     }
-    dpe_calibrate_drop_paths(batch);
-    return status;
+    DPE_TRY(hash_command(batch, hex, err));
+    return strcmp(hex, batch->record.files[at].hex) == 0 ? compare(batch, &batch->state.done, err)
+                                                         : DPE_OK;
 }
 
 dpe_status dpe_calibrate_set_done(struct batch *batch, struct dpe_error *err)
 {
-    struct record record;
+    struct calibrate_record *record = &batch->record;
     char hex[65];
-    dpe_status status = read_record(batch, &record, err);
-    for (int i = record.n - 1; i >= 0; i--) { /* what other commands had made */
-        if (!is_form(batch, record.files[i].name)) {
-            record.files[i] = record.files[--record.n];
+    for (int i = record->n - 1; i >= 0; i--) { /* what other commands had made */
+        if (!is_form(batch, record->files[i].name)) {
+            record->files[i] = record->files[--record->n];
         }
     }
-    if (status == DPE_OK && (status = write_record(&record, err)) == DPE_OK) {
-        status = dpe_calibrate_each_table(batch, dpe_calibrate_forms_add, err);
-    }
-    if (status == DPE_OK) {
-        status = dpe_calibrate_forms_add(batch, "report.html", err);
-    }
-    if (status == DPE_OK) {
-        status = read_record(batch, &record, err);
-    }
-    if (status == DPE_OK) {
-        status = hash_command(batch, hex, err);
-    }
-    if (status == DPE_OK) {
-        put(&record, of_command, hex);
-        status = write_record(&record, err);
-    }
-    dpe_calibrate_drop_paths(batch);
-    return status;
+    DPE_TRY(dpe_calibrate_each_table(batch, note_file, err));
+    DPE_TRY(note_file(batch, "report.html", err));
+    DPE_TRY(hash_command(batch, hex, err));
+    put(record, of_command, hex);
+    return write_record(batch, err);
 }

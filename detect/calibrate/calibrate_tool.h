@@ -15,7 +15,7 @@
 #include "outputs/job/price.h"
 #include "outputs/job/study.h"
 
-enum { CALIBRATE_METHOD = 256, CALIBRATE_PATHS = 32, CALIBRATE_NIAH = 512 };
+enum { CALIBRATE_METHOD = 256, CALIBRATE_PATHS = 32, CALIBRATE_NIAH = 512, CALIBRATE_FILES = 160 };
 
 /** The parts of dpe-eval, whose samples differ. */
 enum calibrate_part {
@@ -89,6 +89,12 @@ struct batch {
     bool diverges; /**< the model is one file, a GGUF, and texts are long enough: kld.h5 is made */
     char *paths[CALIBRATE_PATHS]; /**< [n_paths] of the part at work */
     int n_paths;
+    struct calibrate_record { /**< DIR/forms.sha256 */
+        int n;
+        struct {
+            char hex[65], name[64];
+        } files[CALIBRATE_FILES];
+    } record;
     /** What rank 0 has read from the tables, and tells the others: */
     struct calibrate_state {
         struct entry entries[DPE_JOB_LENGTHS]; /**< [n_entries] by increasing length */
@@ -228,11 +234,12 @@ bool dpe_calibrate_has_begun(struct batch *batch, const struct entry *entry, con
 dpe_status dpe_calibrate_make_folder(struct batch *batch, bool *made, struct dpe_error *err);
 
 /** DIR/forms.sha256 holds the hash of every form that was written, so that one that a user edited
- * is not replaced, and once all is finished those of all other files and of the command. has:
- * whether the form is in it. check: DPE_MISMATCH when the form exists and differs. drop and add:
- * before and after the form is written. DPE_IO, DPE_PERMISSION, DPE_NO_MEMORY. */
-dpe_status dpe_calibrate_forms_has(struct batch *batch, const char *name, bool *has,
-                                   struct dpe_error *err);
+ * is not replaced, and once all is finished those of all other files and of the command. read: into
+ * batch->record, of rank 0. has: whether the form is in it. check: DPE_MISMATCH when the form
+ * exists and differs. drop and add: before and after the form is written. DPE_IO, DPE_PERMISSION,
+ * DPE_NO_MEMORY. */
+dpe_status dpe_calibrate_forms_read(struct batch *batch, struct dpe_error *err);
+bool dpe_calibrate_forms_has(const struct batch *batch, const char *name);
 dpe_status dpe_calibrate_forms_check(struct batch *batch, const char *name, struct dpe_error *err);
 dpe_status dpe_calibrate_forms_drop(struct batch *batch, const char *name, struct dpe_error *err);
 dpe_status dpe_calibrate_forms_add(struct batch *batch, const char *name, struct dpe_error *err);

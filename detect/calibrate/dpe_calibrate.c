@@ -370,19 +370,19 @@ static dpe_status try_entry(struct batch *batch, struct dpe_error *err)
     const bool tunes = batch->args->detect.against_tuned;
     const bool begun =
         dpe_calibrate_has_begun(batch, batch->entry, tunes ? "tune.h5" : "detect.h5");
-    dpe_status status = DPE_OK;
     if (!begun && tunes) {
-        status = dpe_calibrate_tune(batch, CALIBRATE_TRY, NULL, err);
+        DPE_TRY(dpe_calibrate_tune(batch, CALIBRATE_TRY, NULL, err));
     }
-    if (status == DPE_OK && !begun) {
-        status = dpe_calibrate_sweep(batch, CALIBRATE_TRY, NULL, err);
+    if (!begun) {
+        DPE_TRY(dpe_calibrate_sweep(batch, CALIBRATE_TRY, NULL, err));
     }
-    if (status == DPE_OK && batch->chooses && !dpe_calibrate_has_begun(batch, NULL, "check.h5")) {
-        status = dpe_calibrate_pairs(batch, CALIBRATE_TRY, NULL, err);
+    if (dpe_calibrate_has_begun(batch, NULL, "check.h5")) {
+        return DPE_OK;
     }
-    return status == DPE_OK && !dpe_calibrate_has_begun(batch, NULL, "check.h5")
-               ? dpe_calibrate_check(batch, CALIBRATE_TRY, NULL, err)
-               : status;
+    if (batch->chooses) {
+        DPE_TRY(dpe_calibrate_pairs(batch, CALIBRATE_TRY, NULL, err));
+    }
+    return dpe_calibrate_check(batch, CALIBRATE_TRY, NULL, err);
 }
 
 static dpe_status try_parts(struct batch *batch, struct dpe_error *err)
@@ -421,6 +421,9 @@ static dpe_status take_lock(struct batch *batch, struct dpe_lock *lock, bool *ma
     }
     if (status == DPE_OK && note[0] != '\0') {
         dpe_log_info("%s: %s", path, note);
+    }
+    if (status == DPE_OK) { /* again: nobody else writes it from here on */
+        status = dpe_calibrate_forms_read(batch, err);
     }
     dpe_calibrate_drop_paths(batch);
     return status;
@@ -499,6 +502,7 @@ int main(int argc, char **argv)
     }
     status = dpe_job_close(&batch->job, status, &err);
     free(batch->pooled.of);
+    dpe_calibrate_drop_paths(batch);
     free(batch);
     return dpe_tool_end(status, &err);
 }

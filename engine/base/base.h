@@ -154,6 +154,9 @@ struct dpe_sha256 *dpe_sha256_new(void);
 void dpe_sha256_add(struct dpe_sha256 *hash, const void *bytes, size_t n);
 /** Finishes and frees. */
 void dpe_sha256_finish(struct dpe_sha256 *hash, char hex[65]);
+/** Of a regular file; hex is "" after errors: DPE_NO_INPUT, DPE_PERMISSION, DPE_IO, DPE_NO_MEMORY.
+ */
+dpe_status dpe_sha256_file(const char *path, char hex[65], struct dpe_error *err);
 
 /** Seeded generator with the same stream on every platform (PCG-XSH-RR 64/32 state, own seeding by
  *  splitmix64). Everything random in the project is drawn from one of these. */

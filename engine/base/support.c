@@ -342,6 +342,32 @@ void dpe_sha256_finish(struct dpe_sha256 *hash, char hex[65])
     free(hash);
 }
 
+dpe_status dpe_sha256_file(const char *path, char hex[65], struct dpe_error *err)
+{
+    char bytes[1 << 14];
+    size_t n = sizeof bytes;
+    uint64_t size = 0;
+    int fd = -1;
+    hex[0] = '\0';
+    DPE_TRY(dpe_open_regular(path, &fd, &size, err));
+    struct dpe_sha256 *hash = dpe_sha256_new();
+    dpe_status status =
+        hash != NULL ? DPE_OK : dpe_fail(err, DPE_NO_MEMORY, "%s: no memory for a hash", path);
+    while (status == DPE_OK && n == sizeof bytes) {
+        n = 0;
+        status = read_all(fd, path, bytes, sizeof bytes, &n, err);
+        dpe_sha256_add(hash, bytes, n);
+    }
+    close(fd);
+    if (hash != NULL) {
+        dpe_sha256_finish(hash, hex);
+    }
+    if (status != DPE_OK) {
+        hex[0] = '\0';
+    }
+    return status;
+}
+
 static uint64_t splitmix64(uint64_t *state)
 {
     *state += 0x9e3779b97f4a7c15u;

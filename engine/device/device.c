@@ -39,27 +39,6 @@ static bool own_folder(char *folder, size_t n)
     return true;
 }
 
-/* The file is read in pieces: it holds machine code for several cards. */
-static void find_digest(const char *path)
-{
-    unsigned char piece[4096];
-    struct dpe_sha256 *hash = dpe_sha256_new();
-    FILE *file = hash != NULL ? fopen(path, "re") : NULL;
-    size_t n = 0;
-    while (file != NULL && (n = fread(piece, 1, sizeof piece, file)) > 0) {
-        dpe_sha256_add(hash, piece, n);
-    }
-    if (hash != NULL) {
-        dpe_sha256_finish(hash, digest);
-    }
-    if (file == NULL || ferror(file)) {
-        digest[0] = '\0';
-    }
-    if (file != NULL) {
-        fclose(file);
-    }
-}
-
 static void *open_library(void)
 {
     static const char *const places[] = {"", "../lib/", "../" DPE_LIBDIR "/", "../lib/dpe/"};
@@ -72,7 +51,7 @@ static void *open_library(void)
         if (library == NULL) {
             snprintf(reason, sizeof reason, "DPE_CUDA_MODULE: %s", dlerror());
         } else {
-            find_digest(named);
+            (void)dpe_sha256_file(named, digest, NULL);
         }
         return library;
     }
@@ -86,7 +65,7 @@ static void *open_library(void)
                     snprintf(reason, sizeof reason, "%s", dlerror());
                     return NULL;
                 }
-                find_digest(path);
+                (void)dpe_sha256_file(path, digest, NULL);
             }
         }
     }

@@ -339,35 +339,6 @@ done:
 
 /* ------------------------------------------------------------------------------------- opening */
 
-static dpe_status hash_file(const char *path, char hash[65], struct dpe_error *err)
-{
-    enum { BLOCK = 1 << 20 };
-    char *block = malloc(BLOCK);
-    FILE *file = fopen(path, "rb");
-    struct dpe_sha256 *sha = dpe_sha256_new();
-    dpe_status status = DPE_OK;
-    if (block == NULL || sha == NULL) {
-        status = dpe_fail(err, DPE_NO_MEMORY, "%s: no memory for a hash", path);
-    } else if (file == NULL) {
-        status = dpe_fail(err, DPE_IO, "%s: %s", path, strerror(errno));
-    }
-    for (size_t n = 1; status == DPE_OK && n > 0;) {
-        n = fread(block, 1, BLOCK, file);
-        dpe_sha256_add(sha, block, n);
-    }
-    if (status == DPE_OK && ferror(file)) {
-        status = dpe_fail(err, DPE_IO, "%s: reading failed", path);
-    }
-    if (sha != NULL) {
-        dpe_sha256_finish(sha, hash);
-    }
-    if (file != NULL) {
-        fclose(file);
-    }
-    free(block);
-    return status;
-}
-
 /* Where the task's lines are; owned by the caller. */
 static dpe_status find_file(const char *folder, const char *task, char **path,
                             struct dpe_error *err)
@@ -525,7 +496,7 @@ static dpe_status open_file(struct official *official, struct dpe_official_file 
     }
     status = check_lines(official, file, err);
     if (status == DPE_OK) {
-        status = hash_file(path, file->hash, err);
+        status = dpe_sha256_file(path, file->hash, err);
     }
 done:
     free(path);

@@ -75,34 +75,33 @@ static dpe_status open_suite(struct comparison *comparison, int i, struct dpe_er
 
 dpe_status dpe_eval_open_suites(struct comparison *comparison, struct dpe_error *err)
 {
-    dpe_status status = DPE_OK;
-    for (int i = 0; i < comparison->args->n_suites && status == DPE_OK; i++) {
+    for (int i = 0; i < comparison->args->n_suites; i++) {
         const struct dpe_suite *suite = &comparison->suites[i];
         char told[1200];
-        status = open_suite(comparison, i, err);
-        comparison->n_suites += status == DPE_OK;
+        DPE_TRY(open_suite(comparison, i, err));
+        comparison->n_suites++;
         if (comparison->args->job.silent) {
             continue; /* what is only priced */
         }
-        if (status == DPE_OK && dpe_chat_told(chat_template_of(comparison->args, i),
-                                              comparison->args->job.model, told, sizeof told)) {
+        if (dpe_chat_told(chat_template_of(comparison->args, i), comparison->args->job.model, told,
+                          sizeof told)) {
             dpe_log_info("%s: %s", suite->name, told);
         }
-        if (status == DPE_OK && suite->lacks[0] != '\0') {
+        if (suite->lacks[0] != '\0') {
             dpe_log_warning("%s: left out: %s", suite->name, suite->lacks);
         }
-        if (status == DPE_OK && suite->skipped > 0 && !suite->perplexity) {
+        if (suite->skipped > 0 && !suite->perplexity) {
             dpe_log_warning("%s: left out %lld line%s of data that %s; first: %s", suite->name,
                             (long long)suite->skipped, suite->skipped == 1 ? "" : "s",
                             suite->skipped == 1 ? "is not a sample" : "are not samples",
                             suite->first_skipped);
-        } else if (status == DPE_OK && suite->skipped > 0) {
+        } else if (suite->skipped > 0) {
             dpe_log_info("left out %lld book%s of fewer than %lld tokens",
                          (long long)suite->skipped, suite->skipped == 1 ? "" : "s",
                          (long long)comparison->lengths[comparison->n_lengths - 1]);
         }
     }
-    return status;
+    return DPE_OK;
 }
 
 static int length_index(const struct comparison *comparison, int64_t length)
@@ -209,15 +208,11 @@ static dpe_status put_ablation(const struct comparison *comparison, struct dpe_h
     }
     const struct dpe_ablate_result out = {
         .n = {comparison->n_methods}, .axis = axis, .value = value, .k = k};
-    dpe_status status = dpe_datasets_put(&dpe_ablate_kind, &out, "/ablate", table, err);
-    if (status == DPE_OK) {
-        status = dpe_h5_attr_text(table, "/ablate", "what", comparison->args->what, err);
-    }
+    DPE_TRY(dpe_datasets_put(&dpe_ablate_kind, &out, "/ablate", table, err));
+    DPE_TRY(dpe_h5_attr_text(table, "/ablate", "what", comparison->args->what, err));
     const char *slash = strrchr(comparison->args->methods[0], '/');
-    return status == DPE_OK
-               ? dpe_h5_attr_text(table, "/ablate", "table",
-                                  slash != NULL ? slash + 1 : comparison->args->methods[0], err)
-               : status;
+    return dpe_h5_attr_text(table, "/ablate", "table",
+                            slash != NULL ? slash + 1 : comparison->args->methods[0], err);
 }
 
 /* What is done with the results of a suite; of the grid's too. */

@@ -83,27 +83,18 @@ dpe_status dpe_kld_fill(void *user, struct dpe_h5 *table, struct dpe_error *err)
         {"base_device", kld->device},
         {"base_kv_cache_dtype", dpe_kv_type_names[args->base_kv]},
     };
-    for (size_t i = 0; i < sizeof texts / sizeof texts[0] && status == DPE_OK; i++) {
-        status = dpe_h5_attr_text(table, "/kld", texts[i][0], texts[i][1], err);
+    DPE_TRY(status);
+    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
+        DPE_TRY(dpe_h5_attr_text(table, "/kld", texts[i][0], texts[i][1], err));
     }
     struct dpe_kld_rounding rounding = {0};
-    if (status == DPE_OK) {
-        status = kld->saved == NULL
-                     ? DPE_OK
-                     : dpe_kld_saved_rounding(kld->saved, kld->n_texts, &rounding, err);
-        status = status == DPE_OK
-                     ? dpe_h5_attr_f64(table, "/kld", "base_rounding_mean", rounding.mean, err)
-                     : status;
-        status = status == DPE_OK
-                     ? dpe_h5_attr_f64(table, "/kld", "base_rounding_max", rounding.most, err)
-                     : status;
+    if (kld->saved != NULL) {
+        DPE_TRY(dpe_kld_saved_rounding(kld->saved, kld->n_texts, &rounding, err));
     }
-    if (status == DPE_OK) {
-        status = dpe_h5_attr_i64(table, "/kld", "length", kld->length, err);
-    }
-    return status == DPE_OK ? dpe_h5_attr_text(table, "/", "title",
-                                               "Divergence of the next token from a base's", err)
-                            : status;
+    DPE_TRY(dpe_h5_attr_f64(table, "/kld", "base_rounding_mean", rounding.mean, err));
+    DPE_TRY(dpe_h5_attr_f64(table, "/kld", "base_rounding_max", rounding.most, err));
+    DPE_TRY(dpe_h5_attr_i64(table, "/kld", "length", kld->length, err));
+    return dpe_h5_attr_text(table, "/", "title", "Divergence of the next token from a base's", err);
 }
 
 /* ------------------------------------------------------------------------------------------- text

@@ -71,10 +71,8 @@ static dpe_status put_arms(const struct tuning *tuning, struct dpe_h5 *table, st
 dpe_status dpe_tune_put(const struct tuning *tuning, struct dpe_h5 *table, struct dpe_error *err)
 {
     const struct eval_arguments *args = tuning->comparison.args;
-    dpe_status status = put_groups(tuning, table, err);
-    if (status == DPE_OK) {
-        status = put_arms(tuning, table, err);
-    }
+    DPE_TRY(put_groups(tuning, table, err));
+    DPE_TRY(put_arms(tuning, table, err));
     const struct {
         const char *name;
         int64_t value;
@@ -85,14 +83,11 @@ dpe_status dpe_tune_put(const struct tuning *tuning, struct dpe_h5 *table, struc
                    {"fresh_samples", tuning->fresh},
                    {"first_fresh_sample", dpe_tune_first_fresh(tuning)},
                    {"samples_together", dpe_tune_task(tuning, 0)->task.together}};
-    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0] && status == DPE_OK; i++) {
-        status = dpe_h5_attr_i64(table, "/tune", numbers[i].name, numbers[i].value, err);
+    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
+        DPE_TRY(dpe_h5_attr_i64(table, "/tune", numbers[i].name, numbers[i].value, err));
     }
-    return status == DPE_OK
-               ? dpe_h5_attr_text(table, "/", "title",
-                                  "Settings of position methods, found with as many rows for each",
-                                  err)
-               : status;
+    return dpe_h5_attr_text(table, "/", "title",
+                            "Settings of position methods, found with as many rows for each", err);
 }
 
 /* ------------------------------------------------------------------------------------------- text
