@@ -239,44 +239,36 @@ static dpe_status make_validated(struct sweep *sweep, struct dpe_error *err)
         snprintf(report->names[v], sizeof report->names[v], "%s", dpe_detect_validated_names[v]);
     }
     const struct dpe_plan_context context = dpe_detect_inputs_context(inputs);
-    dpe_status status = dpe_plan_make("rope", &context, &plans[DPE_DETECT_ROPE], err);
-    if (status == DPE_OK && report->searching.n_samples > 0) {
+    report->plans = plans;
+    DPE_TRY(dpe_plan_make("rope", &context, &plans[DPE_DETECT_ROPE], err));
+    if (report->searching.n_samples > 0) {
         /* Without the temperature that was found. */
         const struct dpe_detect_point base = dpe_detect_report_point(report, DPE_DETECT_BASE);
-        status = dpe_detect_point_plan(&inputs->grid, &inputs->context, &base,
-                                       &plans[DPE_DETECT_BASE], err);
-    } else if (status == DPE_OK) {
-        status =
-            dpe_detect_base_plan(&inputs->grid, &inputs->context, &plans[DPE_DETECT_BASE], err);
+        DPE_TRY(dpe_detect_point_plan(&inputs->grid, &inputs->context, &base,
+                                      &plans[DPE_DETECT_BASE], err));
+    } else {
+        DPE_TRY(
+            dpe_detect_base_plan(&inputs->grid, &inputs->context, &plans[DPE_DETECT_BASE], err));
     }
-    if (status == DPE_OK && dpe_detect_report_chooses(report)) {
+    if (dpe_detect_report_chooses(report)) {
         const struct dpe_detect_point joint = dpe_detect_report_point(report, DPE_DETECT_JOINT);
         const struct dpe_detect_point single = dpe_detect_report_point(report, DPE_DETECT_SINGLE);
         snprintf(report->names[report->n_validated++], sizeof report->names[0], "single");
-        status = dpe_detect_point_plan(&inputs->grid, &inputs->context, &joint,
-                                       &plans[DPE_DETECT_JOINT], err);
-        if (status == DPE_OK) {
-            status = dpe_detect_point_plan(&inputs->grid, &inputs->context, &single,
-                                           &plans[DPE_DETECT_SINGLE], err);
-        }
-    } else if (status == DPE_OK) {
-        status = dpe_detect_joint_plan(&inputs->grid, &inputs->context, report->scale,
-                                       &plans[DPE_DETECT_JOINT], err);
+        DPE_TRY(dpe_detect_point_plan(&inputs->grid, &inputs->context, &joint,
+                                      &plans[DPE_DETECT_JOINT], err));
+        DPE_TRY(dpe_detect_point_plan(&inputs->grid, &inputs->context, &single,
+                                      &plans[DPE_DETECT_SINGLE], err));
+    } else {
+        DPE_TRY(dpe_detect_joint_plan(&inputs->grid, &inputs->context, report->scale,
+                                      &plans[DPE_DETECT_JOINT], err));
     }
-    if (status == DPE_OK) {
-        status = add_against(sweep, err);
+    DPE_TRY(add_against(sweep, err));
+    DPE_TRY(add_families(sweep, err));
+    DPE_TRY(add_guarded(sweep, err));
+    for (int v = 0; v < report->n_validated; v++) {
+        DPE_TRY(dpe_plan_key(&plans[v], report->keys[v], err));
     }
-    if (status == DPE_OK) {
-        status = add_families(sweep, err);
-    }
-    if (status == DPE_OK) {
-        status = add_guarded(sweep, err);
-    }
-    for (int v = 0; v < report->n_validated && status == DPE_OK; v++) {
-        status = dpe_plan_key(&plans[v], report->keys[v], err);
-    }
-    report->plans = plans;
-    return status;
+    return DPE_OK;
 }
 
 /* The rows of what is held beside the validation: one task after another, on these plans. */

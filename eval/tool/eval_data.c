@@ -314,14 +314,12 @@ static dpe_status write_ruler2_task(const struct data_arguments *args, const cha
         return dpe_fail(err, DPE_USAGE, "%s: the path is too long", args->output);
     }
     snprintf(path, sizeof path, "%s/test.jsonl", folder);
-    dpe_status status = check_new(args, path, err);
-    status = status == DPE_OK ? make_folder(args->output, err) : status;
-    status = status == DPE_OK ? make_folder(folder, err) : status;
-    status = status == DPE_OK ? dpe_new_file_open(&taking.file, path, NULL, err) : status;
-    if (status != DPE_OK) {
-        return status;
-    }
-    status = dpe_ruler2_draw(ruler2, name, args->samples, take_sample, &taking, &drawn, err);
+    DPE_TRY(check_new(args, path, err));
+    DPE_TRY(make_folder(args->output, err));
+    DPE_TRY(make_folder(folder, err));
+    DPE_TRY(dpe_new_file_open(&taking.file, path, NULL, err));
+    dpe_status status =
+        dpe_ruler2_draw(ruler2, name, args->samples, take_sample, &taking, &drawn, err);
     if (status == DPE_OK) {
         status = dpe_new_file_finish_over(&taking.file, args->force, err);
     }
@@ -336,9 +334,8 @@ static dpe_status write_ruler2_task(const struct data_arguments *args, const cha
 static dpe_status write_ruler2_tasks(const struct data_arguments *args, struct dpe_ruler2 *ruler2,
                                      struct dpe_error *err)
 {
-    dpe_status status = DPE_OK;
     int written = 0;
-    for (size_t t = 0; dpe_score_task("ruler2", t) != NULL && status == DPE_OK; t++) {
+    for (size_t t = 0; dpe_score_task("ruler2", t) != NULL; t++) {
         const struct dpe_score_task *task = dpe_score_task("ruler2", t);
         const char *lacks = dpe_ruler2_lacks(ruler2, task->name);
         if (!dpe_suite_task_listed(args->tasks, task)) {
@@ -348,16 +345,18 @@ static dpe_status write_ruler2_tasks(const struct data_arguments *args, struct d
             dpe_log_info("%s is left out: %s/%s is not there", task->name, args->ruler2, lacks);
             continue;
         }
-        status = lacks == NULL ? write_ruler2_task(args, task->name, ruler2, err)
-                               : dpe_fail(err, DPE_NO_INPUT, "%s needs %s/%s, which is not there",
-                                          task->name, args->ruler2, lacks);
+        if (lacks != NULL) {
+            return dpe_fail(err, DPE_NO_INPUT, "%s needs %s/%s, which is not there", task->name,
+                            args->ruler2, lacks);
+        }
+        DPE_TRY(write_ruler2_task(args, task->name, ruler2, err));
         written++;
     }
-    return status == DPE_OK && written == 0
-               ? dpe_fail(err, DPE_NO_INPUT,
-                          "%s: expected the words or sets of RULER v2 (eval/README.md), found none",
-                          args->ruler2)
-               : status;
+    return written > 0 ? DPE_OK
+                       : dpe_fail(err, DPE_NO_INPUT,
+                                  "%s: expected the words or sets of RULER v2 (eval/README.md), "
+                                  "found none",
+                                  args->ruler2);
 }
 
 static dpe_status write_ruler2(const struct data_arguments *args, struct dpe_error *err)
