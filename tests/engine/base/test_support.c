@@ -340,7 +340,7 @@ static void test_make_room(void **state)
         }
     }
     int *before = list;
-    assert_false(dpe_make_room(&list, (size_t)1 << 60, sizeof *list));
+    assert_false(dpe_make_room(&list, (size_t)1 << 62, sizeof *list));
     assert_ptr_equal(list, before);
     free(list);
 }
