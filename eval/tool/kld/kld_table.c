@@ -102,9 +102,17 @@ dpe_status dpe_kld_fill(void *user, struct dpe_h5 *table, struct dpe_error *err)
 
 static void print_cell(const struct dpe_kld_cell *cell)
 {
-    printf("%10.3g%10.3g%10.3g%10.3g%9.2f %%%9.2f %%%10.4f\n", cell->mean.mean, cell->median,
+    printf("%10.3g%10.3g%10.3g%10.3g%8.2f %%%8.2f %%%10.4f\n", cell->mean.mean, cell->median,
            cell->p99, cell->most, 100.0 * cell->same_top, 100.0 * cell->change_rms,
            cell->ratio.mean);
+}
+
+/* Of one text there is none. */
+static void print_interval(const struct dpe_interval *interval)
+{
+    if (isfinite(interval->low)) {
+        printf(" [%.4g, %.4g]", interval->low, interval->high);
+    }
 }
 
 static void print_text(const struct kld *kld, const struct dpe_kld_result *result)
@@ -116,18 +124,19 @@ static void print_text(const struct kld *kld, const struct dpe_kld_result *resul
            args->base_model != NULL ? args->base_model : args->job.model, kld->device);
     for (int64_t m = 0; m < result->n[DPE_KLD_METHOD]; m++) {
         const struct dpe_kld_cell *whole = &result->whole[m];
-        printf("\n%s: mean %.4g [%.4g, %.4g] over %lld texts, %lld tokens; perplexity %.4f of the "
-               "base's [%.4f, %.4f]\n",
-               result->method[m], whole->mean.mean, whole->mean.low, whole->mean.high,
-               (long long)whole->mean.n, (long long)whole->n, whole->ratio.mean, whole->ratio.low,
-               whole->ratio.high);
-        printf("%-10s%10s%10s%10s%10s%11s%11s%10s\n", "position", "mean", "median", "99 %", "max",
+        printf("\n%s: mean %.4g", result->method[m], whole->mean.mean);
+        print_interval(&whole->mean);
+        printf(" over %lld texts, %lld tokens;\n  perplexity %.4f of the base's",
+               (long long)whole->mean.n, (long long)whole->n, whole->ratio.mean);
+        print_interval(&whole->ratio);
+        printf("\n");
+        printf("%-8s%10s%10s%10s%10s%10s%10s%10s\n", "position", "mean", "median", "99 %", "max",
                "same top", "RMS dp", "ppl");
         for (int64_t b = 0; b < buckets; b++) {
-            printf("%-10lld", (long long)result->position[b]);
+            printf("%-8lld", (long long)result->position[b]);
             print_cell(&result->at[m * buckets + b]);
         }
-        printf("%-10s", "all");
+        printf("%-8s", "all");
         print_cell(whole);
     }
 }
