@@ -422,7 +422,7 @@ static dpe_status take_lock(struct batch *batch, struct dpe_lock *lock, bool *ma
     if (status == DPE_OK && note[0] != '\0') {
         dpe_log_info("%s: %s", path, note);
     }
-    if (status == DPE_OK) { /* again: nobody else writes it from here on */
+    if (status == DPE_OK) { /* a second time: from here on the lock keeps other commands from writing it */
         status = dpe_calibrate_forms_read(batch, err);
     }
     dpe_calibrate_drop_paths(batch);

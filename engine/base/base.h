@@ -74,7 +74,7 @@ void *dpe_alloc(size_t count, size_t size);
 /** dpe_alloc, cleared. */
 void *dpe_alloc_zero(size_t count, size_t size);
 
-/** Room for one more element of `size` bytes behind the n of a list that grows by this alone.
+/** Room for one more element of `size` bytes after the n of a list that grows by this alone.
  * `list` is the address of the pointer to it, NULL at first. Room doubles as n passes powers of
  * two, so no capacity is kept. False without memory: the list is as it was. */
 bool dpe_make_room(void *list, size_t n, size_t size);

@@ -48,7 +48,7 @@ struct dpe_ruler2_words {
     size_t n;
 };
 
-/** Texts one behind the other, each followed by a NUL. */
+/** Texts one after another, each ended by a NUL. */
 struct dpe_ruler2_texts {
     struct dpe_text text;
     size_t *at; /**< [n] offsets */

@@ -76,7 +76,7 @@ bool dpe_py_capital(uint32_t point)
     return dpe_py_is(&dpe_unicode_Lu, point) || dpe_unicode_has(&dpe_case_other_capital, point);
 }
 
-/* Whether str.title() goes on in lower case behind the character. */
+/* Whether str.title() writes the next letter in lower case after this character. */
 static bool is_cased(uint32_t point)
 {
     return dpe_py_small(point) || dpe_py_capital(point) || dpe_unicode_has(&dpe_unicode_Lt, point);

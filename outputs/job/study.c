@@ -8,11 +8,8 @@ enum way { COST, RUN, RUN_AND_SUGGEST };
 static dpe_status run(const struct dpe_study *study, void *state, struct dpe_error *err)
 {
     struct dpe_job *job = (void *)((char *)state + study->job);
-    dpe_status status = study->start(state, err);
-    if (status != DPE_OK) {
-        return status;
-    }
-    status = study->rows(state, err);
+    DPE_TRY(study->start(state, err));
+    dpe_status status = study->rows(state, err);
     status = dpe_job_finish(job, status, study->fill, state, err);
     if (status == DPE_OK && dpe_job_leads(job) && !job->options->silent) {
         status = study->print(state, err);

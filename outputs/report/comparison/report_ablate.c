@@ -141,9 +141,9 @@ static const struct step *next_on_line(const struct steps *steps, const struct s
 {
     const struct step *next = NULL;
     for (const struct step *step = steps->steps; step < steps->steps + steps->n; step++) {
-        bool behind = after == NULL || step->value > after->value ||
+        bool later = after == NULL || step->value > after->value ||
                       (step->value == after->value && step > after);
-        if (behind && same_task(step, line) && strcmp(step->line, line->line) == 0 &&
+        if (later && same_task(step, line) && strcmp(step->line, line->line) == 0 &&
             (next == NULL || step->value < next->value)) {
             next = step;
         }
