@@ -343,7 +343,10 @@ static dpe_status write_output(const struct export_arguments *args,
     }
     dpe_text_free(&out);
     if (status == DPE_OK && factors && !args->quiet) {
-        dpe_short_text_log(values, &short_text, is_flags(format) ? "set of options" : "file");
+        dpe_short_text_log(values, &short_text,
+                           is_flags(format)  ? "these options"
+                           : to_stdout(args) ? "the file"
+                                             : args->output);
     }
     return status;
 }

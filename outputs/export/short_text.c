@@ -129,17 +129,15 @@ void dpe_short_text_log(const struct dpe_table_values *values, const struct dpe_
                         const char *what)
 {
     if (text->tokens == 0) {
-        dpe_log_info("what texts of up to %lld tokens lose with the %s was not measured: %s",
+        dpe_log_info("what texts of up to %lld tokens lose with %s was not measured: %s",
                      (long long)values->trained_length, what, text->why);
         return;
     }
     dpe_log_warning(
-        "the %s changes texts of up to %lld tokens too: on a text of %lld tokens the mean "
-        "-ln p is %.3f "
-        "with the model as it is, %.3f with its factors, which vLLM and llama.cpp "
-        "apply to every text, "
-        "and %.3f with the factor on the logits alone, as in transformers; run such "
+        "texts of up to %lld tokens change with %s too: on one of %lld tokens the mean -ln p is "
+        "%.3f with the model as it is, %.3f with the factors, which vLLM and llama.cpp apply to "
+        "every text, and %.3f with the factor on the logits alone, as in transformers; run such "
         "texts without it",
-        what, (long long)values->trained_length, (long long)text->tokens, text->own, text->applied,
+        (long long)values->trained_length, what, (long long)text->tokens, text->own, text->applied,
         text->factor);
 }

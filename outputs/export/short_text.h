@@ -27,7 +27,7 @@ struct dpe_short_text {
  * it. DPE_INCOMPLETE after a signal, DPE_NO_MEMORY. */
 dpe_status dpe_short_text_measure(const struct dpe_table_values *values, const char *model,
                                   struct dpe_short_text *text, struct dpe_error *err);
-/** Tell the user what `what` ("file", "options") loses. */
+/** Tell the user what short texts lose with `what`: a path, "these options". */
 void dpe_short_text_log(const struct dpe_table_values *values, const struct dpe_short_text *text,
                         const char *what);
 
