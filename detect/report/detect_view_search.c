@@ -88,7 +88,7 @@ static void put_step(struct dpe_text *page, const struct dpe_detect_report *repo
     }
     for (int i = 0; i < step->n; i++) {
         const struct dpe_detect_tried *tried = &step->tried[i];
-        char temperature[160], lengths[LENGTHS_TEXT], value[64];
+        char temperature[DPE_TEMPERATURE_TEXT], lengths[LENGTHS_TEXT], value[64];
         dpe_temperature_text(&tried->point.temperature, temperature);
         lengths_text(params, &tried->point, lengths);
         dpe_detect_interval_text(report->searching.criterion, tried->value.mean, tried->value.low,
@@ -173,7 +173,7 @@ static void put_against(struct dpe_text *page, const struct dpe_detect_report *r
 
 static void put_plan(struct dpe_text *page, const struct dpe_detect_report *report, int plan)
 {
-    char temperature[160], lengths[LENGTHS_TEXT];
+    char temperature[DPE_TEMPERATURE_TEXT], lengths[LENGTHS_TEXT];
     if (plan == DPE_DETECT_ROPE) {
         return;
     }

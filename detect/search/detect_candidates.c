@@ -39,7 +39,7 @@ void dpe_detect_point_base(const struct dpe_detect_params *params, struct dpe_de
 
 void dpe_detect_point_spec(const struct dpe_detect_point *point, char spec[DPE_DETECT_SPEC])
 {
-    char temperature[160];
+    char temperature[DPE_TEMPERATURE_TEXT];
     spec[0] = '\0';
     if (point->family == 0) {
         return;
@@ -62,7 +62,7 @@ void dpe_detect_point_dpe_spec(const struct dpe_detect_grid *grid,
                                const struct dpe_detect_point *point, char *spec, size_t size)
 {
     double scale[DPE_DETECT_MOST_GROUPS];
-    char temperature[160];
+    char temperature[DPE_TEMPERATURE_TEXT];
     size_t n = (size_t)snprintf(spec, size, "dpe:window=%lld,scales=", (long long)point->window);
     dpe_detect_point_scales(&grid->params, point, scale);
     for (int g = 0; g < grid->params.n_groups && n < size; g++) {
@@ -193,12 +193,12 @@ static int usual_temperatures(const struct dpe_detect_params *params, int64_t he
         usual[n++] = *near;
     }
     if (!params->frequencies) {
-        usual[n++] = (struct dpe_temperature){trained, 1.0, 0.0, 1.0};
-        usual[n++] = (struct dpe_temperature){trained, 0.5, 0.0, 1.0};
+        usual[n++] = (struct dpe_temperature){trained, 1.0, 0.0, 1.0, DPE_LEVEL};
+        usual[n++] = (struct dpe_temperature){trained, 0.5, 0.0, 1.0, DPE_LEVEL};
         /* InfoScale's formula. */
-        usual[n++] = (struct dpe_temperature){trained, 0.5, 2.0 / (double)head_dim, 1.0};
+        usual[n++] = (struct dpe_temperature){trained, 0.5, 2.0 / (double)head_dim, 1.0, DPE_LEVEL};
     }
-    usual[n++] = (struct dpe_temperature){0.0, 1.0, 0.0, yarn_factor(params)};
+    usual[n++] = (struct dpe_temperature){0.0, 1.0, 0.0, yarn_factor(params), DPE_LEVEL};
     return n;
 }
 
@@ -209,22 +209,22 @@ static void add_temperatures(struct list *list, const struct dpe_detect_params *
 {
     double trained = (double)params->trained_length;
     const struct dpe_temperature grid[] = {
-        {trained, 1.0, 0.0, 1.0},
-        {trained / 2.0, 1.0, 0.0, 1.0},
-        {trained / 4.0, 1.0, 0.0, 1.0},
-        {trained, 0.5, 0.0, 1.0},
-        {trained, 1.5, 0.0, 1.0},
-        {trained, 2.0, 0.0, 1.0},
-        {trained, 0.5, 2.0 / (double)head_dim, 1.0},
+        {trained, 1.0, 0.0, 1.0, DPE_LEVEL},
+        {trained / 2.0, 1.0, 0.0, 1.0, DPE_LEVEL},
+        {trained / 4.0, 1.0, 0.0, 1.0, DPE_LEVEL},
+        {trained, 0.5, 0.0, 1.0, DPE_LEVEL},
+        {trained, 1.5, 0.0, 1.0, DPE_LEVEL},
+        {trained, 2.0, 0.0, 1.0, DPE_LEVEL},
+        {trained, 0.5, 2.0 / (double)head_dim, 1.0, DPE_LEVEL},
     };
     static const double factors[] = {1.2, 1.4, 1.6, 1.8, 2.0};
     for (size_t i = 0; i < sizeof grid / sizeof grid[0] && !params->frequencies; i++) {
         add_temperature(list, grid[i]);
     }
     for (size_t i = 0; i < sizeof factors / sizeof factors[0]; i++) {
-        add_temperature(list, (struct dpe_temperature){0.0, 1.0, 0.0, factors[i]});
+        add_temperature(list, (struct dpe_temperature){0.0, 1.0, 0.0, factors[i], DPE_LEVEL});
     }
-    add_temperature(list, (struct dpe_temperature){0.0, 1.0, 0.0, yarn_factor(params)});
+    add_temperature(list, (struct dpe_temperature){0.0, 1.0, 0.0, yarn_factor(params), DPE_LEVEL});
 }
 
 /* What suits a shorter length, somewhat more of it, because a longer prompt dilutes the softmax over
@@ -245,8 +245,8 @@ static void add_nearer_temperatures(struct list *list, const struct dpe_detect_p
     }
 }
 
-/* Around the temperature that the search has. */
-static void add_neighbours(struct list *list)
+/* Around the temperature that the search has; `depth`: also those whose layers differ. */
+static void add_neighbours(struct list *list, bool depth)
 {
     const struct dpe_temperature now = list->tried[0].point.temperature;
     struct dpe_temperature other = now;
@@ -265,6 +265,11 @@ static void add_neighbours(struct list *list)
         add_temperature(list, other);
         other = now;
         other.log_n_power *= i == 0 ? 1.25 : 0.8;
+        add_temperature(list, other);
+    }
+    for (int i = 0; i < 6 && depth; i++) {
+        other = now;
+        other.depth[i / 2] *= i % 2 == 0 ? 4.0 / 3.0 : 0.75;
         add_temperature(list, other);
     }
 }
@@ -440,7 +445,7 @@ static void add_plain(struct list *list, uint32_t families)
     for (int f = 0; f < DPE_DETECT_PLAIN_FAMILIES; f++) {
         for (size_t i = 0; i < sizeof factors / sizeof factors[0] && (families >> f & 1U) != 0;
              i++) {
-            const struct dpe_temperature temperature = {0.0, 1.0, 0.0, factors[i]};
+            const struct dpe_temperature temperature = {0.0, 1.0, 0.0, factors[i], DPE_LEVEL};
             add_family(list, f, &temperature);
         }
     }
@@ -454,8 +459,8 @@ static void add_families(struct list *list, const struct dpe_detect_params *para
     const struct dpe_temperature temperatures[] = {
         dpe_temperature_none,
         now,
-        {(double)params->trained_length, 1.0, 0.0, 1.0},
-        {0.0, 1.0, 0.0, yarn_factor(params)},
+        {(double)params->trained_length, 1.0, 0.0, 1.0, DPE_LEVEL},
+        {0.0, 1.0, 0.0, yarn_factor(params), DPE_LEVEL},
     };
     for (int f = DPE_DETECT_PLAIN_FAMILIES; f < DPE_DETECT_FAMILIES; f++) {
         for (size_t i = 0; i < 4 && (families >> f & 1U) != 0; i++) {
@@ -468,7 +473,7 @@ static void add_families(struct list *list, const struct dpe_detect_params *para
 static void add_family_neighbours(struct list *list, const struct dpe_detect_params *params,
                                   bool windows)
 {
-    add_neighbours(list);
+    add_neighbours(list, windows && !params->frequencies);
     for (int i = -1; i <= 1 && windows; i++) {
         int64_t window = i < 0 ? params->window / 2 : params->window << i;
         if (window >= 1 && window < params->trained_length) {
@@ -490,7 +495,7 @@ int dpe_detect_candidates(const struct dpe_detect_params *params, int64_t head_d
         } else if (round == 0) {
             add_temperatures(&list, params, head_dim);
         } else {
-            add_neighbours(&list);
+            add_neighbours(&list, !params->frequencies);
         }
         break;
     case DPE_DETECT_MOVE_LENGTHS:

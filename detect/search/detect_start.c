@@ -40,12 +40,12 @@ void dpe_detect_start_lengths(const struct dpe_detect_shorter *shorter, int64_t 
     }
 }
 
-void dpe_detect_start_temperature(const struct dpe_detect_shorter *shorter, char text[168])
+void dpe_detect_start_temperature(const struct dpe_detect_shorter *shorter, char text[DPE_TEMPERATURE_TEXT + 8])
 {
-    char found[160];
+    char found[DPE_TEMPERATURE_TEXT];
     text[0] = '\0';
     if (!dpe_temperature_is_none(&shorter->temperature)) {
         dpe_temperature_text(&shorter->temperature, found);
-        snprintf(text, 168, "auto:%s", found);
+        snprintf(text, DPE_TEMPERATURE_TEXT + 8, "auto:%s", found);
     }
 }

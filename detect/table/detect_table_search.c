@@ -15,7 +15,7 @@ static const char rule[] =
 /* The plans' temperatures are texts, each in a place of its own. */
 struct searched {
     struct dpe_search_result r;
-    char (*texts)[160];
+    char (*texts)[DPE_TEMPERATURE_TEXT];
     char (*specs)[DPE_DETECT_SPEC];
 };
 
@@ -86,7 +86,7 @@ static void put(struct dpe_h5 *table, const struct dpe_detect_report *report,
     dpe_h5_attr_i64(table, "/search", "samples", search->options.n_samples, NULL);
     dpe_h5_attr_i64(table, "/search", "rounds", search->options.rounds, NULL);
     if (search->options.near.logit_scale > 0.0) {
-        char near[160];
+        char near[DPE_TEMPERATURE_TEXT];
         dpe_temperature_text(&search->options.near, near);
         dpe_h5_attr_text(table, "/search", "near", near, NULL);
     }

@@ -103,7 +103,7 @@ dpe_status dpe_detect_print_result(const struct detect_inputs *inputs,
     dpe_result_wholes(out, "lengths", params->lengths, (size_t)params->n_lengths);
     dpe_result_text(out, "verdict", verdict(report));
     if (dpe_detect_deciding(report)->validated) {
-        char temperature[160];
+        char temperature[DPE_TEMPERATURE_TEXT];
         dpe_temperature_text(&report->kept.temperature, temperature);
         dpe_result_text(out, "kept", report->names[report->kept.plan]);
         dpe_result_text(out, "temperature", temperature);

@@ -167,8 +167,8 @@ static struct dpe_temperature usual_temperature(const struct dpe_detect_params *
     double ratio = (double)params->length / (double)params->trained_length;
     double root = 0.1 * log(ratio > 1.0 ? ratio : 1.0) + 1.0;
     return params->frequencies
-               ? (struct dpe_temperature){0.0, 1.0, 0.0, root * root}
-               : (struct dpe_temperature){(double)params->trained_length, 1.0, 0.0, 1.0};
+               ? (struct dpe_temperature){0.0, 1.0, 0.0, root * root, DPE_LEVEL}
+               : (struct dpe_temperature){(double)params->trained_length, 1.0, 0.0, 1.0, DPE_LEVEL};
 }
 
 /* Every group at the longest detecting length up to L0. */

@@ -76,7 +76,7 @@ void dpe_detect_announce(const struct detect_inputs *inputs)
         dpe_log_info("detecting lengths %s%s", lengths, dpe_detect_skipped_text(inputs));
     }
     if (!dpe_temperature_is_none(&params->temperature)) {
-        char text[160];
+        char text[DPE_TEMPERATURE_TEXT];
         dpe_temperature_text(&params->temperature, text);
         dpe_log_info("attention temperature %s in every plan but rope", text);
     }

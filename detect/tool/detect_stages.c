@@ -87,7 +87,7 @@ dpe_status dpe_detect_stage_warm(struct sweep *sweep, struct dpe_error *err)
     if (!sweep->report->searching.temperature) {
         return DPE_OK;
     }
-    char text[160];
+    char text[DPE_TEMPERATURE_TEXT];
     struct dpe_detect_params params = inputs->grid.params;
     params.temperature = sweep->report->search.point.temperature;
     dpe_temperature_text(&params.temperature, text);

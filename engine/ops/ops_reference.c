@@ -285,7 +285,7 @@ static void query_logits(const struct query *query, double *rotated, double *log
     int64_t head = query->head;
     int64_t m = query->m;
     int64_t d = args->head_dim;
-    double scale = dpe_plan_query_scale(plan, m);
+    double scale = dpe_plan_query_scale(plan, args->layer, m);
     double cap = plan->attention_cap;
     for (int b = 0; b < plan->n_bands && !plan->exact; b++) {
         rotate_query(args, head, query->place, b, q, rotated + b * d);

@@ -149,7 +149,7 @@ static void attend_block(const struct chooser *chooser, int64_t head, int64_t fi
     int64_t n = chooser->selection->block;
     for (int64_t i = 0; i < n; i++) {
         rotate(args, key_at(chooser, head, first + i), true, 0, i, key);
-        p[i] = dot(x, key, args->head_dim) * dpe_plan_query_scale(args->plan, 0);
+        p[i] = dot(x, key, args->head_dim) * dpe_plan_query_scale(args->plan, args->layer, 0);
     }
     softmax(p, n);
 }
@@ -236,7 +236,7 @@ static void add_probabilities(const struct chooser *chooser, int64_t head, doubl
         stand(chooser, query_at(chooser, head, m), false, m, room);
         for (int64_t i = 0; i <= m; i++) {
             stand(chooser, key_at(chooser, head, i), true, i, key);
-            p[i] = dot(room, key, d) * dpe_plan_query_scale(args->plan, m);
+            p[i] = dot(room, key, d) * dpe_plan_query_scale(args->plan, args->layer, m);
             double cap = args->plan->attention_cap;
             p[i] = cap > 0.0 ? cap * tanh(p[i] / cap) : p[i];
         }
@@ -273,7 +273,7 @@ static int64_t compressed_probabilities(const struct chooser *chooser, int64_t h
                 mean[c] += key[c] / (double)s->block;
             }
         }
-        p[i] = dot(room, mean, d) * dpe_plan_query_scale(args->plan, chooser->position);
+        p[i] = dot(room, mean, d) * dpe_plan_query_scale(args->plan, args->layer, chooser->position);
         double cap = args->plan->attention_cap;
         p[i] = cap > 0.0 ? cap * tanh(p[i] / cap) : p[i];
     }

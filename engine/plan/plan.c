@@ -35,8 +35,7 @@ dpe_status dpe_plan_init(struct dpe_plan *plan, int64_t n_pairs, int64_t n_layer
     plan->n_pairs = n_pairs;
     plan->n_layers = n_layers;
     plan->n_heads = n_heads;
-    plan->logit_factor = 1.0;
-    plan->log_n_power = 1.0;
+    plan->temperature = dpe_temperature_none;
     plan->inv_freq = block;
     double *next = block + n;
     for (int b = 0; b < DPE_MAX_BANDS; b++) {
@@ -112,10 +111,7 @@ dpe_status dpe_plan_copy(struct dpe_plan *to, const struct dpe_plan *from, struc
     memcpy(copy.name, from->name, sizeof copy.name);
     copy.always = from->always;
     memcpy(copy.inv_freq, from->inv_freq, n * sizeof *copy.inv_freq);
-    copy.logit_factor = from->logit_factor;
-    copy.log_n_length = from->log_n_length;
-    copy.log_n_power = from->log_n_power;
-    copy.log_n_decay = from->log_n_decay;
+    copy.temperature = from->temperature;
     copy.n_still = from->n_still;
     copy.still_factor = from->still_factor;
     copy.attention_multiplier = from->attention_multiplier;
@@ -361,12 +357,12 @@ dpe_status dpe_plan_check(const struct dpe_plan *plan, struct dpe_error *err)
     if (status != DPE_OK) {
         return status;
     }
-    if (!(plan->logit_factor > 0.0) || isinf(plan->logit_factor)) {
+    if (!(plan->temperature.logit_scale > 0.0) || isinf(plan->temperature.logit_scale)) {
         return dpe_fail(err, DPE_USAGE, "plan: expected a positive logit factor, found %g",
-                        plan->logit_factor);
+                        plan->temperature.logit_scale);
     }
-    const struct dpe_temperature temperature = {plan->log_n_length, plan->log_n_power,
-                                                plan->log_n_decay, 1.0};
+    struct dpe_temperature temperature = plan->temperature;
+    temperature.logit_scale = 1.0; /* a method's own factor has no bound */
     status = dpe_temperature_check(&temperature, err);
     if (status != DPE_OK) {
         dpe_fail_prefix(err, "plan");
@@ -491,13 +487,20 @@ dpe_status dpe_plan_digest(const struct dpe_plan *plan, uint8_t digest[32], stru
     for (int64_t j = 0; j < plan->n_pairs; j++) {
         hash_f64(hash, plan->inv_freq[j]);
     }
-    hash_f64(hash, plan->logit_factor);
-    hash_f64(hash, plan->log_n_length);
+    const struct dpe_temperature *t = &plan->temperature;
+    hash_f64(hash, t->logit_scale);
+    hash_f64(hash, t->log_n_length);
     /* Plans without these have the digest that they had before there were any. */
-    if (plan->log_n_length > 0.0 && (plan->log_n_power != 1.0 || plan->log_n_decay != 0.0)) {
+    if (t->log_n_length > 0.0 && (t->log_n_power != 1.0 || t->log_n_decay != 0.0)) {
         dpe_sha256_add(hash, "log-n form", sizeof "log-n form");
-        hash_f64(hash, plan->log_n_power);
-        hash_f64(hash, plan->log_n_decay);
+        hash_f64(hash, t->log_n_power);
+        hash_f64(hash, t->log_n_decay);
+    }
+    if (!dpe_temperature_is_level(t)) {
+        dpe_sha256_add(hash, "depth", sizeof "depth");
+        for (int i = 0; i < 3; i++) {
+            hash_f64(hash, t->depth[i]);
+        }
     }
     hash_model(hash, plan);
     hash_u64(hash, plan->exact);

@@ -48,11 +48,14 @@ enum dpe_angle_precision {
     DPE_ANGLE_F64,
 };
 
-/** The attention temperature: the logits of a query at position m (0, 1, …) are multiplied by
+/** The attention temperature: in layer l of n the logits of a query at position m (0, 1, …) are
+ *  multiplied by
  *
- *      A · f(m),   f(m) = max(1, ln(m + 1) / ln N)^G,
+ *      A · D(l) · f(m),   f(m) = max(1, ln(m + 1) / ln N)^G,
+ *      D(l) = (1 − t)² first + 2 t (1 − t) middle + t² last,   t = l / (n − 1),
  *
- *  A = logit_scale, N = log_n_length, G = log_n_power; m + 1 is the number of keys that a causal
+ *  A = logit_scale, N = log_n_length, G = log_n_power, first, middle, last = depth; D is a quadratic
+ *  Bézier curve, 1 where the three are 1. m + 1 is the number of keys that a causal
  *  query sees, so f depends on the position alone and not on how tokens are cut into calls. f is 1
  *  up to m = N − 1 and undoes the dilution of the softmax over more keys than that. With a decay
  *  B > 0, ln x is replaced by 1 − x^−B on both sides, which for B → 0 gives ln again.
@@ -68,27 +71,40 @@ struct dpe_temperature {
     double log_n_power;  /**< G, in (0, 64] */
     double log_n_decay;  /**< B, in [0, 64] */
     double logit_scale;  /**< A > 0 */
+    double depth[3];     /**< first, middle, last; each > 0 */
 };
 /** Most of G, B and A: factors beyond these are not temperatures. */
 static const double DPE_MOST_LOG_N_POWER = 64.0;
 static const double DPE_MOST_LOG_N_DECAY = 64.0;
 static const double DPE_MOST_LOGIT_SCALE = 1024.0;
-/** No temperature: A = 1, f = 1. */
+enum { DPE_TEMPERATURE_TEXT = 320 };
+/** The depth of a temperature that is the same in every layer. */
+#define DPE_LEVEL {1.0, 1.0, 1.0}
+/** No temperature: A = 1, D = 1, f = 1. */
 extern const struct dpe_temperature dpe_temperature_none;
 /** Whether it changes any logit. */
 bool dpe_temperature_is_none(const struct dpe_temperature *temperature);
 /** The canonical form: equal temperatures have equal texts, which dpe_temperature_parse reads back
  *  to the same bits. */
-void dpe_temperature_text(const struct dpe_temperature *temperature, char text[160]);
+void dpe_temperature_text(const struct dpe_temperature *temperature, char text[DPE_TEMPERATURE_TEXT]);
 /** The ranges above: DPE_USAGE names the field that is outside. */
 dpe_status dpe_temperature_check(const struct dpe_temperature *temperature, struct dpe_error *err);
 /** f(m); both are ≥ 0 and f ≥ 1. */
 double dpe_temperature_factor(const struct dpe_temperature *temperature, int64_t m);
+/** D(layer) of a model with so many layers. */
+double dpe_temperature_depth(const struct dpe_temperature *temperature, int64_t layer,
+                             int64_t n_layers);
+/** Whether D is 1 in every layer. */
+static inline bool dpe_temperature_is_level(const struct dpe_temperature *temperature)
+{
+    return temperature->depth[0] == 1.0 && temperature->depth[1] == 1.0 &&
+           temperature->depth[2] == 1.0;
+}
 
 /** A position method as data. The logit of query m
- *  and key n is  logit_factor * f(m) / sqrt(head_dim) * Σ_j ⟨R(θ_j pq_j(m)) q_j,
- *  R(θ_j pk_j(n)) k_j⟩ with pair j = components (j, j + n_pairs) (half-split), f as in struct
- *  dpe_temperature. Kernels and the forward pass do not depend on the name of a method. The fields
+ *  and key n is  A * D(layer) * f(m) / sqrt(head_dim) * Σ_j ⟨R(θ_j pq_j(m)) q_j,
+ *  R(θ_j pk_j(n)) k_j⟩ with pair j = components (j, j + n_pairs) (half-split), A, D and f as in
+ *  struct dpe_temperature. Kernels and the forward pass do not depend on the name of a method. The fields
  *  of the model (dpe_plan_init_for) change this where they are not 0. A plan holds for the
  *  full-attention layers with rotation (dpe_config_moves); the others have plans of their own
  *  (dpe_plan_make_layer). */
@@ -101,10 +117,7 @@ struct dpe_plan {
     int64_t n_layers, n_heads;
     double *inv_freq;    /**< θ_j [n_pairs], radians per position; the maps' arrays are in the same
                               block: write into them, don't exchange them */
-    double logit_factor; /**< a² of yarn and the like times A of struct dpe_temperature */
-    double log_n_length; /**< N of struct dpe_temperature; 0: f is 1 */
-    double log_n_power;  /**< G; decides nothing when log_n_length is 0 */
-    double log_n_decay;  /**< B; decides nothing when log_n_length is 0 */
+    struct dpe_temperature temperature; /**< its A times a² of yarn and the like */
     /* Of the model: 0 in most. */
     int64_t n_still;             /**< the last so many pairs do not rotate: their θ_j is 0 */
     double still_factor;         /**< of each side of these, which logit_factor is not for */
@@ -143,7 +156,7 @@ dpe_status dpe_plan_init_for(struct dpe_plan *plan, const struct dpe_config *con
 dpe_status dpe_plan_make_layer(const struct dpe_config *config, const struct dpe_layer_kind *kind,
                                int64_t length, enum dpe_angle_precision angle,
                                struct dpe_plan *plan, struct dpe_error *err);
-/** Give the plan this log-n and multiply its logit_factor by this logit_scale. */
+/** Give the plan this temperature, its logit_scale and depth times those that the plan has. */
 dpe_status dpe_plan_set_temperature(struct dpe_plan *plan,
                                     const struct dpe_temperature *temperature,
                                     struct dpe_error *err);
@@ -171,8 +184,8 @@ struct dpe_rel {
 };
 struct dpe_rel dpe_plan_position(const struct dpe_plan *plan, int64_t layer, int64_t head,
                                  int64_t pair, int64_t m, int64_t n);
-/** The factor on all logits of query m: logit_factor * f(m) / sqrt(head_dim), and what the model's
- *  fields make of it; a cap comes after it. */
-double dpe_plan_query_scale(const struct dpe_plan *plan, int64_t m);
+/** The factor on all logits of query m in a layer: A * D(layer) * f(m) / sqrt(head_dim), and what the
+ *  model's fields make of it; a cap comes after it. */
+double dpe_plan_query_scale(const struct dpe_plan *plan, int64_t layer, int64_t m);
 
 #endif

@@ -92,17 +92,17 @@ struct dpe_rel dpe_plan_position(const struct dpe_plan *plan, int64_t layer, int
     return rel;
 }
 
-double dpe_plan_query_scale(const struct dpe_plan *plan, int64_t m)
+double dpe_plan_query_scale(const struct dpe_plan *plan, int64_t layer, int64_t m)
 {
-    const struct dpe_temperature log_n = {plan->log_n_length, plan->log_n_power, plan->log_n_decay,
-                                          1.0};
-    double factor = plan->attention_multiplier > 0.0 ? plan->logit_factor * plan->attention_multiplier
-                                                     : plan->logit_factor /
-                                                           sqrt(2.0 * (double)plan->n_pairs);
+    const struct dpe_temperature *temperature = &plan->temperature;
+    double factor = plan->attention_multiplier > 0.0
+                        ? temperature->logit_scale * plan->attention_multiplier
+                        : temperature->logit_scale / sqrt(2.0 * (double)plan->n_pairs);
+    factor *= dpe_temperature_depth(temperature, layer, plan->n_layers);
     if (plan->query_growth > 0.0) {
         factor *= 1.0 + plan->query_growth * log1p(floor((double)m / plan->query_length));
     }
-    return factor * dpe_temperature_factor(&log_n, m);
+    return factor * dpe_temperature_factor(temperature, m);
 }
 
 static bool same_map(const struct dpe_position_map *a, const struct dpe_position_map *b,

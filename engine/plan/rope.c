@@ -217,7 +217,7 @@ dpe_status dpe_rope_native(const struct dpe_config *config, int64_t length, doub
 
 void dpe_plan_set_rope_factor(struct dpe_plan *plan, double a)
 {
-    plan->logit_factor *= a * a;
+    plan->temperature.logit_scale *= a * a;
     /* The factor is on the cosines and sines of the pairs that rotate. */
     plan->still_factor = plan->n_still > 0 && a != 1.0 ? 1.0 / a : 0.0;
 }

@@ -6,11 +6,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-const struct dpe_temperature dpe_temperature_none = {.log_n_power = 1.0, .logit_scale = 1.0};
+const struct dpe_temperature dpe_temperature_none = {
+    .log_n_power = 1.0, .logit_scale = 1.0, .depth = DPE_LEVEL};
+
+static const char *const depth_keys[] = {"logit-scale-first", "logit-scale-middle",
+                                         "logit-scale-last"};
 
 bool dpe_temperature_is_none(const struct dpe_temperature *temperature)
 {
-    return temperature->log_n_length == 0.0 && temperature->logit_scale == 1.0;
+    return temperature->log_n_length == 0.0 && temperature->logit_scale == 1.0 &&
+           dpe_temperature_is_level(temperature);
 }
 
 dpe_status dpe_temperature_check(const struct dpe_temperature *temperature, struct dpe_error *err)
@@ -26,6 +31,9 @@ dpe_status dpe_temperature_check(const struct dpe_temperature *temperature, stru
     } positive[] = {
         {"log-n-power", temperature->log_n_power, DPE_MOST_LOG_N_POWER},
         {"logit-scale", temperature->logit_scale, DPE_MOST_LOGIT_SCALE},
+        {depth_keys[0], temperature->depth[0], DPE_MOST_LOGIT_SCALE},
+        {depth_keys[1], temperature->depth[1], DPE_MOST_LOGIT_SCALE},
+        {depth_keys[2], temperature->depth[2], DPE_MOST_LOGIT_SCALE},
     };
     for (size_t i = 0; i < sizeof positive / sizeof positive[0]; i++) {
         if (!(positive[i].value > 0.0 && positive[i].value <= positive[i].high)) {
@@ -58,7 +66,17 @@ double dpe_temperature_factor(const struct dpe_temperature *temperature, int64_t
     return pow(fmax(1.0, ratio), temperature->log_n_power);
 }
 
-static void put(char text[160], const char *key, double value)
+double dpe_temperature_depth(const struct dpe_temperature *temperature, int64_t layer,
+                             int64_t n_layers)
+{
+    const double *d = temperature->depth;
+    double t = n_layers > 1 ? (double)layer / (double)(n_layers - 1) : 0.0;
+    return dpe_temperature_is_level(temperature)
+               ? 1.0
+               : (1.0 - t) * (1.0 - t) * d[0] + 2.0 * t * (1.0 - t) * d[1] + t * t * d[2];
+}
+
+static void put(char text[DPE_TEMPERATURE_TEXT], const char *key, double value)
 {
     char number[32];
     snprintf(number, sizeof number, "%.15g", value);
@@ -68,11 +86,11 @@ static void put(char text[160], const char *key, double value)
     dpe_append(text, 160, "%s%s=%s", text[0] != '\0' ? "," : "", key, number);
 }
 
-void dpe_temperature_text(const struct dpe_temperature *temperature, char text[160])
+void dpe_temperature_text(const struct dpe_temperature *temperature, char text[DPE_TEMPERATURE_TEXT])
 {
     text[0] = '\0';
     if (dpe_temperature_is_none(temperature)) {
-        snprintf(text, 160, "off");
+        snprintf(text, DPE_TEMPERATURE_TEXT, "off");
         return;
     }
     if (temperature->log_n_length > 0.0) {
@@ -87,6 +105,11 @@ void dpe_temperature_text(const struct dpe_temperature *temperature, char text[1
     if (temperature->logit_scale != 1.0) {
         put(text, "logit-scale", temperature->logit_scale);
     }
+    for (int i = 0; i < 3; i++) {
+        if (temperature->depth[i] != 1.0) {
+            put(text, depth_keys[i], temperature->depth[i]);
+        }
+    }
 }
 
 dpe_status dpe_plan_set_temperature(struct dpe_plan *plan,
@@ -95,10 +118,12 @@ dpe_status dpe_plan_set_temperature(struct dpe_plan *plan,
 {
     dpe_status status = dpe_temperature_check(temperature, err);
     if (status == DPE_OK) {
-        plan->logit_factor *= temperature->logit_scale;
-        plan->log_n_length = temperature->log_n_length;
-        plan->log_n_power = temperature->log_n_power;
-        plan->log_n_decay = temperature->log_n_decay;
+        const struct dpe_temperature had = plan->temperature;
+        plan->temperature = *temperature;
+        plan->temperature.logit_scale *= had.logit_scale;
+        for (int i = 0; i < 3; i++) {
+            plan->temperature.depth[i] *= had.depth[i];
+        }
     }
     return status;
 }

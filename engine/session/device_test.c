@@ -299,7 +299,7 @@ static dpe_status make_plan(const struct test *test, int which, struct dpe_plan 
         return status;
     }
     /* Else random queries look at all keys alike, and no single one matters. */
-    plan->logit_factor *= 4.0;
+    plan->temperature.logit_scale *= 4.0;
     if (which != EXACT_PLAN && dpe_selects(&test->request->selection)) {
         plan->selection = test->request->selection;
     }

@@ -87,10 +87,11 @@ static void add_plan(struct dpe_result *result, const struct dpe_plan *plan)
     dpe_result_flag(result, "exact", plan->exact);
     dpe_result_flag(result, "selects", dpe_selects(&plan->selection));
     dpe_result_numbers(result, "inv_freq", plan->inv_freq, (size_t)plan->n_pairs);
-    dpe_result_number(result, "logit_factor", plan->logit_factor);
-    dpe_result_number(result, "log_n_length", plan->log_n_length);
-    dpe_result_number(result, "log_n_power", plan->log_n_power);
-    dpe_result_number(result, "log_n_decay", plan->log_n_decay);
+    dpe_result_number(result, "logit_factor", plan->temperature.logit_scale);
+    dpe_result_numbers(result, "logit_depth", plan->temperature.depth, 3);
+    dpe_result_number(result, "log_n_length", plan->temperature.log_n_length);
+    dpe_result_number(result, "log_n_power", plan->temperature.log_n_power);
+    dpe_result_number(result, "log_n_decay", plan->temperature.log_n_decay);
     dpe_result_whole(result, "n_still", plan->n_still);
     dpe_result_number(result, "still_factor", plan->still_factor > 0.0 ? plan->still_factor : 1.0);
     dpe_result_whole(result, "chunk", plan->chunk);

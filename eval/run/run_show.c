@@ -414,14 +414,16 @@ void dpe_run_tool_show_plan(const struct run *run, const struct dpe_plan *plan, 
            (long long)(plan->n_pairs - plan->n_still),
            2.0 * M_PI / plan->inv_freq[0],
            2.0 * M_PI / plan->inv_freq[plan->n_pairs - plan->n_still - 1]);
-    printf("logit factor    %.6g\n", plan->logit_factor);
-    if (plan->log_n_length > 0) {
-        const struct dpe_temperature log_n = {plan->log_n_length, plan->log_n_power,
-                                              plan->log_n_decay, 1.0};
-        char text[160];
-        dpe_temperature_text(&log_n, text);
-        printf("query factor    %s: %.6g at the last of %lld tokens\n", text,
-               dpe_temperature_factor(&log_n, length - 1), (long long)length);
+    printf("logit factor    %.6g\n", plan->temperature.logit_scale);
+    struct dpe_temperature varies = plan->temperature;
+    varies.logit_scale = 1.0;
+    if (!dpe_temperature_is_none(&varies)) {
+        char text[DPE_TEMPERATURE_TEXT];
+        dpe_temperature_text(&varies, text);
+        printf("query factor    %s: %.6g at the last of %lld tokens, times %.6g in the first layer "
+               "and %.6g in the last\n",
+               text, dpe_temperature_factor(&varies, length - 1), (long long)length,
+               varies.depth[0], varies.depth[2]);
     }
     show_bands(plan);
     if (dpe_selects(&plan->selection)) {

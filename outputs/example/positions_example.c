@@ -15,7 +15,7 @@ static void print_positions(const struct dpe_table *table, int64_t layer, int64_
 {
     const struct dpe_table_values *values = dpe_table_values(table);
     printf("token %lld: near, every pair at %lld; its logits as a query times %.9g\n",
-           (long long)token, (long long)token, dpe_table_query_scale(table, token));
+           (long long)token, (long long)token, dpe_table_query_scale(table, layer, token));
     for (int64_t g = 0; g < values->n_groups; g++) {
         int64_t pair = values->group_edge[g];
         printf("  far, group %lld (pair %lld, scale %g): query at %.0f, key at %.0f\n",

@@ -45,7 +45,7 @@ static void show_entry(const struct dpe_table_values *values)
     printf("attention scaling  %g\n", values->attention_scaling);
     if (dpe_table_has_temperature(values)) {
         const struct dpe_temperature temperature = dpe_table_temperature(values);
-        char text[160];
+        char text[DPE_TEMPERATURE_TEXT];
         dpe_temperature_text(&temperature, text);
         printf("temperature        %s\n", text);
     }

@@ -182,7 +182,7 @@ static dpe_status check_temperature(const struct export_arguments *args,
         return DPE_OK;
     }
     const struct dpe_temperature temperature = dpe_table_temperature(values);
-    char text[160];
+    char text[DPE_TEMPERATURE_TEXT];
     dpe_temperature_text(&temperature, text);
     if (args->drop_temperature && args->quiet) {
         return DPE_OK;

@@ -73,7 +73,7 @@ static dpe_status measure(const struct measured *on, const struct dpe_table_valu
         status = mean_nll(on, &applied, &text->applied, err);
     }
     if (status == DPE_OK) {
-        own.logit_factor = applied.logit_factor;
+        own.temperature.logit_scale = applied.temperature.logit_scale;
         status = mean_nll(on, &own, &text->factor, err);
     }
     text->tokens = status == DPE_OK ? on->n - 1 : 0;

@@ -62,7 +62,7 @@ static dpe_status check_frequencies(const struct dpe_table_values *values,
                                     const struct dpe_plan *plan, struct dpe_error *err)
 {
     double factor = values->attention_scaling * values->attention_scaling;
-    double found = plan->logit_factor / values->logit_scale;
+    double found = plan->temperature.logit_scale / values->logit_scale;
     double a = 1.0;
     double *own = dpe_alloc((size_t)plan->n_pairs, sizeof *own);
     dpe_status status = own == NULL
@@ -125,9 +125,9 @@ static dpe_status fill_bands(const struct dpe_table_values *values,
         memcpy(plan->inv_freq, values->applied_inv_freq,
                (size_t)values->n_pairs * sizeof *plan->inv_freq);
     }
-    char text[160];
+    char text[DPE_TEMPERATURE_TEXT];
     dpe_temperature_text(temperature, text);
-    snprintf(plan->name, sizeof plan->name, "bands:n=%d%s%s", plan->n_bands,
+    snprintf(plan->name, sizeof plan->name, "bands:n=%d%s%.230s", plan->n_bands,
              dpe_temperature_is_none(temperature) ? "" : ",",
              dpe_temperature_is_none(temperature) ? "" : text);
     DPE_TRY(dpe_plan_set_temperature(plan, temperature, err));
@@ -220,10 +220,13 @@ static dpe_status guess_values(const struct dpe_plan *plan, const struct dpe_pla
     values->unrounded = far != NULL && !far->k.floored;
     values->applied_inv_freq = own ? NULL : plan->inv_freq;
     values->attention_scaling = a;
-    values->logit_scale = plan->logit_factor / (a * a);
-    values->log_n_length = plan->log_n_length;
-    values->log_n_power = plan->log_n_length > 0.0 ? plan->log_n_power : 1.0;
-    values->log_n_decay = plan->log_n_length > 0.0 ? plan->log_n_decay : 0.0;
+    values->logit_scale = plan->temperature.logit_scale / (a * a);
+    values->logit_scale_first = plan->temperature.depth[0];
+    values->logit_scale_middle = plan->temperature.depth[1];
+    values->logit_scale_last = plan->temperature.depth[2];
+    values->log_n_length = plan->temperature.log_n_length;
+    values->log_n_power = plan->temperature.log_n_length > 0.0 ? plan->temperature.log_n_power : 1.0;
+    values->log_n_decay = plan->temperature.log_n_length > 0.0 ? plan->temperature.log_n_decay : 0.0;
     for (int64_t g = 0; g < values->n_groups; g++) {
         values->scale_factor[g] = far != NULL ? far->k.scale[values->group_edge[g]] : 1.0;
     }
@@ -295,8 +298,8 @@ static dpe_status check_held(const struct dpe_plan *plan, const struct dpe_plan_
         return why.status == DPE_NO_MEMORY ? dpe_fail(err, DPE_NO_MEMORY, "%s", why.text) : DPE_OK;
     }
     /* The model's factor is divided out and multiplied in again, which may round. */
-    if (fabs(held.logit_factor - plan->logit_factor) <= 1e-14 * plan->logit_factor) {
-        held.logit_factor = plan->logit_factor;
+    if (fabs(held.temperature.logit_scale - plan->temperature.logit_scale) <= 1e-14 * plan->temperature.logit_scale) {
+        held.temperature.logit_scale = plan->temperature.logit_scale;
     }
     status = dpe_plan_key(plan, wanted, err);
     status = status == DPE_OK ? dpe_plan_key(&held, key, err) : status;

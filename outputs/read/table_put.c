@@ -11,7 +11,9 @@
 struct dpe_temperature dpe_table_temperature(const struct dpe_table_values *values)
 {
     return (struct dpe_temperature){values->log_n_length, values->log_n_power, values->log_n_decay,
-                                    values->logit_scale};
+                                    values->logit_scale,
+                                    {values->logit_scale_first, values->logit_scale_middle,
+                                     values->logit_scale_last}};
 }
 
 static enum dpe_column_type column_of(const struct dpe_table_field *field)
@@ -105,7 +107,7 @@ dpe_status dpe_h5_put_conventions(struct dpe_h5 *file, const struct dpe_table_va
         const bool explained =
             convention->explained != NULL && !(convention->floors && frequencies);
         const bool floors = convention->floors && (parts >> DPE_PART_METHOD & 1) != 0;
-        char text[160];
+        char text[DPE_TEMPERATURE_TEXT];
         snprintf(text, sizeof text, "%s%s%s", word, explained ? convention->explained : "",
                  floors ? ", without floor where unrounded is 1" : "");
         dpe_h5_attr_text(file, "/table", convention->name, text, NULL);

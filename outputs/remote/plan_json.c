@@ -17,10 +17,13 @@ static const struct {
     size_t at;
 } reals[] =
     {
-        {"logit_factor", offsetof(struct dpe_plan, logit_factor)},
-        {"log_n_length", offsetof(struct dpe_plan, log_n_length)},
-        {"log_n_power", offsetof(struct dpe_plan, log_n_power)},
-        {"log_n_decay", offsetof(struct dpe_plan, log_n_decay)},
+        {"logit_factor", offsetof(struct dpe_plan, temperature.logit_scale)},
+        {"logit_scale_first", offsetof(struct dpe_plan, temperature.depth[0])},
+        {"logit_scale_middle", offsetof(struct dpe_plan, temperature.depth[1])},
+        {"logit_scale_last", offsetof(struct dpe_plan, temperature.depth[2])},
+        {"log_n_length", offsetof(struct dpe_plan, temperature.log_n_length)},
+        {"log_n_power", offsetof(struct dpe_plan, temperature.log_n_power)},
+        {"log_n_decay", offsetof(struct dpe_plan, temperature.log_n_decay)},
         {"still_factor", offsetof(struct dpe_plan, still_factor)},
         {"attention_multiplier", offsetof(struct dpe_plan, attention_multiplier)},
         {"attention_cap", offsetof(struct dpe_plan, attention_cap)},

@@ -144,14 +144,21 @@ int dpe_table_has_method(const struct dpe_table_values *values)
     return other;
 }
 
+/* Whether all layers have the same factor. */
+static bool is_level(const struct dpe_table_values *values)
+{
+    return values->logit_scale_first == 1.0 && values->logit_scale_middle == 1.0 &&
+           values->logit_scale_last == 1.0;
+}
+
 int dpe_table_has_temperature(const struct dpe_table_values *values)
 {
-    return values->logit_scale != 1.0 || values->log_n_length != 0.0;
+    return values->logit_scale != 1.0 || values->log_n_length != 0.0 || !is_level(values);
 }
 
 int dpe_table_needs_adapter(const struct dpe_table_values *values)
 {
-    bool moves = values->log_n_length != 0.0 || dpe_table_has_method(values) == 0 ||
+    bool moves = values->log_n_length != 0.0 || !is_level(values) || dpe_table_has_method(values) == 0 ||
                  values->n_bands > 0;
     /* Runtimes have the factor on the pairs that rotate alone. */
     moves = moves || (values->inv_freq[values->n_pairs - 1] == 0.0 && values->logit_scale != 1.0);
@@ -166,11 +173,11 @@ static int check_frequencies(const struct dpe_table_values *values, char *messag
 {
     if (values->frequencies != 0 &&
         (values->window != 0 || values->top_k != values->n_pairs || values->log_n_length != 0.0 ||
-         dpe_table_has_method(values) != 0)) {
+         !is_level(values) || dpe_table_has_method(values) != 0)) {
         return dpe_table_fail(
             message, DPE_TABLE_BAD_FILE,
-            "a table of frequencies has no near window, key pairs, log-n or plan of "
-            "another method; found local_window %lld, top_k %lld, log_n_length %g",
+            "a table of frequencies has no near window, key pairs, log-n, factors by layer or plan "
+            "of another method; found local_window %lld, top_k %lld, log_n_length %g",
             (long long)values->window, (long long)values->top_k, values->log_n_length);
     }
     return DPE_TABLE_OK;
@@ -339,11 +346,16 @@ static double grown(double decay, double x)
     return decay > 0.0 ? -expm1(-decay * log(x)) : log(x);
 }
 
-double dpe_table_query_scale(const struct dpe_table *table, int64_t position)
+double dpe_table_query_scale(const struct dpe_table *table, int64_t layer, int64_t position)
 {
     const struct dpe_table_values *values = &table->values;
     double a = values->attention_scaling;
     double scale = a * a * values->logit_scale / sqrt((double)values->head_dim);
+    double t = values->n_layers > 1 ? (double)layer / (double)(values->n_layers - 1) : 0.0;
+    if (!is_level(values)) {
+        scale *= (1.0 - t) * (1.0 - t) * values->logit_scale_first +
+                 2.0 * t * (1.0 - t) * values->logit_scale_middle + t * t * values->logit_scale_last;
+    }
     if (!(values->log_n_length > 0.0)) {
         return scale;
     }

@@ -24,8 +24,10 @@
  * window − floor(window / s_j)        key:  floor(n / s_j) with s_j the scale of j's group; the
  * other pairs keep true positions. The logits of query m are multiplied by dpe_table_query_scale:
  *
- *     attention_scaling² · logit_scale · f(m) / sqrt(head_dim),
- *     f(m) = max(1, ln(m + 1) / ln N)^G    with N = log_n_length, G = log_n_power; 1 when N is 0.
+ *     attention_scaling² · logit_scale · D(l) · f(m) / sqrt(head_dim),
+ *     f(m) = max(1, ln(m + 1) / ln N)^G    with N = log_n_length, G = log_n_power; 1 when N is 0,
+ *     D(l) = (1 − t)² first + 2 t (1 − t) middle + t² last    in layer l of n, with t = l / (n − 1) and
+ *                                                  the three logit_scale_…; 1 where they are 1.
  *
  * With a log_n_decay B > 0, 1 − x^−B takes the place of ln x on both sides. m is the query's
  * position in its text, whatever the call that computes it holds. A static inv_freq cannot express
@@ -64,7 +66,7 @@
 #include <stdint.h>
 
 /** The schema version of every table that is written, the only one that is read. */
-#define DPE_TABLE_SCHEMA "7.0.0"
+#define DPE_TABLE_SCHEMA "8.0.0"
 
 #ifdef __cplusplus
 extern "C" {
@@ -104,6 +106,9 @@ struct dpe_table_values {
                                    numbers; 0: with floor */
     double attention_scaling; /**< a of the model; logits are multiplied by a² */
     double logit_scale;       /**< factor on all logits besides, > 0; 1: none */
+    double logit_scale_first; /**< of D, each > 0 */
+    double logit_scale_middle;
+    double logit_scale_last;
     double log_n_length;      /**< N > 1, tokens; 0: f is 1 */
     double log_n_power;       /**< G in (0, 64]; 1 when log_n_length is 0 */
     double log_n_decay;       /**< B in [0, 64]; 0: the logarithm itself */
@@ -180,9 +185,9 @@ const struct dpe_table_values *dpe_table_values(const struct dpe_table *table);
  * pair. Indices are the caller's duty. */
 double dpe_table_scale(const struct dpe_table *table, int64_t layer, int64_t head, int64_t pair);
 
-/** The factor on all logits of the query at `position` ≥ 0 (see above), 1/sqrt(head_dim) included.
- */
-double dpe_table_query_scale(const struct dpe_table *table, int64_t position);
+/** The factor on all logits of a layer of the query at `position` ≥ 0 (see above), 1/sqrt(head_dim)
+ *  included. */
+double dpe_table_query_scale(const struct dpe_table *table, int64_t layer, int64_t position);
 
 /** The bands of a table without `bands`; of one with them, (enum dpe_table_band)i is band i. */
 enum dpe_table_band { DPE_TABLE_NEAR, DPE_TABLE_FAR };
@@ -199,7 +204,7 @@ void dpe_table_cos_sin(const struct dpe_table *table, int64_t layer, int64_t hea
                        enum dpe_table_band band, enum dpe_table_side side, int64_t first,
                        int64_t count, float *cos, float *sin);
 
-/** Whether the values have a temperature: logit_scale other than 1, or log_n_length above 0. */
+/** Whether the values have a temperature: a logit_scale… other than 1, or log_n_length above 0. */
 int dpe_table_has_temperature(const struct dpe_table_values *values);
 /** Whether they are the plan of another method than DPE (unrounded, or rotations other than
  *  inv_freq). */

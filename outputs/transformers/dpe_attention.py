@@ -11,9 +11,9 @@ the key pairs of the query head are rotated at floor(m / s) + window - floor(win
 floor(n / s), s being the scale of the pair's group, and its other pairs at true positions. Where the
 table is `unrounded` (Leaky ReRoPE), every floor is left out. Pairs rotate by applied_inv_freq, near
 and far; it differs from the model's own inv_freq where the table holds YaRN or the like. The
-logits of query m are multiplied by attention_scaling^2 logit_scale f(m) / sqrt(head_dim), f(m) =
-max(1, ln(m + 1) / ln(log_n_length))^log_n_power, or 1 when log_n_length is 0; a log_n_decay B above
-0 puts 1 - x^-B in the place of ln x. A table with `bands` (LaMPE, DCA, Jet-Long …) has these in the place of window
+logits of query m in layer l are multiplied by attention_scaling^2 logit_scale D(l) f(m) / sqrt(head_dim), D the Bezier
+curve of logit_scale_first, logit_scale_middle and logit_scale_last over the depth (dpe_plan.py), f(m) =
+max(1, ln(m + 1) / ln(log_n_length))^log_n_power, or 1 when log_n_length is 0; a log_n_decay B above 0 puts 1 - x^-B in the place of ln x. A table with `bands` (LaMPE, DCA, Jet-Long …) has these in the place of window
 and scales; dpe_table.h has their numbers. Where a part of the head rotates, the last pairs have the
 frequency 0: they do not, and attention_scaling is not for them.
 """
@@ -39,7 +39,7 @@ class TableError(ValueError):
 CONVENTIONS = {"near_rule": "distance < local_window", "rounding": "separable",
                "angle_precision": "f32", "pair_layout": "half-split"}
 MODEL_SIZES = ("n_layers", "n_heads", "n_kv_heads", "head_dim")
-SCHEMA = "7.0.0"
+SCHEMA = "8.0.0"
 # The fields of an entry, as outputs/table/fields.c describes them (the test table_fields compares): kind, part, axes, the
 # lowest and the highest that an element is, whether the lowest is excluded, what it is besides, and the number where
 # the part is not there.
@@ -53,6 +53,9 @@ FIELDS = {
     "scale_factor": ("real", "core", "group", 1, 2 ** 40, False, 1, 0),
     "attention_scaling": ("real", "core", "", 0, 2 ** 20, True, 1, 0),
     "logit_scale": ("real", "temperature", "", 0, 1024, True, 1, 1),
+    "logit_scale_first": ("real", "temperature", "", 0, 1024, True, 1, 1),
+    "logit_scale_middle": ("real", "temperature", "", 0, 1024, True, 1, 1),
+    "logit_scale_last": ("real", "temperature", "", 0, 1024, True, 1, 1),
     "log_n_length": ("real", "temperature", "", 1, 2 ** 40, True, 0, 0),
     "log_n_power": ("real", "temperature", "", 0, 64, True, 1, 1),
     "log_n_decay": ("real", "temperature", "", 0, 64, False, 0, 0),
@@ -494,6 +497,9 @@ def _read_plan(root):
             0 < factors["log_n_length"] <= 1:
         raise TableError(f"{factors}: expected numbers of 0 or more, a logit_factor above 0, a log_n_length of 0 or "
                          "above 1")
+    depth = _numbers(root, "logit_depth", 3)
+    if not (depth > 0).all():
+        raise TableError(f"logit_depth: expected three numbers above 0, found {list(depth)}")
     chunk, still = (_member(root, name, *whole) for name in ("chunk", "n_still"))
     applied = _numbers(root, "inv_freq", pairs)
     if not 0 <= still <= pairs or (applied < 0).any() or (applied[pairs - still:] != 0).any():
@@ -503,7 +509,8 @@ def _read_plan(root):
         raise TableError(f"expected 1 to 4 bands, found {len(bands)}")
     values["read_plan"] = Plan([_read_band(band, pairs, chunk, i == 0) for i, band in enumerate(bands)], applied,
                                tuple(values[name] for name in MODEL_SIZES), n_still=still, chunk=chunk,
-                               mask=_mask_of_heads(root, values) if "heads" in root else None, **factors)
+                               mask=_mask_of_heads(root, values) if "heads" in root else None,
+                               logit_depth=[float(one) for one in depth], **factors)
     return values
 
 
@@ -877,7 +884,7 @@ class Attention:
             self._rotations[q.device] = Rotations(self.plan, self.order, q.device)
         rotations = self._rotations[q.device]
         rotations.grow(tokens)
-        scaling = 1 / math.sqrt(dim) if scaling is None else scaling
+        scaling = (1 / math.sqrt(dim) if scaling is None else scaling) * self.plan.depth(layer)
         model = _Model(scaling, softcap, None if sinks is None else
                        sinks.float().reshape(kv_heads, heads // kv_heads, 1, 1))
         run = _Run(self, rotations, self._selector(layer, q.device), model, text)

@@ -8,8 +8,9 @@ bands by distance, by chunk and by key, and maps
 
 g(x) = x, or the number of x's group, where groups grow along a curve (Map.groups).
 
-Logits of query m are multiplied by logit_factor f(m), f(m) = max(1, ln(m + 1) / ln(log_n_length))^log_n_power,
-or 1 when log_n_length is 0; a log_n_decay B above 0 puts 1 - x^-B in the place of ln x.
+Logits of query m in layer l of n are multiplied by logit_factor D(l) f(m), D the Bezier curve through the three numbers of
+logit_depth at t = l / (n - 1), (1 - t)^2 first + 2 t (1 - t) middle + t^2 last, and f(m) =
+max(1, ln(m + 1) / ln(log_n_length))^log_n_power, or 1 when log_n_length is 0; a log_n_decay B above 0 puts 1 - x^-B in the place of ln x.
 
 An entry of a table has one (dpe_attention.Table.plan). A file of `dpe-run -m DIR --show-plan --json --method NAME
 --length L` holds one of any method but those that select keys; dpe_attention.load_table reads it.
@@ -89,12 +90,12 @@ class Plan:
     rotate; still_factor is of each side of these. mask bool [n_layers, n_heads, n_pairs]: the key pairs; None: all."""
 
     def __init__(self, bands, inv_freq, sizes, logit_factor=1.0, log_n_length=0.0, log_n_power=1.0, log_n_decay=0.0,
-                 n_still=0, still_factor=1.0, chunk=0, mask=None):
+                 n_still=0, still_factor=1.0, chunk=0, mask=None, logit_depth=(1.0, 1.0, 1.0)):
         self.bands, self.inv_freq, self.chunk, self.mask = bands, np.asarray(inv_freq, np.float64), chunk, mask
         self.n_layers, self.n_heads, self.n_kv_heads, self.head_dim = sizes
         self.logit_factor, self.log_n_length = logit_factor, log_n_length
         self.log_n_power, self.log_n_decay = log_n_power, log_n_decay
-        self.n_still, self.still_factor = n_still, still_factor
+        self.n_still, self.still_factor, self.logit_depth = n_still, still_factor, tuple(logit_depth)
         self.maps, self._numbers = [], {}
         for band in bands:
             band.q_map, band.k_map = self._number(band.q), self._number(band.k)
@@ -107,9 +108,17 @@ class Plan:
             self.maps.append(one)
         return self._numbers[content]
 
+    def depth(self, layer):
+        """D(layer), 1 where the three are 1."""
+        if self.logit_depth == (1, 1, 1):
+            return 1.0
+        t = layer / (self.n_layers - 1) if self.n_layers > 1 else 0.0
+        first, middle, last = self.logit_depth
+        return (1 - t) ** 2 * first + 2 * t * (1 - t) * middle + t ** 2 * last
+
     def query_scales(self, first, last):
-        """The factors on the logits of queries at first ... last - 1 [last - first], float64, besides that of the model
-        (1 / sqrt(head_dim) of most)."""
+        """The factors on the logits of queries at first ... last - 1 [last - first], float64, besides `depth` and that
+        of the model (1 / sqrt(head_dim) of most)."""
         if not self.log_n_length:
             return np.full(last - first, self.logit_factor)
         keys = np.log(np.append(np.arange(first, last, dtype=np.float64) + 1, self.log_n_length))
@@ -158,12 +167,12 @@ class Plan:
         sizes = (self.n_layers, self.n_heads // size, max(1, self.n_kv_heads // size), self.head_dim)
         return Plan([Band(b.kind, b.lo, b.hi, b.per_head, b.q, b.k) for b in self.bands], self.inv_freq, sizes,
                     self.logit_factor, self.log_n_length, self.log_n_power, self.log_n_decay, self.n_still,
-                    self.still_factor, self.chunk, mask)
+                    self.still_factor, self.chunk, mask, self.logit_depth)
 
     def digest(self):
         """Equal for equal plans, 64 hex digits."""
         numbers = [self.n_layers, self.n_heads, self.n_kv_heads, self.head_dim, self.logit_factor, self.log_n_length,
-                   self.log_n_power, self.log_n_decay, self.n_still, self.still_factor, self.chunk]
+                   self.log_n_power, self.log_n_decay, self.n_still, self.still_factor, self.chunk, *self.logit_depth]
         numbers += [value for b in self.bands
                     for value in ((DISTANCE, CHUNK, KEY).index(b.kind), b.lo, b.hi, b.per_head, b.q_map, b.k_map)]
         digest = hashlib.sha256(repr([float(number) for number in numbers]).encode())
@@ -191,7 +200,8 @@ def plan_of_table(entry):
     return Plan(bands, entry.applied_inv_freq, (entry.n_layers, entry.n_heads, entry.n_kv_heads, entry.head_dim),
                 entry.attention_scaling ** 2 * entry.logit_scale, entry.log_n_length, entry.log_n_power,
                 entry.log_n_decay, pairs - entry.rotating_pairs(), 1 / entry.attention_scaling,
-                chunk=chunk, mask=entry.mask if len(bands) > 1 else None)
+                chunk=chunk, mask=entry.mask if len(bands) > 1 else None,
+                logit_depth=(entry.logit_scale_first, entry.logit_scale_middle, entry.logit_scale_last))
 
 
 def _bands_of(rows):

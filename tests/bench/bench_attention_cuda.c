@@ -280,7 +280,7 @@ static struct prepared prepare(const struct inputs *in, const char *method,
         .segments = p.walk,
         .blocks = (const struct dpe_query_block *)(const void *)(at + segments),
         .n_blocks = walk.n_blocks,
-        .scale = (float)dpe_plan_query_scale(&plan, 0),
+        .scale = (float)dpe_plan_query_scale(&plan, 0, 0),
         .log_n = dpe_log_n_of(&plan),
     };
     for (int c = 0; c < q.n; c++) {

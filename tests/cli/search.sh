@@ -27,7 +27,7 @@ for path in /search/step /search/move /search/chosen /search/p_value /search/tri
     h5ls "$work/calm.h5$path" >"$work/list" 2>&1 || fail "$path: $(cat "$work/list")"
 done
 h5dump -a /validate/kept "$work/calm.h5" | grep -q '"joint"' || fail "/validate@kept: $(h5dump -a /validate/kept "$work/calm.h5")"
-h5dump -a /schema_version "$work/calm.h5" | grep -q '"7.0.0"' || fail "the version of a table"
+h5dump -a /schema_version "$work/calm.h5" | grep -q '"8.0.0"' || fail "the version of a table"
 # The table computes what the joint plan of its validation does.
 "$bin/dpe-eval" niah -m "$root/data/reference" --corpus "$root/data/sample" -l 256 --trained-length 64 --samples 1 --table \
     "$work/calm.h5" --device cpu --quiet -o "$work/eval.h5" >"$work/out" 2>"$work/err" || fail "dpe-eval: $(cat "$work/err")"

@@ -272,7 +272,7 @@ static void begins_around_a_temperature(void **state)
     dpe_detect_search_free(&search);
     close_world(&world);
     open_world(&world, hotter);
-    world.options.near = (struct dpe_temperature){.log_n_power = 1.0, .logit_scale = 1.27};
+    world.options.near = (struct dpe_temperature){0.0, 1.0, 0.0, 1.27, DPE_LEVEL};
     search_all(&world, false, &search);
     assert_true(fabs(search.point.temperature.logit_scale - 1.1 * 1.27) < 1e-9);
     assert_int_equal(search.steps[0].n, 8);
@@ -399,7 +399,7 @@ static void reads_no_more_than_was_said(void **state)
     search_all(&world, false, &search);
     const struct dpe_detect_step *last = &search.steps[search.n_steps - 1];
     assert_int_equal(last->move, DPE_DETECT_MOVE_TEMPERATURE);
-    assert_int_equal(last->n, 8);
+    assert_int_equal(last->n, 14);
     assert_true(world.rows <= dpe_detect_search_most_rows(&world.options, &world.grid.params));
     dpe_detect_search_free(&search);
     close_world(&world);
@@ -644,7 +644,7 @@ static void frequencies_begin_with_those_that_go_round(void **state)
     dpe_plan_free(&rope);
     dpe_detect_grid_free(&grid);
     /* Nothing that runtimes cannot express. */
-    params.temperature = (struct dpe_temperature){64.0, 1.0, 0.0, 1.0};
+    params.temperature = (struct dpe_temperature){64.0, 1.0, 0.0, 1.0, DPE_LEVEL};
     assert_int_equal(dpe_detect_grid_make(&params, &context, &grid, &err), DPE_USAGE);
     params = params_of(512, 64, 1, GROUPS, "16,32,64");
     params.frequencies = true;

@@ -40,13 +40,13 @@ static void lengths_are_near_the_choice(void **state)
 
 static void temperatures_are_searched_around_the_shorter_one(void **state)
 {
-    struct dpe_detect_shorter shorter = {.length = 512, .temperature = {.logit_scale = 1.0}};
-    char text[168];
+    struct dpe_detect_shorter shorter = {.length = 512, .temperature = dpe_temperature_none};
+    char text[DPE_TEMPERATURE_TEXT + 8];
     (void)state;
     dpe_detect_start_temperature(&shorter, text);
     assert_string_equal(text, "");
     shorter.temperature =
-        (struct dpe_temperature){.logit_scale = 1.25, .log_n_length = 64.0, .log_n_power = 0.5};
+        (struct dpe_temperature){64.0, 0.5, 0.0, 1.25, DPE_LEVEL};
     dpe_detect_start_temperature(&shorter, text);
     assert_string_equal(text, "auto:log-n=64,log-n-power=0.5,logit-scale=1.25");
 }

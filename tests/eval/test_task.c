@@ -140,7 +140,7 @@ static void plan_keys_follow_the_plan(void **state)
     strcpy(plan.name, "another name");
     assert_int_equal(dpe_plan_key(&plan, same, NULL), DPE_OK);
     assert_string_equal(key, same);
-    plan.logit_factor = 2.0;
+    plan.temperature.logit_scale = 2.0;
     assert_int_equal(dpe_plan_key(&plan, other, NULL), DPE_OK);
     assert_string_not_equal(key, other);
     dpe_plan_free(&plan);

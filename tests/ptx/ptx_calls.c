@@ -61,7 +61,7 @@ static void write_plan(const struct flash_case *c)
     int8_t *bands = flash_memory(rows * keys, 1);
     double *factor = flash_memory(rows, sizeof *factor);
     for (int64_t r = 0; r < rows; r++) {
-        factor[r] = dpe_plan_query_scale(&c->plan, c->shape.start + r);
+        factor[r] = dpe_plan_query_scale(&c->plan, 0, c->shape.start + r);
         for (int64_t n = 0; n < keys; n++) {
             const int64_t m = c->shape.start + r;
             bands[r * keys + n] = n <= m ? (int8_t)dpe_plan_band(&c->plan, m, n) : -1;

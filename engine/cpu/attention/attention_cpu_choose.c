@@ -31,7 +31,7 @@ static void probability_logits(const struct dpe_cpu_select_call *call, int64_t k
 static double exponentials(const struct dpe_cpu_select_call *call, int64_t m, float *p, int64_t n)
 {
     const struct dpe_plan *plan = call->args->plan;
-    double scale = dpe_plan_query_scale(plan, m);
+    double scale = dpe_plan_query_scale(plan, call->args->layer, m);
     double largest = -(double)INFINITY;
     double sum = 0.0;
     for (int64_t i = 0; i < n; i++) {

@@ -292,7 +292,7 @@ static void begin_walk(const struct call *call, int64_t row, int64_t kv_head, in
         .head = head,
         .heads = group,
         .q = call->q + (row * args->n_heads + head) * call->q_copies.n * args->head_dim,
-        .factor = (float)(dpe_plan_query_scale(args->plan, m) * LOG2_E),
+        .factor = (float)(dpe_plan_query_scale(args->plan, args->layer, m) * LOG2_E),
         .reference = own,
         .sum = own + group,
         .o = own + 2 * group,

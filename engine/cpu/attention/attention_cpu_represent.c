@@ -155,7 +155,7 @@ static void attend_block(const struct dpe_cpu_select_call *call, int64_t kv_head
     float alpha[DPE_CPU_SELECT_HEADS];
     const struct dpe_cpu_softmax state = {factor, reference, sum, alpha};
     for (int64_t r = 0; r < rows; r++) {
-        factor[r] = (float)(dpe_plan_query_scale(args->plan, 0) * LOG2_E);
+        factor[r] = (float)(dpe_plan_query_scale(args->plan, args->layer, 0) * LOG2_E);
         reference[r] = -INFINITY;
     }
     memset(room->o, 0, (size_t)(rows * d) * sizeof *room->o);

@@ -162,7 +162,7 @@ static void meet(const struct dpe_cpu_select_call *call, int64_t row, int64_t he
         .head = head,
         .heads = heads,
         .q = q,
-        .factor = (float)(dpe_plan_query_scale(args->plan, m) * LOG2_E),
+        .factor = (float)(dpe_plan_query_scale(args->plan, args->layer, m) * LOG2_E),
         .reference = state,
         .sum = state + heads,
         .o = state + 2 * heads,

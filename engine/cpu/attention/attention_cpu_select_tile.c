@@ -115,7 +115,7 @@ static void begin(struct item *item)
     for (int64_t r = 0; r < item->n_tiles * mr; r++) {
         int64_t row = item->row + (r < item->n_rows ? r : item->n_rows - 1);
         int64_t m = dpe_attention_position(args, row);
-        item->factor[r] = (float)(dpe_plan_query_scale(args->plan, m) * LOG2_E);
+        item->factor[r] = (float)(dpe_plan_query_scale(args->plan, args->layer, m) * LOG2_E);
         item->reference[r] = -INFINITY;
         item->sum[r] = 0.0F;
     }

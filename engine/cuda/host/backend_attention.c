@@ -440,7 +440,7 @@ static void attend_run(struct dpe_backend *b, const struct run *run)
         .segments = walk->segments,
         .n_blocks = walk->n_blocks,
         /* At query 0 the part that depends on the query is 1. */
-        .scale = (float)dpe_plan_query_scale(plan, 0),
+        .scale = (float)dpe_plan_query_scale(plan, args->layer, 0),
         .cap = (float)plan->attention_cap,
         .log_n = dpe_log_n_of(plan),
     };

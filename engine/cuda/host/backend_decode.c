@@ -240,7 +240,7 @@ void dpe_cuda_decode_call(struct dpe_backend *b, const struct dpe_attention *arg
     call->units = b->units.units;
     call->n_units = b->units.n;
     call->parts = b->units.parts;
-    call->scale = (float)dpe_plan_query_scale(plan, 0);
+    call->scale = (float)dpe_plan_query_scale(plan, args->layer, 0);
     call->log_n = dpe_log_n_of(plan);
     for (int i = 0; i < plan->n_bands; i++) {
         int copy = p->k_copies.of_band[i];

@@ -33,9 +33,9 @@ struct dpe_log_n {
 };
 static inline struct dpe_log_n dpe_log_n_of(const struct dpe_plan *plan)
 {
-    double n = plan->log_n_length, decay = plan->log_n_decay;
+    double n = plan->temperature.log_n_length, decay = plan->temperature.log_n_decay;
     double base = n > 0.0 ? (decay > 0.0 ? -expm1(-decay * log(n)) : log(n)) : 0.0;
-    struct dpe_log_n log_n = {(float)base, (float)plan->log_n_power, (float)decay,
+    struct dpe_log_n log_n = {(float)base, (float)plan->temperature.log_n_power, (float)decay,
                               (float)plan->query_growth, (float)plan->query_length};
     return log_n;
 }

@@ -46,7 +46,7 @@ void dpe_build_lampe(struct dpe_spec *spec, struct dpe_plan *plan)
     int64_t last = context->length - 1;
     if (dpe_spec_flag(spec, "official", context->official)) {
         double a = 0.1 * log(2.0) + 1.0;
-        plan->logit_factor = a * a;
+        plan->temperature.logit_scale = a * a;
     }
     dpe_spec_native(spec, plan);
     if (context->length < 2 * window || mapped >= last) {
@@ -122,7 +122,7 @@ void dpe_build_jetlong_freq(struct dpe_spec *spec, struct dpe_plan *plan)
     double fast = dpe_spec_number(spec, "beta_fast", 32.0, 0x1p-10, DPE_MOST_SCALE);
     double slow = dpe_spec_number(spec, "beta_slow", 1.0, 0x1p-10, DPE_MOST_SCALE);
     if (dpe_spec_flag(spec, "official", context->official)) {
-        plan->logit_factor = 0.1 * log(scale) + 1.0;
+        plan->temperature.logit_scale = 0.1 * log(scale) + 1.0;
     }
     dpe_spec_native(spec, plan);
     struct dpe_band *far = dpe_plan_add_band(plan, DPE_BAND_DISTANCE, window + 1, INT64_MAX);

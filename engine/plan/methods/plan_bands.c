@@ -11,7 +11,7 @@
 static void official_log_n(struct dpe_spec *spec, struct dpe_plan *plan)
 {
     if (dpe_spec_flag(spec, "official", spec->context->official)) {
-        plan->log_n_length = (double)spec->context->trained_length;
+        plan->temperature.log_n_length = (double)spec->context->trained_length;
     }
 }
 
@@ -47,7 +47,7 @@ void dpe_build_dca(struct dpe_spec *spec, struct dpe_plan *plan)
     int64_t local = dpe_spec_whole(spec, "local", trained / 8, 0, chunk - 1);
     if (dpe_spec_flag(spec, "official", spec->context->official)) {
         double a = 0.05 * log(dpe_length_ratio(spec->context)) + 1.0;
-        plan->logit_factor = a * a;
+        plan->temperature.logit_scale = a * a;
     }
     dpe_spec_native(spec, plan);
     int64_t block = chunk - local;
@@ -73,7 +73,7 @@ void dpe_build_string(struct dpe_spec *spec, struct dpe_plan *plan)
     int64_t window = dpe_spec_tokens(spec, "window", 128);
     if (dpe_spec_flag(spec, "official", spec->context->official)) {
         double a = 0.1 * log(2.0) + 1.0;
-        plan->logit_factor = a * a;
+        plan->temperature.logit_scale = a * a;
     }
     dpe_spec_native(spec, plan);
     dpe_plan_add_band(plan, DPE_BAND_DISTANCE, 0, shift);

@@ -110,7 +110,7 @@ static void name_dpe(const struct dpe_dpe_params *params, struct dpe_plan *plan)
     }
     if (params->temperature != NULL && !dpe_temperature_is_none(params->temperature) &&
         used < (int)room) {
-        char text[160];
+        char text[DPE_TEMPERATURE_TEXT];
         dpe_temperature_text(params->temperature, text);
         snprintf(plan->name + used, room - (size_t)used, ",%s", text);
     }

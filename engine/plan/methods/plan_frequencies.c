@@ -32,7 +32,7 @@ static void frequencies(struct dpe_spec *spec, struct dpe_plan *plan,
             dpe_rope_compute(rope, 2 * dpe_config_pairs(context->config), context->trained_length,
                              context->length, plan->inv_freq, &a, spec->err);
     }
-    plan->logit_factor = 1.0;
+    plan->temperature.logit_scale = 1.0;
     dpe_plan_set_rope_factor(plan, a);
 }
 

@@ -162,7 +162,8 @@ static bool method_is(const struct dpe_method *method, const char *name)
 
 /* The keys of struct dpe_temperature, which every method has. */
 static const char temperature_keys[] =
-    "log-n=0 log-n-power=1 log-n-decay=0 infoscale=0 logit-scale=1";
+    "log-n=0 log-n-power=1 log-n-decay=0 infoscale=0 logit-scale=1 logit-scale-first=1 "
+    "logit-scale-middle=1 logit-scale-last=1";
 
 /* The key of struct dpe_plan that every method has too, but not a selection for another plan. */
 static const char text_keys[] = "always=0";
@@ -323,12 +324,17 @@ static void read_temperature(struct dpe_spec *spec, int64_t head_dim,
     }
     temperature->logit_scale =
         temperature_number(spec, "logit-scale", 1.0, DPE_MOST_LOGIT_SCALE, false);
+    static const char *const depth[] = {"logit-scale-first", "logit-scale-middle",
+                                        "logit-scale-last"};
+    for (int i = 0; i < 3; i++) {
+        temperature->depth[i] =
+            temperature_number(spec, depth[i], 1.0, DPE_MOST_LOGIT_SCALE, false);
+    }
 }
 
 static dpe_status apply_temperature(struct dpe_spec *spec, struct dpe_plan *plan)
 {
-    struct dpe_temperature temperature = {plan->log_n_length, plan->log_n_power, plan->log_n_decay,
-                                          1.0};
+    struct dpe_temperature temperature = plan->temperature;
     read_temperature(spec, spec->context->config->head_dim, &temperature);
     return spec->status != DPE_OK ? spec->status
                                   : dpe_plan_set_temperature(plan, &temperature, spec->err);

@@ -241,7 +241,7 @@ dpe_status dpe_plan_select(struct dpe_plan *plan, const char *keys,
     status = dpe_plan_make("rope", &bare, &plain, err);
     if (status == DPE_OK) {
         bool warm =
-            made.log_n_length != plain.log_n_length || made.logit_factor != plain.logit_factor;
+            memcmp(&made.temperature, &plain.temperature, sizeof made.temperature) != 0;
         dpe_plan_free(&plain);
         status = warm ? dpe_fail(err, DPE_USAGE,
                                  "selection: a temperature belongs to the method or table that the "

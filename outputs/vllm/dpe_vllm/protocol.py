@@ -14,6 +14,7 @@ MOST = 1 << 12  # of pairs, layers, heads
 MOST_NUMBER = 2.0 ** 40
 REALS = ("logit_factor", "log_n_length", "log_n_power", "log_n_decay", "still_factor", "attention_multiplier", "attention_cap",
          "query_growth", "query_length")
+DEPTH = ("logit_scale_first", "logit_scale_middle", "logit_scale_last")
 MAP_REALS = ("period", "cap", "group_most", "group_rate", "group_from")
 
 
@@ -25,7 +26,7 @@ class WirePlan:
         """TableError names the member that is not as expected."""
         sizes = [_whole(value, name, 1, MOST) for name in ("n_pairs", "n_layers", "n_heads")]
         self.n_pairs, self.n_layers, self.n_heads = sizes
-        reals = {name: _real(value, name) for name in REALS}
+        reals = {name: _real(value, name) for name in REALS + DEPTH}
         still, chunk = (_whole(value, name, 0, 1 << 62) for name in ("n_still", "chunk"))
         frequencies = _list(value, "inv_freq", self.n_pairs)
         if _flag(value, "exact") or _whole(value, "angle", 0, 1) != 0:
@@ -36,8 +37,9 @@ class WirePlan:
         if not 1 <= len(bands) <= 4 or still > self.n_pairs:
             raise TableError(f"expected 1 to 4 bands and at most {self.n_pairs} pairs that do not rotate, found {len(bands)} and "
                              f"{still}")
-        if not (np.isfinite(frequencies) & (frequencies >= 0)).all() or not reals["logit_factor"] > 0:
-            raise TableError("inv_freq, logit_factor: expected finite numbers from 0 on, and a factor above 0")
+        if not (np.isfinite(frequencies) & (frequencies >= 0)).all() or \
+                not all(reals[name] > 0 for name in ("logit_factor", *DEPTH)):
+            raise TableError("inv_freq, logit_factor: expected finite numbers from 0 on, and factors above 0")
         read = [_band(band, self.n_pairs, chunk, i == 0) for i, band in enumerate(bands)]
         mask = _mask(value, sizes)
         self.multiplier, self.cap, self.growth = (reals[name] for name in ("attention_multiplier", "attention_cap",
@@ -45,7 +47,7 @@ class WirePlan:
         self.digest = _digest(sizes, frequencies, reals, still, chunk, bands, read, mask)
         self.plan = Plan(read, frequencies, (self.n_layers, self.n_heads, n_kv_heads, 2 * self.n_pairs), reals["logit_factor"],
                          reals["log_n_length"], reals["log_n_power"], reals["log_n_decay"], still, reals["still_factor"], chunk,
-                         mask if _matters(read, mask) else None)
+                         mask if _matters(read, mask) else None, [reals[name] for name in DEPTH])
 
 
 def _member(value, name, kind, expected):
@@ -136,6 +138,9 @@ def _digest(sizes, frequencies, reals, still, chunk, bands, read, mask):
     if reals["log_n_length"] > 0 and (reals["log_n_power"] != 1 or reals["log_n_decay"] != 0):
         digest.update(b"log-n form\0")
         numbers(reals["log_n_power"], reals["log_n_decay"])
+    if any(reals[name] != 1 for name in DEPTH):
+        digest.update(b"depth\0")
+        numbers(*(reals[name] for name in DEPTH))
     of_model = [still] + [reals[name] for name in REALS[4:]]
     for i, one in enumerate(of_model):
         if one != 0:

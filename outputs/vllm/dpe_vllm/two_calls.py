@@ -149,19 +149,20 @@ class TwoCallsImpl(Impl):
             cache[page, :, place] = torch.cat((near, v, far), dim=-1)
             texts.append((numbers(rows[i], self.num_heads, self.head_size), k, v))
             at += pages[i]
+        number = next(iter(moved.layers.values()))
         starts = torch.tensor([0] + rows).cumsum(0).to(device, torch.int32)
         positions = torch.cat([torch.arange(count - row, count) for count, row in zip(tokens, rows)]).to(device)
         keys, values = (part.transpose(1, 2) for part in self.views(cache))
         try:
             found = calls(torch.cat([q for q, _, _ in texts]), keys, self._far(cache).transpose(1, 2), values, positions, starts,
-                          max(rows), torch.tensor(tokens, dtype=torch.int32, device=device), max(tokens), blocks, self.scale,
-                          self.softcap())
+                          max(rows), torch.tensor(tokens, dtype=torch.int32, device=device), max(tokens), blocks,
+                          self.scale * calls.plan.depth(number), self.softcap())
         except (RuntimeError, NotImplementedError, AssertionError, TypeError) as error:
             raise TableError(f"plan {digest:.16}: the attention kernel cannot be called as two paged calls: {error}; "
                              "DPE_VLLM_EXACT=1 runs the exact path, which is slower") from error
         exact = torch.cat([moved.attention(digest).attend(
             q.transpose(0, 1)[None].float(), Tokens(*(x.transpose(0, 1)[None].float() for x in (k, v))), len(k),
-            next(iter(moved.layers.values())), self.scale, self.softcap())[0].transpose(0, 1) for q, k, v in texts])
+            number, self.scale, self.softcap())[0].transpose(0, 1) for q, k, v in texts])
         difference = float((found.float() - exact).abs().max() / (exact.max() - exact.min()))
         if not difference <= TOLERANCE[dtype]:
             raise TableError(f"plan {digest:.16}: the attention kernel differs from the exact path by {difference:.3g} of "
@@ -186,12 +187,12 @@ class TwoCallsImpl(Impl):
             near_keys[block, :, at], far_keys[block, :, at] = near.to(near_keys.dtype), far.to(far_keys.dtype)
 
     def forward(self, layer, query, key, value, kv_cache, attn_metadata, output, *args, **kwargs):
-        batch, moved, _ = self._moved(layer)
+        batch, moved, number = self._moved(layer)
         if batch is not None and batch.together:
             keys, values = (part.transpose(1, 2) for part in self.views(kv_cache))
             for digest, texts in batch.together.items():
                 calls = self.calls(moved, digest, query.device, query.dtype)
                 output[texts.rows] = calls(query[texts.rows], keys, self._far(kv_cache).transpose(1, 2), values,
                                            texts.positions, texts.starts, texts.longest, texts.lengths, texts.most,
-                                           texts.blocks, self.scale, self.softcap()).to(output.dtype)
+                                           texts.blocks, self.scale * calls.plan.depth(number), self.softcap()).to(output.dtype)
         return super().forward(layer, query, key, value, kv_cache, attn_metadata, output, *args, **kwargs)

@@ -121,7 +121,7 @@ static inline void make_plan(enum plan_kind kind, const struct shape *shape, str
     for (int64_t j = 0; j < n_pairs; j++) {
         plan->inv_freq[j] = pow(1000.0, -(double)j / (double)n_pairs);
     }
-    plan->logit_factor = 1.25;
+    plan->temperature.logit_scale = 1.25;
     switch (kind) {
     case ROPE:
         set_band(plan, DPE_BAND_DISTANCE, 0, INT64_MAX);
@@ -139,7 +139,7 @@ static inline void make_plan(enum plan_kind kind, const struct shape *shape, str
     case CONSTANT:
         set_band(plan, DPE_BAND_DISTANCE, 0, w);
         set_band(plan, DPE_BAND_DISTANCE, w, INT64_MAX);
-        plan->log_n_length = 40.0;
+        plan->temperature.log_n_length = 40.0;
         for (int64_t j = 0; j < n_pairs; j++) {
             plan->bands[1].q.scale[j] = plan->bands[1].k.scale[j] = INFINITY;
             plan->bands[1].q.offset[j] = (double)w;
@@ -157,9 +157,10 @@ static inline void make_plan(enum plan_kind kind, const struct shape *shape, str
         break;
     case FOUR:
         four_bands(plan, w);
-        plan->log_n_length = 24.0;
-        plan->log_n_power = 0.5;
-        plan->log_n_decay = 2.0 / (double)shape->head_dim;
+        plan->temperature.log_n_length = 24.0;
+        plan->temperature.log_n_power = 0.5;
+        plan->temperature.log_n_decay = 2.0 / (double)shape->head_dim;
+        plan->temperature.depth[2] = 1.375; /* that of layer 1 of 2 */
         break;
     case N_PLANS:
         break;

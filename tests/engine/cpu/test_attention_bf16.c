@@ -83,7 +83,7 @@ static void oracle_row(const struct inputs *in, const struct shape *shape, int64
     int64_t m = shape->start + row;
     int64_t all = shape->start + shape->rows;
     const float *v = in->v + head / (shape->n_heads / shape->n_kv_heads) * shape->capacity * d;
-    double scale = dpe_plan_query_scale(plan, m);
+    double scale = dpe_plan_query_scale(plan, 1, m);
     double q[DPE_MAX_BANDS][256];
     double largest = -(double)INFINITY;
     double most = 0.0;

@@ -38,7 +38,7 @@ static void plain_row(const struct inputs *in, const struct shape *shape, int64_
     int64_t kv = head / (shape->n_heads / shape->n_kv_heads);
     const float *q = in->q + (row * shape->n_heads + head) * d;
     const uint8_t *mask = plan->mask == NULL ? NULL : plan->mask + (plan->n_heads + head) * n_pairs;
-    float scale = (float)dpe_plan_query_scale(plan, m);
+    float scale = (float)dpe_plan_query_scale(plan, 1, m);
     float largest = -INFINITY;
     for (int64_t n = 0; n <= m; n++) {
         int b = dpe_plan_band(plan, m, n);

@@ -187,7 +187,7 @@ static double direct_logit(const struct dpe_plan *plan, const struct inputs *in,
         double ky = (double)k[j + PAIRS];
         sum += cos(angle) * (qx * kx + qy * ky) + sin(angle) * (qx * ky - qy * kx);
     }
-    return sum * dpe_plan_query_scale(plan, m);
+    return sum * dpe_plan_query_scale(plan, layer, m);
 }
 
 static void direct_row(const struct dpe_plan *plan, const struct inputs *in, int64_t layer,

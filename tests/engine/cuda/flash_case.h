@@ -208,7 +208,7 @@ static void flash_plain_row(struct flash_case *c, int64_t r, int64_t h, float *l
     int64_t kv = h / (s->n_heads / s->n_kv_heads);
     int64_t m = s->start + r;
     float top = -INFINITY;
-    float scale = (float)dpe_plan_query_scale(&c->plan, m);
+    float scale = (float)dpe_plan_query_scale(&c->plan, 0, m);
     for (int64_t n = 0; n <= m; n++) {
         int b = dpe_plan_band(&c->plan, m, n);
         logits[n] = -INFINITY;
@@ -377,7 +377,7 @@ static struct flash_case flash_case_make(const struct flash_shape *shape, int pl
     c.call.out = c.out + FLASH_GUARD;
     c.call.lse = c.lse + FLASH_GUARD;
     flash_set_walk(&c);
-    c.call.scale = (float)(c.plan.logit_factor / sqrt((double)d));
+    c.call.scale = (float)(c.plan.temperature.logit_scale / sqrt((double)d));
     c.call.log_n = dpe_log_n_of(&c.plan);
     return c;
 }

@@ -80,7 +80,7 @@ static void plan_case_by_hand(const char *name, int64_t w, const struct dpe_conf
     for (int64_t j = 0; j < plan->n_pairs; j++) {
         plan->inv_freq[j] = pow(1000.0, -(double)j / (double)plan->n_pairs);
     }
-    plan->logit_factor = 1.25;
+    plan->temperature.logit_scale = 1.25;
     snprintf(plan->name, sizeof plan->name, "%s", name);
     if (name[0] == 'h') {
         plan_case_band(plan, DPE_BAND_DISTANCE, w, 3 * w, 1.0, false);
@@ -92,7 +92,9 @@ static void plan_case_by_hand(const char *name, int64_t w, const struct dpe_conf
         plan_case_band(plan, DPE_BAND_DISTANCE, 2 * w, INT64_MAX, 4.0, true);
     } else {
         plan->chunk = w;
-        plan->log_n_length = 20.0;
+        plan->temperature.log_n_length = 20.0;
+        plan->temperature.depth[0] = 0.75;
+        plan->temperature.depth[1] = 1.5;
         plan_case_band(plan, DPE_BAND_KEY, w / 2, w + 3, 1.0, false);
         plan_case_band(plan, DPE_BAND_DISTANCE, w / 3 + 1, w / 2 + 2, 2.0, false);
         plan_case_band(plan, DPE_BAND_CHUNK, 0, 2, INFINITY, true);

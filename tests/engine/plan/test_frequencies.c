@@ -76,7 +76,7 @@ static void frequency_rows_are_their_formulas(void **state)
         }
         assert_true(plan.n_bands == 1 && plan.bands[0].lo == 0 && plan.bands[0].hi == INT64_MAX);
         double a = i == 5 ? 0.1 * log(16.0) + 1.0 : 1.0;
-        assert_true(fabs(plan.logit_factor - a * a) < 1e-12);
+        assert_true(fabs(plan.temperature.logit_scale - a * a) < 1e-12);
         dpe_plan_free(&plan);
     }
     for (int uni = 0; uni < 2; uni++) {
@@ -92,7 +92,7 @@ static void frequency_rows_are_their_formulas(void **state)
                 fail_msg("mrrope, pair %d: %.17g, expected %.17g", j, plan.inv_freq[j], want);
             }
         }
-        assert_true(fabs(plan.logit_factor - pow(0.1 * log(16.0) + 1.0, 2.0)) < 1e-12);
+        assert_true(fabs(plan.temperature.logit_scale - pow(0.1 * log(16.0) + 1.0, 2.0)) < 1e-12);
         dpe_plan_free(&plan);
     }
     /* Figures of the method table. */
@@ -101,9 +101,9 @@ static void frequency_rows_are_their_formulas(void **state)
     struct dpe_plan dynamic = make_llama("ntk-dynamic", true);
     assert_true(fabs(pow(dynamic.inv_freq[1], -64.0) / 1.3146e8 - 1.0) < 1e-4);
     struct dpe_plan yarn = make_llama("yarn", true);
-    assert_true(fabs(sqrt(yarn.logit_factor) - 1.2773) < 1e-4);
+    assert_true(fabs(sqrt(yarn.temperature.logit_scale) - 1.2773) < 1e-4);
     struct dpe_plan paper = make_llama("yarn:a=1.386", true);
-    assert_true(fabs(paper.logit_factor - 1.386 * 1.386) < 1e-12);
+    assert_true(fabs(paper.temperature.logit_scale - 1.386 * 1.386) < 1e-12);
     dpe_plan_free(&ntk);
     dpe_plan_free(&dynamic);
     dpe_plan_free(&yarn);

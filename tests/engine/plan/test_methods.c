@@ -269,7 +269,7 @@ static void frequencies_are_those_of_transformers(void **state)
         *numbers++ = '\0';
         struct dpe_plan plan = make(line, DPE_ANGLE_F32);
         double a = strtod(numbers, &numbers);
-        assert_true(fabs(plan.logit_factor - a * a) < 1e-6 * a * a);
+        assert_true(fabs(plan.temperature.logit_scale - a * a) < 1e-6 * a * a);
         for (int j = 0; j < PAIRS; j++) {
             double wanted = strtod(numbers, &numbers);
             if (!(fabs(plan.inv_freq[j] - wanted) <= 1e-6 * wanted)) {
@@ -319,8 +319,8 @@ static void longrope_needs_factors(void **state)
         for (int j = 0; j < PAIRS; j++) {
             assert_true(plan.inv_freq[j] == native.inv_freq[j]);
         }
-        assert_true(fabs(plan.logit_factor - native.logit_factor) < 1e-12);
-        assert_true(fabs(plan.logit_factor - (1.0 + log(4.0) / log(TRAINED))) < 1e-12);
+        assert_true(fabs(plan.temperature.logit_scale - native.temperature.logit_scale) < 1e-12);
+        assert_true(fabs(plan.temperature.logit_scale - (1.0 + log(4.0) / log(TRAINED))) < 1e-12);
         dpe_plan_free(&plan);
         dpe_plan_free(&native);
     }

@@ -493,17 +493,17 @@ static void factors_of_queries_are_their_formulas(void **state)
     struct dpe_plan plain = make("rerope", false);
     struct dpe_plan official = make("rerope", true);
     for (int64_t m = 0; m < LENGTH; m += 37) {
-        assert_true(fabs(dpe_plan_query_scale(&plain, m) - 0.25) < 1e-15);
+        assert_true(fabs(dpe_plan_query_scale(&plain, 0, m) - 0.25) < 1e-15);
         double want = 0.25 * fmax(1.0, log((double)m + 1.0) / log(64.0));
-        assert_true(fabs(dpe_plan_query_scale(&official, m) - want) < 1e-15);
+        assert_true(fabs(dpe_plan_query_scale(&official, 0, m) - want) < 1e-15);
     }
     struct dpe_plan dca = make("dca", true);
     double a = 0.05 * log(8.0) + 1.0;
-    assert_true(fabs(dca.logit_factor - a * a) < 1e-12);
+    assert_true(fabs(dca.temperature.logit_scale - a * a) < 1e-12);
     struct dpe_plan string = make("string", true);
-    assert_true(fabs(string.logit_factor - 1.1434) < 1e-4);
+    assert_true(fabs(string.temperature.logit_scale - 1.1434) < 1e-4);
     struct dpe_plan off = make("string:official=0", true);
-    assert_true(off.logit_factor == 1.0);
+    assert_true(off.temperature.logit_scale == 1.0);
     dpe_plan_free(&plain);
     dpe_plan_free(&official);
     dpe_plan_free(&dca);

@@ -250,13 +250,15 @@ static void temperatures_have_one_text(void **state)
         {"logit-scale=1.4,log-n=256,log-n-power=1", "log-n=256,logit-scale=1.4"},
         {"log-n=0.1e4,log-n-power=0.1", "log-n=1000,log-n-power=0.1"},
         {"log-n=8k,log-n-power=0.5", "log-n=8192,log-n-power=0.5"},
+        {"logit-scale-last=0.75,logit-scale=2,logit-scale-middle=1", "logit-scale=2,logit-scale-last=0.75"},
+        {"logit-scale-first=1.5,logit-scale-middle=0.1,log-n=64", "log-n=64,logit-scale-first=1.5,logit-scale-middle=0.1"},
         {"infoscale=512", "log-n=512,log-n-power=0.5,log-n-decay=0.015625"},
     };
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
         struct dpe_temperature read;
         struct dpe_temperature again;
         struct dpe_error err = {0};
-        char text[160];
+        char text[DPE_TEMPERATURE_TEXT];
         assert_int_equal(dpe_temperature_parse(texts[i][0], 128, &read, &err), DPE_OK);
         dpe_temperature_text(&read, text);
         assert_string_equal(text, texts[i][1]);
@@ -272,7 +274,10 @@ static void temperatures_have_one_text(void **state)
                                       "log-n=2,log-n=3",
                                       "infoscale=2,log-n-power=2",
                                       "log-n-power=2",
-                                      "logit-scale=0"};
+                                      "logit-scale=0",
+                                      "logit-scale-first=0",
+                                      "logit-scale-middle=nan",
+                                      "logit-scale-last=1025"};
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         struct dpe_temperature read;
         struct dpe_error err = {0};
@@ -287,16 +292,27 @@ static void temperatures_multiply_the_logits(void **state)
 {
     (void)state;
     struct dpe_plan plain = make("dpe:window=64,scales=32");
-    struct dpe_plan off = make("dpe:window=64,scales=32,log-n=0,log-n-power=3,logit-scale=1");
+    struct dpe_plan off = make("dpe:window=64,scales=32,log-n=0,log-n-power=3,logit-scale=1,logit-scale-last=1");
     assert_true(equal(&plain, &off));
     struct dpe_plan plan = make("dpe:window=64,scales=32,log-n=1000,log-n-power=2,logit-scale=1.5");
     assert_false(equal(&plain, &plan));
     double base = 1.5 / sqrt(128.0);
-    assert_true(dpe_plan_query_scale(&plan, 0) == base);
-    assert_true(dpe_plan_query_scale(&plan, 999) == base);
+    assert_true(dpe_plan_query_scale(&plan, 0, 0) == base);
+    assert_true(dpe_plan_query_scale(&plan, 0, 999) == base);
+    /* The middle one of three layers has a quarter of the ends and half of the middle. */
+    struct dpe_plan deep = make("dpe:window=64,scales=32,logit-scale-first=2,logit-scale-middle=3,logit-scale-last=0.5");
+    assert_false(equal(&plain, &deep));
+    static const double depths[] = {2.0, 2.0 / 4 + 3.0 / 2 + 0.5 / 4, 0.5};
+    for (int64_t layer = 0; layer < 3; layer++) {
+        double depth = dpe_temperature_depth(&deep.temperature, layer, 3);
+        assert_true(fabs(depth - depths[layer]) < 1e-15);
+    }
+    assert_true(dpe_temperature_depth(&deep.temperature, 0, 1) == 2.0);
+    assert_true(fabs(dpe_plan_query_scale(&deep, deep.n_layers - 1, 7) - 0.5 / sqrt(128.0)) < 1e-15);
+    dpe_plan_free(&deep);
     double e = log(1001.0) / log(1000.0);
-    assert_true(fabs(dpe_plan_query_scale(&plan, 1000) - base * e * e) < 1e-12);
-    assert_true(fabs(dpe_plan_query_scale(&plan, 999999) - base * 4.0) < 1e-9);
+    assert_true(fabs(dpe_plan_query_scale(&plan, 0, 1000) - base * e * e) < 1e-12);
+    assert_true(fabs(dpe_plan_query_scale(&plan, 0, 999999) - base * 4.0) < 1e-9);
     struct dpe_plan other =
         make("dpe:window=64,scales=32,log-n=1000,log-n-power=1.5,logit-scale=1.5");
     assert_false(equal(&plan, &other));
@@ -304,7 +320,7 @@ static void temperatures_multiply_the_logits(void **state)
     struct dpe_plan power = make("dpe:window=64,scales=32,log-n=1000,log-n-power=0.5");
     assert_false(equal(&info, &power));
     double want = sqrt((1.0 - pow(1e6, -2.0 / 128.0)) / (1.0 - pow(1e3, -2.0 / 128.0)));
-    assert_true(fabs(dpe_plan_query_scale(&info, 999999) * sqrt(128.0) - want) < 1e-12);
+    assert_true(fabs(dpe_plan_query_scale(&info, 0, 999999) * sqrt(128.0) - want) < 1e-12);
     struct dpe_plan *all[] = {&plain, &off, &plan, &other, &info, &power};
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
         dpe_plan_free(all[i]);
@@ -380,7 +396,7 @@ static void digests_depend_on_meaning_not_names(void **state)
     for (int change = 0; change < 12; change++) {
         assert_int_equal(dpe_plan_copy(&other, &base, &err), DPE_OK);
         struct dpe_band *far = &other.bands[1];
-        double *numbers[] = {&other.inv_freq[63], &other.logit_factor, &other.log_n_length,
+        double *numbers[] = {&other.inv_freq[63], &other.temperature.logit_scale, &other.temperature.log_n_length,
                              &far->q.scale[7],    &far->q.offset[7],   &far->k.scale[7],
                              &far->k.offset[7],   &far->q.period,      &far->k.cap};
         if (change < 9) {
@@ -430,10 +446,10 @@ static void break_number(struct dpe_plan *plan, size_t how)
         {&plan->inv_freq[3], NAN},
         {&plan->inv_freq[3], -1.0},
         {&plan->inv_freq[3], INFINITY},
-        {&plan->logit_factor, 0.0},
-        {&plan->logit_factor, NAN},
-        {&plan->log_n_length, 1.0},
-        {&plan->log_n_length, NAN},
+        {&plan->temperature.logit_scale, 0.0},
+        {&plan->temperature.logit_scale, NAN},
+        {&plan->temperature.log_n_length, 1.0},
+        {&plan->temperature.log_n_length, NAN},
         {&far->q.scale[0], 0.5},
         {&far->k.scale[63], NAN},
         {&far->q.offset[0], INFINITY},
@@ -443,10 +459,10 @@ static void break_number(struct dpe_plan *plan, size_t how)
         {&far->k.period, NAN},
         {&far->k.cap, NAN},
         {&far->k.cap, -INFINITY},
-        {&plan->log_n_power, 0.0},
-        {&plan->log_n_power, NAN},
-        {&plan->log_n_decay, -1.0},
-        {&plan->log_n_length, INFINITY},
+        {&plan->temperature.log_n_power, 0.0},
+        {&plan->temperature.log_n_power, NAN},
+        {&plan->temperature.log_n_decay, -1.0},
+        {&plan->temperature.log_n_length, INFINITY},
     };
     *breaks[how].number = breaks[how].value;
 }

@@ -32,8 +32,10 @@ LAYERS, HEADS, KV_HEADS, DIM = 2, 6, 2, 16
 PAIRS = DIM // 2
 
 
-TEMPERATURE = {"logit_scale": 1.25, "log_n_length": 11.0, "log_n_power": 1.5, "log_n_decay": 0.0}
-NO_TEMPERATURE = {"logit_scale": 1.0, "log_n_length": 0.0, "log_n_power": 1.0, "log_n_decay": 0.0}
+LEVEL = {"logit_scale_first": 1.0, "logit_scale_middle": 1.0, "logit_scale_last": 1.0}
+TEMPERATURE = {"logit_scale": 1.25, "logit_scale_first": 0.7, "logit_scale_middle": 1.6, "logit_scale_last": 1.2,
+               "log_n_length": 11.0, "log_n_power": 1.5, "log_n_decay": 0.0}
+NO_TEMPERATURE = dict(LEVEL, logit_scale=1.0, log_n_length=0.0, log_n_power=1.0, log_n_decay=0.0)
 ONES = (1.0, 1.0, 1.0)
 
 
@@ -74,7 +76,7 @@ def band(by, low, high, query, key=(), chunk=0):
 def banded(*bands, **changes):
     """A table of bands, which is version 6."""
     value = method(warm(table(top_k=PAIRS, **changes)))
-    return dict(value, schema_version="7.0.0", group_edge=[0, PAIRS], effective_length=[512.0], scale_factor=[1.0],
+    return dict(value, schema_version="8.0.0", group_edge=[0, PAIRS], effective_length=[512.0], scale_factor=[1.0],
                 bands=[number for one in bands for number in one])
 
 
@@ -82,7 +84,7 @@ def table(window=9, scales=(2.0, 3.5, 8.0), top_k=5, scaling=1.0):
     """A valid table in the JSON form; heads have different key pairs."""
     pairs = [[sorted((layer + 3 * head + 5 * i) % PAIRS for i in range(top_k))
               for head in range(HEADS)] for layer in range(LAYERS)]
-    return {"schema_name": "dpe-table", "schema_version": "7.0.0", "adapter_required": True,
+    return {"schema_name": "dpe-table", "schema_version": "8.0.0", "adapter_required": True,
             "model": {"model_type": "llama", "fingerprint": "00ff", "n_layers": LAYERS,
                       "n_heads": HEADS, "n_kv_heads": KV_HEADS, "head_dim": DIM},
             "trained_length": 64, "evaluated_length": 512, "local_window": window, "top_k": top_k,
@@ -398,7 +400,7 @@ def changed(path, value):
 
 HOSTILE = [
     (("schema_name",), "other", "schema_name"), (("schema_name",), None, "schema_name"),
-    (("schema_version",), "8.0.0", "8.0.0, this adapter reads 7.0.0"), (("schema_version",), "5.0.0", "make the table again"),
+    (("schema_version",), "9.0.0", "9.0.0, this adapter reads 8.0.0"), (("schema_version",), "5.0.0", "make the table again"),
     (("moves",), "frequencies", "needs no adapter"), (("entries",), [], "1 to 64 entries"),
     (("schema_version",), 1, "schema_version"),
     (("log_n_length",), 256, "logit_scale"), (("unrounded",), False, "applied_inv_freq"),
@@ -459,7 +461,7 @@ def test_hostile_temperatures(folder):
 
 def test_hostile_methods(folder):
     for good in (leaky(), yarn()):
-        assert load_table(write(folder, good)).schema_version == "7.0.0"
+        assert load_table(write(folder, good)).schema_version == "8.0.0"
         for member, wrong, words in (("unrounded", 2, "unrounded"), ("unrounded", 0, "unrounded"),
                                      ("unrounded", "true", "unrounded"), ("unrounded", None, "unrounded"),
                                      ("applied_inv_freq", [1.0], "applied_inv_freq"),
@@ -488,18 +490,22 @@ def test_hostile_methods(folder):
     assert load_table(write(folder, part)).rotating_pairs() == 5
     subprocess.run([PROBE, "check", os.path.join(folder, "table.json")], check=True)
     # A table of frequencies has none of it.
-    factors = dict(warm(table(scales=ONES, top_k=PAIRS), log_n_length=0), moves="frequencies",
-                   local_window=0, near_rule="none", rounding="none", adapter_required=False)
+    factors = dict(warm(table(scales=ONES, top_k=PAIRS), log_n_length=0, **LEVEL), moves="frequencies", local_window=0,
+                   near_rule="none", rounding="none", adapter_required=False)
     subprocess.run([PROBE, "check", write(folder, factors)], check=True)
     for name in ("unrounded", "applied_inv_freq"):
         refused(write(folder, dict(factors, **{name: yarn()[name]})), "needs no adapter")
+    for name in LEVEL:
+        deep = write(folder, dict(factors, **{name: 1.5}))
+        refused(deep, "needs no adapter")
+        assert subprocess.run([PROBE, "check", deep], check=False, capture_output=True).returncode != 0
 
 
 def test_hostile_bands(folder):
     """Each number of a row outside of what it may be, in JSON and in HDF5."""
     row = 10 + 2 * PAIRS
     for good in BANDED.values():
-        assert load_table(write(folder, good)).schema_version == "7.0.0"
+        assert load_table(write(folder, good)).schema_version == "8.0.0"
         subprocess.run([PROBE, "check", write(folder, good)], check=True)
         for change, words in (({"bands": good["bands"][:-1]}, "bands"), ({"bands": good["bands"] * 5}, "bands"),
                               ({"bands": 1.0}, "bands"), ({"bands": ["1"] * len(good["bands"])}, "bands"),
@@ -516,7 +522,7 @@ def test_hostile_bands(folder):
                 for odd in (math.nan, math.inf):
                     bands[place] = odd
                     refused(write_h5(folder, good, bands=np.array(bands)), "bands")
-    assert load_table(write(folder, dict(leaky(), schema_version="7.0.0", bands=[]))).bands is None
+    assert load_table(write(folder, dict(leaky(), schema_version="8.0.0", bands=[]))).bands is None
 
 
 def test_evidence(folder):
@@ -686,7 +692,7 @@ def test_what_lies_elsewhere_is_refused(folder):
         add_checksum(path)
         refused(path, "points to another file")
     # What a table can do without is not left out where its link leads nowhere.
-    path = write_h5(folder, dict(leaky(), schema_version="7.0.0"))
+    path = write_h5(folder, dict(leaky(), schema_version="8.0.0"))
     with h5py.File(path, "r+") as file:
         file["table/bands"] = h5py.ExternalLink(os.path.join(folder, "nowhere.h5"), "table/bands")
     add_checksum(path)

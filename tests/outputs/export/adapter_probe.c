@@ -38,7 +38,10 @@ static dpe_status make_plan(const struct dpe_table_values *values, const struct 
     const struct dpe_plan_context context = {
         .config = config, .trained_length = values->trained_length, .length = values->length};
     const struct dpe_temperature temperature = {values->log_n_length, values->log_n_power,
-                                                values->log_n_decay, values->logit_scale};
+                                                values->log_n_decay, values->logit_scale,
+                                                {values->logit_scale_first,
+                                                 values->logit_scale_middle,
+                                                 values->logit_scale_last}};
     const struct dpe_dpe_params params = {
         .window = values->window,
         .n_groups = (int)values->n_groups,
@@ -59,7 +62,7 @@ static dpe_status make_plan(const struct dpe_table_values *values, const struct 
     dpe_status status = dpe_plan_make_dpe(&params, &context, plan, err);
     if (status == DPE_OK) {
         memcpy(plan->inv_freq, inv_freq, (size_t)values->n_pairs * sizeof(double));
-        plan->logit_factor = values->attention_scaling * values->attention_scaling;
+        plan->temperature.logit_scale = values->attention_scaling * values->attention_scaling;
         status = dpe_plan_set_temperature(plan, &temperature, err);
     }
     return status;

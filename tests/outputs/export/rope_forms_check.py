@@ -43,7 +43,7 @@ def table(folder):
     config = json.loads((MODEL / "config.json").read_text())
     pairs, groups = config["head_dim"] // 2, len(SCALES)
     data = {
-        "schema_name": "dpe-table", "schema_version": "7.0.0", "adapter_required": False,
+        "schema_name": "dpe-table", "schema_version": "8.0.0", "adapter_required": False,
         "model": {"model_type": "llama", "fingerprint": info["fingerprint"], "n_layers": config["num_hidden_layers"],
                   "n_heads": config["num_attention_heads"], "n_kv_heads": config["num_key_value_heads"],
                   "head_dim": config["head_dim"]},

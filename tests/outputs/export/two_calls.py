@@ -29,7 +29,7 @@ def table(folder, window, scales, top_k, temperature, unrounded=None, base=10000
     """`unrounded` given: the plan of another method; `base`: of the frequencies that it applies."""
     pairs = [[sorted((layer + 3 * head + 5 * i) % PAIRS for i in range(top_k)) for head in range(HEADS)]
              for layer in range(LAYERS)]
-    value = {"schema_name": "dpe-table", "schema_version": "7.0.0", "adapter_required": True,
+    value = {"schema_name": "dpe-table", "schema_version": "8.0.0", "adapter_required": True,
              "model": {"model_type": "llama", "fingerprint": "00ff", "n_layers": LAYERS, "n_heads": HEADS,
                        "n_kv_heads": KV_HEADS, "head_dim": DIM},
              "trained_length": 64, "evaluated_length": 512, "local_window": window, "top_k": top_k,

@@ -361,7 +361,7 @@ static void readers_refuse_what_is_not_a_table(void **state)
     char *file = slurp(scratch->table, &n);
     char *version = NULL;
     for (size_t i = 0; i + 5 < n; i++) {
-        version = memcmp(file + i, "7.0.0", 6) == 0 ? file + i : version;
+        version = memcmp(file + i, "8.0.0", 6) == 0 ? file + i : version;
     }
     assert_non_null(version);
     version[0] = '8';

@@ -58,6 +58,9 @@ static inline struct dpe_table_values good(void)
         .inv_freq = inv_freq,
         .attention_scaling = 1.0,
         .logit_scale = 1.0,
+        .logit_scale_first = 1.0,
+        .logit_scale_middle = 1.0,
+        .logit_scale_last = 1.0,
         .log_n_power = 1.0,
         .mask = mask,
     };
@@ -68,6 +71,9 @@ static inline struct dpe_table_values warm(void)
 {
     struct dpe_table_values v = good();
     v.logit_scale = 1.3;
+    v.logit_scale_first = 0.7;
+    v.logit_scale_middle = 1.6;
+    v.logit_scale_last = 1.2;
     v.log_n_length = 40.0;
     v.log_n_power = 0.7;
     v.log_n_decay = 1.0 / 3.0;
@@ -114,7 +120,9 @@ static inline void expect_same(const struct dpe_table_values *a, const struct dp
                 a->window == b->window && a->top_k == b->top_k && a->n_groups == b->n_groups);
     assert_true(a->attention_scaling == b->attention_scaling);
     assert_true(a->logit_scale == b->logit_scale && a->log_n_length == b->log_n_length &&
-                a->log_n_power == b->log_n_power && a->log_n_decay == b->log_n_decay);
+                a->logit_scale_first == b->logit_scale_first &&
+                a->logit_scale_middle == b->logit_scale_middle &&
+                a->logit_scale_last == b->logit_scale_last && a->log_n_power == b->log_n_power && a->log_n_decay == b->log_n_decay);
     assert_memory_equal(a->group_edge, b->group_edge, sizeof edges);
     assert_memory_equal(a->effective_length, b->effective_length, sizeof effective);
     assert_memory_equal(a->scale_factor, b->scale_factor, sizeof scales);

@@ -75,6 +75,8 @@ static void every_broken_rule_is_named(void **state)
         {&v.log_n_length, INFINITY, "log_n_length"},
         {&v.log_n_power, 0.0, "log_n_power is 0"},
         {&v.log_n_power, NAN, "log_n_power"},
+        {&v.logit_scale_middle, 0.0, "logit_scale_middle is 0"},
+        {&v.logit_scale_last, NAN, "logit_scale_last"},
         {&v.log_n_decay, -0.5, "log_n_decay is -0.5"},
         {&v.log_n_decay, NAN, "log_n_decay"},
     };
@@ -85,7 +87,7 @@ static void every_broken_rule_is_named(void **state)
         expect_refused(&v, temperatures[i].words);
     }
     /* Of other versions; with what makes the table again. */
-    static const char *const versions[] = {"1.1.0", "5.0.0", "8.0.0", "6", "six", ""};
+    static const char *const versions[] = {"1.1.0", "5.0.0", "9.0.0", "6", "six", ""};
     for (size_t i = 0; i < sizeof versions / sizeof versions[0]; i++) {
         v = warm();
         v.schema_version = (char *)(uintptr_t)versions[i];
@@ -244,12 +246,13 @@ static void a_table_is_the_plan_of_a_method(void **state)
         v.unrounded = far;
         v.scale_factor = three;
         v.applied_inv_freq = plan.inv_freq;
-        v.logit_scale = plan.logit_factor;
-        v.log_n_length = plan.log_n_length;
-        v.log_n_power = plan.log_n_length > 0.0 ? plan.log_n_power : 1.0;
-        v.log_n_decay = plan.log_n_decay;
+        v.logit_scale = plan.temperature.logit_scale;
+        v.logit_scale_first = v.logit_scale_middle = v.logit_scale_last = 1.0;
+        v.log_n_length = plan.temperature.log_n_length;
+        v.log_n_power = plan.temperature.log_n_power;
+        v.log_n_decay = plan.temperature.log_n_decay;
         assert_int_equal(dpe_table_has_method(&v), 1);
-        assert_int_equal(dpe_table_needs_adapter(&v), far || plan.log_n_length > 0.0);
+        assert_int_equal(dpe_table_needs_adapter(&v), far || plan.temperature.log_n_length > 0.0);
         assert_int_equal(dpe_table_make(&v, &table, NULL), DPE_TABLE_OK);
         if (dpe_plan_of_table(dpe_table_values(table), &context, &of_table, &err) != DPE_OK) {
             fail_msg("%s: %s", specs[i], err.text);
@@ -270,7 +273,7 @@ static void a_table_is_the_plan_of_a_method(void **state)
             }
             dpe_table_cos_sin(table, 1, 2, DPE_TABLE_NEAR, DPE_TABLE_QUERY, m, 1, cosines, sines);
             assert_true(cosines[5] == (float)cos((double)((float)m * (float)plan.inv_freq[5])));
-            assert_true(fabs(dpe_table_query_scale(table, m) - dpe_plan_query_scale(&plan, m)) < 1e-15);
+            assert_true(fabs(dpe_table_query_scale(table, 1, m) - dpe_plan_query_scale(&plan, 1, m)) < 1e-15);
         }
         dpe_table_close(table);
         dpe_plan_free(&of_table);
@@ -363,7 +366,7 @@ static void a_table_is_a_plan_of_bands(void **state)
                     assert_true(dpe_table_position(table, 1, 2, 5, b, DPE_TABLE_KEY, n) == rel.pk);
                 }
             }
-            assert_true(fabs(dpe_table_query_scale(table, m) - dpe_plan_query_scale(&plan, m)) <
+            assert_true(fabs(dpe_table_query_scale(table, 1, m) - dpe_plan_query_scale(&plan, 1, m)) <
                         1e-15);
         }
         dpe_table_close(table);
@@ -398,20 +401,22 @@ static void positions_are_the_engines(void **state)
         fail_msg("%s", err.text);
     }
     const struct dpe_temperature temperature = {with.log_n_length, with.log_n_power,
-                                                with.log_n_decay, with.logit_scale};
+                                                with.log_n_decay, with.logit_scale, {0.7, 1.6, 1.2}};
     struct dpe_plan hot_plan;
     assert_int_equal(dpe_plan_copy(&hot_plan, &plan, &err), DPE_OK);
     assert_int_equal(dpe_plan_set_temperature(&hot_plan, &temperature, &err), DPE_OK);
     struct dpe_plan of_table;
     assert_int_equal(dpe_plan_of_table(dpe_table_values(hot), &context, &of_table, &err), DPE_OK);
     static const int64_t queries[] = {0, 29, 30, 31, 100, 1000, 4095};
+    const double t = 1.0 / (LAYERS - 1);
+    const double depth = (1 - t) * (1 - t) * 0.7 + 2 * t * (1 - t) * 1.6 + t * t * 1.2;
     for (size_t i = 0; i < sizeof queries / sizeof queries[0]; i++) {
         int64_t m = queries[i];
-        double scale = dpe_plan_query_scale(&hot_plan, m);
-        assert_true(fabs(dpe_table_query_scale(table, m) - 0.25) < 1e-15);
-        assert_true(fabs(dpe_table_query_scale(hot, m) - scale) < 1e-15);
-        assert_true(dpe_plan_query_scale(&of_table, m) == scale);
-        assert_true((m < 40) == (fabs(scale - 0.25 * 1.3) < 1e-15));
+        double scale = dpe_plan_query_scale(&hot_plan, 1, m);
+        assert_true(fabs(dpe_table_query_scale(table, 1, m) - 0.25) < 1e-15);
+        assert_true(fabs(dpe_table_query_scale(hot, 1, m) - scale) < 1e-15);
+        assert_true(dpe_plan_query_scale(&of_table, 1, m) == scale);
+        assert_true((m < 40) == (fabs(scale - 0.25 * 1.3 * depth) < 1e-15));
         for (int64_t n = m; n >= 0; n -= 1 + n / 9) {
             enum dpe_table_band band = m - n < v.window ? DPE_TABLE_NEAR : DPE_TABLE_FAR;
             for (int64_t at = 0; at < (int64_t)LAYERS * HEADS * PAIRS; at++) {

@@ -152,7 +152,7 @@ static struct dpe_select call_of(const struct device_inputs *of, const struct dp
         .chunk = plan->chunk > 0 ? plan->chunk : 1,
         .mask =
             plan->mask == NULL ? NULL : plan->mask + args->layer * plan->n_heads * plan->n_pairs,
-        .scale = (float)dpe_plan_query_scale(plan, 0),
+        .scale = (float)dpe_plan_query_scale(plan, args->layer, 0),
         .cap = (float)plan->attention_cap,
         .log_n = dpe_log_n_of(plan),
     };
