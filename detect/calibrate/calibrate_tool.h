@@ -62,7 +62,8 @@ struct entry {
     struct dpe_detect_top_k pairs;
     char k[32];        /**< --top-k of its table: what was given, or chosen */
     char lengths[512]; /**< --lengths of its sweep, where the shorter entry limits them; "": not */
-    char temperature[DPE_TEMPERATURE_TEXT + 8]; /**< --temperature of it, around the shorter entry's; "": as given */
+    char temperature[DPE_TEMPERATURE_TEXT +
+                     8]; /**< --temperature of it, around the shorter entry's; "": as given */
     char task[64]; /**< "keys=K,values=V,asked=M" that the pilot of its sweep chose; "": no pilot,
                       or no sweep yet */
     char plain[CALIBRATE_METHOD]; /**< best method that needs no adapter, where its table needs one;

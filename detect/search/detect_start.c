@@ -40,7 +40,8 @@ void dpe_detect_start_lengths(const struct dpe_detect_shorter *shorter, int64_t 
     }
 }
 
-void dpe_detect_start_temperature(const struct dpe_detect_shorter *shorter, char text[DPE_TEMPERATURE_TEXT + 8])
+void dpe_detect_start_temperature(const struct dpe_detect_shorter *shorter,
+                                  char text[DPE_TEMPERATURE_TEXT + 8])
 {
     char found[DPE_TEMPERATURE_TEXT];
     text[0] = '\0';

@@ -26,6 +26,7 @@ void dpe_detect_start_lengths(const struct dpe_detect_shorter *shorter, int64_t 
                               int64_t window, char *text, size_t size);
 /** "auto:K=V,…", a search around its temperature, as --temperature takes it; "" where it has none.
  */
-void dpe_detect_start_temperature(const struct dpe_detect_shorter *shorter, char text[DPE_TEMPERATURE_TEXT + 8]);
+void dpe_detect_start_temperature(const struct dpe_detect_shorter *shorter,
+                                  char text[DPE_TEMPERATURE_TEXT + 8]);
 
 #endif

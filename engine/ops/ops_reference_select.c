@@ -273,7 +273,8 @@ static int64_t compressed_probabilities(const struct chooser *chooser, int64_t h
                 mean[c] += key[c] / (double)s->block;
             }
         }
-        p[i] = dot(room, mean, d) * dpe_plan_query_scale(args->plan, args->layer, chooser->position);
+        p[i] =
+            dot(room, mean, d) * dpe_plan_query_scale(args->plan, args->layer, chooser->position);
         double cap = args->plan->attention_cap;
         p[i] = cap > 0.0 ? cap * tanh(p[i] / cap) : p[i];
     }

@@ -54,11 +54,11 @@ enum dpe_angle_precision {
  *      A · D(l) · f(m),   f(m) = max(1, ln(m + 1) / ln N)^G,
  *      D(l) = (1 − t)² first + 2 t (1 − t) middle + t² last,   t = l / (n − 1),
  *
- *  A = logit_scale, N = log_n_length, G = log_n_power, first, middle, last = depth; D is a quadratic
- *  Bézier curve, 1 where the three are 1. m + 1 is the number of keys that a causal
- *  query sees, so f depends on the position alone and not on how tokens are cut into calls. f is 1
- *  up to m = N − 1 and undoes the dilution of the softmax over more keys than that. With a decay
- *  B > 0, ln x is replaced by 1 − x^−B on both sides, which for B → 0 gives ln again.
+ *  A = logit_scale, N = log_n_length, G = log_n_power, first, middle, last = depth; D is a
+ * quadratic Bézier curve, 1 where the three are 1. m + 1 is the number of keys that a causal query
+ * sees, so f depends on the position alone and not on how tokens are cut into calls. f is 1 up to m
+ * = N − 1 and undoes the dilution of the softmax over more keys than that. With a decay B > 0, ln x
+ * is replaced by 1 − x^−B on both sides, which for B → 0 gives ln again.
  *
  *  Sources. log-n (G = 1, B = 0): J. Su, "Entropy invariance of softmax", kexue.fm/archives/8823,
  *  2021; D. Chiang and P. Cholak, "Overcoming a theoretical limitation of self-attention", ACL
@@ -79,14 +79,18 @@ static const double DPE_MOST_LOG_N_DECAY = 64.0;
 static const double DPE_MOST_LOGIT_SCALE = 1024.0;
 enum { DPE_TEMPERATURE_TEXT = 320 };
 /** The depth of a temperature that is the same in every layer. */
-#define DPE_LEVEL {1.0, 1.0, 1.0}
+#define DPE_LEVEL                                                                                  \
+    {                                                                                              \
+        1.0, 1.0, 1.0                                                                              \
+    }
 /** No temperature: A = 1, D = 1, f = 1. */
 extern const struct dpe_temperature dpe_temperature_none;
 /** Whether it changes any logit. */
 bool dpe_temperature_is_none(const struct dpe_temperature *temperature);
 /** The canonical form: equal temperatures have equal texts, which dpe_temperature_parse reads back
  *  to the same bits. */
-void dpe_temperature_text(const struct dpe_temperature *temperature, char text[DPE_TEMPERATURE_TEXT]);
+void dpe_temperature_text(const struct dpe_temperature *temperature,
+                          char text[DPE_TEMPERATURE_TEXT]);
 /** The ranges above: DPE_USAGE names the field that is outside. */
 dpe_status dpe_temperature_check(const struct dpe_temperature *temperature, struct dpe_error *err);
 /** f(m); both are ≥ 0 and f ≥ 1. */
@@ -104,8 +108,8 @@ static inline bool dpe_temperature_is_level(const struct dpe_temperature *temper
 /** A position method as data. The logit of query m
  *  and key n is  A * D(layer) * f(m) / sqrt(head_dim) * Σ_j ⟨R(θ_j pq_j(m)) q_j,
  *  R(θ_j pk_j(n)) k_j⟩ with pair j = components (j, j + n_pairs) (half-split), A, D and f as in
- *  struct dpe_temperature. Kernels and the forward pass do not depend on the name of a method. The fields
- *  of the model (dpe_plan_init_for) change this where they are not 0. A plan holds for the
+ *  struct dpe_temperature. Kernels and the forward pass do not depend on the name of a method. The
+ * fields of the model (dpe_plan_init_for) change this where they are not 0. A plan holds for the
  *  full-attention layers with rotation (dpe_config_moves); the others have plans of their own
  *  (dpe_plan_make_layer). */
 struct dpe_plan {
@@ -184,8 +188,8 @@ struct dpe_rel {
 };
 struct dpe_rel dpe_plan_position(const struct dpe_plan *plan, int64_t layer, int64_t head,
                                  int64_t pair, int64_t m, int64_t n);
-/** The factor on all logits of query m in a layer: A * D(layer) * f(m) / sqrt(head_dim), and what the
- *  model's fields make of it; a cap comes after it. */
+/** The factor on all logits of query m in a layer: A * D(layer) * f(m) / sqrt(head_dim), and what
+ * the model's fields make of it; a cap comes after it. */
 double dpe_plan_query_scale(const struct dpe_plan *plan, int64_t layer, int64_t m);
 
 #endif

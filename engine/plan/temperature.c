@@ -86,7 +86,8 @@ static void put(char text[DPE_TEMPERATURE_TEXT], const char *key, double value)
     dpe_append(text, 160, "%s%s=%s", text[0] != '\0' ? "," : "", key, number);
 }
 
-void dpe_temperature_text(const struct dpe_temperature *temperature, char text[DPE_TEMPERATURE_TEXT])
+void dpe_temperature_text(const struct dpe_temperature *temperature,
+                          char text[DPE_TEMPERATURE_TEXT])
 {
     text[0] = '\0';
     if (dpe_temperature_is_none(temperature)) {

@@ -225,8 +225,10 @@ static dpe_status guess_values(const struct dpe_plan *plan, const struct dpe_pla
     values->logit_scale_middle = plan->temperature.depth[1];
     values->logit_scale_last = plan->temperature.depth[2];
     values->log_n_length = plan->temperature.log_n_length;
-    values->log_n_power = plan->temperature.log_n_length > 0.0 ? plan->temperature.log_n_power : 1.0;
-    values->log_n_decay = plan->temperature.log_n_length > 0.0 ? plan->temperature.log_n_decay : 0.0;
+    values->log_n_power =
+        plan->temperature.log_n_length > 0.0 ? plan->temperature.log_n_power : 1.0;
+    values->log_n_decay =
+        plan->temperature.log_n_length > 0.0 ? plan->temperature.log_n_decay : 0.0;
     for (int64_t g = 0; g < values->n_groups; g++) {
         values->scale_factor[g] = far != NULL ? far->k.scale[values->group_edge[g]] : 1.0;
     }
@@ -298,7 +300,8 @@ static dpe_status check_held(const struct dpe_plan *plan, const struct dpe_plan_
         return why.status == DPE_NO_MEMORY ? dpe_fail(err, DPE_NO_MEMORY, "%s", why.text) : DPE_OK;
     }
     /* The model's factor is divided out and multiplied in again, which may round. */
-    if (fabs(held.temperature.logit_scale - plan->temperature.logit_scale) <= 1e-14 * plan->temperature.logit_scale) {
+    if (fabs(held.temperature.logit_scale - plan->temperature.logit_scale) <=
+        1e-14 * plan->temperature.logit_scale) {
         held.temperature.logit_scale = plan->temperature.logit_scale;
     }
     status = dpe_plan_key(plan, wanted, err);

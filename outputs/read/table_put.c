@@ -10,10 +10,12 @@
 
 struct dpe_temperature dpe_table_temperature(const struct dpe_table_values *values)
 {
-    return (struct dpe_temperature){values->log_n_length, values->log_n_power, values->log_n_decay,
-                                    values->logit_scale,
-                                    {values->logit_scale_first, values->logit_scale_middle,
-                                     values->logit_scale_last}};
+    return (struct dpe_temperature){
+        values->log_n_length,
+        values->log_n_power,
+        values->log_n_decay,
+        values->logit_scale,
+        {values->logit_scale_first, values->logit_scale_middle, values->logit_scale_last}};
 }
 
 static enum dpe_column_type column_of(const struct dpe_table_field *field)

@@ -158,8 +158,8 @@ int dpe_table_has_temperature(const struct dpe_table_values *values)
 
 int dpe_table_needs_adapter(const struct dpe_table_values *values)
 {
-    bool moves = values->log_n_length != 0.0 || !is_level(values) || dpe_table_has_method(values) == 0 ||
-                 values->n_bands > 0;
+    bool moves = values->log_n_length != 0.0 || !is_level(values) ||
+                 dpe_table_has_method(values) == 0 || values->n_bands > 0;
     /* Runtimes have the factor on the pairs that rotate alone. */
     moves = moves || (values->inv_freq[values->n_pairs - 1] == 0.0 && values->logit_scale != 1.0);
     for (int64_t g = 0; g < values->n_groups; g++) {
@@ -354,7 +354,8 @@ double dpe_table_query_scale(const struct dpe_table *table, int64_t layer, int64
     double t = values->n_layers > 1 ? (double)layer / (double)(values->n_layers - 1) : 0.0;
     if (!is_level(values)) {
         scale *= (1.0 - t) * (1.0 - t) * values->logit_scale_first +
-                 2.0 * t * (1.0 - t) * values->logit_scale_middle + t * t * values->logit_scale_last;
+                 2.0 * t * (1.0 - t) * values->logit_scale_middle +
+                 t * t * values->logit_scale_last;
     }
     if (!(values->log_n_length > 0.0)) {
         return scale;

@@ -26,8 +26,8 @@
  *
  *     attention_scaling² · logit_scale · D(l) · f(m) / sqrt(head_dim),
  *     f(m) = max(1, ln(m + 1) / ln N)^G    with N = log_n_length, G = log_n_power; 1 when N is 0,
- *     D(l) = (1 − t)² first + 2 t (1 − t) middle + t² last    in layer l of n, with t = l / (n − 1) and
- *                                                  the three logit_scale_…; 1 where they are 1.
+ *     D(l) = (1 − t)² first + 2 t (1 − t) middle + t² last    in layer l of n, with t = l / (n − 1)
+ * and the three logit_scale_…; 1 where they are 1.
  *
  * With a log_n_decay B > 0, 1 − x^−B takes the place of ln x on both sides. m is the query's
  * position in its text, whatever the call that computes it holds. A static inv_freq cannot express
@@ -41,17 +41,17 @@
  * ReRoPE `unrounded`, which leaves out every floor above; of YaRN, NTK, PI and the like
  * `applied_inv_freq`, by which the pairs rotate in near and in far positions.
  *
- * Any other plan of bands and position maps (LaMPE, DCA, STRING, ReRoPE, Jet-Long, SELF, StreamingLLM …)
- * is a table with `bands` in place of window and scales. Query m meets key n in the first band whose
- * range holds what the band goes by: m − n, floor(m / chunk) − floor(n / chunk), or n. Where there is
- * none, m does not see n. There a token at x is rotated, for pair j, at
+ * Any other plan of bands and position maps (LaMPE, DCA, STRING, ReRoPE, Jet-Long, SELF,
+ * StreamingLLM …) is a table with `bands` in place of window and scales. Query m meets key n in the
+ * first band whose range holds what the band goes by: m − n, floor(m / chunk) − floor(n / chunk),
+ * or n. Where there is none, m does not see n. There a token at x is rotated, for pair j, at
  *
  *     min(f((g(x) mod period) / scale_j) + offset_j, cap)
  *
- * by the band's map for queries or that for keys: f is floor or nothing, a scale of 0 leaves offset_j
- * alone, and g(x) = x, or where group_most C is not 0 the number of x's group: from group_from on, group i
- * (0, 1, …) has floor(C / (1 + (C − 1) exp(−group_rate i))) tokens, at most C − 1; earlier tokens are in
- * group 0.
+ * by the band's map for queries or that for keys: f is floor or nothing, a scale of 0 leaves
+ * offset_j alone, and g(x) = x, or where group_most C is not 0 the number of x's group: from
+ * group_from on, group i (0, 1, …) has floor(C / (1 + (C − 1) exp(−group_rate i))) tokens, at most
+ * C − 1; earlier tokens are in group 0.
  *
  * Tables have schema version 7. Those of versions 1 to 6, from before the first release, are
  * refused; the message has the command that makes them again.

@@ -107,7 +107,8 @@ const struct dpe_table_field dpe_table_fields[] = {
      .absent = 1,
      .units = "1",
      .long_name = "further factor on the logits of the first layers; 1 = none",
-     .what = "of D, a Bezier curve over the depth: further factor on the logits of the first layers; 1 = none"},
+     .what = "of D, a Bezier curve over the depth: further factor on the logits of the first "
+             "layers; 1 = none"},
     {.name = "logit_scale_middle",
      .type = DPE_FIELD_REAL,
      .part = DPE_PART_TEMPERATURE,
@@ -119,7 +120,8 @@ const struct dpe_table_field dpe_table_fields[] = {
      .absent = 1,
      .units = "1",
      .long_name = "further factor on the logits of the middle layers; 1 = none",
-     .what = "of D, a Bezier curve over the depth: further factor on the logits of the middle layers; 1 = none"},
+     .what = "of D, a Bezier curve over the depth: further factor on the logits of the middle "
+             "layers; 1 = none"},
     {.name = "logit_scale_last",
      .type = DPE_FIELD_REAL,
      .part = DPE_PART_TEMPERATURE,
@@ -131,7 +133,8 @@ const struct dpe_table_field dpe_table_fields[] = {
      .absent = 1,
      .units = "1",
      .long_name = "further factor on the logits of the last layers; 1 = none",
-     .what = "of D, a Bezier curve over the depth: further factor on the logits of the last layers; 1 = none"},
+     .what = "of D, a Bezier curve over the depth: further factor on the logits of the last "
+             "layers; 1 = none"},
     {.name = "log_n_length",
      .type = DPE_FIELD_REAL,
      .part = DPE_PART_TEMPERATURE,
@@ -225,7 +228,8 @@ const struct dpe_table_field dpe_table_fields[] = {
      .at = AT(evidence_task),
      .units = "",
      .long_name = "",
-     .what = "what was measured at the evaluated length under this entry: needles with their keys and values, or perplexity"},
+     .what = "what was measured at the evaluated length under this entry: needles with their keys "
+             "and values, or perplexity"},
     {.name = "evidence_score",
      .type = DPE_FIELD_REAL,
      .part = DPE_PART_EVIDENCE,
@@ -285,7 +289,8 @@ const struct dpe_table_field dpe_table_fields[] = {
      .or_else = -1,
      .units = "1",
      .long_name = "the same at the trained length, -1 = not known",
-     .what = "the same of the model as it is at the trained length: hardly more is possible; -1 = not known"},
+     .what = "the same of the model as it is at the trained length: hardly more is possible; -1 = "
+             "not known"},
     {.name = "evidence_rival",
      .type = DPE_FIELD_TEXT,
      .part = DPE_PART_EVIDENCE,
@@ -312,7 +317,8 @@ const struct dpe_table_field dpe_table_fields[] = {
      .or_else = -1,
      .units = "nats/token",
      .long_name = "what short texts lose, -1 = not known",
-     .what = "what a text of at most the trained length loses; 0 where it runs unchanged; -1 = not known"},
+     .what = "what a text of at most the trained length loses; 0 where it runs unchanged; -1 = not "
+             "known"},
 };
 const size_t dpe_n_table_fields = sizeof dpe_table_fields / sizeof dpe_table_fields[0];
 

@@ -45,8 +45,7 @@ static void temperatures_are_searched_around_the_shorter_one(void **state)
     (void)state;
     dpe_detect_start_temperature(&shorter, text);
     assert_string_equal(text, "");
-    shorter.temperature =
-        (struct dpe_temperature){64.0, 0.5, 0.0, 1.25, DPE_LEVEL};
+    shorter.temperature = (struct dpe_temperature){64.0, 0.5, 0.0, 1.25, DPE_LEVEL};
     dpe_detect_start_temperature(&shorter, text);
     assert_string_equal(text, "auto:log-n=64,log-n-power=0.5,logit-scale=1.25");
 }

@@ -343,7 +343,8 @@ static void attention_many(const struct dpe_cpu_kernels *kernels, const struct d
     call.threads = call.factor + layout->thread_at;
     for (int64_t r = 0; r < dpe_cpu_round_up(args->rows, DPE_CPU_QUERY_ROWS); r++) {
         int64_t row = r < args->rows ? r : args->rows - 1;
-        call.factor[r] = (float)(dpe_plan_query_scale(args->plan, args->layer, args->start + row) * LOG2_E);
+        call.factor[r] =
+            (float)(dpe_plan_query_scale(args->plan, args->layer, args->start + row) * LOG2_E);
     }
 #pragma omp parallel num_threads(args->n_threads)
     {

@@ -118,7 +118,9 @@ static struct dpe_select call_of(const struct dpe_backend *b, const struct dpe_c
         .room = args->room,
         .n_bands = plan->n_bands,
         .chunk = plan->chunk > 0 ? plan->chunk : 1,
-        .mask = on_device->mask == NULL ? NULL : on_device->mask + args->layer * plan->n_heads * plan->n_pairs,
+        .mask = on_device->mask == NULL
+                    ? NULL
+                    : on_device->mask + args->layer * plan->n_heads * plan->n_pairs,
         .scale = (float)dpe_plan_query_scale(plan, args->layer, 0),
         .cap = (float)plan->attention_cap,
         .log_n = dpe_log_n_of(plan),

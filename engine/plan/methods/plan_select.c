@@ -240,8 +240,7 @@ dpe_status dpe_plan_select(struct dpe_plan *plan, const char *keys,
     struct dpe_plan plain;
     status = dpe_plan_make("rope", &bare, &plain, err);
     if (status == DPE_OK) {
-        bool warm =
-            memcmp(&made.temperature, &plain.temperature, sizeof made.temperature) != 0;
+        bool warm = memcmp(&made.temperature, &plain.temperature, sizeof made.temperature) != 0;
         dpe_plan_free(&plain);
         status = warm ? dpe_fail(err, DPE_USAGE,
                                  "selection: a temperature belongs to the method or table that the "

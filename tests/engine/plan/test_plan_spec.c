@@ -250,8 +250,10 @@ static void temperatures_have_one_text(void **state)
         {"logit-scale=1.4,log-n=256,log-n-power=1", "log-n=256,logit-scale=1.4"},
         {"log-n=0.1e4,log-n-power=0.1", "log-n=1000,log-n-power=0.1"},
         {"log-n=8k,log-n-power=0.5", "log-n=8192,log-n-power=0.5"},
-        {"logit-scale-last=0.75,logit-scale=2,logit-scale-middle=1", "logit-scale=2,logit-scale-last=0.75"},
-        {"logit-scale-first=1.5,logit-scale-middle=0.1,log-n=64", "log-n=64,logit-scale-first=1.5,logit-scale-middle=0.1"},
+        {"logit-scale-last=0.75,logit-scale=2,logit-scale-middle=1",
+         "logit-scale=2,logit-scale-last=0.75"},
+        {"logit-scale-first=1.5,logit-scale-middle=0.1,log-n=64",
+         "log-n=64,logit-scale-first=1.5,logit-scale-middle=0.1"},
         {"infoscale=512", "log-n=512,log-n-power=0.5,log-n-decay=0.015625"},
     };
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
@@ -292,7 +294,8 @@ static void temperatures_multiply_the_logits(void **state)
 {
     (void)state;
     struct dpe_plan plain = make("dpe:window=64,scales=32");
-    struct dpe_plan off = make("dpe:window=64,scales=32,log-n=0,log-n-power=3,logit-scale=1,logit-scale-last=1");
+    struct dpe_plan off =
+        make("dpe:window=64,scales=32,log-n=0,log-n-power=3,logit-scale=1,logit-scale-last=1");
     assert_true(equal(&plain, &off));
     struct dpe_plan plan = make("dpe:window=64,scales=32,log-n=1000,log-n-power=2,logit-scale=1.5");
     assert_false(equal(&plain, &plan));
@@ -300,7 +303,8 @@ static void temperatures_multiply_the_logits(void **state)
     assert_true(dpe_plan_query_scale(&plan, 0, 0) == base);
     assert_true(dpe_plan_query_scale(&plan, 0, 999) == base);
     /* The middle one of three layers has a quarter of the ends and half of the middle. */
-    struct dpe_plan deep = make("dpe:window=64,scales=32,logit-scale-first=2,logit-scale-middle=3,logit-scale-last=0.5");
+    struct dpe_plan deep = make(
+        "dpe:window=64,scales=32,logit-scale-first=2,logit-scale-middle=3,logit-scale-last=0.5");
     assert_false(equal(&plain, &deep));
     static const double depths[] = {2.0, 2.0 / 4 + 3.0 / 2 + 0.5 / 4, 0.5};
     for (int64_t layer = 0; layer < 3; layer++) {
@@ -308,7 +312,8 @@ static void temperatures_multiply_the_logits(void **state)
         assert_true(fabs(depth - depths[layer]) < 1e-15);
     }
     assert_true(dpe_temperature_depth(&deep.temperature, 0, 1) == 2.0);
-    assert_true(fabs(dpe_plan_query_scale(&deep, deep.n_layers - 1, 7) - 0.5 / sqrt(128.0)) < 1e-15);
+    assert_true(fabs(dpe_plan_query_scale(&deep, deep.n_layers - 1, 7) - 0.5 / sqrt(128.0)) <
+                1e-15);
     dpe_plan_free(&deep);
     double e = log(1001.0) / log(1000.0);
     assert_true(fabs(dpe_plan_query_scale(&plan, 0, 1000) - base * e * e) < 1e-12);
@@ -396,9 +401,15 @@ static void digests_depend_on_meaning_not_names(void **state)
     for (int change = 0; change < 12; change++) {
         assert_int_equal(dpe_plan_copy(&other, &base, &err), DPE_OK);
         struct dpe_band *far = &other.bands[1];
-        double *numbers[] = {&other.inv_freq[63], &other.temperature.logit_scale, &other.temperature.log_n_length,
-                             &far->q.scale[7],    &far->q.offset[7],   &far->k.scale[7],
-                             &far->k.offset[7],   &far->q.period,      &far->k.cap};
+        double *numbers[] = {&other.inv_freq[63],
+                             &other.temperature.logit_scale,
+                             &other.temperature.log_n_length,
+                             &far->q.scale[7],
+                             &far->q.offset[7],
+                             &far->k.scale[7],
+                             &far->k.offset[7],
+                             &far->q.period,
+                             &far->k.cap};
         if (change < 9) {
             *numbers[change] = *numbers[change] == (double)INFINITY ? 64.0 : *numbers[change] + 1.0;
         } else if (change == 9) {

@@ -37,11 +37,12 @@ static dpe_status make_plan(const struct dpe_table_values *values, const struct 
 {
     const struct dpe_plan_context context = {
         .config = config, .trained_length = values->trained_length, .length = values->length};
-    const struct dpe_temperature temperature = {values->log_n_length, values->log_n_power,
-                                                values->log_n_decay, values->logit_scale,
-                                                {values->logit_scale_first,
-                                                 values->logit_scale_middle,
-                                                 values->logit_scale_last}};
+    const struct dpe_temperature temperature = {
+        values->log_n_length,
+        values->log_n_power,
+        values->log_n_decay,
+        values->logit_scale,
+        {values->logit_scale_first, values->logit_scale_middle, values->logit_scale_last}};
     const struct dpe_dpe_params params = {
         .window = values->window,
         .n_groups = (int)values->n_groups,

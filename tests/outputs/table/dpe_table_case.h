@@ -122,7 +122,8 @@ static inline void expect_same(const struct dpe_table_values *a, const struct dp
     assert_true(a->logit_scale == b->logit_scale && a->log_n_length == b->log_n_length &&
                 a->logit_scale_first == b->logit_scale_first &&
                 a->logit_scale_middle == b->logit_scale_middle &&
-                a->logit_scale_last == b->logit_scale_last && a->log_n_power == b->log_n_power && a->log_n_decay == b->log_n_decay);
+                a->logit_scale_last == b->logit_scale_last && a->log_n_power == b->log_n_power &&
+                a->log_n_decay == b->log_n_decay);
     assert_memory_equal(a->group_edge, b->group_edge, sizeof edges);
     assert_memory_equal(a->effective_length, b->effective_length, sizeof effective);
     assert_memory_equal(a->scale_factor, b->scale_factor, sizeof scales);

@@ -273,7 +273,8 @@ static void a_table_is_the_plan_of_a_method(void **state)
             }
             dpe_table_cos_sin(table, 1, 2, DPE_TABLE_NEAR, DPE_TABLE_QUERY, m, 1, cosines, sines);
             assert_true(cosines[5] == (float)cos((double)((float)m * (float)plan.inv_freq[5])));
-            assert_true(fabs(dpe_table_query_scale(table, 1, m) - dpe_plan_query_scale(&plan, 1, m)) < 1e-15);
+            assert_true(fabs(dpe_table_query_scale(table, 1, m) -
+                             dpe_plan_query_scale(&plan, 1, m)) < 1e-15);
         }
         dpe_table_close(table);
         dpe_plan_free(&of_table);
@@ -366,8 +367,8 @@ static void a_table_is_a_plan_of_bands(void **state)
                     assert_true(dpe_table_position(table, 1, 2, 5, b, DPE_TABLE_KEY, n) == rel.pk);
                 }
             }
-            assert_true(fabs(dpe_table_query_scale(table, 1, m) - dpe_plan_query_scale(&plan, 1, m)) <
-                        1e-15);
+            assert_true(fabs(dpe_table_query_scale(table, 1, m) -
+                             dpe_plan_query_scale(&plan, 1, m)) < 1e-15);
         }
         dpe_table_close(table);
         dpe_plan_free(&again);
@@ -400,8 +401,8 @@ static void positions_are_the_engines(void **state)
     if (dpe_plan_make_dpe(&params, &context, &plan, &err) != DPE_OK) {
         fail_msg("%s", err.text);
     }
-    const struct dpe_temperature temperature = {with.log_n_length, with.log_n_power,
-                                                with.log_n_decay, with.logit_scale, {0.7, 1.6, 1.2}};
+    const struct dpe_temperature temperature = {
+        with.log_n_length, with.log_n_power, with.log_n_decay, with.logit_scale, {0.7, 1.6, 1.2}};
     struct dpe_plan hot_plan;
     assert_int_equal(dpe_plan_copy(&hot_plan, &plan, &err), DPE_OK);
     assert_int_equal(dpe_plan_set_temperature(&hot_plan, &temperature, &err), DPE_OK);

@@ -105,7 +105,8 @@ static void one_case(const struct tiny *tiny, int i, int64_t window, double most
     float want[VOCAB];
     float got[VOCAB];
     plan_case_make(i, window, tiny->config, &plan);
-    most *= fmax(1.0, plan.temperature.logit_scale); /* which enlarges the rounding of logits as well */
+    most *=
+        fmax(1.0, plan.temperature.logit_scale); /* which enlarges the rounding of logits as well */
     struct dpe_session *reference = open_on(tiny, "reference", &plan, tiny->n);
     struct dpe_session *session = open_on(tiny, "cuda", &plan, tiny->n);
     feed(reference, tiny, tiny->n, want);
@@ -380,7 +381,8 @@ static void non_finite(void **state)
     struct dpe_plan plan = tiny_plan(&tiny, "rope", tiny.n);
     struct dpe_error err = {0};
     struct dpe_session *session = NULL;
-    plan.temperature.logit_scale = 1e38; /* times logits: infinite in float, so NaN in the softmax */
+    plan.temperature.logit_scale =
+        1e38; /* times logits: infinite in float, so NaN in the softmax */
     const struct dpe_session_options options = {.device = "cuda", .capacity = tiny.n};
     TINY_OK(dpe_session_create(tiny.model, &plan, &options, &session, &err), err);
     float logits[VOCAB];
