@@ -377,7 +377,7 @@ static struct flash_case flash_case_make(const struct flash_shape *shape, int pl
     c.call.out = c.out + FLASH_GUARD;
     c.call.lse = c.lse + FLASH_GUARD;
     flash_set_walk(&c);
-    c.call.scale = (float)(c.plan.temperature.logit_scale / sqrt((double)d));
+    c.call.scale = (float)dpe_plan_query_scale(&c.plan, 0, 0);
     c.call.log_n = dpe_log_n_of(&c.plan);
     return c;
 }

@@ -37,6 +37,7 @@ def table(folder, window, scales, top_k, temperature, unrounded=None, base=10000
              "pair_layout": "half-split", "group_edge": [0, 2, 5, PAIRS], "effective_length": [256.0, 64.0, -1.0],
              "scale_factor": list(scales), "attention_scaling": 1.1, "logit_scale": temperature, "log_n_power": 1.5,
              "log_n_length": 11.0 if temperature != 1.0 else 0.0, "log_n_decay": 0.0,
+             "logit_scale_first": 0.8, "logit_scale_middle": 1.3, "logit_scale_last": 1.0,
              "inv_freq": [10000.0 ** (-j / PAIRS) for j in range(PAIRS)], "key_pairs": pairs}
     if unrounded is not None:
         value.update(unrounded=unrounded,

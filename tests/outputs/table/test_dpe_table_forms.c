@@ -131,8 +131,8 @@ static void other_versions_and_conventions_are_refused(void **state)
     struct dpe_text out = {0};
     write_form(dpe_export_json, &v, &out);
     const char *text = out.bytes;
-    expect_json_refused(text, DPE_TABLE_SCHEMA, "8.0.0", DPE_TABLE_VERSION,
-                        "expected schema version " DPE_TABLE_SCHEMA ", found '8.0.0'");
+    expect_json_refused(text, DPE_TABLE_SCHEMA, "9.0.0", DPE_TABLE_VERSION,
+                        "expected schema version " DPE_TABLE_SCHEMA ", found '9.0.0'");
     expect_json_refused(text, DPE_TABLE_SCHEMA, "2.0.0", DPE_TABLE_VERSION, "make it again");
     expect_json_refused(text, "\"top_k\": 5", "\"unrounded\": true, \"top_k\": 5",
                         DPE_TABLE_BAD_FILE, "\"applied_inv_freq\": expected a list of 8 numbers");
