@@ -132,7 +132,7 @@ static void temper(struct flash_case *c, int plan_case)
     if (plan_case == TEMPERED) {
         c->plan.query_growth = 0.4;
         c->plan.query_length = 40.0;
-        c->plan.log_n_decay = c->shape.dtype == DPE_BF16 ? 0.3 : 0.0;
+        c->plan.temperature.log_n_decay = c->shape.dtype == DPE_BF16 ? 0.3 : 0.0;
         c->call.log_n = dpe_log_n_of(&c->plan);
     }
 }
