@@ -643,9 +643,9 @@ def test_hdf5(folder):
         refused(path, "is damaged")
     path = write_h5(folder, table())
     with h5py.File(path, "r+") as file:
-        file.attrs["schema_version"] = "8.0.0"
+        file.attrs["schema_version"] = "9.0.0"
     add_checksum(path)
-    refused(path, "8.0.0")
+    refused(path, "9.0.0")
     path = write_h5(folder, table())
     with open(path, "r+b") as file:
         file.truncate(os.path.getsize(path) // 2)
