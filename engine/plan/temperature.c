@@ -83,7 +83,7 @@ static void put(char text[DPE_TEMPERATURE_TEXT], const char *key, double value)
     if (strtod(number, NULL) != value) {
         snprintf(number, sizeof number, "%.17g", value);
     }
-    dpe_append(text, 160, "%s%s=%s", text[0] != '\0' ? "," : "", key, number);
+    dpe_append(text, DPE_TEMPERATURE_TEXT, "%s%s=%s", text[0] != '\0' ? "," : "", key, number);
 }
 
 void dpe_temperature_text(const struct dpe_temperature *temperature,

@@ -64,7 +64,8 @@ void dpe_run_tool_methods(void)
            "logit-scale * max(1, ln(m+1) / ln(log-n))^log-n-power; log-n=0 is off. With\n"
            "log-n-decay=B ln x becomes 1 - x^-B. infoscale=N is log-n=N with power 1/2\n"
            "and decay 2/head_dim (arXiv 2501.08570). log-n and infoscale replace the\n"
-           "log-n of official=1.\n\n"
+           "log-n of official=1. logit-scale-first, -middle and -last (1 = none) multiply\n"
+           "logit-scale by depth: a Bezier curve from the first layer to the last.\n\n"
            "A text of at most L0 tokens, with what may be generated, is run unchanged, as\n"
            "with a table; always=1, a key of every method, applies the method there too.\n",
            dpe_plan_temperature_keys());

@@ -420,10 +420,13 @@ void dpe_run_tool_show_plan(const struct run *run, const struct dpe_plan *plan, 
     if (!dpe_temperature_is_none(&varies)) {
         char text[DPE_TEMPERATURE_TEXT];
         dpe_temperature_text(&varies, text);
-        printf("query factor    %s: %.6g at the last of %lld tokens, times %.6g in the first layer "
-               "and %.6g in the last\n",
-               text, dpe_temperature_factor(&varies, length - 1), (long long)length,
-               varies.depth[0], varies.depth[2]);
+        printf("query factor    %s: %.6g at the last of %lld tokens", text,
+               dpe_temperature_factor(&varies, length - 1), (long long)length);
+        if (!dpe_temperature_is_level(&varies)) {
+            printf(",\n                times %.6g in the first layer and %.6g in the last",
+                   varies.depth[0], varies.depth[2]);
+        }
+        printf("\n");
     }
     show_bands(plan);
     if (dpe_selects(&plan->selection)) {
