@@ -245,9 +245,6 @@ static dpe_status open_folder(struct dpe_corpus *corpus, bool replace_invalid,
 static dpe_status hash_books(struct dpe_corpus *corpus, struct dpe_error *err)
 {
     struct dpe_sha256 *hash = dpe_sha256_new();
-    if (hash == NULL) {
-        return out_of_memory(corpus->path, err);
-    }
     for (size_t i = 0; i < corpus->n; i++) {
         const struct dpe_book *book = &corpus->books[i];
         unsigned char size[8];
@@ -255,12 +252,11 @@ static dpe_status hash_books(struct dpe_corpus *corpus, struct dpe_error *err)
             size[b] = (unsigned char)((uint64_t)book->n >> (8 * b));
         }
         /* The NUL and the size keep "ab" + "c" apart from "a" + "bc". */
-        dpe_sha256_add(hash, book->id, strlen(book->id) + 1);
+        dpe_sha256_text(hash, book->id);
         dpe_sha256_add(hash, size, sizeof size);
         dpe_sha256_add(hash, book->text, book->n);
     }
-    dpe_sha256_finish(hash, corpus->fingerprint);
-    return DPE_OK;
+    return dpe_sha256_finish(hash, corpus->fingerprint, err);
 }
 
 static dpe_status open_any(struct dpe_corpus *corpus, const struct dpe_corpus_options *options,

@@ -194,18 +194,12 @@ dpe_status dpe_calibrate_forms_tidy(struct batch *batch, struct dpe_error *err)
 /* --------------------------------------------------------------------------------------- complete
  */
 
-static void add_text(struct dpe_sha256 *hash, const char *text)
-{
-    text = text != NULL ? text : "";
-    dpe_sha256_add(hash, text, strlen(text) + 1);
-}
-
 /* What a file that an option names holds. */
 static dpe_status add_content(struct dpe_sha256 *hash, const char *path, struct dpe_error *err)
 {
     char *bytes = NULL;
     size_t n = 0;
-    add_text(hash, path);
+    dpe_sha256_text(hash, path);
     if (path == NULL || access(path, R_OK) != 0) {
         return DPE_OK;
     }
@@ -225,20 +219,17 @@ static dpe_status hash_command(struct batch *batch, char hex[65], struct dpe_err
                                  dpe_tokenizer_fingerprint(batch->job.tokenizer),
                                  dpe_corpus_fingerprint(batch->job.corpus), job->tool.device};
     struct dpe_sha256 *hash = dpe_sha256_new();
-    if (hash == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for a checksum");
-    }
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
-        add_text(hash, texts[i]);
+        dpe_sha256_text(hash, texts[i]);
     }
     for (int i = 1; i < job->argc; i++) {
         if (strcmp(job->argv[i], "--quiet") != 0) {
-            add_text(hash, job->argv[i]);
+            dpe_sha256_text(hash, job->argv[i]);
         }
     }
-    dpe_status status = add_content(hash, batch->line->chat_template, err);
-    dpe_sha256_finish(hash, hex);
-    return status;
+    const dpe_status status = add_content(hash, batch->line->chat_template, err);
+    const dpe_status finished = dpe_sha256_finish(hash, hex, status == DPE_OK ? err : NULL);
+    return status == DPE_OK ? finished : status;
 }
 
 dpe_status dpe_calibrate_each_table(struct batch *batch, calibrate_visit visit,

@@ -1,6 +1,5 @@
 /* dpe-calibrate: sweep, profile, table and every form of it, as a list of studies over one job that
  * can be stopped anywhere: each keeps its own results safe, so there is nothing here to lose. */
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -51,10 +50,7 @@ static void announce_entry(struct batch *batch, const char *what, const char *to
 
 static dpe_status make_entry_folder(struct batch *batch, struct dpe_error *err)
 {
-    const char *path = dpe_calibrate_path(batch, batch->entry, "");
-    return mkdir(path, 0777) != 0 && errno != EEXIST
-               ? dpe_fail_errno(err, errno, path, "cannot be created")
-               : DPE_OK;
+    return dpe_make_folder(dpe_calibrate_path(batch, batch->entry, ""), err);
 }
 
 /* What is printed of it, a few fresh samples of each method, would not be what the sweep's

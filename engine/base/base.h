@@ -150,10 +150,15 @@ int dpe_limit_processors(int processors);
 
 /** SHA-256 in pieces (by libcrypto); hex has 64 digits and a NUL. */
 struct dpe_sha256;
+/** NULL without memory, which the others take and dpe_sha256_finish reports. */
 struct dpe_sha256 *dpe_sha256_new(void);
 void dpe_sha256_add(struct dpe_sha256 *hash, const void *bytes, size_t n);
-/** Finishes and frees. */
-void dpe_sha256_finish(struct dpe_sha256 *hash, char hex[65]);
+/** A text with its NUL, so that "ab" and "c" are not "a" and "bc"; NULL is "". */
+void dpe_sha256_text(struct dpe_sha256 *hash, const char *text);
+/** Finishes and frees. After DPE_NO_MEMORY hex is "". */
+dpe_status dpe_sha256_finish(struct dpe_sha256 *hash, char hex[65], struct dpe_error *err);
+/** Of bytes in one piece. */
+dpe_status dpe_sha256_bytes(const void *bytes, size_t n, char hex[65], struct dpe_error *err);
 /** Of a regular file; hex is "" after errors: DPE_NO_INPUT, DPE_PERMISSION, DPE_IO, DPE_NO_MEMORY.
  */
 dpe_status dpe_sha256_file(const char *path, char hex[65], struct dpe_error *err);

@@ -327,11 +327,23 @@ struct dpe_sha256 *dpe_sha256_new(void)
 
 void dpe_sha256_add(struct dpe_sha256 *hash, const void *bytes, size_t n)
 {
-    EVP_DigestUpdate(hash->context, bytes, n);
+    if (hash != NULL) {
+        EVP_DigestUpdate(hash->context, bytes, n);
+    }
 }
 
-void dpe_sha256_finish(struct dpe_sha256 *hash, char hex[65])
+void dpe_sha256_text(struct dpe_sha256 *hash, const char *text)
 {
+    text = text != NULL ? text : "";
+    dpe_sha256_add(hash, text, strlen(text) + 1);
+}
+
+dpe_status dpe_sha256_finish(struct dpe_sha256 *hash, char hex[65], struct dpe_error *err)
+{
+    hex[0] = '\0';
+    if (hash == NULL) {
+        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for a checksum");
+    }
     unsigned char digest[EVP_MAX_MD_SIZE] = {0};
     unsigned int n = 0;
     EVP_DigestFinal_ex(hash->context, digest, &n);
@@ -340,6 +352,14 @@ void dpe_sha256_finish(struct dpe_sha256 *hash, char hex[65])
     }
     EVP_MD_CTX_free(hash->context);
     free(hash);
+    return DPE_OK;
+}
+
+dpe_status dpe_sha256_bytes(const void *bytes, size_t n, char hex[65], struct dpe_error *err)
+{
+    struct dpe_sha256 *hash = dpe_sha256_new();
+    dpe_sha256_add(hash, bytes, n);
+    return dpe_sha256_finish(hash, hex, err);
 }
 
 dpe_status dpe_sha256_file(const char *path, char hex[65], struct dpe_error *err)
@@ -351,21 +371,18 @@ dpe_status dpe_sha256_file(const char *path, char hex[65], struct dpe_error *err
     hex[0] = '\0';
     DPE_TRY(dpe_open_regular(path, &fd, &size, err));
     struct dpe_sha256 *hash = dpe_sha256_new();
-    dpe_status status =
-        hash != NULL ? DPE_OK : dpe_fail(err, DPE_NO_MEMORY, "%s: no memory for a hash", path);
+    dpe_status status = DPE_OK;
     while (status == DPE_OK && n == sizeof bytes) {
         n = 0;
         status = read_all(fd, path, bytes, sizeof bytes, &n, err);
         dpe_sha256_add(hash, bytes, n);
     }
     close(fd);
-    if (hash != NULL) {
-        dpe_sha256_finish(hash, hex);
-    }
+    const dpe_status finished = dpe_sha256_finish(hash, hex, status == DPE_OK ? err : NULL);
     if (status != DPE_OK) {
         hex[0] = '\0';
     }
-    return status;
+    return status == DPE_OK ? finished : status;
 }
 
 static uint64_t splitmix64(uint64_t *state)

@@ -145,9 +145,8 @@ dpe_status dpe_model_open(const char *folder, const struct dpe_model_options *op
     }
     struct dpe_sha256 *hash = dpe_sha256_new();
     opened->folder = strdup(folder);
-    if (hash == NULL || opened->folder == NULL) {
-        dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory", folder);
-        status = DPE_NO_MEMORY;
+    if (opened->folder == NULL) {
+        status = dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory", folder);
     }
     if (status == DPE_OK) {
         status = dpe_folder_is_gguf(folder)
@@ -157,13 +156,9 @@ dpe_status dpe_model_open(const char *folder, const struct dpe_model_options *op
     if (status == DPE_OK && !options->config_only) {
         status = hash_data(opened, options->fingerprint, hash, err);
     }
-    if (hash != NULL) {
-        char hex[65];
-        dpe_sha256_finish(hash, hex);
-        if (status == DPE_OK) {
-            memcpy(opened->fingerprint, hex, sizeof hex);
-        }
-    }
+    const dpe_status finished =
+        dpe_sha256_finish(hash, opened->fingerprint, status == DPE_OK ? err : NULL);
+    status = status == DPE_OK ? finished : status;
     if (status != DPE_OK) {
         dpe_model_close(opened);
         return status;

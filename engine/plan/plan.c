@@ -475,9 +475,6 @@ dpe_status dpe_plan_digest(const struct dpe_plan *plan, uint8_t digest[32], stru
 {
     static const char version[] = "dpe plan 1";
     struct dpe_sha256 *hash = dpe_sha256_new();
-    if (hash == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "plan: out of memory for its digest");
-    }
     dpe_sha256_add(hash, version, sizeof version);
     hash_u64(hash, (uint64_t)plan->n_pairs);
     hash_u64(hash, (uint64_t)plan->n_layers);
@@ -523,7 +520,7 @@ dpe_status dpe_plan_digest(const struct dpe_plan *plan, uint8_t digest[32], stru
     }
     hash_selection(hash, &plan->selection);
     char hex[65];
-    dpe_sha256_finish(hash, hex);
+    DPE_TRY(dpe_sha256_finish(hash, hex, err));
     for (int i = 0; i < 32; i++) {
         char byte[3] = {hex[2 * i], hex[2 * i + 1], 0};
         digest[i] = (uint8_t)strtoul(byte, NULL, 16);

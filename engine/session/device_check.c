@@ -126,20 +126,18 @@ static void find_key(const struct dpe_device_info *info, const char *kind, char 
 {
     static const char *const variables[] = {"DPE_CUDA_ATTENTION", "DPE_CUDA_GRAPHS"};
     const char *const texts[] = {dpe_version(), info->name, info->driver, info->module, kind};
-    struct dpe_sha256 *hash = info->module[0] != '\0' ? dpe_sha256_new() : NULL;
     key[0] = '\0';
-    if (hash == NULL) {
+    if (info->module[0] == '\0') {
         return;
     }
+    struct dpe_sha256 *hash = dpe_sha256_new();
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
-        dpe_sha256_add(hash, texts[i], strlen(texts[i]) + 1);
+        dpe_sha256_text(hash, texts[i]);
     }
     for (size_t i = 0; i < sizeof variables / sizeof variables[0]; i++) {
-        const char *value = getenv(variables[i]);
-        value = value != NULL ? value : "";
-        dpe_sha256_add(hash, value, strlen(value) + 1);
+        dpe_sha256_text(hash, getenv(variables[i]));
     }
-    dpe_sha256_finish(hash, key);
+    (void)dpe_sha256_finish(hash, key, NULL);
 }
 
 static bool uses_first(const struct dpe_ways *ways)

@@ -97,12 +97,7 @@ static dpe_status load_parts(struct dpe_tokenizer *t, const json_t *root, struct
 dpe_status dpe_tokenizer_load(struct dpe_tokenizer *t, const char *bytes, size_t n,
                               struct dpe_error *err)
 {
-    struct dpe_sha256 *hash = dpe_sha256_new();
-    if (hash == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "no memory for a hash");
-    }
-    dpe_sha256_add(hash, bytes, n);
-    dpe_sha256_finish(hash, t->fingerprint);
+    DPE_TRY(dpe_sha256_bytes(bytes, n, t->fingerprint, err));
     json_t *root = NULL;
     dpe_status status = dpe_json_parse("content", bytes, n, &root, err);
     if (status == DPE_OK) {

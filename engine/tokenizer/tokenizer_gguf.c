@@ -341,18 +341,14 @@ static dpe_status hash_metadata(const struct dpe_gguf *gguf, char fingerprint[65
                                 struct dpe_error *err)
 {
     struct dpe_sha256 *hash = dpe_sha256_new();
-    if (hash == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "no memory for a hash");
-    }
     for (size_t i = 0; i < gguf->n_values; i++) {
         const struct dpe_gguf_value *value = &gguf->values[i];
         if (strncmp(value->key, "tokenizer.ggml.", 15) == 0) {
-            dpe_sha256_add(hash, value->key, strlen(value->key) + 1);
+            dpe_sha256_text(hash, value->key);
             dpe_sha256_add(hash, value->bytes, value->n_bytes);
         }
     }
-    dpe_sha256_finish(hash, fingerprint);
-    return DPE_OK;
+    return dpe_sha256_finish(hash, fingerprint, err);
 }
 
 dpe_status dpe_tokenizer_of_gguf(const char *path, json_t **root, char fingerprint[65],

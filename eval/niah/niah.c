@@ -84,14 +84,10 @@ static dpe_status check_corpus(struct dpe_niah *niah, struct dpe_error *err)
 static dpe_status hash_words(struct dpe_niah *niah, struct dpe_error *err)
 {
     struct dpe_sha256 *hash = dpe_sha256_new();
-    if (hash == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "niah: no memory for a hash");
-    }
     dpe_sha256_add(hash, niah->phrases.hash, sizeof niah->phrases.hash);
-    dpe_sha256_add(hash, niah->chat_before, strlen(niah->chat_before) + 1);
-    dpe_sha256_add(hash, niah->chat_after, strlen(niah->chat_after) + 1);
-    dpe_sha256_finish(hash, niah->hash);
-    return DPE_OK;
+    dpe_sha256_text(hash, niah->chat_before);
+    dpe_sha256_text(hash, niah->chat_after);
+    return dpe_sha256_finish(hash, niah->hash, err);
 }
 
 static dpe_status open_template(struct dpe_niah *niah, struct dpe_error *err)

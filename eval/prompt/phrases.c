@@ -142,12 +142,7 @@ static dpe_status parse(const char *file, const char *bytes, size_t n, struct dp
                         struct dpe_error *err)
 {
     json_t *root = NULL;
-    struct dpe_sha256 *hash = dpe_sha256_new();
-    if (hash == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "%s: no memory for a hash", file);
-    }
-    dpe_sha256_add(hash, bytes, n);
-    dpe_sha256_finish(hash, phrases->hash);
+    DPE_TRY(dpe_sha256_bytes(bytes, n, phrases->hash, err));
     dpe_status status = dpe_json_parse(file, bytes, n, &root, err);
     if (status == DPE_OK) {
         status = refuse_unknown(file, root, phrases, err);

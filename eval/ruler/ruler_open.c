@@ -238,14 +238,10 @@ static dpe_status count_words(struct dpe_ruler *ruler, struct dpe_error *err)
 static dpe_status hash_words(struct dpe_ruler *ruler, struct dpe_error *err)
 {
     struct dpe_sha256 *hash = dpe_sha256_new();
-    if (hash == NULL) {
-        return dpe_ruler_no_memory(err);
-    }
     dpe_sha256_add(hash, ruler->words.hash, sizeof ruler->words.hash);
-    dpe_sha256_add(hash, ruler->before, strlen(ruler->before) + 1);
-    dpe_sha256_add(hash, ruler->after, strlen(ruler->after) + 1);
-    dpe_sha256_finish(hash, ruler->hash);
-    return DPE_OK;
+    dpe_sha256_text(hash, ruler->before);
+    dpe_sha256_text(hash, ruler->after);
+    return dpe_sha256_finish(hash, ruler->hash, err);
 }
 
 static dpe_status open_chat(struct dpe_ruler *ruler, const struct dpe_ruler_options *options,

@@ -406,17 +406,13 @@ static dpe_status read_file(const char *path, void (*read)(struct reading *), st
     if (status != DPE_OK) {
         return status;
     }
-    struct dpe_sha256 *hash = dpe_sha256_new();
     qa->path = strdup(path);
-    if (hash != NULL) {
-        dpe_sha256_add(hash, qa->bytes, n);
-        dpe_sha256_finish(hash, qa->hash);
-    }
+    const bool hashed = dpe_sha256_bytes(qa->bytes, n, qa->hash, NULL) == DPE_OK;
     size_t valid = dpe_utf8_check(qa->bytes, n);
     if (valid < n) {
         status = dpe_fail(err, DPE_BAD_DATA, "%s: byte %zu: expected UTF-8", path, valid + 1);
     } else {
-        reading.memory = qa->path != NULL && hash != NULL;
+        reading.memory = qa->path != NULL && hashed;
         reading.scan = (struct dpe_json_scan){.text = qa->bytes, .n = n};
         read(&reading);
         if (good(&reading)) {

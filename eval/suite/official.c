@@ -402,13 +402,9 @@ static dpe_status check_lines(struct official *official, struct dpe_official_fil
 static dpe_status hash_chat(struct dpe_official_shared *shared, struct dpe_error *err)
 {
     struct dpe_sha256 *hash = dpe_sha256_new();
-    if (hash == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "no memory for a hash");
-    }
-    dpe_sha256_add(hash, shared->before, strlen(shared->before) + 1);
-    dpe_sha256_add(hash, shared->after, strlen(shared->after) + 1);
-    dpe_sha256_finish(hash, shared->chat_hash);
-    return DPE_OK;
+    dpe_sha256_text(hash, shared->before);
+    dpe_sha256_text(hash, shared->after);
+    return dpe_sha256_finish(hash, shared->chat_hash, err);
 }
 
 dpe_status dpe_official_identify(const struct dpe_official_shared *shared,

@@ -1,5 +1,4 @@
 /* dpe-eval data: generated samples as files in the official format. */
-#include <errno.h>
 #include <omp.h>
 #include <stdlib.h>
 #include <string.h>
@@ -170,14 +169,6 @@ static dpe_status write_lines(struct writing *writing, struct dpe_new_file *file
     return status;
 }
 
-static dpe_status make_folder(const char *path, struct dpe_error *err)
-{
-    if (mkdir(path, 0777) != 0 && errno != EEXIST) {
-        return dpe_fail(err, DPE_CANNOT_CREATE, "%s: %s", path, strerror(errno));
-    }
-    return DPE_OK;
-}
-
 static dpe_status check_new(const struct data_arguments *args, const char *path,
                             struct dpe_error *err)
 {
@@ -224,7 +215,7 @@ static dpe_status write_task(struct writing *writing, int64_t n, struct dpe_erro
     snprintf(path, sizeof path, "%s/validation.jsonl", folder);
     snprintf(held, sizeof held, "%s/LOCK", folder);
     dpe_status status = check_new(args, path, err);
-    if (status != DPE_OK || (status = make_folder(folder, err)) != DPE_OK ||
+    if (status != DPE_OK || (status = dpe_make_folder(folder, err)) != DPE_OK ||
         (status = dpe_lock_take(&lock, held, false, note, err)) != DPE_OK) {
         return status;
     }
@@ -265,7 +256,7 @@ static dpe_status write_tasks(const struct data_arguments *args, const struct dp
             }
         }
         if (pass == 0) {
-            DPE_TRY(make_folder(args->output, err));
+            DPE_TRY(dpe_make_folder(args->output, err));
         }
     }
     return DPE_OK;
@@ -315,8 +306,8 @@ static dpe_status write_ruler2_task(const struct data_arguments *args, const cha
     }
     snprintf(path, sizeof path, "%s/test.jsonl", folder);
     DPE_TRY(check_new(args, path, err));
-    DPE_TRY(make_folder(args->output, err));
-    DPE_TRY(make_folder(folder, err));
+    DPE_TRY(dpe_make_folder(args->output, err));
+    DPE_TRY(dpe_make_folder(folder, err));
     DPE_TRY(dpe_new_file_open(&taking.file, path, NULL, err));
     dpe_status status =
         dpe_ruler2_draw(ruler2, name, args->samples, take_sample, &taking, &drawn, err);

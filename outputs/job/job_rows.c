@@ -64,20 +64,17 @@ static dpe_status hash_work(const struct dpe_work *work, char hex[65], struct dp
                             struct dpe_error *err)
 {
     struct dpe_sha256 *hash = dpe_sha256_new();
-    if (hash == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "out of memory");
-    }
     for (int t = 0; t < work->n_tasks; t++) {
-        dpe_sha256_add(hash, work->tasks[t], strlen(work->tasks[t]) + 1);
+        dpe_sha256_text(hash, work->tasks[t]);
     }
     for (int p = 0; p < work->n_plans; p++) {
-        dpe_sha256_add(hash, work->keys[p], strlen(work->keys[p]) + 1);
+        dpe_sha256_text(hash, work->keys[p]);
     }
     for (size_t i = 0; i < work->n_items; i++) {
         const int64_t item[] = {work->items[i].task, work->items[i].plan, work->items[i].sample};
         dpe_sha256_add(hash, item, sizeof item);
     }
-    dpe_sha256_finish(hash, hex);
+    DPE_TRY(dpe_sha256_finish(hash, hex, err));
     return dpe_text_append(text, hex, 65, err);
 }
 

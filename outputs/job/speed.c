@@ -83,12 +83,6 @@ void dpe_job_speed_keep(const char *path, const char *key, int64_t now,
     dpe_text_free(&text);
 }
 
-static void add_text(struct dpe_sha256 *hash, const char *text)
-{
-    text = text != NULL ? text : "";
-    dpe_sha256_add(hash, text, strlen(text) + 1);
-}
-
 /* Everything that decides it. Of a plan's bands it is enough that there are several. */
 static bool find_key(const struct dpe_job *job, const char *fingerprint,
                      const struct dpe_plan *plan, const struct dpe_session_options *options,
@@ -101,22 +95,18 @@ static bool find_key(const struct dpe_job *job, const char *fingerprint,
         options->positions, options->branches, (int64_t)options->kv_type, plan->n_bands > 1,
         (int64_t)options->max_memory};
     struct dpe_sha256 *hash = dpe_sha256_new();
-    if (hash == NULL) {
-        return false;
-    }
     (void)gethostname(host, sizeof host - 1);
     if (dpe_selects(&plan->selection)) {
         dpe_plan_selection_text(plan, selection);
     }
-    add_text(hash, dpe_version());
-    add_text(hash, host);
-    add_text(hash, fingerprint);
-    add_text(hash, job->device);
-    add_text(hash, job->device_info.name);
-    add_text(hash, selection);
+    dpe_sha256_text(hash, dpe_version());
+    dpe_sha256_text(hash, host);
+    dpe_sha256_text(hash, fingerprint);
+    dpe_sha256_text(hash, job->device);
+    dpe_sha256_text(hash, job->device_info.name);
+    dpe_sha256_text(hash, selection);
     dpe_sha256_add(hash, numbers, sizeof numbers);
-    dpe_sha256_finish(hash, key);
-    return true;
+    return dpe_sha256_finish(hash, key, NULL) == DPE_OK;
 }
 
 /* ---------------------------------------------------------------------------------------- measured

@@ -1,5 +1,4 @@
 /* The page: its inputs, its sections, its files. */
-#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -248,10 +247,7 @@ static dpe_status write_figures(const struct dpe_report_arguments *args,
     if (args->figures == NULL) {
         return DPE_OK;
     }
-    if (mkdir(args->figures, 0777) != 0 && errno != EEXIST) {
-        return dpe_fail_errno(err, errno, args->figures, "cannot be made");
-    }
-    dpe_status status = DPE_OK;
+    dpe_status status = dpe_make_folder(args->figures, err);
     bool png = true;
     for (size_t i = 0; i < document->n && status == DPE_OK; i++) {
         const struct block *block = &document->blocks[i];

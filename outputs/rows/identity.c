@@ -249,9 +249,6 @@ dpe_status dpe_identity_hash(const struct dpe_identity *identity, char hex[65],
                              struct dpe_error *err)
 {
     struct dpe_sha256 *hash = dpe_sha256_new();
-    if (hash == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for a checksum");
-    }
     for (size_t i = 0; i < identity->n; i++) {
         const char *texts[2] = {identity->fields[i].name, identity->fields[i].value};
         for (int k = 0; k < 2; k++) {
@@ -261,8 +258,7 @@ dpe_status dpe_identity_hash(const struct dpe_identity *identity, char hex[65],
             dpe_sha256_add(hash, texts[k], strlen(texts[k]));
         }
     }
-    dpe_sha256_finish(hash, hex);
-    return DPE_OK;
+    return dpe_sha256_finish(hash, hex, err);
 }
 
 /* ------------------------------------------------------------------------------------- mismatch */

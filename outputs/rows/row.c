@@ -391,9 +391,6 @@ dpe_status dpe_rows_hash(const struct dpe_row *const *rows, size_t n, char hex[6
                          struct dpe_error *err)
 {
     struct dpe_sha256 *hash = dpe_sha256_new();
-    if (hash == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for a checksum");
-    }
     struct dpe_text bytes = {0};
     dpe_status status = DPE_OK;
     for (size_t i = 0; status == DPE_OK && i < n; i++) {
@@ -404,7 +401,7 @@ dpe_status dpe_rows_hash(const struct dpe_row *const *rows, size_t n, char hex[6
         dpe_sha256_add(hash, size, sizeof size);
         dpe_sha256_add(hash, bytes.bytes, bytes.n);
     }
-    dpe_sha256_finish(hash, hex);
     dpe_text_free(&bytes);
-    return status;
+    const dpe_status finished = dpe_sha256_finish(hash, hex, status == DPE_OK ? err : NULL);
+    return status == DPE_OK ? finished : status;
 }

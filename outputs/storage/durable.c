@@ -43,6 +43,13 @@ dpe_status dpe_fail_errno(struct dpe_error *err, int code, const char *path, con
                     strerror(code));
 }
 
+dpe_status dpe_make_folder(const char *path, struct dpe_error *err)
+{
+    return mkdir(path, 0777) != 0 && errno != EEXIST
+               ? dpe_fail_errno(err, errno, path, "cannot be created")
+               : DPE_OK;
+}
+
 dpe_status dpe_write_all(int fd, const char *path, const void *bytes, size_t n,
                          struct dpe_error *err)
 {

@@ -14,7 +14,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
     dpe_status status =
         dpe_shard_open(fuzz_folder(), "model.safetensors", 0, &shard, &table, hash, &err);
     char hex[65];
-    dpe_sha256_finish(hash, hex);
+    (void)dpe_sha256_finish(hash, hex, NULL);
     if (status == DPE_OK) {
         status = dpe_shard_table_sort(&table, &shard, &err);
         for (size_t i = 0; i < table.n; i++) {

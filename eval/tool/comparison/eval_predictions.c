@@ -95,14 +95,6 @@ static dpe_status write_row(const struct file *file, const struct dpe_row *row,
     return status;
 }
 
-static dpe_status make_folder(const char *path, struct dpe_error *err)
-{
-    if (mkdir(path, 0777) != 0 && errno != EEXIST) {
-        return dpe_fail(err, DPE_CANNOT_CREATE, "%s: %s", path, strerror(errno));
-    }
-    return DPE_OK;
-}
-
 /* A label as a name of files: what may mean something to a shell or a file system becomes '_'. */
 static void plain_name(const char *label, char name[LABEL])
 {
@@ -141,7 +133,7 @@ static dpe_status write_task(const struct comparison *comparison, const struct f
     struct place place;
     dpe_status status = find_place(comparison, label, file->task, &place, err);
     if (status == DPE_OK) {
-        status = make_folder(place.folder, err);
+        status = dpe_make_folder(place.folder, err);
     }
     if (status != DPE_OK) {
         return status;
@@ -279,7 +271,7 @@ dpe_status dpe_eval_check_predictions(const struct comparison *comparison, struc
 
 dpe_status dpe_eval_write_predictions(const struct comparison *comparison, struct dpe_error *err)
 {
-    DPE_TRY(make_folder(comparison->args->predictions, err));
+    DPE_TRY(dpe_make_folder(comparison->args->predictions, err));
     for (int i = 0; i < comparison->n_suites; i++) {
         if (comparison->suites[i].kind->predictions) {
             DPE_TRY(write_suite(comparison, i, err));
