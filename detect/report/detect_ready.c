@@ -140,8 +140,9 @@ static void put_shown(struct dpe_text *page, const struct dpe_detect_report *rep
     dpe_detect_difference_text(&v->kept_minus[second], v->kept_p[second], text, sizeof text);
     const bool shown = dpe_detect_judge(&v->kept_minus[second], v->kept_p[second], v->criterion) !=
                        DPE_DETECT_INDISTINCT;
-    dpe_text_put(page, "%s - %s:\n  %s%s\n", name_of(report, v->kept), name_of(report, second),
-                 text, shown ? "" : ": not shown to differ by so few samples");
+    dpe_text_put(page, "  the best two, %s - %s: %s%s\n", name_of(report, v->kept),
+                 name_of(report, second), text,
+                 shown ? "" : ": not shown to differ by so few samples");
 }
 
 static void put_advice(struct dpe_text *page, const struct dpe_detect_report *report,
@@ -151,8 +152,8 @@ static void put_advice(struct dpe_text *page, const struct dpe_detect_report *re
     switch (advice->what) {
     case DPE_DETECT_ADVICE_TASK:
         dpe_text_put(
-            page, "Needles say little of this model: it finds less than a quarter of the easiest\n"
-                  "ones in its own trained length. dpe-eval ppl compares perplexities.\n");
+            page, "Needles say little of this model: it finds less than a quarter of the easiest "
+                  "ones in its own trained length.\ndpe-eval ppl compares perplexities.\n");
         return;
     case DPE_DETECT_ADVICE_NOTHING:
         dpe_text_put(page, "You need nothing: the model as it is finds what is possible.\n");
@@ -171,11 +172,20 @@ static void put_advice(struct dpe_text *page, const struct dpe_detect_report *re
                  100.0 * advice->gain);
 }
 
-void dpe_detect_ready(const struct dpe_detect_report *report, struct dpe_text *out)
+void dpe_detect_ready_words(const struct dpe_detect_report *report, struct dpe_text *out)
 {
     const struct dpe_detect_result *result = dpe_detect_deciding(report);
     const struct dpe_detect_advice advice =
         dpe_detect_advise(&result->validation, &result->ceiling);
+    if (result->validated) {
+        put_advice(out, report, &advice);
+        put_shown(out, report, &result->validation);
+    }
+}
+
+void dpe_detect_ready(const struct dpe_detect_report *report, struct dpe_text *out)
+{
+    const struct dpe_detect_result *result = dpe_detect_deciding(report);
     char task[DPE_TASK_WORDS];
     dpe_text_put(out, "Recall in %lld tokens of %s, %lld samples\n",
                  (long long)report->grid->params.length,
@@ -189,6 +199,5 @@ void dpe_detect_ready(const struct dpe_detect_report *report, struct dpe_text *o
         dpe_text_put(out, "  %-28s %s\n", trained, value);
     }
     put_plans(out, report, &result->validation);
-    put_shown(out, report, &result->validation);
-    put_advice(out, report, &advice);
+    dpe_detect_ready_words(report, out);
 }

@@ -284,14 +284,15 @@ static void put_guard(struct dpe_text *page, const struct dpe_detect_report *rep
     }
 }
 
-void dpe_detect_lead(const struct dpe_detect_report *report, struct dpe_text *out)
+void dpe_detect_words(const struct dpe_detect_report *report, struct dpe_text *out)
 {
     const struct dpe_detect_result *deciding = dpe_detect_deciding(report);
     const struct dpe_detect_validation *v = &deciding->validation;
     bool recall = v->criterion == DPE_DETECT_RECALL;
     char value[64];
     char task[DPE_TASK_WORDS];
-    if (!deciding->validated) {
+    if (!deciding->validated || report->rule == DPE_DETECT_READY) {
+        dpe_detect_ready_words(report, out);
         return;
     }
     dpe_detect_interval_text(v->criterion, v->value[v->kept].mean, v->value[v->kept].low,
@@ -301,7 +302,9 @@ void dpe_detect_lead(const struct dpe_detect_report *report, struct dpe_text *ou
     put_ceiling(out, &deciding->ceiling);
     dpe_text_put(out, " on %lld %s %s\n", (long long)v->value[v->kept].n,
                  deciding->fresh ? "fresh" : "of the sweep's", recall ? "samples" : "books");
-    put_plan(out, report, v->kept);
+    if (dpe_detect_report_chooses(report)) {
+        put_plan(out, report, v->kept);
+    }
     if (recall && dpe_identity_task_words(report->niah_spec, task)[0] != '\0') {
         dpe_text_put(out,
                      "  measured on texts with %s; on other tasks it may find less (dpe-eval "
@@ -317,5 +320,4 @@ void dpe_detect_lead(const struct dpe_detect_report *report, struct dpe_text *ou
     put_guard(out, report);
     put_worth(out, report);
     dpe_detect_plain_text(report, out);
-    dpe_text_put(out, "\n");
 }

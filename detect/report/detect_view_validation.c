@@ -63,7 +63,7 @@ static void put_indistinct(struct dpe_text *page, const struct dpe_detect_valida
                  (long long)dpe_detect_two_digits(validation->needed), what);
 }
 
-static void put_verdict(struct dpe_text *page, const struct dpe_detect_validation *validation)
+void dpe_detect_verdict_words(const struct dpe_detect_validation *validation, struct dpe_text *page)
 {
     if (validation->too_easy) {
         dpe_text_put(page,
@@ -132,5 +132,5 @@ void dpe_detect_validation_table(const struct dpe_detect_validation *validation,
     if (!recall) {
         dpe_text_put(out, "(differences in nats per token: lower is better)\n");
     }
-    put_verdict(out, validation);
+    dpe_detect_verdict_words(validation, out);
 }

@@ -43,13 +43,19 @@ void dpe_detect_search_table(const struct dpe_detect_report *report, struct dpe_
 void dpe_detect_kept_line(const struct dpe_detect_report *report, struct dpe_text *out);
 /** What the guard did, and perplexities of the validated plans by position. Nothing without one. */
 void dpe_detect_guard_table(const struct dpe_detect_report *report, struct dpe_text *out);
-/** The same in a sentence without a line's end; "" where there is nothing to say. */
-void dpe_detect_guard_words(const struct dpe_detect_report *report, char *text, size_t size);
 /** Lines about the best plan that needs no adapter, and what an adapter adds to it; nothing where
  * no such plan was validated. */
 void dpe_detect_plain_text(const struct dpe_detect_report *report, struct dpe_text *out);
-/** First lines of a search's result: what the table holds, how well it does, and against what. */
-void dpe_detect_lead(const struct dpe_detect_report *report, struct dpe_text *out);
+/** What came out, in sentences: what the table holds, how well it does, and against what. A line
+ *  each, those below the main one indented by two spaces. First lines of the terminal; the table
+ *  keeps them for dpe-report. Nothing before the validation. */
+void dpe_detect_words(const struct dpe_detect_report *report, struct dpe_text *out);
+/** Groups whose lengths may be first by chance, in a line; nothing where there are none. */
+void dpe_detect_noise_words(const struct dpe_detect_report *report, struct dpe_text *out);
+/** What a race dropped, in a line; nothing without a race. */
+void dpe_detect_race_words(const struct dpe_detect_report *report, struct dpe_text *out);
+/** How the joint plan does against the base, a line for each sentence. */
+void dpe_detect_verdict_words(const struct dpe_detect_validation *validation, struct dpe_text *out);
 
 /** What follows from methods that are ready. */
 struct dpe_detect_advice {
@@ -66,7 +72,7 @@ struct dpe_detect_advice {
  *  possible; a ceiling below one half is low. ceiling->n 0: all is possible. */
 struct dpe_detect_advice dpe_detect_advise(const struct dpe_detect_validation *validation,
                                            const struct dpe_interval *ceiling);
-/** The result of the rule `ready`: a line for each plan, and the advice. */
+/** The result of the rule `ready`: a line for each plan, and the words. */
 void dpe_detect_ready(const struct dpe_detect_report *report, struct dpe_text *out);
 
 /** What the live line shows. */

@@ -2,7 +2,6 @@
  * outputs/SCHEMA.md is the contract. */
 #include "detect/table/detect_table.h"
 #include "data/data.h"
-#include "detect/report/view.h"
 #include "detect/table/detect_table_internal.h"
 #include "engine/plan/rope.h"
 #include "engine/tokenizer/tokenizer.h"
@@ -166,6 +165,11 @@ static void put_detect(struct dpe_h5 *table, const struct dpe_detect_report *rep
     put_texts(table, "/detect", texts, sizeof texts / sizeof texts[0]);
     dpe_h5_attr_i64(table, "/detect", "configurations", grid->n_configs, NULL);
     dpe_h5_attr_i64(table, "/detect", "seed", (int64_t)report->seed, NULL);
+    struct dpe_text words = {0};
+    if (report->rule != DPE_DETECT_READY) {
+        dpe_detect_noise_words(report, &words);
+        dpe_detect_put_words(table, "/detect", "words", &words);
+    }
 }
 
 /* -------------------------------------------------------------------------------------- validate
@@ -236,11 +240,27 @@ static void put_validated(struct dpe_h5 *table, const struct dpe_detect_report *
     dpe_datasets_put(&kind, &out, folder, table, NULL);
 }
 
+void dpe_detect_put_words(struct dpe_h5 *table, const char *folder, const char *name,
+                          struct dpe_text *words)
+{
+    if (words->failed) {
+        dpe_h5_stop(table, DPE_NO_MEMORY, "out of memory for %s", name);
+    } else if (words->n > 0) {
+        dpe_h5_attr_text(table, folder, name, words->bytes, NULL);
+    }
+    dpe_text_free(words);
+}
+
 static void put_validation(struct dpe_h5 *table, const struct dpe_detect_report *report,
                            const struct dpe_detect_result *result, const char *folder)
 {
     const struct dpe_detect_validation *v = &result->validation;
+    struct dpe_text words = {0};
     put_validated(table, report, result, folder);
+    if (report->rule != DPE_DETECT_READY && result != &report->texts) {
+        dpe_detect_verdict_words(v, &words);
+        dpe_detect_put_words(table, folder, "verdict", &words);
+    }
     dpe_h5_attr_text(table, folder, "joint_against_base", verdict_text(v->verdict), NULL);
     dpe_h5_attr_i64(table, folder, "samples_needed", v->needed, NULL);
     dpe_h5_attr_text(table, folder, "samples",
@@ -261,13 +281,7 @@ static void put_plain(struct dpe_h5 *table, const struct dpe_detect_report *repo
     }
     dpe_h5_attr_text(table, "/validate", "without_adapter", report->names[report->plain], NULL);
     dpe_detect_plain_text(report, &text);
-    if (text.failed) {
-        dpe_h5_stop(table, DPE_NO_MEMORY, "out of memory for a line");
-    }
-    if (text.n > 0) {
-        dpe_h5_attr_text(table, "/validate", "adapter_worth", text.bytes, NULL);
-    }
-    dpe_text_free(&text);
+    dpe_detect_put_words(table, "/validate", "adapter_worth", &text);
 }
 
 static void put_validated_plans(struct dpe_h5 *table, const struct dpe_detect_report *report)
@@ -276,6 +290,9 @@ static void put_validated_plans(struct dpe_h5 *table, const struct dpe_detect_re
     for (int i = 0; i < report->n_validated; i++) {
         keys[i] = report->keys[i];
     }
+    struct dpe_text words = {0};
+    dpe_detect_words(report, &words);
+    dpe_detect_put_words(table, "/validate", "words", &words);
     const struct dpe_validated_result plans = {.n = {report->n_validated}, .plan = keys};
     dpe_datasets_put(&dpe_validated_kind, &plans, "/validate", table, NULL);
     dpe_h5_attr_i64(table, "/validate", "seed", (int64_t)report->validation_seed, NULL);
@@ -305,14 +322,11 @@ static void put_guard(struct dpe_h5 *table, const struct dpe_detect_report *repo
     const struct dpe_validated_result at = {
         .n = {report->n_validated, n}, .position = position, .perplexity = perplexity};
     dpe_datasets_put(&dpe_validated_kind, &at, folder, table, NULL);
-    char words[1024];
-    dpe_detect_guard_words(report, words, sizeof words);
     const struct text_attribute texts[] = {
         {"chosen", report->names[guard->chosen]},
         {"kept", report->names[guard->kept]},
         {"best", guard->best >= 0 ? report->names[guard->best] : NULL},
         {"traded", guard->traded ? "yes" : "no"},
-        {"words", words},
     };
     put_texts(table, folder, texts, sizeof texts / sizeof texts[0]);
     dpe_h5_attr_f64(table, folder, "share", report->guard_share, NULL);

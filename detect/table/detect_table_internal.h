@@ -7,6 +7,7 @@
 #define DPE_DETECT_TABLE_INTERNAL_H
 
 #include "detect/report/report.h"
+#include "detect/report/view.h"
 #include "engine/base/base.h"
 #include "outputs/datasets/kinds.h"
 #include "outputs/h5/h5.h"
@@ -17,5 +18,8 @@ void dpe_detect_put_selection(struct dpe_h5 *table, const struct dpe_detect_repo
 void dpe_detect_put_search(struct dpe_h5 *table, const struct dpe_detect_report *report);
 /** What a race dropped, when and on what grounds: /race. */
 void dpe_detect_put_race(struct dpe_h5 *table, const struct dpe_detect_report *report);
+/** Words as an attribute, unless there are none; frees them. */
+void dpe_detect_put_words(struct dpe_h5 *table, const char *folder, const char *name,
+                          struct dpe_text *words);
 
 #endif

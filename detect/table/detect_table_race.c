@@ -40,5 +40,8 @@ void dpe_detect_put_race(struct dpe_h5 *table, const struct dpe_detect_report *r
                      "by a paired one-sided sign-flip test (samples of one context are one); "
                      "p < level drops it; half the trained length is never dropped",
                      NULL);
+    struct dpe_text words = {0};
+    dpe_detect_race_words(report, &words);
+    dpe_detect_put_words(table, "/race", "words", &words);
     free(drops);
 }

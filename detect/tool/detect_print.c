@@ -111,26 +111,22 @@ void dpe_detect_announce(const struct detect_inputs *inputs)
 /* ----------------------------------------------------------------------------------------- result
  */
 
-/* A search takes no length for being first, so it needs no warning of chance. */
-static void warn_uninformative(const struct dpe_detect_ranking *ranking, bool searched)
+static void warn_uninformative(const struct dpe_detect_report *report)
 {
-    char groups[256] = "";
-    int n = 0;
+    const struct dpe_detect_ranking *ranking = &dpe_detect_deciding(report)->ranking;
+    struct dpe_text words = {0};
     for (int g = 0; g < ranking->n_groups; g++) {
-        if (ranking->effective[g] > 0 && !ranking->informative[g]) {
-            dpe_append(groups, sizeof groups, "%s%d", n++ > 0 ? ", " : "", g);
-        }
         if (ranking->effective[g] < 1) {
             dpe_log_warning("group %d has no valid sample and so no rank; it keeps the scale it "
                             "had during detection",
                             g);
         }
     }
-    if (n > 0 && !searched) {
-        dpe_log_warning("%s %s: the lengths do not differ beyond noise, so rank 1 is a matter of "
-                        "chance there; more --samples may help",
-                        n > 1 ? "groups" : "group", groups);
+    dpe_detect_noise_words(report, &words);
+    if (words.n > 0) {
+        dpe_log_warning("%s", words.bytes);
     }
+    dpe_text_free(&words);
 }
 
 /* "samples", "samples (4 in a row share a context and count as one)", "books" */
@@ -180,31 +176,6 @@ static void put_lengths(struct dpe_text *page, const int64_t *lengths, int n)
         } else {
             dpe_text_put(page, " -");
         }
-    }
-}
-
-/* Means of dropped lengths are of other samples than their neighbours'. */
-static void render_race(const struct dpe_detect_report *report, struct dpe_text *page)
-{
-    const struct dpe_race *race = &report->race;
-    int64_t first = INT64_MAX;
-    int64_t last = 0;
-    for (int i = 0; i < race->n_drops; i++) {
-        first = race->drops[i].samples < first ? race->drops[i].samples : first;
-        last = race->drops[i].samples > last ? race->drops[i].samples : last;
-    }
-    char range[64];
-    snprintf(range, sizeof range, "%lld", (long long)first);
-    if (first < last) {
-        snprintf(range, sizeof range, "%lld to %lld", (long long)first, (long long)last);
-    }
-    if (race->n_drops > 0) {
-        dpe_text_put(
-            page,
-            "race: %d of %d cells were dropped after %s samples; their means are over those\n",
-            race->n_drops, report->grid->params.n_groups * report->grid->params.n_lengths, range);
-    } else if (report->racing) {
-        dpe_text_put(page, "race: no length was dropped before the end\n");
     }
 }
 
@@ -313,7 +284,8 @@ static void render(const struct detect_inputs *inputs, const struct dpe_detect_r
     int n = 0;
     const char *name = dpe_folder_name(inputs->args->job.model, &n);
     if (report->rule == DPE_DETECT_JOINTLY) {
-        dpe_detect_lead(report, page);
+        dpe_detect_words(report, page);
+        dpe_text_put(page, page->n > 0 ? "\n" : "");
     }
     dpe_text_put(page, "Effective lengths of %.*s at %lld tokens (trained length %lld)\n", n, name,
                  (long long)params->length, (long long)params->trained_length);
@@ -326,7 +298,7 @@ static void render(const struct detect_inputs *inputs, const struct dpe_detect_r
     dpe_text_put(page, width < 60 ? "\n* best of its group\n? no difference\n"
                                   : "\n* best of its group   p: that its best and worst length "
                                     "do not differ (?: p >= 0.05)\n");
-    render_race(report, page);
+    dpe_detect_race_words(report, page);
     render_joint(report, page);
     for (int i = 0; i < 2; i++) {
         const struct dpe_detect_result *result = &report->results[i];
@@ -363,8 +335,7 @@ dpe_status dpe_detect_print(const struct detect_inputs *inputs,
         printf("\ntable: %s\n", inputs->args->job.output);
     }
     if (status == DPE_OK && !ready) {
-        warn_uninformative(&dpe_detect_deciding(report)->ranking,
-                           report->rule == DPE_DETECT_JOINTLY);
+        warn_uninformative(report);
     }
     dpe_text_free(&text);
     return status;

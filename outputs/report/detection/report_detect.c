@@ -157,22 +157,6 @@ static void detection_maps(struct report *report, const struct detection *d)
     }
 }
 
-/* Lengths that a race dropped were measured on fewer samples. */
-static void add_race(struct report *report, const struct detection *d)
-{
-    int64_t dropped = 0;
-    for (int64_t i = 0; d->race.after != NULL && i < d->n_groups * d->n_lengths; i++) {
-        dropped += d->race.after[i] >= 0.0;
-    }
-    if (dropped > 0) {
-        dpe_report_say(report, BLOCK_NOTE,
-                       "The sweep was a race: %lld of %lld cells were dropped early, when they "
-                       "could no longer become rank 1. They have fewer samples (see the "
-                       "table of numbers) and rank after all cells that were not dropped.",
-                       (long long)dropped, (long long)(d->n_groups * d->n_lengths));
-    }
-}
-
 /* --------------------------------------------------------------------------------------- sections
  */
 
@@ -198,7 +182,7 @@ static dpe_status write_maps(struct report *report, const struct input *input,
         dpe_report_section(report, "Detection at %s tokens",
                            dpe_draw_length_text(dpe_detection_length(&d), length));
         dpe_report_unfinished(report);
-        add_race(report, &d);
+        dpe_report_lines(report, BLOCK_NOTE, "/race", "words");
         detection_maps(report, &d);
         status = dpe_detection_positions(report, &d, err);
     }

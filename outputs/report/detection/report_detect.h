@@ -21,9 +21,7 @@ struct detection {
     struct dpe_ranking_result by_perplexity;     /**< where needles decide; rank NULL: not there */
     struct table_part
         table; /**< effective_length [group]: by the rule of /select; NULL: those of rank 1 */
-    struct dpe_drops_result race; /**< its `after` alone; NULL: no race */
-    char *criterion, *rule, *rule_words;
-    char task[DPE_TASK_WORDS]; /**< of needles, in words; "" = unknown */
+    char *rule, *rule_words;
     bool by_recall;   /**< needles decide */
     bool frequencies; /**< the scales divide frequencies, not far positions */
 };

@@ -4,23 +4,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The units of a declaration do not matter to a reader. */
-static struct dpe_dataset_kind race_kind(struct dpe_dataset datasets[DPE_DROPS_DATASETS])
-{
-    return dpe_drops_datasets(true, datasets);
-}
-
 void dpe_detection_free(struct detection *detection)
 {
-    struct dpe_dataset datasets[DPE_DROPS_DATASETS];
-    const struct dpe_dataset_kind race = race_kind(datasets);
-    dpe_datasets_free(&race, &detection->race);
     dpe_datasets_free(&dpe_ranking_kind, &detection->ranking);
     dpe_datasets_free(&dpe_ranking_kind, &detection->by_perplexity);
     dpe_datasets_free(&dpe_needle_cells_kind, &detection->recall);
     dpe_datasets_free(&dpe_book_cells_kind, &detection->perplexity);
     dpe_input_table_free(&detection->table);
-    free(detection->criterion);
     free(detection->rule);
     free(detection->rule_words);
     *detection = (struct detection){0};
@@ -29,8 +19,6 @@ void dpe_detection_free(struct detection *detection)
 /* Ranks and means of all tasks. */
 static dpe_status read_cells(const struct input *input, struct detection *d, struct dpe_error *err)
 {
-    struct dpe_dataset datasets[DPE_DROPS_DATASETS];
-    const struct dpe_dataset_kind race = race_kind(datasets);
     dpe_status status = dpe_input_get(input, &dpe_ranking_kind, &d->ranking, "/detect", NULL, err);
     if (status == DPE_OK) {
         status = dpe_input_get(input, &dpe_needle_cells_kind, &d->recall, "/detect/niah",
@@ -44,9 +32,6 @@ static dpe_status read_cells(const struct input *input, struct detection *d, str
         status =
             dpe_input_get(input, &dpe_ranking_kind, &d->by_perplexity, "/detect/ppl",
                                "rank informative", err);
-    }
-    if (status == DPE_OK) {
-        status = dpe_input_get(input, &race, &d->race, "/race", "dropped_after", err);
     }
     if (status == DPE_OK) {
         status = dpe_input_table(input,
@@ -66,8 +51,6 @@ static dpe_status read_cells(const struct input *input, struct detection *d, str
         {d->perplexity.n[DPE_CELLS_LENGTH], d->n_lengths, d->perplexity.perplexity != NULL},
         {d->by_perplexity.n[DPE_CELLS_GROUP], d->n_groups, d->by_perplexity.rank != NULL},
         {d->by_perplexity.n[DPE_CELLS_LENGTH], d->n_lengths, d->by_perplexity.rank != NULL},
-        {d->race.n[DPE_DROPS_GROUP], d->n_groups, d->race.after != NULL},
-        {d->race.n[DPE_DROPS_LENGTH], d->n_lengths, d->race.after != NULL},
         {d->table.n[TABLE_GROUP], d->n_groups,
          d->table.effective_length != NULL || d->table.scale_factor != NULL},
         {d->table.n[TABLE_EDGE], d->n_groups + 1, d->table.group_edge != NULL},
@@ -88,15 +71,13 @@ dpe_status dpe_detection_read(const struct input *input, struct detection *d, st
     if (status != DPE_OK) {
         return status;
     }
-    d->criterion = dpe_input_read_words(input, "/detect", "criterion");
-    char *niah = dpe_input_read_words(input, "/detect", "niah_parameters");
-    dpe_identity_task_words(niah, d->task);
-    free(niah);
+    char *criterion = dpe_input_read_words(input, "/detect", "criterion");
+    d->by_recall = criterion == NULL || strstr(criterion, "recall") != NULL;
+    free(criterion);
     d->rule = dpe_input_read_words(input, "/select", "rule");
     d->rule_words = dpe_input_read_words(input, "/select", "rule_in_words");
     const char *move = dpe_identity_get(&input->identity, "move");
     d->frequencies = move != NULL && strcmp(move, "frequencies") == 0;
-    d->by_recall = d->criterion == NULL || strstr(d->criterion, "recall") != NULL;
     return status;
 }
 

@@ -77,48 +77,8 @@ static void add_lengths(struct report *report, const struct detection *d)
     }
 }
 
-/* Groups whose lengths may be chance: "0, 1 and 6". */
-static void add_noise(struct report *report, const struct detection *d)
-{
-    const uint8_t *informative = d->ranking.informative;
-    struct dpe_text list = {0};
-    int64_t n = 0;
-    int64_t flat = 0;
-    for (int64_t g = 0; informative != NULL && g < d->n_groups; g++) {
-        flat += informative[g] == 0;
-    }
-    for (int64_t g = 0; informative != NULL && g < d->n_groups; g++) {
-        if (informative[g] == 0) {
-            dpe_text_put(&list, "%s%lld",
-                         n == 0          ? ""
-                         : n + 1 == flat ? " and "
-                                         : ", ",
-                         (long long)g);
-            n++;
-        }
-    }
-    if (n > 0 && n == d->n_groups) {
-        dpe_report_say(
-            report, BLOCK_NOTE,
-            "In no group are the lengths distinguishable from each other, so the choice is "
-            "arbitrary. Measure more samples, or a length at which the model finds some "
-            "needles and misses others.");
-    } else if (n > 0 && !list.failed) {
-        dpe_report_say(report, BLOCK_NOTE,
-                       "In group%s %s the lengths are not distinguishable from each other: the "
-                       "chosen length%s there may "
-                       "be first by chance. In %lld of %lld groups the lengths differ.",
-                       n > 1 ? "s" : "", list.bytes, n > 1 ? "s" : "", (long long)(d->n_groups - n),
-                       (long long)d->n_groups);
-    }
-    report->document.failed = report->document.failed || list.failed;
-    dpe_text_free(&list);
-}
-
 void dpe_detection_lengths(struct report *report, const struct detection *d)
 {
     add_lengths(report, d);
-    if (d->rule == NULL || strcmp(d->rule, "joint") != 0) {
-        add_noise(report, d);
-    }
+    dpe_report_lines(report, BLOCK_NOTE, "/detect", "words");
 }

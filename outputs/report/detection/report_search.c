@@ -82,52 +82,6 @@ static void add_step(struct report *report, const struct detection *d, const str
     dpe_report_add(report, sheet);
 }
 
-/* What the table says of lengths of groups beside one length. */
-static const char *worth_words(const char *adds)
-{
-    return adds == NULL                      ? ""
-           : strcmp(adds, "nothing") == 0    ? " Detection by groups adds nothing here: no group was shown to do better "
-                                               "at a length of its own."
-           : strcmp(adds, "not shown") == 0  ? " Lengths of groups of their own are not shown to be better than one "
-                                               "length for all."
-           : strcmp(adds, "not tried") == 0  ? " Lengths of groups of their own were not compared: the plan with one "
-                                               "length loses too little for these samples to show a gain."
-                                             : "";
-}
-
-/* The plan that the last step ended with. With another rule than joint the search has only found its
- * temperature. */
-static void add_result(struct report *report, const struct detection *d, const struct dpe_search_result *s)
-{
-    static const char method[] = "Each step runs the plan so far on all samples and its changes by sequential halving, "
-                                 "and takes one only when a test shows that it is better.";
-    char lengths[4096];
-    int32_t at = s->steps[s->n[DPE_SEARCH_STEP] - 1].chosen;
-    if (at < 0 || at >= s->n[DPE_SEARCH_TRIED]) {
-        return;
-    }
-    const struct dpe_searched_plan *found = &s->tried[at];
-    if (d->rule == NULL || strcmp(d->rule, "joint") != 0) {
-        dpe_report_say(report, BLOCK_TEXT, "The search ended with the attention temperature %s. %s",
-                       found->temperature, method);
-        return;
-    }
-    lengths_text(d, s, (size_t)at, lengths, sizeof lengths);
-    char window[64] = "", pairs[64];
-    pairs_text(s, (size_t)at, pairs, sizeof pairs);
-    if (!d->frequencies) {
-        snprintf(window, sizeof window, ", a near window of %lld tokens",
-                 (long long)found->window);
-    }
-    char *adds = dpe_input_read_words(d->input, "/validate", "groups_add");
-    dpe_report_say(
-        report, BLOCK_TEXT,
-        "The search ended with the attention temperature %s%s%s%s and groups at %s.%s %s",
-        found->temperature, window, pairs[0] != '\0' ? ", " : "", pairs, lengths, worth_words(adds),
-        method);
-    free(adds);
-}
-
 dpe_status dpe_detection_search(struct report *report, const struct detection *d,
                                 struct dpe_error *err)
 {
@@ -145,7 +99,9 @@ dpe_status dpe_detection_search(struct report *report, const struct detection *d
     int64_t left = 0;
     const int64_t steps = s.n[DPE_SEARCH_STEP];
     if (status == DPE_OK && steps > 0) {
-        add_result(report, d, &s);
+        dpe_report_say(report, BLOCK_TEXT,
+                       "Each step of the search runs the plan so far on all samples and its changes by "
+                       "sequential halving, and takes one only when a test shows that it is better.");
         for (int64_t i = 0; i < steps; i++) {
             left += s.steps[i].tested == 0;
             if (s.steps[i].tested != 0) {
