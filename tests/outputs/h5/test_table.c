@@ -364,12 +364,12 @@ static void readers_refuse_what_is_not_a_table(void **state)
         version = memcmp(file + i, "8.0.0", 6) == 0 ? file + i : version;
     }
     assert_non_null(version);
-    version[0] = '8';
+    version[0] = '9';
     dpe_trailer_make((unsigned char *)file + n - DPE_TRAILER, file, n - DPE_TRAILER);
     spill(scratch->table, file, n);
     free(file);
     assert_int_equal(dpe_h5_open(scratch->table, &table, &err), DPE_BAD_DATA);
-    assert_non_null(strstr(err.text, "8.0.0"));
+    assert_non_null(strstr(err.text, "9.0.0"));
     struct dpe_run *run = NULL;
     assert_int_equal(fixture_open(scratch, 1, NULL, &run, &err), DPE_CANNOT_CREATE);
 }
