@@ -70,8 +70,8 @@ static dpe_status read_validation(const struct detection *d, const char *folder,
     dpe_status status = dpe_input_get(input, &v->kind, &v->r, folder,
                                       "recall_mean perplexity ci_low ci_high n_valid", err);
     v->mean = recall ? v->r.recall_mean : v->r.perplexity;
-    if (status == DPE_OK && (v->mean == NULL || v->r.low == NULL || v->r.high == NULL ||
-                             v->r.n_valid == NULL)) {
+    if (status == DPE_OK &&
+        (v->mean == NULL || v->r.low == NULL || v->r.high == NULL || v->r.n_valid == NULL)) {
         status = dpe_fail(err, DPE_BAD_DATA, "%s: %s is not complete", input->path, folder);
     }
     return status == DPE_OK ? count_plans(input, v, err) : status;

@@ -99,9 +99,10 @@ dpe_status dpe_detection_search(struct report *report, const struct detection *d
     int64_t left = 0;
     const int64_t steps = s.n[DPE_SEARCH_STEP];
     if (status == DPE_OK && steps > 0) {
-        dpe_report_say(report, BLOCK_TEXT,
-                       "Each step of the search runs the plan so far on all samples and its changes by "
-                       "sequential halving, and takes one only when a test shows that it is better.");
+        dpe_report_say(
+            report, BLOCK_TEXT,
+            "Each step of the search runs the plan so far on all samples and its changes by "
+            "sequential halving, and takes one only when a test shows that it is better.");
         for (int64_t i = 0; i < steps; i++) {
             left += s.steps[i].tested == 0;
             if (s.steps[i].tested != 0) {
