@@ -11,6 +11,9 @@
 #include "engine/model/config/layer_weights.h"
 #include "engine/ops/ops_host.h"
 
+static struct dpe_ops cpu_ops;
+static struct dpe_ops bf16_ops;
+
 enum { SMALL_WORK = 1 << 14 /* elements for which no second thread is woken */ };
 
 struct dpe_cpu_state {
@@ -45,6 +48,7 @@ static dpe_status open_with(const struct dpe_cpu_bf16 *bf16, const struct dpe_mo
     if (status != DPE_OK) {
         return status;
     }
+    made->ops = bf16 == NULL ? &cpu_ops : &bf16_ops;
     made->cpu = dpe_alloc_zero(1, sizeof *made->cpu);
     if (made->cpu != NULL) {
         made->cpu->kernels = dpe_cpu_kernels_choose();
@@ -305,29 +309,6 @@ static void cpu_attention(struct dpe_backend *backend, const struct dpe_attentio
     dpe_cpu_attention(backend->cpu->kernels, backend->cpu->products.bf16, args);
 }
 
-static int64_t cpu_first_nonfinite(struct dpe_backend *backend, int64_t layer, dpe_mem x,
-                                   int64_t rows, int64_t width)
-{
-    (void)backend;
-    (void)layer;
-    for (int64_t r = 0; r < rows; r++) {
-        const char *row = (const char *)((const float *)x + r * width);
-        uint32_t bad = 0;
-        for (int64_t i = 0; i < width; i++) {
-            uint32_t bits = 0;
-            memcpy(&bits, row + i * (int64_t)sizeof bits, sizeof bits);
-            bad |= (bits & 0x7f800000U) == 0x7f800000U;
-        }
-        if (bad != 0) {
-            return r;
-        }
-    }
-    return -1;
-}
-
-static struct dpe_ops cpu_ops;
-static struct dpe_ops bf16_ops;
-
 static void fill_ops(void)
 {
     cpu_ops = *dpe_ops_reference();
@@ -350,7 +331,6 @@ static void fill_ops(void)
     cpu_ops.activate = cpu_activate;
     cpu_ops.experts = cpu_experts;
     cpu_ops.logits = cpu_logits;
-    cpu_ops.first_nonfinite = cpu_first_nonfinite;
     bf16_ops = cpu_ops;
     bf16_ops.name = "cpu-bf16";
     bf16_ops.open = bf16_open;

@@ -4,7 +4,7 @@
  *
  * A backend is a `struct dpe_ops`: every slot is first filled with the plain reference
  * (ops_reference.c: double accumulators, obvious loops), then a backend overrides what it does
- * better. forward.c holds activations as opaque `dpe_mem` handles that only slots dereference, so
+ * better. No slot is NULL. forward.c holds activations as opaque `dpe_mem` handles that only slots dereference, so
  * that the same forward pass runs on a device. A backend answers once, in `open`, whether it
  * supports a model and plan; nothing is declined later.
  *
@@ -124,6 +124,13 @@ static inline const float *dpe_attention_rows(const struct dpe_attention *args,
 struct dpe_model;
 struct dpe_backend;
 
+/** Room on the host for what is made of logits, and threads to make it. */
+struct dpe_logit_room {
+    float *logits; /**< [rows][vocab] */
+    int64_t rows;
+    int n_threads;
+};
+
 /** Tokens that go through the layers together: a run of one branch, or one token of each of
  *  several. Positions and offsets as in struct dpe_attention. */
 struct dpe_batch {
@@ -135,6 +142,7 @@ struct dpe_batch {
     struct dpe_lent lent;
     const struct dpe_lent *lents; /**< [rows], or NULL */
     int32_t *best; /**< [wanted] host: the likeliest next tokens (slot `best`), or NULL */
+    struct dpe_logit_room room; /**< for them */
 };
 
 /** Where the keys and values of a batch go, one layer. */
@@ -174,7 +182,8 @@ struct dpe_ops {
     /** Where memory is short, a default chunk is halved down to this; 0: it is not.
      */
     int64_t smallest_chunk;
-    /** Tokens of the self-test before the first session (self_test.c); 0: none. */
+    /** Tokens of the self-test before the first session (device_test.c); 0: none, and there is one way
+     *  for everything. */
     int64_t self_test_tokens;
 
     /** Attention reads its cache through dpe_attention_rows, so it may be a dpe_kv. */
@@ -186,11 +195,10 @@ struct dpe_ops {
     bool side_by_side;
 
     /** Name of a way of a part (dpe_ways) for models of this configuration; NULL: there are no
-     * more. The slot is NULL where a device has one way for everything. */
+     * more. */
     const char *(*way)(const struct dpe_config *config, const char *device, enum dpe_part part,
                        int way);
-    /** The code that ran last on this thread, "machine code of sm_90, PTX of 9.0"; "": not known. NULL as
-     *  `way`. */
+    /** The code that ran last on this thread, "machine code of sm_90, PTX of 9.0"; "": not known. */
     void (*code)(struct dpe_backend *backend, char text[64]);
     /** Bytes of an element of the cache and of all activations but the residual stream x, which is
      *  float everywhere. */
@@ -235,16 +243,15 @@ struct dpe_ops {
      *  stream; `which` is a norm of width `width`. */
     void (*rmsnorm)(struct dpe_backend *backend, enum dpe_weight which, int64_t layer,
                     int64_t width, dpe_mem x, int64_t rows, dpe_mem out);
-    /** out [n] = x [n] of the residual stream as the elements that products read, where a layer has no
-     *  norm before them. NULL: these are float too. */
-    void (*narrow)(struct dpe_backend *backend, dpe_mem x, int64_t n, dpe_mem out);
+    /** x [n] of the residual stream as the elements that products read, where a layer has no norm
+     *  before them: x where these are float too, or a copy in `room` [n]. */
+    dpe_mem (*narrow)(struct dpe_backend *backend, dpe_mem x, int64_t n, dpe_mem room);
     /** out [rows][weight rows] = x · Wᵀ + bias; added to what is in out when `accumulate`. The
      *  output of O and DOWN is the residual stream. */
     void (*linear)(struct dpe_backend *backend, int64_t layer, enum dpe_weight which, dpe_mem x,
                    int64_t rows, dpe_mem out, bool accumulate);
-    /** `linear` with Q, K and V of the same rows, and `linear` with GATE and UP and `activate`, where
-     *  a backend does each better at once; NULL: one after the other. What is in `up` afterwards is
-     *  not said. */
+    /** `linear` with Q, K and V of the same rows, and `linear` with GATE and UP and `activate`: some
+     *  backends do each better at once. What is in `up` afterwards is not said. */
     void (*project)(struct dpe_backend *backend, int64_t layer, dpe_mem x, int64_t rows, dpe_mem q,
                     dpe_mem k, dpe_mem v);
     void (*gate)(struct dpe_backend *backend, int64_t layer, dpe_mem x, int64_t rows, dpe_mem gate,
@@ -256,13 +263,13 @@ struct dpe_ops {
      *  capacity of `args`); they do not overlap, and a token keeps its position. */
     void (*copy_kv)(struct dpe_backend *backend, const struct dpe_store *args, int64_t from,
                     int64_t to, int64_t rows);
-    /** Bytes of dpe_attention.marks for a cache of so many rows and branches under a plan. NULL: the
-     *  backend keeps none. */
+    /** Bytes of dpe_attention.marks for a cache of so many rows and branches under a plan with a
+     *  selection; 0: the backend keeps none. */
     uint64_t (*mark_bytes)(const struct dpe_config *config, const struct dpe_plan *plan,
                            int64_t capacity, int64_t branches);
     /** The representatives of blocks that the rows of a call complete (dpe_block_known), after
-     *  store_kv and before attention; all rows of the batch, q and out not used. NULL as
-     *  mark_bytes. */
+     *  store_kv and before attention, where the call has marks; all rows of the batch, q and out not
+     *  used. */
     void (*represent)(struct dpe_backend *backend, const struct dpe_attention *args);
     /** Workspace bytes that attention needs for at most `rows` rows that see at most `keys` keys
      *  each (for rows of several branches as for rows of one). */
@@ -287,24 +294,23 @@ struct dpe_ops {
     void (*merge)(struct dpe_backend *backend, const struct dpe_branches *branches);
     /** Add to sum_q [n_heads][n_pairs] (host) the sum over rows of the 2-norm of every pair of q
      *  [rows][n_heads][head_dim], and to sum_k [n_kv_heads][n_pairs] that of k; `products`: to
-     *  sum_q alone, of ‖q^(j)‖·‖k^(j)‖. In a fixed order. NULL: sessions have no such sums. Told by
-     *  the next `finish`. */
+     *  sum_q alone, of ‖q^(j)‖·‖k^(j)‖. In a fixed order. Told by the next `finish`. */
     void (*sum_norms)(struct dpe_backend *backend, dpe_mem q, dpe_mem k, int64_t rows,
                       bool products, double *sum_q, double *sum_k);
     /** n numbers of the residual stream become the sum over the session's peers
      *  (dpe_peers.meet), which defines which processes wait and the status that they return. */
     dpe_status (*all_reduce)(struct dpe_backend *backend, dpe_mem x, int64_t n,
                              struct dpe_error *err);
-    /** Host logits [rows][vocab] of normalised hidden rows. */
+    /** Host logits [rows][vocab] of normalised hidden rows, before the model's cap. */
     void (*logits)(struct dpe_backend *backend, dpe_mem x, int64_t rows, float *logits);
     /** tokens[r] = index of the largest logit of normalised hidden row r (ties to the lower), −1
-     * when one of them is not finite. NULL: sessions find it in `logits`. Told by the next
-     * `finish`. */
-    void (*best)(struct dpe_backend *backend, dpe_mem x, int64_t rows, int32_t *tokens);
-    /** nll[r] = −ln p(targets[r]) of normalised hidden row r, NaN when a logit is not finite. NULL:
-     *  sessions compute it from `logits`. Told by the next `finish`. */
-    void (*likelihood)(struct dpe_backend *backend, dpe_mem x, int64_t rows, const int32_t *targets,
-                       double *nll);
+     * when one of them is not finite. Told by the next `finish`. */
+    void (*best)(struct dpe_backend *backend, dpe_mem x, int64_t rows,
+                 const struct dpe_logit_room *room, int32_t *tokens);
+    /** nll[r] = −ln p(targets[r]) of normalised hidden row r, NaN when a logit is not finite. Told by
+     *  the next `finish`. */
+    void (*likelihood)(struct dpe_backend *backend, dpe_mem x, int64_t rows,
+                       const struct dpe_logit_room *room, const int32_t *targets, double *nll);
     /** First row of x [rows][width] with a non-finite value, −1 when all is finite. A device may
      *  return −1 and report the value in `finish`, so that the host does not wait. */
     int64_t (*first_nonfinite)(struct dpe_backend *backend, int64_t layer, dpe_mem x, int64_t rows,

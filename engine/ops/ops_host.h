@@ -18,6 +18,7 @@ struct dpe_cpu_state;
 
 /** Both host backends. Borrowed pointers live as long as the model. */
 struct dpe_backend {
+    const struct dpe_ops *ops; /**< its own table, for slots that are made of others */
     const struct dpe_config *config;
     const struct dpe_weights *weights;
     const struct dpe_peers *peers;

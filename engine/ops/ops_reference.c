@@ -7,6 +7,7 @@
 #include <omp.h>
 
 #include "engine/model/model.h"
+#include "engine/ops/ops_head.h"
 #include "engine/ops/ops_host.h"
 #include "engine/ops/ops_reference.h"
 
@@ -25,6 +26,7 @@ static dpe_status reference_open(const struct dpe_model *model,
     if (made == NULL) {
         return dpe_fail(err, DPE_NO_MEMORY, "reference backend: out of memory");
     }
+    made->ops = dpe_ops_reference();
     made->config = dpe_model_config(model);
     made->weights = dpe_model_weights(model);
     made->peers = options->peers;
@@ -41,18 +43,14 @@ static void reference_close(struct dpe_backend *backend)
 static dpe_status reference_supports(const struct dpe_config *config, const struct dpe_plan *plan,
                                      struct dpe_error *err)
 {
-    (void)config;
-    (void)plan;
-    (void)err;
+    (void)config, (void)plan, (void)err;
     return DPE_OK;
 }
 
 static uint64_t reference_state_bytes(const struct dpe_config *config, const struct dpe_plan *plan,
                                       const struct dpe_session_options *options)
 {
-    (void)config;
-    (void)plan;
-    (void)options;
+    (void)config, (void)plan, (void)options;
     return sizeof(struct dpe_backend);
 }
 
@@ -66,6 +64,19 @@ static void reference_release(struct dpe_backend *backend, dpe_mem memory)
 {
     (void)backend;
     free(memory);
+}
+
+static const char *reference_way(const struct dpe_config *config, const char *device,
+                                 enum dpe_part part, int way)
+{
+    (void)config, (void)device, (void)part, (void)way;
+    return NULL;
+}
+
+static void reference_code(struct dpe_backend *backend, char text[64])
+{
+    (void)backend;
+    text[0] = '\0';
 }
 
 static uint64_t reference_element_bytes(const struct dpe_config *config)
@@ -90,27 +101,19 @@ static const float *reference_read(struct dpe_backend *backend, dpe_mem from, in
 static dpe_status reference_set_plan(struct dpe_backend *backend, int kind, const struct dpe_plan *plan,
                                      const struct dpe_rotation *rotation, struct dpe_error *err)
 {
-    (void)backend;
-    (void)kind;
-    (void)plan;
-    (void)rotation;
-    (void)err;
+    (void)backend, (void)kind, (void)plan, (void)rotation, (void)err;
     return DPE_OK;
 }
 
 static void reference_begin_batch(struct dpe_backend *backend, const struct dpe_batch *batch)
 {
-    (void)backend;
-    (void)batch;
+    (void)backend, (void)batch;
 }
 
 static dpe_status reference_begin_layer(struct dpe_backend *backend, int64_t layer, int64_t rows,
                                         struct dpe_error *err)
 {
-    (void)backend;
-    (void)layer;
-    (void)rows;
-    (void)err;
+    (void)backend, (void)layer, (void)rows, (void)err;
     return DPE_OK;
 }
 
@@ -141,6 +144,12 @@ static void reference_rmsnorm(struct dpe_backend *backend, enum dpe_weight which
             to[i] = (float)((double)from[i] * scale * (double)w);
         }
     }
+}
+
+static dpe_mem reference_narrow(struct dpe_backend *backend, dpe_mem x, int64_t n, dpe_mem room)
+{
+    (void)backend, (void)n, (void)room;
+    return x;
 }
 
 /* Row `row` of a weight times x. */
@@ -178,7 +187,35 @@ static void reference_linear(struct dpe_backend *backend, int64_t layer, enum dp
     }
 }
 
+static void reference_project(struct dpe_backend *backend, int64_t layer, dpe_mem x, int64_t rows,
+                              dpe_mem q, dpe_mem k, dpe_mem v)
+{
+    backend->ops->linear(backend, layer, DPE_WEIGHT_Q, x, rows, q, false);
+    backend->ops->linear(backend, layer, DPE_WEIGHT_K, x, rows, k, false);
+    backend->ops->linear(backend, layer, DPE_WEIGHT_V, x, rows, v, false);
+}
+
+static void reference_gate(struct dpe_backend *backend, int64_t layer, dpe_mem x, int64_t rows,
+                           dpe_mem gate, dpe_mem up)
+{
+    backend->ops->linear(backend, layer, DPE_WEIGHT_GATE, x, rows, gate, false);
+    backend->ops->linear(backend, layer, DPE_WEIGHT_UP, x, rows, up, false);
+    backend->ops->activate(backend, gate, up, rows);
+}
+
 /* ---------------------------------------------------------------------------------- attention */
+
+static uint64_t reference_mark_bytes(const struct dpe_config *config, const struct dpe_plan *plan,
+                                     int64_t capacity, int64_t branches)
+{
+    (void)config, (void)plan, (void)capacity, (void)branches;
+    return 0;
+}
+
+static void reference_represent(struct dpe_backend *backend, const struct dpe_attention *args)
+{
+    (void)backend, (void)args;
+}
 
 /* What one thread needs: a logit per key, the query rotated for every band, the output row; and a
  * place per key. */
@@ -394,24 +431,31 @@ static void reference_logits(struct dpe_backend *backend, dpe_mem x, int64_t row
     }
 }
 
+static void reference_best(struct dpe_backend *backend, dpe_mem x, int64_t rows,
+                           const struct dpe_logit_room *room, int32_t *tokens)
+{
+    dpe_head_best(backend->ops, backend, backend->config, x, rows, room, tokens);
+}
+
+static void reference_likelihood(struct dpe_backend *backend, dpe_mem x, int64_t rows,
+                                 const struct dpe_logit_room *room, const int32_t *targets,
+                                 double *nll)
+{
+    dpe_head_likelihood(backend->ops, backend, backend->config, x, rows, room, targets, nll);
+}
+
 static int64_t reference_first_nonfinite(struct dpe_backend *backend, int64_t layer, dpe_mem x,
                                          int64_t rows, int64_t width)
 {
-    (void)backend;
-    (void)layer;
-    for (int64_t i = 0; i < rows * width; i++) {
-        if (!isfinite(((const float *)x)[i])) {
-            return i / width;
-        }
-    }
-    return -1;
+    (void)backend, (void)layer;
+    int64_t bad = dpe_first_nonfinite(x, rows * width);
+    return bad < 0 ? bad : bad / width;
 }
 
 static dpe_status reference_finish(struct dpe_backend *backend, int64_t *layer, int64_t *row,
                                    struct dpe_error *err)
 {
-    (void)backend;
-    (void)err;
+    (void)backend, (void)err;
     *layer = -1;
     *row = -1;
     return DPE_OK;
@@ -423,6 +467,8 @@ const struct dpe_ops *dpe_ops_reference(void)
         .name = "reference",
         .lends = true,
         .default_chunk = 2048, /* of the cpu backend: keys are packed again for every chunk */
+        .way = reference_way,
+        .code = reference_code,
         .element_bytes = reference_element_bytes,
         .memory_available = reference_memory_available,
         .open = reference_open,
@@ -437,9 +483,14 @@ const struct dpe_ops *dpe_ops_reference(void)
         .begin_layer = reference_begin_layer,
         .embed = reference_embed,
         .rmsnorm = reference_rmsnorm,
+        .narrow = reference_narrow,
         .linear = reference_linear,
+        .project = reference_project,
+        .gate = reference_gate,
         .store_kv = dpe_reference_store_kv,
         .copy_kv = dpe_reference_copy_kv,
+        .mark_bytes = reference_mark_bytes,
+        .represent = reference_represent,
         .attention_workspace = reference_attention_workspace,
         .attention = reference_attention,
         .activate = dpe_reference_activate,
@@ -448,8 +499,11 @@ const struct dpe_ops *dpe_ops_reference(void)
         .add = dpe_reference_add,
         .sinks = dpe_reference_sinks,
         .merge = dpe_reference_merge,
+        .sum_norms = dpe_reference_sum_norms,
         .all_reduce = reference_all_reduce,
         .logits = reference_logits,
+        .best = reference_best,
+        .likelihood = reference_likelihood,
         .first_nonfinite = reference_first_nonfinite,
         .finish = reference_finish,
     };

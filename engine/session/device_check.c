@@ -88,7 +88,7 @@ static void test_ways(void *user, const struct dpe_ways *ways, int plan,
 void dpe_ladder_names(struct dpe_ladder *ladder, const struct dpe_ops *ops,
                       const struct dpe_config *config, const char *device)
 {
-    for (int part = 0; part < DPE_WAY_PARTS && ops->way != NULL; part++) {
+    for (int part = 0; part < DPE_WAY_PARTS; part++) {
         const char **names = ladder->names[part];
         for (int way = 0; way < 3; way++) {
             names[way] = ops->way(config, device, (enum dpe_part)part, way);
@@ -298,7 +298,7 @@ void dpe_device_kernels(const struct dpe_config *config, const char *device, cha
     char kind[512];
     char key[65];
     text[0] = '\0';
-    if (dpe_ops_find(device, &ops, NULL) != DPE_OK || ops->way == NULL ||
+    if (dpe_ops_find(device, &ops, NULL) != DPE_OK || ops->self_test_tokens == 0 ||
         dpe_device_describe(device, &info, NULL) != DPE_OK) {
         return;
     }

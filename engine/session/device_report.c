@@ -251,7 +251,7 @@ dpe_status dpe_device_report(const struct dpe_config *config, const char *device
     if (status != DPE_OK) {
         return status;
     }
-    if (r.ops->way == NULL) {
+    if (r.ops->self_test_tokens == 0) {
         return dpe_fail(err, DPE_USAGE, "device %s has no kernels to choose from: expected cuda", device);
     }
     r.tokens = r.ops->self_test_tokens;

@@ -384,12 +384,12 @@ static dpe_status ask_all(const struct test *test, const char *device, const str
         }
         status = status == DPE_OK ? ask(session, test, (enum dpe_device_question)q, answers, err)
                                   : status;
-        if (session != NULL && code != NULL && session->ops->code != NULL) {
+        if (session != NULL && code != NULL) {
             char ran[64];
-            char known[64];
-            snprintf(known, sizeof known, "%s", code);
             session->ops->code(session->backend, ran);
-            snprintf(code, sizeof ran, "%s", ran[0] != '\0' ? ran : known);
+            if (ran[0] != '\0') {
+                snprintf(code, sizeof ran, "%s", ran);
+            }
         }
     }
     dpe_session_destroy(session);

@@ -1,5 +1,6 @@
 /* The forward pass. Activations are handles that only operations dereference; the cache holds keys
  * as they come out of the projection, attention rotates them by the plan. */
+#include "engine/ops/ops_reference.h"
 #include "engine/session/session_internal.h"
 
 #include <inttypes.h>
@@ -89,14 +90,25 @@ static dpe_status read_heads(struct dpe_session *s, const struct dpe_batch *batc
     return status == DPE_OK ? peers->meet(peers->user, s->tap_k, n * k_width, DPE_OK, err) : status;
 }
 
-static void add_norms(struct dpe_session *s, int64_t layer, int64_t rows)
+/* The norms of a layer's rows: by the backend, or of all heads where other processes have some. */
+static dpe_status add_norms(struct dpe_session *s, int64_t layer, const struct dpe_batch *batch,
+                            struct dpe_error *err)
 {
-    const struct dpe_config *c = s->config;
+    const struct dpe_norm_sums *sums = &s->sums;
+    const struct dpe_config *c = dpe_model_config(s->model);
     int64_t pairs = c->head_dim / 2;
-    double *k = s->sums.k == NULL ? NULL : s->sums.k + layer * c->n_kv_heads * pairs;
-    s->ops->sum_norms(s->backend, s->q, s->k, rows, s->sums.products,
-                      s->sums.q + layer * c->n_heads * pairs, k);
-    s->sums.rows[layer] += rows;
+    double *sum_q = sums->q + layer * c->n_heads * pairs;
+    double *sum_k = sums->products ? NULL : sums->k + layer * c->n_kv_heads * pairs;
+    sums->rows[layer] += batch->rows;
+    if (s->options.peers->size == 1) {
+        s->ops->sum_norms(s->backend, s->q, s->k, batch->rows, sums->products, sum_q, sum_k);
+        return DPE_OK;
+    }
+    const float *q = NULL;
+    const float *k = NULL;
+    DPE_TRY(read_heads(s, batch, 0, batch->rows, &q, &k, err));
+    dpe_norms_add(c, s->options.n_threads, q, k, batch->rows, sums->products, sum_q, sum_k);
+    return DPE_OK;
 }
 
 static dpe_status give_tap(struct dpe_session *s, int64_t layer, const struct dpe_batch *batch,
@@ -269,14 +281,10 @@ static bool has(const struct dpe_session *s, enum dpe_weight which)
 static dpe_mem read_stream(struct dpe_session *s, enum dpe_weight norm, int64_t layer, dpe_mem x,
                            int64_t rows)
 {
-    if (!has(s, norm) && s->ops->narrow == NULL) {
-        return x;
+    if (!has(s, norm)) {
+        return s->ops->narrow(s->backend, x, rows * s->config->hidden, s->normed);
     }
-    if (has(s, norm)) {
-        s->ops->rmsnorm(s->backend, norm, layer, s->config->hidden, x, rows, s->normed);
-    } else {
-        s->ops->narrow(s->backend, x, rows * s->config->hidden, s->normed);
-    }
+    s->ops->rmsnorm(s->backend, norm, layer, s->config->hidden, x, rows, s->normed);
     return s->normed;
 }
 
@@ -323,8 +331,7 @@ static void project(struct dpe_session *s, int64_t layer, int64_t rows, int64_t 
     const struct dpe_config *c = s->config;
     struct dpe_backend *b = s->backend;
     dpe_mem in = read_stream(s, DPE_WEIGHT_ATTENTION_NORM, layer, s->x, rows);
-    bool at_once = ops->project != NULL && first == 0;
-    if (at_once) {
+    if (first == 0) {
         ops->project(b, layer, in, rows, s->q, s->k, s->v);
     } else {
         ops->linear(b, layer, DPE_WEIGHT_K, in, rows, s->k, false);
@@ -333,7 +340,7 @@ static void project(struct dpe_session *s, int64_t layer, int64_t rows, int64_t 
     normalise_heads(s, DPE_WEIGHT_K_NORM, layer, s->k, rows, c->n_kv_heads);
     if (first < rows) {
         dpe_mem q = row_of(s, s->q, first, c->n_heads * c->head_dim);
-        if (!at_once) {
+        if (first > 0) {
             ops->linear(b, layer, DPE_WEIGHT_Q, row_of(s, in, first, c->hidden), rows - first, q,
                         false);
         }
@@ -356,9 +363,7 @@ static dpe_status add_attention(struct dpe_session *s, const struct dpe_batch *b
     bool all = s->tap != NULL || s->sums.q != NULL || store.keeps_queries;
     int64_t first_q = all ? 0 : first;
     project(s, layer, rows, first_q);
-    if (s->sums.q != NULL) {
-        add_norms(s, layer, rows);
-    }
+    DPE_TRY(s->sums.q != NULL ? add_norms(s, layer, batch, err) : DPE_OK);
     DPE_TRY(s->tap != NULL ? give_tap(s, layer, batch, err) : DPE_OK);
     store.q = s->q;
     store.k = s->k;
@@ -395,13 +400,7 @@ static dpe_status add_mlp(struct dpe_session *s, const struct dpe_batch *batch, 
         ops->experts(b, layer, &args);
         return DPE_OK;
     }
-    if (ops->gate != NULL) {
-        ops->gate(b, layer, in, rows, s->gate, s->up);
-    } else {
-        ops->linear(b, layer, DPE_WEIGHT_GATE, in, rows, s->gate, false);
-        ops->linear(b, layer, DPE_WEIGHT_UP, in, rows, s->up, false);
-        ops->activate(b, s->gate, s->up, rows);
-    }
+    ops->gate(b, layer, in, rows, s->gate, s->up);
     return add_to_stream(s, layer, DPE_WEIGHT_DOWN, DPE_WEIGHT_MLP_AFTER, s->gate, rows, x, err);
 }
 
@@ -446,7 +445,7 @@ dpe_status dpe_forward(struct dpe_session *s, const struct dpe_batch *batch, str
                      row_of_x(s, rows - wanted), wanted, s->normed);
     }
     if (batch->best != NULL) {
-        ops->best(s->backend, s->normed, wanted, batch->best);
+        ops->best(s->backend, s->normed, wanted, &batch->room, batch->best);
     }
     return dpe_session_agree(s, finish(s, batch, err), err);
 }

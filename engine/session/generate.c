@@ -40,7 +40,7 @@ static int32_t choose(const struct dpe_session *s, const struct growing *growing
 {
     const struct dpe_sampling *sampling = growing->item->options.sampling;
     return sampling != NULL ? dpe_sample(logits, s->config->vocab, sampling)
-                            : dpe_sample_likeliest(logits, s->config->vocab);
+                            : dpe_likeliest(logits, s->config->vocab);
 }
 
 /* Take the token as the next one; *next < 0 when the continuation has ended. */
@@ -96,19 +96,19 @@ static dpe_status feed_prompts(struct dpe_session *s, const struct dpe_continuat
 static dpe_status step_front(struct dpe_session *s, struct front *front, struct dpe_error *err)
 {
     int64_t n = front->n;
-    bool on_device = s->ops->best != NULL;
+    bool greedy = true;
     for (int64_t i = 0; i < n; i++) {
-        on_device = on_device && front->all[front->branches[i]].item->options.sampling == NULL;
+        greedy = greedy && front->all[front->branches[i]].item->options.sampling == NULL;
     }
     dpe_status status =
-        on_device ? dpe_session_step_best(s, n, front->branches, front->tokens, front->best, err)
-                  : dpe_session_step(s, n, front->branches, front->tokens, s->logits, err);
+        greedy ? dpe_session_step_best(s, n, front->branches, front->tokens, front->best, err)
+               : dpe_session_step(s, n, front->branches, front->tokens, s->logits, err);
     front->n = 0;
     for (int64_t i = 0; i < n && status == DPE_OK; i++) {
         int64_t b = front->branches[i];
         int32_t next = -1;
-        int32_t token = on_device ? front->best[i]
-                                  : choose(s, &front->all[b], s->logits + i * s->config->vocab);
+        int32_t token = greedy ? front->best[i]
+                               : choose(s, &front->all[b], s->logits + i * s->config->vocab);
         status = grow(s, &front->all[b], token, &next, err);
         if (next >= 0) {
             front->branches[front->n] = b;

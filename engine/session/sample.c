@@ -4,40 +4,6 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* First the largest value, then the block and the place where it stands, in loops that compilers
- * turn into vectors. */
-int32_t dpe_sample_likeliest(const float *logits, int64_t vocab)
-{
-    enum { LANES = 16, BLOCK = 64 };
-    float lanes[LANES];
-    for (int64_t j = 0; j < LANES; j++) {
-        lanes[j] = logits[0];
-    }
-    int64_t whole = vocab / LANES * LANES;
-    for (int64_t i = 0; i < whole; i += LANES) {
-        for (int64_t j = 0; j < LANES; j++) {
-            lanes[j] = logits[i + j] > lanes[j] ? logits[i + j] : lanes[j];
-        }
-    }
-    float most = logits[0];
-    for (int64_t j = 0; j < LANES; j++) {
-        most = lanes[j] > most ? lanes[j] : most;
-    }
-    for (int64_t i = whole; i < vocab; i++) {
-        most = logits[i] > most ? logits[i] : most;
-    }
-    int64_t best = 0;
-    for (int found = 0; found == 0 && best + BLOCK < vocab; best += found != 0 ? 0 : BLOCK) {
-        for (int64_t j = 0; j < BLOCK; j++) {
-            found |= logits[best + j] == most;
-        }
-    }
-    while (best + 1 < vocab && logits[best] != most) {
-        best++;
-    }
-    return (int32_t)best;
-}
-
 struct candidate {
     double weight;
     int32_t id;
@@ -78,7 +44,7 @@ static int64_t nucleus(struct candidate *list, int64_t vocab, double top_p, doub
 
 int32_t dpe_sample(const float *logits, int64_t vocab, const struct dpe_sampling *sampling)
 {
-    int32_t best = dpe_sample_likeliest(logits, vocab);
+    int32_t best = dpe_likeliest(logits, vocab);
     const double top_p = sampling->top_p;
     if (sampling->temperature <= 0.0) {
         return best;

@@ -6,6 +6,7 @@
 #define DPE_SAMPLE_H
 
 #include "engine/base/base.h"
+#include "engine/ops/ops_head.h" /* the likeliest one */
 
 /** How tokens are drawn. */
 struct dpe_sampling {
@@ -14,8 +15,6 @@ struct dpe_sampling {
     struct dpe_rng *rng; /**< borrowed, advanced by every draw */
 };
 
-/** The token with the largest of the `vocab` ≥ 1 logits, ties to the lower id. */
-int32_t dpe_sample_likeliest(const float *logits, int64_t vocab);
 /** A token drawn from `vocab` ≥ 1 finite logits. −1: out of memory. */
 int32_t dpe_sample(const float *logits, int64_t vocab, const struct dpe_sampling *sampling);
 

@@ -371,15 +371,6 @@ uint64_t dpe_session_file(const struct dpe_session *session)
     return session->bytes.file;
 }
 
-bool dpe_session_set_norm_sums(struct dpe_session *session, const struct dpe_norm_sums *sums)
-{
-    session->sums = sums != NULL ? *sums : (struct dpe_norm_sums){0};
-    bool can = session->remote == NULL && session->ops->sum_norms != NULL &&
-               session->options.peers->size == 1;
-    session->sums.q = can ? session->sums.q : NULL;
-    return can;
-}
-
 void dpe_session_set_poll(struct dpe_session *session, dpe_poll poll, void *user)
 {
     session->poll = poll;

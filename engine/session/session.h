@@ -69,10 +69,6 @@ struct dpe_norm_sums {
     double *k;     /**< [n_layers][n_kv_heads][n_pairs] */
     int64_t *rows; /**< [n_layers] tokens that were added */
 };
-/** Add the rows of one layer, as a tap has them, in their order: the bits do not depend on
- * n_threads. */
-void dpe_norm_sums_add(const struct dpe_norm_sums *sums, const struct dpe_config *config,
-                       int n_threads, int64_t layer, int64_t rows, const float *q, const float *k);
 /** A text, and where its sums are added. */
 struct dpe_norm_text {
     const int32_t *ids; /**< [n] */
@@ -119,9 +115,6 @@ void dpe_session_hand_over(void);
 dpe_status dpe_session_set_plan(struct dpe_session *session, const struct dpe_plan *plan,
                                 struct dpe_error *err);
 void dpe_session_set_tap(struct dpe_session *session, dpe_tap tap, void *user);
-/** Add to these sums from now on, by the backend itself: no q and k leave the device. NULL: to
- * none. False where the backend cannot, or several processes hold the model; a tap can. */
-bool dpe_session_set_norm_sums(struct dpe_session *session, const struct dpe_norm_sums *sums);
 /** Run each of n texts from position 0 on and add its norms to its sums, wherever the model runs.
  * The cache then holds the last one, or anything. On failure some texts may have been added. */
 dpe_status dpe_session_norms(struct dpe_session *session, const struct dpe_norm_text *texts,
@@ -224,8 +217,8 @@ struct dpe_session_work dpe_session_work(const struct dpe_session *session);
 dpe_status dpe_session_step(struct dpe_session *session, int64_t n, const int64_t *branches,
                             const int32_t *tokens, float *logits, struct dpe_error *err);
 
-/** dpe_session_step as generation makes it on a backend that has `best`: the likeliest next token
- * of each branch instead of logits. */
+/** dpe_session_step as greedy generation makes it: the likeliest next token of each branch (ties to
+ * the lower id) instead of logits. */
 dpe_status dpe_session_step_best(struct dpe_session *session, int64_t n, const int64_t *branches,
                                  const int32_t *tokens, int32_t *best, struct dpe_error *err);
 

@@ -189,6 +189,11 @@ bool dpe_session_takes_lanes(const struct dpe_session *session, const struct dpe
 /** dpe_forward of a step, and its logits [rows][vocab] where not NULL, with the same results. */
 dpe_status dpe_session_run_lanes(struct dpe_session *session, const struct dpe_batch *batch,
                                  float *logits, struct dpe_error *err);
+/** The session's own room for logits. */
+static inline struct dpe_logit_room dpe_session_logit_room(const struct dpe_session *s)
+{
+    return (struct dpe_logit_room){s->logits, s->bytes.logit_rows, s->options.n_threads};
+}
 /** Logits of the rows in session->normed; positions NULL: one row at `position`. */
 dpe_status dpe_session_row_logits(struct dpe_session *session, int64_t rows,
                                   const int64_t *positions, int64_t position, float *logits,

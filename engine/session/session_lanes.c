@@ -117,6 +117,8 @@ static dpe_status run_lane(const struct dpe_session *s, struct dpe_session *lane
     batch.lents += first;
     batch.rows = rows;
     batch.wanted = all->wanted > 0 ? rows : 0;
+    batch.best = all->best != NULL ? all->best + first : NULL;
+    batch.room = (struct dpe_logit_room){all->room.logits + first * s->config->vocab, rows, 1};
     lane->prefix = s->prefix;
     lane->room = s->room;
     lane->tap = NULL;

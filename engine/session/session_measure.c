@@ -57,11 +57,10 @@ dpe_status dpe_session_measure_tokens(struct dpe_session *s, int64_t branches, i
     int64_t *which = dpe_alloc((size_t)branches, sizeof *which);
     int32_t *tokens = dpe_alloc((size_t)branches, sizeof *tokens);
     int32_t *best = dpe_alloc((size_t)branches, sizeof *best);
-    float *logits = dpe_alloc((size_t)(branches * s->config->vocab), sizeof *logits);
     double start = 0.0;
     dpe_status status = DPE_OK;
-    if (which == NULL || tokens == NULL || best == NULL || logits == NULL) {
-        status = dpe_fail(err, DPE_NO_MEMORY, "out of memory for logits");
+    if (which == NULL || tokens == NULL || best == NULL) {
+        status = dpe_fail(err, DPE_NO_MEMORY, "out of memory for a step");
         goto done;
     }
     status = dpe_session_branch(s, branches, n + 1, err);
@@ -72,15 +71,13 @@ dpe_status dpe_session_measure_tokens(struct dpe_session *s, int64_t branches, i
         }
         /* The first is not counted: it finds everything cold. */
         start = i == 1 ? dpe_clock() : start;
-        status = s->ops->best != NULL ? dpe_session_step_best(s, branches, which, tokens, best, err)
-                                      : dpe_session_step(s, branches, which, tokens, logits, err);
+        status = dpe_session_step_best(s, branches, which, tokens, best, err);
     }
     *seconds = (dpe_clock() - start) / (double)n;
 done:
     free(which);
     free(tokens);
     free(best);
-    free(logits);
     return status;
 }
 

@@ -48,7 +48,7 @@ static void count_selection(const struct dpe_config *c, const struct dpe_plan *p
     if (dpe_selection_keeps_queries(&plan->selection) && options->kv_type == DPE_KV_F32) {
         b->queries = product(options->capacity, c->n_heads, c->head_dim, ops->element_bytes(c));
     }
-    if (dpe_selects(&plan->selection) && ops->mark_bytes != NULL) {
+    if (dpe_selects(&plan->selection)) {
         b->marks = ops->mark_bytes(c, plan, options->capacity, options->branches);
     }
 }

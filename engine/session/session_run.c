@@ -1,4 +1,5 @@
 /* Running tokens through a session: feed, likelihood, steps of branches. */
+#include "engine/ops/ops_head.h"
 #include "engine/session/session_internal.h"
 
 #include <inttypes.h>
@@ -140,41 +141,6 @@ static dpe_status logits_nonfinite(const struct dpe_session *s, int64_t position
     return DPE_NONFINITE;
 }
 
-/* Index of the first of n numbers that is NaN or infinite, −1: none. Blocks are looked at without a
- * branch for each number, which compilers turn into vectors. */
-static int64_t first_nonfinite(const float *x, int64_t n)
-{
-    enum { BLOCK = 256 };
-    for (int64_t at = 0; at < n; at += BLOCK) {
-        int64_t end = n - at < BLOCK ? n : at + BLOCK;
-        int bad = 0;
-        for (int64_t i = at; i < end; i++) {
-            bad |= !isfinite(x[i]);
-        }
-        for (int64_t i = at; i < end && bad != 0; i++) {
-            if (!isfinite(x[i])) {
-                return i;
-            }
-        }
-    }
-    return -1;
-}
-
-/* −ln softmax(logits)[target] in double; NaN when a logit is not finite. */
-static double row_nll(const float *logits, int64_t vocab, int32_t target)
-{
-    float largest = -INFINITY;
-    for (int64_t i = 0; i < vocab; i++) {
-        largest = logits[i] > largest ? logits[i] : largest;
-    }
-    double total = 0.0;
-    for (int64_t i = 0; i < vocab; i++) {
-        /* −∞ would vanish in the sum; infinity and NaN make it NaN by themselves. */
-        total += isfinite(logits[i]) ? exp((double)logits[i] - (double)largest) : (double)NAN;
-    }
-    return (double)largest + log(total) - (double)logits[target];
-}
-
 /* Host logits of rows first … first+rows−1 of `normed`. */
 static dpe_status lm_head(struct dpe_session *s, int64_t first, int64_t rows, float *logits,
                           struct dpe_error *err)
@@ -182,57 +148,28 @@ static dpe_status lm_head(struct dpe_session *s, int64_t first, int64_t rows, fl
     int64_t layer = -1;
     int64_t row = -1;
     int64_t at = first * s->config->hidden * (int64_t)s->element;
-    s->ops->logits(s->backend, (char *)s->normed + at, rows, logits);
-    DPE_TRY(s->ops->finish(s->backend, &layer, &row, err));
-    double cap = s->config->logit_cap;
-    for (int64_t i = 0; cap > 0.0 && i < rows * s->config->vocab; i++) {
-        logits[i] = (float)(cap * tanh((double)logits[i] / cap));
-    }
-    return DPE_OK;
+    dpe_head_logits(s->ops, s->backend, s->config, (char *)s->normed + at, rows, logits);
+    return s->ops->finish(s->backend, &layer, &row, err);
 }
 
-/* piece_nll where the backend computes likelihoods itself. */
-static dpe_status device_nll(struct dpe_session *s, const struct run *run, int64_t done,
-                             int64_t with_next, struct dpe_error *err)
-{
-    int64_t layer = -1;
-    int64_t row = -1;
-    s->ops->likelihood(s->backend, s->normed, with_next, run->tokens + done + 1, run->nll + done);
-    DPE_TRY(s->ops->finish(s->backend, &layer, &row, err));
-    for (int64_t i = 0; i < with_next; i++) {
-        if (!isfinite(run->nll[done + i])) {
-            DPE_TRY(logits_nonfinite(s, s->length[run->branch] + i, err));
-        }
-    }
-    return DPE_OK;
-}
-
-/* Likelihoods of the tokens that follow those of a piece, a block of LM-head rows at a time. */
+/* Likelihoods of the tokens that follow those of a piece. */
 static dpe_status piece_nll(struct dpe_session *s, const struct run *run, int64_t done,
                             int64_t rows, struct dpe_error *err)
 {
-    int64_t vocab = s->config->vocab;
     /* The call's last token has no successor. */
     int64_t with_next = done + rows == run->n ? rows - 1 : rows;
-    if (s->ops->likelihood != NULL && s->config->logit_cap == 0.0) {
-        return with_next == 0 ? DPE_OK : device_nll(s, run, done, with_next, err);
+    const struct dpe_logit_room room = dpe_session_logit_room(s);
+    double *nll = run->nll + done;
+    int64_t layer = -1;
+    int64_t row = -1;
+    if (with_next == 0) {
+        return DPE_OK;
     }
-    for (int64_t r = 0; r < with_next; r += s->bytes.logit_rows) {
-        int64_t n = with_next - r < s->bytes.logit_rows ? with_next - r : s->bytes.logit_rows;
-        dpe_status status = lm_head(s, r, n, s->logits, err);
-        if (status != DPE_OK) {
-            return status;
-        }
-#pragma omp parallel for num_threads(s->options.n_threads)                                         \
-    schedule(static) if (n * vocab > (1 << 16))
-        for (int64_t i = 0; i < n; i++) {
-            int64_t at = done + r + i;
-            run->nll[at] = row_nll(s->logits + i * vocab, vocab, run->tokens[at + 1]);
-        }
-        for (int64_t i = 0; i < n; i++) {
-            if (!isfinite(run->nll[done + r + i])) {
-                return logits_nonfinite(s, s->length[run->branch] + r + i, err);
-            }
+    s->ops->likelihood(s->backend, s->normed, with_next, &room, run->tokens + done + 1, nll);
+    DPE_TRY(s->ops->finish(s->backend, &layer, &row, err));
+    for (int64_t i = 0; i < with_next; i++) {
+        if (!isfinite(nll[i])) {
+            return logits_nonfinite(s, s->length[run->branch] + i, err);
         }
     }
     return DPE_OK;
@@ -246,7 +183,7 @@ static dpe_status piece_rows(struct dpe_session *s, const struct run *run, int64
     for (int64_t r = 0; r < rows; r += s->bytes.logit_rows) {
         int64_t n = rows - r < s->bytes.logit_rows ? rows - r : s->bytes.logit_rows;
         DPE_TRY(lm_head(s, r, n, s->logits, err));
-        int64_t bad = first_nonfinite(s->logits, n * vocab);
+        int64_t bad = dpe_first_nonfinite(s->logits, n * vocab);
         if (bad >= 0) {
             return logits_nonfinite(s, s->length[run->branch] + r + bad / vocab, err);
         }
@@ -261,12 +198,12 @@ static int64_t first_bad_row(const struct dpe_session *s, int64_t rows, const fl
     int64_t vocab = s->config->vocab;
     int64_t bad = rows;
     if (rows == 1 || rows * vocab <= SMALL_WORK) {
-        bad = first_nonfinite(logits, rows * vocab);
+        bad = dpe_first_nonfinite(logits, rows * vocab);
         return bad < 0 ? bad : bad / vocab;
     }
 #pragma omp parallel for num_threads(s->options.n_threads) schedule(static) reduction(min : bad)
     for (int64_t i = 0; i < rows; i++) {
-        int64_t row = first_nonfinite(logits + i * vocab, vocab) < 0 ? rows : i;
+        int64_t row = dpe_first_nonfinite(logits + i * vocab, vocab) < 0 ? rows : i;
         bad = row < bad ? row : bad;
     }
     return bad == rows ? -1 : bad;
@@ -413,6 +350,7 @@ static dpe_status step(struct dpe_session *s, int64_t n, const int64_t *branches
         .offsets = s->offsets,
         .lents = s->lents,
         .best = best,
+        .room = dpe_session_logit_room(s),
     };
     if (dpe_session_takes_lanes(s, &batch)) {
         status = dpe_session_run_lanes(s, &batch, logits, err);

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/ops/ops_reference.h"
 #include "norms/norms.h"
 #include "tests/lib/near.h"
 
@@ -56,6 +57,16 @@ static double direct(enum dpe_contribution kind, int layer, int head, int pair)
     return kind == DPE_PRODUCT_OF_MEANS ? q * k : products;
 }
 
+/* As a session adds the rows of a layer. */
+static void add(const struct dpe_norm_sums *sums, int threads, int64_t layer, int64_t start,
+                int64_t rows)
+{
+    double *k = sums->products ? NULL : sums->k + layer * KV_HEADS * PAIRS;
+    dpe_norms_add(&config, threads, &q_data[layer][start][0][0], &k_data[layer][start][0][0], rows,
+                  sums->products, sums->q + layer * HEADS * PAIRS, k);
+    sums->rows[layer] += rows;
+}
+
 static void profile(enum dpe_contribution kind, int threads, int64_t chunk, double *scores)
 {
     struct dpe_norms *norms = NULL;
@@ -65,8 +76,7 @@ static void profile(enum dpe_contribution kind, int threads, int64_t chunk, doub
     for (int64_t start = 0; start < TOKENS; start += chunk) {
         int64_t rows = start + chunk <= TOKENS ? chunk : TOKENS - start;
         for (int64_t layer = 0; layer < LAYERS; layer++) {
-            dpe_norm_sums_add(&sums, &config, threads, layer, rows, &q_data[layer][start][0][0],
-                              &k_data[layer][start][0][0]);
+            add(&sums, threads, layer, start, rows);
         }
     }
     assert_int_equal(dpe_norms_finish(norms, scores, NULL), DPE_OK);
@@ -117,8 +127,7 @@ static void not_finite_is_an_error_with_its_layer(void **state)
     assert_int_equal(dpe_norms_create(&config, DPE_PRODUCT_OF_MEANS, &norms, NULL), DPE_OK);
     const struct dpe_norm_sums sums = dpe_norms_sums(norms);
     for (int64_t layer = 0; layer < LAYERS; layer++) {
-        dpe_norm_sums_add(&sums, &config, 1, layer, TOKENS, &q_data[layer][0][0][0],
-                          &k_data[layer][0][0][0]);
+        add(&sums, 1, layer, 0, TOKENS);
     }
     assert_int_equal(dpe_norms_finish(norms, scores, &err), DPE_NONFINITE);
     assert_int_equal(err.layer, 1);

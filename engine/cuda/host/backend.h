@@ -249,7 +249,7 @@ void dpe_cuda_project(struct dpe_backend *backend, int64_t layer, dpe_mem x, int
                       dpe_mem q, dpe_mem k, dpe_mem v);
 void dpe_cuda_gate(struct dpe_backend *backend, int64_t layer, dpe_mem x, int64_t rows,
                    dpe_mem gate, dpe_mem up);
-void dpe_cuda_narrow(struct dpe_backend *backend, dpe_mem x, int64_t n, dpe_mem out);
+dpe_mem dpe_cuda_narrow(struct dpe_backend *backend, dpe_mem x, int64_t n, dpe_mem room);
 void dpe_cuda_scale(struct dpe_backend *backend, dpe_mem x, int64_t n, double factor);
 void dpe_cuda_add(struct dpe_backend *backend, dpe_mem x, dpe_mem y, int64_t n);
 void dpe_cuda_activate(struct dpe_backend *backend, dpe_mem gate, dpe_mem up, int64_t rows);
@@ -260,9 +260,10 @@ void dpe_cuda_merge(struct dpe_backend *backend, const struct dpe_branches *bran
 /** A product by cuBLAS, or of few rows by a kernel of our own. */
 void dpe_cuda_product(struct dpe_backend *backend, const struct dpe_rt_product *product);
 void dpe_cuda_logits(struct dpe_backend *backend, dpe_mem x, int64_t rows, float *logits);
-void dpe_cuda_best(struct dpe_backend *backend, dpe_mem x, int64_t rows, int32_t *tokens);
+void dpe_cuda_best(struct dpe_backend *backend, dpe_mem x, int64_t rows,
+                   const struct dpe_logit_room *room, int32_t *tokens);
 void dpe_cuda_likelihood(struct dpe_backend *backend, dpe_mem x, int64_t rows,
-                         const int32_t *targets, double *nll);
+                         const struct dpe_logit_room *room, const int32_t *targets, double *nll);
 
 /** Bytes of the weights on the device. */
 uint64_t dpe_cuda_weight_bytes(const struct dpe_config *config);

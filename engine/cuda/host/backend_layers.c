@@ -1,6 +1,7 @@
 /* The slots that compute, except attention: embedding, norms, products, the head, norm sums. */
 #include "engine/cuda/host/backend.h"
 #include "engine/cuda/kernels/experts.h"
+#include "engine/ops/ops_head.h"
 
 void dpe_cuda_embed(struct dpe_backend *b, const struct dpe_batch *batch, dpe_mem x)
 {
@@ -131,9 +132,10 @@ void dpe_cuda_gate(struct dpe_backend *b, int64_t layer, dpe_mem x, int64_t rows
     }
 }
 
-void dpe_cuda_narrow(struct dpe_backend *b, dpe_mem x, int64_t n, dpe_mem out)
+dpe_mem dpe_cuda_narrow(struct dpe_backend *b, dpe_mem x, int64_t n, dpe_mem room)
 {
-    DPE_CUDA_LAUNCH(b, dpe_kernel_narrow(b->dtype, x, n, out));
+    DPE_CUDA_LAUNCH(b, dpe_kernel_narrow(b->dtype, x, n, room));
+    return room;
 }
 
 void dpe_cuda_scale(struct dpe_backend *b, dpe_mem x, int64_t n, double factor)
@@ -203,8 +205,10 @@ void dpe_cuda_logits(struct dpe_backend *b, dpe_mem x, int64_t rows, float *logi
     }
 }
 
-void dpe_cuda_best(struct dpe_backend *b, dpe_mem x, int64_t rows, int32_t *tokens)
+void dpe_cuda_best(struct dpe_backend *b, dpe_mem x, int64_t rows,
+                   const struct dpe_logit_room *room, int32_t *tokens)
 {
+    (void)room; /* logits stay on the device, here and below */
     for (int64_t r = 0; r < rows; r += b->logit_rows) {
         int64_t some = lm_head(b, x, r, rows);
         DPE_CUDA_LAUNCH(b, dpe_kernel_argmax(b->logits, some, b->config->vocab, b->best + r));
@@ -213,11 +217,15 @@ void dpe_cuda_best(struct dpe_backend *b, dpe_mem x, int64_t rows, int32_t *toke
     b->n_best = rows;
 }
 
-void dpe_cuda_likelihood(struct dpe_backend *b, dpe_mem x, int64_t rows, const int32_t *targets,
-                         double *nll)
+void dpe_cuda_likelihood(struct dpe_backend *b, dpe_mem x, int64_t rows,
+                         const struct dpe_logit_room *room, const int32_t *targets, double *nll)
 {
     _Static_assert(sizeof *nll == sizeof *b->positions, "likelihoods go where positions were");
     double *on_device = (double *)(void *)b->positions;
+    if (b->config->logit_cap > 0.0) { /* which the kernel does not know */
+        dpe_head_likelihood(dpe_cuda_ops(), b, b->config, x, rows, room, targets, nll);
+        return;
+    }
     DPE_CUDA_TRY(b, dpe_rt_up(b->tokens, targets, (uint64_t)rows * sizeof *targets));
     for (int64_t r = 0; r < rows; r += b->logit_rows) {
         int64_t some = lm_head(b, x, r, rows);

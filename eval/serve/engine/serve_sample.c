@@ -8,7 +8,7 @@
 /* −ln of the sum of exponentials, so that logit + this is a log-probability. */
 static double find_normalizer(const float *logits, int64_t vocab)
 {
-    double largest = (double)logits[dpe_sample_likeliest(logits, vocab)];
+    double largest = (double)logits[dpe_likeliest(logits, vocab)];
     double sum = 0.0;
     for (int64_t i = 0; i < vocab; i++) {
         sum += exp((double)logits[i] - largest);

@@ -61,8 +61,8 @@ static void temperature_zero_takes_the_likeliest(void **state)
     assert_int_equal(dpe_sample(logits, VOCAB, &sampling), 3);
     logits[131] = logits[64] = 9.0f;
     assert_int_equal(dpe_sample(logits, VOCAB, &sampling), 64);
-    assert_int_equal(dpe_sample_likeliest(logits + 65, 70), 131 - 65);
-    assert_int_equal(dpe_sample_likeliest(logits, 1), 0);
+    assert_int_equal(dpe_likeliest(logits + 65, 70), 131 - 65);
+    assert_int_equal(dpe_likeliest(logits, 1), 0);
 }
 
 static void draws_have_the_shares_of_a_softmax(void **state)

@@ -1,0 +1,126 @@
+/* The model's head on the host: from logits to the best token and to likelihoods. */
+#include "engine/ops/ops_head.h"
+#include "engine/ops/ops.h"
+
+#include <math.h>
+
+enum { SMALL_WORK = 1 << 14 /* logits for which no second thread is woken */ };
+
+/* Blocks are looked at without a branch for each number, which compilers turn into vectors. */
+int64_t dpe_first_nonfinite(const float *x, int64_t n)
+{
+    enum { BLOCK = 256 };
+    for (int64_t at = 0; at < n; at += BLOCK) {
+        int64_t end = n - at < BLOCK ? n : at + BLOCK;
+        int bad = 0;
+        for (int64_t i = at; i < end; i++) {
+            bad |= !isfinite(x[i]);
+        }
+        for (int64_t i = at; i < end && bad != 0; i++) {
+            if (!isfinite(x[i])) {
+                return i;
+            }
+        }
+    }
+    return -1;
+}
+
+/* First the largest value, then the block and the place where it stands, in loops that compilers
+ * turn into vectors. */
+int32_t dpe_likeliest(const float *logits, int64_t vocab)
+{
+    enum { LANES = 16, BLOCK = 64 };
+    float lanes[LANES];
+    for (int64_t j = 0; j < LANES; j++) {
+        lanes[j] = logits[0];
+    }
+    int64_t whole = vocab / LANES * LANES;
+    for (int64_t i = 0; i < whole; i += LANES) {
+        for (int64_t j = 0; j < LANES; j++) {
+            lanes[j] = logits[i + j] > lanes[j] ? logits[i + j] : lanes[j];
+        }
+    }
+    float most = logits[0];
+    for (int64_t j = 0; j < LANES; j++) {
+        most = lanes[j] > most ? lanes[j] : most;
+    }
+    for (int64_t i = whole; i < vocab; i++) {
+        most = logits[i] > most ? logits[i] : most;
+    }
+    int64_t best = 0;
+    for (int found = 0; found == 0 && best + BLOCK < vocab; best += found != 0 ? 0 : BLOCK) {
+        for (int64_t j = 0; j < BLOCK; j++) {
+            found |= logits[best + j] == most;
+        }
+    }
+    while (best + 1 < vocab && logits[best] != most) {
+        best++;
+    }
+    return (int32_t)best;
+}
+
+/* −ln softmax(logits)[target] in double; NaN when a logit is not finite. */
+static double row_nll(const float *logits, int64_t vocab, int32_t target)
+{
+    float largest = -INFINITY;
+    for (int64_t i = 0; i < vocab; i++) {
+        largest = logits[i] > largest ? logits[i] : largest;
+    }
+    double total = 0.0;
+    for (int64_t i = 0; i < vocab; i++) {
+        /* −∞ would vanish in the sum; infinity and NaN make it NaN by themselves. */
+        total += isfinite(logits[i]) ? exp((double)logits[i] - (double)largest) : (double)NAN;
+    }
+    return (double)largest + log(total) - (double)logits[target];
+}
+
+void dpe_head_logits(const struct dpe_ops *ops, struct dpe_backend *backend,
+                     const struct dpe_config *config, void *x, int64_t rows, float *logits)
+{
+    double cap = config->logit_cap;
+    ops->logits(backend, x, rows, logits);
+    for (int64_t i = 0; cap > 0.0 && i < rows * config->vocab; i++) {
+        logits[i] = (float)(cap * tanh((double)logits[i] / cap));
+    }
+}
+
+/* Logits of the rows from `first` on that there is room for; their number. */
+static int64_t some_logits(const struct dpe_ops *ops, struct dpe_backend *backend,
+                           const struct dpe_config *config, void *x, int64_t first, int64_t rows,
+                           const struct dpe_logit_room *room)
+{
+    int64_t n = rows - first < room->rows ? rows - first : room->rows;
+    char *from = (char *)x + first * config->hidden * (int64_t)ops->element_bytes(config);
+    dpe_head_logits(ops, backend, config, from, n, room->logits);
+    return n;
+}
+
+void dpe_head_best(const struct dpe_ops *ops, struct dpe_backend *backend,
+                   const struct dpe_config *config, void *x, int64_t rows,
+                   const struct dpe_logit_room *room, int32_t *tokens)
+{
+    int64_t vocab = config->vocab;
+    for (int64_t first = 0, n = 0; first < rows; first += n) {
+        n = some_logits(ops, backend, config, x, first, rows, room);
+#pragma omp parallel for num_threads(room->n_threads) schedule(static) if (n > 1 && n * vocab > SMALL_WORK)
+        for (int64_t r = 0; r < n; r++) {
+            const float *row = room->logits + r * vocab;
+            bool good = dpe_first_nonfinite(row, vocab) < 0;
+            tokens[first + r] = good ? dpe_likeliest(row, vocab) : -1;
+        }
+    }
+}
+
+void dpe_head_likelihood(const struct dpe_ops *ops, struct dpe_backend *backend,
+                         const struct dpe_config *config, void *x, int64_t rows,
+                         const struct dpe_logit_room *room, const int32_t *targets, double *nll)
+{
+    int64_t vocab = config->vocab;
+    for (int64_t first = 0, n = 0; first < rows; first += n) {
+        n = some_logits(ops, backend, config, x, first, rows, room);
+#pragma omp parallel for num_threads(room->n_threads) schedule(static) if (n * vocab > SMALL_WORK)
+        for (int64_t r = 0; r < n; r++) {
+            nll[first + r] = row_nll(room->logits + r * vocab, vocab, targets[first + r]);
+        }
+    }
+}
