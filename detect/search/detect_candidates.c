@@ -245,7 +245,8 @@ static void add_nearer_temperatures(struct list *list, const struct dpe_detect_p
     }
 }
 
-/* Around the temperature that the search has; `depth`: also those whose layers differ. */
+/* Around the temperature that the search has; `depth`: also those whose layers differ, which gain two
+   points at most where they were tried (eval/RESULTS.md), less than the first rounds can show. */
 static void add_neighbours(struct list *list, bool depth)
 {
     const struct dpe_temperature now = list->tried[0].point.temperature;
@@ -473,7 +474,7 @@ static void add_families(struct list *list, const struct dpe_detect_params *para
 static void add_family_neighbours(struct list *list, const struct dpe_detect_params *params,
                                   bool windows)
 {
-    add_neighbours(list, windows && !params->frequencies);
+    add_neighbours(list, false);
     for (int i = -1; i <= 1 && windows; i++) {
         int64_t window = i < 0 ? params->window / 2 : params->window << i;
         if (window >= 1 && window < params->trained_length) {
@@ -495,7 +496,7 @@ int dpe_detect_candidates(const struct dpe_detect_params *params, int64_t head_d
         } else if (round == 0) {
             add_temperatures(&list, params, head_dim);
         } else {
-            add_neighbours(&list, !params->frequencies);
+            add_neighbours(&list, round > 1 && !params->frequencies);
         }
         break;
     case DPE_DETECT_MOVE_LENGTHS:

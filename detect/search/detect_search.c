@@ -70,7 +70,8 @@ int64_t dpe_detect_halving_rows(const struct dpe_detect_search_options *options,
 int64_t dpe_detect_search_most_rows(const struct dpe_detect_search_options *options,
                                     const struct dpe_detect_params *params)
 {
-    enum { TEMPERATURES = 13, NEARER = 7, NEIGHBOURS = 7, WINDOWS = 3, WITH_TEMPERATURES = 8 };
+    enum { TEMPERATURES = 13, NEARER = 7, NEIGHBOURS = 7, DEPTHS = 6, WINDOWS = 3 };
+    enum { WITH_TEMPERATURES = 8 };
     const bool near = options->near.logit_scale > 0.0;
     int groups = params->n_groups;
     groups = groups < DPE_DETECT_MOST_CANDIDATES ? groups : DPE_DETECT_MOST_CANDIDATES - 1;
@@ -87,7 +88,8 @@ int64_t dpe_detect_search_most_rows(const struct dpe_detect_search_options *opti
         rows += dpe_detect_halving_rows(options, groups);
         rows += dpe_detect_halving_rows(options, 2 * cuts);
         rows += params->n_fewer > 0 ? dpe_detect_halving_rows(options, params->n_fewer) : 0;
-        rows += options->temperature ? dpe_detect_halving_rows(options, NEIGHBOURS) : 0;
+        int depths = round > 0 && !params->frequencies ? DEPTHS : 0;
+        rows += options->temperature ? dpe_detect_halving_rows(options, NEIGHBOURS + depths) : 0;
     }
     if (options->families != 0 && options->joint) {
         enum { AROUND = 3, WINDOWED = NEIGHBOURS + WINDOWS };

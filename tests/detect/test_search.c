@@ -399,9 +399,34 @@ static void reads_no_more_than_was_said(void **state)
     search_all(&world, false, &search);
     const struct dpe_detect_step *last = &search.steps[search.n_steps - 1];
     assert_int_equal(last->move, DPE_DETECT_MOVE_TEMPERATURE);
-    assert_int_equal(last->n, 14);
+    assert_int_equal(last->n, 8);
     assert_true(world.rows <= dpe_detect_search_most_rows(&world.options, &world.grid.params));
     dpe_detect_search_free(&search);
+    close_world(&world);
+}
+
+/* Factors of some layers come after a whole round: they gain little, and cost a step more rows. */
+static void depths_are_tried_late(void **state)
+{
+    (void)state;
+    static struct world world;
+    static struct dpe_detect_tried tried[DPE_DETECT_MOST_CANDIDATES];
+    open_world(&world, hot);
+    struct dpe_detect_params params = world.grid.params;
+    for (int round = 0; round < 4; round++) {
+        for (int frequencies = 0; frequencies < 2; frequencies++) {
+            params.frequencies = frequencies == 1;
+            memset(tried, 0, sizeof tried);
+            tried[0].point.temperature = dpe_temperature_none;
+            int n = dpe_detect_candidates(&params, 32, NULL, &world.options,
+                                          DPE_DETECT_MOVE_TEMPERATURE, round, tried);
+            int depths = 0;
+            for (int i = 0; i < n; i++) {
+                depths += !dpe_temperature_is_level(&tried[i].point.temperature);
+            }
+            assert_int_equal(depths, round > 1 && frequencies == 0 ? 6 : 0);
+        }
+    }
     close_world(&world);
 }
 
@@ -823,6 +848,7 @@ int main(void)
         cmocka_unit_test(a_second_round_leaves_one_length),
         cmocka_unit_test(changes_nothing_without_evidence),
         cmocka_unit_test(reads_no_more_than_was_said),
+        cmocka_unit_test(depths_are_tried_late),
         cmocka_unit_test(can_be_stopped_anywhere),
         cmocka_unit_test(few_samples_change_nothing),
         cmocka_unit_test(the_sweep_comes_after_the_temperature),
