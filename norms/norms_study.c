@@ -203,8 +203,8 @@ static void print_layer(const struct dpe_norms_result *result, int64_t layer, in
                          (double)n_heads;
         }
     }
-    printf("%5lld  %8.3f  %8.1f %%  %8.1f %%  %8.1f %%\n", (long long)layer, entropy,
-           100.0 * shares[0], 100.0 * shares[1], 100.0 * shares[2]);
+    dpe_print("%5lld  %8.3f  %8.1f %%  %8.1f %%  %8.1f %%\n", (long long)layer, entropy,
+              100.0 * shares[0], 100.0 * shares[1], 100.0 * shares[2]);
 }
 
 /* The heads whose best quarter of pairs holds most. */
@@ -213,7 +213,8 @@ static void print_dominated(const struct dpe_norms_result *result, int64_t n_hea
     int64_t n_rows = result->n[DPE_NORMS_LAYER] * n_heads;
     int64_t pairs = result->n[DPE_NORMS_PAIR];
     double last = 2.0;
-    printf("heads with the most concentrated contributions (share of their top 25 %% of\npairs):");
+    dpe_print(
+        "heads with the most concentrated contributions (share of their top 25 %% of\npairs):");
     for (int shown = 0; shown < 5; shown++) {
         int64_t best = -1;
         double best_share = -1.0;
@@ -228,11 +229,11 @@ static void print_dominated(const struct dpe_norms_result *result, int64_t n_hea
         if (best < 0) {
             break;
         }
-        printf("  %lld.%lld (%.0f %%)", (long long)(best / n_heads), (long long)(best % n_heads),
-               100.0 * best_share);
+        dpe_print("  %lld.%lld (%.0f %%)", (long long)(best / n_heads), (long long)(best % n_heads),
+                  100.0 * best_share);
         last = best_share;
     }
-    printf("\n");
+    dpe_print("\n");
 }
 
 static dpe_status print_summary(void *state, struct dpe_error *err)
@@ -244,17 +245,17 @@ static dpe_status print_summary(void *state, struct dpe_error *err)
     if (status == DPE_OK && profile->args->job.result != DPE_RESULT_TEXT) {
         status = dpe_norms_print_result(profile, &result, err);
     } else if (status == DPE_OK) {
-        printf("2-norm contribution of the %lld pairs of each head (%s),\n%lld excerpts of %d "
-               "lengths\n",
-               (long long)result.n[DPE_NORMS_PAIR],
-               dpe_contribution_name(profile->args->contribution),
-               (long long)profile->args->job.samples, profile->n_lengths);
-        printf("layer   entropy  top 25 %%    top 50 %%    top 75 %% of the pairs hold\n");
+        dpe_print("2-norm contribution of the %lld pairs of each head (%s),\n%lld excerpts of %d "
+                  "lengths\n",
+                  (long long)result.n[DPE_NORMS_PAIR],
+                  dpe_contribution_name(profile->args->contribution),
+                  (long long)profile->args->job.samples, profile->n_lengths);
+        dpe_print("layer   entropy  top 25 %%    top 50 %%    top 75 %% of the pairs hold\n");
         for (int64_t layer = 0; layer < config->n_layers; layer++) {
             print_layer(&result, layer, config->n_heads);
         }
-        printf("entropy in bits; %.3f if all pairs contribute equally\n",
-               log2((double)result.n[DPE_NORMS_PAIR]));
+        dpe_print("entropy in bits; %.3f if all pairs contribute equally\n",
+                  log2((double)result.n[DPE_NORMS_PAIR]));
         print_dominated(&result, config->n_heads);
     }
     dpe_datasets_free(&dpe_norms_kind, &result);
@@ -284,11 +285,11 @@ static dpe_status profile_cost(void *state, struct dpe_bill *sum, struct dpe_err
     if (!job->options->silent) {
         struct dpe_bill untimed = {0};
         add_rows(profile, &speed, &untimed);
-        printf("norms            %lld excerpts of", (long long)job->options->samples);
+        dpe_print("norms            %lld excerpts of", (long long)job->options->samples);
         for (int i = 0; i < profile->n_lengths; i++) {
-            printf("%s %lld", i > 0 ? "," : "", (long long)profile->lengths[i]);
+            dpe_print("%s %lld", i > 0 ? "," : "", (long long)profile->lengths[i]);
         }
-        printf(" tokens\n");
+        dpe_print(" tokens\n");
         dpe_bill_print(&untimed);
         status = dpe_price_print_memory(job, &profile->plan, longest(profile), "", err);
     }

@@ -204,10 +204,10 @@ static void print_value(const struct check *check, size_t method)
 {
     const struct dpe_interval *value = &check->result.mean[cell(check, method)];
     if (strcmp(check->suite, "/eval/ppl") == 0) {
-        printf("perplexity %.2f (%.2f to %.2f)", value->mean, value->low, value->high);
+        dpe_print("perplexity %.2f (%.2f to %.2f)", value->mean, value->low, value->high);
     } else {
-        printf("%.0f %% (%.0f to %.0f)", 100.0 * value->mean, 100.0 * value->low,
-               100.0 * value->high);
+        dpe_print("%.0f %% (%.0f to %.0f)", 100.0 * value->mean, 100.0 * value->low,
+                  100.0 * value->high);
     }
 }
 
@@ -225,17 +225,17 @@ static void print_rival(const struct check *check, size_t table, size_t rival)
     const double gain = difference.minus.mean * (lower ? -1.0 : 1.0);
     const double p = difference.p;
     char words[DPE_P_TEXT];
-    printf("%s has ", check->result.method[rival]);
+    dpe_print("%s has ", check->result.method[rival]);
     print_value(check, rival);
     dpe_p_text(p, words);
     if (memcmp(of_table, of_rival, n * sizeof *of_table) == 0) {
-        printf(": the same in every sample;\n  --method %s does without a calibration.\n",
-               check->result.method[rival]);
+        dpe_print(": the same in every sample;\n  --method %s does without a calibration.\n",
+                  check->result.method[rival]);
     } else if (p < 0.05) {
-        printf(": the table is %s (%s).\n", gain > 0.0 ? "better" : "worse", words);
+        dpe_print(": the table is %s (%s).\n", gain > 0.0 ? "better" : "worse", words);
     } else {
-        printf(": not shown to differ (%s);\n  --method %s does without a calibration.\n", words,
-               check->result.method[rival]);
+        dpe_print(": not shown to differ (%s);\n  --method %s does without a calibration.\n", words,
+                  check->result.method[rival]);
     }
 }
 
@@ -256,18 +256,19 @@ static bool is_of_factors(struct batch *batch)
 static void print_uses(struct batch *batch)
 {
     const bool factors = is_of_factors(batch);
-    size_t column = (size_t)printf("table.h5 is for");
+    size_t column = strlen("table.h5 is for");
+    dpe_print("table.h5 is for");
     for (int i = 0; i < DPE_USES; i++) {
         if (!dpe_uses[i].factors) {
             const size_t n = strlen(dpe_uses[i].runtime) + 2;
-            printf("%s%s,", column + n > 80 ? "\n  " : " ", dpe_uses[i].runtime);
+            dpe_print("%s%s,", column + n > 80 ? "\n  " : " ", dpe_uses[i].runtime);
             column = column + n > 80 ? n + 1 : column + n;
         }
     }
-    printf(" by the commands in report.html.\n");
+    dpe_print(" by the commands in report.html.\n");
     for (int i = 0; i < DPE_USES && factors; i++) {
         if (dpe_uses[i].factors) {
-            printf("for %s:\n  %s\n", dpe_uses[i].runtime, dpe_uses[i].command);
+            dpe_print("for %s:\n  %s\n", dpe_uses[i].runtime, dpe_uses[i].command);
         }
     }
 }
@@ -314,10 +315,11 @@ static dpe_status print_divergence(struct batch *batch, struct dpe_error *err)
     struct dpe_kld_cell whole = {0};
     DPE_TRY(read_divergence(batch, "kld-trained.h5", &trained, err));
     DPE_TRY(read_divergence(batch, "kld.h5", &whole, err));
-    printf("\nDivergence of the next token from the unchanged model's, in nats (kld.h5):\n"
-           "  %.3g in a text of the trained length, %.3g in %lld tokens, where the\n"
-           "  likeliest token is the same in %.1f %%.\n",
-           trained.most, whole.mean.mean, (long long)batch->entry->length, 100.0 * whole.same_top);
+    dpe_print("\nDivergence of the next token from the unchanged model's, in nats (kld.h5):\n"
+              "  %.3g in a text of the trained length, %.3g in %lld tokens, where the\n"
+              "  likeliest token is the same in %.1f %%.\n",
+              trained.most, whole.mean.mean, (long long)batch->entry->length,
+              100.0 * whole.same_top);
     if (trained.most != 0.0) {
         dpe_log_warning("kld-trained.h5: the table changes texts up to the trained length, which "
                         "should run unchanged; please report it");
@@ -331,27 +333,27 @@ static void print_check(struct batch *batch, const struct check *check)
     const struct entry *longest = &batch->state.entries[batch->state.n_entries - 1];
     const size_t table = check->n - 1;
     char p[DPE_P_TEXT];
-    printf("\nIn %lld tokens the model has ", (long long)longest->length);
+    dpe_print("\nIn %lld tokens the model has ", (long long)longest->length);
     print_value(check, table);
-    printf(" with the table,\n  ");
+    dpe_print(" with the table,\n  ");
     print_value(check, 0);
-    printf(" without (%s)", gain_text(check, table, p));
+    dpe_print(" without (%s)", gain_text(check, table, p));
     if (isfinite(check->ceiling)) {
-        printf("; %.0f %% are possible", 100.0 * check->ceiling);
+        dpe_print("; %.0f %% are possible", 100.0 * check->ceiling);
     }
-    printf(".\n  %lld %s%s%s", (long long)check->samples,
-           strcmp(check->suite, "/eval/ppl") == 0 ? "books" : "samples",
-           check->words[0] != '\0' ? ", " : "", check->words);
+    dpe_print(".\n  %lld %s%s%s", (long long)check->samples,
+              strcmp(check->suite, "/eval/ppl") == 0 ? "books" : "samples",
+              check->words[0] != '\0' ? ", " : "", check->words);
     if (check->validated > 0) {
-        printf("; with the %lld of the validation", (long long)check->validated);
+        dpe_print("; with the %lld of the validation", (long long)check->validated);
     }
-    printf("\n");
+    dpe_print("\n");
     for (size_t i = 1; i < table; i++) {
         if (strncmp(check->result.method[i], "table:", 6) != 0) {
             print_rival(check, table, i);
         }
     }
-    printf("Texts up to the trained length run unchanged: they lose nothing.\n");
+    dpe_print("Texts up to the trained length run unchanged: they lose nothing.\n");
     print_uses(batch);
 }
 
@@ -365,9 +367,9 @@ static void print_plain(struct batch *batch)
         if (entry->plain[0] != '\0' &&
             dpe_h5_open(dpe_calibrate_path(batch, entry, "detect.h5"), &sweep, NULL) == DPE_OK &&
             dpe_h5_get_attr_text(sweep, "/validate", "adapter_worth", &worth, NULL) == DPE_OK) {
-            printf("\nAt %lld tokens, %sno-adapter.json (vLLM, SGLang, transformers) and "
-                   "no-adapter.h5:\n%s",
-                   (long long)entry->length, entry->folder, worth);
+            dpe_print("\nAt %lld tokens, %sno-adapter.json (vLLM, SGLang, transformers) and "
+                      "no-adapter.h5:\n%s",
+                      (long long)entry->length, entry->folder, worth);
         }
         dpe_h5_close(sweep);
         free(worth);

@@ -349,8 +349,8 @@ dpe_status dpe_calibrate_print_settings(struct batch *batch, struct dpe_error *e
     if (batch->state.n_entries > 1 || line->budget_seconds > 0.0 || line->budget_tokens > 0.0) {
         return DPE_OK;
     }
-    printf("\n%-10s %-16s %-9s %s\n", "--budget", "time", "tokens",
-           "shows differences (p < 0.05, power 0.8)");
+    dpe_print("\n%-10s %-16s %-9s %s\n", "--budget", "time", "tokens",
+              "shows differences (p < 0.05, power 0.8)");
     for (size_t i = 0; i < sizeof rows / sizeof rows[0] && status == DPE_OK; i++) {
         struct dpe_bill bill = {0};
         char time[64];
@@ -359,10 +359,10 @@ dpe_status dpe_calibrate_print_settings(struct batch *batch, struct dpe_error *e
         if (status == DPE_OK) {
             const int64_t samples = batch->args->detect.job.samples;
             const int64_t check = batch->args->check_samples;
-            printf("%-10s %-16s %-9.3g %s\n", rows[i].name,
-                   bill.untimed ? "not measured" : dpe_job_range_text(&bill.time, time),
-                   bill.tokens,
-                   difference_text(batch->args, check > samples ? check : samples, shown));
+            dpe_print("%-10s %-16s %-9.3g %s\n", rows[i].name,
+                      bill.untimed ? "not measured" : dpe_job_range_text(&bill.time, time),
+                      bill.tokens,
+                      difference_text(batch->args, check > samples ? check : samples, shown));
         }
     }
     batch->args = line;

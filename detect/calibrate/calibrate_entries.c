@@ -145,9 +145,9 @@ static void look_at_task(struct dpe_h5 *table, struct entry *entry)
     char *pilot = NULL;
     if (dpe_h5_get_attr_text(table, "/detect", "pilot", &pilot, NULL) == DPE_OK &&
         dpe_h5_get_attr_text(table, "/detect", "niah_parameters", &spec, NULL) == DPE_OK) {
-        snprintf(entry->task, sizeof entry->task, "keys=%lld,values=%lld,asked=%lld",
+        snprintf(entry->task, sizeof entry->task, "keys=%lld,values=%lld,asked=%lld,spare=%lld",
                  (long long)number_of(spec, "keys"), (long long)number_of(spec, "values"),
-                 (long long)number_of(spec, "asked"));
+                 (long long)number_of(spec, "asked"), (long long)number_of(spec, "spare"));
     }
     free(spec);
     free(pilot);

@@ -121,21 +121,21 @@ static void print_candidate(const struct dpe_detect_top_k *pairs, int i)
     bool recall = pairs->criterion == DPE_DETECT_RECALL;
     double scale = recall ? 100.0 : 1.0;
     int digits = recall ? 1 : 4;
-    printf("%c %5lld  ", i == pairs->chosen ? '*' : ' ', (long long)candidate->k);
+    dpe_print("%c %5lld  ", i == pairs->chosen ? '*' : ' ', (long long)candidate->k);
     if (!candidate->compared) {
-        printf("%10s  too few samples without NaN or infinity\n", "n/a");
+        dpe_print("%10s  too few samples without NaN or infinity\n", "n/a");
         return;
     }
-    printf("%10.*f", digits, scale * candidate->mean);
+    dpe_print("%10.*f", digits, scale * candidate->mean);
     if (i == pairs->against) {
-        printf("  %10s", "-");
+        dpe_print("  %10s", "-");
     } else if (isnan(candidate->at_most)) {
-        printf("  %10.*f", digits, scale * candidate->loss);
+        dpe_print("  %10.*f", digits, scale * candidate->loss);
     } else {
-        printf("  %10.*f  %10.*f", digits, scale * candidate->loss, digits,
-               scale * candidate->at_most);
+        dpe_print("  %10.*f  %10.*f", digits, scale * candidate->loss, digits,
+                  scale * candidate->at_most);
     }
-    printf("\n");
+    dpe_print("\n");
 }
 
 static bool finds_nothing(const struct dpe_detect_top_k *pairs)
@@ -160,18 +160,18 @@ static void print_reason(const struct batch *batch)
     } else {
         snprintf(kept, sizeof kept, "%g nats a token of what %lld have", DPE_DETECT_NATS, against);
     }
-    printf("%lld of %lld move: ", chosen, (long long)batch->n_pairs);
+    dpe_print("%lld of %lld move: ", chosen, (long long)batch->n_pairs);
     if (finds_nothing(pairs)) {
-        printf("no number of pairs finds anything, so recall cannot choose one\n");
+        dpe_print("no number of pairs finds anything, so recall cannot choose one\n");
     } else if (pairs->chosen < pairs->against) {
-        printf("the fewest that are shown, with 95 %% confidence, to %s %s\n",
-               recall ? "find" : "stay within", kept);
+        dpe_print("the fewest that are shown, with 95 %% confidence, to %s %s\n",
+                  recall ? "find" : "stay within", kept);
     } else if (pairs->chosen == 0) {
-        printf("no smaller number was tried\n");
+        dpe_print("no smaller number was tried\n");
     } else {
-        printf("%lld pairs are not shown, with 95 %% confidence, to %s %s\n",
-               (long long)pairs->candidates[pairs->chosen - 1].k, recall ? "find" : "stay within",
-               kept);
+        dpe_print("%lld pairs are not shown, with 95 %% confidence, to %s %s\n",
+                  (long long)pairs->candidates[pairs->chosen - 1].k,
+                  recall ? "find" : "stay within", kept);
     }
 }
 
@@ -180,20 +180,20 @@ void dpe_calibrate_print_pairs(const struct batch *batch)
     const struct dpe_detect_top_k *pairs = &batch->entry->pairs;
     bool recall = pairs->criterion == DPE_DETECT_RECALL;
     int64_t together = dpe_calibrate_together(batch);
-    printf("\nKey pairs of each head (%sablate.h5), %s\n", batch->entry->folder,
-           recall ? "measured on needles that neither the sweep nor the check uses"
-                  : "measured on the corpus's books, some of which the sweep used");
+    dpe_print("\nKey pairs of each head (%sablate.h5), %s\n", batch->entry->folder,
+              recall ? "measured on needles that neither the sweep nor the check uses"
+                     : "measured on the corpus's books, some of which the sweep used");
     char of[64] = "";
     if (together > 1) {
         snprintf(of, sizeof of, " of %lld samples", (long long)together);
     }
-    printf("  %5s  %10s  %10s  %10s  (%lld %s%s%s, paired)\n", "pairs",
-           recall ? "recall, %" : "nats/token", recall ? "less, by" : "more, by", "at most",
-           (long long)pairs->n_contexts,
-           !recall        ? "book"
-           : together > 1 ? "context"
-                          : "sample",
-           pairs->n_contexts == 1 ? "" : "s", of);
+    dpe_print("  %5s  %10s  %10s  %10s  (%lld %s%s%s, paired)\n", "pairs",
+              recall ? "recall, %" : "nats/token", recall ? "less, by" : "more, by", "at most",
+              (long long)pairs->n_contexts,
+              !recall        ? "book"
+              : together > 1 ? "context"
+                             : "sample",
+              pairs->n_contexts == 1 ? "" : "s", of);
     for (int i = 0; i < pairs->n; i++) {
         print_candidate(pairs, i);
     }

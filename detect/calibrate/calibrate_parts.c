@@ -360,7 +360,7 @@ dpe_status dpe_calibrate_price(struct batch *batch, enum calibrate_way way, stru
         }
         DPE_TRY(dpe_calibrate_sweep(batch, way, sum, err));
         if (way == CALIBRATE_COST) {
-            printf("\n");
+            dpe_print("\n");
         }
     }
     if (!batch->frequencies) {
@@ -372,7 +372,7 @@ dpe_status dpe_calibrate_price(struct batch *batch, enum calibrate_way way, stru
     }
     for (int trained = 1; trained >= 0 && batch->diverges; trained--) {
         if (way == CALIBRATE_COST) {
-            printf("\n");
+            dpe_print("\n");
         }
         DPE_TRY(dpe_calibrate_kld(batch, trained, way, sum, err));
     }
@@ -385,10 +385,10 @@ dpe_status dpe_calibrate_dry_run(struct batch *batch, struct dpe_error *err)
     char text[64];
     DPE_TRY(dpe_calibrate_price(batch, CALIBRATE_COST, &sum, err));
     if (!sum.untimed) {
-        printf("\ntotal            %s for all parts; exports and the report take seconds\n",
-               dpe_job_range_text(&sum.time, text));
+        dpe_print("\ntotal            %s for all parts; exports and the report take seconds\n",
+                  dpe_job_range_text(&sum.time, text));
     }
-    printf("\nall parts        at most %.4g tokens, %.3g operations\n", sum.tokens,
-           sum.products + sum.attention);
+    dpe_print("\nall parts        at most %.4g tokens, %.3g operations\n", sum.tokens,
+              sum.products + sum.attention);
     return dpe_calibrate_print_settings(batch, err);
 }

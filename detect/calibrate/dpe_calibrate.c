@@ -98,7 +98,7 @@ static dpe_status profile(struct batch *batch, struct dpe_error *err)
         return DPE_OK;
     }
     announce(batch, "profile of the heads (dpe-norms)");
-    printf("\n");
+    dpe_print("\n");
     return dpe_calibrate_profile(batch, CALIBRATE_RUN, NULL, err);
 }
 
@@ -125,7 +125,7 @@ static dpe_status choose_pairs(struct batch *batch, struct dpe_error *err)
         return DPE_OK;
     }
     announce_entry(batch, "number of key pairs", "dpe-eval");
-    printf("\nDetected lengths, by number of key pairs of each head\n");
+    dpe_print("\nDetected lengths, by number of key pairs of each head\n");
     DPE_TRY(dpe_calibrate_pairs(batch, CALIBRATE_RUN, NULL, err));
     return lead(batch, dpe_calibrate_choose_pairs, err);
 }
@@ -142,20 +142,20 @@ static dpe_status check(struct batch *batch, struct dpe_error *err)
     batch->entry = &batch->state.entries[state->n_entries - 1];
     DPE_TRY(dpe_calibrate_fit_check(batch, err));
     announce(batch, "what the table finds (dpe-eval)");
-    printf("\n%s:\n", batch->needles ? "On needles that no earlier part has used"
-                                     : "On the corpus's books, some of which the sweep used");
+    dpe_print("\n%s:\n", batch->needles ? "On needles that no earlier part has used"
+                                        : "On the corpus's books, some of which the sweep used");
     if (batch->args->detect.rule == DPE_DETECT_READY) {
-        printf("table.h5 holds the best of the methods that are ready\n");
+        dpe_print("table.h5 holds the best of the methods that are ready\n");
     } else if (batch->frequencies) {
-        printf("what the factors of table.h5 find\n");
+        dpe_print("what the factors of table.h5 find\n");
     } else if (state->n_entries > 1) {
-        printf("table.h5 has an entry for each length, %stable.h5 is the longest alone\n",
-               batch->entry->folder);
+        dpe_print("table.h5 has an entry for each length, %stable.h5 is the longest alone\n",
+                  batch->entry->folder);
     } else if (batch->entry->other) {
-        printf("table.h5 holds the plan of another method\n");
+        dpe_print("table.h5 holds the plan of another method\n");
     } else {
-        printf("detect.h5 moves every pair, table.h5 the key pairs of each head\n(--top-k %s)\n",
-               batch->entry->k);
+        dpe_print("detect.h5 moves every pair, table.h5 the key pairs of each head\n(--top-k %s)\n",
+                  batch->entry->k);
     }
     return dpe_calibrate_check(batch, CALIBRATE_RUN, NULL, err);
 }
@@ -176,7 +176,7 @@ static dpe_status diverge(struct batch *batch, struct dpe_error *err)
     }
     announce(batch, "divergence from the unchanged model (dpe-eval kld)");
     for (int trained = 1; trained >= 0; trained--) {
-        printf("\n");
+        dpe_print("\n");
         DPE_TRY(dpe_calibrate_kld(batch, trained, CALIBRATE_RUN, NULL, err));
     }
     return DPE_OK;
@@ -231,17 +231,17 @@ static dpe_status print_name(struct batch *batch, const char *name, struct dpe_e
 {
     (void)batch;
     (void)err;
-    printf(" %s", name);
+    dpe_print(" %s", name);
     return DPE_OK;
 }
 
 static dpe_status print_files(struct batch *batch, struct dpe_error *err)
 {
-    printf("%s:\n ", batch->args->detect.job.output);
+    dpe_print("%s:\n ", batch->args->detect.job.output);
     dpe_status status = dpe_calibrate_each_table(batch, print_name, err);
-    printf("\n ");
+    dpe_print("\n ");
     status = status == DPE_OK ? dpe_calibrate_export_each(batch, print_name, err) : status;
-    printf(" report.html\n");
+    dpe_print(" report.html\n");
     return status;
 }
 
@@ -268,7 +268,7 @@ static dpe_status print_all(struct batch *batch, struct dpe_error *err)
             dpe_calibrate_print_pairs(batch);
         }
     }
-    printf("\n");
+    dpe_print("\n");
     args.inputs[0] = dpe_calibrate_path(batch, NULL, "table.h5");
     DPE_TRY(dpe_export_do(&args, err));
     DPE_TRY(print_files(batch, err));

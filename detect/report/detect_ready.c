@@ -18,6 +18,20 @@ int dpe_detect_ready_left(int plans, int64_t context, int64_t contexts)
     return some > FINALISTS ? some : plans < FINALISTS ? plans : FINALISTS;
 }
 
+/* By how much the best of those in `live` found more than the next. */
+static double lead_of(const double *mean, int n, const unsigned char *live)
+{
+    double best = -INFINITY;
+    double next = -INFINITY;
+    for (int i = 0; i < n; i++) {
+        if (live[i] != 0) {
+            next = fmax(next, fmin(best, mean[i]));
+            best = fmax(best, mean[i]);
+        }
+    }
+    return best - next;
+}
+
 void dpe_detect_ready_race(const struct dpe_detect_scores *scores, int64_t contexts,
                            unsigned char *live)
 {
@@ -28,6 +42,10 @@ void dpe_detect_ready_race(const struct dpe_detect_scores *scores, int64_t conte
         plans += live[i];
         mean[i] = live[i] != 0 ? dpe_detect_interval(scores, i, DPE_DETECT_RECALL).mean : 0.0;
         mean[i] = isfinite(mean[i]) ? mean[i] : -1.0;
+    }
+    if (contexts == 2 && lead_of(mean, scores->n_cells, live) >= DPE_DETECT_READY_CLEAR) {
+        memset(live, 0, (size_t)scores->n_cells);
+        return;
     }
     for (int left = dpe_detect_ready_left(plans, done, contexts); plans > left; plans--) {
         int worst = -1;
@@ -187,9 +205,14 @@ void dpe_detect_ready(const struct dpe_detect_report *report, struct dpe_text *o
 {
     const struct dpe_detect_result *result = dpe_detect_deciding(report);
     char task[DPE_TASK_WORDS];
+    int64_t most = 0;
+    for (int i = 0; i < result->validation.n_plans; i++) {
+        const int64_t n = result->validation.value[i].n;
+        most = n > most ? n : most;
+    }
     dpe_text_put(out, "Recall in %lld tokens of %s, %lld samples\n",
                  (long long)report->grid->params.length,
-                 dpe_identity_task_words(report->niah_spec, task), (long long)result->n_validated);
+                 dpe_identity_task_words(report->niah_spec, task), (long long)most);
     if (result->ceiling.n > 0) {
         char trained[64], value[64];
         snprintf(trained, sizeof trained, "possible (in %lld tokens)",

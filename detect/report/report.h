@@ -144,12 +144,14 @@ dpe_status dpe_detect_report_tables(const struct dpe_detect_report *report, bool
 
 /* Methods that are ready are raced by point estimates, because the choice of one needs no proof:
  * all of them read the first context, the better half of three or more also the second, two the
- * rest. */
+ * rest. Where there are two contexts, the second is read only if it may change the choice: the best
+ * found less than DPE_DETECT_READY_CLEAR more than the next. */
+#define DPE_DETECT_READY_CLEAR 0.1
 
 /** How many of so many plans read context 0 … contexts − 1. */
 int dpe_detect_ready_left(int plans, int64_t context, int64_t contexts);
 /** After the contexts in `scores`, a cell for each plan: live[i] becomes 0 for those that do not
- * read the next one; ties stay with the earlier plan. */
+ * read the next one, and all where the choice is clear; ties stay with the earlier plan. */
 void dpe_detect_ready_race(const struct dpe_detect_scores *scores, int64_t contexts,
                            unsigned char *live);
 /** Whether the plan has nearly as many valid rows as any: it was not dropped. */

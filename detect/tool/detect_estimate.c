@@ -91,14 +91,14 @@ static void print_grid(const struct detect_inputs *inputs)
     char lengths[1024];
     char window[64];
     dpe_detect_list_lengths(params, lengths, sizeof lengths);
-    printf("model            %s\n", inputs->args->job.model);
-    printf("trained length   %lld (%s)\n", (long long)params->trained_length,
-           dpe_detect_trained_source(inputs));
+    dpe_print("model            %s\n", inputs->args->job.model);
+    dpe_print("trained length   %lld (%s)\n", (long long)params->trained_length,
+              dpe_detect_trained_source(inputs));
     dpe_detect_window_text(params, window);
-    printf("length           %lld, %s\n", (long long)params->length, window);
-    printf("lengths          %s%s\n", lengths, dpe_detect_skipped_text(inputs));
-    printf("configurations   %d distinct of %d x %d cells\n", inputs->grid.n_configs,
-           params->n_groups, params->n_lengths);
+    dpe_print("length           %lld, %s\n", (long long)params->length, window);
+    dpe_print("lengths          %s%s\n", lengths, dpe_detect_skipped_text(inputs));
+    dpe_print("configurations   %d distinct of %d x %d cells\n", inputs->grid.n_configs,
+              params->n_groups, params->n_lengths);
 }
 
 static void print_rows(const struct detect_inputs *inputs, const struct task_cost *costs)
@@ -108,16 +108,16 @@ static void print_rows(const struct detect_inputs *inputs, const struct task_cos
                         (double)(costs[i].rows + costs[i].short_rows + costs[i].shortest_rows +
                                  costs[i].text_rows),
                         false, &costs[i].price);
-        printf("%-16s validation ", "");
+        dpe_print("%-16s validation ", "");
         if (i == 0 && dpe_detect_inputs_steps(inputs) > 0) {
-            printf("and at most %lld configurations of --select ",
-                   (long long)dpe_detect_inputs_steps(inputs));
+            dpe_print("and at most %lld configurations of --select ",
+                      (long long)dpe_detect_inputs_steps(inputs));
         }
         if (i == 0 && dpe_detect_inputs_searched(inputs) > 0) {
-            printf("and at most %lld samples of the search ",
-                   (long long)dpe_detect_inputs_searched(inputs));
+            dpe_print("and at most %lld samples of the search ",
+                      (long long)dpe_detect_inputs_searched(inputs));
         }
-        printf("included\n");
+        dpe_print("included\n");
     }
 }
 

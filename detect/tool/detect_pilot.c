@@ -81,6 +81,7 @@ static void set_task(struct detect_inputs *inputs, int keys, int values, int ask
     inputs->niah.keys = keys;
     inputs->niah.values = values;
     inputs->niah.asked = asked;
+    inputs->niah.spare = SPARE;
     dpe_niah_format(&inputs->niah, inputs->niah_spec, sizeof inputs->niah_spec);
     dpe_detect_inputs_set_samples(inputs);
 }

@@ -266,9 +266,9 @@ static void tell_cost(const struct detect_inputs *inputs, const struct dpe_detec
     }
     if (n > 0.0) {
         double minutes = fmax(1.0, ceil(rows * seconds / n / 60.0));
-        printf("dpe-calibrate --samples %d searches for at most %.*f %s here.\n", SAMPLES,
-               minutes < 90.0 ? 0 : 1, minutes < 90.0 ? minutes : minutes / 60.0,
-               minutes < 90.0 ? "minutes" : "hours");
+        dpe_print("dpe-calibrate --samples %d searches for at most %.*f %s here.\n", SAMPLES,
+                  minutes < 90.0 ? 0 : 1, minutes < 90.0 ? minutes : minutes / 60.0,
+                  minutes < 90.0 ? "minutes" : "hours");
     }
 }
 
@@ -328,11 +328,11 @@ dpe_status dpe_detect_print(const struct detect_inputs *inputs,
     }
     const dpe_status status = dpe_text_done(&text, err);
     if (status == DPE_OK) {
-        fwrite(text.bytes, 1, text.n, stdout);
+        dpe_print("%.*s", (int)text.n, text.bytes);
         if (ready) {
             tell_cost(inputs, dpe_detect_deciding(report));
         }
-        printf("\ntable: %s\n", inputs->args->job.output);
+        dpe_print("\ntable: %s\n", inputs->args->job.output);
     }
     if (status == DPE_OK && !ready) {
         warn_uninformative(report);

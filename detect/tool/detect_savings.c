@@ -3,11 +3,11 @@
 
 static void line(const char *what, double tokens, double before)
 {
-    printf("  %-38s %10.4g tokens", what, tokens);
+    dpe_print("  %-38s %10.4g tokens", what, tokens);
     if (before > 0.0) {
-        printf("  1 / %.2f", before / tokens);
+        dpe_print("  1 / %.2f", before / tokens);
     }
-    printf("\n");
+    dpe_print("\n");
 }
 
 /* Every length but each group's best and L0/2 goes as soon as a test on whole rounds can say so. */
@@ -25,16 +25,16 @@ static void print_sharing(const struct detect_inputs *inputs, double read, doubl
                           double share)
 {
     if (dpe_detect_inputs_together(inputs) == 1) {
-        printf("  %-38s not given: --keys-per-context M reads about 1/M, --haystack shared=N "
-               "(N+1)/2N\n",
-               "shared contexts");
+        dpe_print("  %-38s not given: --keys-per-context M reads about 1/M, --haystack shared=N "
+                  "(N+1)/2N\n",
+                  "shared contexts");
     } else if (share < 1.0) {
         line("shared contexts read once", read, naive);
     } else {
-        printf("  %-38s read again for each sample: %s\n", "shared contexts",
-               inputs->args->batch == 1    ? "--batch 1 (but for whole prefill chunks)"
-               : inputs->n_samples[0] == 1 ? "there is only one sample"
-                                           : "memory holds one sample at a time");
+        dpe_print("  %-38s read again for each sample: %s\n", "shared contexts",
+                  inputs->args->batch == 1    ? "--batch 1 (but for whole prefill chunks)"
+                  : inputs->n_samples[0] == 1 ? "there is only one sample"
+                                              : "memory holds one sample at a time");
     }
 }
 
@@ -53,13 +53,13 @@ void dpe_detect_print_savings(const struct detect_inputs *inputs,
     if (searched > 0.0) {
         double all = (double)inputs->args->job.samples / samples;
         double fresh = (double)(dpe_detect_inputs_validated(inputs) * inputs->n_validated[0]);
-        printf("prompts to read in all\n");
+        dpe_print("prompts to read in all\n");
         line("the paper's: every cell on all samples", naive * all, 0.0);
         line("sweep and validation", (configs * samples + fresh) / samples * prompts * share,
              naive * all);
         line("the search, at most", searched / samples * prompts * share, 0.0);
     }
-    printf("prompts to read in the sweep\n");
+    dpe_print("prompts to read in the sweep\n");
     line("every cell, sample by sample", naive, 0.0);
     line("distinct configurations (always)", configs * prompts, naive);
     print_sharing(inputs, configs * prompts * share, naive, share);
@@ -67,15 +67,15 @@ void dpe_detect_print_savings(const struct detect_inputs *inputs,
         line("--race, at best",
              dpe_detect_least_rows(inputs, inputs->n_samples[0]) / samples * prompts * share, naive);
     } else {
-        printf("  %-38s not given: --race drops lengths\n", "racing");
+        dpe_print("  %-38s not given: --race drops lengths\n", "racing");
     }
     if (steps > 0.0) {
         line("--select sequential adds at most", steps * share, 0.0);
         configs += (double)dpe_detect_inputs_steps(inputs);
     }
-    printf("tokens to generate in the sweep\n");
-    printf("  %-38s %10.4g tokens\n", "at most, less where answers end early",
-           configs * (double)answering->decoded * times);
-    printf("  %-38s %10.4g steps\n", inputs->job.batch > 1 ? "decoded together" : "one by one",
-           configs * (double)answering->steps * times);
+    dpe_print("tokens to generate in the sweep\n");
+    dpe_print("  %-38s %10.4g tokens\n", "at most, less where answers end early",
+              configs * (double)answering->decoded * times);
+    dpe_print("  %-38s %10.4g steps\n", inputs->job.batch > 1 ? "decoded together" : "one by one",
+              configs * (double)answering->steps * times);
 }

@@ -330,6 +330,10 @@ static dpe_status race_ready(struct sweep *sweep, const struct stage *all, unsig
             dpe_detect_ready_race(&scores, contexts, live);
         }
         dpe_detect_scores_free(&scores);
+        if (memchr(live, 1, (size_t)all->n_plans) == NULL) { /* the choice is clear */
+            sweep->planned[0] -= stage.later[0] - dpe_detect_inputs_held(inputs).ceilings;
+            break;
+        }
     }
     return status;
 }

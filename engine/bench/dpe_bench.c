@@ -193,13 +193,14 @@ static void print_result(const struct outputs *out, const struct arguments *a,
                          const struct result *r)
 {
     double rate = (r->product_flops + r->attention_flops) / r->prefill;
-    printf("%s, %" PRId64 " tokens, %.1f GiB\n", r->method, r->length, (double)r->memory / 0x1p30);
-    printf("  prefill   %10.1f ms %8.3f TFLOP/s %6.1f %% of the floor\n", 1e3 * r->prefill,
-           1e-12 * rate, 100.0 * prefill_floor(out, r) / r->prefill);
-    printf("  attention %10.1f ms %8.3f TFLOP/s\n", 1e3 * r->attention,
-           1e-12 * r->attention_flops / r->attention);
-    printf("  a token   %10.3f ms %8.1f GB/s    %6.1f %% of the floor\n", 1e3 * r->token,
-           1e-9 * r->token_bytes / r->token, 100.0 * token_floor(out, r) / r->token);
+    dpe_print("%s, %" PRId64 " tokens, %.1f GiB\n", r->method, r->length,
+              (double)r->memory / 0x1p30);
+    dpe_print("  prefill   %10.1f ms %8.3f TFLOP/s %6.1f %% of the floor\n", 1e3 * r->prefill,
+              1e-12 * rate, 100.0 * prefill_floor(out, r) / r->prefill);
+    dpe_print("  attention %10.1f ms %8.3f TFLOP/s\n", 1e3 * r->attention,
+              1e-12 * r->attention_flops / r->attention);
+    dpe_print("  a token   %10.3f ms %8.1f GB/s    %6.1f %% of the floor\n", 1e3 * r->token,
+              1e-9 * r->token_bytes / r->token, 100.0 * token_floor(out, r) / r->token);
     fflush(stdout);
     if (out->json != NULL) {
         write_json(out, a, r);
@@ -292,8 +293,9 @@ static dpe_status measure_host(const struct arguments *a, struct outputs *out,
     snprintf(out->rates.name, sizeof out->rates.name, "%s", a->tool.device);
     dpe_status status = measure_products(a, &out->rates.product, err);
     if (status == DPE_OK) {
-        printf("# %s: reads of %d threads %.1f GB/s, products %.3f TFLOP/s (512 x 1024 x 4096)\n",
-               out->rates.name, threads, 1e-9 * out->rates.copy, 1e-12 * out->rates.product);
+        dpe_print(
+            "# %s: reads of %d threads %.1f GB/s, products %.3f TFLOP/s (512 x 1024 x 4096)\n",
+            out->rates.name, threads, 1e-9 * out->rates.copy, 1e-12 * out->rates.product);
     }
     return status;
 }
@@ -546,11 +548,11 @@ static dpe_status measure_card(const struct arguments *a, struct outputs *out,
         status = module->measure(a->tool.device, &out->rates, err);
     }
     if (status == DPE_OK) {
-        printf("# %s, compute capability %d.%d, %d multiprocessors, %.1f GiB: copies %.0f GB/s, "
-               "products %.0f TFLOP/s (8192^3, bfloat16)\n",
-               out->rates.name, out->rates.major, out->rates.minor, out->rates.processors,
-               (double)out->rates.memory / 0x1p30, 1e-9 * out->rates.copy,
-               1e-12 * out->rates.product);
+        dpe_print("# %s, compute capability %d.%d, %d multiprocessors, %.1f GiB: copies %.0f GB/s, "
+                  "products %.0f TFLOP/s (8192^3, bfloat16)\n",
+                  out->rates.name, out->rates.major, out->rates.minor, out->rates.processors,
+                  (double)out->rates.memory / 0x1p30, 1e-9 * out->rates.copy,
+                  1e-12 * out->rates.product);
     }
     return status;
 }
@@ -603,8 +605,8 @@ static dpe_status report_device(const struct arguments *a, struct dpe_error *err
     dpe_status closed =
         close_output(a->gpu_report, file, made && !written, status == DPE_OK ? err : NULL);
     if (status == DPE_OK && closed == DPE_OK) {
-        printf("%s: %s\n", a->gpu_report,
-               n_bad == 0 ? "all tests are right" : "some tests are not right");
+        dpe_print("%s: %s\n", a->gpu_report,
+                  n_bad == 0 ? "all tests are right" : "some tests are not right");
         status = n_bad == 0 ? DPE_OK
                             : dpe_fail(err, DPE_NO_DEVICE, "%d tests are not right: %s says which",
                                        n_bad, a->gpu_report);

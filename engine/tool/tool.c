@@ -18,6 +18,8 @@
 
 #include <jansson.h>
 
+enum { INDENT = 2 }; /* of what follows in a message that is broken */
+
 /* Quiet and JSON hold for the whole process, as stderr does. */
 static struct {
     const char *name; /* of the tool, before warnings and errors */
@@ -73,6 +75,7 @@ static bool reader_left(void)
 static bool finish_output(void)
 {
     errno = 0;
+    dpe_print_end();
     bool failed = fflush(stdout) != 0 || ferror(stdout) != 0;
     if (!failed || errno == EPIPE || reader_left()) {
         return true;
@@ -147,7 +150,10 @@ static void print_lines(const char *before, char *text, char *clean, size_t size
         if (end != NULL) {
             *end = '\0';
         }
-        fprintf(stderr, "%s%s\n", line == text ? before : "", dpe_printable(line, clean, size));
+        const size_t label = line == text ? strlen(before) : 0;
+        memcpy(clean, before, label);
+        dpe_printable(line, clean + label, size - label);
+        dpe_tool_fit(stderr, clean, strlen(clean), INDENT);
         line = end != NULL ? end + 1 : NULL;
     }
 }
@@ -156,7 +162,7 @@ void dpe_tool_fail_as(const char *name, const char *why)
 {
     const char *slash = strrchr(name, '/');
     char before[128];
-    size_t size = 4 * strlen(why) + 1;
+    size_t size = 4 * strlen(why) + sizeof before;
     char *text = strdup(why);
     char *clean = malloc(size);
     messages.running = false;
@@ -181,7 +187,10 @@ void dpe_tool_refuse_as(const char *name, const char *why)
     if (!messages.json) {
         const char *slash = strrchr(name, '/');
         const char *own = slash != NULL ? slash + 1 : name;
-        fprintf(stderr, "Try `%s --help' or `%s --usage' for more information.\n", own, own);
+        char text[160];
+        snprintf(text, sizeof text, "Try `%.40s --help' or `%.40s --usage' for more information.",
+                 own, own);
+        dpe_tool_fit(stderr, text, strlen(text), INDENT);
     }
     exit(DPE_USAGE);
 }
@@ -331,18 +340,18 @@ static void print_event(const char *level, const struct dpe_event *event, const 
     if (messages.json) {
         print_json(level, event, text);
     } else {
-        char clean[2 * sizeof text];
-        dpe_printable(text, clean, sizeof clean);
+        char clean[128 + 2 * sizeof text];
         int at = 0;
         if (strcmp(level, "notice") == 0) {
-            at = fprintf(stderr, "%s: ", messages.name);
+            at = snprintf(clean, 128, "%.64s: ", messages.name);
         } else if (strcmp(level, "info") != 0) {
-            at = fprintf(stderr, "%s: %s: ", messages.name, level);
+            at = snprintf(clean, 128, "%.64s: %s: ", messages.name, level);
         }
+        dpe_printable(text, clean + at, sizeof clean - (size_t)at);
         if (strcmp(event->name, "next") == 0) { /* a command is pasted as it is */
             fprintf(stderr, "%s\n", clean);
         } else {
-            dpe_tool_line(stderr, clean, at, 2);
+            dpe_tool_fit(stderr, clean, strlen(clean), INDENT);
         }
     }
 }

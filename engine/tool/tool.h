@@ -188,8 +188,11 @@ bool dpe_terminal_color(FILE *file);
 /** Columns of the terminal that `file` is, 80 when it is not a terminal. Read again at each call
  *  (SIGWINCH). */
 int dpe_terminal_width(FILE *file);
-/** Print a line of which `at` columns are there already. Where the file is a terminal it is broken
- * between words, and what follows begins at column `indent`; elsewhere it is one line, for grep. */
-void dpe_tool_line(FILE *file, const char *text, int at, int indent);
+/** printf to standard output, for what people read. Where that is a terminal, a line that is wider
+ * is broken between words, and what follows begins below the text behind the line's label; a line
+ * is printed once it has its end. Elsewhere lines stay whole, for grep. */
+void dpe_print(const char *format, ...) __attribute__((format(printf, 1, 2)));
+/** Print what waits for the end of its line; dpe_tool_end calls it. */
+void dpe_print_end(void);
 
 #endif

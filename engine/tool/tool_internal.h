@@ -32,6 +32,9 @@ int dpe_tool_columns(const char *text, size_t n);
  * command are broken before an option, with a backslash, so that the text can be pasted. */
 void dpe_tool_put_words(FILE *file, const char *text, size_t n, int at, int indent, int width,
                         bool command);
+/** Print the n bytes of a line and its end. Where the file is a terminal that is narrower, the line
+ * is broken between words, and what follows begins at column `indent`. */
+void dpe_tool_fit(FILE *file, const char *text, size_t n, int indent);
 /** dpe_tool_refuse for the program (or command) that is called `name`. */
 void dpe_tool_refuse_as(const char *name, const char *why) __attribute__((noreturn));
 /** Replace each --options FILE by the options in FILE; ends the process with an error. */

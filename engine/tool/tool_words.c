@@ -1,6 +1,9 @@
 /* Lines that fit. */
 #include "engine/tool/tool_internal.h"
 
+#include <limits.h>
+#include <stdarg.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -49,14 +52,119 @@ void dpe_tool_put_words(FILE *file, const char *text, size_t n, int at, int inde
     }
 }
 
-void dpe_tool_line(FILE *file, const char *text, int at, int indent)
+/* Bytes of the escape sequence at the beginning of a text, which take no column; 0: there is none.
+ */
+static size_t escape_at(const char *text, size_t n)
 {
-    const int width = dpe_terminal_width(file) - 1;
-    const size_t n = strlen(text);
-    if (isatty(fileno(file)) && at + dpe_tool_columns(text, n) > width) {
-        dpe_tool_put_words(file, text, n, at, indent, width, false);
-    } else {
-        fputs(text, file);
+    size_t i = n > 1 && text[0] == '\033' && text[1] == '[' ? 2 : 0;
+    while (i > 0 && i < n && (text[i] == ';' || (text[i] >= '0' && text[i] <= '9'))) {
+        i++;
+    }
+    return i > 0 && i < n ? i + 1 : i;
+}
+
+/* Bytes that fit between column `at` and `width`: all, else up to the last space before the column,
+ * else the first word. */
+static size_t fitting(const char *text, size_t n, int at, int width)
+{
+    size_t last = 0;
+    bool word = false;
+    for (size_t i = 0; i < n;) {
+        const size_t escape = escape_at(text + i, n - i);
+        if (text[i] == ' ' && word && (last == 0 || at <= width)) {
+            last = i; /* behind the word: no space stands at the end of a line */
+        }
+        word = text[i] != ' ';
+        at += escape > 0 ? 0 : dpe_tool_columns(text + i, 1);
+        i += escape > 0 ? escape : 1;
+        if (at > width && last > 0) {
+            return last;
+        }
+    }
+    return n;
+}
+
+void dpe_tool_fit(FILE *file, const char *text, size_t n, int indent)
+{
+    const int width = isatty(fileno(file)) ? dpe_terminal_width(file) - 1 : INT_MAX;
+    size_t here = fitting(text, n, 0, width);
+    fwrite(text, 1, here, file);
+    while (here < n) {
+        text += here;
+        n -= here;
+        const size_t spaces = strspn(text, " ");
+        text += spaces < n ? spaces : n;
+        n -= spaces < n ? spaces : n;
+        here = fitting(text, n, indent, width);
+        if (n > 0) {
+            fprintf(file, "\n%*s", indent, "");
+            fwrite(text, 1, here, file);
+        }
     }
     fputc('\n', file);
+}
+
+/* Where further lines of a line begin: behind the spaces after its label, or a step in. */
+static int hang_of(const char *line, size_t n)
+{
+    enum { MOST_LABEL = 24, STEP = 2 };
+    const size_t begin = strspn(line, " ");
+    for (size_t i = begin; i + 1 < n && i < MOST_LABEL; i++) {
+        if (line[i] == ' ' && line[i + 1] == ' ') {
+            return dpe_tool_columns(line, i + strspn(line + i, " "));
+        }
+    }
+    return (int)begin + STEP;
+}
+
+/* Of standard output: what waits for the end of its line. */
+static struct {
+    char *text;
+    size_t n, room;
+} line;
+
+static void print_line_of(const char *text, size_t n)
+{
+    for (const char *end; (end = memchr(text, '\n', n)) != NULL;
+         n -= (size_t)(end + 1 - text), text = end + 1) {
+        dpe_tool_fit(stdout, text, (size_t)(end - text), hang_of(text, (size_t)(end - text)));
+    }
+    memmove(line.text, text, n);
+    line.n = n;
+}
+
+void dpe_print(const char *format, ...)
+{
+    va_list args, again;
+    va_start(args, format);
+    va_copy(again, args);
+    const int n = isatty(STDOUT_FILENO) ? vsnprintf(NULL, 0, format, again) : -1;
+    va_end(again);
+    while (n >= 0 && line.room < line.n + (size_t)n + 1) {
+        const size_t room = 2 * (line.n + (size_t)n + 1);
+        char *more = realloc(line.text, room);
+        if (more == NULL) {
+            break;
+        }
+        line.text = more;
+        line.room = room;
+    }
+    if (n < 0 || line.room < line.n + (size_t)n + 1) {
+        dpe_print_end();
+        vprintf(format, args);
+    } else {
+        vsnprintf(line.text + line.n, (size_t)n + 1, format, args);
+        print_line_of(line.text, line.n + (size_t)n);
+    }
+    va_end(args);
+}
+
+void dpe_print_end(void)
+{
+    if (line.n > 0) {
+        fwrite(line.text, 1, line.n, stdout);
+    }
+    free(line.text);
+    line.text = NULL;
+    line.n = line.room = 0;
 }

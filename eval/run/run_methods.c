@@ -32,8 +32,8 @@ static void print_row(const char *name, const char *about, const char *keys, int
     while (*name != '\0' || *about != '\0' || *keys != '\0') {
         size_t n_about = next_line(about, (size_t)(column - NAME_COLUMNS - 2));
         size_t n_keys = next_line(keys, (size_t)(width - column));
-        printf("%-*s%-*.*s%.*s\n", NAME_COLUMNS, name, n_keys > 0 ? column - NAME_COLUMNS : 0,
-               (int)n_about, about, (int)n_keys, keys);
+        dpe_print("%-*s%-*.*s%.*s\n", NAME_COLUMNS, name, n_keys > 0 ? column - NAME_COLUMNS : 0,
+                  (int)n_about, about, (int)n_keys, keys);
         name = "";
         about += n_about;
         about += strspn(about, " ");
@@ -54,19 +54,19 @@ void dpe_run_tool_methods(void)
         *keys++ = '\0';
         char *about = strchr(keys, '\t');
         *about++ = '\0';
-        printf("\n");
+        dpe_print("\n");
         print_row(line, about, keys, width);
     }
-    printf("\nL is the evaluated length, L0 the trained length. Write other values as\n"
-           "NAME:KEY=VALUE,KEY=VALUE, for example self-extend:window=1k,group=8.\n\n"
-           "Every method has the keys of the attention temperature too:\n  %s\n"
-           "The logits of the query at position m (0, 1, ...) are multiplied by\n"
-           "logit-scale * max(1, ln(m+1) / ln(log-n))^log-n-power; log-n=0 is off. With\n"
-           "log-n-decay=B ln x becomes 1 - x^-B. infoscale=N is log-n=N with power 1/2\n"
-           "and decay 2/head_dim (arXiv 2501.08570). log-n and infoscale replace the\n"
-           "log-n of official=1. logit-scale-first, -middle and -last (1 = none) multiply\n"
-           "logit-scale by depth: a Bezier curve from the first layer to the last.\n\n"
-           "A text of at most L0 tokens, with what may be generated, is run unchanged, as\n"
-           "with a table; always=1, a key of every method, applies the method there too.\n",
-           dpe_plan_temperature_keys());
+    dpe_print("\nL is the evaluated length, L0 the trained length. Write other values as\n"
+              "NAME:KEY=VALUE,KEY=VALUE, for example self-extend:window=1k,group=8.\n\n"
+              "Every method has the keys of the attention temperature too:\n  %s\n"
+              "The logits of the query at position m (0, 1, ...) are multiplied by\n"
+              "logit-scale * max(1, ln(m+1) / ln(log-n))^log-n-power; log-n=0 is off. With\n"
+              "log-n-decay=B ln x becomes 1 - x^-B. infoscale=N is log-n=N with power 1/2\n"
+              "and decay 2/head_dim (arXiv 2501.08570). log-n and infoscale replace the\n"
+              "log-n of official=1. logit-scale-first, -middle and -last (1 = none) multiply\n"
+              "logit-scale by depth: a Bezier curve from the first layer to the last.\n\n"
+              "A text of at most L0 tokens, with what may be generated, is run unchanged, as\n"
+              "with a table; always=1, a key of every method, applies the method there too.\n",
+              dpe_plan_temperature_keys());
 }

@@ -34,8 +34,8 @@ static const char *switch_of(const struct dpe_reading *reading, char text[32])
 
 static void print_rows(const struct dpe_readings *readings)
 {
-    printf("%-13s %-13s %-8s %-13s %-11s %-11s %-14s %-9s %s\n", "runtime", "version", "reading",
-           "rotation", "base", "logits x", "switch", "longest", "queries grow");
+    dpe_print("%-13s %-13s %-8s %-13s %-11s %-11s %-14s %-9s %s\n", "runtime", "version", "reading",
+              "rotation", "base", "logits x", "switch", "longest", "queries grow");
     for (int i = 0; i < readings->n; i++) {
         const struct dpe_reading *reading = &readings->of[i];
         char base[32];
@@ -45,16 +45,16 @@ static void print_rows(const struct dpe_readings *readings)
         char at[32];
         bool refused = reading->refused[0] != '\0';
         bool differs = reading->kind != readings->of[0].kind;
-        printf("%-13s %-13s %c%-7s ", reading->runtime->name, reading->runtime->versions,
-               (char)('A' + reading->kind), differs ? " *" : "");
+        dpe_print("%-13s %-13s %c%-7s ", reading->runtime->name, reading->runtime->versions,
+                  (char)('A' + reading->kind), differs ? " *" : "");
         if (refused) {
-            printf("refused\n");
+            dpe_print("refused\n");
             continue;
         }
-        printf("%-13s %-11s %-11s %-14s %-9s %s\n", reading->type,
-               text_of(reading->base, "-", base),
-               text_of(reading->factor * reading->factor, "-", logits), switch_of(reading, at),
-               text_of(reading->longest, "any", longest), growth_of(reading, grow));
+        dpe_print("%-13s %-11s %-11s %-14s %-9s %s\n", reading->type,
+                  text_of(reading->base, "-", base),
+                  text_of(reading->factor * reading->factor, "-", logits), switch_of(reading, at),
+                  text_of(reading->longest, "any", longest), growth_of(reading, grow));
     }
 }
 
@@ -64,10 +64,10 @@ static void print_notes(const struct dpe_readings *readings)
         const struct dpe_reading *reading = &readings->of[i];
         const struct dpe_runtime *row = reading->runtime;
         if (reading->refused[0] != '\0') {
-            printf("%s %s refuses it: %s\n", row->name, row->versions, reading->refused);
+            dpe_print("%s %s refuses it: %s\n", row->name, row->versions, reading->refused);
         }
         for (int k = 0; k < reading->n_notes && reading->refused[0] == '\0'; k++) {
-            printf("%s %s %s\n", row->name, row->versions, reading->notes[k]);
+            dpe_print("%s %s %s\n", row->name, row->versions, reading->notes[k]);
         }
     }
 }
@@ -86,20 +86,20 @@ static void print_pairs(const struct dpe_readings *readings)
             columns[n++] = &readings->of[i];
         }
     }
-    printf("\nradians a token\npair ");
+    dpe_print("\nradians a token\npair ");
     for (int k = 0; k < n; k++) {
-        printf("  %c%-13s", (char)('A' + columns[k]->kind), "");
+        dpe_print("  %c%-13s", (char)('A' + columns[k]->kind), "");
     }
-    printf("\n");
+    dpe_print("\n");
     for (int64_t j = 0; j < readings->n_pairs; j++) {
-        printf("%4lld ", (long long)j);
+        dpe_print("%4lld ", (long long)j);
         for (int k = 0; k < n; k++) {
             double first = columns[0]->inv_freq[j];
             double value = columns[k]->inv_freq[j];
             bool differs = fabs(value - first) > 2e-6 * fmax(fabs(value), fabs(first));
-            printf("  %-13.7g%c", value, differs ? '*' : ' ');
+            dpe_print("  %-13.7g%c", value, differs ? '*' : ' ');
         }
-        printf("\n");
+        dpe_print("\n");
     }
 }
 
@@ -109,27 +109,27 @@ static void print_table(const struct dpe_applied *applied, const char *path)
     if (applied->values == NULL) {
         return;
     }
-    printf("\n%s, entry of %lld tokens: what is applied of it\n", path,
-           (long long)applied->values->length);
+    dpe_print("\n%s, entry of %lld tokens: what is applied of it\n", path,
+              (long long)applied->values->length);
     for (int i = 0; i < applied->readings.n; i++) {
         const struct dpe_runtime *row = applied->readings.of[i].runtime;
-        printf("%-13s %-13s %s\n", row->name, row->versions, dpe_applied_text(applied, i, text));
+        dpe_print("%-13s %-13s %s\n", row->name, row->versions, dpe_applied_text(applied, i, text));
     }
 }
 
 static void print_text(const struct arguments *args, const struct dpe_readings *readings,
                        const struct dpe_applied *applied, bool agree)
 {
-    printf("%s, a text of %lld tokens%s\n\n", args->model, (long long)readings->length,
-           readings->gguf
-               ? " (llama.cpp reads the GGUF file; the others a config.json that says the same)"
-               : "");
+    dpe_print("%s, a text of %lld tokens%s\n\n", args->model, (long long)readings->length,
+              readings->gguf
+                  ? " (llama.cpp reads the GGUF file; the others a config.json that says the same)"
+                  : "");
     print_rows(readings);
-    printf("\n");
+    dpe_print("\n");
     print_notes(readings);
     print_pairs(readings);
     print_table(applied, args->table);
-    printf("\n%s\n", agree ? "They agree." : "They do not agree.");
+    dpe_print("\n%s\n", agree ? "They agree." : "They do not agree.");
 }
 
 static dpe_status print_json(const struct arguments *args, const struct dpe_readings *readings,

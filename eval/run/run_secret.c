@@ -112,12 +112,12 @@ static void print_secret(const struct run *run, const struct secret *secret)
         question--;
     }
     const char *sentence = sentence_around(&secret->words, at, &n);
-    printf("text             %zu tokens of %s\n", secret->sample.prompt.n, run->args->corpus);
-    printf("secret           at %.0f %%: %.*s.\n", 100.0 * (double)at / (double)secret->words.n, n,
-           sentence);
+    dpe_print("text             %zu tokens of %s\n", secret->sample.prompt.n, run->args->corpus);
+    dpe_print("secret           at %.0f %%: %.*s.\n", 100.0 * (double)at / (double)secret->words.n,
+              n, sentence);
     if (question > 0) {
         sentence = sentence_around(&secret->words, question - 1, &n);
-        printf("                 %.*s\n", n, sentence);
+        dpe_print("                 %.*s\n", n, sentence);
     }
 }
 
@@ -132,8 +132,8 @@ static void print_reply(const struct reply *reply, const char *name, double seco
         }
     }
     answer[n] = '\0';
-    printf("%-16s %s after %.1f s: \"%s\"\n", name, is_named(reply) ? "found" : "not found", seconds,
-           answer);
+    dpe_print("%-16s %s after %.1f s: \"%s\"\n", name, is_named(reply) ? "found" : "not found",
+              seconds, answer);
     fflush(stdout);
 }
 

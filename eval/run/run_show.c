@@ -24,8 +24,8 @@ static void show_layers_of(const struct dpe_config *config, int kind)
             last++;
         }
         if (last > first) {
-            printf(last - first > 1 ? "%s%lld-%lld" : "%s%lld", between, (long long)first,
-                   (long long)last - 1);
+            dpe_print(last - first > 1 ? "%s%lld-%lld" : "%s%lld", between, (long long)first,
+                      (long long)last - 1);
             between = ", ";
             first = last;
         }
@@ -36,35 +36,35 @@ static void show_layers_of(const struct dpe_config *config, int kind)
 static void show_layers(const struct dpe_config *config)
 {
     if (config->branch_block > 0) {
-        printf("a plan moves    all layers: compressed and chosen keys, %lld blocks of %lld\n",
-               (long long)config->branch_count, (long long)config->branch_block);
+        dpe_print("a plan moves    all layers: compressed and chosen keys, %lld blocks of %lld\n",
+                  (long long)config->branch_count, (long long)config->branch_block);
         if (config->n_kinds > 1) {
-            printf("it leaves       a window of %lld tokens in every layer\n",
-                   (long long)config->kinds[1].window);
+            dpe_print("it leaves       a window of %lld tokens in every layer\n",
+                      (long long)config->kinds[1].window);
         }
         return;
     }
     if (config->layer_kinds == NULL || config->n_kinds == 1) {
-        printf("a plan moves    all layers\n");
+        dpe_print("a plan moves    all layers\n");
         return;
     }
-    printf("a plan moves    layers ");
+    dpe_print("a plan moves    layers ");
     show_layers_of(config, 0);
     for (int i = 1; i < config->n_kinds; i++) {
         const struct dpe_layer_kind *kind = &config->kinds[i];
-        printf("\nit leaves       layers ");
+        dpe_print("\nit leaves       layers ");
         show_layers_of(config, i);
-        printf(kind->rope < 0 ? " (without positions" : " (");
+        dpe_print(kind->rope < 0 ? " (without positions" : " (");
         if (kind->window > 0) {
-            printf("%sa window of %lld tokens", kind->rope < 0 ? ", " : "",
-                   (long long)kind->window);
+            dpe_print("%sa window of %lld tokens", kind->rope < 0 ? ", " : "",
+                      (long long)kind->window);
         }
         if (kind->rope == 1) {
-            printf(", base %.10g", config->local_rope.theta);
+            dpe_print(", base %.10g", config->local_rope.theta);
         }
-        printf(")");
+        dpe_print(")");
     }
-    printf("\n");
+    dpe_print("\n");
 }
 
 static const char *const dtypes[] = {"F32", "F16", "BF16"};
@@ -132,43 +132,43 @@ dpe_status dpe_run_tool_info(const struct run *run, struct dpe_error *err)
     }
     const struct dpe_config *config = dpe_model_config(run->model);
     char buffer[32];
-    printf("folder          %s\n", dpe_model_folder(run->model));
-    printf("fingerprint     %s\n", dpe_model_fingerprint(run->model));
-    printf("architecture    %s%s%s\n", config->model_type, config->qkv_bias ? ", QKV bias" : "",
-           config->tied_embeddings ? ", tied embeddings" : "");
+    dpe_print("folder          %s\n", dpe_model_folder(run->model));
+    dpe_print("fingerprint     %s\n", dpe_model_fingerprint(run->model));
+    dpe_print("architecture    %s%s%s\n", config->model_type, config->qkv_bias ? ", QKV bias" : "",
+              config->tied_embeddings ? ", tied embeddings" : "");
     if (dpe_model_warning(run->model) != NULL) {
-        printf("head            %s\n", dpe_model_warning(run->model));
+        dpe_print("head            %s\n", dpe_model_warning(run->model));
     }
     const char *types = dpe_model_types(run->model);
-    printf("weights         %lld, %s%s on disk\n", (long long)dpe_config_parameters(config),
-           types != NULL ? "tensors of " : "", types != NULL ? types : dtypes[config->dtype]);
-    printf("layers          %lld\n", (long long)config->n_layers);
-    printf("width           %lld, MLP %lld\n", (long long)config->hidden,
-           (long long)config->intermediate);
+    dpe_print("weights         %lld, %s%s on disk\n", (long long)dpe_config_parameters(config),
+              types != NULL ? "tensors of " : "", types != NULL ? types : dtypes[config->dtype]);
+    dpe_print("layers          %lld\n", (long long)config->n_layers);
+    dpe_print("width           %lld, MLP %lld\n", (long long)config->hidden,
+              (long long)config->intermediate);
     int64_t pairs = dpe_config_pairs(config);
-    printf("heads           %lld query, %lld key/value, dimension %lld (%lld pairs",
-           (long long)config->n_heads, (long long)config->n_kv_heads, (long long)config->head_dim,
-           (long long)pairs);
-    printf(2 * pairs < config->head_dim ? " that rotate)\n" : ")\n");
+    dpe_print("heads           %lld query, %lld key/value, dimension %lld (%lld pairs",
+              (long long)config->n_heads, (long long)config->n_kv_heads,
+              (long long)config->head_dim, (long long)pairs);
+    dpe_print(2 * pairs < config->head_dim ? " that rotate)\n" : ")\n");
     show_layers(config);
     if (config->n_experts > 0) {
-        printf("experts         %lld, of which a token takes %lld\n", (long long)config->n_experts,
-               (long long)config->experts_per_token);
+        dpe_print("experts         %lld, of which a token takes %lld\n",
+                  (long long)config->n_experts, (long long)config->experts_per_token);
     }
-    printf("vocabulary      %lld\n", (long long)config->vocab);
-    printf("rope            %s, base %.10g%s\n", rope_name(config->rope.type), config->rope.theta,
-           config->rope.exported
-               ? " (native; config.json holds a DPE table too: --table FOLDER/config.json)"
-               : "");
+    dpe_print("vocabulary      %lld\n", (long long)config->vocab);
+    dpe_print("rope            %s, base %.10g%s\n", rope_name(config->rope.type),
+              config->rope.theta,
+              config->rope.exported
+                  ? " (native; config.json holds a DPE table too: --table FOLDER/config.json)"
+                  : "");
     char differ[DPE_RUNTIMES_DIFFER];
     if (dpe_runtimes_differ(run->model, differ)[0] != '\0') {
-        printf("runtimes differ ");
-        dpe_tool_line(stdout, differ, 16, 16);
+        dpe_print("runtimes differ %s\n", differ);
     }
-    printf("trained length  %lld (%s)\n", (long long)run->trained_length,
-           run->args->trained_length > 0 ? "--trained-length" : dpe_config_trained_key(config));
-    printf("KV cache        %s per token (f32)\n",
-           dpe_format_bytes((uint64_t)cache_bytes(config), buffer));
+    dpe_print("trained length  %lld (%s)\n", (long long)run->trained_length,
+              run->args->trained_length > 0 ? "--trained-length" : dpe_config_trained_key(config));
+    dpe_print("KV cache        %s per token (f32)\n",
+              dpe_format_bytes((uint64_t)cache_bytes(config), buffer));
     return DPE_OK;
 }
 
@@ -212,16 +212,16 @@ dpe_status dpe_run_tool_print_nll(const struct run *run, const struct nll_result
         dpe_result_number(result, "tokens_per_second", rate);
         return dpe_result_print(result, run->args->result, err);
     }
-    printf("tokens %zu  windows %lld of %lld  scored %lld  nll %.6f  perplexity %.4f", nll->tokens,
-           (long long)nll->n, (long long)nll->context, (long long)(nll->n * nll->scored), mean,
-           exp(mean));
+    dpe_print("tokens %zu  windows %lld of %lld  scored %lld  nll %.6f  perplexity %.4f",
+              nll->tokens, (long long)nll->n, (long long)nll->context,
+              (long long)(nll->n * nll->scored), mean, exp(mean));
     if (isfinite(ppl.low) && isfinite(ppl.high)) {
-        printf("  95 %% interval over windows %.4f to %.4f", ppl.low, ppl.high);
+        dpe_print("  95 %% interval over windows %.4f to %.4f", ppl.low, ppl.high);
     } else if (nll->n < WINDOWS) {
-        printf("  (an interval needs %d windows: a text of %lld tokens, or a smaller --context)",
-               WINDOWS, (long long)(WINDOWS * nll->context));
+        dpe_print("  (an interval needs %d windows: a text of %lld tokens, or a smaller --context)",
+                  WINDOWS, (long long)(WINDOWS * nll->context));
     }
-    printf("\n");
+    dpe_print("\n");
     fflush(stdout);
     dpe_log_info("%.0f tokens/s", rate);
     return DPE_OK;
@@ -229,11 +229,11 @@ dpe_status dpe_run_tool_print_nll(const struct run *run, const struct nll_result
 
 static void show_map(const char *side, const struct dpe_position_map *map, int64_t n_pairs)
 {
-    printf("    %s: ", side);
+    dpe_print("    %s: ", side);
     if (isfinite(map->period)) {
-        printf("(x mod %.0f) ", map->period);
+        dpe_print("(x mod %.0f) ", map->period);
     } else {
-        printf("x ");
+        dpe_print("x ");
     }
     int64_t begin = 0;
     for (int64_t j = 1; j <= n_pairs; j++) {
@@ -242,20 +242,20 @@ static void show_map(const char *side, const struct dpe_position_map *map, int64
         if (same) {
             continue;
         }
-        printf("%s[%lld..%lld] ", begin > 0 ? "      " : "", (long long)begin, (long long)j - 1);
+        dpe_print("%s[%lld..%lld] ", begin > 0 ? "      " : "", (long long)begin, (long long)j - 1);
         if (isinf(map->scale[begin])) {
-            printf("constant %g", map->offset[begin]);
+            dpe_print("constant %g", map->offset[begin]);
         } else {
-            printf("%s/ %g + %g", map->floored ? "floor " : "", map->scale[begin],
-                   map->offset[begin]);
+            dpe_print("%s/ %g + %g", map->floored ? "floor " : "", map->scale[begin],
+                      map->offset[begin]);
         }
         begin = j;
-        printf("%s", j < n_pairs ? "\n" : "");
+        dpe_print("%s", j < n_pairs ? "\n" : "");
     }
     if (isfinite(map->cap)) {
-        printf(", at most %.0f", map->cap);
+        dpe_print(", at most %.0f", map->cap);
     }
-    printf("\n");
+    dpe_print("\n");
 }
 
 static void show_bands(const struct dpe_plan *plan)
@@ -263,11 +263,11 @@ static void show_bands(const struct dpe_plan *plan)
     static const char *const kinds[] = {"distance", "chunk difference", "key"};
     for (int b = 0; b < plan->n_bands; b++) {
         const struct dpe_band *band = &plan->bands[b];
-        printf("band %d: %lld <= %s", b, (long long)band->lo, kinds[band->kind]);
+        dpe_print("band %d: %lld <= %s", b, (long long)band->lo, kinds[band->kind]);
         if (band->hi != INT64_MAX) {
-            printf(" < %lld", (long long)band->hi);
+            dpe_print(" < %lld", (long long)band->hi);
         }
-        printf("%s\n", band->per_head ? ", key pairs of each head only" : "");
+        dpe_print("%s\n", band->per_head ? ", key pairs of each head only" : "");
         show_map("q", &band->q, plan->n_pairs);
         show_map("k", &band->k, plan->n_pairs);
     }
@@ -279,25 +279,25 @@ static void show_distances(const struct dpe_plan *plan, int64_t length)
     int64_t rotating = plan->n_pairs - plan->n_still;
     int64_t pairs[3] = {0, rotating / 2, rotating - 1};
     bool moved = dpe_selects(&plan->selection) && plan->selection.positions != DPE_PLACE_TRUE;
-    printf("effective distance seen by the query at %s%lld (layer 0, head 0):\n",
-           moved ? "place " : "", (long long)length - 1);
-    printf("%12s %6s %12s %12s %12s\n", "distance", "band", "first pair", "middle pair",
-           "last pair");
+    dpe_print("effective distance seen by the query at %s%lld (layer 0, head 0):\n",
+              moved ? "place " : "", (long long)length - 1);
+    dpe_print("%12s %6s %12s %12s %12s\n", "distance", "band", "first pair", "middle pair",
+              "last pair");
     for (int64_t distance = 0; distance < length; distance = distance == 0 ? 1 : distance * 2) {
-        printf("%12lld", (long long)distance);
+        dpe_print("%12lld", (long long)distance);
         for (int i = 0; i < 3; i++) {
             struct dpe_rel rel =
                 dpe_plan_position(plan, 0, 0, pairs[i], length - 1, length - 1 - distance);
             if (i == 0) {
-                printf(" %6d", rel.band);
+                dpe_print(" %6d", rel.band);
             }
             if (rel.band < 0) {
-                printf(" %12s", "masked");
+                dpe_print(" %12s", "masked");
             } else {
-                printf(" %12.10g", rel.rel);
+                dpe_print(" %12.10g", rel.rel);
             }
         }
-        printf("\n");
+        dpe_print("\n");
     }
 }
 
@@ -316,18 +316,18 @@ static void show_runs(const struct dpe_run *runs, int64_t n)
 {
     for (int64_t i = 0; i < n; i++) {
         int64_t last = runs[i].end - 1;
-        printf(i == 0 ? " %lld" : ", %lld", (long long)runs[i].first);
+        dpe_print(i == 0 ? " %lld" : ", %lld", (long long)runs[i].first);
         if (last > runs[i].first) {
-            printf("-%lld", (long long)last);
+            dpe_print("-%lld", (long long)last);
         }
         if (runs[i].constant) {
-            printf(" at %lld", (long long)runs[i].place);
+            dpe_print(" at %lld", (long long)runs[i].place);
         } else if (runs[i].place != runs[i].first) {
-            printf(" at %lld-%lld", (long long)runs[i].place,
-                   (long long)(runs[i].place + last - runs[i].first));
+            dpe_print(" at %lld-%lld", (long long)runs[i].place,
+                      (long long)(runs[i].place + last - runs[i].first));
         }
     }
-    printf("\n");
+    dpe_print("\n");
 }
 
 /* Who sees what at a few queries, if the first blocks score best. */
@@ -338,8 +338,9 @@ static void show_seen(const struct dpe_selection *s, int64_t length)
     struct dpe_run runs[FEW + 3];
     struct dpe_choice choice = {.blocks = chosen};
     const int64_t queries[] = {length / 8, length / 2, length - 1};
-    printf("keys that a query sees, if blocks 0, 1, ... score best (at most %d of them shown):\n",
-           (int)FEW);
+    dpe_print(
+        "keys that a query sees, if blocks 0, 1, ... score best (at most %d of them shown):\n",
+        (int)FEW);
     for (int i = 0; i < 3; i++) {
         int64_t m = queries[i];
         int64_t candidates = dpe_selection_candidates(s, m);
@@ -350,8 +351,8 @@ static void show_seen(const struct dpe_selection *s, int64_t length)
         }
         bool all = n == candidates || n <= FEW;
         choice.n_blocks = n == candidates ? 0 : all ? n : FEW;
-        printf("  query %lld: %lld keys, %lld of %lld candidates:", (long long)m,
-               (long long)dpe_selection_keys(s, m), (long long)n, (long long)candidates);
+        dpe_print("  query %lld: %lld keys, %lld of %lld candidates:", (long long)m,
+                  (long long)dpe_selection_keys(s, m), (long long)n, (long long)candidates);
         if (n == candidates) {
             /* Everything: the blocks need no list. */
             struct dpe_selection dense = *s;
@@ -369,32 +370,33 @@ static void show_seen(const struct dpe_selection *s, int64_t length)
 
 static void show_selection(const struct dpe_selection *s, int64_t length)
 {
-    printf("selection       %lld of the blocks of %lld keys, the first %lld keys, and %lld or more "
-           "keys up to the query\n",
-           (long long)s->k, (long long)s->block, (long long)s->sinks, (long long)s->local);
+    dpe_print(
+        "selection       %lld of the blocks of %lld keys, the first %lld keys, and %lld or more "
+        "keys up to the query\n",
+        (long long)s->k, (long long)s->block, (long long)s->sinks, (long long)s->local);
     if (s->first > 0) {
-        printf("always          the first %lld of the blocks\n", (long long)s->first);
+        dpe_print("always          the first %lld of the blocks\n", (long long)s->first);
     }
-    printf("chosen by       each %s", units[s->unit]);
+    dpe_print("chosen by       each %s", units[s->unit]);
     if (s->refresh > 1) {
-        printf(", at the first of every %lld positions", (long long)s->refresh);
+        dpe_print(", at the first of every %lld positions", (long long)s->refresh);
     }
-    printf("; a block is %s", representatives[s->representative]);
+    dpe_print("; a block is %s", representatives[s->representative]);
     if (s->representative == DPE_REPRESENT_ATTENDED) {
-        printf(" (%lld)", (long long)s->attended);
+        dpe_print(" (%lld)", (long long)s->attended);
     }
     if (s->representative == DPE_REPRESENT_PROBABILITY) {
-        printf(" for the last %lld queries", (long long)s->last);
+        dpe_print(" for the last %lld queries", (long long)s->last);
     }
-    printf(", scored %s\n", scored_places[s->scored]);
+    dpe_print(", scored %s\n", scored_places[s->scored]);
     if (s->slashes > 0) {
-        printf("and             the keys at the best %lld distances from %lld on\n",
-               (long long)s->slashes, (long long)s->local);
+        dpe_print("and             the keys at the best %lld distances from %lld on\n",
+                  (long long)s->slashes, (long long)s->local);
     }
-    printf("keys stand      %s\n", chosen_places[s->positions]);
-    printf("pairs           %.4g of %.4g of full attention (%.3g %%)\n",
-           dpe_selection_pairs(s, length), 0.5 * (double)length * ((double)length + 1.0),
-           200.0 * dpe_selection_pairs(s, length) / ((double)length * ((double)length + 1.0)));
+    dpe_print("keys stand      %s\n", chosen_places[s->positions]);
+    dpe_print("pairs           %.4g of %.4g of full attention (%.3g %%)\n",
+              dpe_selection_pairs(s, length), 0.5 * (double)length * ((double)length + 1.0),
+              200.0 * dpe_selection_pairs(s, length) / ((double)length * ((double)length + 1.0)));
     show_seen(s, length);
 }
 
@@ -403,30 +405,29 @@ void dpe_run_tool_show_plan(const struct run *run, const struct dpe_plan *plan, 
 {
     const char *table = dpe_run_tool_table(run->args);
     if (entry[0] != '\0') {
-        printf("%-16s%s\n", table != NULL ? "table" : "asked for",
-               table != NULL ? table : run->args->method);
-        printf("%-16s%s\n", table != NULL ? "entry" : "its plan", entry);
+        dpe_print("%-16s%s\n", table != NULL ? "table" : "asked for",
+                  table != NULL ? table : run->args->method);
+        dpe_print("%-16s%s\n", table != NULL ? "entry" : "its plan", entry);
     }
-    printf("method          %s\n", plan->name);
-    printf("trained length  %lld\n", (long long)run->trained_length);
-    printf("length          %lld\n", (long long)length);
-    printf("pairs           %lld, wavelengths %.4g ... %.4g tokens\n",
-           (long long)(plan->n_pairs - plan->n_still),
-           2.0 * M_PI / plan->inv_freq[0],
-           2.0 * M_PI / plan->inv_freq[plan->n_pairs - plan->n_still - 1]);
-    printf("logit factor    %.6g\n", plan->temperature.logit_scale);
+    dpe_print("method          %s\n", plan->name);
+    dpe_print("trained length  %lld\n", (long long)run->trained_length);
+    dpe_print("length          %lld\n", (long long)length);
+    dpe_print("pairs           %lld, wavelengths %.4g ... %.4g tokens\n",
+              (long long)(plan->n_pairs - plan->n_still), 2.0 * M_PI / plan->inv_freq[0],
+              2.0 * M_PI / plan->inv_freq[plan->n_pairs - plan->n_still - 1]);
+    dpe_print("logit factor    %.6g\n", plan->temperature.logit_scale);
     struct dpe_temperature varies = plan->temperature;
     varies.logit_scale = 1.0;
     if (!dpe_temperature_is_none(&varies)) {
         char text[DPE_TEMPERATURE_TEXT];
         dpe_temperature_text(&varies, text);
-        printf("query factor    %s: %.6g at the last of %lld tokens", text,
-               dpe_temperature_factor(&varies, length - 1), (long long)length);
+        dpe_print("query factor    %s: %.6g at the last of %lld tokens", text,
+                  dpe_temperature_factor(&varies, length - 1), (long long)length);
         if (!dpe_temperature_is_level(&varies)) {
-            printf(",\n                times %.6g in the first layer and %.6g in the last",
-                   varies.depth[0], varies.depth[2]);
+            dpe_print(",\n                times %.6g in the first layer and %.6g in the last",
+                      varies.depth[0], varies.depth[2]);
         }
-        printf("\n");
+        dpe_print("\n");
     }
     show_bands(plan);
     if (dpe_selects(&plan->selection)) {

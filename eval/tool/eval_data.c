@@ -198,7 +198,7 @@ static dpe_status write_file(struct writing *writing, const char *path, int64_t 
     if (status != DPE_OK) {
         return status;
     }
-    printf("%s  %lld samples\n", path, (long long)n);
+    dpe_print("%s  %lld samples\n", path, (long long)n);
     return status;
 }
 
@@ -316,7 +316,7 @@ static dpe_status write_ruler2_task(const struct data_arguments *args, const cha
     }
     dpe_new_file_drop(&taking.file);
     if (status == DPE_OK) {
-        printf("%s  %lld samples\n", path, (long long)drawn);
+        dpe_print("%s  %lld samples\n", path, (long long)drawn);
     }
     return status;
 }

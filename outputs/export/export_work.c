@@ -397,7 +397,7 @@ static dpe_status check_model(const char *folder, const struct dpe_table_values 
             values->model_fingerprint, folder, fingerprint);
     }
     if (status == DPE_OK && format == DPE_RESULT_TEXT) {
-        printf("fits: %s is the model that the table was measured on\n", folder);
+        dpe_print("fits: %s is the model that the table was measured on\n", folder);
     } else if (format != DPE_RESULT_TEXT) {
         status = print_check(folder, fingerprint, values, status, format, err);
     }

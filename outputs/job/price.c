@@ -90,18 +90,19 @@ void dpe_bill_sum(struct dpe_bill *bill, const struct dpe_bill *more)
 
 void dpe_price_print(const char *name, double rows, bool most, const struct dpe_price *price)
 {
-    printf("%-16s %s%.0f samples of %.0f tokens", name, most ? "at most " : "", rows, price->prompt);
+    dpe_print("%-16s %s%.0f samples of %.0f tokens", name, most ? "at most " : "", rows,
+              price->prompt);
     if (price->room > 0.0) {
-        printf(" and at most %.0f generated", price->room);
+        dpe_print(" and at most %.0f generated", price->room);
     }
-    printf("\n");
+    dpe_print("\n");
 }
 
 void dpe_bill_print(const struct dpe_bill *bill)
 {
-    printf("tokens           %.4g\n", bill->tokens);
-    printf("operations       %.3g (matrix products %.3g, attention %.3g)\n",
-           bill->products + bill->attention, bill->products, bill->attention);
+    dpe_print("tokens           %.4g\n", bill->tokens);
+    dpe_print("operations       %.3g (matrix products %.3g, attention %.3g)\n",
+              bill->products + bill->attention, bill->products, bill->attention);
 }
 
 void dpe_bill_print_time(const struct dpe_bill *bill)
@@ -122,8 +123,7 @@ void dpe_bill_print_time(const struct dpe_bill *bill)
              "%s (%lld tokens were read in %.3g s, a decode step takes %.2g s%s)",
              dpe_job_range_text(&bill->time, text), (long long)bill->speed.tokens,
              bill->speed.seconds, bill->speed.per_step, when);
-    printf("time             ");
-    dpe_tool_line(stdout, line, 17, 17);
+    dpe_print("time             %s\n", line);
 }
 
 dpe_status dpe_price_print_memory(const struct dpe_job *job, const struct dpe_plan *plan,
@@ -133,7 +133,7 @@ dpe_status dpe_price_print_memory(const struct dpe_job *job, const struct dpe_pl
     struct dpe_session_needs needs = {0};
     char text[DPE_JOB_MEMORY];
     DPE_TRY(dpe_session_estimate(dpe_model_config(job->model), plan, &options, &needs, err));
-    printf("memory           %s%s\n", before, dpe_job_memory_text(job, &needs, text));
+    dpe_print("memory           %s%s\n", before, dpe_job_memory_text(job, &needs, text));
     return DPE_OK;
 }
 
@@ -145,7 +145,7 @@ void dpe_bill_measure(struct dpe_bill *bill, const struct dpe_job *job, const st
     *speed = (struct dpe_job_speed){0};
     if (dpe_job_measure_here(job, plan, length, speed, &why) != DPE_OK) {
         if (!bill->untimed && !job->options->silent) {
-            printf("time             not measured: %s\n", why.text);
+            dpe_print("time             not measured: %s\n", why.text);
         }
         *speed = (struct dpe_job_speed){0};
         bill->untimed = true;

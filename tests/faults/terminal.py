@@ -109,6 +109,40 @@ def test_words(work):
         assert len(line) <= columns or " " not in line.strip(), f"{len(line)} columns: {line}"
 
 
+def test_screens(work):
+    """On 80 columns no tool prints a wider line, but for a word that is wider and commands to paste."""
+    folder = work + "/a-folder-whose-name-is-as-long-as-those-of-models-often-are/and-another-one"
+    os.makedirs(folder)
+    shutil.copytree(work + "/model", folder + "/model")
+    shutil.copytree(work + "/corpus", folder + "/corpus")
+    model = ["-m", folder + "/model"]
+    both = [*model, "--corpus", folder + "/corpus", "--threads", "1"]
+    made = [*both, "-l", "192", "--samples", "4", "-o"]
+    run, detect, evaluate = (os.path.join(sys.argv[1], "dpe-" + name) for name in ("run", "detect", "eval"))
+    for words, code in (
+            ([run, *model, "--info"], 0), ([run, "--method", "help"], 0),
+            ([run, *model, "--method", "lampe", "--length", "192", "--show-plan"], 0),
+            ([run, *both, "--method", "self-extend", "--length", "192", "--show"], 0),
+            ([detect, *made, folder + "/dry.h5", "--dry-run"], 0),
+            ([detect, *made, folder + "/ready.h5", "--select", "ready"], 0),
+            ([detect, *made, folder + "/detect.h5"], 0),
+            ([detect, *made, folder + "/detect.h5", "--seed", "9"], 78),
+            ([detect, *model, "--corpus", folder + "/nowhere", "-l", "192", "-o", folder + "/x.h5"], 66),
+            ([os.path.join(sys.argv[1], "dpe-norms"), *both, "--lengths", "192", "--samples", "2",
+              "-o", folder + "/norms.h5"], 0),
+            ([os.path.join(sys.argv[1], "dpe-calibrate"), *both, "-l", "192", "-o", folder + "/out", "--dry-run"], 0),
+            ([evaluate, "niah", *made, folder + "/niah.h5", "--method", "rope", "--method", "yarn"], 0),
+            ([evaluate, "kld", *both, "-l", "192", "--method", "yarn", "-o", folder + "/kld.h5"], 0),
+            ([evaluate, "tune", *both, "-l", "192", "--method", "yarn", "--budget", "16", "-o", folder + "/tune.h5"], 0),
+            ([evaluate, "compare", folder + "/niah.h5"], 64)):
+        shown, ended = on_terminal(words)
+        assert ended == code, (words, shown)
+        commands = False
+        for line in (line.decode() for line in lines(shown)):
+            commands = line.startswith("Next: ") or commands and line.startswith("      ")
+            assert commands or len(line) <= 80 or " " not in line.strip(), f"{words}: {len(line)} columns: {line}"
+
+
 def test_no_terminal(work):
     ran = subprocess.run(command(work, "none"), capture_output=True, check=False)
     assert ran.returncode == 0, ran.stderr

@@ -162,7 +162,7 @@ const struct dpe_method dpe_methods[] = {
      "near, as released; released code takes the tokens so far for L, so its groups grow while it decodes, over a cache "
      "that was rotated with smaller ones: here L is fixed for a text",
      dpe_build_jet_long},
-    {"jetlong_freq\twindow=L0/16 scale=(L-window)/(L0-window) beta_fast=32 beta_slow=1 official=1\t"
+    {"jetlong_freq\twindow=L0/16 scale=(L-w)/(L0-w) beta_fast=32 beta_slow=1 official=1\t"
      "distances beyond the window are divided pair by pair along YaRN's ramp, not rounded (Jet-Long's variant by frequency, "
      "2026); official scales the logits by 0.1*ln(scale)+1",
      dpe_build_jetlong_freq},
@@ -179,12 +179,12 @@ const struct dpe_method dpe_methods[] = {
      "pairs from split on count segments beyond the window, the others tokens (HiRoPE, Zhang et al. 2024); a "
      "segment is so many tokens, where the paper takes a function of the program",
      dpe_build_hirope},
-    {"adagrope\tfirst=L0/4 reuse=(so-that-L-becomes-L0)\t"
+    {"adagrope\tfirst=L0/4 reuse=(L-becomes-L0)\t"
      "farther positions are used more often: four bands of `first` positions, used 1, r, r^2 and r^3 times (after "
      "AdaGroPE, Xu et al. 2025); an approximation made from the paper's description: its count grows by smaller "
      "steps, and its code was not found",
      dpe_build_adagrope},
-    {"dope\theads=all from=(first-pair-slower-than-L0)\t"
+    {"dope\theads=all from=(first-beyond-L0)\t"
      "pairs of heads lose their position (after DoPE, Xiong et al. 2025); heads=i/i/..., i = layer * heads + head; "
      "the paper finds heads and pairs by matrix entropy, and its other forms zero them or add noise, "
      "which no plan does",

@@ -76,11 +76,12 @@ void dpe_eval_print_check(const struct dpe_results *results)
     const struct dpe_interval *with = &results->mean[table * n + last];
     const struct dpe_interval *without = &results->mean[last];
     const double possible = results->mean[0].mean;
-    printf("In %lld tokens: %.0f %% (%.0f to %.0f) with the table, %.0f %% (%.0f to %.0f) without "
-           "(%s);\n%.0f %% in %lld tokens, which is what is possible.\n%s\n",
-           (long long)results->suite->tasks[last].length, 100.0 * with->mean, 100.0 * with->low,
-           100.0 * with->high, 100.0 * without->mean, 100.0 * without->low, 100.0 * without->high,
-           dpe_p_text(results->p_value[last], p), 100.0 * possible,
-           (long long)results->suite->tasks[0].length,
-           verdict(with, without, possible, results->p_value[last]));
+    dpe_print(
+        "In %lld tokens: %.0f %% (%.0f to %.0f) with the table, %.0f %% (%.0f to %.0f) without "
+        "(%s);\n%.0f %% in %lld tokens, which is what is possible.\n%s\n",
+        (long long)results->suite->tasks[last].length, 100.0 * with->mean, 100.0 * with->low,
+        100.0 * with->high, 100.0 * without->mean, 100.0 * without->low, 100.0 * without->high,
+        dpe_p_text(results->p_value[last], p), 100.0 * possible,
+        (long long)results->suite->tasks[0].length,
+        verdict(with, without, possible, results->p_value[last]));
 }

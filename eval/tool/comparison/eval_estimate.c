@@ -200,7 +200,7 @@ static dpe_status add_planned(const struct comparison *comparison, struct dpe_bi
     struct dpe_bill bill = {0};
     dpe_status status = price_task(comparison, suite, &suite->tasks[0], &price, err);
     if (status == DPE_OK && print) {
-        printf("\n");
+        dpe_print("\n");
         dpe_price_print(args->planned, rows, true, &price);
     }
     if (status == DPE_OK) {
@@ -219,8 +219,8 @@ dpe_status dpe_eval_cost(void *state, struct dpe_bill *sum, struct dpe_error *er
         return add_planned(comparison, sum, err);
     }
     if (!args->job.silent) {
-        printf("model            %s\n", args->job.model);
-        printf("%-16s %d\n", args->what != NULL ? "steps" : "methods", comparison->n_methods);
+        dpe_print("model            %s\n", args->job.model);
+        dpe_print("%-16s %d\n", args->what != NULL ? "steps" : "methods", comparison->n_methods);
     }
     return dpe_eval_add_cost(comparison, NULL, NULL, sum, err);
 }

@@ -62,7 +62,7 @@ static void print_cell(const struct dpe_results *results, int method, const stru
     } else {
         snprintf(text, sizeof text, "%.1f", 100.0 * value);
     }
-    printf(" %*s%c", width - 2, text, mark_of(results, method, column));
+    dpe_print(" %*s%c", width - 2, text, mark_of(results, method, column));
 }
 
 static int label_width(const struct dpe_results *results)
@@ -88,17 +88,17 @@ static void print_columns(const struct dpe_results *results, const struct column
     fit = fit < 1 ? 1 : fit;
     for (int begin = 0; begin < n; begin += fit) {
         int end = begin + fit < n ? begin + fit : n;
-        printf("%-*s", label, "method");
+        dpe_print("%-*s", label, "method");
         for (int c = begin; c < end; c++) {
-            printf(" %*s ", width - 2, columns[c].header);
+            dpe_print(" %*s ", width - 2, columns[c].header);
         }
-        printf("\n");
+        dpe_print("\n");
         for (int m = 0; m < results->n_methods; m++) {
-            printf("%-*.*s", label, label, results->method_names[m]);
+            dpe_print("%-*.*s", label, label, results->method_names[m]);
             for (int c = begin; c < end; c++) {
                 print_cell(results, m, &columns[c], width);
             }
-            printf("\n");
+            dpe_print("\n");
         }
     }
 }
@@ -157,16 +157,16 @@ static void print_overview(const struct dpe_results *results)
     const struct dpe_suite *suite = results->suite;
     const char *unit = suite->perplexity ? "" : ", %";
     if (one_label(suite)) {
-        printf("%s: %s%s, by length (%s: %lld)\n", suite->name, measure(results), unit,
-               suite->perplexity ? "books" : "samples", (long long)results->n_samples);
+        dpe_print("%s: %s%s, by length (%s: %lld)\n", suite->name, measure(results), unit,
+                  suite->perplexity ? "books" : "samples", (long long)results->n_samples);
         print_columns(results, columns, columns_by_length(suite, columns));
         return;
     }
     int64_t lengths[EVAL_MAX_LENGTHS];
     int n_lengths = dpe_results_lengths(suite, lengths, EVAL_MAX_LENGTHS);
     for (int l = 0; l < n_lengths; l++) {
-        printf("%s at %lld tokens: %s%s (samples of a task: %lld)\n", suite->name,
-               (long long)lengths[l], measure(results), unit, (long long)results->n_samples);
+        dpe_print("%s at %lld tokens: %s%s (samples of a task: %lld)\n", suite->name,
+                  (long long)lengths[l], measure(results), unit, (long long)results->n_samples);
         print_columns(results, columns, columns_of_length(suite, lengths[l], columns));
     }
 }
@@ -178,8 +178,8 @@ static void print_positions(const struct dpe_results *results, int task)
         columns[b] = (struct column){.task = task, .bucket = b};
         snprintf(columns[b].header, sizeof columns[b].header, "%lld", (long long)1 << b);
     }
-    printf("%s: perplexity by position, from the given one to the next\n",
-           results->suite->tasks[task].task.name);
+    dpe_print("%s: perplexity by position, from the given one to the next\n",
+              results->suite->tasks[task].task.name);
     print_columns(results, columns, results->n_positions);
 }
 
@@ -187,9 +187,9 @@ static void print_positions(const struct dpe_results *results, int task)
 static void print_interval(const struct dpe_interval *interval, bool sign)
 {
     if (isnan(interval->low) || isnan(interval->high)) {
-        printf("%*s", 16, "");
+        dpe_print("%*s", 16, "");
     } else {
-        printf(sign ? "[%+6.3f, %+6.3f]" : "[%6.4g, %6.4g]", interval->low, interval->high);
+        dpe_print(sign ? "[%+6.3f, %+6.3f]" : "[%6.4g, %6.4g]", interval->low, interval->high);
     }
 }
 
@@ -197,44 +197,44 @@ static void print_details(const struct dpe_results *results, int task)
 {
     bool ppl = results->suite->perplexity;
     const struct dpe_suite_task *suite_task = &results->suite->tasks[task];
-    printf("%s, 95 %% intervals (%s: %lld", suite_task->task.name, ppl ? "books" : "samples",
-           (long long)suite_task->n_samples);
+    dpe_print("%s, 95 %% intervals (%s: %lld", suite_task->task.name, ppl ? "books" : "samples",
+              (long long)suite_task->n_samples);
     if (suite_task->task.together > 1) {
-        printf(", %lld of a context count as one", (long long)suite_task->task.together);
+        dpe_print(", %lld of a context count as one", (long long)suite_task->task.together);
     }
-    printf(")\n");
+    dpe_print(")\n");
     if (results->n_methods > 1) {
-        printf("differences are to %s\n", results->method_names[results->against]);
+        dpe_print("differences are to %s\n", results->method_names[results->against]);
     }
-    printf("%8s %16s %7s %23s %7s method\n", ppl ? "by token" : "score", "interval",
-           ppl                    ? "by word"
-           : results->suite->half ? "half"
-                                  : "",
-           ppl ? "difference, nats/token" : "difference", "p");
+    dpe_print("%8s %16s %7s %23s %7s method\n", ppl ? "by token" : "score", "interval",
+              ppl                    ? "by word"
+              : results->suite->half ? "half"
+                                     : "",
+              ppl ? "difference, nats/token" : "difference", "p");
     for (int m = 0; m < results->n_methods; m++) {
         size_t at = cell(results, m, task);
         const struct dpe_interval *mean = &results->mean[at];
         const struct dpe_interval *difference = &results->difference[at];
-        printf("%8.4g ", mean->mean);
+        dpe_print("%8.4g ", mean->mean);
         print_interval(mean, false);
-        printf(" ");
+        dpe_print(" ");
         if (ppl) {
-            printf("%7.5g ", results->word[at].mean);
+            dpe_print("%7.5g ", results->word[at].mean);
         } else if (results->suite->half) {
-            printf("%7.4g ", results->half_mean[at]);
+            dpe_print("%7.4g ", results->half_mean[at]);
         } else {
-            printf("%7s ", "");
+            dpe_print("%7s ", "");
         }
         if (m == results->against) {
-            printf("%23s %7s", "", "");
+            dpe_print("%23s %7s", "", "");
         } else {
-            printf("%+6.3f ", difference->mean);
+            dpe_print("%+6.3f ", difference->mean);
             print_interval(difference, true);
             char p[DPE_P_TEXT];
             dpe_p_text(results->p_value[at], p);
-            printf(" %7s", p + (p[2] == '=' ? 4 : 2)); /* the column says p */
+            dpe_print(" %7s", p + (p[2] == '=' ? 4 : 2)); /* the column says p */
         }
-        printf(" %s\n", results->method_names[m]);
+        dpe_print(" %s\n", results->method_names[m]);
     }
 }
 
@@ -247,8 +247,8 @@ static void print_gaps(const struct dpe_results *results)
         nonfinite += results->status[i] == DPE_ROW_NONFINITE;
     }
     if (nonfinite > 0) {
-        printf("left out %lld samples with NaN or infinity in their logits\n",
-               (long long)nonfinite);
+        dpe_print("left out %lld samples with NaN or infinity in their logits\n",
+                  (long long)nonfinite);
     }
 }
 
@@ -256,19 +256,19 @@ void dpe_eval_print(const struct dpe_results *results, bool details)
 {
     print_overview(results);
     if (results->n_methods > 1) {
-        printf("+ better, - worse than %s: p < %g in a paired test on the same\nsamples, not "
-               "corrected for the number of tests\n",
-               results->method_names[results->against], significant);
+        dpe_print("+ better, - worse than %s: p < %g in a paired test on the same\nsamples, not "
+                  "corrected for the number of tests\n",
+                  results->method_names[results->against], significant);
     }
     print_gaps(results);
     for (int t = 0; t < results->n_tasks && (details || results->n_tasks == 1); t++) {
-        printf("\n");
+        dpe_print("\n");
         print_details(results, t);
         if (results->n_positions > 0 && details) {
             print_positions(results, t);
         }
     }
-    printf("\n");
+    dpe_print("\n");
 }
 
 /* From red over yellow to green, of the 256 terminal colours. */
@@ -282,11 +282,11 @@ static int colour_of(double share)
 static void print_share(double share, bool colours)
 {
     if (isnan(share)) {
-        printf("    n/a ");
+        dpe_print("    n/a ");
     } else if (colours) {
-        printf(" \033[30;48;5;%dm %4.0f  \033[0m", colour_of(share), 100.0 * share);
+        dpe_print(" \033[30;48;5;%dm %4.0f  \033[0m", colour_of(share), 100.0 * share);
     } else {
-        printf("  %4.0f  ", 100.0 * share);
+        dpe_print("  %4.0f  ", 100.0 * share);
     }
 }
 
@@ -295,19 +295,19 @@ void dpe_eval_print_grid(const struct dpe_results *results, const double *depths
     bool colours = dpe_terminal_color(stdout);
     int n_lengths = results->n_tasks / n_depths;
     for (int m = 0; m < results->n_methods; m++) {
-        printf("%s: one needle found, %% of the %lld samples of a cell\n", results->method_names[m],
-               (long long)results->n_samples);
-        printf("depth  ");
+        dpe_print("%s: one needle found, %% of the %lld samples of a cell\n",
+                  results->method_names[m], (long long)results->n_samples);
+        dpe_print("depth  ");
         for (int l = 0; l < n_lengths; l++) {
-            printf(" %6lld ", (long long)results->suite->tasks[l * n_depths].length);
+            dpe_print(" %6lld ", (long long)results->suite->tasks[l * n_depths].length);
         }
-        printf("\n");
+        dpe_print("\n");
         for (int d = 0; d < n_depths; d++) {
-            printf("%5.4g%% ", 100.0 * depths[d]);
+            dpe_print("%5.4g%% ", 100.0 * depths[d]);
             for (int l = 0; l < n_lengths; l++) {
                 print_share(results->mean[cell(results, m, l * n_depths + d)].mean, colours);
             }
-            printf("\n");
+            dpe_print("\n");
         }
     }
     print_gaps(results);

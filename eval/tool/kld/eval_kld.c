@@ -292,8 +292,8 @@ static dpe_status kld_cost(void *state, struct dpe_bill *sum, struct dpe_error *
                    &price);
     if (print) {
         struct dpe_bill untimed = {0};
-        printf("kld              %lld texts of %lld tokens under %d methods and the base\n",
-               (long long)kld->n_texts, (long long)kld->length, kld->comparison.n_plans);
+        dpe_print("kld              %lld texts of %lld tokens under %d methods and the base\n",
+                  (long long)kld->n_texts, (long long)kld->length, kld->comparison.n_plans);
         dpe_bill_add(&untimed, &price, rows, rows, &plan->selection, &speed);
         dpe_bill_print(&untimed);
         status = dpe_price_print_memory(job, plan, kld->length, "twice ", err);
@@ -301,7 +301,8 @@ static dpe_status kld_cost(void *state, struct dpe_bill *sum, struct dpe_error *
     if (print && once) {
         char bytes[32];
         int64_t text = dpe_kld_saved_bytes(dpe_model_config(base_model(kld))->vocab, kld->length);
-        printf("--save-base      %s\n", dpe_format_bytes((uint64_t)(text * kld->n_texts), bytes));
+        dpe_print("--save-base      %s\n",
+                  dpe_format_bytes((uint64_t)(text * kld->n_texts), bytes));
     }
     dpe_bill_measure(&bill, job, plan, kld->length, &speed);
     dpe_bill_add(&bill, &price, rows, rows, &plan->selection, &speed);

@@ -102,16 +102,16 @@ dpe_status dpe_kld_fill(void *user, struct dpe_h5 *table, struct dpe_error *err)
 
 static void print_cell(const struct dpe_kld_cell *cell)
 {
-    printf("%10.3g%10.3g%10.3g%10.3g%8.2f %%%8.2f %%%10.4f\n", cell->mean.mean, cell->median,
-           cell->p99, cell->most, 100.0 * cell->same_top, 100.0 * cell->change_rms,
-           cell->ratio.mean);
+    dpe_print("%10.3g%10.3g%10.3g%10.3g%8.2f %%%8.2f %%%10.4f\n", cell->mean.mean, cell->median,
+              cell->p99, cell->most, 100.0 * cell->same_top, 100.0 * cell->change_rms,
+              cell->ratio.mean);
 }
 
 /* Of one text there is none. */
 static void print_interval(const struct dpe_interval *interval)
 {
     if (isfinite(interval->low)) {
-        printf(" [%.4g, %.4g]", interval->low, interval->high);
+        dpe_print(" [%.4g, %.4g]", interval->low, interval->high);
     }
 }
 
@@ -119,24 +119,24 @@ static void print_text(const struct kld *kld, const struct dpe_kld_result *resul
 {
     const struct eval_arguments *args = kld->comparison.args;
     const int64_t buckets = result->n[DPE_KLD_POSITION];
-    printf("KL(base, method) of the next token in nats; base: %s of %s on %s\n",
-           args->base != NULL ? args->base : "rope",
-           args->base_model != NULL ? args->base_model : args->job.model, kld->device);
+    dpe_print("KL(base, method) of the next token in nats; base: %s of %s on %s\n",
+              args->base != NULL ? args->base : "rope",
+              args->base_model != NULL ? args->base_model : args->job.model, kld->device);
     for (int64_t m = 0; m < result->n[DPE_KLD_METHOD]; m++) {
         const struct dpe_kld_cell *whole = &result->whole[m];
-        printf("\n%s: mean %.4g", result->method[m], whole->mean.mean);
+        dpe_print("\n%s: mean %.4g", result->method[m], whole->mean.mean);
         print_interval(&whole->mean);
-        printf(" over %lld texts, %lld tokens;\n  perplexity %.4f of the base's",
-               (long long)whole->mean.n, (long long)whole->n, whole->ratio.mean);
+        dpe_print(" over %lld texts, %lld tokens;\n  perplexity %.4f of the base's",
+                  (long long)whole->mean.n, (long long)whole->n, whole->ratio.mean);
         print_interval(&whole->ratio);
-        printf("\n");
-        printf("%-8s%10s%10s%10s%10s%10s%10s%10s\n", "position", "mean", "median", "99 %", "max",
-               "same top", "RMS dp", "ppl");
+        dpe_print("\n");
+        dpe_print("%-8s%10s%10s%10s%10s%10s%10s%10s\n", "position", "mean", "median", "99 %", "max",
+                  "same top", "RMS dp", "ppl");
         for (int64_t b = 0; b < buckets; b++) {
-            printf("%-8lld", (long long)result->position[b]);
+            dpe_print("%-8lld", (long long)result->position[b]);
             print_cell(&result->at[m * buckets + b]);
         }
-        printf("%-8s", "all");
+        dpe_print("%-8s", "all");
         print_cell(whole);
     }
 }
@@ -198,9 +198,10 @@ dpe_status dpe_kld_print(void *state, struct dpe_error *err)
     } else if (status == DPE_OK) {
         print_text(kld, &result);
         if (kld->saved != NULL) {
-            printf("\nthe base is kept in %s: a divergence of %.3g from what was computed, at most "
-                   "%.3g\n",
-                   kld->comparison.args->save_base, rounding.mean, rounding.most);
+            dpe_print(
+                "\nthe base is kept in %s: a divergence of %.3g from what was computed, at most "
+                "%.3g\n",
+                kld->comparison.args->save_base, rounding.mean, rounding.most);
         }
     }
     result_free(&result);

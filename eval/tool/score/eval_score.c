@@ -223,7 +223,7 @@ static void put_mean(const struct scoring *scoring, const char *label, const cha
         dpe_result_whole(scoring->out, "tasks_of_suite", total);
         dpe_result_number(scoring->out, "score", sum / n);
     } else if (n > 0) {
-        printf("%-20s  mean of %2d of %2d tasks %22.2f\n", name, n, total, sum / n);
+        dpe_print("%-20s  mean of %2d of %2d tasks %22.2f\n", name, n, total, sum / n);
     }
 }
 
@@ -261,11 +261,12 @@ static void put_task(const struct scoring *scoring, const char *label, size_t i)
         add_task(scoring, label, task->name, name, sums);
         return;
     }
-    printf("%-20s  %-8s %8lld %6lld %8lld %9.2f  %s\n", task->name, name, (long long)sums->scored,
-           (long long)sums->empty, (long long)(sums->bad + sums->no_object),
-           per_cent(scoring->suite, sums), shortest(official_score(scoring->suite, sums), number));
+    dpe_print("%-20s  %-8s %8lld %6lld %8lld %9.2f  %s\n", task->name, name,
+              (long long)sums->scored, (long long)sums->empty,
+              (long long)(sums->bad + sums->no_object), per_cent(scoring->suite, sums),
+              shortest(official_score(scoring->suite, sums), number));
     if (scoring->suite->half) {
-        printf("%-20s  %42.2f\n", "at least half", at_least_half(sums));
+        dpe_print("%-20s  %42.2f\n", "at least half", at_least_half(sums));
     }
 }
 
@@ -275,8 +276,8 @@ static void put_scores(const struct scoring *scoring, const char *label)
     const char *suite = scoring->args->suite;
     const char *category = "";
     if (scoring->out == NULL) {
-        printf("%-20s  %-8s %8s %6s %8s %9s  %s\n", "task", "scorer", "samples", "empty",
-               "left out", "score", "official");
+        dpe_print("%-20s  %-8s %8s %6s %8s %9s  %s\n", "task", "scorer", "samples", "empty",
+                  "left out", "score", "official");
     }
     for (size_t i = 0; dpe_score_task(suite, i) != NULL; i++) {
         if (scoring->sums[i].scored > 0) {
@@ -345,7 +346,7 @@ static dpe_status score_folder(struct scoring *scoring, struct dpe_error *err)
         if (status == DPE_OK && last) {
             bool first = strcmp(file->label, files.at[0].label) == 0;
             if (file->label[0] != '\0' && scoring->out == NULL) {
-                printf("%s%s\n", first ? "" : "\n", file->label);
+                dpe_print("%s%s\n", first ? "" : "\n", file->label);
             }
             put_scores(scoring, file->label);
             memset(scoring->sums, 0, sizeof scoring->sums);

@@ -117,10 +117,10 @@ static void print_gain(const struct dpe_interval *gain, double p, char text[48])
 static void print_length(const struct tuning *tuning, int length)
 {
     int n_methods = tuning->comparison.args->n_methods;
-    printf("niah at %lld tokens: recall in percent on %lld fresh samples, 95 %% intervals\n",
-           (long long)tuning->comparison.lengths[length], (long long)tuning->fresh);
-    printf("%-13s %8s %6s  %-20s %-20s %-17s %-17s %s\n", "method", "settings", "rows", "defaults",
-           "tuned", "tuned - defaults", "tuned - first", "chosen");
+    dpe_print("niah at %lld tokens: recall in percent on %lld fresh samples, 95 %% intervals\n",
+              (long long)tuning->comparison.lengths[length], (long long)tuning->fresh);
+    dpe_print("%-13s %8s %6s  %-20s %-20s %-17s %-17s %s\n", "method", "settings", "rows",
+              "defaults", "tuned", "tuned - defaults", "tuned - first", "chosen");
     for (int g = length * n_methods; g < (length + 1) * n_methods; g++) {
         const struct tune_group *group = &tuning->groups[g];
         char plain[48], tuned[48], gain[48], ahead[48];
@@ -128,9 +128,10 @@ static void print_length(const struct tuning *tuning, int length)
         print_share(&group->tuned, tuned);
         print_gain(&group->gain, group->gain_p, gain);
         print_gain(&group->ahead, group->ahead_p, ahead);
-        printf("%-13.*s %8d %6lld  %-20s %-20s %-17s %-17s %s\n", (int)strcspn(group->method, ":"),
-               group->method, group->n_arms, (long long)group->rows, plain, tuned, gain, ahead,
-               group->arms[group->chosen].spec);
+        dpe_print("%-13.*s %8d %6lld  %-20s %-20s %-17s %-17s %s\n",
+                  (int)strcspn(group->method, ":"), group->method, group->n_arms,
+                  (long long)group->rows, plain, tuned, gain, ahead,
+                  group->arms[group->chosen].spec);
     }
 }
 
@@ -190,7 +191,7 @@ dpe_status dpe_tune_print(void *state, struct dpe_error *err)
     for (int l = 0; l < tuning->comparison.n_lengths; l++) {
         print_length(tuning, l);
     }
-    printf("p: paired test on the same samples, not corrected for the number of tests\n");
+    dpe_print("p: paired test on the same samples, not corrected for the number of tests\n");
     return DPE_OK;
 }
 
@@ -222,13 +223,13 @@ static int64_t fresh_rows(const struct tuning *tuning, const struct tune_group *
 static void print_settings(const struct tuning *tuning)
 {
     const struct comparison *comparison = &tuning->comparison;
-    printf("model            %s\n", comparison->args->job.model);
-    printf("%-16s %8s %8s %12s %6s\n", "method", "length", "settings", "race, rows", "fresh");
+    dpe_print("model            %s\n", comparison->args->job.model);
+    dpe_print("%-16s %8s %8s %12s %6s\n", "method", "length", "settings", "race, rows", "fresh");
     for (int g = 0; g < tuning->n_groups; g++) {
         const struct tune_group *group = &tuning->groups[g];
-        printf("%-16.*s %8lld %8d %12lld %6lld\n", (int)strcspn(group->method, ":"), group->method,
-               (long long)comparison->lengths[group->length], group->n_arms,
-               (long long)race_rows(tuning, group), (long long)fresh_rows(tuning, group));
+        dpe_print("%-16.*s %8lld %8d %12lld %6lld\n", (int)strcspn(group->method, ":"),
+                  group->method, (long long)comparison->lengths[group->length], group->n_arms,
+                  (long long)race_rows(tuning, group), (long long)fresh_rows(tuning, group));
     }
 }
 
