@@ -386,7 +386,7 @@ static dpe_status ask_all(const struct test *test, const char *device, const str
                                   : status;
         if (session != NULL && code != NULL) {
             char ran[64];
-            session->ops->code(session->backend, ran);
+            session->ops->code(session->own.backend, ran);
             if (ran[0] != '\0') {
                 snprintf(code, sizeof ran, "%s", ran);
             }

@@ -43,7 +43,7 @@ static dpe_status not_allocated(struct dpe_session *s, struct dpe_error *err)
 {
     int64_t layer = -1;
     int64_t row = -1;
-    DPE_TRY(s->ops->finish(s->backend, &layer, &row, err));
+    DPE_TRY(s->ops->finish(s->own.backend, &layer, &row, err));
     return dpe_session_out_of_memory(s, err);
 }
 
@@ -56,11 +56,11 @@ static bool allocate_selection(struct dpe_session *s)
             continue;
         }
         if (s->bytes.queries > 0) {
-            s->cache_q[layer] = s->ops->allocate(s->backend, s->bytes.queries);
+            s->cache_q[layer] = s->ops->allocate(s->own.backend, s->bytes.queries);
             good = s->cache_q[layer] != NULL;
         }
         if (s->bytes.marks > 0 && good) {
-            s->marks[layer] = s->ops->allocate(s->backend, s->bytes.marks);
+            s->marks[layer] = s->ops->allocate(s->own.backend, s->bytes.marks);
             good = s->marks[layer] != NULL;
         }
     }
@@ -71,8 +71,8 @@ static void release_selection(struct dpe_session *s)
 {
     for (int64_t layer = 0; s->cache_q != NULL && s->marks != NULL && layer < s->config->n_layers;
          layer++) {
-        s->ops->release(s->backend, s->cache_q[layer]);
-        s->ops->release(s->backend, s->marks[layer]);
+        s->ops->release(s->own.backend, s->cache_q[layer]);
+        s->ops->release(s->own.backend, s->marks[layer]);
         s->cache_q[layer] = s->marks[layer] = NULL;
     }
 }
@@ -86,8 +86,8 @@ static dpe_status allocate_cache(struct dpe_session *s, struct dpe_error *err)
     }
     bool good = true;
     for (int64_t layer = 0; good && layer < s->config->n_layers; layer++) {
-        s->cache_k[layer] = s->ops->allocate(s->backend, b->cache);
-        s->cache_v[layer] = s->ops->allocate(s->backend, b->cache);
+        s->cache_k[layer] = s->ops->allocate(s->own.backend, b->cache);
+        s->cache_v[layer] = s->ops->allocate(s->own.backend, b->cache);
         good = s->cache_k[layer] != NULL && s->cache_v[layer] != NULL;
     }
     return good ? DPE_OK : not_allocated(s, err);
@@ -97,8 +97,8 @@ static void release_cache(struct dpe_session *s)
 {
     for (int64_t layer = 0; s->cache_k != NULL && s->cache_v != NULL && layer < s->config->n_layers;
          layer++) {
-        s->ops->release(s->backend, s->cache_k[layer]);
-        s->ops->release(s->backend, s->cache_v[layer]);
+        s->ops->release(s->own.backend, s->cache_k[layer]);
+        s->ops->release(s->own.backend, s->cache_v[layer]);
         s->cache_k[layer] = s->cache_v[layer] = NULL;
     }
     dpe_kv_destroy(s->kv);
@@ -114,7 +114,7 @@ static void drop_cache(struct dpe_session *s)
 
 static dpe_status allocate(struct dpe_session *s, struct dpe_error *err)
 {
-    DPE_TRY(dpe_session_allocate_buffers(s) ? allocate_cache(s, err) : not_allocated(s, err));
+    DPE_TRY(dpe_lane_allocate(&s->own, &s->bytes) ? allocate_cache(s, err) : not_allocated(s, err));
     if (!allocate_selection(s)) {
         DPE_TRY(not_allocated(s, err));
     }
@@ -123,17 +123,17 @@ static dpe_status allocate(struct dpe_session *s, struct dpe_error *err)
 
 static void release(struct dpe_session *s)
 {
-    dpe_session_release_buffers(s);
+    dpe_lane_release(&s->own);
     release_cache(s);
     release_selection(s);
 }
 
 static dpe_status set_plans(struct dpe_session *s, struct dpe_error *err)
 {
-    DPE_TRY(s->ops->set_plan(s->backend, 0, &s->plan, &s->rotation, err));
+    DPE_TRY(s->ops->set_plan(s->own.backend, 0, &s->plan, &s->rotation, err));
     for (int kind = 1; kind < s->config->n_kinds; kind++) {
-        DPE_TRY(s->ops->set_plan(s->backend, kind, &s->kind_plans[kind], &s->kind_rotations[kind],
-                                 err));
+        DPE_TRY(s->ops->set_plan(s->own.backend, kind, &s->kind_plans[kind],
+                                 &s->kind_rotations[kind], err));
     }
     return DPE_OK;
 }
@@ -186,7 +186,8 @@ static dpe_status make(struct dpe_session *s, const struct dpe_plan *plan, struc
     s->element = s->ops->element_bytes(s->config);
     s->bytes = dpe_session_fit_bytes(s->config, plan, s->ops, s->halves, &s->options);
     DPE_TRY(dpe_session_check_fits(s->config, plan, &s->bytes, s->ops, &s->options, err));
-    DPE_TRY(s->ops->open(&s->slice, &s->options, &s->backend, err));
+    s->own = dpe_lane_of(s, s->options.n_threads);
+    DPE_TRY(s->ops->open(&s->slice, &s->options, &s->own.backend, err));
     DPE_TRY(allocate_host(s, err));
     DPE_TRY(dpe_plan_slice(plan, peers->index, peers->size, &s->plan, err));
     DPE_TRY(
@@ -248,9 +249,9 @@ void dpe_session_destroy(struct dpe_session *s)
         return;
     }
     dpe_session_lanes_free(s);
-    if (s->backend != NULL) {
+    if (s->own.backend != NULL) {
         release(s);
-        s->ops->close(s->backend);
+        s->ops->close(s->own.backend);
     }
     free(s->cache_k);
     free(s->cache_v);
@@ -279,8 +280,8 @@ static struct dpe_session_bytes make_room(struct dpe_session *s)
         dpe_session_fit_bytes(s->config, &s->plan, s->ops, false, &s->options);
     dpe_session_lanes_free(s);
     if (bytes.workspace != s->bytes.workspace) {
-        s->ops->release(s->backend, s->workspace);
-        s->workspace = NULL;
+        s->ops->release(s->own.backend, s->own.workspace);
+        s->own.workspace = NULL;
     }
     release_selection(s);
     if (bytes.cache != s->bytes.cache || bytes.kv != s->bytes.kv || bytes.file != s->bytes.file) {
@@ -300,10 +301,10 @@ static dpe_status allocate_plan(struct dpe_session *s, struct dpe_error *err)
         if (moves) {
             drop_cache(s);
         }
-        if (s->workspace == NULL) {
-            s->workspace = s->ops->allocate(s->backend, bytes.workspace);
+        if (s->own.workspace == NULL) {
+            s->own.workspace = s->ops->allocate(s->own.backend, bytes.workspace);
         }
-        bool good = s->workspace != NULL && allocate_selection(s);
+        bool good = s->own.workspace != NULL && allocate_selection(s);
         status = good ? DPE_OK : not_allocated(s, err);
         if (status == DPE_OK && moves) {
             s->bytes.cache = bytes.cache;
@@ -315,7 +316,7 @@ static dpe_status allocate_plan(struct dpe_session *s, struct dpe_error *err)
             }
         }
         if (status == DPE_OK) {
-            status = s->ops->set_plan(s->backend, 0, &s->plan, &s->rotation, err);
+            status = s->ops->set_plan(s->own.backend, 0, &s->plan, &s->rotation, err);
         }
     } while (status == DPE_NO_MEMORY && s->halves && dpe_session_halve_chunk(s->ops, &s->options));
     if (status == DPE_OK) {

@@ -18,7 +18,7 @@ static void copy_rows(struct dpe_session *s, int64_t from, int64_t to, int64_t f
 {
     for (int64_t layer = 0; layer < s->config->n_layers && first < end; layer++) {
         const struct dpe_store store = dpe_session_store(s, layer);
-        s->ops->copy_kv(s->backend, &store, from + first, to + first, end - first);
+        s->ops->copy_kv(s->own.backend, &store, from + first, to + first, end - first);
     }
 }
 

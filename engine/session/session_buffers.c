@@ -3,9 +3,9 @@
 
 #include <stddef.h>
 
-#define BUFFER(memory, bytes) \
-    { \
-        offsetof(struct dpe_session, memory), offsetof(struct dpe_session_bytes, bytes) \
+#define BUFFER(memory, bytes)                                                                      \
+    {                                                                                              \
+        offsetof(struct dpe_lane, memory), offsetof(struct dpe_session_bytes, bytes)               \
     }
 
 /* Every buffer, and its size. */
@@ -22,9 +22,9 @@ static const struct {
 
 enum { N_BUFFERS = sizeof buffers / sizeof buffers[0] };
 
-static dpe_mem *memory_of(struct dpe_session *s, int i)
+static dpe_mem *memory_of(struct dpe_lane *lane, int i)
 {
-    return (dpe_mem *)(void *)((char *)s + buffers[i].memory);
+    return (dpe_mem *)(void *)((char *)lane + buffers[i].memory);
 }
 
 static uint64_t bytes_of(const struct dpe_session_bytes *bytes, int i)
@@ -42,23 +42,23 @@ uint64_t dpe_session_buffer_bytes(const struct dpe_session_bytes *bytes)
     return all;
 }
 
-bool dpe_session_allocate_buffers(struct dpe_session *s)
+bool dpe_lane_allocate(struct dpe_lane *lane, const struct dpe_session_bytes *all)
 {
     bool good = true;
     for (int i = 0; i < N_BUFFERS; i++) {
-        dpe_mem *memory = memory_of(s, i);
-        uint64_t bytes = bytes_of(&s->bytes, i);
-        bool wanted = bytes > 0 || memory == &s->workspace; /* else this model does without */
-        *memory = good && wanted ? s->ops->allocate(s->backend, bytes) : NULL;
+        dpe_mem *memory = memory_of(lane, i);
+        uint64_t bytes = bytes_of(all, i);
+        bool wanted = bytes > 0 || memory == &lane->workspace; /* else this model does without */
+        *memory = good && wanted ? lane->ops->allocate(lane->backend, bytes) : NULL;
         good = good && (!wanted || *memory != NULL);
     }
     return good;
 }
 
-void dpe_session_release_buffers(struct dpe_session *s)
+void dpe_lane_release(struct dpe_lane *lane)
 {
     for (int i = 0; i < N_BUFFERS; i++) {
-        s->ops->release(s->backend, *memory_of(s, i));
-        *memory_of(s, i) = NULL;
+        lane->ops->release(lane->backend, *memory_of(lane, i));
+        *memory_of(lane, i) = NULL;
     }
 }

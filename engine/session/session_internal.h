@@ -46,6 +46,19 @@ struct dpe_session_bytes {
     int64_t logit_rows; /**< at least a step of all branches */
 };
 
+/** What a forward pass works with. A session has one of its own; where threads take sequences
+ * through the layers by themselves, each has another one (session_lanes.c). */
+struct dpe_lane {
+    struct dpe_session *session;
+    const struct dpe_ops *ops;       /**< of the session */
+    const struct dpe_config *config; /**< of the session */
+    struct dpe_backend *backend;
+    int n_threads;
+    dpe_mem x, normed, q, k, v, attended, gate, up, workspace;
+    /** NULL where the model does not need them. */
+    dpe_mem part, lse, gathered, made, scores, branch_gates, compressed, windowed;
+};
+
 struct dpe_session {
     const struct dpe_session_remote *remote; /**< NULL: the model runs here */
     uint64_t element;                  /**< ops->element_bytes */
@@ -54,7 +67,7 @@ struct dpe_session {
     const struct dpe_config *config;   /**< of the slice */
     const struct dpe_weights *weights; /**< of the slice */
     const struct dpe_ops *ops;
-    struct dpe_backend *backend;
+    struct dpe_lane own;
     struct dpe_session_options options; /**< resolved: no zeros */
     int64_t full_chunk;                 /**< before it was halved for lack of memory */
     bool halves;                        /**< the chunk may be halved: it is the default */
@@ -76,9 +89,6 @@ struct dpe_session {
     struct dpe_lent *lents; /**< [options.branches] of a step */
     int32_t *tokens;              /**< [capacity] what each cache row was fed with */
     struct dpe_session_work work;
-    dpe_mem x, normed, q, k, v, attended, gate, up, workspace;
-    /** NULL where the model does not need them. */
-    dpe_mem part, lse, gathered, made, scores, branch_gates, compressed, windowed;
     struct dpe_kv *kv;          /**< NULL: the cache is in cache_k, cache_v, cache_q */
     dpe_mem *cache_k, *cache_v; /**< [n_layers] */
     dpe_mem *cache_q, *marks;   /**< [n_layers], each NULL where the plan does not need it */
@@ -89,7 +99,7 @@ struct dpe_session {
     void *tap_user;
     dpe_poll poll;
     void *poll_user;
-    struct dpe_session *lanes; /**< [n_lanes] for steps of few sequences (session_lanes.c) */
+    struct dpe_lane *lanes;    /**< [n_lanes] for steps of few sequences (session_lanes.c) */
     int n_lanes;               /**< 0: there are none */
 };
 
@@ -163,13 +173,20 @@ dpe_status dpe_session_out_of_memory(const struct dpe_session *session, struct d
 /** Bytes of the weights of a configuration. */
 uint64_t dpe_session_weight_bytes(const struct dpe_config *config);
 
+/** A lane without a backend and buffers. */
+static inline struct dpe_lane dpe_lane_of(struct dpe_session *s, int n_threads)
+{
+    return (struct dpe_lane){
+        .session = s, .ops = s->ops, .config = s->config, .n_threads = n_threads};
+}
+
 /* session_buffers.c: the buffers of a forward pass, x … windowed, and the workspace. */
 
 uint64_t dpe_session_buffer_bytes(const struct dpe_session_bytes *bytes);
-/** Those that the session's bytes are not 0 for; the others become NULL. False: out of memory, or the
+/** Those that the bytes are not 0 for; the others become NULL. False: out of memory, or the
  *  device failed; what was allocated is released as usual. */
-bool dpe_session_allocate_buffers(struct dpe_session *session);
-void dpe_session_release_buffers(struct dpe_session *session);
+bool dpe_lane_allocate(struct dpe_lane *lane, const struct dpe_session_bytes *bytes);
+void dpe_lane_release(struct dpe_lane *lane);
 
 /* session_lanes.c: steps in which each thread takes some of the sequences through all layers. */
 
@@ -194,10 +211,9 @@ static inline struct dpe_logit_room dpe_session_logit_room(const struct dpe_sess
 {
     return (struct dpe_logit_room){s->logits, s->bytes.logit_rows, s->options.n_threads};
 }
-/** Logits of the rows in session->normed; positions NULL: one row at `position`. */
-dpe_status dpe_session_row_logits(struct dpe_session *session, int64_t rows,
-                                  const int64_t *positions, int64_t position, float *logits,
-                                  struct dpe_error *err);
+/** Logits of the rows in lane->normed; positions NULL: one row at `position`. */
+dpe_status dpe_lane_logits(struct dpe_lane *lane, int64_t rows, const int64_t *positions,
+                           int64_t position, float *logits, struct dpe_error *err);
 
 /** Test the device of `options` with `tokens` tokens, on a small model of the kind of `config`
  * under such a selection, unless it has passed in this process: `ways` are those that are right.
@@ -217,11 +233,10 @@ void dpe_session_join(struct dpe_session *session, int64_t keep);
 
 /** Run a batch (a run: 1 … chunk tokens, not across a grid line) through all layers and store
  *  their keys and values; session->length stays. The normalised hidden states of the wanted rows
- *  are then in session->normed, rows 0 … wanted−1. */
-dpe_status dpe_forward(struct dpe_session *session, const struct dpe_batch *batch,
-                       struct dpe_error *err);
-/** Attention of a layer for the rows of a batch from `first` on, whose queries are in the session. */
-struct dpe_attention dpe_forward_attention(const struct dpe_session *session, int64_t layer,
+ *  are then in lane->normed, rows 0 … wanted−1. */
+dpe_status dpe_forward(struct dpe_lane *lane, const struct dpe_batch *batch, struct dpe_error *err);
+/** Attention of a layer for the rows of a batch from `first` on, whose queries are in the lane. */
+struct dpe_attention dpe_forward_attention(const struct dpe_lane *lane, int64_t layer,
                                            const struct dpe_batch *batch, int64_t first);
 /** The representatives of the blocks that a branch's own tokens complete, of which it has n with
  *  the prefix; where its cache rows were copied. Nothing where the plan keeps none. */

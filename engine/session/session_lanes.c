@@ -2,9 +2,9 @@
  *
  * Elsewhere the threads share every product, and wait for each other and for what the others have
  * written about six times a layer. Where all weights stay in a cache that the threads share, it is
- * faster that each thread takes a part of the sequences through all layers by itself. A lane is what
- * a thread needs for that: a session of one thread with buffers and a backend of its own, which
- * borrows the rest. Sums have the same order as in one batch, so results have the same bits. */
+ * faster that each thread takes a part of the sequences through all layers by itself, in a lane of
+ * its own: a backend of one thread, and buffers. Sums have the same order as in one batch, so
+ * results have the same bits. */
 #include "engine/session/session_internal.h"
 
 #include <stdlib.h>
@@ -60,9 +60,9 @@ uint64_t dpe_session_lanes_bytes(const struct dpe_config *config, const struct d
 void dpe_session_lanes_free(struct dpe_session *s)
 {
     for (int i = 0; i < s->n_lanes; i++) {
-        struct dpe_session *lane = &s->lanes[i];
+        struct dpe_lane *lane = &s->lanes[i];
         if (lane->backend != NULL) {
-            dpe_session_release_buffers(lane);
+            dpe_lane_release(lane);
             s->ops->close(lane->backend);
         }
     }
@@ -78,17 +78,13 @@ void dpe_session_lanes_make(struct dpe_session *s)
     s->lanes = s->kv == NULL && n > 0 ? dpe_alloc_zero((size_t)n, sizeof *s->lanes) : NULL;
     bool good = s->lanes != NULL;
     const struct dpe_session_options own = lane_options(&s->options);
+    const struct dpe_session_bytes bytes =
+        dpe_session_count_bytes(s->config, &s->plan, s->ops, &own);
     for (int i = 0; good && i < n; i++) {
-        struct dpe_session *lane = &s->lanes[s->n_lanes++];
-        *lane = *s;
-        lane->backend = NULL;
-        lane->lanes = NULL;
-        lane->n_lanes = 0;
-        lane->options.n_threads = 1;
-        lane->bytes = dpe_session_count_bytes(s->config, &s->plan, s->ops, &own);
-        lane->poll = NULL;
+        struct dpe_lane *lane = &s->lanes[s->n_lanes++];
+        *lane = dpe_lane_of(s, own.n_threads);
         good = s->ops->open(&s->slice, &own, &lane->backend, NULL) == DPE_OK &&
-               dpe_session_allocate_buffers(lane);
+               dpe_lane_allocate(lane, &bytes);
     }
     if (!good) {
         dpe_session_lanes_free(s);
@@ -106,10 +102,10 @@ bool dpe_session_takes_lanes(const struct dpe_session *s, const struct dpe_batch
 }
 
 /* Rows first … first+rows−1 of a step. */
-static dpe_status run_lane(const struct dpe_session *s, struct dpe_session *lane,
-                           const struct dpe_batch *all, int64_t first, int64_t rows, float *logits,
-                           struct dpe_error *err)
+static dpe_status run_lane(struct dpe_lane *lane, const struct dpe_batch *all, int64_t first,
+                           int64_t rows, float *logits, struct dpe_error *err)
 {
+    int64_t vocab = lane->config->vocab;
     struct dpe_batch batch = *all;
     batch.tokens += first;
     batch.positions += first;
@@ -118,15 +114,10 @@ static dpe_status run_lane(const struct dpe_session *s, struct dpe_session *lane
     batch.rows = rows;
     batch.wanted = all->wanted > 0 ? rows : 0;
     batch.best = all->best != NULL ? all->best + first : NULL;
-    batch.room = (struct dpe_logit_room){all->room.logits + first * s->config->vocab, rows, 1};
-    lane->prefix = s->prefix;
-    lane->room = s->room;
-    lane->tap = NULL;
-    lane->sums.q = NULL;
+    batch.room = (struct dpe_logit_room){all->room.logits + first * vocab, rows, 1};
     DPE_TRY(dpe_forward(lane, &batch, err));
     if (logits != NULL) {
-        DPE_TRY(dpe_session_row_logits(lane, rows, batch.positions, 0,
-                                       logits + first * s->config->vocab, err));
+        DPE_TRY(dpe_lane_logits(lane, rows, batch.positions, 0, logits + first * vocab, err));
     }
     return DPE_OK;
 }
@@ -148,7 +139,7 @@ dpe_status dpe_session_run_lanes(struct dpe_session *s, const struct dpe_batch *
         errors[i] = (struct dpe_error){.layer = -1, .position = -1};
         /* A team of one: operations find their part of the workspace by their number in it. */
 #pragma omp parallel num_threads(1)
-        errors[i].status = run_lane(s, &s->lanes[i], batch, first, rows, logits, &errors[i]);
+        errors[i].status = run_lane(&s->lanes[i], batch, first, rows, logits, &errors[i]);
     }
     int bad = 0;
     for (int i = 1; i < n; i++) {

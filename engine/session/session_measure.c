@@ -13,17 +13,17 @@ static dpe_status measure_layer(struct dpe_session *s, int64_t layer, int64_t le
     int64_t chunk = s->options.prefill_chunk;
     int64_t ignored_layer = -1;
     int64_t ignored_row = -1;
-    dpe_status status = s->ops->finish(s->backend, &ignored_layer, &ignored_row, err);
+    dpe_status status = s->ops->finish(s->own.backend, &ignored_layer, &ignored_row, err);
     double start = dpe_clock();
     for (int64_t at = 0; at < length && status == DPE_OK; at += chunk) {
         const struct dpe_batch batch = {.start = at,
                                         .rows = length - at < chunk ? length - at : chunk};
-        const struct dpe_attention args = dpe_forward_attention(s, layer, &batch, 0);
-        s->ops->attention(s->backend, &args);
+        const struct dpe_attention args = dpe_forward_attention(&s->own, layer, &batch, 0);
+        s->ops->attention(s->own.backend, &args);
         status = s->poll != NULL ? s->poll(s->poll_user, err) : DPE_OK;
     }
     if (status == DPE_OK) {
-        status = s->ops->finish(s->backend, &ignored_layer, &ignored_row, err);
+        status = s->ops->finish(s->own.backend, &ignored_layer, &ignored_row, err);
     }
     *seconds = dpe_clock() - start;
     return status;
@@ -89,10 +89,10 @@ struct dpe_session_memory dpe_session_memory(const struct dpe_session *session)
 dpe_status dpe_session_measure_product(struct dpe_session *s, int64_t rows, double *seconds,
                                        struct dpe_error *err)
 {
-    DPE_TRY(s->ops->begin_layer(s->backend, 0, rows, err));
-    memset(s->normed, 0, (size_t)rows * (size_t)s->config->hidden * s->element);
+    DPE_TRY(s->ops->begin_layer(s->own.backend, 0, rows, err));
+    memset(s->own.normed, 0, (size_t)rows * (size_t)s->config->hidden * s->element);
     double start = dpe_clock();
-    s->ops->linear(s->backend, 0, DPE_WEIGHT_GATE, s->normed, rows, s->gate, false);
+    s->ops->linear(s->own.backend, 0, DPE_WEIGHT_GATE, s->own.normed, rows, s->own.gate, false);
     *seconds = dpe_clock() - start;
     return DPE_OK;
 }

@@ -142,14 +142,15 @@ static dpe_status logits_nonfinite(const struct dpe_session *s, int64_t position
 }
 
 /* Host logits of rows first … first+rows−1 of `normed`. */
-static dpe_status lm_head(struct dpe_session *s, int64_t first, int64_t rows, float *logits,
+static dpe_status lm_head(struct dpe_lane *lane, int64_t first, int64_t rows, float *logits,
                           struct dpe_error *err)
 {
     int64_t layer = -1;
     int64_t row = -1;
-    int64_t at = first * s->config->hidden * (int64_t)s->element;
-    dpe_head_logits(s->ops, s->backend, s->config, (char *)s->normed + at, rows, logits);
-    return s->ops->finish(s->backend, &layer, &row, err);
+    int64_t at = first * lane->config->hidden * (int64_t)lane->session->element;
+    dpe_head_logits(lane->ops, lane->backend, lane->config, (char *)lane->normed + at, rows,
+                    logits);
+    return lane->ops->finish(lane->backend, &layer, &row, err);
 }
 
 /* Likelihoods of the tokens that follow those of a piece. */
@@ -165,8 +166,9 @@ static dpe_status piece_nll(struct dpe_session *s, const struct run *run, int64_
     if (with_next == 0) {
         return DPE_OK;
     }
-    s->ops->likelihood(s->backend, s->normed, with_next, &room, run->tokens + done + 1, nll);
-    DPE_TRY(s->ops->finish(s->backend, &layer, &row, err));
+    s->ops->likelihood(s->own.backend, s->own.normed, with_next, &room, run->tokens + done + 1,
+                       nll);
+    DPE_TRY(s->ops->finish(s->own.backend, &layer, &row, err));
     for (int64_t i = 0; i < with_next; i++) {
         if (!isfinite(nll[i])) {
             return logits_nonfinite(s, s->length[run->branch] + i, err);
@@ -182,7 +184,7 @@ static dpe_status piece_rows(struct dpe_session *s, const struct run *run, int64
     int64_t vocab = s->config->vocab;
     for (int64_t r = 0; r < rows; r += s->bytes.logit_rows) {
         int64_t n = rows - r < s->bytes.logit_rows ? rows - r : s->bytes.logit_rows;
-        DPE_TRY(lm_head(s, r, n, s->logits, err));
+        DPE_TRY(lm_head(&s->own, r, n, s->logits, err));
         int64_t bad = dpe_first_nonfinite(s->logits, n * vocab);
         if (bad >= 0) {
             return logits_nonfinite(s, s->length[run->branch] + r + bad / vocab, err);
@@ -193,15 +195,15 @@ static dpe_status piece_rows(struct dpe_session *s, const struct run *run, int64
 }
 
 /* The first of the rows of logits with a number that is not finite, −1: none. */
-static int64_t first_bad_row(const struct dpe_session *s, int64_t rows, const float *logits)
+static int64_t first_bad_row(const struct dpe_lane *lane, int64_t rows, const float *logits)
 {
-    int64_t vocab = s->config->vocab;
+    int64_t vocab = lane->config->vocab;
     int64_t bad = rows;
     if (rows == 1 || rows * vocab <= SMALL_WORK) {
         bad = dpe_first_nonfinite(logits, rows * vocab);
         return bad < 0 ? bad : bad / vocab;
     }
-#pragma omp parallel for num_threads(s->options.n_threads) schedule(static) reduction(min : bad)
+#pragma omp parallel for num_threads(lane->n_threads) schedule(static) reduction(min : bad)
     for (int64_t i = 0; i < rows; i++) {
         int64_t row = dpe_first_nonfinite(logits + i * vocab, vocab) < 0 ? rows : i;
         bad = row < bad ? row : bad;
@@ -209,13 +211,13 @@ static int64_t first_bad_row(const struct dpe_session *s, int64_t rows, const fl
     return bad == rows ? -1 : bad;
 }
 
-dpe_status dpe_session_row_logits(struct dpe_session *s, int64_t rows, const int64_t *positions,
-                                  int64_t position, float *logits, struct dpe_error *err)
+dpe_status dpe_lane_logits(struct dpe_lane *lane, int64_t rows, const int64_t *positions,
+                           int64_t position, float *logits, struct dpe_error *err)
 {
-    DPE_TRY(lm_head(s, 0, rows, logits, err));
-    int64_t bad = first_bad_row(s, rows, logits);
-    return bad < 0 ? DPE_OK
-                   : logits_nonfinite(s, positions != NULL ? positions[bad] : position, err);
+    DPE_TRY(lm_head(lane, 0, rows, logits, err));
+    int64_t bad = first_bad_row(lane, rows, logits);
+    int64_t at = positions != NULL && bad >= 0 ? positions[bad] : position;
+    return bad < 0 ? DPE_OK : logits_nonfinite(lane->session, at, err);
 }
 
 /* Tokens go through in pieces that end at the lines of a grid from position 0, so that what a
@@ -250,13 +252,13 @@ static dpe_status run_tokens(struct dpe_session *s, const struct run *run, struc
                            ? batch.rows
                            : (run->logits != NULL && last ? 1 : 0);
         batch.start = *length;
-        status = dpe_forward(s, &batch, err);
+        status = dpe_forward(&s->own, &batch, err);
         if (status == DPE_OK && run->nll != NULL) {
             status = piece_nll(s, run, done, batch.rows, err);
         } else if (status == DPE_OK && run->rows != NULL) {
             status = piece_rows(s, run, done, batch.rows, err);
         } else if (status == DPE_OK && batch.wanted == 1) {
-            status = dpe_session_row_logits(s, 1, NULL, *length + batch.rows - 1, run->logits, err);
+            status = dpe_lane_logits(&s->own, 1, NULL, *length + batch.rows - 1, run->logits, err);
         }
         *length += batch.rows;
         s->work.fed += batch.rows;
@@ -355,9 +357,9 @@ static dpe_status step(struct dpe_session *s, int64_t n, const int64_t *branches
     if (dpe_session_takes_lanes(s, &batch)) {
         status = dpe_session_run_lanes(s, &batch, logits, err);
     } else {
-        status = dpe_forward(s, &batch, err);
+        status = dpe_forward(&s->own, &batch, err);
         if (status == DPE_OK && logits != NULL) {
-            status = dpe_session_row_logits(s, n, s->positions, 0, logits, err);
+            status = dpe_lane_logits(&s->own, n, s->positions, 0, logits, err);
         }
     }
     if (status == DPE_OK && best != NULL) {
