@@ -59,8 +59,7 @@ int32_t dpe_likeliest(const float *logits, int64_t vocab)
     return (int32_t)best;
 }
 
-/* −ln softmax(logits)[target] in double; NaN when a logit is not finite. */
-static double row_nll(const float *logits, int64_t vocab, int32_t target)
+double dpe_log_sum(const float *logits, int64_t vocab)
 {
     float largest = -INFINITY;
     for (int64_t i = 0; i < vocab; i++) {
@@ -71,7 +70,7 @@ static double row_nll(const float *logits, int64_t vocab, int32_t target)
         /* −∞ would vanish in the sum; infinity and NaN make it NaN by themselves. */
         total += isfinite(logits[i]) ? exp((double)logits[i] - (double)largest) : (double)NAN;
     }
-    return (double)largest + log(total) - (double)logits[target];
+    return (double)largest + log(total);
 }
 
 void dpe_head_logits(const struct dpe_ops *ops, struct dpe_backend *backend,
@@ -120,7 +119,8 @@ void dpe_head_likelihood(const struct dpe_ops *ops, struct dpe_backend *backend,
         n = some_logits(ops, backend, config, x, first, rows, room);
 #pragma omp parallel for num_threads(room->n_threads) schedule(static) if (n * vocab > SMALL_WORK)
         for (int64_t r = 0; r < n; r++) {
-            nll[first + r] = row_nll(room->logits + r * vocab, vocab, targets[first + r]);
+            const float *row = room->logits + r * vocab;
+            nll[first + r] = dpe_log_sum(row, vocab) - (double)row[targets[first + r]];
         }
     }
 }

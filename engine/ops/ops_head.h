@@ -16,6 +16,9 @@ struct dpe_ops;
 int64_t dpe_first_nonfinite(const float *x, int64_t n);
 /** Index of the largest logit (ties to the lower); all are finite. */
 int32_t dpe_likeliest(const float *logits, int64_t vocab);
+/** ln Σ exp of the logits in double, NaN when one is not finite: less a logit, −ln of its
+ * probability. */
+double dpe_log_sum(const float *logits, int64_t vocab);
 
 /** Slot `logits` of a backend, then the model's cap. */
 void dpe_head_logits(const struct dpe_ops *ops, struct dpe_backend *backend,

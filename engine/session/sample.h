@@ -6,7 +6,7 @@
 #define DPE_SAMPLE_H
 
 #include "engine/base/base.h"
-#include "engine/ops/ops_head.h" /* the likeliest one */
+#include "engine/ops/ops_head.h" /* the likeliest one, and the sum for probabilities */
 
 /** How tokens are drawn. */
 struct dpe_sampling {

@@ -1,38 +1,17 @@
 /* Two sessions read a text in turn. */
 #include "eval/kld/kld.h"
+#include "engine/session/sample.h"
 #include "eval/kld/kld_saved.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* The likeliest id (ties to the lower one) and ln Σ exp of the logits; NaN when one is not finite.
- */
-static double log_sum(const float *logits, int64_t vocab, int64_t *best)
-{
-    float most = -INFINITY;
-    bool finite = true;
-    *best = 0;
-    for (int64_t v = 0; v < vocab; v++) {
-        finite = finite && isfinite(logits[v]);
-        if (logits[v] > most) {
-            most = logits[v];
-            *best = v;
-        }
-    }
-    double sum = 0.0;
-    for (int64_t v = 0; v < vocab && finite; v++) {
-        sum += exp((double)logits[v] - (double)most);
-    }
-    return finite ? (double)most + log(sum) : (double)NAN;
-}
-
 struct dpe_kld_token dpe_kld_compare(const float *base, const float *other, int64_t vocab,
                                      int32_t token)
 {
-    int64_t best[2];
-    const double base_sum = log_sum(base, vocab, &best[0]);
-    const double sum = log_sum(other, vocab, &best[1]);
+    const double base_sum = dpe_log_sum(base, vocab);
+    const double sum = dpe_log_sum(other, vocab);
     double kl = 0.0;
     for (int64_t v = 0; v < vocab; v++) {
         double ln_p = (double)base[v] - base_sum;
@@ -45,7 +24,8 @@ struct dpe_kld_token dpe_kld_compare(const float *base, const float *other, int6
                                   .change = exp(-nll) - exp(-base_nll),
                                   .base_nll = base_nll,
                                   .nll = nll,
-                                  .same = best[0] == best[1] ? 1.0 : 0.0};
+                                  .same =
+                                      dpe_likeliest(base, vocab) == dpe_likeliest(other, vocab)};
 }
 
 /* ---------------------------------------------------------------------------------------- reading

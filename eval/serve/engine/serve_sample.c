@@ -5,17 +5,6 @@
 #include "engine/session/sample.h"
 #include "eval/serve/engine/serve_engine_internal.h"
 
-/* −ln of the sum of exponentials, so that logit + this is a log-probability. */
-static double find_normalizer(const float *logits, int64_t vocab)
-{
-    double largest = (double)logits[dpe_likeliest(logits, vocab)];
-    double sum = 0.0;
-    for (int64_t i = 0; i < vocab; i++) {
-        sum += exp((double)logits[i] - largest);
-    }
-    return -(largest + log(sum));
-}
-
 /* The n largest logits, largest first, ties to the lower id. */
 static void largest(const float *logits, int64_t vocab, double normalizer, int64_t n,
                     struct dpe_serve_score *top)
@@ -45,7 +34,7 @@ void dpe_serve_score_add(struct dpe_serve_sequence *sequence, const float *logit
         top[i].id = -1;
     }
     if (logits != NULL) {
-        double normalizer = find_normalizer(logits, vocab);
+        double normalizer = -dpe_log_sum(logits, vocab);
         score->logprob = (double)logits[id] + normalizer;
         if (n_top > 0) {
             largest(logits, vocab, normalizer, n_top < vocab ? n_top : vocab, top);
