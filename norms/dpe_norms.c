@@ -45,7 +45,7 @@ static int parse_option(int key, char *arg, struct dpe_command_line *state)
     }
 }
 
-int main(int argc, char **argv)
+DPE_MAIN(dpe_norms)
 {
     static const struct dpe_option_set *const children[] = {
         &dpe_job_option_set, &dpe_job_rows_option_set, &dpe_job_engine_option_set, NULL};

@@ -34,12 +34,17 @@ echo "Tests under the sanitizers:"
 suite "$dpe_root/build-asan" -L 'unit|smoke' -LE nightly || failed=1
 echo "Building into build-tests/"
 dpe_build "$dpe_root/build-tests" -DCMAKE_BUILD_TYPE=Release -DDPE_TESTS=TOOLS -DDPE_CUDA_CARDS=90
-# A bare machine is tried when a file changed that decides how dpe is built or installed.
+# Some tests are only run when a file changed that they are about; nightly.sh runs them always.
 without='^$'
-if ! dpe_changed '(^|/)(CMakeLists\.txt|[^/]*\.cmake|setup\.sh|demo\.sh|fresh[^/]*\.sh)$'; then
-    echo "No file of the build changed: without the test fresh (tests/fresh.sh)"
-    without='^fresh$'
-fi
+# only TESTS FILES: both are regular expressions.
+only() {
+    dpe_changed "$2" && return
+    echo "No file changed that the tests $1 are about: without them"
+    without="$without|^($1)\$"
+}
+only fresh '(^|/)(CMakeLists\.txt|[^/]*\.cmake|setup\.sh|demo\.sh|fresh[^/]*\.sh)$'
+only arm_kernels '^(engine/(base|blocks|cpu|kv|model|ops|plan)|tests/(arm|engine/cpu|lib))/'
+only 'test_self_test|test_ladder' '^(engine/(cuda|device|kv|model|ops|plan|session)|tests/(emulate|engine/cuda|engine/session|golden|lib))/'
 echo "Tests of the optimised build:"
 suite "$dpe_root/build-tests" -L 'tool|numbers' -LE nightly -E "$without" || failed=1
 

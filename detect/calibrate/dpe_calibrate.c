@@ -475,7 +475,7 @@ static dpe_status work(struct batch *batch, struct dpe_error *err)
     return calibrate_alone(batch, err);
 }
 
-int main(int argc, char **argv)
+DPE_MAIN(dpe_calibrate)
 {
     dpe_tool_start(&argc, &argv);
     struct calibrate_arguments args;

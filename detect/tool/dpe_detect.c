@@ -50,7 +50,7 @@ static int parse_option(int key, char *arg, struct dpe_command_line *state)
     }
 }
 
-int main(int argc, char **argv)
+DPE_MAIN(dpe_detect)
 {
     static const struct dpe_option_set *const children[] = {
         &dpe_detect_option_set,   &dpe_job_option_set,        &dpe_job_prompt_option_set,

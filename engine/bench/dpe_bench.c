@@ -616,7 +616,7 @@ static dpe_status report_device(const struct arguments *a, struct dpe_error *err
     return status != DPE_OK ? status : closed;
 }
 
-int main(int argc, char **argv)
+DPE_MAIN(dpe_bench)
 {
     static const struct dpe_option_set *const children[] = {&dpe_tool_option_set, NULL};
     const struct dpe_option_set options = {

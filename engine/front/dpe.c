@@ -86,7 +86,7 @@ static int parse_option(int key, char *arg, struct dpe_command_line *state)
     }
 }
 
-int main(int argc, char **argv)
+DPE_MAIN(dpe)
 {
     static const struct dpe_option_set options = {
         .parser = parse_option,

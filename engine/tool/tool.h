@@ -49,6 +49,10 @@ const char *dpe_tool_kv_dir(const struct dpe_tool_options *options);
  * output (`force` to `force_unlock`). */
 extern const struct dpe_option_set dpe_tool_option_set, dpe_tool_output_option_set;
 
+/** Begins the definition of a tool's `main`, which its program and C tests call. */
+#define DPE_MAIN(tool)                                                                             \
+    int tool##_main(int argc, char **argv);                                                        \
+    int tool##_main(int argc, char **argv)
 /** First call of main. Waiting OpenMP threads spin for 50 µs and then sleep (unless OMP_WAIT_POLICY
  *  or GOMP_SPINCOUNT is set; the process starts itself again for this), usage errors end with 64,
  *  numbers are in the C locale, and there is `--version`. `--options FILE` is replaced by the

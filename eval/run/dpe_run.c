@@ -453,7 +453,7 @@ static dpe_status show_plan(const struct run *run, struct dpe_error *err)
     return status;
 }
 
-int main(int argc, char **argv)
+DPE_MAIN(dpe_run)
 {
     static const struct dpe_option_set *const children[] = {&dpe_tool_option_set,
                                                             &dpe_result_json_option_set, NULL};

@@ -199,7 +199,7 @@ static dpe_status run(const struct dpe_serve_arguments *args, struct dpe_error *
     return status;
 }
 
-int main(int argc, char **argv)
+DPE_MAIN(dpe_serve)
 {
     static const struct dpe_option_set *const children[] = {&dpe_tool_option_set, NULL};
     static const struct dpe_option_set options = {

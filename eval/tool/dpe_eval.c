@@ -358,7 +358,7 @@ static void parse_line(const struct top *top, int argc, char **argv, struct eval
     free(own);
 }
 
-int main(int argc, char **argv)
+DPE_MAIN(dpe_eval)
 {
     dpe_tool_start(&argc, &argv);
     const struct top top = find_command(argc, argv);

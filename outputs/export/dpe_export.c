@@ -140,7 +140,7 @@ static int parse_option(int key, char *arg, struct dpe_command_line *state)
     }
 }
 
-int main(int argc, char **argv)
+DPE_MAIN(dpe_export)
 {
     static const struct dpe_option_set *const children[] = {&dpe_result_json_option_set, NULL};
     static const struct dpe_option_set options = {

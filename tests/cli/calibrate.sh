@@ -110,53 +110,6 @@ chosen=$(sed -n 's/^\*  *\([0-9][0-9]*\) .*/\1/p' "$work/out")
 [ "$chosen" = 8 ] && [ "$(top_k killed)" = 8 ] && grep -q "^8 of 8 move: 7 pairs are not shown" "$work/out" ||
     fail "chosen '$chosen', top-k $(top_k killed): $(cat "$work/out")"
 
-# Run again, a finished calibration changes nothing.
-(cd "$work/killed" && sha256sum ./*) >"$work/before"
-# shellcheck disable=SC2086
-"$bin/dpe-calibrate" ${common% --quiet} $by_books -o "$work/killed" >"$work/out" 2>"$work/err" ||
-    fail "run again: $(cat "$work/err")"
-grep -q "complete: .*killed has all results of this command; nothing was changed" "$work/err" ||
-    fail "run again: $(cat "$work/err")"
-grep -q "^Next: dpe-run -m .* --table .*killed/table.h5" "$work/err" || fail "no next step: $(cat "$work/err")"
-(cd "$work/killed" && sha256sum ./*) | cmp - "$work/before" || fail "a finished calibration was changed"
-
-# A form that was edited is not replaced; once it is moved away the same command writes it again.
-cp "$work/killed/table.json" "$work/table.json"
-echo >>"$work/killed/table.json"
-cp "$work/killed/table.json" "$work/edited.json"
-# shellcheck disable=SC2086
-"$bin/dpe-calibrate" $common $by_books -o "$work/killed" >"$work/out" 2>"$work/err"
-code=$?
-[ $code = 78 ] && grep -q "killed/table.json: was changed after dpe-calibrate wrote it" "$work/err" ||
-    fail "an edited table.json: $code, $(cat "$work/err")"
-cmp "$work/edited.json" "$work/killed/table.json" || fail "an edited table.json was replaced"
-rm "$work/killed/table.json"
-# shellcheck disable=SC2086
-"$bin/dpe-calibrate" $common $by_books -o "$work/killed" >"$work/out" 2>"$work/err" ||
-    fail "an edited table.json that was moved away: $(cat "$work/err")"
-cmp "$work/table.json" "$work/killed/table.json" || fail "table.json is not written again"
-
-# A file of its name that another run made is found before the table, and --force replaces it.
-cp "$work/norms.h5" "$work/killed/ablate.h5"
-# shellcheck disable=SC2086
-"$bin/dpe-calibrate" $common $by_books -o "$work/killed" >"$work/out" 2>"$work/err"
-code=$?
-[ $code = 78 ] && grep -q "move .*killed/ablate.h5 away and run the same command" "$work/err" ||
-    fail "another's ablate.h5: $code, $(cat "$work/err")"
-# shellcheck disable=SC2086
-"$bin/dpe-calibrate" $common $by_books -o "$work/killed" --force >"$work/out" 2>"$work/err" ||
-    fail "--force: $(cat "$work/err")"
-same "$work/whole/ablate.h5" "$work/killed/ablate.h5"
-
-# In a folder where nothing was begun it is found before the sweep, unless nothing would be written there.
-mkdir "$work/strange"
-cp "$work/norms.h5" "$work/strange/ablate.h5"
-calibrate strange
-code=$?
-[ $code = 73 ] && grep -q "strange/ablate.h5: exists, but no calibration was begun" "$work/err" ||
-    fail "a stranger's ablate.h5: $code, $(cat "$work/err")"
-[ "$(ls "$work/strange")" = ablate.h5 ] || fail "a refusal left something behind: $(ls "$work/strange")"
-
 # A folder whose name looks like an option.
 # shellcheck disable=SC2086
 (cd "$work" && "$bin/dpe-calibrate" $common $by_books --top-k 2 -o -x) >"$work/out" 2>"$work/err" ||

@@ -1,0 +1,424 @@
+/* dpe-detect and dpe-calibrate in a world where the best plan is known (tests/lib/made_rows.h):
+ * what they find, continue, refuse, write and say. Only the rows are made up. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <math.h>
+
+#include <jansson.h>
+
+#include <sys/stat.h>
+
+#include "outputs/h5/h5.h"
+#include "tests/lib/made_rows.h"
+#include "tests/lib/tool_run.h"
+
+int dpe_detect_main(int argc, char **argv);
+int dpe_norms_main(int argc, char **argv);
+int dpe_calibrate_main(int argc, char **argv);
+int dpe_report_main(int argc, char **argv);
+
+#define TEXTS " -m " TOOL_MODEL " --corpus " TOOL_CORPUS " --threads 1 --seed 3 "
+#define SWEEP TEXTS "-l 1k --groups 2 --window 16 --lengths 32,64,128,256 "
+#define PAPER SWEEP "--task niah --select paper --temperature off "
+
+static void detect(const char *options, int code, const char *text)
+{
+    tool_expect(dpe_detect_main, "dpe-detect", options, code, text);
+}
+
+static void calibrate(const char *options, int code, const char *text)
+{
+    tool_expect(dpe_calibrate_main, "dpe-calibrate", options, code, text);
+}
+
+/* How far a key at the beginning of L tokens is for the last query, in a group of length t with a
+ * near window w: the farthest key has position t + w (1 - t/L) (detect/README.md, "Lengths"). */
+static double seen(double t, double w, double l)
+{
+    return t + w * (1.0 - t / l);
+}
+
+static void best_lengths_are(double first, double second, double window, double l)
+{
+    made_world = (struct made_world){.best = {seen(first, window, l), seen(second, window, l)},
+                                     .noise = 0.1};
+}
+
+/* A dataset of a table as doubles; freed by the caller. */
+static double *numbers(const char *path, const char *dataset, size_t *n)
+{
+    struct dpe_h5 *table = NULL;
+    struct dpe_error err = {0};
+    void *data = NULL;
+    int rank = 0;
+    int64_t dims[5];
+    if (dpe_h5_open(path, &table, &err) != DPE_OK ||
+        dpe_h5_get(table, dataset, DPE_COL_F64, &data, &rank, dims, &err) != DPE_OK) {
+        fail_msg("%s %s: %s", path, dataset, err.text);
+    }
+    *n = 1;
+    for (int i = 0; i < rank; i++) {
+        *n *= (size_t)dims[i];
+    }
+    dpe_h5_close(table);
+    return data;
+}
+
+static void expect_lengths(const char *path, double first, double second)
+{
+    size_t n = 0;
+    double *lengths = numbers(path, "/detect/effective_length", &n);
+    assert_int_equal(n, 2);
+    if (lengths[0] != first || lengths[1] != second) {
+        fail_msg("%s: expected %g and %g, found %g and %g", path, first, second, lengths[0],
+                 lengths[1]);
+    }
+    free(lengths);
+}
+
+static void expect_same(const char *a, const char *b, const char *dataset)
+{
+    size_t n = 0;
+    size_t m = 0;
+    double *x = numbers(a, dataset, &n);
+    double *y = numbers(b, dataset, &m);
+    assert_int_equal(n, m);
+    for (size_t i = 0; i < n; i++) {
+        assert_true(x[i] == y[i] || (isnan(x[i]) && isnan(y[i])));
+    }
+    free(x);
+    free(y);
+}
+
+static void the_best_length_of_each_group_is_found(void **state)
+{
+    (void)state;
+    best_lengths_are(32, 128, 16, 1024);
+    detect(PAPER "--samples 8 -o paper.h5", 0, "effective");
+    expect_lengths("paper.h5", 32, 128);
+    best_lengths_are(256, 64, 16, 1024);
+    detect(PAPER "--samples 8 --quiet -o other.h5", 0, NULL);
+    expect_lengths("other.h5", 256, 64);
+    /* A race reads less and finds the same. */
+    detect(PAPER "--samples 24 --race -o race.h5", 0, NULL);
+    expect_lengths("race.h5", 256, 64);
+    size_t n = 0;
+    double *valid = numbers("race.h5", "/detect/niah/n_valid", &n);
+    double sum = 0.0;
+    for (size_t i = 0; i < n; i++) {
+        sum += valid[i];
+    }
+    assert_int_equal(n, 8);
+    assert_true(sum >= 8 * 4 && sum < 8 * 24);
+    free(valid);
+}
+
+static void a_sweep_that_stops_is_continued(void **state)
+{
+    (void)state;
+    best_lengths_are(32, 128, 16, 1024);
+    made_world.fails_after = 9;
+    detect(PAPER "--samples 8 -o half.h5", 75, "run the same command to continue");
+    made_world.fails_after = 0;
+    detect(PAPER "--samples 8 -o half.h5", 0, "effective");
+    /* Eight lists of a round of four samples were kept. */
+    assert_non_null(strstr(tool_err, "resuming: 32 of 80"));
+    expect_same("half.h5", "paper.h5", "/detect/niah/recall");
+    expect_same("half.h5", "paper.h5", "/validate/niah/recall");
+    made_world.fails_after = 1; /* nothing is left to be made */
+    detect(PAPER "--samples 8 -o half.h5", 0, "effective");
+    /* More samples, and another rule, go on from the rows that are there. */
+    made_world.fails_after = 0;
+    detect(PAPER "--samples 12 -o half.h5", 0, NULL);
+    assert_non_null(strstr(tool_err, "resuming: 80 of 120"));
+    detect(PAPER "--samples 12 -o twelve.h5", 0, NULL);
+    expect_same("half.h5", "twelve.h5", "/detect/niah/recall");
+    expect_same("half.h5", "twelve.h5", "/detect/rank");
+}
+
+/* Group after group: stopped again and again, and begun from a finished sweep, it ends with the
+ * same table. */
+static void a_rule_of_steps_ends_in_one_table(void **state)
+{
+    int stops = 0;
+    (void)state;
+    best_lengths_are(32, 64, 16, 1024);
+#define STEPS SWEEP "--task niah --temperature off --samples 8 --select sequential --rounds 2 "
+    detect(STEPS "-o steps.h5", 0, NULL);
+    made_world.fails_after = 11;
+    while (tool_end(tool_begin(dpe_detect_main, "dpe-detect", STEPS "-o stops.h5")) == 75 &&
+           stops < 20) {
+        stops++;
+    }
+    made_world.fails_after = 0;
+    assert_true(stops >= 2 && stops < 20);
+    detect(PAPER "--samples 8 -o rule.h5", 0, NULL);
+    detect(STEPS "-o rule.h5", 0, NULL);
+    for (int i = 0; i < 2; i++) {
+        expect_same(i == 0 ? "stops.h5" : "rule.h5", "steps.h5", "/table/effective_length");
+        expect_same(i == 0 ? "stops.h5" : "rule.h5", "steps.h5", "/table/scale_factor");
+        expect_same(i == 0 ? "stops.h5" : "rule.h5", "steps.h5", "/detect/rank");
+    }
+}
+
+/* What another run made is not touched: named, exit 78, the same bytes, no journal. */
+static void tables_of_other_runs_are_refused(void **state)
+{
+    static const struct {
+        const char *options, *named;
+    } rows[] = {{"--seed 4", "seed"},
+                {"--task ppl", "task"},
+                {"--niah digits=5", "niah"},
+                {"--corpus " TOOL_CORPUS "/test/900000.txt", "corpus"}};
+    static char before[1 << 18], after[1 << 18];
+    (void)state;
+    best_lengths_are(32, 128, 16, 1024);
+    detect(PAPER "--samples 8 -o kept.h5", 0, NULL);
+    FILE *file = fopen("kept.h5", "r");
+    const size_t n = fread(before, 1, sizeof before, file);
+    fclose(file);
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        char line[1024];
+        snprintf(line, sizeof line, PAPER "--samples 8 %s -o kept.h5", rows[i].options);
+        detect(line, 78, rows[i].named);
+        file = fopen("kept.h5", "r");
+        assert_int_equal(fread(after, 1, sizeof after, file), n);
+        fclose(file);
+        assert_memory_equal(before, after, n);
+        assert_int_equal(access("kept.h5.journal", F_OK), -1);
+    }
+    detect(PAPER "--samples 8 --seed 4 --force -o kept.h5", 0, NULL);
+    detect(PAPER "--samples 8 --quiet -o quiet.h5", 0, NULL);
+    assert_string_equal(tool_err, "");
+}
+
+/* A race over a finished sweep, one that is stopped, and one that is not drop the same. */
+static void races_drop_the_same(void **state)
+{
+    (void)state;
+    best_lengths_are(32, 128, 16, 1024);
+    detect(PAPER "--samples 12 -o swept.h5", 0, NULL);
+    detect(PAPER "--samples 12 --race -o swept.h5", 0, "race: ");
+    detect(PAPER "--samples 12 --race -o raced.h5", 0, NULL);
+    made_world.fails_after = 10;
+    detect(PAPER "--samples 12 --race -o stopped.h5", 75, NULL);
+    made_world.fails_after = 0;
+    detect(PAPER "--samples 12 --race -o stopped.h5", 0, NULL);
+    expect_same("swept.h5", "raced.h5", "/race/dropped_after");
+    expect_same("stopped.h5", "raced.h5", "/race/dropped_after");
+}
+
+/* Samples that share a context are one in every test. A race of contexts of four keys has a
+ * sign-flip test of at least 2/2^n for n contexts, one-sided 1/2^n: nothing is dropped at 5 %
+ * before the fifth. One context has no interval. */
+static void contexts_count_once(void **state)
+{
+    size_t n = 0;
+    (void)state;
+    best_lengths_are(32, 32, 16, 1024);
+#define ONE                                                                                        \
+    TEXTS "-l 1k --groups 1 --window 16 --lengths 32,256 --task niah --select paper "              \
+          "--temperature off --race "
+    detect(ONE "--samples 12 -o alone.h5", 0, "p < 0.001, 12 pairs");
+    double *dropped = numbers("alone.h5", "/race/dropped_after", &n);
+    assert_true(n == 2 && dropped[0] == -1 && dropped[1] > 0 && dropped[1] <= 12);
+    free(dropped);
+    detect(ONE "--samples 12 --keys-per-context 4 -o contexts.h5", 0,
+           "(4 in a row share a context and count as one)");
+    assert_non_null(strstr(tool_err, "race drops nothing: at level 0.05"));
+    assert_non_null(strstr(tool_err, "before 20 samples"));
+    dropped = numbers("contexts.h5", "/race/dropped_after", &n);
+    assert_true(dropped[0] == -1 && dropped[1] == -1);
+    free(dropped);
+    detect(ONE "--samples 24 --keys-per-context 4 -o five.h5", 0, NULL);
+    assert_null(strstr(tool_err, "drops nothing"));
+    dropped = numbers("five.h5", "/race/dropped_after", &n);
+    assert_true(dropped[0] == -1 && dropped[1] == 20);
+    free(dropped);
+    detect(ONE "--samples 4 --keys-per-context 4 -o one.h5", 0, "p = 1.000, 4 pairs");
+    assert_null(strstr(tool_out, "nan"));
+    tool_expect(dpe_report_main, "dpe-report", "one.h5 -o one.html --no-figures", 0, NULL);
+    tool_read("one.html", tool_out, sizeof tool_out);
+    assert_null(strstr(tool_out, ">nan"));
+    assert_non_null(
+        strstr(tool_out, "(4 in a row share a context and count as one in the statistics)"));
+}
+
+static void messages_are_json_where_that_is_wanted(void **state)
+{
+    (void)state;
+    best_lengths_are(32, 128, 16, 1024);
+    detect(PAPER "--samples 8 --log-format json -o json.h5", 0, NULL);
+    int lines = 0;
+    for (char *line = strtok(tool_err, "\n"); line != NULL; line = strtok(NULL, "\n")) {
+        json_t *json = json_loads(line, 0, NULL);
+        assert_true(json_is_string(json_object_get(json, "time")) &&
+                    json_is_string(json_object_get(json, "level")));
+        json_decref(json);
+        lines++;
+    }
+    assert_true(lines > 3);
+}
+
+static void the_search_and_its_validation(void **state)
+{
+    size_t n = 0;
+    (void)state;
+    best_lengths_are(32, 128, 16, 1024);
+    detect(SWEEP "--task niah --samples 24 --against yarn --against self-extend -o joint.h5", 0,
+           "joint");
+    double *recall = numbers("joint.h5", "/validate/niah/recall_mean", &n);
+    assert_true(n >= 6);
+    assert_true(recall[2] > recall[0] + 0.1); /* joint above rope */
+    free(recall);
+    detect(SWEEP "--task niah --samples 24 --against yarn --against self-extend -o joint.h5 --json",
+           0, "\"effective_length\"");
+    detect(SWEEP "--task niah --samples 24 --against yarn --against self-extend -o joint.h5 --csv",
+           0, ",");
+}
+
+static void other_tasks_and_rules(void **state)
+{
+    (void)state;
+    best_lengths_are(64, 128, 16, 1024);
+    detect(SWEEP "--task ppl --select paper --temperature off --samples 4 -o ppl.h5", 0,
+           "perplexity");
+    expect_lengths("ppl.h5", 64, 128);
+    detect(SWEEP "--task both --select guarded --temperature off --samples 8 -o both.h5", 0, NULL);
+    expect_lengths("both.h5", 64, 128);
+    detect(SWEEP "--task auto --samples 8 --race --batch 2 --guard 0.1 -o auto.h5", 0, NULL);
+    detect(TEXTS "-l 1k --select ready --samples 32 -o ready.h5", 0, NULL);
+    detect(TEXTS "-l 1k --groups 2 --lengths 64,256,1k --move frequencies --task niah --samples 8 "
+                 "-o frequencies.h5",
+           0, NULL);
+    tool_expect(dpe_norms_main, "dpe-norms", TEXTS "--lengths 32 --samples 2 -o norms.h5", 0, NULL);
+    detect(SWEEP "--task niah --samples 8 --scale-pairs norms.h5 --top-k 0.5 --select sequential "
+                 "-o pairs.h5",
+           0, NULL);
+}
+
+static void what_a_dry_run_says(void **state)
+{
+    (void)state;
+    /* Two groups of four lengths, of which each has the base at 128. */
+    detect(PAPER "--samples 8 --dry-run", 0, "7");
+    detect(PAPER "--samples 30 --haystack shared=3 --race --dry-run", 0,
+           "every cell, sample by sample");
+    static const char *const words[] = {"distinct configurations", "shared contexts read once",
+                                        "race, at best", "decoded together"};
+    for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) {
+        assert_non_null(strstr(tool_out, words[i]));
+    }
+    detect(SWEEP "--task niah --temperature off --samples 30 --haystack shared=3 --batch 1 "
+                 "--select sequential --dry-run",
+           0, "read again for each sample: --batch 1");
+    assert_non_null(strstr(tool_out, "--select sequential adds at most"));
+    detect(PAPER "--samples 8 --max-memory 128K --dry-run", 0, "128 KiB are allowed: does not fit");
+    detect(PAPER "--samples 8 --dry-run --json", 64, "leave one of the two");
+    detect(SWEEP "--task auto --samples 24 --race --dry-run", 0, NULL);
+    detect(TEXTS "-l 1k --select ready --samples 32 --dry-run", 0, NULL);
+    tool_expect(dpe_norms_main, "dpe-norms", TEXTS "--lengths 32 --samples 2 --dry-run", 0, NULL);
+}
+
+#define BATCH                                                                                      \
+    SWEEP "--norm-lengths 32 --norm-samples 2 --select paper --temperature off --task niah "
+
+static void a_calibration(void **state)
+{
+    (void)state;
+    best_lengths_are(32, 128, 16, 1024);
+    calibrate(BATCH "--samples 8 --top-k 0.75 -o given", 0, NULL);
+    expect_lengths("given/detect.h5", 32, 128);
+    assert_int_equal(access("given/table.json", F_OK), 0);
+    assert_int_equal(access("given/report.html", F_OK), 0);
+    assert_int_equal(access("given/ablate.h5", F_OK), -1);
+    struct stat before[2], after[2];
+    assert_int_equal(stat("given/table.h5", &before[0]) + stat("given/report.html", &before[1]), 0);
+    calibrate(BATCH "--samples 8 --top-k 0.75 -o given", 0, NULL);
+    assert_int_equal(stat("given/table.h5", &after[0]) + stat("given/report.html", &after[1]), 0);
+    for (int i = 0; i < 2; i++) {
+        assert_true(before[i].st_ino == after[i].st_ino &&
+                    before[i].st_mtim.tv_nsec == after[i].st_mtim.tv_nsec);
+    }
+    assert_non_null(strstr(tool_err, "nothing was changed"));
+    assert_non_null(strstr(tool_err, "Next: dpe-run -m "));
+    tool_write("given/table.json", "{}");
+    calibrate(BATCH "--samples 8 --top-k 0.75 -o given", 78,
+              "was changed after dpe-calibrate wrote it");
+    tool_read("given/table.json", tool_out, sizeof tool_out);
+    assert_string_equal(tool_out, "{}");
+    unlink("given/table.json");
+    calibrate(BATCH "--samples 8 --top-k 0.75 -o given", 0, NULL);
+    tool_read("given/table.json", tool_out, sizeof tool_out);
+    assert_true(strlen(tool_out) > 100);
+    /* What another run made is found before anything is replaced; where nothing was begun, before
+     * the sweep. */
+    assert_int_equal(rename("given/norms.h5", "given/check.h5"), 0);
+    calibrate(BATCH "--samples 8 --top-k 0.75 -o given", 78,
+              "check.h5 away and run the same command");
+    calibrate(BATCH "--samples 8 --top-k 0.75 -o given --force", 0, NULL);
+    assert_int_equal(mkdir("strange", 0700), 0);
+    tool_write("strange/ablate.h5", "x");
+    calibrate(BATCH "--samples 8 -o strange", 73, "exists, but no calibration was begun");
+    assert_int_equal(access("strange/detect.h5", F_OK), -1);
+    made_world.fails_after = 40;
+    calibrate(BATCH "--samples 8 -o auto", 75, "same command");
+    made_world.fails_after = 0;
+    calibrate(BATCH "--samples 8 -o auto", 0, NULL);
+    assert_int_equal(access("auto/ablate.h5", F_OK), 0);
+    expect_same("auto/detect.h5", "given/detect.h5", "/detect/niah/recall");
+}
+
+static void calibrations_of_other_kinds(void **state)
+{
+    (void)state;
+    best_lengths_are(64, 128, 16, 1024);
+    calibrate(TEXTS "--groups 2 -l 512,1k --task ppl --samples 4 --norm-lengths 32 --norm-samples "
+                    "2 --top-k 0.5 -o lengths",
+              0, NULL);
+    assert_int_equal(access("lengths/512/detect.h5", F_OK), 0);
+    assert_int_equal(access("lengths/1024/detect.h5", F_OK), 0);
+    calibrate(TEXTS "-l 1k --groups 2 --lengths 64,256,1k --move frequencies --task niah --samples "
+                    "8 -o frequencies",
+              0, NULL);
+    calibrate(SWEEP "--samples 8 --norm-lengths 32 --norm-samples 2 --against tuned --tune-budget "
+                    "160 --keys-per-context 4 -o tuned",
+              0, NULL);
+    calibrate(TEXTS "-l 1k --budget 2Mtok -o budget", 0, NULL);
+}
+
+static void dry_runs_of_calibrations(void **state)
+{
+    (void)state;
+    calibrate(TEXTS "-l 512,1k --dry-run", 0, "tokens");
+    calibrate(TEXTS "-l 1k --budget 400ktok --dry-run", 0, NULL);
+    calibrate(TEXTS "-l 1k --budget 1ktok --dry-run", 64, "--budget");
+    calibrate(TEXTS "-l 1k --budget 5m --dry-run", 0, NULL);
+    calibrate(BATCH "--samples 8 --against tuned --tune-budget 160 --dry-run", 0, NULL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_best_length_of_each_group_is_found),
+        cmocka_unit_test(a_sweep_that_stops_is_continued),
+        cmocka_unit_test(a_rule_of_steps_ends_in_one_table),
+        cmocka_unit_test(tables_of_other_runs_are_refused),
+        cmocka_unit_test(races_drop_the_same),
+        cmocka_unit_test(contexts_count_once),
+        cmocka_unit_test(messages_are_json_where_that_is_wanted),
+        cmocka_unit_test(the_search_and_its_validation),
+        cmocka_unit_test(other_tasks_and_rules),
+        cmocka_unit_test(what_a_dry_run_says),
+        cmocka_unit_test(a_calibration),
+        cmocka_unit_test(calibrations_of_other_kinds),
+        cmocka_unit_test(dry_runs_of_calibrations),
+    };
+    setenv("XDG_CACHE_HOME", "/nonexistent", 1);
+    return cmocka_run_group_tests(tests, tool_folder, tool_folder_gone);
+}

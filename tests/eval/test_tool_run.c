@@ -1,0 +1,146 @@
+/* Dpe-run on the bundled model: what it prints, and how it ends. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <math.h>
+
+#include "tests/lib/tool_run.h"
+
+int dpe_run_main(int argc, char **argv);
+int dpe_export_main(int argc, char **argv);
+
+#define MODEL " -m " TOOL_MODEL " "
+
+static void run(const char *options, int code, const char *text)
+{
+    tool_expect(dpe_run_main, "dpe-run", options, code, text);
+}
+
+static bool is_near(double a, double b, double share)
+{
+    return fabs(a - b) <= share * fabs(b);
+}
+
+static void texts_are_continued(void **state)
+{
+    static char greedy[sizeof tool_out];
+    (void)state;
+    run(MODEL "-p 'Once upon a time' -n 12", 0, NULL);
+    snprintf(greedy, sizeof greedy, "%s", tool_out);
+    assert_true(strlen(greedy) > 12);
+    /* A prompt from a file, and with a method that leaves texts of this length alone. */
+    tool_write("prompt.txt", "Once upon a time");
+    run(MODEL "--prompt-file prompt.txt -n 12 --method yarn:scale=4", 0, NULL);
+    assert_string_equal(tool_out, greedy);
+    run(MODEL "-p 'Once upon a time' -n 12 --temperature 0", 0, NULL);
+    assert_string_equal(tool_out, greedy);
+    /* What is drawn depends on the seed alone. */
+    run(MODEL "-p 'Once upon a time' -n 24 --temperature 3 --top-p 0.99 --seed 4", 0, NULL);
+    snprintf(greedy, sizeof greedy, "%s", tool_out);
+    run(MODEL "-p 'Once upon a time' -n 24 --temperature 3 --top-p 0.99 --seed 4", 0, NULL);
+    assert_string_equal(tool_out, greedy);
+    run(MODEL "-p 'Once upon a time' -n 24 --temperature 3 --top-p 0.99 --seed 5", 0, NULL);
+    assert_string_not_equal(tool_out, greedy);
+    run(MODEL "-p '' --raw", 64, "the prompt is empty");
+    tool_write("in", "Once upon a time");
+    run(MODEL "--prompt-file - --tokenize", 0, NULL);
+    snprintf(greedy, sizeof greedy, "%s", tool_out);
+    run(MODEL "-p 'Once upon a time' --tokenize", 0, NULL);
+    assert_string_equal(tool_out, greedy);
+    assert_int_equal(strtol(tool_out, NULL, 10), 2558); /* BOS of its config.json */
+    run(MODEL "-p 'Once upon a time' --tokenize --raw", 0, NULL);
+    assert_string_equal(tool_out, strchr(greedy, ' ') + 1);
+    run(MODEL "-p 'Once upon a time' -n 100 --time-budget 0.000001", 75,
+        "the time budget is used up");
+    unlink("in");
+}
+
+/* A uniform guess among 2560 tokens has ln 2560 nats; the mean over windows is that of all their
+ * tokens. */
+static void perplexity_is_of_windows(void **state)
+{
+    (void)state;
+    static char book[2500];
+    tool_read(TOOL_CORPUS "/test/900000.txt", book, sizeof book);
+    tool_write("book.txt", book);
+    run(MODEL "--nll book.txt --context 64", 0, "windows");
+    const double nats = tool_number("nll ");
+    assert_true(nats > 0.1 && nats < log(2560.0));
+    assert_true(is_near(tool_number("perplexity "), exp(nats), 1e-3));
+    const double windows = tool_number("windows ");
+    assert_true(tool_number("scored ") == windows * 31); /* of 64 tokens those from 33 on */
+    run(MODEL "--nll book.txt --context 64 --score all --json", 0, "\"nll\"");
+    assert_true(tool_number("\"windows\":") == windows &&
+                tool_number("\"scored\":") == windows * 63);
+    assert_true(tool_number("\"nll\":") > nats); /* the first half of a window has less context */
+    tool_write("short.txt", "Two words");
+    run(MODEL "--nll short.txt", 65, "expected at least one window of 256 tokens");
+}
+
+static void a_model_and_a_plan_are_described(void **state)
+{
+    (void)state;
+    run(MODEL "--info", 0, "llama");
+    run(MODEL "--info --json", 0, "\"trained_length\":");
+    assert_true(tool_number("\"trained_length\":") == 256.0);
+    run(MODEL "--show-plan --method self-extend:window=64,group=8 -l 1k", 64, NULL);
+    /* The shortest wavelength of a head is 2 pi tokens, and four times that. */
+    run(MODEL "--show-plan --method pi:scale=4 --length 1k", 0, "method          pi");
+    assert_true(is_near(tool_number("wavelengths "), 8.0 * acos(-1.0), 1e-3));
+    run(MODEL "--show-plan --method rope --length 1k", 0, "method          rope");
+    assert_true(is_near(tool_number("\n         512      0 "), 512.0, 1e-9));
+    run(MODEL "--show-plan --method self-extend:window=64 --length 1k", 0, "band 1");
+    run(MODEL "--show-plan --method yarn --length 1k --json", 0, "\"inv_freq\"");
+    run(MODEL "--show-plan --method moba --length 1k", 0, "selection");
+    run(MODEL "--show-plan --method minference --length 1k", 0, NULL);
+    run(MODEL "--method help", 0, "self-extend");
+}
+
+static void tables_are_run(void **state)
+{
+    (void)state;
+    tool_expect(dpe_export_main, "dpe-export",
+                "--method dpe:lengths=64/128,window=16 --model " TOOL_MODEL
+                " --length 1k -o table.h5",
+                0, NULL);
+    run(MODEL "--show-plan --table table.h5", 0, "entry");
+    run(MODEL "--table table.h5 -p 'Once upon a time' -n 4", 0, NULL);
+    run(MODEL "--runtimes all --table table.h5 --length 1k", 1, NULL);
+    assert_non_null(strstr(tool_out, "They do not agree."));
+    run(MODEL "--runtimes current --length 128 --json", 0, "\"readings\"");
+    run(MODEL "--show --table table.h5 --length 300 --corpus " TOOL_CORPUS, 0, "secret");
+}
+
+static void a_conversation(void **state)
+{
+    (void)state;
+    tool_write("chat.jinja",
+               "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}assistant:");
+    run(MODEL "--chat --chat-template chat.jinja --system 'Be brief.' -p hello -n 6", 0, NULL);
+    tool_write("in", "/help\nhello\n\n/clear\nhello\n/exit\nnever\n");
+    run(MODEL "--chat --chat-template chat.jinja -n 6", 0, NULL);
+    assert_non_null(strstr(tool_err, "begins a new conversation"));
+    /* The same message in a new conversation has the same answer. */
+    const size_t half = strlen(tool_out) / 2;
+    assert_true(half > 0 && strncmp(tool_out, tool_out + half, half) == 0);
+    tool_write("in", "\n");
+    run(MODEL "--chat --chat-template chat.jinja -n 6", 65, "expected a message on each line");
+    unlink("in");
+    run(MODEL "--chat -p hello", 66, "has no chat template");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(texts_are_continued),
+        cmocka_unit_test(perplexity_is_of_windows),
+        cmocka_unit_test(a_model_and_a_plan_are_described),
+        cmocka_unit_test(tables_are_run),
+        cmocka_unit_test(a_conversation),
+    };
+    return cmocka_run_group_tests(tests, tool_folder, tool_folder_gone);
+}
