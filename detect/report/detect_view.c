@@ -4,7 +4,6 @@
 #include "detect/report/view.h"
 
 #include <math.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -23,13 +22,6 @@ enum dpe_detect_colour dpe_detect_colour_of(bool terminal, const char *no_colour
         return DPE_DETECT_256;
     }
     return DPE_DETECT_MONO;
-}
-
-void dpe_detect_short_length(int64_t length, char text[24])
-{
-    bool thousands = length >= 1024 && length % 1024 == 0;
-    snprintf(text, 24, thousands ? "%lldk" : "%lld",
-             (long long)(thousands ? length / 1024 : length));
 }
 
 /* ---------------------------------------------------------------------------------------- colours
@@ -167,15 +159,6 @@ static void cell_text(const struct dpe_detect_ranking *ranking, int cell, int wi
     }
 }
 
-static int digits_of(int64_t value)
-{
-    int digits = 1;
-    for (; value > 9; value /= 10) {
-        digits++;
-    }
-    return digits;
-}
-
 /* How the map is laid out in `width` columns. */
 struct layout {
     int label, cell, columns;
@@ -184,7 +167,8 @@ struct layout {
 static struct layout lay_out(const struct dpe_detect_grid *grid, int width)
 {
     int n = grid->params.n_lengths;
-    struct layout layout = {.label = digits_of(grid->params.n_groups - 1) + 2, .columns = n};
+    struct layout layout = {.label = snprintf(NULL, 0, "%d", grid->params.n_groups - 1) + 2,
+                            .columns = n};
     if (width - layout.label - 8 >= 7 * n) {
         layout.label += 7; /* room for the word "group" */
     }
@@ -203,8 +187,8 @@ static void put_header(struct dpe_text *page, const struct dpe_detect_grid *grid
 {
     dpe_text_put(page, "%-*s", layout->label, layout->label >= 8 ? "group" : "");
     for (int t = 0; t < layout->columns; t++) {
-        char text[24];
-        dpe_detect_short_length(grid->params.lengths[t], text);
+        char text[32];
+        dpe_length_text((double)grid->params.lengths[t], text);
         if ((int)strlen(text) >= layout->cell) {
             /* Too narrow for lengths: number the columns, the rank table has the lengths. */
             snprintf(text, sizeof text, "%d", t % 10);
@@ -280,10 +264,10 @@ static void put_ranks(struct dpe_text *page, const struct dpe_detect_grid *grid,
 {
     for (int r = 1; r <= columns; r++) {
         int c = cell_of_rank(ranking, g, r);
-        char length[24] = "-";
+        char length[32] = "-";
         char value[64] = "";
         if (c >= 0) {
-            dpe_detect_short_length(grid->params.lengths[c % ranking->n_lengths], length);
+            dpe_length_text((double)grid->params.lengths[c % ranking->n_lengths], length);
             dpe_detect_interval_text(ranking->criterion, ranking->mean[c], ranking->low[c],
                                      ranking->high[c], true, value, sizeof value);
         }
@@ -308,9 +292,9 @@ static void put_group(struct dpe_text *page, const struct dpe_detect_grid *grid,
         dpe_text_put(page, "\n");
         return;
     }
-    char length[24] = "-";
+    char length[32] = "-";
     if (ranking->effective[g] > 0) {
-        dpe_detect_short_length(ranking->effective[g], length);
+        dpe_length_text((double)ranking->effective[g], length);
     }
     dpe_text_put(page, "%-5d %-6s %5s%s\n", g, length, p, mark);
 }
@@ -400,18 +384,6 @@ static void time_text(double seconds, char text[24])
     }
 }
 
-static void append(char *text, size_t size, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
-
-static void append(char *text, size_t size, const char *format, ...)
-{
-    size_t used = strlen(text);
-    va_list args;
-    va_start(args, format);
-    vsnprintf(text + used, size - used, format, args);
-    va_end(args);
-}
-
 /* Level 0 is the full text; each further level is shorter. */
 static void line_at(const struct dpe_detect_progress *p, int detail, char *text, size_t size)
 {
@@ -419,36 +391,37 @@ static void line_at(const struct dpe_detect_progress *p, int detail, char *text,
     time_text(p->seconds_left, left);
     text[0] = '\0';
     if (detail <= 3) {
-        append(text, size, "%s ", p->stage);
+        dpe_append(text, size, "%s ", p->stage);
     }
     if (detail == 0) {
-        append(text, size, "round %lld/%lld, ", (long long)p->round, (long long)p->rounds);
-        append(text, size, "%lld/%lld configurations, %lld/%lld samples", (long long)p->plans_done,
-               (long long)p->plans, (long long)p->rows_done, (long long)p->rows);
+        dpe_append(text, size, "round %lld/%lld, ", (long long)p->round, (long long)p->rounds);
+        dpe_append(text, size, "%lld/%lld configurations, %lld/%lld samples",
+                   (long long)p->plans_done, (long long)p->plans, (long long)p->rows_done,
+                   (long long)p->rows);
     } else if (detail <= 4) {
         if (detail <= 2) {
-            append(text, size, "%lld/%lld ", (long long)p->round, (long long)p->rounds);
+            dpe_append(text, size, "%lld/%lld ", (long long)p->round, (long long)p->rounds);
         }
-        append(text, size, "%lld/%lld cfg %lld/%lld", (long long)p->plans_done, (long long)p->plans,
-               (long long)p->rows_done, (long long)p->rows);
+        dpe_append(text, size, "%lld/%lld cfg %lld/%lld", (long long)p->plans_done,
+                   (long long)p->plans, (long long)p->rows_done, (long long)p->rows);
     } else {
-        append(text, size, "%lld/%lld", (long long)p->rows_done, (long long)p->rows);
+        dpe_append(text, size, "%lld/%lld", (long long)p->rows_done, (long long)p->rows);
     }
     if (detail <= 2 && p->rate > 0.0) {
-        append(text, size, p->rate < 100.0 ? "%s%.3g%s" : "%s%.0f%s", detail == 0 ? ", " : " ",
-               p->rate, detail == 0 ? " samples/s" : "/s");
+        dpe_append(text, size, p->rate < 100.0 ? "%s%.3g%s" : "%s%.0f%s", detail == 0 ? ", " : " ",
+                   p->rate, detail == 0 ? " samples/s" : "/s");
     }
-    append(text, size, detail == 0 ? ", %s left" : detail <= 4 ? " %s left" : " %s", left);
+    dpe_append(text, size, detail == 0 ? ", %s left" : detail <= 4 ? " %s left" : " %s", left);
     if (p->best == NULL || detail >= 3) {
         return;
     }
-    append(text, size, detail == 0 ? ", best" : " best");
+    dpe_append(text, size, detail == 0 ? ", best" : " best");
     for (int g = 0; g < p->n_best; g++) {
-        char length[24] = "-";
+        char length[32] = "-";
         if (p->best[g] > 0) {
-            dpe_detect_short_length(p->best[g], length);
+            dpe_length_text((double)p->best[g], length);
         }
-        append(text, size, "%c%s", detail <= 1 || g == 0 ? ' ' : '/', length);
+        dpe_append(text, size, "%c%s", detail <= 1 || g == 0 ? ' ' : '/', length);
     }
 }
 

@@ -19,10 +19,9 @@ static void lengths_text(const struct dpe_detect_params *params,
     int n = one ? 1 : params->n_groups;
     text[0] = '\0';
     for (int g = 0; g < n; g++) {
-        size_t used = strlen(text);
         double length = point->at[g] < 0 ? (double)params->length / dpe_detect_base_scale(params, g)
                                          : (double)params->lengths[point->at[g]];
-        snprintf(text + used, LENGTHS_TEXT - used, "%s%.10g", g > 0 ? " " : "", length);
+        dpe_append(text, LENGTHS_TEXT, "%s%.10g", g > 0 ? " " : "", length);
     }
 }
 

@@ -17,9 +17,6 @@ enum dpe_detect_colour { DPE_DETECT_MONO, DPE_DETECT_256, DPE_DETECT_TRUECOLOUR 
 enum dpe_detect_colour dpe_detect_colour_of(bool terminal, const char *no_colour, const char *term,
                                             const char *colorterm);
 
-/** A length in few characters: 512, 1k, 128k, 1000. */
-void dpe_detect_short_length(int64_t length, char text[24]);
-
 /** The group × length heat map, the best of each group marked by '*', appended to `out`. Fits into
  *  `width` columns (≥ 20): cells shrink from 0.625 to 6, and from there whole columns are left out
  *  and counted. Colours set both fore- and background, so any terminal theme shows them. */

@@ -108,6 +108,9 @@ void dpe_text_free(struct dpe_text *text);
 void dpe_append(char *text, size_t size, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
+/** A number of tokens in few characters, returned: "512", "1000", "1k" (of 1024), "128k". */
+const char *dpe_length_text(double tokens, char text[32]);
+
 /* -------------------------------------------------------------------------------------- numbers */
 
 /** Numbers of options and text files. A whole number is decimal digits, perhaps after a '-'; a real

@@ -138,6 +138,17 @@ void dpe_append(char *text, size_t size, const char *format, ...)
     va_end(args);
 }
 
+const char *dpe_length_text(double tokens, char text[32])
+{
+    const double thousands = tokens / 1024.0;
+    if (tokens >= 1024.0 && tokens < 0x1p60 && thousands == (double)(int64_t)thousands) {
+        snprintf(text, 32, "%.0fk", thousands);
+    } else {
+        snprintf(text, 32, "%.0f", tokens);
+    }
+    return text;
+}
+
 /* A file may be there where it is the process or the disk that cannot open it. */
 static dpe_status status_of_open(int code)
 {

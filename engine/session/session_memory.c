@@ -240,20 +240,16 @@ static const char *less_words(const struct dpe_session_options *options, char te
     if (knobs->branches != NULL && options->branches > 1) {
         smaller[n++] = knobs->branches;
     }
-    size_t used = 0;
     text[0] = '\0';
     for (int i = 0; i < n; i++) {
         const char *before = i == 0 ? "a smaller " : i + 1 == n ? " or " : ", ";
-        snprintf(text + used, TEXT_ROOM - used, "%s%s", before, smaller[i]);
-        used = strlen(text);
+        dpe_append(text, TEXT_ROOM, "%s%s", before, smaller[i]);
     }
     if (knobs->peers != NULL) {
-        snprintf(text + used, TEXT_ROOM - used, "%sa larger %s", n > 0 ? ", or " : "",
-                 knobs->peers);
-        used = strlen(text);
+        dpe_append(text, TEXT_ROOM, "%sa larger %s", n > 0 ? ", or " : "", knobs->peers);
     }
-    if (used > 0) {
-        snprintf(text + used, TEXT_ROOM - used, " needs less");
+    if (text[0] != '\0') {
+        dpe_append(text, TEXT_ROOM, " needs less");
     }
     return text;
 }

@@ -158,10 +158,9 @@ static const yaml_node_t *find_block(struct reader *reader, const char *model)
         char names[600] = "";
         for (const yaml_node_pair_t *pair = first; pair < root->data.mapping.pairs.top; pair++) {
             const yaml_node_t *key = yaml_document_get_node(&reader->document, pair->key);
-            size_t used = strlen(names);
             if (key->type == YAML_SCALAR_NODE) {
-                snprintf(names + used, sizeof names - used, "%s%s", used > 0 ? ", " : "",
-                         (const char *)key->data.scalar.value);
+                dpe_append(names, sizeof names, "%s%s", names[0] != '\0' ? ", " : "",
+                           (const char *)key->data.scalar.value);
             }
         }
         reader->status = dpe_fail(reader->err, DPE_USAGE, "%s: %s%s; it has: %s", reader->name,

@@ -177,11 +177,10 @@ static void add_axis(struct report *report, const struct steps *steps, const str
     bool log = axis->log;
     snprintf(id, sizeof id, number == 0 ? "%s" : "%s-%zu", axis->id, number + 1);
     snprintf(y_title, sizeof y_title, "%s%s", like->measure, like->low_is_better ? "" : ", %");
-    struct sheet *sheet = dpe_report_sheet(report, id,
-                                           like->low_is_better ? "varied:t|value:0|perplexity:i3"
-                                                               : "varied:t|value:0|score, %:i1",
-                                           "%s, %s at %s tokens", axis->title, like->label,
-                                           dpe_draw_length_text(like->length, tokens));
+    struct sheet *sheet = dpe_report_sheet(
+        report, id,
+        like->low_is_better ? "varied:t|value:0|perplexity:i3" : "varied:t|value:0|score, %:i1",
+        "%s, %s at %s tokens", axis->title, like->label, dpe_length_text(like->length, tokens));
     const struct step *line = NULL;
     for (size_t k = 0; k < MOST_LINES && (line = line_at(steps, axis, like, k)) != NULL; k++) {
         for (const struct step *step = NULL; (step = next_on_line(steps, line, step)) != NULL;) {

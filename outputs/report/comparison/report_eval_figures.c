@@ -82,7 +82,7 @@ static void add_dots(struct report *report, const struct suite *s)
     plot.x_title = s->low_is_better ? dpe_comparison_suite_unit(s) : "percent of what was expected";
     struct sheet *sheet = dpe_report_sheet(report, "methods", value_columns(s), "%s at %s tokens",
                                            s->low_is_better ? "Perplexity" : "Needles found",
-                                           dpe_draw_length_text(length, tokens));
+                                           dpe_length_text(length, tokens));
     dpe_report_figure(
         report, fill_values(sheet, s, s->r.task_label[0], length), &plot,
         "Each method on the same samples, with its 95\u00a0%% interval. Whether two methods "
@@ -104,7 +104,7 @@ static void add_tasks(struct report *report, const struct suite *s)
     plot.y_title = "task";
     struct sheet *sheet =
         dpe_report_sheet(report, "tasks", value_columns(s), "%s at %s tokens, by task",
-                         dpe_comparison_suite_title(s), dpe_draw_length_text(length, tokens));
+                         dpe_comparison_suite_title(s), dpe_length_text(length, tokens));
     dpe_report_figure(report, fill_values(sheet, s, NULL, length), &plot,
                       "Percentage of the expected answers that the model gives, for each "
                       "task (row) and method (column, in the order of the table below). "

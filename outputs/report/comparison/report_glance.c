@@ -38,7 +38,7 @@ static void add_column(struct sheet *sheet, const struct suite *s)
 {
     char tokens[32];
     char *name = dpe_draw_format_text("%s at %s%s", dpe_comparison_suite_title(s),
-                                      dpe_draw_length_text(dpe_comparison_suite_longest(s), tokens),
+                                      dpe_length_text(dpe_comparison_suite_longest(s), tokens),
                                       s->low_is_better ? "" : ", %");
     dpe_draw_sheet_column(sheet, name != NULL ? name : "", s->low_is_better ? "i2" : "i1");
     free(name);

@@ -107,7 +107,7 @@ static void add_figure(struct report *report, const struct suite *s,
     char at[64] = ", by length", tokens[32];
     if (shown->n == 1) {
         snprintf(at, sizeof at, " at %s tokens",
-                 dpe_draw_length_text((double)s->r.task_length[shown->order[0]], tokens));
+                 dpe_length_text((double)s->r.task_length[shown->order[0]], tokens));
         plot.x_title = "needles found, %";
         plot.digits = 1;
     }

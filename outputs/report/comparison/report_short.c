@@ -57,7 +57,7 @@ static void add_lead(struct report *report, const struct worth *w)
     char table[96], alone[96], length[32], times[64] = "", possible[128] = "";
     const int64_t *methods = w->shown->method;
     dpe_report_value(value_of(w, methods[DPE_SHOWN_TABLE]), !w->s->low_is_better, table);
-    dpe_draw_length_text(w->length, length);
+    dpe_length_text(w->length, length);
     if (w->trained > 0.0) {
         snprintf(times, sizeof times, ", %.3g times its trained length,", w->length / w->trained);
     }

@@ -105,7 +105,7 @@ static void add_dots(struct report *report, const struct detection *d, const str
     dpe_report_figure(report, sheet, &plot,
                       "The plans on the same samples of %s tokens, with 95\u00a0%% intervals%s. "
                       "Whether two plans differ is not visible from these intervals%s.",
-                      dpe_draw_length_text(dpe_detection_length(d), length),
+                      dpe_length_text(dpe_detection_length(d), length),
                       v->recall ? "" : " (lower is better)",
                       ready ? "" : "; the paired test above compares them sample by sample");
 }
@@ -144,7 +144,7 @@ static dpe_status add_lengths(struct report *report, const struct detection *d,
         "length at which these pairs still work.",
         d->frequencies ? "The frequency, and so every distance, is"
                        : "The distances of far keys are",
-        dpe_draw_length_text(dpe_detection_length(d), length), times);
+        dpe_length_text(dpe_detection_length(d), length), times);
     if (dpe_detection_is_selected(d)) {
         dpe_report_say(report, BLOCK_TEXT, "The lengths were chosen by the rule \"%s\"%s%s.",
                        d->rule, d->rule_words != NULL ? ": " : "",
@@ -183,7 +183,7 @@ dpe_status dpe_detection_answer(struct report *report, const struct detection *d
     static const char *const folders[2] = {"/validate/niah", "/validate/ppl"};
     char length[32];
     dpe_report_section(report, "Result at %s tokens",
-                       dpe_draw_length_text(dpe_detection_length(d), length));
+                       dpe_length_text(dpe_detection_length(d), length));
     struct validation all[2] = {0};
     dpe_status status = read_validation(d, folders[0], true, &all[0], err);
     status = status == DPE_OK ? read_validation(d, folders[1], false, &all[1], err) : status;

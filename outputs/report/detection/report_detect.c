@@ -118,7 +118,7 @@ void dpe_detection_recall_map(struct report *report, const struct detection *d)
         "Each cell is the percentage of needles found at %s tokens when one frequency "
         "group is scaled to a detecting length and all other groups %s. The length of "
         "rank 1 has a frame.%s",
-        dpe_draw_length_text(dpe_detection_length(d), length),
+        dpe_length_text(dpe_detection_length(d), length),
         d->frequencies ? "stay as in the base" : "to half the trained length",
         flat ? " In a group called flat the lengths are not distinguishable from each "
                "other."
@@ -180,7 +180,7 @@ static dpe_status write_maps(struct report *report, const struct input *input,
         dpe_report_unfinished(report);
     } else if (status == DPE_OK) {
         dpe_report_section(report, "Detection at %s tokens",
-                           dpe_draw_length_text(dpe_detection_length(&d), length));
+                           dpe_length_text(dpe_detection_length(&d), length));
         dpe_report_unfinished(report);
         dpe_report_lines(report, BLOCK_NOTE, "/race", "words");
         detection_maps(report, &d);

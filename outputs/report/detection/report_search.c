@@ -20,9 +20,8 @@ static void lengths_text(const struct detection *d, const struct dpe_search_resu
     }
     text[0] = '\0';
     for (int64_t g = 0; g < (single ? 1 : d->n_groups); g++) {
-        size_t used = strlen(text);
         double tokens = length[g] > 0 ? (double)length[g] : (d->frequencies ? 1.0 : 0.5) * dpe_detection_trained(d);
-        snprintf(text + used, size - used, "%s%.10g", g > 0 ? ", " : "", tokens);
+        dpe_append(text, size, "%s%.10g", g > 0 ? ", " : "", tokens);
     }
 }
 

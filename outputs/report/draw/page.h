@@ -14,8 +14,6 @@
 void dpe_draw_put_html(struct dpe_text *out, const char *text);
 /** One line of valid UTF-8 without control characters, owned by the caller; NULL without memory. */
 char *dpe_draw_clean_text(const char *text, size_t columns);
-/** Lengths are "512", "1000", "1k" (of 1024), "128k" in figures and titles. */
-const char *dpe_draw_length_text(double tokens, char text[32]);
 /** printf into an owned string; NULL without memory. */
 char *dpe_draw_format_text(const char *format, ...) __attribute__((format(printf, 1, 2)));
 char *dpe_draw_format_list(const char *format, va_list args) __attribute__((format(printf, 1, 0)));

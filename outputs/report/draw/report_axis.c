@@ -137,7 +137,7 @@ void dpe_axis_lengths(const struct dpe_axis *axis, const double *values, size_t 
     double end = -(double)INFINITY; /* of the text before */
     for (size_t i = 0; i < n; i++) {
         char text[32];
-        dpe_draw_length_text(values[i], text);
+        dpe_length_text(values[i], text);
         if (fmod(values[i], 1.0) != 0.0) {
             snprintf(text, sizeof text, "%.3g", values[i]);
         }

@@ -23,7 +23,7 @@ static size_t next_row(const struct sheet *sheet, size_t row)
 /* What a cell is called on an axis; `room` is for one without a text. */
 static const char *label(const struct sheet_cell *cell, char room[32])
 {
-    return cell->text != NULL ? cell->text : dpe_draw_length_text(cell->number[0], room);
+    return cell->text != NULL ? cell->text : dpe_length_text(cell->number[0], room);
 }
 
 /* ----------------------------------------------------------------------------------------- curves

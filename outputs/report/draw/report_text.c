@@ -146,16 +146,3 @@ void dpe_draw_put_html(struct dpe_text *out, const char *text)
     }
     free(clean);
 }
-
-/* ---------------------------------------------------------------------------------------- numbers
- */
-
-const char *dpe_draw_length_text(double tokens, char text[32])
-{
-    if (tokens >= 1024.0 && fmod(tokens, 1024.0) == 0.0) {
-        snprintf(text, 32, "%.0fk", tokens / 1024.0);
-    } else {
-        snprintf(text, 32, "%.0f", tokens);
-    }
-    return text;
-}

@@ -149,7 +149,7 @@ static dpe_status write_table(struct report *report, const struct input *input,
     } else if (status == DPE_OK) {
         char text[32];
         dpe_report_section(report, "The table for %s tokens",
-                           dpe_draw_length_text((double)dpe_table_values(table)->length, text));
+                           dpe_length_text((double)dpe_table_values(table)->length, text));
         add_entry(report, dpe_table_values(table), "A runtime loads this table.");
     }
     dpe_table_close(table);

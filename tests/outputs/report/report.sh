@@ -208,7 +208,7 @@ expect 0 "is written" --unchecked bare.h5 -o bare.html --no-figures
 expect 0 "is written" odd.h5 oddsteps.h5 -o odd.html
 expect 0 "is written" parts.h5 -o parts.html --no-figures
 expect 65 "/detect/rank: expected the shape [2, 8], found [2, 2]" shape.h5 -o bad.html --no-figures
-expect 65 "/rows: row 0 points beyond the plans or buckets" beyond.h5 -o bad.html --no-figures
+expect 65 "beyond.h5: /rows/bucket_count: does not match" beyond.h5 -o bad.html --no-figures
 expect 0 "is written" noplan.h5 -o odd.html --figures odd
 grep -q '^"3","256","1","NaN"' odd/detect-positions.csv || { echo "a cell without rows has a value"; failed=1; }
 expect 65 "/ablate/axis: expected the shape [10], found [1]" steps.h5 -o bad.html --no-figures

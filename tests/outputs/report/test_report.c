@@ -68,13 +68,13 @@ static void test_numbers(void **state)
 {
     (void)state;
     char text[32];
-    assert_string_equal(dpe_draw_length_text(512.0, text), "512");
-    assert_string_equal(dpe_draw_length_text(1000.0, text), "1000");
-    assert_string_equal(dpe_draw_length_text(1024.0, text), "1k");
-    assert_string_equal(dpe_draw_length_text(1536.0, text), "1536");
-    assert_string_equal(dpe_draw_length_text(16384.0, text), "16k");
-    assert_string_equal(dpe_draw_length_text(131072.0, text), "128k");
-    assert_string_equal(dpe_draw_length_text(16385.0, text), "16385");
+    assert_string_equal(dpe_length_text(512.0, text), "512");
+    assert_string_equal(dpe_length_text(1000.0, text), "1000");
+    assert_string_equal(dpe_length_text(1024.0, text), "1k");
+    assert_string_equal(dpe_length_text(1536.0, text), "1536");
+    assert_string_equal(dpe_length_text(16384.0, text), "16k");
+    assert_string_equal(dpe_length_text(131072.0, text), "128k");
+    assert_string_equal(dpe_length_text(16385.0, text), "16385");
     assert_string_equal(dpe_p_text(0.0004, text), "p < 0.001");
     assert_string_equal(dpe_p_text(0.25, text), "p = 0.250");
     assert_string_equal(dpe_p_text((double)NAN, text), "p unknown");
