@@ -93,7 +93,7 @@ void dpe_detect_announce(const struct detect_inputs *inputs)
     for (int i = 0; i < inputs->n_tasks; i++) {
         bool ppl = strcmp(inputs->tasks[i].name, "ppl") == 0;
         if (dpe_detect_inputs_races_ready(inputs)) {
-            dpe_log_info("%s: %lld samples of every method, %lld of the best",
+            dpe_log_info("%s: %lld samples of every method, at most %lld of the best",
                          inputs->tasks[i].name, (long long)dpe_detect_inputs_ready_round(inputs),
                          (long long)inputs->n_validated[i]);
         } else {
