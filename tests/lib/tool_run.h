@@ -76,8 +76,9 @@ static inline pid_t tool_begin(tool_main run, const char *name, const char *line
     if (child > 0) {
         return child;
     }
-    static char *words[WORDS], *copy; /* what the child holds until its end is no leak */
-    char *at = copy = strdup(line);
+    static char *words[WORDS], copy[8192];
+    char *at = copy;
+    snprintf(copy, sizeof copy, "%s", line);
     int n = 0;
     words[n++] = strdup(name);
     while (at != NULL && n < WORDS - 1) {
