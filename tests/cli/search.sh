@@ -110,7 +110,7 @@ h5dump -d /plans/plan "$work/eval2.h5" | grep -qf "$work/joint" || fail "the tab
 h5dump -d /validate/plan "$work/pairs.h5" | grep -o '"[0-9a-f]\{32\}"' | sed -n 5p >"$work/rival"
 h5dump -d /plans/plan "$work/eval2.h5" | grep -qf "$work/rival" || fail "--against leaky-rerope is another plan than dpe-eval's: $(cat "$work/rival")"
 "$bin/dpe-report" "$work/pairs.h5" -o "$work/pairs.html" >"$work/out" 2>"$work/err" || fail "dpe-report: $(cat "$work/err")"
-grep -q "The search ended with .*, $chosen key pairs and groups at" "$work/pairs.html" || fail "the report lacks $chosen key pairs"
+grep -q "$chosen key pairs" "$work/pairs.html" || fail "the report lacks $chosen key pairs"
 # shellcheck disable=SC2086 # several words
 "$bin/dpe-detect" $pairs >"$work/out" 2>"$work/err"
 [ $? = 78 ] || fail "a search without the profile continued one with it: $(cat "$work/err")"
@@ -135,7 +135,7 @@ h5dump -y -d /table/scale_factor "$work/other.h5" | grep -q "^ *4, 4$" && h5dump
 h5dump -d /validate/plan "$work/other.h5" | grep -o '"[0-9a-f]\{32\}"' | sed -n 5p >"$work/rival"
 h5dump -d /plans/plan "$work/eval3.h5" | grep -qf "$work/rival" || fail "the table is not the plan of $chosen"
 "$bin/dpe-report" "$work/other.h5" -o "$work/other.html" >"$work/out" 2>"$work/err" || fail "dpe-report: $(cat "$work/err")"
-grep -qF "with $chosen, which the table holds because it did better than what the search found" "$work/other.html" ||
+grep -qF "The table holds $chosen: recall " "$work/other.html" ||
     fail "the report does not name $chosen"
 
 # The paper's rule under a temperature that is searched: its rows are there already.
@@ -191,7 +191,7 @@ same "$work/ready.h5" "$work/killed3.h5"
 
 # The report shows the search.
 "$bin/dpe-report" "$work/killed.h5" -o "$work/report.html" >"$work/out" 2>"$work/err" || fail "dpe-report: $(cat "$work/err")"
-for words in "with the plan that the search below found" "The search ended with the attention temperature" "Step 1: temperature, round 1"; do
+for words in "The table holds the " "Each step of the search runs the plan so far" "Step 1: temperature, round 1"; do
     grep -q "$words" "$work/report.html" || fail "the report lacks '$words'"
 done
 
