@@ -110,6 +110,18 @@ chosen=$(sed -n 's/^\*  *\([0-9][0-9]*\) .*/\1/p' "$work/out")
 [ "$chosen" = 8 ] && [ "$(top_k killed)" = 8 ] && grep -q "^8 of 8 move: 7 pairs are not shown" "$work/out" ||
     fail "chosen '$chosen', top-k $(top_k killed): $(cat "$work/out")"
 
+# Run again, a finished calibration changes nothing; --force replaces a file of its name that another run made.
+(cd "$work/killed" && sha256sum ./*) >"$work/before"
+# shellcheck disable=SC2086
+"$bin/dpe-calibrate" ${common% --quiet} $by_books -o "$work/killed" >"$work/out" 2>"$work/err" ||
+    fail "run again: $(cat "$work/err")"
+(cd "$work/killed" && sha256sum ./*) | cmp - "$work/before" || fail "a finished calibration was changed"
+cp "$work/norms.h5" "$work/killed/ablate.h5"
+# shellcheck disable=SC2086
+"$bin/dpe-calibrate" $common $by_books -o "$work/killed" --force >"$work/out" 2>"$work/err" ||
+    fail "--force: $(cat "$work/err")"
+same "$work/whole/ablate.h5" "$work/killed/ablate.h5"
+
 # A folder whose name looks like an option.
 # shellcheck disable=SC2086
 (cd "$work" && "$bin/dpe-calibrate" $common $by_books --top-k 2 -o -x) >"$work/out" 2>"$work/err" ||
