@@ -203,11 +203,16 @@ dpe_status dpe_calibrate_pool(struct batch *batch, struct dpe_error *err)
 static void print_value(const struct check *check, size_t method)
 {
     const struct dpe_interval *value = &check->result.mean[cell(check, method)];
+    const bool known = isfinite(value->low) && isfinite(value->high); /* not of one context */
     if (strcmp(check->suite, "/eval/ppl") == 0) {
-        dpe_print("perplexity %.2f (%.2f to %.2f)", value->mean, value->low, value->high);
+        dpe_print("perplexity %.2f", value->mean);
     } else {
-        dpe_print("%.0f %% (%.0f to %.0f)", 100.0 * value->mean, 100.0 * value->low,
-                  100.0 * value->high);
+        dpe_print("%.0f %%", 100.0 * value->mean);
+    }
+    if (known && strcmp(check->suite, "/eval/ppl") == 0) {
+        dpe_print(" (%.2f to %.2f)", value->low, value->high);
+    } else if (known) {
+        dpe_print(" (%.0f to %.0f)", 100.0 * value->low, 100.0 * value->high);
     }
 }
 
