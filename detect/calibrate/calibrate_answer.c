@@ -203,16 +203,12 @@ dpe_status dpe_calibrate_pool(struct batch *batch, struct dpe_error *err)
 static void print_value(const struct check *check, size_t method)
 {
     const struct dpe_interval *value = &check->result.mean[cell(check, method)];
-    const bool known = isfinite(value->low) && isfinite(value->high); /* not of one context */
-    if (strcmp(check->suite, "/eval/ppl") == 0) {
-        dpe_print("perplexity %.2f", value->mean);
-    } else {
-        dpe_print("%.0f %%", 100.0 * value->mean);
-    }
-    if (known && strcmp(check->suite, "/eval/ppl") == 0) {
-        dpe_print(" (%.2f to %.2f)", value->low, value->high);
-    } else if (known) {
-        dpe_print(" (%.0f to %.0f)", 100.0 * value->low, 100.0 * value->high);
+    const bool texts = strcmp(check->suite, "/eval/ppl") == 0;
+    const int digits = texts ? 2 : 0;
+    const double unit = texts ? 1.0 : 100.0;
+    dpe_print(texts ? "perplexity %.*f" : "%.*f %%", digits, unit * value->mean);
+    if (isfinite(value->low) && isfinite(value->high)) { /* not of one context */
+        dpe_print(" (%.*f to %.*f)", digits, unit * value->low, digits, unit * value->high);
     }
 }
 
