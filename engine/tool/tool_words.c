@@ -5,6 +5,7 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 int dpe_tool_columns(const char *text, size_t n)
@@ -84,9 +85,18 @@ static size_t fitting(const char *text, size_t n, int at, int width)
     return n;
 }
 
+/* Where lines end; INT_MAX in a file, and in a terminal of no size, which mpirun gives its processes
+ * and which may be a file in the end. */
+static int line_width(FILE *file)
+{
+    struct winsize size = {0};
+    return ioctl(fileno(file), TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col - 1
+                                                                          : INT_MAX;
+}
+
 void dpe_tool_fit(FILE *file, const char *text, size_t n, int indent)
 {
-    const int width = isatty(fileno(file)) ? dpe_terminal_width(file) - 1 : INT_MAX;
+    const int width = line_width(file);
     size_t here = fitting(text, n, 0, width);
     fwrite(text, 1, here, file);
     while (here < n) {
@@ -138,7 +148,7 @@ void dpe_print(const char *format, ...)
     va_list args, again;
     va_start(args, format);
     va_copy(again, args);
-    const int n = isatty(STDOUT_FILENO) ? vsnprintf(NULL, 0, format, again) : -1;
+    const int n = line_width(stdout) < INT_MAX ? vsnprintf(NULL, 0, format, again) : -1;
     va_end(again);
     while (n >= 0 && line.room < line.n + (size_t)n + 1) {
         const size_t room = 2 * (line.n + (size_t)n + 1);
