@@ -257,8 +257,9 @@ static bool is_of_factors(struct batch *batch)
 static void print_uses(struct batch *batch)
 {
     const bool factors = is_of_factors(batch);
-    size_t column = strlen("table.h5 is for");
-    dpe_print("table.h5 is for");
+    static const char begin[] = "table.h5 is for";
+    size_t column = strlen(begin);
+    dpe_print("%s", begin);
     for (int i = 0; i < DPE_USES; i++) {
         if (!dpe_uses[i].factors) {
             const size_t n = strlen(dpe_uses[i].runtime) + 2;

@@ -245,8 +245,8 @@ static void add_nearer_temperatures(struct list *list, const struct dpe_detect_p
     }
 }
 
-/* Around the temperature that the search has; `depth`: also those whose layers differ, which gain two
-   points at most where they were tried (eval/RESULTS.md), less than the first rounds can show. */
+/* Around the temperature that the search has; `depth`: also those whose layers differ, which gained
+ * two points at most where they were tried (eval/RESULTS.md), less than a first round shows. */
 static void add_neighbours(struct list *list, bool depth)
 {
     const struct dpe_temperature now = list->tried[0].point.temperature;

@@ -4,9 +4,9 @@
  *
  * A backend is a `struct dpe_ops`: every slot is first filled with the plain reference
  * (ops_reference.c: double accumulators, obvious loops), then a backend overrides what it does
- * better. No slot is NULL. forward.c holds activations as opaque `dpe_mem` handles that only slots dereference, so
- * that the same forward pass runs on a device. A backend answers once, in `open`, whether it
- * supports a model and plan; nothing is declined later.
+ * better. No slot is NULL. forward.c holds activations as opaque `dpe_mem` handles that only slots
+ * dereference, so that the same forward pass runs on a device. A backend answers once, in `open`,
+ * whether it supports a model and plan; nothing is declined later.
  *
  * Layouts: activations are row-major [rows][width]; q and attention output
  * [rows][n_heads][head_dim]; k, v [rows][n_kv_heads][head_dim]; the cache per layer

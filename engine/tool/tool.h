@@ -193,8 +193,8 @@ bool dpe_terminal_color(FILE *file);
  *  (SIGWINCH). */
 int dpe_terminal_width(FILE *file);
 /** printf to standard output, for what people read. Where that is a terminal, a line that is wider
- * is broken between words, and what follows begins below the text behind the line's label; a line
- * is printed once it has its end. Elsewhere lines stay whole, for grep. */
+ * is broken between words, and its further lines are indented as far as the text after its label; a
+ * line is printed once it has its end. Elsewhere lines stay whole, for grep. */
 void dpe_print(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /** Print what waits for the end of its line; dpe_tool_end calls it. */
 void dpe_print_end(void);

@@ -73,7 +73,7 @@ static size_t fitting(const char *text, size_t n, int at, int width)
     for (size_t i = 0; i < n;) {
         const size_t escape = escape_at(text + i, n - i);
         if (text[i] == ' ' && word && (last == 0 || at <= width)) {
-            last = i; /* behind the word: no space stands at the end of a line */
+            last = i; /* after the word, so that no line ends with a space */
         }
         word = text[i] != ' ';
         at += escape > 0 ? 0 : dpe_tool_columns(text + i, 1);
@@ -114,7 +114,7 @@ void dpe_tool_fit(FILE *file, const char *text, size_t n, int indent)
     fputc('\n', file);
 }
 
-/* Where further lines of a line begin: behind the spaces after its label, or a step in. */
+/* The column where further lines of a line begin: that of the text after its label, or a step in. */
 static int hang_of(const char *line, size_t n)
 {
     enum { MOST_LABEL = 24, STEP = 2 };

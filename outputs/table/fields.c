@@ -107,8 +107,8 @@ const struct dpe_table_field dpe_table_fields[] = {
      .absent = 1,
      .units = "1",
      .long_name = "further factor on the logits of the first layers; 1 = none",
-     .what = "of D, a Bezier curve over the depth: further factor on the logits of the first "
-             "layers; 1 = none"},
+     .what = "with t = layer / (layers - 1), the logits carry (1 - t)^2 first + 2 t (1 - t) middle "
+             "+ t^2 last besides; 1 = none"},
     {.name = "logit_scale_middle",
      .type = DPE_FIELD_REAL,
      .part = DPE_PART_TEMPERATURE,
@@ -120,8 +120,7 @@ const struct dpe_table_field dpe_table_fields[] = {
      .absent = 1,
      .units = "1",
      .long_name = "further factor on the logits of the middle layers; 1 = none",
-     .what = "of D, a Bezier curve over the depth: further factor on the logits of the middle "
-             "layers; 1 = none"},
+     .what = "middle of logit_scale_first"},
     {.name = "logit_scale_last",
      .type = DPE_FIELD_REAL,
      .part = DPE_PART_TEMPERATURE,
@@ -133,8 +132,7 @@ const struct dpe_table_field dpe_table_fields[] = {
      .absent = 1,
      .units = "1",
      .long_name = "further factor on the logits of the last layers; 1 = none",
-     .what = "of D, a Bezier curve over the depth: further factor on the logits of the last "
-             "layers; 1 = none"},
+     .what = "last of logit_scale_first"},
     {.name = "log_n_length",
      .type = DPE_FIELD_REAL,
      .part = DPE_PART_TEMPERATURE,

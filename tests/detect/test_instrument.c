@@ -274,7 +274,7 @@ static void test_race_of_ready(void **state)
     dpe_detect_ready_race(&scores, 2, live);
     const unsigned char two[6] = {0, 0, 1, 1, 0, 0}; /* of a tie the earlier ones */
     assert_memory_equal(live, two, sizeof live);
-    /* Where the best found clearly more than the next, nobody reads the second of two. */
+    /* Of two contexts, no plan reads the second where the best found clearly more than the next. */
     unsigned char clear[6] = {1, 0, 1, 0, 0, 1};
     dpe_detect_ready_race(&scores, 2, clear);
     assert_null(memchr(clear, 1, sizeof clear));

@@ -128,7 +128,7 @@ static void a_table_is_held_against_a_model(void **state)
     eval("check" TEXTS, 64, "TABLE is missing");
 }
 
-/* The model itself: a method that changes nothing is no distance away, and another one is. */
+/* The divergence of a method that changes nothing is 0; that of another method is not. */
 static void divergence_is_measured(void **state)
 {
     (void)state;
