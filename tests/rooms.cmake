@@ -1,6 +1,6 @@
 # cmake -D ROOMS=FILE -D ROOT=FOLDER -P rooms.cmake: checks that every include line outside tests/ is one that the table
-# of rooms allows (FILE, written by the configuration: "ROOM: ROOM;ROOM"), and that tests/README.md names every room. Fails and
-# lists the other lines.
+# of rooms allows (FILE, written by the configuration: "ROOM: ROOM;ROOM"), that no two headers declare a struct or an enum of one
+# public name, and that tests/README.md names every room. Fails and lists the other lines.
 cmake_minimum_required(VERSION 3.25)
 file(STRINGS ${ROOMS} table)
 foreach(line IN LISTS table)
@@ -36,6 +36,19 @@ foreach(file IN LISTS files)
         endif()
     endforeach()
 endforeach()
+list(LENGTH files n)
+# One public name, one thing. Each backend has its own struct dpe_backend: ops.h.
+list(FILTER files INCLUDE REGEX "[.](h|cuh)$")
+foreach(file IN LISTS files)
+    file(STRINGS ${ROOT}/${file} lines REGEX "^(struct|enum) dpe_[a-z0-9_]+ {")
+    foreach(line IN LISTS lines)
+        string(REGEX MATCH "dpe_[a-z0-9_]+" name "${line}")
+        if(DEFINED declares_${name} AND NOT name STREQUAL "dpe_backend")
+            string(APPEND wrong "${file}: ${name} is declared in ${declares_${name}} too: give one of the two another name\n")
+        endif()
+        set(declares_${name} ${file})
+    endforeach()
+endforeach()
 # tests/README.md's table names every room in the row of its folder.
 foreach(room IN LISTS rooms)
     string(REGEX MATCH "^[^/]+" folder ${room})
@@ -46,7 +59,6 @@ foreach(room IN LISTS rooms)
         string(APPEND wrong "tests/README.md, Rooms: the row of ${folder} lacks ${name}\n")
     endif()
 endforeach()
-list(LENGTH files n)
 if(wrong)
     message(FATAL_ERROR "${wrong}")
 endif()

@@ -338,7 +338,7 @@ static void unit_heads(const struct dpe_attention *args, int64_t head, int64_t *
  * a query, three rows and a number per key. */
 uint64_t dpe_reference_place_doubles(int64_t keys, int64_t head_dim)
 {
-    uint64_t runs = sizeof(struct dpe_run) / sizeof(double) * ((uint64_t)keys + 3);
+    uint64_t runs = sizeof(struct dpe_key_run) / sizeof(double) * ((uint64_t)keys + 3);
     return 6 * (uint64_t)keys + runs + 4 * (uint64_t)head_dim;
 }
 
@@ -354,7 +354,7 @@ int64_t dpe_reference_places(const struct dpe_attention *args, int64_t row, int6
     double *far = scores + keys;
     int32_t *blocks = (int32_t *)(void *)(far + keys);
     int32_t *slashes = (int32_t *)(void *)(far + 2 * keys);
-    struct dpe_run *runs = (struct dpe_run *)(void *)(far + 3 * keys);
+    struct dpe_key_run *runs = (struct dpe_key_run *)(void *)(far + 3 * keys);
     double *q = (double *)(void *)(runs + keys + 3);
     int64_t candidates = dpe_selection_candidates(s, m);
     int64_t distances = dpe_selection_distances(s, m);

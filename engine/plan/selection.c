@@ -169,7 +169,7 @@ int64_t dpe_selection_choose(const double *scores, int64_t n, int64_t k, int32_t
 
 /* Those of keys first … end−1 that are not among those before; a run goes on where the last one
  * ends. */
-static int64_t add_run(struct dpe_run *runs, int64_t n, int64_t first, int64_t end)
+static int64_t add_run(struct dpe_key_run *runs, int64_t n, int64_t first, int64_t end)
 {
     first = n > 0 && runs[n - 1].end > first ? runs[n - 1].end : first;
     if (first >= end) {
@@ -179,11 +179,11 @@ static int64_t add_run(struct dpe_run *runs, int64_t n, int64_t first, int64_t e
         runs[n - 1].end = end;
         return n;
     }
-    runs[n] = (struct dpe_run){.first = first, .end = end};
+    runs[n] = (struct dpe_key_run){.first = first, .end = end};
     return n + 1;
 }
 
-static void place_packed(struct dpe_run *runs, int64_t n, int64_t *query)
+static void place_packed(struct dpe_key_run *runs, int64_t n, int64_t *query)
 {
     int64_t before = 0;
     for (int64_t i = 0; i < n; i++) {
@@ -194,7 +194,7 @@ static void place_packed(struct dpe_run *runs, int64_t n, int64_t *query)
 }
 
 /* Keys before `near` stand there; the run that holds it is cut in two. */
-static int64_t place_constant(struct dpe_run *runs, int64_t n, int64_t near)
+static int64_t place_constant(struct dpe_key_run *runs, int64_t n, int64_t near)
 {
     for (int64_t i = 0; i < n; i++) {
         runs[i].constant = runs[i].first < near;
@@ -203,7 +203,7 @@ static int64_t place_constant(struct dpe_run *runs, int64_t n, int64_t near)
             for (int64_t j = n; j > i + 1; j--) {
                 runs[j] = runs[j - 1];
             }
-            runs[i + 1] = (struct dpe_run){.first = near, .end = runs[i].end};
+            runs[i + 1] = (struct dpe_key_run){.first = near, .end = runs[i].end};
             runs[i].end = near;
             n++;
         }
@@ -212,7 +212,8 @@ static int64_t place_constant(struct dpe_run *runs, int64_t n, int64_t near)
 }
 
 int64_t dpe_selection_runs(const struct dpe_selection *s, int64_t m,
-                           const struct dpe_choice *choice, struct dpe_run *runs, int64_t *query)
+                           const struct dpe_choice *choice, struct dpe_key_run *runs,
+                           int64_t *query)
 {
     int64_t found = add_run(runs, 0, 0, s->sinks < m + 1 ? s->sinks : m + 1);
     int64_t far = choice->n_slashes; /* the far ones first: their keys ascend */

@@ -141,7 +141,7 @@ void dpe_selection_favour(const struct dpe_selection *s, double *scores, int64_t
 int64_t dpe_selection_choose(const double *scores, int64_t n, int64_t k, int32_t *chosen);
 
 /** Consecutive keys that a query sees, and their places. */
-struct dpe_run {
+struct dpe_key_run {
     int64_t first, end; /**< keys first … end − 1 */
     int64_t place;      /**< of the first */
     bool constant;      /**< all stand there; else one after another */
@@ -149,7 +149,8 @@ struct dpe_run {
 /** The keys of the query at m for what its group chose, in order; *query is the query's place.
  *  `runs` has room for n_blocks + n_slashes + 3. Their number. */
 int64_t dpe_selection_runs(const struct dpe_selection *s, int64_t m,
-                           const struct dpe_choice *choice, struct dpe_run *runs, int64_t *query);
+                           const struct dpe_choice *choice, struct dpe_key_run *runs,
+                           int64_t *query);
 /** Places 0 … this − 1 are all that queries and keys at so many positions take, scored or met. */
 int64_t dpe_selection_places(const struct dpe_selection *s, int64_t positions);
 /** Keys that the query at m sees; with slashes at most, since these may fall on other keys. */

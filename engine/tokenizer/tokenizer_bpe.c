@@ -18,7 +18,7 @@ struct dpe_bpe_entry {
 };
 
 dpe_status dpe_bpe_init(struct dpe_bpe *bpe, const struct dpe_vocab *vocab, size_t n,
-                        struct dpe_work *work, struct dpe_error *err)
+                        struct dpe_encode_work *work, struct dpe_error *err)
 {
     *bpe = (struct dpe_bpe){.vocab = vocab, .work = work};
     size_t entries = 64;
@@ -111,7 +111,7 @@ static dpe_status to_symbols(struct dpe_bpe *bpe, const char *piece, size_t n,
         size_t n_name = 0;
         size_t length = next_symbol(vocab, piece + at, &id, name, &n_name);
         at += length;
-        status = dpe_work_did(bpe->work, length, err);
+        status = dpe_encode_did(bpe->work, length, err);
         if (status != DPE_OK) {
             break;
         }
@@ -182,7 +182,7 @@ static dpe_status reserve_long(struct dpe_bpe *bpe, size_t n, struct dpe_error *
         bpe->heap = NULL;
         bpe->link_capacity = 0;
         uint64_t bytes = (2 * sizeof *bpe->links + 3 * sizeof *bpe->heap) * (uint64_t)n;
-        dpe_status status = dpe_work_look(bpe->work, bytes, err);
+        dpe_status status = dpe_encode_look(bpe->work, bytes, err);
         if (status != DPE_OK) {
             return status;
         }
@@ -255,13 +255,13 @@ static dpe_status merge_long(struct dpe_bpe *bpe, struct dpe_error *err)
         if (i + 1 < n) {
             push_pair(bpe, i, i + 1);
         }
-        if ((status = dpe_work_did(bpe->work, 1, err)) != DPE_OK) {
+        if ((status = dpe_encode_did(bpe->work, 1, err)) != DPE_OK) {
             return status;
         }
     }
     while (bpe->heap_n > 0) {
         /* A step at the heap takes as long as some bytes of text. */
-        if ((status = dpe_work_did(bpe->work, 8, err)) != DPE_OK) {
+        if ((status = dpe_encode_did(bpe->work, 8, err)) != DPE_OK) {
             return status;
         }
         uint64_t top = heap_pop(bpe);
@@ -369,7 +369,7 @@ dpe_status dpe_bpe_encode(struct dpe_bpe *bpe, const char *piece, size_t n, stru
 {
     const struct dpe_vocab *vocab = bpe->vocab;
     if (!vocab->words_apart) {
-        dpe_status status = dpe_work_did(bpe->work, n, err);
+        dpe_status status = dpe_encode_did(bpe->work, n, err);
         return status == DPE_OK ? encode_cached(bpe, piece, n, true, out, err) : status;
     }
     /* SentencePiece-style files give whole texts as one pre-token; where no merge joins two words
@@ -383,7 +383,7 @@ dpe_status dpe_bpe_encode(struct dpe_bpe *bpe, const char *piece, size_t n, stru
     dpe_status status = DPE_OK;
     for (size_t at = 0; at < n && status == DPE_OK;) {
         size_t end = word_end(piece, n, at);
-        status = dpe_work_did(bpe->work, end - at, err);
+        status = dpe_encode_did(bpe->work, end - at, err);
         if (status == DPE_OK) {
             status = encode_cached(bpe, piece + at, end - at, false, out, err);
         }

@@ -255,7 +255,7 @@ static dpe_status collect(const struct dpe_tokenizer *t, const int32_t *ids, siz
                         : add_string(out, added->content.bytes, added->content.n, err));
             continue;
         }
-        struct dpe_span span = vocab->text[ids[i]];
+        struct dpe_token_span span = vocab->text[ids[i]];
         DPE_TRY(add_string(out, vocab->arena + span.offset, span.n, err));
     }
     return DPE_OK;

@@ -11,7 +11,7 @@ struct encoder {
     const struct dpe_tokenizer *tokenizer;
     enum dpe_special_policy special;
     const char *advice;
-    struct dpe_work work;
+    struct dpe_encode_work work;
     struct dpe_bpe bpe;
     struct dpe_matcher matcher;
     struct dpe_text normal[2];
@@ -47,7 +47,7 @@ void dpe_tokenizer_set_limits(struct dpe_tokenizer *tokenizer,
     tokenizer->limits = *limits;
 }
 
-dpe_status dpe_work_look(struct dpe_work *work, uint64_t more, struct dpe_error *err)
+dpe_status dpe_encode_look(struct dpe_encode_work *work, uint64_t more, struct dpe_error *err)
 {
     const struct dpe_tokenizer_limits *limits = work->limits;
     work->since = 0;
@@ -88,7 +88,7 @@ static dpe_status check_utf8(struct encoder *e, const char *text, size_t n, size
         if (good < size && (size < block || size - good > 3)) {
             break;
         }
-        status = dpe_work_did(&e->work, good, e->err);
+        status = dpe_encode_did(&e->work, good, e->err);
     }
     *valid = at;
     return status;
@@ -98,7 +98,8 @@ static dpe_status check_utf8(struct encoder *e, const char *text, size_t n, size
  */
 
 static dpe_status replace_all(const struct dpe_normalizer *normalizer, const char *text, size_t n,
-                              struct dpe_text *out, struct dpe_work *work, struct dpe_error *err)
+                              struct dpe_text *out, struct dpe_encode_work *work,
+                              struct dpe_error *err)
 {
     const struct dpe_text *pattern = &normalizer->pattern, *content = &normalizer->content;
     dpe_status status = DPE_OK;
@@ -108,7 +109,7 @@ static dpe_status replace_all(const struct dpe_normalizer *normalizer, const cha
         if (hit == NULL) {
             break;
         }
-        status = dpe_work_did(work, (size_t)(hit - text) - at + 1, err);
+        status = dpe_encode_did(work, (size_t)(hit - text) - at + 1, err);
         if (status != DPE_OK) {
             break;
         }
@@ -121,7 +122,7 @@ static dpe_status replace_all(const struct dpe_normalizer *normalizer, const cha
             (status = dpe_text_append(out, content->bytes, content->n, err)) != DPE_OK) {
             break;
         }
-        status = dpe_work_did(work, content->n, err);
+        status = dpe_encode_did(work, content->n, err);
         at += pattern->n;
         done = at;
     }
@@ -130,7 +131,7 @@ static dpe_status replace_all(const struct dpe_normalizer *normalizer, const cha
 
 dpe_status dpe_normalize(const struct dpe_tokenizer *tokenizer, const char *text, size_t n,
                          struct dpe_text buffers[2], const char **result, size_t *n_result,
-                         size_t *inserted, struct dpe_work *work, struct dpe_error *err)
+                         size_t *inserted, struct dpe_encode_work *work, struct dpe_error *err)
 {
     dpe_status status = DPE_OK;
     *inserted = 0;
@@ -238,7 +239,7 @@ static dpe_status split_by_pattern(struct cutter *c, const struct dpe_pattern *p
         if (status != DPE_OK || !found) {
             break;
         }
-        status = dpe_work_did(&e->work, end - at, e->err);
+        status = dpe_encode_did(&e->work, end - at, e->err);
         if (status != DPE_OK) {
             break;
         }
@@ -404,7 +405,7 @@ static dpe_status split_added(struct encoder *e, const struct dpe_added_set *set
         const struct dpe_added_token *token =
             dpe_added_find(set, piece->text, piece->n, at, until, &start);
         size_t end = token != NULL ? start + token->content.n : until;
-        status = dpe_work_did(&e->work, end - at, e->err);
+        status = dpe_encode_did(&e->work, end - at, e->err);
         at = end;
         if (token == NULL || status != DPE_OK) {
             continue;
@@ -501,8 +502,9 @@ static dpe_status encode_text(struct encoder *e, const char *text, size_t n, boo
     e->text = text;
     e->n_held = n;
     e->special_at = SIZE_MAX;
-    e->work = (struct dpe_work){.limits = &e->tokenizer->limits, .held = bytes_held, .user = e};
-    status = dpe_work_look(&e->work, 0, e->err);
+    e->work =
+        (struct dpe_encode_work){.limits = &e->tokenizer->limits, .held = bytes_held, .user = e};
+    status = dpe_encode_look(&e->work, 0, e->err);
     if (status == DPE_OK) {
         status = check_utf8(e, text, n, &valid);
     }

@@ -137,7 +137,7 @@ static dpe_status compose(const struct form *form, const char *text, size_t n,
 }
 
 dpe_status dpe_form(enum dpe_form which, const char *text, size_t n, struct dpe_text *out,
-                    struct dpe_work *work, struct dpe_error *err)
+                    struct dpe_encode_work *work, struct dpe_error *err)
 {
     const struct form *form = &forms[which];
     struct points points = {0};
@@ -146,7 +146,7 @@ dpe_status dpe_form(enum dpe_form which, const char *text, size_t n, struct dpe_
     bool any_before = false;
     for (size_t at = 0, length = 0; at < n && status == DPE_OK; at += length) {
         uint32_t point = dpe_utf8_next(text + at, &length);
-        status = dpe_work_did(work, length, err);
+        status = dpe_encode_did(work, length, err);
         if (point < form->first || !dpe_unicode_has(form->active, point)) {
             before = at;
             any_before = true;

@@ -21,26 +21,27 @@
 enum { DPE_MAX_IDS = 1 << 22 };
 
 /** Work of one encoding call: every megabyte of it the caller's limits are looked at. */
-struct dpe_work {
+struct dpe_encode_work {
     const struct dpe_tokenizer_limits *limits;
     uint64_t (*held)(const void *user); /**< bytes that the call holds now */
     const void *user;
     size_t since; /**< bytes of work since the last look */
 };
 /** The limits, at once: `more` bytes are about to be held besides. */
-dpe_status dpe_work_look(struct dpe_work *work, uint64_t more, struct dpe_error *err);
+dpe_status dpe_encode_look(struct dpe_encode_work *work, uint64_t more, struct dpe_error *err);
 /** n bytes were worked on. `work` may be NULL. */
-static inline dpe_status dpe_work_did(struct dpe_work *work, size_t n, struct dpe_error *err)
+static inline dpe_status dpe_encode_did(struct dpe_encode_work *work, size_t n,
+                                        struct dpe_error *err)
 {
     const size_t often = (size_t)1 << 20;
     if (work == NULL || (work->since += n) < often) {
         return DPE_OK;
     }
-    return dpe_work_look(work, 0, err);
+    return dpe_encode_look(work, 0, err);
 }
 
 /** A piece of the vocabulary's arena. */
-struct dpe_span {
+struct dpe_token_span {
     uint32_t offset, n;
 };
 
@@ -62,9 +63,9 @@ struct dpe_vocab {
     int64_t n_ids; /**< largest id + 1 */
     char *arena;
     size_t arena_n, arena_capacity;
-    struct dpe_span *text;  /**< [n_ids] the token as written in the file */
-    struct dpe_span *match; /**< [n_ids] what it matches: for byte-level files the bytes that its
-                                 characters stand for, else `text` itself */
+    struct dpe_token_span *text;  /**< [n_ids] the token as written in the file */
+    struct dpe_token_span *match; /**< [n_ids] what it matches: for byte-level files the bytes that
+                                 its characters stand for, else `text` itself */
     uint8_t *known;         /**< [n_ids] 1: the id exists */
     struct dpe_id_slot *by_text;  /**< every token, also added ones */
     struct dpe_id_slot *by_match; /**< the model's tokens that can match text */
@@ -111,7 +112,7 @@ struct dpe_bpe_entry;
 /** What merging needs within one encoding call: a cache of short words and room for long ones. */
 struct dpe_bpe {
     const struct dpe_vocab *vocab;
-    struct dpe_work *work;
+    struct dpe_encode_work *work;
     struct dpe_bpe_entry *cache;
     size_t cache_mask;
     struct dpe_tokens symbols; /**< ids of the word at hand, before and after merging */
@@ -122,7 +123,7 @@ struct dpe_bpe {
 
 /** `n`: bytes of the whole text, decides the size of the cache. `work` is borrowed. */
 dpe_status dpe_bpe_init(struct dpe_bpe *bpe, const struct dpe_vocab *vocab, size_t n,
-                        struct dpe_work *work, struct dpe_error *err);
+                        struct dpe_encode_work *work, struct dpe_error *err);
 void dpe_bpe_free(struct dpe_bpe *bpe);
 /** Append the ids of one pre-token of n ≥ 1 bytes. */
 dpe_status dpe_bpe_encode(struct dpe_bpe *bpe, const char *piece, size_t n, struct dpe_tokens *out,
@@ -192,7 +193,7 @@ enum dpe_form { DPE_NFC, DPE_NFKC };
 /** Append a normal form of valid UTF-8 to `out`, as the reference has it: characters younger than
  *  its Unicode version neither decompose nor compose nor move. */
 dpe_status dpe_form(enum dpe_form form, const char *text, size_t n, struct dpe_text *out,
-                    struct dpe_work *work, struct dpe_error *err);
+                    struct dpe_encode_work *work, struct dpe_error *err);
 /** Whether the form leaves every text of these characters as it is. */
 bool dpe_form_is_plain(enum dpe_form form, const char *text, size_t n);
 
@@ -278,6 +279,6 @@ dpe_status dpe_tokenizer_load(struct dpe_tokenizer *tokenizer, const char *bytes
  */
 dpe_status dpe_normalize(const struct dpe_tokenizer *tokenizer, const char *text, size_t n,
                          struct dpe_text buffers[2], const char **result, size_t *n_result,
-                         size_t *inserted, struct dpe_work *work, struct dpe_error *err);
+                         size_t *inserted, struct dpe_encode_work *work, struct dpe_error *err);
 
 #endif

@@ -104,12 +104,12 @@ void dpe_vocab_free(struct dpe_vocab *vocab)
 
 /* Slot of a string in a table: that of the string, or the empty one where it would go. */
 static struct dpe_id_slot *find_slot(const struct dpe_vocab *vocab, struct dpe_id_slot *table,
-                                     const struct dpe_span *spans, const char *bytes, size_t n,
-                                     uint32_t hash)
+                                     const struct dpe_token_span *spans, const char *bytes,
+                                     size_t n, uint32_t hash)
 {
     size_t at = hash & vocab->slot_mask;
     while (table[at].id >= 0) {
-        const struct dpe_span *span = spans + table[at].id;
+        const struct dpe_token_span *span = spans + table[at].id;
         if (table[at].hash == hash && span->n == n &&
             memcmp(vocab->arena + span->offset, bytes, n) == 0) {
             break;
@@ -156,7 +156,7 @@ dpe_status dpe_vocab_add(struct dpe_vocab *vocab, int32_t id, const char *text, 
     char quoted[96];
     if (vocab->known[id]) {
         char other[96];
-        struct dpe_span span = vocab->text[id];
+        struct dpe_token_span span = vocab->text[id];
         return dpe_fail(err, DPE_BAD_DATA, "id %d is given to two tokens, \"%s\" and \"%s\"",
                         (int)id, dpe_json_quote(other, vocab->arena + span.offset, span.n),
                         dpe_json_quote(quoted, text, n));
@@ -168,7 +168,7 @@ dpe_status dpe_vocab_add(struct dpe_vocab *vocab, int32_t id, const char *text, 
                         dpe_json_quote(quoted, text, n), (int)slot->id, (int)id);
     }
     vocab->known[id] = 1;
-    vocab->text[id] = (struct dpe_span){(uint32_t)vocab->arena_n, (uint32_t)n};
+    vocab->text[id] = (struct dpe_token_span){(uint32_t)vocab->arena_n, (uint32_t)n};
     memcpy(vocab->arena + vocab->arena_n, text, n);
     vocab->arena_n += n;
     *slot = (struct dpe_id_slot){hash, id};
@@ -178,11 +178,11 @@ dpe_status dpe_vocab_add(struct dpe_vocab *vocab, int32_t id, const char *text, 
         if (!to_bytes(vocab, text, n, vocab->arena + vocab->arena_n, &length)) {
             return DPE_OK;
         }
-        vocab->match[id] = (struct dpe_span){(uint32_t)vocab->arena_n, (uint32_t)length};
+        vocab->match[id] = (struct dpe_token_span){(uint32_t)vocab->arena_n, (uint32_t)length};
         vocab->arena_n += length;
     }
     if (in_model) {
-        struct dpe_span span = vocab->match[id];
+        struct dpe_token_span span = vocab->match[id];
         const char *bytes = vocab->arena + span.offset;
         hash = (uint32_t)dpe_vocab_hash(bytes, span.n);
         *find_slot(vocab, vocab->by_match, vocab->match, bytes, span.n, hash) =

@@ -312,7 +312,7 @@ static const char *const scored_places[] = {"without positions", "at their posit
                                             "at one distance"};
 
 /* Keys with the places where they stand, as ranges. */
-static void show_runs(const struct dpe_run *runs, int64_t n)
+static void show_runs(const struct dpe_key_run *runs, int64_t n)
 {
     for (int64_t i = 0; i < n; i++) {
         int64_t last = runs[i].end - 1;
@@ -335,7 +335,7 @@ static void show_seen(const struct dpe_selection *s, int64_t length)
 {
     enum { FEW = 4 };
     int32_t chosen[FEW];
-    struct dpe_run runs[FEW + 3];
+    struct dpe_key_run runs[FEW + 3];
     struct dpe_choice choice = {.blocks = chosen};
     const int64_t queries[] = {length / 8, length / 2, length - 1};
     dpe_print(

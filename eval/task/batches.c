@@ -44,9 +44,9 @@ static int64_t length_of(const struct dpe_queue *queue, int64_t i)
 }
 
 /* The n samples from `first` on as one batch. The last new token is not fed. */
-static struct dpe_batch gather(const struct dpe_queue *queue, int64_t first, int64_t n)
+static struct dpe_queue_batch gather(const struct dpe_queue *queue, int64_t first, int64_t n)
 {
-    struct dpe_batch batch = {.n = n, .prefix = length_of(queue, first) - 1, .room = 1};
+    struct dpe_queue_batch batch = {.n = n, .prefix = length_of(queue, first) - 1, .room = 1};
     for (int64_t i = first; i < first + n; i++) {
         int64_t most = length_of(queue, i) - 1;
         most = i > first && queue->common[i - 1] < most ? queue->common[i - 1] : most;
@@ -61,7 +61,7 @@ static struct dpe_batch gather(const struct dpe_queue *queue, int64_t first, int
 
 /* Tokens of the first sample's prompt that need not be read. One that is alone gets the bits that
  * it would get anywhere, so it is cut at whole chunks. */
-static int64_t kept_by(const struct dpe_batch *batch, int64_t held,
+static int64_t kept_by(const struct dpe_queue_batch *batch, int64_t held,
                        const struct dpe_session_limits *limits)
 {
     int64_t kept = held < batch->prefix ? held : batch->prefix;
@@ -70,7 +70,7 @@ static int64_t kept_by(const struct dpe_batch *batch, int64_t held,
 
 /* What the cache holds of the next sample after a batch: after several, their prefix. */
 static int64_t held_behind(const struct dpe_queue *queue, int64_t first,
-                           const struct dpe_batch *batch)
+                           const struct dpe_queue_batch *batch)
 {
     int64_t held = batch->n > 1 ? batch->prefix : INT64_MAX;
     for (int64_t i = first; i < first + batch->n; i++) {
@@ -79,8 +79,8 @@ static int64_t held_behind(const struct dpe_queue *queue, int64_t first,
     return held;
 }
 
-static int64_t read_by(const struct dpe_queue *queue, int64_t first, const struct dpe_batch *batch,
-                       int64_t kept)
+static int64_t read_by(const struct dpe_queue *queue, int64_t first,
+                       const struct dpe_queue_batch *batch, int64_t kept)
 {
     int64_t read = batch->n > 1 ? batch->prefix - kept : -kept;
     for (int64_t i = first; i < first + batch->n; i++) {
@@ -95,27 +95,27 @@ static int64_t read_in_batches(const struct dpe_queue *queue, int64_t first, int
 {
     int64_t read = 0;
     for (int64_t i = first; i < end; i += n) {
-        const struct dpe_batch batch = gather(queue, i, n < end - i ? n : end - i);
+        const struct dpe_queue_batch batch = gather(queue, i, n < end - i ? n : end - i);
         read += read_by(queue, i, &batch, kept_by(&batch, held, limits));
         held = held_behind(queue, i, &batch);
     }
     return read;
 }
 
-static bool fits(const struct dpe_batch *batch, const struct dpe_session_limits *limits)
+static bool fits(const struct dpe_queue_batch *batch, const struct dpe_session_limits *limits)
 {
     return batch->prefix + batch->n * batch->room <= limits->capacity &&
            batch->prefix + batch->room <= limits->positions;
 }
 
-struct dpe_batch dpe_queue_fit(const struct dpe_queue *queue, int64_t first, int64_t end,
-                               int64_t held, const struct dpe_session_limits *limits)
+struct dpe_queue_batch dpe_queue_fit(const struct dpe_queue *queue, int64_t first, int64_t end,
+                                     int64_t held, const struct dpe_session_limits *limits)
 {
     int64_t n = end - first;
-    struct dpe_batch best = gather(queue, first, 1);
+    struct dpe_queue_batch best = gather(queue, first, 1);
     int64_t best_read = 0;
     for (int64_t k = n < limits->branches ? n : limits->branches; k > 1; k--) {
-        const struct dpe_batch batch = gather(queue, first, k);
+        const struct dpe_queue_batch batch = gather(queue, first, k);
         if (!fits(&batch, limits)) {
             continue;
         }
@@ -135,8 +135,8 @@ static double pairs_behind(int64_t from, int64_t to)
     return 0.5 * ((double)to * (double)(to + 1) - (double)from * (double)(from + 1));
 }
 
-static void add_cost(const struct dpe_queue *queue, int64_t first, const struct dpe_batch *batch,
-                     int64_t kept, struct dpe_answering *cost)
+static void add_cost(const struct dpe_queue *queue, int64_t first,
+                     const struct dpe_queue_batch *batch, int64_t kept, struct dpe_answering *cost)
 {
     int64_t steps = 0;
     int64_t begin = batch->n > 1 ? batch->prefix : kept;
@@ -164,7 +164,7 @@ dpe_status dpe_answering_cost(const struct dpe_sample *samples, int64_t n, int64
     }
     dpe_queue_compare(&queue);
     int64_t held = 0;
-    struct dpe_batch batch;
+    struct dpe_queue_batch batch;
     for (int64_t i = 0; i < n; i += batch.n) {
         int64_t end = (i / together + 1) * together;
         batch = dpe_queue_fit(&queue, i, end < n ? end : n, held, limits);

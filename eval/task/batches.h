@@ -21,7 +21,7 @@ void dpe_queue_compare(struct dpe_queue *queue);
 void dpe_queue_free(struct dpe_queue *queue);
 
 /** Samples that are decoded together. */
-struct dpe_batch {
+struct dpe_queue_batch {
     int64_t n;      /**< 1: alone */
     int64_t prefix; /**< tokens that all of them begin with, fewer than any of them has */
     int64_t room;   /**< cache rows that each needs after the prefix */
@@ -29,7 +29,7 @@ struct dpe_batch {
 /** How many of the samples first … end − 1 make the best batch in a session of these limits, whose
  *  cache holds the first `held` tokens of the first one: as many as fit, or fewer if every
  * additional batch saves reading more than a quarter of a prompt. */
-struct dpe_batch dpe_queue_fit(const struct dpe_queue *queue, int64_t first, int64_t end,
-                               int64_t held, const struct dpe_session_limits *limits);
+struct dpe_queue_batch dpe_queue_fit(const struct dpe_queue *queue, int64_t first, int64_t end,
+                                     int64_t held, const struct dpe_session_limits *limits);
 
 #endif

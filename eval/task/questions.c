@@ -184,7 +184,7 @@ static dpe_status run_question(void *state, struct dpe_session *session, int64_t
 }
 
 static dpe_status answer_batch(struct dpe_session *session, struct answer *answers,
-                               const struct dpe_batch *batch, struct dpe_error *err)
+                               const struct dpe_queue_batch *batch, struct dpe_error *err)
 {
     int64_t n = batch->n;
     struct dpe_continuation *items = dpe_alloc((size_t)n, sizeof *items);
@@ -215,7 +215,7 @@ static dpe_status answer_all(struct dpe_session *session, struct answer *answers
                              const struct dpe_queue *queue, struct dpe_error *err)
 {
     const struct dpe_session_limits limits = dpe_session_limits(session);
-    struct dpe_batch batch;
+    struct dpe_queue_batch batch;
     for (int64_t i = 0; i < queue->n; i += batch.n) {
         const struct dpe_tokens *prompt = &answers[i].sample.prompt;
         int64_t held = dpe_session_common(session, prompt->ids, (int64_t)prompt->n - 1);

@@ -11,7 +11,7 @@ enum {
     SMALL_WORK = 1 << 21, /* multiplications for which no second thread is woken */
     LEAST = 8,            /* rows of a strip, and groups of a slab, that are taken as tiles */
     LOTS = 4,             /* of groups that choose together, for each thread */
-    RUN_FLOATS = sizeof(struct dpe_run) / sizeof(float),
+    RUN_FLOATS = sizeof(struct dpe_key_run) / sizeof(float),
 };
 
 struct dpe_cpu_select_layout dpe_cpu_select_lay_out(const struct dpe_attention *args, int n_copies,
@@ -111,7 +111,8 @@ struct dpe_cpu_select_room dpe_cpu_select_thread_room(const struct dpe_cpu_selec
 
 /* ------------------------------------------------------------------------------------- meeting */
 
-static void meet_run(const struct dpe_cpu_query *query, int64_t offset, const struct dpe_run *run)
+static void meet_run(const struct dpe_cpu_query *query, int64_t offset,
+                     const struct dpe_key_run *run)
 {
     int64_t next = 0;
     for (int64_t n = run->first; n < run->end; n = next) {
@@ -128,7 +129,7 @@ static void meet_run(const struct dpe_cpu_query *query, int64_t offset, const st
 }
 
 int64_t dpe_cpu_select_runs(const struct dpe_cpu_select_call *call, int64_t row, int64_t head,
-                            struct dpe_run *runs, int64_t *query)
+                            struct dpe_key_run *runs, int64_t *query)
 {
     const struct dpe_cpu_select_layout *layout = &call->layout;
     int64_t unit = head / (call->args->n_heads / layout->units);
@@ -152,7 +153,7 @@ static void meet(const struct dpe_cpu_select_call *call, int64_t row, int64_t he
     float *thread = dpe_cpu_select_thread(call);
     float *state = thread + layout->state_at;
     float *q = thread + layout->q_at;
-    struct dpe_run *runs = (struct dpe_run *)(void *)(thread + layout->runs_at);
+    struct dpe_key_run *runs = (struct dpe_key_run *)(void *)(thread + layout->runs_at);
     int64_t m = dpe_attention_position(args, row);
     struct dpe_cpu_query query = {
         .kernels = call->kernels,

@@ -124,7 +124,7 @@ void dpe_cpu_select_choose(const struct dpe_cpu_select_call *call, int64_t g, in
 
 /** The keys that a head sees at a row, by the call's lists: dpe_selection_runs. */
 int64_t dpe_cpu_select_runs(const struct dpe_cpu_select_call *call, int64_t row, int64_t head,
-                            struct dpe_run *runs, int64_t *query);
+                            struct dpe_key_run *runs, int64_t *query);
 
 /** Whether rows that share a choice of this call can be taken as tiles: their keys stand at the
  * same places for all of them, and rows of values are whole vectors. */

@@ -298,7 +298,7 @@ static void gather(struct item *item, int64_t row, int64_t place, int64_t count)
     }
 }
 
-static void gather_run(struct item *item, int64_t offset, const struct dpe_run *run)
+static void gather_run(struct item *item, int64_t offset, const struct dpe_key_run *run)
 {
     int64_t panel = item->call->kernels->panel;
     for (int64_t n = run->first; n < run->end;) {
@@ -344,7 +344,7 @@ void dpe_cpu_select_meet_tile(const struct dpe_cpu_select_call *call,
     item.select = (uint32_t *)(void *)(thread + call->layout.select_at);
     lay_out(args->head_dim, call->layout.copies, thread + call->layout.strip_at, &item);
     /* What the last row sees holds the keys of all. */
-    struct dpe_run *runs = (struct dpe_run *)(void *)(thread + call->layout.runs_at);
+    struct dpe_key_run *runs = (struct dpe_key_run *)(void *)(thread + call->layout.runs_at);
     int64_t query = 0;
     int64_t n = dpe_cpu_select_runs(call, rows->row + rows->n - 1, head, runs, &query);
     item.place = query - (rows->n - 1);

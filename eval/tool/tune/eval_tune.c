@@ -248,7 +248,7 @@ done:
  */
 
 /* A list of rows: some arms of all groups on some samples. */
-struct batch {
+struct tune_rows {
     struct tuning *tuning;
     struct dpe_wanted wanted;
 };
@@ -257,13 +257,13 @@ static dpe_status make_rows(void *user, const struct dpe_item *items, int64_t n,
                             struct dpe_session *session, struct dpe_row *rows,
                             struct dpe_error *err)
 {
-    const struct batch *batch = user;
+    const struct tune_rows *batch = user;
     return dpe_task_rows_of_items(&dpe_tune_task(batch->tuning, items->task)->task, session,
                                   batch->wanted.keys[items->plan], items, n, rows, err);
 }
 
 /* Rows of an arm, unless the list has them: methods may have a plan in common. */
-static void add_rows(struct batch *batch, const struct tune_group *group,
+static void add_rows(struct tune_rows *batch, const struct tune_group *group,
                      const struct tune_arm *arm, int64_t first, int64_t n)
 {
     struct dpe_wanted *wanted = &batch->wanted;
@@ -283,7 +283,7 @@ static void add_rows(struct batch *batch, const struct tune_group *group,
     dpe_wanted_rows(wanted, group->length, (int)plan, first, n);
 }
 
-static dpe_status run_batch(struct batch *batch, const char *name, struct dpe_error *err)
+static dpe_status run_batch(struct tune_rows *batch, const char *name, struct dpe_error *err)
 {
     struct comparison *comparison = &batch->tuning->comparison;
     for (int l = 0; l < comparison->n_lengths; l++) {
@@ -302,7 +302,7 @@ static dpe_status run_batch(struct batch *batch, const char *name, struct dpe_er
 static dpe_status run_round(struct tuning *tuning, bool *more, struct dpe_error *err)
 {
     int64_t per_round = dpe_tune_per_round(tuning);
-    struct batch batch = {.tuning = tuning};
+    struct tune_rows batch = {.tuning = tuning};
     for (int g = 0; g < tuning->n_groups; g++) {
         struct tune_group *group = &tuning->groups[g];
         for (int i = 0; i < group->n_arms && !group->done; i++) {
@@ -321,7 +321,7 @@ static dpe_status run_round(struct tuning *tuning, bool *more, struct dpe_error 
 
 static dpe_status run_fresh(struct tuning *tuning, struct dpe_error *err)
 {
-    struct batch batch = {.tuning = tuning};
+    struct tune_rows batch = {.tuning = tuning};
     int64_t first = dpe_tune_first_fresh(tuning);
     /* Context after context under every plan, so that one that stops early is still a comparison.
      */

@@ -19,7 +19,7 @@
 static void words(const struct dpe_selection *s, int64_t m, const struct dpe_choice *choice,
                   char *text, size_t room)
 {
-    struct dpe_run runs[16];
+    struct dpe_key_run runs[16];
     int64_t n = choice->n_blocks;
     int64_t query = 0;
     int64_t count = dpe_selection_runs(s, m, choice, runs, &query);
@@ -135,7 +135,7 @@ static void blocks_of_branches(void **state)
     for (int64_t m = 0; m < 60; m++) {
         double scores[16];
         int32_t chosen[16];
-        struct dpe_run runs[16];
+        struct dpe_key_run runs[16];
         bool sees[16] = {false};
         int64_t own = m / 4;
         int64_t query = 0;
