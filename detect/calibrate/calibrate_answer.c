@@ -7,11 +7,11 @@
 #include <string.h>
 
 #include "detect/calibrate/calibrate_tool.h"
-#include "engine/base/p_text.h"
 #include "eval/task/stats.h"
 #include "outputs/datasets/datasets.h"
 #include "outputs/datasets/kinds.h"
 #include "outputs/datasets/uses.h"
+#include "outputs/datasets/worth.h"
 #include "outputs/h5/h5.h"
 #include "outputs/read/read.h"
 #include "outputs/rows/rows.h"
@@ -48,8 +48,11 @@ static dpe_status open_check(struct batch *batch, struct check *check, struct dp
         return status;
     }
     check->suite = dpe_h5_has(check->file, "/eval/niah") ? "/eval/niah" : "/eval/ppl";
-    status = dpe_datasets_get(&kind, result, check->suite, "plan score mean ci_low ci_high",
-                              check->file, err);
+    status =
+        dpe_datasets_get(&kind, result, check->suite,
+                         "method task_length plan score mean ci_low ci_high n_valid difference "
+                         "difference_low difference_high n_pairs p_value",
+                         check->file, err);
     if (status == DPE_OK &&
         (result->score == NULL || result->plan == NULL || result->n[DPE_SUITE_TASK] < 1)) {
         status = dpe_fail(err, DPE_BAD_DATA, "%s: expected plans and scores", check->suite);
@@ -200,46 +203,6 @@ dpe_status dpe_calibrate_pool(struct batch *batch, struct dpe_error *err)
     return status;
 }
 
-static void print_value(const struct check *check, size_t method)
-{
-    const struct dpe_interval *value = &check->result.mean[cell(check, method)];
-    const bool texts = strcmp(check->suite, "/eval/ppl") == 0;
-    const int digits = texts ? 2 : 0;
-    const double unit = texts ? 1.0 : 100.0;
-    dpe_print(texts ? "perplexity %.*f" : "%.*f %%", digits, unit * value->mean);
-    if (isfinite(value->low) && isfinite(value->high)) { /* not of one context */
-        dpe_print(" (%.*f to %.*f)", digits, unit * value->low, digits, unit * value->high);
-    }
-}
-
-/* The table against another method, on the samples of both. */
-static void print_rival(const struct check *check, size_t table, size_t rival)
-{
-    const size_t n = (size_t)check->samples;
-    const double *of_table = check->result.score + cell(check, table) * n;
-    const double *of_rival = check->result.score + cell(check, rival) * n;
-    const bool lower = strcmp(check->suite, "/eval/ppl") == 0;
-    const struct dpe_resampling how = {
-        .together = check->together, .rounds = FLIPS, .seed = SEED, .level = 0.95};
-    /* On fresh samples alone: by the others one of the two was chosen. */
-    const struct dpe_difference difference = dpe_compare(of_table, of_rival, n, !lower, &how);
-    const double gain = difference.minus.mean * (lower ? -1.0 : 1.0);
-    const double p = difference.p;
-    char words[DPE_P_TEXT];
-    dpe_print("%s has ", check->result.method[rival]);
-    print_value(check, rival);
-    dpe_p_text(p, words);
-    if (memcmp(of_table, of_rival, n * sizeof *of_table) == 0) {
-        dpe_print(": the same in every sample;\n  --method %s does without a calibration.\n",
-                  check->result.method[rival]);
-    } else if (p < 0.05) {
-        dpe_print(": the table is %s (%s).\n", gain > 0.0 ? "better" : "worse", words);
-    } else {
-        dpe_print(": not shown to differ (%s);\n  --method %s does without a calibration.\n", words,
-                  check->result.method[rival]);
-    }
-}
-
 /* Whether the table is one that runtimes read without an adapter. */
 static bool is_of_factors(struct batch *batch)
 {
@@ -254,9 +217,8 @@ static bool is_of_factors(struct batch *batch)
 }
 
 /* Which file for which runtime; the commands are in report.html. */
-static void print_uses(struct batch *batch)
+static void print_uses(bool factors)
 {
-    const bool factors = is_of_factors(batch);
     static const char begin[] = "table.h5 is for";
     size_t column = strlen(begin);
     dpe_print("%s", begin);
@@ -273,19 +235,6 @@ static void print_uses(struct batch *batch)
             dpe_print("for %s:\n  %s\n", dpe_uses[i].runtime, dpe_uses[i].command);
         }
     }
-}
-
-/* How sure the difference of the table to the model as it is is. */
-static const char *gain_text(const struct check *check, size_t table, char text[DPE_P_TEXT])
-{
-    const bool pooled = check->validated > 0;
-    const size_t n = (size_t)(pooled ? check->all : check->samples);
-    const double *a =
-        pooled ? check->pooled + table * n : check->result.score + cell(check, table) * n;
-    const double *b = pooled ? check->pooled : check->result.score + cell(check, 0) * n;
-    const struct dpe_resampling how = {
-        .together = check->together, .rounds = FLIPS, .seed = SEED, .level = 0.95};
-    return dpe_p_text(dpe_compare(a, b, n, strcmp(check->suite, "/eval/niah") == 0, &how).p, text);
 }
 
 /* Of the whole of DIR/NAME, a divergence from the unchanged model. */
@@ -329,34 +278,36 @@ static dpe_status print_divergence(struct batch *batch, struct dpe_error *err)
     return DPE_OK;
 }
 
-/* Rope is the first method of a check, the table the last, and between them a rival may stand. */
+/* How sure the difference of the table to the model as it is is, on all samples. */
+static double pooled_p(const struct check *check, const struct dpe_worth *worth)
+{
+    const size_t n = (size_t)check->all;
+    const struct dpe_resampling how = {
+        .together = check->together, .rounds = FLIPS, .seed = SEED, .level = 0.95};
+    return dpe_compare(check->pooled + (size_t)worth->method[DPE_WORTH_TABLE] * n,
+                       check->pooled + (size_t)worth->method[DPE_WORTH_ALONE] * n, n, true, &how)
+        .p;
+}
+
 static void print_check(struct batch *batch, const struct check *check)
 {
-    const struct entry *longest = &batch->state.entries[batch->state.n_entries - 1];
-    const size_t table = check->n - 1;
-    char p[DPE_P_TEXT];
-    dpe_print("\nIn %lld tokens the model has ", (long long)longest->length);
-    print_value(check, table);
-    dpe_print(" with the table,\n  ");
-    print_value(check, 0);
-    dpe_print(" without (%s)", gain_text(check, table, p));
-    if (isfinite(check->ceiling)) {
-        dpe_print("; %.0f %% are possible", 100.0 * check->ceiling);
-    }
-    dpe_print(".\n  %lld %s%s%s", (long long)check->samples,
-              strcmp(check->suite, "/eval/ppl") == 0 ? "books" : "samples",
-              check->words[0] != '\0' ? ", " : "", check->words);
+    struct dpe_worth worth;
+    struct dpe_text text = {0};
+    dpe_worth_of(&check->result, check->result.n[DPE_SUITE_TASK] - 1,
+                 strcmp(check->suite, "/eval/ppl") == 0, (int64_t)check->n - 1, &worth);
+    worth.trained = batch->job.trained_length;
+    worth.possible = check->ceiling;
+    worth.task = check->words;
+    worth.factors = is_of_factors(batch);
     if (check->validated > 0) {
-        dpe_print("; with the %lld of the validation", (long long)check->validated);
+        worth.validated = check->validated;
+        worth.samples = check->all;
+        worth.p = pooled_p(check, &worth);
     }
-    dpe_print("\n");
-    for (size_t i = 1; i < table; i++) {
-        if (strncmp(check->result.method[i], "table:", 6) != 0) {
-            print_rival(check, table, i);
-        }
-    }
-    dpe_print("Texts up to the trained length run unchanged: they lose nothing.\n");
-    print_uses(batch);
+    dpe_worth_words(&worth, &text);
+    dpe_print("\n%s", text.n > 0 ? text.bytes : "");
+    dpe_text_free(&text);
+    print_uses(worth.factors);
 }
 
 /* Which of the two tables is for which runtime, and what an adapter is worth, at each length. */

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "outputs/datasets/kinds.h"
+#include "outputs/datasets/worth.h"
 #include "outputs/h5/h5.h"
 #include "outputs/rows/rows.h"
 #include "outputs/table/fields.h"
@@ -51,75 +52,39 @@ static dpe_status open_check(const char *path, struct check *check, struct dpe_e
     return status == DPE_OK ? DPE_OK : dpe_fail(err, status, "%s: %s", path, why.text);
 }
 
-/* The last method that is a table. */
-static int64_t find_table(const struct check *check)
+static double known(const struct dpe_interval *value)
 {
-    int64_t m = check->r.n[DPE_SUITE_METHOD] - 1;
-    while (m >= 0 && strncmp(check->r.method[m], "table:", 6) != 0) {
-        m--;
-    }
-    return m;
-}
-
-static const struct dpe_interval *value_of(const struct check *check, int64_t method, int64_t task)
-{
-    return &check->r.mean[method * check->r.n[DPE_SUITE_TASK] + task];
-}
-
-/* The best of the methods that are neither the model as it is nor a table; NULL: none. */
-static const char *find_rival(const struct check *check, int64_t task, double *score)
-{
-    const char *rival = NULL;
-    for (int64_t m = 0; m < check->r.n[DPE_SUITE_METHOD]; m++) {
-        const struct dpe_interval *value = value_of(check, m, task);
-        bool plain = strcmp(check->r.method[m], "rope") == 0;
-        if (plain || strncmp(check->r.method[m], "table:", 6) == 0 || value->n == 0 ||
-            !isfinite(value->mean)) {
-            continue;
-        }
-        if (rival == NULL || (check->needles ? value->mean > *score : value->mean < *score)) {
-            rival = check->r.method[m];
-            *score = value->mean;
-        }
-    }
-    return rival;
-}
-
-static double unchanged_score(const struct check *check, int64_t task)
-{
-    for (int64_t m = 0; m < check->r.n[DPE_SUITE_METHOD]; m++) {
-        if (strcmp(check->r.method[m], "rope") == 0 && value_of(check, m, task)->n > 0) {
-            double mean = value_of(check, m, task)->mean;
-            return isfinite(mean) ? mean : -1.0;
-        }
-    }
-    return -1.0;
+    return isfinite(value->mean) ? value->mean : -1.0;
 }
 
 /* Fill in what the check has for the length of an entry; the texts are borrowed. */
-static bool find_evidence(const struct check *check, int64_t method,
-                          struct dpe_table_values *values)
+static bool find_evidence(const struct check *check, struct dpe_table_values *values)
 {
     int64_t task = 0;
     while (task < check->r.n[DPE_SUITE_TASK] && check->r.task_length[task] != values->length) {
         task++;
     }
-    if (task == check->r.n[DPE_SUITE_TASK] || value_of(check, method, task)->n == 0 ||
-        !isfinite(value_of(check, method, task)->mean)) {
+    if (task == check->r.n[DPE_SUITE_TASK]) {
         return false;
     }
-    const struct dpe_interval *value = value_of(check, method, task);
+    struct dpe_worth worth;
+    dpe_worth_of(&check->r, task, !check->needles, -1, &worth);
+    const struct dpe_interval *value = &worth.value[DPE_WORTH_TABLE];
+    const int64_t method = worth.method[DPE_WORTH_TABLE];
+    if (method < 0 || strncmp(check->r.method[method], "table:", 6) != 0 ||
+        !isfinite(value->mean)) {
+        return false;
+    }
     const double possible = values->evidence_possible;
-    values->evidence_rival_score = -1.0;
-    const char *rival = find_rival(check, task, &values->evidence_rival_score);
     values->evidence_task = (char *)(uintptr_t)check->task;
     values->evidence_score = value->mean;
     values->evidence_low = isfinite(value->low) ? value->low : -1.0;
     values->evidence_high = isfinite(value->low) ? value->high : -1.0;
     values->evidence_samples = value->n;
-    values->evidence_unchanged = unchanged_score(check, task);
+    values->evidence_unchanged = known(&worth.value[DPE_WORTH_ALONE]);
     values->evidence_possible = check->needles && possible > 0.0 ? possible : -1.0;
-    values->evidence_rival = (char *)(uintptr_t)(rival != NULL ? rival : "none");
+    values->evidence_rival = (char *)(uintptr_t)(worth.rival != NULL ? worth.rival : "none");
+    values->evidence_rival_score = known(&worth.value[DPE_WORTH_RIVAL]);
     values->evidence_short_loss = values->frequencies != 0 ? -1.0 : 0.0;
     return true;
 }
@@ -131,13 +96,12 @@ static dpe_status take_evidence(const struct check *check, const char *path,
     struct dpe_table *made[DPE_TABLE_ENTRIES] = {0};
     struct dpe_table *joined = NULL;
     const int64_t n = dpe_table_count(*table);
-    const int64_t method = find_table(check);
     char why[DPE_TABLE_MESSAGE];
     int64_t found = 0;
     int error = DPE_TABLE_OK;
     for (int64_t i = 0; i < n && error == DPE_TABLE_OK; i++) {
         struct dpe_table_values values = *dpe_table_values(dpe_table_entry(*table, i));
-        found += method >= 0 && find_evidence(check, method, &values);
+        found += find_evidence(check, &values);
         error = dpe_table_make(&values, &made[i], why);
     }
     if (error == DPE_TABLE_OK) {

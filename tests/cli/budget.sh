@@ -16,7 +16,8 @@ reference="--model $root/data/reference --corpus $root/data/sample --length 512 
 grep -q "^--budget: --select ready, [0-9]* samples, the best of the methods that are ready becomes the table, [0-9]* samples in the check; .* at most" \
     "$work/err" && grep -q "that can be shown (p < 0.05, power 0.8): in the sweep .*, in the check from [0-9]* points of recall" "$work/err" ||
     fail "what was chosen: $(cat "$work/err")"
-tr "\n" " " <"$work/out" | grep -q "In 512 tokens the model has .* with the table,   [0-9].* without (p .*); .* are possible\.   [0-9]* samples, .*; with the [0-9]* of the validation" ||
+grep -A1 "^In 512 tokens, 2 times its trained length, the model has .* with the table, [0-9].* without (p .*); .* are possible\.\$" "$work/out" |
+    grep -q "^  [0-9]* samples, .*, [0-9]* of them of the validation\.\$" ||
     fail "the answer: $(tail -5 "$work/out")"
 (cd "$work/ready" && sha256sum ./*) >"$work/before"
 # shellcheck disable=SC2086
@@ -44,7 +45,7 @@ weak="--model $work/model --corpus $work/corpus --length 192 --threads 1 --budge
 "$bin/dpe-calibrate" $weak -o "$work/weak" >"$work/out" 2>"$work/err" || fail "a weak model: $(cat "$work/err")"
 grep -q "needles say little of this model: in its own trained length it finds 0 %" "$work/err" && [ -e "$work/weak/needles.h5" ] ||
     fail "a weak model: $(cat "$work/err")"
-grep -q "^In 192 tokens the model has perplexity .* with the table" "$work/out" || fail "a weak model: $(tail -5 "$work/out")"
+grep -q "^In 192 tokens, .* the model has perplexity .* with the table" "$work/out" || fail "a weak model: $(tail -5 "$work/out")"
 # shellcheck disable=SC2086
 "$bin/dpe-calibrate" $weak -o "$work/weak" >"$work/out" 2>"$work/err" || fail "a weak model again: $(cat "$work/err")"
 grep -q "nothing was changed" "$work/err" && grep -q "the model has perplexity .* with the table" "$work/out" || fail "a weak model again: $(cat "$work/err")"

@@ -3,8 +3,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "engine/base/p_text.h"
 #include "eval/tool/comparison/comparison.h"
+#include "outputs/datasets/worth.h"
 #include "outputs/read/read.h"
 #include "outputs/table/dpe_table.h"
 
@@ -69,19 +69,25 @@ static const char *verdict(const struct dpe_interval *with, const struct dpe_int
 
 void dpe_eval_print_check(const struct dpe_results *results)
 {
-    char p[DPE_P_TEXT];
-    const size_t n = (size_t)results->n_tasks;
-    const size_t last = n - 1;
-    const size_t table = (size_t)results->against;
-    const struct dpe_interval *with = &results->mean[table * n + last];
-    const struct dpe_interval *without = &results->mean[last];
-    const double possible = results->mean[0].mean;
-    dpe_print(
-        "In %lld tokens: %.0f %% (%.0f to %.0f) with the table, %.0f %% (%.0f to %.0f) without "
-        "(%s);\n%.0f %% in %lld tokens, which is what is possible.\n%s\n",
-        (long long)results->suite->tasks[last].length, 100.0 * with->mean, 100.0 * with->low,
-        100.0 * with->high, 100.0 * without->mean, 100.0 * without->low, 100.0 * without->high,
-        dpe_p_text(results->p_value[last], p), 100.0 * possible,
-        (long long)results->suite->tasks[0].length,
-        verdict(with, without, possible, results->p_value[last]));
+    const int64_t last = results->n_tasks - 1;
+    int64_t lengths[EVAL_MAX_LENGTHS];
+    for (int64_t t = 0; t <= last; t++) {
+        lengths[t] = results->suite->tasks[t].length;
+    }
+    const struct dpe_suite_result of = {.n = {results->n_methods, results->n_tasks},
+                                        .method = results->method_names,
+                                        .task_length = lengths,
+                                        .mean = results->mean,
+                                        .difference = results->difference,
+                                        .p_value = results->p_value};
+    struct dpe_worth worth;
+    struct dpe_text text = {0};
+    dpe_worth_of(&of, last, false, results->against, &worth);
+    worth.trained = lengths[0];
+    worth.possible = results->mean[0].mean;
+    dpe_worth_words(&worth, &text);
+    dpe_print("%s%s\n", text.n > 0 ? text.bytes : "",
+              verdict(&worth.value[DPE_WORTH_TABLE], &worth.value[DPE_WORTH_ALONE], worth.possible,
+                      worth.p));
+    dpe_text_free(&text);
 }

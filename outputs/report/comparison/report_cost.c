@@ -82,9 +82,8 @@ static void add_figure(struct report *report, const struct suite *s, const struc
         dpe_draw_row(sheet, dpe_text_cell(s->r.method[m]),
                      dpe_number_cell((double)s->r.task_length[i % s->n_tasks]),
                      dpe_number_cell(costs[i]), dpe_scaled_cell(&s->r.mean[i], s->scale));
-        dpe_draw_row_mark(sheet,
-                          (better(s, m) < MANY ? 0 : ROW_UNDRAWN) |
-                              (dpe_comparison_method_is_dpe(s->r.method[m]) ? ROW_STRONG : 0));
+        dpe_draw_row_mark(sheet, (better(s, m) < MANY ? 0 : ROW_UNDRAWN) |
+                                     (dpe_worth_is_table(s->r.method[m]) ? ROW_STRONG : 0));
     }
     if (sheet != NULL) {
         sheet->shown = 60;

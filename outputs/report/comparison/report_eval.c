@@ -64,7 +64,7 @@ static void add_lead(struct report *report, const struct suite *s)
     }
     dpe_text_put(&out, "%s", n == 0 ? " nothing was measured" : n > 4 ? "; the others follow" : "");
     for (size_t i = 4; order != NULL && i < n; i++) {
-        if (dpe_comparison_method_is_dpe(s->r.method[order[i]])) {
+        if (dpe_worth_is_table(s->r.method[order[i]])) {
             char value[96];
             dpe_report_value(&s->r.mean[order[i] * s->n_tasks + (size_t)task], !s->low_is_better,
                              value);

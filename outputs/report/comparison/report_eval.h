@@ -6,7 +6,7 @@
 #define DPE_REPORT_EVAL_H
 
 #include "engine/base/base.h"
-#include "outputs/datasets/kinds.h"
+#include "outputs/datasets/worth.h"
 #include "outputs/report/input/input.h"
 
 struct suite {
@@ -39,18 +39,14 @@ void dpe_comparison_suite_measure(const struct suite *suite, char *text, size_t 
 
 /** "RULER" of ruler; the suite's name when the table has no title. */
 const char *dpe_comparison_suite_title(const struct suite *suite);
-/** Whether a method is a DPE table, or dpe by its settings: what the report is about. */
-bool dpe_comparison_method_is_dpe(const char *name);
-
 /** A set of enum sheet_mark for a value: the best of its task, one whose interval overlaps that of the
  *  best, one of a table at a length beyond those that it was made for. */
 unsigned dpe_comparison_suite_marks(const struct report *report, const struct suite *suite,
                                     size_t method, size_t task);
-/** What the first screen shows of a suite with a table: indices of the model alone, of the table
- * that the report is about and of the best other method, −1: there is none. */
-enum { DPE_SHOWN_ALONE, DPE_SHOWN_TABLE, DPE_SHOWN_OTHER, DPE_SHOWN, DPE_SHOWN_LENGTHS = 32 };
+/** What the first screen shows of a suite with a table: its methods, at the longest length. */
+enum { DPE_SHOWN_LENGTHS = 32 };
 struct dpe_headline {
-    int64_t method[DPE_SHOWN];
+    struct dpe_worth worth;
     size_t order[DPE_SHOWN_LENGTHS]; /**< tasks, by length */
     size_t n;                        /**< of them */
 };
@@ -60,7 +56,7 @@ dpe_status dpe_comparison_headline(struct report *report, struct dpe_error *err)
 
 /** Its sentences. */
 void dpe_comparison_short(struct report *report, const struct suite *suite,
-                          const struct dpe_headline *shown);
+                          struct dpe_worth *worth);
 
 /** Figures and tables of one suite. */
 void dpe_comparison_suite_figures(struct report *report, const struct suite *suite);

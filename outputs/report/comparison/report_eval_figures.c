@@ -11,7 +11,7 @@ static struct sheet_cell method_cell(const struct suite *s, size_t method)
 
 static void mark_row(struct sheet *sheet, const struct suite *s, size_t method, bool drawn)
 {
-    dpe_draw_row_mark(sheet, (dpe_comparison_method_is_dpe(s->r.method[method]) ? ROW_STRONG : 0) |
+    dpe_draw_row_mark(sheet, (dpe_worth_is_table(s->r.method[method]) ? ROW_STRONG : 0) |
                                  (drawn ? 0 : ROW_UNDRAWN));
 }
 

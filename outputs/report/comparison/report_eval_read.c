@@ -62,8 +62,9 @@ dpe_status dpe_comparison_suite_read(const struct input *input, const char *name
                                      struct dpe_error *err)
 {
     static const char wanted[] =
-        "task task_label task_length plan memory mean ci_low ci_high n_valid word_mean word_ci_low "
-        "word_ci_high difference difference_low difference_high n_pairs p_value position "
+        "task task_label task_length plan memory score mean ci_low ci_high n_valid word_mean "
+        "word_ci_low word_ci_high difference difference_low difference_high n_pairs p_value "
+        "position "
         "position_mean category category_length category_mean";
     struct dpe_dataset datasets[DPE_SUITE_DATASETS];
     const struct dpe_dataset_kind kind = suite_kind(datasets);
@@ -208,10 +209,4 @@ dpe_status dpe_comparison_suites(const struct input *input, dpe_suite_writer wri
     }
     dpe_strings_free(names, n);
     return status;
-}
-
-bool dpe_comparison_method_is_dpe(const char *name)
-{
-    return strncmp(name, "table:", 6) == 0 || strcmp(name, "dpe") == 0 ||
-           strncmp(name, "dpe:", 4) == 0;
 }

@@ -64,27 +64,6 @@ unsigned dpe_comparison_suite_marks(const struct report *report, const struct su
 /* ---------------------------------------------------------------------------------------- headline
  */
 
-/* The methods of the figure, -1: there is none. */
-static void choose_methods(const struct suite *s, int64_t chosen[DPE_SHOWN])
-{
-    double longest = dpe_comparison_suite_longest(s);
-    int64_t task = dpe_comparison_suite_task(s, s->r.task_label[0], longest);
-    double best = (double)NAN;
-    chosen[DPE_SHOWN_ALONE] = chosen[DPE_SHOWN_TABLE] = chosen[DPE_SHOWN_OTHER] = -1;
-    for (size_t m = 0; m < s->n_methods && task >= 0; m++) {
-        double value = s->r.mean[m * s->n_tasks + (size_t)task].mean;
-        if (strcmp(s->r.method[m], "rope") == 0) {
-            chosen[DPE_SHOWN_ALONE] = (int64_t)m;
-        } else if (dpe_comparison_method_is_dpe(s->r.method[m])) {
-            chosen[DPE_SHOWN_TABLE] =
-                (int64_t)m; /* the last: a finished table stands behind its detection */
-        } else if (isnan(best) || (s->low_is_better ? value < best : value > best)) {
-            best = value;
-            chosen[DPE_SHOWN_OTHER] = (int64_t)m;
-        }
-    }
-}
-
 /* Tasks by length, ascending; at most `size`. */
 static size_t sort_tasks(const struct suite *s, size_t *order, size_t size)
 {
@@ -102,7 +81,7 @@ static size_t sort_tasks(const struct suite *s, size_t *order, size_t size)
 static void add_figure(struct report *report, const struct suite *s,
                        const struct dpe_headline *shown)
 {
-    const int64_t *chosen = shown->method;
+    const int64_t *chosen = shown->worth.method;
     struct plot plot = dpe_comparison_suite_plot(s, shown->n > 1 ? PLOT_CURVES : PLOT_DOTS);
     char at[64] = ", by length", tokens[32];
     if (shown->n == 1) {
@@ -116,21 +95,21 @@ static void add_figure(struct report *report, const struct suite *s,
     plot.y_title = "needles found, %";
     struct sheet *sheet = dpe_report_sheet(report, "headline", "method:@|length:0|recall, %:i1",
                                            "Needles found%s", at);
-    for (int c = 0; c < DPE_SHOWN; c++) {
+    for (int c = 0; c < DPE_WORTHS; c++) {
         for (size_t i = 0; i < shown->n && chosen[c] >= 0; i++) {
             const size_t task = shown->order[i];
             dpe_draw_row(sheet, dpe_text_cell(s->r.method[chosen[c]]),
                          dpe_number_cell((double)s->r.task_length[task]),
                          dpe_scaled_cell(&s->r.mean[(size_t)chosen[c] * s->n_tasks + task], 100.0));
-            dpe_draw_row_mark(sheet, c == DPE_SHOWN_TABLE ? ROW_STRONG : 0);
+            dpe_draw_row_mark(sheet, c == DPE_WORTH_TABLE ? ROW_STRONG : 0);
         }
     }
     dpe_report_figure(
         report, sheet, &plot, "%s%s%s, on samples of their own, with 95\u00a0%% intervals.",
-        chosen[DPE_SHOWN_ALONE] >= 0 ? "The model alone (rope) and the calibrated table ("
+        chosen[DPE_WORTH_ALONE] >= 0 ? "The model alone (rope) and the calibrated table ("
                                      : "The table (",
-        s->r.method[chosen[DPE_SHOWN_TABLE]],
-        chosen[DPE_SHOWN_OTHER] >= 0 ? "), beside the best of the other methods" : ")");
+        s->r.method[chosen[DPE_WORTH_TABLE]],
+        chosen[DPE_WORTH_RIVAL] >= 0 ? "), beside the best of the other methods" : ")");
 }
 
 /* What an input shows of a table, at how many lengths: n 0, nothing. `s` is to be freed. */
@@ -145,17 +124,16 @@ static dpe_status read_shown(const struct input *input, const char *name, struct
         return DPE_OK;
     }
     dpe_status status = dpe_comparison_suite_read(input, name, s, err);
-    if (status == DPE_OK && s->n_methods > 0 && s->n_tasks > 0) {
-        choose_methods(s, shown->method);
-        shown->n = shown->method[DPE_SHOWN_TABLE] >= 0
-                       ? sort_tasks(s, shown->order, DPE_SHOWN_LENGTHS)
-                       : 0;
+    if (status != DPE_OK || s->n_methods == 0 || s->n_tasks == 0) {
+        return status;
     }
-    /* An unfinished run may have nothing of the table yet. */
-    if (shown->n > 0 && !isfinite(s->r.mean[(size_t)shown->method[DPE_SHOWN_TABLE] * s->n_tasks +
-                                            shown->order[shown->n - 1]]
-                                      .mean)) {
-        shown->n = 0;
+    const int64_t task =
+        dpe_comparison_suite_task(s, s->r.task_label[0], dpe_comparison_suite_longest(s));
+    shown->n = task >= 0 ? sort_tasks(s, shown->order, DPE_SHOWN_LENGTHS) : 0;
+    if (task >= 0) {
+        dpe_worth_of(&s->r, task, s->low_is_better, (int64_t)s->against, &shown->worth);
+        /* An unfinished run may have nothing of the table yet. */
+        shown->n = isfinite(shown->worth.value[DPE_WORTH_TABLE].mean) ? shown->n : 0;
     }
     return status;
 }
@@ -183,7 +161,7 @@ dpe_status dpe_comparison_headline(struct report *report, struct dpe_error *err)
     if (status == DPE_OK && widest != NULL) {
         status = read_shown(widest, name, &s, &shown, err);
         if (status == DPE_OK && shown.n > 0) {
-            dpe_comparison_short(report, &s, &shown);
+            dpe_comparison_short(report, &s, &shown.worth);
             if (!s.low_is_better) {
                 add_figure(report, &s, &shown);
             }

@@ -1,108 +1,11 @@
 /* The head of a report with a comparison of a DPE table: what the table is worth at its longest
  * length, in a few sentences, and how it is used. */
-#include "engine/base/p_text.h"
 #include "outputs/datasets/uses.h"
+#include "outputs/read/read.h"
 #include "outputs/report/comparison/report_eval.h"
 
-#include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-/* A comparison that has a table at its longest length. */
-struct worth {
-    const struct suite *s;
-    const struct dpe_headline *shown;
-    size_t task;
-    double trained, length, ceiling; /* NaN: unknown */
-};
-
-static const struct dpe_interval *value_of(const struct worth *w, int64_t method)
-{
-    return &w->s->r.mean[(size_t)method * w->s->n_tasks + w->task];
-}
-
-/* What the model finds of such needles within its trained length, by the detection for this length.
- */
-static double find_ceiling(const struct report *report, double length)
-{
-    double found = (double)NAN;
-    for (size_t i = 0; i < report->n; i++) {
-        const struct input *input = &report->inputs[i];
-        const char *own = dpe_identity_get(&input->identity, "length");
-        const char *folder =
-            dpe_h5_has(input->table, "/validate/user") ? "/validate/user" : "/validate/niah";
-        struct dpe_dataset datasets[DPE_VALIDATED_DATASETS];
-        const struct dpe_dataset_kind kind = dpe_validated_datasets(true, datasets);
-        struct dpe_scores_result r = {0};
-        if (own != NULL && strtod(own, NULL) == length &&
-            dpe_input_get(input, &kind, &r, folder, "ceiling", NULL) == DPE_OK &&
-            r.ceiling != NULL) {
-            found = *r.ceiling;
-        }
-        dpe_datasets_free(&kind, &r);
-    }
-    return found;
-}
-
-/* "table:FILE" is FILE. */
-static const char *table_name(const struct worth *w)
-{
-    const char *name = w->s->r.method[w->shown->method[DPE_SHOWN_TABLE]];
-    return strncmp(name, "table:", 6) == 0 ? name + 6 : name;
-}
-
-static void add_lead(struct report *report, const struct worth *w)
-{
-    char table[96], alone[96], length[32], times[64] = "", possible[128] = "";
-    const int64_t *methods = w->shown->method;
-    dpe_report_value(value_of(w, methods[DPE_SHOWN_TABLE]), !w->s->low_is_better, table);
-    dpe_length_text(w->length, length);
-    if (w->trained > 0.0) {
-        snprintf(times, sizeof times, ", %.3g times its trained length,", w->length / w->trained);
-    }
-    if (isfinite(w->ceiling) && !w->s->low_is_better) {
-        snprintf(possible, sizeof possible,
-                 " %.0f\u00a0%% are possible: what it finds of such needles at its trained length.",
-                 100.0 * w->ceiling);
-    }
-    if (methods[DPE_SHOWN_ALONE] >= 0) {
-        dpe_report_value(value_of(w, methods[DPE_SHOWN_ALONE]), !w->s->low_is_better, alone);
-    }
-    dpe_report_say(
-        report, BLOCK_LEAD,
-        w->s->low_is_better ? "At %s tokens%s the model has a perplexity of %s with %s%s%s.%s"
-                            : "At %s tokens%s the model finds %s of the needles with %s%s%s.%s",
-        length, times, table, table_name(w), methods[DPE_SHOWN_ALONE] >= 0 ? ", and as it is " : "",
-        methods[DPE_SHOWN_ALONE] >= 0 ? alone : "", possible);
-}
-
-/* The best of the other methods, and whether the table was worth it. */
-static void add_rival(struct report *report, const struct worth *w)
-{
-    const int64_t rival = w->shown->method[DPE_SHOWN_OTHER];
-    if (rival < 0) {
-        return;
-    }
-    const size_t at = (size_t)rival * w->s->n_tasks + w->task;
-    const char *name = w->s->r.method[rival];
-    char value[96], p[DPE_P_TEXT];
-    char verdict[384] = ".";
-    dpe_report_value(value_of(w, rival), !w->s->low_is_better, value);
-    if ((int64_t)w->s->against == w->shown->method[DPE_SHOWN_TABLE] && w->s->r.p_value != NULL) {
-        const double difference = w->s->r.difference[at].mean * (w->s->low_is_better ? -1.0 : 1.0);
-        const bool real = w->s->r.p_value[at] < 0.05;
-        dpe_p_text(w->s->r.p_value[at], p);
-        snprintf(verdict, sizeof verdict,
-                 !real            ? ", which is not shown to differ (%s): --method %.200s needs no "
-                                    "calibration."
-                 : difference < 0 ? ": the table is better (%s).%.0s"
-                                  : ": it is better than the table (%s). Use --method %.200s.",
-                 p, name);
-    }
-    dpe_report_say(report, BLOCK_TEXT, "The best of the other methods, %s, has %s%s", name, value,
-                   verdict);
-}
 
 /* The finished table among the inputs; `*factors`: runtimes need no adapter for it. */
 static const struct input *find_table(const struct report *report, bool *factors)
@@ -139,48 +42,51 @@ static char *command_text(const char *command, const char *table)
     return out.failed ? NULL : out.bytes;
 }
 
-static void add_uses(struct report *report, const struct worth *w)
+static void add_uses(struct report *report, const char *table, bool factors)
 {
-    bool factors = false;
-    const struct input *table = find_table(report, &factors);
-    if (table == NULL) {
-        return;
-    }
-    dpe_report_say(
-        report, BLOCK_TEXT,
-        "Texts of up to %.0f tokens run unchanged with the table, so they lose nothing.%s To "
-        "see "
-        "it on a text: dpe-run -m MODEL --table %s --show --corpus TEXTS",
-        w->trained,
-        factors ? " Runtimes without an adapter apply the factors to every text; dpe-export "
-                  "measures what short ones lose."
-                : "",
-        table->name);
+    dpe_report_say(report, BLOCK_TEXT,
+                   "To see it on a text: dpe-run -m MODEL --table %s --show --corpus TEXTS", table);
     struct sheet *sheet =
         dpe_report_sheet(report, "uses", "runtime:t|command:t", "Which file for which runtime");
     for (int i = 0; i < DPE_USES; i++) {
         if (dpe_uses[i].factors && !factors) {
             continue;
         }
-        char *command = command_text(dpe_uses[i].command, table->name);
+        char *command = command_text(dpe_uses[i].command, table);
         dpe_draw_row(sheet, dpe_text_cell(dpe_uses[i].runtime), dpe_text_cell(command));
         free(command);
     }
     dpe_report_add(report, sheet);
 }
 
-void dpe_comparison_short(struct report *report, const struct suite *s,
-                          const struct dpe_headline *shown)
+/* What the table of a comparison keeps itself, where it is among the inputs. */
+static struct dpe_table *keep(const struct report *report, struct dpe_worth *worth)
 {
-    struct worth w = {.s = s,
-                      .shown = shown,
-                      .task = shown->order[shown->n - 1],
-                      .trained =
-                          (double)dpe_input_read_whole(s->input, "/eval", "trained_length", -1)};
-    w.length = (double)s->r.task_length[w.task];
-    w.ceiling = find_ceiling(report, w.length);
+    struct dpe_table *table = NULL;
+    for (size_t i = 0; i < report->n && table == NULL; i++) {
+        const struct input *input = &report->inputs[i];
+        if (strcmp(input->name, worth->table) == 0 &&
+            dpe_table_load(input->path, &table, NULL) == DPE_OK) {
+            dpe_worth_keep(table, dpe_identity_get(&input->identity, "evidence") != NULL, worth);
+        }
+    }
+    return table;
+}
+
+void dpe_comparison_short(struct report *report, const struct suite *s, struct dpe_worth *worth)
+{
+    const char *name = s->r.method[worth->method[DPE_WORTH_TABLE]];
+    worth->table = strncmp(name, "table:", 6) == 0 ? name + 6 : name;
+    worth->trained = dpe_input_read_whole(s->input, "/eval", "trained_length", 0);
+    struct dpe_table *kept = keep(report, worth);
+    const struct input *table = find_table(report, &worth->factors);
+    struct dpe_text text = {0};
     dpe_report_section(report, "In short");
-    add_lead(report, &w);
-    add_rival(report, &w);
-    add_uses(report, &w);
+    dpe_worth_words(worth, &text);
+    dpe_report_put_lines(report, BLOCK_LEAD, text.bytes);
+    if (table != NULL) {
+        add_uses(report, table->name, worth->factors);
+    }
+    dpe_text_free(&text);
+    dpe_table_close(kept);
 }

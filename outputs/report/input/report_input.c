@@ -274,28 +274,32 @@ void dpe_report_say(struct report *report, enum block_kind kind, const char *for
     va_end(args);
 }
 
-void dpe_report_lines(struct report *report, enum block_kind kind, const char *object,
-                      const char *name)
+void dpe_report_put_lines(struct report *report, enum block_kind kind, char *text)
 {
-    char *text = NULL;
-    if (dpe_h5_get_attr_text(report->about.input->table, object, name, &text, NULL) != DPE_OK) {
-        return;
-    }
-    for (char *line = text, *next; *line != '\0'; line = next) {
+    for (char *line = text, *next; line != NULL && *line != '\0'; line = next) {
         const size_t n = strcspn(line, "\n");
         next = line + n + (line[n] == '\n');
         line[n] = '\0';
         char *clean = dpe_draw_clean_text(line + strspn(line, " "), 0);
         if (clean == NULL) {
             report->document.failed = true;
-            break;
+            return;
         }
         clean[0] = (char)toupper((unsigned char)clean[0]);
         const bool ends = clean[0] == '\0' || clean[strlen(clean) - 1] == '.';
         dpe_report_say(report, *line == ' ' ? BLOCK_TEXT : kind, ends ? "%s" : "%s.", clean);
         free(clean);
     }
-    free(text);
+}
+
+void dpe_report_lines(struct report *report, enum block_kind kind, const char *object,
+                      const char *name)
+{
+    char *text = NULL;
+    if (dpe_h5_get_attr_text(report->about.input->table, object, name, &text, NULL) == DPE_OK) {
+        dpe_report_put_lines(report, kind, text);
+        free(text);
+    }
 }
 
 void dpe_report_value(const struct dpe_interval *v, bool share, char text[96])

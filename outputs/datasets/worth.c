@@ -1,0 +1,200 @@
+/* The worth of a table, from a comparison, and in words. */
+#include "outputs/datasets/worth.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "engine/base/p_text.h"
+
+static const struct dpe_interval unknown = {(double)NAN, (double)NAN, (double)NAN, 0};
+
+static bool is_file(const char *method)
+{
+    return strncmp(method, "table:", 6) == 0;
+}
+
+bool dpe_worth_is_table(const char *method)
+{
+    return is_file(method) || strcmp(method, "dpe") == 0 || strncmp(method, "dpe:", 4) == 0;
+}
+
+static void choose(const struct dpe_suite_result *r, int64_t t, bool perplexity,
+                   int64_t method[DPE_WORTHS])
+{
+    double best = (double)NAN;
+    method[DPE_WORTH_ALONE] = method[DPE_WORTH_TABLE] = method[DPE_WORTH_RIVAL] = -1;
+    for (int64_t m = 0; m < r->n[DPE_SUITE_METHOD]; m++) {
+        const char *name = r->method[m];
+        const int64_t table = method[DPE_WORTH_TABLE];
+        const double value = r->mean[m * r->n[DPE_SUITE_TASK] + t].mean;
+        if (strcmp(name, "rope") == 0) {
+            method[DPE_WORTH_ALONE] = m;
+        } else if (dpe_worth_is_table(name)) {
+            method[DPE_WORTH_TABLE] =
+                table >= 0 && is_file(r->method[table]) && !is_file(name) ? table : m;
+        } else if (isfinite(value) && (isnan(best) || (perplexity ? value < best : value > best))) {
+            best = value;
+            method[DPE_WORTH_RIVAL] = m;
+        }
+    }
+}
+
+void dpe_worth_of(const struct dpe_suite_result *r, int64_t t, bool perplexity, int64_t against,
+                  struct dpe_worth *worth)
+{
+    *worth = (struct dpe_worth){.table = "the table",
+                                .task = "",
+                                .perplexity = perplexity,
+                                .length = r->task_length[t],
+                                .possible = (double)NAN,
+                                .p = (double)NAN,
+                                .rival_minus = unknown,
+                                .rival_p = (double)NAN};
+    int64_t cell[DPE_WORTHS];
+    choose(r, t, perplexity, worth->method);
+    for (int i = 0; i < DPE_WORTHS; i++) {
+        cell[i] = worth->method[i] * r->n[DPE_SUITE_TASK] + t;
+        worth->value[i] = worth->method[i] >= 0 ? r->mean[cell[i]] : unknown;
+    }
+    worth->samples = worth->value[DPE_WORTH_TABLE].n;
+    const bool compared = against >= 0 && against == worth->method[DPE_WORTH_TABLE] &&
+                          r->p_value != NULL && r->difference != NULL;
+    if (compared && worth->method[DPE_WORTH_ALONE] >= 0) {
+        worth->p = r->p_value[cell[DPE_WORTH_ALONE]];
+    }
+    if (worth->method[DPE_WORTH_RIVAL] >= 0) {
+        worth->rival = r->method[worth->method[DPE_WORTH_RIVAL]];
+        worth->rival_minus = compared ? r->difference[cell[DPE_WORTH_RIVAL]] : unknown;
+        worth->rival_p = compared ? r->p_value[cell[DPE_WORTH_RIVAL]] : (double)NAN;
+        const size_t n = (size_t)r->n[DPE_SUITE_SAMPLE];
+        worth->same =
+            compared && r->score != NULL &&
+            memcmp(r->score + (size_t)cell[DPE_WORTH_RIVAL] * n,
+                   r->score + (size_t)cell[DPE_WORTH_TABLE] * n, n * sizeof *r->score) == 0;
+    }
+}
+
+void dpe_worth_keep(const struct dpe_table *table, bool checked, struct dpe_worth *worth)
+{
+    const struct dpe_table_values *v = NULL;
+    for (int64_t i = 0; i < dpe_table_count(table) && (v == NULL || v->length != worth->length);
+         i++) {
+        v = dpe_table_values(dpe_table_entry(table, i));
+    }
+    if (v == NULL || v->length != worth->length || v->evidence_task == NULL ||
+        (strcmp(v->evidence_task, "perplexity") == 0) != worth->perplexity) {
+        return;
+    }
+    if (v->evidence_possible >= 0.0) {
+        worth->possible = v->evidence_possible;
+    }
+    if (!checked) {
+        return;
+    }
+    const char *task = strstr(v->evidence_task, ": ");
+    worth->task = task != NULL ? task + 2 : "";
+    worth->value[DPE_WORTH_TABLE] = (struct dpe_interval){
+        v->evidence_score, v->evidence_low >= 0.0 ? v->evidence_low : (double)NAN,
+        v->evidence_low >= 0.0 ? v->evidence_high : (double)NAN, v->evidence_samples};
+    if (v->evidence_samples <= worth->samples) {
+        return;
+    }
+    /* Together with a validation: of these samples the table has no more than the mean. */
+    worth->validated = v->evidence_samples - worth->samples;
+    worth->samples = v->evidence_samples;
+    worth->p = (double)NAN;
+    if (v->evidence_unchanged >= 0.0) {
+        worth->value[DPE_WORTH_ALONE] = unknown;
+        worth->value[DPE_WORTH_ALONE].mean = v->evidence_unchanged;
+    }
+    if (worth->rival != NULL && strcmp(worth->rival, v->evidence_rival) == 0) {
+        worth->value[DPE_WORTH_RIVAL] = unknown;
+        worth->value[DPE_WORTH_RIVAL].mean = v->evidence_rival_score;
+    }
+}
+
+/* "44 % (30 to 59)", "perplexity 2.31 (2.12 to 2.50)"; one context has no interval. */
+static void put_value(bool perplexity, const struct dpe_interval *value, struct dpe_text *out)
+{
+    const int digits = perplexity ? 2 : 0;
+    const double unit = perplexity ? 1.0 : 100.0;
+    if (!isfinite(value->mean)) {
+        dpe_text_put(out, "no valid sample");
+        return;
+    }
+    dpe_text_put(out, perplexity ? "perplexity %.*f" : "%.*f %%", digits, unit * value->mean);
+    if (isfinite(value->low) && isfinite(value->high)) {
+        dpe_text_put(out, " (%.*f to %.*f)", digits, unit * value->low, digits, unit * value->high);
+    }
+}
+
+static void put_lead(const struct dpe_worth *w, struct dpe_text *out)
+{
+    char p[DPE_P_TEXT];
+    dpe_text_put(out, "In %lld tokens", (long long)w->length);
+    if (w->trained > 0) {
+        dpe_text_put(out, ", %.3g times its trained length,",
+                     (double)w->length / (double)w->trained);
+    }
+    dpe_text_put(out, " the model has ");
+    put_value(w->perplexity, &w->value[DPE_WORTH_TABLE], out);
+    dpe_text_put(out, " with %s", w->table);
+    if (w->method[DPE_WORTH_ALONE] >= 0) {
+        dpe_text_put(out, ", ");
+        put_value(w->perplexity, &w->value[DPE_WORTH_ALONE], out);
+        dpe_text_put(out, isfinite(w->p) ? " without (%s)" : " without", dpe_p_text(w->p, p));
+    }
+    if (isfinite(w->possible) && !w->perplexity) {
+        dpe_text_put(out, "; %.0f %% are possible", 100.0 * w->possible);
+    }
+    dpe_text_put(out, ".\n  %lld %s%s%s", (long long)w->samples,
+                 w->perplexity ? "books" : "samples", w->task[0] != '\0' ? ", " : "", w->task);
+    if (w->validated > 0) {
+        dpe_text_put(out, ", %lld of them of the validation", (long long)w->validated);
+    }
+    dpe_text_put(out, ".\n");
+}
+
+/* Whether a plain method does as well, on fresh samples alone: by the others one of the two was
+ * chosen. */
+static void put_rival(const struct dpe_worth *w, struct dpe_text *out)
+{
+    const double gain = w->rival_minus.mean * (w->perplexity ? 1.0 : -1.0);
+    char p[DPE_P_TEXT];
+    dpe_text_put(out, "  The best of the other methods, %s, has ", w->rival);
+    put_value(w->perplexity, &w->value[DPE_WORTH_RIVAL], out);
+    dpe_p_text(w->rival_p, p);
+    if (!isfinite(w->rival_p)) {
+        dpe_text_put(out, ".\n");
+    } else if (w->same) {
+        dpe_text_put(out, ": the same in every sample. --method %s needs no calibration.\n",
+                     w->rival);
+    } else if (w->rival_p >= 0.05) {
+        dpe_text_put(out, ", not shown to differ (%s). --method %s needs no calibration.\n", p,
+                     w->rival);
+    } else if (gain > 0.0) {
+        dpe_text_put(out, ": the table is better (%s).\n", p);
+    } else {
+        dpe_text_put(out, ": the table is worse (%s). Use --method %s.\n", p, w->rival);
+    }
+}
+
+void dpe_worth_words(const struct dpe_worth *w, struct dpe_text *out)
+{
+    put_lead(w, out);
+    if (w->rival != NULL) {
+        put_rival(w, out);
+    }
+    if (w->trained > 0) {
+        dpe_text_put(out,
+                     "  Texts of up to %lld tokens, the trained length, run unchanged with the "
+                     "table: they lose nothing.\n",
+                     (long long)w->trained);
+    }
+    if (w->factors) {
+        dpe_text_put(out,
+                     "  Runtimes without an adapter apply its factors to every text; dpe-export "
+                     "measures what short ones lose.\n");
+    }
+}

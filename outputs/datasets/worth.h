@@ -1,0 +1,45 @@
+/**
+ * @file worth.h
+ * What a DPE table is worth at a length: which methods of a comparison say so, and in which words.
+ * dpe-calibrate, dpe-eval check and dpe-report lay these words out.
+ */
+#ifndef DPE_WORTH_H
+#define DPE_WORTH_H
+
+#include "engine/base/base.h"
+#include "outputs/datasets/kinds.h"
+#include "outputs/table/dpe_table.h"
+
+/** Of a comparison: the model as it is ("rope"), the table, the best of the other methods. */
+enum { DPE_WORTH_ALONE, DPE_WORTH_TABLE, DPE_WORTH_RIVAL, DPE_WORTHS };
+
+/** Values are shares of needles that are found, or perplexities. What is not known is NaN. */
+struct dpe_worth {
+    const char *table; /**< what the table is called: "the table", "table.h5" */
+    const char *rival; /**< NULL: there is none */
+    const char *task;  /**< "4 keys of one value"; "": a perplexity, or not known */
+    bool perplexity;
+    bool factors; /**< runtimes that read the table without an adapter change short texts */
+    int64_t length, trained;               /**< tokens; trained 0: not known */
+    int64_t samples, validated;            /**< all that were measured; those of a validation */
+    int64_t method[DPE_WORTHS];            /**< indices in the comparison; −1: none */
+    struct dpe_interval value[DPE_WORTHS]; /**< under these methods */
+    double possible;                       /**< the unchanged model's share at its trained length */
+    double p;                              /**< of: the table and the model as it is are alike */
+    struct dpe_interval rival_minus;       /**< the rival's score − the table's, paired */
+    double rival_p;
+    bool same; /**< the rival has the table's score in every sample */
+};
+/** Whether a method is a DPE table, or dpe by its settings. */
+bool dpe_worth_is_table(const char *method);
+/** From task `t` of a comparison whose differences are to method `against` (−1: there are none).
+ * The table is the last one, else the last of dpe by its settings. */
+void dpe_worth_of(const struct dpe_suite_result *result, int64_t t, bool perplexity,
+                  int64_t against, struct dpe_worth *worth);
+/** What the table itself keeps of that length and task: always what is possible, and with `checked`
+ * the values, which may be of more samples than the comparison's. Texts are borrowed. */
+void dpe_worth_keep(const struct dpe_table *table, bool checked, struct dpe_worth *worth);
+/** A line each, those below the main one indented by two spaces. */
+void dpe_worth_words(const struct dpe_worth *worth, struct dpe_text *out);
+
+#endif
