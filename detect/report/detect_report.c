@@ -149,11 +149,19 @@ static dpe_status searched_scores(void *user, const char *const *keys, int n,
                               rows->report->searching.n_samples, deciding->together, scores, err);
 }
 
+static dpe_status guard_scores(void *user, const char *const *keys, int n,
+                               struct dpe_detect_scores *scores, struct dpe_error *err)
+{
+    const struct step_rows *rows = user;
+    return dpe_detect_collect(rows->run, rows->report->texts.validate_task, keys, n, 0,
+                              rows->report->searching.texts, 1, scores, err);
+}
+
 dpe_status dpe_detect_report_search(struct dpe_detect_report *report, const struct dpe_run *run,
                                     struct dpe_error *err)
 {
     struct step_rows rows = {report, run};
-    const struct dpe_detect_source source = {&rows, searched_scores};
+    const struct dpe_detect_source source = {&rows, searched_scores, guard_scores};
     dpe_detect_search_free(&report->search);
     if (report->searching.n_samples == 0) {
         report->search.complete = true;

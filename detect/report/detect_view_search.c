@@ -75,7 +75,9 @@ static void put_step(struct dpe_text *page, const struct dpe_detect_report *repo
     }
     char p[DPE_P_TEXT];
     dpe_text_put(page, "\n%s, round %d", titles[step->move], step->round + 1);
-    if (step->chosen > 0 && step->tried[step->chosen].point.family > 0) {
+    if (step->chosen > 0 && step->guarded) {
+        dpe_text_put(page, ": changed, the plan so far loses too much perplexity\n");
+    } else if (step->chosen > 0 && step->tried[step->chosen].point.family > 0) {
         dpe_text_put(page, ": the best of them (fresh samples decide)\n");
     } else if (step->chosen > 0) {
         dpe_text_put(page, ": changed (%s)\n", dpe_p_text(step->p, p));
@@ -83,7 +85,8 @@ static void put_step(struct dpe_text *page, const struct dpe_detect_report *repo
         dpe_text_put(page, ": unchanged, no change is shown to be better (%s)\n",
                      dpe_p_text(step->p, p));
     } else {
-        dpe_text_put(page, ": unchanged, none was better on all samples\n");
+        dpe_text_put(page, ": unchanged, none was better on all samples%s\n",
+                     step->tried[0].read ? " and within the guard" : "");
     }
     for (int i = 0; i < step->n; i++) {
         const struct dpe_detect_tried *tried = &step->tried[i];
@@ -94,8 +97,12 @@ static void put_step(struct dpe_text *page, const struct dpe_detect_report *repo
                                  tried->value.high, true, value, sizeof value);
         char spec[DPE_DETECT_SPEC];
         dpe_detect_point_spec(&tried->point, spec);
-        dpe_text_put(page, "%c %-24s %4lld samples  %s", i == step->chosen ? '*' : ' ', value,
-                     (long long)tried->samples, spec[0] != '\0' ? spec : temperature);
+        char perplexity[16] = "";
+        if (isfinite(tried->nll)) {
+            snprintf(perplexity, sizeof perplexity, "%.4g", exp(tried->nll));
+        }
+        dpe_text_put(page, "%c %-24s %4lld samples  %5s  %s", i == step->chosen ? '*' : ' ', value,
+                     (long long)tried->samples, perplexity, spec[0] != '\0' ? spec : temperature);
         if (spec[0] != '\0') {
             dpe_text_put(page, "\n");
             continue;
@@ -112,9 +119,10 @@ static void put_step(struct dpe_text *page, const struct dpe_detect_report *repo
 void dpe_detect_search_table(const struct dpe_detect_report *report, struct dpe_text *out)
 {
     const struct dpe_detect_search *search = &report->search;
-    dpe_text_put(out, "Search, %s; * the plan that each step ends with\n",
+    dpe_text_put(out, "Search, %s%s; * the plan that each step ends with\n",
                  report->searching.criterion == DPE_DETECT_RECALL ? "recall of needles"
-                                                                  : "nats per token");
+                                                                  : "nats per token",
+                 report->searching.texts > 0 ? " and perplexity of texts" : "");
     for (int i = 0; i < search->n_steps; i++) {
         put_step(out, report, &search->steps[i]);
     }

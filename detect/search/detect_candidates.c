@@ -428,15 +428,14 @@ static void add_pairs(struct list *list, const struct dpe_detect_params *params)
 /* ---------------------------------------------------------------------------------------- families
  */
 
-static struct dpe_detect_point *add_family(struct list *list, int family,
-                                           const struct dpe_temperature *temperature)
+static void add_family(struct list *list, int family, int64_t window,
+                       const struct dpe_temperature *temperature)
 {
     struct dpe_detect_point *point = add(list);
     point->family = (int16_t)(family + 1);
-    point->window = 0;
+    point->window = window;
     point->fewer = 0;
     point->temperature = *temperature;
-    return point;
 }
 
 /* Their own factors, and larger ones. */
@@ -447,25 +446,26 @@ static void add_plain(struct list *list, uint32_t families)
         for (size_t i = 0; i < sizeof factors / sizeof factors[0] && (families >> f & 1U) != 0;
              i++) {
             const struct dpe_temperature temperature = {0.0, 1.0, 0.0, factors[i], DPE_LEVEL};
-            add_family(list, f, &temperature);
+            add_family(list, f, 0, &temperature);
         }
     }
 }
 
-/* Without a temperature, with the one of the plan so far, and with two usual ones. */
+/* Without a temperature, with the one of the plan so far, and with two usual ones; all with its
+ * window. */
 static void add_families(struct list *list, const struct dpe_detect_params *params,
                          uint32_t families)
 {
-    const struct dpe_temperature now = list->tried[0].point.temperature;
+    const struct dpe_detect_point now = list->tried[0].point;
     const struct dpe_temperature temperatures[] = {
         dpe_temperature_none,
-        now,
+        now.temperature,
         {(double)params->trained_length, 1.0, 0.0, 1.0, DPE_LEVEL},
         {0.0, 1.0, 0.0, yarn_factor(params), DPE_LEVEL},
     };
     for (int f = DPE_DETECT_PLAIN_FAMILIES; f < DPE_DETECT_FAMILIES; f++) {
         for (size_t i = 0; i < 4 && (families >> f & 1U) != 0; i++) {
-            add_family(list, f, &temperatures[i]);
+            add_family(list, f, now.window, &temperatures[i]);
         }
     }
 }

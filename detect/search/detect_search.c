@@ -133,8 +133,23 @@ static int64_t most_asked(const struct dpe_detect_search *search, const char *ke
     return most;
 }
 
+/* Whether a step has asked for the texts of this plan. */
+static bool is_read(const struct dpe_detect_search *search, const char *key)
+{
+    for (int s = 0; s < search->n_steps; s++) {
+        for (int i = 0; i < search->steps[s].n; i++) {
+            const struct dpe_detect_tried *tried = &search->steps[s].tried[i];
+            if (tried->read && strcmp(tried->key, key) == 0) {
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
 int dpe_detect_search_finalists(const struct dpe_detect_search *search,
-                                struct dpe_detect_point *points, double *value, int most)
+                                struct dpe_detect_point *points, double *value, bool *read,
+                                int most)
 {
     const bool recall = search->options.criterion == DPE_DETECT_RECALL;
     int n = 0;
@@ -144,6 +159,7 @@ int dpe_detect_search_finalists(const struct dpe_detect_search *search,
             if (tried->samples >= search->options.n_samples && isfinite(tried->value.mean) &&
                 !is_repeated(search, s, i)) {
                 points[n] = tried->point;
+                read[n] = is_read(search, tried->key);
                 value[n++] = recall ? tried->value.mean : -tried->value.mean;
             }
         }
@@ -172,6 +188,7 @@ int64_t dpe_detect_search_asked(const struct dpe_detect_search *search,
                 int64_t asked = most_asked(search, key);
                 int64_t there = is_swept(swept, key) ? samples : 0;
                 rows += asked > there ? asked - there : 0;
+                rows += is_read(search, key) ? search->options.texts : 0;
             }
         }
     }
@@ -184,7 +201,9 @@ int64_t dpe_detect_search_asked(const struct dpe_detect_search *search,
 /* A step at work. */
 struct trial {
     const struct dpe_detect_search_options *options;
+    const struct dpe_detect_source *source;
     struct dpe_detect_step *step;
+    bool guarded;
     struct dpe_detect_scores scores; /* [step->n] */
     bool live[DPE_DETECT_MOST_CANDIDATES];
     int64_t run[DPE_DETECT_MOST_CANDIDATES]; /* samples that each is run on */
@@ -287,20 +306,41 @@ static void halve(struct trial *trial)
 /* -------------------------------------------------------------------------------------- the test
  */
 
-/* The best of what was run on all samples, and whether it is better than the first plan. */
-static dpe_status choose(struct trial *trial, struct dpe_error *err)
+/* Whether it loses no more perplexity than the guard allows; where it was not read there is none.
+ */
+static bool is_within(const struct dpe_detect_search *search, const struct dpe_detect_tried *tried)
+{
+    return !tried->read || tried->nll <= search->least + log1p(search->options.guard) + tie;
+}
+
+/* The best of what was run on all samples and is within the guard. Where the first plan is not
+ * within it, also one that finds no more. */
+static void find_best(const struct trial *trial, const struct dpe_detect_search *search)
 {
     struct dpe_detect_step *step = trial->step;
-    double most = tie;
+    const bool leaves = !is_within(search, &step->tried[0]);
+    double most = leaves ? (double)-INFINITY : tie;
     step->best = -1;
     for (int i = 1; i < step->n; i++) {
         int64_t pairs = 0;
         double gain = gain_of(trial, i, &pairs);
-        if (trial->live[i] && 2 * pairs >= trial->run[i] && gain > most + tie) {
+        if (trial->live[i] && 2 * pairs >= trial->run[i] && is_within(search, &step->tried[i]) &&
+            gain > most + tie) {
             step->best = i;
             most = gain;
         }
     }
+    step->guarded = leaves && step->best > 0;
+}
+
+/* The best, and whether it is better than the first plan: where that is outside the guard, whether
+ * it finds less. */
+static dpe_status choose(struct trial *trial, const struct dpe_detect_search *search,
+                         struct dpe_error *err)
+{
+    struct dpe_detect_step *step = trial->step;
+    int64_t pairs = 0;
+    find_best(trial, search);
     if (step->best < 0) {
         return DPE_OK;
     }
@@ -315,10 +355,14 @@ static dpe_status choose(struct trial *trial, struct dpe_error *err)
     }
     const struct dpe_resampling how = {
         .together = trial->options->together, .rounds = FLIPS, .seed = STATISTICS_SEED};
-    /* One-sided: the gain is positive. */
+    /* One-sided. */
     step->p = 0.5 * dpe_sign_flip(values, values + n, n, &how);
-    bool untested = step->move == DPE_DETECT_MOVE_PLAIN || step->move == DPE_DETECT_MOVE_FAMILY;
-    step->chosen = step->p < DPE_DETECT_SEARCH_LEVEL || untested ? step->best : 0;
+    const bool shown = step->p < DPE_DETECT_SEARCH_LEVEL;
+    const bool untested =
+        step->move == DPE_DETECT_MOVE_PLAIN || step->move == DPE_DETECT_MOVE_FAMILY;
+    const bool better =
+        step->guarded ? !shown || gain_of(trial, step->best, &pairs) > 0.0 : shown || untested;
+    step->chosen = better ? step->best : 0;
     free(values);
     return DPE_OK;
 }
@@ -351,15 +395,63 @@ static dpe_status summarize(struct trial *trial, struct dpe_error *err)
     return DPE_OK;
 }
 
-/* The first plan on all samples, then the changes by halving. Returns whether all rows were there.
- */
-static bool run_step(struct trial *trial, struct dpe_detect_search *search)
+/* The guard's texts under the first plan and those that are live. */
+static dpe_status read_texts(struct trial *trial, struct dpe_detect_search *search,
+                             struct dpe_error *err)
+{
+    struct dpe_detect_step *step = trial->step;
+    const int64_t texts = trial->options->texts;
+    const char *keys[DPE_DETECT_MOST_CANDIDATES];
+    int at[DPE_DETECT_MOST_CANDIDATES];
+    int n = 0;
+    for (int i = 0; i < step->n; i++) {
+        if (trial->live[i]) {
+            step->tried[i].read = true;
+            keys[n] = step->tried[i].key;
+            at[n++] = i;
+        }
+    }
+    struct dpe_detect_scores scores = {0};
+    DPE_TRY(trial->source->texts(trial->source->user, keys, n, &scores, err));
+    for (int i = 0; i < n; i++) {
+        struct dpe_detect_tried *tried = &step->tried[at[i]];
+        for (int64_t s = 0; s < texts; s++) {
+            tried->wanted = tried->wanted || scores.status[i * scores.n_samples + s] < 0;
+        }
+        if (tried->wanted) {
+            search->complete = false;
+            search->wants_texts = true;
+            search->wanted = texts;
+            continue;
+        }
+        tried->nll = log(dpe_detect_interval(&scores, i, DPE_DETECT_PERPLEXITY).mean);
+        tried->nll = isfinite(tried->nll) ? tried->nll : (double)INFINITY;
+        search->least = fmin(search->least, tried->nll);
+    }
+    dpe_detect_scores_free(&scores);
+    return DPE_OK;
+}
+
+/* What is outside the guard is not run further. */
+static void keep_within(struct trial *trial, const struct dpe_detect_search *search)
+{
+    for (int i = 1; i < trial->step->n; i++) {
+        trial->live[i] = trial->live[i] && is_within(search, &trial->step->tried[i]);
+    }
+}
+
+/* The first plan on all samples, then the changes by halving; once a third of them is left, and at
+ * the latest on all samples, the guard. Without all rows the search is not complete. */
+static dpe_status run_step(struct trial *trial, struct dpe_detect_search *search,
+                           struct dpe_error *err)
 {
     const struct dpe_detect_search_options *options = trial->options;
     struct dpe_detect_step *step = trial->step;
+    bool guarded = !trial->guarded;
+    search->complete = false;
     trial->live[0] = true;
     if (want(trial, options->n_samples, search)) {
-        return false;
+        return DPE_OK;
     }
     trial->run[0] = options->n_samples;
     step->tested = step->n > 1 && can_be_shown(trial);
@@ -369,18 +461,32 @@ static bool run_step(struct trial *trial, struct dpe_detect_search *search)
     int64_t samples = first_samples(options);
     while (step->tested) {
         if (want(trial, samples, search)) {
-            return false;
+            return DPE_OK;
         }
         for (int i = 1; i < step->n; i++) {
             trial->run[i] = trial->live[i] ? samples : trial->run[i];
         }
-        if (samples >= options->n_samples) {
+        const bool last = samples >= options->n_samples;
+        if (!last) {
+            halve(trial);
+        }
+        search->complete = true;
+        if (!guarded) {
+            DPE_TRY(read_texts(trial, search, err));
+            guarded = true;
+            if (!search->complete) {
+                return DPE_OK;
+            }
+            keep_within(trial, search);
+        }
+        if (last) {
             break;
         }
-        halve(trial);
+        search->complete = false;
         samples = more_samples(options, samples);
     }
-    return true;
+    search->complete = true;
+    return DPE_OK;
 }
 
 /* ---------------------------------------------------------------------------------------- search
@@ -405,6 +511,7 @@ static dpe_status fill_keys(const struct walk *walk, struct dpe_detect_step *ste
         struct dpe_plan plan = {0};
         struct dpe_detect_tried *tried = &step->tried[kept];
         *tried = step->tried[i];
+        tried->nll = NAN;
         dpe_status status =
             dpe_detect_point_plan(walk->grid, walk->context, &tried->point, &plan, walk->err);
         if (status == DPE_OK) {
@@ -438,7 +545,7 @@ static void find_single(struct walk *walk, const struct dpe_detect_step *step)
         const struct dpe_detect_tried *tried = &step->tried[i];
         double gain = i == 0 ? 0.0 : tried->gain;
         if (!dpe_detect_point_is_single(params, &tried->point) || tried->samples == 0 ||
-            !isfinite(gain)) {
+            !isfinite(gain) || !is_within(walk->search, tried)) {
             continue;
         }
         if (best == NULL || tried->samples > best->samples ||
@@ -498,18 +605,20 @@ static dpe_status take_step(struct walk *walk, enum dpe_detect_move move, int ro
     if (status != DPE_OK) {
         return status;
     }
-    struct trial trial = {.options = &search->options, .step = step};
+    /* Methods without an adapter are held against each other: none predicts as the others do. */
+    struct trial trial = {.options = &search->options,
+                          .source = walk->source,
+                          .step = step,
+                          .guarded = search->options.texts > 0 && move != DPE_DETECT_MOVE_PLAIN};
     const char *keys[DPE_DETECT_MOST_CANDIDATES];
     for (int i = 0; i < step->n; i++) {
         keys[i] = step->tried[i].key;
     }
     status = walk->source->scores(walk->source->user, keys, step->n, &trial.scores, walk->err);
-    if (status == DPE_OK) {
-        search->complete = run_step(&trial, search);
-        status = summarize(&trial, walk->err);
-    }
+    status = status == DPE_OK ? run_step(&trial, search, walk->err) : status;
+    status = status == DPE_OK ? summarize(&trial, walk->err) : status;
     if (status == DPE_OK && search->complete && step->tested) {
-        status = choose(&trial, walk->err);
+        status = choose(&trial, search, walk->err);
     }
     dpe_detect_scores_free(&trial.scores);
     if (status == DPE_OK && search->complete) {
@@ -584,7 +693,8 @@ static dpe_status search_init(struct dpe_detect_search *search,
                               const struct dpe_detect_search_options *options,
                               const struct dpe_detect_params *params, struct dpe_error *err)
 {
-    *search = (struct dpe_detect_search){.options = *options, .complete = true};
+    *search = (struct dpe_detect_search){
+        .options = *options, .complete = true, .least = (double)INFINITY};
     if (params->n_groups > DPE_DETECT_MOST_GROUPS) {
         return dpe_fail(err, DPE_USAGE, "--groups: expected at most %d with a search, found %d",
                         DPE_DETECT_MOST_GROUPS, params->n_groups);

@@ -91,6 +91,8 @@ struct dpe_detect_tried {
     double gain; /**< mean paired improvement over the step's first plan, > 0 = better; NaN */
     int64_t asked; /**< samples that the search has asked for, those of `wanted` included */
     bool wanted;   /**< rows are missing: samples below dpe_detect_search.wanted */
+    bool read;     /**< the guard's texts were asked for */
+    double nll;    /**< nats per token of the guard's texts; NaN: not read */
 };
 /** One step: its first plan is the one that the search has, the others are changes of it. */
 struct dpe_detect_step {
@@ -103,6 +105,8 @@ struct dpe_detect_step {
     int best;    /**< the change that was tested; −1: none is better, or none was tested */
     double p;    /**< of: it is not better than the first; NaN */
     int chosen;  /**< best, or 0 */
+    bool guarded; /**< the first plan was outside the guard: best is what finds most within it, and
+                     p of: it finds no less */
 };
 
 /** How a search is made. */
@@ -117,6 +121,8 @@ struct dpe_detect_search_options {
     int64_t per_round; /**< the first samples of a step are a multiple of it, ≥ 1 */
     int64_t together;  /**< samples in a row that share a context, ≥ 1 */
     enum dpe_detect_criterion criterion;
+    double guard;  /**< share of perplexity that a plan may lose to the best one so far */
+    int64_t texts; /**< that the guard reads; 0: none, and every plan is within it */
 };
 /** Where a search gets rows: *scores ([n] cells × n_samples; freed by the caller) of these plans,
  *  as far as they are there. */
@@ -124,6 +130,9 @@ struct dpe_detect_source {
     void *user;
     dpe_status (*scores)(void *user, const char *const *keys, int n,
                          struct dpe_detect_scores *scores, struct dpe_error *err);
+    /** The same of the guard's texts, × texts; not called without any. */
+    dpe_status (*texts)(void *user, const char *const *keys, int n,
+                        struct dpe_detect_scores *scores, struct dpe_error *err);
 };
 /** A search as far as its rows go. Owned; free with dpe_detect_search_free. */
 struct dpe_detect_search {
@@ -142,6 +151,8 @@ struct dpe_detect_search {
     bool complete;                        /**< nothing is missing */
     bool wants_sweep;                     /**< the joint part waits for the ranks of the sweep */
     int64_t wanted; /**< the last step lacks rows of its `wanted` plans below this sample */
+    bool wants_texts; /**< these are rows of the guard's texts */
+    double least;     /**< nats per token of the texts, of the best plan so far; ∞: none */
 };
 /** Replay a search on the rows that are there. Deterministic: the same rows, the same search.
  *
@@ -158,8 +169,13 @@ struct dpe_detect_search {
  * on a quarter, and so on until one or a few are left on all. The best of these is taken when its
  * paired sign-flip test shows, with p < DPE_DETECT_SEARCH_LEVEL, that it is better than the first
  * plan (samples of a context change their sign together). That it was picked among several is not
- * corrected for: validation on fresh samples decides what is kept. DPE_NO_MEMORY, DPE_USAGE for
- * more than DPE_DETECT_MOST_GROUPS groups, DPE_INTERNAL for options outside their ranges.
+ * corrected for: validation on fresh samples decides what is kept.
+ *
+ *  With a guard, the third that is left first reads its texts (not of methods without an adapter),
+ * and only plans within it go on: those that lose at most `guard` of perplexity to the best one so
+ * far. Where the plan so far is not within it, and another is, the one of these that finds most
+ * takes its place unless the test shows that it finds less. DPE_NO_MEMORY, DPE_USAGE for more than
+ * DPE_DETECT_MOST_GROUPS groups, DPE_INTERNAL for options outside their ranges.
  */
 dpe_status dpe_detect_search_replay(const struct dpe_detect_search_options *options,
                                     const struct dpe_detect_grid *grid,
@@ -168,16 +184,18 @@ dpe_status dpe_detect_search_replay(const struct dpe_detect_search_options *opti
                                     const struct dpe_detect_source *source,
                                     struct dpe_detect_search *search, struct dpe_error *err);
 void dpe_detect_search_free(struct dpe_detect_search *search);
-/** The plans that steps ran on all samples, each once: *points [n ≤ most] and their mean recall, or
- * nats per token (negative, so that larger is better). Returns n. */
+/** The plans that steps ran on all samples, each once: *points [n ≤ most], their mean recall, or
+ * nats per token (negative, so that larger is better), and whether the search has asked for their
+ * texts. Returns n. */
 int dpe_detect_search_finalists(const struct dpe_detect_search *search,
-                                struct dpe_detect_point *points, double *value, int most);
+                                struct dpe_detect_point *points, double *value, bool *read,
+                                int most);
 /** Samples under any plan that a search of this grid reads at most, beside those of the sweep. */
 int64_t dpe_detect_search_most_rows(const struct dpe_detect_search_options *options,
                                     const struct dpe_detect_params *params);
-/** Samples that it has asked for so far, of each plan once; of the plans of `swept` (NULL: none)
- *  those beside the first `samples`. The same for the same rows, so a search that was interrupted
- *  counts what an undisturbed one does. */
+/** Samples that it has asked for so far, of each plan once, and the guard's texts; of the plans of
+ *  `swept` (NULL: none) those beside the first `samples`. The same for the same rows, so a search
+ * that was interrupted counts what an undisturbed one does. */
 int64_t dpe_detect_search_asked(const struct dpe_detect_search *search,
                                 const struct dpe_detect_grid *swept, int64_t samples);
 /** Samples of each of n changes that are run at most, when a step of a search halves. */

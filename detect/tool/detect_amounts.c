@@ -166,6 +166,8 @@ int64_t dpe_detect_inputs_validated_rows(const struct detect_inputs *inputs, int
 struct dpe_detect_search_options dpe_detect_inputs_searching(const struct detect_inputs *inputs)
 {
     const struct detect_arguments *args = inputs->args;
+    const struct detect_held *guard = &inputs->held[DETECT_GUARD];
+    const int64_t texts = guard->opened ? guard->n : 0;
     const struct dpe_detect_search_options options = {
         .temperature = inputs->searches_temperature,
         .near = inputs->near,
@@ -177,6 +179,8 @@ struct dpe_detect_search_options dpe_detect_inputs_searching(const struct detect
         .per_round = dpe_detect_inputs_per_round(inputs),
         .together = dpe_detect_inputs_together(inputs),
         .criterion = args->use_niah ? DPE_DETECT_RECALL : DPE_DETECT_PERPLEXITY,
+        .guard = args->guard,
+        .texts = texts < DETECT_SEARCH_TEXTS ? texts : DETECT_SEARCH_TEXTS,
     };
     bool searches = args->rule != DPE_DETECT_READY && (options.temperature || options.joint);
     return searches ? options : (struct dpe_detect_search_options){0};

@@ -21,7 +21,8 @@ static void plan_searched(struct sweep *sweep)
     sweep->searched = rows;
 }
 
-/* The rows that the last step of the search lacks, on the deciding task alone: it is the first. */
+/* The rows that the last step of the search lacks, on the deciding task, which is the first, or of
+ * the guard's texts. */
 static dpe_status search_rows(struct sweep *sweep, struct dpe_error *err)
 {
     struct detect_inputs *inputs = sweep->inputs;
@@ -48,7 +49,9 @@ static dpe_status search_rows(struct sweep *sweep, struct dpe_error *err)
         }
     }
     snprintf(name, sizeof name, "search %s", dpe_detect_move_names[step->move]);
-    struct stage stage = dpe_detect_stage_of(sweep, name, inputs->tasks, search->wanted);
+    struct stage stage = dpe_detect_stage_of(
+        sweep, name, search->wants_texts ? &inputs->held[DETECT_GUARD].task : inputs->tasks,
+        search->wanted);
     stage.n_plans = n;
     stage.plans = borrowed;
     stage.keys = keys;
@@ -128,20 +131,21 @@ static dpe_status add_families(struct sweep *sweep, struct dpe_error *err)
     return DPE_OK;
 }
 
-/* Perplexity of finalists on the first of the guard's texts. */
-enum { FINALISTS = 32, FINALISTS_TEXTS = 2 };
+/* Perplexity of finalists on the first of the guard's texts: most of them the search has read. */
+enum { FINALISTS = 32 };
 struct finalists {
     int n;
     struct dpe_detect_point points[FINALISTS];
     struct dpe_plan plans[FINALISTS];
     char keys[FINALISTS][33];
     double value[FINALISTS], nll[FINALISTS];
+    bool read[FINALISTS];
 };
 
 static dpe_status read_finalists(struct sweep *sweep, struct finalists *all, struct dpe_error *err)
 {
     const struct detect_held *held = &sweep->inputs->held[DETECT_GUARD];
-    const int64_t texts = held->n < FINALISTS_TEXTS ? held->n : FINALISTS_TEXTS;
+    const int64_t texts = sweep->report->searching.texts;
     const struct dpe_plan *plans[FINALISTS];
     const char *keys[FINALISTS];
     struct dpe_detect_scores scores = {0};
@@ -152,12 +156,12 @@ static dpe_status read_finalists(struct sweep *sweep, struct finalists *all, str
         status = dpe_detect_point_plan(&sweep->inputs->grid, &sweep->inputs->context,
                                        &all->points[i], &all->plans[i], err);
         status = status == DPE_OK ? dpe_plan_key(&all->plans[i], all->keys[i], err) : status;
+        sweep->planned[0] += all->read[i] ? 0 : texts;
     }
     struct stage stage = dpe_detect_stage_of(sweep, "guard", &held->task, texts);
     stage.n_plans = all->n;
     stage.plans = plans;
     stage.keys = keys;
-    sweep->planned[0] += texts * all->n;
     status = status == DPE_OK ? dpe_detect_stage_run(sweep, &stage, err) : status;
     if (status == DPE_OK) {
         status = dpe_detect_collect(sweep->inputs->job.run, held->task.name, keys, all->n, 0, texts,
@@ -183,7 +187,8 @@ static dpe_status add_guarded(struct sweep *sweep, struct dpe_error *err)
     if (all == NULL) {
         return dpe_fail(err, DPE_NO_MEMORY, "out of memory for finalists");
     }
-    all->n = dpe_detect_search_finalists(&report->search, all->points, all->value, FINALISTS);
+    all->n =
+        dpe_detect_search_finalists(&report->search, all->points, all->value, all->read, FINALISTS);
     dpe_status status = read_finalists(sweep, all, err);
     int best = dpe_detect_guarded(all->value, all->nll, all->n, report->guard_share);
     bool known = false;

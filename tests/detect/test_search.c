@@ -9,7 +9,7 @@
 #include "detect_case.h"
 #include "engine/plan/methods/methods.h"
 
-enum { SAMPLES = 64, GROUPS = 4, MOST_PLANS = 400 };
+enum { SAMPLES = 64, TEXTS = 2, GROUPS = 4, MOST_PLANS = 400 };
 
 /* A made-up model: the share of samples that a plan finds. */
 typedef double (*quality)(const struct dpe_detect_params *params,
@@ -18,6 +18,7 @@ typedef double (*quality)(const struct dpe_detect_params *params,
 /* The rows that exist: of these plans the first samples. */
 struct world {
     quality find;
+    quality nll; /* nats per token of a text, with a guard */
     struct dpe_config config;
     struct dpe_plan_context context;
     struct dpe_detect_grid grid;
@@ -27,8 +28,8 @@ struct world {
     int64_t rows;
     struct {
         char key[33];
-        double share;
-        int64_t samples;
+        double share, nll;
+        int64_t samples, texts;
     } plans[MOST_PLANS];
 };
 
@@ -50,6 +51,25 @@ static dpe_status scores_of_world(void *user, const char *const *keys, int n,
     return status;
 }
 
+static dpe_status texts_of_world(void *user, const char *const *keys, int n,
+                                 struct dpe_detect_scores *scores, struct dpe_error *err)
+{
+    const struct world *world = user;
+    dpe_status status = dpe_detect_scores_init(scores, n, TEXTS, err);
+    for (int i = 0; i < n; i++) {
+        for (int k = 0; k < world->n; k++) {
+            for (int64_t s = 0;
+                 strcmp(keys[i], world->plans[k].key) == 0 && s < world->plans[k].texts; s++) {
+                const int64_t at = i * TEXTS + s;
+                scores->status[at] = DPE_ROW_OK;
+                scores->nll_sum[at] = 100.0 * world->plans[k].nll;
+                scores->n_tokens[at] = 100;
+            }
+        }
+    }
+    return status;
+}
+
 /* The rows that a search waits for; a stop leaves only the first plan's. */
 static void add_rows(struct world *world, const struct dpe_detect_search *search, bool stop)
 {
@@ -65,13 +85,16 @@ static void add_rows(struct world *world, const struct dpe_detect_search *search
         if (at == world->n) {
             assert_true(world->n < MOST_PLANS);
             memcpy(world->plans[world->n].key, step->tried[i].key, 33);
+            world->plans[world->n].nll =
+                world->nll != NULL ? world->nll(&world->grid.params, &step->tried[i].point) : 0.0;
             world->plans[world->n++].share =
                 world->find(&world->grid.params, &step->tried[i].point);
         }
-        assert_true(world->plans[at].samples < search->wanted);
-        int64_t now = stop ? world->plans[at].samples + 1 : search->wanted;
-        world->rows += now - world->plans[at].samples;
-        world->plans[at].samples = now;
+        int64_t *rows = search->wants_texts ? &world->plans[at].texts : &world->plans[at].samples;
+        assert_true(*rows < search->wanted);
+        int64_t now = stop ? *rows + 1 : search->wanted;
+        world->rows += now - *rows;
+        *rows = now;
         if (stop) {
             return;
         }
@@ -80,7 +103,7 @@ static void add_rows(struct world *world, const struct dpe_detect_search *search
 
 static void replay(struct world *world, struct dpe_detect_search *search)
 {
-    const struct dpe_detect_source source = {world, scores_of_world};
+    const struct dpe_detect_source source = {world, scores_of_world, texts_of_world};
     struct dpe_error err = {0};
     if (dpe_detect_search_replay(&world->options, &world->grid, &world->context, &world->ranking,
                                  &source, search, &err) != DPE_OK) {
@@ -222,6 +245,41 @@ static double twelve_pairs(const struct dpe_detect_params *params,
                            const struct dpe_detect_point *point)
 {
     return dpe_detect_point_pairs(params, point).k == 12 ? 0.9 : 0.4;
+}
+
+/* Finds most with a factor that spoils the texts, and much with one that does not. */
+static double tempting(const struct dpe_detect_params *params, const struct dpe_detect_point *point)
+{
+    (void)params;
+    const double factor = point->temperature.logit_scale;
+    return factor == 2.0 ? 0.9 : factor == 1.6 ? 0.6 : 0.3;
+}
+
+static double spoilt_by_two(const struct dpe_detect_params *params,
+                            const struct dpe_detect_point *point)
+{
+    (void)params;
+    return point->temperature.logit_scale == 2.0 ? 1.0 : 0.5;
+}
+
+/* Finds as much without a temperature as with a log-n, or `much` more, and predicts texts with the
+ * log-n alone. */
+static double much;
+
+static double strayed(const struct dpe_detect_params *params, const struct dpe_detect_point *point)
+{
+    (void)params;
+    const struct dpe_temperature *t = &point->temperature;
+    return dpe_temperature_is_none(t)                         ? 0.6 + much
+           : t->log_n_length == 64.0 && t->log_n_power == 1.0 ? 0.58
+                                                              : 0.2;
+}
+
+static double predicts_with_log_n(const struct dpe_detect_params *params,
+                                  const struct dpe_detect_point *point)
+{
+    (void)params;
+    return point->temperature.log_n_length == 64.0 ? 0.5 : 0.7;
 }
 
 /* ------------------------------------------------------------------------------------------- tests
@@ -478,7 +536,7 @@ static void the_sweep_comes_after_the_temperature(void **state)
     struct dpe_detect_search search;
     struct dpe_error err = {0};
     open_world(&world, plain);
-    const struct dpe_detect_source source = {&world, scores_of_world};
+    const struct dpe_detect_source source = {&world, scores_of_world, texts_of_world};
     do {
         assert_int_equal(dpe_detect_search_replay(&world.options, &world.grid, &world.context, NULL,
                                                   &source, &search, &err),
@@ -757,7 +815,7 @@ static double families(const struct dpe_detect_params *params, const struct dpe_
     double share = point->family == 0 ? 0.4 : 0.1;
     share = strncmp(spec, "mrrope:logit-scale=1.2", 22) == 0 ? 0.4 : share;
     share = strcmp(spec, "mrrope:logit-scale=1.32") == 0 ? 0.6 : share;
-    share = strcmp(spec, "jet-long") == 0 ? 0.7 : share;
+    share = strcmp(spec, "jet-long:window=8") == 0 ? 0.7 : share; /* the plan's window */
     return strcmp(spec, "jet-long:window=16") == 0 ? 0.9 : share;
 }
 
@@ -768,13 +826,14 @@ static void check_finalists(const struct world *world, const struct dpe_detect_s
     enum { MOST = 64 };
     static struct dpe_detect_point points[MOST];
     double value[MOST];
+    bool read[MOST];
     char keys[MOST][33];
     struct dpe_error err = {0};
-    const int n = dpe_detect_search_finalists(search, points, value, MOST);
+    const int n = dpe_detect_search_finalists(search, points, value, read, MOST);
     bool found = false;
     assert_true(n > 3 && n < MOST);
-    assert_int_equal(dpe_detect_search_finalists(search, points, value, 2), 2);
-    assert_int_equal(dpe_detect_search_finalists(search, points, value, MOST), n);
+    assert_int_equal(dpe_detect_search_finalists(search, points, value, read, 2), 2);
+    assert_int_equal(dpe_detect_search_finalists(search, points, value, read, MOST), n);
     for (int i = 0; i < n; i++) {
         struct dpe_plan plan = {0};
         char spec[DPE_DETECT_SPEC];
@@ -837,9 +896,65 @@ static void other_methods_are_tried_last(void **state)
     close_world(&world);
 }
 
+static void open_guarded(struct world *world, quality find, quality nll)
+{
+    open_world(world, find);
+    world->nll = nll;
+    world->options.guard = 0.05;
+    world->options.texts = TEXTS;
+}
+
+/* What finds most is taken only within the guard; without one it is. */
+static void stays_within_the_guard(void **state)
+{
+    (void)state;
+    static struct world world;
+    struct dpe_detect_search search;
+    for (int stopped = 0; stopped < 2; stopped++) {
+        open_guarded(&world, tempting, spoilt_by_two);
+        world.options.joint = stopped == 0; /* one process a row takes long */
+        search_all(&world, stopped != 0, &search);
+        assert_true(search.point.temperature.logit_scale == 1.6);
+        assert_true(fabs(search.least - 0.5) < 1e-12);
+        assert_true(search.steps[0].tried[0].read && search.steps[0].tried[0].nll == search.least);
+        assert_int_equal(world.rows, dpe_detect_search_asked(&search, NULL, 0));
+        dpe_detect_search_free(&search);
+        close_world(&world);
+    }
+    open_world(&world, tempting);
+    search_all(&world, false, &search);
+    assert_true(search.point.temperature.logit_scale == 2.0);
+    assert_true(!search.steps[0].tried[0].read && isnan(search.steps[0].tried[0].nll));
+    dpe_detect_search_free(&search);
+    close_world(&world);
+}
+
+/* A plan that loses too much perplexity is left for one within the guard, unless that is shown to
+ * find less. */
+static void comes_back_within_the_guard(void **state)
+{
+    (void)state;
+    static struct world world;
+    struct dpe_detect_search search;
+    for (int i = 0; i < 2; i++) {
+        much = i == 0 ? 0.0 : 0.3;
+        open_guarded(&world, strayed, predicts_with_log_n);
+        world.options.joint = false;
+        search_all(&world, false, &search);
+        assert_true(search.steps[0].guarded);
+        assert_true((search.steps[0].chosen > 0) == (i == 0));
+        assert_true((search.point.temperature.log_n_length == 64.0) == (i == 0));
+        assert_true((search.steps[0].p < DPE_DETECT_SEARCH_LEVEL) == (i == 1));
+        dpe_detect_search_free(&search);
+        close_world(&world);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(stays_within_the_guard),
+        cmocka_unit_test(comes_back_within_the_guard),
         cmocka_unit_test(finds_what_is_best),
         cmocka_unit_test(begins_around_a_temperature),
         cmocka_unit_test(gives_groups_their_own_lengths),
