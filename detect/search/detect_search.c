@@ -67,6 +67,14 @@ int64_t dpe_detect_halving_rows(const struct dpe_detect_search_options *options,
     return rows;
 }
 
+/* With the guard's texts under the first plan and the third that is left, or all where no sample is
+ * left to halve for. */
+static int64_t step_rows(const struct dpe_detect_search_options *options, int n)
+{
+    const int read = first_samples(options) < options->n_samples ? left_of(n) : n;
+    return dpe_detect_halving_rows(options, n) + options->texts * (1 + read);
+}
+
 int64_t dpe_detect_search_most_rows(const struct dpe_detect_search_options *options,
                                     const struct dpe_detect_params *params)
 {
@@ -78,27 +86,23 @@ int64_t dpe_detect_search_most_rows(const struct dpe_detect_search_options *opti
     int cuts = groups - 1 < DPE_DETECT_MOST_CUTS ? groups - 1 : DPE_DETECT_MOST_CUTS;
     int crossed = options->temperature ? WITH_TEMPERATURES + 2 * near : 0;
     int64_t rows = options->n_samples; /* of the first plan; later ones have theirs */
-    rows += options->temperature
-                ? dpe_detect_halving_rows(options, near ? NEARER : TEMPERATURES)
-                : 0;
+    rows += options->temperature ? step_rows(options, near ? NEARER : TEMPERATURES) : 0;
     for (int round = 0; round < options->rounds && options->joint; round++) {
-        rows +=
-            dpe_detect_halving_rows(options, params->n_lengths + 2 + (round == 0 ? crossed : 0));
-        rows += params->frequencies ? 0 : dpe_detect_halving_rows(options, WINDOWS);
-        rows += dpe_detect_halving_rows(options, groups);
-        rows += dpe_detect_halving_rows(options, 2 * cuts);
-        rows += params->n_fewer > 0 ? dpe_detect_halving_rows(options, params->n_fewer) : 0;
+        rows += step_rows(options, params->n_lengths + 2 + (round == 0 ? crossed : 0));
+        rows += params->frequencies ? 0 : step_rows(options, WINDOWS);
+        rows += step_rows(options, groups);
+        rows += step_rows(options, 2 * cuts);
+        rows += params->n_fewer > 0 ? step_rows(options, params->n_fewer) : 0;
         int depths = round > 0 && !params->frequencies ? DEPTHS : 0;
-        rows += options->temperature ? dpe_detect_halving_rows(options, NEIGHBOURS + depths) : 0;
+        rows += options->temperature ? step_rows(options, NEIGHBOURS + depths) : 0;
     }
     if (options->families != 0 && options->joint) {
         enum { AROUND = 3, WINDOWED = NEIGHBOURS + WINDOWS };
         rows += 2 * options->n_samples; /* of yarn, and of the best other method */
         rows += dpe_detect_halving_rows(options, 3 * DPE_DETECT_PLAIN_FAMILIES - 1);
         rows += dpe_detect_halving_rows(options, AROUND);
-        rows +=
-            dpe_detect_halving_rows(options, 4 * (DPE_DETECT_FAMILIES - DPE_DETECT_PLAIN_FAMILIES));
-        rows += dpe_detect_halving_rows(options, WINDOWED);
+        rows += step_rows(options, 4 * (DPE_DETECT_FAMILIES - DPE_DETECT_PLAIN_FAMILIES));
+        rows += step_rows(options, WINDOWED);
     }
     return rows;
 }

@@ -918,6 +918,7 @@ static void stays_within_the_guard(void **state)
         assert_true(fabs(search.least - 0.5) < 1e-12);
         assert_true(search.steps[0].tried[0].read && search.steps[0].tried[0].nll == search.least);
         assert_int_equal(world.rows, dpe_detect_search_asked(&search, NULL, 0));
+        assert_true(world.rows <= dpe_detect_search_most_rows(&world.options, &world.grid.params));
         dpe_detect_search_free(&search);
         close_world(&world);
     }
