@@ -365,8 +365,8 @@ static dpe_status keep(struct dpe_detect_report *report, int plan, struct dpe_er
     return DPE_OK;
 }
 
-dpe_status dpe_detect_report_tables(const struct dpe_detect_report *report, bool *tables,
-                                    bool *plain, struct dpe_error *err)
+/* Which of the validated plans a table can hold, and which need no adapter. */
+static dpe_status find_tables(struct dpe_detect_report *report, struct dpe_error *err)
 {
     struct dpe_detect_values values = {
         .scale = dpe_alloc((size_t)report->grid->params.n_groups, sizeof *values.scale),
@@ -376,16 +376,15 @@ dpe_status dpe_detect_report_tables(const struct dpe_detect_report *report, bool
                             : DPE_OK;
     int ours = DPE_DETECT_N_VALIDATED + dpe_detect_report_chooses(report);
     for (int v = 0; v < report->n_validated && status == DPE_OK; v++) {
-        tables[v] = v < ours;
+        report->tables[v] = v < ours;
         double *const bands = values.bands;
         if (v >= ours && report->plans != NULL) {
             status = dpe_detect_holds(report->grid, report->context, &report->plans[v], &values,
-                                      &tables[v], err);
+                                      &report->tables[v], err);
         }
-        if (plain != NULL) {
-            plain[v] = v == DPE_DETECT_ROPE || (v >= ours && report->plans != NULL && tables[v] &&
-                                                is_plain(report, &values));
-        }
+        report->statics[v] =
+            v == DPE_DETECT_ROPE ||
+            (v >= ours && report->plans != NULL && report->tables[v] && is_plain(report, &values));
         values = (struct dpe_detect_values){.scale = values.scale, .bands = bands};
     }
     free(values.scale);
@@ -397,7 +396,6 @@ static dpe_status validate_task(struct dpe_detect_report *report, struct dpe_det
                                 const struct dpe_run *run, struct dpe_error *err)
 {
     const char *keys[DPE_DETECT_MOST_VALIDATED];
-    bool tables[DPE_DETECT_MOST_VALIDATED];
     for (int v = 0; v < report->n_validated; v++) {
         keys[v] = report->keys[v];
     }
@@ -407,13 +405,10 @@ static dpe_status validate_task(struct dpe_detect_report *report, struct dpe_det
                                            result->first_validated, result->n_validated,
                                            result->together, &result->validate_scores, err);
     if (status == DPE_OK) {
-        status = dpe_detect_report_tables(report, tables, NULL, err);
-    }
-    if (status == DPE_OK) {
         status = dpe_detect_validate(
             &result->validate_scores, keys, result->criterion,
             /* The paper's procedure keeps what it chose, whatever is shown. */
-            report->rule == DPE_DETECT_PAPER ? NULL : tables, &result->validation, err);
+            report->rule == DPE_DETECT_PAPER ? NULL : report->tables, &result->validation, err);
     }
     result->validated = status == DPE_OK;
     return status;
@@ -444,15 +439,10 @@ static dpe_status keep_best(const struct dpe_detect_report *report,
 {
     struct dpe_detect_validation *v = &result->validation;
     const char *keys[DPE_DETECT_MOST_VALIDATED];
-    bool tables[DPE_DETECT_MOST_VALIDATED];
-    dpe_status status = dpe_detect_report_tables(report, tables, NULL, err);
     for (int i = 0; i < report->n_validated; i++) {
         keys[i] = report->keys[i];
     }
-    if (status != DPE_OK) {
-        return status;
-    }
-    *kept = dpe_detect_ready_kept(v, tables);
+    *kept = dpe_detect_ready_kept(v, report->tables);
     return dpe_detect_validate_keep(&result->validate_scores, keys, *kept, v, err);
 }
 
@@ -501,18 +491,13 @@ static dpe_status guard_kept(struct dpe_detect_report *report, int *kept, struct
 {
     const struct dpe_detect_validation *const needles[2] = {
         &report->results[0].validation, report->users.validated ? &report->users.validation : NULL};
-    bool tables[DPE_DETECT_MOST_VALIDATED];
     if (!report->texts.validated) {
         return DPE_OK;
     }
-    dpe_status status = dpe_detect_report_tables(report, tables, NULL, err);
-    if (status == DPE_OK) {
-        report->guard =
-            dpe_detect_guard(needles, &report->texts.validation, tables, report->guard_share);
-        *kept = report->guard.kept;
-        status = keep_everywhere(report, *kept, err);
-    }
-    return status;
+    report->guard =
+        dpe_detect_guard(needles, &report->texts.validation, report->tables, report->guard_share);
+    *kept = report->guard.kept;
+    return keep_everywhere(report, *kept, err);
 }
 
 /* A plan that does better on the task that the user named comes first; where that has none, what
@@ -541,26 +526,22 @@ bool dpe_detect_report_disagrees(const struct dpe_detect_report *report)
 }
 
 /* The plan that finds most of those that need no adapter. */
-static dpe_status find_plain(struct dpe_detect_report *report, struct dpe_error *err)
+static void find_plain(struct dpe_detect_report *report)
 {
     const struct dpe_detect_validation *v = &dpe_detect_deciding(report)->validation;
-    bool tables[DPE_DETECT_MOST_VALIDATED];
-    bool plain[DPE_DETECT_MOST_VALIDATED];
     const bool recall = v->criterion == DPE_DETECT_RECALL;
     report->plain = -1;
     if (report->rule != DPE_DETECT_JOINTLY || report->grid->params.frequencies) {
-        return DPE_OK;
+        return;
     }
-    dpe_status status = dpe_detect_report_tables(report, tables, plain, err);
-    for (int i = 0; i < report->n_validated && status == DPE_OK; i++) {
+    for (int i = 0; i < report->n_validated; i++) {
         double mean = v->value[i].mean;
         double best = report->plain >= 0 ? v->value[report->plain].mean : (double)NAN;
-        if (plain[i] && v->value[i].n > 0 &&
+        if (report->statics[i] && v->value[i].n > 0 &&
             (report->plain < 0 || (recall ? mean > best : mean < best))) {
             report->plain = i;
         }
     }
-    return status;
 }
 
 dpe_status dpe_detect_report_validation(struct dpe_detect_report *report, const struct dpe_run *run,
@@ -568,7 +549,7 @@ dpe_status dpe_detect_report_validation(struct dpe_detect_report *report, const 
 {
     struct dpe_detect_result *const results[] = {&report->results[0], &report->results[1],
                                                  &report->users, &report->texts};
-    dpe_status status = DPE_OK;
+    dpe_status status = find_tables(report, err);
     int kept = DPE_DETECT_JOINT;
     for (size_t i = 0; i < sizeof results / sizeof results[0] && status == DPE_OK; i++) {
         if (results[i]->used) {
@@ -584,10 +565,11 @@ dpe_status dpe_detect_report_validation(struct dpe_detect_report *report, const 
     if (status == DPE_OK) {
         status = settle_kept(report, &kept, err);
     }
-    if (status == DPE_OK) {
-        status = find_plain(report, err);
+    if (status != DPE_OK) {
+        return status;
     }
-    return status == DPE_OK ? keep(report, kept, err) : status;
+    find_plain(report);
+    return keep(report, kept, err);
 }
 
 void dpe_detect_report_free(struct dpe_detect_report *report)

@@ -147,6 +147,12 @@ static const char *name_of(const struct dpe_detect_report *report, int plan)
                : report->names[plan];
 }
 
+static bool finds_less_for_user(const struct dpe_detect_report *report, int plan)
+{
+    const struct dpe_detect_validation *v = &report->users.validation;
+    return report->users.validated && v->value[plan].mean < v->value[v->kept].mean;
+}
+
 static void put_against(struct dpe_text *page, const struct dpe_detect_report *report,
                         const struct dpe_detect_validation *v, int plan)
 {
@@ -169,12 +175,13 @@ static void put_against(struct dpe_text *page, const struct dpe_detect_report *r
                      v->criterion == DPE_DETECT_RECALL ? "samples" : "books");
     }
     dpe_text_put(page, "\n");
-    /* A table can hold the search's own plans: another task, or the guard, has decided. */
-    if (verdict == DPE_DETECT_WORSE && plan >= DPE_DETECT_N_VALIDATED) {
+    if (verdict == DPE_DETECT_WORSE && !report->tables[plan]) {
         dpe_text_put(
             page,
             "    (a table cannot hold that plan: --method %s of dpe-run and dpe-eval is it)\n",
             report->names[plan]);
+    } else if (verdict == DPE_DETECT_WORSE && finds_less_for_user(report, plan)) {
+        dpe_text_put(page, "    (your task decides, and there that plan finds less)\n");
     }
 }
 

@@ -86,6 +86,8 @@ struct dpe_detect_report {
     int n_validated;                           /**< plans */
     char names[DPE_DETECT_MOST_VALIDATED][DPE_DETECT_PLAN_NAME]; /**< of the validated plans */
     char keys[DPE_DETECT_MOST_VALIDATED][33];  /**< their row keys, "" = not known */
+    bool tables[DPE_DETECT_MOST_VALIDATED];  /**< once validated: whether a table can hold them, */
+    bool statics[DPE_DETECT_MOST_VALIDATED]; /**< and runtimes read them without an adapter */
     const struct dpe_plan *plans; /**< [n_validated], borrowed; NULL: those of --against are not kept */
     struct dpe_detect_kept kept;               /**< what the table holds */
     int plain; /**< validated plan that finds most of those that runtimes read without an adapter;
@@ -136,11 +138,6 @@ dpe_status dpe_detect_report_validation(struct dpe_detect_report *report, const 
                                         struct dpe_error *err);
 /** Whether the user's task orders the validated plans otherwise than the search's, beyond noise. */
 bool dpe_detect_report_disagrees(const struct dpe_detect_report *report);
-/** Which validated plans a table can hold: those that are ours, and of --against those that are the
- * same as one of ours could be; and which of them (plain, NULL: not asked for) runtimes read
- * without an adapter. DPE_NO_MEMORY. */
-dpe_status dpe_detect_report_tables(const struct dpe_detect_report *report, bool *tables,
-                                    bool *plain, struct dpe_error *err);
 
 /* Methods that are ready are raced by point estimates, because the choice of one needs no proof:
  * all of them read the first context, the better half of three or more also the second, two the

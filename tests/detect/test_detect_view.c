@@ -265,6 +265,53 @@ static void validation_reports_when_it_did_not_help(void **state)
     dpe_text_free(&text);
 }
 
+/* Why the table holds a plan although another one finds more: no table holds that one, or the task
+ * that the user named decides. */
+static void a_better_plan_that_is_not_kept_is_explained(void **state)
+{
+    (void)state;
+    enum { OTHER = DPE_DETECT_N_VALIDATED };
+    struct dpe_config config = config_of(256, 512);
+    struct dpe_detect_grid grid;
+    struct dpe_detect_params params = params_of(2048, 512, 64, 4, "256,512");
+    grid_of(&params, &config, &grid);
+    static struct dpe_detect_report report;
+    report = (struct dpe_detect_report){.grid = &grid,
+                                        .rule = DPE_DETECT_GUARDED,
+                                        .n_validated = OTHER + 1,
+                                        .names = {"rope", "base", "joint", "other"},
+                                        .keys = {"r", "b", "j", "o"}};
+    struct dpe_detect_result *deciding = &report.results[0];
+    *deciding = (struct dpe_detect_result){.used = true, .validated = true};
+    deciding->validation.n_plans = OTHER + 1;
+    deciding->validation.kept = DPE_DETECT_JOINT;
+    deciding->validation.kept_minus[OTHER] = (struct dpe_interval){-0.13, -0.25, -0.02, 32};
+    deciding->validation.kept_p[OTHER] = 0.027;
+    report.users.validation = deciding->validation;
+    report.users.validation.value[DPE_DETECT_JOINT].mean = 0.98;
+    static const struct {
+        bool table, users;
+        double finds;
+        const char *reason;
+    } cases[] = {{false, false, 0.0, "a table cannot hold that plan: --method other"},
+                 {true, true, 0.86, "your task decides, and there that plan finds less"},
+                 {true, true, 0.99, NULL},
+                 {true, false, 0.0, NULL}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct dpe_text text = {0};
+        report.tables[OTHER] = cases[i].table;
+        report.users.validated = cases[i].users;
+        report.users.validation.value[OTHER].mean = cases[i].finds;
+        dpe_detect_words(&report, &text);
+        assert_non_null(strstr(text.bytes, "worse than other: -0.130"));
+        for (size_t k = 0; k < 2; k++) {
+            assert_true((strstr(text.bytes, cases[k].reason) != NULL) == (k == i));
+        }
+        dpe_text_free(&text);
+    }
+    dpe_detect_grid_free(&grid);
+}
+
 /* A step whose plan has a length for each of many groups is shown whole. */
 static void long_plans_are_not_cut(void **state)
 {
@@ -296,6 +343,7 @@ int main(void)
         cmocka_unit_test(colours_follow_the_environment),
         cmocka_unit_test(live_lines_fit_and_keep_what_matters),
         cmocka_unit_test(validation_reports_when_it_did_not_help),
+        cmocka_unit_test(a_better_plan_that_is_not_kept_is_explained),
         cmocka_unit_test(long_plans_are_not_cut),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
