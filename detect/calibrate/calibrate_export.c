@@ -114,6 +114,7 @@ static void fill_export(struct batch *batch, const struct file *file, const char
     const struct form *form = file->form;
     *args = (struct export_arguments){
         .force = true,
+        .threads = batch->args->detect.job.tool.threads,
         .output = dpe_calibrate_path(batch, NULL, name),
         .model = form->model ? batch->args->detect.job.model : NULL,
         .fingerprint = batch->job.remote != NULL ? dpe_job_fingerprint(&batch->job) : NULL,

@@ -327,7 +327,7 @@ static dpe_status write_output(const struct export_arguments *args,
         format == FORMAT_GGUF_ROPE || format == FORMAT_LONGROPE || is_flags(format);
     if (factors) {
         const char *model = format == FORMAT_GGUF_ROPE ? args->gguf : args->model;
-        status = dpe_short_text_measure(values, model, &short_text, err);
+        status = dpe_short_text_measure(values, model, args->threads, &short_text, err);
     }
     if (status == DPE_OK && format == FORMAT_GGUF_ROPE) {
         status = dpe_export_gguf(values, args->gguf, args->output, &short_text, err);

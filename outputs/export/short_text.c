@@ -31,13 +31,14 @@ struct measured {
     struct dpe_model *model;
     struct dpe_tokens tokens;
     int64_t n; /* of the tokens, those that are read */
+    int threads;
 };
 
 /* Mean −ln p of the tokens after the first, under one plan. */
 static dpe_status mean_nll(const struct measured *on, const struct dpe_plan *plan, double *mean,
                            struct dpe_error *err)
 {
-    const struct dpe_session_options options = {.capacity = on->n};
+    const struct dpe_session_options options = {.capacity = on->n, .n_threads = on->threads};
     struct dpe_session *session = NULL;
     double nll[MOST_TOKENS];
     dpe_status status = dpe_session_create(on->model, plan, &options, &session, err);
@@ -102,9 +103,9 @@ static dpe_status read_tokens(const char *path, const struct dpe_table_values *v
 }
 
 dpe_status dpe_short_text_measure(const struct dpe_table_values *values, const char *model,
-                                  struct dpe_short_text *text, struct dpe_error *err)
+                                  int threads, struct dpe_short_text *text, struct dpe_error *err)
 {
-    struct measured on = {0};
+    struct measured on = {.threads = threads};
     struct dpe_error why = {0};
     *text = (struct dpe_short_text){0};
     dpe_status status = dpe_model_open(model, NULL, &on.model, &why);

@@ -22,11 +22,12 @@ struct dpe_short_text {
     char why[256];  /**< the reason why it was not measured; else "" */
 };
 
-/** Measure with the model (a folder, or a GGUF file) that the form is for, on the CPU. A model
- * without weights, without a tokenizer, or that the table does not fit, is no failure: `why` says
- * it. DPE_INCOMPLETE after a signal, DPE_NO_MEMORY. */
+/** Measure with the model (a folder, or a GGUF file) that the form is for, on the CPU with so many
+ * threads (0: all that the process may use). A model without weights, without a tokenizer, or that
+ * the table does not fit, is no failure: `why` says it. DPE_INCOMPLETE after a signal,
+ * DPE_NO_MEMORY. */
 dpe_status dpe_short_text_measure(const struct dpe_table_values *values, const char *model,
-                                  struct dpe_short_text *text, struct dpe_error *err);
+                                  int threads, struct dpe_short_text *text, struct dpe_error *err);
 /** Tell the user what short texts lose with `what`: a path, "these options". */
 void dpe_short_text_log(const struct dpe_table_values *values, const struct dpe_short_text *text,
                         const char *what);

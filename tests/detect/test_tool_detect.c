@@ -388,7 +388,7 @@ static void calibrations_of_other_kinds(void **state)
     calibrate(SWEEP "--samples 8 --norm-lengths 32 --norm-samples 2 --against tuned --tune-budget "
                     "160 --keys-per-context 4 -o tuned",
               0, NULL);
-    calibrate(TEXTS "-l 1k --budget 2Mtok -o budget", 0, NULL);
+    calibrate(TEXTS "-l 512 --budget 1Mtok -o budget", 0, NULL);
 }
 
 static void dry_runs_of_calibrations(void **state)
