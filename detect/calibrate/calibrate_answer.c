@@ -237,12 +237,21 @@ static void print_uses(bool factors)
     }
 }
 
-/* Of the whole of DIR/NAME, a divergence from the unchanged model. */
-static dpe_status read_divergence(struct batch *batch, const char *name, struct dpe_kld_cell *whole,
-                                  struct dpe_error *err)
+/* A divergence from the unchanged model: its mean, its largest, and how often both expect the same
+ * token, in the first `tokens` of texts. */
+struct divergence {
+    double mean, most, same;
+    int64_t tokens;
+};
+
+/* Of DIR/NAME: the positions up to the last power of two within `end`. */
+static dpe_status read_divergence(struct batch *batch, const char *name, int64_t end,
+                                  struct divergence *divergence, struct dpe_error *err)
 {
     struct dpe_kld_result kld = {0};
     struct dpe_h5 *file = NULL;
+    int64_t n = 0;
+    *divergence = (struct divergence){0};
     dpe_status status = dpe_h5_open(dpe_calibrate_path(batch, NULL, name), &file, err);
     if (status == DPE_OK) {
         status = dpe_datasets_get(&dpe_kld_kind, &kld, "/kld", NULL, file, err);
@@ -251,26 +260,39 @@ static dpe_status read_divergence(struct batch *batch, const char *name, struct 
         status = dpe_fail(err, DPE_BAD_DATA, "%s: expected one method, found %lld", name,
                           (long long)kld.n[DPE_KLD_METHOD]);
     }
+    for (int64_t b = 0; status == DPE_OK && b < kld.n[DPE_KLD_POSITION]; b++) {
+        const struct dpe_kld_cell *cell = &kld.at[b];
+        if (2 * kld.position[b] <= end) {
+            divergence->tokens = 2 * kld.position[b];
+            divergence->mean += (double)cell->n * cell->mean.mean;
+            divergence->same += (double)cell->n * cell->same_top;
+            n += cell->n;
+        }
+    }
     if (status == DPE_OK) {
-        *whole = kld.whole[0];
+        divergence->mean /= (double)n;
+        divergence->same /= (double)n;
+        divergence->most = kld.whole[0].most;
     }
     dpe_datasets_free(&dpe_kld_kind, &kld);
     dpe_h5_close(file);
     return status;
 }
 
-/* What the table does to texts that need none of it, and to those that it is for. */
+/* What the table does to texts that need none of it, and to the beginning of those that it is for:
+ * beyond the trained length the unchanged model fails, and being far from it is no harm. */
 static dpe_status print_divergence(struct batch *batch, struct dpe_error *err)
 {
-    struct dpe_kld_cell trained = {0};
-    struct dpe_kld_cell whole = {0};
-    DPE_TRY(read_divergence(batch, "kld-trained.h5", &trained, err));
-    DPE_TRY(read_divergence(batch, "kld.h5", &whole, err));
+    const int64_t end = batch->job.trained_length;
+    struct divergence trained, part;
+    DPE_TRY(read_divergence(batch, "kld-trained.h5", end, &trained, err));
+    DPE_TRY(read_divergence(batch, "kld.h5", end, &part, err));
     dpe_print("\nDivergence of the next token from the unchanged model's, in nats (kld.h5):\n"
-              "  %.3g in a text of the trained length, %.3g in %lld tokens, where the\n"
-              "  likeliest token is the same in %.1f %%.\n",
-              trained.most, whole.mean.mean, (long long)batch->entry->length,
-              100.0 * whole.same_top);
+              "  %.3g in a text of the trained length; %.3g in the first %lld of %lld tokens,\n"
+              "  where the likeliest token is the same in %.1f %%. Beyond the trained length\n"
+              "  the unchanged model is no yardstick.\n",
+              trained.most, part.mean, (long long)part.tokens, (long long)batch->entry->length,
+              100.0 * part.same);
     if (trained.most != 0.0) {
         dpe_log_warning("kld-trained.h5: the table changes texts up to the trained length, which "
                         "should run unchanged; please report it");

@@ -7,17 +7,36 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* The largest of [n]; NaN is passed over. */
+static double largest(const float *x, int64_t n)
+{
+    float most = -INFINITY;
+    for (int64_t i = 0; i < n; i++) {
+        most = x[i] > most ? x[i] : most;
+    }
+    return (double)most;
+}
+
+/* With p = e^(a − most) / sum and q alike, KL(p‖q) = Σ p (a − b) − ln Σ e^a + ln Σ e^b: an
+ * exponential of each is enough. */
 struct dpe_kld_token dpe_kld_compare(const float *base, const float *other, int64_t vocab,
                                      int32_t token)
 {
-    const double base_sum = dpe_log_sum(base, vocab);
-    const double sum = dpe_log_sum(other, vocab);
-    double kl = 0.0;
+    const double base_most = largest(base, vocab);
+    const double most = largest(other, vocab);
+    double base_sum = 0.0;
+    double sum = 0.0;
+    double ahead = 0.0;
     for (int64_t v = 0; v < vocab; v++) {
-        double ln_p = (double)base[v] - base_sum;
-        double ln_q = (double)other[v] - sum;
-        kl += exp(ln_p) * (ln_p - ln_q);
+        const double weight = exp((double)base[v] - base_most);
+        base_sum += weight;
+        ahead += weight * ((double)base[v] - (double)other[v]);
+        sum += exp((double)other[v] - most);
     }
+    ahead /= base_sum;
+    base_sum = base_most + log(base_sum);
+    sum = most + log(sum);
+    const double kl = ahead - base_sum + sum;
     const double base_nll = base_sum - (double)base[token];
     const double nll = sum - (double)other[token];
     return (struct dpe_kld_token){.kl = kl > 0.0 || isnan(kl) ? kl : 0.0, /* rounding */
@@ -33,7 +52,7 @@ struct dpe_kld_token dpe_kld_compare(const float *base, const float *other, int6
 
 struct piece {
     int64_t vocab;
-    float *base;   /* [piece][vocab] */
+    float *base;   /* [piece][vocab]; NULL: the other's */
     double *known; /* [piece] −ln p of the next token where a file has it, else NaN */
     const int32_t *next;
     struct dpe_kld_token *tokens;
@@ -50,9 +69,10 @@ static void compare(void *user, int64_t first, int64_t n, const float *logits)
     const struct piece *piece = user;
 #pragma omp parallel for schedule(static)
     for (int64_t i = 0; i < n; i++) {
+        const float *other = logits + i * piece->vocab;
+        const float *base = piece->base != NULL ? piece->base + (first + i) * piece->vocab : other;
         struct dpe_kld_token token =
-            dpe_kld_compare(piece->base + (first + i) * piece->vocab, logits + i * piece->vocab,
-                            piece->vocab, piece->next[first + i]);
+            dpe_kld_compare(base, other, piece->vocab, piece->next[first + i]);
         if (!isnan(piece->known[first + i])) {
             token.base_nll = piece->known[first + i];
             token.change = exp(-token.nll) - exp(-token.base_nll);
@@ -86,6 +106,9 @@ static dpe_status read_base(const struct dpe_kld_base *base, bool there, const i
     for (int64_t i = 0; i < rows; i++) {
         piece->known[i] = (double)NAN;
     }
+    if (piece->base == NULL) {
+        return DPE_OK;
+    }
     if (there) {
         return dpe_kld_saved_get(base->saved, base->text, at, rows, piece->base, piece->known, err);
     }
@@ -104,12 +127,14 @@ dpe_status dpe_kld_read(const struct dpe_kld_base *base, struct dpe_session *oth
     int64_t step = DPE_KLD_BYTES / (vocab * (int64_t)sizeof(float));
     step = step > LEAST ? step : LEAST;
     step = step < n - 1 ? step : n - 1;
-    struct piece piece = {.vocab = vocab,
-                          .base = dpe_alloc((size_t)step, (size_t)vocab * sizeof *piece.base),
-                          .known = dpe_alloc((size_t)step, sizeof *piece.known)};
+    const bool once = base->session == other;
+    struct piece piece = {
+        .vocab = vocab,
+        .base = once ? NULL : dpe_alloc((size_t)step, (size_t)vocab * sizeof *piece.base),
+        .known = dpe_alloc((size_t)step, sizeof *piece.known)};
     bool there = false;
     dpe_status status = DPE_OK;
-    if (piece.base == NULL || piece.known == NULL) {
+    if ((piece.base == NULL && !once) || piece.known == NULL) {
         status = dpe_fail(err, DPE_NO_MEMORY, "out of memory for the logits of %lld tokens",
                           (long long)step);
     }

@@ -25,7 +25,8 @@ struct dpe_kld_token dpe_kld_compare(const float *base, const float *other, int6
                                      int32_t token);
 struct dpe_kld_saved;
 /** Where the base's logits come from: a session, a file that has the text, or both: then the
- * session reads the text and the file keeps it. What a file rounds is the same in both cases. */
+ * session reads the text and the file keeps it. What a file rounds is the same in both cases. The
+ * other session itself, without a file, reads the text once and is compared with itself. */
 struct dpe_kld_base {
     struct dpe_session *session;
     struct dpe_kld_saved *saved; /**< NULL: the session alone */

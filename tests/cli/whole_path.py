@@ -141,7 +141,7 @@ def calibrate(work, model, out, *words):
     assert "nothing was changed" not in tool(*command), out
     printed, again = run(*command)
     assert "nothing was changed" in again, out
-    assert ("in nats (kld.h5):\n  0 in a text of the trained length, " in printed) == is_file, printed
+    assert ("in nats (kld.h5):\n  0 in a text of the trained length; " in printed) == is_file, printed
     return said
 
 

@@ -373,6 +373,19 @@ static void a_calibration(void **state)
     expect_same("auto/detect.h5", "given/detect.h5", "/detect/niah/recall");
 }
 
+/* One sample has no interval: none is said, rather than one from nan to nan. */
+static void one_sample_has_no_interval(void **state)
+{
+    (void)state;
+    best_lengths_are(32, 128, 16, 1024);
+    calibrate(BATCH "--samples 1 --top-k 0.75 -o one", 0, NULL);
+    const char *answer = strstr(tool_out, "\nIn 1024 tokens the model has ");
+    assert_non_null(answer);
+    assert_non_null(strstr(answer, " % with the table,\n"));
+    assert_non_null(strstr(answer, "\n  1 sample, "));
+    assert_null(strstr(answer, "nan"));
+}
+
 static void calibrations_of_other_kinds(void **state)
 {
     (void)state;
@@ -415,6 +428,7 @@ int main(void)
         cmocka_unit_test(other_tasks_and_rules),
         cmocka_unit_test(what_a_dry_run_says),
         cmocka_unit_test(a_calibration),
+        cmocka_unit_test(one_sample_has_no_interval),
         cmocka_unit_test(calibrations_of_other_kinds),
         cmocka_unit_test(dry_runs_of_calibrations),
     };

@@ -139,8 +139,44 @@ static void a_model_is_not_far_from_itself(void **state)
     for (int i = 0; i < LENGTH - 1; i++) {
         assert_true(tokens[i].kl == 0.0 && tokens[i].change == 0.0 && tokens[i].same == 1.0);
     }
+    /* A session that is its own base reads the text once, and says the same of it. */
+    struct dpe_kld_token own[LENGTH - 1];
+    const int64_t before = dpe_session_work(twin).fed;
+    assert_int_equal(
+        dpe_kld_read(&(struct dpe_kld_base){.session = twin}, twin, vocab, ids, LENGTH, own, &err),
+        DPE_OK);
+    assert_int_equal(dpe_session_work(twin).fed - before, LENGTH - 1);
+    assert_memory_equal(own, tokens, sizeof own);
     dpe_session_destroy(twin);
     dpe_plan_free(&plan);
+}
+
+/* With logits of the size that models have: the sum as it is defined, term by term. */
+static void divergence_as_defined(void **state)
+{
+    (void)state;
+    enum { VOCAB = 5000 };
+    static float p[VOCAB], q[VOCAB];
+    uint32_t x = 12345;
+    for (int v = 0; v < VOCAB; v++) {
+        x = x * 1664525U + 1013904223U;
+        p[v] = (float)(x >> 8) / (float)(1 << 20) - 40.0F;
+        q[v] = p[v] + (v % 7 == 0 ? 0.125F : 0.0F);
+    }
+    double sums[2] = {0.0, 0.0};
+    double kl = 0.0;
+    for (int v = 0; v < VOCAB; v++) {
+        sums[0] += exp((double)p[v]);
+        sums[1] += exp((double)q[v]);
+    }
+    for (int v = 0; v < VOCAB; v++) {
+        const double share = exp((double)p[v]) / sums[0];
+        kl += share * log(share / (exp((double)q[v]) / sums[1]));
+    }
+    const struct dpe_kld_token token = dpe_kld_compare(p, q, VOCAB, 77);
+    assert_true(kl > 1e-4 && fabs(token.kl - kl) < 1e-12);
+    assert_true(fabs(token.nll - (log(sums[1]) - (double)q[77])) < 1e-12);
+    assert_true(fabs(token.base_nll - (log(sums[0]) - (double)p[77])) < 1e-12);
 }
 
 /* Two texts of four tokens, the second of which is missing in another cell. */
@@ -270,11 +306,9 @@ static void strange_rows_are_kept(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(three_words_by_hand),
-        cmocka_unit_test(pieces_are_the_whole),
-        cmocka_unit_test(a_model_is_not_far_from_itself),
-        cmocka_unit_test(cells_over_texts),
-        cmocka_unit_test(a_kept_base_is_read_once),
+        cmocka_unit_test(three_words_by_hand),   cmocka_unit_test(divergence_as_defined),
+        cmocka_unit_test(pieces_are_the_whole),  cmocka_unit_test(a_model_is_not_far_from_itself),
+        cmocka_unit_test(cells_over_texts),      cmocka_unit_test(a_kept_base_is_read_once),
         cmocka_unit_test(strange_rows_are_kept),
     };
     return cmocka_run_group_tests(tests, open_both, close_both);

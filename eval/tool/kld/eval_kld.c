@@ -169,6 +169,16 @@ static dpe_status base_session(struct kld *kld, struct dpe_error *err)
     return status;
 }
 
+/* Whether the base is the method itself: by the same plan of the same model on the same device.
+ * Such a text is read once, and nothing is kept of it. */
+static bool is_base(const struct kld *kld, int plan)
+{
+    const struct dpe_job *job = &kld->comparison.job;
+    return strcmp(kld->comparison.keys[plan], kld->key) == 0 && kld->model == NULL &&
+           kld->saved == NULL && strcmp(kld->device, job->device) == 0 &&
+           kld->comparison.args->base_kv == job->options->tool.kv_type;
+}
+
 /* A text under the item's plan and under the base; the job makes one at a time. Values that are not
  * finite are recorded in the row. */
 static dpe_status make_rows(void *user, const struct dpe_item *item, int64_t one,
@@ -184,7 +194,8 @@ static dpe_status make_rows(void *user, const struct dpe_item *item, int64_t one
     row->seed = kld->comparison.args->job.seed;
     row->prompt_tokens = kld->length;
     const int32_t *ids = dpe_task_ppl_tokens(&kld->texts, item->sample);
-    bool there = false;
+    bool there = is_base(kld, item->plan);
+    struct dpe_session *base_is = there ? session : NULL;
     dpe_status status =
         kld->saved == NULL ? DPE_OK : dpe_kld_saved_has(kld->saved, item->sample, ids, &there, err);
     if (status == DPE_OK && !there && kld->base == NULL) {
@@ -196,7 +207,8 @@ static dpe_status make_rows(void *user, const struct dpe_item *item, int64_t one
             dpe_fail(err, DPE_NO_MEMORY, "out of memory for a row of %lld tokens", (long long)n);
     }
     if (status == DPE_OK) {
-        const struct dpe_kld_base base = {kld->base, kld->saved, item->sample};
+        const struct dpe_kld_base base = {base_is != NULL ? base_is : kld->base, kld->saved,
+                                          item->sample};
         status = dpe_kld_read(&base, session, dpe_model_config(base_model(kld))->vocab, ids,
                               kld->length, tokens, err);
     }
@@ -281,6 +293,7 @@ static dpe_status kld_cost(void *state, struct dpe_bill *sum, struct dpe_error *
     const bool once = kld->comparison.args->save_base != NULL;
     const bool print = !job->options->silent;
     const double rows = (double)(kld->n_texts * kld->comparison.n_plans);
+    double readings = once ? 1.0 : 0.0; /* of a text */
     struct dpe_job_speed speed = {0};
     struct dpe_price price;
     struct dpe_bill bill = {0};
@@ -288,8 +301,10 @@ static dpe_status kld_cost(void *state, struct dpe_bill *sum, struct dpe_error *
     if (status != DPE_OK || (!print && sum == NULL)) {
         return status;
     }
-    dpe_price_text(config, kld->length, 1.0 + (once ? (double)kld->n_texts / rows : 1.0), true,
-                   &price);
+    for (int p = 0; p < kld->comparison.n_plans; p++) {
+        readings += once || is_base(kld, p) ? 1.0 : 2.0;
+    }
+    dpe_price_text(config, kld->length, readings / kld->comparison.n_plans, true, &price);
     if (print) {
         struct dpe_bill untimed = {0};
         dpe_print("kld              %lld texts of %lld tokens under %d methods and the base\n",

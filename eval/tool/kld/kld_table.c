@@ -4,6 +4,7 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 static void result_free(struct dpe_kld_result *result)
 {
@@ -94,6 +95,8 @@ dpe_status dpe_kld_fill(void *user, struct dpe_h5 *table, struct dpe_error *err)
     DPE_TRY(dpe_h5_attr_f64(table, "/kld", "base_rounding_mean", rounding.mean, err));
     DPE_TRY(dpe_h5_attr_f64(table, "/kld", "base_rounding_max", rounding.most, err));
     DPE_TRY(dpe_h5_attr_i64(table, "/kld", "length", kld->length, err));
+    DPE_TRY(
+        dpe_h5_attr_i64(table, "/kld", "trained_length", kld->comparison.job.trained_length, err));
     return dpe_h5_attr_text(table, "/", "title", "Divergence of the next token from a base's", err);
 }
 
@@ -138,6 +141,12 @@ static void print_text(const struct kld *kld, const struct dpe_kld_result *resul
         }
         dpe_print("%-8s", "all");
         print_cell(whole);
+    }
+    const int64_t trained = kld->comparison.job.trained_length;
+    if (kld->length > trained && (args->base == NULL || strcmp(args->base, "rope") == 0)) {
+        dpe_print("\nFrom position %lld, the trained length, on the base is no yardstick:\n"
+                  "  unchanged, the model fails there, and what differs from it may be better.\n",
+                  (long long)trained);
     }
 }
 

@@ -2,6 +2,7 @@
 #include "outputs/report/comparison/report_eval.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 /* What is less is rounding, and would stretch a logarithmic axis. */
 static const double least_drawn = 1e-9;
@@ -64,6 +65,15 @@ static dpe_status write_divergence(struct report *report, const struct input *in
                        "(%s), after every token of the same texts: the Kullback-Leibler "
                        "divergence in nats, 0 where both agree. 95 %% intervals over texts.",
                        base != NULL ? base : "rope");
+        const long long trained = dpe_input_read_whole(input, "/kld", "trained_length", 0);
+        const bool unchanged = base != NULL && strcmp(base, "rope") == 0;
+        if (unchanged && dpe_input_read_whole(input, "/kld", "length", 0) > trained) {
+            dpe_report_say(report, BLOCK_TEXT,
+                           "From position %lld, the trained length, on the base is no yardstick: "
+                           "unchanged, the model fails there, and what differs from it may be "
+                           "better.",
+                           trained);
+        }
         add_sheets(report, &k);
         free(base);
     }
