@@ -311,12 +311,23 @@ static double pooled_p(const struct check *check, const struct dpe_worth *worth)
         .p;
 }
 
+static void look_at_texts(struct batch *batch, struct dpe_worth *worth)
+{
+    const struct entry *longest = &batch->state.entries[batch->state.n_entries - 1];
+    struct dpe_h5 *sweep = NULL;
+    if (dpe_h5_open(dpe_calibrate_path(batch, longest, "detect.h5"), &sweep, NULL) == DPE_OK) {
+        dpe_worth_texts(sweep, worth);
+    }
+    dpe_h5_close(sweep);
+}
+
 static void print_check(struct batch *batch, const struct check *check)
 {
     struct dpe_worth worth;
     struct dpe_text text = {0};
     dpe_worth_of(&check->result, check->result.n[DPE_SUITE_TASK] - 1,
                  strcmp(check->suite, "/eval/ppl") == 0, (int64_t)check->n - 1, &worth);
+    look_at_texts(batch, &worth);
     worth.trained = batch->job.trained_length;
     worth.possible = check->ceiling;
     worth.task = check->words;

@@ -329,6 +329,7 @@ static void put_guard(struct dpe_h5 *table, const struct dpe_detect_report *repo
         {"traded", guard->traded ? "yes" : "no"},
     };
     put_texts(table, folder, texts, sizeof texts / sizeof texts[0]);
+    dpe_h5_attr_i64(table, folder, "length", report->grid->params.length, NULL);
     dpe_h5_attr_f64(table, folder, "share", report->guard_share, NULL);
     dpe_h5_attr_f64(table, folder, "loss", guard->loss, NULL);
 }

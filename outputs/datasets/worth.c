@@ -6,7 +6,10 @@
 #include <string.h>
 
 #include "engine/base/p_text.h"
+#include "outputs/datasets/datasets.h"
 
+/* A method whose texts have this much more perplexity is not called as good. */
+static const double most_more = 0.05;
 static const struct dpe_interval unknown = {(double)NAN, (double)NAN, (double)NAN, 0};
 
 static bool is_file(const char *method)
@@ -56,6 +59,8 @@ void dpe_worth_of(const struct dpe_suite_result *r, int64_t t, bool perplexity, 
     for (int i = 0; i < DPE_WORTHS; i++) {
         cell[i] = worth->method[i] * r->n[DPE_SUITE_TASK] + t;
         worth->value[i] = worth->method[i] >= 0 ? r->mean[cell[i]] : unknown;
+        worth->plan[i] = worth->method[i] >= 0 && r->plan != NULL ? r->plan[cell[i]] : NULL;
+        worth->texts[i] = (double)NAN;
     }
     worth->samples = worth->value[DPE_WORTH_TABLE].n;
     const bool compared = against >= 0 && against == worth->method[DPE_WORTH_TABLE] &&
@@ -114,6 +119,32 @@ void dpe_worth_keep(const struct dpe_table *table, bool checked, struct dpe_wort
     }
 }
 
+void dpe_worth_texts(struct dpe_h5 *detection, struct dpe_worth *worth)
+{
+    struct dpe_dataset datasets[DPE_VALIDATED_DATASETS];
+    const struct dpe_dataset_kind kind = dpe_validated_datasets(false, datasets);
+    struct dpe_scores_result guard = {.recall = NULL};
+    char **keys = NULL;
+    size_t n = 0;
+    int64_t length = 0;
+    const bool there =
+        !worth->perplexity && dpe_h5_has(detection, "/validate/guard") &&
+        dpe_h5_get_attr_i64(detection, "/validate/guard", "length", &length, NULL) == DPE_OK &&
+        length == worth->length &&
+        dpe_h5_get_strings(detection, "/validate/plan", &keys, &n, NULL) == DPE_OK &&
+        dpe_datasets_get(&kind, &guard, "/validate/guard", "perplexity", detection, NULL) ==
+            DPE_OK &&
+        guard.perplexity != NULL && (int64_t)n == guard.n[DPE_VALIDATED_PLAN];
+    for (size_t i = 0; there && i < n * DPE_WORTHS; i++) {
+        const char *plan = worth->plan[i % DPE_WORTHS];
+        if (plan != NULL && strcmp(keys[i / DPE_WORTHS], plan) == 0) {
+            worth->texts[i % DPE_WORTHS] = guard.perplexity[i / DPE_WORTHS];
+        }
+    }
+    dpe_datasets_free(&kind, &guard);
+    dpe_strings_free(keys, n);
+}
+
 /* "44 % (30 to 59)", "perplexity 2.31 (2.12 to 2.50)"; one context has no interval. */
 static void put_value(bool perplexity, const struct dpe_interval *value, struct dpe_text *out)
 {
@@ -148,8 +179,9 @@ static void put_lead(const struct dpe_worth *w, struct dpe_text *out)
     if (isfinite(w->possible) && !w->perplexity) {
         dpe_text_put(out, "; %.0f %% are possible", 100.0 * w->possible);
     }
-    dpe_text_put(out, ".\n  %lld %s%s%s", (long long)w->samples,
-                 w->perplexity ? "books" : "samples", w->task[0] != '\0' ? ", " : "", w->task);
+    dpe_text_put(out, ".\n  %lld %s%s%s%s", (long long)w->samples,
+                 w->perplexity ? "book" : "sample", w->samples == 1 ? "" : "s",
+                 w->task[0] != '\0' ? ", " : "", w->task);
     if (w->validated > 0) {
         dpe_text_put(out, ", %lld of them of the validation", (long long)w->validated);
     }
@@ -167,6 +199,12 @@ static void put_rival(const struct dpe_worth *w, struct dpe_text *out)
     dpe_p_text(w->rival_p, p);
     if (!isfinite(w->rival_p)) {
         dpe_text_put(out, ".\n");
+    } else if ((w->same || w->rival_p >= 0.05) &&
+               w->texts[DPE_WORTH_RIVAL] > (1.0 + most_more) * w->texts[DPE_WORTH_TABLE]) {
+        dpe_text_put(out,
+                     ", not shown to differ (%s), but texts have perplexity %.2f with it, %.2f "
+                     "with the table.\n",
+                     p, w->texts[DPE_WORTH_RIVAL], w->texts[DPE_WORTH_TABLE]);
     } else if (w->same) {
         dpe_text_put(out, ": the same in every sample. --method %s needs no calibration.\n",
                      w->rival);

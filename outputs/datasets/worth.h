@@ -8,6 +8,7 @@
 
 #include "engine/base/base.h"
 #include "outputs/datasets/kinds.h"
+#include "outputs/h5/h5.h"
 #include "outputs/table/dpe_table.h"
 
 /** Of a comparison: the model as it is ("rope"), the table, the best of the other methods. */
@@ -29,6 +30,8 @@ struct dpe_worth {
     struct dpe_interval rival_minus;       /**< the rival's score − the table's, paired */
     double rival_p;
     bool same; /**< the rival has the table's score in every sample */
+    const char *plan[DPE_WORTHS]; /**< keys of their plans, borrowed; NULL: not known */
+    double texts[DPE_WORTHS];     /**< perplexity of texts, of needles; NaN: not known */
 };
 /** Whether a method is a DPE table, or dpe by its settings. */
 bool dpe_worth_is_table(const char *method);
@@ -39,6 +42,9 @@ void dpe_worth_of(const struct dpe_suite_result *result, int64_t t, bool perplex
 /** What the table itself keeps of that length and task: always what is possible, and with `checked`
  * the values, which may be of more samples than the comparison's. Texts are borrowed. */
 void dpe_worth_keep(const struct dpe_table *table, bool checked, struct dpe_worth *worth);
+/** Of a comparison of needles: the perplexity of texts of that length under the same plans, where
+ * the guard of this detection measured it. A method may find as much and be worth less. */
+void dpe_worth_texts(struct dpe_h5 *detection, struct dpe_worth *worth);
 /** A line each, those below the main one indented by two spaces. */
 void dpe_worth_words(const struct dpe_worth *worth, struct dpe_text *out);
 

@@ -80,6 +80,9 @@ void dpe_comparison_short(struct report *report, const struct suite *s, struct d
     worth->trained = dpe_input_read_whole(s->input, "/eval", "trained_length", 0);
     struct dpe_table *kept = keep(report, worth);
     const struct input *table = find_table(report, &worth->factors);
+    for (size_t i = 0; i < report->n; i++) {
+        dpe_worth_texts(report->inputs[i].table, worth);
+    }
     struct dpe_text text = {0};
     dpe_report_section(report, "In short");
     dpe_worth_words(worth, &text);
