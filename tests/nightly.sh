@@ -8,6 +8,7 @@ set -eu
 dpe_root=$(cd "$(dirname "$0")/.." && pwd)
 . "$dpe_root/tests/setup.sh"
 export CI="${CI:-nightly}" # warnings are errors, and what cannot run is one
+export DPE_TEST_LONG=1     # pages in every colour at every width
 seconds=${1:-600}
 case $seconds in
 *[!0-9]*)
