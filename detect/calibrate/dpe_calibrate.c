@@ -252,7 +252,8 @@ static void suggest(const struct batch *batch)
     dpe_tool_quote(job->model, model, sizeof model);
     dpe_tool_quote(job->corpus, corpus, sizeof corpus);
     dpe_tool_quote(job->output, folder, sizeof folder);
-    dpe_tool_next("dpe-run -m %s --table %s/table.h5 --show --corpus %s", model, folder, corpus);
+    dpe_tool_next("dpe-run -m %s --table %s/table.h5 --show --corpus %s%s", model, folder, corpus,
+                  job->tool.bf16 ? " --dtype bf16" : "");
     if (batch->frequencies && dpe_calibrate_factors(batch)) {
         dpe_tool_next("dpe-export %s/table.h5 --gguf MODEL.gguf -o NEW.gguf", folder);
     }

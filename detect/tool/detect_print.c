@@ -221,6 +221,7 @@ static void suggest_plain(const struct detect_inputs *inputs,
 void dpe_detect_suggest(const struct detect_inputs *inputs, const struct dpe_detect_report *report)
 {
     char model[1024], table[1024], corpus[1024];
+    const char *dtype = inputs->args->job.tool.bf16 ? " --dtype bf16" : "";
     dpe_tool_quote(inputs->args->job.corpus, corpus, sizeof corpus);
     dpe_tool_quote(inputs->args->job.model, model, sizeof model);
     dpe_tool_quote(inputs->args->job.output, table, sizeof table);
@@ -230,11 +231,11 @@ void dpe_detect_suggest(const struct detect_inputs *inputs, const struct dpe_det
         const char *keys = inputs->args->selection;
         snprintf(spec, sizeof spec, "select:%.400s%sover=table:%.1023s", keys, keys[0] != '\0' ? "," : "",
                  inputs->args->job.output);
-        dpe_tool_next("dpe-run -m %s --method %s --length %lld --show --corpus %s", model,
+        dpe_tool_next("dpe-run -m %s --method %s --length %lld --show --corpus %s%s", model,
                       dpe_tool_quote(spec, method, sizeof method),
-                      (long long)inputs->args->job.length, corpus);
+                      (long long)inputs->args->job.length, corpus, dtype);
     } else if (!is_unneeded(report)) {
-        dpe_tool_next("dpe-run -m %s --table %s --show --corpus %s", model, table, corpus);
+        dpe_tool_next("dpe-run -m %s --table %s --show --corpus %s%s", model, table, corpus, dtype);
     }
     suggest_plain(inputs, report, model);
     dpe_tool_next("dpe-report %s -o report.html", table);

@@ -345,7 +345,9 @@ static void a_calibration(void **state)
                     before[i].st_mtim.tv_nsec == after[i].st_mtim.tv_nsec);
     }
     assert_non_null(strstr(tool_err, "nothing was changed"));
-    assert_non_null(strstr(tool_err, "Next: dpe-run -m "));
+    const char *next = strstr(tool_err, "Next: dpe-run -m ");
+    assert_non_null(next);
+    assert_null(strstr(next, "--dtype"));
     tool_write("given/table.json", "{}");
     calibrate(BATCH "--samples 8 --top-k 0.75 -o given", 78,
               "was changed after dpe-calibrate wrote it");
@@ -378,7 +380,9 @@ static void one_sample_has_no_interval(void **state)
 {
     (void)state;
     best_lengths_are(32, 128, 16, 1024);
-    calibrate(BATCH "--samples 1 --top-k 0.75 -o one", 0, NULL);
+    /* What was measured with a type is shown with it. */
+    calibrate(BATCH "--samples 1 --top-k 0.75 --dtype bf16 -o one", 0, NULL);
+    assert_non_null(strstr(strstr(tool_err, "Next: dpe-run -m "), " --dtype bf16\n"));
     const char *answer = strstr(tool_out, "\nIn 1024 tokens, ");
     assert_non_null(answer);
     assert_non_null(strstr(answer, " % with the table, "));
