@@ -28,8 +28,11 @@ dpe_status dpe_calibrate_entries(struct batch *batch, struct dpe_error *err)
         if (entry->length <= trained_length) {
             return dpe_fail(err, DPE_USAGE,
                             "--length %lld: up to the trained length, %lld tokens, the model is "
-                            "run unchanged and needs no entry; leave this length out",
-                            (long long)entry->length, (long long)trained_length);
+                            "run unchanged and needs no %s",
+                            (long long)entry->length, (long long)trained_length,
+                            job->n_lengths > 1
+                                ? "entry; leave this length out"
+                                : "table; give a larger one (--force makes it all the same)");
         }
         snprintf(entry->folder, sizeof entry->folder, "%lld/", (long long)entry->length);
     }

@@ -412,6 +412,8 @@ static void dry_runs_of_calibrations(void **state)
 {
     (void)state;
     calibrate(TEXTS "-l 512,1k --dry-run", 0, "tokens");
+    calibrate(TEXTS "-l 192 --dry-run", 64, "needs no table; give a larger one");
+    calibrate(TEXTS "-l 192,1k --dry-run", 64, "needs no entry; leave this length out");
     calibrate(TEXTS "-l 1k --budget 400ktok --dry-run", 0, NULL);
     calibrate(TEXTS "-l 1k --budget 1ktok --dry-run", 64, "--budget");
     calibrate(TEXTS "-l 1k --budget 5m --dry-run", 0, NULL);
