@@ -185,26 +185,19 @@ dpe_status dpe_detect_report_sweep(struct dpe_detect_report *report, const struc
     if (report->scale == NULL || report->selected == NULL) {
         return dpe_fail(err, DPE_NO_MEMORY, "out of memory for %zu groups", n);
     }
-    dpe_status status = DPE_OK;
-    for (int i = 0; i < 2 && status == DPE_OK; i++) {
+    for (int i = 0; i < 2; i++) {
         if (report->results[i].used) {
-            status = report_task(report, &report->results[i], run, err);
+            DPE_TRY(report_task(report, &report->results[i], run, err));
         }
     }
-    if (status == DPE_OK) {
-        status = dpe_detect_report_search(report, run, err);
+    DPE_TRY(dpe_detect_report_search(report, run, err));
+    DPE_TRY(select_lengths(report, run, err));
+    dpe_detect_selected_scales(&grid->params, &report->selection, report->scale);
+    for (int g = 0; g < grid->params.n_groups; g++) {
+        int at = report->selection.at[g];
+        report->selected[g] = at < 0 ? -1 : grid->params.lengths[at];
     }
-    if (status == DPE_OK) {
-        status = select_lengths(report, run, err);
-    }
-    if (status == DPE_OK) {
-        dpe_detect_selected_scales(&grid->params, &report->selection, report->scale);
-        for (int g = 0; g < grid->params.n_groups; g++) {
-            int at = report->selection.at[g];
-            report->selected[g] = at < 0 ? -1 : grid->params.lengths[at];
-        }
-    }
-    return status;
+    return DPE_OK;
 }
 
 bool dpe_detect_report_chooses(const struct dpe_detect_report *report)
@@ -401,17 +394,15 @@ static dpe_status validate_task(struct dpe_detect_report *report, struct dpe_det
     }
     dpe_detect_scores_free(&result->validate_scores);
     result->validated = false;
-    dpe_status status = dpe_detect_collect(run, result->validate_task, keys, report->n_validated,
-                                           result->first_validated, result->n_validated,
-                                           result->together, &result->validate_scores, err);
-    if (status == DPE_OK) {
-        status = dpe_detect_validate(
-            &result->validate_scores, keys, result->criterion,
-            /* The paper's procedure keeps what it chose, whatever is shown. */
-            report->rule == DPE_DETECT_PAPER ? NULL : report->tables, &result->validation, err);
-    }
-    result->validated = status == DPE_OK;
-    return status;
+    DPE_TRY(dpe_detect_collect(run, result->validate_task, keys, report->n_validated,
+                               result->first_validated, result->n_validated, result->together,
+                               &result->validate_scores, err));
+    DPE_TRY(dpe_detect_validate(&result->validate_scores, keys, result->criterion,
+                                /* The paper's procedure keeps what it chose, whatever is shown. */
+                                report->rule == DPE_DETECT_PAPER ? NULL : report->tables,
+                                &result->validation, err));
+    result->validated = true;
+    return DPE_OK;
 }
 
 /* What the model as it is finds in its trained length. */

@@ -236,14 +236,12 @@ dpe_status dpe_detect_inputs_reopen(struct detect_inputs *inputs, struct dpe_err
     }
     inputs->own_validate_task[0] = false;
     inputs->n_tasks = 0; /* of these two none is open while one fails to */
-    dpe_status status = dpe_detect_inputs_niah(inputs, "niah", inputs->args->job.seed,
-                                               &inputs->tasks[0], err);
-    if (status == DPE_OK) {
-        inputs->n_tasks = 1;
-        status = dpe_detect_inputs_niah(inputs, "validate-niah", inputs->validation_seed, &inputs->validate_tasks[0], err);
-        inputs->own_validate_task[0] = status == DPE_OK;
-    }
-    return status;
+    DPE_TRY(dpe_detect_inputs_niah(inputs, "niah", inputs->args->job.seed, &inputs->tasks[0], err));
+    inputs->n_tasks = 1;
+    DPE_TRY(dpe_detect_inputs_niah(inputs, "validate-niah", inputs->validation_seed,
+                                   &inputs->validate_tasks[0], err));
+    inputs->own_validate_task[0] = true;
+    return DPE_OK;
 }
 
 static bool searches_needles(const struct detect_inputs *inputs)

@@ -362,12 +362,10 @@ static dpe_status run_task(struct sweep *sweep, struct dpe_error *err)
 
 static dpe_status run_stages(struct sweep *sweep, struct dpe_error *err)
 {
-    dpe_status status = dpe_detect_stage_pilot(sweep, err);
-    if (status == DPE_OK) {
-        status = run_task(sweep, err);
-    }
-    sweep->complete = status == DPE_OK;
-    return status;
+    DPE_TRY(dpe_detect_stage_pilot(sweep, err));
+    DPE_TRY(run_task(sweep, err));
+    sweep->complete = true;
+    return DPE_OK;
 }
 
 /* ------------------------------------------------------------------------------------------ study

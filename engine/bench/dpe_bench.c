@@ -291,13 +291,10 @@ static dpe_status measure_host(const struct arguments *a, struct outputs *out,
     }
     free(memory);
     snprintf(out->rates.name, sizeof out->rates.name, "%s", a->tool.device);
-    dpe_status status = measure_products(a, &out->rates.product, err);
-    if (status == DPE_OK) {
-        dpe_print(
-            "# %s: reads of %d threads %.1f GB/s, products %.3f TFLOP/s (512 x 1024 x 4096)\n",
-            out->rates.name, threads, 1e-9 * out->rates.copy, 1e-12 * out->rates.product);
-    }
-    return status;
+    DPE_TRY(measure_products(a, &out->rates.product, err));
+    dpe_print("# %s: reads of %d threads %.1f GB/s, products %.3f TFLOP/s (512 x 1024 x 4096)\n",
+              out->rates.name, threads, 1e-9 * out->rates.copy, 1e-12 * out->rates.product);
+    return DPE_OK;
 }
 
 /* A dpe_poll; its user is the deadline. */
@@ -543,18 +540,14 @@ static dpe_status measure_card(const struct arguments *a, struct outputs *out,
                                struct dpe_error *err)
 {
     const struct dpe_cuda_module *module = NULL;
-    dpe_status status = dpe_cuda_load(&module, err);
-    if (status == DPE_OK) {
-        status = module->measure(a->tool.device, &out->rates, err);
-    }
-    if (status == DPE_OK) {
-        dpe_print("# %s, compute capability %d.%d, %d multiprocessors, %.1f GiB: copies %.0f GB/s, "
-                  "products %.0f TFLOP/s (8192^3, bfloat16)\n",
-                  out->rates.name, out->rates.major, out->rates.minor, out->rates.processors,
-                  (double)out->rates.memory / 0x1p30, 1e-9 * out->rates.copy,
-                  1e-12 * out->rates.product);
-    }
-    return status;
+    DPE_TRY(dpe_cuda_load(&module, err));
+    DPE_TRY(module->measure(a->tool.device, &out->rates, err));
+    dpe_print("# %s, compute capability %d.%d, %d multiprocessors, %.1f GiB: copies %.0f GB/s, "
+              "products %.0f TFLOP/s (8192^3, bfloat16)\n",
+              out->rates.name, out->rates.major, out->rates.minor, out->rates.processors,
+              (double)out->rates.memory / 0x1p30, 1e-9 * out->rates.copy,
+              1e-12 * out->rates.product);
+    return DPE_OK;
 }
 
 static dpe_status run(const struct arguments *a, struct dpe_error *err)

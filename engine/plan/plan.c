@@ -75,17 +75,14 @@ static struct dpe_selection selection_of(const struct dpe_config *config)
 dpe_status dpe_plan_init_for(struct dpe_plan *plan, const struct dpe_config *config,
                              struct dpe_error *err)
 {
-    dpe_status status =
-        dpe_plan_init(plan, config->head_dim / 2, config->n_layers, config->n_heads, err);
-    if (status == DPE_OK) {
-        plan->n_still = plan->n_pairs - dpe_config_pairs(config);
-        plan->attention_multiplier = config->attention_multiplier;
-        plan->attention_cap = config->attention_cap;
-        plan->query_growth = config->query_growth;
-        plan->query_length = config->query_length;
-        plan->selection = selection_of(config);
-    }
-    return status;
+    DPE_TRY(dpe_plan_init(plan, config->head_dim / 2, config->n_layers, config->n_heads, err));
+    plan->n_still = plan->n_pairs - dpe_config_pairs(config);
+    plan->attention_multiplier = config->attention_multiplier;
+    plan->attention_cap = config->attention_cap;
+    plan->query_growth = config->query_growth;
+    plan->query_length = config->query_length;
+    plan->selection = selection_of(config);
+    return DPE_OK;
 }
 
 static void copy_map(struct dpe_position_map *to, const struct dpe_position_map *from, size_t n)

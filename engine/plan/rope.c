@@ -51,13 +51,12 @@ static dpe_status divide(const struct dpe_rope_config *rope, int64_t n_pairs, bo
         return dpe_fail(err, DPE_BAD_DATA,
                         "rope scaling: longrope expects short_factor and long_factor");
     }
-    dpe_status status = DPE_OK;
-    for (int64_t j = 0; j < n_pairs && status == DPE_OK; j++) {
-        status = need(divisor[j] > 0.0 && isfinite(divisor[j]), "longrope expects positive factors",
-                      divisor[j], err);
+    for (int64_t j = 0; j < n_pairs; j++) {
+        DPE_TRY(need(divisor[j] > 0.0 && isfinite(divisor[j]), "longrope expects positive factors",
+                     divisor[j], err));
         inv_freq[j] /= divisor[j];
     }
-    return status;
+    return DPE_OK;
 }
 
 static dpe_status yarn(const struct dpe_rope_config *rope, int64_t head_dim, double original,

@@ -117,14 +117,12 @@ dpe_status dpe_plan_set_temperature(struct dpe_plan *plan,
                                     const struct dpe_temperature *temperature,
                                     struct dpe_error *err)
 {
-    dpe_status status = dpe_temperature_check(temperature, err);
-    if (status == DPE_OK) {
-        const struct dpe_temperature had = plan->temperature;
-        plan->temperature = *temperature;
-        plan->temperature.logit_scale *= had.logit_scale;
-        for (int i = 0; i < 3; i++) {
-            plan->temperature.depth[i] *= had.depth[i];
-        }
+    DPE_TRY(dpe_temperature_check(temperature, err));
+    const struct dpe_temperature had = plan->temperature;
+    plan->temperature = *temperature;
+    plan->temperature.logit_scale *= had.logit_scale;
+    for (int i = 0; i < 3; i++) {
+        plan->temperature.depth[i] *= had.depth[i];
     }
-    return status;
+    return DPE_OK;
 }

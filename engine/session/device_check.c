@@ -188,12 +188,11 @@ static dpe_status find_ways(const char *kind, struct dpe_device_request *request
     find_key(info, kind, key);
     const bool known = key[0] != '\0' && dpe_verdict_find(key, &request->ways);
     *kept = known && !uses_first(&request->ways);
-    dpe_status status =
-        known ? test_again(request, ops, key, err) : dpe_device_go_down(request, ops, err);
-    if (status == DPE_OK && key[0] != '\0') {
+    DPE_TRY(known ? test_again(request, ops, key, err) : dpe_device_go_down(request, ops, err));
+    if (key[0] != '\0') {
         dpe_verdict_keep(key, &request->ways);
     }
-    return status;
+    return DPE_OK;
 }
 
 /* --------------------------------------------------------------------------------------- once */

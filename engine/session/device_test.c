@@ -334,12 +334,12 @@ static dpe_status ask_steps(struct dpe_session *s, const int32_t *tokens, int st
                             int64_t vocab, struct dpe_error *err)
 {
     static const int64_t which[BRANCHES] = {1, 2, 0};
-    dpe_status status = dpe_session_branch(s, BRANCHES, steps, err);
-    for (int step = 0; step < steps && status == DPE_OK; step++) {
-        status = dpe_session_step(s, BRANCHES, which, tokens + (ptrdiff_t)step * BRANCHES,
-                                  logits + (ptrdiff_t)step * BRANCHES * vocab, err);
+    DPE_TRY(dpe_session_branch(s, BRANCHES, steps, err));
+    for (int step = 0; step < steps; step++) {
+        DPE_TRY(dpe_session_step(s, BRANCHES, which, tokens + (ptrdiff_t)step * BRANCHES,
+                                 logits + (ptrdiff_t)step * BRANCHES * vocab, err));
     }
-    return status;
+    return DPE_OK;
 }
 
 static dpe_status ask(struct dpe_session *s, const struct test *test,

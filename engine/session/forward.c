@@ -303,12 +303,10 @@ static dpe_status add_to_stream(struct dpe_lane *l, int64_t layer, enum dpe_weig
     }
     int64_t hidden = l->config->hidden;
     ops->linear(l->backend, layer, which, from, rows, l->part, false);
-    dpe_status status = gather(l, l->part, rows, err);
-    if (status == DPE_OK) {
-        ops->rmsnorm(l->backend, after, layer, hidden, l->part, rows, l->normed);
-        ops->add(l->backend, x, l->normed, rows * hidden);
-    }
-    return status;
+    DPE_TRY(gather(l, l->part, rows, err));
+    ops->rmsnorm(l->backend, after, layer, hidden, l->part, rows, l->normed);
+    ops->add(l->backend, x, l->normed, rows * hidden);
+    return DPE_OK;
 }
 
 /* The norm of queries or keys, of each head or of all together, where they are. */

@@ -75,22 +75,21 @@ struct front {
 static dpe_status feed_prompts(struct dpe_session *s, const struct dpe_continuation *items,
                                int64_t n, struct front *front, struct dpe_error *err)
 {
-    dpe_status status = DPE_OK;
-    for (int64_t b = 0; b < n && status == DPE_OK; b++) {
+    for (int64_t b = 0; b < n; b++) {
         front->all[b] = (struct growing){.item = &items[b], .first = items[b].out->n};
         bool more = items[b].options.max_new > 0;
         int32_t next = -1;
-        status = dpe_session_branch_feed(s, b, items[b].prompt, items[b].n, more ? s->logits : NULL,
-                                         err);
-        if (status == DPE_OK && more) {
-            status = grow(s, &front->all[b], choose(s, &front->all[b], s->logits), &next, err);
+        DPE_TRY(dpe_session_branch_feed(s, b, items[b].prompt, items[b].n, more ? s->logits : NULL,
+                                        err));
+        if (more) {
+            DPE_TRY(grow(s, &front->all[b], choose(s, &front->all[b], s->logits), &next, err));
         }
         if (next >= 0) {
             front->branches[front->n] = b;
             front->tokens[front->n++] = next;
         }
     }
-    return status;
+    return DPE_OK;
 }
 
 static dpe_status step_front(struct dpe_session *s, struct front *front, struct dpe_error *err)

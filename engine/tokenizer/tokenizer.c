@@ -35,33 +35,32 @@ static double growth_of_replace(const struct dpe_text *pattern, const struct dpe
 static dpe_status check_growth(const struct dpe_tokenizer *t, struct dpe_error *err)
 {
     double growth = 1.0;
-    dpe_status status = DPE_OK;
-    for (size_t i = 0; i < t->n_normalizers && status == DPE_OK; i++) {
+    for (size_t i = 0; i < t->n_normalizers; i++) {
         const struct dpe_normalizer *rule = t->normalizers + i;
         switch (rule->kind) {
         case DPE_NORMALIZE_FORM: /* U+0390: 2 bytes to 6; U+FDFA: 3 bytes to 33 */
-            status = rule->form == DPE_NFC ? grow(&growth, 3.0, "normalizer", i, "NFC", err)
-                                           : grow(&growth, 11.0, "normalizer", i, "NFKC", err);
+            DPE_TRY(rule->form == DPE_NFC ? grow(&growth, 3.0, "normalizer", i, "NFC", err)
+                                          : grow(&growth, 11.0, "normalizer", i, "NFKC", err));
             break;
         case DPE_NORMALIZE_PREPEND: /* before each piece between added tokens, of a byte perhaps */
-            status = grow(&growth, 1.0 + (double)rule->content.n, "normalizer", i, "Prepend", err);
+            DPE_TRY(grow(&growth, 1.0 + (double)rule->content.n, "normalizer", i, "Prepend", err));
             break;
         case DPE_NORMALIZE_REPLACE:
-            status = grow(&growth, growth_of_replace(&rule->pattern, &rule->content), "normalizer",
-                          i, "Replace", err);
+            DPE_TRY(grow(&growth, growth_of_replace(&rule->pattern, &rule->content), "normalizer",
+                         i, "Replace", err));
             break;
         }
     }
-    for (size_t i = 0; i < t->n_steps && status == DPE_OK; i++) {
+    for (size_t i = 0; i < t->n_steps; i++) {
         const struct dpe_step *step = t->steps + i;
         if (step->kind == DPE_STEP_PREFIX_SPACE) {
-            status = grow(&growth, 2.0, "pre_tokenizer", i, "ByteLevel", err);
+            DPE_TRY(grow(&growth, 2.0, "pre_tokenizer", i, "ByteLevel", err));
         } else if (step->kind == DPE_STEP_METASPACE) {
-            status = grow(&growth, 2.0 * (double)step->spaces.content.n, "pre_tokenizer", i,
-                          "Metaspace", err);
+            DPE_TRY(grow(&growth, 2.0 * (double)step->spaces.content.n, "pre_tokenizer", i,
+                         "Metaspace", err));
         }
     }
-    return status;
+    return DPE_OK;
 }
 
 static dpe_status check_decoder_growth(const struct dpe_tokenizer *t, struct dpe_error *err)

@@ -140,17 +140,16 @@ static dpe_status decode_replace(const struct dpe_decoder *decoder, const char *
                                  struct dpe_text *out, struct dpe_error *err)
 {
     const struct dpe_text *pattern = &decoder->pattern;
-    dpe_status status = DPE_OK;
-    for (size_t at = 0; at < n && status == DPE_OK;) {
+    for (size_t at = 0; at < n;) {
         if (n - at >= pattern->n && memcmp(token + at, pattern->bytes, pattern->n) == 0) {
-            status = dpe_text_append(out, decoder->content.bytes, decoder->content.n, err);
+            DPE_TRY(dpe_text_append(out, decoder->content.bytes, decoder->content.n, err));
             at += pattern->n;
         } else {
-            status = dpe_text_append(out, token + at, 1, err);
+            DPE_TRY(dpe_text_append(out, token + at, 1, err));
             at++;
         }
     }
-    return status;
+    return DPE_OK;
 }
 
 static bool has_character(const struct dpe_text *character, const char *at, size_t left)
@@ -197,30 +196,27 @@ static dpe_status decode_metaspace(const struct dpe_decoder *decoder, const char
 static dpe_status decode_each(const struct dpe_decoder *decoder, bool inside,
                               const struct strings *in, struct strings *out, struct dpe_error *err)
 {
-    dpe_status status = DPE_OK;
-    for (size_t i = 0; i < in->n && status == DPE_OK; i++) {
+    for (size_t i = 0; i < in->n; i++) {
         size_t n = 0;
         const char *token = string_at(in, i, &n);
         struct dpe_text *bytes = &out->bytes;
         switch (decoder->kind) {
         case DPE_DECODE_REPLACE:
-            status = decode_replace(decoder, token, n, bytes, err);
+            DPE_TRY(decode_replace(decoder, token, n, bytes, err));
             break;
         case DPE_DECODE_STRIP:
-            status = decode_strip(decoder, token, n, bytes, err);
+            DPE_TRY(decode_strip(decoder, token, n, bytes, err));
             break;
         case DPE_DECODE_METASPACE:
-            status = decode_metaspace(decoder, token, n, decoder->drop_first && i == 0 && !inside,
-                                      bytes, err);
+            DPE_TRY(decode_metaspace(decoder, token, n, decoder->drop_first && i == 0 && !inside,
+                                     bytes, err));
             break;
         default:
             return dpe_fail(err, DPE_INTERNAL, "decoder %d", (int)decoder->kind);
         }
-        if (status == DPE_OK) {
-            status = end_string(out, err);
-        }
+        DPE_TRY(end_string(out, err));
     }
-    return status;
+    return DPE_OK;
 }
 
 static dpe_status run_decoder(const struct dpe_vocab *vocab, const struct dpe_decoder *decoder,

@@ -230,19 +230,15 @@ static dpe_status split_by_pattern(struct cutter *c, const struct dpe_pattern *p
     const struct piece *piece = c->piece;
     struct encoder *e = c->encoder;
     size_t at = 0, done = 0, match_end = SIZE_MAX;
-    dpe_status status = DPE_OK;
-    while (at <= piece->n && status == DPE_OK) {
+    while (at <= piece->n) {
         bool found = false;
         size_t start = 0, end = 0;
-        status = dpe_pattern_find(pattern, &e->matcher, piece->text, piece->n, at, &found, &start,
-                                  &end, e->err);
-        if (status != DPE_OK || !found) {
+        DPE_TRY(dpe_pattern_find(pattern, &e->matcher, piece->text, piece->n, at, &found, &start,
+                                 &end, e->err));
+        if (!found) {
             break;
         }
-        status = dpe_encode_did(&e->work, end - at, e->err);
-        if (status != DPE_OK) {
-            break;
-        }
+        DPE_TRY(dpe_encode_did(&e->work, end - at, e->err));
         if (start == end && match_end == end) {
             size_t step = 1;
             if (at < piece->n) {
@@ -254,17 +250,15 @@ static dpe_status split_by_pattern(struct cutter *c, const struct dpe_pattern *p
         at = end;
         match_end = end;
         if (done != start) {
-            status = cut(c, done, start, false);
+            DPE_TRY(cut(c, done, start, false));
         }
-        if (status == DPE_OK) {
-            status = cut(c, start, end, true);
-        }
+        DPE_TRY(cut(c, start, end, true));
         done = end;
     }
-    if (status == DPE_OK && done != piece->n) {
-        status = cut(c, done, piece->n, false);
+    if (done != piece->n) {
+        DPE_TRY(cut(c, done, piece->n, false));
     }
-    return status == DPE_OK ? flush(c) : status;
+    return flush(c);
 }
 
 static bool is_numeric(const char *s, size_t *n)

@@ -200,15 +200,15 @@ static dpe_status translate_in_class(struct translation *t, char c)
 static dpe_status open_class(struct translation *t)
 {
     t->in_class = true;
-    dpe_status status = put(t, "[", 1);
-    if (status == DPE_OK && t->at < t->n && t->in[t->at] == '^') {
+    DPE_TRY(put(t, "[", 1));
+    if (t->at < t->n && t->in[t->at] == '^') {
         t->at++;
-        status = put(t, "^", 1);
+        DPE_TRY(put(t, "^", 1));
     }
-    if (status == DPE_OK && t->at < t->n && t->in[t->at] == ']') {
+    if (t->at < t->n && t->in[t->at] == ']') {
         return unsupported(t, "an empty class");
     }
-    return status;
+    return DPE_OK;
 }
 
 static dpe_status translate_one(struct translation *t)

@@ -110,15 +110,14 @@ size_t dpe_utf8_bad_length(const char *s, size_t n)
 
 dpe_status dpe_utf8_repair(const char *bytes, size_t n, struct dpe_text *out, struct dpe_error *err)
 {
-    dpe_status status = DPE_OK;
-    for (size_t at = 0; at < n && status == DPE_OK;) {
+    for (size_t at = 0; at < n;) {
         size_t valid = dpe_utf8_check(bytes + at, n - at);
-        status = dpe_text_append(out, bytes + at, valid, err);
+        DPE_TRY(dpe_text_append(out, bytes + at, valid, err));
         at += valid;
-        if (at < n && status == DPE_OK) {
+        if (at < n) {
             at += dpe_utf8_bad_length(bytes + at, n - at);
-            status = dpe_text_append(out, "\xef\xbf\xbd", 3, err);
+            DPE_TRY(dpe_text_append(out, "\xef\xbf\xbd", 3, err));
         }
     }
-    return status;
+    return DPE_OK;
 }

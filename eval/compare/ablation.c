@@ -228,17 +228,17 @@ dpe_status dpe_ablation_make(struct dpe_ablation *ablation, enum dpe_ablation_wh
     if (base == NULL) {
         return DPE_NO_MEMORY;
     }
-    dpe_status status = keep_mask(ablation, base, err);
-    for (int i = 0; status == DPE_OK; i++) {
+    DPE_TRY(keep_mask(ablation, base, err));
+    for (int i = 0;; i++) {
         double value = n_values == 0 ? usual(ablation, i) : i < n_values ? values[i] : (double)NAN;
         if (isnan(value)) {
             break;
         }
         if (!known(ablation, value)) {
-            status = add_value(ablation, value, err);
+            DPE_TRY(add_value(ablation, value, err));
         }
     }
-    return status;
+    return DPE_OK;
 }
 
 dpe_status dpe_ablation_plan(const struct dpe_ablation *ablation,

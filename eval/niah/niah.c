@@ -46,14 +46,14 @@ static const char *advice(const struct dpe_niah *niah)
 
 static dpe_status read_chat(struct dpe_niah *niah, const char *file, struct dpe_error *err)
 {
-    dpe_status status = dpe_chat_wrap(file, dpe_tokenizer_path(niah->tokenizer),
-                                      &niah->chat_before, &niah->chat_after, err);
-    if (status == DPE_OK && in_chat(niah) && niah->params.special == DPE_SPECIAL_LITERAL) {
+    DPE_TRY(dpe_chat_wrap(file, dpe_tokenizer_path(niah->tokenizer), &niah->chat_before,
+                          &niah->chat_after, err));
+    if (in_chat(niah) && niah->params.special == DPE_SPECIAL_LITERAL) {
         return dpe_fail(err, DPE_USAGE,
                         "niah: special=literal would spell out the special tokens of the chat "
                         "template; give only one of the two (--chat-template none leaves it out)");
     }
-    return status;
+    return DPE_OK;
 }
 
 /* Every book is tokenized once: special-token text is met before any work, and the ratio of bytes
@@ -273,15 +273,15 @@ static dpe_status too_short(const struct fit *fit, struct dpe_error *err)
 static dpe_status find_size(struct fit *fit, struct dpe_error *err)
 {
     bool fits = false;
-    dpe_status status = probe(fit, 0, &fits, err);
-    if (status == DPE_OK && !fits && fit->at_high >= 0) {
+    DPE_TRY(probe(fit, 0, &fits, err));
+    if (!fits && fit->at_high >= 0) {
         int64_t need = fit->at_high + fit->draw->room;
         return dpe_fail(err, DPE_USAGE,
                         "niah: length %lld is too short: needles, question and %lld tokens for the "
                         "answer need %lld",
                         (long long)fit->niah->length, (long long)fit->draw->room, (long long)need);
     }
-    for (int tries = 0; status == DPE_OK && !fits && tries < MAX_PROBES; tries++) {
+    for (int tries = 0; !fits && tries < MAX_PROBES; tries++) {
         bool beyond = fit->at_high < 0 && guess(fit, tries) >= (double)fit->haystack->n;
         if (beyond && !fit->whole) {
             fit->more = true;
@@ -294,14 +294,14 @@ static dpe_status find_size(struct fit *fit, struct dpe_error *err)
         if (n == 0) {
             break;
         }
-        status = probe(fit, n, &fits, err);
+        DPE_TRY(probe(fit, n, &fits, err));
     }
-    if (status == DPE_OK && !fits) {
-        status = dpe_fail(
+    if (!fits) {
+        return dpe_fail(
             err, DPE_BAD_DATA, "%s: the text cannot be cut to a prompt of %lld to %lld tokens",
             dpe_corpus_path(fit->niah->corpus), (long long)fit->min, (long long)fit->max);
     }
-    return status;
+    return DPE_OK;
 }
 
 /* ------------------------------------------------------------------------------------- samples */

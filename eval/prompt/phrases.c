@@ -77,14 +77,12 @@ static dpe_status read_string(const char *file, json_t *root, const struct dpe_p
         return dpe_fail(err, DPE_BAD_DATA, "%s: \"%s\": expected a string, found %s", file,
                         field->name, value == NULL ? "nothing" : "something else");
     }
-    dpe_status status = check_field(file, field, string, err);
-    if (status == DPE_OK) {
-        *text = strdup(string);
-        if (*text == NULL) {
-            status = dpe_fail(err, DPE_NO_MEMORY, "%s: no memory for the template", file);
-        }
+    DPE_TRY(check_field(file, field, string, err));
+    *text = strdup(string);
+    if (*text == NULL) {
+        return dpe_fail(err, DPE_NO_MEMORY, "%s: no memory for the template", file);
     }
-    return status;
+    return DPE_OK;
 }
 
 static dpe_status read_list(const char *file, json_t *root, const char *name,

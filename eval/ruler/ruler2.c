@@ -102,11 +102,9 @@ dpe_status dpe_ruler2_texts_end(struct dpe_ruler2_texts *texts, struct dpe_error
         texts->at = grown;
         texts->capacity = capacity;
     }
-    dpe_status status = dpe_text_append(&texts->text, "", 1, err);
-    if (status == DPE_OK) {
-        texts->at[texts->n++] = begin;
-    }
-    return status;
+    DPE_TRY(dpe_text_append(&texts->text, "", 1, err));
+    texts->at[texts->n++] = begin;
+    return DPE_OK;
 }
 
 void dpe_ruler2_texts_free(struct dpe_ruler2_texts *texts)

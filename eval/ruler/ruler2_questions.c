@@ -18,20 +18,21 @@ static dpe_status append_spaced(struct dpe_text *out, const char *text, size_t n
                                 struct dpe_error *err)
 {
     const char *end = text + n;
-    dpe_status status = DPE_OK;
-    while (text < end && status == DPE_OK) {
+    while (text < end) {
         const char *from = text;
         while (text < end && dpe_py_space(text, end) == 0) {
             text++;
         }
-        status = dpe_text_append(out, from, (size_t)(text - from), err);
+        DPE_TRY(dpe_text_append(out, from, (size_t)(text - from), err));
         bool space = text < end;
         while (text < end && dpe_py_space(text, end) > 0) {
             text += dpe_py_space(text, end);
         }
-        status = status == DPE_OK && space ? dpe_text_append(out, " ", 1, err) : status;
+        if (space) {
+            DPE_TRY(dpe_text_append(out, " ", 1, err));
+        }
     }
-    return status;
+    return DPE_OK;
 }
 
 /* Where lines of a file go. */

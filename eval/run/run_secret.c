@@ -50,12 +50,10 @@ static dpe_status find_length(const struct run *run, int64_t *length, struct dpe
     if (run->args->table == NULL || run->args->length > 0) {
         return DPE_OK;
     }
-    dpe_status status = dpe_table_load(run->args->table, &table, err);
-    if (status == DPE_OK) {
-        *length = dpe_table_values(table)->length;
-        dpe_table_close(table);
-    }
-    return status;
+    DPE_TRY(dpe_table_load(run->args->table, &table, err));
+    *length = dpe_table_values(table)->length;
+    dpe_table_close(table);
+    return DPE_OK;
 }
 
 static dpe_status hide(const struct run *run, struct secret *secret, struct dpe_error *err)

@@ -206,28 +206,27 @@ static dpe_status append_ascii(const char *s, size_t n, char from, struct dpe_te
 static dpe_status lower_from(struct dpe_span text, const char *from, const char *end,
                              struct dpe_text *out)
 {
-    dpe_status status = DPE_OK;
-    for (const char *s = from; s < end && status == DPE_OK;) {
+    for (const char *s = from; s < end;) {
         size_t n = ascii_run(s, end);
         if (n > 0) {
-            status = append_ascii(s, n, 'A', out);
+            DPE_TRY(append_ascii(s, n, 'A', out));
             s += n;
             continue;
         }
         uint32_t point = dpe_py_next(s, end, &n);
         if (n == 1) {
-            status = dpe_text_append(out, s, 1, NULL);
+            DPE_TRY(dpe_text_append(out, s, 1, NULL));
         } else if (point == SIGMA) {
             bool final = ends_word(text.s, s, text.s + text.n);
-            status = put(final ? FINAL_SIGMA : SMALL_SIGMA, out);
+            DPE_TRY(put(final ? FINAL_SIGMA : SMALL_SIGMA, out));
         } else if (point == DOTTED_I) {
-            status = dpe_text_append(out, "i\xcc\x87", 3, NULL);
+            DPE_TRY(dpe_text_append(out, "i\xcc\x87", 3, NULL));
         } else {
-            status = put(moved(&dpe_case_lower, point), out);
+            DPE_TRY(put(moved(&dpe_case_lower, point), out));
         }
         s += n;
     }
-    return status == DPE_OK ? dpe_text_append(out, "", 0, NULL) : status;
+    return dpe_text_append(out, "", 0, NULL);
 }
 
 dpe_status dpe_py_lower(struct dpe_span text, struct dpe_text *out)
@@ -262,15 +261,15 @@ dpe_status dpe_py_title(struct dpe_span text, bool once, struct dpe_text *out)
 {
     const char *end = text.s + text.n;
     bool inside = false;
-    dpe_status status = dpe_text_append(out, "", 0, NULL);
-    for (const char *s = text.s; s < end && status == DPE_OK;) {
+    DPE_TRY(dpe_text_append(out, "", 0, NULL));
+    for (const char *s = text.s; s < end;) {
         size_t n = 0;
         uint32_t point = dpe_py_next(s, end, &n);
-        status = inside ? lower_from(text, s, s + n, out) : put_title(s, n, point, out);
+        DPE_TRY(inside ? lower_from(text, s, s + n, out) : put_title(s, n, point, out));
         inside = once || is_cased(point);
         s += n;
     }
-    return status;
+    return DPE_OK;
 }
 
 dpe_status dpe_py_swapcase(struct dpe_span text, struct dpe_text *out)
@@ -314,11 +313,10 @@ bool dpe_py_printable(uint32_t point)
 dpe_status dpe_py_upper(struct dpe_span text, struct dpe_text *out)
 {
     const char *end = text.s + text.n;
-    dpe_status status = DPE_OK;
-    for (const char *s = text.s; s < end && status == DPE_OK;) {
+    for (const char *s = text.s; s < end;) {
         size_t n = ascii_run(s, end);
         if (n > 0) {
-            status = append_ascii(s, n, 'a', out);
+            DPE_TRY(append_ascii(s, n, 'a', out));
             s += n;
             continue;
         }
@@ -326,16 +324,16 @@ dpe_status dpe_py_upper(struct dpe_span text, struct dpe_text *out)
         const struct dpe_case_special *own =
             n == 1 ? NULL : special(&dpe_case_upper_special, point);
         if (n == 1) {
-            status = dpe_text_append(out, s, 1, NULL);
+            DPE_TRY(dpe_text_append(out, s, 1, NULL));
         } else if (own == NULL) {
-            status = put(moved(&dpe_case_upper, point), out);
+            DPE_TRY(put(moved(&dpe_case_upper, point), out));
         }
-        for (int i = 0; own != NULL && i < 3 && own->to[i] != 0 && status == DPE_OK; i++) {
-            status = put(own->to[i], out);
+        for (int i = 0; own != NULL && i < 3 && own->to[i] != 0; i++) {
+            DPE_TRY(put(own->to[i], out));
         }
         s += n;
     }
-    return status == DPE_OK ? dpe_text_append(out, "", 0, NULL) : status;
+    return dpe_text_append(out, "", 0, NULL);
 }
 
 /* -------------------------------------------------------------------------------------- spans */

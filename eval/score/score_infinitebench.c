@@ -248,18 +248,17 @@ double dpe_score_dialogue_string(const char *prediction, char *const *references
 /* Append the decimal digits at *s as ASCII. */
 static dpe_status take_digits(const char **s, const char *end, struct dpe_text *out)
 {
-    dpe_status status = DPE_OK;
-    while (*s < end && status == DPE_OK) {
+    while (*s < end) {
         size_t n = 0;
         int digit = dpe_py_digit(dpe_py_next(*s, end, &n));
         if (digit < 0) {
             break;
         }
         char c = (char)('0' + digit);
-        status = dpe_text_append(out, &c, 1, NULL);
+        DPE_TRY(dpe_text_append(out, &c, 1, NULL));
         *s += n;
     }
-    return status;
+    return DPE_OK;
 }
 
 /* The first number of the text, digits of any script, perhaps with a point and more digits. */

@@ -96,14 +96,14 @@ dpe_status dpe_hdf5_open(const struct dpe_h5 *table, const char *path, hid_t *ob
 dpe_status dpe_hdf5_open_dataset(const struct dpe_h5 *table, const char *path, hid_t *dataset,
                                  struct dpe_error *err)
 {
-    dpe_status status = dpe_hdf5_open(table, path, dataset, err);
-    if (status == DPE_OK && H5Iget_type(*dataset) != H5I_DATASET) {
+    DPE_TRY(dpe_hdf5_open(table, path, dataset, err));
+    if (H5Iget_type(*dataset) != H5I_DATASET) {
         H5Oclose(*dataset);
         *dataset = -1;
-        status = dpe_fail(err, DPE_BAD_DATA, "%s: %s: expected a dataset, found a group",
-                          table->path, path);
+        return dpe_fail(err, DPE_BAD_DATA, "%s: %s: expected a dataset, found a group", table->path,
+                        path);
     }
-    return status;
+    return DPE_OK;
 }
 
 uint32_t dpe_hdf5_crc(enum dpe_column_type type, const void *data, size_t n)

@@ -309,13 +309,13 @@ static dpe_status get_axis(struct dpe_h5 *table, const char *path, enum dpe_colu
 {
     int rank = 0;
     int64_t dims[5] = {0};
-    dpe_status status = dpe_h5_get(table, path, type, data, &rank, dims, err);
-    if (status == DPE_OK && (rank != 1 || (size_t)dims[0] != n)) {
+    DPE_TRY(dpe_h5_get(table, path, type, data, &rank, dims, err));
+    if ((rank != 1 || (size_t)dims[0] != n)) {
         free(*data);
         *data = NULL;
-        status = disagree(err, path);
+        return disagree(err, path);
     }
-    return status;
+    return DPE_OK;
 }
 
 static dpe_status get_field(struct dpe_h5 *table, const struct dpe_row_field *field,

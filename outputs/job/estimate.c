@@ -200,21 +200,17 @@ static dpe_status time_step(struct dpe_session *session, const int32_t *tokens, 
 {
     enum { REPEATS = 3 };
     double steps[REPEATS];
-    dpe_status status = dpe_session_cut(session, keep, err);
-    for (int i = 0; i < REPEATS && status == DPE_OK; i++) {
+    DPE_TRY(dpe_session_cut(session, keep, err));
+    for (int i = 0; i < REPEATS; i++) {
         double first = 0.0;
         double all = 0.0;
-        status = time_tokens(session, tokens, keep, branches, 1, &first, err);
-        if (status == DPE_OK) {
-            status = time_tokens(session, tokens, keep, branches, 1 + STEPS, &all, err);
-        }
+        DPE_TRY(time_tokens(session, tokens, keep, branches, 1, &first, err));
+        DPE_TRY(time_tokens(session, tokens, keep, branches, 1 + STEPS, &all, err));
         /* Where the machine was busy only during the first, their difference says nothing. */
         steps[i] = fmax((all - first) / STEPS, 0.5 * all / (1 + STEPS));
     }
-    if (status == DPE_OK) {
-        *seconds = median(steps, REPEATS);
-    }
-    return status;
+    *seconds = median(steps, REPEATS);
+    return DPE_OK;
 }
 
 /* What a step of the batch takes is measured after a short text, what its contexts add in one branch

@@ -216,13 +216,13 @@ static dpe_status hand_out(struct scheduler *scheduler, int rank, struct dpe_err
         return DPE_OK;
     }
     dpe_group_gather(&scheduler->group, scheduler->loop, at);
-    dpe_status status = dpe_loop_before(scheduler->loop, &scheduler->group, err);
-    if (status == DPE_OK && !scheduler->known[item->plan]) {
-        status = dpe_run_plan(scheduler->loop->job->run, work->keys[item->plan],
-                              work->plans[item->plan]->name, err);
-        scheduler->known[item->plan] = status == DPE_OK;
+    DPE_TRY(dpe_loop_before(scheduler->loop, &scheduler->group, err));
+    if (!scheduler->known[item->plan]) {
+        DPE_TRY(dpe_run_plan(scheduler->loop->job->run, work->keys[item->plan],
+                             work->plans[item->plan]->name, err));
+        scheduler->known[item->plan] = true;
     }
-    return status == DPE_OK ? assign(scheduler, rank, err) : status;
+    return assign(scheduler, rank, err);
 }
 
 /* A row that is safe in the journal of `rank`. */

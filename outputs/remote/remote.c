@@ -357,18 +357,17 @@ static dpe_status add_sums(const struct dpe_remote_engine *engine, const json_t 
                            const char *key, size_t n, double *sums, struct dpe_error *err)
 {
     const json_t *list = json_object_get(answer, key);
-    dpe_status status =
-        json_is_array(list) && json_array_size(list) == n
-            ? DPE_OK
-            : wrong(engine, "a sum of 2-norms for each pair of each head of each layer", err);
-    for (size_t i = 0; i < n && status == DPE_OK; i++) {
+    DPE_TRY(json_is_array(list) && json_array_size(list) == n
+                ? DPE_OK
+                : wrong(engine, "a sum of 2-norms for each pair of each head of each layer", err));
+    for (size_t i = 0; i < n; i++) {
         const json_t *sum = json_array_get(list, i);
-        status = json_is_number(sum) && json_number_value(sum) >= 0.0
-                     ? DPE_OK
-                     : wrong(engine, "sums of 2-norms, numbers from 0 on", err);
+        DPE_TRY(json_is_number(sum) && json_number_value(sum) >= 0.0
+                    ? DPE_OK
+                    : wrong(engine, "sums of 2-norms, numbers from 0 on", err));
         sums[i] += json_number_value(sum);
     }
-    return status;
+    return DPE_OK;
 }
 
 static dpe_status take_norms(const struct dpe_remote_engine *engine, const json_t *answer,
@@ -378,21 +377,19 @@ static dpe_status take_norms(const struct dpe_remote_engine *engine, const json_
     const struct dpe_norm_text *text = &norms->texts[at];
     const struct dpe_norm_sums *sums = &text->sums;
     const json_t *rows = json_object_get(answer, "rows");
-    dpe_status status = check_plan(engine, answer, err);
-    if (status == DPE_OK) {
-        status = add_sums(engine, answer, "q", norms->n_q, sums->q, err);
+    DPE_TRY(check_plan(engine, answer, err));
+    DPE_TRY(add_sums(engine, answer, "q", norms->n_q, sums->q, err));
+    if (!sums->products) {
+        DPE_TRY(add_sums(engine, answer, "k", norms->n_k, sums->k, err));
     }
-    if (status == DPE_OK && !sums->products) {
-        status = add_sums(engine, answer, "k", norms->n_k, sums->k, err);
-    }
-    for (size_t layer = 0; layer < norms->n_layers && status == DPE_OK; layer++) {
+    for (size_t layer = 0; layer < norms->n_layers; layer++) {
         const json_t *row = json_array_get(rows, layer);
-        status = json_is_integer(row) && json_integer_value(row) == text->n
-                     ? DPE_OK
-                     : wrong(engine, "rows, for each layer the tokens of the prompt", err);
+        DPE_TRY(json_is_integer(row) && json_integer_value(row) == text->n
+                    ? DPE_OK
+                    : wrong(engine, "rows, for each layer the tokens of the prompt", err));
         sums->rows[layer] += text->n;
     }
-    return status;
+    return DPE_OK;
 }
 
 static char *write_norms_request(const struct dpe_remote_engine *engine,

@@ -168,32 +168,30 @@ static dpe_status run_all(const struct dpe_http *http, CURLM *multi, struct flig
     int64_t running = 0;
     int64_t left = n;
     double last = dpe_clock();
-    dpe_status status = DPE_OK;
-    while (left > 0 && status == DPE_OK) {
+    while (left > 0) {
         int count = 0;
-        status = fill(http, multi, flights, n, &running, err);
-        if (status == DPE_OK && curl_multi_perform(multi, &count) != CURLM_OK) {
-            status = dpe_fail(err, DPE_IO, "%s: requests cannot be sent", http->url);
+        DPE_TRY(fill(http, multi, flights, n, &running, err));
+        if (curl_multi_perform(multi, &count) != CURLM_OK) {
+            return dpe_fail(err, DPE_IO, "%s: requests cannot be sent", http->url);
         }
-        for (CURLMsg *message;
-             status == DPE_OK && (message = curl_multi_info_read(multi, &count)) != NULL;) {
+        for (CURLMsg *message; (message = curl_multi_info_read(multi, &count)) != NULL;) {
             struct flight *flight = NULL;
             CURLcode code = message->data.result;
             curl_easy_getinfo(message->easy_handle, CURLINFO_PRIVATE, (char **)&flight);
             curl_multi_remove_handle(multi, flight->easy);
             flight->running = false;
             running--;
-            status = land(http, flight, code, &last, err);
+            DPE_TRY(land(http, flight, code, &last, err));
             left -= flight->done;
         }
-        if (status == DPE_OK && http->poll != NULL) {
-            status = http->poll(http->poll_user, err);
+        if (http->poll != NULL) {
+            DPE_TRY(http->poll(http->poll_user, err));
         }
-        if (status == DPE_OK && left > 0) {
+        if (left > 0) {
             curl_multi_poll(multi, NULL, 0, POLL_MS, NULL);
         }
     }
-    return status;
+    return DPE_OK;
 }
 
 dpe_status dpe_http_run(const struct dpe_http *http, struct dpe_http_exchange *exchanges, int64_t n,

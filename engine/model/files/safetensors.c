@@ -470,9 +470,9 @@ dpe_status dpe_shard_sample(const struct dpe_shard *shard, uint64_t begin, uint6
     const uint64_t page = 4096;
     uint64_t first = begin / page * page;
     bool fresh = !dpe_page_is_there(shard->map + first);
-    dpe_status status = dpe_shard_read(shard, begin, end, to, err);
-    if (fresh && status == DPE_OK) {
+    DPE_TRY(dpe_shard_read(shard, begin, end, to, err));
+    if (fresh) {
         dpe_file_forget(shard->fd, (off_t)first, (off_t)((end - first + page - 1) / page * page));
     }
-    return status;
+    return DPE_OK;
 }

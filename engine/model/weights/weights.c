@@ -194,13 +194,13 @@ static dpe_status bind_weight(struct dpe_binder *binder, int64_t index, enum dpe
         return dpe_bind_part(binder, index, name, which == DPE_WEIGHT_SINKS ? "" : ".weight",
                              shape.vector ? 0 : shape.rows, shape.cols, shape.rows > 0, tensor);
     }
-    dpe_status status =
-        dpe_bind_part(binder, index, part.name, ".weight", part.whole, shape.cols, true, tensor);
-    if (status == DPE_OK && tensor->data != NULL) {
+    DPE_TRY(
+        dpe_bind_part(binder, index, part.name, ".weight", part.whole, shape.cols, true, tensor));
+    if (tensor->data != NULL) {
         tensor->data = dpe_tensor_at(tensor, part.first * shape.cols);
         tensor->rows = shape.rows;
     }
-    return status;
+    return DPE_OK;
 }
 
 static dpe_status bind_layer(struct dpe_binder *binder, int64_t index,

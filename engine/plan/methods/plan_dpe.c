@@ -190,11 +190,9 @@ dpe_status dpe_plan_group_edges(int64_t n_pairs, int n_groups, int32_t *edges,
 dpe_status dpe_plan_model_edges(const struct dpe_config *config, int n_groups, int32_t *edges,
                                 struct dpe_error *err)
 {
-    dpe_status status = dpe_plan_group_edges(dpe_config_pairs(config), n_groups, edges, err);
-    if (status == DPE_OK) {
-        edges[n_groups] = (int32_t)(config->head_dim / 2);
-    }
-    return status;
+    DPE_TRY(dpe_plan_group_edges(dpe_config_pairs(config), n_groups, edges, err));
+    edges[n_groups] = (int32_t)(config->head_dim / 2);
+    return DPE_OK;
 }
 
 void dpe_build_self_extend(struct dpe_spec *spec, struct dpe_plan *plan)

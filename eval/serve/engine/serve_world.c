@@ -79,14 +79,14 @@ static dpe_status join_same(struct dpe_serve_world *world, struct dpe_error *err
 {
     char short_key[33];
     char long_key[33];
-    dpe_status status = dpe_plan_key(&world->plans[0].plan, short_key, err);
-    status = status == DPE_OK ? dpe_plan_key(&world->plans[1].plan, long_key, err) : status;
-    if (status == DPE_OK && strcmp(short_key, long_key) == 0) {
+    DPE_TRY(dpe_plan_key(&world->plans[0].plan, short_key, err));
+    DPE_TRY(dpe_plan_key(&world->plans[1].plan, long_key, err));
+    if (strcmp(short_key, long_key) == 0) {
         dpe_plan_free(&world->plans[0].plan);
         world->plans[0] = world->plans[1];
         world->n_plans = 1;
     }
-    return status;
+    return DPE_OK;
 }
 
 /* The unchanged model up to its trained length, then the method, made for all that is served. */
