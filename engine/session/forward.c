@@ -118,19 +118,16 @@ static dpe_status give_tap(struct dpe_lane *l, int64_t layer, const struct dpe_b
 {
     struct dpe_session *s = l->session;
     int64_t run = rows_of_run(batch);
-    dpe_status status = DPE_OK;
-    for (int64_t r = 0; status == DPE_OK && r < batch->rows; r += run) {
+    for (int64_t r = 0; r < batch->rows; r += run) {
         const float *q = NULL;
         const float *k = NULL;
-        status = read_heads(l, batch, r, run, &q, &k, err);
-        if (status == DPE_OK) {
-            status = s->tap(s->tap_user, layer, position_of(batch, r), run, q, k, err);
-            if (status != DPE_OK) {
-                status = dpe_session_agree(s, status, err);
-            }
+        DPE_TRY(read_heads(l, batch, r, run, &q, &k, err));
+        const dpe_status status = s->tap(s->tap_user, layer, position_of(batch, r), run, q, k, err);
+        if (status != DPE_OK) {
+            return dpe_session_agree(s, status, err);
         }
     }
-    return status;
+    return DPE_OK;
 }
 
 struct dpe_store dpe_session_store(const struct dpe_session *s, int64_t layer)

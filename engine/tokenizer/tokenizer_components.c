@@ -355,23 +355,21 @@ static dpe_status append_special(struct dpe_tokenizer *t, struct dpe_json_reader
     struct dpe_json_reader special = *specials;
     special.from = dpe_tokenizer_need_object(specials, name);
     special.object = "special token ";
-    const json_t *ids =
-        specials->status == DPE_OK ? dpe_tokenizer_need_list(&special, "ids") : NULL;
-    dpe_status status = specials->status == DPE_OK ? special.status : specials->status;
-    for (size_t i = 0; status == DPE_OK && i < json_array_size(ids); i++) {
+    DPE_TRY(specials->status);
+    const json_t *ids = dpe_tokenizer_need_list(&special, "ids");
+    DPE_TRY(special.status);
+    for (size_t i = 0; i < json_array_size(ids); i++) {
         int32_t id = -1;
-        status =
-            dpe_tokenizer_read_id(json_array_get(ids, i), special.file, name, &id, special.err);
-        if (status == DPE_OK && (id >= t->vocab.n_ids || !t->vocab.known[id])) {
+        DPE_TRY(
+            dpe_tokenizer_read_id(json_array_get(ids, i), special.file, name, &id, special.err));
+        if (id >= t->vocab.n_ids || !t->vocab.known[id]) {
             char quoted[96];
             return dpe_fail(special.err, DPE_BAD_DATA, "%s: \"%s\" has id %d, which is not a token",
                             special.file, dpe_json_quote(quoted, name, strlen(name)), (int)id);
         }
-        if (status == DPE_OK) {
-            status = dpe_tokens_append(to, &id, 1, special.err);
-        }
+        DPE_TRY(dpe_tokens_append(to, &id, 1, special.err));
     }
-    return status;
+    return DPE_OK;
 }
 
 /* "single": what stands before and after the one sequence. */

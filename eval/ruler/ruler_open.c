@@ -190,22 +190,20 @@ static dpe_status open_questions(struct dpe_ruler *ruler, const struct dpe_ruler
                                  struct dpe_error *err)
 {
     const char *files[2] = {options->squad, options->hotpotqa};
-    dpe_status status = DPE_OK;
-    for (int d = 0; d < 2 && status == DPE_OK; d++) {
+    for (int d = 0; d < 2; d++) {
         struct dpe_qa *qa = ruler->qa + d;
         if (files[d] == NULL) {
             continue;
         }
-        status = d == 0 ? dpe_qa_squad(files[d], qa, err) : dpe_qa_hotpot(files[d], qa, err);
-        for (size_t i = 0; i < qa->n_documents && status == DPE_OK; i++) {
-            status = dpe_ruler_count(ruler, qa->documents[i], strlen(qa->documents[i]),
-                                     qa->cost + i, err);
-            if (status != DPE_OK) {
-                dpe_fail_prefix(err, "%s: document %zu", files[d], i + 1);
+        DPE_TRY(d == 0 ? dpe_qa_squad(files[d], qa, err) : dpe_qa_hotpot(files[d], qa, err));
+        for (size_t i = 0; i < qa->n_documents; i++) {
+            if (dpe_ruler_count(ruler, qa->documents[i], strlen(qa->documents[i]), qa->cost + i,
+                                err) != DPE_OK) {
+                return dpe_fail_prefix(err, "%s: document %zu", files[d], i + 1);
             }
         }
     }
-    return status;
+    return DPE_OK;
 }
 
 /* Mean tokens of a word of a list, and tokens of its number by the digits of the number. */

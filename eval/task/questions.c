@@ -231,17 +231,17 @@ static dpe_status run_steps(const struct questions *questions, struct dpe_sessio
                             const int64_t *indices, int64_t n, struct dpe_row *rows,
                             struct dpe_error *err)
 {
-    dpe_status status = DPE_OK;
-    for (int64_t i = 0; i < n && status == DPE_OK; i++) {
+    for (int64_t i = 0; i < n; i++) {
         struct answer answer;
-        status = answer_begin(questions, indices[i], &answer, err);
+        dpe_status status = answer_begin(questions, indices[i], &answer, err);
         if (status == DPE_OK) {
             int64_t held = held_of(session, &answer, i == 0);
             status = step_alone(session, &answer, held, &rows[i], err);
         }
         answer_end(&answer);
+        DPE_TRY(status);
     }
-    return status;
+    return DPE_OK;
 }
 
 static dpe_status run_questions(void *state, struct dpe_session *session, const int64_t *indices,

@@ -170,10 +170,9 @@ static dpe_status pack(struct dpe_job *job, struct dpe_text *bytes, struct dpe_e
 {
     size_t n_rows = 0;
     const struct dpe_row *rows = dpe_run_rows(job->run, &n_rows);
-    dpe_status status = DPE_OK;
-    for (; job->n_shared < n_rows && status == DPE_OK; job->n_shared++) {
+    for (; job->n_shared < n_rows; job->n_shared++) {
         struct dpe_text one = {0};
-        status = dpe_row_encode(&rows[job->n_shared], true, &one, err);
+        dpe_status status = dpe_row_encode(&rows[job->n_shared], true, &one, err);
         uint64_t n = one.n;
         if (status == DPE_OK) {
             status = dpe_text_append(bytes, (const char *)&n, sizeof n, err);
@@ -182,8 +181,9 @@ static dpe_status pack(struct dpe_job *job, struct dpe_text *bytes, struct dpe_e
             status = dpe_text_append(bytes, one.bytes, one.n, err);
         }
         dpe_text_free(&one);
+        DPE_TRY(status);
     }
-    return status;
+    return DPE_OK;
 }
 
 static dpe_status unpack(struct dpe_job *job, const struct dpe_text *bytes, struct dpe_error *err)

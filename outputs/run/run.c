@@ -144,15 +144,11 @@ dpe_status dpe_run_learn(struct dpe_run *run, const struct dpe_row *row, struct 
 {
     struct dpe_row copy;
     bool fresh = false;
-    dpe_status status = dpe_row_check(row, err);
-    if (status == DPE_OK) {
-        status = dpe_row_copy(&copy, row, err);
-    }
-    if (status == DPE_OK) {
-        status = dpe_run_keep_row(run, &copy, &fresh, err);
-        run->table_current = run->table_current && !fresh;
-        dpe_row_free(&copy);
-    }
+    DPE_TRY(dpe_row_check(row, err));
+    DPE_TRY(dpe_row_copy(&copy, row, err));
+    const dpe_status status = dpe_run_keep_row(run, &copy, &fresh, err);
+    run->table_current = run->table_current && !fresh;
+    dpe_row_free(&copy);
     return status;
 }
 

@@ -131,23 +131,24 @@ static dpe_status put_list(struct dpe_text *records, uint64_t *n, unsigned type,
 static dpe_status all_records(const struct dpe_run *run, struct dpe_text *records, uint64_t *n,
                               struct dpe_error *err)
 {
-    dpe_status status = dpe_record_encode(records, DPE_RECORD_BEGIN, (*n)++, run->hash, 64, err);
-    for (size_t i = 0; i < run->n_sessions && status == DPE_OK; i++) {
-        status = put_list(records, n, DPE_RECORD_SESSION, &run->sessions[i], err);
+    DPE_TRY(dpe_record_encode(records, DPE_RECORD_BEGIN, (*n)++, run->hash, 64, err));
+    for (size_t i = 0; i < run->n_sessions; i++) {
+        DPE_TRY(put_list(records, n, DPE_RECORD_SESSION, &run->sessions[i], err));
     }
-    for (size_t i = 0; i < run->plans.n && status == DPE_OK; i++) {
+    for (size_t i = 0; i < run->plans.n; i++) {
         const struct dpe_identity pair = {.n = 1, .fields = &run->plans.fields[i]};
-        status = put_list(records, n, DPE_RECORD_PLAN, &pair, err);
+        DPE_TRY(put_list(records, n, DPE_RECORD_PLAN, &pair, err));
     }
-    for (size_t i = 0; i < run->rows.n && status == DPE_OK; i++) {
+    for (size_t i = 0; i < run->rows.n; i++) {
         struct dpe_text bytes = {0};
-        status = dpe_row_encode(&run->rows.rows[i], true, &bytes, err);
+        dpe_status status = dpe_row_encode(&run->rows.rows[i], true, &bytes, err);
         if (status == DPE_OK) {
             status = dpe_record_encode(records, DPE_RECORD_ROW, (*n)++, bytes.bytes, bytes.n, err);
         }
         dpe_text_free(&bytes);
+        DPE_TRY(status);
     }
-    return status;
+    return DPE_OK;
 }
 
 static dpe_status write_again(struct dpe_run *run, struct dpe_error *err)

@@ -75,10 +75,9 @@ static dpe_status recover_plan(struct dpe_opening *opening, bool create,
 
 static dpe_status recover_sessions(struct dpe_opening *opening, bool create, struct dpe_error *err)
 {
-    dpe_status status = DPE_OK;
-    for (size_t i = 0; status == DPE_OK && i < opening->table.n_sessions; i++) {
+    for (size_t i = 0; i < opening->table.n_sessions; i++) {
         struct dpe_text bytes = {0};
-        status = dpe_identity_encode(&opening->table.sessions[i], &bytes, err);
+        dpe_status status = dpe_identity_encode(&opening->table.sessions[i], &bytes, err);
         if (status == DPE_OK) {
             status = append_either(opening, create, DPE_RECORD_SESSION, &bytes, err);
         }
@@ -86,8 +85,9 @@ static dpe_status recover_sessions(struct dpe_opening *opening, bool create, str
             status = dpe_run_keep_session(opening->run, &opening->table.sessions[i], err);
         }
         dpe_text_free(&bytes);
+        DPE_TRY(status);
     }
-    return status;
+    return DPE_OK;
 }
 
 static dpe_status recover_from_table(struct dpe_opening *opening, bool create,

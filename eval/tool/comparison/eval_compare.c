@@ -223,8 +223,7 @@ typedef dpe_status (*use_results)(const struct comparison *comparison,
 static dpe_status each_suite(const struct comparison *comparison, use_results use,
                              struct dpe_h5 *table, struct dpe_error *err)
 {
-    dpe_status status = DPE_OK;
-    for (int i = 0; i < comparison->n_suites && status == DPE_OK; i++) {
+    for (int i = 0; i < comparison->n_suites; i++) {
         struct dpe_results results = {0};
         const struct dpe_suite *suite = &comparison->suites[i];
         const struct dpe_compared compared = {.suite = suite,
@@ -233,7 +232,7 @@ static dpe_status each_suite(const struct comparison *comparison, use_results us
                                               .n_methods = comparison->n_methods,
                                               .against = comparison->against,
                                               .seed = comparison->args->job.seed};
-        status = dpe_results_collect(&results, &compared, comparison->job.run, err);
+        dpe_status status = dpe_results_collect(&results, &compared, comparison->job.run, err);
         if (status == DPE_OK && table != NULL) {
             status = dpe_eval_count_memory(comparison, &results, err);
         }
@@ -242,8 +241,9 @@ static dpe_status each_suite(const struct comparison *comparison, use_results us
                 use(comparison, &results, (suite->kind->takes & DPE_SUITE_DEPTHS) != 0, table, err);
         }
         dpe_results_free(&results);
+        DPE_TRY(status);
     }
-    return status;
+    return DPE_OK;
 }
 
 static dpe_status put_results(const struct comparison *comparison,
