@@ -311,20 +311,19 @@ dpe_status dpe_detect_inputs_hold(struct detect_inputs *inputs, struct dpe_error
 static dpe_status add_niah(struct detect_inputs *inputs, struct dpe_error *err)
 {
     dpe_niah_defaults(&inputs->niah);
-    dpe_status status = DPE_OK;
     if (inputs->args->niah != NULL) {
-        status = dpe_niah_parse(inputs->args->niah, &inputs->niah, err);
+        DPE_TRY(dpe_niah_parse(inputs->args->niah, &inputs->niah, err));
     }
-    if (status == DPE_OK && inputs->args->shared > 0) {
+    if (inputs->args->shared > 0) {
         inputs->niah.shared = (int)inputs->args->shared;
     }
-    if (status == DPE_OK && inputs->args->keys_per_context > 0) {
+    if (inputs->args->keys_per_context > 0) {
         inputs->niah.asked = (int)inputs->args->keys_per_context;
         inputs->niah.keys =
             inputs->niah.keys > inputs->niah.asked ? inputs->niah.keys : inputs->niah.asked;
     }
-    if (status != DPE_OK || !inputs->args->use_niah) {
-        return status;
+    if (!inputs->args->use_niah) {
+        return DPE_OK;
     }
     dpe_niah_format(&inputs->niah, inputs->niah_spec, sizeof inputs->niah_spec);
     inputs->users_niah = inputs->niah;
@@ -334,22 +333,17 @@ static dpe_status add_niah(struct detect_inputs *inputs, struct dpe_error *err)
         dpe_niah_format(&inputs->niah, inputs->niah_spec, sizeof inputs->niah_spec);
     }
     if (inputs->args->auto_task) {
-        status = dpe_detect_pilot_begin(inputs, err);
+        DPE_TRY(dpe_detect_pilot_begin(inputs, err));
     }
     int at = inputs->n_tasks;
-    if (status == DPE_OK) {
-        status =
-            dpe_detect_inputs_niah(inputs, "niah", inputs->args->job.seed, &inputs->tasks[at], err);
-    }
-    if (status != DPE_OK) {
-        return status;
-    }
+    DPE_TRY(
+        dpe_detect_inputs_niah(inputs, "niah", inputs->args->job.seed, &inputs->tasks[at], err));
     inputs->n_tasks++;
     dpe_detect_inputs_set_samples(inputs);
-    status = dpe_detect_inputs_niah(inputs, "validate-niah", inputs->validation_seed,
-                                    &inputs->validate_tasks[at], err);
-    inputs->own_validate_task[at] = status == DPE_OK;
-    return status;
+    DPE_TRY(dpe_detect_inputs_niah(inputs, "validate-niah", inputs->validation_seed,
+                                   &inputs->validate_tasks[at], err));
+    inputs->own_validate_task[at] = true;
+    return DPE_OK;
 }
 
 /* Books that the sweep does not use validate it; where all are used, the same ones do. */

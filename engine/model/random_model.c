@@ -234,6 +234,23 @@ static dpe_status copy_kinds(const struct dpe_config *config, struct dpe_model *
     return DPE_OK;
 }
 
+static dpe_status make_all(struct maker *maker, const struct dpe_config *config)
+{
+    struct dpe_weights *w = &maker->model->weights;
+    if (w->layers == NULL || maker->model->folder == NULL) {
+        return dpe_fail(maker->err, DPE_NO_MEMORY, "random weights: out of memory");
+    }
+    DPE_TRY(make(maker, config->vocab, config->hidden, &w->embedding));
+    DPE_TRY(copy_kinds(config, maker->model, maker->err));
+    for (int64_t i = 0; i < config->n_layers; i++) {
+        DPE_TRY(make_layer(maker, &w->layers[i]));
+    }
+    DPE_TRY(make(maker, 1, config->hidden, &w->final_norm));
+    w->lm_head = w->embedding;
+    return config->tied_embeddings ? DPE_OK
+                                   : make(maker, config->vocab, config->hidden, &w->lm_head);
+}
+
 dpe_status dpe_random_model(const struct dpe_config *config, bool on_host, uint64_t seed,
                             struct dpe_model **model, struct dpe_error *err)
 {
@@ -246,25 +263,11 @@ dpe_status dpe_random_model(const struct dpe_config *config, bool on_host, uint6
     made->config.rope.long_factor = NULL;
     made->config.rope.clex = NULL;
     made->config.layer_kinds = NULL;
-    struct dpe_weights *w = &made->weights;
     struct maker maker = {.model = made, .on_host = on_host, .err = err};
     dpe_rng_seed(&maker.rng, seed, 1);
-    w->layers = dpe_alloc_zero((size_t)config->n_layers, sizeof *w->layers);
+    made->weights.layers = dpe_alloc_zero((size_t)config->n_layers, sizeof *made->weights.layers);
     made->folder = strdup("random weights");
-    dpe_status status = w->layers != NULL && made->folder != NULL
-                            ? make(&maker, config->vocab, config->hidden, &w->embedding)
-                            : dpe_fail(err, DPE_NO_MEMORY, "random weights: out of memory");
-    status = status == DPE_OK ? copy_kinds(config, made, err) : status;
-    for (int64_t i = 0; i < config->n_layers && status == DPE_OK; i++) {
-        status = make_layer(&maker, &w->layers[i]);
-    }
-    if (status == DPE_OK) {
-        status = make(&maker, 1, config->hidden, &w->final_norm);
-    }
-    w->lm_head = w->embedding;
-    if (status == DPE_OK && !config->tied_embeddings) {
-        status = make(&maker, config->vocab, config->hidden, &w->lm_head);
-    }
+    const dpe_status status = make_all(&maker, config);
     if (status != DPE_OK) {
         dpe_model_close(made);
         return status;

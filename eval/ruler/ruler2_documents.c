@@ -86,28 +86,25 @@ static dpe_status read_around(void *user, const json_t *line, const char **expec
 {
     struct dpe_ruler2_documents *d = user;
     const json_t *context = json_object_get(line, "context");
-    dpe_status status = DPE_OK;
     *expected = wanted;
-    for (size_t i = 0; i < n_paragraphs(context) && status == DPE_OK; i++) {
+    for (size_t i = 0; i < n_paragraphs(context); i++) {
         const char *title = NULL;
         const json_t *sentences = NULL;
-        status = grow_table(d, err);
-        if (status == DPE_OK && !paragraph(context, i, &title, &sentences)) {
-            status = DPE_BAD_DATA;
+        DPE_TRY(grow_table(d, err));
+        if (!paragraph(context, i, &title, &sentences)) {
+            return DPE_BAD_DATA;
         }
-        status = status == DPE_OK ? add_document(&d->around, title, sentences, err) : status;
-        if (status == DPE_OK) {
-            const size_t last = d->around.n - 1;
-            size_t *slot = slot_of(d, dpe_ruler2_text(&d->around, last));
-            if (*slot != 0) {
-                d->around.text.n = d->around.at[last];
-                d->around.n = last;
-            } else {
-                *slot = last + 1;
-            }
+        DPE_TRY(add_document(&d->around, title, sentences, err));
+        const size_t last = d->around.n - 1;
+        size_t *slot = slot_of(d, dpe_ruler2_text(&d->around, last));
+        if (*slot != 0) {
+            d->around.text.n = d->around.at[last];
+            d->around.n = last;
+        } else {
+            *slot = last + 1;
         }
     }
-    return status == DPE_OK && n_paragraphs(context) == 0 ? DPE_BAD_DATA : status;
+    return n_paragraphs(context) == 0 ? DPE_BAD_DATA : DPE_OK;
 }
 
 /* Whether a title is among the supporting facts: the hub's {"title": […]}, or [[title, n], …]. */

@@ -172,36 +172,30 @@ static dpe_status draw_distractors(struct dpe_ruler_draw *draw, struct secrets *
     if (draw->unit == NULL || draw->cost == NULL) {
         return dpe_ruler_no_memory(err);
     }
-    dpe_status status = DPE_OK;
     draw->cost[0] = 0.0;
     draw->unit[0] = 0;
-    while (status == DPE_OK && draw->cost[n] < (double)draw->length &&
-           n + DISTRACTORS_AT_ONCE <= most) {
+    while (draw->cost[n] < (double)draw->length && n + DISTRACTORS_AT_ONCE <= most) {
         size_t start = draw->scratch.n;
-        for (size_t i = 1; i <= DISTRACTORS_AT_ONCE && status == DPE_OK; i++) {
+        for (size_t i = 1; i <= DISTRACTORS_AT_ONCE; i++) {
             char key[WORD], value[WORD];
             do {
                 draw_key(draw, &draw->units, key);
                 draw_value(draw, &draw->units, value);
             } while (among(key, secrets->keys, 1) || among(value, secrets->values, 1));
-            status = append_needle(draw, key, value, &draw->scratch, err);
-            if (status == DPE_OK) {
-                status = dpe_ruler_append(&draw->scratch, "\n", err);
-            }
+            DPE_TRY(append_needle(draw, key, value, &draw->scratch, err));
+            DPE_TRY(dpe_ruler_append(&draw->scratch, "\n", err));
             draw->unit[n + i] = draw->scratch.n;
         }
         double count = 0.0;
-        if (status == DPE_OK) {
-            status = dpe_ruler_count(draw->ruler, draw->scratch.bytes + start,
-                                     draw->scratch.n - start, &count, err);
-        }
+        DPE_TRY(dpe_ruler_count(draw->ruler, draw->scratch.bytes + start, draw->scratch.n - start,
+                                &count, err));
         for (size_t i = 1; i <= DISTRACTORS_AT_ONCE; i++) {
             draw->cost[n + i] = draw->cost[n] + count * (double)i / DISTRACTORS_AT_ONCE;
         }
         n += DISTRACTORS_AT_ONCE;
     }
     draw->max_units = (int64_t)n;
-    return status;
+    return DPE_OK;
 }
 
 static dpe_status draw_lines(struct dpe_ruler_draw *draw, struct dpe_error *err)
@@ -301,24 +295,20 @@ static dpe_status append_haystack(const struct dpe_ruler_draw *draw, size_t n,
 {
     const char *separator = draw->kind->haystack == RULER_ESSAY ? " " : "\n";
     size_t needle = 0;
-    dpe_status status = DPE_OK;
-    for (size_t i = 0; i <= n && status == DPE_OK; i++) {
-        while (status == DPE_OK && needle < draw->n_needles &&
-               (size_t)(draw->place[needle] * (double)(n + 1)) <= i) {
-            status = dpe_text_append(text, draw->needle[needle].bytes, draw->needle[needle].n, err);
-            if (status == DPE_OK) {
-                status = dpe_ruler_append(text, separator, err);
-            }
+    for (size_t i = 0; i <= n; i++) {
+        while (needle < draw->n_needles && (size_t)(draw->place[needle] * (double)(n + 1)) <= i) {
+            DPE_TRY(dpe_text_append(text, draw->needle[needle].bytes, draw->needle[needle].n, err));
+            DPE_TRY(dpe_ruler_append(text, separator, err));
             needle++;
         }
-        if (status == DPE_OK && i < n) {
-            status = append_unit(draw, i, text, err);
+        if (i < n) {
+            DPE_TRY(append_unit(draw, i, text, err));
         }
     }
     while (text->n > 0 && (text->bytes[text->n - 1] == ' ' || text->bytes[text->n - 1] == '\n')) {
         text->bytes[--text->n] = '\0';
     }
-    return status;
+    return DPE_OK;
 }
 
 dpe_status dpe_ruler_niah_compose(struct dpe_ruler_draw *draw, int64_t n, struct dpe_text *text,

@@ -468,22 +468,14 @@ static dpe_status check_above(const struct dpe_h5 *table, const struct dpe_colum
 static dpe_status put(struct dpe_h5 *table, const struct dpe_column *column, struct dpe_error *err)
 {
     size_t n = 0;
-    dpe_status status = count_elements(table, column, &n, err);
-    if (status == DPE_OK) {
-        status = check_strings(table, column, n, err);
+    dpe_status status = DPE_OK;
+    DPE_TRY(count_elements(table, column, &n, err));
+    DPE_TRY(check_strings(table, column, n, err));
+    if (!table->writing) {
+        return dpe_fail(err, DPE_INTERNAL, "%s: is open for reading", table->path);
     }
-    if (status == DPE_OK && !table->writing) {
-        status = dpe_fail(err, DPE_INTERNAL, "%s: is open for reading", table->path);
-    }
-    if (status == DPE_OK) {
-        status = check_above(table, column, err);
-    }
-    if (status == DPE_OK) {
-        status = make_groups(table, column->path, false, err);
-    }
-    if (status != DPE_OK) {
-        return status;
-    }
+    DPE_TRY(check_above(table, column, err));
+    DPE_TRY(make_groups(table, column->path, false, err));
     hid_t type = dpe_hdf5_type(column->type);
     hid_t dataset = type < 0 ? -1 : create_dataset(table, column, n, type);
     if (dataset < 0) {

@@ -275,24 +275,18 @@ static dpe_status write_page(const struct dpe_report_arguments *args,
 static dpe_status work(const struct dpe_report_arguments *args, struct report *report,
                        struct dpe_error *err)
 {
-    dpe_status status = check_output(args, err);
-    if (status == DPE_OK) {
-        status = open_inputs(args, report, err);
-    }
-    if (status == DPE_OK) {
-        status = compose(args, report, err);
-    }
+    DPE_TRY(check_output(args, err));
+    DPE_TRY(open_inputs(args, report, err));
+    DPE_TRY(compose(args, report, err));
     /* A section is missing when its dataset is not there, not when HDF5 could not tell. */
-    for (size_t i = 0; i < report->n && status == DPE_OK; i++) {
-        status = dpe_h5_answered(report->inputs[i].table, err);
+    for (size_t i = 0; i < report->n; i++) {
+        DPE_TRY(dpe_h5_answered(report->inputs[i].table, err));
     }
     if (args->no_figures) {
         drop_figures(&report->document);
     }
-    if (status == DPE_OK) {
-        status = write_figures(args, &report->document, err);
-    }
-    return status == DPE_OK ? write_page(args, &report->document, err) : status;
+    DPE_TRY(write_figures(args, &report->document, err));
+    return write_page(args, &report->document, err);
 }
 
 dpe_status dpe_report_write(const struct dpe_report_arguments *args, struct dpe_error *err)

@@ -66,35 +66,29 @@ static dpe_status open_ablation(struct comparison *comparison, struct dpe_error 
 {
     const struct eval_arguments *args = comparison->args;
     struct dpe_ablation *ablation = &comparison->ablation;
-    dpe_status status = dpe_ablation_read(args->methods[0], args->norms, &ablation->source, err);
+    DPE_TRY(dpe_ablation_read(args->methods[0], args->norms, &ablation->source, err));
     const char *fingerprint = dpe_job_fingerprint(&comparison->job);
-    if (status == DPE_OK && !args->other_model &&
-        strcmp(ablation->source.fingerprint, fingerprint) != 0) {
-        status =
-            dpe_fail(err, DPE_BAD_DATA,
-                     "%s: measured on the model %.16s…, --model is %.16s…; give --other-model to "
-                     "apply it anyway",
-                     args->methods[0], ablation->source.fingerprint, fingerprint);
+    if (!args->other_model && strcmp(ablation->source.fingerprint, fingerprint) != 0) {
+        return dpe_fail(
+            err, DPE_BAD_DATA,
+            "%s: measured on the model %.16s…, --model is %.16s…; give --other-model to "
+            "apply it anyway",
+            args->methods[0], ablation->source.fingerprint, fingerprint);
     }
-    if (status == DPE_OK && args->temperature != NULL) {
-        status = dpe_temperature_parse(args->temperature,
-                                       dpe_model_config(comparison->job.model)->head_dim,
-                                       &ablation->source.temperature, err);
-        if (status != DPE_OK) {
-            dpe_fail_prefix(err, "--temperature");
-        }
+    if (args->temperature != NULL &&
+        dpe_temperature_parse(args->temperature, dpe_model_config(comparison->job.model)->head_dim,
+                              &ablation->source.temperature, err) != DPE_OK) {
+        return dpe_fail_prefix(err, "--temperature");
     }
-    if (status == DPE_OK) {
-        status = dpe_ablation_make(ablation, (enum dpe_ablation_what)dpe_ablation_find(args->what),
-                                   args->values, args->n_values, err);
-    }
+    DPE_TRY(dpe_ablation_make(ablation, (enum dpe_ablation_what)dpe_ablation_find(args->what),
+                              args->values, args->n_values, err));
     /* The first two are rope and base. */
-    for (int i = args->alone ? 2 : 0; i < ablation->n_steps && status == DPE_OK; i++) {
+    for (int i = args->alone ? 2 : 0; i < ablation->n_steps; i++) {
         struct eval_method method = {.step = &ablation->steps[i]};
         snprintf(method.label, sizeof method.label, "%s", method.step->label);
-        status = add(comparison, &method, err);
+        DPE_TRY(add(comparison, &method, err));
     }
-    return status;
+    return DPE_OK;
 }
 
 /* Differences are relative to a table of the user's, or else to the first method; an ablation's to the

@@ -19,26 +19,19 @@ void dpe_detection_free(struct detection *detection)
 /* Ranks and means of all tasks. */
 static dpe_status read_cells(const struct input *input, struct detection *d, struct dpe_error *err)
 {
-    dpe_status status = dpe_input_get(input, &dpe_ranking_kind, &d->ranking, "/detect", NULL, err);
-    if (status == DPE_OK) {
-        status = dpe_input_get(input, &dpe_needle_cells_kind, &d->recall, "/detect/niah",
-                               "recall_mean ci_low ci_high n_valid", err);
+    DPE_TRY(dpe_input_get(input, &dpe_ranking_kind, &d->ranking, "/detect", NULL, err));
+    DPE_TRY(dpe_input_get(input, &dpe_needle_cells_kind, &d->recall, "/detect/niah",
+                          "recall_mean ci_low ci_high n_valid", err));
+    DPE_TRY(dpe_input_get(input, &dpe_book_cells_kind, &d->perplexity, "/detect/ppl",
+                          "perplexity ci_low ci_high n_valid", err));
+    if (dpe_h5_has(input->table, "/detect/ppl/rank")) {
+        DPE_TRY(dpe_input_get(input, &dpe_ranking_kind, &d->by_perplexity, "/detect/ppl",
+                              "rank informative", err));
     }
-    if (status == DPE_OK) {
-        status = dpe_input_get(input, &dpe_book_cells_kind, &d->perplexity, "/detect/ppl",
-                               "perplexity ci_low ci_high n_valid", err);
-    }
-    if (status == DPE_OK && dpe_h5_has(input->table, "/detect/ppl/rank")) {
-        status =
-            dpe_input_get(input, &dpe_ranking_kind, &d->by_perplexity, "/detect/ppl",
-                               "rank informative", err);
-    }
-    if (status == DPE_OK) {
-        status = dpe_input_table(input,
-                                 "effective_length scale_factor group_edge inv_freq trained_length "
-                                 "evaluated_length",
-                                 &d->table, err);
-    }
+    DPE_TRY(dpe_input_table(input,
+                            "effective_length scale_factor group_edge inv_freq trained_length "
+                            "evaluated_length",
+                            &d->table, err));
     d->n_groups = d->ranking.n[DPE_CELLS_GROUP];
     d->n_lengths = d->ranking.n[DPE_CELLS_LENGTH];
     const struct {
@@ -55,13 +48,13 @@ static dpe_status read_cells(const struct input *input, struct detection *d, str
          d->table.effective_length != NULL || d->table.scale_factor != NULL},
         {d->table.n[TABLE_EDGE], d->n_groups + 1, d->table.group_edge != NULL},
     };
-    for (size_t i = 0; i < sizeof extents / sizeof extents[0] && status == DPE_OK; i++) {
+    for (size_t i = 0; i < sizeof extents / sizeof extents[0]; i++) {
         if (extents[i].there && extents[i].found != extents[i].expected) {
-            status = dpe_fail(err, DPE_BAD_DATA, "%s: /detect: expected %lld groups in every task",
-                              input->path, (long long)d->n_groups);
+            return dpe_fail(err, DPE_BAD_DATA, "%s: /detect: expected %lld groups in every task",
+                            input->path, (long long)d->n_groups);
         }
     }
-    return status;
+    return DPE_OK;
 }
 
 dpe_status dpe_detection_read(const struct input *input, struct detection *d, struct dpe_error *err)
