@@ -181,3 +181,43 @@ void dpe_suite_close(struct dpe_suite *suite)
     dpe_identity_free(&suite->parameters);
     *suite = (struct dpe_suite){0};
 }
+
+static dpe_status add_file(const struct dpe_suite_options *options,
+                           const struct dpe_suite_files *files, size_t i, int64_t length,
+                           struct dpe_suite *suite, struct dpe_error *err)
+{
+    const struct dpe_score_task *task = dpe_score_task(files->name, i);
+    const char *set = NULL;
+    struct dpe_source source = {0};
+    struct dpe_suite_task *added =
+        dpe_suite_add(suite, task->name, task->category, length, options->n_samples, err);
+    if (added == NULL) {
+        return err->status;
+    }
+    const struct dpe_official_options official = {.shared = files->shared,
+                                                  .folder = options->data,
+                                                  .task = task,
+                                                  .tokenizer = options->tokenizer,
+                                                  .length = length,
+                                                  .room = files->rooms[i],
+                                                  .phrase = files->phrases * i,
+                                                  .score =
+                                                      dpe_score_rule(task, files->scorer, &set),
+                                                  .skip_bad = options->skip_bad};
+    DPE_TRY(dpe_suite_official(&official, suite, &source, err));
+    return dpe_suite_keep_questions(suite, added, &source, options->tokenizer, err);
+}
+
+dpe_status dpe_suite_add_files(const struct dpe_suite_options *options,
+                               const struct dpe_suite_files *files, struct dpe_suite *suite,
+                               struct dpe_error *err)
+{
+    for (size_t l = 0; l < options->n_lengths; l++) {
+        for (size_t i = 0; i < files->n; i++) {
+            if (dpe_suite_task_listed(options->tasks, dpe_score_task(files->name, i))) {
+                DPE_TRY(add_file(options, files, i, options->lengths[l], suite, err));
+            }
+        }
+    }
+    return DPE_OK;
+}

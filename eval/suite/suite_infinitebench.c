@@ -28,32 +28,6 @@ static const struct dpe_phrase_field fields[2 * N_TASKS] = {
     {"math_find_answer", "", "", "", false},
 };
 
-static dpe_status add_task(const struct dpe_suite_options *options, size_t i, int64_t length,
-                           struct dpe_official_shared *shared, struct dpe_suite *suite,
-                           struct dpe_error *err)
-{
-    const struct dpe_score_task *task = dpe_score_task("infinitebench", i);
-    const char *name = NULL;
-    struct dpe_source source = {0};
-    struct dpe_suite_task *added =
-        dpe_suite_add(suite, task->name, "", length, options->n_samples, err);
-    if (added == NULL) {
-        return err->status;
-    }
-    const struct dpe_official_options official = {.shared = shared,
-                                                  .folder = options->data,
-                                                  .task = task,
-                                                  .tokenizer = options->tokenizer,
-                                                  .length = length,
-                                                  .room = rooms[i],
-                                                  .phrase = 2 * i,
-                                                  .score =
-                                                      dpe_score_rule(task, options->scorer, &name),
-                                                  .skip_bad = options->skip_bad};
-    DPE_TRY(dpe_suite_official(&official, suite, &source, err));
-    return dpe_suite_keep_questions(suite, added, &source, options->tokenizer, err);
-}
-
 static dpe_status check(const struct dpe_suite_options *options, struct dpe_error *err)
 {
     if (options->data == NULL) {
@@ -84,14 +58,13 @@ dpe_status dpe_suite_open_infinitebench(const struct dpe_suite_options *options,
             DPE_OK) {
         goto done;
     }
-    for (size_t l = 0; l < options->n_lengths && status == DPE_OK; l++) {
-        for (size_t i = 0; i < N_TASKS && status == DPE_OK; i++) {
-            if (dpe_suite_task_listed(options->tasks, dpe_score_task("infinitebench", i))) {
-                status = add_task(options, i, options->lengths[l], shared, suite, err);
-            }
-        }
-    }
-    if (status != DPE_OK ||
+    const struct dpe_suite_files files = {.name = "infinitebench",
+                                          .rooms = rooms,
+                                          .n = N_TASKS,
+                                          .phrases = 2,
+                                          .scorer = options->scorer,
+                                          .shared = shared};
+    if ((status = dpe_suite_add_files(options, &files, suite, err)) != DPE_OK ||
         (status = dpe_identity_add(&suite->parameters, "template", shared->phrases.hash, err)) !=
             DPE_OK ||
         (status = dpe_official_identify(shared, &suite->parameters, err)) != DPE_OK) {

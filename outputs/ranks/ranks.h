@@ -11,6 +11,7 @@
 
 #include "engine/base/base.h"
 #include "engine/session/session.h"
+#include "engine/tool/tool.h"
 
 struct dpe_ranks {
     int rank, size;             /**< of the job; 0 of 1 when alone */
@@ -113,6 +114,13 @@ const char *dpe_ranks_host(const struct dpe_ranks *ranks, int rank);
 /** End all ranks at once. */
 _Noreturn void dpe_ranks_abort(struct dpe_ranks *ranks, int code);
 /** The same where a rank has no memory to answer the others, with a message. */
-_Noreturn void dpe_ranks_no_memory(struct dpe_ranks *ranks);
+static inline _Noreturn void dpe_ranks_no_memory(struct dpe_ranks *ranks)
+{
+    dpe_log_error("rank %d is out of memory; the job ends. Finished samples are saved: run the "
+                  "same command to "
+                  "continue",
+                  ranks->rank);
+    dpe_ranks_abort(ranks, DPE_NO_MEMORY);
+}
 
 #endif

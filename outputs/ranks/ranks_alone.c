@@ -118,11 +118,3 @@ _Noreturn void dpe_ranks_abort(struct dpe_ranks *ranks, int code)
     (void)ranks;
     _Exit(code);
 }
-
-_Noreturn void dpe_ranks_no_memory(struct dpe_ranks *ranks)
-{
-    dpe_log_error("rank %d is out of memory; the job ends. Finished samples are saved: run the same command to "
-                  "continue",
-                  ranks->rank);
-    dpe_ranks_abort(ranks, DPE_NO_MEMORY);
-}

@@ -378,12 +378,10 @@ dpe_status dpe_temperature_parse(const char *text, int64_t head_dim,
     if (strcmp(text, "off") == 0) {
         return DPE_OK;
     }
-    size_t n = strlen(text);
-    char *own = dpe_alloc(n + 1, 1);
+    char *own = strdup(text);
     if (own == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "temperature: out of memory for %zu bytes", n);
+        return dpe_fail(err, DPE_NO_MEMORY, "temperature: out of memory");
     }
-    memcpy(own, text, n + 1);
     struct dpe_spec spec = {.err = err, .method = "temperature"};
     struct dpe_temperature read = dpe_temperature_none;
     dpe_status status = add_keys(&spec, &keys_alone, own);
@@ -473,12 +471,10 @@ static dpe_status make(const char *text, const struct dpe_plan_context *context,
     if (status != DPE_OK) {
         return status;
     }
-    size_t n = strlen(text);
-    char *own = dpe_alloc(n + 1, 1);
+    char *own = strdup(text);
     if (own == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "method: out of memory for a spec of %zu bytes", n);
+        return dpe_fail(err, DPE_NO_MEMORY, "method: out of memory");
     }
-    memcpy(own, text, n + 1);
     char *rest = strchr(own, ':');
     if (rest != NULL) {
         *rest++ = 0;
