@@ -416,28 +416,32 @@ done:
     return status;
 }
 
-/* The length of the plan that is shown: --length, else the table's, else four times the trained
- * one. */
-static dpe_status shown_length(const struct run *run, int64_t *length, struct dpe_error *err)
+dpe_status dpe_run_tool_length(const struct run *run, int64_t *length, int64_t *trained,
+                               struct dpe_error *err)
 {
     const char *path = dpe_run_tool_table(run->args);
     struct dpe_table *table = NULL;
-    dpe_status status = DPE_OK;
+    *trained = run->trained_length;
     *length = run->args->length > 0 ? run->args->length : 4 * run->trained_length;
-    if (path != NULL && run->args->length <= 0) {
-        status = dpe_table_load(path, &table, err);
-        *length = status == DPE_OK ? dpe_table_values(table)->length : 0;
-        dpe_table_close(table);
+    if (path == NULL) {
+        return DPE_OK;
     }
-    return status;
+    DPE_TRY(dpe_table_load(path, &table, err));
+    *trained = dpe_table_values(table)->trained_length;
+    if (run->args->length <= 0) {
+        *length = dpe_table_values(table)->length;
+    }
+    dpe_table_close(table);
+    return DPE_OK;
 }
 
 static dpe_status show_plan(const struct run *run, struct dpe_error *err)
 {
     struct dpe_plan plan;
+    struct run own = *run; /* a table may be of another trained length than the model says */
     int64_t length = 0;
     char note[DPE_TABLE_NOTE];
-    dpe_status status = shown_length(run, &length, err);
+    dpe_status status = dpe_run_tool_length(run, &length, &own.trained_length, err);
     if (status == DPE_OK) {
         status = make_plan(run, length, &plan, note, err);
     }
@@ -445,9 +449,9 @@ static dpe_status show_plan(const struct run *run, struct dpe_error *err)
         return status;
     }
     if (run->args->result == DPE_RESULT_JSON) {
-        status = dpe_run_tool_plan_json(run, &plan, length, err);
+        status = dpe_run_tool_plan_json(&own, &plan, length, err);
     } else {
-        dpe_run_tool_show_plan(run, &plan, length, note);
+        dpe_run_tool_show_plan(&own, &plan, length, note);
     }
     dpe_plan_free(&plan);
     return status;

@@ -6,9 +6,8 @@
 #include "data/data.h"
 #include "eval/niah/niah.h"
 #include "eval/run/run_tool.h"
-#include "outputs/table/dpe_table.h"
 
-enum { ANSWER_TEXT = 48, WITHOUT_TABLE = 4 };
+enum { ANSWER_TEXT = 48 };
 
 /* The text, and what is asked of it. */
 struct secret {
@@ -42,20 +41,6 @@ static bool has_ended(void *user, const int32_t *ids, size_t n)
            dpe_signals_asked() != DPE_STOP_NONE;
 }
 
-/* The length that the table was made for, its longest; of a method four times the trained one. */
-static dpe_status find_length(const struct run *run, int64_t *length, struct dpe_error *err)
-{
-    struct dpe_table *table = NULL;
-    *length = run->args->length > 0 ? run->args->length : WITHOUT_TABLE * run->trained_length;
-    if (run->args->table == NULL || run->args->length > 0) {
-        return DPE_OK;
-    }
-    DPE_TRY(dpe_table_load(run->args->table, &table, err));
-    *length = dpe_table_values(table)->length;
-    dpe_table_close(table);
-    return DPE_OK;
-}
-
 static dpe_status hide(const struct run *run, struct secret *secret, struct dpe_error *err)
 {
     const char *template = run->args->chat_template != NULL ? run->args->chat_template : "auto";
@@ -64,7 +49,8 @@ static dpe_status hide(const struct run *run, struct secret *secret, struct dpe_
     params.values = 1;
     params.special = run->args->special;
     params.repeat_haystack = true;
-    DPE_TRY(find_length(run, &secret->length, err));
+    int64_t trained = 0;
+    DPE_TRY(dpe_run_tool_length(run, &secret->length, &trained, err));
     DPE_TRY(dpe_corpus_open(run->args->corpus, NULL, &secret->corpus, err));
     DPE_TRY(dpe_niah_open(&params, secret->length, secret->corpus, run->tokenizer, template,
                           (uint64_t)run->args->seed, &secret->niah, err));

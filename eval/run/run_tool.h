@@ -86,6 +86,11 @@ static inline const char *dpe_run_tool_table(const struct arguments *args)
            : args->method != NULL ? dpe_plan_table_of_spec(args->method)
                                   : NULL;
 }
+/** The length that is shown without a text: --length, else that of the table, its longest, else four
+ *  times the trained one; and the trained length, which is the table's where there is one. Errors of
+ *  the table. */
+dpe_status dpe_run_tool_length(const struct run *run, int64_t *length, int64_t *trained,
+                               struct dpe_error *err);
 /** The position methods and their keys, as a table for people. */
 void dpe_run_tool_methods(void);
 /** Refuse options that do not go together, or lack something. */

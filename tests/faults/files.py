@@ -273,6 +273,11 @@ def test_tables_in_other_forms(work):
     table = work + "/lacks.json"
     expect(tool("dpe-export", work + "/source.h5", "-o", table), 0)
     values = json.loads(read(table))
+    # The trained length that is shown is the table's, whatever the model says of itself.
+    write(table, json.dumps(values | {"trained_length": values["trained_length"] // 2}).encode())
+    shown = tool(*show, table)
+    expect(shown, 0)
+    assert f"trained length  {values['trained_length'] // 2}\n" in shown.stdout.decode(), shown.stdout
     del values["scale_factor"]
     write(table, json.dumps(values).encode())
     expect(tool(*show, table), 65, '"scale_factor": expected a list')

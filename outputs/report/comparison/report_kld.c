@@ -70,7 +70,7 @@ static dpe_status write_divergence(struct report *report, const struct input *in
         if (unchanged && dpe_input_read_whole(input, "/kld", "length", 0) > trained) {
             dpe_report_say(report, BLOCK_TEXT,
                            "From position %lld, the trained length, on the base is no yardstick: "
-                           "unchanged, the model fails there, and what differs from it may be "
+                           "unchanged, the model may fail there, and what differs from it may be "
                            "better.",
                            trained);
         }
