@@ -188,6 +188,14 @@ static void put_lead(const struct dpe_worth *w, struct dpe_text *out)
     dpe_text_put(out, ".\n");
 }
 
+/* Whether the model as it is has no less than with the table. */
+static bool is_unneeded(const struct dpe_worth *w)
+{
+    const double gain = (w->value[DPE_WORTH_TABLE].mean - w->value[DPE_WORTH_ALONE].mean) *
+                        (w->perplexity ? -1.0 : 1.0);
+    return w->method[DPE_WORTH_ALONE] >= 0 && isfinite(w->p) && w->p >= 0.05 && gain <= 0.0;
+}
+
 /* Whether a plain method does as well, on fresh samples alone: by the others one of the two was
  * chosen. */
 static void put_rival(const struct dpe_worth *w, struct dpe_text *out)
@@ -199,6 +207,8 @@ static void put_rival(const struct dpe_worth *w, struct dpe_text *out)
     dpe_p_text(w->rival_p, p);
     if (!isfinite(w->rival_p)) {
         dpe_text_put(out, ".\n");
+    } else if ((w->same || w->rival_p >= 0.05) && is_unneeded(w)) {
+        dpe_text_put(out, ", not shown to differ (%s).\n", p);
     } else if ((w->same || w->rival_p >= 0.05) &&
                w->texts[DPE_WORTH_RIVAL] > (1.0 + most_more) * w->texts[DPE_WORTH_TABLE]) {
         dpe_text_put(out,
@@ -221,6 +231,9 @@ static void put_rival(const struct dpe_worth *w, struct dpe_text *out)
 void dpe_worth_words(const struct dpe_worth *w, struct dpe_text *out)
 {
     put_lead(w, out);
+    if (is_unneeded(w)) {
+        dpe_text_put(out, "  The model as it is has no less: it needs no table at this length.\n");
+    }
     if (w->rival != NULL) {
         put_rival(w, out);
     }

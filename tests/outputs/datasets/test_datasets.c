@@ -305,6 +305,15 @@ static void worth_of_a_table(void **state)
          "without (p < 0.001).\n  1 sample.\n"
          "  The best of the other methods, linear, has 60 % (50 to 70), not shown to differ "
          "(p = 0.300). --method linear needs no calibration.\n");
+    /* Where the model as it is has no less, no other method is advised either. */
+    worth.p = 1.0;
+    worth.value[DPE_WORTH_ALONE] = worth.value[DPE_WORTH_TABLE];
+    says(&worth,
+         "In 1024 tokens the model has 70 % (60 to 80) with the table, 70 % (60 to 80) "
+         "without (p = 1.000).\n  1 sample.\n"
+         "  The model as it is has no less: it needs no table at this length.\n"
+         "  The best of the other methods, linear, has 60 % (50 to 70), not shown to differ "
+         "(p = 0.300).\n");
     means[3].mean = 0.8;
     dpe_worth_of(&compared, 1, false, 2, &worth);
     worth.table = "t.h5";
