@@ -13,7 +13,9 @@ void dpe_detect_guard_words(const struct dpe_detect_report *report, char *text, 
     if (!report->texts.validated || guard->best < 0) {
         return;
     }
-    const struct dpe_detect_validation *needles = &dpe_detect_deciding(report)->validation;
+    const struct dpe_detect_validation *needles = report->users.validated
+                                                      ? &report->users.validation
+                                                      : &dpe_detect_deciding(report)->validation;
     const double loss = 100.0 * guard->loss;
     const double share = 100.0 * report->guard_share;
     const char *kept = report->names[guard->kept];
@@ -22,10 +24,10 @@ void dpe_detect_guard_words(const struct dpe_detect_report *report, char *text, 
         snprintf(text, size,
                  "%s trades perplexity for needles: it loses %.1f %% to %s (the guard allows %.3g "
                  "%%), and "
-                 "finds %.1f points more than %s, which does not",
+                 "finds %.1f points more%s than %s, which does not",
                  kept, loss, best, share,
                  100.0 * (needles->value[guard->kept].mean - needles->value[guard->found].mean),
-                 report->names[guard->found]);
+                 report->users.validated ? " on your task" : "", report->names[guard->found]);
     } else if (guard->traded) {
         snprintf(text, size,
                  "%s loses %.1f %% of perplexity to %s (the guard allows %.3g %%); no plan that a "

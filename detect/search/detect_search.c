@@ -310,41 +310,50 @@ static void halve(struct trial *trial)
 /* -------------------------------------------------------------------------------------- the test
  */
 
-/* Whether it loses no more perplexity than the guard allows; where it was not read there is none.
- */
-static bool is_within(const struct dpe_detect_search *search, const struct dpe_detect_tried *tried)
+/* Perplexity is held against the best of the changes that find more than the first plan: ∞ without
+ * a guard, or where none does. */
+static double guard_limit(const struct trial *trial)
 {
-    return !tried->read || tried->nll <= search->least + log1p(search->options.guard) + tie;
+    double least = INFINITY;
+    for (int i = 1; i < trial->step->n; i++) {
+        const struct dpe_detect_tried *tried = &trial->step->tried[i];
+        int64_t pairs = 0;
+        if (trial->live[i] && isfinite(tried->nll) && gain_of(trial, i, &pairs) > tie) {
+            least = fmin(least, tried->nll);
+        }
+    }
+    return least + log1p(trial->options->guard) + tie;
 }
 
-/* The best of what was run on all samples and is within the guard. Where the first plan is not
- * within it, also one that finds no more. */
-static void find_best(const struct trial *trial, const struct dpe_detect_search *search)
+static bool is_within(const struct dpe_detect_tried *tried, double limit)
+{
+    return isnan(tried->nll) || tried->nll <= limit;
+}
+
+/* The best of what was run on all samples and is within the guard. */
+static void find_best(const struct trial *trial)
 {
     struct dpe_detect_step *step = trial->step;
-    const bool leaves = !is_within(search, &step->tried[0]);
-    double most = leaves ? (double)-INFINITY : tie;
+    const double limit = guard_limit(trial);
+    double most = tie;
     step->best = -1;
     for (int i = 1; i < step->n; i++) {
         int64_t pairs = 0;
         double gain = gain_of(trial, i, &pairs);
-        if (trial->live[i] && 2 * pairs >= trial->run[i] && is_within(search, &step->tried[i]) &&
+        if (trial->live[i] && 2 * pairs >= trial->run[i] && is_within(&step->tried[i], limit) &&
             gain > most + tie) {
             step->best = i;
             most = gain;
         }
     }
-    step->guarded = leaves && step->best > 0;
+    step->guarded = step->best > 0 && !is_within(&step->tried[0], limit);
 }
 
-/* The best, and whether it is better than the first plan: where that is outside the guard, whether
- * it finds less. */
-static dpe_status choose(struct trial *trial, const struct dpe_detect_search *search,
-                         struct dpe_error *err)
+/* The best, and whether it is better than the first plan. */
+static dpe_status choose(struct trial *trial, struct dpe_error *err)
 {
     struct dpe_detect_step *step = trial->step;
-    int64_t pairs = 0;
-    find_best(trial, search);
+    find_best(trial);
     if (step->best < 0) {
         return DPE_OK;
     }
@@ -359,14 +368,11 @@ static dpe_status choose(struct trial *trial, const struct dpe_detect_search *se
     }
     const struct dpe_resampling how = {
         .together = trial->options->together, .rounds = FLIPS, .seed = STATISTICS_SEED};
-    /* One-sided. */
+    /* One-sided: the gain is positive. */
     step->p = 0.5 * dpe_sign_flip(values, values + n, n, &how);
-    const bool shown = step->p < DPE_DETECT_SEARCH_LEVEL;
-    const bool untested =
-        step->move == DPE_DETECT_MOVE_PLAIN || step->move == DPE_DETECT_MOVE_FAMILY;
-    const bool better =
-        step->guarded ? !shown || gain_of(trial, step->best, &pairs) > 0.0 : shown || untested;
-    step->chosen = better ? step->best : 0;
+    const bool untested = step->move == DPE_DETECT_MOVE_PLAIN ||
+                          step->move == DPE_DETECT_MOVE_FAMILY || step->guarded;
+    step->chosen = step->p < DPE_DETECT_SEARCH_LEVEL || untested ? step->best : 0;
     free(values);
     return DPE_OK;
 }
@@ -430,17 +436,17 @@ static dpe_status read_texts(struct trial *trial, struct dpe_detect_search *sear
         }
         tried->nll = log(dpe_detect_interval(&scores, i, DPE_DETECT_PERPLEXITY).mean);
         tried->nll = isfinite(tried->nll) ? tried->nll : (double)INFINITY;
-        search->least = fmin(search->least, tried->nll);
     }
     dpe_detect_scores_free(&scores);
     return DPE_OK;
 }
 
 /* What is outside the guard is not run further. */
-static void keep_within(struct trial *trial, const struct dpe_detect_search *search)
+static void keep_within(struct trial *trial)
 {
+    const double limit = guard_limit(trial);
     for (int i = 1; i < trial->step->n; i++) {
-        trial->live[i] = trial->live[i] && is_within(search, &trial->step->tried[i]);
+        trial->live[i] = trial->live[i] && is_within(&trial->step->tried[i], limit);
     }
 }
 
@@ -481,7 +487,7 @@ static dpe_status run_step(struct trial *trial, struct dpe_detect_search *search
             if (!search->complete) {
                 return DPE_OK;
             }
-            keep_within(trial, search);
+            keep_within(trial);
         }
         if (last) {
             break;
@@ -549,7 +555,7 @@ static void find_single(struct walk *walk, const struct dpe_detect_step *step)
         const struct dpe_detect_tried *tried = &step->tried[i];
         double gain = i == 0 ? 0.0 : tried->gain;
         if (!dpe_detect_point_is_single(params, &tried->point) || tried->samples == 0 ||
-            !isfinite(gain) || !is_within(walk->search, tried)) {
+            !isfinite(gain)) {
             continue;
         }
         if (best == NULL || tried->samples > best->samples ||
@@ -622,7 +628,7 @@ static dpe_status take_step(struct walk *walk, enum dpe_detect_move move, int ro
     status = status == DPE_OK ? run_step(&trial, search, walk->err) : status;
     status = status == DPE_OK ? summarize(&trial, walk->err) : status;
     if (status == DPE_OK && search->complete && step->tested) {
-        status = choose(&trial, search, walk->err);
+        status = choose(&trial, walk->err);
     }
     dpe_detect_scores_free(&trial.scores);
     if (status == DPE_OK && search->complete) {
@@ -697,8 +703,7 @@ static dpe_status search_init(struct dpe_detect_search *search,
                               const struct dpe_detect_search_options *options,
                               const struct dpe_detect_params *params, struct dpe_error *err)
 {
-    *search = (struct dpe_detect_search){
-        .options = *options, .complete = true, .least = (double)INFINITY};
+    *search = (struct dpe_detect_search){.options = *options, .complete = true};
     if (params->n_groups > DPE_DETECT_MOST_GROUPS) {
         return dpe_fail(err, DPE_USAGE, "--groups: expected at most %d with a search, found %d",
                         DPE_DETECT_MOST_GROUPS, params->n_groups);

@@ -105,8 +105,8 @@ struct dpe_detect_step {
     int best;    /**< the change that was tested; −1: none is better, or none was tested */
     double p;    /**< of: it is not better than the first; NaN */
     int chosen;  /**< best, or 0 */
-    bool guarded; /**< the first plan was outside the guard: best is what finds most within it, and
-                     p of: it finds no less */
+    bool guarded; /**< best takes the place of the first plan without a test: it finds more, and the
+                     first loses more perplexity to it than the guard allows */
 };
 
 /** How a search is made. */
@@ -121,7 +121,7 @@ struct dpe_detect_search_options {
     int64_t per_round; /**< the first samples of a step are a multiple of it, ≥ 1 */
     int64_t together;  /**< samples in a row that share a context, ≥ 1 */
     enum dpe_detect_criterion criterion;
-    double guard;  /**< share of perplexity that a plan may lose to the best one so far */
+    double guard;  /**< share of perplexity that a plan may lose to one that finds more */
     int64_t texts; /**< that the guard reads; 0: none, and every plan is within it */
 };
 /** Where a search gets rows: *scores ([n] cells × n_samples; freed by the caller) of these plans,
@@ -152,7 +152,6 @@ struct dpe_detect_search {
     bool wants_sweep;                     /**< the joint part waits for the ranks of the sweep */
     int64_t wanted; /**< the last step lacks rows of its `wanted` plans below this sample */
     bool wants_texts; /**< these are rows of the guard's texts */
-    double least;     /**< nats per token of the texts, of the best plan so far; ∞: none */
 };
 /** Replay a search on the rows that are there. Deterministic: the same rows, the same search.
  *
@@ -171,11 +170,11 @@ struct dpe_detect_search {
  * plan (samples of a context change their sign together). That it was picked among several is not
  * corrected for: validation on fresh samples decides what is kept.
  *
- *  With a guard, the third that is left first reads its texts (not of methods without an adapter),
- * and only plans within it go on: those that lose at most `guard` of perplexity to the best one so
- * far. Where the plan so far is not within it, and another is, the one of these that finds most
- * takes its place unless the test shows that it finds less. DPE_NO_MEMORY, DPE_USAGE for more than
- * DPE_DETECT_MOST_GROUPS groups, DPE_INTERNAL for options outside their ranges.
+ *  With a guard, the third that is left first reads its texts (not of methods without an adapter).
+ * What loses more than `guard` of perplexity to the best of the changes that find more than the
+ * first plan goes no further, and a first plan that does gives way without a test. DPE_NO_MEMORY,
+ * DPE_USAGE for more than DPE_DETECT_MOST_GROUPS groups, DPE_INTERNAL for options outside their
+ * ranges.
  */
 dpe_status dpe_detect_search_replay(const struct dpe_detect_search_options *options,
                                     const struct dpe_detect_grid *grid,
