@@ -83,11 +83,15 @@ static void add_dots(struct report *report, const struct suite *s)
     struct sheet *sheet = dpe_report_sheet(report, "methods", value_columns(s), "%s at %s tokens",
                                            s->low_is_better ? "Perplexity" : "Needles found",
                                            dpe_length_text(length, tokens));
+    bool bounded = false; /* of one sample, or one context, there is no interval */
+    for (int64_t i = 0; i < s->r.n[DPE_SUITE_METHOD] * s->r.n[DPE_SUITE_TASK]; i++) {
+        bounded = bounded || isfinite(s->r.mean[i].low);
+    }
     dpe_report_figure(
         report, fill_values(sheet, s, s->r.task_label[0], length), &plot,
-        "Each method on the same samples, with its 95\u00a0%% interval. Whether two methods "
-        "differ is not visible from these intervals; the table of paired differences below "
-        "compares them sample by sample.");
+        "Each method on the same samples%s. Whether two methods differ is not visible from this; "
+        "the table of paired differences below compares them sample by sample.",
+        bounded ? ", with its 95\u00a0% interval" : "");
 }
 
 /* --------------------------------------------------------------------------------- many tasks */

@@ -92,7 +92,9 @@ static void add_dots(struct report *report, const struct detection *d, const str
         report, v->recall ? "validation" : "validation-perplexity",
         v->recall ? "plan:@|recall, %:i1|valid samples:0" : "plan:@|perplexity:i3|valid samples:0",
         "%s at the target length", v->recall ? "Needles found" : "Perplexity");
+    bool bounded = false; /* of one context there is no interval */
     for (int i = 0; i < v->n; i++) {
+        bounded = bounded || isfinite(v->r.low[i]);
         if (ready && v->r.n_valid[i] == 0) {
             continue; /* the base, where another plan can be the table */
         }
@@ -103,9 +105,10 @@ static void add_dots(struct report *report, const struct detection *d, const str
         dpe_draw_row_mark(sheet, i == v->kept ? ROW_STRONG : 0);
     }
     dpe_report_figure(report, sheet, &plot,
-                      "The plans on the same samples of %s tokens, with 95\u00a0%% intervals%s. "
-                      "Whether two plans differ is not visible from these intervals%s.",
+                      "The plans on the same samples of %s tokens%s%s. "
+                      "Whether two plans differ is not visible from this%s.",
                       dpe_length_text(dpe_detection_length(d), length),
+                      bounded ? ", with 95\u00a0% intervals" : ", of one context",
                       v->recall ? "" : " (lower is better)",
                       ready ? "" : "; the paired test above compares them sample by sample");
 }
