@@ -20,19 +20,6 @@ calibrate() {
     # shellcheck disable=SC2086 # lists of words
     "$bin/dpe-calibrate" $common $sweep $profile -o "$work/$name" "$@" >"$work/out" 2>"$work/err"
 }
-refused() {
-    words=$1
-    shift
-    calibrate no "$@"
-    code=$?
-    [ $code = 64 ] && grep -qF -- "$words" "$work/err" || fail "'$words': exit $code, $(cat "$work/err")"
-    [ -e "$work/no" ] && fail "a refused calibration left files"
-}
-refused "--length 64: up to the trained length, 64 tokens, the model is run unchanged and needs no entry" -l 64,128
-refused "--length: 128 is given twice" -l 128,192,128
-refused "expected at most 16 lengths" -l "$(seq -s, 101 117)"
-refused "expected shorter or scratch" -l 128,192 --start none
-
 # Lengths in any order; the number of pairs of every entry is measured.
 calibrate whole -l 192,96,128 || fail "three lengths: $(cat "$work/err")"
 (cd "$work/whole" && find . -type f | sort) >"$work/files"

@@ -18,27 +18,6 @@ calibrate() {
     "$bin/dpe-calibrate" $common $sweep --seed 5 --norm-lengths 32 --norm-samples 2 --special-in-text literal --top-k 2 \
         -o "$work/$name" "$@" >"$work/out" 2>"$work/err"
 }
-refused() {
-    words=$1
-    shift
-    calibrate no "$@"
-    code=$?
-    [ $code = 64 ] && grep -qF -- "$words" "$work/err" || fail "'$words': exit $code, $(cat "$work/err")"
-    [ -e "$work/no" ] && fail "a refused calibration left files"
-}
-refused "--against tuned needs a task of needles, found 'ppl'" -l 128 --against tuned --task ppl
-refused "--tune-budget needs --against tuned" -l 128 --tune-budget 200
-refused "--against tuned stands for four methods; leave out --against yarn" -l 128 --against tuned --against yarn
-refused "--tune-budget: expected a whole number of at least 1" -l 128 --tune-budget 0 --against tuned
-refused "--tune-budget: expected at most 1000000, found '1000001'" -l 128 --tune-budget 1000001 --against tuned
-# What a race or the sweep after it refuses is found before any race, and by the dry run.
-for dry in "" --dry-run; do
-    refused "--budget: lampe has 40 settings, of which each needs 4 samples: expected at least 160 rows, found 159" -l 96,128 \
-        --against tuned --tune-budget 159 $dry
-    refused "--groups: expected 1 to" -l 96,128 --against tuned --groups 33 $dry
-    refused "--temperature: " -l 96,128 --against tuned --temperature hot $dry
-done
-
 calibrate whole -l 96,128 --against tuned --tune-budget 160 || fail "two lengths: $(cat "$work/err")"
 grep -q "^  96/tune.h5 128/tune.h5 96/detect.h5 128/detect.h5 norms.h5 check.h5$" "$work/out" && grep -q "^$work/whole:$" "$work/out" || fail "files: $(tail -5 "$work/out")"
 grep -q "tuned" "$work/whole/report.html" || fail "a report without the settings"

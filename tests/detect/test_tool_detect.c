@@ -166,6 +166,41 @@ static void a_rule_of_steps_ends_in_one_table(void **state)
     }
 }
 
+/* The same of searches: of the plan, of a task by a pilot, among methods that are ready. */
+static void searches_that_stop_end_in_one_table(void **state)
+{
+    static const struct {
+        const char *options;
+        int after; /* lists of rows until it stops */
+    } all[] = {{SWEEP "--task niah --samples 16 --against yarn", 60},
+               {SWEEP "--task auto --samples 4 --select paper --temperature off", 10},
+               {TEXTS
+                "-l 1k --select ready --task auto --samples 8 --against yarn --against jet-long",
+                3}};
+    (void)state;
+    best_lengths_are(32, 128, 16, 1024);
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
+        char line[512];
+        int stops = 0;
+        snprintf(line, sizeof line, "%s -o calm%zu.h5", all[i].options, i);
+        detect(line, 0, NULL);
+        snprintf(line, sizeof line, "%s -o stopped%zu.h5", all[i].options, i);
+        made_world.fails_after = all[i].after;
+        while (tool_end(tool_begin(dpe_detect_main, "dpe-detect", line)) == 75 && stops < 20) {
+            stops++;
+        }
+        made_world.fails_after = 0;
+        printf("%s: %d stops\n", all[i].options + sizeof TEXTS, stops);
+        assert_true(stops >= 1 && stops < 20);
+        char calm[16], stopped[16];
+        snprintf(calm, sizeof calm, "calm%zu.h5", i);
+        snprintf(stopped, sizeof stopped, "stopped%zu.h5", i);
+        expect_same(stopped, calm, "/table/effective_length");
+        expect_same(stopped, calm, "/table/scale_factor");
+        expect_same(stopped, calm, "/validate/niah/recall");
+    }
+}
+
 /* What another run made is not touched: named, exit 78, the same bytes, no journal. */
 static void tables_of_other_runs_are_refused(void **state)
 {
@@ -426,6 +461,7 @@ int main(void)
         cmocka_unit_test(the_best_length_of_each_group_is_found),
         cmocka_unit_test(a_sweep_that_stops_is_continued),
         cmocka_unit_test(a_rule_of_steps_ends_in_one_table),
+        cmocka_unit_test(searches_that_stop_end_in_one_table),
         cmocka_unit_test(tables_of_other_runs_are_refused),
         cmocka_unit_test(races_drop_the_same),
         cmocka_unit_test(contexts_count_once),
