@@ -17,7 +17,7 @@ static void expect_runs(const struct dpe_selection *s, int64_t m)
     static double scores[MOST];
     static int32_t blocks[MOST];
     static int32_t slashes[MOST];
-    static struct dpe_run runs[2 * MOST + 3];
+    static struct dpe_key_run runs[2 * MOST + 3];
     int64_t candidates = dpe_selection_candidates(s, m);
     int64_t distances = dpe_selection_distances(s, m);
     fuzz_expect(candidates >= 0 && candidates < MOST, "no more candidates than keys");
