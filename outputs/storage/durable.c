@@ -218,8 +218,10 @@ static dpe_status create_new(struct dpe_new_file *file, const char *folder, cons
         file->fd = open(file->path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
         struct stat info;
         if (file->fd >= 0) {
-            /* Where flock is not known no other process removes anything. */
-            (void)flock(file->fd, LOCK_EX | LOCK_NB);
+            /* A process that found it before it was held may hold it for the moment in which it
+             * removes it. Where flock is not known no other process removes anything. */
+            while (flock(file->fd, LOCK_EX) != 0 && errno == EINTR) {
+            }
             if (fstat(file->fd, &info) == 0 && info.st_nlink > 0) {
                 return DPE_OK;
             }

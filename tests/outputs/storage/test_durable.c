@@ -10,6 +10,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/wait.h>
+#include <time.h>
 
 #include "outputs/storage/durable.h"
 #include "tests/outputs/outputs_fixture.h"
@@ -118,6 +119,39 @@ static void what_a_killed_process_left_is_removed(void **state)
     close(pipes[1]);
 }
 
+/* Writers that begin at the same time take none of each other's new files for an abandoned one. */
+static void new_files_of_many_writers_stay(void **state)
+{
+    enum { WRITERS = 4, TIMES = 3000 };
+    struct scratch *scratch = *state;
+    struct dpe_error err = {0};
+    pid_t child[WRITERS];
+    for (int i = 0; i < WRITERS; i++) {
+        child[i] = fork();
+        for (int k = 0; child[i] == 0 && k < TIMES; k++) {
+            struct dpe_new_file file;
+            const struct timespec moment = {.tv_nsec = 1000};
+            if (dpe_new_file_open(&file, scratch->table, NULL, &err) != DPE_OK) {
+                _exit(1);
+            }
+            nanosleep(&moment, NULL);
+            if (!exists(file.path)) {
+                _exit(1);
+            }
+            dpe_new_file_drop(&file);
+        }
+        if (child[i] == 0) {
+            _exit(0);
+        }
+        assert_true(child[i] > 0);
+    }
+    for (int i = 0; i < WRITERS; i++) {
+        int status = 0;
+        assert_int_equal(waitpid(child[i], &status, 0), child[i]);
+        assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    }
+}
+
 static void only_files_are_replaced(void **state)
 {
     struct scratch *scratch = *state;
@@ -171,6 +205,7 @@ int main(void)
         WITH_SCRATCH(the_last_of_two_writers_wins_whole),
         WITH_SCRATCH(what_lies_beside_is_left_alone),
         WITH_SCRATCH(what_a_killed_process_left_is_removed),
+        WITH_SCRATCH(new_files_of_many_writers_stay),
         WITH_SCRATCH(only_files_are_replaced),
         WITH_SCRATCH(what_would_be_lost_needs_force),
         cmocka_unit_test(foreign_texts_are_escaped),
