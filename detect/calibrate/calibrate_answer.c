@@ -81,34 +81,25 @@ static size_t cell(const struct check *check, size_t method)
     return (method + 1) * (size_t)check->result.n[DPE_SUITE_TASK] - 1;
 }
 
-/* What the longest sweep has about the check's task: what the unchanged model finds of it in its
- * trained length, and the task in words. */
-static void find_ceiling(struct dpe_h5 *sweep, const struct calibrate_validated *validated,
-                         struct check *check)
+/* The check's task in words. */
+static void find_words(struct check *check)
 {
-    const bool users = dpe_h5_has(sweep, "/validate/user");
-    char *spec = NULL;
-    if (validated->of.ceiling != NULL) {
-        check->ceiling = *validated->of.ceiling;
-    }
-    dpe_status known = dpe_h5_get_attr_text(sweep, users ? "/validate/user" : "/detect",
-                                            users ? "task" : "niah_parameters", &spec, NULL);
-    dpe_identity_task_words(known == DPE_OK ? spec : NULL, check->words);
-    free(spec);
+    char *parameters = NULL;
+    dpe_h5_get_attr_text(check->file, check->suite, "parameters", &parameters, NULL);
+    dpe_identity_task_words(parameters != NULL ? strstr(parameters, "keys=") : NULL, check->words);
+    free(parameters);
 }
 
-/* Whether the validation is of the check's own task, with other samples. */
+/* Whether the longest sweep validated on the check's own task there. */
 static bool is_same_task(struct dpe_h5 *sweep, const char *folder, const struct check *check)
 {
     const bool users = strcmp(folder, "/validate/user") == 0;
     char *spec = NULL, *parameters = NULL;
-    int64_t together = 0;
-    bool same = dpe_h5_get_attr_text(sweep, users ? folder : "/detect",
-                                     users ? "task" : "niah_parameters", &spec, NULL) == DPE_OK &&
-                dpe_h5_get_attr_text(check->file, check->suite, "parameters", &parameters, NULL) ==
-                    DPE_OK &&
-                dpe_h5_get_attr_i64(sweep, folder, "samples_together", &together, NULL) == DPE_OK &&
-                together == check->together;
+    bool same =
+        dpe_h5_has(sweep, folder) &&
+        dpe_h5_get_attr_text(sweep, users ? folder : "/detect", users ? "task" : "niah_parameters",
+                             &spec, NULL) == DPE_OK &&
+        dpe_h5_get_attr_text(check->file, check->suite, "parameters", &parameters, NULL) == DPE_OK;
     const char *found = same ? strstr(parameters, spec) : NULL;
     same = found != NULL && strchr(" ", found[strlen(spec)]) != NULL;
     free(spec);
@@ -140,14 +131,17 @@ static void put_pooled(const struct dpe_scores_result *validated, char *const *k
     }
 }
 
-/* Pool the check with the validation of the longest sweep; not where its plan was another one. */
+/* Pool the check with the validation of the longest sweep; not where its plan was another one, or
+ * other numbers of samples share a context. */
 static void pool(struct dpe_h5 *sweep, const char *folder,
                  const struct dpe_scores_result *validated, struct check *check)
 {
     char **keys = NULL;
     size_t n = 0;
+    int64_t together = 0;
     if (validated->recall != NULL && validated->n[DPE_VALIDATED_SAMPLE] % check->together == 0 &&
-        is_same_task(sweep, folder, check) &&
+        dpe_h5_get_attr_i64(sweep, folder, "samples_together", &together, NULL) == DPE_OK &&
+        together == check->together &&
         dpe_h5_get_strings(sweep, "/validate/plan", &keys, &n, NULL) == DPE_OK &&
         (int64_t)n == validated->n[DPE_VALIDATED_PLAN]) {
         put_pooled(validated, keys, check);
@@ -171,10 +165,14 @@ static void look_at_sweep(struct batch *batch, struct check *check)
     if (dpe_h5_open(dpe_calibrate_path(batch, longest, "detect.h5"), &sweep, NULL) != DPE_OK) {
         return;
     }
-    const char *folder = dpe_h5_has(sweep, "/validate/user") ? "/validate/user" : "/validate/niah";
-    dpe_calibrate_read_validated(sweep, folder, &validated);
-    find_ceiling(sweep, &validated, check);
-    if (strcmp(check->suite, "/eval/niah") == 0) {
+    find_words(check);
+    /* With a budget the check has the search's task, otherwise the user's. */
+    const char *folder = is_same_task(sweep, "/validate/user", check)   ? "/validate/user"
+                         : is_same_task(sweep, "/validate/niah", check) ? "/validate/niah"
+                                                                        : NULL;
+    if (folder != NULL) {
+        dpe_calibrate_read_validated(sweep, folder, &validated);
+        check->ceiling = validated.of.ceiling != NULL ? *validated.of.ceiling : (double)NAN;
         pool(sweep, folder, &validated.of, check);
     }
     dpe_datasets_free(&validated.kind, &validated.of);
@@ -197,6 +195,7 @@ dpe_status dpe_calibrate_pool(struct batch *batch, struct dpe_error *err)
         batch->pooled =
             (struct dpe_pooled){.length = batch->state.entries[batch->state.n_entries - 1].length,
                                 .n_methods = of != NULL ? (int64_t)check.n : 0,
+                                .possible = check.ceiling,
                                 .of = of};
     }
     close_check(&check);

@@ -21,11 +21,13 @@ dpe_status dpe_export_json(const struct dpe_table *table, struct dpe_text *out,
 struct dpe_pooled {
     int64_t length, n_methods; /**< tokens; 0 methods: nothing was pooled */
     struct dpe_interval *of;   /**< [n_methods], in the check's order */
+    double possible; /**< of the check's task at the trained length; NaN or 0: not known */
 };
 /** Put what dpe-eval niah or ppl measured under the last table of its methods into the entries of
- * those lengths; *table becomes another one. `pooled` (NULL: none) stands in place of the results of
- * its length. What was possible stays as it is known. The results' identity is added to `origin`
- * (NULL allowed). DPE_BAD_DATA: the file has no results of a table at the length of an entry. */
+ * those lengths; *table becomes another one. `pooled` (NULL: none) stands in place of the results
+ * of its length. What was possible stays as it is known of the same task. The results' identity is
+ * added to `origin` (NULL allowed). DPE_BAD_DATA: the file has no results of a table at the length
+ * of an entry. */
 struct dpe_identity;
 dpe_status dpe_export_evidence(const char *path, const struct dpe_pooled *pooled,
                                struct dpe_table **table, struct dpe_identity *origin,

@@ -19,6 +19,7 @@ struct check {
     struct dpe_dataset_kind kind;
     struct dpe_suite_result r;
     bool needles;
+    const struct dpe_pooled *pooled; /* NULL: none */
     char task[DPE_FIELD_MOST_TEXT + 1];
 };
 
@@ -57,6 +58,19 @@ static double known(const struct dpe_interval *value)
     return isfinite(value->mean) ? value->mean : -1.0;
 }
 
+/* What is possible of the check's own task. */
+static double possible_of(const struct check *check, const struct dpe_table_values *values)
+{
+    const struct dpe_pooled *pooled = check->pooled;
+    if (pooled != NULL && pooled->length == values->length && pooled->possible > 0.0) {
+        return pooled->possible;
+    }
+    const bool same =
+        values->evidence_task != NULL && strcmp(values->evidence_task, check->task) == 0;
+    return check->needles && same && values->evidence_possible > 0.0 ? values->evidence_possible
+                                                                     : -1.0;
+}
+
 /* Fill in what the check has for the length of an entry; the texts are borrowed. */
 static bool find_evidence(const struct check *check, struct dpe_table_values *values)
 {
@@ -75,14 +89,13 @@ static bool find_evidence(const struct check *check, struct dpe_table_values *va
         !isfinite(value->mean)) {
         return false;
     }
-    const double possible = values->evidence_possible;
+    values->evidence_possible = possible_of(check, values);
     values->evidence_task = (char *)(uintptr_t)check->task;
     values->evidence_score = value->mean;
     values->evidence_low = isfinite(value->low) ? value->low : -1.0;
     values->evidence_high = isfinite(value->low) ? value->high : -1.0;
     values->evidence_samples = value->n;
     values->evidence_unchanged = known(&worth.value[DPE_WORTH_ALONE]);
-    values->evidence_possible = check->needles && possible > 0.0 ? possible : -1.0;
     values->evidence_rival = (char *)(uintptr_t)(worth.rival != NULL ? worth.rival : "none");
     values->evidence_rival_score = known(&worth.value[DPE_WORTH_RIVAL]);
     values->evidence_short_loss = values->frequencies != 0 ? -1.0 : 0.0;
@@ -143,6 +156,7 @@ dpe_status dpe_export_evidence(const char *path, const struct dpe_pooled *pooled
     char *identity = NULL;
     dpe_status status = open_check(path, &check, err);
     if (status == DPE_OK && pooled != NULL) {
+        check.pooled = pooled;
         put_pooled(pooled, &check);
     }
     if (status == DPE_OK) {

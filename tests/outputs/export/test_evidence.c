@@ -101,7 +101,7 @@ static void pooled_values_take_the_place(void **state)
     struct dpe_error err = {0};
     struct dpe_interval of[4] = {
         {0.125, 0.0, 0.25, 30}, {0.75, 0.5, 1.0, 30}, {0.5, 0.25, 0.75, 17}, {0.6875, 0.5, 0.8125, 41}};
-    const struct dpe_pooled pooled = {.length = 4096, .n_methods = 4, .of = of};
+    const struct dpe_pooled pooled = {.length = 4096, .n_methods = 4, .of = of, .possible = 0.9375};
     assert_int_equal(
         dpe_export_evidence(write_results(*state, &results), &pooled, &table, NULL, &err), DPE_OK);
     const struct dpe_table_values *middle = dpe_table_values(dpe_table_entry(table, 1));
@@ -110,6 +110,7 @@ static void pooled_values_take_the_place(void **state)
     assert_true(last->evidence_score == 0.6875 && last->evidence_samples == 41);
     assert_true(last->evidence_low == 0.5 && last->evidence_high == 0.8125);
     assert_true(last->evidence_unchanged == 0.125 && last->evidence_rival_score == 0.75);
+    assert_true(last->evidence_possible == 0.9375 && middle->evidence_possible == -1.0);
     assert_string_equal(last->evidence_rival, "yarn");
     dpe_table_close(table);
 }
