@@ -81,15 +81,6 @@ static size_t cell(const struct check *check, size_t method)
     return (method + 1) * (size_t)check->result.n[DPE_SUITE_TASK] - 1;
 }
 
-/* The check's task in words. */
-static void find_words(struct check *check)
-{
-    char *parameters = NULL;
-    dpe_h5_get_attr_text(check->file, check->suite, "parameters", &parameters, NULL);
-    dpe_identity_task_words(parameters != NULL ? strstr(parameters, "keys=") : NULL, check->words);
-    free(parameters);
-}
-
 /* Whether the longest sweep validated on the check's own task there. */
 static bool is_same_task(struct dpe_h5 *sweep, const char *folder, const struct check *check)
 {
@@ -165,7 +156,7 @@ static void look_at_sweep(struct batch *batch, struct check *check)
     if (dpe_h5_open(dpe_calibrate_path(batch, longest, "detect.h5"), &sweep, NULL) != DPE_OK) {
         return;
     }
-    find_words(check);
+    dpe_worth_task(check->file, check->words);
     /* With a budget the check has the search's task, otherwise the user's. */
     const char *folder = is_same_task(sweep, "/validate/user", check)   ? "/validate/user"
                          : is_same_task(sweep, "/validate/niah", check) ? "/validate/niah"

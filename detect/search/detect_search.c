@@ -422,14 +422,13 @@ static dpe_status read_texts(struct trial *trial, struct dpe_detect_search *sear
         }
     }
     struct dpe_detect_scores scores = {0};
-    DPE_TRY(trial->source->texts(trial->source->user, keys, n, &scores, err));
-    for (int i = 0; i < n; i++) {
+    dpe_status status = trial->source->texts(trial->source->user, keys, n, &scores, err);
+    for (int i = 0; i < n && status == DPE_OK; i++) {
         struct dpe_detect_tried *tried = &step->tried[at[i]];
         for (int64_t s = 0; s < texts; s++) {
             tried->wanted = tried->wanted || scores.status[i * scores.n_samples + s] < 0;
         }
         if (tried->wanted) {
-            search->complete = false;
             search->wants_texts = true;
             search->wanted = texts;
             continue;
@@ -438,7 +437,7 @@ static dpe_status read_texts(struct trial *trial, struct dpe_detect_search *sear
         tried->nll = isfinite(tried->nll) ? tried->nll : (double)INFINITY;
     }
     dpe_detect_scores_free(&scores);
-    return DPE_OK;
+    return status;
 }
 
 /* What is outside the guard is not run further. */
@@ -458,7 +457,7 @@ static dpe_status run_step(struct trial *trial, struct dpe_detect_search *search
     const struct dpe_detect_search_options *options = trial->options;
     struct dpe_detect_step *step = trial->step;
     bool guarded = !trial->guarded;
-    search->complete = false;
+    search->complete = false; /* until its rows are there */
     trial->live[0] = true;
     if (want(trial, options->n_samples, search)) {
         return DPE_OK;
@@ -480,19 +479,17 @@ static dpe_status run_step(struct trial *trial, struct dpe_detect_search *search
         if (!last) {
             halve(trial);
         }
-        search->complete = true;
         if (!guarded) {
             DPE_TRY(read_texts(trial, search, err));
-            guarded = true;
-            if (!search->complete) {
+            if (search->wants_texts) {
                 return DPE_OK;
             }
             keep_within(trial);
+            guarded = true;
         }
         if (last) {
             break;
         }
-        search->complete = false;
         samples = more_samples(options, samples);
     }
     search->complete = true;

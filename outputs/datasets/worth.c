@@ -3,6 +3,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "engine/base/p_text.h"
@@ -143,6 +144,14 @@ void dpe_worth_texts(struct dpe_h5 *detection, struct dpe_worth *worth)
     }
     dpe_datasets_free(&kind, &guard);
     dpe_strings_free(keys, n);
+}
+
+void dpe_worth_task(struct dpe_h5 *comparison, char words[DPE_TASK_WORDS])
+{
+    char *parameters = NULL;
+    dpe_h5_get_attr_text(comparison, "/eval/niah", "parameters", &parameters, NULL);
+    dpe_identity_task_words(parameters != NULL ? strstr(parameters, "keys=") : NULL, words);
+    free(parameters);
 }
 
 /* "44 % (30 to 59)", "perplexity 2.31 (2.12 to 2.50)"; one context has no interval. */

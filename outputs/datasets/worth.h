@@ -9,6 +9,7 @@
 #include "engine/base/base.h"
 #include "outputs/datasets/kinds.h"
 #include "outputs/h5/h5.h"
+#include "outputs/rows/rows.h"
 #include "outputs/table/dpe_table.h"
 
 /** Of a comparison: the model as it is ("rope"), the table, the best of the other methods. */
@@ -45,6 +46,9 @@ void dpe_worth_keep(const struct dpe_table *table, bool checked, struct dpe_wort
 /** Of a comparison of needles: the perplexity of texts of that length under the same plans, where
  * the guard of this detection measured it. A method may find as much and be worth less. */
 void dpe_worth_texts(struct dpe_h5 *detection, struct dpe_worth *worth);
+/** The needles of a comparison in words, "4 keys of one value"; "" for a perplexity, or where they
+ * are not known. */
+void dpe_worth_task(struct dpe_h5 *comparison, char words[DPE_TASK_WORDS]);
 /** A line each, those below the main one indented by two spaces. */
 void dpe_worth_words(const struct dpe_worth *worth, struct dpe_text *out);
 

@@ -26,12 +26,8 @@ struct check {
 static void name_task(struct check *check)
 {
     char words[DPE_TASK_WORDS];
-    char *parameters = NULL;
-    dpe_h5_get_attr_text(check->file, "/eval/niah", "parameters", &parameters, NULL);
-    const char *spec = parameters != NULL ? strstr(parameters, "keys=") : NULL;
-    dpe_identity_task_words(spec, words);
+    dpe_worth_task(check->file, words);
     snprintf(check->task, sizeof check->task, "needles%s%s", words[0] != '\0' ? ": " : "", words);
-    free(parameters);
 }
 
 static dpe_status open_check(const char *path, struct check *check, struct dpe_error *err)

@@ -33,19 +33,27 @@ struct world {
     } plans[MOST_PLANS];
 };
 
+/* Where a plan's rows are; world->n: nowhere yet. */
+static int find_plan(const struct world *world, const char *key)
+{
+    int at = 0;
+    while (at < world->n && strcmp(world->plans[at].key, key) != 0) {
+        at++;
+    }
+    return at;
+}
+
 static dpe_status scores_of_world(void *user, const char *const *keys, int n,
                                   struct dpe_detect_scores *scores, struct dpe_error *err)
 {
     const struct world *world = user;
     dpe_status status = dpe_detect_scores_init(scores, n, SAMPLES, err);
     for (int i = 0; i < n; i++) {
-        for (int k = 0; k < world->n; k++) {
-            for (int64_t s = 0;
-                 strcmp(keys[i], world->plans[k].key) == 0 && s < world->plans[k].samples; s++) {
-                /* Which sample is hard is the same for all plans. */
-                double hard = (double)((s * 37 + 11) % SAMPLES) / SAMPLES;
-                set_recall(scores, i, s, hard < world->plans[k].share ? 1.0 : 0.0);
-            }
+        const int k = find_plan(world, keys[i]);
+        for (int64_t s = 0; k < world->n && s < world->plans[k].samples; s++) {
+            /* Which sample is hard is the same for all plans. */
+            double hard = (double)((s * 37 + 11) % SAMPLES) / SAMPLES;
+            set_recall(scores, i, s, hard < world->plans[k].share ? 1.0 : 0.0);
         }
     }
     return status;
@@ -57,14 +65,11 @@ static dpe_status texts_of_world(void *user, const char *const *keys, int n,
     const struct world *world = user;
     dpe_status status = dpe_detect_scores_init(scores, n, TEXTS, err);
     for (int i = 0; i < n; i++) {
-        for (int k = 0; k < world->n; k++) {
-            for (int64_t s = 0;
-                 strcmp(keys[i], world->plans[k].key) == 0 && s < world->plans[k].texts; s++) {
-                const int64_t at = i * TEXTS + s;
-                scores->status[at] = DPE_ROW_OK;
-                scores->nll_sum[at] = 100.0 * world->plans[k].nll;
-                scores->n_tokens[at] = 100;
-            }
+        const int k = find_plan(world, keys[i]);
+        for (int64_t at = i * TEXTS; k < world->n && at < i * TEXTS + world->plans[k].texts; at++) {
+            scores->status[at] = DPE_ROW_OK;
+            scores->nll_sum[at] = 100.0 * world->plans[k].nll;
+            scores->n_tokens[at] = 100;
         }
     }
     return status;
@@ -75,10 +80,7 @@ static void add_rows(struct world *world, const struct dpe_detect_search *search
 {
     const struct dpe_detect_step *step = &search->steps[search->n_steps - 1];
     for (int i = 0; i < step->n; i++) {
-        int at = 0;
-        while (at < world->n && strcmp(world->plans[at].key, step->tried[i].key) != 0) {
-            at++;
-        }
+        const int at = find_plan(world, step->tried[i].key);
         if (!step->tried[i].wanted) {
             continue;
         }
