@@ -1,0 +1,20 @@
+/**
+ * @file step.h
+ * One step of a search. No library.
+ */
+#ifndef DPE_DETECT_STEP_H
+#define DPE_DETECT_STEP_H
+
+#include "detect/search/search.h"
+
+/** Gains that differ by less are equal. */
+#define DPE_DETECT_TIE 1e-9
+
+/** Run a step whose plans and keys are there, on the rows of the source, and set what it shows and
+ * chooses. Where rows are missing, search->complete is false, and `wanted` of the search and of the
+ * plans say which. Errors of the source, DPE_NO_MEMORY. */
+dpe_status dpe_detect_step_run(const struct dpe_detect_source *source,
+                               struct dpe_detect_search *search, struct dpe_detect_step *step,
+                               struct dpe_error *err);
+
+#endif
