@@ -206,25 +206,32 @@ static bool is_of_factors(struct batch *batch)
     return factors;
 }
 
-/* Which file for which runtime; the commands are in report.html. */
-static void print_uses(bool factors)
+static void put_uses(bool factors, const char *before, struct dpe_text *words)
 {
-    static const char begin[] = "table.h5 is for";
-    size_t column = strlen(begin);
-    dpe_print("%s", begin);
     for (int i = 0; i < DPE_USES; i++) {
-        if (!dpe_uses[i].factors) {
-            const size_t n = strlen(dpe_uses[i].runtime) + 2;
-            dpe_print("%s%s,", column + n > 80 ? "\n  " : " ", dpe_uses[i].runtime);
-            column = column + n > 80 ? n + 1 : column + n;
+        if (dpe_uses[i].factors == factors) {
+            dpe_text_put(words, "%s %s", before, dpe_uses[i].runtime);
+            before = ",";
         }
     }
-    dpe_print(" by the commands in report.html.\n");
-    for (int i = 0; i < DPE_USES && factors; i++) {
-        if (dpe_uses[i].factors) {
-            dpe_print("for %s:\n  %s\n", dpe_uses[i].runtime, dpe_uses[i].command);
-        }
+}
+
+/* Which file for which runtime; the commands are in report.html. */
+static void print_uses(const struct batch *batch, bool factors)
+{
+    struct dpe_text words = {0};
+    bool plain = false;
+    for (int e = 0; e < batch->state.n_entries; e++) {
+        plain = plain || batch->state.entries[e].plain[0] != '\0';
     }
+    put_uses(false, "table.h5 for", &words);
+    if (factors) {
+        put_uses(true, "; by dpe-export for", &words);
+    }
+    dpe_text_put(&words, "%s; commands in report.html",
+                 plain ? "; no-adapter.json for runtimes as they are" : "");
+    dpe_print_labelled(NULL, "files", words.n > 0 ? words.bytes : "");
+    dpe_text_free(&words);
 }
 
 /* A divergence from the unchanged model: its mean, its largest, and how often both expect the same
@@ -269,20 +276,21 @@ static dpe_status read_divergence(struct batch *batch, const char *name, int64_t
     return status;
 }
 
-/* What the table does to texts that need none of it, and to the beginning of those that it is for:
- * beyond the trained length the unchanged model fails, and being far from it is no harm. */
+/* What the table does to the beginning of the texts that it is for: beyond the trained length the
+ * unchanged model fails, and being far from it is no harm. */
 static dpe_status print_divergence(struct batch *batch, struct dpe_error *err)
 {
     const int64_t end = batch->job.trained_length;
     struct divergence trained, part;
+    char words[160];
     DPE_TRY(read_divergence(batch, "kld-trained.h5", end, &trained, err));
     DPE_TRY(read_divergence(batch, "kld.h5", end, &part, err));
-    dpe_print("\nDivergence of the next token from the unchanged model's, in nats (kld.h5):\n"
-              "  %.3g in a text of the trained length; %.3g in the first %lld of %lld tokens,\n"
-              "  where the likeliest token is the same in %.1f %%. Beyond the trained length\n"
-              "  the unchanged model is no yardstick.\n",
-              trained.most, part.mean, (long long)part.tokens, (long long)batch->entry->length,
-              100.0 * part.same);
+    snprintf(
+        words, sizeof words,
+        "%.3g nats from the unchanged model's, the likeliest the same in %.1f %%, in the first "
+        "%lld of %lld tokens",
+        part.mean, 100.0 * part.same, (long long)part.tokens, (long long)batch->entry->length);
+    dpe_print_labelled(NULL, "next token", words);
     if (trained.most != 0.0) {
         dpe_log_warning("kld-trained.h5: the table changes texts up to the trained length, which "
                         "should run unchanged; please report it");
@@ -311,10 +319,10 @@ static void look_at_texts(struct batch *batch, struct dpe_worth *worth)
     dpe_h5_close(sweep);
 }
 
-static void print_check(struct batch *batch, const struct check *check)
+/* Whether the table is one of factors. */
+static bool print_check(struct batch *batch, const struct check *check)
 {
     struct dpe_worth worth;
-    struct dpe_text text = {0};
     dpe_worth_of(&check->result, check->result.n[DPE_SUITE_TASK] - 1,
                  strcmp(check->suite, "/eval/ppl") == 0, (int64_t)check->n - 1, &worth);
     look_at_texts(batch, &worth);
@@ -327,10 +335,9 @@ static void print_check(struct batch *batch, const struct check *check)
         worth.samples = check->all;
         worth.p = pooled_p(check, &worth);
     }
-    dpe_worth_words(&worth, &text);
-    dpe_print("\n%s", text.n > 0 ? text.bytes : "");
-    dpe_text_free(&text);
-    print_uses(worth.factors);
+    dpe_print("\n");
+    dpe_worth_words(&worth, dpe_print_labelled, NULL);
+    return worth.factors;
 }
 
 /* Which of the two tables is for which runtime, and what an adapter is worth, at each length. */
@@ -358,10 +365,11 @@ dpe_status dpe_calibrate_print_answer(struct batch *batch, struct dpe_error *err
     dpe_status status = open_check(batch, &check, err);
     if (status == DPE_OK) {
         look_at_sweep(batch, &check);
-        print_check(batch, &check);
         print_plain(batch);
+        const bool factors = print_check(batch, &check);
         batch->entry = &batch->state.entries[batch->state.n_entries - 1];
         status = batch->diverges ? print_divergence(batch, err) : DPE_OK;
+        print_uses(batch, factors);
     }
     close_check(&check);
     dpe_calibrate_drop_paths(batch);

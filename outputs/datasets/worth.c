@@ -169,32 +169,19 @@ static void put_value(bool perplexity, const struct dpe_interval *value, struct 
     }
 }
 
-static void put_lead(const struct dpe_worth *w, struct dpe_text *out)
+static void put_heading(const struct dpe_worth *w, struct dpe_text *out)
 {
-    char p[DPE_P_TEXT];
-    dpe_text_put(out, "In %lld tokens", (long long)w->length);
+    dpe_text_put(out, "%lld tokens", (long long)w->length);
     if (w->trained > 0) {
-        dpe_text_put(out, ", %.3g times its trained length,",
+        dpe_text_put(out, ", %.3g times the trained length",
                      (double)w->length / (double)w->trained);
     }
-    dpe_text_put(out, " the model has ");
-    put_value(w->perplexity, &w->value[DPE_WORTH_TABLE], out);
-    dpe_text_put(out, " with %s", w->table);
-    if (w->method[DPE_WORTH_ALONE] >= 0) {
-        dpe_text_put(out, ", ");
-        put_value(w->perplexity, &w->value[DPE_WORTH_ALONE], out);
-        dpe_text_put(out, isfinite(w->p) ? " without (%s)" : " without", dpe_p_text(w->p, p));
-    }
-    if (isfinite(w->possible) && !w->perplexity) {
-        dpe_text_put(out, "; %.0f %% are possible", 100.0 * w->possible);
-    }
-    dpe_text_put(out, ".\n  %lld %s%s%s%s", (long long)w->samples,
-                 w->perplexity ? "book" : "sample", w->samples == 1 ? "" : "s",
-                 w->task[0] != '\0' ? ", " : "", w->task);
+    dpe_text_put(out, "; %lld %s%s%s%s", (long long)w->samples, w->perplexity ? "book" : "sample",
+                 w->samples == 1 ? "" : "s", w->task[0] != '\0' ? " of " : "", w->task);
     if (w->validated > 0) {
         dpe_text_put(out, ", %lld of them of the validation", (long long)w->validated);
     }
-    dpe_text_put(out, ".\n");
+    dpe_text_put(out, ":");
 }
 
 /* Whether the model as it is has no less than with the table. */
@@ -205,56 +192,89 @@ static bool is_unneeded(const struct dpe_worth *w)
     return w->method[DPE_WORTH_ALONE] >= 0 && isfinite(w->p) && w->p >= 0.05 && gain <= 0.0;
 }
 
+static bool is_better(const struct dpe_worth *w, double table_minus)
+{
+    return w->perplexity ? table_minus < 0.0 : table_minus > 0.0;
+}
+
+static void put_unchanged(const struct dpe_worth *w, struct dpe_text *out)
+{
+    put_value(w->perplexity, &w->value[DPE_WORTH_ALONE], out);
+    if (isfinite(w->possible) && !w->perplexity) {
+        dpe_text_put(out, "; %.0f %% at its trained length", 100.0 * w->possible);
+    }
+}
+
+static void put_table(const struct dpe_worth *w, struct dpe_text *out)
+{
+    const double gain = w->value[DPE_WORTH_TABLE].mean - w->value[DPE_WORTH_ALONE].mean;
+    char p[DPE_P_TEXT];
+    put_value(w->perplexity, &w->value[DPE_WORTH_TABLE], out);
+    if (isfinite(w->p)) {
+        dpe_text_put(out, ": %s (%s)%s",
+                     w->p >= 0.05         ? "not shown to differ"
+                     : is_better(w, gain) ? "better"
+                                          : "worse",
+                     dpe_p_text(w->p, p),
+                     is_unneeded(w) ? "; the model needs no table at this length" : "");
+    }
+}
+
 /* Whether a plain method does as well, on fresh samples alone: by the others one of the two was
  * chosen. */
 static void put_rival(const struct dpe_worth *w, struct dpe_text *out)
 {
-    const double gain = w->rival_minus.mean * (w->perplexity ? 1.0 : -1.0);
+    const bool alike = w->same || w->rival_p >= 0.05;
     char p[DPE_P_TEXT];
-    dpe_text_put(out, "  The best of the other methods, %s, has ", w->rival);
+    dpe_text_put(out, "%s, ", w->rival);
     put_value(w->perplexity, &w->value[DPE_WORTH_RIVAL], out);
-    dpe_p_text(w->rival_p, p);
     if (!isfinite(w->rival_p)) {
-        dpe_text_put(out, ".\n");
-    } else if ((w->same || w->rival_p >= 0.05) && is_unneeded(w)) {
-        dpe_text_put(out, ", not shown to differ (%s).\n", p);
-    } else if ((w->same || w->rival_p >= 0.05) &&
-               w->texts[DPE_WORTH_RIVAL] > (1.0 + most_more) * w->texts[DPE_WORTH_TABLE]) {
-        dpe_text_put(out,
-                     ", not shown to differ (%s), but texts have perplexity %.2f with it, %.2f "
-                     "with the table.\n",
-                     p, w->texts[DPE_WORTH_RIVAL], w->texts[DPE_WORTH_TABLE]);
+        return;
+    }
+    dpe_p_text(w->rival_p, p);
+    if (!alike) {
+        dpe_text_put(out, ": the table is %s (%s)",
+                     is_better(w, -w->rival_minus.mean) ? "better" : "worse", p);
     } else if (w->same) {
-        dpe_text_put(out, ": the same in every sample. --method %s needs no calibration.\n",
-                     w->rival);
-    } else if (w->rival_p >= 0.05) {
-        dpe_text_put(out, ", not shown to differ (%s). --method %s needs no calibration.\n", p,
-                     w->rival);
-    } else if (gain > 0.0) {
-        dpe_text_put(out, ": the table is better (%s).\n", p);
+        dpe_text_put(out, ": the same in every sample");
     } else {
-        dpe_text_put(out, ": the table is worse (%s). Use --method %s.\n", p, w->rival);
+        dpe_text_put(out, ": not shown to differ (%s)", p);
+    }
+    if (alike && w->texts[DPE_WORTH_RIVAL] > (1.0 + most_more) * w->texts[DPE_WORTH_TABLE]) {
+        dpe_text_put(out, ", but texts have perplexity %.2f with it, %.2f with the table",
+                     w->texts[DPE_WORTH_RIVAL], w->texts[DPE_WORTH_TABLE]);
+    } else if (!is_unneeded(w) && (alike || is_better(w, w->rival_minus.mean))) {
+        dpe_text_put(out, ", and needs no calibration");
     }
 }
 
-void dpe_worth_words(const struct dpe_worth *w, struct dpe_text *out)
+static void put_short(const struct dpe_worth *w, struct dpe_text *out)
 {
-    put_lead(w, out);
-    if (is_unneeded(w)) {
-        dpe_text_put(out, "  The model as it is has no less: it needs no table at this length.\n");
-    }
-    if (w->rival != NULL) {
-        put_rival(w, out);
-    }
-    if (w->trained > 0) {
-        dpe_text_put(out,
-                     "  Texts of up to %lld tokens, the trained length, run unchanged with the "
-                     "table: they lose nothing.\n",
-                     (long long)w->trained);
-    }
+    dpe_text_put(out, "up to %lld tokens, the trained length, they run unchanged with the table",
+                 (long long)w->trained);
     if (w->factors) {
         dpe_text_put(out,
-                     "  Runtimes without an adapter apply its factors to every text; dpe-export "
-                     "measures what short ones lose.\n");
+                     "; runtimes without an adapter change them, dpe-export measures how much");
+    }
+}
+
+void dpe_worth_words(const struct dpe_worth *w, dpe_worth_line *line, void *user)
+{
+    const struct {
+        const char *label;
+        bool there;
+        void (*put)(const struct dpe_worth *w, struct dpe_text *out);
+    } lines[] = {{NULL, true, put_heading},
+                 {"unchanged", w->method[DPE_WORTH_ALONE] >= 0, put_unchanged},
+                 {w->table, true, put_table},
+                 {"best other", w->rival != NULL, put_rival},
+                 {"short texts", w->trained > 0, put_short}};
+    for (size_t i = 0; i < sizeof lines / sizeof lines[0]; i++) {
+        struct dpe_text words = {0};
+        if (lines[i].there) {
+            lines[i].put(w, &words);
+            line(user, lines[i].label, words.n > 0 ? words.bytes : "");
+        }
+        dpe_text_free(&words);
     }
 }

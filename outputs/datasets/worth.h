@@ -49,7 +49,10 @@ void dpe_worth_texts(struct dpe_h5 *detection, struct dpe_worth *worth);
 /** The needles of a comparison in words, "4 keys of one value"; "" for a perplexity, or where they
  * are not known. */
 void dpe_worth_task(struct dpe_h5 *comparison, char words[DPE_TASK_WORDS]);
-/** A line each, those below the main one indented by two spaces. */
-void dpe_worth_words(const struct dpe_worth *worth, struct dpe_text *out);
+/** One line of the words: what it is of (NULL: the heading of all), and a text without its end. */
+typedef void dpe_worth_line(void *user, const char *label, const char *words);
+/** The heading, then a line each of the model as it is, the table, the best other method and short
+ * texts, as far as they are known. */
+void dpe_worth_words(const struct dpe_worth *worth, dpe_worth_line *line, void *user);
 
 #endif

@@ -413,15 +413,18 @@ static void a_calibration(void **state)
 /* One sample has no interval: none is said, rather than one from nan to nan. */
 static void one_sample_has_no_interval(void **state)
 {
+    static const char *const labels[] = {"\n  unchanged    ", "\n  the table    ",
+                                         "\n  short texts  ", "\n  files        ", NULL};
     (void)state;
     best_lengths_are(32, 128, 16, 1024);
     /* What was measured with a type is shown with it. */
     calibrate(BATCH "--samples 1 --top-k 0.75 --dtype bf16 -o one", 0, NULL);
     assert_non_null(strstr(strstr(tool_err, "Next: dpe-run -m "), " --dtype bf16\n"));
-    const char *answer = strstr(tool_out, "\nIn 1024 tokens, ");
+    const char *answer = strstr(tool_out, "\n1024 tokens, 4 times the trained length; 1 sample of ");
     assert_non_null(answer);
-    assert_non_null(strstr(answer, " % with the table, "));
-    assert_non_null(strstr(answer, "\n  1 sample, "));
+    for (const char *const *label = labels; *label != NULL; label++) {
+        assert_non_null(answer = strstr(answer, *label));
+    }
     assert_null(strstr(answer, "nan"));
 }
 
@@ -449,6 +452,8 @@ static void dry_runs_of_calibrations(void **state)
     calibrate(TEXTS "-l 512,1k --dry-run", 0, "tokens");
     calibrate(TEXTS "-l 192 --dry-run", 64, "needs no table; give a larger one");
     calibrate(TEXTS "-l 192,1k --dry-run", 64, "needs no entry; leave this length out");
+    calibrate(TEXTS "-l 1k --dry-run", 0, "\nquick ");
+    assert_non_null(strstr(tool_out, " --budget "));
     calibrate(TEXTS "-l 1k --budget 400ktok --dry-run", 0, NULL);
     calibrate(TEXTS "-l 1k --budget 1ktok --dry-run", 64, "--budget");
     calibrate(TEXTS "-l 1k --budget 5m --dry-run", 0, NULL);

@@ -124,7 +124,7 @@ static void a_table_is_held_against_a_model(void **state)
 {
     (void)state;
     made_world = (struct made_world){.best = {48, 48}, .noise = 0.1};
-    eval("check detect.h5" TEXTS "--samples 6 -o held.h5", 0, "In 1024 tokens");
+    eval("check detect.h5" TEXTS "--samples 6 -o held.h5", 0, "\n1024 tokens");
     eval("check" TEXTS, 64, "TABLE is missing");
 }
 

@@ -81,13 +81,10 @@ void dpe_eval_print_check(const struct dpe_results *results)
                                         .difference = results->difference,
                                         .p_value = results->p_value};
     struct dpe_worth worth;
-    struct dpe_text text = {0};
     dpe_worth_of(&of, last, false, results->against, &worth);
     worth.trained = lengths[0];
     worth.possible = results->mean[0].mean;
-    dpe_worth_words(&worth, &text);
-    dpe_print("%s%s\n", text.n > 0 ? text.bytes : "",
-              verdict(&worth.value[DPE_WORTH_TABLE], &worth.value[DPE_WORTH_ALONE], worth.possible,
-                      worth.p));
-    dpe_text_free(&text);
+    dpe_worth_words(&worth, dpe_print_labelled, NULL);
+    dpe_print("%s\n", verdict(&worth.value[DPE_WORTH_TABLE], &worth.value[DPE_WORTH_ALONE],
+                              worth.possible, worth.p));
 }

@@ -73,6 +73,21 @@ static struct dpe_table *keep(const struct report *report, struct dpe_worth *wor
     return table;
 }
 
+struct short_lines {
+    struct report *report;
+    struct sheet *sheet;
+};
+
+static void add_line(void *user, const char *label, const char *words)
+{
+    struct short_lines *lines = user;
+    if (label == NULL) {
+        lines->sheet = dpe_report_sheet(lines->report, "short", "what:t|result:t", words);
+    } else {
+        dpe_draw_row(lines->sheet, dpe_text_cell(label), dpe_text_cell(words));
+    }
+}
+
 void dpe_comparison_short(struct report *report, const struct suite *s, struct dpe_worth *worth)
 {
     const char *name = s->r.method[worth->method[DPE_WORTH_TABLE]];
@@ -83,13 +98,12 @@ void dpe_comparison_short(struct report *report, const struct suite *s, struct d
     for (size_t i = 0; i < report->n; i++) {
         dpe_worth_texts(report->inputs[i].table, worth);
     }
-    struct dpe_text text = {0};
+    struct short_lines lines = {.report = report};
     dpe_report_section(report, "In short");
-    dpe_worth_words(worth, &text);
-    dpe_report_put_lines(report, BLOCK_LEAD, text.bytes);
+    dpe_worth_words(worth, add_line, &lines);
+    dpe_report_add(report, lines.sheet);
     if (table != NULL) {
         add_uses(report, table->name, worth->factors);
     }
-    dpe_text_free(&text);
     dpe_table_close(kept);
 }

@@ -274,7 +274,7 @@ void dpe_report_say(struct report *report, enum block_kind kind, const char *for
     va_end(args);
 }
 
-void dpe_report_put_lines(struct report *report, enum block_kind kind, char *text)
+static void put_lines(struct report *report, enum block_kind kind, char *text)
 {
     for (char *line = text, *next; line != NULL && *line != '\0'; line = next) {
         const size_t n = strcspn(line, "\n");
@@ -297,7 +297,7 @@ void dpe_report_lines(struct report *report, enum block_kind kind, const char *o
 {
     char *text = NULL;
     if (dpe_h5_get_attr_text(report->about.input->table, object, name, &text, NULL) == DPE_OK) {
-        dpe_report_put_lines(report, kind, text);
+        put_lines(report, kind, text);
         free(text);
     }
 }

@@ -271,69 +271,83 @@ static const struct dpe_suite_result compared = {.n = {METHODS, TASKS},
                                                  .difference = differences,
                                                  .p_value = tests_of};
 
+static void put_line(void *user, const char *label, const char *words)
+{
+    dpe_text_put(user, "%s%s%s\n", label != NULL ? label : "", label != NULL ? ": " : "", words);
+}
+
 static void says(const struct dpe_worth *worth, const char *expected)
 {
     struct dpe_text text = {0};
-    dpe_worth_words(worth, &text);
-    dpe_text_put_bytes(&text, "", 1);
+    dpe_worth_words(worth, put_line, &text);
     assert_string_equal(text.bytes, expected);
     dpe_text_free(&text);
 }
 
 static void worth_of_a_table(void **state)
 {
+    static const char alone[] = "unchanged: 10 % (0 to 20)\n";
+    static const char better[] = "the table: 70 % (60 to 80): better (p < 0.001)\n";
     struct dpe_worth worth;
+    char expected[512];
     (void)state;
     dpe_worth_of(&compared, 1, false, 2, &worth);
-    says(&worth,
-         "In 1024 tokens the model has 70 % (60 to 80) with the table, 10 % (0 to 20) "
-         "without (p < 0.001).\n  40 samples.\n"
-         "  The best of the other methods, linear, has 60 % (50 to 70), not shown to differ "
-         "(p = 0.300). --method linear needs no calibration.\n");
+    snprintf(expected, sizeof expected,
+             "1024 tokens; 40 samples:\n%s%sbest other: linear, 60 %% (50 to 70): not shown to "
+             "differ (p = 0.300), and needs no calibration\n",
+             alone, better);
+    says(&worth, expected);
     /* As good with needles, but texts are predicted worse: that is said, and it is not advised. */
     worth.texts[DPE_WORTH_TABLE] = 2.0;
     worth.texts[DPE_WORTH_RIVAL] = 3.24;
-    says(&worth,
-         "In 1024 tokens the model has 70 % (60 to 80) with the table, 10 % (0 to 20) "
-         "without (p < 0.001).\n  40 samples.\n"
-         "  The best of the other methods, linear, has 60 % (50 to 70), not shown to differ "
-         "(p = 0.300), but texts have perplexity 3.24 with it, 2.00 with the table.\n");
+    snprintf(expected, sizeof expected,
+             "1024 tokens; 40 samples:\n%s%sbest other: linear, 60 %% (50 to 70): not shown to "
+             "differ (p = 0.300), but texts have perplexity 3.24 with it, 2.00 with the table\n",
+             alone, better);
+    says(&worth, expected);
     worth.texts[DPE_WORTH_RIVAL] = 2.05;
     worth.samples = 1;
-    says(&worth,
-         "In 1024 tokens the model has 70 % (60 to 80) with the table, 10 % (0 to 20) "
-         "without (p < 0.001).\n  1 sample.\n"
-         "  The best of the other methods, linear, has 60 % (50 to 70), not shown to differ "
-         "(p = 0.300). --method linear needs no calibration.\n");
+    snprintf(expected, sizeof expected,
+             "1024 tokens; 1 sample:\n%s%sbest other: linear, 60 %% (50 to 70): not shown to "
+             "differ (p = 0.300), and needs no calibration\n",
+             alone, better);
+    says(&worth, expected);
     /* Where the model as it is has no less, no other method is advised either. */
     worth.p = 1.0;
     worth.value[DPE_WORTH_ALONE] = worth.value[DPE_WORTH_TABLE];
-    says(&worth,
-         "In 1024 tokens the model has 70 % (60 to 80) with the table, 70 % (60 to 80) "
-         "without (p = 1.000).\n  1 sample.\n"
-         "  The model as it is has no less: it needs no table at this length.\n"
-         "  The best of the other methods, linear, has 60 % (50 to 70), not shown to differ "
-         "(p = 0.300).\n");
+    says(&worth, "1024 tokens; 1 sample:\n"
+                 "unchanged: 70 % (60 to 80)\n"
+                 "the table: 70 % (60 to 80): not shown to differ (p = 1.000); the model needs no "
+                 "table at this length\n"
+                 "best other: linear, 60 % (50 to 70): not shown to differ (p = 0.300)\n");
+    /* Worse than the model as it is. */
+    worth.p = 0.02;
+    worth.value[DPE_WORTH_ALONE].mean = 0.8;
+    worth.rival = NULL;
+    says(&worth, "1024 tokens; 1 sample:\n"
+                 "unchanged: 80 % (60 to 80)\n"
+                 "the table: 70 % (60 to 80): worse (p = 0.020)\n");
     means[3].mean = 0.8;
     dpe_worth_of(&compared, 1, false, 2, &worth);
     worth.table = "t.h5";
     worth.trained = 256;
     worth.possible = 0.9;
     worth.task = "4 keys of one value";
-    says(&worth,
-         "In 1024 tokens, 4 times its trained length, the model has 70 % (60 to 80) with "
-         "t.h5, 10 % (0 to 20) without (p < 0.001); 90 % are possible.\n"
-         "  40 samples, 4 keys of one value.\n"
-         "  The best of the other methods, yarn, has 80 % (40 to 60): the table is better "
-         "(p = 0.012).\n"
-         "  Texts of up to 256 tokens, the trained length, run unchanged with the table: they "
-         "lose nothing.\n");
+    worth.validated = 8;
+    says(&worth, "1024 tokens, 4 times the trained length; 40 samples of 4 keys of one value, 8 of "
+                 "them of the validation:\n"
+                 "unchanged: 10 % (0 to 20); 90 % at its trained length\n"
+                 "t.h5: 70 % (60 to 80): better (p < 0.001)\n"
+                 "best other: yarn, 80 % (40 to 60): the table is better (p = 0.012)\n"
+                 "short texts: up to 256 tokens, the trained length, they run unchanged with the "
+                 "table\n");
     /* Of a perplexity less is better; nothing is said of differences that are to another method. */
     dpe_worth_of(&compared, 1, true, 0, &worth);
     assert_string_equal(worth.rival, "linear");
-    says(&worth, "In 1024 tokens the model has perplexity 0.70 (0.60 to 0.80) with the table, "
-                 "perplexity 0.10 (0.00 to 0.20) without.\n  40 books.\n"
-                 "  The best of the other methods, linear, has perplexity 0.60 (0.50 to 0.70).\n");
+    says(&worth, "1024 tokens; 40 books:\n"
+                 "unchanged: perplexity 0.10 (0.00 to 0.20)\n"
+                 "the table: perplexity 0.70 (0.60 to 0.80)\n"
+                 "best other: linear, perplexity 0.60 (0.50 to 0.70)\n");
 }
 
 static dpe_status fill_guard(void *user, struct dpe_h5 *table, struct dpe_error *err)
