@@ -336,35 +336,49 @@ dpe_status dpe_calibrate_fit_check(struct batch *batch, struct dpe_error *err)
     return dpe_job_tell(&batch->job, &args->check_samples, sizeof args->check_samples, err);
 }
 
+/* A row of the settings. The cheapest is what --budget takes for that time, with its dtype and its
+ * check; the others are run as the command line stands, with so many samples. */
+static dpe_status print_setting(struct batch *batch, const struct calibrate_arguments *line,
+                                const char *name, int at, struct dpe_error *err)
+{
+    struct calibrate_arguments given = *line;
+    struct dpe_bill bill = {0};
+    char time[64], shown[64], by[64] = "";
+    if (at == QUICK) {
+        batch->fitted = *line;
+        DPE_TRY(choose_dtype(batch, err));
+        given.asked.job.tool = batch->fitted.detect.job.tool;
+        given.budget_seconds = (double)INFINITY;
+    }
+    DPE_TRY(price(batch, &given, &settings[at], &bill, err));
+    const int64_t samples = batch->args->detect.job.samples;
+    const int64_t check = batch->args->check_samples > 0 ? batch->args->check_samples : samples;
+    if (at == QUICK && !bill.untimed) {
+        snprintf(by, sizeof by, "--budget %.0fm", ceil(bill.time.high / usable / 60.0));
+    } else if (at != USUAL && at != QUICK) {
+        snprintf(by, sizeof by, "--samples %lld", (long long)samples);
+    }
+    dpe_print("%-10s %-16s %-9.3g %-16s %s\n", name,
+              bill.untimed ? "not measured" : dpe_job_range_text(&bill.time, time), bill.tokens, by,
+              difference_text(batch->args, check > samples ? check : samples, shown));
+    return DPE_OK;
+}
+
 dpe_status dpe_calibrate_print_settings(struct batch *batch, struct dpe_error *err)
 {
-    static const struct {
-        const char *name;
-        int setting;
-    } rows[] = {{"quick", QUICK}, {"default", USUAL}, {"thorough", THOROUGH}};
     const struct calibrate_arguments *line = batch->args;
     const bool chooses = batch->chooses;
-    struct calibrate_arguments given = *line;
-    dpe_status status = DPE_OK;
+    char device[sizeof batch->job.device];
     if (batch->state.n_entries > 1 || line->budget_seconds > 0.0 || line->budget_tokens > 0.0) {
         return DPE_OK;
     }
-    dpe_print("\n%-10s %-16s %-9s %s\n", "--budget", "time", "tokens",
+    snprintf(device, sizeof device, "%s", batch->job.device);
+    dpe_print("\n%-10s %-16s %-9s %-16s %s\n", "setting", "time", "tokens", "by",
               "shows differences (p < 0.05, power 0.8)");
-    for (size_t i = 0; i < sizeof rows / sizeof rows[0] && status == DPE_OK; i++) {
-        struct dpe_bill bill = {0};
-        char time[64];
-        char shown[64];
-        status = price(batch, &given, &settings[rows[i].setting], &bill, err);
-        if (status == DPE_OK) {
-            const int64_t samples = batch->args->detect.job.samples;
-            const int64_t check = batch->args->check_samples;
-            dpe_print("%-10s %-16s %-9.3g %s\n", rows[i].name,
-                      bill.untimed ? "not measured" : dpe_job_range_text(&bill.time, time),
-                      bill.tokens,
-                      difference_text(batch->args, check > samples ? check : samples, shown));
-        }
-    }
+    dpe_status status = print_setting(batch, line, "quick", QUICK, err);
+    status = status == DPE_OK ? dpe_job_use_device(&batch->job, device, err) : status;
+    status = status == DPE_OK ? print_setting(batch, line, "default", USUAL, err) : status;
+    status = status == DPE_OK ? print_setting(batch, line, "thorough", THOROUGH, err) : status;
     batch->args = line;
     batch->chooses = chooses;
     return status;

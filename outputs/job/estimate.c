@@ -12,7 +12,7 @@ enum {
     STEPS = 8, /* that are timed */
     ROOM = STEPS + 4
 };
-static const double enough = 20.0; /* seconds of reading after which no further pass begins */
+static const double enough = 10.0; /* seconds of reading after which no further pass begins */
 /* An operation of attention takes between these times one of a matrix product: products run near the
  * peak of a processor, attention reads its keys again for every chunk. */
 static const double least_cost = 0.25;
@@ -213,26 +213,17 @@ static dpe_status time_step(struct dpe_session *session, const int32_t *tokens, 
     return DPE_OK;
 }
 
-/* What a step of the batch takes is measured after a short text, what its contexts add in one branch
- * after a long one and a short one. */
+/* Of what a step of one branch takes after a long text and a short one, what its context adds. */
 static dpe_status time_decoding(struct dpe_session *session, const int32_t *tokens, int64_t most,
-                                int64_t branches, struct dpe_job_speed *speed,
-                                struct dpe_error *err)
+                                struct dpe_job_speed *speed, struct dpe_error *err)
 {
-    int64_t few = most / 8;
-    double far = 0.0;
-    double near = 0.0;
-    dpe_status status = time_step(session, tokens, most, 1, &far, err);
-    if (status == DPE_OK) {
-        status = time_step(session, tokens, few, 1, &near, err);
-    }
-    double batch = near;
-    if (status == DPE_OK && branches > 1) {
-        status = time_step(session, tokens, few, branches, &batch, err);
-    }
+    const int64_t few = most / 8;
+    double far = 0.0, near = 0.0;
+    DPE_TRY(time_step(session, tokens, most, 1, &far, err));
+    DPE_TRY(time_step(session, tokens, few, 1, &near, err));
     speed->per_step_token = fmax(far - near, 0.0) / (double)(most - few);
-    speed->per_step = fmax(batch - speed->per_step_token * (double)(few * branches), 0.25 * batch);
-    return status;
+    speed->per_step = fmax(near - speed->per_step_token * (double)few, 0.25 * near);
+    return DPE_OK;
 }
 
 int64_t dpe_job_measured_length(int64_t length)
@@ -241,13 +232,32 @@ int64_t dpe_job_measured_length(int64_t length)
     return length <= SHORT ? length : length < 2 * LONG ? SHORT : LONG;
 }
 
+dpe_status dpe_job_measure_batch(struct dpe_session *session, const struct dpe_config *config,
+                                 int64_t branches, struct dpe_job_speed *speed,
+                                 struct dpe_error *err)
+{
+    const int64_t few = speed->tokens / 8;
+    double batch = 0.0;
+    int32_t *tokens = dpe_alloc((size_t)few + 1, sizeof *tokens);
+    if (tokens == NULL) {
+        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for an estimate");
+    }
+    fill_tokens(tokens, few + 1, config->vocab);
+    dpe_status status = dpe_session_cut(session, 0, err);
+    status = status == DPE_OK ? dpe_session_feed(session, tokens, few, NULL, err) : status;
+    status = status == DPE_OK ? time_step(session, tokens, few, branches, &batch, err) : status;
+    speed->per_step = fmax(batch - speed->per_step_token * (double)(few * branches), 0.25 * batch);
+    free(tokens);
+    return status;
+}
+
 dpe_status dpe_job_measure(struct dpe_session *session, const struct dpe_config *config,
                            const struct dpe_selection *selection, int64_t most,
-                           int64_t branches, struct dpe_job_speed *speed, struct dpe_error *err)
+                           struct dpe_job_speed *speed, struct dpe_error *err)
 {
     *speed = (struct dpe_job_speed){0};
     const struct dpe_session_limits limits = dpe_session_limits(session);
-    int64_t room = limits.capacity - branches * ROOM;
+    int64_t room = limits.capacity - limits.branches * ROOM;
     room = room < limits.positions - ROOM ? room : limits.positions - ROOM;
     most = most < room ? most : room;
     if (most < 16) {
@@ -261,7 +271,7 @@ dpe_status dpe_job_measure(struct dpe_session *session, const struct dpe_config 
     fill_tokens(tokens, most, config->vocab);
     dpe_status status = time_reading(session, config, selection, tokens, most, speed, err);
     if (status == DPE_OK) {
-        status = time_decoding(session, tokens, most, branches, speed, err);
+        status = time_decoding(session, tokens, most, speed, err);
     }
     free(tokens);
     return status;

@@ -23,12 +23,16 @@ struct dpe_job_speed {
 };
 /** Read a text of at most `most` tokens several times in `session` (its cache is emptied), fewer
  *  times on a slow machine, fit the two terms to the medians of its chunks, and then time steps of
- *  `branches` branches. Terms that no processor could have are moved to the nearest ones that one could.
+ *  one branch. Terms that no processor could have are moved to the nearest ones that one could.
  *  `selection` is that of the session's plan. Uses token ids that every vocabulary has. DPE_USAGE when `most`
  *  is too short to measure. */
 dpe_status dpe_job_measure(struct dpe_session *session, const struct dpe_config *config,
-                           const struct dpe_selection *selection, int64_t most, int64_t branches,
+                           const struct dpe_selection *selection, int64_t most,
                            struct dpe_job_speed *speed, struct dpe_error *err);
+/** Put the time of a step of so many branches in place of that of one. The cache is emptied. */
+dpe_status dpe_job_measure_batch(struct dpe_session *session, const struct dpe_config *config,
+                                 int64_t branches, struct dpe_job_speed *speed,
+                                 struct dpe_error *err);
 /** The longest text that is measured for texts of `length` tokens. */
 int64_t dpe_job_measured_length(int64_t length);
 /** Fit seconds[i] = a·(lengths: end[i] − begin[i]) + b·(end[i]² − begin[i]²), each relative to its own

@@ -22,8 +22,9 @@ static const int64_t keeps = 86400; /* seconds */
 /* A line: the key, when it was measured, and the numbers. */
 static bool read_line(const char *line, char key[KEY + 1], struct dpe_job_speed *speed)
 {
-    double *const numbers[] = {&speed->per_token, &speed->per_pair, &speed->per_step,
-                               &speed->per_step_token, &speed->low, &speed->high, &speed->seconds};
+    double *const numbers[] = {&speed->per_token,      &speed->per_pair, &speed->per_step,
+                               &speed->per_step_token, &speed->low,      &speed->high,
+                               &speed->seconds};
     const char *at = line + KEY;
     *speed = (struct dpe_job_speed){0};
     if (strlen(line) <= KEY || strspn(line, "0123456789abcdef") != KEY || *at++ != ' ' ||
@@ -63,10 +64,10 @@ void dpe_job_speed_keep(const char *path, const char *key, int64_t now,
     struct dpe_job_speed other;
     char line[LINE];
     char found[KEY + 1];
-    int n = snprintf(line, sizeof line, "%.64s %lld %lld %.9g %.9g %.9g %.9g %.6g %.6g %.6g\n", key,
-                     (long long)now, (long long)speed->tokens, speed->per_token, speed->per_pair,
-                     speed->per_step, speed->per_step_token, speed->low, speed->high,
-                     speed->seconds);
+    int n =
+        snprintf(line, sizeof line, "%.64s %lld %lld %.9g %.9g %.9g %.9g %.6g %.6g %.6g\n", key,
+                 (long long)now, (long long)speed->tokens, speed->per_token, speed->per_pair,
+                 speed->per_step, speed->per_step_token, speed->low, speed->high, speed->seconds);
     dpe_status status = dpe_text_append(&text, line, (size_t)n, NULL);
     FILE *file = fopen(path, "re");
     for (int i = 1; i < MOST_KEPT && file != NULL && fgets(line, sizeof line, file) != NULL; i++) {
@@ -83,17 +84,20 @@ void dpe_job_speed_keep(const char *path, const char *key, int64_t now,
     dpe_text_free(&text);
 }
 
-/* Everything that decides it. Of a plan's bands it is enough that there are several. */
+/* Everything that decides it, with steps of so many branches. Of a plan's bands it is enough that
+ * there are several; the room beside the text costs nothing. */
 static bool find_key(const struct dpe_job *job, const char *fingerprint,
                      const struct dpe_plan *plan, const struct dpe_session_options *options,
-                     char key[KEY + 1])
+                     int64_t most, int64_t branches, char key[KEY + 1])
 {
     char host[256] = "";
     char selection[sizeof plan->name] = "";
-    const int64_t numbers[] = {
-        options->n_threads > 0 ? options->n_threads : omp_get_max_threads(), options->capacity,
-        options->positions, options->branches, (int64_t)options->kv_type, plan->n_bands > 1,
-        (int64_t)options->max_memory};
+    const int64_t numbers[] = {options->n_threads > 0 ? options->n_threads : omp_get_max_threads(),
+                               most,
+                               branches,
+                               (int64_t)options->kv_type,
+                               plan->n_bands > 1,
+                               (int64_t)options->max_memory};
     struct dpe_sha256 *hash = dpe_sha256_new();
     (void)gethostname(host, sizeof host - 1);
     if (dpe_selects(&plan->selection)) {
@@ -138,17 +142,65 @@ static dpe_status check(const struct dpe_job *job, const struct dpe_plan *plan,
                : status;
 }
 
-static dpe_status measure(struct dpe_model *model, const struct dpe_plan *plan,
-                          const struct dpe_session_options *options, int64_t most,
+/* What is to be measured, and where it is kept; path "": nowhere. */
+struct place {
+    const struct dpe_job *job;
+    const struct dpe_plan *plan;
+    struct dpe_session_options options;
+    struct dpe_model *model;
+    int64_t most, now;
+    char path[4096];
+};
+
+static bool find(const struct place *place, int64_t branches, struct dpe_job_speed *speed)
+{
+    char key[KEY + 1];
+    return place->path[0] != '\0' &&
+           find_key(place->job, dpe_model_fingerprint(place->model), place->plan, &place->options,
+                    place->most, branches, key) &&
+           dpe_job_speed_find(place->path, key, place->now, speed);
+}
+
+static void keep(const struct place *place, int64_t branches, const struct dpe_job_speed *speed)
+{
+    char key[KEY + 1];
+    if (place->path[0] != '\0' &&
+        find_key(place->job, dpe_model_fingerprint(place->model), place->plan, &place->options,
+                 place->most, branches, key)) {
+        dpe_cache_make_folders(place->path);
+        dpe_job_speed_keep(place->path, key, place->now, speed);
+    }
+}
+
+/* A text and steps of one branch, which all numbers of branches share, and then those of so many.
+ */
+static dpe_status measure(const struct place *place, struct dpe_session *session,
                           struct dpe_job_speed *speed, struct dpe_error *err)
 {
-    struct dpe_session *session = NULL;
-    dpe_status status = dpe_session_create(model, plan, options, &session, err);
-    if (status == DPE_OK) {
-        dpe_session_set_poll(session, dpe_signals_poll, NULL);
-        status = dpe_job_measure(session, dpe_model_config(model), &plan->selection, most,
-                                 dpe_session_limits(session).branches, speed, err);
+    const struct dpe_config *config = dpe_model_config(place->model);
+    const int64_t branches = dpe_session_limits(session).branches;
+    dpe_session_set_poll(session, dpe_signals_poll, NULL);
+    if (!find(place, 1, speed)) {
+        DPE_TRY(dpe_job_measure(session, config, &place->plan->selection, place->most, speed, err));
+        keep(place, 1, speed);
     }
+    if (branches > 1) {
+        speed->when = 0;
+        DPE_TRY(dpe_job_measure_batch(session, config, branches, speed, err));
+        keep(place, place->options.branches, speed);
+    }
+    return DPE_OK;
+}
+
+static dpe_status find_or_measure(const struct place *place, struct dpe_job_speed *speed,
+                                  struct dpe_error *err)
+{
+    struct dpe_session *session = NULL;
+    if (find(place, place->options.branches > 1 ? place->options.branches : 1, speed)) {
+        return DPE_OK;
+    }
+    DPE_TRY(dpe_session_create(place->model, place->plan, &place->options, &session, err));
+    const dpe_status status = measure(place, session, speed, err);
     dpe_session_destroy(session);
     return status;
 }
@@ -157,30 +209,19 @@ dpe_status dpe_job_measure_here(const struct dpe_job *job, const struct dpe_plan
                                 int64_t length, struct dpe_job_speed *speed, struct dpe_error *err)
 {
     enum { ROOM = 16 };
-    struct dpe_model *model = NULL;
-    int64_t most = dpe_job_measured_length(length);
-    const struct dpe_session_options options =
-        dpe_job_session_options(job, most + ROOM < length ? most + ROOM : length);
-    char path[4096];
-    char key[KEY + 1];
-    int64_t now = (int64_t)time(NULL);
+    struct place place = {.job = job,
+                          .plan = plan,
+                          .most = dpe_job_measured_length(length),
+                          .now = (int64_t)time(NULL)};
+    place.options =
+        dpe_job_session_options(job, place.most + ROOM < length ? place.most + ROOM : length);
     *speed = (struct dpe_job_speed){0};
-    dpe_status status = check(job, plan, &options, err);
-    if (status == DPE_OK) {
-        status = dpe_model_open(job->options->model, NULL, &model, err);
+    DPE_TRY(check(job, plan, &place.options, err));
+    if (!dpe_cache_path("speeds", place.path, sizeof place.path)) {
+        place.path[0] = '\0';
     }
-    if (status != DPE_OK) {
-        return status;
-    }
-    bool keeps_it = dpe_cache_path("speeds", path, sizeof path) &&
-                    find_key(job, dpe_model_fingerprint(model), plan, &options, key);
-    if (!keeps_it || !dpe_job_speed_find(path, key, now, speed)) {
-        status = measure(model, plan, &options, most, speed, err);
-        if (status == DPE_OK && keeps_it) {
-            dpe_cache_make_folders(path);
-            dpe_job_speed_keep(path, key, now, speed);
-        }
-    }
-    dpe_model_close(model);
+    DPE_TRY(dpe_model_open(job->options->model, NULL, &place.model, err));
+    const dpe_status status = find_or_measure(&place, speed, err);
+    dpe_model_close(place.model);
     return status;
 }
