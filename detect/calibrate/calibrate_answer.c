@@ -33,26 +33,13 @@ struct check {
     char words[DPE_TASK_WORDS];
 };
 
-static struct dpe_dataset_kind kind_of(struct dpe_dataset datasets[DPE_SUITE_DATASETS])
-{
-    return dpe_suite_datasets("score", false, datasets);
-}
-
 static dpe_status open_check(struct batch *batch, struct check *check, struct dpe_error *err)
 {
-    struct dpe_dataset datasets[DPE_SUITE_DATASETS];
-    const struct dpe_dataset_kind kind = kind_of(datasets);
     struct dpe_suite_result *result = &check->result;
-    dpe_status status = dpe_h5_open(dpe_calibrate_path(batch, NULL, "check.h5"), &check->file, err);
-    if (status != DPE_OK) {
-        return status;
-    }
+    DPE_TRY(dpe_h5_open(dpe_calibrate_path(batch, NULL, "check.h5"), &check->file, err));
     check->suite = dpe_h5_has(check->file, "/eval/niah") ? "/eval/niah" : "/eval/ppl";
-    status =
-        dpe_datasets_get(&kind, result, check->suite,
-                         "method task_length plan score mean ci_low ci_high n_valid difference "
-                         "difference_low difference_high n_pairs p_value",
-                         check->file, err);
+    dpe_status status =
+        dpe_datasets_get(&dpe_suite_kinds[0], result, check->suite, NULL, check->file, err);
     if (status == DPE_OK &&
         (result->score == NULL || result->plan == NULL || result->n[DPE_SUITE_TASK] < 1)) {
         status = dpe_fail(err, DPE_BAD_DATA, "%s: expected plans and scores", check->suite);
@@ -68,9 +55,7 @@ static dpe_status open_check(struct batch *batch, struct check *check, struct dp
 
 static void close_check(struct check *check)
 {
-    struct dpe_dataset datasets[DPE_SUITE_DATASETS];
-    const struct dpe_dataset_kind kind = kind_of(datasets);
-    dpe_datasets_free(&kind, &check->result);
+    dpe_datasets_free(&dpe_suite_kinds[0], &check->result);
     free(check->pooled);
     dpe_h5_close(check->file);
 }
@@ -151,7 +136,7 @@ static void look_at_sweep(struct batch *batch, struct check *check)
 {
     const struct entry *longest = &batch->state.entries[batch->state.n_entries - 1];
     struct dpe_h5 *sweep = NULL;
-    struct calibrate_validated validated = {.of = {.recall = NULL}};
+    struct dpe_scores_result validated = {.recall = NULL};
     check->ceiling = (double)NAN;
     if (dpe_h5_open(dpe_calibrate_path(batch, longest, "detect.h5"), &sweep, NULL) != DPE_OK) {
         return;
@@ -163,10 +148,10 @@ static void look_at_sweep(struct batch *batch, struct check *check)
                                                                         : NULL;
     if (folder != NULL) {
         dpe_calibrate_read_validated(sweep, folder, &validated);
-        check->ceiling = validated.of.ceiling != NULL ? *validated.of.ceiling : (double)NAN;
-        pool(sweep, folder, &validated.of, check);
+        check->ceiling = validated.ceiling != NULL ? *validated.ceiling : (double)NAN;
+        pool(sweep, folder, &validated, check);
     }
-    dpe_datasets_free(&validated.kind, &validated.of);
+    dpe_datasets_free(&dpe_validated_scores_kinds[0], &validated);
     dpe_h5_close(sweep);
 }
 

@@ -157,12 +157,12 @@ static void look_at_task(struct dpe_h5 *table, struct entry *entry)
 }
 
 void dpe_calibrate_read_validated(struct dpe_h5 *table, const char *folder,
-                                  struct calibrate_validated *validated)
+                                  struct dpe_scores_result *validated)
 {
-    validated->kind = dpe_validated_datasets(true, validated->datasets);
-    if (dpe_datasets_get(&validated->kind, &validated->of, folder,
-                         "recall recall_mean perplexity n_valid ceiling", table, NULL) != DPE_OK) {
-        dpe_datasets_free(&validated->kind, &validated->of);
+    const struct dpe_dataset_kind *kind = &dpe_validated_scores_kinds[0];
+    if (dpe_datasets_get(kind, validated, folder, "recall recall_mean perplexity n_valid ceiling",
+                         table, NULL) != DPE_OK) {
+        dpe_datasets_free(kind, validated);
     }
 }
 
@@ -206,15 +206,15 @@ static void find_rival(const struct dpe_scores_result *found, bool needles,
 /* What the longest sweep says of the model, in its trained length, and of other methods. */
 static void look_at_validation(struct dpe_h5 *table, bool needles, struct calibrate_state *state)
 {
-    struct calibrate_validated validated = {.of = {.recall = NULL}};
+    struct dpe_scores_result validated = {.recall = NULL};
     char *kept = NULL;
     dpe_calibrate_read_validated(table, needles ? "/validate/niah" : "/validate/ppl", &validated);
-    state->ceiling = validated.of.ceiling != NULL ? *validated.of.ceiling : (double)NAN;
-    find_rival(&validated.of, needles, state->rival);
+    state->ceiling = validated.ceiling != NULL ? *validated.ceiling : (double)NAN;
+    find_rival(&validated, needles, state->rival);
     state->rival_kept = dpe_h5_get_attr_text(table, "/validate", "kept", &kept, NULL) == DPE_OK &&
                         strcmp(kept, state->rival) == 0;
     free(kept);
-    dpe_datasets_free(&validated.kind, &validated.of);
+    dpe_datasets_free(&dpe_validated_scores_kinds[0], &validated);
 }
 
 /* The method for runtimes as they are, which gets forms of its own where the table needs an

@@ -16,8 +16,6 @@ struct ablation {
 static dpe_status read_steps(struct dpe_h5 *table, const char *suite, struct ablation *ablation,
                              struct dpe_error *err)
 {
-    struct dpe_dataset datasets[DPE_SUITE_DATASETS];
-    const struct dpe_dataset_kind kind = dpe_suite_datasets("score", false, datasets);
     int64_t complete = 0;
     dpe_status status = dpe_h5_get_attr_i64(table, "/", "complete", &complete, err);
     if (status == DPE_OK && complete != 1) {
@@ -30,7 +28,8 @@ static dpe_status read_steps(struct dpe_h5 *table, const char *suite, struct abl
             dpe_datasets_get(&dpe_ablate_kind, &ablation->steps, "/ablate", "axis k", table, err);
     }
     if (status == DPE_OK) {
-        status = dpe_datasets_get(&kind, &ablation->suite, suite, "score", table, err);
+        status =
+            dpe_datasets_get(&dpe_suite_kinds[0], &ablation->suite, suite, "score", table, err);
     }
     return status != DPE_OK ||
                    (ablation->suite.score != NULL && ablation->suite.n[DPE_SUITE_TASK] == 1)
@@ -40,10 +39,8 @@ static dpe_status read_steps(struct dpe_h5 *table, const char *suite, struct abl
 
 static void ablation_free(struct ablation *ablation)
 {
-    struct dpe_dataset datasets[DPE_SUITE_DATASETS];
-    const struct dpe_dataset_kind kind = dpe_suite_datasets("score", false, datasets);
     dpe_datasets_free(&dpe_ablate_kind, &ablation->steps);
-    dpe_datasets_free(&kind, &ablation->suite);
+    dpe_datasets_free(&dpe_suite_kinds[0], &ablation->suite);
 }
 
 /* The step that moves the k pairs that contribute most; NULL: there is none. */

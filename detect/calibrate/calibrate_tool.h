@@ -124,15 +124,10 @@ dpe_status dpe_calibrate_start(struct batch *batch, struct dpe_error *err);
 /** Look at what the table of the entry's sweep holds, if it is there: entry->other, ->factors,
  * ->task; of the longest one the rival. Errors of the table. */
 dpe_status dpe_calibrate_look(struct batch *batch, struct dpe_error *err);
-/** What a detection's validation found of one task; what is not there is NULL. */
-struct calibrate_validated {
-    struct dpe_dataset datasets[DPE_VALIDATED_DATASETS];
-    struct dpe_dataset_kind kind; /**< to free `of` with */
-    struct dpe_scores_result of;
-};
-/** Read recall, means, counts and ceiling from "/validate/TASK". */
+/** What a detection's validation found of one task: recall, means, counts and ceiling from
+ * "/validate/TASK"; what is not there is NULL. Free by dpe_validated_scores_kinds[0]. */
 void dpe_calibrate_read_validated(struct dpe_h5 *table, const char *folder,
-                                  struct calibrate_validated *validated);
+                                  struct dpe_scores_result *validated);
 /** Whether the table is written as longrope: there is one entry, and it is one of factors. */
 bool dpe_calibrate_factors(const struct batch *batch);
 

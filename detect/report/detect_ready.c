@@ -155,9 +155,9 @@ static void put_shown(struct dpe_text *page, const struct dpe_detect_report *rep
         return;
     }
     char text[96];
-    dpe_detect_difference_text(&v->kept_minus[second], v->kept_p[second], text, sizeof text);
-    const bool shown = dpe_detect_judge(&v->kept_minus[second], v->kept_p[second], v->criterion) !=
-                       DPE_DETECT_INDISTINCT;
+    dpe_detect_difference_text(&v->kept_minus[second], text, sizeof text);
+    const bool shown =
+        dpe_detect_judge(&v->kept_minus[second], v->criterion) != DPE_DETECT_INDISTINCT;
     dpe_text_put(page, "  the best two, %s - %s: %s%s\n", name_of(report, v->kept),
                  name_of(report, second), text,
                  shown ? "" : ": not shown to differ by so few samples");

@@ -20,19 +20,19 @@ void dpe_detect_interval_text(enum dpe_detect_criterion criterion, double mean, 
     }
 }
 
-bool dpe_detect_leaves_zero(const struct dpe_interval *difference)
+bool dpe_detect_leaves_zero(const struct dpe_difference *difference)
 {
-    return difference->low > 0.0 || difference->high < 0.0;
+    return difference->minus.low > 0.0 || difference->minus.high < 0.0;
 }
 
-void dpe_detect_difference_text(const struct dpe_interval *difference, double p, char *text,
-                                size_t size)
+void dpe_detect_difference_text(const struct dpe_difference *difference, char *text, size_t size)
 {
+    const struct dpe_interval *minus = &difference->minus;
     char bounds[48] = "";
     char value[DPE_P_TEXT];
-    dpe_p_text(p, value);
-    if (isfinite(difference->low) && isfinite(difference->high)) {
-        snprintf(bounds, sizeof bounds, " [%+.3f, %+.3f]", difference->low, difference->high);
+    dpe_p_text(difference->p, value);
+    if (isfinite(minus->low) && isfinite(minus->high)) {
+        snprintf(bounds, sizeof bounds, " [%+.3f, %+.3f]", minus->low, minus->high);
     }
-    snprintf(text, size, "%+.3f%s, %s", difference->mean, bounds, value);
+    snprintf(text, size, "%+.3f%s, %s", minus->mean, bounds, value);
 }

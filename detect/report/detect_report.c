@@ -238,7 +238,7 @@ enum dpe_detect_worth dpe_detect_report_worth(const struct dpe_detect_report *re
     if (dpe_detect_point_is_single(&report->grid->params, &report->search.point)) {
         return tried_groups(report) ? DPE_DETECT_WORTH_NONE : DPE_DETECT_WORTH_UNTRIED;
     }
-    return dpe_detect_judge(&v->minus[single], v->p[single], v->criterion) == DPE_DETECT_BETTER
+    return dpe_detect_judge(&v->minus[single], v->criterion) == DPE_DETECT_BETTER
                ? DPE_DETECT_WORTH_SHOWN
                : DPE_DETECT_WORTH_NOT_SHOWN;
 }
@@ -440,20 +440,13 @@ static dpe_status keep_best(const struct dpe_detect_report *report,
 /* Where in the texts a plan predicts how well. */
 static void find_positions(struct dpe_detect_report *report, const struct dpe_run *run, int plan)
 {
-    double nll[DPE_DETECT_POSITIONS] = {0.0};
-    double tokens[DPE_DETECT_POSITIONS] = {0.0};
-    for (int64_t s = 0; s < report->texts.n_validated; s++) {
-        const struct dpe_row *row =
-            dpe_run_find(run, report->texts.validate_task, report->keys[plan], s);
-        const bool there = row != NULL && row->status == DPE_ROW_OK;
-        for (int b = 0; there && b < row->n_buckets && b < DPE_DETECT_POSITIONS; b++) {
-            double first = ldexp(1.0, b);
-            nll[b] += row->buckets[b];
-            tokens[b] += fmax(0.0, fmin((double)row->n_tokens, 2.0 * first - 1.0) - first + 1.0);
-        }
+    struct dpe_positions positions = {.n = 0};
+    for (int64_t i = 0; i < report->texts.n_validated; i++) {
+        dpe_positions_add(&positions,
+                          dpe_run_find(run, report->texts.validate_task, report->keys[plan], i));
     }
-    for (int b = 0; b < DPE_DETECT_POSITIONS; b++) {
-        report->positions[plan][b] = tokens[b] > 0.0 ? exp(nll[b] / tokens[b]) : (double)NAN;
+    for (int b = 0; b < DPE_POSITIONS; b++) {
+        report->positions[plan][b] = dpe_positions_at(&positions, b);
     }
 }
 
@@ -502,7 +495,7 @@ static dpe_status settle_kept(struct dpe_detect_report *report, int *kept, struc
         return keep_best(report, deciding, kept, err);
     }
     if (report->users.validated && (report->users.validation.kept != DPE_DETECT_JOINT ||
-                                    report->users.validation.minus[*kept].mean > 0.0)) {
+                                    report->users.validation.minus[*kept].minus.mean > 0.0)) {
         *kept = report->users.validation.kept;
     }
     DPE_TRY(keep_everywhere(report, *kept, err));

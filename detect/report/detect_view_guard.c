@@ -56,8 +56,7 @@ void dpe_detect_guard_words(const struct dpe_detect_report *report, char *text, 
 static int first_range(const struct dpe_detect_report *report)
 {
     int b = 0;
-    while (b < DPE_DETECT_POSITIONS - 1 &&
-           ldexp(1.0, b) < (double)report->grid->params.trained_length) {
+    while (b < DPE_POSITIONS - 1 && ldexp(1.0, b) < (double)report->grid->params.trained_length) {
         b++;
     }
     return b;
@@ -82,7 +81,7 @@ void dpe_detect_guard_table(const struct dpe_detect_report *report, struct dpe_t
     }
     const int first = first_range(report);
     int last = first;
-    for (int b = first; b < DPE_DETECT_POSITIONS; b++) {
+    for (int b = first; b < DPE_POSITIONS; b++) {
         last = isfinite(report->positions[report->guard.best][b]) ? b : last;
     }
     dpe_text_put(out, "\nPerplexity of %lld texts, of all tokens and from a position on; * kept\n",

@@ -8,13 +8,13 @@ static void put_worth(struct dpe_text *page, const struct dpe_detect_validation 
                       const char *words)
 {
     char text[96];
-    dpe_detect_difference_text(&v->kept_minus[plain], v->kept_p[plain], text, sizeof text);
+    dpe_detect_difference_text(&v->kept_minus[plain], text, sizeof text);
     dpe_text_put(page, words, text);
 }
 
 static void put_perplexity(struct dpe_text *page, const struct dpe_detect_validation *v, int plain)
 {
-    const struct dpe_interval *d = &v->kept_minus[plain];
+    const struct dpe_interval *d = &v->kept_minus[plain].minus;
     dpe_text_put(page, "\n  perplexity %.4g in place of %.4g (%+.1f %%", v->value[v->kept].mean,
                  v->value[plain].mean, 100.0 * expm1(d->mean));
     if (isfinite(d->low) && isfinite(d->high)) {

@@ -160,11 +160,9 @@ static void put_against(struct dpe_text *page, const struct dpe_detect_report *r
                                         [DPE_DETECT_INDISTINCT] = "not distinguishable from",
                                         [DPE_DETECT_WORSE] = "worse than",
                                         [DPE_DETECT_UNKNOWN] = "not comparable with"};
-    enum dpe_detect_verdict verdict =
-        dpe_detect_judge(&v->kept_minus[plan], v->kept_p[plan], v->criterion);
+    enum dpe_detect_verdict verdict = dpe_detect_judge(&v->kept_minus[plan], v->criterion);
     char difference[96];
-    dpe_detect_difference_text(&v->kept_minus[plan], v->kept_p[plan], difference,
-                               sizeof difference);
+    dpe_detect_difference_text(&v->kept_minus[plan], difference, sizeof difference);
     dpe_text_put(page, "  %s %s: %s", words[verdict], name_of(report, plan), difference);
     if (verdict == DPE_DETECT_INDISTINCT && dpe_detect_leaves_zero(&v->kept_minus[plan])) {
         dpe_text_put(page, " (the interval leaves 0 out, but of so few contexts only p decides)");
@@ -274,8 +272,7 @@ static void put_users(struct dpe_text *page, const struct dpe_detect_report *rep
         int n = 0;
         for (int plan = 0; plan < v->n_plans; plan++) {
             bool same = strcmp(report->keys[plan], report->keys[v->kept]) == 0;
-            if (!same && (int)dpe_detect_judge(&v->kept_minus[plan], v->kept_p[plan],
-                                               v->criterion) == kind) {
+            if (!same && (int)dpe_detect_judge(&v->kept_minus[plan], v->criterion) == kind) {
                 dpe_text_put(page, "%s%s %s (%.3f)", n > 0 ? "" : "  ", n > 0 ? "," : words[kind],
                              name_of(report, plan), v->value[plan].mean);
                 n++;

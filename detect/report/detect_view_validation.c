@@ -13,9 +13,10 @@ static bool is_same(const struct dpe_interval *d)
     return d->n > 0 && d->mean == 0.0 && d->low == 0.0 && d->high == 0.0;
 }
 
-static void put_difference(struct dpe_text *page, const char *name, const struct dpe_interval *d,
-                           double p, int width)
+static void put_difference(struct dpe_text *page, const char *name,
+                           const struct dpe_difference *difference, int width)
 {
+    const struct dpe_interval *d = &difference->minus;
     if (d->n == 0) {
         dpe_text_put(page, "%s: no valid pair\n", name);
         return;
@@ -26,7 +27,7 @@ static void put_difference(struct dpe_text *page, const char *name, const struct
     }
     char value[DPE_P_TEXT], bounds[48] = "";
     bool wide = width >= 60;
-    dpe_p_text(p, value);
+    dpe_p_text(difference->p, value);
     if (isfinite(d->low) && isfinite(d->high)) {
         snprintf(bounds, sizeof bounds, wide ? " [%+.3f, %+.3f]" : "\n [%+.3f,%+.3f]", d->low,
                  d->high);
@@ -47,12 +48,12 @@ int64_t dpe_detect_two_digits(int64_t n)
 static void put_indistinct(struct dpe_text *page, const struct dpe_detect_validation *validation)
 {
     const char *what = validation->criterion == DPE_DETECT_RECALL ? "samples" : "books";
-    if (is_same(&validation->minus[DPE_DETECT_BASE])) {
+    if (is_same(&validation->minus[DPE_DETECT_BASE].minus)) {
         dpe_text_put(page, "The joint plan and the base are the same plan.\n");
         return;
     }
     dpe_text_put(page, "The joint plan is not distinguishable from the base with %lld %s.\n",
-                 (long long)validation->minus[DPE_DETECT_BASE].n, what);
+                 (long long)validation->minus[DPE_DETECT_BASE].minus.n, what);
     if (dpe_detect_leaves_zero(&validation->minus[DPE_DETECT_BASE])) {
         dpe_text_put(page, "The interval leaves 0 out, but of so few contexts only p decides.\n");
     }
@@ -120,14 +121,12 @@ void dpe_detect_validation_table(const struct dpe_detect_validation *validation,
             dpe_text_put(out, "%-*s %s\n", widest, name, value);
         }
     }
-    put_difference(out, "joint - base", &validation->minus[DPE_DETECT_BASE],
-                   validation->p[DPE_DETECT_BASE], width);
-    put_difference(out, "joint - rope", &validation->minus[DPE_DETECT_ROPE],
-                   validation->p[DPE_DETECT_ROPE], width);
+    put_difference(out, "joint - base", &validation->minus[DPE_DETECT_BASE], width);
+    put_difference(out, "joint - rope", &validation->minus[DPE_DETECT_ROPE], width);
     for (int v = DPE_DETECT_N_VALIDATED; v < validation->n_plans; v++) {
         char name[DPE_DETECT_PLAN_NAME + 16];
         snprintf(name, sizeof name, "joint - %s", names[v]);
-        put_difference(out, name, &validation->minus[v], validation->p[v], width);
+        put_difference(out, name, &validation->minus[v], width);
     }
     if (!recall) {
         dpe_text_put(out, "(differences in nats per token: lower is better)\n");

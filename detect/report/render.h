@@ -19,9 +19,8 @@ void dpe_detect_ready_words(const struct dpe_detect_report *report, struct dpe_t
 /** A number of samples in two digits, rounded up: more would be more than is known. */
 int64_t dpe_detect_two_digits(int64_t n);
 /** Whether an interval of a difference has both ends on one side of 0. */
-bool dpe_detect_leaves_zero(const struct dpe_interval *difference);
+bool dpe_detect_leaves_zero(const struct dpe_difference *difference);
 /** "+0.042 [+0.000, +0.125], p = 1.000". */
-void dpe_detect_difference_text(const struct dpe_interval *difference, double p, char *text,
-                                size_t size);
+void dpe_detect_difference_text(const struct dpe_difference *difference, char *text, size_t size);
 
 #endif

@@ -39,8 +39,6 @@ struct dpe_detect_result {
     struct dpe_detect_validation validation;
 };
 
-enum { DPE_DETECT_POSITIONS = 40 }; /**< ranges of positions of texts, powers of two */
-
 /** The plan that the table holds: the joint one, or one that validation shows to be better. */
 struct dpe_detect_kept {
     int plan; /**< index of a validated plan */
@@ -76,7 +74,7 @@ struct dpe_detect_report {
     double guard_share;            /**< of perplexity that the kept plan may lose */
     struct dpe_detect_guard guard; /**< once `texts` is validated */
     /** Perplexity of each plan there on the tokens at positions 2^b to 2^(b+1) − 1; NaN: none. */
-    double positions[DPE_DETECT_MOST_VALIDATED][DPE_DETECT_POSITIONS];
+    double positions[DPE_DETECT_MOST_VALIDATED][DPE_POSITIONS];
     double *scale;                        /**< [n_groups] of the joint plan */
     int64_t *selected; /**< [n_groups] its lengths, −1 = none (the scale of the detection) */
     /** With --temperature auto or --select joint (filled by the caller; n_samples 0: no search). */

@@ -29,8 +29,7 @@ static double perplexity_of(const struct dpe_detect_validation *texts, int plan)
 static bool finds_less(const struct dpe_detect_validation *const needles[2], int plan)
 {
     const struct dpe_detect_validation *v = needles[1] != NULL ? needles[1] : needles[0];
-    return dpe_detect_judge(&v->kept_minus[plan], v->kept_p[plan], v->criterion) ==
-           DPE_DETECT_BETTER;
+    return dpe_detect_judge(&v->kept_minus[plan], v->criterion) == DPE_DETECT_BETTER;
 }
 
 /* Of the plans within the guard that a table can hold the one that finds most; `any`: also of those

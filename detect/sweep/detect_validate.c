@@ -13,18 +13,18 @@ static const double error_p = 0.32; /* of a difference by its standard error */
 
 const char *const dpe_detect_validated_names[DPE_DETECT_N_VALIDATED] = {"rope", "base", "joint"};
 
-enum dpe_detect_verdict dpe_detect_judge(const struct dpe_interval *gain, double p,
+enum dpe_detect_verdict dpe_detect_judge(const struct dpe_difference *gain,
                                          enum dpe_detect_criterion criterion)
 {
     bool higher_is_better = criterion == DPE_DETECT_RECALL;
-    bool shown = p < verdict_p;
-    if (gain->n == 0) {
+    bool shown = gain->p < verdict_p;
+    if (gain->minus.n == 0) {
         return DPE_DETECT_UNKNOWN;
     }
-    if (shown && gain->low > 0.0) {
+    if (shown && gain->minus.low > 0.0) {
         return higher_is_better ? DPE_DETECT_BETTER : DPE_DETECT_WORSE;
     }
-    if (shown && gain->high < 0.0) {
+    if (shown && gain->minus.high < 0.0) {
         return higher_is_better ? DPE_DETECT_WORSE : DPE_DETECT_BETTER;
     }
     return DPE_DETECT_INDISTINCT;
@@ -91,15 +91,13 @@ static const double *values_of(const struct values *values, int plan)
     return values->all + (size_t)plan * (size_t)values->scores->n_samples;
 }
 
-/* Plan a − plan b: paired, with the test's p. */
-static struct dpe_interval compare(const struct values *values, int a, int b, double *p)
+/* Plan a − plan b. */
+static struct dpe_difference compare(const struct values *values, int a, int b)
 {
     const struct dpe_resampling how = {values->scores->together, level, ROUNDS, STATISTICS_SEED};
-    const struct dpe_difference difference =
-        dpe_compare(values_of(values, a), values_of(values, b), (size_t)values->scores->n_samples,
-                    values->criterion == DPE_DETECT_RECALL, &how);
-    *p = difference.p;
-    return difference.minus;
+    return dpe_compare(values_of(values, a), values_of(values, b),
+                       (size_t)values->scores->n_samples, values->criterion == DPE_DETECT_RECALL,
+                       &how);
 }
 
 /* The joint plan; where others that a table can hold find more, by more than the standard error of
@@ -112,7 +110,7 @@ static int find_kept(const struct values *values, const struct dpe_detect_valida
     for (int v = 0; v < validation->n_plans && tables != NULL; v++) {
         double mean = validation->value[v].mean;
         double best = validation->value[kept].mean;
-        if (tables[v] && validation->p[v] < error_p && (recall ? mean > best : mean < best)) {
+        if (tables[v] && validation->minus[v].p < error_p && (recall ? mean > best : mean < best)) {
             kept = v;
         }
     }
@@ -121,10 +119,10 @@ static int find_kept(const struct values *values, const struct dpe_detect_valida
 
 /* Where plan a − plan b does not show which is better; 0 where it does. */
 static int64_t needed_of(const struct values *values, int a, int b,
-                         const struct dpe_interval *minus, double p)
+                         const struct dpe_difference *difference)
 {
     const struct dpe_detect_scores *scores = values->scores;
-    return dpe_detect_judge(minus, p, values->criterion) != DPE_DETECT_INDISTINCT
+    return dpe_detect_judge(difference, values->criterion) != DPE_DETECT_INDISTINCT
                ? 0
                : needed_samples(values_of(values, a), values_of(values, b), scores->n_samples,
                                 scores->together);
@@ -149,9 +147,8 @@ static void compare_kept(const struct values *values, struct dpe_detect_validati
 {
     const int kept = validation->kept;
     for (int c = 0; c < validation->n_plans; c++) {
-        validation->kept_minus[c] = compare(values, kept, c, &validation->kept_p[c]);
-        validation->kept_needed[c] =
-            needed_of(values, kept, c, &validation->kept_minus[c], validation->kept_p[c]);
+        validation->kept_minus[c] = compare(values, kept, c);
+        validation->kept_needed[c] = needed_of(values, kept, c, &validation->kept_minus[c]);
     }
 }
 
@@ -175,8 +172,12 @@ bool dpe_detect_disagree(const struct dpe_detect_validation *a,
     const int n = a->n_plans < b->n_plans ? a->n_plans : b->n_plans;
     bool opposite = false;
     for (int v = 0; v < n; v++) {
-        enum dpe_detect_verdict one = dpe_detect_judge(&a->minus[v], n * a->p[v], a->criterion);
-        enum dpe_detect_verdict other = dpe_detect_judge(&b->minus[v], n * b->p[v], b->criterion);
+        struct dpe_difference by_a = a->minus[v];
+        struct dpe_difference by_b = b->minus[v];
+        by_a.p *= n;
+        by_b.p *= n;
+        enum dpe_detect_verdict one = dpe_detect_judge(&by_a, a->criterion);
+        enum dpe_detect_verdict other = dpe_detect_judge(&by_b, b->criterion);
         opposite = opposite || (one == DPE_DETECT_BETTER && other == DPE_DETECT_WORSE) ||
                    (one == DPE_DETECT_WORSE && other == DPE_DETECT_BETTER);
     }
@@ -198,13 +199,11 @@ dpe_status dpe_detect_validate(const struct dpe_detect_scores *scores, const cha
         validation->value[c] = dpe_detect_interval(scores, c, criterion);
     }
     for (int c = 0; c < plans; c++) {
-        validation->minus[c] = compare(&values, DPE_DETECT_JOINT, c, &validation->p[c]);
+        validation->minus[c] = compare(&values, DPE_DETECT_JOINT, c);
     }
-    validation->verdict = dpe_detect_judge(&validation->minus[DPE_DETECT_BASE],
-                                           validation->p[DPE_DETECT_BASE], criterion);
+    validation->verdict = dpe_detect_judge(&validation->minus[DPE_DETECT_BASE], criterion);
     validation->needed =
-        needed_of(&values, DPE_DETECT_JOINT, DPE_DETECT_BASE, &validation->minus[DPE_DETECT_BASE],
-                  validation->p[DPE_DETECT_BASE]);
+        needed_of(&values, DPE_DETECT_JOINT, DPE_DETECT_BASE, &validation->minus[DPE_DETECT_BASE]);
     validation->too_easy = criterion == DPE_DETECT_RECALL &&
                            validation->value[DPE_DETECT_BASE].mean >= 1.0 &&
                            validation->value[DPE_DETECT_JOINT].mean >= 1.0;

@@ -123,7 +123,7 @@ enum dpe_detect_verdict {
 };
 /** Of the plan that `gain` is the gain of: of recall, or of nats per token (then negative is
  *  better). */
-enum dpe_detect_verdict dpe_detect_judge(const struct dpe_interval *gain, double p,
+enum dpe_detect_verdict dpe_detect_judge(const struct dpe_difference *gain,
                                          enum dpe_detect_criterion criterion);
 
 /** What validation on other samples shows. Differences are of recall, or of nats per token (then
@@ -132,16 +132,14 @@ struct dpe_detect_validation {
     enum dpe_detect_criterion criterion;
     int n_plans;
     struct dpe_interval value[DPE_DETECT_MOST_VALIDATED]; /**< recall or perplexity, 95 % */
-    struct dpe_interval minus[DPE_DETECT_MOST_VALIDATED]; /**< joint − plan */
-    double p[DPE_DETECT_MOST_VALIDATED];
+    struct dpe_difference minus[DPE_DETECT_MOST_VALIDATED]; /**< joint − plan */
     enum dpe_detect_verdict verdict; /**< joint against the base */
     int64_t needed; /**< indistinct: samples of which four in five sets would show a difference as
                          large as the measured one; 0 = unknown, or no difference was measured */
     bool too_easy;  /**< base and joint find every needle: lengths cannot be compared */
     int kept; /**< the joint plan, or the best of those that a table can hold and that do better by
                  more than the standard error of the difference */
-    struct dpe_interval kept_minus[DPE_DETECT_MOST_VALIDATED]; /**< kept − plan */
-    double kept_p[DPE_DETECT_MOST_VALIDATED];
+    struct dpe_difference kept_minus[DPE_DETECT_MOST_VALIDATED]; /**< kept − plan */
     int64_t kept_needed[DPE_DETECT_MOST_VALIDATED]; /**< as `needed`, of kept and plan */
 };
 /** scores: the first three plans in the order above, then others, at most
@@ -151,8 +149,7 @@ dpe_status dpe_detect_validate(const struct dpe_detect_scores *scores, const cha
                                enum dpe_detect_criterion criterion, const bool *tables,
                                struct dpe_detect_validation *validation, struct dpe_error *err);
 
-/** The same validation with another plan kept: kept_minus, kept_p and kept_needed are computed
- * again. */
+/** The same validation with another plan kept: kept_minus and kept_needed are computed again. */
 dpe_status dpe_detect_validate_keep(const struct dpe_detect_scores *scores, const char *const *keys,
                                     int kept, struct dpe_detect_validation *validation,
                                     struct dpe_error *err);

@@ -75,28 +75,39 @@ static struct dpe_scores_result scores_of(const struct dpe_detect_result *result
     return out;
 }
 
+void dpe_detect_cells_of(const struct dpe_detect_report *report,
+                         const struct dpe_detect_result *result, struct dpe_scores_result *scores,
+                         struct dpe_ranking_result *ranking)
+{
+    const struct dpe_detect_params *params = &report->grid->params;
+    const struct dpe_detect_ranking *from = &result->ranking;
+    *scores = scores_of(result, &result->scores);
+    *ranking = (struct dpe_ranking_result){.n = {params->n_groups, params->n_lengths},
+                                           .length = params->lengths,
+                                           .rank = from->rank,
+                                           .effective = from->effective,
+                                           .informative = from->informative,
+                                           .p_value = from->p_value};
+    scores->n[DPE_CELLS_GROUP] = params->n_groups;
+    scores->n[DPE_CELLS_LENGTH] = params->n_lengths;
+    scores->n[DPE_CELLS_SAMPLE] = result->n_samples;
+    scores->length = params->lengths;
+    *(result->criterion == DPE_DETECT_RECALL ? &scores->recall_mean : &scores->perplexity) =
+        from->mean;
+    scores->low = from->low;
+    scores->high = from->high;
+    scores->n_valid = from->n_valid;
+}
+
 static void put_result(struct dpe_h5 *table, const struct dpe_detect_report *report,
                        const struct dpe_detect_result *result)
 {
     const bool recall = result->criterion == DPE_DETECT_RECALL;
     const char *folder = recall ? "/detect/niah" : "/detect/ppl";
-    const struct dpe_detect_ranking *ranking = &result->ranking;
-    const int64_t groups = report->grid->params.n_groups;
-    const int64_t lengths = report->grid->params.n_lengths;
-    struct dpe_scores_result out = scores_of(result, &result->scores);
-    const struct dpe_ranking_result ranks = {.n = {groups, lengths},
-                                             .rank = ranking->rank,
-                                             .effective = ranking->effective,
-                                             .informative = ranking->informative,
-                                             .p_value = ranking->p_value};
-    out.n[DPE_CELLS_GROUP] = groups;
-    out.n[DPE_CELLS_LENGTH] = lengths;
-    out.n[DPE_CELLS_SAMPLE] = result->n_samples;
-    *(recall ? &out.recall_mean : &out.perplexity) = ranking->mean;
-    out.low = ranking->low;
-    out.high = ranking->high;
-    out.n_valid = ranking->n_valid;
-    dpe_datasets_put(recall ? &dpe_needle_cells_kind : &dpe_book_cells_kind, &out, folder, table,
+    struct dpe_scores_result scores;
+    struct dpe_ranking_result ranks;
+    dpe_detect_cells_of(report, result, &scores, &ranks);
+    dpe_datasets_put(recall ? &dpe_needle_cells_kind : &dpe_book_cells_kind, &scores, folder, table,
                      NULL);
     dpe_h5_attr_i64(table, folder, "samples_together", result->together, NULL);
     dpe_h5_attr_text(
@@ -175,7 +186,7 @@ static void put_detect(struct dpe_h5 *table, const struct dpe_detect_report *rep
 /* -------------------------------------------------------------------------------------- validate
  */
 
-static const char *verdict_text(enum dpe_detect_verdict verdict)
+const char *dpe_detect_verdict_text(enum dpe_detect_verdict verdict)
 {
     static const char *const texts[] = {[DPE_DETECT_BETTER] = "better",
                                         [DPE_DETECT_INDISTINCT] = "not distinguishable",
@@ -184,60 +195,49 @@ static const char *verdict_text(enum dpe_detect_verdict verdict)
     return texts[verdict];
 }
 
-/* The other plans beside the joint one: how far it is from each. */
-struct compared {
-    const char *other[DPE_DETECT_MOST_VALIDATED];
-    struct dpe_interval difference[DPE_DETECT_MOST_VALIDATED];
-    double p[DPE_DETECT_MOST_VALIDATED];
-    int64_t n;
-};
-
-static void fill_compared(const struct dpe_detect_report *report,
-                          const struct dpe_detect_validation *v, struct compared *compared)
+static const char *kept_is(const struct dpe_detect_report *report,
+                           const struct dpe_detect_validation *v, int plan)
 {
-    compared->n = 0;
-    for (int i = 0; i < v->n_plans; i++) {
-        if (i != DPE_DETECT_JOINT) {
-            compared->other[compared->n] = report->names[i];
-            compared->difference[compared->n] = v->minus[i];
-            compared->p[compared->n++] = v->p[i];
-        }
-    }
+    return strcmp(report->keys[plan], report->keys[v->kept]) == 0
+               ? "the same plan"
+               : dpe_detect_verdict_text(dpe_detect_judge(&v->kept_minus[plan], v->criterion));
 }
 
-/* All numbers of a validation. */
-static void put_validated(struct dpe_h5 *table, const struct dpe_detect_report *report,
-                          const struct dpe_detect_result *result, const char *folder)
+void dpe_detect_validated_of(const struct dpe_detect_report *report,
+                             const struct dpe_detect_result *result,
+                             struct dpe_detect_validated *out)
 {
     const bool recall = result->criterion == DPE_DETECT_RECALL;
     const struct dpe_detect_validation *v = &result->validation;
-    double mean[DPE_DETECT_MOST_VALIDATED];
-    double low[DPE_DETECT_MOST_VALIDATED];
-    double high[DPE_DETECT_MOST_VALIDATED];
-    int64_t n[DPE_DETECT_MOST_VALIDATED];
-    struct compared compared;
-    struct dpe_dataset datasets[DPE_VALIDATED_DATASETS];
-    const struct dpe_dataset_kind kind = dpe_validated_datasets(recall, datasets);
-    struct dpe_scores_result out = scores_of(result, &result->validate_scores);
+    struct dpe_scores_result *scores = &out->scores;
+    int64_t others = 0;
+    *scores = scores_of(result, &result->validate_scores);
     for (int i = 0; i < v->n_plans; i++) {
-        mean[i] = v->value[i].mean;
-        low[i] = v->value[i].low;
-        high[i] = v->value[i].high;
-        n[i] = v->value[i].n;
+        out->plan[i] = report->names[i];
+        out->mean[i] = v->value[i].mean;
+        out->low[i] = v->value[i].low;
+        out->high[i] = v->value[i].high;
+        out->n_valid[i] = v->value[i].n;
+        out->verdict[i] = kept_is(report, v, i);
+        if (i != DPE_DETECT_JOINT) {
+            out->other[others] = report->names[i];
+            out->difference[others++] = v->minus[i];
+        }
     }
-    fill_compared(report, v, &compared);
-    out.n[DPE_VALIDATED_PLAN] = v->n_plans;
-    out.n[DPE_VALIDATED_SAMPLE] = result->n_validated;
-    out.n[DPE_VALIDATED_OTHER] = compared.n;
-    *(recall ? &out.recall_mean : &out.perplexity) = mean;
-    out.low = low;
-    out.high = high;
-    out.n_valid = n;
-    out.other = compared.other;
-    out.difference = compared.difference;
-    out.p = compared.p;
-    out.ceiling = result->ceiling.n > 0 ? &result->ceiling.mean : NULL;
-    dpe_datasets_put(&kind, &out, folder, table, NULL);
+    scores->n[DPE_VALIDATED_PLAN] = v->n_plans;
+    scores->n[DPE_VALIDATED_SAMPLE] = result->n_validated;
+    scores->n[DPE_VALIDATED_OTHER] = others;
+    scores->plan = out->plan;
+    *(recall ? &scores->recall_mean : &scores->perplexity) = out->mean;
+    scores->low = out->low;
+    scores->high = out->high;
+    scores->n_valid = out->n_valid;
+    scores->other = out->other;
+    scores->difference = out->difference;
+    scores->kept = v->kept_minus;
+    scores->needed = v->kept_needed;
+    scores->verdict = out->verdict;
+    scores->ceiling = result->ceiling.n > 0 ? &result->ceiling.mean : NULL;
 }
 
 void dpe_detect_put_words(struct dpe_h5 *table, const char *folder, const char *name,
@@ -256,12 +256,16 @@ static void put_validation(struct dpe_h5 *table, const struct dpe_detect_report 
 {
     const struct dpe_detect_validation *v = &result->validation;
     struct dpe_text words = {0};
-    put_validated(table, report, result, folder);
+    struct dpe_detect_validated validated;
+    dpe_detect_validated_of(report, result, &validated);
+    dpe_datasets_put(&dpe_validated_scores_kinds[result->criterion != DPE_DETECT_RECALL],
+                     &validated.scores, folder, table, NULL);
     if (report->rule != DPE_DETECT_READY && result != &report->texts) {
         dpe_detect_verdict_words(v, &words);
         dpe_detect_put_words(table, folder, "verdict", &words);
     }
-    dpe_h5_attr_text(table, folder, "joint_against_base", verdict_text(v->verdict), NULL);
+    dpe_h5_attr_text(table, folder, "joint_against_base", dpe_detect_verdict_text(v->verdict),
+                     NULL);
     dpe_h5_attr_i64(table, folder, "samples_needed", v->needed, NULL);
     dpe_h5_attr_text(table, folder, "samples",
                      result->fresh ? "not those of the sweep" : "those of the sweep", NULL);
@@ -308,11 +312,11 @@ static void put_validated_plans(struct dpe_h5 *table, const struct dpe_detect_re
 static void put_guard(struct dpe_h5 *table, const struct dpe_detect_report *report)
 {
     static const char folder[] = "/validate/guard";
-    int64_t position[DPE_DETECT_POSITIONS];
-    double perplexity[DPE_DETECT_MOST_VALIDATED * DPE_DETECT_POSITIONS];
+    int64_t position[DPE_POSITIONS];
+    double perplexity[DPE_DETECT_MOST_VALIDATED * DPE_POSITIONS];
     const struct dpe_detect_guard *guard = &report->guard;
     int n = 0;
-    while (n < DPE_DETECT_POSITIONS && (INT64_C(1) << n) < report->grid->params.length) {
+    while (n < DPE_POSITIONS && (INT64_C(1) << n) < report->grid->params.length) {
         position[n] = INT64_C(1) << n;
         n++;
     }

@@ -8,8 +8,6 @@ void dpe_detect_put_race(struct dpe_h5 *table, const struct dpe_detect_report *r
     const struct dpe_race *race = &report->race;
     const struct dpe_detect_params *params = &report->grid->params;
     const bool recall = dpe_detect_deciding(report)->criterion == DPE_DETECT_RECALL;
-    struct dpe_dataset datasets[DPE_DROPS_DATASETS];
-    const struct dpe_dataset_kind kind = dpe_drops_datasets(recall, datasets);
     if (!report->racing) {
         return;
     }
@@ -31,7 +29,7 @@ void dpe_detect_put_race(struct dpe_h5 *table, const struct dpe_detect_report *r
     const struct dpe_drops_result result = {.n = {params->n_groups, params->n_lengths, (int64_t)n},
                                             .after = race->dropped,
                                             .drops = drops};
-    dpe_datasets_put(&kind, &result, "/race", table, NULL);
+    dpe_datasets_put(&dpe_drops_kinds[!recall], &result, "/race", table, NULL);
     dpe_h5_attr_f64(table, "/race", "level", report->race_options.level, NULL);
     dpe_h5_attr_f64(table, "/race", "indifference", report->race_options.indifference, NULL);
     dpe_h5_attr_i64(table, "/race", "per_round", report->race_options.per_round, NULL);

@@ -78,10 +78,8 @@ static void put(struct dpe_h5 *table, const struct dpe_detect_report *report,
                 const struct searched *s)
 {
     const struct dpe_detect_search *search = &report->search;
-    struct dpe_dataset datasets[DPE_SEARCH_DATASETS];
-    const struct dpe_dataset_kind kind =
-        dpe_search_datasets(search->options.criterion == DPE_DETECT_RECALL, datasets);
-    dpe_datasets_put(&kind, &s->r, "/search", table, NULL);
+    const bool recall = search->options.criterion == DPE_DETECT_RECALL;
+    dpe_datasets_put(&dpe_search_kinds[!recall], &s->r, "/search", table, NULL);
     dpe_h5_attr_text(table, "/search", "rule", rule, NULL);
     dpe_h5_attr_i64(table, "/search", "samples", search->options.n_samples, NULL);
     dpe_h5_attr_i64(table, "/search", "rounds", search->options.rounds, NULL);

@@ -60,8 +60,6 @@ void dpe_detect_put_selection(struct dpe_h5 *table, const struct dpe_detect_repo
     const bool sequential = selection->rule == DPE_DETECT_SEQUENTIAL;
     const bool compares =
         (sequential || selection->rule == DPE_DETECT_GUARDED) && selection->n_choices > 0;
-    struct dpe_dataset datasets[DPE_CHOICES_DATASETS];
-    const struct dpe_dataset_kind kind = dpe_choices_datasets(recall, datasets);
     struct dpe_choices_result out = {
         .n = {params->n_groups, params->n_lengths, compares ? selection->n_choices : 0},
         .selected = report->selected,
@@ -72,7 +70,7 @@ void dpe_detect_put_selection(struct dpe_h5 *table, const struct dpe_detect_repo
         const char **plan = out.plan;
         out.plan =
             sequential ? plan : NULL; /* the cells of the sweep have theirs in /detect/plan */
-        dpe_datasets_put(&kind, &out, "/select", table, NULL);
+        dpe_datasets_put(&dpe_choices_kinds[!recall], &out, "/select", table, NULL);
         out.plan = plan;
     }
     dpe_h5_attr_text(table, "/select", "rule", dpe_detect_rule_names[selection->rule], NULL);

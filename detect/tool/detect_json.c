@@ -1,71 +1,52 @@
 /* The result of dpe-detect for scripts. */
-#include <math.h>
-#include <string.h>
-
+#include "detect/table/detect_table.h"
 #include "detect/tool/detect_tool.h"
+#include "outputs/datasets/kinds.h"
 
-static const char *const verdicts[] = {[DPE_DETECT_BETTER] = "better",
-                                       [DPE_DETECT_INDISTINCT] = "indistinct",
-                                       [DPE_DETECT_WORSE] = "worse",
-                                       [DPE_DETECT_UNKNOWN] = "unknown"};
-
-static void add_cells(struct dpe_result *out, const struct detect_inputs *inputs,
+/* A task's cells. */
+static void add_cells(struct dpe_result *out, const struct dpe_detect_report *report,
                       const struct dpe_detect_result *result)
 {
-    const struct dpe_detect_ranking *ranking = &result->ranking;
-    for (int g = 0; g < ranking->n_groups; g++) {
-        for (int t = 0; t < ranking->n_lengths; t++) {
-            int at = g * ranking->n_lengths + t;
-            dpe_result_row(out, "cells");
-            dpe_result_text(out, "task", result->task);
-            dpe_result_whole(out, "group", g);
-            dpe_result_whole(out, "length", inputs->grid.params.lengths[t]);
-            dpe_result_number(out, "mean", ranking->mean[at]);
-            dpe_result_number(out, "low", ranking->low[at]);
-            dpe_result_number(out, "high", ranking->high[at]);
-            dpe_result_whole(out, "samples", ranking->n_valid[at]);
-            dpe_result_whole(out, "rank", ranking->rank[at]);
-        }
+    static const char axes[] = "/group /length";
+    const bool recall = result->criterion == DPE_DETECT_RECALL;
+    struct dpe_scores_result scores;
+    struct dpe_ranking_result ranking;
+    dpe_detect_cells_of(report, result, &scores, &ranking);
+    for (int64_t i = 0; i < ranking.n[DPE_CELLS_GROUP] * ranking.n[DPE_CELLS_LENGTH]; i++) {
+        dpe_result_row(out, "cells");
+        dpe_result_text(out, "task", result->task);
+        dpe_datasets_fields(recall ? &dpe_needle_cells_kind : &dpe_book_cells_kind, &scores, axes,
+                            i, out);
+        dpe_datasets_fields(&dpe_ranking_kind, &ranking, axes, i, out);
     }
 }
 
 static void add_groups(struct dpe_result *out, const struct dpe_detect_report *report)
 {
-    const struct dpe_detect_ranking *ranking = &dpe_detect_deciding(report)->ranking;
-    for (int g = 0; g < ranking->n_groups; g++) {
+    const struct dpe_detect_result *result = dpe_detect_deciding(report);
+    struct dpe_scores_result scores;
+    struct dpe_ranking_result ranking;
+    dpe_detect_cells_of(report, result, &scores, &ranking);
+    const struct dpe_choices_result choices = {.n = {ranking.n[DPE_CELLS_GROUP]},
+                                               .selected = report->selected};
+    for (int64_t g = 0; g < ranking.n[DPE_CELLS_GROUP]; g++) {
         dpe_result_row(out, "groups");
-        dpe_result_whole(out, "group", g);
-        dpe_result_whole(out, "effective_length", ranking->effective[g]);
-        dpe_result_whole(out, "selected_length", report->selected[g]);
+        dpe_datasets_fields(&dpe_ranking_kind, &ranking, "/group", g, out);
+        dpe_datasets_fields(&dpe_choices_kinds[0], &choices, "/group", g, out);
         dpe_result_number(out, "scale", report->scale[g]);
-        dpe_result_number(out, "p_value", ranking->p_value[g]);
-        dpe_result_flag(out, "informative", ranking->informative[g]);
     }
 }
 
 static void add_validation(struct dpe_result *out, const struct dpe_detect_report *report,
                            const struct dpe_detect_result *result)
 {
-    const struct dpe_detect_validation *validation = &result->validation;
-    for (int i = 0; i < validation->n_plans; i++) {
+    struct dpe_detect_validated validated;
+    dpe_detect_validated_of(report, result, &validated);
+    for (int i = 0; i < result->validation.n_plans; i++) {
         dpe_result_row(out, "validation");
         dpe_result_text(out, "task", result->task);
-        dpe_result_text(out, "plan", report->names[i]);
-        dpe_result_number(out, "mean", validation->value[i].mean);
-        dpe_result_number(out, "low", validation->value[i].low);
-        dpe_result_number(out, "high", validation->value[i].high);
-        dpe_result_whole(out, "samples", validation->value[i].n);
-        dpe_result_number(out, "kept_minus", validation->kept_minus[i].mean);
-        dpe_result_number(out, "kept_minus_low", validation->kept_minus[i].low);
-        dpe_result_number(out, "kept_minus_high", validation->kept_minus[i].high);
-        dpe_result_number(out, "p_value", validation->kept_p[i]);
-        dpe_result_text(
-            out, "kept_is",
-            strcmp(report->keys[i], report->keys[validation->kept]) == 0
-                ? NULL
-                : verdicts[dpe_detect_judge(&validation->kept_minus[i], validation->kept_p[i],
-                                            validation->criterion)]);
-        dpe_result_whole(out, "samples_needed", validation->kept_needed[i]);
+        dpe_datasets_fields(&dpe_validated_scores_kinds[0], &validated.scores, "/validated_plan", i,
+                            out);
     }
 }
 
@@ -79,12 +60,6 @@ static void add_guard(struct dpe_result *out, const struct dpe_detect_report *re
     dpe_result_text(out, "best", guard->best >= 0 ? report->names[guard->best] : NULL);
     dpe_result_number(out, "loss", guard->loss);
     dpe_result_flag(out, "traded", guard->traded);
-}
-
-static const char *verdict(const struct dpe_detect_report *report)
-{
-    const struct dpe_detect_result *result = dpe_detect_deciding(report);
-    return result->validated ? verdicts[result->validation.verdict] : NULL;
 }
 
 dpe_status dpe_detect_print_result(const struct detect_inputs *inputs,
@@ -101,7 +76,10 @@ dpe_status dpe_detect_print_result(const struct detect_inputs *inputs,
                      dpe_detect_deciding(report)->validated ? report->kept.window : params->window);
     dpe_result_text(out, "rule", dpe_detect_rule_names[report->rule]);
     dpe_result_wholes(out, "lengths", params->lengths, (size_t)params->n_lengths);
-    dpe_result_text(out, "verdict", verdict(report));
+    dpe_result_text(out, "verdict",
+                    dpe_detect_deciding(report)->validated
+                        ? dpe_detect_verdict_text(dpe_detect_deciding(report)->validation.verdict)
+                        : NULL);
     if (dpe_detect_deciding(report)->validated) {
         char temperature[DPE_TEMPERATURE_TEXT];
         dpe_temperature_text(&report->kept.temperature, temperature);
@@ -114,7 +92,7 @@ dpe_status dpe_detect_print_result(const struct detect_inputs *inputs,
     }
     for (int i = 0; i < 2; i++) {
         if (report->results[i].used) {
-            add_cells(out, inputs, &report->results[i]);
+            add_cells(out, report, &report->results[i]);
         }
     }
     add_groups(out, report);

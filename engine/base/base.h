@@ -133,6 +133,11 @@ bool dpe_parse_length(const char *text, int64_t low, int64_t high, int64_t *valu
 int dpe_parse_lengths(const char *text, int64_t low, int64_t high, const char *also,
                       int64_t *lengths, int most, struct dpe_error *err);
 
+/** Sort ascending; and the value below which a share of n ≥ 1 sorted ones lies, linear between
+ * neighbours. */
+void dpe_sort(double *values, size_t n);
+double dpe_quantile(const double *sorted, size_t n, double share);
+
 /** The name that the word of n bytes was probably meant to be, out of a list whose names are
  * separated by commas or spaces, each perhaps with '=' and a value. Returns its length, 0 when none
  * is near. */

@@ -1,4 +1,4 @@
-/* Numbers as options and text files write them: one rule for all of them. */
+/* Numbers as options and text files write them: one rule for all of them; and numbers in order. */
 #include "engine/base/base.h"
 
 #include <math.h>
@@ -146,4 +146,24 @@ int dpe_parse_lengths(const char *text, int64_t low, int64_t high, const char *a
         }
     }
     return n;
+}
+
+static int by_number(const void *a, const void *b)
+{
+    const double x = *(const double *)a;
+    const double y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+void dpe_sort(double *values, size_t n)
+{
+    qsort(values, n, sizeof *values, by_number);
+}
+
+double dpe_quantile(const double *sorted, size_t n, double share)
+{
+    const double at = share * (double)(n - 1);
+    const size_t low = (size_t)at;
+    const size_t high = low + 1 < n ? low + 1 : low;
+    return sorted[low] + (at - (double)low) * (sorted[high] - sorted[low]);
 }

@@ -23,7 +23,7 @@ static const struct dpe_row *find(const struct dpe_results *results, const struc
                                   int method, int task, int64_t sample)
 {
     return dpe_run_find(run, results->suite->tasks[task].task.name,
-                        results->keys[cell(results, method, task)], sample);
+                        results->r.plan[cell(results, method, task)], sample);
 }
 
 /* How many buckets the longest row has; counts the rows on the way. */
@@ -35,61 +35,51 @@ static void measure(struct dpe_results *results, const struct dpe_run *run)
                 const struct dpe_row *row = find(results, run, m, t, s);
                 results->n_rows += row != NULL;
                 if (row != NULL && row->n_buckets > results->n_positions) {
-                    results->n_positions = row->n_buckets;
+                    results->n_positions =
+                        row->n_buckets < DPE_POSITIONS ? row->n_buckets : DPE_POSITIONS;
                 }
             }
         }
     }
 }
 
+enum { MOST_CATEGORIES = 64 };
+
+/* What every suite has; perplexity; needles; tasks of several kinds; texts with positions. */
+static const char always[] = "task task_label task_length status score mean difference";
+static const char of_books[] = "nll_sum n_tokens n_words word_mean";
+static const char of_halves[] = "at_least_half half_mean";
+static const char of_categories[] = "task_category category category_length category_mean";
+static const char of_positions[] = "position position_mean";
+
 static dpe_status allocate(struct dpe_results *results, struct dpe_error *err)
 {
-    size_t cells = (size_t)results->n_methods * (size_t)results->n_tasks;
-    size_t samples = 0;
-    size_t buckets = 0;
-    size_t positions = 0;
-    if (__builtin_mul_overflow(cells, (size_t)results->n_samples, &samples) ||
-        __builtin_mul_overflow(samples, (size_t)results->n_positions, &buckets) ||
-        __builtin_mul_overflow(cells, (size_t)results->n_positions, &positions)) {
-        return dpe_fail(err, DPE_NO_MEMORY, "too many results");
+    const struct dpe_dataset_kind *kind = &dpe_suite_kinds[0];
+    const struct dpe_suite *suite = results->suite;
+    struct dpe_suite_result *r = &results->r;
+    DPE_TRY(dpe_datasets_make(kind, r, always, err));
+    if (suite->perplexity) {
+        DPE_TRY(dpe_datasets_make(kind, r, of_books, err));
     }
-    results->status = dpe_alloc(samples, sizeof *results->status);
-    results->score = dpe_alloc(samples, sizeof *results->score);
-    results->half = dpe_alloc(samples, sizeof *results->half);
-    results->nll_sum = dpe_alloc(samples, sizeof *results->nll_sum);
-    results->n_tokens = dpe_alloc(samples, sizeof *results->n_tokens);
-    results->n_words = dpe_alloc(samples, sizeof *results->n_words);
-    results->bucket_nll = dpe_alloc(buckets, sizeof *results->bucket_nll);
-    results->mean = dpe_alloc(cells, sizeof *results->mean);
-    results->word = dpe_alloc(cells, sizeof *results->word);
-    results->difference = dpe_alloc(cells, sizeof *results->difference);
-    results->half_mean = dpe_alloc(cells, sizeof *results->half_mean);
-    results->p_value = dpe_alloc(cells, sizeof *results->p_value);
-    results->position_mean = dpe_alloc(positions, sizeof *results->position_mean);
-    bool all = results->status != NULL && results->score != NULL && results->half != NULL &&
-               results->nll_sum != NULL && results->n_tokens != NULL && results->n_words != NULL &&
-               results->bucket_nll != NULL && results->mean != NULL && results->word != NULL &&
-               results->difference != NULL && results->half_mean != NULL &&
-               results->p_value != NULL && results->position_mean != NULL;
-    return all ? DPE_OK : dpe_fail(err, DPE_NO_MEMORY, "out of memory for %zu results", samples);
+    if (suite->half) {
+        DPE_TRY(dpe_datasets_make(kind, r, of_halves, err));
+    }
+    if (r->n[DPE_SUITE_CATEGORY] > 0) {
+        DPE_TRY(dpe_datasets_make(kind, r, of_categories, err));
+    }
+    if (results->n_positions > 0) {
+        DPE_TRY(dpe_datasets_make(kind, r, of_positions, err));
+    }
+    return DPE_OK;
 }
 
 void dpe_results_free(struct dpe_results *results)
 {
-    free(results->status);
-    free(results->score);
-    free(results->half);
-    free(results->nll_sum);
-    free(results->n_tokens);
-    free(results->n_words);
-    free(results->bucket_nll);
-    free(results->mean);
-    free(results->word);
-    free(results->difference);
-    free(results->half_mean);
-    free(results->p_value);
-    free(results->position_mean);
-    free(results->memory);
+    static const char *const made[] = {always,        of_books,     of_halves,
+                                       of_categories, of_positions, "memory"};
+    for (size_t i = 0; i < sizeof made / sizeof made[0]; i++) {
+        dpe_datasets_drop(&dpe_suite_kinds[0], &results->r, made[i]);
+    }
     *results = (struct dpe_results){0};
 }
 
@@ -97,36 +87,34 @@ void dpe_results_free(struct dpe_results *results)
 static void take(struct dpe_results *results, size_t at, const struct dpe_row *row)
 {
     bool ok = row != NULL && row->status == DPE_ROW_OK;
-    results->status[at] = row == NULL ? -1 : row->status;
-    results->nll_sum[at] = ok ? row->nll_sum : (double)NAN;
-    results->n_tokens[at] = ok ? row->n_tokens : -1;
-    results->n_words[at] = ok ? row->n_words : -1;
-    results->half[at] = ok ? row->at_least_half : (double)NAN;
+    struct dpe_suite_result *r = &results->r;
+    r->status[at] = row == NULL ? -1 : row->status;
     /* Of perplexity the paired quantity is nats per token of a book. */
-    results->score[at] = !ok                          ? (double)NAN
-                         : results->suite->perplexity ? row->nll_sum / (double)row->n_tokens
-                                                      : row->score;
-    for (int b = 0; b < results->n_positions; b++) {
-        results->bucket_nll[at * (size_t)results->n_positions + (size_t)b] =
-            ok && b < row->n_buckets ? row->buckets[b] : (double)NAN;
+    r->score[at] = !ok                          ? (double)NAN
+                   : results->suite->perplexity ? row->nll_sum / (double)row->n_tokens
+                                                : row->score;
+    if (results->suite->perplexity) {
+        r->nll_sum[at] = ok ? row->nll_sum : (double)NAN;
+        r->n_tokens[at] = ok ? row->n_tokens : -1;
+        r->n_words[at] = ok ? row->n_words : -1;
+    }
+    if (results->suite->half) {
+        r->half[at] = ok ? row->at_least_half : (double)NAN;
     }
 }
 
-/* Perplexity of bucket b: scored positions are 1 … n_tokens, the bucket's begin at 2^b. */
-static double position_mean(const struct dpe_results *results, size_t first, int b)
+static void find_positions(struct dpe_results *results, const struct dpe_run *run, int method,
+                           int task)
 {
-    double nll = 0.0;
-    double tokens = 0.0;
-    int64_t begin = INT64_C(1) << b;
-    for (size_t s = first; s < first + (size_t)results->n_samples; s++) {
-        double sum = results->bucket_nll[s * (size_t)results->n_positions + (size_t)b];
-        if (!isnan(sum)) {
-            int64_t rest = results->n_tokens[s] - begin + 1;
-            nll += sum;
-            tokens += (double)(rest < begin ? rest : begin);
-        }
+    struct dpe_positions positions = {.n = 0};
+    const size_t n = (size_t)results->n_positions;
+    for (int64_t s = 0; s < results->suite->tasks[task].n_samples && n > 0; s++) {
+        dpe_positions_add(&positions, find(results, run, method, task, s));
     }
-    return tokens > 0.0 ? exp(nll / tokens) : (double)NAN;
+    for (size_t b = 0; b < n; b++) {
+        results->r.position_mean[cell(results, method, task) * n + b] =
+            dpe_positions_at(&positions, (int)b);
+    }
 }
 
 static void summarize(struct dpe_results *results, int method, int task, uint64_t seed)
@@ -134,25 +122,58 @@ static void summarize(struct dpe_results *results, int method, int task, uint64_
     size_t at = cell(results, method, task);
     size_t n = (size_t)results->n_samples;
     size_t first = at * n;
-    const double *score = results->score + first;
-    const double *against = results->score + cell(results, results->against, task) * n;
-    const struct dpe_interval none = {NAN, NAN, NAN, 0};
+    struct dpe_suite_result *r = &results->r;
+    const double *score = r->score + first;
+    const double *against = r->score + cell(results, results->against, task) * n;
     const struct dpe_resampling how = {results->suite->tasks[task].task.together, level, ROUNDS,
                                        seed};
     const struct dpe_resampling mean_alone = {how.together, level, 0, seed};
-    bool ppl = results->suite->perplexity;
-    results->mean[at] =
-        ppl ? dpe_perplexity(results->nll_sum + first, results->n_tokens + first, n, level)
-            : dpe_bootstrap_share(score, n, &how);
-    results->word[at] =
-        ppl ? dpe_perplexity(results->nll_sum + first, results->n_words + first, n, level) : none;
-    const struct dpe_difference difference = dpe_compare(score, against, n, !ppl, &how);
-    results->difference[at] = difference.minus;
-    results->p_value[at] = difference.p;
-    results->half_mean[at] = dpe_bootstrap_mean(results->half + first, n, &mean_alone).mean;
+    const bool ppl = results->suite->perplexity;
+    r->mean[at] = ppl ? dpe_perplexity(r->nll_sum + first, r->n_tokens + first, n, level)
+                      : dpe_bootstrap_share(score, n, &how);
+    if (ppl) {
+        r->word[at] = dpe_perplexity(r->nll_sum + first, r->n_words + first, n, level);
+    }
+    r->difference[at] = dpe_compare(score, against, n, !ppl, &how);
+    if (results->suite->half) {
+        r->half_mean[at] = dpe_bootstrap_mean(r->half + first, n, &mean_alone).mean;
+    }
+}
+
+/* Names of tasks, positions of buckets, means of categories. */
+static void name_axes(struct dpe_results *results, const char *const *categories,
+                      const int64_t *lengths)
+{
+    struct dpe_suite_result *r = &results->r;
+    const int64_t n = r->n[DPE_SUITE_CATEGORY] * r->n[DPE_SUITE_CATEGORY_LENGTH];
+    bool named = false;
+    for (int t = 0; t < results->n_tasks; t++) {
+        const struct dpe_suite_task *task = &results->suite->tasks[t];
+        ((const char **)(uintptr_t)r->task)[t] = task->task.name;
+        ((const char **)(uintptr_t)r->task_label)[t] = task->label;
+        r->task_length[t] = task->length;
+        if (r->task_category != NULL) {
+            ((const char **)(uintptr_t)r->task_category)[t] = task->category;
+        }
+        named = named || task->category[0] != '\0';
+    }
+    if (!named) {
+        dpe_datasets_drop(&dpe_suite_kinds[0], r, "task_category");
+    }
     for (int b = 0; b < results->n_positions; b++) {
-        results->position_mean[at * (size_t)results->n_positions + (size_t)b] =
-            position_mean(results, first, b);
+        r->position[b] = INT64_C(1) << b;
+    }
+    for (int64_t c = 0; c < r->n[DPE_SUITE_CATEGORY]; c++) {
+        ((const char **)(uintptr_t)r->category)[c] = categories[c];
+    }
+    for (int64_t l = 0; l < r->n[DPE_SUITE_CATEGORY_LENGTH] && n > 0; l++) {
+        r->category_length[l] = lengths[l];
+    }
+    for (int64_t at = 0; at < results->n_methods * n; at++) {
+        const int64_t l = at % r->n[DPE_SUITE_CATEGORY_LENGTH];
+        r->category_mean[at] =
+            dpe_results_category(results, (int)(at / n),
+                                 categories[at % n / r->n[DPE_SUITE_CATEGORY_LENGTH]], lengths[l]);
     }
 }
 
@@ -161,9 +182,10 @@ dpe_status dpe_results_collect(struct dpe_results *results, const struct dpe_com
 {
     const struct dpe_suite *suite = compared->suite;
     const int n_methods = compared->n_methods;
+    const char *categories[MOST_CATEGORIES];
+    int64_t lengths[MOST_CATEGORIES];
     *results = (struct dpe_results){.suite = suite,
-                                    .method_names = compared->method_names,
-                                    .keys = compared->keys,
+                                    .r = {.method = compared->method_names, .plan = compared->keys},
                                     .n_methods = n_methods,
                                     .n_tasks = (int)suite->n_tasks,
                                     .against = compared->against};
@@ -172,6 +194,13 @@ dpe_status dpe_results_collect(struct dpe_results *results, const struct dpe_com
         results->n_samples = n > results->n_samples ? n : results->n_samples;
     }
     measure(results, run);
+    int64_t *n = results->r.n;
+    n[DPE_SUITE_METHOD] = n_methods;
+    n[DPE_SUITE_TASK] = results->n_tasks;
+    n[DPE_SUITE_SAMPLE] = results->n_samples;
+    n[DPE_SUITE_POSITION] = results->n_positions;
+    n[DPE_SUITE_CATEGORY] = dpe_results_categories(suite, categories, MOST_CATEGORIES);
+    n[DPE_SUITE_CATEGORY_LENGTH] = dpe_results_lengths(suite, lengths, MOST_CATEGORIES);
     DPE_TRY(allocate(results, err));
     for (int m = 0; m < n_methods; m++) {
         for (int t = 0; t < results->n_tasks; t++) {
@@ -185,8 +214,10 @@ dpe_status dpe_results_collect(struct dpe_results *results, const struct dpe_com
     for (int m = 0; m < n_methods; m++) {
         for (int t = 0; t < results->n_tasks; t++) {
             summarize(results, m, t, compared->seed);
+            find_positions(results, run, m, t);
         }
     }
+    name_axes(results, categories, lengths);
     return DPE_OK;
 }
 
@@ -228,7 +259,7 @@ double dpe_results_category(const struct dpe_results *results, int method, const
     for (int t = 0; t < results->n_tasks; t++) {
         const struct dpe_suite_task *task = &results->suite->tasks[t];
         if (task->length == length && (all || strcmp(task->category, category) == 0)) {
-            sum += results->mean[cell(results, method, t)].mean;
+            sum += results->r.mean[cell(results, method, t)].mean;
             n++;
         }
     }

@@ -9,34 +9,19 @@
 #include "engine/base/base.h"
 #include "eval/suite/suite.h"
 #include "eval/task/stats.h"
+#include "outputs/datasets/kinds.h"
 #include "outputs/run/run.h"
 
-/** Arrays are owned, row-major; m = method, t = task of the suite, s = sample, b = bucket. What was
- *  not run, or gave no finite value, is NaN and −1. */
+/** What tables hold, and what it was computed from; m = method, t = task of the suite, s = sample,
+ * b = bucket. What was not run, or gave no finite value, is NaN and −1. */
 struct dpe_results {
-    const struct dpe_suite *suite;   /**< borrowed */
-    const char *const *method_names; /**< borrowed [n_methods] */
-    const char *const *keys;         /**< borrowed [m][t]: row keys of the plans */
+    const struct dpe_suite *suite; /**< borrowed */
+    struct dpe_suite_result r; /**< its names are borrowed; what a suite does not have is NULL */
     int n_methods, n_tasks;
-    int against;                     /**< the method that differences are relative to */
-    int64_t n_samples;               /**< of the task that has most */
-    int64_t n_rows;                  /**< that are there */
-    int32_t *status;                 /**< [m][t][s] enum dpe_row_status, −1 = not run */
-    double *score;                   /**< [m][t][s]; perplexity: nats per token */
-    double *half;                    /**< [m][t][s] */
-    double *nll_sum;                 /**< [m][t][s] */
-    int64_t *n_tokens;               /**< [m][t][s] */
-    int64_t *n_words;                /**< [m][t][s] */
-    int n_positions;                 /**< buckets of the row that has most, 0 = no perplexity */
-    double *bucket_nll;              /**< [m][t][s][b] nats */
-    struct dpe_interval *mean;       /**< [m][t] of the score; perplexity by token */
-    struct dpe_interval *word;       /**< [m][t] perplexity by word */
-    struct dpe_interval *difference; /**< [m][t] score − score of method `against`, paired */
-    double *half_mean;               /**< [m][t] */
-    double *p_value;                 /**< [m][t] sign-flip test of that difference */
-    double *position_mean;           /**< [m][t][b] perplexity of a bucket's tokens */
-    int64_t *memory; /**< [m][t] bytes of a session for one text of the task's length, −1 = not known;
-                          the caller makes it, or NULL */
+    int against;       /**< the method that differences are relative to */
+    int64_t n_samples; /**< of the task that has most */
+    int64_t n_rows;    /**< that are there */
+    int n_positions;   /**< buckets of the row that has most, 0 = no perplexity */
 };
 
 /** What is compared on a suite; all borrowed, as long as the results live. */

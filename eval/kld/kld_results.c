@@ -9,22 +9,6 @@
 enum { ROUNDS = 2000 };
 static const double level = 0.95;
 
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a;
-    double y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-/* The share-quantile of n sorted values, linear between neighbours. */
-static double quantile(const double *sorted, int64_t n, double share)
-{
-    double at = share * (double)(n - 1);
-    int64_t low = (int64_t)at;
-    int64_t high = low + 1 < n ? low + 1 : low;
-    return sorted[low] + (at - (double)low) * (sorted[high] - sorted[low]);
-}
-
 int64_t dpe_kld_buckets(int64_t n)
 {
     int64_t buckets = 0;
@@ -77,11 +61,11 @@ dpe_status dpe_kld_summarize(const struct dpe_kld_token *const *texts, int64_t n
                         (long long)(n_texts * (end - first)));
     }
     add_tokens(texts, n_texts, first, end, kl, means, means + n_texts, cell);
-    qsort(kl, (size_t)cell->n, sizeof *kl, by_value);
+    dpe_sort(kl, (size_t)cell->n);
     const double shares[] = {0.5, 0.9, 0.99, 0.999, 1.0};
     double *const quantiles[] = {&cell->median, &cell->p90, &cell->p99, &cell->p999, &cell->most};
     for (size_t i = 0; i < sizeof shares / sizeof shares[0]; i++) {
-        *quantiles[i] = cell->n > 0 ? quantile(kl, cell->n, shares[i]) : (double)NAN;
+        *quantiles[i] = cell->n > 0 ? dpe_quantile(kl, (size_t)cell->n, shares[i]) : (double)NAN;
     }
     cell->mean = dpe_bootstrap_mean(means, (size_t)n_texts, &how);
     struct dpe_interval ratio = dpe_bootstrap_mean(means + n_texts, (size_t)n_texts, &how);

@@ -398,18 +398,12 @@ void dpe_ruler_shuffle(const struct dpe_ruler_draw *draw, size_t *list, size_t n
     }
 }
 
-static int compare_doubles(const void *a, const void *b)
-{
-    double left = *(const double *)a, right = *(const double *)b;
-    return (left > right) - (left < right);
-}
-
 void dpe_ruler_places(struct dpe_ruler_draw *draw)
 {
     for (size_t i = 0; i < draw->n_needles; i++) {
         draw->place[i] = dpe_rng_unit(&draw->rng);
     }
-    qsort(draw->place, draw->n_needles, sizeof draw->place[0], compare_doubles);
+    dpe_sort(draw->place, draw->n_needles);
 }
 
 dpe_status dpe_ruler_count(const struct dpe_ruler *ruler, const char *text, size_t n, double *count,

@@ -11,22 +11,6 @@ enum { STREAM_BOOTSTRAP = 1, STREAM_SIGN_FLIP = 2 };
 enum { EXACT_FLIPS = 16 };
 static const double rounding = 1e-12; /* of sums, relative to that of their absolute values */
 
-static int by_value(const void *a, const void *b)
-{
-    const double *x = a;
-    const double *y = b;
-    return (*x > *y) - (*x < *y);
-}
-
-/* Quantile of sorted values, linear between order statistics (numpy's default). */
-static double quantile(const double *sorted, size_t n, double q)
-{
-    double at = q * (double)(n - 1);
-    size_t low = (size_t)floor(at);
-    size_t high = low + 1 < n ? low + 1 : low;
-    return sorted[low] + (at - (double)low) * (sorted[high] - sorted[low]);
-}
-
 /* Sums over the valid values of each context that has any. */
 struct units {
     double *sum;    /* [n] */
@@ -111,9 +95,9 @@ static void bootstrap(const struct units *units, const struct dpe_resampling *ho
     for (size_t i = 0; i < rounds; i++) {
         means[i] = resampled_mean(units, &rng);
     }
-    qsort(means, rounds, sizeof *means, by_value);
-    out->low = quantile(means, rounds, (1.0 - how->level) / 2.0);
-    out->high = quantile(means, rounds, (1.0 + how->level) / 2.0);
+    dpe_sort(means, rounds);
+    out->low = dpe_quantile(means, rounds, (1.0 - how->level) / 2.0);
+    out->high = dpe_quantile(means, rounds, (1.0 + how->level) / 2.0);
     free(means);
 }
 
@@ -396,8 +380,8 @@ static void moderate(const double *a, const double *b, size_t n, const struct un
 struct dpe_difference dpe_compare(const double *a, const double *b, size_t n, bool shares,
                                   const struct dpe_resampling *how)
 {
-    struct dpe_difference out = {
-        shares ? dpe_bootstrap_difference(a, b, n, how) : dpe_bootstrap_paired(a, b, n, how), 1.0};
+    struct dpe_difference out = {.minus = shares ? dpe_bootstrap_difference(a, b, n, how)
+                                                 : dpe_bootstrap_paired(a, b, n, how)};
     struct units units;
     bool few = false;
     if (shares && how->together > 1 && a != b && units_take(&units, a, b, n, how->together)) {

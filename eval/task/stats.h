@@ -44,11 +44,6 @@ struct dpe_interval dpe_bootstrap_difference(const double *a, const double *b, s
  *  valid; exact for ≤ 16 contexts whose sum is not zero, else how->rounds random flips (+1 rule).
  *  1 when there is no difference at all. */
 double dpe_sign_flip(const double *a, const double *b, size_t n, const struct dpe_resampling *how);
-/** What plan a is better than plan b by. */
-struct dpe_difference {
-    struct dpe_interval minus; /**< mean(a − b), pairs */
-    double p;                  /**< two-sided, of no difference */
-};
 /** Compare two plans on the same samples. shares: values in [0, 1], as recall.
  *
  *  Usually the interval is a bootstrap over contexts, and p that of dpe_sign_flip. But fewer than

@@ -1,6 +1,7 @@
 /* One loop for every kind of result: values in structs to datasets, and back. */
 #include "outputs/datasets/datasets.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -110,7 +111,8 @@ static void put(const struct dpe_dataset_kind *kind, const struct dpe_dataset *d
     struct dpe_column column = {.path = path_of(folder, dataset->name, path),
                                 .type = dataset->type,
                                 .long_name = dataset->long_name,
-                                .units = dataset->units,
+                                .units =
+                                    dataset->units != NULL ? dataset->units : kind->score_units,
                                 .flag_meanings = dataset->flag_meanings,
                                 .is_scale = is_axis(dataset)};
     if (axes_of(kind, dataset, axes, &column.rank, &why) != DPE_OK) {
@@ -146,6 +148,87 @@ dpe_status dpe_datasets_put(const struct dpe_dataset_kind *kind, const void *res
         }
     }
     return dpe_h5_failed(table, err);
+}
+
+/* ---------------------------------------------------------------------------------------- rows
+ */
+
+/* The value as a field; the axis that counts, and an array that is not there, have none. */
+static void add_field(const struct dpe_dataset *dataset, const void *value, struct dpe_result *out)
+{
+    const char *slash = strrchr(dataset->name, '/');
+    const char *name = slash != NULL ? slash + 1 : dataset->name;
+    if (dataset->type == DPE_COL_STRING) {
+        dpe_result_text(out, name, value != NULL ? *(const char *const *)value : NULL);
+    } else if (value == NULL) {
+        dpe_result_number(out, name, (double)NAN);
+    } else if (dataset->type == DPE_COL_F64 || dataset->type == DPE_COL_F32) {
+        dpe_result_number(out, name,
+                          dataset->type == DPE_COL_F64 ? *(const double *)value
+                                                       : (double)*(const float *)value);
+    } else if (dataset->flag_meanings != NULL && strcmp(dataset->flag_meanings, "no yes") == 0) {
+        dpe_result_flag(out, name, *(const uint8_t *)value != 0);
+    } else {
+        const int64_t whole = dataset->type == DPE_COL_I32   ? *(const int32_t *)value
+                              : dataset->type == DPE_COL_U16 ? *(const uint16_t *)value
+                              : dataset->type == DPE_COL_U8  ? *(const uint8_t *)value
+                                                             : *(const int64_t *)value;
+        dpe_result_whole(out, name, whole);
+    }
+}
+
+void dpe_datasets_fields(const struct dpe_dataset_kind *kind, const void *result, const char *axes,
+                         int64_t i, struct dpe_result *out)
+{
+    const struct dpe_dataset row = {.name = "row", .axes = axes};
+    const int64_t *extents = result;
+    size_t own[MAX_RANK], of[MAX_RANK];
+    int64_t at[DPE_DATASET_AXES] = {0};
+    int rank = 0, n = 0;
+    if (axes_of(kind, &row, own, &rank, NULL) != DPE_OK) {
+        return;
+    }
+    for (int a = rank; a-- > 0; i /= extents[own[a]]) {
+        at[own[a]] = i % extents[own[a]];
+    }
+    for (size_t d = 0; d < kind->n; d++) {
+        const struct dpe_dataset *dataset = &kind->datasets[d];
+        bool along = axes_of(kind, dataset, of, &n, NULL) == DPE_OK;
+        int64_t index = 0;
+        for (int a = 0; a < n && along; a++) {
+            along = has_word(axes, kind->datasets[of[a]].name);
+            index = index * extents[of[a]] + at[of[a]];
+        }
+        if (!along) {
+            continue;
+        }
+        const char *array = dataset->array != DPE_DATASET_COUNT ? *array_of(dataset, result) : NULL;
+        if (is_axis(dataset) && array == NULL) {
+            add_field(&(struct dpe_dataset){.name = dataset->name, .type = DPE_COL_I64}, &index,
+                      out);
+        } else {
+            add_field(dataset,
+                      array != NULL ? array + (size_t)index * dataset->stride + dataset->at : NULL,
+                      out);
+        }
+    }
+}
+
+void dpe_datasets_rows(const struct dpe_dataset_kind *kind, const void *result, const char *axes,
+                       const char *list, struct dpe_result *out)
+{
+    const struct dpe_dataset row = {.name = list, .axes = axes};
+    const int64_t *extents = result;
+    size_t own[MAX_RANK];
+    int rank = 0;
+    int64_t n = axes_of(kind, &row, own, &rank, NULL) == DPE_OK;
+    for (int a = 0; a < rank; a++) {
+        n *= extents[own[a]];
+    }
+    for (int64_t i = 0; i < n; i++) {
+        dpe_result_row(out, list);
+        dpe_datasets_fields(kind, result, axes, i, out);
+    }
 }
 
 /* ---------------------------------------------------------------------------------------- reading
@@ -234,13 +317,8 @@ static dpe_status get(const struct dpe_dataset_kind *kind, const struct dpe_data
     int found_rank = 0;
     void *values = NULL;
     path_of(folder, dataset->name, path);
-    dpe_status status = axes_of(kind, dataset, axes, &rank, err);
-    if (status == DPE_OK) {
-        status = read_values(dataset, path, table, &values, &found_rank, found, err);
-    }
-    if (status != DPE_OK) {
-        return status;
-    }
+    DPE_TRY(axes_of(kind, dataset, axes, &rank, err));
+    DPE_TRY(read_values(dataset, path, table, &values, &found_rank, found, err));
     int64_t n = 1;
     bool fits = rank == found_rank || dataset->type == DPE_COL_STRING;
     for (int i = 0; i < rank; i++) {
@@ -288,24 +366,58 @@ static bool needed(const struct dpe_dataset_kind *kind, const struct dpe_dataset
     return is;
 }
 
+/* By the names of dpe_datasets_get. */
+static bool is_wanted(const struct dpe_dataset_kind *kind, const struct dpe_dataset *dataset,
+                      const char *names)
+{
+    if (names != NULL && *names == '-') {
+        return strcmp(dataset->name, names + 1) != 0 &&
+               (is_axis(dataset) || !has_word(dataset->axes, names + 1));
+    }
+    return names == NULL || has_word(names, dataset->name) ||
+           (is_axis(dataset) && needed(kind, dataset, names));
+}
+
+/* A number of records that are there is not known: a table that was made before it has none. */
+static dpe_status get_none(const struct dpe_dataset_kind *kind, const struct dpe_dataset *dataset,
+                           void *result, struct dpe_error *err)
+{
+    const int64_t *extents = result;
+    size_t axes[MAX_RANK];
+    int64_t n = 1;
+    int rank = 0;
+    DPE_TRY(axes_of(kind, dataset, axes, &rank, err));
+    for (int a = 0; a < rank; a++) {
+        n *= extents[axes[a]];
+    }
+    for (int64_t i = 0; i < n; i++) {
+        memcpy(*array_of(dataset, result) + (size_t)i * dataset->stride + dataset->at,
+               &(double){(double)NAN}, sizeof(double));
+    }
+    return DPE_OK;
+}
+
 dpe_status dpe_datasets_get(const struct dpe_dataset_kind *kind, void *result, const char *folder,
                             const char *names, struct dpe_h5 *table, struct dpe_error *err)
 {
-    dpe_status status = DPE_OK;
+    char path[MAX_PATH];
     bool known[DPE_DATASET_AXES] = {false};
-    for (size_t i = 0; i < kind->n && status == DPE_OK; i++) {
+    for (size_t i = 0; i < kind->n; i++) {
         const struct dpe_dataset *dataset = &kind->datasets[i];
-        bool wanted = names == NULL || has_word(names, dataset->name) ||
-                      (is_axis(dataset) && needed(kind, dataset, names));
+        bool wanted = is_wanted(kind, dataset, names);
         if (wanted && (dataset->optional || dataset->array == DPE_DATASET_COUNT)) {
             wanted = is_there(kind, dataset, folder, table);
-            status = dpe_h5_answered(table, err);
         }
-        if (wanted && status == DPE_OK) {
-            status = get(kind, dataset, result, folder, known, table, err);
+        const bool none = wanted && dataset->optional && dataset->type == DPE_COL_F64 &&
+                          *array_of(dataset, result) != NULL &&
+                          !dpe_h5_has(table, path_of(folder, dataset->name, path));
+        DPE_TRY(dpe_h5_answered(table, err));
+        if (wanted) {
+            DPE_TRY(none ? get_none(kind, dataset, result, err)
+                         : get(kind, dataset, result, folder, known, table, err));
         }
     }
-    return status;
+    return DPE_OK;
 }
 
 dpe_status dpe_datasets_texts(const struct dpe_dataset_kind *kind, void *result,
@@ -340,6 +452,54 @@ static dpe_status free_text(void *user, char **text)
     free(*text);
     *text = NULL;
     return DPE_OK;
+}
+
+/* Whether the dataset is the first of the names' that has its array. */
+static bool makes(const struct dpe_dataset_kind *kind, const struct dpe_dataset *dataset,
+                  const char *names)
+{
+    bool first = dataset->array != DPE_DATASET_COUNT && has_word(names, dataset->name);
+    for (const struct dpe_dataset *d = kind->datasets; d < dataset && first; d++) {
+        first = d->array != dataset->array || !has_word(names, d->name);
+    }
+    return first;
+}
+
+dpe_status dpe_datasets_make(const struct dpe_dataset_kind *kind, void *result, const char *names,
+                             struct dpe_error *err)
+{
+    const int64_t *extents = result;
+    for (size_t i = 0; i < kind->n; i++) {
+        const struct dpe_dataset *dataset = &kind->datasets[i];
+        size_t axes[MAX_RANK];
+        size_t n = 1;
+        int rank = 0;
+        bool fits = true;
+        if (!makes(kind, dataset, names)) {
+            continue;
+        }
+        DPE_TRY(axes_of(kind, dataset, axes, &rank, err));
+        for (int a = 0; a < rank; a++) {
+            fits = fits && !__builtin_mul_overflow(n, (size_t)extents[axes[a]], &n);
+        }
+        char **array = array_of(dataset, result);
+        *array = fits ? dpe_alloc_zero(n, dataset->stride) : NULL;
+        if (*array == NULL) {
+            return dpe_fail(err, DPE_NO_MEMORY, "out of memory for %s", dataset->name);
+        }
+    }
+    return DPE_OK;
+}
+
+void dpe_datasets_drop(const struct dpe_dataset_kind *kind, void *result, const char *names)
+{
+    for (size_t i = 0; i < kind->n; i++) {
+        if (makes(kind, &kind->datasets[i], names)) {
+            char **array = array_of(&kind->datasets[i], result);
+            free(*array);
+            *array = NULL;
+        }
+    }
 }
 
 void dpe_datasets_free(const struct dpe_dataset_kind *kind, void *result)

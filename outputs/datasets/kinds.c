@@ -24,8 +24,37 @@
 #define MEMBER(result, array, record, member, name_, type_, axes_, text, units_)                   \
     .name = name_, .type = type_, .axes = axes_, DPE_IN_RECORDS(result, array, record, member),    \
     .long_name = text, .units = units_
+/* A kind of shares; one of shares and one of perplexity. */
+#define KIND(array)                                                                                \
+    {                                                                                              \
+        array, COUNT(array), "1"                                                                   \
+    }
+#define BY_SCORE(array)                                                                            \
+    {                                                                                              \
+        KIND(array),                                                                               \
+        {                                                                                          \
+            array, COUNT(array), "nats/token"                                                      \
+        }                                                                                          \
+    }
 #define SHORT_LOW  "lower end of its 95 % interval"
 #define SHORT_HIGH "upper end of its 95 % interval"
+/* A comparison: struct dpe_difference in the records of `array_`, `base` bytes from their
+ * beginning. */
+#define PAIRED(member, type_, name_, units_, text, result, array_, base, prefix, axes_)            \
+    {                                                                                              \
+        .name = prefix name_, .type = type_, .axes = axes_, DPE_IN_ARRAY(result, array_),          \
+        .at = (base) + offsetof(struct dpe_difference, member), .long_name = text,                 \
+        .units = units_, .optional = true                                                          \
+    }
+#define PAIRED_NUMBER(member, name, units, text, ...)                                              \
+    , PAIRED(member, F64, name, units, text, __VA_ARGS__)
+#define DIFFERENCE(result, array, base, name, prefix, axes, text)                                  \
+    PAIRED(minus.mean, F64, name, NULL, text, result, array, base, "", axes),                      \
+        PAIRED(minus.low, F64, name "_low", NULL, SHORT_LOW, result, array, base, "", axes),       \
+        PAIRED(minus.high, F64, name "_high", NULL, SHORT_HIGH, result, array, base, "", axes),    \
+        PAIRED(minus.n, I64, "n_pairs", "1", "samples valid under both", result, array, base,      \
+               prefix, axes)                                                                       \
+            DPE_DIFFERENCE_NUMBERS(PAIRED_NUMBER, result, array, base, prefix, axes)
 static const char method_text[] = "method, as it was given";
 static const char plan_text[] = "key of the position plan in /plans/plan";
 static const char status_text[] = "what became of the sample; -1 = not run";
@@ -55,7 +84,7 @@ static const struct dpe_dataset norms[] = {
         "the last k the last-k",
         "1")},
 };
-const struct dpe_dataset_kind dpe_norms_kind = {norms, COUNT(norms)};
+const struct dpe_dataset_kind dpe_norms_kind = KIND(norms);
 
 /* ------------------------------------------------------------------------------------------- tune
  */
@@ -83,14 +112,12 @@ static const struct dpe_dataset tune[] = {
     TUNED_ENDS(plain, "default_"),
     TUNED(tuned.mean, "mean", F64, "recall of the chosen setting, fresh samples", "1"),
     TUNED_ENDS(tuned, ""),
-    TUNED(gain.mean, "gain", F64, "chosen setting less the defaults, paired", "1"),
-    TUNED_ENDS(gain, "gain_"),
-    TUNED(gain_p, "gain_p", F64, "paired test of that difference", "1"),
-    TUNED(ahead.mean, "ahead", F64, "chosen setting less that of the first method, paired", "1"),
-    TUNED_ENDS(ahead, "ahead_"),
-    TUNED(ahead_p, "ahead_p", F64, "paired test of that difference", "1"),
+    DIFFERENCE(struct dpe_tune_result, tuned, offsetof(struct dpe_tuned, gain), "gain", "gain_",
+               "method", "chosen setting less the defaults, paired"),
+    DIFFERENCE(struct dpe_tune_result, tuned, offsetof(struct dpe_tuned, ahead), "ahead", "ahead_",
+               "method", "chosen setting less that of the first method, paired"),
 };
-const struct dpe_dataset_kind dpe_tune_kind = {tune, COUNT(tune)};
+const struct dpe_dataset_kind dpe_tune_kind = KIND(tune);
 
 #define RACED(member, name, type, text)                                                            \
     {                                                                                              \
@@ -110,24 +137,10 @@ static const struct dpe_dataset race[] = {
           "samples after which it was dropped, -1 = in the race at its end"),
     RACED(mean, "mean", F64, "recall in the race"),
 };
-const struct dpe_dataset_kind dpe_race_kind = {race, COUNT(race)};
+const struct dpe_dataset_kind dpe_race_kind = KIND(race);
 
 /* --------------------------------------------------------------------------------------- detection
  */
-
-/* Units of a score that a kind is asked for with: shares, or nats per token. */
-static const char by_score[] = "by score";
-static struct dpe_dataset_kind with_units(const struct dpe_dataset *from, size_t n, bool recall,
-                                          struct dpe_dataset *to)
-{
-    for (size_t i = 0; i < n; i++) {
-        to[i] = from[i];
-        if (to[i].units == by_score) {
-            to[i].units = recall ? "1" : "nats/token";
-        }
-    }
-    return (struct dpe_dataset_kind){to, n};
-}
 
 #define SCORES struct dpe_scores_result
 #define EACH(member, name, type, axes, text, units)                                                \
@@ -160,42 +173,33 @@ static const struct dpe_dataset needle_cells[] = {
     COUNTED("/sample", "sample"),
     SCORED("/group /length", "/group /length /sample", of_books),
 };
-const struct dpe_dataset_kind dpe_needle_cells_kind = {needle_cells, COUNT(needle_cells)};
+const struct dpe_dataset_kind dpe_needle_cells_kind = KIND(needle_cells);
 static const struct dpe_dataset book_cells[] = {
     COUNTED("/group", "group"),
     SCALE(SCORES, length, "/length", I64, "detecting length", "tokens"),
     COUNTED("/book", "book"),
     SCORED("/group /length", "/group /length /book", of_books),
 };
-const struct dpe_dataset_kind dpe_book_cells_kind = {book_cells, COUNT(book_cells)};
+const struct dpe_dataset_kind dpe_book_cells_kind = KIND(book_cells);
 
-#define COMPARED(member, name, type, text, units)                                                  \
-    {                                                                                              \
-        MEMBER(SCORES, difference, struct dpe_interval, member, name, type, "compared_with", text, \
-               units),                                                                             \
-            .optional = true                                                                       \
-    }
 static const struct dpe_dataset validated[] = {
     SCALE(SCORES, plan, "/validated_plan", TEXT, "validated plan", "1"),
     COUNTED("validated_sample", "sample of the validation"),
     SCALE(SCORES, other, "compared_with", TEXT, "plan that the joint one is compared with", "1"),
     SCORED("/validated_plan", "/validated_plan validated_sample",
            "exp(sum of NLL / tokens), token level"),
-    COMPARED(mean, "difference", F64, "mean paired difference, joint - other", by_score),
-    COMPARED(low, "difference_low", F64, "lower end of its 95 % interval", by_score),
-    COMPARED(high, "difference_high", F64, "upper end of its 95 % bootstrap interval", by_score),
-    EACH(p, "p_value", F64, "compared_with", "two-sided paired test of: no difference", "1"),
-    COMPARED(n, "n_pairs", I64, "samples valid under both", "1"),
+    DIFFERENCE(SCORES, difference, 0, "difference", "", "compared_with",
+               "mean paired difference, joint - other"),
+    DIFFERENCE(SCORES, kept, 0, "kept_minus", "kept_", "/validated_plan",
+               "mean paired difference, kept plan - plan"),
+    EACH(needed, "samples_needed", I64, "/validated_plan",
+         "samples that would show kept_minus, 0 = not known", "1"),
+    EACH(verdict, "kept_is", TEXT, "/validated_plan",
+         "what the samples show of the kept plan against the plan", "1"),
     EACH(ceiling, "ceiling", F64, "",
          "mean recall of the model as it is on texts of the trained length", "1"),
 };
-_Static_assert(COUNT(validated) == DPE_VALIDATED_DATASETS, "kinds.h says how many");
-
-struct dpe_dataset_kind dpe_validated_datasets(bool recall,
-                                               struct dpe_dataset datasets[DPE_VALIDATED_DATASETS])
-{
-    return with_units(validated, COUNT(validated), recall, datasets);
-}
+const struct dpe_dataset_kind dpe_validated_scores_kinds[2] = BY_SCORE(validated);
 
 #define RANKING struct dpe_ranking_result
 static const struct dpe_dataset ranking[] = {
@@ -212,7 +216,7 @@ static const struct dpe_dataset ranking[] = {
            "p-value of: the lengths of the group do not differ", "1"),
      .optional = true},
 };
-const struct dpe_dataset_kind dpe_ranking_kind = {ranking, COUNT(ranking)};
+const struct dpe_dataset_kind dpe_ranking_kind = KIND(ranking);
 
 static const struct dpe_dataset cells[] = {
     COUNTED("/group", "group"),
@@ -222,7 +226,7 @@ static const struct dpe_dataset cells[] = {
     {ARRAY(struct dpe_cells_result, scale, "scale", F64, "/length",
            "scale of the moving group, evaluated / detecting length", "1")},
 };
-const struct dpe_dataset_kind dpe_cells_kind = {cells, COUNT(cells)};
+const struct dpe_dataset_kind dpe_cells_kind = KIND(cells);
 
 #define VALIDATED struct dpe_validated_result
 static const struct dpe_dataset validated_plans[] = {
@@ -239,7 +243,7 @@ static const struct dpe_dataset validated_plans[] = {
            "exp(sum of NLL / tokens) of the tokens in the range", "1"),
      .optional = true},
 };
-const struct dpe_dataset_kind dpe_validated_kind = {validated_plans, COUNT(validated_plans)};
+const struct dpe_dataset_kind dpe_validated_kind = KIND(validated_plans);
 
 #define DROPPED(member, name, type, text, units)                                                   \
     {                                                                                              \
@@ -257,17 +261,11 @@ static const struct dpe_dataset drops[] = {
     DROPPED(length, "dropped_length", I64, "length that was dropped", "tokens"),
     DROPPED(leader, "leader_length", I64, "best length at that time", "tokens"),
     DROPPED(samples, "samples", I64, "samples that both had been run on", "1"),
-    DROPPED(difference, "difference", F64, "mean paired advantage of the leader", by_score),
+    DROPPED(difference, "difference", F64, "mean paired advantage of the leader", NULL),
     DROPPED(p, "p_value", F64,
             "one-sided sign-flip test of: the dropped length is better by the indifference", "1"),
 };
-_Static_assert(COUNT(drops) == DPE_DROPS_DATASETS, "kinds.h says how many");
-
-struct dpe_dataset_kind dpe_drops_datasets(bool recall,
-                                           struct dpe_dataset datasets[DPE_DROPS_DATASETS])
-{
-    return with_units(drops, COUNT(drops), recall, datasets);
-}
+const struct dpe_dataset_kind dpe_drops_kinds[2] = BY_SCORE(drops);
 
 #define CHOICES struct dpe_choices_result
 #define CHOICE(member, name, type, text, units)                                                    \
@@ -294,18 +292,12 @@ static const struct dpe_dataset choices[] = {
     CHOICE(round, "round", DPE_COL_I32, "round, from 0", "1"),
     CHOICE(from, "from_length", I64, "length the group had", "tokens"),
     CHOICE(to, "to_length", I64, "length it got", "tokens"),
-    COMPARISON(gain, "gain", F64, "mean paired improvement over from_length", by_score),
+    COMPARISON(gain, "gain", F64, "mean paired improvement over from_length", NULL),
     COMPARISON(p, "p_value", F64,
                "two-sided sign-flip test of: no difference, times the lengths compared", "1"),
     COMPARISON(plan, "plan", TEXT, "configuration: its key in /rows", "1"),
 };
-_Static_assert(COUNT(choices) == DPE_CHOICES_DATASETS, "kinds.h says how many");
-
-struct dpe_dataset_kind dpe_choices_datasets(bool recall,
-                                             struct dpe_dataset datasets[DPE_CHOICES_DATASETS])
-{
-    return with_units(choices, COUNT(choices), recall, datasets);
-}
+const struct dpe_dataset_kind dpe_choices_kinds[2] = BY_SCORE(choices);
 
 #define SEARCH struct dpe_search_result
 #define STEP(member, name, type, text)                                                             \
@@ -329,24 +321,18 @@ static const struct dpe_dataset searched[] = {
     TRIED(method, "method", TEXT, "its method, empty for a plan of DPE", "1"),
     TRIED(window, "window", I64, "its near window", "tokens"),
     TRIED(samples, "samples", I64, "samples it was run on", "1"),
-    TRIED(value.mean, "mean", F64, "recall, or nats per token, of those", by_score),
-    TRIED(value.low, "ci_low", F64, SHORT_LOW, by_score),
-    TRIED(value.high, "ci_high", F64, SHORT_HIGH, by_score),
-    TRIED(gain, "gain", F64, "mean paired improvement over the step's first plan", by_score),
+    TRIED(value.mean, "mean", F64, "recall, or nats per token, of those", NULL),
+    TRIED(value.low, "ci_low", F64, SHORT_LOW, NULL),
+    TRIED(value.high, "ci_high", F64, SHORT_HIGH, NULL),
+    TRIED(gain, "gain", F64, "mean paired improvement over the step's first plan", NULL),
     TRIED(plan, "plan", TEXT, "its key in /rows", "1"),
-    {ARRAY(SEARCH, length, "length", I64, "tried /group", "length of each group, -1 = as in the base",
-           "tokens")},
+    {ARRAY(SEARCH, length, "length", I64, "tried /group",
+           "length of each group, -1 = as in the base", "tokens")},
     {ARRAY(SEARCH, top_k, "top_k", I64, "tried", "key pairs of each head that move, -1 = all pairs",
            "1"),
      .optional = true},
 };
-_Static_assert(COUNT(searched) == DPE_SEARCH_DATASETS, "kinds.h says how many");
-
-struct dpe_dataset_kind dpe_search_datasets(bool recall,
-                                            struct dpe_dataset datasets[DPE_SEARCH_DATASETS])
-{
-    return with_units(searched, COUNT(searched), recall, datasets);
-}
+const struct dpe_dataset_kind dpe_search_kinds[2] = BY_SCORE(searched);
 
 /* ------------------------------------------------------------------------------------------ suites
  */
@@ -356,7 +342,6 @@ struct dpe_dataset_kind dpe_search_datasets(bool recall,
     MEMBER(result, array, struct dpe_interval, member, name, F64, axes, text, units)
 #define COUNTS(result, array, name, axes, text)                                                    \
     MEMBER(result, array, struct dpe_interval, n, name, I64, axes, text, "1")
-/* "score" and its like are what dpe_suite_datasets says in a suite's own words. */
 static const struct dpe_dataset suite[] = {
     SCALE(SUITE, method, "/method", TEXT, method_text, "1"),
     {.name = "task",
@@ -394,7 +379,8 @@ static const struct dpe_dataset suite[] = {
     {ARRAY(SUITE, memory, "memory", I64, "/method task",
            "what a session for one text of the length needs", "bytes"),
      .optional = true},
-    {ARRAY(SUITE, score, "score", F64, "/method task sample", "score", "1"), .optional = true},
+    {ARRAY(SUITE, score, "score", F64, "/method task sample", "score, as the folder says", NULL),
+     .optional = true},
     {ARRAY(SUITE, status, "status", DPE_COL_I32, "/method task sample", status_text, "1"),
      .flag_meanings = "ok nonfinite failed", .optional = true},
     {ARRAY(SUITE, half, "at_least_half", F64, "/method task sample", half_text, "1"),
@@ -407,7 +393,8 @@ static const struct dpe_dataset suite[] = {
     {ARRAY(SUITE, n_words, "n_words", I64, "/method task sample", "words of the scored text",
            "words"),
      .optional = true},
-    {INTERVAL(SUITE, mean, mean, "mean", "/method task", "mean score", "1")},
+    {INTERVAL(SUITE, mean, mean, "mean", "/method task", "mean score, or perplexity by token",
+              "1")},
     {INTERVAL(SUITE, mean, low, "ci_low", "/method task", SHORT_LOW, "1")},
     {INTERVAL(SUITE, mean, high, "ci_high", "/method task", SHORT_HIGH, "1")},
     {COUNTS(SUITE, mean, "n_valid", "/method task", "samples it was made from")},
@@ -419,18 +406,8 @@ static const struct dpe_dataset suite[] = {
     {ARRAY(SUITE, half_mean, "half_mean", F64, "/method task",
            "share of samples with at least half of the values", "1"),
      .optional = true},
-    {INTERVAL(SUITE, difference, mean, "difference", "/method task",
-              "mean paired difference to the method /eval@against", "1"),
-     .optional = true},
-    {INTERVAL(SUITE, difference, low, "difference_low", "/method task", SHORT_LOW, "1"),
-     .optional = true},
-    {INTERVAL(SUITE, difference, high, "difference_high", "/method task", SHORT_HIGH, "1"),
-     .optional = true},
-    {COUNTS(SUITE, difference, "n_pairs", "/method task", "samples valid under both"),
-     .optional = true},
-    {ARRAY(SUITE, p_value, "p_value", F64, "/method task",
-           "paired test of no difference to the method /eval@against", "1"),
-     .optional = true},
+    DIFFERENCE(SUITE, difference, 0, "difference", "", "/method task",
+               "mean paired difference to the method /eval@against"),
     {ARRAY(SUITE, position_mean, "position_mean", F64, "/method task position",
            "perplexity of the tokens in a bucket of positions", "1"),
      .optional = true},
@@ -438,27 +415,7 @@ static const struct dpe_dataset suite[] = {
            "mean of the means of the category's tasks", "1"),
      .optional = true},
 };
-_Static_assert(COUNT(suite) == DPE_SUITE_DATASETS, "kinds.h says how many");
-
-struct dpe_dataset_kind dpe_suite_datasets(const char *score, bool perplexity,
-                                           struct dpe_dataset datasets[DPE_SUITE_DATASETS])
-{
-    memcpy(datasets, suite, sizeof suite);
-    for (size_t i = 0; i < COUNT(suite); i++) {
-        struct dpe_dataset *dataset = &datasets[i];
-        bool difference = dataset->array == offsetof(SUITE, difference) && dataset->type == F64;
-        if (strcmp(dataset->name, "score") == 0) {
-            dataset->long_name = score;
-        }
-        if (perplexity && strcmp(dataset->name, "mean") == 0) {
-            dataset->long_name = "perplexity by token";
-        }
-        if (perplexity && (difference || strcmp(dataset->name, "score") == 0)) {
-            dataset->units = "nats";
-        }
-    }
-    return (struct dpe_dataset_kind){datasets, COUNT(suite)};
-}
+const struct dpe_dataset_kind dpe_suite_kinds[2] = BY_SCORE(suite);
 
 #define GRID      struct dpe_grid_result
 #define GRID_CELL "/method depth length"
@@ -478,7 +435,7 @@ static const struct dpe_dataset grid[] = {
     {INTERVAL(GRID, mean, high, "ci_high", GRID_CELL, SHORT_HIGH, "1")},
     {COUNTS(GRID, mean, "n_valid", GRID_CELL, "samples it was made from")},
 };
-const struct dpe_dataset_kind dpe_grid_kind = {grid, COUNT(grid)};
+const struct dpe_dataset_kind dpe_grid_kind = KIND(grid);
 
 #define ABLATE struct dpe_ablate_result
 static const struct dpe_dataset ablate[] = {
@@ -490,7 +447,7 @@ static const struct dpe_dataset ablate[] = {
            "pairs of each head that move, -1 = those of the detection", "1"),
      .optional = true},
 };
-const struct dpe_dataset_kind dpe_ablate_kind = {ablate, COUNT(ablate)};
+const struct dpe_dataset_kind dpe_ablate_kind = KIND(ablate);
 
 /* -------------------------------------------------------------------------------------------- kld
  */
@@ -527,4 +484,4 @@ static const struct dpe_dataset kld[] = {
     KLD_CELL(whole, "", "method"),
     KLD_CELL(at, "position_", "method position"),
 };
-const struct dpe_dataset_kind dpe_kld_kind = {kld, COUNT(kld)};
+const struct dpe_dataset_kind dpe_kld_kind = KIND(kld);

@@ -2,7 +2,8 @@
  * @file kinds.h
  * The kinds of results that tables hold (outputs/SCHEMA.md), each a struct and its declaration.
  * Whoever makes one fills the struct; reports and other readers get the same struct back. A number
- * that is added stands here, and where it is computed.
+ * that is added stands here, and where it is computed. Of two kinds [0] is of shares, [1] of
+ * perplexity, with differences in nats per token.
  */
 #ifndef DPE_KINDS_H
 #define DPE_KINDS_H
@@ -35,9 +36,8 @@ struct dpe_tuned {
     int64_t rows, samples;       /**< of the race: all, and those that every setting has */
     struct dpe_interval plain;   /**< the method at its defaults */
     struct dpe_interval tuned;   /**< the chosen setting */
-    struct dpe_interval gain;    /**< tuned − plain, paired */
-    struct dpe_interval ahead;   /**< tuned − that of the first method, paired */
-    double gain_p, ahead_p;      /**< sign-flip tests of the differences */
+    struct dpe_difference gain;  /**< tuned − plain */
+    struct dpe_difference ahead; /**< tuned − that of the first method */
 };
 struct dpe_tune_result {
     int64_t n[DPE_DATASET_AXES]; /**< n[0]: methods × lengths */
@@ -75,9 +75,8 @@ struct dpe_suite_result {
     int64_t *n_tokens, *n_words;     /**< [m][t][s] */
     struct dpe_interval *mean;       /**< [m][t] */
     struct dpe_interval *word;       /**< [m][t] perplexity by word */
-    struct dpe_interval *difference; /**< [m][t] score − score of /eval@against, paired */
-    double *half_mean;               /**< [m][t] */
-    double *p_value;                 /**< [m][t] sign-flip test of that difference */
+    struct dpe_difference *difference; /**< [m][t] score − score of /eval@against */
+    double *half_mean;                 /**< [m][t] */
     int64_t *position;               /**< first position of each bucket, tokens */
     double *position_mean;           /**< [m][t][position] perplexity */
     const char *const *category;     /**< the last is of all */
@@ -92,11 +91,7 @@ enum dpe_suite_axis {
     DPE_SUITE_CATEGORY,
     DPE_SUITE_CATEGORY_LENGTH
 };
-enum { DPE_SUITE_DATASETS = 32 };
-/** The declaration for a suite that measures `score`; perplexities have units of their own. The
- * kind points into `datasets`. */
-struct dpe_dataset_kind dpe_suite_datasets(const char *score, bool perplexity,
-                                           struct dpe_dataset datasets[DPE_SUITE_DATASETS]);
+extern const struct dpe_dataset_kind dpe_suite_kinds[2];
 
 /** One needle by depth and length, in /eval/niah_grid; m = method, d = depth, l = length. */
 struct dpe_grid_result {
@@ -128,19 +123,17 @@ struct dpe_scores_result {
     double *recall_mean, *perplexity;      /**< [c] */
     double *low, *high;                    /**< [c] 95 % */
     int64_t *n_valid;                      /**< [c] */
-    const struct dpe_interval *difference; /**< [other] joint − other, paired */
-    double *p;                             /**< [other] of that difference */
+    const struct dpe_difference *difference; /**< [other] joint − other */
+    const struct dpe_difference *kept;       /**< [plan] the kept plan − plan */
+    const int64_t *needed;                   /**< [plan] samples that would show that */
+    const char *const *verdict;              /**< [plan] "better": the kept one; "same plan" */
     const double *ceiling;                 /**< recall at the trained length */
 };
 enum dpe_cells_axis { DPE_CELLS_GROUP, DPE_CELLS_LENGTH, DPE_CELLS_SAMPLE };
 enum dpe_validated_axis { DPE_VALIDATED_PLAN, DPE_VALIDATED_SAMPLE, DPE_VALIDATED_OTHER };
 /** Of a sweep by needles, and by perplexity. */
 extern const struct dpe_dataset_kind dpe_needle_cells_kind, dpe_book_cells_kind;
-enum { DPE_VALIDATED_DATASETS = 23 };
-/** The declaration for a validation; differences are of recall, or in nats per token. The kind
- * points into `datasets`. */
-struct dpe_dataset_kind dpe_validated_datasets(bool recall,
-                                               struct dpe_dataset datasets[DPE_VALIDATED_DATASETS]);
+extern const struct dpe_dataset_kind dpe_validated_scores_kinds[2];
 
 /** Row keys of the validated plans, in /validate; and their perplexity by position, in
  * /validate/guard. */
@@ -186,10 +179,7 @@ struct dpe_drops_result {
     struct dpe_dropped *drops;   /**< in their order */
 };
 enum dpe_drops_axis { DPE_DROPS_GROUP, DPE_DROPS_LENGTH, DPE_DROPS_DROP };
-enum { DPE_DROPS_DATASETS = 10 };
-/** The declaration for a race by recall, or by nats per token. The kind points into `datasets`. */
-struct dpe_dataset_kind dpe_drops_datasets(bool recall,
-                                           struct dpe_dataset datasets[DPE_DROPS_DATASETS]);
+extern const struct dpe_dataset_kind dpe_drops_kinds[2];
 
 /** The lengths that a rule chose and the comparisons that it made, in /select; s = comparison. */
 struct dpe_compared_lengths {
@@ -205,9 +195,7 @@ struct dpe_choices_result {
     const char **plan;                    /**< [s][length] key in /plans/plan */
 };
 enum dpe_choices_axis { DPE_CHOICES_GROUP, DPE_CHOICES_LENGTH, DPE_CHOICES_STEP };
-enum { DPE_CHOICES_DATASETS = 12 };
-struct dpe_dataset_kind dpe_choices_datasets(bool recall,
-                                             struct dpe_dataset datasets[DPE_CHOICES_DATASETS]);
+extern const struct dpe_dataset_kind dpe_choices_kinds[2];
 
 /** A step of a search for temperature and joint plan, and a plan that one tried, in /search. */
 struct dpe_searched_step {
@@ -232,10 +220,7 @@ struct dpe_search_result {
     int64_t *top_k;  /**< [tried] pairs of each head that move, −1: all; NULL: all in every plan */
 };
 enum dpe_search_axis { DPE_SEARCH_STEP, DPE_SEARCH_TRIED, DPE_SEARCH_GROUP };
-enum { DPE_SEARCH_DATASETS = 20 };
-/** The declaration for a search by recall, or by nats per token. The kind points into `datasets`. */
-struct dpe_dataset_kind dpe_search_datasets(bool recall,
-                                            struct dpe_dataset datasets[DPE_SEARCH_DATASETS]);
+extern const struct dpe_dataset_kind dpe_search_kinds[2];
 
 /** What the steps of an ablation vary, in /ablate; a step is a method. */
 struct dpe_ablate_result {

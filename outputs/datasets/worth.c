@@ -53,8 +53,7 @@ void dpe_worth_of(const struct dpe_suite_result *r, int64_t t, bool perplexity, 
                                 .length = r->task_length[t],
                                 .possible = (double)NAN,
                                 .p = (double)NAN,
-                                .rival_minus = unknown,
-                                .rival_p = (double)NAN};
+                                .rival_minus = {unknown, .p = (double)NAN}};
     int64_t cell[DPE_WORTHS];
     choose(r, t, perplexity, worth->method);
     for (int i = 0; i < DPE_WORTHS; i++) {
@@ -65,14 +64,15 @@ void dpe_worth_of(const struct dpe_suite_result *r, int64_t t, bool perplexity, 
     }
     worth->samples = worth->value[DPE_WORTH_TABLE].n;
     const bool compared = against >= 0 && against == worth->method[DPE_WORTH_TABLE] &&
-                          r->p_value != NULL && r->difference != NULL;
+                          r->difference != NULL;
     if (compared && worth->method[DPE_WORTH_ALONE] >= 0) {
-        worth->p = r->p_value[cell[DPE_WORTH_ALONE]];
+        worth->p = r->difference[cell[DPE_WORTH_ALONE]].p;
     }
     if (worth->method[DPE_WORTH_RIVAL] >= 0) {
         worth->rival = r->method[worth->method[DPE_WORTH_RIVAL]];
-        worth->rival_minus = compared ? r->difference[cell[DPE_WORTH_RIVAL]] : unknown;
-        worth->rival_p = compared ? r->p_value[cell[DPE_WORTH_RIVAL]] : (double)NAN;
+        if (compared) {
+            worth->rival_minus = r->difference[cell[DPE_WORTH_RIVAL]];
+        }
         const size_t n = (size_t)r->n[DPE_SUITE_SAMPLE];
         worth->same =
             compared && r->score != NULL &&
@@ -122,8 +122,7 @@ void dpe_worth_keep(const struct dpe_table *table, bool checked, struct dpe_wort
 
 void dpe_worth_texts(struct dpe_h5 *detection, struct dpe_worth *worth)
 {
-    struct dpe_dataset datasets[DPE_VALIDATED_DATASETS];
-    const struct dpe_dataset_kind kind = dpe_validated_datasets(false, datasets);
+    const struct dpe_dataset_kind *kind = &dpe_validated_scores_kinds[1];
     struct dpe_scores_result guard = {.recall = NULL};
     char **keys = NULL;
     size_t n = 0;
@@ -133,7 +132,7 @@ void dpe_worth_texts(struct dpe_h5 *detection, struct dpe_worth *worth)
         dpe_h5_get_attr_i64(detection, "/validate/guard", "length", &length, NULL) == DPE_OK &&
         length == worth->length &&
         dpe_h5_get_strings(detection, "/validate/plan", &keys, &n, NULL) == DPE_OK &&
-        dpe_datasets_get(&kind, &guard, "/validate/guard", "perplexity", detection, NULL) ==
+        dpe_datasets_get(kind, &guard, "/validate/guard", "perplexity", detection, NULL) ==
             DPE_OK &&
         guard.perplexity != NULL && (int64_t)n == guard.n[DPE_VALIDATED_PLAN];
     for (size_t i = 0; there && i < n * DPE_WORTHS; i++) {
@@ -142,7 +141,7 @@ void dpe_worth_texts(struct dpe_h5 *detection, struct dpe_worth *worth)
             worth->texts[i % DPE_WORTHS] = guard.perplexity[i / DPE_WORTHS];
         }
     }
-    dpe_datasets_free(&kind, &guard);
+    dpe_datasets_free(kind, &guard);
     dpe_strings_free(keys, n);
 }
 
@@ -224,17 +223,17 @@ static void put_table(const struct dpe_worth *w, struct dpe_text *out)
  * chosen. */
 static void put_rival(const struct dpe_worth *w, struct dpe_text *out)
 {
-    const bool alike = w->same || w->rival_p >= 0.05;
+    const bool alike = w->same || w->rival_minus.p >= 0.05;
     char p[DPE_P_TEXT];
     dpe_text_put(out, "%s, ", w->rival);
     put_value(w->perplexity, &w->value[DPE_WORTH_RIVAL], out);
-    if (!isfinite(w->rival_p)) {
+    if (!isfinite(w->rival_minus.p)) {
         return;
     }
-    dpe_p_text(w->rival_p, p);
+    dpe_p_text(w->rival_minus.p, p);
     if (!alike) {
         dpe_text_put(out, ": the table is %s (%s)",
-                     is_better(w, -w->rival_minus.mean) ? "better" : "worse", p);
+                     is_better(w, -w->rival_minus.minus.mean) ? "better" : "worse", p);
     } else if (w->same) {
         dpe_text_put(out, ": the same in every sample");
     } else {
@@ -243,7 +242,7 @@ static void put_rival(const struct dpe_worth *w, struct dpe_text *out)
     if (alike && w->texts[DPE_WORTH_RIVAL] > (1.0 + most_more) * w->texts[DPE_WORTH_TABLE]) {
         dpe_text_put(out, ", but texts have perplexity %.2f with it, %.2f with the table",
                      w->texts[DPE_WORTH_RIVAL], w->texts[DPE_WORTH_TABLE]);
-    } else if (!is_unneeded(w) && (alike || is_better(w, w->rival_minus.mean))) {
+    } else if (!is_unneeded(w) && (alike || is_better(w, w->rival_minus.minus.mean))) {
         dpe_text_put(out, ", and needs no calibration");
     }
 }

@@ -28,8 +28,7 @@ struct dpe_worth {
     struct dpe_interval value[DPE_WORTHS]; /**< under these methods */
     double possible;                       /**< the unchanged model's share at its trained length */
     double p;                              /**< of: the table and the model as it is are alike */
-    struct dpe_interval rival_minus;       /**< the rival's score − the table's, paired */
-    double rival_p;
+    struct dpe_difference rival_minus;     /**< the rival's score − the table's */
     bool same; /**< the rival has the table's score in every sample */
     const char *plan[DPE_WORTHS]; /**< keys of their plans, borrowed; NULL: not known */
     double texts[DPE_WORTHS];     /**< perplexity of texts, of needles; NaN: not known */

@@ -70,19 +70,12 @@ dpe_status dpe_export_safetensors(const struct dpe_table *table, struct dpe_text
 dpe_status dpe_import_safetensors(const char *name, const char *bytes, size_t n,
                                   struct dpe_table **table, struct dpe_error *err);
 
-/** Settings of a YAML of the paper's code. */
-struct dpe_yaml_settings {
-    int64_t window;
-    int64_t n_groups;
-    int32_t *edges; /**< [n_groups + 1], owned */
-    double *scale;  /**< [n_groups], owned */
-    char *selected; /**< selected_dim_path, which is not read; owned, NULL: none */
-};
-/** Read the block of `model` (NULL: the only one). DPE_BAD_DATA names line and key; DPE_USAGE lists
- *  the models when there are several. */
+/** Read the block of `model` (NULL: the only one) of a YAML of the paper's code: the fields that it
+ *  has, all others 0; and its selected_dim_path, owned, NULL: none. Free with
+ *  dpe_table_values_free. DPE_BAD_DATA names line and key; DPE_USAGE lists the models when there
+ * are several. */
 dpe_status dpe_import_yaml(const char *name, const char *bytes, size_t n, const char *model,
-                           struct dpe_yaml_settings *settings, struct dpe_error *err);
-void dpe_yaml_settings_free(struct dpe_yaml_settings *settings);
+                           struct dpe_table_values *values, char **selected, struct dpe_error *err);
 
 /** Score tensor [dims[0]] … [dims[4]] = [lengths, samples, layers, heads, pairs] as a file that
  *  torch.load(weights_only=True) opens: a zip (libzip) of pickled structure and raw float32. */

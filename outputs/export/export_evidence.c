@@ -15,8 +15,6 @@
 /* A check's results: of needles, else of perplexity. */
 struct check {
     struct dpe_h5 *file;
-    struct dpe_dataset datasets[DPE_SUITE_DATASETS];
-    struct dpe_dataset_kind kind;
     struct dpe_suite_result r;
     bool needles;
     const struct dpe_pooled *pooled; /* NULL: none */
@@ -37,15 +35,14 @@ static dpe_status open_check(const char *path, struct check *check, struct dpe_e
     if (!check->needles && !dpe_h5_has(check->file, "/eval/ppl")) {
         return dpe_fail(err, DPE_BAD_DATA, "%s: expected results of dpe-eval niah or ppl", path);
     }
-    check->kind = dpe_suite_datasets("score", !check->needles, check->datasets);
     snprintf(check->task, sizeof check->task, "perplexity");
     if (check->needles) {
         name_task(check);
     }
     struct dpe_error why = {0};
-    dpe_status status =
-        dpe_datasets_get(&check->kind, &check->r, check->needles ? "/eval/niah" : "/eval/ppl",
-                         "method task_length mean ci_low ci_high n_valid", check->file, &why);
+    dpe_status status = dpe_datasets_get(
+        &dpe_suite_kinds[0], &check->r, check->needles ? "/eval/niah" : "/eval/ppl",
+        "method task_length mean ci_low ci_high n_valid", check->file, &why);
     return status == DPE_OK ? DPE_OK : dpe_fail(err, status, "%s: %s", path, why.text);
 }
 
@@ -165,7 +162,7 @@ dpe_status dpe_export_evidence(const char *path, const struct dpe_pooled *pooled
         status = dpe_identity_add(origin, "evidence", identity, err);
     }
     free(identity);
-    dpe_datasets_free(&check.kind, &check.r);
+    dpe_datasets_free(&dpe_suite_kinds[0], &check.r);
     dpe_h5_close(check.file);
     return status;
 }

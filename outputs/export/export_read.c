@@ -240,41 +240,33 @@ done:
 
 /* ---------------------------------------------------------------- the paper's YAML */
 
-/* Takes the settings' arrays over. */
-static dpe_status settings_to_values(const struct export_arguments *args,
-                                     struct dpe_yaml_settings *settings, struct dpe_model *model,
-                                     struct dpe_table_values *values, struct dpe_error *err)
+/* What the settings do not say is the model's, or says nothing. */
+static dpe_status complete(const struct export_arguments *args, struct dpe_model *model,
+                           struct dpe_table_values *values, struct dpe_error *err)
 {
     const struct dpe_config *config = dpe_model_config(model);
     const int64_t pairs = config->head_dim / 2;
     const size_t cells = (size_t)(config->n_layers * config->n_heads * pairs);
-    *values = (struct dpe_table_values){
-        .schema_version = strdup(DPE_TABLE_SCHEMA),
-        .model_type = strdup(config->model_type),
-        .model_fingerprint = strdup(dpe_model_fingerprint(model)),
-        .n_layers = config->n_layers,
-        .n_heads = config->n_heads,
-        .n_kv_heads = config->n_kv_heads,
-        .head_dim = config->head_dim,
-        .n_pairs = pairs,
-        .trained_length = dpe_config_trained(config),
-        .length = args->length,
-        .window = settings->window,
-        .top_k = pairs,
-        .logit_scale = 1.0,
-        .logit_scale_first = 1.0,
-        .logit_scale_middle = 1.0,
-        .logit_scale_last = 1.0,
-        .log_n_power = 1.0,
-        .n_groups = settings->n_groups,
-        .group_edge = settings->edges,
-        .scale_factor = settings->scale,
-        .effective_length = dpe_alloc((size_t)settings->n_groups, sizeof(double)),
-        .inv_freq = dpe_alloc((size_t)pairs, sizeof(double)),
-        .mask = dpe_alloc(cells, 1),
-    };
-    settings->edges = NULL;
-    settings->scale = NULL;
+    for (size_t i = 0; i < dpe_n_table_fields; i++) {
+        const struct dpe_table_field *field = &dpe_table_fields[i];
+        if (field->part != DPE_PART_CORE && !dpe_field_owned(field)) {
+            dpe_field_set(field, (char *)values + field->at, 0, field->absent);
+        }
+    }
+    values->schema_version = strdup(DPE_TABLE_SCHEMA);
+    values->model_type = strdup(config->model_type);
+    values->model_fingerprint = strdup(dpe_model_fingerprint(model));
+    values->n_layers = config->n_layers;
+    values->n_heads = config->n_heads;
+    values->n_kv_heads = config->n_kv_heads;
+    values->head_dim = config->head_dim;
+    values->n_pairs = pairs;
+    values->trained_length = dpe_config_trained(config);
+    values->length = args->length;
+    values->top_k = pairs;
+    values->effective_length = dpe_alloc((size_t)values->n_groups, sizeof(double));
+    values->inv_freq = dpe_alloc((size_t)pairs, sizeof(double));
+    values->mask = dpe_alloc(cells, 1);
     if (values->effective_length == NULL || values->inv_freq == NULL || values->mask == NULL) {
         return dpe_fail(err, DPE_NO_MEMORY, "out of memory");
     }
@@ -289,29 +281,30 @@ static dpe_status from_yaml(const struct export_arguments *args, struct export_t
                             struct dpe_error *err)
 {
     char *bytes = NULL;
+    char *selected = NULL;
     size_t n = 0;
     struct dpe_model *model = NULL;
-    struct dpe_yaml_settings settings = {0};
     struct dpe_table_values values = {0};
     dpe_status status = dpe_read_file(args->yaml, 16 << 20, &bytes, &n, err);
     if (status != DPE_OK ||
-        (status = dpe_import_yaml(args->yaml, bytes, n, args->name, &settings, err)) != DPE_OK ||
+        (status = dpe_import_yaml(args->yaml, bytes, n, args->name, &values, &selected, err)) !=
+            DPE_OK ||
         (status = dpe_model_open(args->model, NULL, &model, err)) != DPE_OK ||
-        (status = settings_to_values(args, &settings, model, &values, err)) != DPE_OK ||
+        (status = complete(args, model, &values, err)) != DPE_OK ||
         (status = make_table(&values, args->yaml, &table->table, err)) != DPE_OK ||
         (status = dpe_identity_add(&table->origin, "kind", "table", err)) != DPE_OK) {
         goto done;
     }
     status = dpe_identity_add(&table->origin, "source", "settings of the paper's code", err);
-    if (status == DPE_OK && settings.selected != NULL) {
+    if (status == DPE_OK && selected != NULL) {
         dpe_log_warning("%s: selected_dim_path %s is ignored: this table scales all pairs, the "
                         "paper's code only those that the file selects",
-                        args->yaml, settings.selected);
+                        args->yaml, selected);
     }
 done:
     dpe_table_values_free(&values);
-    dpe_yaml_settings_free(&settings);
     dpe_model_close(model);
+    free(selected);
     free(bytes);
     return status;
 }

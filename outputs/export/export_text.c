@@ -1,5 +1,6 @@
 /* Text forms of a DPE table: the YAML of the paper's code, CSV through libcsv. */
 #include "outputs/export/export.h"
+#include "outputs/table/fields.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -31,14 +32,17 @@ static void put_quoted(struct dpe_text *out, const char *text)
     json_decref(value);
 }
 
-static void put_list(struct dpe_text *out, const char *name, const double *values,
-                     const int32_t *edges, int64_t n)
+/* A field as the paper's code calls it: a number, or a list on one line. */
+static void put_field(struct dpe_text *out, const struct dpe_table_field *field,
+                      const struct dpe_table_values *values)
 {
-    dpe_text_put(out, "  %s: [", name);
-    for (int64_t i = 0; i < n; i++) {
-        dpe_text_put(out, "%s%.17g", i > 0 ? ", " : "", values != NULL ? values[i] : edges[i]);
+    const bool list = dpe_field_rank(field) > 0;
+    const void *data = dpe_field_data(field, values);
+    dpe_text_put(out, "  %s: %s", field->yaml, list ? "[" : "");
+    for (size_t i = 0; i < dpe_field_count(field, values); i++) {
+        dpe_text_put(out, "%s%.17g", i > 0 ? ", " : "", dpe_field_get(field, data, i));
     }
-    dpe_text_put(out, "]\n");
+    dpe_text_put(out, "%s\n", list ? "]" : "");
 }
 
 dpe_status dpe_export_yaml(const struct dpe_table_values *values, const char *model,
@@ -76,9 +80,12 @@ dpe_status dpe_export_yaml(const struct dpe_table_values *values, const char *mo
     }
     /* The settings as the paper's code reads them. */
     put_quoted(out, model);
-    dpe_text_put(out, ":\n  local_window_size: %lld\n", (long long)values->window);
-    put_list(out, "scale_factors", values->scale_factor, NULL, values->n_groups);
-    put_list(out, "dimension_groups_range", NULL, values->group_edge, values->n_groups + 1);
+    dpe_text_put(out, ":\n");
+    for (size_t i = 0; i < dpe_n_table_fields; i++) {
+        if (dpe_table_fields[i].yaml != NULL) {
+            put_field(out, &dpe_table_fields[i], values);
+        }
+    }
     dpe_text_put(out, "  selected_dim_path: ");
     put_quoted(out, selected_dim_path);
     dpe_text_put(out, "\n");

@@ -1,5 +1,6 @@
 /* Settings in the YAML of the paper's released code, through libyaml. */
 #include "outputs/export/export.h"
+#include "outputs/table/fields.h"
 
 #include <float.h>
 #include <math.h>
@@ -71,70 +72,77 @@ static double number(struct reader *reader, const yaml_node_t *node, const char 
     return whole ? (double)count : value;
 }
 
-/* Numbers of a list, owned; *n of them. */
-static double *list(struct reader *reader, const yaml_node_t *block, const char *key, bool whole,
-                    int64_t *n)
+/* Elements of a list; −1: it is none. */
+static int64_t items_of(const yaml_node_t *node)
 {
-    const yaml_node_t *node = member(reader, block, key);
-    if (node == NULL || node->type != YAML_SEQUENCE_NODE) {
-        bad(reader, node != NULL ? node : block, key, "a list of numbers");
-        return NULL;
-    }
-    const yaml_node_item_t *items = node->data.sequence.items.start;
-    *n = node->data.sequence.items.top - items;
-    double *values = malloc((size_t)(*n > 0 ? *n : 1) * sizeof *values);
-    if (values == NULL) {
-        reader->status = dpe_fail(reader->err, DPE_NO_MEMORY, "out of memory");
-        return NULL;
-    }
-    for (int64_t i = 0; i < *n; i++) {
-        values[i] = number(reader, yaml_document_get_node(&reader->document, items[i]), key, whole);
-    }
-    return values;
+    return node != NULL && node->type == YAML_SEQUENCE_NODE
+               ? node->data.sequence.items.top - node->data.sequence.items.start
+               : -1;
 }
 
-static void read_block(struct reader *reader, const yaml_node_t *block,
-                       struct dpe_yaml_settings *settings)
+/* The numbers of a field, as many as its axes have. */
+static void read_field(struct reader *reader, const yaml_node_t *block,
+                       const struct dpe_table_field *field, struct dpe_table_values *values)
 {
-    const yaml_node_t *window = member(reader, block, "local_window_size");
-    double w = number(reader, window, "local_window_size", true);
-    if (reader->status == DPE_OK && !(w >= 1.0 && w <= 0x1p40)) {
-        bad(reader, window, "local_window_size", "a positive whole number");
+    const bool list = dpe_field_rank(field) > 0;
+    const yaml_node_t *node = member(reader, block, field->yaml);
+    const size_t n = dpe_field_count(field, values);
+    void *data = (char *)values + field->at;
+    char expected[64];
+    snprintf(expected, sizeof expected, "a list of %zu numbers", n);
+    if (list && items_of(node) != (int64_t)n) {
+        bad(reader, node != NULL ? node : block, field->yaml, expected);
     }
-    settings->window = reader->status == DPE_OK ? (int64_t)w : 0;
-    int64_t n_edges = 0;
-    settings->scale = list(reader, block, "scale_factors", false, &settings->n_groups);
-    double *edges = list(reader, block, "dimension_groups_range", true, &n_edges);
-    if (reader->status == DPE_OK && (n_edges != settings->n_groups + 1 || n_edges < 2)) {
-        bad(reader, block, "dimension_groups_range", "one number more than scale_factors");
-    }
-    if (reader->status == DPE_OK) {
-        settings->edges = malloc((size_t)n_edges * sizeof *settings->edges);
-        if (settings->edges == NULL) {
+    if (list && reader->status == DPE_OK) {
+        data = *dpe_field_array(field, values) = dpe_alloc_zero(n, dpe_field_size(field));
+        if (data == NULL) {
             reader->status = dpe_fail(reader->err, DPE_NO_MEMORY, "out of memory");
         }
     }
-    for (int64_t i = 0; i < n_edges && reader->status == DPE_OK; i++) {
-        if (!(edges[i] >= 0.0 && edges[i] <= 0x1p15)) {
-            bad(reader, block, "dimension_groups_range", "pair indices");
+    snprintf(expected, sizeof expected, "%g to %g", field->low, field->high);
+    for (size_t i = 0; i < n && reader->status == DPE_OK; i++) {
+        const yaml_node_t *item =
+            list ? yaml_document_get_node(&reader->document, node->data.sequence.items.start[i])
+                 : node;
+        double value = number(reader, item, field->yaml, field->type != DPE_FIELD_REAL);
+        if (reader->status == DPE_OK && value >= field->low && value <= field->high) {
+            dpe_field_set(field, data, i, value);
         } else {
-            settings->edges[i] = (int32_t)edges[i];
-            if (i == 0 ? edges[0] != 0.0 : edges[i] <= edges[i - 1]) {
-                bad(reader, block, "dimension_groups_range", "pair indices that increase from 0");
+            bad(reader, item, field->yaml, expected);
+        }
+    }
+}
+
+static void read_block(struct reader *reader, const yaml_node_t *block,
+                       struct dpe_table_values *values, char **selected)
+{
+    for (size_t i = 0; i < dpe_n_table_fields; i++) {
+        const struct dpe_table_field *field = &dpe_table_fields[i];
+        if (field->yaml != NULL && field->axes[0] == DPE_AXIS_GROUP) {
+            const yaml_node_t *list = member(reader, block, field->yaml);
+            values->n_groups = items_of(list);
+            if (values->n_groups < 1) {
+                bad(reader, list != NULL ? list : block, field->yaml, "a list of numbers");
             }
         }
     }
-    for (int64_t g = 0; g < settings->n_groups && reader->status == DPE_OK; g++) {
-        if (!(settings->scale[g] >= 1.0)) {
-            bad(reader, block, "scale_factors", "numbers of 1 or more");
+    for (size_t i = 0; i < dpe_n_table_fields && reader->status == DPE_OK; i++) {
+        if (dpe_table_fields[i].yaml != NULL) {
+            read_field(reader, block, &dpe_table_fields[i], values);
         }
     }
-    free(edges);
+    for (int64_t g = 0; g < values->n_groups && reader->status == DPE_OK; g++) {
+        if (values->window < 1 || values->group_edge[0] != 0 ||
+            values->group_edge[g + 1] <= values->group_edge[g]) {
+            bad(reader, block, "settings",
+                "a window of at least one token, and pair indices that increase from 0");
+        }
+    }
     const yaml_node_t *dims = member(reader, block, "selected_dim_path");
     if (reader->status == DPE_OK && dims != NULL && dims->type == YAML_SCALAR_NODE &&
         dims->data.scalar.length > 0) {
-        settings->selected = strdup((const char *)dims->data.scalar.value);
-        if (settings->selected == NULL) {
+        *selected = strdup((const char *)dims->data.scalar.value);
+        if (*selected == NULL) {
             reader->status = dpe_fail(reader->err, DPE_NO_MEMORY, "out of memory");
         }
     }
@@ -204,15 +212,13 @@ static dpe_status check_depth(const char *name, const char *bytes, size_t n, str
 }
 
 dpe_status dpe_import_yaml(const char *name, const char *bytes, size_t n, const char *model,
-                           struct dpe_yaml_settings *settings, struct dpe_error *err)
+                           struct dpe_table_values *values, char **selected, struct dpe_error *err)
 {
-    *settings = (struct dpe_yaml_settings){0};
+    *values = (struct dpe_table_values){0};
+    *selected = NULL;
     struct reader reader = {.name = name, .err = err};
     yaml_parser_t parser;
-    dpe_status depth = check_depth(name, bytes, n, err);
-    if (depth != DPE_OK) {
-        return depth;
-    }
+    DPE_TRY(check_depth(name, bytes, n, err));
     if (!yaml_parser_initialize(&parser)) {
         return dpe_fail(err, DPE_NO_MEMORY, "out of memory for YAML");
     }
@@ -226,20 +232,12 @@ dpe_status dpe_import_yaml(const char *name, const char *bytes, size_t n, const 
     }
     const yaml_node_t *block = find_block(&reader, model);
     if (block != NULL) {
-        read_block(&reader, block, settings);
+        read_block(&reader, block, values, selected);
     }
     yaml_document_delete(&reader.document);
     yaml_parser_delete(&parser);
     if (reader.status != DPE_OK) {
-        dpe_yaml_settings_free(settings);
+        dpe_table_values_free(values);
     }
     return reader.status;
-}
-
-void dpe_yaml_settings_free(struct dpe_yaml_settings *settings)
-{
-    free(settings->edges);
-    free(settings->scale);
-    free(settings->selected);
-    *settings = (struct dpe_yaml_settings){0};
 }

@@ -41,19 +41,12 @@ static double measured_clock(void)
     return dpe_clock();
 }
 
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a;
-    double y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 static double median(const double *values, int n)
 {
     double sorted[MOST_PASSES];
     memcpy(sorted, values, (size_t)n * sizeof *values);
-    qsort(sorted, (size_t)n, sizeof *sorted, by_value);
-    return n % 2 != 0 ? sorted[n / 2] : 0.5 * (sorted[n / 2 - 1] + sorted[n / 2]);
+    dpe_sort(sorted, (size_t)n);
+    return dpe_quantile(sorted, (size_t)n, 0.5);
 }
 
 /* n², or what a selection leaves of it. */

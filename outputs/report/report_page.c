@@ -9,6 +9,7 @@
 #include "engine/base/base.h"
 #include "engine/system/folder.h"
 #include "engine/tool/tool.h"
+#include "outputs/datasets/kinds.h"
 #include "outputs/report/comparison/report_eval.h"
 #include "outputs/report/detection/report_detect.h"
 #include "outputs/report/draw/page.h"
@@ -26,10 +27,10 @@ static dpe_status check_output(const struct dpe_report_arguments *args, struct d
 {
     struct stat info;
     char begin[1024] = "";
-    dpe_status status = dpe_tool_check_folder(args->output, err);
-    status = status == DPE_OK ? dpe_tool_check_new(args->output, true, err) : status;
-    if (status != DPE_OK || stat(args->output, &info) != 0) {
-        return status;
+    DPE_TRY(dpe_tool_check_folder(args->output, err));
+    DPE_TRY(dpe_tool_check_new(args->output, true, err));
+    if (stat(args->output, &info) != 0) {
+        return DPE_OK;
     }
     for (size_t i = 0; i < args->n + (args->runtimes != NULL); i++) {
         struct stat input;
@@ -80,19 +81,15 @@ static dpe_status check_models(const struct report *report, struct dpe_error *er
 static dpe_status open_inputs(const struct dpe_report_arguments *args, struct report *report,
                               struct dpe_error *err)
 {
-    dpe_status status = DPE_OK;
     report->inputs = dpe_alloc_zero(args->n, sizeof *report->inputs);
     if (report->inputs == NULL) {
         return dpe_fail(err, DPE_NO_MEMORY, "out of memory");
     }
-    for (size_t i = 0; i < args->n && status == DPE_OK; i++) {
-        status = dpe_input_open(&report->inputs[i], args->inputs[i], err);
-        report->n += status == DPE_OK;
+    for (size_t i = 0; i < args->n; i++) {
+        DPE_TRY(dpe_input_open(&report->inputs[i], args->inputs[i], err));
+        report->n++;
     }
-    if (status == DPE_OK && !args->mixed) {
-        status = check_models(report, err);
-    }
-    return status;
+    return args->mixed ? DPE_OK : check_models(report, err);
 }
 
 /* ------------------------------------------------------------------------------------------
@@ -163,21 +160,42 @@ static void name_document(const struct dpe_report_arguments *args, struct report
 static dpe_status compose(const struct dpe_report_arguments *args, struct report *report,
                           struct dpe_error *err)
 {
-    dpe_status (*const sections[])(struct report *, struct dpe_error *) = {
-        dpe_comparison_headline,  dpe_detection_answers,  dpe_comparison_glances,
-        dpe_comparison_sections,  dpe_comparison_tunings, dpe_detection_sections,
-        dpe_comparison_ablations, dpe_comparison_grids,   dpe_comparison_divergences,
-        dpe_sections_norms,       dpe_sections_tables,    dpe_sections_runtimes,
-        dpe_sections_time,        dpe_sections_provenance};
-    dpe_status status = DPE_OK;
+    static const struct section sections[] = {
+        {.whole = dpe_comparison_headline},
+        {.has = DETECTION, .write = dpe_detection_result},
+        {.has = "/method", .unless = "/ablate", .write = dpe_comparison_glance},
+        {.has = "/method", .unless = "/ablate", .write = dpe_comparison_section},
+        {.has = "/tune/method",
+         .title = "Settings of methods",
+         .folder = "/tune",
+         .kind = &dpe_tune_kind,
+         .show = dpe_comparison_tuning},
+        {.has = DETECTION, .write = dpe_detection_section},
+        {.whole = dpe_comparison_ablations},
+        {.has = "/eval/niah_grid/mean",
+         .title = "One needle by depth and length",
+         .folder = "/eval/niah_grid",
+         .names = "mean ci_low ci_high n_valid",
+         .kind = &dpe_grid_kind,
+         .show = dpe_comparison_grid},
+        {.has = "/kld/method",
+         .title = "Divergence from the base",
+         .folder = "/kld",
+         .kind = &dpe_kld_kind,
+         .show = dpe_comparison_divergence},
+        {.has = "/norms/mean", .write = dpe_sections_norms},
+        {.whole = dpe_sections_tables},
+        {.whole = dpe_sections_runtimes},
+        {.whole = dpe_sections_time},
+        {.whole = dpe_sections_provenance},
+    };
     name_document(args, report);
-    for (size_t i = 0; i < sizeof sections / sizeof sections[0] && status == DPE_OK; i++) {
-        status = sections[i](report, err);
+    for (size_t i = 0; i < sizeof sections / sizeof sections[0]; i++) {
+        DPE_TRY(dpe_report_write_section(report, &sections[i], err));
     }
     struct document *document = &report->document;
     bool failed = document->failed || document->title == NULL || document->subtitle == NULL;
-    return status == DPE_OK && failed ? dpe_fail(err, DPE_NO_MEMORY, "out of memory for the report")
-                                      : status;
+    return failed ? dpe_fail(err, DPE_NO_MEMORY, "out of memory for the report") : DPE_OK;
 }
 
 /* Without figures the page shows the tables of their numbers. */
@@ -247,18 +265,18 @@ static dpe_status write_figures(const struct dpe_report_arguments *args,
     if (args->figures == NULL) {
         return DPE_OK;
     }
-    dpe_status status = dpe_make_folder(args->figures, err);
     bool png = true;
-    for (size_t i = 0; i < document->n && status == DPE_OK; i++) {
+    DPE_TRY(dpe_make_folder(args->figures, err));
+    for (size_t i = 0; i < document->n; i++) {
         const struct block *block = &document->blocks[i];
         if (block->kind == BLOCK_FIGURE) {
-            status = write_figure(args, block, &png, err);
+            DPE_TRY(write_figure(args, block, &png, err));
         }
-        if (status == DPE_OK && block->sheet != NULL) {
-            status = write_sheet(args, block->sheet, err);
+        if (block->sheet != NULL) {
+            DPE_TRY(write_sheet(args, block->sheet, err));
         }
     }
-    return status;
+    return DPE_OK;
 }
 
 static dpe_status write_page(const struct dpe_report_arguments *args,

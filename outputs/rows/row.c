@@ -405,3 +405,23 @@ dpe_status dpe_rows_hash(const struct dpe_row *const *rows, size_t n, char hex[6
     const dpe_status finished = dpe_sha256_finish(hash, hex, status == DPE_OK ? err : NULL);
     return status == DPE_OK ? finished : status;
 }
+
+void dpe_positions_add(struct dpe_positions *positions, const struct dpe_row *row)
+{
+    const int n = row == NULL || row->status != DPE_ROW_OK ? 0
+                  : row->n_buckets < DPE_POSITIONS         ? row->n_buckets
+                                                           : DPE_POSITIONS;
+    for (int b = 0; b < n; b++) {
+        const double first = ldexp(1.0, b);
+        positions->nll[b] += row->buckets[b];
+        positions->tokens[b] +=
+            fmax(0.0, fmin((double)row->n_tokens, 2.0 * first - 1.0) - first + 1.0);
+    }
+    positions->n = n > positions->n ? n : positions->n;
+}
+
+double dpe_positions_at(const struct dpe_positions *positions, int bucket)
+{
+    return positions->tokens[bucket] > 0.0 ? exp(positions->nll[bucket] / positions->tokens[bucket])
+                                           : (double)NAN;
+}

@@ -39,6 +39,18 @@ struct dpe_row {
 void dpe_row_init(struct dpe_row *row);
 void dpe_row_free(struct dpe_row *row);
 
+/** Texts by position: bucket b has their tokens 2^b to 2^(b+1) − 1, of which the first is 1.
+ * Zero-initialise. */
+enum { DPE_POSITIONS = 40 };
+struct dpe_positions {
+    double nll[DPE_POSITIONS], tokens[DPE_POSITIONS]; /**< sums */
+    int n;                                            /**< buckets of the row that has most */
+};
+/** Add a row's buckets; NULL, and a row that is not valid, have none. */
+void dpe_positions_add(struct dpe_positions *positions, const struct dpe_row *row);
+/** Perplexity of a bucket; NaN: it has no tokens. */
+double dpe_positions_at(const struct dpe_positions *positions, int bucket);
+
 /** One row to make: indices into a job's lists of tasks and plans (outputs/job, struct dpe_work),
  * and the sample's index. */
 struct dpe_item {

@@ -2,8 +2,8 @@
  * @file fields.h
  * The fields of a DPE table's entry, each described once; not installed.
  *
- * The writers and readers of HDF5, JSON and safetensors, the checks, and the tables of SCHEMA.md
- * and dpe_table.schema.json follow from this list. A new field is a member of struct
+ * The writers and readers of HDF5, JSON, YAML and safetensors, the checks, and the tables of
+ * SCHEMA.md and dpe_table.schema.json follow from this list. A new field is a member of struct
  * dpe_table_values, an entry here, and an entry of FIELDS in the adapter
  * (outputs/transformers/dpe_attention.py); the test table_fields holds the documents to them and
  * writes their lines.
@@ -53,6 +53,7 @@ enum { DPE_FIELD_RANK = 3, DPE_FIELD_MOST_TEXT = 200 };
 struct dpe_table_field {
     const char *name; /**< of the dataset, the tensor, the metadata */
     const char *json; /**< in JSON; NULL: the same */
+    const char *yaml; /**< in the YAML of the paper's code; NULL: not there */
     enum dpe_field_type type;
     enum dpe_field_part part;
     enum dpe_field_axis axes[DPE_FIELD_RANK]; /**< none: one number */

@@ -66,9 +66,9 @@ def test_detect(work):
     assert [line["event"] for line in lines][-1] == "next", lines
     found = document("dpe-detect", *words)
     assert len(found["cells"]) == 4 and len(found["groups"]) == 2 and len(found["validation"]) >= 3, found
-    assert found["verdict"] in ("better", "worse", "indistinct") and found["length"] == 512, found
+    assert found["verdict"] in ("better", "worse", "not distinguishable") and found["length"] == 512, found
     rows = table("dpe-detect", *words)
-    assert [float(row["mean"]) for row in rows] == [cell["mean"] for cell in found["cells"]], rows
+    assert [float(row["recall_mean"]) for row in rows] == [cell["recall_mean"] for cell in found["cells"]], rows
     again = run("dpe-detect", *words).stderr.decode()
     assert "complete: " in again and "Next: dpe-run -m " in again, again
 
@@ -85,7 +85,7 @@ def test_eval(work):
     words = ["niah", *MODEL, *CORPUS, "-l", "256,512", "--samples", "2", "--method", "rope", "--method", "pi", "-o",
              work + "/eval.h5"]
     found = document("dpe-eval", *words)
-    assert [row["length"] for row in found["results"]] == [256, 256, 512, 512], found
+    assert [row["task_length"] for row in found["results"]] == [256, 256, 512, 512], found
     assert found["results"][0]["difference"] is None and found["results"][1]["p_value"] is not None, found
     rows = table("dpe-eval", *words)
     assert [row["method"] for row in rows] == ["rope", "pi"] * 2 and rows[0]["difference"] == "", rows

@@ -400,8 +400,8 @@ static void verdicts_follow_the_paired_interval(void **state)
                          DPE_OK);
         assert_int_equal(validation.verdict, cases[i].recall);
         double mean = (cases[i].gain[0] + cases[i].gain[1]) / 2;
-        assert_true(fabs(validation.minus[DPE_DETECT_BASE].mean - mean) < 1e-12);
-        assert_int_equal(validation.minus[DPE_DETECT_BASE].n, N);
+        assert_true(fabs(validation.minus[DPE_DETECT_BASE].minus.mean - mean) < 1e-12);
+        assert_int_equal(validation.minus[DPE_DETECT_BASE].minus.n, N);
         assert_int_equal(dpe_detect_validate(&scores, NULL, DPE_DETECT_PERPLEXITY, NULL, &validation, &err),
                          DPE_OK);
         assert_int_equal(validation.verdict, cases[i].nats);
@@ -441,9 +441,9 @@ static void worse_needs_interval_and_test(void **state)
         joint[s] = s == 0 ? 0.25 : 1.0;
     }
     validate_recalls(base, joint, N, 1, &validation);
-    assert_true(validation.minus[DPE_DETECT_BASE].mean < 0.0 &&
-                validation.minus[DPE_DETECT_BASE].high == 0.0);
-    assert_true(validation.p[DPE_DETECT_BASE] == 1.0);
+    assert_true(validation.minus[DPE_DETECT_BASE].minus.mean < 0.0 &&
+                validation.minus[DPE_DETECT_BASE].minus.high == 0.0);
+    assert_true(validation.minus[DPE_DETECT_BASE].p == 1.0);
     assert_int_equal(validation.verdict, DPE_DETECT_INDISTINCT);
     assert_false(validation.too_easy);
     /* Mean -1/16, variance 12/256 of -3/4 once and 0 else (by hand): 2.8² · 12 = 94.1. */
@@ -456,8 +456,8 @@ static void worse_needs_interval_and_test(void **state)
         joint[s] = 0.25;
     }
     validate_recalls(base, joint, 4, 1, &validation);
-    assert_true(validation.minus[DPE_DETECT_BASE].high < 0.0 &&
-                validation.p[DPE_DETECT_BASE] > 0.05);
+    assert_true(validation.minus[DPE_DETECT_BASE].minus.high < 0.0 &&
+                validation.minus[DPE_DETECT_BASE].p > 0.05);
     assert_int_equal(validation.verdict, DPE_DETECT_INDISTINCT);
     assert_int_equal(validation.needed, 6);
     for (int s = 4; s < N; s++) {
@@ -524,12 +524,11 @@ static void points_choose_and_tests_say_how_sure(void **state)
     /* 62 % against 6: taken, and shown, although no sign-flip test of four contexts shows anything.
      */
     assert_int_equal(kept_beside(10, true, &v), rival);
-    assert_int_equal(dpe_detect_judge(&v.minus[rival], v.p[rival], v.criterion), DPE_DETECT_WORSE);
+    assert_int_equal(dpe_detect_judge(&v.minus[rival], v.criterion), DPE_DETECT_WORSE);
     /* 31 %: more by more than the standard error, so taken; not shown. */
     assert_int_equal(kept_beside(5, true, &v), rival);
-    assert_true(v.p[rival] > 0.05 && v.p[rival] < 0.32);
-    assert_int_equal(dpe_detect_judge(&v.minus[rival], v.p[rival], v.criterion),
-                     DPE_DETECT_INDISTINCT);
+    assert_true(v.minus[rival].p > 0.05 && v.minus[rival].p < 0.32);
+    assert_int_equal(dpe_detect_judge(&v.minus[rival], v.criterion), DPE_DETECT_INDISTINCT);
     /* 12 %: within it. */
     assert_int_equal(kept_beside(2, true, &v), DPE_DETECT_JOINT);
     assert_int_equal(kept_beside(10, false, &v), DPE_DETECT_JOINT);

@@ -127,12 +127,14 @@ static void indistinct_plans_have_a_number_of_samples(void **state)
     assert_true(v->needed == v->kept_needed[DPE_DETECT_BASE]);
     assert_true(v->kept_needed[DPE_DETECT_ROPE] == 0);
     /* Other plans that find the same leave a doubt; the same plan does not. */
-    assert_true(v->minus[DPE_DETECT_SINGLE].mean == 0.0 && v->minus[DPE_DETECT_SINGLE].high > 0.1);
+    assert_true(v->minus[DPE_DETECT_SINGLE].minus.mean == 0.0 &&
+                v->minus[DPE_DETECT_SINGLE].minus.high > 0.1);
     snprintf(world.report.keys[DPE_DETECT_SINGLE], sizeof world.report.keys[0], "%s",
              world.report.keys[DPE_DETECT_JOINT]);
     struct dpe_error err = {0};
     assert_int_equal(dpe_detect_report_validation(&world.report, world.run, &err), DPE_OK);
-    assert_true(v->minus[DPE_DETECT_SINGLE].low == 0.0 && v->minus[DPE_DETECT_SINGLE].high == 0.0);
+    assert_true(v->minus[DPE_DETECT_SINGLE].minus.low == 0.0 &&
+                v->minus[DPE_DETECT_SINGLE].minus.high == 0.0);
     close_world(&world);
 }
 

@@ -228,10 +228,8 @@ static void validation_reports_when_it_did_not_help(void **state)
     static const char base[] = "what the base is";
     struct dpe_detect_validation validation = {
         .value = {{0.1, 0.05, 0.2, 16}, {0.74, 0.6, 0.8, 16}, {0.69, 0.5, 0.8, 16}},
-        .minus[DPE_DETECT_BASE] = {-0.05, -0.1, 0.02, 16},
-        .minus[DPE_DETECT_ROPE] = {0.59, 0.4, 0.7, 16},
-        .p[DPE_DETECT_BASE] = 0.3,
-        .p[DPE_DETECT_ROPE] = 0.001,
+        .minus[DPE_DETECT_BASE] = {{-0.05, -0.1, 0.02, 16}, .p = 0.3},
+        .minus[DPE_DETECT_ROPE] = {{0.59, 0.4, 0.7, 16}, .p = 0.001},
         .verdict = DPE_DETECT_WORSE,
         .kept = DPE_DETECT_JOINT};
     struct dpe_text text = {0};
@@ -252,7 +250,7 @@ static void validation_reports_when_it_did_not_help(void **state)
     dpe_detect_validation_table(&validation, NULL, base, 80, &text);
     assert_null(strstr(text.bytes, "About"));
     text.n = 0;
-    validation.minus[DPE_DETECT_BASE] = (struct dpe_interval){0.0, 0.0, 0.0, 16};
+    validation.minus[DPE_DETECT_BASE].minus = (struct dpe_interval){0.0, 0.0, 0.0, 16};
     dpe_detect_validation_table(&validation, NULL, base, 80, &text);
     assert_non_null(strstr(text.bytes, "The joint plan and the base are the same plan."));
     assert_null(strstr(text.bytes, "not distinguishable"));
@@ -285,8 +283,8 @@ static void a_better_plan_that_is_not_kept_is_explained(void **state)
     *deciding = (struct dpe_detect_result){.used = true, .validated = true};
     deciding->validation.n_plans = OTHER + 1;
     deciding->validation.kept = DPE_DETECT_JOINT;
-    deciding->validation.kept_minus[OTHER] = (struct dpe_interval){-0.13, -0.25, -0.02, 32};
-    deciding->validation.kept_p[OTHER] = 0.027;
+    deciding->validation.kept_minus[OTHER] =
+        (struct dpe_difference){{-0.13, -0.25, -0.02, 32}, .p = 0.027};
     report.users.validation = deciding->validation;
     report.users.validation.value[DPE_DETECT_JOINT].mean = 0.98;
     static const struct {

@@ -617,7 +617,7 @@ static void the_better_plan_is_kept(void **state)
             DPE_OK);
         assert_int_equal(validation.kept, cases[i].kept);
         /* A plan that no table can hold is compared and not kept. */
-        assert_true(validation.kept_minus[4].mean <= 0.0);
+        assert_true(validation.kept_minus[4].minus.mean <= 0.0);
         dpe_detect_scores_free(&scores);
     }
 }
@@ -666,8 +666,8 @@ static void two_tasks_may_disagree(void **state)
                          DPE_OK);
         assert_int_equal(users.kept, DPE_DETECT_BASE);
         double gain = users.value[DPE_DETECT_BASE].mean - users.value[DPE_DETECT_JOINT].mean;
-        assert_true(fabs(users.kept_minus[DPE_DETECT_JOINT].mean - gain) < 1e-12);
-        assert_true(users.kept_minus[DPE_DETECT_BASE].mean == 0.0);
+        assert_true(fabs(users.kept_minus[DPE_DETECT_JOINT].minus.mean - gain) < 1e-12);
+        assert_true(users.kept_minus[DPE_DETECT_BASE].minus.mean == 0.0);
         dpe_detect_scores_free(&scores);
     }
 }

@@ -160,21 +160,21 @@ static void arrays_hold_the_rows(void **state)
                 size_t at = (size_t)((m * TASKS + t) * SAMPLES) + (size_t)s;
                 bool missing = s >= world.tasks[t].n_samples || (m == 1 && t == 4);
                 bool nonfinite = m == 1 && t == 0 && s == 0;
-                assert_int_equal(results->status[at], missing ? -1 : nonfinite ? 1 : 0);
-                assert_true(missing || nonfinite ? isnan(results->score[at])
-                                                 : results->score[at] == score_of(m, t, s));
+                assert_int_equal(results->r.status[at], missing ? -1 : nonfinite ? 1 : 0);
+                assert_true(missing || nonfinite ? isnan(results->r.score[at])
+                                                 : results->r.score[at] == score_of(m, t, s));
             }
         }
     }
     /* Means and pairs leave out what is not there. */
-    assert_true(fabs(results->mean[TASKS].mean - mean_of(1, 0, 1, SAMPLES)) < 1e-12);
-    assert_int_equal(results->mean[TASKS].n, 2);
+    assert_true(fabs(results->r.mean[TASKS].mean - mean_of(1, 0, 1, SAMPLES)) < 1e-12);
+    assert_int_equal(results->r.mean[TASKS].n, 2);
     double difference = mean_of(1, 0, 1, SAMPLES) - mean_of(0, 0, 1, SAMPLES);
-    assert_true(fabs(results->difference[TASKS].mean - difference) < 1e-12);
-    assert_int_equal(results->difference[TASKS].n, 2);
-    assert_true(isnan(results->mean[TASKS + 4].mean));
-    assert_int_equal(results->mean[TASKS + 4].n, 0);
-    assert_true(results->p_value[0] == 1.0);
+    assert_true(fabs(results->r.difference[TASKS].minus.mean - difference) < 1e-12);
+    assert_int_equal(results->r.difference[TASKS].minus.n, 2);
+    assert_true(isnan(results->r.mean[TASKS + 4].mean));
+    assert_int_equal(results->r.mean[TASKS + 4].n, 0);
+    assert_true(results->r.difference[0].p == 1.0);
     close_world(&world);
 }
 
@@ -189,8 +189,9 @@ static void differences_are_to_the_method_that_is_asked_for(void **state)
     double difference = mean_of(0, 0, 1, SAMPLES) - mean_of(1, 0, 1, SAMPLES);
     assert_int_equal(results->against, 1);
     assert_true(difference != 0.0);
-    assert_true(fabs(results->difference[0].mean - difference) < 1e-12);
-    assert_true(results->difference[TASKS].mean == 0.0 && results->p_value[TASKS] == 1.0);
+    assert_true(fabs(results->r.difference[0].minus.mean - difference) < 1e-12);
+    assert_true(results->r.difference[TASKS].minus.mean == 0.0 &&
+                results->r.difference[TASKS].p == 1.0);
     close_world(&world);
 }
 
@@ -284,7 +285,7 @@ static void shares_that_agree_have_width(void **state)
         dpe_row_free(&row);
     }
     collect(&world);
-    const struct dpe_interval *all = &world.results.mean[0];
+    const struct dpe_interval *all = &world.results.r.mean[0];
     assert_true(all->mean == 1.0 && all->high == 1.0 && all->n == SAMPLES);
     assert_true(all->low == dpe_wilson(1.0, SAMPLES, 0.95).low && all->low < 0.5);
     close_world(&world);
@@ -299,8 +300,8 @@ static void missing_rows_are_not_zeros(void **state)
     struct dpe_error err = {0};
     collect(&world);
     assert_int_equal(world.results.n_rows, 0);
-    assert_true(isnan(world.results.mean[0].mean));
-    assert_true(isnan(world.results.difference[TASKS].mean));
+    assert_true(isnan(world.results.r.mean[0].mean));
+    assert_true(isnan(world.results.r.difference[TASKS].minus.mean));
     if (dpe_run_snapshot(world.run, false, fill, &world.results, &err) != DPE_OK) {
         fail_msg("%s", err.text);
     }

@@ -5,6 +5,7 @@
 
 #include "outputs/export/export.h"
 #include "outputs/table/dpe_table.h"
+#include "outputs/table/fields.h"
 #include "tests/fuzz/fuzz.h"
 
 static void check(struct dpe_table *table)
@@ -39,13 +40,16 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
     if (dpe_import_safetensors("fuzz", text, n, &table, &err) == DPE_OK) {
         check(table);
     }
-    struct dpe_yaml_settings settings;
-    if (dpe_import_yaml("fuzz", text, n, NULL, &settings, &err) == DPE_OK) {
+    struct dpe_table_values settings;
+    char *selected = NULL;
+    if (dpe_import_yaml("fuzz", text, n, NULL, &settings, &selected, &err) == DPE_OK) {
         for (int64_t g = 0; g < settings.n_groups; g++) {
-            fuzz_expect(settings.scale[g] >= 1.0 && settings.edges[g] < settings.edges[g + 1],
+            fuzz_expect(settings.scale_factor[g] >= 1.0 &&
+                            settings.group_edge[g] < settings.group_edge[g + 1],
                         "settings are in range");
         }
-        dpe_yaml_settings_free(&settings);
+        dpe_table_values_free(&settings);
+        free(selected);
     }
     return 0;
 }

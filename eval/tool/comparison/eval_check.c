@@ -70,21 +70,12 @@ static const char *verdict(const struct dpe_interval *with, const struct dpe_int
 void dpe_eval_print_check(const struct dpe_results *results)
 {
     const int64_t last = results->n_tasks - 1;
-    int64_t lengths[EVAL_MAX_LENGTHS];
-    for (int64_t t = 0; t <= last; t++) {
-        lengths[t] = results->suite->tasks[t].length;
-    }
-    const struct dpe_suite_result of = {.n = {results->n_methods, results->n_tasks},
-                                        .method = results->method_names,
-                                        .task_length = lengths,
-                                        .mean = results->mean,
-                                        .difference = results->difference,
-                                        .p_value = results->p_value};
     struct dpe_worth worth;
-    dpe_worth_of(&of, last, false, results->against, &worth);
-    worth.trained = lengths[0];
-    worth.possible = results->mean[0].mean;
+    dpe_worth_of(&results->r, last, false, results->against, &worth);
+    worth.trained = results->r.task_length[0];
+    worth.possible = results->r.mean[0].mean;
     dpe_worth_words(&worth, dpe_print_labelled, NULL);
-    dpe_print("%s\n", verdict(&worth.value[DPE_WORTH_TABLE], &worth.value[DPE_WORTH_ALONE],
+    dpe_print("%s
+", verdict(&worth.value[DPE_WORTH_TABLE], &worth.value[DPE_WORTH_ALONE],
                               worth.possible, worth.p));
 }

@@ -125,13 +125,13 @@ dpe_status dpe_eval_count_memory(const struct comparison *comparison, struct dpe
                                  struct dpe_error *err)
 {
     size_t n = (size_t)results->n_methods * (size_t)results->n_tasks;
-    results->memory = dpe_alloc(n, sizeof *results->memory);
-    for (size_t i = 0; i < n && results->memory != NULL; i++) {
+    results->r.memory = dpe_alloc(n, sizeof *results->r.memory);
+    for (size_t i = 0; i < n && results->r.memory != NULL; i++) {
         int64_t length = results->suite->tasks[i % (size_t)results->n_tasks].length;
-        results->memory[i] = sample_bytes(comparison, results->keys[i], length);
+        results->r.memory[i] = sample_bytes(comparison, results->r.plan[i], length);
     }
-    return results->memory != NULL ? DPE_OK
-                                   : dpe_fail(err, DPE_NO_MEMORY, "out of memory for results");
+    return results->r.memory != NULL ? DPE_OK
+                                     : dpe_fail(err, DPE_NO_MEMORY, "out of memory for results");
 }
 
 /* The rows under one plan, with the time that they take where that is wanted. */

@@ -30,8 +30,9 @@ static double value_of(const struct dpe_results *results, int method, const stru
     }
     size_t at = cell(results, method, column->task);
     return column->bucket >= 0
-               ? results->position_mean[at * (size_t)results->n_positions + (size_t)column->bucket]
-               : results->mean[at].mean;
+               ? results->r
+                     .position_mean[at * (size_t)results->n_positions + (size_t)column->bucket]
+               : results->r.mean[at].mean;
 }
 
 /* '+': better than the method `against` beyond noise, '-': worse, ' ': neither, or not tested. */
@@ -42,9 +43,9 @@ static char mark_of(const struct dpe_results *results, int method, const struct 
         return ' ';
     }
     size_t at = cell(results, method, column->task);
-    bool higher = results->difference[at].low > 0.0;
-    bool lower = results->difference[at].high < 0.0;
-    if (!(results->p_value[at] < significant) || (!higher && !lower)) {
+    bool higher = results->r.difference[at].minus.low > 0.0;
+    bool lower = results->r.difference[at].minus.high < 0.0;
+    if (!(results->r.difference[at].p < significant) || (!higher && !lower)) {
         return ' ';
     }
     return higher != results->suite->perplexity ? '+' : '-';
@@ -69,7 +70,7 @@ static int label_width(const struct dpe_results *results)
 {
     size_t width = 6;
     for (int m = 0; m < results->n_methods; m++) {
-        size_t n = strlen(results->method_names[m]);
+        size_t n = strlen(results->r.method[m]);
         width = n > width ? n : width;
     }
     return width > MAX_LABEL ? MAX_LABEL : (int)width;
@@ -94,7 +95,7 @@ static void print_columns(const struct dpe_results *results, const struct column
         }
         dpe_print("\n");
         for (int m = 0; m < results->n_methods; m++) {
-            dpe_print("%-*.*s", label, label, results->method_names[m]);
+            dpe_print("%-*.*s", label, label, results->r.method[m]);
             for (int c = begin; c < end; c++) {
                 print_cell(results, m, &columns[c], width);
             }
@@ -204,7 +205,7 @@ static void print_details(const struct dpe_results *results, int task)
     }
     dpe_print(")\n");
     if (results->n_methods > 1) {
-        dpe_print("differences are to %s\n", results->method_names[results->against]);
+        dpe_print("differences are to %s\n", results->r.method[results->against]);
     }
     dpe_print("%8s %16s %7s %23s %7s method\n", ppl ? "by token" : "score", "interval",
               ppl                    ? "by word"
@@ -213,28 +214,28 @@ static void print_details(const struct dpe_results *results, int task)
               ppl ? "difference, nats/token" : "difference", "p");
     for (int m = 0; m < results->n_methods; m++) {
         size_t at = cell(results, m, task);
-        const struct dpe_interval *mean = &results->mean[at];
-        const struct dpe_interval *difference = &results->difference[at];
+        const struct dpe_interval *mean = &results->r.mean[at];
+        const struct dpe_difference *difference = &results->r.difference[at];
         dpe_print("%8.4g ", mean->mean);
         print_interval(mean, false);
         dpe_print(" ");
         if (ppl) {
-            dpe_print("%7.5g ", results->word[at].mean);
+            dpe_print("%7.5g ", results->r.word[at].mean);
         } else if (results->suite->half) {
-            dpe_print("%7.4g ", results->half_mean[at]);
+            dpe_print("%7.4g ", results->r.half_mean[at]);
         } else {
             dpe_print("%7s ", "");
         }
         if (m == results->against) {
             dpe_print("%23s %7s", "", "");
         } else {
-            dpe_print("%+6.3f ", difference->mean);
-            print_interval(difference, true);
+            dpe_print("%+6.3f ", difference->minus.mean);
+            print_interval(&difference->minus, true);
             char p[DPE_P_TEXT];
-            dpe_p_text(results->p_value[at], p);
+            dpe_p_text(difference->p, p);
             dpe_print(" %7s", p + (p[2] == '=' ? 4 : 2)); /* the column says p */
         }
-        dpe_print(" %s\n", results->method_names[m]);
+        dpe_print(" %s\n", results->r.method[m]);
     }
 }
 
@@ -244,7 +245,7 @@ static void print_gaps(const struct dpe_results *results)
     int64_t nonfinite = 0;
     size_t n = (size_t)results->n_methods * (size_t)results->n_tasks * (size_t)results->n_samples;
     for (size_t i = 0; i < n; i++) {
-        nonfinite += results->status[i] == DPE_ROW_NONFINITE;
+        nonfinite += results->r.status[i] == DPE_ROW_NONFINITE;
     }
     if (nonfinite > 0) {
         dpe_print("left out %lld samples with NaN or infinity in their logits\n",
@@ -258,7 +259,7 @@ void dpe_eval_print(const struct dpe_results *results, bool details)
     if (results->n_methods > 1) {
         dpe_print("+ better, - worse than %s: p < %g in a paired test on the same\nsamples, not "
                   "corrected for the number of tests\n",
-                  results->method_names[results->against], significant);
+                  results->r.method[results->against], significant);
     }
     print_gaps(results);
     for (int t = 0; t < results->n_tasks && (details || results->n_tasks == 1); t++) {
@@ -295,8 +296,8 @@ void dpe_eval_print_grid(const struct dpe_results *results, const double *depths
     bool colours = dpe_terminal_color(stdout);
     int n_lengths = results->n_tasks / n_depths;
     for (int m = 0; m < results->n_methods; m++) {
-        dpe_print("%s: one needle found, %% of the %lld samples of a cell\n",
-                  results->method_names[m], (long long)results->n_samples);
+        dpe_print("%s: one needle found, %% of the %lld samples of a cell\n", results->r.method[m],
+                  (long long)results->n_samples);
         dpe_print("depth  ");
         for (int l = 0; l < n_lengths; l++) {
             dpe_print(" %6lld ", (long long)results->suite->tasks[l * n_depths].length);
@@ -305,7 +306,7 @@ void dpe_eval_print_grid(const struct dpe_results *results, const double *depths
         for (int d = 0; d < n_depths; d++) {
             dpe_print("%5.4g%% ", 100.0 * depths[d]);
             for (int l = 0; l < n_lengths; l++) {
-                print_share(results->mean[cell(results, m, l * n_depths + d)].mean, colours);
+                print_share(results->r.mean[cell(results, m, l * n_depths + d)].mean, colours);
             }
             dpe_print("\n");
         }

@@ -150,28 +150,10 @@ static void print_text(const struct kld *kld, const struct dpe_kld_result *resul
     }
 }
 
-/* The numbers of a cell by the names of their datasets. */
-static void add_cell(struct dpe_result *out, const struct dpe_kld_cell *cell)
-{
-    for (size_t i = 0; i < dpe_kld_kind.n; i++) {
-        const struct dpe_dataset *dataset = &dpe_kld_kind.datasets[i];
-        const void *value = (const char *)cell + dataset->at;
-        if (dataset->array != offsetof(struct dpe_kld_result, whole)) {
-            continue;
-        }
-        if (dataset->type == DPE_COL_I64) {
-            dpe_result_whole(out, dataset->name, *(const int64_t *)value);
-        } else {
-            dpe_result_number(out, dataset->name, *(const double *)value);
-        }
-    }
-}
-
 static dpe_status print_result(const struct kld *kld, const struct dpe_kld_result *result,
                                struct dpe_error *err)
 {
     const struct eval_arguments *args = kld->comparison.args;
-    const int64_t buckets = result->n[DPE_KLD_POSITION];
     struct dpe_result *out = dpe_result_begin("dpe-eval kld");
     dpe_result_text(out, "model", args->job.model);
     dpe_result_text(out, "base", args->base != NULL ? args->base : "rope");
@@ -179,17 +161,8 @@ static dpe_status print_result(const struct kld *kld, const struct dpe_kld_resul
                     args->base_model != NULL ? args->base_model : args->job.model);
     dpe_result_whole(out, "length", kld->length);
     dpe_result_text(out, "table", args->job.output);
-    for (int64_t m = 0; m < result->n[DPE_KLD_METHOD]; m++) {
-        dpe_result_row(out, "methods");
-        dpe_result_text(out, "method", result->method[m]);
-        add_cell(out, &result->whole[m]);
-    }
-    for (int64_t i = 0; i < result->n[DPE_KLD_METHOD] * buckets; i++) {
-        dpe_result_row(out, "positions");
-        dpe_result_text(out, "method", result->method[i / buckets]);
-        dpe_result_whole(out, "position", result->position[i % buckets]);
-        add_cell(out, &result->at[i]);
-    }
+    dpe_datasets_rows(&dpe_kld_kind, result, "method", "methods", out);
+    dpe_datasets_rows(&dpe_kld_kind, result, "method position", "positions", out);
     return dpe_result_print(out, args->job.result, err);
 }
 

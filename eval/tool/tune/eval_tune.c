@@ -365,12 +365,8 @@ static dpe_status summarize(struct tuning *tuning, struct dpe_error *err)
         /* What a setting is compared with may be itself. */
         const double *plain = arms[0] == arms[1] ? scores + n : scores;
         const double *first = arms[2] == arms[1] ? scores + n : scores + 2 * n;
-        const struct dpe_difference gain = dpe_compare(scores + n, plain, n, true, &how);
-        const struct dpe_difference ahead = dpe_compare(scores + n, first, n, true, &how);
-        group->gain = gain.minus;
-        group->gain_p = gain.p;
-        group->ahead = ahead.minus;
-        group->ahead_p = ahead.p;
+        group->gain = dpe_compare(scores + n, plain, n, true, &how);
+        group->ahead = dpe_compare(scores + n, first, n, true, &how);
     }
     free(scores);
     return DPE_OK;

@@ -49,9 +49,8 @@ struct tune_group {
     int64_t samples, rows; /**< that the race has: of each live arm, and of all */
     bool done;             /**< the race is over */
     /* Of fresh samples: */
-    struct dpe_interval plain, tuned, gain, ahead; /**< default, chosen, chosen − default, chosen −
-                                                        the first method's chosen */
-    double gain_p, ahead_p;
+    struct dpe_interval plain, tuned; /**< default, chosen */
+    struct dpe_difference gain, ahead; /**< chosen − default, chosen − the first method's chosen */
 };
 
 struct tuning {

@@ -12,29 +12,36 @@
 /* ------------------------------------------------------------------------------------------ table
  */
 
-static dpe_status put_groups(const struct tuning *tuning, struct dpe_h5 *table,
-                             struct dpe_error *err)
+/* The caller frees result->tuned. */
+static dpe_status result_of(const struct tuning *tuning, struct dpe_tune_result *result,
+                            struct dpe_error *err)
 {
-    struct dpe_tune_result result = {.n = {tuning->n_groups},
-                                     .tuned =
-                                         dpe_alloc((size_t)tuning->n_groups, sizeof *result.tuned)};
-    if (result.tuned == NULL) {
+    *result = (struct dpe_tune_result){
+        .n = {tuning->n_groups},
+        .tuned = dpe_alloc((size_t)tuning->n_groups, sizeof *result->tuned)};
+    if (result->tuned == NULL) {
         return dpe_fail(err, DPE_NO_MEMORY, "out of memory for results");
     }
     for (int g = 0; g < tuning->n_groups; g++) {
         const struct tune_group *group = &tuning->groups[g];
-        result.tuned[g] = (struct dpe_tuned){.method = group->method,
-                                             .chosen = group->arms[group->chosen].spec,
-                                             .length = tuning->comparison.lengths[group->length],
-                                             .rows = group->rows,
-                                             .samples = group->samples,
-                                             .plain = group->plain,
-                                             .tuned = group->tuned,
-                                             .gain = group->gain,
-                                             .ahead = group->ahead,
-                                             .gain_p = group->gain_p,
-                                             .ahead_p = group->ahead_p};
+        result->tuned[g] = (struct dpe_tuned){.method = group->method,
+                                              .chosen = group->arms[group->chosen].spec,
+                                              .length = tuning->comparison.lengths[group->length],
+                                              .rows = group->rows,
+                                              .samples = group->samples,
+                                              .plain = group->plain,
+                                              .tuned = group->tuned,
+                                              .gain = group->gain,
+                                              .ahead = group->ahead};
     }
+    return DPE_OK;
+}
+
+static dpe_status put_groups(const struct tuning *tuning, struct dpe_h5 *table,
+                             struct dpe_error *err)
+{
+    struct dpe_tune_result result;
+    DPE_TRY(result_of(tuning, &result, err));
     dpe_status status = dpe_datasets_put(&dpe_tune_kind, &result, "/tune", table, err);
     free(result.tuned);
     return status;
@@ -105,12 +112,12 @@ static void print_share(const struct dpe_interval *share, char text[48])
     }
 }
 
-static void print_gain(const struct dpe_interval *gain, double p, char text[48])
+static void print_gain(const struct dpe_difference *gain, char text[48])
 {
-    if (isnan(gain->mean)) {
+    if (isnan(gain->minus.mean)) {
         snprintf(text, 48, "n/a");
     } else {
-        snprintf(text, 48, "%+.1f (p %.3f)", 100.0 * gain->mean, p);
+        snprintf(text, 48, "%+.1f (p %.3f)", 100.0 * gain->minus.mean, gain->p);
     }
 }
 
@@ -126,21 +133,13 @@ static void print_length(const struct tuning *tuning, int length)
         char plain[48], tuned[48], gain[48], ahead[48];
         print_share(&group->plain, plain);
         print_share(&group->tuned, tuned);
-        print_gain(&group->gain, group->gain_p, gain);
-        print_gain(&group->ahead, group->ahead_p, ahead);
+        print_gain(&group->gain, gain);
+        print_gain(&group->ahead, ahead);
         dpe_print("%-13.*s %8d %6lld  %-20s %-20s %-17s %-17s %s\n",
                   (int)strcspn(group->method, ":"), group->method, group->n_arms,
                   (long long)group->rows, plain, tuned, gain, ahead,
                   group->arms[group->chosen].spec);
     }
-}
-
-static void add_interval(struct dpe_result *out, const struct dpe_interval *interval,
-                         const char *const names[3])
-{
-    dpe_result_number(out, names[0], interval->mean);
-    dpe_result_number(out, names[1], interval->low);
-    dpe_result_number(out, names[2], interval->high);
 }
 
 static struct dpe_result *begin_document(const struct tuning *tuning)
@@ -158,27 +157,15 @@ static struct dpe_result *begin_document(const struct tuning *tuning)
 /* The same for scripts: a row for each length and method. */
 static dpe_status print_document(const struct tuning *tuning, struct dpe_error *err)
 {
-    static const char *const plain[] = {"default_mean", "default_low", "default_high"};
-    static const char *const tuned[] = {"mean", "low", "high"};
-    static const char *const gain[] = {"gain", "gain_low", "gain_high"};
-    static const char *const ahead[] = {"ahead", "ahead_low", "ahead_high"};
+    struct dpe_tune_result result;
+    DPE_TRY(result_of(tuning, &result, err));
     struct dpe_result *out = begin_document(tuning);
     for (int g = 0; g < tuning->n_groups; g++) {
-        const struct tune_group *group = &tuning->groups[g];
         dpe_result_row(out, "results");
-        dpe_result_whole(out, "length", tuning->comparison.lengths[group->length]);
-        dpe_result_text(out, "method", group->method);
-        dpe_result_text(out, "chosen", group->arms[group->chosen].spec);
-        dpe_result_whole(out, "settings", group->n_arms);
-        dpe_result_whole(out, "rows", group->rows);
-        dpe_result_whole(out, "samples", group->tuned.n);
-        add_interval(out, &group->plain, plain);
-        add_interval(out, &group->tuned, tuned);
-        add_interval(out, &group->gain, gain);
-        dpe_result_number(out, "gain_p", group->gain_p);
-        add_interval(out, &group->ahead, ahead);
-        dpe_result_number(out, "ahead_p", group->ahead_p);
+        dpe_result_whole(out, "settings", tuning->groups[g].n_arms);
+        dpe_datasets_fields(&dpe_tune_kind, &result, "method", g, out);
     }
+    free(result.tuned);
     return dpe_result_print(out, tuning->comparison.args->job.result, err);
 }
 

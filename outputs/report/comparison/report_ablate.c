@@ -117,10 +117,10 @@ static bool on_axis(const struct step *step, const struct axis *axis)
            (axis->also != NULL && strcmp(step->axis, axis->also) == 0);
 }
 
-/* The first step of the k-th line of an axis on a task; NULL: there are fewer. */
-static const struct step *line_at(const struct steps *steps, const struct axis *axis,
-                                  const struct step *like, size_t k)
+static size_t count_lines(const struct steps *steps, const struct axis *axis,
+                          const struct step *like)
 {
+    size_t n = 0;
     for (size_t i = 0; i < steps->n; i++) {
         const struct step *step = &steps->steps[i];
         bool seen = !on_axis(step, axis) || !same_task(step, like);
@@ -128,27 +128,9 @@ static const struct step *line_at(const struct steps *steps, const struct axis *
             seen =
                 same_task(&steps->steps[e], like) && strcmp(steps->steps[e].line, step->line) == 0;
         }
-        if (!seen && k-- == 0) {
-            return step;
-        }
+        n += !seen;
     }
-    return NULL;
-}
-
-/* The step of the same line and task that follows by value; of none (NULL), the first. */
-static const struct step *next_on_line(const struct steps *steps, const struct step *line,
-                                       const struct step *after)
-{
-    const struct step *next = NULL;
-    for (const struct step *step = steps->steps; step < steps->steps + steps->n; step++) {
-        bool later = after == NULL || step->value > after->value ||
-                      (step->value == after->value && step > after);
-        if (later && same_task(step, line) && strcmp(step->line, line->line) == 0 &&
-            (next == NULL || step->value < next->value)) {
-            next = step;
-        }
-    }
-    return next;
+    return n;
 }
 
 /* What the lines are compared with: one value, drawn from side to side. */
@@ -159,8 +141,7 @@ static void add_level(struct sheet *sheet, const struct steps *steps, const stru
         const struct step *step = &steps->steps[i];
         if (same_task(step, like) && step->input == like->input && strcmp(step->axis, axis) == 0) {
             if (isfinite(step->mean.mean)) {
-                dpe_draw_row(sheet, dpe_text_cell(name), dpe_number_cell((double)NAN),
-                             dpe_number_cell(step->scale * step->mean.mean));
+                dpe_draw_row(sheet, name, (double)NAN, step->scale * step->mean.mean);
                 dpe_draw_row_mark(sheet, ROW_PLAIN);
             }
             return;
@@ -171,8 +152,7 @@ static void add_level(struct sheet *sheet, const struct steps *steps, const stru
 static void add_axis(struct report *report, const struct steps *steps, const struct axis *axis,
                      const struct step *like, size_t number)
 {
-    enum { FEW = 3, MOST_LINES = 16 }; /* fewer lines than FEW are all what the figure is about */
-    const bool few = line_at(steps, axis, like, FEW - 1) == NULL;
+    const bool few = count_lines(steps, axis, like) < 3; /* all are what the figure is about */
     char id[64], tokens[32], y_title[80];
     bool log = axis->log;
     snprintf(id, sizeof id, number == 0 ? "%s" : "%s-%zu", axis->id, number + 1);
@@ -181,12 +161,11 @@ static void add_axis(struct report *report, const struct steps *steps, const str
         report, id,
         like->low_is_better ? "varied:t|value:0|perplexity:i3" : "varied:t|value:0|score, %:i1",
         "%s, %s at %s tokens", axis->title, like->label, dpe_length_text(like->length, tokens));
-    const struct step *line = NULL;
-    for (size_t k = 0; k < MOST_LINES && (line = line_at(steps, axis, like, k)) != NULL; k++) {
-        for (const struct step *step = NULL; (step = next_on_line(steps, line, step)) != NULL;) {
+    for (size_t i = 0; i < steps->n; i++) {
+        const struct step *step = &steps->steps[i];
+        if (on_axis(step, axis) && same_task(step, like)) {
             log = log && step->value > 0.0;
-            dpe_draw_row(sheet, dpe_text_cell(step->line), dpe_number_cell(step->value),
-                         dpe_scaled_cell(&step->mean, step->scale));
+            dpe_draw_row(sheet, step->line, step->value, dpe_scaled_cell(&step->mean, step->scale));
             dpe_draw_row_mark(sheet, few ? ROW_STRONG : 0);
         }
     }

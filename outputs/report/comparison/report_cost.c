@@ -79,15 +79,12 @@ static void add_figure(struct report *report, const struct suite *s, const struc
                          s->low_is_better ? "Perplexity" : "Needles found", cost->title);
     for (size_t i = 0; i < s->n_methods * s->n_tasks; i++) {
         const size_t m = i / s->n_tasks;
-        dpe_draw_row(sheet, dpe_text_cell(s->r.method[m]),
-                     dpe_number_cell((double)s->r.task_length[i % s->n_tasks]),
-                     dpe_number_cell(costs[i]), dpe_scaled_cell(&s->r.mean[i], s->scale));
+        dpe_draw_row(sheet, s->r.method[m], s->r.task_length[i % s->n_tasks], costs[i],
+                     dpe_scaled_cell(&s->r.mean[i], s->scale));
         dpe_draw_row_mark(sheet, (better(s, m) < MANY ? 0 : ROW_UNDRAWN) |
                                      (dpe_worth_is_table(s->r.method[m]) ? ROW_STRONG : 0));
     }
-    if (sheet != NULL) {
-        sheet->shown = 60;
-    }
+    dpe_draw_shown(sheet, 60, false);
     dpe_report_figure(
         report, sheet, &plot,
         s->n_tasks > 1 ? "One line for each method%s, one point for each length: %s, and "

@@ -84,15 +84,14 @@ static void add_noise(struct report *report, const struct suite *s)
 {
     size_t compared = 0;
     size_t noise = 0;
-    bool tested = s->r.difference != NULL && s->r.p_value != NULL;
-    for (size_t i = 0; tested && i < s->n_methods * s->n_tasks; i++) {
+    for (size_t i = 0; s->r.difference != NULL && i < s->n_methods * s->n_tasks; i++) {
+        const struct dpe_difference *of = &s->r.difference[i];
         if (i / s->n_tasks == s->against) {
             continue;
         }
-        bool inside =
-            s->r.difference[i].low <= 0.0 && s->r.difference[i].high >= 0.0;
-        compared += s->r.p_value[i] >= 0.0;
-        noise += s->r.p_value[i] >= 0.05 || (s->r.p_value[i] >= 0.0 && inside);
+        bool inside = of->minus.low <= 0.0 && of->minus.high >= 0.0;
+        compared += of->p >= 0.0;
+        noise += of->p >= 0.05 || (of->p >= 0.0 && inside);
     }
     if (compared == 0) {
         return;
@@ -177,32 +176,53 @@ static void add_table(struct report *report, const struct suite *s)
     explain_marks(report, marks);
 }
 
+/* The next number that the suite's kind declares of a comparison besides the difference itself;
+ * NULL: there is none. */
+static const struct dpe_dataset *next_number(const struct dpe_dataset *after)
+{
+    const struct dpe_dataset_kind *kind = &dpe_suite_kinds[0];
+    const struct dpe_dataset *d = after != NULL ? after + 1 : kind->datasets;
+    while (d < kind->datasets + kind->n &&
+           (d->array != offsetof(struct dpe_suite_result, difference) ||
+            d->at < sizeof(struct dpe_interval))) {
+        d++;
+    }
+    return d < kind->datasets + kind->n ? d : NULL;
+}
+
 static void add_differences(struct report *report, const struct suite *s)
 {
-    if (s->n_methods < 2 || s->r.difference == NULL || s->r.p_value == NULL) {
+    if (s->n_methods < 2 || s->r.difference == NULL) {
         return;
     }
     struct sheet *sheet = dpe_report_sheet(
         report, "differences",
-        s->low_is_better ? "method:@|task:t|length:0|difference:i3|p:p|pairs:0"
-                         : "method:@|task:t|length:0|difference, percentage points:i1|p:p|pairs:0",
+        s->low_is_better ? "method:@|task:t|length:0|difference:i3|pairs:0"
+                         : "method:@|task:t|length:0|difference, percentage points:i1|pairs:0",
         "%s: difference to %s%s", dpe_comparison_suite_title(s), s->r.method[s->against],
         s->low_is_better ? ", nats per token (negative is better)" : "");
+    for (const struct dpe_dataset *d = NULL; (d = next_number(d)) != NULL;) {
+        const bool p = strcmp(d->name, "p_value") == 0;
+        dpe_draw_sheet_column(sheet, p ? "p" : d->name, p ? "p" : s->low_is_better ? "3" : "1");
+    }
     for (size_t i = 0; i < s->n_methods * s->n_tasks; i++) {
-        if (i / s->n_tasks != s->against) {
-            dpe_draw_row(sheet, dpe_text_cell(s->r.method[i / s->n_tasks]),
-                         dpe_text_cell(s->r.task_label[i % s->n_tasks]),
-                         dpe_number_cell((double)s->r.task_length[i % s->n_tasks]),
-                         dpe_scaled_cell(&s->r.difference[i], s->scale),
-                         dpe_number_cell(s->r.p_value[i]),
-                         dpe_number_cell((double)s->r.difference[i].n));
+        const struct dpe_difference *of = &s->r.difference[i];
+        if (i / s->n_tasks == s->against) {
+            continue;
+        }
+        dpe_draw_row(sheet, s->r.method[i / s->n_tasks], s->r.task_label[i % s->n_tasks],
+                     s->r.task_length[i % s->n_tasks], dpe_scaled_cell(&of->minus, s->scale),
+                     of->minus.n);
+        for (const struct dpe_dataset *d = NULL; (d = next_number(d)) != NULL;) {
+            const double value = *(const double *)(const void *)((const char *)of + d->at);
+            dpe_draw_cell(sheet, dpe_number_cell(value * (d->units == NULL ? s->scale : 1.0)));
         }
     }
-    if (sheet != NULL) {
-        sheet->folded = sheet->n_cells > 12 * sheet->n_columns;
-        sheet->shown = 200;
-    }
+    dpe_draw_shown(sheet, 200, sheet != NULL && sheet->n_cells > 12 * sheet->n_columns);
     dpe_report_add(report, sheet);
+    for (const struct dpe_dataset *d = next_number(NULL); (d = next_number(d)) != NULL;) {
+        dpe_report_say(report, BLOCK_TEXT, "%s: %s.", d->name, d->long_name); /* all but p */
+    }
 }
 
 /* ---------------------------------------------------------------------------------------- section
@@ -237,14 +257,9 @@ static dpe_status write_suite(void *user, struct suite *s, struct dpe_error *err
     return status;
 }
 
-static dpe_status write_suites(struct report *report, const struct input *input,
-                               struct dpe_error *err)
+/* An ablation is a comparison as well, and has its own section. */
+dpe_status dpe_comparison_section(struct report *report, const struct input *input,
+                                  struct dpe_error *err)
 {
     return dpe_comparison_suites(input, write_suite, report, err);
-}
-
-/* An ablation is a comparison as well, and has its own section. */
-dpe_status dpe_comparison_sections(struct report *report, struct dpe_error *err)
-{
-    return dpe_report_each(report, "/method", "/ablate", write_suites, err);
 }

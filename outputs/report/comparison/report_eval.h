@@ -43,20 +43,9 @@ const char *dpe_comparison_suite_title(const struct suite *suite);
  *  best, one of a table at a length beyond those that it was made for. */
 unsigned dpe_comparison_suite_marks(const struct report *report, const struct suite *suite,
                                     size_t method, size_t task);
-/** What the first screen shows of a suite with a table: its methods, at the longest length. */
-enum { DPE_SHOWN_LENGTHS = 32 };
-struct dpe_headline {
-    struct dpe_worth worth;
-    size_t order[DPE_SHOWN_LENGTHS]; /**< tasks, by length */
-    size_t n;                        /**< of them */
-};
 /** The head of the page: what the table is worth in a few sentences, how it is used, and a figure;
  *  nothing when no input compares a table. */
 dpe_status dpe_comparison_headline(struct report *report, struct dpe_error *err);
-
-/** Its sentences. */
-void dpe_comparison_short(struct report *report, const struct suite *suite,
-                          struct dpe_worth *worth);
 
 /** Figures and tables of one suite. */
 void dpe_comparison_suite_figures(struct report *report, const struct suite *suite);
@@ -74,13 +63,14 @@ typedef dpe_status (*dpe_suite_writer)(void *user, struct suite *suite, struct d
 dpe_status dpe_comparison_suites(const struct input *input, dpe_suite_writer write, void *user,
                                  struct dpe_error *err);
 
-/** Sections. Each adds what the inputs have, and nothing when they have nothing. Errors are those
- * of reading. */
-dpe_status dpe_comparison_glances(struct report *report, struct dpe_error *err);
-dpe_status dpe_comparison_sections(struct report *report, struct dpe_error *err);
+/** Sections of the page. */
+dpe_status dpe_comparison_glance(struct report *report, const struct input *input,
+                                 struct dpe_error *err);
+dpe_status dpe_comparison_section(struct report *report, const struct input *input,
+                                  struct dpe_error *err);
 dpe_status dpe_comparison_ablations(struct report *report, struct dpe_error *err);
-dpe_status dpe_comparison_grids(struct report *report, struct dpe_error *err);
-dpe_status dpe_comparison_tunings(struct report *report, struct dpe_error *err);
-dpe_status dpe_comparison_divergences(struct report *report, struct dpe_error *err);
+void dpe_comparison_grid(struct report *report, const void *result);
+void dpe_comparison_tuning(struct report *report, const void *result);
+void dpe_comparison_divergence(struct report *report, const void *result);
 
 #endif

@@ -4,11 +4,6 @@
 #include <math.h>
 #include <string.h>
 
-static struct sheet_cell method_cell(const struct suite *s, size_t method)
-{
-    return dpe_text_cell(s->r.method[method]);
-}
-
 static void mark_row(struct sheet *sheet, const struct suite *s, size_t method, bool drawn)
 {
     dpe_draw_row_mark(sheet, (dpe_worth_is_table(s->r.method[method]) ? ROW_STRONG : 0) |
@@ -23,17 +18,24 @@ static struct sheet *fill_values(struct sheet *sheet, const struct suite *s, con
     for (size_t i = 0; i < s->n_methods * s->n_tasks; i++) {
         const size_t task = i % s->n_tasks;
         const double tokens = (double)s->r.task_length[task];
-        dpe_draw_row(sheet, method_cell(s, i / s->n_tasks), dpe_text_cell(s->r.task_label[task]),
-                     dpe_number_cell(tokens), dpe_scaled_cell(&s->r.mean[i], s->scale),
-                     dpe_number_cell((double)s->r.mean[i].n));
+        dpe_draw_row(sheet, s->r.method[i / s->n_tasks], s->r.task_label[task], tokens,
+                     dpe_scaled_cell(&s->r.mean[i], s->scale), s->r.mean[i].n);
         mark_row(sheet, s, i / s->n_tasks,
                  (label == NULL || strcmp(s->r.task_label[task], label) == 0) &&
                      (length <= 0.0 || tokens == length));
     }
-    if (sheet != NULL) {
-        sheet->shown = 60;
-    }
+    dpe_draw_shown(sheet, 60, false);
     return sheet;
+}
+
+/* A value of each method at each of n x, `stride` from method to method; drawn from `first` on. */
+static void fill_lines(struct sheet *sheet, const struct suite *s, const int64_t *x, size_t n,
+                       const double *value, size_t stride, double scale, size_t first)
+{
+    for (size_t i = 0; i < s->n_methods * n; i++) {
+        dpe_draw_row(sheet, s->r.method[i / n], x[i % n], scale * value[i / n * stride + i % n]);
+        mark_row(sheet, s, i / n, i % n >= first);
+    }
 }
 
 static const char *value_columns(const struct suite *s)
@@ -125,8 +127,7 @@ static void add_categories(struct report *report, const struct suite *s)
     }
     for (size_t i = 0; i < s->n_methods * lengths; i++) {
         const size_t m = i / lengths;
-        dpe_draw_row(sheet, method_cell(s, m),
-                     dpe_number_cell((double)s->r.category_length[i % lengths]));
+        dpe_draw_row(sheet, s->r.method[m], s->r.category_length[i % lengths]);
         for (size_t c = 0; c < s->n_categories; c++) {
             const size_t at = (m * s->n_categories + c) * lengths + i % lengths;
             dpe_draw_cell(sheet, dpe_number_cell(s->r.category_mean[at] * 100.0));
@@ -149,13 +150,8 @@ static void add_overall(struct report *report, const struct suite *s)
     struct sheet *sheet =
         dpe_report_sheet(report, "lengths", "method:t|length:0|overall, percent:2",
                          "%s, mean of the tasks by length", dpe_comparison_suite_title(s));
-    for (size_t i = 0; i < s->n_methods * n; i++) {
-        const size_t m = i / n;
-        const double *own = s->r.category_mean + ((m + 1) * s->n_categories - 1) * n;
-        dpe_draw_row(sheet, method_cell(s, m), dpe_number_cell((double)s->r.category_length[i % n]),
-                     dpe_number_cell(own[i % n] * 100.0));
-        mark_row(sheet, s, m, true);
-    }
+    fill_lines(sheet, s, s->r.category_length, n, s->r.category_mean + (s->n_categories - 1) * n,
+               s->n_categories * n, 100.0, 0);
     dpe_report_figure(
         report, sheet, &plot,
         "One line for each method. A mean of tasks has no interval: those of the tasks "
@@ -181,15 +177,9 @@ static void add_positions(struct report *report, const struct suite *s)
     struct sheet *sheet =
         dpe_report_sheet(report, "positions", "method:t|from position:0|perplexity:3",
                          "Perplexity by position in the text");
-    for (size_t i = 0; i < s->n_methods * n; i++) {
-        const size_t m = i / n;
-        dpe_draw_row(sheet, method_cell(s, m), dpe_number_cell((double)s->r.position[i % n]),
-                     dpe_number_cell(s->r.position_mean[(m * s->n_tasks + task) * n + i % n]));
-        mark_row(sheet, s, m, i % n >= first);
-    }
-    if (sheet != NULL) {
-        sheet->shown = 80;
-    }
+    fill_lines(sheet, s, s->r.position, n, s->r.position_mean + task * n, s->n_tasks * n, 1.0,
+               first);
+    dpe_draw_shown(sheet, 80, false);
     dpe_report_figure(report, sheet, &plot,
                       "Tokens are put together by where they stand: the perplexity of "
                       "those from a position to twice it (the very first have no context "

@@ -13,17 +13,9 @@
 /* ---------------------------------------------------------------------------------------- reading
  */
 
-/* The units and words of a declaration do not matter to a reader. */
-static struct dpe_dataset_kind suite_kind(struct dpe_dataset datasets[DPE_SUITE_DATASETS])
-{
-    return dpe_suite_datasets("score", false, datasets);
-}
-
 void dpe_comparison_suite_free(struct suite *s)
 {
-    struct dpe_dataset datasets[DPE_SUITE_DATASETS];
-    const struct dpe_dataset_kind kind = suite_kind(datasets);
-    dpe_datasets_free(&kind, &s->r);
+    dpe_datasets_free(&dpe_suite_kinds[0], &s->r);
     free(s->name);
     free(s->has);
     free(s->title);
@@ -61,19 +53,12 @@ static size_t find_against(const struct suite *s)
 dpe_status dpe_comparison_suite_read(const struct input *input, const char *name, struct suite *s,
                                      struct dpe_error *err)
 {
-    static const char wanted[] =
-        "task task_label task_length plan memory score mean ci_low ci_high n_valid word_mean "
-        "word_ci_low word_ci_high difference difference_low difference_high n_pairs p_value "
-        "position "
-        "position_mean category category_length category_mean";
-    struct dpe_dataset datasets[DPE_SUITE_DATASETS];
-    const struct dpe_dataset_kind kind = suite_kind(datasets);
     *s = (struct suite){.input = input,
                         .name = dpe_draw_clean_text(name, 0),
                         .has = dpe_draw_format_text("/eval/%s/mean", name)};
     char *folder = dpe_draw_format_text("/eval/%s", name);
     dpe_status status = s->name != NULL && s->has != NULL && folder != NULL
-                            ? dpe_input_get(input, &kind, &s->r, folder, wanted, err)
+                            ? dpe_input_get(input, &dpe_suite_kinds[0], &s->r, folder, NULL, err)
                             : dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory", input->path);
     if (status == DPE_OK) {
         take_axes(s);

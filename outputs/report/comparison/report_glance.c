@@ -86,8 +86,8 @@ static void add_table(struct report *report, const struct glance *glance)
     dpe_report_add(report, sheet);
 }
 
-static dpe_status write_glance(struct report *report, const struct input *input,
-                               struct dpe_error *err)
+dpe_status dpe_comparison_glance(struct report *report, const struct input *input,
+                                 struct dpe_error *err)
 {
     struct glance glance = {.n = 0};
     dpe_status status = dpe_comparison_suites(input, take_suite, &glance, err);
@@ -109,9 +109,4 @@ static dpe_status write_glance(struct report *report, const struct input *input,
         dpe_comparison_suite_free(&glance.suites[s]);
     }
     return status;
-}
-
-dpe_status dpe_comparison_glances(struct report *report, struct dpe_error *err)
-{
-    return dpe_report_each(report, "/method", "/ablate", write_glance, err);
 }

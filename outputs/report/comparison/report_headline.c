@@ -1,9 +1,21 @@
-/* What a comparison says at a glance: its best values, and the figure of the first screen. */
+/* What a comparison says at a glance: its best values, what a table is worth at its longest length
+ * and how it is used, and the figure of the first screen. */
+#include "outputs/datasets/uses.h"
+#include "outputs/read/read.h"
 #include "outputs/report/comparison/report_eval.h"
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+
+/** What the first screen shows of a suite with a table: its methods, at the longest length. */
+enum { LENGTHS = 32 };
+struct headline {
+    struct dpe_worth worth;
+    size_t order[LENGTHS]; /**< tasks, by length */
+    size_t n;              /**< of them */
+};
 
 /* ------------------------------------------------------------------------------------------- marks
  */
@@ -78,8 +90,7 @@ static size_t sort_tasks(const struct suite *s, size_t *order, size_t size)
     return n;
 }
 
-static void add_figure(struct report *report, const struct suite *s,
-                       const struct dpe_headline *shown)
+static void add_figure(struct report *report, const struct suite *s, const struct headline *shown)
 {
     const int64_t *chosen = shown->worth.method;
     struct plot plot = dpe_comparison_suite_plot(s, shown->n > 1 ? PLOT_CURVES : PLOT_DOTS);
@@ -98,8 +109,7 @@ static void add_figure(struct report *report, const struct suite *s,
     for (int c = 0; c < DPE_WORTHS; c++) {
         for (size_t i = 0; i < shown->n && chosen[c] >= 0; i++) {
             const size_t task = shown->order[i];
-            dpe_draw_row(sheet, dpe_text_cell(s->r.method[chosen[c]]),
-                         dpe_number_cell((double)s->r.task_length[task]),
+            dpe_draw_row(sheet, s->r.method[chosen[c]], s->r.task_length[task],
                          dpe_scaled_cell(&s->r.mean[(size_t)chosen[c] * s->n_tasks + task], 100.0));
             dpe_draw_row_mark(sheet, c == DPE_WORTH_TABLE ? ROW_STRONG : 0);
         }
@@ -112,9 +122,113 @@ static void add_figure(struct report *report, const struct suite *s,
         chosen[DPE_WORTH_RIVAL] >= 0 ? "), beside the best of the other methods" : ")");
 }
 
+/* ------------------------------------------------------------------------------------------- words
+ */
+
+/* The finished table among the inputs; `*factors`: runtimes need no adapter for it. */
+static const struct input *find_table(const struct report *report, bool *factors)
+{
+    const struct input *found = NULL;
+    for (size_t i = 0; i < report->n; i++) {
+        const struct input *input = &report->inputs[i];
+        if ((dpe_h5_has(input->table, "/table/mask") ||
+             dpe_h5_has(input->table, "/table/length")) &&
+            !dpe_h5_has(input->table, "/detect")) {
+            char *adapter = dpe_input_read_words(input, "/table", "adapter_required");
+            *factors = adapter != NULL && strcmp(adapter, "false") == 0;
+            free(adapter);
+            found = input;
+        }
+    }
+    return found;
+}
+
+/* The command with the table's name in place of TABLE; owned. */
+static char *command_text(const char *command, const char *table)
+{
+    struct dpe_text out = {0};
+    for (const char *at = command; *at != '\0';) {
+        const char *next = strstr(at, "TABLE");
+        bool word = next != NULL && next[5] != '='; /* DPE_TABLE= stays */
+        size_t n = next == NULL ? strlen(at) : (size_t)(next - at) + (word ? 0 : 5);
+        dpe_text_put_bytes(&out, at, n);
+        if (next != NULL && word) {
+            dpe_text_put(&out, "%s", table);
+        }
+        at += n + (next != NULL && word ? 5 : 0);
+    }
+    return out.failed ? NULL : out.bytes;
+}
+
+static void add_uses(struct report *report, const char *table, bool factors)
+{
+    dpe_report_say(report, BLOCK_TEXT,
+                   "To see it on a text: dpe-run -m MODEL --table %s --show --corpus TEXTS", table);
+    struct sheet *sheet =
+        dpe_report_sheet(report, "uses", "runtime:t|command:t", "Which file for which runtime");
+    for (int i = 0; i < DPE_USES; i++) {
+        if (dpe_uses[i].factors && !factors) {
+            continue;
+        }
+        char *command = command_text(dpe_uses[i].command, table);
+        dpe_draw_row(sheet, dpe_uses[i].runtime, command);
+        free(command);
+    }
+    dpe_report_add(report, sheet);
+}
+
+/* What the table of a comparison keeps itself, where it is among the inputs. */
+static struct dpe_table *keep(const struct report *report, struct dpe_worth *worth)
+{
+    struct dpe_table *table = NULL;
+    for (size_t i = 0; i < report->n && table == NULL; i++) {
+        const struct input *input = &report->inputs[i];
+        if (strcmp(input->name, worth->table) == 0 &&
+            dpe_table_load(input->path, &table, NULL) == DPE_OK) {
+            dpe_worth_keep(table, dpe_identity_get(&input->identity, "evidence") != NULL, worth);
+        }
+    }
+    return table;
+}
+
+struct short_lines {
+    struct report *report;
+    struct sheet *sheet;
+};
+
+static void add_line(void *user, const char *label, const char *words)
+{
+    struct short_lines *lines = user;
+    if (label == NULL) {
+        lines->sheet = dpe_report_sheet(lines->report, "short", "what:t|result:t", "%s", words);
+    } else {
+        dpe_draw_row(lines->sheet, label, words);
+    }
+}
+
+static void add_words(struct report *report, const struct suite *s, struct dpe_worth *worth)
+{
+    const char *name = s->r.method[worth->method[DPE_WORTH_TABLE]];
+    worth->table = strncmp(name, "table:", 6) == 0 ? name + 6 : name;
+    worth->trained = dpe_input_read_whole(s->input, "/eval", "trained_length", 0);
+    struct dpe_table *kept = keep(report, worth);
+    const struct input *table = find_table(report, &worth->factors);
+    for (size_t i = 0; i < report->n; i++) {
+        dpe_worth_texts(report->inputs[i].table, worth);
+    }
+    struct short_lines lines = {.report = report};
+    dpe_report_section(report, "In short");
+    dpe_worth_words(worth, add_line, &lines);
+    dpe_report_add(report, lines.sheet);
+    if (table != NULL) {
+        add_uses(report, table->name, worth->factors);
+    }
+    dpe_table_close(kept);
+}
+
 /* What an input shows of a table, at how many lengths: n 0, nothing. `s` is to be freed. */
 static dpe_status read_shown(const struct input *input, const char *name, struct suite *s,
-                             struct dpe_headline *shown, struct dpe_error *err)
+                             struct headline *shown, struct dpe_error *err)
 {
     char path[64];
     snprintf(path, sizeof path, "/eval/%s/task_label", name);
@@ -129,7 +243,7 @@ static dpe_status read_shown(const struct input *input, const char *name, struct
     }
     const int64_t task =
         dpe_comparison_suite_task(s, s->r.task_label[0], dpe_comparison_suite_longest(s));
-    shown->n = task >= 0 ? sort_tasks(s, shown->order, DPE_SHOWN_LENGTHS) : 0;
+    shown->n = task >= 0 ? sort_tasks(s, shown->order, LENGTHS) : 0;
     if (task >= 0) {
         dpe_worth_of(&s->r, task, s->low_is_better, (int64_t)s->against, &shown->worth);
         /* An unfinished run may have nothing of the table yet. */
@@ -146,7 +260,7 @@ dpe_status dpe_comparison_headline(struct report *report, struct dpe_error *err)
     const char *name = NULL;
     size_t most = 0;
     struct suite s;
-    struct dpe_headline shown;
+    struct headline shown;
     for (size_t k = 0; k < 2 && most == 0; k++) {
         for (size_t i = 0; i < report->n && status == DPE_OK; i++) {
             status = read_shown(&report->inputs[i], names[k], &s, &shown, err);
@@ -161,7 +275,7 @@ dpe_status dpe_comparison_headline(struct report *report, struct dpe_error *err)
     if (status == DPE_OK && widest != NULL) {
         status = read_shown(widest, name, &s, &shown, err);
         if (status == DPE_OK && shown.n > 0) {
-            dpe_comparison_short(report, &s, &shown.worth);
+            add_words(report, &s, &shown.worth);
             if (!s.low_is_better) {
                 add_figure(report, &s, &shown);
             }

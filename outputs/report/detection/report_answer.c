@@ -1,4 +1,6 @@
-/* The result of a detection: how the chosen lengths score at the target length. */
+/* The result of a detection: how the chosen lengths score at the target length, which they are, and
+ * in which groups they may be chance. */
+#include "engine/base/p_text.h"
 #include "outputs/report/detection/report_detect.h"
 
 #include <math.h>
@@ -16,8 +18,6 @@ struct validation {
     const char *folder; /**< /validate/niah or /validate/ppl */
     bool recall;
     bool frequencies; /* of the detection */
-    struct dpe_dataset datasets[DPE_VALIDATED_DATASETS];
-    struct dpe_dataset_kind kind;
     struct dpe_scores_result r;
     const double *mean; /**< [plan] of r */
     int n, kept;        /* plans; the one that the table holds */
@@ -25,7 +25,7 @@ struct validation {
 
 static void validation_free(struct validation *v)
 {
-    dpe_datasets_free(&v->kind, &v->r);
+    dpe_datasets_free(&dpe_validated_scores_kinds[0], &v->r);
     *v = (struct validation){0};
 }
 
@@ -63,18 +63,16 @@ static dpe_status read_validation(const struct detection *d, const char *folder,
 {
     const struct input *input = d->input;
     *v = (struct validation){.folder = folder, .recall = recall, .frequencies = d->frequencies};
-    v->kind = dpe_validated_datasets(recall, v->datasets);
     if (!dpe_h5_has(input->table, folder)) {
         return dpe_h5_answered(input->table, err);
     }
-    dpe_status status = dpe_input_get(input, &v->kind, &v->r, folder,
-                                      "recall_mean perplexity ci_low ci_high n_valid", err);
+    DPE_TRY(dpe_input_get(input, &dpe_validated_scores_kinds[0], &v->r, folder,
+                          "recall_mean perplexity ci_low ci_high n_valid", err));
     v->mean = recall ? v->r.recall_mean : v->r.perplexity;
-    if (status == DPE_OK &&
-        (v->mean == NULL || v->r.low == NULL || v->r.high == NULL || v->r.n_valid == NULL)) {
-        status = dpe_fail(err, DPE_BAD_DATA, "%s: %s is not complete", input->path, folder);
+    if (v->mean == NULL || v->r.low == NULL || v->r.high == NULL || v->r.n_valid == NULL) {
+        return dpe_fail(err, DPE_BAD_DATA, "%s: %s is not complete", input->path, folder);
     }
-    return status == DPE_OK ? count_plans(input, v, err) : status;
+    return count_plans(input, v, err);
 }
 
 static void add_dots(struct report *report, const struct detection *d, const struct validation *v)
@@ -99,9 +97,9 @@ static void add_dots(struct report *report, const struct detection *d, const str
             continue; /* the base, where another plan can be the table */
         }
         dpe_draw_row(
-            sheet, dpe_text_cell(plan_name(v, i)),
+            sheet, plan_name(v, i),
             dpe_interval_cell(scale * v->mean[i], scale * v->r.low[i], scale * v->r.high[i]),
-            dpe_number_cell((double)v->r.n_valid[i]));
+            v->r.n_valid[i]);
         dpe_draw_row_mark(sheet, i == v->kept ? ROW_STRONG : 0);
     }
     dpe_report_figure(report, sheet, &plot,
@@ -132,6 +130,76 @@ static void name_table(const struct report *report, const struct detection *d,
     free(name);
 }
 
+static const double two_pi = 6.283185307179586;
+
+/* "6 to 11": tokens in which the group's fastest and slowest pair rotate once. */
+static void turn_text(const struct detection *d, int64_t group, char text[64])
+{
+    const struct table_part *t = &d->table;
+    snprintf(text, 64, "–");
+    if (t->group_edge == NULL || t->inv_freq == NULL) {
+        return;
+    }
+    const double n = (double)t->n[TABLE_PAIR];
+    double first = t->group_edge[group];
+    double last = t->group_edge[group + 1] - 1.0;
+    /* Some models rotate a part of the head: its last pairs have no frequency. */
+    while (last > first && last < n && t->inv_freq[(size_t)last] == 0.0) {
+        last -= 1.0;
+    }
+    if (first >= 0.0 && last >= first && last < n) {
+        double fast = two_pi / t->inv_freq[(size_t)first];
+        double slow = two_pi / t->inv_freq[(size_t)last];
+        snprintf(text, 64, "%.*f to %.*f", fast < 20.0 ? 1 : 0, fast, fast < 20.0 ? 1 : 0, slow);
+    }
+}
+
+static struct sheet_cell length_cell(double tokens)
+{
+    return dpe_number_cell(tokens < 0.0 ? (double)NAN : tokens);
+}
+
+static void add_chosen(struct report *report, const struct detection *d)
+{
+    const bool selected = dpe_detection_is_selected(d);
+    const uint8_t *informative = d->ranking.informative;
+    const struct table_part *t = &d->table;
+    struct sheet *sheet =
+        dpe_report_sheet(report, "effective-lengths",
+                         selected ? "group:0|chosen length:0|scale:0|rank 1:0|lengths differ?:t|"
+                                    "wavelength, tokens:t|pairs:t"
+                                  : "group:0|effective length:0|scale:0|lengths differ?:t|"
+                                    "wavelength, tokens:t|pairs:t",
+                         "The chosen lengths");
+    for (int64_t g = 0; g < d->n_groups; g++) {
+        char pairs[64] = "–", signal[64] = "–", turns[64], p[32];
+        const double rank_1 = (double)d->ranking.effective[g];
+        if (t->group_edge != NULL) {
+            snprintf(pairs, sizeof pairs, "%.0f–%.0f", t->group_edge[g],
+                     t->group_edge[g + 1] - 1.0);
+        }
+        turn_text(d, g, turns);
+        if (informative != NULL) {
+            const double *p_value = d->ranking.p_value;
+            snprintf(signal, sizeof signal, "%s (%s)",
+                     informative[g] != 0 ? "yes" : "not distinguishable",
+                     p_value != NULL ? dpe_p_text(p_value[g], p) : "p unknown");
+        }
+        dpe_draw_row(sheet, g, length_cell(selected ? t->effective_length[g] : rank_1),
+                     t->scale_factor != NULL ? t->scale_factor[g] : (double)NAN);
+        if (selected) {
+            dpe_draw_cell(sheet, length_cell(rank_1));
+        }
+        dpe_draw_row(sheet, signal, turns, pairs);
+    }
+    dpe_report_add(report, sheet);
+    if (informative != NULL) {
+        dpe_report_say(report, BLOCK_TEXT,
+                       "p is of a permutation test that the best and the worst length of "
+                       "a group do not differ; not of the chosen length against another.");
+    }
+}
+
 /* How the lengths were chosen, and which they are. */
 static dpe_status add_lengths(struct report *report, const struct detection *d,
                               struct dpe_error *err)
@@ -153,7 +221,8 @@ static dpe_status add_lengths(struct report *report, const struct detection *d,
                        d->rule, d->rule_words != NULL ? ": " : "",
                        d->rule_words != NULL ? d->rule_words : "");
     }
-    dpe_detection_lengths(report, d);
+    add_chosen(report, d);
+    dpe_report_lines(report, BLOCK_NOTE, "/detect", "words");
     return dpe_detection_search(report, d, err);
 }
 

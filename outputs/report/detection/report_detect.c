@@ -47,13 +47,12 @@ static struct sheet *cells_sheet(const struct report *report, const struct detec
         snprintf(name, sizeof name, "%s%lld",
                  map->signal != NULL && map->signal[g] == 0 ? "flat " : "", (long long)g);
         group.text = name;
-        dpe_draw_row(sheet, group, dpe_number_cell((double)d->ranking.length[i % d->n_lengths]),
+        dpe_draw_row(sheet, group, d->ranking.length[i % d->n_lengths],
                      dpe_interval_cell(scale * mean_of(measured)[i],
                                        scale * or_none(measured->low, i),
                                        scale * or_none(measured->high, i)),
-                     dpe_number_cell(place < 1 ? (double)NAN : (double)place),
-                     dpe_number_cell(measured->n_valid != NULL ? (double)measured->n_valid[i]
-                                                               : (double)NAN));
+                     place < 1 ? (double)NAN : (double)place,
+                     measured->n_valid != NULL ? (double)measured->n_valid[i] : (double)NAN);
     }
     return sheet;
 }
@@ -160,8 +159,8 @@ static void detection_maps(struct report *report, const struct detection *d)
 /* --------------------------------------------------------------------------------------- sections
  */
 
-static dpe_status write_answer(struct report *report, const struct input *input,
-                               struct dpe_error *err)
+dpe_status dpe_detection_result(struct report *report, const struct input *input,
+                                struct dpe_error *err)
 {
     struct detection detection;
     dpe_status status = dpe_detection_read(input, &detection, err);
@@ -170,8 +169,8 @@ static dpe_status write_answer(struct report *report, const struct input *input,
     return status;
 }
 
-static dpe_status write_maps(struct report *report, const struct input *input,
-                             struct dpe_error *err)
+dpe_status dpe_detection_section(struct report *report, const struct input *input,
+                                 struct dpe_error *err)
 {
     struct detection d;
     char length[32];
@@ -188,14 +187,4 @@ static dpe_status write_maps(struct report *report, const struct input *input,
     }
     dpe_detection_free(&d);
     return status;
-}
-
-dpe_status dpe_detection_answers(struct report *report, struct dpe_error *err)
-{
-    return dpe_report_each(report, DETECTION, NULL, write_answer, err);
-}
-
-dpe_status dpe_detection_sections(struct report *report, struct dpe_error *err)
-{
-    return dpe_report_each(report, DETECTION, NULL, write_maps, err);
 }

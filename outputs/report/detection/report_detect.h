@@ -43,8 +43,6 @@ void dpe_detection_recall_map(struct report *report, const struct detection *det
 /** The section "Result": how the chosen lengths score, and which they are. */
 dpe_status dpe_detection_answer(struct report *report, const struct detection *detection,
                                 struct dpe_error *err);
-/** The chosen lengths as a sheet, and a note of the groups where they may be chance. */
-void dpe_detection_lengths(struct report *report, const struct detection *detection);
 /** The steps of the search for temperature and joint plan: what each tried and took. */
 dpe_status dpe_detection_search(struct report *report, const struct detection *detection,
                                 struct dpe_error *err);
@@ -53,9 +51,10 @@ dpe_status dpe_detection_search(struct report *report, const struct detection *d
 dpe_status dpe_detection_positions(struct report *report, const struct detection *detection,
                                    struct dpe_error *err);
 
-/** Sections. Each adds what the inputs have, and nothing when they have nothing. Errors are those
- * of reading. */
-dpe_status dpe_detection_answers(struct report *report, struct dpe_error *err);
-dpe_status dpe_detection_sections(struct report *report, struct dpe_error *err);
+/** Sections of the page: the result, and the maps. */
+dpe_status dpe_detection_result(struct report *report, const struct input *input,
+                                struct dpe_error *err);
+dpe_status dpe_detection_section(struct report *report, const struct input *input,
+                                 struct dpe_error *err);
 
 #endif

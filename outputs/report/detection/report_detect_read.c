@@ -60,10 +60,7 @@ static dpe_status read_cells(const struct input *input, struct detection *d, str
 dpe_status dpe_detection_read(const struct input *input, struct detection *d, struct dpe_error *err)
 {
     *d = (struct detection){.input = input};
-    dpe_status status = read_cells(input, d, err);
-    if (status != DPE_OK) {
-        return status;
-    }
+    DPE_TRY(read_cells(input, d, err));
     char *criterion = dpe_input_read_words(input, "/detect", "criterion");
     d->by_recall = criterion == NULL || strstr(criterion, "recall") != NULL;
     free(criterion);
@@ -71,7 +68,7 @@ dpe_status dpe_detection_read(const struct input *input, struct detection *d, st
     d->rule_words = dpe_input_read_words(input, "/select", "rule_in_words");
     const char *move = dpe_identity_get(&input->identity, "move");
     d->frequencies = move != NULL && strcmp(move, "frequencies") == 0;
-    return status;
+    return DPE_OK;
 }
 
 const char *dpe_detection_base(const struct detection *d)

@@ -6,13 +6,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST = 40 }; /* buckets are powers of two */
-
-/** NLL and tokens by plan and bucket, of the rows of one task. */
+/** Of the rows of one task, by plan. */
 struct buckets {
     struct bucket {
         char plan[33]; /**< key */
-        double nll[MOST], tokens[MOST];
+        struct dpe_positions of;
     } * plans;
     size_t n_plans;
     int n; /**< buckets of the row that has most */
@@ -28,7 +26,6 @@ static struct bucket *find(const struct buckets *buckets, const char *plan)
     return NULL;
 }
 
-/* Bucket b begins at position 2^b; the first token is not predicted, so n tokens end at n. */
 static bool add_row(struct buckets *buckets, const struct dpe_row *row)
 {
     struct bucket *own = find(buckets, row->plan);
@@ -37,15 +34,11 @@ static bool add_row(struct buckets *buckets, const struct dpe_row *row)
             return false;
         }
         own = &buckets->plans[buckets->n_plans++];
-        *own = (struct bucket){.nll = {0.0}};
+        *own = (struct bucket){.of = {.n = 0}};
         memcpy(own->plan, row->plan, sizeof own->plan);
     }
-    for (int b = 0; b < row->n_buckets; b++) {
-        double first = ldexp(1.0, b);
-        own->nll[b] += row->buckets[b];
-        own->tokens[b] += fmax(0.0, fmin((double)row->n_tokens, 2.0 * first - 1.0) - first + 1.0);
-    }
-    buckets->n = row->n_buckets > buckets->n ? row->n_buckets : buckets->n;
+    dpe_positions_add(&own->of, row);
+    buckets->n = own->of.n > buckets->n ? own->of.n : buckets->n;
     return true;
 }
 
@@ -65,7 +58,7 @@ static dpe_status read_buckets(const struct input *input, const char *task, stru
     }
     for (size_t i = 0; i < n; i++) {
         const bool wanted = strcmp(rows[i].task, task) == 0 && rows[i].status == DPE_ROW_OK &&
-                            rows[i].n_buckets > 0 && rows[i].n_buckets <= MOST;
+                            rows[i].n_buckets > 0;
         if (status == DPE_OK && wanted && !add_row(buckets, &rows[i])) {
             status = dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory for buckets", input->path);
         }
@@ -78,7 +71,7 @@ static dpe_status read_buckets(const struct input *input, const char *task, stru
 static double perplexity_at(const struct buckets *buckets, const char *plan, int b)
 {
     const struct bucket *own = plan != NULL ? find(buckets, plan) : NULL;
-    return own != NULL && own->tokens[b] > 0.0 ? exp(own->nll[b] / own->tokens[b]) : (double)NAN;
+    return own != NULL ? dpe_positions_at(&own->of, b) : (double)NAN;
 }
 
 /* The first tokens have hardly any context: their perplexity of hundreds would flatten the rest. */
@@ -107,15 +100,11 @@ static struct sheet *positions_sheet(const struct report *report, const struct c
                                            "Perplexity by position, group by group");
     for (int64_t i = 0; i < d->n_groups * d->n_lengths; i++) {
         for (int b = 0; b < buckets->n; b++) {
-            dpe_draw_row(sheet, dpe_number_cell((double)(i / d->n_lengths)),
-                         dpe_number_cell((double)d->ranking.length[i % d->n_lengths]),
-                         dpe_number_cell(ldexp(1.0, b)),
-                         dpe_number_cell(perplexity_at(buckets, cells->keys.names[i], b)));
+            dpe_draw_row(sheet, i / d->n_lengths, d->ranking.length[i % d->n_lengths],
+                         ldexp(1.0, b), perplexity_at(buckets, cells->keys.names[i], b));
         }
     }
-    if (sheet != NULL) {
-        sheet->shown = 80;
-    }
+    dpe_draw_shown(sheet, 80, false);
     return sheet;
 }
 
@@ -138,11 +127,10 @@ static struct sheet *best_sheet(const struct report *report, const struct cells 
         group.text = name;
         for (int b = first_shown(buckets->n); b < buckets->n; b++) {
             const double value = perplexity_at(buckets, plan, b);
-            dpe_draw_row(sheet, group, dpe_number_cell(ldexp(1.0, b)),
-                         dpe_number_cell(
-                             cells->base == NULL
-                                 ? value
-                                 : 100.0 * (value / perplexity_at(buckets, cells->base, b) - 1.0)));
+            dpe_draw_row(sheet, group, ldexp(1.0, b),
+                         cells->base == NULL
+                             ? value
+                             : 100.0 * (value / perplexity_at(buckets, cells->base, b) - 1.0));
         }
     }
     return sheet;
@@ -239,8 +227,8 @@ static void add_plans(struct report *report, const struct detection *d, const st
                          "Perplexity by position, the chosen lengths together");
     for (size_t p = 0; p < names->n; p++) {
         for (int b = 0; b < buckets->n; b++) {
-            dpe_draw_row(sheet, dpe_text_cell(names->names[p]), dpe_number_cell(ldexp(1.0, b)),
-                         dpe_number_cell(perplexity_at(buckets, keys->names[p], b)));
+            dpe_draw_row(sheet, names->names[p], ldexp(1.0, b),
+                         perplexity_at(buckets, keys->names[p], b));
             dpe_draw_row_mark(sheet, (strcmp(names->names[p], "joint") == 0 ? ROW_STRONG : 0) |
                                          (strcmp(names->names[p], "rope") == 0 ? ROW_PLAIN : 0) |
                                          (b < first_shown(buckets->n) ? ROW_UNDRAWN : 0));

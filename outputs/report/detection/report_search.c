@@ -59,17 +59,15 @@ static void add_step(struct report *report, const struct detection *d, const str
         lengths_text(d, s, i, lengths, sizeof lengths);
         const bool other = tried->method != NULL && tried->method[0] != '\0';
         dpe_draw_row(sheet,
-                     dpe_text_cell(chosen  ? "taken"
-                                   : first ? "before"
-                                           : "tried"),
-                     dpe_text_cell(other ? tried->method : tried->temperature),
-                     dpe_number_cell((double)tried->window), dpe_text_cell(lengths));
+                     chosen  ? "taken"
+                     : first ? "before"
+                             : "tried",
+                     other ? tried->method : tried->temperature, tried->window, lengths);
         if (s->top_k != NULL) {
             pairs_text(s, i, pairs, sizeof pairs);
             dpe_draw_cell(sheet, dpe_text_cell(pairs));
         }
-        dpe_draw_row(sheet, dpe_scaled_cell(&tried->value, 1.0),
-                     dpe_number_cell((double)tried->samples), dpe_number_cell(tried->gain));
+        dpe_draw_row(sheet, dpe_scaled_cell(&tried->value, 1.0), tried->samples, tried->gain);
         first = false;
     }
     if (isnan(s->steps[step].p)) {
@@ -85,12 +83,11 @@ dpe_status dpe_detection_search(struct report *report, const struct detection *d
                                 struct dpe_error *err)
 {
     struct dpe_search_result s = {0};
-    struct dpe_dataset datasets[DPE_SEARCH_DATASETS];
-    const struct dpe_dataset_kind kind = dpe_search_datasets(d->by_recall, datasets);
+    const struct dpe_dataset_kind *kind = &dpe_search_kinds[0];
     if (!dpe_h5_has(d->input->table, "/search/move")) {
         return DPE_OK;
     }
-    dpe_status status = dpe_input_get(d->input, &kind, &s, "/search", NULL, err);
+    dpe_status status = dpe_input_get(d->input, kind, &s, "/search", NULL, err);
     if (status == DPE_OK && s.n[DPE_SEARCH_GROUP] != d->n_groups) {
         status = dpe_fail(err, DPE_BAD_DATA, "%s: /search/length: expected %lld groups",
                           d->input->path, (long long)d->n_groups);
@@ -115,6 +112,6 @@ dpe_status dpe_detection_search(struct report *report, const struct detection *d
                        "little for a test of these samples to show an improvement.",
                        (long long)left, (long long)steps);
     }
-    dpe_datasets_free(&kind, &s);
+    dpe_datasets_free(kind, &s);
     return status;
 }

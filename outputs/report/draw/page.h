@@ -81,12 +81,61 @@ static inline struct sheet_cell dpe_number_cell(double value)
 {
     return dpe_interval_cell(value, (double)__builtin_nan(""), (double)__builtin_nan(""));
 }
+static inline struct sheet_cell dpe_whole_cell(int64_t value)
+{
+    return dpe_number_cell((double)value);
+}
+static inline struct sheet_cell dpe_size_cell(size_t value)
+{
+    return dpe_number_cell((double)value);
+}
+static inline struct sheet_cell dpe_same_cell(struct sheet_cell cell)
+{
+    return cell;
+}
+/** Of a text, a number, or what is a cell. */
+#define dpe_cell(x)                                                                                \
+    _Generic((x),                                                                                  \
+        char *: dpe_text_cell,                                                                     \
+        const char *: dpe_text_cell,                                                               \
+        double: dpe_number_cell,                                                                   \
+        int: dpe_whole_cell,                                                                       \
+        long: dpe_whole_cell,                                                                      \
+        long long: dpe_whole_cell,                                                                 \
+        size_t: dpe_size_cell,                                                                     \
+        struct sheet_cell: dpe_same_cell)(x)
 void dpe_draw_cell(struct sheet *sheet, struct sheet_cell cell);
 void dpe_draw_cells(struct sheet *sheet, const struct sheet_cell *cells, size_t n);
-/** A row: dpe_draw_row(sheet, dpe_text_cell("rope"), dpe_number_cell(1024)). */
+#define DPE_CELLS_1(a)                                                      dpe_cell(a)
+#define DPE_CELLS_2(a, ...)                                                 dpe_cell(a), DPE_CELLS_1(__VA_ARGS__)
+#define DPE_CELLS_3(a, ...)                                                 dpe_cell(a), DPE_CELLS_2(__VA_ARGS__)
+#define DPE_CELLS_4(a, ...)                                                 dpe_cell(a), DPE_CELLS_3(__VA_ARGS__)
+#define DPE_CELLS_5(a, ...)                                                 dpe_cell(a), DPE_CELLS_4(__VA_ARGS__)
+#define DPE_CELLS_6(a, ...)                                                 dpe_cell(a), DPE_CELLS_5(__VA_ARGS__)
+#define DPE_CELLS_7(a, ...)                                                 dpe_cell(a), DPE_CELLS_6(__VA_ARGS__)
+#define DPE_CELLS_8(a, ...)                                                 dpe_cell(a), DPE_CELLS_7(__VA_ARGS__)
+#define DPE_CELLS_9(a, ...)                                                 dpe_cell(a), DPE_CELLS_8(__VA_ARGS__)
+#define DPE_CELLS_10(a, ...)                                                dpe_cell(a), DPE_CELLS_9(__VA_ARGS__)
+#define DPE_CELLS_11(a, ...)                                                dpe_cell(a), DPE_CELLS_10(__VA_ARGS__)
+#define DPE_CELLS(_1, _2, _3, _4, _5, _6, _7, _8, _9, _10, _11, which, ...) DPE_CELLS_##which
+#define DPE_ROW(...)                                                                               \
+    (const struct sheet_cell[])                                                                    \
+    {                                                                                              \
+        DPE_CELLS(__VA_ARGS__, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, )(__VA_ARGS__)                   \
+    }
+/** A row of at most eleven cells: dpe_draw_row(sheet, "rope", 1024, dpe_scaled_cell(&mean, 100.0)).
+ */
 #define dpe_draw_row(sheet, ...)                                                                   \
-    dpe_draw_cells(sheet, (const struct sheet_cell[]){__VA_ARGS__},                                \
-                   sizeof((const struct sheet_cell[]){__VA_ARGS__}) / sizeof(struct sheet_cell))
+    dpe_draw_cells(sheet, DPE_ROW(__VA_ARGS__),                                                    \
+                   sizeof DPE_ROW(__VA_ARGS__) / sizeof(struct sheet_cell))
+/** How many rows HTML shows at most (0: all), and whether it is folded. */
+static inline void dpe_draw_shown(struct sheet *sheet, size_t rows, bool folded)
+{
+    if (sheet != NULL) {
+        sheet->shown = rows;
+        sheet->folded = folded;
+    }
+}
 /** Marks ROW_… of the last row. */
 void dpe_draw_row_mark(struct sheet *sheet, unsigned marks);
 /** RFC 4180 through libcsv. NaN is written as NaN. */

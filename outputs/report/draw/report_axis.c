@@ -34,6 +34,26 @@ void dpe_axis_widen(double *low, double *high, bool log, double share)
     }
 }
 
+struct dpe_axis dpe_axis_begin(bool log)
+{
+    return (struct dpe_axis){.low = (double)INFINITY, .high = -(double)INFINITY, .log = log};
+}
+
+void dpe_axis_see(struct dpe_axis *axis, double value)
+{
+    if (dpe_axis_shows(value, axis->log)) {
+        axis->low = fmin(axis->low, value);
+        axis->high = fmax(axis->high, value);
+    }
+}
+
+void dpe_axis_end(struct dpe_axis *axis, const struct plot *plot, double share)
+{
+    dpe_axis_widen(&axis->low, &axis->high, axis->log, share);
+    axis->low = isnan(plot->low) ? axis->low : plot->low;
+    axis->high = isnan(plot->high) ? axis->high : plot->high;
+}
+
 static void add_tick(struct dpe_ticks *ticks, double value, const char *text)
 {
     if (ticks->n < DPE_MAX_TICKS) {

@@ -1,4 +1,4 @@
-/* Curves with bands or error bars, and dots with intervals. */
+/* Curves with bands or error bars. */
 #include "outputs/report/draw/report_svg.h"
 
 #include <math.h>
@@ -47,38 +47,28 @@ static void see_x(struct canvas *plot, double x)
     plot->n_few++;
 }
 
-static void see(struct dpe_axis *axis, double value)
-{
-    if (dpe_axis_shows(value, axis->log)) {
-        axis->low = fmin(axis->low, value);
-        axis->high = fmax(axis->high, value);
-    }
-}
-
 static void find_ranges(struct canvas *plot)
 {
     const struct plot *how = plot->how;
-    plot->x = (struct dpe_axis){(double)INFINITY, -(double)INFINITY, how->log_x, 0.0, 0.0};
-    plot->y = (struct dpe_axis){(double)INFINITY, -(double)INFINITY, how->log, 0.0, 0.0};
+    plot->x = dpe_axis_begin(how->log_x);
+    plot->y = dpe_axis_begin(how->log);
     for (size_t c = 0; c < plot->n; c++) {
         const struct curve *curve = &plot->curves[c];
         for (int64_t i = 0; i < curve->n; i++) {
             if (!dpe_axis_shows(curve->x[i], how->log_x)) {
                 continue;
             }
-            see(&plot->x, curve->x[i]);
+            dpe_axis_see(&plot->x, curve->x[i]);
             see_x(plot, curve->x[i]);
-            see(&plot->y, curve->y[i]);
+            dpe_axis_see(&plot->y, curve->y[i]);
             if (curve->low != NULL) {
-                see(&plot->y, curve->low[i]);
-                see(&plot->y, curve->high[i]);
+                dpe_axis_see(&plot->y, curve->low[i]);
+                dpe_axis_see(&plot->y, curve->high[i]);
             }
         }
     }
     dpe_axis_widen(&plot->x.low, &plot->x.high, how->log_x, 0.04);
-    dpe_axis_widen(&plot->y.low, &plot->y.high, how->log, 0.06);
-    plot->y.low = isnan(how->low) ? plot->y.low : how->low;
-    plot->y.high = isnan(how->high) ? plot->y.high : how->high;
+    dpe_axis_end(&plot->y, how, 0.06);
 }
 
 static const char *color_of(const struct canvas *plot, size_t index)
@@ -301,78 +291,5 @@ void dpe_draw_curves(struct figure *figure, const struct plot *how, const struct
                 put_curve(out, &plot, c);
             }
         }
-    }
-}
-
-/* ------------------------------------------------------------------------------------------- dots
- */
-
-static struct dpe_axis find_dots(const struct plot *how, const struct dot *dots, size_t n)
-{
-    struct dpe_axis axis = {.low = (double)INFINITY, .high = -(double)INFINITY, .log = how->log};
-    for (size_t i = 0; i < n; i++) {
-        see(&axis, dots[i].value);
-        see(&axis, dots[i].low);
-        see(&axis, dots[i].high);
-    }
-    dpe_axis_widen(&axis.low, &axis.high, how->log, 0.05);
-    axis.low = isnan(how->low) ? axis.low : how->low;
-    axis.high = isnan(how->high) ? axis.high : how->high;
-    return axis;
-}
-
-static void put_dot(struct dpe_text *out, const struct dot *dot, const struct dpe_axis *axis,
-                    double y)
-{
-    size_t series = dot->method ? dpe_svg_series_of(dot->name) : 0;
-    const char *color = dpe_svg_series(series);
-    if (!dpe_axis_shows(dot->value, axis->log)) {
-        return;
-    }
-    if (dpe_axis_shows(dot->low, axis->log) && dpe_axis_shows(dot->high, axis->log)) {
-        dpe_text_put(
-            out,
-            "<path d=\"M%.5g %.5gv7m0 -3.5H%.5gm0 -3.5v7\" class=\"%s\" stroke=\"currentColor\" "
-            "stroke-width=\"2\"/>\n",
-            dpe_axis_at(axis, dot->low), y - 3.5, dpe_axis_at(axis, dot->high), color);
-    }
-    /* Told apart by shape as well. */
-    dpe_svg_mark(out, dpe_axis_at(axis, dot->value), y, dot->strong ? 5.0 : 4.2, series, color);
-}
-
-void dpe_draw_dots(struct figure *figure, const struct plot *how, const struct dot *dots, size_t n)
-{
-    const double row = 24.0;
-    double names = 0.0;
-    struct dpe_text *out = &figure->body;
-    struct dpe_axis axis = find_dots(how, dots, n);
-    struct dpe_ticks ticks;
-    for (size_t i = 0; i < n; i++) {
-        names = fmax(names, dpe_svg_text_width(dots[i].name, 11, NAME));
-    }
-    figure->width = FIGURE_WIDTH;
-    figure->height = (int)(12.0 + row * (double)n + 44.0);
-    struct frame frame = {18.0 + names, FIGURE_WIDTH - 54.0, 10.0, figure->height - 46.0};
-    axis.from = frame.left;
-    axis.to = frame.right;
-    dpe_axis_ticks(&axis, 38.0, &ticks);
-    for (size_t i = 0; i < ticks.n; i++) {
-        double x = dpe_axis_at(&axis, ticks.ticks[i].value);
-        dpe_svg_line(out, x, frame.top, x, frame.bottom, DPE_GRID, 1.0, "");
-        dpe_svg_text(out, x, frame.bottom + 12.0, 0.0, DPE_SVG_MIDDLE, 11, DPE_INK,
-                     ticks.ticks[i].text, 0);
-    }
-    dpe_svg_line(out, frame.left, frame.bottom, frame.right, frame.bottom, DPE_AXIS, 1.0, "");
-    dpe_svg_text(out, (frame.left + frame.right) / 2.0, figure->height - 10.0, 0.0, DPE_SVG_MIDDLE,
-                 12, DPE_QUIET, how->x_title, 0);
-    for (size_t i = 0; i < n; i++) {
-        char text[32] = "–";
-        double y = frame.top + row * ((double)i + 0.5);
-        if (isfinite(dots[i].value)) {
-            snprintf(text, sizeof text, "%.*f", how->digits, dots[i].value);
-        }
-        put_dot(out, &dots[i], &axis, y);
-        dpe_svg_text(out, frame.left - 8.0, y, 0.0, DPE_SVG_END, 11, DPE_INK, dots[i].name, NAME);
-        dpe_svg_text(out, frame.right + 8.0, y, 0.0, DPE_SVG_START, 11, DPE_INK, text, 0);
     }
 }

@@ -70,16 +70,12 @@ static void put_bar(struct dpe_text *out, const struct frame *frame, const char 
 
 static void find_ends(const double *value, int64_t n, bool log, double *low, double *high)
 {
-    double least = (double)INFINITY;
-    double most = -(double)INFINITY;
+    struct dpe_axis axis = dpe_axis_begin(log);
     for (int64_t i = 0; i < n; i++) {
-        if (isfinite(value[i]) && (!log || value[i] > 0.0)) {
-            least = fmin(least, value[i]);
-            most = fmax(most, value[i]);
-        }
+        dpe_axis_see(&axis, value[i]);
     }
-    *low = isnan(*low) ? least : *low;
-    *high = isnan(*high) ? most : *high;
+    *low = isnan(*low) ? axis.low : *low;
+    *high = isnan(*high) ? axis.high : *high;
     if (!isfinite(*low) || !isfinite(*high)) {
         *low = log ? 1.0 : 0.0;
         *high = log ? 10.0 : 1.0;

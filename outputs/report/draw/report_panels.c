@@ -23,14 +23,10 @@ static void find_range(struct grid *grid)
 {
     const struct panels *all = grid->panels;
     struct dpe_axis *y = &grid->y;
-    y->low = (double)INFINITY;
-    y->high = -(double)INFINITY;
+    *y = dpe_axis_begin(all->log_y);
     for (size_t p = 0; p < all->n; p++) {
-        for (int64_t i = 0; i < all->n_points; i++) {
-            if (shows(grid, all->panels[p].y, i)) {
-                y->low = fmin(y->low, all->panels[p].y[i]);
-                y->high = fmax(y->high, all->panels[p].y[i]);
-            }
+        for (int64_t i = 0; i < all->n_points && all->panels[p].y != NULL; i++) {
+            dpe_axis_see(y, all->panels[p].y[i]);
         }
     }
     grid->least = y->low;
@@ -124,7 +120,7 @@ static void put_axis(struct dpe_text *out, const struct grid *grid, double botto
 void dpe_draw_panels(struct figure *figure, const struct panels *all)
 {
     struct dpe_text *out = &figure->body;
-    struct grid grid = {.panels = all, .y = {.log = all->log_y}};
+    struct grid grid = {.panels = all};
     double top = 6.0;
     find_range(&grid);
     grid.left = 46.0;

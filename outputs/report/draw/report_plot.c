@@ -2,6 +2,7 @@
 #include "outputs/report/draw/report_svg.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -137,25 +138,73 @@ static void draw_curves(struct figure *figure, const struct sheet *data, const s
 /* ------------------------------------------------------------------------------------------- dots
  */
 
+enum { NAME = 30 }; /* characters of a name */
+
+/* The dot of a row, told apart by shape as well. */
+static void put_dot(struct dpe_text *out, const struct sheet *data, const struct plot *plot,
+                    size_t row, const struct dpe_axis *axis, double y)
+{
+    const double *value = cell_at(data, row, plot->value)->number;
+    const bool method = data->columns[plot->name].kind == COLUMN_METHOD;
+    const bool strong = (cell_at(data, row, 0)->mark & ROW_STRONG) != 0;
+    size_t series = method ? dpe_svg_series_of(cell_at(data, row, plot->name)->text) : 0;
+    const char *color = dpe_svg_series(series);
+    if (!dpe_axis_shows(value[0], axis->log)) {
+        return;
+    }
+    if (dpe_axis_shows(value[1], axis->log) && dpe_axis_shows(value[2], axis->log)) {
+        dpe_text_put(
+            out,
+            "<path d=\"M%.5g %.5gv7m0 -3.5H%.5gm0 -3.5v7\" class=\"%s\" stroke=\"currentColor\" "
+            "stroke-width=\"2\"/>\n",
+            dpe_axis_at(axis, value[1]), y - 3.5, dpe_axis_at(axis, value[2]), color);
+    }
+    dpe_svg_mark(out, dpe_axis_at(axis, value[0]), y, strong ? 5.0 : 4.2, series, color);
+}
+
 static void draw_dots(struct figure *figure, const struct sheet *data, const struct plot *plot)
 {
     const size_t rows = data->n_cells / data->n_columns;
-    struct dot *dots = dpe_alloc(rows, sizeof *dots);
-    size_t n = 0;
-    for (size_t r = next_row(data, 0); r < rows && dots != NULL; r = next_row(data, r + 1)) {
-        const double *value = cell_at(data, r, plot->value)->number;
-        dots[n++] = (struct dot){.name = cell_at(data, r, plot->name)->text,
-                                 .value = value[0],
-                                 .low = value[1],
-                                 .high = value[2],
-                                 .strong = (cell_at(data, r, 0)->mark & ROW_STRONG) != 0,
-                                 .method = data->columns[plot->name].kind == COLUMN_METHOD};
+    const double height = 24.0, top = 10.0, right = FIGURE_WIDTH - 54.0;
+    struct dpe_text *out = &figure->body;
+    struct dpe_axis axis = dpe_axis_begin(plot->log);
+    struct dpe_ticks ticks;
+    double names = 0.0, n = 0.0;
+    for (size_t r = next_row(data, 0); r < rows; r = next_row(data, r + 1)) {
+        for (int end = 0; end < 3; end++) {
+            dpe_axis_see(&axis, cell_at(data, r, plot->value)->number[end]);
+        }
+        names = fmax(names, dpe_svg_text_width(cell_at(data, r, plot->name)->text, 11, NAME));
+        n += 1.0;
     }
-    figure->body.failed = figure->body.failed || dots == NULL;
-    if (dots != NULL) {
-        dpe_draw_dots(figure, plot, dots, n);
+    dpe_axis_end(&axis, plot, 0.05);
+    figure->width = FIGURE_WIDTH;
+    figure->height = (int)(12.0 + height * n + 44.0);
+    const double left = 18.0 + names, bottom = figure->height - 46.0;
+    axis.from = left;
+    axis.to = right;
+    dpe_axis_ticks(&axis, 38.0, &ticks);
+    for (size_t i = 0; i < ticks.n; i++) {
+        double x = dpe_axis_at(&axis, ticks.ticks[i].value);
+        dpe_svg_line(out, x, top, x, bottom, DPE_GRID, 1.0, "");
+        dpe_svg_text(out, x, bottom + 12.0, 0.0, DPE_SVG_MIDDLE, 11, DPE_INK, ticks.ticks[i].text,
+                     0);
     }
-    free(dots);
+    dpe_svg_line(out, left, bottom, right, bottom, DPE_AXIS, 1.0, "");
+    dpe_svg_text(out, (left + right) / 2.0, figure->height - 10.0, 0.0, DPE_SVG_MIDDLE, 12,
+                 DPE_QUIET, plot->x_title, 0);
+    double y = top + height / 2.0;
+    for (size_t r = next_row(data, 0); r < rows; r = next_row(data, r + 1), y += height) {
+        char text[32] = "–";
+        const double value = cell_at(data, r, plot->value)->number[0];
+        if (isfinite(value)) {
+            snprintf(text, sizeof text, "%.*f", plot->digits, value);
+        }
+        put_dot(out, data, plot, r, &axis, y);
+        dpe_svg_text(out, left - 8.0, y, 0.0, DPE_SVG_END, 11, DPE_INK,
+                     cell_at(data, r, plot->name)->text, NAME);
+        dpe_svg_text(out, right + 8.0, y, 0.0, DPE_SVG_START, 11, DPE_INK, text, 0);
+    }
 }
 
 /* ------------------------------------------------------------------------------------------ cells

@@ -64,14 +64,6 @@ struct curve {
 void dpe_draw_curves(struct figure *figure, const struct plot *plot, const struct curve *curves,
                      size_t n);
 
-struct dot {
-    const char *name;
-    double value, low, high;
-    bool strong, method; /**< method: in its colour; else all in one */
-};
-void dpe_draw_dots(struct figure *figure, const struct plot *plot, const struct dot *dots,
-                   size_t n);
-
 struct heat {
     int64_t n_rows, n_columns;
     const double *value; /**< [n_rows][n_columns], NaN = missing */
@@ -95,6 +87,11 @@ double dpe_axis_at(const struct dpe_axis *axis, double value);
 bool dpe_axis_shows(double value, bool log);
 /** Make [low, high] an axis' range: with room at both ends, and never empty. */
 void dpe_axis_widen(double *low, double *high, bool log, double share);
+
+/** The range of values that are shown: begin, see each, end with the plot's own ends. */
+struct dpe_axis dpe_axis_begin(bool log);
+void dpe_axis_see(struct dpe_axis *axis, double value);
+void dpe_axis_end(struct dpe_axis *axis, const struct plot *plot, double share);
 
 enum { DPE_MAX_TICKS = 24 };
 struct dpe_ticks {

@@ -75,12 +75,21 @@ struct report {
     } about;
 };
 
-/** Call `write` for each input that has a dataset and not `unless` (NULL: whatever it has), as the
- * subject. */
-typedef dpe_status (*dpe_report_writer)(struct report *report, const struct input *input,
-                                        struct dpe_error *err);
-dpe_status dpe_report_each(struct report *report, const char *has, const char *unless,
-                           dpe_report_writer write, struct dpe_error *err);
+/** A part of the page. */
+struct section {
+    /** Of all inputs, or … */
+    dpe_status (*whole)(struct report *report, struct dpe_error *err);
+    /** … of each input that has a dataset and not `unless` (NULL: whatever it has), as the subject:
+     */
+    const char *has, *unless;
+    dpe_status (*write)(struct report *report, const struct input *input, struct dpe_error *err);
+    /** or, under a title, a result of a kind: the datasets `names` of a folder. */
+    const char *title, *folder, *names;
+    const struct dpe_dataset_kind *kind;
+    void (*show)(struct report *report, const void *result);
+};
+dpe_status dpe_report_write_section(struct report *report, const struct section *section,
+                                    struct dpe_error *err);
 /** A section's title; where several inputs have the subject's dataset, followed by what this one
  * differs in ("seed 1000"), or by the file's name when nothing tells them apart. */
 void dpe_report_section(struct report *report, const char *format, ...)

@@ -216,16 +216,36 @@ static char *difference(const struct report *report, const struct input *input, 
 /* -------------------------------------------------------------------------------------- the page
  */
 
-dpe_status dpe_report_each(struct report *report, const char *has, const char *unless,
-                           dpe_report_writer write, struct dpe_error *err)
+/* A result of a kind, whatever its struct is. */
+static dpe_status write_result(struct report *report, const struct section *section,
+                               struct dpe_error *err)
 {
-    dpe_status status = DPE_OK;
-    for (size_t i = 0; i < report->n && status == DPE_OK; i++) {
+    union {
+        int64_t n[DPE_DATASET_AXES];
+        void *arrays[64];
+    } result = {.arrays = {NULL}};
+    dpe_status status = dpe_input_get(report->about.input, section->kind, &result, section->folder,
+                                      section->names, err);
+    if (status == DPE_OK) {
+        dpe_report_section(report, "%s", section->title);
+        dpe_report_unfinished(report);
+        section->show(report, &result);
+    }
+    dpe_datasets_free(section->kind, &result);
+    return status;
+}
+
+dpe_status dpe_report_write_section(struct report *report, const struct section *section,
+                                    struct dpe_error *err)
+{
+    dpe_status status = section->whole != NULL ? section->whole(report, err) : DPE_OK;
+    for (size_t i = 0; i < report->n && status == DPE_OK && section->whole == NULL; i++) {
         const struct input *input = &report->inputs[i];
-        if (dpe_h5_has(input->table, has) &&
-            (unless == NULL || !dpe_h5_has(input->table, unless))) {
-            report->about = (struct subject){.input = input, .has = has};
-            status = write(report, input, err);
+        if (dpe_h5_has(input->table, section->has) &&
+            (section->unless == NULL || !dpe_h5_has(input->table, section->unless))) {
+            report->about = (struct subject){.input = input, .has = section->has};
+            status = section->write != NULL ? section->write(report, input, err)
+                                            : write_result(report, section, err);
         }
     }
     report->about = (struct subject){0};

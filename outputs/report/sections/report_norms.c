@@ -13,8 +13,7 @@ struct profile {
     int64_t layers, heads, pairs;
     struct dpe_norms_result r;
     double *share;  /**< the same, each head's sum = 1; NaN where a head was not measured */
-    double *sorted; /**< each head's shares, largest first */
-    int64_t *order; /**< the pairs in that order, ties to the lower one */
+    int64_t *order; /**< the pairs of each head, those with the largest share first */
     double *held;   /**< [k + 1][layer × head]: share of the first k */
     int64_t k;      /**< key pairs of each head */
     const char *k_source;
@@ -26,7 +25,6 @@ static void profile_free(struct profile *p)
     dpe_datasets_free(&dpe_norms_kind, &p->r);
     dpe_input_table_free(&p->table);
     free(p->share);
-    free(p->sorted);
     free(p->order);
     free(p->held);
     *p = (struct profile){0};
@@ -45,15 +43,20 @@ static void sort_pairs(const double *share, int64_t *order, int64_t n)
     }
 }
 
+/* The share at a place of the order. */
+static double ranked(const struct profile *p, int64_t place)
+{
+    return p->share[place - place % p->pairs + p->order[place]];
+}
+
 static dpe_status derive(struct profile *p, struct dpe_error *err)
 {
     int64_t rows = p->layers * p->heads;
     size_t n = (size_t)(rows * p->pairs);
     p->share = dpe_alloc(n, sizeof *p->share);
-    p->sorted = dpe_alloc(n, sizeof *p->sorted);
     p->order = dpe_alloc(n, sizeof *p->order);
     p->held = dpe_alloc_zero(n + (size_t)rows, sizeof *p->held);
-    if (p->share == NULL || p->sorted == NULL || p->order == NULL || p->held == NULL) {
+    if (p->share == NULL || p->order == NULL || p->held == NULL) {
         return dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory for %zu scores", p->input->path, n);
     }
     for (int64_t r = 0; r < rows; r++) {
@@ -68,9 +71,7 @@ static dpe_status derive(struct profile *p, struct dpe_error *err)
         }
         sort_pairs(p->share + r * p->pairs, p->order + r * p->pairs, p->pairs);
         for (int64_t j = 0; j < p->pairs; j++) {
-            double share = p->share[r * p->pairs + p->order[r * p->pairs + j]];
-            p->sorted[r * p->pairs + j] = share;
-            held += share;
+            held += ranked(p, r * p->pairs + j);
             p->held[(j + 1) * rows + r] = held;
         }
     }
@@ -117,57 +118,44 @@ static dpe_status read_profile(const struct report *report, const struct input *
                                struct profile *p, struct dpe_error *err)
 {
     *p = (struct profile){.input = input};
-    dpe_status status = dpe_input_get(input, &dpe_norms_kind, &p->r, "/norms", "mean sem", err);
+    DPE_TRY(dpe_input_get(input, &dpe_norms_kind, &p->r, "/norms", "mean sem", err));
     p->layers = p->r.n[DPE_NORMS_LAYER];
     p->heads = p->r.n[DPE_NORMS_HEAD];
     p->pairs = p->r.n[DPE_NORMS_PAIR];
-    if (status == DPE_OK) {
-        status = choose_k(report, p, err);
-    }
-    return status == DPE_OK ? derive(p, err) : status;
+    DPE_TRY(choose_k(report, p, err));
+    return derive(p, err);
 }
 
 /* ------------------------------------------------------------------------------------------ sheets
  */
 
-static struct sheet *map_sheet(const struct report *report, const struct profile *p, bool ranked)
+static struct sheet *map_sheet(const struct report *report, const struct profile *p, bool by_size)
 {
     struct sheet *sheet = dpe_report_sheet(
-        report, ranked ? "norms-ranked" : "norms",
-        ranked ? "layer:0|head:0|place:0|pair:0|share of the head:5|share up to here:5"
-               : "layer:0|head:0|pair:0|share of the head:5|contribution:5|standard error:5",
+        report, by_size ? "norms-ranked" : "norms",
+        by_size ? "layer:0|head:0|place:0|pair:0|share of the head:5|share up to here:5"
+                : "layer:0|head:0|pair:0|share of the head:5|contribution:5|standard error:5",
         "%s",
-        ranked ? "Contributions of each head, largest first"
-               : "2-norm contributions by layer, head and pair");
+        by_size ? "Contributions of each head, largest first"
+                : "2-norm contributions by layer, head and pair");
     const int64_t rows = p->layers * p->heads;
     for (int64_t i = 0; i < rows * p->pairs; i++) {
         const int64_t row = i / p->pairs;
         const int64_t place = i % p->pairs;
-        dpe_draw_row(sheet, dpe_number_cell((double)(row / p->heads)),
-                     dpe_number_cell((double)(row % p->heads)), dpe_number_cell((double)place));
-        if (ranked) {
-            dpe_draw_row(sheet, dpe_number_cell((double)p->order[i]), dpe_number_cell(p->sorted[i]),
-                         dpe_number_cell(p->held[(place + 1) * rows + row]));
+        dpe_draw_row(sheet, row / p->heads, row % p->heads, place);
+        if (by_size) {
+            dpe_draw_row(sheet, p->order[i], ranked(p, i), p->held[(place + 1) * rows + row]);
         } else {
-            dpe_draw_row(sheet, dpe_number_cell(p->share[i]), dpe_number_cell(p->r.mean[i]),
-                         dpe_number_cell(p->r.sem != NULL ? p->r.sem[i] : (double)NAN));
+            dpe_draw_row(sheet, p->share[i], p->r.mean[i],
+                         p->r.sem != NULL ? p->r.sem[i] : (double)NAN);
         }
     }
-    if (sheet != NULL) {
-        sheet->shown = 12;
-    }
+    dpe_draw_shown(sheet, 12, false);
     return sheet;
 }
 
 /* ----------------------------------------------------------------------------------------- figures
  */
-
-static int compare_doubles(const void *a, const void *b)
-{
-    double x = *(const double *)a;
-    double y = *(const double *)b;
-    return x < y ? -1 : x > y;
-}
 
 /* The value that a share of the finite ones stays below; NaN when there are none. `values` is
  * reordered. */
@@ -182,20 +170,17 @@ static double quantile(double *values, int64_t n, double share)
     if (kept == 0) {
         return (double)NAN;
     }
-    qsort(values, (size_t)kept, sizeof *values, compare_doubles);
-    double at = share * (double)(kept - 1);
-    int64_t i = (int64_t)at;
-    double next = i + 1 < kept ? values[i + 1] : values[i];
-    return values[i] + (at - (double)i) * (next - values[i]);
+    dpe_sort(values, (size_t)kept);
+    return dpe_quantile(values, (size_t)kept, share);
 }
 
 enum { MOST_EDGES = 65 };
 
 /* Where the axis of pairs has its ticks: at the groups' edges, else at quarters. How many. */
-static int64_t axis_edges(const struct profile *p, bool ranked, int64_t edges[MOST_EDGES])
+static int64_t axis_edges(const struct profile *p, bool by_size, int64_t edges[MOST_EDGES])
 {
     int64_t n = 0;
-    for (size_t e = 0; !ranked && p->table.group_edge != NULL &&
+    for (size_t e = 0; !by_size && p->table.group_edge != NULL &&
                        e < (size_t)p->table.n[TABLE_EDGE] && e < MOST_EDGES;
          e++) {
         edges[n++] = (int64_t)p->table.group_edge[e];
@@ -209,30 +194,30 @@ static int64_t axis_edges(const struct profile *p, bool ranked, int64_t edges[MO
 }
 
 /* In units of the even share; the colours end at the largest percent, which few outliers fill. */
-static void add_map(struct report *report, const struct profile *p, bool ranked)
+static void add_map(struct report *report, const struct profile *p, bool by_size)
 {
     const struct plot none = {.kind = PLOT_NONE};
     const int64_t n = p->layers * p->heads * p->pairs;
     double *value = dpe_alloc((size_t)n + 1, 2 * sizeof *value);
     int64_t edges[MOST_EDGES];
     char cut[48];
-    struct sheet *sheet = map_sheet(report, p, ranked);
+    struct sheet *sheet = map_sheet(report, p, by_size);
     struct figure *figure =
-        ranked ? dpe_report_figure(
-                     report, sheet, &none,
-                     "The same contributions, sorted within each head. The vertical line follows "
-                     "the top %lld of %lld pairs (%s): to its left are the key pairs, whose far "
-                     "positions are scaled; the pairs to its right keep their true positions.",
-                     (long long)p->k, (long long)p->pairs, p->k_source)
-               : dpe_report_figure(
-                     report, sheet, &none,
-                     "Each row is a query head (%lld in each layer), each column a pair of "
-                     "dimensions. The value bounds how much the pair can contribute to the "
-                     "head's logits: its mean query norm times its mean key norm, where 1 is an "
-                     "even share. Bright cells are the pairs that a head uses most.",
-                     (long long)p->heads);
+        by_size ? dpe_report_figure(
+                      report, sheet, &none,
+                      "The same contributions, sorted within each head. The vertical line follows "
+                      "the top %lld of %lld pairs (%s): to its left are the key pairs, whose far "
+                      "positions are scaled; the pairs to its right keep their true positions.",
+                      (long long)p->k, (long long)p->pairs, p->k_source)
+                : dpe_report_figure(
+                      report, sheet, &none,
+                      "Each row is a query head (%lld in each layer), each column a pair of "
+                      "dimensions. The value bounds how much the pair can contribute to the "
+                      "head's logits: its mean query norm times its mean key norm, where 1 is an "
+                      "even share. Bright cells are the pairs that a head uses most.",
+                      (long long)p->heads);
     for (int64_t i = 0; value != NULL && i < n; i++) {
-        value[i] = (ranked ? p->sorted[i] : p->share[i]) * (double)p->pairs;
+        value[i] = (by_size ? ranked(p, i) : p->share[i]) * (double)p->pairs;
         value[n + i] = value[i];
     }
     snprintf(cut, sizeof cut, "top %lld", (long long)p->k);
@@ -244,14 +229,14 @@ static void add_map(struct report *report, const struct profile *p, bool ranked)
                                     .low = 0.0,
                                     .high = isnan(high) ? 1.0 : fmax(high, 1.0),
                                     .row_step = p->heads,
-                                    .x_title = ranked ? "pairs of the head, largest first"
-                                                      : "pair (0 turns fastest)",
+                                    .x_title = by_size ? "pairs of the head, largest first"
+                                                       : "pair (0 turns fastest)",
                                     .y_title = "layer",
                                     .bar_title = "times the even share",
-                                    .cut = ranked ? (double)p->k : (double)NAN,
+                                    .cut = by_size ? (double)p->k : (double)NAN,
                                     .cut_title = cut,
                                     .x_edges = edges,
-                                    .n_x_edges = axis_edges(p, ranked, edges)};
+                                    .n_x_edges = axis_edges(p, by_size, edges)};
         dpe_draw_field(figure, &field);
     }
     report->document.failed = report->document.failed || value == NULL;
@@ -272,9 +257,7 @@ static void add_held(struct report *report, const struct profile *p)
                               .y_title = "layer",
                               .bar_title = "share"};
     for (int64_t r = 0; r < rows; r++) {
-        dpe_draw_row(sheet, dpe_number_cell((double)(r / p->heads)),
-                     dpe_number_cell((double)(r % p->heads)),
-                     dpe_number_cell(p->held[p->k * rows + r]));
+        dpe_draw_row(sheet, r / p->heads, r % p->heads, p->held[p->k * rows + r]);
     }
     dpe_report_figure(report, sheet, &plot,
                       "The share of a head's total contribution that its top %lld of %lld "
@@ -310,13 +293,11 @@ static void add_cumulative(struct report *report, const struct profile *p)
         const double middle = quantile(heads, rows, 0.5);
         const struct sheet_cell share =
             dpe_interval_cell(middle, quantile(heads, rows, 0.0), quantile(heads, rows, 1.0));
-        dpe_draw_row(sheet, dpe_number_cell((double)k), share);
-        dpe_draw_row(drawn, dpe_text_cell("median head, range of heads"),
-                     dpe_number_cell((double)k), share);
+        dpe_draw_row(sheet, k, share);
+        dpe_draw_row(drawn, "median head, range of heads", k, share);
     }
     for (int64_t k = 0; k <= p->pairs; k++) {
-        dpe_draw_row(drawn, dpe_text_cell("even spread"), dpe_number_cell((double)k),
-                     dpe_number_cell((double)k / (double)p->pairs));
+        dpe_draw_row(drawn, "even spread", k, (double)k / (double)p->pairs);
         dpe_draw_row_mark(drawn, ROW_PLAIN);
     }
     struct figure *figure =
@@ -337,7 +318,7 @@ static void add_cumulative(struct report *report, const struct profile *p)
 /* ---------------------------------------------------------------------------------------- section
  */
 
-static dpe_status write_norms(struct report *report, const struct input *input,
+dpe_status dpe_sections_norms(struct report *report, const struct input *input,
                               struct dpe_error *err)
 {
     struct profile profile;
@@ -359,9 +340,4 @@ static dpe_status write_norms(struct report *report, const struct input *input,
     }
     profile_free(&profile);
     return status;
-}
-
-dpe_status dpe_sections_norms(struct report *report, struct dpe_error *err)
-{
-    return dpe_report_each(report, "/norms/mean", NULL, write_norms, err);
 }

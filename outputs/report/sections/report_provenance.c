@@ -20,11 +20,9 @@ static void add_files(struct report *report)
                                               git != NULL && git[0] != '\0' ? ", git " : "",
                                               git != NULL ? git : "");
         const bool complete = dpe_input_read_whole(input, "/", "complete", 0) != 0;
-        dpe_draw_row(sheet, dpe_text_cell(input->name), dpe_text_cell(input->kind),
-                     dpe_text_cell(complete ? "yes" : "no, unfinished"),
-                     dpe_number_cell((double)dpe_input_read_whole(input, "/", "n_rows", 0)),
-                     dpe_text_cell(software), dpe_text_cell(written != NULL ? written : "–"),
-                     dpe_text_cell(identity != NULL ? identity : "–"));
+        dpe_draw_row(sheet, input->name, input->kind, complete ? "yes" : "no, unfinished",
+                     (double)dpe_input_read_whole(input, "/", "n_rows", 0), software,
+                     written != NULL ? written : "–", identity != NULL ? identity : "–");
         free(version);
         free(git);
         free(written);
@@ -54,8 +52,7 @@ static void add_identities(struct report *report)
                 dpe_text_put(&files, "%s%s", files.n > 0 ? ", " : "", report->inputs[k].name);
             }
             if (first) {
-                dpe_draw_row(sheet, dpe_text_cell(own->fields[f].name),
-                             dpe_text_cell(own->fields[f].value), dpe_text_cell(files.bytes));
+                dpe_draw_row(sheet, own->fields[f].name, own->fields[f].value, files.bytes);
             }
             report->document.failed = report->document.failed || files.failed;
             dpe_text_free(&files);
@@ -90,8 +87,7 @@ static dpe_status add_sessions_of(const struct input *input, struct sheet *sheet
                 dpe_text_put(&machine, "%s%s: %s", machine.n > 0 ? "; " : "", fields[f], value);
             }
         }
-        dpe_draw_row(sheet, dpe_text_cell(input->name), dpe_text_cell(values[0][s]),
-                     dpe_text_cell(s < n[1] ? values[1][s] : ""), dpe_text_cell(machine.bytes));
+        dpe_draw_row(sheet, input->name, values[0][s], s < n[1] ? values[1][s] : "", machine.bytes);
         dpe_text_free(&machine);
     }
     for (int f = 0; f < FIELDS; f++) {

@@ -73,15 +73,12 @@ static void add_row(struct sheet *sheet, const struct dpe_readings *readings,
     if (reading->growth > 0.0) {
         snprintf(grow, sizeof grow, "%.6g after %.0f", reading->growth, reading->growth_length);
     }
-    dpe_draw_row(sheet, dpe_text_cell(reading->runtime->name),
-                 dpe_text_cell(reading->runtime->versions), dpe_text_cell(letter),
-                 dpe_text_cell(runs ? reading->type : "refused"),
-                 dpe_number_cell(runs ? reading->base : none),
-                 dpe_number_cell(runs ? reading->factor * reading->factor : none),
-                 dpe_number_cell(switches ? (double)reading->switch_length : none),
-                 dpe_number_cell(runs ? reading->longest : none), dpe_text_cell(grow),
-                 dpe_text_cell(runs ? dpe_reading_notes(reading, notes) : reading->refused),
-                 dpe_text_cell(reading->runtime->known_by));
+    dpe_draw_row(sheet, reading->runtime->name, reading->runtime->versions, letter,
+                 runs ? reading->type : "refused", runs ? reading->base : none,
+                 runs ? reading->factor * reading->factor : none,
+                 switches ? (double)reading->switch_length : none, runs ? reading->longest : none,
+                 grow, runs ? dpe_reading_notes(reading, notes) : reading->refused,
+                 reading->runtime->known_by);
 }
 
 static void add_list(struct report *report, const struct dpe_readings *readings)
@@ -218,8 +215,7 @@ static void add_applied(struct report *report, const struct dpe_applied *applied
                          (long long)applied->values->length);
     for (int i = 0; i < applied->readings.n; i++) {
         const struct dpe_runtime *runtime = applied->readings.of[i].runtime;
-        dpe_draw_row(sheet, dpe_text_cell(runtime->name), dpe_text_cell(runtime->versions),
-                     dpe_text_cell(dpe_applied_text(applied, i, text)));
+        dpe_draw_row(sheet, runtime->name, runtime->versions, dpe_applied_text(applied, i, text));
     }
     dpe_report_add(report, sheet);
     if (!applied->adapter) {

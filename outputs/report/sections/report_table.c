@@ -33,11 +33,8 @@ static void add_groups(struct report *report, const struct dpe_table_values *v)
         "group:0|effective length:0|scale:2|first pair:0|last pair:0|key pairs, %:1", "Groups");
     for (int64_t g = 0; g < v->n_groups; g++) {
         const double effective = v->effective_length[g];
-        dpe_draw_row(sheet, dpe_number_cell((double)g),
-                     dpe_number_cell(effective < 0.0 ? (double)NAN : effective),
-                     dpe_number_cell(v->scale_factor[g]), dpe_number_cell(v->group_edge[g]),
-                     dpe_number_cell(v->group_edge[g + 1] - 1),
-                     dpe_number_cell(100.0 * key_share(v, -1, g)));
+        dpe_draw_row(sheet, g, effective < 0.0 ? (double)NAN : effective, v->scale_factor[g],
+                     v->group_edge[g], v->group_edge[g + 1] - 1, 100.0 * key_share(v, -1, g));
     }
     dpe_report_add(report, sheet);
 }
@@ -57,8 +54,7 @@ static void add_map(struct report *report, const struct dpe_table_values *v)
     for (int64_t i = 0; i < v->n_layers * v->n_groups; i++) {
         const int64_t layer = i / v->n_groups;
         const int64_t group = i % v->n_groups;
-        dpe_draw_row(sheet, dpe_number_cell((double)layer), dpe_number_cell((double)group),
-                     dpe_number_cell(key_share(v, layer, group)));
+        dpe_draw_row(sheet, layer, group, key_share(v, layer, group));
     }
     dpe_report_figure(report, sheet, &plot,
                       "The share of a group's pairs that are key pairs, over the heads of "

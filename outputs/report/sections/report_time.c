@@ -141,13 +141,6 @@ static dpe_status collect(const struct input *input, struct buckets *all, struct
     return status;
 }
 
-static int compare_doubles(const void *a, const void *b)
-{
-    double x = *(const double *)a;
-    double y = *(const double *)b;
-    return x < y ? -1 : x > y;
-}
-
 /* Median and middle half. */
 static struct sheet_cell seconds_cell(const struct bucket *one)
 {
@@ -163,15 +156,12 @@ static void add_table(struct report *report, const struct buckets *all)
                                            "Time per sample");
     for (size_t i = 0; i < all->n; i++) {
         const struct bucket *one = &all->buckets[i];
-        dpe_draw_row(sheet, dpe_text_cell(one->input->name), dpe_text_cell(one->task),
-                     dpe_text_cell(one->method[0] != '\0' ? one->method : "all configurations"),
-                     dpe_number_cell((double)one->n), seconds_cell(one),
-                     dpe_number_cell(one->total),
-                     dpe_number_cell(one->total > 0.0 ? one->prompt / one->total : (double)NAN));
+        dpe_draw_row(sheet, one->input->name, one->task,
+                     one->method[0] != '\0' ? one->method : "all configurations", one->n,
+                     seconds_cell(one), one->total,
+                     one->total > 0.0 ? one->prompt / one->total : (double)NAN);
     }
-    if (sheet != NULL) {
-        sheet->folded = all->n > 8;
-    }
+    dpe_draw_shown(sheet, 0, all->n > 8);
     dpe_report_add(report, sheet);
 }
 
@@ -187,7 +177,7 @@ static void sort_buckets(struct buckets *all)
 {
     for (size_t i = 0; i < all->n; i++) {
         struct bucket *one = &all->buckets[i];
-        qsort(one->seconds, one->n, sizeof *one->seconds, compare_doubles);
+        dpe_sort(one->seconds, one->n);
     }
     qsort(all->buckets, all->n, sizeof *all->buckets, compare_totals);
 }
@@ -205,7 +195,7 @@ static void add_dots(struct report *report, const struct buckets *all)
         char *name = one->method[0] != '\0'
                          ? dpe_draw_format_text("%s %s", one->task, one->method)
                          : dpe_draw_format_text("%s (%s)", one->task, one->input->kind);
-        dpe_draw_row(sheet, dpe_text_cell(name), seconds_cell(one));
+        dpe_draw_row(sheet, name, seconds_cell(one));
         free(name);
     }
     dpe_report_figure(report, sheet, &plot,
@@ -222,8 +212,7 @@ static void add_memory(struct report *report)
     for (size_t i = 0; i < report->n; i++) {
         int64_t bytes = dpe_input_read_whole(&report->inputs[i], "/run", "peak_memory_bytes", 0);
         if (bytes > 0) {
-            dpe_draw_row(sheet, dpe_text_cell(report->inputs[i].name),
-                         dpe_number_cell((double)bytes / 1048576.0));
+            dpe_draw_row(sheet, report->inputs[i].name, (double)bytes / 1048576.0);
         }
     }
     if (sheet == NULL || sheet->failed || sheet->n_cells > 0) {

@@ -8,9 +8,9 @@
 #include "engine/base/base.h"
 #include "outputs/report/input/input.h"
 
-/** Sections. Each adds what the inputs have, and nothing when they have nothing. Errors are those
- * of reading. */
-dpe_status dpe_sections_norms(struct report *report, struct dpe_error *err);
+/** Sections of the page: the profile of an input, the others of all. */
+dpe_status dpe_sections_norms(struct report *report, const struct input *input,
+                              struct dpe_error *err);
 dpe_status dpe_sections_tables(struct report *report, struct dpe_error *err);
 /** What other runtimes compute from report->runtimes, and apply of the tables among the inputs. */
 dpe_status dpe_sections_runtimes(struct report *report, struct dpe_error *err);

@@ -381,6 +381,18 @@ static void test_parse_lengths(void **state)
     }
 }
 
+static void test_quantiles(void **state)
+{
+    (void)state;
+    double values[5] = {3.0, -1.0, 7.0, 0.5, 3.0};
+    dpe_sort(values, 5);
+    assert_true(values[0] == -1.0 && values[1] == 0.5 && values[4] == 7.0);
+    assert_true(dpe_quantile(values, 5, 0.0) == -1.0 && dpe_quantile(values, 5, 1.0) == 7.0);
+    assert_true(dpe_quantile(values, 5, 0.5) == 3.0);
+    assert_true(dpe_quantile(values, 5, 0.125) == -0.25);
+    assert_true(dpe_quantile(values, 1, 0.9) == -1.0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -402,6 +414,7 @@ int main(void)
         cmocka_unit_test(test_make_room),
         cmocka_unit_test(test_append),
         cmocka_unit_test(test_parse_lengths),
+        cmocka_unit_test(test_quantiles),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -8,9 +8,10 @@
 #include <cmocka.h>
 
 #include <math.h>
-
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "outputs/datasets/kinds.h"
 #include "outputs/datasets/worth.h"
@@ -80,7 +81,7 @@ static const struct dpe_dataset datasets[] = {
      .optional = true},
 };
 enum { DATASETS = sizeof datasets / sizeof datasets[0] };
-static const struct dpe_dataset_kind kind = {datasets, DATASETS};
+static const struct dpe_dataset_kind kind = {datasets, DATASETS, "1"};
 
 static struct price prices[3] = {{"apple", 0.5f, 30.0}, {"Mirabelle", 0.1f, 2.5}, {"", 7.0f, -0.0}};
 static int32_t sold[12] = {1, 2, 3, 4, 5, 6, -7, 8, 9, 10, 11, INT32_MAX};
@@ -168,6 +169,107 @@ static void test_part(void **state)
     dpe_h5_close(table);
 }
 
+/* All but what lies along an axis. */
+static void test_without_an_axis(void **state)
+{
+    struct trial trial = whole();
+    struct dpe_h5 *table = write_market(*state, &trial);
+    struct market back = {0};
+    struct dpe_error err = {0};
+    assert_int_equal(dpe_datasets_get(&kind, &back, "/market", "-day", table, &err), DPE_OK);
+    assert_true(back.sold == NULL && back.holiday == NULL && back.n[2] == 0);
+    assert_string_equal(back.labels[5], "f");
+    assert_true(back.prices[1].kept == 2.5);
+    dpe_datasets_free(&kind, &back);
+    dpe_h5_close(table);
+}
+
+/* A double that the table does not have yet is not known; a text must be there. */
+static void test_a_later_number(void **state)
+{
+    struct dpe_dataset later[DATASETS];
+    struct trial trial = whole();
+    struct dpe_h5 *table = write_market(*state, &trial);
+    struct market back = {0};
+    struct dpe_error err = {0};
+    memcpy(later, datasets, sizeof later);
+    later[4].name = "weight";
+    later[4].optional = true;
+    const struct dpe_dataset_kind of_later = {later, DATASETS, "1"};
+    assert_int_equal(dpe_datasets_get(&of_later, &back, "/market", NULL, table, &err), DPE_OK);
+    assert_true(isnan(back.prices[0].kept) && isnan(back.prices[2].kept));
+    assert_string_equal(back.prices[1].fruit, "Mirabelle");
+    dpe_datasets_free(&of_later, &back);
+    dpe_h5_close(table);
+}
+
+/* What a tool would print: standard output goes to a file meanwhile. */
+static char *printed(struct dpe_result *out, enum dpe_result_format format)
+{
+    static char text[4096];
+    struct dpe_error err = {0};
+    FILE *file = tmpfile();
+    int kept = dup(STDOUT_FILENO);
+    fflush(stdout);
+    assert_true(file != NULL && kept >= 0 && dup2(fileno(file), STDOUT_FILENO) >= 0);
+    dpe_status status = dpe_result_print(out, format, &err);
+    fflush(stdout);
+    dup2(kept, STDOUT_FILENO);
+    close(kept);
+    rewind(file);
+    text[fread(text, 1, sizeof text - 1, file)] = '\0';
+    fclose(file);
+    assert_int_equal(status, DPE_OK);
+    return text;
+}
+
+/* Rows along some axes have what lies along these and no other; what is not there is empty. */
+static void test_rows(void **state)
+{
+    const struct trial trial = whole();
+    struct market market = trial.market;
+    (void)state;
+    struct dpe_result *out = dpe_result_begin("test");
+    dpe_datasets_rows(&kind, &market, "shop fruit", "labels", out);
+    assert_string_equal(printed(out, DPE_RESULT_CSV), "fruit,shop,euros,kept,label\n"
+                                                      "apple,0,0.5,30,a\n"
+                                                      "Mirabelle,0,0.100000001490116,2.5,b\n"
+                                                      ",0,7,-0,c\n"
+                                                      "apple,1,0.5,30,d\n"
+                                                      "Mirabelle,1,0.100000001490116,2.5,\n"
+                                                      ",1,7,-0,f\n");
+    out = dpe_result_begin("test");
+    dpe_result_row(out, "sales");
+    dpe_result_text(out, "town", "Ulm");
+    dpe_datasets_fields(&kind, &market, "day shop fruit", 11, out);
+    assert_string_equal(printed(out, DPE_RESULT_CSV),
+                        "town,fruit,shop,day,euros,kept,sold,label,holiday\n"
+                        "Ulm,,1,1,7,-0,2147483647,f,65535\n");
+    market.holiday = NULL;
+    market.labels = NULL;
+    out = dpe_result_begin("test");
+    dpe_datasets_fields(&kind, &market, "day shop", 0, out);
+    assert_non_null(strstr(printed(out, DPE_RESULT_JSON), "\"holiday\": null"));
+}
+
+/* Arrays as long as their axes, made and freed by the names of what lies in them. */
+static void test_made(void **state)
+{
+    struct market market = {.n = {3, 2, 2}};
+    struct dpe_error err = {0};
+    (void)state;
+    assert_int_equal(dpe_datasets_make(&kind, &market, "euros kept sold", &err), DPE_OK);
+    assert_true(market.labels == NULL && market.holiday == NULL);
+    assert_true(market.prices[2].kept == 0.0 && market.sold[11] == 0);
+    market.prices[2].fruit = "not ours";
+    dpe_datasets_drop(&kind, &market, "euros kept");
+    assert_true(market.prices == NULL && market.sold != NULL);
+    dpe_datasets_drop(&kind, &market, "sold label");
+    assert_null(market.sold);
+    market.n[0] = INT64_MAX / 2;
+    assert_int_equal(dpe_datasets_make(&kind, &market, "sold", &err), DPE_NO_MEMORY);
+}
+
 static void test_nothing_to_write(void **state)
 {
     struct trial trial = {.kind = &kind,
@@ -188,7 +290,7 @@ static void refused(struct dpe_h5 *table, size_t which, struct dpe_dataset other
     struct dpe_dataset changed[DATASETS];
     memcpy(changed, datasets, sizeof changed);
     changed[which] = other;
-    const struct dpe_dataset_kind wrong = {changed, DATASETS};
+    const struct dpe_dataset_kind wrong = {changed, DATASETS, "1"};
     struct market back = {0};
     struct dpe_error err = {0};
     assert_int_equal(dpe_datasets_get(&wrong, &back, "/market", NULL, table, &err), expected);
@@ -226,7 +328,7 @@ static void test_declarations(void **state)
         const struct dpe_dataset_kind *kind;
         size_t least;
     } kinds[] = {{&dpe_norms_kind, 10},
-                 {&dpe_tune_kind, 19},
+                 {&dpe_tune_kind, 21},
                  {&dpe_race_kind, 6},
                  {&dpe_grid_kind, 12},
                  {&dpe_ablate_kind, 4}};
@@ -237,20 +339,21 @@ static void test_declarations(void **state)
             const struct dpe_dataset *dataset = &kinds[k].kind->datasets[i];
             assert_non_null(dataset->name);
             assert_non_null(dataset->long_name);
-            assert_non_null(dataset->units);
+            assert_true(dataset->units != NULL || kinds[k].kind->score_units != NULL);
             for (size_t other = 0; other < i; other++) {
                 assert_string_not_equal(dataset->name, kinds[k].kind->datasets[other].name);
             }
         }
     }
-    struct dpe_dataset suite[DPE_SUITE_DATASETS];
-    struct dpe_dataset_kind nats = dpe_suite_datasets("loss", true, suite);
-    for (size_t i = 0; i < nats.n; i++) {
-        bool in_nats = strcmp(suite[i].units, "nats") == 0;
-        bool is = strncmp(suite[i].name, "difference", 10) == 0 ||
-                  strcmp(suite[i].name, "score") == 0 || strcmp(suite[i].name, "nll_sum") == 0;
-        assert_int_equal(in_nats, is);
+    /* What is in the score's units has none of its own. */
+    for (size_t i = 0; i < dpe_suite_kinds[1].n; i++) {
+        const struct dpe_dataset *dataset = &dpe_suite_kinds[1].datasets[i];
+        bool is =
+            strncmp(dataset->name, "difference", 10) == 0 || strcmp(dataset->name, "score") == 0;
+        assert_int_equal(dataset->units == NULL, is);
     }
+    assert_string_equal(dpe_suite_kinds[0].score_units, "1");
+    assert_string_equal(dpe_suite_kinds[1].score_units, "nats/token");
 }
 
 /* Four methods at two lengths; at the longer one 40 samples, of which the table finds most. */
@@ -258,18 +361,18 @@ enum { METHODS = 4, TASKS = 2 };
 static struct dpe_interval means[METHODS * TASKS] = {
     {0.9, 0.8, 1.0, 40}, {0.1, 0.0, 0.2, 40}, {0.9, 0.8, 1.0, 40}, {0.5, 0.4, 0.6, 40},
     {0.9, 0.8, 1.0, 40}, {0.7, 0.6, 0.8, 40}, {0.9, 0.8, 1.0, 40}, {0.6, 0.5, 0.7, 40}};
-static struct dpe_interval differences[METHODS * TASKS] = {
-    {.n = 40}, {-0.6, -0.7, -0.5, 40}, {.n = 40}, {-0.2, -0.3, -0.1, 40}, {.n = 40}, {.n = 40},
-    {.n = 40}, {-0.1, -0.3, 0.1, 40}};
-static double tests_of[METHODS * TASKS] = {1.0, 0.0004, 1.0, 0.012, 1.0, 1.0, 1.0, 0.3};
+static struct dpe_difference differences[METHODS * TASKS] = {
+    {{.n = 40}, .p = 1.0}, {{-0.6, -0.7, -0.5, 40}, .p = 0.0004},
+    {{.n = 40}, .p = 1.0}, {{-0.2, -0.3, -0.1, 40}, .p = 0.012},
+    {{.n = 40}, .p = 1.0}, {{.n = 40}, .p = 1.0},
+    {{.n = 40}, .p = 1.0}, {{-0.1, -0.3, 0.1, 40}, .p = 0.3}};
 static const char *const methods[METHODS] = {"rope", "yarn", "table:a/t.h5", "linear"};
 static int64_t lengths[TASKS] = {256, 1024};
 static const struct dpe_suite_result compared = {.n = {METHODS, TASKS},
                                                  .method = methods,
                                                  .task_length = lengths,
                                                  .mean = means,
-                                                 .difference = differences,
-                                                 .p_value = tests_of};
+                                                 .difference = differences};
 
 static void put_line(void *user, const char *label, const char *words)
 {
@@ -355,14 +458,12 @@ static dpe_status fill_guard(void *user, struct dpe_h5 *table, struct dpe_error 
     static const char *const names[] = {"rope", "joint", "linear"};
     static const char *keys[] = {"k0", "k2", "k3"};
     static double perplexity[] = {9.0, 2.0, 3.24};
-    struct dpe_dataset texts[DPE_VALIDATED_DATASETS];
-    const struct dpe_dataset_kind texts_kind = dpe_validated_datasets(false, texts);
     const struct dpe_validated_result plans = {.n = {3}, .plan = keys};
     const struct dpe_scores_result guard = {
         .n = {[DPE_VALIDATED_PLAN] = 3}, .plan = names, .perplexity = perplexity};
     dpe_h5_put_scale(table, "/validated_plan", DPE_COL_STRING, names, 3, "plan", "1", err);
     dpe_datasets_put(&dpe_validated_kind, &plans, "/validate", table, err);
-    dpe_datasets_put(&texts_kind, &guard, "/validate/guard", table, err);
+    dpe_datasets_put(&dpe_validated_scores_kinds[1], &guard, "/validate/guard", table, err);
     return dpe_h5_attr_i64(table, "/validate/guard", "length", *(const int64_t *)user, err);
 }
 
@@ -402,6 +503,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         WITH_SCRATCH(test_comes_back),       WITH_SCRATCH(test_part),
+        WITH_SCRATCH(test_without_an_axis),  WITH_SCRATCH(test_a_later_number),
+        cmocka_unit_test(test_rows),         cmocka_unit_test(test_made),
         WITH_SCRATCH(test_nothing_to_write), WITH_SCRATCH(test_refused),
         cmocka_unit_test(test_declarations), cmocka_unit_test(worth_of_a_table),
         WITH_SCRATCH(texts_of_a_detection),

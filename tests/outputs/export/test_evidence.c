@@ -23,8 +23,6 @@ static dpe_status fill(void *user, struct dpe_h5 *table, struct dpe_error *err)
     struct results *results = user;
     const char *const tasks[TASKS] = {"a", "b"};
     struct dpe_interval mean[METHODS * TASKS];
-    struct dpe_dataset datasets[DPE_SUITE_DATASETS];
-    struct dpe_dataset_kind kind = dpe_suite_datasets("score", false, datasets);
     for (int i = 0; i < METHODS * TASKS; i++) {
         double m = results->mean[i];
         mean[i] = (struct dpe_interval){.mean = m, .low = m - 0.05, .high = m + 0.05, .n = 10 + i};
@@ -37,7 +35,9 @@ static dpe_status fill(void *user, struct dpe_h5 *table, struct dpe_error *err)
                                      .mean = mean};
     dpe_status status = dpe_h5_put_scale(table, "/method", DPE_COL_STRING, results->method, METHODS,
                                          "method", "1", err);
-    status = status == DPE_OK ? dpe_datasets_put(&kind, &suite, results->folder, table, err) : status;
+    status = status == DPE_OK
+                 ? dpe_datasets_put(&dpe_suite_kinds[0], &suite, results->folder, table, err)
+                 : status;
     return status == DPE_OK
                ? dpe_h5_attr_text(table, results->folder, "parameters",
                                   "keys=3,values=1,queries=1,digits=7 template=00", err)

@@ -155,6 +155,36 @@ static void optional_fields_are_left_out(void **state)
     dpe_text_free(&with);
 }
 
+/* Five tokens: the first alone, two, two of the next four. */
+static void texts_by_position(void **state)
+{
+    (void)state;
+    double sums[3] = {4.0, 2.0, 1.0};
+    double more[1] = {2.0};
+    struct dpe_row row, other;
+    struct dpe_positions positions = {.n = 0};
+    dpe_row_init(&row);
+    row.status = DPE_ROW_OK;
+    row.n_tokens = 5;
+    row.buckets = sums;
+    row.n_buckets = 3;
+    dpe_row_init(&other);
+    other.status = DPE_ROW_OK;
+    other.n_tokens = 1;
+    other.buckets = more;
+    other.n_buckets = 1;
+    dpe_positions_add(&positions, NULL);
+    dpe_positions_add(&positions, &row);
+    dpe_positions_add(&positions, &other);
+    other.status = DPE_ROW_NONFINITE;
+    dpe_positions_add(&positions, &other);
+    assert_int_equal(positions.n, 3);
+    assert_true(fabs(dpe_positions_at(&positions, 0) - exp(6.0 / 2.0)) < 1e-12);
+    assert_true(fabs(dpe_positions_at(&positions, 1) - exp(2.0 / 2.0)) < 1e-12);
+    assert_true(fabs(dpe_positions_at(&positions, 2) - exp(1.0 / 2.0)) < 1e-12);
+    assert_true(isnan(dpe_positions_at(&positions, 3)));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -164,6 +194,7 @@ int main(void)
         cmocka_unit_test(a_difference_in_the_middle_is_shown),
         WITH_SCRATCH(many_long_differences_are_still_named),
         cmocka_unit_test(tasks_in_words),
+        cmocka_unit_test(texts_by_position),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -7,6 +7,7 @@
 
 #include "engine/base/base.h"
 #include "outputs/export/export.h"
+#include "outputs/table/fields.h"
 
 static void write_file(char path[64], const char *bytes, size_t n)
 {
@@ -336,34 +337,39 @@ static void yaml_round_trip(void **state)
     struct dpe_table_values v = good();
     struct dpe_text out = {0};
     struct dpe_error err = {0};
-    struct dpe_yaml_settings settings;
+    struct dpe_table_values settings;
+    char *selected = NULL;
     assert_int_equal(dpe_export_yaml(&v, "a \"quoted\" name\n", "s.pt", &out, NULL), DPE_OK);
-    if (dpe_import_yaml("memory", out.bytes, out.n, "a \"quoted\" name\n", &settings, &err) !=
-        DPE_OK) {
+    if (dpe_import_yaml("memory", out.bytes, out.n, "a \"quoted\" name\n", &settings, &selected,
+                        &err) != DPE_OK) {
         fail_msg("%s", err.text);
     }
     assert_int_equal(settings.window, v.window);
     assert_int_equal(settings.n_groups, GROUPS);
-    assert_memory_equal(settings.edges, edges, sizeof edges);
-    assert_memory_equal(settings.scale, scales, sizeof scales);
-    assert_string_equal(settings.selected, "s.pt");
-    dpe_yaml_settings_free(&settings);
-    assert_int_equal(dpe_import_yaml("memory", out.bytes, out.n, "other", &settings, &err),
-                     DPE_USAGE);
+    assert_memory_equal(settings.group_edge, edges, sizeof edges);
+    assert_memory_equal(settings.scale_factor, scales, sizeof scales);
+    assert_string_equal(selected, "s.pt");
+    free(selected);
+    dpe_table_values_free(&settings);
+    assert_int_equal(
+        dpe_import_yaml("memory", out.bytes, out.n, "other", &settings, &selected, &err),
+        DPE_USAGE);
     dpe_text_free(&out);
     /* A list stays on its line, and a text is a text whatever it looks like. */
     assert_int_equal(dpe_export_yaml(&v, "no", "~", &out, NULL), DPE_OK);
     assert_non_null(strstr(out.bytes, "\n\"no\":\n  local_window_size: "));
-    assert_non_null(strstr(out.bytes, "\n  scale_factors: ["));
-    assert_non_null(strstr(out.bytes, "]\n  dimension_groups_range: ["));
+    assert_non_null(strstr(out.bytes, "\n  dimension_groups_range: ["));
+    assert_non_null(strstr(out.bytes, "]\n  scale_factors: ["));
     assert_non_null(strstr(out.bytes, "]\n  selected_dim_path: \"~\"\n"));
     dpe_text_free(&out);
     char name[300]; /* longer than what libyaml writes as a plain key */
     memset(name, 'n', sizeof name - 1);
     name[sizeof name - 1] = '\0';
     assert_int_equal(dpe_export_yaml(&v, name, "s.pt", &out, NULL), DPE_OK);
-    assert_int_equal(dpe_import_yaml("memory", out.bytes, out.n, name, &settings, &err), DPE_OK);
-    dpe_yaml_settings_free(&settings);
+    assert_int_equal(dpe_import_yaml("memory", out.bytes, out.n, name, &settings, &selected, &err),
+                     DPE_OK);
+    free(selected);
+    dpe_table_values_free(&settings);
     dpe_text_free(&out);
     assert_int_equal(dpe_export_yaml(&v, "m\xff", "s.pt", &out, &err), DPE_USAGE);
     dpe_text_free(&out);
@@ -380,9 +386,9 @@ static void yaml_round_trip(void **state)
          "scale_factors: [3]}"),
     };
     for (size_t i = 0; i < sizeof broken / sizeof broken[0]; i++) {
-        assert_int_equal(
-            dpe_import_yaml("memory", broken[i], strlen(broken[i]), NULL, &settings, &err),
-            DPE_BAD_DATA);
+        assert_int_equal(dpe_import_yaml("memory", broken[i], strlen(broken[i]), NULL, &settings,
+                                         &selected, &err),
+                         DPE_BAD_DATA);
     }
 }
 

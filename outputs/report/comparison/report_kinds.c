@@ -1,0 +1,163 @@
+/* Sections of results of one kind each: tunings, needles by depth and length, divergences. */
+#include "outputs/report/comparison/report_eval.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Whether no method at this length has a larger mean. */
+static bool is_best(const struct dpe_tune_result *t, int64_t i)
+{
+    bool best = !isnan(t->tuned[i].tuned.mean);
+    for (int64_t k = 0; k < t->n[0]; k++) {
+        best = best && !(t->tuned[k].length == t->tuned[i].length &&
+                         t->tuned[k].tuned.mean > t->tuned[i].tuned.mean);
+    }
+    return best;
+}
+
+static void add_tuned(struct report *report, const struct dpe_tune_result *t)
+{
+    struct sheet *sheet = dpe_report_sheet(
+        report, "tune",
+        "method:t|length:0|chosen setting:t|defaults:i1|tuned:i1|tuned - defaults:i1|p:p|"
+        "rows of the race:0",
+        "Recall on fresh samples, in percent");
+    for (int64_t i = 0; i < t->n[0]; i++) {
+        const struct dpe_tuned *one = &t->tuned[i];
+        struct sheet_cell tuned = dpe_scaled_cell(&one->tuned, 100.0);
+        tuned.mark = is_best(t, i) ? MARK_BEST : 0;
+        dpe_draw_row(sheet, one->method, one->length, one->chosen,
+                     dpe_scaled_cell(&one->plain, 100.0), tuned,
+                     dpe_scaled_cell(&one->gain.minus, 100.0), one->gain.p, one->rows);
+    }
+    dpe_report_add(report, sheet);
+}
+
+void dpe_comparison_tuning(struct report *report, const void *result)
+{
+    dpe_report_say(
+        report, BLOCK_TEXT,
+        "The settings of each method raced with as many rows as those of the others. The "
+        "setting with the best mean was then run on %lld fresh samples, beside the method at "
+        "its defaults. 95 %% intervals; p is of a sign-flip test of the difference, not "
+        "corrected for the number of methods. The largest mean of each length is bold.",
+        (long long)dpe_input_read_whole(report->about.input, "/tune", "fresh_samples", 0));
+    add_tuned(report, result);
+}
+
+static void add_map(struct report *report, const struct dpe_grid_result *g, size_t method)
+{
+    const size_t lengths = (size_t)g->n[DPE_GRID_LENGTH];
+    const size_t cells = (size_t)g->n[DPE_GRID_DEPTH] * lengths;
+    const struct dpe_interval *mean = g->mean + method * cells;
+    double most = 0.0;
+    char id[32];
+    snprintf(id, sizeof id, "grid-%zu", method + 1);
+    char *name = dpe_draw_clean_text(g->method[method], 60);
+    struct sheet *sheet =
+        dpe_report_sheet(report, id, "depth:2|length:0|recall, %:i1|samples:0",
+                         "%s: one needle by depth and length", name != NULL ? name : "");
+    for (size_t i = 0; i < cells; i++) {
+        char depth_text[32];
+        struct sheet_cell depth = dpe_number_cell(g->depth[i / lengths]);
+        snprintf(depth_text, sizeof depth_text, "%.0f %%", 100.0 * depth.number[0]);
+        depth.text = depth_text;
+        dpe_draw_row(sheet, depth, g->length[i % lengths], dpe_scaled_cell(&mean[i], 100.0),
+                     mean[i].n);
+        most = fmax(most, (double)mean[i].n);
+    }
+    const struct plot plot = {.kind = PLOT_HEAT,
+                              .x = 1,
+                              .value = 2,
+                              .high = 100.0,
+                              .x_title = "length, tokens",
+                              .y_title = "depth of the needle",
+                              .bar_title = "needles found, %"};
+    dpe_report_figure(report, sheet, &plot,
+                      "Percentage of needles found, with %.0f sample%s in each cell.", most,
+                      most == 1.0 ? "" : "s");
+    free(name);
+}
+
+void dpe_comparison_grid(struct report *report, const void *result)
+{
+    const struct dpe_grid_result *g = result;
+    dpe_report_say(
+        report, BLOCK_TEXT,
+        "One needle is hidden at a depth of the text (0\u00a0%% is its beginning), and a "
+        "question at the end asks for it. Single cells of few samples vary by chance "
+        "(intervals are in the table of numbers); a dark column or band shows where a "
+        "method fails.");
+    for (size_t m = 0; m < (size_t)g->n[DPE_GRID_METHOD]; m++) {
+        add_map(report, g, m);
+    }
+}
+
+/* What is less is rounding, and would stretch a logarithmic axis. */
+static const double least_drawn = 1e-9;
+
+static void add_row(struct sheet *sheet, const char *method, double position,
+                    const struct dpe_kld_cell *cell)
+{
+    dpe_draw_row(sheet, method, position, dpe_scaled_cell(&cell->mean, 1.0), cell->median,
+                 cell->p99, cell->p999, 100.0 * cell->same_top, 100.0 * cell->change_rms,
+                 cell->ratio.mean);
+}
+
+#define COLUMNS(second)                                                                            \
+    "method:t|" second                                                                             \
+    "|mean:i5|median:5|99 %:4|99.9 %:4|same top token, %:2|RMS change of p, %:2|"                  \
+    "perplexity / base:4"
+
+static void add_sheets(struct report *report, const struct dpe_kld_result *k)
+{
+    const int64_t buckets = k->n[DPE_KLD_POSITION];
+    struct sheet *whole =
+        dpe_report_sheet(report, "divergence", COLUMNS("tokens:0"), "Over all tokens");
+    struct sheet *by = dpe_report_sheet(report, "divergence-by-position",
+                                        COLUMNS("from position:0"), "Divergence by position");
+    for (int64_t m = 0; m < k->n[DPE_KLD_METHOD]; m++) {
+        add_row(whole, k->method[m], (double)k->whole[m].n, &k->whole[m]);
+        for (int64_t b = 0; b < buckets; b++) {
+            add_row(by, k->method[m], (double)k->position[b], &k->at[m * buckets + b]);
+        }
+    }
+    const struct plot plot = {.kind = PLOT_CURVES,
+                              .x = 1,
+                              .value = 2,
+                              .log_x = true,
+                              .log = true,
+                              .least = least_drawn,
+                              .x_title = "position of the token",
+                              .y_title = "KL(base, method), nats"};
+    dpe_report_add(report, whole);
+    dpe_report_figure(
+        report, by, &plot,
+        "Mean over the tokens from each power of two of positions to the next; less than %g "
+        "is not drawn.",
+        least_drawn);
+}
+
+void dpe_comparison_divergence(struct report *report, const void *result)
+{
+    const struct input *input = report->about.input;
+    char *base = dpe_input_read_words(input, "/kld", "base");
+    const long long trained = dpe_input_read_whole(input, "/kld", "trained_length", 0);
+    dpe_report_say(report, BLOCK_TEXT,
+                   "How far the distribution of the next token is from that of the base "
+                   "(%s), after every token of the same texts: the Kullback-Leibler "
+                   "divergence in nats, 0 where both agree. 95 %% intervals over texts.",
+                   base != NULL ? base : "rope");
+    if (base != NULL && strcmp(base, "rope") == 0 &&
+        dpe_input_read_whole(input, "/kld", "length", 0) > trained) {
+        dpe_report_say(report, BLOCK_TEXT,
+                       "From position %lld, the trained length, on the base is no yardstick: "
+                       "unchanged, the model may fail there, and what differs from it may be "
+                       "better.",
+                       trained);
+    }
+    add_sheets(report, result);
+    free(base);
+}
