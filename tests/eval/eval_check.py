@@ -279,7 +279,7 @@ def check_tune(name, fresh, budget):
             differences = fresh_scores[1] - against
             turned = [abs(np.dot(signs, differences)) for signs in itertools.product((-1, 1), repeat=fresh)]
             p = np.mean(np.array(turned) >= abs(differences.sum()) - 1e-9) if differences.any() else 1.0
-            assert not differences.sum() or abs(group["ahead_p"][g] - p) < 1e-12
+            assert not differences.sum() or abs(group["ahead_p_value"][g] - p) < 1e-12
         assert all(s < 1000 or s >= first for _, _, s in at)
         return {g: n for g, n in enumerate(group["rows"][()])}
 
@@ -329,12 +329,12 @@ def test_tune():
     check_tune("tune_grown.h5", 8, 60)
     evaluate("tune", "tune_at_once.h5", *races, "--budget", "60", "--samples", "8")
     with h5py.File(out("tune_grown.h5")) as grown, h5py.File(out("tune_at_once.h5")) as once:
-        for name in ("mean", "gain", "ahead_p", "rows", "default_ci_low"):
+        for name in ("mean", "gain", "ahead_p_value", "rows", "default_ci_low"):
             assert np.array_equal(grown["/tune"][name][()], once["/tune"][name][()]), name
     # A smaller budget ends the race where it ends for a run that never had more.
     evaluate("tune", "tune_grown.h5", *races, "--budget", "40", "--samples", "6")
     with h5py.File(out("tune_grown.h5")) as shrunk, h5py.File(out("tune.h5")) as plain:
-        for name in ("mean", "rows", "samples", "setting/samples", "setting/dropped", "ahead_p"):
+        for name in ("mean", "rows", "samples", "setting/samples", "setting/dropped", "ahead_p_value"):
             assert np.array_equal(shrunk["/tune"][name][()], plain["/tune"][name][()]), name
     refused = evaluate("tune", "tune.h5", *races, "--seed", "5", expect=78)
     assert "seed" in refused.stderr

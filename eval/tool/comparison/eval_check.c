@@ -75,7 +75,6 @@ void dpe_eval_print_check(const struct dpe_results *results)
     worth.trained = results->r.task_length[0];
     worth.possible = results->r.mean[0].mean;
     dpe_worth_words(&worth, dpe_print_labelled, NULL);
-    dpe_print("%s
-", verdict(&worth.value[DPE_WORTH_TABLE], &worth.value[DPE_WORTH_ALONE],
+    dpe_print("%s\n", verdict(&worth.value[DPE_WORTH_TABLE], &worth.value[DPE_WORTH_ALONE],
                               worth.possible, worth.p));
 }

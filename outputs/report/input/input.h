@@ -99,10 +99,8 @@ void dpe_report_unfinished(struct report *report);
 /** A paragraph. */
 void dpe_report_say(struct report *report, enum block_kind kind, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
-/** The lines of a text (NULL: none), which is taken apart, as paragraphs of sentences: of the kind,
- * those that are indented as BLOCK_TEXT. */
-void dpe_report_put_lines(struct report *report, enum block_kind kind, char *text);
-/** Those of a text attribute of the subject, if it has one. */
+/** The lines of a text attribute of the subject, if it has one, as paragraphs of sentences: of the
+ * kind, those that are indented as BLOCK_TEXT. */
 void dpe_report_lines(struct report *report, enum block_kind kind, const char *object,
                       const char *name);
 /** A sheet (page.h) about the subject, to be filled and then added alone or as a figure. */
