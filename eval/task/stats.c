@@ -360,8 +360,8 @@ static double squares_of_contexts(const struct units *units)
 
 /* Smyth 2004: the variance of contexts is that which is expected and that which was seen, weighed
  * by their degrees of freedom; Student's t has those of both. */
-static void moderate(const double *a, const double *b, size_t n, const struct units *units,
-                     double level, struct dpe_difference *out)
+static double moderate(const double *a, const double *b, size_t n, const struct units *units,
+                       double level, struct dpe_difference *out)
 {
     const double contexts = (double)units->n;
     const double questions = (double)units->n_values / contexts;
@@ -375,6 +375,7 @@ static void moderate(const double *a, const double *b, size_t n, const struct un
     out->minus.low = fmax(out->minus.mean - reach, -1.0);
     out->minus.high = fmin(out->minus.mean + reach, 1.0);
     out->p = 1.0 - t_inside(fabs(out->minus.mean) / error, freedom);
+    return variance;
 }
 
 struct dpe_difference dpe_compare(const double *a, const double *b, size_t n, bool shares,
@@ -384,11 +385,15 @@ struct dpe_difference dpe_compare(const double *a, const double *b, size_t n, bo
                                                  : dpe_bootstrap_paired(a, b, n, how)};
     struct units units;
     bool few = false;
-    if (shares && how->together > 1 && a != b && units_take(&units, a, b, n, how->together)) {
-        few = units.n > 1 && units.n < MANY_CONTEXTS;
-        if (few) {
-            moderate(a, b, n, &units, how->level, &out);
-        }
+    out.detectable = (double)NAN;
+    if (units_take(&units, a, b, n, how->together)) {
+        few = shares && how->together > 1 && a != b && units.n > 1 && units.n < MANY_CONTEXTS;
+        const double variance = few ? moderate(a, b, n, &units, how->level, &out)
+                                : units.n > 1
+                                    ? squares_of_contexts(&units) / ((double)units.n - 1.0)
+                                    : 0.0;
+        const double least = dpe_shown_difference(variance, (int64_t)units.n, how->together);
+        out.detectable = variance > 0.0 && isfinite(least) ? least : (double)NAN;
         units_free(&units);
     }
     out.p = few ? out.p : dpe_sign_flip(a, b, n, how);

@@ -18,7 +18,10 @@ struct dpe_interval {
  * Units NULL: those of the score. A further number is a line here and a line in dpe_compare: tables
  * hold it, and JSON, CSV and reports show it. */
 #define DPE_DIFFERENCE_NUMBERS(NUMBER, ...)                                                        \
-    NUMBER(p, "p_value", "1", "two-sided paired test of: no difference", __VA_ARGS__)
+    NUMBER(p, "p_value", "1", "two-sided paired test of: no difference", __VA_ARGS__)              \
+    NUMBER(detectable, "detectable", NULL,                                                         \
+           "smallest difference that a test of so many samples shows in four of five cases",       \
+           __VA_ARGS__)
 
 /** What one plan is better than another by. */
 struct dpe_difference {

