@@ -261,7 +261,7 @@ dpe_status dpe_random_model(const struct dpe_config *config, bool on_host, uint6
     made->config = *config;
     made->config.rope.short_factor = NULL;
     made->config.rope.long_factor = NULL;
-    made->config.rope.clex = NULL;
+    made->config.rope.network = NULL;
     made->config.layer_kinds = NULL;
     struct maker maker = {.model = made, .on_host = on_host, .err = err};
     dpe_rng_seed(&maker.rng, seed, 1);

@@ -23,11 +23,6 @@ dpe_status dpe_rope_compute(const struct dpe_rope_config *rope, int64_t head_dim
                             int64_t max_position, int64_t length, double *inv_freq,
                             double *attention_factor, struct dpe_error *err);
 
-/** The same for CLEX, of which every pair rotates; `trained` is where its t is 1. DPE_BAD_DATA without its network. */
-dpe_status dpe_rope_clex(const struct dpe_rope_clex *clex, int64_t n_pairs, int64_t trained,
-                         int64_t length, double *inv_freq, double *attention_factor,
-                         struct dpe_error *err);
-
 /** Multiply the plan's logits by a², those of pairs that do not rotate apart (HF multiplies the
  *  cosines and sines by a). Once for each plan. */
 void dpe_plan_set_rope_factor(struct dpe_plan *plan, double a);

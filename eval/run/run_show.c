@@ -6,14 +6,6 @@
 #include "eval/task/stats.h"
 #include "outputs/runtimes/runtimes.h"
 
-static const char *rope_name(enum dpe_rope_type type)
-{
-    static const char *const names[] = {"default", "linear",   "dynamic",
-                                        "yarn",    "longrope", "clex",
-                                        "llama3"};
-    return names[type];
-}
-
 /* The layers of a kind as ranges: "0-2, 4". */
 static void show_layers_of(const struct dpe_config *config, int kind)
 {
@@ -98,7 +90,7 @@ static dpe_status info_json(const struct run *run, struct dpe_error *err)
     if (dpe_model_types(run->model) != NULL) {
         dpe_result_text(result, "tensor_types", dpe_model_types(run->model));
     }
-    dpe_result_text(result, "rope", rope_name(config->rope.type));
+    dpe_result_text(result, "rope", dpe_rope_name(config->rope.type));
     dpe_result_number(result, "rope_base", config->rope.theta);
     char differ[DPE_RUNTIMES_DIFFER];
     if (dpe_runtimes_differ(run->model, differ)[0] != '\0') {
@@ -156,7 +148,7 @@ dpe_status dpe_run_tool_info(const struct run *run, struct dpe_error *err)
                   (long long)config->n_experts, (long long)config->experts_per_token);
     }
     dpe_print("vocabulary      %lld\n", (long long)config->vocab);
-    dpe_print("rope            %s, base %.10g%s\n", rope_name(config->rope.type),
+    dpe_print("rope            %s, base %.10g%s\n", dpe_rope_name(config->rope.type),
               config->rope.theta,
               config->rope.exported
                   ? " (native; config.json holds a DPE table too: --table FOLDER/config.json)"

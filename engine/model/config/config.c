@@ -10,6 +10,7 @@
 
 #include "engine/model/config/family.h"
 #include "engine/model/config/layer_weights.h"
+#include "engine/model/network/rope_network.h"
 
 /* Bounds keep every product of sizes, and the number of weights, within 63 bits. */
 enum {
@@ -435,11 +436,11 @@ void dpe_rope_config_release(struct dpe_rope_config *rope)
 {
     free(rope->short_factor);
     free(rope->long_factor);
-    if (rope->clex != NULL) {
-        free(rope->clex->inv_freq);
-        free(rope->clex);
+    if (rope->network != NULL) {
+        free(rope->network->values);
+        free(rope->network);
     }
-    rope->clex = NULL;
+    rope->network = NULL;
     rope->short_factor = NULL;
     rope->long_factor = NULL;
 }

@@ -15,21 +15,11 @@ enum dpe_rope_type {
     DPE_ROPE_DYNAMIC,
     DPE_ROPE_YARN,
     DPE_ROPE_LONGROPE,
-    DPE_ROPE_CLEX,
     DPE_ROPE_LLAMA3,
+    DPE_ROPE_NETWORK, /**< frequencies of a network among the weights */
 };
 
-/** What CLEX (Chen et al. 2024) has beside a rotation: a network that says how fast the logarithms of
- *  the frequencies change with the length's multiple t of the trained length, from 1 on. */
-struct dpe_rope_clex {
-    double max_factor; /**< the largest t, ≥ 1 */
-    double step;       /**< of the integration over t */
-    int64_t width;     /**< of the hidden layer */
-    bool tanh;         /**< its activation; else silu */
-    bool log_scale;    /**< logits times ln(length) / ln(trained length) */
-    /** [n_pairs], [n_pairs][width], [width][n_pairs], one block; NULL without the weights */
-    double *inv_freq, *up, *down;
-};
+struct dpe_rope_network;
 
 /** The rotation in config.json; fields that a type does not use hold NaN. Source of
  *  the meaning of each: methods as in transformers' modeling_rope_utils. */
@@ -48,14 +38,16 @@ struct dpe_rope_config {
     double *short_factor,
         *long_factor;             /**< longrope, [n_pairs] each, owned by the model, or NULL */
     bool divided;                 /**< yarn: the lists divide its frequencies too (GGUF files) */
-    struct dpe_rope_clex *clex;   /**< owned by the model, or NULL */
+    struct dpe_rope_network *network; /**< of DPE_ROPE_NETWORK, owned by the model, else NULL */
     double partial_rotary_factor; /**< share of the head that rotates */
     bool exported; /**< config.json is one of dpe-export --format hf; the rest is its native one */
 };
 
 /** RoPE as it was published: base 10000, the whole head, no scaling. */
 extern const struct dpe_rope_config dpe_rope_plain;
-/** Free the lists of a rotation that dpe_config_parse made. */
+/** What config.json calls a type. */
+const char *dpe_rope_name(enum dpe_rope_type type);
+/** Free the lists and the network of a rotation that dpe_config_parse made. */
 void dpe_rope_config_release(struct dpe_rope_config *rope);
 
 /** Which queries and keys of a head are normalised before rotation. */

@@ -2,6 +2,7 @@
 #include "engine/base/base.h"
 #include "engine/model/config/config_parse.h"
 #include "engine/model/config/family.h"
+#include "engine/model/network/rope_network.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -14,14 +15,23 @@
 #define LEAST_FACTOR  1e-6
 #define MOST_POSITION 0x1p31
 
+/* By enum dpe_rope_type. */
 static const struct {
     const char *name;
-    enum dpe_rope_type type;
-} rope_types[] = {
-    {"default", DPE_ROPE_DEFAULT}, {"linear", DPE_ROPE_LINEAR},     {"dynamic", DPE_ROPE_DYNAMIC},
-    {"yarn", DPE_ROPE_YARN},       {"longrope", DPE_ROPE_LONGROPE}, {"llama3", DPE_ROPE_LLAMA3},
-    {"clex", DPE_ROPE_CLEX},
-};
+    dpe_rope_network_read *network;
+} rope_types[] = {{"default"},
+                  {"linear"},
+                  {"dynamic"},
+                  {"yarn"},
+                  {"longrope"},
+                  {"llama3"},
+                  {"clex", dpe_rope_network_clex}};
+enum { N_ROPE_TYPES = sizeof rope_types / sizeof rope_types[0] };
+
+const char *dpe_rope_name(enum dpe_rope_type type)
+{
+    return rope_types[type].name;
+}
 
 /* "rope_type", or "type" as it was called before; both may be there and then have to agree. */
 static enum dpe_rope_type read_type(struct dpe_json_reader *rope, bool phi3)
@@ -40,15 +50,16 @@ static enum dpe_rope_type read_type(struct dpe_json_reader *rope, bool phi3)
         (strcmp(name, "su") == 0 || strcmp(name, "yarn") == 0)) {
         return DPE_ROPE_LONGROPE;
     }
-    for (size_t i = 0; i < sizeof rope_types / sizeof rope_types[0]; i++) {
+    char what[192] = "one of ";
+    for (int i = 0; i < N_ROPE_TYPES; i++) {
         if (strcmp(rope_types[i].name, name) == 0) {
-            return rope_types[i].type;
+            return (enum dpe_rope_type)i;
         }
+        dpe_append(what, sizeof what, "%s%s", i > 0 ? ", " : "", rope_types[i].name);
     }
-    dpe_json_expected(
-        rope, dpe_json_member(rope, "rope_type") != NULL ? "rope_type" : "type",
-        "one of default, linear, dynamic, yarn, longrope, llama3, clex (write the one "
-        "whose formula a vendor's own name stands for)");
+    dpe_append(what, sizeof what, " (write the one whose formula a vendor's own name stands for)");
+    dpe_json_expected(rope, dpe_json_member(rope, "rope_type") != NULL ? "rope_type" : "type",
+                      what);
     return DPE_ROPE_DEFAULT;
 }
 
@@ -145,34 +156,6 @@ static void read_longrope(struct dpe_json_reader *rope, int64_t n_pairs,
     out->long_mscale = dpe_json_number(rope, "long_mscale", mscale, (double)NAN);
     out->short_factor = read_list(rope, "short_factor", n_pairs);
     out->long_factor = read_list(rope, "long_factor", n_pairs);
-}
-
-/* The network of CLEX is among the weights (weights_clex.c). */
-static void read_clex(struct dpe_json_reader *top, struct dpe_json_reader *rope,
-                      struct dpe_config *config)
-{
-    const struct dpe_json_bound times = {1.0, true, true, 1024.0};
-    const struct dpe_json_bound step = {0.0, false, true, 1.0};
-    struct dpe_rope_clex *clex = dpe_alloc_zero(1, sizeof *clex);
-    config->rope.clex = clex;
-    if (clex == NULL) {
-        rope->status = dpe_fail(rope->err, DPE_NO_MEMORY, "%s: out of memory", rope->file);
-        return;
-    }
-    clex->max_factor = dpe_json_number(rope, "max_factor", times, 1.0);
-    clex->step = dpe_json_number(rope, "time_dt", step, 1.0);
-    double wide = dpe_json_number(rope, "param_factor", times, 1.0);
-    clex->width = (int64_t)(wide * 2.0 * (double)dpe_config_pairs(config));
-    const char *act = dpe_json_string(rope, "act", "");
-    clex->tanh = act != NULL && strcmp(act, "tanh") == 0;
-    if (rope->status == DPE_OK && wide != floor(wide)) {
-        dpe_json_expected(rope, "param_factor", "a whole number");
-    } else if (rope->status == DPE_OK && clex->step < 1e-3) {
-        dpe_json_expected(rope, "time_dt", "at least 0.001");
-    } else if (rope->status == DPE_OK && !clex->tanh && strcmp(act, "silu") != 0) {
-        dpe_json_expected(rope, "act", "tanh or silu");
-    }
-    clex->log_scale = dpe_json_bool(top, "log_scale", true);
 }
 
 /* In a config.json of `dpe-export --format hf` the model's own rotation is "native" within a block
@@ -294,6 +277,7 @@ static void read_scaling(struct dpe_json_reader *top, struct dpe_json_reader *ro
     struct dpe_rope_config *out = &config->rope;
     bool phi3 = strcmp(config->model_type, "phi3") == 0;
     out->type = read_type(rope, phi3);
+    dpe_rope_network_read *network = rope_types[out->type].network;
     /* The ratio of the two lengths stands in for a missing factor where both are known. */
     bool needs_original = out->type == DPE_ROPE_YARN || out->type == DPE_ROPE_LONGROPE ||
                           out->type == DPE_ROPE_LLAMA3;
@@ -305,8 +289,7 @@ static void read_scaling(struct dpe_json_reader *top, struct dpe_json_reader *ro
     }
     if (out->type != DPE_ROPE_DEFAULT) {
         bool ratio = out->type == DPE_ROPE_LONGROPE || out->type == DPE_ROPE_YARN;
-        const struct dpe_json_bound factor = {1.0, true, !ratio && out->type != DPE_ROPE_CLEX,
-                                              MOST_FACTOR};
+        const struct dpe_json_bound factor = {1.0, true, !ratio && network == NULL, MOST_FACTOR};
         out->factor = dpe_json_number(rope, "factor", factor, (double)NAN);
         if (ratio && isnan(out->factor) && isnan(out->original_max_position)) {
             dpe_json_expected(rope, "factor",
@@ -319,8 +302,8 @@ static void read_scaling(struct dpe_json_reader *top, struct dpe_json_reader *ro
         read_llama3(rope, out);
     } else if (out->type == DPE_ROPE_LONGROPE) {
         read_longrope(rope, dpe_config_pairs(config), out);
-    } else if (out->type == DPE_ROPE_CLEX) {
-        read_clex(top, rope, config);
+    } else if (network != NULL) {
+        out->network = network(top, rope, dpe_config_pairs(config));
     }
 }
 
@@ -430,13 +413,12 @@ static const char *difference(const struct dpe_config *a, const struct dpe_confi
         }
     }
     int64_t n = dpe_config_pairs(a);
-    const struct dpe_rope_clex *p = x->clex;
-    const struct dpe_rope_clex *q = y->clex;
-    bool clex = p == NULL || (p->max_factor == q->max_factor && p->step == q->step &&
-                              p->width == q->width && p->tanh == q->tanh);
+    const struct dpe_rope_network *p = x->network;
+    const struct dpe_rope_network *q = y->network;
+    bool network = p == NULL || same_list(p->settings, q->settings, DPE_NETWORK_SETTINGS);
     return !same_list(x->short_factor, y->short_factor, n) ? "short_factor"
            : !same_list(x->long_factor, y->long_factor, n) ? "long_factor"
-           : !clex                                         ? "the network of CLEX"
+           : !network                                      ? "the network's numbers"
                                                            : NULL;
 }
 
@@ -447,9 +429,6 @@ static dpe_status read_again(const struct dpe_json_reader *top, const char *key,
     struct dpe_json_reader from = *top;
     struct dpe_json_reader rope =
         read_block(&from, key, block, dpe_family_of(config)->local_rope != DPE_LOCAL_ROPE_SAME);
-    config->rope.short_factor = NULL;
-    config->rope.long_factor = NULL;
-    config->rope.clex = NULL;
     config->query_growth = 0.0;
     read_rotation(&from, &rope, config);
     return from.status;

@@ -54,11 +54,6 @@ dpe_status dpe_bind_arrange(struct dpe_binder *binder, enum dpe_weight which,
 dpe_status dpe_bind_fp8(struct dpe_binder *binder, const char *name,
                         const struct dpe_shard_tensor *found, struct dpe_tensor *tensor);
 
-/* weights_clex.c */
-
-/** The network of CLEX, where config.json has one; missing tensors are noted. */
-dpe_status dpe_bind_clex(struct dpe_binder *binder);
-
 /* weights_experts.c */
 
 /** All experts of a layer. */

@@ -6,6 +6,7 @@
 
 #include "engine/json/json_strict.h"
 #include "engine/model/config/family.h"
+#include "engine/model/network/rope_network.h"
 #include "engine/model/weights/bind_internal.h"
 
 /* Blocks are only what a GGUF file has: of these the sizes were checked. */
@@ -360,6 +361,32 @@ static dpe_status check_layers_end(const struct dpe_binder *binder)
         binder->model->shards[found->shard].path, name, (long long)binder->model->config.n_layers);
 }
 
+/* The values of the network that a rotation has; missing tensors are noted. */
+static dpe_status bind_network(struct dpe_binder *binder, struct dpe_rope_network *network)
+{
+    if (network == NULL) {
+        return DPE_OK;
+    }
+    double *next = dpe_alloc_zero((size_t)network->n_values, sizeof *next);
+    network->values = next;
+    if (next == NULL) {
+        return dpe_fail(binder->err, DPE_NO_MEMORY, "%s: out of memory", binder->model->folder);
+    }
+    for (const struct dpe_network_tensor *part = network->tensors; part->name != NULL; part++) {
+        char name[96];
+        struct dpe_tensor tensor = {0};
+        int64_t n = part->cols * (part->rows > 0 ? part->rows : 1);
+        snprintf(name, sizeof name, "%s%s", binder->prefix, part->name);
+        DPE_TRY(
+            dpe_bind_shape(binder, name, (const int64_t[]){0, part->rows, part->cols}, &tensor));
+        for (int64_t i = 0; i < n && tensor.data != NULL; i++) {
+            next[i] = (double)dpe_bind_element(&tensor, i);
+        }
+        next += n;
+    }
+    return DPE_OK;
+}
+
 dpe_status dpe_model_bind(struct dpe_model *model, const struct dpe_shard_table *table,
                           struct dpe_error *err)
 {
@@ -387,7 +414,7 @@ dpe_status dpe_model_bind(struct dpe_model *model, const struct dpe_shard_table 
     DPE_TRY(bind(&binder, name, 0, config->hidden, &weights->final_norm));
     DPE_TRY(dpe_bind_shift(&binder, name, shift, factor, &weights->final_norm));
     DPE_TRY(bind_head(&binder, weights));
-    DPE_TRY(dpe_bind_clex(&binder));
+    DPE_TRY(bind_network(&binder, config->rope.network));
     DPE_TRY(check_layers_end(&binder));
     if (binder.missing.n > 0) {
         return dpe_fail(err, DPE_BAD_DATA, "%s: %zu tensors are missing: %s", model->folder,

@@ -1,0 +1,153 @@
+/* Frequencies of CLEX (Chen et al. 2024) as its released code has them: the logarithms of the
+ * frequencies at t times the trained length are those at 1 plus an integral over a network, by the
+ * 3/8 rule of Runge and Kutta. Here in double. */
+#include "engine/json/json_strict.h"
+#include "engine/model/network/rope_network.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_FACTOR, STEP, WIDTH, TANH, LOG_SCALE };
+
+struct clex {
+    int64_t n, width;        /* pairs; of the hidden layer */
+    bool tanh;               /* its activation; else silu */
+    const double *up, *down; /* [n][width], [width][n] */
+};
+
+/* How fast the logarithms x [n] change at t, to out [n]; room [n + width]. */
+static void slope(const struct clex *clex, double t, const double *x, double *room, double *out)
+{
+    const double base = 10000.0; /* the released code's, whatever the model's is */
+    int64_t n = clex->n;
+    double d = 2.0 * (double)n;
+    double alpha = t < 1.0 ? 1.0 : 2.0 * t - 1.0;
+    double *hidden = room + n;
+    for (int64_t j = 0; j < n; j++) {
+        double i = 2.0 * (double)j;
+        double grown = pow(base * pow(alpha, d / (d - 2.0)), -i / d);
+        double change = -2.0 * i / (d - 2.0) / (pow(base, i / d) * pow(alpha, i / (d - 2.0) + 1.0));
+        room[j] = x[j] + log(grown);
+        out[j] = change / grown;
+    }
+    memset(hidden, 0, (size_t)clex->width * sizeof *hidden);
+    for (int64_t j = 0; j < n; j++) {
+        for (int64_t w = 0; w < clex->width; w++) {
+            hidden[w] += room[j] * clex->up[j * clex->width + w];
+        }
+    }
+    for (int64_t w = 0; w < clex->width; w++) {
+        double h = clex->tanh ? tanh(hidden[w]) : hidden[w] / (1.0 + exp(-hidden[w]));
+        for (int64_t j = 0; j < n; j++) {
+            out[j] += h * clex->down[w * n + j];
+        }
+    }
+}
+
+/* One step of length h from t; k [4][n], at [n]. */
+static void step(const struct clex *clex, double t, double h, double *x, double *k, double *at,
+                 double *room)
+{
+    int64_t n = clex->n;
+    double *k1 = k;
+    double *k2 = k + n;
+    double *k3 = k + 2 * n;
+    double *k4 = k + 3 * n;
+    slope(clex, t, x, room, k1);
+    for (int64_t j = 0; j < n; j++) {
+        at[j] = x[j] + h * k1[j] / 3.0;
+    }
+    slope(clex, t + h / 3.0, at, room, k2);
+    for (int64_t j = 0; j < n; j++) {
+        at[j] = x[j] + h * (k2[j] - k1[j] / 3.0);
+    }
+    slope(clex, t + 2.0 * h / 3.0, at, room, k3);
+    for (int64_t j = 0; j < n; j++) {
+        at[j] = x[j] + h * (k1[j] - k2[j] + k3[j]);
+    }
+    slope(clex, t + h, at, room, k4);
+    for (int64_t j = 0; j < n; j++) {
+        x[j] += h * (k1[j] + 3.0 * (k2[j] + k3[j]) + k4[j]) / 8.0;
+    }
+}
+
+static dpe_status frequencies(const struct dpe_rope_network *network, int64_t n, int64_t trained,
+                              int64_t length, double *inv_freq, double *attention_factor,
+                              struct dpe_error *err)
+{
+    const double *settings = network->settings;
+    const double *first = network->values;
+    if (first == NULL || n != network->tensors[0].cols || n < 2 || trained < 2) {
+        return dpe_fail(err, DPE_BAD_DATA,
+                        "rope scaling: clex expects the network among the weights, heads of 4 or "
+                        "more components and a trained length of 2 or more");
+    }
+    struct clex clex = {.n = n, .width = (int64_t)settings[WIDTH], .tanh = settings[TANH] != 0.0};
+    clex.up = first + n;
+    clex.down = clex.up + n * clex.width;
+    double t = fmin(ceil((double)length / (double)trained), floor(settings[MAX_FACTOR]));
+    double *x = dpe_alloc((size_t)(7 * n + clex.width), sizeof *x);
+    if (x == NULL) {
+        return dpe_fail(err, DPE_NO_MEMORY, "rope scaling: out of memory for the network of clex");
+    }
+    for (int64_t j = 0; j < n; j++) {
+        x[j] = log(first[j]);
+    }
+    int64_t steps = t > 1.0 ? (int64_t)ceil((t - 1.0) / settings[STEP] - 1e-9) : 0;
+    for (int64_t i = 0; i < steps; i++) {
+        double h = (t - 1.0) / (double)steps;
+        step(&clex, 1.0 + h * (double)i, h, x, x + n, x + 5 * n, x + 6 * n);
+    }
+    dpe_status status = DPE_OK;
+    for (int64_t j = 0; j < n && status == DPE_OK; j++) {
+        inv_freq[j] = exp(x[j]);
+        if (!(inv_freq[j] > 0.0 && isfinite(inv_freq[j]))) {
+            status = dpe_fail(err, DPE_BAD_DATA,
+                              "rope scaling: clex: expected positive frequencies from its network, "
+                              "found %g for pair %lld at %g times the trained length",
+                              inv_freq[j], (long long)j, t);
+        }
+    }
+    *attention_factor = 1.0;
+    if (settings[LOG_SCALE] != 0.0) {
+        double keys = length > 2 ? (double)length : 2.0;
+        *attention_factor = sqrt(log(keys) / log((double)trained));
+    }
+    free(x);
+    return status;
+}
+
+struct dpe_rope_network *dpe_rope_network_clex(struct dpe_json_reader *top,
+                                               struct dpe_json_reader *rope, int64_t n)
+{
+    const struct dpe_json_bound times = {1.0, true, true, 1024.0};
+    const struct dpe_json_bound small = {0.0, false, true, 1.0};
+    struct dpe_rope_network *clex = dpe_alloc_zero(1, sizeof *clex);
+    if (clex == NULL) {
+        rope->status = dpe_fail(rope->err, DPE_NO_MEMORY, "%s: out of memory", rope->file);
+        return NULL;
+    }
+    double most = dpe_json_number(rope, "max_factor", times, 1.0);
+    double dt = dpe_json_number(rope, "time_dt", small, 1.0);
+    double wide = dpe_json_number(rope, "param_factor", times, 1.0);
+    const char *act = dpe_json_string(rope, "act", "");
+    bool is_tanh = act != NULL && strcmp(act, "tanh") == 0;
+    if (rope->status == DPE_OK && wide != floor(wide)) {
+        dpe_json_expected(rope, "param_factor", "a whole number");
+    } else if (rope->status == DPE_OK && dt < 1e-3) {
+        dpe_json_expected(rope, "time_dt", "at least 0.001");
+    } else if (rope->status == DPE_OK && !is_tanh && strcmp(act, "silu") != 0) {
+        dpe_json_expected(rope, "act", "tanh or silu");
+    }
+    int64_t width = (int64_t)(wide * 2.0 * (double)n);
+    *clex = (struct dpe_rope_network){
+        .settings = {most, dt, (double)width, is_tanh, dpe_json_bool(top, "log_scale", true)},
+        .tensors = {{"clex_layer.inv_freq", 0, n},
+                    {"clex_layer.proj_func.ode_up_proj", n, width},
+                    {"clex_layer.proj_func.ode_down_proj", width, n}},
+        .n_values = n + 2 * n * width,
+        .frequencies = frequencies,
+    };
+    return clex;
+}
