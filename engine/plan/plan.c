@@ -52,26 +52,6 @@ dpe_status dpe_plan_init(struct dpe_plan *plan, int64_t n_pairs, int64_t n_layer
     return DPE_OK;
 }
 
-/* The chosen blocks of NSA. The last two are in the window: with local = block + 1 the candidates end
- * before the block that is before the query's own. */
-static struct dpe_selection selection_of(const struct dpe_config *config)
-{
-    if (config->branch_block == 0) {
-        return (struct dpe_selection){0};
-    }
-    return (struct dpe_selection){
-        .block = config->branch_block,
-        .local = config->branch_block + 1,
-        .k = config->branch_count - 2,
-        .first = 1,
-        .refresh = 1,
-        .representative = DPE_REPRESENT_COMPRESSED,
-        .unit = DPE_CHOICE_KV_HEAD,
-        .positions = DPE_PLACE_TRUE,
-        .scored = DPE_SCORE_TRUE,
-    };
-}
-
 dpe_status dpe_plan_init_for(struct dpe_plan *plan, const struct dpe_config *config,
                              struct dpe_error *err)
 {
@@ -81,7 +61,7 @@ dpe_status dpe_plan_init_for(struct dpe_plan *plan, const struct dpe_config *con
     plan->attention_cap = config->attention_cap;
     plan->query_growth = config->query_growth;
     plan->query_length = config->query_length;
-    plan->selection = selection_of(config);
+    plan->selection = config->selection;
     return DPE_OK;
 }
 

@@ -93,12 +93,12 @@ static struct dpe_config config_of(const struct kind *kind, uint8_t layers[])
     c.experts_per_token = kind->experts > 0 ? 4 : 0;
     c.experts_normalised = true;
     c.local_rope = c.rope;
-    c.branch_block = kind->block;
-    c.branch_count = kind->block > 0 ? 16 : 0;
+    c.branches = kind->block > 0;
+    c.selection = dpe_selection_compressed(kind->block, 16);
     if (kind->window > 0 || kind->rope != 0) {
         c.n_kinds = 2;
         c.kinds[1] = (struct dpe_layer_kind){kind->window, kind->rope};
-        c.layer_kinds = kind->block > 0 ? NULL : layers;
+        c.layer_kinds = c.branches ? NULL : layers;
     }
     return c;
 }

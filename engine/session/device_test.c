@@ -91,12 +91,30 @@ static void small_kinds(const struct dpe_config *config, int64_t tokens, struct 
     }
 }
 
-/* Where keys, or experts, are chosen by their scores, rounding may choose others. So in halves all
- * are chosen, and a test in float shows that the choice is right. */
+/* A selection over so few keys. Where keys, or experts, are chosen by their scores, rounding may
+ * choose others. So in halves all are chosen, and a test in float shows that the choice is right.
+ */
+static struct dpe_selection small_selection(struct dpe_selection s, int64_t tokens, bool all)
+{
+    const int64_t most = tokens / 12 + 2;
+    if (!dpe_selects(&s)) {
+        return s;
+    }
+    s.block = s.block < most ? s.block : most;
+    s.local = s.local < most + 1 ? s.local : most + 1;
+    s.sinks = s.sinks < 4 ? s.sinks : 4;
+    s.refresh = s.refresh < 8 ? s.refresh : 8;
+    s.last = s.last < 8 ? s.last : 8;
+    s.attended = s.attended < s.block ? s.attended : s.block;
+    s.k = all ? tokens + ROOM : s.k < 4 ? s.k : 4;
+    s.first = s.first < s.k ? s.first : s.k;
+    s.slashes = s.slashes == 0 ? 0 : all ? tokens + ROOM : s.slashes < 4 ? s.slashes : 4;
+    return s;
+}
+
 static void small_choices(const struct dpe_config *config, int64_t tokens, struct dpe_config *small)
 {
     const bool all = dpe_config_unpacked(small) != DPE_F32;
-    const int64_t most = tokens / 12 + 2;
     small->n_experts = config->n_experts < 4 ? config->n_experts : 4;
     small->experts_per_token = all || config->experts_per_token > small->n_experts
                                    ? small->n_experts
@@ -106,10 +124,8 @@ static void small_choices(const struct dpe_config *config, int64_t tokens, struc
             ? small->n_experts - 1
             : small->experts_per_token;
     small->experts_normalised = config->experts_normalised;
-    if (config->branch_block > 0) {
-        small->branch_block = config->branch_block < most ? config->branch_block : most;
-        small->branch_count = all ? tokens + ROOM : 4;
-    }
+    small->branches = config->branches;
+    small->selection = small_selection(config->selection, tokens, all);
 }
 
 static struct dpe_rope_config plain_rope(const struct dpe_rope_config *rope)
@@ -159,31 +175,9 @@ static void small_config(const struct dpe_config *config, int64_t tokens, bool i
     small_choices(config, tokens, small);
 }
 
-/* The selection at hand over so few keys, as small_choices has it. */
-static void small_selection(const struct dpe_selection *selection, int64_t tokens,
-                            struct dpe_device_request *request)
-{
-    struct dpe_selection *s = &request->selection;
-    const bool all = dpe_config_unpacked(&request->config) != DPE_F32;
-    const int64_t most = tokens / 12 + 2;
-    if (selection == NULL || !dpe_selects(selection) || request->config.branch_block > 0) {
-        return;
-    }
-    *s = *selection;
-    s->block = s->block < most ? s->block : most;
-    s->local = s->local < most ? s->local : most;
-    s->sinks = s->sinks < 4 ? s->sinks : 4;
-    s->refresh = s->refresh < 8 ? s->refresh : 8;
-    s->last = s->last < 8 ? s->last : 8;
-    s->attended = s->attended < s->block ? s->attended : s->block;
-    s->k = all ? tokens + ROOM : s->k < 4 ? s->k : 4;
-    s->first = s->first < s->k ? s->first : s->k;
-    s->slashes = s->slashes == 0 ? 0 : all ? tokens + ROOM : s->slashes < 4 ? s->slashes : 4;
-}
-
 bool dpe_device_chooses(const struct dpe_config *config, const struct dpe_selection *selection)
 {
-    return config->n_experts > 0 || config->branch_block > 0 ||
+    return config->n_experts > 0 || dpe_selects(&config->selection) ||
            (selection != NULL && dpe_selects(selection));
 }
 
@@ -195,7 +189,10 @@ void dpe_device_request_make(const struct dpe_config *config,
     memset(request, 0, sizeof *request);
     snprintf(request->device, sizeof request->device, "%s", options->device);
     small_config(config, tokens, in_float, &request->config);
-    small_selection(selection, tokens, request);
+    if (selection != NULL && !dpe_selects(&config->selection)) {
+        const bool all = dpe_config_unpacked(&request->config) != DPE_F32;
+        request->selection = small_selection(*selection, tokens, all);
+    }
     request->tokens = tokens;
     request->n_threads = options->n_threads;
     request->plan = DPE_DEVICE_ALL;
@@ -231,7 +228,7 @@ void dpe_device_kind(const struct dpe_device_request *request, char text[512])
                  {"experts %g", (double)c->n_experts},
                  {"of which %g are chosen", (double)c->experts_per_token},
                  {"weights sum to 1", c->n_experts > 0 && c->experts_normalised ? 1 : 0},
-                 {"branches with blocks of %g", (double)c->branch_block}};
+                 {"branches with blocks of %g", c->branches ? (double)c->selection.block : 0}};
     for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) {
         char part[64];
         snprintf(part, sizeof part, words[i].words, words[i].value);
@@ -615,8 +612,7 @@ void dpe_device_test(const struct dpe_device_request *request, struct dpe_device
     for (int64_t i = 0; i < test.config.n_layers; i++) {
         kinds[i] = (uint8_t)(test.config.n_kinds > 1 ? i % test.config.n_kinds : 0);
     }
-    test.config.layer_kinds =
-        test.config.n_kinds > 1 && test.config.branch_block == 0 ? kinds : NULL;
+    test.config.layer_kinds = test.config.n_kinds > 1 && !test.config.branches ? kinds : NULL;
     test.config.family = dpe_family_find(request->config.model_type);
     memset(result, 0, sizeof *result);
     result->most = tolerance(dpe_config_unpacked(&test.config));

@@ -14,7 +14,7 @@ static dpe_mem row_of_x(const struct dpe_lane *l, int64_t row)
 
 static dpe_mem row_of(const struct dpe_lane *l, dpe_mem memory, int64_t row, int64_t width)
 {
-    return (char *)memory + row * width * (int64_t)l->session->element;
+    return memory == NULL ? NULL : (char *)memory + row * width * (int64_t)l->session->element;
 }
 
 static int64_t position_of(const struct dpe_batch *batch, int64_t row)
@@ -183,42 +183,39 @@ struct dpe_attention dpe_forward_attention(const struct dpe_lane *l, int64_t lay
     };
 }
 
-/* The chosen keys are in args->out, the compressed ones too: with the window, by their gates. */
-static void add_branches(struct dpe_lane *l, struct dpe_attention *args, int64_t first)
+/* What is added to the chosen keys of a batch of so many rows, from row `first` on: NULL, nothing. */
+static struct dpe_branches branches_of(const struct dpe_lane *l, int64_t rows, int64_t first)
 {
-    const struct dpe_session *s = l->session;
-    const struct dpe_config *c = l->config;
-    int64_t width = c->n_heads * c->head_dim;
-    struct dpe_branches branches = {
-        .gates = row_of(l, l->branch_gates, first, 3 * c->n_heads),
-        .compressed = args->compressed,
-        .out = args->out,
-        .rows = args->rows,
+    const int64_t heads = l->config->n_heads;
+    const int64_t width = heads * l->config->head_dim;
+    const bool windowed = l->config->n_kinds > 1;
+    return (struct dpe_branches){
+        .compressed = row_of(l, l->added, first, width),
+        .windowed = windowed ? row_of(l, l->added, rows + first, width) : NULL,
+        .gates = row_of(l, row_of(l, l->added, 2 * rows, width), first, 3 * heads),
+        .rows = rows - first,
     };
-    if (c->n_kinds > 1) {
-        branches.windowed = row_of(l, l->windowed, first, width);
-        args->plan = &s->kind_plans[1];
-        args->rotation = &s->kind_rotations[1];
-        args->compressed = NULL;
-        args->out = branches.windowed;
-        l->ops->attention(l->backend, args);
-    }
-    l->ops->merge(l->backend, &branches);
 }
 
 static void attend(struct dpe_lane *l, int64_t layer, const struct dpe_batch *batch, int64_t first)
 {
     struct dpe_attention args = dpe_forward_attention(l, layer, batch, first);
-    bool branches = l->config->branch_block > 0;
-    if (branches) {
-        args.compressed = row_of(l, l->compressed, first, l->config->n_heads * l->config->head_dim);
-    }
+    struct dpe_branches branches = branches_of(l, batch->rows, first);
+    branches.out = args.out;
+    args.compressed = branches.compressed;
     l->ops->attention(l->backend, &args);
-    if (branches) {
-        add_branches(l, &args, first);
-    }
     if (l->config->sinks) {
         l->ops->sinks(l->backend, layer, l->lse, args.rows, args.out);
+    }
+    if (branches.windowed != NULL) {
+        args.plan = &l->session->kind_plans[1];
+        args.rotation = &l->session->kind_rotations[1];
+        args.compressed = NULL;
+        args.out = branches.windowed;
+        l->ops->attention(l->backend, &args);
+    }
+    if (l->config->branches) {
+        l->ops->merge(l->backend, &branches);
     }
 }
 
@@ -344,9 +341,9 @@ static void project(struct dpe_lane *l, int64_t layer, int64_t rows, int64_t fir
         }
         normalise_heads(l, DPE_WEIGHT_Q_NORM, layer, q, rows - first, c->n_heads);
     }
-    if (first < rows && c->branch_block > 0) {
+    if (first < rows && c->branches) {
         ops->linear(b, layer, DPE_WEIGHT_BRANCH_GATES, row_of(l, in, first, c->hidden),
-                    rows - first, row_of(l, l->branch_gates, first, 3 * c->n_heads), false);
+                    rows - first, branches_of(l, rows, first).gates, false);
     }
 }
 

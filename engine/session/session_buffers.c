@@ -12,12 +12,11 @@
 static const struct {
     size_t memory, bytes;
 } buffers[] = {
-    BUFFER(x, residual),      BUFFER(normed, hidden),     BUFFER(q, heads),
-    BUFFER(attended, heads),  BUFFER(k, kv_heads),        BUFFER(v, kv_heads),
-    BUFFER(gate, mlp),        BUFFER(up, mlp),            BUFFER(workspace, workspace),
-    BUFFER(part, part),       BUFFER(lse, sinks),         BUFFER(gathered, experts),
-    BUFFER(made, experts),    BUFFER(scores, scores),     BUFFER(branch_gates, gates),
-    BUFFER(compressed, branch), BUFFER(windowed, branch),
+    BUFFER(x, residual),     BUFFER(normed, hidden), BUFFER(q, heads),
+    BUFFER(attended, heads), BUFFER(k, kv_heads),    BUFFER(v, kv_heads),
+    BUFFER(gate, mlp),       BUFFER(up, mlp),        BUFFER(workspace, workspace),
+    BUFFER(part, part),      BUFFER(lse, sinks),     BUFFER(gathered, experts),
+    BUFFER(made, experts),   BUFFER(scores, scores), BUFFER(added, added),
 };
 
 enum { N_BUFFERS = sizeof buffers / sizeof buffers[0] };

@@ -24,8 +24,8 @@ struct dpe_session_bytes {
     uint64_t mlp;       /**< gate and up, each: [rows][intermediate] */
     uint64_t part;      /**< what attention or MLP adds, before its norm: [rows][hidden], float */
     uint64_t sinks;     /**< log-sum-exps: [rows][n_heads], float */
-    uint64_t branch;    /**< of attention's branches but the chosen keys, each: [rows][n_heads][head_dim] */
-    uint64_t gates;     /**< of the branches: [rows][n_heads][3] */
+    uint64_t added; /**< to the chosen keys (dpe_config.branches): what compressed and windowed keys
+                         make, each [rows][n_heads][head_dim], and gates [rows][n_heads][3] */
     uint64_t experts;   /**< gathered and made, each: [rows][hidden], float */
     uint64_t scores;    /**< of experts: [rows][n_experts], float */
     uint64_t cache;     /**< keys, and values, of one layer: [n_kv_heads][capacity][head_dim] */
@@ -56,7 +56,7 @@ struct dpe_lane {
     int n_threads;
     dpe_mem x, normed, q, k, v, attended, gate, up, workspace;
     /** NULL where the model does not need them. */
-    dpe_mem part, lse, gathered, made, scores, branch_gates, compressed, windowed;
+    dpe_mem part, lse, gathered, made, scores, added;
 };
 
 struct dpe_session {
@@ -180,7 +180,7 @@ static inline struct dpe_lane dpe_lane_of(struct dpe_session *s, int n_threads)
         .session = s, .ops = s->ops, .config = s->config, .n_threads = n_threads};
 }
 
-/* session_buffers.c: the buffers of a forward pass, x … windowed, and the workspace. */
+/* session_buffers.c: the buffers of a forward pass, x … added, and the workspace. */
 
 uint64_t dpe_session_buffer_bytes(const struct dpe_session_bytes *bytes);
 /** Those that the bytes are not 0 for; the others become NULL. False: out of memory, or the

@@ -63,9 +63,7 @@ static uint64_t workspace_bytes(const struct dpe_config *c, const struct dpe_pla
     struct dpe_plan window = *plan;
     window.selection = (struct dpe_selection){0};
     uint64_t other =
-        c->n_kinds > 1 || c->branch_block > 0
-            ? ops->attention_workspace(c, &window, keys, rows, options->n_threads)
-            : 0;
+        c->n_kinds > 1 ? ops->attention_workspace(c, &window, keys, rows, options->n_threads) : 0;
     return own > other ? own : other;
 }
 
@@ -110,12 +108,11 @@ struct dpe_session_bytes dpe_session_count_bytes(const struct dpe_config *c,
         .logit_rows = logit_rows < branches ? branches : logit_rows,
         .part = has_norm_after(c) ? product(rows, c->hidden, 1, f) : 0,
         .sinks = c->sinks ? product(rows, c->n_heads, 1, f) : 0,
-        .branch = c->branch_block > 0 ? product(rows, c->n_heads, c->head_dim, e) : 0,
-        .gates = c->branch_block > 0 ? product(rows, 3 * c->n_heads, 1, e) : 0,
+        .added = c->branches ? product(rows, c->n_heads, 2 * c->head_dim + 3, e) : 0,
         .experts = c->n_experts > 0 ? product(rows, c->hidden, 1, f) : 0,
         .scores = product(rows, c->n_experts, 1, f),
-        .rotation = sum(dpe_rotation_bytes(plan, options->positions),
-                        kind_bytes(c, options->positions)),
+        .rotation =
+            sum(dpe_rotation_bytes(plan, options->positions), kind_bytes(c, options->positions)),
         .workspace = workspace_bytes(c, plan, ops, options, rows),
         .taps = product(rows, options->peers->size * (c->n_heads + c->n_kv_heads), c->head_dim, f),
         .branches = (uint64_t)branches * (3 * sizeof(int64_t) + 2 * sizeof(struct dpe_lent)),

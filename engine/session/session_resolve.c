@@ -3,6 +3,7 @@
 #include "engine/session/session_internal.h"
 
 #include <inttypes.h>
+#include <string.h>
 
 #include <omp.h>
 
@@ -76,13 +77,13 @@ dpe_status dpe_session_check_plan(const struct dpe_config *config, const struct 
                         plan->name, plan->n_pairs, plan->n_layers, plan->n_heads,
                         config->head_dim / 2, config->n_layers, config->n_heads);
     }
-    bool compressed = plan->selection.representative == DPE_REPRESENT_COMPRESSED &&
-                      dpe_selects(&plan->selection) && plan->selection.refresh == 1;
-    if (config->branch_block > 0 && !compressed) {
-        return dpe_fail(err, DPE_USAGE,
-                        "plan %s: the model (model_type %s) chooses keys by its compressed blocks; "
-                        "expected a plan that was made for it, with that selection",
-                        plan->name, config->model_type);
+    if (dpe_selects(&config->selection) &&
+        memcmp(&plan->selection, &config->selection, sizeof plan->selection) != 0) {
+        return dpe_fail(
+            err, DPE_USAGE,
+            "plan %s: the model (model_type %s) chooses keys itself; expected a plan that "
+            "was made for it, with its selection",
+            plan->name, config->model_type);
     }
     if (dpe_selects(&plan->selection) && plan->selection.unit == DPE_CHOICE_LAYER &&
         peers->size > 1) {

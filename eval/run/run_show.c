@@ -27,9 +27,9 @@ static void show_layers_of(const struct dpe_config *config, int kind)
 /* Which layers a position plan moves, and what the others are. */
 static void show_layers(const struct dpe_config *config)
 {
-    if (config->branch_block > 0) {
+    if (config->branches) {
         dpe_print("a plan moves    all layers: compressed and chosen keys, %lld blocks of %lld\n",
-                  (long long)config->branch_count, (long long)config->branch_block);
+                  (long long)config->selection.k + 2, (long long)config->selection.block);
         if (config->n_kinds > 1) {
             dpe_print("it leaves       a window of %lld tokens in every layer\n",
                       (long long)config->kinds[1].window);

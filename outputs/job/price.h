@@ -5,7 +5,7 @@
 #ifndef DPE_JOB_PRICE_H
 #define DPE_JOB_PRICE_H
 
-#include "engine/plan/selection.h"
+#include "engine/selection/selection.h"
 #include "outputs/job/estimate.h"
 #include "outputs/job/job.h"
 

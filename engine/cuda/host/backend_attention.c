@@ -114,7 +114,7 @@ uint64_t dpe_cuda_attention_workspace(const struct dpe_config *config, const str
                                       int64_t keys, int64_t rows, int n_threads)
 {
     (void)n_threads;
-    if (dpe_selects(&plan->selection) || config->branch_block > 0) {
+    if (dpe_selects(&plan->selection) || dpe_selects(&config->selection)) {
         return dpe_cuda_select_workspace(config, plan, keys, rows);
     }
     struct room room = {0};
@@ -482,7 +482,7 @@ void dpe_cuda_attention(struct dpe_backend *b, const struct dpe_attention *args)
         dpe_cuda_attention_select(b, args);
         return;
     }
-    if (b->config->branch_block > 0) {
+    if (dpe_selects(&b->config->selection)) {
         dpe_cuda_attention_window(b, args);
         return;
     }

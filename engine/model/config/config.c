@@ -134,12 +134,14 @@ static void read_branches(struct dpe_json_reader *top, struct dpe_config *config
     if (!dpe_family_of(config)->branches || top->status != DPE_OK) {
         return;
     }
-    config->branch_block = dpe_json_integer(top, "block_size", 1, MOST_BLOCK, 64);
+    int64_t block = dpe_json_integer(top, "block_size", 1, MOST_BLOCK, 64);
     int64_t count = dpe_json_integer(top, "block_counts", LEAST_COUNT, MOST_COUNT, 16);
-    config->branch_count = 4;
-    while (config->branch_count < count) {
-        config->branch_count *= 2;
+    int64_t power = 4;
+    while (power < count) {
+        power *= 2;
     }
+    config->branches = true;
+    config->selection = dpe_selection_compressed(block, power);
 }
 
 static void read_sizes(struct dpe_json_reader *top, struct dpe_config *config)

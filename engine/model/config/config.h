@@ -7,6 +7,7 @@
 
 #include "engine/base/base.h"
 #include "engine/blocks/blocks.h"
+#include "engine/selection/selection.h"
 
 /** Native rope scaling of a checkpoint (config.json: rope_scaling or rope_parameters). */
 enum dpe_rope_type {
@@ -113,10 +114,10 @@ struct dpe_config {
     double query_growth;         /**< b: queries at position p times 1 + b ln(1 + floor(p/L)) */
     double query_length;         /**< L of query_growth */
     bool sinks;                  /**< a logit per head that takes part in the softmax alone */
-    /* Attention of three branches that gates add up (NSA): the means of blocks, the blocks that these
-     * choose, and the window of kind 1, where there is one. */
-    int64_t branch_block; /**< keys of a block; 0: attention has no branches */
-    int64_t branch_count; /**< blocks that are chosen, the first and the last two always, ≥ 3 */
+    struct dpe_selection selection; /**< of the keys that the model chooses itself; block 0: none */
+    bool
+        branches; /**< attention is three that gates add up: of the means of the selection's blocks,
+                       of the chosen keys, and of the window of kind 1, where there is one (NSA) */
     int64_t n_experts;           /**< of each layer's MLP; 0: one dense MLP */
     int64_t experts_per_token;
     bool experts_normalised; /**< the weights of a token's experts add up to 1 */

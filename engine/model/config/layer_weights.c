@@ -106,7 +106,7 @@ static bool holds(const struct dpe_config *config, enum dpe_weight which,
     case DPE_IF_ROUTER_BIAS:
         return dpe_family_of(config)->experts_biased;
     case DPE_IF_BRANCHES:
-        return config->branch_block > 0;
+        return config->branches;
     }
     return false;
 }
@@ -166,12 +166,13 @@ double dpe_config_seen(const struct dpe_config *config, int64_t start, int64_t l
         const struct dpe_layer_kind kind = dpe_config_layer(config, i);
         sum += kind.window > 0 ? pairs(from, n, (double)kind.window) : all;
     }
-    if (config->branch_block > 0) {
+    if (config->branches) {
         /* the means of blocks, the keys of the blocks that they choose, and the window */
-        const double chosen = pairs(from, n, (double)(config->branch_block * config->branch_count));
+        const struct dpe_selection *s = &config->selection;
+        const double chosen = pairs(from, n, (double)(s->block * (s->k + 2)));
         const double window =
             config->n_kinds > 1 ? pairs(from, n, (double)config->kinds[1].window) : 0.0;
-        sum = (double)config->n_layers * (all / (double)config->branch_block + chosen + window);
+        sum = (double)config->n_layers * (all / (double)s->block + chosen + window);
     }
     return sum;
 }

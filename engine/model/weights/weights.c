@@ -245,7 +245,7 @@ static void find_head_dim(const struct dpe_binder *binder, struct dpe_config *co
              dpe_layer_name(config, DPE_WEIGHT_Q));
     const struct dpe_shard_tensor *found = dpe_shard_table_find(binder->table, name);
     int64_t rows = found != NULL && found->rank == 2 ? found->shape[0] : 0;
-    if (config->branch_block > 0 && rows > 0 && rows % (2 * config->n_heads) == 0 &&
+    if (config->branches && rows > 0 && rows % (2 * config->n_heads) == 0 &&
         rows / config->n_heads <= MOST) {
         config->head_dim = config->rotary_dim = rows / config->n_heads;
     }

@@ -507,7 +507,7 @@ dpe_status dpe_plan_make(const char *text, const struct dpe_plan_context *contex
 {
     struct dpe_plan made;
     dpe_status status = make(text, context, false, &made, err);
-    bool own = context->config->branch_block > 0; /* which dpe_plan_select refuses */
+    bool own = dpe_selects(&context->config->selection); /* which dpe_plan_select refuses */
     if (status == DPE_OK && context->select != NULL && (own || !dpe_selects(&made.selection))) {
         status = dpe_plan_select(&made, context->select, context, err);
         if (status != DPE_OK) {

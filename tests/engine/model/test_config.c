@@ -391,8 +391,9 @@ static void branches_and_their_keys(void **state)
     assert_int_equal(config.head_dim, 64);
     assert_int_equal(config.intermediate, 5632); /* a multiple of 256 from 2/3 of 4 · 2048 */
     assert_int_equal(config.vocab, 32000);
-    assert_int_equal(config.branch_block, 64);
-    assert_int_equal(config.branch_count, 16);
+    assert_true(config.branches);
+    assert_int_equal(config.selection.block, 64);
+    assert_int_equal(config.selection.k, 14); /* of 16, and the last two */
     assert_int_equal(config.n_kinds, 2);
     assert_int_equal(config.kinds[1].window, 512);
     assert_false(config.qkv_bias || config.o_bias);
@@ -402,7 +403,7 @@ static void branches_and_their_keys(void **state)
                                "\"intermediate_size\": 100, \"num_kv_heads\": null",
                                &config, &err),
                      DPE_OK);
-    assert_int_equal(config.branch_count, 16);
+    assert_int_equal(config.selection.k, 14);
     assert_int_equal(config.n_kinds, 1);
     assert_int_equal(config.intermediate, 100);
     assert_int_equal(config.n_kv_heads, 64);

@@ -126,8 +126,11 @@ static void distances_by_hand(void **state)
 static void blocks_of_branches(void **state)
 {
     (void)state;
-    const struct dpe_config model = {
-        .n_layers = 1, .n_heads = 2, .n_kv_heads = 1, .head_dim = 4, .branch_block = 4, .branch_count = 5};
+    const struct dpe_config model = {.n_layers = 1,
+                                     .n_heads = 2,
+                                     .n_kv_heads = 1,
+                                     .head_dim = 4,
+                                     .selection = dpe_selection_compressed(4, 5)};
     struct dpe_error err = {0};
     struct dpe_plan plan;
     assert_int_equal(dpe_plan_init_for(&plan, &model, &err), DPE_OK);

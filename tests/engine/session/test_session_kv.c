@@ -306,8 +306,8 @@ static void branches_read_every_cache(void **state)
     struct dpe_error err = {0};
     struct dpe_model *model = NULL;
     struct dpe_config config = shape;
-    config.branch_block = 8;
-    config.branch_count = 4;
+    config.branches = true;
+    config.selection = dpe_selection_compressed(8, 4);
     config.n_kinds = 2;
     config.kinds[1].window = 20;
     TINY_OK(dpe_random_model(&config, true, 6, &model, &err), err);

@@ -29,7 +29,8 @@
 /** What stands for a block when a query's head scores it. */
 enum dpe_representative {
     DPE_REPRESENT_MEAN,     /**< q · the mean of its keys */
-    DPE_REPRESENT_EXTREMES, /**< Σ_c max(q_c · largest_c, q_c · smallest_c), over its keys (Quest) */
+    DPE_REPRESENT_EXTREMES, /**< Σ_c max(q_c · largest_c, q_c · smallest_c), over its keys (Quest)
+                             */
     DPE_REPRESENT_ATTENDED, /**< q · the mean of its `attended` keys n with the largest
                                  Σ_{j=1…local} q_{n+j} · k_n, for each query head (ties: the lower
                                  key); queries and keys there as they leave the projection */
@@ -58,9 +59,9 @@ enum dpe_choice_unit {
 /** Where queries and keys stand in the plan: the plan's bands and maps are applied to these places
  *  in place of positions. The temperature keeps the query's position. */
 enum dpe_chosen_place {
-    DPE_PLACE_TRUE,     /**< at their positions */
-    DPE_PLACE_PACKED,   /**< the keys that a query sees one after another, from 0 on; the query where
-                             its own key stands */
+    DPE_PLACE_TRUE,   /**< at their positions */
+    DPE_PLACE_PACKED, /**< the keys that a query sees one after another, from 0 on; the query where
+                           its own key stands */
     DPE_PLACE_CONSTANT, /**< keys at a distance of `local` or more are at distance local − 1 */
 };
 
@@ -73,15 +74,15 @@ enum dpe_scored_place {
 };
 
 struct dpe_selection {
-    int64_t block;    /**< keys of a block; 0: the plan has no selection, the rest decides nothing */
-    int64_t sinks;    /**< ≥ 0 */
-    int64_t local;    /**< ≥ 1; the query's own key is one of them */
-    int64_t k;        /**< blocks to choose, ≥ 0 */
-    int64_t refresh;  /**< positions of a group, ≥ 1 */
+    int64_t block;   /**< keys of a block; 0: the plan has no selection, the rest decides nothing */
+    int64_t sinks;   /**< ≥ 0 */
+    int64_t local;   /**< ≥ 1; the query's own key is one of them */
+    int64_t k;       /**< blocks to choose, ≥ 0 */
+    int64_t refresh; /**< positions of a group, ≥ 1 */
     int64_t attended; /**< keys that DPE_REPRESENT_ATTENDED takes, 1 … block */
     int64_t last;     /**< queries that DPE_REPRESENT_PROBABILITY takes, ≥ 1 */
     int64_t slashes;  /**< distances to choose by it, ≥ 0; 0 with other representatives */
-    int64_t first;    /**< of the k, blocks 0 … first−1 whatever their scores, 0 ≤ first ≤ k */
+    int64_t first; /**< of the k, blocks 0 … first−1 whatever their scores, 0 ≤ first ≤ k */
     enum dpe_representative representative;
     enum dpe_choice_unit unit;
     enum dpe_chosen_place positions;
@@ -92,6 +93,9 @@ static inline bool dpe_selects(const struct dpe_selection *s)
 {
     return s->block > 0;
 }
+/** What attention of compressed, chosen and windowed keys chooses (NSA): of blocks of `block` keys
+ * `count`, ≥ 3, the first and the last two always. */
+struct dpe_selection dpe_selection_compressed(int64_t block, int64_t count);
 enum dpe_selection_field {
     DPE_SELECTION_REPRESENTATIVE,
     DPE_SELECTION_UNIT,
@@ -158,7 +162,8 @@ int64_t dpe_selection_keys(const struct dpe_selection *s, int64_t m);
 /** Pairs of a query and a key that it sees, of n tokens; without a selection n(n+1)/2. */
 double dpe_selection_pairs(const struct dpe_selection *s, int64_t n);
 
-/** The same with the products that choosing takes: what attention and scoring cost together, in pairs. */
+/** The same with the products that choosing takes: what attention and scoring cost together, in
+ * pairs. */
 double dpe_selection_work(const struct dpe_selection *s, int64_t n);
 
 /** Whether queries must be kept beside keys. */

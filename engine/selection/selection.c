@@ -1,5 +1,5 @@
 /* The evaluator of selections: who may be chosen, who sees what and where it stands. */
-#include "engine/plan/selection.h"
+#include "engine/selection/selection.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -51,6 +51,20 @@ dpe_status dpe_selection_check(const struct dpe_selection *s, struct dpe_error *
     return DPE_OK;
 }
 
+struct dpe_selection dpe_selection_compressed(int64_t block, int64_t count)
+{
+    return (struct dpe_selection){
+        .block = block,
+        .local = block + 1, /* so candidates end before the block that is before the query's own */
+        .k = count - 2,
+        .first = 1,
+        .refresh = 1,
+        .representative = DPE_REPRESENT_COMPRESSED,
+        .unit = DPE_CHOICE_KV_HEAD,
+        .scored = DPE_SCORE_TRUE,
+    };
+}
+
 /* ------------------------------------------------------------------------------------ choosing */
 
 /* Not a number is as −∞, −0 as 0. */
@@ -77,8 +91,8 @@ void dpe_selection_favour(const struct dpe_selection *s, double *scores, int64_t
     }
 }
 
-/* The first digits of the k-th best score, from the highest on until as many scores begin with them as
- * are still to be taken, or the score is known. */
+/* The first digits of the k-th best score, from the highest on until as many scores begin with them
+ * as are still to be taken, or the score is known. */
 struct least {
     uint64_t digits, known; /* and which bits of a score they are */
     int64_t taken;          /* of the scores that begin so */
